@@ -12,15 +12,15 @@
 int br_edits_add(struct br_edits *edits, enum br_edit_kind kind, const struct br_yaml *at,
                  const char *key, const char *text)
 {
-    if (br_grow(&edits->v, &edits->cap, edits->n + 1, sizeof *edits->v, BR_EDITS_MAX))
+    if (br_grow(&edits->items, &edits->cap, edits->count + 1, sizeof *edits->items, BR_EDITS_MAX))
         return BR_ENOMEM;
-    edits->v[edits->n++] = (struct br_edit){kind, at->line, at->col, key, text};
+    edits->items[edits->count++] = (struct br_edit){kind, at->line, at->col, key, text};
     return 0;
 }
 
 void br_edits_release(struct br_edits *edits)
 {
-    br_free(edits->v);
+    br_free(edits->items);
     *edits = (struct br_edits){0};
 }
 
@@ -44,10 +44,10 @@ struct editor {
 /* --- Places ---------------------------------------------------------------------------------- */
 
 /* The bytes of a line's end, as YAML 1.1 has them; 0 when there is none. */
-static size_t edit_break(const struct editor *e, size_t at)
+static size_t edit_break(const struct editor *editor, size_t at)
 {
-    const unsigned char *p = (const unsigned char *)e->text + at;
-    size_t left = e->len - at;
+    const unsigned char *p = (const unsigned char *)editor->text + at;
+    size_t left = editor->len - at;
     if (left >= 2 && p[0] == '\r' && p[1] == '\n')
         return 2;
     if (left >= 1 && (p[0] == '\n' || p[0] == '\r'))
@@ -57,89 +57,90 @@ static size_t edit_break(const struct editor *e, size_t at)
     return left >= 3 && p[0] == 0xe2 && p[1] == 0x80 && (p[2] == 0xa8 || p[2] == 0xa9) ? 3 : 0;
 }
 
-static void edit_add_line(struct editor *e, size_t start)
+static void edit_add_line(struct editor *editor, size_t start)
 {
-    if (br_grow(&e->lines, &e->cap_lines, e->n_lines + 1, sizeof *e->lines, BR_YAML_SIZE_MAX + 2))
-        e->no_memory = true;
+    if (br_grow(&editor->lines, &editor->cap_lines, editor->n_lines + 1, sizeof *editor->lines,
+                BR_YAML_SIZE_MAX + 2))
+        editor->no_memory = true;
     else
-        e->lines[e->n_lines++] = start;
+        editor->lines[editor->n_lines++] = start;
 }
 
-static void edit_find_lines(struct editor *e)
+static void edit_find_lines(struct editor *editor)
 {
-    bool bom = e->len >= 3 && memcmp(e->text, "\xef\xbb\xbf", 3) == 0;
-    edit_add_line(e, bom ? 3 : 0);
-    for (size_t i = bom ? 3 : 0; i < e->len && !e->no_memory;) {
-        size_t n = edit_break(e, i);
+    bool bom = editor->len >= 3 && memcmp(editor->text, "\xef\xbb\xbf", 3) == 0;
+    edit_add_line(editor, bom ? 3 : 0);
+    for (size_t i = bom ? 3 : 0; i < editor->len && !editor->no_memory;) {
+        size_t n = edit_break(editor, i);
         i += n ? n : 1;
         if (n)
-            edit_add_line(e, i);
+            edit_add_line(editor, i);
     }
 }
 
 /* Columns are characters. */
-static size_t edit_offset(const struct editor *e, int line, int col)
+static size_t edit_offset(const struct editor *editor, int line, int col)
 {
-    if (line < 1 || (uint32_t)line > e->n_lines)
-        return e->len;
-    size_t at = e->lines[line - 1];
-    for (int i = 1; i < col && at < e->len; i++)
+    if (line < 1 || (uint32_t)line > editor->n_lines)
+        return editor->len;
+    size_t at = editor->lines[line - 1];
+    for (int i = 1; i < col && at < editor->len; i++)
         do
             at++;
-        while (at < e->len && ((unsigned char)e->text[at] & 0xc0) == 0x80);
+        while (at < editor->len && ((unsigned char)editor->text[at] & 0xc0) == 0x80);
     return at;
 }
 
-static size_t edit_line_start(const struct editor *e, size_t at)
+static size_t edit_line_start(const struct editor *editor, size_t at)
 {
-    uint32_t low = 0, high = e->n_lines;
+    uint32_t low = 0, high = editor->n_lines;
     while (high - low > 1) {
         uint32_t middle = (low + high) / 2;
-        if (e->lines[middle] <= at)
+        if (editor->lines[middle] <= at)
             low = middle;
         else
             high = middle;
     }
-    return e->lines[low];
+    return editor->lines[low];
 }
 
 /* Where the line after this place starts. */
-static size_t edit_next_line(const struct editor *e, size_t at)
+static size_t edit_next_line(const struct editor *editor, size_t at)
 {
-    while (at < e->len) {
-        size_t n = edit_break(e, at);
+    while (at < editor->len) {
+        size_t n = edit_break(editor, at);
         if (n)
             return at + n;
         at++;
     }
-    return e->len;
+    return editor->len;
 }
 
-static size_t edit_start(const struct editor *e, const struct br_yaml *node)
+static size_t edit_start(const struct editor *editor, const struct br_yaml *node)
 {
-    return edit_offset(e, node->span.line, node->span.col);
+    return edit_offset(editor, node->span.line, node->span.col);
 }
 
 /* Just behind a node. A block's own end mark stands where the next thing starts. */
-static size_t edit_end(const struct editor *e, const struct br_yaml *node)
+static size_t edit_end(const struct editor *editor, const struct br_yaml *node)
 {
     bool block = (node->type == BR_YAML_MAP || node->type == BR_YAML_SEQ) && !node->flow;
-    if (block && !node->alias && node->n) {
-        size_t end = edit_end(e, node->items[node->n - 1]);
-        size_t key = node->keys ? edit_end(e, node->keys[node->n - 1]) : 0;
+    if (block && !node->alias && node->count) {
+        size_t end = edit_end(editor, node->items[node->count - 1]);
+        size_t key = node->keys ? edit_end(editor, node->keys[node->count - 1]) : 0;
         return end > key ? end : key;
     }
-    size_t end = edit_offset(e, node->span.end_line, node->span.end_col);
+    size_t end = edit_offset(editor, node->span.end_line, node->span.end_col);
     /* A literal block ends at the start of the line after it. */
-    while (end > edit_start(e, node) && strchr(" \r\n", e->text[end - 1]))
+    while (end > edit_start(editor, node) && strchr(" \r\n", editor->text[end - 1]))
         end--;
     return end;
 }
 
-static size_t edit_count_blanks(const struct editor *e, size_t at)
+static size_t edit_count_blanks(const struct editor *editor, size_t at)
 {
     size_t n = 0;
-    while (at + n < e->len && e->text[at + n] == ' ')
+    while (at + n < editor->len && editor->text[at + n] == ' ')
         n++;
     return n;
 }
@@ -147,16 +148,16 @@ static size_t edit_count_blanks(const struct editor *e, size_t at)
 /* --- Changes --------------------------------------------------------------------------------- */
 
 /* Takes `with`. */
-static void edit_change(struct editor *e, size_t from, size_t to, struct br_str *with)
+static void edit_change(struct editor *editor, size_t from, size_t to, struct br_str *with)
 {
-    struct change c = {from, to, e->n_changes, with->data};
-    if (with->failed ||
-        br_grow(&e->changes, &e->cap_changes, e->n_changes + 1, sizeof *e->changes, BR_EDITS_MAX)) {
-        e->no_memory = true;
+    struct change change = {from, to, editor->n_changes, with->data};
+    if (with->failed || br_grow(&editor->changes, &editor->cap_changes, editor->n_changes + 1,
+                                sizeof *editor->changes, BR_EDITS_MAX)) {
+        editor->no_memory = true;
         br_str_release(with);
         return;
     }
-    e->changes[e->n_changes++] = c;
+    editor->changes[editor->n_changes++] = change;
 }
 
 /* `note` as comment lines, wrapped at words. */
@@ -180,209 +181,213 @@ static void edit_comment(struct br_str *out, const char *note, size_t indent)
 }
 
 /* Comments below an entry that stand deeper than it does are about what was in it. */
-static size_t edit_past_comments(const struct editor *e, size_t at, size_t indent)
+static size_t edit_past_comments(const struct editor *editor, size_t at, size_t indent)
 {
-    while (at < e->len) {
-        size_t blanks = edit_count_blanks(e, at);
-        if (blanks <= indent || at + blanks >= e->len || e->text[at + blanks] != '#')
+    while (at < editor->len) {
+        size_t blanks = edit_count_blanks(editor, at);
+        if (blanks <= indent || at + blanks >= editor->len || editor->text[at + blanks] != '#')
             break;
-        at = edit_next_line(e, at);
+        at = edit_next_line(editor, at);
     }
     return at;
 }
 
-static const struct br_edit *edit_of(const struct editor *e, const struct br_yaml *node,
+static const struct br_edit *edit_of(const struct editor *editor, const struct br_yaml *node,
                                      enum br_edit_kind kind)
 {
-    for (size_t i = 0; i < e->edits->n; i++) {
-        const struct br_edit *edit = &e->edits->v[i];
+    for (size_t i = 0; i < editor->edits->count; i++) {
+        const struct br_edit *edit = &editor->edits->items[i];
         if (edit->kind == kind && edit->line == node->line && edit->col == node->col)
             return edit;
     }
     return NULL;
 }
 
-static const struct br_yaml *edit_head(const struct br_yaml *parent, size_t i)
+static const struct br_yaml *edit_head(const struct br_yaml *parent, size_t index)
 {
-    return parent->keys ? parent->keys[i] : parent->items[i];
+    return parent->keys ? parent->keys[index] : parent->items[index];
 }
 
-static const struct br_edit *edit_cut_of(const struct editor *e, const struct br_yaml *parent,
-                                         size_t i)
+static const struct br_edit *edit_cut_of(const struct editor *editor, const struct br_yaml *parent,
+                                         size_t index)
 {
-    return edit_of(e, edit_head(parent, i), parent->keys ? BR_EDIT_CUT : BR_EDIT_DROP);
+    return edit_of(editor, edit_head(parent, index), parent->keys ? BR_EDIT_CUT : BR_EDIT_DROP);
 }
 
-/* Where the run of pairs or items that go ends, which starts at `i`. */
-static size_t edit_run_end(const struct editor *e, const struct br_yaml *parent, size_t i)
+/* Where the run of pairs or items that go ends, which starts at `index`. */
+static size_t edit_run_end(const struct editor *editor, const struct br_yaml *parent, size_t index)
 {
-    while (i < parent->n && edit_cut_of(e, parent, i))
-        i++;
-    return i;
+    while (index < parent->count && edit_cut_of(editor, parent, index))
+        index++;
+    return index;
 }
 
 /* The end of a pair or an item: a key may have nothing behind it. */
-static size_t edit_end_of(const struct editor *e, const struct br_yaml *parent, size_t i)
+static size_t edit_end_of(const struct editor *editor, const struct br_yaml *parent, size_t index)
 {
-    size_t key = edit_end(e, edit_head(parent, i)), value = edit_end(e, parent->items[i]);
+    size_t key = edit_end(editor, edit_head(parent, index)),
+           value = edit_end(editor, parent->items[index]);
     return value > key ? value : key;
 }
 
 /* In braces or brackets: a run, with the comma that parts it from a neighbour that stays. */
-static void edit_cut_flow(struct editor *e, const struct br_yaml *parent, size_t i, size_t end)
+static void edit_cut_flow(struct editor *editor, const struct br_yaml *parent, size_t index,
+                          size_t end)
 {
     struct br_str nothing = {0};
-    size_t from = edit_start(e, edit_head(parent, i));
-    size_t to = end < parent->n ? edit_start(e, edit_head(parent, end))
-                                : edit_end_of(e, parent, parent->n - 1);
-    if (end == parent->n && i > 0)
-        from = edit_end_of(e, parent, i - 1);
-    edit_change(e, from, to > from ? to : from, &nothing);
+    size_t from = edit_start(editor, edit_head(parent, index));
+    size_t to = end < parent->count ? edit_start(editor, edit_head(parent, end))
+                                    : edit_end_of(editor, parent, parent->count - 1);
+    if (end == parent->count && index > 0)
+        from = edit_end_of(editor, parent, index - 1);
+    edit_change(editor, from, to > from ? to : from, &nothing);
 }
 
 /* True when nothing but blanks, and a list's dash, stands before it on its line. */
-static bool edit_is_first(const struct editor *e, size_t start, bool dash)
+static bool edit_is_first(const struct editor *editor, size_t start, bool dash)
 {
-    size_t at = edit_line_start(e, start);
-    at += edit_count_blanks(e, at);
-    if (dash && at < start && e->text[at] == '-')
-        at += 1 + edit_count_blanks(e, at + 1);
+    size_t at = edit_line_start(editor, start);
+    at += edit_count_blanks(editor, at);
+    if (dash && at < start && editor->text[at] == '-')
+        at += 1 + edit_count_blanks(editor, at + 1);
     return at == start;
 }
 
 /* Where a pair starts, or the dash of an item. */
-static size_t edit_dash(const struct editor *e, const struct br_yaml *parent, size_t i)
+static size_t edit_dash(const struct editor *editor, const struct br_yaml *parent, size_t index)
 {
-    size_t at = edit_start(e, edit_head(parent, i));
+    size_t at = edit_start(editor, edit_head(parent, index));
     if (parent->keys)
         return at;
     size_t dash = at;
-    while (dash > 0 && strchr(" -", e->text[dash - 1]) && e->text[dash] != '-')
+    while (dash > 0 && strchr(" -", editor->text[dash - 1]) && editor->text[dash] != '-')
         dash--;
-    return dash < at && e->text[dash] == '-' ? dash : at;
+    return dash < at && editor->text[dash] == '-' ? dash : at;
 }
 
 /* One of a run that ends before `run_end`. */
-static void edit_cut_block(struct editor *e, const struct br_yaml *parent, size_t i, size_t run_end)
+static void edit_cut_block(struct editor *editor, const struct br_yaml *parent, size_t index,
+                           size_t run_end)
 {
     struct br_str with = {0};
-    const char *note = edit_cut_of(e, parent, i)->text;
-    size_t start = edit_start(e, edit_head(parent, i)), end = edit_end_of(e, parent, i);
-    size_t line = edit_line_start(e, start), indent = edit_count_blanks(e, line);
-    if (edit_is_first(e, start, !parent->keys)) {
+    const char *note = edit_cut_of(editor, parent, index)->text;
+    size_t start = edit_start(editor, edit_head(parent, index)),
+           end = edit_end_of(editor, parent, index);
+    size_t line = edit_line_start(editor, start), indent = edit_count_blanks(editor, line);
+    if (edit_is_first(editor, start, !parent->keys)) {
         if (note)
             edit_comment(&with, note, indent);
-        size_t to = edit_past_comments(e, edit_next_line(e, end), indent);
-        edit_change(e, line, to, &with);
+        size_t to = edit_past_comments(editor, edit_next_line(editor, end), indent);
+        edit_change(editor, line, to, &with);
         return;
     }
-    if (run_end < parent->n)
-        end = edit_dash(e, parent, run_end);
-    start = edit_dash(e, parent, i);
-    edit_change(e, start, end > start ? end : start, &with);
+    if (run_end < parent->count)
+        end = edit_dash(editor, parent, run_end);
+    start = edit_dash(editor, parent, index);
+    edit_change(editor, start, end > start ? end : start, &with);
 }
 
-static void edit_cut(struct editor *e, const struct br_yaml *parent, size_t i, size_t end)
+static void edit_cut(struct editor *editor, const struct br_yaml *parent, size_t index, size_t end)
 {
     if (parent->flow)
-        edit_cut_flow(e, parent, i, end);
-    for (; i < end && !parent->flow; i++)
-        edit_cut_block(e, parent, i, end);
+        edit_cut_flow(editor, parent, index, end);
+    for (; index < end && !parent->flow; index++)
+        edit_cut_block(editor, parent, index, end);
 }
 
-static void edit_set(struct editor *e, const struct br_yaml *value, const struct br_edit *edit)
+static void edit_set(struct editor *editor, const struct br_yaml *value, const struct br_edit *edit)
 {
     struct br_str with = {0};
-    size_t from = edit_start(e, value), to = edit_end(e, value);
-    bool glued = from && e->text[from - 1] == ':';
+    size_t from = edit_start(editor, value), to = edit_end(editor, value);
+    bool glued = from && editor->text[from - 1] == ':';
     br_str_printf(&with, "%s%s", glued ? " " : "", edit->text);
-    edit_change(e, from, to > from ? to : from, &with);
+    edit_change(editor, from, to > from ? to : from, &with);
 }
 
-static void edit_put(struct editor *e, const struct br_yaml *key, const struct br_yaml *value,
+static void edit_put(struct editor *editor, const struct br_yaml *key, const struct br_yaml *value,
                      const struct br_edit *edit)
 {
     struct br_str with = {0};
-    size_t from = edit_start(e, value), to = from;
+    size_t from = edit_start(editor, value), to = from;
     if (value->alias)
         return;
     if (value->type == BR_YAML_NULL) {
-        from = edit_end(e, key);
-        while (from < e->len && e->text[from] != ':')
+        from = edit_end(editor, key);
+        while (from < editor->len && editor->text[from] != ':')
             from++;
-        from += from < e->len;
-        to = edit_end(e, value) > from ? edit_end(e, value) : from;
+        from += from < editor->len;
+        to = edit_end(editor, value) > from ? edit_end(editor, value) : from;
         br_str_printf(&with, " {%s: %s}", edit->key, edit->text);
     } else if (value->type == BR_YAML_MAP && value->flow) {
         from = to = from + 1;
-        br_str_printf(&with, "%s: %s%s", edit->key, edit->text, value->n ? ", " : "");
-    } else if (value->type == BR_YAML_MAP && value->n) {
-        size_t indent = from - edit_line_start(e, from);
+        br_str_printf(&with, "%s: %s%s", edit->key, edit->text, value->count ? ", " : "");
+    } else if (value->type == BR_YAML_MAP && value->count) {
+        size_t indent = from - edit_line_start(editor, from);
         br_str_printf(&with, "%s: %s\n%*s", edit->key, edit->text, (int)indent, "");
     } else {
         return;
     }
-    edit_change(e, from, to, &with);
+    edit_change(editor, from, to, &with);
 }
 
 /* What stands inside an alias stands elsewhere, and is found there. */
-static void edit_walk(struct editor *e, const struct br_yaml *node)
+static void edit_walk(struct editor *editor, const struct br_yaml *node)
 {
-    for (size_t i = 0; i < node->n && !node->alias && !e->no_memory; i++) {
-        size_t end = edit_run_end(e, node, i);
+    for (size_t i = 0; i < node->count && !node->alias && !editor->no_memory; i++) {
+        size_t end = edit_run_end(editor, node, i);
         if (end > i) {
-            edit_cut(e, node, i, end);
+            edit_cut(editor, node, i, end);
             i = end - 1;
             continue;
         }
         const struct br_yaml *head = edit_head(node, i), *value = node->items[i];
-        const struct br_edit *set = node->keys ? edit_of(e, head, BR_EDIT_SET) : NULL;
-        const struct br_edit *put = node->keys ? edit_of(e, head, BR_EDIT_PUT) : NULL;
+        const struct br_edit *set = node->keys ? edit_of(editor, head, BR_EDIT_SET) : NULL;
+        const struct br_edit *put = node->keys ? edit_of(editor, head, BR_EDIT_PUT) : NULL;
         if (set)
-            edit_set(e, value, set);
+            edit_set(editor, value, set);
         if (put)
-            edit_put(e, head, value, put);
-        edit_walk(e, value);
+            edit_put(editor, head, value, put);
+        edit_walk(editor, value);
     }
 }
 
-static int edit_by_place(const void *a, const void *b)
+static int edit_by_place(const void *left, const void *right)
 {
-    const struct change *x = a, *y = b;
-    if (x->from != y->from)
-        return x->from < y->from ? -1 : 1;
-    return x->order < y->order ? -1 : x->order > y->order;
+    const struct change *change = left, *y = right;
+    if (change->from != y->from)
+        return change->from < y->from ? -1 : 1;
+    return change->order < y->order ? -1 : change->order > y->order;
 }
 
 /* Changes that overlap take away together what each would. */
-static void edit_write(const struct editor *e, struct br_str *out)
+static void config_edit_write(const struct editor *editor, struct br_str *out)
 {
     size_t at = 0;
-    for (uint32_t i = 0; i < e->n_changes; i++) {
-        const struct change *c = &e->changes[i];
-        if (c->from > at)
-            br_str_add(out, e->text + at, c->from - at);
-        if (c->from >= at && c->with)
-            br_str_puts(out, c->with);
-        at = c->to > at ? c->to : at;
+    for (uint32_t i = 0; i < editor->n_changes; i++) {
+        const struct change *change = &editor->changes[i];
+        if (change->from > at)
+            br_str_add(out, editor->text + at, change->from - at);
+        if (change->from >= at && change->with)
+            br_str_puts(out, change->with);
+        at = change->to > at ? change->to : at;
     }
-    br_str_add(out, e->text + at, e->len - at);
+    br_str_add(out, editor->text + at, editor->len - at);
 }
 
 int br_yaml_edit(const char *text, size_t len, const struct br_yaml *plain,
                  const struct br_edits *edits, struct br_str *out)
 {
-    struct editor e = {.text = text, .len = len, .edits = edits};
-    edit_find_lines(&e);
-    if (!e.no_memory)
-        edit_walk(&e, plain);
-    if (e.n_changes)
-        qsort(e.changes, e.n_changes, sizeof *e.changes, edit_by_place);
-    if (!e.no_memory)
-        edit_write(&e, out);
-    for (uint32_t i = 0; i < e.n_changes; i++)
-        br_free(e.changes[i].with);
-    br_free(e.changes);
-    br_free(e.lines);
-    return e.no_memory || out->failed ? BR_ENOMEM : 0;
+    struct editor editor = {.text = text, .len = len, .edits = edits};
+    edit_find_lines(&editor);
+    if (!editor.no_memory)
+        edit_walk(&editor, plain);
+    if (editor.n_changes)
+        qsort(editor.changes, editor.n_changes, sizeof *editor.changes, edit_by_place);
+    if (!editor.no_memory)
+        config_edit_write(&editor, out);
+    for (uint32_t i = 0; i < editor.n_changes; i++)
+        br_free(editor.changes[i].with);
+    br_free(editor.changes);
+    br_free(editor.lines);
+    return editor.no_memory || out->failed ? BR_ENOMEM : 0;
 }

@@ -22,8 +22,8 @@ struct br_edit {
 
 #define BR_EDITS_MAX 10000
 struct br_edits {
-    struct br_edit *v;
-    size_t n;
+    struct br_edit *items;
+    size_t count;
     uint32_t cap;
 };
 

@@ -28,8 +28,10 @@ static struct br_err *errs_next_warning(struct br_errs *errs)
     return err;
 }
 
-__attribute__((format(printf, 4, 0))) static void
-fill(struct br_err *err, const struct br_yaml *node, const char *path, const char *fmt, va_list ap)
+__attribute__((format(printf, 4, 0))) static void errs_fill(struct br_err *err,
+                                                            const struct br_yaml *node,
+                                                            const char *path, const char *fmt,
+                                                            va_list ap)
 {
     err->code = BR_EINVAL;
     if (node) {
@@ -43,12 +45,14 @@ fill(struct br_err *err, const struct br_yaml *node, const char *path, const cha
     (void)vsnprintf(err->text, sizeof err->text, fmt, ap);
 }
 
-__attribute__((format(printf, 4, 0))) static int
-add(struct br_errs *errs, const struct br_yaml *node, const char *path, const char *fmt, va_list ap)
+__attribute__((format(printf, 4, 0))) static int errs_add(struct br_errs *errs,
+                                                          const struct br_yaml *node,
+                                                          const char *path, const char *fmt,
+                                                          va_list ap)
 {
     struct br_err *err = errs_next_error(errs);
     if (err)
-        fill(err, node, path, fmt, ap);
+        errs_fill(err, node, path, fmt, ap);
     else
         errs->more = true;
     return BR_EINVAL;
@@ -59,7 +63,7 @@ int br_errs_add(struct br_errs *errs, const struct br_yaml *node, const char *pa
 {
     va_list ap;
     va_start(ap, fmt);
-    int rc = add(errs, node, path, fmt, ap);
+    int rc = errs_add(errs, node, path, fmt, ap);
     va_end(ap);
     return rc;
 }
@@ -70,7 +74,7 @@ int br_errs_lack(struct br_errs *errs, const struct br_yaml *node, const char *p
     va_list ap;
     size_t before = errs->n_errors;
     va_start(ap, fmt);
-    (void)add(errs, node, path, fmt, ap);
+    (void)errs_add(errs, node, path, fmt, ap);
     va_end(ap);
     if (errs->n_errors > before)
         errs->errors[before].code = BR_EUNSUPPORTED;
@@ -84,7 +88,7 @@ int br_errs_add_key(struct br_errs *errs, const struct br_yaml *node, const char
     char where[192];
     va_list ap;
     va_start(ap, fmt);
-    int rc = add(errs, at ? at : node, br_path_join(where, path, key), fmt, ap);
+    int rc = errs_add(errs, at ? at : node, br_path_join(where, path, key), fmt, ap);
     va_end(ap);
     return rc;
 }
@@ -97,7 +101,7 @@ void br_errs_warn(struct br_errs *errs, const struct br_yaml *node, const char *
         return;
     va_list ap;
     va_start(ap, fmt);
-    fill(err, node, path, fmt, ap);
+    errs_fill(err, node, path, fmt, ap);
     va_end(ap);
 }
 
@@ -127,7 +131,7 @@ void br_errs_release(struct br_errs *errs)
     *errs = (struct br_errs){0};
 }
 
-static size_t file_rank(const struct br_err *err, const char *const *files, size_t n_files)
+static size_t errs_file_rank(const struct br_err *err, const char *const *files, size_t n_files)
 {
     size_t len = sizeof err->file - 1;
     for (size_t i = 0; i < n_files; i++)
@@ -136,25 +140,27 @@ static size_t file_rank(const struct br_err *err, const char *const *files, size
     return err->file[0] ? n_files : n_files + 1;
 }
 
-static bool comes_before(const struct br_err *a, const struct br_err *b, const char *const *files,
-                         size_t n_files)
+static bool errs_comes_before(const struct br_err *left, const struct br_err *right,
+                              const char *const *files, size_t n_files)
 {
-    size_t rank_a = file_rank(a, files, n_files), rank_b = file_rank(b, files, n_files);
+    size_t rank_a = errs_file_rank(left, files, n_files),
+           rank_b = errs_file_rank(right, files, n_files);
     if (rank_a != rank_b)
         return rank_a < rank_b;
-    int by_name = strcmp(a->file, b->file);
+    int by_name = strcmp(left->file, right->file);
     if (by_name)
         return by_name < 0;
-    return a->line != b->line ? a->line < b->line : a->col < b->col;
+    return left->line != right->line ? left->line < right->line : left->col < right->col;
 }
 
 /* Insertion keeps the order of what stands at one place, and there are at most BR_ERRS_MAX. */
-static void sort_list(struct br_err *list, size_t n, const char *const *files, size_t n_files)
+static void errs_sort_list(struct br_err *list, size_t count, const char *const *files,
+                           size_t n_files)
 {
-    for (size_t i = 1; i < n; i++) {
+    for (size_t i = 1; i < count; i++) {
         struct br_err err = list[i];
         size_t j = i;
-        for (; j > 0 && comes_before(&err, &list[j - 1], files, n_files); j--)
+        for (; j > 0 && errs_comes_before(&err, &list[j - 1], files, n_files); j--)
             list[j] = list[j - 1];
         list[j] = err;
     }
@@ -162,6 +168,6 @@ static void sort_list(struct br_err *list, size_t n, const char *const *files, s
 
 void br_errs_sort(struct br_errs *errs, const char *const *files, size_t n_files)
 {
-    sort_list(errs->errors, errs->n_errors, files, n_files);
-    sort_list(errs->warnings, errs->n_warnings, files, n_files);
+    errs_sort_list(errs->errors, errs->n_errors, files, n_files);
+    errs_sort_list(errs->warnings, errs->n_warnings, files, n_files);
 }

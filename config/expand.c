@@ -31,18 +31,19 @@ struct brought {
     const char *file; /* the file it is from, or NULL */
 };
 
-static int expand_node(struct expand *x, struct br_yaml **node, unsigned level, unsigned nested);
-static int expand_text(struct expand *x, const struct br_yaml *at, const char *text, size_t len,
-                       unsigned nested, bool keep, struct br_str *out);
+static int expand_node(struct expand *expand, struct br_yaml **node, unsigned level,
+                       unsigned nested);
+static int expand_text(struct expand *expand, const struct br_yaml *at, const char *text,
+                       size_t len, unsigned nested, bool keep, struct br_str *out);
 
-static bool starts(const char *text, size_t len, const char *prefix)
+static bool expand_starts(const char *text, size_t len, const char *prefix)
 {
     size_t n = strlen(prefix);
     return len >= n && memcmp(text, prefix, n) == 0;
 }
 
 /* The position after the brace that closes the reference at `text` ("${"), or 0. */
-static size_t reference_len(const char *text, size_t len)
+static size_t expand_reference_len(const char *text, size_t len)
 {
     size_t open = 0;
     for (size_t i = 0; i < len; i++) {
@@ -73,56 +74,56 @@ const char *br_sources_getenv(const struct br_config_sources *sources, const cha
     return sources->getenv ? sources->getenv(name, sources->arg) : getenv(name);
 }
 
-static int bring_env(struct expand *x, const struct br_yaml *at, const char *ref, size_t len,
-                     struct brought *ret)
+static int expand_bring_env(struct expand *expand, const struct br_yaml *at, const char *ref,
+                            size_t len, struct brought *ret)
 {
     const char *dash = memmem(ref, len, ":-", 2);
     size_t name_len = dash ? (size_t)(dash - ref) : len;
-    char *name = br_arena_strndup(x->arena, ref, name_len);
+    char *name = br_arena_strndup(expand->arena, ref, name_len);
     char shown[BR_SHOWN_SIZE];
     if (!name)
-        return br_errs_no_memory(x->errs);
+        return br_errs_no_memory(expand->errs);
     if (!br_env_name_valid(name, name_len))
-        return br_errs_add(x->errs, at, NULL,
+        return br_errs_add(expand->errs, at, NULL,
                            "%s cannot be the name of an environment variable: write ${env:NAME} "
                            "with letters, digits and _, no digit first",
                            br_text_show(name, shown));
-    const char *value = br_sources_getenv(x->sources, name);
+    const char *value = br_sources_getenv(expand->sources, name);
     *ret = (struct brought){value, value ? strlen(value) : 0, NULL};
     if (!value && dash) {
         ret->text = dash + 2;
         ret->len = len - name_len - 2;
-    } else if (!value && x->sources->unset) {
-        ret->text = x->sources->unset;
+    } else if (!value && expand->sources->unset) {
+        ret->text = expand->sources->unset;
         ret->len = strlen(ret->text);
     } else if (!value) {
-        br_errs_warn(x->errs, at, NULL,
+        br_errs_warn(expand->errs, at, NULL,
                      "the environment variable %s is not set and counts as empty", name);
         ret->text = "";
     }
     return 0;
 }
 
-static int bring_file(struct expand *x, const struct br_yaml *at, const char *ref, size_t len,
-                      struct brought *ret)
+static int expand_bring_file(struct expand *expand, const struct br_yaml *at, const char *ref,
+                             size_t len, struct brought *ret)
 {
-    char *path = br_arena_strndup(x->arena, ref, len);
+    char *path = br_arena_strndup(expand->arena, ref, len);
     if (!path)
-        return br_errs_no_memory(x->errs);
+        return br_errs_no_memory(expand->errs);
     const char *why;
     char shown[BR_SHOWN_SIZE];
-    int rc = br_file_read(path, x->arena, &ret->text, &ret->len, &why);
+    int rc = br_file_read(path, expand->arena, &ret->text, &ret->len, &why);
     if (rc == BR_ENOMEM)
-        return br_errs_no_memory(x->errs);
+        return br_errs_no_memory(expand->errs);
     if (rc)
-        return br_errs_add(x->errs, at, NULL, "cannot read the file %s: %s",
+        return br_errs_add(expand->errs, at, NULL, "cannot read the file %s: %s",
                            br_text_show(path, shown), why);
     ret->file = path;
     return 0;
 }
 
 /* The length of a leading "scheme:", or 0. */
-static size_t scheme_len(const char *ref, size_t len)
+static size_t expand_scheme_len(const char *ref, size_t len)
 {
     size_t n = 0;
     while (n < len && (isalnum((unsigned char)ref[n]) || strchr("+.-", ref[n])))
@@ -131,98 +132,101 @@ static size_t scheme_len(const char *ref, size_t len)
     return n >= 2 && n < len && ref[n] == ':' && !is_default ? n + 1 : 0;
 }
 
-static int bring_by_scheme(struct expand *x, const struct br_yaml *at, const char *ref, size_t len,
-                           struct brought *ret)
+static int expand_bring_by_scheme(struct expand *expand, const struct br_yaml *at, const char *ref,
+                                  size_t len, struct brought *ret)
 {
-    if (starts(ref, len, "env:"))
-        return bring_env(x, at, ref + 4, len - 4, ret);
-    if (starts(ref, len, "file:"))
-        return bring_file(x, at, ref + 5, len - 5, ret);
-    if (starts(ref, len, "yaml:")) {
+    if (expand_starts(ref, len, "env:"))
+        return expand_bring_env(expand, at, ref + 4, len - 4, ret);
+    if (expand_starts(ref, len, "file:"))
+        return expand_bring_file(expand, at, ref + 5, len - 5, ret);
+    if (expand_starts(ref, len, "yaml:")) {
         *ret = (struct brought){ref + 5, len - 5, NULL};
         return 0;
     }
-    size_t scheme = scheme_len(ref, len);
+    size_t scheme = expand_scheme_len(ref, len);
     if (scheme)
-        return br_errs_add(x->errs, at, NULL,
+        return br_errs_add(expand->errs, at, NULL,
                            "\"${%.*s...}\" is not supported; use ${env:NAME}, ${file:path} or "
                            "${yaml:text}",
                            (int)(scheme > 40 ? 40 : scheme), ref);
-    return bring_env(x, at, ref, len, ret);
+    return expand_bring_env(expand, at, ref, len, ret);
 }
 
-static int check_brought(struct expand *x, const struct br_yaml *at, const struct brought *value)
+static int expand_check_brought(struct expand *expand, const struct br_yaml *at,
+                                const struct brought *value)
 {
-    x->n_bytes += value->len;
-    if (x->n_bytes > BYTES_MAX) {
-        br_errs_add(x->errs, at, NULL, "all ${...} together bring in more than %u MiB",
+    expand->n_bytes += value->len;
+    if (expand->n_bytes > BYTES_MAX) {
+        br_errs_add(expand->errs, at, NULL, "all ${...} together bring in more than %u MiB",
                     BYTES_MAX >> 20);
         return BR_ETOOBIG;
     }
     if (br_utf8_valid((const uint8_t *)value->text, value->len) != value->len ||
         memchr(value->text, '\0', value->len))
-        return br_errs_add(x->errs, at, NULL, "what ${...} brings in here is not UTF-8 text");
+        return br_errs_add(expand->errs, at, NULL, "what ${...} brings in here is not UTF-8 text");
     return 0;
 }
 
 /* Fetches what the reference "${...}" of `len` bytes names. */
-static int bring(struct expand *x, const struct br_yaml *at, const char *text, size_t len,
-                 unsigned nested, struct brought *ret)
+static int expand_bring(struct expand *expand, const struct br_yaml *at, const char *text,
+                        size_t len, unsigned nested, struct brought *ret)
 {
     if (nested >= NESTED_MAX)
-        return br_errs_add(x->errs, at, NULL,
+        return br_errs_add(expand->errs, at, NULL,
                            "${...} is nested over %d levels; does it name itself?", NESTED_MAX);
-    if (++x->n_references > REFERENCES_MAX)
-        return br_errs_add(x->errs, at, NULL, "more than %d ${...} in all", REFERENCES_MAX);
+    if (++expand->n_references > REFERENCES_MAX)
+        return br_errs_add(expand->errs, at, NULL, "more than %d ${...} in all", REFERENCES_MAX);
     struct br_str ref = {.max = BR_YAML_SIZE_MAX};
     br_str_add(&ref, "", 0);
-    int rc = expand_text(x, at, text + 2, len - 3, nested + 1, true, &ref);
+    int rc = expand_text(expand, at, text + 2, len - 3, nested + 1, true, &ref);
     char *kept = NULL;
     if (rc == 0) {
-        kept = ref.failed ? NULL : br_arena_strndup(x->arena, ref.data, ref.len);
-        rc = kept ? bring_by_scheme(x, at, kept, ref.len, ret) : br_errs_no_memory(x->errs);
+        kept = ref.failed ? NULL : br_arena_strndup(expand->arena, ref.data, ref.len);
+        rc = kept ? expand_bring_by_scheme(expand, at, kept, ref.len, ret)
+                  : br_errs_no_memory(expand->errs);
     }
     br_str_release(&ref);
-    return rc ? rc : check_brought(x, at, ret);
+    return rc ? rc : expand_check_brought(expand, at, ret);
 }
 
-static void relocate(struct br_yaml *node, const struct br_yaml *at)
+static void expand_relocate(struct br_yaml *node, const struct br_yaml *at)
 {
     node->file = at->file;
     node->line = at->line;
     node->col = at->col;
-    for (size_t i = 0; i < node->n; i++) {
+    for (size_t i = 0; i < node->count; i++) {
         if (node->keys)
-            relocate(node->keys[i], at);
-        relocate(node->items[i], at);
+            expand_relocate(node->keys[i], at);
+        expand_relocate(node->items[i], at);
     }
 }
 
-static void mark_expanded(struct br_yaml *node)
+static void expand_mark_expanded(struct br_yaml *node)
 {
     node->expanded = true;
-    for (size_t i = 0; i < node->n; i++)
-        mark_expanded(node->items[i]);
+    for (size_t i = 0; i < node->count; i++)
+        expand_mark_expanded(node->items[i]);
 }
 
 /* Reads what was brought as YAML; `*ret` becomes NULL where it is none, and is then plain text. */
-static int parse_brought(struct expand *x, const struct br_yaml *at, const struct brought *value,
-                         struct br_yaml **ret)
+static int expand_parse_brought(struct expand *expand, const struct br_yaml *at,
+                                const struct brought *value, struct br_yaml **ret)
 {
     struct br_errs ignored = {0};
     *ret = NULL;
-    int rc = br_yaml_parse(value->text, value->len, value->file ? value->file : at->file, x->arena,
-                           ret, &ignored);
+    int rc = br_yaml_parse(value->text, value->len, value->file ? value->file : at->file,
+                           expand->arena, ret, &ignored);
     br_errs_release(&ignored);
     if (rc == BR_ENOMEM)
-        return br_errs_no_memory(x->errs);
+        return br_errs_no_memory(expand->errs);
     return 0;
 }
 
 /* Text keeps its spelling (also quotes in it) as in the Collector, but for the newline at a file's
  * end, which nobody means; numbers and booleans come as YAML reads them. */
-static int text_node(struct expand *x, const struct br_yaml *at, const struct brought *value,
-                     const struct br_yaml *parsed, struct br_yaml **ret)
+static int expand_text_node(struct expand *expand, const struct br_yaml *at,
+                            const struct brought *value, const struct br_yaml *parsed,
+                            struct br_yaml **ret)
 {
     enum br_yaml_look look = BR_LOOK_TEXT;
     if (parsed && !parsed->quoted)
@@ -236,56 +240,57 @@ static int text_node(struct expand *x, const struct br_yaml *at, const struct br
         while (len && (text[len - 1] == '\n' || text[len - 1] == '\r'))
             len--;
     }
-    *ret = br_yaml_scalar(x->arena, text, len, at);
+    *ret = br_yaml_scalar(expand->arena, text, len, at);
     if (!*ret)
-        return br_errs_no_memory(x->errs);
+        return br_errs_no_memory(expand->errs);
     (*ret)->quoted = look == BR_LOOK_TEXT;
     (*ret)->expanded = true;
     return 0;
 }
 
 /* A value that is one reference: whatever type comes. */
-static int expand_whole(struct expand *x, struct br_yaml **node, unsigned level, unsigned nested)
+static int expand_whole(struct expand *expand, struct br_yaml **node, unsigned level,
+                        unsigned nested)
 {
     const struct br_yaml *at = *node;
     struct brought value = {0};
     struct br_yaml *parsed, *result;
-    int rc = bring(x, at, at->text, at->len, nested, &value);
+    int rc = expand_bring(expand, at, at->text, at->len, nested, &value);
     if (rc == 0)
-        rc = parse_brought(x, at, &value, &parsed);
+        rc = expand_parse_brought(expand, at, &value, &parsed);
     if (rc)
         return rc;
     if (parsed && parsed->type != BR_YAML_SCALAR) {
         if (!value.file || parsed->type == BR_YAML_NULL)
-            relocate(parsed, at);
-        mark_expanded(parsed);
+            expand_relocate(parsed, at);
+        expand_mark_expanded(parsed);
         result = parsed;
     } else {
-        rc = text_node(x, at, &value, parsed, &result);
+        rc = expand_text_node(expand, at, &value, parsed, &result);
         if (rc)
             return rc;
     }
     result->raw = at->raw ? at->raw : at;
     *node = result;
-    return expand_node(x, node, level, nested + 1);
+    return expand_node(expand, node, level, nested + 1);
 }
 
 /* A reference inside longer text: text whatever it brings, as a password with a colon in it. */
-static int expand_inside(struct expand *x, const struct br_yaml *at, const char *text, size_t len,
-                         unsigned nested, bool keep, struct br_str *out)
+static int expand_inside(struct expand *expand, const struct br_yaml *at, const char *text,
+                         size_t len, unsigned nested, bool keep, struct br_str *out)
 {
     struct brought value = {0};
-    int rc = bring(x, at, text, len, nested, &value);
+    int rc = expand_bring(expand, at, text, len, nested, &value);
     if (rc)
         return rc;
     while (value.file && value.len && strchr("\r\n", value.text[value.len - 1]))
         value.len--;
-    return expand_text(x, at, value.text, value.len, nested + 1, keep, out);
+    return expand_text(expand, at, value.text, value.len, nested + 1, keep, out);
 }
 
 /* `keep` leaves $$ alone: in a reference it is undone once, when the value is looked through. */
-static int expand_text(struct expand *x, const struct br_yaml *at, const char *text, size_t len,
-                       unsigned nested, bool keep, struct br_str *out)
+static int expand_text(struct expand *expand, const struct br_yaml *at, const char *text,
+                       size_t len, unsigned nested, bool keep, struct br_str *out)
 {
     for (size_t i = 0; i < len;) {
         bool more = text[i] == '$' && i + 1 < len;
@@ -298,64 +303,67 @@ static int expand_text(struct expand *x, const struct br_yaml *at, const char *t
             br_str_add(out, "$$", keep ? 2 : 1);
             i += 2;
         } else {
-            size_t ref = reference_len(text + i, len - i);
+            size_t ref = expand_reference_len(text + i, len - i);
             if (ref == 0 && nested == 0)
-                return br_errs_add(x->errs, at, NULL,
+                return br_errs_add(expand->errs, at, NULL,
                                    "\"${\" without its \"}\"; write \"$${\" for the text itself");
             if (ref == 0) {
                 /* A secret may well have "${" in it. */
                 br_str_add(out, text + i, len - i);
                 return 0;
             }
-            int rc = expand_inside(x, at, text + i, ref, nested, keep, out);
+            int rc = expand_inside(expand, at, text + i, ref, nested, keep, out);
             if (rc)
                 return rc;
             i += ref;
         }
     }
-    return out->failed ? br_errs_no_memory(x->errs) : 0;
+    return out->failed ? br_errs_no_memory(expand->errs) : 0;
 }
 
-static int expand_scalar(struct expand *x, struct br_yaml **node, unsigned level, unsigned nested)
+static int expand_scalar(struct expand *expand, struct br_yaml **node, unsigned level,
+                         unsigned nested)
 {
     struct br_yaml *old = *node;
     if (!memchr(old->text, '$', old->len))
         return 0;
-    if (starts(old->text, old->len, "${") && reference_len(old->text, old->len) == old->len)
-        return expand_whole(x, node, level, nested);
+    if (expand_starts(old->text, old->len, "${") &&
+        expand_reference_len(old->text, old->len) == old->len)
+        return expand_whole(expand, node, level, nested);
     struct br_str text = {.max = BR_YAML_SIZE_MAX};
-    size_t before = x->n_references;
+    size_t before = expand->n_references;
     br_str_add(&text, "", 0);
-    int rc = expand_text(x, old, old->text, old->len, nested, false, &text);
+    int rc = expand_text(expand, old, old->text, old->len, nested, false, &text);
     struct br_yaml *result = NULL;
     if (rc == 0) {
-        result = text.failed ? NULL : br_yaml_scalar(x->arena, text.data, text.len, old);
-        rc = result ? 0 : br_errs_no_memory(x->errs);
+        result = text.failed ? NULL : br_yaml_scalar(expand->arena, text.data, text.len, old);
+        rc = result ? 0 : br_errs_no_memory(expand->errs);
     }
     br_str_release(&text);
     if (rc)
         return rc;
     result->quoted = old->quoted;
     result->raw = old->raw ? old->raw : old;
-    result->expanded = old->expanded || x->n_references != before;
+    result->expanded = old->expanded || expand->n_references != before;
     *node = result;
     return 0;
 }
 
 /* All mistakes of a file are reported, so one does not end the walk; running out of memory does. */
-static int expand_node(struct expand *x, struct br_yaml **node, unsigned level, unsigned nested)
+static int expand_node(struct expand *expand, struct br_yaml **node, unsigned level,
+                       unsigned nested)
 {
-    struct br_yaml *n = *node;
-    if (n->type == BR_YAML_SCALAR)
-        return expand_scalar(x, node, level, nested);
-    if (n->n && level == BR_YAML_DEPTH_MAX) {
-        br_errs_add(x->errs, n, NULL, "maps and lists are nested over %d levels",
+    struct br_yaml *yaml = *node;
+    if (yaml->type == BR_YAML_SCALAR)
+        return expand_scalar(expand, node, level, nested);
+    if (yaml->count && level == BR_YAML_DEPTH_MAX) {
+        br_errs_add(expand->errs, yaml, NULL, "maps and lists are nested over %d levels",
                     BR_YAML_DEPTH_MAX);
         return BR_ETOOBIG;
     }
     int worst = 0;
-    for (size_t i = 0; i < n->n && worst != BR_ENOMEM; i++) {
-        int rc = expand_node(x, &n->items[i], level + 1, nested);
+    for (size_t i = 0; i < yaml->count && worst != BR_ENOMEM; i++) {
+        int rc = expand_node(expand, &yaml->items[i], level + 1, nested);
         if (rc)
             worst = rc;
     }
@@ -365,6 +373,6 @@ static int expand_node(struct expand *x, struct br_yaml **node, unsigned level, 
 int br_yaml_expand(struct br_yaml **node, const struct br_config_sources *sources,
                    struct br_arena *arena, struct br_errs *errs)
 {
-    struct expand x = {.sources = sources, .arena = arena, .errs = errs};
-    return expand_node(&x, node, 0, 0);
+    struct expand expand = {.sources = sources, .arena = arena, .errs = errs};
+    return expand_node(&expand, node, 0, 0);
 }

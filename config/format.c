@@ -13,7 +13,7 @@
 
 __extension__ typedef unsigned __int128 wide;
 
-static bool unit_ns(const char *text, size_t len, uint64_t *ret)
+static bool format_unit_ns(const char *text, size_t len, uint64_t *ret)
 {
     static const struct {
         const char *name;
@@ -32,7 +32,7 @@ static bool unit_ns(const char *text, size_t len, uint64_t *ret)
     return false;
 }
 
-static bool read_digits(const char **text, uint64_t *ret)
+static bool format_read_digits(const char **text, uint64_t *ret)
 {
     uint64_t v = 0;
     for (; isdigit((unsigned char)**text); (*text)++) {
@@ -47,7 +47,7 @@ static bool read_digits(const char **text, uint64_t *ret)
 }
 
 /* What the digits after the point are of `unit`; a 19th digit is less than any unit can show. */
-static uint64_t read_fraction(const char **text, uint64_t unit)
+static uint64_t format_read_fraction(const char **text, uint64_t unit)
 {
     enum { DIGITS_MAX = 18 };
     uint64_t v = 0, scale = 1;
@@ -61,11 +61,11 @@ static uint64_t read_fraction(const char **text, uint64_t unit)
 }
 
 /* One number with its unit. */
-static bool read_term(const char **text, uint64_t *ret)
+static bool format_read_term(const char **text, uint64_t *ret)
 {
     uint64_t whole, unit;
     const char *start = *text;
-    if (!read_digits(text, &whole))
+    if (!format_read_digits(text, &whole))
         return false;
     size_t n_digits = (size_t)(*text - start);
     const char *fraction = **text == '.' ? ++*text : NULL;
@@ -74,10 +74,10 @@ static bool read_term(const char **text, uint64_t *ret)
         n_digits += (size_t)(*text - fraction);
     }
     size_t len = strcspn(*text, "0123456789.");
-    if (n_digits == 0 || !unit_ns(*text, len, &unit) || whole > NS_LIMIT / unit)
+    if (n_digits == 0 || !format_unit_ns(*text, len, &unit) || whole > NS_LIMIT / unit)
         return false;
     *text += len;
-    *ret = whole * unit + (fraction ? read_fraction(&fraction, unit) : 0);
+    *ret = whole * unit + (fraction ? format_read_fraction(&fraction, unit) : 0);
     return *ret <= NS_LIMIT;
 }
 
@@ -91,7 +91,7 @@ bool br_duration_parse(const char *text, uint64_t *ret_ns)
     if (strcmp(text, "0") != 0) {
         while (*text) {
             uint64_t term;
-            if (!read_term(&text, &term))
+            if (!format_read_term(&text, &term))
                 return false;
             sum += term;
             if (sum >= NS_LIMIT)
@@ -104,7 +104,7 @@ bool br_duration_parse(const char *text, uint64_t *ret_ns)
     return true;
 }
 
-static bool port_parse(const char *text, unsigned *ret)
+static bool format_port_parse(const char *text, unsigned *ret)
 {
     size_t len = strlen(text);
     if (len == 0 || len > 5 || text[strspn(text, "0123456789")])
@@ -139,7 +139,7 @@ bool br_endpoint_parse(const char *text, char *host, unsigned *ret_port)
             return false;
     }
     unsigned port;
-    if (!port_parse(colon + 1, &port))
+    if (!format_port_parse(colon + 1, &port))
         return false;
     memcpy(host, start, len);
     host[len] = '\0';

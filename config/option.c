@@ -21,212 +21,220 @@ struct reader {
     struct br_errs *errs;
 };
 
-static int read_table(struct reader *r, const struct br_option *table, const struct br_yaml *node,
-                      const struct br_yaml *at, const char *path, void *out);
+static int option_read_table(struct reader *reader, const struct br_option *table,
+                             const struct br_yaml *node, const struct br_yaml *at, const char *path,
+                             void *out);
 
-static int worse(int a, int b)
+static int option_worse(int left, int right)
 {
-    return a == BR_ENOMEM || b == 0 ? a : b;
+    return left == BR_ENOMEM || right == 0 ? left : right;
 }
 
 /* "must be <wanted>, got ..." at the value. */
-static int refuse(struct reader *r, const struct br_yaml *node, const char *path,
-                  const char *wanted)
+static int option_refuse(struct reader *reader, const struct br_yaml *node, const char *path,
+                         const char *wanted)
 {
     char shown[BR_SHOWN_SIZE];
-    return br_errs_add(r->errs, node, path, "must be %s, got %s", wanted,
+    return br_errs_add(reader->errs, node, path, "must be %s, got %s", wanted,
                        br_yaml_show(node, shown));
 }
 
 /* As `refuse`, for what nobody may see. */
-static int refuse_secret(struct reader *r, const struct br_yaml *node, const char *path)
+static int option_refuse_secret(struct reader *reader, const struct br_yaml *node, const char *path)
 {
-    return br_errs_add(r->errs, node, path, "must be text, not %s",
+    return br_errs_add(reader->errs, node, path, "must be text, not %s",
                        node->type == BR_YAML_MAP ? "a map" : "a list");
 }
 
 /* Numbers and booleans are written without quotes; what came from ${...} has no quotes of its own.
  */
-static bool is_plain(const struct br_yaml *node)
+static bool option_is_plain(const struct br_yaml *node)
 {
     return node->type == BR_YAML_SCALAR && (!node->quoted || node->expanded);
 }
 
-static int refuse_plain(struct reader *r, const struct br_yaml *node, const char *path,
-                        const char *wanted)
+static int option_refuse_plain(struct reader *reader, const struct br_yaml *node, const char *path,
+                               const char *wanted)
 {
     char shown[BR_SHOWN_SIZE];
-    if (node->type == BR_YAML_SCALAR && !is_plain(node) && br_yaml_look(node->text) != BR_LOOK_TEXT)
-        return br_errs_add(r->errs, node, path, "must be %s, got the text %s; remove the quotes",
-                           wanted, br_yaml_show(node, shown));
-    return refuse(r, node, path, wanted);
+    if (node->type == BR_YAML_SCALAR && !option_is_plain(node) &&
+        br_yaml_look(node->text) != BR_LOOK_TEXT)
+        return br_errs_add(reader->errs, node, path,
+                           "must be %s, got the text %s; remove the quotes", wanted,
+                           br_yaml_show(node, shown));
+    return option_refuse(reader, node, path, wanted);
 }
 
-static int read_bool(struct reader *r, const struct br_yaml *node, const char *path, bool *out)
+static int option_read_bool(struct reader *reader, const struct br_yaml *node, const char *path,
+                            bool *out)
 {
-    if (!is_plain(node) || br_yaml_look(node->text) != BR_LOOK_BOOL)
-        return refuse_plain(r, node, path, "true or false");
+    if (!option_is_plain(node) || br_yaml_look(node->text) != BR_LOOK_BOOL)
+        return option_refuse_plain(reader, node, path, "true or false");
     *out = node->text[0] == 't' || node->text[0] == 'T';
     return 0;
 }
 
 /* Decimal without leading zeros (which YAML 1.1 took for octal) or 0x. */
-static bool parse_int(const char *s, int64_t *ret)
+static bool option_parse_int(const char *text, int64_t *ret)
 {
-    bool negative = *s == '-';
-    s += *s == '-' || *s == '+';
-    bool hex = s[0] == '0' && (s[1] == 'x' || s[1] == 'X');
-    s += hex ? 2 : 0;
-    if (!*s || (!hex && s[0] == '0' && s[1]))
+    bool negative = *text == '-';
+    text += *text == '-' || *text == '+';
+    bool hex = text[0] == '0' && (text[1] == 'x' || text[1] == 'X');
+    text += hex ? 2 : 0;
+    if (!*text || (!hex && text[0] == '0' && text[1]))
         return false;
-    return br_parse_int(s, hex ? 16 : 10, negative, ret);
+    return br_parse_int(text, hex ? 16 : 10, negative, ret);
 }
 
-static bool parse_double(const char *s, double *ret)
+static bool option_parse_double(const char *text, double *ret)
 {
-    if (!*s || s[strspn(s, "0123456789+-.eE")])
+    if (!*text || text[strspn(text, "0123456789+-.eE")])
         return false;
     char *end;
     errno = 0;
-    double v = strtod(s, &end);
+    double v = strtod(text, &end);
     if (*end || (errno == ERANGE && (v > 1 || v < -1)))
         return false;
     *ret = v;
     return true;
 }
 
-static bool has_limits(const struct br_option *o)
+static bool option_has_limits(const struct br_option *option)
 {
-    return o->min < 0 || o->min > 0 || o->max < 0 || o->max > 0;
+    return option->min < 0 || option->min > 0 || option->max < 0 || option->max > 0;
 }
 
-static void say_range(const struct br_option *o, const char *what, char *out, size_t size)
+static void option_say_range(const struct br_option *option, const char *what, char *out,
+                             size_t size)
 {
-    bool whole = o->kind == BR_OPT_INT;
-    if (!has_limits(o))
+    bool whole = option->kind == BR_OPT_INT;
+    if (!option_has_limits(option))
         (void)snprintf(out, size, "a %s", what);
-    else if (o->max >= 9.2e18)
-        (void)snprintf(out, size, "a %s of at least %.15g", what, o->min);
+    else if (option->max >= 9.2e18)
+        (void)snprintf(out, size, "a %s of at least %.15g", what, option->min);
     else if (whole)
-        (void)snprintf(out, size, "a %s from %.0f to %.0f", what, o->min, o->max);
+        (void)snprintf(out, size, "a %s from %.0f to %.0f", what, option->min, option->max);
     else
-        (void)snprintf(out, size, "a %s from %.15g to %.15g", what, o->min, o->max);
+        (void)snprintf(out, size, "a %s from %.15g to %.15g", what, option->min, option->max);
 }
 
-static bool in_range(const struct br_option *o, double v)
+static bool option_in_range(const struct br_option *option, double value)
 {
-    return !has_limits(o) || (v >= o->min && v <= o->max);
+    return !option_has_limits(option) || (value >= option->min && value <= option->max);
 }
 
-static int read_int(struct reader *r, const struct br_option *o, const struct br_yaml *node,
-                    const char *path, int64_t *out)
+static int option_read_int(struct reader *reader, const struct br_option *option,
+                           const struct br_yaml *node, const char *path, int64_t *out)
 {
     int64_t v;
-    if (is_plain(node) && parse_int(node->text, &v) && in_range(o, (double)v)) {
+    if (option_is_plain(node) && option_parse_int(node->text, &v) &&
+        option_in_range(option, (double)v)) {
         *out = v;
         return 0;
     }
     char wanted[96];
-    say_range(o, "whole number", wanted, sizeof wanted);
-    return refuse_plain(r, node, path, wanted);
+    option_say_range(option, "whole number", wanted, sizeof wanted);
+    return option_refuse_plain(reader, node, path, wanted);
 }
 
-static int read_double(struct reader *r, const struct br_option *o, const struct br_yaml *node,
-                       const char *path, double *out)
+static int option_read_double(struct reader *reader, const struct br_option *option,
+                              const struct br_yaml *node, const char *path, double *out)
 {
     double v;
-    if (is_plain(node) && parse_double(node->text, &v) && in_range(o, v)) {
+    if (option_is_plain(node) && option_parse_double(node->text, &v) &&
+        option_in_range(option, v)) {
         *out = v;
         return 0;
     }
     char wanted[96];
-    say_range(o, "number", wanted, sizeof wanted);
-    return refuse_plain(r, node, path, wanted);
+    option_say_range(option, "number", wanted, sizeof wanted);
+    return option_refuse_plain(reader, node, path, wanted);
 }
 
-static int read_duration(struct reader *r, const struct br_yaml *node, const char *path,
-                         uint64_t *out)
+static int option_read_duration(struct reader *reader, const struct br_yaml *node, const char *path,
+                                uint64_t *out)
 {
     uint64_t positive;
     if (node->type == BR_YAML_SCALAR && br_duration_parse(node->text, out))
         return 0;
     if (node->type == BR_YAML_SCALAR && node->text[0] == '-' &&
         br_duration_parse(node->text + 1, &positive))
-        return refuse(r, node, path, "a duration that is not negative");
-    return refuse(r, node, path,
-                  "a duration with its unit, such as \"200ms\", \"5s\" or \"1h30m\"");
+        return option_refuse(reader, node, path, "a duration that is not negative");
+    return option_refuse(reader, node, path,
+                         "a duration with its unit, such as \"200ms\", \"5s\" or \"1h30m\"");
 }
 
-static int read_string(struct reader *r, const struct br_yaml *node, const char *path,
-                       const char **out)
+static int option_read_string(struct reader *reader, const struct br_yaml *node, const char *path,
+                              const char **out)
 {
     if (node->type != BR_YAML_SCALAR)
-        return refuse(r, node, path, "text");
+        return option_refuse(reader, node, path, "text");
     *out = node->text;
     return 0;
 }
 
-static int read_secret(struct reader *r, const struct br_yaml *node, const char *path,
-                       struct br_secret *out)
+static int option_read_secret(struct reader *reader, const struct br_yaml *node, const char *path,
+                              struct br_secret *out)
 {
     if (node->type == BR_YAML_MAP || node->type == BR_YAML_SEQ)
-        return refuse_secret(r, node, path);
+        return option_refuse_secret(reader, node, path);
     out->text = node->text ? node->text : "";
     return 0;
 }
 
-static int choice_index(const struct br_option *o, const char *text)
+static int option_choice_index(const struct br_option *option, const char *text)
 {
-    for (int i = 0; text && o->choices[i]; i++)
-        if (strcasecmp(o->choices[i], text) == 0)
+    for (int i = 0; text && option->choices[i]; i++)
+        if (strcasecmp(option->choices[i], text) == 0)
             return i;
     return -1;
 }
 
 /* "one of a, b"; as many of them as fit. */
-static void say_choices(const struct br_option *o, char out[CHOICES_SIZE])
+static void option_say_choices(const struct br_option *option, char out[CHOICES_SIZE])
 {
-    struct br_str s = {.data = out, .cap = CHOICES_SIZE, .max = CHOICES_SIZE - 1, .fixed = true};
-    br_str_puts(&s, o->choices[1] ? "one of " : "");
-    for (int i = 0; o->choices[i]; i++)
-        br_str_printf(&s, "%s%s", i ? ", " : "", o->choices[i]);
+    struct br_str str = {.data = out, .cap = CHOICES_SIZE, .max = CHOICES_SIZE - 1, .fixed = true};
+    br_str_puts(&str, option->choices[1] ? "one of " : "");
+    for (int i = 0; option->choices[i]; i++)
+        br_str_printf(&str, "%s%s", i ? ", " : "", option->choices[i]);
 }
 
-static int read_enum(struct reader *r, const struct br_option *o, const struct br_yaml *node,
-                     const char *path, int *out)
+static int option_read_enum(struct reader *reader, const struct br_option *option,
+                            const struct br_yaml *node, const char *path, int *out)
 {
-    int index = node->type == BR_YAML_SCALAR ? choice_index(o, node->text) : -1;
+    int index = node->type == BR_YAML_SCALAR ? option_choice_index(option, node->text) : -1;
     if (index >= 0) {
         *out = index;
         return 0;
     }
     char wanted[CHOICES_SIZE];
-    say_choices(o, wanted);
-    return refuse(r, node, path, wanted);
+    option_say_choices(option, wanted);
+    return option_refuse(reader, node, path, wanted);
 }
 
-static int read_strings(struct reader *r, const struct br_yaml *node, const char *path,
-                        struct br_strings *out)
+static int option_read_strings(struct reader *reader, const struct br_yaml *node, const char *path,
+                               struct br_strings *out)
 {
     bool list = node->type == BR_YAML_SEQ;
     if (node->type == BR_YAML_MAP)
-        return refuse(r, node, path, "a list of texts");
-    size_t n = list ? node->n : 1;
-    const char **v = br_arena_calloc(r->arena, n, sizeof *v);
+        return option_refuse(reader, node, path, "a list of texts");
+    size_t n = list ? node->count : 1;
+    const char **v = br_arena_calloc(reader->arena, n, sizeof *v);
     if (!v)
-        return br_errs_no_memory(r->errs);
+        return br_errs_no_memory(reader->errs);
     int rc = 0;
     for (size_t i = 0; i < n; i++) {
         char name[256];
         (void)snprintf(name, sizeof name, "%s[%zu]", path, i);
-        rc = worse(rc, read_string(r, list ? node->items[i] : node, list ? name : path, &v[i]));
+        rc = option_worse(rc, option_read_string(reader, list ? node->items[i] : node,
+                                                 list ? name : path, &v[i]));
     }
     *out = (struct br_strings){v, n};
     return rc;
 }
 
 /* RFC 9110, 5.6.2: token. */
-static bool is_token(const char *text, size_t len)
+static bool option_is_token(const char *text, size_t len)
 {
     for (size_t i = 0; i < len; i++)
         if (!isalnum((unsigned char)text[i]) && !strchr("!#$%&'*+-.^_`|~", text[i]))
@@ -235,7 +243,7 @@ static bool is_token(const char *text, size_t len)
 }
 
 /* RFC 9110, 5.5: no control characters but the tab. A key file's line end is the usual one. */
-static bool is_field_value(const char *text, size_t len)
+static bool option_is_field_value(const char *text, size_t len)
 {
     for (size_t i = 0; i < len; i++)
         if (((unsigned char)text[i] < ' ' && text[i] != '\t') || text[i] == 0x7f)
@@ -243,61 +251,64 @@ static bool is_field_value(const char *text, size_t len)
     return true;
 }
 
-static int read_header(struct reader *r, const struct br_yaml *name, const struct br_yaml *value,
-                       const char *path, struct br_headers *out)
+static int option_read_header(struct reader *reader, const struct br_yaml *name,
+                              const struct br_yaml *value, const char *path, struct br_headers *out)
 {
-    if (!is_token(name->text, name->len))
-        return br_errs_add(r->errs, name, path,
+    if (!option_is_token(name->text, name->len))
+        return br_errs_add(reader->errs, name, path,
                            "the name of a header has letters, digits, dashes and the like only");
-    if (value->type == BR_YAML_SCALAR && !is_field_value(value->text, value->len))
-        return br_errs_add(r->errs, value, path,
+    if (value->type == BR_YAML_SCALAR && !option_is_field_value(value->text, value->len))
+        return br_errs_add(reader->errs, value, path,
                            "the value of a header has no line end and no other control character");
-    out->names[out->n] = name->text;
-    return read_secret(r, value, path, &out->values[out->n++]);
+    out->names[out->count] = name->text;
+    return option_read_secret(reader, value, path, &out->values[out->count++]);
 }
 
 /* One element of the list form, {name, value}. */
-static int read_header_pair(struct reader *r, const struct br_yaml *node, const char *path,
-                            struct br_headers *out)
+static int option_read_header_pair(struct reader *reader, const struct br_yaml *node,
+                                   const char *path, struct br_headers *out)
 {
     const struct br_yaml *name = br_yaml_get(node, "name"), *value = br_yaml_get(node, "value");
-    if (node->type != BR_YAML_MAP || node->n != 2 || !name || !value ||
+    if (node->type != BR_YAML_MAP || node->count != 2 || !name || !value ||
         name->type != BR_YAML_SCALAR || !name->len)
-        return br_errs_add(r->errs, node, path, "must be a map with a name and a value");
-    for (size_t i = 0; i < out->n; i++)
+        return br_errs_add(reader->errs, node, path, "must be a map with a name and a value");
+    for (size_t i = 0; i < out->count; i++)
         if (strcmp(out->names[i], name->text) == 0)
-            return br_errs_add(r->errs, name, path, "the header \"%s\" is here twice", name->text);
-    return read_header(r, name, value, path, out);
+            return br_errs_add(reader->errs, name, path, "the header \"%s\" is here twice",
+                               name->text);
+    return option_read_header(reader, name, value, path, out);
 }
 
-static int read_headers(struct reader *r, const struct br_yaml *node, const char *path,
-                        struct br_headers *out)
+static int option_read_headers(struct reader *reader, const struct br_yaml *node, const char *path,
+                               struct br_headers *out)
 {
     if (node->type == BR_YAML_SCALAR)
-        return br_errs_add(r->errs, node, path, "must be a map of names and values, not text");
-    if (node->n > BR_HEADERS_MAX)
-        return br_errs_add(r->errs, node, path, "at most %d headers are sent", BR_HEADERS_MAX);
-    struct br_headers h = {br_arena_calloc(r->arena, node->n, sizeof *h.names),
-                           br_arena_calloc(r->arena, node->n, sizeof *h.values), 0};
-    if (!h.names || !h.values)
-        return br_errs_no_memory(r->errs);
+        return br_errs_add(reader->errs, node, path, "must be a map of names and values, not text");
+    if (node->count > BR_HEADERS_MAX)
+        return br_errs_add(reader->errs, node, path, "at most %d headers are sent", BR_HEADERS_MAX);
+    struct br_headers headers = {
+        br_arena_calloc(reader->arena, node->count, sizeof *headers.names),
+        br_arena_calloc(reader->arena, node->count, sizeof *headers.values), 0};
+    if (!headers.names || !headers.values)
+        return br_errs_no_memory(reader->errs);
     int rc = 0;
-    for (size_t i = 0; i < node->n; i++) {
+    for (size_t i = 0; i < node->count; i++) {
         char at[256];
         if (node->type == BR_YAML_SEQ) {
             (void)snprintf(at, sizeof at, "%s[%zu]", path, i);
-            rc = worse(rc, read_header_pair(r, node->items[i], at, &h));
+            rc = option_worse(rc, option_read_header_pair(reader, node->items[i], at, &headers));
         } else {
             br_path_join(at, path, node->keys[i]->text);
-            rc = worse(rc, read_header(r, node->keys[i], node->items[i], at, &h));
+            rc = option_worse(
+                rc, option_read_header(reader, node->keys[i], node->items[i], at, &headers));
         }
     }
-    *out = h;
+    *out = headers;
     return rc;
 }
 
 /* The row with that name or alias, or NULL. */
-static const struct br_option *find_row(const struct br_option *table, const char *key)
+static const struct br_option *option_find_row(const struct br_option *table, const char *key)
 {
     while (table && table->name && strcmp(table->name, key) != 0 &&
            (!table->alias || strcmp(table->alias, key) != 0))
@@ -306,104 +317,107 @@ static const struct br_option *find_row(const struct br_option *table, const cha
 }
 
 /* The map without one of its keys; NULL when there is no memory. */
-static struct br_yaml *without(struct reader *r, const struct br_yaml *map, size_t key)
+static struct br_yaml *option_without(struct reader *reader, const struct br_yaml *map, size_t key)
 {
-    struct br_yaml *rest = br_yaml_new(r->arena, BR_YAML_MAP, map);
-    for (size_t i = 0; rest && i < map->n; i++)
-        if (i != key && br_yaml_append(r->arena, rest, map->keys[i], map->items[i]))
+    struct br_yaml *rest = br_yaml_new(reader->arena, BR_YAML_MAP, map);
+    for (size_t i = 0; rest && i < map->count; i++)
+        if (i != key && br_yaml_append(reader->arena, rest, map->keys[i], map->items[i]))
             return NULL;
     return rest;
 }
 
 /* The Collector's optional sections may say themselves, by `enabled`, whether they are there. */
-static int read_present(struct reader *r, const struct br_option *o, const struct br_yaml *node,
-                        const char *path, void *field)
+static int option_read_present(struct reader *reader, const struct br_option *option,
+                               const struct br_yaml *node, const char *path, void *field)
 {
-    void *sub = br_arena_calloc(r->arena, 1, o->size);
+    void *sub = br_arena_calloc(reader->arena, 1, option->size);
     if (!sub)
-        return br_errs_no_memory(r->errs);
-    size_t at = node->type == BR_YAML_MAP && !find_row(o->sub, "enabled")
+        return br_errs_no_memory(reader->errs);
+    size_t at = node->type == BR_YAML_MAP && !option_find_row(option->sub, "enabled")
                     ? br_yaml_index(node, "enabled")
-                    : node->n;
-    if (at < node->n) {
+                    : node->count;
+    if (at < node->count) {
         bool on = true;
         char joined[192];
         const struct br_yaml *enabled = node->items[at];
         if (enabled->type != BR_YAML_NULL &&
-            read_bool(r, enabled, br_path_join(joined, path, "enabled"), &on))
+            option_read_bool(reader, enabled, br_path_join(joined, path, "enabled"), &on))
             return BR_EINVAL;
         if (!on)
             return 0;
-        node = without(r, node, at);
+        node = option_without(reader, node, at);
         if (!node)
-            return br_errs_no_memory(r->errs);
+            return br_errs_no_memory(reader->errs);
     }
     memcpy(field, &sub, sizeof sub);
-    return read_table(r, o->sub, node, node, path, sub);
+    return option_read_table(reader, option->sub, node, node, path, sub);
 }
 
-static int read_list(struct reader *r, const struct br_option *o, const struct br_yaml *node,
-                     const char *path, struct br_structs *out)
+static int option_read_list(struct reader *reader, const struct br_option *option,
+                            const struct br_yaml *node, const char *path, struct br_structs *out)
 {
     if (node->type != BR_YAML_SEQ)
-        return refuse(r, node, path, "a list");
-    char *v = br_arena_calloc(r->arena, node->n, o->size);
+        return option_refuse(reader, node, path, "a list");
+    char *v = br_arena_calloc(reader->arena, node->count, option->size);
     if (!v)
-        return br_errs_no_memory(r->errs);
+        return br_errs_no_memory(reader->errs);
     int rc = 0;
-    for (size_t i = 0; i < node->n && rc != BR_ENOMEM; i++) {
-        const char *at = br_arena_printf(r->arena, "%s[%zu]", path, i);
+    for (size_t i = 0; i < node->count && rc != BR_ENOMEM; i++) {
+        const char *at = br_arena_printf(reader->arena, "%s[%zu]", path, i);
         if (!at)
-            return br_errs_no_memory(r->errs);
-        rc = worse(rc, read_table(r, o->sub, node->items[i], node->items[i], at, v + i * o->size));
+            return br_errs_no_memory(reader->errs);
+        rc = option_worse(rc, option_read_table(reader, option->sub, node->items[i], node->items[i],
+                                                at, v + i * option->size));
     }
-    *out = (struct br_structs){v, node->n};
+    *out = (struct br_structs){v, node->count};
     return rc;
 }
 
-static int read_nested(struct reader *r, const struct br_option *o, const struct br_yaml *node,
-                       const struct br_yaml *at, const char *path, const char *name, void *field)
+static int option_read_nested(struct reader *reader, const struct br_option *option,
+                              const struct br_yaml *node, const struct br_yaml *at,
+                              const char *path, const char *name, void *field)
 {
     /* An error's path is cut when it is filled; sub-tables need all of it for theirs. */
-    const char *whole = br_arena_printf(r->arena, "%s%s%s", path, *path ? "::" : "", name);
+    const char *whole = br_arena_printf(reader->arena, "%s%s%s", path, *path ? "::" : "", name);
     if (!whole)
-        return br_errs_no_memory(r->errs);
-    if (o->kind == BR_OPT_LIST)
-        return read_list(r, o, node, whole, field);
-    if (o->kind == BR_OPT_PRESENT)
-        return read_present(r, o, node, whole, field);
-    return read_table(r, o->sub, node, at, whole, field);
+        return br_errs_no_memory(reader->errs);
+    if (option->kind == BR_OPT_LIST)
+        return option_read_list(reader, option, node, whole, field);
+    if (option->kind == BR_OPT_PRESENT)
+        return option_read_present(reader, option, node, whole, field);
+    return option_read_table(reader, option->sub, node, at, whole, field);
 }
 
 /* Reads a value that is there and not null. */
-static int read_value(struct reader *r, const struct br_option *o, const struct br_yaml *node,
-                      const char *map_path, const char *name, void *field)
+static int option_read_value(struct reader *reader, const struct br_option *option,
+                             const struct br_yaml *node, const char *map_path, const char *name,
+                             void *field)
 {
     char path[192];
     br_path_join(path, map_path, name);
-    switch (o->kind) {
+    switch (option->kind) {
     case BR_OPT_BOOL:
-        return read_bool(r, node, path, field);
+        return option_read_bool(reader, node, path, field);
     case BR_OPT_INT:
-        return read_int(r, o, node, path, field);
+        return option_read_int(reader, option, node, path, field);
     case BR_OPT_DOUBLE:
-        return read_double(r, o, node, path, field);
+        return option_read_double(reader, option, node, path, field);
     case BR_OPT_DURATION:
-        return read_duration(r, node, path, field);
+        return option_read_duration(reader, node, path, field);
     case BR_OPT_STRING:
-        return read_string(r, node, path, field);
+        return option_read_string(reader, node, path, field);
     case BR_OPT_SECRET:
-        return read_secret(r, node, path, field);
+        return option_read_secret(reader, node, path, field);
     case BR_OPT_ENUM:
-        return read_enum(r, o, node, path, field);
+        return option_read_enum(reader, option, node, path, field);
     case BR_OPT_STRINGS:
-        return read_strings(r, node, path, field);
+        return option_read_strings(reader, node, path, field);
     case BR_OPT_HEADERS:
-        return read_headers(r, node, path, field);
+        return option_read_headers(reader, node, path, field);
     case BR_OPT_STRUCT:
     case BR_OPT_PRESENT:
     case BR_OPT_LIST:
-        return read_nested(r, o, node, node, map_path, name, field);
+        return option_read_nested(reader, option, node, node, map_path, name, field);
     case BR_OPT_VALUE:
     case BR_OPT_IGNORED:
         break;
@@ -412,7 +426,7 @@ static int read_value(struct reader *r, const struct br_option *o, const struct 
 }
 
 /* STRUCT has no default of its own: its fields have theirs. */
-static void set_default(const struct br_option *o, void *field)
+static void option_set_default(const struct br_option *option, void *field)
 {
     static const size_t sizes[] = {
         [BR_OPT_STRINGS] = sizeof(struct br_strings),
@@ -423,27 +437,27 @@ static void set_default(const struct br_option *o, void *field)
     };
     uint64_t ns = 0;
     int index = 0;
-    switch (o->kind) {
+    switch (option->kind) {
     case BR_OPT_BOOL:
-        memcpy(field, &o->def.b, sizeof o->def.b);
+        memcpy(field, &option->def.boolean, sizeof option->def.boolean);
         break;
     case BR_OPT_INT:
-        memcpy(field, &o->def.i, sizeof o->def.i);
+        memcpy(field, &option->def.integer, sizeof option->def.integer);
         break;
     case BR_OPT_DOUBLE:
-        memcpy(field, &o->def.d, sizeof o->def.d);
+        memcpy(field, &option->def.real, sizeof option->def.real);
         break;
     case BR_OPT_DURATION:
-        if (o->def.s)
-            (void)br_duration_parse(o->def.s, &ns);
+        if (option->def.string)
+            (void)br_duration_parse(option->def.string, &ns);
         memcpy(field, &ns, sizeof ns);
         break;
     case BR_OPT_STRING:
     case BR_OPT_SECRET:
-        memcpy(field, &o->def.s, sizeof o->def.s);
+        memcpy(field, &option->def.string, sizeof option->def.string);
         break;
     case BR_OPT_ENUM:
-        index = choice_index(o, o->def.s);
+        index = option_choice_index(option, option->def.string);
         index = index < 0 ? 0 : index;
         memcpy(field, &index, sizeof index);
         break;
@@ -452,7 +466,7 @@ static void set_default(const struct br_option *o, void *field)
     case BR_OPT_LIST:
     case BR_OPT_PRESENT:
     case BR_OPT_VALUE:
-        memset(field, 0, sizes[o->kind]);
+        memset(field, 0, sizes[option->kind]);
         break;
     case BR_OPT_STRUCT:
     case BR_OPT_IGNORED:
@@ -461,143 +475,149 @@ static void set_default(const struct br_option *o, void *field)
 }
 
 /* The index of the row's key in the map, by either spelling; `node->n` when it has none. */
-static size_t find_key(const struct br_option *o, const struct br_yaml *node)
+static size_t option_find_key(const struct br_option *option, const struct br_yaml *node)
 {
-    size_t at = br_yaml_index(node, o->name);
-    return at == node->n && o->alias ? br_yaml_index(node, o->alias) : at;
+    size_t at = br_yaml_index(node, option->name);
+    return at == node->count && option->alias ? br_yaml_index(node, option->alias) : at;
 }
 
-static int check_spellings(struct reader *r, const struct br_option *o, const struct br_yaml *node,
-                           const char *path)
+static int option_check_spellings(struct reader *reader, const struct br_option *option,
+                                  const struct br_yaml *node, const char *path)
 {
-    size_t a = br_yaml_index(node, o->name);
-    size_t b = o->alias ? br_yaml_index(node, o->alias) : node->n;
-    if (a == node->n || b == node->n)
+    size_t a = br_yaml_index(node, option->name);
+    size_t b = option->alias ? br_yaml_index(node, option->alias) : node->count;
+    if (a == node->count || b == node->count)
         return 0;
-    return br_errs_add(r->errs, node->keys[a > b ? a : b], path,
-                       "\"%s\" and \"%s\" are two spellings of one key; keep one", o->name,
-                       o->alias);
+    return br_errs_add(reader->errs, node->keys[a > b ? a : b], path,
+                       "\"%s\" and \"%s\" are two spellings of one key; keep one", option->name,
+                       option->alias);
 }
 
-static int check_required(struct reader *r, const struct br_option *o, const struct br_yaml *at,
-                          const struct br_yaml *value, const char *path)
+static int option_check_required(struct reader *reader, const struct br_option *option,
+                                 const struct br_yaml *at, const struct br_yaml *value,
+                                 const char *path)
 {
-    bool there = value && (value->type != BR_YAML_NULL || o->kind == BR_OPT_PRESENT);
+    bool there = value && (value->type != BR_YAML_NULL || option->kind == BR_OPT_PRESENT);
     bool empty = there && value->type == BR_YAML_SCALAR && value->len == 0;
-    if (!o->required || (there && !empty))
+    if (!option->required || (there && !empty))
         return 0;
     char joined[192];
     if (empty)
-        return br_errs_add(r->errs, value, br_path_join(joined, path, o->name),
+        return br_errs_add(reader->errs, value, br_path_join(joined, path, option->name),
                            "must not be empty");
     char choices[CHOICES_SIZE] = "";
-    if (o->kind == BR_OPT_ENUM)
-        say_choices(o, choices);
-    return br_errs_add(r->errs, at, path, "\"%s\" is missing and has no default%s%s", o->name,
-                       choices[0] ? ": " : "", choices);
+    if (option->kind == BR_OPT_ENUM)
+        option_say_choices(option, choices);
+    return br_errs_add(reader->errs, at, path, "\"%s\" is missing and has no default%s%s",
+                       option->name, choices[0] ? ": " : "", choices);
 }
 
-static int read_row(struct reader *r, const struct br_option *o, const struct br_yaml *node,
-                    const struct br_yaml *at, const char *path, char *out)
+static int option_read_row(struct reader *reader, const struct br_option *option,
+                           const struct br_yaml *node, const struct br_yaml *at, const char *path,
+                           char *out)
 {
-    void *field = out + o->offset;
+    void *field = out + option->offset;
     bool map = node && node->type == BR_YAML_MAP;
-    size_t index = map ? find_key(o, node) : 0;
-    const struct br_yaml *key = map && index < node->n ? node->keys[index] : NULL;
+    size_t index = map ? option_find_key(option, node) : 0;
+    const struct br_yaml *key = map && index < node->count ? node->keys[index] : NULL;
     const struct br_yaml *value = key ? node->items[index] : NULL;
-    set_default(o, field);
-    if (map && check_spellings(r, o, node, path))
+    option_set_default(option, field);
+    if (map && option_check_spellings(reader, option, node, path))
         return BR_EINVAL;
-    if (check_required(r, o, at, value, path))
+    if (option_check_required(reader, option, at, value, path))
         return BR_EINVAL;
-    if (o->kind == BR_OPT_STRUCT)
-        return read_nested(r, o, value, value ? value : at, path, key ? key->text : o->name, field);
+    if (option->kind == BR_OPT_STRUCT)
+        return option_read_nested(reader, option, value, value ? value : at, path,
+                                  key ? key->text : option->name, field);
     if (!value)
         return 0;
     char joined[192];
-    if (o->kind == BR_OPT_IGNORED) {
-        br_errs_warn(r->errs, key, br_path_join(joined, path, key->text),
-                     "is read and has no effect: %s", o->help);
+    if (option->kind == BR_OPT_IGNORED) {
+        br_errs_warn(reader->errs, key, br_path_join(joined, path, key->text),
+                     "is read and has no effect: %s", option->help);
         return 0;
     }
-    if (o->kind == BR_OPT_VALUE)
+    if (option->kind == BR_OPT_VALUE)
         memcpy(field, &value, sizeof value);
-    if (value->type == BR_YAML_NULL && o->kind != BR_OPT_PRESENT)
+    if (value->type == BR_YAML_NULL && option->kind != BR_OPT_PRESENT)
         return 0;
-    return read_value(r, o, value, path, key->text, field);
+    return option_read_value(reader, option, value, path, key->text, field);
 }
 
 /* Lists what would be right where that is short enough to be read. */
-static void say_known(const char *const *names, size_t n, char *out, size_t size)
+static void option_say_known(const char *const *names, size_t count, char *out, size_t size)
 {
-    struct br_str s = {.data = out, .cap = size, .max = size - 1, .fixed = true};
-    br_str_puts(&s, n ? "; known here: " : "; it takes no keys");
-    for (size_t i = 0; i < n; i++)
-        br_str_printf(&s, "%s%s", i ? ", " : "", names[i]);
-    if (s.failed)
+    struct br_str str = {.data = out, .cap = size, .max = size - 1, .fixed = true};
+    br_str_puts(&str, count ? "; known here: " : "; it takes no keys");
+    for (size_t i = 0; i < count; i++)
+        br_str_printf(&str, "%s%s", i ? ", " : "", names[i]);
+    if (str.failed)
         out[0] = '\0';
 }
 
-static int refuse_key(struct reader *r, const struct br_option *table, const struct br_yaml *key,
-                      const char *path)
+static int option_refuse_key(struct reader *reader, const struct br_option *table,
+                             const struct br_yaml *key, const char *path)
 {
     const char *names[NAMES_MAX] = {NULL};
     size_t n = 0;
-    if (br_errs_full(r->errs))
+    if (br_errs_full(reader->errs))
         return BR_EINVAL;
-    for (const struct br_option *o = table; o && o->name && n + 2 <= NAMES_MAX; o++) {
-        names[n++] = o->name;
-        if (o->alias)
-            names[n++] = o->alias;
+    for (const struct br_option *option = table; option && option->name && n + 2 <= NAMES_MAX;
+         option++) {
+        names[n++] = option->name;
+        if (option->alias)
+            names[n++] = option->alias;
     }
     char shown[BR_SHOWN_SIZE], known[256];
     const char *foreign = br_foreign_key(path, key->text);
     if (foreign)
-        return br_errs_lack(r->errs, key, path, "\"%s\": %s", key->text, foreign);
+        return br_errs_lack(reader->errs, key, path, "\"%s\": %s", key->text, foreign);
     const char *nearest = br_str_nearest(key->text, names, n);
     if (nearest)
-        return br_errs_add(r->errs, key, path, "unknown key %s; did you mean \"%s\"?",
+        return br_errs_add(reader->errs, key, path, "unknown key %s; did you mean \"%s\"?",
                            br_text_show(key->text, shown), nearest);
-    say_known(names, n, known, sizeof known);
-    return br_errs_lack(r->errs, key, path, "unknown key %s%s", br_text_show(key->text, shown),
+    option_say_known(names, n, known, sizeof known);
+    return br_errs_lack(reader->errs, key, path, "unknown key %s%s", br_text_show(key->text, shown),
                         known);
 }
 
-static int check_keys(struct reader *r, const struct br_option *table, const struct br_yaml *node,
-                      const char *path)
+static int option_check_keys(struct reader *reader, const struct br_option *table,
+                             const struct br_yaml *node, const char *path)
 {
     int rc = 0;
-    for (size_t i = 0; i < node->n; i++)
-        if (!find_row(table, node->keys[i]->text))
-            rc = refuse_key(r, table, node->keys[i], path);
+    for (size_t i = 0; i < node->count; i++)
+        if (!option_find_row(table, node->keys[i]->text))
+            rc = option_refuse_key(reader, table, node->keys[i], path);
     return rc;
 }
 
 /* Something else where a map belongs. */
-static int refuse_text(struct reader *r, const struct br_yaml *node, const char *path)
+static int option_refuse_text(struct reader *reader, const struct br_yaml *node, const char *path)
 {
     char shown[BR_SHOWN_SIZE], slip[BR_SHOWN_SIZE + 80];
-    return br_errs_add(r->errs, node, path, "must be a map, got %s%s", br_yaml_show(node, shown),
-                       br_yaml_slip(node, slip));
+    return br_errs_add(reader->errs, node, path, "must be a map, got %s%s",
+                       br_yaml_show(node, shown), br_yaml_slip(node, slip));
 }
 
-static int read_table(struct reader *r, const struct br_option *table, const struct br_yaml *node,
-                      const struct br_yaml *at, const char *path, void *out)
+static int option_read_table(struct reader *reader, const struct br_option *table,
+                             const struct br_yaml *node, const struct br_yaml *at, const char *path,
+                             void *out)
 {
     int rc = 0;
     bool usable = !node || node->type == BR_YAML_NULL || node->type == BR_YAML_MAP;
     if (!usable)
-        return refuse_text(r, node, path);
+        return option_refuse_text(reader, node, path);
     if (node && node->type == BR_YAML_MAP)
-        rc = check_keys(r, table, node, path);
-    for (const struct br_option *o = table; o && o->name && rc != BR_ENOMEM; o++)
-        rc = worse(rc, read_row(r, o, node, at, path, out));
+        rc = option_check_keys(reader, table, node, path);
+    for (const struct br_option *option = table; option && option->name && rc != BR_ENOMEM;
+         option++)
+        rc = option_worse(rc, option_read_row(reader, option, node, at, path, out));
     return rc;
 }
 
 int br_options_read(const struct br_option *table, const struct br_yaml *node, const char *path,
                     void *out, struct br_arena *arena, struct br_errs *errs)
 {
-    struct reader r = {arena, errs};
-    return read_table(&r, table, node, node, path, out);
+    struct reader reader = {arena, errs};
+    return option_read_table(&reader, table, node, node, path, out);
 }

@@ -21,8 +21,8 @@ struct br_secret {
 };
 
 struct br_strings {
-    const char **v;
-    size_t n;
+    const char **items;
+    size_t count;
 };
 
 #define BR_HEADERS_MAX 48
@@ -32,13 +32,13 @@ struct br_strings {
 struct br_headers {
     const char **names;
     struct br_secret *values;
-    size_t n;
+    size_t count;
 };
 
 /* A list or a map of sub-structs: `n` elements of the row's `size` bytes at `v`. */
 struct br_structs {
-    void *v;
-    size_t n;
+    void *items;
+    size_t count;
 };
 
 enum br_option_kind {
@@ -66,10 +66,10 @@ struct br_option {
     size_t offset;
     bool required;
     union {
-        bool b;
-        int64_t i;
-        double d;
-        const char *s; /* STRING, SECRET, DURATION ("200ms"), ENUM (one of `choices`) */
+        bool boolean;
+        int64_t integer;
+        double real;
+        const char *string; /* STRING, SECRET, DURATION ("200ms"), ENUM (one of `choices`) */
     } def;
     double min, max;            /* INT and DOUBLE: both 0 means no limit */
     const char *const *choices; /* ENUM: NULL-terminated */
@@ -84,26 +84,38 @@ struct br_option {
      0 * sizeof(struct { _Static_assert(_Generic(((type *)0)->field, ctype: 1, default: 0),        \
                                         #field " has the wrong type for its option"); int i; }))
 #define BR_BOOL(type, field, dflt, text)                                                           \
-    {.name = #field, .kind = BR_OPT_BOOL, .offset = BR_OPT_FIELD(type, field, bool),               \
-     .def.b = (dflt), .help = (text)}
+    {                                                                                              \
+        .name = #field, .kind = BR_OPT_BOOL, .offset = BR_OPT_FIELD(type, field, bool),            \
+        .def.boolean = (dflt), .help = (text)                                                      \
+    }
 #define BR_INT(type, field, dflt, lo, hi, text)                                                    \
-    {.name = #field, .kind = BR_OPT_INT, .offset = BR_OPT_FIELD(type, field, int64_t),             \
-     .def.i = (dflt), .min = (lo), .max = (hi), .help = (text)}
+    {                                                                                              \
+        .name = #field, .kind = BR_OPT_INT, .offset = BR_OPT_FIELD(type, field, int64_t),          \
+        .def.integer = (dflt), .min = (lo), .max = (hi), .help = (text)                            \
+    }
 #define BR_DOUBLE(type, field, dflt, lo, hi, text)                                                 \
-    {.name = #field, .kind = BR_OPT_DOUBLE, .offset = BR_OPT_FIELD(type, field, double),           \
-     .def.d = (dflt), .min = (lo), .max = (hi), .help = (text)}
+    {                                                                                              \
+        .name = #field, .kind = BR_OPT_DOUBLE, .offset = BR_OPT_FIELD(type, field, double),        \
+        .def.real = (dflt), .min = (lo), .max = (hi), .help = (text)                               \
+    }
 #define BR_DURATION(type, field, dflt, text)                                                       \
-    {.name = #field, .kind = BR_OPT_DURATION, .offset = BR_OPT_FIELD(type, field, uint64_t),       \
-     .def.s = (dflt), .help = (text)}
+    {                                                                                              \
+        .name = #field, .kind = BR_OPT_DURATION, .offset = BR_OPT_FIELD(type, field, uint64_t),    \
+        .def.string = (dflt), .help = (text)                                                       \
+    }
 #define BR_STRING(type, field, dflt, text)                                                         \
-    {.name = #field, .kind = BR_OPT_STRING, .offset = BR_OPT_FIELD(type, field, const char *),     \
-     .def.s = (dflt), .help = (text)}
+    {                                                                                              \
+        .name = #field, .kind = BR_OPT_STRING, .offset = BR_OPT_FIELD(type, field, const char *),  \
+        .def.string = (dflt), .help = (text)                                                       \
+    }
 #define BR_SECRET(type, field, text)                                                               \
     {.name = #field, .kind = BR_OPT_SECRET, .offset = BR_OPT_FIELD(type, field, struct br_secret), \
      .help = (text)}
 #define BR_ENUM(type, field, dflt, names, text)                                                    \
-    {.name = #field, .kind = BR_OPT_ENUM, .offset = BR_OPT_FIELD(type, field, int),                \
-     .def.s = (dflt), .choices = (names), .help = (text)}
+    {                                                                                              \
+        .name = #field, .kind = BR_OPT_ENUM, .offset = BR_OPT_FIELD(type, field, int),             \
+        .def.string = (dflt), .choices = (names), .help = (text)                                   \
+    }
 #define BR_STRINGS(type, field, text)                                                              \
     {.name = #field, .kind = BR_OPT_STRINGS,                                                       \
      .offset = BR_OPT_FIELD(type, field, struct br_strings), .help = (text)}

@@ -33,11 +33,11 @@ struct br_yaml *br_yaml_scalar(struct br_arena *arena, const char *text, size_t 
     return node->text ? node : NULL;
 }
 
-static struct br_yaml **grown(struct br_arena *arena, struct br_yaml **old, size_t n)
+static struct br_yaml **yaml_tree_grown(struct br_arena *arena, struct br_yaml **old, size_t count)
 {
-    struct br_yaml **array = br_arena_calloc(arena, n ? n * 2 : 4, sizeof *array);
-    if (array && n)
-        memcpy(array, old, n * sizeof *array);
+    struct br_yaml **array = br_arena_calloc(arena, count ? count * 2 : 4, sizeof *array);
+    if (array && count)
+        memcpy(array, old, count * sizeof *array);
     return array;
 }
 
@@ -45,10 +45,10 @@ int br_yaml_append(struct br_arena *arena, struct br_yaml *node, struct br_yaml 
                    struct br_yaml *value)
 {
     /* The room is 4, 8, 16, ... and therefore known without being kept. */
-    size_t n = node->n;
+    size_t n = node->count;
     if (n == 0 || (n >= 4 && (n & (n - 1)) == 0)) {
-        struct br_yaml **items = grown(arena, node->items, n);
-        struct br_yaml **keys = key ? grown(arena, node->keys, n) : NULL;
+        struct br_yaml **items = yaml_tree_grown(arena, node->items, n);
+        struct br_yaml **keys = key ? yaml_tree_grown(arena, node->keys, n) : NULL;
         if (!items || (key && !keys))
             return BR_ENOMEM;
         node->items = items;
@@ -57,23 +57,23 @@ int br_yaml_append(struct br_arena *arena, struct br_yaml *node, struct br_yaml 
     node->items[n] = value;
     if (key)
         node->keys[n] = key;
-    node->n++;
+    node->count++;
     return 0;
 }
 
 void br_yaml_remove(struct br_yaml *node, size_t index)
 {
-    size_t after = node->n - index - 1;
+    size_t after = node->count - index - 1;
     memmove(node->items + index, node->items + index + 1, after * sizeof *node->items);
     if (node->keys)
         memmove(node->keys + index, node->keys + index + 1, after * sizeof *node->keys);
-    node->n--;
+    node->count--;
 }
 
 size_t br_yaml_index(const struct br_yaml *map, const char *key)
 {
     size_t i = 0;
-    while (i < map->n && strcmp(map->keys[i]->text, key) != 0)
+    while (i < map->count && strcmp(map->keys[i]->text, key) != 0)
         i++;
     return i;
 }
@@ -83,12 +83,12 @@ struct br_yaml *br_yaml_get(const struct br_yaml *map, const char *key)
     if (!map || map->type != BR_YAML_MAP)
         return NULL;
     size_t i = br_yaml_index(map, key);
-    return i < map->n ? map->items[i] : NULL;
+    return i < map->count ? map->items[i] : NULL;
 }
 
-static bool one_of(const char *text, const char *const *words, size_t n)
+static bool yaml_tree_one_of(const char *text, const char *const *words, size_t count)
 {
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < count; i++)
         if (strcmp(text, words[i]) == 0)
             return true;
     return false;
@@ -99,12 +99,12 @@ enum br_yaml_look br_yaml_look(const char *text)
     static const char *const nulls[] = {"", "~", "null", "Null", "NULL"};
     static const char *const bools[] = {"true", "True", "TRUE", "false", "False", "FALSE"};
     static const char *const odd[] = {"inf", "Inf", "INF", "nan", "NaN", "NAN"};
-    if (one_of(text, nulls, BR_COUNT(nulls)))
+    if (yaml_tree_one_of(text, nulls, BR_COUNT(nulls)))
         return BR_LOOK_NULL;
-    if (one_of(text, bools, BR_COUNT(bools)))
+    if (yaml_tree_one_of(text, bools, BR_COUNT(bools)))
         return BR_LOOK_BOOL;
     const char *p = text + (*text == '-' || *text == '+');
-    if (*p == '.' && one_of(p + 1, odd, BR_COUNT(odd)))
+    if (*p == '.' && yaml_tree_one_of(p + 1, odd, BR_COUNT(odd)))
         return BR_LOOK_NUMBER;
     if (!isdigit((unsigned char)p[*p == '.']))
         return BR_LOOK_TEXT;
@@ -140,7 +140,7 @@ const char *br_yaml_show(const struct br_yaml *node, char *out)
 
 #define NO_BREAK_SPACE "\xc2\xa0"
 
-static bool text_is_key(const char *text, size_t len)
+static bool yaml_tree_text_is_key(const char *text, size_t len)
 {
     for (size_t i = 0; i < len; i++)
         if (!isalnum((unsigned char)text[i]) && !strchr("_/.-", text[i]))
@@ -153,7 +153,7 @@ const char *br_yaml_slip(const struct br_yaml *node, char out[BR_SHOWN_SIZE + 80
     const size_t size = BR_SHOWN_SIZE + 80;
     const char *text = node && node->type == BR_YAML_SCALAR ? node->text : "";
     size_t key = strcspn(text, ": \n\t\xc2");
-    bool plain = node && !node->quoted && !node->expanded && text_is_key(text, key);
+    bool plain = node && !node->quoted && !node->expanded && yaml_tree_text_is_key(text, key);
     out[0] = '\0';
     if (!plain)
         return out;

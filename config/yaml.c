@@ -34,16 +34,16 @@ struct builder {
     struct frame stack[BR_YAML_DEPTH_MAX];
 };
 
-static struct br_yaml place(const struct builder *b, const yaml_mark_t *mark)
+static struct br_yaml yaml_place(const struct builder *builder, const yaml_mark_t *mark)
 {
     return (struct br_yaml){
-        .file = b->file, .line = (int)mark->line + 1, .col = (int)mark->column + 1};
+        .file = builder->file, .line = (int)mark->line + 1, .col = (int)mark->column + 1};
 }
 
 /* libyaml counts columns in characters. */
-static char char_at(const struct builder *b, const yaml_mark_t *mark)
+static char yaml_char_at(const struct builder *builder, const yaml_mark_t *mark)
 {
-    const char *p = b->text, *end = b->text + b->len;
+    const char *p = builder->text, *end = builder->text + builder->len;
     for (size_t line = 0; line < mark->line && p < end; p++)
         line += *p == '\n';
     for (size_t col = 0; col < mark->column && p < end; col++)
@@ -53,26 +53,26 @@ static char char_at(const struct builder *b, const yaml_mark_t *mark)
     return p < end ? *p : '\0';
 }
 
-static int bad_bytes(struct builder *b)
+static int yaml_bad_bytes(struct builder *builder)
 {
     yaml_mark_t mark = {0};
-    for (size_t i = 0; i < b->parser.problem_offset && i < b->len; i++) {
+    for (size_t i = 0; i < builder->parser.problem_offset && i < builder->len; i++) {
         mark.column++;
-        if (b->text[i] == '\n') {
+        if (builder->text[i] == '\n') {
             mark.line++;
             mark.column = 0;
         }
     }
-    struct br_yaml at = place(b, &mark);
-    return br_errs_add(b->errs, &at, NULL,
+    struct br_yaml at = yaml_place(builder, &mark);
+    return br_errs_add(builder->errs, &at, NULL,
                        "a byte that YAML does not allow (%s); the file must be UTF-8 text",
-                       b->parser.problem);
+                       builder->parser.problem);
 }
 
 /* The start and the length of a line, counted from 0. */
-static const char *line_of(const struct builder *b, size_t line, size_t *ret_len)
+static const char *yaml_line_of(const struct builder *builder, size_t line, size_t *ret_len)
 {
-    const char *p = b->text, *end = b->text + b->len;
+    const char *p = builder->text, *end = builder->text + builder->len;
     for (; line > 0 && p < end; p++)
         line -= *p == '\n';
     const char *stop = memchr(p, '\n', (size_t)(end - p));
@@ -81,7 +81,7 @@ static const char *line_of(const struct builder *b, size_t line, size_t *ret_len
 }
 
 /* What is wrong with a line by itself, "" when nothing is; `*ret_at` is the byte where. */
-static const char *slip_of(const char *line, size_t len, size_t *ret_at)
+static const char *yaml_slip_of(const char *line, size_t len, size_t *ret_at)
 {
     size_t start = 0;
     const char *odd = memmem(line, len, "\xc2\xa0", 2);
@@ -106,119 +106,123 @@ static const char *slip_of(const char *line, size_t len, size_t *ret_at)
 }
 
 /* The parser stumbles over a line that is right because one before it is not. */
-static bool say_slip(struct builder *b)
+static bool yaml_say_slip(struct builder *builder)
 {
     enum { LOOK_BACK = 8 };
-    size_t line = b->parser.problem_mark.line, len, at;
+    size_t line = builder->parser.problem_mark.line, len, at;
     for (size_t i = line + 1; i-- > 0 && i + LOOK_BACK > line;) {
-        const char *text = line_of(b, i, &len);
-        const char *slip = slip_of(text, len, &at);
+        const char *text = yaml_line_of(builder, i, &len);
+        const char *slip = yaml_slip_of(text, len, &at);
         if (!*slip)
             continue;
-        struct br_yaml place = {.file = b->file, .line = (int)i + 1, .col = (int)at + 1};
-        br_errs_add(b->errs, &place, NULL, "%s", slip);
+        struct br_yaml place = {.file = builder->file, .line = (int)i + 1, .col = (int)at + 1};
+        br_errs_add(builder->errs, &place, NULL, "%s", slip);
         return true;
     }
     return false;
 }
 
-static int bad_syntax(struct builder *b)
+static int yaml_bad_syntax(struct builder *builder)
 {
-    const yaml_parser_t *p = &b->parser;
+    const yaml_parser_t *p = &builder->parser;
     if (p->error == YAML_MEMORY_ERROR)
-        return br_errs_no_memory(b->errs);
+        return br_errs_no_memory(builder->errs);
     if (p->error == YAML_READER_ERROR)
-        return bad_bytes(b);
-    struct br_yaml at = place(b, &p->problem_mark);
+        return yaml_bad_bytes(builder);
+    struct br_yaml at = yaml_place(builder, &p->problem_mark);
     const char *problem = p->problem ? p->problem : "unknown problem";
     const char *context = p->context ? p->context : "";
-    if (strstr(problem, "tab character") || char_at(b, &p->problem_mark) == '\t')
-        return br_errs_add(b->errs, &at, NULL,
+    if (strstr(problem, "tab character") || yaml_char_at(builder, &p->problem_mark) == '\t')
+        return br_errs_add(builder->errs, &at, NULL,
                            "a tab stands in the indentation; YAML wants spaces");
     if (strstr(context, "quoted scalar") &&
         (strstr(problem, "end of stream") || strstr(problem, "document indicator"))) {
-        at = place(b, &p->context_mark);
-        return br_errs_add(b->errs, &at, NULL, "the quote that opens here is never closed");
+        at = yaml_place(builder, &p->context_mark);
+        return br_errs_add(builder->errs, &at, NULL, "the quote that opens here is never closed");
     }
-    if ((strstr(problem, "mapping values") || strstr(problem, "expected ':'")) && say_slip(b))
+    if ((strstr(problem, "mapping values") || strstr(problem, "expected ':'")) &&
+        yaml_say_slip(builder))
         return BR_EINVAL;
     if (!*context || p->context_mark.line == p->problem_mark.line)
-        return br_errs_add(b->errs, &at, NULL, "not valid YAML: %s%s%s", problem,
+        return br_errs_add(builder->errs, &at, NULL, "not valid YAML: %s%s%s", problem,
                            *context ? " " : "", context);
-    return br_errs_add(b->errs, &at, NULL, "not valid YAML: %s %s that starts at line %zu", problem,
-                       context, p->context_mark.line + 1);
+    return br_errs_add(builder->errs, &at, NULL, "not valid YAML: %s %s that starts at line %zu",
+                       problem, context, p->context_mark.line + 1);
 }
 
-static int too_deep(struct builder *b, const struct br_yaml *at)
+static int yaml_too_deep(struct builder *builder, const struct br_yaml *at)
 {
-    br_errs_add(b->errs, at, NULL, "maps and lists are nested over %d levels", BR_YAML_DEPTH_MAX);
+    br_errs_add(builder->errs, at, NULL, "maps and lists are nested over %d levels",
+                BR_YAML_DEPTH_MAX);
     return BR_ETOOBIG;
 }
 
-static int count_node(struct builder *b, const struct br_yaml *at)
+static int yaml_count_node(struct builder *builder, const struct br_yaml *at)
 {
-    if (++b->n_nodes <= NODES_MAX)
+    if (++builder->n_nodes <= NODES_MAX)
         return 0;
-    br_errs_add(b->errs, at, NULL, "more than %d values, counting what aliases repeat", NODES_MAX);
+    br_errs_add(builder->errs, at, NULL, "more than %d values, counting what aliases repeat",
+                NODES_MAX);
     return BR_ETOOBIG;
 }
 
-static struct br_yaml_span span_of(const yaml_event_t *e)
+static struct br_yaml_span yaml_span_of(const yaml_event_t *event)
 {
-    return (struct br_yaml_span){(int)e->start_mark.line + 1, (int)e->start_mark.column + 1,
-                                 (int)e->end_mark.line + 1, (int)e->end_mark.column + 1};
+    return (struct br_yaml_span){(int)event->start_mark.line + 1, (int)event->start_mark.column + 1,
+                                 (int)event->end_mark.line + 1, (int)event->end_mark.column + 1};
 }
 
 /* A counted node where the event stands. */
-static int make_node(struct builder *b, enum br_yaml_type type, const yaml_event_t *e,
-                     struct br_yaml **ret)
+static int yaml_make_node(struct builder *builder, enum br_yaml_type type,
+                          const yaml_event_t *event, struct br_yaml **ret)
 {
-    struct br_yaml at = place(b, &e->start_mark);
-    int rc = count_node(b, &at);
+    struct br_yaml at = yaml_place(builder, &event->start_mark);
+    int rc = yaml_count_node(builder, &at);
     if (rc)
         return rc;
-    *ret = br_yaml_new(b->arena, type, &at);
+    *ret = br_yaml_new(builder->arena, type, &at);
     if (!*ret)
-        return br_errs_no_memory(b->errs);
-    (*ret)->span = span_of(e);
+        return br_errs_no_memory(builder->errs);
+    (*ret)->span = yaml_span_of(event);
     return 0;
 }
 
-static int remember(struct builder *b, const yaml_char_t *name, struct br_yaml *node)
+static int yaml_remember(struct builder *builder, const yaml_char_t *name, struct br_yaml *node)
 {
     if (!name)
         return 0;
-    struct anchor *a = br_arena_alloc(b->arena, sizeof *a);
-    if (!a)
-        return br_errs_no_memory(b->errs);
-    *a = (struct anchor){b->anchors,
-                         br_arena_strndup(b->arena, (const char *)name, strlen((const char *)name)),
-                         node};
-    if (!a->name)
-        return br_errs_no_memory(b->errs);
-    b->anchors = a;
+    struct anchor *left = br_arena_alloc(builder->arena, sizeof *left);
+    if (!left)
+        return br_errs_no_memory(builder->errs);
+    *left = (struct anchor){
+        builder->anchors,
+        br_arena_strndup(builder->arena, (const char *)name, strlen((const char *)name)), node};
+    if (!left->name)
+        return br_errs_no_memory(builder->errs);
+    builder->anchors = left;
     return 0;
 }
 
 /* Gives a finished value, or the start of one, to the map or list that is open. */
-static int attach(struct builder *b, struct br_yaml *node)
+static int yaml_attach(struct builder *builder, struct br_yaml *node)
 {
-    if (b->depth == 0) {
-        b->root = node;
+    if (builder->depth == 0) {
+        builder->root = node;
         return 0;
     }
-    struct frame *top = &b->stack[b->depth - 1];
+    struct frame *top = &builder->stack[builder->depth - 1];
     if (top->node->type == BR_YAML_MAP && !top->key) {
         if (node->type == BR_YAML_MAP || node->type == BR_YAML_SEQ)
-            return br_errs_add(b->errs, node, NULL, "a key must be text, not a map or a list");
+            return br_errs_add(builder->errs, node, NULL,
+                               "a key must be text, not a map or a list");
         if (!node->text || !*node->text)
-            return br_errs_add(b->errs, node, NULL, "a key is missing before the \":\"");
+            return br_errs_add(builder->errs, node, NULL, "a key is missing before the \":\"");
         top->key = node;
         return 0;
     }
     node->own_line = top->key && top->key->span.line != node->span.line;
-    if (br_yaml_append(b->arena, top->node, top->key, node) != 0)
-        return br_errs_no_memory(b->errs);
+    if (br_yaml_append(builder->arena, top->node, top->key, node) != 0)
+        return br_errs_no_memory(builder->errs);
     top->key = NULL;
     return 0;
 }
@@ -228,122 +232,122 @@ struct key_at {
     size_t index;
 };
 
-static int by_text_then_index(const void *a, const void *b)
+static int yaml_by_text_then_index(const void *left, const void *right)
 {
-    const struct key_at *x = a, *y = b;
-    int order = strcmp(x->text, y->text);
+    const struct key_at *key_at = left, *y = right;
+    int order = strcmp(key_at->text, y->text);
     if (order)
         return order;
-    return (x->index > y->index) - (x->index < y->index);
+    return (key_at->index > y->index) - (key_at->index < y->index);
 }
 
-static int check_duplicates(struct builder *b, const struct br_yaml *map)
+static int yaml_check_duplicates(struct builder *builder, const struct br_yaml *map)
 {
-    struct key_at *keys = br_arena_calloc(b->arena, map->n, sizeof *keys);
+    struct key_at *keys = br_arena_calloc(builder->arena, map->count, sizeof *keys);
     if (!keys)
-        return br_errs_no_memory(b->errs);
-    for (size_t i = 0; i < map->n; i++)
+        return br_errs_no_memory(builder->errs);
+    for (size_t i = 0; i < map->count; i++)
         keys[i] = (struct key_at){map->keys[i]->text, i};
-    qsort(keys, map->n, sizeof *keys, by_text_then_index);
-    size_t first = 0, second = map->n;
-    for (size_t i = 1; i < map->n; i++) {
+    qsort(keys, map->count, sizeof *keys, yaml_by_text_then_index);
+    size_t first = 0, second = map->count;
+    for (size_t i = 1; i < map->count; i++) {
         if (strcmp(keys[i - 1].text, keys[i].text) == 0 && keys[i].index < second) {
             first = keys[i - 1].index;
             second = keys[i].index;
         }
     }
-    if (second == map->n)
+    if (second == map->count)
         return 0;
     char shown[BR_SHOWN_SIZE];
-    return br_errs_add(b->errs, map->keys[second], NULL,
+    return br_errs_add(builder->errs, map->keys[second], NULL,
                        "the key %s is here a second time; the first is at line %d, column %d",
                        br_text_show(map->keys[second]->text, shown), map->keys[first]->line,
                        map->keys[first]->col);
 }
 
-static int merge_one(struct builder *b, struct br_yaml *into, const struct br_yaml *from)
+static int yaml_merge_one(struct builder *builder, struct br_yaml *into, const struct br_yaml *from)
 {
     if (from->type != BR_YAML_MAP)
-        return br_errs_add(b->errs, from, NULL,
+        return br_errs_add(builder->errs, from, NULL,
                            "the merge key \"<<\" wants a map or a list of maps");
-    for (size_t i = 0; i < from->n; i++) {
-        if (br_yaml_index(into, from->keys[i]->text) < into->n)
+    for (size_t i = 0; i < from->count; i++) {
+        if (br_yaml_index(into, from->keys[i]->text) < into->count)
             continue;
-        if (br_yaml_append(b->arena, into, from->keys[i], from->items[i]) != 0)
-            return br_errs_no_memory(b->errs);
+        if (br_yaml_append(builder->arena, into, from->keys[i], from->items[i]) != 0)
+            return br_errs_no_memory(builder->errs);
     }
     return 0;
 }
 
 /* A map's own keys win over merged ones, and an earlier merged map over a later one. */
-static int apply_merge_key(struct builder *b, struct br_yaml *map)
+static int yaml_apply_merge_key(struct builder *builder, struct br_yaml *map)
 {
     size_t at = br_yaml_index(map, "<<");
-    if (at == map->n || map->keys[at]->quoted)
+    if (at == map->count || map->keys[at]->quoted)
         return 0;
     const struct br_yaml *value = map->items[at];
     struct br_yaml own = *map;
-    map->n = 0;
+    map->count = 0;
     map->items = map->keys = NULL;
     int rc = 0;
-    for (size_t i = 0; i < own.n && rc == 0; i++)
-        if (i != at && br_yaml_append(b->arena, map, own.keys[i], own.items[i]) != 0)
-            rc = br_errs_no_memory(b->errs);
+    for (size_t i = 0; i < own.count && rc == 0; i++)
+        if (i != at && br_yaml_append(builder->arena, map, own.keys[i], own.items[i]) != 0)
+            rc = br_errs_no_memory(builder->errs);
     if (rc == 0 && value->type != BR_YAML_SEQ)
-        rc = merge_one(b, map, value);
-    for (size_t i = 0; value->type == BR_YAML_SEQ && i < value->n && rc == 0; i++)
-        rc = merge_one(b, map, value->items[i]);
+        rc = yaml_merge_one(builder, map, value);
+    for (size_t i = 0; value->type == BR_YAML_SEQ && i < value->count && rc == 0; i++)
+        rc = yaml_merge_one(builder, map, value->items[i]);
     return rc;
 }
 
-static bool is_tag(const yaml_char_t *tag, const char *name)
+static bool yaml_is_tag(const yaml_char_t *tag, const char *name)
 {
     static const char prefix[] = "tag:yaml.org,2002:";
     return tag && strncmp((const char *)tag, prefix, sizeof prefix - 1) == 0 &&
            strcmp((const char *)tag + sizeof prefix - 1, name) == 0;
 }
 
-static int bad_tag(struct builder *b, const yaml_event_t *e, const yaml_char_t *tag)
+static int yaml_bad_tag(struct builder *builder, const yaml_event_t *event, const yaml_char_t *tag)
 {
     char shown[BR_SHOWN_SIZE];
-    struct br_yaml at = place(b, &e->start_mark);
-    return br_errs_add(b->errs, &at, NULL, "the tag %s has no meaning here; remove it",
+    struct br_yaml at = yaml_place(builder, &event->start_mark);
+    return br_errs_add(builder->errs, &at, NULL, "the tag %s has no meaning here; remove it",
                        br_text_show((const char *)tag, shown));
 }
 
 /* Says whether the scalar is text whatever it looks like. */
-static int scalar_quoted(struct builder *b, const yaml_event_t *e, bool *ret)
+static int yaml_scalar_quoted(struct builder *builder, const yaml_event_t *event, bool *ret)
 {
-    const yaml_char_t *tag = e->data.scalar.tag;
-    *ret = e->data.scalar.style != YAML_PLAIN_SCALAR_STYLE;
+    const yaml_char_t *tag = event->data.scalar.tag;
+    *ret = event->data.scalar.style != YAML_PLAIN_SCALAR_STYLE;
     if (!tag)
         return 0;
-    *ret = is_tag(tag, "str") || strcmp((const char *)tag, "!") == 0;
-    if (*ret || is_tag(tag, "int") || is_tag(tag, "float") || is_tag(tag, "bool") ||
-        is_tag(tag, "null"))
+    *ret = yaml_is_tag(tag, "str") || strcmp((const char *)tag, "!") == 0;
+    if (*ret || yaml_is_tag(tag, "int") || yaml_is_tag(tag, "float") || yaml_is_tag(tag, "bool") ||
+        yaml_is_tag(tag, "null"))
         return 0;
-    return bad_tag(b, e, tag);
+    return yaml_bad_tag(builder, event, tag);
 }
 
-static int on_scalar(struct builder *b, const yaml_event_t *e)
+static int yaml_on_scalar(struct builder *builder, const yaml_event_t *event)
 {
-    const char *text = (const char *)e->data.scalar.value;
-    size_t len = e->data.scalar.length;
+    const char *text = (const char *)event->data.scalar.value;
+    size_t len = event->data.scalar.length;
     struct br_yaml *node;
     bool quoted;
-    int rc = scalar_quoted(b, e, &quoted);
+    int rc = yaml_scalar_quoted(builder, event, &quoted);
     if (rc == 0)
-        rc = make_node(b, BR_YAML_SCALAR, e, &node);
+        rc = yaml_make_node(builder, BR_YAML_SCALAR, event, &node);
     if (rc)
         return rc;
     if (memchr(text, '\0', len))
-        return br_errs_add(b->errs, node, NULL, "text must not contain a NUL character");
+        return br_errs_add(builder->errs, node, NULL, "text must not contain a NUL character");
     const char *odd = quoted ? NULL : strstr(text, "\xc2\xa0");
-    bool is_key =
-        b->depth && b->stack[b->depth - 1].node->type == BR_YAML_MAP && !b->stack[b->depth - 1].key;
+    bool is_key = builder->depth && builder->stack[builder->depth - 1].node->type == BR_YAML_MAP &&
+                  !builder->stack[builder->depth - 1].key;
     if (odd && is_key) {
         node->col += (int)(odd - text);
-        return br_errs_add(b->errs, node, NULL,
+        return br_errs_add(builder->errs, node, NULL,
                            "a no-break space stands here; YAML wants a plain one");
     }
     if (!quoted && !is_key && br_yaml_look(text) == BR_LOOK_NULL) {
@@ -351,133 +355,136 @@ static int on_scalar(struct builder *b, const yaml_event_t *e)
     } else {
         node->quoted = quoted;
         node->len = len;
-        node->text = br_arena_strndup(b->arena, text, len);
+        node->text = br_arena_strndup(builder->arena, text, len);
         if (!node->text)
-            return br_errs_no_memory(b->errs);
+            return br_errs_no_memory(builder->errs);
     }
-    rc = remember(b, e->data.scalar.anchor, node);
-    return rc ? rc : attach(b, node);
+    rc = yaml_remember(builder, event->data.scalar.anchor, node);
+    return rc ? rc : yaml_attach(builder, node);
 }
 
-static int on_open(struct builder *b, const yaml_event_t *e, enum br_yaml_type type)
+static int yaml_on_open(struct builder *builder, const yaml_event_t *event, enum br_yaml_type type)
 {
     bool map = type == BR_YAML_MAP;
-    const yaml_char_t *tag = map ? e->data.mapping_start.tag : e->data.sequence_start.tag;
-    if (tag && !is_tag(tag, map ? "map" : "seq"))
-        return bad_tag(b, e, tag);
+    const yaml_char_t *tag = map ? event->data.mapping_start.tag : event->data.sequence_start.tag;
+    if (tag && !yaml_is_tag(tag, map ? "map" : "seq"))
+        return yaml_bad_tag(builder, event, tag);
     struct br_yaml *node;
-    int rc = make_node(b, type, e, &node);
+    int rc = yaml_make_node(builder, type, event, &node);
     if (rc)
         return rc;
-    node->flow = map ? e->data.mapping_start.style == YAML_FLOW_MAPPING_STYLE
-                     : e->data.sequence_start.style == YAML_FLOW_SEQUENCE_STYLE;
-    if (b->depth == BR_YAML_DEPTH_MAX)
-        return too_deep(b, node);
-    rc = remember(b, map ? e->data.mapping_start.anchor : e->data.sequence_start.anchor, node);
+    node->flow = map ? event->data.mapping_start.style == YAML_FLOW_MAPPING_STYLE
+                     : event->data.sequence_start.style == YAML_FLOW_SEQUENCE_STYLE;
+    if (builder->depth == BR_YAML_DEPTH_MAX)
+        return yaml_too_deep(builder, node);
+    rc = yaml_remember(
+        builder, map ? event->data.mapping_start.anchor : event->data.sequence_start.anchor, node);
     if (rc == 0)
-        rc = attach(b, node);
+        rc = yaml_attach(builder, node);
     if (rc == 0)
-        b->stack[b->depth++] = (struct frame){node, NULL};
+        builder->stack[builder->depth++] = (struct frame){node, NULL};
     return rc;
 }
 
-static int on_close(struct builder *b, const yaml_event_t *e)
+static int yaml_on_close(struct builder *builder, const yaml_event_t *event)
 {
-    struct br_yaml *node = b->stack[--b->depth].node;
-    struct br_yaml_span end = span_of(e);
+    struct br_yaml *node = builder->stack[--builder->depth].node;
+    struct br_yaml_span end = yaml_span_of(event);
     node->span.end_line = end.end_line;
     node->span.end_col = end.end_col;
     if (node->type != BR_YAML_MAP)
         return 0;
-    int rc = check_duplicates(b, node);
-    return rc || b->plain ? rc : apply_merge_key(b, node);
+    int rc = yaml_check_duplicates(builder, node);
+    return rc || builder->plain ? rc : yaml_apply_merge_key(builder, node);
 }
 
 /* Copies keep the place of what they repeat: that is where a mistake has to be mended. */
-static int copy_tree(struct builder *b, const struct br_yaml *from, size_t depth,
-                     const struct br_yaml *at, struct br_yaml **ret)
+static int yaml_copy_tree(struct builder *builder, const struct br_yaml *from, size_t depth,
+                          const struct br_yaml *at, struct br_yaml **ret)
 {
-    int rc = count_node(b, at);
+    int rc = yaml_count_node(builder, at);
     if (rc)
         return rc;
     bool opens = from->type == BR_YAML_SEQ || from->type == BR_YAML_MAP;
     if (opens && depth >= BR_YAML_DEPTH_MAX)
-        return too_deep(b, at);
-    struct br_yaml *copy = br_yaml_new(b->arena, from->type, from);
+        return yaml_too_deep(builder, at);
+    struct br_yaml *copy = br_yaml_new(builder->arena, from->type, from);
     if (!copy)
-        return br_errs_no_memory(b->errs);
+        return br_errs_no_memory(builder->errs);
     copy->quoted = from->quoted;
     copy->text = from->text;
     copy->len = from->len;
-    for (size_t i = 0; i < from->n; i++) {
+    for (size_t i = 0; i < from->count; i++) {
         struct br_yaml *child;
-        rc = copy_tree(b, from->items[i], depth + 1, at, &child);
+        rc = yaml_copy_tree(builder, from->items[i], depth + 1, at, &child);
         if (rc)
             return rc;
-        if (br_yaml_append(b->arena, copy, from->keys ? from->keys[i] : NULL, child) != 0)
-            return br_errs_no_memory(b->errs);
+        if (br_yaml_append(builder->arena, copy, from->keys ? from->keys[i] : NULL, child) != 0)
+            return br_errs_no_memory(builder->errs);
     }
     *ret = copy;
     return 0;
 }
 
-static int on_alias(struct builder *b, const yaml_event_t *e)
+static int yaml_on_alias(struct builder *builder, const yaml_event_t *event)
 {
-    const char *name = (const char *)e->data.alias.anchor;
-    struct br_yaml at = place(b, &e->start_mark);
+    const char *name = (const char *)event->data.alias.anchor;
+    struct br_yaml at = yaml_place(builder, &event->start_mark);
     char shown[BR_SHOWN_SIZE];
-    const struct anchor *a = b->anchors;
-    while (a && strcmp(a->name, name) != 0)
-        a = a->next;
-    if (!a)
-        return br_errs_add(b->errs, &at, NULL, "the alias %s has no anchor above it",
+    const struct anchor *left = builder->anchors;
+    while (left && strcmp(left->name, name) != 0)
+        left = left->next;
+    if (!left)
+        return br_errs_add(builder->errs, &at, NULL, "the alias %s has no anchor above it",
                            br_text_show(name, shown));
-    for (size_t i = 0; i < b->depth; i++)
-        if (b->stack[i].node == a->node)
-            return br_errs_add(b->errs, &at, NULL, "the alias %s stands inside its own anchor",
+    for (size_t i = 0; i < builder->depth; i++)
+        if (builder->stack[i].node == left->node)
+            return br_errs_add(builder->errs, &at, NULL,
+                               "the alias %s stands inside its own anchor",
                                br_text_show(name, shown));
     struct br_yaml *copy;
-    int rc = copy_tree(b, a->node, b->depth, &at, &copy);
+    int rc = yaml_copy_tree(builder, left->node, builder->depth, &at, &copy);
     if (rc)
         return rc;
     copy->alias = true;
-    copy->span = span_of(e);
-    return attach(b, copy);
+    copy->span = yaml_span_of(event);
+    return yaml_attach(builder, copy);
 }
 
-static int on_event(struct builder *b, const yaml_event_t *e)
+static int yaml_on_event(struct builder *builder, const yaml_event_t *event)
 {
-    struct br_yaml at = place(b, &e->start_mark);
-    switch (e->type) {
+    struct br_yaml at = yaml_place(builder, &event->start_mark);
+    switch (event->type) {
     case YAML_DOCUMENT_START_EVENT:
-        if (b->n_documents++)
-            return br_errs_add(b->errs, &at, NULL,
+        if (builder->n_documents++)
+            return br_errs_add(builder->errs, &at, NULL,
                                "a second document starts here; a configuration is one document");
         return 0;
     case YAML_SCALAR_EVENT:
-        return on_scalar(b, e);
+        return yaml_on_scalar(builder, event);
     case YAML_ALIAS_EVENT:
-        return on_alias(b, e);
+        return yaml_on_alias(builder, event);
     case YAML_SEQUENCE_START_EVENT:
-        return on_open(b, e, BR_YAML_SEQ);
+        return yaml_on_open(builder, event, BR_YAML_SEQ);
     case YAML_MAPPING_START_EVENT:
-        return on_open(b, e, BR_YAML_MAP);
+        return yaml_on_open(builder, event, BR_YAML_MAP);
     case YAML_SEQUENCE_END_EVENT:
     case YAML_MAPPING_END_EVENT:
-        return on_close(b, e);
+        return yaml_on_close(builder, event);
     default:
         return 0;
     }
 }
 
-static int build(struct builder *b)
+static int yaml_build(struct builder *builder)
 {
-    yaml_parser_set_input_string(&b->parser, (const unsigned char *)b->text, b->len);
+    yaml_parser_set_input_string(&builder->parser, (const unsigned char *)builder->text,
+                                 builder->len);
     for (bool end = false; !end;) {
         yaml_event_t event;
-        if (!yaml_parser_parse(&b->parser, &event))
-            return bad_syntax(b);
-        int rc = on_event(b, &event);
+        if (!yaml_parser_parse(&builder->parser, &event))
+            return yaml_bad_syntax(builder);
+        int rc = yaml_on_event(builder, &event);
         end = event.type == YAML_STREAM_END_EVENT;
         yaml_event_delete(&event);
         if (rc)
@@ -486,46 +493,46 @@ static int build(struct builder *b)
     return 0;
 }
 
-static int parse(const char *text, size_t len, const char *file, bool plain, struct br_arena *arena,
-                 struct br_yaml **ret, struct br_errs *errs)
+static int yaml_parse(const char *text, size_t len, const char *file, bool plain,
+                      struct br_arena *arena, struct br_yaml **ret, struct br_errs *errs)
 {
     struct br_yaml top = {.line = 1, .col = 1};
     top.file = br_arena_strndup(arena, file, strlen(file));
-    struct builder *b = br_arena_calloc(arena, 1, sizeof *b);
-    if (!top.file || !b)
+    struct builder *builder = br_arena_calloc(arena, 1, sizeof *builder);
+    if (!top.file || !builder)
         return br_errs_no_memory(errs);
     if (len > BR_YAML_SIZE_MAX) {
         br_errs_add(errs, &top, NULL, "larger than %u KiB", BR_YAML_SIZE_MAX >> 10);
         return BR_ETOOBIG;
     }
-    b->arena = arena;
-    b->errs = errs;
-    b->text = text;
-    b->len = len;
-    b->file = top.file;
-    b->plain = plain;
-    if (!yaml_parser_initialize(&b->parser))
+    builder->arena = arena;
+    builder->errs = errs;
+    builder->text = text;
+    builder->len = len;
+    builder->file = top.file;
+    builder->plain = plain;
+    if (!yaml_parser_initialize(&builder->parser))
         return br_errs_no_memory(errs);
-    int rc = build(b);
-    yaml_parser_delete(&b->parser);
+    int rc = yaml_build(builder);
+    yaml_parser_delete(&builder->parser);
     if (rc)
         return rc;
-    if (!b->root)
-        b->root = br_yaml_new(arena, BR_YAML_NULL, &top);
-    if (!b->root)
+    if (!builder->root)
+        builder->root = br_yaml_new(arena, BR_YAML_NULL, &top);
+    if (!builder->root)
         return br_errs_no_memory(errs);
-    *ret = b->root;
+    *ret = builder->root;
     return 0;
 }
 
 int br_yaml_parse(const char *text, size_t len, const char *file, struct br_arena *arena,
                   struct br_yaml **ret, struct br_errs *errs)
 {
-    return parse(text, len, file, false, arena, ret, errs);
+    return yaml_parse(text, len, file, false, arena, ret, errs);
 }
 
 int br_yaml_parse_plain(const char *text, size_t len, const char *file, struct br_arena *arena,
                         struct br_yaml **ret, struct br_errs *errs)
 {
-    return parse(text, len, file, true, arena, ret, errs);
+    return yaml_parse(text, len, file, true, arena, ret, errs);
 }

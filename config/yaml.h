@@ -34,7 +34,7 @@ struct br_yaml {
     const char *file;  /* as the user named it; lives as long as the arena */
     const char *text;  /* SCALAR, terminated; NULL otherwise */
     size_t len;        /* SCALAR: bytes of text */
-    size_t n;          /* SEQ, MAP: children */
+    size_t count;      /* SEQ, MAP: children */
     struct br_yaml **items; /* SEQ, MAP: values, in order */
     struct br_yaml **keys;  /* MAP: SCALAR nodes, so that errors can point at a key */
     const struct br_yaml *raw; /* of what ${...} brought: the scalar that said so; else NULL */

@@ -47,55 +47,56 @@ static const struct br_option options[] = {
     BR_OPT_END,
 };
 
-static int check(void *config, const struct br_yaml *node, const char *path, struct br_arena *arena,
-                 struct br_errs *errs)
+static int debug_check(void *config, const struct br_yaml *node, const char *path,
+                       struct br_arena *arena, struct br_errs *errs)
 {
-    struct config *c = config;
+    struct config *settings = config;
     const struct br_yaml *paths = br_yaml_get(node, "output_paths");
     char at[256];
-    int rc = br_exporter_check(&c->common, node, path, errs);
-    if (rc || c->output_paths.n)
+    int rc = br_exporter_check(&settings->common, node, path, errs);
+    if (rc || settings->output_paths.count)
         return rc;
     (void)snprintf(at, sizeof at, "%s::output_paths", path);
     if (paths && paths->type == BR_YAML_SEQ)
         return br_errs_add(errs, paths, at, "must not be empty");
-    c->output_paths.v = br_arena_calloc(arena, 1, sizeof *c->output_paths.v);
-    if (!c->output_paths.v)
+    settings->output_paths.items = br_arena_calloc(arena, 1, sizeof *settings->output_paths.items);
+    if (!settings->output_paths.items)
         return BR_ENOMEM;
-    c->output_paths.v[c->output_paths.n++] = "stdout";
+    settings->output_paths.items[settings->output_paths.count++] = "stdout";
     return 0;
 }
 
-static int create(struct br_node *node, struct br_err *err)
+static int debug_create(struct br_node *node, struct br_err *err)
 {
-    struct state *s = node->state;
-    const struct config *c = node->config;
-    s->text.max = TEXT_MAX;
-    s->outputs = br_calloc(c->output_paths.n, sizeof(struct debug_output *));
-    return s->outputs ? 0 : br_err_set(err, BR_ENOMEM, "out of memory");
+    struct state *state = node->state;
+    const struct config *config = node->config;
+    state->text.max = TEXT_MAX;
+    state->outputs = br_calloc(config->output_paths.count, sizeof(struct debug_output *));
+    return state->outputs ? 0 : br_err_set(err, BR_ENOMEM, "out of memory");
 }
 
 static int debug_check_outputs(const struct br_strings *paths, struct br_err *err)
 {
-    for (size_t i = 0; i < paths->n; i++) {
-        bool stream = strcmp(paths->v[i], "stdout") == 0 || strcmp(paths->v[i], "stderr") == 0;
-        int error = stream ? 0 : br_file_check(paths->v[i]);
+    for (size_t i = 0; i < paths->count; i++) {
+        bool stream =
+            strcmp(paths->items[i], "stdout") == 0 || strcmp(paths->items[i], "stderr") == 0;
+        int error = stream ? 0 : br_file_check(paths->items[i]);
         if (error)
-            return br_err_set(err, BR_EIO, "output_paths: cannot open %s: %s", paths->v[i],
+            return br_err_set(err, BR_EIO, "output_paths: cannot open %s: %s", paths->items[i],
                               strerror(error));
     }
     return 0;
 }
 
-static int start(struct br_node *node, struct br_err *err)
+static int debug_start(struct br_node *node, struct br_err *err)
 {
-    struct state *s = node->state;
-    const struct config *c = node->config;
+    struct state *state = node->state;
+    const struct config *config = node->config;
     if (node->host->checking)
-        return debug_check_outputs(&c->output_paths, err);
-    for (; s->n_outputs < c->output_paths.n; s->n_outputs++) {
-        int rc = debug_output_open(node->host, c->output_paths.v[s->n_outputs],
-                                   &s->outputs[s->n_outputs], err);
+        return debug_check_outputs(&config->output_paths, err);
+    for (; state->n_outputs < config->output_paths.count; state->n_outputs++) {
+        int rc = debug_output_open(node->host, config->output_paths.items[state->n_outputs],
+                                   &state->outputs[state->n_outputs], err);
         if (rc)
             return rc;
     }
@@ -103,32 +104,32 @@ static int start(struct br_node *node, struct br_err *err)
 }
 
 /* The first sampling_initial of a second, and then each sampling_thereafter-th. */
-static bool sampled(struct br_node *node, enum br_signal signal)
+static bool debug_sampled(struct br_node *node, enum br_signal signal)
 {
-    struct state *s = node->state;
-    const struct config *c = node->config;
+    struct state *state = node->state;
+    const struct config *config = node->config;
     uint64_t now = br_host_mono_ms(node->host) / 1000;
-    if (s->second[signal] != now) {
-        s->second[signal] = now;
-        s->n_in_second[signal] = 0;
+    if (state->second[signal] != now) {
+        state->second[signal] = now;
+        state->n_in_second[signal] = 0;
     }
-    uint64_t n = ++s->n_in_second[signal], initial = (uint64_t)c->sampling_initial;
-    uint64_t every = (uint64_t)c->sampling_thereafter;
+    uint64_t n = ++state->n_in_second[signal], initial = (uint64_t)config->sampling_initial;
+    uint64_t every = (uint64_t)config->sampling_thereafter;
     return n <= initial || (every && (n - initial) % every == 0);
 }
 
 /* Messages `depth` levels down, each in field 2 of the one above. */
-static uint32_t count(const uint8_t *p, const uint8_t *end, unsigned depth)
+static uint32_t debug_count(const uint8_t *p, const uint8_t *end, unsigned depth)
 {
-    struct br_field f;
+    struct br_field field;
     uint32_t n = 0;
-    while (p < end && (p = br_field_next(p, end, &f)))
-        if (f.number == BR_INWARD && f.wire == BR_WIRE_LEN)
-            n += depth > 1 ? count(f.data, p, depth - 1) : 1;
+    while (p < end && (p = br_field_next(p, end, &field)))
+        if (field.number == BR_INWARD && field.wire == BR_WIRE_LEN)
+            n += depth > 1 ? debug_count(field.data, p, depth - 1) : 1;
     return n;
 }
 
-static void print_counts(const struct br_item *item, struct br_str *out)
+static void debug_print_counts(const struct br_item *item, struct br_str *out)
 {
     uint32_t resources = 0, profiles = 0;
     for (uint32_t i = 0; i < item->n_parts; i++) {
@@ -137,7 +138,7 @@ static void print_counts(const struct br_item *item, struct br_str *out)
             continue;
         resources++;
         if (item->signal == BR_PROFILES)
-            profiles += count(part->raw + part->body_at, part->raw + part->raw_len, 2);
+            profiles += debug_count(part->raw + part->body_at, part->raw + part->raw_len, 2);
     }
     if (item->signal == BR_TRACES)
         br_str_printf(out, "Traces: resource spans %u, spans %u\n", resources, item->n_items);
@@ -146,15 +147,15 @@ static void print_counts(const struct br_item *item, struct br_str *out)
                       profiles, item->n_items);
 }
 
-static void print(const struct config *c, const struct br_item *item, struct br_str *out)
+static void debug_print(const struct config *config, const struct br_item *item, struct br_str *out)
 {
     br_str_clear(out);
-    print_counts(item, out);
+    debug_print_counts(item, out);
     size_t counts_len = out->len;
     int rc = 0;
-    if (c->verbosity == NORMAL)
+    if (config->verbosity == NORMAL)
         rc = br_print_brief(item, out);
-    else if (c->verbosity == DETAILED)
+    else if (config->verbosity == DETAILED)
         rc = item->signal == BR_TRACES ? br_print_traces(item, out) : br_print_profiles(item, out);
     if (rc && out->data) {
         out->len = counts_len;
@@ -164,36 +165,37 @@ static void print(const struct config *c, const struct br_item *item, struct br_
 }
 
 /* An output that cannot be written to loses its text, not data: other exporters have that. */
-static void write_all(struct br_node *node)
+static void debug_write_all(struct br_node *node)
 {
-    struct state *s = node->state;
-    const struct config *c = node->config;
+    struct state *state = node->state;
+    const struct config *config = node->config;
     uint64_t held;
-    for (size_t i = 0; i < s->n_outputs; i++) {
-        int error = debug_output_write(s->outputs[i], s->text.data, s->text.len);
-        if (error && br_log_allow(&s->limit, br_host_mono_ms(node->host), LOG_EVERY_MS, &held))
-            br_warn(&node->log, "cannot write to %s: %s", c->output_paths.v[i], strerror(error));
+    for (size_t i = 0; i < state->n_outputs; i++) {
+        int error = debug_output_write(state->outputs[i], state->text.data, state->text.len);
+        if (error && br_log_allow(&state->limit, br_host_mono_ms(node->host), LOG_EVERY_MS, &held))
+            br_warn(&node->log, "cannot write to %s: %s", config->output_paths.items[i],
+                    strerror(error));
     }
 }
 
-static void consume(struct br_node *node, struct br_item *item)
+static void debug_consume(struct br_node *node, struct br_item *item)
 {
-    struct state *s = node->state;
-    if (sampled(node, item->signal)) {
-        print(node->config, item, &s->text);
-        if (s->text.data)
-            write_all(node);
+    struct state *state = node->state;
+    if (debug_sampled(node, item->signal)) {
+        debug_print(node->config, item, &state->text);
+        if (state->text.data)
+            debug_write_all(node);
     }
     br_item_done(item);
 }
 
-static void destroy(struct br_node *node)
+static void debug_destroy(struct br_node *node)
 {
-    struct state *s = node->state;
-    for (size_t i = 0; i < s->n_outputs; i++)
-        debug_output_close(node->host, s->outputs[i]);
-    br_free(s->outputs);
-    br_str_release(&s->text);
+    struct state *state = node->state;
+    for (size_t i = 0; i < state->n_outputs; i++)
+        debug_output_close(node->host, state->outputs[i]);
+    br_free(state->outputs);
+    br_str_release(&state->text);
 }
 
 extern const struct br_component br_debug_exporter;
@@ -208,9 +210,9 @@ const struct br_component br_debug_exporter = {
     .state_size = sizeof(struct state),
     .exporter_wrapped = true,
     .common_at = offsetof(struct config, common),
-    .check = check,
-    .create = create,
-    .start = start,
-    .consume = consume,
-    .destroy = destroy,
+    .check = debug_check,
+    .create = debug_create,
+    .start = debug_start,
+    .consume = debug_consume,
+    .destroy = debug_destroy,
 };

@@ -27,33 +27,33 @@ struct debug_output {
     int error; /* errno of opening */
 };
 
-static void *make(const void *path)
+static void *debug_output_make(const void *path)
 {
-    struct debug_output *o = br_calloc(1, sizeof *o);
-    if (!o)
+    struct debug_output *output = br_calloc(1, sizeof *output);
+    if (!output)
         return NULL;
-    (void)pthread_mutex_init(&o->lock, NULL);
+    (void)pthread_mutex_init(&output->lock, NULL);
     if (strcmp(path, "stdout") == 0) {
-        o->fd = STDOUT_FILENO;
+        output->fd = STDOUT_FILENO;
     } else if (strcmp(path, "stderr") == 0) {
-        o->fd = STDERR_FILENO;
+        output->fd = STDERR_FILENO;
     } else {
-        o->fd = br_file_open(path, O_APPEND);
-        o->own = true;
-        o->error = o->fd < 0 ? errno : 0;
+        output->fd = br_file_open(path, O_APPEND);
+        output->own = true;
+        output->error = output->fd < 0 ? errno : 0;
     }
     struct stat st;
-    o->waits = fstat(o->fd, &st) == 0 && !S_ISREG(st.st_mode);
-    return o;
+    output->waits = fstat(output->fd, &st) == 0 && !S_ISREG(st.st_mode);
+    return output;
 }
 
-static void release(void *thing)
+static void debug_output_release(void *thing)
 {
-    struct debug_output *o = thing;
-    if (o->own && o->fd >= 0)
-        (void)close(o->fd);
-    (void)pthread_mutex_destroy(&o->lock);
-    br_free(o);
+    struct debug_output *output = thing;
+    if (output->own && output->fd >= 0)
+        (void)close(output->fd);
+    (void)pthread_mutex_destroy(&output->lock);
+    br_free(output);
 }
 
 int debug_output_open(struct br_host *host, const char *path, struct debug_output **ret,
@@ -61,49 +61,49 @@ int debug_output_open(struct br_host *host, const char *path, struct debug_outpu
 {
     char name[512];
     (void)snprintf(name, sizeof name, "debug output %s", path);
-    struct debug_output *o = br_shared_get(host, name, make, path);
-    if (!o)
+    struct debug_output *output = br_shared_get(host, name, debug_output_make, path);
+    if (!output)
         return br_err_set(err, BR_ENOMEM, "out of memory");
-    if (o->error) {
-        int rc =
-            br_err_set(err, BR_EIO, "output_paths: cannot open %s: %s", path, strerror(o->error));
-        debug_output_close(host, o);
+    if (output->error) {
+        int rc = br_err_set(err, BR_EIO, "output_paths: cannot open %s: %s", path,
+                            strerror(output->error));
+        debug_output_close(host, output);
         return rc;
     }
-    *ret = o;
+    *ret = output;
     return 0;
 }
 
-void debug_output_close(struct br_host *host, struct debug_output *o)
+void debug_output_close(struct br_host *host, struct debug_output *output)
 {
-    br_shared_put(host, o, release);
+    br_shared_put(host, output, debug_output_release);
 }
 
 /* Waits for a reader, once: whoever does not read for STUCK_MS holds nobody up from then on, until it
  * reads again. */
-static int wait_writable(struct debug_output *o)
+static int debug_output_wait_writable(struct debug_output *output)
 {
-    struct pollfd p = {.fd = o->fd, .events = POLLOUT};
-    int n = poll(&p, 1, o->stuck ? 0 : STUCK_MS);
+    struct pollfd p = {.fd = output->fd, .events = POLLOUT};
+    int n = poll(&p, 1, output->stuck ? 0 : STUCK_MS);
     if (n < 0 && errno == EINTR)
         return 0;
-    o->stuck = n == 0;
-    return o->stuck ? EAGAIN : 0;
+    output->stuck = n == 0;
+    return output->stuck ? EAGAIN : 0;
 }
 
 /* A pipe that has room has room for PIPE_BUF bytes, and takes no more without waiting. */
-static int put(struct debug_output *o, const char *text, size_t len)
+static int debug_output_put(struct debug_output *output, const char *text, size_t len)
 {
     while (len) {
-        int error = o->waits ? wait_writable(o) : 0;
+        int error = output->waits ? debug_output_wait_writable(output) : 0;
         if (error)
             return error;
-        ssize_t n = write(o->fd, text, o->waits && len > PIPE_BUF ? PIPE_BUF : len);
+        ssize_t n = write(output->fd, text, output->waits && len > PIPE_BUF ? PIPE_BUF : len);
         if (n >= 0) {
             text += n;
             len -= (size_t)n;
         } else if (errno == EAGAIN) {
-            o->waits = true;
+            output->waits = true;
         } else if (errno != EINTR) {
             return errno;
         }
@@ -111,10 +111,10 @@ static int put(struct debug_output *o, const char *text, size_t len)
     return 0;
 }
 
-int debug_output_write(struct debug_output *o, const char *text, size_t len)
+int debug_output_write(struct debug_output *output, const char *text, size_t len)
 {
-    (void)pthread_mutex_lock(&o->lock);
-    int error = put(o, text, len);
-    (void)pthread_mutex_unlock(&o->lock);
+    (void)pthread_mutex_lock(&output->lock);
+    int error = debug_output_put(output, text, len);
+    (void)pthread_mutex_unlock(&output->lock);
     return error;
 }

@@ -13,7 +13,7 @@ struct debug_output;
  * BR_ENOMEM with a sentence. */
 int debug_output_open(struct br_host *host, const char *path, struct debug_output **ret,
                       struct br_err *err);
-void debug_output_close(struct br_host *host, struct debug_output *o); /* accepts NULL */
+void debug_output_close(struct br_host *host, struct debug_output *output); /* accepts NULL */
 
 /* Writes all of it. Returns 0 or an errno. */
-int debug_output_write(struct debug_output *o, const char *text, size_t len);
+int debug_output_write(struct debug_output *output, const char *text, size_t len);

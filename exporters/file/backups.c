@@ -20,7 +20,7 @@ struct parts {
     const char *path, *name, *ext;
 };
 
-static struct parts take_apart(const char *path)
+static struct parts backups_take_apart(const char *path)
 {
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
     const char *dot = strrchr(name, '.');
@@ -29,7 +29,7 @@ static struct parts take_apart(const char *path)
 
 bool file_backup_name(const char *path, uint64_t unix_ns, bool local_time, char out[PATH_MAX])
 {
-    struct parts p = take_apart(path);
+    struct parts p = backups_take_apart(path);
     time_t seconds = (time_t)(unix_ns / 1000000000);
     struct tm tm;
     char stamp[64];
@@ -41,7 +41,7 @@ bool file_backup_name(const char *path, uint64_t unix_ns, bool local_time, char 
     return n > 0 && n < PATH_MAX;
 }
 
-static bool is_stamp(const char *text)
+static bool backups_is_stamp(const char *text)
 {
     for (size_t i = 0; i < STAMP_LEN; i++)
         if (STAMP[i] == 'd' ? text[i] < '0' || text[i] > '9' : text[i] != STAMP[i])
@@ -51,14 +51,15 @@ static bool is_stamp(const char *text)
 
 /* The time in the name of a rotated file of ours, in ms; -1 when it is none. The Collector's newer
  * releases add "-size" or another reason to the time. */
-static int64_t time_of(const struct parts *p, const char *name, bool local_time)
+static int64_t backups_time_of(const struct parts *parts, const char *name, bool local_time)
 {
-    size_t prefix = (size_t)(p->ext - p->name), ext = strlen(p->ext), len = strlen(name);
-    if (len < prefix + 1 + STAMP_LEN + ext || strncmp(name, p->name, prefix) != 0 ||
-        name[prefix] != '-' || strcmp(name + len - ext, p->ext) != 0)
+    size_t prefix = (size_t)(parts->ext - parts->name), ext = strlen(parts->ext),
+           len = strlen(name);
+    if (len < prefix + 1 + STAMP_LEN + ext || strncmp(name, parts->name, prefix) != 0 ||
+        name[prefix] != '-' || strcmp(name + len - ext, parts->ext) != 0)
         return -1;
     const char *stamp = name + prefix + 1, *rest = stamp + STAMP_LEN;
-    if (!is_stamp(stamp) || (rest != name + len - ext && *rest != '-'))
+    if (!backups_is_stamp(stamp) || (rest != name + len - ext && *rest != '-'))
         return -1;
     struct tm tm = {.tm_isdst = -1};
     if (!strptime(stamp, "%Y-%m-%dT%H-%M-%S", &tm))
@@ -73,32 +74,33 @@ struct backup {
 };
 
 struct backups {
-    struct backup *v;
-    uint32_t n, cap;
+    struct backup *backups;
+    uint32_t count, cap;
 };
 
-static int newest_first(const void *a, const void *b)
+static int backups_newest_first(const void *left, const void *right)
 {
-    const struct backup *x = a, *y = b;
-    return x->ms == y->ms ? strcmp(y->name, x->name) : x->ms < y->ms ? 1 : -1;
+    const struct backup *backup = left, *y = right;
+    return backup->ms == y->ms ? strcmp(y->name, backup->name) : backup->ms < y->ms ? 1 : -1;
 }
 
-static void list(const struct parts *p, bool local_time, struct backups *ret)
+static void backups_list(const struct parts *parts, bool local_time, struct backups *ret)
 {
     char folder[PATH_MAX];
-    (void)snprintf(folder, sizeof folder, "%.*s", (int)(p->name - p->path), p->path);
+    (void)snprintf(folder, sizeof folder, "%.*s", (int)(parts->name - parts->path), parts->path);
     DIR *d = opendir(folder[0] ? folder : ".");
-    const struct dirent *e;
-    while (d && (e = readdir(d))) {
-        int64_t ms = time_of(p, e->d_name, local_time);
+    const struct dirent *dirent;
+    while (d && (dirent = readdir(d))) {
+        int64_t ms = backups_time_of(parts, dirent->d_name, local_time);
         if (ms < 0)
             continue;
-        char *name = br_strdup(e->d_name);
-        if (!name || br_grow(&ret->v, &ret->cap, (size_t)ret->n + 1, sizeof *ret->v, BACKUPS_MAX)) {
+        char *name = br_strdup(dirent->d_name);
+        if (!name || br_grow(&ret->backups, &ret->cap, (size_t)ret->count + 1, sizeof *ret->backups,
+                             BACKUPS_MAX)) {
             br_free(name);
             break;
         }
-        ret->v[ret->n++] = (struct backup){ms, name};
+        ret->backups[ret->count++] = (struct backup){ms, name};
     }
     if (d)
         (void)closedir(d);
@@ -107,21 +109,22 @@ static void list(const struct parts *p, bool local_time, struct backups *ret)
 void file_backups_prune(const char *path, uint64_t unix_ns, bool local_time, int64_t max_backups,
                         int64_t max_days)
 {
-    struct parts p = take_apart(path);
+    struct parts p = backups_take_apart(path);
     struct backups all = {0};
     int64_t now = (int64_t)(unix_ns / 1000000);
     if (!max_backups && !max_days)
         return;
-    list(&p, local_time, &all);
-    if (all.n)
-        qsort(all.v, all.n, sizeof *all.v, newest_first);
-    for (uint32_t i = 0; i < all.n; i++) {
-        bool old = max_days && all.v[i].ms < now - max_days * DAY_MS;
+    backups_list(&p, local_time, &all);
+    if (all.count)
+        qsort(all.backups, all.count, sizeof *all.backups, backups_newest_first);
+    for (uint32_t i = 0; i < all.count; i++) {
+        bool old = max_days && all.backups[i].ms < now - max_days * DAY_MS;
         char whole[PATH_MAX];
-        int n = snprintf(whole, sizeof whole, "%.*s%s", (int)(p.name - path), path, all.v[i].name);
+        int n = snprintf(whole, sizeof whole, "%.*s%s", (int)(p.name - path), path,
+                         all.backups[i].name);
         if ((old || (max_backups && i >= max_backups)) && n < PATH_MAX)
             (void)unlink(whole);
-        br_free(all.v[i].name);
+        br_free(all.backups[i].name);
     }
-    br_free(all.v);
+    br_free(all.backups);
 }

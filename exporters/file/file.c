@@ -105,7 +105,7 @@ static const struct br_option options[] = {
 /* --- Config ---------------------------------------------------------------------------------- */
 
 /* Octal, at most 0777; -1 when it is not. */
-static int parse_mode(const char *text)
+static int file_exporter_parse_mode(const char *text)
 {
     char *end;
     if (!*text || strlen(text) > 5 || text[strspn(text, "01234567")])
@@ -114,168 +114,175 @@ static int parse_mode(const char *text)
     return mode > 0777 || mode <= 0 ? -1 : (int)mode;
 }
 
-static int check(void *config, const struct br_yaml *node, const char *path, struct br_arena *arena,
-                 struct br_errs *errs)
+static int file_exporter_check(void *config, const struct br_yaml *node, const char *path,
+                               struct br_arena *arena, struct br_errs *errs)
 {
-    struct config *c = config;
+    struct config *settings = config;
     size_t before = errs->n_errors;
     (void)arena;
-    (void)br_exporter_check(&c->common, node, path, errs);
-    if (c->append && c->rotation)
+    (void)br_exporter_check(&settings->common, node, path, errs);
+    if (settings->append && settings->rotation)
         br_errs_add_key(
             errs, node, path, "append",
             "and rotation cannot be used together; a rotated file is always appended to");
-    if (c->directory_permissions && !c->create_directory)
+    if (settings->directory_permissions && !settings->create_directory)
         br_errs_add_key(errs, node, path, "directory_permissions", "needs create_directory: true");
-    else if (c->directory_permissions && parse_mode(c->directory_permissions) < 0)
+    else if (settings->directory_permissions &&
+             file_exporter_parse_mode(settings->directory_permissions) < 0)
         br_errs_add_key(errs, node, path, "directory_permissions",
                         "must be an octal mode up to 0777, such as \"0755\"");
-    if (c->group_by.enabled)
+    if (settings->group_by.enabled)
         br_errs_add_key(errs, node, path, "group_by",
                         "is not supported; leave it out, or set enabled: false");
-    if (c->encoding && c->encoding->type != BR_YAML_NULL)
+    if (settings->encoding && settings->encoding->type != BR_YAML_NULL)
         br_errs_add_key(errs, node, path, "encoding",
                         "is not supported; use format: json or format: proto");
     return errs->n_errors > before ? BR_EINVAL : 0;
 }
 
-static int create(struct br_node *node, struct br_err *err)
+static int file_exporter_create(struct br_node *node, struct br_err *err)
 {
-    struct state *s = node->state;
-    const struct config *c = node->config;
-    s->text.max = TEXT_MAX;
-    s->codec = c->compression == ZSTD ? br_codec_new() : NULL;
-    return c->compression == ZSTD && !s->codec ? br_err_set(err, BR_ENOMEM, "out of memory") : 0;
+    struct state *state = node->state;
+    const struct config *config = node->config;
+    state->text.max = TEXT_MAX;
+    state->codec = config->compression == ZSTD ? br_codec_new() : NULL;
+    return config->compression == ZSTD && !state->codec
+               ? br_err_set(err, BR_ENOMEM, "out of memory")
+               : 0;
 }
 
-static int start(struct br_node *node, struct br_err *err)
+static int file_exporter_start(struct br_node *node, struct br_err *err)
 {
-    struct state *s = node->state;
-    const struct config *c = node->config;
-    const struct rotation *r = c->rotation;
-    struct file_writer_config w = {.path = c->path,
-                                   .owner = node->id,
-                                   .append = c->append,
-                                   .only_looks = node->host->checking};
-    if (c->create_directory)
-        w.make_folders = c->directory_permissions ? parse_mode(c->directory_permissions) : 0700;
-    if (r) {
-        w.max_bytes = (r->max_megabytes ? (uint64_t)r->max_megabytes : 100) * MEGABYTE;
-        w.max_backups = r->max_backups;
-        w.max_days = r->max_days;
-        w.local_time = r->localtime;
+    struct state *state = node->state;
+    const struct config *config = node->config;
+    const struct rotation *rotation = config->rotation;
+    struct file_writer_config writer_config = {.path = config->path,
+                                               .owner = node->id,
+                                               .append = config->append,
+                                               .only_looks = node->host->checking};
+    if (config->create_directory)
+        writer_config.make_folders = config->directory_permissions
+                                         ? file_exporter_parse_mode(config->directory_permissions)
+                                         : 0700;
+    if (rotation) {
+        writer_config.max_bytes =
+            (rotation->max_megabytes ? (uint64_t)rotation->max_megabytes : 100) * MEGABYTE;
+        writer_config.max_backups = rotation->max_backups;
+        writer_config.max_days = rotation->max_days;
+        writer_config.local_time = rotation->localtime;
     }
-    return file_writer_open(node->host, &w, &s->writer, err);
+    return file_writer_open(node->host, &writer_config, &state->writer, err);
 }
 
 /* --- Traffic --------------------------------------------------------------------------------- */
 
 /* The item as a payload: protobuf, or JSON in s->text. */
-static int encode(struct state *s, const struct config *c, const struct br_item *item,
-                  struct br_rope *ret)
+static int file_exporter_encode(struct state *state, const struct config *config,
+                                const struct br_item *item, struct br_rope *ret)
 {
     const uint8_t *data;
     int rc = br_item_write(item, ret);
-    if (rc || c->format == PROTO)
+    if (rc || config->format == PROTO)
         return rc;
     struct br_buf *flat = br_rope_flat(ret, item->host->pool, &data);
     size_t len = ret->len;
     br_rope_release(ret);
     if (!flat)
         return BR_ENOMEM;
-    br_str_clear(&s->text);
-    rc = br_json_encode(br_otlp_request(item->signal), data, len, &s->text);
+    br_str_clear(&state->text);
+    rc = br_json_encode(br_otlp_request(item->signal), data, len, &state->text);
     br_buf_unref(flat);
-    return rc ? rc : br_rope_add(ret, NULL, s->text.data, s->text.len);
+    return rc ? rc : br_rope_add(ret, NULL, state->text.data, state->text.len);
 }
 
 /* The length of a payload before it, big-endian. */
-static void put_length(uint8_t out[4], size_t len)
+static void file_exporter_put_length(uint8_t out[4], size_t len)
 {
     for (int i = 0; i < 4; i++)
         out[i] = (uint8_t)(len >> (24 - 8 * i));
 }
 
 /* Writes a payload as one record. Returns 0, BR_ENOMEM, or BR_EIO with `*ret_error`. */
-static int write_record(struct br_node *node, const struct br_rope *payload, int *ret_error)
+static int file_exporter_write_record(struct br_node *node, const struct br_rope *payload,
+                                      int *ret_error)
 {
-    struct state *s = node->state;
-    const struct config *c = node->config;
+    struct state *state = node->state;
+    const struct config *config = node->config;
     struct br_buf *buf = NULL;
     const uint8_t *data;
     uint8_t length[4];
     size_t len = payload->len;
-    if (c->compression == ZSTD) {
-        int rc = br_compress(s->codec, BR_ENCODING_ZSTD, (int)c->compression_params.level, payload,
-                             0, node->host->pool, &buf);
+    if (config->compression == ZSTD) {
+        int rc = br_compress(state->codec, BR_ENCODING_ZSTD, (int)config->compression_params.level,
+                             payload, 0, node->host->pool, &buf);
         if (rc)
             return rc;
         data = buf->data;
         len = buf->len;
-    } else if (payload->n == 1) {
-        data = payload->v[0].data;
+    } else if (payload->count == 1) {
+        data = payload->slices[0].data;
     } else {
         buf = br_rope_flat(payload, node->host->pool, &data);
         if (!buf)
             return BR_ENOMEM;
     }
-    bool line = c->format == JSON && c->compression == NONE;
+    bool line = config->format == JSON && config->compression == NONE;
     struct file_record record = {{length, data, "\n"}, {line ? 0 : 4, len, line}};
-    put_length(length, len);
-    *ret_error = file_writer_put(s->writer, &record, br_host_unix_ns(node->host));
+    file_exporter_put_length(length, len);
+    *ret_error = file_writer_put(state->writer, &record, br_host_unix_ns(node->host));
     br_buf_unref(buf);
     return *ret_error ? BR_EIO : 0;
 }
 
 /* The data stays with its sender, who tries again: a full disk may be emptied. */
-static void fail(struct br_node *node, struct br_item *item, int rc, int error)
+static void file_exporter_fail(struct br_node *node, struct br_item *item, int rc, int error)
 {
-    struct state *s = node->state;
-    const struct config *c = node->config;
+    struct state *state = node->state;
+    const struct config *config = node->config;
     uint64_t held;
     if (rc == BR_EINVAL || rc == BR_ETOOBIG) {
         br_item_reject(item, BR_STATUS_INVALID_ARGUMENT,
                        "file: the request cannot be written as JSON");
         return;
     }
-    struct br_outcome o =
-        br_outcome_retry(BR_STATUS_UNAVAILABLE, RETRY_MS, "file: cannot write to %s: %s", c->path,
-                         rc == BR_EIO ? strerror(error) : "out of memory");
-    if (br_log_allow(&s->limit, br_host_mono_ms(node->host), LOG_EVERY_MS, &held))
-        br_warn(&node->log, "%s", o.text);
-    br_item_finish(item, &o);
+    struct br_outcome outcome =
+        br_outcome_retry(BR_STATUS_UNAVAILABLE, RETRY_MS, "file: cannot write to %s: %s",
+                         config->path, rc == BR_EIO ? strerror(error) : "out of memory");
+    if (br_log_allow(&state->limit, br_host_mono_ms(node->host), LOG_EVERY_MS, &held))
+        br_warn(&node->log, "%s", outcome.text);
+    br_item_finish(item, &outcome);
 }
 
-static void consume(struct br_node *node, struct br_item *item)
+static void file_exporter_consume(struct br_node *node, struct br_item *item)
 {
-    struct state *s = node->state;
-    const struct config *c = node->config;
+    struct state *state = node->state;
+    const struct config *config = node->config;
     struct br_rope payload = {0};
     int error = 0;
-    if (c->format == JSON && item->size > JSON_SIZE_MAX) {
+    if (config->format == JSON && item->size > JSON_SIZE_MAX) {
         br_item_reject(item, BR_STATUS_RESOURCE_EXHAUSTED,
                        "file: the request is over 32 MiB, too large for one line");
         return;
     }
-    int rc = encode(s, c, item, &payload);
+    int rc = file_exporter_encode(state, config, item, &payload);
     if (!rc)
-        rc = write_record(node, &payload, &error);
+        rc = file_exporter_write_record(node, &payload, &error);
     br_rope_release(&payload);
-    if (s->text.cap > TEXT_KEPT_MAX)
-        br_str_release(&s->text);
+    if (state->text.cap > TEXT_KEPT_MAX)
+        br_str_release(&state->text);
     if (rc) {
-        fail(node, item, rc, error);
+        file_exporter_fail(node, item, rc, error);
         return;
     }
     br_item_done(item);
 }
 
-static void destroy(struct br_node *node)
+static void file_exporter_destroy(struct br_node *node)
 {
-    struct state *s = node->state;
-    file_writer_close(node->host, s->writer);
-    br_codec_free(s->codec);
-    br_str_release(&s->text);
+    struct state *state = node->state;
+    file_writer_close(node->host, state->writer);
+    br_codec_free(state->codec);
+    br_str_release(&state->text);
 }
 
 extern const struct br_component br_file_exporter;
@@ -291,9 +298,9 @@ const struct br_component br_file_exporter = {
     .exporter_wrapped = true,
     .common_at = offsetof(struct config, common),
     .resolves = true,
-    .check = check,
-    .create = create,
-    .start = start,
-    .consume = consume,
-    .destroy = destroy,
+    .check = file_exporter_check,
+    .create = file_exporter_create,
+    .start = file_exporter_start,
+    .consume = file_exporter_consume,
+    .destroy = file_exporter_destroy,
 };

@@ -30,7 +30,7 @@ struct file_writer {
 
 /* --- Opening --------------------------------------------------------------------------------- */
 
-static int make_folders(const char *path, mode_t mode)
+static int file_writer_make_folders(const char *path, mode_t mode)
 {
     char folder[PATH_MAX];
     size_t len = strlen(path);
@@ -48,46 +48,48 @@ static int make_folders(const char *path, mode_t mode)
 }
 
 /* Always to append: whoever cuts the file meanwhile (logrotate's copytruncate) leaves no hole. */
-static int open_file(struct file_writer *w, bool keep)
+static int file_writer_open_file(struct file_writer *writer, bool keep)
 {
-    int fd = br_file_open(w->config.path, O_APPEND | (keep ? 0 : O_TRUNC));
+    int fd = br_file_open(writer->config.path, O_APPEND | (keep ? 0 : O_TRUNC));
     struct stat st;
     if (fd < 0)
         return errno;
-    w->fd = fd;
-    w->regular = fstat(fd, &st) == 0 && S_ISREG(st.st_mode);
-    w->torn = false;
+    writer->fd = fd;
+    writer->regular = fstat(fd, &st) == 0 && S_ISREG(st.st_mode);
+    writer->torn = false;
     return 0;
 }
 
-static void *make(const void *arg)
+static void *file_writer_make(const void *arg)
 {
-    struct file_writer *w = br_calloc(1, sizeof *w);
-    if (!w)
+    struct file_writer *writer = br_calloc(1, sizeof *writer);
+    if (!writer)
         return NULL;
-    w->config = *(const struct file_writer_config *)arg;
-    w->fd = -1;
-    (void)pthread_mutex_init(&w->lock, NULL);
-    if (w->config.only_looks) {
-        w->error = br_file_check(w->config.path);
-        if (w->error == ENOENT && w->config.make_folders)
-            w->error = 0;
-        return w;
+    writer->config = *(const struct file_writer_config *)arg;
+    writer->fd = -1;
+    (void)pthread_mutex_init(&writer->lock, NULL);
+    if (writer->config.only_looks) {
+        writer->error = br_file_check(writer->config.path);
+        if (writer->error == ENOENT && writer->config.make_folders)
+            writer->error = 0;
+        return writer;
     }
-    if (w->config.make_folders)
-        w->error = make_folders(w->config.path, (mode_t)w->config.make_folders);
-    if (!w->error)
-        w->error = open_file(w, w->config.append || w->config.max_bytes);
-    return w;
+    if (writer->config.make_folders)
+        writer->error =
+            file_writer_make_folders(writer->config.path, (mode_t)writer->config.make_folders);
+    if (!writer->error)
+        writer->error =
+            file_writer_open_file(writer, writer->config.append || writer->config.max_bytes);
+    return writer;
 }
 
-static void release(void *thing)
+static void file_writer_release(void *thing)
 {
-    struct file_writer *w = thing;
-    if (w->fd >= 0)
-        (void)close(w->fd);
-    (void)pthread_mutex_destroy(&w->lock);
-    br_free(w);
+    struct file_writer *writer = thing;
+    if (writer->fd >= 0)
+        (void)close(writer->fd);
+    (void)pthread_mutex_destroy(&writer->lock);
+    br_free(writer);
 }
 
 int file_writer_open(struct br_host *host, const struct file_writer_config *config,
@@ -96,62 +98,62 @@ int file_writer_open(struct br_host *host, const struct file_writer_config *conf
     char name[PATH_MAX + 32];
     int rc = 0;
     (void)snprintf(name, sizeof name, "file exporter %s", config->path);
-    struct file_writer *w = br_shared_get(host, name, make, config);
-    if (!w)
+    struct file_writer *writer = br_shared_get(host, name, file_writer_make, config);
+    if (!writer)
         return br_err_set(err, BR_ENOMEM, "out of memory");
-    if (w->error)
-        rc = br_err_set(err, BR_EIO, "cannot open %s: %s", config->path, strerror(w->error));
-    else if (strcmp(w->config.owner, config->owner) != 0)
+    if (writer->error)
+        rc = br_err_set(err, BR_EIO, "cannot open %s: %s", config->path, strerror(writer->error));
+    else if (strcmp(writer->config.owner, config->owner) != 0)
         rc = br_err_set(err, BR_EINVAL, "exporter %s writes to %s too; give each a path of its own",
-                        w->config.owner, config->path);
+                        writer->config.owner, config->path);
     if (rc)
-        file_writer_close(host, w);
+        file_writer_close(host, writer);
     else
-        *ret = w;
+        *ret = writer;
     return rc;
 }
 
-void file_writer_close(struct br_host *host, struct file_writer *w)
+void file_writer_close(struct br_host *host, struct file_writer *writer)
 {
-    br_shared_put(host, w, release);
+    br_shared_put(host, writer, file_writer_release);
 }
 
 /* --- Rotation -------------------------------------------------------------------------------- */
 
-static int rename_away(struct file_writer *w, uint64_t unix_ns)
+static int file_writer_rename_away(struct file_writer *writer, uint64_t unix_ns)
 {
     char name[PATH_MAX];
     for (int i = 0; i < NAME_TRIES; i++) {
         uint64_t at = unix_ns + (uint64_t)i * 1000000;
-        if (!file_backup_name(w->config.path, at, w->config.local_time, name))
+        if (!file_backup_name(writer->config.path, at, writer->config.local_time, name))
             return ENAMETOOLONG;
         if (access(name, F_OK) == 0) /* rename would replace it */
             continue;
-        return rename(w->config.path, name) && errno != ENOENT ? errno : 0;
+        return rename(writer->config.path, name) && errno != ENOENT ? errno : 0;
     }
     return EEXIST;
 }
 
-static int rotate(struct file_writer *w, uint64_t unix_ns)
+static int file_writer_rotate(struct file_writer *writer, uint64_t unix_ns)
 {
-    int old = w->fd;
+    int old = writer->fd;
     struct stat st;
-    int error = rename_away(w, unix_ns);
+    int error = file_writer_rename_away(writer, unix_ns);
     if (!error)
-        error = open_file(w, true);
+        error = file_writer_open_file(writer, true);
     if (error)
         return error;
     if (fstat(old, &st) == 0) /* whoever may read the old one goes on reading */
-        (void)fchmod(w->fd, st.st_mode & MODE_BITS);
+        (void)fchmod(writer->fd, st.st_mode & MODE_BITS);
     (void)close(old);
-    file_backups_prune(w->config.path, unix_ns, w->config.local_time, w->config.max_backups,
-                       w->config.max_days);
+    file_backups_prune(writer->config.path, unix_ns, writer->config.local_time,
+                       writer->config.max_backups, writer->config.max_days);
     return 0;
 }
 
 /* --- Writing --------------------------------------------------------------------------------- */
 
-static int write_all(int fd, const struct file_record *record)
+static int file_writer_write_all(int fd, const struct file_record *record)
 {
     struct iovec v[3];
     int i = 0;
@@ -174,43 +176,44 @@ static int write_all(int fd, const struct file_record *record)
 }
 
 /* Cuts off what is there of a record that could not be written. */
-static int mend(struct file_writer *w)
+static int file_writer_mend(struct file_writer *writer)
 {
-    if (w->torn && ftruncate(w->fd, w->torn_at))
+    if (writer->torn && ftruncate(writer->fd, writer->torn_at))
         return errno;
-    w->torn = false;
+    writer->torn = false;
     return 0;
 }
 
-static int put(struct file_writer *w, const struct file_record *record, uint64_t unix_ns)
+static int file_writer_put_own(struct file_writer *writer, const struct file_record *record,
+                               uint64_t unix_ns)
 {
     size_t len = record->len[0] + record->len[1] + record->len[2];
     struct stat st = {0};
-    int error = mend(w);
+    int error = file_writer_mend(writer);
     if (error)
         return error;
-    if (w->regular && fstat(w->fd, &st))
+    if (writer->regular && fstat(writer->fd, &st))
         return errno;
-    if (w->regular && w->config.max_bytes && st.st_size > 0 &&
-        (uint64_t)st.st_size + len > w->config.max_bytes) {
-        error = rotate(w, unix_ns);
+    if (writer->regular && writer->config.max_bytes && st.st_size > 0 &&
+        (uint64_t)st.st_size + len > writer->config.max_bytes) {
+        error = file_writer_rotate(writer, unix_ns);
         if (error)
             return error;
         st.st_size = 0;
     }
-    error = write_all(w->fd, record);
-    if (error && w->regular) {
-        w->torn = true;
-        w->torn_at = st.st_size;
-        (void)mend(w);
+    error = file_writer_write_all(writer->fd, record);
+    if (error && writer->regular) {
+        writer->torn = true;
+        writer->torn_at = st.st_size;
+        (void)file_writer_mend(writer);
     }
     return error;
 }
 
-int file_writer_put(struct file_writer *w, const struct file_record *record, uint64_t unix_ns)
+int file_writer_put(struct file_writer *writer, const struct file_record *record, uint64_t unix_ns)
 {
-    (void)pthread_mutex_lock(&w->lock);
-    int error = put(w, record, unix_ns);
-    (void)pthread_mutex_unlock(&w->lock);
+    (void)pthread_mutex_lock(&writer->lock);
+    int error = file_writer_put_own(writer, record, unix_ns);
+    (void)pthread_mutex_unlock(&writer->lock);
     return error;
 }

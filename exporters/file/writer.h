@@ -34,7 +34,7 @@ struct file_writer_config {
  * BR_ENOMEM with a sentence. */
 int file_writer_open(struct br_host *host, const struct file_writer_config *config,
                      struct file_writer **ret, struct br_err *err);
-void file_writer_close(struct br_host *host, struct file_writer *w); /* accepts NULL */
+void file_writer_close(struct br_host *host, struct file_writer *writer); /* accepts NULL */
 
 /* A record in up to three pieces. */
 struct file_record {
@@ -44,4 +44,4 @@ struct file_record {
 
 /* Writes a record, after a rotation where one is due. Returns 0 or an errno; then nothing of the
  * record is in the file. Any thread. */
-int file_writer_put(struct file_writer *w, const struct file_record *record, uint64_t unix_ns);
+int file_writer_put(struct file_writer *writer, const struct file_record *record, uint64_t unix_ns);

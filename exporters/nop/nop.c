@@ -8,14 +8,14 @@ struct config {
 
 static const struct br_option options[] = {BR_OPT_END};
 
-static int create(struct br_node *node, struct br_err *err)
+static int nop_create(struct br_node *node, struct br_err *err)
 {
     (void)err;
     br_exporter_counts_init(node->state, node);
     return 0;
 }
 
-static void consume(struct br_node *node, struct br_item *item)
+static void nop_consume(struct br_node *node, struct br_item *item)
 {
     struct br_exporter_counts *counts = node->state;
     *counts->sent[item->signal] += item->n_items;
@@ -32,6 +32,6 @@ const struct br_component br_nop_exporter = {
     .options = options,
     .config_size = sizeof(struct config),
     .state_size = sizeof(struct br_exporter_counts),
-    .create = create,
-    .consume = consume,
+    .create = nop_create,
+    .consume = nop_consume,
 };

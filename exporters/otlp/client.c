@@ -26,27 +26,28 @@ struct otlp_sender {
 /* --- Reading the answer ---------------------------------------------------------------------- */
 
 /* partial_success of an Export...ServiceResponse: field 1 { rejected = 1, error_message = 2 }. */
-static void read_partial(const uint8_t *p, size_t len, struct br_outcome *o)
+static void otlp_client_read_partial(const uint8_t *p, size_t len, struct br_outcome *outcome)
 {
     const uint8_t *end = p + len;
-    struct br_field f, g;
-    while (p && p < end && (p = br_field_next(p, end, &f))) {
-        if (f.number != BR_RESPONSE_PARTIAL_SUCCESS || f.wire != BR_WIRE_LEN)
+    struct br_field field, g;
+    while (p && p < end && (p = br_field_next(p, end, &field))) {
+        if (field.number != BR_RESPONSE_PARTIAL_SUCCESS || field.wire != BR_WIRE_LEN)
             continue;
-        const uint8_t *q = f.data, *stop = f.data + f.value;
+        const uint8_t *q = field.data, *stop = field.data + field.value;
         while (q && q < stop && (q = br_field_next(q, stop, &g))) {
             if (g.number == BR_PARTIAL_SUCCESS_REJECTED && g.wire == BR_WIRE_VARINT)
-                o->n_rejected = g.value > UINT32_MAX ? UINT32_MAX : (uint32_t)g.value;
+                outcome->n_rejected = g.value > UINT32_MAX ? UINT32_MAX : (uint32_t)g.value;
             else if (g.number == BR_PARTIAL_SUCCESS_MESSAGE && g.wire == BR_WIRE_LEN)
-                (void)snprintf(o->text, sizeof o->text, "%.*s",
-                               (int)(g.value < sizeof o->text ? g.value : sizeof o->text - 1),
-                               (const char *)g.data);
+                (void)snprintf(
+                    outcome->text, sizeof outcome->text, "%.*s",
+                    (int)(g.value < sizeof outcome->text ? g.value : sizeof outcome->text - 1),
+                    (const char *)g.data);
         }
     }
 }
 
-static void read_partial_json(const uint8_t *text, size_t len, enum br_signal signal,
-                              struct br_outcome *o)
+static void otlp_client_read_partial_json(const uint8_t *text, size_t len, enum br_signal signal,
+                                          struct br_outcome *outcome)
 {
     json_t *root = json_loadb((const char *)text, len, 0, NULL);
     const json_t *partial = json_object_get(root, "partialSuccess");
@@ -58,44 +59,45 @@ static void read_partial_json(const uint8_t *text, size_t len, enum br_signal si
          c++)
         rejected = rejected * 10 + (*c - '0');
     if (rejected > 0)
-        o->n_rejected = rejected > UINT32_MAX ? UINT32_MAX : (uint32_t)rejected;
+        outcome->n_rejected = rejected > UINT32_MAX ? UINT32_MAX : (uint32_t)rejected;
     if (message)
-        (void)snprintf(o->text, sizeof o->text, "%s", message);
+        (void)snprintf(outcome->text, sizeof outcome->text, "%s", message);
     json_decref(root);
 }
 
-static struct br_outcome success(const struct br_call *c)
+static struct br_outcome otlp_client_success(const struct br_call *call)
 {
-    const struct br_exchange *x = &c->exchange;
-    struct br_outcome o = BR_OUTCOME_DONE;
-    if (!x->response)
-        return o;
-    if (!x->grpc && strncasecmp(x->response_type, "application/json", 16) == 0)
-        read_partial_json(x->response->data, x->response->len, c->item->signal, &o);
-    else if (!x->response_compressed)
-        read_partial(x->response->data, x->response->len, &o);
-    return o;
+    const struct br_exchange *exchange = &call->exchange;
+    struct br_outcome outcome = BR_OUTCOME_DONE;
+    if (!exchange->response)
+        return outcome;
+    if (!exchange->grpc && strncasecmp(exchange->response_type, "application/json", 16) == 0)
+        otlp_client_read_partial_json(exchange->response->data, exchange->response->len,
+                                      call->item->signal, &outcome);
+    else if (!exchange->response_compressed)
+        otlp_client_read_partial(exchange->response->data, exchange->response->len, &outcome);
+    return outcome;
 }
 
 /* Says it to a request that is too large. tonic has OUT_OF_RANGE for it; others have
  * RESOURCE_EXHAUSTED, which is what a server also says that asks for mercy. */
-static bool is_too_large(const struct br_exchange *x, enum br_status status)
+static bool otlp_client_is_too_large(const struct br_exchange *exchange, enum br_status status)
 {
     if (status != BR_STATUS_RESOURCE_EXHAUSTED && status != BR_STATUS_OUT_OF_RANGE)
         return false;
-    return x->http_status == 413 || br_call_says_too_large(x->grpc_message);
+    return exchange->http_status == 413 || br_call_says_too_large(exchange->grpc_message);
 }
 
-static struct br_outcome read_grpc(const struct br_call *c)
+static struct br_outcome otlp_client_read_grpc(const struct br_call *call)
 {
-    const struct br_exchange *x = &c->exchange;
-    if (x->grpc_status == BR_STATUS_OK)
-        return success(c);
-    enum br_status status = (enum br_status)x->grpc_status;
+    const struct br_exchange *exchange = &call->exchange;
+    if (exchange->grpc_status == BR_STATUS_OK)
+        return otlp_client_success(call);
+    enum br_status status = (enum br_status)exchange->grpc_status;
     int64_t delay_ms = -1;
-    if (x->grpc_status < 0) {
+    if (exchange->grpc_status < 0) {
         /* Not a gRPC answer; grpc/doc/http-grpc-status-mapping.md. */
-        unsigned http = x->http_status;
+        unsigned http = exchange->http_status;
         status = http == 400                                   ? BR_STATUS_INTERNAL
                  : http == 401                                 ? BR_STATUS_UNAUTHENTICATED
                  : http == 403                                 ? BR_STATUS_PERMISSION_DENIED
@@ -105,43 +107,45 @@ static struct br_outcome read_grpc(const struct br_call *c)
                                                                : BR_STATUS_UNKNOWN;
     }
     int code;
-    if (x->details_len && !br_status_decode(x->details, x->details_len, &code, NULL, 0, &delay_ms))
+    if (exchange->details_len &&
+        !br_status_decode(exchange->details, exchange->details_len, &code, NULL, 0, &delay_ms))
         delay_ms = -1;
-    const char *text = x->grpc_message[0] ? x->grpc_message : "no message";
-    if (delay_ms < 0 && is_too_large(x, status))
+    const char *text = exchange->grpc_message[0] ? exchange->grpc_message : "no message";
+    if (delay_ms < 0 && otlp_client_is_too_large(exchange, status))
         return br_outcome_reject(BR_STATUS_RESOURCE_EXHAUSTED, "%s", text);
     if (br_status_retryable(status, delay_ms >= 0) || status == BR_STATUS_RESOURCE_EXHAUSTED)
         return br_outcome_retry(status, br_call_delay(delay_ms), "%s", text);
     return br_outcome_reject(status, "%s", text);
 }
 
-static struct br_outcome read_http(const struct br_call *c)
+static struct br_outcome otlp_client_read_http(const struct br_call *call)
 {
-    const struct br_exchange *x = &c->exchange;
+    const struct br_exchange *exchange = &call->exchange;
     char message[128] = "";
     int code = 0;
     int64_t ignored;
-    if (x->http_status >= 200 && x->http_status < 300)
-        return success(c);
-    if (x->response && strncasecmp(x->response_type, "application/x-protobuf", 22) == 0)
-        (void)br_status_decode(x->response->data, x->response->len, &code, message, sizeof message,
-                               &ignored);
-    else if (x->response)
+    if (exchange->http_status >= 200 && exchange->http_status < 300)
+        return otlp_client_success(call);
+    if (exchange->response &&
+        strncasecmp(exchange->response_type, "application/x-protobuf", 22) == 0)
+        (void)br_status_decode(exchange->response->data, exchange->response->len, &code, message,
+                               sizeof message, &ignored);
+    else if (exchange->response)
         (void)snprintf(message, sizeof message, "%.*s",
-                       (int)(x->response->len < 120 ? x->response->len : 120),
-                       (const char *)x->response->data);
-    return br_call_refusal(x, message);
+                       (int)(exchange->response->len < 120 ? exchange->response->len : 120),
+                       (const char *)exchange->response->data);
+    return br_call_refusal(exchange, message);
 }
 
-static struct br_outcome read_answer(const struct br_call *c)
+static struct br_outcome otlp_client_read_answer(const struct br_call *call)
 {
-    return c->exchange.grpc ? read_grpc(c) : read_http(c);
+    return call->exchange.grpc ? otlp_client_read_grpc(call) : otlp_client_read_http(call);
 }
 
 /* --- Writing the request --------------------------------------------------------------------- */
 
-static int to_json(const struct br_rope *plain, enum br_signal signal, struct br_pool *pool,
-                   struct br_buf **ret)
+static int otlp_client_to_json(const struct br_rope *plain, enum br_signal signal,
+                               struct br_pool *pool, struct br_buf **ret)
 {
     struct br_str text = {.max = BR_BUF_MAX - 1};
     struct br_buf *copy;
@@ -159,71 +163,73 @@ static int to_json(const struct br_rope *plain, enum br_signal signal, struct br
     return rc;
 }
 
-void otlp_sender_send(struct otlp_sender *s, struct br_item *item)
+void otlp_sender_send(struct otlp_sender *sender, struct br_item *item)
 {
-    const struct otlp_target *t = s->target;
-    struct br_call *c = br_call_new(&s->calls, item, t->client[item->signal]);
-    if (!c)
+    const struct otlp_target *target = sender->target;
+    struct br_call *call = br_call_new(&sender->calls, item, target->client[item->signal]);
+    if (!call)
         return;
-    struct br_exchange *x = &c->exchange;
-    const struct br_packing packing = {.translate = t->encoding == OTLP_AS_JSON ? to_json : NULL,
-                                       .encoding = t->compression,
-                                       .level = t->level};
-    int rc = br_item_write(item, &x->body);
+    struct br_exchange *exchange = &call->exchange;
+    const struct br_packing packing = {
+        .translate = target->encoding == OTLP_AS_JSON ? otlp_client_to_json : NULL,
+        .encoding = target->compression,
+        .level = target->level};
+    int rc = br_item_write(item, &exchange->body);
     if (rc) {
-        br_call_fail(c, rc);
+        br_call_fail(call, rc);
         return;
     }
-    x->grpc = t->grpc;
-    x->path = t->path[item->signal];
-    x->authority = t->authority;
-    x->content_type = t->grpc                       ? "application/grpc"
-                      : t->encoding == OTLP_AS_JSON ? "application/json"
-                                                    : "application/x-protobuf";
-    if (t->compression != BR_ENCODING_NONE)
-        x->content_encoding = br_encoding_name(t->compression);
-    x->user_agent = t->user_agent;
+    exchange->grpc = target->grpc;
+    exchange->path = target->path[item->signal];
+    exchange->authority = target->authority;
+    exchange->content_type = target->grpc                       ? "application/grpc"
+                             : target->encoding == OTLP_AS_JSON ? "application/json"
+                                                                : "application/x-protobuf";
+    if (target->compression != BR_ENCODING_NONE)
+        exchange->content_encoding = br_encoding_name(target->compression);
+    exchange->user_agent = target->user_agent;
     /* The first header is about profiles. */
     size_t skip = item->signal == BR_PROFILES ? 0 : 1;
-    x->headers = s->headers + skip;
-    x->n_headers = s->n_headers - skip;
-    br_call_pack(c, &packing, s->codec);
+    exchange->headers = sender->headers + skip;
+    exchange->n_headers = sender->n_headers - skip;
+    br_call_pack(call, &packing, sender->codec);
 }
 
-static bool make_headers(struct otlp_sender *s)
+static bool otlp_client_make_headers(struct otlp_sender *sender)
 {
-    if (!br_call_headers_init(&s->named, s->target->headers))
+    if (!br_call_headers_init(&sender->named, sender->target->headers))
         return false;
-    s->headers[s->n_headers++] = (struct br_header){"otlp-profiles-development-version", "1"};
-    for (size_t i = 0; i < s->named.n; i++)
-        s->headers[s->n_headers++] = s->named.v[i];
+    sender->headers[sender->n_headers++] =
+        (struct br_header){"otlp-profiles-development-version", "1"};
+    for (size_t i = 0; i < sender->named.count; i++)
+        sender->headers[sender->n_headers++] = sender->named.headers[i];
     return true;
 }
 
 struct otlp_sender *otlp_sender_new(struct br_node *node, const struct otlp_target *target)
 {
-    struct otlp_sender *s = br_calloc(1, sizeof *s);
-    if (!s)
+    struct otlp_sender *sender = br_calloc(1, sizeof *sender);
+    if (!sender)
         return NULL;
-    s->node = node;
-    s->target = target;
-    br_calls_init(&s->calls, node, target->timeout_ms, read_answer);
-    s->codec = br_codec_new();
-    if (!s->codec || !make_headers(s)) {
-        otlp_sender_free(s);
+    sender->node = node;
+    sender->target = target;
+    br_calls_init(&sender->calls, node, target->timeout_ms, otlp_client_read_answer);
+    sender->codec = br_codec_new();
+    if (!sender->codec || !otlp_client_make_headers(sender)) {
+        otlp_sender_free(sender);
         return NULL;
     }
-    return s;
+    return sender;
 }
 
-void otlp_sender_free(struct otlp_sender *s)
+void otlp_sender_free(struct otlp_sender *sender)
 {
-    if (!s)
+    if (!sender)
         return;
-    br_calls_release(&s->calls);
-    br_codec_free(s->codec);
-    br_call_headers_release(&s->named);
-    br_free(s);
+    br_calls_release(&sender->calls);
+    br_codec_free(sender->codec);
+    br_call_headers_release(&sender->named);
+    br_free(sender);
 }
 
 bool otlp_read_compression(const char *name, enum br_encoding *ret)

@@ -30,10 +30,10 @@ struct otlp_sender;
 struct otlp_sender *otlp_sender_new(struct br_node *node, const struct otlp_target *target);
 
 /* Sends the item once and finishes it. */
-void otlp_sender_send(struct otlp_sender *s, struct br_item *item);
+void otlp_sender_send(struct otlp_sender *sender, struct br_item *item);
 
 /* Finishes what is under way with BR_RETRY. Accepts NULL. */
-void otlp_sender_free(struct otlp_sender *s);
+void otlp_sender_free(struct otlp_sender *sender);
 
 /* Reads "gzip", "zstd", "deflate", "zlib", "none", "" as a compression; false when it is none of these. */
 bool otlp_read_compression(const char *name, enum br_encoding *ret);

@@ -58,80 +58,81 @@ static const struct br_option options[] = {
     BR_OPT_END,
 };
 
-static int check(void *config, const struct br_yaml *node, const char *path, struct br_arena *arena,
-                 struct br_errs *errs)
+static int otlp_grpc_check(void *config, const struct br_yaml *node, const char *path,
+                           struct br_arena *arena, struct br_errs *errs)
 {
-    struct config *c = config;
+    struct config *settings = config;
     struct br_endpoint endpoint;
     struct br_err err = {0};
     enum br_encoding encoding;
     char at[256];
     size_t before = errs->n_errors;
     (void)arena;
-    if (c->endpoint && br_endpoint_read(c->endpoint, true, &endpoint, &err)) {
+    if (settings->endpoint && br_endpoint_read(settings->endpoint, true, &endpoint, &err)) {
         (void)snprintf(at, sizeof at, "%s::endpoint", path);
         br_errs_add(errs, br_yaml_get(node, "endpoint"), at, "%s", err.text);
     }
-    if (!otlp_read_compression(c->compression, &encoding) || encoding == BR_ENCODING_DEFLATE) {
+    if (!otlp_read_compression(settings->compression, &encoding) ||
+        encoding == BR_ENCODING_DEFLATE) {
         (void)snprintf(at, sizeof at, "%s::compression", path);
         br_errs_add(errs, br_yaml_get(node, "compression"), at,
-                    "must be gzip, zstd or none, got \"%s\"", c->compression);
+                    "must be gzip, zstd or none, got \"%s\"", settings->compression);
     }
-    (void)br_exporter_check(&c->common, node, path, errs);
+    (void)br_exporter_check(&settings->common, node, path, errs);
     return errs->n_errors > before ? BR_EINVAL : 0;
 }
 
-static int create(struct br_node *node, struct br_err *err)
+static int otlp_grpc_create(struct br_node *node, struct br_err *err)
 {
-    struct state *s = node->state;
-    const struct config *c = node->config;
-    s->target = (struct otlp_target){
+    struct state *state = node->state;
+    const struct config *config = node->config;
+    state->target = (struct otlp_target){
         .grpc = true,
         .path = {"/opentelemetry.proto.collector.trace.v1.TraceService/Export",
                  "/opentelemetry.proto.collector.profiles.v1development.ProfilesService/Export"},
-        .headers = &c->headers,
-        .user_agent = c->user_agent,
-        .authority = c->authority,
-        .timeout_ms = c->common.timeout / 1000000};
-    (void)otlp_read_compression(c->compression, &s->target.compression);
-    s->sender = otlp_sender_new(node, &s->target);
-    return s->sender ? 0 : br_err_set(err, BR_ENOMEM, "out of memory");
+        .headers = &config->headers,
+        .user_agent = config->user_agent,
+        .authority = config->authority,
+        .timeout_ms = config->common.timeout / 1000000};
+    (void)otlp_read_compression(config->compression, &state->target.compression);
+    state->sender = otlp_sender_new(node, &state->target);
+    return state->sender ? 0 : br_err_set(err, BR_ENOMEM, "out of memory");
 }
 
-static int start(struct br_node *node, struct br_err *err)
+static int otlp_grpc_start(struct br_node *node, struct br_err *err)
 {
-    struct state *s = node->state;
-    const struct config *c = node->config;
-    struct br_client_config config = {.endpoint = c->endpoint,
+    struct state *state = node->state;
+    const struct config *settings = node->config;
+    struct br_client_config config = {.endpoint = settings->endpoint,
                                       .grpc = true,
-                                      .tls = &c->tls,
-                                      .authority = c->authority,
-                                      .pick_first = c->balancer_name != 0,
-                                      .max_connections = (unsigned)c->connections,
+                                      .tls = &settings->tls,
+                                      .authority = settings->authority,
+                                      .pick_first = settings->balancer_name != 0,
+                                      .max_connections = (unsigned)settings->connections,
                                       .log = &node->log,
                                       .on_reachable = br_retry_reachable,
                                       .on_reachable_arg = node};
-    if (c->keepalive) {
-        config.keepalive_time_ms = c->keepalive->time / 1000000;
-        config.keepalive_timeout_ms = c->keepalive->timeout / 1000000;
-        config.keepalive_without_stream = c->keepalive->permit_without_stream;
+    if (settings->keepalive) {
+        config.keepalive_time_ms = settings->keepalive->time / 1000000;
+        config.keepalive_timeout_ms = settings->keepalive->timeout / 1000000;
+        config.keepalive_without_stream = settings->keepalive->permit_without_stream;
     }
-    int rc = node->host->ops->connect(node->host, &config, &s->client, err);
-    s->target.client[BR_TRACES] = s->target.client[BR_PROFILES] = s->client;
+    int rc = node->host->ops->connect(node->host, &config, &state->client, err);
+    state->target.client[BR_TRACES] = state->target.client[BR_PROFILES] = state->client;
     return rc;
 }
 
-static void consume(struct br_node *node, struct br_item *item)
+static void otlp_grpc_consume(struct br_node *node, struct br_item *item)
 {
-    struct state *s = node->state;
-    otlp_sender_send(s->sender, item);
+    struct state *state = node->state;
+    otlp_sender_send(state->sender, item);
 }
 
-static void destroy(struct br_node *node)
+static void otlp_grpc_destroy(struct br_node *node)
 {
-    struct state *s = node->state;
-    otlp_sender_free(s->sender);
-    br_client_free(s->client);
+    struct state *state = node->state;
+    otlp_sender_free(state->sender);
+    br_client_free(state->client);
 }
 
 extern const struct br_component br_otlp_exporter;
@@ -148,9 +149,9 @@ const struct br_component br_otlp_exporter = {
     .exporter_wrapped = true,
     .resolves = true,
     .common_at = offsetof(struct config, common),
-    .check = check,
-    .create = create,
-    .start = start,
-    .consume = consume,
-    .destroy = destroy,
+    .check = otlp_grpc_check,
+    .create = otlp_grpc_create,
+    .start = otlp_grpc_start,
+    .consume = otlp_grpc_consume,
+    .destroy = otlp_grpc_destroy,
 };

@@ -65,8 +65,8 @@ static const struct br_option options[] = {
     BR_OPT_END,
 };
 
-static void check_url(const char *url, const char *key, const struct br_yaml *node,
-                      const char *path, struct br_errs *errs)
+static void otlp_http_check_url(const char *url, const char *key, const struct br_yaml *node,
+                                const char *path, struct br_errs *errs)
 {
     struct br_endpoint endpoint;
     struct br_err err = {0};
@@ -77,104 +77,109 @@ static void check_url(const char *url, const char *key, const struct br_yaml *no
     br_errs_add(errs, br_yaml_get(node, key), at, "%s", err.text);
 }
 
-static int check(void *config, const struct br_yaml *node, const char *path, struct br_arena *arena,
-                 struct br_errs *errs)
+static int otlp_http_check(void *config, const struct br_yaml *node, const char *path,
+                           struct br_arena *arena, struct br_errs *errs)
 {
-    struct config *c = config;
+    struct config *settings = config;
     enum br_encoding encoding;
     char at[256];
     size_t before = errs->n_errors;
     (void)arena;
-    if (!c->endpoint && !c->traces_endpoint && !c->profiles_endpoint)
+    if (!settings->endpoint && !settings->traces_endpoint && !settings->profiles_endpoint)
         br_errs_add(errs, node, path, "endpoint is required, or traces_endpoint and "
                                       "profiles_endpoint for the signals that it exports");
-    check_url(c->endpoint, "endpoint", node, path, errs);
-    check_url(c->traces_endpoint, "traces_endpoint", node, path, errs);
-    check_url(c->profiles_endpoint, "profiles_endpoint", node, path, errs);
-    if (!otlp_read_compression(c->compression, &encoding)) {
+    otlp_http_check_url(settings->endpoint, "endpoint", node, path, errs);
+    otlp_http_check_url(settings->traces_endpoint, "traces_endpoint", node, path, errs);
+    otlp_http_check_url(settings->profiles_endpoint, "profiles_endpoint", node, path, errs);
+    if (!otlp_read_compression(settings->compression, &encoding)) {
         (void)snprintf(at, sizeof at, "%s::compression", path);
         br_errs_add(errs, br_yaml_get(node, "compression"), at,
-                    "must be gzip, zstd, deflate, zlib or none, got \"%s\"", c->compression);
+                    "must be gzip, zstd, deflate, zlib or none, got \"%s\"", settings->compression);
     }
-    (void)br_exporter_check(&c->common, node, path, errs);
+    (void)br_exporter_check(&settings->common, node, path, errs);
     return errs->n_errors > before ? BR_EINVAL : 0;
 }
 
 /* Where a signal goes: its own URL as it is, else the common one with the signal's path. */
-static bool set_path(struct state *s, const struct config *c, enum br_signal signal)
+static bool otlp_http_set_path(struct state *state, const struct config *config,
+                               enum br_signal signal)
 {
     static const char *const suffix[BR_SIGNALS] = {"/v1/traces", "/v1development/profiles"};
-    const char *own = signal == BR_TRACES ? c->traces_endpoint : c->profiles_endpoint;
-    struct br_endpoint e;
+    const char *own = signal == BR_TRACES ? config->traces_endpoint : config->profiles_endpoint;
+    struct br_endpoint endpoint;
     char path[1024];
-    if (!s->url[signal] || br_endpoint_read(s->url[signal], false, &e, NULL))
+    if (!state->url[signal] || br_endpoint_read(state->url[signal], false, &endpoint, NULL))
         return true;
-    (void)snprintf(path, sizeof path, "%s%s", e.path, own ? e.path[0] ? "" : "/" : suffix[signal]);
-    s->path[signal] = br_strdup(path);
-    s->target.path[signal] = s->path[signal];
-    return s->path[signal] != NULL;
+    (void)snprintf(path, sizeof path, "%s%s", endpoint.path,
+                   own ? endpoint.path[0] ? "" : "/" : suffix[signal]);
+    state->path[signal] = br_strdup(path);
+    state->target.path[signal] = state->path[signal];
+    return state->path[signal] != NULL;
 }
 
-static int create(struct br_node *node, struct br_err *err)
+static int otlp_http_create(struct br_node *node, struct br_err *err)
 {
-    struct state *s = node->state;
-    const struct config *c = node->config;
-    s->target = (struct otlp_target){.encoding = (enum otlp_encoding)c->encoding,
-                                     .level = (int)c->compression_params.level,
-                                     .headers = &c->headers,
-                                     .user_agent = "Braid/" BR_VERSION,
-                                     .timeout_ms = c->common.timeout / 1000000};
-    (void)otlp_read_compression(c->compression, &s->target.compression);
-    s->url[BR_TRACES] = c->traces_endpoint ? c->traces_endpoint : c->endpoint;
-    s->url[BR_PROFILES] = c->profiles_endpoint ? c->profiles_endpoint : c->endpoint;
+    struct state *state = node->state;
+    const struct config *config = node->config;
+    state->target = (struct otlp_target){.encoding = (enum otlp_encoding)config->encoding,
+                                         .level = (int)config->compression_params.level,
+                                         .headers = &config->headers,
+                                         .user_agent = "Braid/" BR_VERSION,
+                                         .timeout_ms = config->common.timeout / 1000000};
+    (void)otlp_read_compression(config->compression, &state->target.compression);
+    state->url[BR_TRACES] = config->traces_endpoint ? config->traces_endpoint : config->endpoint;
+    state->url[BR_PROFILES] =
+        config->profiles_endpoint ? config->profiles_endpoint : config->endpoint;
     for (int i = 0; i < BR_SIGNALS; i++)
-        if (node->in_pipeline[i] && !s->url[i])
+        if (node->in_pipeline[i] && !state->url[i])
             return br_err_set(err, BR_EINVAL, "endpoint or %s_endpoint is needed: it stands in a %s pipeline",
                               br_signal_name((enum br_signal)i), br_signal_name((enum br_signal)i));
-    if (set_path(s, c, BR_TRACES) && set_path(s, c, BR_PROFILES))
-        s->sender = otlp_sender_new(node, &s->target);
-    return s->sender ? 0 : br_err_set(err, BR_ENOMEM, "out of memory");
+    if (otlp_http_set_path(state, config, BR_TRACES) &&
+        otlp_http_set_path(state, config, BR_PROFILES))
+        state->sender = otlp_sender_new(node, &state->target);
+    return state->sender ? 0 : br_err_set(err, BR_ENOMEM, "out of memory");
 }
 
-static int start(struct br_node *node, struct br_err *err)
+static int otlp_http_start(struct br_node *node, struct br_err *err)
 {
-    struct state *s = node->state;
-    const struct config *c = node->config;
+    struct state *state = node->state;
+    const struct config *settings = node->config;
     for (int i = 0; i < BR_SIGNALS; i++) {
-        if (!s->url[i])
+        if (!state->url[i])
             continue;
-        struct br_client_config config = {.endpoint = s->url[i],
-                                          .tls = &c->tls,
-                                          .max_connections = (unsigned)c->max_conns_per_host,
-                                          .idle_timeout_ms = c->idle_conn_timeout / 1000000,
-                                          .http2 = c->force_attempt_http2,
-                                          .keepalive_time_ms = c->http2_read_idle_timeout / 1000000,
-                                          .keepalive_timeout_ms = c->http2_ping_timeout / 1000000,
-                                          .keepalive_without_stream = c->http2_read_idle_timeout > 0,
-                                          .log = &node->log,
-                                          .on_reachable = br_retry_reachable,
-                                          .on_reachable_arg = node};
-        int rc = node->host->ops->connect(node->host, &config, &s->client[i], err);
+        struct br_client_config config = {
+            .endpoint = state->url[i],
+            .tls = &settings->tls,
+            .max_connections = (unsigned)settings->max_conns_per_host,
+            .idle_timeout_ms = settings->idle_conn_timeout / 1000000,
+            .http2 = settings->force_attempt_http2,
+            .keepalive_time_ms = settings->http2_read_idle_timeout / 1000000,
+            .keepalive_timeout_ms = settings->http2_ping_timeout / 1000000,
+            .keepalive_without_stream = settings->http2_read_idle_timeout > 0,
+            .log = &node->log,
+            .on_reachable = br_retry_reachable,
+            .on_reachable_arg = node};
+        int rc = node->host->ops->connect(node->host, &config, &state->client[i], err);
         if (rc)
             return rc;
-        s->target.client[i] = s->client[i];
+        state->target.client[i] = state->client[i];
     }
     return 0;
 }
 
-static void consume(struct br_node *node, struct br_item *item)
+static void otlp_http_consume(struct br_node *node, struct br_item *item)
 {
-    struct state *s = node->state;
-    otlp_sender_send(s->sender, item);
+    struct state *state = node->state;
+    otlp_sender_send(state->sender, item);
 }
 
-static void destroy(struct br_node *node)
+static void otlp_http_destroy(struct br_node *node)
 {
-    struct state *s = node->state;
-    otlp_sender_free(s->sender);
+    struct state *state = node->state;
+    otlp_sender_free(state->sender);
     for (int i = 0; i < BR_SIGNALS; i++) {
-        br_client_free(s->client[i]);
-        br_free(s->path[i]);
+        br_client_free(state->client[i]);
+        br_free(state->path[i]);
     }
 }
 
@@ -192,9 +197,9 @@ const struct br_component br_otlphttp_exporter = {
     .exporter_wrapped = true,
     .resolves = true,
     .common_at = offsetof(struct config, common),
-    .check = check,
-    .create = create,
-    .start = start,
-    .consume = consume,
-    .destroy = destroy,
+    .check = otlp_http_check,
+    .create = otlp_http_create,
+    .start = otlp_http_start,
+    .consume = otlp_http_consume,
+    .destroy = otlp_http_destroy,
 };

@@ -19,8 +19,8 @@ struct label {
 
 /* Labels, of each name the first. */
 struct labels {
-    struct label v[PYROSCOPE_LABELS_MAX];
-    uint32_t n, max;
+    struct label labels[PYROSCOPE_LABELS_MAX];
+    uint32_t count, max;
     uint32_t n_more;   /* that there was no room for ... */
     struct label more; /* ... and the first of them */
 };
@@ -93,19 +93,19 @@ const struct br_option pyroscope_label_options[] = {
 
 /* --- What the config wants ------------------------------------------------------------------- */
 
-static bool matches(const char *pattern, const char *s, const char *end)
+static bool pyroscope_labels_matches(const char *pattern, const char *text, const char *end)
 {
     const char *star = NULL, *again = NULL;
-    while (s < end) {
+    while (text < end) {
         if (*pattern == '*') {
             star = ++pattern;
-            again = s;
-        } else if (*pattern && *pattern == *s) {
+            again = text;
+        } else if (*pattern && *pattern == *text) {
             pattern++;
-            s++;
+            text++;
         } else if (star) {
             pattern = star;
-            s = ++again;
+            text = ++again;
         } else {
             return false;
         }
@@ -115,24 +115,26 @@ static bool matches(const char *pattern, const char *s, const char *end)
     return *pattern == '\0';
 }
 
-static bool listed(const char *const *list, size_t n, const char *key, size_t len)
+static bool pyroscope_labels_listed(const char *const *list, size_t count, const char *key,
+                                    size_t len)
 {
-    for (size_t i = 0; i < n; i++)
-        if (matches(list[i], key, key + len))
+    for (size_t i = 0; i < count; i++)
+        if (pyroscope_labels_matches(list[i], key, key + len))
             return true;
     return false;
 }
 
 bool pyroscope_labels_keep(void *labels, const char *key, size_t len)
 {
-    struct pyroscope_labels *l = labels;
-    const struct br_strings *want = &l->config->sample_attributes;
-    if (listed(ids, BR_COUNT(ids), key, len))
+    struct pyroscope_labels *pyroscope_labels = labels;
+    const struct br_strings *want = &pyroscope_labels->config->sample_attributes;
+    if (pyroscope_labels_listed(ids, BR_COUNT(ids), key, len))
         return true;
-    bool keep = want->v ? listed(want->v, want->n, key, len)
-                        : listed(default_sample, BR_COUNT(default_sample), key, len);
-    if (!keep && !atomic_exchange(&l->said_samples, true)) {
-        br_info(&l->node->log,
+    bool keep = want->items
+                    ? pyroscope_labels_listed(want->items, want->count, key, len)
+                    : pyroscope_labels_listed(default_sample, BR_COUNT(default_sample), key, len);
+    if (!keep && !atomic_exchange(&pyroscope_labels->said_samples, true)) {
+        br_info(&pyroscope_labels->node->log,
                 "the attribute %.*s of samples becomes no label, and others likewise: each of "
                 "their values would be a series (labels::sample_attributes lists what does)",
                 (int)(len < 200 ? len : 200), key);
@@ -140,14 +142,14 @@ bool pyroscope_labels_keep(void *labels, const char *key, size_t len)
     return keep;
 }
 
-void pyroscope_labels_count(struct pyroscope_labels *l, uint32_t n)
+void pyroscope_labels_count(struct pyroscope_labels *labels, uint32_t count)
 {
-    *l->left_out_samples += n;
+    *labels->left_out_samples += count;
 }
 
 /* --- One label ------------------------------------------------------------------------------- */
 
-static const char *sanitized(struct br_arena *arena, const char *name, size_t len)
+static const char *pyroscope_labels_sanitized(struct br_arena *arena, const char *name, size_t len)
 {
     char *out = br_arena_strndup(arena, name, len);
     for (size_t i = 0; out && i < len; i++) {
@@ -159,58 +161,61 @@ static const char *sanitized(struct br_arena *arena, const char *name, size_t le
     return out;
 }
 
-static void leave_out(struct pyroscope_labels *l, const struct label *label, uint32_t n)
+static void pyroscope_labels_leave_out(struct pyroscope_labels *labels, const struct label *label,
+                                       uint32_t count)
 {
-    *l->left_out_series += n;
-    if (l->said_series)
+    *labels->left_out_series += count;
+    if (labels->said_series)
         return;
-    l->said_series = true;
+    labels->said_series = true;
     br_warn(
-        &l->node->log,
+        &labels->node->log,
         "a series has more than %lld labels (labels::max), with those of its samples: %.*s is left "
         "out",
-        (long long)l->config->max, (int)(label->name_len < 200 ? label->name_len : 200),
+        (long long)labels->config->max, (int)(label->name_len < 200 ? label->name_len : 200),
         label->name);
 }
 
 /* The first of a name stays. */
-static void put(struct labels *labels, const struct label *label)
+static void pyroscope_labels_put(struct labels *labels, const struct label *label)
 {
-    for (uint32_t i = 0; i < labels->n; i++)
-        if (labels->v[i].name_len == label->name_len &&
-            memcmp(labels->v[i].name, label->name, label->name_len) == 0)
+    for (uint32_t i = 0; i < labels->count; i++)
+        if (labels->labels[i].name_len == label->name_len &&
+            memcmp(labels->labels[i].name, label->name, label->name_len) == 0)
             return;
-    if (labels->n < labels->max)
-        labels->v[labels->n++] = *label;
+    if (labels->count < labels->max)
+        labels->labels[labels->count++] = *label;
     else if (labels->n_more++ == 0)
         labels->more = *label;
 }
 
-static void add(struct pyroscope_labels *l, struct labels *to, struct br_arena *arena,
-                struct label label)
+static void pyroscope_labels_add(struct pyroscope_labels *labels, struct labels *to,
+                                 struct br_arena *arena, struct label label)
 {
     size_t n = label.value_len < PYROSCOPE_VALUE_MAX ? label.value_len : PYROSCOPE_VALUE_MAX;
     n = n ? br_utf8_valid((const uint8_t *)label.value, n) : 0;
-    if (label.name_len == 0 || (n == 0 && (label.value_len || !l->keep_empty)) ||
+    if (label.name_len == 0 || (n == 0 && (label.value_len || !labels->keep_empty)) ||
         label.name_len > PYROSCOPE_NAME_MAX ||
         br_utf8_valid((const uint8_t *)label.name, label.name_len) != label.name_len)
         return;
     label.value_len = n;
-    if (l->config->sanitize)
-        label.name = sanitized(arena, label.name, label.name_len);
+    if (labels->config->sanitize)
+        label.name = pyroscope_labels_sanitized(arena, label.name, label.name_len);
     if (label.name)
-        put(to, &label);
+        pyroscope_labels_put(to, &label);
     else
-        l->no_memory = true;
+        labels->no_memory = true;
 }
 
-static void add_text(struct pyroscope_labels *l, const char *name, const char *value)
+static void pyroscope_labels_add_text(struct pyroscope_labels *labels, const char *name,
+                                      const char *value)
 {
-    add(l, &l->labels, &l->arena, (struct label){name, value, strlen(name), strlen(value)});
+    pyroscope_labels_add(labels, &labels->labels, &labels->arena,
+                         (struct label){name, value, strlen(name), strlen(value)});
 }
 
 /* A list of one is that one. */
-static struct br_any only(struct br_any any)
+static struct br_any pyroscope_labels_only(struct br_any any)
 {
     struct br_any first, second;
     if (any.type != BR_VALUE_LIST)
@@ -219,9 +224,10 @@ static struct br_any only(struct br_any any)
     return p && !br_list_next(p, end, &second) ? first : any;
 }
 
-static void add_pair(struct pyroscope_labels *l, struct origin *o, const struct br_pair *pair)
+static void pyroscope_labels_add_pair(struct pyroscope_labels *labels, struct origin *origin,
+                                      const struct br_pair *pair)
 {
-    struct br_any value = only(pair->value);
+    struct br_any value = pyroscope_labels_only(pair->value);
     struct label label = {(const char *)pair->key.data, (const char *)value.data, pair->key.len,
                           value.len};
     if (br_text_is(pair->key, "service.name")) {
@@ -234,164 +240,174 @@ static void add_pair(struct pyroscope_labels *l, struct origin *o, const struct 
     if (label.name != (const char *)pair->key.data)
         label.name_len = strlen(label.name);
     if (value.type == BR_VALUE_STRING) {
-        add(l, &o->labels, &o->arena, label);
+        pyroscope_labels_add(labels, &origin->labels, &origin->arena, label);
         return;
     }
     struct br_str text = {.max = 2 * PYROSCOPE_VALUE_MAX};
-    br_value_text(&text, &value, &o->arena);
-    label.value = text.len ? br_arena_strndup(&o->arena, text.data, text.len) : NULL;
+    br_value_text(&text, &value, &origin->arena);
+    label.value = text.len ? br_arena_strndup(&origin->arena, text.data, text.len) : NULL;
     label.value_len = text.len;
     if (label.value)
-        add(l, &o->labels, &o->arena, label);
+        pyroscope_labels_add(labels, &origin->labels, &origin->arena, label);
     else if (text.len)
-        l->no_memory = true;
+        labels->no_memory = true;
     br_str_release(&text);
 }
 
 /* --- Where profiles come from ---------------------------------------------------------------- */
 
 struct wanted {
-    const char *const *v;
-    size_t n;
+    const char *const *items;
+    size_t count;
 };
 
 /* What is for the server itself is no choice. */
-static bool is_wanted(const struct origin *o, struct wanted want, const struct br_pair *pair)
+static bool pyroscope_labels_is_wanted(const struct origin *origin, struct wanted want,
+                                       const struct br_pair *pair)
 {
     const char *key = (const char *)pair->key.data;
     size_t len = pair->key.len;
-    if (o->from_pyroscope && len > 2 && memcmp(key, "__", 2) == 0)
+    if (origin->from_pyroscope && len > 2 && memcmp(key, "__", 2) == 0)
         return true;
     if (br_text_is(pair->key, BR_LABEL_SERVICE_NAME)) {
         key = "service.name";
         len = strlen(key);
     }
-    return len && listed(want.v, want.n, key, len);
+    return len && pyroscope_labels_listed(want.items, want.count, key, len);
 }
 
-static void read_pairs(struct pyroscope_labels *l, struct origin *o, uint32_t field,
-                       struct wanted want)
+static void pyroscope_labels_read_pairs(struct pyroscope_labels *labels, struct origin *origin,
+                                        uint32_t field, struct wanted want)
 {
-    const uint8_t *p = o->body.data, *end = o->body.len ? p + o->body.len : p;
+    const uint8_t *p = origin->body.data, *end = origin->body.len ? p + origin->body.len : p;
     struct br_pair pair;
-    while ((want.n || o->from_pyroscope) && (p = br_pair_next(p, end, field, &pair)))
-        if (is_wanted(o, want, &pair))
-            add_pair(l, o, &pair);
+    while ((want.count || origin->from_pyroscope) && (p = br_pair_next(p, end, field, &pair)))
+        if (pyroscope_labels_is_wanted(origin, want, &pair))
+            pyroscope_labels_add_pair(labels, origin, &pair);
 }
 
 /* False when it is the one that was read last. */
-static bool begin_origin(struct origin *o, struct br_entry body, bool from_pyroscope)
+static bool pyroscope_labels_begin_origin(struct origin *origin, struct br_entry body,
+                                          bool from_pyroscope)
 {
-    if (o->read && o->body.data == body.data && o->body.len == body.len &&
-        o->from_pyroscope == from_pyroscope)
+    if (origin->read && origin->body.data == body.data && origin->body.len == body.len &&
+        origin->from_pyroscope == from_pyroscope)
         return false;
-    br_arena_release(&o->arena);
-    o->body = body;
-    o->from_pyroscope = from_pyroscope;
-    o->labels.n = o->labels.n_more = 0;
-    o->labels.max = PYROSCOPE_LABELS_MAX;
+    br_arena_release(&origin->arena);
+    origin->body = body;
+    origin->from_pyroscope = from_pyroscope;
+    origin->labels.count = origin->labels.n_more = 0;
+    origin->labels.max = PYROSCOPE_LABELS_MAX;
     return true;
 }
 
-static void read_origin(struct pyroscope_labels *l, struct origin *o, struct br_entry body,
-                        uint32_t field, struct wanted want)
+static void pyroscope_labels_read_origin(struct pyroscope_labels *labels, struct origin *origin,
+                                         struct br_entry body, uint32_t field, struct wanted want)
 {
-    if (!begin_origin(o, body, l->keep_empty))
+    if (!pyroscope_labels_begin_origin(origin, body, labels->keep_empty))
         return;
-    read_pairs(l, o, field, want);
-    o->read = !l->no_memory;
+    pyroscope_labels_read_pairs(labels, origin, field, want);
+    origin->read = !labels->no_memory;
 }
 
 /* As Pyroscope names a service that has no name where it takes OTLP itself. What a client of its own
  * sent without one, it names. */
-static void add_unknown(struct pyroscope_labels *l, struct origin *o, const struct br_any *program)
+static void pyroscope_labels_add_unknown(struct pyroscope_labels *labels, struct origin *origin,
+                                         const struct br_any *program)
 {
     static const char unknown[] = "unknown_service:";
     size_t len = program->len < PYROSCOPE_VALUE_MAX ? program->len : PYROSCOPE_VALUE_MAX;
     size_t n = sizeof unknown - 1;
-    char *text = br_arena_alloc(&o->arena, n + len);
+    char *text = br_arena_alloc(&origin->arena, n + len);
     if (!text) {
-        l->no_memory = true;
+        labels->no_memory = true;
         return;
     }
     memcpy(text, unknown, n);
     if (len)
         memcpy(text + n, program->data, len);
-    add(l, &o->labels, &o->arena,
+    pyroscope_labels_add(
+        labels, &origin->labels, &origin->arena,
         (struct label){"service_name", text, strlen("service_name"), len ? n + len : n - 1});
 }
 
-static void read_service(struct pyroscope_labels *l, struct origin *o)
+static void pyroscope_labels_read_service(struct pyroscope_labels *labels, struct origin *origin)
 {
-    const uint8_t *p = o->body.data, *end = o->body.len ? p + o->body.len : p;
+    const uint8_t *p = origin->body.data, *end = origin->body.len ? p + origin->body.len : p;
     struct br_any program = {.len = 0};
     struct br_pair pair;
     while ((p = br_pair_next(p, end, BR_RESOURCE_ATTRIBUTES, &pair))) {
-        struct br_any value = only(pair.value);
+        struct br_any value = pyroscope_labels_only(pair.value);
         if (br_text_is(pair.key, "service.name"))
-            add_pair(l, o, &pair);
+            pyroscope_labels_add_pair(labels, origin, &pair);
         else if (value.type == BR_VALUE_STRING && value.len &&
                  br_text_is(pair.key, "process.executable.name"))
             program = value;
     }
-    if (!o->labels.n && !o->from_pyroscope)
-        add_unknown(l, o, &program);
+    if (!origin->labels.count && !origin->from_pyroscope)
+        pyroscope_labels_add_unknown(labels, origin, &program);
 }
 
 /* Adds what it makes. */
-static void add_origin(struct pyroscope_labels *l, const struct origin *o)
+static void pyroscope_labels_add_origin(struct pyroscope_labels *labels,
+                                        const struct origin *origin)
 {
-    for (uint32_t i = 0; i < o->labels.n; i++)
-        put(&l->labels, &o->labels.v[i]);
-    if (o->labels.n_more && !l->labels.n_more)
-        l->labels.more = o->labels.more;
-    l->labels.n_more += o->labels.n_more;
+    for (uint32_t i = 0; i < origin->labels.count; i++)
+        pyroscope_labels_put(&labels->labels, &origin->labels.labels[i]);
+    if (origin->labels.n_more && !labels->labels.n_more)
+        labels->labels.more = origin->labels.more;
+    labels->labels.n_more += origin->labels.n_more;
 }
 
-void pyroscope_labels_forget(struct pyroscope_labels *l)
+void pyroscope_labels_forget(struct pyroscope_labels *labels)
 {
-    l->service.read = l->resource.read = l->scope.read = false;
+    labels->service.read = labels->resource.read = labels->scope.read = false;
 }
 
 /* --- All of them ----------------------------------------------------------------------------- */
 
-static struct wanted wanted_of(const struct pyroscope_labels *l, bool from_pyroscope)
+static struct wanted pyroscope_labels_wanted_of(const struct pyroscope_labels *labels,
+                                                bool from_pyroscope)
 {
     static const char *const any[] = {"*"};
-    const struct br_strings *want = &l->config->resource_attributes;
-    if (want->v)
-        return (struct wanted){want->v, want->n};
+    const struct br_strings *want = &labels->config->resource_attributes;
+    if (want->items)
+        return (struct wanted){want->items, want->count};
     return from_pyroscope ? (struct wanted){any, 1}
                           : (struct wanted){default_resource, BR_COUNT(default_resource)};
 }
 
-static void add_all(struct pyroscope_labels *l, const struct br_pprof_out *p)
+static void pyroscope_labels_add_all(struct pyroscope_labels *labels,
+                                     const struct br_pprof_out *result)
 {
-    const struct pyroscope_label_config *c = l->config;
-    add_text(l, "__name__", p->name);
-    for (size_t i = 0; i < c->fixed.n; i++)
-        if (c->fixed.values[i].text)
-            add_text(l, c->fixed.names[i], c->fixed.values[i].text);
-    if (begin_origin(&l->service, p->resource, p->from_pyroscope)) {
-        read_service(l, &l->service);
-        l->service.read = !l->no_memory;
+    const struct pyroscope_label_config *label_config = labels->config;
+    pyroscope_labels_add_text(labels, "__name__", result->name);
+    for (size_t i = 0; i < label_config->fixed.count; i++)
+        if (label_config->fixed.values[i].text)
+            pyroscope_labels_add_text(labels, label_config->fixed.names[i],
+                                      label_config->fixed.values[i].text);
+    if (pyroscope_labels_begin_origin(&labels->service, result->resource, result->from_pyroscope)) {
+        pyroscope_labels_read_service(labels, &labels->service);
+        labels->service.read = !labels->no_memory;
     }
-    add_origin(l, &l->service);
+    pyroscope_labels_add_origin(labels, &labels->service);
     /* As for everything that is no total since the start, so that nobody takes differences. */
-    if (!p->from_pyroscope && !p->cumulative)
-        add_text(l, "__delta__", "false");
+    if (!result->from_pyroscope && !result->cumulative)
+        pyroscope_labels_add_text(labels, "__delta__", "false");
     /* Pyroscope has `jfr_event=""` on what the JDK recorded. */
-    l->keep_empty = p->from_pyroscope;
-    read_origin(l, &l->resource, p->resource, BR_RESOURCE_ATTRIBUTES,
-                wanted_of(l, p->from_pyroscope));
-    l->keep_empty = false;
-    add_origin(l, &l->resource);
-    read_origin(l, &l->scope, p->scope, BR_SCOPE_ATTRIBUTES,
-                (struct wanted){c->scope_attributes.v, c->scope_attributes.n});
-    add_origin(l, &l->scope);
+    labels->keep_empty = result->from_pyroscope;
+    pyroscope_labels_read_origin(labels, &labels->resource, result->resource,
+                                 BR_RESOURCE_ATTRIBUTES,
+                                 pyroscope_labels_wanted_of(labels, result->from_pyroscope));
+    labels->keep_empty = false;
+    pyroscope_labels_add_origin(labels, &labels->resource);
+    pyroscope_labels_read_origin(labels, &labels->scope, result->scope, BR_SCOPE_ATTRIBUTES,
+                                 (struct wanted){label_config->scope_attributes.items,
+                                                 label_config->scope_attributes.count});
+    pyroscope_labels_add_origin(labels, &labels->scope);
 }
 
-static void encode(struct br_str *out, const struct label *label)
+static void pyroscope_labels_encode(struct br_str *out, const struct label *label)
 {
     uint8_t head[2 * (1 + BR_VARINT_MAX)];
     size_t len = br_len_size(PYROSCOPE_LABEL_NAME, label->name_len) +
@@ -408,49 +424,49 @@ static void encode(struct br_str *out, const struct label *label)
     br_str_add(out, label->value, label->value_len);
 }
 
-bool pyroscope_labels_make(struct pyroscope_labels *l, const struct br_pprof_out *p,
-                           const uint8_t **ret, size_t *ret_len)
+bool pyroscope_labels_make(struct pyroscope_labels *pyroscope_labels,
+                           const struct br_pprof_out *result, const uint8_t **ret, size_t *ret_len)
 {
-    struct labels *labels = &l->labels;
-    uint32_t max = (uint32_t)l->config->max;
-    br_arena_release(&l->arena);
-    br_str_clear(&l->encoded);
-    labels->n = labels->n_more = 0;
-    labels->max = p->n_labels < max - 2 ? max - p->n_labels : 2;
-    l->no_memory = false;
-    add_all(l, p);
+    struct labels *labels = &pyroscope_labels->labels;
+    uint32_t max = (uint32_t)pyroscope_labels->config->max;
+    br_arena_release(&pyroscope_labels->arena);
+    br_str_clear(&pyroscope_labels->encoded);
+    labels->count = labels->n_more = 0;
+    labels->max = result->n_labels < max - 2 ? max - result->n_labels : 2;
+    pyroscope_labels->no_memory = false;
+    pyroscope_labels_add_all(pyroscope_labels, result);
     if (labels->n_more)
-        leave_out(l, &labels->more, labels->n_more);
-    for (uint32_t i = 0; i < labels->n; i++)
-        encode(&l->encoded, &labels->v[i]);
-    *ret = (const uint8_t *)l->encoded.data;
-    *ret_len = l->encoded.len;
-    return !l->encoded.failed && !l->no_memory;
+        pyroscope_labels_leave_out(pyroscope_labels, &labels->more, labels->n_more);
+    for (uint32_t i = 0; i < labels->count; i++)
+        pyroscope_labels_encode(&pyroscope_labels->encoded, &labels->labels[i]);
+    *ret = (const uint8_t *)pyroscope_labels->encoded.data;
+    *ret_len = pyroscope_labels->encoded.len;
+    return !pyroscope_labels->encoded.failed && !pyroscope_labels->no_memory;
 }
 
 struct pyroscope_labels *pyroscope_labels_new(struct br_node *node,
                                               const struct pyroscope_label_config *config)
 {
-    struct pyroscope_labels *l = br_calloc(1, sizeof *l);
-    if (!l)
+    struct pyroscope_labels *labels = br_calloc(1, sizeof *labels);
+    if (!labels)
         return NULL;
-    l->node = node;
-    l->config = config;
-    l->left_out_series =
+    labels->node = node;
+    labels->config = config;
+    labels->left_out_series =
         br_node_metric(node, BR_COUNTER, "braid_pyroscope_labels_left_out", "of", "series");
-    l->left_out_samples =
+    labels->left_out_samples =
         br_node_metric(node, BR_COUNTER, "braid_pyroscope_labels_left_out", "of", "sample");
-    return l;
+    return labels;
 }
 
-void pyroscope_labels_free(struct pyroscope_labels *l)
+void pyroscope_labels_free(struct pyroscope_labels *labels)
 {
-    if (!l)
+    if (!labels)
         return;
-    br_arena_release(&l->service.arena);
-    br_arena_release(&l->resource.arena);
-    br_arena_release(&l->scope.arena);
-    br_arena_release(&l->arena);
-    br_str_release(&l->encoded);
-    br_free(l);
+    br_arena_release(&labels->service.arena);
+    br_arena_release(&labels->resource.arena);
+    br_arena_release(&labels->scope.arena);
+    br_arena_release(&labels->arena);
+    br_str_release(&labels->encoded);
+    br_free(labels);
 }

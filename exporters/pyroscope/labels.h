@@ -32,20 +32,20 @@ struct pyroscope_labels;
 /* `config` is borrowed for the life of it. NULL when there is no memory. */
 struct pyroscope_labels *pyroscope_labels_new(struct br_node *node,
                                               const struct pyroscope_label_config *config);
-void pyroscope_labels_free(struct pyroscope_labels *l);
+void pyroscope_labels_free(struct pyroscope_labels *labels);
 
 /* True when a sample attribute of this name becomes a label: ids, and what the config lists. Of the
  * type that br_pprof_options wants; any thread may call it. */
 bool pyroscope_labels_keep(void *labels, const char *key, size_t len);
 
 /* Counts labels of samples that were left out. */
-void pyroscope_labels_count(struct pyroscope_labels *l, uint32_t n);
+void pyroscope_labels_count(struct pyroscope_labels *labels, uint32_t count);
 
 /* To be called when an item is gone: what was read of a Resource or scope is kept for the next
  * profile of the same one, which is told by where it lies. */
-void pyroscope_labels_forget(struct pyroscope_labels *l);
+void pyroscope_labels_forget(struct pyroscope_labels *labels);
 
 /* The labels of a pprof's series as fields 1 of RawProfileSeries. They live until the next call.
  * False when there is no memory. */
-bool pyroscope_labels_make(struct pyroscope_labels *l, const struct br_pprof_out *p,
-                           const uint8_t **ret, size_t *ret_len);
+bool pyroscope_labels_make(struct pyroscope_labels *pyroscope_labels,
+                           const struct br_pprof_out *result, const uint8_t **ret, size_t *ret_len);

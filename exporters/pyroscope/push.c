@@ -75,27 +75,28 @@ int pyroscope_part_make(struct br_pool *pool, const uint8_t *labels, size_t labe
 /* --- Answers --------------------------------------------------------------------------------- */
 
 /* Their size is all that says whether an answer is compressed: the client does not ask for it. */
-static struct br_buf *message_of(struct pyroscope_push *p, const struct br_exchange *x)
+static struct br_buf *push_message_of(struct pyroscope_push *push,
+                                      const struct br_exchange *exchange)
 {
-    const struct br_buf *body = x->response;
+    const struct br_buf *body = exchange->response;
     struct br_buf *plain = NULL;
     if (!body)
         return NULL;
     if (body->len > 2 && body->data[0] == 0x1f && body->data[1] == 0x8b) {
-        (void)br_decompress(p->codec, BR_ENCODING_GZIP, body->data, body->len, MESSAGE_MAX,
-                            p->node->host->pool, &plain, NULL);
+        (void)br_decompress(push->codec, BR_ENCODING_GZIP, body->data, body->len, MESSAGE_MAX,
+                            push->node->host->pool, &plain, NULL);
         return plain;
     }
-    return br_buf_ref(x->response);
+    return br_buf_ref(exchange->response);
 }
 
-static bool is_named(const struct br_buf *message, const struct br_part *part)
+static bool push_is_named(const struct br_buf *message, const struct br_part *part)
 {
     return memmem(message->data, message->len, part->raw + part->raw_len - PYROSCOPE_ID_LEN,
                   PYROSCOPE_ID_LEN) != NULL;
 }
 
-static uint32_t count_text(const struct br_buf *message, const char *text)
+static uint32_t push_count_text(const struct br_buf *message, const char *text)
 {
     const uint8_t *at = message->data, *end = at + message->len;
     uint32_t n = 0;
@@ -105,7 +106,7 @@ static uint32_t count_text(const struct br_buf *message, const char *text)
 }
 
 /* Errors that the message lists: "3 errors: ...; 2 errors: ...; ...; ..." are four. */
-static uint64_t count_errors(const struct br_buf *message)
+static uint64_t push_count_errors(const struct br_buf *message)
 {
     static const char mark[] = " errors: ";
     const uint8_t *start = message->data, *at = start, *end = at + message->len;
@@ -123,17 +124,17 @@ static uint64_t count_errors(const struct br_buf *message)
 
 /* Profiles that the server could not even read have no id in its message. Without any id it has refused
  * the request as a whole, unless it speaks of single profiles. */
-static uint64_t count_unnamed(const struct br_buf *message, uint32_t n_named)
+static uint64_t push_count_unnamed(const struct br_buf *message, uint32_t n_named)
 {
-    uint32_t n_listed = count_text(message, NAMED_ERROR);
-    uint64_t n_errors = count_errors(message);
+    uint32_t n_listed = push_count_text(message, NAMED_ERROR);
+    uint64_t n_errors = push_count_errors(message);
     if (n_named == 0)
-        return count_text(message, UNNAMED_ERROR);
+        return push_count_text(message, UNNAMED_ERROR);
     return n_errors > n_listed ? n_errors - n_listed : 0;
 }
 
 /* The largest part that is not named: what has no name was too large to be read. */
-static uint32_t largest(const struct br_item *request, const bool *named)
+static uint32_t push_largest(const struct br_item *request, const bool *named)
 {
     uint32_t best = UINT32_MAX;
     for (uint32_t i = 0; i < request->n_parts; i++)
@@ -142,24 +143,24 @@ static uint32_t largest(const struct br_item *request, const bool *named)
     return best;
 }
 
-static void lose_part(struct pyroscope_push *p, struct br_item *attempt, uint32_t i)
+static void push_lose_part(struct pyroscope_push *push, struct br_item *attempt, uint32_t index)
 {
     struct br_item *request = attempt->parent;
-    uint32_t n = request->parts[i].n_items;
-    size_t size = br_part_size(&request->parts[i]);
+    uint32_t n = request->parts[index].n_items;
+    size_t size = br_part_size(&request->parts[index]);
     uint64_t held;
     br_item_settle(attempt, BR_FATE_DROPPED, "refused", n);
-    br_item_remove_part(request, i);
-    if (br_log_allow(&p->refused_limit, br_host_mono_ms(p->node->host), LOG_EVERY_MS, &held))
-        br_error(&p->node->log,
+    br_item_remove_part(request, index);
+    if (br_log_allow(&push->refused_limit, br_host_mono_ms(push->node->host), LOG_EVERY_MS, &held))
+        br_error(&push->node->log,
                  "dropped %u samples (refused): the server did not read a profile of %zu bytes", n,
                  size);
 }
 
 /* Takes out of the request what the server has stored although it refused the request, and what it will
  * never read. */
-static void settle_stored(struct pyroscope_push *p, struct br_item *attempt,
-                          const struct br_buf *message)
+static void push_settle_stored(struct pyroscope_push *push, struct br_item *attempt,
+                               const struct br_buf *message)
 {
     struct br_item *request = attempt->parent;
     bool *named = br_arena_calloc(&attempt->arena, request->n_parts, sizeof *named);
@@ -167,14 +168,14 @@ static void settle_stored(struct pyroscope_push *p, struct br_item *attempt,
     if (!named)
         return; /* all of it is sent again */
     for (uint32_t i = 0; i < request->n_parts; i++) {
-        named[i] = is_named(message, &request->parts[i]);
+        named[i] = push_is_named(message, &request->parts[i]);
         n_named += named[i];
     }
-    uint64_t n_unnamed = count_unnamed(message, n_named);
+    uint64_t n_unnamed = push_count_unnamed(message, n_named);
     if (n_named == 0 && n_unnamed == 0)
         return;
-    for (uint32_t i; n_unnamed && (i = largest(request, named)) != UINT32_MAX; n_unnamed--) {
-        lose_part(p, attempt, i);
+    for (uint32_t i; n_unnamed && (i = push_largest(request, named)) != UINT32_MAX; n_unnamed--) {
+        push_lose_part(push, attempt, i);
         memmove(named + i, named + i + 1, request->n_parts - i);
     }
     for (uint32_t i = request->n_parts; i-- > 0;) {
@@ -187,105 +188,108 @@ static void settle_stored(struct pyroscope_push *p, struct br_item *attempt,
 
 /* By the status; INVALID_ARGUMENT is about what the request holds, everything else about all
  * requests. */
-static struct br_outcome outcome_of(const struct br_exchange *x, const char *text)
+static struct br_outcome push_outcome_of(const struct br_exchange *exchange, const char *text)
 {
-    switch (x->http_status) {
+    switch (exchange->http_status) {
     case 400:
     case 413:
     case 422:
-        return br_outcome_reject(BR_STATUS_INVALID_ARGUMENT, "HTTP %u %s", x->http_status, text);
+        return br_outcome_reject(BR_STATUS_INVALID_ARGUMENT, "HTTP %u %s", exchange->http_status,
+                                 text);
     case 408:
     case 500:
-        return br_outcome_retry(
-            BR_STATUS_UNAVAILABLE,
-            br_call_delay(x->retry_after_s < UINT32_MAX ? x->retry_after_s * 1000 : UINT32_MAX),
-            "HTTP %u %s", x->http_status, text);
+        return br_outcome_retry(BR_STATUS_UNAVAILABLE,
+                                br_call_delay(exchange->retry_after_s < UINT32_MAX
+                                                  ? exchange->retry_after_s * 1000
+                                                  : UINT32_MAX),
+                                "HTTP %u %s", exchange->http_status, text);
     default:
-        return br_call_refusal(x, text);
+        return br_call_refusal(exchange, text);
     }
 }
 
-static struct br_outcome read_answer(const struct br_call *c)
+static struct br_outcome push_read_answer(const struct br_call *call)
 {
-    struct pyroscope_push *p = br_container_of(c->calls, struct pyroscope_push, calls);
-    const struct br_exchange *x = &c->exchange;
+    struct pyroscope_push *p = br_container_of(call->calls, struct pyroscope_push, calls);
+    const struct br_exchange *exchange = &call->exchange;
     char text[128] = "";
-    if (x->http_status >= 200 && x->http_status < 300)
+    if (exchange->http_status >= 200 && exchange->http_status < 300)
         return BR_OUTCOME_DONE;
-    struct br_buf *message = message_of(p, x);
+    struct br_buf *message = push_message_of(p, exchange);
     if (message) {
         size_t len = message->len < sizeof text ? message->len : sizeof text - 1;
         (void)snprintf(text, sizeof text, "%.*s", (int)br_utf8_valid(message->data, len),
                        (const char *)message->data);
-        settle_stored(p, c->item, message);
+        push_settle_stored(p, call->item, message);
     }
     br_buf_unref(message);
-    return outcome_of(x, text);
+    return push_outcome_of(exchange, text);
 }
 
 /* --- Sending --------------------------------------------------------------------------------- */
 
 /* The headers of a request, in the memory of its item. */
-static int set_headers(struct pyroscope_push *p, struct br_call *c)
+static int push_set_headers(struct pyroscope_push *push, struct br_call *call)
 {
-    const struct pyroscope_push_config *config = &p->config;
-    struct br_header *h = br_arena_calloc(&c->item->arena, p->headers.n + OWN_HEADERS, sizeof *h);
+    const struct pyroscope_push_config *config = &push->config;
+    struct br_header *header =
+        br_arena_calloc(&call->item->arena, push->headers.count + OWN_HEADERS, sizeof *header);
     const char *tenant =
-        config->tenant_metadata ? br_item_metadata(c->item, config->tenant_metadata) : NULL;
+        config->tenant_metadata ? br_item_metadata(call->item, config->tenant_metadata) : NULL;
     size_t n = 0;
-    if (!h)
+    if (!header)
         return BR_ENOMEM;
     if (!tenant || !*tenant)
         tenant = config->tenant;
-    h[n++] = (struct br_header){"connect-protocol-version", "1"};
+    header[n++] = (struct br_header){"connect-protocol-version", "1"};
     if (tenant && *tenant)
-        h[n++] = (struct br_header){"x-scope-orgid", tenant};
+        header[n++] = (struct br_header){"x-scope-orgid", tenant};
     if (config->authorization.text)
-        h[n++] = (struct br_header){"authorization", config->authorization.text};
-    memcpy(h + n, p->headers.v, p->headers.n * sizeof *h);
-    c->exchange.headers = h;
-    c->exchange.n_headers = n + p->headers.n;
+        header[n++] = (struct br_header){"authorization", config->authorization.text};
+    memcpy(header + n, push->headers.headers, push->headers.count * sizeof *header);
+    call->exchange.headers = header;
+    call->exchange.n_headers = n + push->headers.count;
     return 0;
 }
 
-static void on_send(struct br_consumer *self, struct br_item *item)
+static void push_on_send(struct br_consumer *self, struct br_item *item)
 {
     struct pyroscope_push *p = br_container_of(self, struct pyroscope_push, sender);
-    struct br_call *c = br_call_new(&p->calls, item, p->client);
-    if (!c)
+    struct br_call *call = br_call_new(&p->calls, item, p->client);
+    if (!call)
         return;
-    struct br_exchange *x = &c->exchange;
+    struct br_exchange *exchange = &call->exchange;
     const struct br_packing packing = {.encoding = p->config.gzip ? BR_ENCODING_GZIP
                                                                   : BR_ENCODING_NONE};
-    int rc = br_item_write(item, &x->body);
+    int rc = br_item_write(item, &exchange->body);
     if (!rc)
-        rc = set_headers(p, c);
+        rc = push_set_headers(p, call);
     if (rc) {
-        br_call_fail(c, rc);
+        br_call_fail(call, rc);
         return;
     }
-    x->path = p->path;
-    x->content_type = "application/proto";
-    x->content_encoding = p->config.gzip ? "gzip" : NULL;
-    x->user_agent = "Braid/" BR_VERSION;
-    br_call_pack(c, &packing, p->codec);
+    exchange->path = p->path;
+    exchange->content_type = "application/proto";
+    exchange->content_encoding = p->config.gzip ? "gzip" : NULL;
+    exchange->user_agent = "Braid/" BR_VERSION;
+    br_call_pack(call, &packing, p->codec);
 }
 
 /* --- Dividing what was refused --------------------------------------------------------------- */
 
-static bool divides(const struct br_outcome *o)
+static bool push_divides(const struct br_outcome *outcome)
 {
-    return o->status == BR_STATUS_INVALID_ARGUMENT;
+    return outcome->status == BR_STATUS_INVALID_ARGUMENT;
 }
 
-static uint32_t count_profiles(const struct br_item *request)
+static uint32_t push_count_profiles(const struct br_item *request)
 {
     return request->n_parts;
 }
 
 /* Parts `from` to `to` of a request, as one of its own. */
-static int cut_piece(const struct br_item *request, uint32_t from, uint32_t to,
-                     struct br_list *pieces)
+static int push_cut_piece(const struct br_item *request, uint32_t from, uint32_t to,
+                          struct br_list *pieces)
 {
     struct br_item *piece = br_item_new(request->host, request->signal);
     if (!piece)
@@ -298,34 +302,34 @@ static int cut_piece(const struct br_item *request, uint32_t from, uint32_t to,
     return 0;
 }
 
-static int cut(const struct br_item *request, struct br_list *pieces)
+static int push_cut(const struct br_item *request, struct br_list *pieces)
 {
     uint32_t half = request->n_parts / 2;
-    int rc = cut_piece(request, 0, half, pieces);
-    return rc ? rc : cut_piece(request, half, request->n_parts, pieces);
+    int rc = push_cut_piece(request, 0, half, pieces);
+    return rc ? rc : push_cut_piece(request, half, request->n_parts, pieces);
 }
 
-static void refuse(const struct br_divider *divider, struct br_item *request,
-                   const struct br_outcome *o)
+static void push_refuse(const struct br_divider *divider, struct br_item *request,
+                        const struct br_outcome *outcome)
 {
     struct pyroscope_push *p = br_container_of(divider, struct pyroscope_push, divider);
     struct br_outcome lost = BR_OUTCOME_DONE;
     lost.n_rejected = request->n_items;
-    br_redelivery_drop(p->node, request, "refused", o, &p->refused_limit);
+    br_redelivery_drop(p->node, request, "refused", outcome, &p->refused_limit);
     br_item_finish(request, &lost);
 }
 
 /* --- Life ------------------------------------------------------------------------------------ */
 
-static bool make_path(struct pyroscope_push *p)
+static bool push_make_path(struct pyroscope_push *push)
 {
-    struct br_endpoint e;
-    char path[sizeof e.path + sizeof PUSH_PATH];
-    if (br_endpoint_read(p->config.endpoint, false, &e, NULL))
+    struct br_endpoint endpoint;
+    char path[sizeof endpoint.path + sizeof PUSH_PATH];
+    if (br_endpoint_read(push->config.endpoint, false, &endpoint, NULL))
         return false;
-    (void)snprintf(path, sizeof path, "%s%s", e.path, PUSH_PATH);
-    p->path = br_strdup(path);
-    return p->path != NULL;
+    (void)snprintf(path, sizeof path, "%s%s", endpoint.path, PUSH_PATH);
+    push->path = br_strdup(path);
+    return push->path != NULL;
 }
 
 struct pyroscope_push *pyroscope_push_new(struct br_node *node,
@@ -336,12 +340,12 @@ struct pyroscope_push *pyroscope_push_new(struct br_node *node,
         return NULL;
     p->node = node;
     p->config = *config;
-    p->divider = (struct br_divider){divides, count_profiles, cut, refuse};
-    p->sender.consume = on_send;
-    br_calls_init(&p->calls, node, config->timeout_ms, read_answer);
+    p->divider = (struct br_divider){push_divides, push_count_profiles, push_cut, push_refuse};
+    p->sender.consume = push_on_send;
+    br_calls_init(&p->calls, node, config->timeout_ms, push_read_answer);
     p->retry = br_retry_new(node, config->retry, &p->sender);
     p->codec = br_codec_new();
-    if (!p->retry || !p->codec || !make_path(p) ||
+    if (!p->retry || !p->codec || !push_make_path(p) ||
         !br_call_headers_init(&p->headers, config->headers)) {
         pyroscope_push_free(p);
         return NULL;
@@ -350,37 +354,37 @@ struct pyroscope_push *pyroscope_push_new(struct br_node *node,
     return p;
 }
 
-int pyroscope_push_start(struct pyroscope_push *p, struct br_err *err)
+int pyroscope_push_start(struct pyroscope_push *push, struct br_err *err)
 {
-    const struct pyroscope_push_config *c = &p->config;
-    struct br_client_config config = {.endpoint = c->endpoint,
-                                      .tls = c->tls,
-                                      .max_connections = c->max_connections,
-                                      .idle_timeout_ms = c->idle_timeout_ms,
-                                      .log = &p->node->log,
+    const struct pyroscope_push_config *push_config = &push->config;
+    struct br_client_config config = {.endpoint = push_config->endpoint,
+                                      .tls = push_config->tls,
+                                      .max_connections = push_config->max_connections,
+                                      .idle_timeout_ms = push_config->idle_timeout_ms,
+                                      .log = &push->node->log,
                                       .on_reachable = br_retry_reachable,
-                                      .on_reachable_arg = p->node};
-    return p->node->host->ops->connect(p->node->host, &config, &p->client, err);
+                                      .on_reachable_arg = push->node};
+    return push->node->host->ops->connect(push->node->host, &config, &push->client, err);
 }
 
-struct br_consumer *pyroscope_push_input(struct pyroscope_push *p)
+struct br_consumer *pyroscope_push_input(struct pyroscope_push *push)
 {
-    return br_retry_input(p->retry);
+    return br_retry_input(push->retry);
 }
 
 /* From the innermost outwards, with a turn for each to hear of it. */
-void pyroscope_push_free(struct pyroscope_push *p)
+void pyroscope_push_free(struct pyroscope_push *push)
 {
-    if (!p)
+    if (!push)
         return;
-    struct br_host *host = p->node->host;
-    br_calls_release(&p->calls);
+    struct br_host *host = push->node->host;
+    br_calls_release(&push->calls);
     (void)br_host_turn(host);
-    br_retry_free(p->retry);
+    br_retry_free(push->retry);
     (void)br_host_turn(host);
-    br_client_free(p->client);
-    br_codec_free(p->codec);
-    br_call_headers_release(&p->headers);
-    br_free(p->path);
-    br_free(p);
+    br_client_free(push->client);
+    br_codec_free(push->codec);
+    br_call_headers_release(&push->headers);
+    br_free(push->path);
+    br_free(push);
 }

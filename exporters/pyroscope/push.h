@@ -38,12 +38,12 @@ struct pyroscope_push *pyroscope_push_new(struct br_node *node,
                                           const struct pyroscope_push_config *config);
 
 /* Opens the client. As br_host_ops.connect. */
-int pyroscope_push_start(struct pyroscope_push *p, struct br_err *err);
+int pyroscope_push_start(struct pyroscope_push *push, struct br_err *err);
 
-struct br_consumer *pyroscope_push_input(struct pyroscope_push *p);
+struct br_consumer *pyroscope_push_input(struct pyroscope_push *push);
 
 /* Finishes what is under way, by the host's turns. Accepts NULL. */
-void pyroscope_push_free(struct pyroscope_push *p);
+void pyroscope_push_free(struct pyroscope_push *push);
 
 /* A RawProfileSeries as a part, which counts for n_items: encoded labels, and a pprof. The caller
  * owns `ret->buf`. Returns 0 or BR_ENOMEM. */

@@ -110,8 +110,8 @@ static const struct br_option options[] = {
 
 /* --- Config ---------------------------------------------------------------------------------- */
 
-static void check_url(const char *url, const struct br_yaml *node, const char *path,
-                      struct br_errs *errs)
+static void pyroscope_exporter_check_url(const char *url, const struct br_yaml *node,
+                                         const char *path, struct br_errs *errs)
 {
     struct br_endpoint endpoint;
     struct br_err err = {0};
@@ -119,73 +119,79 @@ static void check_url(const char *url, const struct br_yaml *node, const char *p
         br_errs_add(errs, node, path, "%s", err.text);
 }
 
-static void check_endpoints(const struct config *c, const struct br_yaml *node, const char *path,
-                            struct br_errs *errs)
+static void pyroscope_exporter_check_endpoints(const struct config *config,
+                                               const struct br_yaml *node, const char *path,
+                                               struct br_errs *errs)
 {
     const struct br_yaml *list = br_yaml_get(node, "endpoints");
     char at[256];
-    if (!c->endpoint && !c->endpoints.n)
+    if (!config->endpoint && !config->endpoints.count)
         br_errs_add(errs, node, path, "endpoint, or endpoints, is required");
-    if (c->endpoint && c->endpoints.n)
+    if (config->endpoint && config->endpoints.count)
         br_errs_add(errs, list, path, "endpoint and endpoints are both given; keep one");
-    if (c->endpoints.n > ENDPOINTS_MAX)
+    if (config->endpoints.count > ENDPOINTS_MAX)
         br_errs_add(errs, list, path, "endpoints are %d at the most", ENDPOINTS_MAX);
     (void)snprintf(at, sizeof at, "%s::endpoint", path);
-    if (c->endpoint)
-        check_url(c->endpoint, br_yaml_get(node, "endpoint"), at, errs);
-    for (size_t i = 0; i < c->endpoints.n; i++) {
+    if (config->endpoint)
+        pyroscope_exporter_check_url(config->endpoint, br_yaml_get(node, "endpoint"), at, errs);
+    for (size_t i = 0; i < config->endpoints.count; i++) {
         (void)snprintf(at, sizeof at, "%s::endpoints[%zu]", path, i);
         /* A text counts as a list of one. */
-        check_url(c->endpoints.v[i], list->type == BR_YAML_SEQ ? list->items[i] : list, at, errs);
+        pyroscope_exporter_check_url(config->endpoints.items[i],
+                                     list->type == BR_YAML_SEQ ? list->items[i] : list, at, errs);
     }
 }
 
-static void check_labels(const struct pyroscope_label_config *c, const struct br_yaml *node,
-                         const char *path, struct br_errs *errs)
+static void pyroscope_exporter_check_labels(const struct pyroscope_label_config *label_config,
+                                            const struct br_yaml *node, const char *path,
+                                            struct br_errs *errs)
 {
     char at[256];
     (void)snprintf(at, sizeof at, "%s::labels::max", path);
-    if (c->max > PYROSCOPE_LABELS_DEFAULT)
+    if (label_config->max > PYROSCOPE_LABELS_DEFAULT)
         br_errs_warn(errs, br_yaml_get(br_yaml_get(node, "labels"), "max"), at,
                      "Pyroscope refuses series of more than %d labels, unless its own limit "
                      "(max_label_names_per_series) is raised",
                      PYROSCOPE_LABELS_DEFAULT);
 }
 
-static bool separates(const struct br_strings *keys, const char *name)
+static bool pyroscope_exporter_separates(const struct br_strings *keys, const char *name)
 {
-    for (size_t i = 0; i < keys->n; i++)
-        if (strcasecmp(keys->v[i], name) == 0)
+    for (size_t i = 0; i < keys->count; i++)
+        if (strcasecmp(keys->items[i], name) == 0)
             return true;
     return false;
 }
 
-static int check(void *config, const struct br_yaml *node, const char *path, struct br_arena *arena,
-                 struct br_errs *errs)
+static int pyroscope_exporter_check(void *config, const struct br_yaml *node, const char *path,
+                                    struct br_arena *arena, struct br_errs *errs)
 {
-    struct config *c = config;
+    struct config *settings = config;
     size_t before = errs->n_errors;
-    check_endpoints(c, node, path, errs);
-    check_labels(&c->labels, node, path, errs);
-    if (c->basic_auth && c->bearer_token.text)
+    pyroscope_exporter_check_endpoints(settings, node, path, errs);
+    pyroscope_exporter_check_labels(&settings->labels, node, path, errs);
+    if (settings->basic_auth && settings->bearer_token.text)
         br_errs_add(errs, node, path, "basic_auth and bearer_token exclude each other");
-    if (c->tenant_metadata && c->common.sending_queue.batch &&
-        !separates(&c->common.sending_queue.batch->partition.metadata_keys, c->tenant_metadata))
+    if (settings->tenant_metadata && settings->common.sending_queue.batch &&
+        !pyroscope_exporter_separates(
+            &settings->common.sending_queue.batch->partition.metadata_keys,
+            settings->tenant_metadata))
         br_errs_add(errs, node, path,
                     "tenant_metadata needs batches of one tenant each: "
                     "sending_queue::batch::partition::metadata_keys must have \"%s\"",
-                    c->tenant_metadata);
-    (void)br_exporter_check(&c->common, node, path, errs);
-    if (c->tenant_metadata) {
-        c->metadata_keys.v = br_arena_calloc(arena, 1, sizeof *c->metadata_keys.v);
-        if (!c->metadata_keys.v)
+                    settings->tenant_metadata);
+    (void)br_exporter_check(&settings->common, node, path, errs);
+    if (settings->tenant_metadata) {
+        settings->metadata_keys.items =
+            br_arena_calloc(arena, 1, sizeof *settings->metadata_keys.items);
+        if (!settings->metadata_keys.items)
             return br_errs_add(errs, node, path, "out of memory");
-        c->metadata_keys.v[c->metadata_keys.n++] = c->tenant_metadata;
+        settings->metadata_keys.items[settings->metadata_keys.count++] = settings->tenant_metadata;
     }
     return errs->n_errors > before ? BR_EINVAL : 0;
 }
 
-static const struct br_strings *metadata_keys(const void *config)
+static const struct br_strings *pyroscope_exporter_metadata_keys(const void *config)
 {
     return &((const struct config *)config)->metadata_keys;
 }
@@ -202,118 +208,125 @@ struct batch {
     char text[REASONS][160];
 };
 
-static struct state *state_of(const struct batch *b)
+static struct state *pyroscope_exporter_state_of(const struct batch *batch)
 {
-    return b->node->state;
+    return batch->node->state;
 }
 
-static bool judge(const struct batch *b, const struct br_pprof_out *p, enum reason *ret)
+static bool pyroscope_exporter_judge(const struct batch *batch, const struct br_pprof_out *result,
+                                     enum reason *ret)
 {
-    const struct limits *l = &((const struct config *)b->node->config)->limits;
-    uint64_t now = br_host_unix_ns(b->node->host);
-    if (p->too_large)
+    const struct limits *limits = &((const struct config *)batch->node->config)->limits;
+    uint64_t now = br_host_unix_ns(batch->node->host);
+    if (result->too_large)
         *ret = TOO_LARGE;
-    else if (p->time_ns && l->max_age && p->time_ns < now && now - p->time_ns >= l->max_age)
+    else if (result->time_ns && limits->max_age && result->time_ns < now &&
+             now - result->time_ns >= limits->max_age)
         *ret = TOO_OLD;
-    else if (p->time_ns && l->max_ahead && p->time_ns > now && p->time_ns - now >= l->max_ahead)
+    else if (result->time_ns && limits->max_ahead && result->time_ns > now &&
+             result->time_ns - now >= limits->max_ahead)
         *ret = TOO_NEW;
     else
         return true;
     return false;
 }
 
-static void lose(struct batch *b, const struct br_pprof_out *p, enum reason why)
+static void pyroscope_exporter_lose(struct batch *batch, const struct br_pprof_out *result,
+                                    enum reason why)
 {
-    uint64_t now = br_host_unix_ns(b->node->host);
-    if (b->n_lost[why] == 0)
-        (void)snprintf(b->text[why], sizeof b->text[why],
-                       "%s of %u samples and %u bytes, taken %.0f s %s now", p->name, p->n_samples,
-                       p->buf->len,
-                       (double)(p->time_ns < now ? now - p->time_ns : p->time_ns - now) / 1e9,
-                       p->time_ns < now ? "before" : "after");
-    b->n_lost[why] += p->n_items;
+    uint64_t now = br_host_unix_ns(batch->node->host);
+    if (batch->n_lost[why] == 0)
+        (void)snprintf(
+            batch->text[why], sizeof batch->text[why],
+            "%s of %u samples and %u bytes, taken %.0f s %s now", result->name, result->n_samples,
+            result->buf->len,
+            (double)(result->time_ns < now ? now - result->time_ns : result->time_ns - now) / 1e9,
+            result->time_ns < now ? "before" : "after");
+    batch->n_lost[why] += result->n_items;
 }
 
 /* The request that has room for so many bytes more, which may be a new one. */
-static struct br_item *request_for(struct batch *b, size_t len)
+static struct br_item *pyroscope_exporter_request_for(struct batch *batch, size_t len)
 {
-    const struct limits *l = &((const struct config *)b->node->config)->limits;
-    struct br_item *r = b->request;
-    if (r && r->n_parts < (uint64_t)l->max_request_profiles &&
-        r->size + len <= (uint64_t)l->max_request_size)
-        return r;
-    b->request = br_item_new(b->node->host, BR_PROFILES);
-    if (b->request)
-        br_list_append(&b->requests, &b->request->link);
-    return b->request;
+    const struct limits *limits = &((const struct config *)batch->node->config)->limits;
+    struct br_item *item = batch->request;
+    if (item && item->n_parts < (uint64_t)limits->max_request_profiles &&
+        item->size + len <= (uint64_t)limits->max_request_size)
+        return item;
+    batch->request = br_item_new(batch->node->host, BR_PROFILES);
+    if (batch->request)
+        br_list_append(&batch->requests, &batch->request->link);
+    return batch->request;
 }
 
 /* Gives it a time that no other profile of its series has. */
-static bool tell_apart(const struct state *s, const struct br_pprof_out *p, struct br_entry labels)
+static bool pyroscope_exporter_tell_apart(const struct state *state,
+                                          const struct br_pprof_out *result, struct br_entry labels)
 {
     const struct pyroscope_times_of of = {.labels = labels,
-                                          .resource = p->resource,
-                                          .pprof = {p->buf->data, p->buf->len},
-                                          .time_ns = p->written_ns};
+                                          .resource = result->resource,
+                                          .pprof = {result->buf->data, result->buf->len},
+                                          .time_ns = result->written_ns};
     uint64_t time_ns;
-    if (!p->written_ns)
+    if (!result->written_ns)
         return true; /* Pyroscope takes its own time */
-    if (!pyroscope_times_place(s->times, &of, &time_ns))
+    if (!pyroscope_times_place(state->times, &of, &time_ns))
         return false;
-    if (time_ns != p->written_ns)
-        (void)br_pprof_set_time(p, time_ns);
+    if (time_ns != result->written_ns)
+        (void)br_pprof_set_time(result, time_ns);
     return true;
 }
 
-static int on_pprof(const struct br_pprof_out *p, void *arg)
+static int pyroscope_exporter_on_pprof(const struct br_pprof_out *result, void *arg)
 {
-    struct batch *b = arg;
-    struct state *s = state_of(b);
+    struct batch *batch = arg;
+    struct state *state = pyroscope_exporter_state_of(batch);
     enum reason why;
     const uint8_t *labels;
     size_t len;
     struct br_part part;
-    if (!judge(b, p, &why)) {
-        lose(b, p, why);
+    if (!pyroscope_exporter_judge(batch, result, &why)) {
+        pyroscope_exporter_lose(batch, result, why);
         return 0;
     }
-    if (p->n_left_out)
-        pyroscope_labels_count(s->labels, p->n_left_out);
-    if (!pyroscope_labels_make(s->labels, p, &labels, &len) ||
-        !tell_apart(s, p, (struct br_entry){labels, (uint32_t)len}) ||
-        pyroscope_part_make(b->node->host->pool, labels, len, p->buf, p->n_items, &part))
+    if (result->n_left_out)
+        pyroscope_labels_count(state->labels, result->n_left_out);
+    if (!pyroscope_labels_make(state->labels, result, &labels, &len) ||
+        !pyroscope_exporter_tell_apart(state, result, (struct br_entry){labels, (uint32_t)len}) ||
+        pyroscope_part_make(batch->node->host->pool, labels, len, result->buf, result->n_items,
+                            &part))
         return BR_ENOMEM;
-    b->size += part.raw_len;
-    if (b->size > b->max_size) {
+    batch->size += part.raw_len;
+    if (batch->size > batch->max_size) {
         br_buf_unref(part.buf);
         return BR_ETOOBIG;
     }
-    struct br_item *request = request_for(b, part.raw_len);
+    struct br_item *request = pyroscope_exporter_request_for(batch, part.raw_len);
     int rc = request ? br_item_add_part(request, &part) : BR_ENOMEM;
     br_buf_unref(part.buf);
     return rc;
 }
 
-static void settle_lost(struct batch *b, struct br_item *item)
+static void pyroscope_exporter_settle_lost(struct batch *batch, struct br_item *item)
 {
-    struct state *s = state_of(b);
+    struct state *state = pyroscope_exporter_state_of(batch);
     uint64_t held;
     for (int i = 0; i < REASONS; i++) {
-        if (b->n_lost[i] == 0)
+        if (batch->n_lost[i] == 0)
             continue;
-        br_item_settle(item, BR_FATE_DROPPED, reasons[i], b->n_lost[i]);
-        item->outcome.n_rejected += b->n_lost[i];
-        if (br_log_allow(&s->limit[i], br_host_mono_ms(b->node->host), LOG_EVERY_MS, &held))
-            br_warn(&b->node->log, "dropped, %s: %s (%llu more since the last such line)",
-                    reasons[i], b->text[i], (unsigned long long)held);
+        br_item_settle(item, BR_FATE_DROPPED, reasons[i], batch->n_lost[i]);
+        item->outcome.n_rejected += batch->n_lost[i];
+        if (br_log_allow(&state->limit[i], br_host_mono_ms(batch->node->host), LOG_EVERY_MS, &held))
+            br_warn(&batch->node->log, "dropped, %s: %s (%llu more since the last such line)",
+                    reasons[i], batch->text[i], (unsigned long long)held);
     }
 }
 
-static void give_up(struct batch *b, struct br_item *item, int rc)
+static void pyroscope_exporter_give_up(struct batch *batch, struct br_item *item, int rc)
 {
-    struct br_list *l;
-    while ((l = br_list_shift(&b->requests)))
-        br_item_free(br_container_of(l, struct br_item, link));
+    struct br_list *list;
+    while ((list = br_list_shift(&batch->requests)))
+        br_item_free(br_container_of(list, struct br_item, link));
     if (rc == BR_ENOMEM)
         br_item_retry(item, BR_STATUS_UNAVAILABLE, 1000, "out of memory");
     else
@@ -321,83 +334,88 @@ static void give_up(struct batch *b, struct br_item *item, int rc)
                        "as pprof they take too many bytes, or the dictionary has too many entries");
 }
 
-static size_t max_size(const struct br_item *item)
+static size_t pyroscope_exporter_max_size(const struct br_item *item)
 {
     return item->size > ITEM_BYTES / ITEM_GROWTH ? ITEM_GROWTH * item->size : ITEM_BYTES;
 }
 
-static void batch_init(struct batch *b, struct br_node *node, const struct br_item *item)
+static void pyroscope_exporter_batch_init(struct batch *batch, struct br_node *node,
+                                          const struct br_item *item)
 {
-    *b = (struct batch){.node = node, .max_size = max_size(item)};
-    br_list_init(&b->requests);
+    *batch = (struct batch){.node = node, .max_size = pyroscope_exporter_max_size(item)};
+    br_list_init(&batch->requests);
 }
 
 /* Sends what the item has become; `rc` says whether all of it is there. */
-static void batch_send(struct batch *b, struct br_item *item, int rc)
+static void pyroscope_exporter_batch_send(struct batch *batch, struct br_item *item, int rc)
 {
-    struct state *s = state_of(b);
-    struct br_list *l;
-    pyroscope_labels_forget(s->labels);
+    struct state *state = pyroscope_exporter_state_of(batch);
+    struct br_list *list;
+    pyroscope_labels_forget(state->labels);
     if (rc) {
-        give_up(b, item, rc);
+        pyroscope_exporter_give_up(batch, item, rc);
         return;
     }
     item->outcome = BR_OUTCOME_DONE;
     struct br_consumer *next =
-        s->fanout ? br_fanout_input(s->fanout) : pyroscope_push_input(s->push[0]);
-    for (l = b->requests.next; l != &b->requests; l = l->next) {
-        struct br_item *request = br_container_of(l, struct br_item, link);
+        state->fanout ? br_fanout_input(state->fanout) : pyroscope_push_input(state->push[0]);
+    for (list = batch->requests.next; list != &batch->requests; list = list->next) {
+        struct br_item *request = br_container_of(list, struct br_item, link);
         request->metadata = item->metadata;
         br_item_adopt(item, request);
     }
-    settle_lost(b, item);
-    while ((l = br_list_shift(&b->requests)))
-        br_consume(next, br_container_of(l, struct br_item, link));
+    pyroscope_exporter_settle_lost(batch, item);
+    while ((list = br_list_shift(&batch->requests)))
+        br_consume(next, br_container_of(list, struct br_item, link));
     br_item_release_parent(item);
 }
 
-static void on_written(struct br_node *node, struct br_item *item, int rc,
-                       const struct br_pprof_out *pprofs, uint32_t n)
+static void pyroscope_exporter_on_written(struct br_node *node, struct br_item *item, int rc,
+                                          const struct br_pprof_out *pprofs, uint32_t count)
 {
-    struct batch b;
-    batch_init(&b, node, item);
-    for (uint32_t i = 0; i < n && !rc; i++)
-        rc = on_pprof(&pprofs[i], &b);
-    batch_send(&b, item, rc);
+    struct batch batch;
+    pyroscope_exporter_batch_init(&batch, node, item);
+    for (uint32_t i = 0; i < count && !rc; i++)
+        rc = pyroscope_exporter_on_pprof(&pprofs[i], &batch);
+    pyroscope_exporter_batch_send(&batch, item, rc);
 }
 
-static void consume(struct br_node *node, struct br_item *item)
+static void pyroscope_exporter_consume(struct br_node *node, struct br_item *item)
 {
-    struct state *s = node->state;
-    const struct config *c = node->config;
-    const struct br_pprof_options want = {.max_samples = (uint32_t)c->limits.max_samples,
-                                          .max_bytes = (size_t)c->limits.max_profile_size,
-                                          .max_work = max_size(item),
+    struct state *state = node->state;
+    const struct config *config = node->config;
+    const struct br_pprof_options want = {.max_samples = (uint32_t)config->limits.max_samples,
+                                          .max_bytes = (size_t)config->limits.max_profile_size,
+                                          .max_work = pyroscope_exporter_max_size(item),
                                           .keep_label = pyroscope_labels_keep,
-                                          .asks_clients = c->labels.sample_attributes.v != NULL,
-                                          .arg = s->labels};
-    struct batch b;
-    batch_init(&b, node, item);
+                                          .asks_clients =
+                                              config->labels.sample_attributes.items != NULL,
+                                          .arg = state->labels};
+    struct batch batch;
+    pyroscope_exporter_batch_init(&batch, node, item);
     if (item->size <= PYROSCOPE_WRITING_NOW)
-        batch_send(&b, item, br_pprof_write(s->writer, item, &want, on_pprof, &b));
-    else if (!pyroscope_writing_start(&s->writings, node, item, &want, on_written))
-        batch_send(&b, item, BR_ENOMEM);
+        pyroscope_exporter_batch_send(
+            &batch, item,
+            br_pprof_write(state->writer, item, &want, pyroscope_exporter_on_pprof, &batch));
+    else if (!pyroscope_writing_start(&state->writings, node, item, &want,
+                                      pyroscope_exporter_on_written))
+        pyroscope_exporter_batch_send(&batch, item, BR_ENOMEM);
 }
 
 /* --- Life ------------------------------------------------------------------------------------ */
 
 /* The Authorization header; "" for none. NULL when there is no memory. */
-static char *authorization(const struct config *c)
+static char *pyroscope_exporter_authorization(const struct config *config)
 {
     struct br_str pair = {0}, out = {0};
-    if (c->basic_auth) {
-        const char *password = c->basic_auth->password.text;
-        br_str_printf(&pair, "%s:%s", c->basic_auth->username, password ? password : "");
+    if (config->basic_auth) {
+        const char *password = config->basic_auth->password.text;
+        br_str_printf(&pair, "%s:%s", config->basic_auth->username, password ? password : "");
         br_str_puts(&out, "Basic ");
         br_str_base64(&out, (const uint8_t *)pair.data, pair.len);
     } else {
-        br_str_puts(&out, c->bearer_token.text ? "Bearer " : "");
-        br_str_puts(&out, c->bearer_token.text ? c->bearer_token.text : "");
+        br_str_puts(&out, config->bearer_token.text ? "Bearer " : "");
+        br_str_puts(&out, config->bearer_token.text ? config->bearer_token.text : "");
     }
     char *text = pair.failed || out.failed ? NULL : br_strdup(out.len ? out.data : "");
     br_str_release(&pair);
@@ -405,101 +423,104 @@ static char *authorization(const struct config *c)
     return text;
 }
 
-static bool make_pushes(struct br_node *node)
+static bool pyroscope_exporter_make_pushes(struct br_node *node)
 {
-    struct state *s = node->state;
-    const struct config *c = node->config;
+    struct state *state = node->state;
+    const struct config *settings = node->config;
     struct br_fanout_end ends[ENDPOINTS_MAX];
-    struct pyroscope_push_config config = {.tls = &c->tls,
-                                           .headers = &c->headers,
-                                           .authorization.text =
-                                               s->authorization[0] ? s->authorization : NULL,
-                                           .tenant = c->tenant,
-                                           .tenant_metadata = c->tenant_metadata,
-                                           .gzip = c->compression == 0,
-                                           .timeout_ms = c->common.timeout / NS_PER_MS,
-                                           .idle_timeout_ms = c->idle_conn_timeout / NS_PER_MS,
-                                           .max_connections = (unsigned)c->max_conns_per_host,
-                                           .retry = &c->common.retry_on_failure};
-    const struct br_queue_config *queue = &c->common.sending_queue;
+    struct pyroscope_push_config config = {
+        .tls = &settings->tls,
+        .headers = &settings->headers,
+        .authorization.text = state->authorization[0] ? state->authorization : NULL,
+        .tenant = settings->tenant,
+        .tenant_metadata = settings->tenant_metadata,
+        .gzip = settings->compression == 0,
+        .timeout_ms = settings->common.timeout / NS_PER_MS,
+        .idle_timeout_ms = settings->idle_conn_timeout / NS_PER_MS,
+        .max_connections = (unsigned)settings->max_conns_per_host,
+        .retry = &settings->common.retry_on_failure};
+    const struct br_queue_config *queue = &settings->common.sending_queue;
     bool apart = queue->enabled && !queue->wait_for_result; /* nobody waits for the answer */
-    size_t n = c->endpoint ? 1 : c->endpoints.n;
-    for (; s->n_push < n; s->n_push++) {
-        config.endpoint = c->endpoint ? c->endpoint : c->endpoints.v[s->n_push];
-        s->push[s->n_push] = pyroscope_push_new(node, &config);
-        if (!s->push[s->n_push])
+    size_t n = settings->endpoint ? 1 : settings->endpoints.count;
+    for (; state->n_push < n; state->n_push++) {
+        config.endpoint =
+            settings->endpoint ? settings->endpoint : settings->endpoints.items[state->n_push];
+        state->push[state->n_push] = pyroscope_push_new(node, &config);
+        if (!state->push[state->n_push])
             return false;
-        ends[s->n_push] = (struct br_fanout_end){.next = pyroscope_push_input(s->push[s->n_push]),
-                                                 .name = config.endpoint,
-                                                 .kind = "endpoint",
-                                                 .id = config.endpoint,
-                                                 .delivers = true,
-                                                 .final = true,
-                                                 .apart_bytes = apart ? APART_BYTES : 0};
+        ends[state->n_push] =
+            (struct br_fanout_end){.next = pyroscope_push_input(state->push[state->n_push]),
+                                   .name = config.endpoint,
+                                   .kind = "endpoint",
+                                   .id = config.endpoint,
+                                   .delivers = true,
+                                   .final = true,
+                                   .apart_bytes = apart ? APART_BYTES : 0};
     }
     if (n > 1)
-        s->fanout = br_fanout_new(node->host, NULL, ends, n);
-    return n == 1 || s->fanout;
+        state->fanout = br_fanout_new(node->host, NULL, ends, n);
+    return n == 1 || state->fanout;
 }
 
-static int create(struct br_node *node, struct br_err *err)
+static int pyroscope_exporter_create(struct br_node *node, struct br_err *err)
 {
-    struct state *s = node->state;
-    const struct config *c = node->config;
-    br_list_init(&s->writings);
-    s->writer = br_pprof_writer_new(node->host);
-    s->labels = pyroscope_labels_new(node, &c->labels);
-    s->times = pyroscope_times_new();
-    s->authorization = authorization(c);
-    if (!s->writer || !s->labels || !s->times || !s->authorization || !make_pushes(node))
+    struct state *state = node->state;
+    const struct config *config = node->config;
+    br_list_init(&state->writings);
+    state->writer = br_pprof_writer_new(node->host);
+    state->labels = pyroscope_labels_new(node, &config->labels);
+    state->times = pyroscope_times_new();
+    state->authorization = pyroscope_exporter_authorization(config);
+    if (!state->writer || !state->labels || !state->times || !state->authorization ||
+        !pyroscope_exporter_make_pushes(node))
         return br_err_set(err, BR_ENOMEM, "out of memory");
     return 0;
 }
 
-static int start(struct br_node *node, struct br_err *err)
+static int pyroscope_exporter_start(struct br_node *node, struct br_err *err)
 {
-    struct state *s = node->state;
-    for (size_t i = 0; i < s->n_push; i++) {
-        int rc = pyroscope_push_start(s->push[i], err);
+    struct state *state = node->state;
+    for (size_t i = 0; i < state->n_push; i++) {
+        int rc = pyroscope_push_start(state->push[i], err);
         if (rc)
             return rc;
     }
     return 0;
 }
 
-static void on_endpoint_end(void *arg)
+static void pyroscope_exporter_on_endpoint_end(void *arg)
 {
     struct br_node *node = arg;
-    const struct state *s = node->state;
-    if (!node->drained && br_fanout_idle(s->fanout))
+    const struct state *state = node->state;
+    if (!node->drained && br_fanout_idle(state->fanout))
         br_node_drained(node);
 }
 
 /* The queue is empty; an endpoint may still have something that the others have. */
-static void drain(struct br_node *node)
+static void pyroscope_exporter_drain(struct br_node *node)
 {
-    const struct state *s = node->state;
-    if (!s->fanout || br_fanout_idle(s->fanout))
+    const struct state *state = node->state;
+    if (!state->fanout || br_fanout_idle(state->fanout))
         br_node_drained(node);
     else
-        br_fanout_on_end(s->fanout, on_endpoint_end, node);
+        br_fanout_on_end(state->fanout, pyroscope_exporter_on_endpoint_end, node);
 }
 
-static void destroy(struct br_node *node)
+static void pyroscope_exporter_destroy(struct br_node *node)
 {
-    struct state *s = node->state;
-    pyroscope_writing_leave(&s->writings);
-    if (s->fanout) {
-        br_fanout_on_end(s->fanout, NULL, NULL);
-        br_fanout_close(s->fanout);
+    struct state *state = node->state;
+    pyroscope_writing_leave(&state->writings);
+    if (state->fanout) {
+        br_fanout_on_end(state->fanout, NULL, NULL);
+        br_fanout_close(state->fanout);
     }
     for (size_t i = 0; i < ENDPOINTS_MAX; i++)
-        pyroscope_push_free(s->push[i]);
-    br_fanout_free(s->fanout);
-    pyroscope_labels_free(s->labels);
-    pyroscope_times_free(s->times);
-    br_pprof_writer_free(s->writer);
-    br_free(s->authorization);
+        pyroscope_push_free(state->push[i]);
+    br_fanout_free(state->fanout);
+    pyroscope_labels_free(state->labels);
+    pyroscope_times_free(state->times);
+    br_pprof_writer_free(state->writer);
+    br_free(state->authorization);
 }
 
 extern const struct br_component br_pyroscope_exporter;
@@ -516,11 +537,11 @@ const struct br_component br_pyroscope_exporter = {
     .retries_parts = true,
     .resolves = true,
     .common_at = offsetof(struct config, common),
-    .metadata_keys = metadata_keys,
-    .check = check,
-    .create = create,
-    .start = start,
-    .consume = consume,
-    .drain = drain,
-    .destroy = destroy,
+    .metadata_keys = pyroscope_exporter_metadata_keys,
+    .check = pyroscope_exporter_check,
+    .create = pyroscope_exporter_create,
+    .start = pyroscope_exporter_start,
+    .consume = pyroscope_exporter_consume,
+    .drain = pyroscope_exporter_drain,
+    .destroy = pyroscope_exporter_destroy,
 };

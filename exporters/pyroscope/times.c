@@ -19,7 +19,7 @@ struct times_slot {
 
 struct times_table {
     struct times_slot *slots;
-    uint32_t n, n_slots; /* a power of two */
+    uint32_t count, n_slots; /* a power of two */
 };
 
 struct pyroscope_times {
@@ -29,19 +29,19 @@ struct pyroscope_times {
 
 struct pyroscope_times *pyroscope_times_new(void)
 {
-    struct pyroscope_times *t = br_calloc(1, sizeof *t);
-    if (t)
-        br_random_bytes(t->secret, sizeof t->secret);
-    return t;
+    struct pyroscope_times *times = br_calloc(1, sizeof *times);
+    if (times)
+        br_random_bytes(times->secret, sizeof times->secret);
+    return times;
 }
 
-void pyroscope_times_free(struct pyroscope_times *t)
+void pyroscope_times_free(struct pyroscope_times *times)
 {
-    if (!t)
+    if (!times)
         return;
-    br_free(t->now.slots);
-    br_free(t->before.slots);
-    br_free(t);
+    br_free(times->now.slots);
+    br_free(times->before.slots);
+    br_free(times);
 }
 
 /* The key's slot, or the empty one where it would be; NULL where there are none. */
@@ -57,7 +57,7 @@ static struct times_slot *times_slot(const struct times_table *table, uint64_t k
 
 static bool times_grow(struct times_table *table)
 {
-    struct times_table grown = {.n = table->n,
+    struct times_table grown = {.count = table->count,
                                 .n_slots = table->n_slots ? 2 * table->n_slots : SLOTS_MIN};
     grown.slots = br_calloc(grown.n_slots, sizeof *grown.slots);
     if (!grown.slots)
@@ -70,30 +70,30 @@ static bool times_grow(struct times_table *table)
     return true;
 }
 
-static bool times_put(struct pyroscope_times *t, uint64_t key, uint64_t time_ns)
+static bool times_put(struct pyroscope_times *times, uint64_t key, uint64_t time_ns)
 {
-    struct times_slot *slot = times_slot(&t->now, key);
+    struct times_slot *slot = times_slot(&times->now, key);
     if (slot && slot->key) {
         slot->time_ns = time_ns;
         return true;
     }
-    if (t->now.n >= ENTRIES_MAX) {
-        br_free(t->before.slots);
-        t->before = t->now;
-        t->now = (struct times_table){0};
+    if (times->now.count >= ENTRIES_MAX) {
+        br_free(times->before.slots);
+        times->before = times->now;
+        times->now = (struct times_table){0};
     }
-    if (t->now.n >= t->now.n_slots / 4 * 3 && !times_grow(&t->now))
+    if (times->now.count >= times->now.n_slots / 4 * 3 && !times_grow(&times->now))
         return false;
-    *times_slot(&t->now, key) = (struct times_slot){key, time_ns};
-    t->now.n++;
+    *times_slot(&times->now, key) = (struct times_slot){key, time_ns};
+    times->now.count++;
     return true;
 }
 
-static bool times_get(const struct pyroscope_times *t, uint64_t key, uint64_t *ret)
+static bool times_get(const struct pyroscope_times *times, uint64_t key, uint64_t *ret)
 {
-    const struct times_slot *slot = times_slot(&t->now, key);
+    const struct times_slot *slot = times_slot(&times->now, key);
     if (!slot || !slot->key)
-        slot = times_slot(&t->before, key);
+        slot = times_slot(&times->before, key);
     if (!slot || !slot->key)
         return false;
     *ret = slot->time_ns;
@@ -101,44 +101,47 @@ static bool times_get(const struct pyroscope_times *t, uint64_t key, uint64_t *r
 }
 
 /* What `parts` say together; never 0. */
-static uint64_t times_key(const struct pyroscope_times *t, const uint64_t parts[3])
+static uint64_t times_key(const struct pyroscope_times *times, const uint64_t parts[3])
 {
-    uint64_t key = br_siphash(t->secret, parts, 3 * sizeof *parts);
+    uint64_t key = br_siphash(times->secret, parts, 3 * sizeof *parts);
     return key ? key : 1;
 }
 
-static uint64_t times_taken_key(const struct pyroscope_times *t, uint64_t labels, uint64_t time_ns)
+static uint64_t times_taken_key(const struct pyroscope_times *times, uint64_t labels,
+                                uint64_t time_ns)
 {
     const uint64_t parts[3] = {labels, time_ns, 0};
-    return times_key(t, parts);
+    return times_key(times, parts);
 }
 
 /* The first time from `time_ns` on that no profile of these labels has. A time that is taken says
  * from where on to look further, and is told where that ended: so that the next one does not go the
  * same way. */
-static bool times_find(struct pyroscope_times *t, uint64_t labels, uint64_t time_ns, uint64_t *ret)
+static bool times_find(struct pyroscope_times *times, uint64_t labels, uint64_t time_ns,
+                       uint64_t *ret)
 {
     uint64_t at = time_ns, next;
-    while (times_get(t, times_taken_key(t, labels, at), &next))
+    while (times_get(times, times_taken_key(times, labels, at), &next))
         at = next;
     for (uint64_t i = time_ns; i != at; i = next) {
-        uint64_t key = times_taken_key(t, labels, i);
-        if (!times_get(t, key, &next) || !times_put(t, key, at + STEP_NS))
+        uint64_t key = times_taken_key(times, labels, i);
+        if (!times_get(times, key, &next) || !times_put(times, key, at + STEP_NS))
             break;
     }
     *ret = at;
-    return times_put(t, times_taken_key(t, labels, at), at + STEP_NS);
+    return times_put(times, times_taken_key(times, labels, at), at + STEP_NS);
 }
 
-bool pyroscope_times_place(struct pyroscope_times *t, const struct pyroscope_times_of *of,
+bool pyroscope_times_place(struct pyroscope_times *times, const struct pyroscope_times_of *of,
                            uint64_t *ret)
 {
-    uint64_t labels = br_siphash(t->secret, of->labels.data, of->labels.len);
-    uint64_t from[2] = {br_siphash(t->secret, of->resource.data, of->resource.len),
-                        br_siphash(t->secret, of->pprof.data, of->pprof.len)};
-    const uint64_t parts[3] = {labels, of->time_ns, br_siphash(t->secret, from, sizeof from) | 1};
-    uint64_t own = times_key(t, parts);
-    if (times_get(t, own, ret))
+    uint64_t labels = br_siphash(times->secret, of->labels.data, of->labels.len);
+    uint64_t from[2] = {br_siphash(times->secret, of->resource.data, of->resource.len),
+                        br_siphash(times->secret, of->pprof.data, of->pprof.len)};
+    const uint64_t parts[3] = {labels, of->time_ns,
+                               br_siphash(times->secret, from, sizeof from) | 1};
+    uint64_t own = times_key(times, parts);
+    if (times_get(times, own, ret))
         return true;
-    return times_find(t, labels, of->time_ns, ret) && times_put(t, own, *ret);
+    return times_find(times, labels, of->time_ns, ret) && times_put(times, own, *ret);
 }

@@ -23,7 +23,7 @@
 struct pyroscope_times;
 
 struct pyroscope_times *pyroscope_times_new(void);    /* NULL without memory */
-void pyroscope_times_free(struct pyroscope_times *t); /* accepts NULL */
+void pyroscope_times_free(struct pyroscope_times *times); /* accepts NULL */
 
 struct pyroscope_times_of {
     struct br_entry labels, resource, pprof; /* as they are encoded */
@@ -32,5 +32,5 @@ struct pyroscope_times_of {
 
 /* Sets `*ret` to the time that the profile is to have: its own, or the first later one that no
  * other profile of its labels has. Returns false without memory. */
-bool pyroscope_times_place(struct pyroscope_times *t, const struct pyroscope_times_of *of,
+bool pyroscope_times_place(struct pyroscope_times *times, const struct pyroscope_times_of *of,
                            uint64_t *ret);

@@ -18,106 +18,108 @@ struct writing {
     struct br_pprof_writer *writer;
     struct br_arena arena; /* names */
     struct br_pprof_out *pprofs;
-    uint32_t n, cap;
+    uint32_t count, cap;
     int rc;
 };
 
-static void writing_free(struct writing *w)
+static void writing_free(struct writing *writing)
 {
-    for (uint32_t i = 0; i < w->n; i++)
-        br_buf_unref(w->pprofs[i].buf);
-    br_free(w->pprofs);
-    br_arena_release(&w->arena);
-    br_pprof_writer_free(w->writer);
-    br_pool_free(w->host.pool);
-    br_free(w);
+    for (uint32_t i = 0; i < writing->count; i++)
+        br_buf_unref(writing->pprofs[i].buf);
+    br_free(writing->pprofs);
+    br_arena_release(&writing->arena);
+    br_pprof_writer_free(writing->writer);
+    br_pool_free(writing->host.pool);
+    br_free(writing);
 }
 
 /* Most have the name of the one before. */
-static const char *writing_name(struct writing *w, const char *name)
+static const char *writing_name(struct writing *writing, const char *name)
 {
-    if (w->n && strcmp(w->pprofs[w->n - 1].name, name) == 0)
-        return w->pprofs[w->n - 1].name;
-    return br_arena_strndup(&w->arena, name, strlen(name));
+    if (writing->count && strcmp(writing->pprofs[writing->count - 1].name, name) == 0)
+        return writing->pprofs[writing->count - 1].name;
+    return br_arena_strndup(&writing->arena, name, strlen(name));
 }
 
-static int on_pprof(const struct br_pprof_out *p, void *arg)
+static int writing_on_pprof(const struct br_pprof_out *result, void *arg)
 {
-    struct writing *w = arg;
-    int rc = br_grow(&w->pprofs, &w->cap, (size_t)w->n + 1, sizeof *w->pprofs,
-                     w->options.max_work / sizeof *w->pprofs);
-    const char *name = rc ? NULL : writing_name(w, p->name);
+    struct writing *writing = arg;
+    int rc = br_grow(&writing->pprofs, &writing->cap, (size_t)writing->count + 1,
+                     sizeof *writing->pprofs, writing->options.max_work / sizeof *writing->pprofs);
+    const char *name = rc ? NULL : writing_name(writing, result->name);
     if (!name)
-        return rc ? rc : w->arena.full ? BR_ETOOBIG : BR_ENOMEM;
-    struct br_pprof_out *copy = &w->pprofs[w->n++];
-    *copy = *p;
+        return rc ? rc : writing->arena.full ? BR_ETOOBIG : BR_ENOMEM;
+    struct br_pprof_out *copy = &writing->pprofs[writing->count++];
+    *copy = *result;
     copy->name = name;
     copy->n_types = 0;
     br_buf_ref(copy->buf);
     return 0;
 }
 
-static void on_run(struct br_work *work)
+static void writing_on_run(struct br_work *work)
 {
-    struct writing *w = br_container_of(work, struct writing, work);
-    w->rc = br_pprof_write(w->writer, w->item, &w->options, on_pprof, w);
+    struct writing *writing = br_container_of(work, struct writing, work);
+    writing->rc = br_pprof_write(writing->writer, writing->item, &writing->options,
+                                 writing_on_pprof, writing);
     br_mem_flush();
 }
 
-static void on_ran(struct br_work *work)
+static void writing_on_ran(struct br_work *work)
 {
-    struct writing *w = br_container_of(work, struct writing, work);
-    for (uint32_t i = 0; i < w->n; i++)
-        br_buf_adopt(w->pprofs[i].buf, w->home->pool);
-    br_list_remove(&w->link);
-    if (w->item)
-        w->written(w->node, w->item, w->rc, w->pprofs, w->n);
-    writing_free(w);
+    struct writing *writing = br_container_of(work, struct writing, work);
+    for (uint32_t i = 0; i < writing->count; i++)
+        br_buf_adopt(writing->pprofs[i].buf, writing->home->pool);
+    br_list_remove(&writing->link);
+    if (writing->item)
+        writing->written(writing->node, writing->item, writing->rc, writing->pprofs,
+                         writing->count);
+    writing_free(writing);
 }
 
-static bool writing_init(struct writing *w, struct br_host *home)
+static bool writing_init(struct writing *writing, struct br_host *home)
 {
-    w->work = (struct br_work){.run = on_run, .done = on_ran};
-    w->home = home;
-    w->host.memory = home->memory;
-    w->host.pool = br_pool_new(0);
-    w->writer = br_pprof_writer_new(&w->host);
-    if (!w->host.pool || !w->writer)
+    writing->work = (struct br_work){.run = writing_on_run, .done = writing_on_ran};
+    writing->home = home;
+    writing->host.memory = home->memory;
+    writing->host.pool = br_pool_new(0);
+    writing->writer = br_pprof_writer_new(&writing->host);
+    if (!writing->host.pool || !writing->writer)
         return false;
-    br_pool_set_memory(w->host.pool, home->memory);
+    br_pool_set_memory(writing->host.pool, home->memory);
     return true;
 }
 
 bool pyroscope_writing_start(struct br_list *list, struct br_node *node, struct br_item *item,
                              const struct br_pprof_options *options, pyroscope_written_fn *written)
 {
-    struct writing *w = br_calloc(1, sizeof *w);
-    if (!w)
+    struct writing *writing = br_calloc(1, sizeof *writing);
+    if (!writing)
         return false;
-    br_list_init(&w->link);
-    br_arena_init(&w->arena, options->max_work);
-    if (!writing_init(w, node->host)) {
-        writing_free(w);
+    br_list_init(&writing->link);
+    br_arena_init(&writing->arena, options->max_work);
+    if (!writing_init(writing, node->host)) {
+        writing_free(writing);
         return false;
     }
-    w->node = node;
-    w->item = item;
-    w->options = *options;
-    w->written = written;
-    br_list_append(list, &w->link);
-    br_host_work(w->home, &w->work);
+    writing->node = node;
+    writing->item = item;
+    writing->options = *options;
+    writing->written = written;
+    br_list_append(list, &writing->link);
+    br_host_work(writing->home, &writing->work);
     return true;
 }
 
 void pyroscope_writing_leave(struct br_list *list)
 {
-    struct br_list *l;
-    while ((l = br_list_shift(list))) {
-        struct writing *w = br_container_of(l, struct writing, link);
-        struct br_item *item = w->item;
-        br_host_work_leave(w->home, &w->work);
-        br_host_work_wait(w->home, &w->work);
-        w->item = NULL;
+    struct br_list *this_list;
+    while ((this_list = br_list_shift(list))) {
+        struct writing *writing = br_container_of(this_list, struct writing, link);
+        struct br_item *item = writing->item;
+        br_host_work_leave(writing->home, &writing->work);
+        br_host_work_wait(writing->home, &writing->work);
+        writing->item = NULL;
         br_item_retry(item, BR_STATUS_UNAVAILABLE, 0, "shutting down");
     }
 }

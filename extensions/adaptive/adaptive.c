@@ -51,18 +51,18 @@ static const struct br_option options[] = {
     BR_OPT_END,
 };
 
-static int check(void *config, const struct br_yaml *node, const char *path, struct br_arena *arena,
-                 struct br_errs *errs)
+static int adaptive_check(void *config, const struct br_yaml *node, const char *path,
+                          struct br_arena *arena, struct br_errs *errs)
 {
-    const struct config *c = config;
+    const struct config *settings = config;
     size_t before = errs->n_errors;
     (void)arena;
-    if (c->cpu_percentage > 0 && c->resume_percentage >= c->cpu_percentage)
+    if (settings->cpu_percentage > 0 && settings->resume_percentage >= settings->cpu_percentage)
         br_errs_add_key(errs, node, path, "resume_percentage",
                         "must be smaller than cpu_percentage");
-    if (c->check_interval < SHORTEST_NS)
+    if (settings->check_interval < SHORTEST_NS)
         br_errs_add_key(errs, node, path, "check_interval", "must be 100ms or more");
-    if (c->cpu_percentage <= 0 && c->memory_percentage == 0)
+    if (settings->cpu_percentage <= 0 && settings->memory_percentage == 0)
         br_errs_add_key(errs, node, path, "cpu_percentage",
                         "or memory_percentage must be greater than zero");
     return errs->n_errors > before ? BR_EINVAL : 0;
@@ -70,129 +70,130 @@ static int check(void *config, const struct br_yaml *node, const char *path, str
 
 /* --- Telling the workers ---------------------------------------------------------------------- */
 
-static void visit(struct br_broadcast *e, struct br_host *host)
+static void adaptive_visit(struct br_broadcast *this_broadcast, struct br_host *host)
 {
-    const struct state *s = br_container_of(e, struct state, broadcast);
-    const struct config *c = s->node->config;
-    br_shed_set(host, s->told, (unsigned)c->memory_percentage);
+    const struct state *state = br_container_of(this_broadcast, struct state, broadcast);
+    const struct config *config = state->node->config;
+    br_shed_set(host, state->told, (unsigned)config->memory_percentage);
 }
 
-static void tell(struct state *s);
+static void adaptive_tell(struct state *state);
 
-static void done(struct br_broadcast *e, struct br_host *home)
+static void adaptive_done(struct br_broadcast *this_broadcast, struct br_host *home)
 {
-    struct state *s = br_container_of(e, struct state, broadcast);
-    s->under_way = false;
-    if (s->told != s->step && !home->draining)
-        tell(s);
+    struct state *state = br_container_of(this_broadcast, struct state, broadcast);
+    state->under_way = false;
+    if (state->told != state->step && !home->draining)
+        adaptive_tell(state);
 }
 
 /* Where it cannot be sent, the next look tries again. */
-static void tell(struct state *s)
+static void adaptive_tell(struct state *state)
 {
-    if (s->under_way)
+    if (state->under_way)
         return;
-    unsigned before = s->told;
-    s->told = s->step;
-    s->under_way = true;
-    if (br_broadcast_send(&s->broadcast, s->node->host))
+    unsigned before = state->told;
+    state->told = state->step;
+    state->under_way = true;
+    if (br_broadcast_send(&state->broadcast, state->node->host))
         return;
-    s->under_way = false;
-    s->told = before;
+    state->under_way = false;
+    state->told = before;
 }
 
 /* --- Looking ---------------------------------------------------------------------------------- */
 
-static void set_step(struct state *s, unsigned step, double percentage)
+static void adaptive_set_step(struct state *state, unsigned step, double percentage)
 {
-    if (step > s->step)
-        br_warn(&s->node->log, "%.0f%% of the CPU is used: %s", percentage, br_shed_text(step));
+    if (step > state->step)
+        br_warn(&state->node->log, "%.0f%% of the CPU is used: %s", percentage, br_shed_text(step));
     else
-        br_info(&s->node->log, "%.0f%% of the CPU is used: %s", percentage, br_shed_text(step));
-    s->step = step;
-    s->calm = false;
-    *s->step_metric = step;
+        br_info(&state->node->log, "%.0f%% of the CPU is used: %s", percentage, br_shed_text(step));
+    state->step = step;
+    state->calm = false;
+    *state->step_metric = step;
 }
 
-static void decide(struct state *s, double percentage, uint64_t now)
+static void adaptive_decide(struct state *state, double percentage, uint64_t now)
 {
-    const struct config *c = s->node->config;
-    unsigned last = c->shed_traces ? BR_SHED_TRACES : BR_SHED_PROFILES;
-    if (percentage >= c->cpu_percentage) {
-        s->calm = false;
-        if (s->step < last)
-            set_step(s, s->step + 1, percentage);
-    } else if (percentage >= c->resume_percentage || s->step == BR_SHED_NONE) {
-        s->calm = false;
-    } else if (!s->calm) {
-        s->calm = true;
-        s->calm_ms = now;
-    } else if (now - s->calm_ms >= c->recovery / NS_PER_MS) {
-        set_step(s, s->step - 1, percentage);
+    const struct config *config = state->node->config;
+    unsigned last = config->shed_traces ? BR_SHED_TRACES : BR_SHED_PROFILES;
+    if (percentage >= config->cpu_percentage) {
+        state->calm = false;
+        if (state->step < last)
+            adaptive_set_step(state, state->step + 1, percentage);
+    } else if (percentage >= config->resume_percentage || state->step == BR_SHED_NONE) {
+        state->calm = false;
+    } else if (!state->calm) {
+        state->calm = true;
+        state->calm_ms = now;
+    } else if (now - state->calm_ms >= config->recovery / NS_PER_MS) {
+        adaptive_set_step(state, state->step - 1, percentage);
     }
 }
 
-static void on_look(struct br_timer *t)
+static void adaptive_on_look(struct br_timer *timer)
 {
-    struct state *s = br_container_of(t, struct state, look);
-    const struct config *c = s->node->config;
-    struct br_host *host = s->node->host;
-    (void)br_host_timer(host, &s->look, c->check_interval / NS_PER_MS, on_look);
+    struct state *state = br_container_of(timer, struct state, look);
+    const struct config *config = state->node->config;
+    struct br_host *host = state->node->host;
+    (void)br_host_timer(host, &state->look, config->check_interval / NS_PER_MS, adaptive_on_look);
     uint64_t now = br_host_mono_ms(host), cpu = br_host_cpu_ns(host);
-    if (now == s->looked_ms)
+    if (now == state->looked_ms)
         return;
-    double used_ms = (double)(cpu - s->cpu_ns) / NS_PER_MS;
-    double percentage = 100 * used_ms / ((double)(now - s->looked_ms) * s->cpus);
-    s->cpu_ns = cpu;
-    s->looked_ms = now;
-    *s->cpu_metric = percentage;
-    decide(s, percentage, now);
-    if (s->told != s->step)
-        tell(s);
+    double used_ms = (double)(cpu - state->cpu_ns) / NS_PER_MS;
+    double percentage = 100 * used_ms / ((double)(now - state->looked_ms) * state->cpus);
+    state->cpu_ns = cpu;
+    state->looked_ms = now;
+    *state->cpu_metric = percentage;
+    adaptive_decide(state, percentage, now);
+    if (state->told != state->step)
+        adaptive_tell(state);
 }
 
 /* --- Life ------------------------------------------------------------------------------------- */
 
-static int create(struct br_node *node, struct br_err *err)
+static int adaptive_create(struct br_node *node, struct br_err *err)
 {
-    struct state *s = node->state;
-    const struct config *c = node->config;
-    s->node = node;
-    s->broadcast = (struct br_broadcast){.visit = visit, .done = done};
-    s->cpus = c->cpus > 0 ? c->cpus : adaptive_cpus(node->host->n_workers, adaptive_quota(""));
-    s->step_metric = br_node_metric(node, BR_GAUGE, "braid_adaptive_step", NULL, NULL);
-    s->cpu_metric = br_node_metric(node, BR_GAUGE, "braid_adaptive_cpu_percentage", NULL, NULL);
+    struct state *state = node->state;
+    const struct config *config = node->config;
+    state->node = node;
+    state->broadcast = (struct br_broadcast){.visit = adaptive_visit, .done = adaptive_done};
+    state->cpus =
+        config->cpus > 0 ? config->cpus : adaptive_cpus(node->host->n_workers, adaptive_quota(""));
+    state->step_metric = br_node_metric(node, BR_GAUGE, "braid_adaptive_step", NULL, NULL);
+    state->cpu_metric = br_node_metric(node, BR_GAUGE, "braid_adaptive_cpu_percentage", NULL, NULL);
     (void)err;
     return 0;
 }
 
-static int start(struct br_node *node, struct br_err *err)
+static int adaptive_start(struct br_node *node, struct br_err *err)
 {
-    struct state *s = node->state;
-    const struct config *c = node->config;
+    struct state *state = node->state;
+    const struct config *config = node->config;
     struct br_host *host = node->host;
     if (host->shed.dropped)
         return br_err_set(err, BR_EINVAL, "one such extension is enough");
-    br_shed_set(host, BR_SHED_NONE, (unsigned)c->memory_percentage);
-    tell(s);
-    if (c->cpu_percentage <= 0)
+    br_shed_set(host, BR_SHED_NONE, (unsigned)config->memory_percentage);
+    adaptive_tell(state);
+    if (config->cpu_percentage <= 0)
         return 0;
-    s->looked_ms = br_host_mono_ms(host);
-    s->cpu_ns = br_host_cpu_ns(host);
-    return br_host_timer(host, &s->look, c->check_interval / NS_PER_MS, on_look)
+    state->looked_ms = br_host_mono_ms(host);
+    state->cpu_ns = br_host_cpu_ns(host);
+    return br_host_timer(host, &state->look, config->check_interval / NS_PER_MS, adaptive_on_look)
                ? 0
                : br_err_set(err, BR_ENOMEM, "out of memory");
 }
 
 /* Where there are no loops, the broadcast may still wait for the end of the turn. */
-static void destroy(struct br_node *node)
+static void adaptive_destroy(struct br_node *node)
 {
-    struct state *s = node->state;
-    if (!s->node)
+    struct state *state = node->state;
+    if (!state->node)
         return;
-    br_host_timer_stop(node->host, &s->look);
-    if (s->under_way && !node->host->loops)
-        br_host_defer_cancel(&s->broadcast.deferred);
+    br_host_timer_stop(node->host, &state->look);
+    if (state->under_way && !node->host->loops)
+        br_host_defer_cancel(&state->broadcast.deferred);
 }
 
 extern const struct br_component br_adaptive_extension;
@@ -204,8 +205,8 @@ const struct br_component br_adaptive_extension = {
     .options = options,
     .config_size = sizeof(struct config),
     .state_size = sizeof(struct state),
-    .check = check,
-    .create = create,
-    .start = start,
-    .destroy = destroy,
+    .check = adaptive_check,
+    .create = adaptive_create,
+    .start = adaptive_start,
+    .destroy = adaptive_destroy,
 };

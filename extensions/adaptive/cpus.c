@@ -7,7 +7,7 @@
 #include "base/cgroup.h"
 
 /* "max 100000", or microseconds of CPU in so many of time: "50000 100000". */
-static void lower(const char *text, void *arg)
+static void cpus_lower(const char *text, void *arg)
 {
     double *quota = arg;
     char *end, *last;
@@ -22,7 +22,7 @@ double adaptive_quota(const char *root)
 {
     static const struct br_cgroup_file file = {.v2 = "cpu.max"};
     double quota = 0;
-    br_cgroup_each(root, &file, lower, &quota);
+    br_cgroup_each(root, &file, cpus_lower, &quota);
     return quota;
 }
 

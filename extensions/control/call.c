@@ -28,69 +28,69 @@ struct call {
     unsigned step;
 };
 
-static struct call *call_of(struct br_broadcast *e)
+static struct call *call_of(struct br_broadcast *this_broadcast)
 {
-    return br_container_of(e, struct call, broadcast);
+    return br_container_of(this_broadcast, struct call, broadcast);
 }
 
-static void call_free(struct call *k)
+static void call_free(struct call *call)
 {
-    if (k->request)
-        k->request->user = NULL;
-    br_list_remove(&k->link);
-    k->control->n_calls--;
-    if (k->rule)
-        control_overrides_forget(&k->control->rules, k->rule);
-    br_map_free(k->rows, NULL);
-    br_free(k);
+    if (call->request)
+        call->request->user = NULL;
+    br_list_remove(&call->link);
+    call->control->n_calls--;
+    if (call->rule)
+        control_overrides_forget(&call->control->rules, call->rule);
+    br_map_free(call->rows, NULL);
+    br_free(call);
 }
 
-static void busy(struct br_request *r)
+static void control_call_busy(struct br_request *request)
 {
-    control_reply_error(r, 503, &(struct br_header){"retry-after", "1"}, NULL,
+    control_reply_error(request, 503, &(struct br_header){"retry-after", "1"}, NULL,
                         "too much is under way; send it again");
 }
 
-static struct call *call_new(struct control *c, struct br_request *r)
+static struct call *call_new(struct control *control, struct br_request *request)
 {
-    struct call *k = c->n_calls < CONTROL_CALLS_MAX ? br_calloc(1, sizeof *k) : NULL;
+    struct call *k = control->n_calls < CONTROL_CALLS_MAX ? br_calloc(1, sizeof *k) : NULL;
     if (!k)
         return NULL;
-    k->control = c;
-    k->request = r;
-    if (r)
-        r->user = k;
-    br_list_append(&c->calls, &k->link);
-    c->n_calls++;
+    k->control = control;
+    k->request = request;
+    if (request)
+        request->user = k;
+    br_list_append(&control->calls, &k->link);
+    control->n_calls++;
     return k;
 }
 
 /* Sends the call on its way; where that cannot be, its request is answered, and it ends. */
-static void send(struct call *k)
+static void control_call_send(struct call *call)
 {
-    struct br_request *r = k->request;
-    if (br_broadcast_send(&k->broadcast, k->control->node->host))
+    struct br_request *request = call->request;
+    if (br_broadcast_send(&call->broadcast, call->control->node->host))
         return;
-    call_free(k);
-    if (r)
-        busy(r);
+    call_free(call);
+    if (request)
+        control_call_busy(request);
 }
 
-void control_call_gone(struct br_request *r)
+void control_call_gone(struct br_request *request)
 {
-    struct call *k = r->user;
+    struct call *k = request->user;
     if (k)
         k->request = NULL;
-    r->user = NULL;
+    request->user = NULL;
 }
 
 /* Errands come home before nodes are destroyed, but not where there are no loops for them. */
-void control_calls_release(struct control *c)
+void control_calls_release(struct control *control)
 {
-    if (!c->node)
+    if (!control->node)
         return;
-    while (!br_list_empty(&c->calls)) {
-        struct call *k = br_container_of(c->calls.next, struct call, link);
+    while (!br_list_empty(&control->calls)) {
+        struct call *k = br_container_of(control->calls.next, struct call, link);
         br_host_defer_cancel(&k->broadcast.deferred);
         call_free(k);
     }
@@ -98,17 +98,17 @@ void control_calls_release(struct control *c)
 
 /* --- Ending rules ----------------------------------------------------------------------------- */
 
-static void visit_end(struct br_broadcast *e, struct br_host *host)
+static void control_call_visit_end(struct br_broadcast *broadcast, struct br_host *host)
 {
-    struct call *k = call_of(e);
+    struct call *k = call_of(broadcast);
     for (size_t i = 0; i < k->n_ids; i++)
         br_override_withdraw(host, k->ids[i]);
 }
 
-static void done_end(struct br_broadcast *e, struct br_host *home)
+static void control_call_done_end(struct br_broadcast *broadcast, struct br_host *home)
 {
-    struct call *k = call_of(e);
-    struct br_request *r = k->request;
+    struct call *k = call_of(broadcast);
+    struct br_request *request = k->request;
     char buffer[64];
     struct br_str json = {.data = buffer, .cap = sizeof buffer, .max = 63, .fixed = true};
     (void)home;
@@ -116,129 +116,131 @@ static void done_end(struct br_broadcast *e, struct br_host *home)
         control_overrides_end(&k->control->rules, k->ids[i]);
     br_str_printf(&json, "{\"ended\":%zu}\n", k->n_ids);
     call_free(k);
-    if (r)
-        control_reply(r, 200, NULL, &json);
+    if (request)
+        control_reply(request, 200, NULL, &json);
 }
 
-void control_call_end(struct control *c, struct br_request *r, uint64_t id, const char *service)
+void control_call_end(struct control *control, struct br_request *request, uint64_t id,
+                      const char *service)
 {
-    struct call *k = call_new(c, r);
+    struct call *k = call_new(control, request);
     if (!k) {
-        busy(r);
+        control_call_busy(request);
         return;
     }
-    k->broadcast.visit = visit_end;
-    k->broadcast.done = done_end;
-    k->n_ids = control_overrides_match(&c->rules, id, service, k->ids);
+    k->broadcast.visit = control_call_visit_end;
+    k->broadcast.done = control_call_done_end;
+    k->n_ids = control_overrides_match(&control->rules, id, service, k->ids);
     if (k->n_ids || !id) {
-        send(k);
+        control_call_send(k);
         return;
     }
     call_free(k);
-    control_reply_error(r, 404, NULL, NULL, "there is no such rule; it may have ended");
+    control_reply_error(request, 404, NULL, NULL, "there is no such rule; it may have ended");
 }
 
 /* A rule that some workers took and others could not: not all of it is none of it. */
-static void take_back(struct control *c, uint64_t id)
+static void control_call_take_back(struct control *control, uint64_t id)
 {
-    struct call *k = call_new(c, NULL);
+    struct call *k = call_new(control, NULL);
     if (!k)
         return; /* it ends by itself */
-    k->broadcast.visit = visit_end;
-    k->broadcast.done = done_end;
+    k->broadcast.visit = control_call_visit_end;
+    k->broadcast.done = control_call_done_end;
     k->ids[k->n_ids++] = id;
-    send(k);
+    control_call_send(k);
 }
 
 /* --- Adding a rule ---------------------------------------------------------------------------- */
 
-static void visit_add(struct br_broadcast *e, struct br_host *host)
+static void control_call_visit_add(struct br_broadcast *broadcast, struct br_host *host)
 {
-    struct call *k = call_of(e);
+    struct call *k = call_of(broadcast);
     int n = k->applies < 0 ? 0 : br_override_apply(host, &k->rule->rule, &k->err);
     k->applies = n < 0 ? n : k->applies + n;
 }
 
-static void reply_rule(struct control *c, struct br_request *r, const struct control_override *rule,
-                       unsigned status)
+static void control_call_reply_rule(struct control *control, struct br_request *request,
+                                    const struct control_override *rule, unsigned status)
 {
     char at[sizeof CONTROL_PATH + 1 + CONTROL_ID_LEN];
     struct br_str json = {0};
     (void)snprintf(at, sizeof at, CONTROL_PATH "/%016llx", (unsigned long long)rule->rule.id);
-    control_put_override(&json, rule, br_host_mono_ms(c->node->host));
+    control_put_override(&json, rule, br_host_mono_ms(control->node->host));
     br_str_putc(&json, '\n');
-    control_reply(r, status, &(struct br_header){"location", at}, &json);
+    control_reply(request, status, &(struct br_header){"location", at}, &json);
     br_str_release(&json);
 }
 
-static void refuse_rule(struct call *k)
+static void control_call_refuse_rule(struct call *call)
 {
-    struct control *c = k->control;
-    struct br_request *r = k->request;
-    struct br_err err = k->err;
-    int rc = k->applies;
-    uint64_t id = k->rule->rule.id;
-    call_free(k);
+    struct control *control = call->control;
+    struct br_request *request = call->request;
+    struct br_err err = call->err;
+    int rc = call->applies;
+    uint64_t id = call->rule->rule.id;
+    call_free(call);
     if (rc < 0)
-        take_back(c, id);
-    if (!r)
+        control_call_take_back(control, id);
+    if (!request)
         return;
     if (rc < 0)
-        control_reply_error(r, 503, &(struct br_header){"retry-after", "1"}, NULL, "%s",
+        control_reply_error(request, 503, &(struct br_header){"retry-after", "1"}, NULL, "%s",
                             err.text[0] ? err.text : br_strerror(rc));
-    else if (c->node->host->draining)
-        control_reply_error(r, 503, NULL, NULL, "shutting down");
+    else if (control->node->host->draining)
+        control_reply_error(request, 503, NULL, NULL, "shutting down");
     else
-        control_reply_error(r, 422, NULL, NULL,
+        control_reply_error(request, 422, NULL, NULL,
                             "nothing here can do that: no pprof target fits, and no join keeps "
                             "links by rules");
 }
 
-static void done_add(struct br_broadcast *e, struct br_host *home)
+static void control_call_done_add(struct br_broadcast *broadcast, struct br_host *home)
 {
-    struct call *k = call_of(e);
-    struct control *c = k->control;
+    struct call *k = call_of(broadcast);
+    struct control *control = k->control;
     (void)home;
     if (k->applies <= 0) {
-        refuse_rule(k);
+        control_call_refuse_rule(k);
         return;
     }
     struct control_override *rule = k->rule;
-    struct br_request *r = k->request;
+    struct br_request *request = k->request;
     k->rule = NULL;
     call_free(k);
-    if (r)
-        reply_rule(c, r, rule, 201);
-    control_overrides_add(&c->rules, rule);
+    if (request)
+        control_call_reply_rule(control, request, rule, 201);
+    control_overrides_add(&control->rules, rule);
 }
 
-void control_call_add(struct control *c, struct br_request *r, struct control_override *rule)
+void control_call_add(struct control *control, struct br_request *request,
+                      struct control_override *rule)
 {
     uint64_t wait_s;
     char after[24];
-    struct call *k = call_new(c, r);
+    struct call *k = call_new(control, request);
     if (!k) {
         control_override_free(rule);
-        busy(r);
+        control_call_busy(request);
         return;
     }
-    if (control_overrides_admit(&c->rules, rule, &wait_s)) {
+    if (control_overrides_admit(&control->rules, rule, &wait_s)) {
         control_override_free(rule);
         call_free(k);
         (void)snprintf(after, sizeof after, "%llu", (unsigned long long)wait_s);
-        control_reply_error(r, 429, &(struct br_header){"retry-after", after}, NULL,
+        control_reply_error(request, 429, &(struct br_header){"retry-after", after}, NULL,
                             "there are as many rules as max_rules allows; end one, or wait");
         return;
     }
     k->rule = rule;
-    k->broadcast.visit = visit_add;
-    k->broadcast.done = done_add;
-    send(k);
+    k->broadcast.visit = control_call_visit_add;
+    k->broadcast.done = control_call_done_add;
+    control_call_send(k);
 }
 
 /* --- What is collected ------------------------------------------------------------------------ */
 
-static void on_collected(const struct br_collected *collected, void *arg)
+static void control_call_on_collected(const struct br_collected *collected, void *arg)
 {
     struct call *k = arg;
     struct br_str row = {.max = ROW_MAX};
@@ -249,74 +251,76 @@ static void on_collected(const struct br_collected *collected, void *arg)
     br_str_release(&row);
 }
 
-static void visit_list(struct br_broadcast *e, struct br_host *host)
+static void control_call_visit_list(struct br_broadcast *broadcast, struct br_host *host)
 {
-    struct call *k = call_of(e);
+    struct call *k = call_of(broadcast);
     unsigned step = br_shed_step(host);
     if (step > k->step)
         k->step = step;
-    br_override_list(host, on_collected, k);
+    br_override_list(host, control_call_on_collected, k);
 }
 
-static void put_rows(struct br_str *out, const struct call *k)
+static void control_call_put_rows(struct br_str *out, const struct call *call)
 {
     const void *row;
     size_t len;
-    for (size_t i = 0; br_map_at(k->rows, i, &row, &len); i++) {
+    for (size_t i = 0; br_map_at(call->rows, i, &row, &len); i++) {
         if (i)
             br_str_putc(out, ',');
         br_str_add(out, row, len);
     }
 }
 
-static void put_rules(struct br_str *out, struct control *c)
+static void control_call_put_rules(struct br_str *out, struct control *control)
 {
-    uint64_t now = br_host_mono_ms(c->node->host);
+    uint64_t now = br_host_mono_ms(control->node->host);
     bool first = true;
-    for (struct br_list *l = c->rules.list.next; l != &c->rules.list; l = l->next) {
-        const struct control_override *r = br_container_of(l, struct control_override, link);
-        if (r->rule.until_ms <= now)
+    for (struct br_list *list = control->rules.list.next; list != &control->rules.list;
+         list = list->next) {
+        const struct control_override *override =
+            br_container_of(list, struct control_override, link);
+        if (override->rule.until_ms <= now)
             continue;
         if (!first)
             br_str_putc(out, ',');
-        control_put_override(out, r, now);
+        control_put_override(out, override, now);
         first = false;
     }
 }
 
-static void done_list(struct br_broadcast *e, struct br_host *home)
+static void control_call_done_list(struct br_broadcast *broadcast, struct br_host *home)
 {
-    struct call *k = call_of(e);
-    struct br_request *r = k->request;
+    struct call *k = call_of(broadcast);
+    struct br_request *request = k->request;
     struct br_str json = {0};
     (void)home;
-    if (r) {
+    if (request) {
         br_str_puts(&json, "{\"collected\":[");
-        put_rows(&json, k);
+        control_call_put_rows(&json, k);
         br_str_puts(&json, "],\"rules\":[");
-        put_rules(&json, k->control);
+        control_call_put_rules(&json, k->control);
         br_str_printf(&json, "],\"shedding\":{\"step\":%u,\"what\":", k->step);
         br_str_json(&json, br_shed_text(k->step), strlen(br_shed_text(k->step)));
         br_str_printf(&json, "},\"truncated\":%s}\n", k->cut ? "true" : "false");
     }
     call_free(k);
-    if (r)
-        control_reply(r, 200, NULL, &json);
+    if (request)
+        control_reply(request, 200, NULL, &json);
     br_str_release(&json);
 }
 
-void control_call_list(struct control *c, struct br_request *r)
+void control_call_list(struct control *control, struct br_request *request)
 {
-    struct call *k = call_new(c, r);
+    struct call *k = call_new(control, request);
     if (k && !(k->rows = br_map_new(CONTROL_ROWS_MAX))) {
         call_free(k);
         k = NULL;
     }
     if (!k) {
-        busy(r);
+        control_call_busy(request);
         return;
     }
-    k->broadcast.visit = visit_list;
-    k->broadcast.done = done_list;
-    send(k);
+    k->broadcast.visit = control_call_visit_list;
+    k->broadcast.done = control_call_done_list;
+    control_call_send(k);
 }

@@ -36,7 +36,7 @@ static const struct br_option options[] = {
 /* --- Config ----------------------------------------------------------------------------------- */
 
 /* RFC 6750: what a Bearer token may consist of. */
-static bool is_token(const char *text)
+static bool control_is_token(const char *text)
 {
     for (; *text; text++)
         if (*text <= ' ' || *text > '~')
@@ -44,32 +44,35 @@ static bool is_token(const char *text)
     return true;
 }
 
-static int check(void *config, const struct br_yaml *node, const char *path, struct br_arena *arena,
-                 struct br_errs *errs)
+static int control_check(void *config, const struct br_yaml *node, const char *path,
+                         struct br_arena *arena, struct br_errs *errs)
 {
-    const struct control_config *c = config;
+    const struct control_config *control_config = config;
     size_t before = errs->n_errors;
     (void)arena;
-    br_endpoint_check(c->endpoint, c->transport, node, path, errs);
-    br_hosts_check(&c->allowed_hosts, node, path, errs);
-    if (!c->token.text || strlen(c->token.text) < CONTROL_TOKEN_MIN)
+    br_endpoint_check(control_config->endpoint, control_config->transport, node, path, errs);
+    br_hosts_check(&control_config->allowed_hosts, node, path, errs);
+    if (!control_config->token.text || strlen(control_config->token.text) < CONTROL_TOKEN_MIN)
         br_errs_add_key(
             errs, node, path, "token",
             "must be set, to 16 characters or more, such as ${env:BRAID_CONTROL_TOKEN}");
-    else if (!is_token(c->token.text))
+    else if (!control_is_token(control_config->token.text))
         br_errs_add_key(errs, node, path, "token", "must be printable ASCII without blanks");
-    if (strcmp(c->transport, "unix") != 0 && !c->allow_remote && !br_endpoint_is_loopback(c->endpoint))
+    if (strcmp(control_config->transport, "unix") != 0 && !control_config->allow_remote &&
+        !br_endpoint_is_loopback(control_config->endpoint))
         br_errs_add_key(
             errs, node, path, "endpoint",
             "is not a loopback address; say allow_remote: true if others are to reach it");
-    if (c->allow_remote && !c->tls && strcmp(c->transport, "unix") != 0 &&
-        !br_endpoint_is_loopback(c->endpoint)) {
+    if (control_config->allow_remote && !control_config->tls &&
+        strcmp(control_config->transport, "unix") != 0 &&
+        !br_endpoint_is_loopback(control_config->endpoint)) {
         char where[256];
         (void)snprintf(where, sizeof where, "%s::allow_remote", path);
         br_errs_warn(errs, br_yaml_get(node, "allow_remote"), where,
                      "the token goes over the network in the clear: set tls");
     }
-    if (c->max_duration < 1000000000 || c->max_duration > 24 * 3600000000000ull)
+    if (control_config->max_duration < 1000000000 ||
+        control_config->max_duration > 24 * 3600000000000ull)
         br_errs_add_key(errs, node, path, "max_duration", "must be from 1s to 24h");
     return errs->n_errors > before ? BR_EINVAL : 0;
 }
@@ -78,7 +81,7 @@ static int check(void *config, const struct br_yaml *node, const char *path, str
 
 /* Takes as long for a wrong token as for the right one, whatever part of it is right: the time goes
  * by the length of what was shown. */
-static bool is_secret(const char *shown, const char *secret)
+static bool control_is_secret(const char *shown, const char *secret)
 {
     size_t len = strlen(secret), shown_len = strlen(shown);
     volatile unsigned char differ = shown_len != len;
@@ -87,47 +90,48 @@ static bool is_secret(const char *shown, const char *secret)
     return differ == 0;
 }
 
-static bool is_allowed(const struct control *c, const struct br_request *r)
+static bool control_is_allowed(const struct control *control, const struct br_request *request)
 {
-    const struct control_config *config = c->node->config;
-    const char *value = br_request_header(r, "authorization");
+    const struct control_config *config = control->node->config;
+    const char *value = br_request_header(request, "authorization");
     if (!value || strncasecmp(value, "Bearer ", 7) != 0)
         return false;
     value += 7;
-    return is_secret(value + strspn(value, " "), config->token.text);
+    return control_is_secret(value + strspn(value, " "), config->token.text);
 }
 
 /* One more failure; false when there were too many of late. */
-static bool may_fail(struct control *c)
+static bool control_may_fail(struct control *control)
 {
-    uint64_t now = br_host_mono_ms(c->node->host);
-    uint64_t forgiven = (now - c->forgiven_ms) / CONTROL_FORGIVE_MS;
-    c->forgiven_ms += forgiven * CONTROL_FORGIVE_MS;
-    c->failures -= forgiven < c->failures ? (unsigned)forgiven : c->failures;
-    if (c->failures == CONTROL_FAILURES_MAX)
+    uint64_t now = br_host_mono_ms(control->node->host);
+    uint64_t forgiven = (now - control->forgiven_ms) / CONTROL_FORGIVE_MS;
+    control->forgiven_ms += forgiven * CONTROL_FORGIVE_MS;
+    control->failures -= forgiven < control->failures ? (unsigned)forgiven : control->failures;
+    if (control->failures == CONTROL_FAILURES_MAX)
         return false;
-    if (c->failures++ == 0)
-        c->forgiven_ms = now;
+    if (control->failures++ == 0)
+        control->forgiven_ms = now;
     return true;
 }
 
 /* Comes after the comparison: on loopback all clients have one address, and if the right token were not
  * looked at while others fail, any program on this machine could lock its owner out. Guessing is kept
  * hopeless by the token's length; what the limit keeps small is what guesses cost, and it shows them. */
-static void refuse(struct control *c, struct br_request *r)
+static void control_refuse(struct control *control, struct br_request *request)
 {
     uint64_t held;
-    *c->refused += 1;
-    if (br_log_allow(&c->log_limit, br_host_mono_ms(c->node->host), LOG_EVERY_MS, &held))
-        br_warn(&c->node->log, "a request from %s did not have the token (%llu such before)",
-                r->peer, (unsigned long long)held);
-    if (may_fail(c)) {
-        control_reply_error(r, 401, &(struct br_header){"www-authenticate", "Bearer"}, NULL,
+    *control->refused += 1;
+    if (br_log_allow(&control->log_limit, br_host_mono_ms(control->node->host), LOG_EVERY_MS,
+                     &held))
+        br_warn(&control->node->log, "a request from %s did not have the token (%llu such before)",
+                request->peer, (unsigned long long)held);
+    if (control_may_fail(control)) {
+        control_reply_error(request, 401, &(struct br_header){"www-authenticate", "Bearer"}, NULL,
                             "Authorization: Bearer with the token is wanted");
         return;
     }
-    *c->throttled += 1;
-    control_reply_error(r, 429, &(struct br_header){"retry-after", "1"}, NULL,
+    *control->throttled += 1;
+    control_reply_error(request, 429, &(struct br_header){"retry-after", "1"}, NULL,
                         "too many requests without the token; one that has it is answered");
 }
 
@@ -135,16 +139,16 @@ static void refuse(struct control *c, struct br_request *r)
 
 enum method { GET, POST, DELETE, OTHER };
 
-static enum method method_of(const struct br_request *r)
+static enum method control_method_of(const struct br_request *request)
 {
-    return strcmp(r->method, "GET") == 0      ? GET
-           : strcmp(r->method, "POST") == 0   ? POST
-           : strcmp(r->method, "DELETE") == 0 ? DELETE
-                                              : OTHER;
+    return strcmp(request->method, "GET") == 0      ? GET
+           : strcmp(request->method, "POST") == 0   ? POST
+           : strcmp(request->method, "DELETE") == 0 ? DELETE
+                                                    : OTHER;
 }
 
 /* The id in the path, 0 where it is the list; false when it is neither. */
-static bool read_path(const char *path, uint64_t *ret_id)
+static bool control_read_path(const char *path, uint64_t *ret_id)
 {
     size_t len = sizeof CONTROL_PATH - 1;
     *ret_id = 0;
@@ -153,166 +157,168 @@ static bool read_path(const char *path, uint64_t *ret_id)
     return path[len] == '\0' || (path[len] == '/' && control_parse_id(path + len + 1, ret_id));
 }
 
-static bool is_json(const struct br_request *r)
+static bool control_is_json(const struct br_request *request)
 {
-    const char *type = br_request_header(r, "content-type");
+    const char *type = br_request_header(request, "content-type");
     return type && strcspn(type, "; \t") == 16 && strncasecmp(type, "application/json", 16) == 0;
 }
 
 /* Refuses what needs no look at the body. */
-static void begin(struct br_handler *self, struct br_request *r)
+static void control_begin(struct br_handler *self, struct br_request *request)
 {
-    struct control *c = br_container_of(self, struct control, service);
-    enum method method = method_of(r);
+    struct control *control = br_container_of(self, struct control, service);
+    enum method method = control_method_of(request);
     uint64_t id;
-    r->user = NULL;
-    r->max_body = method == POST ? CONTROL_BODY_MAX : 0;
-    if (!br_hosts_allow(&c->hosts, r))
-        control_reply_error(r, 403, NULL, NULL, BR_HOSTS_REFUSAL);
-    else if (!is_allowed(c, r))
-        refuse(c, r);
-    else if (!read_path(r->path, &id))
-        control_reply_error(r, 404, NULL, NULL, "see %s", CONTROL_PATH);
+    request->user = NULL;
+    request->max_body = method == POST ? CONTROL_BODY_MAX : 0;
+    if (!br_hosts_allow(&control->hosts, request))
+        control_reply_error(request, 403, NULL, NULL, BR_HOSTS_REFUSAL);
+    else if (!control_is_allowed(control, request))
+        control_refuse(control, request);
+    else if (!control_read_path(request->path, &id))
+        control_reply_error(request, 404, NULL, NULL, "see %s", CONTROL_PATH);
     else if (id ? method != GET && method != DELETE : method == OTHER)
-        control_reply_error(r, 405,
+        control_reply_error(request, 405,
                             &(struct br_header){"allow", id ? "GET, DELETE" : "GET, POST, DELETE"},
                             NULL, "there is no such method here");
-    else if (method == POST && !is_json(r))
-        control_reply_error(r, 415, NULL, NULL, "Content-Type must be application/json");
-    else if (c->node->host->draining)
-        control_reply_error(r, 503, NULL, NULL, "shutting down");
+    else if (method == POST && !control_is_json(request))
+        control_reply_error(request, 415, NULL, NULL, "Content-Type must be application/json");
+    else if (control->node->host->draining)
+        control_reply_error(request, 503, NULL, NULL, "shutting down");
 }
 
-static void get_rule(struct control *c, struct br_request *r, uint64_t id)
+static void control_get_rule(struct control *control, struct br_request *request, uint64_t id)
 {
-    const struct control_override *rule = control_overrides_find(&c->rules, id);
+    const struct control_override *rule = control_overrides_find(&control->rules, id);
     struct br_str json = {0};
     if (!rule) {
-        control_reply_error(r, 404, NULL, NULL, "there is no such rule; it may have ended");
+        control_reply_error(request, 404, NULL, NULL, "there is no such rule; it may have ended");
         return;
     }
-    control_put_override(&json, rule, br_host_mono_ms(c->node->host));
+    control_put_override(&json, rule, br_host_mono_ms(control->node->host));
     br_str_putc(&json, '\n');
-    control_reply(r, 200, NULL, &json);
+    control_reply(request, 200, NULL, &json);
     br_str_release(&json);
 }
 
-static void post(struct control *c, struct br_request *r)
+static void control_post(struct control *control, struct br_request *request)
 {
-    const struct control_config *config = c->node->config;
+    const struct control_config *config = control->node->config;
     struct control_override *rule = NULL;
     struct br_err err = {0};
-    int rc = r->body ? control_read((const char *)r->body->data, r->body->len,
-                                    config->max_duration, &rule, &err)
-                     : br_err_set(&err, BR_EINVAL, "the body must be a JSON object");
+    int rc = request->body ? control_read((const char *)request->body->data, request->body->len,
+                                          config->max_duration, &rule, &err)
+                           : br_err_set(&err, BR_EINVAL, "the body must be a JSON object");
     if (rc == 0)
-        control_call_add(c, r, rule);
+        control_call_add(control, request, rule);
     else
-        control_reply_error(r, rc == BR_ENOMEM ? 503 : 400, NULL, err.path, "%s", err.text);
+        control_reply_error(request, rc == BR_ENOMEM ? 503 : 400, NULL, err.path, "%s", err.text);
 }
 
 /* What a query may say, which is little: a filter that is overlooked would end all rules. */
-static int read_query(const struct br_request *r, uint64_t id, struct br_arena *arena,
-                      const char **ret_service, struct br_err *err)
+static int control_read_query(const struct br_request *request, uint64_t id, struct br_arena *arena,
+                              const char **ret_service, struct br_err *err)
 {
     struct br_query_param params[] = {{.name = "service"}};
-    size_t n = method_of(r) == DELETE && !id ? BR_COUNT(params) : 0;
-    int rc = br_query_read(r->query, params, n, arena, err);
+    size_t n = control_method_of(request) == DELETE && !id ? BR_COUNT(params) : 0;
+    int rc = br_query_read(request->query, params, n, arena, err);
     *ret_service = params[0].value;
     return rc;
 }
 
-static void take(struct control *c, struct br_request *r, uint64_t id, const char *service)
+static void control_take(struct control *control, struct br_request *request, uint64_t id,
+                         const char *service)
 {
-    if (method_of(r) == POST)
-        post(c, r);
-    else if (method_of(r) == DELETE)
-        control_call_end(c, r, id, service);
+    if (control_method_of(request) == POST)
+        control_post(control, request);
+    else if (control_method_of(request) == DELETE)
+        control_call_end(control, request, id, service);
     else if (id)
-        get_rule(c, r, id);
+        control_get_rule(control, request, id);
     else
-        control_call_list(c, r);
+        control_call_list(control, request);
 }
 
-static void body(struct br_handler *self, struct br_request *r)
+static void control_body(struct br_handler *self, struct br_request *request)
 {
-    struct control *c = br_container_of(self, struct control, service);
+    struct control *control = br_container_of(self, struct control, service);
     struct br_arena arena;
     struct br_err err = {0};
     const char *service;
     uint64_t id = 0;
-    (void)read_path(r->path, &id);
+    (void)control_read_path(request->path, &id);
     br_arena_init(&arena, QUERY_ARENA_MAX);
-    int rc = read_query(r, id, &arena, &service, &err);
-    if (r->body_error == BR_BODY_TOO_BIG)
-        control_reply_error(r, 413, NULL, NULL, "the body may have %zu bytes", r->max_body);
-    else if (r->body_error || rc == BR_ENOMEM)
-        control_reply_error(r, 503, NULL, NULL, "out of memory");
+    int rc = control_read_query(request, id, &arena, &service, &err);
+    if (request->body_error == BR_BODY_TOO_BIG)
+        control_reply_error(request, 413, NULL, NULL, "the body may have %zu bytes",
+                            request->max_body);
+    else if (request->body_error || rc == BR_ENOMEM)
+        control_reply_error(request, 503, NULL, NULL, "out of memory");
     else if (rc)
-        control_reply_error(r, 400, NULL, err.path, "%s", err.text);
+        control_reply_error(request, 400, NULL, err.path, "%s", err.text);
     else
-        take(c, r, id, service);
+        control_take(control, request, id, service);
     br_arena_release(&arena);
 }
 
-static void gone(struct br_handler *self, struct br_request *r)
+static void control_gone(struct br_handler *self, struct br_request *request)
 {
     (void)self;
-    control_call_gone(r);
+    control_call_gone(request);
 }
 
 /* --- Life ------------------------------------------------------------------------------------- */
 
-static int create(struct br_node *node, struct br_err *err)
+static int control_create(struct br_node *node, struct br_err *err)
 {
-    struct control *c = node->state;
-    c->node = node;
+    struct control *control = node->state;
+    control->node = node;
     const struct control_config *config = node->config;
-    c->service = (struct br_handler){begin, body, gone};
-    c->hosts = (struct br_hosts){config->endpoint, config->transport, &config->allowed_hosts};
-    c->refused = br_node_metric(node, BR_COUNTER, "braid_control_unauthorized", NULL, NULL);
-    c->throttled = br_node_metric(node, BR_COUNTER, "braid_control_throttled", NULL, NULL);
-    br_list_init(&c->calls);
-    if (control_overrides_init(&c->rules, node))
+    control->service = (struct br_handler){control_begin, control_body, control_gone};
+    control->hosts = (struct br_hosts){config->endpoint, config->transport, &config->allowed_hosts};
+    control->refused = br_node_metric(node, BR_COUNTER, "braid_control_unauthorized", NULL, NULL);
+    control->throttled = br_node_metric(node, BR_COUNTER, "braid_control_throttled", NULL, NULL);
+    br_list_init(&control->calls);
+    if (control_overrides_init(&control->rules, node))
         return br_err_set(err, BR_ENOMEM, "out of memory");
     return 0;
 }
 
-static int start(struct br_node *node, struct br_err *err)
+static int control_start(struct br_node *node, struct br_err *err)
 {
-    struct control *c = node->state;
+    struct control *control = node->state;
     const struct control_config *config = node->config;
-    (void)snprintf(c->name, sizeof c->name, "extension/%.120s http", node->id);
-    const struct br_server_config server = {.name = c->name,
+    (void)snprintf(control->name, sizeof control->name, "extension/%.120s http", node->id);
+    const struct br_server_config server = {.name = control->name,
                                             .what = "http",
                                             .endpoint = config->endpoint,
                                             .transport = config->transport,
                                             .tls = config->tls,
                                             .idle_timeout_ms = IDLE_MS,
                                             .log = &node->log};
-    return node->host->ops->serve(node->host, &server, &c->service, &c->server, err);
+    return node->host->ops->serve(node->host, &server, &control->service, &control->server, err);
 }
 
-static void on_stopped(void *arg)
+static void control_on_stopped(void *arg)
 {
     br_node_drained(arg);
 }
 
-static void drain(struct br_node *node)
+static void control_drain(struct br_node *node)
 {
-    struct control *c = node->state;
-    if (c->server)
-        br_server_stop(c->server, on_stopped, node);
+    struct control *control = node->state;
+    if (control->server)
+        br_server_stop(control->server, control_on_stopped, node);
     else
         br_node_drained(node);
 }
 
-static void destroy(struct br_node *node)
+static void control_destroy(struct br_node *node)
 {
-    struct control *c = node->state;
-    br_server_free(c->server);
-    control_calls_release(c);
-    control_overrides_release(&c->rules);
+    struct control *control = node->state;
+    br_server_free(control->server);
+    control_calls_release(control);
+    control_overrides_release(&control->rules);
 }
 
 extern const struct br_component br_control_extension;
@@ -324,9 +330,9 @@ const struct br_component br_control_extension = {
     .options = options,
     .config_size = sizeof(struct control_config),
     .state_size = sizeof(struct control),
-    .check = check,
-    .create = create,
-    .start = start,
-    .drain = drain,
-    .destroy = destroy,
+    .check = control_check,
+    .create = control_create,
+    .start = control_start,
+    .drain = control_drain,
+    .destroy = control_destroy,
 };

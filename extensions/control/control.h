@@ -5,7 +5,7 @@
  * hold, call.c carries what is asked to all workers and back, reply.c writes the answers.
  *
  * The list of rules is the first worker's alone. Each worker's components hold copies of what they
- * obey (pipeline/tune.h) and end them by themselves.
+ * obey (pipeline/override.h) and end them by themselves.
  */
 #pragma once
 
@@ -48,11 +48,11 @@ struct control_override {
 struct control_overrides {
     struct br_node *node;
     struct br_list list;
-    size_t n; /* with those that are on their way to the workers */
+    size_t count; /* with those that are on their way to the workers */
     struct br_timer end;
 };
 
-void control_override_free(struct control_override *r); /* accepts NULL */
+void control_override_free(struct control_override *override); /* accepts NULL */
 
 /* Returns 0 or BR_ENOMEM. */
 int control_overrides_init(struct control_overrides *rs, struct br_node *node);
@@ -60,11 +60,12 @@ void control_overrides_release(struct control_overrides *rs); /* accepts a zeroe
 
 /* Gives a rule its id and its times. It counts from here to control_overrides_forget or its end. Returns
  * 0, or BR_EFULL with the seconds until a rule ends in `*ret_wait_s`. */
-int control_overrides_admit(struct control_overrides *rs, struct control_override *r, uint64_t *ret_wait_s);
+int control_overrides_admit(struct control_overrides *rs, struct control_override *override,
+                            uint64_t *ret_wait_s);
 
 /* Puts an admitted rule, which it takes, into the list, or frees it instead. */
-void control_overrides_add(struct control_overrides *rs, struct control_override *r);
-void control_overrides_forget(struct control_overrides *rs, struct control_override *r);
+void control_overrides_add(struct control_overrides *rs, struct control_override *override);
+void control_overrides_forget(struct control_overrides *rs, struct control_override *override);
 
 /* The rule that holds with this id, or NULL. */
 struct control_override *control_overrides_find(struct control_overrides *rs, uint64_t id);
@@ -103,21 +104,24 @@ struct control {
 };
 
 /* Each carries a request to the workers, and answers it. The first takes the rule. */
-void control_call_add(struct control *c, struct br_request *r, struct control_override *rule);
-void control_call_end(struct control *c, struct br_request *r, uint64_t id, const char *service);
-void control_call_list(struct control *c, struct br_request *r);
-void control_call_gone(struct br_request *r);
-void control_calls_release(struct control *c);
+void control_call_add(struct control *control, struct br_request *request,
+                      struct control_override *rule);
+void control_call_end(struct control *control, struct br_request *request, uint64_t id,
+                      const char *service);
+void control_call_list(struct control *control, struct br_request *request);
+void control_call_gone(struct br_request *request);
+void control_calls_release(struct control *control);
 
 /* --- Answers (reply.c) ------------------------------------------------------------------------ */
 
-void control_reply(struct br_request *r, unsigned status, const struct br_header *header,
+void control_reply(struct br_request *request, unsigned status, const struct br_header *header,
                    const struct br_str *json);
 /* `field` may be NULL or empty: what of the request is wrong. */
-void control_reply_error(struct br_request *r, unsigned status, const struct br_header *header,
-                         const char *field, const char *fmt, ...)
+void control_reply_error(struct br_request *request, unsigned status,
+                         const struct br_header *header, const char *field, const char *fmt, ...)
     __attribute__((format(printf, 5, 6)));
 
 bool control_parse_id(const char *text, uint64_t *ret);
-void control_put_override(struct br_str *out, const struct control_override *r, uint64_t now_ms);
-void control_put_collected(struct br_str *out, const struct br_collected *c);
+void control_put_override(struct br_str *out, const struct control_override *override,
+                          uint64_t now_ms);
+void control_put_collected(struct br_str *out, const struct br_collected *collected);

@@ -5,64 +5,65 @@
 #include "base/mem.h"
 #include "extensions/control/control.h"
 
-static struct control_override *rule_of(struct br_list *l)
+static struct control_override *control_overrides_rule_of(struct br_list *list)
 {
-    return br_container_of(l, struct control_override, link);
+    return br_container_of(list, struct control_override, link);
 }
 
-void control_override_free(struct control_override *r)
+void control_override_free(struct control_override *override)
 {
-    if (!r)
+    if (!override)
         return;
-    br_arena_release(&r->arena);
-    br_free(r);
+    br_arena_release(&override->arena);
+    br_free(override);
 }
 
-static void say(struct control_overrides *rs, const struct control_override *r, const char *what)
+static void control_overrides_say(struct control_overrides *rs,
+                                  const struct control_override *override, const char *what)
 {
-    br_info(&rs->node->log, "rule %016llx for service %s %s", (unsigned long long)r->rule.id,
-            r->rule.service, what);
+    br_info(&rs->node->log, "rule %016llx for service %s %s",
+            (unsigned long long) override->rule.id, override->rule.service, what);
 }
 
-static void drop(struct control_overrides *rs, struct control_override *r)
+static void control_overrides_drop(struct control_overrides *rs, struct control_override *override)
 {
-    br_list_remove(&r->link);
-    control_overrides_forget(rs, r);
+    br_list_remove(&override->link);
+    control_overrides_forget(rs, override);
 }
 
-static void on_end(struct br_timer *t);
+static void control_overrides_on_end(struct br_timer *timer);
 
 /* Lets go of what is over: the workers have ended it by themselves. */
-static void sweep(struct control_overrides *rs)
+static void control_overrides_sweep(struct control_overrides *rs)
 {
     struct br_host *host = rs->node->host;
     uint64_t now = br_host_mono_ms(host), next = UINT64_MAX;
-    for (struct br_list *l = rs->list.next, *after; l != &rs->list; l = after) {
-        struct control_override *r = rule_of(l);
-        after = l->next;
-        if (r->rule.until_ms <= now) {
-            say(rs, r, "has ended");
-            drop(rs, r);
-        } else if (r->rule.until_ms < next) {
-            next = r->rule.until_ms;
+    for (struct br_list *list = rs->list.next, *after; list != &rs->list; list = after) {
+        struct control_override *override = control_overrides_rule_of(list);
+        after = list->next;
+        if (override->rule.until_ms <= now) {
+            control_overrides_say(rs, override, "has ended");
+            control_overrides_drop(rs, override);
+        } else if (override->rule.until_ms < next) {
+            next = override->rule.until_ms;
         }
     }
     if (next == UINT64_MAX)
-        (void)br_host_timer_park(host, &rs->end, on_end);
+        (void)br_host_timer_park(host, &rs->end, control_overrides_on_end);
     else
-        (void)br_host_timer(host, &rs->end, next - now, on_end);
+        (void)br_host_timer(host, &rs->end, next - now, control_overrides_on_end);
 }
 
-static void on_end(struct br_timer *t)
+static void control_overrides_on_end(struct br_timer *timer)
 {
-    sweep(br_container_of(t, struct control_overrides, end));
+    control_overrides_sweep(br_container_of(timer, struct control_overrides, end));
 }
 
 int control_overrides_init(struct control_overrides *rs, struct br_node *node)
 {
     rs->node = node;
     br_list_init(&rs->list);
-    return br_host_timer_park(node->host, &rs->end, on_end) ? 0 : BR_ENOMEM;
+    return br_host_timer_park(node->host, &rs->end, control_overrides_on_end) ? 0 : BR_ENOMEM;
 }
 
 void control_overrides_release(struct control_overrides *rs)
@@ -70,12 +71,12 @@ void control_overrides_release(struct control_overrides *rs)
     if (!rs->node)
         return;
     while (!br_list_empty(&rs->list))
-        drop(rs, rule_of(rs->list.next));
+        control_overrides_drop(rs, control_overrides_rule_of(rs->list.next));
     br_host_timer_stop(rs->node->host, &rs->end);
 }
 
 /* Ids are not to be guessed from one another, or from those of a run before. */
-static uint64_t new_id(struct control_overrides *rs)
+static uint64_t control_overrides_new_id(struct control_overrides *rs)
 {
     uint64_t id = 0;
     while (id == 0 || control_overrides_find(rs, id))
@@ -83,46 +84,48 @@ static uint64_t new_id(struct control_overrides *rs)
     return id;
 }
 
-int control_overrides_admit(struct control_overrides *rs, struct control_override *r, uint64_t *ret_wait_s)
+int control_overrides_admit(struct control_overrides *rs, struct control_override *override,
+                            uint64_t *ret_wait_s)
 {
-    const struct control_config *c = rs->node->config;
+    const struct control_config *config = rs->node->config;
     struct br_host *host = rs->node->host;
     uint64_t now = br_host_mono_ms(host), next = UINT64_MAX;
-    sweep(rs);
-    if (rs->n >= (size_t)c->max_rules) {
-        for (struct br_list *l = rs->list.next; l != &rs->list; l = l->next)
-            if (rule_of(l)->rule.until_ms < next)
-                next = rule_of(l)->rule.until_ms;
+    control_overrides_sweep(rs);
+    if (rs->count >= (size_t)config->max_rules) {
+        for (struct br_list *list = rs->list.next; list != &rs->list; list = list->next)
+            if (control_overrides_rule_of(list)->rule.until_ms < next)
+                next = control_overrides_rule_of(list)->rule.until_ms;
         *ret_wait_s = next == UINT64_MAX ? 1 : (next - now + 999) / 1000;
         return BR_EFULL;
     }
-    r->rule.id = new_id(rs);
-    r->rule.until_ms = now + r->duration_ms;
-    r->since_ns = br_host_unix_ns(host);
-    r->until_ns = r->since_ns + r->duration_ms * 1000000;
-    rs->n++;
+    override->rule.id = control_overrides_new_id(rs);
+    override->rule.until_ms = now + override->duration_ms;
+    override->since_ns = br_host_unix_ns(host);
+    override->until_ns = override->since_ns + override->duration_ms * 1000000;
+    rs->count++;
     return 0;
 }
 
-void control_overrides_add(struct control_overrides *rs, struct control_override *r)
+void control_overrides_add(struct control_overrides *rs, struct control_override *override)
 {
-    say(rs, r, "holds");
-    br_list_append(&rs->list, &r->link);
-    sweep(rs);
+    control_overrides_say(rs, override, "holds");
+    br_list_append(&rs->list, &override->link);
+    control_overrides_sweep(rs);
 }
 
-void control_overrides_forget(struct control_overrides *rs, struct control_override *r)
+void control_overrides_forget(struct control_overrides *rs, struct control_override *override)
 {
-    rs->n--;
-    control_override_free(r);
+    rs->count--;
+    control_override_free(override);
 }
 
 struct control_override *control_overrides_find(struct control_overrides *rs, uint64_t id)
 {
     uint64_t now = br_host_mono_ms(rs->node->host);
-    for (struct br_list *l = rs->list.next; l != &rs->list; l = l->next)
-        if (rule_of(l)->rule.id == id && rule_of(l)->rule.until_ms > now)
-            return rule_of(l);
+    for (struct br_list *list = rs->list.next; list != &rs->list; list = list->next)
+        if (control_overrides_rule_of(list)->rule.id == id &&
+            control_overrides_rule_of(list)->rule.until_ms > now)
+            return control_overrides_rule_of(list);
     return NULL;
 }
 
@@ -130,20 +133,22 @@ size_t control_overrides_match(struct control_overrides *rs, uint64_t id, const 
                            uint64_t ret[BR_OVERRIDES_MAX])
 {
     size_t n = 0;
-    sweep(rs);
-    for (struct br_list *l = rs->list.next; l != &rs->list && n < BR_OVERRIDES_MAX; l = l->next) {
-        const struct control_override *r = rule_of(l);
-        if ((!id || r->rule.id == id) && (!service || strcmp(r->rule.service, service) == 0))
-            ret[n++] = r->rule.id;
+    control_overrides_sweep(rs);
+    for (struct br_list *list = rs->list.next; list != &rs->list && n < BR_OVERRIDES_MAX;
+         list = list->next) {
+        const struct control_override *override = control_overrides_rule_of(list);
+        if ((!id || override->rule.id == id) &&
+            (!service || strcmp(override->rule.service, service) == 0))
+            ret[n++] = override->rule.id;
     }
     return n;
 }
 
 void control_overrides_end(struct control_overrides *rs, uint64_t id)
 {
-    struct control_override *r = control_overrides_find(rs, id);
-    if (!r)
+    struct control_override *override = control_overrides_find(rs, id);
+    if (!override)
         return;
-    say(rs, r, "was ended");
-    drop(rs, r);
+    control_overrides_say(rs, override, "was ended");
+    control_overrides_drop(rs, override);
 }

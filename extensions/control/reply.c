@@ -10,7 +10,7 @@
 
 #define HEADERS_MAX 2
 
-void control_reply(struct br_request *r, unsigned status, const struct br_header *header,
+void control_reply(struct br_request *request, unsigned status, const struct br_header *header,
                    const struct br_str *json)
 {
     struct br_header headers[HEADERS_MAX] = {{"cache-control", "no-store"}};
@@ -28,11 +28,11 @@ void control_reply(struct br_request *r, unsigned status, const struct br_header
         reply.text_len = 0;
         reply.n_headers = 1;
     }
-    br_request_reply(r, &reply);
+    br_request_reply(request, &reply);
 }
 
-void control_reply_error(struct br_request *r, unsigned status, const struct br_header *header,
-                         const char *field, const char *fmt, ...)
+void control_reply_error(struct br_request *request, unsigned status,
+                         const struct br_header *header, const char *field, const char *fmt, ...)
 {
     struct br_str json = {0};
     char text[512];
@@ -49,7 +49,7 @@ void control_reply_error(struct br_request *r, unsigned status, const struct br_
     br_str_puts(&json, "\"message\":");
     br_str_json(&json, text, strlen(text));
     br_str_puts(&json, "}}\n");
-    control_reply(r, status, header, &json);
+    control_reply(request, status, header, &json);
     br_str_release(&json);
 }
 
@@ -74,14 +74,14 @@ bool control_parse_id(const char *text, uint64_t *ret)
     return id != 0;
 }
 
-static void put_text(struct br_str *out, const char *name, const char *value)
+static void control_reply_put_text(struct br_str *out, const char *name, const char *value)
 {
     br_str_printf(out, ",\"%s\":", name);
     br_str_json(out, value, strlen(value));
 }
 
 /* As the config writes it, and the request. */
-static void put_duration(struct br_str *out, const char *name, uint64_t ns)
+static void control_reply_put_duration(struct br_str *out, const char *name, uint64_t ns)
 {
     br_str_printf(out, ",\"%s\":\"", name);
     if (ns % 1000000000 == 0)
@@ -93,7 +93,7 @@ static void put_duration(struct br_str *out, const char *name, uint64_t ns)
 }
 
 /* RFC 3339, in UTC. */
-static void put_time(struct br_str *out, const char *name, uint64_t unix_ns)
+static void control_reply_put_time(struct br_str *out, const char *name, uint64_t unix_ns)
 {
     time_t seconds = (time_t)(unix_ns / 1000000000);
     struct tm tm;
@@ -103,16 +103,17 @@ static void put_time(struct br_str *out, const char *name, uint64_t unix_ns)
     br_str_printf(out, ",\"%s\":\"%s.%03uZ\"", name, text, (unsigned)(unix_ns / 1000000 % 1000));
 }
 
-void control_put_override(struct br_str *out, const struct control_override *r, uint64_t now_ms)
+void control_put_override(struct br_str *out, const struct control_override *override,
+                          uint64_t now_ms)
 {
-    const struct br_override *rule = &r->rule;
+    const struct br_override *rule = &override->rule;
     uint64_t left_ms = rule->until_ms > now_ms ? rule->until_ms - now_ms : 0;
     br_str_puts(out, "{\"id\":\"");
     reply_put_id(out, rule->id);
     br_str_putc(out, '"');
-    put_text(out, "service", rule->service);
+    control_reply_put_text(out, "service", rule->service);
     if (rule->target)
-        put_text(out, "target", rule->target);
+        control_reply_put_text(out, "target", rule->target);
     for (size_t i = 0; i < rule->n_types; i++) {
         br_str_puts(out, i ? "," : ",\"profile_types\":[");
         br_str_json(out, rule->types[i], strlen(rule->types[i]));
@@ -120,33 +121,33 @@ void control_put_override(struct br_str *out, const struct control_override *r, 
     if (rule->n_types)
         br_str_putc(out, ']');
     if (rule->interval_ms)
-        put_duration(out, "interval", rule->interval_ms * 1000000);
+        control_reply_put_duration(out, "interval", rule->interval_ms * 1000000);
     if (rule->sampling_percentage > 0)
         br_str_printf(out, ",\"sampling_percentage\":%.10g", rule->sampling_percentage);
     if (rule->slow_threshold_ns)
-        put_duration(out, "slow_threshold", rule->slow_threshold_ns);
-    put_duration(out, "duration", r->duration_ms * 1000000);
-    put_time(out, "since", r->since_ns);
-    put_time(out, "until", r->until_ns);
+        control_reply_put_duration(out, "slow_threshold", rule->slow_threshold_ns);
+    control_reply_put_duration(out, "duration", override->duration_ms * 1000000);
+    control_reply_put_time(out, "since", override->since_ns);
+    control_reply_put_time(out, "until", override->until_ns);
     br_str_printf(out, ",\"seconds_left\":%" PRIu64 "}", (left_ms + 999) / 1000);
 }
 
-void control_put_collected(struct br_str *out, const struct br_collected *c)
+void control_put_collected(struct br_str *out, const struct br_collected *collected)
 {
     br_str_puts(out, "{\"component\":");
-    br_str_json(out, c->component, strlen(c->component));
-    put_text(out, "profile_type", c->type);
-    if (c->service && c->service[0])
-        put_text(out, "service", c->service);
-    if (c->target && c->target[0])
-        put_text(out, "target", c->target);
-    if (c->interval_ms)
-        put_duration(out, "interval", c->interval_ms * 1000000);
-    if (c->state && c->state[0])
-        put_text(out, "state", c->state);
-    if (c->rule) {
+    br_str_json(out, collected->component, strlen(collected->component));
+    control_reply_put_text(out, "profile_type", collected->type);
+    if (collected->service && collected->service[0])
+        control_reply_put_text(out, "service", collected->service);
+    if (collected->target && collected->target[0])
+        control_reply_put_text(out, "target", collected->target);
+    if (collected->interval_ms)
+        control_reply_put_duration(out, "interval", collected->interval_ms * 1000000);
+    if (collected->state && collected->state[0])
+        control_reply_put_text(out, "state", collected->state);
+    if (collected->rule) {
         br_str_puts(out, ",\"because\":\"rule\",\"rule\":\"");
-        reply_put_id(out, c->rule);
+        reply_put_id(out, collected->rule);
         br_str_puts(out, "\"}");
     } else {
         br_str_puts(out, ",\"because\":\"config\"}");

@@ -67,30 +67,30 @@ static const struct br_option options[] = {
     BR_OPT_END,
 };
 
-static int check(void *config, const struct br_yaml *node, const char *path, struct br_arena *arena,
-                 struct br_errs *errs)
+static int health_check_check(void *config, const struct br_yaml *node, const char *path,
+                              struct br_arena *arena, struct br_errs *errs)
 {
-    const struct config *c = config;
+    const struct config *settings = config;
     size_t before = errs->n_errors;
     char at[256], host[256];
     unsigned port;
-    bool unix_socket = strcmp(c->transport, "unix") == 0;
+    bool unix_socket = strcmp(settings->transport, "unix") == 0;
     (void)arena;
-    if (!unix_socket && strncmp(c->transport, "tcp", 3) != 0) {
+    if (!unix_socket && strncmp(settings->transport, "tcp", 3) != 0) {
         (void)snprintf(at, sizeof at, "%s::transport", path);
         br_errs_add(errs, br_yaml_get(node, "transport"), at, "must be tcp or unix, got \"%s\"",
-                    c->transport);
-    } else if (!unix_socket && !br_endpoint_parse(c->endpoint, host, &port)) {
+                    settings->transport);
+    } else if (!unix_socket && !br_endpoint_parse(settings->endpoint, host, &port)) {
         (void)snprintf(at, sizeof at, "%s::endpoint", path);
         br_errs_add(errs, br_yaml_get(node, "endpoint"), at,
                     "must be host:port with a port from 0 to 65535, as localhost:13133, got \"%s\"",
-                    c->endpoint);
+                    settings->endpoint);
     }
-    br_hosts_check(&c->allowed_hosts, node, path, errs);
-    if (c->path[0] != '/') {
+    br_hosts_check(&settings->allowed_hosts, node, path, errs);
+    if (settings->path[0] != '/') {
         (void)snprintf(at, sizeof at, "%s::path", path);
         br_errs_add(errs, br_yaml_get(node, "path"), at, "must start with a slash, got \"%s\"",
-                    c->path);
+                    settings->path);
     }
     return errs->n_errors > before ? BR_EINVAL : 0;
 }
@@ -98,7 +98,7 @@ static int check(void *config, const struct br_yaml *node, const char *path, str
 /* --- Answers --------------------------------------------------------------------------------- */
 
 /* As Go prints a time.Duration: 1h2m3.004s, 3.004s, 4ms, 0s. */
-static void put_uptime(struct br_str *out, uint64_t ms)
+static void health_check_put_uptime(struct br_str *out, uint64_t ms)
 {
     uint64_t seconds = ms / 1000, rest = ms % 1000;
     if (seconds >= 3600)
@@ -120,7 +120,7 @@ static void put_uptime(struct br_str *out, uint64_t ms)
 }
 
 /* RFC 3339 with milliseconds, in UTC. */
-static void put_time(struct br_str *out, uint64_t unix_ns)
+static void health_check_put_time(struct br_str *out, uint64_t unix_ns)
 {
     time_t seconds = (time_t)(unix_ns / 1000000000);
     struct tm tm;
@@ -130,7 +130,7 @@ static void put_time(struct br_str *out, uint64_t unix_ns)
     br_str_printf(out, "%s.%03uZ", text, (unsigned)(unix_ns / 1000000 % 1000));
 }
 
-static void put_status(const struct state *s, bool healthy, struct br_str *out)
+static void health_check_put_status(const struct state *state, bool healthy, struct br_str *out)
 {
     if (!healthy) {
         br_str_puts(out,
@@ -139,110 +139,110 @@ static void put_status(const struct state *s, bool healthy, struct br_str *out)
         return;
     }
     br_str_puts(out, "{\"status\":\"Server available\",\"upSince\":\"");
-    put_time(out, s->since_unix_ns);
+    health_check_put_time(out, state->since_unix_ns);
     br_str_puts(out, "\",\"uptime\":\"");
-    put_uptime(out, br_host_mono_ms(s->node->host) - s->since_ms);
+    health_check_put_uptime(out, br_host_mono_ms(state->node->host) - state->since_ms);
     br_str_puts(out, "\"}");
 }
 
 /* As Go's ServeMux: a path that ends in a slash is for everything below it. */
-static bool path_matches(const char *pattern, const char *path)
+static bool health_check_path_matches(const char *pattern, const char *path)
 {
     size_t len = strlen(pattern);
     return pattern[len - 1] == '/' ? strncmp(pattern, path, len) == 0 : strcmp(pattern, path) == 0;
 }
 
-static void begin(struct br_handler *self, struct br_request *r)
+static void health_check_begin(struct br_handler *self, struct br_request *request)
 {
-    const struct state *s = br_container_of(self, struct state, service);
-    const struct config *c = s->node->config;
-    bool healthy = !s->node->host->draining;
+    const struct state *state = br_container_of(self, struct state, service);
+    const struct config *config = state->node->config;
+    bool healthy = !state->node->host->draining;
     char buffer[256];
     struct br_str text = {
         .data = buffer, .cap = sizeof buffer, .max = sizeof buffer - 1, .fixed = true};
-    if (!br_hosts_allow(&s->hosts, r)) {
-        br_request_reply_text(r, 403, BR_HOSTS_REFUSAL "\n");
+    if (!br_hosts_allow(&state->hosts, request)) {
+        br_request_reply_text(request, 403, BR_HOSTS_REFUSAL "\n");
         return;
     }
-    if (!path_matches(c->path, r->path)) {
-        br_request_reply_text(r, 404, "404 page not found\n");
+    if (!health_check_path_matches(config->path, request->path)) {
+        br_request_reply_text(request, 404, "404 page not found\n");
         return;
     }
     struct br_response reply = {.status = healthy ? 200 : 503,
                                 .content_type = "application/json",
-                                .headers = s->headers,
-                                .n_headers = c->response_headers.n,
-                                .close = !c->keep_alives_enabled};
-    put_status(s, healthy, &text);
+                                .headers = state->headers,
+                                .n_headers = config->response_headers.count,
+                                .close = !config->keep_alives_enabled};
+    health_check_put_status(state, healthy, &text);
     reply.text = buffer;
-    if (c->response_body) {
+    if (config->response_body) {
         reply.content_type = "text/plain; charset=utf-8";
-        reply.text = healthy ? c->response_body->healthy : c->response_body->unhealthy;
+        reply.text = healthy ? config->response_body->healthy : config->response_body->unhealthy;
     }
-    br_request_reply(r, &reply);
+    br_request_reply(request, &reply);
 }
 
 /* Every request is answered in begin. */
-static void body(struct br_handler *self, struct br_request *r)
+static void health_check_body(struct br_handler *self, struct br_request *request)
 {
     (void)self;
-    (void)r;
+    (void)request;
 }
 
 /* --- Life ------------------------------------------------------------------------------------ */
 
-static int create(struct br_node *node, struct br_err *err)
+static int health_check_create(struct br_node *node, struct br_err *err)
 {
-    struct state *s = node->state;
-    const struct config *c = node->config;
-    s->node = node;
-    s->service = (struct br_handler){begin, body, body};
-    s->hosts = (struct br_hosts){c->endpoint, c->transport, &c->allowed_hosts};
-    s->headers = br_calloc(c->response_headers.n, sizeof *s->headers);
-    if (!s->headers)
+    struct state *state = node->state;
+    const struct config *config = node->config;
+    state->node = node;
+    state->service = (struct br_handler){health_check_begin, health_check_body, health_check_body};
+    state->hosts = (struct br_hosts){config->endpoint, config->transport, &config->allowed_hosts};
+    state->headers = br_calloc(config->response_headers.count, sizeof *state->headers);
+    if (!state->headers)
         return br_err_set(err, BR_ENOMEM, "out of memory");
-    for (size_t i = 0; i < c->response_headers.n; i++)
-        s->headers[i] =
-            (struct br_header){c->response_headers.names[i], c->response_headers.values[i].text};
+    for (size_t i = 0; i < config->response_headers.count; i++)
+        state->headers[i] = (struct br_header){config->response_headers.names[i],
+                                               config->response_headers.values[i].text};
     return 0;
 }
 
-static int start(struct br_node *node, struct br_err *err)
+static int health_check_start(struct br_node *node, struct br_err *err)
 {
-    struct state *s = node->state;
-    const struct config *c = node->config;
-    s->since_ms = br_host_mono_ms(node->host);
-    s->since_unix_ns = br_host_unix_ns(node->host);
-    (void)snprintf(s->name, sizeof s->name, "extension/%s http", node->id);
-    struct br_server_config config = {.name = s->name,
+    struct state *state = node->state;
+    const struct config *settings = node->config;
+    state->since_ms = br_host_mono_ms(node->host);
+    state->since_unix_ns = br_host_unix_ns(node->host);
+    (void)snprintf(state->name, sizeof state->name, "extension/%s http", node->id);
+    struct br_server_config config = {.name = state->name,
                                       .what = "http",
-                                      .endpoint = c->endpoint,
-                                      .transport = c->transport,
-                                      .tls = c->tls,
+                                      .endpoint = settings->endpoint,
+                                      .transport = settings->transport,
+                                      .tls = settings->tls,
                                       .idle_timeout_ms = 60000,
                                       .log = &node->log};
-    return node->host->ops->serve(node->host, &config, &s->service, &s->server, err);
+    return node->host->ops->serve(node->host, &config, &state->service, &state->server, err);
 }
 
-static void on_stopped(void *arg)
+static void health_check_on_stopped(void *arg)
 {
     br_node_drained(arg);
 }
 
-static void drain(struct br_node *node)
+static void health_check_drain(struct br_node *node)
 {
-    struct state *s = node->state;
-    if (s->server)
-        br_server_stop(s->server, on_stopped, node);
+    struct state *state = node->state;
+    if (state->server)
+        br_server_stop(state->server, health_check_on_stopped, node);
     else
         br_node_drained(node);
 }
 
-static void destroy(struct br_node *node)
+static void health_check_destroy(struct br_node *node)
 {
-    struct state *s = node->state;
-    br_server_free(s->server);
-    br_free(s->headers);
+    struct state *state = node->state;
+    br_server_free(state->server);
+    br_free(state->headers);
 }
 
 extern const struct br_component br_health_check_extension;
@@ -254,9 +254,9 @@ const struct br_component br_health_check_extension = {
     .options = options,
     .config_size = sizeof(struct config),
     .state_size = sizeof(struct state),
-    .check = check,
-    .create = create,
-    .start = start,
-    .drain = drain,
-    .destroy = destroy,
+    .check = health_check_check,
+    .create = health_check_create,
+    .start = health_check_start,
+    .drain = health_check_drain,
+    .destroy = health_check_destroy,
 };

@@ -37,74 +37,79 @@ static const struct br_option options[] = {
 
 /* --- Config ---------------------------------------------------------------------------------- */
 
-static int check_match(const struct br_match_config *c, const struct br_yaml *node,
-                       const char *path, const char *name, struct br_arena *arena,
-                       struct br_errs *errs)
+static int attributes_processor_check_match(const struct br_match_config *match_config,
+                                            const struct br_yaml *node, const char *path,
+                                            const char *name, struct br_arena *arena,
+                                            struct br_errs *errs)
 {
-    const struct br_yaml *at = c ? br_yaml_get(node, name) : NULL;
+    const struct br_yaml *at = match_config ? br_yaml_get(node, name) : NULL;
     char *where = br_arena_printf(arena, "%s::%s", path, name);
-    return where ? br_match_check(c, at ? at : node, where, arena, errs) : BR_ENOMEM;
+    return where ? br_match_check(match_config, at ? at : node, where, arena, errs) : BR_ENOMEM;
 }
 
-static int check(void *config, const struct br_yaml *node, const char *path, struct br_arena *arena,
-                 struct br_errs *errs)
+static int attributes_processor_check(void *config, const struct br_yaml *node, const char *path,
+                                      struct br_arena *arena, struct br_errs *errs)
 {
-    struct attributes_config *c = config;
+    struct attributes_config *attributes_config = config;
     const int found[] = {
-        br_rules_check(&c->actions, "actions", node, path, arena, errs),
-        check_match(c->include, node, path, "include", arena, errs),
-        check_match(c->exclude, node, path, "exclude", arena, errs),
+        br_rules_check(&attributes_config->actions, "actions", node, path, arena, errs),
+        attributes_processor_check_match(attributes_config->include, node, path, "include", arena,
+                                         errs),
+        attributes_processor_check_match(attributes_config->exclude, node, path, "exclude", arena,
+                                         errs),
     };
     int rc = 0;
     for (size_t i = 0; i < sizeof found / sizeof *found; i++)
         rc = found[i] == BR_ENOMEM || !rc ? found[i] : rc;
-    return rc ? rc : br_rules_headers(&c->actions, arena, &c->headers);
+    return rc ? rc
+              : br_rules_headers(&attributes_config->actions, arena, &attributes_config->headers);
 }
 
-static void destroy(struct br_node *node)
+static void attributes_processor_destroy(struct br_node *node)
 {
-    struct attributes_state *s = node->state;
-    br_matcher_release(&s->matcher);
-    br_rules_release(&s->rules);
-    br_attributes_release(&s->list);
-    br_buf_unref(s->body);
-    br_arena_release(&s->scratch);
-    br_arena_release(&s->arena);
+    struct attributes_state *state = node->state;
+    br_matcher_release(&state->matcher);
+    br_rules_release(&state->rules);
+    br_attributes_release(&state->list);
+    br_buf_unref(state->body);
+    br_arena_release(&state->scratch);
+    br_arena_release(&state->arena);
 }
 
-static int create(struct br_node *node, struct br_err *err)
+static int attributes_processor_create(struct br_node *node, struct br_err *err)
 {
-    struct attributes_state *s = node->state;
-    const struct attributes_config *c = node->config;
+    struct attributes_state *state = node->state;
+    const struct attributes_config *config = node->config;
     struct br_rule_problem problem = {0};
-    br_arena_init(&s->arena, 0);
-    br_arena_init(&s->scratch, SCRATCH_MAX);
-    s->list.arena = &s->scratch;
-    int rc = br_rules_compile(c->actions.v, c->actions.n, &s->arena, &s->rules, &problem);
+    br_arena_init(&state->arena, 0);
+    br_arena_init(&state->scratch, SCRATCH_MAX);
+    state->list.arena = &state->scratch;
+    int rc = br_rules_compile(config->actions.items, config->actions.count, &state->arena,
+                              &state->rules, &problem);
     if (rc)
         rc = br_err_set(err, rc, "%s", rc == BR_ENOMEM ? "out of memory" : problem.text);
     else
-        rc = br_matcher_init(&s->matcher, c->include, c->exclude, &s->arena, err);
+        rc = br_matcher_init(&state->matcher, config->include, config->exclude, &state->arena, err);
     if (rc) {
-        destroy(node);
+        attributes_processor_destroy(node);
         return rc;
     }
-    br_regex_bound(&s->rules.regex, &s->time);
-    br_regex_bound(&s->matcher.regex, &s->time);
-    s->gave_up = br_node_metric(node, BR_COUNTER, "braid_attributes_gave_up", NULL, NULL);
+    br_regex_bound(&state->rules.regex, &state->time);
+    br_regex_bound(&state->matcher.regex, &state->time);
+    state->gave_up = br_node_metric(node, BR_COUNTER, "braid_attributes_gave_up", NULL, NULL);
     return 0;
 }
 
 /* --- Spans ----------------------------------------------------------------------------------- */
 
-bool attributes_body(struct attributes_state *s, struct br_pool *pool, size_t size)
+bool attributes_body(struct attributes_state *state, struct br_pool *pool, size_t size)
 {
-    if (!s->body)
-        s->body = br_buf_new(pool, size);
-    if (!s->body)
+    if (!state->body)
+        state->body = br_buf_new(pool, size);
+    if (!state->body)
         return false;
-    s->body->len = 0;
-    return br_buf_reserve(&s->body, size) == 0;
+    state->body->len = 0;
+    return br_buf_reserve(&state->body, size) == 0;
 }
 
 int attributes_problem(const struct br_attributes *list)
@@ -117,40 +122,40 @@ struct run {
     const char *metadata;
 };
 
-static int rewrite_span(const struct run *r, struct br_visit *v)
+static int attributes_processor_rewrite_span(const struct run *run, struct br_visit *visit)
 {
-    struct attributes_state *s = r->node->state;
-    struct br_attributes *list = &s->list;
-    if (!br_attributes_read(list, SPAN_ATTRIBUTES, v->body, v->len) ||
-        !br_rules_apply(&s->rules, list, r->metadata))
+    struct attributes_state *state = run->node->state;
+    struct br_attributes *list = &state->list;
+    if (!br_attributes_read(list, SPAN_ATTRIBUTES, visit->body, visit->len) ||
+        !br_rules_apply(&state->rules, list, run->metadata))
         return attributes_problem(list);
     if (!br_attributes_changed(list))
         return BR_KEEP;
     size_t size = br_attributes_size(list);
-    if (!attributes_body(s, r->node->host->pool, size))
+    if (!attributes_body(state, run->node->host->pool, size))
         return BR_ENOMEM;
-    (void)br_attributes_write(list, s->body->data);
-    v->out = (struct br_addition){s->body->data, size};
+    (void)br_attributes_write(list, state->body->data);
+    visit->out = (struct br_addition){state->body->data, size};
     return BR_REPLACE;
 }
 
-static int on_span(void *arg, struct br_visit *v)
+static int attributes_processor_on_span(void *arg, struct br_visit *visit)
 {
-    const struct run *r = arg;
-    struct attributes_state *s = r->node->state;
-    int passes = br_matcher_passes(&s->matcher, v);
+    const struct run *run = arg;
+    struct attributes_state *state = run->node->state;
+    int passes = br_matcher_passes(&state->matcher, visit);
     if (passes <= 0)
         return passes; /* 0 is BR_KEEP */
-    int verdict = rewrite_span(r, v);
+    int verdict = attributes_processor_rewrite_span(run, visit);
     if (verdict == BR_ENOMEM)
-        verdict = br_arena_why(&s->scratch);
-    br_arena_release(&s->scratch);
+        verdict = br_arena_why(&state->scratch);
+    br_arena_release(&state->scratch);
     return verdict;
 }
 
 /* --- Traffic --------------------------------------------------------------------------------- */
 
-static void finish(struct br_item *item, int rc)
+static void attributes_processor_finish(struct br_item *item, int rc)
 {
     if (rc == BR_EFULL)
         br_item_reject(item, BR_STATUS_INVALID_ARGUMENT,
@@ -161,39 +166,40 @@ static void finish(struct br_item *item, int rc)
         br_item_retry(item, BR_STATUS_UNAVAILABLE, 1000, "attributes: out of memory");
 }
 
-static void say(struct br_node *node)
+static void attributes_processor_say(struct br_node *node)
 {
-    struct attributes_state *s = node->state;
-    unsigned n = s->matcher.n_gave_up + s->list.n_gave_up;
+    struct attributes_state *state = node->state;
+    unsigned n = state->matcher.n_gave_up + state->list.n_gave_up;
     uint64_t held;
-    s->matcher.n_gave_up = s->list.n_gave_up = 0;
-    *s->gave_up += n;
-    if (n && br_log_allow(&s->limit, br_host_mono_ms(node->host), LOG_EVERY_MS, &held))
+    state->matcher.n_gave_up = state->list.n_gave_up = 0;
+    *state->gave_up += n;
+    if (n && br_log_allow(&state->limit, br_host_mono_ms(node->host), LOG_EVERY_MS, &held))
         br_warn(&node->log, "a pattern took too long over a text");
 }
 
-static void consume(struct br_node *node, struct br_item *item)
+static void attributes_processor_consume(struct br_node *node, struct br_item *item)
 {
-    struct attributes_state *s = node->state;
-    const struct attributes_config *c = node->config;
-    struct run r = {.node = node, .metadata = item->metadata};
-    br_regex_time_begin(&s->time, c->match_time, item->size);
-    int rc = br_matcher_begin(&s->matcher, item);
+    struct attributes_state *state = node->state;
+    const struct attributes_config *config = node->config;
+    struct run run = {.node = node, .metadata = item->metadata};
+    br_regex_time_begin(&state->time, config->match_time, item->size);
+    int rc = br_matcher_begin(&state->matcher, item);
     if (!rc)
-        rc = item->signal == BR_TRACES ? br_item_rewrite(item, 1u << BR_LEVEL_ITEM, on_span, &r)
-                                       : attributes_profiles(node, item);
-    if (rc == BR_ENOMEM && (s->scratch.full || s->matcher.arena.full))
+        rc = item->signal == BR_TRACES
+                 ? br_item_rewrite(item, 1u << BR_LEVEL_ITEM, attributes_processor_on_span, &run)
+                 : attributes_profiles(node, item);
+    if (rc == BR_ENOMEM && (state->scratch.full || state->matcher.arena.full))
         rc = BR_EFULL;
-    br_matcher_end(&s->matcher);
-    br_arena_release(&s->scratch);
-    say(node);
+    br_matcher_end(&state->matcher);
+    br_arena_release(&state->scratch);
+    attributes_processor_say(node);
     if (rc)
-        finish(item, rc);
+        attributes_processor_finish(item, rc);
     else
         br_node_forward(node, item);
 }
 
-static const struct br_strings *metadata_keys(const void *config)
+static const struct br_strings *attributes_processor_metadata_keys(const void *config)
 {
     return &((const struct attributes_config *)config)->headers;
 }
@@ -208,9 +214,9 @@ const struct br_component br_attributes_processor = {
     .options = options,
     .config_size = sizeof(struct attributes_config),
     .state_size = sizeof(struct attributes_state),
-    .metadata_keys = metadata_keys,
-    .check = check,
-    .create = create,
-    .consume = consume,
-    .destroy = destroy,
+    .metadata_keys = attributes_processor_metadata_keys,
+    .check = attributes_processor_check,
+    .create = attributes_processor_create,
+    .consume = attributes_processor_consume,
+    .destroy = attributes_processor_destroy,
 };

@@ -29,7 +29,7 @@ struct attributes_state {
 };
 
 /* Room for `size` bytes in s->body, which it empties. */
-bool attributes_body(struct attributes_state *s, struct br_pool *pool, size_t size);
+bool attributes_body(struct attributes_state *state, struct br_pool *pool, size_t size);
 
 /* The code for a list that is no good. */
 int attributes_problem(const struct br_attributes *list);

@@ -35,82 +35,86 @@ static const struct br_option options[] = {
     BR_OPT_END,
 };
 
-static int check(void *config, const struct br_yaml *node, const char *path, struct br_arena *arena,
-                 struct br_errs *errs)
+static int batch_processor_check(void *config, const struct br_yaml *node, const char *path,
+                                 struct br_arena *arena, struct br_errs *errs)
 {
-    const struct config *c = config;
+    const struct config *settings = config;
     char at[256];
     (void)arena;
-    if (!c->send_batch_max_size || c->send_batch_max_size >= c->send_batch_size)
+    if (!settings->send_batch_max_size ||
+        settings->send_batch_max_size >= settings->send_batch_size)
         return 0;
     (void)snprintf(at, sizeof at, "%s::send_batch_max_size", path);
     return br_errs_add(errs, br_yaml_get(node, "send_batch_max_size"), at,
                        "must be 0 or at least send_batch_size (%lld), got %lld",
-                       (long long)c->send_batch_size, (long long)c->send_batch_max_size);
+                       (long long)settings->send_batch_size,
+                       (long long)settings->send_batch_max_size);
 }
 
-static void output(struct br_consumer *self, struct br_item *item)
+static void batch_processor_output(struct br_consumer *self, struct br_item *item)
 {
-    struct state *s = br_container_of(self, struct state, output);
-    br_node_forward(s->node, item);
+    struct state *state = br_container_of(self, struct state, output);
+    br_node_forward(state->node, item);
 }
 
-static int create(struct br_node *node, struct br_err *err)
+static int batch_processor_create(struct br_node *node, struct br_err *err)
 {
-    struct state *s = node->state;
-    const struct config *c = node->config;
-    s->node = node;
-    s->output.consume = output;
-    struct br_partition_config config = {.batch = {.timeout_ms = c->timeout / 1000000,
-                                                   .min_size = (size_t)c->send_batch_size,
-                                                   .max_size = (size_t)c->send_batch_max_size,
-                                                   .late = c->acknowledge == 1},
-                                         .keys = &c->metadata_keys,
-                                         .limit = (size_t)c->metadata_cardinality_limit};
-    if (c->timeout && !config.batch.timeout_ms)
+    struct state *state = node->state;
+    const struct config *settings = node->config;
+    state->node = node;
+    state->output.consume = batch_processor_output;
+    struct br_partition_config config = {
+        .batch = {.timeout_ms = settings->timeout / 1000000,
+                  .min_size = (size_t)settings->send_batch_size,
+                  .max_size = (size_t)settings->send_batch_max_size,
+                  .late = settings->acknowledge == 1},
+        .keys = &settings->metadata_keys,
+        .limit = (size_t)settings->metadata_cardinality_limit};
+    if (settings->timeout && !config.batch.timeout_ms)
         config.batch.timeout_ms = 1;
-    s->batchers = br_partitions_new(node, &config, &s->output);
-    s->cardinality = br_node_metric(node, BR_GAUGE, "otelcol_processor_batch_metadata_cardinality",
-                                    NULL, NULL);
-    return s->batchers ? 0 : br_err_set(err, BR_ENOMEM, "out of memory");
+    state->batchers = br_partitions_new(node, &config, &state->output);
+    state->cardinality =
+        br_node_metric(node, BR_GAUGE, "otelcol_processor_batch_metadata_cardinality", NULL, NULL);
+    return state->batchers ? 0 : br_err_set(err, BR_ENOMEM, "out of memory");
 }
 
-static void consume(struct br_node *node, struct br_item *item)
+static void batch_processor_consume(struct br_node *node, struct br_item *item)
 {
-    struct state *s = node->state;
-    br_partitions_add(s->batchers, item);
-    *s->cardinality = (double)br_partitions_count(s->batchers);
+    struct state *state = node->state;
+    br_partitions_add(state->batchers, item);
+    *state->cardinality = (double)br_partitions_count(state->batchers);
 }
 
-static void on_end(void *arg)
+static void batch_processor_on_end(void *arg)
 {
-    struct state *s = arg;
-    if (s->node->draining && br_partitions_idle(s->batchers))
-        br_node_drained(s->node);
+    struct state *state = arg;
+    if (state->node->draining && br_partitions_idle(state->batchers))
+        br_node_drained(state->node);
 }
 
-static void drain(struct br_node *node)
+static void batch_processor_drain(struct br_node *node)
 {
-    struct state *s = node->state;
-    br_partitions_on_end(s->batchers, on_end, s);
-    br_partitions_flush(s->batchers);
-    on_end(s);
+    struct state *state = node->state;
+    br_partitions_on_end(state->batchers, batch_processor_on_end, state);
+    br_partitions_flush(state->batchers);
+    batch_processor_on_end(state);
 }
 
-static void destroy(struct br_node *node)
+static void batch_processor_destroy(struct br_node *node)
 {
-    struct state *s = node->state;
-    br_partitions_free(s->batchers);
+    struct state *state = node->state;
+    br_partitions_free(state->batchers);
 }
 
 /* How many spans or samples it lets gather in one request. */
-static uint64_t request_items(const void *config)
+static uint64_t batch_processor_request_items(const void *config)
 {
-    const struct config *c = config;
-    return (uint64_t)(c->send_batch_max_size ? c->send_batch_max_size : c->send_batch_size);
+    const struct config *settings = config;
+    return (uint64_t)(settings->send_batch_max_size ? settings->send_batch_max_size
+                                                    : settings->send_batch_size);
 }
 
-static const struct br_strings *metadata_keys(const void *config)
+static const struct br_strings *batch_processor_metadata_keys(const void *config)
 {
     return &((const struct config *)config)->metadata_keys;
 }
@@ -125,11 +129,11 @@ const struct br_component br_batch_processor = {
     .options = options,
     .config_size = sizeof(struct config),
     .state_size = sizeof(struct state),
-    .metadata_keys = metadata_keys,
-    .request_items = request_items,
-    .check = check,
-    .create = create,
-    .consume = consume,
-    .drain = drain,
-    .destroy = destroy,
+    .metadata_keys = batch_processor_metadata_keys,
+    .request_items = batch_processor_request_items,
+    .check = batch_processor_check,
+    .create = batch_processor_create,
+    .consume = batch_processor_consume,
+    .drain = batch_processor_drain,
+    .destroy = batch_processor_destroy,
 };

@@ -87,8 +87,9 @@ static const struct br_option options[] = {
 
 /* --- Config ---------------------------------------------------------------------------------- */
 
-static int check_matches(const struct side *side, const struct br_yaml *node, const char *path,
-                         const char *name, struct br_arena *arena, struct br_errs *errs)
+static int filter_check_matches(const struct side *side, const struct br_yaml *node,
+                                const char *path, const char *name, struct br_arena *arena,
+                                struct br_errs *errs)
 {
     const struct br_yaml *at = node ? br_yaml_get(node, name) : NULL;
     char *include = br_arena_printf(arena, "%s::%s::include", path, name);
@@ -114,15 +115,15 @@ struct list {
 
 #define LISTS 6
 
-static void filter_lists(const struct config *c, struct list ret[LISTS])
+static void filter_lists(const struct config *config, struct list ret[LISTS])
 {
     const struct list lists[LISTS] = {
-        {&c->traces.resource, "traces", "resource", BR_TRACES, BR_CONDITION_RESOURCE},
-        {&c->traces.span, "traces", "span", BR_TRACES, BR_CONDITION_SPAN},
-        {&c->trace_conditions, NULL, "trace_conditions", BR_TRACES, BR_CONDITION_NAMED},
-        {&c->profiles.resource, "profiles", "resource", BR_PROFILES, BR_CONDITION_RESOURCE},
-        {&c->profiles.profile, "profiles", "profile", BR_PROFILES, BR_CONDITION_PROFILE},
-        {&c->profile_conditions, NULL, "profile_conditions", BR_PROFILES, BR_CONDITION_NAMED},
+        {&config->traces.resource, "traces", "resource", BR_TRACES, BR_CONDITION_RESOURCE},
+        {&config->traces.span, "traces", "span", BR_TRACES, BR_CONDITION_SPAN},
+        {&config->trace_conditions, NULL, "trace_conditions", BR_TRACES, BR_CONDITION_NAMED},
+        {&config->profiles.resource, "profiles", "resource", BR_PROFILES, BR_CONDITION_RESOURCE},
+        {&config->profiles.profile, "profiles", "profile", BR_PROFILES, BR_CONDITION_PROFILE},
+        {&config->profile_conditions, NULL, "profile_conditions", BR_PROFILES, BR_CONDITION_NAMED},
     };
     memcpy(ret, lists, sizeof lists);
 }
@@ -131,14 +132,14 @@ static void filter_lists(const struct config *c, struct list ret[LISTS])
 static int filter_check_list(const struct list *list, const struct br_yaml *node, const char *path,
                              struct br_arena *arena, struct br_errs *errs)
 {
-    struct br_conditions c = {.n = 0};
+    struct br_conditions conditions = {.count = 0};
     const struct br_yaml *section = list->section ? br_yaml_get(node, list->section) : node;
     const struct br_yaml *texts = br_yaml_get(section, list->key);
     int rc = 0;
-    for (size_t i = 0; i < list->texts->n && rc != BR_ENOMEM; i++) {
+    for (size_t i = 0; i < list->texts->count && rc != BR_ENOMEM; i++) {
         struct br_err err = {0};
-        int one =
-            br_conditions_add(&c, list->texts->v[i], list->signal, list->context, arena, &err);
+        int one = br_conditions_add(&conditions, list->texts->items[i], list->signal, list->context,
+                                    arena, &err);
         rc = one ? one : rc;
         bool seq = texts && texts->type == BR_YAML_SEQ;
         char *at = br_arena_printf(arena, "%s%s%s::%s[%zu]", path, list->section ? "::" : "",
@@ -148,100 +149,102 @@ static int filter_check_list(const struct list *list, const struct br_yaml *node
         else if (one == BR_EINVAL)
             br_errs_add(errs, seq ? texts->items[i] : texts, at, "%s", err.text);
     }
-    br_conditions_release(&c);
+    br_conditions_release(&conditions);
     return rc;
 }
 
-static int filter_check_conditions(const struct config *c, const struct br_yaml *node,
+static int filter_check_conditions(const struct config *config, const struct br_yaml *node,
                                    const char *path, struct br_arena *arena, struct br_errs *errs)
 {
     struct list lists[LISTS];
     int rc = 0;
-    filter_lists(c, lists);
+    filter_lists(config, lists);
     for (size_t i = 0; i < LISTS && rc != BR_ENOMEM; i++) {
         int one = filter_check_list(&lists[i], node, path, arena, errs);
         rc = one ? one : rc;
     }
-    if (rc == BR_ENOMEM || !c->traces.spanevent || c->traces.spanevent->type == BR_YAML_NULL)
+    if (rc == BR_ENOMEM || !config->traces.spanevent ||
+        config->traces.spanevent->type == BR_YAML_NULL)
         return rc;
     char *at = br_arena_printf(arena, "%s::traces::spanevent", path);
-    return at ? br_errs_add(errs, c->traces.spanevent, at,
+    return at ? br_errs_add(errs, config->traces.spanevent, at,
                             "events of spans are not dropped here; only whole spans are")
               : BR_ENOMEM;
 }
 
-static bool is_empty(const struct config *c)
+static bool filter_is_empty(const struct config *config)
 {
-    size_t n = c->spans.include || c->spans.exclude || c->profiles.include || c->profiles.exclude;
+    size_t n = config->spans.include || config->spans.exclude || config->profiles.include ||
+               config->profiles.exclude;
     struct list lists[LISTS];
-    filter_lists(c, lists);
+    filter_lists(config, lists);
     for (size_t i = 0; i < LISTS; i++)
-        n += lists[i].texts->n;
+        n += lists[i].texts->count;
     return n == 0;
 }
 
-static int check(void *config, const struct br_yaml *node, const char *path, struct br_arena *arena,
-                 struct br_errs *errs)
+static int filter_check(void *config, const struct br_yaml *node, const char *path,
+                        struct br_arena *arena, struct br_errs *errs)
 {
-    const struct config *c = config;
-    int rc = check_matches(&c->spans, node, path, "spans", arena, errs);
+    const struct config *settings = config;
+    int rc = filter_check_matches(&settings->spans, node, path, "spans", arena, errs);
     if (rc != BR_ENOMEM) {
-        int other = check_matches(&c->profiles, node, path, "profiles", arena, errs);
+        int other = filter_check_matches(&settings->profiles, node, path, "profiles", arena, errs);
         rc = rc ? rc : other;
     }
     if (rc != BR_ENOMEM) {
-        int other = filter_check_conditions(c, node, path, arena, errs);
+        int other = filter_check_conditions(settings, node, path, arena, errs);
         rc = other ? other : rc;
     }
-    if (!rc && is_empty(c))
+    if (!rc && filter_is_empty(settings))
         br_errs_warn(errs, node, path,
                      "it has neither include, exclude nor conditions: nothing is dropped");
     return rc;
 }
 
-static void destroy(struct br_node *node)
+static void filter_destroy(struct br_node *node)
 {
-    struct state *s = node->state;
+    struct state *state = node->state;
     for (int i = 0; i < BR_SIGNALS; i++)
-        br_matcher_release(&s->matchers[i]);
+        br_matcher_release(&state->matchers[i]);
     for (int i = 0; i < BR_SIGNALS; i++)
-        br_conditions_release(&s->conditions[i]);
-    br_arena_release(&s->arena);
+        br_conditions_release(&state->conditions[i]);
+    br_arena_release(&state->arena);
 }
 
-static int filter_compile(struct state *s, const struct config *c, struct br_err *err)
+static int filter_compile(struct state *state, const struct config *config, struct br_err *err)
 {
     struct list lists[LISTS];
     int rc = 0;
-    filter_lists(c, lists);
+    filter_lists(config, lists);
     for (size_t i = 0; i < LISTS; i++)
-        for (size_t k = 0; k < lists[i].texts->n && !rc; k++)
-            rc = br_conditions_add(&s->conditions[lists[i].signal], lists[i].texts->v[k],
-                                   lists[i].signal, lists[i].context, &s->arena, err);
+        for (size_t k = 0; k < lists[i].texts->count && !rc; k++)
+            rc = br_conditions_add(&state->conditions[lists[i].signal], lists[i].texts->items[k],
+                                   lists[i].signal, lists[i].context, &state->arena, err);
     for (int i = 0; i < BR_SIGNALS && !rc; i++)
-        rc = br_conditions_ready(&s->conditions[i], &s->time);
+        rc = br_conditions_ready(&state->conditions[i], &state->time);
     return rc;
 }
 
-static int create(struct br_node *node, struct br_err *err)
+static int filter_create(struct br_node *node, struct br_err *err)
 {
-    struct state *s = node->state;
-    const struct config *c = node->config;
-    br_arena_init(&s->arena, 0);
-    int rc = br_matcher_init(&s->matchers[BR_TRACES], c->spans.include, c->spans.exclude, &s->arena,
-                             err);
+    struct state *state = node->state;
+    const struct config *config = node->config;
+    br_arena_init(&state->arena, 0);
+    int rc = br_matcher_init(&state->matchers[BR_TRACES], config->spans.include,
+                             config->spans.exclude, &state->arena, err);
     if (!rc)
-        rc = br_matcher_init(&s->matchers[BR_PROFILES], c->profiles.include, c->profiles.exclude,
-                             &s->arena, err);
+        rc = br_matcher_init(&state->matchers[BR_PROFILES], config->profiles.include,
+                             config->profiles.exclude, &state->arena, err);
     if (!rc)
-        rc = filter_compile(s, c, err);
+        rc = filter_compile(state, config, err);
     if (rc) {
-        destroy(node);
+        filter_destroy(node);
         return rc;
     }
     for (int i = 0; i < BR_SIGNALS; i++)
-        br_regex_bound(&s->matchers[i].regex, &s->time);
-    s->gave_up = br_node_metric(node, BR_COUNTER, "braid_filter_gave_up", NULL, NULL);
+        br_regex_bound(&state->matchers[i].regex, &state->time);
+    state->gave_up = br_node_metric(node, BR_COUNTER, "braid_filter_gave_up", NULL, NULL);
     return 0;
 }
 
@@ -253,17 +256,17 @@ struct look {
     struct br_conditions *conditions; /* NULL: none */
 };
 
-static int on_item(void *arg, struct br_visit *v)
+static int filter_on_item(void *arg, struct br_visit *visit)
 {
     const struct look *look = arg;
-    int passes = br_matcher_passes(look->matcher, v);
+    int passes = br_matcher_passes(look->matcher, visit);
     if (passes <= 0 || !look->conditions)
         return passes < 0 ? passes : passes ? BR_KEEP : BR_DROP;
-    int holds = br_conditions_hold(look->conditions, v);
+    int holds = br_conditions_hold(look->conditions, visit);
     return holds < 0 ? holds : holds ? BR_DROP : BR_KEEP;
 }
 
-static void finish(struct br_item *item, int rc)
+static void filter_finish(struct br_item *item, int rc)
 {
     if (rc == BR_EFULL)
         br_item_reject(item, BR_STATUS_INVALID_ARGUMENT,
@@ -274,45 +277,45 @@ static void finish(struct br_item *item, int rc)
         br_item_retry(item, BR_STATUS_UNAVAILABLE, 1000, "filter: out of memory");
 }
 
-static void say(struct br_node *node, unsigned n_gave_up)
+static void filter_say(struct br_node *node, unsigned n_gave_up)
 {
-    struct state *s = node->state;
+    struct state *state = node->state;
     uint64_t held;
-    *s->gave_up += n_gave_up;
-    if (n_gave_up && br_log_allow(&s->limit, br_host_mono_ms(node->host), LOG_EVERY_MS, &held))
+    *state->gave_up += n_gave_up;
+    if (n_gave_up && br_log_allow(&state->limit, br_host_mono_ms(node->host), LOG_EVERY_MS, &held))
         br_warn(&node->log, "a pattern took too long over a text and counts as not matching");
 }
 
 /* What is too large for an arena is no want of memory. */
-static int filter_why(const struct br_matcher *m, const struct br_conditions *conditions)
+static int filter_why(const struct br_matcher *matcher, const struct br_conditions *conditions)
 {
-    int rc = br_arena_why(&m->arena);
+    int rc = br_arena_why(&matcher->arena);
     return rc == BR_ENOMEM && conditions ? br_arena_why(&conditions->arena) : rc;
 }
 
-static void consume(struct br_node *node, struct br_item *item)
+static void filter_consume(struct br_node *node, struct br_item *item)
 {
-    struct state *s = node->state;
-    const struct config *c = node->config;
-    struct br_matcher *m = &s->matchers[item->signal];
-    struct br_conditions *conditions = &s->conditions[item->signal];
-    struct look look = {m, conditions->n ? conditions : NULL};
+    struct state *state = node->state;
+    const struct config *config = node->config;
+    struct br_matcher *matcher = &state->matchers[item->signal];
+    struct br_conditions *conditions = &state->conditions[item->signal];
+    struct look look = {matcher, conditions->count ? conditions : NULL};
     uint32_t before = item->n_items;
-    br_regex_time_begin(&s->time, c->match_time, item->size);
-    int rc = br_matcher_begin(m, item);
+    br_regex_time_begin(&state->time, config->match_time, item->size);
+    int rc = br_matcher_begin(matcher, item);
     if (!rc && look.conditions)
         rc = br_conditions_begin(conditions, item);
-    if (!rc && (br_matcher_active(m) || look.conditions))
-        rc = br_item_rewrite(item, 1u << BR_LEVEL_ITEM, on_item, &look);
+    if (!rc && (br_matcher_active(matcher) || look.conditions))
+        rc = br_item_rewrite(item, 1u << BR_LEVEL_ITEM, filter_on_item, &look);
     if (rc == BR_ENOMEM)
-        rc = filter_why(m, look.conditions);
-    br_matcher_end(m);
+        rc = filter_why(matcher, look.conditions);
+    br_matcher_end(matcher);
     if (look.conditions)
         br_conditions_end(conditions);
-    say(node, m->n_gave_up + conditions->n_gave_up);
-    m->n_gave_up = conditions->n_gave_up = 0;
+    filter_say(node, matcher->n_gave_up + conditions->n_gave_up);
+    matcher->n_gave_up = conditions->n_gave_up = 0;
     if (rc) {
-        finish(item, rc);
+        filter_finish(item, rc);
         return;
     }
     uint32_t n_dropped = before - item->n_items;
@@ -333,8 +336,8 @@ const struct br_component br_filter_processor = {
     .options = options,
     .config_size = sizeof(struct config),
     .state_size = sizeof(struct state),
-    .check = check,
-    .create = create,
-    .consume = consume,
-    .destroy = destroy,
+    .check = filter_check,
+    .create = filter_create,
+    .consume = filter_consume,
+    .destroy = filter_destroy,
 };

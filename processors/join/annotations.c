@@ -34,8 +34,9 @@ void join_additions_release(struct join_additions *extension)
     extension->seen = NULL;
 }
 
-static uint32_t extension_make_attribute(struct join_additions *extension, unsigned key,
-                                         const char *name, const void *value, size_t len)
+static uint32_t join_annotations_extension_make_attribute(struct join_additions *extension,
+                                                          unsigned key, const char *name,
+                                                          const void *value, size_t len)
 {
     uint8_t any[JOIN_VALUE_MAX + BR_VARINT_MAX], entry[JOIN_VALUE_MAX + 4 * BR_VARINT_MAX];
     if (!extension->keys[key])
@@ -48,16 +49,17 @@ static uint32_t extension_make_attribute(struct join_additions *extension, unsig
     return br_additions_add(&extension->made, BR_TABLE_ATTRIBUTE, entry, (size_t)(p - entry));
 }
 
-static uint32_t extension_other(struct join_additions *extension, unsigned key, const char *name)
+static uint32_t join_annotations_extension_other(struct join_additions *extension, unsigned key,
+                                                 const char *name)
 {
     if (!extension->others[key])
-        extension->others[key] =
-            extension_make_attribute(extension, key, name, OTHER_VALUE, sizeof OTHER_VALUE - 1);
+        extension->others[key] = join_annotations_extension_make_attribute(
+            extension, key, name, OTHER_VALUE, sizeof OTHER_VALUE - 1);
     return extension->others[key];
 }
 
-static void extension_note(struct join_additions *extension, const uint8_t *id, size_t len,
-                           uint32_t index)
+static void join_annotations_extension_note(struct join_additions *extension, const uint8_t *id,
+                                            size_t len, uint32_t index)
 {
     void *value = (void *)((uintptr_t)index + 1);
     if (!extension->seen)
@@ -76,10 +78,11 @@ uint32_t join_additions_attribute(struct join_additions *extension, unsigned key
     uint32_t index =
         extension->seen ? (uint32_t)(uintptr_t)br_map_get(extension->seen, id, 1 + len) : 0;
     if (!index) {
-        uint32_t made = allowed(arg, key, value, len)
-                            ? extension_make_attribute(extension, key, name, value, len)
-                            : extension_other(extension, key, name);
-        extension_note(extension, id, 1 + len, made);
+        uint32_t made =
+            allowed(arg, key, value, len)
+                ? join_annotations_extension_make_attribute(extension, key, name, value, len)
+                : join_annotations_extension_other(extension, key, name);
+        join_annotations_extension_note(extension, id, 1 + len, made);
         index = made + 1;
     }
     *ret_other = index - 1 == extension->others[key];
@@ -114,21 +117,21 @@ struct dropping {
     size_t cap;
 };
 
-static bool dropping_names_span(const struct dropping *dropping, uint64_t index)
+static bool join_annotations_dropping_names_span(const struct dropping *dropping, uint64_t index)
 {
     return index < dropping->n_labels && (dropping->labels[index].kind == JOIN_LABEL_SPAN_ID ||
                                           dropping->labels[index].kind == JOIN_LABEL_TRACE_ID);
 }
 
 /* The indices of the field that stay, one field each: never longer than twice the field. */
-static uint8_t *dropping_put(const struct dropping *dropping, uint8_t *out,
-                             const struct br_field *field)
+static uint8_t *join_annotations_dropping_put(const struct dropping *dropping, uint8_t *out,
+                                              const struct br_field *field)
 {
     const uint8_t *p = field->data, *end = p + field->value;
     uint64_t index = field->value;
     bool packed = field->wire == BR_WIRE_LEN;
     while (!packed || (p < end && (p = br_varint(p, end, &index)))) {
-        if (!dropping_names_span(dropping, index)) {
+        if (!join_annotations_dropping_names_span(dropping, index)) {
             out = br_put_varint(out, BR_TAG(SAMPLE_ATTRIBUTES, BR_WIRE_VARINT));
             out = br_put_varint(out, index);
         }
@@ -138,11 +141,11 @@ static uint8_t *dropping_put(const struct dropping *dropping, uint8_t *out,
     return out;
 }
 
-static int dropping_on_sample(void *arg, struct br_visit *visit)
+static int join_annotations_dropping_on_sample(void *arg, struct br_visit *visit)
 {
     struct dropping *dropping = arg;
     const uint8_t *p = visit->body, *end = p + visit->len;
-    struct br_field f;
+    struct br_field field;
     if (!dropping->drops[visit->index])
         return BR_KEEP;
     if (dropping->cap < 2 * visit->len) {
@@ -152,9 +155,10 @@ static int dropping_on_sample(void *arg, struct br_visit *visit)
     if (!dropping->out)
         return BR_ENOMEM;
     uint8_t *out = dropping->out;
-    for (const uint8_t *at = p; p < end && (p = br_field_next(p, end, &f)); at = p)
-        out = f.number == SAMPLE_ATTRIBUTES ? dropping_put(dropping, out, &f)
-                                            : br_put_bytes(out, at, (size_t)(p - at));
+    for (const uint8_t *at = p; p < end && (p = br_field_next(p, end, &field)); at = p)
+        out = field.number == SAMPLE_ATTRIBUTES
+                  ? join_annotations_dropping_put(dropping, out, &field)
+                  : br_put_bytes(out, at, (size_t)(p - at));
     visit->out = (struct br_addition){dropping->out, (size_t)(out - dropping->out)};
     return BR_REPLACE;
 }
@@ -164,7 +168,8 @@ int join_drop_span_labels(struct br_item *item, const bool *drops, const struct 
 {
     struct dropping dropping = {
         .drops = drops, .labels = labels, .n_labels = n_labels, .arena = arena};
-    return br_item_rewrite(item, 1u << BR_LEVEL_ITEM, dropping_on_sample, &dropping);
+    return br_item_rewrite(item, 1u << BR_LEVEL_ITEM, join_annotations_dropping_on_sample,
+                           &dropping);
 }
 
 /* --- Onto spans ------------------------------------------------------------------------- */
@@ -199,14 +204,14 @@ static const char *const keys[MARKS] = {"pyroscope.profile.id",
 
 /* Bits of the keys that the span has already: whoever was first, an SDK's bridge or another join,
  * knows better. */
-static unsigned mark_keys_of(const struct br_span *span)
+static unsigned join_annotations_mark_keys_of(const struct br_span *span)
 {
     const uint8_t *p = span->body, *end = p + span->body_len;
-    struct br_field f, g;
+    struct br_field field, g;
     unsigned has = 0;
-    while (p < end && (p = br_field_next(p, end, &f))) {
-        const uint8_t *q = f.data, *stop = f.data + f.value;
-        while (f.number == SPAN_ATTRIBUTES && q < stop && (q = br_field_next(q, stop, &g)))
+    while (p < end && (p = br_field_next(p, end, &field))) {
+        const uint8_t *q = field.data, *stop = field.data + field.value;
+        while (field.number == SPAN_ATTRIBUTES && q < stop && (q = br_field_next(q, stop, &g)))
             for (unsigned i = 0; g.number == 1 && i < MARKS; i++)
                 if (g.value == strlen(keys[i]) && memcmp(g.data, keys[i], g.value) == 0)
                     has |= 1u << i;
@@ -234,33 +239,34 @@ struct sums {
     struct join_top top[JOIN_TOP_MAX]; /* of `all` */
 };
 
-static void mark_add_text(struct marking *marking, struct br_addition *addition, enum mark mark,
-                          const char *text, size_t len)
+static void join_annotations_mark_add_text(struct marking *marking, struct br_addition *addition,
+                                           enum mark mark, const char *text, size_t len)
 {
     if (!marking->rc && len && !(marking->has >> mark & 1))
         marking->rc =
             br_add_string(&marking->arena, addition, SPAN_ATTRIBUTES, keys[mark], text, len);
 }
 
-static void mark_add_int(struct marking *marking, struct br_addition *addition, enum mark mark,
-                         uint64_t value)
+static void join_annotations_mark_add_int(struct marking *marking, struct br_addition *addition,
+                                          enum mark mark, uint64_t value)
 {
     if (!marking->rc && !(marking->has >> mark & 1))
         marking->rc =
             br_add_int(&marking->arena, addition, SPAN_ATTRIBUTES, keys[mark], (int64_t)value);
 }
 
-static void mark_add_hex(struct marking *marking, struct br_addition *addition, enum mark mark,
-                         const uint8_t *id, size_t len)
+static void join_annotations_mark_add_hex(struct marking *marking, struct br_addition *addition,
+                                          enum mark mark, const uint8_t *id, size_t len)
 {
     char hex[33];
     struct br_str text = {.data = hex, .cap = sizeof hex, .max = sizeof hex - 1, .fixed = true};
     br_str_hex(&text, id, len);
-    mark_add_text(marking, addition, mark, hex, text.len);
+    join_annotations_mark_add_text(marking, addition, mark, hex, text.len);
 }
 
 /* The truth value true. */
-static void mark_add_true(struct marking *marking, struct br_addition *addition, enum mark mark)
+static void join_annotations_mark_add_true(struct marking *marking, struct br_addition *addition,
+                                           enum mark mark)
 {
     static const uint8_t any[] = {BR_TAG(2, BR_WIRE_VARINT), 1};
     uint8_t pair[64];
@@ -279,21 +285,23 @@ static void mark_add_true(struct marking *marking, struct br_addition *addition,
     *addition = (struct br_addition){grown, all};
 }
 
-static const uint8_t *mark_span_id_of(const struct br_span *span)
+static const uint8_t *join_annotations_mark_span_id_of(const struct br_span *span)
 {
     return (const uint8_t *)&span->head.span_id;
 }
 
-static void mark_add_share(const struct join_totals *share, struct join_totals *into,
-                           struct join_top *into_top)
+static void join_annotations_mark_add_share(const struct join_totals *share,
+                                            struct join_totals *into, struct join_top *into_top)
 {
     join_totals_add(into, share);
     join_totals_add_top(into, into_top, JOIN_TOP_MAX, share, join_totals_top(share));
 }
 
 /* What a span of the part at hand has of the samples that name none; NULL: nothing. */
-static const struct join_totals *mark_inferred(struct marking *marking, const uint8_t *trace_id,
-                                                const uint8_t *span_id, uint32_t thread)
+static const struct join_totals *join_annotations_mark_inferred(struct marking *marking,
+                                                                const uint8_t *trace_id,
+                                                                const uint8_t *span_id,
+                                                                uint32_t thread)
 {
     struct join_identity where = marking->where;
     where.hashes[JOIN_THREAD_ID] = thread ? thread : where.hashes[JOIN_THREAD_ID];
@@ -303,12 +311,12 @@ static const struct join_totals *mark_inferred(struct marking *marking, const ui
 }
 
 /* Adds what one span has of its own: figures, and its share of what was taken. */
-static bool mark_add_own(struct marking *marking, const struct br_span *span,
-                         const struct join_local *local, uint32_t i, struct join_totals *into,
-                         struct join_top *into_top)
+static bool join_annotations_mark_add_own(struct marking *marking, const struct br_span *span,
+                                          const struct join_local *local, uint32_t index,
+                                          struct join_totals *into, struct join_top *into_top)
 {
-    const struct join_relative *relative = &local->spans[i];
-    const struct join_totals *share = join_locals_share(&marking->locals, local, i);
+    const struct join_relative *relative = &local->spans[index];
+    const struct join_totals *share = join_locals_share(&marking->locals, local, index);
     struct join_totals figures;
     struct join_top top[JOIN_TOP_MAX];
     bool any =
@@ -319,12 +327,12 @@ static bool mark_add_own(struct marking *marking, const struct br_span *span,
         join_totals_add(into, &figures);
         join_totals_add_top(into, into_top, JOIN_TOP_MAX, &figures, top);
     }
-    const struct join_totals *inferred = mark_inferred(
+    const struct join_totals *inferred = join_annotations_mark_inferred(
         marking, span->head.trace_id, (const uint8_t *)&relative->span_id, relative->thread);
     if (share)
-        mark_add_share(share, into, into_top);
+        join_annotations_mark_add_share(share, into, into_top);
     if (inferred)
-        mark_add_share(inferred, into, into_top);
+        join_annotations_mark_add_share(inferred, into, into_top);
     if (any || share || inferred)
         memcpy(into->under,
                any     ? figures.under
@@ -335,31 +343,37 @@ static bool mark_add_own(struct marking *marking, const struct br_span *span,
 }
 
 /* Of a span whose tree is not known all that names it is its own. */
-static void mark_add_alone(struct marking *marking, const struct br_span *span, struct sums *ret)
+static void join_annotations_mark_add_alone(struct marking *marking, const struct br_span *span,
+                                            struct sums *ret)
 {
     const uint8_t *trace_id = br_span_has_trace(&span->head) ? span->head.trace_id : NULL;
-    ret->any_own = ret->any = join_table_totals(marking->join->table, trace_id,
-                                                 mark_span_id_of(span), &ret->own, ret->top);
+    ret->any_own = ret->any =
+        join_table_totals(marking->join->table, trace_id, join_annotations_mark_span_id_of(span),
+                          &ret->own, ret->top);
     if (ret->any && ret->own.taken && trace_id)
-        join_taken_add(&marking->locals, trace_id, mark_span_id_of(span), &ret->own);
+        join_taken_add(&marking->locals, trace_id, join_annotations_mark_span_id_of(span),
+                       &ret->own);
     struct join_identity its = {0};
     if (marking->infer.table && span->thread)
         join_identity_read(marking->infer.table, span->thread, span->body + span->body_len,
                            SPAN_ATTRIBUTES, NULL, &its);
     const struct join_totals *inferred =
-        trace_id
-            ? mark_inferred(marking, trace_id, mark_span_id_of(span), its.hashes[JOIN_THREAD_ID])
-            : NULL;
+        trace_id ? join_annotations_mark_inferred(marking, trace_id,
+                                                  join_annotations_mark_span_id_of(span),
+                                                  its.hashes[JOIN_THREAD_ID])
+                 : NULL;
     if (inferred) {
-        mark_add_share(inferred, &ret->own, ret->top);
+        join_annotations_mark_add_share(inferred, &ret->own, ret->top);
         memcpy(ret->own.under, inferred->under, sizeof ret->own.under);
         ret->any_own = ret->any = true;
     }
-    ret->partial = ret->any && join_table_lost(marking->join->table, mark_span_id_of(span));
+    ret->partial =
+        ret->any && join_table_lost(marking->join->table, join_annotations_mark_span_id_of(span));
     ret->all = ret->own;
 }
 
-static const struct join_local *mark_tree_of(struct marking *marking, const struct br_span *span)
+static const struct join_local *join_annotations_mark_tree_of(struct marking *marking,
+                                                              const struct br_span *span)
 {
     if (!br_span_has_trace(&span->head) || !marking->service.service)
         return NULL;
@@ -372,24 +386,28 @@ static const struct join_local *mark_tree_of(struct marking *marking, const stru
     return NULL;
 }
 
-static void mark_add_up(struct marking *marking, const struct br_span *span, struct sums *ret)
+static void join_annotations_mark_add_up(struct marking *marking, const struct br_span *span,
+                                         struct sums *ret)
 {
-    const struct join_local *local = mark_tree_of(marking, span);
-    uint32_t top = local ? join_local_find(local, mark_span_id_of(span)) : JOIN_NO_SPAN;
+    const struct join_local *local = join_annotations_mark_tree_of(marking, span);
+    uint32_t top =
+        local ? join_local_find(local, join_annotations_mark_span_id_of(span)) : JOIN_NO_SPAN;
     memset(&ret->own, 0, sizeof ret->own);
     if (top == JOIN_NO_SPAN) {
-        mark_add_alone(marking, span, ret);
+        join_annotations_mark_add_alone(marking, span, ret);
         return;
     }
     if (!local->figures && !marking->infer.table)
         return;
-    ret->any_own = ret->any = mark_add_own(marking, span, local, top, &ret->own, ret->top);
-    ret->partial = ret->any_own && join_table_lost(marking->join->table, mark_span_id_of(span));
+    ret->any_own = ret->any =
+        join_annotations_mark_add_own(marking, span, local, top, &ret->own, ret->top);
+    ret->partial = ret->any_own &&
+                   join_table_lost(marking->join->table, join_annotations_mark_span_id_of(span));
     ret->all = ret->own;
-    marking->locals.steps += local->n;
-    for (uint32_t i = 0; i < local->n; i++)
+    marking->locals.steps += local->count;
+    for (uint32_t i = 0; i < local->count; i++)
         if (i != top && join_local_below(local, i, top) &&
-            mark_add_own(marking, span, local, i, &ret->all, ret->top)) {
+            join_annotations_mark_add_own(marking, span, local, i, &ret->all, ret->top)) {
             ret->any = true;
             ret->partial =
                 ret->partial ||
@@ -397,14 +415,17 @@ static void mark_add_up(struct marking *marking, const struct br_span *span, str
         }
 }
 
-static bool mark_is_before(const struct br_addition *a, const struct br_addition *b)
+static bool join_annotations_mark_is_before(const struct br_addition *addition,
+                                            const struct br_addition *this_addition)
 {
-    int c = memcmp(a->data, b->data, a->len < b->len ? a->len : b->len);
-    return c ? c < 0 : a->len < b->len;
+    int c = memcmp(addition->data, this_addition->data,
+                   addition->len < this_addition->len ? addition->len : this_addition->len);
+    return c ? c < 0 : addition->len < this_addition->len;
 }
 
 /* The functions with the largest values, in order; equal ones by name. */
-static void mark_add_top(struct marking *marking, struct sums *sums, struct br_addition *addition)
+static void join_annotations_mark_add_top(struct marking *marking, struct sums *sums,
+                                          struct br_addition *addition)
 {
     struct br_addition names[JOIN_TOP_SHOWN_MAX];
     size_t n = 0, most = (size_t)marking->join->config->top_functions;
@@ -417,7 +438,7 @@ static void mark_add_top(struct marking *marking, struct sums *sums, struct br_a
                                                                   sums->top[i].function, &name.len);
             if (i == 0 || sums->top[i].value > sums->top[best].value ||
                 (sums->top[i].value == sums->top[best].value &&
-                 mark_is_before(&name, &best_name))) {
+                 join_annotations_mark_is_before(&name, &best_name))) {
                 best = i;
                 best_name = name;
             }
@@ -430,8 +451,9 @@ static void mark_add_top(struct marking *marking, struct sums *sums, struct br_a
             br_add_texts(&marking->arena, addition, SPAN_ATTRIBUTES, keys[MARK_TOP], names, n);
 }
 
-static void mark_add_types(struct marking *marking, const struct join_totals *figures,
-                           struct br_addition *addition)
+static void join_annotations_mark_add_types(struct marking *marking,
+                                            const struct join_totals *figures,
+                                            struct br_addition *addition)
 {
     struct br_str types = {.max = 2048};
     for (unsigned i = 0; i < JOIN_SPAN_TYPES && figures->types[i].used; i++)
@@ -439,29 +461,32 @@ static void mark_add_types(struct marking *marking, const struct join_totals *fi
                       join_table_type_name(marking->join->table, figures->types[i].type));
     if (types.failed)
         marking->rc = BR_ENOMEM;
-    mark_add_text(marking, addition, MARK_TYPE, types.data, types.len);
+    join_annotations_mark_add_text(marking, addition, MARK_TYPE, types.data, types.len);
     br_str_release(&types);
 }
 
-static void mark_add_figures(struct marking *marking, const struct br_span *span, struct sums *sums,
-                             struct br_addition *addition)
+static void join_annotations_mark_add_figures(struct marking *marking, const struct br_span *span,
+                                              struct sums *sums, struct br_addition *addition)
 {
     static const uint8_t none[16];
     enum join_measure measure = join_totals_measure(&sums->all);
     if (memcmp(sums->all.profile_id, none, sizeof none) != 0)
-        mark_add_hex(marking, addition, MARK_PROFILE_ID, sums->all.profile_id, 16);
+        join_annotations_mark_add_hex(marking, addition, MARK_PROFILE_ID, sums->all.profile_id, 16);
     else if (br_span_has_trace(&span->head))
-        mark_add_hex(marking, addition, MARK_PROFILE_ID, span->head.trace_id, 16);
-    mark_add_types(marking, &sums->all, addition);
-    mark_add_int(marking, addition, MARK_COUNT, sums->own.count[measure]);
+        join_annotations_mark_add_hex(marking, addition, MARK_PROFILE_ID, span->head.trace_id, 16);
+    join_annotations_mark_add_types(marking, &sums->all, addition);
+    join_annotations_mark_add_int(marking, addition, MARK_COUNT, sums->own.count[measure]);
     if (measure != JOIN_OTHER)
-        mark_add_int(marking, addition, MARK_DURATION, sums->own.time_ns[measure] / 1000);
-    mark_add_int(marking, addition, MARK_INCLUSIVE_COUNT, sums->all.count[measure]);
+        join_annotations_mark_add_int(marking, addition, MARK_DURATION,
+                                      sums->own.time_ns[measure] / 1000);
+    join_annotations_mark_add_int(marking, addition, MARK_INCLUSIVE_COUNT,
+                                  sums->all.count[measure]);
     if (measure != JOIN_OTHER)
-        mark_add_int(marking, addition, MARK_INCLUSIVE_DURATION, sums->all.time_ns[measure] / 1000);
-    mark_add_top(marking, sums, addition);
+        join_annotations_mark_add_int(marking, addition, MARK_INCLUSIVE_DURATION,
+                                      sums->all.time_ns[measure] / 1000);
+    join_annotations_mark_add_top(marking, sums, addition);
     if (sums->partial)
-        mark_add_true(marking, addition, MARK_PARTIAL);
+        join_annotations_mark_add_true(marking, addition, MARK_PARTIAL);
 }
 
 #define FLAG_HAS_IS_REMOTE 0x100u
@@ -470,53 +495,55 @@ static void mark_add_figures(struct marking *marking, const struct br_span *span
 #define KIND_CONSUMER 5
 
 /* Whether the span says that its parent is another process's. */
-static bool mark_parent_is_remote(const struct br_span *span)
+static bool join_annotations_mark_parent_is_remote(const struct br_span *span)
 {
     const uint32_t both = FLAG_HAS_IS_REMOTE | FLAG_IS_REMOTE;
     const uint8_t *p = span->body, *end = p + span->body_len;
-    struct br_field f;
+    struct br_field field;
     uint64_t flags = 0;
-    while (p < end && (p = br_field_next(p, end, &f)))
-        if (f.number == SPAN_FLAGS)
-            flags = f.value;
+    while (p < end && (p = br_field_next(p, end, &field)))
+        if (field.number == SPAN_FLAGS)
+            flags = field.value;
     return (flags & both) == both;
 }
 
 /* Whether SDK bridges would name the span: they label samples with the local root, which has no
  * parent in its process. A parent that has not come says nothing: spans come before their parents.
  */
-static bool mark_is_entry(const struct br_span *span)
+static bool join_annotations_mark_is_entry(const struct br_span *span)
 {
     return !span->head.parent_id || span->kind == KIND_SERVER || span->kind == KIND_CONSUMER ||
-           mark_parent_is_remote(span);
+           join_annotations_mark_parent_is_remote(span);
 }
 
 /* What is appended to one span; nothing when there is nothing to say, or no memory. */
-static struct br_addition mark_span(struct marking *marking, const struct br_span *span,
-                                    bool figures, bool likely)
+static struct br_addition join_annotations_mark_span(struct marking *marking,
+                                                     const struct br_span *span, bool figures,
+                                                     bool likely)
 {
     struct br_addition addition = {0};
     struct sums sums;
     sums.any = sums.any_own = sums.partial = false;
     if (!span->head.span_id)
         return addition;
-    likely = likely && (marking->locals.link_spans || mark_is_entry(span));
+    likely = likely && (marking->locals.link_spans || join_annotations_mark_is_entry(span));
     if (figures)
-        mark_add_up(marking, span, &sums);
+        join_annotations_mark_add_up(marking, span, &sums);
     if (!sums.any && !likely)
         return addition;
-    marking->has = mark_keys_of(span);
+    marking->has = join_annotations_mark_keys_of(span);
     marking->rc = 0;
     if (sums.any)
-        mark_add_figures(marking, span, &sums, &addition);
+        join_annotations_mark_add_figures(marking, span, &sums, &addition);
     /* A profile store has the samples under the span that they name. */
     if (sums.any_own || likely)
-        mark_add_hex(marking, &addition, MARK_PYROSCOPE_ID,
-                     sums.any_own ? sums.own.under : mark_span_id_of(span), 8);
+        join_annotations_mark_add_hex(
+            marking, &addition, MARK_PYROSCOPE_ID,
+            sums.any_own ? sums.own.under : join_annotations_mark_span_id_of(span), 8);
     return marking->rc ? (struct br_addition){0} : addition;
 }
 
-static void mark_begin_part(struct marking *marking, const struct br_part *part)
+static void join_annotations_mark_begin_part(struct marking *marking, const struct br_part *part)
 {
     size_t len;
     const uint8_t *resource = br_part_resource(part, &len);
@@ -549,10 +576,10 @@ void join_mark_spans(struct join *join, struct br_item *item, bool figures)
         marking.service.name_len = join_cut(marking.service.name, marking.service.name_len);
         bool likely = join->config->mark == JOIN_MARK_LIKELY &&
                       join_service_profiled(join, &marking.service, now_ms);
-        mark_begin_part(&marking, part);
+        join_annotations_mark_begin_part(&marking, part);
         uint32_t first = i, n_marked = 0;
         for (; i < n_items && spans[i].part == p; i++) {
-            additions[i] = mark_span(&marking, &spans[i], figures, likely);
+            additions[i] = join_annotations_mark_span(&marking, &spans[i], figures, likely);
             n_marked += additions[i].len > 0;
         }
         if (n_marked && br_part_append(item, part, additions + first) == 0)

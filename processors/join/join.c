@@ -81,29 +81,29 @@ static int join_check(void *config, const struct br_yaml *node, const char *path
     static const char *span_ids[] = {"span_id", "profile_id", "process.context.label.span_id",
                                      "process.context.label.profile_id"};
     static const char *trace_ids[] = {"trace_id", "process.context.label.trace_id"};
-    struct join_config *c = config;
+    struct join_config *join_config = config;
     char at[256];
     const struct {
         const char *name;
         uint64_t value;
-    } holds[] = {{"hold", c->hold}, {"profile_hold", c->profile_hold}};
+    } holds[] = {{"hold", join_config->hold}, {"profile_hold", join_config->profile_hold}};
     (void)arena;
-    if (!c->labels.span_id.n)
-        c->labels.span_id = (struct br_strings){span_ids, BR_COUNT(span_ids)};
-    if (!c->labels.trace_id.n)
-        c->labels.trace_id = (struct br_strings){trace_ids, BR_COUNT(trace_ids)};
-    if (c->sample_attributes.n > JOIN_ATTRIBUTES_MAX) {
+    if (!join_config->labels.span_id.count)
+        join_config->labels.span_id = (struct br_strings){span_ids, BR_COUNT(span_ids)};
+    if (!join_config->labels.trace_id.count)
+        join_config->labels.trace_id = (struct br_strings){trace_ids, BR_COUNT(trace_ids)};
+    if (join_config->sample_attributes.count > JOIN_ATTRIBUTES_MAX) {
         (void)snprintf(at, sizeof at, "%s::sample_attributes", path);
         return br_errs_add(errs, br_yaml_get(node, "sample_attributes"), at,
                            "at most %d attributes, got %zu", JOIN_ATTRIBUTES_MAX,
-                           c->sample_attributes.n);
+                           join_config->sample_attributes.count);
     }
-    if (c->window < 1000000000) {
+    if (join_config->window < 1000000000) {
         (void)snprintf(at, sizeof at, "%s::window", path);
         return br_errs_add(errs, br_yaml_get(node, "window"), at, "must be at least 1s");
     }
     for (size_t i = 0; i < BR_COUNT(holds); i++) {
-        if (holds[i].value <= c->window)
+        if (holds[i].value <= join_config->window)
             continue;
         (void)snprintf(at, sizeof at, "%s::%s", path, holds[i].name);
         return br_errs_add(errs, br_yaml_get(node, holds[i].name), at,
@@ -133,18 +133,18 @@ static double *join_counter(struct join *join, uint16_t type, enum join_outcome 
     return join_type_metric(join, &join->counts[type][outcome], type, names[outcome]);
 }
 
-void join_count_folded(struct join *join, uint16_t type, double n, double value)
+void join_count_folded(struct join *join, uint16_t type, double count, double value)
 {
-    *join_type_metric(join, &join->folded[type], type, "samples_folded") += n;
+    *join_type_metric(join, &join->folded[type], type, "samples_folded") += count;
     *join_type_metric(join, &join->folded_values[type], type, "folded_values") += value;
 }
 
-void join_count(struct join *join, uint16_t type, enum join_outcome outcome, double n)
+void join_count(struct join *join, uint16_t type, enum join_outcome outcome, double count)
 {
     if (outcome == JOIN_COUNT_JOINED || outcome == JOIN_COUNT_LATE ||
         outcome == JOIN_COUNT_INFERRED)
         join_progress_note(&join_table_progress(join->table)->joined);
-    *join_counter(join, type, outcome) += n;
+    *join_counter(join, type, outcome) += count;
 }
 
 void join_count_tally(struct join *join, const struct join_tally *tally)
@@ -446,12 +446,12 @@ static void join_make_keys(struct join *join)
     const struct br_strings *more = &join->config->sample_attributes;
     join->keys[join->n_keys++] = "span.name";
     join->keys[JOIN_HOW_KEY] = "profile.join";
-    for (size_t i = 0; i < more->n; i++) {
+    for (size_t i = 0; i < more->count; i++) {
         bool known = false;
         for (unsigned k = 0; k < join->n_keys; k++)
-            known = known || strcmp(join->keys[k], more->v[i]) == 0;
+            known = known || strcmp(join->keys[k], more->items[i]) == 0;
         if (!known)
-            join->keys[join->n_keys++] = more->v[i];
+            join->keys[join->n_keys++] = more->items[i];
     }
     for (unsigned k = 1; k < join->n_keys; k++) {
         join->key_lens[k] = strlen(join->keys[k]);

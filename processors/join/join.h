@@ -78,10 +78,10 @@ struct join {
 };
 
 /* Adds to a counter of samples by profile type. */
-void join_count(struct join *join, uint16_t type, enum join_outcome outcome, double n);
+void join_count(struct join *join, uint16_t type, enum join_outcome outcome, double count);
 
 /* Counts samples of a profile type that lost their links, and the sum of their values. */
-void join_count_folded(struct join *join, uint16_t type, double n, double value);
+void join_count_folded(struct join *join, uint16_t type, double count, double value);
 
 /* Counts what the table says became of samples that had waited, and of spans. */
 void join_count_tally(struct join *join, const struct join_tally *tally);

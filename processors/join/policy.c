@@ -9,49 +9,52 @@
 
 /* --- Rules at run time ------------------------------------------------------------------ */
 
-static struct join_overrides *rules_of_tunable(struct br_overridable *t)
+static struct join_overrides *join_policy_rules_of_tunable(struct br_overridable *this_overridable)
 {
-    return br_container_of(t, struct join_overrides, overridable);
+    return br_container_of(this_overridable, struct join_overrides, overridable);
 }
 
 /* Takes out the rule `id`, and those that have ended. */
-static void rules_sweep(struct join_overrides *rules, uint64_t id)
+static void join_policy_rules_sweep(struct join_overrides *rules, uint64_t id)
 {
     uint64_t now = br_host_mono_ms(rules->node->host);
-    for (size_t i = rules->n; i-- > 0;)
+    for (size_t i = rules->count; i-- > 0;)
         if (rules->rules[i].id == id || rules->rules[i].until_ms <= now)
-            rules->rules[i] = rules->rules[--rules->n];
+            rules->rules[i] = rules->rules[--rules->count];
 }
 
-static int rules_apply(struct br_overridable *overridable, const struct br_override *rule, struct br_err *err)
+static int join_policy_rules_apply(struct br_overridable *overridable,
+                                   const struct br_override *rule, struct br_err *err)
 {
-    struct join_overrides *rules = rules_of_tunable(overridable);
+    struct join_overrides *rules = join_policy_rules_of_tunable(overridable);
     size_t len = rule->service ? strlen(rule->service) : 0;
-    rules_sweep(rules, rule->id);
+    join_policy_rules_sweep(rules, rule->id);
     if (!rules->asked || !rule->keep || len > JOIN_OVERRIDE_SERVICE_MAX ||
         rule->until_ms <= br_host_mono_ms(rules->node->host))
         return 0;
-    if (rules->n == BR_OVERRIDES_MAX)
+    if (rules->count == BR_OVERRIDES_MAX)
         return br_err_set(err, BR_EFULL, "more than %d rules at a time", BR_OVERRIDES_MAX);
-    struct join_override *r = &rules->rules[rules->n++];
-    *r = (struct join_override){.id = rule->id,
-                            .until_ms = rule->until_ms,
-                            .sampling_percentage = rule->sampling_percentage,
-                            .slow_threshold_ns = rule->slow_threshold_ns,
-                            .service_len = (uint8_t)len};
+    struct join_override *override = &rules->rules[rules->count++];
+    *override = (struct join_override){.id = rule->id,
+                                       .until_ms = rule->until_ms,
+                                       .sampling_percentage = rule->sampling_percentage,
+                                       .slow_threshold_ns = rule->slow_threshold_ns,
+                                       .service_len = (uint8_t)len};
     if (len)
-        memcpy(r->service, rule->service, len);
+        memcpy(override->service, rule->service, len);
     return 1;
 }
 
-static void rules_withdraw(struct br_overridable *overridable, uint64_t id)
+static void join_policy_rules_withdraw(struct br_overridable *overridable, uint64_t id)
 {
-    rules_sweep(rules_of_tunable(overridable), id);
+    join_policy_rules_sweep(join_policy_rules_of_tunable(overridable), id);
 }
 
-static void rules_list(const struct br_overridable *t, br_collected_fn *fn, void *arg)
+static void join_policy_rules_list(const struct br_overridable *this_overridable,
+                                   br_collected_fn *fn, void *arg)
 {
-    const struct join_overrides *rules = br_container_of(t, struct join_overrides, overridable);
+    const struct join_overrides *rules =
+        br_container_of(this_overridable, struct join_overrides, overridable);
     uint64_t now = br_host_mono_ms(rules->node->host);
     char service[JOIN_OVERRIDE_SERVICE_MAX + 1] = "";
     struct br_collected collected = {.component = rules->node->id,
@@ -60,7 +63,7 @@ static void rules_list(const struct br_overridable *t, br_collected_fn *fn, void
                                      .type = "links",
                                      .state = rules->asked ? "some" : "all"};
     fn(&collected, arg);
-    for (size_t i = 0; i < rules->n; i++) {
+    for (size_t i = 0; i < rules->count; i++) {
         const struct join_override *rule = &rules->rules[i];
         if (rule->until_ms <= now)
             continue;
@@ -73,7 +76,8 @@ static void rules_list(const struct br_overridable *t, br_collected_fn *fn, void
     }
 }
 
-static const struct br_overridable_ops ops = {rules_apply, rules_withdraw, rules_list};
+static const struct br_overridable_ops ops = {join_policy_rules_apply, join_policy_rules_withdraw,
+                                              join_policy_rules_list};
 
 void join_overrides_start(struct join_overrides *rules, const struct br_node *node, bool asked)
 {
@@ -88,8 +92,9 @@ void join_overrides_stop(struct join_overrides *rules)
     br_overridable_unregister(&rules->overridable);
 }
 
-static bool rules_keeps(const struct join_override *rule, const void *service, size_t service_len,
-                        const uint8_t *trace_id, uint64_t duration_ns)
+static bool join_policy_rules_keeps(const struct join_override *rule, const void *service,
+                                    size_t service_len, const uint8_t *trace_id,
+                                    uint64_t duration_ns)
 {
     if (rule->service_len &&
         (rule->service_len != service_len || memcmp(rule->service, service, service_len) != 0))
@@ -103,9 +108,9 @@ static bool rules_keeps(const struct join_override *rule, const void *service, s
 bool join_overrides_keep(const struct join_overrides *rules, uint64_t now_ms, const void *service,
                      size_t service_len, const uint8_t *trace_id, uint64_t duration_ns)
 {
-    for (size_t i = 0; i < rules->n; i++)
+    for (size_t i = 0; i < rules->count; i++)
         if (now_ms < rules->rules[i].until_ms &&
-            rules_keeps(&rules->rules[i], service, service_len, trace_id, duration_ns))
+            join_policy_rules_keeps(&rules->rules[i], service, service_len, trace_id, duration_ns))
             return true;
     return false;
 }
@@ -143,8 +148,8 @@ int join_policy_init(struct join_policy *policy, const struct join_keep *keep)
         return 0;
     policy->names = br_map_new(NAMES_MAX);
     bool ok = policy->names != NULL;
-    const struct join_keep_name *names = keep->span_names.v;
-    for (size_t i = 0; ok && i < keep->span_names.n; i++)
+    const struct join_keep_name *names = keep->span_names.items;
+    for (size_t i = 0; ok && i < keep->span_names.count; i++)
         ok = br_map_put(policy->names, names[i].name, strlen(names[i].name),
                         (void *)(uintptr_t)&names[i], NULL) == 0;
     return ok ? 0 : BR_ENOMEM;

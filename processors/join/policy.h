@@ -10,7 +10,7 @@
 /* --- Rules at run time ------------------------------------------------------------------ */
 
 /*
- * Whose links a rule keeps, for a while (pipeline/tune.h): this worker's copies of the rules, which
+ * Whose links a rule keeps, for a while (pipeline/override.h): this worker's copies of the rules, which
  * whoever sets them brings to every worker. A rule is void from its time on, whatever else happens.
  */
 
@@ -30,7 +30,7 @@ struct join_overrides {
     struct br_overridable overridable;
     const struct br_node *node;
     bool asked; /* the config leaves links away, which rules can bring back */
-    size_t n;
+    size_t count;
     struct join_override rules[BR_OVERRIDES_MAX];
 };
 

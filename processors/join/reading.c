@@ -43,10 +43,10 @@ struct br_entry join_texts_at(const struct join_texts *texts, uint64_t index)
 }
 
 /* What is known of a long text; NULL without memory. */
-static struct known *texts_read(struct join_texts *texts, uint32_t index)
+static struct known *join_reading_texts_read(struct join_texts *texts, uint32_t index)
 {
     if (!texts->known)
-        texts->known = br_map_new(texts->view->n[BR_TABLE_STRING]);
+        texts->known = br_map_new(texts->view->count[BR_TABLE_STRING]);
     struct known *known = texts->known ? br_map_get(texts->known, &index, sizeof index) : NULL;
     if (!known && texts->known && !texts->no_memory) {
         known = br_arena_calloc(texts->arena, 1, sizeof *known);
@@ -64,7 +64,7 @@ bool join_texts_id(struct join_texts *texts, uint64_t index, uint8_t *ret, size_
     unsigned read = trace ? READ_AS_TRACE : READ_AS_SPAN, is = trace ? IS_TRACE : IS_SPAN;
     if (text.len <= SHORT)
         return br_hex_id((const char *)text.data, text.len, ret, size);
-    struct known *known = texts_read(texts, (uint32_t)index);
+    struct known *known = join_reading_texts_read(texts, (uint32_t)index);
     if (!known)
         return false;
     uint8_t *id = trace ? known->trace : known->span;
@@ -80,7 +80,7 @@ uint32_t join_texts_hash(struct join_texts *texts, uint64_t index)
     struct br_entry text = join_texts_at(texts, index);
     if (text.len <= SHORT)
         return text.len ? join_table_hash(texts->table, text.data, text.len) : 0;
-    struct known *known = texts_read(texts, (uint32_t)index);
+    struct known *known = join_reading_texts_read(texts, (uint32_t)index);
     if (known && !(known->flags & HASHED)) {
         known->hash = join_table_hash(texts->table, text.data, text.len);
         known->flags |= HASHED;
@@ -93,7 +93,7 @@ uint64_t join_texts_service(struct join_texts *texts, uint64_t index)
     struct br_entry text = join_texts_at(texts, index);
     if (text.len <= SHORT)
         return text.len ? join_service_hash(text.data, text.len) : 0;
-    struct known *known = texts_read(texts, (uint32_t)index);
+    struct known *known = join_reading_texts_read(texts, (uint32_t)index);
     if (known && !(known->flags & SERVICE)) {
         known->service = join_service_hash(text.data, text.len);
         known->flags |= SERVICE;
@@ -105,7 +105,8 @@ uint64_t join_texts_service(struct join_texts *texts, uint64_t index)
 
 #define NOT_NAMED SIZE_MAX
 
-static size_t label_number_of(const char *const *names, size_t count, struct br_entry key)
+static size_t join_reading_label_number_of(const char *const *names, size_t count,
+                                           struct br_entry key)
 {
     for (size_t i = 0; i < count; i++)
         if (strlen(names[i]) == key.len && memcmp(names[i], key.data, key.len) == 0)
@@ -113,7 +114,7 @@ static size_t label_number_of(const char *const *names, size_t count, struct br_
     return NOT_NAMED;
 }
 
-static bool label_any_set(const uint8_t *id, size_t size)
+static bool join_reading_label_any_set(const uint8_t *id, size_t size)
 {
     for (size_t i = 0; i < size; i++)
         if (id[i])
@@ -121,16 +122,17 @@ static bool label_any_set(const uint8_t *id, size_t size)
     return false;
 }
 
-static bool label_read_bytes(const uint8_t *data, uint64_t len, uint8_t *out, size_t size)
+static bool join_reading_label_read_bytes(const uint8_t *data, uint64_t len, uint8_t *out,
+                                          size_t size)
 {
     if (len != size)
         return false;
     memcpy(out, data, size);
-    return label_any_set(out, size);
+    return join_reading_label_any_set(out, size);
 }
 
 /* JFR has span ids as signed 64-bit integers. */
-static bool label_read_int(uint64_t value, uint8_t *out, size_t size)
+static bool join_reading_label_read_int(uint64_t value, uint8_t *out, size_t size)
 {
     if (size != 8 || value == 0)
         return false;
@@ -140,51 +142,52 @@ static bool label_read_int(uint64_t value, uint8_t *out, size_t size)
 }
 
 /* An AnyValue's field: of a oneof the last one counts; zeroed where there is none. */
-static struct br_field label_value_of(const uint8_t *p, const uint8_t *end)
+static struct br_field join_reading_label_value_of(const uint8_t *p, const uint8_t *end)
 {
-    struct br_field f, last = {0};
-    while (p < end && (p = br_field_next(p, end, &f)))
-        if (f.number <= 8)
-            last = f;
+    struct br_field field, last = {0};
+    while (p < end && (p = br_field_next(p, end, &field)))
+        if (field.number <= 8)
+            last = field;
     return last;
 }
 
 /* A list of one, which is what some translators make of a pprof label, is its element. */
-static struct br_field label_only_element(struct br_field list)
+static struct br_field join_reading_label_only_element(struct br_field list)
 {
-    struct br_field f, found = {0};
+    struct br_field field, found = {0};
     const uint8_t *p = list.data, *end = p + list.value;
     unsigned n = 0;
-    while (p < end && (p = br_field_next(p, end, &f)))
-        if (f.number == 1 && n++ == 0)
-            found = label_value_of(f.data, f.data + f.value);
+    while (p < end && (p = br_field_next(p, end, &field)))
+        if (field.number == 1 && n++ == 0)
+            found = join_reading_label_value_of(field.data, field.data + field.value);
     return n == 1 ? found : (struct br_field){0};
 }
 
-static bool label_read_id(struct join_texts *texts, struct br_field value, uint8_t *out,
-                          size_t size)
+static bool join_reading_label_read_id(struct join_texts *texts, struct br_field value,
+                                       uint8_t *out, size_t size)
 {
-    struct br_field v = label_value_of(value.data, value.data + value.value);
-    if (v.number == 5)
-        v = label_only_element(v);
-    switch (v.number) {
+    struct br_field field = join_reading_label_value_of(value.data, value.data + value.value);
+    if (field.number == 5)
+        field = join_reading_label_only_element(field);
+    switch (field.number) {
     case 1:
-        return br_hex_id((const char *)v.data, v.value, out, size);
+        return br_hex_id((const char *)field.data, field.value, out, size);
     case 3:
-        return label_read_int(v.value, out, size);
+        return join_reading_label_read_int(field.value, out, size);
     case 7:
-        return label_read_bytes(v.data, v.value, out, size);
+        return join_reading_label_read_bytes(field.data, field.value, out, size);
     case 8:
-        return join_texts_id(texts, v.value, out, size);
+        return join_texts_id(texts, field.value, out, size);
     default:
         return false;
     }
 }
 
-static void label_read_kind(struct join_texts *texts, const struct join_label_names *names,
-                            struct br_entry key, struct br_field value, struct join_label *label)
+static void join_reading_label_read_kind(struct join_texts *texts,
+                                         const struct join_label_names *names, struct br_entry key,
+                                         struct br_field value, struct join_label *label)
 {
-    size_t n = label_number_of(names->own, names->n_own, key);
+    size_t n = join_reading_label_number_of(names->own, names->n_own, key);
     if (n != NOT_NAMED) {
         label->kind = JOIN_LABEL_OWN;
         label->number = (uint8_t)n;
@@ -192,34 +195,34 @@ static void label_read_kind(struct join_texts *texts, const struct join_label_na
     }
     if (!value.data)
         return;
-    n = label_number_of(names->span_id.v, names->span_id.n, key);
-    if (n != NOT_NAMED && label_read_id(texts, value, label->id, 8))
+    n = join_reading_label_number_of(names->span_id.items, names->span_id.count, key);
+    if (n != NOT_NAMED && join_reading_label_read_id(texts, value, label->id, 8))
         label->kind = JOIN_LABEL_SPAN_ID;
     if (n == NOT_NAMED) {
-        n = label_number_of(names->trace_id.v, names->trace_id.n, key);
-        if (n != NOT_NAMED && label_read_id(texts, value, label->id, 16))
+        n = join_reading_label_number_of(names->trace_id.items, names->trace_id.count, key);
+        if (n != NOT_NAMED && join_reading_label_read_id(texts, value, label->id, 16))
             label->kind = JOIN_LABEL_TRACE_ID;
     }
     label->number = (uint8_t)(n < UINT8_MAX ? n : UINT8_MAX);
 }
 
-static struct join_label label_read_entry(struct join_texts *texts,
-                                          const struct join_label_names *names,
-                                          const struct br_entry *entry)
+static struct join_label join_reading_label_read_entry(struct join_texts *texts,
+                                                       const struct join_label_names *names,
+                                                       const struct br_entry *entry)
 {
     const uint8_t *p = entry->data, *end = p + entry->len;
-    struct br_field f, value = {0};
+    struct br_field field, value = {0};
     struct br_entry key = {0};
     struct join_label label = {.where = JOIN_WHERES};
-    while (p < end && (p = br_field_next(p, end, &f))) {
-        if (f.number == 1)
-            key = join_texts_at(texts, f.value);
-        else if (f.number == 2)
-            value = f;
+    while (p < end && (p = br_field_next(p, end, &field))) {
+        if (field.number == 1)
+            key = join_texts_at(texts, field.value);
+        else if (field.number == 2)
+            value = field;
     }
     if (!key.len)
         return label;
-    label_read_kind(texts, names, key, value, &label);
+    join_reading_label_read_kind(texts, names, key, value, &label);
     enum join_where where = join_where_of(key.data, key.len);
     if (where < JOIN_WHERES && value.data) {
         label.where = (uint8_t)where;
@@ -232,13 +235,14 @@ struct join_label *join_labels_read(struct join_texts *texts, const struct join_
                                     struct br_arena *arena, bool *ret_any)
 {
     const struct br_dictionary_view *view = texts->view;
-    uint32_t n = view->n[BR_TABLE_ATTRIBUTE];
+    uint32_t n = view->count[BR_TABLE_ATTRIBUTE];
     struct join_label *labels = br_arena_calloc(arena, n, sizeof *labels);
     bool any = false;
     if (labels && n)
         labels[0].where = JOIN_WHERES;
     for (uint32_t i = 1; labels && i < n; i++) {
-        labels[i] = label_read_entry(texts, names, &view->tables[BR_TABLE_ATTRIBUTE][i]);
+        labels[i] =
+            join_reading_label_read_entry(texts, names, &view->tables[BR_TABLE_ATTRIBUTE][i]);
         any = any || labels[i].kind || labels[i].where < JOIN_WHERES;
     }
     *ret_any = any;
@@ -249,48 +253,57 @@ struct join_label *join_labels_read(struct join_texts *texts, const struct join_
 
 #define NAME_MAX_LEN 159
 
-static bool meaning_text_is(struct br_entry entry, const char *text)
+static bool join_reading_meaning_text_is(struct br_entry entry, const char *text)
 {
     return entry.len == strlen(text) && memcmp(entry.data, text, entry.len) == 0;
 }
 
-static void meaning_read_value_type(const struct br_dictionary_view *view,
-                                    const struct br_field *field, struct br_entry *type,
-                                    struct br_entry *unit)
+static void join_reading_meaning_read_value_type(const struct br_dictionary_view *view,
+                                                 const struct br_field *field,
+                                                 struct br_entry *type, struct br_entry *unit)
 {
     const uint8_t *p = field->data, *end = p + field->value;
-    struct br_field g;
-    while (p < end && (p = br_field_next(p, end, &g))) {
-        if (g.number == 1)
-            *type = br_dictionary_string(view, (uint32_t)g.value);
-        else if (g.number == 2)
-            *unit = br_dictionary_string(view, (uint32_t)g.value);
+    struct br_field this_field;
+    while (p < end && (p = br_field_next(p, end, &this_field))) {
+        if (this_field.number == 1)
+            *type = br_dictionary_string(view, (uint32_t)this_field.value);
+        else if (this_field.number == 2)
+            *unit = br_dictionary_string(view, (uint32_t)this_field.value);
     }
 }
 
-static uint64_t meaning_time_unit(struct br_entry unit)
+static uint64_t join_reading_meaning_time_unit(struct br_entry unit)
 {
-    return meaning_text_is(unit, "nanoseconds") || meaning_text_is(unit, "ns")    ? 1
-           : meaning_text_is(unit, "microseconds") || meaning_text_is(unit, "us") ? 1000
-           : meaning_text_is(unit, "milliseconds") || meaning_text_is(unit, "ms") ? 1000000
-           : meaning_text_is(unit, "seconds") || meaning_text_is(unit, "s")       ? 1000000000
-                                                                                  : 0;
+    return join_reading_meaning_text_is(unit, "nanoseconds") ||
+                   join_reading_meaning_text_is(unit, "ns")
+               ? 1
+           : join_reading_meaning_text_is(unit, "microseconds") ||
+                   join_reading_meaning_text_is(unit, "us")
+               ? 1000
+           : join_reading_meaning_text_is(unit, "milliseconds") ||
+                   join_reading_meaning_text_is(unit, "ms")
+               ? 1000000
+           : join_reading_meaning_text_is(unit, "seconds") ||
+                   join_reading_meaning_text_is(unit, "s")
+               ? 1000000000
+               : 0;
 }
 
-static bool meaning_is_cpu(struct br_entry type)
+static bool join_reading_meaning_is_cpu(struct br_entry type)
 {
-    return meaning_text_is(type, "cpu") || meaning_text_is(type, "itimer") ||
-           meaning_text_is(type, "process_cpu");
+    return join_reading_meaning_text_is(type, "cpu") ||
+           join_reading_meaning_text_is(type, "itimer") ||
+           join_reading_meaning_text_is(type, "process_cpu");
 }
 
 /* "alloc_space" of Go and pprof, JFR's "alloc_in_new_tlab_bytes", and their like. */
-static bool meaning_is_allocation(struct br_entry type)
+static bool join_reading_meaning_is_allocation(struct br_entry type)
 {
     return type.len >= 5 && memcmp(type.data, "alloc", 5) == 0;
 }
 
-static uint16_t meaning_type_number(struct join_table *table, struct br_entry type,
-                                    struct br_entry unit)
+static uint16_t join_reading_meaning_type_number(struct join_table *table, struct br_entry type,
+                                                 struct br_entry unit)
 {
     char name[NAME_MAX_LEN + 1];
     struct br_str text = {.data = name, .cap = sizeof name, .max = NAME_MAX_LEN, .fixed = true};
@@ -304,34 +317,36 @@ void join_value_type_read(struct join_table *table, const struct br_dictionary_v
                        const uint8_t *p, const uint8_t *end, struct join_value_type *ret)
 {
     struct br_entry type = {0}, unit = {0}, period_type = {0}, period_unit = {0};
-    struct br_field f;
+    struct br_field field;
     int64_t period = 0;
     struct join_value_type meaning = {.measure = JOIN_OTHER};
-    while (p < end && (p = br_field_next(p, end, &f))) {
-        if (f.number == 1) {
-            meaning_read_value_type(view, &f, &type, &unit);
-        } else if (f.number == 5) {
-            meaning_read_value_type(view, &f, &period_type, &period_unit);
-        } else if (f.number == 6) {
-            period = (int64_t)f.value;
-        } else if (f.number == 7) {
-            meaning.has_profile_id = f.value == sizeof meaning.profile_id;
+    while (p < end && (p = br_field_next(p, end, &field))) {
+        if (field.number == 1) {
+            join_reading_meaning_read_value_type(view, &field, &type, &unit);
+        } else if (field.number == 5) {
+            join_reading_meaning_read_value_type(view, &field, &period_type, &period_unit);
+        } else if (field.number == 6) {
+            period = (int64_t)field.value;
+        } else if (field.number == 7) {
+            meaning.has_profile_id = field.value == sizeof meaning.profile_id;
             if (meaning.has_profile_id)
-                memcpy(meaning.profile_id, f.data, sizeof meaning.profile_id);
+                memcpy(meaning.profile_id, field.data, sizeof meaning.profile_id);
         }
     }
-    meaning.type = meaning_type_number(table, type, unit);
-    meaning.unit_ns = meaning_time_unit(unit);
-    meaning.counts = meaning_text_is(unit, "count");
-    meaning.allocates = meaning_text_is(unit, "bytes") && meaning_is_allocation(type);
+    meaning.type = join_reading_meaning_type_number(table, type, unit);
+    meaning.unit_ns = join_reading_meaning_time_unit(unit);
+    meaning.counts = join_reading_meaning_text_is(unit, "count");
+    meaning.allocates =
+        join_reading_meaning_text_is(unit, "bytes") && join_reading_meaning_is_allocation(type);
     if (period > 0)
-        meaning.period_ns = join_times((uint64_t)period, meaning_time_unit(period_unit));
+        meaning.period_ns =
+            join_times((uint64_t)period, join_reading_meaning_time_unit(period_unit));
     if (meaning.period_ns == UINT64_MAX)
         meaning.period_ns = 0;
     if (meaning.unit_ns)
-        meaning.measure = meaning_is_cpu(type) ? JOIN_CPU_TIME : JOIN_WALL_TIME;
-    else if (meaning.counts && meaning.period_ns && meaning_is_cpu(period_type) &&
-             meaning_text_is(type, "samples"))
+        meaning.measure = join_reading_meaning_is_cpu(type) ? JOIN_CPU_TIME : JOIN_WALL_TIME;
+    else if (meaning.counts && meaning.period_ns && join_reading_meaning_is_cpu(period_type) &&
+             join_reading_meaning_text_is(type, "samples"))
         meaning.measure = JOIN_CPU_COUNT;
     *ret = meaning;
 }
@@ -348,14 +363,14 @@ void join_value_type_read(struct join_table *table, const struct br_dictionary_v
 struct reader {
     const struct br_dictionary_view *view;
     const struct join_label *labels;
-    struct join_sample_view *s;
+    struct join_sample_view *sample_view;
 };
 
 static void reading_take_label(void *arg, uint64_t index)
 {
     const struct reader *reader = arg;
-    struct join_sample_view *reading = reader->s;
-    if (index >= reader->view->n[BR_TABLE_ATTRIBUTE])
+    struct join_sample_view *reading = reader->sample_view;
+    if (index >= reader->view->count[BR_TABLE_ATTRIBUTE])
         return;
     const struct join_label *label = &reader->labels[index];
     if (label->where < JOIN_WHERES)
@@ -402,18 +417,18 @@ struct link {
     const uint8_t *trace, *span;
 };
 
-static struct link link_read(const struct br_entry *entry)
+static struct link join_reading_link_read(const struct br_entry *entry)
 {
     static const uint8_t none[16];
     const uint8_t *p = entry->data, *end = p + entry->len;
     struct link link = {NULL, NULL};
-    struct br_field f;
+    struct br_field field;
     br_steps_add(entry->len);
-    while (p < end && (p = br_field_next(p, end, &f))) {
-        if (f.number == 1)
-            link.trace = f.value == 16 ? f.data : NULL;
-        else if (f.number == 2)
-            link.span = f.value == 8 ? f.data : NULL;
+    while (p < end && (p = br_field_next(p, end, &field))) {
+        if (field.number == 1)
+            link.trace = field.value == 16 ? field.data : NULL;
+        else if (field.number == 2)
+            link.span = field.value == 8 ? field.data : NULL;
     }
     if (link.span && memcmp(link.span, none, 8) == 0)
         link.span = NULL;
@@ -423,15 +438,15 @@ static struct link link_read(const struct br_entry *entry)
 }
 
 /* A link with more than its ids, which any number of samples may have. */
-static struct link link_read_long(struct join_links *links, uint32_t index)
+static struct link join_reading_link_read_long(struct join_links *links, uint32_t index)
 {
     if (!links->known)
-        links->known = br_map_new(links->view->n[BR_TABLE_LINK]);
+        links->known = br_map_new(links->view->count[BR_TABLE_LINK]);
     struct link *link = links->known ? br_map_get(links->known, &index, sizeof index) : NULL;
     if (!link && links->known && !links->no_memory) {
         link = br_arena_alloc(links->arena, sizeof *link);
         if (link)
-            *link = link_read(&links->view->tables[BR_TABLE_LINK][index]);
+            *link = join_reading_link_read(&links->view->tables[BR_TABLE_LINK][index]);
         if (link && br_map_put(links->known, &index, sizeof index, link, NULL))
             link = NULL;
     }
@@ -443,11 +458,11 @@ static struct link link_read_long(struct join_links *links, uint32_t index)
 static void reading_take_link(struct join_links *links, uint64_t index,
                               struct join_sample_view *reading)
 {
-    if (index == 0 || index >= links->view->n[BR_TABLE_LINK])
+    if (index == 0 || index >= links->view->count[BR_TABLE_LINK])
         return;
     const struct br_entry *entry = &links->view->tables[BR_TABLE_LINK][index];
-    struct link link =
-        entry->len <= SHORT ? link_read(entry) : link_read_long(links, (uint32_t)index);
+    struct link link = entry->len <= SHORT ? join_reading_link_read(entry)
+                                           : join_reading_link_read_long(links, (uint32_t)index);
     if (!link.span) {
         reading->trace_id = link.trace ? link.trace : reading->trace_id;
         return;
@@ -468,20 +483,20 @@ void join_sample_view_of(struct join_links *links, const struct join_label *labe
                      const uint8_t *end, struct join_sample_view *ret)
 {
     struct reader reader = {links->view, labels, ret};
-    struct br_field f;
+    struct br_field field;
     uint64_t link = 0;
     *ret = (struct join_sample_view){.body = p, .end = end};
-    while (p < end && (p = br_field_next(p, end, &f))) {
-        if (f.number == STACK)
-            ret->stack = (uint32_t)f.value;
-        else if (f.number == ATTRIBUTES && labels)
-            reading_each(&f, reading_take_label, &reader);
-        else if (f.number == LINK)
-            link = f.value;
-        else if (f.number == VALUES)
-            reading_each(&f, reading_add_value, ret);
-        else if (f.number == TIMES)
-            ret->n_times += f.wire == BR_WIRE_LEN ? f.value / 8 : 1;
+    while (p < end && (p = br_field_next(p, end, &field))) {
+        if (field.number == STACK)
+            ret->stack = (uint32_t)field.value;
+        else if (field.number == ATTRIBUTES && labels)
+            reading_each(&field, reading_take_label, &reader);
+        else if (field.number == LINK)
+            link = field.value;
+        else if (field.number == VALUES)
+            reading_each(&field, reading_add_value, ret);
+        else if (field.number == TIMES)
+            ret->n_times += field.wire == BR_WIRE_LEN ? field.value / 8 : 1;
     }
     reading_take_link(links, link, ret);
 }
@@ -495,22 +510,22 @@ static void reading_put_number(void *arg, uint64_t value)
 void join_sample_view_values(const struct join_sample_view *reading, uint64_t *ret)
 {
     const uint8_t *p = reading->body;
-    struct br_field f;
-    while (p < reading->end && (p = br_field_next(p, reading->end, &f)))
-        if (f.number == VALUES)
-            reading_each(&f, reading_put_number, &ret);
+    struct br_field field;
+    while (p < reading->end && (p = br_field_next(p, reading->end, &field)))
+        if (field.number == VALUES)
+            reading_each(&field, reading_put_number, &ret);
 }
 
 void join_sample_view_times(const struct join_sample_view *reading, uint64_t *ret)
 {
     const uint8_t *p = reading->body;
-    struct br_field f;
-    while (p < reading->end && (p = br_field_next(p, reading->end, &f))) {
-        if (f.number == TIMES && f.wire == BR_WIRE_LEN)
-            for (uint64_t i = 0; i + 8 <= f.value; i += 8)
-                *ret++ = br_load64(f.data + i);
-        else if (f.number == TIMES)
-            *ret++ = f.value;
+    struct br_field field;
+    while (p < reading->end && (p = br_field_next(p, reading->end, &field))) {
+        if (field.number == TIMES && field.wire == BR_WIRE_LEN)
+            for (uint64_t i = 0; i + 8 <= field.value; i += 8)
+                *ret++ = br_load64(field.data + i);
+        else if (field.number == TIMES)
+            *ret++ = field.value;
     }
 }
 
@@ -519,20 +534,20 @@ void join_sample_view_times(const struct join_sample_view *reading, uint64_t *re
 #define PIECES_GROW                                                                                \
     8u /* times what the sample takes: what all of them have in common is repeated */
 
-static bool split_is_common(const struct br_field *field)
+static bool join_reading_split_is_common(const struct br_field *field)
 {
     return field->number != VALUES && field->number != TIMES;
 }
 
 /* What the pieces have in common, or only its length. */
-static size_t split_common(const struct join_sample_view *reading, uint8_t *out)
+static size_t join_reading_split_common(const struct join_sample_view *reading, uint8_t *out)
 {
     const uint8_t *p = reading->body;
     size_t len = 0;
-    struct br_field f;
-    for (const uint8_t *at = p; p < reading->end && (p = br_field_next(p, reading->end, &f));
+    struct br_field field;
+    for (const uint8_t *at = p; p < reading->end && (p = br_field_next(p, reading->end, &field));
          at = p) {
-        if (!split_is_common(&f))
+        if (!join_reading_split_is_common(&field))
             continue;
         if (out)
             br_put_bytes(out + len, at, (size_t)(p - at));
@@ -548,7 +563,7 @@ struct piece {
     uint64_t n_times, n_values;
 };
 
-static uint8_t *split_put(uint8_t *out, const struct piece *piece)
+static uint8_t *join_reading_split_put(uint8_t *out, const struct piece *piece)
 {
     size_t values_len = 0, times_len = piece->n_times * sizeof *piece->times;
     for (uint64_t i = 0; i < piece->n_values; i++)
@@ -576,7 +591,8 @@ uint32_t join_sample_view_split(const struct join_sample_view *reading, const ui
         return 0;
     for (uint64_t i = 1; i < n; i++)
         n_pieces += numbers[i] != numbers[i - 1];
-    size_t common_len = split_common(reading, NULL), all = (size_t)(reading->end - reading->body);
+    size_t common_len = join_reading_split_common(reading, NULL),
+           all = (size_t)(reading->end - reading->body);
     if (n_pieces == 1 || n_pieces * (common_len + 3 * BR_VARINT_MAX) > PIECES_GROW * all)
         return 0;
     uint8_t *common = br_arena_alloc(arena, common_len + 1);
@@ -585,17 +601,18 @@ uint32_t join_sample_view_split(const struct join_sample_view *reading, const ui
     uint8_t *out = br_arena_alloc(arena, cap), *p = out;
     if (!common || !values || !out)
         return 0;
-    (void)split_common(reading, common);
+    (void)join_reading_split_common(reading, common);
     join_sample_view_values(reading, values);
     for (uint64_t i = 0, from = 0; i < n; i++) {
         if (i + 1 < n && numbers[i + 1] == numbers[from])
             continue;
-        p = split_put(p, &(struct piece){.common = common,
-                                         .common_len = common_len,
-                                         .times = times + from,
-                                         .values = values + from,
-                                         .n_times = i + 1 - from,
-                                         .n_values = reading->n_values ? i + 1 - from : 0});
+        p = join_reading_split_put(
+            p, &(struct piece){.common = common,
+                               .common_len = common_len,
+                               .times = times + from,
+                               .values = values + from,
+                               .n_times = i + 1 - from,
+                               .n_values = reading->n_values ? i + 1 - from : 0});
         from = i + 1;
     }
     *ret = (struct br_addition){out, (size_t)(p - out)};
@@ -609,49 +626,51 @@ void join_leaves_init(struct join_leaves *leaves, struct join_table *table,
 {
     leaves->table = table;
     leaves->view = view;
-    leaves->stacks = br_arena_calloc(arena, view->n[BR_TABLE_STACK], sizeof *leaves->stacks);
+    leaves->stacks = br_arena_calloc(arena, view->count[BR_TABLE_STACK], sizeof *leaves->stacks);
     leaves->locations =
-        br_arena_calloc(arena, view->n[BR_TABLE_LOCATION], sizeof *leaves->locations);
+        br_arena_calloc(arena, view->count[BR_TABLE_LOCATION], sizeof *leaves->locations);
     leaves->functions =
-        br_arena_calloc(arena, view->n[BR_TABLE_FUNCTION], sizeof *leaves->functions);
+        br_arena_calloc(arena, view->count[BR_TABLE_FUNCTION], sizeof *leaves->functions);
 }
 
 /* The first number in field `field` of a table's entry, 0 when it has none. */
-static uint64_t leaf_first_number(const struct br_dictionary_view *view, enum br_table table,
-                                  uint64_t index, uint32_t field)
+static uint64_t join_reading_leaf_first_number(const struct br_dictionary_view *view,
+                                               enum br_table table, uint64_t index, uint32_t field)
 {
-    if (index >= view->n[table])
+    if (index >= view->count[table])
         return 0;
     const struct br_entry *entry = &view->tables[table][index];
     const uint8_t *p = entry->data, *end = p + entry->len;
-    struct br_field f;
+    struct br_field this_field;
     uint64_t number = 0;
     br_steps_add(entry->len);
-    while (p < end && (p = br_field_next(p, end, &f))) {
-        if (f.number != field)
+    while (p < end && (p = br_field_next(p, end, &this_field))) {
+        if (this_field.number != field)
             continue;
-        if (f.wire == BR_WIRE_VARINT)
-            return f.value;
-        if (f.value && br_varint(f.data, f.data + f.value, &number))
+        if (this_field.wire == BR_WIRE_VARINT)
+            return this_field.value;
+        if (this_field.value &&
+            br_varint(this_field.data, this_field.data + this_field.value, &number))
             return number;
     }
     return 0;
 }
 
 /* The function of a location's first line. */
-static uint64_t leaf_function_of(const struct br_dictionary_view *view, uint64_t location)
+static uint64_t join_reading_leaf_function_of(const struct br_dictionary_view *view,
+                                              uint64_t location)
 {
-    if (location >= view->n[BR_TABLE_LOCATION])
+    if (location >= view->count[BR_TABLE_LOCATION])
         return 0;
     const struct br_entry *entry = &view->tables[BR_TABLE_LOCATION][location];
     const uint8_t *p = entry->data, *end = p + entry->len;
-    struct br_field f, g;
+    struct br_field field, g;
     uint64_t function = 0;
     br_steps_add(entry->len);
-    while (p < end && (p = br_field_next(p, end, &f))) {
-        if (f.number != 3)
+    while (p < end && (p = br_field_next(p, end, &field))) {
+        if (field.number != 3)
             continue;
-        const uint8_t *q = f.data, *q_end = f.data + f.value;
+        const uint8_t *q = field.data, *q_end = field.data + field.value;
         while (q < q_end && (q = br_field_next(q, q_end, &g)))
             if (g.number == 1)
                 function = g.value;
@@ -661,50 +680,53 @@ static uint64_t leaf_function_of(const struct br_dictionary_view *view, uint64_t
 }
 
 /* Numbers are small, but for JOIN_FUNCTION_OTHER, which stays itself. */
-static uint32_t leaf_note(uint32_t *known, uint32_t number)
+static uint32_t join_reading_leaf_note(uint32_t *known, uint32_t number)
 {
     *known = number == JOIN_FUNCTION_OTHER ? number : number + 1;
     return number;
 }
 
-static uint32_t leaf_recall(uint32_t known)
+static uint32_t join_reading_leaf_recall(uint32_t known)
 {
     return known == JOIN_FUNCTION_OTHER ? known : known - 1;
 }
 
-static uint32_t leaf_name_of(const struct join_leaves *leaves, uint64_t function)
+static uint32_t join_reading_leaf_name_of(const struct join_leaves *leaves, uint64_t function)
 {
-    uint64_t name = leaf_first_number(leaves->view, BR_TABLE_FUNCTION, function, 1);
+    uint64_t name = join_reading_leaf_first_number(leaves->view, BR_TABLE_FUNCTION, function, 1);
     struct br_entry text = br_dictionary_string(leaves->view, (uint32_t)name);
     return text.len ? join_table_function(leaves->table, text.data, text.len) : 0;
 }
 
-static uint32_t leaf_of_function(struct join_leaves *leaves, uint64_t function)
+static uint32_t join_reading_leaf_of_function(struct join_leaves *leaves, uint64_t function)
 {
-    if (!function || function >= leaves->view->n[BR_TABLE_FUNCTION])
+    if (!function || function >= leaves->view->count[BR_TABLE_FUNCTION])
         return 0;
     uint32_t *known = &leaves->functions[function];
-    return *known ? leaf_recall(*known) : leaf_note(known, leaf_name_of(leaves, function));
+    return *known ? join_reading_leaf_recall(*known)
+                  : join_reading_leaf_note(known, join_reading_leaf_name_of(leaves, function));
 }
 
-static uint32_t leaf_of_location(struct join_leaves *leaves, uint64_t location)
+static uint32_t join_reading_leaf_of_location(struct join_leaves *leaves, uint64_t location)
 {
-    if (!location || location >= leaves->view->n[BR_TABLE_LOCATION])
+    if (!location || location >= leaves->view->count[BR_TABLE_LOCATION])
         return 0;
     uint32_t *known = &leaves->locations[location];
-    return *known ? leaf_recall(*known)
-                  : leaf_note(known,
-                              leaf_of_function(leaves, leaf_function_of(leaves->view, location)));
+    return *known ? join_reading_leaf_recall(*known)
+                  : join_reading_leaf_note(
+                        known, join_reading_leaf_of_function(
+                                   leaves, join_reading_leaf_function_of(leaves->view, location)));
 }
 
 uint32_t join_leaf_of(struct join_leaves *leaves, uint32_t stack)
 {
     if (!leaves->stacks || !leaves->locations || !leaves->functions ||
-        stack >= leaves->view->n[BR_TABLE_STACK])
+        stack >= leaves->view->count[BR_TABLE_STACK])
         return 0;
     uint32_t *known = &leaves->stacks[stack];
-    return *known ? leaf_recall(*known)
-                  : leaf_note(known, leaf_of_location(leaves,
-                                                      leaf_first_number(leaves->view,
-                                                                        BR_TABLE_STACK, stack, 1)));
+    return *known ? join_reading_leaf_recall(*known)
+                  : join_reading_leaf_note(
+                        known, join_reading_leaf_of_location(
+                                   leaves, join_reading_leaf_first_number(
+                                               leaves->view, BR_TABLE_STACK, stack, 1)));
 }

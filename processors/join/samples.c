@@ -82,15 +82,16 @@ struct run {
 
 /* --- What becomes of it ----------------------------------------------------------------- */
 
-static enum join_result run_ask(struct run *run, const struct join_sample *sample, bool add)
+static enum join_result join_samples_run_ask(struct run *run, const struct join_sample *sample,
+                                             bool add)
 {
     return join_table_sample(run->join->table, sample, add, run->came_ms, join_found_copy,
                              &run->found, &run->counts.tally);
 }
 
 /* Of profiles that tell the same samples' time in several ways one counts. */
-static void run_on_credited(void *arg, const struct join_span *span,
-                            const struct join_sample *sample)
+static void join_samples_run_on_credited(void *arg, const struct join_span *span,
+                                         const struct join_sample *sample)
 {
     struct run *run = arg;
     bool counts = sample->measure == run->scope.best && sample->measure < JOIN_OTHER;
@@ -101,15 +102,15 @@ static void run_on_credited(void *arg, const struct join_span *span,
     join_span_metrics_add(&run->join->span_metrics, span, &spent);
 }
 
-static void run_credit_found(struct run *run, const struct join_sample *sample)
+static void join_samples_run_credit_found(struct run *run, const struct join_sample *sample)
 {
     const struct join_found *found = &run->found;
-    run_on_credited(run,
-                    &(struct join_span){.name = found->name,
-                                        .name_len = found->name_len,
-                                        .service = found->service,
-                                        .service_len = found->service_len},
-                    sample);
+    join_samples_run_on_credited(run,
+                                 &(struct join_span){.name = found->name,
+                                                     .name_len = found->name_len,
+                                                     .service = found->service,
+                                                     .service_len = found->service_len},
+                                 sample);
 }
 
 static struct join_sample run_sample_of(struct run *run, const struct join_sample_view *reading,
@@ -123,20 +124,22 @@ static struct join_sample run_sample_of(struct run *run, const struct join_sampl
 }
 
 /* Adds the sample to the span that it names. */
-static enum join_result run_add_to(struct run *run, const struct join_sample_view *reading, bool held)
+static enum join_result join_samples_run_add_to(struct run *run,
+                                                const struct join_sample_view *reading, bool held)
 {
     struct join_sample sample = run_sample_of(run, reading, held);
     join_value_type_apply(&run->scope.meaning, reading->value, reading->n_values, reading->n_times,
                        &sample);
-    enum join_result result = run_ask(run, &sample, true);
+    enum join_result result = join_samples_run_ask(run, &sample, true);
     if (result == JOIN_FOUND && run->join->span_metrics.node)
-        run_credit_found(run, &sample);
+        join_samples_run_credit_found(run, &sample);
     return result;
 }
 
 /* Whether it is to be found out later which span a sample with timestamps was taken in: it may name
  * a local root, as far as is known so far. */
-static bool run_is_open(struct run *run, enum join_result result, const struct join_sample *sample)
+static bool join_samples_run_is_open(struct run *run, enum join_result result,
+                                     const struct join_sample *sample)
 {
     if (result == JOIN_UNKNOWN)
         return sample->trace_id != NULL;
@@ -144,7 +147,8 @@ static bool run_is_open(struct run *run, enum join_result result, const struct j
 }
 
 /* Adds the sample to the span that it names, and its timestamps to what is shared out later. */
-static bool run_take(struct run *run, const struct join_sample_view *reading, enum join_result *result)
+static bool join_samples_run_take(struct run *run, const struct join_sample_view *reading,
+                                  enum join_result *result)
 {
     struct join_sample sample = run_sample_of(run, reading, run->pass == JOIN_PASS_FIRST);
     uint8_t trace[16];
@@ -158,7 +162,7 @@ static bool run_take(struct run *run, const struct join_sample_view *reading, en
     sample.taken = true;
     join_value_type_apply(&run->scope.meaning, reading->value, reading->n_values, reading->n_times,
                        &sample);
-    *result = run_ask(run, &sample, true);
+    *result = join_samples_run_ask(run, &sample, true);
     if (*result == JOIN_FOUND && run->join->span_metrics.node) {
         sample.taken = false;
         join_credit_below(&run->credit, &run->scope.meaning, reading, &run->found, &sample);
@@ -167,23 +171,25 @@ static bool run_take(struct run *run, const struct join_sample_view *reading, en
 }
 
 /* Looks the span that the sample names up and, unless that was done before, adds to it. */
-static enum join_result run_look_up(struct run *run, const struct join_sample_view *reading)
+static enum join_result join_samples_run_look_up(struct run *run,
+                                                 const struct join_sample_view *reading)
 {
     bool held = run->pass == JOIN_PASS_FIRST, add = run->pass != JOIN_PASS_LAST;
     struct join_sample sample = run_sample_of(run, reading, held);
     enum join_result result = JOIN_UNKNOWN;
     if (!add || reading->n_times)
-        result = run_ask(run, &sample, false);
+        result = join_samples_run_ask(run, &sample, false);
     if (add && result != JOIN_TOO_LATE &&
-        !(reading->n_times && run_is_open(run, result, &sample) && run_take(run, reading, &result)))
-        result = run_add_to(run, reading, held);
+        !(reading->n_times && join_samples_run_is_open(run, result, &sample) &&
+          join_samples_run_take(run, reading, &result)))
+        result = join_samples_run_add_to(run, reading, held);
     run->counts.n_unknown += result == JOIN_UNKNOWN;
     return result;
 }
 
 /* Counts a sample whose item does not wait any more. Without a second pass the table says what
  * becomes of those whose span has not come: see join_tally. */
-static void run_count(struct run *run, enum join_result result, uint8_t memo)
+static void join_samples_run_count(struct run *run, enum join_result result, uint8_t memo)
 {
     uint64_t *counts = run->counts.outcomes[run->scope.meaning.type];
     if (result == JOIN_TOO_LATE)
@@ -196,35 +202,36 @@ static void run_count(struct run *run, enum join_result result, uint8_t memo)
         counts[JOIN_COUNT_UNKNOWN]++;
 }
 
-static bool run_allows(void *arg, unsigned key, const uint8_t *value, size_t len)
+static bool join_samples_run_allows(void *arg, unsigned key, const uint8_t *value, size_t len)
 {
     const struct join *join = arg;
     return join_table_value(join->table, key, value, len, (size_t)join->config->max_values);
 }
 
-static uint32_t run_index_of(struct run *run, unsigned key, const uint8_t *value, size_t len)
+static uint32_t join_samples_run_index_of(struct run *run, unsigned key, const uint8_t *value,
+                                          size_t len)
 {
     bool other;
     uint32_t index = join_additions_attribute(&run->extension, key, run->join->keys[key], value,
-                                              len, run_allows, run->join, &other);
+                                              len, join_samples_run_allows, run->join, &other);
     run->counts.n_other += other;
     return index;
 }
 
 /* Turns what was found into indices of the attribute table, but for keys that the sample has. */
-static uint32_t run_indices_of(struct run *run, uint32_t has_keys, uint32_t *out)
+static uint32_t join_samples_run_indices_of(struct run *run, uint32_t has_keys, uint32_t *out)
 {
     const struct join_found *found = &run->found;
     const uint8_t *p = found->attributes, *end = p + found->attributes_len;
     uint32_t n = 0;
     if (!(has_keys & 1))
-        out[n++] = run_index_of(run, 0, found->name, found->name_len);
+        out[n++] = join_samples_run_index_of(run, 0, found->name, found->name_len);
     for (unsigned key = 1; key < run->join->n_keys && p < end; key++) {
         size_t len = *p++;
         if (len-- == 0)
             continue;
         if (!(has_keys >> key & 1))
-            out[n++] = run_index_of(run, key, p, len);
+            out[n++] = join_samples_run_index_of(run, key, p, len);
         p += len;
     }
     return n;
@@ -232,7 +239,7 @@ static uint32_t run_indices_of(struct run *run, uint32_t has_keys, uint32_t *out
 
 /* Room for `size` bytes of an addition, side by side with the others; NULL for none, or without
  * memory. */
-static uint8_t *run_addition_room(struct run *run, size_t size)
+static uint8_t *join_samples_run_addition_room(struct run *run, size_t size)
 {
     if (size > (size_t)(run->room_end - run->room)) {
         run->room = br_arena_alloc(&run->additions_arena, ADDITIONS_BLOCK);
@@ -245,13 +252,14 @@ static uint8_t *run_addition_room(struct run *run, size_t size)
 }
 
 /* The bytes to append to a sample: attribute indices, and the link that it had not. */
-static struct br_addition run_addition_for(struct run *run, const struct join_sample_view *reading,
-                                           bool found, bool inferred)
+static struct br_addition join_samples_run_addition_for(struct run *run,
+                                                        const struct join_sample_view *reading,
+                                                        bool found, bool inferred)
 {
     uint32_t indices[JOIN_KEYS_MAX], link = 0;
-    uint32_t n = found ? run_indices_of(run, reading->has_keys, indices) : 0;
+    uint32_t n = found ? join_samples_run_indices_of(run, reading->has_keys, indices) : 0;
     if (inferred)
-        indices[n++] = run_index_of(run, JOIN_HOW_KEY, (const uint8_t *)"inferred", 8);
+        indices[n++] = join_samples_run_index_of(run, JOIN_HOW_KEY, (const uint8_t *)"inferred", 8);
     uint8_t packed[BR_VARINT_MAX * JOIN_KEYS_MAX], *q = packed;
     for (uint32_t i = 0; i < n; i++)
         q = br_put_varint(q, indices[i]);
@@ -262,7 +270,7 @@ static struct br_addition run_addition_for(struct run *run, const struct join_sa
                                    run->link ? run->link : reading->span_id);
         size += 1 + br_varint_size(link);
     }
-    uint8_t *start = run_addition_room(run, size), *p = start;
+    uint8_t *start = join_samples_run_addition_room(run, size), *p = start;
     if (!start) {
         run->no_memory = run->no_memory || size;
         return (struct br_addition){0};
@@ -276,30 +284,32 @@ static struct br_addition run_addition_for(struct run *run, const struct join_sa
     return (struct br_addition){start, size};
 }
 
-static void run_note_profiled(struct run *run, uint64_t service)
+static void join_samples_run_note_profiled(struct run *run, uint64_t service)
 {
     if (!join_table_profiled(run->join->table, service, run->came_ms))
         ++*run->join->services_cut;
 }
 
 /* Whose samples these are is not said: then it is whose spans they were taken in. */
-static void run_note_service(struct run *run)
+static void join_samples_run_note_service(struct run *run)
 {
     const struct join_found *found = &run->found;
     if (!run->scope.service.service && found->service_len)
-        run_note_profiled(run, join_service_hash(found->service, found->service_len));
+        join_samples_run_note_profiled(run, join_service_hash(found->service, found->service_len));
 }
 
 /* --- Links that do not survive ---------------------------------------------------------- */
 
-static void run_note_folded(struct run *run, uint32_t index, uint16_t type, uint64_t value)
+static void join_samples_run_note_folded(struct run *run, uint32_t index, uint16_t type,
+                                         uint64_t value)
 {
     run->folding.verdicts[index] = JOIN_FOLD_FOLDED;
     run->folding.folded[type].samples++;
     run->folding.folded[type].value += (double)value;
 }
 
-static void run_decide_later(struct run *run, uint32_t index, const struct join_sample_view *reading)
+static void join_samples_run_decide_later(struct run *run, uint32_t index,
+                                          const struct join_sample_view *reading)
 {
     if (join_undecided_add(&run->folding.undecided, run->item->n_items, index,
                            run->found.has_trace ? run->found.trace : NULL, reading->span_id,
@@ -307,28 +317,30 @@ static void run_decide_later(struct run *run, uint32_t index, const struct join_
         run->no_memory = true;
 }
 
-static void run_decide(struct run *run, const struct join_sample_view *reading, bool found)
+static void join_samples_run_decide(struct run *run, const struct join_sample_view *reading,
+                                    bool found)
 {
-    const struct join_found *f = &run->found;
-    const uint8_t *trace = reading->trace_id       ? reading->trace_id
-                           : found && f->has_trace ? f->trace
-                                                   : NULL;
-    bool of_span = found && f->service_len;
-    switch (join_policy_of(&run->join->policy, found ? f : NULL, trace,
-                           of_span ? f->service : run->scope.service.name,
-                           of_span ? f->service_len : run->scope.service.name_len, run->now_ms)) {
+    const struct join_found *join_found = &run->found;
+    const uint8_t *trace = reading->trace_id                ? reading->trace_id
+                           : found && join_found->has_trace ? join_found->trace
+                                                            : NULL;
+    bool of_span = found && join_found->service_len;
+    switch (join_policy_of(&run->join->policy, found ? join_found : NULL, trace,
+                           of_span ? join_found->service : run->scope.service.name,
+                           of_span ? join_found->service_len : run->scope.service.name_len,
+                           run->now_ms)) {
     case JOIN_KEEPS:
         break;
     case JOIN_FOLDS:
-        run_note_folded(run, run->index, run->scope.meaning.type, reading->value);
+        join_samples_run_note_folded(run, run->index, run->scope.meaning.type, reading->value);
         break;
     case JOIN_FOLDS_UNLESS_CPU:
-        run_decide_later(run, run->index, reading);
+        join_samples_run_decide_later(run, run->index, reading);
         break;
     }
 }
 
-static void run_decide_span(struct run *run, struct join_undecided_span *span)
+static void join_samples_run_decide_span(struct run *run, struct join_undecided_span *span)
 {
     struct join_totals figures;
     if (join_table_totals(run->join->table, span->has_trace ? span->trace : NULL, span->span,
@@ -340,26 +352,26 @@ static void run_decide_span(struct run *run, struct join_undecided_span *span)
     run->folding.folded[span->type].value += span->value;
 }
 
-static void run_decide_rest(struct run *run)
+static void join_samples_run_decide_rest(struct run *run)
 {
     struct join_undecided *undecided = &run->folding.undecided;
-    for (uint32_t i = 0; i < undecided->n; i++)
-        run_decide_span(run, &undecided->spans[i]);
+    for (uint32_t i = 0; i < undecided->count; i++)
+        join_samples_run_decide_span(run, &undecided->spans[i]);
     for (uint32_t i = 0; i < undecided->n_samples; i++)
         if (undecided->of[i] && undecided->spans[undecided->of[i] - 1].folds)
             run->folding.verdicts[i] = JOIN_FOLD_FOLDED;
     join_undecided_release(undecided);
 }
 
-static void run_fold(struct run *run)
+static void join_samples_run_fold(struct run *run)
 {
     uint32_t gone = 0, n = 0;
-    run_decide_rest(run);
+    join_samples_run_decide_rest(run);
     for (uint16_t t = 0; t < JOIN_TYPES; t++)
         n += run->folding.folded[t].samples > 0;
     if (!n || run->no_memory ||
         join_fold_samples(run->item, run->folding.verdicts, run->dictionary.labels,
-                          run->dictionary.view.n[BR_TABLE_ATTRIBUTE], &gone))
+                          run->dictionary.view.count[BR_TABLE_ATTRIBUTE], &gone))
         return;
     br_item_settle(run->item, BR_FATE_DROPPED, "folded", gone);
     for (uint16_t t = 0; t < JOIN_TYPES; t++)
@@ -372,7 +384,7 @@ static void run_fold(struct run *run)
 
 /* A sample that named its local root, and was taken in one span below it, leaves with that span's
  * link and name, where the config says so. */
-static void run_relink(struct run *run, const struct join_sample_view *reading)
+static void join_samples_run_relink(struct run *run, const struct join_sample_view *reading)
 {
     if (run->join->config->local_root.link != JOIN_LINK_SPAN || !reading->n_times)
         return;
@@ -393,25 +405,26 @@ static void run_linked_sample(struct run *run, const struct join_sample_view *re
 {
     enum join_result result = run->pass == JOIN_PASS_LAST && *memo == JOIN_TOO_LATE
                                   ? JOIN_TOO_LATE
-                                  : run_look_up(run, reading);
+                                  : join_samples_run_look_up(run, reading);
     if (result == JOIN_FOUND && run->pass != JOIN_PASS_LAST)
-        run_note_service(run);
+        join_samples_run_note_service(run);
     if (run->pass == JOIN_PASS_FIRST)
         *memo = (uint8_t)result;
     else
-        run_count(run, result, *memo);
+        join_samples_run_count(run, result, *memo);
     run->link = NULL;
     if (result == JOIN_FOUND && run->pass != JOIN_PASS_FIRST)
-        run_relink(run, reading);
+        join_samples_run_relink(run, reading);
     if (addition)
-        *addition = run_addition_for(run, reading, result == JOIN_FOUND, false);
+        *addition = join_samples_run_addition_for(run, reading, result == JOIN_FOUND, false);
     if (run->folding.verdicts)
-        run_decide(run, reading, result == JOIN_FOUND);
+        join_samples_run_decide(run, reading, result == JOIN_FOUND);
     run->link = NULL;
 }
 
 /* What the sample says of where it was taken, and else its resource. */
-static struct join_identity run_where(const struct run *run, const struct join_sample_view *reading)
+static struct join_identity join_samples_run_where(const struct run *run,
+                                                   const struct join_sample_view *reading)
 {
     struct join_identity where = run->scope.where;
     for (unsigned i = 0; i < JOIN_WHERES; i++)
@@ -420,8 +433,8 @@ static struct join_identity run_where(const struct run *run, const struct join_s
 }
 
 /* The table shares it out when spans of the thread leave. */
-static void run_take_inferable(struct run *run, const struct join_sample_view *reading,
-                               const struct join_identity *where)
+static void join_samples_run_take_inferable(struct run *run, const struct join_sample_view *reading,
+                                            const struct join_identity *where)
 {
     const struct join_thread_ids ids = join_thread_ids_of(where);
     struct join_sample sample = run_sample_of(run, reading, true);
@@ -432,15 +445,16 @@ static void run_take_inferable(struct run *run, const struct join_sample_view *r
 }
 
 /* Notes the CPU time of a sample that was inferred, whose figures are shared out by the table. */
-static enum join_result run_note_inferred(struct run *run, const struct join_sample_view *reading)
+static enum join_result join_samples_run_note_inferred(struct run *run,
+                                                       const struct join_sample_view *reading)
 {
     struct join_sample sample = run_sample_of(run, reading, true);
     sample.taken = true;
     join_value_type_apply(&run->scope.meaning, reading->value, reading->n_values, reading->n_times,
                        &sample);
-    enum join_result result = run_ask(run, &sample, true);
+    enum join_result result = join_samples_run_ask(run, &sample, true);
     if (result == JOIN_FOUND && run->join->span_metrics.node)
-        run_credit_found(run, &sample);
+        join_samples_run_credit_found(run, &sample);
     return result;
 }
 
@@ -449,14 +463,14 @@ static enum join_result run_note_inferred(struct run *run, const struct join_sam
 static bool run_infer_sample(struct run *run, struct join_sample_view *reading,
                              struct br_addition *addition)
 {
-    struct join_identity where = run_where(run, reading);
+    struct join_identity where = join_samples_run_where(run, reading);
     if (!run->join->config->infer)
         return false;
     if (!join_infer_may(reading, &where))
         return false;
     join_progress_note(&join_table_progress(run->join->table)->inferable);
     if (run->pass != JOIN_PASS_LAST)
-        run_take_inferable(run, reading, &where);
+        join_samples_run_take_inferable(run, reading, &where);
     if (run->pass == JOIN_PASS_FIRST) {
         run->counts.n_unknown++; /* spans that are to come may fit better */
         return false;
@@ -466,14 +480,14 @@ static bool run_infer_sample(struct run *run, struct join_sample_view *reading,
         return false;
     reading->trace_id = span->trace_id;
     reading->span_id = (const uint8_t *)&span->span_id;
-    if (run_note_inferred(run, reading) != JOIN_FOUND)
+    if (join_samples_run_note_inferred(run, reading) != JOIN_FOUND)
         return false; /* it left just now */
-    run_note_service(run);
+    join_samples_run_note_service(run);
     run->counts.outcomes[run->scope.meaning.type][JOIN_COUNT_INFERRED]++;
     if (addition)
-        *addition = run_addition_for(run, reading, true, true);
+        *addition = join_samples_run_addition_for(run, reading, true, true);
     if (run->folding.verdicts)
-        run_decide(run, reading, true);
+        join_samples_run_decide(run, reading, true);
     return true;
 }
 
@@ -500,13 +514,14 @@ static void run_sample(struct run *run, const uint8_t *p, const uint8_t *end,
 /* --- Profiles --------------------------------------------------------------------------- */
 
 /* Goes through the samples of a part; `additions` is NULL when nothing is to be written. */
-static void run_part(struct run *run, const struct br_part *part, struct br_addition *additions)
+static void join_samples_run_part(struct run *run, const struct br_part *part,
+                                  struct br_addition *additions)
 {
     const uint8_t *p = part->raw + part->body_at, *end = part->raw + part->raw_len;
-    struct br_field f, g, h;
-    while (p < end && (p = br_field_next(p, end, &f))) {
-        const uint8_t *q = f.data, *q_end = f.data + f.value;
-        while (f.number == 2 && q < q_end && (q = br_field_next(q, q_end, &g))) {
+    struct br_field field, g, h;
+    while (p < end && (p = br_field_next(p, end, &field))) {
+        const uint8_t *q = field.data, *q_end = field.data + field.value;
+        while (field.number == 2 && q < q_end && (q = br_field_next(q, q_end, &g))) {
             const uint8_t *s = g.data, *s_end = g.data + g.value;
             if (g.number != 2)
                 continue;
@@ -520,15 +535,15 @@ static void run_part(struct run *run, const struct br_part *part, struct br_addi
 }
 
 /* The measure that counts among the profiles of a resource. */
-static enum join_measure run_best_measure(struct run *run, const struct br_part *part)
+static enum join_measure join_samples_run_best_measure(struct run *run, const struct br_part *part)
 {
     const uint8_t *p = part->raw + part->body_at, *end = part->raw + part->raw_len;
-    struct br_field f, g;
+    struct br_field field, g;
     struct join_value_type meaning;
     enum join_measure best = JOIN_OTHER;
-    while (p < end && (p = br_field_next(p, end, &f))) {
-        const uint8_t *q = f.data, *q_end = f.data + f.value;
-        while (f.number == 2 && q < q_end && (q = br_field_next(q, q_end, &g))) {
+    while (p < end && (p = br_field_next(p, end, &field))) {
+        const uint8_t *q = field.data, *q_end = field.data + field.value;
+        while (field.number == 2 && q < q_end && (q = br_field_next(q, q_end, &g))) {
             if (g.number != 2)
                 continue;
             join_value_type_read(run->join->table, &run->dictionary.view, g.data, g.data + g.value,
@@ -539,7 +554,8 @@ static enum join_measure run_best_measure(struct run *run, const struct br_part 
     return best;
 }
 
-static void run_resource(struct run *run, const struct br_part *part, struct br_addition *additions)
+static void join_samples_run_resource(struct run *run, const struct br_part *part,
+                                      struct br_addition *additions)
 {
     run->scope.service = join_service_of(part, &run->dictionary.texts);
     if (run->join->config->infer) {
@@ -550,14 +566,15 @@ static void run_resource(struct run *run, const struct br_part *part, struct br_
                            &run->dictionary.texts, &run->scope.where);
     }
     if (run->join->span_metrics.node)
-        run->scope.best = run_best_measure(run, part);
-    run_part(run, part, additions);
+        run->scope.best = join_samples_run_best_measure(run, part);
+    join_samples_run_part(run, part, additions);
     if (part->n_items && run->scope.service.service && run->pass != JOIN_PASS_LAST)
-        run_note_profiled(run, run->scope.service.instance ? run->scope.service.instance
-                                                           : run->scope.service.service);
+        join_samples_run_note_profiled(run, run->scope.service.instance
+                                                ? run->scope.service.instance
+                                                : run->scope.service.service);
 }
 
-static void run_write_parts(struct run *run, struct br_addition **additions)
+static void join_samples_run_write_parts(struct run *run, struct br_addition **additions)
 {
     uint32_t n_parts = run->item->n_parts;
     if (run->no_memory || run->dictionary.texts.no_memory || run->dictionary.links.no_memory ||
@@ -573,10 +590,10 @@ static void run_write_parts(struct run *run, struct br_addition **additions)
     }
     if (run->relabelled)
         (void)join_drop_span_labels(run->item, run->relabelled, run->dictionary.labels,
-                                    run->dictionary.view.n[BR_TABLE_ATTRIBUTE], &run->arena);
+                                    run->dictionary.view.count[BR_TABLE_ATTRIBUTE], &run->arena);
 }
 
-static void run_parts(struct run *run)
+static void join_samples_run_parts(struct run *run)
 {
     bool write = run->pass != JOIN_PASS_FIRST;
     uint32_t n_parts = run->item->n_parts;
@@ -590,18 +607,18 @@ static void run_parts(struct run *run)
             write && additions ? br_arena_calloc(&run->additions_arena, part->n_items, sizeof *own)
                                : NULL;
         run->no_memory = run->no_memory || (write && !own);
-        run_resource(run, part, own);
+        join_samples_run_resource(run, part, own);
         if (own)
             additions[i] = own;
     }
     if (write && additions)
-        run_write_parts(run, additions);
+        join_samples_run_write_parts(run, additions);
     br_arena_release(&run->additions_arena);
     if (run->folding.verdicts)
-        run_fold(run);
+        join_samples_run_fold(run);
 }
 
-static void run_note_counts(struct run *run)
+static void join_samples_run_note_counts(struct run *run)
 {
     for (uint16_t t = 0; t < JOIN_TYPES; t++)
         for (int c = 0; c < JOIN_COUNTS; c++)
@@ -622,13 +639,13 @@ struct splitting {
     struct run *run;
     const uint8_t *memo; /* of the samples as they came; NULL with JOIN_PASS_ONLY */
     uint8_t *memos;      /* of those that they become */
-    uint32_t n, cap;
+    uint32_t count, cap;
     uint32_t part; /* the one at hand */
     uint64_t *spans;
     uint64_t cap_spans;
 };
 
-static void splitting_begin_part(struct splitting *splitting, uint32_t part)
+static void join_samples_splitting_begin_part(struct splitting *splitting, uint32_t part)
 {
     struct run *run = splitting->run;
     size_t len;
@@ -640,12 +657,13 @@ static void splitting_begin_part(struct splitting *splitting, uint32_t part)
 }
 
 /* The numbers of the spans that a sample's timestamps were taken in. */
-static bool splitting_spans(struct splitting *splitting, const struct join_sample_view *reading,
-                            const uint64_t **times)
+static bool join_samples_splitting_spans(struct splitting *splitting,
+                                         const struct join_sample_view *reading,
+                                         const uint64_t **times)
 {
     struct run *run = splitting->run;
     const struct join_config *config = run->join->config;
-    struct join_identity where = run_where(run, reading);
+    struct join_identity where = join_samples_run_where(run, reading);
     if (reading->n_times > splitting->cap_spans) {
         splitting->cap_spans = join_numbers_cap(reading->n_times);
         splitting->spans =
@@ -658,19 +676,20 @@ static bool splitting_spans(struct splitting *splitting, const struct join_sampl
                join_infer_spans(&run->infer, reading, &where, times, splitting->spans);
     const struct join_sample sample = {.trace_id = reading->trace_id, .span_id = reading->span_id};
     return config->local_root.link == JOIN_LINK_SPAN &&
-           run_ask(run, &sample, false) == JOIN_FOUND &&
+           join_samples_run_ask(run, &sample, false) == JOIN_FOUND &&
            join_credit_spans(&run->credit, reading, &run->found, times, splitting->spans);
 }
 
 /* The pieces have the memo of the whole. */
-static bool splitting_note(struct splitting *splitting, uint32_t index, uint32_t n)
+static bool join_samples_splitting_note(struct splitting *splitting, uint32_t index, uint32_t count)
 {
     if (!splitting->memo)
         return true;
-    if (br_grow(&splitting->memos, &splitting->cap, (size_t)splitting->n + n, 1, UINT32_MAX))
+    if (br_grow(&splitting->memos, &splitting->cap, (size_t)splitting->count + count, 1,
+                UINT32_MAX))
         return false;
-    memset(splitting->memos + splitting->n, splitting->memo[index], n);
-    splitting->n += n;
+    memset(splitting->memos + splitting->count, splitting->memo[index], count);
+    splitting->count += count;
     return true;
 }
 
@@ -681,15 +700,15 @@ static int splitting_on_sample(void *arg, struct br_visit *visit)
     struct join_sample_view reading;
     const uint64_t *times;
     if (visit->part != splitting->part)
-        splitting_begin_part(splitting, visit->part);
+        join_samples_splitting_begin_part(splitting, visit->part);
     join_sample_view_of(&run->dictionary.links,
                     run->dictionary.any_label ? run->dictionary.labels : NULL, visit->body,
                     visit->body + visit->len, &reading);
     visit->n_out = 0;
-    if (reading.n_times > 1 && splitting_spans(splitting, &reading, &times))
+    if (reading.n_times > 1 && join_samples_splitting_spans(splitting, &reading, &times))
         visit->n_out =
             join_sample_view_split(&reading, times, splitting->spans, &run->arena, &visit->out);
-    if (!splitting_note(splitting, visit->index, visit->n_out ? visit->n_out : 1))
+    if (!join_samples_splitting_note(splitting, visit->index, visit->n_out ? visit->n_out : 1))
         return BR_ENOMEM;
     return visit->n_out ? BR_SPLIT : BR_KEEP;
 }
@@ -697,7 +716,7 @@ static int splitting_on_sample(void *arg, struct br_visit *visit)
 /* A sample whose timestamps were taken in several spans becomes one for each, before they are
  * joined: those that name none, and, where they leave with the link of the deepest span, those that
  * name a local root. Without memory they stay whole. */
-static void run_split(struct run *run)
+static void join_samples_run_split(struct run *run)
 {
     const struct join_config *config = run->join->config;
     struct splitting splitting = {.run = run, .memo = run->memo, .part = UINT32_MAX};
@@ -711,7 +730,7 @@ static void run_split(struct run *run)
         br_free(splitting.memos);
 }
 
-static bool run_prepare(struct run *run)
+static bool join_samples_run_prepare(struct run *run)
 {
     const struct join_label_names names = {.span_id = run->join->config->labels.span_id,
                                            .trace_id = run->join->config->labels.trace_id,
@@ -738,10 +757,10 @@ static bool run_prepare(struct run *run)
                    .cut = run->join->families_cut},
         .arg = run};
     if (run->join->span_metrics.node)
-        run->credit.on_credited = run_on_credited;
+        run->credit.on_credited = join_samples_run_on_credited;
     if (!run->dictionary.labels || run->dictionary.texts.no_memory)
         return false;
-    run_split(run);
+    join_samples_run_split(run);
     if (run->join->policy.keep && run->pass != JOIN_PASS_FIRST) {
         run->folding.verdicts = br_arena_calloc(&run->arena, run->item->n_items, 1);
         run->no_memory = !run->folding.verdicts;
@@ -764,9 +783,9 @@ uint32_t join_samples(struct join *join, struct br_item *item, enum join_pass pa
         br_arena_init(&run->arena, ARENA_MAX);
         br_arena_init(&run->additions_arena, ARENA_MAX);
     }
-    if (run && run_prepare(run)) {
-        run_parts(run);
-        run_note_counts(run);
+    if (run && join_samples_run_prepare(run)) {
+        join_samples_run_parts(run);
+        join_samples_run_note_counts(run);
         unknown = run->counts.n_unknown;
     } else if (pass != JOIN_PASS_FIRST && item->n_items) {
         join_count(join, JOIN_TYPES - 1, JOIN_COUNT_UNLINKED, item->n_items); /* nobody looked */

@@ -34,48 +34,50 @@ static void spans_put_text(struct text *text, const void *data, size_t len)
 }
 
 /* The text form of an AnyValue's scalar; nothing for lists, maps and bytes. */
-static void spans_put_scalar(struct text *t, const uint8_t *p, const uint8_t *end)
+static void spans_put_scalar(struct text *text, const uint8_t *p, const uint8_t *end)
 {
-    struct br_field f, v = {0};
+    struct br_field field, v = {0};
     double d;
-    while (p < end && (p = br_field_next(p, end, &f)))
-        if (f.number <= 8)
-            v = f;
-    struct br_str s = {
-        .data = t->number, .cap = sizeof t->number, .max = sizeof t->number - 1, .fixed = true};
+    while (p < end && (p = br_field_next(p, end, &field)))
+        if (field.number <= 8)
+            v = field;
+    struct br_str str = {.data = text->number,
+                         .cap = sizeof text->number,
+                         .max = sizeof text->number - 1,
+                         .fixed = true};
     switch (v.number) {
     case 1:
-        spans_put_text(t, v.data, v.value);
+        spans_put_text(text, v.data, v.value);
         return;
     case 2:
-        br_str_puts(&s, v.value ? "true" : "false");
+        br_str_puts(&str, v.value ? "true" : "false");
         break;
     case 3:
-        br_str_printf(&s, "%lld", (long long)v.value);
+        br_str_printf(&str, "%lld", (long long)v.value);
         break;
     case 4:
         memcpy(&d, &v.value, sizeof d);
-        br_str_printf(&s, "%.15g", d);
+        br_str_printf(&str, "%.15g", d);
         break;
     default:
         return;
     }
-    spans_put_text(t, s.data, s.len);
+    spans_put_text(text, str.data, str.len);
 }
 
 /* One KeyValue: kept where its key is wanted and has no value so far. */
 static void spans_take_attribute(const struct join *join, const uint8_t *p, const uint8_t *end,
                                  struct text *texts)
 {
-    struct br_field f, value = {0};
+    struct br_field field, value = {0};
     const uint8_t *key = NULL;
     size_t key_len = 0;
-    while (p < end && (p = br_field_next(p, end, &f))) {
-        if (f.number == 1) {
-            key = f.data;
-            key_len = f.value;
-        } else if (f.number == 2) {
-            value = f;
+    while (p < end && (p = br_field_next(p, end, &field))) {
+        if (field.number == 1) {
+            key = field.data;
+            key_len = field.value;
+        } else if (field.number == 2) {
+            value = field;
         }
     }
     for (unsigned i = 1; i < join->n_keys && key && value.data; i++)
@@ -95,12 +97,12 @@ static inline bool spans_of_no_interest(const struct join *join, const uint8_t *
 static void spans_take_attributes(const struct join *join, const uint8_t *p, const uint8_t *end,
                                   uint32_t field, struct text *texts)
 {
-    struct br_field f;
+    struct br_field this_field;
     br_steps_add((size_t)(end - p));
-    while (p < end && (p = br_scan(p, end, &f)))
-        if (br_scan_tag(&f) == BR_TAG(field, BR_WIRE_LEN) &&
-            !spans_of_no_interest(join, f.data, f.value))
-            spans_take_attribute(join, f.data, f.data + f.value, texts);
+    while (p < end && (p = br_scan(p, end, &this_field)))
+        if (br_scan_tag(&this_field) == BR_TAG(field, BR_WIRE_LEN) &&
+            !spans_of_no_interest(join, this_field.data, this_field.value))
+            spans_take_attribute(join, this_field.data, this_field.data + this_field.value, texts);
 }
 
 static void spans_take_intrinsics(const struct join *join, const struct br_span *span,
@@ -135,7 +137,7 @@ struct entering {
     struct join *join;
     uint64_t now_ms;
     struct join_tally tally;
-    unsigned n, n_origins;
+    unsigned count, n_origins;
     struct join_entry entries[CHUNK];
     struct join_origin origins[ORIGINS]; /* the last one is of the part at hand */
     struct join_identity where[ORIGINS]; /* with infer */
@@ -171,10 +173,10 @@ static void spans_add_attributes(struct entering *entering, const struct br_span
 /* What was gathered goes in. The part at hand keeps its origin. */
 static void spans_flush(struct entering *entering)
 {
-    join_table_enter(entering->join->table, entering->entries, entering->n, entering->now_ms,
+    join_table_enter(entering->join->table, entering->entries, entering->count, entering->now_ms,
                      &entering->tally);
-    *entering->join->spans_entered += (double)entering->n;
-    entering->n = 0;
+    *entering->join->spans_entered += (double)entering->count;
+    entering->count = 0;
     entering->at = entering->chunk;
 }
 
@@ -196,7 +198,7 @@ static const struct join_extra *spans_extra_of(struct entering *entering,
         entering->extras = br_arena_alloc(entering->arena, CHUNK * sizeof *entering->extras);
     if (!entering->extras)
         return NULL;
-    struct join_extra *extra = &entering->extras[entering->n];
+    struct join_extra *extra = &entering->extras[entering->count];
     *extra = (struct join_extra){0};
     if (span->thread)
         spans_add_thread(entering->join->table, span, extra);
@@ -208,11 +210,11 @@ static const struct join_extra *spans_extra_of(struct entering *entering,
 static inline void spans_enter(struct entering *entering, const struct br_span *span)
 {
     bool more = span->thread || entering->attributes;
-    entering->entries[entering->n] =
+    entering->entries[entering->count] =
         (struct join_entry){.span = span,
                             .origin = &entering->origins[entering->n_origins - 1],
                             .extra = more ? spans_extra_of(entering, span) : NULL};
-    if (++entering->n == CHUNK)
+    if (++entering->count == CHUNK)
         spans_flush(entering);
 }
 
@@ -260,7 +262,7 @@ static void spans_begin(struct entering *entering, struct join *join, struct br_
     entering->now_ms = br_host_mono_ms(join->node->host);
     entering->tally = (struct join_tally){
         .on_adopted = join->span_metrics.node ? spans_on_adopted : NULL, .arg = join};
-    entering->n = entering->n_origins = 0;
+    entering->count = entering->n_origins = 0;
     entering->extras = NULL;
     entering->arena = arena;
     br_arena_init(arena, 0);

@@ -25,7 +25,7 @@ struct join_undecided {
     uint32_t *of; /* by sample: its span, plus 1; 0: it is decided. NULL: there is none */
     uint32_t n_samples;
     struct join_undecided_span *spans;
-    uint32_t n, cap;
+    uint32_t count, cap;
     uint32_t *slots; /* hash table: a span, plus 1 */
     uint32_t n_slots;
     uint8_t secret[16];
@@ -33,8 +33,8 @@ struct join_undecided {
 
 /* Adds the sample `index` of an item of `n_samples`; `trace` is NULL where it is not known. Returns
  * 0 or BR_ENOMEM. */
-int join_undecided_add(struct join_undecided *u, uint32_t n_samples, uint32_t index,
+int join_undecided_add(struct join_undecided *undecided, uint32_t n_samples, uint32_t index,
                        const uint8_t *trace, const uint8_t *span, uint16_t type, double value);
 
 /* Accepts a zeroed one, and zeroes it. */
-void join_undecided_release(struct join_undecided *u);
+void join_undecided_release(struct join_undecided *undecided);

@@ -51,131 +51,133 @@ static const struct br_option options[] = {
     BR_OPT_END,
 };
 
-static int check(void *config, const struct br_yaml *node, const char *path, struct br_arena *arena,
-                 struct br_errs *errs)
+static int memory_limiter_check(void *config, const struct br_yaml *node, const char *path,
+                                struct br_arena *arena, struct br_errs *errs)
 {
-    const struct config *c = config;
+    const struct config *settings = config;
     size_t before = errs->n_errors;
     (void)arena;
-    if (!c->check_interval)
+    if (!settings->check_interval)
         br_errs_add_key(errs, node, path, "check_interval",
                         "must be greater than zero, such as 1s");
-    if (!c->limit_mib && !c->limit_percentage)
+    if (!settings->limit_mib && !settings->limit_percentage)
         br_errs_add_key(errs, node, path, "limit_mib",
                         "or limit_percentage must be greater than zero");
-    if (c->limit_mib && c->limit_mib <= c->spike_limit_mib)
+    if (settings->limit_mib && settings->limit_mib <= settings->spike_limit_mib)
         br_errs_add_key(errs, node, path, "spike_limit_mib", "must be smaller than limit_mib");
-    if (c->limit_percentage && c->limit_percentage <= c->spike_limit_percentage)
+    if (settings->limit_percentage &&
+        settings->limit_percentage <= settings->spike_limit_percentage)
         br_errs_add_key(errs, node, path, "spike_limit_percentage",
                         "must be smaller than limit_percentage");
     return errs->n_errors > before ? BR_EINVAL : 0;
 }
 
-static int create(struct br_node *node, struct br_err *err)
+static int memory_limiter_create(struct br_node *node, struct br_err *err)
 {
-    struct state *s = node->state;
+    struct state *state = node->state;
     static const char *const items[BR_SIGNALS] = {"spans", "profile_samples"};
     (void)err;
-    s->node = node;
+    state->node = node;
     for (int i = 0; i < BR_SIGNALS; i++) {
         char name[96];
         if (!node->in_pipeline[i])
             continue;
         (void)snprintf(name, sizeof name, "otelcol_processor_memory_limiter_accepted_%s", items[i]);
-        s->accepted[i] = br_node_metric(node, BR_COUNTER, name, NULL, NULL);
+        state->accepted[i] = br_node_metric(node, BR_COUNTER, name, NULL, NULL);
         (void)snprintf(name, sizeof name, "otelcol_processor_memory_limiter_refused_%s", items[i]);
-        s->refused[i] = br_node_metric(node, BR_COUNTER, name, NULL, NULL);
+        state->refused[i] = br_node_metric(node, BR_COUNTER, name, NULL, NULL);
     }
     return 0;
 }
 
-static void *make_voice(const void *arg)
+static void *memory_limiter_make_voice(const void *arg)
 {
     (void)arg;
     return br_calloc(1, sizeof(struct voice));
 }
 
 /* True for the first node that asks; also when there is no memory to tell. */
-static bool speaks(struct br_node *node)
+static bool memory_limiter_speaks(struct br_node *node)
 {
-    struct state *s = node->state;
+    struct state *state = node->state;
     char name[600];
     (void)snprintf(name, sizeof name, "voice of %s", node->id);
-    s->voice = br_shared_get(node->host, name, make_voice, NULL);
-    if (!s->voice)
+    state->voice = br_shared_get(node->host, name, memory_limiter_make_voice, NULL);
+    if (!state->voice)
         return true;
-    bool first = !s->voice->taken;
-    s->voice->taken = true;
+    bool first = !state->voice->taken;
+    state->voice->taken = true;
     return first;
 }
 
 /* Refusing is the receivers' doing: only the change is logged here. */
-static void on_look(struct br_timer *t)
+static void memory_limiter_on_look(struct br_timer *timer)
 {
-    struct state *s = br_container_of(t, struct state, look);
-    struct br_host *host = s->node->host;
-    const struct config *c = s->node->config;
+    struct state *state = br_container_of(timer, struct state, look);
+    struct br_host *host = state->node->host;
+    const struct config *config = state->node->config;
     bool over = br_host_over_limit(host);
     size_t used = br_memory_used(host->memory);
-    if (over && !s->was_over)
-        br_warn(&s->node->log, "%zu MiB are held, over the soft limit of %zu MiB: refusing requests",
-                used / MIB, br_memory_soft(host->memory) / MIB);
-    else if (!over && s->was_over)
-        br_info(&s->node->log, "%zu MiB are held: taking requests again", used / MIB);
-    s->was_over = over;
-    uint64_t ms = c->check_interval / 1000000;
-    (void)br_host_timer(host, &s->look, ms ? ms : 1, on_look);
+    if (over && !state->was_over)
+        br_warn(&state->node->log,
+                "%zu MiB are held, over the soft limit of %zu MiB: refusing requests", used / MIB,
+                br_memory_soft(host->memory) / MIB);
+    else if (!over && state->was_over)
+        br_info(&state->node->log, "%zu MiB are held: taking requests again", used / MIB);
+    state->was_over = over;
+    uint64_t ms = config->check_interval / 1000000;
+    (void)br_host_timer(host, &state->look, ms ? ms : 1, memory_limiter_on_look);
 }
 
-static int read_limits(const struct config *c, uint64_t *ret_limit, uint64_t *ret_spike,
-                       struct br_err *err)
+static int memory_limiter_read_limits(const struct config *config, uint64_t *ret_limit,
+                                      uint64_t *ret_spike, struct br_err *err)
 {
     uint64_t total = 0;
-    if (!c->limit_mib && !br_memory_total("", &total))
+    if (!config->limit_mib && !br_memory_total("", &total))
         return br_err_set(err, BR_EIO, "cannot tell how much memory there is: set limit_mib");
-    *ret_limit =
-        c->limit_mib ? (uint64_t)c->limit_mib * MIB : total / 100 * (uint64_t)c->limit_percentage;
-    *ret_spike = c->limit_mib ? (uint64_t)c->spike_limit_mib * MIB
-                              : total / 100 * (uint64_t)c->spike_limit_percentage;
+    *ret_limit = config->limit_mib ? (uint64_t)config->limit_mib * MIB
+                                   : total / 100 * (uint64_t)config->limit_percentage;
+    *ret_spike = config->limit_mib ? (uint64_t)config->spike_limit_mib * MIB
+                                   : total / 100 * (uint64_t)config->spike_limit_percentage;
     if (!*ret_spike)
         *ret_spike = *ret_limit / 5;
     return 0;
 }
 
-static int start(struct br_node *node, struct br_err *err)
+static int memory_limiter_start(struct br_node *node, struct br_err *err)
 {
-    struct state *s = node->state;
+    struct state *state = node->state;
     struct br_host *host = node->host;
     uint64_t limit = 0, spike = 0;
-    int rc = read_limits(node->config, &limit, &spike, err);
+    int rc = memory_limiter_read_limits(node->config, &limit, &spike, err);
     if (rc)
         return rc;
     br_memory_limit(host->memory, limit - spike, limit);
-    if (!speaks(node))
+    if (!memory_limiter_speaks(node))
         return 0;
     br_info(&node->log, "%llu MiB at the most, refusing requests from %llu MiB on",
                 (unsigned long long)limit / MIB, (unsigned long long)(limit - spike) / MIB);
-    on_look(&s->look);
+    memory_limiter_on_look(&state->look);
     return 0;
 }
 
-static void consume(struct br_node *node, struct br_item *item)
+static void memory_limiter_consume(struct br_node *node, struct br_item *item)
 {
-    struct state *s = node->state;
+    struct state *state = node->state;
     if (br_memory_used(node->host->memory) > br_memory_hard(node->host->memory)) {
-        *s->refused[item->signal] += item->n_items;
+        *state->refused[item->signal] += item->n_items;
         br_item_retry(item, BR_STATUS_UNAVAILABLE, RETRY_MS, "memory limit reached");
         return;
     }
-    *s->accepted[item->signal] += item->n_items;
+    *state->accepted[item->signal] += item->n_items;
     br_node_forward(node, item);
 }
 
-static void destroy(struct br_node *node)
+static void memory_limiter_destroy(struct br_node *node)
 {
-    struct state *s = node->state;
-    br_host_timer_stop(node->host, &s->look);
-    br_shared_put(node->host, s->voice, br_free);
+    struct state *state = node->state;
+    br_host_timer_stop(node->host, &state->look);
+    br_shared_put(node->host, state->voice, br_free);
 }
 
 extern const struct br_component br_memory_limiter_processor;
@@ -188,9 +190,9 @@ const struct br_component br_memory_limiter_processor = {
     .options = options,
     .config_size = sizeof(struct config),
     .state_size = sizeof(struct state),
-    .check = check,
-    .create = create,
-    .start = start,
-    .consume = consume,
-    .destroy = destroy,
+    .check = memory_limiter_check,
+    .create = memory_limiter_create,
+    .start = memory_limiter_start,
+    .consume = memory_limiter_consume,
+    .destroy = memory_limiter_destroy,
 };

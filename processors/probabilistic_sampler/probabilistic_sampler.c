@@ -77,15 +77,15 @@ static const struct br_option options[] = {
 
 /* --- Config ---------------------------------------------------------------------------------- */
 
-static int check(void *config, const struct br_yaml *node, const char *path, struct br_arena *arena,
-                 struct br_errs *errs)
+static int probabilistic_sampler_check(void *config, const struct br_yaml *node, const char *path,
+                                       struct br_arena *arena, struct br_errs *errs)
 {
     static const char *trace_ids[] = {"trace_id", "process.context.label.trace_id"};
-    struct config *c = config;
+    struct config *settings = config;
     const struct br_yaml *at = br_yaml_get(node, "sampling_percentage");
-    float percentage = (float)c->sampling_percentage;
-    if (!c->labels.trace_id.n)
-        c->labels.trace_id = (struct br_strings){trace_ids, BR_COUNT(trace_ids)};
+    float percentage = (float)settings->sampling_percentage;
+    if (!settings->labels.trace_id.count)
+        settings->labels.trace_id = (struct br_strings){trace_ids, BR_COUNT(trace_ids)};
     const char *wrong = !isfinite(percentage) ? "must be a number"
                         : percentage < 0      ? "must not be negative"
                         : percentage > 0 && (double)percentage / 100 < 0x1p-56
@@ -99,8 +99,8 @@ static int check(void *config, const struct br_yaml *node, const char *path, str
     return wrong ? br_errs_add(errs, at ? at : node, where, "%s", wrong) : 0;
 }
 
-static double *counter(struct br_node *node, enum br_signal signal, enum sampler_policy policy,
-                       bool sampled)
+static double *probabilistic_sampler_counter(struct br_node *node, enum br_signal signal,
+                                             enum sampler_policy policy, bool sampled)
 {
     static const char *const policies[] = {
         "trace_id_hash",     "trace_id_w3c",       "sampling_randomness",
@@ -120,30 +120,32 @@ static double *counter(struct br_node *node, enum br_signal signal, enum sampler
     return metric;
 }
 
-static int create(struct br_node *node, struct br_err *err)
+static int probabilistic_sampler_create(struct br_node *node, struct br_err *err)
 {
-    struct state *s = node->state;
-    const struct config *c = node->config;
+    struct state *state = node->state;
+    const struct config *config = node->config;
     (void)err;
-    sampler_init(&s->sampler, (enum sampler_mode)c->mode, c->sampling_percentage,
-                 (uint32_t)c->hash_seed, (unsigned)c->sampling_precision, c->fail_closed);
-    br_arena_init(&s->scratch, SCRATCH_MAX);
+    sampler_init(&state->sampler, (enum sampler_mode)config->mode, config->sampling_percentage,
+                 (uint32_t)config->hash_seed, (unsigned)config->sampling_precision,
+                 config->fail_closed);
+    br_arena_init(&state->scratch, SCRATCH_MAX);
     return 0;
 }
 
-static void count(struct br_node *node, enum br_signal signal, enum sampler_policy policy,
-                  bool sampled)
+static void probabilistic_sampler_count(struct br_node *node, enum br_signal signal,
+                                        enum sampler_policy policy, bool sampled)
 {
-    struct state *s = node->state;
-    double **metric = &s->counts[signal][policy][sampled];
+    struct state *state = node->state;
+    double **metric = &state->counts[signal][policy][sampled];
     if (!*metric)
-        *metric = counter(node, signal, policy, sampled);
+        *metric = probabilistic_sampler_counter(node, signal, policy, sampled);
     ++**metric;
 }
 
 /* --- Spans ----------------------------------------------------------------------------------- */
 
-static enum sampler_wish wish_of(struct br_value value, struct br_arena *scratch, bool *no_memory)
+static enum sampler_wish probabilistic_sampler_wish_of(struct br_value value,
+                                                       struct br_arena *scratch, bool *no_memory)
 {
     struct br_any any = br_any_read(value);
     double v;
@@ -161,7 +163,7 @@ static enum sampler_wish wish_of(struct br_value value, struct br_arena *scratch
 }
 
 /* True for the attribute sampling.priority, whose value it finds. */
-static bool is_priority(const uint8_t *data, size_t len, struct br_value *ret)
+static bool probabilistic_sampler_is_priority(const uint8_t *data, size_t len, struct br_value *ret)
 {
     static const char key[] = "sampling.priority";
     struct br_keyvalue kv;
@@ -170,26 +172,28 @@ static bool is_priority(const uint8_t *data, size_t len, struct br_value *ret)
     return kv.key_len == sizeof key - 1 && memcmp(kv.key, key, sizeof key - 1) == 0;
 }
 
-static int read_span(struct state *s, const struct br_visit *v, struct sampler_span *ret)
+static int probabilistic_sampler_read_span(struct state *state, const struct br_visit *visit,
+                                           struct sampler_span *ret)
 {
-    const uint8_t *p = v->body, *end = p + v->len;
+    const uint8_t *p = visit->body, *end = p + visit->len;
     bool has_wish = false, no_memory = false;
     struct br_value value;
-    struct br_field f;
+    struct br_field field;
     *ret = (struct sampler_span){0};
-    br_steps_add(v->len);
-    while (p < end && (p = br_scan(p, end, &f))) {
-        switch (br_scan_tag(&f)) {
+    br_steps_add(visit->len);
+    while (p < end && (p = br_scan(p, end, &field))) {
+        switch (br_scan_tag(&field)) {
         case BR_SCAN_LEN(BR_SPAN_TRACE_ID):
-            ret->trace_id = f.value == 16 ? f.data : NULL;
+            ret->trace_id = field.value == 16 ? field.data : NULL;
             break;
         case BR_SCAN_LEN(BR_SPAN_TRACE_STATE):
-            ret->tracestate = f.data;
-            ret->tracestate_len = (size_t)f.value;
+            ret->tracestate = field.data;
+            ret->tracestate_len = (size_t)field.value;
             break;
         case BR_SCAN_LEN(BR_SPAN_ATTRIBUTES):
-            if (!has_wish && is_priority(f.data, (size_t)f.value, &value)) {
-                ret->wish = wish_of(value, &s->scratch, &no_memory);
+            if (!has_wish &&
+                probabilistic_sampler_is_priority(field.data, (size_t)field.value, &value)) {
+                ret->wish = probabilistic_sampler_wish_of(value, &state->scratch, &no_memory);
                 has_wish = true;
             }
             break;
@@ -201,46 +205,48 @@ static int read_span(struct state *s, const struct br_visit *v, struct sampler_s
 }
 
 /* The span with another tracestate. */
-static int write_span(struct state *s, struct br_visit *v, struct br_pool *pool)
+static int probabilistic_sampler_write_span(struct state *state, struct br_visit *visit,
+                                            struct br_pool *pool)
 {
     char text[BR_TRACESTATE_ROOM];
-    size_t len = br_tracestate_write(&s->verdict.state, text);
-    size_t most = v->len + br_len_size(BR_SPAN_TRACE_STATE, len);
-    if (!s->body && !(s->body = br_buf_new(pool, most)))
+    size_t len = br_tracestate_write(&state->verdict.state, text);
+    size_t most = visit->len + br_len_size(BR_SPAN_TRACE_STATE, len);
+    if (!state->body && !(state->body = br_buf_new(pool, most)))
         return BR_ENOMEM;
-    s->body->len = 0;
-    if (br_buf_reserve(&s->body, most))
+    state->body->len = 0;
+    if (br_buf_reserve(&state->body, most))
         return BR_ENOMEM;
-    const uint8_t *p = v->body, *end = p + v->len;
-    uint8_t *out = s->body->data;
-    struct br_field f;
-    br_steps_add(v->len);
+    const uint8_t *p = visit->body, *end = p + visit->len;
+    uint8_t *out = state->body->data;
+    struct br_field field;
+    br_steps_add(visit->len);
     while (p < end) {
         const uint8_t *at = p;
-        p = br_scan(p, end, &f);
+        p = br_scan(p, end, &field);
         if (!p)
             return BR_EINVAL;
-        if (br_scan_tag(&f) != BR_SCAN_LEN(BR_SPAN_TRACE_STATE))
+        if (br_scan_tag(&field) != BR_SCAN_LEN(BR_SPAN_TRACE_STATE))
             out = br_put_bytes(out, at, (size_t)(p - at));
     }
     out = br_put_len(out, BR_SPAN_TRACE_STATE, text, len);
-    v->out = (struct br_addition){s->body->data, (size_t)(out - s->body->data)};
+    visit->out = (struct br_addition){state->body->data, (size_t)(out - state->body->data)};
     return BR_REPLACE;
 }
 
-static int on_span(void *arg, struct br_visit *v)
+static int probabilistic_sampler_on_span(void *arg, struct br_visit *visit)
 {
     struct br_node *node = arg;
-    struct state *s = node->state;
+    struct state *state = node->state;
     struct sampler_span span;
-    int rc = read_span(s, v, &span);
+    int rc = probabilistic_sampler_read_span(state, visit, &span);
     if (rc)
         return rc;
-    sampler_span(&s->sampler, &span, &s->verdict);
-    count(node, BR_TRACES, s->verdict.policy, s->verdict.sampled);
-    if (!s->verdict.sampled)
+    sampler_span(&state->sampler, &span, &state->verdict);
+    probabilistic_sampler_count(node, BR_TRACES, state->verdict.policy, state->verdict.sampled);
+    if (!state->verdict.sampled)
         return BR_DROP;
-    return s->verdict.rewrite ? write_span(s, v, node->host->pool) : BR_KEEP;
+    return state->verdict.rewrite ? probabilistic_sampler_write_span(state, visit, node->host->pool)
+                                  : BR_KEEP;
 }
 
 /* --- Samples --------------------------------------------------------------------------------- */
@@ -259,29 +265,30 @@ struct run {
     enum sampler_policy unlinked_by;
 };
 
-static uint8_t judge(const struct run *r, const uint8_t id[16])
+static uint8_t probabilistic_sampler_judge(const struct run *run, const uint8_t id[16])
 {
-    const struct state *s = r->node->state;
-    return sampler_id(&s->sampler, id) ? TRACE_KEPT : TRACE_DROPPED;
+    const struct state *state = run->node->state;
+    return sampler_id(&state->sampler, id) ? TRACE_KEPT : TRACE_DROPPED;
 }
 
-static uint8_t judge_link(const struct run *r, const struct br_entry *e)
+static uint8_t probabilistic_sampler_judge_link(const struct run *run, const struct br_entry *entry)
 {
-    const uint8_t *p = e->data, *end = p + e->len, *id = NULL;
-    struct br_field f;
-    while (p < end && (p = br_scan(p, end, &f)))
-        if (br_scan_tag(&f) == BR_SCAN_LEN(BR_LINK_TRACE_ID))
-            id = f.value == 16 ? f.data : NULL;
-    return id && br_trace_id_valid(id) ? judge(r, id) : NO_TRACE;
+    const uint8_t *p = entry->data, *end = p + entry->len, *id = NULL;
+    struct br_field field;
+    while (p < end && (p = br_scan(p, end, &field)))
+        if (br_scan_tag(&field) == BR_SCAN_LEN(BR_LINK_TRACE_ID))
+            id = field.value == 16 ? field.data : NULL;
+    return id && br_trace_id_valid(id) ? probabilistic_sampler_judge(run, id) : NO_TRACE;
 }
 
 /* A trace id in an attribute's value: hex, by reference too, or its bytes. */
-static bool read_id(const struct run *r, struct br_value value, uint8_t id[16])
+static bool probabilistic_sampler_read_id(const struct run *run, struct br_value value,
+                                          uint8_t id[16])
 {
     struct br_any any = br_any_read(value);
     if (any.reference) {
-        struct br_entry s = br_dictionary_string(&r->view, (uint32_t)any.reference);
-        return br_trace_id_parse(s.data, s.len, id);
+        struct br_entry entry = br_dictionary_string(&run->view, (uint32_t)any.reference);
+        return br_trace_id_parse(entry.data, entry.len, id);
     }
     if (any.type == BR_VALUE_BYTES && any.len == 16) {
         memcpy(id, any.data, 16);
@@ -290,122 +297,130 @@ static bool read_id(const struct run *r, struct br_value value, uint8_t id[16])
     return any.type == BR_VALUE_STRING && br_trace_id_parse(any.data, any.len, id);
 }
 
-static void judge_attribute(const struct run *r, uint32_t i)
+static void probabilistic_sampler_judge_attribute(const struct run *run, uint32_t index)
 {
-    const struct config *c = r->node->config;
-    const struct br_entry *e = &r->view.tables[BR_TABLE_ATTRIBUTE][i];
+    const struct config *config = run->node->config;
+    const struct br_entry *entry = &run->view.tables[BR_TABLE_ATTRIBUTE][index];
     struct br_keyvalue kv;
     uint8_t id[16];
-    (void)br_keyvalue_read_entry(e->data, e->len, &kv);
-    struct br_entry key = br_dictionary_string(&r->view, (uint32_t)kv.key_index);
-    for (size_t n = 0; key.len && kv.value.data && n < c->labels.trace_id.n && n < UINT8_MAX; n++) {
-        const char *name = c->labels.trace_id.v[n];
+    (void)br_keyvalue_read_entry(entry->data, entry->len, &kv);
+    struct br_entry key = br_dictionary_string(&run->view, (uint32_t)kv.key_index);
+    for (size_t n = 0;
+         key.len && kv.value.data && n < config->labels.trace_id.count && n < UINT8_MAX; n++) {
+        const char *name = config->labels.trace_id.items[n];
         if (strlen(name) != key.len || memcmp(name, key.data, key.len) != 0)
             continue;
-        r->rank[i] = (uint8_t)n;
-        if (read_id(r, kv.value, id))
-            r->attributes[i] = judge(r, id);
+        run->rank[index] = (uint8_t)n;
+        if (probabilistic_sampler_read_id(run, kv.value, id))
+            run->attributes[index] = probabilistic_sampler_judge(run, id);
         return;
     }
 }
 
-static int judge_dictionary(struct run *r, struct br_item *item, struct br_arena *arena)
+static int probabilistic_sampler_judge_dictionary(struct run *run, struct br_item *item,
+                                                  struct br_arena *arena)
 {
-    if (br_dictionary_index(item, arena, &r->view))
+    if (br_dictionary_index(item, arena, &run->view))
         return BR_ENOMEM;
-    uint32_t n_links = r->view.n[BR_TABLE_LINK], n = r->view.n[BR_TABLE_ATTRIBUTE];
-    r->links = br_arena_calloc(arena, n_links, 1);
-    r->attributes = br_arena_calloc(arena, n, 1);
-    r->rank = br_arena_calloc(arena, n, 1);
-    if (!r->links || !r->attributes || !r->rank)
+    uint32_t n_links = run->view.count[BR_TABLE_LINK], n = run->view.count[BR_TABLE_ATTRIBUTE];
+    run->links = br_arena_calloc(arena, n_links, 1);
+    run->attributes = br_arena_calloc(arena, n, 1);
+    run->rank = br_arena_calloc(arena, n, 1);
+    if (!run->links || !run->attributes || !run->rank)
         return BR_ENOMEM;
     for (uint32_t i = 1; i < n_links; i++)
-        r->links[i] = judge_link(r, &r->view.tables[BR_TABLE_LINK][i]);
+        run->links[i] = probabilistic_sampler_judge_link(run, &run->view.tables[BR_TABLE_LINK][i]);
     for (uint32_t i = 1; i < n; i++)
-        judge_attribute(r, i);
+        probabilistic_sampler_judge_attribute(run, i);
     return 0;
 }
 
-static void take_attribute(const struct run *r, uint64_t i, uint8_t *verdict, unsigned *rank)
+static void probabilistic_sampler_take_attribute(const struct run *run, uint64_t index,
+                                                 uint8_t *verdict, unsigned *rank)
 {
-    if (i < r->view.n[BR_TABLE_ATTRIBUTE] && r->attributes[i] && r->rank[i] < *rank) {
-        *verdict = r->attributes[i];
-        *rank = r->rank[i];
+    if (index < run->view.count[BR_TABLE_ATTRIBUTE] && run->attributes[index] &&
+        run->rank[index] < *rank) {
+        *verdict = run->attributes[index];
+        *rank = run->rank[index];
     }
 }
 
 /* The link's trace, or else that of a label. */
-static uint8_t trace_of(const struct run *r, const struct br_visit *v)
+static uint8_t probabilistic_sampler_trace_of(const struct run *run, const struct br_visit *visit)
 {
-    const uint8_t *p = v->body, *end = p + v->len;
+    const uint8_t *p = visit->body, *end = p + visit->len;
     uint8_t by_link = NO_TRACE, by_label = NO_TRACE;
     unsigned rank = UINT8_MAX;
-    struct br_field f;
-    while (p < end && (p = br_scan(p, end, &f))) {
-        uint32_t tag = br_scan_tag(&f);
+    struct br_field field;
+    while (p < end && (p = br_scan(p, end, &field))) {
+        uint32_t tag = br_scan_tag(&field);
         if (tag == BR_SCAN_VARINT(BR_SAMPLE_LINK)) {
-            by_link = f.value < r->view.n[BR_TABLE_LINK] ? r->links[f.value] : NO_TRACE;
+            by_link =
+                field.value < run->view.count[BR_TABLE_LINK] ? run->links[field.value] : NO_TRACE;
         } else if (tag == BR_SCAN_VARINT(BR_SAMPLE_ATTRIBUTES)) {
-            take_attribute(r, f.value, &by_label, &rank);
+            probabilistic_sampler_take_attribute(run, field.value, &by_label, &rank);
         } else if (tag == BR_SCAN_LEN(BR_SAMPLE_ATTRIBUTES)) {
             uint64_t i;
-            for (const uint8_t *q = f.data; q && q < p && (q = br_scan_varint(q, p, &i));)
-                take_attribute(r, i, &by_label, &rank);
+            for (const uint8_t *q = field.data; q && q < p && (q = br_scan_varint(q, p, &i));)
+                probabilistic_sampler_take_attribute(run, i, &by_label, &rank);
         }
     }
     return by_link ? by_link : by_label;
 }
 
 /* What becomes of samples without a trace in the profile at hand. */
-static void judge_profile(struct run *r)
+static void probabilistic_sampler_judge_profile(struct run *run)
 {
-    const struct config *c = r->node->config;
-    const uint8_t *p = r->groups.body, *end = p + r->groups.body_len, *id = NULL;
-    struct br_field f;
-    r->unlinked_by = SAMPLER_UNLINKED;
-    r->keep_unlinked = c->unlinked == UNLINKED_KEEP;
-    if (c->unlinked != UNLINKED_BY_PROFILE_ID)
+    const struct config *config = run->node->config;
+    const uint8_t *p = run->groups.body, *end = p + run->groups.body_len, *id = NULL;
+    struct br_field field;
+    run->unlinked_by = SAMPLER_UNLINKED;
+    run->keep_unlinked = config->unlinked == UNLINKED_KEEP;
+    if (config->unlinked != UNLINKED_BY_PROFILE_ID)
         return;
-    while (p < end && (p = br_scan(p, end, &f)))
-        if (br_scan_tag(&f) == BR_SCAN_LEN(BR_PROFILE_PROFILE_ID))
-            id = f.value == 16 ? f.data : NULL;
+    while (p < end && (p = br_scan(p, end, &field)))
+        if (br_scan_tag(&field) == BR_SCAN_LEN(BR_PROFILE_PROFILE_ID))
+            id = field.value == 16 ? field.data : NULL;
     bool valid = id && br_trace_id_valid(id);
-    r->unlinked_by = valid ? SAMPLER_PROFILE_ID : SAMPLER_MISSING;
-    r->keep_unlinked = valid ? judge(r, id) == TRACE_KEPT : !c->fail_closed;
+    run->unlinked_by = valid ? SAMPLER_PROFILE_ID : SAMPLER_MISSING;
+    run->keep_unlinked =
+        valid ? probabilistic_sampler_judge(run, id) == TRACE_KEPT : !config->fail_closed;
 }
 
-static int on_sample(void *arg, struct br_visit *v)
+static int probabilistic_sampler_on_sample(void *arg, struct br_visit *visit)
 {
-    struct run *r = arg;
-    const struct config *c = r->node->config;
-    if (br_groups_at_item(&r->groups, v->index))
-        judge_profile(r);
-    uint8_t trace = trace_of(r, v);
-    bool sampled = trace ? trace == TRACE_KEPT : r->keep_unlinked;
+    struct run *run = arg;
+    const struct config *config = run->node->config;
+    if (br_groups_at_item(&run->groups, visit->index))
+        probabilistic_sampler_judge_profile(run);
+    uint8_t trace = probabilistic_sampler_trace_of(run, visit);
+    bool sampled = trace ? trace == TRACE_KEPT : run->keep_unlinked;
     enum sampler_policy by =
-        c->mode == SAMPLER_HASH_SEED ? SAMPLER_TRACE_ID_HASH : SAMPLER_TRACE_ID_W3C;
-    count(r->node, BR_PROFILES, trace ? by : r->unlinked_by, sampled);
+        config->mode == SAMPLER_HASH_SEED ? SAMPLER_TRACE_ID_HASH : SAMPLER_TRACE_ID_W3C;
+    probabilistic_sampler_count(run->node, BR_PROFILES, trace ? by : run->unlinked_by, sampled);
     return sampled ? BR_KEEP : BR_DROP;
 }
 
 /* --- Traffic --------------------------------------------------------------------------------- */
 
-static int sample_profiles(struct br_node *node, struct br_item *item)
+static int probabilistic_sampler_sample_profiles(struct br_node *node, struct br_item *item)
 {
-    struct state *s = node->state;
-    struct run r = {.node = node};
-    int rc = judge_dictionary(&r, item, &s->scratch);
-    br_groups_init(&r.groups, item);
-    return rc ? rc : br_item_rewrite(item, 1u << BR_LEVEL_ITEM, on_sample, &r);
+    struct state *state = node->state;
+    struct run run = {.node = node};
+    int rc = probabilistic_sampler_judge_dictionary(&run, item, &state->scratch);
+    br_groups_init(&run.groups, item);
+    return rc ? rc
+              : br_item_rewrite(item, 1u << BR_LEVEL_ITEM, probabilistic_sampler_on_sample, &run);
 }
 
-static void consume(struct br_node *node, struct br_item *item)
+static void probabilistic_sampler_consume(struct br_node *node, struct br_item *item)
 {
-    struct state *s = node->state;
+    struct state *state = node->state;
     uint32_t before = item->n_items;
-    int rc = item->signal == BR_TRACES ? br_item_rewrite(item, 1u << BR_LEVEL_ITEM, on_span, node)
-                                       : sample_profiles(node, item);
-    br_arena_release(&s->scratch);
+    int rc = item->signal == BR_TRACES
+                 ? br_item_rewrite(item, 1u << BR_LEVEL_ITEM, probabilistic_sampler_on_span, node)
+                 : probabilistic_sampler_sample_profiles(node, item);
+    br_arena_release(&state->scratch);
     if (rc == BR_EINVAL) {
         br_item_reject(item, BR_STATUS_INVALID_ARGUMENT, "probabilistic_sampler: malformed data");
         return;
@@ -422,11 +437,11 @@ static void consume(struct br_node *node, struct br_item *item)
         br_node_forward(node, item);
 }
 
-static void destroy(struct br_node *node)
+static void probabilistic_sampler_destroy(struct br_node *node)
 {
-    struct state *s = node->state;
-    br_buf_unref(s->body);
-    br_arena_release(&s->scratch);
+    struct state *state = node->state;
+    br_buf_unref(state->body);
+    br_arena_release(&state->scratch);
 }
 
 extern const struct br_component br_probabilistic_sampler_processor;
@@ -439,8 +454,8 @@ const struct br_component br_probabilistic_sampler_processor = {
     .options = options,
     .config_size = sizeof(struct config),
     .state_size = sizeof(struct state),
-    .check = check,
-    .create = create,
-    .consume = consume,
-    .destroy = destroy,
+    .check = probabilistic_sampler_check,
+    .create = probabilistic_sampler_create,
+    .consume = probabilistic_sampler_consume,
+    .destroy = probabilistic_sampler_destroy,
 };

@@ -9,28 +9,28 @@
 
 #define RANDOMNESS_ALL (BR_THRESHOLD_NEVER - 1) /* passes every threshold but NEVER */
 
-void sampler_init(struct sampler *s, enum sampler_mode mode, double percentage, uint32_t seed,
+void sampler_init(struct sampler *sampler, enum sampler_mode mode, double percentage, uint32_t seed,
                   unsigned precision, bool fail_closed)
 {
     float percent = percentage > 100 ? 100 : (float)percentage;
-    *s = (struct sampler){
+    *sampler = (struct sampler){
         .mode = mode, .seed = seed, .precision = precision, .fail_closed = fail_closed};
     if (mode == SAMPLER_HASH_SEED) {
         /* In single precision and towards zero, as it has always been: other roundings would make
          * other decisions. */
         uint32_t accepted = (uint32_t)(percent * (BUCKETS / 100.0f));
-        s->threshold =
+        sampler->threshold =
             accepted ? (uint64_t)(BUCKETS - accepted) << BUCKETS_SHIFT : BR_THRESHOLD_NEVER;
         return;
     }
-    s->threshold = br_percentage_threshold(percent, precision);
-    s->ratio = (double)percent / 100;
-    if (s->ratio > 0 && s->ratio < 0x1p-56)
-        s->ratio = 0x1p-56;
+    sampler->threshold = br_percentage_threshold(percent, precision);
+    sampler->ratio = (double)percent / 100;
+    if (sampler->ratio > 0 && sampler->ratio < 0x1p-56)
+        sampler->ratio = 0x1p-56;
 }
 
 /* FNV-1a over the seed, little endian, and the id. */
-static uint32_t hash(uint32_t seed, const uint8_t id[16])
+static uint32_t sampler_hash(uint32_t seed, const uint8_t id[16])
 {
     uint32_t h = 2166136261u;
     for (int i = 0; i < 4; i++)
@@ -42,9 +42,9 @@ static uint32_t hash(uint32_t seed, const uint8_t id[16])
 
 /* Randomness of which the first 14 bits make the decision of the hash; the others come from what
  * is left of it. */
-static uint64_t hash_randomness(uint32_t seed, const uint8_t id[16])
+static uint64_t sampler_hash_randomness(uint32_t seed, const uint8_t id[16])
 {
-    uint64_t h = hash(seed, id), bucket = h & (BUCKETS - 1), rest = h >> 18;
+    uint64_t h = sampler_hash(seed, id), bucket = h & (BUCKETS - 1), rest = h >> 18;
     return (BUCKETS - 1 - bucket) << BUCKETS_SHIFT | (rest ^ rest << 10) << 14 | bucket;
 }
 
@@ -56,93 +56,95 @@ struct draw {
     bool carries; /* its tracestate may be changed */
 };
 
-static struct draw draw_by_hash(const struct sampler *s, const uint8_t *id, bool readable,
-                                struct br_tracestate *state)
+static struct draw sampler_draw_by_hash(const struct sampler *sampler, const uint8_t *id,
+                                        bool readable, struct br_tracestate *state)
 {
-    struct draw d = {RANDOMNESS_ALL, SAMPLER_MISSING, true, false};
+    struct draw draw = {RANDOMNESS_ALL, SAMPLER_MISSING, true, false};
     if (id) {
-        d.randomness = hash_randomness(s->seed, id);
-        d.policy = SAMPLER_TRACE_ID_HASH;
+        draw.randomness = sampler_hash_randomness(sampler->seed, id);
+        draw.policy = SAMPLER_TRACE_ID_HASH;
     }
     /* Who uses the standard's consistent sampling has to use another mode. */
     if (!readable || state->rv.len || state->th.len)
-        return d;
-    br_tracestate_set_randomness(state, d.randomness);
-    d.error = false;
-    d.carries = true;
-    return d;
+        return draw;
+    br_tracestate_set_randomness(state, draw.randomness);
+    draw.error = false;
+    draw.carries = true;
+    return draw;
 }
 
-static struct draw draw_by_standard(const uint8_t *id, bool readable,
-                                    const struct br_tracestate *state)
+static struct draw sampler_draw_by_standard(const uint8_t *id, bool readable,
+                                            const struct br_tracestate *state)
 {
-    struct draw d = {RANDOMNESS_ALL, SAMPLER_MISSING, !readable, readable};
+    struct draw draw = {RANDOMNESS_ALL, SAMPLER_MISSING, !readable, readable};
     if (readable && state->rv.len) {
-        d.randomness = state->randomness;
-        d.policy = SAMPLER_RANDOMNESS;
+        draw.randomness = state->randomness;
+        draw.policy = SAMPLER_RANDOMNESS;
     } else if (readable && id) {
-        d.randomness = br_trace_randomness(id);
-        d.policy = SAMPLER_TRACE_ID_W3C;
+        draw.randomness = br_trace_randomness(id);
+        draw.policy = SAMPLER_TRACE_ID_W3C;
     }
-    return d;
+    return draw;
 }
 
-static struct draw draw(const struct sampler *s, const struct sampler_span *span,
-                        struct br_tracestate *state)
+static struct draw sampler_draw(const struct sampler *sampler, const struct sampler_span *span,
+                                struct br_tracestate *state)
 {
     const uint8_t *id = span->trace_id && br_trace_id_valid(span->trace_id) ? span->trace_id : NULL;
     bool readable = br_tracestate_read(state, span->tracestate, span->tracestate_len);
-    if (s->threshold == BR_THRESHOLD_NEVER)
+    if (sampler->threshold == BR_THRESHOLD_NEVER)
         return (struct draw){RANDOMNESS_ALL, SAMPLER_PRIORITY, !readable, readable};
-    return s->mode == SAMPLER_HASH_SEED ? draw_by_hash(s, id, readable, state)
-                                        : draw_by_standard(id, readable, state);
+    return sampler->mode == SAMPLER_HASH_SEED ? sampler_draw_by_hash(sampler, id, readable, state)
+                                              : sampler_draw_by_standard(id, readable, state);
 }
 
 /* A threshold that the span cannot have passed is a lie, and goes. */
-static void check_consistency(struct draw *d, struct br_tracestate *state)
+static void sampler_check_consistency(struct draw *draw, struct br_tracestate *state)
 {
-    if (d->error)
+    if (draw->error)
         return;
-    d->error = d->policy == SAMPLER_MISSING;
-    if (!d->error && d->carries && state->th.len && state->threshold > d->randomness) {
+    draw->error = draw->policy == SAMPLER_MISSING;
+    if (!draw->error && draw->carries && state->th.len && state->threshold > draw->randomness) {
         br_tracestate_clear_threshold(state);
-        d->error = true;
+        draw->error = true;
     }
 }
 
-static uint64_t decide(const struct sampler *s, const struct br_tracestate *state)
+static uint64_t sampler_decide(const struct sampler *sampler, const struct br_tracestate *state)
 {
-    if (s->threshold == BR_THRESHOLD_NEVER || s->mode == SAMPLER_HASH_SEED || !state->th.len)
-        return s->threshold;
-    if (s->mode == SAMPLER_EQUALIZING)
-        return state->threshold > s->threshold ? state->threshold : s->threshold;
+    if (sampler->threshold == BR_THRESHOLD_NEVER || sampler->mode == SAMPLER_HASH_SEED ||
+        !state->th.len)
+        return sampler->threshold;
+    if (sampler->mode == SAMPLER_EQUALIZING)
+        return state->threshold > sampler->threshold ? state->threshold : sampler->threshold;
     double incoming = (double)(BR_THRESHOLD_NEVER - state->threshold) * 0x1p-56;
-    return br_threshold(incoming * s->ratio, s->precision);
+    return br_threshold(incoming * sampler->ratio, sampler->precision);
 }
 
-void sampler_span(const struct sampler *s, const struct sampler_span *span,
+void sampler_span(const struct sampler *sampler, const struct sampler_span *span,
                   struct sampler_verdict *ret)
 {
-    struct draw d = draw(s, span, &ret->state);
-    check_consistency(&d, &ret->state);
-    uint64_t threshold = !d.error         ? decide(s, &ret->state)
-                         : s->fail_closed ? BR_THRESHOLD_NEVER
-                                          : BR_THRESHOLD_ALWAYS;
-    ret->policy = d.policy;
+    struct draw draw = sampler_draw(sampler, span, &ret->state);
+    sampler_check_consistency(&draw, &ret->state);
+    uint64_t threshold = !draw.error            ? sampler_decide(sampler, &ret->state)
+                         : sampler->fail_closed ? BR_THRESHOLD_NEVER
+                                                : BR_THRESHOLD_ALWAYS;
+    ret->policy = draw.policy;
     if (span->wish != SAMPLER_NO_WISH) {
         threshold = span->wish == SAMPLER_MUST ? BR_THRESHOLD_ALWAYS : BR_THRESHOLD_NEVER;
         ret->policy = SAMPLER_PRIORITY;
     }
-    ret->sampled = threshold <= d.randomness;
-    ret->rewrite = ret->sampled && d.carries;
+    ret->sampled = threshold <= draw.randomness;
+    ret->rewrite = ret->sampled && draw.carries;
     /* What was sampled at a lower probability stays so. */
     if (ret->rewrite && (!ret->state.th.len || ret->state.threshold <= threshold))
         br_tracestate_set_threshold(&ret->state, threshold);
 }
 
-bool sampler_id(const struct sampler *s, const uint8_t id[16])
+bool sampler_id(const struct sampler *sampler, const uint8_t id[16])
 {
-    uint64_t randomness =
-        s->mode == SAMPLER_HASH_SEED ? hash_randomness(s->seed, id) : br_trace_randomness(id);
-    return s->threshold <= randomness;
+    uint64_t randomness = sampler->mode == SAMPLER_HASH_SEED
+                              ? sampler_hash_randomness(sampler->seed, id)
+                              : br_trace_randomness(id);
+    return sampler->threshold <= randomness;
 }

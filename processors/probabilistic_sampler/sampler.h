@@ -35,7 +35,7 @@ struct sampler {
 };
 
 /* Prepares a sampler; `percentage` is not negative. */
-void sampler_init(struct sampler *s, enum sampler_mode mode, double percentage, uint32_t seed,
+void sampler_init(struct sampler *sampler, enum sampler_mode mode, double percentage, uint32_t seed,
                   unsigned precision, bool fail_closed);
 
 enum sampler_wish { SAMPLER_NO_WISH, SAMPLER_MUST, SAMPLER_MUST_NOT };
@@ -54,8 +54,8 @@ struct sampler_verdict {
     struct br_tracestate state;
 };
 
-void sampler_span(const struct sampler *s, const struct sampler_span *span,
+void sampler_span(const struct sampler *sampler, const struct sampler_span *span,
                   struct sampler_verdict *ret);
 
 /* The decision about what has an id of 16 bytes and no tracestate. */
-bool sampler_id(const struct sampler *s, const uint8_t id[16]);
+bool sampler_id(const struct sampler *sampler, const uint8_t id[16]);

@@ -16,15 +16,16 @@ struct limits_edit {
 };
 
 /* Indexes the item's dictionary, into a zeroed edit, to be released also on failure. */
-int limits_edit_begin(struct limits_edit *e, struct br_arena *arena, const struct br_item *item);
-void limits_edit_release(struct limits_edit *e);
+int limits_edit_begin(struct limits_edit *edit, struct br_arena *arena, const struct br_item *item);
+void limits_edit_release(struct limits_edit *edit);
 
-/* Entry `i` becomes a copy of `data`. */
-void limits_edit_replace(struct limits_edit *e, enum br_table table, uint32_t i, const void *data,
-                         size_t len);
+/* Entry `index` becomes a copy of `data`. */
+void limits_edit_replace(struct limits_edit *edit, enum br_table table, uint32_t index,
+                         const void *data, size_t len);
 
 /* Adds an entry; its number, or 0 after a failure. */
-uint32_t limits_edit_add(struct limits_edit *e, enum br_table table, const void *data, size_t len);
+uint32_t limits_edit_add(struct limits_edit *edit, enum br_table table, const void *data,
+                         size_t len);
 
 /* Makes the changes. Returns e->rc or BR_ENOMEM. */
-int limits_edit_apply(struct limits_edit *e, struct br_item *item);
+int limits_edit_apply(struct limits_edit *edit, struct br_item *item);

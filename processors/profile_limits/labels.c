@@ -12,12 +12,12 @@ struct label {
     bool is_text;
 };
 
-static struct br_entry string_at(const struct limits_edit *e, uint64_t i)
+static struct br_entry limits_labels_string_at(const struct limits_edit *edit, uint64_t index)
 {
-    return br_dictionary_string(&e->view, i < UINT32_MAX ? (uint32_t)i : UINT32_MAX);
+    return br_dictionary_string(&edit->view, index < UINT32_MAX ? (uint32_t)index : UINT32_MAX);
 }
 
-static void read_label(const struct limits_edit *e, struct br_entry entry, struct label *ret)
+static void read_label(const struct limits_edit *edit, struct br_entry entry, struct label *ret)
 {
     struct br_keyvalue kv;
     (void)br_keyvalue_read_entry(entry.data, entry.len, &kv);
@@ -25,15 +25,15 @@ static void read_label(const struct limits_edit *e, struct br_entry entry, struc
     *ret = (struct label){.key = kv.key_index, .unit = kv.unit};
     ret->is_text = any.type == BR_VALUE_STRING || any.reference;
     if (any.reference)
-        ret->text = string_at(e, any.reference);
+        ret->text = limits_labels_string_at(edit, any.reference);
     else if (ret->is_text)
         ret->text = (struct br_entry){any.data, (uint32_t)any.len};
 }
 
-static bool is_unlimited(const struct limits_labels *l, struct br_entry key)
+static bool limits_labels_is_unlimited(const struct limits_labels *labels, struct br_entry key)
 {
-    for (size_t i = 0; i < l->unlimited->n; i++) {
-        const char *name = l->unlimited->v[i] ? l->unlimited->v[i] : "";
+    for (size_t i = 0; i < labels->unlimited->count; i++) {
+        const char *name = labels->unlimited->items[i] ? labels->unlimited->items[i] : "";
         if (strlen(name) == key.len &&
             memcmp(name, key.len ? key.data : (const void *)"", key.len) == 0)
             return true;
@@ -41,39 +41,41 @@ static bool is_unlimited(const struct limits_labels *l, struct br_entry key)
     return false;
 }
 
-static size_t put_varint_field(uint8_t *out, uint32_t field, uint64_t value)
+static size_t limits_labels_put_varint_field(uint8_t *out, uint32_t field, uint64_t value)
 {
     uint8_t *p = br_put_varint(out, BR_TAG(field, BR_WIRE_VARINT));
     return (size_t)(br_put_varint(p, value) - out);
 }
 
-static void set_other(struct limits_edit *e, uint32_t i, const struct label *label, uint32_t other)
+static void limits_labels_set_other(struct limits_edit *edit, uint32_t index,
+                                    const struct label *label, uint32_t other)
 {
     uint8_t value[2 * BR_VARINT_MAX], entry[8 * BR_VARINT_MAX];
-    size_t len = put_varint_field(entry, BR_ATTRIBUTE_KEY, label->key);
-    size_t value_len = put_varint_field(value, BR_VALUE_STRINDEX, other);
+    size_t len = limits_labels_put_varint_field(entry, BR_ATTRIBUTE_KEY, label->key);
+    size_t value_len = limits_labels_put_varint_field(value, BR_VALUE_STRINDEX, other);
     len = (size_t)(br_put_len(entry + len, BR_ATTRIBUTE_VALUE, value, value_len) - entry);
     if (label->unit)
-        len += put_varint_field(entry + len, BR_ATTRIBUTE_UNIT, label->unit);
-    limits_edit_replace(e, BR_TABLE_ATTRIBUTE, i, entry, len);
+        len += limits_labels_put_varint_field(entry + len, BR_ATTRIBUTE_UNIT, label->unit);
+    limits_edit_replace(edit, BR_TABLE_ATTRIBUTE, index, entry, len);
 }
 
-uint32_t limits_cut_labels(struct limits_edit *e, const struct limits_labels *l, const bool *used)
+uint32_t limits_cut_labels(struct limits_edit *edit, const struct limits_labels *labels,
+                           const bool *used)
 {
     uint32_t other = 0, n_changed = 0;
-    for (uint32_t i = 1; i < e->view.n[BR_TABLE_ATTRIBUTE] && !e->rc; i++) {
+    for (uint32_t i = 1; i < edit->view.count[BR_TABLE_ATTRIBUTE] && !edit->rc; i++) {
         struct label label;
         if (!used[i])
             continue;
-        read_label(e, e->view.tables[BR_TABLE_ATTRIBUTE][i], &label);
-        struct br_entry key = string_at(e, label.key);
-        if (!label.is_text || is_unlimited(l, key) ||
-            limits_values_admit(l->values, key.data, key.len, label.text.data, label.text.len,
-                                l->max_values))
+        read_label(edit, edit->view.tables[BR_TABLE_ATTRIBUTE][i], &label);
+        struct br_entry key = limits_labels_string_at(edit, label.key);
+        if (!label.is_text || limits_labels_is_unlimited(labels, key) ||
+            limits_values_admit(labels->values, key.data, key.len, label.text.data, label.text.len,
+                                labels->max_values))
             continue;
         if (!other)
-            other = limits_edit_add(e, BR_TABLE_STRING, LIMITS_OTHER, strlen(LIMITS_OTHER));
-        set_other(e, i, &label, other);
+            other = limits_edit_add(edit, BR_TABLE_STRING, LIMITS_OTHER, strlen(LIMITS_OTHER));
+        limits_labels_set_other(edit, i, &label, other);
         n_changed++;
     }
     return n_changed;

@@ -17,4 +17,5 @@ struct limits_labels {
 /* Gives the texts among the labels that are not the first max_values of their key the value
  * [other]. `used` says of each entry of the attribute table whether it is a label. Returns how many
  * entries were changed; failure is e->rc. */
-uint32_t limits_cut_labels(struct limits_edit *e, const struct limits_labels *l, const bool *used);
+uint32_t limits_cut_labels(struct limits_edit *edit, const struct limits_labels *labels,
+                           const bool *used);

@@ -16,18 +16,18 @@ enum { PAYLOAD_FORMAT = 9, PAYLOAD = 10 }; /* Profile.original_payload */
 /* --- Is it too large? ------------------------------------------------------------------------ */
 
 struct most {
-    uint32_t n, most; /* samples of this profile, and of any */
+    uint32_t count, most; /* samples of this profile, and of any */
 };
 
-static int on_sample(void *arg, struct br_visit *v)
+static int limits_pieces_on_sample(void *arg, struct br_visit *visit)
 {
-    struct most *m = arg;
-    if (v->level == BR_LEVEL_ITEM) {
-        m->n++;
+    struct most *most = arg;
+    if (visit->level == BR_LEVEL_ITEM) {
+        most->count++;
         return BR_KEEP;
     }
-    m->most = m->n > m->most ? m->n : m->most;
-    m->n = 0;
+    most->most = most->count > most->most ? most->count : most->most;
+    most->count = 0;
     return BR_KEEP;
 }
 
@@ -37,9 +37,10 @@ int limits_is_large(const struct limits_sizes *sizes, struct br_item *item)
         return 1;
     if (sizes->max_samples == 0 || item->n_items <= sizes->max_samples)
         return 0;
-    struct most m = {0};
-    int rc = br_item_rewrite(item, 1u << BR_LEVEL_ITEM | 1u << BR_LEVEL_PROFILE, on_sample, &m);
-    return rc ? rc : m.most > sizes->max_samples;
+    struct most most = {0};
+    int rc = br_item_rewrite(item, 1u << BR_LEVEL_ITEM | 1u << BR_LEVEL_PROFILE,
+                             limits_pieces_on_sample, &most);
+    return rc ? rc : most.most > sizes->max_samples;
 }
 
 /* --- One piece ------------------------------------------------------------------------------- */
@@ -49,32 +50,32 @@ struct stripper {
     bool found;
 };
 
-static int on_profile(void *arg, struct br_visit *v)
+static int limits_pieces_on_profile(void *arg, struct br_visit *visit)
 {
-    struct stripper *s = arg;
-    uint8_t *copy = br_arena_alloc(s->arena, v->len + 1), *out = copy;
-    const uint8_t *end = v->body + v->len;
-    struct br_field f;
+    struct stripper *stripper = arg;
+    uint8_t *copy = br_arena_alloc(stripper->arena, visit->len + 1), *out = copy;
+    const uint8_t *end = visit->body + visit->len;
+    struct br_field field;
     if (!copy)
         return BR_ENOMEM;
-    for (const uint8_t *p = v->body; p < end && (p = br_scan(p, end, &f));)
-        if (f.number != PAYLOAD_FORMAT && f.number != PAYLOAD)
-            out = br_put_bytes(out, f.at, (size_t)(p - f.at));
-    v->out = (struct br_addition){copy, (size_t)(out - copy)};
-    s->found = s->found || v->out.len < v->len;
-    return v->out.len < v->len ? BR_REPLACE : BR_KEEP;
+    for (const uint8_t *p = visit->body; p < end && (p = br_scan(p, end, &field));)
+        if (field.number != PAYLOAD_FORMAT && field.number != PAYLOAD)
+            out = br_put_bytes(out, field.at, (size_t)(p - field.at));
+    visit->out = (struct br_addition){copy, (size_t)(out - copy)};
+    stripper->found = stripper->found || visit->out.len < visit->len;
+    return visit->out.len < visit->len ? BR_REPLACE : BR_KEEP;
 }
 
 /* Takes out what says the profile once more, in the format that it came in. */
-static int strip(struct br_item *piece, double *payloads)
+static int limits_pieces_strip(struct br_item *piece, double *payloads)
 {
-    struct stripper s = {.arena = &piece->arena};
-    int rc = br_item_rewrite(piece, 1u << BR_LEVEL_PROFILE, on_profile, &s);
-    *payloads += s.found;
+    struct stripper stripper = {.arena = &piece->arena};
+    int rc = br_item_rewrite(piece, 1u << BR_LEVEL_PROFILE, limits_pieces_on_profile, &stripper);
+    *payloads += stripper.found;
     return rc;
 }
 
-static bool fits(const struct limits_sizes *sizes, const struct br_item *piece)
+static bool limits_pieces_fits(const struct limits_sizes *sizes, const struct br_item *piece)
 {
     return sizes->max_bytes == 0 || piece->size <= sizes->max_bytes;
 }
@@ -92,7 +93,7 @@ static int on_piece(struct br_item *piece, void *arg)
 {
     struct pieces *p = arg;
     br_list_append(&p->list, &piece->link);
-    int rc = fits(p->sizes, piece) ? 0 : strip(piece, &p->payloads);
+    int rc = limits_pieces_fits(p->sizes, piece) ? 0 : limits_pieces_strip(piece, &p->payloads);
     size_t cost = piece->size + PIECE_COST;
     if (rc || cost > p->room)
         return rc ? rc : GROWS_TOO_MUCH;
@@ -100,16 +101,16 @@ static int on_piece(struct br_item *piece, void *arg)
     return 0;
 }
 
-static struct br_item *shift(struct pieces *p)
+static struct br_item *limits_pieces_shift(struct pieces *pieces)
 {
-    struct br_list *l = br_list_shift(&p->list);
-    return l ? br_container_of(l, struct br_item, link) : NULL;
+    struct br_list *list = br_list_shift(&pieces->list);
+    return list ? br_container_of(list, struct br_item, link) : NULL;
 }
 
-static uint32_t drop_all(struct pieces *p, struct br_item *item, int rc)
+static uint32_t limits_pieces_drop_all(struct pieces *pieces, struct br_item *item, int rc)
 {
     struct br_item *piece;
-    while ((piece = shift(p)))
+    while ((piece = limits_pieces_shift(pieces)))
         br_item_free(piece);
     uint32_t n = item->n_items;
     if (rc == GROWS_TOO_MUCH || rc == BR_EFULL) {
@@ -134,10 +135,10 @@ uint32_t limits_forward_pieces(struct br_node *node, const struct limits_sizes *
     br_list_init(&p.list);
     int rc = br_profiles_split(item, sizes->max_samples, sizes->max_bytes, on_piece, &p);
     if (rc)
-        return drop_all(&p, item, rc);
+        return limits_pieces_drop_all(&p, item, rc);
     *counts->payloads += p.payloads;
-    while ((piece = shift(&p))) {
-        if (!fits(sizes, piece)) {
+    while ((piece = limits_pieces_shift(&p))) {
+        if (!limits_pieces_fits(sizes, piece)) {
             n_dropped += piece->n_items;
             br_item_settle(item, BR_FATE_DROPPED, LIMITS_TOO_LARGE, piece->n_items);
             br_item_free(piece);

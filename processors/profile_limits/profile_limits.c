@@ -46,36 +46,38 @@ static const struct br_option options[] = {
     BR_OPT_END,
 };
 
-static int check(void *config, const struct br_yaml *node, const char *path, struct br_arena *arena,
-                 struct br_errs *errs)
+static int profile_limits_check(void *config, const struct br_yaml *node, const char *path,
+                                struct br_arena *arena, struct br_errs *errs)
 {
     static const char *const ids[] = {"span_id", "trace_id", "profile_id"};
-    struct config *c = config;
+    struct config *settings = config;
     (void)node;
     (void)path;
     (void)errs;
-    if (c->unlimited_labels.v)
+    if (settings->unlimited_labels.items)
         return 0;
-    c->unlimited_labels.v = br_arena_calloc(arena, 3, sizeof *c->unlimited_labels.v);
-    if (!c->unlimited_labels.v)
+    settings->unlimited_labels.items =
+        br_arena_calloc(arena, 3, sizeof *settings->unlimited_labels.items);
+    if (!settings->unlimited_labels.items)
         return BR_ENOMEM;
     for (size_t i = 0; i < 3; i++)
-        c->unlimited_labels.v[i] = ids[i];
-    c->unlimited_labels.n = 3;
+        settings->unlimited_labels.items[i] = ids[i];
+    settings->unlimited_labels.count = 3;
     return 0;
 }
 
-static int create(struct br_node *node, struct br_err *err)
+static int profile_limits_create(struct br_node *node, struct br_err *err)
 {
-    struct state *s = node->state;
+    struct state *state = node->state;
     const char *changed = "braid_profile_limits_changed";
-    br_arena_init(&s->arena, ARENA_MAX);
-    s->window_began_ms = br_host_mono_ms(node->host);
-    s->stacks = br_node_metric(node, BR_COUNTER, changed, "what", "stack");
-    s->labels = br_node_metric(node, BR_COUNTER, changed, "what", "label");
-    s->counts.payloads = br_node_metric(node, BR_COUNTER, changed, "what", "payload");
-    s->counts.splits = br_node_metric(node, BR_COUNTER, "braid_profile_limits_splits", NULL, NULL);
-    bool ok = s->stacks && s->labels && s->counts.payloads && s->counts.splits;
+    br_arena_init(&state->arena, ARENA_MAX);
+    state->window_began_ms = br_host_mono_ms(node->host);
+    state->stacks = br_node_metric(node, BR_COUNTER, changed, "what", "stack");
+    state->labels = br_node_metric(node, BR_COUNTER, changed, "what", "label");
+    state->counts.payloads = br_node_metric(node, BR_COUNTER, changed, "what", "payload");
+    state->counts.splits =
+        br_node_metric(node, BR_COUNTER, "braid_profile_limits_splits", NULL, NULL);
+    bool ok = state->stacks && state->labels && state->counts.payloads && state->counts.splits;
     return ok ? 0 : br_err_set(err, BR_ENOMEM, "out of memory");
 }
 
@@ -83,93 +85,95 @@ static int create(struct br_node *node, struct br_err *err)
 
 struct uses {
     bool *used; /* by attribute */
-    uint32_t n;
+    uint32_t count;
 };
 
-static void use(const struct uses *u, uint64_t i)
+static void profile_limits_use(const struct uses *uses, uint64_t index)
 {
-    if (i < u->n)
-        u->used[i] = true;
+    if (index < uses->count)
+        uses->used[index] = true;
 }
 
 /* Marks the attributes of samples and profiles: their fields 2 and 11. */
-static int on_labelled(void *arg, struct br_visit *v)
+static int profile_limits_on_labelled(void *arg, struct br_visit *visit)
 {
-    const struct uses *u = arg;
-    uint32_t field = v->level == BR_LEVEL_ITEM ? 2 : 11;
-    const uint8_t *end = v->body + v->len;
-    struct br_field f;
-    for (const uint8_t *p = v->body; p < end && (p = br_scan(p, end, &f));) {
-        if (br_scan_tag(&f) == BR_TAG(field, BR_WIRE_VARINT)) {
-            use(u, f.value);
-        } else if (br_scan_tag(&f) == BR_TAG(field, BR_WIRE_LEN)) {
+    const struct uses *uses = arg;
+    uint32_t field = visit->level == BR_LEVEL_ITEM ? 2 : 11;
+    const uint8_t *end = visit->body + visit->len;
+    struct br_field this_field;
+    for (const uint8_t *p = visit->body; p < end && (p = br_scan(p, end, &this_field));) {
+        if (br_scan_tag(&this_field) == BR_TAG(field, BR_WIRE_VARINT)) {
+            profile_limits_use(uses, this_field.value);
+        } else if (br_scan_tag(&this_field) == BR_TAG(field, BR_WIRE_LEN)) {
             uint64_t i;
-            for (const uint8_t *at = f.data; at < p && (at = br_scan_varint(at, p, &i));)
-                use(u, i);
+            for (const uint8_t *at = this_field.data; at < p && (at = br_scan_varint(at, p, &i));)
+                profile_limits_use(uses, i);
         }
     }
     return BR_KEEP;
 }
 
-static int cut_labels(struct br_node *node, struct br_item *item, struct limits_edit *e)
+static int profile_limits_cut_labels(struct br_node *node, struct br_item *item,
+                                     struct limits_edit *edit)
 {
-    struct state *s = node->state;
-    const struct config *c = node->config;
-    struct uses u = {.n = e->view.n[BR_TABLE_ATTRIBUTE]};
-    uint64_t now = br_host_mono_ms(node->host), window_ms = c->label_values_window / 1000000;
-    u.used = br_arena_calloc(&s->arena, u.n, sizeof *u.used);
-    if (!u.used)
+    struct state *state = node->state;
+    const struct config *config = node->config;
+    struct uses uses = {.count = edit->view.count[BR_TABLE_ATTRIBUTE]};
+    uint64_t now = br_host_mono_ms(node->host), window_ms = config->label_values_window / 1000000;
+    uses.used = br_arena_calloc(&state->arena, uses.count, sizeof *uses.used);
+    if (!uses.used)
         return BR_ENOMEM;
-    if (c->label_values_window && now - s->window_began_ms >= window_ms) {
-        limits_values_clear(&s->values);
-        s->window_began_ms = now;
+    if (config->label_values_window && now - state->window_began_ms >= window_ms) {
+        limits_values_clear(&state->values);
+        state->window_began_ms = now;
     }
-    int rc = br_item_rewrite(item, 1u << BR_LEVEL_ITEM | 1u << BR_LEVEL_PROFILE, on_labelled, &u);
+    int rc = br_item_rewrite(item, 1u << BR_LEVEL_ITEM | 1u << BR_LEVEL_PROFILE,
+                             profile_limits_on_labelled, &uses);
     if (rc)
         return rc;
     struct limits_labels labels = {
-        .unlimited = &c->unlimited_labels,
-        .max_values = (uint32_t)c->max_label_values,
-        .values = &s->values,
+        .unlimited = &config->unlimited_labels,
+        .max_values = (uint32_t)config->max_label_values,
+        .values = &state->values,
     };
-    *s->labels += limits_cut_labels(e, &labels, u.used);
-    return e->rc;
+    *state->labels += limits_cut_labels(edit, &labels, uses.used);
+    return edit->rc;
 }
 
 /* --- Traffic --------------------------------------------------------------------------------- */
 
-static int edit(struct br_node *node, struct br_item *item)
+static int profile_limits_edit(struct br_node *node, struct br_item *item)
 {
-    struct state *s = node->state;
-    const struct config *c = node->config;
-    struct limits_edit e = {0};
-    int rc = limits_edit_begin(&e, &s->arena, item);
-    if (!rc && c->max_stack_depth)
-        *s->stacks += limits_cut_stacks(&e, (uint32_t)c->max_stack_depth);
-    if (!rc && c->max_label_values)
-        rc = cut_labels(node, item, &e);
+    struct state *state = node->state;
+    const struct config *config = node->config;
+    struct limits_edit edit = {0};
+    int rc = limits_edit_begin(&edit, &state->arena, item);
+    if (!rc && config->max_stack_depth)
+        *state->stacks += limits_cut_stacks(&edit, (uint32_t)config->max_stack_depth);
+    if (!rc && config->max_label_values)
+        rc = profile_limits_cut_labels(node, item, &edit);
     if (!rc)
-        rc = limits_edit_apply(&e, item);
-    limits_edit_release(&e);
-    rc = rc == BR_ENOMEM ? br_arena_why(&s->arena) : rc;
-    br_arena_release(&s->arena);
+        rc = limits_edit_apply(&edit, item);
+    limits_edit_release(&edit);
+    rc = rc == BR_ENOMEM ? br_arena_why(&state->arena) : rc;
+    br_arena_release(&state->arena);
     return rc;
 }
 
-static void say(struct br_node *node, uint32_t n_dropped)
+static void profile_limits_say(struct br_node *node, uint32_t n_dropped)
 {
-    struct state *s = node->state;
+    struct state *state = node->state;
     uint64_t held;
-    if (n_dropped && br_log_allow(&s->limit, br_host_mono_ms(node->host), LOG_EVERY_MS, &held))
+    if (n_dropped && br_log_allow(&state->limit, br_host_mono_ms(node->host), LOG_EVERY_MS, &held))
         br_warn(&node->log, "%u samples dropped: too large, and they cannot be split", n_dropped);
 }
 
-static void refuse(struct br_node *node, struct br_item *item, int rc)
+static void profile_limits_refuse(struct br_node *node, struct br_item *item, int rc)
 {
     if (rc == BR_EINVAL) {
         br_item_reject(item, BR_STATUS_INVALID_ARGUMENT, "profile_limits: malformed data");
     } else if (rc == BR_EFULL) {
-        say(node, item->n_items);
+        profile_limits_say(node, item->n_items);
         br_item_settle(item, BR_FATE_DROPPED, LIMITS_TOO_LARGE, item->n_items);
         br_item_done(item);
     } else {
@@ -177,27 +181,29 @@ static void refuse(struct br_node *node, struct br_item *item, int rc)
     }
 }
 
-static void consume(struct br_node *node, struct br_item *item)
+static void profile_limits_consume(struct br_node *node, struct br_item *item)
 {
-    struct state *s = node->state;
-    const struct config *c = node->config;
-    const struct limits_sizes sizes = {(size_t)c->max_profile_size, (uint32_t)c->max_samples};
-    int rc = c->max_stack_depth || c->max_label_values ? edit(node, item) : 0;
+    struct state *state = node->state;
+    const struct config *config = node->config;
+    const struct limits_sizes sizes = {(size_t)config->max_profile_size,
+                                       (uint32_t)config->max_samples};
+    int rc =
+        config->max_stack_depth || config->max_label_values ? profile_limits_edit(node, item) : 0;
     if (!rc)
         rc = limits_is_large(&sizes, item);
     if (rc == 1)
-        say(node, limits_forward_pieces(node, &sizes, &s->counts, item));
+        profile_limits_say(node, limits_forward_pieces(node, &sizes, &state->counts, item));
     else if (rc)
-        refuse(node, item, rc);
+        profile_limits_refuse(node, item, rc);
     else
         br_node_forward(node, item);
 }
 
-static void destroy(struct br_node *node)
+static void profile_limits_destroy(struct br_node *node)
 {
-    struct state *s = node->state;
-    limits_values_clear(&s->values);
-    br_arena_release(&s->arena);
+    struct state *state = node->state;
+    limits_values_clear(&state->values);
+    br_arena_release(&state->arena);
 }
 
 extern const struct br_component br_profile_limits_processor;
@@ -210,8 +216,8 @@ const struct br_component br_profile_limits_processor = {
     .options = options,
     .config_size = sizeof(struct config),
     .state_size = sizeof(struct state),
-    .check = check,
-    .create = create,
-    .consume = consume,
-    .destroy = destroy,
+    .check = profile_limits_check,
+    .create = profile_limits_create,
+    .consume = profile_limits_consume,
+    .destroy = profile_limits_destroy,
 };

@@ -21,78 +21,80 @@ struct cutter {
 
 /* --- Locations ------------------------------------------------------------------------------- */
 
-static uint32_t frames_of(struct br_entry location)
+static uint32_t limits_stacks_frames_of(struct br_entry location)
 {
     const uint8_t *end = location.data + location.len;
     uint32_t n = 0;
-    struct br_field f;
-    for (const uint8_t *p = location.data; p < end && (p = br_scan(p, end, &f));)
-        n += br_scan_tag(&f) == BR_SCAN_LEN(LOCATION_LINE);
+    struct br_field field;
+    for (const uint8_t *p = location.data; p < end && (p = br_scan(p, end, &field));)
+        n += br_scan_tag(&field) == BR_SCAN_LEN(LOCATION_LINE);
     return n ? n : 1;
 }
 
-static bool count_frames(struct cutter *c)
+static bool limits_stacks_count_frames(struct cutter *cutter)
 {
-    const struct br_dictionary_view *view = &c->edit->view;
-    uint32_t n = view->n[BR_TABLE_LOCATION];
-    c->frames = br_arena_calloc(c->edit->arena, n, sizeof *c->frames);
-    if (!c->frames)
+    const struct br_dictionary_view *view = &cutter->edit->view;
+    uint32_t n = view->count[BR_TABLE_LOCATION];
+    cutter->frames = br_arena_calloc(cutter->edit->arena, n, sizeof *cutter->frames);
+    if (!cutter->frames)
         return false;
-    c->most = 1;
+    cutter->most = 1;
     for (uint32_t i = 0; i < n; i++) {
-        c->frames[i] = i ? frames_of(view->tables[BR_TABLE_LOCATION][i]) : 1;
-        c->most = c->frames[i] > c->most ? c->frames[i] : c->most;
+        cutter->frames[i] = i ? limits_stacks_frames_of(view->tables[BR_TABLE_LOCATION][i]) : 1;
+        cutter->most = cutter->frames[i] > cutter->most ? cutter->frames[i] : cutter->most;
     }
     return true;
 }
 
-/* A location like `i` with only the innermost of its lines. */
-static uint32_t cut_location(struct cutter *c, uint32_t i, uint32_t lines)
+/* A location like `index` with only the innermost of its lines. */
+static uint32_t limits_stacks_cut_location(struct cutter *cutter, uint32_t index, uint32_t lines)
 {
-    struct limits_edit *e = c->edit;
-    if (!c->cuts)
-        c->cuts = br_arena_calloc(e->arena, e->view.n[BR_TABLE_LOCATION], sizeof *c->cuts);
-    if (!c->cuts) {
-        e->rc = BR_ENOMEM;
+    struct limits_edit *edit = cutter->edit;
+    if (!cutter->cuts)
+        cutter->cuts =
+            br_arena_calloc(edit->arena, edit->view.count[BR_TABLE_LOCATION], sizeof *cutter->cuts);
+    if (!cutter->cuts) {
+        edit->rc = BR_ENOMEM;
         return 0;
     }
-    if (c->cuts[i].lines == lines)
-        return c->cuts[i].copy;
-    struct br_entry location = e->view.tables[BR_TABLE_LOCATION][i];
+    if (cutter->cuts[index].lines == lines)
+        return cutter->cuts[index].copy;
+    struct br_entry location = edit->view.tables[BR_TABLE_LOCATION][index];
     const uint8_t *end = location.data + location.len;
     struct br_str copy = {0};
     uint32_t n = 0;
-    struct br_field f;
-    for (const uint8_t *p = location.data; p < end && (p = br_scan(p, end, &f));)
-        if (br_scan_tag(&f) != BR_SCAN_LEN(LOCATION_LINE) || n++ < lines)
-            br_str_add(&copy, f.at, (size_t)(p - f.at));
+    struct br_field field;
+    for (const uint8_t *p = location.data; p < end && (p = br_scan(p, end, &field));)
+        if (br_scan_tag(&field) != BR_SCAN_LEN(LOCATION_LINE) || n++ < lines)
+            br_str_add(&copy, field.at, (size_t)(p - field.at));
     if (copy.failed)
-        e->rc = BR_ENOMEM;
-    c->cuts[i].lines = lines;
-    c->cuts[i].copy = limits_edit_add(e, BR_TABLE_LOCATION, copy.data, copy.len);
+        edit->rc = BR_ENOMEM;
+    cutter->cuts[index].lines = lines;
+    cutter->cuts[index].copy = limits_edit_add(edit, BR_TABLE_LOCATION, copy.data, copy.len);
     br_str_release(&copy);
-    return c->cuts[i].copy;
+    return cutter->cuts[index].copy;
 }
 
-static size_t put_index(uint8_t *out, uint32_t field, uint32_t index)
+static size_t limits_stacks_put_index(uint8_t *out, uint32_t field, uint32_t index)
 {
     uint8_t *p = br_put_varint(out, BR_TAG(field, BR_WIRE_VARINT));
     return (size_t)(br_put_varint(p, index) - out);
 }
 
-static uint32_t truncated(struct cutter *c)
+static uint32_t limits_stacks_truncated(struct cutter *cutter)
 {
-    struct limits_edit *e = c->edit;
+    struct limits_edit *edit = cutter->edit;
     uint8_t function[16], line[16], location[32];
-    if (c->truncated)
-        return c->truncated;
+    if (cutter->truncated)
+        return cutter->truncated;
     uint32_t string =
-        limits_edit_add(e, BR_TABLE_STRING, LIMITS_TRUNCATED, strlen(LIMITS_TRUNCATED));
-    size_t len = put_index(function, FUNCTION_NAME, string);
-    len = put_index(line, LINE_FUNCTION, limits_edit_add(e, BR_TABLE_FUNCTION, function, len));
+        limits_edit_add(edit, BR_TABLE_STRING, LIMITS_TRUNCATED, strlen(LIMITS_TRUNCATED));
+    size_t len = limits_stacks_put_index(function, FUNCTION_NAME, string);
+    len = limits_stacks_put_index(line, LINE_FUNCTION,
+                                  limits_edit_add(edit, BR_TABLE_FUNCTION, function, len));
     len = (size_t)(br_put_len(location, LOCATION_LINE, line, len) - location);
-    c->truncated = limits_edit_add(e, BR_TABLE_LOCATION, location, len);
-    return c->truncated;
+    cutter->truncated = limits_edit_add(edit, BR_TABLE_LOCATION, location, len);
+    return cutter->truncated;
 }
 
 /* --- Stacks ---------------------------------------------------------------------------------- */
@@ -103,19 +105,19 @@ struct indices {
     const uint8_t *packed, *to; /* the field that is being read */
 };
 
-static bool next_index(struct indices *it, uint64_t *ret)
+static bool limits_stacks_next_index(struct indices *it, uint64_t *ret)
 {
     while (it->packed == it->to) {
-        struct br_field f;
-        it->p = it->p < it->end ? br_scan(it->p, it->end, &f) : NULL;
+        struct br_field field;
+        it->p = it->p < it->end ? br_scan(it->p, it->end, &field) : NULL;
         if (!it->p)
             return false;
-        if (br_scan_tag(&f) == BR_SCAN_VARINT(STACK_LOCATION)) {
-            *ret = f.value;
+        if (br_scan_tag(&field) == BR_SCAN_VARINT(STACK_LOCATION)) {
+            *ret = field.value;
             return true;
         }
-        if (br_scan_tag(&f) == BR_SCAN_LEN(STACK_LOCATION)) {
-            it->packed = f.data;
+        if (br_scan_tag(&field) == BR_SCAN_LEN(STACK_LOCATION)) {
+            it->packed = field.data;
             it->to = it->p;
         }
     }
@@ -123,61 +125,62 @@ static bool next_index(struct indices *it, uint64_t *ret)
     return it->packed != NULL;
 }
 
-static uint32_t frames_at(const struct cutter *c, uint64_t location)
+static uint32_t limits_stacks_frames_at(const struct cutter *cutter, uint64_t location)
 {
-    return location < c->edit->view.n[BR_TABLE_LOCATION] ? c->frames[location] : 1;
+    return location < cutter->edit->view.count[BR_TABLE_LOCATION] ? cutter->frames[location] : 1;
 }
 
-static bool is_deep(const struct cutter *c, struct br_entry stack)
+static bool limits_stacks_is_deep(const struct cutter *cutter, struct br_entry stack)
 {
     struct indices it = {.p = stack.data, .end = stack.data + stack.len};
     uint64_t depth = 0, location;
-    if ((uint64_t)stack.len * c->most <= c->max_depth) /* an index is a byte at least */
+    if ((uint64_t)stack.len * cutter->most <= cutter->max_depth) /* an index is a byte at least */
         return false;
-    while (depth <= c->max_depth && next_index(&it, &location))
-        depth += frames_at(c, location);
-    return depth > c->max_depth;
+    while (depth <= cutter->max_depth && limits_stacks_next_index(&it, &location))
+        depth += limits_stacks_frames_at(cutter, location);
+    return depth > cutter->max_depth;
 }
 
-static void cut(struct cutter *c, uint32_t i, struct br_entry stack)
+static void limits_stacks_cut(struct cutter *cutter, uint32_t at, struct br_entry stack)
 {
     struct indices it = {.p = stack.data, .end = stack.data + stack.len};
-    uint32_t room = c->max_depth - 1;
+    uint32_t room = cutter->max_depth - 1;
     uint64_t location;
     uint8_t index[BR_VARINT_MAX];
     struct br_str list = {0};
-    while (room && next_index(&it, &location)) {
-        uint32_t frames = frames_at(c, location);
+    while (room && limits_stacks_next_index(&it, &location)) {
+        uint32_t frames = limits_stacks_frames_at(cutter, location);
         if (frames > room) {
-            location = cut_location(c, (uint32_t)location, room);
+            location = limits_stacks_cut_location(cutter, (uint32_t)location, room);
             frames = room;
         }
         br_str_add(&list, index, (size_t)(br_put_varint(index, location) - index));
         room -= frames;
     }
-    br_str_add(&list, index, (size_t)(br_put_varint(index, truncated(c)) - index));
+    br_str_add(&list, index,
+               (size_t)(br_put_varint(index, limits_stacks_truncated(cutter)) - index));
     size_t len = br_len_size(STACK_LOCATION, list.len);
-    uint8_t *out = br_arena_alloc(c->edit->arena, len);
+    uint8_t *out = br_arena_alloc(cutter->edit->arena, len);
     if (!out || list.failed) {
-        c->edit->rc = BR_ENOMEM;
-    } else if (!c->edit->rc) {
+        cutter->edit->rc = BR_ENOMEM;
+    } else if (!cutter->edit->rc) {
         br_put_len(out, STACK_LOCATION, list.data, list.len);
-        limits_edit_replace(c->edit, BR_TABLE_STACK, i, out, len);
+        limits_edit_replace(cutter->edit, BR_TABLE_STACK, at, out, len);
     }
     br_str_release(&list);
-    c->n_cut++;
+    cutter->n_cut++;
 }
 
-uint32_t limits_cut_stacks(struct limits_edit *e, uint32_t max_depth)
+uint32_t limits_cut_stacks(struct limits_edit *edit, uint32_t max_depth)
 {
-    struct cutter c = {.edit = e, .max_depth = max_depth};
-    const struct br_entry *stacks = e->view.tables[BR_TABLE_STACK];
-    if (e->view.n[BR_TABLE_STACK] <= 1)
+    struct cutter cutter = {.edit = edit, .max_depth = max_depth};
+    const struct br_entry *stacks = edit->view.tables[BR_TABLE_STACK];
+    if (edit->view.count[BR_TABLE_STACK] <= 1)
         return 0;
-    if (!count_frames(&c))
-        e->rc = BR_ENOMEM;
-    for (uint32_t i = 1; i < e->view.n[BR_TABLE_STACK] && !e->rc; i++)
-        if (is_deep(&c, stacks[i]))
-            cut(&c, i, stacks[i]);
-    return c.n_cut;
+    if (!limits_stacks_count_frames(&cutter))
+        edit->rc = BR_ENOMEM;
+    for (uint32_t i = 1; i < edit->view.count[BR_TABLE_STACK] && !edit->rc; i++)
+        if (limits_stacks_is_deep(&cutter, stacks[i]))
+            limits_stacks_cut(&cutter, i, stacks[i]);
+    return cutter.n_cut;
 }

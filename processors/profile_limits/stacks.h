@@ -11,4 +11,4 @@
 
 /* Cuts every stack of more than `max_depth` frames to the max_depth - 1 nearest to the leaf, with a
  * frame [truncated] at the root. Returns how many were cut; failure is e->rc. */
-uint32_t limits_cut_stacks(struct limits_edit *e, uint32_t max_depth);
+uint32_t limits_cut_stacks(struct limits_edit *edit, uint32_t max_depth);

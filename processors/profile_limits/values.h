@@ -22,8 +22,8 @@ struct limits_values {
 };
 
 /* Forgets everything; usable again. */
-void limits_values_clear(struct limits_values *v);
+void limits_values_clear(struct limits_values *values);
 
 /* True when the value is one of the first `max` of its key. What there is no memory for is not. */
-bool limits_values_admit(struct limits_values *v, const void *key, size_t key_len,
+bool limits_values_admit(struct limits_values *limits_values, const void *key, size_t key_len,
                          const void *value, size_t len, uint32_t max);

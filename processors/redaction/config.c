@@ -52,29 +52,31 @@ const struct br_option redact_options[] = {
     BR_OPT_END,
 };
 
-static const struct br_yaml *find(const struct br_yaml *node, const char *key, const char *sub)
+static const struct br_yaml *redact_config_find(const struct br_yaml *node, const char *key,
+                                                const char *sub)
 {
     const struct br_yaml *at = br_yaml_get(node, key);
     return at && sub ? br_yaml_get(at, sub) : at;
 }
 
 /* Says where a pattern of the list `key` (in it, `sub`) is wrong. */
-static int check_patterns(struct br_regex *regex, const struct br_strings *list, const char *key,
-                          const char *sub, const struct br_yaml *node, const char *path,
-                          struct br_errs *errs)
+static int redact_config_check_patterns(struct br_regex *regex, const struct br_strings *list,
+                                        const char *key, const char *sub,
+                                        const struct br_yaml *node, const char *path,
+                                        struct br_errs *errs)
 {
     int worst = 0;
-    for (size_t i = 0; i < list->n; i++) {
+    for (size_t i = 0; i < list->count; i++) {
         char why[BR_REGEX_WHY_SIZE], where[256];
         pcre2_code *code = NULL;
-        int rc = br_regex_compile(regex, list->v[i] ? list->v[i] : "", &code, why);
+        int rc = br_regex_compile(regex, list->items[i] ? list->items[i] : "", &code, why);
         pcre2_code_free(code);
         if (rc == BR_ENOMEM)
             return rc;
-        const struct br_yaml *at = find(node, key, sub);
-        const struct br_yaml *one = at && at->type == BR_YAML_SEQ && i < at->n ? at->items[i]
-                                    : at                                       ? at
-                                                                               : node;
+        const struct br_yaml *at = redact_config_find(node, key, sub);
+        const struct br_yaml *one = at && at->type == BR_YAML_SEQ && i < at->count ? at->items[i]
+                                    : at                                           ? at
+                                                                                   : node;
         (void)snprintf(where, sizeof where, "%s::%s%s%s[%zu]", path, key, sub ? "::" : "",
                        sub ? sub : "", i);
         if (rc)
@@ -84,11 +86,11 @@ static int check_patterns(struct br_regex *regex, const struct br_strings *list,
     return worst;
 }
 
-static int check_hash(const struct redact_config *c, const struct br_yaml *node, const char *path,
-                      struct br_errs *errs)
+static int redact_config_check_hash(const struct redact_config *config, const struct br_yaml *node,
+                                    const char *path, struct br_errs *errs)
 {
-    const struct redact_hash *hash = redact_hash_find(c->hash_function);
-    size_t have = c->hmac_key.text ? strlen(c->hmac_key.text) : 0;
+    const struct redact_hash *hash = redact_hash_find(config->hash_function);
+    size_t have = config->hmac_key.text ? strlen(config->hmac_key.text) : 0;
     if (!hash)
         return br_errs_add_key(errs, node, path, "hash_function",
                                "must be one of md5, sha1, sha3, hmac-sha256, hmac-sha512, or \"\"");
@@ -98,48 +100,50 @@ static int check_hash(const struct redact_config *c, const struct br_yaml *node,
     return 0;
 }
 
-static int set_defaults(struct redact_config *c, const struct br_yaml *node, struct br_arena *arena)
+static int redact_config_set_defaults(struct redact_config *config, const struct br_yaml *node,
+                                      struct br_arena *arena)
 {
     static const char *const words[] = {"password", "secret", "credential", "token"};
     bool said = br_yaml_get(node, "allow_all_keys") != NULL;
-    if (!said && !c->allowed_keys.v)
-        c->allow_all_keys = true;
-    if (c->blocked_key_words.v)
+    if (!said && !config->allowed_keys.items)
+        config->allow_all_keys = true;
+    if (config->blocked_key_words.items)
         return 0;
-    c->blocked_key_words.v = br_arena_calloc(arena, 4, sizeof *c->blocked_key_words.v);
-    if (!c->blocked_key_words.v)
+    config->blocked_key_words.items =
+        br_arena_calloc(arena, 4, sizeof *config->blocked_key_words.items);
+    if (!config->blocked_key_words.items)
         return BR_ENOMEM;
-    memcpy(c->blocked_key_words.v, words, sizeof words);
-    c->blocked_key_words.n = 4;
+    memcpy(config->blocked_key_words.items, words, sizeof words);
+    config->blocked_key_words.count = 4;
     return 0;
 }
 
 int redact_check(void *config, const struct br_yaml *node, const char *path, struct br_arena *arena,
                  struct br_errs *errs)
 {
-    struct redact_config *c = config;
+    struct redact_config *redact_config = config;
     const struct {
         const char *key, *sub;
         const struct br_strings *list;
     } lists[] = {
-        {"ignored_key_patterns", NULL, &c->ignored_key_patterns},
-        {"blocked_key_patterns", NULL, &c->blocked_key_patterns},
-        {"blocked_values", NULL, &c->blocked_values},
-        {"allowed_values", NULL, &c->allowed_values},
-        {"span_names", "patterns", &c->span_names.patterns},
-        {"function_names", "patterns", &c->function_names.patterns},
-        {"file_paths", "patterns", &c->file_paths.patterns},
+        {"ignored_key_patterns", NULL, &redact_config->ignored_key_patterns},
+        {"blocked_key_patterns", NULL, &redact_config->blocked_key_patterns},
+        {"blocked_values", NULL, &redact_config->blocked_values},
+        {"allowed_values", NULL, &redact_config->allowed_values},
+        {"span_names", "patterns", &redact_config->span_names.patterns},
+        {"function_names", "patterns", &redact_config->function_names.patterns},
+        {"file_paths", "patterns", &redact_config->file_paths.patterns},
     };
     struct br_regex regex = {0};
-    int worst = set_defaults(c, node, arena);
+    int worst = redact_config_set_defaults(redact_config, node, arena);
     for (size_t i = 0; i < sizeof lists / sizeof *lists && worst != BR_ENOMEM; i++) {
-        int rc =
-            check_patterns(&regex, lists[i].list, lists[i].key, lists[i].sub, node, path, errs);
+        int rc = redact_config_check_patterns(&regex, lists[i].list, lists[i].key, lists[i].sub,
+                                              node, path, errs);
         worst = rc ? rc : worst;
     }
     br_regex_release(&regex);
     if (worst == BR_ENOMEM)
         return worst;
-    int rc = check_hash(c, node, path, errs);
+    int rc = redact_config_check_hash(redact_config, node, path, errs);
     return rc ? rc : worst;
 }

@@ -17,10 +17,10 @@ struct redact_dictionary {
 
 /* Before the profiles are walked: indexes the item, redacts the attribute table and prepares the
  * walk. Everything lives in w->arena. Returns 0 or as redact_message. */
-int redact_dictionary_begin(struct redact_dictionary *d, struct redact_walk *w,
+int redact_dictionary_begin(struct redact_dictionary *dictionary, struct redact_walk *walk,
                             const struct br_item *item);
 
 /* After they were: redacts functions and mappings, and then the strings that nothing that stays
  * refers to. */
-int redact_dictionary_end(struct redact_dictionary *d, struct redact_walk *w, struct br_item *item,
-                          double *functions, double *paths);
+int redact_dictionary_end(struct redact_dictionary *dictionary, struct redact_walk *walk,
+                          struct br_item *item, double *functions, double *paths);

@@ -24,8 +24,8 @@ const struct redact_hash *redact_hash_find(const char *name)
     return NULL;
 }
 
-static size_t digest(const struct redact_hash *hash, const char *key, const void *text, size_t len,
-                     uint8_t out[EVP_MAX_MD_SIZE])
+static size_t redact_mask_digest(const struct redact_hash *hash, const char *key, const void *text,
+                                 size_t len, uint8_t out[EVP_MAX_MD_SIZE])
 {
     size_t n = 0;
     if (!hash->key_min)
@@ -40,7 +40,7 @@ size_t redact_mask(const struct redact_hash *hash, const char *key, const void *
 {
     static const char hex[] = "0123456789abcdef";
     uint8_t bytes[EVP_MAX_MD_SIZE];
-    size_t n = hash->digest ? digest(hash, key, text ? text : "", len, bytes) : 0;
+    size_t n = hash->digest ? redact_mask_digest(hash, key, text ? text : "", len, bytes) : 0;
     if (n == 0) {
         memcpy(out, REDACT_MASK, sizeof REDACT_MASK - 1);
         return sizeof REDACT_MASK - 1;

@@ -25,12 +25,12 @@ struct redact_memo {
     uint64_t secret[2]; /* of the hashes, from the first put on */
 };
 
-void redact_memo_release(struct redact_memo *m);
+void redact_memo_release(struct redact_memo *memo);
 
 /* What is known of the text, or NULL. Lives until the next put. */
-const struct redact_known *redact_memo_get(const struct redact_memo *m, uint8_t kind,
+const struct redact_known *redact_memo_get(const struct redact_memo *memo, uint8_t kind,
                                            const void *text, size_t len);
 
 /* Remembers it, if it is short enough and there is memory. */
-void redact_memo_put(struct redact_memo *m, uint8_t kind, const void *text, size_t len,
+void redact_memo_put(struct redact_memo *memo, uint8_t kind, const void *text, size_t len,
                      uint8_t verdict, const void *out, size_t out_len);

@@ -63,312 +63,327 @@ const struct redact_shape redact_location_shape = {
 
 /* --- Values ---------------------------------------------------------------------------------- */
 
-static bool masks(enum redact_key key)
+static bool redact_messages_masks(enum redact_key key)
 {
     return key == REDACT_KEY_MASK || key == REDACT_KEY_MASK_TEXT;
 }
 
 /* What becomes of a text under such a key: as redact_text. */
-static int judge(struct redact_walk *w, enum redact_key key, const void *text, size_t len)
+static int redact_messages_judge(struct redact_walk *walk, enum redact_key key, const void *text,
+                                 size_t len)
 {
     if (key == REDACT_KEY_PASS)
         return 0;
-    return masks(key) ? redact_whole(w->rules, text, len)
-                      : redact_text(w->rules, REDACT_VALUE, text, len);
+    return redact_messages_masks(key) ? redact_whole(walk->rules, text, len)
+                                      : redact_text(walk->rules, REDACT_VALUE, text, len);
 }
 
 /* A string takes the place of a value. */
-static int put_result(struct redact_walk *w, const struct br_field *f, const uint8_t *next)
+static int redact_messages_put_result(struct redact_walk *walk, const struct br_field *field,
+                                      const uint8_t *next)
 {
-    ++*w->values;
-    return br_splice_replace(&w->splice, BR_VALUE_STRING, f->at, next, w->rules->text,
-                             w->rules->text_len);
+    ++*walk->values;
+    return br_splice_replace(&walk->splice, BR_VALUE_STRING, field->at, next, walk->rules->text,
+                             walk->rules->text_len);
 }
 
-static int judge_text(struct redact_walk *w, const struct br_field *f, const uint8_t *next,
-                      enum redact_key key, const void *text, size_t len)
+static int redact_messages_judge_text(struct redact_walk *walk, const struct br_field *field,
+                                      const uint8_t *next, enum redact_key key, const void *text,
+                                      size_t len)
 {
-    int rc = judge(w, key, text, len);
-    return rc == 1 ? put_result(w, f, next) : rc;
+    int rc = redact_messages_judge(walk, key, text, len);
+    return rc == 1 ? redact_messages_put_result(walk, field, next) : rc;
 }
 
-static int judge_number(struct redact_walk *w, const struct br_field *f, const uint8_t *next,
-                        enum redact_key key)
+static int redact_messages_judge_number(struct redact_walk *walk, const struct br_field *field,
+                                        const uint8_t *next, enum redact_key key)
 {
-    if (key != REDACT_KEY_MASK && !(key == REDACT_KEY_LOOK && w->rules->config->redact_all_types))
+    if (key != REDACT_KEY_MASK &&
+        !(key == REDACT_KEY_LOOK && walk->rules->config->redact_all_types))
         return 0;
     char buffer[64];
     struct br_str text = {
         .data = buffer, .cap = sizeof buffer, .max = sizeof buffer - 1, .fixed = true};
-    struct br_any any = {.type = (enum br_value_type)f->number, .number = f->value};
-    br_value_text(&text, &any, w->arena);
-    return judge_text(w, f, next, key, text.data, text.len);
+    struct br_any any = {.type = (enum br_value_type)field->number, .number = field->value};
+    br_value_text(&text, &any, walk->arena);
+    return redact_messages_judge_text(walk, field, next, key, text.data, text.len);
 }
 
-uint32_t redact_add_string(struct redact_walk *w, const void *text, size_t len)
+uint32_t redact_add_string(struct redact_walk *walk, const void *text, size_t len)
 {
     uint8_t head[2 * BR_VARINT_MAX];
     uint8_t *p = br_put_varint(head, BR_TAG(BR_DICTIONARY_STRINGS, BR_WIRE_LEN));
     p = br_put_varint(p, len);
-    br_str_add(&w->more, head, (size_t)(p - head));
-    br_str_add(&w->more, text, len);
-    return w->view->n[BR_TABLE_STRING] + w->n_added++;
+    br_str_add(&walk->more, head, (size_t)(p - head));
+    br_str_add(&walk->more, text, len);
+    return walk->view->count[BR_TABLE_STRING] + walk->n_added++;
 }
 
-/* What becomes of string `i` as a value under such a key: asks once. */
-static int judge_string(struct redact_walk *w, enum redact_key key, uint32_t i, uint32_t *ret)
+/* What becomes of string `index` as a value under such a key: asks once. */
+static int redact_messages_judge_string(struct redact_walk *walk, enum redact_key key,
+                                        uint32_t index, uint32_t *ret)
 {
-    uint32_t *known = &w->values_at[masks(key)][i];
+    uint32_t *known = &walk->values_at[redact_messages_masks(key)][index];
     if (*known == REDACT_UNKNOWN) {
-        struct br_entry text = br_dictionary_string(w->view, i);
-        int rc = judge(w, key, text.data, text.len);
+        struct br_entry text = br_dictionary_string(walk->view, index);
+        int rc = redact_messages_judge(walk, key, text.data, text.len);
         if (rc < 0)
             return rc;
-        *known = rc ? redact_add_string(w, w->rules->text, w->rules->text_len) : REDACT_STAYS;
+        *known =
+            rc ? redact_add_string(walk, walk->rules->text, walk->rules->text_len) : REDACT_STAYS;
     }
     *ret = *known;
-    return w->more.failed ? BR_ENOMEM : 0;
+    return walk->more.failed ? BR_ENOMEM : 0;
 }
 
 /* A reference to a string: it may be long and have many, so what is made of it is a string, too. */
-static int judge_string_index(struct redact_walk *w, const struct br_field *f, const uint8_t *next,
-                              enum redact_key key)
+static int redact_messages_judge_string_index(struct redact_walk *walk,
+                                              const struct br_field *this_field,
+                                              const uint8_t *next, enum redact_key key)
 {
     uint8_t field[2 * BR_VARINT_MAX];
     uint32_t becomes = REDACT_STAYS;
-    if (!w->view || f->value == 0 || f->value >= w->view->n[BR_TABLE_STRING])
+    if (!walk->view || this_field->value == 0 ||
+        this_field->value >= walk->view->count[BR_TABLE_STRING])
         return 0;
-    int rc = key == REDACT_KEY_PASS ? 0 : judge_string(w, key, (uint32_t)f->value, &becomes);
+    int rc = key == REDACT_KEY_PASS
+                 ? 0
+                 : redact_messages_judge_string(walk, key, (uint32_t)this_field->value, &becomes);
     if (rc)
         return rc;
     if (becomes == REDACT_STAYS) {
-        redact_keep(w, f->value);
+        redact_keep(walk, this_field->value);
         return 0;
     }
-    ++*w->values;
-    w->hides = true;
+    ++*walk->values;
+    walk->hides = true;
     uint8_t *p = br_put_varint(field, BR_TAG(BR_VALUE_STRINDEX, BR_WIRE_VARINT));
     p = br_put_varint(p, becomes);
-    rc = br_splice_cut(&w->splice, f->at, next);
-    return rc ? rc : br_splice_insert(&w->splice, next, field, (size_t)(p - field));
+    rc = br_splice_cut(&walk->splice, this_field->at, next);
+    return rc ? rc : br_splice_insert(&walk->splice, next, field, (size_t)(p - field));
 }
 
-static int attribute(struct redact_walk *w, const struct br_field *f, const uint8_t *next, bool top,
-                     bool pass);
+static int redact_messages_attribute(struct redact_walk *walk, const struct br_field *this_field,
+                                     const uint8_t *next, bool top, bool pass);
 
 /* The elements of an ArrayValue or KeyValueList. */
-static int judge_list(struct redact_walk *w, const struct br_field *list, const uint8_t *end,
-                      enum redact_key key)
+static int redact_messages_judge_list(struct redact_walk *walk, const struct br_field *list,
+                                      const uint8_t *end, enum redact_key key)
 {
-    if (masks(key)) {
-        w->hides = true; /* there may be references in it */
-        return judge_text(w, list, end, key, list->data, list->value);
+    if (redact_messages_masks(key)) {
+        walk->hides = true; /* there may be references in it */
+        return redact_messages_judge_text(walk, list, end, key, list->data, list->value);
     }
-    int rc = br_splice_enter(&w->splice, list, end);
+    int rc = br_splice_enter(&walk->splice, list, end);
     for (const uint8_t *p = list->data; p < end && !rc;) {
-        struct br_field f;
-        p = br_scan(p, end, &f);
+        struct br_field field;
+        p = br_scan(p, end, &field);
         if (!p)
             return BR_EINVAL;
-        if (br_scan_tag(&f) != BR_SCAN_LEN(BR_LIST_VALUES))
+        if (br_scan_tag(&field) != BR_SCAN_LEN(BR_LIST_VALUES))
             continue;
-        rc = list->number == BR_VALUE_MAP ? attribute(w, &f, p, false, key == REDACT_KEY_PASS)
-                                          : redact_value(w, &f, p, key);
+        rc = list->number == BR_VALUE_MAP
+                 ? redact_messages_attribute(walk, &field, p, false, key == REDACT_KEY_PASS)
+                 : redact_value(walk, &field, p, key);
     }
-    return rc ? rc : br_splice_leave(&w->splice);
+    return rc ? rc : br_splice_leave(&walk->splice);
 }
 
-static int judge_field(struct redact_walk *w, const struct br_field *f, const uint8_t *next,
-                       enum redact_key key)
+static int redact_messages_judge_field(struct redact_walk *walk, const struct br_field *field,
+                                       const uint8_t *next, enum redact_key key)
 {
-    switch (br_scan_tag(f)) {
+    switch (br_scan_tag(field)) {
     case BR_SCAN_LEN(BR_VALUE_STRING):
-        return judge_text(w, f, next, key, f->data, f->value);
+        return redact_messages_judge_text(walk, field, next, key, field->data, field->value);
     case BR_SCAN_LEN(BR_VALUE_BYTES):
-        if (!masks(key) && !w->rules->config->redact_all_types)
+        if (!redact_messages_masks(key) && !walk->rules->config->redact_all_types)
             return 0;
-        return judge_text(w, f, next, key, f->data, f->value);
+        return redact_messages_judge_text(walk, field, next, key, field->data, field->value);
     case BR_SCAN_LEN(BR_VALUE_LIST):
     case BR_SCAN_LEN(BR_VALUE_MAP):
-        return judge_list(w, f, next, key);
+        return redact_messages_judge_list(walk, field, next, key);
     case BR_SCAN_VARINT(BR_VALUE_BOOL):
     case BR_SCAN_VARINT(BR_VALUE_INT):
     case BR_TAG(BR_VALUE_DOUBLE, BR_WIRE_I64):
-        return judge_number(w, f, next, key);
+        return redact_messages_judge_number(walk, field, next, key);
     case BR_SCAN_VARINT(BR_VALUE_STRINDEX):
-        return judge_string_index(w, f, next, key);
+        return redact_messages_judge_string_index(walk, field, next, key);
     default:
         return 0;
     }
 }
 
 /* A value in which there is nothing to look at: no list, no reference. */
-static bool is_plain(const struct redact_walk *w, const struct br_field *value, const uint8_t *end,
-                     enum redact_key key)
+static bool redact_messages_is_plain(const struct redact_walk *walk, const struct br_field *value,
+                                     const uint8_t *end, enum redact_key key)
 {
-    struct br_field f;
-    bool idle =
-        key == REDACT_KEY_PASS || (key == REDACT_KEY_LOOK && redact_idle(w->rules, REDACT_VALUE));
+    struct br_field field;
+    bool idle = key == REDACT_KEY_PASS ||
+                (key == REDACT_KEY_LOOK && redact_idle(walk->rules, REDACT_VALUE));
     if (!idle)
         return false;
     return value->value == 0 ||
-           (br_scan(value->data, end, &f) == end && f.number != BR_VALUE_LIST &&
-            f.number != BR_VALUE_MAP && f.number != BR_VALUE_STRINDEX);
+           (br_scan(value->data, end, &field) == end && field.number != BR_VALUE_LIST &&
+            field.number != BR_VALUE_MAP && field.number != BR_VALUE_STRINDEX);
 }
 
 /* All fields of the oneof are looked at: the last counts, but the others are in the bytes, too. */
-int redact_value(struct redact_walk *w, const struct br_field *f, const uint8_t *next,
+int redact_value(struct redact_walk *walk, const struct br_field *this_field, const uint8_t *next,
                  enum redact_key key)
 {
-    if (is_plain(w, f, next, key))
+    if (redact_messages_is_plain(walk, this_field, next, key))
         return 0;
-    int rc = br_splice_enter(&w->splice, f, next);
-    for (const uint8_t *p = f->data; p < next && !rc;) {
+    int rc = br_splice_enter(&walk->splice, this_field, next);
+    for (const uint8_t *p = this_field->data; p < next && !rc;) {
         struct br_field field;
         p = br_scan(p, next, &field);
-        rc = p ? judge_field(w, &field, p, key) : BR_EINVAL;
+        rc = p ? redact_messages_judge_field(walk, &field, p, key) : BR_EINVAL;
     }
-    return rc ? rc : br_splice_leave(&w->splice);
+    return rc ? rc : br_splice_leave(&walk->splice);
 }
 
 /* --- Attributes ------------------------------------------------------------------------------ */
 
-int redact_key_at(struct redact_walk *w, uint64_t i)
+int redact_key_at(struct redact_walk *walk, uint64_t index)
 {
-    if (i >= w->view->n[BR_TABLE_STRING])
-        return redact_key(w->rules, NULL, 0);
-    if (!w->keys_at[i]) {
-        struct br_entry key = br_dictionary_string(w->view, (uint32_t)i);
-        int verdict = redact_key(w->rules, key.data, key.len);
+    if (index >= walk->view->count[BR_TABLE_STRING])
+        return redact_key(walk->rules, NULL, 0);
+    if (!walk->keys_at[index]) {
+        struct br_entry key = br_dictionary_string(walk->view, (uint32_t)index);
+        int verdict = redact_key(walk->rules, key.data, key.len);
         if (verdict < 0)
             return verdict;
-        w->keys_at[i] = (uint8_t)verdict;
+        walk->keys_at[index] = (uint8_t)verdict;
     }
-    return w->keys_at[i];
+    return walk->keys_at[index];
 }
 
-static int judge_key(struct redact_walk *w, const struct br_keyvalue *pair)
+static int redact_messages_judge_key(struct redact_walk *walk, const struct br_keyvalue *pair)
 {
-    if (!pair->key_len && pair->key_index && w->view)
-        return redact_key_at(w, pair->key_index);
-    return redact_key(w->rules, pair->key, pair->key_len);
+    if (!pair->key_len && pair->key_index && walk->view)
+        return redact_key_at(walk, pair->key_index);
+    return redact_key(walk->rules, pair->key, pair->key_len);
 }
 
-static int attribute(struct redact_walk *w, const struct br_field *f, const uint8_t *next, bool top,
-                     bool pass)
+static int redact_messages_attribute(struct redact_walk *walk, const struct br_field *this_field,
+                                     const uint8_t *next, bool top, bool pass)
 {
     struct br_keyvalue pair;
-    if (!br_keyvalue_read(f->data, (size_t)f->value, &pair))
+    if (!br_keyvalue_read(this_field->data, (size_t)this_field->value, &pair))
         return BR_EINVAL;
-    int key = pass ? REDACT_KEY_PASS : judge_key(w, &pair);
+    int key = pass ? REDACT_KEY_PASS : redact_messages_judge_key(walk, &pair);
     if (key < 0)
         return key;
     if (key == REDACT_KEY_REMOVE && top) {
-        ++*w->attributes_removed;
-        w->hides = true;
-        return br_splice_cut(&w->splice, f->at, next);
+        ++*walk->attributes_removed;
+        walk->hides = true;
+        return br_splice_cut(&walk->splice, this_field->at, next);
     }
     if (key == REDACT_KEY_REMOVE)
         key = REDACT_KEY_LOOK;
     if (pair.key_index)
-        redact_keep(w, pair.key_index);
-    if (key == REDACT_KEY_PASS && !w->view)
+        redact_keep(walk, pair.key_index);
+    if (key == REDACT_KEY_PASS && !walk->view)
         return 0;
-    int rc = br_splice_enter(&w->splice, f, next);
-    for (const uint8_t *p = f->data; p < next && !rc;) {
+    int rc = br_splice_enter(&walk->splice, this_field, next);
+    for (const uint8_t *p = this_field->data; p < next && !rc;) {
         struct br_field field;
         p = br_scan(p, next, &field);
         if (br_scan_tag(&field) == BR_SCAN_LEN(BR_KEYVALUE_VALUE))
-            rc = redact_value(w, &field, p, (enum redact_key)key);
+            rc = redact_value(walk, &field, p, (enum redact_key)key);
     }
-    return rc ? rc : br_splice_leave(&w->splice);
+    return rc ? rc : br_splice_leave(&walk->splice);
 }
 
 /* --- Indices --------------------------------------------------------------------------------- */
 
-static bool is_removed(const struct redact_walk *w, uint64_t i)
+static bool redact_messages_is_removed(const struct redact_walk *walk, uint64_t index)
 {
-    return i < w->view->n[BR_TABLE_ATTRIBUTE] && w->removed[i];
+    return index < walk->view->count[BR_TABLE_ATTRIBUTE] && walk->removed[index];
 }
 
 /* Takes the indices of removed attributes out of a list, packed or not. */
-static int filter_indices(struct redact_walk *w, const struct br_field *f, const uint8_t *next)
+static int redact_messages_filter_indices(struct redact_walk *walk, const struct br_field *field,
+                                          const uint8_t *next)
 {
-    if (f->wire == BR_WIRE_VARINT)
-        return is_removed(w, f->value) ? br_splice_cut(&w->splice, f->at, next) : 0;
-    if (f->wire != BR_WIRE_LEN)
+    if (field->wire == BR_WIRE_VARINT)
+        return redact_messages_is_removed(walk, field->value)
+                   ? br_splice_cut(&walk->splice, field->at, next)
+                   : 0;
+    if (field->wire != BR_WIRE_LEN)
         return 0;
-    int rc = br_splice_enter(&w->splice, f, next);
-    for (const uint8_t *p = f->data; p < next && !rc;) {
+    int rc = br_splice_enter(&walk->splice, field, next);
+    for (const uint8_t *p = field->data; p < next && !rc;) {
         const uint8_t *at = p;
         uint64_t i;
         p = br_scan_varint(p, next, &i);
         if (!p)
             return BR_EINVAL;
-        if (is_removed(w, i))
-            rc = br_splice_cut(&w->splice, at, p);
+        if (redact_messages_is_removed(walk, i))
+            rc = br_splice_cut(&walk->splice, at, p);
     }
-    return rc ? rc : br_splice_leave(&w->splice);
+    return rc ? rc : br_splice_leave(&walk->splice);
 }
 
-static void keep_value_type(struct redact_walk *w, const struct br_field *f, const uint8_t *end)
+static void redact_messages_keep_value_type(struct redact_walk *walk,
+                                            const struct br_field *this_field, const uint8_t *end)
 {
     struct br_field field;
-    for (const uint8_t *p = f->data; p < end && (p = br_scan(p, end, &field));)
+    for (const uint8_t *p = this_field->data; p < end && (p = br_scan(p, end, &field));)
         if (field.wire == BR_WIRE_VARINT)
-            redact_keep(w, field.value);
+            redact_keep(walk, field.value);
 }
 
 /* --- Messages -------------------------------------------------------------------------------- */
 
-static int text(struct redact_walk *w, const struct br_field *f, const uint8_t *next,
-                enum redact_kind kind)
+static int redact_messages_text(struct redact_walk *walk, const struct br_field *field,
+                                const uint8_t *next, enum redact_kind kind)
 {
-    int rc = redact_text(w->rules, kind, f->data, f->value);
+    int rc = redact_text(walk->rules, kind, field->data, field->value);
     if (rc != 1)
         return rc;
-    ++*w->names;
-    return br_splice_replace(&w->splice, f->number, f->at, next, w->rules->text,
-                             w->rules->text_len);
+    ++*walk->names;
+    return br_splice_replace(&walk->splice, field->number, field->at, next, walk->rules->text,
+                             walk->rules->text_len);
 }
 
-static int child(struct redact_walk *w, const struct redact_shape *shape, const struct br_field *f,
-                 const uint8_t *next)
+static int redact_messages_child(struct redact_walk *walk, const struct redact_shape *shape,
+                                 const struct br_field *field, const uint8_t *next)
 {
-    if (shape == &sample && !w->removed)
+    if (shape == &sample && !walk->removed)
         return 0;
-    int rc = br_splice_enter(&w->splice, f, next);
+    int rc = br_splice_enter(&walk->splice, field, next);
     if (!rc)
-        rc = redact_message(w, shape, f->data, next);
-    return rc ? rc : br_splice_leave(&w->splice);
+        rc = redact_message(walk, shape, field->data, next);
+    return rc ? rc : br_splice_leave(&walk->splice);
 }
 
-int redact_message(struct redact_walk *w, const struct redact_shape *shape, const uint8_t *p,
+int redact_message(struct redact_walk *walk, const struct redact_shape *shape, const uint8_t *p,
                    const uint8_t *end)
 {
     int rc = 0;
     br_steps_add((size_t)(end - p));
     while (p < end && !rc) {
-        struct br_field f;
-        p = br_scan(p, end, &f);
+        struct br_field field;
+        p = br_scan(p, end, &field);
         if (!p)
             return BR_EINVAL;
-        if (f.number >= 16)
+        if (field.number >= 16)
             continue;
-        enum redact_what what = shape->fields[f.number].what;
-        bool len = f.wire == BR_WIRE_LEN;
+        enum redact_what what = shape->fields[field.number].what;
+        bool len = field.wire == BR_WIRE_LEN;
         if (what == REDACT_ATTRIBUTE && len)
-            rc = attribute(w, &f, p, true, false);
+            rc = redact_messages_attribute(walk, &field, p, true, false);
         else if (what == REDACT_MESSAGE && len)
-            rc = child(w, shape->fields[f.number].child, &f, p);
+            rc = redact_messages_child(walk, shape->fields[field.number].child, &field, p);
         else if (what == REDACT_TEXT && len)
-            rc = text(w, &f, p, shape->fields[f.number].kind);
-        else if (what == REDACT_INDICES && w->removed)
-            rc = filter_indices(w, &f, p);
+            rc = redact_messages_text(walk, &field, p, shape->fields[field.number].kind);
+        else if (what == REDACT_INDICES && walk->removed)
+            rc = redact_messages_filter_indices(walk, &field, p);
         else if (what == REDACT_VALUE_TYPE && len)
-            keep_value_type(w, &f, p);
+            redact_messages_keep_value_type(walk, &field, p);
         else if (what == REDACT_CUT)
-            rc = br_splice_cut(&w->splice, f.at, p);
+            rc = br_splice_cut(&walk->splice, field.at, p);
     }
     return rc;
 }

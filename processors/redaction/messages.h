@@ -56,22 +56,22 @@ enum { REDACT_UNKNOWN, REDACT_STAYS };
 
 /* Walks the body of a message of that shape, inside what the splice began with. Returns 0,
  * BR_ENOMEM, BR_EFULL, or BR_EINVAL for what no walk has accepted. */
-int redact_message(struct redact_walk *w, const struct redact_shape *shape, const uint8_t *p,
+int redact_message(struct redact_walk *walk, const struct redact_shape *shape, const uint8_t *p,
                    const uint8_t *end);
 
-/* An AnyValue, the field `f`, of a key on which the verdict is `key`. */
-int redact_value(struct redact_walk *w, const struct br_field *f, const uint8_t *next,
+/* An AnyValue, the field `this_field`, of a key on which the verdict is `key`. */
+int redact_value(struct redact_walk *walk, const struct br_field *this_field, const uint8_t *next,
                  enum redact_key key);
 
 /* Adds a string to the dictionary of the item; its index. Failure is w->more.failed. */
-uint32_t redact_add_string(struct redact_walk *w, const void *text, size_t len);
+uint32_t redact_add_string(struct redact_walk *walk, const void *text, size_t len);
 
-/* What the rules say of string `i` as a key: asks once. As redact_key. */
-int redact_key_at(struct redact_walk *w, uint64_t i);
+/* What the rules say of string `index` as a key: asks once. As redact_key. */
+int redact_key_at(struct redact_walk *walk, uint64_t index);
 
 /* Notes that something that stays refers to the string. */
-static inline void redact_keep(struct redact_walk *w, uint64_t i)
+static inline void redact_keep(struct redact_walk *walk, uint64_t index)
 {
-    if (w->view && i < w->view->n[BR_TABLE_STRING])
-        w->kept[i] = true;
+    if (walk->view && index < walk->view->count[BR_TABLE_STRING])
+        walk->kept[index] = true;
 }

@@ -21,38 +21,38 @@ struct state {
     struct br_log_limit limit;
 };
 
-static int create(struct br_node *node, struct br_err *err)
+static int redaction_create(struct br_node *node, struct br_err *err)
 {
-    struct state *s = node->state;
-    struct redact_walk *w = &s->walk;
+    struct state *state = node->state;
+    struct redact_walk *walk = &state->walk;
     const char *masked = "braid_redaction_masked";
-    br_arena_init(&s->arena, ARENA_MAX);
-    br_splice_init(&w->splice, node->host->pool);
-    w->rules = &s->rules;
-    w->arena = &s->arena;
-    w->values = br_node_metric(node, BR_COUNTER, masked, "what", "value");
-    w->names = br_node_metric(node, BR_COUNTER, masked, "what", "name");
-    s->functions = br_node_metric(node, BR_COUNTER, masked, "what", "function");
-    s->paths = br_node_metric(node, BR_COUNTER, masked, "what", "path");
-    w->attributes_removed =
+    br_arena_init(&state->arena, ARENA_MAX);
+    br_splice_init(&walk->splice, node->host->pool);
+    walk->rules = &state->rules;
+    walk->arena = &state->arena;
+    walk->values = br_node_metric(node, BR_COUNTER, masked, "what", "value");
+    walk->names = br_node_metric(node, BR_COUNTER, masked, "what", "name");
+    state->functions = br_node_metric(node, BR_COUNTER, masked, "what", "function");
+    state->paths = br_node_metric(node, BR_COUNTER, masked, "what", "path");
+    walk->attributes_removed =
         br_node_metric(node, BR_COUNTER, "braid_redaction_removed_attributes", NULL, NULL);
-    s->rules.gave_up = br_node_metric(node, BR_COUNTER, "braid_redaction_gave_up", NULL, NULL);
-    int rc = w->values && w->names && s->functions && s->paths && w->attributes_removed &&
-                     s->rules.gave_up
-                 ? redact_rules_compile(&s->rules, node->config, err)
+    state->rules.gave_up = br_node_metric(node, BR_COUNTER, "braid_redaction_gave_up", NULL, NULL);
+    int rc = walk->values && walk->names && state->functions && state->paths &&
+                     walk->attributes_removed && state->rules.gave_up
+                 ? redact_rules_compile(&state->rules, node->config, err)
                  : BR_ENOMEM;
     return rc == BR_ENOMEM ? br_err_set(err, rc, "out of memory") : rc;
 }
 
 /* A Resource that an earlier processor put beside the part. */
-static int redact_new_resource(struct redact_walk *w, struct br_item *item, struct br_part *part)
+static int redact_new_resource(struct redact_walk *walk, struct br_item *item, struct br_part *part)
 {
     struct br_buf *buf;
     const uint8_t *data = part->new_resource;
-    br_splice_begin(&w->splice, data, part->new_resource_len);
-    int rc = redact_message(w, &redact_resource_shape, data, data + part->new_resource_len);
+    br_splice_begin(&walk->splice, data, part->new_resource_len);
+    int rc = redact_message(walk, &redact_resource_shape, data, data + part->new_resource_len);
     if (!rc)
-        rc = br_splice_take(&w->splice, &buf);
+        rc = br_splice_take(&walk->splice, &buf);
     if (rc || !buf)
         return rc;
     br_item_set_resource(item, part, buf, buf->data, buf->len);
@@ -60,62 +60,63 @@ static int redact_new_resource(struct redact_walk *w, struct br_item *item, stru
     return 0;
 }
 
-static int redact_part(struct redact_walk *w, struct br_item *item, struct br_part *part)
+static int redact_part(struct redact_walk *walk, struct br_item *item, struct br_part *part)
 {
     struct br_buf *buf;
-    struct br_field f;
+    struct br_field field;
     const uint8_t *end = part->raw + part->raw_len;
-    if (br_field_next(part->raw, end, &f) != end || f.wire != BR_WIRE_LEN)
+    if (br_field_next(part->raw, end, &field) != end || field.wire != BR_WIRE_LEN)
         return BR_EINVAL;
-    br_splice_begin(&w->splice, part->raw, part->raw_len);
-    int rc = br_splice_enter(&w->splice, &f, end);
+    br_splice_begin(&walk->splice, part->raw, part->raw_len);
+    int rc = br_splice_enter(&walk->splice, &field, end);
     if (!rc)
-        rc = redact_message(w,
+        rc = redact_message(walk,
                             item->signal == BR_TRACES ? &redact_traces_part : &redact_profiles_part,
-                            f.data, end);
+                            field.data, end);
     if (!rc)
-        rc = br_splice_leave(&w->splice);
+        rc = br_splice_leave(&walk->splice);
     if (!rc)
-        rc = br_splice_take(&w->splice, &buf);
+        rc = br_splice_take(&walk->splice, &buf);
     if (!rc && buf)
         br_part_set_bytes(item, part, buf);
-    return rc || !part->new_resource ? rc : redact_new_resource(w, item, part);
+    return rc || !part->new_resource ? rc : redact_new_resource(walk, item, part);
 }
 
-static int redact_parts(struct redact_walk *w, struct br_item *item)
+static int redact_parts(struct redact_walk *walk, struct br_item *item)
 {
     int rc = 0;
     for (uint32_t i = 0; i < item->n_parts && !rc; i++)
         if (item->parts[i].kind == BR_PART_RESOURCE)
-            rc = redact_part(w, item, &item->parts[i]);
+            rc = redact_part(walk, item, &item->parts[i]);
     return rc;
 }
 
-static int redact_profiles(struct state *s, struct br_item *item)
+static int redact_profiles(struct state *state, struct br_item *item)
 {
-    struct redact_dictionary d = {0};
-    int rc = redact_dictionary_begin(&d, &s->walk, item);
+    struct redact_dictionary dictionary = {0};
+    int rc = redact_dictionary_begin(&dictionary, &state->walk, item);
     if (!rc)
-        rc = redact_parts(&s->walk, item);
+        rc = redact_parts(&state->walk, item);
     if (!rc)
-        rc = redact_dictionary_end(&d, &s->walk, item, s->functions, s->paths);
-    s->walk.view = NULL;
-    s->walk.kept = s->walk.removed = NULL;
-    br_str_release(&s->walk.more);
+        rc = redact_dictionary_end(&dictionary, &state->walk, item, state->functions, state->paths);
+    state->walk.view = NULL;
+    state->walk.kept = state->walk.removed = NULL;
+    br_str_release(&state->walk.more);
     return rc;
 }
 
-static void consume(struct br_node *node, struct br_item *item)
+static void redaction_consume(struct br_node *node, struct br_item *item)
 {
-    struct state *s = node->state;
-    redact_rules_begin(&s->rules, item->size);
-    int rc = item->signal == BR_TRACES ? redact_parts(&s->walk, item) : redact_profiles(s, item);
-    br_splice_begin(&s->walk.splice, NULL, 0);
-    rc = rc == BR_ENOMEM ? br_arena_why(&s->arena) : rc;
-    br_arena_release(&s->arena);
+    struct state *state = node->state;
+    redact_rules_begin(&state->rules, item->size);
+    int rc =
+        item->signal == BR_TRACES ? redact_parts(&state->walk, item) : redact_profiles(state, item);
+    br_splice_begin(&state->walk.splice, NULL, 0);
+    rc = rc == BR_ENOMEM ? br_arena_why(&state->arena) : rc;
+    br_arena_release(&state->arena);
     uint64_t held;
-    if (s->rules.n_gave_up &&
-        br_log_allow(&s->limit, br_host_mono_ms(node->host), LOG_EVERY_MS, &held))
+    if (state->rules.n_gave_up &&
+        br_log_allow(&state->limit, br_host_mono_ms(node->host), LOG_EVERY_MS, &held))
         br_warn(&node->log, "a pattern took too long over a text, which is masked as a whole");
     if (rc == BR_EFULL || rc == BR_EINVAL)
         br_item_reject(item, BR_STATUS_INVALID_ARGUMENT, "redaction: the result is too large");
@@ -125,13 +126,13 @@ static void consume(struct br_node *node, struct br_item *item)
         br_node_forward(node, item);
 }
 
-static void destroy(struct br_node *node)
+static void redaction_destroy(struct br_node *node)
 {
-    struct state *s = node->state;
-    redact_rules_release(&s->rules);
-    br_splice_release(&s->walk.splice);
-    br_str_release(&s->walk.more);
-    br_arena_release(&s->arena);
+    struct state *state = node->state;
+    redact_rules_release(&state->rules);
+    br_splice_release(&state->walk.splice);
+    br_str_release(&state->walk.more);
+    br_arena_release(&state->arena);
 }
 
 extern const struct br_component br_redaction_processor;
@@ -145,7 +146,7 @@ const struct br_component br_redaction_processor = {
     .config_size = sizeof(struct redact_config),
     .state_size = sizeof(struct state),
     .check = redact_check,
-    .create = create,
-    .consume = consume,
-    .destroy = destroy,
+    .create = redaction_create,
+    .consume = redaction_consume,
+    .destroy = redaction_destroy,
 };

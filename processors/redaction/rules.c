@@ -18,29 +18,29 @@ enum { MEMO_WHOLE = REDACT_KINDS, MEMO_KEY };
 
 /* --- Compiling ------------------------------------------------------------------------------- */
 
-static int add_pattern(struct redact_rules *r, struct redact_patterns *list, const char *text,
-                       struct br_err *err)
+static int redact_rules_add_pattern(struct redact_rules *rules, struct redact_patterns *list,
+                                    const char *text, struct br_err *err)
 {
     char why[BR_REGEX_WHY_SIZE];
-    if (br_grow(&list->v, &list->cap, (size_t)list->n + 1, sizeof *list->v, UINT32_MAX))
+    if (br_grow(&list->items, &list->cap, (size_t)list->count + 1, sizeof *list->items, UINT32_MAX))
         return BR_ENOMEM;
-    int rc = br_regex_compile(&r->regex, text, &list->v[list->n], why);
+    int rc = br_regex_compile(&rules->regex, text, &list->items[list->count], why);
     if (rc == BR_EINVAL)
         return br_err_set(err, rc, "\"%s\" is no regular expression: %s", text, why);
-    list->n += !rc;
+    list->count += !rc;
     return rc;
 }
 
-static int add_patterns(struct redact_rules *r, struct redact_patterns *list,
-                        const struct br_strings *texts, struct br_err *err)
+static int redact_rules_add_patterns(struct redact_rules *rules, struct redact_patterns *list,
+                                     const struct br_strings *texts, struct br_err *err)
 {
     int rc = 0;
-    for (size_t i = 0; i < texts->n && !rc; i++)
-        rc = add_pattern(r, list, texts->v[i] ? texts->v[i] : "", err);
+    for (size_t i = 0; i < texts->count && !rc; i++)
+        rc = redact_rules_add_pattern(rules, list, texts->items[i] ? texts->items[i] : "", err);
     return rc;
 }
 
-static void put_quoted(struct br_str *out, const char *text)
+static void redact_rules_put_quoted(struct br_str *out, const char *text)
 {
     br_str_puts(out, "\\Q");
     for (const char *end; (end = strstr(text, "\\E")); text = end + 2) {
@@ -52,109 +52,117 @@ static void put_quoted(struct br_str *out, const char *text)
 }
 
 /* All words are one pattern, which machine code looks for at once. */
-static int add_words(struct redact_rules *r, struct redact_patterns *list,
-                     const struct br_strings *words, struct br_err *err)
+static int redact_rules_add_words(struct redact_rules *rules, struct redact_patterns *list,
+                                  const struct br_strings *words, struct br_err *err)
 {
     struct br_str pattern = {.max = PATTERN_MAX};
     size_t n = 0;
-    for (size_t i = 0; i < words->n; i++) {
-        if (!words->v[i] || !*words->v[i])
+    for (size_t i = 0; i < words->count; i++) {
+        if (!words->items[i] || !*words->items[i])
             continue;
         br_str_puts(&pattern, n++ ? "|" : "(?i)(?:");
-        put_quoted(&pattern, words->v[i]);
+        redact_rules_put_quoted(&pattern, words->items[i]);
     }
     br_str_puts(&pattern, ")");
-    int rc = pattern.failed ? BR_ENOMEM : n ? add_pattern(r, list, pattern.data, err) : 0;
+    int rc = pattern.failed ? BR_ENOMEM
+             : n            ? redact_rules_add_pattern(rules, list, pattern.data, err)
+                            : 0;
     br_str_release(&pattern);
     return rc;
 }
 
-static int add_names(struct br_map **map, const struct br_strings *names)
+static int redact_rules_add_names(struct br_map **map, const struct br_strings *names)
 {
     if (!*map)
         *map = br_map_new(NAMES_MAX);
     int rc = *map ? 0 : BR_ENOMEM;
-    for (size_t i = 0; i < names->n && !rc; i++) {
-        const char *name = names->v[i] ? names->v[i] : "";
+    for (size_t i = 0; i < names->count && !rc; i++) {
+        const char *name = names->items[i] ? names->items[i] : "";
         rc = br_map_put(*map, name, strlen(name), *map, NULL);
     }
     return rc;
 }
 
-static int compile_keys(struct redact_rules *r, const struct redact_config *c, struct br_err *err)
+static int redact_rules_compile_keys(struct redact_rules *rules, const struct redact_config *config,
+                                     struct br_err *err)
 {
-    int rc = add_names(&r->allowed_names, &c->allowed_keys);
+    int rc = redact_rules_add_names(&rules->allowed_names, &config->allowed_keys);
     if (!rc)
-        rc = add_names(&r->ignored_names, &c->ignored_keys);
+        rc = redact_rules_add_names(&rules->ignored_names, &config->ignored_keys);
     if (!rc)
-        rc = add_patterns(r, &r->ignored_keys, &c->ignored_key_patterns, err);
+        rc = redact_rules_add_patterns(rules, &rules->ignored_keys, &config->ignored_key_patterns,
+                                       err);
     if (!rc)
-        rc = add_patterns(r, &r->blocked_keys, &c->blocked_key_patterns, err);
-    return rc ? rc : add_words(r, &r->key_words, &c->blocked_key_words, err);
+        rc = redact_rules_add_patterns(rules, &rules->blocked_keys, &config->blocked_key_patterns,
+                                       err);
+    return rc ? rc
+              : redact_rules_add_words(rules, &rules->key_words, &config->blocked_key_words, err);
 }
 
-static int compile_texts(struct redact_rules *r, const struct redact_config *c, struct br_err *err)
+static int redact_rules_compile_texts(struct redact_rules *rules,
+                                      const struct redact_config *config, struct br_err *err)
 {
-    const struct redact_names values = {c->blocked_values, c->blocked_value_words};
+    const struct redact_names values = {config->blocked_values, config->blocked_value_words};
     const struct redact_names *const names[REDACT_KINDS] = {
         [REDACT_VALUE] = &values,
-        [REDACT_SPAN] = &c->span_names,
-        [REDACT_FUNCTION] = &c->function_names,
-        [REDACT_PATH] = &c->file_paths,
+        [REDACT_SPAN] = &config->span_names,
+        [REDACT_FUNCTION] = &config->function_names,
+        [REDACT_PATH] = &config->file_paths,
     };
-    int rc = add_patterns(r, &r->allowed, &c->allowed_values, err);
+    int rc = redact_rules_add_patterns(rules, &rules->allowed, &config->allowed_values, err);
     for (unsigned i = 0; i < REDACT_KINDS && !rc; i++) {
-        rc = add_patterns(r, &r->blocked[i], &names[i]->patterns, err);
+        rc = redact_rules_add_patterns(rules, &rules->blocked[i], &names[i]->patterns, err);
         if (!rc)
-            rc = add_words(r, &r->blocked[i], &names[i]->words, err);
+            rc = redact_rules_add_words(rules, &rules->blocked[i], &names[i]->words, err);
     }
     return rc;
 }
 
-int redact_rules_compile(struct redact_rules *r, const struct redact_config *c, struct br_err *err)
+int redact_rules_compile(struct redact_rules *rules, const struct redact_config *config,
+                         struct br_err *err)
 {
-    r->config = c;
-    r->removes = !c->allow_all_keys;
-    r->hash = redact_hash_find(c->hash_function);
-    int rc = r->hash ? 0 : BR_EINVAL;
+    rules->config = config;
+    rules->removes = !config->allow_all_keys;
+    rules->hash = redact_hash_find(config->hash_function);
+    int rc = rules->hash ? 0 : BR_EINVAL;
     if (!rc)
-        rc = compile_keys(r, c, err);
+        rc = redact_rules_compile_keys(rules, config, err);
     if (!rc)
-        rc = compile_texts(r, c, err);
+        rc = redact_rules_compile_texts(rules, config, err);
     if (!rc)
-        rc = br_regex_ready(&r->regex);
+        rc = br_regex_ready(&rules->regex);
     if (!rc)
-        br_regex_bound(&r->regex, &r->time);
+        br_regex_bound(&rules->regex, &rules->time);
     return rc == BR_EFULL ? BR_ENOMEM : rc;
 }
 
-static void release_patterns(struct redact_patterns *list)
+static void redact_rules_release_patterns(struct redact_patterns *list)
 {
-    for (uint32_t i = 0; i < list->n; i++)
-        pcre2_code_free(list->v[i]);
-    br_free(list->v);
+    for (uint32_t i = 0; i < list->count; i++)
+        pcre2_code_free(list->items[i]);
+    br_free(list->items);
 }
 
-void redact_rules_release(struct redact_rules *r)
+void redact_rules_release(struct redact_rules *rules)
 {
-    struct redact_patterns *const lists[] = {&r->ignored_keys, &r->blocked_keys, &r->key_words,
-                                             &r->allowed};
+    struct redact_patterns *const lists[] = {&rules->ignored_keys, &rules->blocked_keys,
+                                             &rules->key_words, &rules->allowed};
     for (size_t i = 0; i < BR_COUNT(lists); i++)
-        release_patterns(lists[i]);
+        redact_rules_release_patterns(lists[i]);
     for (unsigned i = 0; i < REDACT_KINDS; i++)
-        release_patterns(&r->blocked[i]);
-    br_map_free(r->allowed_names, NULL);
-    br_map_free(r->ignored_names, NULL);
-    redact_memo_release(&r->memo);
-    br_regex_release(&r->regex);
-    br_free(r->text);
-    br_free(r->next);
+        redact_rules_release_patterns(&rules->blocked[i]);
+    br_map_free(rules->allowed_names, NULL);
+    br_map_free(rules->ignored_names, NULL);
+    redact_memo_release(&rules->memo);
+    br_regex_release(&rules->regex);
+    br_free(rules->text);
+    br_free(rules->next);
 }
 
 /* --- Keys ------------------------------------------------------------------------------------ */
 
 /* Memory that a large text took is given back. */
-static void forget_text(uint8_t **text, uint32_t *cap)
+static void redact_rules_forget_text(uint8_t **text, uint32_t *cap)
 {
     if (*cap <= TEXT_KEPT)
         return;
@@ -163,134 +171,139 @@ static void forget_text(uint8_t **text, uint32_t *cap)
     *cap = 0;
 }
 
-void redact_rules_begin(struct redact_rules *r, size_t size)
+void redact_rules_begin(struct redact_rules *rules, size_t size)
 {
-    r->n_gave_up = 0;
-    forget_text(&r->text, &r->text_cap);
-    forget_text(&r->next, &r->next_cap);
-    br_regex_time_begin(&r->time, r->config->match_time, size);
+    rules->n_gave_up = 0;
+    redact_rules_forget_text(&rules->text, &rules->text_cap);
+    redact_rules_forget_text(&rules->next, &rules->next_cap);
+    br_regex_time_begin(&rules->time, rules->config->match_time, size);
 }
 
 /* Counts what a match says: whether it gave up. */
-static bool gave_up(struct redact_rules *r, int rc)
+static bool redact_rules_gave_up(struct redact_rules *rules, int rc)
 {
     if (rc != BR_EFULL)
         return false;
-    r->n_gave_up++;
-    if (r->gave_up)
-        ++*r->gave_up;
+    rules->n_gave_up++;
+    if (rules->gave_up)
+        ++*rules->gave_up;
     return true;
 }
 
 /* Whether one of the patterns matches; `doubt` is the answer where that takes too long. */
-static int any_matches(struct redact_rules *r, const struct redact_patterns *list, const void *text,
-                       size_t len, bool doubt)
+static int redact_rules_any_matches(struct redact_rules *rules, const struct redact_patterns *list,
+                                    const void *text, size_t len, bool doubt)
 {
-    for (uint32_t i = 0; i < list->n; i++) {
-        int rc = br_regex_match(&r->regex, list->v[i], text, len);
+    for (uint32_t i = 0; i < list->count; i++) {
+        int rc = br_regex_match(&rules->regex, list->items[i], text, len);
         if (rc == BR_ENOMEM || rc == 1)
             return rc;
-        if (gave_up(r, rc) && doubt)
+        if (redact_rules_gave_up(rules, rc) && doubt)
             return 1;
     }
     return 0;
 }
 
-static int look_at_key(struct redact_rules *r, const void *key, size_t len)
+static int redact_rules_look_at_key(struct redact_rules *rules, const void *key, size_t len)
 {
-    int rc = br_map_get(r->ignored_names, key, len)
+    int rc = br_map_get(rules->ignored_names, key, len)
                  ? 1
-                 : any_matches(r, &r->ignored_keys, key, len, false);
+                 : redact_rules_any_matches(rules, &rules->ignored_keys, key, len, false);
     if (rc)
         return rc < 0 ? rc : REDACT_KEY_PASS;
-    if (r->removes && !br_map_get(r->allowed_names, key, len))
+    if (rules->removes && !br_map_get(rules->allowed_names, key, len))
         return REDACT_KEY_REMOVE;
-    rc = any_matches(r, &r->blocked_keys, key, len, true);
+    rc = redact_rules_any_matches(rules, &rules->blocked_keys, key, len, true);
     if (rc)
         return rc < 0 ? rc : REDACT_KEY_MASK;
-    rc = any_matches(r, &r->key_words, key, len, true);
+    rc = redact_rules_any_matches(rules, &rules->key_words, key, len, true);
     if (rc)
-        return rc < 0 ? rc : r->config->redact_all_types ? REDACT_KEY_MASK : REDACT_KEY_MASK_TEXT;
+        return rc < 0                            ? rc
+               : rules->config->redact_all_types ? REDACT_KEY_MASK
+                                                 : REDACT_KEY_MASK_TEXT;
     return REDACT_KEY_LOOK;
 }
 
-int redact_key(struct redact_rules *r, const void *key, size_t len)
+int redact_key(struct redact_rules *rules, const void *key, size_t len)
 {
-    const struct redact_known *known = redact_memo_get(&r->memo, MEMO_KEY, key, len);
+    const struct redact_known *known = redact_memo_get(&rules->memo, MEMO_KEY, key, len);
     if (known)
         return known->verdict;
-    int rc = look_at_key(r, key, len);
-    if (rc > 0 && !r->time.spent)
-        redact_memo_put(&r->memo, MEMO_KEY, key, len, (uint8_t)rc, NULL, 0);
+    int rc = redact_rules_look_at_key(rules, key, len);
+    if (rc > 0 && !rules->time.spent)
+        redact_memo_put(&rules->memo, MEMO_KEY, key, len, (uint8_t)rc, NULL, 0);
     return rc;
 }
 
 /* --- Texts ----------------------------------------------------------------------------------- */
 
-static int put(struct redact_rules *r, size_t *at, const void *data, size_t len)
+static int redact_rules_put(struct redact_rules *rules, size_t *at, const void *data, size_t len)
 {
     if (*at + len > TEXT_MAX)
         return BR_EFULL;
-    if (br_grow(&r->next, &r->next_cap, *at + len, 1, TEXT_MAX))
+    if (br_grow(&rules->next, &rules->next_cap, *at + len, 1, TEXT_MAX))
         return BR_ENOMEM;
-    br_put_bytes(r->next + *at, data, len);
+    br_put_bytes(rules->next + *at, data, len);
     *at += len;
     return 0;
 }
 
 /* What was made is the result. */
-static void swap(struct redact_rules *r, size_t len)
+static void redact_rules_swap(struct redact_rules *rules, size_t len)
 {
-    uint8_t *text = r->text;
-    uint32_t cap = r->text_cap;
-    r->text = r->next;
-    r->text_cap = r->next_cap;
-    r->text_len = (uint32_t)len;
-    r->next = text;
-    r->next_cap = cap;
+    uint8_t *text = rules->text;
+    uint32_t cap = rules->text_cap;
+    rules->text = rules->next;
+    rules->text_cap = rules->next_cap;
+    rules->text_len = (uint32_t)len;
+    rules->next = text;
+    rules->next_cap = cap;
 }
 
-static int mask_all(struct redact_rules *r, const void *text, size_t len)
+static int redact_rules_mask_all(struct redact_rules *rules, const void *text, size_t len)
 {
     char mask[REDACT_MASK_MAX];
     size_t at = 0;
-    int rc = put(r, &at, mask, redact_mask(r->hash, r->config->hmac_key.text, text, len, mask));
+    int rc = redact_rules_put(
+        rules, &at, mask, redact_mask(rules->hash, rules->config->hmac_key.text, text, len, mask));
     if (!rc)
-        swap(r, at);
+        redact_rules_swap(rules, at);
     return rc ? rc : 1;
 }
 
 /* Replaces every match of one pattern: 1, 0, BR_EFULL or BR_ENOMEM. */
-static int replace(struct redact_rules *r, const pcre2_code *pattern, const uint8_t *text,
-                   size_t len)
+static int redact_rules_replace(struct redact_rules *rules, const pcre2_code *pattern,
+                                const uint8_t *text, size_t len)
 {
     size_t at = 0, done = 0, from, to;
     char mask[REDACT_MASK_MAX];
     int rc;
-    while ((rc = br_regex_find(&r->regex, pattern, text, len, done, &from, &to)) == 1) {
+    while ((rc = br_regex_find(&rules->regex, pattern, text, len, done, &from, &to)) == 1) {
         from = from < done ? done : from;
-        size_t n = redact_mask(r->hash, r->config->hmac_key.text, text + from, to - from, mask);
-        rc = put(r, &at, text + done, from - done);
+        size_t n =
+            redact_mask(rules->hash, rules->config->hmac_key.text, text + from, to - from, mask);
+        rc = redact_rules_put(rules, &at, text + done, from - done);
         if (!rc)
-            rc = put(r, &at, mask, n);
+            rc = redact_rules_put(rules, &at, mask, n);
         if (rc)
             return rc;
         done = to;
     }
     if (rc < 0 || done == 0)
         return rc;
-    rc = put(r, &at, text + done, len - done);
+    rc = redact_rules_put(rules, &at, text + done, len - done);
     if (!rc)
-        swap(r, at);
+        redact_rules_swap(rules, at);
     return rc ? rc : 1;
 }
 
 /* Replaces what the patterns match in the text, or in what is left of it in r->text. */
-static int replace_all(struct redact_rules *r, const struct redact_patterns *list,
-                       const uint8_t *text, size_t len, bool *changed)
+static int redact_rules_replace_all(struct redact_rules *rules, const struct redact_patterns *list,
+                                    const uint8_t *text, size_t len, bool *changed)
 {
-    for (uint32_t i = 0; i < list->n; i++) {
-        int rc = replace(r, list->v[i], *changed ? r->text : text, *changed ? r->text_len : len);
+    for (uint32_t i = 0; i < list->count; i++) {
+        int rc = redact_rules_replace(rules, list->items[i], *changed ? rules->text : text,
+                                      *changed ? rules->text_len : len);
         if (rc < 0)
             return rc;
         *changed = *changed || rc == 1;
@@ -298,58 +311,60 @@ static int replace_all(struct redact_rules *r, const struct redact_patterns *lis
     return 0;
 }
 
-static int look_at_text(struct redact_rules *r, enum redact_kind kind, const uint8_t *text,
-                        size_t len)
+static int redact_rules_look_at_text(struct redact_rules *rules, enum redact_kind kind,
+                                     const uint8_t *text, size_t len)
 {
-    int rc = any_matches(r, &r->allowed, text, len, false);
+    int rc = redact_rules_any_matches(rules, &rules->allowed, text, len, false);
     if (rc)
         return rc < 0 ? rc : 0;
     bool changed = false;
-    rc = replace_all(r, &r->blocked[REDACT_VALUE], text, len, &changed);
+    rc = redact_rules_replace_all(rules, &rules->blocked[REDACT_VALUE], text, len, &changed);
     if (!rc && kind != REDACT_VALUE)
-        rc = replace_all(r, &r->blocked[kind], text, len, &changed);
-    if (gave_up(r, rc))
-        return mask_all(r, text, len);
+        rc = redact_rules_replace_all(rules, &rules->blocked[kind], text, len, &changed);
+    if (redact_rules_gave_up(rules, rc))
+        return redact_rules_mask_all(rules, text, len);
     return rc ? rc : changed;
 }
 
 /* The result that is remembered becomes r->text. */
-static int recall(struct redact_rules *r, const struct redact_known *known)
+static int redact_rules_recall(struct redact_rules *rules, const struct redact_known *known)
 {
     if (known->verdict == STAYS)
         return 0;
     size_t at = 0;
-    int rc = put(r, &at, known->bytes + known->len, known->out_len);
+    int rc = redact_rules_put(rules, &at, known->bytes + known->len, known->out_len);
     if (!rc)
-        swap(r, at);
+        redact_rules_swap(rules, at);
     return rc ? rc : 1;
 }
 
-static int look_or_recall(struct redact_rules *r, uint8_t kind, const void *text, size_t len)
+static int redact_rules_look_or_recall(struct redact_rules *rules, uint8_t kind, const void *text,
+                                       size_t len)
 {
-    const struct redact_known *known = redact_memo_get(&r->memo, kind, text, len);
+    const struct redact_known *known = redact_memo_get(&rules->memo, kind, text, len);
     if (known)
-        return recall(r, known);
+        return redact_rules_recall(rules, known);
     int rc;
     if (kind == MEMO_WHOLE) {
-        rc = any_matches(r, &r->allowed, text, len, false);
-        rc = rc ? (rc < 0 ? rc : 0) : mask_all(r, text, len);
+        rc = redact_rules_any_matches(rules, &rules->allowed, text, len, false);
+        rc = rc ? (rc < 0 ? rc : 0) : redact_rules_mask_all(rules, text, len);
     } else {
-        rc = look_at_text(r, (enum redact_kind)kind, text, len);
+        rc = redact_rules_look_at_text(rules, (enum redact_kind)kind, text, len);
     }
-    if (rc >= 0 && !r->time.spent)
-        redact_memo_put(&r->memo, kind, text, len, (uint8_t)rc, r->text, rc ? r->text_len : 0);
+    if (rc >= 0 && !rules->time.spent)
+        redact_memo_put(&rules->memo, kind, text, len, (uint8_t)rc, rules->text,
+                        rc ? rules->text_len : 0);
     return rc;
 }
 
-int redact_text(struct redact_rules *r, enum redact_kind kind, const void *text, size_t len)
+int redact_text(struct redact_rules *rules, enum redact_kind kind, const void *text, size_t len)
 {
-    if (len == 0 || redact_idle(r, kind))
+    if (len == 0 || redact_idle(rules, kind))
         return 0;
-    return look_or_recall(r, (uint8_t)kind, text, len);
+    return redact_rules_look_or_recall(rules, (uint8_t)kind, text, len);
 }
 
-int redact_whole(struct redact_rules *r, const void *text, size_t len)
+int redact_whole(struct redact_rules *rules, const void *text, size_t len)
 {
-    return len ? look_or_recall(r, MEMO_WHOLE, text, len) : 0;
+    return len ? redact_rules_look_or_recall(rules, MEMO_WHOLE, text, len) : 0;
 }

@@ -48,8 +48,8 @@ enum redact_key {
 };
 
 struct redact_patterns {
-    pcre2_code **v;
-    uint32_t n, cap;
+    pcre2_code **items;
+    uint32_t count, cap;
 };
 
 struct redact_rules {
@@ -70,26 +70,27 @@ struct redact_rules {
     double *gave_up;    /* counter */
 };
 
-/* Compiles a config that was checked, into a zeroed `r`, to be released also on failure. Returns 0,
- * BR_ENOMEM or BR_EINVAL. */
-int redact_rules_compile(struct redact_rules *r, const struct redact_config *c, struct br_err *err);
-void redact_rules_release(struct redact_rules *r);
+/* Compiles a config that was checked, into a zeroed `rules`, to be released also on failure.
+ * Returns 0, BR_ENOMEM or BR_EINVAL. */
+int redact_rules_compile(struct redact_rules *rules, const struct redact_config *config,
+                         struct br_err *err);
+void redact_rules_release(struct redact_rules *rules);
 
 /* A new item of so many bytes: its texts have so much time. */
-void redact_rules_begin(struct redact_rules *r, size_t size);
+void redact_rules_begin(struct redact_rules *rules, size_t size);
 
 /* What the rules say of a key (enum redact_key), or BR_ENOMEM. */
-int redact_key(struct redact_rules *r, const void *key, size_t len);
+int redact_key(struct redact_rules *rules, const void *key, size_t len);
 
 /* What is blocked in a text is replaced: 1 with the result in r->text (until the next call), 0 when
  * nothing is, or BR_ENOMEM. Where a pattern takes too long all of the text is. */
-int redact_text(struct redact_rules *r, enum redact_kind kind, const void *text, size_t len);
+int redact_text(struct redact_rules *rules, enum redact_kind kind, const void *text, size_t len);
 
 /* The whole text is replaced, unless it is allowed or empty. As redact_text. */
-int redact_whole(struct redact_rules *r, const void *text, size_t len);
+int redact_whole(struct redact_rules *rules, const void *text, size_t len);
 
 /* True when there is nothing that could be blocked in texts of the kind. */
-static inline bool redact_idle(const struct redact_rules *r, enum redact_kind kind)
+static inline bool redact_idle(const struct redact_rules *rules, enum redact_kind kind)
 {
-    return r->blocked[REDACT_VALUE].n == 0 && r->blocked[kind].n == 0;
+    return rules->blocked[REDACT_VALUE].count == 0 && rules->blocked[kind].count == 0;
 }

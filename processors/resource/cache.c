@@ -9,46 +9,47 @@
 #define WAYS 2u
 #define SETS (RESOURCE_CACHE_ENTRIES / WAYS)
 
-static bool equal(const struct resource_cached *e, const struct resource_input *in)
+static bool resource_cache_equal(const struct resource_cached *cached,
+                                 const struct resource_input *in)
 {
-    return e->buf && e->hash == in->hash && e->in_len == in->len &&
-           e->metadata_len == in->metadata_len &&
-           (!in->len || memcmp(e->buf->data, in->data, in->len) == 0) &&
+    return cached->buf && cached->hash == in->hash && cached->in_len == in->len &&
+           cached->metadata_len == in->metadata_len &&
+           (!in->len || memcmp(cached->buf->data, in->data, in->len) == 0) &&
            (!in->metadata_len ||
-            memcmp(e->buf->data + in->len, in->metadata, in->metadata_len) == 0);
+            memcmp(cached->buf->data + in->len, in->metadata, in->metadata_len) == 0);
 }
 
 /* The first of a set is the one used last. */
-static struct resource_cached *set_of(struct resource_cache *c, uint64_t h)
+static struct resource_cached *resource_cache_set_of(struct resource_cache *cache, uint64_t hash)
 {
-    return &c->entries[h % SETS * WAYS];
+    return &cache->entries[hash % SETS * WAYS];
 }
 
-const struct resource_cached *resource_cache_find(struct resource_cache *c,
+const struct resource_cached *resource_cache_find(struct resource_cache *cache,
                                                   struct resource_input *in)
 {
-    if (!c->secret[0])
-        br_random_bytes(c->secret, sizeof c->secret);
-    in->hash = br_hash_keyed(c->secret, in->data, in->len);
+    if (!cache->secret[0])
+        br_random_bytes(cache->secret, sizeof cache->secret);
+    in->hash = br_hash_keyed(cache->secret, in->data, in->len);
     if (in->metadata_len) {
-        const uint64_t both[2] = {c->secret[0] ^ in->hash, c->secret[1]};
+        const uint64_t both[2] = {cache->secret[0] ^ in->hash, cache->secret[1]};
         in->hash = br_hash_keyed(both, in->metadata, in->metadata_len);
     }
-    struct resource_cached *set = set_of(c, in->hash);
-    if (equal(&set[0], in))
+    struct resource_cached *set = resource_cache_set_of(cache, in->hash);
+    if (resource_cache_equal(&set[0], in))
         return &set[0];
-    if (!equal(&set[1], in))
+    if (!resource_cache_equal(&set[1], in))
         return NULL;
-    struct resource_cached e = set[1];
+    struct resource_cached cached = set[1];
     set[1] = set[0];
-    set[0] = e;
+    set[0] = cached;
     return &set[0];
 }
 
-void resource_cache_put(struct resource_cache *c, const struct resource_input *in,
+void resource_cache_put(struct resource_cache *cache, const struct resource_input *in,
                         struct br_buf *buf, size_t out_len, bool changed)
 {
-    struct resource_cached *set = set_of(c, in->hash);
+    struct resource_cached *set = resource_cache_set_of(cache, in->hash);
     br_buf_unref(set[1].buf);
     set[1] = set[0];
     set[0] = (struct resource_cached){.hash = in->hash,
@@ -59,10 +60,10 @@ void resource_cache_put(struct resource_cache *c, const struct resource_input *i
                                       .changed = changed};
 }
 
-void resource_cache_clear(struct resource_cache *c)
+void resource_cache_clear(struct resource_cache *cache)
 {
     for (size_t i = 0; i < RESOURCE_CACHE_ENTRIES; i++) {
-        br_buf_unref(c->entries[i].buf);
-        c->entries[i] = (struct resource_cached){0};
+        br_buf_unref(cache->entries[i].buf);
+        cache->entries[i] = (struct resource_cached){0};
     }
 }

@@ -34,18 +34,18 @@ struct resource_input {
 };
 
 /* The entry of the input, or NULL. It lives until the next resource_cache_put. */
-const struct resource_cached *resource_cache_find(struct resource_cache *c,
+const struct resource_cached *resource_cache_find(struct resource_cache *cache,
                                                   struct resource_input *in);
 
 /* Where the output of an entry is. */
-static inline const uint8_t *resource_cached_output(const struct resource_cached *e)
+static inline const uint8_t *resource_cached_output(const struct resource_cached *cached)
 {
-    return e->buf->data + e->in_len + e->metadata_len;
+    return cached->buf->data + cached->in_len + cached->metadata_len;
 }
 
 /* Enters a result; takes `buf`, laid out as above. After resource_cache_find with the same input.
  */
-void resource_cache_put(struct resource_cache *c, const struct resource_input *in,
+void resource_cache_put(struct resource_cache *cache, const struct resource_input *in,
                         struct br_buf *buf, size_t out_len, bool changed);
 
-void resource_cache_clear(struct resource_cache *c);
+void resource_cache_clear(struct resource_cache *cache);

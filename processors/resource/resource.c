@@ -49,31 +49,32 @@ static const struct br_option options[] = {
 
 /* --- Config ---------------------------------------------------------------------------------- */
 
-static int check(void *config, const struct br_yaml *node, const char *path, struct br_arena *arena,
-                 struct br_errs *errs)
+static int resource_check(void *config, const struct br_yaml *node, const char *path,
+                          struct br_arena *arena, struct br_errs *errs)
 {
-    struct config *c = config;
-    int rc = br_rules_check(&c->attributes, "attributes", node, path, arena, errs);
-    return rc ? rc : br_rules_headers(&c->attributes, arena, &c->metadata);
+    struct config *settings = config;
+    int rc = br_rules_check(&settings->attributes, "attributes", node, path, arena, errs);
+    return rc ? rc : br_rules_headers(&settings->attributes, arena, &settings->metadata);
 }
 
-static int create(struct br_node *node, struct br_err *err)
+static int resource_create(struct br_node *node, struct br_err *err)
 {
-    struct state *s = node->state;
-    const struct config *c = node->config;
+    struct state *state = node->state;
+    const struct config *config = node->config;
     struct br_rule_problem problem = {0};
-    br_arena_init(&s->arena, 0);
-    br_arena_init(&s->scratch, SCRATCH_MAX);
-    s->message.arena = &s->scratch;
-    s->reads_metadata = c->metadata.n > 0;
-    int rc = br_rules_compile(c->attributes.v, c->attributes.n, &s->arena, &s->rules, &problem);
+    br_arena_init(&state->arena, 0);
+    br_arena_init(&state->scratch, SCRATCH_MAX);
+    state->message.arena = &state->scratch;
+    state->reads_metadata = config->metadata.count > 0;
+    int rc = br_rules_compile(config->attributes.items, config->attributes.count, &state->arena,
+                              &state->rules, &problem);
     if (!rc) {
-        br_regex_bound(&s->rules.regex, &s->time);
-        s->gave_up = br_node_metric(node, BR_COUNTER, "braid_resource_gave_up", NULL, NULL);
+        br_regex_bound(&state->rules.regex, &state->time);
+        state->gave_up = br_node_metric(node, BR_COUNTER, "braid_resource_gave_up", NULL, NULL);
         return 0;
     }
-    br_rules_release(&s->rules);
-    br_arena_release(&s->arena);
+    br_rules_release(&state->rules);
+    br_arena_release(&state->arena);
     return br_err_set(err, rc, "%s", rc == BR_ENOMEM ? "out of memory" : problem.text);
 }
 
@@ -89,22 +90,23 @@ struct job {
     size_t metadata_len;
 };
 
-static struct br_entry string_at(const void *arg, uint64_t i)
+static struct br_entry resource_string_at(const void *arg, uint64_t index)
 {
-    return br_dictionary_string(arg, i > UINT32_MAX ? UINT32_MAX : (uint32_t)i);
+    return br_dictionary_string(arg, index > UINT32_MAX ? UINT32_MAX : (uint32_t)index);
 }
 
 /* The Resource with references written inline, in a new buffer. */
-static int write_inline(struct job *j, const struct resource_input *in, struct br_buf **ret)
+static int resource_write_inline(struct job *job, const struct resource_input *in,
+                                 struct br_buf **ret)
 {
-    int rc = j->indexed ? 0 : br_dictionary_index(j->item, &j->item->arena, &j->dictionary);
+    int rc = job->indexed ? 0 : br_dictionary_index(job->item, &job->item->arena, &job->dictionary);
     if (rc)
         return rc;
-    j->indexed = true;
-    *ret = br_buf_new(j->item->host->pool, in->len);
+    job->indexed = true;
+    *ret = br_buf_new(job->item->host->pool, in->len);
     if (!*ret)
         return BR_ENOMEM;
-    const struct br_inliner inliner = {ret, BR_BUF_MAX, string_at, &j->dictionary};
+    const struct br_inliner inliner = {ret, BR_BUF_MAX, resource_string_at, &job->dictionary};
     rc = br_attributes_inline(&inliner, in->data, in->len, BR_RESOURCE_ATTRIBUTES);
     if (rc)
         *ret = br_buf_unref(*ret);
@@ -112,98 +114,100 @@ static int write_inline(struct job *j, const struct resource_input *in, struct b
 }
 
 /* Reads the input and applies the rules to it. */
-static int apply(struct job *j, const uint8_t *data, size_t len)
+static int resource_apply(struct job *job, const uint8_t *data, size_t len)
 {
-    struct br_attributes *m = &j->state->message;
-    if (br_attributes_read(m, BR_RESOURCE_ATTRIBUTES, data, len) &&
-        br_rules_apply(&j->state->rules, m, j->metadata))
+    struct br_attributes *attributes = &job->state->message;
+    if (br_attributes_read(attributes, BR_RESOURCE_ATTRIBUTES, data, len) &&
+        br_rules_apply(&job->state->rules, attributes, job->metadata))
         return 0;
-    return m->too_many ? BR_EFULL : br_arena_why(&j->state->scratch);
+    return attributes->too_many ? BR_EFULL : br_arena_why(&job->state->scratch);
 }
 
 /* The result behind a copy of the input where it is to be remembered, else alone. */
-static struct br_buf *write_result(struct job *j, const struct resource_input *in, bool keep,
-                                   size_t out_len)
+static struct br_buf *resource_write_result(struct job *job, const struct resource_input *in,
+                                            bool keep, size_t out_len)
 {
     size_t key_len = keep ? in->len + in->metadata_len : 0;
-    struct br_buf *buf = br_buf_new(j->item->host->pool, key_len + out_len);
+    struct br_buf *buf = br_buf_new(job->item->host->pool, key_len + out_len);
     if (!buf)
         return NULL;
     uint8_t *p = buf->data;
     if (keep)
         p = br_put_bytes(br_put_bytes(p, in->data, in->len), in->metadata, in->metadata_len);
-    buf->len = (uint32_t)(br_attributes_write(&j->state->message, p) - buf->data);
+    buf->len = (uint32_t)(br_attributes_write(&job->state->message, p) - buf->data);
     return buf;
 }
 
-static int rewrite_new(struct job *j, struct br_part *part, struct resource_input *in)
+static int resource_rewrite_new(struct job *job, struct br_part *part, struct resource_input *in)
 {
     struct br_buf *inlined = NULL;
-    bool refers = j->item->signal == BR_PROFILES &&
+    bool refers = job->item->signal == BR_PROFILES &&
                   br_attributes_have_references(in->data, in->len, BR_RESOURCE_ATTRIBUTES);
-    int rc = refers ? write_inline(j, in, &inlined) : 0;
+    int rc = refers ? resource_write_inline(job, in, &inlined) : 0;
     const uint8_t *data = inlined ? inlined->data : in->data;
     size_t len = inlined ? inlined->len : in->len;
     if (!rc)
-        rc = apply(j, data, len);
-    size_t out_len = rc ? 0 : br_attributes_size(&j->state->message);
-    bool keep = !refers && !j->state->time.spent &&
+        rc = resource_apply(job, data, len);
+    size_t out_len = rc ? 0 : br_attributes_size(&job->state->message);
+    bool keep = !refers && !job->state->time.spent &&
                 in->len + in->metadata_len + out_len <= RESOURCE_CACHE_ENTRY_MAX;
-    struct br_buf *buf = rc || out_len > BR_BUF_MAX ? NULL : write_result(j, in, keep, out_len);
+    struct br_buf *buf =
+        rc || out_len > BR_BUF_MAX ? NULL : resource_write_result(job, in, keep, out_len);
     if (buf) {
         const uint8_t *out = buf->data + buf->len - out_len;
         bool changed = out_len != len || (len && memcmp(out, data, len) != 0);
         if (changed)
-            br_item_set_resource(j->item, part, buf, out, out_len);
+            br_item_set_resource(job->item, part, buf, out, out_len);
         if (keep)
-            resource_cache_put(&j->state->cache, in, br_buf_ref(buf), out_len, changed);
+            resource_cache_put(&job->state->cache, in, br_buf_ref(buf), out_len, changed);
     } else if (!rc) {
         rc = out_len > BR_BUF_MAX ? BR_EFULL : BR_ENOMEM;
     }
     br_buf_unref(buf);
     br_buf_unref(inlined);
-    br_arena_release(&j->state->scratch);
+    br_arena_release(&job->state->scratch);
     return rc;
 }
 
-static int rewrite(struct job *j, struct br_part *part)
+static int resource_rewrite(struct job *job, struct br_part *part)
 {
-    struct resource_input in = {.metadata = j->metadata, .metadata_len = j->metadata_len};
+    struct resource_input in = {.metadata = job->metadata, .metadata_len = job->metadata_len};
     in.data = br_part_resource(part, &in.len);
-    const struct resource_cached *e = resource_cache_find(&j->state->cache, &in);
-    if (!e)
-        return rewrite_new(j, part, &in);
-    if (e->changed)
-        br_item_set_resource(j->item, part, e->buf, resource_cached_output(e), e->out_len);
+    const struct resource_cached *cached = resource_cache_find(&job->state->cache, &in);
+    if (!cached)
+        return resource_rewrite_new(job, part, &in);
+    if (cached->changed)
+        br_item_set_resource(job->item, part, cached->buf, resource_cached_output(cached),
+                             cached->out_len);
     return 0;
 }
 
-static void say(struct br_node *node)
+static void resource_say(struct br_node *node)
 {
-    struct state *s = node->state;
-    unsigned n = s->message.n_gave_up;
+    struct state *state = node->state;
+    unsigned n = state->message.n_gave_up;
     uint64_t held;
-    s->message.n_gave_up = 0;
-    *s->gave_up += n;
-    if (n && br_log_allow(&s->limit, br_host_mono_ms(node->host), LOG_EVERY_MS, &held))
+    state->message.n_gave_up = 0;
+    *state->gave_up += n;
+    if (n && br_log_allow(&state->limit, br_host_mono_ms(node->host), LOG_EVERY_MS, &held))
         br_warn(&node->log, "a pattern took too long over a text");
 }
 
-static void consume(struct br_node *node, struct br_item *item)
+static void resource_consume(struct br_node *node, struct br_item *item)
 {
-    struct state *s = node->state;
-    const struct config *c = node->config;
-    struct job j = {.state = s, .item = item};
+    struct state *state = node->state;
+    const struct config *config = node->config;
+    struct job j = {.state = state, .item = item};
     int rc = 0;
-    br_regex_time_begin(&s->time, c->match_time, item->size);
-    if (s->reads_metadata) {
+    br_regex_time_begin(&state->time, config->match_time, item->size);
+    if (state->reads_metadata) {
         j.metadata = item->metadata;
         j.metadata_len = br_item_metadata_len(item);
     }
     for (uint32_t i = 0; i < item->n_parts && !rc; i++)
         if (item->parts[i].kind == BR_PART_RESOURCE)
-            rc = rewrite(&j, &item->parts[i]);
-    say(node);
+            rc = resource_rewrite(&j, &item->parts[i]);
+    resource_say(node);
     if (rc == BR_EFULL)
         br_item_reject(item, BR_STATUS_INVALID_ARGUMENT,
                        "resource: a Resource has too many attributes, or becomes too large");
@@ -213,17 +217,17 @@ static void consume(struct br_node *node, struct br_item *item)
         br_node_forward(node, item);
 }
 
-static void destroy(struct br_node *node)
+static void resource_destroy(struct br_node *node)
 {
-    struct state *s = node->state;
-    resource_cache_clear(&s->cache);
-    br_attributes_release(&s->message);
-    br_rules_release(&s->rules);
-    br_arena_release(&s->scratch);
-    br_arena_release(&s->arena);
+    struct state *state = node->state;
+    resource_cache_clear(&state->cache);
+    br_attributes_release(&state->message);
+    br_rules_release(&state->rules);
+    br_arena_release(&state->scratch);
+    br_arena_release(&state->arena);
 }
 
-static const struct br_strings *metadata_keys(const void *config)
+static const struct br_strings *resource_metadata_keys(const void *config)
 {
     return &((const struct config *)config)->metadata;
 }
@@ -238,9 +242,9 @@ const struct br_component br_resource_processor = {
     .options = options,
     .config_size = sizeof(struct config),
     .state_size = sizeof(struct state),
-    .metadata_keys = metadata_keys,
-    .check = check,
-    .create = create,
-    .consume = consume,
-    .destroy = destroy,
+    .metadata_keys = resource_metadata_keys,
+    .check = resource_check,
+    .create = resource_create,
+    .consume = resource_consume,
+    .destroy = resource_destroy,
 };

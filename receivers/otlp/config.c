@@ -79,8 +79,8 @@ const struct br_option otlp_options[] = {
     BR_OPT_END,
 };
 
-static void check_paths(const struct otlp_http *http, const struct br_yaml *node, const char *path,
-                        struct br_errs *errs)
+static void otlp_config_check_paths(const struct otlp_http *http, const struct br_yaml *node,
+                                    const char *path, struct br_errs *errs)
 {
     const char *const paths[2][2] = {{"traces_url_path", http->traces_url_path},
                                      {"profiles_url_path", http->profiles_url_path}};
@@ -97,26 +97,28 @@ static void check_paths(const struct otlp_http *http, const struct br_yaml *node
 int otlp_check(void *config, const struct br_yaml *node, const char *path, struct br_arena *arena,
                struct br_errs *errs)
 {
-    struct otlp_config *c = config;
+    struct otlp_config *otlp_config = config;
     const struct br_yaml *protocols = br_yaml_get(node, "protocols");
     size_t before = errs->n_errors;
     char at[256];
     (void)arena;
-    if (!c->protocols.grpc && !c->protocols.http) {
+    if (!otlp_config->protocols.grpc && !otlp_config->protocols.http) {
         (void)snprintf(at, sizeof at, "%s::protocols", path);
         return br_errs_add(errs, protocols ? protocols : node, at,
                            "must name grpc, http or both, as \"protocols: {grpc: {}, http: {}}\"");
     }
-    if (c->protocols.grpc) {
+    if (otlp_config->protocols.grpc) {
         (void)snprintf(at, sizeof at, "%s::protocols::grpc", path);
-        br_endpoint_check(c->protocols.grpc->endpoint, c->protocols.grpc->transport,
-                          br_yaml_get(protocols, "grpc"), at, errs);
+        br_endpoint_check(otlp_config->protocols.grpc->endpoint,
+                          otlp_config->protocols.grpc->transport, br_yaml_get(protocols, "grpc"),
+                          at, errs);
     }
-    if (c->protocols.http) {
-        const struct br_http_config *http = &c->protocols.http->server;
+    if (otlp_config->protocols.http) {
+        const struct br_http_config *http = &otlp_config->protocols.http->server;
         (void)snprintf(at, sizeof at, "%s::protocols::http", path);
         br_endpoint_check(http->endpoint, http->transport, br_yaml_get(protocols, "http"), at, errs);
-        check_paths(c->protocols.http, br_yaml_get(protocols, "http"), path, errs);
+        otlp_config_check_paths(otlp_config->protocols.http, br_yaml_get(protocols, "http"), path,
+                                errs);
     }
     return errs->n_errors > before ? BR_EINVAL : 0;
 }

@@ -14,51 +14,52 @@ struct otlp {
     struct br_meter grpc_meter, http_meter;
 };
 
-static void begin_grpc(struct br_handler *self, struct br_request *r)
+static void otlp_receiver_begin_grpc(struct br_handler *self, struct br_request *request)
 {
-    struct br_ingest_listener *d = br_container_of(self, struct br_ingest_listener, service);
-    struct otlp *otlp = br_container_of(d, struct otlp, grpc);
-    if (!br_grpc_is(r))
-        br_request_reply_text(r, 415, "this is a gRPC endpoint: content-type application/grpc\n");
-    else if (strcmp(r->method, "POST") != 0)
-        br_grpc_refuse(r, BR_STATUS_UNIMPLEMENTED, "gRPC requests are POSTs");
-    else if (!br_otlp_begin_grpc(&otlp->service, d, &otlp->grpc_meter, r))
-        br_grpc_refuse(r, BR_STATUS_UNIMPLEMENTED, "unknown service or method");
+    struct br_ingest_listener *listener = br_container_of(self, struct br_ingest_listener, service);
+    struct otlp *otlp = br_container_of(listener, struct otlp, grpc);
+    if (!br_grpc_is(request))
+        br_request_reply_text(request, 415,
+                              "this is a gRPC endpoint: content-type application/grpc\n");
+    else if (strcmp(request->method, "POST") != 0)
+        br_grpc_refuse(request, BR_STATUS_UNIMPLEMENTED, "gRPC requests are POSTs");
+    else if (!br_otlp_begin_grpc(&otlp->service, listener, &otlp->grpc_meter, request))
+        br_grpc_refuse(request, BR_STATUS_UNIMPLEMENTED, "unknown service or method");
 }
 
-static void begin_http(struct br_handler *self, struct br_request *r)
+static void otlp_receiver_begin_http(struct br_handler *self, struct br_request *request)
 {
-    struct br_ingest_listener *d = br_container_of(self, struct br_ingest_listener, service);
-    struct otlp *otlp = br_container_of(d, struct otlp, http);
-    if (!br_otlp_begin_http(&otlp->service, d, &otlp->http_meter, r))
-        br_otlp_refuse(r, 404, "no such path", d->http);
+    struct br_ingest_listener *listener = br_container_of(self, struct br_ingest_listener, service);
+    struct otlp *otlp = br_container_of(listener, struct otlp, http);
+    if (!br_otlp_begin_http(&otlp->service, listener, &otlp->http_meter, request))
+        br_otlp_refuse(request, 404, "no such path", listener->http);
 }
 
-static int otlp_create(struct br_node *node, struct br_err *err)
+static int otlp_receiver_create(struct br_node *node, struct br_err *err)
 {
     struct otlp *otlp = node->state;
-    const struct otlp_config *c = node->config;
-    const struct otlp_grpc *g = c->protocols.grpc;
-    const struct otlp_http *h = c->protocols.http;
+    const struct otlp_config *config = node->config;
+    const struct otlp_grpc *grpc = config->protocols.grpc;
+    const struct otlp_http *http = config->protocols.http;
     int rc = br_ingest_init(&otlp->ingest, node, err);
     if (rc)
         return rc;
-    otlp->service = (struct br_otlp_handler){.max_depth = (unsigned)c->max_depth,
-                                             .utf8 = (enum br_utf8_policy)c->invalid_utf8,
+    otlp->service = (struct br_otlp_handler){.max_depth = (unsigned)config->max_depth,
+                                             .utf8 = (enum br_utf8_policy)config->invalid_utf8,
                                              .signals = BR_BOTH_SIGNALS};
     br_otlp_handler_init(&otlp->service, node);
-    if (g) {
-        size_t mib = (size_t)g->max_recv_msg_size_mib;
-        otlp->grpc.service.begin = begin_grpc;
+    if (grpc) {
+        size_t mib = (size_t)grpc->max_recv_msg_size_mib;
+        otlp->grpc.service.begin = otlp_receiver_begin_grpc;
         otlp->grpc.max_body = mib ? mib << 20 : BR_BODY_MAX;
         br_meter_init(&otlp->grpc_meter, node, "grpc", BR_BOTH_SIGNALS);
     }
-    if (h) {
-        otlp->service.paths[BR_TRACES] = h->traces_url_path;
-        otlp->service.paths[BR_PROFILES] = h->profiles_url_path;
-        otlp->http.service.begin = begin_http;
-        otlp->http.http = &h->server;
-        otlp->http.max_body = br_http_max_body(&h->server);
+    if (http) {
+        otlp->service.paths[BR_TRACES] = http->traces_url_path;
+        otlp->service.paths[BR_PROFILES] = http->profiles_url_path;
+        otlp->http.service.begin = otlp_receiver_begin_http;
+        otlp->http.http = &http->server;
+        otlp->http.max_body = br_http_max_body(&http->server);
         br_meter_init(&otlp->http_meter, node, "http", BR_BOTH_SIGNALS);
     }
     return 0;
@@ -67,55 +68,55 @@ static int otlp_create(struct br_node *node, struct br_err *err)
 #define PING_TIME_MS 7200000u /* as grpc-go, where the config says nothing */
 #define PING_MIN_MS 300000u
 
-static uint64_t ms_or(uint64_t ns, uint64_t otherwise_ms)
+static uint64_t otlp_receiver_ms_or(uint64_t ns, uint64_t otherwise_ms)
 {
     return ns ? ns / 1000000 : otherwise_ms;
 }
 
-static struct br_server_config grpc_server(const struct otlp_grpc *g)
+static struct br_server_config otlp_receiver_grpc_server(const struct otlp_grpc *grpc)
 {
-    const struct otlp_keepalive_parameters *k = &g->keepalive.server_parameters;
-    const struct otlp_keepalive_policy *policy = &g->keepalive.enforcement_policy;
+    const struct otlp_keepalive_parameters *k = &grpc->keepalive.server_parameters;
+    const struct otlp_keepalive_policy *policy = &grpc->keepalive.enforcement_policy;
     struct br_server_config server = {
-        .endpoint = g->endpoint,
-        .transport = g->transport,
-        .tls = g->tls,
-        .limits = {.max_concurrent_streams = (uint32_t)g->max_concurrent_streams,
-                   .ping_min_ms = ms_or(policy->min_time, PING_MIN_MS),
+        .endpoint = grpc->endpoint,
+        .transport = grpc->transport,
+        .tls = grpc->tls,
+        .limits = {.max_concurrent_streams = (uint32_t)grpc->max_concurrent_streams,
+                   .ping_min_ms = otlp_receiver_ms_or(policy->min_time, PING_MIN_MS),
                    .ping_without_stream = policy->permit_without_stream},
         .idle_timeout_ms = k->max_connection_idle / 1000000,
         .max_age_ms = k->max_connection_age / 1000000,
         .max_age_grace_ms = k->max_connection_age_grace / 1000000,
-        .ping_time_ms = ms_or(k->time, PING_TIME_MS),
+        .ping_time_ms = otlp_receiver_ms_or(k->time, PING_TIME_MS),
         .ping_timeout_ms = k->timeout / 1000000};
-    br_connections_apply(&g->connections, &server);
+    br_connections_apply(&grpc->connections, &server);
     return server;
 }
 
-static int otlp_start(struct br_node *node, struct br_err *err)
+static int otlp_receiver_start(struct br_node *node, struct br_err *err)
 {
     struct otlp *otlp = node->state;
-    const struct otlp_config *c = node->config;
-    const struct otlp_grpc *g = c->protocols.grpc;
+    const struct otlp_config *otlp_config = node->config;
+    const struct otlp_grpc *grpc = otlp_config->protocols.grpc;
     int rc = 0;
-    if (g) {
-        struct br_server_config config = grpc_server(g);
+    if (grpc) {
+        struct br_server_config config = otlp_receiver_grpc_server(grpc);
         rc = br_ingest_listen(&otlp->ingest, &otlp->grpc, "grpc", &config, err);
     }
-    if (c->protocols.http && !rc) {
-        struct br_server_config config = br_http_server(&c->protocols.http->server);
+    if (otlp_config->protocols.http && !rc) {
+        struct br_server_config config = br_http_server(&otlp_config->protocols.http->server);
         rc = br_ingest_listen(&otlp->ingest, &otlp->http, "http", &config, err);
     }
     return rc;
 }
 
-static void otlp_drain(struct br_node *node)
+static void otlp_receiver_drain(struct br_node *node)
 {
     struct otlp *otlp = node->state;
     br_ingest_drain(&otlp->ingest);
 }
 
-static void otlp_destroy(struct br_node *node)
+static void otlp_receiver_destroy(struct br_node *node)
 {
     struct otlp *otlp = node->state;
     br_ingest_release(&otlp->ingest);
@@ -132,8 +133,8 @@ const struct br_component br_otlp_receiver = {
     .config_size = sizeof(struct otlp_config),
     .state_size = sizeof(struct otlp),
     .check = otlp_check,
-    .create = otlp_create,
-    .start = otlp_start,
-    .drain = otlp_drain,
-    .destroy = otlp_destroy,
+    .create = otlp_receiver_create,
+    .start = otlp_receiver_start,
+    .drain = otlp_receiver_drain,
+    .destroy = otlp_receiver_destroy,
 };

@@ -141,24 +141,24 @@ const struct br_option pprof_options[] = {
     BR_OPT_END,
 };
 
-static const struct pprof_custom_config *custom_of(const struct pprof_config *c,
-                                                   enum pprof_kind kind)
+static const struct pprof_custom_config *pprof_config_custom_of(const struct pprof_config *config,
+                                                                enum pprof_kind kind)
 {
-    const struct pprof_custom_config *v = c->profiles.custom.v;
+    const struct pprof_custom_config *custom_config = config->profiles.custom.items;
     size_t i = (size_t)kind - PPROF_CUSTOM;
-    return i < c->profiles.custom.n ? &v[i] : NULL;
+    return i < config->profiles.custom.count ? &custom_config[i] : NULL;
 }
 
-const struct pprof_profile_config *pprof_profile_config(const struct pprof_config *c,
+const struct pprof_profile_config *pprof_profile_config(const struct pprof_config *config,
                                                         enum pprof_kind kind)
 {
     static const struct pprof_profile_config none = {.enabled = false, .path = ""};
     _Static_assert(offsetof(struct pprof_profiles_config, godeltaprof) ==
-                       PPROF_CUSTOM * sizeof c->profiles.cpu,
+                       PPROF_CUSTOM * sizeof config->profiles.cpu,
                    "one of each kind");
     if (kind < PPROF_CUSTOM)
-        return &(&c->profiles.cpu)[kind];
-    const struct pprof_custom_config *custom = custom_of(c, kind);
+        return &(&config->profiles.cpu)[kind];
+    const struct pprof_custom_config *custom = pprof_config_custom_of(config, kind);
     return custom ? &custom->profile : &none;
 }
 
@@ -179,22 +179,23 @@ static const struct {
     [PPROF_FGPROF] = {"fgprof", false, true},
 };
 
-const char *pprof_kind_name(const struct pprof_config *c, enum pprof_kind kind)
+const char *pprof_kind_name(const struct pprof_config *config, enum pprof_kind kind)
 {
     if (kind < PPROF_CUSTOM)
         return profiles_options[kind].name;
-    const struct pprof_custom_config *custom = custom_of(c, kind);
+    const struct pprof_custom_config *custom = pprof_config_custom_of(config, kind);
     return custom && custom->name ? custom->name : "";
 }
 
-const char *pprof_kind_metric(const struct pprof_config *c, enum pprof_kind kind)
+const char *pprof_kind_metric(const struct pprof_config *config, enum pprof_kind kind)
 {
-    return kind < PPROF_CUSTOM ? kinds[kind].metric : pprof_kind_name(c, kind);
+    return kind < PPROF_CUSTOM ? kinds[kind].metric : pprof_kind_name(config, kind);
 }
 
-bool pprof_kind_since_start(const struct pprof_config *c, enum pprof_kind kind)
+bool pprof_kind_since_start(const struct pprof_config *config, enum pprof_kind kind)
 {
-    const struct pprof_custom_config *custom = kind < PPROF_CUSTOM ? NULL : custom_of(c, kind);
+    const struct pprof_custom_config *custom =
+        kind < PPROF_CUSTOM ? NULL : pprof_config_custom_of(config, kind);
     return kind < PPROF_CUSTOM ? kinds[kind].since_start : custom && custom->cumulative;
 }
 
@@ -210,11 +211,11 @@ int pprof_resource(const struct br_yaml *labels, const struct br_label *more, si
 {
     struct br_label v[BR_LABELS_MAX];
     size_t n = 0;
-    if (n_more + (labels ? labels->n : 0) > BR_LABELS_MAX)
+    if (n_more + (labels ? labels->count : 0) > BR_LABELS_MAX)
         return br_err_set(err, BR_EINVAL, "more than %d labels", BR_LABELS_MAX);
     for (size_t i = 0; i < n_more; i++)
         v[n++] = more[i];
-    for (size_t i = 0; labels && i < labels->n; i++)
+    for (size_t i = 0; labels && i < labels->count; i++)
         v[n++] = (struct br_label){labels->keys[i]->text, labels->keys[i]->len,
                                    labels->items[i]->text, labels->items[i]->len};
     int rc = br_labels_resource(arena, v, n, ret);
@@ -224,10 +225,10 @@ int pprof_resource(const struct br_yaml *labels, const struct br_label *more, si
 /* --- Checks ----------------------------------------------------------------------------------- */
 
 /* Who names a kind wants it: the tables' defaults are those of kinds that are not named. */
-static void enable_named(struct pprof_config *config, const struct br_yaml *profiles)
+static void pprof_config_enable_named(struct pprof_config *config, const struct br_yaml *profiles)
 {
-    struct pprof_custom_config *custom = config->profiles.custom.v;
-    for (size_t i = 0; i < config->profiles.custom.n; i++)
+    struct pprof_custom_config *custom = config->profiles.custom.items;
+    for (size_t i = 0; i < config->profiles.custom.count; i++)
         custom[i].profile.enabled = true;
     for (int i = 0; i < PPROF_CUSTOM; i++) {
         const struct br_yaml *named = br_yaml_get(profiles, profiles_options[i].name);
@@ -243,59 +244,61 @@ struct checker {
     struct br_errs *errs;
 };
 
-static void complain(const struct checker *c, const struct br_yaml *at, const char *key,
-                     const char *what)
+static void pprof_config_complain(const struct checker *checker, const struct br_yaml *at,
+                                  const char *key, const char *what)
 {
     char path[320];
-    (void)snprintf(path, sizeof path, "%s::%s", c->path, key);
-    br_errs_add(c->errs, at ? at : c->node, path, "%s", what);
+    (void)snprintf(path, sizeof path, "%s::%s", checker->path, key);
+    br_errs_add(checker->errs, at ? at : checker->node, path, "%s", what);
 }
 
-static void check_labels(const struct checker *c, const struct br_yaml *labels)
+static void pprof_config_check_labels(const struct checker *checker, const struct br_yaml *labels)
 {
     struct br_arena arena = {0};
-    struct br_addition a;
+    struct br_addition addition;
     struct br_err err = {0};
     bool ok = !labels || labels->type == BR_YAML_NULL || labels->type == BR_YAML_MAP;
-    for (size_t i = 0; ok && labels && i < labels->n; i++)
+    for (size_t i = 0; ok && labels && i < labels->count; i++)
         ok = labels->items[i]->type == BR_YAML_SCALAR;
     if (!ok)
-        complain(c, labels, "labels", "must be a map of texts");
-    else if (pprof_resource(labels, NULL, 0, &arena, &a, &err) != 0)
-        complain(c, labels, "labels", err.text);
+        pprof_config_complain(checker, labels, "labels", "must be a map of texts");
+    else if (pprof_resource(labels, NULL, 0, &arena, &addition, &err) != 0)
+        pprof_config_complain(checker, labels, "labels", err.text);
     br_arena_release(&arena);
 }
 
-static void check_target(const struct checker *c, const struct pprof_target_config *target)
+static void pprof_config_check_target(const struct checker *checker,
+                                      const struct pprof_target_config *target)
 {
     struct br_endpoint endpoint;
     struct br_err err = {0};
-    const struct br_yaml *at = br_yaml_get(c->node, "endpoint");
+    const struct br_yaml *at = br_yaml_get(checker->node, "endpoint");
     if (!target->endpoint || !target->endpoint[0])
-        complain(c, at, "endpoint", "is required");
+        pprof_config_complain(checker, at, "endpoint", "is required");
     else if (br_endpoint_read(target->endpoint, false, &endpoint, &err) != 0)
-        complain(c, at, "endpoint", err.text);
-    check_labels(c, target->labels);
+        pprof_config_complain(checker, at, "endpoint", err.text);
+    pprof_config_check_labels(checker, target->labels);
 }
 
-static void check_targets(const struct checker *c, const struct pprof_config *config)
+static void pprof_config_check_targets(const struct checker *checker,
+                                       const struct pprof_config *config)
 {
-    const struct pprof_target_config *targets = config->targets.v;
-    const struct br_yaml *list = br_yaml_get(c->node, "targets");
-    if (config->targets.n > TARGETS_MAX)
-        complain(c, list, "targets", "has more than 1000");
-    for (size_t i = 0; i < config->targets.n; i++) {
+    const struct pprof_target_config *targets = config->targets.items;
+    const struct br_yaml *list = br_yaml_get(checker->node, "targets");
+    if (config->targets.count > TARGETS_MAX)
+        pprof_config_complain(checker, list, "targets", "has more than 1000");
+    for (size_t i = 0; i < config->targets.count; i++) {
         char path[256];
-        (void)snprintf(path, sizeof path, "%s::targets[%zu]", c->path, i);
-        const struct checker target = {list->items[i], path, c->errs};
-        check_target(&target, &targets[i]);
+        (void)snprintf(path, sizeof path, "%s::targets[%zu]", checker->path, i);
+        const struct checker target = {list->items[i], path, checker->errs};
+        pprof_config_check_target(&target, &targets[i]);
     }
 }
 
 /* As Pyroscope wants `__name__`, and like no other kind. */
-static bool is_free_name(const struct pprof_config *config, size_t at)
+static bool pprof_config_is_free_name(const struct pprof_config *config, size_t at)
 {
-    const struct pprof_custom_config *custom = config->profiles.custom.v;
+    const struct pprof_custom_config *custom = config->profiles.custom.items;
     const char *name = custom[at].name;
     for (const char *p = name; *p; p++)
         if (!isalpha((unsigned char)*p) && *p != '_' && (p == name || !isdigit((unsigned char)*p)))
@@ -306,53 +309,59 @@ static bool is_free_name(const struct pprof_config *config, size_t at)
     return *name != '\0';
 }
 
-static void check_custom(const struct checker *c, const struct pprof_config *config,
-                         uint64_t interval_s)
+static void pprof_config_check_custom(const struct checker *checker,
+                                      const struct pprof_config *config, uint64_t interval_s)
 {
-    const struct pprof_custom_config *custom = config->profiles.custom.v;
-    const struct br_yaml *list = br_yaml_get(br_yaml_get(c->node, "profiles"), "custom");
-    if (config->profiles.custom.n > PPROF_CUSTOM_MAX)
-        complain(c, list, "profiles::custom", "has more than 8");
-    for (size_t i = 0; i < config->profiles.custom.n && i < PPROF_CUSTOM_MAX; i++) {
+    const struct pprof_custom_config *custom = config->profiles.custom.items;
+    const struct br_yaml *list = br_yaml_get(br_yaml_get(checker->node, "profiles"), "custom");
+    if (config->profiles.custom.count > PPROF_CUSTOM_MAX)
+        pprof_config_complain(checker, list, "profiles::custom", "has more than 8");
+    for (size_t i = 0; i < config->profiles.custom.count && i < PPROF_CUSTOM_MAX; i++) {
         char path[256];
-        (void)snprintf(path, sizeof path, "%s::profiles::custom[%zu]", c->path, i);
-        const struct checker one = {list->items[i], path, c->errs};
-        if (!custom[i].name || !is_free_name(config, i))
-            complain(&one, br_yaml_get(one.node, "name"), "name",
-                     "must be a name of letters, digits and _ that no other kind has");
+        (void)snprintf(path, sizeof path, "%s::profiles::custom[%zu]", checker->path, i);
+        const struct checker one = {list->items[i], path, checker->errs};
+        if (!custom[i].name || !pprof_config_is_free_name(config, i))
+            pprof_config_complain(&one, br_yaml_get(one.node, "name"), "name",
+                                  "must be a name of letters, digits and _ that no other kind has");
         if (!custom[i].profile.path || custom[i].profile.path[0] != '/')
-            complain(&one, br_yaml_get(one.node, "path"), "path", "must begin with a slash");
+            pprof_config_complain(&one, br_yaml_get(one.node, "path"), "path",
+                                  "must begin with a slash");
         if (custom[i].profile.seconds > 0 && (uint64_t)custom[i].profile.seconds >= interval_s)
-            complain(&one, br_yaml_get(one.node, "seconds"), "seconds",
-                     "must be less than scrape_interval");
+            pprof_config_complain(&one, br_yaml_get(one.node, "seconds"), "seconds",
+                                  "must be less than scrape_interval");
     }
 }
 
-static void check_profiles(const struct checker *c, const struct pprof_config *config)
+static void pprof_config_check_profiles(const struct checker *checker,
+                                        const struct pprof_config *config)
 {
-    const struct br_yaml *profiles = br_yaml_get(c->node, "profiles");
+    const struct br_yaml *profiles = br_yaml_get(checker->node, "profiles");
     uint64_t interval_s = config->scrape_interval / NS_PER_S;
-    check_custom(c, config, interval_s);
+    pprof_config_check_custom(checker, config, interval_s);
     for (int i = 0; i < PPROF_CUSTOM; i++) {
         const struct pprof_profile_config *p = pprof_profile_config(config, (enum pprof_kind)i);
         const struct br_yaml *at = br_yaml_get(profiles, profiles_options[i].name);
         char path[256];
-        (void)snprintf(path, sizeof path, "%s::profiles::%s", c->path, profiles_options[i].name);
-        const struct checker kind = {at ? at : c->node, path, c->errs};
+        (void)snprintf(path, sizeof path, "%s::profiles::%s", checker->path,
+                       profiles_options[i].name);
+        const struct checker kind = {at ? at : checker->node, path, checker->errs};
         if (p->enabled && p->path[0] != '/')
-            complain(&kind, br_yaml_get(at, "path"), "path", "must begin with a slash");
+            pprof_config_complain(&kind, br_yaml_get(at, "path"), "path",
+                                  "must begin with a slash");
         if (p->enabled && p->seconds > 0 && (uint64_t)p->seconds >= interval_s)
-            complain(&kind, br_yaml_get(at, "seconds"), "seconds",
-                     "must be less than scrape_interval");
+            pprof_config_complain(&kind, br_yaml_get(at, "seconds"), "seconds",
+                                  "must be less than scrape_interval");
     }
     bool lasts = config->profiles.cpu.enabled || config->profiles.fgprof.enabled;
-    if (config->targets.n > 0 && lasts && interval_s < 2)
-        complain(c, br_yaml_get(c->node, "scrape_interval"), "scrape_interval",
-                 "must be 2s at least where CPU profiles, or fgprof's, are scraped");
+    if (config->targets.count > 0 && lasts && interval_s < 2)
+        pprof_config_complain(checker, br_yaml_get(checker->node, "scrape_interval"),
+                              "scrape_interval",
+                              "must be 2s at least where CPU profiles, or fgprof's, are scraped");
 }
 
 /* Those that say the same under the same name: a store adds them up. */
-static void warn_of_doubles(const struct checker *c, const struct pprof_config *config)
+static void pprof_config_warn_of_doubles(const struct checker *checker,
+                                         const struct pprof_config *config)
 {
     static const enum pprof_kind doubles[][2] = {
         {PPROF_HEAP, PPROF_ALLOCS},
@@ -361,45 +370,49 @@ static void warn_of_doubles(const struct checker *c, const struct pprof_config *
         {PPROF_BLOCK, PPROF_GODELTAPROF_BLOCK},
         {PPROF_MUTEX, PPROF_GODELTAPROF_MUTEX},
     };
-    for (size_t i = 0; config->targets.n > 0 && i < BR_COUNT(doubles); i++) {
+    for (size_t i = 0; config->targets.count > 0 && i < BR_COUNT(doubles); i++) {
         const enum pprof_kind *two = doubles[i];
         if (!pprof_profile_config(config, two[0])->enabled ||
             !pprof_profile_config(config, two[1])->enabled)
             continue;
         char path[256];
-        (void)snprintf(path, sizeof path, "%s::profiles::%s", c->path,
+        (void)snprintf(path, sizeof path, "%s::profiles::%s", checker->path,
                        profiles_options[two[1]].name);
-        br_errs_warn(c->errs, br_yaml_get(c->node, "profiles"), path,
+        br_errs_warn(checker->errs, br_yaml_get(checker->node, "profiles"), path,
                      "has the same numbers as %s, which is enabled too: they are sent twice",
                      profiles_options[two[0]].name);
     }
 }
 
-static void choose_godeltaprof(struct pprof_profiles_config *p)
+static void pprof_config_choose_godeltaprof(struct pprof_profiles_config *config)
 {
-    if (!p->godeltaprof.enabled)
+    if (!config->godeltaprof.enabled)
         return;
-    p->heap.enabled = p->allocs.enabled = p->block.enabled = p->mutex.enabled = false;
-    p->godeltaprof_memory.enabled = p->godeltaprof_block.enabled = true;
-    p->godeltaprof_mutex.enabled = true;
+    config->heap.enabled = config->allocs.enabled = config->block.enabled = config->mutex.enabled =
+        false;
+    config->godeltaprof_memory.enabled = config->godeltaprof_block.enabled = true;
+    config->godeltaprof_mutex.enabled = true;
 }
 
-static void check_folder(const struct checker *c, const struct pprof_folder_config *f)
+static void pprof_config_check_folder(const struct checker *checker,
+                                      const struct pprof_folder_config *config)
 {
-    if (!f->path || !f->path[0])
-        complain(c, br_yaml_get(c->node, "path"), "path", "is required");
-    if (f->poll_interval < NS_PER_S / 100)
-        complain(c, br_yaml_get(c->node, "poll_interval"), "poll_interval",
-                 "must be 10ms at least");
-    if (f->after == PPROF_MOVE && (!f->move_to || !f->move_to[0]))
-        complain(c, br_yaml_get(c->node, "move_to"), "move_to",
-                 "is required where files are moved");
-    else if (f->after == PPROF_MOVE && f->path && strcmp(f->move_to, f->path) == 0)
-        complain(c, br_yaml_get(c->node, "move_to"), "move_to", "must be another folder than path");
-    check_labels(c, f->labels);
+    if (!config->path || !config->path[0])
+        pprof_config_complain(checker, br_yaml_get(checker->node, "path"), "path", "is required");
+    if (config->poll_interval < NS_PER_S / 100)
+        pprof_config_complain(checker, br_yaml_get(checker->node, "poll_interval"), "poll_interval",
+                              "must be 10ms at least");
+    if (config->after == PPROF_MOVE && (!config->move_to || !config->move_to[0]))
+        pprof_config_complain(checker, br_yaml_get(checker->node, "move_to"), "move_to",
+                              "is required where files are moved");
+    else if (config->after == PPROF_MOVE && config->path &&
+             strcmp(config->move_to, config->path) == 0)
+        pprof_config_complain(checker, br_yaml_get(checker->node, "move_to"), "move_to",
+                              "must be another folder than path");
+    pprof_config_check_labels(checker, config->labels);
 }
 
-static bool is_header_text(const char *text)
+static bool pprof_config_is_header_text(const char *text)
 {
     for (; text && *text; text++)
         if ((unsigned char)*text < ' ' || *text == 0x7f)
@@ -407,46 +420,49 @@ static bool is_header_text(const char *text)
     return true;
 }
 
-static void check_auth(const struct checker *c, const struct pprof_config *p)
+static void pprof_config_check_auth(const struct checker *checker,
+                                    const struct pprof_config *config)
 {
-    const struct br_yaml *basic = br_yaml_get(c->node, "basic_auth");
-    if (p->basic_auth && p->bearer_token.text)
-        complain(c, basic, "basic_auth", "excludes bearer_token, which is there too");
-    if (p->basic_auth && !p->basic_auth->username)
-        complain(c, basic, "basic_auth::username", "is required");
-    else if (p->basic_auth && strchr(p->basic_auth->username, ':'))
-        complain(c, br_yaml_get(basic, "username"), "basic_auth::username",
-                 "must not have a colon");
-    if (!is_header_text(p->bearer_token.text))
-        complain(c, br_yaml_get(c->node, "bearer_token"), "bearer_token",
-                 "has a character that a header cannot have");
+    const struct br_yaml *basic = br_yaml_get(checker->node, "basic_auth");
+    if (config->basic_auth && config->bearer_token.text)
+        pprof_config_complain(checker, basic, "basic_auth",
+                              "excludes bearer_token, which is there too");
+    if (config->basic_auth && !config->basic_auth->username)
+        pprof_config_complain(checker, basic, "basic_auth::username", "is required");
+    else if (config->basic_auth && strchr(config->basic_auth->username, ':'))
+        pprof_config_complain(checker, br_yaml_get(basic, "username"), "basic_auth::username",
+                              "must not have a colon");
+    if (!pprof_config_is_header_text(config->bearer_token.text))
+        pprof_config_complain(checker, br_yaml_get(checker->node, "bearer_token"), "bearer_token",
+                              "has a character that a header cannot have");
 }
 
 int pprof_check(void *config, const struct br_yaml *node, const char *path, struct br_arena *arena,
                 struct br_errs *errs)
 {
     struct pprof_config *p = config;
-    const struct checker c = {node, path, errs};
+    const struct checker checker = {node, path, errs};
     size_t before = errs->n_errors;
     (void)arena;
-    enable_named(p, br_yaml_get(node, "profiles"));
-    if (p->targets.n == 0 && !p->file && !p->http)
+    pprof_config_enable_named(p, br_yaml_get(node, "profiles"));
+    if (p->targets.count == 0 && !p->file && !p->http)
         br_errs_add(errs, node, path, "has nothing to do: targets, file or http is required");
-    check_targets(&c, p);
+    pprof_config_check_targets(&checker, p);
     if (p->scrape_interval < NS_PER_S / 10)
-        complain(&c, br_yaml_get(node, "scrape_interval"), "scrape_interval",
-                 "must be 100ms at least");
+        pprof_config_complain(&checker, br_yaml_get(node, "scrape_interval"), "scrape_interval",
+                              "must be 100ms at least");
     if (p->scrape_timeout == 0)
-        complain(&c, br_yaml_get(node, "scrape_timeout"), "scrape_timeout", "must be more than 0");
-    choose_godeltaprof(&p->profiles);
-    check_profiles(&c, p);
-    warn_of_doubles(&c, p);
-    check_auth(&c, p);
+        pprof_config_complain(&checker, br_yaml_get(node, "scrape_timeout"), "scrape_timeout",
+                              "must be more than 0");
+    pprof_config_choose_godeltaprof(&p->profiles);
+    pprof_config_check_profiles(&checker, p);
+    pprof_config_warn_of_doubles(&checker, p);
+    pprof_config_check_auth(&checker, p);
     char at[256];
     if (p->file) {
         (void)snprintf(at, sizeof at, "%s::file", path);
         const struct checker folder = {br_yaml_get(node, "file"), at, errs};
-        check_folder(&folder, p->file);
+        pprof_config_check_folder(&folder, p->file);
     }
     if (p->http) {
         (void)snprintf(at, sizeof at, "%s::http", path);

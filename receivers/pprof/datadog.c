@@ -43,7 +43,7 @@ static const char *datadog_label(const char *tag, size_t len)
 
 /* "env:prod,service:shop,...". What is for their own backend (no name in the table) is left out, as
  * every label would be one of the series. */
-static int datadog_resource(struct br_reading *r, const char *text, size_t len,
+static int datadog_resource(struct br_reading *reading, const char *text, size_t len,
                             struct br_arena *arena, struct br_addition *ret)
 {
     struct br_label labels[BR_COUNT(datadog_labels)];
@@ -59,61 +59,64 @@ static int datadog_resource(struct br_reading *r, const char *text, size_t len,
         text = comma ? comma + 1 : end;
     }
     int rc = br_labels_resource(arena, labels, n, ret);
-    return rc ? br_err_set(&r->err, rc, "event.json: tags that are too long, or no memory for them")
+    return rc ? br_err_set(&reading->err, rc,
+                           "event.json: tags that are too long, or no memory for them")
               : 0;
 }
 
 /* The text of the member `tags_profiler`; the last one counts. */
-static int datadog_tags(struct br_reading *r, const struct br_form_field *event,
+static int datadog_tags(struct br_reading *reading, const struct br_form_field *event,
                         struct br_json_token *ret)
 {
     static const char wanted[] = "tags_profiler";
-    struct br_json_scan s;
+    struct br_json_scan scan;
     struct br_json_token name, value;
     bool more = true;
     *ret = (struct br_json_token){.type = BR_JSON_NULL};
-    int rc = br_json_scan_init(&s, (const char *)event->data, event->len, DEPTH_MAX, &r->err);
+    int rc =
+        br_json_scan_init(&scan, (const char *)event->data, event->len, DEPTH_MAX, &reading->err);
     if (!rc)
-        rc = br_json_scan_value(&s, &value);
+        rc = br_json_scan_value(&scan, &value);
     if (!rc && value.type != BR_JSON_OBJECT)
-        rc = br_json_scan_fail(&s, "it is no object");
+        rc = br_json_scan_fail(&scan, "it is no object");
     if (!rc)
-        rc = br_json_scan_enter(&s);
+        rc = br_json_scan_enter(&scan);
     for (bool first = true; !rc; first = false) {
-        rc = br_json_scan_more(&s, '}', first, &more);
+        rc = br_json_scan_more(&scan, '}', first, &more);
         if (rc || !more)
             break;
-        rc = br_json_scan_name(&s, &name);
+        rc = br_json_scan_name(&scan, &name);
         if (!rc)
-            rc = br_json_scan_value(&s, &value);
+            rc = br_json_scan_value(&scan, &value);
         if (rc)
             break;
         if (!name.escaped && name.len == sizeof wanted - 1 &&
             memcmp(name.text, wanted, name.len) == 0)
             *ret = value;
-        rc = br_json_scan_skip(&s, &value);
+        rc = br_json_scan_skip(&scan, &value);
     }
-    return rc ? rc : br_json_scan_end(&s);
+    return rc ? rc : br_json_scan_end(&scan);
 }
 
-static int datadog_event(struct br_reading *r, const struct br_form_field *event,
+static int datadog_event(struct br_reading *reading, const struct br_form_field *event,
                          struct br_arena *arena, struct br_addition *ret)
 {
     struct br_json_token tags;
-    int rc = datadog_tags(r, event, &tags);
+    int rc = datadog_tags(reading, event, &tags);
     if (rc) {
-        br_err_prefix(&r->err, "event.json: ");
+        br_err_prefix(&reading->err, "event.json: ");
         return rc;
     }
     if (tags.type != BR_JSON_STRING)
         return 0;
     if (tags.len > TAGS_MAX)
-        return br_err_set(&r->err, BR_EINVAL, "event.json: more than %u bytes of tags", TAGS_MAX);
+        return br_err_set(&reading->err, BR_EINVAL, "event.json: more than %u bytes of tags",
+                          TAGS_MAX);
     char *plain = br_arena_alloc(arena, tags.len + 1);
     if (!plain)
-        return br_err_set(&r->err, BR_ENOMEM, "out of memory");
+        return br_err_set(&reading->err, BR_ENOMEM, "out of memory");
     size_t len = br_json_plain(tags.text, tags.len, plain);
-    return datadog_resource(r, plain, len, arena, ret);
+    return datadog_resource(reading, plain, len, arena, ret);
 }
 
 /* --- The files -------------------------------------------------------------------------------- */
@@ -141,83 +144,84 @@ static bool datadog_is_profile(const struct br_form_field *file)
            strcmp(file->name, "main") == 0;
 }
 
-static int datadog_plain(struct br_reading *r, struct br_profile_source *s)
+static int datadog_plain(struct br_reading *reading, struct br_profile_source *source)
 {
     enum br_profile_format format;
-    if (s->len == 0)
+    if (source->len == 0)
         return 0;
-    if (!br_profile_guess(s->data, s->len, &format) ||
+    if (!br_profile_guess(source->data, source->len, &format) ||
         (format != BR_FORMAT_PPROF && format != BR_FORMAT_JFR))
-        return br_err_set(&r->err, BR_EINVAL, "neither a pprof nor a recording");
-    s->datadog = format == BR_FORMAT_PPROF;
-    return pprof_build(r, format, s);
+        return br_err_set(&reading->err, BR_EINVAL, "neither a pprof nor a recording");
+    source->datadog = format == BR_FORMAT_PPROF;
+    return pprof_build(reading, format, source);
 }
 
-static int datadog_file(struct br_reading *r, const struct br_form_field *file,
+static int datadog_file(struct br_reading *reading, const struct br_form_field *file,
                         const struct br_addition *resource)
 {
-    struct br_profile_source s = {.data = file->data,
-                                  .len = file->len,
-                                  .resource = resource,
-                                  .start_ns = r->now_ns,
-                                  .end_ns = r->now_ns};
+    struct br_profile_source source = {.data = file->data,
+                                       .len = file->len,
+                                       .resource = resource,
+                                       .start_ns = reading->now_ns,
+                                       .end_ns = reading->now_ns};
     enum br_encoding encoding = datadog_encoding(file);
     struct br_buf *plain = NULL;
     int rc = 0;
     if (encoding != BR_ENCODING_NONE) {
-        rc = br_reading_decompress(r, encoding, file->data, file->len, &plain);
-        s.data = plain ? plain->data : NULL;
-        s.len = plain ? plain->len : 0;
+        rc = br_reading_decompress(reading, encoding, file->data, file->len, &plain);
+        source.data = plain ? plain->data : NULL;
+        source.len = plain ? plain->len : 0;
     }
     if (!rc)
-        rc = datadog_plain(r, &s);
+        rc = datadog_plain(reading, &source);
     if (rc)
-        br_err_prefix(&r->err, "file %s: ", file->name);
+        br_err_prefix(&reading->err, "file %s: ", file->name);
     br_buf_unref(plain);
     return rc;
 }
 
 /* --- The form --------------------------------------------------------------------------------- */
 
-static int datadog_form(struct br_reading *r, struct br_form_field *fields, size_t *ret_n)
+static int datadog_form(struct br_reading *reading, struct br_form_field *fields, size_t *ret_n)
 {
     char boundary[BR_BOUNDARY_MAX + 1];
-    const struct br_buf *body = br_reading_bytes(r);
-    int rc = br_multipart_boundary(br_request_header(r->asked, "content-type"), boundary, &r->err);
+    const struct br_buf *body = br_reading_bytes(reading);
+    int rc = br_multipart_boundary(br_request_header(reading->asked, "content-type"), boundary,
+                                   &reading->err);
     return rc ? rc
               : br_multipart_parse(boundary, body->data, body->len, fields, FILES_MAX, ret_n,
-                                   &r->err);
+                                   &reading->err);
 }
 
-static int datadog_read(struct br_reading *r, struct br_arena *arena)
+static int datadog_read(struct br_reading *reading, struct br_arena *arena)
 {
     struct br_form_field fields[FILES_MAX];
     struct br_addition resource = {0};
     size_t n = 0, n_read = 0;
-    int rc = br_reading_unpack(r);
+    int rc = br_reading_unpack(reading);
     if (!rc)
-        rc = datadog_form(r, fields, &n);
+        rc = datadog_form(reading, fields, &n);
     const struct br_form_field *event = rc ? NULL : br_form_find(fields, n, "event");
     if (!rc && !event)
-        return br_err_set(&r->err, BR_EINVAL, "the form has no field event");
+        return br_err_set(&reading->err, BR_EINVAL, "the form has no field event");
     if (!rc)
-        rc = datadog_event(r, event, arena, &resource);
+        rc = datadog_event(reading, event, arena, &resource);
     for (size_t i = 0; i < n && !rc; i++) {
         if (!datadog_is_profile(&fields[i]))
             continue;
         n_read++;
-        rc = datadog_file(r, &fields[i], &resource);
+        rc = datadog_file(reading, &fields[i], &resource);
     }
-    return rc || n_read ? rc : br_err_set(&r->err, BR_EINVAL, "the form has no profile");
+    return rc || n_read ? rc : br_err_set(&reading->err, BR_EINVAL, "the form has no profile");
 }
 
-int pprof_datadog_read(struct br_reading *r)
+int pprof_datadog_read(struct br_reading *reading)
 {
     struct br_arena arena;
     br_arena_init(&arena, 4 * TAGS_MAX);
-    int rc = pprof_built(r, datadog_read(r, &arena));
+    int rc = pprof_built(reading, datadog_read(reading, &arena));
     br_arena_release(&arena);
-    if (!rc && !r->item)
-        rc = (r->item = br_item_new(r->host, BR_PROFILES)) ? 0 : BR_ENOMEM;
-    return rc ? rc : br_pieces_cut(r, NULL);
+    if (!rc && !reading->item)
+        rc = (reading->item = br_item_new(reading->host, BR_PROFILES)) ? 0 : BR_ENOMEM;
+    return rc ? rc : br_pieces_cut(reading, NULL);
 }

@@ -22,10 +22,10 @@
 struct pprof_delta;
 
 struct pprof_delta *pprof_delta_new(void);    /* NULL without memory */
-void pprof_delta_free(struct pprof_delta *d); /* accepts NULL */
+void pprof_delta_free(struct pprof_delta *delta); /* accepts NULL */
 
 /* Forgets what was taken: the next profile is a first one. Accepts NULL. */
-void pprof_delta_clear(struct pprof_delta *d);
+void pprof_delta_clear(struct pprof_delta *delta);
 
 /* True when the bytes are a pprof's Profile: every field that it has is of the kind that the schema
  * says. For pprof_delta_take. */
@@ -36,5 +36,6 @@ bool pprof_delta_check(const uint8_t *data, size_t len);
  * unless the profile says one. All that it takes, what is remembered and the difference included,
  * is about four times the profile's size and a MiB at the most. Returns 0; BR_EINVAL, BR_EFULL,
  * BR_ETOOBIG or BR_ENOMEM with a sentence: then the next profile is compared with the one before. */
-int pprof_delta_take(struct pprof_delta *d, const uint8_t *data, size_t len, struct br_arena *arena,
-                     const uint8_t **ret, size_t *ret_len, struct br_err *err);
+int pprof_delta_take(struct pprof_delta *delta, const uint8_t *data, size_t len,
+                     struct br_arena *arena, const uint8_t **ret, size_t *ret_len,
+                     struct br_err *err);

@@ -27,9 +27,9 @@ static const struct shape profile = {.varints = BITS(7, 10) | BITS(12, 12) | BIT
                                                 [5] = &function,
                                                 [11] = &value_type}};
 
-static bool is_list(const struct br_field *f)
+static bool delta_check_is_list(const struct br_field *field)
 {
-    const uint8_t *at = f->data, *end = at + f->value;
+    const uint8_t *at = field->data, *end = at + field->value;
     uint64_t value;
     while (at && at < end)
         at = br_scan_varint(at, end, &value);
@@ -37,43 +37,48 @@ static bool is_list(const struct br_field *f)
 }
 
 /* True when a field is of the kind that its message says; the message in it is still to be checked. */
-static bool is_of_kind(const struct shape *shape, const struct br_field *f)
+static bool delta_check_is_of_kind(const struct shape *shape, const struct br_field *field)
 {
-    uint32_t bit = f->number < 32 ? UINT32_C(1) << f->number : 0;
+    uint32_t bit = field->number < 32 ? UINT32_C(1) << field->number : 0;
     if (shape->varints & bit)
-        return f->wire == BR_WIRE_VARINT;
+        return field->wire == BR_WIRE_VARINT;
     if (shape->lists & bit)
-        return f->wire == BR_WIRE_VARINT || (f->wire == BR_WIRE_LEN && is_list(f));
-    return !(shape->texts & bit) || f->wire == BR_WIRE_LEN;
+        return field->wire == BR_WIRE_VARINT ||
+               (field->wire == BR_WIRE_LEN && delta_check_is_list(field));
+    return !(shape->texts & bit) || field->wire == BR_WIRE_LEN;
 }
 
-static const struct shape *nested_in(const struct shape *shape, const struct br_field *f)
+static const struct shape *delta_check_nested_in(const struct shape *shape,
+                                                 const struct br_field *field)
 {
-    return f->number < sizeof shape->nested / sizeof *shape->nested ? shape->nested[f->number] : NULL;
+    return field->number < sizeof shape->nested / sizeof *shape->nested
+               ? shape->nested[field->number]
+               : NULL;
 }
 
 /* A message without any in it. */
-static bool is_flat(const struct shape *shape, const uint8_t *at, const uint8_t *end)
+static bool delta_check_is_flat(const struct shape *shape, const uint8_t *at, const uint8_t *end)
 {
-    struct br_field f;
+    struct br_field field;
     while (at < end) {
-        at = br_scan(at, end, &f);
-        if (!at || !is_of_kind(shape, &f))
+        at = br_scan(at, end, &field);
+        if (!at || !delta_check_is_of_kind(shape, &field))
             return false;
     }
     return true;
 }
 
 /* One that may have some, which have none. */
-static bool is_nested(const struct shape *shape, const uint8_t *at, const uint8_t *end)
+static bool delta_check_is_nested(const struct shape *shape, const uint8_t *at, const uint8_t *end)
 {
-    struct br_field f;
+    struct br_field field;
     while (at < end) {
-        at = br_scan(at, end, &f);
-        if (!at || !is_of_kind(shape, &f))
+        at = br_scan(at, end, &field);
+        if (!at || !delta_check_is_of_kind(shape, &field))
             return false;
-        const struct shape *inner = nested_in(shape, &f);
-        if (inner && (f.wire != BR_WIRE_LEN || !is_flat(inner, f.data, f.data + f.value)))
+        const struct shape *inner = delta_check_nested_in(shape, &field);
+        if (inner && (field.wire != BR_WIRE_LEN ||
+                      !delta_check_is_flat(inner, field.data, field.data + field.value)))
             return false;
     }
     return true;
@@ -82,13 +87,14 @@ static bool is_nested(const struct shape *shape, const uint8_t *at, const uint8_
 bool pprof_delta_check(const uint8_t *data, size_t len)
 {
     const uint8_t *at = data, *end = data + len;
-    struct br_field f;
+    struct br_field field;
     while (at < end) {
-        at = br_scan(at, end, &f);
-        if (!at || !is_of_kind(&profile, &f))
+        at = br_scan(at, end, &field);
+        if (!at || !delta_check_is_of_kind(&profile, &field))
             return false;
-        const struct shape *inner = nested_in(&profile, &f);
-        if (inner && (f.wire != BR_WIRE_LEN || !is_nested(inner, f.data, f.data + f.value)))
+        const struct shape *inner = delta_check_nested_in(&profile, &field);
+        if (inner && (field.wire != BR_WIRE_LEN ||
+                      !delta_check_is_nested(inner, field.data, field.data + field.value)))
             return false;
     }
     return true;

@@ -68,32 +68,33 @@ struct pprof_folder {
     void *on_idle_arg;
 };
 
-static void complain(struct pprof_folder *f, const char *name, const char *why)
+static void folder_complain(struct pprof_folder *folder, const char *name, const char *why)
 {
     uint64_t held;
     char more[64] = "";
-    if (!br_log_allow(&f->log_limit, br_host_mono_ms(f->node->host), LOG_EVERY_MS, &held))
+    if (!br_log_allow(&folder->log_limit, br_host_mono_ms(folder->node->host), LOG_EVERY_MS, &held))
         return;
     if (held)
         (void)snprintf(more, sizeof more, " (%llu such messages held back)",
                        (unsigned long long)held);
-    br_warn(&f->node->log, "%s/%s: %s%s", f->config->path, name, why, more);
+    br_warn(&folder->node->log, "%s/%s: %s%s", folder->config->path, name, why, more);
 }
 
-static struct pprof_identity identify(const struct stat *st)
+static struct pprof_identity folder_identify(const struct stat *st)
 {
     return (struct pprof_identity){(uint64_t)st->st_size, st->st_ino,
                              (uint64_t)st->st_mtim.tv_sec * 1000000000u +
                                  (uint64_t)st->st_mtim.tv_nsec};
 }
 
-static bool same(const struct pprof_identity *a, const struct pprof_identity *b)
+static bool folder_same(const struct pprof_identity *left, const struct pprof_identity *right)
 {
-    return a->size == b->size && a->inode == b->inode && a->changed_ns == b->changed_ns;
+    return left->size == right->size && left->inode == right->inode &&
+           left->changed_ns == right->changed_ns;
 }
 
 /* "path/name"; false when it is too long. */
-static bool join(char *out, size_t size, const char *folder, const char *name)
+static bool folder_join(char *out, size_t size, const char *folder, const char *name)
 {
     int n = snprintf(out, size, "%s/%s", folder, name);
     return n > 0 && (size_t)n < size;
@@ -102,103 +103,104 @@ static bool join(char *out, size_t size, const char *folder, const char *name)
 /* --- What becomes of a file ------------------------------------------------------------------- */
 
 /* Deletes or moves it, if it is still what was read. */
-static void put_away(struct file *x)
+static void folder_put_away(struct file *file)
 {
-    const struct pprof_folder_config *c = x->folder->config;
+    const struct pprof_folder_config *config = file->folder->config;
     char path[4096], to[4096];
     struct stat st;
-    if (c->after == PPROF_REMEMBER || !join(path, sizeof path, c->path, x->name) ||
-        lstat(path, &st) != 0)
+    if (config->after == PPROF_REMEMBER ||
+        !folder_join(path, sizeof path, config->path, file->name) || lstat(path, &st) != 0)
         return;
-    struct pprof_identity is = identify(&st);
-    if (!same(&is, &x->is))
+    struct pprof_identity is = folder_identify(&st);
+    if (!folder_same(&is, &file->is))
         return; /* the next look finds that it has changed */
     int rc = 0;
-    if (c->after == PPROF_DELETE)
+    if (config->after == PPROF_DELETE)
         rc = unlink(path);
-    else if (join(to, sizeof to, c->move_to, x->name))
+    else if (folder_join(to, sizeof to, config->move_to, file->name))
         rc = renameat2(AT_FDCWD, path, AT_FDCWD, to, RENAME_NOREPLACE);
     if (rc != 0)
-        complain(x->folder, x->name, strerror(errno));
+        folder_complain(file->folder, file->name, strerror(errno));
 }
 
 /* So that neither the next look nor a restart takes it again. */
-static void note_taken(struct file *x)
+static void folder_note_taken(struct file *file)
 {
-    struct pprof_folder *f = x->folder;
-    const struct pprof_taken taken = {x->is, x->next};
-    x->taken = true;
-    x->mark = x->next;
-    if (f->log && !pprof_taken_add(f->log, x->name, &taken))
-        complain(f, TAKEN_FILE, strerror(errno));
+    struct pprof_folder *folder = file->folder;
+    const struct pprof_taken taken = {file->is, file->next};
+    file->taken = true;
+    file->mark = file->next;
+    if (folder->log && !pprof_taken_add(folder->log, file->name, &taken))
+        folder_complain(folder, TAKEN_FILE, strerror(errno));
 }
 
-static void end(struct file *x, enum br_verdict verdict)
+static void folder_end(struct file *file, enum br_verdict verdict)
 {
-    struct pprof_folder *f = x->folder;
-    x->state = verdict == BR_RETRY ? WATCHED : OVER;
-    x->since_ms = br_host_mono_ms(f->node->host);
-    *(verdict == BR_DONE ? f->taken : f->failed) += verdict != BR_RETRY;
+    struct pprof_folder *folder = file->folder;
+    file->state = verdict == BR_RETRY ? WATCHED : OVER;
+    file->since_ms = br_host_mono_ms(folder->node->host);
+    *(verdict == BR_DONE ? folder->taken : folder->failed) += verdict != BR_RETRY;
     if (verdict == BR_DONE) {
-        note_taken(x);
-        put_away(x);
+        folder_note_taken(file);
+        folder_put_away(file);
     }
 }
 
-static void look(struct br_timer *t);
+static void folder_look(struct br_timer *this_timer);
 
 /* It was BUSY. */
-static void leave(struct file *x, enum br_verdict verdict)
+static void folder_leave(struct file *file, enum br_verdict verdict)
 {
-    struct pprof_folder *f = x->folder;
-    f->n_busy--;
-    end(x, verdict);
-    if (f->stopping && f->n_busy == 0 && f->on_idle)
-        f->on_idle(f->on_idle_arg);
-    else if (!f->stopping && f->n_busy == 0 && f->more)
-        (void)br_host_timer(f->node->host, &f->timer, 0, look);
+    struct pprof_folder *folder = file->folder;
+    folder->n_busy--;
+    folder_end(file, verdict);
+    if (folder->stopping && folder->n_busy == 0 && folder->on_idle)
+        folder->on_idle(folder->on_idle_arg);
+    else if (!folder->stopping && folder->n_busy == 0 && folder->more)
+        (void)br_host_timer(folder->node->host, &folder->timer, 0, folder_look);
 }
 
-static void on_done(struct br_item *item, void *arg)
+static void folder_on_done(struct br_item *item, void *arg)
 {
-    struct file *x = arg;
-    struct pprof_folder *f = x->folder;
-    const struct br_outcome *o = &item->outcome;
-    double *const *by = o->verdict == BR_DONE    ? f->meter.accepted
-                        : o->verdict == BR_RETRY ? f->meter.refused
-                                                 : f->meter.failed;
+    struct file *file = arg;
+    struct pprof_folder *folder = file->folder;
+    const struct br_outcome *outcome = &item->outcome;
+    double *const *by = outcome->verdict == BR_DONE    ? folder->meter.accepted
+                        : outcome->verdict == BR_RETRY ? folder->meter.refused
+                                                       : folder->meter.failed;
     *by[BR_PROFILES] += item->received_items;
-    x->item = NULL;
-    if (o->verdict == BR_REJECT)
-        complain(f, x->name, o->text);
-    leave(x, o->verdict);
+    file->item = NULL;
+    if (outcome->verdict == BR_REJECT)
+        folder_complain(folder, file->name, outcome->text);
+    folder_leave(file, outcome->verdict);
 }
 
 /* --- Taking a file ---------------------------------------------------------------------------- */
 
-static int open_file(struct file *x, struct br_err *err)
+static int folder_open_file(struct file *file, struct br_err *err)
 {
-    struct pprof_folder *f = x->folder;
+    struct pprof_folder *folder = file->folder;
     char path[4096];
     struct stat st;
-    x->fd = -1;
-    if (join(path, sizeof path, f->config->path, x->name))
-        x->fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-    if (x->fd < 0)
+    file->fd = -1;
+    if (folder_join(path, sizeof path, folder->config->path, file->name))
+        file->fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (file->fd < 0)
         return br_err_set(err, BR_EIO, "cannot be opened: %s", strerror(errno));
-    if (fstat(x->fd, &st) != 0 || !S_ISREG(st.st_mode))
+    if (fstat(file->fd, &st) != 0 || !S_ISREG(st.st_mode))
         return br_err_set(err, BR_EIO, "cannot be read");
-    x->is = identify(&st);
-    if (x->is.size > f->reader->max)
+    file->is = folder_identify(&st);
+    if (file->is.size > folder->reader->max)
         return br_err_set(err, BR_ETOOBIG, "larger than max_profile_size");
     return 0;
 }
 
 /* From the beginning: it may be read again in a thread. */
-static int read_bytes(const struct file *x, struct br_buf *buf, struct br_err *err)
+static int folder_read_bytes(const struct file *file, struct br_buf *buf, struct br_err *err)
 {
-    while (buf->len < x->is.size) {
-        ssize_t n = pread(x->fd, buf->data + buf->len, (size_t)x->is.size - buf->len, buf->len);
+    while (buf->len < file->is.size) {
+        ssize_t n =
+            pread(file->fd, buf->data + buf->len, (size_t)file->is.size - buf->len, buf->len);
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0)
@@ -208,245 +210,251 @@ static int read_bytes(const struct file *x, struct br_buf *buf, struct br_err *e
     return 0;
 }
 
-static int load(struct br_reading *r)
+static int folder_load(struct br_reading *reading)
 {
-    const struct file *x = r->arg;
-    size_t size = (size_t)x->is.size;
-    if (size > r->max_now)
+    const struct file *file = reading->arg;
+    size_t size = (size_t)file->is.size;
+    if (size > reading->max_now)
         return BR_EAGAIN;
-    r->scope.max += size * (BR_READING_GROWTH + 1); /* the file itself is not there yet */
-    struct br_buf *buf = br_buf_new(r->host->pool, size);
+    reading->scope.max += size * (BR_READING_GROWTH + 1); /* the file itself is not there yet */
+    struct br_buf *buf = br_buf_new(reading->host->pool, size);
     if (!buf)
-        return br_err_set(&r->err, BR_ENOMEM, "out of memory");
-    br_reading_replace(r, buf);
-    return read_bytes(x, buf, &r->err);
+        return br_err_set(&reading->err, BR_ENOMEM, "out of memory");
+    br_reading_replace(reading, buf);
+    return folder_read_bytes(file, buf, &reading->err);
 }
 
 /* Of folded text that grew, what is new: its beginning was counted. Where that ended in the middle of a
  * line, as the program that writes it had just got so far, the rest of the line is no stack. */
-static void skip_counted(const struct file *x, struct br_reading *r, struct br_profile_source *s)
+static void folder_skip_counted(const struct file *file, struct br_reading *reading,
+                                struct br_profile_source *source)
 {
     static const uint8_t key[16]; /* the hash is kept in a file */
-    const struct pprof_mark *mark = &x->mark;
+    const struct pprof_mark *mark = &file->mark;
     size_t skip = 0;
-    if (mark->len && mark->len <= s->len && br_siphash(key, s->data, mark->len) == mark->hash)
+    if (mark->len && mark->len <= source->len &&
+        br_siphash(key, source->data, mark->len) == mark->hash)
         skip = mark->len;
-    *x->read = (struct pprof_mark){s->len, br_siphash(key, s->data, s->len)};
-    if (skip && skip < s->len && s->data[skip - 1] != '\n' && s->data[skip] != '\n') {
-        const uint8_t *eol = memchr(s->data + skip, '\n', s->len - skip);
-        skip = eol ? (size_t)(eol - s->data) + 1 : s->len;
-        r->n_lost = 1;
-        (void)snprintf(r->lost, sizeof r->lost, "a line went on after it was counted");
+    *file->read = (struct pprof_mark){source->len, br_siphash(key, source->data, source->len)};
+    if (skip && skip < source->len && source->data[skip - 1] != '\n' &&
+        source->data[skip] != '\n') {
+        const uint8_t *eol = memchr(source->data + skip, '\n', source->len - skip);
+        skip = eol ? (size_t)(eol - source->data) + 1 : source->len;
+        reading->n_lost = 1;
+        (void)snprintf(reading->lost, sizeof reading->lost, "a line went on after it was counted");
     }
-    s->data += skip;
-    s->len -= skip;
+    source->data += skip;
+    source->len -= skip;
 }
 
 /* In whichever thread. Of the file only what does not change while it is BUSY. */
-static int read_item(struct br_reading *r)
+static int folder_read_item(struct br_reading *reading)
 {
-    const struct file *x = r->arg;
-    const struct pprof_folder *f = x->folder;
+    const struct file *file = reading->arg;
+    const struct pprof_folder *folder = file->folder;
     enum br_profile_format format = BR_FORMAT_PPROF;
-    int rc = load(r);
+    int rc = folder_load(reading);
     if (rc)
         return rc;
-    bool packed = pprof_is_gzip(br_reading_bytes(r)->data, br_reading_bytes(r)->len);
-    rc = pprof_unpack(r);
+    bool packed = pprof_is_gzip(br_reading_bytes(reading)->data, br_reading_bytes(reading)->len);
+    rc = pprof_unpack(reading);
     if (rc)
         return rc;
-    const struct br_buf *plain = br_reading_bytes(r);
-    struct br_profile_source s = {.data = plain->data,
-                                        .len = plain->len,
-                                        .resource = &f->resource,
-                                        .start_ns = x->is.changed_ns,
-                                        .end_ns = x->is.changed_ns,
-                                        .sample_rate = f->config->sample_rate,
-                                        .from_file = true};
-    rc = pprof_guess(s.data, s.len, &format, &r->err);
+    const struct br_buf *plain = br_reading_bytes(reading);
+    struct br_profile_source source = {.data = plain->data,
+                                       .len = plain->len,
+                                       .resource = &folder->resource,
+                                       .start_ns = file->is.changed_ns,
+                                       .end_ns = file->is.changed_ns,
+                                       .sample_rate = folder->config->sample_rate,
+                                       .from_file = true};
+    rc = pprof_guess(source.data, source.len, &format, &reading->err);
     if (!rc && format == BR_FORMAT_FOLDED && !packed)
-        skip_counted(x, r, &s);
+        folder_skip_counted(file, reading, &source);
     if (rc == 0)
-        rc = pprof_read(r, format, &s);
-    return rc || !r->item ? rc : br_pieces_cut(r, NULL);
+        rc = pprof_read(reading, format, &source);
+    return rc || !reading->item ? rc : br_pieces_cut(reading, NULL);
 }
 
-static void close_file(struct file *x)
+static void folder_close_file(struct file *file)
 {
-    if (x->fd >= 0)
-        (void)close(x->fd);
-    x->fd = -1;
+    if (file->fd >= 0)
+        (void)close(file->fd);
+    file->fd = -1;
 }
 
-static void give_up(struct file *x, int rc, const char *why)
+static void folder_give_up(struct file *file, int rc, const char *why)
 {
-    struct pprof_folder *f = x->folder;
+    struct pprof_folder *folder = file->folder;
     if (rc == BR_ENOMEM) {
-        leave(x, BR_RETRY);
+        folder_leave(file, BR_RETRY);
         return;
     }
-    *f->meter.failed[BR_PROFILES] += 1;
-    complain(f, x->name, why);
-    leave(x, BR_REJECT);
+    *folder->meter.failed[BR_PROFILES] += 1;
+    folder_complain(folder, file->name, why);
+    folder_leave(file, BR_REJECT);
 }
 
-static void on_read(void *arg, struct br_reading *r, int rc)
+static void folder_on_read(void *arg, struct br_reading *reading, int rc)
 {
-    struct file *x = arg;
-    close_file(x);
+    struct file *file = arg;
+    folder_close_file(file);
     if (rc) {
-        give_up(x, rc, br_reading_why(r, rc));
+        folder_give_up(file, rc, br_reading_why(reading, rc));
         return;
     }
-    if (r->n_lost) {
-        *x->folder->meter.failed[BR_PROFILES] += r->n_lost;
-        complain(x->folder, x->name, r->lost);
+    if (reading->n_lost) {
+        *file->folder->meter.failed[BR_PROFILES] += reading->n_lost;
+        folder_complain(file->folder, file->name, reading->lost);
     }
-    x->item = r->item;
-    r->item = NULL;
-    if (!x->item) {
-        leave(x, BR_DONE);
+    file->item = reading->item;
+    reading->item = NULL;
+    if (!file->item) {
+        folder_leave(file, BR_DONE);
         return;
     }
-    br_item_received(x->item);
-    x->item->done = on_done;
-    x->item->done_arg = x;
-    if (br_list_empty(&r->pieces))
-        br_node_forward(x->folder->node, x->item);
+    br_item_received(file->item);
+    file->item->done = folder_on_done;
+    file->item->done_arg = file;
+    if (br_list_empty(&reading->pieces))
+        br_node_forward(file->folder->node, file->item);
     else
-        br_pieces_send(x->folder->node, x->item, &r->pieces, &x->folder->sendings);
+        br_pieces_send(file->folder->node, file->item, &reading->pieces, &file->folder->sendings);
 }
 
-static void take(struct file *x)
+static void folder_take(struct file *file)
 {
-    struct pprof_folder *f = x->folder;
+    struct pprof_folder *folder = file->folder;
     struct br_err err = {0};
-    x->state = BUSY;
-    x->next = (struct pprof_mark){0};
-    x->read = &x->next;
-    f->n_busy++;
-    int rc = open_file(x, &err);
+    file->state = BUSY;
+    file->next = (struct pprof_mark){0};
+    file->read = &file->next;
+    folder->n_busy++;
+    int rc = folder_open_file(file, &err);
     if (rc == 0) {
-        pprof_reader_start(f->reader, NULL, read_item, x, on_read, x, &x->reading);
+        pprof_reader_start(folder->reader, NULL, folder_read_item, file, folder_on_read, file,
+                           &file->reading);
         return;
     }
-    close_file(x);
-    give_up(x, rc, err.text);
+    folder_close_file(file);
+    folder_give_up(file, rc, err.text);
 }
 
 /* --- Looking ---------------------------------------------------------------------------------- */
 
-static struct file *find(struct pprof_folder *f, const char *name)
+static struct file *folder_find(struct pprof_folder *folder, const char *name)
 {
     size_t len = strlen(name);
-    struct file *x = br_map_get(f->files, name, len);
-    if (x || len > NAME_MAX)
-        return x;
-    if (br_map_count(f->files) >= FILES_MAX) {
-        complain(f, name, "waits: there are too many files");
+    struct file *file = br_map_get(folder->files, name, len);
+    if (file || len > NAME_MAX)
+        return file;
+    if (br_map_count(folder->files) >= FILES_MAX) {
+        folder_complain(folder, name, "waits: there are too many files");
         return NULL;
     }
-    x = br_calloc(1, sizeof *x);
-    if (!x)
+    file = br_calloc(1, sizeof *file);
+    if (!file)
         return NULL;
-    x->folder = f;
-    x->fd = -1;
-    memcpy(x->name, name, len);
-    if (br_map_put(f->files, name, len, x, NULL) == 0)
-        return x;
-    br_free(x);
+    file->folder = folder;
+    file->fd = -1;
+    memcpy(file->name, name, len);
+    if (br_map_put(folder->files, name, len, file, NULL) == 0)
+        return file;
+    br_free(file);
     return NULL;
 }
 
-static bool ends_with(const char *text, const char *end)
+static bool folder_ends_with(const char *text, const char *end)
 {
     size_t a = strlen(text), b = strlen(end);
     return a >= b && strcmp(text + a - b, end) == 0;
 }
 
 /* Names that programs give to what they have not finished, or want nobody to see. */
-static bool is_hidden(const char *name)
+static bool folder_is_hidden(const char *name)
 {
-    return name[0] == '.' || ends_with(name, ".tmp") || ends_with(name, ".part");
+    return name[0] == '.' || folder_ends_with(name, ".tmp") || folder_ends_with(name, ".part");
 }
 
-static void look_at(struct pprof_folder *f, int dir, const char *name)
+static void folder_look_at(struct pprof_folder *folder, int dir, const char *name)
 {
-    uint64_t now = br_host_mono_ms(f->node->host);
+    uint64_t now = br_host_mono_ms(folder->node->host);
     struct stat st;
-    if (is_hidden(name) || fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) != 0 ||
+    if (folder_is_hidden(name) || fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) != 0 ||
         !S_ISREG(st.st_mode))
         return;
-    struct file *x = find(f, name);
-    if (!x)
+    struct file *file = folder_find(folder, name);
+    if (!file)
         return;
-    struct pprof_identity is = identify(&st);
-    bool seen = x->look != 0;
-    x->look = f->look;
-    if (x->state == BUSY)
+    struct pprof_identity is = folder_identify(&st);
+    bool seen = file->look != 0;
+    file->look = folder->look;
+    if (file->state == BUSY)
         return;
-    if (!seen || !same(&is, &x->is)) {
-        x->is = is;
-        x->taken = false;
-        x->state = WATCHED;
-        x->since_ms = now;
+    if (!seen || !folder_same(&is, &file->is)) {
+        file->is = is;
+        file->taken = false;
+        file->state = WATCHED;
+        file->since_ms = now;
         return;
     }
-    if (x->state != WATCHED || is.size == 0 ||
-        now - x->since_ms < f->config->poll_interval / NS_PER_MS)
+    if (file->state != WATCHED || is.size == 0 ||
+        now - file->since_ms < folder->config->poll_interval / NS_PER_MS)
         return;
-    if (f->n_busy < BUSY_MAX && !br_host_over_limit(f->node->host) &&
-        br_shed_step(f->node->host) == BR_SHED_NONE)
-        take(x);
+    if (folder->n_busy < BUSY_MAX && !br_host_over_limit(folder->node->host) &&
+        br_shed_step(folder->node->host) == BR_SHED_NONE)
+        folder_take(file);
     else
-        f->more = true;
+        folder->more = true;
 }
 
-static void forget_gone(struct pprof_folder *f)
+static void folder_forget_gone(struct pprof_folder *folder)
 {
-    for (size_t i = br_map_count(f->files); i-- > 0;) {
+    for (size_t i = br_map_count(folder->files); i-- > 0;) {
         const void *key;
         size_t len;
-        struct file *x = br_map_at(f->files, i, &key, &len);
-        if (x->look == f->look || x->state == BUSY)
+        struct file *file = br_map_at(folder->files, i, &key, &len);
+        if (file->look == folder->look || file->state == BUSY)
             continue;
-        (void)br_map_remove(f->files, key, len);
-        br_free(x);
+        (void)br_map_remove(folder->files, key, len);
+        br_free(file);
     }
 }
 
 /* Only what is there, when more lines are about what is not. */
-static void rewrite_taken(struct pprof_folder *f)
+static void folder_rewrite_taken(struct pprof_folder *folder)
 {
-    size_t n = br_map_count(f->files), len;
+    size_t n = br_map_count(folder->files), len;
     const void *key;
-    if (!f->log || pprof_taken_lines(f->log) <= 2 * n + TAKEN_SPARE)
+    if (!folder->log || pprof_taken_lines(folder->log) <= 2 * n + TAKEN_SPARE)
         return;
-    bool ok = pprof_taken_begin(f->log);
+    bool ok = pprof_taken_begin(folder->log);
     for (size_t i = 0; i < n && ok; i++) {
-        const struct file *x = br_map_at(f->files, i, &key, &len);
-        ok = !x->taken || pprof_taken_add(f->log, x->name, &(struct pprof_taken){x->is, x->mark});
+        const struct file *file = br_map_at(folder->files, i, &key, &len);
+        ok = !file->taken ||
+             pprof_taken_add(folder->log, file->name, &(struct pprof_taken){file->is, file->mark});
     }
-    if (!ok || !pprof_taken_end(f->log))
-        complain(f, TAKEN_FILE, strerror(errno));
+    if (!ok || !pprof_taken_end(folder->log))
+        folder_complain(folder, TAKEN_FILE, strerror(errno));
 }
 
-static void look(struct br_timer *t)
+static void folder_look(struct br_timer *this_timer)
 {
-    struct pprof_folder *f = br_container_of(t, struct pprof_folder, timer);
-    (void)br_host_timer(f->node->host, &f->timer, f->config->poll_interval / NS_PER_MS, look);
-    DIR *dir = opendir(f->config->path);
+    struct pprof_folder *folder = br_container_of(this_timer, struct pprof_folder, timer);
+    (void)br_host_timer(folder->node->host, &folder->timer,
+                        folder->config->poll_interval / NS_PER_MS, folder_look);
+    DIR *dir = opendir(folder->config->path);
     if (!dir) {
-        complain(f, "", strerror(errno));
+        folder_complain(folder, "", strerror(errno));
         return;
     }
-    f->look++;
-    f->more = false;
-    for (struct dirent *e = readdir(dir); e; e = readdir(dir))
-        look_at(f, dirfd(dir), e->d_name);
+    folder->look++;
+    folder->more = false;
+    for (struct dirent *dirent = readdir(dir); dirent; dirent = readdir(dir))
+        folder_look_at(folder, dirfd(dir), dirent->d_name);
     (void)closedir(dir);
-    forget_gone(f);
-    rewrite_taken(f);
+    folder_forget_gone(folder);
+    folder_rewrite_taken(folder);
 }
 
 /* --- The whole -------------------------------------------------------------------------------- */
@@ -454,24 +462,26 @@ static void look(struct br_timer *t)
 int pprof_folder_new(struct br_node *node, struct pprof_reader *reader, struct pprof_folder **ret,
                      struct br_err *err)
 {
-    const struct pprof_config *c = node->config;
-    struct pprof_folder *f = br_calloc(1, sizeof *f);
-    if (!f)
+    const struct pprof_config *config = node->config;
+    struct pprof_folder *folder = br_calloc(1, sizeof *folder);
+    if (!folder)
         return br_err_set(err, BR_ENOMEM, "out of memory");
-    f->node = node;
-    br_list_init(&f->sendings);
-    f->config = c->file;
-    f->reader = reader;
-    br_meter_init(&f->meter, node, "file", BR_SIGNAL_BIT(BR_PROFILES));
-    f->taken = br_node_metric(node, BR_COUNTER, "braid_receiver_pprof_files", "result", "ok");
-    f->failed = br_node_metric(node, BR_COUNTER, "braid_receiver_pprof_files", "result", "failed");
-    f->files = br_map_new(FILES_MAX);
-    int rc = f->files ? pprof_resource(c->file->labels, NULL, 0, &f->arena, &f->resource, err)
-                      : br_err_set(err, BR_ENOMEM, "out of memory");
+    folder->node = node;
+    br_list_init(&folder->sendings);
+    folder->config = config->file;
+    folder->reader = reader;
+    br_meter_init(&folder->meter, node, "file", BR_SIGNAL_BIT(BR_PROFILES));
+    folder->taken = br_node_metric(node, BR_COUNTER, "braid_receiver_pprof_files", "result", "ok");
+    folder->failed =
+        br_node_metric(node, BR_COUNTER, "braid_receiver_pprof_files", "result", "failed");
+    folder->files = br_map_new(FILES_MAX);
+    int rc = folder->files ? pprof_resource(config->file->labels, NULL, 0, &folder->arena,
+                                            &folder->resource, err)
+                           : br_err_set(err, BR_ENOMEM, "out of memory");
     if (rc == 0)
-        *ret = f;
+        *ret = folder;
     else
-        pprof_folder_free(f);
+        pprof_folder_free(folder);
     return rc;
 }
 
@@ -489,90 +499,93 @@ static int check_folder(const char *key, const char *path, int mode, struct br_e
 }
 
 /* A misspelt path would look like a folder to which nothing comes. */
-static int check_folders(const struct pprof_folder_config *c, struct br_err *err)
+static int check_folders(const struct pprof_folder_config *config, struct br_err *err)
 {
-    int mode = R_OK | X_OK | (c->after == PPROF_REMEMBER ? 0 : W_OK);
-    int rc = check_folder("path", c->path, mode, err);
-    return rc == 0 && c->after == PPROF_MOVE ? check_folder("move_to", c->move_to, W_OK | X_OK, err)
-                                             : rc;
+    int mode = R_OK | X_OK | (config->after == PPROF_REMEMBER ? 0 : W_OK);
+    int rc = check_folder("path", config->path, mode, err);
+    return rc == 0 && config->after == PPROF_MOVE
+               ? check_folder("move_to", config->move_to, W_OK | X_OK, err)
+               : rc;
 }
 
 /* A file that was taken before this process began. */
-static void on_taken(void *arg, const char *name, const struct pprof_taken *taken)
+static void folder_on_taken(void *arg, const char *name, const struct pprof_taken *taken)
 {
-    struct pprof_folder *f = arg;
-    struct file *x = find(f, name);
-    if (!x)
+    struct pprof_folder *folder = arg;
+    struct file *file = folder_find(folder, name);
+    if (!file)
         return;
-    x->is = taken->is;
-    x->mark = taken->mark;
-    x->taken = true;
-    x->state = OVER;
-    x->look = UINT64_MAX; /* it was seen */
+    file->is = taken->is;
+    file->mark = taken->mark;
+    file->taken = true;
+    file->state = OVER;
+    file->look = UINT64_MAX; /* it was seen */
 }
 
 /* Where nobody asked for the file, it is no reason not to begin that there can be none. */
-static int open_taken(struct pprof_folder *f, struct br_err *err)
+static int folder_open_taken(struct pprof_folder *folder, struct br_err *err)
 {
-    const struct pprof_folder_config *c = f->config;
+    const struct pprof_folder_config *config = folder->config;
     char path[4096];
     struct br_err why = {0};
-    if (c->after != PPROF_REMEMBER)
+    if (config->after != PPROF_REMEMBER)
         return 0;
-    if (c->state && c->state[0])
-        return pprof_taken_open(c->state, on_taken, f, &f->log, err);
-    int rc = join(path, sizeof path, c->path, TAKEN_FILE)
-                 ? pprof_taken_open(path, on_taken, f, &f->log, &why)
-                 : br_err_set(&why, BR_EINVAL, "%s is too long", c->path);
+    if (config->state && config->state[0])
+        return pprof_taken_open(config->state, folder_on_taken, folder, &folder->log, err);
+    int rc = folder_join(path, sizeof path, config->path, TAKEN_FILE)
+                 ? pprof_taken_open(path, folder_on_taken, folder, &folder->log, &why)
+                 : br_err_set(&why, BR_EINVAL, "%s is too long", config->path);
     if (rc)
-        br_warn(&f->node->log, "%s: after a restart all files are taken again (file::state names "
-                               "another place to remember them)", why.text);
+        br_warn(&folder->node->log,
+                "%s: after a restart all files are taken again (file::state names "
+                "another place to remember them)",
+                why.text);
     return rc == BR_ENOMEM ? br_err_set(err, rc, "out of memory") : 0;
 }
 
-int pprof_folder_start(struct pprof_folder *f, struct br_err *err)
+int pprof_folder_start(struct pprof_folder *folder, struct br_err *err)
 {
-    int rc = check_folders(f->config, err);
+    int rc = check_folders(folder->config, err);
     if (!rc)
-        rc = open_taken(f, err);
+        rc = folder_open_taken(folder, err);
     if (rc)
         return rc;
-    if (!br_host_timer_park(f->node->host, &f->timer, look))
+    if (!br_host_timer_park(folder->node->host, &folder->timer, folder_look))
         return br_err_set(err, BR_ENOMEM, "out of memory");
-    (void)br_host_timer(f->node->host, &f->timer, 0, look);
+    (void)br_host_timer(folder->node->host, &folder->timer, 0, folder_look);
     return 0;
 }
 
-void pprof_folder_stop(struct pprof_folder *f, void (*on_idle)(void *arg), void *arg)
+void pprof_folder_stop(struct pprof_folder *folder, void (*on_idle)(void *arg), void *arg)
 {
-    f->stopping = true;
-    br_host_timer_stop(f->node->host, &f->timer);
-    f->on_idle = on_idle;
-    f->on_idle_arg = arg;
-    if (f->n_busy == 0)
+    folder->stopping = true;
+    br_host_timer_stop(folder->node->host, &folder->timer);
+    folder->on_idle = on_idle;
+    folder->on_idle_arg = arg;
+    if (folder->n_busy == 0)
         on_idle(arg);
 }
 
-static void free_file(void *arg)
+static void folder_free_file(void *arg)
 {
-    struct file *x = arg;
-    if (x->reading) {
-        pprof_reading_leave(x->reading);
-        close_file(x);
+    struct file *file = arg;
+    if (file->reading) {
+        pprof_reading_leave(file->reading);
+        folder_close_file(file);
     }
-    if (x->item)
-        x->item->done = NULL; /* it is still in the pipeline; nobody waits any more */
-    br_free(x);
+    if (file->item)
+        file->item->done = NULL; /* it is still in the pipeline; nobody waits any more */
+    br_free(file);
 }
 
-void pprof_folder_free(struct pprof_folder *f)
+void pprof_folder_free(struct pprof_folder *folder)
 {
-    if (!f)
+    if (!folder)
         return;
-    br_host_timer_stop(f->node->host, &f->timer);
-    br_map_free(f->files, free_file);
-    br_pieces_stop(&f->sendings);
-    pprof_taken_close(f->log);
-    br_arena_release(&f->arena);
-    br_free(f);
+    br_host_timer_stop(folder->node->host, &folder->timer);
+    br_map_free(folder->files, folder_free_file);
+    br_pieces_stop(&folder->sendings);
+    pprof_taken_close(folder->log);
+    br_arena_release(&folder->arena);
+    br_free(folder);
 }

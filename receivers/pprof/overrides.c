@@ -7,28 +7,32 @@
 
 #define NS_PER_MS 1000000
 
-static struct pprof_scraper *scraper_of(struct br_overridable *t)
+static struct pprof_scraper *scrape_overrides_scraper_of(struct br_overridable *this_overridable)
 {
-    return br_container_of(t, struct pprof_scraper, overridable);
+    return br_container_of(this_overridable, struct pprof_scraper, overridable);
 }
 
-static bool matches(const struct pprof_override *r, const struct pprof_target *t)
+static bool scrape_overrides_matches(const struct pprof_override *override,
+                                     const struct pprof_target *target)
 {
-    bool service = !r->service || (strlen(r->service) == t->service_len &&
-                                   memcmp(r->service, t->service, t->service_len) == 0);
-    return service && (!r->target || strcmp(r->target, t->config->endpoint) == 0);
+    bool service = !override->service ||
+                   (strlen(override->service) == target->service_len &&
+                    memcmp(override->service, target->service, target->service_len) == 0);
+    return service &&
+           (!override->target || strcmp(override->target, target->config->endpoint) == 0);
 }
 
-static bool is_live(const struct pprof_scraper *s, const struct pprof_override *r)
+static bool scrape_overrides_is_live(const struct pprof_scraper *scraper,
+                                     const struct pprof_override *override)
 {
-    return r->until_ms > br_host_mono_ms(s->node->host);
+    return override->until_ms > br_host_mono_ms(scraper->node->host);
 }
 
 /* --- What jobs are to do ---------------------------------------------------------------------- */
 
-static uint64_t at_once(struct pprof_job *j)
+static uint64_t scrape_overrides_at_once(struct pprof_job *job)
 {
-    (void)j;
+    (void)job;
     return 0;
 }
 
@@ -37,13 +41,13 @@ struct want {
 };
 
 /* The shorter of what is wanted so far and what a rule (NULL: the config) asks for. */
-static void ask(const struct pprof_config *c, int kind, struct want *want,
-                const struct pprof_override *rule)
+static void scrape_overrides_ask(const struct pprof_config *config, int kind, struct want *want,
+                                 const struct pprof_override *rule)
 {
-    uint64_t shortest = pprof_job_shortest_ms(c, (enum pprof_kind)kind);
+    uint64_t shortest = pprof_job_shortest_ms(config, (enum pprof_kind)kind);
     uint64_t interval_ms = rule ? rule->interval_ms : 0;
     if (interval_ms == 0)
-        interval_ms = c->scrape_interval / NS_PER_MS;
+        interval_ms = config->scrape_interval / NS_PER_MS;
     if (interval_ms < shortest)
         interval_ms = shortest;
     if (want->interval_ms && want->interval_ms <= interval_ms)
@@ -53,22 +57,24 @@ static void ask(const struct pprof_config *c, int kind, struct want *want,
     want->until_ms = rule ? rule->until_ms : 0;
 }
 
-static void refresh_target(struct pprof_scraper *s, struct pprof_target *t,
-                           uint64_t (*delay_ms)(struct pprof_job *j))
+static void scrape_overrides_refresh_target(struct pprof_scraper *scraper,
+                                            struct pprof_target *target,
+                                            uint64_t (*delay_ms)(struct pprof_job *j))
 {
     struct want want[PPROF_KINDS] = {0};
     for (int k = 0; k < PPROF_KINDS; k++)
-        if (!t->config->on_demand && pprof_profile_config(s->config, (enum pprof_kind)k)->enabled)
-            ask(s->config, k, &want[k], NULL);
-    for (size_t i = 0; i < s->n_rules; i++) {
-        if (!matches(&s->rules[i], t))
+        if (!target->config->on_demand &&
+            pprof_profile_config(scraper->config, (enum pprof_kind)k)->enabled)
+            scrape_overrides_ask(scraper->config, k, &want[k], NULL);
+    for (size_t i = 0; i < scraper->n_rules; i++) {
+        if (!scrape_overrides_matches(&scraper->rules[i], target))
             continue;
         for (int k = 0; k < PPROF_KINDS; k++)
-            if (s->rules[i].kinds[k])
-                ask(s->config, k, &want[k], &s->rules[i]);
+            if (scraper->rules[i].kinds[k])
+                scrape_overrides_ask(scraper->config, k, &want[k], &scraper->rules[i]);
     }
     for (int k = 0; k < PPROF_KINDS; k++) {
-        struct pprof_job *j = &t->jobs[k];
+        struct pprof_job *j = &target->jobs[k];
         bool sooner =
             want[k].interval_ms && (!j->interval_ms || want[k].interval_ms < j->interval_ms);
         j->rule = want[k].rule;
@@ -78,137 +84,147 @@ static void refresh_target(struct pprof_scraper *s, struct pprof_target *t,
     }
 }
 
-static void forget(struct pprof_scraper *s, size_t i)
+static void scrape_overrides_forget(struct pprof_scraper *scraper, size_t index)
 {
-    br_free(s->rules[i].service);
-    br_free(s->rules[i].target);
-    s->rules[i] = s->rules[--s->n_rules];
+    br_free(scraper->rules[index].service);
+    br_free(scraper->rules[index].target);
+    scraper->rules[index] = scraper->rules[--scraper->n_rules];
 }
 
-static void on_rules_end(struct br_timer *t)
+static void scrape_overrides_on_rules_end(struct br_timer *timer)
 {
-    pprof_overrides_refresh(br_container_of(t, struct pprof_scraper, rules_end), at_once);
+    pprof_overrides_refresh(br_container_of(timer, struct pprof_scraper, rules_end),
+                            scrape_overrides_at_once);
 }
 
-void pprof_overrides_refresh(struct pprof_scraper *s, uint64_t (*delay_ms)(struct pprof_job *j))
+void pprof_overrides_refresh(struct pprof_scraper *scraper,
+                             uint64_t (*delay_ms)(struct pprof_job *j))
 {
-    struct br_host *host = s->node->host;
+    struct br_host *host = scraper->node->host;
     uint64_t now = br_host_mono_ms(host), next = UINT64_MAX;
-    for (size_t i = s->n_rules; i-- > 0;) {
-        if (!is_live(s, &s->rules[i]))
-            forget(s, i);
-        else if (s->rules[i].until_ms < next)
-            next = s->rules[i].until_ms;
+    for (size_t i = scraper->n_rules; i-- > 0;) {
+        if (!scrape_overrides_is_live(scraper, &scraper->rules[i]))
+            scrape_overrides_forget(scraper, i);
+        else if (scraper->rules[i].until_ms < next)
+            next = scraper->rules[i].until_ms;
     }
     if (next == UINT64_MAX)
-        (void)br_host_timer_park(host, &s->rules_end, on_rules_end);
+        (void)br_host_timer_park(host, &scraper->rules_end, scrape_overrides_on_rules_end);
     else
-        (void)br_host_timer(host, &s->rules_end, next - now, on_rules_end);
-    for (size_t i = 0; i < s->n_targets; i++)
-        refresh_target(s, &s->targets[i], delay_ms);
+        (void)br_host_timer(host, &scraper->rules_end, next - now, scrape_overrides_on_rules_end);
+    for (size_t i = 0; i < scraper->n_targets; i++)
+        scrape_overrides_refresh_target(scraper, &scraper->targets[i], delay_ms);
 }
 
-void pprof_overrides_release(struct pprof_scraper *s)
+void pprof_overrides_release(struct pprof_scraper *scraper)
 {
-    while (s->n_rules > 0)
-        forget(s, s->n_rules - 1);
-    br_host_timer_stop(s->node->host, &s->rules_end);
+    while (scraper->n_rules > 0)
+        scrape_overrides_forget(scraper, scraper->n_rules - 1);
+    br_host_timer_stop(scraper->node->host, &scraper->rules_end);
 }
 
 /* --- The overridable ------------------------------------------------------------------------------ */
 
 /* Where neither the rule nor the config names a profile, it is the CPU's. */
-static bool is_default(const struct pprof_config *c, enum pprof_kind kind)
+static bool scrape_overrides_is_default(const struct pprof_config *config, enum pprof_kind kind)
 {
     for (int k = 0; k < PPROF_KINDS; k++)
-        if (pprof_profile_config(c, (enum pprof_kind)k)->enabled)
-            return pprof_profile_config(c, kind)->enabled;
+        if (pprof_profile_config(config, (enum pprof_kind)k)->enabled)
+            return pprof_profile_config(config, kind)->enabled;
     return kind == PPROF_CPU;
 }
 
 /* How many jobs it is about. */
-static int count_jobs(const struct pprof_scraper *s, const struct pprof_override *r)
+static int scrape_overrides_count_jobs(const struct pprof_scraper *scraper,
+                                       const struct pprof_override *override)
 {
     int n_targets = 0, n_kinds = 0;
-    for (size_t i = 0; i < s->n_targets; i++)
-        n_targets += matches(r, &s->targets[i]);
+    for (size_t i = 0; i < scraper->n_targets; i++)
+        n_targets += scrape_overrides_matches(override, &scraper->targets[i]);
     for (int k = 0; k < PPROF_KINDS; k++)
-        n_kinds += r->kinds[k];
+        n_kinds += override->kinds[k];
     return n_targets * n_kinds;
 }
 
-static int copy_rule(struct pprof_override *r, const struct br_override *rule, struct br_err *err)
+static int scrape_overrides_copy_rule(struct pprof_override *override,
+                                      const struct br_override *rule, struct br_err *err)
 {
-    r->service = rule->service ? br_strdup(rule->service) : NULL;
-    r->target = rule->target ? br_strdup(rule->target) : NULL;
-    if ((!rule->service || r->service) && (!rule->target || r->target))
+    override->service = rule->service ? br_strdup(rule->service) : NULL;
+    override->target = rule->target ? br_strdup(rule->target) : NULL;
+    if ((!rule->service || override->service) && (!rule->target || override->target))
         return 0;
-    br_free(r->service);
-    br_free(r->target);
+    br_free(override->service);
+    br_free(override->target);
     return br_err_set(err, BR_ENOMEM, "out of memory");
 }
 
-static void withdraw_rule(struct pprof_scraper *s, uint64_t id)
+static void scrape_overrides_withdraw_rule(struct pprof_scraper *scraper, uint64_t id)
 {
-    for (size_t i = s->n_rules; i-- > 0;)
-        if (s->rules[i].id == id)
-            forget(s, i);
+    for (size_t i = scraper->n_rules; i-- > 0;)
+        if (scraper->rules[i].id == id)
+            scrape_overrides_forget(scraper, i);
 }
 
-static int apply(struct br_overridable *t, const struct br_override *rule, struct br_err *err)
+static int scrape_overrides_apply(struct br_overridable *overridable,
+                                  const struct br_override *rule, struct br_err *err)
 {
-    struct pprof_scraper *s = scraper_of(t);
-    struct pprof_override r = {rule->id, rule->until_ms, rule->interval_ms, NULL, NULL, {0}};
-    if (s->stopping)
+    struct pprof_scraper *scraper = scrape_overrides_scraper_of(overridable);
+    struct pprof_override override = {rule->id, rule->until_ms, rule->interval_ms, NULL, NULL, {0}};
+    if (scraper->stopping)
         return 0;
     for (int k = 0; k < PPROF_KINDS; k++) {
-        const char *name = pprof_kind_name(s->config, (enum pprof_kind)k);
-        r.kinds[k] = *name && br_override_has_type(rule, name,
-                                               !rule->keep &&
-                                                   is_default(s->config, (enum pprof_kind)k));
+        const char *name = pprof_kind_name(scraper->config, (enum pprof_kind)k);
+        override.kinds[k] =
+            *name && br_override_has_type(rule, name,
+                                          !rule->keep && scrape_overrides_is_default(
+                                                             scraper->config, (enum pprof_kind)k));
     }
-    int rc = copy_rule(&r, rule, err);
+    int rc = scrape_overrides_copy_rule(&override, rule, err);
     if (rc)
         return rc;
-    withdraw_rule(s, rule->id);
-    int n = is_live(s, &r) ? count_jobs(s, &r) : 0;
-    if (n > 0 && s->n_rules == BR_OVERRIDES_MAX)
+    scrape_overrides_withdraw_rule(scraper, rule->id);
+    int n = scrape_overrides_is_live(scraper, &override)
+                ? scrape_overrides_count_jobs(scraper, &override)
+                : 0;
+    if (n > 0 && scraper->n_rules == BR_OVERRIDES_MAX)
         n = br_err_set(err, BR_EFULL, "more than %d rules at a time", BR_OVERRIDES_MAX);
     if (n > 0) {
-        s->rules[s->n_rules++] = r;
+        scraper->rules[scraper->n_rules++] = override;
     } else {
-        br_free(r.service);
-        br_free(r.target);
+        br_free(override.service);
+        br_free(override.target);
     }
-    pprof_overrides_refresh(s, at_once);
+    pprof_overrides_refresh(scraper, scrape_overrides_at_once);
     return n;
 }
 
-static void withdraw(struct br_overridable *t, uint64_t id)
+static void scrape_overrides_withdraw(struct br_overridable *overridable, uint64_t id)
 {
-    struct pprof_scraper *s = scraper_of(t);
-    if (s->stopping)
+    struct pprof_scraper *scraper = scrape_overrides_scraper_of(overridable);
+    if (scraper->stopping)
         return;
-    withdraw_rule(s, id);
-    pprof_overrides_refresh(s, at_once);
+    scrape_overrides_withdraw_rule(scraper, id);
+    pprof_overrides_refresh(scraper, scrape_overrides_at_once);
 }
 
-static void list(const struct br_overridable *t, br_collected_fn *fn, void *arg)
+static void scrape_overrides_list(const struct br_overridable *this_overridable,
+                                  br_collected_fn *fn, void *arg)
 {
     static const char *const states[PPROF_RESULTS] = {
         [PPROF_WAITING] = "waiting", [PPROF_OK] = "ok",         [PPROF_EMPTY] = "ok",
         [PPROF_FAILED] = "failing",  [PPROF_IN_USE] = "in use", [PPROF_BUSY] = "busy",
         [PPROF_HELD] = "waiting",    [PPROF_SHED] = "shed",
     };
-    const struct pprof_scraper *s = br_container_of(t, struct pprof_scraper, overridable);
-    for (size_t i = 0; i < s->n_targets * PPROF_KINDS; i++) {
-        const struct pprof_target *target = &s->targets[i / PPROF_KINDS];
+    const struct pprof_scraper *scraper =
+        br_container_of(this_overridable, struct pprof_scraper, overridable);
+    for (size_t i = 0; i < scraper->n_targets * PPROF_KINDS; i++) {
+        const struct pprof_target *target = &scraper->targets[i / PPROF_KINDS];
         const struct pprof_job *j = &target->jobs[i % PPROF_KINDS];
         if (j->interval_ms)
-            fn(&(struct br_collected){.component = s->node->id,
+            fn(&(struct br_collected){.component = scraper->node->id,
                                       .service = target->service,
                                       .target = target->config->endpoint,
-                                      .type = pprof_kind_name(s->config, j->kind),
+                                      .type = pprof_kind_name(scraper->config, j->kind),
                                       .interval_ms = j->interval_ms,
                                       .rule = j->rule,
                                       .until_ms = j->until_ms,
@@ -217,4 +233,5 @@ static void list(const struct br_overridable *t, br_collected_fn *fn, void *arg)
     }
 }
 
-const struct br_overridable_ops pprof_overridable_ops = {apply, withdraw, list};
+const struct br_overridable_ops pprof_overridable_ops = {
+    scrape_overrides_apply, scrape_overrides_withdraw, scrape_overrides_list};

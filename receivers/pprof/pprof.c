@@ -12,29 +12,30 @@ struct pprof {
     unsigned n_stopping;
 };
 
-static int create_upload(struct pprof *p, const struct br_http_config *http, struct br_err *err)
+static int pprof_receiver_create_upload(struct pprof *pprof, const struct br_http_config *http,
+                                        struct br_err *err)
 {
-    int rc = br_ingest_init(&p->upload.ingest, p->node, err);
+    int rc = br_ingest_init(&pprof->upload.ingest, pprof->node, err);
     if (rc)
         return rc;
-    pprof_upload_init(&p->upload, http);
+    pprof_upload_init(&pprof->upload, http);
     return 0;
 }
 
-static int pprof_create(struct br_node *node, struct br_err *err)
+static int pprof_receiver_create(struct br_node *node, struct br_err *err)
 {
     struct pprof *p = node->state;
-    const struct pprof_config *c = node->config;
+    const struct pprof_config *config = node->config;
     p->node = node;
-    if (pprof_reader_init(&p->reader, node->host, (size_t)c->max_profile_size))
+    if (pprof_reader_init(&p->reader, node->host, (size_t)config->max_profile_size))
         return br_err_set(err, BR_ENOMEM, "out of memory");
-    int rc = c->targets.n ? pprof_scraper_new(node, &p->reader, &p->scraper, err) : 0;
-    if (rc == 0 && c->file && node->host->worker == 0)
+    int rc = config->targets.count ? pprof_scraper_new(node, &p->reader, &p->scraper, err) : 0;
+    if (rc == 0 && config->file && node->host->worker == 0)
         rc = pprof_folder_new(node, &p->reader, &p->folder, err);
-    return rc == 0 && c->http ? create_upload(p, c->http, err) : rc;
+    return rc == 0 && config->http ? pprof_receiver_create_upload(p, config->http, err) : rc;
 }
 
-static int pprof_start(struct br_node *node, struct br_err *err)
+static int pprof_receiver_start(struct br_node *node, struct br_err *err)
 {
     struct pprof *p = node->state;
     int rc = p->scraper ? pprof_scraper_start(p->scraper, err) : 0;
@@ -47,7 +48,7 @@ static int pprof_start(struct br_node *node, struct br_err *err)
     return rc;
 }
 
-static void on_stopped(void *arg)
+static void pprof_receiver_on_stopped(void *arg)
 {
     struct pprof *p = arg;
     if (--p->n_stopping > 0)
@@ -59,18 +60,18 @@ static void on_stopped(void *arg)
         br_node_drained(p->node);
 }
 
-static void pprof_drain(struct br_node *node)
+static void pprof_receiver_drain(struct br_node *node)
 {
     struct pprof *p = node->state;
     p->n_stopping = 1u + (p->scraper != NULL) + (p->folder != NULL);
     if (p->scraper)
-        pprof_scraper_stop(p->scraper, on_stopped, p);
+        pprof_scraper_stop(p->scraper, pprof_receiver_on_stopped, p);
     if (p->folder)
-        pprof_folder_stop(p->folder, on_stopped, p);
-    on_stopped(p);
+        pprof_folder_stop(p->folder, pprof_receiver_on_stopped, p);
+    pprof_receiver_on_stopped(p);
 }
 
-static void pprof_destroy(struct br_node *node)
+static void pprof_receiver_destroy(struct br_node *node)
 {
     struct pprof *p = node->state;
     br_ingest_release(&p->upload.ingest);
@@ -90,8 +91,8 @@ const struct br_component br_pprof_receiver = {
     .config_size = sizeof(struct pprof_config),
     .state_size = sizeof(struct pprof),
     .check = pprof_check,
-    .create = pprof_create,
-    .start = pprof_start,
-    .drain = pprof_drain,
-    .destroy = pprof_destroy,
+    .create = pprof_receiver_create,
+    .start = pprof_receiver_start,
+    .drain = pprof_receiver_drain,
+    .destroy = pprof_receiver_destroy,
 };

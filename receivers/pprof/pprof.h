@@ -97,17 +97,17 @@ extern const struct br_option pprof_options[];
 int pprof_check(void *config, const struct br_yaml *node, const char *path, struct br_arena *arena,
                 struct br_errs *errs);
 
-const struct pprof_profile_config *pprof_profile_config(const struct pprof_config *c,
+const struct pprof_profile_config *pprof_profile_config(const struct pprof_config *config,
                                                         enum pprof_kind kind);
 
 /* What the config and rules call a kind; "" for one that there is none of. */
-const char *pprof_kind_name(const struct pprof_config *c, enum pprof_kind kind);
+const char *pprof_kind_name(const struct pprof_config *config, enum pprof_kind kind);
 
 /* Its `__name__`: as Grafana Alloy names what it scrapes, with Pyroscope's renaming of godeltaprof_*. */
-const char *pprof_kind_metric(const struct pprof_config *c, enum pprof_kind kind);
+const char *pprof_kind_metric(const struct pprof_config *config, enum pprof_kind kind);
 
 /* True when its values count since the program began. */
-bool pprof_kind_since_start(const struct pprof_config *c, enum pprof_kind kind);
+bool pprof_kind_since_start(const struct pprof_config *config, enum pprof_kind kind);
 
 /* True when it is asked for with the seconds that it is to last, whatever the config says. */
 bool pprof_kind_lasts(enum pprof_kind kind);
@@ -130,31 +130,31 @@ struct pprof_reader {
 };
 
 /* Returns 0 or BR_ENOMEM. */
-int pprof_reader_init(struct pprof_reader *r, struct br_host *host, size_t max);
-void pprof_reader_release(struct pprof_reader *r); /* accepts a zeroed one */
+int pprof_reader_init(struct pprof_reader *reader, struct br_host *host, size_t max);
+void pprof_reader_release(struct pprof_reader *reader); /* accepts a zeroed one */
 
 /* A reading that a thread has. */
 struct pprof_reading;
 
 /* Called in the worker when a reading is over; what `r` has of an item, and leaves there, is freed. */
-typedef void pprof_end_fn(void *user, struct br_reading *r, int rc);
+typedef void pprof_end_fn(void *user, struct br_reading *reading, int rc);
 
 /* Has `body` (NULL: `read` finds its bytes itself) read: at once or, when it is large, in a thread. `arg`
  * is br_reading.arg; it and what it points to stay, and nobody changes them, until `end` is called: at
  * once, or later. `*ret` is the reading while a thread has it, and NULL otherwise; it stays where it is. */
-void pprof_reader_start(struct pprof_reader *p, struct br_buf *body, br_read_fn *read,
+void pprof_reader_start(struct pprof_reader *reader, struct br_buf *body, br_read_fn *read,
                         const void *arg, pprof_end_fn *end, void *user, struct pprof_reading **ret);
 
 /* Gives a reading up: it is not running any more when this returns, and `end` is not called. Accepts
  * NULL. */
-void pprof_reading_leave(struct pprof_reading *x);
+void pprof_reading_leave(struct pprof_reading *reading);
 
 /* True for what begins as gzip does. */
 bool pprof_is_gzip(const uint8_t *data, size_t len);
 
 /* Undoes the body's encoding, and takes off gzip, told by its magic, whatever was said of it. Returns as
  * br_reading_decompress. */
-int pprof_unpack(struct br_reading *r);
+int pprof_unpack(struct br_reading *reading);
 
 /* The format by the content; nothing at all is empty text. Returns 0, or BR_EINVAL with a sentence.
  */
@@ -163,13 +163,14 @@ int pprof_guess(const uint8_t *data, size_t len, enum br_profile_format *ret, st
 /* Makes r->item, not yet in the ledger, out of plain bytes; NULL for nothing at all, and for a pprof
  * without samples (another format without any is BR_EINVAL: it was not understood). Returns 0 or a code
  * with its sentence. */
-int pprof_read(struct br_reading *r, enum br_profile_format format, const struct br_profile_source *s);
+int pprof_read(struct br_reading *reading, enum br_profile_format format,
+               const struct br_profile_source *source);
 
 /* The same in two steps, of several profiles that become one item: each into the builder, and then, with
  * the first failure or 0, all of them. */
-int pprof_build(struct br_reading *r, enum br_profile_format format,
-                const struct br_profile_source *s);
-int pprof_built(struct br_reading *r, int rc);
+int pprof_build(struct br_reading *reading, enum br_profile_format format,
+                const struct br_profile_source *profile_source);
+int pprof_built(struct br_reading *reading, int rc);
 
 /* --- The parts -------------------------------------------------------------------------------- */
 
@@ -178,21 +179,21 @@ int pprof_built(struct br_reading *r, int rc);
 struct pprof_scraper;
 int pprof_scraper_new(struct br_node *node, struct pprof_reader *reader, struct pprof_scraper **ret,
                       struct br_err *err);
-int pprof_scraper_start(struct pprof_scraper *s, struct br_err *err);
+int pprof_scraper_start(struct pprof_scraper *scraper, struct br_err *err);
 
 /* Ends what is under way; what was scraped stays with the redelivery until it is idle, and then
  * `on_idle` is called, at once or later. */
-void pprof_scraper_stop(struct pprof_scraper *s, void (*on_idle)(void *arg), void *arg);
-void pprof_scraper_free(struct pprof_scraper *s); /* accepts NULL */
+void pprof_scraper_stop(struct pprof_scraper *scraper, void (*on_idle)(void *arg), void *arg);
+void pprof_scraper_free(struct pprof_scraper *scraper); /* accepts NULL */
 
 /* The folder, on the first worker. It has to be there at the start, and so has the one that files
  * are moved to: else start returns BR_EIO or BR_EINVAL with a sentence. */
 struct pprof_folder;
 int pprof_folder_new(struct br_node *node, struct pprof_reader *reader, struct pprof_folder **ret,
                      struct br_err *err);
-int pprof_folder_start(struct pprof_folder *f, struct br_err *err);
-void pprof_folder_stop(struct pprof_folder *f, void (*on_idle)(void *arg), void *arg);
-void pprof_folder_free(struct pprof_folder *f); /* accepts NULL */
+int pprof_folder_start(struct pprof_folder *folder, struct br_err *err);
+void pprof_folder_stop(struct pprof_folder *folder, void (*on_idle)(void *arg), void *arg);
+void pprof_folder_free(struct pprof_folder *folder); /* accepts NULL */
 
 /* Uploads: answers the request, or makes an intake of it. */
 struct pprof_upload {
@@ -201,8 +202,8 @@ struct pprof_upload {
     struct br_meter meter;
     struct br_log_limit lost_limit;
 };
-void pprof_upload_init(struct pprof_upload *u, const struct br_http_config *http);
+void pprof_upload_init(struct pprof_upload *upload, const struct br_http_config *http);
 
 /* What Datadog's profilers send to their agent (datadog.c): a br_read_fn. */
 #define PPROF_DATADOG_PATH "/profiling/v1/input"
-int pprof_datadog_read(struct br_reading *r);
+int pprof_datadog_read(struct br_reading *reading);

@@ -19,7 +19,7 @@ struct pprof_reading {
 
 /* --- Bytes to items --------------------------------------------------------------------------- */
 
-static size_t grown(size_t max)
+static size_t reader_grown(size_t max)
 {
     if (max > BR_BUF_MAX / GROWTH)
         return BR_BUF_MAX;
@@ -32,16 +32,16 @@ bool pprof_is_gzip(const uint8_t *data, size_t len)
     return len >= 2 && data[0] == 0x1f && data[1] == 0x8b;
 }
 
-int pprof_unpack(struct br_reading *r)
+int pprof_unpack(struct br_reading *reading)
 {
-    int rc = br_reading_unpack(r);
-    const struct br_buf *bytes = br_reading_bytes(r);
+    int rc = br_reading_unpack(reading);
+    const struct br_buf *bytes = br_reading_bytes(reading);
     struct br_buf *plain = NULL;
     if (rc || !bytes || !pprof_is_gzip(bytes->data, bytes->len))
         return rc;
-    rc = br_reading_decompress(r, BR_ENCODING_GZIP, bytes->data, bytes->len, &plain);
+    rc = br_reading_decompress(reading, BR_ENCODING_GZIP, bytes->data, bytes->len, &plain);
     if (rc == 0)
-        br_reading_replace(r, plain);
+        br_reading_replace(reading, plain);
     return rc;
 }
 
@@ -55,115 +55,118 @@ int pprof_guess(const uint8_t *data, size_t len, enum br_profile_format *ret, st
 }
 
 /* Into the builder; what it took to read goes before the item is made. */
-int pprof_build(struct br_reading *r, enum br_profile_format format,
-                const struct br_profile_source *s)
+int pprof_build(struct br_reading *reading, enum br_profile_format format,
+                const struct br_profile_source *profile_source)
 {
     struct br_arena scratch;
-    if (!r->bench->build)
-        r->bench->build = br_build_new(r->host, grown(r->max_body));
-    if (!r->bench->build)
-        return br_err_set(&r->err, BR_ENOMEM, "out of memory");
+    if (!reading->bench->build)
+        reading->bench->build = br_build_new(reading->host, reader_grown(reading->max_body));
+    if (!reading->bench->build)
+        return br_err_set(&reading->err, BR_ENOMEM, "out of memory");
     struct br_profile_lost lost = {0};
-    struct br_profile_source source = *s;
+    struct br_profile_source source = *profile_source;
     source.lost = &lost;
-    br_arena_init(&scratch, grown(r->max_body));
-    int rc = br_profile_read(r->bench->build, format, &source, &scratch, &r->err);
+    br_arena_init(&scratch, reader_grown(reading->max_body));
+    int rc = br_profile_read(reading->bench->build, format, &source, &scratch, &reading->err);
     br_arena_release(&scratch);
-    if (lost.n && !r->n_lost)
-        (void)snprintf(r->lost, sizeof r->lost, "%.199s", lost.first.text);
-    r->n_lost += lost.n;
+    if (lost.count && !reading->n_lost)
+        (void)snprintf(reading->lost, sizeof reading->lost, "%.199s", lost.first.text);
+    reading->n_lost += lost.count;
     return rc;
 }
 
-static int reader_take(struct br_reading *r)
+static int reader_take(struct br_reading *reading)
 {
-    struct br_item *item = br_item_new(r->host, BR_PROFILES);
-    int rc = item ? br_build_take(r->bench->build, item) : BR_ENOMEM;
+    struct br_item *item = br_item_new(reading->host, BR_PROFILES);
+    int rc = item ? br_build_take(reading->bench->build, item) : BR_ENOMEM;
     if (rc) {
         br_item_free(item);
-        return br_err_set(&r->err, rc, "the profile cannot be converted: %s", br_strerror(rc));
+        return br_err_set(&reading->err, rc, "the profile cannot be converted: %s",
+                          br_strerror(rc));
     }
-    r->item = item;
+    reading->item = item;
     return 0;
 }
 
-int pprof_read(struct br_reading *r, enum br_profile_format format, const struct br_profile_source *s)
+int pprof_read(struct br_reading *reading, enum br_profile_format format,
+               const struct br_profile_source *source)
 {
-    int rc = s->len ? pprof_build(r, format, s) : 0;
-    if (!rc && s->len && format != BR_FORMAT_PPROF && !br_build_items(r->bench->build))
-        rc = br_err_set(&r->err, BR_EINVAL, "there is no sample in it that could be understood%s",
+    int rc = source->len ? pprof_build(reading, format, source) : 0;
+    if (!rc && source->len && format != BR_FORMAT_PPROF && !br_build_items(reading->bench->build))
+        rc = br_err_set(&reading->err, BR_EINVAL,
+                        "there is no sample in it that could be understood%s",
                         format == BR_FORMAT_JFR ? ": none of its events is known" : "");
-    return pprof_built(r, rc);
+    return pprof_built(reading, rc);
 }
 
-int pprof_built(struct br_reading *r, int rc)
+int pprof_built(struct br_reading *reading, int rc)
 {
-    if (!rc && r->bench->build && br_build_items(r->bench->build))
-        rc = reader_take(r);
-    bool large = r->item && r->item->n_items > KEPT_ITEMS;
+    if (!rc && reading->bench->build && br_build_items(reading->bench->build))
+        rc = reader_take(reading);
+    bool large = reading->item && reading->item->n_items > KEPT_ITEMS;
     if (large || rc == BR_ENOMEM) {
-        br_build_free(r->bench->build);
-        r->bench->build = NULL;
-    } else if (r->bench->build) {
-        br_build_clear(r->bench->build);
+        br_build_free(reading->bench->build);
+        reading->bench->build = NULL;
+    } else if (reading->bench->build) {
+        br_build_clear(reading->bench->build);
     }
     return rc;
 }
 
 /* --- At once, or in a thread ------------------------------------------------------------------ */
 
-int pprof_reader_init(struct pprof_reader *r, struct br_host *host, size_t max)
+int pprof_reader_init(struct pprof_reader *reader, struct br_host *host, size_t max)
 {
-    *r = (struct pprof_reader){.host = host, .max = max};
-    return br_workbench_init(&r->bench);
+    *reader = (struct pprof_reader){.host = host, .max = max};
+    return br_workbench_init(&reader->bench);
 }
 
-void pprof_reader_release(struct pprof_reader *r)
+void pprof_reader_release(struct pprof_reader *reader)
 {
-    br_workbench_release(&r->bench);
+    br_workbench_release(&reader->bench);
 }
 
-static void on_ran(struct br_reading_job *job)
+static void reader_on_ran(struct br_reading_job *job)
 {
-    struct pprof_reading *x = br_container_of(job, struct pprof_reading, job);
-    if (x->slot) {
-        *x->slot = NULL;
-        x->end(x->user, &job->reading, job->rc);
+    struct pprof_reading *reading = br_container_of(job, struct pprof_reading, job);
+    if (reading->slot) {
+        *reading->slot = NULL;
+        reading->end(reading->user, &job->reading, job->rc);
     }
     br_reading_job_release(job);
-    br_free(x);
+    br_free(reading);
 }
 
-void pprof_reading_leave(struct pprof_reading *x)
+void pprof_reading_leave(struct pprof_reading *reading)
 {
-    if (!x)
+    if (!reading)
         return;
-    *x->slot = NULL;
-    x->slot = NULL;
-    br_reading_job_leave(&x->job);
-    br_reading_job_wait(&x->job);
+    *reading->slot = NULL;
+    reading->slot = NULL;
+    br_reading_job_leave(&reading->job);
+    br_reading_job_wait(&reading->job);
 }
 
 static int reader_offload(const struct br_reading *how, br_read_fn *read, pprof_end_fn *end,
                           void *user, struct pprof_reading **ret)
 {
-    struct pprof_reading *x = br_calloc(1, sizeof *x);
-    if (!x)
+    struct pprof_reading *reading = br_calloc(1, sizeof *reading);
+    if (!reading)
         return BR_ENOMEM;
-    if (br_reading_job_init(&x->job, how, read, on_ran)) {
-        br_reading_job_release(&x->job);
-        br_free(x);
+    if (br_reading_job_init(&reading->job, how, read, reader_on_ran)) {
+        br_reading_job_release(&reading->job);
+        br_free(reading);
         return BR_ENOMEM;
     }
-    x->slot = ret;
-    x->end = end;
-    x->user = user;
-    *ret = x;
-    br_reading_job_start(&x->job);
+    reading->slot = ret;
+    reading->end = end;
+    reading->user = user;
+    *ret = reading;
+    br_reading_job_start(&reading->job);
     return 0;
 }
 
-void pprof_reader_start(struct pprof_reader *p, struct br_buf *body, br_read_fn *read,
+void pprof_reader_start(struct pprof_reader *reader, struct br_buf *body, br_read_fn *read,
                         const void *arg, pprof_end_fn *end, void *user, struct pprof_reading **ret)
 {
     static const struct br_request nothing_asked;
@@ -171,22 +174,22 @@ void pprof_reader_start(struct pprof_reader *p, struct br_buf *body, br_read_fn 
                                    .asked = &nothing_asked,
                                    .signal = BR_PROFILES,
                                    .format = BR_UPLOAD_OTHER,
-                                   .max_body = p->max,
-                                   .now_ns = br_host_unix_ns(p->host),
+                                   .max_body = reader->max,
+                                   .now_ns = br_host_unix_ns(reader->host),
                                    .max_now = PPROF_READ_NOW,
-                                   .host = p->host,
-                                   .bench = &p->bench,
+                                   .host = reader->host,
+                                   .bench = &reader->bench,
                                    .body = body};
-    struct br_reading r = how;
-    br_list_init(&r.pieces);
+    struct br_reading reading = how;
+    br_list_init(&reading.pieces);
     *ret = NULL;
-    int rc = body && body->len > r.max_now ? BR_EAGAIN : br_reading_run(&r, read);
+    int rc = body && body->len > reading.max_now ? BR_EAGAIN : br_reading_run(&reading, read);
     if (rc == BR_EAGAIN) {
-        r.err = (struct br_err){0};
+        reading.err = (struct br_err){0};
         rc = reader_offload(&how, read, end, user, ret);
         if (rc == 0)
             return;
     }
-    end(user, &r, rc);
-    br_reading_drop(&r);
+    end(user, &reading, rc);
+    br_reading_drop(&reading);
 }

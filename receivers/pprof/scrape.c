@@ -16,333 +16,338 @@
 
 /* --- The request ------------------------------------------------------------------------------ */
 
-static bool takes_seconds(const struct pprof_config *c, enum pprof_kind kind)
+static bool scrape_takes_seconds(const struct pprof_config *config, enum pprof_kind kind)
 {
-    return pprof_kind_lasts(kind) || pprof_profile_config(c, kind)->seconds > 0;
+    return pprof_kind_lasts(kind) || pprof_profile_config(config, kind)->seconds > 0;
 }
 
-uint64_t pprof_job_shortest_ms(const struct pprof_config *c, enum pprof_kind kind)
+uint64_t pprof_job_shortest_ms(const struct pprof_config *config, enum pprof_kind kind)
 {
-    return takes_seconds(c, kind) ? 2000 : 100;
+    return scrape_takes_seconds(config, kind) ? 2000 : 100;
 }
 
 /* As the config says, but less than the interval. */
-static uint64_t seconds_of(const struct pprof_job *j, uint64_t interval_ms)
+static uint64_t scrape_seconds_of(const struct pprof_job *job, uint64_t interval_ms)
 {
-    const struct pprof_config *c = j->target->scraper->config;
+    const struct pprof_config *config = job->target->scraper->config;
     uint64_t most = interval_ms / 1000 - (interval_ms >= 1000);
-    uint64_t asked = (uint64_t)pprof_profile_config(c, j->kind)->seconds;
-    if (!takes_seconds(c, j->kind))
+    uint64_t asked = (uint64_t)pprof_profile_config(config, job->kind)->seconds;
+    if (!scrape_takes_seconds(config, job->kind))
         return 0;
     return asked && asked < most ? asked : most;
 }
 
-static void write_path(struct pprof_job *j)
+static void scrape_write_path(struct pprof_job *job)
 {
-    const struct pprof_target *t = j->target;
-    const struct pprof_config *c = t->scraper->config;
-    const char *path = pprof_profile_config(c, j->kind)->path;
-    uint64_t seconds = seconds_of(j, j->interval_ms);
-    struct br_str text = {.data = j->path, .cap = j->path_size, .fixed = true};
-    br_str_printf(&text, "%s%s", t->prefix, path);
+    const struct pprof_target *target = job->target;
+    const struct pprof_config *config = target->scraper->config;
+    const char *path = pprof_profile_config(config, job->kind)->path;
+    uint64_t seconds = scrape_seconds_of(job, job->interval_ms);
+    struct br_str text = {.data = job->path, .cap = job->path_size, .fixed = true};
+    br_str_printf(&text, "%s%s", target->prefix, path);
     if (seconds > 0)
         br_str_printf(&text, "%cseconds=%llu", strchr(path, '?') ? '&' : '?',
                       (unsigned long long)seconds);
-    j->timeout_ms = c->scrape_timeout / NS_PER_MS + seconds * 1000;
+    job->timeout_ms = config->scrape_timeout / NS_PER_MS + seconds * 1000;
 }
 
 /* --- What came of it -------------------------------------------------------------------------- */
 
-static void note(struct pprof_job *j, enum pprof_result result)
+static void scrape_note(struct pprof_job *job, enum pprof_result result)
 {
-    j->last = result;
-    *j->target->scraper->results[result] += 1;
+    job->last = result;
+    *job->target->scraper->results[result] += 1;
 }
 
 /* A program that is down is news once, and once more when it is back. */
-static void fail(struct pprof_job *j, const char *why)
+static void scrape_fail(struct pprof_job *job, const char *why)
 {
-    struct br_node *node = j->target->scraper->node;
-    note(j, PPROF_FAILED);
-    if (!j->failing)
-        br_warn(&node->log, "%s%s: %s", j->target->origin, j->path, why);
-    j->failing = true;
+    struct br_node *node = job->target->scraper->node;
+    scrape_note(job, PPROF_FAILED);
+    if (!job->failing)
+        br_warn(&node->log, "%s%s: %s", job->target->origin, job->path, why);
+    job->failing = true;
 }
 
 /* Samples without which the profile was read. */
-static void lose(struct pprof_job *j, const struct br_reading *r)
+static void scrape_lose(struct pprof_job *job, const struct br_reading *reading)
 {
-    struct pprof_scraper *s = j->target->scraper;
-    *s->meter.failed[BR_PROFILES] += r->n_lost;
-    if (r->n_lost && !j->losing)
-        br_warn(&s->node->log, "%s%s: %u samples are left out: %s", j->target->origin, j->path,
-                r->n_lost, r->lost);
-    j->losing = r->n_lost != 0;
+    struct pprof_scraper *scraper = job->target->scraper;
+    *scraper->meter.failed[BR_PROFILES] += reading->n_lost;
+    if (reading->n_lost && !job->losing)
+        br_warn(&scraper->node->log, "%s%s: %u samples are left out: %s", job->target->origin,
+                job->path, reading->n_lost, reading->lost);
+    job->losing = reading->n_lost != 0;
 }
 
-static void succeed(struct pprof_job *j, enum pprof_result result)
+static void scrape_succeed(struct pprof_job *job, enum pprof_result result)
 {
-    struct br_node *node = j->target->scraper->node;
-    note(j, result);
-    if (j->failing)
-        br_info(&node->log, "%s%s: answers again", j->target->origin, j->path);
-    j->failing = false;
+    struct br_node *node = job->target->scraper->node;
+    scrape_note(job, result);
+    if (job->failing)
+        br_info(&node->log, "%s%s: answers again", job->target->origin, job->path);
+    job->failing = false;
 }
 
-static size_t scratch_max(const struct br_reading *r)
+static size_t scrape_scratch_max(const struct br_reading *reading)
 {
-    return r->max_body > BR_BUF_MAX / COMPARED_GROWTH ? BR_BUF_MAX : r->max_body * COMPARED_GROWTH;
+    return reading->max_body > BR_BUF_MAX / COMPARED_GROWTH ? BR_BUF_MAX
+                                                            : reading->max_body * COMPARED_GROWTH;
 }
 
 /* What a comparison keeps has a bound of its own (delta.h); what is sent may take as much as without. */
-static int compare(struct br_reading *r, struct pprof_delta *delta, struct br_arena *arena,
-                   const uint8_t **data, size_t *len)
+static int scrape_compare(struct br_reading *reading, struct pprof_delta *delta,
+                          struct br_arena *arena, const uint8_t **data, size_t *len)
 {
-    int64_t before = r->scope.used;
-    size_t max = r->scope.max;
-    r->scope.max += max;
-    int rc = pprof_delta_take(delta, *data, *len, arena, data, len, &r->err);
-    int64_t kept = r->scope.used - before;
-    r->scope.max = max + (kept > 0 ? (size_t)kept : 0);
+    int64_t before = reading->scope.used;
+    size_t max = reading->scope.max;
+    reading->scope.max += max;
+    int rc = pprof_delta_take(delta, *data, *len, arena, data, len, &reading->err);
+    int64_t kept = reading->scope.used - before;
+    reading->scope.max = max + (kept > 0 ? (size_t)kept : 0);
     return rc;
 }
 
 /* In whichever thread. Of the job only what does not change while it is read. */
-static int read_profile(struct br_reading *r)
+static int scrape_read_profile(struct br_reading *reading)
 {
-    const struct pprof_job *j = r->arg;
-    const struct pprof_config *c = j->target->scraper->config;
-    bool since_start = pprof_kind_since_start(c, j->kind);
+    const struct pprof_job *j = reading->arg;
+    const struct pprof_config *config = j->target->scraper->config;
+    bool since_start = pprof_kind_since_start(config, j->kind);
     struct br_arena arena;
-    int rc = pprof_unpack(r);
-    const struct br_buf *plain = br_reading_bytes(r);
+    int rc = pprof_unpack(reading);
+    const struct br_buf *plain = br_reading_bytes(reading);
     const uint8_t *data = plain ? plain->data : NULL;
     size_t len = plain ? plain->len : 0;
-    br_arena_init(&arena, scratch_max(r));
+    br_arena_init(&arena, scrape_scratch_max(reading));
     if (rc == 0 && j->delta)
-        rc = compare(r, j->delta, &arena, &data, &len);
+        rc = scrape_compare(reading, j->delta, &arena, &data, &len);
     const struct br_profile_source source = {
         .data = data,
         .len = len,
         .resource = &j->target->resource,
-        .pyroscope_name = pprof_kind_metric(c, j->kind),
-        .start_ns = r->now_ns,
-        .end_ns = r->now_ns,
-        .cumulative = since_start && !takes_seconds(c, j->kind) && !j->delta};
+        .pyroscope_name = pprof_kind_metric(config, j->kind),
+        .start_ns = reading->now_ns,
+        .end_ns = reading->now_ns,
+        .cumulative = since_start && !scrape_takes_seconds(config, j->kind) && !j->delta};
     if (rc == 0 && len > 0)
-        rc = pprof_read(r, BR_FORMAT_PPROF, &source);
+        rc = pprof_read(reading, BR_FORMAT_PPROF, &source);
     br_arena_release(&arena);
-    return rc || !r->item ? rc : br_pieces_cut(r, NULL);
+    return rc || !reading->item ? rc : br_pieces_cut(reading, NULL);
 }
 
-static void on_next_piece(struct br_timer *t)
+static void scrape_on_next_piece(struct br_timer *timer)
 {
-    struct pprof_scraper *s = br_container_of(t, struct pprof_scraper, next_piece);
-    struct br_list *l = br_list_shift(&s->waiting);
-    if (br_list_empty(&s->waiting))
-        (void)br_host_timer_park(s->node->host, t, on_next_piece);
+    struct pprof_scraper *scraper = br_container_of(timer, struct pprof_scraper, next_piece);
+    struct br_list *list = br_list_shift(&scraper->waiting);
+    if (br_list_empty(&scraper->waiting))
+        (void)br_host_timer_park(scraper->node->host, timer, scrape_on_next_piece);
     else
-        (void)br_host_timer(s->node->host, t, NEXT_PIECE_MS, on_next_piece);
-    if (l)
-        br_redelivery_send(s->redelivery, br_container_of(l, struct br_item, link));
-    pprof_scraper_report(s);
+        (void)br_host_timer(scraper->node->host, timer, NEXT_PIECE_MS, scrape_on_next_piece);
+    if (list)
+        br_redelivery_send(scraper->redelivery, br_container_of(list, struct br_item, link));
+    pprof_scraper_report(scraper);
 }
 
 /* One each turn, as others' pieces. The whole has done its part. */
-static void send_pieces(struct pprof_scraper *s, struct br_item *whole, struct br_list *pieces)
+static void scrape_send_pieces(struct pprof_scraper *scraper, struct br_item *whole,
+                               struct br_list *pieces)
 {
-    struct br_list *l;
+    struct br_list *list;
     br_item_free(whole);
-    while ((l = br_list_shift(pieces))) {
-        br_item_received(br_container_of(l, struct br_item, link));
-        br_list_append(&s->waiting, l);
+    while ((list = br_list_shift(pieces))) {
+        br_item_received(br_container_of(list, struct br_item, link));
+        br_list_append(&scraper->waiting, list);
     }
-    (void)br_host_timer(s->node->host, &s->next_piece, 0, on_next_piece);
+    (void)br_host_timer(scraper->node->host, &scraper->next_piece, 0, scrape_on_next_piece);
 }
 
-void pprof_scraper_drop(struct pprof_scraper *s)
+void pprof_scraper_drop(struct pprof_scraper *scraper)
 {
-    struct br_list *l;
-    br_host_timer_stop(s->node->host, &s->next_piece);
-    while ((l = br_list_shift(&s->waiting))) {
-        struct br_item *piece = br_container_of(l, struct br_item, link);
-        br_redelivery_end(s->node, piece);
+    struct br_list *list;
+    br_host_timer_stop(scraper->node->host, &scraper->next_piece);
+    while ((list = br_list_shift(&scraper->waiting))) {
+        struct br_item *piece = br_container_of(list, struct br_item, link);
+        br_redelivery_end(scraper->node, piece);
         br_item_free(piece);
     }
 }
 
-static void send(struct pprof_job *j, struct br_item *item, struct br_list *pieces)
+static void scrape_send(struct pprof_job *job, struct br_item *item, struct br_list *pieces)
 {
-    struct pprof_scraper *s = j->target->scraper;
-    *s->meter.accepted[BR_PROFILES] += item->n_items;
+    struct pprof_scraper *scraper = job->target->scraper;
+    *scraper->meter.accepted[BR_PROFILES] += item->n_items;
     if (!br_list_empty(pieces)) {
-        send_pieces(s, item, pieces);
+        scrape_send_pieces(scraper, item, pieces);
         return;
     }
     br_item_received(item);
-    br_redelivery_send(s->redelivery, item);
+    br_redelivery_send(scraper->redelivery, item);
 }
 
-static void on_read(void *arg, struct br_reading *r, int rc)
+static void scrape_on_read(void *arg, struct br_reading *reading, int rc)
 {
     struct pprof_job *j = arg;
-    struct pprof_scraper *s = j->target->scraper;
-    struct br_item *item = r->item;
-    r->item = NULL;
-    s->n_reading--;
+    struct pprof_scraper *scraper = j->target->scraper;
+    struct br_item *item = reading->item;
+    reading->item = NULL;
+    scraper->n_reading--;
     if (j->forget)
         pprof_delta_clear(j->delta);
     j->forget = false;
     if (rc != 0) {
-        *s->meter.failed[BR_PROFILES] += 1;
-        fail(j, br_reading_why(r, rc));
+        *scraper->meter.failed[BR_PROFILES] += 1;
+        scrape_fail(j, br_reading_why(reading, rc));
     } else {
-        lose(j, r);
-        succeed(j, item ? PPROF_OK : PPROF_EMPTY);
+        scrape_lose(j, reading);
+        scrape_succeed(j, item ? PPROF_OK : PPROF_EMPTY);
     }
     if (item)
-        send(j, item, &r->pieces);
-    pprof_scraper_report(s);
+        scrape_send(j, item, &reading->pieces);
+    pprof_scraper_report(scraper);
 }
 
-static void take(struct pprof_job *j, struct br_buf *body)
+static void scrape_take(struct pprof_job *job, struct br_buf *body)
 {
-    struct pprof_scraper *s = j->target->scraper;
-    s->n_reading++;
-    pprof_reader_start(s->reader, body, read_profile, j, on_read, j, &j->reading);
+    struct pprof_scraper *scraper = job->target->scraper;
+    scraper->n_reading++;
+    pprof_reader_start(scraper->reader, body, scrape_read_profile, job, scrape_on_read, job,
+                       &job->reading);
 }
 
 /* Go's "Could not enable CPU profiling: cpu profiling already in use": somebody else looks. */
-static bool is_in_use(const struct br_exchange *x)
+static bool scrape_is_in_use(const struct br_exchange *exchange)
 {
     static const char text[] = "already in use";
-    return x->http_status == 500 && x->response &&
-           memmem(x->response->data, x->response->len, text, sizeof text - 1) != NULL;
+    return exchange->http_status == 500 && exchange->response &&
+           memmem(exchange->response->data, exchange->response->len, text, sizeof text - 1) != NULL;
 }
 
-static void fail_status(struct pprof_job *j, const struct br_exchange *x)
+static void scrape_fail_status(struct pprof_job *job, const struct br_exchange *exchange)
 {
-    const struct br_buf *body = x->response;
+    const struct br_buf *body = exchange->response;
     char why[ANSWER_SHOWN + 32];
     size_t shown = body && body->len < ANSWER_SHOWN ? body->len : ANSWER_SHOWN;
-    (void)snprintf(why, sizeof why, "HTTP %u%s%.*s", x->http_status, body && shown ? ": " : "",
-                   body ? (int)shown : 0, body ? (const char *)body->data : "");
+    (void)snprintf(why, sizeof why, "HTTP %u%s%.*s", exchange->http_status,
+                   body && shown ? ": " : "", body ? (int)shown : 0,
+                   body ? (const char *)body->data : "");
     why[strcspn(why, "\r\n")] = '\0';
-    fail(j, why);
+    scrape_fail(job, why);
 }
 
-static void on_timeout(struct br_timer *t);
+static void scrape_on_timeout(struct br_timer *timer);
 
-static void end(struct pprof_job *j)
+static void scrape_end(struct pprof_job *job)
 {
-    j->busy = false;
-    (void)br_host_timer_park(j->target->scraper->node->host, &j->timeout, on_timeout);
+    job->busy = false;
+    (void)br_host_timer_park(job->target->scraper->node->host, &job->timeout, scrape_on_timeout);
 }
 
-static void on_done(struct br_exchange *x)
+static void scrape_on_done(struct br_exchange *exchange)
 {
-    struct pprof_job *j = x->user;
-    end(j);
+    struct pprof_job *j = exchange->user;
+    scrape_end(j);
     if (j->target->scraper->stopping)
         return;
-    if (x->error)
-        fail(j, x->error_text);
-    else if (is_in_use(x))
-        note(j, PPROF_IN_USE);
-    else if (x->http_status != 200)
-        fail_status(j, x);
+    if (exchange->error)
+        scrape_fail(j, exchange->error_text);
+    else if (scrape_is_in_use(exchange))
+        scrape_note(j, PPROF_IN_USE);
+    else if (exchange->http_status != 200)
+        scrape_fail_status(j, exchange);
     else
-        take(j, x->response);
+        scrape_take(j, exchange->response);
 }
 
-static void on_timeout(struct br_timer *t)
+static void scrape_on_timeout(struct br_timer *timer)
 {
-    struct pprof_job *j = br_container_of(t, struct pprof_job, timeout);
+    struct pprof_job *j = br_container_of(timer, struct pprof_job, timeout);
     char why[64];
-    end(j);
+    scrape_end(j);
     br_client_cancel(j->target->client, &j->exchange);
     (void)snprintf(why, sizeof why, "no answer in %llu ms", (unsigned long long)j->timeout_ms);
-    fail(j, why);
+    scrape_fail(j, why);
 }
 
 /* --- Beats ------------------------------------------------------------------------------------ */
 
 /* Begins a scrape now, unless there is a reason not to. */
-static void scrape(struct pprof_job *j)
+static void scrape(struct pprof_job *job)
 {
-    struct pprof_scraper *s = j->target->scraper;
-    struct br_host *host = s->node->host;
-    if (j->busy || j->reading) {
-        note(j, PPROF_BUSY);
+    struct pprof_scraper *scraper = job->target->scraper;
+    struct br_host *host = scraper->node->host;
+    if (job->busy || job->reading) {
+        scrape_note(job, PPROF_BUSY);
         return;
     }
-    if (br_host_over_limit(host) || br_redelivery_bytes(s->redelivery) > HELD_MAX) {
-        note(j, PPROF_HELD);
+    if (br_host_over_limit(host) || br_redelivery_bytes(scraper->redelivery) > HELD_MAX) {
+        scrape_note(job, PPROF_HELD);
         return;
     }
     if (br_shed_refuses(host, BR_PROFILES) || br_shed_drops(host, BR_PROFILES)) {
-        note(j, PPROF_SHED);
+        scrape_note(job, PPROF_SHED);
         return;
     }
-    write_path(j);
-    j->busy = true;
-    j->exchange = (struct br_exchange){.method = "GET",
-                                       .path = j->path,
-                                       .user_agent = "Braid/" BR_VERSION,
-                                       .headers = s->headers,
-                                       .n_headers = s->n_headers,
-                                       .max_response = (size_t)s->config->max_profile_size,
-                                       .on_done = on_done,
-                                       .user = j};
-    (void)br_host_timer(host, &j->timeout, j->timeout_ms, on_timeout);
-    br_client_send(j->target->client, &j->exchange);
+    scrape_write_path(job);
+    job->busy = true;
+    job->exchange = (struct br_exchange){.method = "GET",
+                                         .path = job->path,
+                                         .user_agent = "Braid/" BR_VERSION,
+                                         .headers = scraper->headers,
+                                         .n_headers = scraper->n_headers,
+                                         .max_response = (size_t)scraper->config->max_profile_size,
+                                         .on_done = scrape_on_done,
+                                         .user = job};
+    (void)br_host_timer(host, &job->timeout, job->timeout_ms, scrape_on_timeout);
+    br_client_send(job->target->client, &job->exchange);
 }
 
-static void on_beat(struct br_timer *t)
+static void scrape_on_beat(struct br_timer *timer)
 {
-    struct pprof_job *j = br_container_of(t, struct pprof_job, beat);
+    struct pprof_job *j = br_container_of(timer, struct pprof_job, beat);
     struct br_host *host = j->target->scraper->node->host;
     uint64_t now = br_host_mono_ms(host);
     j->due_ms += j->interval_ms;
     if (j->due_ms <= now)
         j->due_ms = now + j->interval_ms;
-    (void)br_host_timer(host, &j->beat, j->due_ms - now, on_beat);
+    (void)br_host_timer(host, &j->beat, j->due_ms - now, scrape_on_beat);
     scrape(j);
 }
 
-void pprof_job_set(struct pprof_job *j, uint64_t interval_ms, uint64_t delay_ms)
+void pprof_job_set(struct pprof_job *job, uint64_t interval_ms, uint64_t delay_ms)
 {
-    struct br_host *host = j->target->scraper->node->host;
+    struct br_host *host = job->target->scraper->node->host;
     uint64_t now = br_host_mono_ms(host);
-    bool rested = j->interval_ms == 0;
-    j->interval_ms = interval_ms;
+    bool rested = job->interval_ms == 0;
+    job->interval_ms = interval_ms;
     if (interval_ms == 0) {
-        (void)br_host_timer_park(host, &j->beat, on_beat);
-        j->forget = j->reading != NULL;
-        if (!j->forget)
-            pprof_delta_clear(j->delta);
+        (void)br_host_timer_park(host, &job->beat, scrape_on_beat);
+        job->forget = job->reading != NULL;
+        if (!job->forget)
+            pprof_delta_clear(job->delta);
         return;
     }
-    if (rested || now + delay_ms < j->due_ms)
-        j->due_ms = now + delay_ms;
-    (void)br_host_timer(host, &j->beat, j->due_ms > now ? j->due_ms - now : 0, on_beat);
+    if (rested || now + delay_ms < job->due_ms)
+        job->due_ms = now + delay_ms;
+    (void)br_host_timer(host, &job->beat, job->due_ms > now ? job->due_ms - now : 0,
+                        scrape_on_beat);
 }
 
-void pprof_job_stop(struct pprof_job *j)
+void pprof_job_stop(struct pprof_job *job)
 {
-    struct br_host *host = j->target->scraper->node->host;
-    if (j->busy)
-        br_client_cancel(j->target->client, &j->exchange);
-    j->busy = false;
-    j->interval_ms = 0;
-    br_host_timer_stop(host, &j->beat);
-    br_host_timer_stop(host, &j->timeout);
+    struct br_host *host = job->target->scraper->node->host;
+    if (job->busy)
+        br_client_cancel(job->target->client, &job->exchange);
+    job->busy = false;
+    job->interval_ms = 0;
+    br_host_timer_stop(host, &job->beat);
+    br_host_timer_stop(host, &job->timeout);
 }
 
-void pprof_job_leave(struct pprof_job *j)
+void pprof_job_leave(struct pprof_job *job)
 {
-    if (!j->reading)
+    if (!job->reading)
         return;
-    j->target->scraper->n_reading--;
-    pprof_reading_leave(j->reading);
+    job->target->scraper->n_reading--;
+    pprof_reading_leave(job->reading);
 }

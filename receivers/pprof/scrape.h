@@ -92,25 +92,25 @@ struct pprof_scraper {
 };
 
 /* Tells who waits for the end when nothing is read, waits or is kept any more. */
-void pprof_scraper_report(struct pprof_scraper *s);
+void pprof_scraper_report(struct pprof_scraper *scraper);
 
 /* Drops the pieces that wait, for "shutdown". */
-void pprof_scraper_drop(struct pprof_scraper *s);
+void pprof_scraper_drop(struct pprof_scraper *scraper);
 
 /* --- Jobs (scrape.c) -------------------------------------------------------------------------- */
 
 /* The shortest interval of a kind: a profile over seconds has to fit into it. */
-uint64_t pprof_job_shortest_ms(const struct pprof_config *c, enum pprof_kind kind);
+uint64_t pprof_job_shortest_ms(const struct pprof_config *config, enum pprof_kind kind);
 
 /* From now on every `interval_ms`, the first time in `delay_ms` (or when the next beat was due, if
  * that is sooner); 0: rests, and what it compared with is forgotten. What is under way goes on. */
-void pprof_job_set(struct pprof_job *j, uint64_t interval_ms, uint64_t delay_ms);
+void pprof_job_set(struct pprof_job *job, uint64_t interval_ms, uint64_t delay_ms);
 
 /* Ends the request under way and all timers; what has come is still read. */
-void pprof_job_stop(struct pprof_job *j);
+void pprof_job_stop(struct pprof_job *job);
 
 /* Gives up what is being read, too. */
-void pprof_job_leave(struct pprof_job *j);
+void pprof_job_leave(struct pprof_job *job);
 
 /* --- Rules (rules.c) -------------------------------------------------------------------------- */
 
@@ -118,5 +118,6 @@ extern const struct br_overridable_ops pprof_overridable_ops;
 
 /* Gives every job the shortest of the intervals that the config and the rules ask for; one that it
  * has not had before begins after `delay_ms(j)`. */
-void pprof_overrides_refresh(struct pprof_scraper *s, uint64_t (*delay_ms)(struct pprof_job *j));
-void pprof_overrides_release(struct pprof_scraper *s);
+void pprof_overrides_refresh(struct pprof_scraper *scraper,
+                             uint64_t (*delay_ms)(struct pprof_job *job));
+void pprof_overrides_release(struct pprof_scraper *scraper);

@@ -41,11 +41,11 @@ static size_t taken_escape(const char *name, char *out)
     return (size_t)(o - out);
 }
 
-static int taken_digit(char c)
+static int taken_digit(char letter)
 {
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+    if (letter >= '0' && letter <= '9')
+        return letter - '0';
+    return letter >= 'a' && letter <= 'f' ? letter - 'a' + 10 : -1;
 }
 
 /* False for what taken_escape did not write. */

@@ -25,15 +25,15 @@ const struct br_option pyroscope_options[] = {
 int pyroscope_check(void *config, const struct br_yaml *node, const char *path,
                     struct br_arena *arena, struct br_errs *errs)
 {
-    const struct pyroscope_config *c = config;
-    const struct br_http_config *http = &c->protocols.http;
+    const struct pyroscope_config *pyroscope_config = config;
+    const struct br_http_config *http = &pyroscope_config->protocols.http;
     size_t before = errs->n_errors;
     const struct br_yaml *at = br_yaml_get(br_yaml_get(node, "protocols"), "http");
     char where[256];
     (void)arena;
     (void)snprintf(where, sizeof where, "%s::protocols::http", path);
     br_endpoint_check(http->endpoint, http->transport, at ? at : node, where, errs);
-    if (!c->tenant_header[0])
+    if (!pyroscope_config->tenant_header[0])
         br_errs_add_key(errs, node, path, "tenant_header",
                         "must be the name of a header, as X-Scope-OrgID");
     return errs->n_errors > before ? BR_EINVAL : 0;

@@ -18,92 +18,99 @@
 /* --- The message ------------------------------------------------------------------------------ */
 
 /* The message inside gRPC-Web's one frame. */
-static int unframe(struct br_reading *r)
+static int pyroscope_push_unframe(struct br_reading *reading)
 {
-    const struct br_buf *b = r->body;
-    if (b->len < BR_GRPC_PREFIX)
-        return br_err_set(&r->err, BR_EINVAL, "one length-prefixed message is expected");
-    size_t len =
-        (size_t)b->data[1] << 24 | (size_t)b->data[2] << 16 | (size_t)b->data[3] << 8 | b->data[4];
-    bool packed = b->data[0] == 1;
-    if (b->data[0] > 1 || len != b->len - BR_GRPC_PREFIX)
-        return br_err_set(&r->err, BR_EINVAL, "one length-prefixed message is expected");
-    if (packed && r->encoding == BR_ENCODING_NONE)
-        return br_err_set(&r->err, BR_EINVAL,
+    const struct br_buf *right = reading->body;
+    if (right->len < BR_GRPC_PREFIX)
+        return br_err_set(&reading->err, BR_EINVAL, "one length-prefixed message is expected");
+    size_t len = (size_t)right->data[1] << 24 | (size_t)right->data[2] << 16 |
+                 (size_t)right->data[3] << 8 | right->data[4];
+    bool packed = right->data[0] == 1;
+    if (right->data[0] > 1 || len != right->len - BR_GRPC_PREFIX)
+        return br_err_set(&reading->err, BR_EINVAL, "one length-prefixed message is expected");
+    if (packed && reading->encoding == BR_ENCODING_NONE)
+        return br_err_set(&reading->err, BR_EINVAL,
                           "a message is marked compressed without a grpc-encoding");
     struct br_buf *plain = NULL;
     int rc = 0;
     if (packed) {
-        rc = br_reading_decompress(r, r->encoding, b->data + BR_GRPC_PREFIX, len, &plain);
+        rc = br_reading_decompress(reading, reading->encoding, right->data + BR_GRPC_PREFIX, len,
+                                   &plain);
     } else {
-        plain = br_buf_new(r->host->pool, len);
-        rc = plain ? br_buf_append(&plain, b->data + BR_GRPC_PREFIX, len, len) : BR_ENOMEM;
+        plain = br_buf_new(reading->host->pool, len);
+        rc = plain ? br_buf_append(&plain, right->data + BR_GRPC_PREFIX, len, len) : BR_ENOMEM;
     }
     if (rc)
         br_buf_unref(plain);
     else
-        br_reading_replace(r, plain);
+        br_reading_replace(reading, plain);
     return rc;
 }
 
-static int from_json(struct br_reading *r)
+static int pyroscope_push_from_json(struct br_reading *reading)
 {
-    const struct br_buf *text = br_reading_bytes(r);
+    const struct br_buf *text = br_reading_bytes(reading);
     struct br_buf *plain = NULL;
-    int rc = br_json_decode(&push__v1__push_request__descriptor, (const char *)text->data, text->len,
-                            JSON_DEPTH, r->max_body, r->host->pool, &plain, &r->err);
+    int rc =
+        br_json_decode(&push__v1__push_request__descriptor, (const char *)text->data, text->len,
+                       JSON_DEPTH, reading->max_body, reading->host->pool, &plain, &reading->err);
     if (rc == 0)
-        br_reading_replace(r, plain);
+        br_reading_replace(reading, plain);
     return rc;
 }
 
-static int read_message(struct br_reading *r, int (*unpack)(struct br_reading *r))
+static int pyroscope_push_read_message(struct br_reading *reading,
+                                       int (*unpack)(struct br_reading *reading))
 {
-    struct upload u;
-    int rc = upload_begin(&u, r);
+    struct upload upload;
+    int rc = upload_begin(&upload, reading);
     if (!rc)
-        rc = unpack(r);
-    if (!rc && r->format == BR_UPLOAD_JSON)
-        rc = from_json(r);
+        rc = unpack(reading);
+    if (!rc && reading->format == BR_UPLOAD_JSON)
+        rc = pyroscope_push_from_json(reading);
     if (!rc) {
-        const struct br_buf *message = br_reading_bytes(r);
-        rc = pyroscope_read_push(&u, message->data, message->len);
+        const struct br_buf *message = br_reading_bytes(reading);
+        rc = pyroscope_read_push(&upload, message->data, message->len);
     }
-    return upload_end(&u, rc);
+    return upload_end(&upload, rc);
 }
 
-static int read_request(struct br_reading *r)
+static int pyroscope_push_read_request(struct br_reading *reading)
 {
-    return read_message(r, br_reading_unpack);
+    return pyroscope_push_read_message(reading, br_reading_unpack);
 }
 
-static int read_web(struct br_reading *r)
+static int pyroscope_push_read_web(struct br_reading *reading)
 {
-    return read_message(r, unframe);
+    return pyroscope_push_read_message(reading, pyroscope_push_unframe);
 }
 
-static void answer_connect(const struct br_upload *x, struct br_request *r,
-                           const struct br_outcome *o)
+static void pyroscope_push_answer_connect(const struct br_upload *upload,
+                                          struct br_request *request,
+                                          const struct br_outcome *outcome)
 {
-    pyroscope_reply_connect(x->listener->http, r, x->format == BR_UPLOAD_JSON, o);
+    pyroscope_reply_connect(upload->listener->http, request, upload->format == BR_UPLOAD_JSON,
+                            outcome);
 }
 
-static void answer_grpc(const struct br_upload *x, struct br_request *r, const struct br_outcome *o)
+static void pyroscope_push_answer_grpc(const struct br_upload *upload, struct br_request *request,
+                                       const struct br_outcome *outcome)
 {
-    br_grpc_reply(r, o, "{}", x->format == BR_UPLOAD_JSON ? 2 : 0);
+    br_grpc_reply(request, outcome, "{}", upload->format == BR_UPLOAD_JSON ? 2 : 0);
 }
 
-static void answer_web(const struct br_upload *x, struct br_request *r, const struct br_outcome *o)
+static void pyroscope_push_answer_web(const struct br_upload *upload, struct br_request *request,
+                                      const struct br_outcome *outcome)
 {
-    pyroscope_reply_web(x->listener->http, r, x->format == BR_UPLOAD_JSON, o);
+    pyroscope_reply_web(upload->listener->http, request, upload->format == BR_UPLOAD_JSON, outcome);
 }
 
-static const struct br_upload_kind connect_kind = {read_request, PYROSCOPE_READ_NOW,
-                                                   upload_on_read, answer_connect},
-                                   grpc_kind = {read_request, PYROSCOPE_READ_NOW, upload_on_read,
-                                                answer_grpc},
-                                   web_kind = {read_web, PYROSCOPE_READ_NOW, upload_on_read,
-                                               answer_web};
+static const struct br_upload_kind connect_kind = {pyroscope_push_read_request, PYROSCOPE_READ_NOW,
+                                                   upload_on_read, pyroscope_push_answer_connect},
+                                   grpc_kind = {pyroscope_push_read_request, PYROSCOPE_READ_NOW,
+                                                upload_on_read, pyroscope_push_answer_grpc},
+                                   web_kind = {pyroscope_push_read_web, PYROSCOPE_READ_NOW,
+                                               upload_on_read, pyroscope_push_answer_web};
 
 /* --- What is asked ---------------------------------------------------------------------------- */
 
@@ -123,67 +130,70 @@ static const struct {
     {"application/grpc-web+json", &web_kind, BR_UPLOAD_JSON},
 };
 
-static bool read_type(const struct br_request *r, struct br_upload *how)
+static bool pyroscope_push_read_type(const struct br_request *request, struct br_upload *how)
 {
-    const char *type = br_request_header(r, "content-type");
+    const char *type = br_request_header(request, "content-type");
     size_t len = type ? strcspn(type, "; \t") : 0;
     for (size_t i = 0; i < BR_COUNT(types); i++) {
         if (strlen(types[i].type) != len || strncasecmp(types[i].type, type, len) != 0)
             continue;
         how->kind = types[i].kind;
         how->format = types[i].format;
-        return how->kind != &grpc_kind || r->http2;
+        return how->kind != &grpc_kind || request->http2;
     }
     return false;
 }
 
 /* Finds the encoding of a body (Connect) or of the message in it (gRPC-Web); false when the request
  * was refused for it. */
-static bool read_encoding(struct br_request *r, struct br_upload *how)
+static bool pyroscope_push_read_encoding(struct br_request *request, struct br_upload *how)
 {
     const struct br_http_config *http = how->listener->http;
-    const char *version = br_request_header(r, "connect-protocol-version");
+    const char *version = br_request_header(request, "connect-protocol-version");
     if (how->kind == &web_kind) {
-        const char *name = br_request_header(r, "grpc-encoding");
+        const char *name = br_request_header(request, "grpc-encoding");
         if (!name || br_encoding_parse(name, strlen(name), &how->encoding))
             return true;
-        struct br_outcome o = br_outcome_reject(BR_STATUS_UNIMPLEMENTED,
-                                                "supported encodings are gzip, zstd and deflate");
-        answer_web(how, r, &o);
+        struct br_outcome outcome = br_outcome_reject(
+            BR_STATUS_UNIMPLEMENTED, "supported encodings are gzip, zstd and deflate");
+        pyroscope_push_answer_web(how, request, &outcome);
         return false;
     }
     if (version && strcmp(version, "1") != 0) {
-        pyroscope_refuse(http, r, 400, "invalid_argument",
+        pyroscope_refuse(http, request, 400, "invalid_argument",
                          "connect-protocol-version must be \"1\"");
         return false;
     }
-    if (!br_http_encoding(http, r, &how->encoding)) {
-        pyroscope_refuse(http, r, 501, "unimplemented",
+    if (!br_http_encoding(http, request, &how->encoding)) {
+        pyroscope_refuse(http, request, 501, "unimplemented",
                          "supported encodings are gzip, zstd and deflate");
         return false;
     }
     return true;
 }
 
-bool pyroscope_begin_push(struct pyroscope *p, struct br_request *r)
+bool pyroscope_begin_push(struct pyroscope *pyroscope, struct br_request *request)
 {
-    struct br_upload how = {.arg = p, .listener = &p->listener, .meter = &p->http, .signal = BR_PROFILES};
-    const struct br_http_config *http = p->listener.http;
-    if (strcmp(r->path, PATH) != 0)
+    struct br_upload how = {.arg = pyroscope,
+                            .listener = &pyroscope->listener,
+                            .meter = &pyroscope->http,
+                            .signal = BR_PROFILES};
+    const struct br_http_config *http = pyroscope->listener.http;
+    if (strcmp(request->path, PATH) != 0)
         return false;
-    if (br_http_preflight(http, r))
+    if (br_http_preflight(http, request))
         return true;
-    bool known = read_type(r, &how);
+    bool known = pyroscope_push_read_type(request, &how);
     if (known && how.kind == &grpc_kind) {
-        how.meter = &p->grpc;
-        if (br_grpc_begin(r, &how.encoding))
-            (void)br_upload_new(&how, r);
-    } else if (strcmp(r->method, "POST") != 0) {
-        br_http_reply(http, r, &(struct br_http_answer){.status = 405});
+        how.meter = &pyroscope->grpc;
+        if (br_grpc_begin(request, &how.encoding))
+            (void)br_upload_new(&how, request);
+    } else if (strcmp(request->method, "POST") != 0) {
+        br_http_reply(http, request, &(struct br_http_answer){.status = 405});
     } else if (!known) {
-        br_http_reply(http, r, &(struct br_http_answer){.status = 415});
-    } else if (read_encoding(r, &how)) {
-        (void)br_upload_new(&how, r);
+        br_http_reply(http, request, &(struct br_http_answer){.status = 415});
+    } else if (pyroscope_push_read_encoding(request, &how)) {
+        (void)br_upload_new(&how, request);
     }
     return true;
 }

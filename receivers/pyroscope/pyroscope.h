@@ -36,7 +36,7 @@ struct pyroscope {
 #define PYROSCOPE_READ_NOW (256u << 10)
 
 struct upload {
-    struct br_reading *r;
+    struct br_reading *reading;
     struct br_build *build;
     struct br_arena scratch; /* what lives as long as the upload */
     struct br_buf *plain[4]; /* what was decompressed */
@@ -55,33 +55,34 @@ struct upload_bytes {
 };
 
 /* Begins. Returns 0 or BR_ENOMEM; upload_end is called in any case. */
-int upload_begin(struct upload *u, struct br_reading *r);
+int upload_begin(struct upload *upload, struct br_reading *reading);
 
 /* Takes gzip off, which is told by its magic. The result lives until upload_drop, or as long as
  * what came in. Returns 0; or BR_EINVAL or as br_reading_decompress, with a sentence in r->err. */
-int upload_gunzip(struct upload *u, struct upload_bytes *bytes);
-void upload_drop(struct upload *u);
+int upload_gunzip(struct upload *upload, struct upload_bytes *bytes);
+void upload_drop(struct upload *upload);
 
 /* From now on the upload takes four times the body and what was unpacked, and a MiB, at most. */
-void upload_limit(struct upload *u);
+void upload_limit(struct upload *upload);
 
 /* br_profile_read into the upload's builder. */
-int upload_read(struct upload *u, enum br_profile_format format, const struct br_profile_source *s);
+int upload_read(struct upload *upload, enum br_profile_format format,
+                const struct br_profile_source *profile_source);
 
 /* Of a br_upload_kind: counts the samples that were lost, and says so. */
-void upload_on_read(struct br_upload *x, const struct br_reading *r);
+void upload_on_read(struct br_upload *upload, const struct br_reading *reading);
 
-/* Counts `n` profiles that are left out for what r->err says. */
-void upload_leave_out(struct upload *u, uint32_t n);
+/* Counts `count` profiles that are left out for what r->err says. */
+void upload_leave_out(struct upload *upload, uint32_t count);
 
 /* Ends the reading: with the item that was built where `rc` is 0. Returns `rc`, or why there is no
  * item. */
-int upload_end(struct upload *u, int rc);
+int upload_end(struct upload *upload, int rc);
 
 /* --- /ingest (ingest.c, sample_types.c) ------------------------------------------------------- */
 
 /* False when the path is another; else the request is taken care of. */
-bool pyroscope_begin_ingest(struct pyroscope *p, struct br_request *r);
+bool pyroscope_begin_ingest(struct pyroscope *pyroscope, struct br_request *request);
 
 /* Reads `sample_type_config`, a JSON object, into an array in the arena. Returns 0, BR_EINVAL or
  * BR_ENOMEM. */
@@ -90,25 +91,25 @@ int pyroscope_sample_types(const char *text, size_t len, struct br_arena *arena,
 
 /* --- push.v1 (push.c, push_series.c) ---------------------------------------------------------- */
 
-bool pyroscope_begin_push(struct pyroscope *p, struct br_request *r);
+bool pyroscope_begin_push(struct pyroscope *pyroscope, struct br_request *request);
 
 /* Reads an encoded PushRequest into the upload's builder. As with Pyroscope a profile that cannot be
  * read, or a series whose labels are no good, does not take the others along. Returns as
  * br_profile_read; BR_EINVAL where nothing is good. */
-int pyroscope_read_push(struct upload *u, const uint8_t *data, size_t len);
+int pyroscope_read_push(struct upload *upload, const uint8_t *data, size_t len);
 
 /* --- Answers (reply.c) ------------------------------------------------------------------------ */
 
-/* Answers as /ingest does, and as a unary call of Connect does. `o` may be any outcome. */
-void pyroscope_reply_ingest(const struct br_http_config *http, struct br_request *r,
-                            const struct br_outcome *o);
-void pyroscope_reply_connect(const struct br_http_config *http, struct br_request *r, bool json,
-                             const struct br_outcome *o);
+/* Answers as /ingest does, and as a unary call of Connect does. `outcome` may be any outcome. */
+void pyroscope_reply_ingest(const struct br_http_config *http, struct br_request *request,
+                            const struct br_outcome *outcome);
+void pyroscope_reply_connect(const struct br_http_config *http, struct br_request *request,
+                             bool json, const struct br_outcome *outcome);
 
 /* Answers a call of gRPC-Web, whose trailers are the last frame of the body. */
-void pyroscope_reply_web(const struct br_http_config *http, struct br_request *r, bool json,
-                         const struct br_outcome *o);
+void pyroscope_reply_web(const struct br_http_config *http, struct br_request *request, bool json,
+                         const struct br_outcome *outcome);
 
 /* Answers with a code of HTTP and a body `{"code": ..., "message": ...}`. */
-void pyroscope_refuse(const struct br_http_config *http, struct br_request *r, unsigned status,
-                      const char *code, const char *message);
+void pyroscope_refuse(const struct br_http_config *http, struct br_request *request,
+                      unsigned status, const char *code, const char *message);

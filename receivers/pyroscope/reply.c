@@ -35,22 +35,22 @@ static const struct {
     {BR_STATUS_UNIMPLEMENTED, {"unimplemented", 404, 404}},
 };
 
-static const struct line *find(const struct br_outcome *o)
+static const struct line *pyroscope_reply_find(const struct br_outcome *outcome)
 {
     static const struct line busy = {"unavailable", 503, 503},
                              limited = {"resource_exhausted", 429, 429};
-    if (o->verdict == BR_DONE)
+    if (outcome->verdict == BR_DONE)
         return &done;
-    if (o->verdict == BR_RETRY)
-        return o->status == BR_STATUS_RESOURCE_EXHAUSTED ? &limited : &busy;
+    if (outcome->verdict == BR_RETRY)
+        return outcome->status == BR_STATUS_RESOURCE_EXHAUSTED ? &limited : &busy;
     for (size_t i = 0; i < BR_COUNT(rejections); i++)
-        if (rejections[i].status == o->status)
+        if (rejections[i].status == outcome->status)
             return &rejections[i].line;
     return &refused;
 }
 
-static void reply_error(const struct br_http_config *http, struct br_request *r, unsigned status,
-                        uint32_t delay_ms, const char *code, const char *message)
+static void reply_error(const struct br_http_config *http, struct br_request *request,
+                        unsigned status, uint32_t delay_ms, const char *code, const char *message)
 {
     struct br_str text = {.max = 65536};
     br_str_puts(&text, "{\"code\":");
@@ -58,7 +58,7 @@ static void reply_error(const struct br_http_config *http, struct br_request *r,
     br_str_puts(&text, ",\"message\":");
     br_str_json(&text, message, strlen(message));
     br_str_putc(&text, '}');
-    br_http_reply(http, r,
+    br_http_reply(http, request,
                   &(struct br_http_answer){.status = status,
                                            .delay_ms = delay_ms,
                                            .type = "application/json",
@@ -67,38 +67,41 @@ static void reply_error(const struct br_http_config *http, struct br_request *r,
     br_str_release(&text);
 }
 
-void pyroscope_refuse(const struct br_http_config *http, struct br_request *r, unsigned status,
-                      const char *code, const char *message)
+void pyroscope_refuse(const struct br_http_config *http, struct br_request *request,
+                      unsigned status, const char *code, const char *message)
 {
-    reply_error(http, r, status, 0, code, message);
+    reply_error(http, request, status, 0, code, message);
 }
 
-void pyroscope_reply_ingest(const struct br_http_config *http, struct br_request *r,
-                            const struct br_outcome *o)
+void pyroscope_reply_ingest(const struct br_http_config *http, struct br_request *request,
+                            const struct br_outcome *outcome)
 {
-    const struct line *l = find(o);
-    if (o->verdict == BR_DONE)
-        br_http_reply(http, r, &(struct br_http_answer){.status = 200});
+    const struct line *line = pyroscope_reply_find(outcome);
+    if (outcome->verdict == BR_DONE)
+        br_http_reply(http, request, &(struct br_http_answer){.status = 200});
     else
-        reply_error(http, r, l->ingest, br_retry_delay_ms(o), l->code, o->text);
+        reply_error(http, request, line->ingest, br_retry_delay_ms(outcome), line->code,
+                    outcome->text);
 }
 
-void pyroscope_reply_connect(const struct br_http_config *http, struct br_request *r, bool json,
-                             const struct br_outcome *o)
+void pyroscope_reply_connect(const struct br_http_config *http, struct br_request *request,
+                             bool json, const struct br_outcome *outcome)
 {
-    const struct line *l = find(o);
-    if (o->verdict == BR_DONE)
+    const struct line *line = pyroscope_reply_find(outcome);
+    if (outcome->verdict == BR_DONE)
         br_http_reply(
-            http, r,
+            http, request,
             &(struct br_http_answer){.status = 200,
                                      .type = json ? "application/json" : "application/proto",
                                      .data = "{}",
                                      .len = json ? 2 : 0});
     else
-        reply_error(http, r, l->connect, br_retry_delay_ms(o), l->code, o->text);
+        reply_error(http, request, line->connect, br_retry_delay_ms(outcome), line->code,
+                    outcome->text);
 }
 
-static void put_frame(struct br_str *out, uint8_t flags, const char *data, size_t len)
+static void pyroscope_reply_put_frame(struct br_str *out, uint8_t flags, const char *data,
+                                      size_t len)
 {
     uint8_t prefix[BR_GRPC_PREFIX];
     br_grpc_prefix(prefix, false, (uint32_t)len);
@@ -107,23 +110,23 @@ static void put_frame(struct br_str *out, uint8_t flags, const char *data, size_
     br_str_add(out, data, len);
 }
 
-void pyroscope_reply_web(const struct br_http_config *http, struct br_request *r, bool json,
-                         const struct br_outcome *o)
+void pyroscope_reply_web(const struct br_http_config *http, struct br_request *request, bool json,
+                         const struct br_outcome *outcome)
 {
     struct br_str trailers = {.max = 4096}, body = {.max = 8192};
-    br_str_printf(&trailers, "grpc-status: %d\r\n", (int)br_outcome_grpc(o));
-    if (o->verdict != BR_DONE) {
+    br_str_printf(&trailers, "grpc-status: %d\r\n", (int)br_outcome_grpc(outcome));
+    if (outcome->verdict != BR_DONE) {
         br_str_puts(&trailers, "grpc-message: ");
-        br_grpc_encode_message(&trailers, o->text);
+        br_grpc_encode_message(&trailers, outcome->text);
         br_str_puts(&trailers, "\r\n");
     }
-    if (o->verdict == BR_DONE)
-        put_frame(&body, 0, "{}", json ? 2 : 0);
-    put_frame(&body, 0x80, trailers.data, trailers.len);
+    if (outcome->verdict == BR_DONE)
+        pyroscope_reply_put_frame(&body, 0, "{}", json ? 2 : 0);
+    pyroscope_reply_put_frame(&body, 0x80, trailers.data, trailers.len);
     bool whole = !trailers.failed && !body.failed;
-    br_http_reply(http, r,
+    br_http_reply(http, request,
                   &(struct br_http_answer){.status = whole ? 200 : 503,
-                                           .delay_ms = br_retry_delay_ms(o),
+                                           .delay_ms = br_retry_delay_ms(outcome),
                                            .type = json ? "application/grpc-web+json"
                                                         : "application/grpc-web+proto",
                                            .data = body.data,

@@ -20,36 +20,37 @@ struct reader {
     struct br_err *err;
 };
 
-static int read_text(struct reader *r, const struct br_json_node *v, const char **ret)
+static int sample_types_read_text(struct reader *reader, const struct br_json_node *node,
+                                  const char **ret)
 {
-    if (v->type == BR_JSON_NULL)
+    if (node->type == BR_JSON_NULL)
         return 0;
-    if (v->type != BR_JSON_STRING)
-        return br_err_set(r->err, BR_EINVAL, "sample_type_config: text is expected");
-    if (v->len > TEXT_MAX)
-        return br_err_set(r->err, BR_EINVAL, "sample_type_config: a text has more than %d bytes",
-                          TEXT_MAX);
-    char *out = br_arena_alloc(r->arena, (size_t)v->len + 1);
+    if (node->type != BR_JSON_STRING)
+        return br_err_set(reader->err, BR_EINVAL, "sample_type_config: text is expected");
+    if (node->len > TEXT_MAX)
+        return br_err_set(reader->err, BR_EINVAL,
+                          "sample_type_config: a text has more than %d bytes", TEXT_MAX);
+    char *out = br_arena_alloc(reader->arena, (size_t)node->len + 1);
     if (!out)
-        return br_err_set(r->err, BR_ENOMEM, "out of memory");
-    size_t n = br_json_unescape(&r->tree, v, out);
+        return br_err_set(reader->err, BR_ENOMEM, "out of memory");
+    size_t n = br_json_unescape(&reader->tree, node, out);
     out[n] = '\0';
     if (memchr(out, '\0', n))
-        return br_err_set(r->err, BR_EINVAL, "sample_type_config: text has a zero byte");
+        return br_err_set(reader->err, BR_EINVAL, "sample_type_config: text has a zero byte");
     *ret = out;
     return 0;
 }
 
-static int read_bool(struct reader *r, const struct br_json_node *v, bool *ret)
+static int sample_types_read_bool(struct reader *reader, const struct br_json_node *node, bool *ret)
 {
-    if (v->type != BR_JSON_TRUE && v->type != BR_JSON_FALSE && v->type != BR_JSON_NULL)
-        return br_err_set(r->err, BR_EINVAL, "sample_type_config: true or false is expected");
-    *ret = v->type == BR_JSON_TRUE;
+    if (node->type != BR_JSON_TRUE && node->type != BR_JSON_FALSE && node->type != BR_JSON_NULL)
+        return br_err_set(reader->err, BR_EINVAL, "sample_type_config: true or false is expected");
+    *ret = node->type == BR_JSON_TRUE;
     return 0;
 }
 
-static int read_setting(struct reader *r, const struct br_json_node *key,
-                        const struct br_json_node *v, struct br_sample_type *ret)
+static int sample_types_read_setting(struct reader *reader, const struct br_json_node *key,
+                                     const struct br_json_node *node, struct br_sample_type *ret)
 {
     const struct {
         const char *name;
@@ -65,46 +66,46 @@ static int read_setting(struct reader *r, const struct br_json_node *key,
     char name[NAME_MAX_LEN];
     if (key->len >= sizeof name)
         return 0;
-    size_t n = br_json_unescape(&r->tree, key, name);
+    size_t n = br_json_unescape(&reader->tree, key, name);
     name[n] = '\0';
     for (size_t i = 0; i < BR_COUNT(settings); i++) {
         if (strcasecmp(settings[i].name, name) != 0)
             continue;
-        return settings[i].text ? read_text(r, v, settings[i].text)
-                                : read_bool(r, v, settings[i].flag);
+        return settings[i].text ? sample_types_read_text(reader, node, settings[i].text)
+                                : sample_types_read_bool(reader, node, settings[i].flag);
     }
     return 0;
 }
 
-static int read_type(struct reader *r, const struct br_json_node *key, const struct br_json_node *v,
-                     struct br_sample_type *ret)
+static int read_type(struct reader *reader, const struct br_json_node *key,
+                     const struct br_json_node *node, struct br_sample_type *ret)
 {
-    const struct br_json_node *nodes = r->tree.nodes;
-    int rc = read_text(r, key, &ret->type);
-    if (rc || v->type == BR_JSON_NULL)
+    const struct br_json_node *nodes = reader->tree.nodes;
+    int rc = sample_types_read_text(reader, key, &ret->type);
+    if (rc || node->type == BR_JSON_NULL)
         return rc;
-    if (v->type != BR_JSON_OBJECT)
-        return br_err_set(r->err, BR_EINVAL, "sample_type_config: an object is expected");
-    for (uint32_t at = v->at; at && !rc; at = nodes[nodes[at].prev].prev)
-        rc = read_setting(r, &nodes[nodes[at].prev], &nodes[at], ret);
+    if (node->type != BR_JSON_OBJECT)
+        return br_err_set(reader->err, BR_EINVAL, "sample_type_config: an object is expected");
+    for (uint32_t at = node->at; at && !rc; at = nodes[nodes[at].prev].prev)
+        rc = sample_types_read_setting(reader, &nodes[nodes[at].prev], &nodes[at], ret);
     return rc;
 }
 
-static int read_types(struct reader *r, struct br_sample_type **ret, size_t *ret_n)
+static int read_types(struct reader *reader, struct br_sample_type **ret, size_t *ret_n)
 {
-    const struct br_json_node *nodes = r->tree.nodes;
+    const struct br_json_node *nodes = reader->tree.nodes;
     size_t n = nodes[0].len, i = n;
     if (nodes[0].type == BR_JSON_NULL) {
         *ret_n = 0;
         return 0;
     }
     if (nodes[0].type != BR_JSON_OBJECT || n > TYPES_MAX)
-        return br_err_set(r->err, BR_EINVAL,
+        return br_err_set(reader->err, BR_EINVAL,
                           "sample_type_config has to be an object of at most %d types", TYPES_MAX);
-    struct br_sample_type *types = br_arena_calloc(r->arena, n + 1, sizeof *types);
-    int rc = types ? 0 : br_err_set(r->err, BR_ENOMEM, "out of memory");
+    struct br_sample_type *types = br_arena_calloc(reader->arena, n + 1, sizeof *types);
+    int rc = types ? 0 : br_err_set(reader->err, BR_ENOMEM, "out of memory");
     for (uint32_t at = nodes[0].at; at && !rc; at = nodes[nodes[at].prev].prev)
-        rc = read_type(r, &nodes[nodes[at].prev], &nodes[at], &types[--i]);
+        rc = read_type(reader, &nodes[nodes[at].prev], &nodes[at], &types[--i]);
     if (rc)
         return rc;
     *ret = types;
@@ -115,13 +116,13 @@ static int read_types(struct reader *r, struct br_sample_type **ret, size_t *ret
 int pyroscope_sample_types(const char *text, size_t len, struct br_arena *arena,
                            struct br_sample_type **ret, size_t *ret_n, struct br_err *err)
 {
-    struct reader r = {.arena = arena, .err = err};
-    int rc = br_json_parse(&r.tree, text, len, DEPTH_MAX, NODES_MAX, err);
+    struct reader reader = {.arena = arena, .err = err};
+    int rc = br_json_parse(&reader.tree, text, len, DEPTH_MAX, NODES_MAX, err);
     if (rc) {
         br_err_prefix(err, "sample_type_config: ");
         return rc == BR_ENOMEM ? rc : BR_EINVAL;
     }
-    rc = read_types(&r, ret, ret_n);
-    br_json_tree_release(&r.tree);
+    rc = read_types(&reader, ret, ret_n);
+    br_json_tree_release(&reader.tree);
     return rc;
 }

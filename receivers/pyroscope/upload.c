@@ -16,142 +16,146 @@
 #define SPARE ((size_t)1 << 20)
 #define LOG_EVERY_MS 60000
 
-static size_t scratch_max(const struct upload *u)
+static size_t pyroscope_upload_scratch_max(const struct upload *upload)
 {
-    size_t max = u->r->max_body;
+    size_t max = upload->reading->max_body;
     max = max > BR_BUF_MAX / GROWTH ? BR_BUF_MAX : max * GROWTH;
     return max > SCRATCH_MIN ? max : SCRATCH_MIN;
 }
 
-int upload_begin(struct upload *u, struct br_reading *r)
+int upload_begin(struct upload *upload, struct br_reading *reading)
 {
-    struct br_workbench *bench = r->bench;
-    *u = (struct upload){.r = r};
-    br_arena_init(&u->scratch, scratch_max(u));
+    struct br_workbench *bench = reading->bench;
+    *upload = (struct upload){.reading = reading};
+    br_arena_init(&upload->scratch, pyroscope_upload_scratch_max(upload));
     if (!bench->build)
-        bench->build = br_build_new(r->host, scratch_max(u));
-    u->build = bench->build;
-    u->built = u->build ? br_build_memory(u->build) : 0;
-    return u->build ? 0 : br_err_set(&r->err, BR_ENOMEM, "out of memory");
+        bench->build = br_build_new(reading->host, pyroscope_upload_scratch_max(upload));
+    upload->build = bench->build;
+    upload->built = upload->build ? br_build_memory(upload->build) : 0;
+    return upload->build ? 0 : br_err_set(&reading->err, BR_ENOMEM, "out of memory");
 }
 
-int upload_gunzip(struct upload *u, struct upload_bytes *bytes)
+int upload_gunzip(struct upload *upload, struct upload_bytes *bytes)
 {
-    struct br_err *err = &u->r->err;
-    struct upload_bytes b = *bytes;
+    struct br_err *err = &upload->reading->err;
+    struct upload_bytes right = *bytes;
     struct br_buf *plain = NULL;
-    for (int i = 0; b.len >= 2 && b.data[0] == 0x1f && b.data[1] == 0x8b; i++) {
+    for (int i = 0; right.len >= 2 && right.data[0] == 0x1f && right.data[1] == 0x8b; i++) {
         struct br_buf *next = NULL;
         int rc = i == UPLOAD_LAYERS
                      ? br_err_set(err, BR_EINVAL, "more than %d times gzip", UPLOAD_LAYERS)
-                     : br_reading_decompress(u->r, BR_ENCODING_GZIP, b.data, b.len, &next);
+                     : br_reading_decompress(upload->reading, BR_ENCODING_GZIP, right.data,
+                                             right.len, &next);
         br_buf_unref(plain);
         if (rc)
             return rc;
         plain = next;
-        b = (struct upload_bytes){plain->data, plain->len};
+        right = (struct upload_bytes){plain->data, plain->len};
     }
-    if (plain && u->n_plain == BR_COUNT(u->plain)) {
+    if (plain && upload->n_plain == BR_COUNT(upload->plain)) {
         br_buf_unref(plain);
         return br_err_set(err, BR_EINVAL, "too many compressed pieces");
     }
     if (plain)
-        u->plain[u->n_plain++] = plain;
-    *bytes = b;
+        upload->plain[upload->n_plain++] = plain;
+    *bytes = right;
     return 0;
 }
 
-void upload_drop(struct upload *u)
+void upload_drop(struct upload *upload)
 {
-    while (u->n_plain)
-        br_buf_unref(u->plain[--u->n_plain]);
+    while (upload->n_plain)
+        br_buf_unref(upload->plain[--upload->n_plain]);
 }
 
 /* No memory would help what does not fit into an arena's maximum. */
-static int too_large(struct upload *u, const struct br_arena *full)
+static int pyroscope_upload_too_large(struct upload *upload, const struct br_arena *full)
 {
-    return br_err_set(&u->r->err, BR_ETOOBIG, "the request takes more than %zu bytes of memory",
-                      full->max);
+    return br_err_set(&upload->reading->err, BR_ETOOBIG,
+                      "the request takes more than %zu bytes of memory", full->max);
 }
 
-void upload_limit(struct upload *u)
+void upload_limit(struct upload *upload)
 {
-    size_t max = scratch_max(u), unpacked = u->r->plain - u->unpacked;
-    size_t limit = GROWTH * (u->body_len + unpacked) + SPARE;
-    u->scratch.max = limit < max ? limit : max;
-    (void)br_build_limit(u->build, u->built + limit - u->scratch.used);
+    size_t max = pyroscope_upload_scratch_max(upload),
+           unpacked = upload->reading->plain - upload->unpacked;
+    size_t limit = GROWTH * (upload->body_len + unpacked) + SPARE;
+    upload->scratch.max = limit < max ? limit : max;
+    (void)br_build_limit(upload->build, upload->built + limit - upload->scratch.used);
 }
 
-int upload_read(struct upload *u, enum br_profile_format format, const struct br_profile_source *s)
+int upload_read(struct upload *upload, enum br_profile_format format,
+                const struct br_profile_source *profile_source)
 {
     struct br_arena scratch;
-    struct br_profile_source source = *s;
-    source.lost = &u->lost;
-    br_arena_init(&scratch, scratch_max(u));
-    int rc = br_profile_read(u->build, format, &source, &scratch, &u->r->err);
+    struct br_profile_source source = *profile_source;
+    source.lost = &upload->lost;
+    br_arena_init(&scratch, pyroscope_upload_scratch_max(upload));
+    int rc = br_profile_read(upload->build, format, &source, &scratch, &upload->reading->err);
     if (rc == BR_ENOMEM && scratch.full)
-        rc = too_large(u, &scratch);
+        rc = pyroscope_upload_too_large(upload, &scratch);
     br_arena_release(&scratch);
     return rc;
 }
 
-void upload_leave_out(struct upload *u, uint32_t n)
+void upload_leave_out(struct upload *upload, uint32_t count)
 {
-    if (!u->n_bad)
-        u->first = u->r->err;
-    u->n_bad += n;
-    u->r->err = (struct br_err){0};
+    if (!upload->n_bad)
+        upload->first = upload->reading->err;
+    upload->n_bad += count;
+    upload->reading->err = (struct br_err){0};
 }
 
 /* Says what was left out. */
-static void tell_bad(struct upload *u)
+static void pyroscope_upload_tell_bad(struct upload *upload)
 {
-    struct br_reading *r = u->r;
-    r->n_left_out = u->n_bad;
-    if (u->n_bad)
-        (void)snprintf(r->left_out, sizeof r->left_out,
-                       "%u of the profiles left out, the others taken: %.300s", u->n_bad,
-                       u->first.text);
-    r->n_lost = u->lost.n;
-    (void)snprintf(r->lost, sizeof r->lost, "%.199s", u->lost.first.text);
+    struct br_reading *reading = upload->reading;
+    reading->n_left_out = upload->n_bad;
+    if (upload->n_bad)
+        (void)snprintf(reading->left_out, sizeof reading->left_out,
+                       "%u of the profiles left out, the others taken: %.300s", upload->n_bad,
+                       upload->first.text);
+    reading->n_lost = upload->lost.count;
+    (void)snprintf(reading->lost, sizeof reading->lost, "%.199s", upload->lost.first.text);
 }
 
-void upload_on_read(struct br_upload *x, const struct br_reading *r)
+void upload_on_read(struct br_upload *upload, const struct br_reading *reading)
 {
-    struct pyroscope *p = x->arg;
+    struct pyroscope *p = upload->arg;
     struct br_node *node = p->ingest.node;
     uint64_t held;
-    *x->meter->failed[BR_PROFILES] += r->n_lost;
-    if (r->n_lost && br_log_allow(&p->lost_limit, br_host_mono_ms(node->host), LOG_EVERY_MS, &held))
+    *upload->meter->failed[BR_PROFILES] += reading->n_lost;
+    if (reading->n_lost &&
+        br_log_allow(&p->lost_limit, br_host_mono_ms(node->host), LOG_EVERY_MS, &held))
         br_warn(&node->log, "%u samples of a profile are left out: %s (%llu more such profiles)",
-                r->n_lost, r->lost, (unsigned long long)held);
+                reading->n_lost, reading->lost, (unsigned long long)held);
 }
 
-static int make_item(struct upload *u)
+static int pyroscope_upload_make_item(struct upload *upload)
 {
-    struct br_reading *r = u->r;
-    r->item = br_item_new(r->host, BR_PROFILES);
-    int rc = r->item ? br_build_take(u->build, r->item) : BR_ENOMEM;
+    struct br_reading *reading = upload->reading;
+    reading->item = br_item_new(reading->host, BR_PROFILES);
+    int rc = reading->item ? br_build_take(upload->build, reading->item) : BR_ENOMEM;
     if (!rc)
-        tell_bad(u);
-    return rc ? rc : br_pieces_cut(r, NULL);
+        pyroscope_upload_tell_bad(upload);
+    return rc ? rc : br_pieces_cut(reading, NULL);
 }
 
-int upload_end(struct upload *u, int rc)
+int upload_end(struct upload *upload, int rc)
 {
-    struct br_workbench *bench = u->r->bench;
-    if (rc == BR_ENOMEM && u->scratch.full)
-        rc = too_large(u, &u->scratch);
+    struct br_workbench *bench = upload->reading->bench;
+    if (rc == BR_ENOMEM && upload->scratch.full)
+        rc = pyroscope_upload_too_large(upload, &upload->scratch);
     if (!rc)
-        rc = make_item(u);
-    upload_drop(u);
-    br_arena_release(&u->scratch);
-    if (u->build) {
-        (void)br_build_limit(u->build, BR_BUF_MAX);
-        br_build_clear(u->build);
+        rc = pyroscope_upload_make_item(upload);
+    upload_drop(upload);
+    br_arena_release(&upload->scratch);
+    if (upload->build) {
+        (void)br_build_limit(upload->build, BR_BUF_MAX);
+        br_build_clear(upload->build);
     }
-    if (u->build && br_build_memory(u->build) > KEPT_BYTES) {
-        br_build_free(u->build);
+    if (upload->build && br_build_memory(upload->build) > KEPT_BYTES) {
+        br_build_free(upload->build);
         bench->build = NULL;
     }
     return rc;

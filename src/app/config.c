@@ -86,19 +86,19 @@ struct id {
     const char *whole;
 };
 
-static void *keep(struct loader *l, void *p)
+static void *load_keep(struct loader *loader, void *memory)
 {
-    l->no_memory = l->no_memory || !p;
-    return p;
+    loader->no_memory = loader->no_memory || !memory;
+    return memory;
 }
 
-static void note(struct loader *l, int rc)
+static void load_note(struct loader *loader, int rc)
 {
-    l->no_memory = l->no_memory || rc == BR_ENOMEM;
+    loader->no_memory = loader->no_memory || rc == BR_ENOMEM;
 }
 
 /* The Collector's rule: neither space nor control nor symbol; ASCII's are enough to tell typos. */
-static bool name_valid(const char *name, size_t len)
+static bool load_name_valid(const char *name, size_t len)
 {
     size_t chars = 0;
     for (size_t i = 0; i < len; i++) {
@@ -111,7 +111,8 @@ static bool name_valid(const char *name, size_t len)
 }
 
 /* Splits and checks an id; on an error at `node` returns false. */
-static bool id_parse(struct loader *l, const struct br_yaml *node, const char *path, struct id *ret)
+static bool load_id_parse(struct loader *loader, const struct br_yaml *node, const char *path,
+                          struct id *ret)
 {
     char shown[BR_SHOWN_SIZE];
     const char *slash = strchr(node->text, '/');
@@ -120,38 +121,40 @@ static bool id_parse(struct loader *l, const struct br_yaml *node, const char *p
     br_text_strip(&type, &type_len);
     br_text_strip(&name, &name_len);
     if (type_len == 0 || (slash && name_len == 0)) {
-        br_errs_add(l->errs, node, path, "%s is not an id: write type or type/name",
+        br_errs_add(loader->errs, node, path, "%s is not an id: write type or type/name",
                     br_text_show(node->text, shown));
         return false;
     }
-    if (!name_valid(name, name_len)) {
-        br_errs_add(l->errs, node, path,
+    if (!load_name_valid(name, name_len)) {
+        br_errs_add(loader->errs, node, path,
                     "the name in %s must be at most %d characters without spaces and symbols",
                     br_text_show(node->text, shown), NAME_MAX_CHARS);
         return false;
     }
-    ret->type = keep(l, br_arena_strndup(l->arena, type, type_len));
-    ret->whole = keep(l, br_arena_printf(l->arena, "%.*s%s%.*s", (int)type_len, type,
-                                         slash ? "/" : "", (int)name_len, name));
+    ret->type = load_keep(loader, br_arena_strndup(loader->arena, type, type_len));
+    ret->whole = load_keep(loader, br_arena_printf(loader->arena, "%.*s%s%.*s", (int)type_len, type,
+                                                   slash ? "/" : "", (int)name_len, name));
     return ret->type && ret->whole;
 }
 
-static struct br_instance *find_instance(const struct loader *l, enum br_kind kind, const char *id)
+static struct br_instance *load_find_instance(const struct loader *loader, enum br_kind kind,
+                                              const char *id)
 {
-    for (size_t i = 0; i < l->config->n_instances; i++)
-        if (l->slots[i].kind == kind && strcmp(l->config->instances[i].id, id) == 0)
-            return &l->config->instances[i];
+    for (size_t i = 0; i < loader->config->n_instances; i++)
+        if (loader->slots[i].kind == kind && strcmp(loader->config->instances[i].id, id) == 0)
+            return &loader->config->instances[i];
     return NULL;
 }
 
 /* The nearest name out of the registry, or NULL; `*ret_any` tells whether it has that kind at all.
  */
-static const char *nearest_component(const struct loader *l, enum br_kind kind, const char *type,
-                                     bool *ret_any)
+static const char *load_nearest_component(const struct loader *loader, enum br_kind kind,
+                                          const char *type, bool *ret_any)
 {
     const char *names[512];
     size_t n = 0;
-    for (const struct br_component *const *c = l->registry; *c && n + 2 <= BR_COUNT(names); c++) {
+    for (const struct br_component *const *c = loader->registry; *c && n + 2 <= BR_COUNT(names);
+         c++) {
         if ((*c)->kind != kind)
             continue;
         names[n++] = (*c)->name;
@@ -163,111 +166,115 @@ static const char *nearest_component(const struct loader *l, enum br_kind kind, 
 }
 
 /* What the Collector has and Braid has not. */
-static void refuse_foreign(struct loader *l, const struct slot *slot, const char *path,
-                           const char *type, const struct br_foreign *foreign)
+static void load_refuse_foreign(struct loader *loader, const struct slot *slot, const char *path,
+                                const char *type, const struct br_foreign *foreign)
 {
-    br_errs_add(l->errs, slot->key, path, "\"%s\": Braid has no such %s; it %s%s%s", type,
+    br_errs_add(loader->errs, slot->key, path, "\"%s\": Braid has no such %s; it %s%s%s", type,
                 br_kind_name(slot->kind), foreign->does, foreign->left ? ". " : "",
                 foreign->left ? foreign->left : "");
 }
 
-static void refuse_type(struct loader *l, const struct slot *slot, const char *path,
-                        const char *type)
+static void load_refuse_type(struct loader *loader, const struct slot *slot, const char *path,
+                             const char *type)
 {
     char shown[BR_SHOWN_SIZE];
     bool any;
-    if (br_errs_full(l->errs))
+    if (br_errs_full(loader->errs))
         return;
     const struct br_foreign *foreign = br_foreign_find(slot->kind, type);
     if (foreign && foreign->fate == BR_FOREIGN_LACKING) {
-        refuse_foreign(l, slot, path, type, foreign);
+        load_refuse_foreign(loader, slot, path, type, foreign);
         return;
     }
     const char *kind = br_kind_name(slot->kind);
-    const char *nearest = nearest_component(l, slot->kind, type, &any);
+    const char *nearest = load_nearest_component(loader, slot->kind, type, &any);
     br_text_show(type, shown);
     if (nearest)
-        br_errs_add(l->errs, slot->key, path,
+        br_errs_add(loader->errs, slot->key, path,
                     "unknown %s %s; did you mean \"%s\"? \"braid components\" lists all", kind,
                     shown, nearest);
     else if (any)
-        br_errs_add(l->errs, slot->key, path, "unknown %s %s; \"braid components\" lists all", kind,
-                    shown);
+        br_errs_add(loader->errs, slot->key, path, "unknown %s %s; \"braid components\" lists all",
+                    kind, shown);
     else
-        br_errs_add(l->errs, slot->key, path, "unknown %s %s; Braid has no %s", kind, shown,
+        br_errs_add(loader->errs, slot->key, path, "unknown %s %s; Braid has no %s", kind, shown,
                     br_kind_section(slot->kind));
 }
 
 /* Reads the settings by the component's table, then lets the component check them. */
-static void read_config(struct loader *l, struct br_instance *instance, const char *path)
+static void load_read_config(struct loader *loader, struct br_instance *instance, const char *path)
 {
-    const struct br_component *c = instance->component;
-    void *config = keep(l, br_arena_calloc(l->arena, 1, c->config_size));
+    const struct br_component *component = instance->component;
+    void *config = load_keep(loader, br_arena_calloc(loader->arena, 1, component->config_size));
     if (!config)
         return;
     instance->config = config;
-    size_t before = l->errs->n_errors;
-    int rc = br_options_read(c->options, instance->node, path, config, l->arena, l->errs);
+    size_t before = loader->errs->n_errors;
+    int rc = br_options_read(component->options, instance->node, path, config, loader->arena,
+                             loader->errs);
     if (rc == 0)
-        rc = br_config_check_tls(c->options, config, instance->node, path, l->arena, l->errs);
-    if (rc == 0 && c->check)
-        rc = c->check(config, instance->node, path, l->arena, l->errs);
-    note(l, rc);
+        rc = br_config_check_tls(component->options, config, instance->node, path, loader->arena,
+                                 loader->errs);
+    if (rc == 0 && component->check)
+        rc = component->check(config, instance->node, path, loader->arena, loader->errs);
+    load_note(loader, rc);
     /* A check that only returns its verdict must not be lost. */
-    if (rc && rc != BR_ENOMEM && l->errs->n_errors == before)
-        br_errs_add(l->errs, instance->node, path, "%s", br_strerror(rc));
+    if (rc && rc != BR_ENOMEM && loader->errs->n_errors == before)
+        br_errs_add(loader->errs, instance->node, path, "%s", br_strerror(rc));
 }
 
 /* The component of that type, also by a name that only the Collector has for it; NULL when there is none. */
-static const struct br_component *find_component(struct loader *l, struct slot *slot,
-                                                 const char *path, const char *type)
+static const struct br_component *load_find_component(struct loader *loader, struct slot *slot,
+                                                      const char *path, const char *type)
 {
-    const struct br_component *found = br_component_find(l->registry, slot->kind, type);
+    const struct br_component *found = br_component_find(loader->registry, slot->kind, type);
     const struct br_foreign *foreign = found ? NULL : br_foreign_find(slot->kind, type);
     if (!foreign || foreign->fate == BR_FOREIGN_LACKING)
         return found;
     slot->idle = foreign->fate == BR_FOREIGN_IDLE;
     if (!slot->idle)
-        found = br_component_find(l->registry, slot->kind, foreign->as);
+        found = br_component_find(loader->registry, slot->kind, foreign->as);
     if (slot->idle)
-        br_errs_warn(l->errs, slot->key, path, "is read and has no effect: %s", foreign->does);
+        br_errs_warn(loader->errs, slot->key, path, "is read and has no effect: %s", foreign->does);
     else if (found)
-        br_errs_warn(l->errs, slot->key, path, "is read as the %s \"%s\"",
+        br_errs_warn(loader->errs, slot->key, path, "is read as the %s \"%s\"",
                      br_kind_name(slot->kind), foreign->as);
     return found;
 }
 
-static void load_instance(struct loader *l, enum br_kind kind, const struct br_yaml *key,
+static void load_instance(struct loader *loader, enum br_kind kind, const struct br_yaml *key,
                           const struct br_yaml *node)
 {
     const char *section = br_kind_section(kind);
     struct id id;
-    if (!id_parse(l, key, section, &id))
+    if (!load_id_parse(loader, key, section, &id))
         return;
     char shown[BR_SHOWN_SIZE];
-    const struct br_instance *same = find_instance(l, kind, id.whole);
+    const struct br_instance *same = load_find_instance(loader, kind, id.whole);
     if (same) {
-        br_errs_add(l->errs, key, section,
+        br_errs_add(loader->errs, key, section,
                     "the id %s is here a second time; the first is at line %d",
-                    br_text_show(id.whole, shown), l->slots[same - l->config->instances].key->line);
+                    br_text_show(id.whole, shown),
+                    loader->slots[same - loader->config->instances].key->line);
         return;
     }
-    struct br_instance *instance = &l->config->instances[l->config->n_instances];
-    struct slot *slot = &l->slots[l->config->n_instances++];
+    struct br_instance *instance = &loader->config->instances[loader->config->n_instances];
+    struct slot *slot = &loader->slots[loader->config->n_instances++];
     *slot = (struct slot){.kind = kind, .key = key};
     *instance = (struct br_instance){.id = id.whole, .node = node};
-    const char *path = keep(l, br_arena_printf(l->arena, "%s::%s", section, id.whole));
+    const char *path =
+        load_keep(loader, br_arena_printf(loader->arena, "%s::%s", section, id.whole));
     if (!path)
         return;
-    instance->component = find_component(l, slot, path, id.type);
+    instance->component = load_find_component(loader, slot, path, id.type);
     if (instance->component)
-        read_config(l, instance, path);
+        load_read_config(loader, instance, path);
     else if (!slot->idle)
-        refuse_type(l, slot, section, id.type);
+        load_refuse_type(loader, slot, section, id.type);
 }
 
-static bool section_usable(struct loader *l, const struct br_yaml *node, const char *path,
-                           const char *of)
+static bool load_section_usable(struct loader *loader, const struct br_yaml *node, const char *path,
+                                const char *of)
 {
     char shown[BR_SHOWN_SIZE];
     if (!node || node->type == BR_YAML_NULL)
@@ -275,138 +282,144 @@ static bool section_usable(struct loader *l, const struct br_yaml *node, const c
     if (node->type == BR_YAML_MAP)
         return true;
     char slip[BR_SHOWN_SIZE + 80];
-    br_errs_add(l->errs, node, path, "must be a map of %s, got %s%s", of, br_yaml_show(node, shown),
-                br_yaml_slip(node, slip));
+    br_errs_add(loader->errs, node, path, "must be a map of %s, got %s%s", of,
+                br_yaml_show(node, shown), br_yaml_slip(node, slip));
     return false;
 }
 
-static void load_sections(struct loader *l, const struct top *top)
+static void load_sections(struct loader *loader, const struct top *top)
 {
     size_t n = 0;
     for (int kind = 0; kind < KINDS; kind++)
         if (top->sections[kind])
-            n += top->sections[kind]->n;
-    l->config->instances = keep(l, br_arena_calloc(l->arena, n, sizeof *l->config->instances));
-    l->slots = keep(l, br_arena_calloc(l->arena, n, sizeof *l->slots));
-    for (int kind = 0; kind < KINDS && !l->no_memory; kind++) {
+            n += top->sections[kind]->count;
+    loader->config->instances =
+        load_keep(loader, br_arena_calloc(loader->arena, n, sizeof *loader->config->instances));
+    loader->slots = load_keep(loader, br_arena_calloc(loader->arena, n, sizeof *loader->slots));
+    for (int kind = 0; kind < KINDS && !loader->no_memory; kind++) {
         const struct br_yaml *section = top->sections[kind];
         const char *name = br_kind_section((enum br_kind)kind);
-        if (!section_usable(l, section, name, name))
+        if (!load_section_usable(loader, section, name, name))
             continue;
-        for (size_t i = 0; i < section->n && !l->no_memory; i++)
-            load_instance(l, (enum br_kind)kind, section->keys[i], section->items[i]);
+        for (size_t i = 0; i < section->count && !loader->no_memory; i++)
+            load_instance(loader, (enum br_kind)kind, section->keys[i], section->items[i]);
     }
 }
 
-static void refuse_reference(struct loader *l, const struct br_yaml *node, const char *path,
-                             enum br_kind kind, const char *id)
+static void load_refuse_reference(struct loader *loader, const struct br_yaml *node,
+                                  const char *path, enum br_kind kind, const char *id)
 {
     size_t n = 0;
-    if (br_errs_full(l->errs) || (l->top_failed && !l->top->sections[kind]))
+    if (br_errs_full(loader->errs) || (loader->top_failed && !loader->top->sections[kind]))
         return;
-    const char **names = keep(l, br_arena_calloc(l->arena, l->config->n_instances, sizeof *names));
+    const char **names = load_keep(
+        loader, br_arena_calloc(loader->arena, loader->config->n_instances, sizeof *names));
     if (!names)
         return;
-    for (size_t i = 0; i < l->config->n_instances; i++)
-        if (l->slots[i].kind == kind)
-            names[n++] = l->config->instances[i].id;
+    for (size_t i = 0; i < loader->config->n_instances; i++)
+        if (loader->slots[i].kind == kind)
+            names[n++] = loader->config->instances[i].id;
     char shown[BR_SHOWN_SIZE];
     br_text_show(id, shown);
     const char *nearest = br_str_nearest(id, names, n);
     if (nearest)
-        br_errs_add(l->errs, node, path, "%s %s is not defined; did you mean \"%s\"?",
+        br_errs_add(loader->errs, node, path, "%s %s is not defined; did you mean \"%s\"?",
                     br_kind_name(kind), shown, nearest);
     else
-        br_errs_add(l->errs, node, path, "%s %s is not defined under %s", br_kind_name(kind), shown,
-                    br_kind_section(kind));
+        br_errs_add(loader->errs, node, path, "%s %s is not defined under %s", br_kind_name(kind),
+                    shown, br_kind_section(kind));
 }
 
 /* The instance that a list names, or NULL with an error. */
-static struct br_instance *resolve(struct loader *l, const struct br_yaml *node, const char *path,
-                                   enum br_kind kind)
+static struct br_instance *load_resolve(struct loader *loader, const struct br_yaml *node,
+                                        const char *path, enum br_kind kind)
 {
     char shown[BR_SHOWN_SIZE];
     struct id id;
     if (node->type != BR_YAML_SCALAR) {
-        br_errs_add(l->errs, node, path, "must be the id of a component, got %s",
+        br_errs_add(loader->errs, node, path, "must be the id of a component, got %s",
                     br_yaml_show(node, shown));
         return NULL;
     }
-    if (!id_parse(l, node, path, &id))
+    if (!load_id_parse(loader, node, path, &id))
         return NULL;
-    struct br_instance *found = find_instance(l, kind, id.whole);
+    struct br_instance *found = load_find_instance(loader, kind, id.whole);
     if (!found && (kind == BR_RECEIVER || kind == BR_EXPORTER))
-        found = find_instance(l, BR_CONNECTOR, id.whole);
+        found = load_find_instance(loader, BR_CONNECTOR, id.whole);
     if (found)
         found->used = true;
-    else if (!l->no_memory)
-        refuse_reference(l, node, path, kind, id.whole);
+    else if (!loader->no_memory)
+        load_refuse_reference(loader, node, path, kind, id.whole);
     return found;
 }
 
-static bool carries(struct loader *l, const struct br_yaml *node, const char *path,
-                    const struct br_instance *instance, enum br_signal signal)
+static bool load_carries(struct loader *loader, const struct br_yaml *node, const char *path,
+                         const struct br_instance *instance, enum br_signal signal)
 {
-    const struct br_component *c = instance->component;
-    if (!c || c->signals & BR_SIGNAL_BIT(signal))
+    const struct br_component *component = instance->component;
+    if (!component || component->signals & BR_SIGNAL_BIT(signal))
         return true;
     const char *other = br_signal_name(signal == BR_TRACES ? BR_PROFILES : BR_TRACES);
-    br_errs_lack(l->errs, node, path, "the %s \"%s\" carries %s, not %s", br_kind_name(c->kind),
-                 c->name, other, br_signal_name(signal));
+    br_errs_lack(loader->errs, node, path, "the %s \"%s\" carries %s, not %s",
+                 br_kind_name(component->kind), component->name, other, br_signal_name(signal));
     return false;
 }
 
-static bool is_idle(const struct loader *l, const struct br_instance *instance)
+static bool load_is_idle(const struct loader *loader, const struct br_instance *instance)
 {
-    return l->slots[instance - l->config->instances].idle;
+    return loader->slots[instance - loader->config->instances].idle;
 }
 
 /* A list of ids, each at most once. `pipeline` is NULL for service::extensions. */
-static void load_list(struct loader *l, const struct br_yaml *list, const char *path,
+static void load_list(struct loader *loader, const struct br_yaml *list, const char *path,
                       enum br_kind kind, const struct br_pipeline *pipeline,
                       struct br_instance ***ret, size_t *ret_n)
 {
     bool seq = list && list->type == BR_YAML_SEQ;
-    size_t n = seq ? list->n : list && list->type != BR_YAML_NULL;
-    struct br_instance **v = keep(l, br_arena_calloc(l->arena, n, sizeof *v));
-    if (!v)
+    size_t n = seq ? list->count : list && list->type != BR_YAML_NULL;
+    struct br_instance **instances =
+        load_keep(loader, br_arena_calloc(loader->arena, n, sizeof *instances));
+    if (!instances)
         return;
-    *ret = v;
+    *ret = instances;
     char shown[BR_SHOWN_SIZE];
     for (size_t i = 0; i < n; i++) {
         const struct br_yaml *node = seq ? list->items[i] : list;
-        struct br_instance *found = resolve(l, node, path, kind);
+        struct br_instance *found = load_resolve(loader, node, path, kind);
         if (!found)
             continue;
         size_t same = 0;
-        while (same < *ret_n && v[same] != found)
+        while (same < *ret_n && instances[same] != found)
             same++;
         if (same < *ret_n)
-            br_errs_add(l->errs, node, path, "the %s %s is here twice", br_kind_name(kind),
+            br_errs_add(loader->errs, node, path, "the %s %s is here twice", br_kind_name(kind),
                         br_text_show(found->id, shown));
-        else if (!is_idle(l, found) &&
-                 (!pipeline || carries(l, node, path, found, pipeline->signal)))
-            v[(*ret_n)++] = found;
+        else if (!load_is_idle(loader, found) &&
+                 (!pipeline || load_carries(loader, node, path, found, pipeline->signal)))
+            instances[(*ret_n)++] = found;
     }
 }
 
-static void load_pipeline_list(struct loader *l, const struct br_yaml *key,
-                               const struct br_yaml *list, enum br_kind kind, struct br_pipeline *p,
-                               struct br_instance ***ret, size_t *ret_n, bool misspelt)
+static void load_pipeline_list(struct loader *loader, const struct br_yaml *key,
+                               const struct br_yaml *list, enum br_kind kind,
+                               struct br_pipeline *pipeline, struct br_instance ***ret,
+                               size_t *ret_n, bool misspelt)
 {
-    const char *path = keep(
-        l, br_arena_printf(l->arena, "service::pipelines::%s::%s", p->id, br_kind_section(kind)));
+    const char *path =
+        load_keep(loader, br_arena_printf(loader->arena, "service::pipelines::%s::%s", pipeline->id,
+                                          br_kind_section(kind)));
     if (!path)
         return;
-    bool empty = !list || list->type == BR_YAML_NULL || (list->type == BR_YAML_SEQ && list->n == 0);
+    bool empty =
+        !list || list->type == BR_YAML_NULL || (list->type == BR_YAML_SEQ && list->count == 0);
     if (empty && kind != BR_PROCESSOR && !(misspelt && !list))
-        br_errs_add(l->errs, list ? list : key, path, "a pipeline needs at least one %s",
+        br_errs_add(loader->errs, list ? list : key, path, "a pipeline needs at least one %s",
                     br_kind_name(kind));
-    load_list(l, list, path, kind, p, ret, ret_n);
+    load_list(loader, list, path, kind, pipeline, ret, ret_n);
 }
 
-static bool parse_signal(struct loader *l, const struct br_yaml *key, const char *type,
-                         enum br_signal *ret)
+static bool load_parse_signal(struct loader *loader, const struct br_yaml *key, const char *type,
+                              enum br_signal *ret)
 {
     static const char *const names[] = {"traces", "profiles"};
     static const char *const path = "service::pipelines";
@@ -421,127 +434,134 @@ static bool parse_signal(struct loader *l, const struct br_yaml *key, const char
     const char *nearest = br_str_nearest(type, names, BR_COUNT(names));
     if (strcmp(type, "metrics") == 0 || strcmp(type, "logs") == 0)
         br_errs_add(
-            l->errs, key, path,
+            loader->errs, key, path,
             "Braid carries traces and profiles; a %s pipeline has no place in it: remove it "
             "or keep it in a Collector",
             type);
     else if (nearest)
-        br_errs_add(l->errs, key, path, "unknown signal %s; did you mean \"%s\"?", shown, nearest);
+        br_errs_add(loader->errs, key, path, "unknown signal %s; did you mean \"%s\"?", shown,
+                    nearest);
     else
-        br_errs_add(l->errs, key, path, "unknown signal %s; a pipeline is one of traces, profiles",
-                    shown);
+        br_errs_add(loader->errs, key, path,
+                    "unknown signal %s; a pipeline is one of traces, profiles", shown);
     return false;
 }
 
-static void load_pipeline(struct loader *l, const struct br_yaml *key, const struct br_yaml *node)
+static void load_pipeline(struct loader *loader, const struct br_yaml *key,
+                          const struct br_yaml *node)
 {
     static const char *const section = "service::pipelines";
     char shown[BR_SHOWN_SIZE];
     struct id id;
     struct lists lists;
-    struct br_pipeline *p = &l->config->pipelines[l->config->n_pipelines];
-    if (!id_parse(l, key, section, &id) || !parse_signal(l, key, id.type, &p->signal))
+    struct br_pipeline *p = &loader->config->pipelines[loader->config->n_pipelines];
+    if (!load_id_parse(loader, key, section, &id) ||
+        !load_parse_signal(loader, key, id.type, &p->signal))
         return;
     p->id = id.whole;
-    for (size_t i = 0; i < l->config->n_pipelines; i++) {
-        if (strcmp(l->config->pipelines[i].id, id.whole) == 0) {
-            br_errs_add(l->errs, key, section, "the pipeline %s is here a second time",
+    for (size_t i = 0; i < loader->config->n_pipelines; i++) {
+        if (strcmp(loader->config->pipelines[i].id, id.whole) == 0) {
+            br_errs_add(loader->errs, key, section, "the pipeline %s is here a second time",
                         br_text_show(id.whole, shown));
             return;
         }
     }
-    l->config->n_pipelines++;
-    const char *path = keep(l, br_arena_printf(l->arena, "%s::%s", section, id.whole));
+    loader->config->n_pipelines++;
+    const char *path =
+        load_keep(loader, br_arena_printf(loader->arena, "%s::%s", section, id.whole));
     if (!path)
         return;
-    int rc = br_options_read(lists_options, node, path, &lists, l->arena, l->errs);
-    note(l, rc);
+    int rc = br_options_read(lists_options, node, path, &lists, loader->arena, loader->errs);
+    load_note(loader, rc);
     if (rc == 0 || node->type == BR_YAML_MAP) {
-        load_pipeline_list(l, key, lists.receivers, BR_RECEIVER, p, &p->receivers, &p->n_receivers,
-                           rc != 0);
-        load_pipeline_list(l, key, lists.processors, BR_PROCESSOR, p, &p->processors,
+        load_pipeline_list(loader, key, lists.receivers, BR_RECEIVER, p, &p->receivers,
+                           &p->n_receivers, rc != 0);
+        load_pipeline_list(loader, key, lists.processors, BR_PROCESSOR, p, &p->processors,
                            &p->n_processors, rc != 0);
-        load_pipeline_list(l, key, lists.exporters, BR_EXPORTER, p, &p->exporters, &p->n_exporters,
-                           rc != 0);
+        load_pipeline_list(loader, key, lists.exporters, BR_EXPORTER, p, &p->exporters,
+                           &p->n_exporters, rc != 0);
     }
 }
 
-static void load_pipelines(struct loader *l, const struct br_yaml *service,
+static void load_pipelines(struct loader *loader, const struct br_yaml *service,
                            const struct br_yaml *pipelines)
 {
     bool empty = !pipelines || pipelines->type == BR_YAML_NULL ||
-                 (pipelines->type == BR_YAML_MAP && pipelines->n == 0);
+                 (pipelines->type == BR_YAML_MAP && pipelines->count == 0);
     if (empty) {
-        br_errs_add(l->errs, pipelines ? pipelines : service, "service::pipelines",
+        br_errs_add(loader->errs, pipelines ? pipelines : service, "service::pipelines",
                     "at least one pipeline is needed, such as traces: {receivers: [otlp], "
                     "exporters: [debug]}");
         return;
     }
-    if (!section_usable(l, pipelines, "service::pipelines", "pipelines"))
+    if (!load_section_usable(loader, pipelines, "service::pipelines", "pipelines"))
         return;
-    l->config->pipelines =
-        keep(l, br_arena_calloc(l->arena, pipelines->n, sizeof *l->config->pipelines));
-    for (size_t i = 0; i < pipelines->n && !l->no_memory; i++)
-        load_pipeline(l, pipelines->keys[i], pipelines->items[i]);
+    loader->config->pipelines =
+        load_keep(loader, br_arena_calloc(loader->arena, pipelines->count,
+                                          sizeof *loader->config->pipelines));
+    for (size_t i = 0; i < pipelines->count && !loader->no_memory; i++)
+        load_pipeline(loader, pipelines->keys[i], pipelines->items[i]);
 }
 
-static void load_service(struct loader *l, const struct br_yaml *node)
+static void load_service(struct loader *loader, const struct br_yaml *node)
 {
-    if (!node && l->top_failed)
+    if (!node && loader->top_failed)
         return;
     if (!node || node->type == BR_YAML_NULL) {
-        br_errs_add(l->errs, node ? node : l->config->tree, "service",
+        br_errs_add(loader->errs, node ? node : loader->config->tree, "service",
                     "is missing; service::pipelines says what runs");
         return;
     }
-    struct service s;
-    int rc = br_options_read(service_options, node, "service", &s, l->arena, l->errs);
-    note(l, rc);
-    if (node->type != BR_YAML_MAP || l->no_memory)
+    struct service service;
+    int rc =
+        br_options_read(service_options, node, "service", &service, loader->arena, loader->errs);
+    load_note(loader, rc);
+    if (node->type != BR_YAML_MAP || loader->no_memory)
         return;
-    l->config->fanout = s.fanout;
-    load_list(l, s.extensions, "service::extensions", BR_EXTENSION, NULL, &l->config->extensions,
-              &l->config->n_extensions);
-    load_pipelines(l, node, s.pipelines);
-    note(l, br_telemetry_read(s.telemetry, &l->config->telemetry, l->arena, l->errs));
-    note(l, br_workers_read(s.workers, &l->config->workers, l->errs));
+    loader->config->fanout = service.fanout;
+    load_list(loader, service.extensions, "service::extensions", BR_EXTENSION, NULL,
+              &loader->config->extensions, &loader->config->n_extensions);
+    load_pipelines(loader, node, service.pipelines);
+    load_note(loader, br_telemetry_read(service.telemetry, &loader->config->telemetry,
+                                        loader->arena, loader->errs));
+    load_note(loader, br_workers_read(service.workers, &loader->config->workers, loader->errs));
 }
 
 /* Only when all else is right: a misspelt reference is already an error. */
-static void warn_unused(struct loader *l)
+static void load_warn_unused(struct loader *loader)
 {
-    for (size_t i = 0; i < l->config->n_instances; i++) {
-        const struct br_instance *instance = &l->config->instances[i];
+    for (size_t i = 0; i < loader->config->n_instances; i++) {
+        const struct br_instance *instance = &loader->config->instances[i];
         if (instance->used)
             continue;
         char path[192];
-        bool extension = l->slots[i].kind == BR_EXTENSION;
-        br_errs_warn(l->errs, l->slots[i].key,
-                     br_path_join(path, br_kind_section(l->slots[i].kind), instance->id),
+        bool extension = loader->slots[i].kind == BR_EXTENSION;
+        br_errs_warn(loader->errs, loader->slots[i].key,
+                     br_path_join(path, br_kind_section(loader->slots[i].kind), instance->id),
                      "is defined and never used; %s",
                      extension ? "service::extensions does not name it" : "no pipeline names it");
     }
 }
 
-static bool failed(const struct br_errs *errs)
+static bool load_failed(const struct br_errs *errs)
 {
     return errs->n_errors || errs->more;
 }
 
 /* Only one text under one key, which has sections in it. */
-static bool is_wrapped(const struct br_yaml *tree)
+static bool load_is_wrapped(const struct br_yaml *tree)
 {
-    return tree->n == 1 && tree->items[0]->type == BR_YAML_SCALAR &&
+    return tree->count == 1 && tree->items[0]->type == BR_YAML_SCALAR &&
            strstr(tree->items[0]->text, "receivers:");
 }
 
 /* What people paste: a manifest of Kubernetes with the configuration somewhere in it. */
-static bool refuse_manifest(struct loader *l, const struct br_yaml *tree)
+static bool load_refuse_manifest(struct loader *loader, const struct br_yaml *tree)
 {
     const struct br_yaml *kind = br_yaml_get(tree, "kind"), *data = br_yaml_get(tree, "data");
     char shown[BR_SHOWN_SIZE];
-    if (is_wrapped(tree)) {
-        br_errs_add(l->errs, tree->keys[0], NULL,
+    if (load_is_wrapped(tree)) {
+        br_errs_add(loader->errs, tree->keys[0], NULL,
                     "the configuration is text under %s here; give that text itself",
                     br_text_show(tree->keys[0]->text, shown));
         return true;
@@ -549,8 +569,8 @@ static bool refuse_manifest(struct loader *l, const struct br_yaml *tree)
     if (!kind || kind->type != BR_YAML_SCALAR || !br_yaml_get(tree, "apiVersion"))
         return false;
     const char *where = strcmp(kind->text, "OpenTelemetryCollector") == 0 ? "spec::config" : "data";
-    bool has_key = data && data->type == BR_YAML_MAP && data->n;
-    br_errs_add(l->errs, kind, NULL,
+    bool has_key = data && data->type == BR_YAML_MAP && data->count;
+    br_errs_add(loader->errs, kind, NULL,
                 "this is a manifest of Kubernetes, %s, not a configuration; give what stands under "
                 "%s%s%s",
                 br_text_show(kind->text, shown), where, has_key ? "::" : "",
@@ -558,35 +578,35 @@ static bool refuse_manifest(struct loader *l, const struct br_yaml *tree)
     return true;
 }
 
-static int load_whole(struct loader *l)
+static int load_whole(struct loader *loader)
 {
-    const struct br_yaml *tree = l->config->tree;
-    if (tree->n == 0)
-        return br_errs_add(l->errs, tree, NULL,
+    const struct br_yaml *tree = loader->config->tree;
+    if (tree->count == 0)
+        return br_errs_add(loader->errs, tree, NULL,
                            "the configuration is empty; it needs receivers, exporters and "
                            "service::pipelines");
-    if (refuse_manifest(l, tree))
+    if (load_refuse_manifest(loader, tree))
         return BR_EINVAL;
     struct top top;
-    int rc = br_options_read(top_options, tree, "", &top, l->arena, l->errs);
-    note(l, rc);
-    l->top = &top;
-    l->top_failed = rc != 0;
-    if (!l->no_memory)
-        load_sections(l, &top);
-    if (!l->no_memory)
-        load_service(l, top.service);
-    if (l->no_memory)
-        return br_errs_no_memory(l->errs);
-    if (failed(l->errs))
+    int rc = br_options_read(top_options, tree, "", &top, loader->arena, loader->errs);
+    load_note(loader, rc);
+    loader->top = &top;
+    loader->top_failed = rc != 0;
+    if (!loader->no_memory)
+        load_sections(loader, &top);
+    if (!loader->no_memory)
+        load_service(loader, top.service);
+    if (loader->no_memory)
+        return br_errs_no_memory(loader->errs);
+    if (load_failed(loader->errs))
         return BR_EINVAL;
-    warn_unused(l);
+    load_warn_unused(loader);
     return 0;
 }
 
 /* The files of the sources by name, for the order of errors. */
-static int sort_errors(const struct br_config_sources *sources, struct br_arena *arena,
-                       struct br_errs *errs)
+static int load_sort_errors(const struct br_config_sources *sources, struct br_arena *arena,
+                            struct br_errs *errs)
 {
     size_t n = 0;
     const char **files = br_arena_calloc(arena, sources->n_uris + 1, sizeof *files);
@@ -604,7 +624,7 @@ static int sort_errors(const struct br_config_sources *sources, struct br_arena 
 }
 
 /* An empty configuration with an arena; NULL when there is no memory. */
-static struct br_config *config_new(struct br_errs *errs)
+static struct br_config *load_config_new(struct br_errs *errs)
 {
     struct br_config *config = br_calloc(1, sizeof *config);
     if (!config) {
@@ -620,9 +640,9 @@ static struct br_config *config_new(struct br_errs *errs)
 static int load_into(struct br_config *config, const struct br_component *const *registry,
                      struct br_config **ret, struct br_errs *errs)
 {
-    struct loader l = {
+    struct loader loader = {
         .config = config, .registry = registry, .arena = &config->arena, .errs = errs};
-    int rc = load_whole(&l);
+    int rc = load_whole(&loader);
     if (rc)
         br_config_free(config);
     else
@@ -633,7 +653,7 @@ static int load_into(struct br_config *config, const struct br_component *const 
 int br_config_load_tree(struct br_yaml *tree, const struct br_component *const *registry,
                         struct br_config **ret, struct br_errs *errs)
 {
-    struct br_config *config = config_new(errs);
+    struct br_config *config = load_config_new(errs);
     if (!config)
         return BR_ENOMEM;
     config->tree = tree;
@@ -644,7 +664,7 @@ int br_config_load(const struct br_config_sources *sources,
                    const struct br_component *const *registry, struct br_config **ret,
                    struct br_errs *errs)
 {
-    struct br_config *config = config_new(errs), *loaded = NULL;
+    struct br_config *config = load_config_new(errs), *loaded = NULL;
     if (!config)
         return BR_ENOMEM;
     struct br_arena names;
@@ -658,7 +678,7 @@ int br_config_load(const struct br_config_sources *sources,
         br_config_free(config);
     else
         rc = load_into(config, registry, &loaded, errs);
-    if (sort_errors(sources, &names, errs) && rc == 0)
+    if (load_sort_errors(sources, &names, errs) && rc == 0)
         rc = br_errs_no_memory(errs);
     br_arena_release(&names);
     if (rc == 0)

@@ -32,7 +32,7 @@ struct printer {
     bool raw; /* as a file has it: secrets, and ${...} not expanded */
 };
 
-static bool sounds_secret(const char *name)
+static bool config_print_sounds_secret(const char *name)
 {
     static const char *const words[] = {"password", "token",   "secret", "authorization",
                                         "api_key",  "api-key", "apikey"};
@@ -42,9 +42,9 @@ static bool sounds_secret(const char *name)
     return false;
 }
 
-static struct scope scope_of_row(const struct br_option *o)
+static struct scope config_print_scope_of_row(const struct br_option *option)
 {
-    switch (o->kind) {
+    switch (option->kind) {
     case BR_OPT_SECRET:
         return (struct scope){.view = VIEW_HIDE};
     case BR_OPT_HEADERS:
@@ -52,10 +52,10 @@ static struct scope scope_of_row(const struct br_option *o)
     case BR_OPT_STRUCT:
     case BR_OPT_PRESENT:
     case BR_OPT_LIST:
-        return (struct scope){.view = VIEW_TABLE, .table = o->sub};
+        return (struct scope){.view = VIEW_TABLE, .table = option->sub};
     case BR_OPT_VALUE:
     case BR_OPT_IGNORED:
-        if (sounds_secret(o->name))
+        if (config_print_sounds_secret(option->name))
             return (struct scope){.view = VIEW_HIDE};
         break;
     default:
@@ -64,20 +64,21 @@ static struct scope scope_of_row(const struct br_option *o)
     return (struct scope){.view = VIEW_GUESS};
 }
 
-static struct scope guess(const char *key)
+static struct scope config_print_guess(const char *key)
 {
-    return (struct scope){.view = sounds_secret(key) ? VIEW_HIDE : VIEW_GUESS};
+    return (struct scope){.view = config_print_sounds_secret(key) ? VIEW_HIDE : VIEW_GUESS};
 }
 
-static struct scope scope_in_table(const struct br_option *table, const char *key)
+static struct scope config_print_scope_in_table(const struct br_option *table, const char *key)
 {
-    for (const struct br_option *o = table; o && o->name; o++)
-        if (strcmp(o->name, key) == 0 || (o->alias && strcmp(o->alias, key) == 0))
-            return scope_of_row(o);
-    return guess(key);
+    for (const struct br_option *option = table; option && option->name; option++)
+        if (strcmp(option->name, key) == 0 || (option->alias && strcmp(option->alias, key) == 0))
+            return config_print_scope_of_row(option);
+    return config_print_guess(key);
 }
 
-static struct scope scope_of_id(const struct printer *p, enum br_kind kind, const char *id)
+static struct scope config_print_scope_of_id(const struct printer *printer, enum br_kind kind,
+                                             const char *id)
 {
     while (isspace((unsigned char)*id))
         id++;
@@ -86,32 +87,33 @@ static struct scope scope_of_id(const struct printer *p, enum br_kind kind, cons
     if (len < sizeof type) {
         memcpy(type, id, len);
         type[len] = '\0';
-        const struct br_component *c = br_component_find(p->registry, kind, type);
-        if (c)
-            return (struct scope){.view = VIEW_TABLE, .table = c->options};
+        const struct br_component *component = br_component_find(printer->registry, kind, type);
+        if (component)
+            return (struct scope){.view = VIEW_TABLE, .table = component->options};
     }
     return (struct scope){.view = VIEW_GUESS};
 }
 
-static struct scope scope_of_section(const char *key)
+static struct scope config_print_scope_of_section(const char *key)
 {
     for (int kind = BR_RECEIVER; kind <= BR_EXTENSION; kind++)
         if (strcmp(key, br_kind_section((enum br_kind)kind)) == 0)
             return (struct scope){.view = VIEW_SECTION, .kind = (enum br_kind)kind};
-    return guess(key);
+    return config_print_guess(key);
 }
 
-static struct scope scope_of_child(const struct printer *p, struct scope s, const char *key)
+static struct scope config_print_scope_of_child(const struct printer *printer, struct scope scope,
+                                                const char *key)
 {
-    switch (s.view) {
+    switch (scope.view) {
     case VIEW_ROOT:
-        return scope_of_section(key);
+        return config_print_scope_of_section(key);
     case VIEW_SECTION:
-        return scope_of_id(p, s.kind, key);
+        return config_print_scope_of_id(printer, scope.kind, key);
     case VIEW_TABLE:
-        return scope_in_table(s.table, key);
+        return config_print_scope_in_table(scope.table, key);
     case VIEW_GUESS:
-        return guess(key);
+        return config_print_guess(key);
     case VIEW_HEADERS:
     case VIEW_HIDE:
         break;
@@ -120,20 +122,20 @@ static struct scope scope_of_child(const struct printer *p, struct scope s, cons
 }
 
 /* The list form of headers shows the names. */
-static struct scope scope_of_item(struct scope s)
+static struct scope config_print_scope_of_item(struct scope scope)
 {
     static const struct br_option pair[] = {
         {.name = "name", .kind = BR_OPT_STRING},
         {.name = "value", .kind = BR_OPT_SECRET},
         BR_OPT_END,
     };
-    if (s.view == VIEW_HEADERS)
+    if (scope.view == VIEW_HEADERS)
         return (struct scope){.view = VIEW_TABLE, .table = pair};
-    return s;
+    return scope;
 }
 
 /* True when the text can stand without quotes and mean itself, in a block and as a key. */
-static bool plain_safe(const char *text, size_t len)
+static bool config_print_plain_safe(const char *text, size_t len)
 {
     if (!isalnum((unsigned char)text[0]) && !strchr("/_.", text[0]))
         return false;
@@ -145,7 +147,7 @@ static bool plain_safe(const char *text, size_t len)
     return !strstr(text, ": ");
 }
 
-static uint32_t decode(const char *text, size_t len, size_t *ret_n)
+static uint32_t config_print_decode(const char *text, size_t len, size_t *ret_n)
 {
     unsigned char c = (unsigned char)text[0];
     size_t n = c < 0x80 ? 1 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : 4;
@@ -160,25 +162,26 @@ static uint32_t decode(const char *text, size_t len, size_t *ret_n)
     return v;
 }
 
-static bool printable(uint32_t c)
+static bool config_print_printable(uint32_t code_point)
 {
-    if (c < 0xa0)
-        return c >= 0x20 && c < 0x7f;
-    return c != 0x2028 && c != 0x2029 && c != 0xfeff && c != 0xfffe && c != 0xffff;
+    if (code_point < 0xa0)
+        return code_point >= 0x20 && code_point < 0x7f;
+    return code_point != 0x2028 && code_point != 0x2029 && code_point != 0xfeff &&
+           code_point != 0xfffe && code_point != 0xffff;
 }
 
 static void print_quoted(struct br_str *out, const char *text, size_t len, bool dollars)
 {
     br_str_putc(out, '"');
     for (size_t i = 0, n; i < len; i += n) {
-        uint32_t c = decode(text + i, len - i, &n);
+        uint32_t c = config_print_decode(text + i, len - i, &n);
         if (c == '"' || c == '\\')
             br_str_printf(out, "\\%c", (int)c);
         else if (c == '\n')
             br_str_puts(out, "\\n");
         else if (c == '$' && dollars)
             br_str_puts(out, "$$");
-        else if (printable(c))
+        else if (config_print_printable(c))
             br_str_add(out, text + i, n);
         else
             br_str_printf(out, c > 0xffff ? "\\U%08x" : "\\u%04x", c);
@@ -201,7 +204,7 @@ static void print_text(struct br_str *out, const struct br_yaml *node, bool doll
     if (look == BR_LOOK_BOOL || look == BR_LOOK_NUMBER)
         quote = node->quoted && !node->expanded;
     else if (!quote)
-        quote = !plain_safe(node->text, node->len);
+        quote = !config_print_plain_safe(node->text, node->len);
     if (quote)
         print_quoted(out, node->text, node->len, dollars);
     else
@@ -213,86 +216,89 @@ static void print_key(struct br_str *out, const struct br_yaml *key)
 {
     bool simple = key->len <= SIMPLE_KEY_MAX;
     br_str_puts(out, simple ? "" : "? ");
-    if (br_yaml_look(key->text) == BR_LOOK_TEXT && plain_safe(key->text, key->len))
+    if (br_yaml_look(key->text) == BR_LOOK_TEXT && config_print_plain_safe(key->text, key->len))
         print_plain(out, key->text, false);
     else
         print_quoted(out, key->text, key->len, false);
 }
 
-static void indent(struct br_str *out, size_t level)
+static void config_print_indent(struct br_str *out, size_t level)
 {
     for (size_t i = 0; i < level; i++)
         br_str_puts(out, "  ");
 }
 
-static void print_scalar(const struct printer *p, const struct br_yaml *node, struct scope s)
+static void print_scalar(const struct printer *printer, const struct br_yaml *node,
+                         struct scope scope)
 {
-    struct br_str *out = p->out;
+    struct br_str *out = printer->out;
     if (node->type == BR_YAML_MAP)
         br_str_puts(out, "{}");
     else if (node->type == BR_YAML_SEQ)
         br_str_puts(out, "[]");
     else if (node->type == BR_YAML_NULL)
         br_str_puts(out, "null");
-    else if (!p->raw && (s.view == VIEW_HIDE || s.view == VIEW_HEADERS))
+    else if (!printer->raw && (scope.view == VIEW_HIDE || scope.view == VIEW_HEADERS))
         br_str_puts(out, "\"[REDACTED]\"");
     else
-        print_text(out, node, !p->raw);
+        print_text(out, node, !printer->raw);
     br_str_putc(out, '\n');
 }
 
-static void print_children(const struct printer *p, const struct br_yaml *node, struct scope s,
-                           size_t level, bool inline_first);
+static void print_children(const struct printer *printer, const struct br_yaml *node,
+                           struct scope scope, size_t level, bool inline_first);
 
-static void print_child(const struct printer *p, const struct br_yaml *parent, size_t i,
-                        struct scope s, size_t level)
+static void print_child(const struct printer *printer, const struct br_yaml *parent, size_t index,
+                        struct scope scope, size_t level)
 {
-    const struct br_yaml *child = parent->items[i];
-    if (p->raw && child->raw)
+    const struct br_yaml *child = parent->items[index];
+    if (printer->raw && child->raw)
         child = child->raw;
     bool map = parent->type == BR_YAML_MAP;
-    struct scope inner = map ? scope_of_child(p, s, parent->keys[i]->text) : scope_of_item(s);
+    struct scope inner =
+        map ? config_print_scope_of_child(printer, scope, parent->keys[index]->text)
+            : config_print_scope_of_item(scope);
     if (map) {
-        print_key(p->out, parent->keys[i]);
-        if (parent->keys[i]->len > SIMPLE_KEY_MAX) {
-            br_str_putc(p->out, '\n');
-            indent(p->out, level);
+        print_key(printer->out, parent->keys[index]);
+        if (parent->keys[index]->len > SIMPLE_KEY_MAX) {
+            br_str_putc(printer->out, '\n');
+            config_print_indent(printer->out, level);
         }
-        br_str_putc(p->out, ':');
+        br_str_putc(printer->out, ':');
     } else {
-        br_str_putc(p->out, '-');
+        br_str_putc(printer->out, '-');
     }
-    if (child->n == 0) {
-        br_str_putc(p->out, ' ');
-        print_scalar(p, child, inner);
+    if (child->count == 0) {
+        br_str_putc(printer->out, ' ');
+        print_scalar(printer, child, inner);
     } else if (map) {
-        br_str_putc(p->out, '\n');
-        print_children(p, child, inner, level + 1, false);
+        br_str_putc(printer->out, '\n');
+        print_children(printer, child, inner, level + 1, false);
     } else {
-        br_str_putc(p->out, ' ');
-        print_children(p, child, inner, level + 1, true);
+        br_str_putc(printer->out, ' ');
+        print_children(printer, child, inner, level + 1, true);
     }
 }
 
 /* `inline_first`: the first child stands behind the "- " of a list. */
-static void print_children(const struct printer *p, const struct br_yaml *node, struct scope s,
-                           size_t level, bool inline_first)
+static void print_children(const struct printer *printer, const struct br_yaml *node,
+                           struct scope scope, size_t level, bool inline_first)
 {
-    for (size_t i = 0; i < node->n; i++) {
+    for (size_t i = 0; i < node->count; i++) {
         if (i || !inline_first)
-            indent(p->out, level);
-        print_child(p, node, i, s, level);
+            config_print_indent(printer->out, level);
+        print_child(printer, node, i, scope, level);
     }
 }
 
-static int print_tree(const struct printer *p, const struct br_yaml *tree)
+static int print_tree(const struct printer *printer, const struct br_yaml *tree)
 {
     struct scope root = {.view = VIEW_ROOT};
-    if (tree->n)
-        print_children(p, tree, root, 0, false);
+    if (tree->count)
+        print_children(printer, tree, root, 0, false);
     else
-        print_scalar(p, tree, root);
-    return p->out->failed ? BR_ENOMEM : 0;
+        print_scalar(printer, tree, root);
+    return printer->out->failed ? BR_ENOMEM : 0;
 }
 
 int br_config_print(const struct br_yaml *tree, const struct br_component *const *registry,

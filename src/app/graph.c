@@ -47,12 +47,12 @@ struct br_graph {
 
 #define each_place(g, l) for (struct br_list *l = (g)->places.next; l != &(g)->places; l = l->next)
 
-static struct place *place_of(struct br_list *l)
+static struct place *graph_place_of(struct br_list *list)
 {
-    return br_container_of(l, struct place, link);
+    return br_container_of(list, struct place, link);
 }
 
-static void node_consume(struct br_consumer *self, struct br_item *item)
+static void graph_node_consume(struct br_consumer *self, struct br_item *item)
 {
     struct br_node *node = br_container_of(self, struct br_node, input);
     if (!node->state) {
@@ -72,12 +72,12 @@ static void node_consume(struct br_consumer *self, struct br_item *item)
         node->component->consume(node, item);
 }
 
-static struct place *find(struct br_graph *g, const struct br_instance *instance,
-                          const struct br_pipeline *pipeline)
+static struct place *graph_find(struct br_graph *graph, const struct br_instance *instance,
+                                const struct br_pipeline *pipeline)
 {
-    each_place(g, l)
+    each_place(graph, l)
     {
-        struct place *p = place_of(l);
+        struct place *p = graph_place_of(l);
         if (p->instance == instance && p->pipeline == pipeline)
             return p;
     }
@@ -85,26 +85,26 @@ static struct place *find(struct br_graph *g, const struct br_instance *instance
 }
 
 /* How many earlier pipelines of its signal an instance stands in. */
-static unsigned turn_in(const struct br_graph *g, const struct br_instance *instance,
-                        const struct br_pipeline *pipeline)
+static unsigned graph_turn_in(const struct br_graph *graph, const struct br_instance *instance,
+                              const struct br_pipeline *pipeline)
 {
-    const struct br_config *c = g->config;
+    const struct br_config *config = graph->config;
     unsigned turn = 0;
-    for (size_t i = 0; i < c->n_pipelines && &c->pipelines[i] != pipeline; i++)
-        for (size_t k = 0; k < c->pipelines[i].n_processors; k++)
-            turn += c->pipelines[i].signal == pipeline->signal &&
-                    c->pipelines[i].processors[k] == instance;
+    for (size_t i = 0; i < config->n_pipelines && &config->pipelines[i] != pipeline; i++)
+        for (size_t k = 0; k < config->pipelines[i].n_processors; k++)
+            turn += config->pipelines[i].signal == pipeline->signal &&
+                    config->pipelines[i].processors[k] == instance;
     return turn;
 }
 
 /* A shared processor is one for its first traces and its first profiles pipeline, one for the
  * second ones, and so on: what these share lies with the host (core/shared.h). */
-static struct place *find_shared(struct br_graph *g, const struct br_instance *instance,
-                                 unsigned turn)
+static struct place *graph_find_shared(struct br_graph *graph, const struct br_instance *instance,
+                                       unsigned turn)
 {
-    each_place(g, l)
+    each_place(graph, l)
     {
-        struct place *p = place_of(l);
+        struct place *p = graph_place_of(l);
         if (p->instance == instance && p->turn == turn)
             return p;
     }
@@ -112,14 +112,14 @@ static struct place *find_shared(struct br_graph *g, const struct br_instance *i
 }
 
 /* The place of an instance in a pipeline, made where it is new; it is created later. */
-static struct place *place(struct br_graph *g, const struct br_instance *instance,
-                           const struct br_pipeline *pipeline, unsigned depth)
+static struct place *graph_place(struct br_graph *graph, const struct br_instance *instance,
+                                 const struct br_pipeline *pipeline, unsigned depth)
 {
-    const struct br_component *c = instance->component;
-    bool own = c->kind == BR_PROCESSOR && !c->shared;
-    unsigned turn = c->shared ? turn_in(g, instance, pipeline) : 0;
-    struct place *p = c->shared ? find_shared(g, instance, turn)
-                                : find(g, instance, own ? pipeline : NULL);
+    const struct br_component *component = instance->component;
+    bool own = component->kind == BR_PROCESSOR && !component->shared;
+    unsigned turn = component->shared ? graph_turn_in(graph, instance, pipeline) : 0;
+    struct place *p = component->shared ? graph_find_shared(graph, instance, turn)
+                                        : graph_find(graph, instance, own ? pipeline : NULL);
     if (!p) {
         p = br_calloc(1, sizeof *p);
         if (!p)
@@ -127,13 +127,13 @@ static struct place *place(struct br_graph *g, const struct br_instance *instanc
         p->instance = instance;
         p->pipeline = own ? pipeline : NULL;
         p->turn = turn;
-        p->graph = g;
-        p->node = (struct br_node){.component = c,
+        p->graph = graph;
+        p->node = (struct br_node){.component = component,
                                    .id = instance->id,
                                    .config = instance->config,
-                                   .host = g->host,
-                                   .input.consume = node_consume};
-        br_list_append(&g->places, &p->link);
+                                   .host = graph->host,
+                                   .input.consume = graph_node_consume};
+        br_list_append(&graph->places, &p->link);
     }
     if (depth > p->depth)
         p->depth = depth;
@@ -142,51 +142,53 @@ static struct place *place(struct br_graph *g, const struct br_instance *instanc
     return p;
 }
 
-static int no_memory(struct br_err *err)
+static int graph_no_memory(struct br_err *err)
 {
     return br_err_set(err, BR_ENOMEM, "out of memory");
 }
 
-static int place_all(struct br_graph *g, struct br_err *err)
+static int graph_place_all(struct br_graph *graph, struct br_err *err)
 {
-    const struct br_config *c = g->config;
-    for (size_t i = 0; i < c->n_extensions && g->host->worker == 0; i++)
-        if (!place(g, c->extensions[i], NULL, DEPTH_EXPORTER + 1))
-            return no_memory(err);
-    for (size_t i = 0; i < c->n_pipelines; i++) {
-        const struct br_pipeline *p = &c->pipelines[i];
+    const struct br_config *config = graph->config;
+    for (size_t i = 0; i < config->n_extensions && graph->host->worker == 0; i++)
+        if (!graph_place(graph, config->extensions[i], NULL, DEPTH_EXPORTER + 1))
+            return graph_no_memory(err);
+    for (size_t i = 0; i < config->n_pipelines; i++) {
+        const struct br_pipeline *p = &config->pipelines[i];
         for (size_t k = 0; k < p->n_receivers; k++)
-            if (!place(g, p->receivers[k], p, 0))
-                return no_memory(err);
+            if (!graph_place(graph, p->receivers[k], p, 0))
+                return graph_no_memory(err);
         for (size_t k = 0; k < p->n_processors; k++)
-            if (!place(g, p->processors[k], p, (unsigned)k + 1))
-                return no_memory(err);
+            if (!graph_place(graph, p->processors[k], p, (unsigned)k + 1))
+                return graph_no_memory(err);
         for (size_t k = 0; k < p->n_exporters; k++)
-            if (!place(g, p->exporters[k], p, DEPTH_EXPORTER))
-                return no_memory(err);
+            if (!graph_place(graph, p->exporters[k], p, DEPTH_EXPORTER))
+                return graph_no_memory(err);
     }
     return 0;
 }
 
-static struct place *processor(struct br_graph *g, const struct br_pipeline *p, size_t k)
+static struct place *graph_processor(struct br_graph *graph, const struct br_pipeline *pipeline,
+                                     size_t index)
 {
-    const struct br_instance *instance = p->processors[k];
-    return instance->component->shared ? find_shared(g, instance, turn_in(g, instance, p))
-                                       : find(g, instance, p);
+    const struct br_instance *instance = pipeline->processors[index];
+    return instance->component->shared
+               ? graph_find_shared(graph, instance, graph_turn_in(graph, instance, pipeline))
+               : graph_find(graph, instance, pipeline);
 }
 
 /* Moves processors down until each stands below what is before it in any of its pipelines: draining
  * and destroying go by these levels. */
-static int order(struct br_graph *g, struct br_err *err)
+static int graph_order(struct br_graph *graph, struct br_err *err)
 {
-    const struct br_config *c = g->config;
+    const struct br_config *config = graph->config;
     bool moved = true;
     while (moved) {
         moved = false;
-        for (size_t i = 0; i < c->n_pipelines; i++) {
+        for (size_t i = 0; i < config->n_pipelines; i++) {
             unsigned above = 0;
-            for (size_t k = 0; k < c->pipelines[i].n_processors; k++) {
-                struct place *p = processor(g, &c->pipelines[i], k);
+            for (size_t k = 0; k < config->pipelines[i].n_processors; k++) {
+                struct place *p = graph_processor(graph, &config->pipelines[i], k);
                 if (p->depth <= above) {
                     p->depth = above + 1;
                     moved = true;
@@ -196,196 +198,200 @@ static int order(struct br_graph *g, struct br_err *err)
                     return br_err_set(err, BR_EINVAL,
                                       "service::pipelines::%s: too many processors, or shared ones "
                                       "in another order than in another pipeline",
-                                      c->pipelines[i].id);
+                                      config->pipelines[i].id);
             }
         }
     }
     return 0;
 }
 
-static const struct br_exporter_config *common_of(const struct br_instance *wrapped)
+static const struct br_exporter_config *graph_common_of(const struct br_instance *wrapped)
 {
     return (const void *)((const char *)wrapped->config + wrapped->component->common_at);
 }
 
-static int create(struct br_graph *g, struct place *p, struct br_err *err)
+static int graph_create(struct br_graph *graph, struct place *place, struct br_err *err)
 {
-    struct br_node *node = &p->node;
-    const struct br_component *c = node->component;
+    struct br_node *node = &place->node;
+    const struct br_component *component = node->component;
     char name[512];
-    (void)snprintf(name, sizeof name, "%s/%s", br_kind_name(c->kind), node->id);
-    p->log_name = br_strdup(name);
-    node->log.name = p->log_name;
-    node->state = br_calloc(1, c->state_size);
-    if (!p->log_name || !node->state) {
+    (void)snprintf(name, sizeof name, "%s/%s", br_kind_name(component->kind), node->id);
+    place->log_name = br_strdup(name);
+    node->log.name = place->log_name;
+    node->state = br_calloc(1, component->state_size);
+    if (!place->log_name || !node->state) {
         br_free(node->state);
         node->state = NULL; /* it was never created, so it must not be destroyed */
-        return no_memory(err);
+        return graph_no_memory(err);
     }
-    if (c->kind == BR_EXPORTER) {
-        if (br_ledger_init(&p->ledger, g->host->metrics, node->id)) {
+    if (component->kind == BR_EXPORTER) {
+        if (br_ledger_init(&place->ledger, graph->host->metrics, node->id)) {
             br_free(node->state);
             node->state = NULL;
-            return no_memory(err);
+            return graph_no_memory(err);
         }
-        node->ledger = &p->ledger;
+        node->ledger = &place->ledger;
     }
-    int rc = c->create ? c->create(node, err) : 0;
+    int rc = component->create ? component->create(node, err) : 0;
     if (rc) {
         br_err_prefix(err, "%s: ", name);
         return rc; /* what it made so far goes with the graph, by destroy */
     }
-    if (!c->exporter_wrapped)
+    if (!component->exporter_wrapped)
         return 0;
-    const struct br_exporter_config *common = common_of(p->instance);
-    if (!c->retries_parts)
-        p->retry = br_retry_new(node, &common->retry_on_failure, &node->input);
-    if (p->retry || c->retries_parts)
-        p->queue = br_queue_new(node, &common->sending_queue,
-                                p->retry ? br_retry_input(p->retry) : &node->input);
-    return p->queue ? 0 : no_memory(err);
+    const struct br_exporter_config *common = graph_common_of(place->instance);
+    if (!component->retries_parts)
+        place->retry = br_retry_new(node, &common->retry_on_failure, &node->input);
+    if (place->retry || component->retries_parts)
+        place->queue = br_queue_new(node, &common->sending_queue,
+                                    place->retry ? br_retry_input(place->retry) : &node->input);
+    return place->queue ? 0 : graph_no_memory(err);
 }
 
-static struct br_consumer *entry(struct place *p)
+static struct br_consumer *graph_entry(struct place *place)
 {
-    return p->queue ? br_queue_input(p->queue) : &p->node.input;
+    return place->queue ? br_queue_input(place->queue) : &place->node.input;
 }
 
 /* DONE from it means that it has delivered. */
-static bool delivers(const struct place *p)
+static bool graph_delivers(const struct place *place)
 {
-    if (!p->instance->component->exporter_wrapped)
+    if (!place->instance->component->exporter_wrapped)
         return true;
-    const struct br_queue_config *queue = &common_of(p->instance)->sending_queue;
+    const struct br_queue_config *queue = &graph_common_of(place->instance)->sending_queue;
     return !queue->enabled || queue->wait_for_result;
 }
 
-static struct br_fanout *fan_out(struct br_graph *g, const struct br_pipeline *p)
+static struct br_fanout *graph_fan_out(struct br_graph *graph, const struct br_pipeline *pipeline)
 {
-    struct br_fanout_end *ends = br_calloc(p->n_exporters, sizeof *ends);
+    struct br_fanout_end *ends = br_calloc(pipeline->n_exporters, sizeof *ends);
     if (!ends)
         return NULL;
-    for (size_t k = 0; k < p->n_exporters; k++) {
-        struct place *at = find(g, p->exporters[k], NULL);
-        ends[k] = (struct br_fanout_end){.next = entry(at),
+    for (size_t k = 0; k < pipeline->n_exporters; k++) {
+        struct place *at = graph_find(graph, pipeline->exporters[k], NULL);
+        ends[k] = (struct br_fanout_end){.next = graph_entry(at),
                                          .ledger = at->node.ledger,
                                          .name = at->log_name,
                                          .kind = br_kind_name(BR_EXPORTER),
                                          .id = at->node.id,
-                                         .delivers = delivers(at)};
+                                         .delivers = graph_delivers(at)};
     }
-    struct br_fanout *f = br_fanout_new(g->host, &g->config->fanout, ends, p->n_exporters);
+    struct br_fanout *fanout =
+        br_fanout_new(graph->host, &graph->config->fanout, ends, pipeline->n_exporters);
     br_free(ends);
-    return f;
+    return fanout;
 }
 
 /* Wires one pipeline from its end to its beginning. */
-static int wire(struct br_graph *g, size_t i, struct br_err *err)
+static int graph_wire(struct br_graph *graph, size_t index, struct br_err *err)
 {
-    const struct br_pipeline *p = &g->config->pipelines[i];
+    const struct br_pipeline *p = &graph->config->pipelines[index];
     struct br_consumer *next;
     if (p->n_exporters == 1) {
-        next = entry(find(g, p->exporters[0], NULL));
+        next = graph_entry(graph_find(graph, p->exporters[0], NULL));
     } else {
-        g->fanouts[i] = fan_out(g, p);
-        if (!g->fanouts[i])
-            return no_memory(err);
-        next = br_fanout_input(g->fanouts[i]);
+        graph->fanouts[index] = graph_fan_out(graph, p);
+        if (!graph->fanouts[index])
+            return graph_no_memory(err);
+        next = br_fanout_input(graph->fanouts[index]);
     }
     for (size_t k = p->n_processors; k-- > 0;) {
-        struct place *at = processor(g, p, k);
+        struct place *at = graph_processor(graph, p, k);
         at->node.next[p->signal] = next;
         next = &at->node.input;
     }
-    g->heads[i] = next;
+    graph->heads[index] = next;
     return 0;
 }
 
-static bool has(struct br_instance *const *list, size_t n, const struct br_instance *instance)
+static bool graph_has(struct br_instance *const *list, size_t count,
+                      const struct br_instance *instance)
 {
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < count; i++)
         if (list[i] == instance)
             return true;
     return false;
 }
 
-static int want_metadata(struct place *at, const char *key)
+static int graph_want_metadata(struct place *at, const char *key)
 {
     struct br_strings *keys = &at->metadata_keys;
-    for (size_t i = 0; i < keys->n; i++)
-        if (strcasecmp(keys->v[i], key) == 0)
+    for (size_t i = 0; i < keys->count; i++)
+        if (strcasecmp(keys->items[i], key) == 0)
             return 0;
-    if (br_grow(&keys->v, &at->cap_metadata_keys, keys->n + 1, sizeof *keys->v, METADATA_KEYS_MAX))
+    if (br_grow(&keys->items, &at->cap_metadata_keys, keys->count + 1, sizeof *keys->items,
+                METADATA_KEYS_MAX))
         return BR_ENOMEM;
-    keys->v[keys->n++] = key;
+    keys->items[keys->count++] = key;
     at->node.metadata_keys = keys;
     return 0;
 }
 
-static int want_all_metadata(struct place *at, const struct br_strings *keys)
+static int graph_want_all_metadata(struct place *at, const struct br_strings *keys)
 {
-    for (size_t k = 0; keys && k < keys->n; k++)
-        if (want_metadata(at, keys->v[k]))
+    for (size_t k = 0; keys && k < keys->count; k++)
+        if (graph_want_metadata(at, keys->items[k]))
             return BR_ENOMEM;
     return 0;
 }
 
-static int want_metadata_of(struct place *at, const struct br_instance *instance)
+static int graph_want_metadata_of(struct place *at, const struct br_instance *instance)
 {
-    const struct br_component *c = instance->component;
+    const struct br_component *component = instance->component;
     const struct br_queue_batch_config *batch =
-        c->exporter_wrapped ? common_of(instance)->sending_queue.batch : NULL;
-    if (c->metadata_keys && want_all_metadata(at, c->metadata_keys(instance->config)))
+        component->exporter_wrapped ? graph_common_of(instance)->sending_queue.batch : NULL;
+    if (component->metadata_keys &&
+        graph_want_all_metadata(at, component->metadata_keys(instance->config)))
         return BR_ENOMEM;
-    return batch ? want_all_metadata(at, &batch->partition.metadata_keys) : 0;
+    return batch ? graph_want_all_metadata(at, &batch->partition.metadata_keys) : 0;
 }
 
 /* What the processors and exporters behind a receiver want of it. */
-static int note_wishes(struct place *at, const struct br_pipeline *p)
+static int graph_note_wishes(struct place *at, const struct br_pipeline *pipeline)
 {
     int rc = 0;
-    for (size_t i = 0; i < p->n_processors && !rc; i++) {
-        if (p->processors[i]->component->wants_spans && p->signal == BR_TRACES)
+    for (size_t i = 0; i < pipeline->n_processors && !rc; i++) {
+        if (pipeline->processors[i]->component->wants_spans && pipeline->signal == BR_TRACES)
             at->node.spans_wanted = true;
-        rc = want_metadata_of(at, p->processors[i]);
+        rc = graph_want_metadata_of(at, pipeline->processors[i]);
     }
-    for (size_t i = 0; i < p->n_exporters && !rc; i++)
-        rc = want_metadata_of(at, p->exporters[i]);
+    for (size_t i = 0; i < pipeline->n_exporters && !rc; i++)
+        rc = graph_want_metadata_of(at, pipeline->exporters[i]);
     return rc;
 }
 
 /* The pipeline as a destination of its receivers. */
-static struct br_fanout_end head_of(struct br_graph *g, size_t i)
+static struct br_fanout_end graph_head_of(struct br_graph *graph, size_t index)
 {
-    const struct br_pipeline *p = &g->config->pipelines[i];
+    const struct br_pipeline *p = &graph->config->pipelines[index];
     struct br_fanout_end end = {
-        .next = g->heads[i], .name = p->id, .kind = "pipeline", .id = p->id};
+        .next = graph->heads[index], .name = p->id, .kind = "pipeline", .id = p->id};
     for (size_t k = 0; k < p->n_exporters; k++)
-        end.delivers = end.delivers || delivers(find(g, p->exporters[k], NULL));
+        end.delivers = end.delivers || graph_delivers(graph_find(graph, p->exporters[k], NULL));
     return end;
 }
 
-static int wire_receiver(struct br_graph *g, struct place *at, struct br_err *err)
+static int graph_wire_receiver(struct br_graph *graph, struct place *at, struct br_err *err)
 {
-    const struct br_config *c = g->config;
-    struct br_fanout_end *heads = br_calloc(c->n_pipelines, sizeof *heads);
+    const struct br_config *config = graph->config;
+    struct br_fanout_end *heads = br_calloc(config->n_pipelines, sizeof *heads);
     if (!heads)
-        return no_memory(err);
+        return graph_no_memory(err);
     int rc = 0;
     for (int s = 0; s < BR_SIGNALS && !rc; s++) {
         size_t n = 0;
-        for (size_t i = 0; i < c->n_pipelines; i++) {
-            const struct br_pipeline *p = &c->pipelines[i];
-            if ((int)p->signal != s || !has(p->receivers, p->n_receivers, at->instance))
+        for (size_t i = 0; i < config->n_pipelines; i++) {
+            const struct br_pipeline *p = &config->pipelines[i];
+            if ((int)p->signal != s || !graph_has(p->receivers, p->n_receivers, at->instance))
                 continue;
-            heads[n++] = head_of(g, i);
-            if (note_wishes(at, p))
-                rc = no_memory(err);
+            heads[n++] = graph_head_of(graph, i);
+            if (graph_note_wishes(at, p))
+                rc = graph_no_memory(err);
         }
         if (n > 1)
-            at->fanouts[s] = br_fanout_new(g->host, &c->fanout, heads, n);
+            at->fanouts[s] = br_fanout_new(graph->host, &config->fanout, heads, n);
         if (n > 1 && !at->fanouts[s])
-            rc = no_memory(err);
+            rc = graph_no_memory(err);
         else
             at->node.next[s] = n > 1 ? br_fanout_input(at->fanouts[s]) : n ? heads[0].next : NULL;
     }
@@ -396,87 +402,91 @@ static int wire_receiver(struct br_graph *g, struct place *at, struct br_err *er
 int br_graph_new(const struct br_config *config, struct br_host *host, struct br_graph **ret,
                  struct br_err *err)
 {
-    struct br_graph *g = br_calloc(1, sizeof *g);
-    if (!g)
-        return no_memory(err);
-    g->config = config;
-    g->host = host;
-    br_list_init(&g->places);
-    g->fanouts = br_calloc(config->n_pipelines, sizeof(struct br_fanout *));
-    g->heads = br_calloc(config->n_pipelines, sizeof(struct br_consumer *));
-    int rc = g->fanouts && g->heads ? place_all(g, err) : no_memory(err);
+    struct br_graph *graph = br_calloc(1, sizeof *graph);
+    if (!graph)
+        return graph_no_memory(err);
+    graph->config = config;
+    graph->host = host;
+    br_list_init(&graph->places);
+    graph->fanouts = br_calloc(config->n_pipelines, sizeof(struct br_fanout *));
+    graph->heads = br_calloc(config->n_pipelines, sizeof(struct br_consumer *));
+    int rc = graph->fanouts && graph->heads ? graph_place_all(graph, err) : graph_no_memory(err);
     if (!rc)
-        rc = order(g, err);
-    each_place(g, l)
+        rc = graph_order(graph, err);
+    each_place(graph, l)
     {
         if (!rc)
-            rc = create(g, place_of(l), err);
+            rc = graph_create(graph, graph_place_of(l), err);
     }
     for (size_t i = 0; i < config->n_pipelines && !rc; i++)
-        rc = wire(g, i, err);
-    each_place(g, l)
+        rc = graph_wire(graph, i, err);
+    each_place(graph, l)
     {
-        if (!rc && place_of(l)->node.component->kind == BR_RECEIVER)
-            rc = wire_receiver(g, place_of(l), err);
+        if (!rc && graph_place_of(l)->node.component->kind == BR_RECEIVER)
+            rc = graph_wire_receiver(graph, graph_place_of(l), err);
     }
     if (rc) {
-        br_graph_free(g);
+        br_graph_free(graph);
         return rc;
     }
-    *ret = g;
+    *ret = graph;
     return 0;
 }
 
-static int start(struct place *p, struct br_err *err)
+static int graph_start(struct place *place, struct br_err *err)
 {
-    const struct br_component *c = p->node.component;
-    if (p->started)
+    const struct br_component *component = place->node.component;
+    if (place->started)
         return 0;
-    p->started = true;
-    int rc = c->start ? c->start(&p->node, err) : 0;
+    place->started = true;
+    int rc = component->start ? component->start(&place->node, err) : 0;
     if (rc)
-        br_err_prefix(err, "%s: ", p->log_name);
+        br_err_prefix(err, "%s: ", place->log_name);
     return rc;
 }
 
 /* Says what a queue of batches may come to: the number in the config is of requests. */
-static void warn_of_queue(const struct br_pipeline *p, const struct place *exporter, uint64_t items)
+static void graph_warn_of_queue(const struct br_pipeline *pipeline, const struct place *exporter,
+                                uint64_t items)
 {
-    const struct br_queue_config *q = &common_of(exporter->instance)->sending_queue;
-    uint64_t n = (uint64_t)q->queue_size;
-    if (!q->enabled || q->sizer != BR_SIZER_REQUESTS || n > UINT64_MAX / items ||
-        n * items < QUEUE_ITEMS_LARGE)
+    const struct br_queue_config *queue_config =
+        &graph_common_of(exporter->instance)->sending_queue;
+    uint64_t n = (uint64_t)queue_config->queue_size;
+    if (!queue_config->enabled || queue_config->sizer != BR_SIZER_REQUESTS ||
+        n > UINT64_MAX / items || n * items < QUEUE_ITEMS_LARGE)
         return;
-    br_warn(&exporter->node.log,
-            "sending_queue may hold %llu requests, which the batch processor of %s makes of %llu %s: "
-            "%llu %s, as far as memory goes; sizer: items or bytes counts what it holds",
-            (unsigned long long)n, p->id, (unsigned long long)items, br_signal_items(p->signal),
-            (unsigned long long)(n * items), br_signal_items(p->signal));
+    br_warn(
+        &exporter->node.log,
+        "sending_queue may hold %llu requests, which the batch processor of %s makes of %llu %s: "
+        "%llu %s, as far as memory goes; sizer: items or bytes counts what it holds",
+        (unsigned long long)n, pipeline->id, (unsigned long long)items,
+        br_signal_items(pipeline->signal), (unsigned long long)(n * items),
+        br_signal_items(pipeline->signal));
 }
 
-static void warn_of_queues(struct br_graph *g, const struct br_pipeline *p)
+static void graph_warn_of_queues(struct br_graph *graph, const struct br_pipeline *pipeline)
 {
     uint64_t items = 0;
-    for (size_t k = 0; k < p->n_processors; k++) {
-        const struct br_component *c = p->processors[k]->component;
-        if (c->request_items)
-            items = c->request_items(p->processors[k]->config);
+    for (size_t k = 0; k < pipeline->n_processors; k++) {
+        const struct br_component *component = pipeline->processors[k]->component;
+        if (component->request_items)
+            items = component->request_items(pipeline->processors[k]->config);
     }
-    for (size_t k = 0; items && k < p->n_exporters; k++)
-        if (p->exporters[k]->component->exporter_wrapped)
-            warn_of_queue(p, find(g, p->exporters[k], NULL), items);
+    for (size_t k = 0; items && k < pipeline->n_exporters; k++)
+        if (pipeline->exporters[k]->component->exporter_wrapped)
+            graph_warn_of_queue(pipeline, graph_find(graph, pipeline->exporters[k], NULL), items);
 }
 
-int br_graph_start(struct br_graph *g, struct br_err *err)
+int br_graph_start(struct br_graph *graph, struct br_err *err)
 {
-    for (size_t i = 0; i < g->config->n_pipelines && g->host->worker == 0; i++)
-        warn_of_queues(g, &g->config->pipelines[i]);
+    for (size_t i = 0; i < graph->config->n_pipelines && graph->host->worker == 0; i++)
+        graph_warn_of_queues(graph, &graph->config->pipelines[i]);
     for (unsigned depth = DEPTH_EXPORTER + 2; depth-- > 0;) {
-        each_place(g, l)
+        each_place(graph, l)
         {
-            if (place_of(l)->depth != depth)
+            if (graph_place_of(l)->depth != depth)
                 continue;
-            int rc = start(place_of(l), err);
+            int rc = graph_start(graph_place_of(l), err);
             if (rc)
                 return rc;
         }
@@ -484,50 +494,50 @@ int br_graph_start(struct br_graph *g, struct br_err *err)
     return 0;
 }
 
-static int check_start(struct place *p, struct br_errs *errs)
+static int graph_check_start(struct place *place, struct br_errs *errs)
 {
-    const struct br_component *c = p->node.component;
-    struct br_node *node = &p->node;
+    const struct br_component *component = place->node.component;
+    struct br_node *node = &place->node;
     struct br_err err = {0};
     char path[192];
-    int rc = c->start ? c->start(node, &err) : 0;
+    int rc = component->start ? component->start(node, &err) : 0;
     if (!rc)
         return 0;
-    (void)snprintf(path, sizeof path, "%s::%.150s", br_kind_section(c->kind), node->id);
-    br_errs_add(errs, p->instance->node, path, "%s", err.text);
+    (void)snprintf(path, sizeof path, "%s::%.150s", br_kind_section(component->kind), node->id);
+    br_errs_add(errs, place->instance->node, path, "%s", err.text);
     return rc;
 }
 
 int br_graph_check(const struct br_config *config, struct br_host *host, struct br_errs *errs)
 {
-    struct br_graph *g = NULL;
+    struct br_graph *graph = NULL;
     struct br_err err = {0};
-    int rc = br_graph_new(config, host, &g, &err);
+    int rc = br_graph_new(config, host, &graph, &err);
     if (rc) {
         br_errs_add(errs, NULL, NULL, "%s", err.text);
         return rc;
     }
-    each_place(g, l)
+    each_place(graph, l)
     {
-        int failed = check_start(place_of(l), errs);
+        int failed = graph_check_start(graph_place_of(l), errs);
         rc = failed ? failed : rc;
     }
-    br_graph_free(g);
+    br_graph_free(graph);
     return rc;
 }
 
 /* --- Draining ------------------------------------------------------------------------------- */
 
-static void step(struct br_deferred *d);
+static void graph_step(struct br_deferred *deferred);
 
-static void on_drained(struct br_node *node, void *arg)
+static void graph_on_drained(struct br_node *node, void *arg)
 {
-    struct br_graph *g = arg;
+    struct br_graph *graph = arg;
     (void)node;
-    br_host_defer(g->host, &g->step, step);
+    br_host_defer(graph->host, &graph->step, graph_step);
 }
 
-static void drain_node(struct br_node *node)
+static void graph_drain_node(struct br_node *node)
 {
     if (node->component->drain)
         node->component->drain(node);
@@ -535,84 +545,84 @@ static void drain_node(struct br_node *node)
         br_node_drained(node);
 }
 
-static void on_queue_empty(void *arg)
+static void graph_on_queue_empty(void *arg)
 {
-    drain_node(arg);
+    graph_drain_node(arg);
 }
 
-static void drain(struct place *p)
+static void graph_drain(struct place *place)
 {
-    p->node.draining = true;
-    p->node.on_drained = on_drained;
-    p->node.on_drained_arg = p->graph;
-    if (p->queue)
-        br_queue_drain(p->queue, on_queue_empty, &p->node);
+    place->node.draining = true;
+    place->node.on_drained = graph_on_drained;
+    place->node.on_drained_arg = place->graph;
+    if (place->queue)
+        br_queue_drain(place->queue, graph_on_queue_empty, &place->node);
     else
-        drain_node(&p->node);
+        graph_drain_node(&place->node);
 }
 
-static void on_fanout_end(void *arg)
+static void graph_on_fanout_end(void *arg)
 {
-    struct br_graph *g = arg;
-    br_host_defer(g->host, &g->step, step);
+    struct br_graph *graph = arg;
+    br_host_defer(graph->host, &graph->step, graph_step);
 }
 
 /* True unless something of it is held; then it says when that has ended. */
-static bool fanout_drained(struct br_graph *g, struct br_fanout *f)
+static bool graph_fanout_drained(struct br_graph *graph, struct br_fanout *fanout)
 {
-    if (!f || br_fanout_idle(f))
+    if (!fanout || br_fanout_idle(fanout))
         return true;
-    br_fanout_on_end(f, on_fanout_end, g);
+    br_fanout_on_end(fanout, graph_on_fanout_end, graph);
     return false;
 }
 
 /* Nothing is on its way between this level, which is drained, and the next one. */
-static bool fanouts_drained(struct br_graph *g)
+static bool graph_fanouts_drained(struct br_graph *graph)
 {
     bool drained = true;
-    each_place(g, l)
+    each_place(graph, l)
     {
-        for (int s = 0; s < BR_SIGNALS && g->depth == 0; s++)
-            drained = fanout_drained(g, place_of(l)->fanouts[s]) && drained;
+        for (int s = 0; s < BR_SIGNALS && graph->depth == 0; s++)
+            drained = graph_fanout_drained(graph, graph_place_of(l)->fanouts[s]) && drained;
     }
-    for (size_t i = 0; i < g->config->n_pipelines && g->depth + 1 == DEPTH_EXPORTER; i++)
-        drained = fanout_drained(g, g->fanouts[i]) && drained;
+    for (size_t i = 0; i < graph->config->n_pipelines && graph->depth + 1 == DEPTH_EXPORTER; i++)
+        drained = graph_fanout_drained(graph, graph->fanouts[i]) && drained;
     return drained;
 }
 
-static void step(struct br_deferred *d)
+static void graph_step(struct br_deferred *deferred)
 {
-    struct br_graph *g = br_container_of(d, struct br_graph, step);
-    for (; g->depth <= DEPTH_EXPORTER + 1; g->depth++) {
+    struct br_graph *graph = br_container_of(deferred, struct br_graph, step);
+    for (; graph->depth <= DEPTH_EXPORTER + 1; graph->depth++) {
         bool waiting = false;
-        each_place(g, l)
+        each_place(graph, l)
         {
-            struct place *p = place_of(l);
-            if (p->depth != g->depth || !p->node.state)
+            struct place *p = graph_place_of(l);
+            if (p->depth != graph->depth || !p->node.state)
                 continue;
             if (!p->node.draining)
-                drain(p);
+                graph_drain(p);
             waiting = waiting || !p->node.drained;
         }
-        if (waiting || !fanouts_drained(g))
+        if (waiting || !graph_fanouts_drained(graph))
             return;
     }
-    void (*fn)(void *) = g->on_drained;
-    g->on_drained = NULL;
+    void (*fn)(void *) = graph->on_drained;
+    graph->on_drained = NULL;
     if (fn)
-        fn(g->on_drained_arg);
+        fn(graph->on_drained_arg);
 }
 
-void br_graph_drain(struct br_graph *g, void (*fn)(void *arg), void *arg)
+void br_graph_drain(struct br_graph *graph, void (*fn)(void *arg), void *arg)
 {
-    g->host->draining = true;
-    g->on_drained = fn;
-    g->on_drained_arg = arg;
-    g->depth = 0;
-    br_host_defer(g->host, &g->step, step);
+    graph->host->draining = true;
+    graph->on_drained = fn;
+    graph->on_drained_arg = arg;
+    graph->depth = 0;
+    br_host_defer(graph->host, &graph->step, graph_step);
 }
 
-static void say_unsent(const struct br_node *node)
+static void graph_say_unsent(const struct br_node *node)
 {
     for (int s = 0; s < BR_SIGNALS; s++)
         if (node->n_unsent[s])
@@ -622,70 +632,71 @@ static void say_unsent(const struct br_node *node)
 
 /* Ends a node: what it has under way is finished, and so, by the host's turns, are those who wait
  * for it upstream. What still comes to it afterwards is refused. */
-static void destroy(struct place *p)
+static void graph_destroy(struct place *place)
 {
-    struct br_node *node = &p->node;
+    struct br_node *node = &place->node;
     void *state = node->state;
     node->ending = true;
-    if (p->queue)
-        br_queue_close(p->queue);
+    if (place->queue)
+        br_queue_close(place->queue);
     if (state && node->component->destroy)
         node->component->destroy(node);
     node->state = NULL;
     (void)br_host_turn(node->host);
-    br_retry_free(p->retry);
+    br_retry_free(place->retry);
     (void)br_host_turn(node->host);
-    if (p->queue)
-        br_queue_drop(p->queue);
+    if (place->queue)
+        br_queue_drop(place->queue);
     (void)br_host_turn(node->host);
-    say_unsent(node);
+    graph_say_unsent(node);
     br_free(state);
 }
 
 /* Ends what fan-outs above the level that was destroyed last hold. */
-static void close_fanouts(struct br_graph *g, unsigned depth)
+static void graph_close_fanouts(struct br_graph *graph, unsigned depth)
 {
-    for (size_t i = 0; g->fanouts && i < g->config->n_pipelines && depth + 1 == DEPTH_EXPORTER; i++)
-        if (g->fanouts[i])
-            br_fanout_close(g->fanouts[i]);
-    each_place(g, l)
+    for (size_t i = 0;
+         graph->fanouts && i < graph->config->n_pipelines && depth + 1 == DEPTH_EXPORTER; i++)
+        if (graph->fanouts[i])
+            br_fanout_close(graph->fanouts[i]);
+    each_place(graph, l)
     {
         for (int s = 0; s < BR_SIGNALS && depth == 0; s++)
-            if (place_of(l)->fanouts[s])
-                br_fanout_close(place_of(l)->fanouts[s]);
+            if (graph_place_of(l)->fanouts[s])
+                br_fanout_close(graph_place_of(l)->fanouts[s]);
     }
-    (void)br_host_turn(g->host);
+    (void)br_host_turn(graph->host);
 }
 
-void br_graph_free(struct br_graph *g)
+void br_graph_free(struct br_graph *graph)
 {
-    if (!g)
+    if (!graph)
         return;
-    br_host_defer_cancel(&g->step);
-    g->on_drained = NULL;
+    br_host_defer_cancel(&graph->step);
+    graph->on_drained = NULL;
     /* Downstream first: nothing that is destroyed has an item left further down. */
     for (unsigned depth = DEPTH_EXPORTER + 2; depth-- > 0;) {
-        close_fanouts(g, depth);
-        each_place(g, l)
+        graph_close_fanouts(graph, depth);
+        each_place(graph, list)
         {
-            if (place_of(l)->depth == depth)
-                destroy(place_of(l));
+            if (graph_place_of(list)->depth == depth)
+                graph_destroy(graph_place_of(list));
         }
     }
-    (void)br_host_turn(g->host);
-    for (size_t i = 0; g->fanouts && i < g->config->n_pipelines; i++)
-        br_fanout_free(g->fanouts[i]); /* before the names that they log under */
-    struct br_list *l;
-    while ((l = br_list_shift(&g->places))) {
-        struct place *p = place_of(l);
+    (void)br_host_turn(graph->host);
+    for (size_t i = 0; graph->fanouts && i < graph->config->n_pipelines; i++)
+        br_fanout_free(graph->fanouts[i]); /* before the names that they log under */
+    struct br_list *list;
+    while ((list = br_list_shift(&graph->places))) {
+        struct place *p = graph_place_of(list);
         for (int s = 0; s < BR_SIGNALS; s++)
             br_fanout_free(p->fanouts[s]);
         br_queue_free(p->queue);
-        br_free(p->metadata_keys.v);
+        br_free(p->metadata_keys.items);
         br_free(p->log_name);
         br_free(p);
     }
-    br_free(g->fanouts);
-    br_free(g->heads);
-    br_free(g);
+    br_free(graph->fanouts);
+    br_free(graph->heads);
+    br_free(graph);
 }

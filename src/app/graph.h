@@ -16,7 +16,7 @@ int br_graph_new(const struct br_config *config, struct br_host *host, struct br
                  struct br_err *err);
 
 /* Starts exporters first, receivers last. On failure what was started stays so until br_graph_free. */
-int br_graph_start(struct br_graph *g, struct br_err *err);
+int br_graph_start(struct br_graph *graph, struct br_err *err);
 
 /* Creates the graph and starts each node of it, on a host that opens nothing (br_host.checking), to see what
  * would fail; then it is gone again. Errors go to `errs`, each at its component. Returns 0 or a negative
@@ -24,7 +24,7 @@ int br_graph_start(struct br_graph *g, struct br_err *err);
 int br_graph_check(const struct br_config *config, struct br_host *host, struct br_errs *errs);
 
 /* Drains from the receivers on, each level once the one before it is empty; then calls `fn` once. */
-void br_graph_drain(struct br_graph *g, void (*fn)(void *arg), void *arg);
+void br_graph_drain(struct br_graph *graph, void (*fn)(void *arg), void *arg);
 
 /* Destroys the nodes; what they still hold is finished and counted. Accepts NULL. */
-void br_graph_free(struct br_graph *g);
+void br_graph_free(struct br_graph *graph);

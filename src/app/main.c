@@ -57,14 +57,14 @@ struct arguments {
     bool json, core_dumps;
 };
 
-static int usage(const char *what, const char *arg)
+static int main_usage(const char *what, const char *arg)
 {
     (void)fprintf(stderr, "braid: %s%s%s; see braid --help\n", what, arg ? " " : "",
                   arg ? arg : "");
     return EXIT_USAGE;
 }
 
-static void warn_gates(const char *list)
+static void main_warn_gates(const char *list)
 {
     static const char known[] = "service.profilesSupport";
     char copy[1024];
@@ -80,55 +80,55 @@ static void warn_gates(const char *list)
 
 /* The value of an option, from "--name=value" or the next argument; NULL when it is another option.
  */
-static const char *value_of(const char *name, int argc, char **argv, int *i)
+static const char *main_value_of(const char *name, int argc, char **argv, int *index)
 {
-    const char *arg = argv[*i];
+    const char *arg = argv[*index];
     size_t n = strlen(name);
     if (strncmp(arg, name, n) != 0)
         return NULL;
     if (arg[n] == '=')
         return arg + n + 1;
-    if (arg[n] == '\0' && *i + 1 < argc)
-        return argv[++*i];
+    if (arg[n] == '\0' && *index + 1 < argc)
+        return argv[++*index];
     return NULL;
 }
 
 /* Reads one option. Returns 0, or the exit code of a mistake. */
-static int read_option(struct arguments *a, int argc, char **argv, int *i)
+static int main_read_option(struct arguments *left, int argc, char **argv, int *index)
 {
-    const char *arg = argv[*i], *value;
-    if ((value = value_of("--config", argc, argv, i))) {
-        if (a->sources.n_uris == URIS_MAX)
-            return usage("at most 100 --config are read:", value);
-        a->uris[a->sources.n_uris++] = value;
-    } else if ((value = value_of("--set", argc, argv, i))) {
-        if (a->sources.n_sets == URIS_MAX)
-            return usage("at most 100 --set are read:", value);
-        a->sets[a->sources.n_sets++] = value;
-    } else if ((value = value_of("--shutdown-timeout", argc, argv, i))) {
+    const char *arg = argv[*index], *value;
+    if ((value = main_value_of("--config", argc, argv, index))) {
+        if (left->sources.n_uris == URIS_MAX)
+            return main_usage("at most 100 --config are read:", value);
+        left->uris[left->sources.n_uris++] = value;
+    } else if ((value = main_value_of("--set", argc, argv, index))) {
+        if (left->sources.n_sets == URIS_MAX)
+            return main_usage("at most 100 --set are read:", value);
+        left->sets[left->sources.n_sets++] = value;
+    } else if ((value = main_value_of("--shutdown-timeout", argc, argv, index))) {
         uint64_t ns;
         if (!br_duration_parse(value, &ns))
-            return usage("--shutdown-timeout must be a duration like 30s, not", value);
-        a->shutdown_timeout_ms = ns / 1000000;
-    } else if ((value = value_of("--feature-gates", argc, argv, i))) {
-        warn_gates(value);
-    } else if (a->command == MIGRATE && (value = value_of("--rest", argc, argv, i))) {
-        a->rest = value;
-    } else if (a->command == MIGRATE && arg[0] != '-' && !a->file) {
-        a->file = arg;
+            return main_usage("--shutdown-timeout must be a duration like 30s, not", value);
+        left->shutdown_timeout_ms = ns / 1000000;
+    } else if ((value = main_value_of("--feature-gates", argc, argv, index))) {
+        main_warn_gates(value);
+    } else if (left->command == MIGRATE && (value = main_value_of("--rest", argc, argv, index))) {
+        left->rest = value;
+    } else if (left->command == MIGRATE && arg[0] != '-' && !left->file) {
+        left->file = arg;
     } else if (strcmp(arg, "--skip-unsupported") == 0) {
-        a->sources.skip_unsupported = true;
+        left->sources.skip_unsupported = true;
     } else if (strcmp(arg, "--core-dumps") == 0) {
-        a->core_dumps = true;
-    } else if (strcmp(arg, "--json") == 0 && a->command == COMPONENTS) {
-        a->json = true;
+        left->core_dumps = true;
+    } else if (strcmp(arg, "--json") == 0 && left->command == COMPONENTS) {
+        left->json = true;
     } else {
-        return usage("unknown or incomplete argument", arg);
+        return main_usage("unknown or incomplete argument", arg);
     }
     return 0;
 }
 
-static void print_errors(const struct br_errs *errs)
+static void main_print_errors(const struct br_errs *errs)
 {
     char line[1200];
     for (size_t i = 0; i < errs->n_warnings; i++)
@@ -142,39 +142,40 @@ static void print_errors(const struct br_errs *errs)
         (void)fprintf(stderr, "and more: the first %d are shown\n", BR_ERRS_MAX);
 }
 
-static const char *signals_of(const struct br_component *c)
+static const char *main_signals_of(const struct br_component *component)
 {
-    return c->signals == BR_BOTH_SIGNALS              ? "traces, profiles"
-           : c->signals == BR_SIGNAL_BIT(BR_TRACES)   ? "traces"
-           : c->signals == BR_SIGNAL_BIT(BR_PROFILES) ? "profiles"
-                                                      : "-";
+    return component->signals == BR_BOTH_SIGNALS              ? "traces, profiles"
+           : component->signals == BR_SIGNAL_BIT(BR_TRACES)   ? "traces"
+           : component->signals == BR_SIGNAL_BIT(BR_PROFILES) ? "profiles"
+                                                              : "-";
 }
 
-static void component_json(struct br_str *out, const struct br_component *c)
+static void main_component_json(struct br_str *out, const struct br_component *component)
 {
     br_str_puts(out, "{\"kind\":");
-    br_str_json(out, br_kind_name(c->kind), strlen(br_kind_name(c->kind)));
+    br_str_json(out, br_kind_name(component->kind), strlen(br_kind_name(component->kind)));
     br_str_puts(out, ",\"name\":");
-    br_str_json(out, c->name, strlen(c->name));
-    if (c->alias) {
+    br_str_json(out, component->name, strlen(component->name));
+    if (component->alias) {
         br_str_puts(out, ",\"alias\":");
-        br_str_json(out, c->alias, strlen(c->alias));
+        br_str_json(out, component->alias, strlen(component->alias));
     }
-    br_str_printf(out, ",\"signals\":[%s%s%s]", c->signals & 1 ? "\"traces\"" : "",
-                  c->signals == BR_BOTH_SIGNALS ? "," : "", c->signals & 2 ? "\"profiles\"" : "");
+    br_str_printf(out, ",\"signals\":[%s%s%s]", component->signals & 1 ? "\"traces\"" : "",
+                  component->signals == BR_BOTH_SIGNALS ? "," : "",
+                  component->signals & 2 ? "\"profiles\"" : "");
     br_str_puts(out, ",\"stability\":");
-    br_str_json(out, c->stability, strlen(c->stability));
+    br_str_json(out, component->stability, strlen(component->stability));
     br_str_puts(out, ",\"help\":");
-    br_str_json(out, c->help, strlen(c->help));
+    br_str_json(out, component->help, strlen(component->help));
     br_str_puts(out, "}");
 }
 
-static int list_components(bool json)
+static int main_list_components(bool json)
 {
     struct br_str out = {0};
     for (size_t i = 0; br_components[i] && json; i++) {
         br_str_puts(&out, i ? ",\n" : "[");
-        component_json(&out, br_components[i]);
+        main_component_json(&out, br_components[i]);
     }
     if (json)
         (void)printf("%s]\n", out.data ? out.data : "[");
@@ -182,15 +183,16 @@ static int list_components(bool json)
         (void)printf("%-10s %-22s %-10s %-17s %-12s %s\n", "KIND", "NAME", "ALIAS", "SIGNALS",
                      "STABILITY", "");
     for (size_t i = 0; br_components[i] && !json; i++) {
-        const struct br_component *c = br_components[i];
-        (void)printf("%-10s %-22s %-10s %-17s %-12s %s\n", br_kind_name(c->kind), c->name,
-                     c->alias ? c->alias : "", signals_of(c), c->stability, c->help);
+        const struct br_component *component = br_components[i];
+        (void)printf("%-10s %-22s %-10s %-17s %-12s %s\n", br_kind_name(component->kind),
+                     component->name, component->alias ? component->alias : "",
+                     main_signals_of(component), component->stability, component->help);
     }
     br_str_release(&out);
     return 0;
 }
 
-static int print_config(const struct br_config_sources *sources)
+static int main_print_config(const struct br_config_sources *sources)
 {
     struct br_arena arena;
     struct br_errs errs = {0};
@@ -200,7 +202,7 @@ static int print_config(const struct br_config_sources *sources)
     int rc = br_config_merge(sources, &arena, &tree, &errs);
     if (!rc)
         rc = br_config_print(tree, br_components, &out);
-    print_errors(&errs);
+    main_print_errors(&errs);
     if (!rc && out.data)
         (void)fputs(out.data, stdout);
     br_str_release(&out);
@@ -210,7 +212,7 @@ static int print_config(const struct br_config_sources *sources)
 }
 
 /* Secrets may be in it: nobody else reads it. */
-static int write_rest(const char *path, const struct br_str *text)
+static int main_write_rest(const char *path, const struct br_str *text)
 {
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     FILE *f = fd < 0 ? NULL : fdopen(fd, "w");
@@ -225,17 +227,18 @@ static int write_rest(const char *path, const struct br_str *text)
     return good ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 
-static int migrate(const struct arguments *a)
+static int main_migrate(const struct arguments *left)
 {
     struct br_errs errs = {0};
     struct br_migration result = {0};
     int code = EXIT_FAILURE;
-    if (!a->file)
-        return usage("migrate wants the Collector's config file", NULL);
-    int rc = br_config_migrate(a->file, &a->sources, br_components, &result, &errs);
-    print_errors(&errs);
+    if (!left->file)
+        return main_usage("migrate wants the Collector's config file", NULL);
+    int rc = br_config_migrate(left->file, &left->sources, br_components, &result, &errs);
+    main_print_errors(&errs);
     if (rc == 0)
-        code = a->rest && result.rest.len ? write_rest(a->rest, &result.rest) : EXIT_SUCCESS;
+        code = left->rest && result.rest.len ? main_write_rest(left->rest, &result.rest)
+                                             : EXIT_SUCCESS;
     if (rc == 0 && !result.rest.len)
         (void)fprintf(stderr, "nothing stays for a Collector\n");
     if (code == EXIT_SUCCESS && (fputs(result.config.data ? result.config.data : "", stdout) < 0 ||
@@ -246,9 +249,9 @@ static int migrate(const struct arguments *a)
     return code;
 }
 
-static int run(const struct br_config *config, const struct arguments *a)
+static int main_run(const struct br_config *config, const struct arguments *left)
 {
-    struct br_service_options options = {.shutdown_timeout_ms = a->shutdown_timeout_ms};
+    struct br_service_options options = {.shutdown_timeout_ms = left->shutdown_timeout_ms};
     struct br_err err = {0};
     char line[1200];
     br_log_setup(config->telemetry.log_level, config->telemetry.log_json, 2);
@@ -261,29 +264,29 @@ static int run(const struct br_config *config, const struct arguments *a)
     return rc ? EXIT_FAILURE : EXIT_SUCCESS;
 }
 
-static int load_and(const struct arguments *a)
+static int main_load_and(const struct arguments *left)
 {
     struct br_errs errs = {0};
     struct br_config *config = NULL;
-    int rc = br_config_load(&a->sources, br_components, &config, &errs);
-    if (!rc && a->command == VALIDATE) {
+    int rc = br_config_load(&left->sources, br_components, &config, &errs);
+    if (!rc && left->command == VALIDATE) {
         br_log_setup(BR_LOG_ERROR, false, 2);
         rc = br_preflight(config, &errs);
     }
-    print_errors(&errs);
+    main_print_errors(&errs);
     br_errs_release(&errs);
     if (rc) {
         br_config_free(config);
         return EXIT_FAILURE;
     }
-    int code = a->command == RUN ? run(config, a) : EXIT_SUCCESS;
+    int code = left->command == RUN ? main_run(config, left) : EXIT_SUCCESS;
     br_config_free(config);
     return code;
 }
 
 /* Before there is a secret in memory: no core file, whoever collects them, and nobody but root attaches
  * to the process or reads its memory. */
-static void keep_memory_private(void)
+static void main_keep_memory_private(void)
 {
     static const struct rlimit none = {0, 0};
     if (setrlimit(RLIMIT_CORE, &none) || prctl(PR_SET_DUMPABLE, 0))
@@ -291,7 +294,7 @@ static void keep_memory_private(void)
 }
 
 /* Help is given wherever it is asked for, behind a command too. */
-static bool asks_for_help(int argc, char **argv)
+static bool main_asks_for_help(int argc, char **argv)
 {
     if (argc > 1 && strcmp(argv[1], "help") == 0)
         return true;
@@ -303,10 +306,10 @@ static bool asks_for_help(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-    struct arguments a = {.command = RUN, .shutdown_timeout_ms = 30000};
+    struct arguments left = {.command = RUN, .shutdown_timeout_ms = 30000};
     int i = 1;
     br_mem_tune();
-    if (argc < 2 || asks_for_help(argc, argv)) {
+    if (argc < 2 || main_asks_for_help(argc, argv)) {
         (void)fputs(help, argc < 2 ? stderr : stdout);
         return argc < 2 ? EXIT_USAGE : EXIT_SUCCESS;
     }
@@ -321,24 +324,24 @@ int main(int argc, char **argv)
         while (c < BR_COUNT(names) && strcmp(argv[1], names[c]) != 0)
             c++;
         if (c == BR_COUNT(names))
-            return usage("unknown command", argv[1]);
-        a.command = (enum command)c;
+            return main_usage("unknown command", argv[1]);
+        left.command = (enum command)c;
         i = 2;
     }
     for (; i < argc; i++) {
-        int code = read_option(&a, argc, argv, &i);
+        int code = main_read_option(&left, argc, argv, &i);
         if (code)
             return code;
     }
-    if (a.command == COMPONENTS)
-        return list_components(a.json);
-    if (a.command == MIGRATE)
-        return migrate(&a);
-    if (a.sources.n_uris == 0 && a.sources.n_sets == 0)
-        return usage("at least one --config is needed", NULL);
-    if (!a.core_dumps)
-        keep_memory_private();
-    a.sources.uris = a.uris;
-    a.sources.sets = a.sets;
-    return a.command == PRINT_CONFIG ? print_config(&a.sources) : load_and(&a);
+    if (left.command == COMPONENTS)
+        return main_list_components(left.json);
+    if (left.command == MIGRATE)
+        return main_migrate(&left);
+    if (left.sources.n_uris == 0 && left.sources.n_sets == 0)
+        return main_usage("at least one --config is needed", NULL);
+    if (!left.core_dumps)
+        main_keep_memory_private();
+    left.sources.uris = left.uris;
+    left.sources.sets = left.sets;
+    return left.command == PRINT_CONFIG ? main_print_config(&left.sources) : main_load_and(&left);
 }

@@ -23,4 +23,4 @@ struct br_migration {
 int br_config_migrate(const char *path, const struct br_config_sources *sources,
                       const struct br_component *const *registry, struct br_migration *ret,
                       struct br_errs *errs);
-void br_migration_release(struct br_migration *m);
+void br_migration_release(struct br_migration *migration);

@@ -24,54 +24,55 @@ struct preflight {
     uint32_t cap_places;
 };
 
-static uint64_t preflight_mono_ms(struct br_host *h)
+static uint64_t preflight_mono_ms(struct br_host *host)
 {
-    (void)h;
+    (void)host;
     return 0;
 }
 
-static uint64_t preflight_unix_ns(struct br_host *h)
+static uint64_t preflight_unix_ns(struct br_host *host)
 {
     struct timespec now = {0};
-    (void)h;
+    (void)host;
     clock_gettime(CLOCK_REALTIME, &now);
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-static uint64_t preflight_cpu_ns(struct br_host *h)
+static uint64_t preflight_cpu_ns(struct br_host *host)
 {
-    (void)h;
+    (void)host;
     return 0;
 }
 
 /* --- Servers and clients that do nothing ------------------------------------------------------ */
 
-static void preflight_server_stop(struct br_server *s, void (*on_stopped)(void *arg), void *arg)
+static void preflight_server_stop(struct br_server *server, void (*on_stopped)(void *arg),
+                                  void *arg)
 {
-    (void)s;
+    (void)server;
     on_stopped(arg);
 }
 
-static void preflight_server_free(struct br_server *s)
+static void preflight_server_free(struct br_server *server)
 {
-    br_free(s);
+    br_free(server);
 }
 
-static unsigned preflight_server_port(struct br_server *s)
+static unsigned preflight_server_port(struct br_server *server)
 {
-    (void)s;
+    (void)server;
     return 0;
 }
 
-static void preflight_client_send(struct br_client *c, struct br_exchange *x)
+static void preflight_client_send(struct br_client *client, struct br_exchange *exchange)
 {
-    (void)c;
-    (void)x;
+    (void)client;
+    (void)exchange;
 }
 
-static void preflight_client_free(struct br_client *c)
+static void preflight_client_free(struct br_client *client)
 {
-    br_free(c);
+    br_free(client);
 }
 
 static const struct br_server_ops preflight_server_ops = {
@@ -79,23 +80,24 @@ static const struct br_server_ops preflight_server_ops = {
 static const struct br_client_ops preflight_client_ops = {
     preflight_client_send, preflight_client_send, preflight_client_free, NULL};
 
-static int preflight_take(struct preflight *p, const struct br_server_place *place,
+static int preflight_take(struct preflight *preflight, const struct br_server_place *place,
                           const char *endpoint, struct br_err *err)
 {
-    for (size_t i = 0; i < p->n_places; i++)
-        if (br_server_places_clash(&p->places[i], place))
+    for (size_t i = 0; i < preflight->n_places; i++)
+        if (br_server_places_clash(&preflight->places[i], place))
             return br_err_set(err, BR_EINVAL, "%s is where %s listens already", endpoint,
-                              p->places[i].name);
-    if (br_grow(&p->places, &p->cap_places, p->n_places + 1, sizeof *p->places, PLACES_MAX))
+                              preflight->places[i].name);
+    if (br_grow(&preflight->places, &preflight->cap_places, preflight->n_places + 1,
+                sizeof *preflight->places, PLACES_MAX))
         return br_err_set(err, BR_ENOMEM, "out of memory");
-    p->places[p->n_places++] = *place;
+    preflight->places[preflight->n_places++] = *place;
     return 0;
 }
 
-static int preflight_serve(struct br_host *h, const struct br_server_config *config,
+static int preflight_serve(struct br_host *this_host, const struct br_server_config *config,
                            struct br_handler *service, struct br_server **ret, struct br_err *err)
 {
-    struct preflight *p = br_container_of(h, struct preflight, host);
+    struct preflight *p = br_container_of(this_host, struct preflight, host);
     struct br_server_place place;
     (void)service;
     int rc = br_server_check(config, &place, err);
@@ -113,10 +115,10 @@ static int preflight_serve(struct br_host *h, const struct br_server_config *con
     return 0;
 }
 
-static int preflight_connect(struct br_host *h, const struct br_client_config *config,
+static int preflight_connect(struct br_host *host, const struct br_client_config *config,
                              struct br_client **ret, struct br_err *err)
 {
-    (void)h;
+    (void)host;
     int rc = br_client_check(config, err);
     if (rc)
         return rc;
@@ -144,7 +146,7 @@ static void preflight_snapshot(void *arg, void (*done)(struct br_metrics *sum, v
     (void)done_arg;
 }
 
-static int preflight_telemetry(struct preflight *p, const struct br_config *config,
+static int preflight_telemetry(struct preflight *preflight, const struct br_config *config,
                                struct br_errs *errs)
 {
     const struct br_hosts hosts = {config->telemetry.metrics_endpoint, NULL,
@@ -153,7 +155,8 @@ static int preflight_telemetry(struct preflight *p, const struct br_config *conf
     struct br_err err = {0};
     if (!hosts.endpoint)
         return 0;
-    int rc = br_telemetry_new(&p->host, &hosts, preflight_snapshot, p, &telemetry, &err);
+    int rc =
+        br_telemetry_new(&preflight->host, &hosts, preflight_snapshot, preflight, &telemetry, &err);
     if (rc)
         br_errs_add(errs, br_yaml_get(br_yaml_get(config->tree, "service"), "telemetry"), NULL,
                     "%s", err.text);

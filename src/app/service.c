@@ -62,124 +62,125 @@ struct part {
     struct br_metrics *metrics;
 };
 
-static void give(struct snapshot *s, const struct br_metrics *metrics)
+static void service_give(struct snapshot *snapshot, const struct br_metrics *metrics)
 {
-    if (s->sum && (!metrics || br_metrics_add(s->sum, metrics))) {
-        br_metrics_free(s->sum);
-        s->sum = NULL;
+    if (snapshot->sum && (!metrics || br_metrics_add(snapshot->sum, metrics))) {
+        br_metrics_free(snapshot->sum);
+        snapshot->sum = NULL;
     }
-    if (--s->missing > 0)
+    if (--snapshot->missing > 0)
         return;
-    s->done(s->sum, s->arg);
-    br_free(s);
+    snapshot->done(snapshot->sum, snapshot->arg);
+    br_free(snapshot);
 }
 
-static void part_back(struct br_message *m, struct br_loop *loop)
+static void service_part_back(struct br_message *this_message, struct br_loop *loop)
 {
-    struct part *p = br_container_of(m, struct part, message);
+    struct part *p = br_container_of(this_message, struct part, message);
     (void)loop;
-    give(p->snapshot, p->metrics);
+    service_give(p->snapshot, p->metrics);
     br_metrics_free(p->metrics);
     br_free(p);
 }
 
-static void part_there(struct br_message *m, struct br_loop *loop)
+static void service_part_there(struct br_message *this_message, struct br_loop *loop)
 {
-    struct part *p = br_container_of(m, struct part, message);
+    struct part *p = br_container_of(this_message, struct part, message);
     br_mem_flush(); /* what holds memory is summed up by the first worker */
     p->metrics = br_metrics_new();
     if (p->metrics && br_metrics_add(p->metrics, br_loop_host(loop)->metrics)) {
         br_metrics_free(p->metrics);
         p->metrics = NULL;
     }
-    m->run = part_back;
-    br_loop_command(p->home, m);
+    this_message->run = service_part_back;
+    br_loop_command(p->home, this_message);
 }
 
-static void snapshot(void *arg, void (*done)(struct br_metrics *, void *), void *done_arg)
+static void service_snapshot(void *arg, void (*done)(struct br_metrics *, void *), void *done_arg)
 {
     struct app *app = arg;
-    struct snapshot *s = br_calloc(1, sizeof *s);
-    if (!s) {
+    struct snapshot *snapshot = br_calloc(1, sizeof *snapshot);
+    if (!snapshot) {
         done(NULL, done_arg);
         return;
     }
-    s->sum = br_metrics_new();
-    s->missing = app->n_workers;
-    s->done = done;
-    s->arg = done_arg;
+    snapshot->sum = br_metrics_new();
+    snapshot->missing = app->n_workers;
+    snapshot->done = done;
+    snapshot->arg = done_arg;
     for (unsigned i = 1; i < app->n_workers; i++) {
         struct part *p = br_calloc(1, sizeof *p);
         if (p) {
-            p->message.run = part_there;
-            p->snapshot = s;
+            p->message.run = service_part_there;
+            p->snapshot = snapshot;
             p->home = app->workers[0].loop;
         }
         if (!p || !br_loop_post(app->workers[i].loop, &p->message)) {
             br_free(p);
-            give(s, NULL);
+            service_give(snapshot, NULL);
         }
     }
-    give(s, br_loop_host(app->workers[0].loop)->metrics);
+    service_give(snapshot, br_loop_host(app->workers[0].loop)->metrics);
 }
 
 /* --- The end --------------------------------------------------------------------------------- */
 
-static void on_stop_message(struct br_message *m, struct br_loop *loop)
+static void service_on_stop_message(struct br_message *message, struct br_loop *loop)
 {
-    (void)m;
+    (void)message;
     br_loop_stop(loop);
 }
 
-static void command(struct br_loop *loop, struct br_message *m,
-                    void (*run)(struct br_message *, struct br_loop *))
+static void service_command(struct br_loop *loop, struct br_message *message,
+                            void (*run)(struct br_message *, struct br_loop *))
 {
-    m->run = run;
-    br_loop_command(loop, m);
+    message->run = run;
+    br_loop_command(loop, message);
 }
 
 /* Once: a message that is on its way must not be posted again. */
-static void stop_all(struct app *app)
+static void service_stop_all(struct app *app)
 {
     if (app->stopped)
         return;
     app->stopped = true;
     for (unsigned i = 0; i < app->n_workers; i++)
         if (app->workers[i].loop)
-            command(app->workers[i].loop, &app->workers[i].stop, on_stop_message);
+            service_command(app->workers[i].loop, &app->workers[i].stop, service_on_stop_message);
 }
 
-static void on_drained_message(struct br_message *m, struct br_loop *loop)
+static void service_on_drained_message(struct br_message *message, struct br_loop *loop)
 {
-    struct worker *w = br_container_of(m, struct worker, drained_message);
+    struct worker *worker = br_container_of(message, struct worker, drained_message);
     (void)loop;
-    if (++w->app->n_drained == w->app->n_workers)
-        stop_all(w->app);
+    if (++worker->app->n_drained == worker->app->n_workers)
+        service_stop_all(worker->app);
 }
 
-static void on_drained(void *arg)
+static void service_on_drained(void *arg)
 {
-    struct worker *w = arg;
-    w->drained = true;
-    command(w->app->workers[0].loop, &w->drained_message, on_drained_message);
+    struct worker *worker = arg;
+    worker->drained = true;
+    service_command(worker->app->workers[0].loop, &worker->drained_message,
+                    service_on_drained_message);
 }
 
-static void on_drain_message(struct br_message *m, struct br_loop *loop)
+static void service_on_drain_message(struct br_message *message, struct br_loop *loop)
 {
-    struct worker *w = br_container_of(m, struct worker, drain);
+    struct worker *worker = br_container_of(message, struct worker, drain);
     (void)loop;
-    br_graph_drain(w->graph, on_drained, w);
+    br_graph_drain(worker->graph, service_on_drained, worker);
 }
 
-static void on_deadline(struct br_timer *t)
+static void service_on_deadline(struct br_timer *timer)
 {
-    struct app *app = br_container_of(t, struct app, deadline);
+    struct app *app = br_container_of(timer, struct app, deadline);
     app->late = true;
     br_warn(&log_service, "the shutdown timeout is over with items still held");
-    stop_all(app);
+    service_stop_all(app);
 }
 
-static void on_signal(int number, void *arg)
+static void service_on_signal(int number, void *arg)
 {
     struct app *app = arg;
     struct br_host *host = br_loop_host(app->workers[0].loop);
@@ -191,27 +192,28 @@ static void on_signal(int number, void *arg)
         return;
     if (app->stopping) {
         br_host_timer_stop(host, &app->deadline);
-        on_deadline(&app->deadline);
+        service_on_deadline(&app->deadline);
         return;
     }
     app->stopping = true;
     br_info(&log_service, "%s: draining", number == SIGTERM ? "SIGTERM" : "SIGINT");
-    (void)br_host_timer(host, &app->deadline, app->options->shutdown_timeout_ms, on_deadline);
+    (void)br_host_timer(host, &app->deadline, app->options->shutdown_timeout_ms,
+                        service_on_deadline);
     for (unsigned i = 0; i < app->n_workers; i++)
-        command(app->workers[i].loop, &app->workers[i].drain, on_drain_message);
+        service_command(app->workers[i].loop, &app->workers[i].drain, service_on_drain_message);
 }
 
 /* The last lines: what became of everything that came in. */
-static void last_words(const struct app *app)
+static void service_last_words(const struct app *app)
 {
     for (int s = 0; s < BR_SIGNALS; s++) {
         double received = 0, sent = 0, rejected = 0, left = 0;
         for (unsigned i = 0; i < app->n_workers; i++) {
-            const struct br_ledger *l = &br_loop_host(app->workers[i].loop)->ledger;
-            received += *l->received[s];
-            sent += *l->sent[s];
-            rejected += *l->rejected[s];
-            left += *l->held[s];
+            const struct br_ledger *ledger = &br_loop_host(app->workers[i].loop)->ledger;
+            received += *ledger->received[s];
+            sent += *ledger->sent[s];
+            rejected += *ledger->rejected[s];
+            left += *ledger->held[s];
         }
         br_info(&log_service, "%s: %.0f %s received, %.0f sent, %.0f rejected, %.0f dropped, %.0f left",
                 br_signal_name((enum br_signal)s), received, br_signal_items((enum br_signal)s), sent,
@@ -221,15 +223,15 @@ static void last_words(const struct app *app)
 
 /* --- The beginning --------------------------------------------------------------------------- */
 
-static void *run_worker(void *arg)
+static void *service_run_worker(void *arg)
 {
-    struct worker *w = arg;
-    br_loop_run(w->loop);
+    struct worker *worker = arg;
+    br_loop_run(worker->loop);
     return NULL;
 }
 
 /* Says what is wrong with a limit that nothing can be taken under. */
-static void check_memory(struct app *app)
+static void service_check_memory(struct app *app)
 {
     size_t floor = app->memory.floor, soft = br_memory_soft(&app->memory);
     if (floor >= soft)
@@ -240,7 +242,7 @@ static void check_memory(struct app *app)
 }
 
 /* What holds where no memory_limiter has set a limit. */
-static void limit_memory(struct app *app)
+static void service_limit_memory(struct app *app)
 {
     uint64_t total = 0;
     size_t hard = 0;
@@ -248,24 +250,24 @@ static void limit_memory(struct app *app)
         hard = (size_t)(total / 100 * MEMORY_PERCENTAGE);
     /* Also where there is nothing to set: what is held by now is what is never given back. */
     br_memory_limit(&app->memory, hard - hard / MEMORY_SPIKE_SHARE, hard);
-    check_memory(app);
+    service_check_memory(app);
 }
 
-static int make_workers(struct app *app, struct br_err *err)
+static int service_make_workers(struct app *app, struct br_err *err)
 {
     for (unsigned i = 0; i < app->n_workers; i++) {
-        struct worker *w = &app->workers[i];
-        w->app = app;
-        int rc = br_loop_new(app->net, i, app->n_workers, &w->loop, err);
+        struct worker *worker = &app->workers[i];
+        worker->app = app;
+        int rc = br_loop_new(app->net, i, app->n_workers, &worker->loop, err);
         if (rc)
             return rc;
-        app->loops[i] = w->loop;
-        br_loop_host(w->loop)->loops = app->loops;
-        br_loop_host(w->loop)->shared = app->shared;
-        br_host_set_memory(br_loop_host(w->loop), &app->memory);
-        br_loop_set_mark(w->loop, READ_MARK_BYTES);
-        br_trimmer_start(&w->trimmer, br_loop_host(w->loop));
-        rc = br_graph_new(app->config, br_loop_host(w->loop), &w->graph, err);
+        app->loops[i] = worker->loop;
+        br_loop_host(worker->loop)->loops = app->loops;
+        br_loop_host(worker->loop)->shared = app->shared;
+        br_host_set_memory(br_loop_host(worker->loop), &app->memory);
+        br_loop_set_mark(worker->loop, READ_MARK_BYTES);
+        br_trimmer_start(&worker->trimmer, br_loop_host(worker->loop));
+        rc = br_graph_new(app->config, br_loop_host(worker->loop), &worker->graph, err);
         if (rc)
             return rc;
     }
@@ -274,22 +276,22 @@ static int make_workers(struct app *app, struct br_err *err)
         if (rc)
             return rc;
     }
-    limit_memory(app);
+    service_limit_memory(app);
     return 0;
 }
 
-static int start_threads(struct app *app, struct br_err *err)
+static int service_start_threads(struct app *app, struct br_err *err)
 {
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are the first worker's */
     int rc = 0;
     for (unsigned i = 1; i < app->n_workers && !rc; i++) {
-        struct worker *w = &app->workers[i];
-        if (pthread_create(&w->thread, NULL, run_worker, w))
+        struct worker *worker = &app->workers[i];
+        if (pthread_create(&worker->thread, NULL, service_run_worker, worker))
             rc = br_err_set(err, BR_EIO, "cannot start the thread of worker %u", i);
         else
-            w->threaded = true;
+            worker->threaded = true;
     }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return rc;
@@ -297,7 +299,7 @@ static int start_threads(struct app *app, struct br_err *err)
 
 /* After it, what the workers still had to say to each other is said: messages own sockets and memory,
  * and are for things that are about to go. */
-static void join_threads(struct app *app)
+static void service_join_threads(struct app *app)
 {
     for (unsigned i = 1; i < app->n_workers; i++)
         if (app->workers[i].threaded)
@@ -308,7 +310,7 @@ static void join_threads(struct app *app)
 }
 
 /* A further signal, which finds no handler any more, must not kill what has nothing left to do. */
-static void hold_signals(void)
+static void service_hold_signals(void)
 {
     sigset_t ends;
     sigemptyset(&ends);
@@ -317,13 +319,13 @@ static void hold_signals(void)
     pthread_sigmask(SIG_BLOCK, &ends, NULL);
 }
 
-static void free_all(struct app *app, bool ran)
+static void service_free_all(struct app *app, bool ran)
 {
     br_telemetry_free(app->telemetry);
     for (unsigned i = 0; i < app->n_workers; i++)
         br_graph_free(app->workers[i].graph);
     if (ran) /* what the graphs still held has been settled now, too */
-        last_words(app);
+        service_last_words(app);
     for (unsigned i = 0; i < app->n_workers; i++) {
         br_trimmer_stop(&app->workers[i].trimmer);
         br_loop_free(app->workers[i].loop);
@@ -333,7 +335,7 @@ static void free_all(struct app *app, bool ran)
     br_net_free(app->net);
 }
 
-static unsigned count_workers(const struct br_config *config)
+static unsigned service_count_workers(const struct br_config *config)
 {
     if (config->workers)
         return config->workers < WORKERS_MAX ? config->workers : WORKERS_MAX;
@@ -344,7 +346,8 @@ static unsigned count_workers(const struct br_config *config)
 int br_service_run(const struct br_config *config, const struct br_service_options *options,
                    struct br_err *err)
 {
-    struct app app = {.config = config, .options = options, .n_workers = count_workers(config)};
+    struct app app = {
+        .config = config, .options = options, .n_workers = service_count_workers(config)};
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
     app.memory.resident = br_memory_resident; /* a sanitizer keeps far more beside what is counted */
 #endif
@@ -357,24 +360,24 @@ int br_service_run(const struct br_config *config, const struct br_service_optio
     if (app.net)
         br_net_raise_descriptors(app.net);
     if (!rc)
-        rc = make_workers(&app, err);
+        rc = service_make_workers(&app, err);
     const struct br_hosts hosts = {config->telemetry.metrics_endpoint, NULL,
                                    &config->telemetry.metrics_hosts};
     if (!rc && hosts.endpoint)
-        rc = br_telemetry_new(br_loop_host(app.workers[0].loop), &hosts, snapshot, &app,
+        rc = br_telemetry_new(br_loop_host(app.workers[0].loop), &hosts, service_snapshot, &app,
                               &app.telemetry, err);
     if (!rc)
-        rc = br_loop_signals(app.workers[0].loop, on_signal, &app);
+        rc = br_loop_signals(app.workers[0].loop, service_on_signal, &app);
     if (!rc)
-        rc = start_threads(&app, err);
+        rc = service_start_threads(&app, err);
     if (!rc) {
         br_info(&log_service, "ready: %u worker%s", app.n_workers, app.n_workers == 1 ? "" : "s");
         br_loop_run(app.workers[0].loop);
-        hold_signals();
+        service_hold_signals();
     }
     if (rc)
-        stop_all(&app);
-    join_threads(&app);
-    free_all(&app, !rc);
+        service_stop_all(&app);
+    service_join_threads(&app);
+    service_free_all(&app, !rc);
     return rc;
 }

@@ -117,19 +117,20 @@ static const struct br_option telemetry_options[] = {
 
 static const char *const metrics_path = "service::telemetry::metrics";
 
-static const struct prometheus *reader_prometheus(const struct metric_reader *r)
+static const struct prometheus *service_config_reader_prometheus(const struct metric_reader *reader)
 {
-    return r->pull && r->pull->exporter ? r->pull->exporter->prometheus : NULL;
+    return reader->pull && reader->pull->exporter ? reader->pull->exporter->prometheus : NULL;
 }
 
 /* The first reader that Prometheus can ask; NULL when there is none. */
-static const struct prometheus *pick_reader(const struct metrics *m, const struct br_yaml *node,
-                                            struct br_errs *errs)
+static const struct prometheus *service_config_pick_reader(const struct metrics *metrics,
+                                                           const struct br_yaml *node,
+                                                           struct br_errs *errs)
 {
-    const struct metric_reader *readers = m->readers.v;
+    const struct metric_reader *readers = metrics->readers.items;
     const struct prometheus *picked = NULL;
-    for (size_t i = 0; i < m->readers.n; i++) {
-        const struct prometheus *p = reader_prometheus(&readers[i]);
+    for (size_t i = 0; i < metrics->readers.count; i++) {
+        const struct prometheus *p = service_config_reader_prometheus(&readers[i]);
         if (p && picked)
             br_errs_warn(errs, node->items[i], "service::telemetry::metrics::readers",
                          "only the first Prometheus reader has an effect");
@@ -138,7 +139,8 @@ static const struct prometheus *pick_reader(const struct metrics *m, const struc
     return picked;
 }
 
-static int read_address(const struct br_yaml *node, const char *address, struct br_errs *errs)
+static int service_config_read_address(const struct br_yaml *node, const char *address,
+                                       struct br_errs *errs)
 {
     char host[256], shown[BR_SHOWN_SIZE];
     unsigned port;
@@ -149,23 +151,24 @@ static int read_address(const struct br_yaml *node, const char *address, struct 
                        br_text_show(address, shown));
 }
 
-static int read_endpoint(const struct metrics *m, const struct br_yaml *node, const char **ret,
-                         struct br_arena *arena, struct br_errs *errs)
+static int service_config_read_endpoint(const struct metrics *metrics, const struct br_yaml *node,
+                                        const char **ret, struct br_arena *arena,
+                                        struct br_errs *errs)
 {
     const struct br_yaml *readers = br_yaml_get(node, "readers");
     const struct br_yaml *address = br_yaml_get(node, "address");
-    if (m->address && read_address(address, m->address, errs))
+    if (metrics->address && service_config_read_address(address, metrics->address, errs))
         return BR_EINVAL;
     *ret = NULL;
-    if (m->level == LEVEL_NONE)
+    if (metrics->level == LEVEL_NONE)
         return 0;
     if (!readers || readers->type != BR_YAML_SEQ) {
-        *ret = m->address ? m->address : "localhost:8888";
+        *ret = metrics->address ? metrics->address : "localhost:8888";
         return 0;
     }
-    if (m->address)
+    if (metrics->address)
         br_errs_warn(errs, address, metrics_path, "\"address\" has no effect beside \"readers\"");
-    const struct prometheus *p = pick_reader(m, readers, errs);
+    const struct prometheus *p = service_config_pick_reader(metrics, readers, errs);
     if (!p)
         return 0;
     bool v6 = strchr(p->host, ':') && p->host[0] != '[';
@@ -174,14 +177,15 @@ static int read_endpoint(const struct metrics *m, const struct br_yaml *node, co
     return *ret ? 0 : br_errs_no_memory(errs);
 }
 
-static void warn_unless_empty(const struct br_yaml *node, const char *path, struct br_errs *errs)
+static void service_config_warn_unless_empty(const struct br_yaml *node, const char *path,
+                                             struct br_errs *errs)
 {
-    if (node && (node->type == BR_YAML_SCALAR || node->n))
+    if (node && (node->type == BR_YAML_SCALAR || node->count))
         br_errs_warn(errs, node, path, "is read and has no effect");
 }
 
-static int read_log_level(const struct br_yaml *node, const char *level, enum br_log_level *ret,
-                          struct br_errs *errs)
+static int service_config_read_log_level(const struct br_yaml *node, const char *level,
+                                         enum br_log_level *ret, struct br_errs *errs)
 {
     char shown[BR_SHOWN_SIZE];
     if (br_log_parse_level(level, ret))
@@ -194,19 +198,21 @@ static int read_log_level(const struct br_yaml *node, const char *level, enum br
 int br_telemetry_read(const struct br_yaml *node, struct br_telemetry_config *ret,
                       struct br_arena *arena, struct br_errs *errs)
 {
-    struct telemetry t;
-    int rc = br_options_read(telemetry_options, node, "service::telemetry", &t, arena, errs);
+    struct telemetry telemetry;
+    int rc =
+        br_options_read(telemetry_options, node, "service::telemetry", &telemetry, arena, errs);
     if (rc)
         return rc;
-    warn_unless_empty(t.traces, "service::telemetry::traces", errs);
-    warn_unless_empty(t.resource, "service::telemetry::resource", errs);
+    service_config_warn_unless_empty(telemetry.traces, "service::telemetry::traces", errs);
+    service_config_warn_unless_empty(telemetry.resource, "service::telemetry::resource", errs);
     size_t before = errs->n_errors;
-    br_hosts_check(&t.metrics.allowed_hosts, br_yaml_get(node, "metrics"), metrics_path, errs);
-    ret->metrics_hosts = t.metrics.allowed_hosts;
-    ret->log_json = t.logs.encoding == 1;
-    rc = read_log_level(node, t.logs.level, &ret->log_level, errs);
-    int endpoint = read_endpoint(&t.metrics, br_yaml_get(node, "metrics"), &ret->metrics_endpoint,
-                                 arena, errs);
+    br_hosts_check(&telemetry.metrics.allowed_hosts, br_yaml_get(node, "metrics"), metrics_path,
+                   errs);
+    ret->metrics_hosts = telemetry.metrics.allowed_hosts;
+    ret->log_json = telemetry.logs.encoding == 1;
+    rc = service_config_read_log_level(node, telemetry.logs.level, &ret->log_level, errs);
+    int endpoint = service_config_read_endpoint(&telemetry.metrics, br_yaml_get(node, "metrics"),
+                                                &ret->metrics_endpoint, arena, errs);
     if (errs->n_errors > before)
         rc = rc ? rc : BR_EINVAL;
     return endpoint ? endpoint : rc;

@@ -17,4 +17,4 @@ typedef void br_snapshot_fn(void *arg, void (*done)(struct br_metrics *sum, void
  * sentence. */
 int br_telemetry_new(struct br_host *host, const struct br_hosts *hosts, br_snapshot_fn *snapshot,
                      void *arg, struct br_telemetry **ret, struct br_err *err);
-void br_telemetry_free(struct br_telemetry *t);
+void br_telemetry_free(struct br_telemetry *telemetry);

@@ -32,21 +32,22 @@ static int tls_check_map(const struct br_option *table, const void *config,
 
 /* What a row's field has of maps: one, none, or a list of them. Only what the file has is looked
  * at. */
-static int tls_check_row(const struct br_option *o, const char *field, const struct br_yaml *node,
-                         const char *path, struct br_arena *arena, struct br_errs *errs)
+static int tls_check_row(const struct br_option *option, const char *field,
+                         const struct br_yaml *node, const char *path, struct br_arena *arena,
+                         struct br_errs *errs)
 {
     struct br_structs list;
     const void *map = field;
     int rc = 0;
-    if (o->kind == BR_OPT_PRESENT)
+    if (option->kind == BR_OPT_PRESENT)
         memcpy(&map, field, sizeof map);
-    if (o->kind != BR_OPT_LIST)
-        return map ? tls_check_map(o->sub, map, node, path, arena, errs) : 0;
+    if (option->kind != BR_OPT_LIST)
+        return map ? tls_check_map(option->sub, map, node, path, arena, errs) : 0;
     memcpy(&list, field, sizeof list);
-    for (size_t i = 0; i < list.n && rc != BR_ENOMEM; i++) {
+    for (size_t i = 0; i < list.count && rc != BR_ENOMEM; i++) {
         const char *at = br_arena_printf(arena, "%s[%zu]", path, i);
-        int one = at ? tls_check_map(o->sub, (const char *)list.v + i * o->size, node->items[i], at,
-                                     arena, errs)
+        int one = at ? tls_check_map(option->sub, (const char *)list.items + i * option->size,
+                                     node->items[i], at, arena, errs)
                      : BR_ENOMEM;
         rc = one ? one : rc;
     }
@@ -58,19 +59,21 @@ static int tls_check_table(const struct br_option *table, const char *config,
                            struct br_errs *errs)
 {
     int rc = 0;
-    for (const struct br_option *o = table; o && o->name && rc != BR_ENOMEM; o++) {
-        bool nests =
-            o->kind == BR_OPT_STRUCT || o->kind == BR_OPT_PRESENT || o->kind == BR_OPT_LIST;
-        const struct br_yaml *value = nests ? br_yaml_get(node, o->name) : NULL;
-        const char *name = o->name;
-        if (nests && !value && o->alias) {
-            name = o->alias;
+    for (const struct br_option *option = table; option && option->name && rc != BR_ENOMEM;
+         option++) {
+        bool nests = option->kind == BR_OPT_STRUCT || option->kind == BR_OPT_PRESENT ||
+                     option->kind == BR_OPT_LIST;
+        const struct br_yaml *value = nests ? br_yaml_get(node, option->name) : NULL;
+        const char *name = option->name;
+        if (nests && !value && option->alias) {
+            name = option->alias;
             value = br_yaml_get(node, name);
         }
         if (!value)
             continue;
         const char *at = br_arena_printf(arena, "%s::%s", path, name);
-        int one = at ? tls_check_row(o, config + o->offset, value, at, arena, errs) : BR_ENOMEM;
+        int one =
+            at ? tls_check_row(option, config + option->offset, value, at, arena, errs) : BR_ENOMEM;
         rc = one ? one : rc;
     }
     return rc;

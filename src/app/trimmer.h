@@ -25,7 +25,7 @@ struct br_trimmer {
 };
 
 /* Begins to look; the trimmer stays where it is until br_trimmer_stop. */
-void br_trimmer_start(struct br_trimmer *t, struct br_host *host);
+void br_trimmer_start(struct br_trimmer *trimmer, struct br_host *host);
 
 /* Accepts a zeroed one. */
-void br_trimmer_stop(struct br_trimmer *t);
+void br_trimmer_stop(struct br_trimmer *trimmer);

@@ -32,7 +32,7 @@ void br_value_memo_release(struct br_value_memo *memo); /* accepts a zeroed one 
 
 struct br_attributes {
     struct br_attribute *pieces;
-    uint32_t n, cap;
+    uint32_t count, cap;
     uint32_t field;         /* the number of `attributes` in the message */
     struct br_arena *arena; /* for whatever the actions make */
     struct br_value_memo *memo; /* NULL: every value is of one list */
@@ -40,29 +40,32 @@ struct br_attributes {
     unsigned n_gave_up; /* times that a pattern took too long; only its reader resets it */
 };
 
-/* Reads a message that a walk has accepted, whose attributes are field `field`, dropping what `m`
- * held. It points into the bytes. False when there is no memory or there are too many attributes
- * (then `m` says which). */
-bool br_attributes_read(struct br_attributes *m, uint32_t field, const uint8_t *data, size_t len);
+/* Reads a message that a walk has accepted, whose attributes are field `field`, dropping what
+ * `attributes` held. It points into the bytes. False when there is no memory or there are too many
+ * attributes (then `attributes` says which). */
+bool br_attributes_read(struct br_attributes *attributes, uint32_t field, const uint8_t *data,
+                        size_t len);
 
-/* Drops what `m` held, for a list of its own. */
-void br_attributes_clear(struct br_attributes *m);
+/* Drops what `attributes` held, for a list of its own. */
+void br_attributes_clear(struct br_attributes *attributes);
 
 /* Appends an attribute of the dictionary. False as br_attributes_read. */
-bool br_attributes_add(struct br_attributes *m, const struct br_attribute *attribute);
+bool br_attributes_add(struct br_attributes *attributes, const struct br_attribute *attribute);
 
-void br_attributes_release(struct br_attributes *m);
+void br_attributes_release(struct br_attributes *attributes);
 
 /* The first attribute of the key, or NULL. */
-struct br_attribute *br_attributes_find(const struct br_attributes *m, const void *key, size_t len);
+struct br_attribute *br_attributes_find(const struct br_attributes *attributes, const void *key,
+                                        size_t len);
 
 /* Changes an attribute, or appends one. */
-void br_attribute_set(struct br_attribute *p, struct br_value v);
-void br_attributes_put(struct br_attributes *m, const void *key, size_t key_len, struct br_value v);
+void br_attribute_set(struct br_attribute *attribute, struct br_value value);
+void br_attributes_put(struct br_attributes *attributes, const void *key, size_t key_len,
+                       struct br_value value);
 
 /* Whether anything was changed, added or deleted since it was read. */
-bool br_attributes_changed(const struct br_attributes *m);
+bool br_attributes_changed(const struct br_attributes *attributes);
 
 /* Bytes that the message takes now, and writing them. */
-size_t br_attributes_size(const struct br_attributes *m);
-uint8_t *br_attributes_write(const struct br_attributes *m, uint8_t *p);
+size_t br_attributes_size(const struct br_attributes *attributes);
+uint8_t *br_attributes_write(const struct br_attributes *attributes, uint8_t *p);

@@ -43,30 +43,30 @@ static struct br_field condition_scan(const uint8_t *p, size_t len, uint32_t num
 
 static struct br_any condition_text(const uint8_t *p, size_t len, uint32_t number)
 {
-    struct br_field f = condition_scan(p, len, number);
+    struct br_field field = condition_scan(p, len, number);
     struct br_any text = {.type = BR_VALUE_STRING, .data = (const uint8_t *)""};
-    if (f.wire == BR_WIRE_LEN) {
-        text.data = f.data;
-        text.len = (size_t)f.value;
+    if (field.wire == BR_WIRE_LEN) {
+        text.data = field.data;
+        text.len = (size_t)field.value;
     }
     return text;
 }
 
 static struct br_any condition_number(const uint8_t *p, size_t len, uint32_t number)
 {
-    struct br_field f = condition_scan(p, len, number);
-    bool found = f.wire == BR_WIRE_VARINT || f.wire == BR_WIRE_I64;
-    return (struct br_any){.type = BR_VALUE_INT, .number = found ? f.value : 0};
+    struct br_field field = condition_scan(p, len, number);
+    bool found = field.wire == BR_WIRE_VARINT || field.wire == BR_WIRE_I64;
+    return (struct br_any){.type = BR_VALUE_INT, .number = found ? field.value : 0};
 }
 
 /* An id in hex; longer ones than there are, are cut. */
-static struct br_any condition_hex(struct br_conditions *c, const uint8_t *p, size_t len,
+static struct br_any condition_hex(struct br_conditions *conditions, const uint8_t *p, size_t len,
                                    uint32_t number)
 {
     static const char digits[] = "0123456789abcdef";
     struct br_any id = condition_text(p, len, number);
-    char *out = c->hex[c->n_hex++ & 1];
-    size_t n = id.len < sizeof c->hex[0] / 2 ? id.len : sizeof c->hex[0] / 2;
+    char *out = conditions->hex[conditions->n_hex++ & 1];
+    size_t n = id.len < sizeof conditions->hex[0] / 2 ? id.len : sizeof conditions->hex[0] / 2;
     for (size_t i = 0; i < n; i++) {
         out[2 * i] = digits[id.data[i] >> 4];
         out[2 * i + 1] = digits[id.data[i] & 15];
@@ -91,11 +91,12 @@ static struct br_any condition_kind(const uint8_t *p, size_t len, bool old)
     return condition_word(kind < BR_COUNT(names) ? names[kind][old] : "");
 }
 
-static struct br_any condition_type(struct br_conditions *c, uint32_t field)
+static struct br_any condition_type(struct br_conditions *conditions, uint32_t field)
 {
-    struct br_any type = condition_text(c->groups.body, c->groups.body_len, PROFILE_TYPE);
+    struct br_any type =
+        condition_text(conditions->groups.body, conditions->groups.body_len, PROFILE_TYPE);
     uint64_t index = condition_number(type.data, type.len, field).number;
-    struct br_entry name = br_dictionary_string(&c->view, (uint32_t)index);
+    struct br_entry name = br_dictionary_string(&conditions->view, (uint32_t)index);
     return (struct br_any){.type = BR_VALUE_STRING,
                            .data = name.data ? name.data : (const uint8_t *)"",
                            .len = name.len};
@@ -103,89 +104,96 @@ static struct br_any condition_type(struct br_conditions *c, uint32_t field)
 
 /* --- Attributes ------------------------------------------------------------------------------ */
 
-static void condition_check(struct br_conditions *c, const struct br_attributes *list, bool ok)
+static void condition_check(struct br_conditions *conditions, const struct br_attributes *list,
+                            bool ok)
 {
     if (!ok)
-        c->rc = list->too_many ? BR_EFULL : BR_ENOMEM;
+        conditions->rc = list->too_many ? BR_EFULL : BR_ENOMEM;
 }
 
-static struct br_attributes *condition_own(struct br_conditions *c)
+static struct br_attributes *condition_own(struct br_conditions *conditions)
 {
-    const struct br_visit *v = c->visit;
-    if (c->own_read)
-        return &c->own;
-    c->own_read = true;
-    if (c->item->signal == BR_TRACES) {
-        condition_check(c, &c->own, br_attributes_read(&c->own, SPAN_ATTRIBUTES, v->body, v->len));
-        return &c->own;
+    const struct br_visit *visit = conditions->visit;
+    if (conditions->own_read)
+        return &conditions->own;
+    conditions->own_read = true;
+    if (conditions->item->signal == BR_TRACES) {
+        condition_check(
+            conditions, &conditions->own,
+            br_attributes_read(&conditions->own, SPAN_ATTRIBUTES, visit->body, visit->len));
+        return &conditions->own;
     }
-    br_attributes_clear(&c->own);
-    condition_check(
-        c, &c->own,
-        br_sample_attributes_add(&c->own, &c->view, BR_SAMPLE_ATTRIBUTES, v->body, v->len));
-    return &c->own;
+    br_attributes_clear(&conditions->own);
+    condition_check(conditions, &conditions->own,
+                    br_sample_attributes_add(&conditions->own, &conditions->view,
+                                             BR_SAMPLE_ATTRIBUTES, visit->body, visit->len));
+    return &conditions->own;
 }
 
-static struct br_attributes *condition_resource(struct br_conditions *c)
+static struct br_attributes *condition_resource(struct br_conditions *conditions)
 {
     size_t len;
-    const uint8_t *data = br_part_resource(&c->item->parts[c->part], &len);
-    if (!c->resource_read)
-        condition_check(c, &c->resource,
-                        br_attributes_read(&c->resource, RESOURCE_ATTRIBUTES, data, len));
-    c->resource_read = true;
-    return &c->resource;
+    const uint8_t *data = br_part_resource(&conditions->item->parts[conditions->part], &len);
+    if (!conditions->resource_read)
+        condition_check(conditions, &conditions->resource,
+                        br_attributes_read(&conditions->resource, RESOURCE_ATTRIBUTES, data, len));
+    conditions->resource_read = true;
+    return &conditions->resource;
 }
 
-static struct br_attributes *condition_scope(struct br_conditions *c)
+static struct br_attributes *condition_scope(struct br_conditions *conditions)
 {
-    if (!c->scope_read)
-        condition_check(
-            c, &c->scope,
-            br_attributes_read(&c->scope, SCOPE_ATTRIBUTES, c->groups.scope, c->groups.scope_len));
-    c->scope_read = true;
-    return &c->scope;
+    if (!conditions->scope_read)
+        condition_check(conditions, &conditions->scope,
+                        br_attributes_read(&conditions->scope, SCOPE_ATTRIBUTES,
+                                           conditions->groups.scope, conditions->groups.scope_len));
+    conditions->scope_read = true;
+    return &conditions->scope;
 }
 
-static struct br_attributes *condition_profile(struct br_conditions *c)
+static struct br_attributes *condition_profile(struct br_conditions *conditions)
 {
-    if (c->profile_read)
-        return &c->profile;
-    c->profile_read = true;
-    br_attributes_clear(&c->profile);
-    condition_check(c, &c->profile,
-                    br_sample_attributes_add(&c->profile, &c->view, BR_PROFILE_ATTRIBUTES,
-                                             c->groups.body, c->groups.body_len));
-    return &c->profile;
+    if (conditions->profile_read)
+        return &conditions->profile;
+    conditions->profile_read = true;
+    br_attributes_clear(&conditions->profile);
+    condition_check(conditions, &conditions->profile,
+                    br_sample_attributes_add(&conditions->profile, &conditions->view,
+                                             BR_PROFILE_ATTRIBUTES, conditions->groups.body,
+                                             conditions->groups.body_len));
+    return &conditions->profile;
 }
 
-static struct br_any condition_attribute(struct br_conditions *c, const struct condition_operand *o)
+static struct br_any condition_attribute(struct br_conditions *conditions,
+                                         const struct condition_operand *operand)
 {
     const struct br_attributes *list =
-        o->field == CONDITION_RESOURCE_ATTRIBUTE  ? condition_resource(c)
-        : o->field == CONDITION_SCOPE_ATTRIBUTE   ? condition_scope(c)
-        : o->field == CONDITION_PROFILE_ATTRIBUTE ? condition_profile(c)
-                                                  : condition_own(c);
-    const struct br_attribute *found = c->rc ? NULL : br_attributes_find(list, o->key, o->key_len);
+        operand->field == CONDITION_RESOURCE_ATTRIBUTE  ? condition_resource(conditions)
+        : operand->field == CONDITION_SCOPE_ATTRIBUTE   ? condition_scope(conditions)
+        : operand->field == CONDITION_PROFILE_ATTRIBUTE ? condition_profile(conditions)
+                                                        : condition_own(conditions);
+    const struct br_attribute *found =
+        conditions->rc ? NULL : br_attributes_find(list, operand->key, operand->key_len);
     return found ? br_any_read(found->value) : (struct br_any){.type = BR_VALUE_EMPTY};
 }
 
-static struct br_any condition_of_group(struct br_conditions *c, enum condition_field field)
+static struct br_any condition_of_group(struct br_conditions *conditions,
+                                        enum condition_field field)
 {
-    const struct br_groups *g = &c->groups;
+    const struct br_groups *groups = &conditions->groups;
     switch (field) {
     case CONDITION_SCOPE_NAME:
-        return condition_text(g->scope, g->scope_len, SCOPE_NAME);
+        return condition_text(groups->scope, groups->scope_len, SCOPE_NAME);
     case CONDITION_SCOPE_VERSION:
-        return condition_text(g->scope, g->scope_len, SCOPE_VERSION);
+        return condition_text(groups->scope, groups->scope_len, SCOPE_VERSION);
     case CONDITION_TYPE:
-        return condition_type(c, TYPE_NAME);
+        return condition_type(conditions, TYPE_NAME);
     case CONDITION_UNIT:
-        return condition_type(c, TYPE_UNIT);
+        return condition_type(conditions, TYPE_UNIT);
     case CONDITION_DURATION:
-        return condition_number(g->body, g->body_len, PROFILE_DURATION);
+        return condition_number(groups->body, groups->body_len, PROFILE_DURATION);
     default:
-        return condition_number(g->body, g->body_len, PROFILE_PERIOD);
+        return condition_number(groups->body, groups->body_len, PROFILE_PERIOD);
     }
 }
 
@@ -196,28 +204,29 @@ static struct br_any condition_of_status(const uint8_t *p, size_t len, bool code
                 : condition_text(status.data, status.len, STATUS_MESSAGE);
 }
 
-static struct br_any condition_value(struct br_conditions *c, const struct condition_operand *o)
+static struct br_any condition_value(struct br_conditions *conditions,
+                                     const struct condition_operand *operand)
 {
-    const uint8_t *p = c->visit->body;
-    size_t len = c->visit->len;
-    switch (o->field) {
+    const uint8_t *p = conditions->visit->body;
+    size_t len = conditions->visit->len;
+    switch (operand->field) {
     case CONDITION_LITERAL:
-        return o->literal;
+        return operand->literal;
     case CONDITION_ATTRIBUTE:
     case CONDITION_RESOURCE_ATTRIBUTE:
     case CONDITION_SCOPE_ATTRIBUTE:
     case CONDITION_PROFILE_ATTRIBUTE:
-        return condition_attribute(c, o);
+        return condition_attribute(conditions, operand);
     case CONDITION_NAME:
         return condition_text(p, len, SPAN_NAME);
     case CONDITION_KIND:
         return condition_number(p, len, SPAN_KIND);
     case CONDITION_KIND_STRING:
     case CONDITION_KIND_OLD_STRING:
-        return condition_kind(p, len, o->field == CONDITION_KIND_OLD_STRING);
+        return condition_kind(p, len, operand->field == CONDITION_KIND_OLD_STRING);
     case CONDITION_STATUS_CODE:
     case CONDITION_STATUS_MESSAGE:
-        return condition_of_status(p, len, o->field == CONDITION_STATUS_CODE);
+        return condition_of_status(p, len, operand->field == CONDITION_STATUS_CODE);
     case CONDITION_START:
         return condition_number(p, len, SPAN_START);
     case CONDITION_END:
@@ -225,65 +234,70 @@ static struct br_any condition_value(struct br_conditions *c, const struct condi
     case CONDITION_TRACE_STATE:
         return condition_text(p, len, SPAN_TRACE_STATE);
     case CONDITION_TRACE_ID:
-        return condition_hex(c, p, len, SPAN_TRACE_ID);
+        return condition_hex(conditions, p, len, SPAN_TRACE_ID);
     case CONDITION_SPAN_ID:
-        return condition_hex(c, p, len, SPAN_ID);
+        return condition_hex(conditions, p, len, SPAN_ID);
     case CONDITION_PARENT_ID:
-        return condition_hex(c, p, len, SPAN_PARENT_ID);
+        return condition_hex(conditions, p, len, SPAN_PARENT_ID);
     default:
-        return condition_of_group(c, o->field);
+        return condition_of_group(conditions, operand->field);
     }
 }
 
 /* --- Comparing ------------------------------------------------------------------------------- */
 
-static double condition_double(const struct br_any *a)
+static double condition_double(const struct br_any *any)
 {
     double v;
-    if (a->type == BR_VALUE_INT)
-        return (double)(int64_t)a->number;
-    memcpy(&v, &a->number, sizeof v);
+    if (any->type == BR_VALUE_INT)
+        return (double)(int64_t)any->number;
+    memcpy(&v, &any->number, sizeof v);
     return v;
 }
 
 /* How two values stand to each other. */
 enum order { ORDER_LESS = 1, ORDER_EQUAL = 2, ORDER_GREATER = 4, ORDER_NONE = 8 };
 
-static enum order condition_order_bytes(const struct br_any *a, const struct br_any *b)
+static enum order condition_order_bytes(const struct br_any *any, const struct br_any *this_any)
 {
-    size_t n = a->len < b->len ? a->len : b->len;
-    int order = n ? memcmp(a->data, b->data, n) : 0;
+    size_t n = any->len < this_any->len ? any->len : this_any->len;
+    int order = n ? memcmp(any->data, this_any->data, n) : 0;
     if (order == 0)
-        return a->len == b->len ? ORDER_EQUAL : a->len < b->len ? ORDER_LESS : ORDER_GREATER;
+        return any->len == this_any->len  ? ORDER_EQUAL
+               : any->len < this_any->len ? ORDER_LESS
+                                          : ORDER_GREATER;
     return order < 0 ? ORDER_LESS : ORDER_GREATER;
 }
 
-static enum order condition_order(const struct br_any *a, const struct br_any *b)
+static enum order condition_order(const struct br_any *any, const struct br_any *this_any)
 {
-    bool number_a = a->type == BR_VALUE_INT || a->type == BR_VALUE_DOUBLE;
-    bool number_b = b->type == BR_VALUE_INT || b->type == BR_VALUE_DOUBLE;
-    if (a->type == BR_VALUE_INT && b->type == BR_VALUE_INT) {
-        int64_t x = (int64_t)a->number, y = (int64_t)b->number;
+    bool number_a = any->type == BR_VALUE_INT || any->type == BR_VALUE_DOUBLE;
+    bool number_b = this_any->type == BR_VALUE_INT || this_any->type == BR_VALUE_DOUBLE;
+    if (any->type == BR_VALUE_INT && this_any->type == BR_VALUE_INT) {
+        int64_t x = (int64_t)any->number, y = (int64_t)this_any->number;
         return x < y ? ORDER_LESS : x > y ? ORDER_GREATER : ORDER_EQUAL;
     }
     if (number_a && number_b) {
-        double x = condition_double(a), y = condition_double(b);
+        double x = condition_double(any), y = condition_double(this_any);
         return x < y ? ORDER_LESS : x > y ? ORDER_GREATER : x <= y ? ORDER_EQUAL : ORDER_NONE;
     }
-    if (a->type != b->type)
+    if (any->type != this_any->type)
         return ORDER_NONE;
-    if (a->type == BR_VALUE_EMPTY)
+    if (any->type == BR_VALUE_EMPTY)
         return ORDER_EQUAL;
-    if (a->type == BR_VALUE_BOOL)
-        return a->number == b->number ? ORDER_EQUAL : a->number ? ORDER_GREATER : ORDER_LESS;
-    return condition_order_bytes(a, b);
+    if (any->type == BR_VALUE_BOOL)
+        return any->number == this_any->number ? ORDER_EQUAL
+               : any->number                   ? ORDER_GREATER
+                                               : ORDER_LESS;
+    return condition_order_bytes(any, this_any);
 }
 
-static bool condition_compare(struct br_conditions *c, const struct br_condition *node)
+static bool condition_compare(struct br_conditions *conditions, const struct br_condition *node)
 {
-    struct br_any a = condition_value(c, &node->a), b = condition_value(c, &node->b);
-    unsigned order = condition_order(&a, &b);
-    bool nil = a.type == BR_VALUE_EMPTY || b.type == BR_VALUE_EMPTY;
+    struct br_any any = condition_value(conditions, &node->left),
+                  b = condition_value(conditions, &node->right);
+    unsigned order = condition_order(&any, &b);
+    bool nil = any.type == BR_VALUE_EMPTY || b.type == BR_VALUE_EMPTY;
     switch (node->op) {
     case CONDITION_EQ:
         return order == ORDER_EQUAL;
@@ -301,114 +315,119 @@ static bool condition_compare(struct br_conditions *c, const struct br_condition
 }
 
 /* What IsMatch looks into; false where there is nothing. */
-static bool condition_match_text(struct br_conditions *c, const struct br_any *v,
+static bool condition_match_text(struct br_conditions *conditions, const struct br_any *any,
                                  struct br_str *out)
 {
-    if (v->type == BR_VALUE_EMPTY)
+    if (any->type == BR_VALUE_EMPTY)
         return false;
     br_str_add(out, "", 0);
-    if (v->type == BR_VALUE_STRING)
-        br_str_add(out, v->data, v->len);
-    else if (v->type == BR_VALUE_DOUBLE)
-        br_value_text_plain(out, condition_double(v));
-    else if (v->type == BR_VALUE_BYTES)
-        br_str_hex(out, v->data, v->len);
+    if (any->type == BR_VALUE_STRING)
+        br_str_add(out, any->data, any->len);
+    else if (any->type == BR_VALUE_DOUBLE)
+        br_value_text_plain(out, condition_double(any));
+    else if (any->type == BR_VALUE_BYTES)
+        br_str_hex(out, any->data, any->len);
     else
-        br_value_text(out, v, &c->arena);
+        br_value_text(out, any, &conditions->arena);
     if (out->failed)
-        c->rc = BR_ENOMEM;
+        conditions->rc = BR_ENOMEM;
     return !out->failed;
 }
 
-static bool condition_match(struct br_conditions *c, const struct br_condition *node)
+static bool condition_match(struct br_conditions *conditions, const struct br_condition *node)
 {
-    struct br_any v = condition_value(c, &node->a);
+    struct br_any any = condition_value(conditions, &node->left);
     struct br_str text = {.max = BR_BUF_MAX};
     int rc = 0;
-    if (v.type == BR_VALUE_STRING)
-        rc = br_regex_match(&c->regex, node->pattern, v.len ? (const char *)v.data : "", v.len);
-    else if (condition_match_text(c, &v, &text))
-        rc = br_regex_match(&c->regex, node->pattern, text.data, text.len);
+    if (any.type == BR_VALUE_STRING)
+        rc = br_regex_match(&conditions->regex, node->pattern,
+                            any.len ? (const char *)any.data : "", any.len);
+    else if (condition_match_text(conditions, &any, &text))
+        rc = br_regex_match(&conditions->regex, node->pattern, text.data, text.len);
     br_str_release(&text);
-    c->n_gave_up += rc == BR_EFULL;
+    conditions->n_gave_up += rc == BR_EFULL;
     if (rc == BR_ENOMEM)
-        c->rc = rc;
+        conditions->rc = rc;
     return rc > 0;
 }
 
 /* As deep as its parentheses (condition_parse.c). */
-static bool condition_holds(struct br_conditions *c, const struct br_condition *node)
+static bool condition_holds(struct br_conditions *conditions, const struct br_condition *node)
 {
     switch (node->op) {
     case CONDITION_OR:
     case CONDITION_AND:
-        for (const struct br_condition *i = node->first; i && !c->rc; i = i->next)
-            if (condition_holds(c, i) == (node->op == CONDITION_OR))
+        for (const struct br_condition *i = node->first; i && !conditions->rc; i = i->next)
+            if (condition_holds(conditions, i) == (node->op == CONDITION_OR))
                 return node->op == CONDITION_OR;
         return node->op == CONDITION_AND;
     case CONDITION_NOT:
-        return !condition_holds(c, node->first);
+        return !condition_holds(conditions, node->first);
     case CONDITION_CONSTANT:
         return node->constant;
     case CONDITION_MATCH:
-        return condition_match(c, node);
+        return condition_match(conditions, node);
     case CONDITION_ROOT:
-        return condition_text(c->visit->body, c->visit->len, SPAN_PARENT_ID).len == 0;
+        return condition_text(conditions->visit->body, conditions->visit->len, SPAN_PARENT_ID)
+                   .len == 0;
     default:
-        return condition_compare(c, node);
+        return condition_compare(conditions, node);
     }
 }
 
-int br_conditions_hold(struct br_conditions *c, const struct br_visit *v)
+int br_conditions_hold(struct br_conditions *conditions, const struct br_visit *visit)
 {
     bool holds = false;
-    if (br_groups_at_item(&c->groups, v->index)) {
-        c->resource_read = c->resource_read && c->part == c->groups.part;
-        c->part = c->groups.part;
-        c->scope_read = c->profile_read = false;
+    if (br_groups_at_item(&conditions->groups, visit->index)) {
+        conditions->resource_read =
+            conditions->resource_read && conditions->part == conditions->groups.part;
+        conditions->part = conditions->groups.part;
+        conditions->scope_read = conditions->profile_read = false;
     }
-    c->visit = v;
-    c->own_read = false;
-    for (uint32_t i = 0; i < c->n && !holds && !c->rc; i++)
-        holds = condition_holds(c, c->v[i]);
-    return c->rc ? c->rc : holds;
+    conditions->visit = visit;
+    conditions->own_read = false;
+    for (uint32_t i = 0; i < conditions->count && !holds && !conditions->rc; i++)
+        holds = condition_holds(conditions, conditions->items[i]);
+    return conditions->rc ? conditions->rc : holds;
 }
 
 /* --- One item after another ------------------------------------------------------------------ */
 
-int br_conditions_ready(struct br_conditions *c, struct br_regex_time *time)
+int br_conditions_ready(struct br_conditions *conditions, struct br_regex_time *time)
 {
-    int rc = br_regex_ready(&c->regex);
+    int rc = br_regex_ready(&conditions->regex);
     if (!rc)
-        br_regex_bound(&c->regex, time);
+        br_regex_bound(&conditions->regex, time);
     return rc;
 }
 
-int br_conditions_begin(struct br_conditions *c, struct br_item *item)
+int br_conditions_begin(struct br_conditions *conditions, struct br_item *item)
 {
-    struct br_attributes *const lists[] = {&c->own, &c->resource, &c->scope, &c->profile};
-    c->item = item;
-    c->rc = 0;
-    c->part = UINT32_MAX;
-    c->own_read = c->resource_read = c->scope_read = c->profile_read = false;
-    c->memo = (struct br_value_memo){.arena = &c->arena};
-    br_arena_init(&c->arena, ARENA_MAX);
+    struct br_attributes *const lists[] = {&conditions->own, &conditions->resource,
+                                           &conditions->scope, &conditions->profile};
+    conditions->item = item;
+    conditions->rc = 0;
+    conditions->part = UINT32_MAX;
+    conditions->own_read = conditions->resource_read = conditions->scope_read =
+        conditions->profile_read = false;
+    conditions->memo = (struct br_value_memo){.arena = &conditions->arena};
+    br_arena_init(&conditions->arena, ARENA_MAX);
     for (size_t i = 0; i < BR_COUNT(lists); i++) {
-        lists[i]->arena = &c->arena;
-        lists[i]->memo = &c->memo;
+        lists[i]->arena = &conditions->arena;
+        lists[i]->memo = &conditions->memo;
     }
     int rc = item->signal == BR_PROFILES && br_item_has_references(item)
                  ? br_item_inline_references(item)
                  : 0;
     if (!rc && item->signal == BR_PROFILES)
-        rc = br_dictionary_index(item, &c->arena, &c->view);
-    br_groups_init(&c->groups, item);
+        rc = br_dictionary_index(item, &conditions->arena, &conditions->view);
+    br_groups_init(&conditions->groups, item);
     return rc;
 }
 
-void br_conditions_end(struct br_conditions *c)
+void br_conditions_end(struct br_conditions *conditions)
 {
-    br_value_memo_release(&c->memo);
-    br_arena_release(&c->arena);
-    c->item = NULL;
+    br_value_memo_release(&conditions->memo);
+    br_arena_release(&conditions->arena);
+    conditions->item = NULL;
 }

@@ -40,8 +40,8 @@ struct br_condition; /* a compiled one */
 
 /* Conditions of one signal, any of which is enough. Zeroed at first; for one thread. */
 struct br_conditions {
-    struct br_condition **v;
-    uint32_t n, cap;
+    struct br_condition **items;
+    uint32_t count, cap;
     struct br_regex regex;
     unsigned
         n_gave_up; /* times that a pattern took too long and did not match; its reader resets it */
@@ -62,20 +62,20 @@ struct br_conditions {
 
 /* Compiles one and adds it; what it needs lives in `arena`. Returns 0, BR_EINVAL with a sentence
  * that starts with "at character N: ", or BR_ENOMEM. */
-int br_conditions_add(struct br_conditions *c, const char *text, enum br_signal signal,
+int br_conditions_add(struct br_conditions *conditions, const char *text, enum br_signal signal,
                       enum br_condition_context context, struct br_arena *arena,
                       struct br_err *err);
 
 /* After the last one: bounds what patterns may cost (borrows `time` until the release). Returns 0
  * or BR_ENOMEM. */
-int br_conditions_ready(struct br_conditions *c, struct br_regex_time *time);
-void br_conditions_release(struct br_conditions *c);
+int br_conditions_ready(struct br_conditions *conditions, struct br_regex_time *time);
+void br_conditions_release(struct br_conditions *conditions);
 
 /* Begins with an item; in profiles, attributes by reference are written inline. Returns 0,
  * BR_EINVAL (no walk has accepted it) or BR_ENOMEM. */
-int br_conditions_begin(struct br_conditions *c, struct br_item *item);
-void br_conditions_end(struct br_conditions *c);
+int br_conditions_begin(struct br_conditions *conditions, struct br_item *item);
+void br_conditions_end(struct br_conditions *conditions);
 
 /* Whether one of them holds for the span or sample that br_item_rewrite visits, in the order of its
  * visits. Returns 1, 0, BR_EFULL (it has too many attributes) or BR_ENOMEM. */
-int br_conditions_hold(struct br_conditions *c, const struct br_visit *v);
+int br_conditions_hold(struct br_conditions *conditions, const struct br_visit *visit);

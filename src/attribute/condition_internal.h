@@ -56,7 +56,7 @@ enum condition_op {
 struct br_condition {
     enum condition_op op;
     bool constant;
-    struct condition_operand a, b;
+    struct condition_operand left, right;
     pcre2_code *pattern;
     struct br_condition *first, *next; /* children; the next child of the same parent */
     struct br_condition *patterns;     /* the next with a pattern, of a whole condition */

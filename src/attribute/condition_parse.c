@@ -24,55 +24,57 @@ struct parser {
     int rc;
 };
 
-static struct br_condition *parse_or(struct parser *x);
+static struct br_condition *parse_or(struct parser *parser);
 
 /* Says what is wrong, the first time. */
-__attribute__((format(printf, 3, 4))) static void *parse_fail(struct parser *x, const char *at,
+__attribute__((format(printf, 3, 4))) static void *parse_fail(struct parser *parser, const char *at,
                                                               const char *fmt, ...)
 {
-    if (x->rc)
+    if (parser->rc)
         return NULL;
     char text[400];
     va_list ap;
     va_start(ap, fmt);
     (void)vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    x->rc = br_err_set(x->err, BR_EINVAL, "at character %zu: %s", (size_t)(at - x->text) + 1, text);
+    parser->rc = br_err_set(parser->err, BR_EINVAL, "at character %zu: %s",
+                            (size_t)(at - parser->text) + 1, text);
     return NULL;
 }
 
-static void *parse_keep(struct parser *x, void *p)
+static void *parse_keep(struct parser *parser, void *memory)
 {
-    if (!p && !x->rc)
-        x->rc = br_err_set(x->err, BR_ENOMEM, "out of memory");
-    return p;
+    if (!memory && !parser->rc)
+        parser->rc = br_err_set(parser->err, BR_ENOMEM, "out of memory");
+    return memory;
 }
 
-static void parse_blanks(struct parser *x)
+static void parse_blanks(struct parser *parser)
 {
-    while (isspace((unsigned char)*x->p))
-        x->p++;
+    while (isspace((unsigned char)*parser->p))
+        parser->p++;
 }
 
-static bool parse_is_word(char c)
+static bool parse_is_word(char letter)
 {
-    return isalnum((unsigned char)c) || c == '_';
+    return isalnum((unsigned char)letter) || letter == '_';
 }
 
 /* Takes a sign, or a word that ends there. */
-static bool parse_take(struct parser *x, const char *token)
+static bool parse_take(struct parser *parser, const char *token)
 {
-    parse_blanks(x);
+    parse_blanks(parser);
     size_t n = strlen(token);
-    if (strncmp(x->p, token, n) != 0 || (parse_is_word(token[0]) && parse_is_word(x->p[n])))
+    if (strncmp(parser->p, token, n) != 0 ||
+        (parse_is_word(token[0]) && parse_is_word(parser->p[n])))
         return false;
-    x->p += n;
+    parser->p += n;
     return true;
 }
 
-static struct br_condition *parse_node(struct parser *x, enum condition_op op)
+static struct br_condition *parse_node(struct parser *parser, enum condition_op op)
 {
-    struct br_condition *node = parse_keep(x, br_arena_calloc(x->arena, 1, sizeof *node));
+    struct br_condition *node = parse_keep(parser, br_arena_calloc(parser->arena, 1, sizeof *node));
     if (node)
         node->op = op;
     return node;
@@ -81,62 +83,62 @@ static struct br_condition *parse_node(struct parser *x, enum condition_op op)
 /* --- Literals -------------------------------------------------------------------------------- */
 
 /* The escapes of Go's texts that are one byte; 0 for others. */
-static char parse_escape(char c)
+static char parse_escape(char letter)
 {
     static const char from[] = "\\\"abfnrtv", to[] = "\\\"\a\b\f\n\r\t\v";
-    const char *at = c ? strchr(from, c) : NULL;
+    const char *at = letter ? strchr(from, letter) : NULL;
     return at ? to[at - from] : '\0';
 }
 
 /* A text in double quotes; its length at `*ret_len`. */
-static char *parse_text(struct parser *x, size_t *ret_len)
+static char *parse_text(struct parser *parser, size_t *ret_len)
 {
-    const char *start = x->p++;
-    char *out = parse_keep(x, br_arena_alloc(x->arena, strlen(start) + 1));
+    const char *start = parser->p++;
+    char *out = parse_keep(parser, br_arena_alloc(parser->arena, strlen(start) + 1));
     size_t n = 0;
     if (!out)
         return NULL;
-    for (; *x->p != '"'; x->p++) {
-        if (!*x->p)
-            return parse_fail(x, start, "the quote that opens here is never closed");
-        if (*x->p != '\\') {
-            out[n++] = *x->p;
+    for (; *parser->p != '"'; parser->p++) {
+        if (!*parser->p)
+            return parse_fail(parser, start, "the quote that opens here is never closed");
+        if (*parser->p != '\\') {
+            out[n++] = *parser->p;
             continue;
         }
-        out[n] = parse_escape(*++x->p);
+        out[n] = parse_escape(*++parser->p);
         if (!out[n++])
-            return parse_fail(x, x->p - 1,
+            return parse_fail(parser, parser->p - 1,
                               "this escape is none that a text has: write \\\\ for a backslash");
     }
-    x->p++;
+    parser->p++;
     out[n] = '\0';
     *ret_len = n;
     return out;
 }
 
-static bool parse_number(struct parser *x, struct br_any *ret)
+static bool parse_number(struct parser *parser, struct br_any *ret)
 {
-    const char *start = x->p;
+    const char *start = parser->p;
     size_t n = strspn(start + (*start == '-' || *start == '+'), "0123456789.eE");
     n += *start == '-' || *start == '+';
     char copy[64];
     int64_t whole = 0;
     if (n >= sizeof copy)
-        return parse_fail(x, start, "this number has too many digits");
+        return parse_fail(parser, start, "this number has too many digits");
     memcpy(copy, start, n);
     copy[n] = '\0';
-    x->p += n;
+    parser->p += n;
     if (!copy[strcspn(copy, ".eE")]) {
         const char *digits = copy + (*copy == '-' || *copy == '+');
         if (!br_parse_int(digits, 10, *copy == '-', &whole))
-            return parse_fail(x, start, "this is no whole number of 64 bits");
+            return parse_fail(parser, start, "this is no whole number of 64 bits");
         *ret = (struct br_any){.type = BR_VALUE_INT, .number = (uint64_t)whole};
         return true;
     }
     char *end;
     double v = strtod(copy, &end);
     if (*end)
-        return parse_fail(x, start, "this is no number");
+        return parse_fail(parser, start, "this is no number");
     *ret = (struct br_any){.type = BR_VALUE_DOUBLE};
     memcpy(&ret->number, &v, sizeof v);
     return true;
@@ -152,19 +154,19 @@ static const struct {
 };
 
 /* True for a literal that is a word. */
-static bool parse_word(struct parser *x, struct br_any *ret)
+static bool parse_word(struct parser *parser, struct br_any *ret)
 {
-    if (parse_take(x, "nil")) {
+    if (parse_take(parser, "nil")) {
         *ret = (struct br_any){.type = BR_VALUE_EMPTY};
         return true;
     }
-    bool yes = parse_take(x, "true");
-    if (yes || parse_take(x, "false")) {
+    bool yes = parse_take(parser, "true");
+    if (yes || parse_take(parser, "false")) {
         *ret = (struct br_any){.type = BR_VALUE_BOOL, .number = yes};
         return true;
     }
     for (size_t i = 0; i < BR_COUNT(enums); i++)
-        if (parse_take(x, enums[i].name)) {
+        if (parse_take(parser, enums[i].name)) {
             *ret = (struct br_any){.type = BR_VALUE_INT, .number = enums[i].value};
             return true;
         }
@@ -211,7 +213,8 @@ static const struct path scope_paths[] = {{"attributes", CONDITION_SCOPE_ATTRIBU
                                           {"version", CONDITION_SCOPE_VERSION},
                                           {NULL, CONDITION_LITERAL}};
 
-static const struct path *parse_context(const struct parser *x, const char *name, size_t *ret_skip)
+static const struct path *parse_context(const struct parser *parser, const char *name,
+                                        size_t *ret_skip)
 {
     static const struct {
         const char *name;
@@ -232,11 +235,11 @@ static const struct path *parse_context(const struct parser *x, const char *name
     for (size_t i = 0; i < BR_COUNT(contexts); i++) {
         *ret_skip = strlen(contexts[i].name);
         if (strncmp(name, contexts[i].name, *ret_skip) == 0 &&
-            (contexts[i].signal < 0 || contexts[i].signal == (int)x->signal))
+            (contexts[i].signal < 0 || contexts[i].signal == (int)parser->signal))
             return contexts[i].paths;
     }
     *ret_skip = 0;
-    return plain[x->context];
+    return plain[parser->context];
 }
 
 static bool parse_is_attribute(enum condition_field field)
@@ -245,101 +248,101 @@ static bool parse_is_attribute(enum condition_field field)
 }
 
 /* The key in ["..."] behind attributes. */
-static bool parse_key(struct parser *x, struct condition_operand *ret)
+static bool parse_key(struct parser *parser, struct condition_operand *ret)
 {
-    const char *start = x->p;
-    if (!parse_take(x, "["))
-        return parse_fail(x, start,
+    const char *start = parser->p;
+    if (!parse_take(parser, "["))
+        return parse_fail(parser, start,
                           "attributes as a whole cannot be compared: write attributes[\"key\"]");
-    parse_blanks(x);
-    if (*x->p != '"')
-        return parse_fail(x, x->p, "the key of an attribute is a text in double quotes");
-    ret->key = parse_text(x, &ret->key_len);
+    parse_blanks(parser);
+    if (*parser->p != '"')
+        return parse_fail(parser, parser->p, "the key of an attribute is a text in double quotes");
+    ret->key = parse_text(parser, &ret->key_len);
     if (!ret->key)
         return false;
-    if (!parse_take(x, "]"))
-        return parse_fail(x, x->p, "a \"]\" is missing");
-    if (*x->p == '[')
-        return parse_fail(x, x->p, "what is inside an attribute cannot be compared");
+    if (!parse_take(parser, "]"))
+        return parse_fail(parser, parser->p, "a \"]\" is missing");
+    if (*parser->p == '[')
+        return parse_fail(parser, parser->p, "what is inside an attribute cannot be compared");
     return true;
 }
 
-static bool parse_path(struct parser *x, struct condition_operand *ret)
+static bool parse_path(struct parser *parser, struct condition_operand *ret)
 {
-    const char *start = x->p;
+    const char *start = parser->p;
     char name[80];
     size_t n = 0, skip = 0;
     while (parse_is_word(start[n]) || start[n] == '.')
         n++;
     if (!n || n >= sizeof name)
-        return parse_fail(x, start,
+        return parse_fail(parser, start,
                           n ? "this path is none that is known here"
                             : "a path or a literal has to stand here");
     memcpy(name, start, n);
     name[n] = '\0';
-    x->p += n;
-    if (*x->p == '(')
-        return parse_fail(x, start, "the function %s is not known here; IsMatch and IsRootSpan are",
-                          name);
-    const struct path *path = parse_context(x, name, &skip);
+    parser->p += n;
+    if (*parser->p == '(')
+        return parse_fail(parser, start,
+                          "the function %s is not known here; IsMatch and IsRootSpan are", name);
+    const struct path *path = parse_context(parser, name, &skip);
     while (path && path->name && strcmp(path->name, name + skip) != 0)
         path++;
     if (!path)
-        return parse_fail(x, start, "the path %s has to start with %s, resource or scope", name,
-                          x->signal == BR_TRACES ? "span" : "profile, sample");
+        return parse_fail(parser, start, "the path %s has to start with %s, resource or scope",
+                          name, parser->signal == BR_TRACES ? "span" : "profile, sample");
     if (!path->name)
-        return parse_fail(x, start, "the path %s is none that is known here", name);
+        return parse_fail(parser, start, "the path %s is none that is known here", name);
     ret->field = path->field;
-    return !parse_is_attribute(ret->field) || parse_key(x, ret);
+    return !parse_is_attribute(ret->field) || parse_key(parser, ret);
 }
 
-static bool parse_operand(struct parser *x, struct condition_operand *ret)
+static bool parse_operand(struct parser *parser, struct condition_operand *ret)
 {
     *ret = (struct condition_operand){.field = CONDITION_LITERAL};
-    parse_blanks(x);
-    if (*x->p == '"') {
+    parse_blanks(parser);
+    if (*parser->p == '"') {
         size_t len = 0;
-        char *text = parse_text(x, &len);
+        char *text = parse_text(parser, &len);
         ret->literal = (struct br_any){
             .type = BR_VALUE_STRING, .data = (const uint8_t *)text, .len = len};
         return text != NULL;
     }
-    bool sign = *x->p == '-' || *x->p == '+';
-    if (isdigit((unsigned char)x->p[sign]) ||
-        (x->p[sign] == '.' && isdigit((unsigned char)x->p[sign + 1])))
-        return parse_number(x, &ret->literal);
-    return parse_word(x, &ret->literal) || parse_path(x, ret);
+    bool sign = *parser->p == '-' || *parser->p == '+';
+    if (isdigit((unsigned char)parser->p[sign]) ||
+        (parser->p[sign] == '.' && isdigit((unsigned char)parser->p[sign + 1])))
+        return parse_number(parser, &ret->literal);
+    return parse_word(parser, &ret->literal) || parse_path(parser, ret);
 }
 
 /* --- Conditions ------------------------------------------------------------------------------ */
 
-static struct br_condition *parse_match(struct parser *x)
+static struct br_condition *parse_match(struct parser *parser)
 {
-    struct br_condition *node = parse_node(x, CONDITION_MATCH);
-    if (!node || !parse_operand(x, &node->a))
+    struct br_condition *node = parse_node(parser, CONDITION_MATCH);
+    if (!node || !parse_operand(parser, &node->left))
         return NULL;
-    if (!parse_take(x, ","))
-        return parse_fail(x, x->p, "a \",\" and a pattern are missing");
-    parse_blanks(x);
-    const char *at = x->p;
+    if (!parse_take(parser, ","))
+        return parse_fail(parser, parser->p, "a \",\" and a pattern are missing");
+    parse_blanks(parser);
+    const char *at = parser->p;
     size_t len;
-    if (*x->p != '"')
-        return parse_fail(x, x->p, "the pattern of IsMatch is a text in double quotes");
-    const char *pattern = parse_text(x, &len);
+    if (*parser->p != '"')
+        return parse_fail(parser, parser->p, "the pattern of IsMatch is a text in double quotes");
+    const char *pattern = parse_text(parser, &len);
     char why[BR_REGEX_WHY_SIZE];
     if (!pattern)
         return NULL;
-    int rc = br_regex_compile(&x->conditions->regex, pattern, &node->pattern, why);
+    int rc = br_regex_compile(&parser->conditions->regex, pattern, &node->pattern, why);
     if (rc == BR_EINVAL)
-        return parse_fail(x, at, "the pattern is no regular expression: %s", why);
+        return parse_fail(parser, at, "the pattern is no regular expression: %s", why);
     if (rc)
-        return parse_keep(x, NULL);
-    node->patterns = x->patterns;
-    x->patterns = node;
-    return parse_take(x, ")") ? node : parse_fail(x, x->p, "a \")\" is missing");
+        return parse_keep(parser, NULL);
+    node->patterns = parser->patterns;
+    parser->patterns = node;
+    return parse_take(parser, ")") ? node : parse_fail(parser, parser->p, "a \")\" is missing");
 }
 
-static bool parse_op(struct parser *x, enum condition_op *ret)
+static bool parse_op(struct parser *parser, enum condition_op *ret)
 {
     static const struct {
         const char *sign;
@@ -347,7 +350,7 @@ static bool parse_op(struct parser *x, enum condition_op *ret)
     } ops[] = {{"==", CONDITION_EQ}, {"!=", CONDITION_NE}, {"<=", CONDITION_LE},
                {">=", CONDITION_GE}, {"<", CONDITION_LT},  {">", CONDITION_GT}};
     for (size_t i = 0; i < BR_COUNT(ops); i++)
-        if (parse_take(x, ops[i].sign)) {
+        if (parse_take(parser, ops[i].sign)) {
             *ret = ops[i].op;
             return true;
         }
@@ -355,97 +358,99 @@ static bool parse_op(struct parser *x, enum condition_op *ret)
 }
 
 /* A comparison, or true or false. */
-static struct br_condition *parse_comparison(struct parser *x)
+static struct br_condition *parse_comparison(struct parser *parser)
 {
-    struct br_condition *node = parse_node(x, CONDITION_CONSTANT);
-    if (!node || !parse_operand(x, &node->a))
+    struct br_condition *node = parse_node(parser, CONDITION_CONSTANT);
+    if (!node || !parse_operand(parser, &node->left))
         return NULL;
-    parse_blanks(x);
-    const char *at = x->p;
-    if (parse_op(x, &node->op))
-        return parse_operand(x, &node->b) ? node : NULL;
+    parse_blanks(parser);
+    const char *at = parser->p;
+    if (parse_op(parser, &node->op))
+        return parse_operand(parser, &node->right) ? node : NULL;
     if (*at && strchr("+-*/", *at))
-        return parse_fail(x, at, "arithmetic is not known here");
-    if (node->a.field != CONDITION_LITERAL || node->a.literal.type != BR_VALUE_BOOL)
-        return parse_fail(x, at, "a comparison is missing: ==, !=, <, <=, > or >=");
-    node->constant = node->a.literal.number != 0;
+        return parse_fail(parser, at, "arithmetic is not known here");
+    if (node->left.field != CONDITION_LITERAL || node->left.literal.type != BR_VALUE_BOOL)
+        return parse_fail(parser, at, "a comparison is missing: ==, !=, <, <=, > or >=");
+    node->constant = node->left.literal.number != 0;
     return node;
 }
 
-static struct br_condition *parse_primary(struct parser *x)
+static struct br_condition *parse_primary(struct parser *parser)
 {
-    parse_blanks(x);
-    const char *at = x->p;
-    if (parse_take(x, "(")) {
-        struct br_condition *inner = parse_or(x);
-        if (inner && !parse_take(x, ")"))
-            return parse_fail(x, x->p, "the \"(\" at character %zu has no \")\"",
-                              (size_t)(at - x->text) + 1);
+    parse_blanks(parser);
+    const char *at = parser->p;
+    if (parse_take(parser, "(")) {
+        struct br_condition *inner = parse_or(parser);
+        if (inner && !parse_take(parser, ")"))
+            return parse_fail(parser, parser->p, "the \"(\" at character %zu has no \")\"",
+                              (size_t)(at - parser->text) + 1);
         return inner;
     }
-    if (parse_take(x, "IsMatch")) {
-        if (!parse_take(x, "("))
-            return parse_fail(x, x->p, "a \"(\" is missing");
-        return parse_match(x);
+    if (parse_take(parser, "IsMatch")) {
+        if (!parse_take(parser, "("))
+            return parse_fail(parser, parser->p, "a \"(\" is missing");
+        return parse_match(parser);
     }
-    if (parse_take(x, "IsRootSpan")) {
-        if (x->signal != BR_TRACES)
-            return parse_fail(x, at, "IsRootSpan is for spans");
-        if (!parse_take(x, "(") || !parse_take(x, ")"))
-            return parse_fail(x, x->p, "\"()\" is missing");
-        return parse_node(x, CONDITION_ROOT);
+    if (parse_take(parser, "IsRootSpan")) {
+        if (parser->signal != BR_TRACES)
+            return parse_fail(parser, at, "IsRootSpan is for spans");
+        if (!parse_take(parser, "(") || !parse_take(parser, ")"))
+            return parse_fail(parser, parser->p, "\"()\" is missing");
+        return parse_node(parser, CONDITION_ROOT);
     }
-    return parse_comparison(x);
+    return parse_comparison(parser);
 }
 
-static struct br_condition *parse_not(struct parser *x)
+static struct br_condition *parse_not(struct parser *parser)
 {
     struct br_condition *node = NULL;
-    parse_blanks(x);
-    if (++x->depth > DEPTH_MAX)
-        return parse_fail(x, x->p, "more than %d parentheses inside each other", DEPTH_MAX);
-    if (parse_take(x, "not")) {
-        struct br_condition *inner = parse_not(x);
-        node = inner ? parse_node(x, CONDITION_NOT) : NULL;
+    parse_blanks(parser);
+    if (++parser->depth > DEPTH_MAX)
+        return parse_fail(parser, parser->p, "more than %d parentheses inside each other",
+                          DEPTH_MAX);
+    if (parse_take(parser, "not")) {
+        struct br_condition *inner = parse_not(parser);
+        node = inner ? parse_node(parser, CONDITION_NOT) : NULL;
         if (node)
             node->first = inner;
     } else {
-        node = parse_primary(x);
+        node = parse_primary(parser);
     }
-    x->depth--;
+    parser->depth--;
     return node;
 }
 
 /* One or several of what `part` parses, with `word` between them. */
-static struct br_condition *parse_list(struct parser *x, enum condition_op op, const char *word,
-                                       struct br_condition *(*part)(struct parser *x))
+static struct br_condition *parse_list(struct parser *parser, enum condition_op op,
+                                       const char *word,
+                                       struct br_condition *(*part)(struct parser *parser))
 {
-    struct br_condition *first = part(x), *last = first, *list;
-    if (!first || !parse_take(x, word))
+    struct br_condition *first = part(parser), *last = first, *list;
+    if (!first || !parse_take(parser, word))
         return first;
     /* A child that is a list itself keeps its own `next` free for its place in this one. */
-    list = parse_node(x, op);
+    list = parse_node(parser, op);
     if (!list)
         return NULL;
     list->first = first;
     do {
-        struct br_condition *next = part(x);
+        struct br_condition *next = part(parser);
         if (!next)
             return NULL;
         last->next = next;
         last = next;
-    } while (parse_take(x, word));
+    } while (parse_take(parser, word));
     return list;
 }
 
-static struct br_condition *parse_and(struct parser *x)
+static struct br_condition *parse_and(struct parser *parser)
 {
-    return parse_list(x, CONDITION_AND, "and", parse_not);
+    return parse_list(parser, CONDITION_AND, "and", parse_not);
 }
 
-static struct br_condition *parse_or(struct parser *x)
+static struct br_condition *parse_or(struct parser *parser)
 {
-    return parse_list(x, CONDITION_OR, "or", parse_and);
+    return parse_list(parser, CONDITION_OR, "or", parse_and);
 }
 
 static void parse_release_patterns(struct br_condition *patterns)
@@ -454,49 +459,50 @@ static void parse_release_patterns(struct br_condition *patterns)
         pcre2_code_free(patterns->pattern);
 }
 
-int br_conditions_add(struct br_conditions *c, const char *text, enum br_signal signal,
+int br_conditions_add(struct br_conditions *conditions, const char *text, enum br_signal signal,
                       enum br_condition_context context, struct br_arena *arena, struct br_err *err)
 {
-    struct parser x = {.conditions = c,
-                       .text = text,
-                       .p = text,
-                       .signal = signal,
-                       .context = context,
-                       .arena = arena,
-                       .err = err};
+    struct parser parser = {.conditions = conditions,
+                            .text = text,
+                            .p = text,
+                            .signal = signal,
+                            .context = context,
+                            .arena = arena,
+                            .err = err};
     if (strlen(text) > BR_CONDITION_MAX)
         return br_err_set(err, BR_EINVAL, "at character 1: a condition has at most %u bytes",
                           BR_CONDITION_MAX);
-    struct br_condition *whole = parse_or(&x);
-    parse_blanks(&x);
-    if (whole && *x.p)
-        (void)parse_fail(&x, x.p, "\"and\" or \"or\" has to stand here, or the end");
-    if (whole && !x.rc &&
-        br_grow(&c->v, &c->cap, c->n + 1, sizeof(struct br_condition *), CONDITIONS_MAX))
-        (void)parse_keep(&x, NULL);
-    if (whole && !x.rc) {
-        struct br_condition *holder = parse_node(&x, CONDITION_AND);
+    struct br_condition *whole = parse_or(&parser);
+    parse_blanks(&parser);
+    if (whole && *parser.p)
+        (void)parse_fail(&parser, parser.p, "\"and\" or \"or\" has to stand here, or the end");
+    if (whole && !parser.rc &&
+        br_grow(&conditions->items, &conditions->cap, conditions->count + 1,
+                sizeof(struct br_condition *), CONDITIONS_MAX))
+        (void)parse_keep(&parser, NULL);
+    if (whole && !parser.rc) {
+        struct br_condition *holder = parse_node(&parser, CONDITION_AND);
         if (holder) {
             holder->first = whole;
-            holder->patterns = x.patterns;
-            c->v[c->n++] = holder;
+            holder->patterns = parser.patterns;
+            conditions->items[conditions->count++] = holder;
             return 0;
         }
     }
-    parse_release_patterns(x.patterns);
-    return x.rc;
+    parse_release_patterns(parser.patterns);
+    return parser.rc;
 }
 
-void br_conditions_release(struct br_conditions *c)
+void br_conditions_release(struct br_conditions *conditions)
 {
-    for (uint32_t i = 0; i < c->n; i++)
-        parse_release_patterns(c->v[i]->patterns);
-    br_free(c->v);
-    br_regex_release(&c->regex);
-    br_attributes_release(&c->own);
-    br_attributes_release(&c->resource);
-    br_attributes_release(&c->scope);
-    br_attributes_release(&c->profile);
-    br_arena_release(&c->arena);
-    *c = (struct br_conditions){0};
+    for (uint32_t i = 0; i < conditions->count; i++)
+        parse_release_patterns(conditions->items[i]->patterns);
+    br_free(conditions->items);
+    br_regex_release(&conditions->regex);
+    br_attributes_release(&conditions->own);
+    br_attributes_release(&conditions->resource);
+    br_attributes_release(&conditions->scope);
+    br_attributes_release(&conditions->profile);
+    br_arena_release(&conditions->arena);
+    *conditions = (struct br_conditions){0};
 }

@@ -15,41 +15,41 @@
 
 /* --- Texts ----------------------------------------------------------------------------------- */
 
-static bool match_text(struct br_matcher *m, const struct match_texts *texts, const void *data,
-                       size_t len)
+static bool match_text(struct br_matcher *matcher, const struct match_texts *texts,
+                       const void *data, size_t len)
 {
-    for (size_t i = 0; i < texts->n; i++) {
+    for (size_t i = 0; i < texts->count; i++) {
         if (!texts->patterns) {
-            if (texts->lens[i] == len && (!len || memcmp(texts->v[i], data, len) == 0))
+            if (texts->lens[i] == len && (!len || memcmp(texts->texts[i], data, len) == 0))
                 return true;
             continue;
         }
-        int rc = br_regex_match(&m->regex, texts->patterns[i], data, len);
+        int rc = br_regex_match(&matcher->regex, texts->patterns[i], data, len);
         if (rc > 0)
             return true;
-        m->n_gave_up += rc == BR_EFULL;
+        matcher->n_gave_up += rc == BR_EFULL;
         if (rc == BR_ENOMEM)
-            m->rc = rc;
+            matcher->rc = rc;
     }
     return false;
 }
 
 /* Doubles without an exponent where attributes are matched, with one where a service is. */
-static bool match_value_text(struct br_matcher *m, const struct match_texts *texts,
+static bool match_value_text(struct br_matcher *matcher, const struct match_texts *texts,
                              const struct br_any *any, bool plain)
 {
     struct br_str text = {.max = BR_BUF_MAX};
     double v;
     if (any->type == BR_VALUE_STRING)
-        return match_text(m, texts, any->data, any->len);
+        return match_text(matcher, texts, any->data, any->len);
     memcpy(&v, &any->number, sizeof v);
     if (any->type == BR_VALUE_DOUBLE && plain)
         br_value_text_plain(&text, v);
     else
-        br_value_text(&text, any, &m->arena);
+        br_value_text(&text, any, &matcher->arena);
     if (text.failed)
-        m->rc = BR_ENOMEM;
-    bool yes = !text.failed && match_text(m, texts, text.data, text.len);
+        matcher->rc = BR_ENOMEM;
+    bool yes = !text.failed && match_text(matcher, texts, text.data, text.len);
     br_str_release(&text);
     return yes;
 }
@@ -58,148 +58,158 @@ static bool match_value_text(struct br_matcher *m, const struct match_texts *tex
 
 enum { UNKNOWN, YES, NO }; /* what was found so far */
 
-static bool match_value(struct br_matcher *m, const struct match_attribute *a,
+static bool match_value(struct br_matcher *matcher, const struct match_attribute *left,
                         const struct br_attribute *found)
 {
-    if (!a->has_value)
+    if (!left->has_value)
         return true;
-    if (!a->pattern.n)
-        return br_value_equal(a->value, found->value);
+    if (!left->pattern.count)
+        return br_value_equal(left->value, found->value);
     struct br_any any = br_any_read(found->value);
     bool has_text = any.type >= BR_VALUE_STRING && any.type <= BR_VALUE_DOUBLE;
-    return has_text && match_value_text(m, &a->pattern, &any, true);
+    return has_text && match_value_text(matcher, &left->pattern, &any, true);
 }
 
 /* A value of the dictionary is matched once with each criterion. */
-static bool match_known_value(struct br_matcher *m, int i, size_t criterion,
+static bool match_known_value(struct br_matcher *matcher, int index, size_t criterion,
                               const struct br_attribute *found)
 {
-    const struct match_attribute *a = &m->matches[i]->attributes.v[criterion];
-    if (!found->entry || !m->values[i])
-        return match_value(m, a, found);
-    uint8_t *memo = &m->values[i][criterion * m->view.n[BR_TABLE_ATTRIBUTE] + found->entry];
+    const struct match_attribute *left = &matcher->matches[index]->attributes.attributes[criterion];
+    if (!found->entry || !matcher->values[index])
+        return match_value(matcher, left, found);
+    uint8_t *memo =
+        &matcher->values[index][criterion * matcher->view.count[BR_TABLE_ATTRIBUTE] + found->entry];
     if (*memo == UNKNOWN)
-        *memo = match_value(m, a, found) ? YES : NO;
+        *memo = match_value(matcher, left, found) ? YES : NO;
     return *memo == YES;
 }
 
 /* What the profile at hand says to a criterion, which its samples do not speak of. */
-static bool match_common(struct br_matcher *m, int i, size_t criterion)
+static bool match_common(struct br_matcher *matcher, int index, size_t criterion)
 {
-    uint8_t *memo = m->common_values[i] ? &m->common_values[i][criterion] : NULL;
+    uint8_t *memo =
+        matcher->common_values[index] ? &matcher->common_values[index][criterion] : NULL;
     if (!memo)
         return false;
     if (*memo == UNKNOWN) {
-        const struct match_attribute *a = &m->matches[i]->attributes.v[criterion];
-        const struct br_attribute *found = br_attributes_find(&m->common, a->key, a->key_len);
-        *memo = found && match_known_value(m, i, criterion, found) ? YES : NO;
+        const struct match_attribute *left =
+            &matcher->matches[index]->attributes.attributes[criterion];
+        const struct br_attribute *found =
+            br_attributes_find(&matcher->common, left->key, left->key_len);
+        *memo = found && match_known_value(matcher, index, criterion, found) ? YES : NO;
     }
     return *memo == YES;
 }
 
 /* The attributes of a span or sample, or else of its profile. */
-static bool match_own(struct br_matcher *m, int i)
+static bool match_own(struct br_matcher *matcher, int index)
 {
-    const struct match_attributes *a = &m->matches[i]->attributes;
-    for (size_t c = 0; c < a->n; c++) {
-        const struct br_attribute *found =
-            br_attributes_find(&m->list, a->v[c].key, a->v[c].key_len);
-        if (found ? !match_known_value(m, i, c, found) : !match_common(m, i, c))
+    const struct match_attributes *left = &matcher->matches[index]->attributes;
+    for (size_t c = 0; c < left->count; c++) {
+        const struct br_attribute *found = br_attributes_find(
+            &matcher->list, left->attributes[c].key, left->attributes[c].key_len);
+        if (found ? !match_known_value(matcher, index, c, found) : !match_common(matcher, index, c))
             return false;
     }
     return true;
 }
 
-static bool match_attributes(struct br_matcher *m, const struct match_attributes *a)
+static bool match_attributes(struct br_matcher *matcher, const struct match_attributes *left)
 {
-    for (size_t i = 0; i < a->n; i++) {
-        const struct br_attribute *found = br_attributes_find(&m->list, a->v[i].key, a->v[i].key_len);
-        if (!found || !match_value(m, &a->v[i], found))
+    for (size_t i = 0; i < left->count; i++) {
+        const struct br_attribute *found = br_attributes_find(
+            &matcher->list, left->attributes[i].key, left->attributes[i].key_len);
+        if (!found || !match_value(matcher, &left->attributes[i], found))
             return false;
     }
     return true;
 }
 
 /* Says what went wrong in reading the list. */
-static bool listed(struct br_matcher *m, bool ok)
+static bool match_listed(struct br_matcher *matcher, bool ok)
 {
     if (!ok)
-        m->rc = m->list.too_many || m->common.too_many ? BR_EFULL : BR_ENOMEM;
+        matcher->rc = matcher->list.too_many || matcher->common.too_many ? BR_EFULL : BR_ENOMEM;
     return ok;
 }
 
 /* --- What is said of several items ----------------------------------------------------------- */
 
-static void read_resource(struct br_matcher *m)
+static void match_read_resource(struct br_matcher *matcher)
 {
     size_t len;
-    const uint8_t *data = br_part_resource(&m->item->parts[m->part], &len);
+    const uint8_t *data = br_part_resource(&matcher->item->parts[matcher->part], &len);
     bool asked = false;
     for (int i = 0; i < BR_MATCHES; i++)
-        asked =
-            asked || (m->matches[i] && (m->matches[i]->services.n || m->matches[i]->resources.n));
-    m->resource[0] = m->resource[1] = true;
-    if (!asked || !listed(m, br_attributes_read(&m->list, BR_RESOURCE_ATTRIBUTES, data, len)))
+        asked = asked || (matcher->matches[i] && (matcher->matches[i]->services.count ||
+                                                  matcher->matches[i]->resources.count));
+    matcher->resource[0] = matcher->resource[1] = true;
+    if (!asked || !match_listed(matcher, br_attributes_read(&matcher->list, BR_RESOURCE_ATTRIBUTES,
+                                                            data, len)))
         return;
     static const char key[] = "service.name";
-    const struct br_attribute *service = br_attributes_find(&m->list, key, sizeof key - 1);
+    const struct br_attribute *service = br_attributes_find(&matcher->list, key, sizeof key - 1);
     struct br_any name = {
         .type = BR_VALUE_STRING, .data = (const uint8_t *)NO_SERVICE, .len = sizeof NO_SERVICE - 1};
     if (service)
         name = br_any_read(service->value);
     for (int i = 0; i < BR_MATCHES; i++) {
-        const struct br_match *match = m->matches[i];
-        m->resource[i] =
-            match && (!match->services.n || match_value_text(m, &match->services, &name, false)) &&
-            match_attributes(m, &match->resources);
+        const struct br_match *match = matcher->matches[i];
+        matcher->resource[i] =
+            match &&
+            (!match->services.count || match_value_text(matcher, &match->services, &name, false)) &&
+            match_attributes(matcher, &match->resources);
     }
 }
 
-static struct br_entry text_field(const uint8_t *p, size_t len, uint32_t number)
+static struct br_entry match_text_field(const uint8_t *p, size_t len, uint32_t number)
 {
     const uint8_t *end = len ? p + len : p;
     struct br_entry text = {NULL, 0};
-    struct br_field f;
+    struct br_field field;
     br_steps_add(len);
-    while (p < end && (p = br_scan(p, end, &f)))
-        if (br_scan_tag(&f) == BR_SCAN_LEN(number))
-            text = (struct br_entry){f.data, (uint32_t)f.value};
+    while (p < end && (p = br_scan(p, end, &field)))
+        if (br_scan_tag(&field) == BR_SCAN_LEN(number))
+            text = (struct br_entry){field.data, (uint32_t)field.value};
     return text;
 }
 
-static bool match_libraries(struct br_matcher *m, const struct br_match *match)
+static bool match_libraries(struct br_matcher *matcher, const struct br_match *match)
 {
     for (size_t i = 0; i < match->n_libraries; i++) {
-        const struct match_library *l = &match->libraries[i];
-        struct br_entry name = text_field(m->groups.scope, m->groups.scope_len, BR_SCOPE_NAME);
+        const struct match_library *library = &match->libraries[i];
+        struct br_entry name =
+            match_text_field(matcher->groups.scope, matcher->groups.scope_len, BR_SCOPE_NAME);
         struct br_entry version =
-            text_field(m->groups.scope, m->groups.scope_len, BR_SCOPE_VERSION);
-        if (!match_text(m, &l->name, name.data, name.len) ||
-            (l->version.n && !match_text(m, &l->version, version.data, version.len)))
+            match_text_field(matcher->groups.scope, matcher->groups.scope_len, BR_SCOPE_VERSION);
+        if (!match_text(matcher, &library->name, name.data, name.len) ||
+            (library->version.count &&
+             !match_text(matcher, &library->version, version.data, version.len)))
             return false;
     }
     return true;
 }
 
-static bool match_sample_type(struct br_matcher *m, int i)
+static bool match_sample_type(struct br_matcher *matcher, int at)
 {
-    const struct br_match *match = m->matches[i];
-    const uint8_t *p = m->groups.body, *end = p + m->groups.body_len;
+    const struct br_match *match = matcher->matches[at];
+    const uint8_t *p = matcher->groups.body, *end = p + matcher->groups.body_len;
     uint64_t index = 0;
-    struct br_field f, inner;
-    if (!match->sample_types.n || m->item->signal == BR_TRACES)
-        return !match->sample_types.n;
-    while (p < end && (p = br_scan(p, end, &f))) {
-        if (br_scan_tag(&f) != BR_SCAN_LEN(BR_PROFILE_SAMPLE_TYPE))
+    struct br_field field, inner;
+    if (!match->sample_types.count || matcher->item->signal == BR_TRACES)
+        return !match->sample_types.count;
+    while (p < end && (p = br_scan(p, end, &field))) {
+        if (br_scan_tag(&field) != BR_SCAN_LEN(BR_PROFILE_SAMPLE_TYPE))
             continue;
-        for (const uint8_t *q = f.data; q && q < p && (q = br_scan(q, p, &inner));)
+        for (const uint8_t *q = field.data; q && q < p && (q = br_scan(q, p, &inner));)
             if (br_scan_tag(&inner) == BR_SCAN_VARINT(BR_VALUE_TYPE_TYPE))
                 index = inner.value;
     }
-    struct br_entry name = br_dictionary_string(&m->view, (uint32_t)index);
-    uint8_t *memo = index < m->view.n[BR_TABLE_STRING] ? &m->types[i][index] : NULL;
+    struct br_entry name = br_dictionary_string(&matcher->view, (uint32_t)index);
+    uint8_t *memo =
+        index < matcher->view.count[BR_TABLE_STRING] ? &matcher->types[at][index] : NULL;
     if (!memo || *memo == UNKNOWN) {
-        bool yes = match_text(m, &match->sample_types, name.data, name.len);
+        bool yes = match_text(matcher, &match->sample_types, name.data, name.len);
         if (memo)
             *memo = yes ? YES : NO;
         return yes;
@@ -207,240 +217,249 @@ static bool match_sample_type(struct br_matcher *m, int i)
     return *memo == YES;
 }
 
-static void read_group(struct br_matcher *m)
+static void match_read_group(struct br_matcher *matcher)
 {
-    if (m->groups.part != m->part) {
-        m->part = m->groups.part;
-        read_resource(m);
+    if (matcher->groups.part != matcher->part) {
+        matcher->part = matcher->groups.part;
+        match_read_resource(matcher);
     }
     for (int i = 0; i < BR_MATCHES; i++) {
-        const struct br_match *match = m->matches[i];
-        if (match && (!m->groups.scope || m->groups.scope != m->scope))
-            m->library[i] = match_libraries(m, match);
-        m->group[i] = match && m->resource[i] && m->library[i] && match_sample_type(m, i);
-        if (m->common_values[i])
-            memset(m->common_values[i], UNKNOWN, match->attributes.n);
+        const struct br_match *match = matcher->matches[i];
+        if (match && (!matcher->groups.scope || matcher->groups.scope != matcher->scope))
+            matcher->library[i] = match_libraries(matcher, match);
+        matcher->group[i] =
+            match && matcher->resource[i] && matcher->library[i] && match_sample_type(matcher, i);
+        if (matcher->common_values[i])
+            memset(matcher->common_values[i], UNKNOWN, match->attributes.count);
     }
-    m->scope = m->groups.scope;
-    m->common_read = false;
+    matcher->scope = matcher->groups.scope;
+    matcher->common_read = false;
 }
 
 /* --- Functions ------------------------------------------------------------------------------- */
 
-static bool name_matches(struct br_matcher *m, int i, uint64_t index)
+static bool name_matches(struct br_matcher *matcher, int at, uint64_t index)
 {
-    if (index >= m->view.n[BR_TABLE_STRING])
-        return match_text(m, &m->matches[i]->functions, NULL, 0);
-    uint8_t *memo = &m->names[i][index];
+    if (index >= matcher->view.count[BR_TABLE_STRING])
+        return match_text(matcher, &matcher->matches[at]->functions, NULL, 0);
+    uint8_t *memo = &matcher->names[at][index];
     if (*memo == UNKNOWN) {
-        struct br_entry name = br_dictionary_string(&m->view, (uint32_t)index);
-        *memo = match_text(m, &m->matches[i]->functions, name.data, name.len) ? YES : NO;
+        struct br_entry name = br_dictionary_string(&matcher->view, (uint32_t)index);
+        *memo =
+            match_text(matcher, &matcher->matches[at]->functions, name.data, name.len) ? YES : NO;
     }
     return *memo == YES;
 }
 
-static bool function_matches(struct br_matcher *m, int i, uint64_t index)
+static bool function_matches(struct br_matcher *matcher, int at, uint64_t index)
 {
-    if (index == 0 || index >= m->view.n[BR_TABLE_FUNCTION])
+    if (index == 0 || index >= matcher->view.count[BR_TABLE_FUNCTION])
         return false;
-    uint8_t *memo = &m->functions[i][index];
+    uint8_t *memo = &matcher->functions[at][index];
     if (*memo != UNKNOWN)
         return *memo == YES;
-    const struct br_entry *e = &m->view.tables[BR_TABLE_FUNCTION][index];
-    const uint8_t *p = e->data, *end = p + e->len;
+    const struct br_entry *entry = &matcher->view.tables[BR_TABLE_FUNCTION][index];
+    const uint8_t *p = entry->data, *end = p + entry->len;
     uint64_t name = 0;
-    struct br_field f;
-    while (p < end && (p = br_scan(p, end, &f)))
-        if (br_scan_tag(&f) == BR_SCAN_VARINT(BR_FUNCTION_NAME))
-            name = f.value;
-    *memo = name_matches(m, i, name) ? YES : NO;
+    struct br_field field;
+    while (p < end && (p = br_scan(p, end, &field)))
+        if (br_scan_tag(&field) == BR_SCAN_VARINT(BR_FUNCTION_NAME))
+            name = field.value;
+    *memo = name_matches(matcher, at, name) ? YES : NO;
     return *memo == YES;
 }
 
-static bool location_matches(struct br_matcher *m, int i, uint64_t index)
+static bool location_matches(struct br_matcher *matcher, int at, uint64_t index)
 {
-    if (index == 0 || index >= m->view.n[BR_TABLE_LOCATION])
+    if (index == 0 || index >= matcher->view.count[BR_TABLE_LOCATION])
         return false;
-    uint8_t *memo = &m->locations[i][index];
+    uint8_t *memo = &matcher->locations[at][index];
     if (*memo != UNKNOWN)
         return *memo == YES;
-    const struct br_entry *e = &m->view.tables[BR_TABLE_LOCATION][index];
-    const uint8_t *p = e->data, *end = p + e->len;
-    struct br_field f, line;
+    const struct br_entry *entry = &matcher->view.tables[BR_TABLE_LOCATION][index];
+    const uint8_t *p = entry->data, *end = p + entry->len;
+    struct br_field field, line;
     *memo = NO;
-    while (p < end && (p = br_scan(p, end, &f))) {
-        if (br_scan_tag(&f) != BR_SCAN_LEN(BR_LOCATION_LINES))
+    while (p < end && (p = br_scan(p, end, &field))) {
+        if (br_scan_tag(&field) != BR_SCAN_LEN(BR_LOCATION_LINES))
             continue;
-        for (const uint8_t *q = f.data; q && q < p && (q = br_scan(q, p, &line));)
+        for (const uint8_t *q = field.data; q && q < p && (q = br_scan(q, p, &line));)
             if (br_scan_tag(&line) == BR_SCAN_VARINT(BR_LINE_FUNCTION) &&
-                function_matches(m, i, line.value))
+                function_matches(matcher, at, line.value))
                 *memo = YES;
     }
     return *memo == YES;
 }
 
-static bool stack_matches(struct br_matcher *m, int i, uint64_t index)
+static bool stack_matches(struct br_matcher *matcher, int at, uint64_t index)
 {
-    if (index == 0 || index >= m->view.n[BR_TABLE_STACK])
+    if (index == 0 || index >= matcher->view.count[BR_TABLE_STACK])
         return false;
-    uint8_t *memo = &m->stacks[i][index];
+    uint8_t *memo = &matcher->stacks[at][index];
     if (*memo != UNKNOWN)
         return *memo == YES;
-    const struct br_entry *e = &m->view.tables[BR_TABLE_STACK][index];
-    const uint8_t *p = e->data, *end = p + e->len;
-    struct br_field f;
+    const struct br_entry *entry = &matcher->view.tables[BR_TABLE_STACK][index];
+    const uint8_t *p = entry->data, *end = p + entry->len;
+    struct br_field field;
     *memo = NO;
-    while (p < end && (p = br_scan(p, end, &f))) {
+    while (p < end && (p = br_scan(p, end, &field))) {
         uint64_t location;
-        if (br_scan_tag(&f) == BR_SCAN_VARINT(BR_STACK_LOCATIONS) &&
-            location_matches(m, i, f.value))
+        if (br_scan_tag(&field) == BR_SCAN_VARINT(BR_STACK_LOCATIONS) &&
+            location_matches(matcher, at, field.value))
             *memo = YES;
-        else if (br_scan_tag(&f) == BR_SCAN_LEN(BR_STACK_LOCATIONS))
-            for (const uint8_t *q = f.data; q && q < p && (q = br_scan_varint(q, p, &location));)
-                if (location_matches(m, i, location))
+        else if (br_scan_tag(&field) == BR_SCAN_LEN(BR_STACK_LOCATIONS))
+            for (const uint8_t *q = field.data;
+                 q && q < p && (q = br_scan_varint(q, p, &location));)
+                if (location_matches(matcher, at, location))
                     *memo = YES;
     }
     return *memo == YES;
 }
 
-static bool match_functions(struct br_matcher *m, int i, const struct br_visit *v)
+static bool match_functions(struct br_matcher *matcher, int index, const struct br_visit *visit)
 {
-    const uint8_t *p = v->body, *end = p + v->len;
+    const uint8_t *p = visit->body, *end = p + visit->len;
     uint64_t stack = 0;
-    struct br_field f;
-    while (p < end && (p = br_scan(p, end, &f)))
-        if (br_scan_tag(&f) == BR_SCAN_VARINT(BR_SAMPLE_STACK))
-            stack = f.value;
-    return stack_matches(m, i, stack);
+    struct br_field field;
+    while (p < end && (p = br_scan(p, end, &field)))
+        if (br_scan_tag(&field) == BR_SCAN_VARINT(BR_SAMPLE_STACK))
+            stack = field.value;
+    return stack_matches(matcher, index, stack);
 }
 
 /* --- Items ----------------------------------------------------------------------------------- */
 
-static bool match_kind(struct br_matcher *m, const struct match_texts *kinds, uint64_t kind)
+static bool match_kind(struct br_matcher *matcher, const struct match_texts *kinds, uint64_t kind)
 {
     const char *name = kind < BR_SPAN_KINDS ? br_span_kinds[kind] : "";
-    return match_text(m, kinds, name, strlen(name));
+    return match_text(matcher, kinds, name, strlen(name));
 }
 
-static bool match_span(struct br_matcher *m, const struct br_match *match, const struct br_visit *v)
+static bool match_span(struct br_matcher *matcher, const struct br_match *match,
+                       const struct br_visit *visit)
 {
-    const uint8_t *p = v->body, *end = p + v->len;
+    const uint8_t *p = visit->body, *end = p + visit->len;
     struct br_entry name = {NULL, 0};
-    struct br_field f;
+    struct br_field field;
     uint64_t kind = 0;
-    if (!match->span_names.n && !match->span_kinds.n)
+    if (!match->span_names.count && !match->span_kinds.count)
         return true;
-    br_steps_add(v->len);
-    while (p < end && (p = br_scan(p, end, &f))) {
-        if (br_scan_tag(&f) == BR_SCAN_LEN(BR_SPAN_NAME))
-            name = (struct br_entry){f.data, (uint32_t)f.value};
-        else if (br_scan_tag(&f) == BR_SCAN_VARINT(BR_SPAN_KIND))
-            kind = f.value;
+    br_steps_add(visit->len);
+    while (p < end && (p = br_scan(p, end, &field))) {
+        if (br_scan_tag(&field) == BR_SCAN_LEN(BR_SPAN_NAME))
+            name = (struct br_entry){field.data, (uint32_t)field.value};
+        else if (br_scan_tag(&field) == BR_SCAN_VARINT(BR_SPAN_KIND))
+            kind = field.value;
     }
-    return (!match->span_names.n || match_text(m, &match->span_names, name.data, name.len)) &&
-           (!match->span_kinds.n || match_kind(m, &match->span_kinds, kind));
+    return (!match->span_names.count ||
+            match_text(matcher, &match->span_names, name.data, name.len)) &&
+           (!match->span_kinds.count || match_kind(matcher, &match->span_kinds, kind));
 }
 
 /* A sample has its own attributes and, behind them, those of its profile. */
-static bool read_attributes(struct br_matcher *m, const struct br_visit *v)
+static bool match_read_attributes(struct br_matcher *matcher, const struct br_visit *visit)
 {
-    if (m->item->signal == BR_TRACES)
-        return br_attributes_read(&m->list, BR_SPAN_ATTRIBUTES, v->body, v->len);
-    br_attributes_clear(&m->list);
-    if (!m->common_read) {
-        br_attributes_clear(&m->common);
-        m->common_read =
-            br_sample_attributes_add(&m->common, &m->view, BR_PROFILE_ATTRIBUTES, m->groups.body,
-                                     m->groups.body_len);
+    if (matcher->item->signal == BR_TRACES)
+        return br_attributes_read(&matcher->list, BR_SPAN_ATTRIBUTES, visit->body, visit->len);
+    br_attributes_clear(&matcher->list);
+    if (!matcher->common_read) {
+        br_attributes_clear(&matcher->common);
+        matcher->common_read =
+            br_sample_attributes_add(&matcher->common, &matcher->view, BR_PROFILE_ATTRIBUTES,
+                                     matcher->groups.body, matcher->groups.body_len);
     }
-    return m->common_read &&
-           (v->level == BR_LEVEL_PROFILE ||
-            br_sample_attributes_add(&m->list, &m->view, BR_SAMPLE_ATTRIBUTES, v->body, v->len));
+    return matcher->common_read &&
+           (visit->level == BR_LEVEL_PROFILE ||
+            br_sample_attributes_add(&matcher->list, &matcher->view, BR_SAMPLE_ATTRIBUTES,
+                                     visit->body, visit->len));
 }
 
-static bool match_item(struct br_matcher *m, int i, const struct br_visit *v, bool *is_listed)
+static bool match_item(struct br_matcher *matcher, int index, const struct br_visit *visit,
+                       bool *is_listed)
 {
-    const struct br_match *match = m->matches[i];
-    bool span = m->item->signal == BR_TRACES, sample = !span && v->level == BR_LEVEL_ITEM;
-    if (!m->group[i])
+    const struct br_match *match = matcher->matches[index];
+    bool span = matcher->item->signal == BR_TRACES, sample = !span && visit->level == BR_LEVEL_ITEM;
+    if (!matcher->group[index])
         return false;
-    if (span ? !match_span(m, match, v) : match->span_names.n || match->span_kinds.n)
+    if (span ? !match_span(matcher, match, visit)
+             : match->span_names.count || match->span_kinds.count)
         return false;
-    if (match->functions.n && (!sample || !match_functions(m, i, v)))
+    if (match->functions.count && (!sample || !match_functions(matcher, index, visit)))
         return false;
-    if (!match->attributes.n)
+    if (!match->attributes.count)
         return true;
-    if (!*is_listed && !listed(m, read_attributes(m, v)))
+    if (!*is_listed && !match_listed(matcher, match_read_attributes(matcher, visit)))
         return false;
     *is_listed = true;
-    return match_own(m, i);
+    return match_own(matcher, index);
 }
 
-int br_matcher_passes(struct br_matcher *m, const struct br_visit *v)
+int br_matcher_passes(struct br_matcher *matcher, const struct br_visit *visit)
 {
     bool is_listed = false;
-    if (!br_matcher_active(m))
+    if (!br_matcher_active(matcher))
         return 1;
-    if (v->level == BR_LEVEL_PROFILE ? br_groups_at_profile(&m->groups, v->index)
-                                     : br_groups_at_item(&m->groups, v->index))
-        read_group(m);
-    bool passes = (!m->matches[0] || match_item(m, 0, v, &is_listed)) &&
-                  (!m->matches[1] || !match_item(m, 1, v, &is_listed));
-    return m->rc ? m->rc : passes;
+    if (visit->level == BR_LEVEL_PROFILE ? br_groups_at_profile(&matcher->groups, visit->index)
+                                         : br_groups_at_item(&matcher->groups, visit->index))
+        match_read_group(matcher);
+    bool passes = (!matcher->matches[0] || match_item(matcher, 0, visit, &is_listed)) &&
+                  (!matcher->matches[1] || !match_item(matcher, 1, visit, &is_listed));
+    return matcher->rc ? matcher->rc : passes;
 }
 
 /* --- One item after another ------------------------------------------------------------------ */
 
-static bool make_memo(struct br_matcher *m, uint8_t **memo, size_t n)
+static bool match_make_memo(struct br_matcher *matcher, uint8_t **memo, size_t count)
 {
-    *memo = br_arena_calloc(&m->arena, n, 1);
+    *memo = br_arena_calloc(&matcher->arena, count, 1);
     return *memo != NULL;
 }
 
-static int make_memos(struct br_matcher *m)
+static int match_make_memos(struct br_matcher *matcher)
 {
-    const uint32_t *n = m->view.n;
+    const uint32_t *n = matcher->view.count;
     bool ok = true;
     for (int i = 0; i < BR_MATCHES && ok; i++) {
-        const struct br_match *match = m->matches[i];
-        if (match && match->functions.n)
-            ok = make_memo(m, &m->names[i], n[BR_TABLE_STRING]) &&
-                 make_memo(m, &m->functions[i], n[BR_TABLE_FUNCTION]) &&
-                 make_memo(m, &m->locations[i], n[BR_TABLE_LOCATION]) &&
-                 make_memo(m, &m->stacks[i], n[BR_TABLE_STACK]);
-        if (ok && match && match->sample_types.n)
-            ok = make_memo(m, &m->types[i], n[BR_TABLE_STRING]);
-        if (ok && match && match->attributes.n)
-            ok = make_memo(m, &m->common_values[i], match->attributes.n) &&
-                 make_memo(m, &m->values[i], match->attributes.n * n[BR_TABLE_ATTRIBUTE]);
+        const struct br_match *match = matcher->matches[i];
+        if (match && match->functions.count)
+            ok = match_make_memo(matcher, &matcher->names[i], n[BR_TABLE_STRING]) &&
+                 match_make_memo(matcher, &matcher->functions[i], n[BR_TABLE_FUNCTION]) &&
+                 match_make_memo(matcher, &matcher->locations[i], n[BR_TABLE_LOCATION]) &&
+                 match_make_memo(matcher, &matcher->stacks[i], n[BR_TABLE_STACK]);
+        if (ok && match && match->sample_types.count)
+            ok = match_make_memo(matcher, &matcher->types[i], n[BR_TABLE_STRING]);
+        if (ok && match && match->attributes.count)
+            ok = match_make_memo(matcher, &matcher->common_values[i], match->attributes.count) &&
+                 match_make_memo(matcher, &matcher->values[i],
+                                 match->attributes.count * n[BR_TABLE_ATTRIBUTE]);
     }
-    return ok ? 0 : br_arena_why(&m->arena);
+    return ok ? 0 : br_arena_why(&matcher->arena);
 }
 
-int br_matcher_begin(struct br_matcher *m, struct br_item *item)
+int br_matcher_begin(struct br_matcher *matcher, struct br_item *item)
 {
-    m->item = item;
-    m->part = UINT32_MAX;
-    m->rc = 0;
-    m->scope = NULL;
-    m->list.arena = m->common.arena = m->memo.arena = &m->arena;
-    m->list.memo = m->common.memo = &m->memo;
-    m->common_read = false;
+    matcher->item = item;
+    matcher->part = UINT32_MAX;
+    matcher->rc = 0;
+    matcher->scope = NULL;
+    matcher->list.arena = matcher->common.arena = matcher->memo.arena = &matcher->arena;
+    matcher->list.memo = matcher->common.memo = &matcher->memo;
+    matcher->common_read = false;
     for (int i = 0; i < BR_MATCHES; i++)
-        m->values[i] = m->common_values[i] = NULL;
-    br_arena_init(&m->arena, ARENA_MAX);
+        matcher->values[i] = matcher->common_values[i] = NULL;
+    br_arena_init(&matcher->arena, ARENA_MAX);
     int rc = item->signal == BR_PROFILES && br_item_has_references(item)
                  ? br_item_inline_references(item)
                  : 0;
     if (!rc && item->signal == BR_PROFILES)
-        rc = br_dictionary_index(item, &m->arena, &m->view);
-    br_groups_init(&m->groups, item);
-    return rc || item->signal == BR_TRACES ? rc : make_memos(m);
+        rc = br_dictionary_index(item, &matcher->arena, &matcher->view);
+    br_groups_init(&matcher->groups, item);
+    return rc || item->signal == BR_TRACES ? rc : match_make_memos(matcher);
 }
 
-void br_matcher_end(struct br_matcher *m)
+void br_matcher_end(struct br_matcher *matcher)
 {
-    br_value_memo_release(&m->memo);
-    br_arena_release(&m->arena);
-    m->item = NULL;
+    br_value_memo_release(&matcher->memo);
+    br_arena_release(&matcher->arena);
+    matcher->item = NULL;
 }

@@ -42,8 +42,8 @@ extern const struct br_option br_match_profile_options[]; /* without those of sp
 
 /* Checks `include` or `exclude` (NULL: not there), which stands at `node`. Returns 0, BR_EINVAL
  * with errors added, or BR_ENOMEM. */
-int br_match_check(const struct br_match_config *c, const struct br_yaml *node, const char *path,
-                   struct br_arena *arena, struct br_errs *errs);
+int br_match_check(const struct br_match_config *match_config, const struct br_yaml *node,
+                   const char *path, struct br_arena *arena, struct br_errs *errs);
 
 struct br_match; /* a compiled one */
 
@@ -77,24 +77,24 @@ struct br_matcher {
 };
 
 /* Compiles both (NULL: not there), which br_match_check has accepted; what they need lives in
- * `arena` and in `m`, which is to be released also on failure. Returns 0, BR_EINVAL with a
+ * `arena` and in `matcher`, which is to be released also on failure. Returns 0, BR_EINVAL with a
  * sentence, or BR_ENOMEM. */
-int br_matcher_init(struct br_matcher *m, const struct br_match_config *include,
+int br_matcher_init(struct br_matcher *matcher, const struct br_match_config *include,
                     const struct br_match_config *exclude, struct br_arena *arena,
                     struct br_err *err);
-void br_matcher_release(struct br_matcher *m);
+void br_matcher_release(struct br_matcher *matcher);
 
 /* False where there is neither include nor exclude, so that everything passes. */
-static inline bool br_matcher_active(const struct br_matcher *m)
+static inline bool br_matcher_active(const struct br_matcher *matcher)
 {
-    return m->matches[0] || m->matches[1];
+    return matcher->matches[0] || matcher->matches[1];
 }
 
 /* Begins with an item. In profiles, attributes by reference are written inline. Returns 0,
  * BR_EINVAL (no walk has accepted it) or BR_ENOMEM. */
-int br_matcher_begin(struct br_matcher *m, struct br_item *item);
-void br_matcher_end(struct br_matcher *m);
+int br_matcher_begin(struct br_matcher *matcher, struct br_item *item);
+void br_matcher_end(struct br_matcher *matcher);
 
 /* Whether what br_item_rewrite visits passes, in the order of its visits: a span, a sample, or a
  * profile. Returns 1, 0, BR_EFULL (it has too many attributes) or BR_ENOMEM. */
-int br_matcher_passes(struct br_matcher *m, const struct br_visit *v);
+int br_matcher_passes(struct br_matcher *matcher, const struct br_visit *visit);

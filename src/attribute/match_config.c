@@ -90,7 +90,7 @@ const struct br_option br_match_profile_options[] = {
 /* --- Compiling ------------------------------------------------------------------------------- */
 
 struct compiler {
-    struct br_matcher *m;
+    struct br_matcher *matcher;
     struct br_arena *arena;
     bool regexp;
     /* What is wrong, and where: an element of an option's list, and perhaps an option of that. */
@@ -99,241 +99,261 @@ struct compiler {
     char text[BR_REGEX_WHY_SIZE + 64];
 };
 
-static int wrong(struct compiler *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static int match_config_wrong(struct compiler *compiler, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
 
-static int wrong(struct compiler *c, const char *fmt, ...)
+static int match_config_wrong(struct compiler *compiler, const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
-    (void)vsnprintf(c->text, sizeof c->text, fmt, ap);
+    (void)vsnprintf(compiler->text, sizeof compiler->text, fmt, ap);
     va_end(ap);
     return BR_EINVAL;
 }
 
-static void at(struct compiler *c, const char *key, size_t index, const char *sub)
+static void match_config_at(struct compiler *compiler, const char *key, size_t index,
+                            const char *sub)
 {
-    c->key = key;
-    c->index = index;
-    c->sub = sub;
+    compiler->key = key;
+    compiler->index = index;
+    compiler->sub = sub;
 }
 
-static int compile_pattern(struct compiler *c, const char *text, pcre2_code **ret)
+static int match_config_compile_pattern(struct compiler *compiler, const char *text,
+                                        pcre2_code **ret)
 {
     char why[BR_REGEX_WHY_SIZE];
-    int rc = br_regex_compile(&c->m->regex, text, ret, why);
-    return rc == BR_EINVAL ? wrong(c, "is no regular expression: %s", why) : rc;
+    int rc = br_regex_compile(&compiler->matcher->regex, text, ret, why);
+    return rc == BR_EINVAL ? match_config_wrong(compiler, "is no regular expression: %s", why) : rc;
 }
 
-static int compile_texts(struct compiler *c, const char *const *v, size_t n,
-                         struct match_texts *ret)
+static int match_config_compile_texts(struct compiler *compiler, const char *const *values,
+                                      size_t count, struct match_texts *ret)
 {
-    *ret = (struct match_texts){.v = v};
-    ret->lens = br_arena_calloc(c->arena, n, sizeof *ret->lens);
-    ret->patterns = c->regexp ? br_arena_calloc(c->arena, n, sizeof(pcre2_code *)) : NULL;
-    if (!ret->lens || (c->regexp && !ret->patterns))
+    *ret = (struct match_texts){.texts = values};
+    ret->lens = br_arena_calloc(compiler->arena, count, sizeof *ret->lens);
+    ret->patterns =
+        compiler->regexp ? br_arena_calloc(compiler->arena, count, sizeof(pcre2_code *)) : NULL;
+    if (!ret->lens || (compiler->regexp && !ret->patterns))
         return BR_ENOMEM;
-    ret->n = n;
-    for (size_t i = 0; i < n; i++)
-        ret->lens[i] = strlen(v[i]);
+    ret->count = count;
+    for (size_t i = 0; i < count; i++)
+        ret->lens[i] = strlen(values[i]);
     return 0;
 }
 
-static int compile_list(struct compiler *c, const struct br_strings *list, const char *key,
-                        struct match_texts *ret)
+static int match_config_compile_list(struct compiler *compiler, const struct br_strings *list,
+                                     const char *key, struct match_texts *ret)
 {
-    int rc = compile_texts(c, list->v, list->n, ret);
-    for (size_t i = 0; i < list->n && !rc && c->regexp; i++) {
-        at(c, key, i, NULL);
-        rc = compile_pattern(c, list->v[i], &ret->patterns[i]);
+    int rc = match_config_compile_texts(compiler, list->items, list->count, ret);
+    for (size_t i = 0; i < list->count && !rc && compiler->regexp; i++) {
+        match_config_at(compiler, key, i, NULL);
+        rc = match_config_compile_pattern(compiler, list->items[i], &ret->patterns[i]);
     }
     return rc;
 }
 
 /* One text, which has to last. */
-static int compile_text(struct compiler *c, const char *text, struct match_texts *ret)
+static int match_config_compile_text(struct compiler *compiler, const char *text,
+                                     struct match_texts *ret)
 {
-    const char **v = br_arena_alloc(c->arena, sizeof *v);
+    const char **v = br_arena_alloc(compiler->arena, sizeof *v);
     if (!v)
         return BR_ENOMEM;
     *v = text;
-    int rc = compile_texts(c, v, 1, ret);
-    return rc || !c->regexp ? rc : compile_pattern(c, text, &ret->patterns[0]);
+    int rc = match_config_compile_texts(compiler, v, 1, ret);
+    return rc || !compiler->regexp
+               ? rc
+               : match_config_compile_pattern(compiler, text, &ret->patterns[0]);
 }
 
-static int compile_attribute(struct compiler *c, const struct br_match_attribute *a,
-                             struct match_attribute *ret)
+static int match_config_compile_attribute(struct compiler *compiler,
+                                          const struct br_match_attribute *left,
+                                          struct match_attribute *ret)
 {
-    const struct br_yaml *value = a->value && a->value->type != BR_YAML_NULL ? a->value : NULL;
+    const struct br_yaml *value =
+        left->value && left->value->type != BR_YAML_NULL ? left->value : NULL;
     *ret = (struct match_attribute){
-        .key = a->key, .key_len = strlen(a->key), .has_value = value != NULL};
+        .key = left->key, .key_len = strlen(left->key), .has_value = value != NULL};
     if (!value)
         return 0;
-    if (!br_value_from_yaml(value, c->arena, &ret->value))
+    if (!br_value_from_yaml(value, compiler->arena, &ret->value))
         return BR_ENOMEM;
-    if (!c->regexp)
+    if (!compiler->regexp)
         return 0;
     if (br_any_read(ret->value).type != BR_VALUE_STRING)
-        return wrong(c, "needs to be a text where match_type is regexp; put it in quotes");
-    return compile_text(c, value->text, &ret->pattern);
+        return match_config_wrong(
+            compiler, "needs to be a text where match_type is regexp; put it in quotes");
+    return match_config_compile_text(compiler, value->text, &ret->pattern);
 }
 
-static int compile_attributes(struct compiler *c, const struct br_structs *list, const char *key,
-                              struct match_attributes *ret)
+static int match_config_compile_attributes(struct compiler *compiler, const struct br_structs *list,
+                                           const char *key, struct match_attributes *ret)
 {
-    const struct br_match_attribute *v = list->v;
-    ret->v = br_arena_calloc(c->arena, list->n, sizeof *ret->v);
-    int rc = ret->v ? 0 : BR_ENOMEM;
-    for (size_t i = 0; i < list->n && !rc; i++) {
-        ret->n = i + 1; /* also so that its pattern is released */
-        at(c, key, i, "value");
-        rc = compile_attribute(c, &v[i], &ret->v[i]);
+    const struct br_match_attribute *attribute = list->items;
+    ret->attributes = br_arena_calloc(compiler->arena, list->count, sizeof *ret->attributes);
+    int rc = ret->attributes ? 0 : BR_ENOMEM;
+    for (size_t i = 0; i < list->count && !rc; i++) {
+        ret->count = i + 1; /* also so that its pattern is released */
+        match_config_at(compiler, key, i, "value");
+        rc = match_config_compile_attribute(compiler, &attribute[i], &ret->attributes[i]);
     }
     return rc;
 }
 
-static int compile_libraries(struct compiler *c, const struct br_structs *list,
-                             struct br_match *ret)
+static int match_config_compile_libraries(struct compiler *compiler, const struct br_structs *list,
+                                          struct br_match *ret)
 {
-    const struct br_match_library *v = list->v;
-    ret->libraries = br_arena_calloc(c->arena, list->n, sizeof *ret->libraries);
+    const struct br_match_library *v = list->items;
+    ret->libraries = br_arena_calloc(compiler->arena, list->count, sizeof *ret->libraries);
     int rc = ret->libraries ? 0 : BR_ENOMEM;
-    for (size_t i = 0; i < list->n && !rc; i++) {
+    for (size_t i = 0; i < list->count && !rc; i++) {
         ret->n_libraries = i + 1;
-        at(c, "libraries", i, "name");
-        rc = compile_text(c, v[i].name, &ret->libraries[i].name);
-        at(c, "libraries", i, rc ? "name" : "version");
+        match_config_at(compiler, "libraries", i, "name");
+        rc = match_config_compile_text(compiler, v[i].name, &ret->libraries[i].name);
+        match_config_at(compiler, "libraries", i, rc ? "name" : "version");
         if (!rc && v[i].version)
-            rc = compile_text(c, v[i].version, &ret->libraries[i].version);
+            rc = match_config_compile_text(compiler, v[i].version, &ret->libraries[i].version);
     }
     return rc;
 }
 
-static int check_kinds(struct compiler *c, const struct br_strings *kinds)
+static int match_config_check_kinds(struct compiler *compiler, const struct br_strings *kinds)
 {
-    for (size_t i = 0; i < kinds->n && !c->regexp; i++) {
+    for (size_t i = 0; i < kinds->count && !compiler->regexp; i++) {
         size_t k = 1;
-        at(c, "span_kinds", i, NULL);
-        while (k < BR_SPAN_KINDS && strcmp(kinds->v[i], br_span_kinds[k]) != 0)
+        match_config_at(compiler, "span_kinds", i, NULL);
+        while (k < BR_SPAN_KINDS && strcmp(kinds->items[i], br_span_kinds[k]) != 0)
             k++;
         if (k == BR_SPAN_KINDS)
-            return wrong(c, "must be SPAN_KIND_INTERNAL, SPAN_KIND_SERVER, SPAN_KIND_CLIENT, "
-                            "SPAN_KIND_PRODUCER or SPAN_KIND_CONSUMER");
+            return match_config_wrong(
+                compiler, "must be SPAN_KIND_INTERNAL, SPAN_KIND_SERVER, SPAN_KIND_CLIENT, "
+                          "SPAN_KIND_PRODUCER or SPAN_KIND_CONSUMER");
     }
     return 0;
 }
 
-static int compile(struct compiler *c, const struct br_match_config *config, struct br_match *ret)
+static int match_config_compile(struct compiler *compiler, const struct br_match_config *config,
+                                struct br_match *ret)
 {
-    c->regexp = config->match_type == BR_MATCH_REGEXP;
-    if (!config->services.n && !config->span_names.n && !config->span_kinds.n &&
-        !config->sample_types.n && !config->functions.n && !config->attributes.n &&
-        !config->resources.n && !config->libraries.n)
-        return wrong(c, "has no criterion, such as services, attributes or resources");
-    int rc = check_kinds(c, &config->span_kinds);
+    compiler->regexp = config->match_type == BR_MATCH_REGEXP;
+    if (!config->services.count && !config->span_names.count && !config->span_kinds.count &&
+        !config->sample_types.count && !config->functions.count && !config->attributes.count &&
+        !config->resources.count && !config->libraries.count)
+        return match_config_wrong(compiler,
+                                  "has no criterion, such as services, attributes or resources");
+    int rc = match_config_check_kinds(compiler, &config->span_kinds);
     if (!rc)
-        rc = compile_list(c, &config->services, "services", &ret->services);
+        rc = match_config_compile_list(compiler, &config->services, "services", &ret->services);
     if (!rc)
-        rc = compile_list(c, &config->span_names, "span_names", &ret->span_names);
+        rc = match_config_compile_list(compiler, &config->span_names, "span_names",
+                                       &ret->span_names);
     if (!rc)
-        rc = compile_list(c, &config->span_kinds, "span_kinds", &ret->span_kinds);
+        rc = match_config_compile_list(compiler, &config->span_kinds, "span_kinds",
+                                       &ret->span_kinds);
     if (!rc)
-        rc = compile_list(c, &config->sample_types, "sample_types", &ret->sample_types);
+        rc = match_config_compile_list(compiler, &config->sample_types, "sample_types",
+                                       &ret->sample_types);
     if (!rc)
-        rc = compile_list(c, &config->functions, "functions", &ret->functions);
+        rc = match_config_compile_list(compiler, &config->functions, "functions", &ret->functions);
     if (!rc)
-        rc = compile_attributes(c, &config->attributes, "attributes", &ret->attributes);
+        rc = match_config_compile_attributes(compiler, &config->attributes, "attributes",
+                                             &ret->attributes);
     if (!rc)
-        rc = compile_attributes(c, &config->resources, "resources", &ret->resources);
-    return rc ? rc : compile_libraries(c, &config->libraries, ret);
+        rc = match_config_compile_attributes(compiler, &config->resources, "resources",
+                                             &ret->resources);
+    return rc ? rc : match_config_compile_libraries(compiler, &config->libraries, ret);
 }
 
-static int make(struct compiler *c, const struct br_match_config *config, struct br_match **ret)
+static int match_config_make(struct compiler *compiler, const struct br_match_config *config,
+                             struct br_match **ret)
 {
     if (!config)
         return 0;
-    *ret = br_arena_calloc(c->arena, 1, sizeof **ret);
-    return *ret ? compile(c, config, *ret) : BR_ENOMEM;
+    *ret = br_arena_calloc(compiler->arena, 1, sizeof **ret);
+    return *ret ? match_config_compile(compiler, config, *ret) : BR_ENOMEM;
 }
 
-int br_matcher_init(struct br_matcher *m, const struct br_match_config *include,
+int br_matcher_init(struct br_matcher *matcher, const struct br_match_config *include,
                     const struct br_match_config *exclude, struct br_arena *arena,
                     struct br_err *err)
 {
-    struct compiler c = {.m = m, .arena = arena};
-    int rc = make(&c, include, &m->matches[0]);
+    struct compiler compiler = {.matcher = matcher, .arena = arena};
+    int rc = match_config_make(&compiler, include, &matcher->matches[0]);
     if (!rc)
-        rc = make(&c, exclude, &m->matches[1]);
+        rc = match_config_make(&compiler, exclude, &matcher->matches[1]);
     if (!rc)
-        rc = br_regex_ready(&m->regex);
+        rc = br_regex_ready(&matcher->regex);
     if (rc == BR_EINVAL)
-        return br_err_set(err, rc, "%s %s", c.key ? c.key : "", c.text);
+        return br_err_set(err, rc, "%s %s", compiler.key ? compiler.key : "", compiler.text);
     return rc ? br_err_set(err, rc, "out of memory") : 0;
 }
 
-static int report(const struct compiler *c, const struct br_yaml *node, const char *path,
-                  struct br_errs *errs)
+static int match_config_report(const struct compiler *compiler, const struct br_yaml *node,
+                               const char *path, struct br_errs *errs)
 {
     char where[256];
-    if (!c->key)
-        return br_errs_add(errs, node, path, "%s", c->text);
-    const struct br_yaml *list = br_yaml_get(node, c->key), *element = list;
-    if (list && list->type == BR_YAML_SEQ && c->index < list->n)
-        element = list->items[c->index];
-    const struct br_yaml *value = c->sub && element ? br_yaml_get(element, c->sub) : NULL;
-    (void)snprintf(where, sizeof where, "%s::%s[%zu]%s%s", path, c->key, c->index,
-                   c->sub ? "::" : "", c->sub ? c->sub : "");
-    return br_errs_add(errs, value ? value : element ? element : node, where, "%s", c->text);
+    if (!compiler->key)
+        return br_errs_add(errs, node, path, "%s", compiler->text);
+    const struct br_yaml *list = br_yaml_get(node, compiler->key), *element = list;
+    if (list && list->type == BR_YAML_SEQ && compiler->index < list->count)
+        element = list->items[compiler->index];
+    const struct br_yaml *value =
+        compiler->sub && element ? br_yaml_get(element, compiler->sub) : NULL;
+    (void)snprintf(where, sizeof where, "%s::%s[%zu]%s%s", path, compiler->key, compiler->index,
+                   compiler->sub ? "::" : "", compiler->sub ? compiler->sub : "");
+    return br_errs_add(errs, value ? value : element ? element : node, where, "%s", compiler->text);
 }
 
-int br_match_check(const struct br_match_config *c, const struct br_yaml *node, const char *path,
-                   struct br_arena *arena, struct br_errs *errs)
+int br_match_check(const struct br_match_config *match_config, const struct br_yaml *node,
+                   const char *path, struct br_arena *arena, struct br_errs *errs)
 {
-    struct br_matcher m = {0};
-    struct compiler compiler = {.m = &m, .arena = arena};
-    int rc = make(&compiler, c, &m.matches[0]);
-    br_matcher_release(&m);
+    struct br_matcher matcher = {0};
+    struct compiler compiler = {.matcher = &matcher, .arena = arena};
+    int rc = match_config_make(&compiler, match_config, &matcher.matches[0]);
+    br_matcher_release(&matcher);
     if (rc != BR_EINVAL)
         return rc;
-    return report(&compiler, node, path, errs);
+    return match_config_report(&compiler, node, path, errs);
 }
 
 /* --- Releasing ------------------------------------------------------------------------------- */
 
-static void release_texts(const struct match_texts *t)
+static void match_config_release_texts(const struct match_texts *match_texts)
 {
-    for (size_t i = 0; i < t->n && t->patterns; i++)
-        pcre2_code_free(t->patterns[i]);
+    for (size_t i = 0; i < match_texts->count && match_texts->patterns; i++)
+        pcre2_code_free(match_texts->patterns[i]);
 }
 
-static void release_attributes(const struct match_attributes *a)
+static void match_config_release_attributes(const struct match_attributes *left)
 {
-    for (size_t i = 0; i < a->n; i++)
-        release_texts(&a->v[i].pattern);
+    for (size_t i = 0; i < left->count; i++)
+        match_config_release_texts(&left->attributes[i].pattern);
 }
 
-static void release(const struct br_match *match)
+static void match_config_release(const struct br_match *match)
 {
-    release_texts(&match->services);
-    release_texts(&match->span_names);
-    release_texts(&match->span_kinds);
-    release_texts(&match->sample_types);
-    release_texts(&match->functions);
-    release_attributes(&match->attributes);
-    release_attributes(&match->resources);
+    match_config_release_texts(&match->services);
+    match_config_release_texts(&match->span_names);
+    match_config_release_texts(&match->span_kinds);
+    match_config_release_texts(&match->sample_types);
+    match_config_release_texts(&match->functions);
+    match_config_release_attributes(&match->attributes);
+    match_config_release_attributes(&match->resources);
     for (size_t i = 0; i < match->n_libraries; i++) {
-        release_texts(&match->libraries[i].name);
-        release_texts(&match->libraries[i].version);
+        match_config_release_texts(&match->libraries[i].name);
+        match_config_release_texts(&match->libraries[i].version);
     }
 }
 
-void br_matcher_release(struct br_matcher *m)
+void br_matcher_release(struct br_matcher *matcher)
 {
     for (int i = 0; i < BR_MATCHES; i++)
-        if (m->matches[i])
-            release(m->matches[i]);
-    br_regex_release(&m->regex);
-    br_attributes_release(&m->list);
-    br_attributes_release(&m->common);
-    br_arena_release(&m->arena);
-    *m = (struct br_matcher){0};
+        if (matcher->matches[i])
+            match_config_release(matcher->matches[i]);
+    br_regex_release(&matcher->regex);
+    br_attributes_release(&matcher->list);
+    br_attributes_release(&matcher->common);
+    br_arena_release(&matcher->arena);
+    *matcher = (struct br_matcher){0};
 }

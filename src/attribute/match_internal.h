@@ -6,10 +6,10 @@
 
 /* Any of some texts. */
 struct match_texts {
-    const char *const *v;
+    const char *const *texts;
     size_t *lens;          /* STRICT */
     pcre2_code **patterns; /* REGEXP, else NULL */
-    size_t n;              /* 0: not asked for */
+    size_t count;          /* 0: not asked for */
 };
 
 struct match_attribute {
@@ -22,8 +22,8 @@ struct match_attribute {
 
 /* All of them. */
 struct match_attributes {
-    struct match_attribute *v;
-    size_t n;
+    struct match_attribute *attributes;
+    size_t count;
 };
 
 struct match_library {

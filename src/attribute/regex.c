@@ -19,36 +19,37 @@
 #define STRIDE_MIN 16
 #define STRIDE_WORK (4u << 20)
 
-static void *memory_get(size_t size, void *arg)
+static void *regex_memory_get(size_t size, void *arg)
 {
     (void)arg;
     return br_malloc(size);
 }
 
-static void memory_put(void *p, void *arg)
+static void regex_memory_put(void *memory, void *arg)
 {
     (void)arg;
-    br_free(p);
+    br_free(memory);
 }
 
-static int prepare(struct br_regex *r)
+static int regex_prepare(struct br_regex *regex)
 {
-    if (!r->memory)
-        r->memory = pcre2_general_context_create(memory_get, memory_put, NULL);
-    if (r->memory && !r->limits)
-        r->limits = pcre2_match_context_create(r->memory);
-    if (!r->limits)
+    if (!regex->memory)
+        regex->memory = pcre2_general_context_create(regex_memory_get, regex_memory_put, NULL);
+    if (regex->memory && !regex->limits)
+        regex->limits = pcre2_match_context_create(regex->memory);
+    if (!regex->limits)
         return BR_ENOMEM;
-    (void)pcre2_set_match_limit(r->limits, MATCH_STEPS_MAX);
-    (void)pcre2_set_heap_limit(r->limits, HEAP_KIB_MAX);
+    (void)pcre2_set_match_limit(regex->limits, MATCH_STEPS_MAX);
+    (void)pcre2_set_heap_limit(regex->limits, HEAP_KIB_MAX);
     return 0;
 }
 
 /* As Go's regexp, where the two differ: `$` is the end of the text, classes are ASCII. */
-int br_regex_compile(struct br_regex *r, const char *pattern, pcre2_code **ret,
+int br_regex_compile(struct br_regex *regex, const char *pattern, pcre2_code **ret,
                      char why[BR_REGEX_WHY_SIZE])
 {
-    pcre2_compile_context *context = prepare(r) ? NULL : pcre2_compile_context_create(r->memory);
+    pcre2_compile_context *context =
+        regex_prepare(regex) ? NULL : pcre2_compile_context_create(regex->memory);
     int code;
     PCRE2_SIZE at;
     uint32_t groups = 0;
@@ -62,7 +63,7 @@ int br_regex_compile(struct br_regex *r, const char *pattern, pcre2_code **ret,
     if (made) {
         (void)pcre2_jit_compile(made, PCRE2_JIT_COMPLETE); /* without it matching is only slower */
         (void)pcre2_pattern_info(made, PCRE2_INFO_CAPTURECOUNT, &groups);
-        r->most_groups = groups > r->most_groups ? groups : r->most_groups;
+        regex->most_groups = groups > regex->most_groups ? groups : regex->most_groups;
         *ret = made;
         return 0;
     }
@@ -75,95 +76,97 @@ int br_regex_compile(struct br_regex *r, const char *pattern, pcre2_code **ret,
     return BR_EINVAL;
 }
 
-int br_regex_ready(struct br_regex *r)
+int br_regex_ready(struct br_regex *regex)
 {
-    if (prepare(r))
+    if (regex_prepare(regex))
         return BR_ENOMEM;
-    pcre2_match_data_free(r->match);
-    r->match = pcre2_match_data_create(r->most_groups + 1, r->memory);
-    return r->match ? 0 : BR_ENOMEM;
+    pcre2_match_data_free(regex->match);
+    regex->match = pcre2_match_data_create(regex->most_groups + 1, regex->memory);
+    return regex->match ? 0 : BR_ENOMEM;
 }
 
-void br_regex_release(struct br_regex *r)
+void br_regex_release(struct br_regex *regex)
 {
-    pcre2_match_data_free(r->match);
-    pcre2_match_context_free(r->limits);
-    pcre2_general_context_free(r->memory);
-    *r = (struct br_regex){0};
+    pcre2_match_data_free(regex->match);
+    pcre2_match_context_free(regex->limits);
+    pcre2_general_context_free(regex->memory);
+    *regex = (struct br_regex){0};
 }
 
-void br_regex_bound(struct br_regex *r, struct br_regex_time *time)
+void br_regex_bound(struct br_regex *regex, struct br_regex_time *time)
 {
-    r->time = time;
-    (void)pcre2_set_match_limit(r->limits, BOUND_STEPS_MAX);
+    regex->time = time;
+    (void)pcre2_set_match_limit(regex->limits, BOUND_STEPS_MAX);
 }
 
-static uint64_t clock_ns(clockid_t clock)
+static uint64_t regex_clock_ns(clockid_t clock)
 {
-    struct timespec t = {0};
-    (void)clock_gettime(clock, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+    struct timespec timespec = {0};
+    (void)clock_gettime(clock, &timespec);
+    return (uint64_t)timespec.tv_sec * 1000000000u + (uint64_t)timespec.tv_nsec;
 }
 
-void br_regex_time_begin(struct br_regex_time *t, uint64_t match_ns, size_t size)
+void br_regex_time_begin(struct br_regex_time *time_left, uint64_t match_ns, size_t size)
 {
-    *t = (struct br_regex_time){.allowed_ns = match_ns + (uint64_t)size * TIME_NS_PER_BYTE};
+    *time_left = (struct br_regex_time){.allowed_ns = match_ns + (uint64_t)size * TIME_NS_PER_BYTE};
 }
 
-static void start(struct br_regex_time *t)
+static void regex_start(struct br_regex_time *time_left)
 {
-    t->began_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID);
-    t->look_ns = clock_ns(CLOCK_MONOTONIC) + t->allowed_ns;
+    time_left->began_ns = regex_clock_ns(CLOCK_THREAD_CPUTIME_ID);
+    time_left->look_ns = regex_clock_ns(CLOCK_MONOTONIC) + time_left->allowed_ns;
 }
 
 /* The thread's own clock is dear to read: not before the other says that it could be time. */
-static bool regex_time_spent(struct br_regex_time *t)
+static bool regex_time_spent(struct br_regex_time *time_left)
 {
-    if (t->spent)
+    if (time_left->spent)
         return true;
-    if (!t->look_ns)
-        start(t);
-    uint64_t now = clock_ns(CLOCK_MONOTONIC);
-    if (now < t->look_ns)
+    if (!time_left->look_ns)
+        regex_start(time_left);
+    uint64_t now = regex_clock_ns(CLOCK_MONOTONIC);
+    if (now < time_left->look_ns)
         return false;
-    uint64_t used = clock_ns(CLOCK_THREAD_CPUTIME_ID) - t->began_ns;
-    t->spent = used >= t->allowed_ns;
-    t->look_ns = now + (t->spent ? 0 : t->allowed_ns - used);
-    return t->spent;
+    uint64_t used = regex_clock_ns(CLOCK_THREAD_CPUTIME_ID) - time_left->began_ns;
+    time_left->spent = used >= time_left->allowed_ns;
+    time_left->look_ns = now + (time_left->spent ? 0 : time_left->allowed_ns - used);
+    return time_left->spent;
 }
 
 /* A match that begins between `start` and `last`: PCRE2's result. */
-static int match_within(const struct br_regex *r, const pcre2_code *pattern, PCRE2_SPTR text,
-                        size_t len, size_t start, size_t last, uint32_t options)
+static int regex_match_within(const struct br_regex *regex, const pcre2_code *pattern,
+                              PCRE2_SPTR text, size_t len, size_t start, size_t last,
+                              uint32_t options)
 {
-    (void)pcre2_set_offset_limit(r->limits, last);
-    int rc = pcre2_match(pattern, text, len, start, options, r->match, r->limits);
+    (void)pcre2_set_offset_limit(regex->limits, last);
+    int rc = pcre2_match(pattern, text, len, start, options, regex->match, regex->limits);
     /* Machine code has a small stack of its own, the interpreter has the heap. */
     if (rc == PCRE2_ERROR_JIT_STACKLIMIT)
-        rc = pcre2_match(pattern, text, len, start, options | PCRE2_NO_JIT, r->match, r->limits);
+        rc = pcre2_match(pattern, text, len, start, options | PCRE2_NO_JIT, regex->match,
+                         regex->limits);
     return rc;
 }
 
-static size_t stride_of(const struct br_regex *r, size_t len)
+static size_t regex_stride_of(const struct br_regex *regex, size_t len)
 {
-    if (!r->time)
+    if (!regex->time)
         return SIZE_MAX;
     size_t stride = STRIDE_WORK / (len + 1);
     return stride > STRIDE_MAX ? STRIDE_MAX : stride < STRIDE_MIN ? STRIDE_MIN : stride;
 }
 
-static int match(const struct br_regex *r, const pcre2_code *pattern, const void *text, size_t len,
-                 size_t start, uint32_t options)
+static int regex_match(const struct br_regex *regex, const pcre2_code *pattern, const void *text,
+                       size_t len, size_t start, uint32_t options)
 {
     PCRE2_SPTR subject = text ? text : (const void *)"";
-    size_t stride = stride_of(r, len);
+    size_t stride = regex_stride_of(regex, len);
     int rc;
     for (bool more = true; more;) {
-        if (r->time && regex_time_spent(r->time))
+        if (regex->time && regex_time_spent(regex->time))
             return BR_EFULL;
         more = len - start >= stride;
-        rc = match_within(r, pattern, subject, len, start, more ? start + stride - 1 : PCRE2_UNSET,
-                          options);
+        rc = regex_match_within(regex, pattern, subject, len, start,
+                                more ? start + stride - 1 : PCRE2_UNSET, options);
         if (rc != PCRE2_ERROR_NOMATCH)
             break;
         start += more ? stride : 0;
@@ -175,18 +178,18 @@ static int match(const struct br_regex *r, const pcre2_code *pattern, const void
     return rc == PCRE2_ERROR_NOMATCH ? 0 : rc == PCRE2_ERROR_NOMEMORY ? BR_ENOMEM : BR_EFULL;
 }
 
-int br_regex_match(const struct br_regex *r, const pcre2_code *pattern, const void *text,
+int br_regex_match(const struct br_regex *regex, const pcre2_code *pattern, const void *text,
                    size_t len)
 {
     br_steps_add(len);
-    return match(r, pattern, text, len, 0, 0);
+    return regex_match(regex, pattern, text, len, 0, 0);
 }
 
-int br_regex_find(const struct br_regex *r, const pcre2_code *pattern, const void *text, size_t len,
-                  size_t start, size_t *ret_from, size_t *ret_to)
+int br_regex_find(const struct br_regex *regex, const pcre2_code *pattern, const void *text,
+                  size_t len, size_t start, size_t *ret_from, size_t *ret_to)
 {
-    int rc = match(r, pattern, text, len, start, PCRE2_NOTEMPTY);
-    const PCRE2_SIZE *at = pcre2_get_ovector_pointer(r->match);
+    int rc = regex_match(regex, pattern, text, len, start, PCRE2_NOTEMPTY);
+    const PCRE2_SIZE *at = pcre2_get_ovector_pointer(regex->match);
     br_steps_add(rc == 1 && at[1] > start ? at[1] - start : len - start);
     if (rc == 1) {
         /* \K in a lookahead can set the beginning behind the end. */

@@ -27,7 +27,7 @@ struct br_regex_time {
 /* Begins a time: `match_ns` (an option) and, beside it, many times what
  * matching takes for each of `size` bytes. Once it is spent all that is left to match is BR_EFULL.
  */
-void br_regex_time_begin(struct br_regex_time *t, uint64_t match_ns, size_t size);
+void br_regex_time_begin(struct br_regex_time *time_left, uint64_t match_ns, size_t size);
 
 /* What the patterns of one owner share; not for several threads at a time. Zeroed at first. */
 struct br_regex {
@@ -40,23 +40,23 @@ struct br_regex {
 
 /* Compiles a pattern, to be freed by pcre2_code_free before the release. Returns 0, BR_ENOMEM, or
  * BR_EINVAL with the reason and the place in `why`. */
-int br_regex_compile(struct br_regex *r, const char *pattern, pcre2_code **ret,
+int br_regex_compile(struct br_regex *regex, const char *pattern, pcre2_code **ret,
                      char why[BR_REGEX_WHY_SIZE]);
 
 /* Makes room for the groups of every pattern so far. Returns 0 or BR_ENOMEM. */
-int br_regex_ready(struct br_regex *r);
-void br_regex_release(struct br_regex *r);
+int br_regex_ready(struct br_regex *regex);
+void br_regex_release(struct br_regex *regex);
 
 /* Bounds what hostile texts can cost, after br_regex_ready: all matches by a time (borrowed until
  * the release), and each by 100 000 steps from one place on, where else a million are too many. */
-void br_regex_bound(struct br_regex *r, struct br_regex_time *time);
+void br_regex_bound(struct br_regex *regex, struct br_regex_time *time);
 
 /* Where the pattern matches next in the text, at `start` (between two characters) or after, and is
  * not empty: 1 with the range, 0, or as br_regex_match. */
-int br_regex_find(const struct br_regex *r, const pcre2_code *pattern, const void *text, size_t len,
-                  size_t start, size_t *ret_from, size_t *ret_to);
+int br_regex_find(const struct br_regex *regex, const pcre2_code *pattern, const void *text,
+                  size_t len, size_t start, size_t *ret_from, size_t *ret_to);
 
 /* Whether the pattern matches anywhere in the text: 1, 0, BR_EFULL (too many steps,
  * or too much time) or BR_ENOMEM. */
-int br_regex_match(const struct br_regex *r, const pcre2_code *pattern, const void *text,
+int br_regex_match(const struct br_regex *regex, const pcre2_code *pattern, const void *text,
                    size_t len);

@@ -36,10 +36,11 @@ const struct br_option br_rule_options[] = {
     BR_OPT_END,
 };
 
-static int wrong(struct br_rule_problem *problem, const char *key, const char *fmt, ...)
-    __attribute__((format(printf, 3, 4)));
+static int attribute_rules_wrong(struct br_rule_problem *problem, const char *key, const char *fmt,
+                                 ...) __attribute__((format(printf, 3, 4)));
 
-static int wrong(struct br_rule_problem *problem, const char *key, const char *fmt, ...)
+static int attribute_rules_wrong(struct br_rule_problem *problem, const char *key, const char *fmt,
+                                 ...)
 {
     va_list ap;
     va_start(ap, fmt);
@@ -49,27 +50,30 @@ static int wrong(struct br_rule_problem *problem, const char *key, const char *f
     return BR_EINVAL;
 }
 
-static bool is_set(const char *text)
+static bool attribute_rules_is_set(const char *text)
 {
     return text && *text;
 }
 
-static bool has_node(const struct br_yaml *node)
+static bool attribute_rules_has_node(const struct br_yaml *node)
 {
     return node && node->type != BR_YAML_NULL;
 }
 
 /* --- Compiling ------------------------------------------------------------------------------- */
 
-static int compile_pattern(struct br_rules *r, struct br_rule *rule, const char *text,
-                           struct br_rule_problem *problem)
+static int attribute_rules_compile_pattern(struct br_rules *rules, struct br_rule *rule,
+                                           const char *text, struct br_rule_problem *problem)
 {
     char why[BR_REGEX_WHY_SIZE];
-    int rc = br_regex_compile(&r->regex, text, &rule->pattern, why);
-    return rc == BR_EINVAL ? wrong(problem, "pattern", "is no regular expression: %s", why) : rc;
+    int rc = br_regex_compile(&rules->regex, text, &rule->pattern, why);
+    return rc == BR_EINVAL
+               ? attribute_rules_wrong(problem, "pattern", "is no regular expression: %s", why)
+               : rc;
 }
 
-static int read_groups(struct br_rules *r, struct br_rule *rule, struct br_rule_problem *problem)
+static int attribute_rules_read_groups(struct br_rules *rules, struct br_rule *rule,
+                                       struct br_rule_problem *problem)
 {
     uint32_t n_names, size;
     PCRE2_SPTR names;
@@ -78,11 +82,13 @@ static int read_groups(struct br_rules *r, struct br_rule *rule, struct br_rule_
     (void)pcre2_pattern_info(rule->pattern, PCRE2_INFO_NAMEENTRYSIZE, &size);
     (void)pcre2_pattern_info(rule->pattern, PCRE2_INFO_NAMETABLE, &names);
     if (n_names == 0)
-        return wrong(problem, "pattern", "has no named group, such as (?P<name>...)");
+        return attribute_rules_wrong(problem, "pattern",
+                                     "has no named group, such as (?P<name>...)");
     if (n_names < rule->n_groups)
-        return wrong(problem, "pattern",
-                     "has a group without a name; write (?P<name>...), or (?:...) to keep nothing");
-    rule->groups = br_arena_calloc(r->arena, rule->n_groups, sizeof *rule->groups);
+        return attribute_rules_wrong(
+            problem, "pattern",
+            "has a group without a name; write (?P<name>...), or (?:...) to keep nothing");
+    rule->groups = br_arena_calloc(rules->arena, rule->n_groups, sizeof *rule->groups);
     if (!rule->groups)
         return BR_ENOMEM;
     for (uint32_t i = 0; i < n_names; i++, names += size)
@@ -92,182 +98,207 @@ static int read_groups(struct br_rules *r, struct br_rule *rule, struct br_rule_
 
 /* The header that a from_context names ("metadata.X", or "X" alone); NULL when it is of a kind that
  * is not supported. */
-static const char *context_header(const char *from_context)
+static const char *attribute_rules_context_header(const char *from_context)
 {
     if (strcmp(from_context, "client.address") == 0 || strncmp(from_context, "auth.", 5) == 0)
         return NULL;
     return strncmp(from_context, "metadata.", 9) == 0 ? from_context + 9 : from_context;
 }
 
-static int compile_source(struct br_rules *r, struct br_rule *rule, const struct br_rule_config *c,
-                          struct br_rule_problem *problem)
+static int attribute_rules_compile_source(struct br_rules *rules, struct br_rule *rule,
+                                          const struct br_rule_config *config,
+                                          struct br_rule_problem *problem)
 {
-    int n = has_node(c->value) + is_set(c->from_attribute) + is_set(c->from_context);
-    const char *name = actions[c->action];
-    if (n == 0 && !has_node(c->default_value))
-        return wrong(problem, NULL,
-                     "%s needs one of value, from_attribute, from_context, default_value", name);
+    int n = attribute_rules_has_node(config->value) +
+            attribute_rules_is_set(config->from_attribute) +
+            attribute_rules_is_set(config->from_context);
+    const char *name = actions[config->action];
+    if (n == 0 && !attribute_rules_has_node(config->default_value))
+        return attribute_rules_wrong(
+            problem, NULL, "%s needs one of value, from_attribute, from_context, default_value",
+            name);
     if (n > 1)
-        return wrong(problem, NULL, "only one of value, from_attribute, from_context may be set");
-    if (is_set(c->pattern))
-        return wrong(problem, "pattern", "does not belong to %s; remove it", name);
-    if (is_set(c->converted_type))
-        return wrong(problem, "converted_type", "does not belong to %s; remove it", name);
-    rule->from_attribute = is_set(c->from_attribute) ? c->from_attribute : NULL;
-    if (is_set(c->from_context)) {
-        rule->from_metadata = context_header(c->from_context);
+        return attribute_rules_wrong(problem, NULL,
+                                     "only one of value, from_attribute, from_context may be set");
+    if (attribute_rules_is_set(config->pattern))
+        return attribute_rules_wrong(problem, "pattern", "does not belong to %s; remove it", name);
+    if (attribute_rules_is_set(config->converted_type))
+        return attribute_rules_wrong(problem, "converted_type", "does not belong to %s; remove it",
+                                     name);
+    rule->from_attribute =
+        attribute_rules_is_set(config->from_attribute) ? config->from_attribute : NULL;
+    if (attribute_rules_is_set(config->from_context)) {
+        rule->from_metadata = attribute_rules_context_header(config->from_context);
         if (!rule->from_metadata)
-            return wrong(problem, "from_context", "%s is not supported, only metadata.NAME is",
-                         c->from_context);
+            return attribute_rules_wrong(problem, "from_context",
+                                         "%s is not supported, only metadata.NAME is",
+                                         config->from_context);
     }
-    rule->has_value = has_node(c->value);
-    rule->has_default = has_node(c->default_value);
-    return br_value_from_yaml(c->value, r->arena, &rule->value) &&
-                   br_value_from_yaml(c->default_value, r->arena, &rule->default_value)
+    rule->has_value = attribute_rules_has_node(config->value);
+    rule->has_default = attribute_rules_has_node(config->default_value);
+    return br_value_from_yaml(config->value, rules->arena, &rule->value) &&
+                   br_value_from_yaml(config->default_value, rules->arena, &rule->default_value)
                ? 0
                : BR_ENOMEM;
 }
 
-static int compile_keys(struct br_rules *r, struct br_rule *rule, const struct br_rule_config *c,
-                        struct br_rule_problem *problem)
+static int attribute_rules_compile_keys(struct br_rules *rules, struct br_rule *rule,
+                                        const struct br_rule_config *config,
+                                        struct br_rule_problem *problem)
 {
-    const char *name = actions[c->action];
-    if (has_node(c->value) || is_set(c->from_attribute))
-        return wrong(problem, has_node(c->value) ? "value" : "from_attribute",
-                     "does not belong to %s; remove it", name);
-    if (is_set(c->converted_type))
-        return wrong(problem, "converted_type", "does not belong to %s; remove it", name);
-    return is_set(c->pattern) ? compile_pattern(r, rule, c->pattern, problem) : 0;
+    const char *name = actions[config->action];
+    if (attribute_rules_has_node(config->value) || attribute_rules_is_set(config->from_attribute))
+        return attribute_rules_wrong(
+            problem, attribute_rules_has_node(config->value) ? "value" : "from_attribute",
+            "does not belong to %s; remove it", name);
+    if (attribute_rules_is_set(config->converted_type))
+        return attribute_rules_wrong(problem, "converted_type", "does not belong to %s; remove it",
+                                     name);
+    return attribute_rules_is_set(config->pattern)
+               ? attribute_rules_compile_pattern(rules, rule, config->pattern, problem)
+               : 0;
 }
 
-static int no_source(const struct br_rule_config *c, struct br_rule_problem *problem)
+static int attribute_rules_no_source(const struct br_rule_config *config,
+                                     struct br_rule_problem *problem)
 {
-    const char *key = has_node(c->value)          ? "value"
-                      : is_set(c->from_attribute) ? "from_attribute"
-                      : is_set(c->from_context)   ? "from_context"
-                                                  : NULL;
-    return key ? wrong(problem, key, "does not belong to %s; remove it", actions[c->action]) : 0;
+    const char *key = attribute_rules_has_node(config->value)          ? "value"
+                      : attribute_rules_is_set(config->from_attribute) ? "from_attribute"
+                      : attribute_rules_is_set(config->from_context)   ? "from_context"
+                                                                       : NULL;
+    return key ? attribute_rules_wrong(problem, key, "does not belong to %s; remove it",
+                                       actions[config->action])
+               : 0;
 }
 
-static int compile_extract(struct br_rules *r, struct br_rule *rule, const struct br_rule_config *c,
-                           struct br_rule_problem *problem)
+static int attribute_rules_compile_extract(struct br_rules *rules, struct br_rule *rule,
+                                           const struct br_rule_config *config,
+                                           struct br_rule_problem *problem)
 {
-    if (no_source(c, problem))
+    if (attribute_rules_no_source(config, problem))
         return BR_EINVAL;
-    if (is_set(c->converted_type))
-        return wrong(problem, "converted_type", "does not belong to extract; remove it");
-    if (!is_set(c->pattern))
-        return wrong(problem, NULL, "extract needs a pattern");
-    int rc = compile_pattern(r, rule, c->pattern, problem);
-    return rc ? rc : read_groups(r, rule, problem);
+    if (attribute_rules_is_set(config->converted_type))
+        return attribute_rules_wrong(problem, "converted_type",
+                                     "does not belong to extract; remove it");
+    if (!attribute_rules_is_set(config->pattern))
+        return attribute_rules_wrong(problem, NULL, "extract needs a pattern");
+    int rc = attribute_rules_compile_pattern(rules, rule, config->pattern, problem);
+    return rc ? rc : attribute_rules_read_groups(rules, rule, problem);
 }
 
-static int compile_convert(struct br_rule *rule, const struct br_rule_config *c,
-                           struct br_rule_problem *problem)
+static int attribute_rules_compile_convert(struct br_rule *rule,
+                                           const struct br_rule_config *config,
+                                           struct br_rule_problem *problem)
 {
     static const struct {
         const char *name;
         enum br_value_type type;
     } types[] = {{"string", BR_VALUE_STRING}, {"int", BR_VALUE_INT}, {"double", BR_VALUE_DOUBLE}};
-    if (no_source(c, problem))
+    if (attribute_rules_no_source(config, problem))
         return BR_EINVAL;
-    if (is_set(c->pattern))
-        return wrong(problem, "pattern", "does not belong to convert; remove it");
-    if (!is_set(c->converted_type))
-        return wrong(problem, NULL, "convert needs a converted_type: string, int or double");
+    if (attribute_rules_is_set(config->pattern))
+        return attribute_rules_wrong(problem, "pattern", "does not belong to convert; remove it");
+    if (!attribute_rules_is_set(config->converted_type))
+        return attribute_rules_wrong(problem, NULL,
+                                     "convert needs a converted_type: string, int or double");
     for (size_t i = 0; i < BR_COUNT(types); i++) {
-        if (strcmp(types[i].name, c->converted_type) == 0) {
+        if (strcmp(types[i].name, config->converted_type) == 0) {
             rule->to = types[i].type;
             return 0;
         }
     }
-    return wrong(problem, "converted_type", "must be string, int or double, got \"%s\"",
-                 c->converted_type);
+    return attribute_rules_wrong(problem, "converted_type",
+                                 "must be string, int or double, got \"%s\"",
+                                 config->converted_type);
 }
 
-static int compile(struct br_rules *r, struct br_rule *rule, const struct br_rule_config *c,
-                   struct br_rule_problem *problem)
+static int attribute_rules_compile(struct br_rules *rules, struct br_rule *rule,
+                                   const struct br_rule_config *config,
+                                   struct br_rule_problem *problem)
 {
-    bool by_pattern = c->action == BR_RULE_DELETE || c->action == BR_RULE_HASH;
-    rule->action = (enum br_rule_action)c->action;
-    rule->key = c->key ? c->key : "";
+    bool by_pattern = config->action == BR_RULE_DELETE || config->action == BR_RULE_HASH;
+    rule->action = (enum br_rule_action)config->action;
+    rule->key = config->key ? config->key : "";
     rule->key_len = strlen(rule->key);
-    if (!rule->key_len && (!by_pattern || !is_set(c->pattern)))
-        return wrong(problem, NULL, "%s needs a key%s", actions[c->action],
-                     by_pattern ? " or a pattern" : "");
+    if (!rule->key_len && (!by_pattern || !attribute_rules_is_set(config->pattern)))
+        return attribute_rules_wrong(problem, NULL, "%s needs a key%s", actions[config->action],
+                                     by_pattern ? " or a pattern" : "");
     switch (rule->action) {
     case BR_RULE_INSERT:
     case BR_RULE_UPDATE:
     case BR_RULE_UPSERT:
-        return compile_source(r, rule, c, problem);
+        return attribute_rules_compile_source(rules, rule, config, problem);
     case BR_RULE_DELETE:
     case BR_RULE_HASH:
-        return compile_keys(r, rule, c, problem);
+        return attribute_rules_compile_keys(rules, rule, config, problem);
     case BR_RULE_EXTRACT:
-        return compile_extract(r, rule, c, problem);
+        return attribute_rules_compile_extract(rules, rule, config, problem);
     case BR_RULE_CONVERT:
-        return compile_convert(rule, c, problem);
+        return attribute_rules_compile_convert(rule, config, problem);
     }
     return 0;
 }
 
-int br_rules_compile(const struct br_rule_config *c, size_t n, struct br_arena *arena,
+int br_rules_compile(const struct br_rule_config *config, size_t count, struct br_arena *arena,
                      struct br_rules *ret, struct br_rule_problem *problem)
 {
     *ret = (struct br_rules){.arena = arena};
-    ret->v = br_arena_calloc(arena, n, sizeof *ret->v);
-    if (!ret->v)
+    ret->rules = br_arena_calloc(arena, count, sizeof *ret->rules);
+    if (!ret->rules)
         return BR_ENOMEM;
-    while (ret->n < n) {
-        problem->rule = ret->n;
-        int rc = compile(ret, &ret->v[ret->n], &c[ret->n], problem);
-        ret->n++; /* also so that its pattern is released */
+    while (ret->count < count) {
+        problem->rule = ret->count;
+        int rc =
+            attribute_rules_compile(ret, &ret->rules[ret->count], &config[ret->count], problem);
+        ret->count++; /* also so that its pattern is released */
         if (rc)
             return rc;
     }
     return br_regex_ready(&ret->regex);
 }
 
-void br_rules_release(struct br_rules *r)
+void br_rules_release(struct br_rules *rules)
 {
-    for (size_t i = 0; i < r->n; i++)
-        pcre2_code_free(r->v[i].pattern);
-    br_regex_release(&r->regex);
-    *r = (struct br_rules){0};
+    for (size_t i = 0; i < rules->count; i++)
+        pcre2_code_free(rules->rules[i].pattern);
+    br_regex_release(&rules->regex);
+    *rules = (struct br_rules){0};
 }
 
 /* --- The list in the config ------------------------------------------------------------------ */
 
-static void report(const struct br_rule_problem *p, const char *key, const struct br_yaml *node,
-                   const char *path, struct br_errs *errs)
+static void attribute_rules_report(const struct br_rule_problem *rule_problem, const char *key,
+                                   const struct br_yaml *node, const char *path,
+                                   struct br_errs *errs)
 {
     const struct br_yaml *list = br_yaml_get(node, key);
-    const struct br_yaml *rule = list && p->rule < list->n ? list->items[p->rule] : node;
-    const struct br_yaml *at = p->key ? br_yaml_get(rule, p->key) : NULL;
+    const struct br_yaml *rule =
+        list && rule_problem->rule < list->count ? list->items[rule_problem->rule] : node;
+    const struct br_yaml *at = rule_problem->key ? br_yaml_get(rule, rule_problem->key) : NULL;
     char where[256];
-    (void)snprintf(where, sizeof where, "%s::%s[%zu]%s%s", path, key, p->rule, p->key ? "::" : "",
-                   p->key ? p->key : "");
-    br_errs_add(errs, at ? at : rule, where, "%s", p->text);
+    (void)snprintf(where, sizeof where, "%s::%s[%zu]%s%s", path, key, rule_problem->rule,
+                   rule_problem->key ? "::" : "", rule_problem->key ? rule_problem->key : "");
+    br_errs_add(errs, at ? at : rule, where, "%s", rule_problem->text);
 }
 
 int br_rules_check(const struct br_structs *rules, const char *key, const struct br_yaml *node,
                    const char *path, struct br_arena *arena, struct br_errs *errs)
 {
-    const struct br_rule_config *v = rules->v;
+    const struct br_rule_config *config = rules->items;
     struct br_rules compiled;
     struct br_rule_problem problem = {0};
     int rc = 0;
-    if (rules->n == 0)
+    if (rules->count == 0)
         return br_errs_add(errs, node, path,
                            "\"%s\" is missing: a list of actions, such as "
                            "[{key: service.name, value: shop, action: upsert}]",
                            key);
-    for (size_t i = 0; i < rules->n && rc != BR_ENOMEM; i++) {
-        int one = br_rules_compile(&v[i], 1, arena, &compiled, &problem);
+    for (size_t i = 0; i < rules->count && rc != BR_ENOMEM; i++) {
+        int one = br_rules_compile(&config[i], 1, arena, &compiled, &problem);
         br_rules_release(&compiled);
         problem.rule = i;
         if (one == BR_EINVAL)
-            report(&problem, key, node, path, errs);
+            attribute_rules_report(&problem, key, node, path, errs);
         rc = one ? one : rc;
     }
     return rc;
@@ -275,14 +306,16 @@ int br_rules_check(const struct br_structs *rules, const char *key, const struct
 
 int br_rules_headers(const struct br_structs *rules, struct br_arena *arena, struct br_strings *ret)
 {
-    const struct br_rule_config *v = rules->v;
-    *ret = (struct br_strings){.v = br_arena_calloc(arena, rules->n, sizeof *ret->v)};
-    if (!ret->v)
+    const struct br_rule_config *config = rules->items;
+    *ret = (struct br_strings){.items = br_arena_calloc(arena, rules->count, sizeof *ret->items)};
+    if (!ret->items)
         return BR_ENOMEM;
-    for (size_t i = 0; i < rules->n; i++) {
-        const char *header = is_set(v[i].from_context) ? context_header(v[i].from_context) : NULL;
+    for (size_t i = 0; i < rules->count; i++) {
+        const char *header = attribute_rules_is_set(config[i].from_context)
+                                 ? attribute_rules_context_header(config[i].from_context)
+                                 : NULL;
         if (header)
-            ret->v[ret->n++] = header;
+            ret->items[ret->count++] = header;
     }
     return 0;
 }
@@ -290,18 +323,19 @@ int br_rules_headers(const struct br_structs *rules, struct br_arena *arena, str
 /* --- Applying -------------------------------------------------------------------------------- */
 
 /* `in_doubt`: what a text is that takes too long. */
-static bool matches(const struct br_rules *r, const struct br_rule *rule, struct br_attributes *m,
-                    const uint8_t *text, size_t len, bool in_doubt)
+static bool attribute_rules_matches(const struct br_rules *rules, const struct br_rule *rule,
+                                    struct br_attributes *attributes, const uint8_t *text,
+                                    size_t len, bool in_doubt)
 {
-    int rc = br_regex_match(&r->regex, rule->pattern, text, len);
-    m->no_memory = m->no_memory || rc == BR_ENOMEM;
-    m->n_gave_up += rc == BR_EFULL;
+    int rc = br_regex_match(&rules->regex, rule->pattern, text, len);
+    attributes->no_memory = attributes->no_memory || rc == BR_ENOMEM;
+    attributes->n_gave_up += rc == BR_EFULL;
     return rc == BR_EFULL ? in_doubt : rc > 0;
 }
 
 /* The values of a header, joined by ";". */
-static bool from_metadata(struct br_attributes *m, const char *name, const char *metadata,
-                          struct br_value *ret)
+static bool attribute_rules_from_metadata(struct br_attributes *attributes, const char *name,
+                                          const char *metadata, struct br_value *ret)
 {
     struct br_str text = {.max = 65536};
     bool found = false;
@@ -314,24 +348,25 @@ static bool from_metadata(struct br_attributes *m, const char *name, const char 
         p = value + strlen(value) + 1;
     }
     const char *joined = text.data ? text.data : "";
-    if (found && (text.failed || !br_value_string(joined, text.len, m->arena, ret)))
-        m->no_memory = true;
+    if (found && (text.failed || !br_value_string(joined, text.len, attributes->arena, ret)))
+        attributes->no_memory = true;
     br_str_release(&text);
     return found;
 }
 
-static bool source(const struct br_rule *rule, struct br_attributes *m, const char *metadata,
-                   struct br_value *ret)
+static bool attribute_rules_source(const struct br_rule *rule, struct br_attributes *attributes,
+                                   const char *metadata, struct br_value *ret)
 {
     const struct br_attribute *from = NULL;
     if (rule->has_value) {
         *ret = rule->value;
         return true;
     }
-    if (rule->from_metadata && from_metadata(m, rule->from_metadata, metadata, ret))
-        return !m->no_memory;
+    if (rule->from_metadata &&
+        attribute_rules_from_metadata(attributes, rule->from_metadata, metadata, ret))
+        return !attributes->no_memory;
     if (rule->from_attribute)
-        from = br_attributes_find(m, rule->from_attribute, strlen(rule->from_attribute));
+        from = br_attributes_find(attributes, rule->from_attribute, strlen(rule->from_attribute));
     if (from)
         *ret = from->value;
     else if (rule->has_default)
@@ -339,40 +374,43 @@ static bool source(const struct br_rule *rule, struct br_attributes *m, const ch
     return from || rule->has_default;
 }
 
-static void assign(const struct br_rule *rule, struct br_attributes *m, const char *metadata)
+static void attribute_rules_assign(const struct br_rule *rule, struct br_attributes *attributes,
+                                   const char *metadata)
 {
-    struct br_value v;
-    if (!source(rule, m, metadata, &v))
+    struct br_value value;
+    if (!attribute_rules_source(rule, attributes, metadata, &value))
         return;
-    bool there = br_attributes_find(m, rule->key, rule->key_len) != NULL;
+    bool there = br_attributes_find(attributes, rule->key, rule->key_len) != NULL;
     if (there ? rule->action != BR_RULE_INSERT : rule->action != BR_RULE_UPDATE)
-        br_attributes_put(m, rule->key, rule->key_len, v);
+        br_attributes_put(attributes, rule->key, rule->key_len, value);
 }
 
 #define SHORT 64 /* bytes of a value that are worked on each time */
 
-static bool work_out(const struct br_rule *rule, struct br_value v, struct br_arena *arena,
-                     struct br_value *ret)
+static bool attribute_rules_work_out(const struct br_rule *rule, struct br_value value,
+                                     struct br_arena *arena, struct br_value *ret)
 {
-    return rule->action == BR_RULE_HASH ? br_value_hash(v, arena, ret)
-                                        : br_value_convert(v, rule->to, arena, ret);
+    return rule->action == BR_RULE_HASH ? br_value_hash(value, arena, ret)
+                                        : br_value_convert(value, rule->to, arena, ret);
 }
 
 /* What the rule, which hashes or converts, makes of a value. Hashing is dear for short ones, too. */
-static bool result_of(const struct br_rule *rule, struct br_attributes *m, struct br_value v,
-                      struct br_value *ret)
+static bool attribute_rules_result_of(const struct br_rule *rule, struct br_attributes *attributes,
+                                      struct br_value value, struct br_value *ret)
 {
-    struct br_value_memo *memo = m->memo;
-    const uintptr_t key[] = {(uintptr_t)rule, (uintptr_t)v.data, v.len};
-    bool is_short = v.len <= SHORT && (rule->action != BR_RULE_HASH || !memo || memo->arena->full);
-    if (!memo || is_short || br_arena_has(m->arena, v.data)) /* that is of this list alone */
-        return work_out(rule, v, m->arena, ret);
+    struct br_value_memo *memo = attributes->memo;
+    const uintptr_t key[] = {(uintptr_t)rule, (uintptr_t)value.data, value.len};
+    bool is_short =
+        value.len <= SHORT && (rule->action != BR_RULE_HASH || !memo || memo->arena->full);
+    if (!memo || is_short ||
+        br_arena_has(attributes->arena, value.data)) /* that is of this list alone */
+        return attribute_rules_work_out(rule, value, attributes->arena, ret);
     if (!memo->known && !(memo->known = br_map_new(BR_VALUE_MEMO_MAX)))
         return false;
     struct br_value *known = br_map_get(memo->known, key, sizeof key);
     if (!known) {
         known = br_arena_alloc(memo->arena, sizeof *known);
-        if (!known || !work_out(rule, v, memo->arena, known) ||
+        if (!known || !attribute_rules_work_out(rule, value, memo->arena, known) ||
             br_map_put(memo->known, key, sizeof key, known, NULL) == BR_ENOMEM)
             return false;
     }
@@ -380,76 +418,82 @@ static bool result_of(const struct br_rule *rule, struct br_attributes *m, struc
     return true;
 }
 
-static void act(const struct br_rule *rule, struct br_attributes *m, struct br_attribute *p)
+static void attribute_rules_act(const struct br_rule *rule, struct br_attributes *attributes,
+                                struct br_attribute *attribute)
 {
-    struct br_value v;
+    struct br_value value;
     if (rule->action == BR_RULE_DELETE)
-        p->deleted = true;
-    else if (result_of(rule, m, p->value, &v))
-        br_attribute_set(p, v);
+        attribute->deleted = true;
+    else if (attribute_rules_result_of(rule, attributes, attribute->value, &value))
+        br_attribute_set(attribute, value);
     else
-        m->no_memory = true;
+        attributes->no_memory = true;
 }
 
 /* Every attribute of the key, should there be more than one, and in doubt any: what shall not
  * leave, leaves nowhere. */
-static void each_key(const struct br_rules *r, const struct br_rule *rule, struct br_attributes *m)
+static void attribute_rules_each_key(const struct br_rules *rules, const struct br_rule *rule,
+                                     struct br_attributes *attributes)
 {
-    for (uint32_t i = 0; i < m->n && !m->no_memory; i++) {
-        struct br_attribute *p = &m->pieces[i];
+    for (uint32_t i = 0; i < attributes->count && !attributes->no_memory; i++) {
+        struct br_attribute *p = &attributes->pieces[i];
         if (!p->attribute || p->deleted)
             continue;
         if (rule->key_len && p->key_len == rule->key_len &&
             memcmp(p->key, rule->key, p->key_len) == 0)
-            act(rule, m, p);
-        if (rule->pattern && !p->deleted && matches(r, rule, m, p->key, p->key_len, true))
-            act(rule, m, p);
+            attribute_rules_act(rule, attributes, p);
+        if (rule->pattern && !p->deleted &&
+            attribute_rules_matches(rules, rule, attributes, p->key, p->key_len, true))
+            attribute_rules_act(rule, attributes, p);
     }
 }
 
-static void extract(const struct br_rules *r, const struct br_rule *rule, struct br_attributes *m)
+static void attribute_rules_extract(const struct br_rules *rules, const struct br_rule *rule,
+                                    struct br_attributes *attributes)
 {
-    const struct br_attribute *p = br_attributes_find(m, rule->key, rule->key_len);
+    const struct br_attribute *p = br_attributes_find(attributes, rule->key, rule->key_len);
     struct br_any any = p ? br_any_read(p->value) : (struct br_any){0};
-    if (any.type != BR_VALUE_STRING || !matches(r, rule, m, any.data, any.len, false))
+    if (any.type != BR_VALUE_STRING ||
+        !attribute_rules_matches(rules, rule, attributes, any.data, any.len, false))
         return;
-    const PCRE2_SIZE *at = pcre2_get_ovector_pointer(r->regex.match);
-    uint32_t n = pcre2_get_ovector_count(r->regex.match);
+    const PCRE2_SIZE *at = pcre2_get_ovector_pointer(rules->regex.match);
+    uint32_t n = pcre2_get_ovector_count(rules->regex.match);
     for (uint32_t i = 0; i < rule->n_groups && i + 1 < n; i++) {
         PCRE2_SIZE from = at[2 * i + 2], to = at[2 * i + 3];
-        struct br_value v;
+        struct br_value value;
         if (from == PCRE2_UNSET || to < from)
             from = to = 0;
-        if (!br_value_string(any.data + from, to - from, m->arena, &v)) {
-            m->no_memory = true;
+        if (!br_value_string(any.data + from, to - from, attributes->arena, &value)) {
+            attributes->no_memory = true;
             return;
         }
-        br_attributes_put(m, rule->groups[i], strlen(rule->groups[i]), v);
+        br_attributes_put(attributes, rule->groups[i], strlen(rule->groups[i]), value);
     }
 }
 
-static void convert(const struct br_rule *rule, struct br_attributes *m)
+static void attribute_rules_convert(const struct br_rule *rule, struct br_attributes *attributes)
 {
-    struct br_attribute *p = br_attributes_find(m, rule->key, rule->key_len);
-    struct br_value v;
-    if (p && result_of(rule, m, p->value, &v))
-        br_attribute_set(p, v);
+    struct br_attribute *p = br_attributes_find(attributes, rule->key, rule->key_len);
+    struct br_value value;
+    if (p && attribute_rules_result_of(rule, attributes, p->value, &value))
+        br_attribute_set(p, value);
     else if (p)
-        m->no_memory = true;
+        attributes->no_memory = true;
 }
 
-bool br_rules_apply(const struct br_rules *r, struct br_attributes *m, const char *metadata)
+bool br_rules_apply(const struct br_rules *rules, struct br_attributes *attributes,
+                    const char *metadata)
 {
-    for (size_t i = 0; i < r->n && !m->no_memory && !m->too_many; i++) {
-        const struct br_rule *rule = &r->v[i];
+    for (size_t i = 0; i < rules->count && !attributes->no_memory && !attributes->too_many; i++) {
+        const struct br_rule *rule = &rules->rules[i];
         if (rule->action <= BR_RULE_UPSERT)
-            assign(rule, m, metadata);
+            attribute_rules_assign(rule, attributes, metadata);
         else if (rule->action <= BR_RULE_HASH)
-            each_key(r, rule, m);
+            attribute_rules_each_key(rules, rule, attributes);
         else if (rule->action == BR_RULE_EXTRACT)
-            extract(r, rule, m);
+            attribute_rules_extract(rules, rule, attributes);
         else
-            convert(rule, m);
+            attribute_rules_convert(rule, attributes);
     }
-    return !m->no_memory && !m->too_many;
+    return !attributes->no_memory && !attributes->too_many;
 }

@@ -45,8 +45,8 @@ struct br_rule {
 };
 
 struct br_rules {
-    struct br_rule *v;
-    size_t n;
+    struct br_rule *rules;
+    size_t count;
     struct br_arena *arena;
     struct br_regex regex;
 };
@@ -68,12 +68,13 @@ int br_rules_check(const struct br_structs *rules, const char *key, const struct
 int br_rules_headers(const struct br_structs *rules, struct br_arena *arena,
                      struct br_strings *ret);
 
-/* Compiles `n` rules; what they need lives in the arena and in `ret`, which is to be released also
- * on failure. Returns 0, BR_ENOMEM, or BR_EINVAL with a problem. */
-int br_rules_compile(const struct br_rule_config *c, size_t n, struct br_arena *arena,
+/* Compiles `count` rules; what they need lives in the arena and in `ret`, which is to be released
+ * also on failure. Returns 0, BR_ENOMEM, or BR_EINVAL with a problem. */
+int br_rules_compile(const struct br_rule_config *config, size_t count, struct br_arena *arena,
                      struct br_rules *ret, struct br_rule_problem *problem);
-void br_rules_release(struct br_rules *r);
+void br_rules_release(struct br_rules *rules);
 
 /* Applies all rules in order. `metadata` is an item's (may be NULL). False when m->no_memory or
  * m->too_many. */
-bool br_rules_apply(const struct br_rules *r, struct br_attributes *m, const char *metadata);
+bool br_rules_apply(const struct br_rules *rules, struct br_attributes *attributes,
+                    const char *metadata);

@@ -9,5 +9,6 @@
 /* Appends the attributes that a Sample or a Profile names in its field `field`, without those that
  * are none. Values are those of the dictionary: without references where the item has none. False
  * as br_attributes_read. */
-bool br_sample_attributes_add(struct br_attributes *m, const struct br_dictionary_view *view,
-                              uint32_t field, const uint8_t *body, size_t len);
+bool br_sample_attributes_add(struct br_attributes *attributes,
+                              const struct br_dictionary_view *view, uint32_t field,
+                              const uint8_t *body, size_t len);

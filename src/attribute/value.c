@@ -16,22 +16,22 @@
 
 /* --- Comparing ------------------------------------------------------------------------------- */
 
-static bool same_bytes(const void *a, size_t a_len, const void *b, size_t b_len)
+static bool value_same_bytes(const void *left, size_t a_len, const void *right, size_t b_len)
 {
-    return a_len == b_len && (!a_len || memcmp(a, b, a_len) == 0);
+    return a_len == b_len && (!a_len || memcmp(left, right, a_len) == 0);
 }
 
-static bool has_entry(const struct br_any *map, const struct br_keyvalue *entry)
+static bool value_has_entry(const struct br_any *map, const struct br_keyvalue *entry)
 {
     struct br_keyvalue other;
     const uint8_t *p = map->data;
     while ((p = br_keyvalue_next(p, map->data + map->len, BR_LIST_VALUES, &other)))
-        if (same_bytes(entry->key, entry->key_len, other.key, other.key_len))
+        if (value_same_bytes(entry->key, entry->key_len, other.key, other.key_len))
             return br_value_equal(entry->value, other.value);
     return false;
 }
 
-static size_t n_elements(const struct br_any *any)
+static size_t value_n_elements(const struct br_any *any)
 {
     struct br_value element;
     size_t n = 0;
@@ -41,60 +41,61 @@ static size_t n_elements(const struct br_any *any)
 }
 
 /* Recursion is as deep as the flatter of the two. */
-static bool equal_maps(const struct br_any *a, const struct br_any *b)
+static bool value_equal_maps(const struct br_any *any, const struct br_any *this_any)
 {
     struct br_keyvalue entry;
-    if (n_elements(a) != n_elements(b))
+    if (value_n_elements(any) != value_n_elements(this_any))
         return false;
-    for (const uint8_t *p = a->data;
-         (p = br_keyvalue_next(p, a->data + a->len, BR_LIST_VALUES, &entry));)
-        if (!has_entry(b, &entry))
+    for (const uint8_t *p = any->data;
+         (p = br_keyvalue_next(p, any->data + any->len, BR_LIST_VALUES, &entry));)
+        if (!value_has_entry(this_any, &entry))
             return false;
     return true;
 }
 
-static bool equal_lists(const struct br_any *a, const struct br_any *b)
+static bool value_equal_lists(const struct br_any *any, const struct br_any *this_any)
 {
-    struct br_value x, y;
-    const uint8_t *p = a->data, *q = b->data;
-    while ((p = br_value_next(p, a->data + a->len, &x)))
-        if (!(q = br_value_next(q, b->data + b->len, &y)) || !br_value_equal(x, y))
+    struct br_value value, y;
+    const uint8_t *p = any->data, *q = this_any->data;
+    while ((p = br_value_next(p, any->data + any->len, &value)))
+        if (!(q = br_value_next(q, this_any->data + this_any->len, &y)) ||
+            !br_value_equal(value, y))
             return false;
-    return !br_value_next(q, b->data + b->len, &y);
+    return !br_value_next(q, this_any->data + this_any->len, &y);
 }
 
-bool br_value_equal(struct br_value a, struct br_value b)
+bool br_value_equal(struct br_value left, struct br_value right)
 {
-    struct br_any x = br_any_read(a), y = br_any_read(b);
+    struct br_any any = br_any_read(left), y = br_any_read(right);
     double d, e;
-    if (x.type != y.type)
+    if (any.type != y.type)
         return false;
-    switch (x.type) {
+    switch (any.type) {
     case BR_VALUE_EMPTY:
         return true;
     case BR_VALUE_STRING:
     case BR_VALUE_BYTES:
-        return same_bytes(x.data, x.len, y.data, y.len);
+        return value_same_bytes(any.data, any.len, y.data, y.len);
     case BR_VALUE_BOOL:
-        return (x.number != 0) == (y.number != 0);
+        return (any.number != 0) == (y.number != 0);
     case BR_VALUE_INT:
-        return x.number == y.number;
+        return any.number == y.number;
     case BR_VALUE_DOUBLE:
-        memcpy(&d, &x.number, sizeof d);
+        memcpy(&d, &any.number, sizeof d);
         memcpy(&e, &y.number, sizeof e);
         return !(d < e) && !(d > e) && !isnan(d) && !isnan(e);
     case BR_VALUE_LIST:
-        return equal_lists(&x, &y);
+        return value_equal_lists(&any, &y);
     case BR_VALUE_MAP:
-        return equal_maps(&x, &y);
+        return value_equal_maps(&any, &y);
     }
     return false;
 }
 
 /* --- Writing --------------------------------------------------------------------------------- */
 
-static bool put_len(enum br_value_type field, const void *data, size_t len, struct br_arena *arena,
-                    struct br_value *ret)
+static bool value_put_len(enum br_value_type field, const void *data, size_t len,
+                          struct br_arena *arena, struct br_value *ret)
 {
     uint8_t *p = br_arena_alloc(arena, br_len_size(field, len));
     if (!p)
@@ -105,64 +106,64 @@ static bool put_len(enum br_value_type field, const void *data, size_t len, stru
 
 bool br_value_string(const void *text, size_t len, struct br_arena *arena, struct br_value *ret)
 {
-    return put_len(BR_VALUE_STRING, text, len, arena, ret);
+    return value_put_len(BR_VALUE_STRING, text, len, arena, ret);
 }
 
-static bool put_varint(enum br_value_type field, uint64_t v, struct br_arena *arena,
-                       struct br_value *ret)
+static bool value_put_varint(enum br_value_type field, uint64_t value, struct br_arena *arena,
+                             struct br_value *ret)
 {
     uint8_t *p = br_arena_alloc(arena, 1 + BR_VARINT_MAX);
     if (!p)
         return false;
-    uint8_t *end = br_put_varint(br_put_varint(p, BR_TAG(field, BR_WIRE_VARINT)), v);
+    uint8_t *end = br_put_varint(br_put_varint(p, BR_TAG(field, BR_WIRE_VARINT)), value);
     *ret = (struct br_value){p, (size_t)(end - p)};
     return true;
 }
 
-static bool put_double(double v, struct br_arena *arena, struct br_value *ret)
+static bool value_put_double(double value, struct br_arena *arena, struct br_value *ret)
 {
-    uint8_t *p = br_arena_alloc(arena, 1 + sizeof v);
+    uint8_t *p = br_arena_alloc(arena, 1 + sizeof value);
     if (!p)
         return false;
     p[0] = BR_TAG(BR_VALUE_DOUBLE, BR_WIRE_I64);
-    memcpy(p + 1, &v, sizeof v);
-    *ret = (struct br_value){p, 1 + sizeof v};
+    memcpy(p + 1, &value, sizeof value);
+    *ret = (struct br_value){p, 1 + sizeof value};
     return true;
 }
 
 /* --- Numbers in texts ------------------------------------------------------------------------ */
 
 /* As Go's strconv.ParseInt reads base 10. */
-static bool parse_int(const char *s, int64_t *ret)
+static bool value_parse_int(const char *text, int64_t *ret)
 {
-    bool negative = *s == '-';
-    return br_parse_int(s + (*s == '-' || *s == '+'), 10, negative, ret);
+    bool negative = *text == '-';
+    return br_parse_int(text + (*text == '-' || *text == '+'), 10, negative, ret);
 }
 
 /* As strconv.ParseInt reads base 0: 0x, 0o, 0b, and a plain 0 for octal. */
-static bool parse_int_prefixed(const char *s, int64_t *ret)
+static bool value_parse_int_prefixed(const char *text, int64_t *ret)
 {
-    bool negative = *s == '-';
-    s += *s == '-' || *s == '+';
-    if (s[0] != '0' || !s[1])
-        return br_parse_int(s, 10, negative, ret);
-    switch (s[1] | 0x20) {
+    bool negative = *text == '-';
+    text += *text == '-' || *text == '+';
+    if (text[0] != '0' || !text[1])
+        return br_parse_int(text, 10, negative, ret);
+    switch (text[1] | 0x20) {
     case 'x':
-        return br_parse_int(s + 2, 16, negative, ret);
+        return br_parse_int(text + 2, 16, negative, ret);
     case 'o':
-        return br_parse_int(s + 2, 8, negative, ret);
+        return br_parse_int(text + 2, 8, negative, ret);
     case 'b':
-        return br_parse_int(s + 2, 2, negative, ret);
+        return br_parse_int(text + 2, 2, negative, ret);
     default:
-        return br_parse_int(s + 1, 8, negative, ret);
+        return br_parse_int(text + 1, 8, negative, ret);
     }
 }
 
 /* As Go's strconv.ParseFloat, but for underscores: decimal, hexadecimal with an exponent, inf, nan.
  */
-static bool parse_double(const char *s, double *ret)
+static bool value_parse_double(const char *text, double *ret)
 {
-    const char *p = s + (*s == '-' || *s == '+');
+    const char *p = text + (*text == '-' || *text == '+');
     bool hex = p[0] == '0' && (p[1] | 0x20) == 'x';
     bool digit = (*p >= '0' && *p <= '9') || *p == '.';
     if (hex && !strpbrk(p, "pP"))
@@ -171,8 +172,8 @@ static bool parse_double(const char *s, double *ret)
         return false;
     char *end;
     errno = 0;
-    double v = strtod(s, &end);
-    if (end == s || *end || (isnan(v) && p != s) || (isinf(v) && digit))
+    double v = strtod(text, &end);
+    if (end == text || *end || (isnan(v) && p != text) || (isinf(v) && digit))
         return false;
     *ret = v;
     return true;
@@ -181,7 +182,7 @@ static bool parse_double(const char *s, double *ret)
 /* --- From the config ------------------------------------------------------------------------- */
 
 /* As yaml.v3 resolves a plain scalar that looks like a number. */
-static bool number_from_yaml(const char *text, struct br_arena *arena, struct br_value *ret)
+static bool value_number_from_yaml(const char *text, struct br_arena *arena, struct br_value *ret)
 {
     char plain[NUMBER_TEXT_MAX];
     size_t n = 0;
@@ -193,29 +194,29 @@ static bool number_from_yaml(const char *text, struct br_arena *arena, struct br
     plain[n] = '\0';
     if (strlen(text) >= sizeof plain)
         return br_value_string(text, strlen(text), arena, ret);
-    if (parse_int_prefixed(plain, &i))
-        return put_varint(BR_VALUE_INT, (uint64_t)i, arena, ret);
+    if (value_parse_int_prefixed(plain, &i))
+        return value_put_varint(BR_VALUE_INT, (uint64_t)i, arena, ret);
     const char *p = plain + (*plain == '-' || *plain == '+');
     if (*p == '.' && p[1] > '9') { /* .inf, .nan */
         d = (p[1] | 0x20) == 'n' ? (double)NAN
             : *plain == '-'      ? -(double)INFINITY
                                  : (double)INFINITY;
-        return put_double(d, arena, ret);
+        return value_put_double(d, arena, ret);
     }
-    if (!plain[strspn(plain, "0123456789+-.eE")] && parse_double(plain, &d))
-        return put_double(d, arena, ret);
+    if (!plain[strspn(plain, "0123456789+-.eE")] && value_parse_double(plain, &d))
+        return value_put_double(d, arena, ret);
     return br_value_string(text, strlen(text), arena, ret);
 }
 
-static bool children_from_yaml(const struct br_yaml *node, struct br_arena *arena,
-                               struct br_value *ret)
+static bool value_children_from_yaml(const struct br_yaml *node, struct br_arena *arena,
+                                     struct br_value *ret)
 {
     bool map = node->type == BR_YAML_MAP;
     size_t size = 0;
-    struct br_value *v = br_arena_calloc(arena, node->n, sizeof *v);
+    struct br_value *v = br_arena_calloc(arena, node->count, sizeof *v);
     if (!v)
         return false;
-    for (size_t i = 0; i < node->n; i++) {
+    for (size_t i = 0; i < node->count; i++) {
         if (!br_value_from_yaml(node->items[i], arena, &v[i]))
             return false;
         size_t body = map ? br_len_size(BR_KEYVALUE_KEY, node->keys[i]->len) +
@@ -226,7 +227,7 @@ static bool children_from_yaml(const struct br_yaml *node, struct br_arena *aren
     uint8_t *start = br_arena_alloc(arena, size), *p = start;
     if (!start)
         return false;
-    for (size_t i = 0; i < node->n; i++) {
+    for (size_t i = 0; i < node->count; i++) {
         const struct br_yaml *key = map ? node->keys[i] : NULL;
         if (key) {
             p = br_put_varint(p, BR_TAG(BR_LIST_VALUES, BR_WIRE_LEN));
@@ -236,7 +237,7 @@ static bool children_from_yaml(const struct br_yaml *node, struct br_arena *aren
         }
         p = br_put_len(p, key ? BR_KEYVALUE_VALUE : BR_LIST_VALUES, v[i].data, v[i].len);
     }
-    return put_len(map ? BR_VALUE_MAP : BR_VALUE_LIST, start, size, arena, ret);
+    return value_put_len(map ? BR_VALUE_MAP : BR_VALUE_LIST, start, size, arena, ret);
 }
 
 bool br_value_from_yaml(const struct br_yaml *node, struct br_arena *arena, struct br_value *ret)
@@ -245,23 +246,23 @@ bool br_value_from_yaml(const struct br_yaml *node, struct br_arena *arena, stru
     if (!node || node->type == BR_YAML_NULL)
         return true;
     if (node->type != BR_YAML_SCALAR)
-        return children_from_yaml(node, arena, ret);
+        return value_children_from_yaml(node, arena, ret);
     enum br_yaml_look look =
         node->quoted && !node->expanded ? BR_LOOK_TEXT : br_yaml_look(node->text);
     if (look == BR_LOOK_NULL)
         return true;
     if (look == BR_LOOK_BOOL)
-        return put_varint(BR_VALUE_BOOL, (node->text[0] | 0x20) == 't', arena, ret);
+        return value_put_varint(BR_VALUE_BOOL, (node->text[0] | 0x20) == 't', arena, ret);
     if (look == BR_LOOK_NUMBER)
-        return number_from_yaml(node->text, arena, ret);
+        return value_number_from_yaml(node->text, arena, ret);
     return br_value_string(node->text, node->len, arena, ret);
 }
 
 /* --- Actions --------------------------------------------------------------------------------- */
 
-bool br_value_hash(struct br_value v, struct br_arena *arena, struct br_value *ret)
+bool br_value_hash(struct br_value value, struct br_arena *arena, struct br_value *ret)
 {
-    struct br_any any = br_any_read(v);
+    struct br_any any = br_any_read(value);
     uint8_t bytes[8], digest[EVP_MAX_MD_SIZE];
     char hex[2 * EVP_MAX_MD_SIZE + 1];
     unsigned n = 0;
@@ -285,7 +286,7 @@ bool br_value_hash(struct br_value v, struct br_arena *arena, struct br_value *r
 }
 
 /* A string's bytes as a number's text; false where they cannot be one. */
-static bool number_text(const struct br_any *any, char out[NUMBER_TEXT_MAX])
+static bool value_number_text(const struct br_any *any, char out[NUMBER_TEXT_MAX])
 {
     if (any->type != BR_VALUE_STRING || any->len >= NUMBER_TEXT_MAX || !any->len ||
         memchr(any->data, '\0', any->len))
@@ -295,7 +296,7 @@ static bool number_text(const struct br_any *any, char out[NUMBER_TEXT_MAX])
     return true;
 }
 
-static bool to_int(const struct br_any *any, int64_t *ret)
+static bool value_to_int(const struct br_any *any, int64_t *ret)
 {
     char text[NUMBER_TEXT_MAX];
     double d;
@@ -304,7 +305,7 @@ static bool to_int(const struct br_any *any, int64_t *ret)
         return true;
     }
     if (any->type != BR_VALUE_DOUBLE)
-        return number_text(any, text) && parse_int(text, ret);
+        return value_number_text(any, text) && value_parse_int(text, ret);
     memcpy(&d, &any->number, sizeof d);
     if (!(d >= -9223372036854775808.0 && d < 9223372036854775808.0))
         return false;
@@ -312,7 +313,7 @@ static bool to_int(const struct br_any *any, int64_t *ret)
     return true;
 }
 
-static bool to_double(const struct br_any *any, double *ret)
+static bool value_to_double(const struct br_any *any, double *ret)
 {
     char text[NUMBER_TEXT_MAX];
     if (any->type == BR_VALUE_BOOL)
@@ -320,23 +321,23 @@ static bool to_double(const struct br_any *any, double *ret)
     else if (any->type == BR_VALUE_INT)
         *ret = (double)(int64_t)any->number;
     else
-        return number_text(any, text) && parse_double(text, ret);
+        return value_number_text(any, text) && value_parse_double(text, ret);
     return true;
 }
 
-bool br_value_convert(struct br_value v, enum br_value_type to, struct br_arena *arena,
+bool br_value_convert(struct br_value value, enum br_value_type to, struct br_arena *arena,
                       struct br_value *ret)
 {
-    struct br_any any = br_any_read(v);
+    struct br_any any = br_any_read(value);
     int64_t i;
     double d;
-    *ret = v;
+    *ret = value;
     if (any.type == to)
         return true;
     if (to == BR_VALUE_INT)
-        return !to_int(&any, &i) || put_varint(BR_VALUE_INT, (uint64_t)i, arena, ret);
+        return !value_to_int(&any, &i) || value_put_varint(BR_VALUE_INT, (uint64_t)i, arena, ret);
     if (to == BR_VALUE_DOUBLE)
-        return !to_double(&any, &d) || put_double(d, arena, ret);
+        return !value_to_double(&any, &d) || value_put_double(d, arena, ret);
     struct br_str text = {.max = BR_BUF_MAX};
     br_value_text(&text, &any, arena);
     bool ok = !text.failed && br_value_string(text.data ? text.data : "", text.len, arena, ret);

@@ -15,7 +15,7 @@
 
 /* True for values of the same type and content, of lists element by element, of maps in any order;
  * a NaN equals nothing. */
-bool br_value_equal(struct br_value a, struct br_value b);
+bool br_value_equal(struct br_value left, struct br_value right);
 
 /* A string value; its bytes live in the arena. False when there is no memory. */
 bool br_value_string(const void *text, size_t len, struct br_arena *arena, struct br_value *ret);
@@ -26,9 +26,9 @@ bool br_value_from_yaml(const struct br_yaml *node, struct br_arena *arena, stru
 
 /* The SHA-256 of a string, boolean (one byte), integer or double (eight, little endian) in
  * lower-case hex; "" for any other value. False when there is no memory. */
-bool br_value_hash(struct br_value v, struct br_arena *arena, struct br_value *ret);
+bool br_value_hash(struct br_value value, struct br_arena *arena, struct br_value *ret);
 
 /* The value as another type; the same where it is of that type or cannot be converted. False when
  * there is no memory. */
-bool br_value_convert(struct br_value v, enum br_value_type to, struct br_arena *arena,
+bool br_value_convert(struct br_value value, enum br_value_type to, struct br_arena *arena,
                       struct br_value *ret);

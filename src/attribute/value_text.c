@@ -11,15 +11,16 @@
 
 #define DIGITS_MAX 17
 
-/* The least digits that read back as `v` > 0; returns their number. The value is 0.DIGITS *
+/* The least digits that read back as `value` > 0; returns their number. The value is 0.DIGITS *
  * 10^point. */
-static int shortest(double v, char digits[DIGITS_MAX + 1], int *ret_point)
+static int value_text_shortest(double value, char digits[DIGITS_MAX + 1], int *ret_point)
 {
     char text[32];
     int precision = 0;
     do {
-        (void)snprintf(text, sizeof text, "%.*e", precision, v);
-    } while (memcmp(&(double){strtod(text, NULL)}, &v, sizeof v) != 0 && ++precision < DIGITS_MAX);
+        (void)snprintf(text, sizeof text, "%.*e", precision, value);
+    } while (memcmp(&(double){strtod(text, NULL)}, &value, sizeof value) != 0 &&
+             ++precision < DIGITS_MAX);
     char *e = strchr(text, 'e');
     int n = 0;
     for (const char *p = text; p < e; p++)
@@ -30,84 +31,84 @@ static int shortest(double v, char digits[DIGITS_MAX + 1], int *ret_point)
 }
 
 /* Positive and finite. */
-static void put_exponent(struct br_str *out, const char *digits, int n, int point)
+static void value_text_put_exponent(struct br_str *out, const char *digits, int count, int point)
 {
-    br_str_printf(out, "%c%s%.*s", digits[0], n > 1 ? "." : "", n - 1, digits + 1);
+    br_str_printf(out, "%c%s%.*s", digits[0], count > 1 ? "." : "", count - 1, digits + 1);
     br_str_printf(out, "e%+d", point - 1);
 }
 
-static void put_plain(struct br_str *out, const char *digits, int n, int point)
+static void value_text_put_plain(struct br_str *out, const char *digits, int count, int point)
 {
-    int whole = point < 0 ? 0 : point < n ? point : n;
+    int whole = point < 0 ? 0 : point < count ? point : count;
     br_str_printf(out, "%.*s", whole, digits);
-    for (int i = n; i < point; i++)
+    for (int i = count; i < point; i++)
         br_str_putc(out, '0');
     if (point <= 0)
         br_str_putc(out, '0');
-    if (whole < n)
+    if (whole < count)
         br_str_putc(out, '.');
     for (int i = point; i < 0; i++)
         br_str_putc(out, '0');
-    br_str_printf(out, "%.*s", n - whole, digits + whole);
+    br_str_printf(out, "%.*s", count - whole, digits + whole);
 }
 
-static void put_double(struct br_str *out, double v, bool may_have_exponent)
+static void value_text_put_double(struct br_str *out, double value, bool may_have_exponent)
 {
     char digits[DIGITS_MAX + 1];
     int point;
-    br_str_puts(out, signbit(v) ? "-" : "");
-    v = fabs(v);
-    if (fpclassify(v) == FP_ZERO) {
+    br_str_puts(out, signbit(value) ? "-" : "");
+    value = fabs(value);
+    if (fpclassify(value) == FP_ZERO) {
         br_str_putc(out, '0');
         return;
     }
-    int n = shortest(v, digits, &point);
-    if (may_have_exponent && (v < 1e-6 || v >= 1e21))
-        put_exponent(out, digits, n, point);
+    int n = value_text_shortest(value, digits, &point);
+    if (may_have_exponent && (value < 1e-6 || value >= 1e21))
+        value_text_put_exponent(out, digits, n, point);
     else
-        put_plain(out, digits, n, point);
+        value_text_put_plain(out, digits, n, point);
 }
 
-void br_value_text_double(struct br_str *out, double v)
+void br_value_text_double(struct br_str *out, double value)
 {
-    if (isnan(v))
+    if (isnan(value))
         br_str_puts(out, "NaN");
-    else if (isinf(v))
-        br_str_puts(out, signbit(v) ? "-Infinity" : "Infinity");
+    else if (isinf(value))
+        br_str_puts(out, signbit(value) ? "-Infinity" : "Infinity");
     else
-        put_double(out, v, true);
+        value_text_put_double(out, value, true);
 }
 
-void br_value_text_plain(struct br_str *out, double v)
+void br_value_text_plain(struct br_str *out, double value)
 {
-    if (isnan(v))
+    if (isnan(value))
         br_str_puts(out, "NaN");
-    else if (isinf(v))
-        br_str_puts(out, signbit(v) ? "-Inf" : "+Inf");
+    else if (isinf(value))
+        br_str_puts(out, signbit(value) ? "-Inf" : "+Inf");
     else
-        put_double(out, v, false);
+        value_text_put_double(out, value, false);
 }
 
 /* --- JSON ------------------------------------------------------------------------------------ */
 
-static void json(struct br_str *out, struct br_value v, struct br_arena *arena);
+static void value_text_json(struct br_str *out, struct br_value value, struct br_arena *arena);
 
 struct pair {
     struct br_keyvalue entry;
     size_t index;
 };
 
-static int by_key(const void *a, const void *b)
+static int value_text_by_key(const void *left, const void *right)
 {
-    const struct pair *x = a, *y = b;
-    size_t x_len = x->entry.key_len, y_len = y->entry.key_len, n = x_len < y_len ? x_len : y_len;
-    int order = n ? memcmp(x->entry.key, y->entry.key, n) : 0;
+    const struct pair *pair = left, *y = right;
+    size_t x_len = pair->entry.key_len, y_len = y->entry.key_len, n = x_len < y_len ? x_len : y_len;
+    int order = n ? memcmp(pair->entry.key, y->entry.key, n) : 0;
     if (order == 0)
         order = (x_len > y_len) - (x_len < y_len);
-    return order ? order : (x->index > y->index) - (x->index < y->index);
+    return order ? order : (pair->index > y->index) - (pair->index < y->index);
 }
 
-static size_t count(const struct br_any *list)
+static size_t value_text_count(const struct br_any *list)
 {
     struct br_value element;
     size_t n = 0;
@@ -116,15 +117,17 @@ static size_t count(const struct br_any *list)
     return n;
 }
 
-static bool same_key(const struct pair *a, const struct pair *b)
+static bool value_text_same_key(const struct pair *left, const struct pair *right)
 {
-    const struct br_keyvalue *x = &a->entry, *y = &b->entry;
-    return x->key_len == y->key_len && (!x->key_len || memcmp(x->key, y->key, x->key_len) == 0);
+    const struct br_keyvalue *keyvalue = &left->entry, *y = &right->entry;
+    return keyvalue->key_len == y->key_len &&
+           (!keyvalue->key_len || memcmp(keyvalue->key, y->key, keyvalue->key_len) == 0);
 }
 
-static void json_map(struct br_str *out, const struct br_any *map, struct br_arena *arena)
+static void value_text_json_map(struct br_str *out, const struct br_any *map,
+                                struct br_arena *arena)
 {
-    size_t n = count(map), i = 0;
+    size_t n = value_text_count(map), i = 0;
     struct pair *pairs = br_arena_calloc(arena, n, sizeof *pairs);
     if (!pairs) {
         out->failed = true;
@@ -134,22 +137,23 @@ static void json_map(struct br_str *out, const struct br_any *map, struct br_are
     for (; i < n && (p = br_keyvalue_next(p, end, BR_LIST_VALUES, &pairs[i].entry)); i++)
         pairs[i].index = i;
     if (n)
-        qsort(pairs, n, sizeof *pairs, by_key);
+        qsort(pairs, n, sizeof *pairs, value_text_by_key);
     const char *comma = "";
     br_str_putc(out, '{');
     for (i = 0; i < n && !out->failed; i++) {
-        if (i + 1 < n && same_key(&pairs[i], &pairs[i + 1]))
+        if (i + 1 < n && value_text_same_key(&pairs[i], &pairs[i + 1]))
             continue;
         br_str_puts(out, comma);
         comma = ",";
         br_str_json(out, (const char *)pairs[i].entry.key, pairs[i].entry.key_len);
         br_str_putc(out, ':');
-        json(out, pairs[i].entry.value, arena);
+        value_text_json(out, pairs[i].entry.value, arena);
     }
     br_str_putc(out, '}');
 }
 
-static void json_list(struct br_str *out, const struct br_any *list, struct br_arena *arena)
+static void value_text_json_list(struct br_str *out, const struct br_any *list,
+                                 struct br_arena *arena)
 {
     const uint8_t *p = list->data;
     const char *comma = "";
@@ -158,15 +162,15 @@ static void json_list(struct br_str *out, const struct br_any *list, struct br_a
     while (!out->failed && (p = br_value_next(p, list->data + list->len, &element))) {
         br_str_puts(out, comma);
         comma = ",";
-        json(out, element, arena);
+        value_text_json(out, element, arena);
     }
     br_str_putc(out, ']');
 }
 
 /* Levels are those of the message, which its walk has bounded. */
-static void json(struct br_str *out, struct br_value v, struct br_arena *arena)
+static void value_text_json(struct br_str *out, struct br_value value, struct br_arena *arena)
 {
-    struct br_any any = br_any_read(v);
+    struct br_any any = br_any_read(value);
     double d;
     memcpy(&d, &any.number, sizeof d);
     if (any.type == BR_VALUE_STRING) {
@@ -202,10 +206,10 @@ void br_value_text(struct br_str *out, const struct br_any *any, struct br_arena
         br_value_text_double(out, d);
         break;
     case BR_VALUE_LIST:
-        json_list(out, any, arena);
+        value_text_json_list(out, any, arena);
         break;
     case BR_VALUE_MAP:
-        json_map(out, any, arena);
+        value_text_json_map(out, any, arena);
         break;
     case BR_VALUE_BYTES:
         br_str_base64(out, any->data, any->len);

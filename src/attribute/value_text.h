@@ -12,7 +12,7 @@ void br_value_text(struct br_str *out, const struct br_any *any, struct br_arena
 
 /* Appends a double as ECMAScript's Number::toString does: shortest digits, an exponent below 1e-6
  * and from 1e21 on; "NaN", "Infinity", "-Infinity". */
-void br_value_text_double(struct br_str *out, double v);
+void br_value_text_double(struct br_str *out, double value);
 
 /* The same without an exponent, as Go's FormatFloat(v, 'f', -1, 64); "NaN", "+Inf", "-Inf". */
-void br_value_text_plain(struct br_str *out, double v);
+void br_value_text_plain(struct br_str *out, double value);

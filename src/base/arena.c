@@ -20,137 +20,139 @@ struct br_arena_block {
     max_align_t data[];
 };
 
-void br_arena_init(struct br_arena *a, size_t max_bytes)
+void br_arena_init(struct br_arena *arena, size_t max_bytes)
 {
-    memset(a, 0, sizeof *a);
-    a->max = max_bytes;
+    memset(arena, 0, sizeof *arena);
+    arena->max = max_bytes;
 }
 
-static void arena_count(const struct br_arena *a, int64_t bytes)
+static void arena_count(const struct br_arena *arena, int64_t bytes)
 {
-    if (a->holder != BR_HOLDER_PROCESS)
-        br_mem_hold(a->holder, bytes);
+    if (arena->holder != BR_HOLDER_PROCESS)
+        br_mem_hold(arena->holder, bytes);
 }
 
-void br_arena_release(struct br_arena *a)
+void br_arena_release(struct br_arena *arena)
 {
-    while (a->blocks) {
-        struct br_arena_block *b = a->blocks;
-        a->blocks = b->next;
-        arena_count(a, -(int64_t)b->size);
-        br_free(b);
+    while (arena->blocks) {
+        struct br_arena_block *arena_block = arena->blocks;
+        arena->blocks = arena_block->next;
+        arena_count(arena, -(int64_t)arena_block->size);
+        br_free(arena_block);
     }
-    a->used = 0;
-    a->full = false;
+    arena->used = 0;
+    arena->full = false;
 }
 
-static struct br_arena_block *block_new(struct br_arena *a, size_t size)
+static struct br_arena_block *arena_block_new(struct br_arena *arena, size_t size)
 {
-    size_t max = a->max ? a->max : ARENA_MAX;
-    size_t want = a->blocks ? a->blocks->size * 2 : BLOCK_MIN;
+    size_t max = arena->max ? arena->max : ARENA_MAX;
+    size_t want = arena->blocks ? arena->blocks->size * 2 : BLOCK_MIN;
     if (want > BLOCK_MAX)
         want = BLOCK_MAX;
     if (want < size)
         want = size;
-    if (a->used >= max || size > max - a->used) {
-        a->full = true;
+    if (arena->used >= max || size > max - arena->used) {
+        arena->full = true;
         return NULL;
     }
-    if (want > max - a->used)
-        want = max - a->used;
-    struct br_arena_block *b = br_malloc(sizeof *b + want);
-    if (!b)
+    if (want > max - arena->used)
+        want = max - arena->used;
+    struct br_arena_block *arena_block = br_malloc(sizeof *arena_block + want);
+    if (!arena_block)
         return NULL;
-    b->next = a->blocks;
-    b->used = 0;
-    b->size = want;
-    a->blocks = b;
-    a->used += want;
-    arena_count(a, (int64_t)want);
-    return b;
+    arena_block->next = arena->blocks;
+    arena_block->used = 0;
+    arena_block->size = want;
+    arena->blocks = arena_block;
+    arena->used += want;
+    arena_count(arena, (int64_t)want);
+    return arena_block;
 }
 
-void *br_arena_alloc(struct br_arena *a, size_t size)
+void *br_arena_alloc(struct br_arena *arena, size_t size)
 {
     size_t aligned;
     if (!br_size_add(size, _Alignof(max_align_t) - 1, &aligned))
         return NULL;
     aligned &= ~(_Alignof(max_align_t) - 1);
-    struct br_arena_block *b = a->blocks;
-    if (!b || b->size - b->used < aligned)
-        b = block_new(a, aligned);
-    if (!b)
+    struct br_arena_block *arena_block = arena->blocks;
+    if (!arena_block || arena_block->size - arena_block->used < aligned)
+        arena_block = arena_block_new(arena, aligned);
+    if (!arena_block)
         return NULL;
-    void *p = (char *)b->data + b->used;
-    b->used += aligned;
+    void *p = (char *)arena_block->data + arena_block->used;
+    arena_block->used += aligned;
     return p;
 }
 
-bool br_arena_has(const struct br_arena *a, const void *p)
+bool br_arena_has(const struct br_arena *arena, const void *memory)
 {
-    uintptr_t at = (uintptr_t)p;
-    for (const struct br_arena_block *b = a->blocks; b; b = b->next)
-        if (at >= (uintptr_t)b->data && at < (uintptr_t)b->data + b->size)
+    uintptr_t at = (uintptr_t)memory;
+    for (const struct br_arena_block *arena_block = arena->blocks; arena_block;
+         arena_block = arena_block->next)
+        if (at >= (uintptr_t)arena_block->data &&
+            at < (uintptr_t)arena_block->data + arena_block->size)
             return true;
     return false;
 }
 
-int br_arena_why(const struct br_arena *a)
+int br_arena_why(const struct br_arena *arena)
 {
-    return a->full ? BR_EFULL : BR_ENOMEM;
+    return arena->full ? BR_EFULL : BR_ENOMEM;
 }
 
-void *br_arena_calloc(struct br_arena *a, size_t n, size_t size)
+void *br_arena_calloc(struct br_arena *arena, size_t count, size_t size)
 {
     size_t total;
-    if (!br_size_mul(n, size, &total))
+    if (!br_size_mul(count, size, &total))
         return NULL;
-    void *p = br_arena_alloc(a, total);
+    void *p = br_arena_alloc(arena, total);
     if (p)
         memset(p, 0, total);
     return p;
 }
 
-char *br_arena_strndup(struct br_arena *a, const char *s, size_t len)
+char *br_arena_strndup(struct br_arena *arena, const char *text, size_t len)
 {
     size_t size;
-    char *p = br_size_add(len, 1, &size) ? br_arena_alloc(a, size) : NULL;
+    char *p = br_size_add(len, 1, &size) ? br_arena_alloc(arena, size) : NULL;
     if (!p)
         return NULL;
     br_steps_add(len);
     if (len)
-        memcpy(p, s, len);
+        memcpy(p, text, len);
     p[len] = '\0';
     return p;
 }
 
-char *br_arena_printf(struct br_arena *a, const char *fmt, ...)
+char *br_arena_printf(struct br_arena *arena, const char *fmt, ...)
 {
     va_list ap, again;
     va_start(ap, fmt);
     va_copy(again, ap);
     int n = vsnprintf(NULL, 0, fmt, ap);
     va_end(ap);
-    char *p = n < 0 ? NULL : br_arena_alloc(a, (size_t)n + 1);
+    char *p = n < 0 ? NULL : br_arena_alloc(arena, (size_t)n + 1);
     if (p)
         (void)vsnprintf(p, (size_t)n + 1, fmt, again);
     va_end(again);
     return p;
 }
 
-static void *pb_alloc(void *a, size_t size)
+static void *arena_pb_alloc(void *left, size_t size)
 {
-    return br_arena_alloc(a, size);
+    return br_arena_alloc(left, size);
 }
 
-static void pb_free(void *a, void *p)
+static void arena_pb_free(void *left, void *memory)
 {
-    (void)a;
-    (void)p;
+    (void)left;
+    (void)memory;
 }
 
-ProtobufCAllocator *br_arena_pb(struct br_arena *a)
+ProtobufCAllocator *br_arena_pb(struct br_arena *arena)
 {
-    a->pb = (ProtobufCAllocator){pb_alloc, pb_free, a};
-    return &a->pb;
+    arena->pb = (ProtobufCAllocator){arena_pb_alloc, arena_pb_free, arena};
+    return &arena->pb;
 }

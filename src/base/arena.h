@@ -22,33 +22,35 @@ struct br_arena {
     ProtobufCAllocator pb;         /* br_arena_pb's result points here */
 };
 
-/* Prepares `a`; allocates nothing. `max_bytes` 0 means 16 MiB. A zeroed arena is a valid one too. */
-void br_arena_init(struct br_arena *a, size_t max_bytes);
+/* Prepares `arena`; allocates nothing. `max_bytes` 0 means 16 MiB. A zeroed arena is a valid one
+ * too. */
+void br_arena_init(struct br_arena *arena, size_t max_bytes);
 
 /* Frees everything; the arena can be used again. Accepts a zeroed arena. */
-void br_arena_release(struct br_arena *a);
+void br_arena_release(struct br_arena *arena);
 
 /* `size` bytes aligned for any type, uninitialised; NULL when there is no memory or the maximum is
  * reached. The memory lives until br_arena_release. */
-void *br_arena_alloc(struct br_arena *a, size_t size);
+void *br_arena_alloc(struct br_arena *arena, size_t size);
 
-/* As br_arena_alloc, zeroed, for `n` elements; NULL on overflow too. */
-void *br_arena_calloc(struct br_arena *a, size_t n, size_t size);
+/* As br_arena_alloc, zeroed, for `count` elements; NULL on overflow too. */
+void *br_arena_calloc(struct br_arena *arena, size_t count, size_t size);
 
 /* Why the last allocation failed: BR_EFULL for the maximum, which trying again cannot help, or
  * BR_ENOMEM. */
-int br_arena_why(const struct br_arena *a);
+int br_arena_why(const struct br_arena *arena);
 
-/* Whether `p` points into memory of the arena. Takes a step for each of its blocks. */
-bool br_arena_has(const struct br_arena *a, const void *p);
+/* Whether `memory` points into memory of the arena. Takes a step for each of its blocks. */
+bool br_arena_has(const struct br_arena *arena, const void *memory);
 
 /* A terminated copy of `len` bytes; NULL as br_arena_alloc. */
-char *br_arena_strndup(struct br_arena *a, const char *s, size_t len);
+char *br_arena_strndup(struct br_arena *arena, const char *text, size_t len);
 
 /* printf into the arena; NULL as br_arena_alloc. */
-char *br_arena_printf(struct br_arena *a, const char *fmt, ...)
+char *br_arena_printf(struct br_arena *arena, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 
 /* The arena as protobuf-c's allocator: unpacking fails cleanly at the arena's maximum and
- * protobuf_c_message_free_unpacked need not be called. Lives as long as `a` stays where it is. */
-ProtobufCAllocator *br_arena_pb(struct br_arena *a);
+ * protobuf_c_message_free_unpacked need not be called. Lives as long as `arena` stays where it is.
+ */
+ProtobufCAllocator *br_arena_pb(struct br_arena *arena);

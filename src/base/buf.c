@@ -24,7 +24,7 @@ struct br_pool {
     struct idle *free[CLASSES];
 };
 
-static uint32_t class_of(size_t cap)
+static uint32_t buf_class_of(size_t cap)
 {
     if (cap <= (1u << CLASS_MIN_LOG2))
         return 0;
@@ -33,12 +33,12 @@ static uint32_t class_of(size_t cap)
     return (log2 - CLASS_MIN_LOG2) * 4u + quarter + 1u;
 }
 
-static size_t class_size(uint32_t c)
+static size_t buf_class_size(uint32_t code_point)
 {
-    if (c == 0)
+    if (code_point == 0)
         return 1u << CLASS_MIN_LOG2;
-    unsigned log2 = CLASS_MIN_LOG2 + (c - 1) / 4;
-    return ((size_t)1 << log2) + (((size_t)1 << (log2 - 2)) * ((c - 1) % 4 + 1));
+    unsigned log2 = CLASS_MIN_LOG2 + (code_point - 1) / 4;
+    return ((size_t)1 << log2) + (((size_t)1 << (log2 - 2)) * ((code_point - 1) % 4 + 1));
 }
 
 struct br_pool *br_pool_new(size_t max_idle)
@@ -50,17 +50,18 @@ struct br_pool *br_pool_new(size_t max_idle)
 }
 
 /* Pools that keep something share what may be kept. */
-static void pool_count_in(const struct br_pool *pool, int n)
+static void buf_pool_count_in(const struct br_pool *pool, int count)
 {
     if (pool->memory && pool->max_idle)
-        (void)atomic_fetch_add_explicit(&pool->memory->n_pools, (unsigned)n, memory_order_relaxed);
+        (void)atomic_fetch_add_explicit(&pool->memory->n_pools, (unsigned)count,
+                                        memory_order_relaxed);
 }
 
 void br_pool_set_memory(struct br_pool *pool, struct br_memory *memory)
 {
-    pool_count_in(pool, -1);
+    buf_pool_count_in(pool, -1);
     pool->memory = memory;
-    pool_count_in(pool, 1);
+    buf_pool_count_in(pool, 1);
 }
 
 bool br_pool_fits(struct br_pool *pool, size_t more)
@@ -92,7 +93,7 @@ void br_pool_free(struct br_pool *pool)
         return;
     assert(pool->live == 0);
     br_pool_trim(pool);
-    pool_count_in(pool, -1);
+    buf_pool_count_in(pool, -1);
     br_free(pool);
 }
 
@@ -102,25 +103,25 @@ size_t br_pool_live(const struct br_pool *pool)
 }
 
 /* Counts `size` bytes more (or less) as held by a pool's buffers. */
-static void pool_count(struct br_pool *pool, uint16_t holder, int64_t size)
+static void buf_pool_count(struct br_pool *pool, uint16_t holder, int64_t size)
 {
     pool->live += (size_t)size;
     br_mem_hold((enum br_holder)holder, size);
 }
 
-static struct br_buf *pool_take(struct br_pool *pool, uint32_t c, size_t size)
+static struct br_buf *buf_pool_take(struct br_pool *pool, uint32_t code_point, size_t size)
 {
     if (!br_mem_scope_take(size))
         return NULL;
-    struct idle *i = pool->free[c];
-    pool->free[c] = i->next;
+    struct idle *i = pool->free[code_point];
+    pool->free[code_point] = i->next;
     pool->idle -= size;
     br_mem_hold(BR_HOLDER_POOL, -(int64_t)size);
     return (struct br_buf *)(void *)i;
 }
 
 /* The most that the pool may keep: its share of what all may. */
-static size_t pool_idle_max(const struct br_pool *pool)
+static size_t buf_pool_idle_max(const struct br_pool *pool)
 {
     if (!pool->memory || !pool->max_idle)
         return pool->max_idle;
@@ -129,9 +130,9 @@ static size_t pool_idle_max(const struct br_pool *pool)
     return share < pool->max_idle ? share : pool->max_idle;
 }
 
-static bool pool_keep(struct br_pool *pool, struct br_buf *buf)
+static bool buf_pool_keep(struct br_pool *pool, struct br_buf *buf)
 {
-    size_t size = buf->cap, max = pool_idle_max(pool);
+    size_t size = buf->cap, max = buf_pool_idle_max(pool);
     if (pool->idle > max || size > max - pool->idle)
         return false;
     uint32_t c = buf->size_class;
@@ -144,7 +145,7 @@ static bool pool_keep(struct br_pool *pool, struct br_buf *buf)
     return true;
 }
 
-static size_t block_size(size_t size)
+static size_t buf_block_size(size_t size)
 {
     return sizeof(struct br_buf) + size + BR_BUF_SLACK;
 }
@@ -161,16 +162,17 @@ uint64_t br_pool_taken(const struct br_pool *pool)
 
 size_t br_buf_room(size_t cap)
 {
-    return class_size(class_of(cap));
+    return buf_class_size(buf_class_of(cap));
 }
 
 struct br_buf *br_buf_new(struct br_pool *pool, size_t cap)
 {
     if (cap > BR_BUF_MAX)
         return NULL;
-    uint32_t c = class_of(cap);
-    size_t size = class_size(c);
-    struct br_buf *buf = pool->free[c] ? pool_take(pool, c, size) : br_malloc(block_size(size));
+    uint32_t c = buf_class_of(cap);
+    size_t size = buf_class_size(c);
+    struct br_buf *buf =
+        pool->free[c] ? buf_pool_take(pool, c, size) : br_malloc(buf_block_size(size));
     if (!buf)
         return NULL;
     *buf = (struct br_buf){.pool = pool,
@@ -178,7 +180,7 @@ struct br_buf *br_buf_new(struct br_pool *pool, size_t cap)
                            .cap = (uint32_t)size,
                            .size_class = (uint16_t)c,
                            .holder = BR_HOLDER_REQUESTS};
-    pool_count(pool, buf->holder, (int64_t)size);
+    buf_pool_count(pool, buf->holder, (int64_t)size);
     pool->taken += size;
     return buf;
 }
@@ -209,8 +211,8 @@ struct br_buf *br_buf_unref(struct br_buf *buf)
 {
     if (!buf || --buf->refs > 0)
         return NULL;
-    pool_count(buf->pool, buf->holder, -(int64_t)buf->cap);
-    if (!pool_keep(buf->pool, buf))
+    buf_pool_count(buf->pool, buf->holder, -(int64_t)buf->cap);
+    if (!buf_pool_keep(buf->pool, buf))
         br_free(buf);
     return NULL;
 }
@@ -220,21 +222,21 @@ struct br_buf *br_buf_discard(struct br_buf *buf)
     if (!buf)
         return NULL;
     assert(buf->refs == 1);
-    pool_count(buf->pool, buf->holder, -(int64_t)buf->cap);
+    buf_pool_count(buf->pool, buf->holder, -(int64_t)buf->cap);
     br_free(buf);
     return NULL;
 }
 
 /* Gives a large buffer another size where it is, or where the system maps it to: nothing is copied. */
-static int buf_resize(struct br_buf **buf, uint32_t c)
+static int buf_resize(struct br_buf **buf, uint32_t code_point)
 {
-    size_t size = class_size(c), before = (*buf)->cap;
-    struct br_buf *moved = br_realloc(*buf, block_size(size));
+    size_t size = buf_class_size(code_point), before = (*buf)->cap;
+    struct br_buf *moved = br_realloc(*buf, buf_block_size(size));
     if (!moved)
         return BR_ENOMEM;
     moved->cap = (uint32_t)size;
-    moved->size_class = (uint16_t)c;
-    pool_count(moved->pool, moved->holder, (int64_t)size - (int64_t)before);
+    moved->size_class = (uint16_t)code_point;
+    buf_pool_count(moved->pool, moved->holder, (int64_t)size - (int64_t)before);
     *buf = moved;
     return 0;
 }
@@ -248,7 +250,7 @@ int br_buf_reserve(struct br_buf **buf, size_t cap)
     if (cap > BR_BUF_MAX)
         return BR_ENOMEM;
     if (old->cap >= BR_MEM_MAPPED && old->len)
-        return buf_resize(buf, class_of(cap));
+        return buf_resize(buf, buf_class_of(cap));
     struct br_buf *grown = br_buf_new(old->pool, cap);
     if (!grown)
         return BR_ENOMEM;
@@ -263,11 +265,11 @@ int br_buf_reserve(struct br_buf **buf, size_t cap)
 void br_buf_shrink(struct br_buf **buf)
 {
     struct br_buf *old = *buf;
-    uint32_t c = class_of(old->len);
+    uint32_t c = buf_class_of(old->len);
     assert(old->refs == 1);
-    if (class_size(c) > old->cap / 2)
+    if (buf_class_size(c) > old->cap / 2)
         return;
-    if (old->cap >= BR_MEM_MAPPED && class_size(c) >= BR_MEM_MAPPED) {
+    if (old->cap >= BR_MEM_MAPPED && buf_class_size(c) >= BR_MEM_MAPPED) {
         (void)buf_resize(buf, c);
         return;
     }
@@ -300,87 +302,89 @@ int br_buf_append(struct br_buf **buf, const void *data, size_t len, size_t max)
     return 0;
 }
 
-int br_rope_add(struct br_rope *r, struct br_buf *buf, const void *data, size_t len)
+int br_rope_add(struct br_rope *rope, struct br_buf *buf, const void *data, size_t len)
 {
     if (len == 0)
         return 0;
-    struct br_slice *last = r->n ? &r->v[r->n - 1] : NULL;
+    struct br_slice *last = rope->count ? &rope->slices[rope->count - 1] : NULL;
     if (last && buf && last->buf == buf && last->data + last->len == data) {
         last->len += len;
-        r->len += len;
+        rope->len += len;
         return 0;
     }
-    if (br_grow(&r->v, &r->cap, (size_t)r->n + 1, sizeof *r->v, ROPE_MAX))
+    if (br_grow(&rope->slices, &rope->cap, (size_t)rope->count + 1, sizeof *rope->slices, ROPE_MAX))
         return BR_ENOMEM;
-    r->v[r->n++] = (struct br_slice){buf ? br_buf_ref(buf) : NULL, data, len};
-    r->len += len;
+    rope->slices[rope->count++] = (struct br_slice){buf ? br_buf_ref(buf) : NULL, data, len};
+    rope->len += len;
     return 0;
 }
 
-int br_rope_cat(struct br_rope *r, const struct br_rope *from)
+int br_rope_cat(struct br_rope *rope, const struct br_rope *from)
 {
-    for (uint32_t i = 0; i < from->n; i++) {
-        int rc = br_rope_add(r, from->v[i].buf, from->v[i].data, from->v[i].len);
+    for (uint32_t i = 0; i < from->count; i++) {
+        int rc = br_rope_add(rope, from->slices[i].buf, from->slices[i].data, from->slices[i].len);
         if (rc)
             return rc;
     }
     return 0;
 }
 
-void br_rope_drop(struct br_rope *r, size_t len)
+void br_rope_drop(struct br_rope *rope, size_t len)
 {
     uint32_t gone = 0;
-    r->len -= len < r->len ? len : r->len;
-    while (gone < r->n && len >= r->v[gone].len) {
-        len -= r->v[gone].len;
-        br_buf_unref(r->v[gone++].buf);
+    rope->len -= len < rope->len ? len : rope->len;
+    while (gone < rope->count && len >= rope->slices[gone].len) {
+        len -= rope->slices[gone].len;
+        br_buf_unref(rope->slices[gone++].buf);
     }
-    if (gone < r->n) {
-        r->v[gone].data += len;
-        r->v[gone].len -= len;
+    if (gone < rope->count) {
+        rope->slices[gone].data += len;
+        rope->slices[gone].len -= len;
     }
-    r->n -= gone;
-    if (gone && r->n)
-        memmove(r->v, r->v + gone, r->n * sizeof *r->v);
+    rope->count -= gone;
+    if (gone && rope->count)
+        memmove(rope->slices, rope->slices + gone, rope->count * sizeof *rope->slices);
 }
 
-void br_rope_release(struct br_rope *r)
+void br_rope_release(struct br_rope *rope)
 {
-    for (uint32_t i = 0; i < r->n; i++)
-        br_buf_unref(r->v[i].buf);
-    br_free(r->v);
-    *r = (struct br_rope){0};
+    for (uint32_t i = 0; i < rope->count; i++)
+        br_buf_unref(rope->slices[i].buf);
+    br_free(rope->slices);
+    *rope = (struct br_rope){0};
 }
 
-static struct br_buf *rope_copy(const struct br_rope *r, struct br_pool *pool)
+static struct br_buf *buf_rope_copy(const struct br_rope *rope, struct br_pool *pool)
 {
-    struct br_buf *buf = br_buf_new(pool, r->len);
+    struct br_buf *buf = br_buf_new(pool, rope->len);
     if (!buf)
         return NULL;
-    for (uint32_t i = 0; i < r->n; i++) {
-        memcpy(buf->data + buf->len, r->v[i].data, r->v[i].len);
-        buf->len += (uint32_t)r->v[i].len;
+    for (uint32_t i = 0; i < rope->count; i++) {
+        memcpy(buf->data + buf->len, rope->slices[i].data, rope->slices[i].len);
+        buf->len += (uint32_t)rope->slices[i].len;
     }
     return buf;
 }
 
-struct br_buf *br_rope_flat(const struct br_rope *r, struct br_pool *pool, const uint8_t **ret_data)
+struct br_buf *br_rope_flat(const struct br_rope *rope, struct br_pool *pool,
+                            const uint8_t **ret_data)
 {
-    if (r->n == 1 && r->v[0].buf) {
-        *ret_data = r->v[0].data;
-        return br_buf_ref(r->v[0].buf);
+    if (rope->count == 1 && rope->slices[0].buf) {
+        *ret_data = rope->slices[0].data;
+        return br_buf_ref(rope->slices[0].buf);
     }
-    struct br_buf *buf = rope_copy(r, pool);
+    struct br_buf *buf = buf_rope_copy(rope, pool);
     if (buf)
         *ret_data = buf->data;
     return buf;
 }
 
-const uint8_t *br_rope_bytes(const struct br_rope *r, struct br_pool *pool, struct br_buf **ret_copy)
+const uint8_t *br_rope_bytes(const struct br_rope *rope, struct br_pool *pool,
+                             struct br_buf **ret_copy)
 {
     *ret_copy = NULL;
-    if (r->n == 1)
-        return r->v[0].data;
-    *ret_copy = rope_copy(r, pool);
+    if (rope->count == 1)
+        return rope->slices[0].data;
+    *ret_copy = buf_rope_copy(rope, pool);
     return *ret_copy ? (*ret_copy)->data : NULL;
 }

@@ -99,30 +99,32 @@ struct br_slice {
 };
 
 struct br_rope {
-    struct br_slice *v; /* each with a reference of its own */
-    uint32_t n, cap;
+    struct br_slice *slices; /* each with a reference of its own */
+    uint32_t count, cap;
     size_t len; /* sum of the lengths */
 };
 
 /* Appends a slice and takes a reference of its own on `buf` (NULL: constant bytes that outlive the
  * rope). Joins it to the last slice where they are neighbours. Returns 0 or BR_ENOMEM. */
-int br_rope_add(struct br_rope *r, struct br_buf *buf, const void *data, size_t len);
+int br_rope_add(struct br_rope *rope, struct br_buf *buf, const void *data, size_t len);
 
 /* Appends all slices of `from`, which keeps its own. Returns 0 or BR_ENOMEM; on failure a part of
  * them may have been appended. */
-int br_rope_cat(struct br_rope *r, const struct br_rope *from);
+int br_rope_cat(struct br_rope *rope, const struct br_rope *from);
 
 /* Drops the first `len` bytes (at most all), keeping the memory for slices. */
-void br_rope_drop(struct br_rope *r, size_t len);
+void br_rope_drop(struct br_rope *rope, size_t len);
 
 /* Drops every slice; the rope is empty and usable. Accepts a zeroed rope. */
-void br_rope_release(struct br_rope *r);
+void br_rope_release(struct br_rope *rope);
 
 /* All bytes in one buffer, which the caller owns: the rope's own where it is a single whole one,
  * else a copy. `*ret_data` points at the first byte. NULL when there is no memory. */
-struct br_buf *br_rope_flat(const struct br_rope *r, struct br_pool *pool, const uint8_t **ret_data);
+struct br_buf *br_rope_flat(const struct br_rope *rope, struct br_pool *pool,
+                            const uint8_t **ret_data);
 
 /* All bytes in one place: where they are when the rope is a single slice (`*ret_copy` NULL), else in a
  * copy, which the caller owns. No reference is touched, so that another thread may call it with a pool of
  * its own while the rope's worker keeps the rope as it is. NULL when there is no memory. */
-const uint8_t *br_rope_bytes(const struct br_rope *r, struct br_pool *pool, struct br_buf **ret_copy);
+const uint8_t *br_rope_bytes(const struct br_rope *rope, struct br_pool *pool,
+                             struct br_buf **ret_copy);

@@ -32,7 +32,8 @@ bool br_file_head(const char *path, char out[BR_CGROUP_TEXT_MAX])
 }
 
 /* The group at `path`, and every one above it up to `mount`. */
-static void climb(const struct walk *w, const char *mount, const char *group, const char *name)
+static void cgroup_climb(const struct walk *walk, const char *mount, const char *group,
+                         const char *name)
 {
     char path[PATH_SIZE], whole[PATH_SIZE + 64], text[BR_CGROUP_TEXT_MAX];
     int n = snprintf(path, sizeof path, "%s%s", mount, strcmp(group, "/") == 0 ? "" : group);
@@ -41,7 +42,7 @@ static void climb(const struct walk *w, const char *mount, const char *group, co
     for (;;) {
         (void)snprintf(whole, sizeof whole, "%s/%s", path, name);
         if (br_file_head(whole, text))
-            w->fn(text, w->arg);
+            walk->fn(text, walk->arg);
         char *slash = strrchr(path, '/');
         if (!slash || (size_t)(slash - path) < strlen(mount))
             return;
@@ -50,7 +51,7 @@ static void climb(const struct walk *w, const char *mount, const char *group, co
 }
 
 /* A line of /proc/self/cgroup: "0::/group" of v2, "7:memory:/group" of v1. */
-static void read_line(const struct walk *w, const char *root, char *line)
+static void cgroup_read_line(const struct walk *walk, const char *root, char *line)
 {
     char mount[PATH_SIZE];
     char *controllers = strchr(line, ':');
@@ -59,16 +60,16 @@ static void read_line(const struct walk *w, const char *root, char *line)
         return;
     *group++ = '\0';
     bool v2 = strcmp(line, "0:") == 0;
-    if (!v2 && (!w->file->v1 || strcmp(controllers + 1, w->file->v1_controller) != 0))
+    if (!v2 && (!walk->file->v1 || strcmp(controllers + 1, walk->file->v1_controller) != 0))
         return;
     (void)snprintf(mount, sizeof mount, "%s/sys/fs/cgroup%s%s", root, v2 ? "" : "/",
-                   v2 ? "" : w->file->v1_controller);
-    climb(w, mount, group, v2 ? w->file->v2 : w->file->v1);
+                   v2 ? "" : walk->file->v1_controller);
+    cgroup_climb(walk, mount, group, v2 ? walk->file->v2 : walk->file->v1);
 }
 
 void br_cgroup_each(const char *root, const struct br_cgroup_file *file, br_cgroup_fn *fn, void *arg)
 {
-    const struct walk w = {file, fn, arg};
+    const struct walk walk = {file, fn, arg};
     char text[BR_CGROUP_TEXT_MAX], path[PATH_SIZE];
     (void)snprintf(path, sizeof path, "%s/proc/self/cgroup", root);
     if (!br_file_head(path, text))
@@ -77,6 +78,6 @@ void br_cgroup_each(const char *root, const struct br_cgroup_file *file, br_cgro
         next = strchr(line, '\n');
         if (next)
             *next++ = '\0';
-        read_line(&w, root, line);
+        cgroup_read_line(&walk, root, line);
     }
 }

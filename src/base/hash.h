@@ -26,9 +26,9 @@ static inline uint64_t br_hash_load32(const uint8_t *p)
     return v;
 }
 
-static inline uint64_t br_hash_mix(uint64_t a, uint64_t b)
+static inline uint64_t br_hash_mix(uint64_t left, uint64_t right)
 {
-    br_hash_product r = (br_hash_product)a * b;
+    br_hash_product r = (br_hash_product)left * right;
     return (uint64_t)r ^ (uint64_t)(r >> 64);
 }
 

@@ -11,31 +11,31 @@ struct br_list {
     struct br_list *next, *prev;
 };
 
-static inline void br_list_init(struct br_list *l)
+static inline void br_list_init(struct br_list *list)
 {
-    l->next = l->prev = l;
+    list->next = list->prev = list;
 }
 
-static inline bool br_list_empty(const struct br_list *l)
+static inline bool br_list_empty(const struct br_list *list)
 {
-    return l->next == l;
+    return list->next == list;
 }
 
-/* Puts `l` last in the list of `head`. */
-static inline void br_list_append(struct br_list *head, struct br_list *l)
+/* Puts `list` last in the list of `head`. */
+static inline void br_list_append(struct br_list *head, struct br_list *list)
 {
-    l->prev = head->prev;
-    l->next = head;
-    head->prev->next = l;
-    head->prev = l;
+    list->prev = head->prev;
+    list->next = head;
+    head->prev->next = list;
+    head->prev = list;
 }
 
-/* Takes `l` out of its list; harmless on an unlinked, initialised link. */
-static inline void br_list_remove(struct br_list *l)
+/* Takes `list` out of its list; harmless on an unlinked, initialised link. */
+static inline void br_list_remove(struct br_list *list)
 {
-    l->prev->next = l->next;
-    l->next->prev = l->prev;
-    br_list_init(l);
+    list->prev->next = list->next;
+    list->next->prev = list->prev;
+    br_list_init(list);
 }
 
 /* Takes the first link out and returns it; NULL when the list is empty. */
@@ -43,7 +43,7 @@ static inline struct br_list *br_list_shift(struct br_list *head)
 {
     if (br_list_empty(head))
         return 0;
-    struct br_list *l = head->next;
-    br_list_remove(l);
-    return l;
+    struct br_list *list = head->next;
+    br_list_remove(list);
+    return list;
 }

@@ -63,7 +63,7 @@ bool br_log_allow(struct br_log_limit *limit, uint64_t now_ms, uint64_t every_ms
     return true;
 }
 
-static size_t stamp(char *out, size_t size)
+static size_t log_stamp(char *out, size_t size)
 {
     struct timespec now;
     struct tm tm;
@@ -77,7 +77,7 @@ static size_t stamp(char *out, size_t size)
 
 /* What moves a cursor, hides text or turns it round instead of showing: C0, DEL, C1, and the marks of
  * line and direction (Unicode 3.1 general categories Cc, Zl, Zp and the Bidi_Control property). */
-static bool is_control(uint32_t code)
+static bool log_is_control(uint32_t code)
 {
     return code < 0x20 || (code >= 0x7f && code <= 0x9f) || code == 0x61c || code == 0x200e ||
            code == 0x200f || (code >= 0x2028 && code <= 0x202e) ||
@@ -85,93 +85,94 @@ static bool is_control(uint32_t code)
 }
 
 /* The first character of valid UTF-8, of up to three bytes; 0xffff for one of four. */
-static uint32_t code_of(const unsigned char *c, size_t *ret_len)
+static uint32_t log_code_of(const unsigned char *letter, size_t *ret_len)
 {
-    *ret_len = c[0] < 0x80 ? 1 : c[0] < 0xe0 ? 2 : c[0] < 0xf0 ? 3 : 4;
-    return *ret_len == 1   ? c[0]
-           : *ret_len == 2 ? (c[0] & 0x1fu) << 6 | (c[1] & 0x3fu)
-           : *ret_len == 3 ? (c[0] & 0x0fu) << 12 | (c[1] & 0x3fu) << 6 | (c[2] & 0x3fu)
-                           : 0xffff;
+    *ret_len = letter[0] < 0x80 ? 1 : letter[0] < 0xe0 ? 2 : letter[0] < 0xf0 ? 3 : 4;
+    return *ret_len == 1   ? letter[0]
+           : *ret_len == 2 ? (letter[0] & 0x1fu) << 6 | (letter[1] & 0x3fu)
+           : *ret_len == 3
+               ? (letter[0] & 0x0fu) << 12 | (letter[1] & 0x3fu) << 6 | (letter[2] & 0x3fu)
+               : 0xffff;
 }
 
-static void add_valid(struct br_str *s, const char *text, size_t len)
+static void log_add_valid(struct br_str *str, const char *text, size_t len)
 {
     size_t n, done = 0;
     for (size_t i = 0; i < len; i += n) {
-        uint32_t code = code_of((const unsigned char *)text + i, &n);
+        uint32_t code = log_code_of((const unsigned char *)text + i, &n);
         bool quoted = sink.json && (code == '"' || code == '\\');
-        if (!quoted && !is_control(code))
+        if (!quoted && !log_is_control(code))
             continue;
-        br_str_add(s, text + done, i - done);
+        br_str_add(str, text + done, i - done);
         done = i + n;
         if (quoted)
-            br_str_printf(s, "\\%c", (char)code);
+            br_str_printf(str, "\\%c", (char)code);
         else if (sink.json)
-            br_str_printf(s, "\\u%04x", code);
+            br_str_printf(str, "\\u%04x", code);
         else
-            br_str_putc(s, ' ');
+            br_str_putc(str, ' ');
     }
-    br_str_add(s, text + done, len - done);
+    br_str_add(str, text + done, len - done);
 }
 
 /* One message is one line: what came from outside must not forge another, nor command a terminal. */
-static void add_text(struct br_str *s, const char *text, size_t len)
+static void log_add_text(struct br_str *str, const char *text, size_t len)
 {
     for (;;) {
         size_t valid = br_utf8_valid((const uint8_t *)text, len);
-        add_valid(s, text, valid);
+        log_add_valid(str, text, valid);
         if (valid == len)
             return;
-        br_str_puts(s, "\xef\xbf\xbd");
+        br_str_puts(str, "\xef\xbf\xbd");
         text += valid + 1;
         len -= valid + 1;
     }
 }
 
 /* Puts the line together; false when it did not fit. */
-static bool make_line(struct br_str *s, const char *when, const char *level, const char *name,
-                      const char *text, size_t len)
+static bool log_make_line(struct br_str *str, const char *when, const char *level, const char *name,
+                          const char *text, size_t len)
 {
-    br_str_clear(s);
+    br_str_clear(str);
     if (sink.json) {
-        br_str_printf(s, "{\"ts\":\"%s\",\"level\":\"%s\"", when, level);
-        br_str_puts(s, name[0] ? ",\"component\":\"" : "");
-        add_text(s, name, strlen(name));
-        br_str_puts(s, name[0] ? "\",\"msg\":\"" : ",\"msg\":\"");
-        add_text(s, text, len);
-        br_str_puts(s, "\"}\n");
+        br_str_printf(str, "{\"ts\":\"%s\",\"level\":\"%s\"", when, level);
+        br_str_puts(str, name[0] ? ",\"component\":\"" : "");
+        log_add_text(str, name, strlen(name));
+        br_str_puts(str, name[0] ? "\",\"msg\":\"" : ",\"msg\":\"");
+        log_add_text(str, text, len);
+        br_str_puts(str, "\"}\n");
     } else {
-        br_str_printf(s, "%s\t%s\t", when, level);
-        add_text(s, name, strlen(name));
-        br_str_puts(s, name[0] ? "\t" : "");
-        add_text(s, text, len);
-        br_str_putc(s, '\n');
+        br_str_printf(str, "%s\t%s\t", when, level);
+        log_add_text(str, name, strlen(name));
+        br_str_puts(str, name[0] ? "\t" : "");
+        log_add_text(str, text, len);
+        br_str_putc(str, '\n');
     }
-    return !s->failed;
+    return !str->failed;
 }
 
 /* Escapes may need six bytes for one: the end of the text goes, never the end of the line. */
-static size_t make(char line[BR_LOG_LINE_MAX + 1], const struct br_log *log,
-                   enum br_log_level level, const char *text)
+static size_t log_make(char line[BR_LOG_LINE_MAX + 1], const struct br_log *log,
+                       enum br_log_level level, const char *text)
 {
     char when[64];
     const char *name = log && log->name ? log->name : "";
-    struct br_str s = {.data = line, .cap = BR_LOG_LINE_MAX + 1, .fixed = true};
+    struct br_str str = {.data = line, .cap = BR_LOG_LINE_MAX + 1, .fixed = true};
     size_t len = strlen(text);
-    stamp(when, sizeof when);
-    while (!make_line(&s, when, level_names[level], name, text, len) && len > 0)
+    log_stamp(when, sizeof when);
+    while (!log_make_line(&str, when, level_names[level], name, text, len) && len > 0)
         len = len * 3 / 4;
-    return s.len;
+    return str.len;
 }
 
-static size_t notice(uint64_t n, char line[BR_LOG_LINE_MAX + 1])
+static size_t log_notice(uint64_t count, char line[BR_LOG_LINE_MAX + 1])
 {
     char text[128];
     (void)snprintf(text, sizeof text,
                    "%llu line%s of the log dropped: nobody read them in time, or they could not be "
                    "written",
-                   (unsigned long long)n, n == 1 ? " was" : "s were");
-    return make(line, NULL, BR_LOG_WARN, text);
+                   (unsigned long long)count, count == 1 ? " was" : "s were");
+    return log_make(line, NULL, BR_LOG_WARN, text);
 }
 
 void br_log_write(const struct br_log *log, enum br_log_level level, const char *fmt, ...)
@@ -181,12 +182,12 @@ void br_log_write(const struct br_log *log, enum br_log_level level, const char 
     va_start(ap, fmt);
     (void)vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    br_log_sink_put(sink.fd, line, make(line, log, level, text));
+    br_log_sink_put(sink.fd, line, log_make(line, log, level, text));
 }
 
 bool br_log_start(void)
 {
-    return br_log_sink_start(sink.fd, notice);
+    return br_log_sink_start(sink.fd, log_notice);
 }
 
 bool br_log_stop(uint64_t wait_ms)

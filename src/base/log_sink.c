@@ -37,7 +37,7 @@ static struct {
 } sink = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* Writes a line in one piece where that is possible. Waits as long as nobody reads. */
-static bool write_line(int fd, const char *line, size_t len)
+static bool log_sink_write_line(int fd, const char *line, size_t len)
 {
     while (len) {
         ssize_t n = write(fd, line, len);
@@ -55,7 +55,7 @@ static bool write_line(int fd, const char *line, size_t len)
 }
 
 /* Copies the line that begins at `at` of the ring; its length. */
-static size_t copy_line(size_t at, size_t end, char line[BR_LOG_LINE_MAX])
+static size_t log_sink_copy_line(size_t at, size_t end, char line[BR_LOG_LINE_MAX])
 {
     size_t n = 0;
     while (at < end && n < BR_LOG_LINE_MAX) {
@@ -69,46 +69,46 @@ static size_t copy_line(size_t at, size_t end, char line[BR_LOG_LINE_MAX])
 /* --- The thread ------------------------------------------------------------------------------- */
 
 /* Writes without the lock, which it has before and after. */
-static bool write_out(const char *line, size_t len)
+static bool log_sink_write_out(const char *line, size_t len)
 {
     pthread_mutex_unlock(&sink.lock);
-    bool written = write_line(sink.fd, line, len);
+    bool written = log_sink_write_line(sink.fd, line, len);
     pthread_mutex_lock(&sink.lock);
     return written;
 }
 
-static void write_next(void)
+static void log_sink_write_next(void)
 {
     char line[BR_LOG_LINE_MAX];
-    size_t len = copy_line(sink.tail, sink.head, line);
+    size_t len = log_sink_copy_line(sink.tail, sink.head, line);
     sink.tail += len;
-    if (!write_out(line, len))
+    if (!log_sink_write_out(line, len))
         sink.dropped++;
 }
 
 /* Once somebody reads again: what was dropped came after all that is written by now. */
-static void write_notice(void)
+static void log_sink_write_notice(void)
 {
     char line[BR_LOG_LINE_MAX + 1];
     size_t len = sink.notice(sink.dropped - sink.told, line);
     sink.told = sink.dropped;
-    (void)write_out(line, len);
+    (void)log_sink_write_out(line, len);
 }
 
-static void *run(void *arg)
+static void *log_sink_run(void *arg)
 {
     (void)arg;
     pthread_mutex_lock(&sink.lock);
     while (sink.tail != sink.head || !sink.stopping) {
         if (sink.tail != sink.head)
-            write_next();
+            log_sink_write_next();
         else if (sink.dropped != sink.told)
-            write_notice();
+            log_sink_write_notice();
         else
             pthread_cond_wait(&sink.more, &sink.lock);
     }
     if (sink.dropped != sink.told)
-        write_notice();
+        log_sink_write_notice();
     sink.stopped = true;
     pthread_cond_signal(&sink.done);
     pthread_mutex_unlock(&sink.lock);
@@ -119,7 +119,7 @@ static void *run(void *arg)
 
 /* Says what is still in the ring, as far as that does not wait, and lets the crash go on. Without the
  * lock, which nobody may give back any more; the thread may write the same lines a second time. */
-static void on_crash(int number, siginfo_t *info, void *context)
+static void log_sink_on_crash(int number, siginfo_t *info, void *context)
 {
     char line[BR_LOG_LINE_MAX];
     struct pollfd p = {.fd = sink.fd, .events = POLLOUT};
@@ -129,7 +129,7 @@ static void on_crash(int number, siginfo_t *info, void *context)
             (void)sigaction(number, &sink.before[i], NULL);
     size_t end = sink.head, at = sink.tail;
     while (at < end && poll(&p, 1, 0) == 1) {
-        size_t len = copy_line(at, end, line);
+        size_t len = log_sink_copy_line(at, end, line);
         if (write(sink.fd, line, len) < 0)
             break;
         at += len;
@@ -138,15 +138,15 @@ static void on_crash(int number, siginfo_t *info, void *context)
         (void)raise(number);
 }
 
-static void catch_crashes(void)
+static void log_sink_catch_crashes(void)
 {
-    struct sigaction action = {.sa_sigaction = on_crash, .sa_flags = SA_SIGINFO};
+    struct sigaction action = {.sa_sigaction = log_sink_on_crash, .sa_flags = SA_SIGINFO};
     sigemptyset(&action.sa_mask);
     for (int i = 0; i < CRASHES; i++)
         (void)sigaction(crashes[i], &action, &sink.before[i]);
 }
 
-static void release_crashes(void)
+static void log_sink_release_crashes(void)
 {
     for (int i = 0; i < CRASHES; i++)
         (void)sigaction(crashes[i], &sink.before[i], NULL);
@@ -155,7 +155,7 @@ static void release_crashes(void)
 /* --- For log.c -------------------------------------------------------------------------------- */
 
 /* True when it went in. */
-static bool queue(const char *line, size_t len)
+static bool log_sink_queue(const char *line, size_t len)
 {
     size_t at = sink.head % RING_BYTES;
     size_t first = RING_BYTES - at < len ? RING_BYTES - at : len;
@@ -176,7 +176,7 @@ void br_log_sink_put(int fd, const char *line, size_t len)
         return;
     }
     pthread_mutex_lock(&sink.lock);
-    if (sink.mode == STUCK || !queue(line, len))
+    if (sink.mode == STUCK || !log_sink_queue(line, len))
         sink.dropped++;
     pthread_mutex_unlock(&sink.lock);
 }
@@ -197,17 +197,17 @@ bool br_log_sink_start(int fd, size_t (*notice)(uint64_t n, char line[BR_LOG_LIN
     (void)pthread_condattr_destroy(&clock);
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are the first worker's */
-    bool started = pthread_create(&sink.thread, NULL, run, NULL) == 0;
+    bool started = pthread_create(&sink.thread, NULL, log_sink_run, NULL) == 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (!started)
         return false;
-    catch_crashes();
+    log_sink_catch_crashes();
     sink.mode = QUEUED;
     return true;
 }
 
 /* True when the thread has written everything within the time. */
-static bool wait_done(uint64_t wait_ms)
+static bool log_sink_wait_done(uint64_t wait_ms)
 {
     struct timespec until;
     int rc = 0;
@@ -230,12 +230,12 @@ bool br_log_sink_stop(uint64_t wait_ms)
     if (sink.mode != QUEUED)
         return sink.mode == DIRECT;
     pthread_mutex_lock(&sink.lock);
-    bool done = wait_done(wait_ms);
+    bool done = log_sink_wait_done(wait_ms);
     for (size_t at = sink.tail; at != sink.head; at++)
         sink.dropped += sink.ring[at % RING_BYTES] == '\n';
     sink.mode = done ? DIRECT : STUCK;
     pthread_mutex_unlock(&sink.lock);
-    release_crashes();
+    log_sink_release_crashes();
     if (!done) {
         (void)pthread_detach(sink.thread);
         return false;

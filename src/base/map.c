@@ -19,7 +19,7 @@ struct br_map {
     size_t max;
     uint8_t secret[16];
     struct entry *entries;
-    uint32_t n, cap;
+    uint32_t count, cap;
     uint32_t *slots; /* entry index + 1, open addressing; at most half full */
     size_t n_slots;
 };
@@ -36,23 +36,23 @@ void br_random_bytes(void *out, size_t len)
     }
 }
 
-static uint64_t rotl(uint64_t x, unsigned b)
+static uint64_t map_rotl(uint64_t number, unsigned right)
 {
-    return x << b | x >> (64 - b);
+    return number << right | number >> (64 - right);
 }
 
-static void sip_round(uint64_t v[4])
+static void map_sip_round(uint64_t values[4])
 {
-    v[0] += v[1];
-    v[1] = rotl(v[1], 13) ^ v[0];
-    v[0] = rotl(v[0], 32);
-    v[2] += v[3];
-    v[3] = rotl(v[3], 16) ^ v[2];
-    v[0] += v[3];
-    v[3] = rotl(v[3], 21) ^ v[0];
-    v[2] += v[1];
-    v[1] = rotl(v[1], 17) ^ v[2];
-    v[2] = rotl(v[2], 32);
+    values[0] += values[1];
+    values[1] = map_rotl(values[1], 13) ^ values[0];
+    values[0] = map_rotl(values[0], 32);
+    values[2] += values[3];
+    values[3] = map_rotl(values[3], 16) ^ values[2];
+    values[0] += values[3];
+    values[3] = map_rotl(values[3], 21) ^ values[0];
+    values[2] += values[1];
+    values[1] = map_rotl(values[1], 17) ^ values[2];
+    values[2] = map_rotl(values[2], 32);
 }
 
 uint64_t br_siphash(const uint8_t key[16], const void *data, size_t len)
@@ -68,103 +68,104 @@ uint64_t br_siphash(const uint8_t key[16], const void *data, size_t len)
     for (; left >= 8; left -= 8, p += 8) {
         memcpy(&m, p, 8);
         v[3] ^= m;
-        sip_round(v);
+        map_sip_round(v);
         v[0] ^= m;
     }
     m = (uint64_t)len << 56;
     for (size_t i = 0; i < left; i++)
         m |= (uint64_t)p[i] << (8 * i);
     v[3] ^= m;
-    sip_round(v);
+    map_sip_round(v);
     v[0] ^= m;
     v[2] ^= 0xff;
-    sip_round(v);
-    sip_round(v);
-    sip_round(v);
+    map_sip_round(v);
+    map_sip_round(v);
+    map_sip_round(v);
     return v[0] ^ v[1] ^ v[2] ^ v[3];
 }
 
 struct br_map *br_map_new(size_t max)
 {
-    struct br_map *m = br_calloc(1, sizeof *m);
-    if (!m)
+    struct br_map *map = br_calloc(1, sizeof *map);
+    if (!map)
         return NULL;
-    m->max = max;
-    br_random_bytes(m->secret, sizeof m->secret);
-    return m;
+    map->max = max;
+    br_random_bytes(map->secret, sizeof map->secret);
+    return map;
 }
 
-void br_map_free(struct br_map *m, void (*release)(void *value))
+void br_map_free(struct br_map *map, void (*release)(void *value))
 {
-    if (!m)
+    if (!map)
         return;
-    for (uint32_t i = 0; i < m->n; i++) {
+    for (uint32_t i = 0; i < map->count; i++) {
         if (release)
-            release(m->entries[i].value);
-        br_free(m->entries[i].key);
+            release(map->entries[i].value);
+        br_free(map->entries[i].key);
     }
-    br_free(m->entries);
-    br_free(m->slots);
-    br_free(m);
+    br_free(map->entries);
+    br_free(map->slots);
+    br_free(map);
 }
 
 /* The slot of the key, or the empty one where it would go. Needs slots. */
-static size_t find(const struct br_map *m, uint64_t hash, const void *key, size_t len)
+static size_t map_find(const struct br_map *map, uint64_t hash, const void *key, size_t len)
 {
-    size_t i = hash & (m->n_slots - 1);
-    while (m->slots[i]) {
-        const struct entry *e = &m->entries[m->slots[i] - 1];
-        if (e->hash == hash && e->len == len && memcmp(e->key, key, len) == 0)
+    size_t i = hash & (map->n_slots - 1);
+    while (map->slots[i]) {
+        const struct entry *entry = &map->entries[map->slots[i] - 1];
+        if (entry->hash == hash && entry->len == len && memcmp(entry->key, key, len) == 0)
             break;
-        i = (i + 1) & (m->n_slots - 1);
+        i = (i + 1) & (map->n_slots - 1);
     }
     return i;
 }
 
-void *br_map_get(const struct br_map *m, const void *key, size_t len)
+void *br_map_get(const struct br_map *map, const void *key, size_t len)
 {
-    if (!m->n_slots)
+    if (!map->n_slots)
         return NULL;
-    size_t i = find(m, br_siphash(m->secret, key, len), key, len);
-    return m->slots[i] ? m->entries[m->slots[i] - 1].value : NULL;
+    size_t i = map_find(map, br_siphash(map->secret, key, len), key, len);
+    return map->slots[i] ? map->entries[map->slots[i] - 1].value : NULL;
 }
 
-static int rehash(struct br_map *m, size_t n_slots)
+static int map_rehash(struct br_map *map, size_t n_slots)
 {
     uint32_t *slots = br_calloc(n_slots, sizeof *slots);
     if (!slots)
         return BR_ENOMEM;
-    for (uint32_t e = 0; e < m->n; e++) {
-        size_t i = m->entries[e].hash & (n_slots - 1);
+    for (uint32_t e = 0; e < map->count; e++) {
+        size_t i = map->entries[e].hash & (n_slots - 1);
         while (slots[i])
             i = (i + 1) & (n_slots - 1);
         slots[i] = e + 1;
     }
-    br_free(m->slots);
-    m->slots = slots;
-    m->n_slots = n_slots;
+    br_free(map->slots);
+    map->slots = slots;
+    map->n_slots = n_slots;
     return 0;
 }
 
-int br_map_put(struct br_map *m, const void *key, size_t len, void *value, void **ret_old)
+int br_map_put(struct br_map *map, const void *key, size_t len, void *value, void **ret_old)
 {
-    uint64_t hash = br_siphash(m->secret, key, len);
-    if (m->n_slots) {
-        size_t i = find(m, hash, key, len);
-        if (m->slots[i]) {
-            struct entry *e = &m->entries[m->slots[i] - 1];
+    uint64_t hash = br_siphash(map->secret, key, len);
+    if (map->n_slots) {
+        size_t i = map_find(map, hash, key, len);
+        if (map->slots[i]) {
+            struct entry *entry = &map->entries[map->slots[i] - 1];
             if (ret_old)
-                *ret_old = e->value;
-            e->value = value;
+                *ret_old = entry->value;
+            entry->value = value;
             return 0;
         }
     }
-    if ((size_t)m->n + 1 > m->n_slots / 2 && m->n < m->max) {
-        int rc = rehash(m, m->n_slots ? m->n_slots * 2 : 16);
+    if ((size_t)map->count + 1 > map->n_slots / 2 && map->count < map->max) {
+        int rc = map_rehash(map, map->n_slots ? map->n_slots * 2 : 16);
         if (rc)
             return rc;
     }
-    int rc = br_grow(&m->entries, &m->cap, (size_t)m->n + 1, sizeof *m->entries, m->max);
+    int rc =
+        br_grow(&map->entries, &map->cap, (size_t)map->count + 1, sizeof *map->entries, map->max);
     if (rc)
         return rc;
     void *copy = br_malloc(len);
@@ -172,62 +173,62 @@ int br_map_put(struct br_map *m, const void *key, size_t len, void *value, void 
         return BR_ENOMEM;
     if (len)
         memcpy(copy, key, len);
-    m->entries[m->n] = (struct entry){hash, copy, len, value};
-    m->slots[find(m, hash, key, len)] = ++m->n;
+    map->entries[map->count] = (struct entry){hash, copy, len, value};
+    map->slots[map_find(map, hash, key, len)] = ++map->count;
     if (ret_old)
         *ret_old = NULL;
     return 0;
 }
 
-/* Empties slot `i` and moves back what probed past it. */
-static void vacate(struct br_map *m, size_t i)
+/* Empties slot `index` and moves back what probed past it. */
+static void map_vacate(struct br_map *map, size_t index)
 {
-    size_t mask = m->n_slots - 1, j = i;
+    size_t mask = map->n_slots - 1, j = index;
     for (;;) {
         j = (j + 1) & mask;
-        if (!m->slots[j])
+        if (!map->slots[j])
             break;
-        size_t home = m->entries[m->slots[j] - 1].hash & mask;
-        if (((j - home) & mask) >= ((j - i) & mask)) {
-            m->slots[i] = m->slots[j];
-            i = j;
+        size_t home = map->entries[map->slots[j] - 1].hash & mask;
+        if (((j - home) & mask) >= ((j - index) & mask)) {
+            map->slots[index] = map->slots[j];
+            index = j;
         }
     }
-    m->slots[i] = 0;
+    map->slots[index] = 0;
 }
 
-void *br_map_remove(struct br_map *m, const void *key, size_t len)
+void *br_map_remove(struct br_map *map, const void *key, size_t len)
 {
-    if (!m->n_slots)
+    if (!map->n_slots)
         return NULL;
-    size_t i = find(m, br_siphash(m->secret, key, len), key, len);
-    if (!m->slots[i])
+    size_t i = map_find(map, br_siphash(map->secret, key, len), key, len);
+    if (!map->slots[i])
         return NULL;
-    uint32_t e = m->slots[i] - 1, last = m->n - 1;
-    void *value = m->entries[e].value, *copy = m->entries[e].key;
-    vacate(m, i);
+    uint32_t e = map->slots[i] - 1, last = map->count - 1;
+    void *value = map->entries[e].value, *copy = map->entries[e].key;
+    map_vacate(map, i);
     if (e != last) {
-        const struct entry *moved = &m->entries[last];
-        m->slots[find(m, moved->hash, moved->key, moved->len)] = e + 1;
-        m->entries[e] = *moved;
+        const struct entry *moved = &map->entries[last];
+        map->slots[map_find(map, moved->hash, moved->key, moved->len)] = e + 1;
+        map->entries[e] = *moved;
     }
-    m->n--;
+    map->count--;
     br_free(copy);
     return value;
 }
 
-size_t br_map_count(const struct br_map *m)
+size_t br_map_count(const struct br_map *map)
 {
-    return m->n;
+    return map->count;
 }
 
-void *br_map_at(const struct br_map *m, size_t i, const void **ret_key, size_t *ret_len)
+void *br_map_at(const struct br_map *map, size_t index, const void **ret_key, size_t *ret_len)
 {
-    if (i >= m->n)
+    if (index >= map->count)
         return NULL;
     if (ret_key)
-        *ret_key = m->entries[i].key;
+        *ret_key = map->entries[index].key;
     if (ret_len)
-        *ret_len = m->entries[i].len;
-    return m->entries[i].value;
+        *ret_len = map->entries[index].len;
+    return map->entries[index].value;
 }

@@ -14,23 +14,23 @@ struct br_map;
 /* A map of at most `max` entries; NULL when there is no memory. */
 struct br_map *br_map_new(size_t max);
 
-/* Frees the map, first handing every value to `release` (may be NULL). `m` may be NULL. */
-void br_map_free(struct br_map *m, void (*release)(void *value));
+/* Frees the map, first handing every value to `release` (may be NULL). `map` may be NULL. */
+void br_map_free(struct br_map *map, void (*release)(void *value));
 
 /* The value of the key, or NULL. */
-void *br_map_get(const struct br_map *m, const void *key, size_t len);
+void *br_map_get(const struct br_map *map, const void *key, size_t len);
 
 /* Sets the key's value (not NULL). `*ret_old`, unless NULL, becomes what it replaced, or NULL.
  * Returns 0, BR_EFULL or BR_ENOMEM; on failure nothing changed. */
-int br_map_put(struct br_map *m, const void *key, size_t len, void *value, void **ret_old);
+int br_map_put(struct br_map *map, const void *key, size_t len, void *value, void **ret_old);
 
 /* Takes the key out; returns its value, or NULL when it was not there. */
-void *br_map_remove(struct br_map *m, const void *key, size_t len);
+void *br_map_remove(struct br_map *map, const void *key, size_t len);
 
-size_t br_map_count(const struct br_map *m);
+size_t br_map_count(const struct br_map *map);
 
-/* Entry `i` of br_map_count; NULL past the end. `*ret_key` lives until the entry is removed. */
-void *br_map_at(const struct br_map *m, size_t i, const void **ret_key, size_t *ret_len);
+/* Entry `index` of br_map_count; NULL past the end. `*ret_key` lives until the entry is removed. */
+void *br_map_at(const struct br_map *map, size_t index, const void **ret_key, size_t *ret_len);
 
 /* SipHash-1-3 with a 16-byte key, for tables that hostile input can fill. */
 uint64_t br_siphash(const uint8_t key[16], const void *data, size_t len);

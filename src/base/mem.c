@@ -28,9 +28,9 @@ static _Thread_local struct {
 static _Atomic int64_t process_live;
 static _Atomic int64_t process_held[BR_HOLDERS];
 
-void br_mem_set_hooks(const struct br_mem_hooks *h)
+void br_mem_set_hooks(const struct br_mem_hooks *mem_hooks)
 {
-    hooks = h ? h : &libc_hooks;
+    hooks = mem_hooks ? mem_hooks : &libc_hooks;
 }
 
 /* Setting the thresholds also keeps the library from raising them as blocks are freed, after which
@@ -61,7 +61,7 @@ const char *br_holder_name(enum br_holder holder)
     return names[holder];
 }
 
-static void add(_Atomic int64_t *figure, int64_t *change)
+static void mem_add(_Atomic int64_t *figure, int64_t *change)
 {
     if (*change)
         atomic_fetch_add_explicit(figure, *change, memory_order_relaxed);
@@ -70,19 +70,19 @@ static void add(_Atomic int64_t *figure, int64_t *change)
 
 void br_mem_flush(void)
 {
-    add(&process_live, &meter.live);
+    mem_add(&process_live, &meter.live);
     for (int i = 0; i < BR_HOLDERS; i++)
-        add(&process_held[i], &meter.held[i]);
+        mem_add(&process_held[i], &meter.held[i]);
 }
 
-static size_t positive(int64_t figure)
+static size_t mem_positive(int64_t figure)
 {
     return figure > 0 ? (size_t)figure : 0;
 }
 
 size_t br_mem_live(void)
 {
-    return positive(atomic_load_explicit(&process_live, memory_order_relaxed) + meter.live);
+    return mem_positive(atomic_load_explicit(&process_live, memory_order_relaxed) + meter.live);
 }
 
 size_t br_mem_held(enum br_holder holder)
@@ -90,29 +90,30 @@ size_t br_mem_held(enum br_holder holder)
     int64_t held = atomic_load_explicit(&process_held[holder], memory_order_relaxed) +
                    meter.held[holder];
     if (holder != BR_HOLDER_PROCESS)
-        return positive(held);
+        return mem_positive(held);
     held = (int64_t)br_mem_live();
     for (int i = BR_HOLDER_PROCESS + 1; i < BR_HOLDERS; i++)
         held -= (int64_t)br_mem_held((enum br_holder)i);
-    return positive(held);
+    return mem_positive(held);
 }
 
 void br_mem_hold(enum br_holder holder, int64_t bytes)
 {
     meter.held[holder] += bytes;
     if (meter.held[holder] >= BR_MEM_STEP || meter.held[holder] <= -BR_MEM_STEP)
-        add(&process_held[holder], &meter.held[holder]);
+        mem_add(&process_held[holder], &meter.held[holder]);
 }
 
 /* What a block is counted as: its size as the C library rounds it, with what keeps it. */
-static size_t mem_block(const void *p)
+static size_t mem_block(const void *memory)
 {
-    if (!p)
+    if (!memory)
         return 0;
-    return BLOCK_HEAD + (hooks->size ? hooks->size(p) : malloc_usable_size((void *)(uintptr_t)p));
+    return BLOCK_HEAD +
+           (hooks->size ? hooks->size(memory) : malloc_usable_size((void *)(uintptr_t)memory));
 }
 
-static void scope_count(int64_t bytes)
+static void mem_scope_count(int64_t bytes)
 {
     struct br_mem_scope *scope = meter.scope;
     if (!scope)
@@ -126,8 +127,8 @@ void br_mem_count(int64_t bytes)
 {
     meter.live += bytes;
     if (meter.live >= BR_MEM_STEP || meter.live <= -BR_MEM_STEP)
-        add(&process_live, &meter.live);
-    scope_count(bytes);
+        mem_add(&process_live, &meter.live);
+    mem_scope_count(bytes);
 }
 
 /* --- Scopes ----------------------------------------------------------------------------------- */
@@ -139,7 +140,7 @@ void br_mem_scope_begin(struct br_mem_scope *scope, size_t max, struct br_memory
     meter.scope = scope;
     if (!outer)
         return;
-    size_t used = positive(outer->used), left = used < outer->max ? outer->max - used : 0;
+    size_t used = mem_positive(outer->used), left = used < outer->max ? outer->max - used : 0;
     scope->max = left < max ? left : max;
     scope->memory = memory ? memory : outer->memory;
 }
@@ -158,17 +159,17 @@ void br_mem_scope_end(struct br_mem_scope *scope)
         outer->full = scope->full;
         outer->refused = scope->refused;
     }
-    if (scope->refused && positive(outer->used - scope->used) + scope->wanted > outer->wanted)
-        outer->wanted = positive(outer->used - scope->used) + scope->wanted;
+    if (scope->refused && mem_positive(outer->used - scope->used) + scope->wanted > outer->wanted)
+        outer->wanted = mem_positive(outer->used - scope->used) + scope->wanted;
 }
 
 /* True when the work may take `size` bytes more. */
-static bool admitted(size_t size)
+static bool mem_admitted(size_t size)
 {
     struct br_mem_scope *scope = meter.scope;
     if (!scope)
         return true;
-    if (size > scope->max || positive(scope->used) > scope->max - size) {
+    if (size > scope->max || mem_positive(scope->used) > scope->max - size) {
         scope->full = true;
         scope->refused = false;
         return false;
@@ -177,8 +178,8 @@ static bool admitted(size_t size)
         return true;
     scope->refused = true;
     scope->full = false;
-    if (positive(scope->used) + size > scope->wanted)
-        scope->wanted = positive(scope->used) + size;
+    if (mem_positive(scope->used) + size > scope->wanted)
+        scope->wanted = mem_positive(scope->used) + size;
     return false;
 }
 
@@ -190,31 +191,31 @@ void br_mem_scope_widen(size_t bytes)
 
 bool br_mem_scope_take(size_t bytes)
 {
-    if (!admitted(bytes))
+    if (!mem_admitted(bytes))
         return false;
-    scope_count((int64_t)bytes);
+    mem_scope_count((int64_t)bytes);
     return true;
 }
 
 void br_mem_scope_give(size_t bytes)
 {
-    scope_count(-(int64_t)bytes);
+    mem_scope_count(-(int64_t)bytes);
 }
 
 /* --- The allocator ---------------------------------------------------------------------------- */
 
 void *br_malloc(size_t size)
 {
-    void *p = admitted(size) ? hooks->alloc(size ? size : 1) : NULL;
+    void *p = mem_admitted(size) ? hooks->alloc(size ? size : 1) : NULL;
     if (p)
         br_mem_count((int64_t)mem_block(p));
     return p;
 }
 
-void *br_calloc(size_t n, size_t size)
+void *br_calloc(size_t count, size_t size)
 {
     size_t total;
-    if (!br_size_mul(n, size, &total))
+    if (!br_size_mul(count, size, &total))
         return NULL;
     void *p = br_malloc(total);
     if (p)
@@ -222,23 +223,23 @@ void *br_calloc(size_t n, size_t size)
     return p;
 }
 
-void *br_realloc(void *p, size_t size)
+void *br_realloc(void *memory, size_t size)
 {
-    size_t before = mem_block(p);
-    if (size > before && !admitted(size - before))
+    size_t before = mem_block(memory);
+    if (size > before && !mem_admitted(size - before))
         return NULL;
-    void *moved = hooks->resize(p, size ? size : 1);
+    void *moved = hooks->resize(memory, size ? size : 1);
     if (moved)
         br_mem_count((int64_t)mem_block(moved) - (int64_t)before);
     return moved;
 }
 
-void br_free(void *p)
+void br_free(void *memory)
 {
-    if (!p)
+    if (!memory)
         return;
-    br_mem_count(-(int64_t)mem_block(p));
-    hooks->release(p);
+    br_mem_count(-(int64_t)mem_block(memory));
+    hooks->release(memory);
 }
 
 void br_mem_trim(void)
@@ -253,58 +254,58 @@ void *br_malloc_for(enum br_holder holder, size_t size)
     return p;
 }
 
-void *br_calloc_for(enum br_holder holder, size_t n, size_t size)
+void *br_calloc_for(enum br_holder holder, size_t count, size_t size)
 {
-    void *p = br_calloc(n, size);
+    void *p = br_calloc(count, size);
     br_mem_hold(holder, (int64_t)mem_block(p));
     return p;
 }
 
-void *br_realloc_for(enum br_holder holder, void *p, size_t size)
+void *br_realloc_for(enum br_holder holder, void *memory, size_t size)
 {
-    int64_t before = (int64_t)mem_block(p);
-    void *moved = br_realloc(p, size);
+    int64_t before = (int64_t)mem_block(memory);
+    void *moved = br_realloc(memory, size);
     if (moved)
         br_mem_hold(holder, (int64_t)mem_block(moved) - before);
     return moved;
 }
 
-void br_free_for(enum br_holder holder, void *p)
+void br_free_for(enum br_holder holder, void *memory)
 {
-    br_mem_hold(holder, -(int64_t)mem_block(p));
-    br_free(p);
+    br_mem_hold(holder, -(int64_t)mem_block(memory));
+    br_free(memory);
 }
 
-char *br_strndup(const char *s, size_t len)
+char *br_strndup(const char *text, size_t len)
 {
     char *copy = br_malloc(len + 1);
     if (!copy)
         return NULL;
     br_steps_add(len);
     if (len)
-        memcpy(copy, s, len);
+        memcpy(copy, text, len);
     copy[len] = '\0';
     return copy;
 }
 
-char *br_strdup(const char *s)
+char *br_strdup(const char *text)
 {
-    return br_strndup(s, strlen(s));
+    return br_strndup(text, strlen(text));
 }
 
-bool br_size_add(size_t a, size_t b, size_t *ret)
+bool br_size_add(size_t left, size_t right, size_t *ret)
 {
     size_t sum;
-    if (__builtin_add_overflow(a, b, &sum))
+    if (__builtin_add_overflow(left, right, &sum))
         return false;
     *ret = sum;
     return true;
 }
 
-bool br_size_mul(size_t a, size_t b, size_t *ret)
+bool br_size_mul(size_t left, size_t right, size_t *ret)
 {
     size_t product;
-    if (__builtin_mul_overflow(a, b, &product))
+    if (__builtin_mul_overflow(left, right, &product))
         return false;
     *ret = product;
     return true;

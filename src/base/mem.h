@@ -37,11 +37,11 @@ void br_mem_tune(void);
 /* As malloc, calloc, realloc, free, strdup, strndup: NULL when there is no memory (size 0 gives a
  * unique pointer). The caller owns the result and gives it back with br_free. */
 void *br_malloc(size_t size);
-void *br_calloc(size_t n, size_t size);
-void *br_realloc(void *p, size_t size);
-void br_free(void *p);
-char *br_strdup(const char *s);
-char *br_strndup(const char *s, size_t len);
+void *br_calloc(size_t count, size_t size);
+void *br_realloc(void *memory, size_t size);
+void br_free(void *memory);
+char *br_strdup(const char *text);
+char *br_strndup(const char *text, size_t len);
 
 /* Gives the system back what the C library keeps of freed memory. Takes milliseconds, and for that time the
  * locks of its heaps. */
@@ -76,9 +76,9 @@ void br_mem_hold(enum br_holder holder, int64_t bytes);
 
 /* As br_malloc and its neighbours, for memory of one holder from its beginning to its end. */
 void *br_malloc_for(enum br_holder holder, size_t size);
-void *br_calloc_for(enum br_holder holder, size_t n, size_t size);
-void *br_realloc_for(enum br_holder holder, void *p, size_t size);
-void br_free_for(enum br_holder holder, void *p);
+void *br_calloc_for(enum br_holder holder, size_t count, size_t size);
+void *br_realloc_for(enum br_holder holder, void *memory, size_t size);
+void br_free_for(enum br_holder holder, void *memory);
 
 /* Counts bytes that were allocated (or freed, when negative) past br_malloc, by a library. */
 void br_mem_count(int64_t bytes);
@@ -130,8 +130,8 @@ void br_mem_scope_give(size_t bytes);
 /* --- Arithmetic and arrays -------------------------------------------------------------------- */
 
 /* Sets `*ret` to a + b, or a * b; false (and `*ret` untouched) when that overflows. */
-bool br_size_add(size_t a, size_t b, size_t *ret);
-bool br_size_mul(size_t a, size_t b, size_t *ret);
+bool br_size_add(size_t left, size_t right, size_t *ret);
+bool br_size_mul(size_t left, size_t right, size_t *ret);
 
 /* Grows the array `*items` of `*cap` elements of `size` bytes so that it holds at least `need`,
  * but never more than `max`. Returns 0, BR_EFULL (need > max) or BR_ENOMEM; on failure nothing

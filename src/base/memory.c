@@ -15,7 +15,7 @@
 #define INTAKE_SHARE 8u /* of the limit is for sending only */
 
 /* "max", and what is not a number, set no limit. */
-static void lower_total(const char *text, void *arg)
+static void memory_lower_total(const char *text, void *arg)
 {
     uint64_t *total = arg;
     char *end;
@@ -34,7 +34,7 @@ bool br_memory_total(const char *root, uint64_t *ret)
     const char *line = br_file_head(path, text) ? strstr(text, "MemTotal:") : NULL;
     if (line)
         total = strtoull(line + strlen("MemTotal:"), NULL, 10) * 1024;
-    br_cgroup_each(root, &file, lower_total, &total);
+    br_cgroup_each(root, &file, memory_lower_total, &total);
     if (total == UINT64_MAX || total == 0)
         return false;
     *ret = total;
@@ -57,72 +57,73 @@ size_t br_memory_resident(void)
     return (size_t)strtoull(pages, NULL, 10) * (size_t)sysconf(_SC_PAGESIZE);
 }
 
-static size_t load(const _Atomic size_t *figure)
+static size_t memory_load(const _Atomic size_t *figure)
 {
     return atomic_load_explicit(figure, memory_order_relaxed);
 }
 
-static void store(_Atomic size_t *figure, size_t value)
+static void memory_store(_Atomic size_t *figure, size_t value)
 {
     atomic_store_explicit(figure, value, memory_order_relaxed);
 }
 
-static void lower(_Atomic size_t *mark, size_t value)
+static void memory_lower(_Atomic size_t *mark, size_t value)
 {
-    if (value && (!load(mark) || value < load(mark)))
-        store(mark, value);
+    if (value && (!memory_load(mark) || value < memory_load(mark)))
+        memory_store(mark, value);
 }
 
 void br_memory_limit(struct br_memory *memory, size_t soft, size_t hard)
 {
-    lower(&memory->soft, soft);
-    lower(&memory->hard, hard);
+    memory_lower(&memory->soft, soft);
+    memory_lower(&memory->hard, hard);
     br_memory_look(memory);
-    store(&memory->floor, br_mem_live() + load(&memory->overhead));
+    memory_store(&memory->floor, br_mem_live() + memory_load(&memory->overhead));
 }
 
 size_t br_memory_soft(const struct br_memory *memory)
 {
-    size_t soft = load(&memory->soft);
+    size_t soft = memory_load(&memory->soft);
     return soft ? soft : SIZE_MAX;
 }
 
 size_t br_memory_hard(const struct br_memory *memory)
 {
-    size_t hard = load(&memory->hard);
+    size_t hard = memory_load(&memory->hard);
     return hard ? hard : SIZE_MAX;
 }
 
 size_t br_memory_intake(const struct br_memory *memory)
 {
-    size_t hard = load(&memory->hard);
+    size_t hard = memory_load(&memory->hard);
     return hard ? hard - hard / INTAKE_SHARE : SIZE_MAX;
 }
 
 void br_memory_look(struct br_memory *memory)
 {
     size_t live = br_mem_live(), resident = memory->resident ? memory->resident() : 0;
-    store(&memory->looked_at, live);
-    store(&memory->overhead, resident > live ? resident - live : 0);
+    memory_store(&memory->looked_at, live);
+    memory_store(&memory->overhead, resident > live ? resident - live : 0);
 }
 
 size_t br_memory_overhead(const struct br_memory *memory)
 {
-    return load(&memory->overhead);
+    return memory_load(&memory->overhead);
 }
 
-static bool due(const struct br_memory *memory, size_t live)
+static bool memory_due(const struct br_memory *memory, size_t live)
 {
-    size_t before = load(&memory->looked_at), step = load(&memory->hard) / BR_MEMORY_LOOK;
+    size_t before = memory_load(&memory->looked_at),
+           step = memory_load(&memory->hard) / BR_MEMORY_LOOK;
     return step && (live > before ? live - before : before - live) > step;
 }
 
 size_t br_memory_used(struct br_memory *memory)
 {
     size_t live = br_mem_live();
-    if (memory->resident && due(memory, live))
+    if (memory->resident && memory_due(memory, live))
         br_memory_look(memory);
-    return live + load(&memory->overhead);
+    return live + memory_load(&memory->overhead);
 }
 
 bool br_memory_fits(struct br_memory *memory, size_t more)
@@ -139,12 +140,12 @@ size_t br_memory_largest(const struct br_memory *memory)
     size_t intake = br_memory_intake(memory);
     if (intake == SIZE_MAX)
         return SIZE_MAX;
-    size_t floor = load(&memory->floor);
+    size_t floor = memory_load(&memory->floor);
     return intake > floor ? intake - floor : 0;
 }
 
 /* What is held for peers, and goes when it has been sent. */
-static size_t payload(void)
+static size_t memory_payload(void)
 {
     static const enum br_holder holders[] = {BR_HOLDER_REQUESTS, BR_HOLDER_BATCHES, BR_HOLDER_QUEUES,
                                              BR_HOLDER_HOLDS, BR_HOLDER_ITEMS};
@@ -156,15 +157,15 @@ static size_t payload(void)
 
 void br_memory_settle(struct br_memory *memory, size_t own)
 {
-    if (!load(&memory->hard))
+    if (!memory_load(&memory->hard))
         return;
     atomic_fetch_add_explicit(&memory->trims, 1, memory_order_relaxed);
     br_mem_trim();
     br_memory_look(memory);
-    size_t held = payload(), used = br_mem_live() + load(&memory->overhead);
+    size_t held = memory_payload(), used = br_mem_live() + memory_load(&memory->overhead);
     size_t gone = held + br_mem_held(BR_HOLDER_POOL);
-    if (held <= own + load(&memory->hard) / BR_MEMORY_LOOK)
-        store(&memory->floor, used > gone ? used - gone : 0);
+    if (held <= own + memory_load(&memory->hard) / BR_MEMORY_LOOK)
+        memory_store(&memory->floor, used > gone ? used - gone : 0);
 }
 
 unsigned br_memory_trims(const struct br_memory *memory)

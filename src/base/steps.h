@@ -13,10 +13,10 @@
 
 extern _Thread_local uint64_t br_steps_taken; /* for the two below only */
 
-/* Counts `n` more steps of this thread. */
-static inline void br_steps_add(size_t n)
+/* Counts `count` more steps of this thread. */
+static inline void br_steps_add(size_t count)
 {
-    br_steps_taken += n;
+    br_steps_taken += count;
 }
 
 /* The steps of this thread since it started; a test takes the difference of two. */

@@ -11,69 +11,69 @@
 
 #define STR_MAX (64u << 20)
 
-void br_str_release(struct br_str *s)
+void br_str_release(struct br_str *str)
 {
-    if (!s->fixed)
-        br_free(s->data);
-    *s = (struct br_str){.max = s->max};
+    if (!str->fixed)
+        br_free(str->data);
+    *str = (struct br_str){.max = str->max};
 }
 
-void br_str_clear(struct br_str *s)
+void br_str_clear(struct br_str *str)
 {
-    s->len = 0;
-    s->failed = false;
-    if (s->data)
-        s->data[0] = '\0';
+    str->len = 0;
+    str->failed = false;
+    if (str->data)
+        str->data[0] = '\0';
 }
 
 /* Room for `len` more bytes and the terminator; how many of them fit. */
-static size_t room(struct br_str *s, size_t len)
+static size_t str_room(struct br_str *str, size_t len)
 {
-    size_t max = s->max ? s->max : STR_MAX;
-    if (s->fixed && max > s->cap - 1)
-        max = s->cap - 1;
-    if (len > max - s->len) {
-        s->failed = true;
-        return s->fixed ? max - s->len : 0;
+    size_t max = str->max ? str->max : STR_MAX;
+    if (str->fixed && max > str->cap - 1)
+        max = str->cap - 1;
+    if (len > max - str->len) {
+        str->failed = true;
+        return str->fixed ? max - str->len : 0;
     }
-    if (s->fixed || s->len + len + 1 <= s->cap)
+    if (str->fixed || str->len + len + 1 <= str->cap)
         return len;
-    size_t cap = s->cap ? s->cap * 2 : 64;
-    if (cap < s->len + len + 1)
-        cap = s->len + len + 1;
-    char *p = br_realloc(s->data, cap);
+    size_t cap = str->cap ? str->cap * 2 : 64;
+    if (cap < str->len + len + 1)
+        cap = str->len + len + 1;
+    char *p = br_realloc(str->data, cap);
     if (!p) {
-        s->failed = true;
+        str->failed = true;
         return 0;
     }
-    s->data = p;
-    s->cap = cap;
+    str->data = p;
+    str->cap = cap;
     return len;
 }
 
-void br_str_add(struct br_str *s, const void *data, size_t len)
+void br_str_add(struct br_str *str, const void *data, size_t len)
 {
-    size_t n = room(s, len);
-    if (n == 0 && (len > 0 || !s->data))
+    size_t n = str_room(str, len);
+    if (n == 0 && (len > 0 || !str->data))
         return;
     br_steps_add(n);
     if (n)
-        memcpy(s->data + s->len, data, n);
-    s->len += n;
-    s->data[s->len] = '\0';
+        memcpy(str->data + str->len, data, n);
+    str->len += n;
+    str->data[str->len] = '\0';
 }
 
-void br_str_puts(struct br_str *s, const char *text)
+void br_str_puts(struct br_str *str, const char *text)
 {
-    br_str_add(s, text, strlen(text));
+    br_str_add(str, text, strlen(text));
 }
 
-void br_str_putc(struct br_str *s, char c)
+void br_str_putc(struct br_str *str, char letter)
 {
-    br_str_add(s, &c, 1);
+    br_str_add(str, &letter, 1);
 }
 
-void br_str_printf(struct br_str *s, const char *fmt, ...)
+void br_str_printf(struct br_str *str, const char *fmt, ...)
 {
     char small[512];
     va_list ap, again;
@@ -82,67 +82,67 @@ void br_str_printf(struct br_str *s, const char *fmt, ...)
     int n = vsnprintf(small, sizeof small, fmt, ap);
     va_end(ap);
     if (n < 0) {
-        s->failed = true;
+        str->failed = true;
     } else if ((size_t)n < sizeof small) {
-        br_str_add(s, small, (size_t)n);
+        br_str_add(str, small, (size_t)n);
     } else {
         char *big = br_malloc((size_t)n + 1);
         if (big) {
             (void)vsnprintf(big, (size_t)n + 1, fmt, again);
-            br_str_add(s, big, (size_t)n);
+            br_str_add(str, big, (size_t)n);
             br_free(big);
         } else {
-            s->failed = true;
+            str->failed = true;
         }
     }
     va_end(again);
 }
 
 /* Valid UTF-8, escaped. */
-static void add_escaped(struct br_str *s, const char *text, size_t len)
+static void str_add_escaped(struct br_str *str, const char *text, size_t len)
 {
     size_t done = 0;
     for (size_t i = 0; i < len; i++) {
         unsigned char c = (unsigned char)text[i];
         if (c >= 0x20 && c != '"' && c != '\\')
             continue;
-        br_str_add(s, text + done, i - done);
+        br_str_add(str, text + done, i - done);
         done = i + 1;
         if (c == '"' || c == '\\')
-            br_str_printf(s, "\\%c", c);
+            br_str_printf(str, "\\%c", c);
         else if (c == '\n')
-            br_str_puts(s, "\\n");
+            br_str_puts(str, "\\n");
         else
-            br_str_printf(s, "\\u%04x", c);
+            br_str_printf(str, "\\u%04x", c);
     }
-    br_str_add(s, text + done, len - done);
+    br_str_add(str, text + done, len - done);
 }
 
-void br_str_json(struct br_str *s, const char *text, size_t len)
+void br_str_json(struct br_str *str, const char *text, size_t len)
 {
-    br_str_putc(s, '"');
+    br_str_putc(str, '"');
     while (len > 0) {
         size_t valid = br_utf8_valid((const uint8_t *)text, len);
-        add_escaped(s, text, valid);
+        str_add_escaped(str, text, valid);
         if (valid == len)
             break;
-        br_str_puts(s, "\xef\xbf\xbd");
+        br_str_puts(str, "\xef\xbf\xbd");
         text += valid + 1;
         len -= valid + 1;
     }
-    br_str_putc(s, '"');
+    br_str_putc(str, '"');
 }
 
-void br_str_hex(struct br_str *s, const uint8_t *data, size_t len)
+void br_str_hex(struct br_str *str, const uint8_t *data, size_t len)
 {
     static const char digits[] = "0123456789abcdef";
     for (size_t i = 0; i < len; i++) {
         char pair[2] = {digits[data[i] >> 4], digits[data[i] & 15]};
-        br_str_add(s, pair, 2);
+        br_str_add(str, pair, 2);
     }
 }
 
-void br_str_base64(struct br_str *s, const uint8_t *data, size_t len)
+void br_str_base64(struct br_str *str, const uint8_t *data, size_t len)
 {
     static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     for (size_t i = 0; i < len; i += 3) {
@@ -154,18 +154,18 @@ void br_str_base64(struct br_str *s, const uint8_t *data, size_t len)
         char quad[4] = {digits[v >> 18], digits[v >> 12 & 63],
                         i + 1 < len ? digits[v >> 6 & 63] : '=',
                         i + 2 < len ? digits[v & 63] : '='};
-        br_str_add(s, quad, 4);
+        br_str_add(str, quad, 4);
     }
 }
 
-static int hex_digit(char c)
+static int str_hex_digit(char letter)
 {
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    if (c >= 'a' && c <= 'f')
-        return c - 'a' + 10;
-    if (c >= 'A' && c <= 'F')
-        return c - 'A' + 10;
+    if (letter >= '0' && letter <= '9')
+        return letter - '0';
+    if (letter >= 'a' && letter <= 'f')
+        return letter - 'a' + 10;
+    if (letter >= 'A' && letter <= 'F')
+        return letter - 'A' + 10;
     return -1;
 }
 
@@ -175,7 +175,7 @@ long br_hex_decode(const char *text, size_t len, uint8_t *out, size_t size)
         return -1;
     br_steps_add(len);
     for (size_t i = 0; i < len / 2; i++) {
-        int hi = hex_digit(text[2 * i]), lo = hex_digit(text[2 * i + 1]);
+        int hi = str_hex_digit(text[2 * i]), lo = str_hex_digit(text[2 * i + 1]);
         if (hi < 0 || lo < 0)
             return -1;
         out[i] = (uint8_t)(hi << 4 | lo);
@@ -183,9 +183,9 @@ long br_hex_decode(const char *text, size_t len, uint8_t *out, size_t size)
     return (long)(len / 2);
 }
 
-static bool white(char c)
+static bool str_white(char letter)
 {
-    return c == ' ' || c == '\t' || c == '\r' || c == '\n';
+    return letter == ' ' || letter == '\t' || letter == '\r' || letter == '\n';
 }
 
 bool br_hex_id(const char *text, size_t len, uint8_t *out, size_t size)
@@ -193,9 +193,9 @@ bool br_hex_id(const char *text, size_t len, uint8_t *out, size_t size)
     char digits[32];
     uint8_t any = 0;
     br_steps_add(len);
-    while (len && white(text[len - 1]))
+    while (len && str_white(text[len - 1]))
         len--;
-    for (; len && white(*text); len--)
+    for (; len && str_white(*text); len--)
         text++;
     for (; len > 2 * size && *text == '0'; len--)
         text++;
@@ -210,17 +210,17 @@ bool br_hex_id(const char *text, size_t len, uint8_t *out, size_t size)
     return any != 0;
 }
 
-static int base64_digit(char c)
+static int str_base64_digit(char letter)
 {
-    if (c >= 'A' && c <= 'Z')
-        return c - 'A';
-    if (c >= 'a' && c <= 'z')
-        return c - 'a' + 26;
-    if (c >= '0' && c <= '9')
-        return c - '0' + 52;
-    if (c == '+' || c == '-')
+    if (letter >= 'A' && letter <= 'Z')
+        return letter - 'A';
+    if (letter >= 'a' && letter <= 'z')
+        return letter - 'a' + 26;
+    if (letter >= '0' && letter <= '9')
+        return letter - '0' + 52;
+    if (letter == '+' || letter == '-')
         return 62;
-    if (c == '/' || c == '_')
+    if (letter == '/' || letter == '_')
         return 63;
     return -1;
 }
@@ -236,7 +236,7 @@ long br_base64_decode(const char *text, size_t len, uint8_t *out)
     unsigned have = 0;
     br_steps_add(len);
     for (size_t i = 0; i < len; i++) {
-        int d = base64_digit(text[i]);
+        int d = str_base64_digit(text[i]);
         if (d < 0)
             return -1;
         bits = bits << 6 | (uint32_t)d;
@@ -250,7 +250,7 @@ long br_base64_decode(const char *text, size_t len, uint8_t *out)
 }
 
 /* Length of the sequence that starts at `p`, 0 when it is not valid there. */
-static size_t utf8_sequence(const uint8_t *p, size_t left)
+static size_t str_utf8_sequence(const uint8_t *p, size_t left)
 {
     uint8_t c = p[0];
     if (c < 0x80)
@@ -274,7 +274,7 @@ static size_t utf8_sequence(const uint8_t *p, size_t left)
     return 0;
 }
 
-static size_t utf8_prefix(const uint8_t *data, size_t len)
+static size_t str_utf8_prefix(const uint8_t *data, size_t len)
 {
     size_t i = 0;
     while (i < len) {
@@ -287,7 +287,7 @@ static size_t utf8_prefix(const uint8_t *data, size_t len)
         }
         if (i == len)
             break;
-        size_t n = utf8_sequence(data + i, len - i);
+        size_t n = str_utf8_sequence(data + i, len - i);
         if (n == 0)
             return i;
         i += n;
@@ -297,7 +297,7 @@ static size_t utf8_prefix(const uint8_t *data, size_t len)
 
 size_t br_utf8_valid(const uint8_t *data, size_t len)
 {
-    size_t valid = utf8_prefix(data, len);
+    size_t valid = str_utf8_prefix(data, len);
     br_steps_add(valid);
     return valid;
 }
@@ -307,7 +307,7 @@ size_t br_utf8_mend(const uint8_t *data, size_t len, uint8_t *out)
     size_t n = 0;
     br_steps_add(len);
     while (len > 0) {
-        size_t valid = utf8_prefix(data, len);
+        size_t valid = str_utf8_prefix(data, len);
         if (out)
             memcpy(out + n, data, valid);
         n += valid;
@@ -322,10 +322,10 @@ size_t br_utf8_mend(const uint8_t *data, size_t len, uint8_t *out)
     return n;
 }
 
-unsigned br_str_distance(const char *a, const char *b)
+unsigned br_str_distance(const char *left, const char *right)
 {
     enum { MAX = 64 };
-    size_t la = strlen(a), lb = strlen(b);
+    size_t la = strlen(left), lb = strlen(right);
     if (la > MAX || lb > MAX)
         return MAX;
     unsigned rows[3][MAX + 1];
@@ -335,14 +335,14 @@ unsigned br_str_distance(const char *a, const char *b)
     for (size_t i = 1; i <= la; i++) {
         now[0] = (unsigned)i;
         for (size_t j = 1; j <= lb; j++) {
-            int ca = tolower((unsigned char)a[i - 1]), cb = tolower((unsigned char)b[j - 1]);
+            int ca = tolower((unsigned char)left[i - 1]), cb = tolower((unsigned char)right[j - 1]);
             unsigned best = ago[j - 1] + (ca != cb);
             if (ago[j] + 1 < best)
                 best = ago[j] + 1;
             if (now[j - 1] + 1 < best)
                 best = now[j - 1] + 1;
-            if (i > 1 && j > 1 && ca == tolower((unsigned char)b[j - 2]) &&
-                cb == tolower((unsigned char)a[i - 2]) && two_ago[j - 2] + 1 < best)
+            if (i > 1 && j > 1 && ca == tolower((unsigned char)right[j - 2]) &&
+                cb == tolower((unsigned char)left[i - 2]) && two_ago[j - 2] + 1 < best)
                 best = two_ago[j - 2] + 1;
             now[j] = best;
         }
@@ -354,11 +354,11 @@ unsigned br_str_distance(const char *a, const char *b)
     return ago[lb];
 }
 
-const char *br_str_nearest(const char *name, const char *const *names, size_t n)
+const char *br_str_nearest(const char *name, const char *const *names, size_t count)
 {
     const char *best = NULL;
     unsigned best_distance = (unsigned)strlen(name) / 3 + 2;
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < count; i++) {
         unsigned d = br_str_distance(name, names[i]);
         if (d < best_distance) {
             best_distance = d;

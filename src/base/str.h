@@ -19,22 +19,22 @@ struct br_str {
 };
 
 /* Frees what the string holds; usable again. Accepts a zeroed one. */
-void br_str_release(struct br_str *s);
+void br_str_release(struct br_str *str);
 
 /* Empties it, keeping the memory, and forgets `failed`. */
-void br_str_clear(struct br_str *s);
+void br_str_clear(struct br_str *str);
 
-void br_str_add(struct br_str *s, const void *data, size_t len);
-void br_str_puts(struct br_str *s, const char *text);
-void br_str_putc(struct br_str *s, char c);
-void br_str_printf(struct br_str *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void br_str_add(struct br_str *str, const void *data, size_t len);
+void br_str_puts(struct br_str *str, const char *text);
+void br_str_putc(struct br_str *str, char letter);
+void br_str_printf(struct br_str *str, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* Appends `len` bytes as a quoted JSON string; invalid UTF-8 becomes U+FFFD. */
-void br_str_json(struct br_str *s, const char *text, size_t len);
+void br_str_json(struct br_str *str, const char *text, size_t len);
 
 /* Appends lower-case hex, or base64 with padding (RFC 4648 section 4). */
-void br_str_hex(struct br_str *s, const uint8_t *data, size_t len);
-void br_str_base64(struct br_str *s, const uint8_t *data, size_t len);
+void br_str_hex(struct br_str *str, const uint8_t *data, size_t len);
+void br_str_base64(struct br_str *str, const uint8_t *data, size_t len);
 
 /* Decodes hex of either case into `out` of `size` bytes. Returns the number of bytes, or -1 when a
  * character is not hex, the length is odd or it does not fit. */
@@ -64,7 +64,7 @@ size_t br_utf8_mend(const uint8_t *data, size_t len, uint8_t *out);
 
 /* Edit distance (insert, delete, replace, swap of neighbours), ASCII case ignored; for "did you
  * mean". Strings over 64 bytes give 64. */
-unsigned br_str_distance(const char *a, const char *b);
+unsigned br_str_distance(const char *left, const char *right);
 
-/* The one of `n` names nearest to `name`, or NULL when none is near enough to be meant. */
-const char *br_str_nearest(const char *name, const char *const *names, size_t n);
+/* The one of `count` names nearest to `name`, or NULL when none is near enough to be meant. */
+const char *br_str_nearest(const char *name, const char *const *names, size_t count);

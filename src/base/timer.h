@@ -19,14 +19,15 @@ struct br_timer {
 
 struct br_timers {
     struct br_timer **heap;
-    uint32_t n, cap;
+    uint32_t count, cap;
 };
 
-/* Arms `t` (again) to call `fn` once at `due_ms`. Returns 0 or BR_ENOMEM (then it is not armed). */
-int br_timers_arm(struct br_timers *ts, struct br_timer *t, uint64_t due_ms, br_timer_fn *fn);
+/* Arms `timer` (again) to call `fn` once at `due_ms`. Returns 0 or BR_ENOMEM (then it is not
+ * armed). */
+int br_timers_arm(struct br_timers *ts, struct br_timer *timer, uint64_t due_ms, br_timer_fn *fn);
 
 /* Disarms; harmless on a timer that is not armed. */
-void br_timers_disarm(struct br_timers *ts, struct br_timer *t);
+void br_timers_disarm(struct br_timers *ts, struct br_timer *timer);
 
 /* When the next timer is due, or UINT64_MAX. */
 uint64_t br_timers_next(const struct br_timers *ts);

@@ -24,13 +24,14 @@
 
 /* --- Debts ----------------------------------------------------------------------------------- */
 
-/* Moves up to `n` of what `from` owes. `into` is from then on in the exporter that `from` is in, unless
- * it is in one. False when there was no memory to tell accounts apart; moving all back undoes it. */
-bool br_debt_move(struct br_debt *into, struct br_debt *from, uint32_t n);
+/* Moves up to `count` of what `from` owes. `into` is from then on in the exporter that `from` is
+ * in, unless it is in one. False when there was no memory to tell accounts apart; moving all back
+ * undoes it. */
+bool br_debt_move(struct br_debt *into, struct br_debt *from, uint32_t count);
 
-/* Says what became of up to `n`. `reason` of what was dropped, a constant. */
+/* Says what became of up to `count`. `reason` of what was dropped, a constant. */
 void br_debt_settle(struct br_debt *debt, struct br_host *host, enum br_signal signal,
-                    enum br_fate fate, const char *reason, uint32_t n);
+                    enum br_fate fate, const char *reason, uint32_t count);
 
 /* All that is owed has come to the exporter whose ledger this is. Nothing happens where it is there
  * already, or `ledger` is NULL. */
@@ -47,19 +48,19 @@ void br_debt_forgive(struct br_debt *debt, enum br_signal signal);
 
 struct br_account;
 
-/* An account for `n` destinations of `item`, to which all goes that the item owes. NULL when there is
- * no memory; then nothing has changed. */
-struct br_account *br_account_open(struct br_item *item, size_t n);
+/* An account for `count` destinations of `item`, to which all goes that the item owes. NULL when
+ * there is no memory; then nothing has changed. */
+struct br_account *br_account_open(struct br_item *item, size_t count);
 
-/* All of the account once more, for destination `i`, to whom nothing is lent. False when there is no
- * memory. */
-bool br_account_lend(struct br_account *a, size_t i, struct br_debt *debt);
+/* All of the account once more, for destination `index`, to whom nothing is lent. False when there
+ * is no memory. */
+bool br_account_lend(struct br_account *account, size_t index, struct br_debt *debt);
 
 /* What it lends to each; and what is lent to all and not settled. */
-uint32_t br_account_size(const struct br_account *a);
-uint64_t br_account_lent(const struct br_account *a);
+uint32_t br_account_size(const struct br_account *account);
+uint64_t br_account_lent(const struct br_account *account);
 
 /* How it ends: with what is lent, however long that takes; or, when nothing is, with all that is left
  * of it in the debt of its item. The item need not live longer than until then. */
-void br_account_close(struct br_account *a);
-void br_account_return(struct br_account *a);
+void br_account_close(struct br_account *account);
+void br_account_return(struct br_account *account);

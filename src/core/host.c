@@ -11,135 +11,136 @@
 #define TURN_MAX 100000
 #define PARKED_MS (1ull << 40) /* 34 years */
 
-int br_host_init(struct br_host *h, const struct br_host_ops *ops, struct br_pool *pool)
+int br_host_init(struct br_host *host, const struct br_host_ops *ops, struct br_pool *pool)
 {
-    memset(h, 0, sizeof *h);
-    h->ops = ops;
-    h->pool = pool;
-    br_list_init(&h->deferred);
-    br_list_init(&h->finished);
-    br_list_init(&h->overridables);
-    br_random_bytes(&h->random_state, sizeof h->random_state);
-    h->n_workers = 1;
-    h->metrics = br_metrics_new();
-    if (!h->metrics)
+    memset(host, 0, sizeof *host);
+    host->ops = ops;
+    host->pool = pool;
+    br_list_init(&host->deferred);
+    br_list_init(&host->finished);
+    br_list_init(&host->overridables);
+    br_random_bytes(&host->random_state, sizeof host->random_state);
+    host->n_workers = 1;
+    host->metrics = br_metrics_new();
+    if (!host->metrics)
         return BR_ENOMEM;
-    return br_ledger_init(&h->ledger, h->metrics, NULL);
+    return br_ledger_init(&host->ledger, host->metrics, NULL);
 }
 
-void br_host_release(struct br_host *h)
+void br_host_release(struct br_host *host)
 {
-    br_timers_release(&h->timers);
-    br_metrics_free(h->metrics);
-    h->metrics = NULL;
+    br_timers_release(&host->timers);
+    br_metrics_free(host->metrics);
+    host->metrics = NULL;
 }
 
-uint64_t br_host_mono_ms(struct br_host *h)
+uint64_t br_host_mono_ms(struct br_host *host)
 {
-    return h->ops->mono_ms(h);
+    return host->ops->mono_ms(host);
 }
 
-uint64_t br_host_unix_ns(struct br_host *h)
+uint64_t br_host_unix_ns(struct br_host *host)
 {
-    return h->ops->unix_ns(h);
+    return host->ops->unix_ns(host);
 }
 
-uint64_t br_host_cpu_ns(struct br_host *h)
+uint64_t br_host_cpu_ns(struct br_host *host)
 {
-    return h->ops->cpu_ns(h);
+    return host->ops->cpu_ns(host);
 }
 
-bool br_host_timer(struct br_host *h, struct br_timer *t, uint64_t delay_ms, br_timer_fn *fn)
+bool br_host_timer(struct br_host *host, struct br_timer *timer, uint64_t delay_ms, br_timer_fn *fn)
 {
-    return br_timers_arm(&h->timers, t, br_host_mono_ms(h) + delay_ms, fn) == 0;
+    return br_timers_arm(&host->timers, timer, br_host_mono_ms(host) + delay_ms, fn) == 0;
 }
 
-bool br_host_timer_park(struct br_host *h, struct br_timer *t, br_timer_fn *fn)
+bool br_host_timer_park(struct br_host *host, struct br_timer *timer, br_timer_fn *fn)
 {
-    return br_host_timer(h, t, PARKED_MS, fn);
+    return br_host_timer(host, timer, PARKED_MS, fn);
 }
 
-void br_host_timer_stop(struct br_host *h, struct br_timer *t)
+void br_host_timer_stop(struct br_host *host, struct br_timer *timer)
 {
-    br_timers_disarm(&h->timers, t);
+    br_timers_disarm(&host->timers, timer);
 }
 
-void br_host_defer(struct br_host *h, struct br_deferred *d, void (*fn)(struct br_deferred *d))
+void br_host_defer(struct br_host *host, struct br_deferred *deferred,
+                   void (*fn)(struct br_deferred *deferred))
 {
-    d->fn = fn;
-    if (d->link.next && !br_list_empty(&d->link))
+    deferred->fn = fn;
+    if (deferred->link.next && !br_list_empty(&deferred->link))
         return;
-    br_list_append(&h->deferred, &d->link);
+    br_list_append(&host->deferred, &deferred->link);
 }
 
-void br_host_defer_cancel(struct br_deferred *d)
+void br_host_defer_cancel(struct br_deferred *deferred)
 {
-    if (d->link.next)
-        br_list_remove(&d->link);
+    if (deferred->link.next)
+        br_list_remove(&deferred->link);
 }
 
-void br_host_work(struct br_host *h, struct br_work *w)
+void br_host_work(struct br_host *host, struct br_work *work)
 {
-    w->left = false;
-    if (h->ops->work && h->ops->work(h, w))
+    work->left = false;
+    if (host->ops->work && host->ops->work(host, work))
         return;
-    w->run(w);
-    w->done(w);
+    work->run(work);
+    work->done(work);
 }
 
-void br_host_work_leave(struct br_host *h, struct br_work *w)
+void br_host_work_leave(struct br_host *host, struct br_work *work)
 {
-    if (h->ops->work_leave)
-        h->ops->work_leave(h, w);
+    if (host->ops->work_leave)
+        host->ops->work_leave(host, work);
 }
 
-void br_host_work_wait(struct br_host *h, struct br_work *w)
+void br_host_work_wait(struct br_host *host, struct br_work *work)
 {
-    if (h->ops->work_wait)
-        h->ops->work_wait(h, w);
+    if (host->ops->work_wait)
+        host->ops->work_wait(host, work);
 }
 
-bool br_host_turn(struct br_host *h)
+bool br_host_turn(struct br_host *host)
 {
-    if (!h->checking)
-        br_timers_run(&h->timers, br_host_mono_ms(h));
+    if (!host->checking)
+        br_timers_run(&host->timers, br_host_mono_ms(host));
     for (unsigned n = 0; n < TURN_MAX; n++) {
-        struct br_list *l = br_list_shift(&h->finished);
-        if (l) {
-            br_item_complete(br_container_of(l, struct br_item, link));
+        struct br_list *list = br_list_shift(&host->finished);
+        if (list) {
+            br_item_complete(br_container_of(list, struct br_item, link));
             continue;
         }
-        l = br_list_shift(&h->deferred);
-        if (!l)
+        list = br_list_shift(&host->deferred);
+        if (!list)
             return false;
-        struct br_deferred *d = br_container_of(l, struct br_deferred, link);
-        d->fn(d);
+        struct br_deferred *deferred = br_container_of(list, struct br_deferred, link);
+        deferred->fn(deferred);
     }
     return true;
 }
 
-void br_host_set_memory(struct br_host *h, struct br_memory *memory)
+void br_host_set_memory(struct br_host *host, struct br_memory *memory)
 {
-    h->memory = memory;
-    br_pool_set_memory(h->pool, memory);
+    host->memory = memory;
+    br_pool_set_memory(host->pool, memory);
 }
 
-bool br_host_over_limit(const struct br_host *h)
+bool br_host_over_limit(const struct br_host *host)
 {
-    if (!h->memory)
+    if (!host->memory)
         return false;
     /* Unused buffers of the pools are what the next request is read into. */
-    size_t used = br_memory_used(h->memory), unused = br_mem_held(BR_HOLDER_POOL);
-    return used > unused && used - unused > br_memory_soft(h->memory);
+    size_t used = br_memory_used(host->memory), unused = br_mem_held(BR_HOLDER_POOL);
+    return used > unused && used - unused > br_memory_soft(host->memory);
 }
 
-double br_host_random(struct br_host *h)
+double br_host_random(struct br_host *host)
 {
     /* xorshift64*; its state is never 0. */
-    uint64_t x = h->random_state | 1;
+    uint64_t x = host->random_state | 1;
     x ^= x >> 12;
     x ^= x << 25;
     x ^= x >> 27;
-    h->random_state = x;
+    host->random_state = x;
     return (double)(x * 0x2545f4914f6cdd1du >> 11) / 9007199254740992.0;
 }

@@ -27,32 +27,32 @@ struct br_loop;
 /* Work for the end of the loop turn; a member of the thing it is for. */
 struct br_deferred {
     struct br_list link;
-    void (*fn)(struct br_deferred *d);
+    void (*fn)(struct br_deferred *deferred);
 };
 
 /* Work for a thread of the pool; a member of the thing it is for. `run` is called there, and touches
  * nothing that the worker has at the same time; then `done` in the worker, which may free it. */
 struct br_work {
-    void (*run)(struct br_work *w);
-    void (*done)(struct br_work *w);
+    void (*run)(struct br_work *work);
+    void (*done)(struct br_work *work);
     void *impl; /* the host's */
     bool left;  /* br_host_work_leave was called before it ran */
 };
 
 struct br_host_ops {
-    uint64_t (*mono_ms)(struct br_host *h); /* monotonic milliseconds */
-    uint64_t (*unix_ns)(struct br_host *h);
-    uint64_t (*cpu_ns)(struct br_host *h); /* that the process has used, user and system */
+    uint64_t (*mono_ms)(struct br_host *host); /* monotonic milliseconds */
+    uint64_t (*unix_ns)(struct br_host *host);
+    uint64_t (*cpu_ns)(struct br_host *host); /* that the process has used, user and system */
     /* net/server.h: opens (or shares) a listener; every worker calls it with equal configs. */
-    int (*serve)(struct br_host *h, const struct br_server_config *config,
+    int (*serve)(struct br_host *host, const struct br_server_config *config,
                  struct br_handler *service, struct br_server **ret, struct br_err *err);
     /* net/client.h: never fails for an endpoint that does not answer. */
-    int (*connect)(struct br_host *h, const struct br_client_config *config,
+    int (*connect)(struct br_host *host, const struct br_client_config *config,
                    struct br_client **ret, struct br_err *err);
     /* See br_host_work; false without memory. NULL: there are no threads. */
-    bool (*work)(struct br_host *h, struct br_work *w);
-    void (*work_leave)(struct br_host *h, struct br_work *w);
-    void (*work_wait)(struct br_host *h, struct br_work *w);
+    bool (*work)(struct br_host *host, struct br_work *work);
+    void (*work_leave)(struct br_host *host, struct br_work *work);
+    void (*work_wait)(struct br_host *host, struct br_work *work);
 };
 
 struct br_host {
@@ -75,45 +75,50 @@ struct br_host {
 };
 
 /* Sets up the parts that do no I/O; `ops` and the pool stay the caller's. Returns 0 or BR_ENOMEM. */
-int br_host_init(struct br_host *h, const struct br_host_ops *ops, struct br_pool *pool);
-void br_host_release(struct br_host *h);
+int br_host_init(struct br_host *host, const struct br_host_ops *ops, struct br_pool *pool);
+void br_host_release(struct br_host *host);
 
-uint64_t br_host_mono_ms(struct br_host *h);
-uint64_t br_host_unix_ns(struct br_host *h);
-uint64_t br_host_cpu_ns(struct br_host *h);
+uint64_t br_host_mono_ms(struct br_host *host);
+uint64_t br_host_unix_ns(struct br_host *host);
+uint64_t br_host_cpu_ns(struct br_host *host);
 
-/* Arms `t` to fire in `delay_ms`. Without memory for it, it fires never and false is returned. */
-bool br_host_timer(struct br_host *h, struct br_timer *t, uint64_t delay_ms, br_timer_fn *fn);
-void br_host_timer_stop(struct br_host *h, struct br_timer *t);
+/* Arms `timer` to fire in `delay_ms`. Without memory for it, it fires never and false is returned.
+ */
+bool br_host_timer(struct br_host *host, struct br_timer *timer, uint64_t delay_ms,
+                   br_timer_fn *fn);
+void br_host_timer_stop(struct br_host *host, struct br_timer *timer);
 
-/* Arms `t` for a time that does not come. From then on br_host_timer and br_host_timer_park cannot fail
- * for it, until it is stopped: for timers that hold up data which nobody else would move. In its own
- * callback it has to be armed or parked before anything else is. */
-bool br_host_timer_park(struct br_host *h, struct br_timer *t, br_timer_fn *fn);
+/* Arms `timer` for a time that does not come. From then on br_host_timer and br_host_timer_park
+ * cannot fail for it, until it is stopped: for timers that hold up data which nobody else would
+ * move. In its own callback it has to be armed or parked before anything else is. */
+bool br_host_timer_park(struct br_host *host, struct br_timer *timer, br_timer_fn *fn);
 
-/* Queues `d` for the end of this loop turn; once, however often it is called before. */
-void br_host_defer(struct br_host *h, struct br_deferred *d, void (*fn)(struct br_deferred *d));
-void br_host_defer_cancel(struct br_deferred *d);
+/* Queues `deferred` for the end of this loop turn; once, however often it is called before. */
+void br_host_defer(struct br_host *host, struct br_deferred *deferred,
+                   void (*fn)(struct br_deferred *deferred));
+void br_host_defer_cancel(struct br_deferred *deferred);
 
-/* Has `w` run in a thread of the pool, in the order in which it was asked for as far as threads are
- * free; or at once, done included, where there is none. */
-void br_host_work(struct br_host *h, struct br_work *w);
+/* Has `work` run in a thread of the pool, in the order in which it was asked for as far as threads
+ * are free; or at once, done included, where there is none. */
+void br_host_work(struct br_host *host, struct br_work *work);
 
-/* If `w` has not begun, it never does; if it is running, it goes on. `done` is called all the same, later. */
-void br_host_work_leave(struct br_host *h, struct br_work *w);
+/* If `work` has not begun, it never does; if it is running, it goes on. `done` is called all the
+ * same, later. */
+void br_host_work_leave(struct br_host *host, struct br_work *work);
 
-/* After br_host_work_leave: waits until `w` is not running any more. Stops the worker for that long. */
-void br_host_work_wait(struct br_host *h, struct br_work *w);
+/* After br_host_work_leave: waits until `work` is not running any more. Stops the worker for that
+ * long. */
+void br_host_work_wait(struct br_host *host, struct br_work *work);
 
 /* Runs due timers, then finished items' callbacks and deferred work until none are left (or a bound
  * is reached). The loop calls it once a turn, before it sleeps. True when work is left over. */
-bool br_host_turn(struct br_host *h);
+bool br_host_turn(struct br_host *host);
 
 /* Gives the host, and its pool, the process's memory budget, which outlives both. */
-void br_host_set_memory(struct br_host *h, struct br_memory *memory);
+void br_host_set_memory(struct br_host *host, struct br_memory *memory);
 
 /* True while more is held than the soft limit allows: refuse new work, before its body is read. */
-bool br_host_over_limit(const struct br_host *h);
+bool br_host_over_limit(const struct br_host *host);
 
 /* A number in [0, 1), for jitter and sampling; not for secrets. */
-double br_host_random(struct br_host *h);
+double br_host_random(struct br_host *host);

@@ -25,10 +25,10 @@ const char *br_signal_items(enum br_signal signal)
     return signal == BR_TRACES ? "spans" : "samples";
 }
 
-/* Counts `n` parts more (or less) that there is room for. */
-static void room_count(int64_t n)
+/* Counts `count` parts more (or less) that there is room for. */
+static void item_room_count(int64_t count)
 {
-    br_mem_hold(BR_HOLDER_ITEMS, n * (int64_t)sizeof(struct br_part));
+    br_mem_hold(BR_HOLDER_ITEMS, count * (int64_t)sizeof(struct br_part));
 }
 
 struct br_item *br_item_new(struct br_host *host, enum br_signal signal)
@@ -56,15 +56,15 @@ struct br_item *br_item_new(struct br_host *host, enum br_signal signal)
 
 void br_item_received(struct br_item *item)
 {
-    struct br_ledger *l = &item->host->ledger;
-    *l->received[item->signal] += item->n_items;
-    *l->held[item->signal] += item->n_items;
-    *l->empty[item->signal] += item->n_items == 0;
+    struct br_ledger *ledger = &item->host->ledger;
+    *ledger->received[item->signal] += item->n_items;
+    *ledger->held[item->signal] += item->n_items;
+    *ledger->empty[item->signal] += item->n_items == 0;
     item->n_held = item->received_items = item->n_items;
     item->received_ms = br_host_mono_ms(item->host);
 }
 
-static void part_ref(const struct br_part *part)
+static void item_part_ref(const struct br_part *part)
 {
     if (part->buf)
         br_buf_ref(part->buf);
@@ -72,13 +72,13 @@ static void part_ref(const struct br_part *part)
         br_buf_ref(part->new_resource_buf);
 }
 
-static void part_unref(struct br_part *part)
+static void item_part_unref(struct br_part *part)
 {
     br_buf_unref(part->buf);
     br_buf_unref(part->new_resource_buf);
 }
 
-static void hold(struct br_buf *buf, enum br_holder holder)
+static void item_hold(struct br_buf *buf, enum br_holder holder)
 {
     if (buf)
         br_buf_hold(buf, holder);
@@ -87,13 +87,13 @@ static void hold(struct br_buf *buf, enum br_holder holder)
 void br_item_hold(struct br_item *item, enum br_holder holder)
 {
     for (uint32_t i = 0; i < item->n_parts; i++) {
-        hold(item->parts[i].buf, holder);
-        hold(item->parts[i].new_resource_buf, holder);
+        item_hold(item->parts[i].buf, holder);
+        item_hold(item->parts[i].new_resource_buf, holder);
     }
-    hold(item->spans_buf, holder);
+    item_hold(item->spans_buf, holder);
 }
 
-static void adopt(struct br_buf *buf, struct br_pool *from, struct br_pool *to)
+static void item_adopt(struct br_buf *buf, struct br_pool *from, struct br_pool *to)
 {
     if (buf && buf->pool == from)
         br_buf_adopt(buf, to);
@@ -104,29 +104,29 @@ void br_item_move(struct br_item *item, struct br_host *host)
     struct br_pool *from = item->host->pool;
     item->host = host;
     for (uint32_t i = 0; i < item->n_parts; i++) {
-        adopt(item->parts[i].buf, from, host->pool);
-        adopt(item->parts[i].new_resource_buf, from, host->pool);
+        item_adopt(item->parts[i].buf, from, host->pool);
+        item_adopt(item->parts[i].new_resource_buf, from, host->pool);
     }
-    adopt(item->spans_buf, from, host->pool);
+    item_adopt(item->spans_buf, from, host->pool);
 }
 
 /* Makes room for so many parts. */
-static int room_for(struct br_item *item, size_t need)
+static int item_room_for(struct br_item *item, size_t need)
 {
     uint32_t before = item->cap_parts;
     int rc = br_grow(&item->parts, &item->cap_parts, need, sizeof *item->parts, PARTS_MAX);
-    room_count((int64_t)item->cap_parts - before);
+    item_room_count((int64_t)item->cap_parts - before);
     return rc;
 }
 
 int br_item_add_part(struct br_item *item, const struct br_part *part)
 {
     if (item->n_parts == item->cap_parts) {
-        int rc = room_for(item, (size_t)item->n_parts + 1);
+        int rc = item_room_for(item, (size_t)item->n_parts + 1);
         if (rc)
             return rc;
     }
-    part_ref(part);
+    item_part_ref(part);
     item->parts[item->n_parts++] = *part;
     item->n_items += part->n_items;
     item->size += br_part_size(part);
@@ -139,7 +139,7 @@ static void item_take_debt(struct br_item *item, struct br_item *from)
     (void)br_debt_move(&item->debt, &from->debt, item->n_items);
 }
 
-static void drop_spans(struct br_item *item)
+static void item_drop_spans(struct br_item *item)
 {
     item->spans = NULL;
     item->spans_buf = br_buf_unref(item->spans_buf);
@@ -149,13 +149,13 @@ int br_item_absorb(struct br_item *into, struct br_item *from)
 {
     if (into->n_parts == 0) {
         br_free(into->parts);
-        room_count(-(int64_t)into->cap_parts);
+        item_room_count(-(int64_t)into->cap_parts);
         into->parts = from->parts;
         into->cap_parts = from->cap_parts;
         from->parts = NULL;
         from->cap_parts = 0;
     } else {
-        int rc = room_for(into, (size_t)into->n_parts + from->n_parts);
+        int rc = item_room_for(into, (size_t)into->n_parts + from->n_parts);
         if (rc)
             return rc;
         if (from->n_parts)
@@ -169,8 +169,8 @@ int br_item_absorb(struct br_item *into, struct br_item *from)
     from->size = 0;
     /* Both lists are void: into's is not complete any more, and from may live until into has arrived
      * somewhere, for which its list is much to keep. */
-    drop_spans(into);
-    drop_spans(from);
+    item_drop_spans(into);
+    item_drop_spans(from);
     return 0;
 }
 
@@ -218,24 +218,24 @@ void br_item_set_resource(struct br_item *item, struct br_part *part, struct br_
     item->size += br_part_size(part);
 }
 
-void br_item_remove_part(struct br_item *item, uint32_t i)
+void br_item_remove_part(struct br_item *item, uint32_t index)
 {
-    struct br_part *part = &item->parts[i];
+    struct br_part *part = &item->parts[index];
     item->n_items -= part->n_items;
     item->size -= br_part_size(part);
     item->spans = NULL;
-    part_unref(part);
+    item_part_unref(part);
     item->n_parts--;
-    memmove(part, part + 1, (item->n_parts - i) * sizeof *part);
+    memmove(part, part + 1, (item->n_parts - index) * sizeof *part);
 }
 
 void br_item_clear_parts(struct br_item *item)
 {
     for (uint32_t i = 0; i < item->n_parts; i++)
-        part_unref(&item->parts[i]);
+        item_part_unref(&item->parts[i]);
     br_free(item->parts);
     item->parts = NULL;
-    room_count(-(int64_t)item->cap_parts);
+    item_room_count(-(int64_t)item->cap_parts);
     item->n_parts = item->cap_parts = item->n_items = 0;
     item->size = 0;
     item->spans = NULL;
@@ -252,7 +252,7 @@ const uint8_t *br_part_resource(const struct br_part *part, size_t *ret_len)
 }
 
 /* The body's length once its Resource is replaced. */
-static size_t new_body_len(const struct br_part *part)
+static size_t item_new_body_len(const struct br_part *part)
 {
     return part->raw_len - part->body_at - part->res_len +
            br_len_size(1, part->new_resource_len);
@@ -260,18 +260,18 @@ static size_t new_body_len(const struct br_part *part)
 
 size_t br_part_size(const struct br_part *part)
 {
-    return part->new_resource ? br_len_size(1, new_body_len(part)) : part->raw_len;
+    return part->new_resource ? br_len_size(1, item_new_body_len(part)) : part->raw_len;
 }
 
 /* Writes the part's slices; `prefix` has PREFIX_MAX bytes in `prefixes` and is advanced. */
-static int write_part(const struct br_part *part, struct br_buf *prefixes, uint8_t **prefix,
-                      struct br_rope *out)
+static int item_write_part(const struct br_part *part, struct br_buf *prefixes, uint8_t **prefix,
+                           struct br_rope *out)
 {
     if (!part->new_resource)
         return br_rope_add(out, part->buf, part->raw, part->raw_len);
     uint8_t *start = *prefix;
     uint8_t *p = br_put_varint(start, BR_TAG(1, BR_WIRE_LEN));
-    p = br_put_varint(p, new_body_len(part));
+    p = br_put_varint(p, item_new_body_len(part));
     p = br_put_varint(p, BR_TAG(1, BR_WIRE_LEN));
     p = br_put_varint(p, part->new_resource_len);
     *prefix = p;
@@ -291,17 +291,17 @@ static int write_part(const struct br_part *part, struct br_buf *prefixes, uint8
     return rc;
 }
 
-static int write_body(const struct br_part *part, struct br_rope *out)
+static int item_write_body(const struct br_part *part, struct br_rope *out)
 {
     return br_rope_add(out, part->buf, part->raw + part->body_at, part->raw_len - part->body_at);
 }
 
 /* A dictionary with all extensions behind it: one field, so that peers need not know that two are one. */
-static int write_dictionary(const struct br_part *parts, uint32_t n, uint32_t base,
-                            struct br_buf *prefixes, uint8_t **prefix, struct br_rope *out)
+static int item_write_dictionary(const struct br_part *parts, uint32_t count, uint32_t base,
+                                 struct br_buf *prefixes, uint8_t **prefix, struct br_rope *out)
 {
     size_t len = 0;
-    for (uint32_t i = 0; i < n; i++)
+    for (uint32_t i = 0; i < count; i++)
         if (i == base || parts[i].extension)
             len += parts[i].raw_len - parts[i].body_at;
     uint8_t *start = *prefix, *p = br_put_varint(start, BR_TAG(2, BR_WIRE_LEN));
@@ -309,19 +309,19 @@ static int write_dictionary(const struct br_part *parts, uint32_t n, uint32_t ba
     *prefix = p;
     int rc = br_rope_add(out, prefixes, start, (size_t)(p - start));
     if (!rc)
-        rc = write_body(&parts[base], out);
-    for (uint32_t i = 0; i < n && !rc; i++)
+        rc = item_write_body(&parts[base], out);
+    for (uint32_t i = 0; i < count && !rc; i++)
         if (i != base && parts[i].extension)
-            rc = write_body(&parts[i], out);
+            rc = item_write_body(&parts[i], out);
     return rc;
 }
 
 /* The dictionary that extensions belong to: indices count through all of them in order, so the last one; or,
  * where the item has none, the first extension. */
-static uint32_t base_of_extensions(const struct br_part *parts, uint32_t n)
+static uint32_t item_base_of_extensions(const struct br_part *parts, uint32_t count)
 {
     uint32_t base = UINT32_MAX, first = UINT32_MAX;
-    for (uint32_t i = 0; i < n; i++) {
+    for (uint32_t i = 0; i < count; i++) {
         if (parts[i].kind != BR_PART_DICTIONARY)
             continue;
         if (!parts[i].extension)
@@ -332,12 +332,12 @@ static uint32_t base_of_extensions(const struct br_part *parts, uint32_t n)
     return first == UINT32_MAX ? UINT32_MAX : base == UINT32_MAX ? first : base;
 }
 
-static int write_parts(const struct br_part *parts, uint32_t n, struct br_pool *pool,
-                       struct br_rope *out)
+static int item_write_parts(const struct br_part *parts, uint32_t count, struct br_pool *pool,
+                            struct br_rope *out)
 {
-    uint32_t dictionary = base_of_extensions(parts, n);
+    uint32_t dictionary = item_base_of_extensions(parts, count);
     size_t edited = dictionary != UINT32_MAX;
-    for (uint32_t i = 0; i < n; i++)
+    for (uint32_t i = 0; i < count; i++)
         edited += parts[i].new_resource != NULL;
     struct br_buf *prefixes = NULL;
     uint8_t *prefix = NULL;
@@ -348,11 +348,11 @@ static int write_parts(const struct br_part *parts, uint32_t n, struct br_pool *
         prefix = prefixes->data;
     }
     int rc = 0;
-    for (uint32_t i = 0; i < n && !rc; i++) {
+    for (uint32_t i = 0; i < count && !rc; i++) {
         if (i == dictionary)
-            rc = write_dictionary(parts, n, i, prefixes, &prefix, out);
+            rc = item_write_dictionary(parts, count, i, prefixes, &prefix, out);
         else if (!parts[i].extension)
-            rc = write_part(&parts[i], prefixes, &prefix, out);
+            rc = item_write_part(&parts[i], prefixes, &prefix, out);
     }
     br_buf_unref(prefixes);
     return rc;
@@ -360,7 +360,7 @@ static int write_parts(const struct br_part *parts, uint32_t n, struct br_pool *
 
 int br_item_write(const struct br_item *item, struct br_rope *out)
 {
-    return write_parts(item->parts, item->n_parts, item->host->pool, out);
+    return item_write_parts(item->parts, item->n_parts, item->host->pool, out);
 }
 
 struct br_item *br_item_twin(const struct br_item *item)
@@ -376,9 +376,9 @@ struct br_item *br_item_twin(const struct br_item *item)
     if (bytes)
         memcpy(twin->parts, item->parts, bytes);
     twin->n_parts = twin->cap_parts = item->n_parts;
-    room_count(item->n_parts);
+    item_room_count(item->n_parts);
     for (uint32_t i = 0; i < item->n_parts; i++)
-        part_ref(&item->parts[i]);
+        item_part_ref(&item->parts[i]);
     twin->n_items = item->n_items;
     twin->size = item->size;
     twin->spans = item->spans;
@@ -391,7 +391,7 @@ struct br_item *br_item_twin(const struct br_item *item)
 }
 
 /* What a child has of its parent beside data and debt. */
-static void inherit(struct br_item *child, struct br_item *parent)
+static void item_inherit(struct br_item *child, struct br_item *parent)
 {
     child->parent = parent;
     child->received_ms = parent->received_ms;
@@ -404,7 +404,7 @@ struct br_item *br_item_attempt(struct br_item *item, br_item_done_fn *done, voi
     struct br_item *child = br_item_twin(item);
     if (!child)
         return NULL;
-    inherit(child, item);
+    item_inherit(child, item);
     item_take_debt(child, item);
     child->attempt = true;
     child->done = done;
@@ -412,7 +412,7 @@ struct br_item *br_item_attempt(struct br_item *item, br_item_done_fn *done, voi
     return child;
 }
 
-static void on_orphan(struct br_item *child, void *reason)
+static void item_on_orphan(struct br_item *child, void *reason)
 {
     struct br_item *item = child->parent;
     br_item_settle(item, BR_FATE_DROPPED, reason, item->n_held);
@@ -421,34 +421,34 @@ static void on_orphan(struct br_item *child, void *reason)
 
 void br_item_orphan(struct br_item *attempt, const char *reason)
 {
-    attempt->done = on_orphan;
+    attempt->done = item_on_orphan;
     attempt->done_arg = (void *)(uintptr_t)reason;
 }
 
 void br_item_adopt(struct br_item *item, struct br_item *piece)
 {
-    inherit(piece, item);
+    item_inherit(piece, item);
     item_take_debt(piece, item);
     if (item->n_children++ == 0)
         item->outcome = BR_OUTCOME_DONE;
 }
 
-void br_item_settle(struct br_item *item, enum br_fate fate, const char *reason, uint32_t n)
+void br_item_settle(struct br_item *item, enum br_fate fate, const char *reason, uint32_t count)
 {
-    if (n > item->n_held)
-        n = item->n_held;
-    if (n == 0)
+    if (count > item->n_held)
+        count = item->n_held;
+    if (count == 0)
         return;
     for (struct br_item *up = item; up && fate == BR_FATE_SENT; up = up->parent)
-        up->n_sent += n;
-    br_debt_settle(&item->debt, item->host, item->signal, fate, reason, n);
+        up->n_sent += count;
+    br_debt_settle(&item->debt, item->host, item->signal, fate, reason, count);
 }
 
-static void settle_rest(struct br_item *item)
+static void item_settle_rest(struct br_item *item)
 {
-    const struct br_outcome *o = &item->outcome;
-    if (o->verdict == BR_DONE) {
-        br_item_settle(item, BR_FATE_DROPPED, "partial_success", o->n_rejected);
+    const struct br_outcome *outcome = &item->outcome;
+    if (outcome->verdict == BR_DONE) {
+        br_item_settle(item, BR_FATE_DROPPED, "partial_success", outcome->n_rejected);
         br_item_settle(item, BR_FATE_SENT, NULL, item->n_held);
     } else if (item->keeps_debt) {
         return;
@@ -467,7 +467,7 @@ void br_item_finish(struct br_item *item, const struct br_outcome *outcome)
     item->finished = true;
     if (outcome != &item->outcome)
         item->outcome = *outcome;
-    settle_rest(item);
+    item_settle_rest(item);
     br_list_append(&item->host->finished, &item->link);
 }
 
@@ -478,14 +478,14 @@ void br_item_done(struct br_item *item)
 
 void br_item_retry(struct br_item *item, enum br_status status, uint32_t delay_ms, const char *why)
 {
-    struct br_outcome o = br_outcome_retry(status, delay_ms, "%s", why);
-    br_item_finish(item, &o);
+    struct br_outcome outcome = br_outcome_retry(status, delay_ms, "%s", why);
+    br_item_finish(item, &outcome);
 }
 
 void br_item_reject(struct br_item *item, enum br_status status, const char *why)
 {
-    struct br_outcome o = br_outcome_reject(status, "%s", why);
-    br_item_finish(item, &o);
+    struct br_outcome outcome = br_outcome_reject(status, "%s", why);
+    br_item_finish(item, &outcome);
 }
 
 void br_item_release_parent(struct br_item *item)
@@ -501,7 +501,7 @@ void br_item_free(struct br_item *item)
         return;
     br_item_settle(item, BR_FATE_REJECTED, NULL, item->n_held);
     br_item_clear_parts(item);
-    drop_spans(item);
+    item_drop_spans(item);
     br_arena_release(&item->arena);
     br_mem_hold(BR_HOLDER_ITEMS, -(int64_t)sizeof *item);
     br_free(item);

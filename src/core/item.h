@@ -172,8 +172,8 @@ const char *br_item_metadata(const struct br_item *item, const char *key);
 void br_item_set_resource(struct br_item *item, struct br_part *part, struct br_buf *buf,
                           const uint8_t *data, size_t len);
 
-/* Takes part `i` out, with what it counts for; the ledger debt stays. */
-void br_item_remove_part(struct br_item *item, uint32_t i);
+/* Takes part `index` out, with what it counts for; the ledger debt stays. */
+void br_item_remove_part(struct br_item *item, uint32_t index);
 
 /* Drops all parts; n_items and size become 0. The ledger debt stays. */
 void br_item_clear_parts(struct br_item *item);
@@ -213,7 +213,7 @@ void br_item_release_parent(struct br_item *item);
 
 /* Says what became of `n` of the items that `item` owes. */
 enum br_fate { BR_FATE_SENT, BR_FATE_REJECTED, BR_FATE_DROPPED };
-void br_item_settle(struct br_item *item, enum br_fate fate, const char *reason, uint32_t n);
+void br_item_settle(struct br_item *item, enum br_fate fate, const char *reason, uint32_t count);
 
 /* Finishes the item: exactly once, by whoever holds it, who must not touch it afterwards. What it
  * still owes is settled as sent when BR_DONE (less n_rejected, which is dropped for the reason

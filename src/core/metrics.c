@@ -25,44 +25,44 @@ struct br_metrics {
 
 struct br_metrics *br_metrics_new(void)
 {
-    struct br_metrics *m = br_calloc(1, sizeof *m);
-    if (!m)
+    struct br_metrics *metrics = br_calloc(1, sizeof *metrics);
+    if (!metrics)
         return NULL;
-    m->map = br_map_new(BR_METRICS_MAX);
-    if (!m->map) {
-        br_free(m);
+    metrics->map = br_map_new(BR_METRICS_MAX);
+    if (!metrics->map) {
+        br_free(metrics);
         return NULL;
     }
-    return m;
+    return metrics;
 }
 
-void br_metrics_free(struct br_metrics *m)
+void br_metrics_free(struct br_metrics *metrics)
 {
-    if (!m)
+    if (!metrics)
         return;
-    br_map_free(m->map, br_free);
-    br_free(m);
+    br_map_free(metrics->map, br_free);
+    br_free(metrics);
 }
 
-double *br_metric(struct br_metrics *m, enum br_metric_type type, const char *name,
+double *br_metric(struct br_metrics *metrics, enum br_metric_type type, const char *name,
                   const char *labels)
 {
     size_t name_len = strlen(name) + 1, labels_len = strlen(labels) + 1;
     struct metric *metric = br_malloc(sizeof *metric + name_len + labels_len);
     if (!metric)
-        return &m->lost;
+        return &metrics->lost;
     metric->value = 0;
     metric->type = type;
     metric->name = memcpy(metric->text, name, name_len);
     metric->labels = memcpy(metric->text + name_len, labels, labels_len);
-    struct metric *known = br_map_get(m->map, metric->text, name_len + labels_len);
+    struct metric *known = br_map_get(metrics->map, metric->text, name_len + labels_len);
     if (known) {
         br_free(metric);
         return &known->value;
     }
-    if (br_map_put(m->map, metric->text, name_len + labels_len, metric, NULL)) {
+    if (br_map_put(metrics->map, metric->text, name_len + labels_len, metric, NULL)) {
         br_free(metric);
-        return &m->lost;
+        return &metrics->lost;
     }
     return &metric->value;
 }
@@ -93,49 +93,49 @@ int br_metrics_add(struct br_metrics *into, const struct br_metrics *from)
     return 0;
 }
 
-static int by_name(const void *a, const void *b)
+static int metrics_by_name(const void *left, const void *right)
 {
-    const struct metric *x = *(const struct metric *const *)a;
-    const struct metric *y = *(const struct metric *const *)b;
-    int names = strcmp(x->name, y->name);
-    return names ? names : strcmp(x->labels, y->labels);
+    const struct metric *metric = *(const struct metric *const *)left;
+    const struct metric *this_metric = *(const struct metric *const *)right;
+    int names = strcmp(metric->name, this_metric->name);
+    return names ? names : strcmp(metric->labels, this_metric->labels);
 }
 
 /* In as few digits as name it, among all numbers. */
-static void print_fraction(double v, struct br_str *out)
+static void metrics_print_fraction(double value, struct br_str *out)
 {
     char text[40];
     for (int digits = 15; digits <= 17; digits++) {
-        (void)snprintf(text, sizeof text, "%.*g", digits, v);
-        if (strtod(text, NULL) == v)
+        (void)snprintf(text, sizeof text, "%.*g", digits, value);
+        if (strtod(text, NULL) == value)
             break;
     }
     br_str_printf(out, " %s\n", text);
 }
 
-static void print_value(double v, struct br_str *out)
+static void metrics_print_value(double value, struct br_str *out)
 {
-    if (isnan(v))
+    if (isnan(value))
         br_str_puts(out, " NaN\n");
-    else if (isinf(v))
-        br_str_puts(out, v > 0 ? " +Inf\n" : " -Inf\n");
-    else if (v == floor(v) && fabs(v) < 9007199254740992.0)
-        br_str_printf(out, " %.0f\n", v);
+    else if (isinf(value))
+        br_str_puts(out, value > 0 ? " +Inf\n" : " -Inf\n");
+    else if (value == floor(value) && fabs(value) < 9007199254740992.0)
+        br_str_printf(out, " %.0f\n", value);
     else
-        print_fraction(v, out);
+        metrics_print_fraction(value, out);
 }
 
-void br_metrics_print(const struct br_metrics *m, struct br_str *out)
+void br_metrics_print(const struct br_metrics *metrics, struct br_str *out)
 {
-    size_t n = br_map_count(m->map);
+    size_t n = br_map_count(metrics->map);
     const struct metric **sorted = br_calloc(n, sizeof(struct metric *));
     if (!sorted) {
         out->failed = true;
         return;
     }
     for (size_t i = 0; i < n; i++)
-        sorted[i] = br_map_at(m->map, i, NULL, NULL);
-    qsort(sorted, n, sizeof(struct metric *), by_name);
+        sorted[i] = br_map_at(metrics->map, i, NULL, NULL);
+    qsort(sorted, n, sizeof(struct metric *), metrics_by_name);
     for (size_t i = 0; i < n; i++) {
         const struct metric *metric = sorted[i];
         if (i == 0 || strcmp(sorted[i - 1]->name, metric->name) != 0)
@@ -144,53 +144,57 @@ void br_metrics_print(const struct br_metrics *m, struct br_str *out)
         br_str_puts(out, metric->name);
         if (metric->labels[0])
             br_str_printf(out, "{%s}", metric->labels);
-        print_value(metric->value, out);
+        metrics_print_value(metric->value, out);
     }
     br_free(sorted);
 }
 
 /* One number of the ledger; without memory for its labels, one that no scrape shows. */
-static double *entry(struct br_ledger *l, enum br_metric_type type, const char *name,
-                     enum br_signal signal, const char *reason)
+static double *metrics_entry(struct br_ledger *ledger, enum br_metric_type type, const char *name,
+                             enum br_signal signal, const char *reason)
 {
     struct br_str labels = {.max = 1024};
     char full[64];
-    (void)snprintf(full, sizeof full, "braid_%s_%s", l->exporter ? "exporter" : "ledger", name);
-    if (l->exporter)
-        br_label(&labels, "exporter", l->exporter);
+    (void)snprintf(full, sizeof full, "braid_%s_%s", ledger->exporter ? "exporter" : "ledger",
+                   name);
+    if (ledger->exporter)
+        br_label(&labels, "exporter", ledger->exporter);
     br_label(&labels, "signal", br_signal_name(signal));
     if (reason)
         br_label(&labels, "reason", reason);
-    double *number =
-        labels.failed ? &l->metrics->lost : br_metric(l->metrics, type, full, labels.data);
+    double *number = labels.failed ? &ledger->metrics->lost
+                                   : br_metric(ledger->metrics, type, full, labels.data);
     br_str_release(&labels);
     return number;
 }
 
-int br_ledger_init(struct br_ledger *l, struct br_metrics *m, const char *exporter)
+int br_ledger_init(struct br_ledger *ledger, struct br_metrics *metrics, const char *exporter)
 {
     bool lost = false;
-    l->metrics = m;
-    l->exporter = exporter;
+    ledger->metrics = metrics;
+    ledger->exporter = exporter;
     for (enum br_signal s = BR_TRACES; s < BR_SIGNALS; s++) {
-        l->received[s] = entry(l, BR_COUNTER, "received", s, NULL);
-        l->sent[s] = entry(l, BR_COUNTER, "sent", s, NULL);
-        l->rejected[s] = entry(l, BR_COUNTER, "rejected", s, NULL);
-        l->held[s] = entry(l, BR_GAUGE, "held", s, NULL);
-        l->dropped_other[s] = entry(l, BR_COUNTER, "dropped", s, "other");
-        l->empty[s] = exporter ? NULL : entry(l, BR_COUNTER, "empty_requests", s, NULL);
-        const double *const numbers[] = {l->received[s], l->sent[s],          l->rejected[s],
-                                         l->held[s],     l->dropped_other[s], l->empty[s]};
+        ledger->received[s] = metrics_entry(ledger, BR_COUNTER, "received", s, NULL);
+        ledger->sent[s] = metrics_entry(ledger, BR_COUNTER, "sent", s, NULL);
+        ledger->rejected[s] = metrics_entry(ledger, BR_COUNTER, "rejected", s, NULL);
+        ledger->held[s] = metrics_entry(ledger, BR_GAUGE, "held", s, NULL);
+        ledger->dropped_other[s] = metrics_entry(ledger, BR_COUNTER, "dropped", s, "other");
+        ledger->empty[s] =
+            exporter ? NULL : metrics_entry(ledger, BR_COUNTER, "empty_requests", s, NULL);
+        const double *const numbers[] = {ledger->received[s],      ledger->sent[s],
+                                         ledger->rejected[s],      ledger->held[s],
+                                         ledger->dropped_other[s], ledger->empty[s]};
         for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
-            lost = lost || numbers[i] == &m->lost;
+            lost = lost || numbers[i] == &metrics->lost;
     }
     return lost ? BR_ENOMEM : 0;
 }
 
-void br_ledger_dropped(struct br_ledger *l, enum br_signal signal, const char *reason, uint32_t n)
+void br_ledger_dropped(struct br_ledger *ledger, enum br_signal signal, const char *reason,
+                       uint32_t count)
 {
-    double *dropped = entry(l, BR_COUNTER, "dropped", signal, reason);
-    if (dropped == &l->metrics->lost)
-        dropped = l->dropped_other[signal];
-    *dropped += n;
+    double *dropped = metrics_entry(ledger, BR_COUNTER, "dropped", signal, reason);
+    if (dropped == &ledger->metrics->lost)
+        dropped = ledger->dropped_other[signal];
+    *dropped += count;
 }

@@ -20,12 +20,13 @@ enum br_metric_type { BR_COUNTER, BR_GAUGE };
 #define BR_METRICS_MAX 8192 /* per worker */
 
 struct br_metrics *br_metrics_new(void);
-void br_metrics_free(struct br_metrics *m);
+void br_metrics_free(struct br_metrics *metrics);
 
 /* The number behind a metric, made at 0 where it is new. `labels` is Prometheus text without braces
- * (`exporter="otlp/tempo"`, see br_label), or "" for none; both strings are copied. Never NULL: past
- * the maximum, or without memory, it is a number that no scrape shows. It lives as long as `m`. */
-double *br_metric(struct br_metrics *m, enum br_metric_type type, const char *name,
+ * (`exporter="otlp/tempo"`, see br_label), or "" for none; both strings are copied. Never NULL:
+ * past the maximum, or without memory, it is a number that no scrape shows. It lives as long as
+ * `metrics`. */
+double *br_metric(struct br_metrics *metrics, enum br_metric_type type, const char *name,
                   const char *labels);
 
 /* Appends `name="value"` to `out`, with the value escaped, after a comma where `out` is not empty. */
@@ -36,7 +37,7 @@ void br_label(struct br_str *out, const char *name, const char *value);
 int br_metrics_add(struct br_metrics *into, const struct br_metrics *from);
 
 /* Appends all metrics as Prometheus text, sorted by name. */
-void br_metrics_print(const struct br_metrics *m, struct br_str *out);
+void br_metrics_print(const struct br_metrics *metrics, struct br_str *out);
 
 /* What became of everything that came, per signal: received = sent + rejected + sum(dropped) + held,
  * at every moment between two calls into the core. The worker's ledger counts what came in, each span
@@ -51,7 +52,8 @@ struct br_ledger {
 
 /* Makes the ledger's metrics: braid_ledger_*; or, with the id of an exporter, braid_exporter_*. Returns 0,
  * or BR_ENOMEM where one of them has no place: the sum of the others would not be right. */
-int br_ledger_init(struct br_ledger *l, struct br_metrics *m, const char *exporter);
+int br_ledger_init(struct br_ledger *ledger, struct br_metrics *metrics, const char *exporter);
 
-/* Counts `n` items that were given up for a reason ("lagging", "retries_exhausted", ...). */
-void br_ledger_dropped(struct br_ledger *l, enum br_signal signal, const char *reason, uint32_t n);
+/* Counts `count` items that were given up for a reason ("lagging", "retries_exhausted", ...). */
+void br_ledger_dropped(struct br_ledger *ledger, enum br_signal signal, const char *reason,
+                       uint32_t count);

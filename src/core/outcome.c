@@ -28,29 +28,29 @@ static const struct {
     [BR_STATUS_UNAUTHENTICATED] = {"UNAUTHENTICATED", 401, false},
 };
 
-static bool known(enum br_status status)
+static bool outcome_known(enum br_status status)
 {
     return (unsigned)status < sizeof statuses / sizeof statuses[0];
 }
 
 struct br_outcome br_outcome_retry(enum br_status status, uint32_t delay_ms, const char *fmt, ...)
 {
-    struct br_outcome o = {.verdict = BR_RETRY, .status = status, .delay_ms = delay_ms};
+    struct br_outcome outcome = {.verdict = BR_RETRY, .status = status, .delay_ms = delay_ms};
     va_list ap;
     va_start(ap, fmt);
-    (void)vsnprintf(o.text, sizeof o.text, fmt, ap);
+    (void)vsnprintf(outcome.text, sizeof outcome.text, fmt, ap);
     va_end(ap);
-    return o;
+    return outcome;
 }
 
 struct br_outcome br_outcome_reject(enum br_status status, const char *fmt, ...)
 {
-    struct br_outcome o = {.verdict = BR_REJECT, .status = status};
+    struct br_outcome outcome = {.verdict = BR_REJECT, .status = status};
     va_list ap;
     va_start(ap, fmt);
-    (void)vsnprintf(o.text, sizeof o.text, fmt, ap);
+    (void)vsnprintf(outcome.text, sizeof outcome.text, fmt, ap);
     va_end(ap);
-    return o;
+    return outcome;
 }
 
 void br_outcome_fold(struct br_outcome *into, const struct br_outcome *child)
@@ -65,22 +65,22 @@ void br_outcome_fold(struct br_outcome *into, const struct br_outcome *child)
     into->delay_ms = delay_ms;
 }
 
-enum br_status br_outcome_grpc(const struct br_outcome *o)
+enum br_status br_outcome_grpc(const struct br_outcome *outcome)
 {
-    if (o->verdict == BR_DONE)
+    if (outcome->verdict == BR_DONE)
         return BR_STATUS_OK;
-    if (o->verdict == BR_RETRY)
+    if (outcome->verdict == BR_RETRY)
         return BR_STATUS_UNAVAILABLE;
-    return o->status == BR_STATUS_OK ? BR_STATUS_INTERNAL : o->status;
+    return outcome->status == BR_STATUS_OK ? BR_STATUS_INTERNAL : outcome->status;
 }
 
-unsigned br_outcome_http(const struct br_outcome *o)
+unsigned br_outcome_http(const struct br_outcome *outcome)
 {
-    if (o->verdict == BR_DONE)
+    if (outcome->verdict == BR_DONE)
         return 200;
-    if (o->verdict == BR_RETRY)
+    if (outcome->verdict == BR_RETRY)
         return 503;
-    unsigned http = known(o->status) ? statuses[o->status].http : 500;
+    unsigned http = outcome_known(outcome->status) ? statuses[outcome->status].http : 500;
     /* 502, 503 and 504 tell a client to send again, which a rejection must not. */
     return http == 200 || http > 500 ? 500 : http;
 }
@@ -89,10 +89,10 @@ bool br_status_retryable(enum br_status status, bool has_retry_info)
 {
     if (status == BR_STATUS_RESOURCE_EXHAUSTED)
         return has_retry_info;
-    return known(status) && statuses[status].retryable;
+    return outcome_known(status) && statuses[status].retryable;
 }
 
 const char *br_status_name(enum br_status status)
 {
-    return known(status) ? statuses[status].name : "UNKNOWN";
+    return outcome_known(status) ? statuses[status].name : "UNKNOWN";
 }

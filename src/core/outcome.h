@@ -56,11 +56,11 @@ struct br_outcome br_outcome_reject(enum br_status status, const char *fmt, ...)
 void br_outcome_fold(struct br_outcome *into, const struct br_outcome *child);
 
 /* The gRPC status that answers a client: OK, UNAVAILABLE for every BR_RETRY, `status` otherwise. */
-enum br_status br_outcome_grpc(const struct br_outcome *o);
+enum br_status br_outcome_grpc(const struct br_outcome *outcome);
 
 /* The HTTP code that answers a client: 200, 503 for every BR_RETRY, else by `status` (400, 401, 403,
  * 404, 413, 500). */
-unsigned br_outcome_http(const struct br_outcome *o);
+unsigned br_outcome_http(const struct br_outcome *outcome);
 
 /* True when a client may send again what a server answered with this status; RESOURCE_EXHAUSTED only
  * with a RetryInfo. */

@@ -22,26 +22,26 @@ struct br_shared *br_shared_new(void)
     return br_calloc(1, sizeof(struct br_shared));
 }
 
-void br_shared_free(struct br_shared *s)
+void br_shared_free(struct br_shared *shared)
 {
-    br_free(s);
+    br_free(shared);
 }
 
-void *br_shared_get(struct br_host *h, const char *name, void *(*make)(const void *arg),
+void *br_shared_get(struct br_host *host, const char *name, void *(*make)(const void *arg),
                     const void *arg)
 {
-    struct br_shared *s = h->shared;
-    if (!s)
+    struct br_shared *shared = host->shared;
+    if (!shared)
         return make(arg);
     struct entry *free_entry = NULL;
     for (size_t i = 0; i < SHARED_MAX; i++) {
-        struct entry *e = &s->entries[i];
-        if (e->refs && strcmp(e->name, name) == 0) {
-            e->refs++;
-            return e->thing;
+        struct entry *entry = &shared->entries[i];
+        if (entry->refs && strcmp(entry->name, name) == 0) {
+            entry->refs++;
+            return entry->thing;
         }
-        if (!e->refs && !free_entry)
-            free_entry = e;
+        if (!entry->refs && !free_entry)
+            free_entry = entry;
     }
     char *copy = free_entry ? br_strdup(name) : NULL;
     void *thing = copy ? make(arg) : NULL;
@@ -53,19 +53,19 @@ void *br_shared_get(struct br_host *h, const char *name, void *(*make)(const voi
     return thing;
 }
 
-void br_shared_put(struct br_host *h, void *thing, void (*release)(void *thing))
+void br_shared_put(struct br_host *host, void *thing, void (*release)(void *thing))
 {
-    struct br_shared *s = h->shared;
+    struct br_shared *shared = host->shared;
     if (!thing)
         return;
-    for (size_t i = 0; s && i < SHARED_MAX; i++) {
-        struct entry *e = &s->entries[i];
-        if (!e->refs || e->thing != thing)
+    for (size_t i = 0; shared && i < SHARED_MAX; i++) {
+        struct entry *entry = &shared->entries[i];
+        if (!entry->refs || entry->thing != thing)
             continue;
-        if (--e->refs)
+        if (--entry->refs)
             return;
-        br_free(e->name);
-        e->thing = NULL;
+        br_free(entry->name);
+        entry->thing = NULL;
         break;
     }
     release(thing);

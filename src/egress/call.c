@@ -15,143 +15,144 @@ void br_calls_init(struct br_calls *calls, struct br_node *node, uint64_t timeou
 }
 
 /* Leaves what is done for the call. */
-static void call_stop(struct br_call *c)
+static void call_stop(struct br_call *call)
 {
-    if (c->job)
-        br_packing_job_leave(c->job);
+    if (call->job)
+        br_packing_job_leave(call->job);
     else
-        br_client_cancel(c->client, &c->exchange);
-    c->job = NULL;
+        br_client_cancel(call->client, &call->exchange);
+    call->job = NULL;
 }
 
 /* Finishes the item and frees the call. */
-static void call_end(struct br_call *c, const struct br_outcome *outcome)
+static void call_end(struct br_call *call, const struct br_outcome *outcome)
 {
-    struct br_item *item = c->item;
-    br_host_timer_stop(c->calls->node->host, &c->timer);
-    br_list_remove(&c->link);
-    br_rope_release(&c->exchange.body);
-    br_free(c);
+    struct br_item *item = call->item;
+    br_host_timer_stop(call->calls->node->host, &call->timer);
+    br_list_remove(&call->link);
+    br_rope_release(&call->exchange.body);
+    br_free(call);
     br_item_finish(item, outcome);
 }
 
 void br_calls_release(struct br_calls *calls)
 {
     while (calls->node && !br_list_empty(&calls->list)) {
-        struct br_call *c = br_container_of(calls->list.next, struct br_call, link);
-        struct br_outcome o = br_outcome_retry(BR_STATUS_UNAVAILABLE, 0, "shutting down");
-        call_stop(c);
-        call_end(c, &o);
+        struct br_call *call = br_container_of(calls->list.next, struct br_call, link);
+        struct br_outcome outcome = br_outcome_retry(BR_STATUS_UNAVAILABLE, 0, "shutting down");
+        call_stop(call);
+        call_end(call, &outcome);
     }
 }
 
 struct br_call *br_call_new(struct br_calls *calls, struct br_item *item, struct br_client *client)
 {
-    struct br_call *c = br_calloc(1, sizeof *c);
-    if (!c) {
+    struct br_call *call = br_calloc(1, sizeof *call);
+    if (!call) {
         br_item_retry(item, BR_STATUS_UNAVAILABLE, 1000, "out of memory");
         return NULL;
     }
-    c->calls = calls;
-    c->item = item;
-    c->client = client;
-    br_list_append(&calls->list, &c->link);
-    return c;
+    call->calls = calls;
+    call->item = item;
+    call->client = client;
+    br_list_append(&calls->list, &call->link);
+    return call;
 }
 
-void br_call_fail(struct br_call *c, int rc)
+void br_call_fail(struct br_call *call, int rc)
 {
-    struct br_outcome o =
+    struct br_outcome outcome =
         rc == BR_ENOMEM
             ? br_outcome_retry(BR_STATUS_UNAVAILABLE, 1000, "out of memory")
             : br_outcome_reject(BR_STATUS_INTERNAL, "cannot be encoded: %s", br_strerror(rc));
-    call_end(c, &o);
+    call_end(call, &outcome);
 }
 
-static void on_done(struct br_exchange *x)
+static void call_on_done(struct br_exchange *exchange)
 {
-    struct br_call *c = x->user;
-    if (x->error)
-        br_client_want(c->client);
-    struct br_outcome o = x->error ? br_outcome_retry(BR_STATUS_UNAVAILABLE, 0, "%s", x->error_text)
-                                   : c->calls->read(c);
-    call_end(c, &o);
+    struct br_call *call = exchange->user;
+    if (exchange->error)
+        br_client_want(call->client);
+    struct br_outcome outcome =
+        exchange->error ? br_outcome_retry(BR_STATUS_UNAVAILABLE, 0, "%s", exchange->error_text)
+                        : call->calls->read(call);
+    call_end(call, &outcome);
 }
 
-static void on_timeout(struct br_timer *t)
+static void call_on_timeout(struct br_timer *this_timer)
 {
-    struct br_call *c = br_container_of(t, struct br_call, timer);
-    struct br_outcome o =
+    struct br_call *call = br_container_of(this_timer, struct br_call, timer);
+    struct br_outcome outcome =
         br_outcome_retry(BR_STATUS_DEADLINE_EXCEEDED, 0, "%s in %llu ms",
-                         c->job ? "the request could not be compressed" : "no answer",
-                         (unsigned long long)c->calls->timeout_ms);
-    call_stop(c);
-    br_client_want(c->client);
-    call_end(c, &o);
+                         call->job ? "the request could not be compressed" : "no answer",
+                         (unsigned long long)call->calls->timeout_ms);
+    call_stop(call);
+    br_client_want(call->client);
+    call_end(call, &outcome);
 }
 
-static void call_begin(struct br_call *c)
+static void call_begin(struct br_call *call)
 {
-    struct br_host *host = c->calls->node->host;
-    uint64_t timeout_ms = c->calls->timeout_ms;
-    if (c->until_ms || !timeout_ms)
+    struct br_host *host = call->calls->node->host;
+    uint64_t timeout_ms = call->calls->timeout_ms;
+    if (call->until_ms || !timeout_ms)
         return;
-    c->until_ms = br_host_mono_ms(host) + timeout_ms;
-    (void)br_host_timer(host, &c->timer, timeout_ms, on_timeout);
+    call->until_ms = br_host_mono_ms(host) + timeout_ms;
+    (void)br_host_timer(host, &call->timer, timeout_ms, call_on_timeout);
 }
 
 /* What is left of the time limit; 0: there is none. */
-static uint64_t call_left_ms(const struct br_call *c)
+static uint64_t call_left_ms(const struct br_call *call)
 {
-    uint64_t now = br_host_mono_ms(c->calls->node->host);
-    if (!c->until_ms)
+    uint64_t now = br_host_mono_ms(call->calls->node->host);
+    if (!call->until_ms)
         return 0;
-    return c->until_ms > now ? c->until_ms - now : 1;
+    return call->until_ms > now ? call->until_ms - now : 1;
 }
 
-void br_call_send(struct br_call *c)
+void br_call_send(struct br_call *call)
 {
-    call_begin(c);
-    c->exchange.timeout_ms = call_left_ms(c);
-    c->exchange.on_done = on_done;
-    c->exchange.user = c;
-    br_client_send(c->client, &c->exchange);
+    call_begin(call);
+    call->exchange.timeout_ms = call_left_ms(call);
+    call->exchange.on_done = call_on_done;
+    call->exchange.user = call;
+    br_client_send(call->client, &call->exchange);
 }
 
 /* The body is written, or could not be. */
-static void call_go(struct br_call *c, int rc)
+static void call_go(struct br_call *call, int rc)
 {
     if (rc)
-        br_call_fail(c, rc);
+        br_call_fail(call, rc);
     else
-        br_call_send(c);
+        br_call_send(call);
 }
 
-static void on_packed(void *arg, int rc, struct br_rope *body)
+static void call_on_packed(void *arg, int rc, struct br_rope *body)
 {
-    struct br_call *c = arg;
-    c->job = NULL;
-    c->exchange.body = *body;
-    call_go(c, rc);
+    struct br_call *call = arg;
+    call->job = NULL;
+    call->exchange.body = *body;
+    call_go(call, rc);
 }
 
-void br_call_pack(struct br_call *c, const struct br_packing *packing, struct br_codec *codec)
+void br_call_pack(struct br_call *call, const struct br_packing *packing, struct br_codec *codec)
 {
-    struct br_host *host = c->calls->node->host;
-    struct br_rope *body = &c->exchange.body;
-    enum br_signal signal = c->item->signal;
+    struct br_host *host = call->calls->node->host;
+    struct br_rope *body = &call->exchange.body;
+    enum br_signal signal = call->item->signal;
     if (body->len <= BR_PACKING_NOW || !br_packing_any(packing)) {
         int rc = br_packing_write(packing, signal, codec, host->pool, body);
-        call_go(c, rc);
+        call_go(call, rc);
         return;
     }
-    c->job = br_packing_job_new(host, packing, signal, body, on_packed, c);
-    if (!c->job) {
-        br_call_fail(c, BR_ENOMEM);
+    call->job = br_packing_job_new(host, packing, signal, body, call_on_packed, call);
+    if (!call->job) {
+        br_call_fail(call, BR_ENOMEM);
         return;
     }
-    call_begin(c);
-    br_packing_job_start(c->job);
+    call_begin(call);
+    br_packing_job_start(call->job);
 }
 
 uint32_t br_call_delay(int64_t delay_ms)
@@ -160,7 +161,7 @@ uint32_t br_call_delay(int64_t delay_ms)
 }
 
 /* True when a word of the list stands in the text, from the beginning of a word on. */
-static bool says(const char *text, const char *const *words)
+static bool call_says(const char *text, const char *const *words)
 {
     for (; *words; words++) {
         size_t len = strlen(*words);
@@ -179,13 +180,14 @@ bool br_call_says_too_large(const char *sentence)
                                        "exceeds max",  "exceeds the max", "maximum size",
                                        "message size", "to more than",    NULL};
     static const char *const pace[] = {"rate", "quota", "memory", "too many", "per second", NULL};
-    return says(sentence, what) && says(sentence, size) && !says(sentence, pace);
+    return call_says(sentence, what) && call_says(sentence, size) && !call_says(sentence, pace);
 }
 
-struct br_outcome br_call_refusal(const struct br_exchange *x, const char *message)
+struct br_outcome br_call_refusal(const struct br_exchange *exchange, const char *message)
 {
-    int64_t delay_ms = x->retry_after_s < INT64_MAX / 1000 ? x->retry_after_s * 1000 : INT64_MAX;
-    unsigned status = x->http_status;
+    int64_t delay_ms =
+        exchange->retry_after_s < INT64_MAX / 1000 ? exchange->retry_after_s * 1000 : INT64_MAX;
+    unsigned status = exchange->http_status;
     switch (status) {
     case 429:
     case 502:
@@ -210,26 +212,27 @@ struct br_outcome br_call_refusal(const struct br_exchange *x, const char *messa
     }
 }
 
-bool br_call_headers_init(struct br_call_headers *h, const struct br_headers *from)
+bool br_call_headers_init(struct br_call_headers *call_headers, const struct br_headers *from)
 {
     size_t bytes = 1, at = 0;
-    *h = (struct br_call_headers){.n = 0};
-    for (size_t i = 0; i < from->n; i++)
+    *call_headers = (struct br_call_headers){.count = 0};
+    for (size_t i = 0; i < from->count; i++)
         bytes += strlen(from->names[i]) + 1;
-    h->names = br_malloc(bytes);
-    if (!h->names)
+    call_headers->names = br_malloc(bytes);
+    if (!call_headers->names)
         return false;
-    for (size_t i = 0; i < from->n; i++) {
-        h->v[h->n++] = (struct br_header){h->names + at, from->values[i].text};
+    for (size_t i = 0; i < from->count; i++) {
+        call_headers->headers[call_headers->count++] =
+            (struct br_header){call_headers->names + at, from->values[i].text};
         for (const char *c = from->names[i]; *c; c++)
-            h->names[at++] = *c >= 'A' && *c <= 'Z' ? (char)(*c + 32) : *c;
-        h->names[at++] = '\0';
+            call_headers->names[at++] = *c >= 'A' && *c <= 'Z' ? (char)(*c + 32) : *c;
+        call_headers->names[at++] = '\0';
     }
     return true;
 }
 
-void br_call_headers_release(struct br_call_headers *h)
+void br_call_headers_release(struct br_call_headers *call_headers)
 {
-    br_free(h->names);
-    *h = (struct br_call_headers){.n = 0};
+    br_free(call_headers->names);
+    *call_headers = (struct br_call_headers){.count = 0};
 }

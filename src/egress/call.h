@@ -58,18 +58,18 @@ bool br_call_says_too_large(const char *sentence);
 /* What a status that is no success means, by the OTLP specification ("Failures"): 429, 502, 503 and
  * 504 can be tried again, after Retry-After where it came. RESOURCE_EXHAUSTED says that the request
  * is too large: 413, and 400 with a message that says so. */
-struct br_outcome br_call_refusal(const struct br_exchange *x, const char *message);
+struct br_outcome br_call_refusal(const struct br_exchange *exchange, const char *message);
 
 /* Milliseconds as an outcome has them; 0 for what is negative. */
 uint32_t br_call_delay(int64_t delay_ms);
 
 /* Header names in lower case, as HTTP/2 wants them; values are borrowed for the life of it. */
 struct br_call_headers {
-    struct br_header v[BR_HEADERS_MAX];
-    size_t n;
+    struct br_header headers[BR_HEADERS_MAX];
+    size_t count;
     char *names; /* terminated, one after the other */
 };
 
 /* False when there is no memory. */
-bool br_call_headers_init(struct br_call_headers *h, const struct br_headers *from);
-void br_call_headers_release(struct br_call_headers *h);
+bool br_call_headers_init(struct br_call_headers *call_headers, const struct br_headers *from);
+void br_call_headers_release(struct br_call_headers *call_headers);

@@ -20,41 +20,42 @@ struct br_packing_job {
     void *arg;
 };
 
-bool br_packing_any(const struct br_packing *p)
+bool br_packing_any(const struct br_packing *packing)
 {
-    return p->translate || p->encoding != BR_ENCODING_NONE;
+    return packing->translate || packing->encoding != BR_ENCODING_NONE;
 }
 
-static int packing_compress(const struct br_packing *p, struct br_codec *codec, struct br_pool *pool,
-                            const struct br_rope *plain, struct br_buf **ret)
+static int packing_compress(const struct br_packing *packing, struct br_codec *codec,
+                            struct br_pool *pool, const struct br_rope *plain, struct br_buf **ret)
 {
-    return br_compress(codec, p->encoding, p->level, plain, 0, pool, ret);
+    return br_compress(codec, packing->encoding, packing->level, plain, 0, pool, ret);
 }
 
 /* Of `plain` only bytes are read. */
-static int packing_make(const struct br_packing *p, enum br_signal signal, struct br_codec *codec,
-                        struct br_pool *pool, const struct br_rope *plain, struct br_buf **ret)
+static int packing_make(const struct br_packing *packing, enum br_signal signal,
+                        struct br_codec *codec, struct br_pool *pool, const struct br_rope *plain,
+                        struct br_buf **ret)
 {
     struct br_buf *translated = NULL;
     struct br_slice slice;
-    if (!p->translate)
-        return packing_compress(p, codec, pool, plain, ret);
-    int rc = p->translate(plain, signal, pool, &translated);
-    if (rc || p->encoding == BR_ENCODING_NONE) {
+    if (!packing->translate)
+        return packing_compress(packing, codec, pool, plain, ret);
+    int rc = packing->translate(plain, signal, pool, &translated);
+    if (rc || packing->encoding == BR_ENCODING_NONE) {
         *ret = translated;
         return rc;
     }
     slice = (struct br_slice){translated, translated->data, translated->len};
-    rc = packing_compress(p, codec, pool, &(struct br_rope){&slice, 1, 1, slice.len}, ret);
+    rc = packing_compress(packing, codec, pool, &(struct br_rope){&slice, 1, 1, slice.len}, ret);
     br_buf_unref(translated);
     return rc;
 }
 
-int br_packing_write(const struct br_packing *p, enum br_signal signal, struct br_codec *codec,
-                     struct br_pool *pool, struct br_rope *body)
+int br_packing_write(const struct br_packing *packing, enum br_signal signal,
+                     struct br_codec *codec, struct br_pool *pool, struct br_rope *body)
 {
     struct br_buf *made = NULL;
-    int rc = br_packing_any(p) ? packing_make(p, signal, codec, pool, body, &made) : 0;
+    int rc = br_packing_any(packing) ? packing_make(packing, signal, codec, pool, body, &made) : 0;
     if (!made)
         return rc;
     br_rope_release(body);
@@ -65,7 +66,7 @@ int br_packing_write(const struct br_packing *p, enum br_signal signal, struct b
 
 /* --- Jobs ------------------------------------------------------------------------------------- */
 
-static void job_free(struct br_packing_job *job)
+static void packing_job_free(struct br_packing_job *job)
 {
     br_rope_release(&job->plain);
     br_buf_unref(job->made);
@@ -74,7 +75,7 @@ static void job_free(struct br_packing_job *job)
     br_free(job);
 }
 
-static void on_run(struct br_work *work)
+static void packing_on_run(struct br_work *work)
 {
     struct br_packing_job *job = br_container_of(work, struct br_packing_job, work);
     if (atomic_load_explicit(&job->left, memory_order_relaxed))
@@ -83,7 +84,7 @@ static void on_run(struct br_work *work)
     br_mem_flush();
 }
 
-static void on_ran(struct br_work *work)
+static void packing_on_ran(struct br_work *work)
 {
     struct br_packing_job *job = br_container_of(work, struct br_packing_job, work);
     struct br_rope body = {0};
@@ -95,12 +96,12 @@ static void on_ran(struct br_work *work)
         br_buf_adopt(job->made, job->home->pool);
     if (!left && !rc)
         rc = br_rope_add(&body, job->made, job->made->data, job->made->len);
-    job_free(job);
+    packing_job_free(job);
     if (!left)
         packed(arg, rc, &body);
 }
 
-struct br_packing_job *br_packing_job_new(struct br_host *host, const struct br_packing *p,
+struct br_packing_job *br_packing_job_new(struct br_host *host, const struct br_packing *packing,
                                           enum br_signal signal, struct br_rope *body,
                                           br_packing_fn *packed, void *arg)
 {
@@ -110,12 +111,12 @@ struct br_packing_job *br_packing_job_new(struct br_host *host, const struct br_
     job->pool = br_pool_new(0);
     job->codec = br_codec_new();
     if (!job->pool || !job->codec) {
-        job_free(job);
+        packing_job_free(job);
         return NULL;
     }
-    job->work = (struct br_work){.run = on_run, .done = on_ran};
+    job->work = (struct br_work){.run = packing_on_run, .done = packing_on_ran};
     job->home = host;
-    job->packing = *p;
+    job->packing = *packing;
     job->signal = signal;
     job->plain = *body;
     job->packed = packed;

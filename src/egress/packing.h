@@ -27,12 +27,12 @@ struct br_packing {
 };
 
 /* True when there is anything to do. */
-bool br_packing_any(const struct br_packing *p);
+bool br_packing_any(const struct br_packing *packing);
 
 /* Writes a body at once: puts what it makes in the place of `*body`, which on failure is as it was, or
  * empty. Returns 0, a code of `translate` or of br_compress. */
-int br_packing_write(const struct br_packing *p, enum br_signal signal, struct br_codec *codec,
-                     struct br_pool *pool, struct br_rope *body);
+int br_packing_write(const struct br_packing *packing, enum br_signal signal,
+                     struct br_codec *codec, struct br_pool *pool, struct br_rope *body);
 
 struct br_packing_job;
 
@@ -42,7 +42,7 @@ typedef void br_packing_fn(void *arg, int rc, struct br_rope *body);
 
 /* A job for a thread, which takes the slices of `*body` and leaves it empty. NULL, and the body as it
  * was, without memory. */
-struct br_packing_job *br_packing_job_new(struct br_host *host, const struct br_packing *p,
+struct br_packing_job *br_packing_job_new(struct br_host *host, const struct br_packing *packing,
                                           enum br_signal signal, struct br_rope *body,
                                           br_packing_fn *packed, void *arg);
 

@@ -45,12 +45,12 @@ size_t br_http_max_body(const struct br_http_config *http)
     return http->max_request_body_size ? (size_t)http->max_request_body_size : BR_BODY_MAX;
 }
 
-void br_connections_apply(const struct br_connections *c, struct br_server_config *server)
+void br_connections_apply(const struct br_connections *connections, struct br_server_config *server)
 {
-    server->max_connections = (unsigned)c->max;
-    server->max_connections_per_address = (unsigned)c->max_per_address;
-    server->min_body_rate = c->min_body_rate ? c->min_body_rate : -1;
-    server->first_request_timeout_ms = c->first_request_timeout / 1000000;
+    server->max_connections = (unsigned)connections->max;
+    server->max_connections_per_address = (unsigned)connections->max_per_address;
+    server->min_body_rate = connections->min_body_rate ? connections->min_body_rate : -1;
+    server->first_request_timeout_ms = connections->first_request_timeout / 1000000;
 }
 
 struct br_server_config br_http_server(const struct br_http_config *http)
@@ -67,26 +67,27 @@ struct br_server_config br_http_server(const struct br_http_config *http)
     return server;
 }
 
-static bool encoding_allowed(const struct br_http_config *http, const char *name)
+static bool ingest_http_encoding_allowed(const struct br_http_config *http, const char *name)
 {
-    for (size_t i = 0; i < http->compression_algorithms.n; i++)
-        if (strcasecmp(http->compression_algorithms.v[i], name) == 0)
+    for (size_t i = 0; i < http->compression_algorithms.count; i++)
+        if (strcasecmp(http->compression_algorithms.items[i], name) == 0)
             return true;
-    return http->compression_algorithms.n == 0;
+    return http->compression_algorithms.count == 0;
 }
 
-bool br_http_encoding(const struct br_http_config *http, const struct br_request *r,
+bool br_http_encoding(const struct br_http_config *http, const struct br_request *request,
                       enum br_encoding *ret)
 {
-    const char *name = br_request_header(r, "content-encoding");
+    const char *name = br_request_header(request, "content-encoding");
     *ret = BR_ENCODING_NONE;
-    return !name || (br_encoding_parse(name, strlen(name), ret) && encoding_allowed(http, name));
+    return !name ||
+           (br_encoding_parse(name, strlen(name), ret) && ingest_http_encoding_allowed(http, name));
 }
 
 /* --- Pages of other origins ------------------------------------------------------------------- */
 
 /* True when the origin matches one with at most one `*`, as the Collector's. */
-static bool origin_matches(const char *pattern, const char *origin)
+static bool ingest_http_origin_matches(const char *pattern, const char *origin)
 {
     const char *star = strchr(pattern, '*');
     if (!star)
@@ -96,28 +97,29 @@ static bool origin_matches(const char *pattern, const char *origin)
            strcasecmp(star + 1, origin + n - after) == 0;
 }
 
-static const char *allowed_origin(const struct br_request *r, const struct br_http_config *http)
+static const char *ingest_http_allowed_origin(const struct br_request *request,
+                                              const struct br_http_config *http)
 {
-    const char *origin = http && http->cors ? br_request_header(r, "origin") : NULL;
-    for (size_t i = 0; origin && i < http->cors->allowed_origins.n; i++)
-        if (origin_matches(http->cors->allowed_origins.v[i], origin))
+    const char *origin = http && http->cors ? br_request_header(request, "origin") : NULL;
+    for (size_t i = 0; origin && i < http->cors->allowed_origins.count; i++)
+        if (ingest_http_origin_matches(http->cors->allowed_origins.items[i], origin))
             return origin;
     return NULL;
 }
 
-static void join(struct br_str *out, const struct br_strings *list)
+static void ingest_http_join(struct br_str *out, const struct br_strings *list)
 {
-    for (size_t i = 0; i < list->n; i++)
-        br_str_printf(out, "%s%s", out->len ? ", " : "", list->v[i]);
+    for (size_t i = 0; i < list->count; i++)
+        br_str_printf(out, "%s%s", out->len ? ", " : "", list->items[i]);
 }
 
-bool br_http_preflight(const struct br_http_config *http, struct br_request *r)
+bool br_http_preflight(const struct br_http_config *http, struct br_request *request)
 {
-    if (!http->cors || strcmp(r->method, "OPTIONS") != 0 ||
-        !br_request_header(r, "access-control-request-method"))
+    if (!http->cors || strcmp(request->method, "OPTIONS") != 0 ||
+        !br_request_header(request, "access-control-request-method"))
         return false;
-    const char *origin = allowed_origin(r, http);
-    const char *asked = br_request_header(r, "access-control-request-headers");
+    const char *origin = ingest_http_allowed_origin(request, http);
+    const char *asked = br_request_header(request, "access-control-request-headers");
     struct br_str headers = {.max = 4096};
     char age[24];
     struct br_header h[6];
@@ -125,10 +127,10 @@ bool br_http_preflight(const struct br_http_config *http, struct br_request *r)
     h[n++] = (struct br_header){"vary", "origin, access-control-request-headers"};
     if (origin) {
         bool any = false;
-        for (size_t i = 0; i < http->cors->allowed_headers.n; i++)
-            any = any || strcmp(http->cors->allowed_headers.v[i], "*") == 0;
+        for (size_t i = 0; i < http->cors->allowed_headers.count; i++)
+            any = any || strcmp(http->cors->allowed_headers.items[i], "*") == 0;
         br_str_puts(&headers, ALWAYS_ALLOWED); /* OTLP/JSON cannot do without */
-        join(&headers, &http->cors->allowed_headers);
+        ingest_http_join(&headers, &http->cors->allowed_headers);
         h[n++] = (struct br_header){"access-control-allow-origin", origin};
         h[n++] = (struct br_header){"access-control-allow-methods", "POST"};
         h[n++] =
@@ -139,108 +141,113 @@ bool br_http_preflight(const struct br_http_config *http, struct br_request *r)
         if (http->cors->max_age)
             h[n++] = (struct br_header){"access-control-max-age", age};
     }
-    br_request_reply(r, &(struct br_response){.status = 204, .headers = h, .n_headers = n});
+    br_request_reply(request, &(struct br_response){.status = 204, .headers = h, .n_headers = n});
     br_str_release(&headers);
     return true;
 }
 
 /* --- Answers ---------------------------------------------------------------------------------- */
 
-uint32_t br_retry_delay_ms(const struct br_outcome *o)
+uint32_t br_retry_delay_ms(const struct br_outcome *outcome)
 {
-    if (o->verdict != BR_RETRY)
+    if (outcome->verdict != BR_RETRY)
         return 0;
-    return o->delay_ms ? o->delay_ms : RETRY_DELAY_MS;
+    return outcome->delay_ms ? outcome->delay_ms : RETRY_DELAY_MS;
 }
 
-static size_t add_headers(struct br_header *h, size_t n, const struct br_request *r,
-                          const struct br_http_config *http, struct br_str *exposed)
+static size_t ingest_http_add_headers(struct br_header *header, size_t count,
+                                      const struct br_request *request,
+                                      const struct br_http_config *http, struct br_str *exposed)
 {
-    const char *origin = allowed_origin(r, http);
+    const char *origin = ingest_http_allowed_origin(request, http);
     if (origin) {
-        h[n++] = (struct br_header){"access-control-allow-origin", origin};
-        h[n++] = (struct br_header){"vary", "origin"};
-        join(exposed, &http->cors->exposed_headers);
+        header[count++] = (struct br_header){"access-control-allow-origin", origin};
+        header[count++] = (struct br_header){"vary", "origin"};
+        ingest_http_join(exposed, &http->cors->exposed_headers);
         if (exposed->len)
-            h[n++] = (struct br_header){"access-control-expose-headers", exposed->data};
+            header[count++] = (struct br_header){"access-control-expose-headers", exposed->data};
     }
-    for (size_t i = 0; http && i < http->response_headers.n && n < HEADERS_MAX; i++)
-        h[n++] = (struct br_header){http->response_headers.names[i],
-                                    http->response_headers.values[i].text};
-    return n;
+    for (size_t i = 0; http && i < http->response_headers.count && count < HEADERS_MAX; i++)
+        header[count++] = (struct br_header){http->response_headers.names[i],
+                                             http->response_headers.values[i].text};
+    return count;
 }
 
-void br_http_reply(const struct br_http_config *http, struct br_request *r,
-                   const struct br_http_answer *a)
+void br_http_reply(const struct br_http_config *http, struct br_request *request,
+                   const struct br_http_answer *left)
 {
     struct br_str exposed = {.max = 4096};
     char seconds[16];
     struct br_header h[HEADERS_MAX + 5];
     size_t n = 0;
-    if (a->delay_ms) {
-        (void)snprintf(seconds, sizeof seconds, "%u", (a->delay_ms - 1) / 1000 + 1);
+    if (left->delay_ms) {
+        (void)snprintf(seconds, sizeof seconds, "%u", (left->delay_ms - 1) / 1000 + 1);
         h[n++] = (struct br_header){"retry-after", seconds};
     }
-    if (a->status == 405)
-        h[n++] = (struct br_header){"allow", a->allow ? a->allow : "POST"};
-    n = add_headers(h, n, r, http, &exposed);
-    br_request_reply(r, &(struct br_response){.status = a->status,
-                                              .content_type = a->type,
-                                              .headers = h,
-                                              .n_headers = n,
-                                              .text = a->len ? a->data : NULL,
-                                              .text_len = a->len,
-                                              .close = http && !http->keep_alives_enabled});
+    if (left->status == 405)
+        h[n++] = (struct br_header){"allow", left->allow ? left->allow : "POST"};
+    n = ingest_http_add_headers(h, n, request, http, &exposed);
+    br_request_reply(request, &(struct br_response){.status = left->status,
+                                                    .content_type = left->type,
+                                                    .headers = h,
+                                                    .n_headers = n,
+                                                    .text = left->len ? left->data : NULL,
+                                                    .text_len = left->len,
+                                                    .close = http && !http->keep_alives_enabled});
     br_str_release(&exposed);
 }
 
 /* --- gRPC ------------------------------------------------------------------------------------- */
 
-bool br_grpc_is(const struct br_request *r)
+bool br_grpc_is(const struct br_request *request)
 {
-    const char *type = br_request_header(r, "content-type");
-    return type && r->http2 && strncasecmp(type, "application/grpc", 16) == 0 && type[16] != '-';
+    const char *type = br_request_header(request, "content-type");
+    return type && request->http2 && strncasecmp(type, "application/grpc", 16) == 0 &&
+           type[16] != '-';
 }
 
-void br_grpc_refuse(struct br_request *r, enum br_status status, const char *why)
+void br_grpc_refuse(struct br_request *request, enum br_status status, const char *why)
 {
     static const struct br_header accept = {"grpc-accept-encoding", "identity,gzip,zstd"};
-    r->grpc = true;
-    br_request_reply(
-        r, &(struct br_response){
-               .grpc_status = status, .grpc_message = why, .headers = &accept, .n_headers = 1});
+    request->grpc = true;
+    br_request_reply(request, &(struct br_response){.grpc_status = status,
+                                                    .grpc_message = why,
+                                                    .headers = &accept,
+                                                    .n_headers = 1});
 }
 
-bool br_grpc_begin(struct br_request *r, enum br_encoding *ret)
+bool br_grpc_begin(struct br_request *request, enum br_encoding *ret)
 {
-    const char *name = br_request_header(r, "grpc-encoding");
+    const char *name = br_request_header(request, "grpc-encoding");
     *ret = BR_ENCODING_NONE;
-    r->grpc = true;
-    if (strcmp(r->method, "POST") != 0) {
-        br_grpc_refuse(r, BR_STATUS_UNIMPLEMENTED, "gRPC requests are POSTs");
+    request->grpc = true;
+    if (strcmp(request->method, "POST") != 0) {
+        br_grpc_refuse(request, BR_STATUS_UNIMPLEMENTED, "gRPC requests are POSTs");
         return false;
     }
     if (name && (!br_encoding_parse(name, strlen(name), ret) || *ret == BR_ENCODING_DEFLATE)) {
-        br_grpc_refuse(r, BR_STATUS_UNIMPLEMENTED, "grpc-encoding is not supported: gzip or zstd");
+        br_grpc_refuse(request, BR_STATUS_UNIMPLEMENTED,
+                       "grpc-encoding is not supported: gzip or zstd");
         return false;
     }
     return true;
 }
 
-void br_grpc_reply(struct br_request *r, const struct br_outcome *o, const void *message,
-                   size_t len)
+void br_grpc_reply(struct br_request *request, const struct br_outcome *outcome,
+                   const void *message, size_t len)
 {
     struct br_arena arena;
-    struct br_response reply = {.grpc_status = br_outcome_grpc(o)};
+    struct br_response reply = {.grpc_status = br_outcome_grpc(outcome)};
     br_arena_init(&arena, 65536);
-    if (o->verdict == BR_DONE) {
+    if (outcome->verdict == BR_DONE) {
         reply.text_len = len;
         reply.text = len ? message : NULL;
     } else {
-        reply.grpc_message = o->text;
-        reply.grpc_details = br_status_encode((int)reply.grpc_status, o->text, br_retry_delay_ms(o),
-                                              &arena, &reply.grpc_details_len);
+        reply.grpc_message = outcome->text;
+        reply.grpc_details =
+            br_status_encode((int)reply.grpc_status, outcome->text, br_retry_delay_ms(outcome),
+                             &arena, &reply.grpc_details_len);
     }
-    br_request_reply(r, &reply);
+    br_request_reply(request, &reply);
     br_arena_release(&arena);
 }

@@ -39,11 +39,11 @@ struct br_connections {
          .help =                                                                                   \
              "the same for one IPv4 address, or the first 64 bits of an IPv6 address; 0: any"},    \
         {BR_CONNECTION_ROW(type, min_body_rate, "min_body_rate"), .kind = BR_OPT_INT,              \
-         .def.i = 1024, .max = 1e9,                                                                \
+         .def.integer = 1024, .max = 1e9,                                                          \
          .help = "bytes a second that a body has to come at, over 10s; 0: any"},                   \
     {                                                                                              \
         BR_CONNECTION_ROW(type, first_request_timeout, "first_request_timeout"),                   \
-            .kind = BR_OPT_DURATION, .def.s = "20s",                                               \
+            .kind = BR_OPT_DURATION, .def.string = "20s",                                          \
             .help = "close connections that have not sent the head of a request after it"          \
     }
 
@@ -98,14 +98,15 @@ size_t br_http_max_body(const struct br_http_config *http);
 struct br_server_config br_http_server(const struct br_http_config *http);
 
 /* Sets what the server allows its connections. */
-void br_connections_apply(const struct br_connections *c, struct br_server_config *server);
+void br_connections_apply(const struct br_connections *connections,
+                          struct br_server_config *server);
 
 /* Reads Content-Encoding; false when it is none that we (may) take. */
-bool br_http_encoding(const struct br_http_config *http, const struct br_request *r,
+bool br_http_encoding(const struct br_http_config *http, const struct br_request *request,
                       enum br_encoding *ret);
 
 /* Answers a CORS preflight; false when it is none, or CORS is off. */
-bool br_http_preflight(const struct br_http_config *http, struct br_request *r);
+bool br_http_preflight(const struct br_http_config *http, struct br_request *request);
 
 struct br_http_answer {
     unsigned status;
@@ -117,23 +118,23 @@ struct br_http_answer {
 };
 
 /* Replies with the headers that config and origin ask for. `http` may be NULL. */
-void br_http_reply(const struct br_http_config *http, struct br_request *r,
+void br_http_reply(const struct br_http_config *http, struct br_request *request,
                    const struct br_http_answer *answer);
 
 /* How long a client is to wait: the outcome's hint or a second; 0 unless BR_RETRY. */
-uint32_t br_retry_delay_ms(const struct br_outcome *o);
+uint32_t br_retry_delay_ms(const struct br_outcome *outcome);
 
 /* --- gRPC ------------------------------------------------------------------------------------- */
 
 /* True when it is a gRPC request (not gRPC-Web, and HTTP/2). */
-bool br_grpc_is(const struct br_request *r);
+bool br_grpc_is(const struct br_request *request);
 
 /* Refuses what is no call. */
-void br_grpc_refuse(struct br_request *r, enum br_status status, const char *why);
+void br_grpc_refuse(struct br_request *request, enum br_status status, const char *why);
 
 /* Prepares a call: false when it was refused for its method or grpc-encoding. */
-bool br_grpc_begin(struct br_request *r, enum br_encoding *ret);
+bool br_grpc_begin(struct br_request *request, enum br_encoding *ret);
 
 /* Answers a call with an outcome, and a message where it is BR_DONE. */
-void br_grpc_reply(struct br_request *r, const struct br_outcome *o, const void *message,
-                   size_t len);
+void br_grpc_reply(struct br_request *request, const struct br_outcome *outcome,
+                   const void *message, size_t len);

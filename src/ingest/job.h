@@ -4,9 +4,9 @@
 
 #include "ingest/upload.h"
 
-/* Lets the job of `x` go, which ends without it: a reading that has not begun never does. Waits for
- * nothing: that a client goes away costs the others nothing. */
-void br_upload_job_leave(struct br_upload *x);
+/* Lets the job of `upload` go, which ends without it: a reading that has not begun never does.
+ * Waits for nothing: that a client goes away costs the others nothing. */
+void br_upload_job_leave(struct br_upload *upload);
 
 /* Before what readings look at goes: waits for those that are running, all of which were let go. */
 void br_upload_jobs_wait(struct br_list *jobs);

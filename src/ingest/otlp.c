@@ -13,75 +13,82 @@
 #define READ_NOW (512u << 10)
 #define JSON_NOW (512u << 10)
 
-void br_otlp_handler_init(struct br_otlp_handler *s, struct br_node *node)
+void br_otlp_handler_init(struct br_otlp_handler *handler, struct br_node *node)
 {
-    s->node = node;
-    s->repaired = br_node_metric(node, BR_COUNTER, "braid_receiver_repaired_strings", NULL, NULL);
+    handler->node = node;
+    handler->repaired =
+        br_node_metric(node, BR_COUNTER, "braid_receiver_repaired_strings", NULL, NULL);
 }
 
 /* --- What is sent ----------------------------------------------------------------------------- */
 
-static int from_json(struct br_reading *r)
+static int ingest_otlp_from_json(struct br_reading *reading)
 {
-    const struct br_otlp_handler *s = r->arg;
-    const struct br_buf *text = br_reading_bytes(r);
+    const struct br_otlp_handler *handler = reading->arg;
+    const struct br_buf *text = br_reading_bytes(reading);
     struct br_buf *plain = NULL;
-    if (text->len > JSON_NOW && r->max_now != SIZE_MAX)
+    if (text->len > JSON_NOW && reading->max_now != SIZE_MAX)
         return BR_EAGAIN;
-    int rc = br_json_decode(br_otlp_request(r->signal), (const char *)text->data, text->len,
-                            s->max_depth, r->max_body, r->host->pool, &plain, &r->err);
+    int rc = br_json_decode(br_otlp_request(reading->signal), (const char *)text->data, text->len,
+                            handler->max_depth, reading->max_body, reading->host->pool, &plain,
+                            &reading->err);
     if (rc == 0)
-        br_reading_replace(r, plain);
+        br_reading_replace(reading, plain);
     return rc;
 }
 
-static int walk_whole(struct br_reading *r, const struct br_walk_options *options)
+static int ingest_otlp_walk_whole(struct br_reading *reading, const struct br_walk_options *options)
 {
-    struct br_buf *buf = br_reading_bytes(r);
-    br_item_free(r->item);
-    r->item = br_item_new(r->host, r->signal);
-    if (!r->item)
+    struct br_buf *buf = br_reading_bytes(reading);
+    br_item_free(reading->item);
+    reading->item = br_item_new(reading->host, reading->signal);
+    if (!reading->item)
         return BR_ENOMEM;
-    return br_walk(r->item, buf, buf->data, buf->len, options, &r->n_repaired, &r->err);
+    return br_walk(reading->item, buf, buf->data, buf->len, options, &reading->n_repaired,
+                   &reading->err);
 }
 
 /* The list of the spans is made of what leaves, pieces or the whole: two lists would be much. */
-static int walk(struct br_reading *r)
+static int ingest_otlp_walk(struct br_reading *reading)
 {
-    const struct br_otlp_handler *s = r->arg;
+    const struct br_otlp_handler *handler = reading->arg;
     struct br_walk_options options = {
-        .max_depth = s->max_depth, .utf8 = s->utf8, .memo = &r->bench->memo};
-    bool spans = s->node->spans_wanted, large = br_reading_bytes(r)->len > BR_PIECES_FROM_BYTES;
+        .max_depth = handler->max_depth, .utf8 = handler->utf8, .memo = &reading->bench->memo};
+    bool spans = handler->node->spans_wanted,
+         large = br_reading_bytes(reading)->len > BR_PIECES_FROM_BYTES;
     options.spans = spans && !large;
-    int rc = walk_whole(r, &options);
+    int rc = ingest_otlp_walk_whole(reading, &options);
     options.spans = spans;
     if (rc == 0 && large)
-        rc = br_pieces_cut(r, &options);
-    if (rc == 0 && large && spans && br_list_empty(&r->pieces))
-        rc = walk_whole(r, &options);
+        rc = br_pieces_cut(reading, &options);
+    if (rc == 0 && large && spans && br_list_empty(&reading->pieces))
+        rc = ingest_otlp_walk_whole(reading, &options);
     return rc == BR_ETOOBIG ? BR_EINVAL : rc; /* nesting is its fault, not its size's */
 }
 
-static int read_request(struct br_reading *r)
+static int ingest_otlp_read_request(struct br_reading *reading)
 {
-    int rc = br_reading_unpack(r);
-    if (rc == 0 && r->format == BR_UPLOAD_JSON)
-        rc = from_json(r);
-    return rc ? rc : walk(r);
+    int rc = br_reading_unpack(reading);
+    if (rc == 0 && reading->format == BR_UPLOAD_JSON)
+        rc = ingest_otlp_from_json(reading);
+    return rc ? rc : ingest_otlp_walk(reading);
 }
 
-static void on_read(struct br_upload *x, const struct br_reading *r)
+static void ingest_otlp_on_read(struct br_upload *upload, const struct br_reading *reading)
 {
-    const struct br_otlp_handler *s = x->arg;
-    *s->repaired += r->n_repaired;
+    const struct br_otlp_handler *handler = upload->arg;
+    *handler->repaired += reading->n_repaired;
 }
 
-static void answer(const struct br_upload *x, struct br_request *r, const struct br_outcome *o)
+static void ingest_otlp_answer(const struct br_upload *upload, struct br_request *request,
+                               const struct br_outcome *outcome)
 {
-    br_otlp_reply(r, x->signal, x->format, o, x->format == BR_UPLOAD_GRPC ? NULL : x->listener->http);
+    br_otlp_reply(request, upload->signal, upload->format, outcome,
+                  upload->format == BR_UPLOAD_GRPC ? NULL : upload->listener->http);
 }
 
-static const struct br_upload_kind kind = {read_request, READ_NOW, on_read, answer};
+static const struct br_upload_kind kind = {ingest_otlp_read_request, READ_NOW, ingest_otlp_on_read,
+                                           ingest_otlp_answer};
 
 /* --- What is asked ---------------------------------------------------------------------------- */
 
@@ -96,44 +103,48 @@ static const struct {
 };
 
 /* Absent, or once and "1". */
-static bool version_ok(const struct br_request *r)
+static bool ingest_otlp_version_ok(const struct br_request *request)
 {
     unsigned n = 0;
-    for (size_t i = 0; i < r->n_headers; i++) {
-        if (strcmp(r->headers[i].name, "otlp-profiles-development-version") != 0)
+    for (size_t i = 0; i < request->n_headers; i++) {
+        if (strcmp(request->headers[i].name, "otlp-profiles-development-version") != 0)
             continue;
-        if (strcmp(r->headers[i].value, "1") != 0 || n++)
+        if (strcmp(request->headers[i].value, "1") != 0 || n++)
             return false;
     }
     return true;
 }
 
-static void begin(const struct br_upload *how, struct br_request *r)
+static void ingest_otlp_begin(const struct br_upload *how, struct br_request *request)
 {
-    struct br_upload *x = br_upload_new(how, r);
-    if (x && x->signal == BR_PROFILES && !version_ok(r))
-        br_upload_reject(x, BR_STATUS_INVALID_ARGUMENT,
+    struct br_upload *upload = br_upload_new(how, request);
+    if (upload && upload->signal == BR_PROFILES && !ingest_otlp_version_ok(request))
+        br_upload_reject(upload, BR_STATUS_INVALID_ARGUMENT,
                          "otlp-profiles-development-version must be 1 (or absent), once");
 }
 
-bool br_otlp_begin_grpc(struct br_otlp_handler *s, struct br_ingest_listener *d, const struct br_meter *m,
-                        struct br_request *r)
+bool br_otlp_begin_grpc(struct br_otlp_handler *handler, struct br_ingest_listener *listener,
+                        const struct br_meter *meter, struct br_request *request)
 {
-    struct br_upload how = {
-        .kind = &kind, .arg = s, .listener = d, .meter = m, .format = BR_UPLOAD_GRPC};
+    struct br_upload how = {.kind = &kind,
+                            .arg = handler,
+                            .listener = listener,
+                            .meter = meter,
+                            .format = BR_UPLOAD_GRPC};
     size_t i = 0;
-    while (i < BR_COUNT(methods) && strcmp(methods[i].path, r->path) != 0)
+    while (i < BR_COUNT(methods) && strcmp(methods[i].path, request->path) != 0)
         i++;
-    if (i == BR_COUNT(methods) || !(s->signals & BR_SIGNAL_BIT(methods[i].signal)))
+    if (i == BR_COUNT(methods) || !(handler->signals & BR_SIGNAL_BIT(methods[i].signal)))
         return false;
     how.signal = methods[i].signal;
-    if (br_grpc_begin(r, &how.encoding))
-        begin(&how, r);
+    if (br_grpc_begin(request, &how.encoding))
+        ingest_otlp_begin(&how, request);
     return true;
 }
 
 /* By the content type, with or without parameters. */
-static bool read_type(const struct br_request *r, bool more, enum br_upload_format *ret)
+static bool ingest_otlp_read_type(const struct br_request *request, bool more,
+                                  enum br_upload_format *ret)
 {
     static const struct {
         const char *type;
@@ -142,7 +153,7 @@ static bool read_type(const struct br_request *r, bool more, enum br_upload_form
     } types[] = {{"application/x-protobuf", BR_UPLOAD_PROTOBUF, false},
                  {"application/json", BR_UPLOAD_JSON, false},
                  {"application/protobuf", BR_UPLOAD_PROTOBUF, true}};
-    const char *type = br_request_header(r, "content-type");
+    const char *type = br_request_header(request, "content-type");
     size_t n = type ? strcspn(type, "; \t") : 0;
     for (size_t i = 0; i < BR_COUNT(types); i++) {
         if (strlen(types[i].type) != n || strncasecmp(types[i].type, type, n) != 0)
@@ -153,27 +164,28 @@ static bool read_type(const struct br_request *r, bool more, enum br_upload_form
     return false;
 }
 
-bool br_otlp_begin_http(struct br_otlp_handler *s, struct br_ingest_listener *d, const struct br_meter *m,
-                        struct br_request *r)
+bool br_otlp_begin_http(struct br_otlp_handler *handler, struct br_ingest_listener *listener,
+                        const struct br_meter *meter, struct br_request *request)
 {
-    const struct br_http_config *http = d->http;
-    struct br_upload how = {.kind = &kind, .arg = s, .listener = d, .meter = m};
+    const struct br_http_config *http = listener->http;
+    struct br_upload how = {.kind = &kind, .arg = handler, .listener = listener, .meter = meter};
     int signal = 0;
-    while (signal < BR_SIGNALS && (!s->paths[signal] || strcmp(s->paths[signal], r->path) != 0))
+    while (signal < BR_SIGNALS &&
+           (!handler->paths[signal] || strcmp(handler->paths[signal], request->path) != 0))
         signal++;
     if (signal == BR_SIGNALS)
         return false;
     how.signal = (enum br_signal)signal;
-    if (br_http_preflight(http, r))
+    if (br_http_preflight(http, request))
         return true;
-    if (strcmp(r->method, "POST") != 0)
-        br_otlp_refuse(r, 405, "export requests are POSTs", http);
-    else if (!read_type(r, s->more_types, &how.format))
-        br_otlp_refuse(r, 415, "content-type must be application/x-protobuf or application/json",
-                       http);
-    else if (!br_http_encoding(http, r, &how.encoding))
-        br_otlp_refuse(r, 415, "content-encoding must be gzip, zstd or deflate", http);
+    if (strcmp(request->method, "POST") != 0)
+        br_otlp_refuse(request, 405, "export requests are POSTs", http);
+    else if (!ingest_otlp_read_type(request, handler->more_types, &how.format))
+        br_otlp_refuse(request, 415,
+                       "content-type must be application/x-protobuf or application/json", http);
+    else if (!br_http_encoding(http, request, &how.encoding))
+        br_otlp_refuse(request, 415, "content-encoding must be gzip, zstd or deflate", http);
     else
-        begin(&how, r);
+        ingest_otlp_begin(&how, request);
     return true;
 }

@@ -19,20 +19,20 @@ struct br_otlp_handler {
 };
 
 /* The caller sets the fields down to more_types; makes the metrics of `node`. */
-void br_otlp_handler_init(struct br_otlp_handler *s, struct br_node *node);
+void br_otlp_handler_init(struct br_otlp_handler *handler, struct br_node *node);
 
 /* Begins a gRPC call (br_grpc_is) that came by the listener, or an HTTP request. False, with nothing
  * done, when its path is none of OTLP's; true: the request is taken care of. */
-bool br_otlp_begin_grpc(struct br_otlp_handler *s, struct br_ingest_listener *d, const struct br_meter *m,
-                        struct br_request *r);
-bool br_otlp_begin_http(struct br_otlp_handler *s, struct br_ingest_listener *d, const struct br_meter *m,
-                        struct br_request *r);
+bool br_otlp_begin_grpc(struct br_otlp_handler *handler, struct br_ingest_listener *listener,
+                        const struct br_meter *meter, struct br_request *request);
+bool br_otlp_begin_http(struct br_otlp_handler *handler, struct br_ingest_listener *listener,
+                        const struct br_meter *meter, struct br_request *request);
 
 /* Answers a request with an item's outcome; `http` is NULL for gRPC. */
-void br_otlp_reply(struct br_request *r, enum br_signal signal, enum br_upload_format format,
+void br_otlp_reply(struct br_request *request, enum br_signal signal, enum br_upload_format format,
                    const struct br_outcome *outcome, const struct br_http_config *http);
 
 /* Refuses what is no export request with an HTTP code, and says why, in the type that it came in.
  */
-void br_otlp_refuse(struct br_request *r, unsigned code, const char *why,
+void br_otlp_refuse(struct br_request *request, unsigned code, const char *why,
                     const struct br_http_config *http);

@@ -26,7 +26,7 @@
  * item has a dictionary of its own. Where pieces below 1 MiB would take more than three times the
  * item's size, larger ones more than four times, or either more than the memory budget has, they
  * are made twice as large; where halves would, the item stays as it is. Returns 0 or BR_ENOMEM. */
-int br_pieces_cut(struct br_reading *r, const struct br_walk_options *options);
+int br_pieces_cut(struct br_reading *reading, const struct br_walk_options *options);
 
 /* Frees pieces that were not sent. */
 void br_pieces_free(struct br_list *pieces);

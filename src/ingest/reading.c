@@ -3,119 +3,121 @@
 
 #include "ingest/pieces.h"
 
-int br_workbench_init(struct br_workbench *w)
+int br_workbench_init(struct br_workbench *workbench)
 {
-    *w = (struct br_workbench){.codec = br_codec_new()};
-    return w->codec ? 0 : BR_ENOMEM;
+    *workbench = (struct br_workbench){.codec = br_codec_new()};
+    return workbench->codec ? 0 : BR_ENOMEM;
 }
 
-void br_workbench_release(struct br_workbench *w)
+void br_workbench_release(struct br_workbench *workbench)
 {
-    br_codec_free(w->codec);
-    br_build_free(w->build);
-    br_walk_memo_release(&w->memo);
-    *w = (struct br_workbench){0};
+    br_codec_free(workbench->codec);
+    br_build_free(workbench->build);
+    br_walk_memo_release(&workbench->memo);
+    *workbench = (struct br_workbench){0};
 }
 
-struct br_buf *br_reading_bytes(const struct br_reading *r)
+struct br_buf *br_reading_bytes(const struct br_reading *reading)
 {
-    return r->made ? r->made : r->body;
+    return reading->made ? reading->made : reading->body;
 }
 
-void br_reading_replace(struct br_reading *r, struct br_buf *buf)
+void br_reading_replace(struct br_reading *reading, struct br_buf *buf)
 {
-    br_buf_unref(r->made);
-    r->made = buf;
+    br_buf_unref(reading->made);
+    reading->made = buf;
 }
 
 /* What a reading may take grows with what is decompressed in it. */
-static void reading_widen(struct br_reading *r, size_t plain)
+static void reading_widen(struct br_reading *reading, size_t plain)
 {
-    r->plain += plain;
-    r->scope.max += plain * BR_READING_GROWTH;
+    reading->plain += plain;
+    reading->scope.max += plain * BR_READING_GROWTH;
 }
 
-int br_reading_decompress(struct br_reading *r, enum br_encoding encoding, const uint8_t *data,
-                          size_t len, struct br_buf **ret)
+int br_reading_decompress(struct br_reading *reading, enum br_encoding encoding,
+                          const uint8_t *data, size_t len, struct br_buf **ret)
 {
-    size_t left = r->max_body - r->plain, max = left;
-    bool partly = r->max_now < r->max_body;
+    size_t left = reading->max_body - reading->plain, max = left;
+    bool partly = reading->max_now < reading->max_body;
     if (partly)
-        max = r->max_now > r->plain ? r->max_now - r->plain : 0;
-    size_t before = r->scope.max;
+        max = reading->max_now > reading->plain ? reading->max_now - reading->plain : 0;
+    size_t before = reading->scope.max;
     /* The result itself, until it is known how large it is (a buffer is up to a fourth larger than what
      * it was made for); and what is gone before there is more. */
-    r->scope.max += max + max / 4 + BR_DECODER_MAX;
-    int rc = br_decompress(r->bench->codec, encoding, data, len, max, r->host->pool, ret, &r->err);
-    r->scope.max = before;
+    reading->scope.max += max + max / 4 + BR_DECODER_MAX;
+    int rc = br_decompress(reading->bench->codec, encoding, data, len, max, reading->host->pool,
+                           ret, &reading->err);
+    reading->scope.max = before;
     if (rc == BR_ETOOBIG && partly)
         return BR_EAGAIN;
     if (rc == 0)
-        reading_widen(r, (*ret)->len);
+        reading_widen(reading, (*ret)->len);
     return rc;
 }
 
-int br_reading_unpack(struct br_reading *r)
+int br_reading_unpack(struct br_reading *reading)
 {
-    struct br_buf *packed = br_reading_bytes(r), *plain = NULL;
-    if (r->encoding == BR_ENCODING_NONE || (r->asked->grpc && !r->asked->grpc_compressed))
+    struct br_buf *packed = br_reading_bytes(reading), *plain = NULL;
+    if (reading->encoding == BR_ENCODING_NONE ||
+        (reading->asked->grpc && !reading->asked->grpc_compressed))
         return 0;
-    int rc = br_reading_decompress(r, r->encoding, packed->data, packed->len, &plain);
+    int rc = br_reading_decompress(reading, reading->encoding, packed->data, packed->len, &plain);
     if (rc == 0)
-        br_reading_replace(r, plain);
+        br_reading_replace(reading, plain);
     return rc;
 }
 
 /* --- Running ---------------------------------------------------------------------------------- */
 
-static size_t scope_max(const struct br_buf *body)
+static size_t reading_scope_max(const struct br_buf *body)
 {
     return (body ? (size_t)body->len * BR_READING_GROWTH : 0) + BR_READING_ROOM;
 }
 
-void br_reading_drop(struct br_reading *r)
+void br_reading_drop(struct br_reading *reading)
 {
-    br_pieces_free(&r->pieces);
-    br_item_free(r->item);
-    r->item = NULL;
+    br_pieces_free(&reading->pieces);
+    br_item_free(reading->item);
+    reading->item = NULL;
 }
 
 /* What was refused for the budget is more than an idle process has: the body, which stays, and the
  * rest. Room is made for what is large. */
-static bool never_fits(const struct br_reading *r)
+static bool reading_never_fits(const struct br_reading *reading)
 {
-    struct br_memory *memory = r->host->memory;
-    size_t body = r->body ? r->body->cap : 0, wanted = body + r->scope.wanted;
-    if (!memory || !r->scope.refused)
+    struct br_memory *memory = reading->host->memory;
+    size_t body = reading->body ? reading->body->cap : 0, wanted = body + reading->scope.wanted;
+    if (!memory || !reading->scope.refused)
         return false;
     if (wanted > br_memory_hard(memory) / BR_READING_LARGE)
         br_memory_settle(memory, body);
     return wanted > br_memory_largest(memory);
 }
 
-int br_reading_run(struct br_reading *r, br_read_fn *read)
+int br_reading_run(struct br_reading *reading, br_read_fn *read)
 {
-    br_mem_scope_begin(&r->scope, scope_max(r->body), r->host->memory);
-    int rc = read(r);
+    br_mem_scope_begin(&reading->scope, reading_scope_max(reading->body), reading->host->memory);
+    int rc = read(reading);
     if (rc)
-        br_reading_drop(r);
-    br_reading_replace(r, NULL);
-    br_mem_scope_end(&r->scope);
-    if (rc == BR_ENOMEM && !r->scope.full && never_fits(r))
-        return br_err_set(&r->err, BR_ETOOBIG,
+        br_reading_drop(reading);
+    br_reading_replace(reading, NULL);
+    br_mem_scope_end(&reading->scope);
+    if (rc == BR_ENOMEM && !reading->scope.full && reading_never_fits(reading))
+        return br_err_set(&reading->err, BR_ETOOBIG,
                           "reading it takes more memory than the limit ever leaves");
-    if (rc == 0 || rc == BR_EAGAIN || !r->scope.full)
+    if (rc == 0 || rc == BR_EAGAIN || !reading->scope.full)
         return rc;
-    r->invalid = BR_STATUS_INVALID_ARGUMENT;
-    r->err = (struct br_err){0};
-    return br_err_set(&r->err, BR_EINVAL,
+    reading->invalid = BR_STATUS_INVALID_ARGUMENT;
+    reading->err = (struct br_err){0};
+    return br_err_set(&reading->err, BR_EINVAL,
                       "reading it takes more than %zu bytes of memory: %u times its size",
-                      r->scope.max, BR_READING_GROWTH);
+                      reading->scope.max, BR_READING_GROWTH);
 }
 
-const char *br_reading_why(const struct br_reading *r, int rc)
+const char *br_reading_why(const struct br_reading *reading, int rc)
 {
-    if (rc == BR_ENOMEM && r->scope.refused)
+    if (rc == BR_ENOMEM && reading->scope.refused)
         return "memory limit reached";
-    return r->err.text[0] ? r->err.text : br_strerror(rc);
+    return reading->err.text[0] ? reading->err.text : br_strerror(rc);
 }

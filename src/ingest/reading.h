@@ -32,10 +32,10 @@ struct br_workbench {
 };
 
 /* Returns 0 or BR_ENOMEM. */
-int br_workbench_init(struct br_workbench *w);
+int br_workbench_init(struct br_workbench *workbench);
 
 /* Accepts a zeroed one. */
-void br_workbench_release(struct br_workbench *w);
+void br_workbench_release(struct br_workbench *workbench);
 
 struct br_reading {
     /* What is read; constant while it is. */
@@ -70,30 +70,30 @@ struct br_reading {
 
 /* Makes an item of what is read. Returns 0 with r->item set, or NULL where there is nothing to send;
  * BR_EAGAIN when it is too much to be done at once; else a code, with its sentence in r->err. */
-typedef int br_read_fn(struct br_reading *r);
+typedef int br_read_fn(struct br_reading *reading);
 
 /* Runs `read` inside a scope. What memory refuses is told apart from what is wrong: BR_EINVAL when the
  * scope's maximum is what refused it. On failure there is no item. */
-int br_reading_run(struct br_reading *r, br_read_fn *read);
+int br_reading_run(struct br_reading *reading, br_read_fn *read);
 
-/* Why it failed with `rc`. Borrowed from `r`, or a constant. */
-const char *br_reading_why(const struct br_reading *r, int rc);
+/* Why it failed with `rc`. Borrowed from `reading`, or a constant. */
+const char *br_reading_why(const struct br_reading *reading, int rc);
 
 /* Frees what was made. */
-void br_reading_drop(struct br_reading *r);
+void br_reading_drop(struct br_reading *reading);
 
 /* The current bytes: `made`, or else `body`. */
-struct br_buf *br_reading_bytes(const struct br_reading *r);
+struct br_buf *br_reading_bytes(const struct br_reading *reading);
 
 /* Puts `buf`, which it takes, in the place of the current bytes. */
-void br_reading_replace(struct br_reading *r, struct br_buf *buf);
+void br_reading_replace(struct br_reading *reading, struct br_buf *buf);
 
 /* Decompresses `len` bytes at `data` into a new buffer that the caller owns. All that one reading
  * decompresses may have `max_body` bytes. Returns 0; BR_EAGAIN when it is too much to be done at once;
  * or an error of br_decompress. */
-int br_reading_decompress(struct br_reading *r, enum br_encoding encoding, const uint8_t *data,
-                          size_t len, struct br_buf **ret);
+int br_reading_decompress(struct br_reading *reading, enum br_encoding encoding,
+                          const uint8_t *data, size_t len, struct br_buf **ret);
 
 /* Undoes the body's encoding: the current bytes are plain afterwards. Returns as
  * br_reading_decompress. */
-int br_reading_unpack(struct br_reading *r);
+int br_reading_unpack(struct br_reading *reading);

@@ -3,7 +3,7 @@
 
 #include "base/mem.h"
 
-static void on_run(struct br_work *work)
+static void reading_job_on_run(struct br_work *work)
 {
     struct br_reading_job *job = br_container_of(work, struct br_reading_job, work);
     job->rc = br_reading_run(&job->reading, job->read);
@@ -12,33 +12,33 @@ static void on_run(struct br_work *work)
 }
 
 /* What was made in the thread becomes the worker's. */
-static void on_ran(struct br_work *work)
+static void reading_job_on_ran(struct br_work *work)
 {
     struct br_reading_job *job = br_container_of(work, struct br_reading_job, work);
-    struct br_reading *r = &job->reading;
-    if (r->item)
-        br_item_move(r->item, job->home);
-    for (struct br_list *l = r->pieces.next; l != &r->pieces; l = l->next)
-        br_item_move(br_container_of(l, struct br_item, link), job->home);
+    struct br_reading *reading = &job->reading;
+    if (reading->item)
+        br_item_move(reading->item, job->home);
+    for (struct br_list *list = reading->pieces.next; list != &reading->pieces; list = list->next)
+        br_item_move(br_container_of(list, struct br_item, link), job->home);
     job->done(job);
 }
 
 int br_reading_job_init(struct br_reading_job *job, const struct br_reading *how, br_read_fn *read,
                         void (*done)(struct br_reading_job *job))
 {
-    struct br_reading *r = &job->reading;
-    job->work = (struct br_work){.run = on_run, .done = on_ran};
+    struct br_reading *reading = &job->reading;
+    job->work = (struct br_work){.run = reading_job_on_run, .done = reading_job_on_ran};
     job->home = how->host;
     job->read = read;
     job->done = done;
-    *r = *how;
-    r->host = &job->host;
-    r->bench = &job->bench;
-    r->max_now = SIZE_MAX;
-    r->err = (struct br_err){0};
-    br_list_init(&r->pieces);
-    if (r->body)
-        br_buf_ref(r->body);
+    *reading = *how;
+    reading->host = &job->host;
+    reading->bench = &job->bench;
+    reading->max_now = SIZE_MAX;
+    reading->err = (struct br_err){0};
+    br_list_init(&reading->pieces);
+    if (reading->body)
+        br_buf_ref(reading->body);
     job->host.memory = job->home->memory;
     job->host.pool = br_pool_new(0);
     if (!job->host.pool || br_workbench_init(&job->bench))

@@ -16,106 +16,108 @@
 
 /* --- The end of an intake --------------------------------------------------------------------- */
 
-static void forget(struct br_upload *x)
+static void upload_forget(struct br_upload *upload)
 {
-    br_list_remove(&x->link);
-    br_free(x->partly);
-    br_free(x);
+    br_list_remove(&upload->link);
+    br_free(upload->partly);
+    br_free(upload);
 }
 
-static void answer(struct br_upload *x, const struct br_outcome *o)
+static void upload_answer(struct br_upload *upload, const struct br_outcome *outcome)
 {
-    struct br_request *r = x->request;
-    struct br_upload was = *x;
+    struct br_request *request = upload->request;
+    struct br_upload was = *upload;
     was.request = NULL;
     was.partly = NULL;
-    r->user = NULL;
-    forget(x);
-    was.kind->answer(&was, r, o);
+    request->user = NULL;
+    upload_forget(upload);
+    was.kind->answer(&was, request, outcome);
 }
 
-static void refuse(struct br_upload *x, const struct br_outcome *o)
+static void upload_refuse(struct br_upload *upload, const struct br_outcome *outcome)
 {
-    *x->meter->refused[x->signal] += 1;
-    answer(x, o);
+    *upload->meter->refused[upload->signal] += 1;
+    upload_answer(upload, outcome);
 }
 
-static void reject(struct br_upload *x, const struct br_outcome *o)
+static void upload_reject(struct br_upload *upload, const struct br_outcome *outcome)
 {
-    *x->meter->failed[x->signal] += 1;
-    answer(x, o);
+    *upload->meter->failed[upload->signal] += 1;
+    upload_answer(upload, outcome);
 }
 
-void br_upload_refuse(struct br_upload *x, const char *why)
+void br_upload_refuse(struct br_upload *upload, const char *why)
 {
-    struct br_outcome o = br_outcome_retry(BR_STATUS_UNAVAILABLE, DELAY_MS, "%s", why);
-    refuse(x, &o);
+    struct br_outcome outcome = br_outcome_retry(BR_STATUS_UNAVAILABLE, DELAY_MS, "%s", why);
+    upload_refuse(upload, &outcome);
 }
 
-void br_upload_reject(struct br_upload *x, enum br_status status, const char *why)
+void br_upload_reject(struct br_upload *upload, enum br_status status, const char *why)
 {
-    struct br_outcome o = br_outcome_reject(status, "%s", why);
-    reject(x, &o);
+    struct br_outcome outcome = br_outcome_reject(status, "%s", why);
+    upload_reject(upload, &outcome);
 }
 
 /* --- Its beginning ---------------------------------------------------------------------------- */
 
 /* What a new intake is refused for before its body is read; false when it was. */
-static bool admit(struct br_upload *x)
+static bool upload_admit(struct br_upload *upload)
 {
-    struct br_node *node = x->listener->ingest->node;
-    if (!node->next[x->signal]) {
+    struct br_node *node = upload->listener->ingest->node;
+    if (!node->next[upload->signal]) {
         struct br_outcome o =
             br_outcome_reject(BR_STATUS_UNIMPLEMENTED, "receiver %s is in no %s pipeline", node->id,
-                              br_signal_name(x->signal));
-        reject(x, &o);
+                              br_signal_name(upload->signal));
+        upload_reject(upload, &o);
         return false;
     }
     if (node->draining || br_host_over_limit(node->host)) {
-        br_upload_refuse(x, node->draining ? "shutting down" : MEMORY_LIMIT);
+        br_upload_refuse(upload, node->draining ? "shutting down" : MEMORY_LIMIT);
         return false;
     }
-    if (br_shed_refuses(node->host, x->signal)) {
+    if (br_shed_refuses(node->host, upload->signal)) {
         struct br_outcome o =
             br_outcome_retry(BR_STATUS_UNAVAILABLE, SHED_DELAY_MS, "there is too much to do");
-        refuse(x, &o);
+        upload_refuse(upload, &o);
         return false;
     }
     return true;
 }
 
 /* What the memory limit never has room for is too large, whatever the config says. */
-static size_t largest_body(const struct br_upload *x)
+static size_t upload_largest_body(const struct br_upload *upload)
 {
-    struct br_memory *memory = x->listener->ingest->node->host->memory;
-    size_t max = x->listener->max_body, largest = memory ? br_memory_largest(memory) : SIZE_MAX;
+    struct br_memory *memory = upload->listener->ingest->node->host->memory;
+    size_t max = upload->listener->max_body,
+           largest = memory ? br_memory_largest(memory) : SIZE_MAX;
     return largest < max ? largest : max;
 }
 
-struct br_upload *br_upload_new(const struct br_upload *how, struct br_request *r)
+struct br_upload *br_upload_new(const struct br_upload *how, struct br_request *request)
 {
-    struct br_upload *x = br_malloc(sizeof *x);
-    if (!x) {
-        struct br_outcome o = br_outcome_retry(BR_STATUS_UNAVAILABLE, DELAY_MS, "out of memory");
+    struct br_upload *upload = br_malloc(sizeof *upload);
+    if (!upload) {
+        struct br_outcome outcome =
+            br_outcome_retry(BR_STATUS_UNAVAILABLE, DELAY_MS, "out of memory");
         *how->meter->refused[how->signal] += 1;
-        how->kind->answer(how, r, &o);
+        how->kind->answer(how, request, &outcome);
         return NULL;
     }
-    *x = *how;
-    x->request = r;
-    x->item = NULL;
-    x->job = NULL;
-    x->partly = NULL;
-    r->user = x;
-    r->max_body = largest_body(x);
-    br_list_append(&x->listener->ingest->intakes, &x->link);
-    return admit(x) ? x : NULL;
+    *upload = *how;
+    upload->request = request;
+    upload->item = NULL;
+    upload->job = NULL;
+    upload->partly = NULL;
+    request->user = upload;
+    request->max_body = upload_largest_body(upload);
+    br_list_append(&upload->listener->ingest->intakes, &upload->link);
+    return upload_admit(upload) ? upload : NULL;
 }
 
 /* What was refused is large: room is made for when it comes again. Whether it may then fit. */
-static bool may_fit_later(const struct br_upload *x, size_t wanted)
+static bool upload_may_fit_later(const struct br_upload *upload, size_t wanted)
 {
-    struct br_memory *memory = x->listener->ingest->node->host->memory;
+    struct br_memory *memory = upload->listener->ingest->node->host->memory;
     if (!memory || wanted < br_memory_hard(memory) / BR_READING_LARGE)
         return true;
     br_memory_settle(memory, 0);
@@ -124,77 +126,80 @@ static bool may_fit_later(const struct br_upload *x, size_t wanted)
 
 /* --- Its body --------------------------------------------------------------------------------- */
 
-static void on_body(struct br_handler *self, struct br_request *r)
+static void upload_on_body(struct br_handler *self, struct br_request *request)
 {
-    struct br_upload *x = r->user;
+    struct br_upload *upload = request->user;
     (void)self;
-    if (r->body_error == BR_BODY_TOO_BIG) {
-        struct br_outcome o = br_outcome_reject(
-            BR_STATUS_RESOURCE_EXHAUSTED, "the request is larger than %zu bytes", r->max_body);
-        reject(x, &o);
+    if (request->body_error == BR_BODY_TOO_BIG) {
+        struct br_outcome outcome =
+            br_outcome_reject(BR_STATUS_RESOURCE_EXHAUSTED, "the request is larger than %zu bytes",
+                              request->max_body);
+        upload_reject(upload, &outcome);
         return;
     }
-    if (r->body_error == BR_BODY_MALFORMED) {
-        br_upload_reject(x, BR_STATUS_INVALID_ARGUMENT, "one length-prefixed message is expected");
+    if (request->body_error == BR_BODY_MALFORMED) {
+        br_upload_reject(upload, BR_STATUS_INVALID_ARGUMENT,
+                         "one length-prefixed message is expected");
         return;
     }
-    if (r->body_error && may_fit_later(x, r->body_wanted)) {
-        br_upload_refuse(x, MEMORY_LIMIT);
+    if (request->body_error && upload_may_fit_later(upload, request->body_wanted)) {
+        br_upload_refuse(upload, MEMORY_LIMIT);
         return;
     }
-    if (r->body_error) {
-        br_upload_reject(x, BR_STATUS_RESOURCE_EXHAUSTED,
+    if (request->body_error) {
+        br_upload_reject(upload, BR_STATUS_RESOURCE_EXHAUSTED,
                          "the request is larger than the memory limit ever leaves");
         return;
     }
-    if (r->grpc_compressed && x->encoding == BR_ENCODING_NONE) {
-        br_upload_reject(x, BR_STATUS_INTERNAL,
+    if (request->grpc_compressed && upload->encoding == BR_ENCODING_NONE) {
+        br_upload_reject(upload, BR_STATUS_INTERNAL,
                          "a message is marked compressed without a grpc-encoding");
         return;
     }
-    struct br_buf *body = r->body ? r->body : br_buf_new(r->pool, 1);
-    r->body = NULL;
+    struct br_buf *body = request->body ? request->body : br_buf_new(request->pool, 1);
+    request->body = NULL;
     if (body)
-        br_upload_read(x, body);
+        br_upload_read(upload, body);
     else
-        br_upload_refuse(x, MEMORY_LIMIT);
+        br_upload_refuse(upload, MEMORY_LIMIT);
 }
 
-static void on_gone(struct br_handler *self, struct br_request *r)
+static void upload_on_gone(struct br_handler *self, struct br_request *request)
 {
-    struct br_upload *x = r->user;
+    struct br_upload *upload = request->user;
     (void)self;
-    r->user = NULL;
-    if (!x)
+    request->user = NULL;
+    if (!upload)
         return;
-    x->request = NULL;
-    if (x->job)
-        br_upload_job_leave(x);
-    if (!x->item)
-        forget(x);
+    upload->request = NULL;
+    if (upload->job)
+        br_upload_job_leave(upload);
+    if (!upload->item)
+        upload_forget(upload);
 }
 
 /* --- Its item --------------------------------------------------------------------------------- */
 
 /* The header that a key of the metadata is taken from. */
-static const char *source_of(const struct br_ingest *g, const char *key)
+static const char *upload_source_of(const struct br_ingest *ingest, const char *key)
 {
-    return g->tenant_header && strcasecmp(key, BR_TENANT_KEY) == 0 ? g->tenant_header : key;
+    return ingest->tenant_header && strcasecmp(key, BR_TENANT_KEY) == 0 ? ingest->tenant_header
+                                                                        : key;
 }
 
 /* Keeps what batches are separated by: name\0value\0 pairs, ended by an empty name. */
-static void keep_metadata(struct br_item *item, const struct br_ingest *g,
-                          const struct br_request *r)
+static void upload_keep_metadata(struct br_item *item, const struct br_ingest *ingest,
+                                 const struct br_request *request)
 {
-    const struct br_strings *keys = g->node->metadata_keys;
+    const struct br_strings *keys = ingest->node->metadata_keys;
     struct br_str text = {.max = METADATA_MAX};
-    for (size_t i = 0; keys && i < keys->n; i++) {
-        const char *key = keys->v[i], *source = source_of(g, key);
-        for (size_t k = 0; k < r->n_headers; k++) {
-            if (strcasecmp(r->headers[k].name, source) != 0)
+    for (size_t i = 0; keys && i < keys->count; i++) {
+        const char *key = keys->items[i], *source = upload_source_of(ingest, key);
+        for (size_t k = 0; k < request->n_headers; k++) {
+            if (strcasecmp(request->headers[k].name, source) != 0)
                 continue;
             br_str_add(&text, key, strlen(key) + 1);
-            br_str_add(&text, r->headers[k].value, strlen(r->headers[k].value) + 1);
+            br_str_add(&text, request->headers[k].value, strlen(request->headers[k].value) + 1);
         }
     }
     if (text.len && !text.failed)
@@ -202,92 +207,97 @@ static void keep_metadata(struct br_item *item, const struct br_ingest *g,
     br_str_release(&text);
 }
 
-int br_upload_partly(struct br_upload *x, uint32_t n, enum br_status status, const char *why)
+int br_upload_partly(struct br_upload *upload, uint32_t count, enum br_status status,
+                     const char *why)
 {
-    struct br_outcome *o = br_malloc(sizeof *o);
-    if (!o)
+    struct br_outcome *outcome = br_malloc(sizeof *outcome);
+    if (!outcome)
         return BR_ENOMEM;
-    *o = br_outcome_reject(status, "%s", why);
-    x->partly = o;
-    *x->meter->failed[x->signal] += n;
+    *outcome = br_outcome_reject(status, "%s", why);
+    upload->partly = outcome;
+    *upload->meter->failed[upload->signal] += count;
     return 0;
 }
 
-static void on_stopped(void *arg)
+static void upload_on_stopped(void *arg)
 {
-    struct br_ingest *g = arg;
-    if (--g->n_stopping == 0)
-        br_node_drained(g->node);
+    struct br_ingest *ingest = arg;
+    if (--ingest->n_stopping == 0)
+        br_node_drained(ingest->node);
 }
 
 /* The last sending may end after the last request has. */
-static void check_sendings(struct br_ingest *g)
+static void upload_check_sendings(struct br_ingest *ingest)
 {
-    if (!g->awaits_sendings || !br_list_empty(&g->sendings))
+    if (!ingest->awaits_sendings || !br_list_empty(&ingest->sendings))
         return;
-    g->awaits_sendings = false;
-    on_stopped(g);
+    ingest->awaits_sendings = false;
+    upload_on_stopped(ingest);
 }
 
-static void on_done(struct br_item *item, void *arg)
+static void upload_on_done(struct br_item *item, void *arg)
 {
-    struct br_upload *x = arg;
-    struct br_ingest *g = x->listener->ingest;
-    const struct br_meter *m = x->meter;
-    const struct br_outcome *o = &item->outcome;
-    double *const *by = o->verdict == BR_DONE    ? m->accepted
-                        : o->verdict == BR_RETRY ? m->refused
-                                                 : m->failed;
-    *by[x->signal] += item->received_items;
-    x->item = NULL;
-    if (x->request) {
-        struct br_outcome how = x->partly && o->verdict == BR_DONE ? *x->partly : *o;
-        answer(x, &how);
+    struct br_upload *upload = arg;
+    struct br_ingest *ingest = upload->listener->ingest;
+    const struct br_meter *meter = upload->meter;
+    const struct br_outcome *outcome = &item->outcome;
+    double *const *by = outcome->verdict == BR_DONE    ? meter->accepted
+                        : outcome->verdict == BR_RETRY ? meter->refused
+                                                       : meter->failed;
+    *by[upload->signal] += item->received_items;
+    upload->item = NULL;
+    if (upload->request) {
+        struct br_outcome how =
+            upload->partly && outcome->verdict == BR_DONE ? *upload->partly : *outcome;
+        upload_answer(upload, &how);
     } else {
-        forget(x);
+        upload_forget(upload);
     }
-    check_sendings(g);
+    upload_check_sendings(ingest);
 }
 
-void br_upload_send(struct br_upload *x, struct br_item *item, struct br_list *pieces)
+void br_upload_send(struct br_upload *upload, struct br_item *item, struct br_list *pieces)
 {
-    struct br_ingest *g = x->listener->ingest;
-    keep_metadata(item, g, x->request);
+    struct br_ingest *ingest = upload->listener->ingest;
+    upload_keep_metadata(item, ingest, upload->request);
     br_item_received(item);
-    item->done = on_done;
-    item->done_arg = x;
-    x->item = item;
-    if (br_shed_drops(g->node->host, item->signal)) {
+    item->done = upload_on_done;
+    item->done_arg = upload;
+    upload->item = item;
+    if (br_shed_drops(ingest->node->host, item->signal)) {
         br_pieces_free(pieces);
         br_shed_item(item);
     } else if (!br_list_empty(pieces)) {
-        br_pieces_send(g->node, item, pieces, &g->sendings);
+        br_pieces_send(ingest->node, item, pieces, &ingest->sendings);
     } else {
-        br_node_forward(g->node, item);
+        br_node_forward(ingest->node, item);
     }
 }
 
 /* --- What is collected ------------------------------------------------------------------------ */
 
-static int apply(struct br_overridable *t, const struct br_override *rule, struct br_err *err)
+static int upload_apply(struct br_overridable *overridable, const struct br_override *rule,
+                        struct br_err *err)
 {
-    (void)t;
+    (void)overridable;
     (void)rule;
     (void)err;
     return 0; /* nobody can be asked to push more */
 }
 
-static void withdraw(struct br_overridable *t, uint64_t id)
+static void upload_withdraw(struct br_overridable *overridable, uint64_t id)
 {
-    (void)t;
+    (void)overridable;
     (void)id;
 }
 
-static void list(const struct br_overridable *t, br_collected_fn *fn, void *arg)
+static void upload_list(const struct br_overridable *this_overridable, br_collected_fn *fn,
+                        void *arg)
 {
-    const struct br_ingest *g = br_container_of(t, struct br_ingest, overridable);
-    if (g->node->next[BR_PROFILES] && !br_list_empty(&g->listeners))
-        fn(&(struct br_collected){.component = g->node->id,
+    const struct br_ingest *ingest =
+        br_container_of(this_overridable, struct br_ingest, overridable);
+    if (ingest->node->next[BR_PROFILES] && !br_list_empty(&ingest->listeners))
+        fn(&(struct br_collected){.component = ingest->node->id,
                                   .service = "",
                                   .target = "",
                                   .type = "pushed",
@@ -295,80 +305,85 @@ static void list(const struct br_overridable *t, br_collected_fn *fn, void *arg)
            arg);
 }
 
-static const struct br_overridable_ops overridable_ops = {apply, withdraw, list};
+static const struct br_overridable_ops overridable_ops = {upload_apply, upload_withdraw,
+                                                          upload_list};
 
 /* --- The node --------------------------------------------------------------------------------- */
 
-int br_ingest_init(struct br_ingest *g, struct br_node *node, struct br_err *err)
+int br_ingest_init(struct br_ingest *ingest, struct br_node *node, struct br_err *err)
 {
-    g->node = node;
-    br_list_init(&g->intakes);
-    br_list_init(&g->listeners);
-    br_list_init(&g->sendings);
-    br_list_init(&g->jobs);
-    g->overridable.ops = &overridable_ops;
-    br_overridable_register(&g->overridable, node->host);
-    return br_workbench_init(&g->bench) ? br_err_set(err, BR_ENOMEM, "out of memory") : 0;
+    ingest->node = node;
+    br_list_init(&ingest->intakes);
+    br_list_init(&ingest->listeners);
+    br_list_init(&ingest->sendings);
+    br_list_init(&ingest->jobs);
+    ingest->overridable.ops = &overridable_ops;
+    br_overridable_register(&ingest->overridable, node->host);
+    return br_workbench_init(&ingest->bench) ? br_err_set(err, BR_ENOMEM, "out of memory") : 0;
 }
 
-void br_ingest_release(struct br_ingest *g)
+void br_ingest_release(struct br_ingest *ingest)
 {
-    if (!g->node)
+    if (!ingest->node)
         return;
-    br_overridable_unregister(&g->overridable);
-    while (!br_list_empty(&g->listeners)) {
-        struct br_ingest_listener *d = br_container_of(g->listeners.next, struct br_ingest_listener, link);
-        br_list_remove(&d->link);
-        br_server_free(d->server);
+    br_overridable_unregister(&ingest->overridable);
+    while (!br_list_empty(&ingest->listeners)) {
+        struct br_ingest_listener *listener =
+            br_container_of(ingest->listeners.next, struct br_ingest_listener, link);
+        br_list_remove(&listener->link);
+        br_server_free(listener->server);
     }
-    br_pieces_stop(&g->sendings);
-    while (!br_list_empty(&g->intakes)) {
-        struct br_upload *x = br_container_of(g->intakes.next, struct br_upload, link);
-        if (x->item)
-            x->item->done = NULL; /* it is still in the pipeline; nobody waits any more */
-        if (x->job)
-            br_upload_job_leave(x);
-        forget(x);
+    br_pieces_stop(&ingest->sendings);
+    while (!br_list_empty(&ingest->intakes)) {
+        struct br_upload *upload = br_container_of(ingest->intakes.next, struct br_upload, link);
+        if (upload->item)
+            upload->item->done = NULL; /* it is still in the pipeline; nobody waits any more */
+        if (upload->job)
+            br_upload_job_leave(upload);
+        upload_forget(upload);
     }
-    br_upload_jobs_wait(&g->jobs);
-    br_workbench_release(&g->bench);
+    br_upload_jobs_wait(&ingest->jobs);
+    br_workbench_release(&ingest->bench);
 }
 
-void br_ingest_drain(struct br_ingest *g)
+void br_ingest_drain(struct br_ingest *ingest)
 {
-    g->n_stopping = 2;
-    g->awaits_sendings = true;
-    for (struct br_list *l = g->listeners.next; l != &g->listeners; l = l->next) {
-        g->n_stopping++;
-        br_server_stop(br_container_of(l, struct br_ingest_listener, link)->server, on_stopped, g);
+    ingest->n_stopping = 2;
+    ingest->awaits_sendings = true;
+    for (struct br_list *list = ingest->listeners.next; list != &ingest->listeners;
+         list = list->next) {
+        ingest->n_stopping++;
+        br_server_stop(br_container_of(list, struct br_ingest_listener, link)->server,
+                       upload_on_stopped, ingest);
     }
-    check_sendings(g);
-    on_stopped(g);
+    upload_check_sendings(ingest);
+    upload_on_stopped(ingest);
 }
 
-int br_ingest_listen(struct br_ingest *g, struct br_ingest_listener *d, const char *what,
-                 struct br_server_config *config, struct br_err *err)
+int br_ingest_listen(struct br_ingest *ingest, struct br_ingest_listener *listener,
+                     const char *what, struct br_server_config *config, struct br_err *err)
 {
-    struct br_host *host = g->node->host;
-    (void)snprintf(d->name, sizeof d->name, "receiver/%.120s %s", g->node->id, what);
-    d->ingest = g;
-    d->service.body = on_body;
-    d->service.gone = on_gone;
-    config->name = d->name;
+    struct br_host *host = ingest->node->host;
+    (void)snprintf(listener->name, sizeof listener->name, "receiver/%.120s %s", ingest->node->id,
+                   what);
+    listener->ingest = ingest;
+    listener->service.body = upload_on_body;
+    listener->service.gone = upload_on_gone;
+    config->name = listener->name;
     config->what = what;
-    config->log = &g->node->log;
-    int rc = host->ops->serve(host, config, &d->service, &d->server, err);
+    config->log = &ingest->node->log;
+    int rc = host->ops->serve(host, config, &listener->service, &listener->server, err);
     if (!rc)
-        br_list_append(&g->listeners, &d->link);
+        br_list_append(&ingest->listeners, &listener->link);
     return rc;
 }
 
-void br_meter_init(struct br_meter *m, struct br_node *node, const char *transport,
+void br_meter_init(struct br_meter *meter, struct br_node *node, const char *transport,
                    unsigned signals)
 {
     static const char *const items[BR_SIGNALS] = {"spans", "profile_samples"};
     static const char *const words[] = {"accepted", "refused", "failed"};
-    double **const of[] = {m->accepted, m->refused, m->failed};
+    double **const of[] = {meter->accepted, meter->refused, meter->failed};
     for (int s = 0; s < BR_SIGNALS; s++) {
         for (int i = 0; i < 3 && (signals & BR_SIGNAL_BIT(s)); i++) {
             char name[96];

@@ -55,9 +55,10 @@ struct br_upload_kind {
     br_read_fn *read;
     size_t read_now; /* plain bytes of a body that is read at once */
     /* For figures of the receiver's own: a reading has ended well. NULL: there are none. */
-    void (*on_read)(struct br_upload *x, const struct br_reading *r);
+    void (*on_read)(struct br_upload *upload, const struct br_reading *reading);
     /* Answers `r` with how it ended. `x` is borrowed until return and has no request any more. */
-    void (*answer)(const struct br_upload *x, struct br_request *r, const struct br_outcome *o);
+    void (*answer)(const struct br_upload *upload, struct br_request *request,
+                   const struct br_outcome *outcome);
 };
 
 struct br_upload {
@@ -76,42 +77,43 @@ struct br_upload {
 };
 
 /* Returns 0 or BR_ENOMEM. */
-int br_ingest_init(struct br_ingest *g, struct br_node *node, struct br_err *err);
+int br_ingest_init(struct br_ingest *ingest, struct br_node *node, struct br_err *err);
 
 /* Closes what is open; items under way have no one who waits for them any more. Accepts a zeroed
  * one. */
-void br_ingest_release(struct br_ingest *g);
+void br_ingest_release(struct br_ingest *ingest);
 
 /* Stops the listeners and says br_node_drained when all requests have ended, and all sendings, of which
  * some have no client any more. */
-void br_ingest_drain(struct br_ingest *g);
+void br_ingest_drain(struct br_ingest *ingest);
 
 /* Listens; `what` ("grpc") is for log and names. Errors as br_host_ops.serve. */
-int br_ingest_listen(struct br_ingest *g, struct br_ingest_listener *d, const char *what,
-                 struct br_server_config *config, struct br_err *err);
+int br_ingest_listen(struct br_ingest *ingest, struct br_ingest_listener *listener,
+                     const char *what, struct br_server_config *config, struct br_err *err);
 
 /* Makes the metrics with `transport` ("grpc", "http"), for the signals in `signals`. */
-void br_meter_init(struct br_meter *m, struct br_node *node, const char *transport,
+void br_meter_init(struct br_meter *meter, struct br_node *node, const char *transport,
                    unsigned signals);
 
 /* A new intake for the request, in `begin`. Of `how`, all but link, request and item is taken over.
  * Answers it, and returns NULL, when the node has no pipeline for it, is draining, is over the
  * memory limit, or there is no memory. */
-struct br_upload *br_upload_new(const struct br_upload *how, struct br_request *r);
+struct br_upload *br_upload_new(const struct br_upload *how, struct br_request *request);
 
 /* Ends an intake without an item: not now (counted as refused), or never (counted as failed). */
-void br_upload_refuse(struct br_upload *x, const char *why);
-void br_upload_reject(struct br_upload *x, enum br_status status, const char *why);
+void br_upload_refuse(struct br_upload *upload, const char *why);
+void br_upload_reject(struct br_upload *upload, enum br_status status, const char *why);
 
-/* Before br_upload_send: `n` pieces of the request are not in the item, because of `why`. They count
- * as failed; the answer, when the item has ended well, is a rejection that says so. Once per intake.
- * Returns 0 or BR_ENOMEM, with nothing done. */
-int br_upload_partly(struct br_upload *x, uint32_t n, enum br_status status, const char *why);
+/* Before br_upload_send: `count` pieces of the request are not in the item, because of `why`. They
+ * count as failed; the answer, when the item has ended well, is a rejection that says so. Once per
+ * intake. Returns 0 or BR_ENOMEM, with nothing done. */
+int br_upload_partly(struct br_upload *upload, uint32_t count, enum br_status status,
+                     const char *why);
 
 /* Reads the body that has come, at once or in a thread of the pool, and sends the item, or ends without
  * one. Takes the body, of which nobody else may have a reference: its count is not for two threads. */
-void br_upload_read(struct br_upload *x, struct br_buf *body);
+void br_upload_read(struct br_upload *upload, struct br_buf *body);
 
 /* Sends the item, or its pieces where there are any, down the pipeline with the request's metadata; the
  * intake ends with its outcome. Takes both. */
-void br_upload_send(struct br_upload *x, struct br_item *item, struct br_list *pieces);
+void br_upload_send(struct br_upload *upload, struct br_item *item, struct br_list *pieces);

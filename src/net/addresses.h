@@ -26,31 +26,33 @@ struct br_address {
 };
 
 struct br_addresses {
-    struct br_address v[BR_ADDRESSES_MAX];
-    unsigned n;
+    struct br_address addresses[BR_ADDRESSES_MAX];
+    unsigned count;
     unsigned turn; /* the one that is tried first */
 };
 
 /* Appends an address. False when there are BR_ADDRESSES_MAX, it is too long, or it is one of them.
  */
-bool br_addresses_add(struct br_addresses *a, const void *addr, socklen_t len);
+bool br_addresses_add(struct br_addresses *addresses, const void *addr, socklen_t len);
 
 /* Takes over the addresses of `fresh`. What is known of those that were there before stays. */
-void br_addresses_update(struct br_addresses *a, const struct br_addresses *fresh);
+void br_addresses_update(struct br_addresses *addresses, const struct br_addresses *fresh);
 
 /* The address's place, or -1 when it is none of them (any more). */
-int br_addresses_find(const struct br_addresses *a, const struct br_address *address);
+int br_addresses_find(const struct br_addresses *addresses, const struct br_address *address);
 
 /* The next in turn that may be tried now, or -1. With `last_resort` also one that is not due, when
  * none is: nothing else serves. Those for which `taken` is true are passed over; NULL: none. */
-int br_addresses_pick(const struct br_addresses *a, uint64_t now_ms, bool last_resort,
+int br_addresses_pick(const struct br_addresses *addresses, uint64_t now_ms, bool last_resort,
                       bool (*taken)(void *arg, unsigned i), void *arg);
 
 /* A connection to it is begun: it is not tried again within a second (`random` from [0, 1)). */
-void br_addresses_tried(struct br_addresses *a, unsigned i, uint64_t now_ms, double random);
+void br_addresses_tried(struct br_addresses *addresses, unsigned index, uint64_t now_ms,
+                        double random);
 
 /* It was of no use: no connection, or none that answers. Its turn is over. */
-void br_addresses_failed(struct br_addresses *a, unsigned i, uint64_t now_ms, double random);
+void br_addresses_failed(struct br_addresses *addresses, unsigned index, uint64_t now_ms,
+                         double random);
 
 /* It serves: earlier failures are forgotten. */
-void br_addresses_worked(struct br_addresses *a, unsigned i);
+void br_addresses_worked(struct br_addresses *addresses, unsigned index);

@@ -67,10 +67,10 @@ int br_client_check(const struct br_client_config *config, struct br_err *err);
 
 /* What a client does; a test's host brings its own. */
 struct br_client_ops {
-    void (*send)(struct br_client *c, struct br_exchange *x);
-    void (*cancel)(struct br_client *c, struct br_exchange *x);
-    void (*free)(struct br_client *c);
-    void (*want)(struct br_client *c); /* NULL: it makes no connections */
+    void (*send)(struct br_client *client, struct br_exchange *exchange);
+    void (*cancel)(struct br_client *client, struct br_exchange *exchange);
+    void (*free)(struct br_client *client);
+    void (*want)(struct br_client *client); /* NULL: it makes no connections */
 };
 
 struct br_client {
@@ -79,28 +79,28 @@ struct br_client {
 
 /* Hands an exchange over; on_done is called once, later, or at once when there is no memory.
  * x->authority may be NULL. */
-static inline void br_client_send(struct br_client *c, struct br_exchange *x)
+static inline void br_client_send(struct br_client *client, struct br_exchange *exchange)
 {
-    c->ops->send(c, x);
+    client->ops->send(client, exchange);
 }
 
 /* Gives an exchange up, wherever it is, because its time is over; on_done is not called. */
-static inline void br_client_cancel(struct br_client *c, struct br_exchange *x)
+static inline void br_client_cancel(struct br_client *client, struct br_exchange *exchange)
 {
-    c->ops->cancel(c, x);
+    client->ops->cancel(client, exchange);
 }
 
 /* Says that an exchange which ended without an answer will be sent again. From on_done, too. */
-static inline void br_client_want(struct br_client *c)
+static inline void br_client_want(struct br_client *client)
 {
-    if (c->ops->want)
-        c->ops->want(c);
+    if (client->ops->want)
+        client->ops->want(client);
 }
 
 /* Closes all connections and frees the client; exchanges under way end with BR_ECLOSED first. Not from
  * on_done. Accepts NULL. */
-static inline void br_client_free(struct br_client *c)
+static inline void br_client_free(struct br_client *client)
 {
-    if (c)
-        c->ops->free(c);
+    if (client)
+        client->ops->free(client);
 }

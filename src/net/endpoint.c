@@ -5,7 +5,7 @@
 
 #include "net/client.h"
 
-static bool starts(const char **text, const char *prefix)
+static bool endpoint_starts(const char **text, const char *prefix)
 {
     size_t n = strlen(prefix);
     if (strncmp(*text, prefix, n) != 0)
@@ -15,7 +15,7 @@ static bool starts(const char **text, const char *prefix)
 }
 
 /* A path as it goes into a request line: from a slash on, maybe with a query. */
-static bool path_ok(const char *path)
+static bool endpoint_path_ok(const char *path)
 {
     if (*path && *path != '/')
         return false;
@@ -26,14 +26,14 @@ static bool path_ok(const char *path)
 }
 
 /* What stands before an @ may hold a password, which no message should show. */
-static bool names_user(const char *text)
+static bool endpoint_names_user(const char *text)
 {
     const char *scheme = strstr(text, "://"), *authority = scheme ? scheme + 3 : text;
     return memchr(authority, '@', strcspn(authority, "/?#"));
 }
 
 /* Splits "host:port", "[v6]:port" or "host" with a default port. */
-static bool host_port(const char *text, size_t len, unsigned dflt, struct br_endpoint *ret)
+static bool endpoint_host_port(const char *text, size_t len, unsigned dflt, struct br_endpoint *ret)
 {
     const char *end = text + len, *host = text, *host_end = end, *port = NULL;
     if (len && text[0] == '[') {
@@ -76,36 +76,36 @@ static bool host_port(const char *text, size_t len, unsigned dflt, struct br_end
 int br_endpoint_read(const char *text, bool grpc, struct br_endpoint *ret, struct br_err *err)
 {
     const char *p = text;
-    struct br_endpoint e = {0};
+    struct br_endpoint endpoint = {0};
     unsigned port = 0;
-    if (starts(&p, "unix:")) {
-        if (starts(&p, "//") && *p && *p != '/')
+    if (endpoint_starts(&p, "unix:")) {
+        if (endpoint_starts(&p, "//") && *p && *p != '/')
             p--;
-        e.unix_socket = true;
+        endpoint.unix_socket = true;
         if (!*p || strlen(p) >= 108)
             return br_err_set(err, BR_EINVAL, "\"%s\" names no unix socket (unix:///path)", text);
-        (void)snprintf(e.host, sizeof e.host, "%s", p);
-        (void)snprintf(e.authority, sizeof e.authority, "localhost");
-        *ret = e;
+        (void)snprintf(endpoint.host, sizeof endpoint.host, "%s", p);
+        (void)snprintf(endpoint.authority, sizeof endpoint.authority, "localhost");
+        *ret = endpoint;
         return 0;
     }
-    if (names_user(text))
+    if (endpoint_names_user(text))
         return br_err_set(err, BR_EINVAL,
                           "user and password are taken as a header only: authorization: Basic ...");
-    if (starts(&p, "http://")) {
-        e.has_scheme = true;
+    if (endpoint_starts(&p, "http://")) {
+        endpoint.has_scheme = true;
         port = 80;
-    } else if (starts(&p, "https://")) {
-        e.has_scheme = e.tls = true;
+    } else if (endpoint_starts(&p, "https://")) {
+        endpoint.has_scheme = endpoint.tls = true;
         port = 443;
-    } else if (grpc && (starts(&p, "dns:///") || starts(&p, "passthrough:///"))) {
+    } else if (grpc && (endpoint_starts(&p, "dns:///") || endpoint_starts(&p, "passthrough:///"))) {
         port = 443;
     } else if (!grpc) {
         return br_err_set(err, BR_EINVAL,
                           "\"%s\" must be a URL that starts with http:// or https://", text);
     }
     size_t len = strcspn(p, "/?#");
-    if (!host_port(p, len, port, &e) || !path_ok(p + len))
+    if (!endpoint_host_port(p, len, port, &endpoint) || !endpoint_path_ok(p + len))
         return br_err_set(err, BR_EINVAL,
                           grpc ? "\"%s\" must be host:port or http(s)://host:port, with a port "
                                  "from 1 to 65535"
@@ -114,9 +114,9 @@ int br_endpoint_read(const char *text, bool grpc, struct br_endpoint *ret, struc
     size_t path_len = strlen(p + len);
     while (path_len && p[len + path_len - 1] == '/')
         path_len--;
-    if (path_len >= sizeof e.path)
+    if (path_len >= sizeof endpoint.path)
         return br_err_set(err, BR_EINVAL, "the path of \"%s\" is too long", text);
-    memcpy(e.path, p + len, path_len);
-    *ret = e;
+    memcpy(endpoint.path, p + len, path_len);
+    *ret = endpoint;
     return 0;
 }

@@ -50,36 +50,37 @@ bool br_endpoint_is_loopback(const char *endpoint)
     return !br_endpoint_parse(endpoint, host, &port) || host_kind(host) == LOOPBACK;
 }
 
-static bool is_own(const struct br_hosts *hosts, const char *host)
+static bool hosts_is_own(const struct br_hosts *hosts, const char *host)
 {
     char own[HOST_SIZE];
     unsigned port;
     return br_endpoint_parse(hosts->endpoint, own, &port) && strcasecmp(host, own) == 0;
 }
 
-static bool is_listed(const struct br_hosts *hosts, const char *host)
+static bool hosts_is_listed(const struct br_hosts *hosts, const char *host)
 {
     char listed[HOST_SIZE];
-    for (size_t i = 0; hosts->allowed && i < hosts->allowed->n; i++)
-        if (host_read(hosts->allowed->v[i], listed) && strcasecmp(host, listed) == 0)
+    for (size_t i = 0; hosts->allowed && i < hosts->allowed->count; i++)
+        if (host_read(hosts->allowed->items[i], listed) && strcasecmp(host, listed) == 0)
             return true;
     return false;
 }
 
-bool br_hosts_allow(const struct br_hosts *hosts, const struct br_request *r)
+bool br_hosts_allow(const struct br_hosts *hosts, const struct br_request *request)
 {
-    const char *shown = r->scheme_host[0] ? r->scheme_host : br_request_header(r, "host");
+    const char *shown =
+        request->scheme_host[0] ? request->scheme_host : br_request_header(request, "host");
     char host[HOST_SIZE];
     if (!shown || !shown[0] || (hosts->transport && strncmp(hosts->transport, "unix", 4) == 0))
         return true;
     bool local = br_endpoint_is_loopback(hosts->endpoint);
-    if (!local && (!hosts->allowed || hosts->allowed->n == 0))
+    if (!local && (!hosts->allowed || hosts->allowed->count == 0))
         return true;
     if (!host_read(shown, host))
         return false;
     enum host_kind kind = host_kind(host);
-    return kind == LOOPBACK || (kind == ADDRESS && !local) || is_own(hosts, host) ||
-           is_listed(hosts, host);
+    return kind == LOOPBACK || (kind == ADDRESS && !local) || hosts_is_own(hosts, host) ||
+           hosts_is_listed(hosts, host);
 }
 
 /* An address, in brackets or not, or a name of RFC 1123 (and the underscore that containers have). */
@@ -98,10 +99,10 @@ static bool is_host(const char *text)
 void br_hosts_check(const struct br_strings *allowed, const struct br_yaml *node, const char *path,
                     struct br_errs *errs)
 {
-    for (size_t i = 0; i < allowed->n; i++)
-        if (!is_host(allowed->v[i]))
+    for (size_t i = 0; i < allowed->count; i++)
+        if (!is_host(allowed->items[i]))
             br_errs_add_key(errs, node, path, "allowed_hosts",
                             "must have names or addresses without a port, such as braid.example, "
                             "got \"%.80s\"",
-                            allowed->v[i]);
+                            allowed->items[i]);
 }

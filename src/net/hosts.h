@@ -33,7 +33,7 @@ bool br_endpoint_is_loopback(const char *endpoint);
 
 /* False for a request that is to be refused: 403, with BR_HOSTS_REFUSAL. (A 421 would ask the client
  * to try again on another connection, RFC 9110 section 15.5.20, where it would be told the same.) */
-bool br_hosts_allow(const struct br_hosts *hosts, const struct br_request *r);
+bool br_hosts_allow(const struct br_hosts *hosts, const struct br_request *request);
 
 /* Adds an error for each of `allowed` that is no name or address: one with a scheme, a port, a path or
  * a wildcard. `node` has the key allowed_hosts, `path` is that of `node`. */

@@ -36,103 +36,108 @@ struct handover {
     struct br_arrival arrival;
 };
 
-static void on_handover(struct br_message *m, struct br_loop *loop)
+static void listener_on_handover(struct br_message *this_message, struct br_loop *loop)
 {
-    struct handover *h = br_container_of(m, struct handover, message);
+    struct handover *handover = br_container_of(this_message, struct handover, message);
     (void)loop;
-    br_server_take(h->server, &h->arrival);
-    br_free(h);
+    br_server_take(handover->server, &handover->arrival);
+    br_free(handover);
 }
 
 /* The worker with the fewest connections; equal ones take turns. */
-static struct br_net_server *choose(struct br_listener *l)
+static struct br_net_server *listener_choose(struct br_listener *listener)
 {
     struct br_net_server *best = NULL;
     unsigned least = 0;
-    for (unsigned i = 0; i < l->n_targets; i++) {
-        struct br_net_server *s = l->targets[(l->turn + i) % l->n_targets];
-        unsigned load = s ? br_server_load(s) : 0;
-        if (s && (!best || load < least)) {
-            best = s;
+    for (unsigned i = 0; i < listener->n_targets; i++) {
+        struct br_net_server *server =
+            listener->targets[(listener->turn + i) % listener->n_targets];
+        unsigned load = server ? br_server_load(server) : 0;
+        if (server && (!best || load < least)) {
+            best = server;
             least = load;
         }
     }
-    l->turn++;
+    listener->turn++;
     return best;
 }
 
 /* Where room is looked for first. */
-static struct br_net_server *fullest(const struct br_listener *l)
+static struct br_net_server *listener_fullest(const struct br_listener *listener)
 {
     struct br_net_server *best = NULL;
-    for (unsigned i = 0; i < l->n_targets; i++)
-        if (l->targets[i] && (!best || br_server_load(l->targets[i]) > br_server_load(best)))
-            best = l->targets[i];
+    for (unsigned i = 0; i < listener->n_targets; i++)
+        if (listener->targets[i] &&
+            (!best || br_server_load(listener->targets[i]) > br_server_load(best)))
+            best = listener->targets[i];
     return best;
 }
 
-void br_listener_hand_over(struct br_net_server *s, const struct br_arrival *a)
+void br_listener_hand_over(struct br_net_server *server, const struct br_arrival *arrival)
 {
-    struct br_loop *loop = br_server_loop(s);
-    br_server_add_load(s, 1);
-    struct handover *h = br_malloc(sizeof *h);
-    if (h) {
-        *h = (struct handover){.message.run = on_handover, .server = s, .arrival = *a};
-        if (br_loop_post(loop, &h->message))
+    struct br_loop *loop = br_server_loop(server);
+    br_server_add_load(server, 1);
+    struct handover *handover = br_malloc(sizeof *handover);
+    if (handover) {
+        *handover = (struct handover){
+            .message.run = listener_on_handover, .server = server, .arrival = *arrival};
+        if (br_loop_post(loop, &handover->message))
             return;
-        br_free(h);
+        br_free(handover);
     }
-    br_server_add_load(s, -1);
-    br_listener_forget_address(br_server_listener(s), &a->address);
-    close(a->fd);
+    br_server_add_load(server, -1);
+    br_listener_forget_address(br_server_listener(server), &arrival->address);
+    close(arrival->fd);
 }
 
-static unsigned connections(const struct br_listener *l)
+static unsigned listener_connections(const struct br_listener *listener)
 {
     unsigned n = 0;
-    for (unsigned i = 0; i < l->n_targets; i++)
-        n += l->targets[i] ? br_server_load(l->targets[i]) : 0;
+    for (unsigned i = 0; i < listener->n_targets; i++)
+        n += listener->targets[i] ? br_server_load(listener->targets[i]) : 0;
     return n;
 }
 
-bool br_listener_is_full(struct br_listener *l, const struct br_arrival *a)
+bool br_listener_is_full(struct br_listener *listener, const struct br_arrival *arrival)
 {
-    if (a->room == BR_ROOM_NONE_OF_ADDRESS)
-        return br_listener_address_count(l, &a->address) > l->max_per_address;
-    return a->room && connections(l) > l->max;
+    if (arrival->room == BR_ROOM_NONE_OF_ADDRESS)
+        return br_listener_address_count(listener, &arrival->address) > listener->max_per_address;
+    return arrival->room && listener_connections(listener) > listener->max;
 }
 
-static enum br_room room_for(const struct br_listener *l, unsigned of_address)
+static enum br_room listener_room_for(const struct br_listener *listener, unsigned of_address)
 {
-    if (l->max_per_address && of_address > l->max_per_address)
+    if (listener->max_per_address && of_address > listener->max_per_address)
         return BR_ROOM_NONE_OF_ADDRESS;
-    return l->max && connections(l) >= l->max ? BR_ROOM_NONE : BR_ROOM_ENOUGH;
+    return listener->max && listener_connections(listener) >= listener->max ? BR_ROOM_NONE
+                                                                            : BR_ROOM_ENOUGH;
 }
 
-static void dispatch(struct br_listener *l, struct br_arrival *a)
+static void listener_dispatch(struct br_listener *listener, struct br_arrival *arrival)
 {
-    struct br_net *net = l->loop->net;
+    struct br_net *net = listener->loop->net;
     unsigned of_address;
-    bool noted = br_listener_note_address(l, &a->address, &of_address);
-    a->room = room_for(l, of_address);
-    struct br_net_server *s = a->room ? fullest(l) : choose(l);
-    if (!s || !noted) {
+    bool noted = br_listener_note_address(listener, &arrival->address, &of_address);
+    arrival->room = listener_room_for(listener, of_address);
+    struct br_net_server *server =
+        arrival->room ? listener_fullest(listener) : listener_choose(listener);
+    if (!server || !noted) {
         if (noted)
-            br_listener_forget_address(l, &a->address);
-        close(a->fd);
+            br_listener_forget_address(listener, &arrival->address);
+        close(arrival->fd);
         return;
     }
     if (net->connections_mark && net->n_connections >= net->connections_mark)
-        br_net_shed(l->loop, 1);
-    if (br_server_loop(s) != l->loop) {
-        br_listener_hand_over(s, a);
+        br_net_shed(listener->loop, 1);
+    if (br_server_loop(server) != listener->loop) {
+        br_listener_hand_over(server, arrival);
         return;
     }
-    br_server_add_load(s, 1);
-    br_server_take(s, a);
+    br_server_add_load(server, 1);
+    br_server_take(server, arrival);
 }
 
-static void peer_name(const struct sockaddr_storage *addr, char *out, size_t size)
+static void listener_peer_name(const struct sockaddr_storage *addr, char *out, size_t size)
 {
     char host[48] = "";
     unsigned port = 0;
@@ -151,68 +156,70 @@ static void peer_name(const struct sockaddr_storage *addr, char *out, size_t siz
         (void)snprintf(out, size, "unix");
 }
 
-static struct br_address address_of(const struct sockaddr_storage *addr)
+static struct br_address listener_address_of(const struct sockaddr_storage *addr)
 {
     static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
-    struct br_address a = {0};
+    struct br_address address = {0};
     if (addr->ss_family == AF_INET) {
-        memcpy(a.bytes, mapped, sizeof mapped);
-        memcpy(a.bytes + 12, &((const struct sockaddr_in *)(const void *)addr)->sin_addr, 4);
-        a.known = true;
+        memcpy(address.bytes, mapped, sizeof mapped);
+        memcpy(address.bytes + 12, &((const struct sockaddr_in *)(const void *)addr)->sin_addr, 4);
+        address.known = true;
     } else if (addr->ss_family == AF_INET6) {
         const uint8_t *ip = ((const struct sockaddr_in6 *)(const void *)addr)->sin6_addr.s6_addr;
-        memcpy(a.bytes, ip, memcmp(ip, mapped, sizeof mapped) == 0 ? 16 : 8);
-        a.known = true;
+        memcpy(address.bytes, ip, memcmp(ip, mapped, sizeof mapped) == 0 ? 16 : 8);
+        address.known = true;
     }
-    return a;
+    return address;
 }
 
-static void on_acceptable(uv_poll_t *p, int status, int events);
+static void listener_on_acceptable(uv_poll_t *poll_handle, int status, int events);
 
-static void on_again(struct br_timer *t)
+static void listener_on_again(struct br_timer *timer)
 {
-    struct br_listener *l = br_container_of(t, struct br_listener, again);
-    uv_poll_start(&l->poll, UV_READABLE, on_acceptable);
+    struct br_listener *listener = br_container_of(timer, struct br_listener, again);
+    uv_poll_start(&listener->poll, UV_READABLE, listener_on_acceptable);
 }
 
 /* accept failed. Those who connect stay in the kernel's queue; without a pause, what it lacks would
  * keep the loop spinning. */
-static void put_off(struct br_listener *l, int error)
+static void listener_put_off(struct br_listener *listener, int error)
 {
     if (error == EAGAIN || error == EINTR || error == ECONNABORTED)
         return;
-    uint64_t now = br_host_mono_ms(&l->loop->host);
-    if (!l->warned_ms || now - l->warned_ms > WARN_EVERY_MS) {
-        l->warned_ms = now;
-        br_warn(l->log, "cannot accept connections: %s", strerror(error));
+    uint64_t now = br_host_mono_ms(&listener->loop->host);
+    if (!listener->warned_ms || now - listener->warned_ms > WARN_EVERY_MS) {
+        listener->warned_ms = now;
+        br_warn(listener->log, "cannot accept connections: %s", strerror(error));
     }
     bool descriptors = error == EMFILE || error == ENFILE;
     if (descriptors)
-        br_net_shed(l->loop, SHED_AT_ONCE);
-    if (br_host_timer(&l->loop->host, &l->again, descriptors ? SHED_MS : PUT_OFF_MS, on_again))
-        uv_poll_stop(&l->poll);
+        br_net_shed(listener->loop, SHED_AT_ONCE);
+    if (br_host_timer(&listener->loop->host, &listener->again, descriptors ? SHED_MS : PUT_OFF_MS,
+                      listener_on_again))
+        uv_poll_stop(&listener->poll);
 }
 
-static void on_acceptable(uv_poll_t *p, int status, int events)
+static void listener_on_acceptable(uv_poll_t *poll_handle, int status, int events)
 {
-    struct br_listener *l = p->data;
+    struct br_listener *listener = poll_handle->data;
     (void)events;
     for (int i = 0; i < ACCEPTS_PER_EVENT && status == 0; i++) {
         struct sockaddr_storage addr = {0};
         socklen_t len = sizeof addr;
-        int fd = accept4(l->fd, (struct sockaddr *)&addr, &len, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        int fd =
+            accept4(listener->fd, (struct sockaddr *)&addr, &len, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd < 0) {
-            put_off(l, errno);
+            listener_put_off(listener, errno);
             return;
         }
-        struct br_arrival arrival = {.fd = fd, .address = address_of(&addr)};
-        peer_name(&addr, arrival.peer, sizeof arrival.peer);
-        dispatch(l, &arrival);
+        struct br_arrival arrival = {.fd = fd, .address = listener_address_of(&addr)};
+        listener_peer_name(&addr, arrival.peer, sizeof arrival.peer);
+        listener_dispatch(listener, &arrival);
     }
 }
 
 /* True when nobody listens on the socket there: what a process left that could not clean up. */
-static bool is_stale(const struct sockaddr_un *addr)
+static bool listener_is_stale(const struct sockaddr_un *addr)
 {
     struct stat st;
     if (lstat(addr->sun_path, &st) || !S_ISSOCK(st.st_mode))
@@ -225,34 +232,35 @@ static bool is_stale(const struct sockaddr_un *addr)
     return refused;
 }
 
-static int listen_unix(struct br_listener *l, const char *path, struct br_err *err)
+static int listener_listen_unix(struct br_listener *listener, const char *path, struct br_err *err)
 {
     struct sockaddr_un addr = {.sun_family = AF_UNIX};
     if (!*path || strlen(path) >= sizeof addr.sun_path)
         return br_err_set(err, BR_EINVAL, "the path of a unix socket has 1 to %zu bytes",
                           sizeof addr.sun_path - 1);
     memcpy(addr.sun_path, path, strlen(path) + 1);
-    l->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (l->fd >= 0) /* Linux gives the mode of the socket to its file, so there is no moment between */
-        (void)fchmod(l->fd, SOCKET_MODE);
-    int rc = l->fd < 0 ? -1 : bind(l->fd, (struct sockaddr *)&addr, sizeof addr);
-    if (rc && l->fd >= 0 && errno == EADDRINUSE) {
-        if (is_stale(&addr) && unlink(path) == 0)
-            rc = bind(l->fd, (struct sockaddr *)&addr, sizeof addr);
+    listener->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (listener->fd >=
+        0) /* Linux gives the mode of the socket to its file, so there is no moment between */
+        (void)fchmod(listener->fd, SOCKET_MODE);
+    int rc = listener->fd < 0 ? -1 : bind(listener->fd, (struct sockaddr *)&addr, sizeof addr);
+    if (rc && listener->fd >= 0 && errno == EADDRINUSE) {
+        if (listener_is_stale(&addr) && unlink(path) == 0)
+            rc = bind(listener->fd, (struct sockaddr *)&addr, sizeof addr);
         else
             errno = EADDRINUSE;
     }
     if (!rc) {
-        memcpy(l->path, path, strlen(path) + 1);
+        memcpy(listener->path, path, strlen(path) + 1);
         (void)chmod(path, SOCKET_MODE); /* the umask may have taken from us, too */
     }
-    if (rc || listen(l->fd, BACKLOG))
+    if (rc || listen(listener->fd, BACKLOG))
         return br_err_set(err, BR_EIO, "cannot listen on %s: %s", path, strerror(errno));
     return 0;
 }
 
 /* Connections inherit these on Linux (tcp(7)). */
-static void set_tcp_options(int fd)
+static void listener_set_tcp_options(int fd)
 {
     int one = 1, idle = KEEPALIVE_IDLE_S, interval = KEEPALIVE_INTERVAL_S,
         probes = KEEPALIVE_PROBES, unsent = UNSENT_BYTES;
@@ -266,34 +274,34 @@ static void set_tcp_options(int fd)
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
 }
 
-static int listen_on(struct br_listener *l, const struct addrinfo *ai)
+static int listener_listen_on(struct br_listener *listener, const struct addrinfo *ai)
 {
     int one = 1, zero = 0;
-    l->fd = socket(ai->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (l->fd < 0)
+    listener->fd = socket(ai->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (listener->fd < 0)
         return -1;
-    setsockopt(l->fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
-    set_tcp_options(l->fd);
+    setsockopt(listener->fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+    listener_set_tcp_options(listener->fd);
     if (ai->ai_family == AF_INET6)
-        setsockopt(l->fd, IPPROTO_IPV6, IPV6_V6ONLY, &zero, sizeof zero);
-    if (bind(l->fd, ai->ai_addr, ai->ai_addrlen) == 0 && listen(l->fd, BACKLOG) == 0)
+        setsockopt(listener->fd, IPPROTO_IPV6, IPV6_V6ONLY, &zero, sizeof zero);
+    if (bind(listener->fd, ai->ai_addr, ai->ai_addrlen) == 0 && listen(listener->fd, BACKLOG) == 0)
         return 0;
     int saved = errno;
-    close(l->fd);
-    l->fd = -1;
+    close(listener->fd);
+    listener->fd = -1;
     errno = saved;
     return -1;
 }
 
-static void note_port(struct br_listener *l, char *shown, size_t size)
+static void listener_note_port(struct br_listener *listener, char *shown, size_t size)
 {
     struct sockaddr_storage addr = {0};
     socklen_t len = sizeof addr;
-    if (getsockname(l->fd, (struct sockaddr *)&addr, &len))
+    if (getsockname(listener->fd, (struct sockaddr *)&addr, &len))
         return;
-    l->port = ntohs(addr.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&addr)->sin6_port
-                                               : ((struct sockaddr_in *)&addr)->sin_port);
-    peer_name(&addr, shown, size);
+    listener->port = ntohs(addr.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&addr)->sin6_port
+                                                      : ((struct sockaddr_in *)&addr)->sin_port);
+    listener_peer_name(&addr, shown, size);
 }
 
 int br_listener_resolve(const char *endpoint, struct addrinfo **ret, int ret_order[2],
@@ -315,7 +323,8 @@ int br_listener_resolve(const char *endpoint, struct addrinfo **ret, int ret_ord
     return 0;
 }
 
-static int listen_tcp(struct br_listener *l, const char *endpoint, struct br_err *err)
+static int listener_listen_tcp(struct br_listener *listener, const char *endpoint,
+                               struct br_err *err)
 {
     struct addrinfo *found = NULL;
     int order[2];
@@ -327,7 +336,7 @@ static int listen_tcp(struct br_listener *l, const char *endpoint, struct br_err
     for (int i = 0; i < 2 && rc; i++)
         for (struct addrinfo *ai = found; ai && rc; ai = ai->ai_next)
             if (ai->ai_family == order[i])
-                rc = listen_on(l, ai);
+                rc = listener_listen_on(listener, ai);
     int saved = errno;
     freeaddrinfo(found);
     if (rc)
@@ -337,100 +346,102 @@ static int listen_tcp(struct br_listener *l, const char *endpoint, struct br_err
     return 0;
 }
 
-static void listener_free(struct br_listener *l)
+static void listener_free(struct br_listener *listener)
 {
-    br_map_free(l->addresses, NULL);
-    pthread_mutex_destroy(&l->lock);
-    br_free(l);
+    br_map_free(listener->addresses, NULL);
+    pthread_mutex_destroy(&listener->lock);
+    br_free(listener);
 }
 
 int br_listener_open(struct br_loop *loop, const struct br_server_config *config,
                      struct br_listener **ret, struct br_err *err)
 {
-    struct br_listener *l = br_calloc(1, sizeof *l);
-    if (!l)
+    struct br_listener *listener = br_calloc(1, sizeof *listener);
+    if (!listener)
         return br_err_set(err, BR_ENOMEM, "out of memory");
     bool local = config->transport && strncmp(config->transport, "unix", 4) == 0;
-    l->fd = -1;
-    l->loop = loop;
-    pthread_mutex_init(&l->lock, NULL);
-    l->max = config->max_connections;
-    l->max_per_address = config->max_connections_per_address;
-    if (l->max_per_address && !(l->addresses = br_map_new(ADDRESSES_MAX))) {
-        listener_free(l);
+    listener->fd = -1;
+    listener->loop = loop;
+    pthread_mutex_init(&listener->lock, NULL);
+    listener->max = config->max_connections;
+    listener->max_per_address = config->max_connections_per_address;
+    if (listener->max_per_address && !(listener->addresses = br_map_new(ADDRESSES_MAX))) {
+        listener_free(listener);
         return br_err_set(err, BR_ENOMEM, "out of memory");
     }
-    int rc = local ? listen_unix(l, config->endpoint, err) : listen_tcp(l, config->endpoint, err);
-    if (!rc && br_watchers_poll(loop, &l->poll, l->fd, UV_READABLE, on_acceptable))
+    int rc = local ? listener_listen_unix(listener, config->endpoint, err)
+                   : listener_listen_tcp(listener, config->endpoint, err);
+    if (!rc &&
+        br_watchers_poll(loop, &listener->poll, listener->fd, UV_READABLE, listener_on_acceptable))
         rc = br_err_set(err, BR_EIO, "cannot watch the socket of %s", config->endpoint);
     if (rc) {
-        if (l->fd >= 0)
-            close(l->fd);
-        if (l->path[0])
-            (void)unlink(l->path);
-        listener_free(l);
+        if (listener->fd >= 0)
+            close(listener->fd);
+        if (listener->path[0])
+            (void)unlink(listener->path);
+        listener_free(listener);
         return rc;
     }
-    l->log = config->log;
-    (void)snprintf(l->name, sizeof l->name, "%s", config->name);
+    listener->log = config->log;
+    (void)snprintf(listener->name, sizeof listener->name, "%s", config->name);
     char shown[80];
     (void)snprintf(shown, sizeof shown, "%s", config->endpoint);
     if (!local)
-        note_port(l, shown, sizeof shown);
-    l->poll.data = l;
-    l->open = true;
-    br_list_append(br_net_listeners(loop->net), &l->link);
+        listener_note_port(listener, shown, sizeof shown);
+    listener->poll.data = listener;
+    listener->open = true;
+    br_list_append(br_net_listeners(loop->net), &listener->link);
     br_info(config->log, "%s listening on %s%s", config->what, shown, config->tls ? " (TLS)" : "");
-    *ret = l;
+    *ret = listener;
     return 0;
 }
 
 struct br_listener *br_listener_find(struct br_net *net, const char *name)
 {
     struct br_list *head = br_net_listeners(net);
-    for (struct br_list *l = head->next; l != head; l = l->next) {
-        struct br_listener *listener = br_container_of(l, struct br_listener, link);
+    for (struct br_list *list = head->next; list != head; list = list->next) {
+        struct br_listener *listener = br_container_of(list, struct br_listener, link);
         if (strcmp(listener->name, name) == 0)
             return listener;
     }
     return NULL;
 }
 
-static void on_closed(uv_handle_t *h)
+static void listener_on_closed(uv_handle_t *handle)
 {
-    struct br_listener *l = h->data;
-    close(l->fd);
-    if (l->path[0])
-        (void)unlink(l->path);
-    l->fd = -1;
-    if (l->n_targets == 0)
-        listener_free(l);
+    struct br_listener *listener = handle->data;
+    close(listener->fd);
+    if (listener->path[0])
+        (void)unlink(listener->path);
+    listener->fd = -1;
+    if (listener->n_targets == 0)
+        listener_free(listener);
 }
 
-void br_listener_stop(struct br_listener *l)
+void br_listener_stop(struct br_listener *listener)
 {
-    if (!l->open)
+    if (!listener->open)
         return;
-    l->open = false;
-    br_host_timer_stop(&l->loop->host, &l->again);
-    uv_poll_stop(&l->poll);
-    uv_close((uv_handle_t *)&l->poll, on_closed);
+    listener->open = false;
+    br_host_timer_stop(&listener->loop->host, &listener->again);
+    uv_poll_stop(&listener->poll);
+    uv_close((uv_handle_t *)&listener->poll, listener_on_closed);
 }
 
-void br_listener_leave(struct br_listener *l, struct br_net_server *server)
+void br_listener_leave(struct br_listener *listener, struct br_net_server *server)
 {
     unsigned left = 0;
-    for (unsigned i = 0; i < l->n_targets; i++) {
-        if (l->targets[i] == server)
-            l->targets[i] = NULL;
-        left += l->targets[i] != NULL;
+    for (unsigned i = 0; i < listener->n_targets; i++) {
+        if (listener->targets[i] == server)
+            listener->targets[i] = NULL;
+        left += listener->targets[i] != NULL;
     }
     if (left)
         return;
-    l->n_targets = 0;
-    br_list_remove(&l->link);
-    if (l->open)
-        br_listener_stop(l);
-    else if (l->fd < 0)
-        listener_free(l);
+    listener->n_targets = 0;
+    br_list_remove(&listener->link);
+    if (listener->open)
+        br_listener_stop(listener);
+    else if (listener->fd < 0)
+        listener_free(listener);
 }

@@ -60,33 +60,33 @@ int br_listener_resolve(const char *endpoint, struct addrinfo **ret, int ret_ord
 struct br_listener *br_listener_find(struct br_net *net, const char *name);
 
 /* Stops accepting; in the first worker. */
-void br_listener_stop(struct br_listener *l);
+void br_listener_stop(struct br_listener *listener);
 
 /* Forgets a worker's server; frees the listener with the last one. */
-void br_listener_leave(struct br_listener *l, struct br_net_server *server);
+void br_listener_leave(struct br_listener *listener, struct br_net_server *server);
 
 /* Hands an arrival to a server of this or another worker, and counts it there. From any worker. */
-void br_listener_hand_over(struct br_net_server *s, const struct br_arrival *a);
+void br_listener_hand_over(struct br_net_server *server, const struct br_arrival *arrival);
 
 /* In server.c: takes an accepted socket, in the server's own loop. */
-void br_server_take(struct br_net_server *s, const struct br_arrival *a);
+void br_server_take(struct br_net_server *server, const struct br_arrival *arrival);
 
 /* True while there is no room for an arrival that is counted already. From any worker. */
-bool br_listener_is_full(struct br_listener *l, const struct br_arrival *a);
+bool br_listener_is_full(struct br_listener *listener, const struct br_arrival *arrival);
 
 /* In server_room.c: counts a connection of an address, and says how many it has (0: they are not
  * counted); false without memory. And the end of one. From any worker. */
-bool br_listener_note_address(struct br_listener *l, const struct br_address *address,
+bool br_listener_note_address(struct br_listener *listener, const struct br_address *address,
                               unsigned *ret);
-void br_listener_forget_address(struct br_listener *l, const struct br_address *address);
-unsigned br_listener_address_count(struct br_listener *l, const struct br_address *address);
+void br_listener_forget_address(struct br_listener *listener, const struct br_address *address);
+unsigned br_listener_address_count(struct br_listener *listener, const struct br_address *address);
 
 /* In server_room.c: there are too few descriptors: the servers with the most connections close up
- * to `n` idle ones each. In the first worker. */
-void br_net_shed(struct br_loop *here, unsigned n);
+ * to `count` idle ones each. In the first worker. */
+void br_net_shed(struct br_loop *here, unsigned count);
 
 /* In server.c: how many connections a server has (any thread), and changing that number. */
-unsigned br_server_load(struct br_net_server *s);
-void br_server_add_load(struct br_net_server *s, int change);
-struct br_loop *br_server_loop(struct br_net_server *s);
-struct br_listener *br_server_listener(struct br_net_server *s);
+unsigned br_server_load(struct br_net_server *server);
+void br_server_add_load(struct br_net_server *server, int change);
+struct br_loop *br_server_loop(struct br_net_server *server);
+struct br_listener *br_server_listener(struct br_net_server *server);

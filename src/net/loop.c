@@ -44,9 +44,9 @@ struct br_list *br_net_listeners(struct br_net *net)
     return &net->listeners;
 }
 
-struct br_loop *br_loop_of(struct br_host *h)
+struct br_loop *br_loop_of(struct br_host *this_host)
 {
-    return br_container_of(h, struct br_loop, host);
+    return br_container_of(this_host, struct br_loop, host);
 }
 
 struct br_host *br_loop_host(struct br_loop *loop)
@@ -54,31 +54,31 @@ struct br_host *br_loop_host(struct br_loop *loop)
     return &loop->host;
 }
 
-static uint64_t mono_ms(struct br_host *h)
+static uint64_t loop_mono_ms(struct br_host *host)
 {
-    return uv_now(&br_loop_of(h)->uv);
+    return uv_now(&br_loop_of(host)->uv);
 }
 
-static uint64_t unix_ns(struct br_host *h)
+static uint64_t loop_unix_ns(struct br_host *host)
 {
-    (void)h;
+    (void)host;
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-static uint64_t cpu_ns(struct br_host *h)
+static uint64_t loop_cpu_ns(struct br_host *host)
 {
-    (void)h;
+    (void)host;
     struct timespec used;
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
     return (uint64_t)used.tv_sec * 1000000000u + (uint64_t)used.tv_nsec;
 }
 
 static const struct br_host_ops host_ops = {
-    .mono_ms = mono_ms,
-    .unix_ns = unix_ns,
-    .cpu_ns = cpu_ns,
+    .mono_ms = loop_mono_ms,
+    .unix_ns = loop_unix_ns,
+    .cpu_ns = loop_cpu_ns,
     .serve = br_net_serve,
     .connect = br_net_connect,
     .work = br_net_work,
@@ -87,13 +87,13 @@ static const struct br_host_ops host_ops = {
 };
 
 /* Waking up is all it is for. */
-static void on_timer(uv_timer_t *t)
+static void loop_on_timer(uv_timer_t *uv_timer)
 {
-    struct br_loop *loop = t->data;
+    struct br_loop *loop = uv_timer->data;
     loop->timer_due = UINT64_MAX;
 }
 
-static void arm(struct br_loop *loop, bool at_once)
+static void loop_arm(struct br_loop *loop, bool at_once)
 {
     uint64_t due = at_once ? 0 : br_timers_next(&loop->host.timers);
     if (br_loop_has_crowd(loop) && due > loop->indulged_ms + 1)
@@ -106,13 +106,13 @@ static void arm(struct br_loop *loop, bool at_once)
         return;
     }
     uint64_t now = uv_now(&loop->uv);
-    uv_timer_start(&loop->timer, on_timer, due > now ? due - now : 0, 0);
+    uv_timer_start(&loop->timer, loop_on_timer, due > now ? due - now : 0, 0);
 }
 
 /* Runs just before the loop sleeps: everything that this turn made is done and sent here. */
-static void on_prepare(uv_prepare_t *p)
+static void loop_on_prepare(uv_prepare_t *uv_prepare)
 {
-    struct br_loop *loop = p->data;
+    struct br_loop *loop = uv_prepare->data;
     bool more = true;
     for (int i = 0; i < ROUNDS_MAX && more; i++) {
         more = br_host_turn(&loop->host);
@@ -122,37 +122,37 @@ static void on_prepare(uv_prepare_t *p)
     }
     more = br_loop_indulge(loop) || more;
     br_loop_resume(loop);
-    arm(loop, more);
+    loop_arm(loop, more);
 }
 
-static struct br_message *next_message(struct br_loop *loop)
+static struct br_message *loop_next_message(struct br_loop *loop)
 {
     pthread_mutex_lock(&loop->lock);
-    struct br_list *l = br_list_shift(&loop->mailbox);
-    if (l)
+    struct br_list *list = br_list_shift(&loop->mailbox);
+    if (list)
         loop->n_mail--;
     pthread_mutex_unlock(&loop->lock);
-    return l ? br_container_of(l, struct br_message, link) : NULL;
+    return list ? br_container_of(list, struct br_message, link) : NULL;
 }
 
 void br_loop_read_mail(struct br_loop *loop)
 {
-    struct br_message *m;
-    while ((m = next_message(loop)))
-        m->run(m, loop);
+    struct br_message *message;
+    while ((message = loop_next_message(loop)))
+        message->run(message, loop);
 }
 
-static void on_doorbell(uv_async_t *a)
+static void loop_on_doorbell(uv_async_t *left)
 {
-    br_loop_read_mail(a->data);
+    br_loop_read_mail(left->data);
 }
 
-static bool post(struct br_loop *loop, struct br_message *m, unsigned max)
+static bool loop_post(struct br_loop *loop, struct br_message *message, unsigned max)
 {
     pthread_mutex_lock(&loop->lock);
     bool room = loop->n_mail < max;
     if (room) {
-        br_list_append(&loop->mailbox, &m->link);
+        br_list_append(&loop->mailbox, &message->link);
         loop->n_mail++;
         /* Under the lock, so that the loop cannot be freed between the two. */
         uv_async_send(&loop->doorbell);
@@ -161,14 +161,14 @@ static bool post(struct br_loop *loop, struct br_message *m, unsigned max)
     return room;
 }
 
-bool br_loop_post(struct br_loop *loop, struct br_message *m)
+bool br_loop_post(struct br_loop *loop, struct br_message *message)
 {
-    return post(loop, m, BR_MAILBOX_MAX);
+    return loop_post(loop, message, BR_MAILBOX_MAX);
 }
 
-void br_loop_command(struct br_loop *loop, struct br_message *m)
+void br_loop_command(struct br_loop *loop, struct br_message *message)
 {
-    (void)post(loop, m, UINT_MAX);
+    (void)loop_post(loop, message, UINT_MAX);
 }
 
 void br_loop_set_mark(struct br_loop *loop, size_t bytes)
@@ -181,9 +181,9 @@ size_t br_loop_held(const struct br_loop *loop)
     return loop->held;
 }
 
-static void on_signal(uv_signal_t *s, int number)
+static void loop_on_signal(uv_signal_t *uv_signal, int number)
 {
-    struct br_loop *loop = s->data;
+    struct br_loop *loop = uv_signal->data;
     loop->on_signal(number, loop->on_signal_arg);
 }
 
@@ -196,7 +196,7 @@ int br_loop_signals(struct br_loop *loop, void (*fn)(int signal, void *arg), voi
         if (uv_signal_init(&loop->uv, &loop->signals[i]))
             return BR_EIO;
         loop->signals[i].data = loop;
-        if (uv_signal_start(&loop->signals[i], on_signal, numbers[i]))
+        if (uv_signal_start(&loop->signals[i], loop_on_signal, numbers[i]))
             return BR_EIO;
         uv_unref((uv_handle_t *)&loop->signals[i]);
     }
@@ -235,8 +235,8 @@ int br_loop_new(struct br_net *net, unsigned worker, unsigned n_workers, struct 
     uv_prepare_init(&loop->uv, &loop->prepare);
     uv_timer_init(&loop->uv, &loop->timer);
     loop->prepare.data = loop->timer.data = loop->doorbell.data = loop;
-    uv_prepare_start(&loop->prepare, on_prepare);
-    if (uv_async_init(&loop->uv, &loop->doorbell, on_doorbell)) {
+    uv_prepare_start(&loop->prepare, loop_on_prepare);
+    if (uv_async_init(&loop->uv, &loop->doorbell, loop_on_doorbell)) {
         br_loop_free(loop);
         return br_err_set(err, BR_EIO, "no file descriptor for worker %u", worker);
     }
@@ -259,11 +259,11 @@ void br_loop_stop(struct br_loop *loop)
     uv_stop(&loop->uv);
 }
 
-static void close_handle(uv_handle_t *h, void *arg)
+static void loop_close_handle(uv_handle_t *handle, void *arg)
 {
     (void)arg;
-    if (!uv_is_closing(h))
-        uv_close(h, NULL);
+    if (!uv_is_closing(handle))
+        uv_close(handle, NULL);
 }
 
 void br_loop_free(struct br_loop *loop)
@@ -274,7 +274,7 @@ void br_loop_free(struct br_loop *loop)
     (void)br_host_turn(&loop->host);
     br_loop_flush(loop);
     (void)br_host_turn(&loop->host);
-    uv_walk(&loop->uv, close_handle, NULL);
+    uv_walk(&loop->uv, loop_close_handle, NULL);
     /* More than once: the loop may have been told to stop and not have run since. */
     while (uv_run(&loop->uv, UV_RUN_DEFAULT))
         ;

@@ -31,7 +31,7 @@ void br_net_raise_descriptors(struct br_net *net);
  * of something that the sender allocated. */
 struct br_message {
     struct br_list link;
-    void (*run)(struct br_message *m, struct br_loop *loop);
+    void (*run)(struct br_message *message, struct br_loop *loop);
 };
 
 #define BR_MAILBOX_MAX 4096
@@ -54,11 +54,11 @@ void br_loop_step(struct br_loop *loop);
 
 /* Hands a message over, from any thread. False when the mailbox is full: the message stays the
  * caller's. */
-bool br_loop_post(struct br_loop *loop, struct br_message *m);
+bool br_loop_post(struct br_loop *loop, struct br_message *message);
 
 /* The same without the bound: for the few messages that there are once each, and for answers to
  * messages that were posted. */
-void br_loop_command(struct br_loop *loop, struct br_message *m);
+void br_loop_command(struct br_loop *loop, struct br_message *message);
 
 /* Runs what is in the mailbox, for a loop that does not run any more: messages own sockets and memory,
  * and are for servers that have to be there still. */

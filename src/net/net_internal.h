@@ -80,17 +80,17 @@ struct br_loop {
     uint8_t *read_buffer;   /* BR_READ_SIZE */
 };
 
-struct br_loop *br_loop_of(struct br_host *h);
+struct br_loop *br_loop_of(struct br_host *this_host);
 
 /* How the owner of a stream is told about it. */
 struct br_stream_events {
     /* Server streams without a protocol yet: the first bytes (the plaintext) are here, or ALPN chose.
      * Sets s->conn and returns 0, or BR_EAGAIN for more bytes, or a code that closes. */
-    int (*detect)(struct br_stream *s, const uint8_t *data, size_t len);
+    int (*detect)(struct br_stream *stream, const uint8_t *data, size_t len);
     /* It is connected, or bytes came from the peer. */
-    void (*on_progress)(struct br_stream *s);
+    void (*on_progress)(struct br_stream *stream);
     /* It is closed and about to be freed; `why` is never NULL. */
-    void (*on_closed)(struct br_stream *s, const char *why);
+    void (*on_closed)(struct br_stream *stream, const char *why);
 };
 
 struct br_stream {
@@ -130,20 +130,20 @@ struct br_stream *br_stream_new(struct br_loop *loop, int fd, const struct br_st
                                 void *owner, bool server, bool connecting);
 
 /* Marks it as having output; it is flushed at the end of the turn. */
-void br_stream_wake(struct br_stream *s);
+void br_stream_wake(struct br_stream *stream);
 
 /* Gives the stream its protocol, which it then owns. */
-void br_stream_set_conn(struct br_stream *s, struct br_conn *conn);
+void br_stream_set_conn(struct br_stream *stream, struct br_conn *conn);
 
 /* Closes and frees at the end of the turn; `why` is kept for on_closed. Safe at any time, also twice. */
-void br_stream_close(struct br_stream *s, const char *why);
-void br_stream_close_for(struct br_stream *s, enum br_ending reason, const char *why);
+void br_stream_close(struct br_stream *stream, const char *why);
+void br_stream_close_for(struct br_stream *stream, enum br_ending reason, const char *why);
 
 /* Notes why it will be closed, unless that is known. */
-void br_stream_note(struct br_stream *s, enum br_ending reason, const char *why);
+void br_stream_note(struct br_stream *stream, enum br_ending reason, const char *why);
 
 /* Sends what the socket takes, closes and frees at once. Not from a callback of the same stream. */
-void br_stream_end(struct br_stream *s, const char *why);
+void br_stream_end(struct br_stream *stream, const char *why);
 
 /* Reads and writes what it can; called by the loop. */
 void br_loop_flush(struct br_loop *loop);
@@ -158,13 +158,13 @@ bool br_loop_has_crowd(const struct br_loop *loop);
 void br_loop_resume(struct br_loop *loop);
 
 /* host->ops entries, in server.c and client.c. */
-int br_net_serve(struct br_host *h, const struct br_server_config *config,
+int br_net_serve(struct br_host *host, const struct br_server_config *config,
                  struct br_handler *service, struct br_server **ret, struct br_err *err);
-int br_net_connect(struct br_host *h, const struct br_client_config *config,
+int br_net_connect(struct br_host *host, const struct br_client_config *config,
                    struct br_client **ret, struct br_err *err);
-bool br_net_work(struct br_host *h, struct br_work *work);             /* work.c */
-void br_net_work_leave(struct br_host *h, struct br_work *work);
-void br_net_work_wait(struct br_host *h, struct br_work *work);
+bool br_net_work(struct br_host *host, struct br_work *work); /* work.c */
+void br_net_work_leave(struct br_host *host, struct br_work *work);
+void br_net_work_wait(struct br_host *host, struct br_work *work);
 
 /*
  * Where libuv's table of descriptors grows (watchers.c). All that libuv allocates is from br_malloc, from

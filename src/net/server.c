@@ -11,168 +11,173 @@
 static const char preface[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 #define PREFACE_LEN 24u
 
-unsigned br_server_load(struct br_net_server *s)
+unsigned br_server_load(struct br_net_server *server)
 {
-    return atomic_load_explicit(&s->load, memory_order_relaxed);
+    return atomic_load_explicit(&server->load, memory_order_relaxed);
 }
 
-void br_server_add_load(struct br_net_server *s, int change)
+void br_server_add_load(struct br_net_server *server, int change)
 {
-    atomic_fetch_add_explicit(&s->load, (unsigned)change, memory_order_relaxed);
-    atomic_fetch_add_explicit(&s->loop->net->n_connections, (unsigned)change, memory_order_relaxed);
+    atomic_fetch_add_explicit(&server->load, (unsigned)change, memory_order_relaxed);
+    atomic_fetch_add_explicit(&server->loop->net->n_connections, (unsigned)change,
+                              memory_order_relaxed);
 }
 
-struct br_loop *br_server_loop(struct br_net_server *s)
+struct br_loop *br_server_loop(struct br_net_server *server)
 {
-    return s->loop;
+    return server->loop;
 }
 
-struct br_listener *br_server_listener(struct br_net_server *s)
+struct br_listener *br_server_listener(struct br_net_server *server)
 {
-    return s->listener;
+    return server->listener;
 }
 
-static struct br_net_server *server_of(struct br_server *s)
+static struct br_net_server *server_of(struct br_server *server)
 {
-    return br_container_of(s, struct br_net_server, base);
+    return br_container_of(server, struct br_net_server, base);
 }
 
 static unsigned server_port(struct br_server *base)
 {
-    const struct br_net_server *s = server_of(base);
-    return s->listener ? s->listener->port : 0;
+    const struct br_net_server *server = server_of(base);
+    return server->listener ? server->listener->port : 0;
 }
 
-static void on_report(struct br_deferred *d)
+static void server_on_report(struct br_deferred *deferred)
 {
-    struct br_net_server *s = br_container_of(d, struct br_net_server, report);
-    if (s->stopped || !s->stopping || !br_list_empty(&s->streams))
+    struct br_net_server *server = br_container_of(deferred, struct br_net_server, report);
+    if (server->stopped || !server->stopping || !br_list_empty(&server->streams))
         return;
-    s->stopped = true;
-    s->on_stopped(s->on_stopped_arg);
+    server->stopped = true;
+    server->on_stopped(server->on_stopped_arg);
 }
 
-static int detect(struct br_stream *s, const uint8_t *data, size_t len)
+static int server_detect(struct br_stream *stream, const uint8_t *data, size_t len)
 {
-    struct br_peer *peer = s->owner;
+    struct br_peer *peer = stream->owner;
     struct br_net_server *server = peer->server;
-    bool h2 = s->tls && strcmp(br_tls_alpn(s->tls), "h2") == 0;
+    bool h2 = stream->tls && strcmp(br_tls_alpn(stream->tls), "h2") == 0;
     if (!h2) {
-        size_t n = s->n_first;
+        size_t n = stream->n_first;
         size_t compare = PREFACE_LEN - n < len ? PREFACE_LEN - n : len;
         h2 = memcmp(preface + n, data, compare) == 0;
         if (h2 && n + compare < PREFACE_LEN) {
-            memcpy(s->first + n, data, compare);
-            s->n_first += (unsigned)compare;
+            memcpy(stream->first + n, data, compare);
+            stream->n_first += (unsigned)compare;
             return BR_EAGAIN;
         }
     }
-    struct br_pool *pool = s->loop->host.pool;
+    struct br_pool *pool = stream->loop->host.pool;
     struct br_conn *conn =
         h2 ? br_h2_server_new(server->service, pool, peer->name, &server->config.limits)
            : br_h1_server_new(server->service, pool, peer->name);
     if (!conn)
         return BR_ENOMEM;
     conn->body_progress = server->body_progress;
-    br_stream_set_conn(s, conn);
+    br_stream_set_conn(stream, conn);
     if (server->stopping)
         conn->ops->shutdown(conn);
     return 0;
 }
 
-static void on_progress(struct br_stream *s)
+static void server_on_progress(struct br_stream *stream)
 {
-    br_server_note_use(s);
+    br_server_note_use(stream);
 }
 
 /* A connection that the peer was told to end, or that all was said on, may owe that to a fault. */
-static enum br_ending ending_of(const struct br_stream *s)
+static enum br_ending server_ending_of(const struct br_stream *stream)
 {
     static const enum br_ending faults[] = {
         [BR_FAULT_PROTOCOL] = BR_END_PROTOCOL, [BR_FAULT_FLOOD] = BR_END_FLOOD};
-    if (s->conn && s->conn->fault)
-        return faults[s->conn->fault];
-    return s->reason ? s->reason : BR_END_DONE;
+    if (stream->conn && stream->conn->fault)
+        return faults[stream->conn->fault];
+    return stream->reason ? stream->reason : BR_END_DONE;
 }
 
-static void on_closed(struct br_stream *s, const char *why)
+static void server_on_closed(struct br_stream *stream, const char *why)
 {
-    struct br_peer *peer = s->owner;
+    struct br_peer *peer = stream->owner;
     struct br_net_server *server = peer->server;
     br_debug(server->config.log, "connection of %s closed: %s", peer->name, why);
-    br_list_remove(&s->link);
+    br_list_remove(&stream->link);
     br_server_add_load(server, -1);
     br_listener_forget_address(server->listener, &peer->address);
     *server->connections -= 1;
-    *server->closed[ending_of(s)] += 1;
+    *server->closed[server_ending_of(stream)] += 1;
     if (server->stopping && br_list_empty(&server->streams))
-        br_host_defer(&server->loop->host, &server->report, on_report);
+        br_host_defer(&server->loop->host, &server->report, server_on_report);
     br_free(peer);
 }
 
-static const struct br_stream_events events = {detect, on_progress, on_closed};
+static const struct br_stream_events events = {server_detect, server_on_progress, server_on_closed};
 
-void br_server_drop(struct br_net_server *s, const struct br_arrival *a, enum br_ending why)
+void br_server_drop(struct br_net_server *server, const struct br_arrival *arrival,
+                    enum br_ending why)
 {
-    close(a->fd);
-    br_server_add_load(s, -1);
-    br_listener_forget_address(s->listener, &a->address);
-    *s->closed[why] += 1;
+    close(arrival->fd);
+    br_server_add_load(server, -1);
+    br_listener_forget_address(server->listener, &arrival->address);
+    *server->closed[why] += 1;
 }
 
-static struct br_peer *peer_new(struct br_net_server *s, const struct br_arrival *a)
+static struct br_peer *server_peer_new(struct br_net_server *server,
+                                       const struct br_arrival *arrival)
 {
     struct br_peer *peer = br_malloc(sizeof *peer);
     if (!peer)
         return NULL;
-    *peer = (struct br_peer){.server = s, .address = a->address, .max_age_ms = UINT64_MAX};
-    peer->used_ms = uv_now(&s->loop->uv);
-    if (s->config.max_age_ms) /* so that those who came together do not go together (gRPC A9) */
-        peer->max_age_ms =
-            (uint64_t)((double)s->config.max_age_ms * (0.9 + 0.2 * br_host_random(&s->loop->host)));
-    memcpy(peer->name, a->peer, sizeof peer->name);
+    *peer =
+        (struct br_peer){.server = server, .address = arrival->address, .max_age_ms = UINT64_MAX};
+    peer->used_ms = uv_now(&server->loop->uv);
+    if (server->config
+            .max_age_ms) /* so that those who came together do not go together (gRPC A9) */
+        peer->max_age_ms = (uint64_t)((double)server->config.max_age_ms *
+                                      (0.9 + 0.2 * br_host_random(&server->loop->host)));
+    memcpy(peer->name, arrival->peer, sizeof peer->name);
     return peer;
 }
 
-static void start_tls(struct br_net_server *s, struct br_stream *stream)
+static void server_start_tls(struct br_net_server *server, struct br_stream *stream)
 {
     struct br_err err;
-    stream->tls = br_tls_new(s->tls, NULL);
-    if (br_tls_context_reload_error(s->tls, &err))
-        br_warn(s->config.log, "TLS files were not reloaded, the old ones stay: %s", err.text);
+    stream->tls = br_tls_new(server->tls, NULL);
+    if (br_tls_context_reload_error(server->tls, &err))
+        br_warn(server->config.log, "TLS files were not reloaded, the old ones stay: %s", err.text);
     if (!stream->tls)
         br_stream_close_for(stream, BR_END_MEMORY, "out of memory");
 }
 
-void br_server_take(struct br_net_server *s, const struct br_arrival *a)
+void br_server_take(struct br_net_server *server, const struct br_arrival *arrival)
 {
-    bool of_address = a->room == BR_ROOM_NONE_OF_ADDRESS;
-    if (s->stopping) {
-        br_server_drop(s, a, BR_END_STOP);
+    bool of_address = arrival->room == BR_ROOM_NONE_OF_ADDRESS;
+    if (server->stopping) {
+        br_server_drop(server, arrival, BR_END_STOP);
         return;
     }
-    if (br_listener_is_full(s->listener, a) &&
-        !br_server_make_room(s, of_address ? &a->address : NULL)) {
-        br_server_pass_on(s, a);
+    if (br_listener_is_full(server->listener, arrival) &&
+        !br_server_make_room(server, of_address ? &arrival->address : NULL)) {
+        br_server_pass_on(server, arrival);
         return;
     }
-    struct br_peer *peer = peer_new(s, a);
+    struct br_peer *peer = server_peer_new(server, arrival);
     if (!peer) {
-        br_server_drop(s, a, BR_END_MEMORY);
+        br_server_drop(server, arrival, BR_END_MEMORY);
         return;
     }
-    struct br_stream *stream = br_stream_new(s->loop, a->fd, &events, peer, true, false);
+    struct br_stream *stream = br_stream_new(server->loop, arrival->fd, &events, peer, true, false);
     if (!stream) {
         br_free(peer);
-        br_server_add_load(s, -1);
-        br_listener_forget_address(s->listener, &a->address);
-        *s->closed[BR_END_MEMORY] += 1;
+        br_server_add_load(server, -1);
+        br_listener_forget_address(server->listener, &arrival->address);
+        *server->closed[BR_END_MEMORY] += 1;
         return;
     }
-    br_list_append(&s->streams, &stream->link);
-    *s->connections += 1;
-    if (s->tls)
-        start_tls(s, stream);
+    br_list_append(&server->streams, &stream->link);
+    *server->connections += 1;
+    if (server->tls)
+        server_start_tls(server, stream);
 }
 
 bool br_server_stream_idle(const struct br_stream *stream)
@@ -182,64 +187,64 @@ bool br_server_stream_idle(const struct br_stream *stream)
 
 static void server_stop(struct br_server *base, void (*on_stopped)(void *arg), void *arg)
 {
-    struct br_net_server *s = server_of(base);
-    s->stopping = true;
-    s->stop_ms = uv_now(&s->loop->uv);
-    s->on_stopped = on_stopped;
-    s->on_stopped_arg = arg;
-    if (s->listener && s->listener->loop == s->loop)
-        br_listener_stop(s->listener);
-    for (struct br_list *l = s->streams.next; l != &s->streams; l = l->next) {
-        struct br_stream *stream = br_container_of(l, struct br_stream, link);
+    struct br_net_server *server = server_of(base);
+    server->stopping = true;
+    server->stop_ms = uv_now(&server->loop->uv);
+    server->on_stopped = on_stopped;
+    server->on_stopped_arg = arg;
+    if (server->listener && server->listener->loop == server->loop)
+        br_listener_stop(server->listener);
+    for (struct br_list *list = server->streams.next; list != &server->streams; list = list->next) {
+        struct br_stream *stream = br_container_of(list, struct br_stream, link);
         if (stream->conn)
             stream->conn->ops->shutdown(stream->conn);
     }
-    br_host_defer(&s->loop->host, &s->report, on_report);
-    (void)br_host_timer(&s->loop->host, &s->sweep, 0, br_server_stop_sweep);
+    br_host_defer(&server->loop->host, &server->report, server_on_report);
+    (void)br_host_timer(&server->loop->host, &server->sweep, 0, br_server_stop_sweep);
 }
 
 static void server_free(struct br_server *base)
 {
-    struct br_net_server *s = server_of(base);
-    s->stopping = s->stopped = true;
-    while (!br_list_empty(&s->streams)) {
-        struct br_stream *stream = br_container_of(s->streams.next, struct br_stream, link);
+    struct br_net_server *server = server_of(base);
+    server->stopping = server->stopped = true;
+    while (!br_list_empty(&server->streams)) {
+        struct br_stream *stream = br_container_of(server->streams.next, struct br_stream, link);
         br_stream_note(stream, BR_END_STOP, "the server stops");
         br_stream_end(stream, "the server stops");
     }
-    br_host_timer_stop(&s->loop->host, &s->sweep);
-    br_host_defer_cancel(&s->report);
-    if (s->listener)
-        br_listener_leave(s->listener, s);
-    br_tls_context_free(s->tls);
-    br_free(s);
+    br_host_timer_stop(&server->loop->host, &server->sweep);
+    br_host_defer_cancel(&server->report);
+    if (server->listener)
+        br_listener_leave(server->listener, server);
+    br_tls_context_free(server->tls);
+    br_free(server);
 }
 
 static const struct br_server_ops server_ops = {server_stop, server_free, server_port};
 
-static int make_tls(struct br_net_server *s, struct br_err *err)
+static int server_make_tls(struct br_net_server *server, struct br_err *err)
 {
     static const char *const alpn[] = {"h2", "http/1.1", NULL};
-    if (!s->config.tls)
+    if (!server->config.tls)
         return 0;
-    return br_tls_context_new(s->config.tls, true, alpn, &s->tls, err);
+    return br_tls_context_new(server->config.tls, true, alpn, &server->tls, err);
 }
 
 /* A gauge of its own for every worker: whether connections spread is what it is for. */
-static double *connections_of(struct br_host *h, const char *name)
+static double *server_connections_of(struct br_host *host, const char *name)
 {
     char worker[16];
     struct br_str labels = {.max = 1024};
-    (void)snprintf(worker, sizeof worker, "%u", h->worker);
+    (void)snprintf(worker, sizeof worker, "%u", host->worker);
     br_label(&labels, "server", name);
     br_label(&labels, "worker", worker);
-    double *metric =
-        br_metric(h->metrics, BR_GAUGE, "braid_server_connections", labels.data ? labels.data : "");
+    double *metric = br_metric(host->metrics, BR_GAUGE, "braid_server_connections",
+                               labels.data ? labels.data : "");
     br_str_release(&labels);
     return metric;
 }
 
-static void make_endings(struct br_net_server *s)
+static void server_make_endings(struct br_net_server *server)
 {
     static const char *const names[BR_ENDINGS] = {
         [BR_END_NONE] = "done",
@@ -264,55 +269,56 @@ static void make_endings(struct br_net_server *s)
     };
     for (int i = 0; i < BR_ENDINGS; i++) {
         struct br_str labels = {.max = 1024};
-        br_label(&labels, "server", s->config.name);
+        br_label(&labels, "server", server->config.name);
         br_label(&labels, "reason", names[i]);
-        s->closed[i] = br_metric(s->loop->host.metrics, BR_COUNTER,
-                                 "braid_server_connections_closed", labels.data ? labels.data : "");
+        server->closed[i] =
+            br_metric(server->loop->host.metrics, BR_COUNTER, "braid_server_connections_closed",
+                      labels.data ? labels.data : "");
         br_str_release(&labels);
     }
 }
 
-static int open_listener(struct br_net_server *s, struct br_err *err)
+static int server_open_listener(struct br_net_server *server, struct br_err *err)
 {
-    const char *name = s->config.name;
-    unsigned worker = s->loop->host.worker;
+    const char *name = server->config.name;
+    unsigned worker = server->loop->host.worker;
     if (worker >= BR_WORKERS_MAX)
         return br_err_set(err, BR_EINVAL, "at most %d workers can share a listener",
                           BR_WORKERS_MAX);
     if (worker == 0)
-        return br_listener_open(s->loop, &s->config, &s->listener, err);
-    s->listener = br_listener_find(s->loop->net, name);
-    return s->listener ? 0 : br_err_set(err, BR_ENOTFOUND, "no listener for %s", name);
+        return br_listener_open(server->loop, &server->config, &server->listener, err);
+    server->listener = br_listener_find(server->loop->net, name);
+    return server->listener ? 0 : br_err_set(err, BR_ENOTFOUND, "no listener for %s", name);
 }
 
-int br_net_serve(struct br_host *h, const struct br_server_config *config,
+int br_net_serve(struct br_host *host, const struct br_server_config *config,
                  struct br_handler *service, struct br_server **ret, struct br_err *err)
 {
-    struct br_net_server *s = br_calloc(1, sizeof *s);
-    if (!s)
+    struct br_net_server *server = br_calloc(1, sizeof *server);
+    if (!server)
         return br_err_set(err, BR_ENOMEM, "out of memory");
-    s->base.ops = &server_ops;
-    s->loop = br_loop_of(h);
-    s->config = *config;
-    s->service = service;
-    s->connections = connections_of(h, config->name);
-    make_endings(s);
-    br_list_init(&s->streams);
-    br_server_set_times(s);
-    int rc = make_tls(s, err);
-    if (!rc && !br_host_timer(h, &s->sweep, s->sweep_ms, br_server_sweep))
+    server->base.ops = &server_ops;
+    server->loop = br_loop_of(host);
+    server->config = *config;
+    server->service = service;
+    server->connections = server_connections_of(host, config->name);
+    server_make_endings(server);
+    br_list_init(&server->streams);
+    br_server_set_times(server);
+    int rc = server_make_tls(server, err);
+    if (!rc && !br_host_timer(host, &server->sweep, server->sweep_ms, br_server_sweep))
         rc = br_err_set(err, BR_ENOMEM, "out of memory");
     if (!rc)
-        rc = open_listener(s, err);
+        rc = server_open_listener(server, err);
     if (rc) {
-        br_host_timer_stop(h, &s->sweep);
-        br_tls_context_free(s->tls);
-        br_free(s);
+        br_host_timer_stop(host, &server->sweep);
+        br_tls_context_free(server->tls);
+        br_free(server);
         return rc;
     }
-    s->listener->targets[h->worker] = s;
-    if (s->listener->n_targets <= h->worker)
-        s->listener->n_targets = h->worker + 1;
-    *ret = &s->base;
+    server->listener->targets[host->worker] = server;
+    if (server->listener->n_targets <= host->worker)
+        server->listener->n_targets = host->worker + 1;
+    *ret = &server->base;
     return 0;
 }

@@ -61,13 +61,14 @@ int br_server_check(const struct br_server_config *config, struct br_server_plac
                     struct br_err *err);
 
 /* True when not both can listen. */
-bool br_server_places_clash(const struct br_server_place *a, const struct br_server_place *b);
+bool br_server_places_clash(const struct br_server_place *left,
+                            const struct br_server_place *right);
 
 /* What a server does; a test's host brings its own. */
 struct br_server_ops {
-    void (*stop)(struct br_server *s, void (*on_stopped)(void *arg), void *arg);
-    void (*free)(struct br_server *s);
-    unsigned (*port)(struct br_server *s);
+    void (*stop)(struct br_server *server, void (*on_stopped)(void *arg), void *arg);
+    void (*free)(struct br_server *server);
+    unsigned (*port)(struct br_server *server);
 };
 
 struct br_server {
@@ -76,21 +77,22 @@ struct br_server {
 
 /* Stops listening, lets requests under way finish, closes connections as they become idle, then calls
  * `on_stopped` once (later, also when there is none). Once. */
-static inline void br_server_stop(struct br_server *s, void (*on_stopped)(void *arg), void *arg)
+static inline void br_server_stop(struct br_server *server, void (*on_stopped)(void *arg),
+                                  void *arg)
 {
-    s->ops->stop(s, on_stopped, arg);
+    server->ops->stop(server, on_stopped, arg);
 }
 
 /* Closes what is left and frees the server; services hear `gone`. Not from a callback of one of its
  * requests. Accepts NULL. */
-static inline void br_server_free(struct br_server *s)
+static inline void br_server_free(struct br_server *server)
 {
-    if (s)
-        s->ops->free(s);
+    if (server)
+        server->ops->free(server);
 }
 
 /* The port it listens on, 0 for unix sockets. */
-static inline unsigned br_server_port(struct br_server *s)
+static inline unsigned br_server_port(struct br_server *server)
 {
-    return s->ops->port(s);
+    return server->ops->port(server);
 }

@@ -11,7 +11,7 @@
 
 #define FREE_PORTS 1024 /* those below may be for root alone */
 
-static void place_set(struct br_server_place *place, const struct addrinfo *ai)
+static void server_check_place_set(struct br_server_place *place, const struct addrinfo *ai)
 {
     static const uint8_t none[16];
     place->v6 = ai->ai_family == AF_INET6;
@@ -30,7 +30,7 @@ static void place_set(struct br_server_place *place, const struct addrinfo *ai)
 }
 
 /* The address without its port, which the one that runs now may have. */
-static void place_forget_port(struct sockaddr_storage *addr)
+static void server_check_place_forget_port(struct sockaddr_storage *addr)
 {
     struct sockaddr_in v4;
     struct sockaddr_in6 v6;
@@ -46,13 +46,13 @@ static void place_forget_port(struct sockaddr_storage *addr)
 }
 
 /* Binds and lets go. Returns 0 or an errno. */
-static int place_try(const struct br_server_place *place, const struct addrinfo *ai)
+static int server_check_place_try(const struct br_server_place *place, const struct addrinfo *ai)
 {
     struct sockaddr_storage addr = {0};
     int one = 1, zero = 0;
     memcpy(&addr, ai->ai_addr, ai->ai_addrlen);
     if (place->port >= FREE_PORTS)
-        place_forget_port(&addr);
+        server_check_place_forget_port(&addr);
     int fd = socket(ai->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return errno;
@@ -74,8 +74,8 @@ static int place_check_tcp(const char *endpoint, struct br_server_place *ret, st
     for (int i = 0; i < 2 && why; i++)
         for (struct addrinfo *ai = found; ai && why; ai = ai->ai_next)
             if (ai->ai_family == order[i]) {
-                place_set(ret, ai);
-                why = place_try(ret, ai);
+                server_check_place_set(ret, ai);
+                why = server_check_place_try(ret, ai);
             }
     freeaddrinfo(found);
     if (why)
@@ -117,14 +117,15 @@ int br_server_check(const struct br_server_config *config, struct br_server_plac
     return rc;
 }
 
-bool br_server_places_clash(const struct br_server_place *a, const struct br_server_place *b)
+bool br_server_places_clash(const struct br_server_place *left, const struct br_server_place *right)
 {
-    if (a->path[0] || b->path[0])
-        return strcmp(a->path, b->path) == 0;
-    if (a->port != b->port || a->port == 0)
+    if (left->path[0] || right->path[0])
+        return strcmp(left->path, right->path) == 0;
+    if (left->port != right->port || left->port == 0)
         return false;
-    if (a->v6 == b->v6)
-        return a->every_interface || b->every_interface || memcmp(a->address, b->address, 16) == 0;
-    return a->v6 ? a->every_interface
-                 : b->every_interface; /* every interface of IPv6 has IPv4's, too */
+    if (left->v6 == right->v6)
+        return left->every_interface || right->every_interface ||
+               memcmp(left->address, right->address, 16) == 0;
+    return left->v6 ? left->every_interface
+                    : right->every_interface; /* every interface of IPv6 has IPv4's, too */
 }

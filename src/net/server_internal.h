@@ -40,7 +40,8 @@ struct br_peer {
 };
 
 /* Closes a socket that is not to become a connection, and forgets it. */
-void br_server_drop(struct br_net_server *s, const struct br_arrival *a, enum br_ending why);
+void br_server_drop(struct br_net_server *server, const struct br_arrival *arrival,
+                    enum br_ending why);
 
 /* Neither a request nor a reply is under way, or it has no protocol yet. */
 bool br_server_stream_idle(const struct br_stream *stream);
@@ -49,24 +50,24 @@ bool br_server_stream_idle(const struct br_stream *stream);
  */
 
 /* Fills in the times that the config leaves to us. */
-void br_server_set_times(struct br_net_server *s);
+void br_server_set_times(struct br_net_server *server);
 
 /* Notes that the peer uses its connection, if it does. */
 void br_server_note_use(struct br_stream *stream);
 
 /* What has to be done from time to time: closes what is overdue, tells those to go who are idle or
  * old, sends PINGs. Arms itself again. */
-void br_server_sweep(struct br_timer *t);
+void br_server_sweep(struct br_timer *timer);
 
 /* The same while the server stops. */
-void br_server_stop_sweep(struct br_timer *t);
+void br_server_stop_sweep(struct br_timer *timer);
 
 /* --- server_room.c ------------------------------------------------------------------------------
  */
 
 /* Closes the connection that has been idle for the longest; of `address`, unless that is NULL.
  * False when there is none. */
-bool br_server_make_room(struct br_net_server *s, const struct br_address *address);
+bool br_server_make_room(struct br_net_server *server, const struct br_address *address);
 
 /* This worker could make no room for an arrival: the next one is asked. The last one refuses it. */
-void br_server_pass_on(struct br_net_server *s, const struct br_arrival *a);
+void br_server_pass_on(struct br_net_server *server, const struct br_arrival *arrival);

@@ -13,27 +13,29 @@
 #define LOOK_AT_MOST 4096 /* streams, for one that can go */
 #define WARN_EVERY_MS 60000
 
-static bool same_address(const struct br_address *a, const struct br_address *b)
+static bool server_room_same_address(const struct br_address *address,
+                                     const struct br_address *this_address)
 {
-    return a->known && b->known && memcmp(a->bytes, b->bytes, sizeof a->bytes) == 0;
+    return address->known && this_address->known &&
+           memcmp(address->bytes, this_address->bytes, sizeof address->bytes) == 0;
 }
 
-static bool may_go(const struct br_stream *stream, const struct br_address *address)
+static bool server_room_may_go(const struct br_stream *stream, const struct br_address *address)
 {
     const struct br_peer *peer = stream->owner;
-    if (stream->closing || (address && !same_address(&peer->address, address)))
+    if (stream->closing || (address && !server_room_same_address(&peer->address, address)))
         return false;
     return stream->shut || br_server_stream_idle(stream);
 }
 
-bool br_server_make_room(struct br_net_server *s, const struct br_address *address)
+bool br_server_make_room(struct br_net_server *server, const struct br_address *address)
 {
     unsigned looked_at = 0;
-    for (struct br_list *l = s->streams.next; l != &s->streams; l = l->next) {
-        struct br_stream *stream = br_container_of(l, struct br_stream, link);
+    for (struct br_list *list = server->streams.next; list != &server->streams; list = list->next) {
+        struct br_stream *stream = br_container_of(list, struct br_stream, link);
         if (++looked_at > LOOK_AT_MOST)
             return false;
-        if (!may_go(stream, address))
+        if (!server_room_may_go(stream, address))
             continue;
         if (stream->conn && !stream->shut)
             stream->conn->ops->shutdown(stream->conn);
@@ -46,71 +48,74 @@ bool br_server_make_room(struct br_net_server *s, const struct br_address *addre
 /* --- Places of an address -----------------------------------------------------------------------
  */
 
-bool br_listener_note_address(struct br_listener *l, const struct br_address *address,
+bool br_listener_note_address(struct br_listener *listener, const struct br_address *address,
                               unsigned *ret)
 {
     *ret = 0;
-    if (!l->max_per_address || !address->known)
+    if (!listener->max_per_address || !address->known)
         return true;
-    pthread_mutex_lock(&l->lock);
-    uintptr_t n = (uintptr_t)br_map_get(l->addresses, address->bytes, sizeof address->bytes) + 1;
-    int rc = br_map_put(l->addresses, address->bytes, sizeof address->bytes, (void *)n, NULL);
-    pthread_mutex_unlock(&l->lock);
+    pthread_mutex_lock(&listener->lock);
+    uintptr_t n =
+        (uintptr_t)br_map_get(listener->addresses, address->bytes, sizeof address->bytes) + 1;
+    int rc =
+        br_map_put(listener->addresses, address->bytes, sizeof address->bytes, (void *)n, NULL);
+    pthread_mutex_unlock(&listener->lock);
     *ret = (unsigned)n;
     return rc == 0;
 }
 
-unsigned br_listener_address_count(struct br_listener *l, const struct br_address *address)
+unsigned br_listener_address_count(struct br_listener *listener, const struct br_address *address)
 {
-    pthread_mutex_lock(&l->lock);
-    uintptr_t n = (uintptr_t)br_map_get(l->addresses, address->bytes, sizeof address->bytes);
-    pthread_mutex_unlock(&l->lock);
+    pthread_mutex_lock(&listener->lock);
+    uintptr_t n = (uintptr_t)br_map_get(listener->addresses, address->bytes, sizeof address->bytes);
+    pthread_mutex_unlock(&listener->lock);
     return (unsigned)n;
 }
 
-void br_listener_forget_address(struct br_listener *l, const struct br_address *address)
+void br_listener_forget_address(struct br_listener *listener, const struct br_address *address)
 {
-    if (!l->max_per_address || !address->known)
+    if (!listener->max_per_address || !address->known)
         return;
-    pthread_mutex_lock(&l->lock);
-    uintptr_t n = (uintptr_t)br_map_get(l->addresses, address->bytes, sizeof address->bytes);
+    pthread_mutex_lock(&listener->lock);
+    uintptr_t n = (uintptr_t)br_map_get(listener->addresses, address->bytes, sizeof address->bytes);
     if (n > 1)
-        (void)br_map_put(l->addresses, address->bytes, sizeof address->bytes, (void *)(n - 1),
-                         NULL);
+        (void)br_map_put(listener->addresses, address->bytes, sizeof address->bytes,
+                         (void *)(n - 1), NULL);
     else
-        (void)br_map_remove(l->addresses, address->bytes, sizeof address->bytes);
-    pthread_mutex_unlock(&l->lock);
+        (void)br_map_remove(listener->addresses, address->bytes, sizeof address->bytes);
+    pthread_mutex_unlock(&listener->lock);
 }
 
 /* --- From worker to worker ----------------------------------------------------------------------
  */
 
-static void refuse(struct br_net_server *s, const struct br_arrival *a)
+static void server_room_refuse(struct br_net_server *server, const struct br_arrival *arrival)
 {
-    br_server_drop(s, a, BR_END_LIMIT);
+    br_server_drop(server, arrival, BR_END_LIMIT);
     uint64_t held;
-    if (br_log_allow(&s->refusals, uv_now(&s->loop->uv), WARN_EVERY_MS, &held))
-        br_warn(s->config.log,
+    if (br_log_allow(&server->refusals, uv_now(&server->loop->uv), WARN_EVERY_MS, &held))
+        br_warn(server->config.log,
                 "%s: a connection of %s was refused (%llu before): there are as many as there may "
                 "be, and "
                 "none is idle",
-                s->config.what, a->peer, (unsigned long long)held);
+                server->config.what, arrival->peer, (unsigned long long)held);
 }
 
-void br_server_pass_on(struct br_net_server *s, const struct br_arrival *a)
+void br_server_pass_on(struct br_net_server *server, const struct br_arrival *arrival)
 {
-    struct br_listener *l = s->listener;
-    struct br_arrival next = *a;
-    unsigned at = s->loop->host.worker;
-    for (next.n_asked++; next.n_asked < l->n_targets; next.n_asked++) {
-        struct br_net_server *other = l->targets[(at + next.n_asked - a->n_asked) % l->n_targets];
+    struct br_listener *listener = server->listener;
+    struct br_arrival next = *arrival;
+    unsigned at = server->loop->host.worker;
+    for (next.n_asked++; next.n_asked < listener->n_targets; next.n_asked++) {
+        struct br_net_server *other =
+            listener->targets[(at + next.n_asked - arrival->n_asked) % listener->n_targets];
         if (!other)
             continue;
-        br_server_add_load(s, -1);
+        br_server_add_load(server, -1);
         br_listener_hand_over(other, &next);
         return;
     }
-    refuse(s, a);
+    server_room_refuse(server, arrival);
 }
 
 /* --- Descriptors --------------------------------------------------------------------------------
@@ -120,42 +125,42 @@ void br_server_pass_on(struct br_net_server *s, const struct br_arrival *a)
 struct plea {
     struct br_message message;
     struct br_net_server *server;
-    unsigned n;
+    unsigned count;
 };
 
-static void shed(struct br_net_server *s, unsigned n)
+static void server_room_shed(struct br_net_server *server, unsigned count)
 {
-    for (unsigned i = 0; i < n && br_server_make_room(s, NULL); i++)
+    for (unsigned i = 0; i < count && br_server_make_room(server, NULL); i++)
         ;
 }
 
-static void on_plea(struct br_message *m, struct br_loop *loop)
+static void server_room_on_plea(struct br_message *this_message, struct br_loop *loop)
 {
-    struct plea *p = br_container_of(m, struct plea, message);
+    struct plea *p = br_container_of(this_message, struct plea, message);
     (void)loop;
-    shed(p->server, p->n);
+    server_room_shed(p->server, p->count);
     br_free(p);
 }
 
-static void ask(struct br_loop *here, struct br_net_server *s, unsigned n)
+static void server_room_ask(struct br_loop *here, struct br_net_server *server, unsigned count)
 {
-    if (br_server_loop(s) == here) {
-        shed(s, n);
+    if (br_server_loop(server) == here) {
+        server_room_shed(server, count);
         return;
     }
     struct plea *p = br_malloc(sizeof *p);
     if (!p)
         return;
-    *p = (struct plea){.message.run = on_plea, .server = s, .n = n};
-    if (!br_loop_post(br_server_loop(s), &p->message))
+    *p = (struct plea){.message.run = server_room_on_plea, .server = server, .count = count};
+    if (!br_loop_post(br_server_loop(server), &p->message))
         br_free(p);
 }
 
-static unsigned most_load(const struct br_list *listeners)
+static unsigned server_room_most_load(const struct br_list *listeners)
 {
     unsigned most = 0;
-    for (const struct br_list *l = listeners->next; l != listeners; l = l->next) {
-        const struct br_listener *of = br_container_of(l, struct br_listener, link);
+    for (const struct br_list *list = listeners->next; list != listeners; list = list->next) {
+        const struct br_listener *of = br_container_of(list, struct br_listener, link);
         for (unsigned i = 0; i < of->n_targets; i++) {
             unsigned load = of->targets[i] ? br_server_load(of->targets[i]) : 0;
             most = load > most ? load : most;
@@ -164,16 +169,16 @@ static unsigned most_load(const struct br_list *listeners)
     return most;
 }
 
-void br_net_shed(struct br_loop *here, unsigned n)
+void br_net_shed(struct br_loop *here, unsigned count)
 {
     struct br_list *listeners = br_net_listeners(here->net);
-    unsigned most = most_load(listeners);
-    for (struct br_list *l = listeners->next; l != listeners; l = l->next) {
-        struct br_listener *of = br_container_of(l, struct br_listener, link);
+    unsigned most = server_room_most_load(listeners);
+    for (struct br_list *list = listeners->next; list != listeners; list = list->next) {
+        struct br_listener *of = br_container_of(list, struct br_listener, link);
         for (unsigned i = 0; i < of->n_targets; i++) {
-            struct br_net_server *s = of->targets[i];
-            if (s && br_server_load(s) && br_server_load(s) >= most - most / 2)
-                ask(here, s, n);
+            struct br_net_server *server = of->targets[i];
+            if (server && br_server_load(server) && br_server_load(server) >= most - most / 2)
+                server_room_ask(here, server, count);
         }
     }
 }

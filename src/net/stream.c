@@ -19,205 +19,210 @@
 #define TURN_BYTES_MIN (64u << 10) /* who reads less in a tick gives its turn away */
 #define TURN_TICKS_MAX 50
 
-static void on_poll(uv_poll_t *p, int status, int events);
+static void stream_on_poll(uv_poll_t *poll_handle, int status, int events);
 
-static void on_wake(struct br_conn *c, void *owner)
+static void stream_on_wake(struct br_conn *conn, void *owner)
 {
-    (void)c;
+    (void)conn;
     br_stream_wake(owner);
 }
 
-void br_stream_wake(struct br_stream *s)
+void br_stream_wake(struct br_stream *stream)
 {
-    bool waits = !br_list_empty(&s->greed) && !s->closing;
-    if (br_list_empty(&s->dirty) && !s->freed && !waits)
-        br_list_append(&s->loop->dirty, &s->dirty);
+    bool waits = !br_list_empty(&stream->greed) && !stream->closing;
+    if (br_list_empty(&stream->dirty) && !stream->freed && !waits)
+        br_list_append(&stream->loop->dirty, &stream->dirty);
 }
 
-void br_stream_set_conn(struct br_stream *s, struct br_conn *conn)
+void br_stream_set_conn(struct br_stream *stream, struct br_conn *conn)
 {
-    s->conn = conn;
-    conn->wake = on_wake;
-    conn->owner = s;
-    br_stream_wake(s);
+    stream->conn = conn;
+    conn->wake = stream_on_wake;
+    conn->owner = stream;
+    br_stream_wake(stream);
 }
 
-static bool may_read(const struct br_stream *s)
+static bool stream_may_read(const struct br_stream *stream)
 {
-    return !s->connecting && !s->eof && br_list_empty(&s->pause) &&
-           !(s->conn && s->conn->paused && !s->shut) && !(s->server && s->out.len > BR_OUT_MAX);
+    return !stream->connecting && !stream->eof && br_list_empty(&stream->pause) &&
+           !(stream->conn && stream->conn->paused && !stream->shut) &&
+           !(stream->server && stream->out.len > BR_OUT_MAX);
 }
 
 /* Tells the poller what to wait for, when it changed. */
-static void watch(struct br_stream *s)
+static void stream_watch(struct br_stream *stream)
 {
     int events = 0;
-    if (s->connecting || s->full)
+    if (stream->connecting || stream->full)
         events |= UV_WRITABLE;
-    if (may_read(s))
+    if (stream_may_read(stream))
         events |= UV_READABLE;
-    if (events == s->polled)
+    if (events == stream->polled)
         return;
-    s->polled = events;
+    stream->polled = events;
     if (events)
-        uv_poll_start(&s->poll, events, on_poll);
+        uv_poll_start(&stream->poll, events, stream_on_poll);
     else
-        uv_poll_stop(&s->poll);
+        uv_poll_stop(&stream->poll);
 }
 
 struct br_stream *br_stream_new(struct br_loop *loop, int fd, const struct br_stream_events *events,
                                 void *owner, bool server, bool connecting)
 {
-    struct br_stream *s = br_calloc(1, sizeof *s);
+    struct br_stream *stream = br_calloc(1, sizeof *stream);
     int first = connecting ? UV_WRITABLE : UV_READABLE;
-    if (!s || br_watchers_poll(loop, &s->poll, fd, first, on_poll)) {
-        br_free(s);
+    if (!stream || br_watchers_poll(loop, &stream->poll, fd, first, stream_on_poll)) {
+        br_free(stream);
         close(fd);
         return NULL;
     }
-    s->loop = loop;
-    s->fd = fd;
-    s->events = events;
-    s->owner = owner;
-    s->server = server;
-    s->connecting = connecting;
-    s->polled = first;
-    s->poll.data = s;
-    s->opened_ms = s->read_ms = uv_now(&loop->uv);
-    br_list_init(&s->link);
-    br_list_init(&s->dirty);
-    br_list_init(&s->greed);
-    br_list_init(&s->pause);
-    return s;
+    stream->loop = loop;
+    stream->fd = fd;
+    stream->events = events;
+    stream->owner = owner;
+    stream->server = server;
+    stream->connecting = connecting;
+    stream->polled = first;
+    stream->poll.data = stream;
+    stream->opened_ms = stream->read_ms = uv_now(&loop->uv);
+    br_list_init(&stream->link);
+    br_list_init(&stream->dirty);
+    br_list_init(&stream->greed);
+    br_list_init(&stream->pause);
+    return stream;
 }
 
 /* The first reason is the one that is told. */
-void br_stream_note(struct br_stream *s, enum br_ending reason, const char *why)
+void br_stream_note(struct br_stream *stream, enum br_ending reason, const char *why)
 {
-    if (s->reason)
+    if (stream->reason)
         return;
-    s->reason = reason;
-    (void)snprintf(s->why, sizeof s->why, "%.*s", (int)sizeof s->why - 1, why);
+    stream->reason = reason;
+    (void)snprintf(stream->why, sizeof stream->why, "%.*s", (int)sizeof stream->why - 1, why);
 }
 
-void br_stream_close_for(struct br_stream *s, enum br_ending reason, const char *why)
+void br_stream_close_for(struct br_stream *stream, enum br_ending reason, const char *why)
 {
-    s->closing = true;
-    br_stream_note(s, reason, why);
-    br_stream_wake(s);
+    stream->closing = true;
+    br_stream_note(stream, reason, why);
+    br_stream_wake(stream);
 }
 
-void br_stream_close(struct br_stream *s, const char *why)
+void br_stream_close(struct br_stream *stream, const char *why)
 {
-    br_stream_close_for(s, BR_END_DONE, why);
+    br_stream_close_for(stream, BR_END_DONE, why);
 }
 
-static void on_uv_closed(uv_handle_t *h)
+static void stream_on_uv_closed(uv_handle_t *handle)
 {
-    br_free(h->data);
+    br_free(handle->data);
 }
 
-static void count_held(struct br_stream *s);
+static void stream_count_held(struct br_stream *stream);
 
-static void greed_end(struct br_stream *s)
+static void stream_greed_end(struct br_stream *stream)
 {
-    s->loop->n_greedy -= !br_list_empty(&s->greed);
-    br_list_remove(&s->greed);
+    stream->loop->n_greedy -= !br_list_empty(&stream->greed);
+    br_list_remove(&stream->greed);
 }
 
 /* The end of a stream; from here only libuv knows it. */
-static void destroy(struct br_stream *s)
+static void stream_destroy(struct br_stream *stream)
 {
-    if (s->freed)
+    if (stream->freed)
         return;
-    s->freed = true;
-    count_held(s);
-    if (s->loop->turn == s)
-        s->loop->turn = NULL;
-    br_list_remove(&s->dirty);
-    greed_end(s);
-    br_list_remove(&s->pause);
-    uv_poll_stop(&s->poll);
-    uv_close((uv_handle_t *)&s->poll, on_uv_closed);
-    s->events->on_closed(s, s->why[0] ? s->why : "closed");
-    if (s->conn)
-        s->conn->ops->free(s->conn);
-    s->conn = NULL;
-    br_tls_free(s->tls);
-    br_rope_release(&s->out);
-    close(s->fd);
+    stream->freed = true;
+    stream_count_held(stream);
+    if (stream->loop->turn == stream)
+        stream->loop->turn = NULL;
+    br_list_remove(&stream->dirty);
+    stream_greed_end(stream);
+    br_list_remove(&stream->pause);
+    uv_poll_stop(&stream->poll);
+    uv_close((uv_handle_t *)&stream->poll, stream_on_uv_closed);
+    stream->events->on_closed(stream, stream->why[0] ? stream->why : "closed");
+    if (stream->conn)
+        stream->conn->ops->free(stream->conn);
+    stream->conn = NULL;
+    br_tls_free(stream->tls);
+    br_rope_release(&stream->out);
+    close(stream->fd);
 }
 
 /* --- Reading -------------------------------------------------------------------------------- */
 
-static int feed(void *arg, const uint8_t *data, size_t len)
+static int stream_feed(void *arg, const uint8_t *data, size_t len)
 {
-    struct br_stream *s = arg;
-    if (!s->conn) {
-        int rc = s->events->detect(s, data, len);
+    struct br_stream *stream = arg;
+    if (!stream->conn) {
+        int rc = stream->events->detect(stream, data, len);
         if (rc)
             return rc == BR_EAGAIN ? 0 : rc;
         /* What was held back while it was not clear which protocol this is. */
-        if (s->n_first) {
-            rc = s->conn->ops->input(s->conn, s->first, s->n_first, uv_now(&s->loop->uv));
+        if (stream->n_first) {
+            rc = stream->conn->ops->input(stream->conn, stream->first, stream->n_first,
+                                          uv_now(&stream->loop->uv));
             if (rc)
                 return rc;
         }
     }
-    return s->conn->ops->input(s->conn, data, len, uv_now(&s->loop->uv));
+    return stream->conn->ops->input(stream->conn, data, len, uv_now(&stream->loop->uv));
 }
 
 /* Nothing more is wanted from the peer. A client goes at once; a server sends what it has to say
  * and lets the peer read that. */
-static void wind_down(struct br_stream *s, enum br_ending reason, const char *why)
+static void stream_wind_down(struct br_stream *stream, enum br_ending reason, const char *why)
 {
-    if (!s->server) {
-        br_stream_close(s, why);
+    if (!stream->server) {
+        br_stream_close(stream, why);
         return;
     }
-    br_stream_note(s, reason, why);
-    s->ending = true;
+    br_stream_note(stream, reason, why);
+    stream->ending = true;
 }
 
 /* The peer sent its last byte: an HTTP/1.1 client may still wait for its answers. */
-static void on_eof(struct br_stream *s, bool cut_off)
+static void stream_on_eof(struct br_stream *stream, bool cut_off)
 {
-    s->eof = true;
-    if (s->conn && !s->shut && !s->ending && !cut_off) {
-        s->conn->ops->eof(s->conn);
-        if (s->server && !s->conn->ops->finished(s->conn)) {
-            br_stream_wake(s);
+    stream->eof = true;
+    if (stream->conn && !stream->shut && !stream->ending && !cut_off) {
+        stream->conn->ops->eof(stream->conn);
+        if (stream->server && !stream->conn->ops->finished(stream->conn)) {
+            br_stream_wake(stream);
             return;
         }
     }
-    br_stream_close_for(s, BR_END_PEER, "the peer closed the connection");
+    br_stream_close_for(stream, BR_END_PEER, "the peer closed the connection");
 }
 
 /* --- What unfinished requests hold ------------------------------------------------------------ */
 
-static size_t large_part(size_t held)
+static size_t stream_large_part(size_t held)
 {
     return held > BR_HELD_SMALL ? held : 0;
 }
 
-static void count_held(struct br_stream *s)
+static void stream_count_held(struct br_stream *stream)
 {
-    struct br_loop *loop = s->loop;
-    size_t now = s->server && s->conn && !s->freed ? s->conn->ops->held(s->conn) : 0;
-    loop->held += now - s->held;
-    loop->held_large += large_part(now) - large_part(s->held);
-    loop->n_large += (unsigned)(large_part(now) > 0) - (unsigned)(large_part(s->held) > 0);
-    s->held = now;
+    struct br_loop *loop = stream->loop;
+    size_t now = stream->server && stream->conn && !stream->freed
+                     ? stream->conn->ops->held(stream->conn)
+                     : 0;
+    loop->held += now - stream->held;
+    loop->held_large += stream_large_part(now) - stream_large_part(stream->held);
+    loop->n_large +=
+        (unsigned)(stream_large_part(now) > 0) - (unsigned)(stream_large_part(stream->held) > 0);
+    stream->held = now;
 }
 
-static bool over_mark(const struct br_loop *loop)
+static bool stream_over_mark(const struct br_loop *loop)
 {
     return loop->mark && loop->held > loop->mark;
 }
 
 /* What a connection may hold while the loop is above its mark. As the sum is above it, somebody
  * holds more, unless all are small. */
-static size_t fair_share(const struct br_loop *loop)
+static size_t stream_fair_share(const struct br_loop *loop)
 {
     size_t small = loop->held - loop->held_large;
     size_t left = small < loop->mark ? loop->mark - small : 0;
@@ -225,277 +230,284 @@ static size_t fair_share(const struct br_loop *loop)
     return share > BR_HELD_SMALL ? share : BR_HELD_SMALL;
 }
 
-static bool holds_too_much(const struct br_stream *s)
+static bool stream_holds_too_much(const struct br_stream *stream)
 {
-    return over_mark(s->loop) && s->held > fair_share(s->loop);
+    return stream_over_mark(stream->loop) && stream->held > stream_fair_share(stream->loop);
 }
 
-static void unpause(struct br_stream *s)
+static void stream_unpause(struct br_stream *stream)
 {
-    br_list_remove(&s->pause);
-    s->resumed_ms = uv_now(&s->loop->uv);
-    watch(s);
+    br_list_remove(&stream->pause);
+    stream->resumed_ms = uv_now(&stream->loop->uv);
+    stream_watch(stream);
 }
 
-static void on_next_turn(struct br_timer *t);
+static void stream_on_next_turn(struct br_timer *timer);
 
-static void give_turn(struct br_loop *loop, struct br_stream *s)
+static void stream_give_turn(struct br_loop *loop, struct br_stream *stream)
 {
-    loop->turn = s;
+    loop->turn = stream;
     loop->turn_ticks = 0;
     loop->turn_bytes = 0;
     if (!loop->next_turn.slot)
-        (void)br_host_timer(&loop->host, &loop->next_turn, TICK_MS, on_next_turn);
+        (void)br_host_timer(&loop->host, &loop->next_turn, TICK_MS, stream_on_next_turn);
 }
 
-static void next_turn(struct br_loop *loop)
+static void stream_next_turn(struct br_loop *loop)
 {
     loop->turn = NULL;
     while (!loop->turn && !br_list_empty(&loop->paused)) {
-        struct br_stream *s = br_container_of(loop->paused.next, struct br_stream, pause);
-        unpause(s);
-        if (holds_too_much(s))
-            give_turn(loop, s);
+        struct br_stream *stream = br_container_of(loop->paused.next, struct br_stream, pause);
+        stream_unpause(stream);
+        if (stream_holds_too_much(stream))
+            stream_give_turn(loop, stream);
     }
 }
 
 /* A turn lasts as long as its owner makes use of it, up to a bound. */
-static void on_next_turn(struct br_timer *t)
+static void stream_on_next_turn(struct br_timer *timer)
 {
-    struct br_loop *loop = br_container_of(t, struct br_loop, next_turn);
+    struct br_loop *loop = br_container_of(timer, struct br_loop, next_turn);
     bool used = loop->turn_bytes >= TURN_BYTES_MIN && ++loop->turn_ticks < TURN_TICKS_MAX;
     loop->turn_bytes = 0;
     if (!loop->turn || !used)
-        next_turn(loop);
+        stream_next_turn(loop);
     if (loop->turn || !br_list_empty(&loop->paused))
-        (void)br_host_timer(&loop->host, &loop->next_turn, TICK_MS, on_next_turn);
+        (void)br_host_timer(&loop->host, &loop->next_turn, TICK_MS, stream_on_next_turn);
 }
 
 void br_loop_resume(struct br_loop *loop)
 {
-    while (!br_list_empty(&loop->paused) && !over_mark(loop))
-        unpause(br_container_of(loop->paused.next, struct br_stream, pause));
-    if (loop->turn && !holds_too_much(loop->turn))
-        next_turn(loop);
+    while (!br_list_empty(&loop->paused) && !stream_over_mark(loop))
+        stream_unpause(br_container_of(loop->paused.next, struct br_stream, pause));
+    if (loop->turn && !stream_holds_too_much(loop->turn))
+        stream_next_turn(loop);
 }
 
 /* True when a stream has to wait until others are done, or until its turn. */
-static bool hold_back(struct br_stream *s)
+static bool stream_hold_back(struct br_stream *stream)
 {
-    struct br_loop *loop = s->loop;
-    if (!s->server || s->shut || s == loop->turn || !holds_too_much(s))
+    struct br_loop *loop = stream->loop;
+    if (!stream->server || stream->shut || stream == loop->turn || !stream_holds_too_much(stream))
         return false;
     if (!loop->turn)
-        give_turn(loop, s);
-    if (loop->turn == s || !loop->next_turn.slot) /* without its timer, it would wait for ever */
+        stream_give_turn(loop, stream);
+    if (loop->turn == stream ||
+        !loop->next_turn.slot) /* without its timer, it would wait for ever */
         return false;
-    br_list_append(&loop->paused, &s->pause);
+    br_list_append(&loop->paused, &stream->pause);
     *loop->n_pauses += 1;
     return true;
 }
 
-static enum br_ending ending_of(int rc, const struct br_err *err)
+static enum br_ending stream_ending_of(int rc, const struct br_err *err)
 {
     if (rc == BR_ENOMEM)
         return BR_END_MEMORY;
     return err->text[0] ? BR_END_TLS : BR_END_PROTOCOL;
 }
 
-static void take(struct br_stream *s, const uint8_t *data, size_t len)
+static void stream_take(struct br_stream *stream, const uint8_t *data, size_t len)
 {
     struct br_err err = {0};
-    int rc = s->tls ? br_tls_input(s->tls, data, len, feed, s, &err) : feed(s, data, len);
-    if (rc == BR_ECLOSED && s->tls)
-        on_eof(s, false);
+    int rc = stream->tls ? br_tls_input(stream->tls, data, len, stream_feed, stream, &err)
+                         : stream_feed(stream, data, len);
+    if (rc == BR_ECLOSED && stream->tls)
+        stream_on_eof(stream, false);
     else if (rc)
-        wind_down(s, ending_of(rc, &err), err.text[0] ? err.text : br_strerror(rc));
-    br_stream_wake(s); /* acknowledgements, window updates, what they made room for */
-    if (!s->closing)
-        s->events->on_progress(s);
+        stream_wind_down(stream, stream_ending_of(rc, &err),
+                         err.text[0] ? err.text : br_strerror(rc));
+    br_stream_wake(stream); /* acknowledgements, window updates, what they made room for */
+    if (!stream->closing)
+        stream->events->on_progress(stream);
 }
 
 /* False when there is nothing more to read for now. */
-static bool read_once(struct br_stream *s)
+static bool stream_read_once(struct br_stream *stream)
 {
-    struct br_loop *loop = s->loop;
-    if (s->closing || !may_read(s) || hold_back(s))
+    struct br_loop *loop = stream->loop;
+    if (stream->closing || !stream_may_read(stream) || stream_hold_back(stream))
         return false;
-    ssize_t n = recv(s->fd, loop->read_buffer, BR_READ_SIZE, 0);
+    ssize_t n = recv(stream->fd, loop->read_buffer, BR_READ_SIZE, 0);
     if (n < 0) {
         if (errno != EAGAIN && errno != EINTR)
-            br_stream_close_for(s, BR_END_NETWORK, strerror(errno));
+            br_stream_close_for(stream, BR_END_NETWORK, strerror(errno));
         return false;
     }
     if (n == 0) {
-        on_eof(s, s->tls != NULL); /* TLS says goodbye before, or it is a truncation */
+        stream_on_eof(stream,
+                      stream->tls != NULL); /* TLS says goodbye before, or it is a truncation */
         return false;
     }
-    s->read_ms = uv_now(&loop->uv);
-    if (s == loop->turn)
+    stream->read_ms = uv_now(&loop->uv);
+    if (stream == loop->turn)
         loop->turn_bytes += (size_t)n;
-    if (!s->shut && !s->ending)
-        take(s, loop->read_buffer, (size_t)n);
-    count_held(s);
+    if (!stream->shut && !stream->ending)
+        stream_take(stream, loop->read_buffer, (size_t)n);
+    stream_count_held(stream);
     return (size_t)n == BR_READ_SIZE;
 }
 
-static void read_some(struct br_stream *s)
+static void stream_read_some(struct br_stream *stream)
 {
-    for (int i = 0; i < READS_PER_EVENT && read_once(s); i++)
+    for (int i = 0; i < READS_PER_EVENT && stream_read_once(stream); i++)
         ;
 }
 
 /* The socket broke. What the peer had said before is still heard, above all a server's answer to a
  * request that it did not read to the end. */
-static void on_broken(struct br_stream *s, int error)
+static void stream_on_broken(struct br_stream *stream, int error)
 {
-    while (!s->server && !s->connecting && read_once(s))
+    while (!stream->server && !stream->connecting && stream_read_once(stream))
         ;
-    br_stream_close_for(s, BR_END_NETWORK, error ? strerror(error) : "the connection broke");
+    br_stream_close_for(stream, BR_END_NETWORK, error ? strerror(error) : "the connection broke");
 }
 
 /* --- Writing -------------------------------------------------------------------------------- */
 
 /* What to hold for the socket at most: a server's clients are many, and some do not read. */
-static size_t out_max(const struct br_stream *s)
+static size_t stream_out_max(const struct br_stream *stream)
 {
-    return s->server ? BR_OUT_MAX : BR_WRITE_SIZE;
+    return stream->server ? BR_OUT_MAX : BR_WRITE_SIZE;
 }
 
 /* Asks the protocol for more to send. */
-static int pull(struct br_stream *s)
+static int stream_pull(struct br_stream *stream)
 {
-    struct br_pool *pool = s->loop->host.pool;
-    size_t max = out_max(s) - s->out.len; /* it is called with a quarter of that at most */
-    if (!s->tls)
-        return s->conn ? s->conn->ops->output(s->conn, &s->out, out_max(s)) : 0;
-    if (s->conn && br_tls_ready(s->tls)) {
+    struct br_pool *pool = stream->loop->host.pool;
+    size_t max =
+        stream_out_max(stream) - stream->out.len; /* it is called with a quarter of that at most */
+    if (!stream->tls)
+        return stream->conn
+                   ? stream->conn->ops->output(stream->conn, &stream->out, stream_out_max(stream))
+                   : 0;
+    if (stream->conn && br_tls_ready(stream->tls)) {
         struct br_rope plain = {0};
-        int rc = s->conn->ops->output(s->conn, &plain, max);
+        int rc = stream->conn->ops->output(stream->conn, &plain, max);
         if (!rc && plain.len)
-            rc = br_tls_send(s->tls, &plain);
+            rc = br_tls_send(stream->tls, &plain);
         br_rope_release(&plain);
         if (rc) {
-            (void)br_tls_output(s->tls, pool, &s->out); /* the alert */
+            (void)br_tls_output(stream->tls, pool, &stream->out); /* the alert */
             return rc;
         }
     }
-    return br_tls_output(s->tls, pool, &s->out);
+    return br_tls_output(stream->tls, pool, &stream->out);
 }
 
 /* Sends once. 1: everything went out; 0: the socket is full; -1: it is broken. */
-static int send_once(struct br_stream *s)
+static int stream_send_once(struct br_stream *stream)
 {
     struct iovec iov[IOV_PER_SEND];
     uint32_t n = 0;
     size_t bytes = 0;
-    for (; n < s->out.n && n < IOV_PER_SEND && bytes < BR_WRITE_SIZE; n++) {
-        iov[n].iov_base = (void *)(uintptr_t)s->out.v[n].data;
-        iov[n].iov_len = s->out.v[n].len;
+    for (; n < stream->out.count && n < IOV_PER_SEND && bytes < BR_WRITE_SIZE; n++) {
+        iov[n].iov_base = (void *)(uintptr_t)stream->out.slices[n].data;
+        iov[n].iov_len = stream->out.slices[n].len;
         bytes += iov[n].iov_len;
     }
     struct msghdr msg = {.msg_iov = iov, .msg_iovlen = n};
-    ssize_t sent = sendmsg(s->fd, &msg, MSG_NOSIGNAL);
+    ssize_t sent = sendmsg(stream->fd, &msg, MSG_NOSIGNAL);
     if (sent < 0)
         return errno == EAGAIN || errno == EINTR ? 0 : -1;
-    br_progress_add(&s->writing, (size_t)sent, uv_now(&s->loop->uv));
-    br_rope_drop(&s->out, (size_t)sent);
+    br_progress_add(&stream->writing, (size_t)sent, uv_now(&stream->loop->uv));
+    br_rope_drop(&stream->out, (size_t)sent);
     return (size_t)sent == bytes ? 1 : 0;
 }
 
 /* What a server's stream may pull in a turn: requests that came ahead make a connection paused. */
-static unsigned pulls_max(const struct br_stream *s)
+static unsigned stream_pulls_max(const struct br_stream *stream)
 {
-    bool more = s->conn && s->conn->paused;
-    return more && s->loop->n_greedy > CROWD ? PULLS_IN_CROWD : PULLS_PER_TURN;
+    bool more = stream->conn && stream->conn->paused;
+    return more && stream->loop->n_greedy > CROWD ? PULLS_IN_CROWD : PULLS_PER_TURN;
 }
 
 /* True when a server's stream has to wait for its next share: what it pulls may be the answers to
  * thousands of requests that came ahead. */
-static bool had_its_share(struct br_stream *s, unsigned n_pulls)
+static bool stream_had_its_share(struct br_stream *stream, unsigned n_pulls)
 {
-    if (!s->server || s->closing || s->shut || n_pulls < pulls_max(s))
+    if (!stream->server || stream->closing || stream->shut || n_pulls < stream_pulls_max(stream))
         return false;
-    if (br_list_empty(&s->greed)) {
-        br_list_append(&s->loop->greedy, &s->greed);
-        s->loop->n_greedy++;
+    if (br_list_empty(&stream->greed)) {
+        br_list_append(&stream->loop->greedy, &stream->greed);
+        stream->loop->n_greedy++;
     }
-    br_list_remove(&s->dirty); /* what it pulled may have woken it */
+    br_list_remove(&stream->dirty); /* what it pulled may have woken it */
     return true;
 }
 
 /* Sends until all went out, the socket is full, or others come first; pulls only what it has room
  * for. */
-static void send_all(struct br_stream *s)
+static void stream_send_all(struct br_stream *stream)
 {
-    for (unsigned n_pulls = 0; !s->connecting && !s->full; n_pulls++) {
-        if (s->out.len == 0 && had_its_share(s, n_pulls))
+    for (unsigned n_pulls = 0; !stream->connecting && !stream->full; n_pulls++) {
+        if (stream->out.len == 0 && stream_had_its_share(stream, n_pulls))
             return;
-        if (s->out.len < out_max(s) / 4 && pull(s)) {
-            br_stream_close_for(s, BR_END_MEMORY, "no memory, or the protocol is broken");
+        if (stream->out.len < stream_out_max(stream) / 4 && stream_pull(stream)) {
+            br_stream_close_for(stream, BR_END_MEMORY, "no memory, or the protocol is broken");
             return;
         }
-        if (s->out.len == 0)
+        if (stream->out.len == 0)
             return;
-        int rc = send_once(s);
+        int rc = stream_send_once(stream);
         if (rc < 0) {
             int error = errno;
-            br_rope_release(&s->out);
-            on_broken(s, error);
+            br_rope_release(&stream->out);
+            stream_on_broken(stream, error);
             return;
         }
         if (rc == 0) {
-            s->full = true;
-            br_progress_start(&s->writing, uv_now(&s->loop->uv));
+            stream->full = true;
+            br_progress_start(&stream->writing, uv_now(&stream->loop->uv));
         }
     }
 }
 
 /* All is said. A server closes its half and gives the peer time to read the last words: closing
  * with unread input would reset the connection and take them away. Its sweep ends it. */
-static void half_close(struct br_stream *s)
+static void stream_half_close(struct br_stream *stream)
 {
-    if (s->server && !s->eof && shutdown(s->fd, SHUT_WR) == 0) {
-        s->shut = true;
-        s->shut_ms = uv_now(&s->loop->uv);
+    if (stream->server && !stream->eof && shutdown(stream->fd, SHUT_WR) == 0) {
+        stream->shut = true;
+        stream->shut_ms = uv_now(&stream->loop->uv);
     } else {
-        br_stream_close(s, s->why[0] ? s->why : "done");
+        br_stream_close(stream, stream->why[0] ? stream->why : "done");
     }
 }
 
-static bool all_said(const struct br_stream *s)
+static bool stream_all_said(const struct br_stream *stream)
 {
-    if (s->closing || s->connecting || s->shut || !br_list_empty(&s->greed))
+    if (stream->closing || stream->connecting || stream->shut || !br_list_empty(&stream->greed))
         return false;
-    if (!s->ending && !(s->conn && s->conn->ops->finished(s->conn)))
+    if (!stream->ending && !(stream->conn && stream->conn->ops->finished(stream->conn)))
         return false;
-    return s->out.len == 0 || !s->server; /* a client that is done owes nothing */
+    return stream->out.len == 0 || !stream->server; /* a client that is done owes nothing */
 }
 
-static void flush(struct br_stream *s)
+static void stream_flush(struct br_stream *stream)
 {
-    send_all(s);
-    if (s->out.len == 0 && s->out.cap > IDLE_SLICES)
-        br_rope_release(&s->out);
-    count_held(s); /* answers end requests, also such as had not come as a whole */
-    if (!all_said(s))
+    stream_send_all(stream);
+    if (stream->out.len == 0 && stream->out.cap > IDLE_SLICES)
+        br_rope_release(&stream->out);
+    stream_count_held(stream); /* answers end requests, also such as had not come as a whole */
+    if (!stream_all_said(stream))
         return;
-    if (s->tls && !s->goodbye) {
-        s->goodbye = true;
-        br_tls_close(s->tls);
-        send_all(s);
-        if (s->server && s->out.len)
+    if (stream->tls && !stream->goodbye) {
+        stream->goodbye = true;
+        br_tls_close(stream->tls);
+        stream_send_all(stream);
+        if (stream->server && stream->out.len)
             return;
     }
-    if (!s->closing)
-        half_close(s);
+    if (!stream->closing)
+        stream_half_close(stream);
 }
 
-void br_stream_end(struct br_stream *s, const char *why)
+void br_stream_end(struct br_stream *stream, const char *why)
 {
-    br_stream_close(s, why);
-    flush(s);
-    destroy(s);
+    br_stream_close(stream, why);
+    stream_flush(stream);
+    stream_destroy(stream);
 }
 
 void br_loop_flush(struct br_loop *loop)
@@ -504,14 +516,14 @@ void br_loop_flush(struct br_loop *loop)
     br_list_init(&now);
     while (!br_list_empty(&loop->dirty))
         br_list_append(&now, br_list_shift(&loop->dirty));
-    struct br_list *l;
-    while ((l = br_list_shift(&now))) {
-        struct br_stream *s = br_container_of(l, struct br_stream, dirty);
-        flush(s);
-        if (s->closing)
-            destroy(s);
+    struct br_list *list;
+    while ((list = br_list_shift(&now))) {
+        struct br_stream *stream = br_container_of(list, struct br_stream, dirty);
+        stream_flush(stream);
+        if (stream->closing)
+            stream_destroy(stream);
         else
-            watch(s);
+            stream_watch(stream);
     }
 }
 
@@ -527,52 +539,52 @@ bool br_loop_indulge(struct br_loop *loop)
         return false;
     loop->indulged_ms = uv_now(&loop->uv);
     for (int i = 0; i < (crowd ? CROWD_PER_MS : 1) && !br_list_empty(&loop->greedy); i++) {
-        struct br_stream *s = br_container_of(loop->greedy.next, struct br_stream, greed);
-        greed_end(s);
-        br_stream_wake(s);
+        struct br_stream *stream = br_container_of(loop->greedy.next, struct br_stream, greed);
+        stream_greed_end(stream);
+        br_stream_wake(stream);
         any = true;
     }
     return any;
 }
 
-static int socket_error(const struct br_stream *s)
+static int stream_socket_error(const struct br_stream *stream)
 {
     int error = 0;
     socklen_t len = sizeof error;
-    return getsockopt(s->fd, SOL_SOCKET, SO_ERROR, &error, &len) ? errno : error;
+    return getsockopt(stream->fd, SOL_SOCKET, SO_ERROR, &error, &len) ? errno : error;
 }
 
-static void on_connected(struct br_stream *s, int status)
+static void stream_on_connected(struct br_stream *stream, int status)
 {
-    int error = socket_error(s);
+    int error = stream_socket_error(stream);
     if (error || status < 0) {
-        br_stream_close(s, error ? strerror(error) : uv_strerror(status));
+        br_stream_close(stream, error ? strerror(error) : uv_strerror(status));
         return;
     }
-    s->connecting = false;
-    s->events->on_progress(s);
-    br_stream_wake(s);
+    stream->connecting = false;
+    stream->events->on_progress(stream);
+    br_stream_wake(stream);
 }
 
-static void on_poll(uv_poll_t *p, int status, int events)
+static void stream_on_poll(uv_poll_t *poll_handle, int status, int events)
 {
-    struct br_stream *s = p->data;
-    if (s->freed || s->closing)
+    struct br_stream *stream = poll_handle->data;
+    if (stream->freed || stream->closing)
         return;
-    if (s->connecting) {
-        on_connected(s, status);
+    if (stream->connecting) {
+        stream_on_connected(stream, status);
         return;
     }
     if (status < 0) { /* libuv has stopped polling it */
-        on_broken(s, socket_error(s));
+        stream_on_broken(stream, stream_socket_error(stream));
         return;
     }
     if (events & UV_READABLE)
-        read_some(s);
+        stream_read_some(stream);
     if (events & UV_WRITABLE) {
-        s->full = false;
-        br_stream_wake(s);
+        stream->full = false;
+        br_stream_wake(stream);
     }
-    if (!s->closing)
-        watch(s);
+    if (!stream->closing)
+        stream_watch(stream);
 }

@@ -41,71 +41,71 @@ struct br_tls {
 
 /* --- The BIO --------------------------------------------------------------------------------- */
 
-static int seal_piece(struct br_tls *t)
+static int net_tls_seal_piece(struct br_tls *tls)
 {
-    if (!t->piece)
+    if (!tls->piece)
         return 0;
-    int rc = br_rope_add(t->out, t->piece, t->piece->data, t->piece->len);
-    t->piece = br_buf_unref(t->piece);
+    int rc = br_rope_add(tls->out, tls->piece, tls->piece->data, tls->piece->len);
+    tls->piece = br_buf_unref(tls->piece);
     return rc;
 }
 
 /* Appends to the piece, starting new ones as they fill. */
-static int emit(struct br_tls *t, const uint8_t *data, size_t len)
+static int net_tls_emit(struct br_tls *tls, const uint8_t *data, size_t len)
 {
     while (len > 0) {
-        if (t->piece && t->piece->len == t->piece->cap && seal_piece(t))
+        if (tls->piece && tls->piece->len == tls->piece->cap && net_tls_seal_piece(tls))
             return BR_ENOMEM;
-        if (!t->piece) {
-            size_t want = len + t->plain_left + (t->plain_left || t->closing ? 64 : 0);
-            t->piece = br_buf_new(t->pool, want < PIECE ? want : PIECE);
-            if (!t->piece)
+        if (!tls->piece) {
+            size_t want = len + tls->plain_left + (tls->plain_left || tls->closing ? 64 : 0);
+            tls->piece = br_buf_new(tls->pool, want < PIECE ? want : PIECE);
+            if (!tls->piece)
                 return BR_ENOMEM;
         }
-        size_t n = t->piece->cap - t->piece->len;
+        size_t n = tls->piece->cap - tls->piece->len;
         if (n > len)
             n = len;
-        memcpy(t->piece->data + t->piece->len, data, n);
-        t->piece->len += (uint32_t)n;
+        memcpy(tls->piece->data + tls->piece->len, data, n);
+        tls->piece->len += (uint32_t)n;
         data += n;
         len -= n;
     }
     return 0;
 }
 
-static int on_bio_write(BIO *bio, const char *data, size_t len, size_t *ret_written)
+static int net_tls_on_bio_write(BIO *bio, const char *data, size_t len, size_t *ret_written)
 {
-    struct br_tls *t = BIO_get_data(bio);
+    struct br_tls *tls = BIO_get_data(bio);
     BIO_clear_retry_flags(bio);
-    if (t->pool) {
-        if (emit(t, (const uint8_t *)data, len))
+    if (tls->pool) {
+        if (net_tls_emit(tls, (const uint8_t *)data, len))
             return 0;
     } else {
-        br_str_add(&t->control, data, len);
-        if (t->control.failed)
+        br_str_add(&tls->control, data, len);
+        if (tls->control.failed)
             return 0;
     }
     *ret_written = len;
     return 1;
 }
 
-static int on_bio_read(BIO *bio, char *data, size_t size, size_t *ret_read)
+static int net_tls_on_bio_read(BIO *bio, char *data, size_t size, size_t *ret_read)
 {
-    struct br_tls *t = BIO_get_data(bio);
+    struct br_tls *tls = BIO_get_data(bio);
     BIO_clear_retry_flags(bio);
-    if (t->in_len == 0) {
+    if (tls->in_len == 0) {
         BIO_set_retry_read(bio);
         return 0;
     }
-    size_t n = size < t->in_len ? size : t->in_len;
-    memcpy(data, t->in, n);
-    t->in += n;
-    t->in_len -= n;
+    size_t n = size < tls->in_len ? size : tls->in_len;
+    memcpy(data, tls->in, n);
+    tls->in += n;
+    tls->in_len -= n;
     *ret_read = n;
     return 1;
 }
 
-static long on_bio_ctrl(BIO *bio, int command, long number, void *arg)
+static long net_tls_on_bio_ctrl(BIO *bio, int command, long number, void *arg)
 {
     (void)bio;
     (void)number;
@@ -116,8 +116,8 @@ static long on_bio_ctrl(BIO *bio, int command, long number, void *arg)
 BIO_METHOD *br_tls_bio_method(void)
 {
     BIO_METHOD *m = BIO_meth_new(BIO_TYPE_SOURCE_SINK, "braid");
-    if (m && BIO_meth_set_write_ex(m, on_bio_write) && BIO_meth_set_read_ex(m, on_bio_read) &&
-        BIO_meth_set_ctrl(m, on_bio_ctrl))
+    if (m && BIO_meth_set_write_ex(m, net_tls_on_bio_write) &&
+        BIO_meth_set_read_ex(m, net_tls_on_bio_read) && BIO_meth_set_ctrl(m, net_tls_on_bio_ctrl))
         return m;
     BIO_meth_free(m);
     return NULL;
@@ -125,23 +125,23 @@ BIO_METHOD *br_tls_bio_method(void)
 
 /* --- Life ------------------------------------------------------------------------------------ */
 
-static bool set_bio(struct br_tls *t)
+static bool net_tls_set_bio(struct br_tls *tls)
 {
-    BIO *bio = BIO_new(t->ctx->bio);
+    BIO *bio = BIO_new(tls->ctx->bio);
     if (!bio)
         return false;
-    BIO_set_data(bio, t);
+    BIO_set_data(bio, tls);
     BIO_set_init(bio, 1);
-    SSL_set_bio(t->ssl, bio, bio);
+    SSL_set_bio(tls->ssl, bio, bio);
     return true;
 }
 
 /* An address is verified as such and is no SNI (RFC 6066 section 3). Without a name nothing could
  * be verified, which must not mean that anything goes. */
-static bool set_peer_name(struct br_tls *t, const char *name)
+static bool net_tls_set_peer_name(struct br_tls *tls, const char *name)
 {
-    const struct br_tls_config *config = &t->ctx->config;
-    X509_VERIFY_PARAM *param = SSL_get0_param(t->ssl);
+    const struct br_tls_config *config = &tls->ctx->config;
+    X509_VERIFY_PARAM *param = SSL_get0_param(tls->ssl);
     if (config->server_name_override && *config->server_name_override)
         name = config->server_name_override;
     if (!name || !*name)
@@ -150,70 +150,70 @@ static bool set_peer_name(struct br_tls *t, const char *name)
         return true;
     X509_VERIFY_PARAM_set_hostflags(param, X509_CHECK_FLAG_NEVER_CHECK_SUBJECT |
                                                X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS);
-    return X509_VERIFY_PARAM_set1_host(param, name, 0) && SSL_set_tlsext_host_name(t->ssl, name);
+    return X509_VERIFY_PARAM_set1_host(param, name, 0) && SSL_set_tlsext_host_name(tls->ssl, name);
 }
 
-static bool start(struct br_tls *t, const char *server_name)
+static bool net_tls_start(struct br_tls *tls, const char *server_name)
 {
-    SSL_CTX *ssl_ctx = br_tls_context_current(t->ctx);
-    t->ssl = SSL_new(ssl_ctx);
+    SSL_CTX *ssl_ctx = br_tls_context_current(tls->ctx);
+    tls->ssl = SSL_new(ssl_ctx);
     SSL_CTX_free(ssl_ctx);
-    if (!t->ssl || !set_bio(t))
+    if (!tls->ssl || !net_tls_set_bio(tls))
         return false;
-    if (t->server) {
-        SSL_set_accept_state(t->ssl);
+    if (tls->server) {
+        SSL_set_accept_state(tls->ssl);
         return true;
     }
-    if (!set_peer_name(t, server_name))
+    if (!net_tls_set_peer_name(tls, server_name))
         return false;
     ERR_clear_error(); /* asking whether a name is an address leaves something there */
-    SSL_set_connect_state(t->ssl);
-    return SSL_get_error(t->ssl, SSL_do_handshake(t->ssl)) == SSL_ERROR_WANT_READ;
+    SSL_set_connect_state(tls->ssl);
+    return SSL_get_error(tls->ssl, SSL_do_handshake(tls->ssl)) == SSL_ERROR_WANT_READ;
 }
 
 struct br_tls *br_tls_new(struct br_tls_context *ctx, const char *server_name)
 {
-    struct br_tls *t = br_calloc(1, sizeof *t);
-    if (!t)
+    struct br_tls *tls = br_calloc(1, sizeof *tls);
+    if (!tls)
         return NULL;
-    t->ctx = ctx;
-    t->server = ctx->server;
-    t->control.max = CONTROL_MAX;
+    tls->ctx = ctx;
+    tls->server = ctx->server;
+    tls->control.max = CONTROL_MAX;
     ERR_clear_error();
-    if (start(t, server_name))
-        return t;
-    br_tls_free(t);
+    if (net_tls_start(tls, server_name))
+        return tls;
+    br_tls_free(tls);
     return NULL;
 }
 
-void br_tls_free(struct br_tls *t)
+void br_tls_free(struct br_tls *tls)
 {
-    if (!t)
+    if (!tls)
         return;
-    SSL_free(t->ssl);
-    br_str_release(&t->control);
-    br_rope_release(&t->plain);
-    br_free(t);
+    SSL_free(tls->ssl);
+    br_str_release(&tls->control);
+    br_rope_release(&tls->plain);
+    br_free(tls);
 }
 
-bool br_tls_ready(const struct br_tls *t)
+bool br_tls_ready(const struct br_tls *tls)
 {
-    return t->ready;
+    return tls->ready;
 }
 
-const char *br_tls_alpn(const struct br_tls *t)
+const char *br_tls_alpn(const struct br_tls *tls)
 {
-    return t->alpn;
+    return tls->alpn;
 }
 
 /* --- In -------------------------------------------------------------------------------------- */
 
-static int verify_failed(const struct br_tls *t, struct br_err *err)
+static int net_tls_verify_failed(const struct br_tls *tls, struct br_err *err)
 {
-    long why = SSL_get_verify_result(t->ssl);
-    const char *peer = t->server ? "client" : "server";
+    long why = SSL_get_verify_result(tls->ssl);
+    const char *peer = tls->server ? "client" : "server";
     if (why == X509_V_ERR_HOSTNAME_MISMATCH || why == X509_V_ERR_IP_ADDRESS_MISMATCH) {
-        const char *host = X509_VERIFY_PARAM_get0_host(SSL_get0_param(t->ssl), 0);
+        const char *host = X509_VERIFY_PARAM_get0_host(SSL_get0_param(tls->ssl), 0);
         return br_err_set(
             err, BR_EPROTO,
             "The server's certificate is not for %.255s: its subjectAltName has to have "
@@ -224,11 +224,11 @@ static int verify_failed(const struct br_tls *t, struct br_err *err)
                       X509_verify_cert_error_string(why));
 }
 
-static int ssl_failed(const struct br_tls *t, int reason, struct br_err *err)
+static int net_tls_ssl_failed(const struct br_tls *tls, int reason, struct br_err *err)
 {
     switch (reason) {
     case SSL_R_CERTIFICATE_VERIFY_FAILED:
-        return verify_failed(t, err);
+        return net_tls_verify_failed(tls, err);
     case SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE:
         return br_err_set(err, BR_EPROTO,
                           "The client gave no certificate, which client_ca_file asks "
@@ -246,128 +246,128 @@ static int ssl_failed(const struct br_tls *t, int reason, struct br_err *err)
 }
 
 /* What the call of OpenSSL that returned `rc` says: 0 when it only wants more bytes. */
-static int explain(struct br_tls *t, int rc, struct br_err *err)
+static int net_tls_explain(struct br_tls *tls, int rc, struct br_err *err)
 {
-    int kind = SSL_get_error(t->ssl, rc);
+    int kind = SSL_get_error(tls->ssl, rc);
     if (kind == SSL_ERROR_WANT_READ)
         return 0;
     if (kind == SSL_ERROR_ZERO_RETURN)
         return br_err_set(err, BR_ECLOSED, "The peer closed TLS.");
-    t->broken = true;
+    tls->broken = true;
     unsigned long e = ERR_peek_error();
-    if (t->control.failed && t->control.len > CONTROL_MAX / 2)
+    if (tls->control.failed && tls->control.len > CONTROL_MAX / 2)
         return br_err_set(err, BR_EPROTO, "The peer asks for TLS messages and does not read them.");
-    if (t->control.failed || ERR_GET_REASON(e) == ERR_R_MALLOC_FAILURE)
+    if (tls->control.failed || ERR_GET_REASON(e) == ERR_R_MALLOC_FAILURE)
         return br_tls_no_memory(err);
     if (ERR_GET_LIB(e) == ERR_LIB_SSL)
-        return ssl_failed(t, ERR_GET_REASON(e), err);
+        return net_tls_ssl_failed(tls, ERR_GET_REASON(e), err);
     return br_err_set(err, BR_EPROTO, "TLS failed: %s.", br_tls_reason());
 }
 
-static void keep_alpn(struct br_tls *t)
+static void net_tls_keep_alpn(struct br_tls *tls)
 {
     const unsigned char *name;
     unsigned len;
-    SSL_get0_alpn_selected(t->ssl, &name, &len);
-    if (len >= sizeof t->alpn)
+    SSL_get0_alpn_selected(tls->ssl, &name, &len);
+    if (len >= sizeof tls->alpn)
         return;
     if (len)
-        memcpy(t->alpn, name, len);
-    t->alpn[len] = '\0';
+        memcpy(tls->alpn, name, len);
+    tls->alpn[len] = '\0';
 }
 
-static int shake_hands(struct br_tls *t, struct br_err *err)
+static int net_tls_shake_hands(struct br_tls *tls, struct br_err *err)
 {
     ERR_clear_error();
-    int rc = SSL_do_handshake(t->ssl);
+    int rc = SSL_do_handshake(tls->ssl);
     if (rc != 1)
-        return explain(t, rc, err);
-    t->ready = true;
-    keep_alpn(t);
+        return net_tls_explain(tls, rc, err);
+    tls->ready = true;
+    net_tls_keep_alpn(tls);
     return 0;
 }
 
-static int read_records(struct br_tls *t,
-                        int (*on_plain)(void *arg, const uint8_t *data, size_t len), void *arg,
-                        struct br_err *err)
+static int net_tls_read_records(struct br_tls *tls,
+                                int (*on_plain)(void *arg, const uint8_t *data, size_t len),
+                                void *arg, struct br_err *err)
 {
     uint8_t plain[PLAIN_MAX];
     for (;;) {
         ERR_clear_error();
-        int n = SSL_read(t->ssl, plain, (int)sizeof plain);
+        int n = SSL_read(tls->ssl, plain, (int)sizeof plain);
         if (n <= 0)
-            return explain(t, n, err);
+            return net_tls_explain(tls, n, err);
         int rc = on_plain(arg, plain, (size_t)n);
         if (rc)
             return rc;
     }
 }
 
-static int repeated(const struct br_tls *t, struct br_err *err)
+static int net_tls_repeated(const struct br_tls *tls, struct br_err *err)
 {
-    return br_err_set(err, t->in_code, "TLS has ended before.");
+    return br_err_set(err, tls->in_code, "TLS has ended before.");
 }
 
-int br_tls_input(struct br_tls *t, const uint8_t *data, size_t len,
+int br_tls_input(struct br_tls *tls, const uint8_t *data, size_t len,
                  int (*on_plain)(void *arg, const uint8_t *data, size_t len), void *arg,
                  struct br_err *err)
 {
-    if (t->in_code)
-        return repeated(t, err);
-    if (t->broken)
-        return t->in_code = br_err_set(err, BR_EPROTO, "TLS has ended before.");
-    t->in = data;
-    t->in_len = len;
-    int rc = t->ready ? 0 : shake_hands(t, err);
-    if (!rc && t->ready)
-        rc = read_records(t, on_plain, arg, err);
-    t->in = NULL;
-    t->in_len = 0;
-    return t->in_code = rc;
+    if (tls->in_code)
+        return net_tls_repeated(tls, err);
+    if (tls->broken)
+        return tls->in_code = br_err_set(err, BR_EPROTO, "TLS has ended before.");
+    tls->in = data;
+    tls->in_len = len;
+    int rc = tls->ready ? 0 : net_tls_shake_hands(tls, err);
+    if (!rc && tls->ready)
+        rc = net_tls_read_records(tls, on_plain, arg, err);
+    tls->in = NULL;
+    tls->in_len = 0;
+    return tls->in_code = rc;
 }
 
 /* --- Out ------------------------------------------------------------------------------------- */
 
-int br_tls_send(struct br_tls *t, const struct br_rope *plain)
+int br_tls_send(struct br_tls *tls, const struct br_rope *plain)
 {
-    if (!t->ready || t->closing || t->broken || t->out_code)
+    if (!tls->ready || tls->closing || tls->broken || tls->out_code)
         return BR_EPROTO;
-    return t->out_code = br_rope_cat(&t->plain, plain);
+    return tls->out_code = br_rope_cat(&tls->plain, plain);
 }
 
-void br_tls_close(struct br_tls *t)
+void br_tls_close(struct br_tls *tls)
 {
-    t->closing = true;
+    tls->closing = true;
 }
 
-static int drain_control(struct br_tls *t)
+static int net_tls_drain_control(struct br_tls *tls)
 {
-    int rc = emit(t, (const uint8_t *)t->control.data, t->control.len);
-    br_str_release(&t->control);
+    int rc = net_tls_emit(tls, (const uint8_t *)tls->control.data, tls->control.len);
+    br_str_release(&tls->control);
     return rc;
 }
 
-static int encrypt(struct br_tls *t, const uint8_t *data, size_t len)
+static int net_tls_encrypt(struct br_tls *tls, const uint8_t *data, size_t len)
 {
-    t->plain_left -= len;
+    tls->plain_left -= len;
     ERR_clear_error();
-    if (SSL_write(t->ssl, data, (int)len) == (int)len)
+    if (SSL_write(tls->ssl, data, (int)len) == (int)len)
         return 0;
-    t->broken = true;
+    tls->broken = true;
     return ERR_peek_error() && ERR_GET_REASON(ERR_peek_error()) != ERR_R_MALLOC_FAILURE ? BR_EPROTO
                                                                                         : BR_ENOMEM;
 }
 
 /* Full records: out of a slice directly where it has that much, out of `record` where small slices
  * have to be put together first. */
-static int encrypt_plain(struct br_tls *t)
+static int net_tls_encrypt_plain(struct br_tls *tls)
 {
     uint8_t record[RECORD];
     size_t filled = 0;
     int rc = 0;
-    for (uint32_t i = 0; i < t->plain.n && !rc; i++) {
-        const uint8_t *p = t->plain.v[i].data;
-        size_t left = t->plain.v[i].len;
+    for (uint32_t i = 0; i < tls->plain.count && !rc; i++) {
+        const uint8_t *p = tls->plain.slices[i].data;
+        size_t left = tls->plain.slices[i].len;
         while (left > 0 && !rc) {
             bool direct = filled == 0 && left >= RECORD;
             size_t n = left < RECORD - filled ? left : RECORD - filled;
@@ -378,56 +378,56 @@ static int encrypt_plain(struct br_tls *t)
             filled += n;
             if (filled < RECORD)
                 continue;
-            rc = encrypt(t, direct ? p - n : record, RECORD);
+            rc = net_tls_encrypt(tls, direct ? p - n : record, RECORD);
             filled = 0;
         }
     }
-    return rc || filled == 0 ? rc : encrypt(t, record, filled);
+    return rc || filled == 0 ? rc : net_tls_encrypt(tls, record, filled);
 }
 
 /* As br_rope_release, but a list of usual length stays for the next time. */
-static void clear_plain(struct br_tls *t)
+static void net_tls_clear_plain(struct br_tls *tls)
 {
-    if (t->plain.cap > 64) {
-        br_rope_release(&t->plain);
+    if (tls->plain.cap > 64) {
+        br_rope_release(&tls->plain);
         return;
     }
-    for (uint32_t i = 0; i < t->plain.n; i++)
-        br_buf_unref(t->plain.v[i].buf);
-    t->plain.n = 0;
-    t->plain.len = 0;
+    for (uint32_t i = 0; i < tls->plain.count; i++)
+        br_buf_unref(tls->plain.slices[i].buf);
+    tls->plain.count = 0;
+    tls->plain.len = 0;
 }
 
-static int say_goodbye(struct br_tls *t)
+static int net_tls_say_goodbye(struct br_tls *tls)
 {
-    t->closed = true;
+    tls->closed = true;
     ERR_clear_error();
-    return SSL_shutdown(t->ssl) < 0 ? BR_ENOMEM : 0;
+    return SSL_shutdown(tls->ssl) < 0 ? BR_ENOMEM : 0;
 }
 
-static int fill_pieces(struct br_tls *t)
+static int net_tls_fill_pieces(struct br_tls *tls)
 {
-    int rc = t->control.len ? drain_control(t) : 0;
-    if (rc || t->broken || !t->ready)
+    int rc = tls->control.len ? net_tls_drain_control(tls) : 0;
+    if (rc || tls->broken || !tls->ready)
         return rc;
-    if (t->plain.len)
-        rc = encrypt_plain(t);
-    if (!rc && t->closing && !t->closed)
-        rc = say_goodbye(t);
+    if (tls->plain.len)
+        rc = net_tls_encrypt_plain(tls);
+    if (!rc && tls->closing && !tls->closed)
+        rc = net_tls_say_goodbye(tls);
     return rc;
 }
 
-int br_tls_output(struct br_tls *t, struct br_pool *pool, struct br_rope *out)
+int br_tls_output(struct br_tls *tls, struct br_pool *pool, struct br_rope *out)
 {
-    if (t->out_code)
-        return t->out_code;
-    t->pool = pool;
-    t->out = out;
-    t->plain_left = t->ready ? t->plain.len : 0;
-    int rc = fill_pieces(t);
-    int sealed = seal_piece(t);
-    t->pool = NULL;
-    t->out = NULL;
-    clear_plain(t);
-    return t->out_code = rc ? rc : sealed;
+    if (tls->out_code)
+        return tls->out_code;
+    tls->pool = pool;
+    tls->out = out;
+    tls->plain_left = tls->ready ? tls->plain.len : 0;
+    int rc = net_tls_fill_pieces(tls);
+    int sealed = net_tls_seal_piece(tls);
+    tls->pool = NULL;
+    tls->out = NULL;
+    net_tls_clear_plain(tls);
+    return tls->out_code = rc ? rc : sealed;
 }

@@ -79,7 +79,7 @@ bool br_tls_context_reload_error(struct br_tls_context *ctx, struct br_err *err)
  * client's first message is at br_tls_output at once. NULL when there is no memory, or when a
  * client that verifies has no name or one that cannot be (over 255 bytes). */
 struct br_tls *br_tls_new(struct br_tls_context *ctx, const char *server_name);
-void br_tls_free(struct br_tls *t);
+void br_tls_free(struct br_tls *tls);
 
 /* Feeds ciphertext; all of it is taken. Plaintext that becomes readable goes to `on_plain` in
  * pieces of up to 16 KiB; it may call br_tls_send, br_tls_output and br_tls_close, and what it
@@ -87,25 +87,25 @@ void br_tls_free(struct br_tls *t);
  * close_notify; BR_ENOMEM; or BR_EPROTO with a sentence. After any of these the peer is not
  * listened to again and the same code comes back, but what there is to send (an alert, or a last
  * answer) still appears at br_tls_output, as handshake messages do. */
-int br_tls_input(struct br_tls *t, const uint8_t *data, size_t len,
+int br_tls_input(struct br_tls *tls, const uint8_t *data, size_t len,
                  int (*on_plain)(void *arg, const uint8_t *data, size_t len), void *arg,
                  struct br_err *err);
 
 /* Queues plaintext, which br_tls_output encrypts; holds references until then. Returns 0, BR_EPROTO
  * (before br_tls_ready, after br_tls_close, or once TLS itself has failed in either direction) or
  * BR_ENOMEM, which ends the connection's sending. */
-int br_tls_send(struct br_tls *t, const struct br_rope *plain);
+int br_tls_send(struct br_tls *tls, const struct br_rope *plain);
 
 /* Appends ciphertext that has to go out, in buffers of up to 16 KiB. Returns 0, or BR_ENOMEM or
  * BR_EPROTO (OpenSSL failed, which it has no cause to), which end the connection's sending; what
  * was appended is still in order. */
-int br_tls_output(struct br_tls *t, struct br_pool *pool, struct br_rope *out);
+int br_tls_output(struct br_tls *tls, struct br_pool *pool, struct br_rope *out);
 
 /* The handshake is done. */
-bool br_tls_ready(const struct br_tls *t);
+bool br_tls_ready(const struct br_tls *tls);
 
-/* The protocol that ALPN chose, or "" (also before br_tls_ready). Lives as long as `t`. */
-const char *br_tls_alpn(const struct br_tls *t);
+/* The protocol that ALPN chose, or "" (also before br_tls_ready). Lives as long as `tls`. */
+const char *br_tls_alpn(const struct br_tls *tls);
 
 /* Queues close_notify, behind what was sent, for br_tls_output. Nothing before br_tls_ready. */
-void br_tls_close(struct br_tls *t);
+void br_tls_close(struct br_tls *tls);

@@ -10,20 +10,20 @@
 
 enum part { IDENTITY = 1, TRUST = 2 };
 
-static bool is_set(const char *text)
+static bool tls_context_is_set(const char *text)
 {
     return text && *text;
 }
 
-static uint64_t now_ns(void)
+static uint64_t tls_context_now_ns(void)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * SECOND_NS + (uint64_t)t.tv_nsec;
+    struct timespec timespec;
+    clock_gettime(CLOCK_MONOTONIC, &timespec);
+    return (uint64_t)timespec.tv_sec * SECOND_NS + (uint64_t)timespec.tv_nsec;
 }
 
-static int on_alpn(SSL *ssl, const unsigned char **out, unsigned char *out_len,
-                   const unsigned char *in, unsigned in_len, void *arg)
+static int tls_context_on_alpn(SSL *ssl, const unsigned char **out, unsigned char *out_len,
+                               const unsigned char *in, unsigned in_len, void *arg)
 {
     const struct br_tls_context *ctx = arg;
     (void)ssl;
@@ -40,7 +40,8 @@ static int on_alpn(SSL *ssl, const unsigned char **out, unsigned char *out_len,
     return SSL_TLSEXT_ERR_ALERT_FATAL;
 }
 
-static int set_alpn(struct br_tls_context *ctx, const char *const *alpn, struct br_err *err)
+static int tls_context_set_alpn(struct br_tls_context *ctx, const char *const *alpn,
+                                struct br_err *err)
 {
     for (; alpn && *alpn; alpn++) {
         size_t len = strlen(*alpn);
@@ -53,7 +54,7 @@ static int set_alpn(struct br_tls_context *ctx, const char *const *alpn, struct 
     return 0;
 }
 
-static void set_server(struct br_tls_context *ctx, SSL_CTX *ssl)
+static void tls_context_set_server(struct br_tls_context *ctx, SSL_CTX *ssl)
 {
     /* Tickets keep the state with the client; a cache would keep it here, for up to 20,000 of them.
      * Resuming with a client's certificate needs an id that names the service. */
@@ -61,12 +62,12 @@ static void set_server(struct br_tls_context *ctx, SSL_CTX *ssl)
     SSL_CTX_set_session_cache_mode(ssl, SSL_SESS_CACHE_OFF);
     SSL_CTX_set_session_id_context(ssl, id, sizeof id - 1);
     if (ctx->alpn_len)
-        SSL_CTX_set_alpn_select_cb(ssl, on_alpn, ctx);
-    if (is_set(ctx->config.client_ca_file))
+        SSL_CTX_set_alpn_select_cb(ssl, tls_context_on_alpn, ctx);
+    if (tls_context_is_set(ctx->config.client_ca_file))
         SSL_CTX_set_verify(ssl, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, NULL);
 }
 
-static int set_client(struct br_tls_context *ctx, SSL_CTX *ssl, struct br_err *err)
+static int tls_context_set_client(struct br_tls_context *ctx, SSL_CTX *ssl, struct br_err *err)
 {
     if (!ctx->config.insecure_skip_verify)
         SSL_CTX_set_verify(ssl, SSL_VERIFY_PEER, NULL);
@@ -76,7 +77,7 @@ static int set_client(struct br_tls_context *ctx, SSL_CTX *ssl, struct br_err *e
 }
 
 /* Everything but certificates. */
-static int set_policy(struct br_tls_context *ctx, SSL_CTX *ssl, struct br_err *err)
+static int tls_context_set_policy(struct br_tls_context *ctx, SSL_CTX *ssl, struct br_err *err)
 {
     SSL_CTX_set_options(ssl, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION |
                                  SSL_OP_CIPHER_SERVER_PREFERENCE);
@@ -88,20 +89,20 @@ static int set_policy(struct br_tls_context *ctx, SSL_CTX *ssl, struct br_err *e
     if (rc)
         return rc;
     if (!ctx->server)
-        return set_client(ctx, ssl, err);
-    set_server(ctx, ssl);
+        return tls_context_set_client(ctx, ssl, err);
+    tls_context_set_server(ctx, ssl);
     return 0;
 }
 
 /* Makes an SSL_CTX whose `parts` are loaded and whose others are `old`'s. */
-static int build(struct br_tls_context *ctx, unsigned parts, SSL_CTX *old, SSL_CTX **ret,
-                 struct br_err *err)
+static int tls_context_build(struct br_tls_context *ctx, unsigned parts, SSL_CTX *old,
+                             SSL_CTX **ret, struct br_err *err)
 {
     ERR_clear_error();
     SSL_CTX *ssl = SSL_CTX_new(ctx->server ? TLS_server_method() : TLS_client_method());
     if (!ssl)
         return br_err_set(err, BR_ENOMEM, "OpenSSL gives no context: %s.", br_tls_reason());
-    int rc = set_policy(ctx, ssl, err);
+    int rc = tls_context_set_policy(ctx, ssl, err);
     if (!rc)
         rc = parts & IDENTITY ? br_tls_identity_load(ssl, &ctx->config, err)
                               : br_tls_identity_copy(ssl, old, err);
@@ -119,18 +120,18 @@ static int build(struct br_tls_context *ctx, unsigned parts, SSL_CTX *old, SSL_C
 
 /* --- Reloading ------------------------------------------------------------------------------- */
 
-static struct br_tls_stamp stamp_of(const char *file)
+static struct br_tls_stamp tls_context_stamp_of(const char *file)
 {
     struct stat st;
-    if (!is_set(file) || stat(file, &st))
+    if (!tls_context_is_set(file) || stat(file, &st))
         return (struct br_tls_stamp){0};
     return (struct br_tls_stamp){st.st_dev, st.st_ino, st.st_size, st.st_mtim};
 }
 
 /* Updates the stamp; true when it was another. */
-static bool restamp(struct br_tls_stamp *stamp, const char *file)
+static bool tls_context_restamp(struct br_tls_stamp *stamp, const char *file)
 {
-    struct br_tls_stamp now = stamp_of(file);
+    struct br_tls_stamp now = tls_context_stamp_of(file);
     bool same = now.dev == stamp->dev && now.ino == stamp->ino && now.size == stamp->size &&
                 now.mtime.tv_sec == stamp->mtime.tv_sec &&
                 now.mtime.tv_nsec == stamp->mtime.tv_nsec;
@@ -138,7 +139,7 @@ static bool restamp(struct br_tls_stamp *stamp, const char *file)
     return !same;
 }
 
-static uint64_t interval_ns(const struct br_tls_context *ctx)
+static uint64_t tls_context_interval_ns(const struct br_tls_context *ctx)
 {
     if (ctx->config.reload_interval)
         return ctx->config.reload_interval;
@@ -146,27 +147,28 @@ static uint64_t interval_ns(const struct br_tls_context *ctx)
 }
 
 /* Stamps are taken before the files are read: what changes meanwhile is seen at the next look. */
-static unsigned changed_parts(struct br_tls_context *ctx)
+static unsigned tls_context_changed_parts(struct br_tls_context *ctx)
 {
     unsigned parts = 0;
     if (ctx->config.reload_interval) {
-        bool cert = restamp(&ctx->cert, ctx->config.cert_file);
-        bool key = restamp(&ctx->key, ctx->config.key_file);
+        bool cert = tls_context_restamp(&ctx->cert, ctx->config.cert_file);
+        bool key = tls_context_restamp(&ctx->key, ctx->config.key_file);
         if (cert || key)
             parts |= IDENTITY;
     }
-    if (ctx->config.client_ca_file_reload && restamp(&ctx->client_ca, ctx->config.client_ca_file))
+    if (ctx->config.client_ca_file_reload &&
+        tls_context_restamp(&ctx->client_ca, ctx->config.client_ca_file))
         parts |= TRUST;
     return parts;
 }
 
 /* Part by part, so that a bad one does not keep a good one out. `ctx->ssl` is read without the
  * lock, because only the one thread that set `reloading` writes it. */
-static void reload_part(struct br_tls_context *ctx, enum part part)
+static void tls_context_reload_part(struct br_tls_context *ctx, enum part part)
 {
     SSL_CTX *fresh = NULL, *old = NULL;
     struct br_err err = {0};
-    int rc = build(ctx, part, ctx->ssl, &fresh, &err);
+    int rc = tls_context_build(ctx, part, ctx->ssl, &fresh, &err);
     pthread_mutex_lock(&ctx->lock);
     if (rc == 0) {
         old = ctx->ssl;
@@ -179,16 +181,16 @@ static void reload_part(struct br_tls_context *ctx, enum part part)
     SSL_CTX_free(old);
 }
 
-static void reload(struct br_tls_context *ctx)
+static void tls_context_reload(struct br_tls_context *ctx)
 {
-    unsigned parts = changed_parts(ctx);
+    unsigned parts = tls_context_changed_parts(ctx);
     if (parts & IDENTITY)
-        reload_part(ctx, IDENTITY);
+        tls_context_reload_part(ctx, IDENTITY);
     if (parts & TRUST)
-        reload_part(ctx, TRUST);
+        tls_context_reload_part(ctx, TRUST);
     pthread_mutex_lock(&ctx->lock);
     ctx->reloading = false;
-    ctx->next_look_ns = now_ns() + interval_ns(ctx);
+    ctx->next_look_ns = tls_context_now_ns() + tls_context_interval_ns(ctx);
     pthread_mutex_unlock(&ctx->lock);
 }
 
@@ -196,11 +198,12 @@ SSL_CTX *br_tls_context_current(struct br_tls_context *ctx)
 {
     bool due = false;
     pthread_mutex_lock(&ctx->lock);
-    if (interval_ns(ctx) && !ctx->reloading && now_ns() >= ctx->next_look_ns)
+    if (tls_context_interval_ns(ctx) && !ctx->reloading &&
+        tls_context_now_ns() >= ctx->next_look_ns)
         ctx->reloading = due = true;
     pthread_mutex_unlock(&ctx->lock);
     if (due)
-        reload(ctx);
+        tls_context_reload(ctx);
     pthread_mutex_lock(&ctx->lock);
     SSL_CTX *ssl = ctx->ssl;
     SSL_CTX_up_ref(ssl);
@@ -221,10 +224,10 @@ bool br_tls_context_reload_error(struct br_tls_context *ctx, struct br_err *err)
 
 /* --- Life ------------------------------------------------------------------------------------ */
 
-static int check_server(const struct br_tls_config *config, struct br_err *err)
+static int tls_context_check_server(const struct br_tls_config *config, struct br_err *err)
 {
-    bool cert = is_set(config->cert_file) || is_set(config->cert_pem.text);
-    bool key = is_set(config->key_file) || is_set(config->key_pem.text);
+    bool cert = tls_context_is_set(config->cert_file) || tls_context_is_set(config->cert_pem.text);
+    bool key = tls_context_is_set(config->key_file) || tls_context_is_set(config->key_pem.text);
     if (cert || key)
         return 0;
     return br_err_set(err, BR_EINVAL,
@@ -232,10 +235,12 @@ static int check_server(const struct br_tls_config *config, struct br_err *err)
 }
 
 /* Half a pair, or one thing by two ways. */
-static int check_pair(const struct br_tls_config *config, struct br_err *err)
+static int tls_context_check_pair(const struct br_tls_config *config, struct br_err *err)
 {
-    bool cert_file = is_set(config->cert_file), cert_pem = is_set(config->cert_pem.text);
-    bool key_file = is_set(config->key_file), key_pem = is_set(config->key_pem.text);
+    bool cert_file = tls_context_is_set(config->cert_file),
+         cert_pem = tls_context_is_set(config->cert_pem.text);
+    bool key_file = tls_context_is_set(config->key_file),
+         key_pem = tls_context_is_set(config->key_pem.text);
     if (cert_file && cert_pem)
         return br_err_set(err, BR_EINVAL, "cert_file and cert_pem are both set: give one of them.");
     if (key_file && key_pem)
@@ -253,9 +258,9 @@ static int check_pair(const struct br_tls_config *config, struct br_err *err)
 
 int br_tls_config_check(const struct br_tls_config *config, bool server, struct br_err *err)
 {
-    int rc = server ? check_server(config, err) : 0;
+    int rc = server ? tls_context_check_server(config, err) : 0;
     if (!rc)
-        rc = check_pair(config, err);
+        rc = tls_context_check_pair(config, err);
     if (rc)
         return rc;
     ERR_clear_error();
@@ -269,17 +274,17 @@ int br_tls_config_check(const struct br_tls_config *config, bool server, struct 
 
 static int context_init(struct br_tls_context *ctx, const char *const *alpn, struct br_err *err)
 {
-    int rc = ctx->server ? check_server(&ctx->config, err) : 0;
+    int rc = ctx->server ? tls_context_check_server(&ctx->config, err) : 0;
     if (!rc)
-        rc = set_alpn(ctx, alpn, err);
+        rc = tls_context_set_alpn(ctx, alpn, err);
     if (rc)
         return rc;
     ctx->bio = br_tls_bio_method();
     if (!ctx->bio)
         return br_tls_no_memory(err);
-    (void)changed_parts(ctx);
-    ctx->next_look_ns = now_ns() + interval_ns(ctx);
-    return build(ctx, IDENTITY | TRUST, NULL, &ctx->ssl, err);
+    (void)tls_context_changed_parts(ctx);
+    ctx->next_look_ns = tls_context_now_ns() + tls_context_interval_ns(ctx);
+    return tls_context_build(ctx, IDENTITY | TRUST, NULL, &ctx->ssl, err);
 }
 
 int br_tls_context_new(const struct br_tls_config *config, bool server, const char *const *alpn,

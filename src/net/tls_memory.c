@@ -9,47 +9,47 @@
 
 #include "base/mem.h"
 
-static int64_t size_of(void *p)
+static int64_t tls_memory_size_of(void *memory)
 {
-    return p ? (int64_t)(malloc_usable_size(p) + sizeof(size_t)) : 0;
+    return memory ? (int64_t)(malloc_usable_size(memory) + sizeof(size_t)) : 0;
 }
 
-static void count(int64_t bytes)
+static void tls_memory_count(int64_t bytes)
 {
     br_mem_count(bytes);
     br_mem_hold(BR_HOLDER_TLS, bytes);
 }
 
-static void *tls_alloc(size_t size, const char *file, int line)
+static void *tls_memory_alloc(size_t size, const char *file, int line)
 {
     (void)file;
     (void)line;
     void *p = malloc(size);
-    count(size_of(p));
+    tls_memory_count(tls_memory_size_of(p));
     return p;
 }
 
-static void *tls_resize(void *p, size_t size, const char *file, int line)
+static void *tls_memory_resize(void *memory, size_t size, const char *file, int line)
 {
     (void)file;
     (void)line;
-    int64_t before = size_of(p);
-    void *moved = realloc(p, size);
+    int64_t before = tls_memory_size_of(memory);
+    void *moved = realloc(memory, size);
     if (moved)
-        count(size_of(moved) - before);
+        tls_memory_count(tls_memory_size_of(moved) - before);
     return moved;
 }
 
-static void tls_release(void *p, const char *file, int line)
+static void tls_memory_release(void *memory, const char *file, int line)
 {
     (void)file;
     (void)line;
-    count(-size_of(p));
-    free(p);
+    tls_memory_count(-tls_memory_size_of(memory));
+    free(memory);
 }
 
 /* OpenSSL takes functions before its first allocation only. */
-__attribute__((constructor)) static void set_tls_allocator(void)
+__attribute__((constructor)) static void tls_memory_set_tls_allocator(void)
 {
-    (void)CRYPTO_set_mem_functions(tls_alloc, tls_resize, tls_release);
+    (void)CRYPTO_set_mem_functions(tls_memory_alloc, tls_memory_resize, tls_memory_release);
 }

@@ -28,62 +28,63 @@ int br_tls_no_memory(struct br_err *err)
 
 /* By hand, because a PEM reader on a directory or an unreadable file only says that there is no
  * certificate in it. */
-static int read_file(FILE *f, struct source *s, struct br_err *err)
+static int tls_pem_read_file(FILE *file, struct source *source, struct br_err *err)
 {
     char chunk[4096];
     size_t n, total = 0;
     int rc = 0;
-    while (!rc && (n = fread(chunk, 1, sizeof chunk, f)) > 0) {
+    while (!rc && (n = fread(chunk, 1, sizeof chunk, file)) > 0) {
         total += n;
         if (total > FILE_MAX)
-            rc = br_err_set(err, BR_EINVAL, "%s is larger than %u MiB.", s->name, FILE_MAX >> 20);
-        else if (BIO_write(s->bio, chunk, (int)n) != (int)n)
+            rc = br_err_set(err, BR_EINVAL, "%s is larger than %u MiB.", source->name,
+                            FILE_MAX >> 20);
+        else if (BIO_write(source->bio, chunk, (int)n) != (int)n)
             rc = br_tls_no_memory(err);
     }
-    if (!rc && ferror(f))
-        rc = br_err_set(err, BR_EIO, "%s cannot be read: %s.", s->name, strerror(errno));
+    if (!rc && ferror(file))
+        rc = br_err_set(err, BR_EIO, "%s cannot be read: %s.", source->name, strerror(errno));
     OPENSSL_cleanse(chunk, sizeof chunk);
     return rc;
 }
 
-static int open_file(struct source *s, const char *file, struct br_err *err)
+static int tls_pem_open_file(struct source *source, const char *file, struct br_err *err)
 {
     FILE *f = fopen(file, "re");
     if (!f)
-        return br_err_set(err, BR_EIO, "%s cannot be opened: %s.", s->name, strerror(errno));
-    s->bio = BIO_new(BIO_s_mem());
-    int rc = s->bio ? read_file(f, s, err) : br_tls_no_memory(err);
+        return br_err_set(err, BR_EIO, "%s cannot be opened: %s.", source->name, strerror(errno));
+    source->bio = BIO_new(BIO_s_mem());
+    int rc = source->bio ? tls_pem_read_file(f, source, err) : br_tls_no_memory(err);
     fclose(f);
     if (rc) {
-        BIO_free(s->bio);
-        s->bio = NULL;
+        BIO_free(source->bio);
+        source->bio = NULL;
     }
     return rc;
 }
 
 /* `what` is "cert", "key" or "ca": the keys of the config without _file and _pem. */
-static int open_source(struct source *s, const char *what, const char *file, const char *pem,
-                       struct br_err *err)
+static int tls_pem_open_source(struct source *source, const char *what, const char *file,
+                               const char *pem, struct br_err *err)
 {
     bool has_file = file && *file, has_pem = pem && *pem;
-    *s = (struct source){0};
+    *source = (struct source){0};
     if (has_file && has_pem)
         return br_err_set(err, BR_EINVAL, "%s_file and %s_pem are both set: give one of them.",
                           what, what);
     if (has_file) {
-        (void)snprintf(s->name, sizeof s->name, "%s_file %.256s", what, file);
-        return open_file(s, file, err);
+        (void)snprintf(source->name, sizeof source->name, "%s_file %.256s", what, file);
+        return tls_pem_open_file(source, file, err);
     }
     if (has_pem) {
-        (void)snprintf(s->name, sizeof s->name, "%s_pem", what);
-        s->bio = BIO_new_mem_buf(pem, -1);
-        return s->bio ? 0 : br_tls_no_memory(err);
+        (void)snprintf(source->name, sizeof source->name, "%s_pem", what);
+        source->bio = BIO_new_mem_buf(pem, -1);
+        return source->bio ? 0 : br_tls_no_memory(err);
     }
     return 0;
 }
 
 /* Never asks on the terminal. */
-static int on_passphrase(char *buf, int size, int writing, void *arg)
+static int tls_pem_on_passphrase(char *buf, int size, int writing, void *arg)
 {
     (void)buf;
     (void)size;
@@ -92,29 +93,29 @@ static int on_passphrase(char *buf, int size, int writing, void *arg)
     return -1;
 }
 
-static int read_key(struct source *s, EVP_PKEY **ret, struct br_err *err)
+static int tls_pem_read_key(struct source *source, EVP_PKEY **ret, struct br_err *err)
 {
     bool encrypted = false;
     ERR_clear_error();
-    *ret = PEM_read_bio_PrivateKey(s->bio, NULL, on_passphrase, &encrypted);
+    *ret = PEM_read_bio_PrivateKey(source->bio, NULL, tls_pem_on_passphrase, &encrypted);
     if (*ret)
         return 0;
     if (encrypted)
         return br_err_set(err, BR_EINVAL,
                           "%s is encrypted: give the key without a passphrase (openssl pkey).",
-                          s->name);
+                          source->name);
     return br_err_set(err, BR_EINVAL,
                       "%s holds no private key in PEM form (\"-----BEGIN PRIVATE KEY-----\").",
-                      s->name);
+                      source->name);
 }
 
 /* Every certificate of the source, at least one. */
-static int read_certs(struct source *s, STACK_OF(X509) * *ret, struct br_err *err)
+static int tls_pem_read_certs(struct source *source, STACK_OF(X509) * *ret, struct br_err *err)
 {
     STACK_OF(X509) *certs = sk_X509_new_null();
     X509 *cert;
     ERR_clear_error();
-    while (certs && (cert = PEM_read_bio_X509(s->bio, NULL, NULL, NULL))) {
+    while (certs && (cert = PEM_read_bio_X509(source->bio, NULL, NULL, NULL))) {
         if (!sk_X509_push(certs, cert)) {
             X509_free(cert);
             sk_X509_pop_free(certs, X509_free);
@@ -134,13 +135,13 @@ static int read_certs(struct source *s, STACK_OF(X509) * *ret, struct br_err *er
     if (at_end)
         return br_err_set(err, BR_EINVAL,
                           "%s holds no certificate in PEM form (\"-----BEGIN CERTIFICATE-----\").",
-                          s->name);
-    return br_err_set(err, BR_EINVAL, "%s: certificate %d is damaged: %s.", s->name, n + 1,
+                          source->name);
+    return br_err_set(err, BR_EINVAL, "%s: certificate %d is damaged: %s.", source->name, n + 1,
                       br_tls_reason());
 }
 
-static int compare_key(struct source *cert, struct source *key, X509 *leaf, EVP_PKEY *pkey,
-                       struct br_err *err)
+static int tls_pem_compare_key(struct source *cert, struct source *key, X509 *leaf, EVP_PKEY *pkey,
+                               struct br_err *err)
 {
     ERR_clear_error();
     if (X509_check_private_key(leaf, pkey))
@@ -155,8 +156,8 @@ static int compare_key(struct source *cert, struct source *key, X509 *leaf, EVP_
                       key->name, cert->name);
 }
 
-static int use_identity(SSL_CTX *ssl, struct source *cert, STACK_OF(X509) * certs, EVP_PKEY *pkey,
-                        struct br_err *err)
+static int tls_pem_use_identity(SSL_CTX *ssl, struct source *cert, STACK_OF(X509) * certs,
+                                EVP_PKEY *pkey, struct br_err *err)
 {
     X509 *own = sk_X509_shift(certs);
     int ok = SSL_CTX_use_cert_and_key(ssl, own, pkey, certs, 1);
@@ -167,17 +168,18 @@ static int use_identity(SSL_CTX *ssl, struct source *cert, STACK_OF(X509) * cert
     return 0;
 }
 
-static int load_identity(SSL_CTX *ssl, struct source *cert, struct source *key, struct br_err *err)
+static int tls_pem_load_identity(SSL_CTX *ssl, struct source *cert, struct source *key,
+                                 struct br_err *err)
 {
     STACK_OF(X509) *certs = NULL;
     EVP_PKEY *pkey = NULL;
-    int rc = read_certs(cert, &certs, err);
+    int rc = tls_pem_read_certs(cert, &certs, err);
     if (!rc)
-        rc = read_key(key, &pkey, err);
+        rc = tls_pem_read_key(key, &pkey, err);
     if (!rc)
-        rc = compare_key(cert, key, sk_X509_value(certs, 0), pkey, err);
+        rc = tls_pem_compare_key(cert, key, sk_X509_value(certs, 0), pkey, err);
     if (!rc)
-        rc = use_identity(ssl, cert, certs, pkey, err);
+        rc = tls_pem_use_identity(ssl, cert, certs, pkey, err);
     EVP_PKEY_free(pkey);
     sk_X509_pop_free(certs, X509_free);
     return rc;
@@ -186,9 +188,9 @@ static int load_identity(SSL_CTX *ssl, struct source *cert, struct source *key, 
 int br_tls_identity_load(SSL_CTX *ssl, const struct br_tls_config *config, struct br_err *err)
 {
     struct source cert, key = {0};
-    int rc = open_source(&cert, "cert", config->cert_file, config->cert_pem.text, err);
+    int rc = tls_pem_open_source(&cert, "cert", config->cert_file, config->cert_pem.text, err);
     if (!rc)
-        rc = open_source(&key, "key", config->key_file, config->key_pem.text, err);
+        rc = tls_pem_open_source(&key, "key", config->key_file, config->key_pem.text, err);
     if (!rc && cert.bio && !key.bio)
         rc = br_err_set(err, BR_EINVAL,
                         "%s has no key with it: set key_file (or key_pem), or neither.", cert.name);
@@ -197,7 +199,7 @@ int br_tls_identity_load(SSL_CTX *ssl, const struct br_tls_config *config, struc
                         "%s has no certificate with it: set cert_file (or cert_pem), or neither.",
                         key.name);
     else if (!rc && cert.bio)
-        rc = load_identity(ssl, &cert, &key, err);
+        rc = tls_pem_load_identity(ssl, &cert, &key, err);
     BIO_free(cert.bio);
     BIO_free(key.bio);
     return rc;
@@ -215,10 +217,11 @@ int br_tls_identity_copy(SSL_CTX *ssl, SSL_CTX *from, struct br_err *err)
                : br_tls_no_memory(err);
 }
 
-static int load_trusted(SSL_CTX *ssl, struct source *s, bool server, struct br_err *err)
+static int tls_pem_load_trusted(SSL_CTX *ssl, struct source *source, bool server,
+                                struct br_err *err)
 {
     STACK_OF(X509) *certs = NULL;
-    int rc = read_certs(s, &certs, err);
+    int rc = tls_pem_read_certs(source, &certs, err);
     for (int i = 0; !rc && i < sk_X509_num(certs); i++) {
         X509 *cert = sk_X509_value(certs, i);
         if (!X509_STORE_add_cert(SSL_CTX_get_cert_store(ssl), cert) ||
@@ -233,10 +236,10 @@ int br_tls_trust_load(SSL_CTX *ssl, const struct br_tls_config *config, bool ser
                       struct br_err *err)
 {
     struct source ca;
-    int rc = server ? open_source(&ca, "client_ca", config->client_ca_file, NULL, err)
-                    : open_source(&ca, "ca", config->ca_file, config->ca_pem.text, err);
+    int rc = server ? tls_pem_open_source(&ca, "client_ca", config->client_ca_file, NULL, err)
+                    : tls_pem_open_source(&ca, "ca", config->ca_file, config->ca_pem.text, err);
     if (!rc && ca.bio)
-        rc = load_trusted(ssl, &ca, server, err);
+        rc = tls_pem_load_trusted(ssl, &ca, server, err);
     if (!rc && !server && (!ca.bio || config->include_system_ca_certs_pool) &&
         !SSL_CTX_set_default_verify_paths(ssl))
         rc = br_tls_no_memory(err);

@@ -32,7 +32,8 @@ static const struct group groups[] = {
     {"SecP384r1MLKEM1024", "SecP384r1MLKEM1024"},
 };
 
-static int parse_version(const char *key, const char *text, int dflt, int *ret, struct br_err *err)
+static int tls_policy_parse_version(const char *key, const char *text, int dflt, int *ret,
+                                    struct br_err *err)
 {
     if (!text || !*text) {
         *ret = dflt;
@@ -51,12 +52,15 @@ static int parse_version(const char *key, const char *text, int dflt, int *ret, 
     return 0;
 }
 
-static int apply_versions(SSL_CTX *ssl, const struct br_tls_config *config, struct br_err *err)
+static int tls_policy_apply_versions(SSL_CTX *ssl, const struct br_tls_config *config,
+                                     struct br_err *err)
 {
     int min = 0, max = 0;
-    int rc = parse_version("min_version", config->min_version, TLS1_2_VERSION, &min, err);
+    int rc =
+        tls_policy_parse_version("min_version", config->min_version, TLS1_2_VERSION, &min, err);
     if (!rc)
-        rc = parse_version("max_version", config->max_version, TLS1_3_VERSION, &max, err);
+        rc =
+            tls_policy_parse_version("max_version", config->max_version, TLS1_3_VERSION, &max, err);
     if (rc)
         return rc;
     if (min > max)
@@ -68,20 +72,20 @@ static int apply_versions(SSL_CTX *ssl, const struct br_tls_config *config, stru
 
 /* What Go calls insecure is all that this does not let through: suites without forward secrecy, and
  * ciphers other than AEAD and AES-CBC with SHA-1. */
-static bool is_secure(const SSL_CIPHER *c)
+static bool tls_policy_is_secure(const SSL_CIPHER *ssl_cipher)
 {
-    int kx = SSL_CIPHER_get_kx_nid(c), auth = SSL_CIPHER_get_auth_nid(c);
-    int cipher = SSL_CIPHER_get_cipher_nid(c);
+    int kx = SSL_CIPHER_get_kx_nid(ssl_cipher), auth = SSL_CIPHER_get_auth_nid(ssl_cipher);
+    int cipher = SSL_CIPHER_get_cipher_nid(ssl_cipher);
     if ((kx != NID_kx_ecdhe && kx != NID_kx_dhe) ||
         (auth != NID_auth_rsa && auth != NID_auth_ecdsa))
         return false;
-    if (SSL_CIPHER_is_aead(c))
+    if (SSL_CIPHER_is_aead(ssl_cipher))
         return true;
     return (cipher == NID_aes_128_cbc || cipher == NID_aes_256_cbc) &&
-           SSL_CIPHER_get_digest_nid(c) == NID_sha1;
+           SSL_CIPHER_get_digest_nid(ssl_cipher) == NID_sha1;
 }
 
-static const SSL_CIPHER *find_cipher(STACK_OF(SSL_CIPHER) * all, const char *name)
+static const SSL_CIPHER *tls_policy_find_cipher(STACK_OF(SSL_CIPHER) * all, const char *name)
 {
     for (int i = 0; i < sk_SSL_CIPHER_num(all); i++) {
         const SSL_CIPHER *c = sk_SSL_CIPHER_value(all, i);
@@ -92,10 +96,10 @@ static const SSL_CIPHER *find_cipher(STACK_OF(SSL_CIPHER) * all, const char *nam
     return NULL;
 }
 
-static int add_cipher(struct br_str *list, const struct br_tls_config *config, const char *name,
-                      STACK_OF(SSL_CIPHER) * all, struct br_err *err)
+static int tls_policy_add_cipher(struct br_str *list, const struct br_tls_config *config,
+                                 const char *name, STACK_OF(SSL_CIPHER) * all, struct br_err *err)
 {
-    const SSL_CIPHER *c = find_cipher(all, name);
+    const SSL_CIPHER *c = tls_policy_find_cipher(all, name);
     if (!c)
         return br_err_set(
             err, BR_EINVAL,
@@ -104,7 +108,7 @@ static int add_cipher(struct br_str *list, const struct br_tls_config *config, c
             name);
     if (strcmp(SSL_CIPHER_get_version(c), "TLSv1.3") == 0)
         return 0;
-    if (!is_secure(c) && !config->include_insecure_cipher_suites)
+    if (!tls_policy_is_secure(c) && !config->include_insecure_cipher_suites)
         return br_err_set(err, BR_EINVAL,
                           "cipher_suites: \"%.64s\" is insecure; include_insecure_cipher_suites "
                           "would allow it.",
@@ -113,7 +117,7 @@ static int add_cipher(struct br_str *list, const struct br_tls_config *config, c
     return 0;
 }
 
-static int set_ciphers(SSL_CTX *ssl, const char *list, struct br_err *err)
+static int tls_policy_set_ciphers(SSL_CTX *ssl, const char *list, struct br_err *err)
 {
     if (!SSL_CTX_set_cipher_list(ssl, list))
         return br_err_set(err, BR_EINVAL, "OpenSSL refuses the TLS 1.2 cipher suites: %s.",
@@ -122,7 +126,7 @@ static int set_ciphers(SSL_CTX *ssl, const char *list, struct br_err *err)
 }
 
 /* As in Go: naming suites of TLS 1.3 alone means that TLS 1.2 has none. */
-static int only_tls13(SSL_CTX *ssl, struct br_err *err)
+static int tls_policy_only_tls13(SSL_CTX *ssl, struct br_err *err)
 {
     if (SSL_CTX_get_max_proto_version(ssl) == TLS1_2_VERSION)
         return br_err_set(err, BR_EINVAL,
@@ -130,28 +134,30 @@ static int only_tls13(SSL_CTX *ssl, struct br_err *err)
     return SSL_CTX_set_min_proto_version(ssl, TLS1_3_VERSION) ? 0 : br_tls_no_memory(err);
 }
 
-static int apply_named_ciphers(SSL_CTX *ssl, STACK_OF(SSL_CIPHER) * all,
-                               const struct br_tls_config *config, struct br_err *err)
+static int tls_policy_apply_named_ciphers(SSL_CTX *ssl, STACK_OF(SSL_CIPHER) * all,
+                                          const struct br_tls_config *config, struct br_err *err)
 {
     struct br_str list = {.max = LIST_MAX};
     int rc = 0;
-    for (size_t i = 0; i < config->cipher_suites.n && !rc; i++)
-        rc = add_cipher(&list, config, config->cipher_suites.v[i], all, err);
+    for (size_t i = 0; i < config->cipher_suites.count && !rc; i++)
+        rc = tls_policy_add_cipher(&list, config, config->cipher_suites.items[i], all, err);
     if (!rc && list.failed)
         rc = br_tls_no_memory(err);
     if (!rc)
-        rc = list.len ? set_ciphers(ssl, list.data, err) : only_tls13(ssl, err);
+        rc = list.len ? tls_policy_set_ciphers(ssl, list.data, err)
+                      : tls_policy_only_tls13(ssl, err);
     br_str_release(&list);
     return rc;
 }
 
-static int apply_ciphers(SSL_CTX *ssl, const struct br_tls_config *config, struct br_err *err)
+static int tls_policy_apply_ciphers(SSL_CTX *ssl, const struct br_tls_config *config,
+                                    struct br_err *err)
 {
     if (!SSL_CTX_set_ciphersuites(ssl, tls13_ciphers))
         return br_err_set(err, BR_EINVAL, "OpenSSL refuses the TLS 1.3 cipher suites: %s.",
                           br_tls_reason());
-    if (config->cipher_suites.n == 0)
-        return set_ciphers(ssl, default_ciphers, err);
+    if (config->cipher_suites.count == 0)
+        return tls_policy_set_ciphers(ssl, default_ciphers, err);
     /* Names are looked up in a context of their own, because asking for every suite there is lowers
      * a context's security level. */
     SSL_CTX *any = SSL_CTX_new(TLS_method());
@@ -159,12 +165,12 @@ static int apply_ciphers(SSL_CTX *ssl, const struct br_tls_config *config, struc
         SSL_CTX_free(any);
         return br_tls_no_memory(err);
     }
-    int rc = apply_named_ciphers(ssl, SSL_CTX_get_ciphers(any), config, err);
+    int rc = tls_policy_apply_named_ciphers(ssl, SSL_CTX_get_ciphers(any), config, err);
     SSL_CTX_free(any);
     return rc;
 }
 
-static const char *group_name(const char *go)
+static const char *tls_policy_group_name(const char *go)
 {
     for (size_t i = 0; i < BR_COUNT(groups); i++) {
         if (strcmp(groups[i].go, go) == 0)
@@ -173,9 +179,10 @@ static const char *group_name(const char *go)
     return NULL;
 }
 
-static int add_group(struct br_str *list, SSL_CTX *ssl, const char *go, struct br_err *err)
+static int tls_policy_add_group(struct br_str *list, SSL_CTX *ssl, const char *go,
+                                struct br_err *err)
 {
-    const char *name = group_name(go);
+    const char *name = tls_policy_group_name(go);
     if (!name)
         return br_err_set(
             err, BR_EINVAL,
@@ -187,14 +194,15 @@ static int add_group(struct br_str *list, SSL_CTX *ssl, const char *go, struct b
     return 0;
 }
 
-static int apply_groups(SSL_CTX *ssl, const struct br_tls_config *config, struct br_err *err)
+static int tls_policy_apply_groups(SSL_CTX *ssl, const struct br_tls_config *config,
+                                   struct br_err *err)
 {
-    if (config->curve_preferences.n == 0)
+    if (config->curve_preferences.count == 0)
         return 0;
     struct br_str list = {.max = LIST_MAX};
     int rc = 0;
-    for (size_t i = 0; i < config->curve_preferences.n && !rc; i++)
-        rc = add_group(&list, ssl, config->curve_preferences.v[i], err);
+    for (size_t i = 0; i < config->curve_preferences.count && !rc; i++)
+        rc = tls_policy_add_group(&list, ssl, config->curve_preferences.items[i], err);
     if (!rc && list.failed)
         rc = br_tls_no_memory(err);
     if (!rc && list.len == 0)
@@ -209,8 +217,8 @@ static int apply_groups(SSL_CTX *ssl, const struct br_tls_config *config, struct
 
 int br_tls_policy_apply(SSL_CTX *ssl, const struct br_tls_config *config, struct br_err *err)
 {
-    int rc = apply_versions(ssl, config, err);
+    int rc = tls_policy_apply_versions(ssl, config, err);
     if (!rc)
-        rc = apply_ciphers(ssl, config, err);
-    return rc ? rc : apply_groups(ssl, config, err);
+        rc = tls_policy_apply_ciphers(ssl, config, err);
+    return rc ? rc : tls_policy_apply_groups(ssl, config, err);
 }

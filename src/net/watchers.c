@@ -25,12 +25,12 @@ static struct watchers_block *watchers_block(void *bytes)
     return bytes ? br_container_of(bytes, struct watchers_block, bytes) : NULL;
 }
 
-static void *watchers_bytes(struct watchers_block *b, size_t size)
+static void *watchers_bytes(struct watchers_block *right, size_t size)
 {
-    if (!b)
+    if (!right)
         return NULL;
-    b->size = size;
-    return b->bytes;
+    right->size = size;
+    return right->bytes;
 }
 
 static void *watchers_alloc(size_t size)
@@ -41,23 +41,23 @@ static void *watchers_alloc(size_t size)
                : NULL;
 }
 
-static void *watchers_calloc(size_t n, size_t size)
+static void *watchers_calloc(size_t count, size_t size)
 {
     size_t total;
-    void *bytes = br_size_mul(n, size, &total) ? watchers_alloc(total) : NULL;
+    void *bytes = br_size_mul(count, size, &total) ? watchers_alloc(total) : NULL;
     return bytes ? memset(bytes, 0, total) : NULL;
 }
 
 static void *watchers_take_spare(struct watchers_block *old, size_t size)
 {
-    struct watchers_block *b = spare;
-    if (!b || b->size < size)
+    struct watchers_block *right = spare;
+    if (!right || right->size < size)
         return NULL;
     spare = NULL;
     if (old)
-        memcpy(b->bytes, old->bytes, old->size < size ? old->size : size);
+        memcpy(right->bytes, old->bytes, old->size < size ? old->size : size);
     br_free(old);
-    return watchers_bytes(b, size);
+    return watchers_bytes(right, size);
 }
 
 static void *watchers_resize(void *bytes, size_t size)
@@ -66,8 +66,8 @@ static void *watchers_resize(void *bytes, size_t size)
     size_t total;
     if (!br_size_add(size, sizeof *old, &total))
         return NULL;
-    struct watchers_block *b = br_realloc(old, total);
-    return b ? watchers_bytes(b, size) : watchers_take_spare(old, size);
+    struct watchers_block *right = br_realloc(old, total);
+    return right ? watchers_bytes(right, size) : watchers_take_spare(old, size);
 }
 
 static void watchers_free(void *bytes)
@@ -89,9 +89,9 @@ static size_t watchers_count(int fd)
     return n;
 }
 
-static bool watchers_put_aside(size_t n)
+static bool watchers_put_aside(size_t count)
 {
-    void *bytes = watchers_alloc(n * sizeof(void *));
+    void *bytes = watchers_alloc(count * sizeof(void *));
     spare = watchers_block(bytes);
     return bytes;
 }

@@ -38,92 +38,93 @@ void br_net_size_pool(unsigned n_workers)
     (void)setenv("UV_THREADPOOL_SIZE", threads, 0);
 }
 
-static void on_run(uv_work_t *request)
+static void work_on_run(uv_work_t *request)
 {
-    struct net_work *n = request->data;
-    n->work->run(n->work);
-    pthread_mutex_lock(&n->lock);
-    n->over = true;
-    pthread_cond_signal(&n->ended);
-    pthread_mutex_unlock(&n->lock);
+    struct net_work *work = request->data;
+    work->work->run(work->work);
+    pthread_mutex_lock(&work->lock);
+    work->over = true;
+    pthread_cond_signal(&work->ended);
+    pthread_mutex_unlock(&work->lock);
 }
 
-static void work_end(struct net_work *n)
+static void work_end(struct net_work *net_work)
 {
-    struct br_work *work = n->work;
-    pthread_cond_destroy(&n->ended);
-    pthread_mutex_destroy(&n->lock);
-    br_free(n);
+    struct br_work *work = net_work->work;
+    pthread_cond_destroy(&net_work->ended);
+    pthread_mutex_destroy(&net_work->lock);
+    br_free(net_work);
     work->done(work);
 }
 
-static void on_done(uv_work_t *request, int status);
+static void work_on_done(uv_work_t *request, int status);
 
-static void work_begin(struct net_work *n)
+static void work_begin(struct net_work *work)
 {
-    n->begun = true;
-    n->loop->n_works++;
-    (void)uv_queue_work(&n->loop->uv, &n->request, on_run, on_done); /* fails without on_run only */
+    work->begun = true;
+    work->loop->n_works++;
+    (void)uv_queue_work(&work->loop->uv, &work->request, work_on_run,
+                        work_on_done); /* fails without work_on_run only */
 }
 
 /* Begins what waits; what was left meanwhile has waited for its end only. */
 static void work_next(struct br_loop *loop)
 {
-    struct br_list *l;
+    struct br_list *list;
     while (loop->n_works < br_net_works_max(loop->host.n_workers) &&
-           (l = br_list_shift(&loop->works_waiting))) {
-        struct net_work *n = br_container_of(l, struct net_work, link);
-        if (n->work->left)
-            work_end(n);
+           (list = br_list_shift(&loop->works_waiting))) {
+        struct net_work *work = br_container_of(list, struct net_work, link);
+        if (work->work->left)
+            work_end(work);
         else
-            work_begin(n);
+            work_begin(work);
     }
 }
 
-static void on_done(uv_work_t *request, int status)
+static void work_on_done(uv_work_t *request, int status)
 {
-    struct net_work *n = request->data;
-    struct br_loop *loop = n->loop;
+    struct net_work *work = request->data;
+    struct br_loop *loop = work->loop;
     (void)status; /* cancelled: it was left */
     loop->n_works--;
     work_next(loop);
-    work_end(n);
+    work_end(work);
 }
 
-bool br_net_work(struct br_host *h, struct br_work *work)
+bool br_net_work(struct br_host *host, struct br_work *work)
 {
-    struct net_work *n = br_calloc(1, sizeof *n);
-    if (!n)
+    struct net_work *net_work = br_calloc(1, sizeof *net_work);
+    if (!net_work)
         return false;
-    n->loop = br_loop_of(h);
-    n->work = work;
-    n->request.data = n;
-    work->impl = n;
-    br_list_init(&n->link);
-    pthread_mutex_init(&n->lock, NULL);
-    pthread_cond_init(&n->ended, NULL);
-    if (n->loop->n_works < br_net_works_max(h->n_workers))
-        work_begin(n);
+    net_work->loop = br_loop_of(host);
+    net_work->work = work;
+    net_work->request.data = net_work;
+    work->impl = net_work;
+    br_list_init(&net_work->link);
+    pthread_mutex_init(&net_work->lock, NULL);
+    pthread_cond_init(&net_work->ended, NULL);
+    if (net_work->loop->n_works < br_net_works_max(host->n_workers))
+        work_begin(net_work);
     else
-        br_list_append(&n->loop->works_waiting, &n->link);
+        br_list_append(&net_work->loop->works_waiting, &net_work->link);
     return true;
 }
 
-void br_net_work_leave(struct br_host *h, struct br_work *work)
+void br_net_work_leave(struct br_host *host, struct br_work *work)
 {
-    struct net_work *n = work->impl;
-    (void)h;
-    work->left = !n->begun || uv_cancel((uv_req_t *)&n->request) == 0;
+    struct net_work *net_work = work->impl;
+    (void)host;
+    work->left = !net_work->begun || uv_cancel((uv_req_t *)&net_work->request) == 0;
 }
 
-void br_net_work_wait(struct br_host *h, struct br_work *work)
+void br_net_work_wait(struct br_host *host, struct br_work *work)
 {
-    struct net_work *n = work->impl;
-    (void)h;
+    struct net_work *net_work = work->impl;
+    (void)host;
     if (work->left)
         return;
-    pthread_mutex_lock(&n->lock);
-    while (!n->over)
-        pthread_cond_wait(&n->ended, &n->lock);
-    pthread_mutex_unlock(&n->lock);
+    pthread_mutex_lock(&net_work->lock);
+    while (!net_work->over)
+        pthread_cond_wait(&net_work->ended, &net_work->lock);
+    pthread_mutex_unlock(&net_work->lock);
 }

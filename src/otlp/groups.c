@@ -9,29 +9,30 @@
 #define INWARD BR_SCAN_LEN(BR_INWARD)
 #define SCOPE BR_SCAN_LEN(BR_SCOPES_SCOPE)
 
-void br_groups_init(struct br_groups *g, const struct br_item *item)
+void br_groups_init(struct br_groups *groups, const struct br_item *item)
 {
-    *g = (struct br_groups){.item = item};
+    *groups = (struct br_groups){.item = item};
 }
 
 /* Counts what leads inwards in a message and finds its scope. */
-static uint32_t look(struct br_groups *g, const uint8_t *p, const uint8_t *end, bool has_scope)
+static uint32_t groups_look(struct br_groups *groups, const uint8_t *p, const uint8_t *end,
+                            bool has_scope)
 {
-    struct br_field f;
+    struct br_field field;
     uint32_t n = 0;
-    while (p < end && (p = br_scan(p, end, &f))) {
-        uint32_t tag = br_scan_tag(&f);
+    while (p < end && (p = br_scan(p, end, &field))) {
+        uint32_t tag = br_scan_tag(&field);
         n += tag == INWARD;
         if (has_scope && tag == SCOPE) {
-            g->scope = f.data;
-            g->scope_len = (uint32_t)f.value;
+            groups->scope = field.data;
+            groups->scope_len = (uint32_t)field.value;
         }
     }
     return n;
 }
 
 /* The next message that leads inwards between `*p` and `end`. */
-static bool inward(const uint8_t **p, const uint8_t *end, struct br_field *ret)
+static bool groups_inward(const uint8_t **p, const uint8_t *end, struct br_field *ret)
 {
     while (*p && *p < end) {
         *p = br_scan(*p, end, ret);
@@ -41,68 +42,68 @@ static bool inward(const uint8_t **p, const uint8_t *end, struct br_field *ret)
     return false;
 }
 
-static bool next_part(struct br_groups *g)
+static bool groups_next_part(struct br_groups *groups)
 {
-    while (g->next_part < g->item->n_parts) {
-        const struct br_part *part = &g->item->parts[g->next_part++];
+    while (groups->next_part < groups->item->n_parts) {
+        const struct br_part *part = &groups->item->parts[groups->next_part++];
         if (part->kind != BR_PART_RESOURCE)
             continue;
-        g->part = g->next_part - 1;
-        g->p = part->raw + part->body_at;
-        g->end = part->raw + part->raw_len;
+        groups->part = groups->next_part - 1;
+        groups->p = part->raw + part->body_at;
+        groups->end = part->raw + part->raw_len;
         return true;
     }
     return false;
 }
 
 /* The next ScopeSpans or ScopeProfiles. */
-static bool next_scope(struct br_groups *g, struct br_field *ret)
+static bool groups_next_scope(struct br_groups *groups, struct br_field *ret)
 {
-    while (!inward(&g->p, g->end, ret))
-        if (!next_part(g))
+    while (!groups_inward(&groups->p, groups->end, ret))
+        if (!groups_next_part(groups))
             return false;
-    g->scope = NULL;
-    g->scope_len = 0;
+    groups->scope = NULL;
+    groups->scope_len = 0;
     return true;
 }
 
-static bool next(struct br_groups *g)
+static bool groups_next(struct br_groups *groups)
 {
-    struct br_field f;
-    bool traces = g->item->signal == BR_TRACES;
-    g->n_before += g->n_items;
-    g->n_items = 0;
-    while (traces || !inward(&g->inner_p, g->inner_end, &f)) {
-        if (!next_scope(g, &f))
+    struct br_field field;
+    bool traces = groups->item->signal == BR_TRACES;
+    groups->n_before += groups->n_items;
+    groups->n_items = 0;
+    while (traces || !groups_inward(&groups->inner_p, groups->inner_end, &field)) {
+        if (!groups_next_scope(groups, &field))
             return false;
-        uint32_t n = look(g, f.data, f.data + f.value, true);
+        uint32_t n = groups_look(groups, field.data, field.data + field.value, true);
         if (traces) {
-            g->n_items = n;
+            groups->n_items = n;
             break;
         }
-        g->inner_p = f.data;
-        g->inner_end = f.data + f.value;
+        groups->inner_p = field.data;
+        groups->inner_end = field.data + field.value;
     }
     if (!traces)
-        g->n_items = look(g, f.data, f.data + f.value, false);
-    g->body = f.data;
-    g->body_len = (uint32_t)f.value;
-    g->n_groups++;
+        groups->n_items = groups_look(groups, field.data, field.data + field.value, false);
+    groups->body = field.data;
+    groups->body_len = (uint32_t)field.value;
+    groups->n_groups++;
     return true;
 }
 
-bool br_groups_at_item(struct br_groups *g, uint32_t index)
+bool br_groups_at_item(struct br_groups *groups, uint32_t index)
 {
-    uint32_t before = g->n_groups;
-    while (index >= g->n_before + g->n_items && next(g))
+    uint32_t before = groups->n_groups;
+    while (index >= groups->n_before + groups->n_items && groups_next(groups))
         ;
-    return g->n_groups != before;
+    return groups->n_groups != before;
 }
 
-bool br_groups_at_profile(struct br_groups *g, uint32_t index)
+bool br_groups_at_profile(struct br_groups *groups, uint32_t index)
 {
-    uint32_t before = g->n_groups;
-    while (g->n_groups <= index && next(g))
+    uint32_t before = groups->n_groups;
+    while (groups->n_groups <= index && groups_next(groups))
         ;
-    return g->n_groups != before;
+    return groups->n_groups != before;
 }

@@ -28,9 +28,9 @@ struct br_groups {
 
 /* Begins before the first group of an item that a walk has accepted, which is borrowed as long as
  * the groups are used. */
-void br_groups_init(struct br_groups *g, const struct br_item *item);
+void br_groups_init(struct br_groups *groups, const struct br_item *item);
 
 /* Moves on to the group of item number `index`, or to Profile number `index`, both counted over the
  * whole item; never back. True when that is another group than before. */
-bool br_groups_at_item(struct br_groups *g, uint32_t index);
-bool br_groups_at_profile(struct br_groups *g, uint32_t index);
+bool br_groups_at_item(struct br_groups *groups, uint32_t index);
+bool br_groups_at_profile(struct br_groups *groups, uint32_t index);

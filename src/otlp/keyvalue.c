@@ -4,7 +4,7 @@
 #include "otlp/scan.h"
 
 /* The wire type of each of them. */
-static bool keyvalue_type_fits(const struct br_field *f)
+static bool keyvalue_type_fits(const struct br_field *field)
 {
     static const uint8_t wires[] = {0,
                                     [BR_VALUE_STRING] = BR_WIRE_LEN,
@@ -15,60 +15,60 @@ static bool keyvalue_type_fits(const struct br_field *f)
                                     [BR_VALUE_MAP] = BR_WIRE_LEN,
                                     [BR_VALUE_BYTES] = BR_WIRE_LEN,
                                     [BR_VALUE_STRINDEX] = BR_WIRE_VARINT};
-    return f->number < sizeof wires && wires[f->number] == f->wire;
+    return field->number < sizeof wires && wires[field->number] == field->wire;
 }
 
-struct br_any br_any_read(struct br_value v)
+struct br_any br_any_read(struct br_value value)
 {
     struct br_any any = {.type = BR_VALUE_EMPTY};
-    const uint8_t *p = v.data, *end = v.len ? p + v.len : p;
-    struct br_field f;
+    const uint8_t *p = value.data, *end = value.len ? p + value.len : p;
+    struct br_field field;
     while (p < end) {
-        p = br_scan(p, end, &f);
+        p = br_scan(p, end, &field);
         if (!p)
             return (struct br_any){.type = BR_VALUE_EMPTY};
-        if (!keyvalue_type_fits(&f))
+        if (!keyvalue_type_fits(&field))
             continue;
         any = (struct br_any){.type = BR_VALUE_EMPTY};
-        if (f.number == BR_VALUE_STRINDEX) {
-            any.reference = f.value;
+        if (field.number == BR_VALUE_STRINDEX) {
+            any.reference = field.value;
             continue;
         }
-        any.type = (enum br_value_type)f.number;
-        any.number = f.value;
-        any.data = f.wire == BR_WIRE_LEN ? f.data : NULL;
-        any.len = f.wire == BR_WIRE_LEN ? (size_t)f.value : 0;
+        any.type = (enum br_value_type)field.number;
+        any.number = field.value;
+        any.data = field.wire == BR_WIRE_LEN ? field.data : NULL;
+        any.len = field.wire == BR_WIRE_LEN ? (size_t)field.value : 0;
     }
     return any;
 }
 
-static inline void keyvalue_take_value(struct br_keyvalue *kv, const struct br_field *f)
+static inline void keyvalue_take_value(struct br_keyvalue *kv, const struct br_field *field)
 {
-    if (f->value == 0 && kv->value.data)
+    if (field->value == 0 && kv->value.data)
         return;
     kv->several = kv->value.len > 0;
-    kv->value = (struct br_value){f->data, (size_t)f->value};
+    kv->value = (struct br_value){field->data, (size_t)field->value};
 }
 
 bool br_keyvalue_read(const uint8_t *data, size_t len, struct br_keyvalue *ret)
 {
     const uint8_t *p = data, *end = len ? p + len : p;
-    struct br_field f;
+    struct br_field field;
     *ret = (struct br_keyvalue){0};
     while (p < end) {
-        p = br_scan(p, end, &f);
+        p = br_scan(p, end, &field);
         if (!p)
             return false;
-        switch (br_scan_tag(&f)) {
+        switch (br_scan_tag(&field)) {
         case BR_SCAN_LEN(BR_KEYVALUE_KEY):
-            ret->key = f.data;
-            ret->key_len = (size_t)f.value;
+            ret->key = field.data;
+            ret->key_len = (size_t)field.value;
             break;
         case BR_SCAN_LEN(BR_KEYVALUE_VALUE):
-            keyvalue_take_value(ret, &f);
+            keyvalue_take_value(ret, &field);
             break;
         case BR_SCAN_VARINT(BR_KEYVALUE_KEY_STRINDEX):
-            ret->key_index = f.value;
+            ret->key_index = field.value;
             break;
         default:
             break;
@@ -80,21 +80,21 @@ bool br_keyvalue_read(const uint8_t *data, size_t len, struct br_keyvalue *ret)
 bool br_keyvalue_read_entry(const uint8_t *data, size_t len, struct br_keyvalue *ret)
 {
     const uint8_t *p = data, *end = len ? p + len : p;
-    struct br_field f;
+    struct br_field field;
     *ret = (struct br_keyvalue){0};
     while (p < end) {
-        p = br_scan(p, end, &f);
+        p = br_scan(p, end, &field);
         if (!p)
             return false;
-        switch (br_scan_tag(&f)) {
+        switch (br_scan_tag(&field)) {
         case BR_SCAN_VARINT(BR_ATTRIBUTE_KEY):
-            ret->key_index = f.value;
+            ret->key_index = field.value;
             break;
         case BR_SCAN_LEN(BR_ATTRIBUTE_VALUE):
-            keyvalue_take_value(ret, &f);
+            keyvalue_take_value(ret, &field);
             break;
         case BR_SCAN_VARINT(BR_ATTRIBUTE_UNIT):
-            ret->unit = f.value;
+            ret->unit = field.value;
             break;
         default:
             break;
@@ -106,11 +106,11 @@ bool br_keyvalue_read_entry(const uint8_t *data, size_t len, struct br_keyvalue 
 const uint8_t *br_keyvalue_next(const uint8_t *p, const uint8_t *end, uint32_t field,
                                 struct br_keyvalue *ret)
 {
-    struct br_field f;
-    while (p && p < end && (p = br_scan(p, end, &f))) {
-        if (br_scan_tag(&f) != BR_SCAN_LEN(field))
+    struct br_field this_field;
+    while (p && p < end && (p = br_scan(p, end, &this_field))) {
+        if (br_scan_tag(&this_field) != BR_SCAN_LEN(field))
             continue;
-        (void)br_keyvalue_read(f.data, (size_t)f.value, ret);
+        (void)br_keyvalue_read(this_field.data, (size_t)this_field.value, ret);
         return p;
     }
     return NULL;
@@ -118,11 +118,11 @@ const uint8_t *br_keyvalue_next(const uint8_t *p, const uint8_t *end, uint32_t f
 
 const uint8_t *br_value_next(const uint8_t *p, const uint8_t *end, struct br_value *ret)
 {
-    struct br_field f;
-    while (p && p < end && (p = br_scan(p, end, &f))) {
-        if (br_scan_tag(&f) != BR_SCAN_LEN(BR_LIST_VALUES))
+    struct br_field field;
+    while (p && p < end && (p = br_scan(p, end, &field))) {
+        if (br_scan_tag(&field) != BR_SCAN_LEN(BR_LIST_VALUES))
             continue;
-        *ret = (struct br_value){f.data, (size_t)f.value};
+        *ret = (struct br_value){field.data, (size_t)field.value};
         return p;
     }
     return NULL;

@@ -35,7 +35,7 @@ struct br_any {
 };
 
 /* What a value is; of several fields the last counts. EMPTY where the wire type is wrong. */
-struct br_any br_any_read(struct br_value v);
+struct br_any br_any_read(struct br_value value);
 
 struct br_keyvalue {
     const uint8_t *key; /* KeyValue: as it is written out */

@@ -8,9 +8,9 @@
 #define BR_SCAN_VARINT(number) BR_TAG(number, BR_WIRE_VARINT)
 
 /* Tag of a field, as one number to switch on. */
-static inline uint32_t br_scan_tag(const struct br_field *f)
+static inline uint32_t br_scan_tag(const struct br_field *field)
 {
-    return BR_TAG(f->number, f->wire);
+    return BR_TAG(field->number, field->wire);
 }
 
 /* True when `tag` is one of those in the set: a bit for each tag below 64. */
@@ -35,21 +35,21 @@ static inline const uint8_t *br_scan_varint(const uint8_t *p, const uint8_t *end
 
 /* As br_field_next, with what dictionaries and samples are made of in line. */
 static inline __attribute__((always_inline)) const uint8_t *
-br_scan(const uint8_t *p, const uint8_t *end, struct br_field *f)
+br_scan(const uint8_t *p, const uint8_t *end, struct br_field *field)
 {
     if (__builtin_expect(end - p >= 2 && p[0] >= 8 && p[0] < 0x80 && (p[0] & 5) == 0, 1)) {
-        const uint8_t *next = br_scan_varint(p + 1, end, &f->value);
+        const uint8_t *next = br_scan_varint(p + 1, end, &field->value);
         if (__builtin_expect(!next, 0))
             return NULL;
-        f->at = p;
-        f->number = p[0] >> 3;
-        f->wire = (enum br_wire)(p[0] & 7);
-        if (f->wire == BR_WIRE_VARINT)
+        field->at = p;
+        field->number = p[0] >> 3;
+        field->wire = (enum br_wire)(p[0] & 7);
+        if (field->wire == BR_WIRE_VARINT)
             return next;
-        f->data = next;
-        return f->value <= (uint64_t)(end - next) ? next + f->value : NULL;
+        field->data = next;
+        return field->value <= (uint64_t)(end - next) ? next + field->value : NULL;
     }
-    return br_field_next(p, end, f);
+    return br_field_next(p, end, field);
 }
 
 /* As br_varint, without a branch between one byte and two, which no processor can foretell where
@@ -71,23 +71,23 @@ static inline const uint8_t *br_scan_index(const uint8_t *p, const uint8_t *end,
 }
 
 /* As br_put_varint, likewise; the byte after a short one is written to. */
-static inline uint8_t *br_put_index(uint8_t *p, uint32_t v)
+static inline uint8_t *br_put_index(uint8_t *p, uint32_t value)
 {
-    if (__builtin_expect(v >= 0x4000, 0))
-        return br_put_varint(p, v);
-    unsigned two = v >= 0x80;
-    p[0] = (uint8_t)(v | two << 7);
-    p[1] = (uint8_t)(v >> 7);
+    if (__builtin_expect(value >= 0x4000, 0))
+        return br_put_varint(p, value);
+    unsigned two = value >= 0x80;
+    p[0] = (uint8_t)(value | two << 7);
+    p[1] = (uint8_t)(value >> 7);
     return p + 1 + two;
 }
 
-/* Writes the length before what lies between `o` and `end`, for which one byte was left. Returns
+/* Writes the length before what lies between `out` and `end`, for which one byte was left. Returns
  * the new end; there must be room for it. */
-static inline uint8_t *br_put_length_before(uint8_t *o, uint8_t *end)
+static inline uint8_t *br_put_length_before(uint8_t *out, uint8_t *end)
 {
-    size_t len = (size_t)(end - o), more = br_varint_size(len) - 1;
+    size_t len = (size_t)(end - out), more = br_varint_size(len) - 1;
     if (__builtin_expect(more != 0, 0))
-        memmove(o + more, o, len);
-    br_put_varint(o - 1, len);
+        memmove(out + more, out, len);
+    br_put_varint(out - 1, len);
     return end + more;
 }

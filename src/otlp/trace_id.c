@@ -21,7 +21,7 @@ uint64_t br_trace_randomness(const uint8_t trace_id[16])
 
 /* Digits at the start of a fraction, or of what it lacks to 1, that say no more than its magnitude.
  */
-static int leading_digits(double fraction)
+static int trace_id_leading_digits(double fraction)
 {
     int exponent;
     (void)frexp(fraction, &exponent);
@@ -34,7 +34,7 @@ uint64_t br_threshold(double probability, unsigned precision)
         return BR_THRESHOLD_ALWAYS;
     if (!(probability >= 0x1p-56))
         return BR_THRESHOLD_NEVER;
-    int low = leading_digits(probability), high = leading_digits(1 - probability);
+    int low = trace_id_leading_digits(probability), high = trace_id_leading_digits(1 - probability);
     int digits = (int)precision + (low > high ? low : high);
     uint64_t threshold = BR_THRESHOLD_NEVER - (uint64_t)round(probability * 0x1p56);
     if (digits >= BR_THRESHOLD_DIGITS)
@@ -57,9 +57,9 @@ bool br_trace_sampled(const uint8_t trace_id[16], double percentage)
            br_percentage_threshold(percentage, BR_THRESHOLD_PRECISION);
 }
 
-static bool white(char c)
+static bool trace_id_white(char letter)
 {
-    return c == ' ' || c == '\t' || c == '\r' || c == '\n';
+    return letter == ' ' || letter == '\t' || letter == '\r' || letter == '\n';
 }
 
 bool br_trace_id_parse(const void *text, size_t len, uint8_t ret[16])
@@ -67,9 +67,9 @@ bool br_trace_id_parse(const void *text, size_t len, uint8_t ret[16])
     const char *p = text;
     char digits[32];
     uint8_t id[16];
-    while (len && white(p[len - 1]))
+    while (len && trace_id_white(p[len - 1]))
         len--;
-    for (; len && white(*p); len--)
+    for (; len && trace_id_white(*p); len--)
         p++;
     for (; len > sizeof digits && *p == '0'; len--)
         p++;

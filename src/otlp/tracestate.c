@@ -13,30 +13,30 @@
 #define SYSTEM_MAX 14
 #define VALUE_MAX 256
 
-static bool lower(char c)
+static bool tracestate_lower(char letter)
 {
-    return c >= 'a' && c <= 'z';
+    return letter >= 'a' && letter <= 'z';
 }
 
-static bool digit(char c)
+static bool tracestate_digit(char letter)
 {
-    return c >= '0' && c <= '9';
+    return letter >= '0' && letter <= '9';
 }
 
-static bool is(struct br_tracestate_text text, const char *word)
+static bool tracestate_is(struct br_tracestate_text text, const char *word)
 {
     return text.len == strlen(word) && memcmp(text.data, word, text.len) == 0;
 }
 
 /* Digits of either case; false when there is none, or anything else. */
-static bool parse_hex(struct br_tracestate_text text, uint64_t *ret)
+static bool tracestate_parse_hex(struct br_tracestate_text text, uint64_t *ret)
 {
     uint64_t v = 0;
     for (size_t i = 0; i < text.len; i++) {
         char c = (char)(text.data[i] | 0x20);
-        if (!digit(text.data[i]) && (c < 'a' || c > 'f'))
+        if (!tracestate_digit(text.data[i]) && (c < 'a' || c > 'f'))
             return false;
-        v = v << 4 | (uint64_t)(digit(text.data[i]) ? text.data[i] - '0' : c - 'a' + 10);
+        v = v << 4 | (uint64_t)(tracestate_digit(text.data[i]) ? text.data[i] - '0' : c - 'a' + 10);
     }
     *ret = v;
     return text.len > 0;
@@ -44,62 +44,65 @@ static bool parse_hex(struct br_tracestate_text text, uint64_t *ret)
 
 /* --- The members of `ot` --------------------------------------------------------------------- */
 
-static bool ot_key_valid(struct br_tracestate_text key)
+static bool tracestate_ot_key_valid(struct br_tracestate_text key)
 {
-    if (key.len == 0 || !lower(key.data[0]))
+    if (key.len == 0 || !tracestate_lower(key.data[0]))
         return false;
     for (size_t i = 1; i < key.len; i++)
-        if (!lower(key.data[i]) && !digit(key.data[i]))
+        if (!tracestate_lower(key.data[i]) && !tracestate_digit(key.data[i]))
             return false;
     return true;
 }
 
-static bool ot_value_valid(struct br_tracestate_text value)
+static bool tracestate_ot_value_valid(struct br_tracestate_text value)
 {
     for (size_t i = 0; i < value.len; i++) {
         char c = value.data[i];
-        if (!lower((char)(c | 0x20)) && !digit(c) && c != '.' && c != '_' && c != '-')
+        if (!tracestate_lower((char)(c | 0x20)) && !tracestate_digit(c) && c != '.' && c != '_' &&
+            c != '-')
             return false;
     }
     return true;
 }
 
-static bool read_ot_member(struct br_tracestate *t, struct br_tracestate_text member)
+static bool tracestate_read_ot_member(struct br_tracestate *tracestate,
+                                      struct br_tracestate_text member)
 {
     const char *colon = memchr(member.data, ':', member.len);
     if (!colon)
         return false;
     struct br_tracestate_text key = {member.data, (size_t)(colon - member.data)};
     struct br_tracestate_text value = {colon + 1, member.len - key.len - 1};
-    if (!ot_key_valid(key) || !ot_value_valid(value))
+    if (!tracestate_ot_key_valid(key) || !tracestate_ot_value_valid(value))
         return false;
-    if (is(key, "rv")) {
-        t->rv = value;
-        return value.len == BR_THRESHOLD_DIGITS && parse_hex(value, &t->randomness);
+    if (tracestate_is(key, "rv")) {
+        tracestate->rv = value;
+        return value.len == BR_THRESHOLD_DIGITS &&
+               tracestate_parse_hex(value, &tracestate->randomness);
     }
-    if (is(key, "th")) {
-        t->th = value;
-        if (value.len > BR_THRESHOLD_DIGITS || !parse_hex(value, &t->threshold))
+    if (tracestate_is(key, "th")) {
+        tracestate->th = value;
+        if (value.len > BR_THRESHOLD_DIGITS || !tracestate_parse_hex(value, &tracestate->threshold))
             return false;
-        t->threshold <<= 4 * (BR_THRESHOLD_DIGITS - value.len);
+        tracestate->threshold <<= 4 * (BR_THRESHOLD_DIGITS - value.len);
         return true;
     }
-    t->extras[t->n_extras++] = member;
+    tracestate->extras[tracestate->n_extras++] = member;
     return true;
 }
 
 /* A member takes two bytes at least, and a separator, so `extras` has room for all. */
-static bool read_ot(struct br_tracestate *t, struct br_tracestate_text text)
+static bool tracestate_read_ot(struct br_tracestate *tracestate, struct br_tracestate_text text)
 {
     const char *p = text.data, *end = p + text.len;
-    t->th = t->rv = (struct br_tracestate_text){NULL, 0};
-    t->n_extras = 0;
+    tracestate->th = tracestate->rv = (struct br_tracestate_text){NULL, 0};
+    tracestate->n_extras = 0;
     if (text.len == 0 || text.len > BR_TRACESTATE_OT_MAX || end[-1] == ';')
         return false;
     while (p < end) {
         const char *stop = memchr(p, ';', (size_t)(end - p));
         size_t len = (size_t)((stop ? stop : end) - p);
-        if (!read_ot_member(t, (struct br_tracestate_text){p, len}))
+        if (!tracestate_read_ot_member(tracestate, (struct br_tracestate_text){p, len}))
             return false;
         p += len + 1;
     }
@@ -108,27 +111,28 @@ static bool read_ot(struct br_tracestate *t, struct br_tracestate_text text)
 
 /* --- The members ----------------------------------------------------------------------------- */
 
-static bool key_part_valid(const char *p, size_t len, size_t max, bool digit_first)
+static bool tracestate_key_part_valid(const char *p, size_t len, size_t max, bool digit_first)
 {
-    if (len == 0 || len > max || (!lower(p[0]) && !(digit_first && digit(p[0]))))
+    if (len == 0 || len > max ||
+        (!tracestate_lower(p[0]) && !(digit_first && tracestate_digit(p[0]))))
         return false;
     for (size_t i = 1; i < len; i++)
-        if (!lower(p[i]) && !digit(p[i]) && (!p[i] || !strchr("_-*/", p[i])))
+        if (!tracestate_lower(p[i]) && !tracestate_digit(p[i]) && (!p[i] || !strchr("_-*/", p[i])))
             return false;
     return true;
 }
 
-static bool key_valid(struct br_tracestate_text key)
+static bool tracestate_key_valid(struct br_tracestate_text key)
 {
     const char *at = memchr(key.data, '@', key.len);
     if (!at)
-        return key_part_valid(key.data, key.len, KEY_MAX, false);
+        return tracestate_key_part_valid(key.data, key.len, KEY_MAX, false);
     size_t tenant = (size_t)(at - key.data);
-    return key.len <= KEY_MAX && key_part_valid(key.data, tenant, TENANT_MAX, true) &&
-           key_part_valid(at + 1, key.len - tenant - 1, SYSTEM_MAX, false);
+    return key.len <= KEY_MAX && tracestate_key_part_valid(key.data, tenant, TENANT_MAX, true) &&
+           tracestate_key_part_valid(at + 1, key.len - tenant - 1, SYSTEM_MAX, false);
 }
 
-static bool value_valid(struct br_tracestate_text value)
+static bool tracestate_value_valid(struct br_tracestate_text value)
 {
     if (value.len == 0 || value.len > VALUE_MAX || value.data[value.len - 1] == ' ')
         return false;
@@ -140,7 +144,7 @@ static bool value_valid(struct br_tracestate_text value)
     return true;
 }
 
-static struct br_tracestate_text trim(const char *p, size_t len)
+static struct br_tracestate_text tracestate_trim(const char *p, size_t len)
 {
     while (len && (p[len - 1] == ' ' || p[len - 1] == '\t'))
         len--;
@@ -149,20 +153,21 @@ static struct br_tracestate_text trim(const char *p, size_t len)
     return (struct br_tracestate_text){p, len};
 }
 
-static bool read_member(struct br_tracestate *t, struct br_tracestate_text member)
+static bool tracestate_read_member(struct br_tracestate *tracestate,
+                                   struct br_tracestate_text member)
 {
     const char *equals = memchr(member.data, '=', member.len);
     if (!equals)
         return false;
     struct br_tracestate_text key = {member.data, (size_t)(equals - member.data)};
     struct br_tracestate_text value = {equals + 1, member.len - key.len - 1};
-    if (!key_valid(key) || !value_valid(value))
+    if (!tracestate_key_valid(key) || !tracestate_value_valid(value))
         return false;
-    if (is(key, "ot"))
-        return read_ot(t, value);
-    if (t->n_others == BR_TRACESTATE_MEMBERS)
+    if (tracestate_is(key, "ot"))
+        return tracestate_read_ot(tracestate, value);
+    if (tracestate->n_others == BR_TRACESTATE_MEMBERS)
         return false;
-    t->others[t->n_others++] = member;
+    tracestate->others[tracestate->n_others++] = member;
     return true;
 }
 
@@ -178,8 +183,8 @@ bool br_tracestate_read(struct br_tracestate *ret, const void *text, size_t len)
     while (p < end) {
         const char *stop = memchr(p, ',', (size_t)(end - p));
         size_t member_len = (size_t)((stop ? stop : end) - p);
-        struct br_tracestate_text member = trim(p, member_len);
-        if (++n > BR_TRACESTATE_MEMBERS || (member.len && !read_member(ret, member)))
+        struct br_tracestate_text member = tracestate_trim(p, member_len);
+        if (++n > BR_TRACESTATE_MEMBERS || (member.len && !tracestate_read_member(ret, member)))
             return false;
         p += member_len + 1;
     }
@@ -188,56 +193,56 @@ bool br_tracestate_read(struct br_tracestate *ret, const void *text, size_t len)
 
 /* --- Changing and writing -------------------------------------------------------------------- */
 
-void br_tracestate_set_threshold(struct br_tracestate *t, uint64_t threshold)
+void br_tracestate_set_threshold(struct br_tracestate *tracestate, uint64_t threshold)
 {
-    (void)snprintf(t->own_th, sizeof t->own_th, "%014" PRIx64, threshold);
+    (void)snprintf(tracestate->own_th, sizeof tracestate->own_th, "%014" PRIx64, threshold);
     size_t len = BR_THRESHOLD_DIGITS;
-    while (len > 1 && t->own_th[len - 1] == '0')
+    while (len > 1 && tracestate->own_th[len - 1] == '0')
         len--;
-    t->threshold = threshold;
-    t->th = (struct br_tracestate_text){t->own_th, len};
+    tracestate->threshold = threshold;
+    tracestate->th = (struct br_tracestate_text){tracestate->own_th, len};
 }
 
-void br_tracestate_set_randomness(struct br_tracestate *t, uint64_t randomness)
+void br_tracestate_set_randomness(struct br_tracestate *tracestate, uint64_t randomness)
 {
-    (void)snprintf(t->own_rv, sizeof t->own_rv, "%014" PRIx64, randomness);
-    t->randomness = randomness;
-    t->rv = (struct br_tracestate_text){t->own_rv, BR_THRESHOLD_DIGITS};
+    (void)snprintf(tracestate->own_rv, sizeof tracestate->own_rv, "%014" PRIx64, randomness);
+    tracestate->randomness = randomness;
+    tracestate->rv = (struct br_tracestate_text){tracestate->own_rv, BR_THRESHOLD_DIGITS};
 }
 
-void br_tracestate_clear_threshold(struct br_tracestate *t)
+void br_tracestate_clear_threshold(struct br_tracestate *tracestate)
 {
-    t->th = (struct br_tracestate_text){NULL, 0};
+    tracestate->th = (struct br_tracestate_text){NULL, 0};
 }
 
-static char *put(char *out, const char *data, size_t len)
+static char *tracestate_put(char *out, const char *data, size_t len)
 {
     memcpy(out, data, len);
     return out + len;
 }
 
-static char *put_ot(char *out, const char *separator, const char *name,
-                    struct br_tracestate_text text)
+static char *tracestate_put_ot(char *out, const char *separator, const char *name,
+                               struct br_tracestate_text text)
 {
-    out = put(out, separator, strlen(separator));
-    out = put(out, name, strlen(name));
-    return put(out, text.data, text.len);
+    out = tracestate_put(out, separator, strlen(separator));
+    out = tracestate_put(out, name, strlen(name));
+    return tracestate_put(out, text.data, text.len);
 }
 
-size_t br_tracestate_write(const struct br_tracestate *t, char *out)
+size_t br_tracestate_write(const struct br_tracestate *tracestate, char *out)
 {
     const char *start = out, *separator = "ot=";
-    if (t->rv.len) {
-        out = put_ot(out, separator, "rv:", t->rv);
+    if (tracestate->rv.len) {
+        out = tracestate_put_ot(out, separator, "rv:", tracestate->rv);
         separator = ";";
     }
-    if (t->th.len) {
-        out = put_ot(out, separator, "th:", t->th);
+    if (tracestate->th.len) {
+        out = tracestate_put_ot(out, separator, "th:", tracestate->th);
         separator = ";";
     }
-    for (size_t i = 0; i < t->n_extras; i++, separator = ";")
-        out = put_ot(out, separator, "", t->extras[i]);
-    for (size_t i = 0; i < t->n_others; i++)
-        out = put_ot(out, out == start ? "" : ",", "", t->others[i]);
+    for (size_t i = 0; i < tracestate->n_extras; i++, separator = ";")
+        out = tracestate_put_ot(out, separator, "", tracestate->extras[i]);
+    for (size_t i = 0; i < tracestate->n_others; i++)
+        out = tracestate_put_ot(out, out == start ? "" : ",", "", tracestate->others[i]);
     return (size_t)(out - start);
 }

@@ -35,10 +35,10 @@ struct br_tracestate {
 bool br_tracestate_read(struct br_tracestate *ret, const void *text, size_t len);
 
 /* Set th, below BR_THRESHOLD_NEVER, and rv. */
-void br_tracestate_set_threshold(struct br_tracestate *t, uint64_t threshold);
-void br_tracestate_set_randomness(struct br_tracestate *t, uint64_t randomness);
-void br_tracestate_clear_threshold(struct br_tracestate *t);
+void br_tracestate_set_threshold(struct br_tracestate *tracestate, uint64_t threshold);
+void br_tracestate_set_randomness(struct br_tracestate *tracestate, uint64_t randomness);
+void br_tracestate_clear_threshold(struct br_tracestate *tracestate);
 
 /* Writes it into BR_TRACESTATE_ROOM bytes, `ot` first, rv before th before the rest; returns the
  * length. */
-size_t br_tracestate_write(const struct br_tracestate *t, char *out);
+size_t br_tracestate_write(const struct br_tracestate *tracestate, char *out);

@@ -22,7 +22,7 @@ struct waiting {
     struct br_list link;
     struct br_item *item;
     struct br_account *account;
-    uint32_t n;
+    uint32_t count;
 };
 
 /* A batch that has left and has not ended, in one piece or several. */
@@ -30,7 +30,7 @@ struct batch {
     struct br_list link;        /* batcher->out */
     struct br_batcher *batcher; /* NULL once that was freed */
     struct br_list waiting;     /* late: the items it was made of */
-    uint32_t n;                 /* spans or samples in them */
+    uint32_t count;             /* spans or samples in them */
     unsigned n_pieces;          /* not ended */
     uint32_t n_rejected;        /* spans or samples in pieces that were refused for good */
     bool any_done;
@@ -84,77 +84,79 @@ struct br_batcher {
 };
 
 /* What is gathered is in the merger, and not in parts. */
-static bool merging(const struct br_batcher *b)
+static bool batch_merging(const struct br_batcher *batcher)
 {
-    return b->merge && b->gathered->n_parts == 0;
+    return batcher->merge && batcher->gathered->n_parts == 0;
 }
 
-static uint32_t gathered_items(const struct br_batcher *b)
+static uint32_t batch_gathered_items(const struct br_batcher *batcher)
 {
-    return merging(b) ? br_merge_items(b->merge) : b->gathered->n_items;
+    return batch_merging(batcher) ? br_merge_items(batcher->merge) : batcher->gathered->n_items;
 }
 
-static size_t gathered_size(const struct br_batcher *b)
+static size_t batch_gathered_size(const struct br_batcher *batcher)
 {
-    if (!b->config.bytes)
-        return gathered_items(b);
-    return merging(b) ? br_merge_size(b->merge) : b->gathered->size;
+    if (!batcher->config.bytes)
+        return batch_gathered_items(batcher);
+    return batch_merging(batcher) ? br_merge_size(batcher->merge) : batcher->gathered->size;
 }
 
 /* So much is out there that no further batch may leave. */
-static bool blocked(const struct br_batcher *b)
+static bool batch_blocked(const struct br_batcher *batcher)
 {
-    return b->redelivery && (br_redelivery_kept(b->redelivery) >= BR_BATCH_KEPT_MAX ||
-                         (!b->config.final && br_redelivery_count(b->redelivery) >= BR_BATCH_OUT_MAX));
+    return batcher->redelivery && (br_redelivery_kept(batcher->redelivery) >= BR_BATCH_KEPT_MAX ||
+                                   (!batcher->config.final &&
+                                    br_redelivery_count(batcher->redelivery) >= BR_BATCH_OUT_MAX));
 }
 
-static bool leave(struct br_batcher *b);
+static bool batch_leave(struct br_batcher *batcher);
 
-static bool gathered_any(const struct br_batcher *b)
+static bool batch_gathered_any(const struct br_batcher *batcher)
 {
-    return gathered_items(b) > 0 || b->gathered->n_parts > 0 || b->gathered->n_held > 0 ||
-           !br_list_empty(&b->waiting);
+    return batch_gathered_items(batcher) > 0 || batcher->gathered->n_parts > 0 ||
+           batcher->gathered->n_held > 0 || !br_list_empty(&batcher->waiting);
 }
 
-static void weigh(struct br_batcher *b, size_t more, size_t less)
+static void batch_weigh(struct br_batcher *batcher, size_t more, size_t less)
 {
-    b->weight += more - less;
-    if (b->config.weight)
-        *b->config.weight += more - less;
+    batcher->weight += more - less;
+    if (batcher->config.weight)
+        *batcher->config.weight += more - less;
 }
 
 /* --- Batches under way ----------------------------------------------------------------------- */
 
-static void tell_one(struct waiting *w, const struct br_outcome *o)
+static void batch_tell_one(struct waiting *waiting, const struct br_outcome *outcome)
 {
-    struct br_item *item = w->item;
-    if (o->verdict == BR_DONE || br_account_lent(w->account))
-        br_account_close(w->account);
+    struct br_item *item = waiting->item;
+    if (outcome->verdict == BR_DONE || br_account_lent(waiting->account))
+        br_account_close(waiting->account);
     else
-        br_account_return(w->account);
-    br_free(w);
-    br_item_finish(item, o);
+        br_account_return(waiting->account);
+    br_free(waiting);
+    br_item_finish(item, outcome);
 }
 
 /* What was refused in part, each hears in its share: all shares add up. */
-static void tell_all(struct br_list *waiting, const struct br_outcome *o, uint32_t n)
+static void batch_tell_all(struct br_list *waiting, const struct br_outcome *outcome,
+                           uint32_t count)
 {
     uint64_t n_before = 0, told = 0;
-    struct br_list *l;
-    while ((l = br_list_shift(waiting))) {
-        struct waiting *w = br_container_of(l, struct waiting, link);
-        struct br_outcome its = *o;
-        n_before += w->n;
-        uint64_t until = n ? o->n_rejected * n_before / n : 0;
+    struct br_list *list;
+    while ((list = br_list_shift(waiting))) {
+        struct waiting *this_waiting = br_container_of(list, struct waiting, link);
+        struct br_outcome its = *outcome;
+        n_before += this_waiting->count;
+        uint64_t until = count ? outcome->n_rejected * n_before / count : 0;
         its.n_rejected = (uint32_t)(until - told);
         told = until;
-        tell_one(w, &its);
+        batch_tell_one(this_waiting, &its);
     }
 }
 
 /* What was not taken in time is rejected where the rest was taken (OTLP, "Partial Success"): were all told
  * to send all again, what was taken would come twice. */
-static void count_refused(struct batch *batch)
+static void batch_count_refused(struct batch *batch)
 {
     if (!batch->n_refused)
         return;
@@ -168,193 +170,198 @@ static void count_refused(struct batch *batch)
 }
 
 /* Where only some pieces were refused for good, that is a partial success. */
-static struct br_outcome outcome_of(struct batch *batch)
+static struct br_outcome batch_outcome_of(struct batch *batch)
 {
-    count_refused(batch);
-    struct br_outcome o = batch->outcome;
+    batch_count_refused(batch);
+    struct br_outcome outcome = batch->outcome;
     if (!batch->rejection.status && !batch->rejection.text[0] && !batch->n_rejected)
-        return o;
-    if (o.verdict != BR_DONE || !batch->any_done) {
-        br_outcome_fold(&o, &batch->rejection);
-        return o;
+        return outcome;
+    if (outcome.verdict != BR_DONE || !batch->any_done) {
+        br_outcome_fold(&outcome, &batch->rejection);
+        return outcome;
     }
-    o.n_rejected += batch->n_rejected;
-    memcpy(o.text, batch->rejection.text, sizeof o.text);
-    return o;
+    outcome.n_rejected += batch->n_rejected;
+    memcpy(outcome.text, batch->rejection.text, sizeof outcome.text);
+    return outcome;
 }
 
-static void tell_waiting(struct batch *batch)
+static void batch_tell_waiting(struct batch *batch)
 {
-    struct br_outcome o = outcome_of(batch);
-    tell_all(&batch->waiting, &o, batch->n);
+    struct br_outcome outcome = batch_outcome_of(batch);
+    batch_tell_all(&batch->waiting, &outcome, batch->count);
     br_list_remove(&batch->link);
 }
 
 static void end_batch(struct batch *batch)
 {
-    struct br_batcher *b = batch->batcher;
-    tell_waiting(batch);
+    struct br_batcher *batcher = batch->batcher;
+    batch_tell_waiting(batch);
     br_free(batch);
-    if (b && b->on_end)
-        b->on_end(b->on_end_arg);
+    if (batcher && batcher->on_end)
+        batcher->on_end(batcher->on_end_arg);
 }
 
-static void end_piece(struct batch *batch, struct br_item *item, const struct br_outcome *o)
+static void batch_end_piece(struct batch *batch, struct br_item *item,
+                            const struct br_outcome *outcome)
 {
     bool ends = !batch->batcher || batch->batcher->node->ending;
     bool kept = item->done == NULL; /* whose data is here still */
     if (batch->batcher)
-        weigh(batch->batcher, 0, item->weight);
-    if (o->verdict != BR_DONE)
+        batch_weigh(batch->batcher, 0, item->weight);
+    if (outcome->verdict != BR_DONE)
         br_debt_forgive(&item->debt, item->signal);
-    if (o->verdict == BR_REJECT) {
+    if (outcome->verdict == BR_REJECT) {
         batch->n_rejected += item->n_items;
-        br_outcome_fold(&batch->rejection, o);
-    } else if (o->verdict == BR_RETRY && kept && !ends) {
+        br_outcome_fold(&batch->rejection, outcome);
+    } else if (outcome->verdict == BR_RETRY && kept && !ends) {
         batch->n_refused += item->n_items;
-        br_outcome_fold(&batch->refusal, o);
+        br_outcome_fold(&batch->refusal, outcome);
     } else {
-        batch->any_done = batch->any_done || o->verdict == BR_DONE;
-        br_outcome_fold(&batch->outcome, o);
+        batch->any_done = batch->any_done || outcome->verdict == BR_DONE;
+        br_outcome_fold(&batch->outcome, outcome);
     }
     batch->n_pieces--;
 }
 
 /* One that is tried again has ended. */
-static void end_kept(struct kept *k, const struct br_outcome *o)
+static void batch_end_kept(struct kept *kept, const struct br_outcome *outcome)
 {
-    br_host_timer_stop(k->item->host, &k->timer);
-    br_list_remove(&k->link);
-    end_piece(k->batch, k->item, o);
-    br_item_done(k->item);
-    br_free(k);
+    br_host_timer_stop(kept->item->host, &kept->timer);
+    br_list_remove(&kept->link);
+    batch_end_piece(kept->batch, kept->item, outcome);
+    br_item_done(kept->item);
+    br_free(kept);
 }
 
 /* Nothing was taken, or the batcher ends: those that wait for another try are the senders' again. */
-static void end_again(struct batch *batch)
+static void batch_end_again(struct batch *batch)
 {
     while (!br_list_empty(&batch->again)) {
         struct kept *k = br_container_of(batch->again.next, struct kept, link);
         struct br_outcome why = k->why;
         batch->n_again--;
-        end_kept(k, &why);
+        batch_end_kept(k, &why);
     }
 }
 
 static void check_batch(struct batch *batch)
 {
     if (!batch->any_done && batch->n_pieces == batch->n_again)
-        end_again(batch);
+        batch_end_again(batch);
     if (batch->n_pieces == 0)
         end_batch(batch);
 }
 
-static void send_kept(struct kept *k);
+static void batch_send_kept(struct kept *kept);
 
-static void on_again(struct br_timer *t)
+static void batch_on_again(struct br_timer *this_timer)
 {
-    struct kept *k = br_container_of(t, struct kept, timer);
+    struct kept *k = br_container_of(this_timer, struct kept, timer);
     br_list_remove(&k->link);
     k->batch->n_again--;
-    send_kept(k);
+    batch_send_kept(k);
 }
 
 /* Tries again what was refused for now while others are under way or done. False when that is of no use any
  * more. */
-static bool kept_again(struct kept *k, const struct br_outcome *o)
+static bool batch_kept_again(struct kept *kept, const struct br_outcome *outcome)
 {
-    struct batch *batch = k->batch;
-    struct br_batcher *b = batch->batcher;
+    struct batch *batch = kept->batch;
+    struct br_batcher *batcher = batch->batcher;
     bool alone = !batch->any_done && batch->n_pieces - batch->n_again == 1;
-    if (!b || b->node->ending || alone || br_host_mono_ms(b->host) >= batch->until_ms ||
-        !br_host_timer(b->host, &k->timer, batch->delay_ms, on_again))
+    if (!batcher || batcher->node->ending || alone ||
+        br_host_mono_ms(batcher->host) >= batch->until_ms ||
+        !br_host_timer(batcher->host, &kept->timer, batch->delay_ms, batch_on_again))
         return false;
-    k->why = *o;
-    br_list_append(&batch->again, &k->link);
+    kept->why = *outcome;
+    br_list_append(&batch->again, &kept->link);
     batch->n_again++;
     batch->delay_ms = batch->delay_ms * 2 < AGAIN_MAX_MS ? batch->delay_ms * 2 : AGAIN_MAX_MS;
     return true;
 }
 
-static void on_kept(struct br_item *attempt, void *arg)
+static void batch_on_kept(struct br_item *attempt, void *arg)
 {
     struct kept *k = arg;
     struct batch *batch = k->batch;
-    const struct br_outcome *o = &attempt->outcome;
-    if (o->verdict == BR_RETRY && kept_again(k, o))
+    const struct br_outcome *outcome = &attempt->outcome;
+    if (outcome->verdict == BR_RETRY && batch_kept_again(k, outcome))
         return;
-    if (o->verdict == BR_DONE)
+    if (outcome->verdict == BR_DONE)
         batch->delay_ms = AGAIN_FIRST_MS;
-    end_kept(k, o);
+    batch_end_kept(k, outcome);
     check_batch(batch);
 }
 
-static void send_kept(struct kept *k)
+static void batch_send_kept(struct kept *kept)
 {
-    struct batch *batch = k->batch;
-    struct br_item *attempt = br_item_attempt(k->item, on_kept, k);
+    struct batch *batch = kept->batch;
+    struct br_item *attempt = br_item_attempt(kept->item, batch_on_kept, kept);
     if (attempt) {
         br_consume(batch->batcher->next, attempt);
         return;
     }
-    struct br_outcome o = br_outcome_retry(BR_STATUS_UNAVAILABLE, 1000, "batch: out of memory");
-    if (kept_again(k, &o))
+    struct br_outcome outcome =
+        br_outcome_retry(BR_STATUS_UNAVAILABLE, 1000, "batch: out of memory");
+    if (batch_kept_again(kept, &outcome))
         return;
-    end_kept(k, &o);
+    batch_end_kept(kept, &outcome);
     check_batch(batch);
 }
 
-static void on_piece(struct br_item *item, void *arg)
+static void batch_on_piece(struct br_item *item, void *arg)
 {
     struct batch *batch = arg;
-    end_piece(batch, item, &item->outcome);
+    batch_end_piece(batch, item, &item->outcome);
     check_batch(batch);
 }
 
 /* --- Merging --------------------------------------------------------------------------------- */
 
-static size_t merge_bytes(const struct br_batch_config *c)
+static size_t batch_merge_bytes(const struct br_batch_config *batch_config)
 {
-    return c->merge_bytes && c->merge_bytes < MERGE_MAX_BYTES ? c->merge_bytes : MERGE_MAX_BYTES;
+    return batch_config->merge_bytes && batch_config->merge_bytes < MERGE_MAX_BYTES
+               ? batch_config->merge_bytes
+               : MERGE_MAX_BYTES;
 }
 
 /* The tables count for the dictionaries, as they are now: what leaves takes blocks along that were made
  * for it, so that what the work took is not what stays. */
-static void merge_count(struct br_batcher *b)
+static void batch_merge_count(struct br_batcher *batcher)
 {
-    size_t bytes = b->merge ? br_merge_memory(b->merge) : 0;
-    br_mem_hold(BR_HOLDER_DICTIONARIES, (int64_t)bytes - (int64_t)b->merge_held);
-    b->merge_held = bytes;
+    size_t bytes = batcher->merge ? br_merge_memory(batcher->merge) : 0;
+    br_mem_hold(BR_HOLDER_DICTIONARIES, (int64_t)bytes - (int64_t)batcher->merge_held);
+    batcher->merge_held = bytes;
 }
 
 /* Takes what the memory budget has: what is merged came from peers. */
-static int merge_add(struct br_batcher *b, struct br_item *item)
+static int batch_merge_add(struct br_batcher *batcher, struct br_item *item)
 {
     struct br_mem_scope scope;
-    br_mem_scope_begin(&scope, SIZE_MAX / 2, b->host->memory);
-    int rc = br_merge_add(b->merge, item);
+    br_mem_scope_begin(&scope, SIZE_MAX / 2, batcher->host->memory);
+    int rc = br_merge_add(batcher->merge, item);
     br_mem_scope_end(&scope);
-    merge_count(b);
+    batch_merge_count(batcher);
     return rc;
 }
 
-static int merge_take(struct br_batcher *b)
+static int batch_merge_take(struct br_batcher *batcher)
 {
-    int rc = br_merge_take(b->merge, b->gathered);
-    merge_count(b);
+    int rc = br_merge_take(batcher->merge, batcher->gathered);
+    batch_merge_count(batcher);
     return rc;
 }
 
-static void merge_free(struct br_batcher *b)
+static void batch_merge_free(struct br_batcher *batcher)
 {
-    br_merge_free(b->merge);
-    b->merge = NULL;
-    merge_count(b);
+    br_merge_free(batcher->merge);
+    batcher->merge = NULL;
+    batch_merge_count(batcher);
 }
 
 /* --- Making batches ------------------------------------------------------------------------- */
 
-static int add_piece(struct br_item *item, void *arg)
+static int batch_add_piece(struct br_item *item, void *arg)
 {
     struct pieces *p = arg;
     bool fits = item == p->whole || item->size <= p->room;
@@ -368,12 +375,12 @@ static int add_piece(struct br_item *item, void *arg)
 }
 
 /* Gives each piece its share of what the whole owes and weighs. False when there is no memory. */
-static bool share_out(struct pieces *p, struct br_item *whole)
+static bool batch_share_out(struct pieces *pieces, struct br_item *whole)
 {
     uint32_t n_left = whole->n_items;
-    for (struct br_list *l = p->items.next; l != &p->items; l = l->next) {
-        struct br_item *piece = br_container_of(l, struct br_item, link);
-        bool last = l->next == &p->items;
+    for (struct br_list *list = pieces->items.next; list != &pieces->items; list = list->next) {
+        struct br_item *piece = br_container_of(list, struct br_item, link);
+        bool last = list->next == &pieces->items;
         if (!br_debt_move(&piece->debt, &whole->debt, piece->n_items))
             return false;
         piece->weight = last || !n_left
@@ -385,11 +392,11 @@ static bool share_out(struct pieces *p, struct br_item *whole)
     return true;
 }
 
-static void undo_pieces(struct pieces *p, struct br_item *whole)
+static void batch_undo_pieces(struct pieces *pieces, struct br_item *whole)
 {
-    struct br_list *l;
-    while ((l = br_list_shift(&p->items))) {
-        struct br_item *piece = br_container_of(l, struct br_item, link);
+    struct br_list *list;
+    while ((list = br_list_shift(&pieces->items))) {
+        struct br_item *piece = br_container_of(list, struct br_item, link);
         (void)br_debt_move(&whole->debt, &piece->debt, piece->n_held);
         whole->weight += piece->weight;
         br_item_free(piece);
@@ -398,33 +405,35 @@ static void undo_pieces(struct pieces *p, struct br_item *whole)
 
 /* Cuts what was gathered where it is over the maximum; otherwise, and where all that the pieces would
  * repeat is too much, it is one piece. */
-static int make_pieces(struct br_batcher *b, struct br_item *whole, struct pieces *p)
+static int batch_make_pieces(struct br_batcher *batcher, struct br_item *whole,
+                             struct pieces *pieces)
 {
-    const struct br_batch_config *c = &b->config;
-    size_t size = c->bytes ? whole->size : whole->n_items;
-    if (!c->max_size || size <= c->max_size)
-        return add_piece(whole, p);
-    uint32_t items = c->bytes ? 0 : (uint32_t)c->max_size;
-    size_t bytes = c->bytes ? c->max_size : 0;
-    p->room = PIECES_TIMES * whole->size + PIECES_BYTES;
-    int rc = b->signal == BR_TRACES ? br_traces_split(whole, items, bytes, add_piece, p)
-                                    : br_profiles_split(whole, items, bytes, add_piece, p);
-    if (rc == BR_ENOMEM || (!rc && !share_out(p, whole))) {
-        undo_pieces(p, whole);
+    const struct br_batch_config *batch_config = &batcher->config;
+    size_t size = batch_config->bytes ? whole->size : whole->n_items;
+    if (!batch_config->max_size || size <= batch_config->max_size)
+        return batch_add_piece(whole, pieces);
+    uint32_t items = batch_config->bytes ? 0 : (uint32_t)batch_config->max_size;
+    size_t bytes = batch_config->bytes ? batch_config->max_size : 0;
+    pieces->room = PIECES_TIMES * whole->size + PIECES_BYTES;
+    int rc = batcher->signal == BR_TRACES
+                 ? br_traces_split(whole, items, bytes, batch_add_piece, pieces)
+                 : br_profiles_split(whole, items, bytes, batch_add_piece, pieces);
+    if (rc == BR_ENOMEM || (!rc && !batch_share_out(pieces, whole))) {
+        batch_undo_pieces(pieces, whole);
         return BR_ENOMEM;
     }
     if (rc) {
-        undo_pieces(p, whole);
-        return add_piece(whole, p);
+        batch_undo_pieces(pieces, whole);
+        return batch_add_piece(whole, pieces);
     }
     br_item_free(whole);
     return 0;
 }
 
-static void on_timer(struct br_timer *t);
+static void batch_on_timer(struct br_timer *this_timer);
 
 /* Late, and not for a queue, which weighs what it gets. False when there is no memory. */
-static bool send_late(struct batch *batch, struct br_item *item)
+static bool batch_send_late(struct batch *batch, struct br_item *item)
 {
     struct kept *k = br_calloc(1, sizeof *k);
     if (!k)
@@ -433,146 +442,150 @@ static bool send_late(struct batch *batch, struct br_item *item)
     br_list_init(&k->link);
     k->batch = batch;
     k->item = item;
-    send_kept(k);
+    batch_send_kept(k);
     return true;
 }
 
-static void send_piece(struct batch *batch, struct br_item *item)
+static void batch_send_piece(struct batch *batch, struct br_item *item)
 {
-    struct br_batcher *b = batch->batcher;
-    if (b->config.late && !b->config.weight && batch->several && send_late(batch, item))
+    struct br_batcher *batcher = batch->batcher;
+    if (batcher->config.late && !batcher->config.weight && batch->several &&
+        batch_send_late(batch, item))
         return;
-    item->done = on_piece;
+    item->done = batch_on_piece;
     item->done_arg = batch;
-    item->keeps_debt = item->waits = b->config.late;
-    if (b->config.late)
-        br_consume(b->next, item);
+    item->keeps_debt = item->waits = batcher->config.late;
+    if (batcher->config.late)
+        br_consume(batcher->next, item);
     else
-        br_redelivery_send(b->redelivery, item);
+        br_redelivery_send(batcher->redelivery, item);
 }
 
 /* A batch of what is gathered, whose pieces are these. */
-static void send_pieces(struct br_batcher *b, struct batch *batch, struct pieces *pieces)
+static void batch_send_pieces(struct br_batcher *batcher, struct batch *batch,
+                              struct pieces *pieces)
 {
-    struct br_list *l;
-    *batch = (struct batch){.batcher = b,
+    struct br_list *list;
+    *batch = (struct batch){.batcher = batcher,
                             .outcome = BR_OUTCOME_DONE,
                             .rejection = BR_OUTCOME_DONE,
                             .refusal = BR_OUTCOME_DONE,
                             .delay_ms = AGAIN_FIRST_MS,
-                            .until_ms = br_host_mono_ms(b->host) + BR_BATCH_PATIENCE_MS};
+                            .until_ms = br_host_mono_ms(batcher->host) + BR_BATCH_PATIENCE_MS};
     br_list_init(&batch->waiting);
     br_list_init(&batch->again);
-    while ((l = br_list_shift(&b->waiting))) {
-        batch->n += br_container_of(l, struct waiting, link)->n;
-        br_list_append(&batch->waiting, l);
+    while ((list = br_list_shift(&batcher->waiting))) {
+        batch->count += br_container_of(list, struct waiting, link)->count;
+        br_list_append(&batch->waiting, list);
     }
-    br_list_append(&b->out, &batch->link);
-    for (l = pieces->items.next; l != &pieces->items; l = l->next)
+    br_list_append(&batcher->out, &batch->link);
+    for (list = pieces->items.next; list != &pieces->items; list = list->next)
         batch->n_pieces++;
     batch->several = batch->n_pieces > 1;
-    while ((l = br_list_shift(&pieces->items))) {
-        struct br_item *item = br_container_of(l, struct br_item, link);
-        *b->size_sum += item->n_items;
-        *b->size_count += 1;
-        send_piece(batch, item);
+    while ((list = br_list_shift(&pieces->items))) {
+        struct br_item *item = br_container_of(list, struct br_item, link);
+        *batcher->size_sum += item->n_items;
+        *batcher->size_count += 1;
+        batch_send_piece(batch, item);
     }
 }
 
 /* Where a batch is gathered. */
-static struct br_item *new_batch(struct br_batcher *b)
+static struct br_item *new_batch(struct br_batcher *batcher)
 {
-    struct br_item *item = br_item_new(b->host, b->signal);
-    if (!item || !b->config.metadata_len)
+    struct br_item *item = br_item_new(batcher->host, batcher->signal);
+    if (!item || !batcher->config.metadata_len)
         return item;
     item->metadata =
-        br_arena_strndup(&item->arena, b->config.metadata, b->config.metadata_len);
+        br_arena_strndup(&item->arena, batcher->config.metadata, batcher->config.metadata_len);
     if (item->metadata)
         return item;
     br_item_free(item);
     return NULL;
 }
 
-static void park_timer(struct br_batcher *b)
+static void batch_park_timer(struct br_batcher *batcher)
 {
-    b->timing = false;
-    (void)br_host_timer_park(b->host, &b->timer, on_timer);
+    batcher->timing = false;
+    (void)br_host_timer_park(batcher->host, &batcher->timer, batch_on_timer);
 }
 
-static void start_timer(struct br_batcher *b, uint64_t ms)
+static void batch_start_timer(struct br_batcher *batcher, uint64_t ms)
 {
-    b->timing = true;
-    (void)br_host_timer(b->host, &b->timer, ms, on_timer);
+    batcher->timing = true;
+    (void)br_host_timer(batcher->host, &batcher->timer, ms, batch_on_timer);
 }
 
 /* Lets what was gathered leave. False when there is no memory: it stays, and a timer tries again.
  */
-static bool leave(struct br_batcher *b)
+static bool batch_leave(struct br_batcher *batcher)
 {
-    park_timer(b);
-    b->overdue = false;
-    if (!gathered_any(b))
+    batch_park_timer(batcher);
+    batcher->overdue = false;
+    if (!batch_gathered_any(batcher))
         return true;
-    struct pieces pieces = {.batcher = b, .whole = b->gathered};
+    struct pieces pieces = {.batcher = batcher, .whole = batcher->gathered};
     struct batch *batch = br_calloc(1, sizeof *batch);
-    struct br_item *fresh = new_batch(b);
+    struct br_item *fresh = new_batch(batcher);
     br_list_init(&pieces.items);
-    if (!batch || !fresh || (merging(b) && br_merge_items(b->merge) && merge_take(b)) ||
-        make_pieces(b, b->gathered, &pieces)) {
+    if (!batch || !fresh ||
+        (batch_merging(batcher) && br_merge_items(batcher->merge) && batch_merge_take(batcher)) ||
+        batch_make_pieces(batcher, batcher->gathered, &pieces)) {
         br_free(batch);
         br_item_free(fresh);
-        start_timer(b, NO_MEMORY_MS);
+        batch_start_timer(batcher, NO_MEMORY_MS);
         return false;
     }
-    b->gathered = fresh;
-    send_pieces(b, batch, &pieces);
+    batcher->gathered = fresh;
+    batch_send_pieces(batcher, batch, &pieces);
     return true;
 }
 
-static void on_timer(struct br_timer *t)
+static void batch_on_timer(struct br_timer *this_timer)
 {
-    struct br_batcher *b = br_container_of(t, struct br_batcher, timer);
-    park_timer(b);
-    if (!gathered_any(b))
+    struct br_batcher *batcher = br_container_of(this_timer, struct br_batcher, timer);
+    batch_park_timer(batcher);
+    if (!batch_gathered_any(batcher))
         return;
-    if (blocked(b)) {
-        b->overdue = true;
+    if (batch_blocked(batcher)) {
+        batcher->overdue = true;
         return;
     }
-    *b->by_timeout += 1;
-    (void)leave(b);
+    *batcher->by_timeout += 1;
+    (void)batch_leave(batcher);
 }
 
-static void refuse(struct br_item *item, const char *why)
+static void batch_refuse(struct br_item *item, const char *why)
 {
     br_item_retry(item, BR_STATUS_UNAVAILABLE, 1000, why);
 }
 
 /* What is a batch by itself, or so large that merging it would hold the worker up, is not merged.
  */
-static bool alone(const struct br_batcher *b, const struct br_item *item)
+static bool batch_alone(const struct br_batcher *batcher, const struct br_item *item)
 {
-    size_t size = b->config.bytes ? item->size : item->n_items;
-    return !blocked(b) && item->n_items > 0 &&
-           ((b->config.min_size && size >= b->config.min_size) || item->size > ALONE_BYTES);
+    size_t size = batcher->config.bytes ? item->size : item->n_items;
+    return !batch_blocked(batcher) && item->n_items > 0 &&
+           ((batcher->config.min_size && size >= batcher->config.min_size) ||
+            item->size > ALONE_BYTES);
 }
 
 /* Puts the item's data, or all it says, into what is gathered, with what is owed for it. */
-static int gather(struct br_batcher *b, struct br_item *item, struct br_debt *debt)
+static int batch_gather(struct br_batcher *batcher, struct br_item *item, struct br_debt *debt)
 {
-    if (b->merge && !merging(b))
+    if (batcher->merge && !batch_merging(batcher))
         return BR_EFULL; /* a batch that could not leave */
-    bool merges = b->merge && !alone(b, item);
-    if (b->merge && !merges && gathered_any(b))
+    bool merges = batcher->merge && !batch_alone(batcher, item);
+    if (batcher->merge && !merges && batch_gathered_any(batcher))
         return BR_EFULL; /* what is gathered leaves before it */
     if (!merges)
         br_item_hold(item, BR_HOLDER_BATCHES);
-    int rc = merges ? merge_add(b, item) : br_item_absorb(b->gathered, item);
+    int rc = merges ? batch_merge_add(batcher, item) : br_item_absorb(batcher->gathered, item);
     if (rc)
         return rc;
-    (void)br_debt_move(&b->gathered->debt, debt, debt->n_held);
-    b->gathered->weight += item->weight;
-    weigh(b, item->weight, 0);
+    (void)br_debt_move(&batcher->gathered->debt, debt, debt->n_held);
+    batcher->gathered->weight += item->weight;
+    batch_weigh(batcher, item->weight, 0);
     item->weight = 0;
     if (merges)
         br_item_clear_parts(item);
@@ -580,198 +593,206 @@ static int gather(struct br_batcher *b, struct br_item *item, struct br_debt *de
 }
 
 /* Late: who waits, and what the batch is to owe for it. NULL when there is no memory. */
-static struct waiting *wait_for(struct br_item *item, struct br_debt *ret_debt)
+static struct waiting *batch_wait_for(struct br_item *item, struct br_debt *ret_debt)
 {
-    struct waiting *w = br_calloc(1, sizeof *w);
+    struct waiting *waiting = br_calloc(1, sizeof *waiting);
     struct br_ledger *exporter = item->debt.exporter;
-    if (!w)
+    if (!waiting)
         return NULL;
-    w->item = item;
-    w->n = item->n_items;
+    waiting->item = item;
+    waiting->count = item->n_items;
     item->debt.exporter = NULL; /* it has what the batch owes */
-    w->account = br_account_open(item, 1);
-    if (w->account && br_account_lend(w->account, 0, ret_debt)) {
+    waiting->account = br_account_open(item, 1);
+    if (waiting->account && br_account_lend(waiting->account, 0, ret_debt)) {
         ret_debt->exporter = exporter;
-        return w;
+        return waiting;
     }
     item->debt.exporter = exporter;
-    if (w->account)
-        br_account_return(w->account);
-    br_free(w);
+    if (waiting->account)
+        br_account_return(waiting->account);
+    br_free(waiting);
     return NULL;
 }
 
-static void stop_waiting(struct waiting *w, struct br_debt *debt)
+static void batch_stop_waiting(struct waiting *waiting, struct br_debt *debt)
 {
-    br_debt_forgive(debt, w->item->signal);
-    br_account_return(w->account);
-    br_free(w);
+    br_debt_forgive(debt, waiting->item->signal);
+    br_account_return(waiting->account);
+    br_free(waiting);
 }
 
 /* Takes the item's data in, as it leaves what is there where that is full. */
-static int take(struct br_batcher *b, struct br_item *item)
+static int batch_take(struct br_batcher *batcher, struct br_item *item)
 {
     struct br_debt lent = {0};
-    struct waiting *w = b->config.late ? wait_for(item, &lent) : NULL;
-    if (b->config.late && !w)
+    struct waiting *waiting = batcher->config.late ? batch_wait_for(item, &lent) : NULL;
+    if (batcher->config.late && !waiting)
         return BR_ENOMEM;
-    struct br_debt *debt = w ? &lent : &item->debt;
-    int rc = gather(b, item, debt);
-    if (rc == BR_EFULL && gathered_any(b) && !blocked(b) && leave(b))
-        rc = gather(b, item, debt);
-    if (rc && w)
-        stop_waiting(w, debt);
-    else if (w)
-        br_list_append(&b->waiting, &w->link);
+    struct br_debt *debt = waiting ? &lent : &item->debt;
+    int rc = batch_gather(batcher, item, debt);
+    if (rc == BR_EFULL && batch_gathered_any(batcher) && !batch_blocked(batcher) &&
+        batch_leave(batcher))
+        rc = batch_gather(batcher, item, debt);
+    if (rc && waiting)
+        batch_stop_waiting(waiting, debt);
+    else if (waiting)
+        br_list_append(&batcher->waiting, &waiting->link);
     return rc;
 }
 
-static bool full(const struct br_batcher *b)
+static bool batch_full(const struct br_batcher *batcher)
 {
-    return b->config.min_size && gathered_size(b) >= b->config.min_size;
+    return batcher->config.min_size && batch_gathered_size(batcher) >= batcher->config.min_size;
 }
 
 /* As much is gathered as may be while no batch can leave. */
-static bool brimful(const struct br_batcher *b)
+static bool batch_brimful(const struct br_batcher *batcher)
 {
-    size_t least = b->config.bytes ? BR_BATCH_WAIT_BYTES : BR_BATCH_WAIT_ITEMS;
-    return gathered_size(b) >= (b->config.min_size > least ? b->config.min_size : least);
+    size_t least = batcher->config.bytes ? BR_BATCH_WAIT_BYTES : BR_BATCH_WAIT_ITEMS;
+    return batch_gathered_size(batcher) >=
+           (batcher->config.min_size > least ? batcher->config.min_size : least);
 }
 
 /* What does not fit into an empty batch never will. */
-static void fail(const struct br_batcher *b, struct br_item *item, int rc)
+static void batch_fail(const struct br_batcher *batcher, struct br_item *item, int rc)
 {
-    if (rc == BR_EFULL && !gathered_any(b))
+    if (rc == BR_EFULL && !batch_gathered_any(batcher))
         br_item_reject(item, BR_STATUS_INVALID_ARGUMENT,
                        "batch: the request is too large to be merged");
     else if (rc == BR_EFULL)
-        refuse(item, "batch: no more can be held until the next batch has left");
+        batch_refuse(item, "batch: no more can be held until the next batch has left");
     else if (rc == BR_ENOMEM)
-        refuse(item, "batch: out of memory");
+        batch_refuse(item, "batch: out of memory");
     else
         br_item_reject(item, BR_STATUS_INVALID_ARGUMENT, "batch: malformed data");
 }
 
-void br_batcher_add(struct br_batcher *b, struct br_item *item)
+void br_batcher_add(struct br_batcher *batcher, struct br_item *item)
 {
     if (item->n_parts == 0) {
         br_item_done(item);
         return;
     }
-    if (blocked(b) && brimful(b)) {
-        refuse(item, "batch: the next in the pipeline takes no batches, and no more can be held");
+    if (batch_blocked(batcher) && batch_brimful(batcher)) {
+        batch_refuse(item,
+                     "batch: the next in the pipeline takes no batches, and no more can be held");
         return;
     }
-    int rc = take(b, item);
+    int rc = batch_take(batcher, item);
     if (rc) {
-        fail(b, item, rc);
+        batch_fail(batcher, item, rc);
         return;
     }
-    if (!b->config.late)
+    if (!batcher->config.late)
         br_item_done(item);
-    if (blocked(b)) {
-        b->overdue = b->overdue || full(b) || b->config.timeout_ms == 0;
-    } else if (full(b) || (b->merge && !merging(b))) {
-        *b->by_size += 1;
-        (void)leave(b);
-    } else if (b->config.timeout_ms == 0) {
-        (void)leave(b);
+    if (batch_blocked(batcher)) {
+        batcher->overdue =
+            batcher->overdue || batch_full(batcher) || batcher->config.timeout_ms == 0;
+    } else if (batch_full(batcher) || (batcher->merge && !batch_merging(batcher))) {
+        *batcher->by_size += 1;
+        (void)batch_leave(batcher);
+    } else if (batcher->config.timeout_ms == 0) {
+        (void)batch_leave(batcher);
     }
-    if (gathered_any(b) && !b->timing && !b->overdue)
-        start_timer(b, b->config.timeout_ms);
+    if (batch_gathered_any(batcher) && !batcher->timing && !batcher->overdue)
+        batch_start_timer(batcher, batcher->config.timeout_ms);
 }
 
-void br_batcher_flush(struct br_batcher *b)
+void br_batcher_flush(struct br_batcher *batcher)
 {
-    (void)leave(b);
+    (void)batch_leave(batcher);
 }
 
-bool br_batcher_idle(const struct br_batcher *b)
+bool br_batcher_idle(const struct br_batcher *batcher)
 {
-    return !gathered_any(b) && (b->redelivery ? br_redelivery_idle(b->redelivery) : br_list_empty(&b->out));
+    return !batch_gathered_any(batcher) &&
+           (batcher->redelivery ? br_redelivery_idle(batcher->redelivery)
+                                : br_list_empty(&batcher->out));
 }
 
-void br_batcher_on_end(struct br_batcher *b, void (*fn)(void *arg), void *arg)
+void br_batcher_on_end(struct br_batcher *batcher, void (*fn)(void *arg), void *arg)
 {
-    b->on_end = fn;
-    b->on_end_arg = arg;
+    batcher->on_end = fn;
+    batcher->on_end_arg = arg;
 }
 
-static void on_kept_end(void *arg)
+static void batch_on_kept_end(void *arg)
 {
-    struct br_batcher *b = arg;
-    if (b->overdue && !blocked(b))
-        (void)leave(b);
+    struct br_batcher *batcher = arg;
+    if (batcher->overdue && !batch_blocked(batcher))
+        (void)batch_leave(batcher);
 }
 
 struct br_batcher *br_batcher_new(struct br_node *node, enum br_signal signal,
                                   const struct br_batch_config *config, struct br_consumer *next)
 {
-    struct br_batcher *b = br_calloc(1, sizeof *b);
-    if (!b)
+    struct br_batcher *batcher = br_calloc(1, sizeof *batcher);
+    if (!batcher)
         return NULL;
-    b->node = node;
-    b->host = node->host;
-    b->signal = signal;
-    b->config = *config;
-    b->next = next;
-    br_list_init(&b->waiting);
-    br_list_init(&b->out);
-    b->metadata = config->metadata_len ? br_malloc(config->metadata_len) : NULL;
-    if (b->metadata)
-        memcpy(b->metadata, config->metadata, config->metadata_len);
-    b->config.metadata = b->metadata;
-    b->gathered = !config->metadata_len || b->metadata ? new_batch(b) : NULL;
+    batcher->node = node;
+    batcher->host = node->host;
+    batcher->signal = signal;
+    batcher->config = *config;
+    batcher->next = next;
+    br_list_init(&batcher->waiting);
+    br_list_init(&batcher->out);
+    batcher->metadata = config->metadata_len ? br_malloc(config->metadata_len) : NULL;
+    if (batcher->metadata)
+        memcpy(batcher->metadata, config->metadata, config->metadata_len);
+    batcher->config.metadata = batcher->metadata;
+    batcher->gathered = !config->metadata_len || batcher->metadata ? new_batch(batcher) : NULL;
     if (signal == BR_PROFILES)
-        b->merge = br_merge_new(b->host, merge_bytes(&b->config));
+        batcher->merge = br_merge_new(batcher->host, batch_merge_bytes(&batcher->config));
     if (!config->late)
-        b->redelivery = br_redelivery_new(node, next, config->final, on_kept_end, b);
-    if (!b->gathered || (signal == BR_PROFILES && !b->merge) || (!config->late && !b->redelivery) ||
-        !br_host_timer_park(b->host, &b->timer, on_timer)) {
-        br_redelivery_free(b->redelivery);
-        merge_free(b);
-        br_item_free(b->gathered);
-        br_free(b->metadata);
-        br_free(b);
+        batcher->redelivery =
+            br_redelivery_new(node, next, config->final, batch_on_kept_end, batcher);
+    if (!batcher->gathered || (signal == BR_PROFILES && !batcher->merge) ||
+        (!config->late && !batcher->redelivery) ||
+        !br_host_timer_park(batcher->host, &batcher->timer, batch_on_timer)) {
+        br_redelivery_free(batcher->redelivery);
+        batch_merge_free(batcher);
+        br_item_free(batcher->gathered);
+        br_free(batcher->metadata);
+        br_free(batcher);
         return NULL;
     }
-    b->by_size = br_node_metric(node, BR_COUNTER, "otelcol_processor_batch_batch_size_trigger_send",
-                                NULL, NULL);
-    b->by_timeout = br_node_metric(node, BR_COUNTER, "otelcol_processor_batch_timeout_trigger_send",
-                                   NULL, NULL);
-    b->size_sum =
+    batcher->by_size = br_node_metric(
+        node, BR_COUNTER, "otelcol_processor_batch_batch_size_trigger_send", NULL, NULL);
+    batcher->by_timeout = br_node_metric(
+        node, BR_COUNTER, "otelcol_processor_batch_timeout_trigger_send", NULL, NULL);
+    batcher->size_sum =
         br_node_metric(node, BR_COUNTER, "otelcol_processor_batch_batch_send_size_sum", NULL, NULL);
-    b->size_count = br_node_metric(node, BR_COUNTER,
-                                   "otelcol_processor_batch_batch_send_size_count", NULL, NULL);
-    return b;
+    batcher->size_count = br_node_metric(
+        node, BR_COUNTER, "otelcol_processor_batch_batch_send_size_count", NULL, NULL);
+    return batcher;
 }
 
-void br_batcher_free(struct br_batcher *b)
+void br_batcher_free(struct br_batcher *batcher)
 {
-    if (!b)
+    if (!batcher)
         return;
-    struct br_outcome o = br_outcome_retry(BR_STATUS_UNAVAILABLE, 0, "shutting down");
-    b->on_end = NULL;
-    weigh(b, 0, b->weight);
-    br_host_timer_stop(b->host, &b->timer);
-    br_redelivery_free(b->redelivery);
+    struct br_outcome outcome = br_outcome_retry(BR_STATUS_UNAVAILABLE, 0, "shutting down");
+    batcher->on_end = NULL;
+    batch_weigh(batcher, 0, batcher->weight);
+    br_host_timer_stop(batcher->host, &batcher->timer);
+    br_redelivery_free(batcher->redelivery);
     /* The items of late batches that are still out there are told now; the batch ends on its own.
      */
-    while (!br_list_empty(&b->out)) {
-        struct batch *batch = br_container_of(b->out.next, struct batch, link);
-        br_outcome_fold(&batch->outcome, &o);
+    while (!br_list_empty(&batcher->out)) {
+        struct batch *batch = br_container_of(batcher->out.next, struct batch, link);
+        br_outcome_fold(&batch->outcome, &outcome);
         batch->batcher = NULL;
-        end_again(batch);
-        tell_waiting(batch);
+        batch_end_again(batch);
+        batch_tell_waiting(batch);
         if (batch->n_pieces == 0)
             br_free(batch);
     }
-    if (b->config.late)
-        br_debt_forgive(&b->gathered->debt, b->signal);
-    tell_all(&b->waiting, &o, 0);
-    br_redelivery_end(b->node, b->gathered);
-    br_item_free(b->gathered);
-    merge_free(b);
-    br_free(b->metadata);
-    br_free(b);
+    if (batcher->config.late)
+        br_debt_forgive(&batcher->gathered->debt, batcher->signal);
+    batch_tell_all(&batcher->waiting, &outcome, 0);
+    br_redelivery_end(batcher->node, batcher->gathered);
+    br_item_free(batcher->gathered);
+    batch_merge_free(batcher);
+    br_free(batcher->metadata);
+    br_free(batcher);
 }

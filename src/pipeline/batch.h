@@ -51,16 +51,16 @@ struct br_batcher *br_batcher_new(struct br_node *node, enum br_signal signal,
                                   const struct br_batch_config *config, struct br_consumer *next);
 
 /* Takes an item, as a consumer does. */
-void br_batcher_add(struct br_batcher *b, struct br_item *item);
+void br_batcher_add(struct br_batcher *batcher, struct br_item *item);
 
 /* Sends what is gathered now, whatever its size. */
-void br_batcher_flush(struct br_batcher *b);
+void br_batcher_flush(struct br_batcher *batcher);
 
 /* Nothing is gathered, sent or kept. */
-bool br_batcher_idle(const struct br_batcher *b);
+bool br_batcher_idle(const struct br_batcher *batcher);
 
 /* Called whenever a batch has ended, for whoever waits for idle; may be NULL. */
-void br_batcher_on_end(struct br_batcher *b, void (*fn)(void *arg), void *arg);
+void br_batcher_on_end(struct br_batcher *batcher, void (*fn)(void *arg), void *arg);
 
 /* Drops what is held, for "shutdown". Accepts NULL. */
-void br_batcher_free(struct br_batcher *b);
+void br_batcher_free(struct br_batcher *batcher);

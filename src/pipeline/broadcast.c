@@ -3,39 +3,39 @@
 
 #include "base/mem.h"
 
-static void at_home(struct br_broadcast *e)
+static void broadcast_at_home(struct br_broadcast *broadcast)
 {
-    e->visit(e, e->home);
-    e->done(e, e->home);
+    broadcast->visit(broadcast, broadcast->home);
+    broadcast->done(broadcast, broadcast->home);
 }
 
-static void on_deferred(struct br_deferred *d)
+static void broadcast_on_deferred(struct br_deferred *this_deferred)
 {
-    at_home(br_container_of(d, struct br_broadcast, deferred));
+    broadcast_at_home(br_container_of(this_deferred, struct br_broadcast, deferred));
 }
 
 /* Downwards, because that is the order in which mail is read for the last time: an broadcast that is
  * under way at the end still comes home. */
-static void on_message(struct br_message *m, struct br_loop *loop)
+static void broadcast_on_message(struct br_message *this_message, struct br_loop *loop)
 {
-    struct br_broadcast *e = br_container_of(m, struct br_broadcast, message);
+    struct br_broadcast *broadcast = br_container_of(this_message, struct br_broadcast, message);
     struct br_host *host = br_loop_host(loop);
-    if (host == e->home) {
-        at_home(e);
+    if (host == broadcast->home) {
+        broadcast_at_home(broadcast);
         return;
     }
-    e->visit(e, host);
-    br_loop_command(host->loops[host->worker - 1], m);
+    broadcast->visit(broadcast, host);
+    br_loop_command(host->loops[host->worker - 1], this_message);
 }
 
-bool br_broadcast_send(struct br_broadcast *e, struct br_host *home)
+bool br_broadcast_send(struct br_broadcast *broadcast, struct br_host *home)
 {
-    e->home = home;
+    broadcast->home = home;
     if (!home->loops) {
-        e->deferred = (struct br_deferred){0};
-        br_host_defer(home, &e->deferred, on_deferred);
+        broadcast->deferred = (struct br_deferred){0};
+        br_host_defer(home, &broadcast->deferred, broadcast_on_deferred);
         return true;
     }
-    e->message.run = on_message;
-    return br_loop_post(home->loops[home->n_workers - 1], &e->message);
+    broadcast->message.run = broadcast_on_message;
+    return br_loop_post(home->loops[home->n_workers - 1], &broadcast->message);
 }

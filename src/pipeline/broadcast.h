@@ -13,11 +13,11 @@
 /* A member of what the sender allocated. */
 struct br_broadcast {
     /* In every worker's thread, between two calls into the graph. */
-    void (*visit)(struct br_broadcast *e, struct br_host *host);
+    void (*visit)(struct br_broadcast *broadcast, struct br_host *host);
     /* In the first worker's, after its visit: from then on the broadcast is the sender's again. Also
      * when the end has begun, and always before nodes are destroyed, but for a sender that waits
      * without loops (a test). */
-    void (*done)(struct br_broadcast *e, struct br_host *home);
+    void (*done)(struct br_broadcast *broadcast, struct br_host *home);
     struct br_host *home; /* the rest is set by br_broadcast_send */
     struct br_message message;
     struct br_deferred deferred;
@@ -26,4 +26,4 @@ struct br_broadcast {
 /* Sends the broadcast, from the first worker's thread; visit and done never run before the return.
  * False when the workers have too much to do: it stays the caller's. A host without loops of others
  * (a test's) is all there is to visit, at the end of the turn. */
-bool br_broadcast_send(struct br_broadcast *e, struct br_host *home);
+bool br_broadcast_send(struct br_broadcast *broadcast, struct br_host *home);

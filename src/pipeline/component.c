@@ -7,10 +7,10 @@ const struct br_component *br_component_find(const struct br_component *const *r
                                              enum br_kind kind, const char *name)
 {
     for (; *registry; registry++) {
-        const struct br_component *c = *registry;
-        if (c->kind == kind &&
-            (strcmp(c->name, name) == 0 || (c->alias && strcmp(c->alias, name) == 0)))
-            return c;
+        const struct br_component *component = *registry;
+        if (component->kind == kind && (strcmp(component->name, name) == 0 ||
+                                        (component->alias && strcmp(component->alias, name) == 0)))
+            return component;
     }
     return NULL;
 }

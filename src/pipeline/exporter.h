@@ -59,15 +59,21 @@ extern const struct br_option br_retry_options_off[];
      .offset = offsetof(type, field) + offsetof(struct br_exporter_config, retry_on_failure),      \
      .sub = br_retry_options_off, .help = "trying again what failed for now"}
 #define BR_EXPORTER_OPTIONS(type, field, timeout_default)                                          \
-    {.name = "timeout", .kind = BR_OPT_DURATION,                                                   \
+    {.name = "timeout",                                                                            \
+     .kind = BR_OPT_DURATION,                                                                      \
      .offset = offsetof(type, field) + offsetof(struct br_exporter_config, timeout),               \
-     .def.s = (timeout_default), .help = "time limit of one attempt; 0: none"},                    \
-        {.name = "sending_queue", .kind = BR_OPT_STRUCT,                                           \
+     .def.string = (timeout_default),                                                              \
+     .help = "time limit of one attempt; 0: none"},                                                \
+        {.name = "sending_queue",                                                                  \
+         .kind = BR_OPT_STRUCT,                                                                    \
          .offset = offsetof(type, field) + offsetof(struct br_exporter_config, sending_queue),     \
-         .sub = br_queue_options, .help = "queue in front of the exporter"},                       \
-    {.name = "retry_on_failure", .kind = BR_OPT_STRUCT,                                            \
-     .offset = offsetof(type, field) + offsetof(struct br_exporter_config, retry_on_failure),      \
-     .sub = br_retry_options, .help = "trying again what failed for now"}
+         .sub = br_queue_options,                                                                  \
+         .help = "queue in front of the exporter"},                                                \
+    {                                                                                              \
+        .name = "retry_on_failure", .kind = BR_OPT_STRUCT,                                         \
+        .offset = offsetof(type, field) + offsetof(struct br_exporter_config, retry_on_failure),   \
+        .sub = br_retry_options, .help = "trying again what failed for now"                        \
+    }
 
 /* Checks what the tables cannot. Returns 0 or BR_EINVAL with errors added. */
 int br_exporter_check(struct br_exporter_config *config, const struct br_yaml *node,
@@ -95,12 +101,12 @@ struct br_retry;
  */
 struct br_retry *br_retry_new(struct br_node *node, const struct br_retry_config *config,
                               struct br_consumer *next);
-struct br_consumer *br_retry_input(struct br_retry *r);
+struct br_consumer *br_retry_input(struct br_retry *retry);
 
 /* How an exporter's refused requests are divided, where it is not by size. All are of it. */
 struct br_divider {
     /* True when a part of an item may be taken where all of it was rejected with this. */
-    bool (*divides)(const struct br_outcome *o);
+    bool (*divides)(const struct br_outcome *outcome);
     /* How many things it holds that can stand alone. */
     uint32_t (*count)(const struct br_item *item);
     /* Appends pieces (new items without debt, by `link`) that together are the item, two where it
@@ -108,18 +114,18 @@ struct br_divider {
     int (*cut)(const struct br_item *item, struct br_list *pieces);
     /* Finishes an item that holds one thing, and was refused. NULL: it is rejected with `o`. */
     void (*refuse)(const struct br_divider *divider, struct br_item *item,
-                   const struct br_outcome *o);
+                   const struct br_outcome *outcome);
 };
 
-/* Sets it, before the first item. `divider` is borrowed for the life of `r`. */
-void br_retry_divide(struct br_retry *r, const struct br_divider *divider);
+/* Sets it, before the first item. `divider` is borrowed for the life of `retry`. */
+void br_retry_divide(struct br_retry *retry, const struct br_divider *divider);
 
 /* A connection to the peer of `node` (struct br_node) came about after what was sent before had failed
  * for want of one. Sends nothing itself: it may be called from a client's callbacks. Fits
  * br_client_config.on_reachable. */
 void br_retry_reachable(void *node);
 
-void br_retry_free(struct br_retry *r); /* items still held are finished with BR_RETRY */
+void br_retry_free(struct br_retry *retry); /* items still held are finished with BR_RETRY */
 
 /* --- Queue ----------------------------------------------------------------------------------- */
 
@@ -128,13 +134,13 @@ struct br_queue;
 /* A queue in front of `next`, also when it is not enabled (then it only counts). */
 struct br_queue *br_queue_new(struct br_node *node, const struct br_queue_config *config,
                               struct br_consumer *next);
-struct br_consumer *br_queue_input(struct br_queue *q);
+struct br_consumer *br_queue_input(struct br_queue *queue);
 
 /* Takes nothing new and sends on what is held; `on_empty` is called once nothing is held. */
-void br_queue_drain(struct br_queue *q, void (*on_empty)(void *arg), void *arg);
-void br_queue_close(struct br_queue *q); /* sends and takes nothing any more */
-void br_queue_drop(struct br_queue *q);  /* drops what is still held, for "shutdown" */
-void br_queue_free(struct br_queue *q);
+void br_queue_drain(struct br_queue *queue, void (*on_empty)(void *arg), void *arg);
+void br_queue_close(struct br_queue *queue); /* sends and takes nothing any more */
+void br_queue_drop(struct br_queue *queue);  /* drops what is still held, for "shutdown" */
+void br_queue_free(struct br_queue *queue);
 
 /* --- Counting -------------------------------------------------------------------------------- */
 
@@ -144,4 +150,4 @@ struct br_exporter_counts {
     double *sent[BR_SIGNALS], *failed[BR_SIGNALS];
 };
 
-void br_exporter_counts_init(struct br_exporter_counts *c, struct br_node *node);
+void br_exporter_counts_init(struct br_exporter_counts *counts, struct br_node *node);

@@ -22,7 +22,7 @@ struct br_fanout {
     unsigned n_apart; /* groups of which only those are left that go on alone */
     void (*on_end)(void *arg);
     void *on_end_arg;
-    size_t n;
+    size_t count;
     struct end ends[];
 };
 
@@ -58,396 +58,402 @@ struct group {
     struct share shares[];
 };
 
-static struct end *end_of(const struct share *s)
+static struct end *fanout_end_of(const struct share *share)
 {
-    return &s->group->fanout->ends[s - s->group->shares];
+    return &share->group->fanout->ends[share - share->group->shares];
 }
 
 /* The same data went to all: what two have refused of it they have not refused twice. */
-static void fold(struct br_outcome *into, const struct br_outcome *o)
+static void fanout_fold(struct br_outcome *into, const struct br_outcome *outcome)
 {
-    uint32_t n = o->n_rejected > into->n_rejected ? o->n_rejected : into->n_rejected;
-    br_outcome_fold(into, o);
+    uint32_t n = outcome->n_rejected > into->n_rejected ? outcome->n_rejected : into->n_rejected;
+    br_outcome_fold(into, outcome);
     into->n_rejected = n;
 }
 
 /* --- What others have taken ------------------------------------------------------------------ */
 
-static void group_step(struct group *g);
+static void fanout_group_step(struct group *group);
 
 /* Who waited for the delivery hears that it was not everywhere, and is not to send it again to all. */
-static void say_lost(struct share *s)
+static void fanout_say_lost(struct share *share)
 {
-    struct br_outcome *o = &s->group->outcome;
-    o->n_rejected = s->group->item->n_items;
-    if (!o->text[0])
-        (void)snprintf(o->text, sizeof o->text, "%s did not take it in time, and goes without it",
-                       end_of(s)->config.name);
+    struct br_outcome *outcome = &share->group->outcome;
+    outcome->n_rejected = share->group->item->n_items;
+    if (!outcome->text[0])
+        (void)snprintf(outcome->text, sizeof outcome->text,
+                       "%s did not take it in time, and goes without it",
+                       fanout_end_of(share)->config.name);
 }
 
-static void on_lane_end(const struct br_outcome *o, void *arg)
+static void fanout_on_lane_end(const struct br_outcome *outcome, void *arg)
 {
-    struct share *s = arg;
-    struct group *g = s->group;
-    s->fate = OVER;
-    g->n_held--;
-    if (o->verdict != BR_RETRY)
-        fold(&g->outcome, o);
+    struct share *share = arg;
+    struct group *group = share->group;
+    share->fate = OVER;
+    group->n_held--;
+    if (outcome->verdict != BR_RETRY)
+        fanout_fold(&group->outcome, outcome);
     else
-        say_lost(s);
-    group_step(g);
+        fanout_say_lost(share);
+    fanout_group_step(group);
 }
 
 /* Makes `debt` all that can be owed for it. False when there is no memory. */
-static bool borrow(struct share *s)
+static bool fanout_borrow(struct share *share)
 {
-    struct group *g = s->group;
-    if (!s->lent && !br_account_lend(g->account, (size_t)(s - g->shares), &s->debt))
+    struct group *group = share->group;
+    if (!share->lent &&
+        !br_account_lend(group->account, (size_t)(share - group->shares), &share->debt))
         return false;
-    s->lent = true;
-    br_debt_enter(&s->debt, g->item->signal, end_of(s)->config.ledger);
+    share->lent = true;
+    br_debt_enter(&share->debt, group->item->signal, fanout_end_of(share)->config.ledger);
     return true;
 }
 
 /* The data with all of its debt, to be held for one destination. NULL when there is no memory. */
-static struct br_item *make_held(struct share *s)
+static struct br_item *fanout_make_held(struct share *share)
 {
-    struct group *g = s->group;
-    struct br_item *own = br_item_twin(g->item);
+    struct group *group = share->group;
+    struct br_item *own = br_item_twin(group->item);
     if (!own)
         return NULL;
     own->metadata = NULL;
-    if (!br_item_keep_metadata(own, g->item) || !borrow(s)) {
+    if (!br_item_keep_metadata(own, group->item) || !fanout_borrow(share)) {
         br_item_free(own);
         return NULL;
     }
-    own->debt = s->debt;
-    s->debt = (struct br_debt){0};
+    own->debt = share->debt;
+    share->debt = (struct br_debt){0};
     return own;
 }
 
 /* Nothing can be held for it. */
-static void lose(struct share *s, const char *reason, const char *why)
+static void fanout_lose(struct share *share, const char *reason, const char *why)
 {
-    struct group *g = s->group;
-    enum br_signal signal = g->item->signal;
-    (void)borrow(s); /* so that its exporter has it in its account, too */
-    br_lane_lost(end_of(s)->lane, signal, br_account_size(g->account), why);
-    br_debt_settle(&s->debt, g->fanout->host, signal, BR_FATE_DROPPED, reason, s->debt.n_held);
+    struct group *group = share->group;
+    enum br_signal signal = group->item->signal;
+    (void)fanout_borrow(share); /* so that its exporter has it in its account, too */
+    br_lane_lost(fanout_end_of(share)->lane, signal, br_account_size(group->account), why);
+    br_debt_settle(&share->debt, group->fanout->host, signal, BR_FATE_DROPPED, reason,
+                   share->debt.n_held);
 }
 
-static void hold(struct share *s)
+static void fanout_hold(struct share *share)
 {
-    struct group *g = s->group;
-    struct end *e = end_of(s);
-    bool waits = e->config.delivers || g->item->waits;
+    struct group *group = share->group;
+    struct end *end = fanout_end_of(share);
+    bool waits = end->config.delivers || group->item->waits;
     struct br_item *own = NULL;
-    s->fate = OVER;
-    if (g->fanout->closing)
-        lose(s, "shutdown", "shutting down");
-    else if (e->config.final)
-        lose(s, s->lags ? "lagging" : "retries_exhausted", g->refusal.text);
-    else if (!(own = make_held(s)))
-        lose(s, "no_memory", "out of memory");
-    if (own && br_lane_hold(e->lane, own, waits ? on_lane_end : NULL, s) && waits) {
-        s->fate = HELD;
-        g->n_held++;
+    share->fate = OVER;
+    if (group->fanout->closing)
+        fanout_lose(share, "shutdown", "shutting down");
+    else if (end->config.final)
+        fanout_lose(share, share->lags ? "lagging" : "retries_exhausted", group->refusal.text);
+    else if (!(own = fanout_make_held(share)))
+        fanout_lose(share, "no_memory", "out of memory");
+    if (own && br_lane_hold(end->lane, own, waits ? fanout_on_lane_end : NULL, share) && waits) {
+        share->fate = HELD;
+        group->n_held++;
     } else if (waits) {
-        say_lost(s);
+        fanout_say_lost(share);
     }
 }
 
-static void hold_refused(struct group *g)
+static void fanout_hold_refused(struct group *group)
 {
-    for (size_t i = 0; i < g->fanout->n; i++)
-        if (g->shares[i].fate == REFUSED)
-            hold(&g->shares[i]);
+    for (size_t i = 0; i < group->fanout->count; i++)
+        if (group->shares[i].fate == REFUSED)
+            fanout_hold(&group->shares[i]);
 }
 
 /* --- The end of an item ---------------------------------------------------------------------- */
 
 /* Where one has rejected what another has taken, the sender's item is not what is lost. */
-static void say_rejected(struct group *g, const struct br_outcome *o)
+static void fanout_say_rejected(struct group *group, const struct br_outcome *outcome)
 {
     size_t n_rejected = 0;
-    for (size_t i = 0; i < g->fanout->n; i++)
-        n_rejected += g->shares[i].rejected;
-    for (size_t i = 0; i < g->fanout->n && n_rejected < g->fanout->n; i++)
-        if (g->shares[i].rejected)
-            br_lane_lost(g->fanout->ends[i].lane, g->item->signal, br_account_size(g->account),
-                         o->text);
+    for (size_t i = 0; i < group->fanout->count; i++)
+        n_rejected += group->shares[i].rejected;
+    for (size_t i = 0; i < group->fanout->count && n_rejected < group->fanout->count; i++)
+        if (group->shares[i].rejected)
+            br_lane_lost(group->fanout->ends[i].lane, group->item->signal,
+                         br_account_size(group->account), outcome->text);
 }
 
-static void group_end(struct group *g, const struct br_outcome *o)
+static void fanout_group_end(struct group *group, const struct br_outcome *outcome)
 {
-    say_rejected(g, o);
-    if (o->verdict != BR_DONE && br_account_lent(g->account) == 0)
-        br_account_return(g->account);
+    fanout_say_rejected(group, outcome);
+    if (outcome->verdict != BR_DONE && br_account_lent(group->account) == 0)
+        br_account_return(group->account);
     else
-        br_account_close(g->account);
-    br_item_finish(g->item, o);
-    br_free(g);
+        br_account_close(group->account);
+    br_item_finish(group->item, outcome);
+    br_free(group);
 }
 
-static void give_back(struct group *g)
+static void fanout_give_back(struct group *group)
 {
-    for (size_t i = 0; i < g->fanout->n; i++)
-        br_debt_forgive(&g->shares[i].debt, g->item->signal);
-    group_end(g, &g->refusal);
+    for (size_t i = 0; i < group->fanout->count; i++)
+        br_debt_forgive(&group->shares[i].debt, group->item->signal);
+    fanout_group_end(group, &group->refusal);
 }
 
 /* --- Going on alone -------------------------------------------------------------------------- */
 
 /* Nobody but such as can go on alone is left of what another one has taken. */
-static bool may_part(const struct group *g)
+static bool fanout_may_part(const struct group *group)
 {
-    bool may = g->taken && g->n_under_way && !g->n_held && !g->apart && !g->item->waits;
-    for (size_t i = 0; i < g->fanout->n; i++)
-        may = may && (g->shares[i].fate != UNDER_WAY || g->fanout->ends[i].config.apart_bytes);
+    bool may = group->taken && group->n_under_way && !group->n_held && !group->apart &&
+               !group->item->waits;
+    for (size_t i = 0; i < group->fanout->count; i++)
+        may = may &&
+              (group->shares[i].fate != UNDER_WAY || group->fanout->ends[i].config.apart_bytes);
     return may;
 }
 
-static void part(struct group *g)
+static void fanout_part(struct group *group)
 {
-    for (size_t i = 0; i < g->fanout->n; i++) {
-        struct share *s = &g->shares[i];
-        if (s->fate != UNDER_WAY)
+    for (size_t i = 0; i < group->fanout->count; i++) {
+        struct share *share = &group->shares[i];
+        if (share->fate != UNDER_WAY)
             continue;
-        s->apart = g->item->size + APART_COST;
-        end_of(s)->apart += s->apart;
+        share->apart = group->item->size + APART_COST;
+        fanout_end_of(share)->apart += share->apart;
     }
-    g->apart = true;
-    g->fanout->n_apart++;
-    say_rejected(g, &g->outcome);
-    br_account_close(g->account);
-    br_item_finish(g->item, &g->outcome);
-    g->item = NULL;
-    g->account = NULL;
+    group->apart = true;
+    group->fanout->n_apart++;
+    fanout_say_rejected(group, &group->outcome);
+    br_account_close(group->account);
+    br_item_finish(group->item, &group->outcome);
+    group->item = NULL;
+    group->account = NULL;
 }
 
-static void part_end(struct group *g)
+static void fanout_part_end(struct group *group)
 {
-    struct br_fanout *f = g->fanout;
-    f->n_apart--;
-    br_free(g);
-    if (f->on_end)
-        f->on_end(f->on_end_arg);
+    struct br_fanout *fanout = group->fanout;
+    fanout->n_apart--;
+    br_free(group);
+    if (fanout->on_end)
+        fanout->on_end(fanout->on_end_arg);
 }
 
 /* One that went on alone has ended. */
-static void on_apart(struct share *s, struct br_item *child)
+static void fanout_on_apart(struct share *share, struct br_item *child)
 {
-    struct group *g = s->group;
-    const struct br_outcome *o = &child->outcome;
-    const char *reason = g->fanout->closing ? "shutdown" : "retries_exhausted";
-    end_of(s)->apart -= s->apart;
-    s->fate = OVER;
-    if (o->verdict == BR_DONE)
+    struct group *group = share->group;
+    const struct br_outcome *outcome = &child->outcome;
+    const char *reason = group->fanout->closing ? "shutdown" : "retries_exhausted";
+    fanout_end_of(share)->apart -= share->apart;
+    share->fate = OVER;
+    if (outcome->verdict == BR_DONE)
         return;
-    br_lane_lost(end_of(s)->lane, g->signal, child->n_held, o->text);
-    br_item_settle(child, o->verdict == BR_RETRY ? BR_FATE_DROPPED : BR_FATE_REJECTED, reason,
+    br_lane_lost(fanout_end_of(share)->lane, group->signal, child->n_held, outcome->text);
+    br_item_settle(child, outcome->verdict == BR_RETRY ? BR_FATE_DROPPED : BR_FATE_REJECTED, reason,
                    child->n_held);
 }
 
-static void group_step(struct group *g)
+static void fanout_group_step(struct group *group)
 {
-    if (g->taken && !g->apart)
-        hold_refused(g);
-    if (may_part(g))
-        part(g);
-    if (g->n_under_way || g->n_held)
+    if (group->taken && !group->apart)
+        fanout_hold_refused(group);
+    if (fanout_may_part(group))
+        fanout_part(group);
+    if (group->n_under_way || group->n_held)
         return;
-    if (g->apart)
-        part_end(g);
-    else if (g->taken)
-        group_end(g, &g->outcome);
+    if (group->apart)
+        fanout_part_end(group);
+    else if (group->taken)
+        fanout_group_end(group, &group->outcome);
     else
-        give_back(g);
+        fanout_give_back(group);
 }
 
-static void refuse(struct share *s, const struct br_outcome *o)
+static void fanout_refuse(struct share *share, const struct br_outcome *outcome)
 {
-    s->fate = REFUSED;
-    br_outcome_fold(&s->group->refusal, o);
+    share->fate = REFUSED;
+    br_outcome_fold(&share->group->refusal, outcome);
 }
 
-static void on_share(struct br_item *child, void *arg)
+static void fanout_on_share(struct br_item *child, void *arg)
 {
-    struct share *s = arg;
-    struct group *g = s->group;
-    const struct br_outcome *o = &child->outcome;
-    g->n_under_way--;
-    if (g->apart) {
-        on_apart(s, child);
-    } else if (o->verdict == BR_RETRY) {
-        s->lent = child->n_held == br_account_size(g->account);
-        if (s->lent)
-            (void)br_debt_move(&s->debt, &child->debt, child->n_held);
+    struct share *share = arg;
+    struct group *group = share->group;
+    const struct br_outcome *outcome = &child->outcome;
+    group->n_under_way--;
+    if (group->apart) {
+        fanout_on_apart(share, child);
+    } else if (outcome->verdict == BR_RETRY) {
+        share->lent = child->n_held == br_account_size(group->account);
+        if (share->lent)
+            (void)br_debt_move(&share->debt, &child->debt, child->n_held);
         br_debt_forgive(&child->debt, child->signal);
-        refuse(s, o);
+        fanout_refuse(share, outcome);
     } else {
-        s->fate = OVER;
-        s->rejected = o->verdict == BR_REJECT;
-        g->taken = true;
-        fold(&g->outcome, o);
+        share->fate = OVER;
+        share->rejected = outcome->verdict == BR_REJECT;
+        group->taken = true;
+        fanout_fold(&group->outcome, outcome);
         br_item_settle(child, BR_FATE_REJECTED, NULL, child->n_held);
     }
-    group_step(g);
+    fanout_group_step(group);
 }
 
 /* --- The beginning --------------------------------------------------------------------------- */
 
 /* It goes on alone with as much as it may. */
-static bool is_behind(const struct end *e)
+static bool fanout_is_behind(const struct end *end)
 {
-    return e->config.apart_bytes && e->apart >= e->config.apart_bytes;
+    return end->config.apart_bytes && end->apart >= end->config.apart_bytes;
 }
 
 /* Where all are, the sender has to wait for them. */
-static bool all_behind(const struct br_fanout *f)
+static bool fanout_all_behind(const struct br_fanout *fanout)
 {
     size_t n = 0;
-    for (size_t i = 0; i < f->n; i++)
-        n += is_behind(&f->ends[i]);
-    return n == f->n;
+    for (size_t i = 0; i < fanout->count; i++)
+        n += fanout_is_behind(&fanout->ends[i]);
+    return n == fanout->count;
 }
 
 /* The data for one destination, without debt. NULL when there is no memory. */
-static struct br_item *make_child(const struct group *g, const struct end *e)
+static struct br_item *fanout_make_child(const struct group *group, const struct end *end)
 {
-    struct br_item *child = br_item_twin(g->item);
-    if (!child || !e->config.apart_bytes)
+    struct br_item *child = br_item_twin(group->item);
+    if (!child || !end->config.apart_bytes)
         return child;
     child->metadata = NULL; /* it may outlive the item */
-    if (br_item_keep_metadata(child, g->item))
+    if (br_item_keep_metadata(child, group->item))
         return child;
     br_item_free(child);
     return NULL;
 }
 
-static void share_out(struct group *g, size_t i)
+static void fanout_share_out(struct group *group, size_t index)
 {
-    struct share *s = &g->shares[i];
-    const struct end *e = end_of(s);
-    struct br_outcome o;
-    s->lags = is_behind(e) && !all_behind(g->fanout);
-    if (s->lags || br_lane_waits(e->lane)) {
-        o = br_outcome_retry(BR_STATUS_UNAVAILABLE, 1000, "%s lags behind", e->config.name);
-        refuse(s, &o);
+    struct share *share = &group->shares[index];
+    const struct end *end = fanout_end_of(share);
+    struct br_outcome outcome;
+    share->lags = fanout_is_behind(end) && !fanout_all_behind(group->fanout);
+    if (share->lags || br_lane_waits(end->lane)) {
+        outcome = br_outcome_retry(BR_STATUS_UNAVAILABLE, 1000, "%s lags behind", end->config.name);
+        fanout_refuse(share, &outcome);
         return;
     }
-    struct br_item *child = make_child(g, e);
-    if (!child || !br_account_lend(g->account, i, &child->debt)) {
+    struct br_item *child = fanout_make_child(group, end);
+    if (!child || !br_account_lend(group->account, index, &child->debt)) {
         br_item_free(child);
-        o = br_outcome_retry(BR_STATUS_UNAVAILABLE, 1000, "out of memory");
-        refuse(s, &o);
+        outcome = br_outcome_retry(BR_STATUS_UNAVAILABLE, 1000, "out of memory");
+        fanout_refuse(share, &outcome);
         return;
     }
-    br_debt_enter(&child->debt, child->signal, e->config.ledger);
+    br_debt_enter(&child->debt, child->signal, end->config.ledger);
     child->keeps_debt = true;
-    child->done = on_share;
-    child->done_arg = s;
-    g->n_under_way++;
-    br_consume(e->config.next, child);
+    child->done = fanout_on_share;
+    child->done_arg = share;
+    group->n_under_way++;
+    br_consume(end->config.next, child);
 }
 
 static void fanout_consume(struct br_consumer *self, struct br_item *item)
 {
-    struct br_fanout *f = br_container_of(self, struct br_fanout, input);
-    struct group *g = br_calloc(1, sizeof *g + f->n * sizeof g->shares[0]);
-    struct br_account *account = g ? br_account_open(item, f->n) : NULL;
+    struct br_fanout *fanout = br_container_of(self, struct br_fanout, input);
+    struct group *group = br_calloc(1, sizeof *group + fanout->count * sizeof group->shares[0]);
+    struct br_account *account = group ? br_account_open(item, fanout->count) : NULL;
     if (!account) {
-        br_free(g);
+        br_free(group);
         br_item_retry(item, BR_STATUS_UNAVAILABLE, 1000, "out of memory");
         return;
     }
-    g->fanout = f;
-    g->item = item;
-    g->account = account;
-    g->signal = item->signal;
-    g->outcome = g->refusal = BR_OUTCOME_DONE;
-    g->n_under_way = 1; /* until all have theirs */
-    for (size_t i = 0; i < f->n; i++)
-        g->shares[i].group = g;
-    for (size_t i = 0; i < f->n; i++)
-        share_out(g, i);
-    g->n_under_way--;
-    group_step(g);
+    group->fanout = fanout;
+    group->item = item;
+    group->account = account;
+    group->signal = item->signal;
+    group->outcome = group->refusal = BR_OUTCOME_DONE;
+    group->n_under_way = 1; /* until all have theirs */
+    for (size_t i = 0; i < fanout->count; i++)
+        group->shares[i].group = group;
+    for (size_t i = 0; i < fanout->count; i++)
+        fanout_share_out(group, i);
+    group->n_under_way--;
+    fanout_group_step(group);
 }
 
 /* --- Life ------------------------------------------------------------------------------------ */
 
-static struct br_lane *make_lane(const struct br_fanout *f, const struct br_fanout_config *config,
-                                 const struct br_fanout_end *e)
+static struct br_lane *fanout_make_lane(const struct br_fanout *fanout,
+                                        const struct br_fanout_config *config,
+                                        const struct br_fanout_end *fanout_end)
 {
     struct br_str labels = {.max = 1024};
-    unsigned n = f->host->n_workers ? f->host->n_workers : 1;
-    br_label(&labels, e->kind, e->id);
-    struct br_lane_config lane = {.next = e->next,
-                                  .name = e->name,
+    unsigned n = fanout->host->n_workers ? fanout->host->n_workers : 1;
+    br_label(&labels, fanout_end->kind, fanout_end->id);
+    struct br_lane_config lane = {.next = fanout_end->next,
+                                  .name = fanout_end->name,
                                   .labels = labels.failed ? "" : labels.data,
                                   .max_bytes = config ? (size_t)config->hold_size / n : 0,
                                   .max_ms = config ? config->hold_time / 1000000 : 0};
-    struct br_lane *made = br_lane_new(f->host, &lane);
+    struct br_lane *made = br_lane_new(fanout->host, &lane);
     br_str_release(&labels);
     return made;
 }
 
 struct br_fanout *br_fanout_new(struct br_host *host, const struct br_fanout_config *config,
-                                const struct br_fanout_end *ends, size_t n)
+                                const struct br_fanout_end *ends, size_t count)
 {
-    struct br_fanout *f = br_calloc(1, sizeof *f + n * sizeof f->ends[0]);
-    if (!f)
+    struct br_fanout *fanout = br_calloc(1, sizeof *fanout + count * sizeof fanout->ends[0]);
+    if (!fanout)
         return NULL;
-    f->input.consume = fanout_consume;
-    f->host = host;
-    for (f->n = 0; f->n < n; f->n++) {
-        struct end *e = &f->ends[f->n];
-        e->config = ends[f->n];
-        e->lane = make_lane(f, config, &ends[f->n]);
-        if (!e->lane) {
-            br_fanout_free(f);
+    fanout->input.consume = fanout_consume;
+    fanout->host = host;
+    for (fanout->count = 0; fanout->count < count; fanout->count++) {
+        struct end *end = &fanout->ends[fanout->count];
+        end->config = ends[fanout->count];
+        end->lane = fanout_make_lane(fanout, config, &ends[fanout->count]);
+        if (!end->lane) {
+            br_fanout_free(fanout);
             return NULL;
         }
     }
-    return f;
+    return fanout;
 }
 
-struct br_consumer *br_fanout_input(struct br_fanout *f)
+struct br_consumer *br_fanout_input(struct br_fanout *fanout)
 {
-    return &f->input;
+    return &fanout->input;
 }
 
-bool br_fanout_idle(const struct br_fanout *f)
+bool br_fanout_idle(const struct br_fanout *fanout)
 {
-    for (size_t i = 0; i < f->n; i++)
-        if (!br_lane_idle(f->ends[i].lane))
+    for (size_t i = 0; i < fanout->count; i++)
+        if (!br_lane_idle(fanout->ends[i].lane))
             return false;
-    return f->n_apart == 0;
+    return fanout->n_apart == 0;
 }
 
-void br_fanout_on_end(struct br_fanout *f, void (*fn)(void *arg), void *arg)
+void br_fanout_on_end(struct br_fanout *fanout, void (*fn)(void *arg), void *arg)
 {
-    f->on_end = fn;
-    f->on_end_arg = arg;
-    for (size_t i = 0; i < f->n; i++)
-        br_lane_on_end(f->ends[i].lane, fn, arg);
+    fanout->on_end = fn;
+    fanout->on_end_arg = arg;
+    for (size_t i = 0; i < fanout->count; i++)
+        br_lane_on_end(fanout->ends[i].lane, fn, arg);
 }
 
-void br_fanout_close(struct br_fanout *f)
+void br_fanout_close(struct br_fanout *fanout)
 {
-    f->closing = true;
-    for (size_t i = 0; i < f->n; i++)
-        br_lane_close(f->ends[i].lane);
+    fanout->closing = true;
+    for (size_t i = 0; i < fanout->count; i++)
+        br_lane_close(fanout->ends[i].lane);
 }
 
-void br_fanout_free(struct br_fanout *f)
+void br_fanout_free(struct br_fanout *fanout)
 {
-    if (!f)
+    if (!fanout)
         return;
-    for (size_t i = 0; i < f->n; i++)
-        br_lane_free(f->ends[i].lane);
-    br_free(f);
+    for (size_t i = 0; i < fanout->count; i++)
+        br_lane_free(fanout->ends[i].lane);
+    br_free(fanout);
 }
 
 const struct br_option br_fanout_options[] = {

@@ -39,192 +39,201 @@ struct held {
     struct br_item *attempt; /* under way, or NULL */
     uint64_t number, until_ms;
     size_t bytes;
-    uint32_t n;
+    uint32_t count;
     br_lane_end_fn *on_end;
     void *arg;
 };
 
-static void say_dropped(struct br_lane *l, enum br_signal signal, uint32_t n, const char *why)
+static void lane_say_dropped(struct br_lane *lane, enum br_signal signal, uint32_t count,
+                             const char *why)
 {
     uint64_t held;
-    if (n && br_log_allow(&l->log_limit, br_host_mono_ms(l->host), LOG_EVERY_MS, &held))
-        br_error(&l->log, "dropped %u %s that others have taken: %s (%llu such messages held back)", n,
+    if (count && br_log_allow(&lane->log_limit, br_host_mono_ms(lane->host), LOG_EVERY_MS, &held))
+        br_error(&lane->log,
+                 "dropped %u %s that others have taken: %s (%llu such messages held back)", count,
                  br_signal_items(signal), why, (unsigned long long)held);
 }
 
-void br_lane_lost(struct br_lane *l, enum br_signal signal, uint32_t n, const char *why)
+void br_lane_lost(struct br_lane *lane, enum br_signal signal, uint32_t count, const char *why)
 {
-    *l->dropped[signal] += n;
-    if (l->closing)
-        l->n_unsent[signal] += n;
+    *lane->dropped[signal] += count;
+    if (lane->closing)
+        lane->n_unsent[signal] += count;
     else
-        say_dropped(l, signal, n, why);
+        lane_say_dropped(lane, signal, count, why);
 }
 
-static void lose(struct br_lane *l, struct br_item *item, const char *reason, const char *why)
+static void lane_lose(struct br_lane *lane, struct br_item *item, const char *reason,
+                      const char *why)
 {
-    br_lane_lost(l, item->signal, item->n_held, why);
+    br_lane_lost(lane, item->signal, item->n_held, why);
     br_item_settle(item, BR_FATE_DROPPED, reason, item->n_held);
 }
 
-static void held_free(struct held *h)
+static void lane_held_free(struct held *held)
 {
-    struct br_lane *l = h->lane;
-    br_list_remove(&h->link);
-    l->bytes -= h->bytes;
-    *l->held[h->item->signal] -= h->n;
-    br_free(h);
+    struct br_lane *lane = held->lane;
+    br_list_remove(&held->link);
+    lane->bytes -= held->bytes;
+    *lane->held[held->item->signal] -= held->count;
+    br_free(held);
 }
 
 /* It was delivered, or settled otherwise. */
-static void held_end(struct held *h, const struct br_outcome *outcome)
+static void lane_held_end(struct held *held, const struct br_outcome *outcome)
 {
-    struct br_lane *l = h->lane;
-    struct br_item *item = h->item;
-    br_lane_end_fn *on_end = h->on_end;
-    void *arg = h->arg;
-    held_free(h);
+    struct br_lane *lane = held->lane;
+    struct br_item *item = held->item;
+    br_lane_end_fn *on_end = held->on_end;
+    void *arg = held->arg;
+    lane_held_free(held);
     br_item_done(item);
     if (on_end)
         on_end(outcome, arg);
-    if (l->on_end)
-        l->on_end(l->on_end_arg);
+    if (lane->on_end)
+        lane->on_end(lane->on_end_arg);
 }
 
-static void held_drop(struct held *h, const char *reason, const struct br_outcome *why)
+static void lane_held_drop(struct held *held, const char *reason, const struct br_outcome *why)
 {
-    lose(h->lane, h->item, reason, why->text);
-    held_end(h, why);
+    lane_lose(held->lane, held->item, reason, why->text);
+    lane_held_end(held, why);
 }
 
-static void drop_overdue(struct br_lane *l)
+static void lane_drop_overdue(struct br_lane *lane)
 {
-    uint64_t now = br_host_mono_ms(l->host);
-    while (!br_list_empty(&l->waiting)) {
-        struct held *h = br_container_of(l->waiting.next, struct held, link);
-        if (h->until_ms > now)
+    uint64_t now = br_host_mono_ms(lane->host);
+    while (!br_list_empty(&lane->waiting)) {
+        struct held *held = br_container_of(lane->waiting.next, struct held, link);
+        if (held->until_ms > now)
             return;
-        struct br_outcome o = br_outcome_retry(BR_STATUS_UNAVAILABLE, 0, "not taken in time");
-        held_drop(h, "lagging", &o);
+        struct br_outcome outcome = br_outcome_retry(BR_STATUS_UNAVAILABLE, 0, "not taken in time");
+        lane_held_drop(held, "lagging", &outcome);
     }
 }
 
-static void wait_again(struct held *h)
+static void lane_wait_again(struct held *held)
 {
-    struct br_list *at = h->lane->waiting.next;
-    while (at != &h->lane->waiting && br_container_of(at, struct held, link)->number < h->number)
+    struct br_list *at = held->lane->waiting.next;
+    while (at != &held->lane->waiting &&
+           br_container_of(at, struct held, link)->number < held->number)
         at = at->next;
-    br_list_remove(&h->link);
-    br_list_append(at, &h->link); /* before `at` */
+    br_list_remove(&held->link);
+    br_list_append(at, &held->link); /* before `at` */
 }
 
-static void on_timer(struct br_timer *t);
-static void send_on(struct br_lane *l);
+static void lane_on_timer(struct br_timer *this_timer);
+static void lane_send_on(struct br_lane *lane);
 
-static void come_again(struct br_lane *l)
+static void lane_come_again(struct br_lane *lane)
 {
-    if (l->refused)
+    if (lane->refused)
         return;
-    l->refused = true;
-    (void)br_host_timer(l->host, &l->timer, l->again_ms, on_timer);
-    l->again_ms = l->again_ms * 2 < AGAIN_MAX_MS ? l->again_ms * 2 : AGAIN_MAX_MS;
+    lane->refused = true;
+    (void)br_host_timer(lane->host, &lane->timer, lane->again_ms, lane_on_timer);
+    lane->again_ms = lane->again_ms * 2 < AGAIN_MAX_MS ? lane->again_ms * 2 : AGAIN_MAX_MS;
 }
 
-static void on_attempt(struct br_item *attempt, void *arg)
+static void lane_on_attempt(struct br_item *attempt, void *arg)
 {
-    struct held *h = arg;
-    struct br_lane *l = h->lane;
-    const struct br_outcome *o = &attempt->outcome;
-    h->attempt = NULL;
-    l->n_flying--;
-    if (o->verdict == BR_REJECT) {
-        held_drop(h, "rejected", o);
-    } else if (o->verdict == BR_RETRY && l->closing) {
-        held_drop(h, "shutdown", o);
-    } else if (o->verdict == BR_RETRY) {
-        wait_again(h);
-        come_again(l);
-        drop_overdue(l);
+    struct held *held = arg;
+    struct br_lane *lane = held->lane;
+    const struct br_outcome *outcome = &attempt->outcome;
+    held->attempt = NULL;
+    lane->n_flying--;
+    if (outcome->verdict == BR_REJECT) {
+        lane_held_drop(held, "rejected", outcome);
+    } else if (outcome->verdict == BR_RETRY && lane->closing) {
+        lane_held_drop(held, "shutdown", outcome);
+    } else if (outcome->verdict == BR_RETRY) {
+        lane_wait_again(held);
+        lane_come_again(lane);
+        lane_drop_overdue(lane);
     } else {
-        l->again_ms = AGAIN_FIRST_MS;
-        held_end(h, o);
+        lane->again_ms = AGAIN_FIRST_MS;
+        lane_held_end(held, outcome);
     }
-    send_on(l);
+    lane_send_on(lane);
 }
 
-static void send_on(struct br_lane *l)
+static void lane_send_on(struct br_lane *lane)
 {
-    while (!l->refused && !l->closing && l->n_flying < WINDOW && !br_list_empty(&l->waiting)) {
-        struct held *h = br_container_of(l->waiting.next, struct held, link);
-        struct br_item *attempt = br_item_attempt(h->item, on_attempt, h);
+    while (!lane->refused && !lane->closing && lane->n_flying < WINDOW &&
+           !br_list_empty(&lane->waiting)) {
+        struct held *held = br_container_of(lane->waiting.next, struct held, link);
+        struct br_item *attempt = br_item_attempt(held->item, lane_on_attempt, held);
         if (!attempt) {
-            come_again(l);
+            lane_come_again(lane);
             return;
         }
-        br_list_remove(&h->link);
-        br_list_append(&l->flying, &h->link);
-        h->attempt = attempt;
-        l->n_flying++;
-        br_consume(l->next, attempt);
+        br_list_remove(&held->link);
+        br_list_append(&lane->flying, &held->link);
+        held->attempt = attempt;
+        lane->n_flying++;
+        br_consume(lane->next, attempt);
     }
 }
 
-static void on_timer(struct br_timer *t)
+static void lane_on_timer(struct br_timer *this_timer)
 {
-    struct br_lane *l = br_container_of(t, struct br_lane, timer);
-    (void)br_host_timer_park(l->host, t, on_timer);
-    l->refused = false;
-    drop_overdue(l);
-    send_on(l);
+    struct br_lane *lane = br_container_of(this_timer, struct br_lane, timer);
+    (void)br_host_timer_park(lane->host, this_timer, lane_on_timer);
+    lane->refused = false;
+    lane_drop_overdue(lane);
+    lane_send_on(lane);
 }
 
 /* What an item takes beside its data. */
-static size_t cost(const struct br_item *item)
+static size_t lane_cost(const struct br_item *item)
 {
     return item->size + sizeof *item + sizeof(struct held) + item->n_parts * sizeof *item->parts;
 }
 
-bool br_lane_hold(struct br_lane *l, struct br_item *item, br_lane_end_fn *on_end, void *arg)
+bool br_lane_hold(struct br_lane *lane, struct br_item *item, br_lane_end_fn *on_end, void *arg)
 {
-    size_t bytes = cost(item);
-    bool room = !l->closing && bytes <= l->max_bytes && l->bytes <= l->max_bytes - bytes;
-    struct held *h = room ? br_calloc(1, sizeof *h) : NULL;
-    if (!h) {
-        lose(l, item, l->closing ? "shutdown" : room ? "no_memory" : "lagging",
-             room ? "out of memory" : "as much is held for it as may be");
+    size_t bytes = lane_cost(item);
+    bool room =
+        !lane->closing && bytes <= lane->max_bytes && lane->bytes <= lane->max_bytes - bytes;
+    struct held *held = room ? br_calloc(1, sizeof *held) : NULL;
+    if (!held) {
+        lane_lose(lane, item,
+                  lane->closing ? "shutdown"
+                  : room        ? "no_memory"
+                                : "lagging",
+                  room ? "out of memory" : "as much is held for it as may be");
         br_item_done(item);
         return false;
     }
-    *h = (struct held){.lane = l,
-                       .item = item,
-                       .number = l->n_numbers++,
-                       .until_ms = br_host_mono_ms(l->host) + l->max_ms,
-                       .bytes = bytes,
-                       .n = item->n_held,
-                       .on_end = on_end,
-                       .arg = arg};
+    *held = (struct held){.lane = lane,
+                          .item = item,
+                          .number = lane->n_numbers++,
+                          .until_ms = br_host_mono_ms(lane->host) + lane->max_ms,
+                          .bytes = bytes,
+                          .count = item->n_held,
+                          .on_end = on_end,
+                          .arg = arg};
     br_item_hold(item, BR_HOLDER_QUEUES);
-    l->bytes += bytes;
-    *l->held[item->signal] += h->n;
-    br_list_append(&l->waiting, &h->link);
-    come_again(l); /* it has just been refused */
+    lane->bytes += bytes;
+    *lane->held[item->signal] += held->count;
+    br_list_append(&lane->waiting, &held->link);
+    lane_come_again(lane); /* it has just been refused */
     return true;
 }
 
-bool br_lane_waits(const struct br_lane *l)
+bool br_lane_waits(const struct br_lane *lane)
 {
-    return !br_list_empty(&l->waiting);
+    return !br_list_empty(&lane->waiting);
 }
 
-bool br_lane_idle(const struct br_lane *l)
+bool br_lane_idle(const struct br_lane *lane)
 {
-    return br_list_empty(&l->waiting) && br_list_empty(&l->flying);
+    return br_list_empty(&lane->waiting) && br_list_empty(&lane->flying);
 }
 
-void br_lane_on_end(struct br_lane *l, void (*fn)(void *arg), void *arg)
+void br_lane_on_end(struct br_lane *lane, void (*fn)(void *arg), void *arg)
 {
-    l->on_end = fn;
-    l->on_end_arg = arg;
+    lane->on_end = fn;
+    lane->on_end_arg = arg;
 }
 
 static double *lane_metric(struct br_host *host, enum br_metric_type type, const char *name,
@@ -240,51 +249,53 @@ static double *lane_metric(struct br_host *host, enum br_metric_type type, const
 
 struct br_lane *br_lane_new(struct br_host *host, const struct br_lane_config *config)
 {
-    struct br_lane *l = br_calloc(1, sizeof *l);
-    if (!l)
+    struct br_lane *lane = br_calloc(1, sizeof *lane);
+    if (!lane)
         return NULL;
-    l->host = host;
-    l->next = config->next;
-    l->log.name = config->name;
-    l->max_bytes = config->max_bytes;
-    l->max_ms = config->max_ms;
-    l->again_ms = AGAIN_FIRST_MS;
-    br_list_init(&l->waiting);
-    br_list_init(&l->flying);
+    lane->host = host;
+    lane->next = config->next;
+    lane->log.name = config->name;
+    lane->max_bytes = config->max_bytes;
+    lane->max_ms = config->max_ms;
+    lane->again_ms = AGAIN_FIRST_MS;
+    br_list_init(&lane->waiting);
+    br_list_init(&lane->flying);
     for (enum br_signal s = BR_TRACES; s < BR_SIGNALS; s++) {
-        l->held[s] = lane_metric(host, BR_GAUGE, "braid_fanout_held", config->labels, s);
-        l->dropped[s] = lane_metric(host, BR_COUNTER, "braid_fanout_dropped", config->labels, s);
+        lane->held[s] = lane_metric(host, BR_GAUGE, "braid_fanout_held", config->labels, s);
+        lane->dropped[s] = lane_metric(host, BR_COUNTER, "braid_fanout_dropped", config->labels, s);
     }
-    if (br_host_timer_park(host, &l->timer, on_timer))
-        return l;
-    br_free(l);
+    if (br_host_timer_park(host, &lane->timer, lane_on_timer))
+        return lane;
+    br_free(lane);
     return NULL;
 }
 
-void br_lane_close(struct br_lane *l)
+void br_lane_close(struct br_lane *lane)
 {
-    struct br_outcome o = br_outcome_retry(BR_STATUS_UNAVAILABLE, 0, "shutting down");
-    l->closing = true;
-    while (!br_list_empty(&l->waiting))
-        held_drop(br_container_of(l->waiting.next, struct held, link), "shutdown", &o);
+    struct br_outcome outcome = br_outcome_retry(BR_STATUS_UNAVAILABLE, 0, "shutting down");
+    lane->closing = true;
+    while (!br_list_empty(&lane->waiting))
+        lane_held_drop(br_container_of(lane->waiting.next, struct held, link), "shutdown",
+                       &outcome);
 }
 
-void br_lane_free(struct br_lane *l)
+void br_lane_free(struct br_lane *lane)
 {
-    if (!l)
+    if (!lane)
         return;
-    l->on_end = NULL;
-    br_lane_close(l);
-    while (!br_list_empty(&l->flying)) {
-        struct held *h = br_container_of(l->flying.next, struct held, link);
-        br_item_orphan(h->attempt, "shutdown");
-        held_free(h);
+    lane->on_end = NULL;
+    br_lane_close(lane);
+    while (!br_list_empty(&lane->flying)) {
+        struct held *held = br_container_of(lane->flying.next, struct held, link);
+        br_item_orphan(held->attempt, "shutdown");
+        lane_held_free(held);
     }
     for (enum br_signal s = BR_TRACES; s < BR_SIGNALS; s++)
-        if (l->n_unsent[s])
-            br_error(&l->log, "dropped %llu %s (shutdown) that others have taken: they could not be "
-                              "handed over in time",
-                     (unsigned long long)l->n_unsent[s], br_signal_items(s));
-    br_host_timer_stop(l->host, &l->timer);
-    br_free(l);
+        if (lane->n_unsent[s])
+            br_error(&lane->log,
+                     "dropped %llu %s (shutdown) that others have taken: they could not be "
+                     "handed over in time",
+                     (unsigned long long)lane->n_unsent[s], br_signal_items(s));
+    br_host_timer_stop(lane->host, &lane->timer);
+    br_free(lane);
 }

@@ -26,21 +26,21 @@ struct br_lane *br_lane_new(struct br_host *host, const struct br_lane_config *c
 
 /* Takes an item without parent and without a callback. `on_end` (NULL: nobody waits) is called once,
  * later. False when it is dropped right away; then `on_end` is not called. */
-bool br_lane_hold(struct br_lane *l, struct br_item *item, br_lane_end_fn *on_end, void *arg);
+bool br_lane_hold(struct br_lane *lane, struct br_item *item, br_lane_end_fn *on_end, void *arg);
 
-/* Counts `n` spans or samples that are dropped for the destination without having been held, and logs
- * it. Whoever owes them settles them. */
-void br_lane_lost(struct br_lane *l, enum br_signal signal, uint32_t n, const char *why);
+/* Counts `count` spans or samples that are dropped for the destination without having been held,
+ * and logs it. Whoever owes them settles them. */
+void br_lane_lost(struct br_lane *lane, enum br_signal signal, uint32_t count, const char *why);
 
 /* Something waits, so that what comes has to go behind it; or not even an answer is outstanding. */
-bool br_lane_waits(const struct br_lane *l);
-bool br_lane_idle(const struct br_lane *l);
+bool br_lane_waits(const struct br_lane *lane);
+bool br_lane_idle(const struct br_lane *lane);
 
 /* Called whenever an item has ended, for whoever waits for idle. */
-void br_lane_on_end(struct br_lane *l, void (*fn)(void *arg), void *arg);
+void br_lane_on_end(struct br_lane *lane, void (*fn)(void *arg), void *arg);
 
 /* Drops what waits, and what comes back, for "shutdown". */
-void br_lane_close(struct br_lane *l);
+void br_lane_close(struct br_lane *lane);
 
 /* Closes and frees. What is under way ends on its own. Accepts NULL. */
-void br_lane_free(struct br_lane *l);
+void br_lane_free(struct br_lane *lane);

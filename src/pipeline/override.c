@@ -6,20 +6,20 @@
 #include "base/mem.h"
 #include "core/host.h"
 
-static struct br_overridable *overridable_of(struct br_list *l)
+static struct br_overridable *override_overridable_of(struct br_list *list)
 {
-    return br_container_of(l, struct br_overridable, link);
+    return br_container_of(list, struct br_overridable, link);
 }
 
-void br_overridable_register(struct br_overridable *t, struct br_host *host)
+void br_overridable_register(struct br_overridable *overridable, struct br_host *host)
 {
-    br_list_append(&host->overridables, &t->link);
+    br_list_append(&host->overridables, &overridable->link);
 }
 
-void br_overridable_unregister(struct br_overridable *t)
+void br_overridable_unregister(struct br_overridable *overridable)
 {
-    if (t->link.next)
-        br_list_remove(&t->link);
+    if (overridable->link.next)
+        br_list_remove(&overridable->link);
 }
 
 int br_override_apply(struct br_host *host, const struct br_override *rule, struct br_err *err)
@@ -27,8 +27,9 @@ int br_override_apply(struct br_host *host, const struct br_override *rule, stru
     int sum = 0;
     if (host->draining)
         return 0;
-    for (struct br_list *l = host->overridables.next; l != &host->overridables; l = l->next) {
-        int n = overridable_of(l)->ops->apply(overridable_of(l), rule, err);
+    for (struct br_list *list = host->overridables.next; list != &host->overridables;
+         list = list->next) {
+        int n = override_overridable_of(list)->ops->apply(override_overridable_of(list), rule, err);
         if (n < 0) {
             br_override_withdraw(host, rule->id);
             return n;
@@ -40,14 +41,16 @@ int br_override_apply(struct br_host *host, const struct br_override *rule, stru
 
 void br_override_withdraw(struct br_host *host, uint64_t id)
 {
-    for (struct br_list *l = host->overridables.next; l != &host->overridables; l = l->next)
-        overridable_of(l)->ops->withdraw(overridable_of(l), id);
+    for (struct br_list *list = host->overridables.next; list != &host->overridables;
+         list = list->next)
+        override_overridable_of(list)->ops->withdraw(override_overridable_of(list), id);
 }
 
 void br_override_list(struct br_host *host, br_collected_fn *fn, void *arg)
 {
-    for (struct br_list *l = host->overridables.next; l != &host->overridables; l = l->next)
-        overridable_of(l)->ops->list(overridable_of(l), fn, arg);
+    for (struct br_list *list = host->overridables.next; list != &host->overridables;
+         list = list->next)
+        override_overridable_of(list)->ops->list(override_overridable_of(list), fn, arg);
 }
 
 bool br_override_has_type(const struct br_override *rule, const char *type, bool by_default)

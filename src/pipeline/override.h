@@ -46,7 +46,7 @@ struct br_collected {
     uint64_t until_ms;     /* when that rule ends; 0: never */
     const char *state;     /* a word: "ok", "failing", "in use", "waiting" */
 };
-typedef void br_collected_fn(const struct br_collected *c, void *arg);
+typedef void br_collected_fn(const struct br_collected *collected, void *arg);
 
 struct br_overridable;
 
@@ -54,11 +54,12 @@ struct br_overridable_ops {
     /* Begins to obey a rule at once; one of the same id is replaced. Copies what it keeps. Returns
      * how many things it applies to (0: the rule is not for this overridable, and is not kept), or a
      * code with a sentence: BR_EFULL with BR_OVERRIDES_MAX rules. */
-    int (*apply)(struct br_overridable *t, const struct br_override *rule, struct br_err *err);
+    int (*apply)(struct br_overridable *overridable, const struct br_override *rule,
+                 struct br_err *err);
     /* Ends a rule before its time; nothing where it does not know it. */
-    void (*withdraw)(struct br_overridable *t, uint64_t id);
+    void (*withdraw)(struct br_overridable *overridable, uint64_t id);
     /* Calls `fn` for everything it collects. */
-    void (*list)(const struct br_overridable *t, br_collected_fn *fn, void *arg);
+    void (*list)(const struct br_overridable *overridable, br_collected_fn *fn, void *arg);
 };
 
 /* A member of a node's state. */
@@ -68,8 +69,8 @@ struct br_overridable {
 };
 
 /* From start and until destroy; both in the thread of the host. The second accepts a zeroed one. */
-void br_overridable_register(struct br_overridable *t, struct br_host *host);
-void br_overridable_unregister(struct br_overridable *t);
+void br_overridable_register(struct br_overridable *overridable, struct br_host *host);
+void br_overridable_unregister(struct br_overridable *overridable);
 
 /* What an broadcast does at each worker: these ask all overridables there. br_override_apply returns the sum
  * of what they returned, or the first code; then the rule is withdrawn from all of them. A host

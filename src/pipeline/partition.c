@@ -20,119 +20,124 @@ struct br_partitions {
     void *on_end_arg;
 };
 
-static bool separates(const struct br_strings *keys, const char *name)
+static bool partition_separates(const struct br_strings *keys, const char *name)
 {
-    for (size_t i = 0; i < keys->n; i++)
-        if (strcasecmp(keys->v[i], name) == 0)
+    for (size_t i = 0; i < keys->count; i++)
+        if (strcasecmp(keys->items[i], name) == 0)
             return true;
     return false;
 }
 
 /* Of an item's metadata what it is kept apart by: others may have asked for more. */
-static void key_of(const struct br_partitions *p, const struct br_item *item, struct br_str *out)
+static void partition_key_of(const struct br_partitions *partitions, const struct br_item *item,
+                             struct br_str *out)
 {
-    const struct br_strings *keys = p->config.keys;
-    const char *at = keys && keys->n ? item->metadata : NULL;
+    const struct br_strings *keys = partitions->config.keys;
+    const char *at = keys && keys->count ? item->metadata : NULL;
     br_str_putc(out, item->signal == BR_TRACES ? 't' : 'p');
     br_str_putc(out, item->waits ? 'w' : '-');
     while (at && *at) {
         const char *value = at + strlen(at) + 1, *next = value + strlen(value) + 1;
-        if (separates(keys, at))
+        if (partition_separates(keys, at))
             br_str_add(out, at, (size_t)(next - at));
         at = next;
     }
 }
 
 /* False when none could go. */
-static bool remove_idle(struct br_partitions *p)
+static bool partition_remove_idle(struct br_partitions *partitions)
 {
-    struct br_batcher *b;
+    struct br_batcher *batcher;
     const void *key;
     size_t len;
-    for (size_t i = 0; (b = br_map_at(p->batchers, i, &key, &len)); i++) {
-        if (!br_batcher_idle(b))
+    for (size_t i = 0; (batcher = br_map_at(partitions->batchers, i, &key, &len)); i++) {
+        if (!br_batcher_idle(batcher))
             continue;
-        (void)br_map_remove(p->batchers, key, len);
-        br_batcher_free(b);
+        (void)br_map_remove(partitions->batchers, key, len);
+        br_batcher_free(batcher);
         return true;
     }
     return false;
 }
 
-static struct br_batcher *make(struct br_partitions *p, const struct br_item *item,
-                               const struct br_str *key)
+static struct br_batcher *partition_make(struct br_partitions *partitions,
+                                         const struct br_item *item, const struct br_str *key)
 {
-    struct br_batch_config config = p->config.batch;
+    struct br_batch_config config = partitions->config.batch;
     config.late = config.late || item->waits;
-    config.weight = &p->weight;
+    config.weight = &partitions->weight;
     config.metadata = key->data + PREFIX;
     config.metadata_len = key->len - PREFIX;
-    if (br_map_count(p->batchers) >= p->config.limit && !remove_idle(p))
+    if (br_map_count(partitions->batchers) >= partitions->config.limit &&
+        !partition_remove_idle(partitions))
         return NULL;
-    struct br_batcher *b = br_batcher_new(p->node, item->signal, &config, p->next);
-    if (b && br_map_put(p->batchers, key->data, key->len, b, NULL)) {
-        br_batcher_free(b);
+    struct br_batcher *batcher =
+        br_batcher_new(partitions->node, item->signal, &config, partitions->next);
+    if (batcher && br_map_put(partitions->batchers, key->data, key->len, batcher, NULL)) {
+        br_batcher_free(batcher);
         return NULL;
     }
-    if (b)
-        br_batcher_on_end(b, p->on_end, p->on_end_arg);
-    return b;
+    if (batcher)
+        br_batcher_on_end(batcher, partitions->on_end, partitions->on_end_arg);
+    return batcher;
 }
 
-static struct br_batcher *batcher_for(struct br_partitions *p, const struct br_item *item)
+static struct br_batcher *partition_batcher_for(struct br_partitions *partitions,
+                                                const struct br_item *item)
 {
     struct br_str key = {0};
-    key_of(p, item, &key);
-    struct br_batcher *b = key.failed ? NULL : br_map_get(p->batchers, key.data, key.len);
-    if (!b && !key.failed)
-        b = make(p, item, &key);
+    partition_key_of(partitions, item, &key);
+    struct br_batcher *batcher =
+        key.failed ? NULL : br_map_get(partitions->batchers, key.data, key.len);
+    if (!batcher && !key.failed)
+        batcher = partition_make(partitions, item, &key);
     br_str_release(&key);
-    return b;
+    return batcher;
 }
 
-void br_partitions_add(struct br_partitions *p, struct br_item *item)
+void br_partitions_add(struct br_partitions *partitions, struct br_item *item)
 {
-    struct br_batcher *b = batcher_for(p, item);
-    if (b)
-        br_batcher_add(b, item);
+    struct br_batcher *batcher = partition_batcher_for(partitions, item);
+    if (batcher)
+        br_batcher_add(batcher, item);
     else
         br_item_retry(item, BR_STATUS_UNAVAILABLE, 1000,
                       "batch: too many metadata values, or no memory");
 }
 
-void br_partitions_flush(struct br_partitions *p)
+void br_partitions_flush(struct br_partitions *partitions)
 {
-    struct br_batcher *b;
-    for (size_t i = 0; (b = br_map_at(p->batchers, i, NULL, NULL)); i++)
-        br_batcher_flush(b);
+    struct br_batcher *batcher;
+    for (size_t i = 0; (batcher = br_map_at(partitions->batchers, i, NULL, NULL)); i++)
+        br_batcher_flush(batcher);
 }
 
-bool br_partitions_idle(const struct br_partitions *p)
+bool br_partitions_idle(const struct br_partitions *partitions)
 {
-    const struct br_batcher *b;
-    for (size_t i = 0; (b = br_map_at(p->batchers, i, NULL, NULL)); i++)
-        if (!br_batcher_idle(b))
+    const struct br_batcher *batcher;
+    for (size_t i = 0; (batcher = br_map_at(partitions->batchers, i, NULL, NULL)); i++)
+        if (!br_batcher_idle(batcher))
             return false;
     return true;
 }
 
-size_t br_partitions_weight(const struct br_partitions *p)
+size_t br_partitions_weight(const struct br_partitions *partitions)
 {
-    return p->weight;
+    return partitions->weight;
 }
 
-void br_partitions_on_end(struct br_partitions *p, void (*fn)(void *arg), void *arg)
+void br_partitions_on_end(struct br_partitions *partitions, void (*fn)(void *arg), void *arg)
 {
-    struct br_batcher *b;
-    p->on_end = fn;
-    p->on_end_arg = arg;
-    for (size_t i = 0; (b = br_map_at(p->batchers, i, NULL, NULL)); i++)
-        br_batcher_on_end(b, fn, arg);
+    struct br_batcher *batcher;
+    partitions->on_end = fn;
+    partitions->on_end_arg = arg;
+    for (size_t i = 0; (batcher = br_map_at(partitions->batchers, i, NULL, NULL)); i++)
+        br_batcher_on_end(batcher, fn, arg);
 }
 
-size_t br_partitions_count(const struct br_partitions *p)
+size_t br_partitions_count(const struct br_partitions *partitions)
 {
-    return br_map_count(p->batchers);
+    return br_map_count(partitions->batchers);
 }
 
 struct br_partitions *br_partitions_new(struct br_node *node,
@@ -152,15 +157,15 @@ struct br_partitions *br_partitions_new(struct br_node *node,
     return NULL;
 }
 
-static void free_batcher(void *b)
+static void partition_free_batcher(void *right)
 {
-    br_batcher_free(b);
+    br_batcher_free(right);
 }
 
-void br_partitions_free(struct br_partitions *p)
+void br_partitions_free(struct br_partitions *partitions)
 {
-    if (!p)
+    if (!partitions)
         return;
-    br_map_free(p->batchers, free_batcher);
-    br_free(p);
+    br_map_free(partitions->batchers, partition_free_batcher);
+    br_free(partitions);
 }

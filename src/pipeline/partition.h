@@ -26,14 +26,14 @@ struct br_partitions *br_partitions_new(struct br_node *node,
                                         struct br_consumer *next);
 
 /* Takes an item, as a consumer does. */
-void br_partitions_add(struct br_partitions *p, struct br_item *item);
+void br_partitions_add(struct br_partitions *partitions, struct br_item *item);
 
 /* As for one batcher (batch.h), of all. */
-void br_partitions_flush(struct br_partitions *p);
-bool br_partitions_idle(const struct br_partitions *p);
-size_t br_partitions_weight(const struct br_partitions *p);
-void br_partitions_on_end(struct br_partitions *p, void (*fn)(void *arg), void *arg);
-size_t br_partitions_count(const struct br_partitions *p);
+void br_partitions_flush(struct br_partitions *partitions);
+bool br_partitions_idle(const struct br_partitions *partitions);
+size_t br_partitions_weight(const struct br_partitions *partitions);
+void br_partitions_on_end(struct br_partitions *partitions, void (*fn)(void *arg), void *arg);
+size_t br_partitions_count(const struct br_partitions *partitions);
 
 /* Drops what is held, for "shutdown". Accepts NULL. */
-void br_partitions_free(struct br_partitions *p);
+void br_partitions_free(struct br_partitions *partitions);

@@ -34,9 +34,9 @@ struct br_queue {
     double *size_metric, *flight_metric;
 };
 
-static size_t size_of(const struct br_queue *q, const struct br_item *item)
+static size_t queue_size_of(const struct br_queue *queue, const struct br_item *item)
 {
-    switch (q->config->sizer) {
+    switch (queue->config->sizer) {
     case BR_SIZER_ITEMS:
         return item->n_items;
     case BR_SIZER_BYTES:
@@ -47,319 +47,326 @@ static size_t size_of(const struct br_queue *q, const struct br_item *item)
 }
 
 /* What it holds, gathered data included. */
-static size_t held_size(const struct br_queue *q)
+static size_t queue_held_size(const struct br_queue *queue)
 {
-    return q->batchers ? br_partitions_weight(q->batchers) : q->size;
+    return queue->batchers ? br_partitions_weight(queue->batchers) : queue->size;
 }
 
-static void account(struct br_queue *q, const struct br_item *item, bool in)
+static void queue_account(struct br_queue *queue, const struct br_item *item, bool in)
 {
-    size_t size = size_of(q, item);
-    q->size = in ? q->size + size : q->size - size;
-    *q->size_metric = (double)held_size(q);
+    size_t size = queue_size_of(queue, item);
+    queue->size = in ? queue->size + size : queue->size - size;
+    *queue->size_metric = (double)queue_held_size(queue);
 }
 
-static void check_empty(struct br_queue *q)
+static void queue_check_empty(struct br_queue *queue)
 {
-    if (!q->draining || !br_list_empty(&q->waiting) || !br_list_empty(&q->overflow) || q->in_flight)
+    if (!queue->draining || !br_list_empty(&queue->waiting) || !br_list_empty(&queue->overflow) ||
+        queue->in_flight)
         return;
-    if (q->batchers && !br_partitions_idle(q->batchers))
+    if (queue->batchers && !br_partitions_idle(queue->batchers))
         return;
-    void (*fn)(void *) = q->on_empty;
-    q->on_empty = NULL;
+    void (*fn)(void *) = queue->on_empty;
+    queue->on_empty = NULL;
     if (fn)
-        fn(q->on_empty_arg);
+        fn(queue->on_empty_arg);
 }
 
 /* The exporter gave up on what nobody waits for any more. */
-static void lose(struct br_queue *q, struct br_item *item, const struct br_outcome *o)
+static void queue_lose(struct br_queue *queue, struct br_item *item,
+                       const struct br_outcome *outcome)
 {
-    if (o->verdict == BR_REJECT)
-        br_redelivery_drop(q->node, item, "rejected", o, &q->log_limit);
-    else if (q->closing)
-        br_redelivery_end(q->node, item);
+    if (outcome->verdict == BR_REJECT)
+        br_redelivery_drop(queue->node, item, "rejected", outcome, &queue->log_limit);
+    else if (queue->closing)
+        br_redelivery_end(queue->node, item);
     else
-        br_redelivery_drop(q->node, item, "retries_exhausted", o, &q->log_limit);
+        br_redelivery_drop(queue->node, item, "retries_exhausted", outcome, &queue->log_limit);
 }
 
-static void dispatch(struct br_queue *q);
-static void on_again(struct br_timer *t);
-static void enqueue(struct br_queue *q, struct br_item *item);
+static void queue_dispatch(struct br_queue *queue);
+static void queue_on_again(struct br_timer *timer);
+static void queue_enqueue(struct br_queue *queue, struct br_item *item);
 
-static void count_result(struct br_queue *q, const struct br_item *child)
+static void queue_count_result(struct br_queue *queue, const struct br_item *child)
 {
     enum br_signal s = child->signal;
     uint32_t sent = child->n_sent < child->n_items ? child->n_sent : child->n_items;
-    *q->counts.sent[s] += sent;
-    *q->counts.failed[s] += child->n_items - sent;
+    *queue->counts.sent[s] += sent;
+    *queue->counts.failed[s] += child->n_items - sent;
 }
 
-static void on_sent(struct br_item *child, void *arg)
+static void queue_on_sent(struct br_item *child, void *arg)
 {
-    struct br_queue *q = arg;
+    struct br_queue *queue = arg;
     struct br_item *item = child->parent;
-    const struct br_outcome *o = &child->outcome;
-    count_result(q, child);
-    q->in_flight--;
-    *q->flight_metric = q->in_flight;
+    const struct br_outcome *outcome = &child->outcome;
+    queue_count_result(queue, child);
+    queue->in_flight--;
+    *queue->flight_metric = queue->in_flight;
     br_list_remove(&item->link);
-    account(q, item, false);
+    queue_account(queue, item, false);
     if (item->done || item->parent) {
-        br_item_finish(item, o); /* somebody waits for the result */
+        br_item_finish(item, outcome); /* somebody waits for the result */
     } else {
-        if (o->verdict != BR_DONE)
-            lose(q, item, o);
+        if (outcome->verdict != BR_DONE)
+            queue_lose(queue, item, outcome);
         br_item_done(item);
     }
-    dispatch(q);
-    check_empty(q);
+    queue_dispatch(queue);
+    queue_check_empty(queue);
 }
 
-static bool send_one(struct br_queue *q, struct br_item *item)
+static bool queue_send_one(struct br_queue *queue, struct br_item *item)
 {
-    struct br_item *child = br_item_attempt(item, on_sent, q);
+    struct br_item *child = br_item_attempt(item, queue_on_sent, queue);
     if (!child)
         return false;
-    br_list_append(&q->flying, &item->link);
-    q->in_flight++;
-    *q->flight_metric = q->in_flight;
-    br_consume(q->next, child);
+    br_list_append(&queue->flying, &item->link);
+    queue->in_flight++;
+    *queue->flight_metric = queue->in_flight;
+    br_consume(queue->next, child);
     return true;
 }
 
-static bool fits(const struct br_queue *q, const struct br_item *item)
+static bool queue_fits(const struct br_queue *queue, const struct br_item *item)
 {
-    size_t held = held_size(q);
-    return held == 0 || held + size_of(q, item) <= q->capacity;
+    size_t held = queue_held_size(queue);
+    return held == 0 || held + queue_size_of(queue, item) <= queue->capacity;
 }
 
-static void dispatch(struct br_queue *q)
+static void queue_dispatch(struct br_queue *queue)
 {
-    unsigned most = q->config->enabled ? q->consumers : ~0u;
-    while (!q->closing && q->in_flight < most && !br_list_empty(&q->waiting)) {
-        struct br_item *item = br_container_of(br_list_shift(&q->waiting), struct br_item, link);
-        if (!send_one(q, item)) {
-            br_list_append(&q->waiting, &item->link);
-            (void)br_host_timer(q->node->host, &q->again, NO_MEMORY_MS, on_again);
+    unsigned most = queue->config->enabled ? queue->consumers : ~0u;
+    while (!queue->closing && queue->in_flight < most && !br_list_empty(&queue->waiting)) {
+        struct br_item *item =
+            br_container_of(br_list_shift(&queue->waiting), struct br_item, link);
+        if (!queue_send_one(queue, item)) {
+            br_list_append(&queue->waiting, &item->link);
+            (void)br_host_timer(queue->node->host, &queue->again, NO_MEMORY_MS, queue_on_again);
             return;
         }
     }
-    while (!q->closing && !br_list_empty(&q->overflow)) {
-        struct br_item *item = br_container_of(q->overflow.next, struct br_item, link);
-        if (!fits(q, item))
+    while (!queue->closing && !br_list_empty(&queue->overflow)) {
+        struct br_item *item = br_container_of(queue->overflow.next, struct br_item, link);
+        if (!queue_fits(queue, item))
             return;
         br_list_remove(&item->link);
-        enqueue(q, item);
+        queue_enqueue(queue, item);
     }
 }
 
-static void on_again(struct br_timer *t)
+static void queue_on_again(struct br_timer *timer)
 {
-    struct br_queue *q = br_container_of(t, struct br_queue, again);
-    (void)br_host_timer_park(q->node->host, &q->again, on_again);
-    dispatch(q);
+    struct br_queue *queue = br_container_of(timer, struct br_queue, again);
+    (void)br_host_timer_park(queue->node->host, &queue->again, queue_on_again);
+    queue_dispatch(queue);
 }
 
 /* Puts an item, ours or its sender's, where consumers take it. */
-static void hold(struct br_queue *q, struct br_item *item)
+static void queue_hold(struct br_queue *queue, struct br_item *item)
 {
-    account(q, item, true);
+    queue_account(queue, item, true);
     br_item_hold(item, BR_HOLDER_QUEUES);
-    br_list_append(&q->waiting, &item->link);
-    dispatch(q);
+    br_list_append(&queue->waiting, &item->link);
+    queue_dispatch(queue);
 }
 
-static void enqueue(struct br_queue *q, struct br_item *item)
+static void queue_enqueue(struct br_queue *queue, struct br_item *item)
 {
-    if (q->batchers) {
-        item->weight = size_of(q, item);
-        br_partitions_add(q->batchers, item);
-        *q->size_metric = (double)held_size(q);
+    if (queue->batchers) {
+        item->weight = queue_size_of(queue, item);
+        br_partitions_add(queue->batchers, item);
+        *queue->size_metric = (double)queue_held_size(queue);
         return;
     }
-    if (!q->config->enabled || q->config->wait_for_result || item->waits) {
-        hold(q, item);
+    if (!queue->config->enabled || queue->config->wait_for_result || item->waits) {
+        queue_hold(queue, item);
         return;
     }
     /* From here on the queue answers for the data: its sender is done. */
-    struct br_item *own = br_item_new(q->node->host, item->signal);
+    struct br_item *own = br_item_new(queue->node->host, item->signal);
     if (!own || !br_item_keep_metadata(own, item) || br_item_absorb(own, item)) {
         br_item_free(own);
         br_item_retry(item, BR_STATUS_UNAVAILABLE, 1000, "out of memory");
         return;
     }
     br_item_done(item);
-    hold(q, own);
+    queue_hold(queue, own);
 }
 
 static void queue_consume(struct br_consumer *self, struct br_item *item)
 {
-    struct br_queue *q = br_container_of(self, struct br_queue, input);
-    br_debt_enter(&item->debt, item->signal, q->node->ledger);
-    if (q->closing) {
+    struct br_queue *queue = br_container_of(self, struct br_queue, input);
+    br_debt_enter(&item->debt, item->signal, queue->node->ledger);
+    if (queue->closing) {
         br_item_retry(item, BR_STATUS_UNAVAILABLE, 1000, "shutting down");
     } else if (item->n_items == 0 && item->n_parts == 0) {
         br_item_done(item);
-    } else if (!q->config->enabled || (br_list_empty(&q->overflow) && fits(q, item))) {
-        enqueue(q, item);
-    } else if (q->config->block_on_overflow) {
-        br_list_append(&q->overflow, &item->link);
+    } else if (!queue->config->enabled ||
+               (br_list_empty(&queue->overflow) && queue_fits(queue, item))) {
+        queue_enqueue(queue, item);
+    } else if (queue->config->block_on_overflow) {
+        br_list_append(&queue->overflow, &item->link);
     } else {
-        *q->refused[item->signal] += item->n_items;
+        *queue->refused[item->signal] += item->n_items;
         br_item_retry(item, BR_STATUS_UNAVAILABLE, 1000, "sending_queue is full");
     }
 }
 
 /* A batch is ready. It came with its own duty of being finished, so it is simply held. */
-static void batched_consume(struct br_consumer *self, struct br_item *item)
+static void queue_batched_consume(struct br_consumer *self, struct br_item *item)
 {
-    struct br_queue *q = br_container_of(self, struct br_queue, batched);
-    hold(q, item);
+    struct br_queue *queue = br_container_of(self, struct br_queue, batched);
+    queue_hold(queue, item);
 }
 
-static void on_room(struct br_deferred *d)
+static void queue_on_room(struct br_deferred *deferred)
 {
-    struct br_queue *q = br_container_of(d, struct br_queue, room);
-    *q->size_metric = (double)held_size(q);
-    dispatch(q);
-    check_empty(q);
+    struct br_queue *queue = br_container_of(deferred, struct br_queue, room);
+    *queue->size_metric = (double)queue_held_size(queue);
+    queue_dispatch(queue);
+    queue_check_empty(queue);
 }
 
 /* Later, because a batcher that has just become idle may go when others come. */
-static void on_batch_end(void *arg)
+static void queue_on_batch_end(void *arg)
 {
-    struct br_queue *q = arg;
-    br_host_defer(q->node->host, &q->room, on_room);
+    struct br_queue *queue = arg;
+    br_host_defer(queue->node->host, &queue->room, queue_on_room);
 }
 
-static bool make_batchers(struct br_queue *q)
+static bool queue_make_batchers(struct br_queue *queue)
 {
-    const struct br_queue_batch_config *c = q->config->batch;
-    if (!c || !q->config->enabled)
+    const struct br_queue_batch_config *queue_batch_config = queue->config->batch;
+    if (!queue_batch_config || !queue->config->enabled)
         return true;
-    struct br_partition_config config = {.batch = {.timeout_ms = c->flush_timeout / 1000000,
-                                                   .min_size = (size_t)c->min_size,
-                                                   .max_size = (size_t)c->max_size,
-                                                   .bytes = c->sizer == 1,
-                                                   .late = q->config->wait_for_result,
-                                                   .final = true},
-                                         .keys = &c->partition.metadata_keys,
-                                         .limit = PARTITIONS_MAX};
-    q->batchers = br_partitions_new(q->node, &config, &q->batched);
-    if (q->batchers)
-        br_partitions_on_end(q->batchers, on_batch_end, q);
-    return q->batchers != NULL;
+    struct br_partition_config config = {
+        .batch = {.timeout_ms = queue_batch_config->flush_timeout / 1000000,
+                  .min_size = (size_t)queue_batch_config->min_size,
+                  .max_size = (size_t)queue_batch_config->max_size,
+                  .bytes = queue_batch_config->sizer == 1,
+                  .late = queue->config->wait_for_result,
+                  .final = true},
+        .keys = &queue_batch_config->partition.metadata_keys,
+        .limit = PARTITIONS_MAX};
+    queue->batchers = br_partitions_new(queue->node, &config, &queue->batched);
+    if (queue->batchers)
+        br_partitions_on_end(queue->batchers, queue_on_batch_end, queue);
+    return queue->batchers != NULL;
 }
 
-void br_exporter_counts_init(struct br_exporter_counts *c, struct br_node *node)
+void br_exporter_counts_init(struct br_exporter_counts *counts, struct br_node *node)
 {
     static const char *const names[BR_SIGNALS] = {"spans", "profile_samples"};
     for (int s = 0; s < BR_SIGNALS; s++) {
         char name[96];
         (void)snprintf(name, sizeof name, "otelcol_exporter_sent_%s", names[s]);
-        c->sent[s] = br_node_metric(node, BR_COUNTER, name, NULL, NULL);
+        counts->sent[s] = br_node_metric(node, BR_COUNTER, name, NULL, NULL);
         (void)snprintf(name, sizeof name, "otelcol_exporter_send_failed_%s", names[s]);
-        c->failed[s] = br_node_metric(node, BR_COUNTER, name, NULL, NULL);
+        counts->failed[s] = br_node_metric(node, BR_COUNTER, name, NULL, NULL);
     }
 }
 
-static void make_metrics(struct br_queue *q)
+static void queue_make_metrics(struct br_queue *queue)
 {
     static const char *const names[BR_SIGNALS] = {"spans", "profile_samples"};
-    br_exporter_counts_init(&q->counts, q->node);
+    br_exporter_counts_init(&queue->counts, queue->node);
     for (int s = 0; s < BR_SIGNALS; s++) {
         char name[96];
         (void)snprintf(name, sizeof name, "otelcol_exporter_enqueue_failed_%s", names[s]);
-        q->refused[s] = br_node_metric(q->node, BR_COUNTER, name, NULL, NULL);
+        queue->refused[s] = br_node_metric(queue->node, BR_COUNTER, name, NULL, NULL);
     }
-    q->size_metric = br_node_metric(q->node, BR_GAUGE, "otelcol_exporter_queue_size", NULL, NULL);
-    q->flight_metric =
-        br_node_metric(q->node, BR_GAUGE, "otelcol_exporter_in_flight_requests", NULL, NULL);
-    *br_node_metric(q->node, BR_GAUGE, "otelcol_exporter_queue_capacity", NULL, NULL) =
-        (double)q->capacity;
+    queue->size_metric =
+        br_node_metric(queue->node, BR_GAUGE, "otelcol_exporter_queue_size", NULL, NULL);
+    queue->flight_metric =
+        br_node_metric(queue->node, BR_GAUGE, "otelcol_exporter_in_flight_requests", NULL, NULL);
+    *br_node_metric(queue->node, BR_GAUGE, "otelcol_exporter_queue_capacity", NULL, NULL) =
+        (double)queue->capacity;
 }
 
 /* What of a total is this worker's: the shares of all add up to it, unless there are more workers. */
-static size_t share(const struct br_host *h, int64_t total)
+static size_t queue_share(const struct br_host *host, int64_t total)
 {
-    size_t n = h->n_workers ? h->n_workers : 1, all = (size_t)total;
-    size_t mine = all / n + (h->worker < all % n);
+    size_t n = host->n_workers ? host->n_workers : 1, all = (size_t)total;
+    size_t mine = all / n + (host->worker < all % n);
     return mine ? mine : 1;
 }
 
 struct br_queue *br_queue_new(struct br_node *node, const struct br_queue_config *config,
                               struct br_consumer *next)
 {
-    struct br_queue *q = br_calloc(1, sizeof *q);
-    if (!q)
+    struct br_queue *queue = br_calloc(1, sizeof *queue);
+    if (!queue)
         return NULL;
-    q->input.consume = queue_consume;
-    q->batched.consume = batched_consume;
-    q->node = node;
-    q->config = config;
-    q->next = next;
-    q->capacity = share(node->host, config->queue_size);
-    q->consumers = (unsigned)share(node->host, config->num_consumers);
-    br_list_init(&q->waiting);
-    br_list_init(&q->overflow);
-    br_list_init(&q->flying);
-    make_metrics(q);
-    if (!br_host_timer_park(node->host, &q->again, on_again) || !make_batchers(q)) {
-        br_queue_free(q);
+    queue->input.consume = queue_consume;
+    queue->batched.consume = queue_batched_consume;
+    queue->node = node;
+    queue->config = config;
+    queue->next = next;
+    queue->capacity = queue_share(node->host, config->queue_size);
+    queue->consumers = (unsigned)queue_share(node->host, config->num_consumers);
+    br_list_init(&queue->waiting);
+    br_list_init(&queue->overflow);
+    br_list_init(&queue->flying);
+    queue_make_metrics(queue);
+    if (!br_host_timer_park(node->host, &queue->again, queue_on_again) ||
+        !queue_make_batchers(queue)) {
+        br_queue_free(queue);
         return NULL;
     }
-    return q;
+    return queue;
 }
 
-struct br_consumer *br_queue_input(struct br_queue *q)
+struct br_consumer *br_queue_input(struct br_queue *queue)
 {
-    return &q->input;
+    return &queue->input;
 }
 
-void br_queue_drain(struct br_queue *q, void (*on_empty)(void *arg), void *arg)
+void br_queue_drain(struct br_queue *queue, void (*on_empty)(void *arg), void *arg)
 {
-    q->draining = true;
-    q->on_empty = on_empty;
-    q->on_empty_arg = arg;
-    if (q->batchers)
-        br_partitions_flush(q->batchers);
-    check_empty(q);
+    queue->draining = true;
+    queue->on_empty = on_empty;
+    queue->on_empty_arg = arg;
+    if (queue->batchers)
+        br_partitions_flush(queue->batchers);
+    queue_check_empty(queue);
 }
 
-void br_queue_close(struct br_queue *q)
+void br_queue_close(struct br_queue *queue)
 {
-    q->closing = true;
+    queue->closing = true;
 }
 
-static void drop_all(struct br_queue *q, struct br_list *list)
+static void queue_drop_all(struct br_queue *queue, struct br_list *list)
 {
-    struct br_list *l;
-    while ((l = br_list_shift(list))) {
-        struct br_item *item = br_container_of(l, struct br_item, link);
+    struct br_list *this_list;
+    while ((this_list = br_list_shift(list))) {
+        struct br_item *item = br_container_of(this_list, struct br_item, link);
         if (!item->done && !item->parent)
-            br_redelivery_end(q->node, item);
+            br_redelivery_end(queue->node, item);
         br_item_retry(item, BR_STATUS_UNAVAILABLE, 0, "shutting down");
     }
 }
 
-void br_queue_drop(struct br_queue *q)
+void br_queue_drop(struct br_queue *queue)
 {
-    q->closing = true;
-    drop_all(q, &q->overflow);
-    drop_all(q, &q->waiting);
-    drop_all(q, &q->flying);
-    br_partitions_free(q->batchers);
-    q->batchers = NULL;
+    queue->closing = true;
+    queue_drop_all(queue, &queue->overflow);
+    queue_drop_all(queue, &queue->waiting);
+    queue_drop_all(queue, &queue->flying);
+    br_partitions_free(queue->batchers);
+    queue->batchers = NULL;
 }
 
-void br_queue_free(struct br_queue *q)
+void br_queue_free(struct br_queue *queue)
 {
-    if (!q)
+    if (!queue)
         return;
-    br_queue_drop(q);
-    br_host_defer_cancel(&q->room);
-    br_host_timer_stop(q->node->host, &q->again);
-    br_free(q);
+    br_queue_drop(queue);
+    br_host_defer_cancel(&queue->room);
+    br_host_timer_stop(queue->node->host, &queue->again);
+    br_free(queue);
 }
 
 static const char *const sizers[] = {"requests", "items", "bytes", NULL};
@@ -403,21 +410,24 @@ const struct br_option br_queue_options_off[] = {QUEUE_ROWS(false)};
 int br_exporter_check(struct br_exporter_config *config, const struct br_yaml *node,
                       const char *path, struct br_errs *errs)
 {
-    const struct br_queue_config *q = &config->sending_queue;
-    struct br_queue_batch_config *b = q->batch;
+    const struct br_queue_config *queue_config = &config->sending_queue;
+    struct br_queue_batch_config *queue_batch_config = queue_config->batch;
     const struct br_yaml *at = br_yaml_get(br_yaml_get(node, "sending_queue"), "batch");
     char in[256];
-    if (!b)
+    if (!queue_batch_config)
         return 0;
     if (!br_yaml_get(at, "sizer"))
-        b->sizer = q->sizer == BR_SIZER_BYTES;
-    bool same = q->sizer == (b->sizer ? BR_SIZER_BYTES : BR_SIZER_ITEMS);
+        queue_batch_config->sizer = queue_config->sizer == BR_SIZER_BYTES;
+    bool same =
+        queue_config->sizer == (queue_batch_config->sizer ? BR_SIZER_BYTES : BR_SIZER_ITEMS);
     (void)snprintf(in, sizeof in, "%s::sending_queue::batch", path);
-    if (b->max_size && b->max_size < b->min_size)
+    if (queue_batch_config->max_size && queue_batch_config->max_size < queue_batch_config->min_size)
         return br_errs_add(errs, at, in, "max_size (%lld) must not be less than min_size (%lld)",
-                           (long long)b->max_size, (long long)b->min_size);
-    if (same && b->min_size > q->queue_size)
+                           (long long)queue_batch_config->max_size,
+                           (long long)queue_batch_config->min_size);
+    if (same && queue_batch_config->min_size > queue_config->queue_size)
         return br_errs_add(errs, at, in, "min_size (%lld) must not be more than queue_size (%lld)",
-                           (long long)b->min_size, (long long)q->queue_size);
+                           (long long)queue_batch_config->min_size,
+                           (long long)queue_config->queue_size);
     return 0;
 }

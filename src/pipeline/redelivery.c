@@ -53,82 +53,83 @@ void br_redelivery_end(struct br_node *node, struct br_item *item)
     br_item_settle(item, BR_FATE_DROPPED, "shutdown", item->n_held);
 }
 
-static void end(struct kept *p, const struct br_outcome *o)
+static void redelivery_end(struct kept *kept, const struct br_outcome *outcome)
 {
-    struct br_redelivery *k = p->redelivery;
-    if (o->verdict == BR_REJECT)
-        br_redelivery_drop(k->node, p->item, "rejected", o, &k->log_limit);
-    else if (o->verdict == BR_RETRY && (k->freeing || k->node->ending))
-        br_redelivery_end(k->node, p->item);
-    else if (o->verdict == BR_RETRY)
-        br_redelivery_drop(k->node, p->item, "retries_exhausted", o, &k->log_limit);
-    br_host_timer_stop(k->node->host, &p->timer);
-    k->bytes -= p->bytes;
-    br_item_done(p->item);
-    br_list_remove(&p->link);
+    struct br_redelivery *k = kept->redelivery;
+    if (outcome->verdict == BR_REJECT)
+        br_redelivery_drop(k->node, kept->item, "rejected", outcome, &k->log_limit);
+    else if (outcome->verdict == BR_RETRY && (k->freeing || k->node->ending))
+        br_redelivery_end(k->node, kept->item);
+    else if (outcome->verdict == BR_RETRY)
+        br_redelivery_drop(k->node, kept->item, "retries_exhausted", outcome, &k->log_limit);
+    br_host_timer_stop(k->node->host, &kept->timer);
+    k->bytes -= kept->bytes;
+    br_item_done(kept->item);
+    br_list_remove(&kept->link);
     k->n_items--;
-    br_free(p);
+    br_free(kept);
     if (k->on_end && !k->freeing)
         k->on_end(k->arg);
 }
 
-static void try_once(struct kept *p);
+static void redelivery_try_once(struct kept *kept);
 
-static void on_due(struct br_timer *t)
+static void redelivery_on_due(struct br_timer *this_timer)
 {
-    struct kept *p = br_container_of(t, struct kept, timer);
+    struct kept *p = br_container_of(this_timer, struct kept, timer);
     p->redelivery->n_waiting--;
-    try_once(p);
+    redelivery_try_once(p);
 }
 
-static void again(struct kept *p, const struct br_outcome *o)
+static void redelivery_again(struct kept *kept, const struct br_outcome *outcome)
 {
-    uint64_t delay = o->delay_ms ? o->delay_ms : p->delay_ms;
-    p->delay_ms = p->delay_ms * 2 < RETRY_MAX_MS ? p->delay_ms * 2 : RETRY_MAX_MS;
-    if (br_host_timer(p->redelivery->node->host, &p->timer, delay, on_due))
-        p->redelivery->n_waiting++;
+    uint64_t delay = outcome->delay_ms ? outcome->delay_ms : kept->delay_ms;
+    kept->delay_ms = kept->delay_ms * 2 < RETRY_MAX_MS ? kept->delay_ms * 2 : RETRY_MAX_MS;
+    if (br_host_timer(kept->redelivery->node->host, &kept->timer, delay, redelivery_on_due))
+        kept->redelivery->n_waiting++;
     else
-        end(p, o);
+        redelivery_end(kept, outcome);
 }
 
-static void on_attempt(struct br_item *child, void *arg)
+static void redelivery_on_attempt(struct br_item *child, void *arg)
 {
     struct kept *p = arg;
-    const struct br_outcome *o = &child->outcome;
+    const struct br_outcome *outcome = &child->outcome;
     p->attempt = NULL;
-    if (o->verdict == BR_RETRY && !p->redelivery->final && !p->redelivery->freeing)
-        again(p, o);
+    if (outcome->verdict == BR_RETRY && !p->redelivery->final && !p->redelivery->freeing)
+        redelivery_again(p, outcome);
     else
-        end(p, o);
+        redelivery_end(p, outcome);
 }
 
-static void try_once(struct kept *p)
+static void redelivery_try_once(struct kept *kept)
 {
-    struct br_item *child = br_item_attempt(p->item, on_attempt, p);
+    struct br_item *child = br_item_attempt(kept->item, redelivery_on_attempt, kept);
     if (child) {
-        p->attempt = child;
-        br_consume(p->redelivery->next, child);
+        kept->attempt = child;
+        br_consume(kept->redelivery->next, child);
         return;
     }
-    struct br_outcome o = br_outcome_retry(BR_STATUS_UNAVAILABLE, 1000, "out of memory");
-    again(p, &o);
+    struct br_outcome outcome = br_outcome_retry(BR_STATUS_UNAVAILABLE, 1000, "out of memory");
+    redelivery_again(kept, &outcome);
 }
 
-void br_redelivery_send(struct br_redelivery *k, struct br_item *item)
+void br_redelivery_send(struct br_redelivery *redelivery, struct br_item *item)
 {
     struct kept *p = br_calloc(1, sizeof *p);
     br_item_hold(item, BR_HOLDER_BATCHES);
     if (!p) {
-        struct br_outcome o = br_outcome_retry(BR_STATUS_UNAVAILABLE, 0, "out of memory");
-        br_redelivery_drop(k->node, item, "no_memory", &o, &k->log_limit);
+        struct br_outcome outcome = br_outcome_retry(BR_STATUS_UNAVAILABLE, 0, "out of memory");
+        br_redelivery_drop(redelivery->node, item, "no_memory", &outcome, &redelivery->log_limit);
         br_item_done(item);
         return;
     }
-    *p = (struct kept){.redelivery = k, .item = item, .delay_ms = RETRY_FIRST_MS, .bytes = item->size};
-    k->bytes += p->bytes;
-    br_list_append(&k->items, &p->link);
-    k->n_items++;
-    try_once(p);
+    *p = (struct kept){
+        .redelivery = redelivery, .item = item, .delay_ms = RETRY_FIRST_MS, .bytes = item->size};
+    redelivery->bytes += p->bytes;
+    br_list_append(&redelivery->items, &p->link);
+    redelivery->n_items++;
+    redelivery_try_once(p);
 }
 
 struct br_redelivery *br_redelivery_new(struct br_node *node, struct br_consumer *next, bool final,
@@ -146,36 +147,36 @@ struct br_redelivery *br_redelivery_new(struct br_node *node, struct br_consumer
     return k;
 }
 
-unsigned br_redelivery_kept(const struct br_redelivery *k)
+unsigned br_redelivery_kept(const struct br_redelivery *redelivery)
 {
-    return k->n_waiting;
+    return redelivery->n_waiting;
 }
 
-size_t br_redelivery_bytes(const struct br_redelivery *k)
+size_t br_redelivery_bytes(const struct br_redelivery *redelivery)
 {
-    return k->bytes;
+    return redelivery->bytes;
 }
 
-unsigned br_redelivery_count(const struct br_redelivery *k)
+unsigned br_redelivery_count(const struct br_redelivery *redelivery)
 {
-    return k->n_items;
+    return redelivery->n_items;
 }
 
-bool br_redelivery_idle(const struct br_redelivery *k)
+bool br_redelivery_idle(const struct br_redelivery *redelivery)
 {
-    return br_list_empty(&k->items);
+    return br_list_empty(&redelivery->items);
 }
 
-void br_redelivery_free(struct br_redelivery *k)
+void br_redelivery_free(struct br_redelivery *redelivery)
 {
-    if (!k)
+    if (!redelivery)
         return;
-    struct br_outcome o = br_outcome_retry(BR_STATUS_UNAVAILABLE, 0, "shutting down");
-    k->freeing = true;
-    while (!br_list_empty(&k->items)) {
-        struct kept *p = br_container_of(k->items.next, struct kept, link);
+    struct br_outcome outcome = br_outcome_retry(BR_STATUS_UNAVAILABLE, 0, "shutting down");
+    redelivery->freeing = true;
+    while (!br_list_empty(&redelivery->items)) {
+        struct kept *p = br_container_of(redelivery->items.next, struct kept, link);
         if (!p->attempt) {
-            end(p, &o);
+            redelivery_end(p, &outcome);
             continue;
         }
         /* It is downstream, or finished and not completed yet: it ends on its own. */
@@ -183,5 +184,5 @@ void br_redelivery_free(struct br_redelivery *k)
         br_list_remove(&p->link);
         br_free(p);
     }
-    br_free(k);
+    br_free(redelivery);
 }

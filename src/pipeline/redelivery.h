@@ -18,17 +18,17 @@ struct br_redelivery *br_redelivery_new(struct br_node *node, struct br_consumer
                                 void (*on_end)(void *arg), void *arg);
 
 /* Takes an item without parent and without a callback, and sends it until it is delivered or dropped. */
-void br_redelivery_send(struct br_redelivery *k, struct br_item *item);
+void br_redelivery_send(struct br_redelivery *redelivery, struct br_item *item);
 
 /* Items that were refused and wait; these and the ones under way, and their bytes; whether there are
  * none. */
-unsigned br_redelivery_kept(const struct br_redelivery *k);
-unsigned br_redelivery_count(const struct br_redelivery *k);
-size_t br_redelivery_bytes(const struct br_redelivery *k);
-bool br_redelivery_idle(const struct br_redelivery *k);
+unsigned br_redelivery_kept(const struct br_redelivery *redelivery);
+unsigned br_redelivery_count(const struct br_redelivery *redelivery);
+size_t br_redelivery_bytes(const struct br_redelivery *redelivery);
+bool br_redelivery_idle(const struct br_redelivery *redelivery);
 
 /* Drops what is left, for "shutdown". Accepts NULL. */
-void br_redelivery_free(struct br_redelivery *k);
+void br_redelivery_free(struct br_redelivery *redelivery);
 
 /* Counts what `item` owes as dropped for "shutdown". Whoever destroys the node logs the sum, so
  * that nothing is held back. */

@@ -43,205 +43,210 @@ struct attempt {
     bool wakeable;         /* it waits for a peer that is not there */
 };
 
-static void try_once(struct attempt *a);
+static void retry_try_once(struct attempt *attempt);
 
-static double initial_interval_ms(const struct br_retry *r)
+static double retry_initial_interval_ms(const struct br_retry *retry)
 {
-    return (double)r->config->initial_interval / 1e6;
+    return (double)retry->config->initial_interval / 1e6;
 }
 
-static void attempt_free(struct attempt *a)
+static void retry_attempt_free(struct attempt *attempt)
 {
-    br_host_timer_stop(a->retry->node->host, &a->timer);
-    br_list_remove(&a->link);
-    br_free(a);
+    br_host_timer_stop(attempt->retry->node->host, &attempt->timer);
+    br_list_remove(&attempt->link);
+    br_free(attempt);
 }
 
-static struct br_item *attempt_shift(struct attempt *a)
+static struct br_item *retry_attempt_shift(struct attempt *attempt)
 {
-    struct br_list *l = br_list_shift(&a->pieces);
-    return l ? br_container_of(l, struct br_item, link) : NULL;
+    struct br_list *list = br_list_shift(&attempt->pieces);
+    return list ? br_container_of(list, struct br_item, link) : NULL;
 }
 
 /* Ends what is tried and all that would come after it. */
-static void attempt_end(struct attempt *a, const struct br_outcome *outcome)
+static void retry_attempt_end(struct attempt *attempt, const struct br_outcome *outcome)
 {
     struct br_item *piece;
-    br_item_finish(a->item, outcome);
-    while ((piece = attempt_shift(a)))
+    br_item_finish(attempt->item, outcome);
+    while ((piece = retry_attempt_shift(attempt)))
         br_item_finish(piece, outcome);
-    attempt_free(a);
+    retry_attempt_free(attempt);
 }
 
-static void on_due(struct br_timer *t)
+static void retry_on_due(struct br_timer *this_timer)
 {
-    try_once(br_container_of(t, struct attempt, timer));
+    retry_try_once(br_container_of(this_timer, struct attempt, timer));
 }
 
 /* Exponential back-off with jitter, as the Collector's; a server's hint wins. */
-static uint64_t next_delay(struct attempt *a, uint32_t hint_ms)
+static uint64_t retry_next_delay(struct attempt *attempt, uint32_t hint_ms)
 {
-    const struct br_retry_config *c = a->retry->config;
-    double spread = c->randomization_factor * a->interval_ms;
-    double random = br_host_random(a->retry->node->host);
-    double delay = a->interval_ms - spread + 2 * spread * random;
-    a->interval_ms = fmin(a->interval_ms * c->multiplier, (double)c->max_interval / 1e6);
+    const struct br_retry_config *retry_config = attempt->retry->config;
+    double spread = retry_config->randomization_factor * attempt->interval_ms;
+    double random = br_host_random(attempt->retry->node->host);
+    double delay = attempt->interval_ms - spread + 2 * spread * random;
+    attempt->interval_ms = fmin(attempt->interval_ms * retry_config->multiplier,
+                                (double)retry_config->max_interval / 1e6);
     return hint_ms ? hint_ms : (uint64_t)delay;
 }
 
 /* --- The end of a silence -------------------------------------------------------------------- */
 
 /* The peer is not there, as far as one can tell. Its own hint would say more. */
-static bool says_nothing(const struct br_outcome *o)
+static bool retry_says_nothing(const struct br_outcome *outcome)
 {
-    return !o->delay_ms &&
-           (o->status == BR_STATUS_UNAVAILABLE || o->status == BR_STATUS_DEADLINE_EXCEEDED);
+    return !outcome->delay_ms && (outcome->status == BR_STATUS_UNAVAILABLE ||
+                                  outcome->status == BR_STATUS_DEADLINE_EXCEEDED);
 }
 
 /* Only ever earlier. A timer that is armed can be armed again without memory. */
-static void wake(struct attempt *a, uint64_t delay_ms)
+static void retry_wake(struct attempt *attempt, uint64_t delay_ms)
 {
-    struct br_host *host = a->retry->node->host;
-    a->wakeable = false;
-    if (br_host_mono_ms(host) + delay_ms < a->timer.due_ms)
-        (void)br_host_timer(host, &a->timer, delay_ms, on_due);
+    struct br_host *host = attempt->retry->node->host;
+    attempt->wakeable = false;
+    if (br_host_mono_ms(host) + delay_ms < attempt->timer.due_ms)
+        (void)br_host_timer(host, &attempt->timer, delay_ms, retry_on_due);
 }
 
-static struct attempt *next_wakeable(struct br_retry *r, struct br_list *from, enum br_signal signal)
+static struct attempt *retry_next_wakeable(struct br_retry *retry, struct br_list *from,
+                                           enum br_signal signal)
 {
-    for (struct br_list *l = from->next; l != &r->held; l = l->next) {
-        struct attempt *a = br_container_of(l, struct attempt, link);
-        if (a->wakeable && a->item->signal == signal)
-            return a;
+    for (struct br_list *list = from->next; list != &retry->held; list = list->next) {
+        struct attempt *attempt = br_container_of(list, struct attempt, link);
+        if (attempt->wakeable && attempt->item->signal == signal)
+            return attempt;
     }
     return NULL;
 }
 
 /* All at once they might be too much for a peer that has just come back. */
-static void wake_all(struct br_retry *r, enum br_signal signal)
+static void retry_wake_all(struct br_retry *retry, enum br_signal signal)
 {
-    struct attempt *a;
-    struct br_list *from = &r->held;
-    while ((a = next_wakeable(r, from, signal))) {
-        from = &a->link;
-        wake(a, (uint64_t)(br_host_random(r->node->host) * WAKE_OVER_MS));
+    struct attempt *attempt;
+    struct br_list *from = &retry->held;
+    while ((attempt = retry_next_wakeable(retry, from, signal))) {
+        from = &attempt->link;
+        retry_wake(attempt, (uint64_t)(br_host_random(retry->node->host) * WAKE_OVER_MS));
     }
 }
 
 /* One finds out for all. */
-static void wake_one(struct br_retry *r, enum br_signal signal)
+static void retry_wake_one(struct br_retry *retry, enum br_signal signal)
 {
-    struct attempt *a = next_wakeable(r, &r->held, signal);
-    if (a)
-        wake(a, 0);
+    struct attempt *attempt = retry_next_wakeable(retry, &retry->held, signal);
+    if (attempt)
+        retry_wake(attempt, 0);
 }
 
 void br_retry_reachable(void *arg)
 {
     const struct br_node *node = arg;
-    struct br_retry *r = node->retry;
-    for (int s = 0; r && s < BR_SIGNALS; s++) {
-        r->silences[s].reachable = r->silences[s].since_ms > 0;
-        wake_one(r, (enum br_signal)s);
+    struct br_retry *retry = node->retry;
+    for (int s = 0; retry && s < BR_SIGNALS; s++) {
+        retry->silences[s].reachable = retry->silences[s].since_ms > 0;
+        retry_wake_one(retry, (enum br_signal)s);
     }
 }
 
-static void note_silence(struct br_retry *r, enum br_signal signal)
+static void retry_note_silence(struct br_retry *retry, enum br_signal signal)
 {
-    struct silence *silence = &r->silences[signal];
+    struct silence *silence = &retry->silences[signal];
     if (!silence->since_ms)
-        silence->since_ms = br_host_mono_ms(r->node->host);
+        silence->since_ms = br_host_mono_ms(retry->node->host);
 }
 
 /* A peer that takes some and refuses others is left to everybody's own delays. */
-static void end_silence(struct br_retry *r, enum br_signal signal)
+static void retry_end_silence(struct br_retry *retry, enum br_signal signal)
 {
-    struct silence was = r->silences[signal];
-    r->silences[signal] = (struct silence){0};
-    uint64_t now = br_host_mono_ms(r->node->host);
+    struct silence was = retry->silences[signal];
+    retry->silences[signal] = (struct silence){0};
+    uint64_t now = br_host_mono_ms(retry->node->host);
     if (!was.since_ms || (!was.reachable && now - was.since_ms < SILENCE_MS))
         return;
-    wake_all(r, signal);
-    wake_one(r, signal == BR_TRACES ? BR_PROFILES : BR_TRACES);
+    retry_wake_all(retry, signal);
+    retry_wake_one(retry, signal == BR_TRACES ? BR_PROFILES : BR_TRACES);
 }
 
 /* --- What is said ---------------------------------------------------------------------------- */
 
 /* Nobody who waits for data to arrive should have to guess why it does not. */
-static void say(struct br_retry *r, const struct br_outcome *o, uint64_t now, uint64_t delay_ms)
+static void retry_say(struct br_retry *retry, const struct br_outcome *outcome, uint64_t now,
+                      uint64_t delay_ms)
 {
     uint64_t held;
-    if (!r->failing_since_ms)
-        r->failing_since_ms = now;
-    if (!br_log_allow(&r->log_limit, now, LOG_EVERY_MS, &held))
+    if (!retry->failing_since_ms)
+        retry->failing_since_ms = now;
+    if (!br_log_allow(&retry->log_limit, now, LOG_EVERY_MS, &held))
         return;
-    r->said = true;
-    br_warn(&r->node->log, "not delivered, next try in %.1f s: %s: %s", (double)delay_ms / 1e3,
-            br_status_name(o->status), o->text);
+    retry->said = true;
+    br_warn(&retry->node->log, "not delivered, next try in %.1f s: %s: %s", (double)delay_ms / 1e3,
+            br_status_name(outcome->status), outcome->text);
 }
 
 /* The peer answers. Right after a failure that may be what was on its way before. */
-static void note_answer(struct br_retry *r)
+static void retry_note_answer(struct br_retry *retry)
 {
-    uint64_t now = br_host_mono_ms(r->node->host), held;
-    if (!r->failing_since_ms || now - r->failing_since_ms < AGAIN_MS)
+    uint64_t now = br_host_mono_ms(retry->node->host), held;
+    if (!retry->failing_since_ms || now - retry->failing_since_ms < AGAIN_MS)
         return;
-    if (r->said && br_log_allow(&r->back_limit, now, LOG_EVERY_MS, &held))
-        br_info(&r->node->log, "sending again after %.1f s",
-                (double)(now - r->failing_since_ms) / 1e3);
-    r->said = false;
-    r->failing_since_ms = 0;
+    if (retry->said && br_log_allow(&retry->back_limit, now, LOG_EVERY_MS, &held))
+        br_info(&retry->node->log, "sending again after %.1f s",
+                (double)(now - retry->failing_since_ms) / 1e3);
+    retry->said = false;
+    retry->failing_since_ms = 0;
 }
 
 /* Tries later what is to be tried now, unless that would be too late. */
-static void again(struct attempt *a, const struct br_outcome *o)
+static void retry_again(struct attempt *attempt, const struct br_outcome *outcome)
 {
-    const struct br_retry_config *c = a->retry->config;
-    struct br_host *host = a->retry->node->host;
-    uint64_t now = br_host_mono_ms(host), delay = next_delay(a, o->delay_ms);
-    uint64_t limit_ms = c->max_elapsed_time / 1000000;
-    a->wakeable = says_nothing(o);
-    if (a->wakeable)
-        note_silence(a->retry, a->item->signal);
-    bool over = limit_ms && now - a->started_ms + delay > limit_ms;
-    if (!c->enabled || over || a->retry->closing || !br_host_timer(host, &a->timer, delay, on_due))
-        attempt_end(a, o);
+    const struct br_retry_config *retry_config = attempt->retry->config;
+    struct br_host *host = attempt->retry->node->host;
+    uint64_t now = br_host_mono_ms(host), delay = retry_next_delay(attempt, outcome->delay_ms);
+    uint64_t limit_ms = retry_config->max_elapsed_time / 1000000;
+    attempt->wakeable = retry_says_nothing(outcome);
+    if (attempt->wakeable)
+        retry_note_silence(attempt->retry, attempt->item->signal);
+    bool over = limit_ms && now - attempt->started_ms + delay > limit_ms;
+    if (!retry_config->enabled || over || attempt->retry->closing ||
+        !br_host_timer(host, &attempt->timer, delay, retry_on_due))
+        retry_attempt_end(attempt, outcome);
     else
-        say(a->retry, o, now, delay);
+        retry_say(attempt->retry, outcome, now, delay);
 }
 
 /* --- Dividing what was refused --------------------------------------------------------------- */
 
-static int take_piece(struct br_item *piece, void *arg)
+static int retry_take_piece(struct br_item *piece, void *arg)
 {
     struct br_list *pieces = arg;
     br_list_append(pieces, &piece->link);
     return 0;
 }
 
-static bool size_divides(const struct br_outcome *o)
+static bool retry_size_divides(const struct br_outcome *outcome)
 {
-    return o->status == BR_STATUS_RESOURCE_EXHAUSTED;
+    return outcome->status == BR_STATUS_RESOURCE_EXHAUSTED;
 }
 
-static uint32_t size_count(const struct br_item *item)
+static uint32_t retry_size_count(const struct br_item *item)
 {
     return item->n_items;
 }
 
-static int size_cut(const struct br_item *item, struct br_list *pieces)
+static int retry_size_cut(const struct br_item *item, struct br_list *pieces)
 {
     uint32_t half = (item->n_items + 1) / 2;
-    return item->signal == BR_TRACES ? br_traces_split(item, half, 0, take_piece, pieces)
-                                     : br_profiles_split(item, half, 0, take_piece, pieces);
+    return item->signal == BR_TRACES ? br_traces_split(item, half, 0, retry_take_piece, pieces)
+                                     : br_profiles_split(item, half, 0, retry_take_piece, pieces);
 }
 
 /* The peer takes no request of this size: two halves may do. */
-static const struct br_divider by_size = {size_divides, size_count, size_cut, NULL};
+static const struct br_divider by_size = {retry_size_divides, retry_size_count, retry_size_cut,
+                                          NULL};
 
 /* One thing that is at fault costs a refusal for each time that what it stands in is halved, and
  * one more for itself. Twice as many without anything that was taken is not the fault of one. */
-static unsigned most_refused(uint32_t count)
+static unsigned retry_most_refused(uint32_t count)
 {
     unsigned halvings = 0;
     for (uint32_t rest = count; rest > 1; rest -= rest / 2)
@@ -250,167 +255,168 @@ static unsigned most_refused(uint32_t count)
 }
 
 /* Puts the pieces of what is tried where it stood itself. False: out of memory. */
-static bool divide(struct attempt *a)
+static bool retry_divide(struct attempt *attempt)
 {
     struct br_list pieces, *l;
     br_list_init(&pieces);
-    if (a->retry->divider->cut(a->item, &pieces)) {
+    if (attempt->retry->divider->cut(attempt->item, &pieces)) {
         while ((l = br_list_shift(&pieces)))
             br_item_free(br_container_of(l, struct br_item, link));
         return false;
     }
-    if (!a->most_refused)
-        a->most_refused = most_refused(a->retry->divider->count(a->item));
+    if (!attempt->most_refused)
+        attempt->most_refused = retry_most_refused(attempt->retry->divider->count(attempt->item));
     for (l = pieces.next; l != &pieces; l = l->next)
-        br_item_adopt(a->item, br_container_of(l, struct br_item, link));
-    while (!a->out_of_turn && (l = br_list_shift(&a->pieces)))
+        br_item_adopt(attempt->item, br_container_of(l, struct br_item, link));
+    while (!attempt->out_of_turn && (l = br_list_shift(&attempt->pieces)))
         br_list_append(&pieces, l);
     while ((l = br_list_shift(&pieces)))
-        br_list_append(&a->pieces, l);
-    br_item_release_parent(a->item);
+        br_list_append(&attempt->pieces, l);
+    br_item_release_parent(attempt->item);
     return true;
 }
 
-static void end_refused(struct attempt *a, struct br_item *item, const struct br_outcome *o)
+static void retry_end_refused(struct attempt *attempt, struct br_item *item,
+                              const struct br_outcome *outcome)
 {
-    const struct br_divider *divider = a->retry->divider;
+    const struct br_divider *divider = attempt->retry->divider;
     if (divider->refuse)
-        divider->refuse(divider, item, o);
+        divider->refuse(divider, item, outcome);
     else
-        br_item_finish(item, o);
+        br_item_finish(item, outcome);
 }
 
 /* Goes on with the next piece. The largest comes once out of turn when too many were refused in a
  * row: those that are at fault may stand together. If that is refused too, all are refused alike.
  */
-static void go_on(struct attempt *a, const struct br_outcome *o)
+static void retry_go_on(struct attempt *attempt, const struct br_outcome *outcome)
 {
-    if (br_list_empty(&a->pieces)) {
-        attempt_free(a);
+    if (br_list_empty(&attempt->pieces)) {
+        retry_attempt_free(attempt);
         return;
     }
-    bool alike = a->most_refused && a->n_refused > a->most_refused;
-    a->out_of_turn = a->n_refused == a->most_refused;
-    struct br_list *l = a->out_of_turn ? a->pieces.prev : a->pieces.next;
-    br_list_remove(l);
-    a->item = br_container_of(l, struct br_item, link);
+    bool alike = attempt->most_refused && attempt->n_refused > attempt->most_refused;
+    attempt->out_of_turn = attempt->n_refused == attempt->most_refused;
+    struct br_list *list = attempt->out_of_turn ? attempt->pieces.prev : attempt->pieces.next;
+    br_list_remove(list);
+    attempt->item = br_container_of(list, struct br_item, link);
     if (!alike) {
-        try_once(a);
+        retry_try_once(attempt);
         return;
     }
-    struct br_outcome later = br_outcome_retry(o->status, 0, "%s", o->text);
-    again(a, a->retry->config->enabled ? &later : o);
+    struct br_outcome later = br_outcome_retry(outcome->status, 0, "%s", outcome->text);
+    retry_again(attempt, attempt->retry->config->enabled ? &later : outcome);
 }
 
-static void on_refused(struct attempt *a, const struct br_outcome *o)
+static void retry_on_refused(struct attempt *attempt, const struct br_outcome *outcome)
 {
-    struct br_item *item = a->item;
-    if (a->retry->divider->count(item) > 1) {
-        if (!divide(a)) {
+    struct br_item *item = attempt->item;
+    if (attempt->retry->divider->count(item) > 1) {
+        if (!retry_divide(attempt)) {
             struct br_outcome later = br_outcome_retry(BR_STATUS_UNAVAILABLE, 0, "out of memory");
-            again(a, &later);
+            retry_again(attempt, &later);
             return;
         }
     } else {
-        end_refused(a, item, o);
+        retry_end_refused(attempt, item, outcome);
     }
-    a->n_refused++;
-    go_on(a, o);
+    attempt->n_refused++;
+    retry_go_on(attempt, outcome);
 }
 
 /* --- Attempts -------------------------------------------------------------------------------- */
 
-static void on_attempt(struct br_item *child, void *arg)
+static void retry_on_attempt(struct br_item *child, void *arg)
 {
-    struct attempt *a = arg;
-    struct br_retry *r = a->retry;
-    const struct br_outcome *o = &child->outcome;
-    if (o->verdict == BR_RETRY) {
-        again(a, o);
+    struct attempt *attempt = arg;
+    struct br_retry *retry = attempt->retry;
+    const struct br_outcome *outcome = &child->outcome;
+    if (outcome->verdict == BR_RETRY) {
+        retry_again(attempt, outcome);
         return;
     }
-    if (o->verdict == BR_REJECT && r->divider->divides(o) && !r->closing) {
-        on_refused(a, o);
+    if (outcome->verdict == BR_REJECT && retry->divider->divides(outcome) && !retry->closing) {
+        retry_on_refused(attempt, outcome);
         return;
     }
-    note_answer(r);
-    end_silence(r, child->signal);
-    a->n_refused = 0;
-    a->interval_ms = initial_interval_ms(r);
-    br_item_finish(a->item, o);
-    go_on(a, o);
+    retry_note_answer(retry);
+    retry_end_silence(retry, child->signal);
+    attempt->n_refused = 0;
+    attempt->interval_ms = retry_initial_interval_ms(retry);
+    br_item_finish(attempt->item, outcome);
+    retry_go_on(attempt, outcome);
 }
 
-static void try_once(struct attempt *a)
+static void retry_try_once(struct attempt *attempt)
 {
-    a->wakeable = false;
-    struct br_item *child = br_item_attempt(a->item, on_attempt, a);
+    attempt->wakeable = false;
+    struct br_item *child = br_item_attempt(attempt->item, retry_on_attempt, attempt);
     if (child) {
-        br_consume(a->retry->next, child);
+        br_consume(attempt->retry->next, child);
         return;
     }
-    struct br_outcome o = br_outcome_retry(BR_STATUS_UNAVAILABLE, 1000, "out of memory");
-    again(a, &o);
+    struct br_outcome outcome = br_outcome_retry(BR_STATUS_UNAVAILABLE, 1000, "out of memory");
+    retry_again(attempt, &outcome);
 }
 
 static void retry_consume(struct br_consumer *self, struct br_item *item)
 {
-    struct br_retry *r = br_container_of(self, struct br_retry, input);
-    struct attempt *a = br_calloc(1, sizeof *a);
-    if (!a || r->closing) {
-        br_free(a);
+    struct br_retry *retry = br_container_of(self, struct br_retry, input);
+    struct attempt *attempt = br_calloc(1, sizeof *attempt);
+    if (!attempt || retry->closing) {
+        br_free(attempt);
         br_item_retry(item, BR_STATUS_UNAVAILABLE, 1000, "the exporter takes nothing now");
         return;
     }
-    a->retry = r;
-    a->item = item;
-    a->started_ms = br_host_mono_ms(r->node->host);
-    a->interval_ms = initial_interval_ms(r);
-    br_list_init(&a->pieces);
-    br_list_append(&r->held, &a->link);
-    try_once(a);
+    attempt->retry = retry;
+    attempt->item = item;
+    attempt->started_ms = br_host_mono_ms(retry->node->host);
+    attempt->interval_ms = retry_initial_interval_ms(retry);
+    br_list_init(&attempt->pieces);
+    br_list_append(&retry->held, &attempt->link);
+    retry_try_once(attempt);
 }
 
 struct br_retry *br_retry_new(struct br_node *node, const struct br_retry_config *config,
                               struct br_consumer *next)
 {
-    struct br_retry *r = br_calloc(1, sizeof *r);
-    if (!r)
+    struct br_retry *retry = br_calloc(1, sizeof *retry);
+    if (!retry)
         return NULL;
-    r->input.consume = retry_consume;
-    r->node = node;
-    r->config = config;
-    r->divider = &by_size;
-    r->next = next;
-    br_list_init(&r->held);
-    node->retry = r;
-    return r;
+    retry->input.consume = retry_consume;
+    retry->node = node;
+    retry->config = config;
+    retry->divider = &by_size;
+    retry->next = next;
+    br_list_init(&retry->held);
+    node->retry = retry;
+    return retry;
 }
 
-void br_retry_divide(struct br_retry *r, const struct br_divider *divider)
+void br_retry_divide(struct br_retry *retry, const struct br_divider *divider)
 {
-    r->divider = divider;
+    retry->divider = divider;
 }
 
-struct br_consumer *br_retry_input(struct br_retry *r)
+struct br_consumer *br_retry_input(struct br_retry *retry)
 {
-    return &r->input;
+    return &retry->input;
 }
 
-void br_retry_free(struct br_retry *r)
+void br_retry_free(struct br_retry *retry)
 {
-    if (!r)
+    if (!retry)
         return;
-    r->closing = true;
-    r->node->retry = NULL;
+    retry->closing = true;
+    retry->node->retry = NULL;
     /* The exporter was destroyed before: every attempt under way has been finished, and the host's
      * turn since then brought it here; what is left waits for a timer. */
-    while (!br_list_empty(&r->held)) {
-        struct attempt *a = br_container_of(r->held.next, struct attempt, link);
-        struct br_outcome o = br_outcome_retry(BR_STATUS_UNAVAILABLE, 0, "shutting down");
-        attempt_end(a, &o);
+    while (!br_list_empty(&retry->held)) {
+        struct attempt *attempt = br_container_of(retry->held.next, struct attempt, link);
+        struct br_outcome outcome = br_outcome_retry(BR_STATUS_UNAVAILABLE, 0, "shutting down");
+        retry_attempt_end(attempt, &outcome);
     }
-    br_free(r);
+    br_free(retry);
 }
 
 #define RETRY_ROWS(on)                                                                             \

@@ -17,23 +17,23 @@ struct br_json_part {
 /* True when a string, or a name, is this text (of less than 64 bytes). */
 bool br_json_part_is(const struct br_json_token *token, const char *text);
 
-/* The part that comes next in `s`, if the value is of this type. */
-static inline struct br_json_part br_json_part_of(const struct br_json_scan *s,
+/* The part that comes next in `scan`, if the value is of this type. */
+static inline struct br_json_part br_json_part_of(const struct br_json_scan *scan,
                                                   const struct br_json_token *value,
                                                   enum br_json_type type)
 {
-    return (struct br_json_part){value->type == type ? s->at : NULL};
+    return (struct br_json_part){value->type == type ? scan->at : NULL};
 }
 
 /* Hands every member of the object that comes next to `fn`, which takes note of it: the last one of
  * a name counts. Passes what is no object. Returns as br_json_scan_value. */
-typedef void br_json_member_fn(void *arg, const struct br_json_scan *s,
+typedef void br_json_member_fn(void *arg, const struct br_json_scan *scan,
                                const struct br_json_token *name, const struct br_json_token *value);
-int br_json_members(struct br_json_scan *s, br_json_member_fn *fn, void *arg);
+int br_json_members(struct br_json_scan *scan, br_json_member_fn *fn, void *arg);
 
 /* Hands `s` to `fn` before each element of the array, which has to pass it; an array that there is
  * not has none. `whole` is a scan of the text. */
-typedef int br_json_element_fn(void *arg, struct br_json_scan *s);
+typedef int br_json_element_fn(void *arg, struct br_json_scan *scan);
 int br_json_elements(const struct br_json_scan *whole, struct br_json_part array,
                      br_json_element_fn *fn, void *arg);
 
@@ -42,10 +42,10 @@ struct br_json_list {
     struct br_json_scan scan;
     bool inside, first;
 };
-int br_json_list_open(struct br_json_list *l, const struct br_json_scan *whole,
+int br_json_list_open(struct br_json_list *list, const struct br_json_scan *whole,
                       struct br_json_part array);
 /* Reads the next element, passing what is no scalar; `*ret_more` is false at the end. */
-int br_json_list_next(struct br_json_list *l, struct br_json_token *ret, bool *ret_more);
+int br_json_list_next(struct br_json_list *list, struct br_json_token *ret, bool *ret_more);
 
 /* The number, if it is one. */
 static inline bool br_json_part_number(const struct br_json_token *token, double *ret)

@@ -15,43 +15,44 @@ struct span {
     size_t len;
 };
 
-static bool is_space(char c)
+static bool name_is_space(char letter)
 {
-    return c == ' ' || (c >= '\t' && c <= '\r');
+    return letter == ' ' || (letter >= '\t' && letter <= '\r');
 }
 
-static struct span trim(const char *p, const char *end)
+static struct span name_trim(const char *p, const char *end)
 {
-    while (p < end && is_space(*p))
+    while (p < end && name_is_space(*p))
         p++;
-    while (end > p && is_space(end[-1]))
+    while (end > p && name_is_space(end[-1]))
         end--;
     return (struct span){p, (size_t)(end - p)};
 }
 
-static bool equals(struct span s, const char *text)
+static bool name_equals(struct span span, const char *text)
 {
-    return s.len == strlen(text) && memcmp(s.p, text, s.len) == 0;
+    return span.len == strlen(text) && memcmp(span.p, text, span.len) == 0;
 }
 
-static bool allowed(char c, bool app)
+static bool name_allowed(char letter, bool app)
 {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
-           c == '.' || (app && (c == '-' || c == '/'));
+    return (letter >= 'a' && letter <= 'z') || (letter >= 'A' && letter <= 'Z') ||
+           (letter >= '0' && letter <= '9') || letter == '_' || letter == '.' ||
+           (app && (letter == '-' || letter == '/'));
 }
 
-static int check_name(struct span s, bool app, struct br_err *err)
+static int check_name(struct span span, bool app, struct br_err *err)
 {
     const char *what = app ? "service name" : "label name";
-    if (s.len == 0)
+    if (span.len == 0)
         return br_err_set(err, BR_EINVAL, "%s is required", what);
-    for (size_t i = 0; i < s.len; i++) {
-        unsigned char c = (unsigned char)s.p[i];
-        if (allowed(s.p[i], app))
+    for (size_t i = 0; i < span.len; i++) {
+        unsigned char c = (unsigned char)span.p[i];
+        if (name_allowed(span.p[i], app))
             continue;
         if (c > ' ' && c < 0x7f)
             return br_err_set(err, BR_EINVAL, "invalid %s: %.*s: character is not allowed: '%c'",
-                              what, (int)(s.len < SHOWN ? s.len : SHOWN), s.p, c);
+                              what, (int)(span.len < SHOWN ? span.len : SHOWN), span.p, c);
         return br_err_set(err, BR_EINVAL, "invalid %s: byte %zu is not allowed: 0x%02x", what, i,
                           c);
     }
@@ -59,8 +60,8 @@ static int check_name(struct span s, bool app, struct br_err *err)
 }
 
 /* Reads one label at `*p`, where a key begins. False when there is none any more. */
-static bool next_label(const char **p, const char *end, struct span *ret_key,
-                       struct span *ret_value)
+static bool name_next_label(const char **p, const char *end, struct span *ret_key,
+                            struct span *ret_value)
 {
     const char *key = *p, *at = key;
     while (at < end && *at != '=' && *at != '}')
@@ -72,14 +73,14 @@ static bool next_label(const char **p, const char *end, struct span *ret_key,
         stop++;
     if (stop == end)
         return false;
-    *ret_key = trim(key, at);
-    *ret_value = trim(value, stop);
+    *ret_key = name_trim(key, at);
+    *ret_value = name_trim(value, stop);
     *p = stop + 1;
     return true;
 }
 
-static int put_label(struct br_app_name *name, struct span key, struct span value,
-                     struct br_arena *arena, struct br_err *err)
+static int name_put_label(struct br_app_name *name, struct span key, struct span value,
+                          struct br_arena *arena, struct br_err *err)
 {
     struct br_label label = {key.p, key.len, value.p, value.len};
     for (size_t i = 0; i < name->n_labels; i++) {
@@ -107,16 +108,16 @@ int br_app_name_parse(const char *text, size_t len, struct br_arena *arena, stru
     if (len > BR_APP_NAME_MAX)
         return br_err_set(err, BR_EINVAL, "longer than %d bytes", BR_APP_NAME_MAX);
     const char *brace = len ? memchr(text, '{', len) : NULL;
-    struct span app = trim(text, brace ? brace : text + len);
+    struct span app = name_trim(text, brace ? brace : text + len);
     int rc = check_name(app, true, err);
     const char *p = brace ? brace + 1 : text + len;
-    while (rc == 0 && next_label(&p, text + len, &key, &value)) {
-        bool renames = equals(key, "__name__");
+    while (rc == 0 && name_next_label(&p, text + len, &key, &value)) {
+        bool renames = name_equals(key, "__name__");
         rc = check_name(renames ? value : key, renames, err);
         if (rc == 0 && renames)
             app = value;
         else if (rc == 0)
-            rc = put_label(&name, key, value, arena, err);
+            rc = name_put_label(&name, key, value, arena, err);
     }
     if (rc != 0)
         return rc;
@@ -128,15 +129,15 @@ int br_app_name_parse(const char *text, size_t len, struct br_arena *arena, stru
 
 /* --- Labels ----------------------------------------------------------------------------------- */
 
-static bool is_named(const struct br_label *label, const char *name)
+static bool name_is_named(const struct br_label *label, const char *name)
 {
-    return equals((struct span){label->name, label->name_len}, name);
+    return name_equals((struct span){label->name, label->name_len}, name);
 }
 
-static bool has(const struct br_label *labels, size_t n, const char *name)
+static bool name_has(const struct br_label *labels, size_t count, const char *name)
 {
-    for (size_t i = 0; i < n; i++)
-        if (is_named(&labels[i], name))
+    for (size_t i = 0; i < count; i++)
+        if (name_is_named(&labels[i], name))
             return true;
     return false;
 }
@@ -144,27 +145,27 @@ static bool has(const struct br_label *labels, size_t n, const char *name)
 int br_app_labels(const struct br_app_name *name, size_t app_len, bool app_name,
                   struct br_arena *arena, struct br_label **ret, size_t *ret_n)
 {
-    struct br_label *v = br_arena_alloc(arena, (name->n_labels + 1) * sizeof *v);
+    struct br_label *label = br_arena_alloc(arena, (name->n_labels + 1) * sizeof *label);
     size_t n = 0;
-    if (!v)
+    if (!label)
         return BR_ENOMEM;
     for (size_t i = 0; i < name->n_labels; i++) {
-        const struct br_label *l = &name->labels[i];
-        bool private = l->name_len >= 2 && memcmp(l->name, "__", 2) == 0;
-        if (!private || is_named(l, "__session_id__"))
-            v[n++] = *l;
+        const struct br_label *this_label = &name->labels[i];
+        bool private = this_label->name_len >= 2 && memcmp(this_label->name, "__", 2) == 0;
+        if (!private || name_is_named(this_label, "__session_id__"))
+            label[n++] = *this_label;
     }
-    if (!has(v, n, "service_name"))
-        v[n++] = (struct br_label){"service_name", strlen("service_name"), name->app, app_len};
-    else if (app_name && !has(v, n, "app_name"))
-        v[n++] = (struct br_label){"app_name", strlen("app_name"), name->app, app_len};
-    *ret = v;
+    if (!name_has(label, n, "service_name"))
+        label[n++] = (struct br_label){"service_name", strlen("service_name"), name->app, app_len};
+    else if (app_name && !name_has(label, n, "app_name"))
+        label[n++] = (struct br_label){"app_name", strlen("app_name"), name->app, app_len};
+    *ret = label;
     *ret_n = n;
     return 0;
 }
 
 /* The bytes as terminated UTF-8 in the arena, bad ones replaced. */
-static char *repaired(struct br_arena *arena, const char *p, size_t len, size_t *ret_len)
+static char *name_repaired(struct br_arena *arena, const char *p, size_t len, size_t *ret_len)
 {
     char *out = br_arena_alloc(arena, 3 * len + 1);
     if (!out)
@@ -186,68 +187,68 @@ static char *repaired(struct br_arena *arena, const char *p, size_t len, size_t 
     return out;
 }
 
-/* True when a later label has the attribute of label `i`. */
-static bool overruled(const struct br_label *labels, size_t n, size_t i)
+/* True when a later label has the attribute of label `index`. */
+static bool name_overruled(const struct br_label *labels, size_t count, size_t index)
 {
-    for (size_t k = i + 1; k < n; k++)
-        if (labels[k].name_len == labels[i].name_len &&
-            memcmp(labels[k].name, labels[i].name, labels[i].name_len) == 0)
+    for (size_t k = index + 1; k < count; k++)
+        if (labels[k].name_len == labels[index].name_len &&
+            memcmp(labels[k].name, labels[index].name, labels[index].name_len) == 0)
             return true;
     return false;
 }
 
-static int encode_label(struct br_arena *arena, const struct br_label *label, bool has_service,
-                        struct br_addition *ret)
+static int name_encode_label(struct br_arena *arena, const struct br_label *label, bool has_service,
+                             struct br_addition *ret)
 {
     size_t name_len, value_len;
     const char *name;
-    if (is_named(label, "service_name"))
+    if (name_is_named(label, "service_name"))
         name = "service.name";
-    else if (has_service && is_named(label, "service.name"))
+    else if (has_service && name_is_named(label, "service.name"))
         name = BR_LABEL_SERVICE_NAME;
     else
-        name = repaired(arena, label->name, label->name_len, &name_len);
-    const char *value = repaired(arena, label->value, label->value_len, &value_len);
+        name = name_repaired(arena, label->name, label->name_len, &name_len);
+    const char *value = name_repaired(arena, label->value, label->value_len, &value_len);
     return name && value ? br_add_string(arena, ret, 1, name, value, value_len) : BR_ENOMEM;
 }
 
 /* One after the other; growing a single addition label by label would be quadratic. */
-static int concatenate(struct br_arena *arena, const struct br_addition *v, size_t n,
-                       struct br_addition *ret)
+static int name_concatenate(struct br_arena *arena, const struct br_addition *addition,
+                            size_t count, struct br_addition *ret)
 {
     size_t len = 0;
-    for (size_t i = 0; i < n; i++)
-        len += v[i].len;
+    for (size_t i = 0; i < count; i++)
+        len += addition[i].len;
     uint8_t *out = br_arena_alloc(arena, len);
     if (!out)
         return BR_ENOMEM;
     *ret = (struct br_addition){out, len};
-    for (size_t i = 0; i < n; i++)
-        out = br_put_bytes(out, v[i].data, v[i].len);
+    for (size_t i = 0; i < count; i++)
+        out = br_put_bytes(out, addition[i].data, addition[i].len);
     return 0;
 }
 
-int br_labels_resource(struct br_arena *arena, const struct br_label *labels, size_t n,
+int br_labels_resource(struct br_arena *arena, const struct br_label *labels, size_t count,
                        struct br_addition *ret)
 {
     struct br_addition encoded[BR_LABELS_MAX] = {{0}};
     size_t left = BR_APP_NAME_MAX;
-    bool has_service = has(labels, n, "service_name");
-    if (n > BR_LABELS_MAX)
+    bool has_service = name_has(labels, count, "service_name");
+    if (count > BR_LABELS_MAX)
         return BR_EINVAL;
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < count; i++) {
         if (labels[i].name_len > left || labels[i].value_len > left - labels[i].name_len)
             return BR_EINVAL;
         left -= labels[i].name_len + labels[i].value_len;
     }
-    for (size_t i = 0; i < n; i++) {
-        if (labels[i].name_len == 0 || overruled(labels, n, i))
+    for (size_t i = 0; i < count; i++) {
+        if (labels[i].name_len == 0 || name_overruled(labels, count, i))
             continue;
-        int rc = encode_label(arena, &labels[i], has_service, &encoded[i]);
+        int rc = name_encode_label(arena, &labels[i], has_service, &encoded[i]);
         if (rc != 0)
             return rc;
     }
-    return concatenate(arena, encoded, n, ret);
+    return name_concatenate(arena, encoded, count, ret);
 }
 
 /* --- Types ------------------------------------------------------------------------------------ */
@@ -291,7 +292,7 @@ int br_app_type_find(const char *app, size_t app_len, struct br_app_type *ret, s
     if (dot)
         last = (struct span){dot + 1, app_len - (size_t)(dot + 1 - app)};
     for (size_t i = 0; i < sizeof suffixes / sizeof *suffixes; i++) {
-        if (!equals(last, suffixes[i].suffix))
+        if (!name_equals(last, suffixes[i].suffix))
             continue;
         *ret = suffixes[i].type;
         ret->app_len = dot ? (size_t)(dot - app) : app_len;

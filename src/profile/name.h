@@ -57,7 +57,7 @@ int br_app_labels(const struct br_app_name *name, size_t app_len, bool app_name,
  * that are not UTF-8 become U+FFFD. Labels without a name are left out. Returns 0, BR_EINVAL (more
  * than BR_LABELS_MAX labels, or more than BR_APP_NAME_MAX bytes in all), or BR_ENOMEM; `*ret` is
  * untouched on failure. */
-int br_labels_resource(struct br_arena *arena, const struct br_label *labels, size_t n,
+int br_labels_resource(struct br_arena *arena, const struct br_label *labels, size_t count,
                        struct br_addition *ret);
 
 /* What the last dot part of an application's name says of folded text, lines, trie, tree and

@@ -8,23 +8,23 @@
 #define TEXT_MAX 64              /* characters that count */
 #define SECONDS_MAX 100000000000 /* more than 2554, and sums of a few do not overflow */
 
-static bool is_digit(char c)
+static bool name_time_is_digit(char letter)
 {
-    return c >= '0' && c <= '9';
+    return letter >= '0' && letter <= '9';
 }
 
 /* The number at the start of `*p`, at most `max`; moves `*p` behind its digits. */
-static uint64_t read_number(const char **p, const char *end, uint64_t max)
+static uint64_t name_time_read_number(const char **p, const char *end, uint64_t max)
 {
     uint64_t v = 0;
-    for (; *p < end && is_digit(**p); (*p)++) {
+    for (; *p < end && name_time_is_digit(**p); (*p)++) {
         uint64_t digit = (uint64_t)(**p - '0');
         v = v > (max - digit) / 10 ? max : v * 10 + digit;
     }
     return v;
 }
 
-static bool read_date(uint64_t yyyymmdd, uint64_t *ret_ns)
+static bool name_time_read_date(uint64_t yyyymmdd, uint64_t *ret_ns)
 {
     int year = (int)(yyyymmdd / 10000), month = (int)(yyyymmdd / 100 % 100);
     int day = (int)(yyyymmdd % 100);
@@ -39,18 +39,18 @@ static bool read_date(uint64_t yyyymmdd, uint64_t *ret_ns)
     return true;
 }
 
-static uint64_t read_digits(const char *p, const char *end)
+static uint64_t name_time_read_digits(const char *p, const char *end)
 {
     uint64_t ns;
     ptrdiff_t len = end - p;
-    uint64_t v = read_number(&p, end, UINT64_MAX);
-    if (len == 8 && read_date(v, &ns))
+    uint64_t v = name_time_read_number(&p, end, UINT64_MAX);
+    if (len == 8 && name_time_read_date(v, &ns))
         return ns;
     uint64_t unit = len == 13 ? 1000000 : len == 16 ? 1000 : len == 19 ? 1 : NS_PER_S;
     return v > UINT64_MAX / unit ? UINT64_MAX : v * unit;
 }
 
-static int64_t unit_seconds(const char *p, const char *end)
+static int64_t name_time_unit_seconds(const char *p, const char *end)
 {
     static const struct {
         const char *prefix;
@@ -68,15 +68,15 @@ static int64_t unit_seconds(const char *p, const char *end)
 }
 
 /* "1h30min" in seconds, at most SECONDS_MAX. */
-static int64_t read_offset(const char *p, const char *end)
+static int64_t name_time_read_offset(const char *p, const char *end)
 {
     int64_t sum = 0;
     while (p < end) {
-        int64_t number = (int64_t)read_number(&p, end, SECONDS_MAX);
+        int64_t number = (int64_t)name_time_read_number(&p, end, SECONDS_MAX);
         const char *unit = p;
-        while (p < end && !is_digit(*p))
+        while (p < end && !name_time_is_digit(*p))
             p++;
-        int64_t seconds = unit_seconds(unit, p);
+        int64_t seconds = name_time_unit_seconds(unit, p);
         if (seconds > 0 && number > SECONDS_MAX / seconds)
             return SECONDS_MAX;
         sum += number * seconds;
@@ -95,19 +95,19 @@ uint64_t br_app_time(const char *text, size_t len, uint64_t now_ns)
         if (text[i] == '_' || text[i] == ',' || text[i] == ' ' || text[i] == '\t' ||
             text[i] == '\n' || text[i] == '\r')
             continue;
-        digits = digits && is_digit(text[i]);
+        digits = digits && name_time_is_digit(text[i]);
         plain[n++] = text[i];
     }
     const char *end = plain + n, *p = plain;
     if (digits && n > 0)
-        return read_digits(p, end);
+        return name_time_read_digits(p, end);
     /* A plus anywhere goes before a minus, as there. */
     const char *sign = memchr(p, '+', n);
     if (!sign)
         sign = memchr(p, '-', n);
     if (!sign)
         return now_ns;
-    uint64_t seconds = (uint64_t)read_offset(sign + 1, end);
+    uint64_t seconds = (uint64_t)name_time_read_offset(sign + 1, end);
     uint64_t ns = seconds > UINT64_MAX / NS_PER_S ? UINT64_MAX : seconds * NS_PER_S;
     if (*sign == '-')
         return ns > now_ns ? 0 : now_ns - ns;

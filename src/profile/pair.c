@@ -3,9 +3,10 @@
 
 #include <string.h>
 
-bool br_text_is(struct br_entry e, const char *text)
+bool br_text_is(struct br_entry entry, const char *text)
 {
-    return e.len == strlen(text) && (e.len == 0 || memcmp(e.data, text, e.len) == 0);
+    return entry.len == strlen(text) &&
+           (entry.len == 0 || memcmp(entry.data, text, entry.len) == 0);
 }
 
 const uint8_t *br_pair_next(const uint8_t *p, const uint8_t *end, uint32_t field,
@@ -18,14 +19,14 @@ const uint8_t *br_pair_next(const uint8_t *p, const uint8_t *end, uint32_t field
     return p;
 }
 
-bool br_pair_of(const struct br_dictionary_view *view, uint32_t i, struct br_pair *ret,
+bool br_pair_of(const struct br_dictionary_view *view, uint32_t index, struct br_pair *ret,
                 uint32_t *ret_key, uint32_t *ret_unit)
 {
-    if (i == 0 || i >= view->n[BR_TABLE_ATTRIBUTE])
+    if (index == 0 || index >= view->count[BR_TABLE_ATTRIBUTE])
         return false;
-    const struct br_entry *e = &view->tables[BR_TABLE_ATTRIBUTE][i];
+    const struct br_entry *entry = &view->tables[BR_TABLE_ATTRIBUTE][index];
     struct br_keyvalue kv;
-    (void)br_keyvalue_read_entry(e->data, e->len, &kv);
+    (void)br_keyvalue_read_entry(entry->data, entry->len, &kv);
     ret->value = br_any_read(kv.value);
     ret->key = br_dictionary_string(view, (uint32_t)kv.key_index);
     if (ret_key)

@@ -30,61 +30,64 @@ static br_profile_read_fn *const readers[] = {
 
 /* Reads with the builder and the arena limited by what was sent. The dictionary is copied once more
  * when the request is taken out. */
-static int read_within(br_profile_read_fn *read, struct br_build *b,
-                       const struct br_profile_source *s, struct br_arena *scratch,
-                       struct br_err *err)
+static int profile_read_within(br_profile_read_fn *read, struct br_build *build,
+                               const struct br_profile_source *source, struct br_arena *scratch,
+                               struct br_err *err)
 {
-    size_t most = GROWTH * (s->len + s->labels_len) + SPARE, built = br_build_memory(b);
-    size_t limit = br_build_limit(b, built + most), arena_max = scratch->max;
+    size_t most = GROWTH * (source->len + source->labels_len) + SPARE,
+           built = br_build_memory(build);
+    size_t limit = br_build_limit(build, built + most), arena_max = scratch->max;
     if (arena_max > scratch->used + most)
         scratch->max = scratch->used + most;
-    br_build_follow(b, true);
-    int rc = read(b, s, scratch, err);
-    most += br_build_granted(b);
-    br_build_follow(b, false);
-    if (!rc && br_build_memory(b) + br_build_take_size(b) > built + most)
+    br_build_follow(build, true);
+    int rc = read(build, source, scratch, err);
+    most += br_build_granted(build);
+    br_build_follow(build, false);
+    if (!rc && br_build_memory(build) + br_build_take_size(build) > built + most)
         rc = br_err_set(err, BR_EFULL, "the profile would grow to more than %d times its size",
                         GROWTH);
     scratch->max = arena_max;
-    (void)br_build_limit(b, limit);
+    (void)br_build_limit(build, limit);
     return rc;
 }
 
-int br_profile_read(struct br_build *b, enum br_profile_format format,
-                    const struct br_profile_source *s, struct br_arena *scratch, struct br_err *err)
+int br_profile_read(struct br_build *build, enum br_profile_format format,
+                    const struct br_profile_source *source, struct br_arena *scratch,
+                    struct br_err *err)
 {
     if ((size_t)format >= BR_COUNT(readers) || !readers[format])
         return br_err_set(err, BR_EUNSUPPORTED, "profiles of this format cannot be read");
-    return format == BR_FORMAT_PPROF ? br_pprof_read(b, s, scratch, err)
-                                     : read_within(readers[format], b, s, scratch, err);
+    return format == BR_FORMAT_PPROF
+               ? br_pprof_read(build, source, scratch, err)
+               : profile_read_within(readers[format], build, source, scratch, err);
 }
 
-size_t br_profile_text_max(const struct br_profile_source *s)
+size_t br_profile_text_max(const struct br_profile_source *source)
 {
-    return TEXT_MIN + TEXT_GROWTH * (s->len + s->labels_len);
+    return TEXT_MIN + TEXT_GROWTH * (source->len + source->labels_len);
 }
 
 /* --- Guessing --------------------------------------------------------------------------------- */
 
 /* Nothing but fields of pprof's Profile, and a string table among them. */
-static bool is_pprof(const uint8_t *p, const uint8_t *end)
+static bool profile_is_pprof(const uint8_t *p, const uint8_t *end)
 {
     enum { TEXTS = 6, PERIOD_TYPE = 11, COMMENT = 13, FIELDS = 15 };
     bool texts = false;
-    struct br_field f;
+    struct br_field field;
     while (p < end) {
-        p = br_field_next(p, end, &f);
-        if (!p || f.number > FIELDS)
+        p = br_field_next(p, end, &field);
+        if (!p || field.number > FIELDS)
             return false;
-        bool nested = f.number <= TEXTS || f.number == PERIOD_TYPE;
-        if (f.number != COMMENT && f.wire != (nested ? BR_WIRE_LEN : BR_WIRE_VARINT))
+        bool nested = field.number <= TEXTS || field.number == PERIOD_TYPE;
+        if (field.number != COMMENT && field.wire != (nested ? BR_WIRE_LEN : BR_WIRE_VARINT))
             return false;
-        texts = texts || f.number == TEXTS;
+        texts = texts || field.number == TEXTS;
     }
     return texts;
 }
 
-static const uint8_t *skip_blanks(const uint8_t *p, const uint8_t *end)
+static const uint8_t *profile_skip_blanks(const uint8_t *p, const uint8_t *end)
 {
     static const uint8_t bom[] = {0xef, 0xbb, 0xbf};
     if ((size_t)(end - p) >= sizeof bom && memcmp(p, bom, sizeof bom) == 0)
@@ -95,21 +98,21 @@ static const uint8_t *skip_blanks(const uint8_t *p, const uint8_t *end)
 }
 
 /* PHP's stacks start with "{main}". */
-static bool is_json_object(const uint8_t *p, const uint8_t *end)
+static bool profile_is_json_object(const uint8_t *p, const uint8_t *end)
 {
-    p = skip_blanks(p, end);
+    p = profile_skip_blanks(p, end);
     if (p == end || *p != '{')
         return false;
-    p = skip_blanks(p + 1, end);
+    p = profile_skip_blanks(p + 1, end);
     return p < end && (*p == '"' || *p == '}');
 }
 
 /* By the first member's name: they have none in common. */
-static enum br_profile_format json_format(const uint8_t *p, const uint8_t *end)
+static enum br_profile_format profile_json_format(const uint8_t *p, const uint8_t *end)
 {
     static const char *const v8[] = {"\"nodes\"", "\"startTime\"", "\"endTime\"", "\"samples\"",
                                      "\"timeDeltas\""};
-    p = skip_blanks(skip_blanks(p, end) + 1, end);
+    p = profile_skip_blanks(profile_skip_blanks(p, end) + 1, end);
     for (size_t i = 0; i < BR_COUNT(v8); i++)
         if ((size_t)(end - p) >= strlen(v8[i]) && memcmp(p, v8[i], strlen(v8[i])) == 0)
             return BR_FORMAT_CPUPROFILE;
@@ -117,9 +120,9 @@ static enum br_profile_format json_format(const uint8_t *p, const uint8_t *end)
 }
 
 /* The first line with something on it is text and ends in a count. */
-static bool is_folded(const uint8_t *p, const uint8_t *end)
+static bool profile_is_folded(const uint8_t *p, const uint8_t *end)
 {
-    p = skip_blanks(p, end);
+    p = profile_skip_blanks(p, end);
     const uint8_t *eol = p < end ? memchr(p, '\n', (size_t)(end - p)) : NULL;
     if (eol)
         end = eol;
@@ -146,13 +149,13 @@ bool br_profile_guess(const uint8_t *data, size_t len, enum br_profile_format *r
         *ret = BR_FORMAT_JFR;
     else if (len >= sizeof gzip && memcmp(data, gzip, sizeof gzip) == 0)
         *ret = BR_FORMAT_PPROF;
-    else if (is_json_object(data, end))
-        *ret = json_format(data, end);
+    else if (profile_is_json_object(data, end))
+        *ret = profile_json_format(data, end);
     else if (br_perf_script_is((const char *)data, len))
         *ret = BR_FORMAT_PERF_SCRIPT;
-    else if (is_folded(data, end))
+    else if (profile_is_folded(data, end))
         *ret = BR_FORMAT_FOLDED;
-    else if (is_pprof(data, end))
+    else if (profile_is_pprof(data, end))
         *ret = BR_FORMAT_PPROF;
     else
         return false;

@@ -60,7 +60,7 @@ struct br_sample_type {
 
 /* Samples that are wrong in themselves, and without which their profile was read. */
 struct br_profile_lost {
-    uint32_t n;
+    uint32_t count;
     struct br_err first; /* what is wrong with the first of them */
 };
 
@@ -94,20 +94,21 @@ struct br_profile_source {
 
 /* How many bytes the names, or the labels, that a profile puts together from its texts may have: more
  * are no profile's, and would be out of proportion to what was sent. */
-size_t br_profile_text_max(const struct br_profile_source *s);
+size_t br_profile_text_max(const struct br_profile_source *source);
 
-/* Adds what `s` holds to the request under construction as ResourceProfiles of its own. `scratch` is
- * for what lives until return. Returns 0; BR_EINVAL with a sentence that says where and what is wrong
- * (what was built so far is then good for nothing but br_build_clear); BR_EFULL with a sentence, when
- * it would take more memory than four times what was sent and a MiB; or BR_ENOMEM. An empty profile is
- * no error and adds nothing. Of a pprof, a sample that refers to what is not there, or has another number
- * of values than there are types, is left out, as Pyroscope does it, and counted in `lost`; where no
- * sample is left it is BR_EINVAL. */
-int br_profile_read(struct br_build *b, enum br_profile_format format,
-                    const struct br_profile_source *s, struct br_arena *scratch, struct br_err *err);
+/* Adds what `source` holds to the request under construction as ResourceProfiles of its own.
+ * `scratch` is for what lives until return. Returns 0; BR_EINVAL with a sentence that says where
+ * and what is wrong (what was built so far is then good for nothing but br_build_clear); BR_EFULL
+ * with a sentence, when it would take more memory than four times what was sent and a MiB; or
+ * BR_ENOMEM. An empty profile is no error and adds nothing. Of a pprof, a sample that refers to
+ * what is not there, or has another number of values than there are types, is left out, as
+ * Pyroscope does it, and counted in `lost`; where no sample is left it is BR_EINVAL. */
+int br_profile_read(struct br_build *build, enum br_profile_format format,
+                    const struct br_profile_source *source, struct br_arena *scratch,
+                    struct br_err *err);
 
 /* The formats, each with a file of its own; as br_profile_read. */
-typedef int br_profile_read_fn(struct br_build *b, const struct br_profile_source *s,
+typedef int br_profile_read_fn(struct br_build *build, const struct br_profile_source *source,
                                struct br_arena *scratch, struct br_err *err);
 br_profile_read_fn br_pprof_read, br_jfr_read, br_folded_read, br_lines_read, br_trie_read,
     br_tree_read, br_speedscope_read, br_perf_script_read, br_cpuprofile_read;
@@ -123,5 +124,5 @@ bool br_profile_guess(const uint8_t *data, size_t len, enum br_profile_format *r
 /* Pyroscope's `__name__` for a pprof with these sample types: "process_cpu", "memory" ... Written to
  * `ret`, cut where it does not fit. `configs` NULL: Pyroscope's own. Source: grafana/pyroscope
  * pkg/og/convert/pprof. */
-void br_pyroscope_name(const char *const *types, size_t n, const struct br_sample_type *configs,
+void br_pyroscope_name(const char *const *types, size_t count, const struct br_sample_type *configs,
                        size_t n_configs, char *ret, size_t size);

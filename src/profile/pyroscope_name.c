@@ -12,18 +12,21 @@ static const struct br_sample_type defaults[] = {
     {.type = "contentions", .display_name = "mutex_count"},
     {.type = "delay", .display_name = "mutex_duration"}};
 
-static const char *display_name(const char *type, const struct br_sample_type *configs, size_t n)
+static const char *pyroscope_name_display_name(const char *type,
+                                               const struct br_sample_type *configs, size_t count)
 {
-    for (size_t i = 0; i < n; i++) {
-        const struct br_sample_type *c = &configs[i];
-        if (c->type && !strcmp(c->type, type))
-            return c->display_name && *c->display_name ? c->display_name : type;
+    for (size_t i = 0; i < count; i++) {
+        const struct br_sample_type *sample_type = &configs[i];
+        if (sample_type->type && !strcmp(sample_type->type, type))
+            return sample_type->display_name && *sample_type->display_name
+                       ? sample_type->display_name
+                       : type;
     }
     return type;
 }
 
 /* The name that a type stands for, or NULL. */
-static const char *name_of(const char *type)
+static const char *pyroscope_name_of(const char *type)
 {
     if (strstr(type, "cpu"))
         return "process_cpu";
@@ -37,28 +40,28 @@ static const char *name_of(const char *type)
     return strstr(type, "goroutines") ? "goroutines" : NULL;
 }
 
-static const char *find(const char *const *types, size_t n, const struct br_sample_type *configs,
-                        size_t n_configs)
+static const char *pyroscope_name_find(const char *const *types, size_t count,
+                                       const struct br_sample_type *configs, size_t n_configs)
 {
     const char *last = "";
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < count; i++)
         if (!strcmp(types[i], "wall"))
             return types[i];
-    for (size_t i = 0; i < n; i++) {
-        last = display_name(types[i], configs, n_configs);
-        const char *name = name_of(last);
+    for (size_t i = 0; i < count; i++) {
+        last = pyroscope_name_display_name(types[i], configs, n_configs);
+        const char *name = pyroscope_name_of(last);
         if (name)
             return name;
     }
     return last;
 }
 
-void br_pyroscope_name(const char *const *types, size_t n, const struct br_sample_type *configs,
+void br_pyroscope_name(const char *const *types, size_t count, const struct br_sample_type *configs,
                        size_t n_configs, char *ret, size_t size)
 {
     if (!configs) {
         configs = defaults;
         n_configs = BR_COUNT(defaults);
     }
-    (void)snprintf(ret, size, "%s", find(types, n, configs, n_configs));
+    (void)snprintf(ret, size, "%s", pyroscope_name_find(types, count, configs, n_configs));
 }

@@ -37,19 +37,19 @@ static uint8_t *timed_room(struct br_timed_type *type)
 }
 
 /* Small steps of either direction are small. */
-static uint64_t timed_zigzag(uint64_t v)
+static uint64_t timed_zigzag(uint64_t value)
 {
-    return v << 1 ^ (0 - (v >> 63));
+    return value << 1 ^ (0 - (value >> 63));
 }
 
-static uint64_t timed_unzigzag(uint64_t v)
+static uint64_t timed_unzigzag(uint64_t value)
 {
-    return v >> 1 ^ (0 - (v & 1));
+    return value >> 1 ^ (0 - (value & 1));
 }
 
-int br_timed_add(struct br_timed *t, const struct br_timed_sample *sample)
+int br_timed_add(struct br_timed *timed, const struct br_timed_sample *sample)
 {
-    struct br_timed_type *type = &t->types[sample->type];
+    struct br_timed_type *type = &timed->types[sample->type];
     uint8_t *o = timed_room(type);
     if (!o)
         return BR_ENOMEM;
@@ -60,10 +60,10 @@ int br_timed_add(struct br_timed *t, const struct br_timed_sample *sample)
     o = br_put_varint(o, timed_zigzag(sample->time_ns - type->last_ns));
     type->last->len = (uint32_t)(o - type->last->data);
     type->last_ns = sample->time_ns;
-    if (t->n++ == 0 || sample->time_ns < t->first_ns)
-        t->first_ns = sample->time_ns;
-    if (sample->time_ns > t->last_ns)
-        t->last_ns = sample->time_ns;
+    if (timed->count++ == 0 || sample->time_ns < timed->first_ns)
+        timed->first_ns = sample->time_ns;
+    if (sample->time_ns > timed->last_ns)
+        timed->last_ns = sample->time_ns;
     return 0;
 }
 
@@ -76,27 +76,27 @@ static void timed_free(struct br_timed_type *type)
     type->first = type->last = NULL;
 }
 
-void br_timed_release(struct br_timed *t)
+void br_timed_release(struct br_timed *timed)
 {
-    for (uint32_t i = 0; i < t->n_types; i++)
-        timed_free(&t->types[i]);
-    *t = (struct br_timed){0};
+    for (uint32_t i = 0; i < timed->n_types; i++)
+        timed_free(&timed->types[i]);
+    *timed = (struct br_timed){0};
 }
 
-static uint32_t timed_string(struct br_build *b, const char *text)
+static uint32_t timed_string(struct br_build *build, const char *text)
 {
-    return text ? br_build_string(b, text, strlen(text)) : 0;
+    return text ? br_build_string(build, text, strlen(text)) : 0;
 }
 
 /* What has to be added to a time of the file's clock; it wraps. */
-static uint64_t timed_shift(const struct br_timed *t, const struct br_profile_source *s)
+static uint64_t timed_shift(const struct br_timed *timed, const struct br_profile_source *source)
 {
-    return t->last_ns >= DAY_CLOCK_NS || s->end_ns < t->last_ns - t->first_ns
+    return timed->last_ns >= DAY_CLOCK_NS || source->end_ns < timed->last_ns - timed->first_ns
                ? 0
-               : s->end_ns - t->last_ns;
+               : source->end_ns - timed->last_ns;
 }
 
-static int timed_scope(struct br_timed *t, const struct br_timed_type *type,
+static int timed_scope(struct br_timed *timed, const struct br_timed_type *type,
                        const struct br_profile_source *source, struct br_arena *scratch)
 {
     struct br_addition scope = {0};
@@ -104,7 +104,7 @@ static int timed_scope(struct br_timed *t, const struct br_timed_type *type,
     const char *key = source->pyroscope_name ? BR_SCOPE_PYROSCOPE_NAME : BR_SCOPE_PYROSCOPE_METRIC;
     if (name && br_add_string(scratch, &scope, 3, key, name, strlen(name)) != 0)
         return BR_ENOMEM;
-    br_build_scope(t->build, NULL, NULL, &scope);
+    br_build_scope(timed->build, NULL, NULL, &scope);
     return 0;
 }
 
@@ -123,7 +123,7 @@ static const uint8_t *timed_unpack(const uint8_t *p, const uint8_t *end, uint64_
     return p;
 }
 
-static void timed_put(struct br_timed *t, const struct br_timed_sample *from, uint64_t shift)
+static void timed_put(struct br_timed *timed, const struct br_timed_sample *from, uint64_t shift)
 {
     uint32_t attributes[BR_TIMED_ATTRIBUTES];
     uint64_t time_ns = from->time_ns + shift;
@@ -136,55 +136,55 @@ static void timed_put(struct br_timed *t, const struct br_timed_sample *from, ui
     for (uint32_t k = 0; k < BR_TIMED_ATTRIBUTES; k++)
         if (from->attributes[k])
             attributes[sample.n_attributes++] = from->attributes[k];
-    br_build_sample(t->build, &sample);
+    br_build_sample(timed->build, &sample);
 }
 
 /* Each block goes when it was written. */
-static void timed_samples(struct br_timed *t, struct br_timed_type *type, uint64_t shift)
+static void timed_samples(struct br_timed *timed, struct br_timed_type *type, uint64_t shift)
 {
     struct br_timed_sample sample;
     uint64_t time_ns = 0;
-    while (type->first && !br_build_rc(t->build)) {
+    while (type->first && !br_build_rc(timed->build)) {
         struct br_timed_block *block = type->first;
         for (const uint8_t *p = block->data, *end = p + block->len; p < end;) {
             p = timed_unpack(p, end, &time_ns, &sample);
-            timed_put(t, &sample, shift);
+            timed_put(timed, &sample, shift);
         }
         type->first = block->next;
         br_free(block);
     }
 }
 
-static int timed_profile(struct br_timed *t, struct br_timed_type *type, uint64_t shift,
+static int timed_profile(struct br_timed *timed, struct br_timed_type *type, uint64_t shift,
                          const struct br_profile_source *source, struct br_arena *scratch)
 {
-    struct br_build *b = t->build;
-    int rc = timed_scope(t, type, source, scratch);
+    struct br_build *build = timed->build;
+    int rc = timed_scope(timed, type, source, scratch);
     if (rc)
         return rc;
-    const struct br_build_profile profile = {.type = timed_string(b, type->type),
-                                             .unit = timed_string(b, type->unit),
-                                             .period_type = timed_string(b, type->period_type),
-                                             .period_unit = timed_string(b, type->period_unit),
+    const struct br_build_profile profile = {.type = timed_string(build, type->type),
+                                             .unit = timed_string(build, type->unit),
+                                             .period_type = timed_string(build, type->period_type),
+                                             .period_unit = timed_string(build, type->period_unit),
                                              .period = type->period,
-                                             .time_ns = t->first_ns + shift,
-                                             .duration_ns = t->last_ns - t->first_ns,
+                                             .time_ns = timed->first_ns + shift,
+                                             .duration_ns = timed->last_ns - timed->first_ns,
                                              .profile_id = source->profile_id};
-    br_build_profile(b, &profile);
-    timed_samples(t, type, shift);
-    return br_build_rc(b);
+    br_build_profile(build, &profile);
+    timed_samples(timed, type, shift);
+    return br_build_rc(build);
 }
 
-int br_timed_emit(struct br_timed *t, const struct br_profile_source *source,
+int br_timed_emit(struct br_timed *timed, const struct br_profile_source *source,
                   struct br_arena *scratch, struct br_err *err)
 {
-    uint64_t shift = timed_shift(t, source);
-    int rc = br_build_rc(t->build);
-    if (t->n)
-        br_build_resource(t->build, source->resource);
-    for (uint32_t i = 0; i < t->n_types && !rc; i++)
-        if (t->types[i].first)
-            rc = timed_profile(t, &t->types[i], shift, source, scratch);
-    br_timed_release(t);
+    uint64_t shift = timed_shift(timed, source);
+    int rc = br_build_rc(timed->build);
+    if (timed->count)
+        br_build_resource(timed->build, source->resource);
+    for (uint32_t i = 0; i < timed->n_types && !rc; i++)
+        if (timed->types[i].first)
+            rc = timed_profile(timed, &timed->types[i], shift, source, scratch);
+    br_timed_release(timed);
     return rc ? br_err_set(err, rc, "it cannot be converted: %s", br_strerror(rc)) : 0;
 }

@@ -35,17 +35,17 @@ struct br_timed {
     struct br_build *build;
     struct br_timed_type types[BR_TIMED_TYPES_MAX];
     uint32_t n_types;
-    uint32_t n;                 /* samples */
+    uint32_t count;             /* samples */
     uint64_t first_ns, last_ns; /* of all */
 };
 
 /* Adds a sample, of which type, stack, attributes, value and time are set. Returns 0 or BR_ENOMEM.
  */
-int br_timed_add(struct br_timed *t, const struct br_timed_sample *sample);
+int br_timed_add(struct br_timed *timed, const struct br_timed_sample *sample);
 
-/* Writes a resource with a scope and a Profile for each type that has samples, and releases `t`.
- * What is later than 2001 is a time of day; else the last sample was taken when the source ends.
- * Returns 0 or a code with its sentence. */
-int br_timed_emit(struct br_timed *t, const struct br_profile_source *source,
+/* Writes a resource with a scope and a Profile for each type that has samples, and releases
+ * `timed`. What is later than 2001 is a time of day; else the last sample was taken when the source
+ * ends. Returns 0 or a code with its sentence. */
+int br_timed_emit(struct br_timed *timed, const struct br_profile_source *source,
                   struct br_arena *scratch, struct br_err *err);
-void br_timed_release(struct br_timed *t);
+void br_timed_release(struct br_timed *timed);

@@ -48,21 +48,22 @@ const char *br_encoding_name(enum br_encoding encoding);
 /* Decoders and encoders with their tables, kept for reuse by one worker. */
 struct br_codec;
 struct br_codec *br_codec_new(void); /* NULL when there is no memory; tables are made when needed */
-void br_codec_free(struct br_codec *c);
+void br_codec_free(struct br_codec *codec);
 
 /* Decodes a whole body (not BR_ENCODING_NONE) into a new buffer that the caller owns. Returns 0,
  * BR_ETOOBIG when it would be over `max` bytes (or BR_BUF_MAX), BR_EINVAL when it is damaged, cut off,
  * followed by anything else or needs a larger window than we give, or BR_ENOMEM. A cut-off
  * gzip or deflate body within a few bytes of `max` may be called too big instead, and so may a gzip body
  * that is damaged where it states its size. */
-int br_decompress(struct br_codec *c, enum br_encoding encoding, const uint8_t *data, size_t len,
-                  size_t max, struct br_pool *pool, struct br_buf **ret, struct br_err *err);
+int br_decompress(struct br_codec *codec, enum br_encoding encoding, const uint8_t *data,
+                  size_t len, size_t max, struct br_pool *pool, struct br_buf **ret,
+                  struct br_err *err);
 
 /* Encodes a whole payload (not BR_ENCODING_NONE) into a new buffer that the caller owns. `level` 0
  * or less means the default, 1; gzip and deflate go up to 12, zstd to 22, and what is above counts as
  * that. `reserve` bytes are left free at the front of the buffer for a frame header, and count in its
  * `len`. Of the payload only bytes are read, so that a thread may do it with a codec and a pool of its
  * own. Returns 0 or BR_ENOMEM (also when it would not fit into BR_BUF_MAX). */
-int br_compress(struct br_codec *c, enum br_encoding encoding, int level,
+int br_compress(struct br_codec *codec, enum br_encoding encoding, int level,
                 const struct br_rope *payload, size_t reserve, struct br_pool *pool,
                 struct br_buf **ret);

@@ -32,51 +32,51 @@ enum br_owed {
     BR_OWES_READING, /* room for a reply */
 };
 
-static inline void br_progress_start(struct br_progress *p, uint64_t now_ms)
+static inline void br_progress_start(struct br_progress *progress, uint64_t now_ms)
 {
-    *p = (struct br_progress){.since_ms = now_ms};
+    *progress = (struct br_progress){.since_ms = now_ms};
 }
 
 /* `bytes` more came; `enough` of them are progress. */
-static inline void br_progress_count(struct br_progress *p, size_t bytes, size_t enough,
+static inline void br_progress_count(struct br_progress *progress, size_t bytes, size_t enough,
                                      uint64_t now_ms)
 {
-    p->bytes += bytes;
-    if (p->bytes >= enough)
-        br_progress_start(p, now_ms);
+    progress->bytes += bytes;
+    if (progress->bytes >= enough)
+        br_progress_start(progress, now_ms);
 }
 
-static inline void br_progress_add(struct br_progress *p, size_t bytes, uint64_t now_ms)
+static inline void br_progress_add(struct br_progress *progress, size_t bytes, uint64_t now_ms)
 {
-    br_progress_count(p, bytes, BR_PROGRESS_BYTES, now_ms);
+    br_progress_count(progress, bytes, BR_PROGRESS_BYTES, now_ms);
 }
 
 struct br_conn_ops {
     /* Takes bytes. Returns 0, or a negative code: send what output still gives, then close. */
-    int (*input)(struct br_conn *c, const uint8_t *data, size_t len, uint64_t now_ms);
+    int (*input)(struct br_conn *conn, const uint8_t *data, size_t len, uint64_t now_ms);
     /* The peer sent its last byte. A server may still have an answer to give: see finished. */
-    void (*eof)(struct br_conn *c);
+    void (*eof)(struct br_conn *conn);
     /* Appends what can be sent, up to about `max` bytes. Returns 0 or BR_ENOMEM. */
-    int (*output)(struct br_conn *c, struct br_rope *out, size_t max);
+    int (*output)(struct br_conn *conn, struct br_rope *out, size_t max);
     /* True when nothing more will be sent and the connection may be closed. */
-    bool (*finished)(const struct br_conn *c);
+    bool (*finished)(const struct br_conn *conn);
     /* True when neither a request nor a reply is under way. */
-    bool (*idle)(const struct br_conn *c);
+    bool (*idle)(const struct br_conn *conn);
     /* Servers: since when, in the clock of input, the client has made no progress with what it
      * owes. UINT64_MAX when it owes nothing of that kind. */
-    uint64_t (*owes_since)(struct br_conn *c, uint64_t now_ms, enum br_owed what);
+    uint64_t (*owes_since)(struct br_conn *conn, uint64_t now_ms, enum br_owed what);
     /* Servers: bytes of memory that requests hold which are not here as a whole. */
-    size_t (*held)(const struct br_conn *c);
+    size_t (*held)(const struct br_conn *conn);
     /* Take no new requests; finish those under way. */
-    void (*shutdown)(struct br_conn *c);
+    void (*shutdown)(struct br_conn *conn);
     /* The connection is gone (or its owner gives it up). Frees `c`. */
-    void (*free)(struct br_conn *c);
+    void (*free)(struct br_conn *conn);
     /* Clients only: see br_conn_send and its neighbours. */
-    bool (*can_send)(const struct br_conn *c);
-    int (*send)(struct br_conn *c, struct br_exchange *x);
-    void (*cancel)(struct br_conn *c, struct br_exchange *x);
+    bool (*can_send)(const struct br_conn *conn);
+    int (*send)(struct br_conn *conn, struct br_exchange *exchange);
+    void (*cancel)(struct br_conn *conn, struct br_exchange *exchange);
     /* Clients, and servers of HTTP/2 (NULL for those of HTTP/1.1): see br_conn_ping. */
-    bool (*ping)(struct br_conn *c);
+    bool (*ping)(struct br_conn *conn);
 };
 
 /* What a server's peer did wrong, in whose answer the connection ends. */
@@ -88,7 +88,7 @@ enum br_conn_fault {
 
 struct br_conn {
     const struct br_conn_ops *ops;
-    void (*wake)(struct br_conn *c, void *owner); /* set by the owner */
+    void (*wake)(struct br_conn *conn, void *owner); /* set by the owner */
     void *owner;
     uint64_t n_requests; /* servers: whose head has come */
     enum br_conn_fault fault;
@@ -99,16 +99,17 @@ struct br_conn {
     bool calm;           /* ... because there were too many PINGs (ENHANCE_YOUR_CALM) */
 };
 
-static inline void br_conn_wake(struct br_conn *c)
+static inline void br_conn_wake(struct br_conn *conn)
 {
-    c->wake(c, c->owner);
+    conn->wake(conn, conn->owner);
 }
 
 /* For servers: `bytes` of a body came. */
-static inline void br_conn_body_progress(const struct br_conn *c, struct br_progress *p,
+static inline void br_conn_body_progress(const struct br_conn *conn, struct br_progress *progress,
                                          size_t bytes, uint64_t now_ms)
 {
-    br_progress_count(p, bytes, c->body_progress ? c->body_progress : BR_PROGRESS_BYTES, now_ms);
+    br_progress_count(progress, bytes,
+                      conn->body_progress ? conn->body_progress : BR_PROGRESS_BYTES, now_ms);
 }
 
 /* Limits of a server's connections. 0 everywhere means the default. */
@@ -146,7 +147,7 @@ struct br_exchange {
     bool secure;                    /* the connection is TLS: the scheme to say */
     uint64_t timeout_ms;            /* gRPC: sent as grpc-timeout; 0: none */
     size_t max_response;            /* 0: 4 MiB */
-    void (*on_done)(struct br_exchange *x);
+    void (*on_done)(struct br_exchange *exchange);
     void *user;
     /* The result, valid in on_done. */
     int error;                      /* 0: there is a response; else why there is none */
@@ -175,25 +176,25 @@ struct br_conn *br_h1_client_new(struct br_pool *pool);
 struct br_conn *br_h2_client_new(struct br_pool *pool);
 
 /* True when the connection can take one more exchange now. */
-static inline bool br_conn_can_send(const struct br_conn *c)
+static inline bool br_conn_can_send(const struct br_conn *conn)
 {
-    return c->ops->can_send(c);
+    return conn->ops->can_send(conn);
 }
 
 /* Starts an exchange. Returns 0; otherwise on_done will not be called. */
-static inline int br_conn_send(struct br_conn *c, struct br_exchange *x)
+static inline int br_conn_send(struct br_conn *conn, struct br_exchange *exchange)
 {
-    return c->ops->send(c, x);
+    return conn->ops->send(conn, exchange);
 }
 
 /* Gives an exchange up (a timeout): on_done is not called. HTTP/1.1 connections end by it. */
-static inline void br_conn_cancel(struct br_conn *c, struct br_exchange *x)
+static inline void br_conn_cancel(struct br_conn *conn, struct br_exchange *exchange)
 {
-    c->ops->cancel(c, x);
+    conn->ops->cancel(conn, exchange);
 }
 
 /* HTTP/2: sends a PING; false when the last is still unanswered. HTTP/1.1: true. */
-static inline bool br_conn_ping(struct br_conn *c)
+static inline bool br_conn_ping(struct br_conn *conn)
 {
-    return c->ops->ping(c);
+    return conn->ops->ping(conn);
 }

@@ -84,7 +84,7 @@ uint8_t *br_status_encode(int code, const char *message, uint32_t delay_ms, stru
     return out;
 }
 
-static int64_t retry_delay(const Google__Protobuf__Any *any, ProtobufCAllocator *allocator)
+static int64_t grpc_retry_delay(const Google__Protobuf__Any *any, ProtobufCAllocator *allocator)
 {
     int64_t delay_ms = -1;
     if (!any->type_url || strcmp(any->type_url, RETRY_INFO_URL) != 0)
@@ -112,7 +112,7 @@ bool br_status_decode(const uint8_t *data, size_t len, int *ret_code, char *mess
             (void)snprintf(message, size, "%s", status->message);
         *ret_delay_ms = -1;
         for (size_t i = 0; i < status->n_details && *ret_delay_ms < 0; i++)
-            *ret_delay_ms = retry_delay(status->details[i], br_arena_pb(&arena));
+            *ret_delay_ms = grpc_retry_delay(status->details[i], br_arena_pb(&arena));
     }
     br_arena_release(&arena);
     return status != NULL;

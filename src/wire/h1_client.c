@@ -15,80 +15,80 @@ struct client {
     struct br_conn conn;
     struct br_pool *pool;
     struct br_http1 parser;
-    struct br_exchange *x;
+    struct br_exchange *exchange;
     struct br_rope out;
     bool answered; /* the response's head came */
     bool broken;
 };
 
-static struct client *client_of(const struct br_conn *c)
+static struct client *h1_client_of(const struct br_conn *conn)
 {
-    return (struct client *)(uintptr_t)c;
+    return (struct client *)(uintptr_t)conn;
 }
 
-static void finish(struct client *cl)
+static void h1_client_finish(struct client *cl)
 {
-    struct br_exchange *x = cl->x;
-    cl->x = NULL;
-    cl->conn.n_answered += !x->error;
-    x->conn = NULL;
-    struct br_buf *response = x->response;
-    x->on_done(x);
+    struct br_exchange *exchange = cl->exchange;
+    cl->exchange = NULL;
+    cl->conn.n_answered += !exchange->error;
+    exchange->conn = NULL;
+    struct br_buf *response = exchange->response;
+    exchange->on_done(exchange);
     br_buf_unref(response);
 }
 
-static void fail(struct client *cl, int error, const char *text)
+static void h1_client_fail(struct client *cl, int error, const char *text)
 {
     cl->broken = true;
-    if (!cl->x)
+    if (!cl->exchange)
         return;
-    cl->x->error = error;
-    (void)snprintf(cl->x->error_text, sizeof cl->x->error_text, "%s", text);
-    finish(cl);
+    cl->exchange->error = error;
+    (void)snprintf(cl->exchange->error_text, sizeof cl->exchange->error_text, "%s", text);
+    h1_client_finish(cl);
 }
 
-static void on_head(struct client *cl)
+static void h1_client_on_head(struct client *cl)
 {
-    struct br_exchange *x = cl->x;
+    struct br_exchange *exchange = cl->exchange;
     const char *type = br_http1_header(&cl->parser, "content-type");
     const char *after = br_http1_header(&cl->parser, "retry-after");
     cl->answered = true;
-    x->http_status = cl->parser.status;
-    (void)snprintf(x->response_type, sizeof x->response_type, "%s", type ? type : "");
-    x->retry_after_s = after ? br_http_retry_after(after) : -1;
+    exchange->http_status = cl->parser.status;
+    (void)snprintf(exchange->response_type, sizeof exchange->response_type, "%s", type ? type : "");
+    exchange->retry_after_s = after ? br_http_retry_after(after) : -1;
     if (!cl->parser.keep_alive)
         cl->broken = true;
 }
 
-static int on_body(struct client *cl, const uint8_t *data, size_t len)
+static int h1_client_on_body(struct client *cl, const uint8_t *data, size_t len)
 {
-    struct br_exchange *x = cl->x;
-    size_t max = x->max_response ? x->max_response : RESPONSE_MAX;
-    if (!x->response)
-        x->response = br_buf_new(cl->pool, len);
-    return x->response ? br_buf_append(&x->response, data, len, max) : BR_ENOMEM;
+    struct br_exchange *exchange = cl->exchange;
+    size_t max = exchange->max_response ? exchange->max_response : RESPONSE_MAX;
+    if (!exchange->response)
+        exchange->response = br_buf_new(cl->pool, len);
+    return exchange->response ? br_buf_append(&exchange->response, data, len, max) : BR_ENOMEM;
 }
 
-static int input(struct br_conn *c, const uint8_t *data, size_t len, uint64_t now_ms)
+static int h1_client_input(struct br_conn *conn, const uint8_t *data, size_t len, uint64_t now_ms)
 {
-    struct client *cl = client_of(c);
+    struct client *cl = h1_client_of(conn);
     const uint8_t *body;
     size_t body_len;
     int rc;
     (void)now_ms;
     for (;;) {
-        if (!cl->x)
+        if (!cl->exchange)
             return len ? BR_EPROTO : 0; /* nobody asked */
         switch (br_http1_next(&cl->parser, &data, &len, &body, &body_len)) {
         case BR_HTTP1_HEAD:
-            on_head(cl);
+            h1_client_on_head(cl);
             break;
         case BR_HTTP1_BODY:
-            rc = on_body(cl, body, body_len);
+            rc = h1_client_on_body(cl, body, body_len);
             if (rc) {
-                fail(cl, rc,
-                     rc == BR_EFULL ? "the response is too large"
-                                    : "the response is too much for the memory there is");
+                h1_client_fail(cl, rc,
+                               rc == BR_EFULL ? "the response is too large"
+                                              : "the response is too much for the memory there is");
                 return rc;
             }
             break;
@@ -96,10 +96,10 @@ static int input(struct br_conn *c, const uint8_t *data, size_t len, uint64_t no
             /* An answer before the whole request went out leaves the connection unusable. */
             if (cl->out.len > 0)
                 cl->broken = true;
-            finish(cl);
+            h1_client_finish(cl);
             break;
         case BR_HTTP1_ERROR:
-            fail(cl, BR_EPROTO, cl->parser.error_text);
+            h1_client_fail(cl, BR_EPROTO, cl->parser.error_text);
             return BR_EPROTO;
         case BR_HTTP1_MORE:
         default:
@@ -109,134 +109,136 @@ static int input(struct br_conn *c, const uint8_t *data, size_t len, uint64_t no
     return 0;
 }
 
-static void on_eof(struct br_conn *c)
+static void h1_client_on_eof(struct br_conn *conn)
 {
-    struct client *cl = client_of(c);
+    struct client *cl = h1_client_of(conn);
     cl->broken = true;
-    if (cl->x && cl->answered && br_http1_eof(&cl->parser) == BR_HTTP1_DONE)
-        finish(cl);
+    if (cl->exchange && cl->answered && br_http1_eof(&cl->parser) == BR_HTTP1_DONE)
+        h1_client_finish(cl);
     else
-        fail(cl, BR_ECLOSED, "the peer closed the connection");
+        h1_client_fail(cl, BR_ECLOSED, "the peer closed the connection");
 }
 
 /* Slice by slice, so that what is not out yet can be told when the answer comes first. */
-static int output(struct br_conn *c, struct br_rope *out, size_t max)
+static int h1_client_output(struct br_conn *conn, struct br_rope *out, size_t max)
 {
-    struct client *cl = client_of(c);
+    struct client *cl = h1_client_of(conn);
     size_t moved = 0;
     int rc = 0;
-    for (uint32_t i = 0; i < cl->out.n && out->len < max && !rc; i++) {
-        const struct br_slice *s = &cl->out.v[i];
-        size_t n = s->len < max - out->len ? s->len : max - out->len;
-        rc = br_rope_add(out, s->buf, s->data, n);
+    for (uint32_t i = 0; i < cl->out.count && out->len < max && !rc; i++) {
+        const struct br_slice *slice = &cl->out.slices[i];
+        size_t n = slice->len < max - out->len ? slice->len : max - out->len;
+        rc = br_rope_add(out, slice->buf, slice->data, n);
         moved += n;
     }
     br_rope_drop(&cl->out, moved);
     return rc;
 }
 
-static bool finished(const struct br_conn *c)
+static bool h1_client_finished(const struct br_conn *conn)
 {
-    const struct client *cl = client_of(c);
-    return cl->broken && !cl->x;
+    const struct client *cl = h1_client_of(conn);
+    return cl->broken && !cl->exchange;
 }
 
-static bool idle(const struct br_conn *c)
+static bool h1_client_idle(const struct br_conn *conn)
 {
-    return !client_of(c)->x;
+    return !h1_client_of(conn)->exchange;
 }
 
-static void shut_down(struct br_conn *c)
+static void h1_client_shut_down(struct br_conn *conn)
 {
-    client_of(c)->broken = true;
-    br_conn_wake(c);
+    h1_client_of(conn)->broken = true;
+    br_conn_wake(conn);
 }
 
-static void client_free(struct br_conn *c)
+static void h1_client_free(struct br_conn *conn)
 {
-    struct client *cl = client_of(c);
-    fail(cl, BR_ECLOSED, "the connection was closed");
+    struct client *cl = h1_client_of(conn);
+    h1_client_fail(cl, BR_ECLOSED, "the connection was closed");
     br_rope_release(&cl->out);
     br_http1_release(&cl->parser);
     br_free(cl);
 }
 
-static bool can_send(const struct br_conn *c)
+static bool h1_client_can_send(const struct br_conn *conn)
 {
-    return !client_of(c)->broken && !client_of(c)->x;
+    return !h1_client_of(conn)->broken && !h1_client_of(conn)->exchange;
 }
 
-static int client_send(struct br_conn *c, struct br_exchange *x)
+static int h1_client_send(struct br_conn *conn, struct br_exchange *exchange)
 {
-    struct client *cl = client_of(c);
+    struct client *cl = h1_client_of(conn);
     struct br_str head = {.max = 65536};
-    br_str_printf(&head, "%s %s HTTP/1.1\r\nHost: %s\r\n", x->method ? x->method : "POST", x->path,
-                  x->authority);
-    if (x->content_type)
-        br_str_printf(&head, "Content-Type: %s\r\n", x->content_type);
-    if (x->content_encoding)
-        br_str_printf(&head, "Content-Encoding: %s\r\n", x->content_encoding);
-    if (x->user_agent)
-        br_str_printf(&head, "User-Agent: %s\r\n", x->user_agent);
-    for (size_t i = 0; i < x->n_headers; i++)
-        br_str_printf(&head, "%s: %s\r\n", x->headers[i].name, x->headers[i].value);
-    if (!x->method || x->body.len > 0) /* RFC 9110 section 8.6: a GET without a body says none */
-        br_str_printf(&head, "Content-Length: %zu\r\n", x->body.len);
+    br_str_printf(&head, "%s %s HTTP/1.1\r\nHost: %s\r\n",
+                  exchange->method ? exchange->method : "POST", exchange->path,
+                  exchange->authority);
+    if (exchange->content_type)
+        br_str_printf(&head, "Content-Type: %s\r\n", exchange->content_type);
+    if (exchange->content_encoding)
+        br_str_printf(&head, "Content-Encoding: %s\r\n", exchange->content_encoding);
+    if (exchange->user_agent)
+        br_str_printf(&head, "User-Agent: %s\r\n", exchange->user_agent);
+    for (size_t i = 0; i < exchange->n_headers; i++)
+        br_str_printf(&head, "%s: %s\r\n", exchange->headers[i].name, exchange->headers[i].value);
+    if (!exchange->method ||
+        exchange->body.len > 0) /* RFC 9110 section 8.6: a GET without a body says none */
+        br_str_printf(&head, "Content-Length: %zu\r\n", exchange->body.len);
     br_str_puts(&head, "\r\n");
     struct br_buf *buf = head.failed ? NULL : br_buf_new(cl->pool, head.len);
     int rc = buf ? br_buf_append(&buf, head.data, head.len, head.len) : BR_ENOMEM;
     if (!rc)
         rc = br_rope_add(&cl->out, buf, buf->data, buf->len);
     if (!rc)
-        rc = br_rope_cat(&cl->out, &x->body);
+        rc = br_rope_cat(&cl->out, &exchange->body);
     br_buf_unref(buf);
     br_str_release(&head);
     if (rc) {
         br_rope_release(&cl->out);
         return rc;
     }
-    x->error = 0;
-    x->http_status = 0;
-    x->grpc_status = -1;
-    x->grpc_message[0] = x->response_type[0] = '\0';
-    x->response = NULL;
-    x->details_len = 0;
-    x->retry_after_s = -1;
-    x->conn = c;
-    cl->x = x;
+    exchange->error = 0;
+    exchange->http_status = 0;
+    exchange->grpc_status = -1;
+    exchange->grpc_message[0] = exchange->response_type[0] = '\0';
+    exchange->response = NULL;
+    exchange->details_len = 0;
+    exchange->retry_after_s = -1;
+    exchange->conn = conn;
+    cl->exchange = exchange;
     cl->answered = false;
-    br_conn_wake(c);
+    br_conn_wake(conn);
     return 0;
 }
 
-static void client_cancel(struct br_conn *c, struct br_exchange *x)
+static void h1_client_cancel(struct br_conn *conn, struct br_exchange *exchange)
 {
-    struct client *cl = client_of(c);
-    x->response = br_buf_unref(x->response);
-    x->conn = NULL;
-    cl->x = NULL;
+    struct client *cl = h1_client_of(conn);
+    exchange->response = br_buf_unref(exchange->response);
+    exchange->conn = NULL;
+    cl->exchange = NULL;
     cl->broken = true;
-    br_conn_wake(c);
+    br_conn_wake(conn);
 }
 
-static bool client_ping(struct br_conn *c)
+static bool h1_client_ping(struct br_conn *conn)
 {
-    (void)c;
+    (void)conn;
     return true;
 }
 
 static const struct br_conn_ops client_ops = {
-    .input = input,
-    .eof = on_eof,
-    .output = output,
-    .finished = finished,
-    .idle = idle,
-    .shutdown = shut_down,
-    .free = client_free,
-    .can_send = can_send,
-    .send = client_send,
-    .cancel = client_cancel,
-    .ping = client_ping,
+    .input = h1_client_input,
+    .eof = h1_client_on_eof,
+    .output = h1_client_output,
+    .finished = h1_client_finished,
+    .idle = h1_client_idle,
+    .shutdown = h1_client_shut_down,
+    .free = h1_client_free,
+    .can_send = h1_client_can_send,
+    .send = h1_client_send,
+    .cancel = h1_client_cancel,
+    .ping = h1_client_ping,
 };
 
 struct br_conn *br_h1_client_new(struct br_pool *pool)

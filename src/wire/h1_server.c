@@ -39,12 +39,12 @@ struct server {
     struct br_rope out;
 };
 
-static struct server *server_of(const struct br_conn *c)
+static struct server *h1_server_of(const struct br_conn *conn)
 {
-    return (struct server *)(uintptr_t)c;
+    return (struct server *)(uintptr_t)conn;
 }
 
-static void put(struct server *srv, const char *text, size_t len)
+static void h1_server_put(struct server *srv, const char *text, size_t len)
 {
     struct br_buf *buf = br_buf_new(srv->pool, len);
     if (!buf || br_buf_append(&buf, text, len, len) || br_rope_add(&srv->out, buf, buf->data, len))
@@ -52,7 +52,8 @@ static void put(struct server *srv, const char *text, size_t len)
     br_buf_unref(buf);
 }
 
-static void put_head(struct server *srv, const struct br_response *response, size_t body_len)
+static void h1_server_put_head(struct server *srv, const struct br_response *response,
+                               size_t body_len)
 {
     struct br_str head = {.max = 32768};
     br_str_printf(&head, "HTTP/1.1 %u %s\r\n", response->status, br_http_reason(response->status));
@@ -68,76 +69,78 @@ static void put_head(struct server *srv, const struct br_response *response, siz
     if (head.failed)
         srv->closing = true;
     else
-        put(srv, head.data, head.len);
+        h1_server_put(srv, head.data, head.len);
     br_str_release(&head);
 }
 
-static void put_response(struct server *srv, const struct br_response *response)
+static void h1_server_put_response(struct server *srv, const struct br_response *response)
 {
     size_t len = 0;
     if (response->text)
         len = response->text_len ? response->text_len : strlen(response->text);
     else if (response->body)
         len = response->body->len;
-    put_head(srv, response, len);
+    h1_server_put_head(srv, response, len);
     /* A body without its head would be taken for another answer. */
     if (len == 0 || srv->head_only || response->status == 204 || srv->closing)
         return;
     if (response->text)
-        put(srv, response->text, len);
+        h1_server_put(srv, response->text, len);
     else if (br_rope_add(&srv->out, response->body, response->body->data, len))
         srv->closing = true;
 }
 
 /* After the peer's last byte, what is under way is answered if it is all here. */
-static void settle(struct server *srv)
+static void h1_server_settle(struct server *srv)
 {
     if (srv->eof && !srv->ahead && !(srv->active && srv->complete))
         srv->closing = true;
 }
 
-static void reply(struct br_request *request, const struct br_response *response)
+static void h1_server_reply(struct br_request *request, const struct br_response *response)
 {
     struct server *srv = br_container_of(request, struct server, request);
     /* A body that is still coming would be read as the next request. */
     if ((srv->has_body && !srv->complete) || response->close || (srv->eof && !srv->ahead))
         srv->keep_alive = false;
-    put_response(srv, response);
+    h1_server_put_response(srv, response);
     if (!srv->keep_alive)
         srv->closing = true;
     request->body = br_buf_unref(request->body);
     srv->active = false;
-    settle(srv);
+    h1_server_settle(srv);
     br_conn_wake(&srv->conn);
 }
 
-static void begin(struct server *srv)
+static void h1_server_begin(struct server *srv)
 {
-    struct br_request *r = &srv->request;
+    struct br_request *request = &srv->request;
     const struct br_http1 *p = &srv->parser;
-    *r = (struct br_request){.service = srv->service,
-                             .user = NULL,
-                             .pool = srv->pool,
-                             .method = p->method,
-                             .query = "",
-                             .scheme_host = "",
-                             .headers = srv->headers,
-                             .content_length = p->has_length ? (int64_t)p->content_length : -1,
-                             .reply = reply};
+    *request =
+        (struct br_request){.service = srv->service,
+                            .user = NULL,
+                            .pool = srv->pool,
+                            .method = p->method,
+                            .query = "",
+                            .scheme_host = "",
+                            .headers = srv->headers,
+                            .content_length = p->has_length ? (int64_t)p->content_length : -1,
+                            .reply = h1_server_reply};
     br_free(srv->path);
     srv->path = br_strdup(p->target);
-    r->path = srv->path ? srv->path : "";
+    request->path = srv->path ? srv->path : "";
     char *query = srv->path ? strchr(srv->path, '?') : NULL;
     if (query) {
         *query = '\0';
-        r->query = query + 1;
+        request->query = query + 1;
     }
     for (size_t i = 0; i < p->n_headers && i < BR_REQUEST_HEADERS_MAX; i++) {
-        srv->headers[r->n_headers++] = (struct br_header){p->headers[i].name, p->headers[i].value};
+        srv->headers[request->n_headers++] =
+            (struct br_header){p->headers[i].name, p->headers[i].value};
         if (strcmp(p->headers[i].name, "host") == 0)
-            r->scheme_host = p->headers[i].value;
+            request->scheme_host = p->headers[i].value;
     }
-    memcpy(r->peer, srv->peer, sizeof r->peer);
+    memcpy(request->peer, srv->peer, sizeof request->peer);
     srv->active = true;
     srv->conn.n_requests++;
     srv->has_body = p->chunked || p->content_length > 0;
@@ -145,15 +148,16 @@ static void begin(struct server *srv)
     srv->handed_over = false;
     srv->keep_alive = p->keep_alive;
     srv->head_only = strcmp(p->method, "HEAD") == 0;
-    srv->service->begin(srv->service, r);
-    if (!r->replied && r->content_length > 0 && (uint64_t)r->content_length > r->max_body)
-        br_request_body_fail(r, BR_BODY_TOO_BIG);
-    else if (!r->replied && p->expect_continue)
-        put(srv, "HTTP/1.1 100 Continue\r\n\r\n", 25);
+    srv->service->begin(srv->service, request);
+    if (!request->replied && request->content_length > 0 &&
+        (uint64_t)request->content_length > request->max_body)
+        br_request_body_fail(request, BR_BODY_TOO_BIG);
+    else if (!request->replied && p->expect_continue)
+        h1_server_put(srv, "HTTP/1.1 100 Continue\r\n\r\n", 25);
 }
 
 /* Hands the request over, once: whole, or as soon as it is known to be broken. */
-static void hand_over(struct server *srv)
+static void h1_server_hand_over(struct server *srv)
 {
     if (srv->request.replied || srv->handed_over)
         return;
@@ -161,18 +165,19 @@ static void hand_over(struct server *srv)
     srv->service->body(srv->service, &srv->request);
 }
 
-static void body_add(struct server *srv, const uint8_t *data, size_t len)
+static void h1_server_body_add(struct server *srv, const uint8_t *data, size_t len)
 {
-    struct br_request *r = &srv->request;
+    struct br_request *request = &srv->request;
     br_conn_body_progress(&srv->conn, &srv->coming, len, srv->now_ms);
-    if (r->replied)
+    if (request->replied)
         return;
-    br_request_body_add(r, data, len, r->content_length > 0 ? (size_t)r->content_length : 0);
-    if (r->body_error)
-        hand_over(srv);
+    br_request_body_add(request, data, len,
+                        request->content_length > 0 ? (size_t)request->content_length : 0);
+    if (request->body_error)
+        h1_server_hand_over(srv);
 }
 
-static void refuse(struct server *srv)
+static void h1_server_refuse(struct server *srv)
 {
     srv->keep_alive = false;
     srv->head_only = false;
@@ -186,13 +191,13 @@ static void refuse(struct server *srv)
     /* A peer of another protocol (a broken HTTP/2 preface, say) would take our words for its own. */
     if (!srv->is_http)
         return;
-    put_response(srv, &(struct br_response){.status = srv->parser.error_status,
-                                            .content_type = "text/plain; charset=utf-8",
-                                            .text = srv->parser.error_text});
+    h1_server_put_response(srv, &(struct br_response){.status = srv->parser.error_status,
+                                                      .content_type = "text/plain; charset=utf-8",
+                                                      .text = srv->parser.error_text});
 }
 
 /* True when another message may begin now. */
-static bool start_message(struct server *srv, size_t len)
+static bool h1_server_start_message(struct server *srv, size_t len)
 {
     if (len == 0 || srv->out.len >= OUT_MAX)
         return false;
@@ -202,30 +207,30 @@ static bool start_message(struct server *srv, size_t len)
 }
 
 /* Reads on until the input is used up, answers have to go out first, or the connection ends. */
-static void advance(struct server *srv, const uint8_t **data, size_t *len)
+static void h1_server_advance(struct server *srv, const uint8_t **data, size_t *len)
 {
     const uint8_t *body;
     size_t body_len;
     while (!srv->closing && !(srv->active && srv->complete)) {
-        if (!srv->mid_message && !start_message(srv, *len))
+        if (!srv->mid_message && !h1_server_start_message(srv, *len))
             return;
         switch (br_http1_next(&srv->parser, data, len, &body, &body_len)) {
         case BR_HTTP1_HEAD:
-            begin(srv);
+            h1_server_begin(srv);
             br_progress_start(&srv->coming, srv->now_ms);
             if (srv->request.body_error)
-                hand_over(srv);
+                h1_server_hand_over(srv);
             break;
         case BR_HTTP1_BODY:
-            body_add(srv, body, body_len);
+            h1_server_body_add(srv, body, body_len);
             break;
         case BR_HTTP1_DONE:
             srv->mid_message = false;
             srv->complete = true;
-            hand_over(srv);
+            h1_server_hand_over(srv);
             break;
         case BR_HTTP1_ERROR:
-            refuse(srv);
+            h1_server_refuse(srv);
             return;
         case BR_HTTP1_MORE:
         default:
@@ -234,7 +239,7 @@ static void advance(struct server *srv, const uint8_t **data, size_t *len)
     }
 }
 
-static bool keep_ahead(struct server *srv, const uint8_t *data, size_t len)
+static bool h1_server_keep_ahead(struct server *srv, const uint8_t *data, size_t len)
 {
     srv->ahead = br_buf_new(srv->pool, len);
     srv->ahead_at = 0;
@@ -244,71 +249,71 @@ static bool keep_ahead(struct server *srv, const uint8_t *data, size_t len)
     return true;
 }
 
-static void drop_ahead(struct server *srv)
+static void h1_server_drop_ahead(struct server *srv)
 {
     srv->ahead = br_buf_unref(srv->ahead);
     srv->conn.paused = false;
 }
 
-static int input(struct br_conn *c, const uint8_t *data, size_t len, uint64_t now_ms)
+static int h1_server_input(struct br_conn *conn, const uint8_t *data, size_t len, uint64_t now_ms)
 {
-    struct server *srv = server_of(c);
+    struct server *srv = h1_server_of(conn);
     srv->now_ms = now_ms;
     srv->is_http = srv->is_http || memmem(data, len, "HTTP/", 5);
     if (srv->ahead)
         return br_buf_append(&srv->ahead, data, len, AHEAD_MAX);
-    advance(srv, &data, &len);
-    if (len > 0 && !srv->closing && !keep_ahead(srv, data, len))
+    h1_server_advance(srv, &data, &len);
+    if (len > 0 && !srv->closing && !h1_server_keep_ahead(srv, data, len))
         return BR_ENOMEM;
     return 0;
 }
 
-static void on_eof(struct br_conn *c)
+static void h1_server_on_eof(struct br_conn *conn)
 {
-    struct server *srv = server_of(c);
+    struct server *srv = h1_server_of(conn);
     srv->eof = true;
-    settle(srv);
+    h1_server_settle(srv);
 }
 
 /* What came ahead of its turn, as far as it goes now. */
-static void take_ahead(struct server *srv)
+static void h1_server_take_ahead(struct server *srv)
 {
     if (!srv->ahead || (srv->active && srv->complete) || srv->out.len >= OUT_MAX)
         return;
     const uint8_t *data = srv->ahead->data + srv->ahead_at;
     size_t len = srv->ahead->len - srv->ahead_at;
-    advance(srv, &data, &len);
+    h1_server_advance(srv, &data, &len);
     srv->ahead_at = srv->ahead->len - (uint32_t)len;
     if (len == 0 || srv->closing)
-        drop_ahead(srv);
-    settle(srv);
+        h1_server_drop_ahead(srv);
+    h1_server_settle(srv);
 }
 
-static int output(struct br_conn *c, struct br_rope *out, size_t max)
+static int h1_server_output(struct br_conn *conn, struct br_rope *out, size_t max)
 {
-    struct server *srv = server_of(c);
+    struct server *srv = h1_server_of(conn);
     (void)max;
-    take_ahead(srv);
+    h1_server_take_ahead(srv);
     int rc = br_rope_cat(out, &srv->out);
     br_rope_release(&srv->out);
     return rc;
 }
 
-static bool finished(const struct br_conn *c)
+static bool h1_server_finished(const struct br_conn *conn)
 {
-    const struct server *srv = server_of(c);
+    const struct server *srv = h1_server_of(conn);
     return srv->closing && srv->out.len == 0;
 }
 
-static bool idle(const struct br_conn *c)
+static bool h1_server_idle(const struct br_conn *conn)
 {
-    return !server_of(c)->active && !server_of(c)->ahead;
+    return !h1_server_of(conn)->active && !h1_server_of(conn)->ahead;
 }
 
 /* The head has to come as a whole; a body has to go on coming. */
-static uint64_t owes_since(struct br_conn *c, uint64_t now_ms, enum br_owed what)
+static uint64_t h1_server_owes_since(struct br_conn *conn, uint64_t now_ms, enum br_owed what)
 {
-    struct server *srv = server_of(c);
+    struct server *srv = h1_server_of(conn);
     enum br_owed owed = srv->has_body && !srv->complete ? BR_OWES_BODY : BR_OWES_HEAD;
     srv->now_ms = now_ms;
     if (!srv->mid_message || srv->closing || srv->conn.paused || what != owed)
@@ -316,9 +321,9 @@ static uint64_t owes_since(struct br_conn *c, uint64_t now_ms, enum br_owed what
     return srv->coming.since_ms;
 }
 
-static size_t held(const struct br_conn *c)
+static size_t h1_server_held(const struct br_conn *conn)
 {
-    const struct server *srv = server_of(c);
+    const struct server *srv = h1_server_of(conn);
     size_t bytes = srv->ahead ? srv->ahead->cap : 0;
     if (srv->mid_message)
         bytes += br_http1_held(&srv->parser);
@@ -327,18 +332,18 @@ static size_t held(const struct br_conn *c)
     return bytes;
 }
 
-static void shut_down(struct br_conn *c)
+static void h1_server_shut_down(struct br_conn *conn)
 {
-    struct server *srv = server_of(c);
+    struct server *srv = h1_server_of(conn);
     srv->keep_alive = false;
     if (!srv->active)
         srv->closing = true;
-    br_conn_wake(c);
+    br_conn_wake(conn);
 }
 
-static void server_free(struct br_conn *c)
+static void h1_server_free(struct br_conn *conn)
 {
-    struct server *srv = server_of(c);
+    struct server *srv = h1_server_of(conn);
     if (srv->active && !srv->request.replied)
         srv->service->gone(srv->service, &srv->request);
     br_buf_unref(srv->request.body);
@@ -350,15 +355,15 @@ static void server_free(struct br_conn *c)
 }
 
 static const struct br_conn_ops server_ops = {
-    .input = input,
-    .eof = on_eof,
-    .output = output,
-    .finished = finished,
-    .idle = idle,
-    .owes_since = owes_since,
-    .held = held,
-    .shutdown = shut_down,
-    .free = server_free,
+    .input = h1_server_input,
+    .eof = h1_server_on_eof,
+    .output = h1_server_output,
+    .finished = h1_server_finished,
+    .idle = h1_server_idle,
+    .owes_since = h1_server_owes_since,
+    .held = h1_server_held,
+    .shutdown = h1_server_shut_down,
+    .free = h1_server_free,
 };
 
 struct br_conn *br_h1_server_new(struct br_handler *service, struct br_pool *pool,

@@ -25,8 +25,8 @@ int br_h2_put(struct br_pool *pool, struct br_buf **scratch, struct br_rope *out
     return br_rope_add(out, buf, at, len);
 }
 
-static int pull(nghttp2_session *session, struct br_pool *pool, struct br_buf **scratch,
-                struct br_rope *out, size_t max)
+static int h2_pull(nghttp2_session *session, struct br_pool *pool, struct br_buf **scratch,
+                   struct br_rope *out, size_t max)
 {
     while (out->len < max) {
         const uint8_t *data;
@@ -45,40 +45,41 @@ static int pull(nghttp2_session *session, struct br_pool *pool, struct br_buf **
 int br_h2_pull(nghttp2_session *session, struct br_pool *pool, struct br_buf **scratch,
                struct br_rope *out, size_t max)
 {
-    int rc = pull(session, pool, scratch, out, max);
+    int rc = h2_pull(session, pool, scratch, out, max);
     *scratch = br_buf_unref(*scratch); /* an idle connection is not to hold 16 KiB */
     return rc;
 }
 
 /* A session's memory, which counts for the connections. */
 
-static void *mem_malloc(size_t size, void *user)
+static void *h2_mem_malloc(size_t size, void *user)
 {
     (void)user;
     return br_malloc_for(BR_HOLDER_CONNECTIONS, size);
 }
 
-static void mem_free(void *p, void *user)
+static void h2_mem_free(void *memory, void *user)
 {
     (void)user;
-    br_free_for(BR_HOLDER_CONNECTIONS, p);
+    br_free_for(BR_HOLDER_CONNECTIONS, memory);
 }
 
-static void *mem_calloc(size_t n, size_t size, void *user)
+static void *h2_mem_calloc(size_t count, size_t size, void *user)
 {
     (void)user;
-    return br_calloc_for(BR_HOLDER_CONNECTIONS, n, size);
+    return br_calloc_for(BR_HOLDER_CONNECTIONS, count, size);
 }
 
-static void *mem_realloc(void *p, size_t size, void *user)
+static void *h2_mem_realloc(void *memory, size_t size, void *user)
 {
     (void)user;
-    return br_realloc_for(BR_HOLDER_CONNECTIONS, p, size);
+    return br_realloc_for(BR_HOLDER_CONNECTIONS, memory, size);
 }
 
 nghttp2_session *br_h2_session(bool server, const nghttp2_session_callbacks *callbacks, void *user)
 {
-    static const nghttp2_mem memory = {NULL, mem_malloc, mem_free, mem_calloc, mem_realloc};
+    static const nghttp2_mem memory = {NULL, h2_mem_malloc, h2_mem_free, h2_mem_calloc,
+                                       h2_mem_realloc};
     nghttp2_mem mem = memory;
     nghttp2_option *option;
     if (nghttp2_option_new(&option))
@@ -97,10 +98,10 @@ nghttp2_session *br_h2_session(bool server, const nghttp2_session_callbacks *cal
     return rc ? NULL : session;
 }
 
-int br_h2_settings(nghttp2_session *session, const nghttp2_settings_entry *settings, size_t n,
+int br_h2_settings(nghttp2_session *session, const nghttp2_settings_entry *settings, size_t count,
                    int32_t connection_window)
 {
-    if (nghttp2_submit_settings(session, NGHTTP2_FLAG_NONE, settings, n) ||
+    if (nghttp2_submit_settings(session, NGHTTP2_FLAG_NONE, settings, count) ||
         nghttp2_session_set_local_window_size(session, NGHTTP2_FLAG_NONE, 0, connection_window))
         return BR_ENOMEM;
     return 0;

@@ -21,7 +21,7 @@ int br_h2_put(struct br_pool *pool, struct br_buf **scratch, struct br_rope *out
 nghttp2_session *br_h2_session(bool server, const nghttp2_session_callbacks *callbacks, void *user);
 
 /* Opens the connection's receive window to `bytes` and sends SETTINGS. Returns 0 or BR_ENOMEM. */
-int br_h2_settings(nghttp2_session *session, const nghttp2_settings_entry *settings, size_t n,
+int br_h2_settings(nghttp2_session *session, const nghttp2_settings_entry *settings, size_t count,
                    int32_t connection_window);
 
 #define BR_H2_FRAME_HEADER 9

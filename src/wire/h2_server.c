@@ -112,46 +112,48 @@ struct server {
     bool broken, data_since_ping;
 };
 
-static size_t head_bytes(const struct stream *s)
+static size_t h2_server_head_bytes(const struct stream *stream)
 {
-    return s->head_cap + s->headers_cap * sizeof *s->headers;
+    return stream->head_cap + stream->headers_cap * sizeof *stream->headers;
 }
 
 /* Brings what an unfinished request holds up to date. */
-static void count_held(struct stream *s, bool unfinished)
+static void h2_server_count_held(struct stream *stream, bool unfinished)
 {
-    size_t now = unfinished ? head_bytes(s) + (s->request.body ? s->request.body->cap : 0) : 0;
-    s->server->held += now - s->held;
-    s->held = now;
+    size_t now = unfinished ? h2_server_head_bytes(stream) +
+                                  (stream->request.body ? stream->request.body->cap : 0)
+                            : 0;
+    stream->server->held += now - stream->held;
+    stream->held = now;
 }
 
-static void head_free(struct stream *s)
+static void h2_server_head_free(struct stream *stream)
 {
-    struct br_request *r = &s->request;
-    s->server->heads -= head_bytes(s);
-    br_free(s->head);
-    br_free(s->headers);
-    s->head = NULL;
-    s->headers = NULL;
-    s->head_cap = s->headers_cap = 0;
-    r->n_headers = 0;
-    r->method = r->path = r->query = r->scheme_host = "";
+    struct br_request *request = &stream->request;
+    stream->server->heads -= h2_server_head_bytes(stream);
+    br_free(stream->head);
+    br_free(stream->headers);
+    stream->head = NULL;
+    stream->headers = NULL;
+    stream->head_cap = stream->headers_cap = 0;
+    request->n_headers = 0;
+    request->method = request->path = request->query = request->scheme_host = "";
 }
 
-static void stream_free(struct stream *s)
+static void h2_server_stream_free(struct stream *stream)
 {
-    count_held(s, false);
-    head_free(s);
-    s->server->replies -= s->reply_bytes;
-    br_list_remove(&s->link);
-    s->server->n_streams--;
-    br_buf_unref(s->request.body);
-    br_buf_unref(s->out);
-    br_str_release(&s->trailers);
-    br_free(s);
+    h2_server_count_held(stream, false);
+    h2_server_head_free(stream);
+    stream->server->replies -= stream->reply_bytes;
+    br_list_remove(&stream->link);
+    stream->server->n_streams--;
+    br_buf_unref(stream->request.body);
+    br_buf_unref(stream->out);
+    br_str_release(&stream->trailers);
+    br_free(stream);
 }
 
-static void calm_down(struct server *srv)
+static void h2_server_calm_down(struct server *srv)
 {
     if (srv->broken)
         return;
@@ -161,7 +163,7 @@ static void calm_down(struct server *srv)
 }
 
 /* Takes a token for something that costs us more than the client; false when it is too much. */
-static bool afford(struct server *srv)
+static bool h2_server_afford(struct server *srv)
 {
     srv->tokens += (double)(srv->now_ms - srv->tokens_at_ms) * GLITCH_PER_S / 1000.0;
     if (srv->tokens > GLITCH_BURST)
@@ -170,254 +172,260 @@ static bool afford(struct server *srv)
     srv->tokens -= 1;
     if (srv->tokens >= 0)
         return true;
-    calm_down(srv);
+    h2_server_calm_down(srv);
     return false;
 }
 
 /* --- Headers -------------------------------------------------------------------------------- */
 
-static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame, void *user)
+static int h2_server_on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame,
+                                      void *user)
 {
     struct server *srv = user;
     if (frame->hd.type != NGHTTP2_HEADERS || frame->headers.cat != NGHTTP2_HCAT_REQUEST)
         return 0;
-    struct stream *s = br_calloc(1, sizeof *s);
-    if (!s)
+    struct stream *stream = br_calloc(1, sizeof *stream);
+    if (!stream)
         return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
-    s->server = srv;
-    s->id = frame->hd.stream_id;
-    br_progress_start(&s->progress, srv->now_ms);
-    br_list_append(&srv->streams, &s->link);
+    stream->server = srv;
+    stream->id = frame->hd.stream_id;
+    br_progress_start(&stream->progress, srv->now_ms);
+    br_list_append(&srv->streams, &stream->link);
     srv->n_streams++;
-    nghttp2_session_set_stream_user_data(session, s->id, s);
+    nghttp2_session_set_stream_user_data(session, stream->id, stream);
     return 0;
 }
 
 /* Resets a stream before the service has heard of it. Of a head whose rest is still coming nghttp2
  * has to be told, too, or it goes on to read it. */
-static void refuse(struct stream *s, uint32_t code)
+static void h2_server_refuse(struct stream *stream, uint32_t code)
 {
-    s->refused = s->discard = true;
-    head_free(s);
-    count_held(s, false);
-    (void)nghttp2_submit_rst_stream(s->server->session, NGHTTP2_FLAG_NONE, s->id, code);
+    stream->refused = stream->discard = true;
+    h2_server_head_free(stream);
+    h2_server_count_held(stream, false);
+    (void)nghttp2_submit_rst_stream(stream->server->session, NGHTTP2_FLAG_NONE, stream->id, code);
 }
 
-static bool head_add(struct stream *s, const uint8_t *text, size_t len)
+static bool h2_server_head_add(struct stream *stream, const uint8_t *text, size_t len)
 {
-    size_t need = s->head_len + len + 1;
-    if (br_grow(&s->head, &s->head_cap, need > HEAD_MIN ? need : HEAD_MIN, 1,
+    size_t need = stream->head_len + len + 1;
+    if (br_grow(&stream->head, &stream->head_cap, need > HEAD_MIN ? need : HEAD_MIN, 1,
                 2 * BR_REQUEST_HEAD_MAX))
         return false;
     if (len)
-        memcpy(s->head + s->head_len, text, len);
-    s->head[s->head_len + len] = '\0';
-    s->head_len = need;
+        memcpy(stream->head + stream->head_len, text, len);
+    stream->head[stream->head_len + len] = '\0';
+    stream->head_len = need;
     return true;
 }
 
 /* Keeps a field. Offsets for now: the block may move while it grows. */
-static bool field_add(struct stream *s, const uint8_t *name, size_t name_len, const uint8_t *value,
-                      size_t value_len)
+static bool h2_server_field_add(struct stream *stream, const uint8_t *name, size_t name_len,
+                                const uint8_t *value, size_t value_len)
 {
-    struct br_request *r = &s->request;
-    size_t before = head_bytes(s), need = r->n_headers + 1;
-    uintptr_t name_at = s->head_len, value_at = s->head_len + name_len + 1;
-    bool ok = br_grow(&s->headers, &s->headers_cap, need > FIELDS_MIN ? need : FIELDS_MIN,
-                      sizeof *s->headers, BR_REQUEST_HEADERS_MAX) == 0 &&
-              head_add(s, name, name_len) && head_add(s, value, value_len);
-    s->server->heads += head_bytes(s) - before;
-    count_held(s, true);
+    struct br_request *request = &stream->request;
+    size_t before = h2_server_head_bytes(stream), need = request->n_headers + 1;
+    uintptr_t name_at = stream->head_len, value_at = stream->head_len + name_len + 1;
+    bool ok = br_grow(&stream->headers, &stream->headers_cap, need > FIELDS_MIN ? need : FIELDS_MIN,
+                      sizeof *stream->headers, BR_REQUEST_HEADERS_MAX) == 0 &&
+              h2_server_head_add(stream, name, name_len) &&
+              h2_server_head_add(stream, value, value_len);
+    stream->server->heads += h2_server_head_bytes(stream) - before;
+    h2_server_count_held(stream, true);
     if (ok)
-        s->headers[r->n_headers++] =
+        stream->headers[request->n_headers++] =
             (struct br_header){(const char *)name_at, (const char *)value_at};
     return ok;
 }
 
-static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const uint8_t *name,
-                     size_t name_len, const uint8_t *value, size_t value_len, uint8_t flags,
-                     void *user)
+static int h2_server_on_header(nghttp2_session *session, const nghttp2_frame *frame,
+                               const uint8_t *name, size_t name_len, const uint8_t *value,
+                               size_t value_len, uint8_t flags, void *user)
 {
     (void)flags;
     struct server *srv = user;
-    struct stream *s = nghttp2_session_get_stream_user_data(session, frame->hd.stream_id);
-    if (!s)
+    struct stream *stream = nghttp2_session_get_stream_user_data(session, frame->hd.stream_id);
+    if (!stream)
         return 0;
-    s->head_sum += name_len + value_len + 32;
-    if (s->head_sum > BR_REQUEST_HEAD_MAX || s->request.n_headers >= BR_REQUEST_HEADERS_MAX)
+    stream->head_sum += name_len + value_len + 32;
+    if (stream->head_sum > BR_REQUEST_HEAD_MAX ||
+        stream->request.n_headers >= BR_REQUEST_HEADERS_MAX)
         return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
     if (frame->headers.cat != NGHTTP2_HCAT_REQUEST)
         return 0; /* trailers */
-    if (!field_add(s, name, name_len, value, value_len))
+    if (!h2_server_field_add(stream, name, name_len, value, value_len))
         return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
     if (srv->heads <= HEADS_MAX)
         return 0;
-    refuse(s, NGHTTP2_ENHANCE_YOUR_CALM);
+    h2_server_refuse(stream, NGHTTP2_ENHANCE_YOUR_CALM);
     return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
 }
 
-static void reply(struct br_request *request, const struct br_response *response);
+static void h2_server_reply(struct br_request *request, const struct br_response *response);
 
 /* Turns offsets into pointers and takes the pseudo-headers out. */
-static void finish_head(struct stream *s)
+static void h2_server_finish_head(struct stream *stream)
 {
-    struct br_request *r = &s->request;
+    struct br_request *request = &stream->request;
     size_t kept = 0;
-    r->method = r->path = r->scheme_host = "";
-    r->query = "";
-    r->content_length = -1;
-    for (size_t i = 0; i < r->n_headers; i++) {
-        struct br_header h = {s->head + (uintptr_t)s->headers[i].name,
-                              s->head + (uintptr_t)s->headers[i].value};
-        if (strcmp(h.name, ":method") == 0) {
-            r->method = h.value;
-        } else if (strcmp(h.name, ":path") == 0) {
-            r->path = h.value;
-            char *query = s->head + (h.value - s->head);
+    request->method = request->path = request->scheme_host = "";
+    request->query = "";
+    request->content_length = -1;
+    for (size_t i = 0; i < request->n_headers; i++) {
+        struct br_header header = {stream->head + (uintptr_t)stream->headers[i].name,
+                                   stream->head + (uintptr_t)stream->headers[i].value};
+        if (strcmp(header.name, ":method") == 0) {
+            request->method = header.value;
+        } else if (strcmp(header.name, ":path") == 0) {
+            request->path = header.value;
+            char *query = stream->head + (header.value - stream->head);
             query += strcspn(query, "?");
             if (*query) {
                 *query = '\0';
-                r->query = query + 1;
+                request->query = query + 1;
             }
-        } else if (strcmp(h.name, ":authority") == 0) {
-            r->scheme_host = h.value;
-        } else if (h.name[0] != ':') {
-            if (strcmp(h.name, "content-length") == 0) {
+        } else if (strcmp(header.name, ":authority") == 0) {
+            request->scheme_host = header.value;
+        } else if (header.name[0] != ':') {
+            if (strcmp(header.name, "content-length") == 0) {
                 int64_t n = 0;
-                for (const char *c = h.value; *c >= '0' && *c <= '9' && n < INT64_MAX / 20; c++)
+                for (const char *c = header.value; *c >= '0' && *c <= '9' && n < INT64_MAX / 20;
+                     c++)
                     n = n * 10 + (*c - '0');
-                r->content_length = n;
+                request->content_length = n;
             }
-            s->headers[kept++] = h;
+            stream->headers[kept++] = header;
         }
     }
-    r->n_headers = kept;
-    r->headers = s->headers;
+    request->n_headers = kept;
+    request->headers = stream->headers;
 }
 
-static void begin(struct stream *s)
+static void h2_server_begin(struct stream *stream)
 {
-    struct server *srv = s->server;
-    struct br_request *r = &s->request;
-    if (s->refused)
+    struct server *srv = stream->server;
+    struct br_request *request = &stream->request;
+    if (stream->refused)
         return;
     if (srv->replies > REPLIES_MAX) { /* the client may send it again, when it has read them */
-        refuse(s, NGHTTP2_REFUSED_STREAM);
+        h2_server_refuse(stream, NGHTTP2_REFUSED_STREAM);
         return;
     }
-    finish_head(s);
-    r->service = srv->service;
-    r->pool = srv->pool;
-    r->http2 = true;
-    r->reply = reply;
-    memcpy(r->peer, srv->peer, sizeof r->peer);
-    s->begun = true;
+    h2_server_finish_head(stream);
+    request->service = srv->service;
+    request->pool = srv->pool;
+    request->http2 = true;
+    request->reply = h2_server_reply;
+    memcpy(request->peer, srv->peer, sizeof request->peer);
+    stream->begun = true;
     srv->conn.n_requests++;
-    r->service->begin(r->service, r);
+    request->service->begin(request->service, request);
 }
 
 /* --- Bodies --------------------------------------------------------------------------------- */
 
 /* Hands the request over, once: whole, or as soon as it is known to be broken. */
-static void body_done(struct stream *s)
+static void h2_server_body_done(struct stream *stream)
 {
-    struct br_request *r = &s->request;
-    if (r->replied || s->discard)
+    struct br_request *request = &stream->request;
+    if (request->replied || stream->discard)
         return;
-    s->discard = true;
-    count_held(s, false);
-    r->service->body(r->service, r);
+    stream->discard = true;
+    h2_server_count_held(stream, false);
+    request->service->body(request->service, request);
 }
 
-static void grpc_add(struct stream *s, const uint8_t *data, size_t len)
+static void h2_server_grpc_add(struct stream *stream, const uint8_t *data, size_t len)
 {
-    struct br_request *r = &s->request;
-    while (len > 0 && s->n_prefix < BR_GRPC_PREFIX) {
-        s->prefix[s->n_prefix++] = *data++;
+    struct br_request *request = &stream->request;
+    while (len > 0 && stream->n_prefix < BR_GRPC_PREFIX) {
+        stream->prefix[stream->n_prefix++] = *data++;
         len--;
-        if (s->n_prefix < BR_GRPC_PREFIX)
+        if (stream->n_prefix < BR_GRPC_PREFIX)
             continue;
-        s->message_len = (uint32_t)s->prefix[1] << 24 | (uint32_t)s->prefix[2] << 16 |
-                         (uint32_t)s->prefix[3] << 8 | s->prefix[4];
-        r->grpc_compressed = s->prefix[0] == 1;
-        if (s->prefix[0] > 1)
-            br_request_body_fail(r, BR_BODY_MALFORMED);
-        else if (s->message_len > r->max_body)
-            br_request_body_fail(r, BR_BODY_TOO_BIG);
+        stream->message_len = (uint32_t)stream->prefix[1] << 24 |
+                              (uint32_t)stream->prefix[2] << 16 | (uint32_t)stream->prefix[3] << 8 |
+                              stream->prefix[4];
+        request->grpc_compressed = stream->prefix[0] == 1;
+        if (stream->prefix[0] > 1)
+            br_request_body_fail(request, BR_BODY_MALFORMED);
+        else if (stream->message_len > request->max_body)
+            br_request_body_fail(request, BR_BODY_TOO_BIG);
     }
-    if (len == 0 || r->body_error)
+    if (len == 0 || request->body_error)
         return;
-    if (len > s->message_len - (r->body ? r->body->len : 0))
-        br_request_body_fail(r, BR_BODY_MALFORMED);
+    if (len > stream->message_len - (request->body ? request->body->len : 0))
+        br_request_body_fail(request, BR_BODY_MALFORMED);
     else
-        br_request_body_add(r, data, len, s->message_len);
+        br_request_body_add(request, data, len, stream->message_len);
 }
 
 /* A body over the limit is refused by what its head says, where that says something. */
-static void http_add(struct stream *s, const uint8_t *data, size_t len)
+static void h2_server_http_add(struct stream *stream, const uint8_t *data, size_t len)
 {
-    struct br_request *r = &s->request;
-    size_t expected = r->content_length > 0 ? (size_t)r->content_length : 0;
-    if (expected > r->max_body)
-        br_request_body_fail(r, BR_BODY_TOO_BIG);
+    struct br_request *request = &stream->request;
+    size_t expected = request->content_length > 0 ? (size_t)request->content_length : 0;
+    if (expected > request->max_body)
+        br_request_body_fail(request, BR_BODY_TOO_BIG);
     else
-        br_request_body_add(r, data, len, expected);
+        br_request_body_add(request, data, len, expected);
 }
 
 /* Lets an early answer go. */
-static void resume(struct stream *s)
+static void h2_server_resume(struct stream *stream)
 {
-    if (!s->waits_for_end)
+    if (!stream->waits_for_end)
         return;
-    s->waits_for_end = false;
-    (void)nghttp2_session_resume_data(s->server->session, s->id);
+    stream->waits_for_end = false;
+    (void)nghttp2_session_resume_data(stream->server->session, stream->id);
 }
 
-static int on_data_chunk(nghttp2_session *session, uint8_t flags, int32_t id, const uint8_t *data,
-                         size_t len, void *user)
+static int h2_server_on_data_chunk(nghttp2_session *session, uint8_t flags, int32_t id,
+                                   const uint8_t *data, size_t len, void *user)
 {
     (void)flags;
     struct server *srv = user;
-    struct stream *s = nghttp2_session_get_stream_user_data(session, id);
+    struct stream *stream = nghttp2_session_get_stream_user_data(session, id);
     /* Credit is given back as bytes are taken; a connection that holds too much
      * is not read from. */
     (void)nghttp2_session_consume(session, id, len);
-    if (!s)
+    if (!stream)
         return 0;
-    br_conn_body_progress(&srv->conn, &s->progress, len, srv->now_ms);
-    if (s->request.replied) {
-        s->thrown_away += len;
-        if (s->thrown_away >= EARLY_MAX)
-            resume(s);
+    br_conn_body_progress(&srv->conn, &stream->progress, len, srv->now_ms);
+    if (stream->request.replied) {
+        stream->thrown_away += len;
+        if (stream->thrown_away >= EARLY_MAX)
+            h2_server_resume(stream);
     }
-    if (s->discard || s->request.replied)
+    if (stream->discard || stream->request.replied)
         return 0;
-    if (s->request.grpc)
-        grpc_add(s, data, len);
+    if (stream->request.grpc)
+        h2_server_grpc_add(stream, data, len);
     else
-        http_add(s, data, len);
-    count_held(s, true);
-    if (s->request.body_error)
-        body_done(s);
+        h2_server_http_add(stream, data, len);
+    h2_server_count_held(stream, true);
+    if (stream->request.body_error)
+        h2_server_body_done(stream);
     return 0;
 }
 
-static void end_of_request(struct stream *s)
+static void h2_server_end_of_request(struct stream *stream)
 {
-    struct br_request *r = &s->request;
-    s->ended = true;
-    if (s->refused)
+    struct br_request *request = &stream->request;
+    stream->ended = true;
+    if (stream->refused)
         return;
-    resume(s);
-    if (r->grpc && (s->n_prefix < BR_GRPC_PREFIX || (r->body ? r->body->len : 0) < s->message_len))
-        br_request_body_fail(r, BR_BODY_MALFORMED);
-    body_done(s);
+    h2_server_resume(stream);
+    if (request->grpc && (stream->n_prefix < BR_GRPC_PREFIX ||
+                          (request->body ? request->body->len : 0) < stream->message_len))
+        br_request_body_fail(request, BR_BODY_MALFORMED);
+    h2_server_body_done(stream);
 }
 
 /* --- Frames --------------------------------------------------------------------------------- */
 
 /* What a client's keepalive may cost us (gRPC A8, as grpc-go keeps it). */
-static void check_ping_policy(struct server *srv)
+static void h2_server_check_ping_policy(struct server *srv)
 {
     bool busy = srv->n_streams > 0 || srv->ping_without_stream;
     uint64_t apart = busy ? srv->ping_min_ms : PING_IDLE_MS;
@@ -429,25 +437,25 @@ static void check_ping_policy(struct server *srv)
     srv->pinged = true;
     srv->pinged_ms = srv->now_ms;
     if (srv->ping_strikes > PING_STRIKES)
-        calm_down(srv);
+        h2_server_calm_down(srv);
 }
 
-static void on_ping(struct server *srv, bool ack)
+static void h2_server_on_ping(struct server *srv, bool ack)
 {
     if (ack && srv->ping_waits) {
         srv->ping_waits = false;
         return;
     }
     if (!ack && srv->ping_min_ms)
-        check_ping_policy(srv);
+        h2_server_check_ping_policy(srv);
     /* grpc-go measures the path with a PING after data; those are part of the traffic. */
     if (!ack && srv->data_since_ping)
         srv->data_since_ping = false;
     else
-        (void)afford(srv);
+        (void)h2_server_afford(srv);
 }
 
-static int on_frame_recv(nghttp2_session *session, const nghttp2_frame *frame, void *user)
+static int h2_server_on_frame_recv(nghttp2_session *session, const nghttp2_frame *frame, void *user)
 {
     struct server *srv = user;
     bool end = frame->hd.flags & NGHTTP2_FLAG_END_STREAM;
@@ -457,28 +465,28 @@ static int on_frame_recv(nghttp2_session *session, const nghttp2_frame *frame, v
         if (!s)
             return 0;
         if (frame->headers.cat == NGHTTP2_HCAT_REQUEST)
-            begin(s);
+            h2_server_begin(s);
         if (end)
-            end_of_request(s);
+            h2_server_end_of_request(s);
         return 0;
     }
     case NGHTTP2_DATA: {
         if (frame->hd.length <= frame->data.padlen && !end)
-            (void)afford(srv);
+            (void)h2_server_afford(srv);
         srv->data_since_ping = srv->data_since_ping || frame->hd.length > 0;
         struct stream *s = nghttp2_session_get_stream_user_data(session, frame->hd.stream_id);
         if (s && end)
-            end_of_request(s);
+            h2_server_end_of_request(s);
         return 0;
     }
     case NGHTTP2_PING:
-        on_ping(srv, frame->hd.flags & NGHTTP2_FLAG_ACK);
+        h2_server_on_ping(srv, frame->hd.flags & NGHTTP2_FLAG_ACK);
         return 0;
     case NGHTTP2_PRIORITY:
     case NGHTTP2_RST_STREAM:
     case NGHTTP2_SETTINGS:
         if (!(frame->hd.flags & NGHTTP2_FLAG_ACK))
-            (void)afford(srv);
+            (void)h2_server_afford(srv);
         return 0;
     default:
         return 0;
@@ -486,7 +494,7 @@ static int on_frame_recv(nghttp2_session *session, const nghttp2_frame *frame, v
 }
 
 /* True when the client skipped this id, by opening a higher one first. */
-static bool was_skipped(const struct server *srv, int32_t id)
+static bool h2_server_was_skipped(const struct server *srv, int32_t id)
 {
     for (unsigned i = 0; i < srv->n_skipped; i++)
         if (id >= srv->skipped[i].first && id <= srv->skipped[i].last)
@@ -494,7 +502,8 @@ static bool was_skipped(const struct server *srv, int32_t id)
     return false;
 }
 
-static int on_begin_frame(nghttp2_session *session, const nghttp2_frame_hd *hd, void *user)
+static int h2_server_on_begin_frame(nghttp2_session *session, const nghttp2_frame_hd *hd,
+                                    void *user)
 {
     struct server *srv = user;
     if (hd->type != NGHTTP2_HEADERS || !(hd->stream_id & 1))
@@ -503,26 +512,26 @@ static int on_begin_frame(nghttp2_session *session, const nghttp2_frame_hd *hd, 
         if (hd->stream_id > srv->last_stream + 2 && srv->n_skipped < SKIPPED_MAX)
             srv->skipped[srv->n_skipped++] = (struct range){srv->last_stream + 1, hd->stream_id - 1};
         srv->last_stream = hd->stream_id;
-    } else if (was_skipped(srv, hd->stream_id)) {
+    } else if (h2_server_was_skipped(srv, hd->stream_id)) {
         srv->broken = true;
         (void)nghttp2_session_terminate_session(session, NGHTTP2_PROTOCOL_ERROR);
     }
     return 0;
 }
 
-static void allow_updates(struct server *srv, uint8_t sent)
+static void h2_server_allow_updates(struct server *srv, uint8_t sent)
 {
     srv->updates += sent == NGHTTP2_DATA ? UPDATES_PER_DATA : UPDATES_PER_STREAM;
     if (srv->updates > UPDATES_MAX)
         srv->updates = UPDATES_MAX;
 }
 
-static int on_frame_send(nghttp2_session *session, const nghttp2_frame *frame, void *user)
+static int h2_server_on_frame_send(nghttp2_session *session, const nghttp2_frame *frame, void *user)
 {
     struct server *srv = user;
     bool end = frame->hd.flags & NGHTTP2_FLAG_END_STREAM;
     if (frame->hd.type == NGHTTP2_DATA || frame->hd.type == NGHTTP2_HEADERS) {
-        allow_updates(srv, frame->hd.type);
+        h2_server_allow_updates(srv, frame->hd.type);
         srv->replied_since_ping = true;
     }
     if (frame->hd.type == NGHTTP2_GOAWAY && frame->goaway.error_code != NGHTTP2_NO_ERROR &&
@@ -531,27 +540,30 @@ static int on_frame_send(nghttp2_session *session, const nghttp2_frame *frame, v
                                                                                 : BR_FAULT_PROTOCOL;
     if (end && (frame->hd.type == NGHTTP2_DATA || frame->hd.type == NGHTTP2_HEADERS)) {
         /* Answered before the client had sent all (section 8.1): the rest is not wanted. */
-        const struct stream *s = nghttp2_session_get_stream_user_data(session, frame->hd.stream_id);
-        if (s && !s->ended)
-            (void)nghttp2_submit_rst_stream(session, NGHTTP2_FLAG_NONE, s->id, NGHTTP2_NO_ERROR);
+        const struct stream *stream =
+            nghttp2_session_get_stream_user_data(session, frame->hd.stream_id);
+        if (stream && !stream->ended)
+            (void)nghttp2_submit_rst_stream(session, NGHTTP2_FLAG_NONE, stream->id,
+                                            NGHTTP2_NO_ERROR);
     }
     /* A reset that a client provoked; our own after an early reply carry NO_ERROR. */
     if (frame->hd.type == NGHTTP2_RST_STREAM && frame->rst_stream.error_code != NGHTTP2_NO_ERROR)
-        (void)afford(srv);
+        (void)h2_server_afford(srv);
     return 0;
 }
 
-static int on_stream_close(nghttp2_session *session, int32_t id, uint32_t error_code, void *user)
+static int h2_server_on_stream_close(nghttp2_session *session, int32_t id, uint32_t error_code,
+                                     void *user)
 {
     (void)error_code;
     (void)user;
-    struct stream *s = nghttp2_session_get_stream_user_data(session, id);
-    if (!s)
+    struct stream *stream = nghttp2_session_get_stream_user_data(session, id);
+    if (!stream)
         return 0;
     nghttp2_session_set_stream_user_data(session, id, NULL);
-    if (s->begun && !s->request.replied)
-        s->request.service->gone(s->request.service, &s->request);
-    stream_free(s);
+    if (stream->begun && !stream->request.replied)
+        stream->request.service->gone(stream->request.service, &stream->request);
+    h2_server_stream_free(stream);
     return 0;
 }
 
@@ -562,44 +574,45 @@ static int on_stream_close(nghttp2_session *session, int32_t id, uint32_t error_
                   NGHTTP2_NV_FLAG_NONE})
 #define TRAILERS_MAX 3
 
-static size_t make_trailers(struct stream *s, nghttp2_nv nv[TRAILERS_MAX], char status[8])
+static size_t h2_server_make_trailers(struct stream *stream, nghttp2_nv nv[TRAILERS_MAX],
+                                      char status[8])
 {
     size_t n = 0;
     int len = 1;
-    if (s->grpc_status < 10)
-        status[0] = (char)('0' + s->grpc_status);
+    if (stream->grpc_status < 10)
+        status[0] = (char)('0' + stream->grpc_status);
     else
-        len = snprintf(status, 8, "%u", s->grpc_status);
+        len = snprintf(status, 8, "%u", stream->grpc_status);
     nv[n++] = NV("grpc-status", status, (size_t)len);
-    if (s->details_at)
-        nv[n++] = NV("grpc-message", s->trailers.data, s->details_at);
-    if (s->trailers.len > s->details_at)
-        nv[n++] = NV("grpc-status-details-bin", s->trailers.data + s->details_at,
-                     s->trailers.len - s->details_at);
+    if (stream->details_at)
+        nv[n++] = NV("grpc-message", stream->trailers.data, stream->details_at);
+    if (stream->trailers.len > stream->details_at)
+        nv[n++] = NV("grpc-status-details-bin", stream->trailers.data + stream->details_at,
+                     stream->trailers.len - stream->details_at);
     return n;
 }
 
-static ssize_t read_out(nghttp2_session *session, int32_t id, uint8_t *buf, size_t len,
-                        uint32_t *flags, nghttp2_data_source *source, void *user)
+static ssize_t h2_server_read_out(nghttp2_session *session, int32_t id, uint8_t *buf, size_t len,
+                                  uint32_t *flags, nghttp2_data_source *source, void *user)
 {
     (void)buf;
     (void)user;
-    struct stream *s = source->ptr;
+    struct stream *stream = source->ptr;
     /* An answer that came before the request was over waits for its end, so that what is wrong with
      * the rest is still noticed; but not for the whole of a large body. */
-    if (!s->ended && s->thrown_away < EARLY_MAX && !s->request.grpc) {
-        s->waits_for_end = true;
+    if (!stream->ended && stream->thrown_away < EARLY_MAX && !stream->request.grpc) {
+        stream->waits_for_end = true;
         return NGHTTP2_ERR_DEFERRED;
     }
-    size_t left = s->out ? s->out->len - s->out_at : 0;
+    size_t left = stream->out ? stream->out->len - stream->out_at : 0;
     size_t n = left < len ? left : len;
     *flags |= NGHTTP2_DATA_FLAG_NO_COPY;
     if (n == left) {
         *flags |= NGHTTP2_DATA_FLAG_EOF;
-        if (s->request.grpc) {
+        if (stream->request.grpc) {
             nghttp2_nv nv[TRAILERS_MAX];
             char status[8];
-            size_t n_nv = make_trailers(s, nv, status);
+            size_t n_nv = h2_server_make_trailers(stream, nv, status);
             *flags |= NGHTTP2_DATA_FLAG_NO_END_STREAM;
             if (nghttp2_submit_trailer(session, id, nv, n_nv))
                 return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
@@ -609,27 +622,27 @@ static ssize_t read_out(nghttp2_session *session, int32_t id, uint8_t *buf, size
 }
 
 /* Takes the frame's bytes as slices of the reply; they stay alive as long as the rope has them. */
-static int send_data(nghttp2_session *session, nghttp2_frame *frame, const uint8_t *head,
-                     size_t len, nghttp2_data_source *source, void *user)
+static int h2_server_send_data(nghttp2_session *session, nghttp2_frame *frame, const uint8_t *head,
+                               size_t len, nghttp2_data_source *source, void *user)
 {
     (void)session;
     (void)frame;
     struct server *srv = user;
-    struct stream *s = source->ptr;
+    struct stream *stream = source->ptr;
     if (br_h2_put(srv->pool, &srv->scratch, srv->pulling, head, BR_H2_FRAME_HEADER))
         return NGHTTP2_ERR_CALLBACK_FAILURE;
-    if (len && br_rope_add(srv->pulling, s->out, s->out->data + s->out_at, len))
+    if (len && br_rope_add(srv->pulling, stream->out, stream->out->data + stream->out_at, len))
         return NGHTTP2_ERR_CALLBACK_FAILURE;
-    s->out_at += len;
-    br_progress_add(&s->progress, len, srv->now_ms);
+    stream->out_at += len;
+    br_progress_add(&stream->progress, len, srv->now_ms);
     return 0;
 }
 
 /* Puts the reply's body, with gRPC's prefix, into a buffer of the stream's own. */
-static bool set_out(struct stream *s, const struct br_response *response)
+static bool h2_server_set_out(struct stream *stream, const struct br_response *response)
 {
     const void *data = response->text;
-    size_t len = response->text_len, prefix = s->request.grpc ? BR_GRPC_PREFIX : 0;
+    size_t len = response->text_len, prefix = stream->request.grpc ? BR_GRPC_PREFIX : 0;
     if (!data && response->body) {
         data = response->body->data;
         len = response->body->len;
@@ -638,35 +651,35 @@ static bool set_out(struct stream *s, const struct br_response *response)
     }
     if (prefix + len == 0)
         return true;
-    s->out = br_buf_new(s->request.pool, prefix + len);
-    if (!s->out)
+    stream->out = br_buf_new(stream->request.pool, prefix + len);
+    if (!stream->out)
         return false;
     if (prefix)
-        br_grpc_prefix(s->out->data, false, (uint32_t)len);
+        br_grpc_prefix(stream->out->data, false, (uint32_t)len);
     if (len)
-        memcpy(s->out->data + prefix, data, len);
-    s->out->len = (uint32_t)(prefix + len);
+        memcpy(stream->out->data + prefix, data, len);
+    stream->out->len = (uint32_t)(prefix + len);
     return true;
 }
 
-static bool set_trailers(struct stream *s, const struct br_response *response)
+static bool h2_server_set_trailers(struct stream *stream, const struct br_response *response)
 {
-    s->grpc_status = response->grpc_status;
-    s->trailers.max = 16384;
+    stream->grpc_status = response->grpc_status;
+    stream->trailers.max = 16384;
     if (response->grpc_status && response->grpc_message && response->grpc_message[0])
-        br_grpc_encode_message(&s->trailers, response->grpc_message);
-    s->details_at = s->trailers.len;
+        br_grpc_encode_message(&stream->trailers, response->grpc_message);
+    stream->details_at = stream->trailers.len;
     if (response->grpc_details)
-        br_str_base64(&s->trailers, response->grpc_details, response->grpc_details_len);
-    return !s->trailers.failed;
+        br_str_base64(&stream->trailers, response->grpc_details, response->grpc_details_len);
+    return !stream->trailers.failed;
 }
 
 #define REPLY_HEADERS_MAX 24
 
-static void reply(struct br_request *request, const struct br_response *response)
+static void h2_server_reply(struct br_request *request, const struct br_response *response)
 {
-    struct stream *s = br_container_of(request, struct stream, request);
-    struct server *srv = s->server;
+    struct stream *stream = br_container_of(request, struct stream, request);
+    struct server *srv = stream->server;
     nghttp2_nv nv[REPLY_HEADERS_MAX];
     char status[16], length[24], grpc_status[8];
     size_t n = 0;
@@ -683,40 +696,40 @@ static void reply(struct br_request *request, const struct br_response *response
     for (size_t i = 0; i < response->n_headers && n < REPLY_HEADERS_MAX - TRAILERS_MAX - 1; i++)
         nv[n++] = NV(response->headers[i].name, response->headers[i].value,
                      strlen(response->headers[i].value));
-    bool ok = !request->grpc || set_trailers(s, response);
+    bool ok = !request->grpc || h2_server_set_trailers(stream, response);
     if (trailers_only) {
-        n += make_trailers(s, nv + n, grpc_status);
+        n += h2_server_make_trailers(stream, nv + n, grpc_status);
     } else {
-        ok = ok && set_out(s, response);
+        ok = ok && h2_server_set_out(stream, response);
         if (!request->grpc && response->status != 204) {
-            len = snprintf(length, sizeof length, "%u", s->out ? s->out->len : 0);
+            len = snprintf(length, sizeof length, "%u", stream->out ? stream->out->len : 0);
             nv[n++] = NV("content-length", length, (size_t)len);
         }
     }
-    nghttp2_data_provider provider = {{.ptr = s}, read_out};
-    bool data = s->out && strcmp(request->method, "HEAD") != 0;
-    if (!ok || nghttp2_submit_response(srv->session, s->id, nv, n, data ? &provider : NULL))
-        (void)nghttp2_submit_rst_stream(srv->session, NGHTTP2_FLAG_NONE, s->id,
+    nghttp2_data_provider provider = {{.ptr = stream}, h2_server_read_out};
+    bool data = stream->out && strcmp(request->method, "HEAD") != 0;
+    if (!ok || nghttp2_submit_response(srv->session, stream->id, nv, n, data ? &provider : NULL))
+        (void)nghttp2_submit_rst_stream(srv->session, NGHTTP2_FLAG_NONE, stream->id,
                                         NGHTTP2_INTERNAL_ERROR);
     request->body = br_buf_unref(request->body);
-    head_free(s);
-    count_held(s, false);
-    s->reply_bytes = REPLY_COST + (s->out ? s->out->cap : 0) + s->trailers.cap;
-    srv->replies += s->reply_bytes;
-    br_progress_start(&s->progress, srv->now_ms);
+    h2_server_head_free(stream);
+    h2_server_count_held(stream, false);
+    stream->reply_bytes = REPLY_COST + (stream->out ? stream->out->cap : 0) + stream->trailers.cap;
+    srv->replies += stream->reply_bytes;
+    br_progress_start(&stream->progress, srv->now_ms);
     br_conn_wake(&srv->conn);
 }
 
 /* --- The connection ------------------------------------------------------------------------- */
 
-static struct server *server_of(const struct br_conn *c)
+static struct server *h2_server_of(const struct br_conn *conn)
 {
-    return (struct server *)(uintptr_t)c;
+    return (struct server *)(uintptr_t)conn;
 }
 
 /* True for a frame that nghttp2 drops without a word, because its stream is closed. Full DATA frames of
  * a body that was refused are on their way for as long as the client does not know. */
-static bool is_late(const struct server *srv, uint8_t type, size_t len, int32_t id)
+static bool h2_server_is_late(const struct server *srv, uint8_t type, size_t len, int32_t id)
 {
     return (type == NGHTTP2_HEADERS || (type == NGHTTP2_DATA && len < LATE_DATA_MIN)) &&
            id <= srv->last_stream && !nghttp2_session_get_stream_user_data(srv->session, id);
@@ -724,7 +737,7 @@ static bool is_late(const struct server *srv, uint8_t type, size_t len, int32_t 
 
 /* Who has ended a stream may not go on with it (section 5.1): true when it does, and nghttp2, which
  * does not remember closed streams, would not notice. */
-static bool is_after_end(const struct server *srv, int32_t id)
+static bool h2_server_is_after_end(const struct server *srv, int32_t id)
 {
     bool open = id > srv->last_stream || nghttp2_session_get_stream_user_data(srv->session, id);
     for (unsigned i = 0; i < ENDS_KEPT && i < srv->n_ends; i++)
@@ -733,11 +746,11 @@ static bool is_after_end(const struct server *srv, int32_t id)
     return false;
 }
 
-static void check_end(struct server *srv, uint8_t type, uint8_t flags, int32_t id)
+static void h2_server_check_end(struct server *srv, uint8_t type, uint8_t flags, int32_t id)
 {
     bool reset = type == NGHTTP2_RST_STREAM;
     bool carries = type == NGHTTP2_DATA || type == NGHTTP2_HEADERS;
-    if (carries && !srv->broken && is_after_end(srv, id)) {
+    if (carries && !srv->broken && h2_server_is_after_end(srv, id)) {
         srv->broken = true;
         (void)nghttp2_session_terminate_session(srv->session, NGHTTP2_STREAM_CLOSED);
     }
@@ -746,23 +759,23 @@ static void check_end(struct server *srv, uint8_t type, uint8_t flags, int32_t i
 }
 
 /* Counts what nghttp2's callbacks do not tell of, by the frame's header. */
-static void count_frame(struct server *srv, const uint8_t head[BR_H2_FRAME_HEADER])
+static void h2_server_count_frame(struct server *srv, const uint8_t head[BR_H2_FRAME_HEADER])
 {
     size_t len = (size_t)head[0] << 16 | (size_t)head[1] << 8 | head[2];
     uint8_t type = head[3];
     uint32_t id = (uint32_t)head[5] << 24 | (uint32_t)head[6] << 16 | (uint32_t)head[7] << 8 | head[8];
     srv->skip = len;
     br_progress_start(&srv->frame, srv->now_ms);
-    check_end(srv, type, head[4], (int32_t)(id & INT32_MAX));
+    h2_server_check_end(srv, type, head[4], (int32_t)(id & INT32_MAX));
     if (type == NGHTTP2_WINDOW_UPDATE && srv->updates > 0)
         srv->updates--;
     else if (type == NGHTTP2_WINDOW_UPDATE || type > NGHTTP2_CONTINUATION ||
-             is_late(srv, type, len, (int32_t)(id & INT32_MAX)))
-        (void)afford(srv);
+             h2_server_is_late(srv, type, len, (int32_t)(id & INT32_MAX)))
+        (void)h2_server_afford(srv);
 }
 
 /* Goes from frame header to frame header, wherever the input is cut. */
-static void count_frames(struct server *srv, const uint8_t *data, size_t len)
+static void h2_server_count_frames(struct server *srv, const uint8_t *data, size_t len)
 {
     const uint8_t *end = data + len;
     while (data < end) {
@@ -776,18 +789,19 @@ static void count_frames(struct server *srv, const uint8_t *data, size_t len)
         if (srv->n_head < BR_H2_FRAME_HEADER)
             return;
         srv->n_head = 0;
-        count_frame(srv, srv->head);
+        h2_server_count_frame(srv, srv->head);
     }
 }
 
-static int input(struct br_conn *c, const uint8_t *data, size_t len, uint64_t now_ms)
+static int h2_server_input(struct br_conn *conn, const uint8_t *data, size_t len, uint64_t now_ms)
 {
-    struct server *srv = server_of(c);
+    struct server *srv = h2_server_of(conn);
     if (srv->now_ms == 0)
         srv->tokens_at_ms = now_ms;
     srv->now_ms = now_ms;
     br_progress_add(&srv->frame, len, now_ms);
-    count_frames(srv, data, len); /* before: a stream may be closed by what comes after its frame */
+    h2_server_count_frames(srv, data,
+                           len); /* before: a stream may be closed by what comes after its frame */
     ssize_t n = nghttp2_session_mem_recv(srv->session, data, len);
     if (n < 0 && n != NGHTTP2_ERR_NOMEM)
         (void)nghttp2_session_terminate_session(srv->session, n == NGHTTP2_ERR_BAD_CLIENT_MAGIC
@@ -798,85 +812,85 @@ static int input(struct br_conn *c, const uint8_t *data, size_t len, uint64_t no
     return 0;
 }
 
-static void on_eof(struct br_conn *c)
+static void h2_server_on_eof(struct br_conn *conn)
 {
-    server_of(c)->broken = true;
+    h2_server_of(conn)->broken = true;
 }
 
-static int output(struct br_conn *c, struct br_rope *out, size_t max)
+static int h2_server_output(struct br_conn *conn, struct br_rope *out, size_t max)
 {
-    struct server *srv = server_of(c);
+    struct server *srv = h2_server_of(conn);
     srv->pulling = out;
     int rc = br_h2_pull(srv->session, srv->pool, &srv->scratch, out, max);
     srv->pulling = NULL;
     return rc;
 }
 
-static bool finished(const struct br_conn *c)
+static bool h2_server_finished(const struct br_conn *conn)
 {
-    const struct server *srv = server_of(c);
+    const struct server *srv = h2_server_of(conn);
     return srv->broken ||
            (!nghttp2_session_want_read(srv->session) && !nghttp2_session_want_write(srv->session));
 }
 
-static bool idle(const struct br_conn *c)
+static bool h2_server_idle(const struct br_conn *conn)
 {
-    return server_of(c)->n_streams == 0;
+    return h2_server_of(conn)->n_streams == 0;
 }
 
-static bool owes(const struct stream *s, enum br_owed what)
+static bool h2_server_owes(const struct stream *stream, enum br_owed what)
 {
-    if (s->request.replied)
+    if (stream->request.replied)
         return what == BR_OWES_READING;
-    return !s->ended && what == (s->begun ? BR_OWES_BODY : BR_OWES_HEAD);
+    return !stream->ended && what == (stream->begun ? BR_OWES_BODY : BR_OWES_HEAD);
 }
 
-static uint64_t owes_since(struct br_conn *c, uint64_t now_ms, enum br_owed what)
+static uint64_t h2_server_owes_since(struct br_conn *conn, uint64_t now_ms, enum br_owed what)
 {
-    struct server *srv = server_of(c);
+    struct server *srv = h2_server_of(conn);
     bool half_frame = what == BR_OWES_HEAD && (srv->skip || srv->n_head);
     uint64_t since = half_frame ? srv->frame.since_ms : UINT64_MAX;
     srv->now_ms = now_ms;
-    for (const struct br_list *l = srv->streams.next; l != &srv->streams; l = l->next) {
-        const struct stream *s = br_container_of(l, struct stream, link);
-        if (owes(s, what) && s->progress.since_ms < since)
-            since = s->progress.since_ms;
+    for (const struct br_list *list = srv->streams.next; list != &srv->streams; list = list->next) {
+        const struct stream *stream = br_container_of(list, struct stream, link);
+        if (h2_server_owes(stream, what) && stream->progress.since_ms < since)
+            since = stream->progress.since_ms;
     }
     return since;
 }
 
-static size_t held(const struct br_conn *c)
+static size_t h2_server_held(const struct br_conn *conn)
 {
-    return server_of(c)->held;
+    return h2_server_of(conn)->held;
 }
 
-static bool ping(struct br_conn *c)
+static bool h2_server_ping(struct br_conn *conn)
 {
-    struct server *srv = server_of(c);
+    struct server *srv = h2_server_of(conn);
     if (srv->ping_waits)
         return false;
     srv->ping_waits = nghttp2_submit_ping(srv->session, NGHTTP2_FLAG_NONE, NULL) == 0;
-    br_conn_wake(c);
+    br_conn_wake(conn);
     return true;
 }
 
-static void shut_down(struct br_conn *c)
+static void h2_server_shut_down(struct br_conn *conn)
 {
-    struct server *srv = server_of(c);
+    struct server *srv = h2_server_of(conn);
     (void)nghttp2_submit_shutdown_notice(srv->session);
     int32_t last = nghttp2_session_get_last_proc_stream_id(srv->session);
     (void)nghttp2_submit_goaway(srv->session, NGHTTP2_FLAG_NONE, last, NGHTTP2_NO_ERROR, NULL, 0);
-    br_conn_wake(c);
+    br_conn_wake(conn);
 }
 
-static void server_free(struct br_conn *c)
+static void h2_server_free(struct br_conn *conn)
 {
-    struct server *srv = server_of(c);
+    struct server *srv = h2_server_of(conn);
     while (!br_list_empty(&srv->streams)) {
-        struct stream *s = br_container_of(srv->streams.next, struct stream, link);
-        if (s->begun && !s->request.replied)
-            s->request.service->gone(s->request.service, &s->request);
-        stream_free(s);
+        struct stream *stream = br_container_of(srv->streams.next, struct stream, link);
+        if (stream->begun && !stream->request.replied)
+            stream->request.service->gone(stream->request.service, &stream->request);
+        h2_server_stream_free(stream);
     }
     nghttp2_session_del(srv->session);
     br_buf_unref(srv->scratch);
@@ -884,31 +898,31 @@ static void server_free(struct br_conn *c)
 }
 
 static const struct br_conn_ops server_ops = {
-    .input = input,
-    .eof = on_eof,
-    .output = output,
-    .finished = finished,
-    .idle = idle,
-    .owes_since = owes_since,
-    .held = held,
-    .shutdown = shut_down,
-    .ping = ping,
-    .free = server_free,
+    .input = h2_server_input,
+    .eof = h2_server_on_eof,
+    .output = h2_server_output,
+    .finished = h2_server_finished,
+    .idle = h2_server_idle,
+    .owes_since = h2_server_owes_since,
+    .held = h2_server_held,
+    .shutdown = h2_server_shut_down,
+    .ping = h2_server_ping,
+    .free = h2_server_free,
 };
 
-static nghttp2_session *make_session(struct server *srv)
+static nghttp2_session *h2_server_make_session(struct server *srv)
 {
     nghttp2_session_callbacks *cb;
     if (nghttp2_session_callbacks_new(&cb))
         return NULL;
-    nghttp2_session_callbacks_set_on_begin_headers_callback(cb, on_begin_headers);
-    nghttp2_session_callbacks_set_on_header_callback(cb, on_header);
-    nghttp2_session_callbacks_set_on_frame_recv_callback(cb, on_frame_recv);
-    nghttp2_session_callbacks_set_on_begin_frame_callback(cb, on_begin_frame);
-    nghttp2_session_callbacks_set_on_data_chunk_recv_callback(cb, on_data_chunk);
-    nghttp2_session_callbacks_set_on_frame_send_callback(cb, on_frame_send);
-    nghttp2_session_callbacks_set_on_stream_close_callback(cb, on_stream_close);
-    nghttp2_session_callbacks_set_send_data_callback(cb, send_data);
+    nghttp2_session_callbacks_set_on_begin_headers_callback(cb, h2_server_on_begin_headers);
+    nghttp2_session_callbacks_set_on_header_callback(cb, h2_server_on_header);
+    nghttp2_session_callbacks_set_on_frame_recv_callback(cb, h2_server_on_frame_recv);
+    nghttp2_session_callbacks_set_on_begin_frame_callback(cb, h2_server_on_begin_frame);
+    nghttp2_session_callbacks_set_on_data_chunk_recv_callback(cb, h2_server_on_data_chunk);
+    nghttp2_session_callbacks_set_on_frame_send_callback(cb, h2_server_on_frame_send);
+    nghttp2_session_callbacks_set_on_stream_close_callback(cb, h2_server_on_stream_close);
+    nghttp2_session_callbacks_set_send_data_callback(cb, h2_server_send_data);
     nghttp2_session *session = br_h2_session(true, cb, srv);
     nghttp2_session_callbacks_del(cb);
     return session;
@@ -938,7 +952,7 @@ struct br_conn *br_h2_server_new(struct br_handler *service, struct br_pool *poo
         {NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, window},
         {NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE, BR_REQUEST_HEAD_MAX},
     };
-    srv->session = make_session(srv);
+    srv->session = h2_server_make_session(srv);
     if (!srv->session || br_h2_settings(srv->session, settings, 3, (int32_t)total)) {
         nghttp2_session_del(srv->session);
         br_free(srv);

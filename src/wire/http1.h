@@ -58,25 +58,25 @@ struct br_http1 {
 };
 
 /* Prepares a parser of requests, or of responses. Returns 0 or BR_ENOMEM. */
-int br_http1_init(struct br_http1 *p, bool responses);
+int br_http1_init(struct br_http1 *parser, bool responses);
 
 /* Accepts a zeroed parser. */
-void br_http1_release(struct br_http1 *p);
+void br_http1_release(struct br_http1 *parser);
 
 /* Bytes of memory that the head, and a line that is not complete, take. */
-size_t br_http1_held(const struct br_http1 *p);
+size_t br_http1_held(const struct br_http1 *parser);
 
 /* Makes what progress it can with the `*len` bytes at `*data`, moves both past what it used, and says
  * what happened. Call again with the rest until it says MORE (or ERROR, which it says from then on).
  * Interim responses but 101 (an error) are skipped. Responses without length end at br_http1_eof. What
  * follows a message without keep_alive is used up and ignored. */
-enum br_http1_event br_http1_next(struct br_http1 *p, const uint8_t **data, size_t *len,
+enum br_http1_event br_http1_next(struct br_http1 *parser, const uint8_t **data, size_t *len,
                                   const uint8_t **body, size_t *body_len);
 
 /* The peer closed. Returns DONE when this completes a message, MORE when none was under way, ERROR
  * otherwise. */
-enum br_http1_event br_http1_eof(struct br_http1 *p);
+enum br_http1_event br_http1_eof(struct br_http1 *parser);
 
 /* The value of a header (lower-case name), or NULL. From HEAD until the call
  * after DONE. The first, where a name came more than once. */
-const char *br_http1_header(const struct br_http1 *p, const char *name);
+const char *br_http1_header(const struct br_http1 *parser, const char *name);

@@ -43,21 +43,21 @@ struct br_http1_impl {
 };
 
 /* Sets the error; returns false. */
-bool br_http1_refuse(struct br_http1 *p, unsigned status, const char *text);
+bool br_http1_refuse(struct br_http1 *parser, unsigned status, const char *text);
 
 /* Reads a request-line or status-line without its CRLF. False when it is refused. */
-bool br_http1_start_line(struct br_http1 *p, const char *line, size_t len);
+bool br_http1_start_line(struct br_http1 *parser, const char *line, size_t len);
 
 /* Checks a field line without its CRLF and counts it; `keep` it in the head or drop it (trailers).
  * False when it is refused. */
-bool br_http1_field_line(struct br_http1 *p, const char *line, size_t len, bool keep);
+bool br_http1_field_line(struct br_http1 *parser, const char *line, size_t len, bool keep);
 
 /* The head is complete: fills the public fields and sets the state by how the body is framed. False
  * when it is refused. */
-bool br_http1_finish_head(struct br_http1 *p);
+bool br_http1_finish_head(struct br_http1 *parser);
 
 /* What tokens are made of (RFC 9110 section 5.6.2); SP or HTAB (section 5.6.3); what field values
  * are made of: that, visible ASCII and bytes over it (section 5.5). */
-bool br_http1_is_tchar(char c);
-bool br_http1_is_space(char c);
-bool br_http1_is_text(char c);
+bool br_http1_is_tchar(char letter);
+bool br_http1_is_space(char letter);
+bool br_http1_is_text(char letter);

@@ -8,14 +8,14 @@
 
 /* --- Content-Type and Content-Disposition ----------------------------------------------------- */
 
-static bool is_space(char c)
+static bool multipart_is_space(char letter)
 {
-    return c == ' ' || c == '\t';
+    return letter == ' ' || letter == '\t';
 }
 
-static bool is_token(char c)
+static bool multipart_is_token(char letter)
 {
-    return c > ' ' && c < 0x7f && !strchr("()<>@,;:\\\"/[]?={}", c);
+    return letter > ' ' && letter < 0x7f && !strchr("()<>@,;:\\\"/[]?={}", letter);
 }
 
 /* A header's text, from `p` to `end`. */
@@ -23,10 +23,10 @@ struct text {
     const char *p, *end;
 };
 
-static void skip_space(struct text *t)
+static void multipart_skip_space(struct text *text)
 {
-    while (t->p < t->end && is_space(*t->p))
-        t->p++;
+    while (text->p < text->end && multipart_is_space(*text->p))
+        text->p++;
 }
 
 struct parameter {
@@ -36,89 +36,91 @@ struct parameter {
     size_t len;
 };
 
-static bool put(struct parameter *ret, char c)
+static bool multipart_put(struct parameter *ret, char letter)
 {
-    if (ret->len + 1 >= sizeof ret->value || c == '\0')
+    if (ret->len + 1 >= sizeof ret->value || letter == '\0')
         return false;
-    ret->value[ret->len++] = c;
+    ret->value[ret->len++] = letter;
     return true;
 }
 
-static bool read_quoted(struct text *t, struct parameter *ret)
+static bool multipart_read_quoted(struct text *text, struct parameter *ret)
 {
-    for (t->p++; t->p < t->end && *t->p != '"'; t->p++) {
+    for (text->p++; text->p < text->end && *text->p != '"'; text->p++) {
         /* Browsers of old sent paths with single backslashes: only what needs it is an escape. */
-        if (*t->p == '\\' && t->end - t->p > 1 && (t->p[1] == '"' || t->p[1] == '\\'))
-            t->p++;
-        if (!put(ret, *t->p))
+        if (*text->p == '\\' && text->end - text->p > 1 &&
+            (text->p[1] == '"' || text->p[1] == '\\'))
+            text->p++;
+        if (!multipart_put(ret, *text->p))
             return false;
     }
-    return t->p < t->end && *t->p++ == '"';
+    return text->p < text->end && *text->p++ == '"';
 }
 
 /* Reads `; name=value`. 1: there is one; 0: the text has ended; -1: it is no parameter. */
-static int next_parameter(struct text *t, struct parameter *ret)
+static int multipart_next_parameter(struct text *text, struct parameter *ret)
 {
-    skip_space(t);
-    if (t->p == t->end)
+    multipart_skip_space(text);
+    if (text->p == text->end)
         return 0;
-    if (*t->p++ != ';')
+    if (*text->p++ != ';')
         return -1;
-    skip_space(t);
-    if (t->p == t->end) /* a semicolon at the end */
+    multipart_skip_space(text);
+    if (text->p == text->end) /* a semicolon at the end */
         return 0;
-    ret->name = t->p;
-    while (t->p < t->end && is_token(*t->p))
-        t->p++;
-    ret->name_len = (size_t)(t->p - ret->name);
-    skip_space(t);
-    if (!ret->name_len || t->p == t->end || *t->p++ != '=')
+    ret->name = text->p;
+    while (text->p < text->end && multipart_is_token(*text->p))
+        text->p++;
+    ret->name_len = (size_t)(text->p - ret->name);
+    multipart_skip_space(text);
+    if (!ret->name_len || text->p == text->end || *text->p++ != '=')
         return -1;
-    skip_space(t);
+    multipart_skip_space(text);
     ret->len = 0;
-    if (t->p < t->end && *t->p == '"') {
-        if (!read_quoted(t, ret))
+    if (text->p < text->end && *text->p == '"') {
+        if (!multipart_read_quoted(text, ret))
             return -1;
     } else {
         /* Clients leave the quotes away around `/` and `=` too. */
-        while (t->p < t->end && *t->p != ';' && !is_space(*t->p))
-            if (!put(ret, *t->p++))
+        while (text->p < text->end && *text->p != ';' && !multipart_is_space(*text->p))
+            if (!multipart_put(ret, *text->p++))
                 return -1;
     }
     ret->value[ret->len] = '\0';
     return 1;
 }
 
-static bool parameter_is(const struct parameter *p, const char *name)
+static bool multipart_parameter_is(const struct parameter *parameter, const char *name)
 {
-    return p->name_len == strlen(name) && strncasecmp(p->name, name, p->name_len) == 0;
+    return parameter->name_len == strlen(name) &&
+           strncasecmp(parameter->name, name, parameter->name_len) == 0;
 }
 
 /* Skips the word before the parameters, which has to be `word`. */
-static bool skip_word(struct text *t, const char *word)
+static bool multipart_skip_word(struct text *text, const char *word)
 {
     size_t n = strlen(word);
-    skip_space(t);
-    if ((size_t)(t->end - t->p) < n || strncasecmp(t->p, word, n) != 0)
+    multipart_skip_space(text);
+    if ((size_t)(text->end - text->p) < n || strncasecmp(text->p, word, n) != 0)
         return false;
-    t->p += n;
-    return t->p == t->end || *t->p == ';' || is_space(*t->p);
+    text->p += n;
+    return text->p == text->end || *text->p == ';' || multipart_is_space(*text->p);
 }
 
 bool br_multipart_is(const char *type)
 {
-    struct text t = {type, type ? type + strlen(type) : NULL};
-    return type && skip_word(&t, "multipart/form-data");
+    struct text text = {type, type ? type + strlen(type) : NULL};
+    return type && multipart_skip_word(&text, "multipart/form-data");
 }
 
-static bool is_boundary(const char *s, size_t len)
+static bool multipart_is_boundary(const char *text, size_t len)
 {
-    if (len == 0 || len > BR_BOUNDARY_MAX || s[len - 1] == ' ')
+    if (len == 0 || len > BR_BOUNDARY_MAX || text[len - 1] == ' ')
         return false;
     for (size_t i = 0; i < len; i++) {
-        bool letter = (s[i] >= '0' && s[i] <= '9') || (s[i] >= 'A' && s[i] <= 'Z') ||
-                      (s[i] >= 'a' && s[i] <= 'z');
-        if (!letter && !strchr("'()+_,-./:=? ", s[i]))
+        bool letter = (text[i] >= '0' && text[i] <= '9') || (text[i] >= 'A' && text[i] <= 'Z') ||
+                      (text[i] >= 'a' && text[i] <= 'z');
+        if (!letter && !strchr("'()+_,-./:=? ", text[i]))
             return false;
     }
     return true;
@@ -126,16 +128,16 @@ static bool is_boundary(const char *s, size_t len)
 
 int br_multipart_boundary(const char *type, char ret[BR_BOUNDARY_MAX + 1], struct br_err *err)
 {
-    struct text t = {type, type + strlen(type)};
+    struct text text = {type, type + strlen(type)};
     struct parameter p;
     char found[BR_BOUNDARY_MAX + 1] = "";
-    if (!skip_word(&t, "multipart/form-data"))
+    if (!multipart_skip_word(&text, "multipart/form-data"))
         return br_err_set(err, BR_EINVAL, "the content type is not multipart/form-data");
     int more;
-    while ((more = next_parameter(&t, &p)) > 0) {
-        if (!parameter_is(&p, "boundary"))
+    while ((more = multipart_next_parameter(&text, &p)) > 0) {
+        if (!multipart_parameter_is(&p, "boundary"))
             continue;
-        if (found[0] || !is_boundary(p.value, p.len))
+        if (found[0] || !multipart_is_boundary(p.value, p.len))
             return br_err_set(err, BR_EINVAL,
                               found[0] ? "more than one boundary"
                                        : "the boundary is none by RFC 2046");
@@ -157,37 +159,37 @@ struct body {
 
 /* What follows a delimiter at `p`: 1 another part, whose first byte `*ret` becomes; 0 the end of
  * the form; -1: it was content that looks like one. */
-static int after_delimiter(const struct body *b, const uint8_t *p, const uint8_t **ret)
+static int multipart_after_delimiter(const struct body *body, const uint8_t *p, const uint8_t **ret)
 {
-    bool last = b->end - p >= 2 && p[0] == '-' && p[1] == '-';
+    bool last = body->end - p >= 2 && p[0] == '-' && p[1] == '-';
     p += last ? 2 : 0;
     const uint8_t *blanks = p;
-    while (p < b->end && is_space((char)*p))
+    while (p < body->end && multipart_is_space((char)*p))
         p++;
     br_steps_add((size_t)(p - blanks) + 1);
-    if (last && p == b->end)
+    if (last && p == body->end)
         return 0;
-    if (b->end - p < 2 || p[0] != '\r' || p[1] != '\n')
+    if (body->end - p < 2 || p[0] != '\r' || p[1] != '\n')
         return -1;
     *ret = p + 2;
     return !last;
 }
 
 /* Finds the next delimiter at or after b->p, which becomes what follows it; `*ret` is where the
- * content before it ends. As after_delimiter; -1: there is none. */
-static int next_delimiter(struct body *b, const uint8_t **ret)
+ * content before it ends. As multipart_after_delimiter; -1: there is none. */
+static int multipart_next_delimiter(struct body *body, const uint8_t **ret)
 {
-    const uint8_t *p = b->p;
-    while (p < b->end) {
-        const uint8_t *at = memmem(p, (size_t)(b->end - p), b->needle, b->needle_len);
-        br_steps_add((size_t)((at ? at : b->end) - p));
+    const uint8_t *p = body->p;
+    while (p < body->end) {
+        const uint8_t *at = memmem(p, (size_t)(body->end - p), body->needle, body->needle_len);
+        br_steps_add((size_t)((at ? at : body->end) - p));
         if (!at)
             return -1;
-        const uint8_t *next = b->end;
-        int more = after_delimiter(b, at + b->needle_len, &next);
+        const uint8_t *next = body->end;
+        int more = multipart_after_delimiter(body, at + body->needle_len, &next);
         if (more >= 0) {
             *ret = at;
-            b->p = next;
+            body->p = next;
             return more;
         }
         p = at + 2;
@@ -196,31 +198,32 @@ static int next_delimiter(struct body *b, const uint8_t **ret)
 }
 
 /* The first delimiter may stand at the very beginning, without a line's end before it. */
-static int first_delimiter(struct body *b)
+static int multipart_first_delimiter(struct body *body)
 {
     const uint8_t *ignored;
-    size_t n = b->needle_len - 2;
-    if ((size_t)(b->end - b->p) >= n && memcmp(b->p, b->needle + 2, n) == 0) {
-        const uint8_t *next = b->end;
-        int more = after_delimiter(b, b->p + n, &next);
+    size_t n = body->needle_len - 2;
+    if ((size_t)(body->end - body->p) >= n && memcmp(body->p, body->needle + 2, n) == 0) {
+        const uint8_t *next = body->end;
+        int more = multipart_after_delimiter(body, body->p + n, &next);
         if (more >= 0) {
-            b->p = next;
+            body->p = next;
             return more;
         }
     }
-    return next_delimiter(b, &ignored);
+    return multipart_next_delimiter(body, &ignored);
 }
 
 /* `form-data; name="x"; filename="y"`. */
-static int read_disposition(struct text t, struct br_form_field *ret, struct br_err *err)
+static int multipart_read_disposition(struct text text, struct br_form_field *ret,
+                                      struct br_err *err)
 {
     struct parameter p;
     int more;
     bool named = false;
-    if (!skip_word(&t, "form-data"))
+    if (!multipart_skip_word(&text, "form-data"))
         return br_err_set(err, BR_EINVAL, "a part of the form is no form-data");
-    while ((more = next_parameter(&t, &p)) > 0) {
-        if (!parameter_is(&p, "name"))
+    while ((more = multipart_next_parameter(&text, &p)) > 0) {
+        if (!multipart_parameter_is(&p, "name"))
             continue;
         if (named || p.len > BR_FORM_NAME_MAX)
             return br_err_set(err, BR_EINVAL,
@@ -236,23 +239,23 @@ static int read_disposition(struct text t, struct br_form_field *ret, struct br_
 }
 
 /* Nothing, or one of the words that mean that the bytes are as they are. */
-static bool is_plain(struct text t)
+static bool multipart_is_plain(struct text text)
 {
     static const char *const plain[] = {"binary", "8bit", "7bit"};
     for (size_t i = 0; i < sizeof plain / sizeof plain[0]; i++) {
-        struct text again = t;
-        if (skip_word(&again, plain[i]))
+        struct text again = text;
+        if (multipart_skip_word(&again, plain[i]))
             return true;
     }
     return false;
 }
 
-static bool header_is(const char *line, size_t len, const char *name)
+static bool multipart_header_is(const char *line, size_t len, const char *name)
 {
     return len == strlen(name) && strncasecmp(line, name, len) == 0;
 }
 
-static bool has_control(const char *line, size_t len)
+static bool multipart_has_control(const char *line, size_t len)
 {
     for (size_t i = 0; i < len; i++)
         if (((unsigned char)line[i] < ' ' && line[i] != '\t') || line[i] == 0x7f)
@@ -261,44 +264,44 @@ static bool has_control(const char *line, size_t len)
 }
 
 /* One line of a part's head. */
-static int read_header(const char *line, size_t len, bool *disposed, struct br_form_field *ret,
-                       struct br_err *err)
+static int multipart_read_header(const char *line, size_t len, bool *disposed,
+                                 struct br_form_field *ret, struct br_err *err)
 {
     size_t n = 0;
-    while (n < len && is_token(line[n]))
+    while (n < len && multipart_is_token(line[n]))
         n++;
-    if (n == 0 || n == len || line[n] != ':' || has_control(line, len))
+    if (n == 0 || n == len || line[n] != ':' || multipart_has_control(line, len))
         return br_err_set(err, BR_EINVAL, "a header of a part is none");
     struct text value = {line + n + 1, line + len};
-    if (header_is(line, n, "content-disposition")) {
+    if (multipart_header_is(line, n, "content-disposition")) {
         if (*disposed)
             return br_err_set(err, BR_EINVAL, "a part of the form has two dispositions");
         *disposed = true;
-        return read_disposition(value, ret, err);
+        return multipart_read_disposition(value, ret, err);
     }
-    if (header_is(line, n, "content-transfer-encoding") && !is_plain(value))
+    if (multipart_header_is(line, n, "content-transfer-encoding") && !multipart_is_plain(value))
         return br_err_set(err, BR_EINVAL, "a part has a Content-Transfer-Encoding");
     return 0;
 }
 
 /* Reads the headers at b->p, which becomes the first byte of the content. */
-static int read_head(struct body *b, struct br_form_field *ret, struct br_err *err)
+static int multipart_read_head(struct body *body, struct br_form_field *ret, struct br_err *err)
 {
-    size_t left = (size_t)(b->end - b->p);
-    const uint8_t *limit = b->p + (left < BR_FORM_HEAD_MAX ? left : BR_FORM_HEAD_MAX);
+    size_t left = (size_t)(body->end - body->p);
+    const uint8_t *limit = body->p + (left < BR_FORM_HEAD_MAX ? left : BR_FORM_HEAD_MAX);
     bool disposed = false;
     for (unsigned n = 0; n <= BR_FORM_HEADERS_MAX; n++) {
-        const uint8_t *nl = memmem(b->p, (size_t)(limit - b->p), "\r\n", 2);
+        const uint8_t *nl = memmem(body->p, (size_t)(limit - body->p), "\r\n", 2);
         if (!nl)
             break;
-        const char *line = (const char *)b->p;
-        size_t len = (size_t)(nl - b->p);
-        b->p = nl + 2;
+        const char *line = (const char *)body->p;
+        size_t len = (size_t)(nl - body->p);
+        body->p = nl + 2;
         if (len == 0 && !disposed)
             return br_err_set(err, BR_EINVAL, "a part of the form has no Content-Disposition");
         if (len == 0)
             return 0;
-        int rc = read_header(line, len, &disposed, ret, err);
+        int rc = multipart_read_header(line, len, &disposed, ret, err);
         if (rc)
             return rc;
     }
@@ -308,23 +311,23 @@ static int read_head(struct body *b, struct br_form_field *ret, struct br_err *e
 int br_multipart_parse(const char *boundary, const uint8_t *data, size_t len,
                        struct br_form_field *ret, size_t max, size_t *ret_n, struct br_err *err)
 {
-    struct body b = {
+    struct body body = {
         .needle = "\r\n--", .needle_len = 4 + strlen(boundary), .p = data, .end = data + len};
     size_t n = 0;
-    if (b.needle_len >= sizeof b.needle)
+    if (body.needle_len >= sizeof body.needle)
         return br_err_set(err, BR_EINVAL, "the boundary is none by RFC 2046");
-    memcpy(b.needle + 4, boundary, b.needle_len - 4);
-    int more = len ? first_delimiter(&b) : -1;
+    memcpy(body.needle + 4, boundary, body.needle_len - 4);
+    int more = len ? multipart_first_delimiter(&body) : -1;
     while (more > 0) {
         const uint8_t *end = NULL;
         if (n == max)
             return br_err_set(err, BR_EINVAL, "the form has more than %zu fields", max);
-        int rc = read_head(&b, &ret[n], err);
+        int rc = multipart_read_head(&body, &ret[n], err);
         if (rc)
             return rc;
-        ret[n].data = b.p;
-        b.p -= 2; /* of an absent content the head's last line end is the delimiter's */
-        more = next_delimiter(&b, &end);
+        ret[n].data = body.p;
+        body.p -= 2; /* of an absent content the head's last line end is the delimiter's */
+        more = multipart_next_delimiter(&body, &end);
         if (more >= 0)
             ret[n].len = end > ret[n].data ? (size_t)(end - ret[n].data) : 0;
         n++;
@@ -335,10 +338,10 @@ int br_multipart_parse(const char *boundary, const uint8_t *data, size_t len,
     return 0;
 }
 
-const struct br_form_field *br_form_find(const struct br_form_field *fields, size_t n,
+const struct br_form_field *br_form_find(const struct br_form_field *fields, size_t count,
                                          const char *name)
 {
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < count; i++)
         if (strcmp(fields[i].name, name) == 0)
             return &fields[i];
     return NULL;

@@ -40,7 +40,7 @@ int br_multipart_parse(const char *boundary, const uint8_t *data, size_t len,
                        struct br_form_field *ret, size_t max, size_t *ret_n, struct br_err *err);
 
 /* The first field of the name, or NULL. */
-const struct br_form_field *br_form_find(const struct br_form_field *fields, size_t n,
+const struct br_form_field *br_form_find(const struct br_form_field *fields, size_t count,
                                          const char *name);
 
 /* The first value of a name in the query part of a URL, with %XX and `+` decoded, terminated, in
@@ -59,5 +59,5 @@ struct br_query_param {
  * with a value of UTF-8 without control characters that is not empty. For requests that would do more
  * than was meant where a filter is overlooked. Returns 0, BR_ENOMEM, or BR_EINVAL with a sentence, and
  * the name in err->path where it is one of `params`. */
-int br_query_read(const char *query, struct br_query_param *params, size_t n,
+int br_query_read(const char *query, struct br_query_param *params, size_t count,
                   struct br_arena *arena, struct br_err *err);

@@ -43,19 +43,19 @@ struct br_field {
 const uint8_t *br_field_next(const uint8_t *p, const uint8_t *end, struct br_field *ret);
 
 /* Bytes that a varint takes: 1 to 10. */
-static inline size_t br_varint_size(uint64_t v)
+static inline size_t br_varint_size(uint64_t value)
 {
-    return (size_t)(70 - __builtin_clzll(v | 1)) / 7;
+    return (size_t)(70 - __builtin_clzll(value | 1)) / 7;
 }
 
 /* Writes into `p`, which must have room; returns the byte after. */
-static inline uint8_t *br_put_varint(uint8_t *p, uint64_t v)
+static inline uint8_t *br_put_varint(uint8_t *p, uint64_t value)
 {
-    while (v >= 0x80) {
-        *p++ = (uint8_t)(v | 0x80);
-        v >>= 7;
+    while (value >= 0x80) {
+        *p++ = (uint8_t)(value | 0x80);
+        value >>= 7;
     }
-    *p++ = (uint8_t)v;
+    *p++ = (uint8_t)value;
     return p;
 }
 

@@ -6,7 +6,7 @@
 #include "wire/multipart.h"
 
 /* Decodes in place of `out`, which has `len` bytes; the length, or -1 when an escape is broken. */
-static long decode(const char *text, size_t len, char *out)
+static long query_decode(const char *text, size_t len, char *out)
 {
     size_t n = 0;
     for (size_t i = 0; i < len; i++) {
@@ -24,12 +24,12 @@ static long decode(const char *text, size_t len, char *out)
 }
 
 /* True when an encoded name is `name`; no name that we ask for is longer than the buffer. */
-static bool is_name(const char *text, size_t len, const char *name)
+static bool query_is_name(const char *text, size_t len, const char *name)
 {
     char plain[64];
     if (len > 3 * strlen(name) || len > sizeof plain)
         return false;
-    long n = decode(text, len, plain);
+    long n = query_decode(text, len, plain);
     return n >= 0 && (size_t)n == strlen(name) && memcmp(plain, name, (size_t)n) == 0;
 }
 
@@ -40,13 +40,13 @@ int br_query_get(const char *query, const char *name, struct br_arena *arena, co
         size_t len = strcspn(p, "&");
         const char *equals = memchr(p, '=', len);
         size_t name_len = equals ? (size_t)(equals - p) : len;
-        if (is_name(p, name_len, name)) {
+        if (query_is_name(p, name_len, name)) {
             const char *value = equals ? equals + 1 : p + len;
             size_t value_len = (size_t)(p + len - value);
             char *out = br_arena_alloc(arena, value_len + 1);
             if (!out)
                 return BR_ENOMEM;
-            long n = decode(value, value_len, out);
+            long n = query_decode(value, value_len, out);
             if (n >= 0) {
                 out[n] = '\0';
                 *ret = out;
@@ -63,7 +63,7 @@ int br_query_get(const char *query, const char *name, struct br_arena *arena, co
 
 #define SHOWN_MAX 64 /* bytes of a wrong name that an error repeats */
 
-static int refuse(struct br_err *err, const char *name, const char *why)
+static int query_refuse(struct br_err *err, const char *name, const char *why)
 {
     int rc = br_err_set(err, BR_EINVAL, "%s", why);
     if (err)
@@ -72,7 +72,7 @@ static int refuse(struct br_err *err, const char *name, const char *why)
 }
 
 /* What a value may be: something, of UTF-8 without control characters. */
-static const char *fault_of(const char *value, size_t len)
+static const char *query_fault_of(const char *value, size_t len)
 {
     if (len == 0)
         return "must not be empty";
@@ -84,42 +84,42 @@ static const char *fault_of(const char *value, size_t len)
     return NULL;
 }
 
-static int read_pair(const char *pair, size_t len, struct br_query_param *params, size_t n,
-                     struct br_arena *arena, struct br_err *err)
+static int query_read_pair(const char *pair, size_t len, struct br_query_param *params,
+                           size_t count, struct br_arena *arena, struct br_err *err)
 {
     const char *equals = memchr(pair, '=', len), *fault;
     size_t name_len = equals ? (size_t)(equals - pair) : len;
     struct br_query_param *p = params;
-    while (p < params + n && !is_name(pair, name_len, p->name))
+    while (p < params + count && !query_is_name(pair, name_len, p->name))
         p++;
-    if (p == params + n)
+    if (p == params + count)
         return br_err_set(err, BR_EINVAL, "the query has no parameter of the name \"%.*s\"",
                           (int)(name_len < SHOWN_MAX ? name_len : SHOWN_MAX), pair);
     if (p->value)
-        return refuse(err, p->name, "is there more than once");
+        return query_refuse(err, p->name, "is there more than once");
     const char *value = equals ? equals + 1 : pair + len;
     char *out = br_arena_alloc(arena, len + 1);
     if (!out)
         return BR_ENOMEM;
-    long value_len = decode(value, (size_t)(pair + len - value), out);
+    long value_len = query_decode(value, (size_t)(pair + len - value), out);
     if (value_len < 0)
-        return refuse(err, p->name, "has a % without two hexadecimal digits behind it");
-    if ((fault = fault_of(out, (size_t)value_len)))
-        return refuse(err, p->name, fault);
+        return query_refuse(err, p->name, "has a % without two hexadecimal digits behind it");
+    if ((fault = query_fault_of(out, (size_t)value_len)))
+        return query_refuse(err, p->name, fault);
     out[value_len] = '\0';
     p->value = out;
     p->len = (size_t)value_len;
     return 0;
 }
 
-int br_query_read(const char *query, struct br_query_param *params, size_t n,
+int br_query_read(const char *query, struct br_query_param *params, size_t count,
                   struct br_arena *arena, struct br_err *err)
 {
     if (!*query)
         return 0;
     for (const char *p = query;; p++) {
         size_t len = strcspn(p, "&");
-        int rc = read_pair(p, len, params, n, arena, err);
+        int rc = query_read_pair(p, len, params, count, arena, err);
         if (rc)
             return rc;
         p += len;

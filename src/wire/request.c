@@ -8,82 +8,84 @@
 
 #define LARGE (1u << 20)
 
-const char *br_request_header(const struct br_request *r, const char *name)
+const char *br_request_header(const struct br_request *request, const char *name)
 {
-    for (size_t i = 0; i < r->n_headers; i++)
-        if (strcmp(r->headers[i].name, name) == 0)
-            return r->headers[i].value;
+    for (size_t i = 0; i < request->n_headers; i++)
+        if (strcmp(request->headers[i].name, name) == 0)
+            return request->headers[i].value;
     return NULL;
 }
 
-void br_request_body_fail(struct br_request *r, enum br_body_error error)
+void br_request_body_fail(struct br_request *request, enum br_body_error error)
 {
-    if (r->body_error)
+    if (request->body_error)
         return;
-    r->body_error = error;
-    r->body = br_buf_unref(r->body);
+    request->body_error = error;
+    request->body = br_buf_unref(request->body);
 }
 
 /* How large to make the buffer of a body of which `need` bytes are here: with room for as much
  * again, of large ones for a quarter. */
-static size_t size_for(const struct br_request *r, size_t need, size_t expected)
+static size_t request_size_for(const struct br_request *request, size_t need, size_t expected)
 {
     size_t want = need + (need < LARGE ? need : need / 4);
     if (expected > need && want > expected)
         want = expected;
-    return want > r->max_body ? r->max_body : want;
+    return want > request->max_body ? request->max_body : want;
 }
 
 /* Makes room for `need` bytes, as far as the memory budget has it. */
-static int body_reserve(struct br_request *r, size_t need, size_t expected)
+static int request_body_reserve(struct br_request *request, size_t need, size_t expected)
 {
-    size_t cap = r->body ? r->body->cap : 0, want = size_for(r, need, expected);
+    size_t cap = request->body ? request->body->cap : 0,
+           want = request_size_for(request, need, expected);
     if (need <= cap)
         return 0;
-    if (!r->body && expected <= need)
+    if (!request->body && expected <= need)
         want = need;
-    if (want > need && !br_pool_fits(r->pool, br_buf_room(want) - cap))
+    if (want > need && !br_pool_fits(request->pool, br_buf_room(want) - cap))
         want = need;
-    if (want == need && !br_pool_fits(r->pool, br_buf_room(want) - cap))
+    if (want == need && !br_pool_fits(request->pool, br_buf_room(want) - cap))
         return BR_ENOMEM;
-    if (!r->body)
-        r->body = br_buf_new(r->pool, want);
-    else if (br_buf_reserve(&r->body, want))
-        return br_buf_reserve(&r->body, need);
-    return r->body ? 0 : BR_ENOMEM;
+    if (!request->body)
+        request->body = br_buf_new(request->pool, want);
+    else if (br_buf_reserve(&request->body, want))
+        return br_buf_reserve(&request->body, need);
+    return request->body ? 0 : BR_ENOMEM;
 }
 
-void br_request_body_add(struct br_request *r, const uint8_t *data, size_t len, size_t expected)
+void br_request_body_add(struct br_request *request, const uint8_t *data, size_t len,
+                         size_t expected)
 {
-    size_t have = r->body ? r->body->len : 0;
-    if (r->body_error || len == 0)
+    size_t have = request->body ? request->body->len : 0;
+    if (request->body_error || len == 0)
         return;
-    if (len > r->max_body || have > r->max_body - len) {
-        br_request_body_fail(r, BR_BODY_TOO_BIG);
+    if (len > request->max_body || have > request->max_body - len) {
+        br_request_body_fail(request, BR_BODY_TOO_BIG);
         return;
     }
     size_t need = have + len;
-    int rc = body_reserve(r, need, expected);
+    int rc = request_body_reserve(request, need, expected);
     if (!rc)
-        rc = br_buf_append(&r->body, data, len, need);
+        rc = br_buf_append(&request->body, data, len, need);
     if (rc) {
-        r->body_wanted = br_buf_room(expected > need ? expected : need);
-        br_request_body_fail(r, BR_BODY_NO_MEMORY);
+        request->body_wanted = br_buf_room(expected > need ? expected : need);
+        br_request_body_fail(request, BR_BODY_NO_MEMORY);
     }
 }
 
-void br_request_reply(struct br_request *r, const struct br_response *response)
+void br_request_reply(struct br_request *request, const struct br_response *response)
 {
-    assert(!r->replied);
-    r->replied = true;
-    r->reply(r, response);
+    assert(!request->replied);
+    request->replied = true;
+    request->reply(request, response);
 }
 
-void br_request_reply_text(struct br_request *r, unsigned status, const char *text)
+void br_request_reply_text(struct br_request *request, unsigned status, const char *text)
 {
-    br_request_reply(r, &(struct br_response){.status = status,
-                                              .content_type = "text/plain; charset=utf-8",
-                                              .text = text});
+    br_request_reply(request, &(struct br_response){.status = status,
+                                                    .content_type = "text/plain; charset=utf-8",
+                                                    .text = text});
 }
 
 const char *br_http_reason(unsigned status)

@@ -79,19 +79,20 @@ struct br_request {
 
 /* For protocols: appends a piece of the body. `expected` is how long it is said to become (0: not
  * said); memory grows with what is here, not with what is promised. Sets body_error on failure. */
-void br_request_body_add(struct br_request *r, const uint8_t *data, size_t len, size_t expected);
+void br_request_body_add(struct br_request *request, const uint8_t *data, size_t len,
+                         size_t expected);
 
 /* For protocols: there will be no usable body. The first reason stays. */
-void br_request_body_fail(struct br_request *r, enum br_body_error error);
+void br_request_body_fail(struct br_request *request, enum br_body_error error);
 
 /* The value of a header (lower-case name), or NULL. */
-const char *br_request_header(const struct br_request *r, const char *name);
+const char *br_request_header(const struct br_request *request, const char *name);
 
 /* Answers: exactly once; the request may be freed before this returns. Copies what it needs. */
-void br_request_reply(struct br_request *r, const struct br_response *response);
+void br_request_reply(struct br_request *request, const struct br_response *response);
 
 /* Answers with a status and a line of plain text. */
-void br_request_reply_text(struct br_request *r, unsigned status, const char *text);
+void br_request_reply_text(struct br_request *request, unsigned status, const char *text);
 
 /* "Not Found"; "" for what is unknown. */
 const char *br_http_reason(unsigned status);

@@ -41,7 +41,7 @@ const struct br_option fake_processor_options[] = {
     {.name = "size",
      .alias = "send_size",
      .kind = BR_OPT_INT,
-     .def.i = 8192,
+     .def.integer = 8192,
      .offset = BR_OPT_FIELD(struct fake_processor_config, size, int64_t),
      .help = "how many"},
     BR_DOUBLE(struct fake_processor_config, ratio, 1, 0, 0, "any number"),

@@ -62,8 +62,8 @@ static uint8_t *flatten(const struct br_item *item, size_t *ret_len)
     for (uint32_t i = 0; i < item->n_parts; i++)
         edited = edited || item->parts[i].new_resource;
     if (edited && br_item_write(item, &rope) == 0)
-        for (uint32_t i = 0; i < rope.n; i++)
-            wire_raw(&w, rope.v[i].data, rope.v[i].len);
+        for (uint32_t i = 0; i < rope.count; i++)
+            wire_raw(&w, rope.slices[i].data, rope.slices[i].len);
     for (uint32_t i = 0; !edited && i < item->n_parts; i++) /* allocates nothing of br_malloc's */
         wire_raw(&w, item->parts[i].raw, item->parts[i].raw_len);
     br_rope_release(&rope);

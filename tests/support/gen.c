@@ -179,8 +179,8 @@ struct wire gen_written(struct br_item *item)
     for (uint32_t i = 0; i < item->n_parts; i++)
         heads += item->parts[i].extension ? item->parts[i].body_at : 0;
     assert_in_range(rope.len, item->size - heads, item->size);
-    for (uint32_t i = 0; i < rope.n; i++)
-        wire_raw(&w, rope.v[i].data, rope.v[i].len);
+    for (uint32_t i = 0; i < rope.count; i++)
+        wire_raw(&w, rope.slices[i].data, rope.slices[i].len);
     br_rope_release(&rope);
     return w;
 }

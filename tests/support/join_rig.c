@@ -27,8 +27,8 @@ static struct wire bytes_of(const struct br_item *item)
     struct br_rope rope = {0};
     struct wire w = {0};
     assert_int_equal(br_item_write(item, &rope), 0);
-    for (uint32_t i = 0; i < rope.n; i++)
-        wire_raw(&w, rope.v[i].data, rope.v[i].len);
+    for (uint32_t i = 0; i < rope.count; i++)
+        wire_raw(&w, rope.slices[i].data, rope.slices[i].len);
     br_rope_release(&rope);
     return w;
 }

@@ -171,7 +171,7 @@ static inline void tables_are(const struct br_item *item, const uint32_t n[BR_TA
     struct br_dictionary_view v;
     assert_int_equal(br_dictionary_index(item, &arena, &v), 0);
     for (size_t t = 0; t < BR_TABLES; t++) {
-        assert_int_equal(v.n[t], n[t]);
+        assert_int_equal(v.count[t], n[t]);
         assert_int_equal(v.tables[t][0].len, 0);
     }
     br_arena_release(&arena);

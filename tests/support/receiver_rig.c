@@ -15,8 +15,8 @@ static void write_down(struct receiver_rig *r, const struct br_item *item)
     free(text);
     assert_int_equal(br_item_write(item, &rope), 0);
     br_str_clear(&r->bytes);
-    for (size_t i = 0; i < rope.n; i++)
-        br_str_add(&r->bytes, rope.v[i].data, rope.v[i].len);
+    for (size_t i = 0; i < rope.count; i++)
+        br_str_add(&r->bytes, rope.slices[i].data, rope.slices[i].len);
     br_rope_release(&rope);
 }
 

@@ -48,8 +48,8 @@ bool tls_carry(struct tls_end *from, struct tls_end *to, size_t chunk)
 {
     struct br_rope out = {0};
     assert_int_equal(br_tls_output(from->tls, tls_pool, &out), 0);
-    for (uint32_t i = 0; i < out.n; i++)
-        assert_true(out.v[i].len <= 16384);
+    for (uint32_t i = 0; i < out.count; i++)
+        assert_true(out.slices[i].len <= 16384);
     bool any = out.len > 0;
     const uint8_t *p;
     struct br_buf *flat = br_rope_flat(&out, tls_pool, &p);
@@ -217,8 +217,8 @@ void tls_raw_swap(struct tls_raw *r, struct tls_end *server)
     (void)BIO_reset(SSL_get_wbio(r->ssl));
     struct br_rope out = {0};
     assert_int_equal(br_tls_output(server->tls, tls_pool, &out), 0);
-    for (uint32_t i = 0; i < out.n; i++)
-        BIO_write(SSL_get_rbio(r->ssl), out.v[i].data, (int)out.v[i].len);
+    for (uint32_t i = 0; i < out.count; i++)
+        BIO_write(SSL_get_rbio(r->ssl), out.slices[i].data, (int)out.slices[i].len);
     br_rope_release(&out);
 }
 

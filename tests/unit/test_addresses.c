@@ -13,7 +13,7 @@ static bool add(struct br_addresses *a, unsigned last)
 
 static void make(struct br_addresses *a, unsigned n)
 {
-    *a = (struct br_addresses){.n = 0};
+    *a = (struct br_addresses){.count = 0};
     for (unsigned i = 0; i < n; i++)
         assert_true(add(a, i));
 }
@@ -35,8 +35,8 @@ static void each_is_kept_once_and_there_is_a_most(void **state)
     make(&a, BR_ADDRESSES_MAX);
     assert_false(add(&a, 0));
     assert_false(add(&a, BR_ADDRESSES_MAX));
-    assert_int_equal(a.n, BR_ADDRESSES_MAX);
-    assert_int_equal(br_addresses_find(&a, &a.v[7]), 7);
+    assert_int_equal(a.count, BR_ADDRESSES_MAX);
+    assert_int_equal(br_addresses_find(&a, &a.addresses[7]), 7);
     make(&a, 0);
     assert_int_equal(resort(&a, 0), -1);
     assert_false(br_addresses_add(&a, &a, sizeof(struct sockaddr_storage) + 1));
@@ -79,9 +79,9 @@ static void delays_grow_up_to_their_maximum(void **state)
     br_addresses_failed(&a, 0, now, 0.5);
     assert_int_equal(pick(&a, now + 1000), 0);
     br_addresses_failed(&a, 0, now, 0); /* a fifth less, a fifth more */
-    assert_int_equal(a.v[0].due_ms, now + 1280);
+    assert_int_equal(a.addresses[0].due_ms, now + 1280);
     br_addresses_failed(&a, 0, now, 1);
-    assert_int_equal(a.v[0].due_ms, now + 3072);
+    assert_int_equal(a.addresses[0].due_ms, now + 3072);
 }
 
 /* Nothing else serves: then the one that is due first, but not twice in a second. */
@@ -124,19 +124,19 @@ static void what_is_taken_is_passed_over(void **state)
 
 static void a_look_up_keeps_what_is_known(void **state)
 {
-    struct br_addresses a, fresh = {.n = 0};
+    struct br_addresses a, fresh = {.count = 0};
     (void)state;
     make(&a, 3);
     br_addresses_failed(&a, 0, 0, 0.5);
     assert_int_equal(a.turn, 1);
     assert_true(add(&fresh, 9) && add(&fresh, 1) && add(&fresh, 0));
     br_addresses_update(&a, &fresh);
-    assert_int_equal(a.n, 3);
+    assert_int_equal(a.count, 3);
     assert_int_equal(pick(&a, 0), 1); /* still its turn */
     br_addresses_failed(&a, 1, 0, 0.5);
     assert_int_equal(pick(&a, 0), 0); /* the new one; the failed one is not due */
-    assert_int_equal(a.v[2].n_failed, 1);
-    fresh.n = 0;
+    assert_int_equal(a.addresses[2].n_failed, 1);
+    fresh.count = 0;
     br_addresses_update(&a, &fresh);
     assert_int_equal(resort(&a, 1000000), -1);
 }

@@ -133,8 +133,8 @@ static void from_context(void **state)
     struct rig *r = rig_new(&br_attributes_processor,
                             "actions: [{key: t, from_context: metadata.tenant, action: insert}]");
     const struct br_strings *keys = br_attributes_processor.metadata_keys(r->node.config);
-    assert_int_equal(keys->n, 1);
-    assert_string_equal(keys->v[0], "tenant");
+    assert_int_equal(keys->count, 1);
+    assert_string_equal(keys->items[0], "tenant");
     struct br_item *item = rig_item(r, BR_TRACES, span("s", ""));
     item->metadata = "tenant\0acme\0\0";
     rig_send(r, item);
@@ -448,7 +448,7 @@ static void extension(void **state)
     (void)state;
     struct br_arena arena;
     struct br_additions e;
-    struct br_dictionary_view view = {.n = {[BR_TABLE_STRING] = 4}};
+    struct br_dictionary_view view = {.count = {[BR_TABLE_STRING] = 4}};
     char big[5000];
     memset(big, 'a', sizeof big);
     br_arena_init(&arena, 0);

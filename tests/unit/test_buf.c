@@ -164,10 +164,10 @@ static void assert_rope(const struct br_rope *r, const char *want)
 {
     char text[256];
     size_t n = 0;
-    for (uint32_t i = 0; i < r->n; i++) {
-        assert_true(r->v[i].len > 0);
-        memcpy(text + n, r->v[i].data, r->v[i].len);
-        n += r->v[i].len;
+    for (uint32_t i = 0; i < r->count; i++) {
+        assert_true(r->slices[i].len > 0);
+        memcpy(text + n, r->slices[i].data, r->slices[i].len);
+        n += r->slices[i].len;
     }
     text[n] = '\0';
     assert_int_equal(n, r->len);
@@ -181,19 +181,19 @@ static void neighbours_are_joined(void **state)
     assert_int_equal(br_rope_add(&r, a, a->data, 2), 0);
     assert_int_equal(br_rope_add(&r, a, a->data + 2, 2), 0);
     assert_int_equal(br_rope_add(&r, a, a->data + 2, 0), 0);
-    assert_int_equal(r.n, 1);
+    assert_int_equal(r.count, 1);
     assert_int_equal(a->refs, 2);
     assert_int_equal(br_rope_add(&r, a, a->data + 5, 1), 0); /* a gap */
-    assert_int_equal(r.n, 2);
+    assert_int_equal(r.count, 2);
     assert_int_equal(br_rope_add(&r, b, b->data, 3), 0);
     assert_int_equal(br_rope_add(&r, NULL, "!", 1), 0);
-    assert_int_equal(r.n, 4);
+    assert_int_equal(r.count, 4);
     assert_rope(&r, "abcdf123!");
     br_buf_unref(a);
     br_buf_unref(b);
     assert_rope(&r, "abcdf123!");
     br_rope_release(&r);
-    assert_int_equal(r.n, 0);
+    assert_int_equal(r.count, 0);
     br_rope_release(&r);
 }
 

@@ -34,7 +34,7 @@ static void build_all(struct br_build *b)
     rc |= br_add_ints(&arena, &scope, 3, "order", order, 3);
     rc |= br_add_texts(&arena, &scope, 3, "comments", comments, 2);
     if (rc)
-        br_merger_fail(&b->m, BR_ENOMEM);
+        br_merger_fail(&b->merge, BR_ENOMEM);
 
     static const char *const names[] = {"thread",  "bytes",    "By",         "folded",
                                         "notes",   "/bin/app", "main",       "_main",
@@ -263,7 +263,7 @@ static void test_undo(void **state)
         br_build_mark(b);
         build_more(b);
         if (failures[i])
-            br_merger_fail(&b->m, failures[i]);
+            br_merger_fail(&b->merge, failures[i]);
         br_build_undo(b);
         assert_int_equal(br_build_rc(b), 0);
         assert_int_equal(br_build_items(b), 3);
@@ -275,7 +275,7 @@ static void test_undo(void **state)
     }
     br_build_undo(b); /* its mark went with what was taken */
     assert_int_equal(br_build_items(b), 0);
-    br_merger_fail(&b->m, BR_EINVAL);
+    br_merger_fail(&b->merge, BR_EINVAL);
     br_build_mark(b);
     br_build_undo(b);
     assert_int_equal(br_build_rc(b), BR_EINVAL);
@@ -553,7 +553,7 @@ static void test_invalid(void **state)
         }
         assert_int_equal(br_build_rc(b), BR_EINVAL);
         assert_int_equal(string(b, "more"), 0);
-        br_merger_fail(&b->m, BR_ENOMEM);
+        br_merger_fail(&b->merge, BR_ENOMEM);
         assert_int_equal(br_build_rc(b), BR_EINVAL);
         br_build_clear(b);
     }

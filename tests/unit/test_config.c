@@ -108,7 +108,7 @@ static void test_merge(void **state)
     struct fixture f = merge(uris, 3, sets, 4);
     assert_int_equal(f.rc, 0);
     assert_int_equal(at(f.tree, "a::x")->type, BR_YAML_SEQ);
-    assert_int_equal(at(f.tree, "a::y")->n, 1);
+    assert_int_equal(at(f.tree, "a::y")->count, 1);
     expect(&f, "a::z::k", "third");
     expect(&f, "a::z::l", "w");
     expect(&f, "a::n", "new");
@@ -151,7 +151,7 @@ static void test_sources(void **state)
     expect(&f, "exporters::sink::endpoint", "nowhere");
     assert_string_equal(at(f.tree, "exporters::sink::endpoint")->file,
                         "tests/conformance/config/merged_second.yaml");
-    assert_int_equal(at(f.tree, "service::pipelines::traces::receivers")->n, 1);
+    assert_int_equal(at(f.tree, "service::pipelines::traces::receivers")->count, 1);
     expect(&f, "a", "1");
     assert_string_equal(at(f.tree, "a")->file, "env:MAP");
     assert_int_equal(f.errs.n_warnings, 1);
@@ -183,7 +183,7 @@ static void test_expand_types(void **state)
     expect(&f, "quoted", "4317");
     assert_false(at(f.tree, "quoted")->quoted);
     expect(&f, "map::a", "1");
-    assert_int_equal(at(f.tree, "map::b")->n, 2);
+    assert_int_equal(at(f.tree, "map::b")->count, 2);
     assert_int_equal(at(f.tree, "map::b")->line, 3);
     assert_int_equal(at(f.tree, "map::b")->col, 6);
     assert_int_equal(at(f.tree, "null")->type, BR_YAML_NULL);
@@ -192,7 +192,7 @@ static void test_expand_types(void **state)
     expect(&f, "as_is", "'7'");
     expect(&f, "not_yaml", "a: b: c");
     expect(&f, "pad", "5");
-    assert_int_equal(at(f.tree, "yaml")->n, 2);
+    assert_int_equal(at(f.tree, "yaml")->count, 2);
     assert_string_equal(at(f.tree, "list")->items[0]->text, "4317");
     done(&f);
 }
@@ -413,11 +413,11 @@ static void test_service(void **state)
 
 static bool same_tree(const struct br_yaml *a, const struct br_yaml *b)
 {
-    if (a->type != b->type || a->n != b->n)
+    if (a->type != b->type || a->count != b->count)
         return false;
     if (a->type == BR_YAML_SCALAR && (a->len != b->len || memcmp(a->text, b->text, a->len) != 0))
         return false;
-    for (size_t i = 0; i < a->n; i++) {
+    for (size_t i = 0; i < a->count; i++) {
         if (a->keys && strcmp(a->keys[i]->text, b->keys[i]->text) != 0)
             return false;
         if (!same_tree(a->items[i], b->items[i]))

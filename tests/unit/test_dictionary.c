@@ -62,9 +62,9 @@ static void test_index(void **state)
     struct br_arena arena = {0};
     struct br_dictionary_view v;
     assert_int_equal(br_dictionary_index(item, &arena, &v), 0);
-    assert_int_equal(v.n[BR_TABLE_STRING], 3);
-    assert_int_equal(v.n[BR_TABLE_STACK], 1);
-    assert_int_equal(v.n[BR_TABLE_LINK], 0);
+    assert_int_equal(v.count[BR_TABLE_STRING], 3);
+    assert_int_equal(v.count[BR_TABLE_STACK], 1);
+    assert_int_equal(v.count[BR_TABLE_LINK], 0);
     struct br_entry s = br_dictionary_string(&v, 2);
     assert_int_equal(s.len, 2);
     assert_memory_equal(s.data, "bc", 2);
@@ -405,7 +405,7 @@ static void test_intern(void **state)
             assert_int_equal(br_intern_find(&t, body, len, i, &hash), i);
         }
         if (len == 150) {
-            half = t.n;
+            half = t.count;
             half_len = t.len;
         }
     }
@@ -414,7 +414,7 @@ static void test_intern(void **state)
     assert_int_equal(br_intern_find(&t, body, 151, UINT32_MAX, &hash), BR_INTERN_NONE);
     assert_int_not_equal(br_intern_find(&t, body, 150, UINT32_MAX, &hash), BR_INTERN_NONE);
     br_intern_clear(&t);
-    assert_int_equal(t.n, 1);
+    assert_int_equal(t.count, 1);
     assert_int_equal(br_intern_find(&t, body, 0, UINT32_MAX, &hash), 0);
     assert_int_equal(br_intern_reserve(&t, &budget, 2 << 20), BR_EFULL);
     br_intern_release(&t, &budget);
@@ -431,7 +431,7 @@ static void test_intern_truncate(void **state)
     assert_int_equal(br_intern_init(&t, &budget, 5), 0);
     for (unsigned round = 0; round < 200; round++) {
         uint32_t most = round == 100 ? 3000 : 300;
-        for (uint32_t i = t.n; i < most; i++) {
+        for (uint32_t i = t.count; i < most; i++) {
             assert_int_equal(br_intern_find(&t, (uint8_t *)&i, sizeof i, 0, &hash), BR_INTERN_NONE);
             assert_int_equal(br_intern_reserve(&t, &budget, sizeof i), 0);
             memcpy(br_intern_body(&t), &i, sizeof i);
@@ -441,7 +441,7 @@ static void test_intern_truncate(void **state)
         seed = seed * 1103515245 + 12345;
         uint32_t n = 1 + (seed >> 16) % 299;
         br_intern_truncate(&t, n, lens[n]);
-        assert_int_equal(t.n, n);
+        assert_int_equal(t.count, n);
         for (uint32_t i = 1; i < most; i++)
             assert_int_equal(br_intern_find(&t, (uint8_t *)&i, sizeof i, UINT32_MAX, &hash),
                              i < n ? i : BR_INTERN_NONE);

@@ -387,7 +387,7 @@ static void deep_condition(void **state)
 {
     (void)state;
     struct br_arena arena;
-    struct br_conditions c = {.n = 0};
+    struct br_conditions c = {.count = 0};
     struct br_err err = {0};
     char text[200];
     br_arena_init(&arena, 0);
@@ -400,7 +400,7 @@ static void deep_condition(void **state)
                          depth == 63 ? 0 : BR_EINVAL);
     }
     assert_string_equal(err.text, "at character 65: more than 64 parentheses inside each other");
-    assert_int_equal(c.n, 1);
+    assert_int_equal(c.count, 1);
     br_conditions_release(&c);
     br_arena_release(&arena);
 }

@@ -454,7 +454,7 @@ static void receivers_hear_what_processors_want(void **state)
     assert_null(in->metadata_keys);
     assert_false(in2->spans_wanted);
     assert_non_null(in2->metadata_keys);
-    assert_string_equal(in2->metadata_keys->v[0], "x-tenant");
+    assert_string_equal(in2->metadata_keys->items[0], "x-tenant");
     assert_true(in->in_pipeline[BR_TRACES] && !in->in_pipeline[BR_PROFILES]);
     assert_true(!in2->in_pipeline[BR_TRACES] && in2->in_pipeline[BR_PROFILES]);
 }

@@ -52,8 +52,8 @@ static bool sent_code(const struct h2_check *c, unsigned type, uint32_t stream, 
 {
     struct wire all = {0};
     bool found = false;
-    for (uint32_t i = 0; i < c->out.n; i++)
-        wire_raw(&all, c->out.v[i].data, c->out.v[i].len);
+    for (uint32_t i = 0; i < c->out.count; i++)
+        wire_raw(&all, c->out.slices[i].data, c->out.slices[i].len);
     for (size_t at = 0; at + 9 <= all.len;) {
         const uint8_t *f = all.data + at;
         size_t len = (size_t)f[0] << 16 | (size_t)f[1] << 8 | f[2];
@@ -752,8 +752,9 @@ static void carry(struct peer *p)
             more = true;
         }
         (void)h2_check_pull(p->c);
-        for (uint32_t i = 0; i < p->c->out.n; i++) {
-            (void)nghttp2_session_mem_recv(p->session, p->c->out.v[i].data, p->c->out.v[i].len);
+        for (uint32_t i = 0; i < p->c->out.count; i++) {
+            (void)nghttp2_session_mem_recv(p->session, p->c->out.slices[i].data,
+                                           p->c->out.slices[i].len);
             more = true;
         }
         br_rope_release(&p->c->out);

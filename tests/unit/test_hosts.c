@@ -67,7 +67,7 @@ static void a_list_names_those_who_may(void **state)
     static const char *const others[] = {"x.braid.example", "braid.example.x", "braid"};
     static const char *const further[] = {"10.9.9.9:1", "[2001:db8::9]:1"};
     static const char *const own[] = {"node-7", "NODE-7:8888"};
-    const struct br_strings list = {.v = names, .n = BR_COUNT(names)};
+    const struct br_strings list = {.items = names, .count = BR_COUNT(names)};
     const struct br_hosts local = {.endpoint = "localhost:1", .allowed = &list};
     const struct br_hosts wide = {.endpoint = ":8888", .allowed = &list};
     const struct br_hosts named = {.endpoint = "node-7:8888", .allowed = &list};
@@ -113,7 +113,7 @@ static void entries_are_names_or_addresses(void **state)
     (void)state;
     for (size_t i = 0; i < BR_COUNT(cases); i++) {
         const char *v[] = {"good.example", cases[i].text};
-        const struct br_strings list = {.v = v, .n = 2};
+        const struct br_strings list = {.items = v, .count = 2};
         struct br_errs errs = {0};
         br_hosts_check(&list, NULL, "extensions::x", &errs);
         if (errs.n_errors != !cases[i].right)

@@ -132,8 +132,8 @@ static void write_into(const struct br_item *item, struct wire *out)
     struct br_rope rope = {0};
     assert_int_equal(br_item_write(item, &rope), 0);
     assert_int_equal(rope.len, item->size);
-    for (uint32_t i = 0; i < rope.n; i++)
-        wire_raw(out, rope.v[i].data, rope.v[i].len);
+    for (uint32_t i = 0; i < rope.count; i++)
+        wire_raw(out, rope.slices[i].data, rope.slices[i].len);
     br_rope_release(&rope);
 }
 

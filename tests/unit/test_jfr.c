@@ -456,9 +456,9 @@ static void test_torn(void **state)
             .data = w.data, .from_pyroscope = pyroscope, .sample_rate = 100, .lost = &lost};
         for (s.len = whole; s.len < w.len; s.len++) {
             struct result r = {0};
-            lost.n = 0;
+            lost.count = 0;
             assert_int_equal(convert(&s, &r), 0);
-            assert_int_equal(lost.n, s.len > whole);
+            assert_int_equal(lost.count, s.len > whole);
             char *text = view(&r);
             if (!pyroscope)
                 assert_same_text("torn", text, made_uploaded);

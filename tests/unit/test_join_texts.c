@@ -26,7 +26,7 @@ static void make_strings(struct made *m, const char *key)
     strings[KEY] = (struct br_entry){(const uint8_t *)key, (uint32_t)strlen(key)};
     strings[LONG_TEXT] = (struct br_entry){(const uint8_t *)m->text, LONG};
     m->view.tables[BR_TABLE_STRING] = strings;
-    m->view.n[BR_TABLE_STRING] = STRINGS;
+    m->view.count[BR_TABLE_STRING] = STRINGS;
 }
 
 static void make_entries(struct made *m, enum br_table table, const struct wire *w)
@@ -37,7 +37,7 @@ static void make_entries(struct made *m, enum br_table table, const struct wire 
     for (unsigned i = 1; i <= REFERENCES; i++)
         entries[i] = (struct br_entry){copy, (uint32_t)w->len};
     m->view.tables[table] = entries;
-    m->view.n[table] = REFERENCES + 1;
+    m->view.count[table] = REFERENCES + 1;
 }
 
 static struct made *made_new(const char *key)

@@ -240,7 +240,7 @@ static void test_tree(void **state)
         size_t len;
         char *text = make(&shape, MIB, &len);
         assert_int_equal(br_json_parse(&tree, text, len, 32, 0, NULL), 0);
-        assert_true(tree.n > len / 3);
+        assert_true(tree.count > len / 3);
         assert_true((size_t)tree.cap * sizeof *tree.nodes <= len * 8 + 16);
         br_json_tree_release(&tree);
         free(text);

@@ -186,10 +186,12 @@ static double option_value(const struct br_option *o)
 {
     uint64_t ns = 0;
     if (o->kind == BR_OPT_DURATION) {
-        assert_true(br_duration_parse(o->def.s, &ns));
+        assert_true(br_duration_parse(o->def.string, &ns));
         return (double)ns / 1e6;
     }
-    return o->kind == BR_OPT_INT ? (double)o->def.i : o->kind == BR_OPT_DOUBLE ? o->def.d : -2;
+    return o->kind == BR_OPT_INT      ? (double)o->def.integer
+           : o->kind == BR_OPT_DOUBLE ? o->def.real
+                                      : -2;
 }
 
 static void option_check(const struct row *row, const char *component, const char *path)

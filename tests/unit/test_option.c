@@ -37,9 +37,9 @@ static void expect_defaults(const struct fake_processor_config *c)
     assert_true(c->ratio >= 1 && c->ratio <= 1);
     assert_true(c->strict);
     assert_int_equal(c->mode, 1);
-    assert_int_equal(c->include.n, 0);
-    assert_null(c->include.v);
-    assert_int_equal(c->rules.n, 0);
+    assert_int_equal(c->include.count, 0);
+    assert_null(c->include.items);
+    assert_int_equal(c->rules.count, 0);
     assert_int_equal(c->limits.streams, 100);
     assert_true(c->limits.ratio >= 0.5 && c->limits.ratio <= 0.5);
     assert_null(c->extra);
@@ -85,11 +85,11 @@ static void test_values(void **state)
     assert_true(c.ratio >= -0.25 && c.ratio <= -0.25);
     assert_false(c.strict);
     assert_int_equal(c.mode, 2);
-    assert_int_equal(c.include.n, 3);
-    assert_string_equal(c.include.v[1], "5");
-    assert_string_equal(c.include.v[2], "true");
-    const struct fake_rule *rules = c.rules.v;
-    assert_int_equal(c.rules.n, 2);
+    assert_int_equal(c.include.count, 3);
+    assert_string_equal(c.include.items[1], "5");
+    assert_string_equal(c.include.items[2], "true");
+    const struct fake_rule *rules = c.rules.items;
+    assert_int_equal(c.rules.count, 2);
     assert_string_equal(rules[0].match, "x");
     assert_true(rules[0].drop);
     assert_string_equal(rules[1].match, "7");
@@ -98,8 +98,8 @@ static void test_values(void **state)
     assert_int_equal(c.extra->type, BR_YAML_SEQ);
     done(&f);
     f = read_into(fake_processor_options, "include: alone\nextra:\n", &c, sizeof c);
-    assert_int_equal(c.include.n, 1);
-    assert_string_equal(c.include.v[0], "alone");
+    assert_int_equal(c.include.count, 1);
+    assert_string_equal(c.include.items[0], "alone");
     assert_int_equal(c.extra->type, BR_YAML_NULL);
     done(&f);
 }
@@ -134,7 +134,7 @@ static void test_secrets(void **state)
                   &c, sizeof c);
     assert_int_equal(f.rc, 0);
     assert_string_equal(c.token.text, "t");
-    assert_int_equal(c.headers.n, 3);
+    assert_int_equal(c.headers.count, 3);
     assert_string_equal(c.headers.names[0], "X-A");
     assert_string_equal(c.headers.values[0].text, "v");
     assert_string_equal(c.headers.values[1].text, "");
@@ -144,7 +144,7 @@ static void test_secrets(void **state)
                   sizeof c);
     assert_int_equal(f.rc, 0);
     assert_null(c.token.text);
-    assert_int_equal(c.headers.n, 1);
+    assert_int_equal(c.headers.count, 1);
     assert_string_equal(c.headers.names[0], "n");
     assert_string_equal(c.headers.values[0].text, "v");
     done(&f);
@@ -187,7 +187,7 @@ static void test_headers_at_most(void **state)
         struct fixture f = read_into(fake_exporter_options, text.data, &c, sizeof c);
         assert_int_equal(f.rc, n == BR_HEADERS_MAX ? 0 : BR_EINVAL);
         if (!f.rc)
-            assert_int_equal(c.headers.n, BR_HEADERS_MAX);
+            assert_int_equal(c.headers.count, BR_HEADERS_MAX);
         done(&f);
         br_str_release(&text);
     }

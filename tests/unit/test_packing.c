@@ -366,7 +366,7 @@ static void what_was_begun_ends_unheard(void **state)
     br_buf_unref(buf);
     struct br_packing_job *job =
         br_packing_job_new(&h->host, &packing, BR_TRACES, &body, on_packed, &called);
-    assert_int_equal(body.n, 0);
+    assert_int_equal(body.count, 0);
     br_packing_job_start(job);
     h->works[0]->run(h->works[0]);
     br_packing_job_leave(job);

@@ -119,8 +119,8 @@ static void test_samples_are_lost_alone(void **state)
         struct read r = {.source = {.lost = &lost}};
         struct message *good = sample(label(USER, MAIN, 0, 0));
         assert_int_equal(read_message(&r, around(join(join(good, cases[i].m), sample(NULL)))), 0);
-        if (lost.n != 1 || !strstr(lost.first.text, cases[i].want))
-            fail_msg("case %zu: %u \"%s\"", i, lost.n, lost.first.text);
+        if (lost.count != 1 || !strstr(lost.first.text, cases[i].want))
+            fail_msg("case %zu: %u \"%s\"", i, lost.count, lost.first.text);
         assert_int_equal(r.err.code, 0);
         assert_int_equal(profile_at(&r, 0)->n_samples, 2);
         assert_int_equal(profile_at(&r, 1)->n_samples, 2);
@@ -132,7 +132,7 @@ static void test_samples_are_lost_alone(void **state)
     assert_int_equal(read_message(&r, around(join(sample(NULL), nest(PLOCATION, number(1, 3),
                                                                      number(2, 9), END)))),
                      0);
-    assert_int_equal(lost.n, 0);
+    assert_int_equal(lost.count, 0);
     done(&r);
 }
 

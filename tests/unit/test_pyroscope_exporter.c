@@ -131,9 +131,9 @@ static struct fake_answer on_exchange(const struct br_exchange *x, void *arg)
     assert_non_null(data);
     assert_string_equal(x->path, "/push.v1.PusherService/Push");
     assert_string_equal(x->content_type, "application/proto");
-    for (size_t i = 0; i < x->body.n; i++) {
-        memcpy(data + at, x->body.v[i].data, x->body.v[i].len);
-        at += x->body.v[i].len;
+    for (size_t i = 0; i < x->body.count; i++) {
+        memcpy(data + at, x->body.slices[i].data, x->body.slices[i].len);
+        at += x->body.slices[i].len;
     }
     assert_int_equal(at, x->body.len);
     Push__V1__PushRequest *r = push__v1__push_request__unpack(NULL, at, data);

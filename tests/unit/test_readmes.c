@@ -42,18 +42,18 @@ static void add_default(const struct br_option *o, struct br_str *out)
     if (o->required)
         br_str_puts(out, "required");
     else if (o->kind == BR_OPT_BOOL)
-        br_str_printf(out, "`%s`", o->def.b ? "true" : "false");
+        br_str_printf(out, "`%s`", o->def.boolean ? "true" : "false");
     else if (o->kind == BR_OPT_INT)
-        br_str_printf(out, "`%lld`", (long long)o->def.i);
+        br_str_printf(out, "`%lld`", (long long)o->def.integer);
     else if (o->kind == BR_OPT_DOUBLE)
-        br_str_printf(out, "`%g`", o->def.d);
-    else if (o->kind == BR_OPT_STRING && o->def.s && strstr(o->def.s, BR_VERSION))
+        br_str_printf(out, "`%g`", o->def.real);
+    else if (o->kind == BR_OPT_STRING && o->def.string && strstr(o->def.string, BR_VERSION))
         br_str_puts(out, "has the version");
     else if (o->kind == BR_OPT_PRESENT)
         br_str_puts(out, "absent");
     else if ((o->kind == BR_OPT_DURATION || o->kind == BR_OPT_STRING || o->kind == BR_OPT_ENUM) &&
-             o->def.s)
-        br_str_printf(out, o->def.s[0] ? "`%s`" : "empty", o->def.s);
+             o->def.string)
+        br_str_printf(out, o->def.string[0] ? "`%s`" : "empty", o->def.string);
 }
 
 static void add_rows(const struct br_option *table, const char *prefix, struct br_str *out)

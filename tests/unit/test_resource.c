@@ -345,9 +345,9 @@ static void from_context(void **state)
                 "attributes: [{key: t, from_context: metadata.X-Tenant, action: insert},"
                 " {key: p, from_context: plain, action: insert}]");
     const struct br_strings *keys = br_resource_processor.metadata_keys(r->node.config);
-    assert_int_equal(keys->n, 2);
-    assert_string_equal(keys->v[0], "X-Tenant");
-    assert_string_equal(keys->v[1], "plain");
+    assert_int_equal(keys->count, 2);
+    assert_string_equal(keys->items[0], "X-Tenant");
+    assert_string_equal(keys->items[1], "plain");
     for (int again = 0; again < 2; again++) {
         expect(with_metadata(r, "x-tenant\0one\0X-Tenant\0two\0\0"), S("t", "one;two"));
         expect(with_metadata(r, "x-tenant\0three\0plain\0\0\0"), S("t", "three") "," S("p", ""));

@@ -592,8 +592,8 @@ static void entries_are_replaced_and_added(void **state)
     br_buf_unref(first);
     assert_int_equal(br_dictionary_index(item, &item->arena, &view), 0);
     static const char *const want[] = {"", "eins", "two", "", "four", NULL, "six"};
-    assert_int_equal(view.n[BR_TABLE_STRING], 7);
-    assert_int_equal(view.n[BR_TABLE_FUNCTION], 2);
+    assert_int_equal(view.count[BR_TABLE_STRING], 7);
+    assert_int_equal(view.count[BR_TABLE_FUNCTION], 2);
     for (unsigned i = 0; i < 7; i++) {
         struct br_entry e = view.tables[BR_TABLE_STRING][i];
         const char *text = want[i] ? want[i] : new_texts[i];

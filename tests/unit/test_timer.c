@@ -78,7 +78,7 @@ static void arming_again_moves_it(void **state)
     struct thing a = {.ts = &ts};
     br_timers_arm(&ts, &a.timer, 100, on_timer);
     br_timers_arm(&ts, &a.timer, 50, on_timer);
-    assert_int_equal(ts.n, 1);
+    assert_int_equal(ts.count, 1);
     assert_int_equal(br_timers_next(&ts), 50);
     br_timers_arm(&ts, &a.timer, 200, on_timer);
     br_timers_run(&ts, 199);

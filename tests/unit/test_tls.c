@@ -279,8 +279,8 @@ static void test_damaged_records(void **state)
         struct br_rope out = {0};
         assert_int_equal(br_tls_output(p.client.tls, tls_pool, &out), 0);
         uint8_t record[256];
-        assert_int_equal(out.n, 1);
-        memcpy(record, out.v[0].data, out.len);
+        assert_int_equal(out.count, 1);
+        memcpy(record, out.slices[0].data, out.len);
         record[at] ^= 1;
         tls_feed(&p.server, record, out.len);
         br_rope_release(&out);
@@ -337,9 +337,9 @@ static int life(const struct br_tls_config *client, const struct br_tls_config *
             br_tls_close(from);
         if (!rc)
             rc = br_tls_output(from, tls_pool, &out);
-        for (uint32_t i = 0; i < out.n && !rc; i++) {
+        for (uint32_t i = 0; i < out.count && !rc; i++) {
             struct tls_end sink = {.got = none};
-            rc = br_tls_input(to, out.v[i].data, out.v[i].len, tls_on_plain, &sink, NULL);
+            rc = br_tls_input(to, out.slices[i].data, out.slices[i].len, tls_on_plain, &sink, NULL);
             free(sink.got.data);
         }
         br_rope_release(&out);

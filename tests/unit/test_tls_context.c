@@ -181,7 +181,7 @@ static void test_option_tables(void **state)
     assert_non_null(row(br_tls_client_options, "insecure_skip_verify"));
     assert_non_null(row(br_tls_client_options, "server_name_override"));
     assert_null(row(br_tls_client_options, "client_ca_file"));
-    assert_string_equal(row(br_tls_server_options, "min_version")->def.s, "1.2");
+    assert_string_equal(row(br_tls_server_options, "min_version")->def.string, "1.2");
     assert_int_equal(row(br_tls_server_options, "key_pem")->kind, BR_OPT_SECRET);
 }
 

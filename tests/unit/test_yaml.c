@@ -74,7 +74,7 @@ static void test_places(void **state)
                              "\xc3\xa4: \xc3\xb6\n"); /* columns count characters */
     assert_int_equal(f.rc, 0);
     assert_int_equal(f.root->type, BR_YAML_MAP);
-    assert_int_equal(f.root->n, 3);
+    assert_int_equal(f.root->count, 3);
     expect_at(f.root, 1, 1);
     expect_at(f.root->keys[1], 2, 1);
     struct br_yaml *b = br_yaml_get(f.root, "b");
@@ -160,7 +160,7 @@ static void test_aliases(void **state)
     assert_ptr_not_equal(br_yaml_get(a, "k"), br_yaml_get(b, "k"));
     expect_text(br_yaml_get(b, "k"), "v", false);
     expect_at(br_yaml_get(b, "k"), 1, 11);
-    assert_int_equal(br_yaml_get(f.root, "c")->n, 2);
+    assert_int_equal(br_yaml_get(f.root, "c")->count, 2);
     expect_text(br_yaml_get(f.root, "e"), "new", false);
     done(&f);
     expect_error("a: &x [1, *x]\n", BR_EINVAL, 1, 11, "inside its own anchor");
@@ -178,10 +178,10 @@ static void test_merge_keys(void **state)
                              "text: {\"<<\": plain}\n");
     assert_int_equal(f.rc, 0);
     struct br_yaml *one = br_yaml_get(f.root, "one"), *two = br_yaml_get(f.root, "two");
-    assert_int_equal(one->n, 2);
+    assert_int_equal(one->count, 2);
     expect_text(br_yaml_get(one, "a"), "1", false);
     expect_text(br_yaml_get(one, "b"), "own", false);
-    assert_int_equal(two->n, 4);
+    assert_int_equal(two->count, 4);
     expect_text(br_yaml_get(two, "b"), "2", false);
     expect_text(br_yaml_get(two, "c"), "4", false);
     expect_text(br_yaml_get(two, "d"), "5", false);
@@ -249,7 +249,7 @@ static void test_sizes(void **state)
         memcpy(text + 4 * i, "- x\n", 4);
     struct fixture f = parse(text);
     assert_int_equal(f.rc, 0);
-    assert_int_equal(f.root->n, 9999);
+    assert_int_equal(f.root->count, 9999);
     done(&f);
     memcpy(text + 4 * 9999, "- x\n", 4);
     expect_error(text, BR_ETOOBIG, 10000, 3, "10000 values");

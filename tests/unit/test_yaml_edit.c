@@ -33,16 +33,16 @@ static void doc_release(struct doc *d)
 
 static bool empty(const struct br_yaml *node)
 {
-    return node->type != BR_YAML_SCALAR && node->n == 0;
+    return node->type != BR_YAML_SCALAR && node->count == 0;
 }
 
 static bool same(const struct br_yaml *a, const struct br_yaml *b)
 {
     if (empty(a) || empty(b))
         return empty(a) && empty(b);
-    if (a->type != b->type || a->n != b->n || (a->text && strcmp(a->text, b->text) != 0))
+    if (a->type != b->type || a->count != b->count || (a->text && strcmp(a->text, b->text) != 0))
         return false;
-    for (size_t i = 0; i < a->n; i++)
+    for (size_t i = 0; i < a->count; i++)
         if ((a->keys && strcmp(a->keys[i]->text, b->keys[i]->text) != 0) ||
             !same(a->items[i], b->items[i]))
             return false;
@@ -54,7 +54,7 @@ static bool same(const struct br_yaml *a, const struct br_yaml *b)
 static void cut(struct br_yaml *node, struct br_edits *edits, unsigned *seed, unsigned chance,
                 unsigned only, unsigned *count)
 {
-    for (size_t i = 0; i < node->n && !node->alias;) {
+    for (size_t i = 0; i < node->count && !node->alias;) {
         bool goes = only ? ++*count == only : (unsigned)rand_r(seed) % 1000 < chance;
         if (!goes) {
             cut(node->items[i++], edits, seed, chance, only, count);

@@ -50,10 +50,10 @@ uint32_t join_where_hash(const struct join_table *table, const uint8_t *any, siz
                          struct join_texts *texts)
 {
     const uint8_t *p = any, *end = any + len;
-    struct br_field f, v = {0};
-    while (p < end && (p = br_scan(p, end, &f)))
-        if (f.number <= 8)
-            v = f; /* of a oneof the last one counts */
+    struct br_field field, v = {0};
+    while (p < end && (p = br_scan(p, end, &field)))
+        if (field.number <= 8)
+            v = field; /* of a oneof the last one counts */
     if (v.number == 3)
         return identity_hash_int(table, (int64_t)v.value);
     if (v.number == 8 && texts)
@@ -83,14 +83,14 @@ static void identity_read_pair(const struct join_table *table, const uint8_t *p,
                                struct join_texts *texts, struct join_identity *ret)
 {
     struct br_entry key = {0}, reference = {0};
-    struct br_field f, value = {0};
-    while (p < end && (p = br_scan(p, end, &f))) {
-        if (f.number == 1)
-            key = (struct br_entry){f.data, (uint32_t)f.value};
-        else if (f.number == 2)
-            value = f;
-        else if (f.number == 3)
-            reference = join_texts_at(texts, f.value);
+    struct br_field field, value = {0};
+    while (p < end && (p = br_scan(p, end, &field))) {
+        if (field.number == 1)
+            key = (struct br_entry){field.data, (uint32_t)field.value};
+        else if (field.number == 2)
+            value = field;
+        else if (field.number == 3)
+            reference = join_texts_at(texts, field.value);
     }
     if (!key.len)
         key = reference;
@@ -102,11 +102,12 @@ static void identity_read_pair(const struct join_table *table, const uint8_t *p,
 void join_identity_read(const struct join_table *table, const uint8_t *p, const uint8_t *end,
                         uint32_t field, struct join_texts *texts, struct join_identity *ret)
 {
-    struct br_field f;
+    struct br_field this_field;
     br_steps_add((size_t)(end - p));
-    while (p < end && (p = br_scan(p, end, &f)))
-        if (f.number == field && f.wire == BR_WIRE_LEN)
-            identity_read_pair(table, f.data, f.data + f.value, texts, ret);
+    while (p < end && (p = br_scan(p, end, &this_field)))
+        if (this_field.number == field && this_field.wire == BR_WIRE_LEN)
+            identity_read_pair(table, this_field.data, this_field.data + this_field.value, texts,
+                               ret);
 }
 
 /* --- Services --------------------------------------------------------------------------- */
@@ -118,17 +119,17 @@ struct text {
 };
 
 /* The string in an AnyValue, empty when it is none. */
-static struct text service_text_of(const uint8_t *p, const uint8_t *end,
-                                   const struct join_texts *texts)
+static struct text join_identity_service_text_of(const uint8_t *p, const uint8_t *end,
+                                                 const struct join_texts *texts)
 {
     struct text text = {0};
-    struct br_field v;
-    while (p < end && (p = br_field_next(p, end, &v))) {
-        if (v.number == 1)
-            text = (struct text){.text = {v.data, (uint32_t)v.value}};
-        else if (v.number == 8 && texts)
-            text = (struct text){join_texts_at(texts, v.value), v.value};
-        else if (v.number < 8)
+    struct br_field field;
+    while (p < end && (p = br_field_next(p, end, &field))) {
+        if (field.number == 1)
+            text = (struct text){.text = {field.data, (uint32_t)field.value}};
+        else if (field.number == 8 && texts)
+            text = (struct text){join_texts_at(texts, field.value), field.value};
+        else if (field.number < 8)
             text = (struct text){0};
     }
     return text;
@@ -140,26 +141,26 @@ struct pair {
 };
 
 /* A KeyValue with a string. A key in the message beats a reference. */
-static struct pair service_read_pair(const uint8_t *p, const uint8_t *end,
-                                     const struct join_texts *texts)
+static struct pair join_identity_service_read_pair(const uint8_t *p, const uint8_t *end,
+                                                   const struct join_texts *texts)
 {
     struct pair pair = {0};
     struct br_entry reference = {0};
-    struct br_field f;
-    while (p < end && (p = br_field_next(p, end, &f))) {
-        if (f.number == 1)
-            pair.key = (struct br_entry){f.data, (uint32_t)f.value};
-        else if (f.number == 2)
-            pair.value = service_text_of(f.data, f.data + f.value, texts);
-        else if (f.number == 3)
-            reference = join_texts_at(texts, f.value);
+    struct br_field field;
+    while (p < end && (p = br_field_next(p, end, &field))) {
+        if (field.number == 1)
+            pair.key = (struct br_entry){field.data, (uint32_t)field.value};
+        else if (field.number == 2)
+            pair.value = join_identity_service_text_of(field.data, field.data + field.value, texts);
+        else if (field.number == 3)
+            reference = join_texts_at(texts, field.value);
     }
     if (!pair.key.len)
         pair.key = reference;
     return pair;
 }
 
-static bool service_text_is(struct br_entry entry, const char *text)
+static bool join_identity_service_text_is(struct br_entry entry, const char *text)
 {
     return entry.len == strlen(text) && memcmp(entry.data, text, entry.len) == 0;
 }
@@ -177,7 +178,7 @@ size_t join_cut(const uint8_t *text, size_t len)
     return len <= JOIN_VALUE_MAX ? len : br_utf8_valid(text, JOIN_VALUE_MAX);
 }
 
-static uint64_t service_hash_of(struct join_texts *texts, struct text text)
+static uint64_t join_identity_service_hash_of(struct join_texts *texts, struct text text)
 {
     return text.index ? join_texts_service(texts, text.index)
                       : join_service_hash(text.text.data, text.text.len);
@@ -187,23 +188,25 @@ struct join_service join_service_of(const struct br_part *part, struct join_text
 {
     struct join_service service = {0};
     struct text name = {0}, instance = {0};
-    struct br_field f;
+    struct br_field field;
     size_t len;
     const uint8_t *p = br_part_resource(part, &len), *end = p + len;
-    while (p < end && (p = br_field_next(p, end, &f))) {
-        if (f.number != 1 || f.wire != BR_WIRE_LEN)
+    while (p < end && (p = br_field_next(p, end, &field))) {
+        if (field.number != 1 || field.wire != BR_WIRE_LEN)
             continue;
-        struct pair pair = service_read_pair(f.data, f.data + f.value, texts);
-        if (service_text_is(pair.key, "service.name"))
+        struct pair pair =
+            join_identity_service_read_pair(field.data, field.data + field.value, texts);
+        if (join_identity_service_text_is(pair.key, "service.name"))
             name = pair.value;
-        else if (service_text_is(pair.key, "service.instance.id"))
+        else if (join_identity_service_text_is(pair.key, "service.instance.id"))
             instance = pair.value;
     }
     service.name = name.text.data;
     service.name_len = name.text.len;
     if (service.name_len)
-        service.service = service_hash_of(texts, name);
+        service.service = join_identity_service_hash_of(texts, name);
     if (service.name_len && instance.text.len)
-        service.instance = (service.service ^ service_hash_of(texts, instance) * 3) | 1;
+        service.instance =
+            (service.service ^ join_identity_service_hash_of(texts, instance) * 3) | 1;
     return service;
 }

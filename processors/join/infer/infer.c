@@ -11,7 +11,7 @@
 
 /* The spans of one thread, newest first. */
 struct near {
-    unsigned n;
+    unsigned count;
     uint64_t since_ns; /* what was open before is not all known */
     struct join_neighbour *spans;
     struct join_totals **shares; /* of each, once somebody has asked */
@@ -47,7 +47,7 @@ static struct near *infer_read_near(struct join_infer *infer, uint32_t thread, u
     struct near *near = br_arena_calloc(infer->arena, 1, sizeof *near);
     if (!near)
         return NULL;
-    near->n = n;
+    near->count = n;
     near->since_ns = looked.more && n ? found[n - 1].end_ns : looked.more ? UINT64_MAX : 0;
     near->spans = br_arena_calloc(infer->arena, n, sizeof *near->spans);
     if (n && !near->spans)
@@ -123,7 +123,7 @@ static unsigned infer_open_at(const struct near *near, const struct join_identit
                               uint64_t time_ns, uint16_t *ret)
 {
     unsigned n = 0;
-    for (unsigned i = 0; i < near->n; i++) {
+    for (unsigned i = 0; i < near->count; i++) {
         const struct join_neighbour *neighbour = &near->spans[i];
         if (neighbour->start_ns <= time_ns && time_ns < neighbour->end_ns &&
             infer_is_from(neighbour, where))
@@ -176,7 +176,7 @@ static const struct join_neighbour *infer_span_at(struct join_infer *infer, cons
     uint16_t open[JOIN_NEIGHBOURS_MAX];
     bool known = time_ns > near->since_ns || !near->since_ns;
     unsigned n = known ? infer_open_at(near, where, time_ns, open) : 0;
-    infer->steps += near->n + (n <= OPEN_MAX ? (uint64_t)n * n : 0);
+    infer->steps += near->count + (n <= OPEN_MAX ? (uint64_t)n * n : 0);
     return infer_deepest(near, open, n);
 }
 
@@ -186,7 +186,7 @@ static const struct join_neighbour *infer_span_of(struct join_infer *infer, cons
                                                   const uint64_t *times, uint64_t n_times)
 {
     const struct join_neighbour *span = NULL;
-    if (infer->steps + n_times * near->n > JOIN_STEPS_MAX) {
+    if (infer->steps + n_times * near->count > JOIN_STEPS_MAX) {
         infer->n_cut++;
         return NULL;
     }
@@ -315,7 +315,7 @@ static void infer_share_near(struct join_infer *infer, struct near *near,
 {
     const struct join_thread_ids ids = join_thread_ids_of(where);
     struct join_taken_cursor cursor = {0};
-    near->shares = br_arena_calloc(infer->arena, near->n + 1u, sizeof *near->shares);
+    near->shares = br_arena_calloc(infer->arena, near->count + 1u, sizeof *near->shares);
     while (near->shares && infer_next_taken(infer, &ids, &cursor)) {
         const struct join_taken *taken = &cursor.taken;
         const struct join_identity its = {.hashes = {[JOIN_THREAD_NAME] = taken->thread_name,
@@ -339,8 +339,8 @@ const struct join_totals *join_infer_share(struct join_infer *infer,
         return NULL;
     if (!near->shares)
         infer_share_near(infer, near, where);
-    infer->steps += near->n;
-    for (unsigned i = 0; near->shares && i < near->n && infer->steps <= JOIN_STEPS_MAX; i++)
+    infer->steps += near->count;
+    for (unsigned i = 0; near->shares && i < near->count && infer->steps <= JOIN_STEPS_MAX; i++)
         if (infer_same_span(&near->spans[i], trace_id, br_load64(span_id)))
             return near->shares[i];
     return NULL;

@@ -34,7 +34,7 @@ static uint32_t local_find(const struct join_local *local, uint64_t span_id)
 static void local_index_spans(struct join_local *local)
 {
     unsigned mask = (1u << local->slot_bits) - 1;
-    for (unsigned i = 0; i < local->n; i++) {
+    for (unsigned i = 0; i < local->count; i++) {
         unsigned s = local_slot_of(local, local->spans[i].span_id);
         while (local->slots[s])
             s = (s + 1) & mask;
@@ -64,9 +64,9 @@ static void local_measure_depths(struct join_local *local)
 {
     uint16_t path[JOIN_FAMILY_MAX];
     bool on_path[JOIN_FAMILY_MAX] = {false};
-    for (unsigned i = 0; i < local->n; i++)
+    for (unsigned i = 0; i < local->count; i++)
         local->depths[i] = UNKNOWN;
-    for (unsigned i = 0; i < local->n; i++) {
+    for (unsigned i = 0; i < local->count; i++) {
         unsigned n = 0, at = i;
         while (local->depths[at] == UNKNOWN && !on_path[at]) {
             on_path[at] = true;
@@ -90,11 +90,11 @@ static void local_measure_depths(struct join_local *local)
 static void local_order_by_depth(const struct join_local *local, uint16_t *ret)
 {
     uint16_t starts[JOIN_FAMILY_MAX + 1] = {0};
-    for (unsigned i = 0; i < local->n; i++)
+    for (unsigned i = 0; i < local->count; i++)
         starts[local->depths[i] + 1]++;
-    for (unsigned d = 0; d < local->n; d++)
+    for (unsigned d = 0; d < local->count; d++)
         starts[d + 1] = (uint16_t)(starts[d + 1] + starts[d]);
-    for (unsigned i = 0; i < local->n; i++)
+    for (unsigned i = 0; i < local->count; i++)
         ret[starts[local->depths[i]]++] = (uint16_t)i;
 }
 
@@ -103,15 +103,15 @@ static void local_place_spans(struct join_local *local)
 {
     uint16_t order[JOIN_FAMILY_MAX], sizes[JOIN_FAMILY_MAX], next[JOIN_FAMILY_MAX], free = 0;
     local_order_by_depth(local, order);
-    for (unsigned i = 0; i < local->n; i++)
+    for (unsigned i = 0; i < local->count; i++)
         sizes[i] = 1;
-    for (unsigned i = local->n; i-- > 0;) {
+    for (unsigned i = local->count; i-- > 0;) {
         unsigned span = order[i];
         if (local->parents[span])
             sizes[local->parents[span] - 1u] =
                 (uint16_t)(sizes[local->parents[span] - 1u] + sizes[span]);
     }
-    for (unsigned i = 0; i < local->n; i++) {
+    for (unsigned i = 0; i < local->count; i++) {
         unsigned span = order[i];
         uint16_t *place = local->parents[span] ? &next[local->parents[span] - 1u] : &free;
         local->first[span] = *place;
@@ -137,7 +137,7 @@ static struct join_local *local_new(struct br_arena *arena, unsigned count)
     struct join_local *local = br_arena_calloc(arena, 1, sizeof *local);
     if (!local)
         return NULL;
-    local->n = count;
+    local->count = count;
     local->slot_bits = local_slot_bits(count);
     local->spans = br_arena_calloc(arena, count, sizeof *local->spans);
     local->parents = br_arena_calloc(arena, count, sizeof *local->parents);
@@ -153,10 +153,10 @@ static struct join_local *local_new(struct br_arena *arena, unsigned count)
 
 static void local_read(struct join_local *local, const struct join_relative *spans)
 {
-    if (local->n)
-        memcpy(local->spans, spans, local->n * sizeof *spans);
+    if (local->count)
+        memcpy(local->spans, spans, local->count * sizeof *spans);
     local_index_spans(local);
-    for (unsigned i = 0; i < local->n; i++) {
+    for (unsigned i = 0; i < local->count; i++) {
         local->parents[i] = local_parent_of(local, &local->spans[i]);
         local->figures = local->figures || local->spans[i].figures;
     }
@@ -252,8 +252,8 @@ uint32_t join_local_open(const struct join_local *local, uint32_t root, uint64_t
                          uint32_t thread, uint32_t thread_name)
 {
     uint32_t first = root, last = root;
-    br_steps_add(local->n + 1);
-    for (uint32_t i = 0; i < local->n; i++) {
+    br_steps_add(local->count + 1);
+    for (uint32_t i = 0; i < local->count; i++) {
         if (local->depths[i] < local->depths[first] || !join_local_below(local, i, root) ||
             !local_is_open(&local->spans[i], time_ns, thread, thread_name))
             continue;
@@ -272,7 +272,8 @@ uint32_t join_local_open(const struct join_local *local, uint32_t root, uint64_t
 /* --- Reading ---------------------------------------------------------------------------- */
 
 /* The number of the span in its local tree, or JOIN_NO_SPAN. */
-static uint32_t credit_read_tree(struct join_credit *credit, const struct join_found *named)
+static uint32_t join_local_credit_read_tree(struct join_credit *credit,
+                                            const struct join_found *named)
 {
     credit->local =
         join_locals_get(&credit->locals, named->trace, named->service, named->service_len,
@@ -284,12 +285,13 @@ bool join_credit_may_be_root(struct join_credit *credit, const struct join_found
 {
     if (!named->has_trace || !named->service_len)
         return false;
-    uint32_t i = credit_read_tree(credit, named);
+    uint32_t i = join_local_credit_read_tree(credit, named);
     credit->n_cut += !credit->local;
     return i != JOIN_NO_SPAN && !credit->local->parents[i];
 }
 
-static bool credit_read_numbers(struct join_credit *credit, const struct join_sample_view *reading)
+static bool join_local_credit_read_numbers(struct join_credit *credit,
+                                           const struct join_sample_view *reading)
 {
     uint64_t need = reading->n_times > reading->n_values ? reading->n_times : reading->n_values;
     if (need > credit->cap) {
@@ -305,19 +307,19 @@ static bool credit_read_numbers(struct join_credit *credit, const struct join_sa
     return true;
 }
 
-static uint64_t credit_sum(uint64_t left, uint64_t right)
+static uint64_t join_local_credit_sum(uint64_t left, uint64_t right)
 {
     uint64_t sum;
     return __builtin_add_overflow(left, right, &sum) ? UINT64_MAX : sum;
 }
 
 /* Of a value that is none, as of a negative one, nothing counts. */
-static uint64_t credit_sum_of(const uint64_t *values, uint64_t n)
+static uint64_t join_local_credit_sum_of(const uint64_t *values, uint64_t count)
 {
     uint64_t sum = 0;
-    for (uint64_t i = 0; i < n; i++)
+    for (uint64_t i = 0; i < count; i++)
         if ((int64_t)values[i] > 0)
-            sum = credit_sum(sum, values[i]);
+            sum = join_local_credit_sum(sum, values[i]);
     return sum;
 }
 
@@ -327,7 +329,7 @@ bool join_credit_take(struct join_credit *credit, const struct join_value_type *
 {
     bool apart = reading->n_values == reading->n_times;
     if ((reading->n_values && !apart && reading->n_times > JOIN_TIMES_MAX) ||
-        !credit_read_numbers(credit, reading))
+        !join_local_credit_read_numbers(credit, reading))
         return false;
     struct join_taken taken = {.unit_ns = meaning->unit_ns,
                                .period_ns = meaning->period_ns,
@@ -348,7 +350,8 @@ bool join_credit_take(struct join_credit *credit, const struct join_value_type *
         uint64_t rest = reading->n_times - i;
         taken.n_times = rest < JOIN_TIMES_MAX ? (uint32_t)rest : JOIN_TIMES_MAX;
         taken.n_values = apart ? taken.n_times : 0;
-        taken.value = apart ? credit_sum_of(credit->values + i, taken.n_times) : reading->value;
+        taken.value =
+            apart ? join_local_credit_sum_of(credit->values + i, taken.n_times) : reading->value;
         join_table_take(credit->locals.table, sample, &taken, credit->times + i, credit->values + i,
                         now_ms, tally);
     }
@@ -364,7 +367,7 @@ typedef void run_of_times_fn(void *arg, uint32_t span, uint64_t value, uint64_t 
 static bool locals_may_take(struct join_locals *locals, const struct join_local *local,
                             uint64_t n_times)
 {
-    uint64_t steps = n_times * (local->n + 1);
+    uint64_t steps = n_times * (local->count + 1);
     if (locals->steps + steps > JOIN_STEPS_MAX) {
         locals->n_cut++;
         return false;
@@ -392,7 +395,8 @@ static void local_share_out(const struct join_local *local, uint32_t root,
         if (i + 1 < taken->n_times && times[i + 1] == times[from])
             continue;
         fn(arg, (uint32_t)times[from],
-           taken->n_values ? credit_sum_of(values + from, i + 1 - from) : 0, i + 1 - from);
+           taken->n_values ? join_local_credit_sum_of(values + from, i + 1 - from) : 0,
+           i + 1 - from);
         from = i + 1;
     }
 }
@@ -404,7 +408,7 @@ struct sharing {
     uint32_t named;
 };
 
-static void sharing_add(void *arg, uint32_t span, uint64_t value, uint64_t n_times)
+static void join_local_sharing_add(void *arg, uint32_t span, uint64_t value, uint64_t n_times)
 {
     struct sharing *sharing = arg;
     struct join_local *local = sharing->local;
@@ -448,10 +452,10 @@ static void locals_share_named(struct join_locals *locals, struct join_local *lo
     const uint8_t *span_id = (const uint8_t *)&local->spans[named].span_id;
     while (locals_next_taken(locals, local->trace_id, span_id, &cursor)) {
         if (local->parents[named] || !locals_may_take(locals, local, cursor.taken.n_times))
-            sharing_add(&sharing, named, cursor.taken.value, cursor.taken.n_times);
+            join_local_sharing_add(&sharing, named, cursor.taken.value, cursor.taken.n_times);
         else
-            local_share_out(local, named, &cursor.taken, cursor.times, cursor.values, sharing_add,
-                            &sharing);
+            local_share_out(local, named, &cursor.taken, cursor.times, cursor.values,
+                            join_local_sharing_add, &sharing);
     }
 }
 
@@ -462,8 +466,8 @@ const struct join_totals *join_locals_share(struct join_locals *locals,
     if (local != own)
         return NULL;
     if (!own->shared && own->figures) {
-        own->shares = br_arena_calloc(&locals->arena, own->n, sizeof *own->shares);
-        for (uint32_t i = 0; own->shares && i < own->n; i++)
+        own->shares = br_arena_calloc(&locals->arena, own->count, sizeof *own->shares);
+        for (uint32_t i = 0; own->shares && i < own->count; i++)
             if (own->spans[i].taken)
                 locals_share_named(locals, own, i);
     }
@@ -494,13 +498,13 @@ struct crediting {
     bool has_value;
 };
 
-static void crediting_on_found(void *arg, const struct join_span *span)
+static void join_local_crediting_on_found(void *arg, const struct join_span *span)
 {
     const struct crediting *crediting = arg;
     crediting->credit->on_credited(crediting->credit->arg, span, crediting->sample);
 }
 
-static void crediting_add(void *arg, uint32_t span, uint64_t value, uint64_t n_times)
+static void join_local_crediting_add(void *arg, uint32_t span, uint64_t value, uint64_t n_times)
 {
     struct crediting crediting = *(const struct crediting *)arg;
     struct join_sample own = *crediting.sample;
@@ -508,8 +512,8 @@ static void crediting_add(void *arg, uint32_t span, uint64_t value, uint64_t n_t
     own.trace_id = crediting.named->trace;
     own.span_id = (const uint8_t *)&crediting.credit->local->spans[span].span_id;
     crediting.sample = &own;
-    join_table_find(crediting.credit->locals.table, own.trace_id, own.span_id, crediting_on_found,
-                    &crediting);
+    join_table_find(crediting.credit->locals.table, own.trace_id, own.span_id,
+                    join_local_crediting_on_found, &crediting);
 }
 
 bool join_credit_spans(struct join_credit *credit, const struct join_sample_view *reading,
@@ -518,7 +522,7 @@ bool join_credit_spans(struct join_credit *credit, const struct join_sample_view
 {
     if (!join_credit_may_be_root(credit, named) ||
         !locals_may_take(&credit->locals, credit->local, reading->n_times) ||
-        !credit_read_numbers(credit, reading))
+        !join_local_credit_read_numbers(credit, reading))
         return false;
     uint32_t root = join_local_find(credit->local, named->span);
     for (uint64_t i = 0; i < reading->n_times; i++)
@@ -534,7 +538,7 @@ const uint8_t *join_credit_deepest(struct join_credit *credit, const struct join
 {
     if (!join_credit_may_be_root(credit, named) ||
         !locals_may_take(&credit->locals, credit->local, reading->n_times) ||
-        !credit_read_numbers(credit, reading))
+        !join_local_credit_read_numbers(credit, reading))
         return NULL;
     const struct join_local *local = credit->local;
     uint32_t root = join_local_find(local, named->span), all = root;
@@ -553,7 +557,7 @@ void join_credit_below(struct join_credit *credit, const struct join_value_type 
                        const struct join_sample_view *reading, const struct join_found *named,
                        const struct join_sample *sample)
 {
-    uint32_t root = credit_read_tree(credit, named);
+    uint32_t root = join_local_credit_read_tree(credit, named);
     struct crediting crediting = {credit, meaning, named, sample, reading->n_values};
     const struct join_taken taken = {
         .thread = reading->where.hashes[JOIN_THREAD_ID],
@@ -565,9 +569,9 @@ void join_credit_below(struct join_credit *credit, const struct join_value_type 
     if (root == JOIN_NO_SPAN)
         return;
     if (!locals_may_take(&credit->locals, credit->local, reading->n_times) ||
-        !credit_read_numbers(credit, reading))
-        crediting_add(&crediting, root, reading->value, reading->n_times);
+        !join_local_credit_read_numbers(credit, reading))
+        join_local_crediting_add(&crediting, root, reading->value, reading->n_times);
     else
-        local_share_out(credit->local, root, &taken, credit->times, credit->values, crediting_add,
-                        &crediting);
+        local_share_out(credit->local, root, &taken, credit->times, credit->values,
+                        join_local_crediting_add, &crediting);
 }

@@ -28,7 +28,7 @@ struct join_local {
     bool figures;                 /* some of them have figures */
     bool shared;                  /* `shares` are made */
     struct join_totals **shares; /* of each span, of what was taken; NULL: nothing */
-    unsigned n;
+    unsigned count;
     unsigned slot_bits;
     struct join_relative *spans;
     uint16_t *parents; /* index + 1; 0: a root */

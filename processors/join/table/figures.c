@@ -288,48 +288,52 @@ const char *join_table_type_name(struct join_table *table, uint16_t type)
     1800u /* between two profiles; past it the service has begun anew                              \
            */
 
-static uint64_t service_key(const struct join_table *table, uint64_t service)
+static uint64_t join_figures_service_key(const struct join_table *table, uint64_t service)
 {
     return table_mix(table, service) | 1;
 }
 
-static struct service *service_slot(struct join_table *table, uint64_t key, unsigned probe)
+static struct service *join_figures_service_slot(struct join_table *table, uint64_t key,
+                                                 unsigned probe)
 {
     return &table->services[((key >> 32) + probe) % SERVICE_SLOTS];
 }
 
 /* Workers' clocks differ a little: what is ahead is now. */
-static uint32_t service_passed_s(uint64_t seen, uint32_t now_s)
+static uint32_t join_figures_service_passed_s(uint64_t seen, uint32_t now_s)
 {
     int32_t passed = (int32_t)(now_s - (uint32_t)seen);
     return passed > 0 ? (uint32_t)passed : 0;
 }
 
-static bool service_is_fresh(const struct join_table *table, uint64_t seen, uint32_t now_s)
+static bool join_figures_service_is_fresh(const struct join_table *table, uint64_t seen,
+                                          uint32_t now_s)
 {
     uint32_t window_s = table->window / 10, interval_s = 2 * (uint32_t)(seen >> 32);
-    return service_passed_s(seen, now_s) <= (window_s > interval_s ? window_s : interval_s);
+    return join_figures_service_passed_s(seen, now_s) <=
+           (window_s > interval_s ? window_s : interval_s);
 }
 
 /* What a profile that comes now makes of it: the time, and how long after the one before. Profiles
  * of several kinds come in the same second. */
-static uint64_t service_seen_again(uint64_t seen, uint32_t now_s)
+static uint64_t join_figures_service_seen_again(uint64_t seen, uint32_t now_s)
 {
-    uint64_t passed = service_passed_s(seen, now_s);
+    uint64_t passed = join_figures_service_passed_s(seen, now_s);
     uint64_t interval = passed > 1 ? passed : seen >> 32;
     return (interval <= SERVICE_INTERVAL_MAX_S ? interval << 32 : 0) | now_s;
 }
 
 /* The service's slot, or one that it may have: a free one, or one whose service is not profiled any
  * more. NULL when there is none. */
-static struct service *service_take(struct join_table *table, uint64_t key, uint32_t now_s)
+static struct service *join_figures_service_take(struct join_table *table, uint64_t key,
+                                                 uint32_t now_s)
 {
     for (unsigned turn = 0; turn < 2; turn++) {
         for (unsigned probe = 0; probe < SERVICE_PROBES; probe++) {
-            struct service *service = service_slot(table, key, probe);
+            struct service *service = join_figures_service_slot(table, key, probe);
             uint64_t its = atomic_load_explicit(&service->key, memory_order_acquire);
             uint64_t seen = atomic_load_explicit(&service->seen, memory_order_relaxed);
-            bool free = turn && (!its || !service_is_fresh(table, seen, now_s));
+            bool free = turn && (!its || !join_figures_service_is_fresh(table, seen, now_s));
             if (its == key)
                 return service;
             if (free && atomic_compare_exchange_strong(&service->key, &its, key)) {
@@ -346,23 +350,26 @@ static struct service *service_take(struct join_table *table, uint64_t key, uint
 bool join_table_profiled(struct join_table *table, uint64_t service, uint64_t now_ms)
 {
     uint32_t now_s = table_tenths(now_ms) / 10;
-    struct service *slot = service_take(table, service_key(table, service), now_s);
+    struct service *slot =
+        join_figures_service_take(table, join_figures_service_key(table, service), now_s);
     if (!slot)
         return false;
     uint64_t seen = atomic_load_explicit(&slot->seen, memory_order_relaxed);
-    atomic_store_explicit(&slot->seen, service_seen_again(seen, now_s), memory_order_release);
+    atomic_store_explicit(&slot->seen, join_figures_service_seen_again(seen, now_s),
+                          memory_order_release);
     return true;
 }
 
 bool join_table_is_profiled(struct join_table *table, uint64_t service, uint64_t now_ms)
 {
-    uint64_t key = service_key(table, service);
+    uint64_t key = join_figures_service_key(table, service);
     for (unsigned probe = 0; probe < SERVICE_PROBES; probe++) {
-        struct service *slot = service_slot(table, key, probe);
+        struct service *slot = join_figures_service_slot(table, key, probe);
         uint64_t its = atomic_load_explicit(&slot->key, memory_order_acquire);
         if (its == key)
-            return service_is_fresh(table, atomic_load_explicit(&slot->seen, memory_order_acquire),
-                                    table_tenths(now_ms) / 10);
+            return join_figures_service_is_fresh(
+                table, atomic_load_explicit(&slot->seen, memory_order_acquire),
+                table_tenths(now_ms) / 10);
         if (!its)
             return false;
     }

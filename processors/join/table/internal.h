@@ -113,12 +113,12 @@ struct join_table {
     _Atomic uint64_t lost[JOIN_LOST_MAX]; /* hashes of spans some of whose samples are */
 };
 
-static inline uint64_t table_mix(const struct join_table *table, uint64_t v)
+static inline uint64_t table_mix(const struct join_table *table, uint64_t value)
 {
-    v = (v ^ table->secret[0]) * 0x9e3779b97f4a7c15u;
-    v ^= v >> 32;
-    v = (v ^ table->secret[1]) * 0xd6e8feb86659fd93u;
-    return v ^ v >> 29;
+    value = (value ^ table->secret[0]) * 0x9e3779b97f4a7c15u;
+    value ^= value >> 32;
+    value = (value ^ table->secret[1]) * 0xd6e8feb86659fd93u;
+    return value ^ value >> 29;
 }
 
 static inline uint32_t table_tenths(uint64_t now_ms)

@@ -28,7 +28,7 @@ struct place {
 };
 
 /* A bit for each slot whose tag is `tag`. */
-static inline uint32_t slots_tagged(const struct bucket *bucket, uint16_t tag)
+static inline uint32_t join_table_slots_tagged(const struct bucket *bucket, uint16_t tag)
 {
     typedef uint16_t eight __attribute__((vector_size(16)));
     eight tags;
@@ -44,25 +44,26 @@ static inline uint32_t slots_tagged(const struct bucket *bucket, uint16_t tag)
     return hits;
 }
 
-/* True when there is nothing in the slots that slots_find could find; seldom false for the
- * first time that a span id is seen. */
-static inline bool slots_is_new(const struct shard *shard, struct home home)
+/* True when there is nothing in the slots that join_table_slots_find could find; seldom false for
+ * the first time that a span id is seen. */
+static inline bool join_table_slots_is_new(const struct shard *shard, struct home home)
 {
-    for (uint32_t hits = slots_tagged(home.bucket, home.tag); hits; hits &= hits - 1)
+    for (uint32_t hits = join_table_slots_tagged(home.bucket, home.tag); hits; hits &= hits - 1)
         if (slots_live(shard, home.bucket, (unsigned)__builtin_ctz(hits)))
             return false;
     return !slots_has_spilled(shard, home.bucket);
 }
 
-static inline struct record *slots_record(const struct shard *shard, const struct place *place)
+static inline struct record *join_table_slots_record(const struct shard *shard,
+                                                     const struct place *place)
 {
     return place->slot < 0 ? NULL : slots_record_in(shard, place->bucket, (unsigned)place->slot);
 }
 
 enum match { MATCH_NONE, MATCH_SPAN, MATCH_BOTH };
 
-static enum match slots_match(const struct record *record, uint64_t span_id,
-                              const uint8_t *trace_id)
+static enum match join_table_slots_match(const struct record *record, uint64_t span_id,
+                                         const uint8_t *trace_id)
 {
     if (record->head.span_id != span_id)
         return MATCH_NONE;
@@ -72,15 +73,15 @@ static enum match slots_match(const struct record *record, uint64_t span_id,
 }
 
 /* Looks through one bucket: true when it has the record; in `half` what may be it. */
-static bool slots_find_in(const struct shard *shard, struct bucket *bucket, uint16_t tag,
-                          uint64_t span_id, const uint8_t *trace_id, struct place *half)
+static bool join_table_slots_find_in(const struct shard *shard, struct bucket *bucket, uint16_t tag,
+                                     uint64_t span_id, const uint8_t *trace_id, struct place *half)
 {
-    for (uint32_t hits = slots_tagged(bucket, tag); hits; hits &= hits - 1) {
+    for (uint32_t hits = join_table_slots_tagged(bucket, tag); hits; hits &= hits - 1) {
         int slot = __builtin_ctz(hits);
         if (!slots_live(shard, bucket, (unsigned)slot))
             continue;
-        enum match m =
-            slots_match(slots_record_in(shard, bucket, (unsigned)slot), span_id, trace_id);
+        enum match m = join_table_slots_match(slots_record_in(shard, bucket, (unsigned)slot),
+                                              span_id, trace_id);
         if (m == MATCH_NONE)
             continue;
         half->ambiguous = half->ambiguous || (m == MATCH_SPAN && half->slot >= 0);
@@ -93,14 +94,15 @@ static bool slots_find_in(const struct shard *shard, struct bucket *bucket, uint
 }
 
 /* A span id without a trace id finds the one record with that span id, and the other way round. */
-static struct place slots_find(const struct shard *shard, struct home home, uint64_t span_id,
-                               const uint8_t *trace_id)
+static struct place join_table_slots_find(const struct shard *shard, struct home home,
+                                          uint64_t span_id, const uint8_t *trace_id)
 {
     struct bucket *bucket = home.bucket;
     struct place place = {.bucket = bucket, .slot = -1};
-    if (slots_find_in(shard, bucket, home.tag, span_id, trace_id, &place) ||
+    if (join_table_slots_find_in(shard, bucket, home.tag, span_id, trace_id, &place) ||
         (slots_has_spilled(shard, bucket) &&
-         slots_find_in(shard, slots_neighbour(shard, bucket), home.tag, span_id, trace_id, &place)))
+         join_table_slots_find_in(shard, slots_neighbour(shard, bucket), home.tag, span_id,
+                                  trace_id, &place)))
         place.ambiguous = false;
     else if (place.ambiguous)
         place.slot = -1;
@@ -108,7 +110,7 @@ static struct place slots_find(const struct shard *shard, struct home home, uint
 }
 
 /* The next free slot or, in a full bucket, the oldest. */
-static unsigned slots_spare_in(const struct shard *shard, const struct bucket *bucket)
+static unsigned join_table_slots_spare_in(const struct shard *shard, const struct bucket *bucket)
 {
     unsigned slot = bucket->next;
     for (unsigned n = 0; n < WAYS && slots_live(shard, bucket, slot); n++)
@@ -116,14 +118,14 @@ static unsigned slots_spare_in(const struct shard *shard, const struct bucket *b
     return slot;
 }
 
-/* As slots_spare, where the next slot is not free. */
-static struct place slots_spare_among(const struct shard *shard, struct home home)
+/* As join_table_slots_spare, where the next slot is not free. */
+static struct place join_table_slots_spare_among(const struct shard *shard, struct home home)
 {
     struct bucket *bucket = home.bucket;
-    struct place place = {.bucket = bucket, .slot = (int)slots_spare_in(shard, bucket)};
+    struct place place = {.bucket = bucket, .slot = (int)join_table_slots_spare_in(shard, bucket)};
     if (slots_live(shard, bucket, (unsigned)place.slot)) {
         struct bucket *other = slots_neighbour(shard, bucket);
-        unsigned slot = slots_spare_in(shard, other);
+        unsigned slot = join_table_slots_spare_in(shard, other);
         if (!slots_live(shard, other, slot))
             place = (struct place){.bucket = other, .slot = (int)slot};
     }
@@ -131,15 +133,16 @@ static struct place slots_spare_among(const struct shard *shard, struct home hom
 }
 
 /* The place for a new record: a free one in its bucket or the neighbour, or that of the oldest. */
-static inline struct place slots_spare(const struct shard *shard, struct home home)
+static inline struct place join_table_slots_spare(const struct shard *shard, struct home home)
 {
     unsigned slot = home.bucket->next;
     return slots_live(shard, home.bucket, slot)
-               ? slots_spare_among(shard, home)
+               ? join_table_slots_spare_among(shard, home)
                : (struct place){.bucket = home.bucket, .slot = (int)slot};
 }
 
-static inline void slots_fill(struct home home, const struct place *place, uint64_t position)
+static inline void join_table_slots_fill(struct home home, const struct place *place,
+                                         uint64_t position)
 {
     unsigned slot = (unsigned)place->slot;
     place->bucket->next = slot + 1 < WAYS ? (slot + 1) & 15 : 0;
@@ -150,7 +153,7 @@ static inline void slots_fill(struct home home, const struct place *place, uint6
 
 /* Of a bucket, what records that have left were entered as must not look like newer ones when
  * positions come round. */
-static void slots_sweep(const struct shard *shard, struct bucket *bucket)
+static void join_table_slots_sweep(const struct shard *shard, struct bucket *bucket)
 {
     for (unsigned slot = 0; slot < WAYS; slot++)
         if (!slots_live(shard, bucket, slot))
@@ -179,13 +182,15 @@ bool join_table_lost(struct join_table *table, const uint8_t *span_id)
     return hash && atomic_load_explicit(table_lost_slot(table, hash), memory_order_relaxed) == hash;
 }
 
-static void taken_leave(struct join_table *table, struct shard *shard, const struct record *record);
+static void join_table_taken_leave(struct join_table *table, struct shard *shard,
+                                   const struct record *record);
 
-static inline void ring_settle(struct join_table *table, struct shard *shard, struct record *record,
-                               uint32_t now, struct join_tally *out)
+static inline void join_table_ring_settle(struct join_table *table, struct shard *shard,
+                                          struct record *record, uint32_t now,
+                                          struct join_tally *out)
 {
     if (__builtin_expect(record->taken, 0)) {
-        taken_leave(table, shard, record);
+        join_table_taken_leave(table, shard, record);
         return;
     }
     if (record->pending) {
@@ -205,41 +210,42 @@ static inline void ring_settle(struct join_table *table, struct shard *shard, st
         join_record_free_figures(table, shard, record);
 }
 
-static void record_leave(struct join_table *table, struct shard *shard, struct record *record,
-                         uint32_t now, struct join_tally *out)
+static void join_table_record_leave(struct join_table *table, struct shard *shard,
+                                    struct record *record, uint32_t now, struct join_tally *out)
 {
-    ring_settle(table, shard, record, now, out);
+    join_table_ring_settle(table, shard, record, now, out);
     record->dead = true;
 }
 
 /* Takes the oldest record out. */
-static inline void ring_evict(struct join_table *table, struct shard *shard, uint32_t now,
-                              struct join_tally *out)
+static inline void join_table_ring_evict(struct join_table *table, struct shard *shard,
+                                         uint32_t now, struct join_tally *out)
 {
     struct record *record = (struct record *)(void *)(shard->ring + shard->tail_at);
     if (!record->dead)
-        ring_settle(table, shard, record, now, out);
+        join_table_ring_settle(table, shard, record, now, out);
     shard_forward(shard, &shard->tail, &shard->tail_at, record_size(record));
 }
 
-static void slots_sweep_some(struct shard *shard)
+static void join_table_slots_sweep_some(struct shard *shard)
 {
     for (; shard->head >= shard->sweep_at; shard->sweep_at += SWEEP_BYTES / shard->n_buckets)
-        slots_sweep(shard, &shard->buckets[shard->swept++ % shard->n_buckets]);
+        join_table_slots_sweep(shard, &shard->buckets[shard->swept++ % shard->n_buckets]);
 }
 
 /* Room for a record of `size` bytes right behind the head, which is behind it then. The record must
  * be written before the next one is reserved. */
-static inline struct record *ring_reserve(struct join_table *table, struct shard *shard,
-                                          uint32_t size, uint32_t now, struct join_tally *out)
+static inline struct record *join_table_ring_reserve(struct join_table *table, struct shard *shard,
+                                                     uint32_t size, uint32_t now,
+                                                     struct join_tally *out)
 {
     if (shard->head >= shard->sweep_at)
-        slots_sweep_some(shard);
+        join_table_slots_sweep_some(shard);
     uint32_t pad = shard->head_at + size > shard->ring_size
                        ? (uint32_t)(shard->ring_size - shard->head_at)
                        : 0;
     while (shard->head + pad + size - shard->tail > shard->ring_size)
-        ring_evict(table, shard, now, out);
+        join_table_ring_evict(table, shard, now, out);
     if (pad) {
         /* A record does not go round the end: what is left there is a dead one, whose header may
          * reach into the slack behind the ring. */
@@ -256,7 +262,7 @@ static inline struct record *ring_reserve(struct join_table *table, struct shard
     (sizeof(struct record) + 2 * JOIN_VALUE_MAX + JOIN_ATTRIBUTES_BYTES_MAX +                      \
      sizeof(struct whereabouts) + 8)
 
-static uint32_t record_size_for(size_t texts)
+static uint32_t join_table_record_size_for(size_t texts)
 {
     return (uint32_t)((sizeof(struct record) + texts + 7) & ~(size_t)7);
 }
@@ -289,32 +295,33 @@ struct join_indexing {
     uint64_t seen, seen_at; /* the record to be seen next */
 };
 
-/* Records that are about to be appended are indexed on the way: index_next, at least after each
- * group, sees a group of them, or as many as there are, and enters as many that were seen before;
- * index_finish enters what was seen. */
+/* Records that are about to be appended are indexed on the way: join_table_index_next, at least
+ * after each group, sees a group of them, or as many as there are, and enters as many that were
+ * seen before; join_table_index_finish enters what was seen. */
 
 /* Records of a group. */
-static inline unsigned index_group(const struct shard *shard)
+static inline unsigned join_table_index_group(const struct shard *shard)
 {
     return shard->ahead > 1 ? shard->ahead / 2 : 1;
 }
 
 /* Takes the figures of a span's earlier record: of samples that came first, or of the same span
  * that is sent again. */
-static uint32_t index_take_over(struct join_table *table, struct shard *shard, struct record *old,
-                                const struct record *record, uint32_t now, struct join_tally *out)
+static uint32_t join_table_index_take_over(struct join_table *table, struct shard *shard,
+                                           struct record *old, const struct record *record,
+                                           uint32_t now, struct join_tally *out)
 {
     uint32_t figures = old->figures;
     if (old->pending && record_expired(table, old, now)) {
-        record_leave(table, shard, old, now, out);
+        join_table_record_leave(table, shard, old, now, out);
         return 0;
     }
     if (old->pending) {
-        struct join_totals *f = shard_figures(table, shard, figures);
-        join_totals_tally(out->late, f, out);
+        struct join_totals *totals = shard_figures(table, shard, figures);
+        join_totals_tally(out->late, totals, out);
         if (out->on_adopted) {
             const struct join_span span = record_span(record);
-            out->on_adopted(out->arg, &span, f);
+            out->on_adopted(out->arg, &span, totals);
         }
         out->adopted++;
         shard->n_pending--;
@@ -326,49 +333,51 @@ static uint32_t index_take_over(struct join_table *table, struct shard *shard, s
     return figures;
 }
 
-static inline struct home index_home(const struct join_coming *coming)
+static inline struct home join_table_index_home(const struct join_coming *coming)
 {
     return (struct home){.bucket = coming->bucket, .tag = coming->tag};
 }
 
 /* Puts it in the place of an earlier record of the same span; false when there is none. */
-__attribute__((noinline)) static bool index_replace(struct join_table *table, struct shard *shard,
-                                                    const struct join_coming *coming, uint32_t now,
-                                                    struct join_tally *out)
+__attribute__((noinline)) static bool join_table_index_replace(struct join_table *table,
+                                                               struct shard *shard,
+                                                               const struct join_coming *coming,
+                                                               uint32_t now, struct join_tally *out)
 {
     struct record *record = coming->record;
-    struct home home = index_home(coming);
-    struct place place = slots_find(shard, home, record->head.span_id,
-                                    record->has_trace ? record->head.trace_id : NULL);
-    struct record *old = slots_record(shard, &place);
+    struct home home = join_table_index_home(coming);
+    struct place place = join_table_slots_find(shard, home, record->head.span_id,
+                                               record->has_trace ? record->head.trace_id : NULL);
+    struct record *old = join_table_slots_record(shard, &place);
     if (!old)
         return false;
-    record->figures = index_take_over(table, shard, old, record, now, out);
+    record->figures = join_table_index_take_over(table, shard, old, record, now, out);
     slots_set(place.bucket, (unsigned)place.slot, home.tag, coming->position);
     if (place.bucket != home.bucket)
         slots_set_spilled(home.bucket, coming->position);
     return true;
 }
 
-static inline void index_enter(struct join_table *table, struct shard *shard,
-                               const struct join_coming *coming, uint32_t now,
-                               struct join_tally *out)
+static inline void join_table_index_enter(struct join_table *table, struct shard *shard,
+                                          const struct join_coming *coming, uint32_t now,
+                                          struct join_tally *out)
 {
-    struct home home = index_home(coming);
-    if (!slots_is_new(shard, home) && index_replace(table, shard, coming, now, out))
+    struct home home = join_table_index_home(coming);
+    if (!join_table_slots_is_new(shard, home) &&
+        join_table_index_replace(table, shard, coming, now, out))
         return;
-    struct place place = slots_spare(shard, home);
+    struct place place = join_table_slots_spare(shard, home);
     if (slots_live(shard, place.bucket, (unsigned)place.slot))
-        record_leave(table, shard, slots_record(shard, &place), now, out);
-    slots_fill(home, &place, coming->position);
+        join_table_record_leave(table, shard, join_table_slots_record(shard, &place), now, out);
+    join_table_slots_fill(home, &place, coming->position);
 }
 
 /* Makes it the newest of its trace and service, and of its thread. */
-static inline void index_chain(struct join_table *table, struct shard *s,
-                               const struct join_coming *coming)
+static inline void join_table_index_chain(struct join_table *table, struct shard *this_shard,
+                                          const struct join_coming *coming)
 {
     struct record *record = coming->record;
-    uint32_t shard = (uint32_t)(s - table->shards);
+    uint32_t shard = (uint32_t)(this_shard - table->shards);
     uint64_t before = 0;
     if (coming->in_family)
         before = chain_enter(table, &table->families[coming->family], shard, coming->position);
@@ -381,32 +390,35 @@ static inline void index_chain(struct join_table *table, struct shard *s,
         chain_enter(table, &table->threads[hash & table->families_mask], shard, coming->position);
 }
 
-static inline struct join_coming *index_coming(struct join_indexing *indexing, uint64_t count)
+static inline struct join_coming *join_table_index_coming(struct join_indexing *indexing,
+                                                          uint64_t count)
 {
     return &indexing->coming[count % (4 * JOIN_INDEX_AHEAD)];
 }
 
 /* Chains come several at a time: in a shared table their exchanges wait for everything written
  * before them, and so only the first one has to. */
-static void index_chain_all(struct join_table *table, struct shard *shard,
-                            struct join_indexing *indexing)
+static void join_table_index_chain_all(struct join_table *table, struct shard *shard,
+                                       struct join_indexing *indexing)
 {
     while (indexing->n_chained < indexing->n_entered)
-        index_chain(table, shard, index_coming(indexing, indexing->n_chained++));
+        join_table_index_chain(table, shard,
+                               join_table_index_coming(indexing, indexing->n_chained++));
 }
 
-static inline void index_enter_next(struct join_table *table, struct shard *shard,
-                                    struct join_indexing *indexing, uint32_t now,
-                                    struct join_tally *out)
+static inline void join_table_index_enter_next(struct join_table *table, struct shard *shard,
+                                               struct join_indexing *indexing, uint32_t now,
+                                               struct join_tally *out)
 {
-    index_enter(table, shard, index_coming(indexing, indexing->n_entered++), now, out);
+    join_table_index_enter(table, shard, join_table_index_coming(indexing, indexing->n_entered++),
+                           now, out);
     if (indexing->n_entered - indexing->n_chained >= shard->ahead)
-        index_chain_all(table, shard, indexing);
+        join_table_index_chain_all(table, shard, indexing);
 }
 
 /* The next record that is not the rest of a ring, or NULL. */
-static inline struct join_coming *index_see(const struct shard *shard,
-                                            struct join_indexing *indexing)
+static inline struct join_coming *join_table_index_see(const struct shard *shard,
+                                                       struct join_indexing *indexing)
 {
     struct record *record;
     uint64_t position;
@@ -417,15 +429,16 @@ static inline struct join_coming *index_see(const struct shard *shard,
         position = indexing->seen;
         shard_forward(shard, &indexing->seen, &indexing->seen_at, record_size(record));
     } while (record->dead);
-    struct join_coming *coming = index_coming(indexing, indexing->n_seen++);
+    struct join_coming *coming = join_table_index_coming(indexing, indexing->n_seen++);
     coming->record = record;
     coming->position = position;
     return coming;
 }
 
 /* `last`: the record before it, most likely of the same trace; or NULL. */
-static inline void index_find_family(const struct join_table *table, const struct join_coming *last,
-                                     struct join_coming *coming)
+static inline void join_table_index_find_family(const struct join_table *table,
+                                                const struct join_coming *last,
+                                                struct join_coming *coming)
 {
     const struct record *record = coming->record;
     coming->in_family = record->before && record->has_trace;
@@ -441,33 +454,36 @@ static inline void index_find_family(const struct join_table *table, const struc
 
 /* Lines that will be touched are brought on the way, those of slots at once: an address that must
  * be looked up in page tables holds up what comes behind it, and so do several no longer. */
-static void index_next(struct join_table *table, struct shard *shard,
-                       struct join_indexing *indexing, uint32_t now, struct join_tally *out)
+static void join_table_index_next(struct join_table *table, struct shard *shard,
+                                  struct join_indexing *indexing, uint32_t now,
+                                  struct join_tally *out)
 {
     uint64_t first = indexing->n_seen;
     struct join_coming *coming;
-    for (unsigned n = index_group(shard); n && (coming = index_see(shard, indexing)); n--) {
+    for (unsigned n = join_table_index_group(shard);
+         n && (coming = join_table_index_see(shard, indexing)); n--) {
         struct home home = slots_home(shard, table_mix(table, coming->record->head.span_id));
         __builtin_prefetch(home.bucket, 1);
         coming->bucket = home.bucket;
         coming->tag = home.tag;
     }
     for (uint64_t n = first; n < indexing->n_seen; n++)
-        index_find_family(table, n ? index_coming(indexing, n - 1) : NULL,
-                          index_coming(indexing, n));
+        join_table_index_find_family(table, n ? join_table_index_coming(indexing, n - 1) : NULL,
+                                     join_table_index_coming(indexing, n));
     while (indexing->n_seen - indexing->n_entered > shard->ahead)
-        index_enter_next(table, shard, indexing, now, out);
+        join_table_index_enter_next(table, shard, indexing, now, out);
 }
 
-static void index_finish(struct join_table *table, struct shard *shard,
-                         struct join_indexing *indexing, uint32_t now, struct join_tally *out)
+static void join_table_index_finish(struct join_table *table, struct shard *shard,
+                                    struct join_indexing *indexing, uint32_t now,
+                                    struct join_tally *out)
 {
     while (indexing->n_entered < indexing->n_seen)
-        index_enter_next(table, shard, indexing, now, out);
-    index_chain_all(table, shard, indexing);
+        join_table_index_enter_next(table, shard, indexing, now, out);
+    join_table_index_chain_all(table, shard, indexing);
 }
 
-static void index_begin(const struct shard *shard, struct join_indexing *indexing)
+static void join_table_index_begin(const struct shard *shard, struct join_indexing *indexing)
 {
     indexing->n_seen = indexing->n_entered = indexing->n_chained = 0;
     indexing->seen = shard->head;
@@ -476,13 +492,14 @@ static void index_begin(const struct shard *shard, struct join_indexing *indexin
 
 /* --- Spans ------------------------------------------------------------------------------ */
 
-static size_t entry_name_len(const struct br_span *span)
+static size_t join_table_entry_name_len(const struct br_span *span)
 {
     size_t len = span->name_len;
     return len <= JOIN_VALUE_MAX ? len : br_utf8_valid(span->name, JOIN_VALUE_MAX);
 }
 
-static bool entry_is_located(const struct join_table *table, const struct join_entry *entry)
+static bool join_table_entry_is_located(const struct join_table *table,
+                                        const struct join_entry *entry)
 {
     return table->threads && br_span_has_trace(&entry->span->head) && entry->extra &&
            entry->extra->thread && entry->origin->where &&
@@ -490,7 +507,7 @@ static bool entry_is_located(const struct join_table *table, const struct join_e
 }
 
 /* As br_put_bytes, in line for what names are long: the middle is copied twice. */
-static inline uint8_t *record_put_text(uint8_t *p, const uint8_t *text, size_t len)
+static inline uint8_t *join_table_record_put_text(uint8_t *p, const uint8_t *text, size_t len)
 {
     if (len < 4 || len > 64)
         return len ? br_put_bytes(p, text, len) : p;
@@ -517,8 +534,8 @@ struct shape {
 };
 
 /* Field by field: a whole struct would be made elsewhere first. */
-static inline void record_write(struct record *record, const struct join_entry *entry,
-                                const struct shape *shape, uint32_t seen)
+static inline void join_table_record_write(struct record *record, const struct join_entry *entry,
+                                           const struct shape *shape, uint32_t seen)
 {
     static const struct join_extra none;
     const struct br_span *span = entry->span;
@@ -542,8 +559,8 @@ static inline void record_write(struct record *record, const struct join_entry *
     record->taken = false;
     record->spare = 0;
     uint8_t *text = (uint8_t *)(record + 1);
-    text = record_put_text(text, span->name, shape->name_len);
-    text = record_put_text(text, origin->service, origin->service_len);
+    text = join_table_record_put_text(text, span->name, shape->name_len);
+    text = join_table_record_put_text(text, origin->service, origin->service_len);
     if (extra->attributes_len)
         (void)br_put_bytes(text, extra->attributes, extra->attributes_len);
     if (shape->located)
@@ -559,12 +576,13 @@ static inline void table_append(struct join_table *table, struct shard *shard,
                                 const struct join_entry *entry, uint32_t now,
                                 struct join_tally *out)
 {
-    struct shape shape = {.name_len = (uint8_t)entry_name_len(entry->span),
-                          .located = entry_is_located(table, entry)};
-    shape.size = record_size_for(shape.name_len + entry->origin->service_len +
-                                 (entry->extra ? entry->extra->attributes_len : 0)) +
+    struct shape shape = {.name_len = (uint8_t)join_table_entry_name_len(entry->span),
+                          .located = join_table_entry_is_located(table, entry)};
+    shape.size = join_table_record_size_for(shape.name_len + entry->origin->service_len +
+                                            (entry->extra ? entry->extra->attributes_len : 0)) +
                  (shape.located ? (uint32_t)sizeof(struct whereabouts) : 0);
-    record_write(ring_reserve(table, shard, shape.size, now, out), entry, &shape, now);
+    join_table_record_write(join_table_ring_reserve(table, shard, shape.size, now, out), entry,
+                            &shape, now);
     shard->n_spans++;
 }
 
@@ -573,7 +591,7 @@ static inline void table_append(struct join_table *table, struct shard *shard,
 
 /* Brings on the way what a record overwrites soon, in a full ring what leaves for it; and what a
  * span to come has. */
-static inline void ring_warm(const struct shard *shard, const struct join_entry *soon)
+static inline void join_table_ring_warm(const struct shard *shard, const struct join_entry *soon)
 {
     const uint8_t *p = shard->ring + shard->head_at + WARM_BYTES; /* or a little behind the ring */
     __builtin_prefetch(p, 1);
@@ -587,19 +605,19 @@ static inline void table_enter_in(struct join_table *table, struct shard *shard,
                                   const struct join_entry *entries, const uint16_t *order,
                                   unsigned count, uint32_t now, struct join_tally *out)
 {
-    unsigned group = index_group(shard);
+    unsigned group = join_table_index_group(shard);
     struct join_indexing indexing;
-    index_begin(shard, &indexing);
+    join_table_index_begin(shard, &indexing);
     for (unsigned i = 0; i < count; i++) {
         unsigned soon = i + WARM_SPANS < count ? i + WARM_SPANS : i;
-        ring_warm(shard, &entries[order ? order[soon] : soon]);
+        join_table_ring_warm(shard, &entries[order ? order[soon] : soon]);
         table_append(table, shard, &entries[order ? order[i] : i], now, out);
         if ((i + 1) % group == 0)
-            index_next(table, shard, &indexing, now, out);
+            join_table_index_next(table, shard, &indexing, now, out);
     }
     while (indexing.seen < shard->head)
-        index_next(table, shard, &indexing, now, out);
-    index_finish(table, shard, &indexing, now, out);
+        join_table_index_next(table, shard, &indexing, now, out);
+    join_table_index_finish(table, shard, &indexing, now, out);
 }
 
 #define AT_ONCE 256u
@@ -670,15 +688,15 @@ static bool table_make_pending(struct join_table *table, struct shard *shard, st
     if (!shard_has_figures(shard))
         return false;
     uint64_t span_id = br_load64(sample->span_id);
-    uint32_t size = record_size_for(0);
-    struct record *record = ring_reserve(table, shard, size, now, out);
+    uint32_t size = join_table_record_size_for(0);
+    struct record *record = join_table_ring_reserve(table, shard, size, now, out);
     *record = (struct record){.size8 = (uint16_t)(size / 8),
                               .head.span_id = span_id,
                               .head.start_ns = now,
                               .seen = now,
                               .pending = true,
                               .has_trace = sample->trace_id != NULL};
-    struct place place = slots_spare(shard, home);
+    struct place place = join_table_slots_spare(shard, home);
     if (slots_live(shard, place.bucket, (unsigned)place.slot)) {
         /* Spans are worth more than samples without one. */
         record->dead = true;
@@ -688,7 +706,7 @@ static bool table_make_pending(struct join_table *table, struct shard *shard, st
         memcpy(record->head.trace_id, sample->trace_id, 16);
     join_totals_add_sample(table, join_record_figures(table, shard, record, true), sample,
                             !sample->held);
-    slots_fill(home, &place, shard->head - size);
+    join_table_slots_fill(home, &place, shard->head - size);
     shard->n_pending++;
     return true;
 }
@@ -698,7 +716,7 @@ static void table_remember(struct join_table *table, struct shard *shard, struct
                            const struct place *place, const struct join_sample *sample,
                            uint32_t now, struct join_tally *out)
 {
-    struct record *record = slots_record(shard, place);
+    struct record *record = join_table_slots_record(shard, place);
     struct join_totals *figures = record ? join_record_figures(table, shard, record, true) : NULL;
     bool waits = !sample->held && (!record || record->pending);
     if (record && record->pending && !record->has_trace && sample->trace_id) {
@@ -730,10 +748,10 @@ enum join_result join_table_sample(struct join_table *table, const struct join_s
     enum join_result result = JOIN_UNKNOWN;
     uint32_t now = table_tenths(now_ms);
     shard_lock(table, shard);
-    struct place place = slots_find(shard, home, span_id, sample->trace_id);
-    struct record *record = slots_record(shard, &place);
+    struct place place = join_table_slots_find(shard, home, span_id, sample->trace_id);
+    struct record *record = join_table_slots_record(shard, &place);
     if (record && record->pending && record_expired(table, record, now)) {
-        record_leave(table, shard, record, now, out);
+        join_table_record_leave(table, shard, record, now, out);
         slots_clear(shard, place.bucket, (unsigned)place.slot);
         place.slot = -1;
     } else if (record && !record->pending) {
@@ -755,8 +773,8 @@ void join_table_find(struct join_table *table, const uint8_t *trace_id, const ui
     uint64_t id = br_load64(span_id), hash = table_mix(table, id);
     struct shard *shard = table_shard(table, hash);
     shard_lock(table, shard);
-    struct place place = slots_find(shard, slots_home(shard, hash), id, trace_id);
-    const struct record *record = slots_record(shard, &place);
+    struct place place = join_table_slots_find(shard, slots_home(shard, hash), id, trace_id);
+    const struct record *record = join_table_slots_record(shard, &place);
     if (record && !record->pending) {
         const struct join_span span = record_span(record);
         found(arg, &span);
@@ -767,33 +785,34 @@ void join_table_find(struct join_table *table, const uint8_t *trace_id, const ui
 /* --- Timestamps of samples --- */
 
 /* They lie in the shard of the span that the sample names, in a chain of those of the same hash. */
-static _Atomic uint64_t *taken_newest(struct join_table *table, uint64_t hash)
+static _Atomic uint64_t *join_table_taken_newest(struct join_table *table, uint64_t hash)
 {
     return &table->taken[hash & table->families_mask];
 }
 
-static const struct join_taken *taken_of(const struct record *record)
+static const struct join_taken *join_table_taken_of(const struct record *record)
 {
     return (const struct join_taken *)(const void *)(record + 1);
 }
 
 /* The position of what a chain's link says; 0: none. */
-static uint64_t taken_position(const struct join_table *table, const struct shard *shard,
-                               uint64_t place)
+static uint64_t join_table_taken_position(const struct join_table *table, const struct shard *shard,
+                                          uint64_t place)
 {
     return shard_whole(shard, place >> table->shard_bits, 48 - table->shard_bits);
 }
 
 /* What leaves before its span was asked for is the span's that the sample names. */
-static void taken_leave(struct join_table *table, struct shard *shard, const struct record *record)
+static void join_table_taken_leave(struct join_table *table, struct shard *shard,
+                                   const struct record *record)
 {
     const uint64_t hash = table_mix(table, record->head.span_id);
-    struct place place =
-        slots_find(shard, slots_home(shard, hash), record->head.span_id, record->head.trace_id);
-    struct record *named = slots_record(shard, &place);
+    struct place place = join_table_slots_find(shard, slots_home(shard, hash), record->head.span_id,
+                                               record->head.trace_id);
+    struct record *named = join_table_slots_record(shard, &place);
     if (!named || !named->figures)
         return;
-    const struct join_taken *taken = taken_of(record);
+    const struct join_taken *taken = join_table_taken_of(record);
     struct join_totals *figures = shard_figures(table, shard, named->figures);
     struct join_sample sample = join_taken_sample(taken, taken->value, taken->n_times);
     sample.span_id = (const uint8_t *)&record->head.span_id;
@@ -809,9 +828,9 @@ void join_table_take(struct join_table *table, const struct join_sample *sample,
     struct shard *shard = table_shard(table, hash);
     uint32_t now = table_tenths(now_ms);
     size_t n = (size_t)taken->n_times + taken->n_values;
-    uint32_t size = record_size_for(sizeof *taken + n * sizeof *times);
+    uint32_t size = join_table_record_size_for(sizeof *taken + n * sizeof *times);
     shard_lock(table, shard);
-    struct record *record = ring_reserve(table, shard, size, now, out);
+    struct record *record = join_table_ring_reserve(table, shard, size, now, out);
     *record = (struct record){.size8 = (uint16_t)(size / 8),
                               .head.span_id = span_id,
                               .seen = now,
@@ -822,14 +841,14 @@ void join_table_take(struct join_table *table, const struct join_sample *sample,
     p = br_put_bytes(p, times, taken->n_times * sizeof *times);
     if (taken->n_values)
         (void)br_put_bytes(p, values, taken->n_values * sizeof *values);
-    record->before = chain_enter(table, taken_newest(table, hash),
+    record->before = chain_enter(table, join_table_taken_newest(table, hash),
                                  (uint32_t)(shard - table->shards), shard->head - size) &
                      PLACE_MASK;
     shard_unlock(table, shard);
     atomic_store_explicit(&table->taken_at, now ? now : 1, memory_order_relaxed);
 }
 
-static void taken_copy(const struct record *record, struct join_taken_cursor *cursor)
+static void join_table_taken_copy(const struct record *record, struct join_taken_cursor *cursor)
 {
     const uint8_t *p = (const uint8_t *)(record + 1);
     memcpy(&cursor->taken, p, sizeof cursor->taken);
@@ -847,8 +866,9 @@ bool join_table_taken(struct join_table *table, const uint8_t *trace_id, const u
     bool found = false;
     shard_lock(table, shard);
     if (!cursor->begun)
-        cursor->position = taken_position(
-            table, shard, atomic_load_explicit(taken_newest(table, hash), memory_order_relaxed));
+        cursor->position = join_table_taken_position(
+            table, shard,
+            atomic_load_explicit(join_table_taken_newest(table, hash), memory_order_relaxed));
     cursor->begun = true;
     cursor->steps = 1;
     while (!found && cursor->position >= shard->tail && cursor->position) {
@@ -856,8 +876,8 @@ bool join_table_taken(struct join_table *table, const uint8_t *trace_id, const u
         cursor->steps++;
         found = record->head.span_id == id && memcmp(record->head.trace_id, trace_id, 16) == 0;
         if (found)
-            taken_copy(record, cursor);
-        cursor->position = taken_position(table, shard, record->before);
+            join_table_taken_copy(record, cursor);
+        cursor->position = join_table_taken_position(table, shard, record->before);
     }
     shard_unlock(table, shard);
     return found;
@@ -875,8 +895,8 @@ bool join_table_totals(struct join_table *table, const uint8_t *trace_id, const 
     uint64_t id = br_load64(span_id), hash = table_mix(table, id);
     struct shard *shard = table_shard(table, hash);
     shard_lock(table, shard);
-    struct place place = slots_find(shard, slots_home(shard, hash), id, trace_id);
-    const struct record *record = slots_record(shard, &place);
+    struct place place = join_table_slots_find(shard, slots_home(shard, hash), id, trace_id);
+    const struct record *record = join_table_slots_record(shard, &place);
     bool any = record && record->figures;
     if (any) {
         struct join_totals *figures = shard_figures(table, shard, record->figures);
@@ -895,15 +915,15 @@ static void table_renew(struct join_table *table, struct shard *shard, uint32_t 
 {
     const struct record old = *shard_record(shard, shard->tail);
     uint64_t hash = table_mix(table, old.head.span_id);
-    struct place place = slots_find(shard, slots_home(shard, hash), old.head.span_id,
-                                    old.has_trace ? old.head.trace_id : NULL);
-    if (slots_record(shard, &place) != shard_record(shard, shard->tail)) {
-        ring_evict(table, shard, now, out); /* nothing leads to it */
+    struct place place = join_table_slots_find(shard, slots_home(shard, hash), old.head.span_id,
+                                               old.has_trace ? old.head.trace_id : NULL);
+    if (join_table_slots_record(shard, &place) != shard_record(shard, shard->tail)) {
+        join_table_ring_evict(table, shard, now, out); /* nothing leads to it */
         return;
     }
     shard_record(shard, shard->tail)->dead = true;
-    ring_evict(table, shard, now, out);
-    struct record *record = ring_reserve(table, shard, record_size(&old), now, out);
+    join_table_ring_evict(table, shard, now, out);
+    struct record *record = join_table_ring_reserve(table, shard, record_size(&old), now, out);
     *record = old;
     record->head.start_ns = now;
     slots_set(place.bucket, (unsigned)place.slot, slots_home(shard, hash).tag,
@@ -928,7 +948,7 @@ void join_table_expire(struct join_table *table, uint64_t now_ms, struct join_ta
             else if (fresh)
                 break;
             else
-                ring_evict(table, shard, now, out);
+                join_table_ring_evict(table, shard, now, out);
         }
         shard_unlock(table, shard);
     }
@@ -978,14 +998,15 @@ struct walk {
     uint64_t place; /* of the next */
 };
 
-static void chain_begin(struct walk *walk, struct join_table *table, const _Atomic uint64_t *newest)
+static void join_table_chain_begin(struct walk *walk, struct join_table *table,
+                                   const _Atomic uint64_t *newest)
 {
     *walk =
         (struct walk){.table = table, .place = atomic_load_explicit(newest, memory_order_acquire)};
 }
 
 /* The next record, under its lock until the next call; NULL behind the last. */
-static const struct record *chain_next(struct walk *walk)
+static const struct record *join_table_chain_next(struct walk *walk)
 {
     struct shard *shard = &walk->table->shards[walk->place & (table_n_shards(walk->table) - 1)];
     if (walk->locked && (!walk->place || shard != walk->locked)) {
@@ -1002,28 +1023,29 @@ static const struct record *chain_next(struct walk *walk)
     return position >= shard->tail ? shard_record(shard, position) : NULL;
 }
 
-static void chain_end(struct walk *walk)
+static void join_table_chain_end(struct walk *walk)
 {
     if (walk->locked)
         shard_unlock(walk->table, walk->locked);
 }
 
-static bool record_is_of(const struct record *record, const uint8_t *trace_id,
-                         const uint8_t *service, size_t service_len)
+static bool join_table_record_is_of(const struct record *record, const uint8_t *trace_id,
+                                    const uint8_t *service, size_t service_len)
 {
     return !record->dead && record->has_trace && record->service_len == service_len &&
            memcmp(record->head.trace_id, trace_id, 16) == 0 &&
            memcmp((const uint8_t *)(record + 1) + record->name_len, service, service_len) == 0;
 }
 
-static bool record_has_taken(const struct join_table *table, const struct shard *shard,
-                             const struct record *record)
+static bool join_table_record_has_taken(const struct join_table *table, const struct shard *shard,
+                                        const struct record *record)
 {
     return record->figures && shard_figures(table, shard, record->figures)->taken;
 }
 
-static struct join_relative record_relative(const struct join_table *table,
-                                            const struct shard *shard, const struct record *record)
+static struct join_relative join_table_record_relative(const struct join_table *table,
+                                                       const struct shard *shard,
+                                                       const struct record *record)
 {
     return (struct join_relative){.span_id = record->head.span_id,
                                   .parent_id = record->head.parent_id,
@@ -1033,7 +1055,7 @@ static struct join_relative record_relative(const struct join_table *table,
                                   .thread_name = record->thread_name,
                                   .kind = record->kind,
                                   .figures = record->figures != 0,
-                                  .taken = record_has_taken(table, shard, record)};
+                                  .taken = join_table_record_has_taken(table, shard, record)};
 }
 
 unsigned join_table_family(struct join_table *table, const uint8_t *trace_id,
@@ -1044,22 +1066,22 @@ unsigned join_table_family(struct join_table *table, const uint8_t *trace_id,
     const struct record *record;
     struct walk walk;
     unsigned n = 0, step = 0;
-    chain_begin(&walk, table, &table->families[hash & table->families_mask]);
-    for (; (record = chain_next(&walk)) && step < STEPS_PER_RELATIVE * max; step++) {
-        bool ours = record_is_of(record, trace_id, service, service_len);
+    join_table_chain_begin(&walk, table, &table->families[hash & table->families_mask]);
+    for (; (record = join_table_chain_next(&walk)) && step < STEPS_PER_RELATIVE * max; step++) {
+        bool ours = join_table_record_is_of(record, trace_id, service, service_len);
         if (ours && n == max)
             break;
         if (ours)
-            out[n++] = record_relative(table, walk.locked, record);
+            out[n++] = join_table_record_relative(table, walk.locked, record);
         walk.place = record->before;
     }
-    chain_end(&walk);
+    join_table_chain_end(&walk);
     *ret = (struct join_looked){record != NULL, step};
     return n;
 }
 
-static struct join_neighbour record_neighbour(const struct record *record,
-                                              const struct whereabouts *whereabouts)
+static struct join_neighbour join_table_record_neighbour(const struct record *record,
+                                                         const struct whereabouts *whereabouts)
 {
     struct join_neighbour neighbour = {.span_id = record->head.span_id,
                                        .parent_id = record->head.parent_id,
@@ -1081,25 +1103,25 @@ unsigned join_table_neighbours(struct join_table *table, uint32_t thread, uint32
     const struct record *record = NULL;
     struct walk walk;
     unsigned n = 0, step = 0;
-    chain_begin(&walk, table, &table->threads[hash & table->families_mask]);
+    join_table_chain_begin(&walk, table, &table->threads[hash & table->families_mask]);
     while (step < 2 * JOIN_NEIGHBOURS_MAX && n < JOIN_NEIGHBOURS_MAX &&
-           (record = chain_next(&walk))) {
+           (record = join_table_chain_next(&walk))) {
         const struct whereabouts *whereabouts = record_whereabouts(record);
         if (!record->dead && record->has_trace && record->thread == thread &&
             whereabouts->process == process)
-            out[n++] = record_neighbour(record, whereabouts);
+            out[n++] = join_table_record_neighbour(record, whereabouts);
         walk.place = whereabouts->before;
         step++;
     }
-    chain_end(&walk);
+    join_table_chain_end(&walk);
     *ret = (struct join_looked){record != NULL, step};
     return n;
 }
 
 /* --- Life ------------------------------------------------------------------------------- */
 
-static void shard_init(const struct join_table *table, struct shard *shard, uint8_t *memory,
-                       size_t bytes)
+static void join_table_shard_init(const struct join_table *table, struct shard *shard,
+                                  uint8_t *memory, size_t bytes)
 {
     shard->n_buckets = bytes / 16 * SLOTS_SHARE / sizeof(struct bucket) & ~(uint64_t)1;
     size_t slots = shard->n_buckets * sizeof(struct bucket);
@@ -1164,7 +1186,7 @@ struct join_table *join_table_new(size_t max_bytes, uint64_t window_ms, unsigned
     table->threads = threads ? (void *)(behind + 2 * families) : NULL;
     table->shard_bits = bits;
     for (unsigned i = 0; i < table_n_shards(table); i++)
-        shard_init(table, &table->shards[i], (uint8_t *)memory + i * each, each);
+        join_table_shard_init(table, &table->shards[i], (uint8_t *)memory + i * each, each);
     br_random_bytes(table->secret, sizeof table->secret);
     table->max_bytes = all + heads;
     table->window = window_ms < WINDOW_MAX_MS ? (uint32_t)(window_ms / 100) : WINDOW_MAX_MS / 100;

@@ -27,52 +27,53 @@ struct br_host;
 
 /* A builder whose tables and messages take at most max_bytes. NULL when there is no memory. */
 struct br_build *br_build_new(struct br_host *host, size_t max_bytes);
-void br_build_free(struct br_build *b);
+void br_build_free(struct br_build *build);
 
 /* Back to an empty request, also after an error; keeps the memory, unless it is most of max_bytes. */
-void br_build_clear(struct br_build *b);
+void br_build_clear(struct br_build *build);
 
 /* Closes what is open and remembers what was built so far; br_build_undo goes back to it, also after
  * an error, which it forgets (but not one from before the mark). What it costs is in proportion to
  * what is undone. The mark lasts until br_build_clear or br_build_take. */
-void br_build_mark(struct br_build *b);
-void br_build_undo(struct br_build *b);
+void br_build_mark(struct br_build *build);
+void br_build_undo(struct br_build *build);
 
 /* Bytes that the builder holds, also after br_build_clear. */
-size_t br_build_memory(const struct br_build *b);
+size_t br_build_memory(const struct br_build *build);
 
 /* From now on what the builder holds may grow to `max_bytes`, at most to what br_build_new was
  * given; what it holds already is not given back for that. Below that maximum what lies in two
  * places while it moves counts twice. Returns the limit before. */
-size_t br_build_limit(struct br_build *b, size_t max_bytes);
+size_t br_build_limit(struct br_build *build, size_t max_bytes);
 
 /* With `follows`, the limit, and the maximum of the innermost scope, grow by BR_BUDGET_MADE_GROWTH bytes for
  * each byte of output that is made from now on, for up to BR_BUDGET_MADE_MAX of them. Without, the
  * limit no longer grows. Set the limit first. */
-void br_build_follow(struct br_build *b, bool follows);
+void br_build_follow(struct br_build *build, bool follows);
 
 /* Bytes that the limit has grown by since br_build_follow. */
-size_t br_build_granted(struct br_build *b);
+size_t br_build_granted(struct br_build *build);
 
 /* Bytes that br_build_take needs beside these: the dictionary, in one piece, less what it gives back
  * before. */
-size_t br_build_take_size(const struct br_build *b);
+size_t br_build_take_size(const struct br_build *build);
 
 /* 0, or the error that sticks. */
-int br_build_rc(const struct br_build *b);
+int br_build_rc(const struct br_build *build);
 
 /* --- The dictionary --------------------------------------------------------------------------- */
 
-uint32_t br_build_string(struct br_build *b, const void *data, size_t len);
+uint32_t br_build_string(struct br_build *build, const void *data, size_t len);
 
 /* Text, integers with a unit (string index; 0: none), and truth values; `key` is a string index. */
-uint32_t br_build_attribute_text(struct br_build *b, uint32_t key, const void *data, size_t len);
-uint32_t br_build_attribute_texts(struct br_build *b, uint32_t key, const struct br_addition *texts,
-                                  size_t n);
-uint32_t br_build_attribute_int(struct br_build *b, uint32_t key, int64_t value, uint32_t unit);
-uint32_t br_build_attribute_ints(struct br_build *b, uint32_t key, const int64_t *values, size_t n,
-                                 uint32_t unit);
-uint32_t br_build_attribute_bool(struct br_build *b, uint32_t key, bool value);
+uint32_t br_build_attribute_text(struct br_build *build, uint32_t key, const void *data,
+                                 size_t len);
+uint32_t br_build_attribute_texts(struct br_build *build, uint32_t key,
+                                  const struct br_addition *texts, size_t count);
+uint32_t br_build_attribute_int(struct br_build *build, uint32_t key, int64_t value, uint32_t unit);
+uint32_t br_build_attribute_ints(struct br_build *build, uint32_t key, const int64_t *values,
+                                 size_t count, uint32_t unit);
+uint32_t br_build_attribute_bool(struct br_build *build, uint32_t key, bool value);
 
 struct br_build_mapping {
     uint64_t memory_start, memory_limit, file_offset;
@@ -80,11 +81,11 @@ struct br_build_mapping {
     const uint32_t *attributes;
     size_t n_attributes;
 };
-uint32_t br_build_mapping(struct br_build *b, const struct br_build_mapping *m);
+uint32_t br_build_mapping(struct br_build *build, const struct br_build_mapping *mapping);
 
 /* The first three are string indices. */
-uint32_t br_build_function(struct br_build *b, uint32_t name, uint32_t system_name, uint32_t filename,
-                           int64_t start_line);
+uint32_t br_build_function(struct br_build *build, uint32_t name, uint32_t system_name,
+                           uint32_t filename, int64_t start_line);
 
 struct br_build_line {
     uint32_t function;
@@ -98,31 +99,31 @@ struct br_build_location {
     const uint32_t *attributes;
     size_t n_attributes;
 };
-uint32_t br_build_location(struct br_build *b, const struct br_build_location *l);
+uint32_t br_build_location(struct br_build *build, const struct br_build_location *location);
 
 /* Locations leaf first. */
-uint32_t br_build_stack(struct br_build *b, const uint32_t *locations, size_t n);
+uint32_t br_build_stack(struct br_build *build, const uint32_t *locations, size_t count);
 
 /* The same for locations that the reader knows by numbers of its own, as a packed list of varints that
  * lies in a message: the byte before it and 16 bytes behind it can be read. `places[number]` is the
  * location's index + 1, or 0; with `places` NULL numbers from 1 to n_places - 1 are the indices
  * themselves, which is the fastest way. False, and nothing is added, when a number has no place, or
  * three bytes or more: then the caller has to look at them one by one. */
-bool br_build_stack_packed(struct br_build *b, const uint8_t *packed, size_t len,
+bool br_build_stack_packed(struct br_build *build, const uint8_t *packed, size_t len,
                            const uint32_t *places, uint32_t n_places, uint32_t *ret);
 
 /* Ids of 16 and 8 bytes; trace_id may be NULL: zeros. */
-uint32_t br_build_link(struct br_build *b, const uint8_t *trace_id, const uint8_t *span_id);
+uint32_t br_build_link(struct br_build *build, const uint8_t *trace_id, const uint8_t *span_id);
 
 /* --- The messages ----------------------------------------------------------------------------- */
 
 /* A ResourceProfiles. `attributes`: encoded KeyValues as field 1 (Resource.attributes, br_add_string
  * and its neighbours); NULL: none. */
-void br_build_resource(struct br_build *b, const struct br_addition *attributes);
+void br_build_resource(struct br_build *build, const struct br_addition *attributes);
 
 /* A ScopeProfiles. Texts may be NULL; `attributes`: encoded KeyValues as field 3
  * (InstrumentationScope.attributes). */
-void br_build_scope(struct br_build *b, const char *name, const char *version,
+void br_build_scope(struct br_build *build, const char *name, const char *version,
                     const struct br_addition *attributes);
 
 struct br_build_profile {
@@ -134,7 +135,7 @@ struct br_build_profile {
     const uint32_t *attributes;
     size_t n_attributes;
 };
-void br_build_profile(struct br_build *b, const struct br_build_profile *p);
+void br_build_profile(struct br_build *build, const struct br_build_profile *profile);
 
 struct br_build_sample {
     uint32_t stack, link;
@@ -145,15 +146,16 @@ struct br_build_sample {
     const uint64_t *times_ns; /* unix */
     size_t n_times;
 };
-void br_build_sample(struct br_build *b, const struct br_build_sample *s);
+void br_build_sample(struct br_build *build, const struct br_build_sample *sample);
 
 /* The same for a sample that several Profiles have, each with a value of its own: encodes all of it
  * but the values (which, as the times, must not be there) to `out`, of BR_BUILD_PREFIX bytes, and
  * returns the end. Then br_build_prefixed puts it into the open Profile; `prefix` is of this
  * request. */
 #define BR_BUILD_PREFIX(n_attributes) (24 + 5 * (size_t)(n_attributes))
-uint8_t *br_build_prefix(struct br_build *b, const struct br_build_sample *s, uint8_t *out);
-void br_build_prefixed(struct br_build *b, const uint8_t *prefix, size_t len, int64_t value);
+uint8_t *br_build_prefix(struct br_build *build, const struct br_build_sample *sample,
+                         uint8_t *out);
+void br_build_prefixed(struct br_build *build, const uint8_t *prefix, size_t len, int64_t value);
 
 /* Bytes that br_build_prefixed adds. */
 static inline size_t br_build_prefixed_size(size_t prefix_len, uint64_t value)
@@ -162,11 +164,11 @@ static inline size_t br_build_prefixed_size(size_t prefix_len, uint64_t value)
 }
 
 /* Makes room for so many bytes of messages at once. */
-void br_build_reserve(struct br_build *b, size_t len);
+void br_build_reserve(struct br_build *build, size_t len);
 
 /* Samples so far. */
-uint32_t br_build_items(const struct br_build *b);
+uint32_t br_build_items(const struct br_build *build);
 
 /* Makes what was built the parts of `into` (a new, empty profiles item) and clears the builder.
  * Returns 0 or the error that sticks (`into` is still empty). */
-int br_build_take(struct br_build *b, struct br_item *into);
+int br_build_take(struct br_build *build, struct br_item *into);

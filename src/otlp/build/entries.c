@@ -9,187 +9,193 @@
 #define INDEX_MAX 5
 #define LINE_SIZE 40
 
-bool br_build_check(struct br_build *b, enum br_table t, const uint32_t *v, size_t n)
+bool br_build_check(struct br_build *build, enum br_table table, const uint32_t *values,
+                    size_t count)
 {
     uint32_t largest = 0;
-    for (size_t i = 0; i < n; i++)
-        largest = v[i] > largest ? v[i] : largest;
-    if (__builtin_expect(largest < b->m.tables[t].n, 1))
+    for (size_t i = 0; i < count; i++)
+        largest = values[i] > largest ? values[i] : largest;
+    if (__builtin_expect(largest < build->merge.tables[table].count, 1))
         return true;
-    br_merger_fail(&b->m, BR_EINVAL);
+    br_merger_fail(&build->merge, BR_EINVAL);
     return false;
 }
 
-uint8_t *br_build_put_list(uint8_t *o, uint32_t field, const uint32_t *v, size_t n)
+uint8_t *br_build_put_list(uint8_t *out, uint32_t field, const uint32_t *values, size_t count)
 {
-    if (n == 0)
-        return o;
-    *o++ = (uint8_t)BR_SCAN_LEN(field);
-    uint8_t *list = ++o;
-    for (size_t i = 0; i < n; i++)
-        o = br_put_index(o, v[i]);
-    return br_put_length_before(list, o);
+    if (count == 0)
+        return out;
+    *out++ = (uint8_t)BR_SCAN_LEN(field);
+    uint8_t *list = ++out;
+    for (size_t i = 0; i < count; i++)
+        out = br_put_index(out, values[i]);
+    return br_put_length_before(list, out);
 }
 
 /* Where to write an entry of at most `max` bytes and the fixed ones, or NULL. */
-static uint8_t *begin(struct br_build *b, enum br_table t, size_t max)
+static uint8_t *build_entry_begin(struct br_build *build, enum br_table table, size_t max)
 {
-    return br_build_ready(b) ? br_merger_entry(&b->m, t, max) : NULL;
+    return br_build_ready(build) ? br_merger_entry(&build->merge, table, max) : NULL;
 }
 
-static uint32_t finish(struct br_build *b, enum br_table t, const uint8_t *end)
+static uint32_t build_entry_finish(struct br_build *build, enum br_table table, const uint8_t *end)
 {
-    return br_merger_enter(&b->m, t, end, b->m.tables[t].n - 1);
+    return br_merger_enter(&build->merge, table, end, build->merge.tables[table].count - 1);
 }
 
 /* --- Strings ---------------------------------------------------------------------------------- */
 
-static uint8_t *put_text(uint8_t *o, const struct br_addition *text, size_t size)
+static uint8_t *build_entry_put_text(uint8_t *out, const struct br_addition *text, size_t size)
 {
     if (size == text->len)
-        return br_put_bytes(o, text->data, text->len);
-    return o + br_utf8_mend(text->data, text->len, o);
+        return br_put_bytes(out, text->data, text->len);
+    return out + br_utf8_mend(text->data, text->len, out);
 }
 
-uint32_t br_build_string(struct br_build *b, const void *data, size_t len)
+uint32_t br_build_string(struct br_build *build, const void *data, size_t len)
 {
-    if (!br_build_ready(b) || len == 0)
+    if (!br_build_ready(build) || len == 0)
         return 0;
     if (__builtin_expect(br_utf8_valid(data, len) == len, 1))
-        return br_merger_string(&b->m, data, len, BR_INTERN_NONE);
-    uint8_t *o = begin(b, BR_TABLE_STRING, br_utf8_mend(data, len, NULL));
-    return o ? finish(b, BR_TABLE_STRING, o + br_utf8_mend(data, len, o)) : 0;
+        return br_merger_string(&build->merge, data, len, BR_INTERN_NONE);
+    uint8_t *o = build_entry_begin(build, BR_TABLE_STRING, br_utf8_mend(data, len, NULL));
+    return o ? build_entry_finish(build, BR_TABLE_STRING, o + br_utf8_mend(data, len, o)) : 0;
 }
 
 /* --- Attributes ------------------------------------------------------------------------------- */
 
 /* A KeyValueAndUnit up to its value, of `len` bytes, which are written next. */
-static uint8_t *begin_attribute(struct br_build *b, uint32_t key, size_t len)
+static uint8_t *build_entry_begin_attribute(struct br_build *build, uint32_t key, size_t len)
 {
-    uint8_t *o = begin(b, BR_TABLE_ATTRIBUTE, len);
-    if (!o || !br_build_check(b, BR_TABLE_STRING, &key, 1))
+    uint8_t *o = build_entry_begin(build, BR_TABLE_ATTRIBUTE, len);
+    if (!o || !br_build_check(build, BR_TABLE_STRING, &key, 1))
         return NULL;
     o = br_merger_put_scalar(o, BR_ATTRIBUTE_KEY, key);
     *o++ = (uint8_t)BR_SCAN_LEN(BR_ATTRIBUTE_VALUE);
     return br_put_varint(o, len);
 }
 
-uint32_t br_build_attribute_text(struct br_build *b, uint32_t key, const void *data, size_t len)
+uint32_t br_build_attribute_text(struct br_build *build, uint32_t key, const void *data, size_t len)
 {
     struct br_addition text = {data, len};
     size_t size = br_utf8_mend(data, len, NULL);
-    uint8_t *o = begin_attribute(b, key, br_len_size(BR_VALUE_STRING, size));
+    uint8_t *o = build_entry_begin_attribute(build, key, br_len_size(BR_VALUE_STRING, size));
     if (!o)
         return 0;
     *o++ = (uint8_t)BR_SCAN_LEN(BR_VALUE_STRING);
     o = br_put_varint(o, size);
-    return finish(b, BR_TABLE_ATTRIBUTE, put_text(o, &text, size));
+    return build_entry_finish(build, BR_TABLE_ATTRIBUTE, build_entry_put_text(o, &text, size));
 }
 
-uint32_t br_build_attribute_texts(struct br_build *b, uint32_t key, const struct br_addition *texts,
-                                  size_t n)
+uint32_t br_build_attribute_texts(struct br_build *build, uint32_t key,
+                                  const struct br_addition *texts, size_t count)
 {
     size_t list = 0;
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < count; i++)
         list += br_len_size(
             BR_LIST_VALUES,
             br_len_size(BR_VALUE_STRING, br_utf8_mend(texts[i].data, texts[i].len, NULL)));
-    uint8_t *o = begin_attribute(b, key, br_len_size(BR_VALUE_LIST, list));
+    uint8_t *o = build_entry_begin_attribute(build, key, br_len_size(BR_VALUE_LIST, list));
     if (!o)
         return 0;
     *o++ = (uint8_t)BR_SCAN_LEN(BR_VALUE_LIST);
     o = br_put_varint(o, list);
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < count; i++) {
         size_t size = br_utf8_mend(texts[i].data, texts[i].len, NULL);
         *o++ = (uint8_t)BR_SCAN_LEN(BR_LIST_VALUES);
         o = br_put_varint(o, br_len_size(BR_VALUE_STRING, size));
         *o++ = (uint8_t)BR_SCAN_LEN(BR_VALUE_STRING);
         o = br_put_varint(o, size);
-        o = put_text(o, &texts[i], size);
+        o = build_entry_put_text(o, &texts[i], size);
     }
-    return finish(b, BR_TABLE_ATTRIBUTE, o);
+    return build_entry_finish(build, BR_TABLE_ATTRIBUTE, o);
 }
 
-uint32_t br_build_attribute_int(struct br_build *b, uint32_t key, int64_t value, uint32_t unit)
+uint32_t br_build_attribute_int(struct br_build *build, uint32_t key, int64_t value, uint32_t unit)
 {
-    uint8_t *o = begin_attribute(b, key, 1 + br_varint_size((uint64_t)value));
-    if (!o || !br_build_check(b, BR_TABLE_STRING, &unit, 1))
+    uint8_t *o = build_entry_begin_attribute(build, key, 1 + br_varint_size((uint64_t)value));
+    if (!o || !br_build_check(build, BR_TABLE_STRING, &unit, 1))
         return 0;
     *o++ = (uint8_t)BR_SCAN_VARINT(BR_VALUE_INT);
     o = br_put_varint(o, (uint64_t)value);
-    return finish(b, BR_TABLE_ATTRIBUTE, br_merger_put_scalar(o, BR_ATTRIBUTE_UNIT, unit));
+    return build_entry_finish(build, BR_TABLE_ATTRIBUTE,
+                              br_merger_put_scalar(o, BR_ATTRIBUTE_UNIT, unit));
 }
 
-uint32_t br_build_attribute_ints(struct br_build *b, uint32_t key, const int64_t *values, size_t n,
-                                 uint32_t unit)
+uint32_t br_build_attribute_ints(struct br_build *build, uint32_t key, const int64_t *values,
+                                 size_t count, uint32_t unit)
 {
     size_t list = 0;
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < count; i++)
         list += 3 + br_varint_size((uint64_t)values[i]);
-    uint8_t *o = begin_attribute(b, key, br_len_size(BR_VALUE_LIST, list));
-    if (!o || !br_build_check(b, BR_TABLE_STRING, &unit, 1))
+    uint8_t *o = build_entry_begin_attribute(build, key, br_len_size(BR_VALUE_LIST, list));
+    if (!o || !br_build_check(build, BR_TABLE_STRING, &unit, 1))
         return 0;
     *o++ = (uint8_t)BR_SCAN_LEN(BR_VALUE_LIST);
     o = br_put_varint(o, list);
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < count; i++) {
         *o++ = (uint8_t)BR_SCAN_LEN(BR_LIST_VALUES);
         *o++ = (uint8_t)(1 + br_varint_size((uint64_t)values[i]));
         *o++ = (uint8_t)BR_SCAN_VARINT(BR_VALUE_INT);
         o = br_put_varint(o, (uint64_t)values[i]);
     }
-    return finish(b, BR_TABLE_ATTRIBUTE, br_merger_put_scalar(o, BR_ATTRIBUTE_UNIT, unit));
+    return build_entry_finish(build, BR_TABLE_ATTRIBUTE,
+                              br_merger_put_scalar(o, BR_ATTRIBUTE_UNIT, unit));
 }
 
-uint32_t br_build_attribute_bool(struct br_build *b, uint32_t key, bool value)
+uint32_t br_build_attribute_bool(struct br_build *build, uint32_t key, bool value)
 {
-    uint8_t *o = begin_attribute(b, key, 2);
+    uint8_t *o = build_entry_begin_attribute(build, key, 2);
     if (!o)
         return 0;
     *o++ = (uint8_t)BR_SCAN_VARINT(BR_VALUE_BOOL);
     *o++ = value;
-    return finish(b, BR_TABLE_ATTRIBUTE, o);
+    return build_entry_finish(build, BR_TABLE_ATTRIBUTE, o);
 }
 
 /* --- Code ------------------------------------------------------------------------------------- */
 
-uint32_t br_build_mapping(struct br_build *b, const struct br_build_mapping *m)
+uint32_t br_build_mapping(struct br_build *build, const struct br_build_mapping *mapping)
 {
-    uint8_t *o = begin(b, BR_TABLE_MAPPING, INDEX_MAX * m->n_attributes);
-    if (!o || !br_build_check(b, BR_TABLE_STRING, &m->filename, 1) ||
-        !br_build_check(b, BR_TABLE_ATTRIBUTE, m->attributes, m->n_attributes))
+    uint8_t *o = build_entry_begin(build, BR_TABLE_MAPPING, INDEX_MAX * mapping->n_attributes);
+    if (!o || !br_build_check(build, BR_TABLE_STRING, &mapping->filename, 1) ||
+        !br_build_check(build, BR_TABLE_ATTRIBUTE, mapping->attributes, mapping->n_attributes))
         return 0;
-    o = br_merger_put_scalar(o, BR_MAPPING_START, m->memory_start);
-    o = br_merger_put_scalar(o, BR_MAPPING_LIMIT, m->memory_limit);
-    o = br_merger_put_scalar(o, BR_MAPPING_FILE_OFFSET, m->file_offset);
-    o = br_merger_put_scalar(o, BR_MAPPING_FILENAME, m->filename);
-    o = br_build_put_list(o, BR_MAPPING_ATTRIBUTES, m->attributes, m->n_attributes);
-    return finish(b, BR_TABLE_MAPPING, o);
+    o = br_merger_put_scalar(o, BR_MAPPING_START, mapping->memory_start);
+    o = br_merger_put_scalar(o, BR_MAPPING_LIMIT, mapping->memory_limit);
+    o = br_merger_put_scalar(o, BR_MAPPING_FILE_OFFSET, mapping->file_offset);
+    o = br_merger_put_scalar(o, BR_MAPPING_FILENAME, mapping->filename);
+    o = br_build_put_list(o, BR_MAPPING_ATTRIBUTES, mapping->attributes, mapping->n_attributes);
+    return build_entry_finish(build, BR_TABLE_MAPPING, o);
 }
 
-uint32_t br_build_function(struct br_build *b, uint32_t name, uint32_t system_name,
+uint32_t br_build_function(struct br_build *build, uint32_t name, uint32_t system_name,
                            uint32_t filename, int64_t start_line)
 {
     const uint32_t strings[] = {name, system_name, filename};
-    uint8_t *o = begin(b, BR_TABLE_FUNCTION, 0);
-    if (!o || !br_build_check(b, BR_TABLE_STRING, strings, 3))
+    uint8_t *o = build_entry_begin(build, BR_TABLE_FUNCTION, 0);
+    if (!o || !br_build_check(build, BR_TABLE_STRING, strings, 3))
         return 0;
     for (uint32_t i = 0; i < 3; i++)
         o = br_merger_put_scalar(o, BR_FUNCTION_NAME + i, strings[i]);
-    return finish(b, BR_TABLE_FUNCTION,
-                  br_merger_put_scalar(o, BR_FUNCTION_START_LINE, (uint64_t)start_line));
+    return build_entry_finish(
+        build, BR_TABLE_FUNCTION,
+        br_merger_put_scalar(o, BR_FUNCTION_START_LINE, (uint64_t)start_line));
 }
 
-uint32_t br_build_location(struct br_build *b, const struct br_build_location *l)
+uint32_t br_build_location(struct br_build *build, const struct br_build_location *location)
 {
-    uint8_t *o = begin(b, BR_TABLE_LOCATION, LINE_SIZE * l->n_lines + INDEX_MAX * l->n_attributes);
-    if (!o || !br_build_check(b, BR_TABLE_MAPPING, &l->mapping, 1) ||
-        !br_build_check(b, BR_TABLE_ATTRIBUTE, l->attributes, l->n_attributes))
+    uint8_t *o =
+        build_entry_begin(build, BR_TABLE_LOCATION,
+                          LINE_SIZE * location->n_lines + INDEX_MAX * location->n_attributes);
+    if (!o || !br_build_check(build, BR_TABLE_MAPPING, &location->mapping, 1) ||
+        !br_build_check(build, BR_TABLE_ATTRIBUTE, location->attributes, location->n_attributes))
         return 0;
-    o = br_merger_put_scalar(o, BR_LOCATION_MAPPING, l->mapping);
-    o = br_merger_put_scalar(o, BR_LOCATION_ADDRESS, l->address);
-    for (size_t i = 0; i < l->n_lines; i++) {
-        const struct br_build_line *line = &l->lines[i];
-        if (!br_build_check(b, BR_TABLE_FUNCTION, &line->function, 1))
+    o = br_merger_put_scalar(o, BR_LOCATION_MAPPING, location->mapping);
+    o = br_merger_put_scalar(o, BR_LOCATION_ADDRESS, location->address);
+    for (size_t i = 0; i < location->n_lines; i++) {
+        const struct br_build_line *line = &location->lines[i];
+        if (!br_build_check(build, BR_TABLE_FUNCTION, &line->function, 1))
             return 0;
         *o++ = (uint8_t)BR_SCAN_LEN(BR_LOCATION_LINES);
         uint8_t *body = ++o;
@@ -198,28 +204,29 @@ uint32_t br_build_location(struct br_build *b, const struct br_build_location *l
         o = br_merger_put_scalar(o, BR_LINE_COLUMN, (uint64_t)line->column);
         o = br_put_length_before(body, o);
     }
-    o = br_build_put_list(o, BR_LOCATION_ATTRIBUTES, l->attributes, l->n_attributes);
-    return finish(b, BR_TABLE_LOCATION, o);
+    o = br_build_put_list(o, BR_LOCATION_ATTRIBUTES, location->attributes, location->n_attributes);
+    return build_entry_finish(build, BR_TABLE_LOCATION, o);
 }
 
 /* The most bytes of an index of a location. */
-static size_t location_size(const struct br_build *b)
+static size_t build_entry_location_size(const struct br_build *build)
 {
-    return br_varint_size(b->m.tables[BR_TABLE_LOCATION].n);
+    return br_varint_size(build->merge.tables[BR_TABLE_LOCATION].count);
 }
 
-uint32_t br_build_stack(struct br_build *b, const uint32_t *locations, size_t n)
+uint32_t br_build_stack(struct br_build *build, const uint32_t *locations, size_t count)
 {
-    uint8_t *o = begin(b, BR_TABLE_STACK, location_size(b) * n);
-    if (!o || !br_build_check(b, BR_TABLE_LOCATION, locations, n))
+    uint8_t *o = build_entry_begin(build, BR_TABLE_STACK, build_entry_location_size(build) * count);
+    if (!o || !br_build_check(build, BR_TABLE_LOCATION, locations, count))
         return 0;
-    return finish(b, BR_TABLE_STACK, br_build_put_list(o, BR_STACK_LOCATIONS, locations, n));
+    return build_entry_finish(build, BR_TABLE_STACK,
+                              br_build_put_list(o, BR_STACK_LOCATIONS, locations, count));
 }
 
 /* Writes where the numbers went, or returns NULL. The ends of eight bytes' varints are found at
  * once, so that one number need not wait for the one before. */
-static uint8_t *put_places(uint8_t *o, const uint8_t *p, size_t len, const uint32_t *places,
-                           uint32_t n)
+static uint8_t *build_entry_put_places(uint8_t *out, const uint8_t *p, size_t len,
+                                       const uint32_t *places, uint32_t count)
 {
     const uint64_t high = 0x8080808080808080u;
     uint32_t largest = 0;
@@ -238,13 +245,13 @@ static uint8_t *put_places(uint8_t *o, const uint8_t *p, size_t len, const uint3
             unsigned shift = (unsigned)__builtin_ctzll(ends) - 7;
             uint32_t low = before >> shift & 0xff, v = bytes >> shift & 0xff;
             v = low & 0x80 ? v << 7 | (low & 0x7f) : v;
-            uint32_t index = places[v < n ? v : 0] - 1;
+            uint32_t index = places[v < count ? v : 0] - 1;
             largest = index > largest ? index : largest;
-            o = br_put_index(o, index);
+            out = br_put_index(out, index);
         }
         last = bytes >> (8 * left - 8) & 0xff;
     }
-    return last & 0x80 || largest == UINT32_MAX ? NULL : o;
+    return last & 0x80 || largest == UINT32_MAX ? NULL : out;
 }
 
 typedef uint8_t bytes16 __attribute__((vector_size(16)));
@@ -252,7 +259,7 @@ typedef int16_t words8 __attribute__((vector_size(16)));
 
 /* Lanes in which a varint ends in the upper byte, the lower being the byte before, and has a value
  * above `most`. */
-static inline words8 above(words8 lanes, words8 most)
+static inline words8 build_entry_above(words8 lanes, words8 most)
 {
     words8 ends = (words8)(lanes >= 0), two = (words8)((lanes & 0x80) != 0);
     words8 value = ((lanes >> 8 << 7 | (lanes & 0x7f)) & two) | (lanes >> 8 & ~two);
@@ -262,10 +269,10 @@ static inline words8 above(words8 lanes, words8 most)
 /* True when the list is nothing but varints from 1 to n - 1 of at most two bytes in their shortest
  * form: any other has a zero byte, two continued bytes in a row, or too large a value. Each varint
  * ends in the upper byte of a lane, be it read from where the list starts or from a byte before. */
-static bool are_below(const uint8_t *p, size_t len, uint32_t n)
+static bool build_entry_are_below(const uint8_t *p, size_t len, uint32_t count)
 {
     const bytes16 number = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-    const words8 most = (words8){0} + (int16_t)(n <= 0x4000 ? n - 1 : 0x3fff);
+    const words8 most = (words8){0} + (int16_t)(count <= 0x4000 ? count - 1 : 0x3fff);
     bytes16 wrong = {0};
     for (size_t at = 0; at < len; at += 16) {
         bytes16 now, before, inside;
@@ -274,37 +281,39 @@ static bool are_below(const uint8_t *p, size_t len, uint32_t n)
         inside = (bytes16)(number < (uint8_t)(len - at < 16 ? len - at : 16));
         wrong |= ((bytes16)(now == 0) | (now & before & 0x80)) & inside;
         /* What lies outside goes on, and so has no value. */
-        wrong |= (bytes16)above((words8)(now | ~inside), most);
+        wrong |= (bytes16)build_entry_above((words8)(now | ~inside), most);
         inside = (bytes16)(number <= (uint8_t)(len - at < 16 ? len - at : 16));
-        wrong |= (bytes16)above((words8)(before | ~inside), most);
+        wrong |= (bytes16)build_entry_above((words8)(before | ~inside), most);
     }
     uint64_t halves[2];
     memcpy(halves, &wrong, sizeof halves);
     return (halves[0] | halves[1]) == 0 && p[len - 1] < 0x80;
 }
 
-bool br_build_stack_packed(struct br_build *b, const uint8_t *packed, size_t len,
+bool br_build_stack_packed(struct br_build *build, const uint8_t *packed, size_t len,
                            const uint32_t *places, uint32_t n_places, uint32_t *ret)
 {
-    uint8_t *o = begin(b, BR_TABLE_STACK, places ? location_size(b) * len : len);
+    uint8_t *o = build_entry_begin(build, BR_TABLE_STACK,
+                                   places ? build_entry_location_size(build) * len : len);
     *ret = 0;
     if (!o || len == 0)
         return true;
-    if (!places &&
-        (n_places > b->m.tables[BR_TABLE_LOCATION].n || !are_below(packed, len, n_places)))
+    if (!places && (n_places > build->merge.tables[BR_TABLE_LOCATION].count ||
+                    !build_entry_are_below(packed, len, n_places)))
         return false;
     *o++ = (uint8_t)BR_SCAN_LEN(BR_STACK_LOCATIONS);
     uint8_t *list = ++o;
-    o = places ? put_places(o, packed, len, places, n_places) : br_put_bytes(o, packed, len);
+    o = places ? build_entry_put_places(o, packed, len, places, n_places)
+               : br_put_bytes(o, packed, len);
     if (o)
-        *ret = finish(b, BR_TABLE_STACK, br_put_length_before(list, o));
+        *ret = build_entry_finish(build, BR_TABLE_STACK, br_put_length_before(list, o));
     return o != NULL;
 }
 
-uint32_t br_build_link(struct br_build *b, const uint8_t *trace_id, const uint8_t *span_id)
+uint32_t br_build_link(struct br_build *build, const uint8_t *trace_id, const uint8_t *span_id)
 {
     static const uint8_t none[16];
-    uint8_t *o = begin(b, BR_TABLE_LINK, 0);
+    uint8_t *o = build_entry_begin(build, BR_TABLE_LINK, 0);
     if (!o)
         return 0;
     if (!trace_id)
@@ -312,5 +321,5 @@ uint32_t br_build_link(struct br_build *b, const uint8_t *trace_id, const uint8_
     if (memcmp(trace_id, none, 16) == 0 && memcmp(span_id, none, 8) == 0)
         return 0;
     o = br_put_len(o, BR_LINK_TRACE_ID, trace_id, 16);
-    return finish(b, BR_TABLE_LINK, br_put_len(o, BR_LINK_SPAN_ID, span_id, 8));
+    return build_entry_finish(build, BR_TABLE_LINK, br_put_len(o, BR_LINK_SPAN_ID, span_id, 8));
 }

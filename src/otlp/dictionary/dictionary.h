@@ -45,7 +45,7 @@ struct br_entry {
 /* The tables of an item's dictionary parts, indexed. Borrows the item's bytes. */
 struct br_dictionary_view {
     struct br_entry *tables[BR_TABLES];
-    uint32_t n[BR_TABLES];
+    uint32_t count[BR_TABLES];
 };
 
 /* Indexes all dictionary parts of `item` (several count as one, concatenated); the arrays live in
@@ -53,8 +53,8 @@ struct br_dictionary_view {
 int br_dictionary_index(const struct br_item *item, struct br_arena *arena,
                         struct br_dictionary_view *ret);
 
-/* String `i`, or the empty one where there is none. */
-struct br_entry br_dictionary_string(const struct br_dictionary_view *v, uint32_t i);
+/* String `index`, or the empty one where there is none. */
+struct br_entry br_dictionary_string(const struct br_dictionary_view *view, uint32_t index);
 
 /* --- Merging -------------------------------------------------------------------------------- */
 
@@ -64,7 +64,7 @@ struct br_merge;
 /* A merger whose tables and output may take at most `max_bytes` (and BR_BUF_MAX); the index of the
  * request that is being read may take as much again. NULL when there is no memory. */
 struct br_merge *br_merge_new(struct br_host *host, size_t max_bytes);
-void br_merge_free(struct br_merge *m);
+void br_merge_free(struct br_merge *merge);
 
 /* Interns every dictionary entry that the item's profiles use (strings, functions, mappings,
  * attributes, links, locations, stacks; each once) and appends its ResourceProfiles with indices
@@ -74,18 +74,18 @@ void br_merge_free(struct br_merge *m);
  * parts and stays the caller's; the merger may hold on to the dictionary's buffer until
  * br_merge_take. Returns 0; BR_EFULL when the limit would be passed, BR_ENOMEM, or BR_EINVAL for
  * what no walk has accepted: all with the merger as it was before. */
-int br_merge_add(struct br_merge *m, const struct br_item *item);
+int br_merge_add(struct br_merge *merge, const struct br_item *item);
 
 /* Samples merged and an upper bound of the bytes that br_merge_take would write now. */
-uint32_t br_merge_items(const struct br_merge *m);
-size_t br_merge_size(const struct br_merge *m);
+uint32_t br_merge_items(const struct br_merge *merge);
+size_t br_merge_size(const struct br_merge *merge);
 
 /* Bytes that its tables hold now, but for what lies in buffers of the pool. */
-size_t br_merge_memory(const struct br_merge *m);
+size_t br_merge_memory(const struct br_merge *merge);
 
 /* Writes what was merged as parts of `into` (an empty item without debt) and empties the merger,
  * which keeps its memory for the next batch. Returns 0 or BR_ENOMEM (nothing changed). */
-int br_merge_take(struct br_merge *m, struct br_item *into);
+int br_merge_take(struct br_merge *merge, struct br_item *into);
 
 /* --- Splitting ------------------------------------------------------------------------------ */
 

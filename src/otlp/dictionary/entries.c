@@ -19,211 +19,222 @@
     (UINT64_C(1) << (a) | UINT64_C(1) << (b) | UINT64_C(1) << (c) | UINT64_C(1) << (d) |           \
      UINT64_C(1) << (e))
 
-uint8_t *br_merger_put_packed(struct br_merge *m, enum br_table t, const uint8_t *p,
-                              const uint8_t *end, uint8_t *o)
+uint8_t *br_merger_put_packed(struct br_merge *merge, enum br_table this_table, const uint8_t *p,
+                              const uint8_t *end, uint8_t *out)
 {
-    const struct br_source_table *table = &m->source.tables[t];
-    const uint32_t *map = table->map, n = table->n;
+    const struct br_source_table *table = &merge->source.tables[this_table];
+    const uint32_t *map = table->map, n = table->count;
     while (p < end) {
         uint64_t i;
         p = br_scan_index(p, end, &i);
         if (__builtin_expect(!p, 0)) {
-            br_merger_fail(m, BR_EINVAL);
-            return o;
+            br_merger_fail(merge, BR_EINVAL);
+            return out;
         }
         uint32_t place = i < n ? map[i] : 1;
-        o = br_put_index(o, place ? place - 1 : br_merger_intern(m, t, (uint32_t)i));
+        out =
+            br_put_index(out, place ? place - 1 : br_merger_intern(merge, this_table, (uint32_t)i));
     }
-    return o;
+    return out;
 }
 
 /* Gathers all occurrences of a repeated index into one packed field. */
-static uint8_t *put_list(struct br_merge *m, enum br_table t, uint32_t field, const uint8_t *p,
-                         const uint8_t *end, uint8_t *o)
+static uint8_t *merge_entry_put_list(struct br_merge *merge, enum br_table table, uint32_t field,
+                                     const uint8_t *p, const uint8_t *end, uint8_t *out)
 {
-    uint8_t *start = o;
-    *o++ = (uint8_t)BR_SCAN_LEN(field);
-    uint8_t *list = ++o;
+    uint8_t *start = out;
+    *out++ = (uint8_t)BR_SCAN_LEN(field);
+    uint8_t *list = ++out;
     while (p < end) {
-        struct br_field f;
-        p = br_scan(p, end, &f);
+        struct br_field this_field;
+        p = br_scan(p, end, &this_field);
         if (!p) {
-            br_merger_fail(m, BR_EINVAL);
+            br_merger_fail(merge, BR_EINVAL);
             break;
         }
-        if (f.number != field)
+        if (this_field.number != field)
             continue;
-        if (f.wire == BR_WIRE_LEN)
-            o = br_merger_put_packed(m, t, f.data, p, o);
-        else if (f.wire == BR_WIRE_VARINT)
-            o = br_put_index(o, br_merger_index(m, t, f.value));
+        if (this_field.wire == BR_WIRE_LEN)
+            out = br_merger_put_packed(merge, table, this_field.data, p, out);
+        else if (this_field.wire == BR_WIRE_VARINT)
+            out = br_put_index(out, br_merger_index(merge, table, this_field.value));
     }
-    return o == list ? start : br_put_length_before(list, o);
+    return out == list ? start : br_put_length_before(list, out);
 }
 
 /* Copies the fields whose tags are not among the known ones. */
-static uint8_t *put_unknown(uint64_t known, const uint8_t *p, const uint8_t *end, uint8_t *o)
+static uint8_t *merge_entry_put_unknown(uint64_t known, const uint8_t *p, const uint8_t *end,
+                                        uint8_t *out)
 {
     while (p < end) {
-        struct br_field f;
+        struct br_field field;
         const uint8_t *at = p;
-        p = br_scan(p, end, &f);
+        p = br_scan(p, end, &field);
         if (!p)
             break;
-        if (!br_scan_in(known, br_scan_tag(&f)))
-            o = br_put_bytes(o, at, (size_t)(p - at));
+        if (!br_scan_in(known, br_scan_tag(&field)))
+            out = br_put_bytes(out, at, (size_t)(p - at));
     }
-    return o;
+    return out;
 }
 
-/* A message of scalars only. Reads fields 1 to `n` into `v`; false when it is malformed. */
-static bool read_scalars(const uint8_t *p, const uint8_t *end, uint64_t *v, uint32_t n,
-                         bool *others)
+/* A message of scalars only. Reads fields 1 to `count` into `values`; false when it is malformed.
+ */
+static bool merge_entry_read_scalars(const uint8_t *p, const uint8_t *end, uint64_t *values,
+                                     uint32_t count, bool *others)
 {
     while (p < end) {
-        struct br_field f;
-        p = br_scan(p, end, &f);
+        struct br_field field;
+        p = br_scan(p, end, &field);
         if (!p)
             return false;
-        if (f.wire == BR_WIRE_VARINT && f.number <= n)
-            v[f.number - 1] = f.value;
+        if (field.wire == BR_WIRE_VARINT && field.number <= count)
+            values[field.number - 1] = field.value;
         else
             *others = true;
     }
     return true;
 }
 
-uint32_t br_merger_string(struct br_merge *m, const uint8_t *data, size_t len, uint32_t guess)
+uint32_t br_merger_string(struct br_merge *merge, const uint8_t *data, size_t len, uint32_t guess)
 {
-    struct br_intern *table = &m->tables[BR_TABLE_STRING];
+    struct br_intern *table = &merge->tables[BR_TABLE_STRING];
     uint32_t hash, i = br_intern_find(table, data, len, guess, &hash);
     if (i != BR_INTERN_NONE)
         return i;
-    int rc = br_intern_reserve(table, &m->budget, len);
+    int rc = br_intern_reserve(table, &merge->budget, len);
     if (rc) {
-        br_merger_fail(m, rc);
+        br_merger_fail(merge, rc);
         return 0;
     }
     br_put_bytes(br_intern_body(table), data, len);
     return br_intern_append(table, len, hash);
 }
 
-static uint32_t intern_string(struct br_merge *m, const uint8_t *body, uint32_t len, uint32_t guess)
+static uint32_t merge_entry_intern_string(struct br_merge *merge, const uint8_t *body, uint32_t len,
+                                          uint32_t guess)
 {
-    return br_merger_string(m, body, len, guess);
+    return br_merger_string(merge, body, len, guess);
 }
 
-static uint32_t intern_function(struct br_merge *m, const uint8_t *p, uint32_t len, uint32_t guess)
+static uint32_t merge_entry_intern_function(struct br_merge *merge, const uint8_t *p, uint32_t len,
+                                            uint32_t guess)
 {
     const uint64_t known = TAGS(0x08, 0x10, 0x18, 0x20, 0x20);
     uint64_t v[4] = {0};
     bool others = false;
-    uint8_t *o = br_merger_entry(m, BR_TABLE_FUNCTION, GROWTH * (size_t)len);
-    if (!o || !read_scalars(p, p + len, v, 4, &others)) {
-        br_merger_fail(m, BR_EINVAL);
+    uint8_t *o = br_merger_entry(merge, BR_TABLE_FUNCTION, GROWTH * (size_t)len);
+    if (!o || !merge_entry_read_scalars(p, p + len, v, 4, &others)) {
+        br_merger_fail(merge, BR_EINVAL);
         return 0;
     }
     for (uint32_t k = 0; k < 3; k++)
         o = br_merger_put_scalar(o, BR_FUNCTION_NAME + k,
-                                 br_merger_index(m, BR_TABLE_STRING, v[k]));
+                                 br_merger_index(merge, BR_TABLE_STRING, v[k]));
     o = br_merger_put_scalar(o, BR_FUNCTION_START_LINE, v[3]);
     if (others)
-        o = put_unknown(known, p, p + len, o);
-    return br_merger_enter(m, BR_TABLE_FUNCTION, o, guess);
+        o = merge_entry_put_unknown(known, p, p + len, o);
+    return br_merger_enter(merge, BR_TABLE_FUNCTION, o, guess);
 }
 
-static uint32_t intern_mapping(struct br_merge *m, const uint8_t *p, uint32_t len, uint32_t guess)
+static uint32_t merge_entry_intern_mapping(struct br_merge *merge, const uint8_t *p, uint32_t len,
+                                           uint32_t guess)
 {
     const uint64_t known = TAGS(0x08, 0x10, 0x18, 0x20, 0x28) | UINT64_C(1) << 0x2a;
     uint64_t v[4] = {0};
     bool others = false;
-    uint8_t *o = br_merger_entry(m, BR_TABLE_MAPPING, GROWTH * (size_t)len);
-    if (!o || !read_scalars(p, p + len, v, 4, &others)) {
-        br_merger_fail(m, BR_EINVAL);
+    uint8_t *o = br_merger_entry(merge, BR_TABLE_MAPPING, GROWTH * (size_t)len);
+    if (!o || !merge_entry_read_scalars(p, p + len, v, 4, &others)) {
+        br_merger_fail(merge, BR_EINVAL);
         return 0;
     }
     for (uint32_t k = 0; k < 3; k++)
         o = br_merger_put_scalar(o, BR_MAPPING_START + k, v[k]);
-    o = br_merger_put_scalar(o, BR_MAPPING_FILENAME, br_merger_index(m, BR_TABLE_STRING, v[3]));
+    o = br_merger_put_scalar(o, BR_MAPPING_FILENAME, br_merger_index(merge, BR_TABLE_STRING, v[3]));
     if (others) {
-        o = put_list(m, BR_TABLE_ATTRIBUTE, BR_MAPPING_ATTRIBUTES, p, p + len, o);
-        o = put_unknown(known, p, p + len, o);
+        o = merge_entry_put_list(merge, BR_TABLE_ATTRIBUTE, BR_MAPPING_ATTRIBUTES, p, p + len, o);
+        o = merge_entry_put_unknown(known, p, p + len, o);
     }
-    return br_merger_enter(m, BR_TABLE_MAPPING, o, guess);
+    return br_merger_enter(merge, BR_TABLE_MAPPING, o, guess);
 }
 
-static uint8_t *put_line(struct br_merge *m, const uint8_t *p, const uint8_t *end, uint8_t *o)
+static uint8_t *merge_entry_put_line(struct br_merge *merge, const uint8_t *p, const uint8_t *end,
+                                     uint8_t *out)
 {
     const uint64_t known = TAGS(0x08, 0x10, 0x18, 0x18, 0x18);
     uint64_t v[3] = {0};
     bool others = false;
-    if (!read_scalars(p, end, v, 3, &others))
-        br_merger_fail(m, BR_EINVAL);
-    *o++ = (uint8_t)BR_SCAN_LEN(BR_LOCATION_LINES);
-    uint8_t *line = ++o;
-    o = br_merger_put_scalar(o, BR_LINE_FUNCTION, br_merger_index(m, BR_TABLE_FUNCTION, v[0]));
-    o = br_merger_put_scalar(o, BR_LINE_LINE, v[1]);
-    o = br_merger_put_scalar(o, BR_LINE_COLUMN, v[2]);
+    if (!merge_entry_read_scalars(p, end, v, 3, &others))
+        br_merger_fail(merge, BR_EINVAL);
+    *out++ = (uint8_t)BR_SCAN_LEN(BR_LOCATION_LINES);
+    uint8_t *line = ++out;
+    out = br_merger_put_scalar(out, BR_LINE_FUNCTION,
+                               br_merger_index(merge, BR_TABLE_FUNCTION, v[0]));
+    out = br_merger_put_scalar(out, BR_LINE_LINE, v[1]);
+    out = br_merger_put_scalar(out, BR_LINE_COLUMN, v[2]);
     if (others)
-        o = put_unknown(known, p, end, o);
-    return br_put_length_before(line, o);
+        out = merge_entry_put_unknown(known, p, end, out);
+    return br_put_length_before(line, out);
 }
 
-static uint32_t intern_location(struct br_merge *m, const uint8_t *p, uint32_t len, uint32_t guess)
+static uint32_t merge_entry_intern_location(struct br_merge *merge, const uint8_t *p, uint32_t len,
+                                            uint32_t guess)
 {
     const uint64_t known = TAGS(0x08, 0x10, 0x1a, 0x20, 0x22);
     const uint8_t *start = p, *end = p + len;
     uint64_t mapping = 0, address = 0;
     bool others = false;
-    uint8_t *o = br_merger_entry(m, BR_TABLE_LOCATION, GROWTH * (size_t)len);
+    uint8_t *o = br_merger_entry(merge, BR_TABLE_LOCATION, GROWTH * (size_t)len);
     while (o && p < end) {
-        struct br_field f;
-        p = br_scan(p, end, &f);
+        struct br_field field;
+        p = br_scan(p, end, &field);
         if (!p) {
-            br_merger_fail(m, BR_EINVAL);
+            br_merger_fail(merge, BR_EINVAL);
             break;
         }
-        switch (br_scan_tag(&f)) {
+        switch (br_scan_tag(&field)) {
         case BR_SCAN_VARINT(BR_LOCATION_MAPPING):
-            mapping = f.value;
+            mapping = field.value;
             break;
         case BR_SCAN_VARINT(BR_LOCATION_ADDRESS):
-            address = f.value;
+            address = field.value;
             break;
         case BR_SCAN_LEN(BR_LOCATION_LINES):
-            o = put_line(m, f.data, p, o);
+            o = merge_entry_put_line(merge, field.data, p, o);
             break;
         default:
             others = true;
         }
     }
-    if (m->rc)
+    if (merge->rc)
         return 0;
-    o = br_merger_put_scalar(o, BR_LOCATION_MAPPING, br_merger_index(m, BR_TABLE_MAPPING, mapping));
+    o = br_merger_put_scalar(o, BR_LOCATION_MAPPING,
+                             br_merger_index(merge, BR_TABLE_MAPPING, mapping));
     o = br_merger_put_scalar(o, BR_LOCATION_ADDRESS, address);
     if (others) {
-        o = put_list(m, BR_TABLE_ATTRIBUTE, BR_LOCATION_ATTRIBUTES, start, end, o);
-        o = put_unknown(known, start, end, o);
+        o = merge_entry_put_list(merge, BR_TABLE_ATTRIBUTE, BR_LOCATION_ATTRIBUTES, start, end, o);
+        o = merge_entry_put_unknown(known, start, end, o);
     }
-    return br_merger_enter(m, BR_TABLE_LOCATION, o, guess);
+    return br_merger_enter(merge, BR_TABLE_LOCATION, o, guess);
 }
 
-static uint32_t intern_link(struct br_merge *m, const uint8_t *p, uint32_t len, uint32_t guess)
+static uint32_t merge_entry_intern_link(struct br_merge *merge, const uint8_t *p, uint32_t len,
+                                        uint32_t guess)
 {
     const uint64_t known = TAGS(0x0a, 0x12, 0x12, 0x12, 0x12);
-    struct br_field f, ids[2] = {0};
+    struct br_field field, ids[2] = {0};
     bool others = false;
-    uint8_t *o = br_merger_entry(m, BR_TABLE_LINK, len);
+    uint8_t *o = br_merger_entry(merge, BR_TABLE_LINK, len);
     if (!o)
         return 0;
     for (const uint8_t *q = p; q < p + len;) {
-        q = br_scan(q, p + len, &f);
+        q = br_scan(q, p + len, &field);
         if (!q) {
-            br_merger_fail(m, BR_EINVAL);
+            br_merger_fail(merge, BR_EINVAL);
             return 0;
         }
-        if (f.wire == BR_WIRE_LEN && f.number <= BR_LINK_SPAN_ID)
-            ids[f.number - BR_LINK_TRACE_ID] = f;
+        if (field.wire == BR_WIRE_LEN && field.number <= BR_LINK_SPAN_ID)
+            ids[field.number - BR_LINK_TRACE_ID] = field;
         else
             others = true;
     }
@@ -232,48 +243,49 @@ static uint32_t intern_link(struct br_merge *m, const uint8_t *p, uint32_t len, 
             o = br_put_len(o, BR_LINK_TRACE_ID + k, ids[k].data, ids[k].value);
     }
     if (others)
-        o = put_unknown(known, p, p + len, o);
-    return br_merger_enter(m, BR_TABLE_LINK, o, guess);
+        o = merge_entry_put_unknown(known, p, p + len, o);
+    return br_merger_enter(merge, BR_TABLE_LINK, o, guess);
 }
 
-static struct br_entry source_string(const void *arg, uint64_t i)
+static struct br_entry merge_entry_source_string(const void *arg, uint64_t index)
 {
-    const struct br_merge *m = arg;
-    struct br_entry e = {NULL, 0};
-    if (i != 0 && i < m->source.tables[BR_TABLE_STRING].n)
-        e.data = br_source_body(&m->source, BR_TABLE_STRING, (uint32_t)i, &e.len);
-    return e;
+    const struct br_merge *merge = arg;
+    struct br_entry entry = {NULL, 0};
+    if (index != 0 && index < merge->source.tables[BR_TABLE_STRING].count)
+        entry.data = br_source_body(&merge->source, BR_TABLE_STRING, (uint32_t)index, &entry.len);
+    return entry;
 }
 
-int br_merger_inliner(struct br_merge *m, struct br_inliner *ret)
+int br_merger_inliner(struct br_merge *merge, struct br_inliner *ret)
 {
-    if (!m->scratch) {
-        m->scratch = br_buf_new(m->host->pool, 0);
-        if (!m->scratch)
+    if (!merge->scratch) {
+        merge->scratch = br_buf_new(merge->host->pool, 0);
+        if (!merge->scratch)
             return BR_ENOMEM;
     }
-    m->scratch->len = 0;
-    *ret = (struct br_inliner){&m->scratch, m->max_bytes, source_string, m};
+    merge->scratch->len = 0;
+    *ret = (struct br_inliner){&merge->scratch, merge->max_bytes, merge_entry_source_string, merge};
     return 0;
 }
 
 /* The value fields of an attribute, with references resolved, in the scratch buffer. */
-static int resolve_values(struct br_merge *m, const uint8_t *p, const uint8_t *end)
+static int merge_entry_resolve_values(struct br_merge *merge, const uint8_t *p, const uint8_t *end)
 {
     struct br_inliner in;
-    int rc = br_merger_inliner(m, &in);
+    int rc = br_merger_inliner(merge, &in);
     while (p < end && !rc) {
-        struct br_field f;
-        p = br_scan(p, end, &f);
+        struct br_field field;
+        p = br_scan(p, end, &field);
         if (!p)
             return BR_EINVAL;
-        if (br_scan_tag(&f) == BR_SCAN_LEN(BR_ATTRIBUTE_VALUE))
-            rc = br_value_inline(&in, f.data, f.value);
+        if (br_scan_tag(&field) == BR_SCAN_LEN(BR_ATTRIBUTE_VALUE))
+            rc = br_value_inline(&in, field.data, field.value);
     }
     return rc;
 }
 
-static uint32_t intern_attribute(struct br_merge *m, const uint8_t *p, uint32_t len, uint32_t guess)
+static uint32_t merge_entry_intern_attribute(struct br_merge *merge, const uint8_t *p, uint32_t len,
+                                             uint32_t guess)
 {
     const uint64_t known = TAGS(0x08, 0x12, 0x18, 0x18, 0x18);
     uint64_t v[3] = {0};
@@ -281,82 +293,87 @@ static uint32_t intern_attribute(struct br_merge *m, const uint8_t *p, uint32_t 
     const uint8_t *value = NULL, *end = p + len;
     size_t value_len = 0, n_values = 0;
     for (const uint8_t *q = p; q < end;) {
-        struct br_field f;
-        q = br_scan(q, end, &f);
+        struct br_field field;
+        q = br_scan(q, end, &field);
         if (!q) {
-            br_merger_fail(m, BR_EINVAL);
+            br_merger_fail(merge, BR_EINVAL);
             return 0;
         }
-        if (br_scan_tag(&f) == BR_SCAN_LEN(BR_ATTRIBUTE_VALUE)) {
-            value = f.data;
-            value_len = f.value;
+        if (br_scan_tag(&field) == BR_SCAN_LEN(BR_ATTRIBUTE_VALUE)) {
+            value = field.data;
+            value_len = field.value;
             n_values++;
-            refers = refers || br_value_has_references(f.data, f.value);
-        } else if (f.wire == BR_WIRE_VARINT && f.number <= BR_ATTRIBUTE_UNIT) {
-            v[f.number - 1] = f.value;
+            refers = refers || br_value_has_references(field.data, field.value);
+        } else if (field.wire == BR_WIRE_VARINT && field.number <= BR_ATTRIBUTE_UNIT) {
+            v[field.number - 1] = field.value;
         } else {
             others = true;
         }
     }
     if (refers || n_values > 1) {
-        br_merger_fail(m, resolve_values(m, p, end));
-        value = m->scratch->data;
-        value_len = m->scratch->len;
+        br_merger_fail(merge, merge_entry_resolve_values(merge, p, end));
+        value = merge->scratch->data;
+        value_len = merge->scratch->len;
     }
-    uint8_t *o = m->rc ? NULL : br_merger_entry(m, BR_TABLE_ATTRIBUTE, (size_t)len + value_len);
+    uint8_t *o =
+        merge->rc ? NULL : br_merger_entry(merge, BR_TABLE_ATTRIBUTE, (size_t)len + value_len);
     if (!o)
         return 0;
-    o = br_merger_put_scalar(o, BR_ATTRIBUTE_KEY, br_merger_index(m, BR_TABLE_STRING, v[0]));
+    o = br_merger_put_scalar(o, BR_ATTRIBUTE_KEY, br_merger_index(merge, BR_TABLE_STRING, v[0]));
     if (n_values)
         o = br_put_len(o, BR_ATTRIBUTE_VALUE, value, value_len);
-    o = br_merger_put_scalar(o, BR_ATTRIBUTE_UNIT, br_merger_index(m, BR_TABLE_STRING, v[2]));
+    o = br_merger_put_scalar(o, BR_ATTRIBUTE_UNIT, br_merger_index(merge, BR_TABLE_STRING, v[2]));
     if (others)
-        o = put_unknown(known, p, end, o);
-    return br_merger_enter(m, BR_TABLE_ATTRIBUTE, o, guess);
+        o = merge_entry_put_unknown(known, p, end, o);
+    return br_merger_enter(merge, BR_TABLE_ATTRIBUTE, o, guess);
 }
 
-static uint32_t intern_stack(struct br_merge *m, const uint8_t *p, uint32_t len, uint32_t guess)
+static uint32_t merge_entry_intern_stack(struct br_merge *merge, const uint8_t *p, uint32_t len,
+                                         uint32_t guess)
 {
     const uint64_t known = TAGS(0x08, 0x0a, 0x0a, 0x0a, 0x0a);
-    struct br_field f;
+    struct br_field field;
     const uint8_t *end = p + len;
-    uint8_t *o = br_merger_entry(m, BR_TABLE_STACK, GROWTH * (size_t)len);
+    uint8_t *o = br_merger_entry(merge, BR_TABLE_STACK, GROWTH * (size_t)len);
     if (!o)
         return 0;
-    const uint8_t *next = len ? br_scan(p, end, &f) : NULL;
-    if (next == end && br_scan_tag(&f) == BR_SCAN_LEN(BR_STACK_LOCATIONS)) {
-        if (f.value) {
+    const uint8_t *next = len ? br_scan(p, end, &field) : NULL;
+    if (next == end && br_scan_tag(&field) == BR_SCAN_LEN(BR_STACK_LOCATIONS)) {
+        if (field.value) {
             *o++ = (uint8_t)BR_SCAN_LEN(BR_STACK_LOCATIONS);
             uint8_t *list = ++o;
-            o = br_put_length_before(list,
-                                     br_merger_put_packed(m, BR_TABLE_LOCATION, f.data, end, o));
+            o = br_put_length_before(
+                list, br_merger_put_packed(merge, BR_TABLE_LOCATION, field.data, end, o));
         }
     } else {
-        o = put_list(m, BR_TABLE_LOCATION, BR_STACK_LOCATIONS, p, end, o);
-        o = put_unknown(known, p, end, o);
+        o = merge_entry_put_list(merge, BR_TABLE_LOCATION, BR_STACK_LOCATIONS, p, end, o);
+        o = merge_entry_put_unknown(known, p, end, o);
     }
-    return br_merger_enter(m, BR_TABLE_STACK, o, guess);
+    return br_merger_enter(merge, BR_TABLE_STACK, o, guess);
 }
 
-uint32_t br_merger_intern(struct br_merge *m, enum br_table t, uint32_t i)
+uint32_t br_merger_intern(struct br_merge *merge, enum br_table table, uint32_t index)
 {
     static uint32_t (*const intern[BR_TABLES])(struct br_merge *, const uint8_t *, uint32_t,
                                                uint32_t) = {
-        [BR_TABLE_MAPPING] = intern_mapping,   [BR_TABLE_LOCATION] = intern_location,
-        [BR_TABLE_FUNCTION] = intern_function, [BR_TABLE_LINK] = intern_link,
-        [BR_TABLE_STRING] = intern_string,     [BR_TABLE_ATTRIBUTE] = intern_attribute,
-        [BR_TABLE_STACK] = intern_stack};
-    uint32_t *map = m->source.tables[t].map;
-    if (m->rc)
+        [BR_TABLE_MAPPING] = merge_entry_intern_mapping,
+        [BR_TABLE_LOCATION] = merge_entry_intern_location,
+        [BR_TABLE_FUNCTION] = merge_entry_intern_function,
+        [BR_TABLE_LINK] = merge_entry_intern_link,
+        [BR_TABLE_STRING] = merge_entry_intern_string,
+        [BR_TABLE_ATTRIBUTE] = merge_entry_intern_attribute,
+        [BR_TABLE_STACK] = merge_entry_intern_stack};
+    uint32_t *map = merge->source.tables[table].map;
+    if (merge->rc)
         return 0;
     uint32_t len;
-    const uint8_t *body = br_source_body(&m->source, t, i, &len);
+    const uint8_t *body = br_source_body(&merge->source, table, index, &len);
     /* Neighbours in the source are mostly neighbours in the merged dictionary. Entry 0 has its
      * place, so there is one before. */
-    uint32_t guess = map[i - 1] ? map[i - 1] : BR_INTERN_NONE;
-    uint32_t place = intern[t](m, body, len, guess);
-    if (m->rc)
+    uint32_t guess = map[index - 1] ? map[index - 1] : BR_INTERN_NONE;
+    uint32_t place = intern[table](merge, body, len, guess);
+    if (merge->rc)
         return 0;
-    map[i] = place + 1;
+    map[index] = place + 1;
     return place;
 }

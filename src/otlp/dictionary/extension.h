@@ -14,21 +14,21 @@ struct br_additions {
     struct br_arena *arena;
     struct br_addition fields; /* of ProfilesDictionary */
     size_t cap;
-    uint32_t n[BR_TABLES]; /* entries of the dictionary and these */
+    uint32_t count[BR_TABLES]; /* entries of the dictionary and these */
     struct br_map *known;  /* indices by table and content */
     bool no_memory;        /* what it says is not to be used */
 };
 
 /* Begins behind the entries of `view`; memory comes from `arena`, which lives longer. */
-void br_additions_init(struct br_additions *e, struct br_arena *arena,
+void br_additions_init(struct br_additions *additions, struct br_arena *arena,
                        const struct br_dictionary_view *view);
-void br_additions_release(struct br_additions *e);
+void br_additions_release(struct br_additions *additions);
 
 /* The index of an entry of `len` bytes, which is made where this extension has not got it yet; 0
  * without memory. */
-uint32_t br_additions_add(struct br_additions *e, enum br_table table, const void *entry,
+uint32_t br_additions_add(struct br_additions *additions, enum br_table table, const void *entry,
                           size_t len);
 
 /* Makes it a part of the item, a dictionary that only adds to the one before. Returns 0 (also where
  * there is nothing) or BR_ENOMEM. */
-int br_additions_write(const struct br_additions *e, struct br_item *item);
+int br_additions_write(const struct br_additions *additions, struct br_item *item);

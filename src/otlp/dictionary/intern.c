@@ -11,25 +11,25 @@
 #define BYTES_MIN 256u
 #define DOUBLED_MAX (64u << 10) /* bytes of an array that still doubles */
 
-void br_budget_widen(struct br_budget *b)
+void br_budget_widen(struct br_budget *budget)
 {
-    size_t made = b->made ? b->made(b) : 0;
-    made = made > b->made_before ? made - b->made_before : 0;
+    size_t made = budget->made ? budget->made(budget) : 0;
+    made = made > budget->made_before ? made - budget->made_before : 0;
     size_t grant = (made < BR_BUDGET_MADE_MAX ? made : BR_BUDGET_MADE_MAX) * BR_BUDGET_MADE_GROWTH;
-    if (grant <= b->granted)
+    if (grant <= budget->granted)
         return;
-    br_mem_scope_widen(grant - b->granted);
-    b->max += grant - b->granted;
-    b->granted = grant;
+    br_mem_scope_widen(grant - budget->granted);
+    budget->max += grant - budget->granted;
+    budget->granted = grant;
 }
 
-int br_budget_grow(struct br_budget *b, void *items, uint32_t *cap, size_t need, size_t size)
+int br_budget_grow(struct br_budget *budget, void *items, uint32_t *cap, size_t need, size_t size)
 {
     if (need <= *cap)
         return 0;
     size_t had = *cap * size;
-    br_budget_widen(b);
-    size_t most = br_budget_resized(b, had) / size;
+    br_budget_widen(budget);
+    size_t most = br_budget_resized(budget, had) / size;
     if (most > UINT32_MAX)
         most = UINT32_MAX;
     if (need > most)
@@ -45,65 +45,71 @@ int br_budget_grow(struct br_budget *b, void *items, uint32_t *cap, size_t need,
     if (!p)
         return BR_ENOMEM;
     memcpy(items, &p, sizeof p);
-    b->used += want * size - had;
+    budget->used += want * size - had;
     *cap = (uint32_t)want;
     return 0;
 }
 
-void br_budget_free(struct br_budget *b, void *items, uint32_t *cap, size_t size)
+void br_budget_free(struct br_budget *budget, void *items, uint32_t *cap, size_t size)
 {
     void *p;
     memcpy(&p, items, sizeof p);
     br_free(p);
     p = NULL;
     memcpy(items, &p, sizeof p);
-    b->used -= *cap * size;
+    budget->used -= *cap * size;
     *cap = 0;
 }
 
-static inline bool equal(const uint8_t *a, const uint8_t *b, size_t len)
+static inline bool intern_equal(const uint8_t *left, const uint8_t *right, size_t len)
 {
     if (len > 16) {
-        const uint8_t *last = a + len - 16;
-        for (; a < last; a += 16, b += 16) {
-            if ((br_load64(a) ^ br_load64(b)) | (br_load64(a + 8) ^ br_load64(b + 8)))
+        const uint8_t *last = left + len - 16;
+        for (; left < last; left += 16, right += 16) {
+            if ((br_load64(left) ^ br_load64(right)) | (br_load64(left + 8) ^ br_load64(right + 8)))
                 return false;
         }
-        b -= a - last;
-        a = last;
-        return ((br_load64(a) ^ br_load64(b)) | (br_load64(a + 8) ^ br_load64(b + 8))) == 0;
+        right -= left - last;
+        left = last;
+        return ((br_load64(left) ^ br_load64(right)) |
+                (br_load64(left + 8) ^ br_load64(right + 8))) == 0;
     }
     if (len >= 8)
-        return br_load64(a) == br_load64(b) && br_load64(a + len - 8) == br_load64(b + len - 8);
+        return br_load64(left) == br_load64(right) &&
+               br_load64(left + len - 8) == br_load64(right + len - 8);
     if (len >= 4)
-        return br_load32(a) == br_load32(b) && br_load32(a + len - 4) == br_load32(b + len - 4);
-    return len == 0 || (a[0] == b[0] && a[len >> 1] == b[len >> 1] && a[len - 1] == b[len - 1]);
+        return br_load32(left) == br_load32(right) &&
+               br_load32(left + len - 4) == br_load32(right + len - 4);
+    return len == 0 || (left[0] == right[0] && left[len >> 1] == right[len >> 1] &&
+                        left[len - 1] == right[len - 1]);
 }
 
-static inline bool is_entry(const struct br_intern *t, uint32_t i, const uint8_t *body, size_t len)
+static inline bool intern_is_entry(const struct br_intern *intern, uint32_t index,
+                                   const uint8_t *body, size_t len)
 {
-    const struct br_interned *e = &t->entries[i];
-    return e->len == len && equal(t->bytes + e->at, body, len);
+    const struct br_interned *interned = &intern->entries[index];
+    return interned->len == len && intern_equal(intern->bytes + interned->at, body, len);
 }
 
-uint32_t br_intern_find(const struct br_intern *t, const uint8_t *body, size_t len, uint32_t guess,
-                        uint32_t *ret_hash)
+uint32_t br_intern_find(const struct br_intern *intern, const uint8_t *body, size_t len,
+                        uint32_t guess, uint32_t *ret_hash)
 {
     br_steps_add(len);
-    if (guess < t->n && is_entry(t, guess, body, len))
+    if (guess < intern->count && intern_is_entry(intern, guess, body, len))
         return guess;
-    uint32_t hash = (uint32_t)br_hash_keyed(t->secret, body, len);
-    uint32_t mask = t->n_slots - 1;
-    for (uint32_t at = hash & mask; t->slots[at].index; at = (at + 1) & mask) {
-        const struct br_intern_slot *s = &t->slots[at];
-        if (s->hash == hash && is_entry(t, s->index - 1, body, len))
-            return s->index - 1;
+    uint32_t hash = (uint32_t)br_hash_keyed(intern->secret, body, len);
+    uint32_t mask = intern->n_slots - 1;
+    for (uint32_t at = hash & mask; intern->slots[at].index; at = (at + 1) & mask) {
+        const struct br_intern_slot *intern_slot = &intern->slots[at];
+        if (intern_slot->hash == hash && intern_is_entry(intern, intern_slot->index - 1, body, len))
+            return intern_slot->index - 1;
     }
     *ret_hash = hash;
     return BR_INTERN_NONE;
 }
 
-static void enter(struct br_intern_slot *slots, uint32_t n_slots, uint32_t hash, uint32_t index)
+static void intern_enter(struct br_intern_slot *slots, uint32_t n_slots, uint32_t hash,
+                         uint32_t index)
 {
     uint32_t at = hash & (n_slots - 1);
     while (slots[at].index)
@@ -111,95 +117,97 @@ static void enter(struct br_intern_slot *slots, uint32_t n_slots, uint32_t hash,
     slots[at] = (struct br_intern_slot){hash, index + 1};
 }
 
-uint32_t br_intern_append(struct br_intern *t, size_t len, uint32_t hash)
+uint32_t br_intern_append(struct br_intern *intern, size_t len, uint32_t hash)
 {
-    uint8_t *start = t->bytes + t->len;
+    uint8_t *start = intern->bytes + intern->len;
     size_t head = 1 + br_varint_size(len);
     if (head != BR_INTERN_HEAD)
         memmove(start + head, start + BR_INTERN_HEAD, len);
-    *start = t->tag;
+    *start = intern->tag;
     br_put_varint(start + 1, len);
-    t->entries[t->n] = (struct br_interned){t->len + (uint32_t)head, (uint32_t)len, hash};
-    enter(t->slots, t->n_slots, hash, t->n);
-    t->len += (uint32_t)(head + len);
-    return t->n++;
+    intern->entries[intern->count] =
+        (struct br_interned){intern->len + (uint32_t)head, (uint32_t)len, hash};
+    intern_enter(intern->slots, intern->n_slots, hash, intern->count);
+    intern->len += (uint32_t)(head + len);
+    return intern->count++;
 }
 
-static int grow_slots(struct br_intern *t, struct br_budget *b)
+static int intern_grow_slots(struct br_intern *intern, struct br_budget *budget)
 {
-    uint32_t n = t->n_slots ? t->n_slots * 2 : SLOTS_MIN;
-    size_t had = t->n_slots * sizeof *t->slots, want = (size_t)n * sizeof *t->slots;
-    br_budget_widen(b);
-    if (n > UINT32_MAX / 2 || want > br_budget_most(b, had))
+    uint32_t n = intern->n_slots ? intern->n_slots * 2 : SLOTS_MIN;
+    size_t had = intern->n_slots * sizeof *intern->slots, want = (size_t)n * sizeof *intern->slots;
+    br_budget_widen(budget);
+    if (n > UINT32_MAX / 2 || want > br_budget_most(budget, had))
         return BR_EFULL;
     struct br_intern_slot *slots = br_calloc(n, sizeof *slots);
     if (!slots)
         return BR_ENOMEM;
-    for (uint32_t i = 0; i < t->n; i++)
-        enter(slots, n, t->entries[i].hash, i);
-    br_free(t->slots);
-    t->slots = slots;
-    t->n_slots = n;
-    b->used += want - had;
+    for (uint32_t i = 0; i < intern->count; i++)
+        intern_enter(slots, n, intern->entries[i].hash, i);
+    br_free(intern->slots);
+    intern->slots = slots;
+    intern->n_slots = n;
+    budget->used += want - had;
     return 0;
 }
 
-int br_intern_reserve_slow(struct br_intern *t, struct br_budget *b, size_t body_max)
+int br_intern_reserve_slow(struct br_intern *intern, struct br_budget *budget, size_t body_max)
 {
     size_t need;
-    if (!br_size_add((size_t)t->len + 2 * BR_VARINT_MAX, body_max, &need))
+    if (!br_size_add((size_t)intern->len + 2 * BR_VARINT_MAX, body_max, &need))
         return BR_EFULL;
     if (need < BYTES_MIN)
         need = BYTES_MIN;
-    int rc = br_budget_grow(b, &t->bytes, &t->cap, need, 1);
+    int rc = br_budget_grow(budget, &intern->bytes, &intern->cap, need, 1);
     if (!rc)
-        rc = br_budget_grow(b, &t->entries, &t->cap_entries, (size_t)t->n + 1, sizeof *t->entries);
-    if (!rc && t->n >= br_intern_most(t))
-        rc = grow_slots(t, b);
+        rc = br_budget_grow(budget, &intern->entries, &intern->cap_entries,
+                            (size_t)intern->count + 1, sizeof *intern->entries);
+    if (!rc && intern->count >= br_intern_most(intern))
+        rc = intern_grow_slots(intern, budget);
     return rc;
 }
 
-void br_intern_clear(struct br_intern *t)
+void br_intern_clear(struct br_intern *intern)
 {
-    memset(t->slots, 0, t->n_slots * sizeof *t->slots);
-    t->n = t->len = 0;
-    br_intern_append(t, 0, (uint32_t)br_hash_keyed(t->secret, t->bytes, 0));
+    memset(intern->slots, 0, intern->n_slots * sizeof *intern->slots);
+    intern->count = intern->len = 0;
+    br_intern_append(intern, 0, (uint32_t)br_hash_keyed(intern->secret, intern->bytes, 0));
 }
 
-int br_intern_init(struct br_intern *t, struct br_budget *b, uint32_t field)
+int br_intern_init(struct br_intern *intern, struct br_budget *budget, uint32_t field)
 {
-    br_random_bytes(t->secret, sizeof t->secret);
-    t->tag = (uint8_t)BR_TAG(field, BR_WIRE_LEN);
-    int rc = br_intern_reserve(t, b, 0);
+    br_random_bytes(intern->secret, sizeof intern->secret);
+    intern->tag = (uint8_t)BR_TAG(field, BR_WIRE_LEN);
+    int rc = br_intern_reserve(intern, budget, 0);
     if (!rc)
-        br_intern_clear(t);
+        br_intern_clear(intern);
     return rc;
 }
 
-void br_intern_release(struct br_intern *t, struct br_budget *b)
+void br_intern_release(struct br_intern *intern, struct br_budget *budget)
 {
-    br_budget_free(b, &t->bytes, &t->cap, 1);
-    br_intern_strip(t, b);
-    memset(t, 0, sizeof *t);
+    br_budget_free(budget, &intern->bytes, &intern->cap, 1);
+    br_intern_strip(intern, budget);
+    memset(intern, 0, sizeof *intern);
 }
 
-void br_intern_strip(struct br_intern *t, struct br_budget *b)
+void br_intern_strip(struct br_intern *intern, struct br_budget *budget)
 {
-    br_budget_free(b, &t->entries, &t->cap_entries, sizeof *t->entries);
-    br_budget_free(b, &t->slots, &t->n_slots, sizeof *t->slots);
+    br_budget_free(budget, &intern->entries, &intern->cap_entries, sizeof *intern->entries);
+    br_budget_free(budget, &intern->slots, &intern->n_slots, sizeof *intern->slots);
 }
 
 /* Slots are taken in the entries' order, also when they are made anew: so the last one can go without
  * anything having to move, and the work is that of adding what is forgotten. */
-void br_intern_truncate(struct br_intern *t, uint32_t n, uint32_t len)
+void br_intern_truncate(struct br_intern *intern, uint32_t count, uint32_t len)
 {
-    uint32_t mask = t->n_slots - 1;
-    while (t->n > n) {
-        t->n--;
-        uint32_t at = t->entries[t->n].hash & mask;
-        while (t->slots[at].index != t->n + 1)
+    uint32_t mask = intern->n_slots - 1;
+    while (intern->count > count) {
+        intern->count--;
+        uint32_t at = intern->entries[intern->count].hash & mask;
+        while (intern->slots[at].index != intern->count + 1)
             at = (at + 1) & mask;
-        t->slots[at].index = 0;
+        intern->slots[at].index = 0;
     }
-    t->len = len;
+    intern->len = len;
 }

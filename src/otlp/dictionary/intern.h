@@ -27,31 +27,31 @@
 struct br_budget {
     size_t used, max;
     bool moves; /* the old place of an array that is being moved counts, too */
-    size_t (*made)(const struct br_budget *b); /* output bytes; NULL: the maximum stays */
+    size_t (*made)(const struct br_budget *budget); /* output bytes; NULL: the maximum stays */
     size_t made_before; /* they did not count when `made` was set */
     size_t granted;     /* that the maximum grew by since then */
 };
 
 /* Lets the maximum, and that of the innermost scope, follow what was made. */
-void br_budget_widen(struct br_budget *b);
+void br_budget_widen(struct br_budget *budget);
 
 /* The most bytes that an array may have that has `had` bytes now. */
-static inline size_t br_budget_most(const struct br_budget *b, size_t had)
+static inline size_t br_budget_most(const struct br_budget *budget, size_t had)
 {
-    return b->max - b->used + (b->moves ? 0 : had);
+    return budget->max - budget->used + (budget->moves ? 0 : had);
 }
 
 /* The same for one that br_realloc resizes: what is mapped on its own is not copied. */
-static inline size_t br_budget_resized(const struct br_budget *b, size_t had)
+static inline size_t br_budget_resized(const struct br_budget *budget, size_t had)
 {
-    return had >= BR_MEM_MAPPED ? b->max - b->used + had : br_budget_most(b, had);
+    return had >= BR_MEM_MAPPED ? budget->max - budget->used + had : br_budget_most(budget, had);
 }
 
 /* As br_grow, within the budget. Returns 0, BR_EFULL or BR_ENOMEM. */
-int br_budget_grow(struct br_budget *b, void *items, uint32_t *cap, size_t need, size_t size);
+int br_budget_grow(struct br_budget *budget, void *items, uint32_t *cap, size_t need, size_t size);
 
 /* Frees an array of br_budget_grow and gives its bytes back. */
-void br_budget_free(struct br_budget *b, void *items, uint32_t *cap, size_t size);
+void br_budget_free(struct br_budget *budget, void *items, uint32_t *cap, size_t size);
 
 struct br_interned {
     uint32_t at;  /* where the body starts in `bytes` */
@@ -68,7 +68,7 @@ struct br_intern {
     uint8_t *bytes;
     uint32_t len, cap;
     struct br_interned *entries;
-    uint32_t n, cap_entries;
+    uint32_t count, cap_entries;
     struct br_intern_slot *slots; /* a power of two, at most three quarters full */
     uint32_t n_slots;
     uint8_t tag;
@@ -80,55 +80,57 @@ struct br_intern {
 
 /* Prepares a zeroed table (field number below 16) with its entry 0. Returns 0, BR_EFULL or
  * BR_ENOMEM, after which the table is still to be released. */
-int br_intern_init(struct br_intern *t, struct br_budget *b, uint32_t field);
-void br_intern_release(struct br_intern *t, struct br_budget *b);
+int br_intern_init(struct br_intern *intern, struct br_budget *budget, uint32_t field);
+void br_intern_release(struct br_intern *intern, struct br_budget *budget);
 
 /* Back to entry 0 alone; keeps the memory. */
-void br_intern_clear(struct br_intern *t);
+void br_intern_clear(struct br_intern *intern);
 
 /* Keeps nothing but the bytes, for their last copy: then the table is good for br_intern_release
  * only. */
-void br_intern_strip(struct br_intern *t, struct br_budget *b);
+void br_intern_strip(struct br_intern *intern, struct br_budget *budget);
 
 /* Bytes that br_intern_strip gives back. */
-static inline size_t br_intern_strippable(const struct br_intern *t)
+static inline size_t br_intern_strippable(const struct br_intern *intern)
 {
-    return t->cap_entries * sizeof *t->entries + t->n_slots * sizeof *t->slots;
+    return intern->cap_entries * sizeof *intern->entries + intern->n_slots * sizeof *intern->slots;
 }
 
-/* Forgets entries from number `n` (at least 1) on, the first of which starts at byte `len`. */
-void br_intern_truncate(struct br_intern *t, uint32_t n, uint32_t len);
+/* Forgets entries from number `count` (at least 1) on, the first of which starts at byte `len`. */
+void br_intern_truncate(struct br_intern *intern, uint32_t count, uint32_t len);
 
 /* Makes room for one more entry with a body of at most `body_max` bytes. Returns 0, BR_EFULL or
  * BR_ENOMEM. */
-int br_intern_reserve_slow(struct br_intern *t, struct br_budget *b, size_t body_max);
+int br_intern_reserve_slow(struct br_intern *intern, struct br_budget *budget, size_t body_max);
 
 /* Entries that the slots have room for. */
-static inline uint32_t br_intern_most(const struct br_intern *t)
+static inline uint32_t br_intern_most(const struct br_intern *intern)
 {
-    return t->n_slots / 4 * 3;
+    return intern->n_slots / 4 * 3;
 }
 
-static inline int br_intern_reserve(struct br_intern *t, struct br_budget *b, size_t body_max)
+static inline int br_intern_reserve(struct br_intern *intern, struct br_budget *budget,
+                                    size_t body_max)
 {
-    if (__builtin_expect(t->n < t->cap_entries && t->n < br_intern_most(t) &&
-                             (size_t)t->cap - t->len >= body_max + 2 * BR_VARINT_MAX,
+    if (__builtin_expect(intern->count < intern->cap_entries &&
+                             intern->count < br_intern_most(intern) &&
+                             (size_t)intern->cap - intern->len >= body_max + 2 * BR_VARINT_MAX,
                          1))
         return 0;
-    return br_intern_reserve_slow(t, b, body_max);
+    return br_intern_reserve_slow(intern, budget, body_max);
 }
 
 /* After br_intern_reserve: where to write the next body. */
-static inline uint8_t *br_intern_body(struct br_intern *t)
+static inline uint8_t *br_intern_body(struct br_intern *intern)
 {
-    return t->bytes + t->len + BR_INTERN_HEAD;
+    return intern->bytes + intern->len + BR_INTERN_HEAD;
 }
 
 /* The entry equal to `len` bytes, or BR_INTERN_NONE; `*ret_hash` is then their hash. `guess` is
  * compared first, without hashing (it may be out of range). */
-uint32_t br_intern_find(const struct br_intern *t, const uint8_t *body, size_t len, uint32_t guess,
-                        uint32_t *ret_hash);
+uint32_t br_intern_find(const struct br_intern *intern, const uint8_t *body, size_t len,
+                        uint32_t guess, uint32_t *ret_hash);
 
 /* After br_intern_reserve: makes the `len` bytes at br_intern_body, which no entry is equal to, an
  * entry. Returns its index. */
-uint32_t br_intern_append(struct br_intern *t, size_t len, uint32_t hash);
+uint32_t br_intern_append(struct br_intern *intern, size_t len, uint32_t hash);

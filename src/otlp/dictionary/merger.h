@@ -40,7 +40,7 @@ struct br_merge {
 
 /* What br_merger_restore goes back to. */
 struct br_merger_mark {
-    uint32_t n[BR_TABLES], len[BR_TABLES];
+    uint32_t count[BR_TABLES], len[BR_TABLES];
     uint32_t out_len, n_parts, n_items;
 };
 
@@ -51,30 +51,30 @@ struct br_open {
 };
 
 /* Prepares a zeroed merger; allocates nothing. */
-void br_merger_init(struct br_merge *m, struct br_host *host, size_t max_bytes);
-void br_merger_release(struct br_merge *m);
+void br_merger_init(struct br_merge *merge, struct br_host *host, size_t max_bytes);
+void br_merger_release(struct br_merge *merge);
 
 /* Before anything is added: makes the tables where there are none. Returns 0, BR_EFULL, BR_ENOMEM.
  */
-int br_merger_begin(struct br_merge *m);
+int br_merger_begin(struct br_merge *merge);
 
-void br_merger_mark(const struct br_merge *m, struct br_merger_mark *ret);
+void br_merger_mark(const struct br_merge *merge, struct br_merger_mark *ret);
 
 /* Back to the mark, `rc` too. Afterwards the source's maps are void: br_source_reset_maps or
  * forget. */
-void br_merger_restore(struct br_merge *m, const struct br_merger_mark *mark);
+void br_merger_restore(struct br_merge *merge, const struct br_merger_mark *mark);
 
 /* Empties the merger, also after a failure; keeps the memory, unless it is much. */
-void br_merger_clear(struct br_merge *m);
+void br_merger_clear(struct br_merge *merge);
 
 /* As br_merge_take, but leaves the source alone. Without `dictionary`, writes none. */
-int br_merger_take(struct br_merge *m, struct br_item *into, bool dictionary);
+int br_merger_take(struct br_merge *merge, struct br_item *into, bool dictionary);
 
 /* First failure wins. */
-static inline void br_merger_fail(struct br_merge *m, int code)
+static inline void br_merger_fail(struct br_merge *merge, int code)
 {
-    if (!m->rc)
-        m->rc = code;
+    if (!merge->rc)
+        merge->rc = code;
 }
 
 /* --- Entries (entries.c) ------------------------------------------------------------------- */
@@ -84,108 +84,112 @@ static inline void br_merger_fail(struct br_merge *m, int code)
 
 /* Starts an entry of at most `len` bytes and the fixed ones: where to write its body, or NULL with
  * `rc` set. */
-static inline uint8_t *br_merger_entry(struct br_merge *m, enum br_table t, size_t len)
+static inline uint8_t *br_merger_entry(struct br_merge *merge, enum br_table table, size_t len)
 {
-    int rc = br_intern_reserve(&m->tables[t], &m->budget, len + BR_ENTRY_FIXED);
+    int rc = br_intern_reserve(&merge->tables[table], &merge->budget, len + BR_ENTRY_FIXED);
     if (__builtin_expect(rc != 0, 0)) {
-        br_merger_fail(m, rc);
+        br_merger_fail(merge, rc);
         return NULL;
     }
-    return br_intern_body(&m->tables[t]);
+    return br_intern_body(&merge->tables[table]);
 }
 
 /* Ends it where its body ends; the index of the entry that it is. `guess`: see br_intern_find. */
-static inline uint32_t br_merger_enter(struct br_merge *m, enum br_table t, const uint8_t *end,
-                                       uint32_t guess)
+static inline uint32_t br_merger_enter(struct br_merge *merge, enum br_table this_table,
+                                       const uint8_t *end, uint32_t guess)
 {
-    struct br_intern *table = &m->tables[t];
+    struct br_intern *table = &merge->tables[this_table];
     const uint8_t *body = br_intern_body(table);
     uint32_t hash, i = br_intern_find(table, body, (size_t)(end - body), guess, &hash);
     return i != BR_INTERN_NONE ? i : br_intern_append(table, (size_t)(end - body), hash);
 }
 
 /* A string of the source or the builder, without being written first. */
-uint32_t br_merger_string(struct br_merge *m, const uint8_t *data, size_t len, uint32_t guess);
+uint32_t br_merger_string(struct br_merge *merge, const uint8_t *data, size_t len, uint32_t guess);
 
 /* A scalar field (number below 16), unless it is zero. */
-static inline uint8_t *br_merger_put_scalar(uint8_t *o, uint32_t field, uint64_t v)
+static inline uint8_t *br_merger_put_scalar(uint8_t *out, uint32_t field, uint64_t value)
 {
-    if (v == 0)
-        return o;
-    *o++ = (uint8_t)BR_TAG(field, BR_WIRE_VARINT);
-    return br_put_varint(o, v);
+    if (value == 0)
+        return out;
+    *out++ = (uint8_t)BR_TAG(field, BR_WIRE_VARINT);
+    return br_put_varint(out, value);
 }
 
-uint32_t br_merger_intern(struct br_merge *m, enum br_table t, uint32_t i);
+uint32_t br_merger_intern(struct br_merge *merge, enum br_table table, uint32_t index);
 
-/* Where entry `i` of the source is in the merged table; takes it over when it is used first. */
-static inline uint32_t br_merger_index(struct br_merge *m, enum br_table t, uint64_t i)
+/* Where entry `index` of the source is in the merged table; takes it over when it is used first. */
+static inline uint32_t br_merger_index(struct br_merge *merge, enum br_table this_table,
+                                       uint64_t index)
 {
-    const struct br_source_table *table = &m->source.tables[t];
-    if (__builtin_expect(i >= table->n, 0))
+    const struct br_source_table *table = &merge->source.tables[this_table];
+    if (__builtin_expect(index >= table->count, 0))
         return 0;
-    uint32_t place = table->map[i];
-    return __builtin_expect(place != 0, 1) ? place - 1 : br_merger_intern(m, t, (uint32_t)i);
+    uint32_t place = table->map[index];
+    return __builtin_expect(place != 0, 1) ? place - 1
+                                           : br_merger_intern(merge, this_table, (uint32_t)index);
 }
 
-/* Rewrites packed indices into table `t`; `o` has room for five bytes each. */
-uint8_t *br_merger_put_packed(struct br_merge *m, enum br_table t, const uint8_t *p,
-                              const uint8_t *end, uint8_t *o);
+/* Rewrites packed indices into table `this_table`; `out` has room for five bytes each. */
+uint8_t *br_merger_put_packed(struct br_merge *merge, enum br_table this_table, const uint8_t *p,
+                              const uint8_t *end, uint8_t *out);
 
 /* Prepares resolving references of the source into the emptied scratch buffer. Returns 0 or
  * BR_ENOMEM. */
-int br_merger_inliner(struct br_merge *m, struct br_inliner *ret);
+int br_merger_inliner(struct br_merge *merge, struct br_inliner *ret);
 
 /* --- Output (output.c) --------------------------------------------------------------------- */
 
-uint8_t *br_merger_room_slow(struct br_merge *m, size_t len);
+uint8_t *br_merger_room_slow(struct br_merge *merge, size_t len);
 
 /* Room for `len` more bytes; where to write them, or NULL with `rc` set. */
-static inline uint8_t *br_merger_room(struct br_merge *m, size_t len)
+static inline uint8_t *br_merger_room(struct br_merge *merge, size_t len)
 {
-    if (__builtin_expect(m->out && m->out_cap - m->out->len >= len && !m->rc, 1))
-        return m->out->data + m->out->len;
-    return br_merger_room_slow(m, len);
+    if (__builtin_expect(merge->out && merge->out_cap - merge->out->len >= len && !merge->rc, 1))
+        return merge->out->data + merge->out->len;
+    return br_merger_room_slow(merge, len);
 }
 
 /* What was written ends at `end`. */
-static inline void br_merger_wrote(struct br_merge *m, const uint8_t *end)
+static inline void br_merger_wrote(struct br_merge *merge, const uint8_t *end)
 {
-    m->out->len = (uint32_t)(end - m->out->data);
+    merge->out->len = (uint32_t)(end - merge->out->data);
 }
 
-void br_merger_put(struct br_merge *m, const void *data, size_t len);
+void br_merger_put(struct br_merge *merge, const void *data, size_t len);
 
 /* A field with this body. */
-void br_merger_put_field(struct br_merge *m, uint32_t field, const uint8_t *data, size_t len);
+void br_merger_put_field(struct br_merge *merge, uint32_t field, const uint8_t *data, size_t len);
 
 /* Writes a Resource or InstrumentationScope as this field, with the references in its attributes
  * (of the number `attributes`) resolved. */
-void br_merger_put_attributes(struct br_merge *m, uint32_t field, const uint8_t *body, size_t len,
-                              uint32_t attributes);
+void br_merger_put_attributes(struct br_merge *merge, uint32_t field, const uint8_t *body,
+                              size_t len, uint32_t attributes);
 
 /* Starts a field of this number (below 16), whose body is likely to be `len` bytes long, and ends
  * it. What lies inside moves when the guess was wrong. */
-struct br_open br_merger_open(struct br_merge *m, uint32_t field, size_t len);
-void br_merger_close(struct br_merge *m, struct br_open open);
+struct br_open br_merger_open(struct br_merge *merge, uint32_t field, size_t len);
+void br_merger_close(struct br_merge *merge, struct br_open open);
 
 /* Starts a part: a ResourceSpans or ResourceProfiles whose body is likely to be `len` bytes long.
  * Its Resource (`from`'s) is written first, with references resolved when `inlined`. */
-struct br_open br_merger_open_part(struct br_merge *m, const struct br_part *from, size_t len,
+struct br_open br_merger_open_part(struct br_merge *merge, const struct br_part *from, size_t len,
                                    bool inlined);
-void br_merger_close_part(struct br_merge *m, struct br_open open);
+void br_merger_close_part(struct br_merge *merge, struct br_open open);
 
 /* A top-level field that nobody knows, verbatim. */
-void br_merger_put_other(struct br_merge *m, const struct br_part *from);
+void br_merger_put_other(struct br_merge *merge, const struct br_part *from);
 
 /* --- Profiles (profiles.c) ----------------------------------------------------------------- */
 
 /* One field of ScopeProfiles or Profile other than its children. */
-void br_merger_put_scope_field(struct br_merge *m, const struct br_field *f, const uint8_t *next);
-void br_merger_put_profile_field(struct br_merge *m, const struct br_field *f, const uint8_t *next);
+void br_merger_put_scope_field(struct br_merge *merge, const struct br_field *field,
+                               const uint8_t *next);
+void br_merger_put_profile_field(struct br_merge *merge, const struct br_field *field,
+                                 const uint8_t *next);
 
 /* One Sample, as the field of a Profile. */
-void br_merger_put_sample(struct br_merge *m, const uint8_t *body, size_t len);
+void br_merger_put_sample(struct br_merge *merge, const uint8_t *body, size_t len);
 
 /* A whole part. */
-void br_merger_put_resource_profiles(struct br_merge *m, const struct br_part *part);
+void br_merger_put_resource_profiles(struct br_merge *merge, const struct br_part *part);

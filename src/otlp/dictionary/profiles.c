@@ -12,102 +12,108 @@
 #define FIXED 48
 #define SHORT 16 /* bytes that are copied at once, without looking at the length */
 
-static void put_verbatim(struct br_merge *m, const struct br_field *f, const uint8_t *next)
+static void merge_profiles_put_verbatim(struct br_merge *merge, const struct br_field *field,
+                                        const uint8_t *next)
 {
-    br_merger_put(m, f->at, (size_t)(next - f->at));
+    br_merger_put(merge, field->at, (size_t)(next - field->at));
 }
 
-void br_merger_put_scope_field(struct br_merge *m, const struct br_field *f, const uint8_t *next)
+void br_merger_put_scope_field(struct br_merge *merge, const struct br_field *field,
+                               const uint8_t *next)
 {
-    if (br_scan_tag(f) == BR_SCAN_LEN(BR_SCOPES_SCOPE))
-        br_merger_put_attributes(m, BR_SCOPES_SCOPE, f->data, f->value, BR_SCOPE_ATTRIBUTES);
+    if (br_scan_tag(field) == BR_SCAN_LEN(BR_SCOPES_SCOPE))
+        br_merger_put_attributes(merge, BR_SCOPES_SCOPE, field->data, field->value,
+                                 BR_SCOPE_ATTRIBUTES);
     else
-        put_verbatim(m, f, next);
+        merge_profiles_put_verbatim(merge, field, next);
 }
 
 /* Zeros are written where they were: a ValueType that occurs twice is merged field by field. */
-static void put_value_type(struct br_merge *m, const struct br_field *type, const uint8_t *end)
+static void merge_profiles_put_value_type(struct br_merge *merge, const struct br_field *type,
+                                          const uint8_t *end)
 {
-    uint8_t *start = br_merger_room(m, GROWTH * type->value + FIXED), *o = start;
+    uint8_t *start = br_merger_room(merge, GROWTH * type->value + FIXED), *o = start;
     if (!o)
         return;
     *o++ = (uint8_t)BR_SCAN_LEN(type->number);
     uint8_t *body = ++o;
     for (const uint8_t *p = type->data; p < end;) {
-        struct br_field f;
+        struct br_field field;
         const uint8_t *at = p;
-        p = br_scan(p, end, &f);
+        p = br_scan(p, end, &field);
         if (!p) {
-            br_merger_fail(m, BR_EINVAL);
+            br_merger_fail(merge, BR_EINVAL);
             return;
         }
-        if (f.wire == BR_WIRE_VARINT && f.number <= BR_VALUE_TYPE_UNIT) {
-            *o++ = (uint8_t)BR_SCAN_VARINT(f.number);
-            o = br_put_index(o, br_merger_index(m, BR_TABLE_STRING, f.value));
+        if (field.wire == BR_WIRE_VARINT && field.number <= BR_VALUE_TYPE_UNIT) {
+            *o++ = (uint8_t)BR_SCAN_VARINT(field.number);
+            o = br_put_index(o, br_merger_index(merge, BR_TABLE_STRING, field.value));
         } else {
             o = br_put_bytes(o, at, (size_t)(p - at));
         }
     }
-    br_merger_wrote(m, br_put_length_before(body, o));
+    br_merger_wrote(merge, br_put_length_before(body, o));
 }
 
 /* A repeated index, packed or not. */
-static void put_attributes(struct br_merge *m, const struct br_field *f)
+static void merge_profiles_put_attributes(struct br_merge *merge, const struct br_field *field)
 {
-    size_t len = f->wire == BR_WIRE_LEN ? f->value : 1;
-    uint8_t *o = br_merger_room(m, GROWTH * len + FIXED);
+    size_t len = field->wire == BR_WIRE_LEN ? field->value : 1;
+    uint8_t *o = br_merger_room(merge, GROWTH * len + FIXED);
     if (!o)
         return;
-    *o++ = (uint8_t)br_scan_tag(f);
-    if (f->wire == BR_WIRE_LEN) {
+    *o++ = (uint8_t)br_scan_tag(field);
+    if (field->wire == BR_WIRE_LEN) {
         uint8_t *list = ++o;
-        o = br_merger_put_packed(m, BR_TABLE_ATTRIBUTE, f->data, f->data + f->value, o);
+        o = br_merger_put_packed(merge, BR_TABLE_ATTRIBUTE, field->data, field->data + field->value,
+                                 o);
         o = br_put_length_before(list, o);
     } else {
-        o = br_put_index(o, br_merger_index(m, BR_TABLE_ATTRIBUTE, f->value));
+        o = br_put_index(o, br_merger_index(merge, BR_TABLE_ATTRIBUTE, field->value));
     }
-    br_merger_wrote(m, o);
+    br_merger_wrote(merge, o);
 }
 
-void br_merger_put_profile_field(struct br_merge *m, const struct br_field *f, const uint8_t *next)
+void br_merger_put_profile_field(struct br_merge *merge, const struct br_field *field,
+                                 const uint8_t *next)
 {
-    switch (br_scan_tag(f)) {
+    switch (br_scan_tag(field)) {
     case BR_SCAN_LEN(BR_PROFILE_SAMPLE_TYPE):
     case BR_SCAN_LEN(BR_PROFILE_PERIOD_TYPE):
-        put_value_type(m, f, next);
+        merge_profiles_put_value_type(merge, field, next);
         break;
     case BR_SCAN_LEN(BR_PROFILE_ATTRIBUTES):
     case BR_SCAN_VARINT(BR_PROFILE_ATTRIBUTES):
-        put_attributes(m, f);
+        merge_profiles_put_attributes(merge, field);
         break;
     default:
-        put_verbatim(m, f, next);
+        merge_profiles_put_verbatim(merge, field, next);
     }
 }
 
-static inline uint8_t *copy_short(const struct br_merge *m, uint8_t *o, const uint8_t *p,
-                                  size_t len)
+static inline uint8_t *merge_profiles_copy_short(const struct br_merge *merge, uint8_t *out,
+                                                 const uint8_t *p, size_t len)
 {
-    if (__builtin_expect(len <= SHORT && (size_t)(m->readable - p) >= SHORT, 1)) {
-        memcpy(o, p, SHORT);
-        return o + len;
+    if (__builtin_expect(len <= SHORT && (size_t)(merge->readable - p) >= SHORT, 1)) {
+        memcpy(out, p, SHORT);
+        return out + len;
     }
-    return br_put_bytes(o, p, len);
+    return br_put_bytes(out, p, len);
 }
 
 /* Lists and unknown fields are written as they come, the two single indices at the end: where one
  * occurs twice, the last counts. */
-void br_merger_put_sample(struct br_merge *m, const uint8_t *body, size_t len)
+void br_merger_put_sample(struct br_merge *merge, const uint8_t *body, size_t len)
 {
     const uint8_t *p = body, *end = p + len;
-    uint8_t *o = br_merger_room(m, GROWTH * len + FIXED);
+    uint8_t *o = br_merger_room(merge, GROWTH * len + FIXED);
     if (__builtin_expect(!o, 0))
         return;
     uint64_t stack = 0, link = 0;
     *o++ = (uint8_t)BR_SCAN_LEN(BR_PROFILE_SAMPLES);
     uint8_t *sample = ++o;
     while (p && p < end) {
-        struct br_field f;
+        struct br_field field;
         switch (*p) {
         case BR_SCAN_VARINT(BR_SAMPLE_STACK):
             p = br_scan_index(p + 1, end, &stack);
@@ -119,95 +125,96 @@ void br_merger_put_sample(struct br_merge *m, const uint8_t *body, size_t len)
             break;
         }
         const uint8_t *at = p;
-        p = br_scan(p, end, &f);
+        p = br_scan(p, end, &field);
         if (__builtin_expect(!p, 0))
             break;
-        switch (br_scan_tag(&f)) {
+        switch (br_scan_tag(&field)) {
         case BR_SCAN_VARINT(BR_SAMPLE_STACK):
-            stack = f.value;
+            stack = field.value;
             break;
         case BR_SCAN_LEN(BR_SAMPLE_ATTRIBUTES): {
             *o++ = (uint8_t)BR_SCAN_LEN(BR_SAMPLE_ATTRIBUTES);
             uint8_t *list = ++o;
-            o = br_merger_put_packed(m, BR_TABLE_ATTRIBUTE, f.data, p, o);
+            o = br_merger_put_packed(merge, BR_TABLE_ATTRIBUTE, field.data, p, o);
             o = br_put_length_before(list, o);
             break;
         }
         case BR_SCAN_VARINT(BR_SAMPLE_ATTRIBUTES):
             *o++ = (uint8_t)BR_SCAN_VARINT(BR_SAMPLE_ATTRIBUTES);
-            o = br_put_index(o, br_merger_index(m, BR_TABLE_ATTRIBUTE, f.value));
+            o = br_put_index(o, br_merger_index(merge, BR_TABLE_ATTRIBUTE, field.value));
             break;
         case BR_SCAN_VARINT(BR_SAMPLE_LINK):
-            link = f.value;
+            link = field.value;
             break;
         default:
-            o = copy_short(m, o, at, (size_t)(p - at));
+            o = merge_profiles_copy_short(merge, o, at, (size_t)(p - at));
         }
     }
     if (__builtin_expect(!p, 0)) {
-        br_merger_fail(m, BR_EINVAL);
+        br_merger_fail(merge, BR_EINVAL);
         return;
     }
-    uint32_t i = br_merger_index(m, BR_TABLE_STACK, stack);
+    uint32_t i = br_merger_index(merge, BR_TABLE_STACK, stack);
     if (i) {
         *o++ = (uint8_t)BR_SCAN_VARINT(BR_SAMPLE_STACK);
         o = br_put_index(o, i);
     }
-    i = link ? br_merger_index(m, BR_TABLE_LINK, link) : 0;
+    i = link ? br_merger_index(merge, BR_TABLE_LINK, link) : 0;
     if (i) {
         *o++ = (uint8_t)BR_SCAN_VARINT(BR_SAMPLE_LINK);
         o = br_put_index(o, i);
     }
-    br_merger_wrote(m, br_put_length_before(sample, o));
-    m->n_items++;
+    br_merger_wrote(merge, br_put_length_before(sample, o));
+    merge->n_items++;
 }
 
-static void put_profile(struct br_merge *m, const struct br_field *profile, const uint8_t *end)
+static void put_profile(struct br_merge *merge, const struct br_field *profile, const uint8_t *end)
 {
-    struct br_open open = br_merger_open(m, BR_SCOPES_ITEMS, profile->value);
-    for (const uint8_t *p = profile->data; p < end && !m->rc;) {
-        struct br_field f;
-        p = br_scan(p, end, &f);
+    struct br_open open = br_merger_open(merge, BR_SCOPES_ITEMS, profile->value);
+    for (const uint8_t *p = profile->data; p < end && !merge->rc;) {
+        struct br_field field;
+        p = br_scan(p, end, &field);
         if (!p)
-            br_merger_fail(m, BR_EINVAL);
-        else if (br_scan_tag(&f) == BR_SCAN_LEN(BR_PROFILE_SAMPLES))
-            br_merger_put_sample(m, f.data, f.value);
+            br_merger_fail(merge, BR_EINVAL);
+        else if (br_scan_tag(&field) == BR_SCAN_LEN(BR_PROFILE_SAMPLES))
+            br_merger_put_sample(merge, field.data, field.value);
         else
-            br_merger_put_profile_field(m, &f, p);
+            br_merger_put_profile_field(merge, &field, p);
     }
-    br_merger_close(m, open);
+    br_merger_close(merge, open);
 }
 
-static void put_scope_profiles(struct br_merge *m, const struct br_field *scope, const uint8_t *end)
+static void put_scope_profiles(struct br_merge *merge, const struct br_field *scope,
+                               const uint8_t *end)
 {
-    struct br_open open = br_merger_open(m, BR_RESOURCES_SCOPES, scope->value);
-    for (const uint8_t *p = scope->data; p < end && !m->rc;) {
-        struct br_field f;
-        p = br_scan(p, end, &f);
+    struct br_open open = br_merger_open(merge, BR_RESOURCES_SCOPES, scope->value);
+    for (const uint8_t *p = scope->data; p < end && !merge->rc;) {
+        struct br_field field;
+        p = br_scan(p, end, &field);
         if (!p)
-            br_merger_fail(m, BR_EINVAL);
-        else if (br_scan_tag(&f) == BR_SCAN_LEN(BR_SCOPES_ITEMS))
-            put_profile(m, &f, p);
+            br_merger_fail(merge, BR_EINVAL);
+        else if (br_scan_tag(&field) == BR_SCAN_LEN(BR_SCOPES_ITEMS))
+            put_profile(merge, &field, p);
         else
-            br_merger_put_scope_field(m, &f, p);
+            br_merger_put_scope_field(merge, &field, p);
     }
-    br_merger_close(m, open);
+    br_merger_close(merge, open);
 }
 
-void br_merger_put_resource_profiles(struct br_merge *m, const struct br_part *part)
+void br_merger_put_resource_profiles(struct br_merge *merge, const struct br_part *part)
 {
     const uint8_t *p = part->raw + part->body_at, *end = part->raw + part->raw_len;
-    m->readable = end;
-    struct br_open open = br_merger_open_part(m, part, (size_t)(end - p), true);
-    while (p < end && !m->rc) {
-        struct br_field f;
-        p = br_scan(p, end, &f);
+    merge->readable = end;
+    struct br_open open = br_merger_open_part(merge, part, (size_t)(end - p), true);
+    while (p < end && !merge->rc) {
+        struct br_field field;
+        p = br_scan(p, end, &field);
         if (!p)
-            br_merger_fail(m, BR_EINVAL);
-        else if (br_scan_tag(&f) == BR_SCAN_LEN(BR_RESOURCES_SCOPES))
-            put_scope_profiles(m, &f, p);
-        else if (br_scan_tag(&f) != BR_SCAN_LEN(BR_RESOURCES_RESOURCE))
-            put_verbatim(m, &f, p);
+            br_merger_fail(merge, BR_EINVAL);
+        else if (br_scan_tag(&field) == BR_SCAN_LEN(BR_RESOURCES_SCOPES))
+            put_scope_profiles(merge, &field, p);
+        else if (br_scan_tag(&field) != BR_SCAN_LEN(BR_RESOURCES_RESOURCE))
+            merge_profiles_put_verbatim(merge, &field, p);
     }
-    br_merger_close_part(m, open);
+    br_merger_close_part(merge, open);
 }

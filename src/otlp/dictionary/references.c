@@ -12,7 +12,7 @@ enum { SCOPE = 1, SCOPE_PROFILES = 2, ATTRIBUTE_TABLE = 6, ATTRIBUTE_VALUE = 2 }
 
 /* --- Looking ------------------------------------------------------------------------------- */
 
-static bool resource_refers(const struct br_part *part)
+static bool references_resource_refers(const struct br_part *part)
 {
     size_t len;
     const uint8_t *resource = br_part_resource(part, &len);
@@ -20,40 +20,40 @@ static bool resource_refers(const struct br_part *part)
 }
 
 /* A scope of this ScopeProfiles. */
-static bool scope_refers(const uint8_t *p, const uint8_t *end)
+static bool references_scope_refers(const uint8_t *p, const uint8_t *end)
 {
-    struct br_field f;
-    while (p < end && (p = br_scan(p, end, &f))) {
-        if (br_scan_tag(&f) == BR_SCAN_LEN(SCOPE) &&
-            br_attributes_have_references(f.data, f.value, BR_SCOPE_ATTRIBUTES))
+    struct br_field field;
+    while (p < end && (p = br_scan(p, end, &field))) {
+        if (br_scan_tag(&field) == BR_SCAN_LEN(SCOPE) &&
+            br_attributes_have_references(field.data, field.value, BR_SCOPE_ATTRIBUTES))
             return true;
     }
     return false;
 }
 
 /* A value of this entry of the attribute table. */
-static bool entry_refers(const uint8_t *p, const uint8_t *end)
+static bool references_entry_refers(const uint8_t *p, const uint8_t *end)
 {
-    struct br_field f;
-    while (p < end && (p = br_scan(p, end, &f))) {
-        if (br_scan_tag(&f) == BR_SCAN_LEN(ATTRIBUTE_VALUE) &&
-            br_value_has_references(f.data, f.value))
+    struct br_field field;
+    while (p < end && (p = br_scan(p, end, &field))) {
+        if (br_scan_tag(&field) == BR_SCAN_LEN(ATTRIBUTE_VALUE) &&
+            br_value_has_references(field.data, field.value))
             return true;
     }
     return false;
 }
 
-static bool body_refers(const struct br_part *part)
+static bool references_body_refers(const struct br_part *part)
 {
     const uint8_t *p = part->raw + part->body_at, *end = part->raw + part->raw_len;
-    struct br_field f;
-    while (p < end && (p = br_scan(p, end, &f))) {
-        uint32_t tag = br_scan_tag(&f);
+    struct br_field field;
+    while (p < end && (p = br_scan(p, end, &field))) {
+        uint32_t tag = br_scan_tag(&field);
         if (part->kind == BR_PART_RESOURCE && tag == BR_SCAN_LEN(SCOPE_PROFILES) &&
-            scope_refers(f.data, p))
+            references_scope_refers(field.data, p))
             return true;
         if (part->kind == BR_PART_DICTIONARY && tag == BR_SCAN_LEN(ATTRIBUTE_TABLE) &&
-            entry_refers(f.data, p))
+            references_entry_refers(field.data, p))
             return true;
     }
     return false;
@@ -65,8 +65,8 @@ bool br_item_has_references(const struct br_item *item)
         return false;
     for (uint32_t i = 0; i < item->n_parts; i++) {
         const struct br_part *part = &item->parts[i];
-        if ((part->kind == BR_PART_RESOURCE && resource_refers(part)) ||
-            (part->kind != BR_PART_OTHER && body_refers(part)))
+        if ((part->kind == BR_PART_RESOURCE && references_resource_refers(part)) ||
+            (part->kind != BR_PART_OTHER && references_body_refers(part)))
             return true;
     }
     return false;
@@ -74,26 +74,27 @@ bool br_item_has_references(const struct br_item *item)
 
 /* --- Writing ------------------------------------------------------------------------------- */
 
-static struct br_entry view_string(const void *view, uint64_t i)
+static struct br_entry references_view_string(const void *view, uint64_t index)
 {
-    return i > UINT32_MAX ? (struct br_entry){NULL, 0} : br_dictionary_string(view, (uint32_t)i);
+    return index > UINT32_MAX ? (struct br_entry){NULL, 0}
+                              : br_dictionary_string(view, (uint32_t)index);
 }
 
-static int put(const struct br_inliner *in, const void *data, size_t len)
+static int references_put(const struct br_inliner *in, const void *data, size_t len)
 {
     return br_buf_append(in->out, data, len, in->max);
 }
 
-/* Starts a field with a length of five bytes, which close_field fills in and makes as short as it
- * can be. */
-static int open_field(const struct br_inliner *in, uint32_t number, uint32_t *ret_at)
+/* Starts a field with a length of five bytes, which references_close_field fills in and makes as
+ * short as it can be. */
+static int references_open_field(const struct br_inliner *in, uint32_t number, uint32_t *ret_at)
 {
     const uint8_t head[1 + LEN_MAX] = {(uint8_t)BR_SCAN_LEN(number)};
     *ret_at = (*in->out)->len;
-    return put(in, head, sizeof head);
+    return references_put(in, head, sizeof head);
 }
 
-static void close_field(const struct br_inliner *in, uint32_t at)
+static void references_close_field(const struct br_inliner *in, uint32_t at)
 {
     struct br_buf *out = *in->out;
     size_t len = out->len - at - 1 - LEN_MAX;
@@ -103,71 +104,76 @@ static void close_field(const struct br_inliner *in, uint32_t at)
 }
 
 /* Appends field `f`, that ends at `next`, with what refers in it resolved. */
-typedef int field_fn(const struct br_inliner *in, const struct br_field *f, const uint8_t *next);
+typedef int field_fn(const struct br_inliner *in, const struct br_field *field,
+                     const uint8_t *next);
 
-static int put_message(const struct br_inliner *in, uint32_t number, const uint8_t *p,
-                       const uint8_t *end, field_fn *put_field)
+static int references_put_message(const struct br_inliner *in, uint32_t number, const uint8_t *p,
+                                  const uint8_t *end, field_fn *put_field)
 {
     uint32_t at;
-    int rc = open_field(in, number, &at);
+    int rc = references_open_field(in, number, &at);
     while (p < end && !rc) {
-        struct br_field f;
-        p = br_scan(p, end, &f);
+        struct br_field field;
+        p = br_scan(p, end, &field);
         if (!p)
             return BR_EINVAL;
-        rc = put_field(in, &f, p);
+        rc = put_field(in, &field, p);
     }
     if (!rc)
-        close_field(in, at);
+        references_close_field(in, at);
     return rc;
 }
 
-static int put_scope_field(const struct br_inliner *in, const struct br_field *f,
-                           const uint8_t *next)
+static int references_put_scope_field(const struct br_inliner *in, const struct br_field *field,
+                                      const uint8_t *next)
 {
-    if (br_scan_tag(f) != BR_SCAN_LEN(SCOPE))
-        return put(in, f->at, (size_t)(next - f->at));
+    if (br_scan_tag(field) != BR_SCAN_LEN(SCOPE))
+        return references_put(in, field->at, (size_t)(next - field->at));
     uint32_t at;
-    int rc = open_field(in, SCOPE, &at);
+    int rc = references_open_field(in, SCOPE, &at);
     if (!rc)
-        rc = br_attributes_inline(in, f->data, f->value, BR_SCOPE_ATTRIBUTES);
+        rc = br_attributes_inline(in, field->data, field->value, BR_SCOPE_ATTRIBUTES);
     if (!rc)
-        close_field(in, at);
+        references_close_field(in, at);
     return rc;
 }
 
-static int put_resource_field(const struct br_inliner *in, const struct br_field *f,
-                              const uint8_t *next)
+static int references_put_resource_field(const struct br_inliner *in, const struct br_field *field,
+                                         const uint8_t *next)
 {
-    if (br_scan_tag(f) == BR_SCAN_LEN(SCOPE_PROFILES) && scope_refers(f->data, next))
-        return put_message(in, SCOPE_PROFILES, f->data, next, put_scope_field);
-    return put(in, f->at, (size_t)(next - f->at));
+    if (br_scan_tag(field) == BR_SCAN_LEN(SCOPE_PROFILES) &&
+        references_scope_refers(field->data, next))
+        return references_put_message(in, SCOPE_PROFILES, field->data, next,
+                                      references_put_scope_field);
+    return references_put(in, field->at, (size_t)(next - field->at));
 }
 
-static int put_value_field(const struct br_inliner *in, const struct br_field *f,
-                           const uint8_t *next)
+static int references_put_value_field(const struct br_inliner *in, const struct br_field *field,
+                                      const uint8_t *next)
 {
-    if (br_scan_tag(f) != BR_SCAN_LEN(ATTRIBUTE_VALUE))
-        return put(in, f->at, (size_t)(next - f->at));
+    if (br_scan_tag(field) != BR_SCAN_LEN(ATTRIBUTE_VALUE))
+        return references_put(in, field->at, (size_t)(next - field->at));
     uint32_t at;
-    int rc = open_field(in, ATTRIBUTE_VALUE, &at);
+    int rc = references_open_field(in, ATTRIBUTE_VALUE, &at);
     if (!rc)
-        rc = br_value_inline(in, f->data, f->value);
+        rc = br_value_inline(in, field->data, field->value);
     if (!rc)
-        close_field(in, at);
+        references_close_field(in, at);
     return rc;
 }
 
-static int put_dictionary_field(const struct br_inliner *in, const struct br_field *f,
-                                const uint8_t *next)
+static int references_put_dictionary_field(const struct br_inliner *in,
+                                           const struct br_field *field, const uint8_t *next)
 {
-    if (br_scan_tag(f) == BR_SCAN_LEN(ATTRIBUTE_TABLE) && entry_refers(f->data, next))
-        return put_message(in, ATTRIBUTE_TABLE, f->data, next, put_value_field);
-    return put(in, f->at, (size_t)(next - f->at));
+    if (br_scan_tag(field) == BR_SCAN_LEN(ATTRIBUTE_TABLE) &&
+        references_entry_refers(field->data, next))
+        return references_put_message(in, ATTRIBUTE_TABLE, field->data, next,
+                                      references_put_value_field);
+    return references_put(in, field->at, (size_t)(next - field->at));
 }
 
 /* Keeps the bytes of the dictionary, which the strings are read from, while parts are replaced. */
-static int hold_dictionary(const struct br_item *item, struct br_rope *hold)
+static int references_hold_dictionary(const struct br_item *item, struct br_rope *hold)
 {
     int rc = 0;
     for (uint32_t i = 0; i < item->n_parts && !rc; i++) {
@@ -179,15 +185,17 @@ static int hold_dictionary(const struct br_item *item, struct br_rope *hold)
 }
 
 /* Writes the part anew but for its Resource. */
-static int rewrite_body(struct br_item *item, struct br_part *part, struct br_inliner *in)
+static int references_rewrite_body(struct br_item *item, struct br_part *part,
+                                   struct br_inliner *in)
 {
     bool resource = part->kind == BR_PART_RESOURCE;
     struct br_buf *buf = br_buf_new(item->host->pool, part->raw_len);
     if (!buf)
         return BR_ENOMEM;
     in->out = &buf;
-    int rc = put_message(in, resource ? 1 : 2, part->raw + part->body_at, part->raw + part->raw_len,
-                         resource ? put_resource_field : put_dictionary_field);
+    int rc = references_put_message(
+        in, resource ? 1 : 2, part->raw + part->body_at, part->raw + part->raw_len,
+        resource ? references_put_resource_field : references_put_dictionary_field);
     if (rc) {
         br_buf_unref(buf);
         return rc;
@@ -196,7 +204,8 @@ static int rewrite_body(struct br_item *item, struct br_part *part, struct br_in
     return 0;
 }
 
-static int rewrite_resource(struct br_item *item, struct br_part *part, struct br_inliner *in)
+static int references_rewrite_resource(struct br_item *item, struct br_part *part,
+                                       struct br_inliner *in)
 {
     size_t len;
     const uint8_t *resource = br_part_resource(part, &len);
@@ -221,14 +230,14 @@ int br_item_inline_references(struct br_item *item)
     br_arena_init(&arena, BR_BUF_MAX);
     int rc = br_dictionary_index(item, &arena, &view);
     if (!rc)
-        rc = hold_dictionary(item, &hold);
+        rc = references_hold_dictionary(item, &hold);
     for (uint32_t i = 0; i < item->n_parts && !rc; i++) {
         struct br_part *part = &item->parts[i];
-        struct br_inliner in = {NULL, BR_BUF_MAX, view_string, &view};
-        if (part->kind != BR_PART_OTHER && body_refers(part))
-            rc = rewrite_body(item, part, &in);
-        if (!rc && part->kind == BR_PART_RESOURCE && resource_refers(part))
-            rc = rewrite_resource(item, part, &in);
+        struct br_inliner in = {NULL, BR_BUF_MAX, references_view_string, &view};
+        if (part->kind != BR_PART_OTHER && references_body_refers(part))
+            rc = references_rewrite_body(item, part, &in);
+        if (!rc && part->kind == BR_PART_RESOURCE && references_resource_refers(part))
+            rc = references_rewrite_resource(item, part, &in);
     }
     br_rope_release(&hold);
     br_arena_release(&arena);

@@ -9,30 +9,30 @@
 
 /* What survives of a table from the dictionary before. */
 struct kept {
-    uint32_t n;   /* entries that begin with the same bytes */
+    uint32_t count; /* entries that begin with the same bytes */
     bool seen;    /* the table has been met in the new dictionary */
     bool extends; /* all old entries are there, in front */
 };
 
-static size_t common_prefix(const uint8_t *a, const uint8_t *b, size_t len)
+static size_t source_common_prefix(const uint8_t *left, const uint8_t *right, size_t len)
 {
     size_t i = 0;
-    while (len - i >= COMPARE_STEP && memcmp(a + i, b + i, COMPARE_STEP) == 0)
+    while (len - i >= COMPARE_STEP && memcmp(left + i, right + i, COMPARE_STEP) == 0)
         i += COMPARE_STEP;
-    while (len - i >= 8 && br_load64(a + i) == br_load64(b + i))
+    while (len - i >= 8 && br_load64(left + i) == br_load64(right + i))
         i += 8;
-    while (i < len && a[i] == b[i])
+    while (i < len && left[i] == right[i])
         i++;
     return i;
 }
 
 /* Number of entries in front that end within `len` bytes. */
-static uint32_t whole_entries(const struct br_source_table *t, size_t len)
+static uint32_t source_whole_entries(const struct br_source_table *table, size_t len)
 {
-    uint32_t low = 0, high = t->run_n;
+    uint32_t low = 0, high = table->run_n;
     while (low < high) {
         uint32_t mid = low + (high - low) / 2;
-        if ((size_t)t->entries[mid].at + t->entries[mid].len <= len)
+        if ((size_t)table->entries[mid].at + table->entries[mid].len <= len)
             low = mid + 1;
         else
             high = mid;
@@ -41,60 +41,61 @@ static uint32_t whole_entries(const struct br_source_table *t, size_t len)
 }
 
 /* `p` is where a table starts. Takes over what is as before; returns where it differs. */
-static const uint8_t *keep_entries(struct br_source_table *t, struct kept *k, const uint8_t *p,
-                                   const uint8_t *end)
+static const uint8_t *source_keep_entries(struct br_source_table *table, struct kept *kept,
+                                          const uint8_t *p, const uint8_t *end)
 {
-    size_t len = (size_t)(end - p) < t->run_len ? (size_t)(end - p) : t->run_len;
+    size_t len = (size_t)(end - p) < table->run_len ? (size_t)(end - p) : table->run_len;
     if (len)
-        len = common_prefix(t->base, p, len);
-    k->seen = true;
-    k->n = len == t->run_len ? t->run_n : whole_entries(t, len);
-    k->extends = k->n == t->n;
-    t->base = p;
-    t->n = t->run_n = k->n;
-    t->run_len = k->n ? t->entries[k->n - 1].at + t->entries[k->n - 1].len : 0;
-    return p + t->run_len;
+        len = source_common_prefix(table->base, p, len);
+    kept->seen = true;
+    kept->count = len == table->run_len ? table->run_n : source_whole_entries(table, len);
+    kept->extends = kept->count == table->count;
+    table->base = p;
+    table->count = table->run_n = kept->count;
+    table->run_len =
+        kept->count ? table->entries[kept->count - 1].at + table->entries[kept->count - 1].len : 0;
+    return p + table->run_len;
 }
 
-static int add_entry(struct br_source *s, struct br_source_table *t, const struct br_field *f,
-                     const uint8_t *next)
+static int source_add_entry(struct br_source *source, struct br_source_table *table,
+                            const struct br_field *field, const uint8_t *next)
 {
-    if (t->n == t->cap_entries) {
-        int rc = br_budget_grow(&s->budget, &t->entries, &t->cap_entries, (size_t)t->n + 1,
-                                sizeof *t->entries);
+    if (table->count == table->cap_entries) {
+        int rc = br_budget_grow(&source->budget, &table->entries, &table->cap_entries,
+                                (size_t)table->count + 1, sizeof *table->entries);
         if (rc)
             return rc;
     }
-    if (t->run_n == t->n && f->at == t->base + t->run_len) {
-        t->run_n++;
-        t->run_len = (uint32_t)(next - t->base);
+    if (table->run_n == table->count && field->at == table->base + table->run_len) {
+        table->run_n++;
+        table->run_len = (uint32_t)(next - table->base);
     }
-    t->entries[t->n++] =
-        (struct br_source_entry){(uint32_t)(f->data - t->base), (uint32_t)f->value};
+    table->entries[table->count++] =
+        (struct br_source_entry){(uint32_t)(field->data - table->base), (uint32_t)field->value};
     return 0;
 }
 
-static int index_tables(struct br_source *s, struct kept *kept, const uint8_t *p,
-                        const uint8_t *end)
+static int source_index_tables(struct br_source *source, struct kept *kept, const uint8_t *p,
+                               const uint8_t *end)
 {
     while (p < end) {
-        struct br_field f;
-        const uint8_t *next = br_scan(p, end, &f);
+        struct br_field field;
+        const uint8_t *next = br_scan(p, end, &field);
         if (!next)
             return BR_EINVAL;
-        if (f.number > BR_TABLES || f.wire != BR_WIRE_LEN) {
+        if (field.number > BR_TABLES || field.wire != BR_WIRE_LEN) {
             p = next;
             continue;
         }
-        uint32_t i = f.number - 1;
+        uint32_t i = field.number - 1;
         if (!kept[i].seen) {
-            const uint8_t *differs = keep_entries(&s->tables[i], &kept[i], p, end);
+            const uint8_t *differs = source_keep_entries(&source->tables[i], &kept[i], p, end);
             if (differs != p) {
                 p = differs;
                 continue;
             }
         }
-        int rc = add_entry(s, &s->tables[i], &f, next);
+        int rc = source_add_entry(source, &source->tables[i], &field, next);
         if (rc)
             return rc;
         p = next;
@@ -103,7 +104,7 @@ static int index_tables(struct br_source *s, struct kept *kept, const uint8_t *p
 }
 
 /* Entries that stay may keep their place only where all that they refer to keeps its own. */
-static int settle_maps(struct br_source *s, const struct kept *kept)
+static int source_settle_maps(struct br_source *source, const struct kept *kept)
 {
     static const enum br_table order[] = {BR_TABLE_STRING,    BR_TABLE_LINK,    BR_TABLE_FUNCTION,
                                           BR_TABLE_ATTRIBUTE, BR_TABLE_MAPPING, BR_TABLE_LOCATION,
@@ -119,26 +120,27 @@ static int settle_maps(struct br_source *s, const struct kept *kept)
     unsigned stable = 0;
     for (size_t i = 0; i < BR_TABLES; i++) {
         enum br_table which = order[i];
-        struct br_source_table *t = &s->tables[which];
+        struct br_source_table *table = &source->tables[which];
         bool holds = (refers[which] & ~stable) == 0;
         if (holds && kept[which].extends)
             stable |= 1u << which;
-        int rc = br_budget_grow(&s->budget, &t->map, &t->cap_map, t->n, sizeof *t->map);
+        int rc = br_budget_grow(&source->budget, &table->map, &table->cap_map, table->count,
+                                sizeof *table->map);
         if (rc)
             return rc;
-        uint32_t n = holds ? kept[which].n : 0;
-        if (t->n > n)
-            memset(t->map + n, 0, (t->n - n) * sizeof *t->map);
-        if (t->n)
-            t->map[0] = 1;
+        uint32_t n = holds ? kept[which].count : 0;
+        if (table->count > n)
+            memset(table->map + n, 0, (table->count - n) * sizeof *table->map);
+        if (table->count)
+            table->map[0] = 1;
     }
     return 0;
 }
 
 /* The dictionary's bytes in one piece, in a buffer of which the caller owns a reference; NULL for
  * none. */
-static int find_dictionary(const struct br_item *item, struct br_buf **ret, const uint8_t **data,
-                           size_t *len)
+static int source_find_dictionary(const struct br_item *item, struct br_buf **ret,
+                                  const uint8_t **data, size_t *len)
 {
     const struct br_part *only = NULL;
     size_t total = 0, n = 0;
@@ -177,62 +179,63 @@ static int find_dictionary(const struct br_item *item, struct br_buf **ret, cons
     return 0;
 }
 
-int br_source_load(struct br_source *s, const struct br_item *item)
+int br_source_load(struct br_source *source, const struct br_item *item)
 {
     struct kept kept[BR_TABLES] = {0};
     struct br_buf *buf;
     const uint8_t *data = NULL;
     size_t len;
-    int rc = find_dictionary(item, &buf, &data, &len);
+    int rc = source_find_dictionary(item, &buf, &data, &len);
     if (rc) {
-        br_source_forget(s);
+        br_source_forget(source);
         return rc;
     }
     if (len)
-        rc = index_tables(s, kept, data, data + len);
+        rc = source_index_tables(source, kept, data, data + len);
     for (size_t i = 0; i < BR_TABLES && !rc; i++) {
-        struct br_source_table *t = &s->tables[i];
+        struct br_source_table *table = &source->tables[i];
         if (kept[i].seen)
             continue;
-        kept[i].extends = t->n == 0;
-        t->n = t->run_n = t->run_len = 0;
+        kept[i].extends = table->count == 0;
+        table->count = table->run_n = table->run_len = 0;
     }
     if (!rc)
-        rc = settle_maps(s, kept);
-    br_buf_unref(s->buf);
-    s->buf = buf;
+        rc = source_settle_maps(source, kept);
+    br_buf_unref(source->buf);
+    source->buf = buf;
     if (rc)
-        br_source_forget(s);
+        br_source_forget(source);
     return rc;
 }
 
-void br_source_reset_maps(struct br_source *s)
+void br_source_reset_maps(struct br_source *source)
 {
     for (size_t i = 0; i < BR_TABLES; i++) {
-        struct br_source_table *t = &s->tables[i];
-        if (t->n == 0)
+        struct br_source_table *table = &source->tables[i];
+        if (table->count == 0)
             continue;
-        memset(t->map, 0, t->n * sizeof *t->map);
-        t->map[0] = 1;
+        memset(table->map, 0, table->count * sizeof *table->map);
+        table->map[0] = 1;
     }
 }
 
-void br_source_forget(struct br_source *s)
+void br_source_forget(struct br_source *source)
 {
     for (size_t i = 0; i < BR_TABLES; i++) {
-        struct br_source_table *t = &s->tables[i];
-        t->n = t->run_n = t->run_len = 0;
-        t->base = NULL;
+        struct br_source_table *table = &source->tables[i];
+        table->count = table->run_n = table->run_len = 0;
+        table->base = NULL;
     }
-    s->buf = br_buf_unref(s->buf);
+    source->buf = br_buf_unref(source->buf);
 }
 
-void br_source_release(struct br_source *s)
+void br_source_release(struct br_source *source)
 {
-    br_source_forget(s);
+    br_source_forget(source);
     for (size_t i = 0; i < BR_TABLES; i++) {
-        struct br_source_table *t = &s->tables[i];
-        br_budget_free(&s->budget, &t->entries, &t->cap_entries, sizeof *t->entries);
-        br_budget_free(&s->budget, &t->map, &t->cap_map, sizeof *t->map);
+        struct br_source_table *table = &source->tables[i];
+        br_budget_free(&source->budget, &table->entries, &table->cap_entries,
+                       sizeof *table->entries);
+        br_budget_free(&source->budget, &table->map, &table->cap_map, sizeof *table->map);
     }
 }

@@ -21,7 +21,7 @@ struct br_source_table {
     const uint8_t *base; /* tag of the first entry */
     struct br_source_entry *entries;
     uint32_t *map; /* index in the merged table + 1; 0: not looked up yet */
-    uint32_t n, cap_entries, cap_map;
+    uint32_t count, cap_entries, cap_map;
     uint32_t run_n, run_len; /* entries and bytes from `base` on that nothing else interrupts */
 };
 
@@ -33,20 +33,21 @@ struct br_source {
 
 /* Reads the dictionary of `item` (several parts count as one). Returns 0, BR_EINVAL, BR_EFULL or
  * BR_ENOMEM; on failure nothing is loaded. */
-int br_source_load(struct br_source *s, const struct br_item *item);
+int br_source_load(struct br_source *source, const struct br_item *item);
 
 /* The merged dictionary was emptied or shortened: where entries went is void. */
-void br_source_reset_maps(struct br_source *s);
+void br_source_reset_maps(struct br_source *source);
 
 /* As above, and lets go of the dictionary's bytes; keeps the memory. */
-void br_source_forget(struct br_source *s);
-void br_source_release(struct br_source *s);
+void br_source_forget(struct br_source *source);
+void br_source_release(struct br_source *source);
 
-/* Body of entry `i`, which must be there. */
-static inline const uint8_t *br_source_body(const struct br_source *s, enum br_table t, uint32_t i,
+/* Body of entry `index`, which must be there. */
+static inline const uint8_t *br_source_body(const struct br_source *source,
+                                            enum br_table this_table, uint32_t index,
                                             uint32_t *ret_len)
 {
-    const struct br_source_table *table = &s->tables[t];
-    *ret_len = table->entries[i].len;
-    return table->base + table->entries[i].at;
+    const struct br_source_table *table = &source->tables[this_table];
+    *ret_len = table->entries[index].len;
+    return table->base + table->entries[index].at;
 }

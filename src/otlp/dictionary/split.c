@@ -50,248 +50,255 @@ struct state {
     bool is_open[LEVELS], written[LEVELS];
 };
 
-static bool is_child(const struct br_field *f)
+static bool split_is_child(const struct br_field *field)
 {
-    return br_scan_tag(f) == BR_SCAN_LEN(CHILD);
+    return br_scan_tag(field) == BR_SCAN_LEN(CHILD);
 }
 
-static void save(const struct splitter *s, struct state *ret)
+static void split_save(const struct splitter *splitter, struct state *ret)
 {
-    br_merger_mark(&s->merge, &ret->mark);
+    br_merger_mark(&splitter->merge, &ret->mark);
     for (unsigned i = 0; i < LEVELS; i++) {
-        ret->open[i] = s->levels[i].open;
-        ret->is_open[i] = s->levels[i].is_open;
-        ret->written[i] = s->levels[i].written;
+        ret->open[i] = splitter->levels[i].open;
+        ret->is_open[i] = splitter->levels[i].is_open;
+        ret->written[i] = splitter->levels[i].written;
     }
 }
 
 /* To be followed by flush, which makes the source's maps fit again. */
-static void restore(struct splitter *s, const struct state *state)
+static void split_restore(struct splitter *splitter, const struct state *state)
 {
-    br_merger_restore(&s->merge, &state->mark);
+    br_merger_restore(&splitter->merge, &state->mark);
     for (unsigned i = 0; i < LEVELS; i++) {
-        s->levels[i].open = state->open[i];
-        s->levels[i].is_open = state->is_open[i];
-        s->levels[i].written = state->written[i];
+        splitter->levels[i].open = state->open[i];
+        splitter->levels[i].is_open = state->is_open[i];
+        splitter->levels[i].written = state->written[i];
     }
 }
 
 /* The original's bytes describe the whole profile: they go with its first piece only. */
-static bool is_payload(const struct br_field *f)
+static bool split_is_payload(const struct br_field *field)
 {
-    return f->number == BR_PROFILE_PAYLOAD_FORMAT || f->number == BR_PROFILE_PAYLOAD;
+    return field->number == BR_PROFILE_PAYLOAD_FORMAT || field->number == BR_PROFILE_PAYLOAD;
 }
 
-static void put_head(struct splitter *s, unsigned level, const struct br_field *f,
-                     const uint8_t *next)
+static void split_put_head(struct splitter *splitter, unsigned level, const struct br_field *field,
+                           const uint8_t *next)
 {
-    bool profiles = s->item->signal == BR_PROFILES;
-    if (level == RESOURCE && br_scan_tag(f) == BR_SCAN_LEN(BR_RESOURCES_RESOURCE))
+    bool profiles = splitter->item->signal == BR_PROFILES;
+    if (level == RESOURCE && br_scan_tag(field) == BR_SCAN_LEN(BR_RESOURCES_RESOURCE))
         return;
     if (level == SCOPE && profiles)
-        br_merger_put_scope_field(&s->merge, f, next);
-    else if (level == PROFILE && !(s->levels[PROFILE].written && is_payload(f)))
-        br_merger_put_profile_field(&s->merge, f, next);
+        br_merger_put_scope_field(&splitter->merge, field, next);
+    else if (level == PROFILE && !(splitter->levels[PROFILE].written && split_is_payload(field)))
+        br_merger_put_profile_field(&splitter->merge, field, next);
     else if (level != PROFILE)
-        br_merger_put(&s->merge, f->at, (size_t)(next - f->at));
+        br_merger_put(&splitter->merge, field->at, (size_t)(next - field->at));
 }
 
-static void open_level(struct splitter *s, unsigned level)
+static void split_open_level(struct splitter *splitter, unsigned level)
 {
-    struct level *l = &s->levels[level];
+    struct level *this_level = &splitter->levels[level];
     if (level == RESOURCE)
-        l->open = br_merger_open_part(&s->merge, s->part, LONG_LEN, s->item->signal == BR_PROFILES);
+        this_level->open = br_merger_open_part(&splitter->merge, splitter->part, LONG_LEN,
+                                               splitter->item->signal == BR_PROFILES);
     else
-        l->open = br_merger_open(&s->merge, CHILD, LONG_LEN);
-    for (uint32_t i = 0; i < l->n_heads; i++) {
-        const uint8_t *p = l->heads[i].data, *end = p + l->heads[i].len;
-        struct br_field f;
-        while (p < end && !s->merge.rc && (p = br_scan(p, end, &f)))
-            put_head(s, level, &f, p);
+        this_level->open = br_merger_open(&splitter->merge, CHILD, LONG_LEN);
+    for (uint32_t i = 0; i < this_level->n_heads; i++) {
+        const uint8_t *p = this_level->heads[i].data, *end = p + this_level->heads[i].len;
+        struct br_field field;
+        while (p < end && !splitter->merge.rc && (p = br_scan(p, end, &field)))
+            split_put_head(splitter, level, &field, p);
     }
-    l->is_open = l->written = true;
+    this_level->is_open = this_level->written = true;
 }
 
 /* Closes the level and those below it. */
-static void close_level(struct splitter *s, unsigned level)
+static void split_close_level(struct splitter *splitter, unsigned level)
 {
-    for (unsigned i = s->n_levels; i-- > level;) {
-        if (!s->levels[i].is_open)
+    for (unsigned i = splitter->n_levels; i-- > level;) {
+        if (!splitter->levels[i].is_open)
             continue;
         if (i == RESOURCE)
-            br_merger_close_part(&s->merge, s->levels[i].open);
+            br_merger_close_part(&splitter->merge, splitter->levels[i].open);
         else
-            br_merger_close(&s->merge, s->levels[i].open);
-        s->levels[i].is_open = false;
+            br_merger_close(&splitter->merge, splitter->levels[i].open);
+        splitter->levels[i].is_open = false;
     }
 }
 
-static int begin_piece(struct splitter *s)
+static int split_begin_piece(struct splitter *splitter)
 {
-    if (s->item->signal != BR_PROFILES)
+    if (splitter->item->signal != BR_PROFILES)
         return 0;
-    br_source_reset_maps(&s->merge.source);
-    return br_merger_begin(&s->merge);
+    br_source_reset_maps(&splitter->merge.source);
+    return br_merger_begin(&splitter->merge);
 }
 
 /* Hands out what there is. */
-static int flush(struct splitter *s)
+static int split_flush(struct splitter *splitter)
 {
-    close_level(s, RESOURCE);
-    if (s->merge.rc || s->merge.n_parts == 0)
-        return s->merge.rc;
-    struct br_item *piece = br_item_new(s->item->host, s->item->signal);
+    split_close_level(splitter, RESOURCE);
+    if (splitter->merge.rc || splitter->merge.n_parts == 0)
+        return splitter->merge.rc;
+    struct br_item *piece = br_item_new(splitter->item->host, splitter->item->signal);
     if (!piece)
         return BR_ENOMEM;
-    int rc = br_merger_take(&s->merge, piece, s->item->signal == BR_PROFILES);
+    int rc = br_merger_take(&splitter->merge, piece, splitter->item->signal == BR_PROFILES);
     if (rc) {
         br_item_free(piece);
         return rc;
     }
-    piece->received_ms = s->item->received_ms;
-    rc = s->fn(piece, s->arg);
-    return rc ? rc : begin_piece(s);
+    piece->received_ms = splitter->item->received_ms;
+    rc = splitter->fn(piece, splitter->arg);
+    return rc ? rc : split_begin_piece(splitter);
 }
 
 /* Opens what is above a leaf, and writes it; NULL: there is none below `level`. */
-static void put_leaf(struct splitter *s, unsigned level, const struct br_field *leaf,
-                     const uint8_t *next)
+static void split_put_leaf(struct splitter *splitter, unsigned level, const struct br_field *leaf,
+                           const uint8_t *next)
 {
-    for (unsigned i = RESOURCE; i <= level && !s->merge.rc; i++) {
-        if (!s->levels[i].is_open)
-            open_level(s, i);
+    for (unsigned i = RESOURCE; i <= level && !splitter->merge.rc; i++) {
+        if (!splitter->levels[i].is_open)
+            split_open_level(splitter, i);
     }
-    if (!leaf || s->merge.rc)
+    if (!leaf || splitter->merge.rc)
         return;
-    if (s->item->signal == BR_PROFILES) {
-        br_merger_put_sample(&s->merge, leaf->data, leaf->value);
+    if (splitter->item->signal == BR_PROFILES) {
+        br_merger_put_sample(&splitter->merge, leaf->data, leaf->value);
     } else {
-        br_merger_put(&s->merge, leaf->at, (size_t)(next - leaf->at));
-        s->merge.n_items++;
+        br_merger_put(&splitter->merge, leaf->at, (size_t)(next - leaf->at));
+        splitter->merge.n_items++;
     }
 }
 
-static size_t piece_size(const struct splitter *s)
+static size_t split_piece_size(const struct splitter *splitter)
 {
-    return s->item->signal == BR_PROFILES ? br_merge_size(&s->merge) : s->merge.out->len;
+    return splitter->item->signal == BR_PROFILES ? br_merge_size(&splitter->merge)
+                                                 : splitter->merge.out->len;
 }
 
-static int add_leaf(struct splitter *s, unsigned level, const struct br_field *leaf,
-                    const uint8_t *next)
+static int split_add_leaf(struct splitter *splitter, unsigned level, const struct br_field *leaf,
+                          const uint8_t *next)
 {
-    struct br_merge *m = &s->merge;
+    struct br_merge *merge = &splitter->merge;
     int rc = 0;
-    if (leaf && s->max_items && m->n_items >= s->max_items)
-        rc = flush(s);
+    if (leaf && splitter->max_items && merge->n_items >= splitter->max_items)
+        rc = split_flush(splitter);
     if (rc)
         return rc;
     struct state before;
-    save(s, &before);
-    put_leaf(s, level, leaf, next);
+    split_save(splitter, &before);
+    split_put_leaf(splitter, level, leaf, next);
     bool alone = before.mark.n_items == 0;
-    bool fits = m->rc == 0 && (s->max_bytes == 0 || piece_size(s) <= s->max_bytes);
-    if (fits || alone || (m->rc && m->rc != BR_EFULL))
-        return m->rc;
-    restore(s, &before);
-    rc = flush(s);
+    bool fits = merge->rc == 0 &&
+                (splitter->max_bytes == 0 || split_piece_size(splitter) <= splitter->max_bytes);
+    if (fits || alone || (merge->rc && merge->rc != BR_EFULL))
+        return merge->rc;
+    split_restore(splitter, &before);
+    rc = split_flush(splitter);
     if (!rc)
-        put_leaf(s, level, leaf, next);
-    return rc ? rc : m->rc;
+        split_put_leaf(splitter, level, leaf, next);
+    return rc ? rc : merge->rc;
 }
 
-static int add_head(struct level *l, const uint8_t *p, const uint8_t *next)
+static int split_add_head(struct level *level, const uint8_t *p, const uint8_t *next)
 {
-    struct range *last = l->n_heads ? &l->heads[l->n_heads - 1] : NULL;
+    struct range *last = level->n_heads ? &level->heads[level->n_heads - 1] : NULL;
     if (last && last->data + last->len == p) {
         last->len += (size_t)(next - p);
         return 0;
     }
-    int rc =
-        br_grow(&l->heads, &l->cap_heads, (size_t)l->n_heads + 1, sizeof *l->heads, RANGES_MAX);
+    int rc = br_grow(&level->heads, &level->cap_heads, (size_t)level->n_heads + 1,
+                     sizeof *level->heads, RANGES_MAX);
     if (!rc)
-        l->heads[l->n_heads++] = (struct range){p, (size_t)(next - p)};
+        level->heads[level->n_heads++] = (struct range){p, (size_t)(next - p)};
     return rc;
 }
 
 /* Finds the heads of the message at `level`; whether it has children. */
-static int read_heads(struct splitter *s, unsigned level, const uint8_t *p, const uint8_t *end,
-                      bool *ret_children)
+static int split_read_heads(struct splitter *splitter, unsigned level, const uint8_t *p,
+                            const uint8_t *end, bool *ret_children)
 {
-    struct level *l = &s->levels[level];
-    l->n_heads = 0;
-    l->written = false;
+    struct level *this_level = &splitter->levels[level];
+    this_level->n_heads = 0;
+    this_level->written = false;
     *ret_children = false;
     while (p < end) {
-        struct br_field f;
+        struct br_field field;
         const uint8_t *at = p;
-        p = br_scan(p, end, &f);
+        p = br_scan(p, end, &field);
         if (!p)
             return BR_EINVAL;
-        if (is_child(&f)) {
+        if (split_is_child(&field)) {
             *ret_children = true;
             continue;
         }
-        int rc = add_head(l, at, p);
+        int rc = split_add_head(this_level, at, p);
         if (rc)
             return rc;
     }
     return 0;
 }
 
-static int split_level(struct splitter *s, unsigned level, const uint8_t *p, const uint8_t *end)
+static int split_level(struct splitter *splitter, unsigned level, const uint8_t *p,
+                       const uint8_t *end)
 {
     bool children;
-    close_level(s, level);
-    int rc = read_heads(s, level, p, end, &children);
+    split_close_level(splitter, level);
+    int rc = split_read_heads(splitter, level, p, end, &children);
     if (!rc && !children)
-        return add_leaf(s, level, NULL, NULL);
+        return split_add_leaf(splitter, level, NULL, NULL);
     while (p < end && !rc) {
-        struct br_field f;
-        p = br_scan(p, end, &f);
-        if (!is_child(&f))
+        struct br_field field;
+        p = br_scan(p, end, &field);
+        if (!split_is_child(&field))
             continue;
-        if (level + 1 < s->n_levels)
-            rc = split_level(s, level + 1, f.data, p);
+        if (level + 1 < splitter->n_levels)
+            rc = split_level(splitter, level + 1, field.data, p);
         else
-            rc = add_leaf(s, level, &f, p);
+            rc = split_add_leaf(splitter, level, &field, p);
     }
     return rc;
 }
 
-static int split_parts(struct splitter *s)
+static int split_parts(struct splitter *splitter)
 {
-    int rc = s->item->signal == BR_PROFILES ? br_source_load(&s->merge.source, s->item) : 0;
+    int rc = splitter->item->signal == BR_PROFILES
+                 ? br_source_load(&splitter->merge.source, splitter->item)
+                 : 0;
     if (!rc)
-        rc = begin_piece(s);
-    for (uint32_t i = 0; i < s->item->n_parts && !rc; i++) {
-        s->part = &s->item->parts[i];
-        const uint8_t *end = s->part->raw + s->part->raw_len;
-        s->merge.readable = end;
-        if (s->part->kind == BR_PART_RESOURCE) {
-            rc = split_level(s, RESOURCE, s->part->raw + s->part->body_at, end);
-        } else if (s->part->kind == BR_PART_OTHER) {
-            close_level(s, RESOURCE);
-            br_merger_put_other(&s->merge, s->part);
-            rc = s->merge.rc;
+        rc = split_begin_piece(splitter);
+    for (uint32_t i = 0; i < splitter->item->n_parts && !rc; i++) {
+        splitter->part = &splitter->item->parts[i];
+        const uint8_t *end = splitter->part->raw + splitter->part->raw_len;
+        splitter->merge.readable = end;
+        if (splitter->part->kind == BR_PART_RESOURCE) {
+            rc =
+                split_level(splitter, RESOURCE, splitter->part->raw + splitter->part->body_at, end);
+        } else if (splitter->part->kind == BR_PART_OTHER) {
+            split_close_level(splitter, RESOURCE);
+            br_merger_put_other(&splitter->merge, splitter->part);
+            rc = splitter->merge.rc;
         }
     }
-    return rc ? rc : flush(s);
+    return rc ? rc : split_flush(splitter);
 }
 
 static int split(const struct br_item *item, unsigned n_levels, uint32_t max_items,
                  size_t max_bytes, br_split_fn *fn, void *arg)
 {
-    struct splitter s = {.item = item,
-                         .n_levels = n_levels,
-                         .max_items = max_items,
-                         .max_bytes = max_bytes,
-                         .fn = fn,
-                         .arg = arg};
-    br_merger_init(&s.merge, item->host, BR_BUF_MAX);
-    int rc = split_parts(&s);
-    br_merger_release(&s.merge);
+    struct splitter splitter = {.item = item,
+                                .n_levels = n_levels,
+                                .max_items = max_items,
+                                .max_bytes = max_bytes,
+                                .fn = fn,
+                                .arg = arg};
+    br_merger_init(&splitter.merge, item->host, BR_BUF_MAX);
+    int rc = split_parts(&splitter);
+    br_merger_release(&splitter.merge);
     for (unsigned i = 0; i < LEVELS; i++)
-        br_free(s.levels[i].heads);
+        br_free(splitter.levels[i].heads);
     return rc;
 }
 

@@ -33,13 +33,13 @@ void br_part_set_bytes(struct br_item *item, struct br_part *part, struct br_buf
 /* Encodes a KeyValue with a string or an int64 as field `field` of its parent, into
  * `arena`, appended to `*a`. Returns 0 or
  * BR_ENOMEM. */
-int br_add_string(struct br_arena *arena, struct br_addition *a, uint32_t field, const char *key,
-                  const void *value, size_t len);
-int br_add_int(struct br_arena *arena, struct br_addition *a, uint32_t field, const char *key,
-               int64_t value);
+int br_add_string(struct br_arena *arena, struct br_addition *addition, uint32_t field,
+                  const char *key, const void *value, size_t len);
+int br_add_int(struct br_arena *arena, struct br_addition *addition, uint32_t field,
+               const char *key, int64_t value);
 
-/* The same with a list of `n` values; a text is {data, len}. */
-int br_add_ints(struct br_arena *arena, struct br_addition *a, uint32_t field, const char *key,
-                const int64_t *values, size_t n);
-int br_add_texts(struct br_arena *arena, struct br_addition *a, uint32_t field, const char *key,
-                 const struct br_addition *values, size_t n);
+/* The same with a list of `count` values; a text is {data, len}. */
+int br_add_ints(struct br_arena *arena, struct br_addition *addition, uint32_t field,
+                const char *key, const int64_t *values, size_t count);
+int br_add_texts(struct br_arena *arena, struct br_addition *addition, uint32_t field,
+                 const char *key, const struct br_addition *values, size_t count);

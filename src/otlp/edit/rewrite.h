@@ -41,7 +41,7 @@ struct br_visit {
 };
 
 /* Returns a verdict, or a negative error code, which ends the rewriting. */
-typedef int br_visit_fn(void *arg, struct br_visit *v);
+typedef int br_visit_fn(void *arg, struct br_visit *visit);
 
 /* Visits the messages of the levels in `levels` (bits 1 << enum br_level) in the order they lie in
  * the parts; n_items of parts and item follow, spans are forgotten where something changed. The ledger debt

@@ -34,28 +34,28 @@ struct br_splice {
 };
 
 /* Prepares a zeroed splice; allocates nothing. */
-void br_splice_init(struct br_splice *s, struct br_pool *pool);
-void br_splice_release(struct br_splice *s);
+void br_splice_init(struct br_splice *splice, struct br_pool *pool);
+void br_splice_release(struct br_splice *splice);
 
 /* Begins with `len` bytes at `src`, which stay where they are until br_splice_take; forgets what
  * was before. */
-void br_splice_begin(struct br_splice *s, const uint8_t *src, size_t len);
+void br_splice_begin(struct br_splice *splice, const uint8_t *src, size_t len);
 
 /* The functions below return 0, BR_ENOMEM or BR_EFULL (more than BR_BUF_MAX bytes come out, or more
  * than BR_SPLICE_DEPTH_MAX frames); after a failure only begin and release are in order. */
 
-/* The walk goes into the message `f`, a field that ends at `next`, and out of the innermost. */
-int br_splice_enter(struct br_splice *s, const struct br_field *f, const uint8_t *next);
-int br_splice_leave(struct br_splice *s);
+/* The walk goes into the message `field`, a field that ends at `next`, and out of the innermost. */
+int br_splice_enter(struct br_splice *splice, const struct br_field *field, const uint8_t *next);
+int br_splice_leave(struct br_splice *splice);
 
 /* Out of the innermost message, which is left out as a whole. */
-int br_splice_leave_out(struct br_splice *s);
+int br_splice_leave_out(struct br_splice *splice);
 
 /* Leaves out the bytes from `at` to `next`; puts the field `field` or any bytes there instead. */
-int br_splice_cut(struct br_splice *s, const uint8_t *at, const uint8_t *next);
-int br_splice_replace(struct br_splice *s, uint32_t field, const uint8_t *at, const uint8_t *next,
-                      const void *data, size_t len);
-int br_splice_insert(struct br_splice *s, const uint8_t *at, const void *data, size_t len);
+int br_splice_cut(struct br_splice *splice, const uint8_t *at, const uint8_t *next);
+int br_splice_replace(struct br_splice *splice, uint32_t field, const uint8_t *at,
+                      const uint8_t *next, const void *data, size_t len);
+int br_splice_insert(struct br_splice *splice, const uint8_t *at, const void *data, size_t len);
 
 /* `*ret`, which the caller owns, is what came out, or NULL when nothing was changed. */
-int br_splice_take(struct br_splice *s, struct br_buf **ret);
+int br_splice_take(struct br_splice *splice, struct br_buf **ret);

@@ -20,7 +20,7 @@ struct piece {
  * several times, which means the pieces merged. */
 struct body {
     const struct piece *pieces;
-    uint32_t n;
+    uint32_t count;
 };
 
 struct cursor {
@@ -35,71 +35,72 @@ struct found {
     uint32_t since[BR_JSON_FIELDS_MAX]; /* in a oneof: which field of the body set it last anew */
 };
 
-static int print_message(const ProtobufCMessageDescriptor *desc, const struct body *body,
-                         unsigned depth, struct br_str *out);
+static int encode_print_message(const ProtobufCMessageDescriptor *desc, const struct body *body,
+                                unsigned depth, struct br_str *out);
 
 /* --- Reading -------------------------------------------------------------------------------- */
 
 /* 1: `*ret` is the next field; 0: that was all; BR_EINVAL. */
-static int next_field(struct cursor *c, struct br_field *ret)
+static int encode_next_field(struct cursor *cursor, struct br_field *ret)
 {
-    while (c->p == c->end) {
-        if (c->next == c->body->n)
+    while (cursor->p == cursor->end) {
+        if (cursor->next == cursor->body->count)
             return 0;
-        const struct piece *piece = &c->body->pieces[c->next++];
-        c->p = piece->data;
-        c->end = piece->data + piece->len;
+        const struct piece *piece = &cursor->body->pieces[cursor->next++];
+        cursor->p = piece->data;
+        cursor->end = piece->data + piece->len;
     }
-    c->p = br_field_next(c->p, c->end, ret);
-    c->n_seen++;
-    return c->p ? 1 : BR_EINVAL;
+    cursor->p = br_field_next(cursor->p, cursor->end, ret);
+    cursor->n_seen++;
+    return cursor->p ? 1 : BR_EINVAL;
 }
 
 /* A known number with a wire type that does not fit is an unknown field; packed lists fit. */
-static bool fits(const ProtobufCFieldDescriptor *field, const struct br_field *f)
+static bool encode_fits(const ProtobufCFieldDescriptor *field, const struct br_field *this_field)
 {
-    return f->number == field->id &&
-           (f->wire == br_json_wire(field) ||
-            (f->wire == BR_WIRE_LEN && field->label == PROTOBUF_C_LABEL_REPEATED));
+    return this_field->number == field->id &&
+           (this_field->wire == br_json_wire(field) ||
+            (this_field->wire == BR_WIRE_LEN && field->label == PROTOBUF_C_LABEL_REPEATED));
 }
 
 /* The last set member of a oneof drops the others, and what was merged before them. */
-static void note(const ProtobufCMessageDescriptor *desc, unsigned i, uint32_t n_seen,
-                 struct found *found)
+static void encode_note(const ProtobufCMessageDescriptor *desc, unsigned index, uint32_t n_seen,
+                        struct found *found)
 {
-    const ProtobufCFieldDescriptor *field = &desc->fields[i];
+    const ProtobufCFieldDescriptor *field = &desc->fields[index];
     if (field->flags & PROTOBUF_C_FIELD_FLAG_ONEOF) {
         for (unsigned j = 0; j < desc->n_fields; j++) {
-            if (j != i && (desc->fields[j].flags & PROTOBUF_C_FIELD_FLAG_ONEOF) &&
+            if (j != index && (desc->fields[j].flags & PROTOBUF_C_FIELD_FLAG_ONEOF) &&
                 desc->fields[j].quantifier_offset == field->quantifier_offset)
                 found->mask &= ~((uint32_t)1 << j);
         }
-        if (!(found->mask >> i & 1))
-            found->since[i] = n_seen;
+        if (!(found->mask >> index & 1))
+            found->since[index] = n_seen;
     }
-    found->mask |= (uint32_t)1 << i;
+    found->mask |= (uint32_t)1 << index;
 }
 
-static int find(const ProtobufCMessageDescriptor *desc, const struct body *body,
-                struct found *found)
+static int encode_find(const ProtobufCMessageDescriptor *desc, const struct body *body,
+                       struct found *found)
 {
-    struct cursor c = {.body = body};
-    struct br_field f;
+    struct cursor cursor = {.body = body};
+    struct br_field this_field;
     int rc;
     *found = (struct found){0};
     assert(desc->n_fields <= BR_JSON_FIELDS_MAX);
-    while ((rc = next_field(&c, &f)) > 0) {
+    while ((rc = encode_next_field(&cursor, &this_field)) > 0) {
         const ProtobufCFieldDescriptor *field =
-            protobuf_c_message_descriptor_get_field(desc, f.number);
-        if (field && fits(field, &f))
-            note(desc, (unsigned)(field - desc->fields), c.n_seen, found);
+            protobuf_c_message_descriptor_get_field(desc, this_field.number);
+        if (field && encode_fits(field, &this_field))
+            encode_note(desc, (unsigned)(field - desc->fields), cursor.n_seen, found);
     }
     return rc;
 }
 
 /* --- Scalars -------------------------------------------------------------------------------- */
 
-static void print_scalar(const ProtobufCFieldDescriptor *field, uint64_t bits, struct br_str *out)
+static void encode_print_scalar(const ProtobufCFieldDescriptor *field, uint64_t bits,
+                                struct br_str *out)
 {
     double d;
     switch (field->type) {
@@ -128,7 +129,7 @@ static void print_scalar(const ProtobufCFieldDescriptor *field, uint64_t bits, s
 }
 
 /* What of a varint the field's type keeps. */
-static uint64_t narrow(const ProtobufCFieldDescriptor *field, uint64_t bits)
+static uint64_t encode_narrow(const ProtobufCFieldDescriptor *field, uint64_t bits)
 {
     switch (field->type) {
     case PROTOBUF_C_TYPE_BOOL:
@@ -142,23 +143,24 @@ static uint64_t narrow(const ProtobufCFieldDescriptor *field, uint64_t bits)
     }
 }
 
-static void print_text(const ProtobufCFieldDescriptor *field, const struct br_field *f,
-                       struct br_str *out)
+static void encode_print_text(const ProtobufCFieldDescriptor *field,
+                              const struct br_field *this_field, struct br_str *out)
 {
-    size_t len = (size_t)f->value;
+    size_t len = (size_t)this_field->value;
     if (field->type == PROTOBUF_C_TYPE_STRING) {
-        br_str_json(out, (const char *)f->data, len);
+        br_str_json(out, (const char *)this_field->data, len);
         return;
     }
     br_str_putc(out, '"');
     if (br_json_id_size(field))
-        br_str_hex(out, f->data, len);
+        br_str_hex(out, this_field->data, len);
     else
-        br_str_base64(out, f->data, len);
+        br_str_base64(out, this_field->data, len);
     br_str_putc(out, '"');
 }
 
-static void print_name(const ProtobufCFieldDescriptor *field, bool *first, struct br_str *out)
+static void encode_print_name(const ProtobufCFieldDescriptor *field, bool *first,
+                              struct br_str *out)
 {
     char name[BR_JSON_NAME_MAX];
     br_str_printf(out, "%s\"%s\":", *first ? "" : ",", br_json_name(field, name));
@@ -175,21 +177,21 @@ struct list {
 };
 
 /* Opens the list with its first element: an empty packed field is no list. */
-static void next_element(struct list *l)
+static void encode_next_element(struct list *list)
 {
-    if (l->open) {
-        br_str_putc(l->out, ',');
+    if (list->open) {
+        br_str_putc(list->out, ',');
         return;
     }
-    print_name(l->field, l->first_field, l->out);
-    br_str_putc(l->out, '[');
-    l->open = true;
+    encode_print_name(list->field, list->first_field, list->out);
+    br_str_putc(list->out, '[');
+    list->open = true;
 }
 
-static int print_packed(struct list *l, const uint8_t *p, size_t len)
+static int encode_print_packed(struct list *list, const uint8_t *p, size_t len)
 {
     const uint8_t *end = p + len;
-    enum br_wire wire = br_json_wire(l->field);
+    enum br_wire wire = br_json_wire(list->field);
     size_t size = wire == BR_WIRE_I64 ? 8 : 4;
     while (p < end) {
         uint64_t bits = 0;
@@ -203,43 +205,44 @@ static int print_packed(struct list *l, const uint8_t *p, size_t len)
             memcpy(&bits, p, size);
             p += size;
         }
-        next_element(l);
-        print_scalar(l->field, bits, l->out);
+        encode_next_element(list);
+        encode_print_scalar(list->field, bits, list->out);
     }
     return 0;
 }
 
-static int print_element(struct list *l, const struct br_field *f, unsigned depth)
+static int encode_print_element(struct list *list, const struct br_field *field, unsigned depth)
 {
-    if (br_json_wire(l->field) != BR_WIRE_LEN) {
-        if (f->wire == BR_WIRE_LEN)
-            return print_packed(l, f->data, (size_t)f->value);
-        next_element(l);
-        print_scalar(l->field, f->value, l->out);
+    if (br_json_wire(list->field) != BR_WIRE_LEN) {
+        if (field->wire == BR_WIRE_LEN)
+            return encode_print_packed(list, field->data, (size_t)field->value);
+        encode_next_element(list);
+        encode_print_scalar(list->field, field->value, list->out);
         return 0;
     }
-    next_element(l);
-    if (l->field->type != PROTOBUF_C_TYPE_MESSAGE) {
-        print_text(l->field, f, l->out);
+    encode_next_element(list);
+    if (list->field->type != PROTOBUF_C_TYPE_MESSAGE) {
+        encode_print_text(list->field, field, list->out);
         return 0;
     }
-    struct piece piece = {f->data, (size_t)f->value};
+    struct piece piece = {field->data, (size_t)field->value};
     struct body body = {&piece, 1};
-    return print_message(l->field->descriptor, &body, depth + 1, l->out);
+    return encode_print_message(list->field->descriptor, &body, depth + 1, list->out);
 }
 
-static int print_list(const ProtobufCFieldDescriptor *field, const struct body *body,
-                      unsigned depth, bool *first, struct br_str *out)
+static int encode_print_list(const ProtobufCFieldDescriptor *field, const struct body *body,
+                             unsigned depth, bool *first, struct br_str *out)
 {
-    struct list l = {field, out, first, false};
-    struct cursor c = {.body = body};
-    struct br_field f;
+    struct list list = {field, out, first, false};
+    struct cursor cursor = {.body = body};
+    struct br_field this_field;
     int rc;
-    while ((rc = next_field(&c, &f)) > 0) {
-        if (fits(field, &f) && (rc = print_element(&l, &f, depth)) != 0)
+    while ((rc = encode_next_field(&cursor, &this_field)) > 0) {
+        if (encode_fits(field, &this_field) &&
+            (rc = encode_print_element(&list, &this_field, depth)) != 0)
             break;
     }
-    if (l.open)
+    if (list.open)
         br_str_putc(out, ']');
     return rc;
 }
@@ -247,60 +250,61 @@ static int print_list(const ProtobufCFieldDescriptor *field, const struct body *
 /* --- Single fields -------------------------------------------------------------------------- */
 
 /* Counts the field's occurrences from the `since`-th field on; fills `pieces` unless NULL. */
-static uint32_t gather(const ProtobufCFieldDescriptor *field, const struct body *body,
-                       uint32_t since, struct piece *pieces, struct br_field *ret_last)
+static uint32_t encode_gather(const ProtobufCFieldDescriptor *field, const struct body *body,
+                              uint32_t since, struct piece *pieces, struct br_field *ret_last)
 {
-    struct cursor c = {.body = body};
-    struct br_field f;
+    struct cursor cursor = {.body = body};
+    struct br_field this_field;
     uint32_t n = 0;
-    while (next_field(&c, &f) > 0) {
-        if (c.n_seen < since || !fits(field, &f))
+    while (encode_next_field(&cursor, &this_field) > 0) {
+        if (cursor.n_seen < since || !encode_fits(field, &this_field))
             continue;
         if (pieces)
-            pieces[n] = (struct piece){f.data, (size_t)f.value};
-        *ret_last = f;
+            pieces[n] = (struct piece){this_field.data, (size_t)this_field.value};
+        *ret_last = this_field;
         n++;
     }
     return n;
 }
 
-static int print_single_message(const ProtobufCFieldDescriptor *field, const struct body *body,
-                                uint32_t since, unsigned depth, struct br_str *out)
+static int encode_print_single_message(const ProtobufCFieldDescriptor *field,
+                                       const struct body *body, uint32_t since, unsigned depth,
+                                       struct br_str *out)
 {
     struct br_field last = {0};
-    uint32_t n = gather(field, body, since, NULL, &last);
+    uint32_t n = encode_gather(field, body, since, NULL, &last);
     struct piece one = {last.data, (size_t)last.value};
     if (n == 1) {
         struct body inner = {&one, 1};
-        return print_message(field->descriptor, &inner, depth + 1, out);
+        return encode_print_message(field->descriptor, &inner, depth + 1, out);
     }
     struct piece *pieces = br_calloc(n, sizeof *pieces);
     if (!pieces)
         return BR_ENOMEM;
-    struct body inner = {pieces, gather(field, body, since, pieces, &last)};
-    int rc = print_message(field->descriptor, &inner, depth + 1, out);
+    struct body inner = {pieces, encode_gather(field, body, since, pieces, &last)};
+    int rc = encode_print_message(field->descriptor, &inner, depth + 1, out);
     br_free(pieces);
     return rc;
 }
 
-static int print_single(const ProtobufCFieldDescriptor *field, const struct body *body,
-                        uint32_t since, unsigned depth, bool *first, struct br_str *out)
+static int encode_print_single(const ProtobufCFieldDescriptor *field, const struct body *body,
+                               uint32_t since, unsigned depth, bool *first, struct br_str *out)
 {
     bool keep_zero = field->flags & PROTOBUF_C_FIELD_FLAG_ONEOF;
     if (field->type == PROTOBUF_C_TYPE_MESSAGE) {
-        print_name(field, first, out);
-        return print_single_message(field, body, since, depth, out);
+        encode_print_name(field, first, out);
+        return encode_print_single_message(field, body, since, depth, out);
     }
     struct br_field last = {0};
-    (void)gather(field, body, since, NULL, &last);
+    (void)encode_gather(field, body, since, NULL, &last);
     if (br_json_wire(field) == BR_WIRE_LEN) {
         if (last.value > 0 || keep_zero) {
-            print_name(field, first, out);
-            print_text(field, &last, out);
+            encode_print_name(field, first, out);
+            encode_print_text(field, &last, out);
         }
-    } else if (narrow(field, last.value) != 0 || keep_zero) {
-        print_name(field, first, out);
-        print_scalar(field, last.value, out);
+    } else if (encode_narrow(field, last.value) != 0 || keep_zero) {
+        encode_print_name(field, first, out);
+        encode_print_scalar(field, last.value, out);
     }
     return 0;
 }
@@ -308,18 +312,18 @@ static int print_single(const ProtobufCFieldDescriptor *field, const struct body
 /* --- Messages ------------------------------------------------------------------------------- */
 
 /* A google.protobuf.Duration. */
-static void print_duration(const struct body *body, struct br_str *out)
+static void encode_print_duration(const struct body *body, struct br_str *out)
 {
     enum { SECONDS = 1, NANOS = 2 };
-    struct cursor c = {.body = body};
-    struct br_field f;
+    struct cursor cursor = {.body = body};
+    struct br_field field;
     int64_t seconds = 0;
     int32_t nanos = 0;
-    while (next_field(&c, &f) > 0) {
-        if (f.wire == BR_WIRE_VARINT && f.number == SECONDS)
-            seconds = (int64_t)f.value;
-        else if (f.wire == BR_WIRE_VARINT && f.number == NANOS)
-            nanos = (int32_t)(uint32_t)f.value;
+    while (encode_next_field(&cursor, &field) > 0) {
+        if (field.wire == BR_WIRE_VARINT && field.number == SECONDS)
+            seconds = (int64_t)field.value;
+        else if (field.wire == BR_WIRE_VARINT && field.number == NANOS)
+            nanos = (int32_t)(uint32_t)field.value;
     }
     uint64_t whole = seconds < 0 ? (uint64_t)0 - (uint64_t)seconds : (uint64_t)seconds;
     uint32_t part = nanos < 0 ? (uint32_t)0 - (uint32_t)nanos : (uint32_t)nanos;
@@ -331,32 +335,33 @@ static void print_duration(const struct body *body, struct br_str *out)
     br_str_puts(out, "s\"");
 }
 
-static int print_fields(const ProtobufCMessageDescriptor *desc, const struct body *body,
-                        unsigned depth, bool *first, struct br_str *out)
+static int encode_print_fields(const ProtobufCMessageDescriptor *desc, const struct body *body,
+                               unsigned depth, bool *first, struct br_str *out)
 {
     struct found found;
     if (depth > BR_JSON_DEPTH_MAX)
         return BR_ETOOBIG;
-    int rc = find(desc, body, &found);
+    int rc = encode_find(desc, body, &found);
     for (unsigned i = 0; rc == 0 && i < desc->n_fields; i++) {
         const ProtobufCFieldDescriptor *field = &desc->fields[i];
         if (!(found.mask >> i & 1))
             continue;
         if (field->label == PROTOBUF_C_LABEL_REPEATED)
-            rc = print_list(field, body, depth, first, out);
+            rc = encode_print_list(field, body, depth, first, out);
         else
-            rc = print_single(field, body, found.since[i], depth, first, out);
+            rc = encode_print_single(field, body, found.since[i], depth, first, out);
     }
     return rc;
 }
 
 /* An Any of a type that we cannot look into is its "@type" and no more. */
-static int print_any(const struct body *body, unsigned depth, bool *first, struct br_str *out)
+static int encode_print_any(const struct body *body, unsigned depth, bool *first,
+                            struct br_str *out)
 {
     const ProtobufCFieldDescriptor *fields = google__protobuf__any__descriptor.fields;
     struct br_field url = {0}, value = {0};
-    (void)gather(&fields[1], body, 0, NULL, &value);
-    if (gather(&fields[0], body, 0, NULL, &url) == 0)
+    (void)encode_gather(&fields[1], body, 0, NULL, &value);
+    if (encode_gather(&fields[0], body, 0, NULL, &url) == 0)
         return 0;
     br_str_puts(out, "\"@type\":");
     br_str_json(out, (const char *)url.data, (size_t)url.value);
@@ -366,23 +371,23 @@ static int print_any(const struct body *body, unsigned depth, bool *first, struc
         return 0;
     struct piece piece = {value.data, (size_t)value.value};
     struct body inner = {&piece, value.data ? 1 : 0};
-    return print_fields(desc, &inner, depth + 1, first, out);
+    return encode_print_fields(desc, &inner, depth + 1, first, out);
 }
 
-static int print_message(const ProtobufCMessageDescriptor *desc, const struct body *body,
-                         unsigned depth, struct br_str *out)
+static int encode_print_message(const ProtobufCMessageDescriptor *desc, const struct body *body,
+                                unsigned depth, struct br_str *out)
 {
     bool first = true;
     int rc;
     if (desc == &google__protobuf__duration__descriptor) {
-        print_duration(body, out);
+        encode_print_duration(body, out);
         return 0;
     }
     br_str_putc(out, '{');
     if (desc == &google__protobuf__any__descriptor)
-        rc = print_any(body, depth, &first, out);
+        rc = encode_print_any(body, depth, &first, out);
     else
-        rc = print_fields(desc, body, depth, &first, out);
+        rc = encode_print_fields(desc, body, depth, &first, out);
     br_str_putc(out, '}');
     return rc;
 }
@@ -392,6 +397,6 @@ int br_json_encode(const ProtobufCMessageDescriptor *desc, const uint8_t *data, 
 {
     struct piece piece = {data, len};
     struct body body = {&piece, 1};
-    int rc = print_message(desc, &body, 1, out);
+    int rc = encode_print_message(desc, &body, 1, out);
     return rc == 0 && out->failed ? BR_ENOMEM : rc;
 }

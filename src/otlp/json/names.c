@@ -38,7 +38,7 @@ const char *br_json_name(const ProtobufCFieldDescriptor *field, char out[BR_JSON
 
 /* How many characters of a name are those that br_json_name makes of `*p`, which moves behind them.
  */
-static size_t same_characters(const char **p, const char *name, size_t len)
+static size_t json_names_same_characters(const char **p, const char *name, size_t len)
 {
     size_t i = 0;
     for (; i < len; i++, ++*p) {
@@ -60,7 +60,7 @@ bool br_json_is_name(const ProtobufCFieldDescriptor *field, const char *name, si
                      bool original)
 {
     const char *p = field->name;
-    size_t same = same_characters(&p, name, len);
+    size_t same = json_names_same_characters(&p, name, len);
     br_steps_add(same + 1);
     if (same == len && *p == '\0')
         return true;

@@ -7,70 +7,70 @@
 #include "base/steps.h"
 #include "wire/protobuf.h"
 
-int br_json_note_room(struct br_json_notes *n, size_t len)
+int br_json_note_room(struct br_json_notes *notes, size_t len)
 {
-    size_t need = n->buf->len + len;
-    if (__builtin_expect(need <= n->buf->cap, 1))
-        return need <= n->max ? 0 : BR_EFULL;
+    size_t need = notes->buf->len + len;
+    if (__builtin_expect(need <= notes->buf->cap, 1))
+        return need <= notes->max ? 0 : BR_EFULL;
     /* The pool's next size is a fifth larger or more, and no larger than it has to be. */
-    return need <= n->max ? br_buf_reserve(&n->buf, need) : BR_EFULL;
+    return need <= notes->max ? br_buf_reserve(&notes->buf, need) : BR_EFULL;
 }
 
-int br_json_note_number(struct br_json_notes *n, uint64_t value)
+int br_json_note_number(struct br_json_notes *notes, uint64_t value)
 {
     size_t size = br_varint_size(value);
-    int rc = br_json_note_room(n, size);
+    int rc = br_json_note_room(notes, size);
     if (rc)
         return rc;
-    n->buf->len += (uint32_t)size;
-    uint8_t *p = n->buf->data + n->buf->len;
+    notes->buf->len += (uint32_t)size;
+    uint8_t *p = notes->buf->data + notes->buf->len;
     for (; value >= 0x80; value >>= 7)
         *--p = (uint8_t)(value | 0x80);
     *--p = (uint8_t)value;
     return 0;
 }
 
-int br_json_note_byte(struct br_json_notes *n, unsigned value)
+int br_json_note_byte(struct br_json_notes *notes, unsigned value)
 {
-    int rc = br_json_note_room(n, 1);
+    int rc = br_json_note_room(notes, 1);
     if (!rc)
-        n->buf->data[n->buf->len++] = (uint8_t)value;
+        notes->buf->data[notes->buf->len++] = (uint8_t)value;
     return rc;
 }
 
 /* Appends bytes that no number tells of yet. */
-static int notes_append(struct br_json_notes *n, const void *data, size_t len)
+static int notes_append(struct br_json_notes *notes, const void *data, size_t len)
 {
-    int rc = br_json_note_room(n, len);
+    int rc = br_json_note_room(notes, len);
     if (rc)
         return rc;
     br_steps_add(len);
-    (void)br_put_bytes(n->buf->data + n->buf->len, data, len);
-    n->buf->len += (uint32_t)len;
+    (void)br_put_bytes(notes->buf->data + notes->buf->len, data, len);
+    notes->buf->len += (uint32_t)len;
     return 0;
 }
 
-int br_json_note_bytes(struct br_json_notes *n, const void *data, size_t len)
+int br_json_note_bytes(struct br_json_notes *notes, const void *data, size_t len)
 {
-    int rc = notes_append(n, data, len);
-    return rc ? rc : br_json_note_number(n, len);
+    int rc = notes_append(notes, data, len);
+    return rc ? rc : br_json_note_number(notes, len);
 }
 
-int br_json_note_string(struct br_json_notes *n, const char *text,
+int br_json_note_string(struct br_json_notes *notes, const char *text,
                         const struct br_json_token *string)
 {
     uint32_t place = (uint32_t)(string->text - text);
     if (string->plain_len <= BR_JSON_NOTE_SHORT) {
         char plain[BR_JSON_NOTE_SHORT];
         size_t len = br_json_plain(string->text, string->len, plain);
-        int rc = notes_append(n, plain, len);
-        return rc ? rc : br_json_note_number(n, (uint64_t)len << 2);
+        int rc = notes_append(notes, plain, len);
+        return rc ? rc : br_json_note_number(notes, (uint64_t)len << 2);
     }
-    int rc = notes_append(n, &place, sizeof place);
+    int rc = notes_append(notes, &place, sizeof place);
     if (!string->escaped)
-        return rc ? rc : br_json_note_number(n, (uint64_t)string->len << 2 | 1);
-    rc = rc ? rc : br_json_note_number(n, string->plain_len);
-    return rc ? rc : br_json_note_number(n, (uint64_t)string->len << 2 | 3);
+        return rc ? rc : br_json_note_number(notes, (uint64_t)string->len << 2 | 1);
+    rc = rc ? rc : br_json_note_number(notes, string->plain_len);
+    return rc ? rc : br_json_note_number(notes, (uint64_t)string->len << 2 | 3);
 }
 
 static bool notes_signed(const ProtobufCFieldDescriptor *field)

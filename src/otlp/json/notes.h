@@ -41,14 +41,14 @@ struct br_json_notes {
 };
 
 /* Each of these appends a part of a note. 0, BR_EFULL (over `max`) or BR_ENOMEM. */
-int br_json_note_number(struct br_json_notes *n, uint64_t value);
-int br_json_note_byte(struct br_json_notes *n, unsigned value);
-int br_json_note_bytes(struct br_json_notes *n, const void *data, size_t len);
-int br_json_note_string(struct br_json_notes *n, const char *text,
+int br_json_note_number(struct br_json_notes *notes, uint64_t value);
+int br_json_note_byte(struct br_json_notes *notes, unsigned value);
+int br_json_note_bytes(struct br_json_notes *notes, const void *data, size_t len);
+int br_json_note_string(struct br_json_notes *notes, const char *text,
                         const struct br_json_token *string);
 
 /* Makes room for `len` bytes, which the caller may write at the end of the buffer. */
-int br_json_note_room(struct br_json_notes *n, size_t len);
+int br_json_note_room(struct br_json_notes *notes, size_t len);
 
 /* A scalar's bits (as br_put_varint or a fixed field has them) as they are noted, and back. */
 uint64_t br_json_fold(const ProtobufCFieldDescriptor *field, uint64_t bits);
@@ -56,5 +56,5 @@ uint64_t br_json_unfold(const ProtobufCFieldDescriptor *field, uint64_t folded);
 
 /* Writes the message of all notes, whose last one is a message's of the kind `desc`, into `out`.
  * `len` is what it takes, exactly. `text` is the one that strings are in. */
-void br_json_notes_write(const struct br_json_notes *n, const ProtobufCMessageDescriptor *desc,
+void br_json_notes_write(const struct br_json_notes *notes, const ProtobufCMessageDescriptor *desc,
                          const char *text, uint8_t *out, size_t len);

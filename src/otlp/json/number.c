@@ -6,14 +6,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool is_digit(char c)
+static bool json_number_is_digit(char letter)
 {
-    return c >= '0' && c <= '9';
+    return letter >= '0' && letter <= '9';
 }
 
-static size_t digits(const char *text, size_t len, size_t at)
+static size_t json_number_digits(const char *text, size_t len, size_t at)
 {
-    while (at < len && is_digit(text[at]))
+    while (at < len && json_number_is_digit(text[at]))
         at++;
     return at;
 }
@@ -22,16 +22,16 @@ size_t br_number_scan(const char *text, size_t len)
 {
     size_t at = len > 0 && text[0] == '-';
     size_t start = at;
-    at = digits(text, len, at);
+    at = json_number_digits(text, len, at);
     if (at == start)
         return 0;
     if (text[start] == '0')
         at = start + 1;
-    if (at + 1 < len && text[at] == '.' && is_digit(text[at + 1]))
-        at = digits(text, len, at + 1);
+    if (at + 1 < len && text[at] == '.' && json_number_is_digit(text[at + 1]))
+        at = json_number_digits(text, len, at + 1);
     if (at + 1 < len && (text[at] == 'e' || text[at] == 'E')) {
         size_t sign = at + 1 + (text[at + 1] == '-' || text[at + 1] == '+');
-        size_t end = digits(text, len, sign);
+        size_t end = json_number_digits(text, len, sign);
         if (end > sign)
             at = end;
     }
@@ -54,7 +54,7 @@ bool br_number_digits(const char *text, size_t len, uint64_t *ret)
 }
 
 /* The exponent that stands from `at` (the letter) on, held within what any text can need. */
-static long exponent(const char *text, size_t len, size_t at)
+static long json_number_exponent(const char *text, size_t len, size_t at)
 {
     const long most = 1L << 40;
     if (at >= len)
@@ -67,10 +67,10 @@ static long exponent(const char *text, size_t len, size_t at)
     return negative ? -e : e;
 }
 
-static bool append_digit(uint64_t *v, unsigned digit)
+static bool json_number_append_digit(uint64_t *values, unsigned digit)
 {
-    return !__builtin_mul_overflow(*v, (uint64_t)10, v) &&
-           !__builtin_add_overflow(*v, (uint64_t)digit, v);
+    return !__builtin_mul_overflow(*values, (uint64_t)10, values) &&
+           !__builtin_add_overflow(*values, (uint64_t)digit, values);
 }
 
 bool br_number_integer(const char *text, size_t len, bool *ret_negative, uint64_t *ret_magnitude)
@@ -87,7 +87,7 @@ bool br_number_integer(const char *text, size_t len, bool *ret_negative, uint64_
     }
     if (n_whole < 0)
         n_whole = n_digits;
-    n_whole += exponent(text, len, letter);
+    n_whole += json_number_exponent(text, len, letter);
 
     uint64_t v = 0;
     long i = 0;
@@ -95,11 +95,11 @@ bool br_number_integer(const char *text, size_t len, bool *ret_negative, uint64_
         if (text[at] == '.')
             continue;
         unsigned digit = (unsigned)(text[at] - '0');
-        if (i++ >= n_whole ? digit != 0 : !append_digit(&v, digit))
+        if (i++ >= n_whole ? digit != 0 : !json_number_append_digit(&v, digit))
             return false;
     }
     for (; v != 0 && i < n_whole; i++) {
-        if (!append_digit(&v, 0))
+        if (!json_number_append_digit(&v, 0))
             return false;
     }
     *ret_negative = first != 0;

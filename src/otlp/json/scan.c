@@ -9,31 +9,31 @@
 
 #define EACH_BYTE 0x0101010101010101u
 
-int br_json_scan_fail(struct br_json_scan *s, const char *what)
+int br_json_scan_fail(struct br_json_scan *scan, const char *what)
 {
-    return br_err_set(s->err, BR_EINVAL, "not JSON: %s at byte %zu", what,
-                      (size_t)(s->at - s->text));
+    return br_err_set(scan->err, BR_EINVAL, "not JSON: %s at byte %zu", what,
+                      (size_t)(scan->at - scan->text));
 }
 
 /* --- Characters ----------------------------------------------------------------------------- */
 
 /* The next byte after white space; 0 at the end (a NUL in the text fits nowhere either). */
-static inline char scan_peek(struct br_json_scan *s)
+static inline char scan_peek(struct br_json_scan *scan)
 {
-    const char *p = s->at;
-    while (p < s->end && (unsigned char)*p <= ' ' &&
+    const char *p = scan->at;
+    while (p < scan->end && (unsigned char)*p <= ' ' &&
            (*p == ' ' || *p == '\t' || *p == '\n' || *p == '\r'))
         p++;
-    s->at = p;
-    return p < s->end ? *p : '\0';
+    scan->at = p;
+    return p < scan->end ? *p : '\0';
 }
 
-static int scan_hex_digit(char c)
+static int scan_hex_digit(char letter)
 {
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    c |= 0x20;
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+    if (letter >= '0' && letter <= '9')
+        return letter - '0';
+    letter |= 0x20;
+    return letter >= 'a' && letter <= 'f' ? letter - 'a' + 10 : -1;
 }
 
 /* The four digits of a \u escape; -1 where they are none. */
@@ -81,21 +81,21 @@ static const char *scan_escape(const char *p, const char *end, uint32_t *ret)
     return p + 12;
 }
 
-static size_t scan_utf8_size(uint32_t c)
+static size_t scan_utf8_size(uint32_t code_point)
 {
-    return c < 0x80 ? 1 : c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
+    return code_point < 0x80 ? 1 : code_point < 0x800 ? 2 : code_point < 0x10000 ? 3 : 4;
 }
 
-static size_t scan_put_utf8(char *out, uint32_t c)
+static size_t scan_put_utf8(char *out, uint32_t code_point)
 {
-    size_t n = scan_utf8_size(c);
+    size_t n = scan_utf8_size(code_point);
     if (n == 1) {
-        out[0] = (char)c;
+        out[0] = (char)code_point;
         return 1;
     }
-    for (size_t i = n; i-- > 1; c >>= 6)
-        out[i] = (char)(0x80 | (c & 0x3f));
-    out[0] = (char)(0xf00 >> n | c);
+    for (size_t i = n; i-- > 1; code_point >>= 6)
+        out[i] = (char)(0x80 | (code_point & 0x3f));
+    out[0] = (char)(0xf00 >> n | code_point);
     return n;
 }
 
@@ -142,25 +142,25 @@ static const char *scan_run(const char *p, const char *end)
 
 /* --- Values --------------------------------------------------------------------------------- */
 
-static int scan_string(struct br_json_scan *s, struct br_json_token *ret)
+static int scan_string(struct br_json_scan *scan, struct br_json_token *ret)
 {
-    const char *start = s->at + 1;
+    const char *start = scan->at + 1;
     size_t saved = 0; /* bytes that escapes have more than what they mean */
-    s->at = scan_run(start, s->end);
-    while (s->at < s->end && *s->at != '"') {
+    scan->at = scan_run(start, scan->end);
+    while (scan->at < scan->end && *scan->at != '"') {
         uint32_t c;
-        if (*s->at != '\\')
-            return br_json_scan_fail(s, "control character in a string");
-        const char *after = scan_escape(s->at, s->end, &c);
+        if (*scan->at != '\\')
+            return br_json_scan_fail(scan, "control character in a string");
+        const char *after = scan_escape(scan->at, scan->end, &c);
         if (!after)
-            return br_json_scan_fail(s, "bad escape");
-        saved += (size_t)(after - s->at) - scan_utf8_size(c);
-        s->at = scan_run(after, s->end);
+            return br_json_scan_fail(scan, "bad escape");
+        saved += (size_t)(after - scan->at) - scan_utf8_size(c);
+        scan->at = scan_run(after, scan->end);
     }
-    if (s->at == s->end)
-        return br_json_scan_fail(s, "string without end");
-    size_t len = (size_t)(s->at - start);
-    s->at++;
+    if (scan->at == scan->end)
+        return br_json_scan_fail(scan, "string without end");
+    size_t len = (size_t)(scan->at - start);
+    scan->at++;
     br_steps_add(len + 2);
     *ret = (struct br_json_token){.text = start,
                                   .len = (uint32_t)len,
@@ -170,37 +170,37 @@ static int scan_string(struct br_json_scan *s, struct br_json_token *ret)
     return 0;
 }
 
-static int scan_number(struct br_json_scan *s, struct br_json_token *ret)
+static int scan_number(struct br_json_scan *scan, struct br_json_token *ret)
 {
-    size_t len = br_number_scan(s->at, (size_t)(s->end - s->at));
+    size_t len = br_number_scan(scan->at, (size_t)(scan->end - scan->at));
     if (len == 0)
-        return br_json_scan_fail(s,
-                                 s->at == s->end ? "text ends too early" : "unexpected character");
-    *ret = (struct br_json_token){.text = s->at, .len = (uint32_t)len, .type = BR_JSON_NUMBER};
-    s->at += len;
+        return br_json_scan_fail(scan, scan->at == scan->end ? "text ends too early"
+                                                             : "unexpected character");
+    *ret = (struct br_json_token){.text = scan->at, .len = (uint32_t)len, .type = BR_JSON_NUMBER};
+    scan->at += len;
     br_steps_add(len);
-    if (s->at == s->end && s->depth > 0)
-        return br_json_scan_fail(s, "text ends too early");
+    if (scan->at == scan->end && scan->depth > 0)
+        return br_json_scan_fail(scan, "text ends too early");
     return 0;
 }
 
-static int scan_word(struct br_json_scan *s, const char *word, enum br_json_type type,
+static int scan_word(struct br_json_scan *scan, const char *word, enum br_json_type type,
                      struct br_json_token *ret)
 {
     size_t len = strlen(word);
-    if ((size_t)(s->end - s->at) < len || memcmp(s->at, word, len) != 0)
-        return br_json_scan_fail(s, "unexpected character");
+    if ((size_t)(scan->end - scan->at) < len || memcmp(scan->at, word, len) != 0)
+        return br_json_scan_fail(scan, "unexpected character");
     *ret = (struct br_json_token){.type = (uint8_t)type};
-    s->at += len;
+    scan->at += len;
     br_steps_add(len);
     return 0;
 }
 
-int br_json_scan_value(struct br_json_scan *s, struct br_json_token *ret)
+int br_json_scan_value(struct br_json_scan *scan, struct br_json_token *ret)
 {
-    const char *start = s->at;
-    char c = scan_peek(s);
-    br_steps_add((size_t)(s->at - start) + 1);
+    const char *start = scan->at;
+    char c = scan_peek(scan);
+    br_steps_add((size_t)(scan->at - start) + 1);
     switch (c) {
     case '{':
         *ret = (struct br_json_token){.type = BR_JSON_OBJECT};
@@ -209,104 +209,105 @@ int br_json_scan_value(struct br_json_scan *s, struct br_json_token *ret)
         *ret = (struct br_json_token){.type = BR_JSON_ARRAY};
         return 0;
     case '"':
-        return scan_string(s, ret);
+        return scan_string(scan, ret);
     case 't':
-        return scan_word(s, "true", BR_JSON_TRUE, ret);
+        return scan_word(scan, "true", BR_JSON_TRUE, ret);
     case 'f':
-        return scan_word(s, "false", BR_JSON_FALSE, ret);
+        return scan_word(scan, "false", BR_JSON_FALSE, ret);
     case 'n':
-        return scan_word(s, "null", BR_JSON_NULL, ret);
+        return scan_word(scan, "null", BR_JSON_NULL, ret);
     default:
-        return scan_number(s, ret);
+        return scan_number(scan, ret);
     }
 }
 
 /* --- Objects and arrays --------------------------------------------------------------------- */
 
-int br_json_scan_enter(struct br_json_scan *s)
+int br_json_scan_enter(struct br_json_scan *scan)
 {
-    if (s->depth >= s->max_depth)
-        return br_err_set(s->err, BR_EINVAL, "JSON nests deeper than %u brackets", s->max_depth);
-    s->depth++;
-    s->at++;
+    if (scan->depth >= scan->max_depth)
+        return br_err_set(scan->err, BR_EINVAL, "JSON nests deeper than %u brackets",
+                          scan->max_depth);
+    scan->depth++;
+    scan->at++;
     return 0;
 }
 
-int br_json_scan_more(struct br_json_scan *s, char close, bool first, bool *ret)
+int br_json_scan_more(struct br_json_scan *scan, char close, bool first, bool *ret)
 {
-    const char *start = s->at;
-    char c = scan_peek(s);
-    br_steps_add((size_t)(s->at - start) + 1);
+    const char *start = scan->at;
+    char c = scan_peek(scan);
+    br_steps_add((size_t)(scan->at - start) + 1);
     *ret = c != close;
     if (c == close) {
-        s->at++;
-        s->depth--;
+        scan->at++;
+        scan->depth--;
         return 0;
     }
     if (first)
         return 0;
     if (c != ',')
-        return br_json_scan_fail(s, "no comma");
-    s->at++;
+        return br_json_scan_fail(scan, "no comma");
+    scan->at++;
     return 0;
 }
 
-int br_json_scan_name(struct br_json_scan *s, struct br_json_token *ret)
+int br_json_scan_name(struct br_json_scan *scan, struct br_json_token *ret)
 {
-    const char *start = s->at;
-    if (scan_peek(s) != '"')
-        return br_json_scan_fail(s, "no name");
-    br_steps_add((size_t)(s->at - start) + 1);
-    int rc = scan_string(s, ret);
+    const char *start = scan->at;
+    if (scan_peek(scan) != '"')
+        return br_json_scan_fail(scan, "no name");
+    br_steps_add((size_t)(scan->at - start) + 1);
+    int rc = scan_string(scan, ret);
     if (rc)
         return rc;
-    if (scan_peek(s) != ':')
-        return br_json_scan_fail(s, "no colon");
-    s->at++;
+    if (scan_peek(scan) != ':')
+        return br_json_scan_fail(scan, "no colon");
+    scan->at++;
     return 0;
 }
 
-int br_json_scan_skip(struct br_json_scan *s, const struct br_json_token *value)
+int br_json_scan_skip(struct br_json_scan *scan, const struct br_json_token *value)
 {
     bool object = value->type == BR_JSON_OBJECT, more = true;
     if (!object && value->type != BR_JSON_ARRAY)
         return 0;
-    int rc = br_json_scan_enter(s);
+    int rc = br_json_scan_enter(scan);
     for (bool first = true; !rc; first = false) {
         struct br_json_token inner;
-        rc = br_json_scan_more(s, object ? '}' : ']', first, &more);
+        rc = br_json_scan_more(scan, object ? '}' : ']', first, &more);
         if (rc || !more)
             break;
-        rc = object ? br_json_scan_name(s, &inner) : 0;
-        rc = rc ? rc : br_json_scan_value(s, &inner);
-        rc = rc ? rc : br_json_scan_skip(s, &inner);
+        rc = object ? br_json_scan_name(scan, &inner) : 0;
+        rc = rc ? rc : br_json_scan_value(scan, &inner);
+        rc = rc ? rc : br_json_scan_skip(scan, &inner);
     }
     return rc;
 }
 
 /* --- The text ------------------------------------------------------------------------------- */
 
-int br_json_scan_init(struct br_json_scan *s, const char *text, size_t len, unsigned max_depth,
+int br_json_scan_init(struct br_json_scan *scan, const char *text, size_t len, unsigned max_depth,
                       struct br_err *err)
 {
-    *s = (struct br_json_scan){text, text, text + len, 0, max_depth, err};
+    *scan = (struct br_json_scan){text, text, text + len, 0, max_depth, err};
     if (len > BR_JSON_TEXT_MAX)
         return br_err_set(err, BR_ETOOBIG, "JSON is larger than %u bytes", BR_JSON_TEXT_MAX);
-    s->at += br_utf8_valid((const uint8_t *)text, len);
-    if (s->at != s->end)
-        return br_json_scan_fail(s, "invalid UTF-8");
-    s->at = text;
+    scan->at += br_utf8_valid((const uint8_t *)text, len);
+    if (scan->at != scan->end)
+        return br_json_scan_fail(scan, "invalid UTF-8");
+    scan->at = text;
     return 0;
 }
 
-void br_json_scan_rewind(struct br_json_scan *s)
+void br_json_scan_rewind(struct br_json_scan *scan)
 {
-    s->at = s->text;
-    s->depth = 0;
+    scan->at = scan->text;
+    scan->depth = 0;
 }
 
-int br_json_scan_end(struct br_json_scan *s)
+int br_json_scan_end(struct br_json_scan *scan)
 {
-    (void)scan_peek(s);
-    return s->at == s->end ? 0 : br_json_scan_fail(s, "text after the end");
+    (void)scan_peek(scan);
+    return scan->at == scan->end ? 0 : br_json_scan_fail(scan, "text after the end");
 }

@@ -49,35 +49,35 @@ struct br_json_token {
 
 /* Begins with a text, which is borrowed until the end. Returns 0; BR_EINVAL when it is not UTF-8;
  * BR_ETOOBIG when it is larger than BR_JSON_TEXT_MAX. */
-int br_json_scan_init(struct br_json_scan *s, const char *text, size_t len, unsigned max_depth,
+int br_json_scan_init(struct br_json_scan *scan, const char *text, size_t len, unsigned max_depth,
                       struct br_err *err);
 
 /* Begins again with the same text. */
-void br_json_scan_rewind(struct br_json_scan *s);
+void br_json_scan_rewind(struct br_json_scan *scan);
 
 /* Reads the value that comes next: all of a scalar, nothing of an object or an array. After a
  * number in brackets stands a byte that may be read. */
-int br_json_scan_value(struct br_json_scan *s, struct br_json_token *ret);
+int br_json_scan_value(struct br_json_scan *scan, struct br_json_token *ret);
 
 /* Passes the bracket of an object or an array. */
-int br_json_scan_enter(struct br_json_scan *s);
+int br_json_scan_enter(struct br_json_scan *scan);
 
 /* Tells whether another element comes, and passes the comma before it, or else the closing bracket
  * `close`. */
-int br_json_scan_more(struct br_json_scan *s, char close, bool first, bool *ret);
+int br_json_scan_more(struct br_json_scan *scan, char close, bool first, bool *ret);
 
 /* Reads a member's name and the colon. */
-int br_json_scan_name(struct br_json_scan *s, struct br_json_token *ret);
+int br_json_scan_name(struct br_json_scan *scan, struct br_json_token *ret);
 
 /* Passes the rest of a value, which is checked: the inside of an object or an array; nothing more
  * of a scalar. */
-int br_json_scan_skip(struct br_json_scan *s, const struct br_json_token *value);
+int br_json_scan_skip(struct br_json_scan *scan, const struct br_json_token *value);
 
 /* Checks that nothing but white space is left. */
-int br_json_scan_end(struct br_json_scan *s);
+int br_json_scan_end(struct br_json_scan *scan);
 
 /* Fails at the byte where the scan is: "not JSON: <what> at byte N". */
-int br_json_scan_fail(struct br_json_scan *s, const char *what);
+int br_json_scan_fail(struct br_json_scan *scan, const char *what);
 
 /* Writes the `len` bytes of a STRING at `text` without the escapes into `out`, which has room for
  * `len` bytes or knows that fewer come out. Returns how many came. */

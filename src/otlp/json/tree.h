@@ -32,21 +32,22 @@ struct br_json_node {
 struct br_json_tree {
     const char *text;
     struct br_json_node *nodes; /* 0 is the root */
-    uint32_t n, cap;
+    uint32_t count, cap;
 };
 
 /* Parses `text`, which the tree borrows until its release. Returns 0; BR_EINVAL when it is not JSON
  * in UTF-8 (the sentence says at which byte); BR_ETOOBIG when brackets nest deeper than `max_depth`
  * or it is larger than 1 GiB; BR_EFULL when it has more than `max_nodes` nodes (0: as many as fit
  * into the text); or BR_ENOMEM. On failure there is nothing to release. */
-int br_json_parse(struct br_json_tree *t, const char *text, size_t len, unsigned max_depth,
+int br_json_parse(struct br_json_tree *tree, const char *text, size_t len, unsigned max_depth,
                   size_t max_nodes, struct br_err *err);
-void br_json_tree_release(struct br_json_tree *t);
+void br_json_tree_release(struct br_json_tree *tree);
 
 /* Writes a STRING without its escapes into `out` of node->len bytes, which are always enough.
  * Returns the length. */
-size_t br_json_unescape(const struct br_json_tree *t, const struct br_json_node *node, char *out);
+size_t br_json_unescape(const struct br_json_tree *tree, const struct br_json_node *node,
+                        char *out);
 
 /* True when a STRING is `name`. */
-bool br_json_string_is(const struct br_json_tree *t, const struct br_json_node *node,
+bool br_json_string_is(const struct br_json_tree *tree, const struct br_json_node *node,
                        const char *name);

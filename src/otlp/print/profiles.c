@@ -15,216 +15,223 @@
 
 /* --- The dictionary ------------------------------------------------------------------------- */
 
-/* Entry `i` of a table, unpacked; NULL for 0 ("none") and where there is none. */
-static const void *entry(struct br_printer *p, enum br_table table,
-                         const ProtobufCMessageDescriptor *desc, int32_t i)
+/* Entry `index` of a table, unpacked; NULL for 0 ("none") and where there is none. */
+static const void *print_profiles_entry(struct br_printer *printer, enum br_table table,
+                                        const ProtobufCMessageDescriptor *desc, int32_t index)
 {
-    const struct br_dictionary_view *d = p->dictionary;
-    if (i <= 0 || (uint32_t)i >= d->n[table])
+    const struct br_dictionary_view *view = printer->dictionary;
+    if (index <= 0 || (uint32_t)index >= view->count[table])
         return NULL;
-    const struct br_entry *e = &d->tables[table][i];
-    return br_print_unpack(p, desc, e->data, e->len);
+    const struct br_entry *entry = &view->tables[table][index];
+    return br_print_unpack(printer, desc, entry->data, entry->len);
 }
 
-static void add_string(const struct br_printer *p, int32_t i)
+static void print_profiles_add_string(const struct br_printer *printer, int32_t index)
 {
-    struct br_entry s = br_print_string(p, i);
-    br_print_text(p->out, s.data, s.len);
+    struct br_entry entry = br_print_string(printer, index);
+    br_print_text(printer->out, entry.data, entry.len);
 }
 
-static void print_attributes(struct br_printer *p, const char *heading, const char *indent,
-                             const int32_t *indices, size_t n)
+static void print_attributes(struct br_printer *printer, const char *heading, const char *indent,
+                             const int32_t *indices, size_t count)
 {
-    if (n > 0)
-        br_print_line(p, "%s", heading);
-    for (size_t i = 0; i < n && !p->full; i++) {
-        const PB(KeyValueAndUnit) *a =
-            entry(p, BR_TABLE_ATTRIBUTE, &PROFILES(key_value_and_unit), indices[i]);
+    if (count > 0)
+        br_print_line(printer, "%s", heading);
+    for (size_t i = 0; i < count && !printer->full; i++) {
+        const PB(KeyValueAndUnit) *a = print_profiles_entry(
+            printer, BR_TABLE_ATTRIBUTE, &PROFILES(key_value_and_unit), indices[i]);
         if (!a)
             continue;
-        struct br_entry key = br_print_string(p, a->key_strindex);
-        br_print_attribute(p, indent, key.data, key.len, a->value,
-                           br_print_string(p, a->unit_strindex));
+        struct br_entry key = br_print_string(printer, a->key_strindex);
+        br_print_attribute(printer, indent, key.data, key.len, a->value,
+                           br_print_string(printer, a->unit_strindex));
     }
 }
 
 /* --- Stacks --------------------------------------------------------------------------------- */
 
-static void print_frame(struct br_printer *p, const PB(Line) * line)
+static void print_frame(struct br_printer *printer, const PB(Line) * line)
 {
-    const PB(Function) *f = entry(p, BR_TABLE_FUNCTION, &PROFILES(function), line->function_index);
-    if (!br_print_begin(p))
+    const PB(Function) *f =
+        print_profiles_entry(printer, BR_TABLE_FUNCTION, &PROFILES(function), line->function_index);
+    if (!br_print_begin(printer))
         return;
-    br_str_puts(p->out, "        ");
+    br_str_puts(printer->out, "        ");
     if (f && f->name_strindex != 0)
-        add_string(p, f->name_strindex);
+        print_profiles_add_string(printer, f->name_strindex);
     else if (f && f->system_name_strindex != 0)
-        add_string(p, f->system_name_strindex);
+        print_profiles_add_string(printer, f->system_name_strindex);
     else
-        br_str_puts(p->out, "(unknown)");
+        br_str_puts(printer->out, "(unknown)");
     if (f && f->filename_strindex != 0) {
-        br_str_putc(p->out, ' ');
-        add_string(p, f->filename_strindex);
+        br_str_putc(printer->out, ' ');
+        print_profiles_add_string(printer, f->filename_strindex);
         if (line->line != 0)
-            br_str_printf(p->out, ":%" PRId64, line->line);
+            br_str_printf(printer->out, ":%" PRId64, line->line);
     }
-    br_print_end(p);
+    br_print_end(printer);
 }
 
 /* A location that nobody has symbolized. */
-static void print_address(struct br_printer *p, const PB(Location) * location)
+static void print_address(struct br_printer *printer, const PB(Location) * location)
 {
-    const PB(Mapping) *m = entry(p, BR_TABLE_MAPPING, &PROFILES(mapping), location->mapping_index);
-    if (!br_print_begin(p))
+    const PB(Mapping) *m = print_profiles_entry(printer, BR_TABLE_MAPPING, &PROFILES(mapping),
+                                                location->mapping_index);
+    if (!br_print_begin(printer))
         return;
-    br_str_printf(p->out, "        0x%" PRIx64, location->address);
+    br_str_printf(printer->out, "        0x%" PRIx64, location->address);
     if (m && m->filename_strindex != 0) {
-        br_str_puts(p->out, " in ");
-        add_string(p, m->filename_strindex);
+        br_str_puts(printer->out, " in ");
+        print_profiles_add_string(printer, m->filename_strindex);
     }
-    br_print_end(p);
+    br_print_end(printer);
 }
 
-static void print_location(struct br_printer *p, int32_t index)
+static void print_location(struct br_printer *printer, int32_t index)
 {
-    const PB(Location) *location = entry(p, BR_TABLE_LOCATION, &PROFILES(location), index);
+    const PB(Location) *location =
+        print_profiles_entry(printer, BR_TABLE_LOCATION, &PROFILES(location), index);
     if (!location) {
-        br_print_line(p, "        (unknown)");
+        br_print_line(printer, "        (unknown)");
         return;
     }
-    for (size_t i = 0; i < location->n_lines && !p->full; i++)
-        print_frame(p, location->lines[i]);
+    for (size_t i = 0; i < location->n_lines && !printer->full; i++)
+        print_frame(printer, location->lines[i]);
     if (location->n_lines == 0)
-        print_address(p, location);
+        print_address(printer, location);
 }
 
-static void print_stack(struct br_printer *p, int32_t index)
+static void print_stack(struct br_printer *printer, int32_t index)
 {
-    const PB(Stack) *stack = entry(p, BR_TABLE_STACK, &PROFILES(stack), index);
+    const PB(Stack) *stack = print_profiles_entry(printer, BR_TABLE_STACK, &PROFILES(stack), index);
     if (!stack)
         return;
-    br_print_line(p, "    Stack:");
-    for (size_t i = 0; i < stack->n_location_indices && !p->full; i++)
-        print_location(p, stack->location_indices[i]);
+    br_print_line(printer, "    Stack:");
+    for (size_t i = 0; i < stack->n_location_indices && !printer->full; i++)
+        print_location(printer, stack->location_indices[i]);
 }
 
 /* --- Samples -------------------------------------------------------------------------------- */
 
-static void print_values(struct br_printer *p, const PB(Sample) * s)
+static void print_values(struct br_printer *printer, const PB(Sample) * sample)
 {
-    if (s->n_values == 0 || !br_print_begin(p))
+    if (sample->n_values == 0 || !br_print_begin(printer))
         return;
-    br_str_puts(p->out, "    Values         : ");
-    for (size_t i = 0; i < s->n_values && i < LIST_SHOWN; i++)
-        br_str_printf(p->out, "%s%" PRId64, i ? ", " : "", s->values[i]);
-    if (s->n_values > LIST_SHOWN)
-        br_str_printf(p->out, ", and %zu more", s->n_values - LIST_SHOWN);
-    br_print_end(p);
+    br_str_puts(printer->out, "    Values         : ");
+    for (size_t i = 0; i < sample->n_values && i < LIST_SHOWN; i++)
+        br_str_printf(printer->out, "%s%" PRId64, i ? ", " : "", sample->values[i]);
+    if (sample->n_values > LIST_SHOWN)
+        br_str_printf(printer->out, ", and %zu more", sample->n_values - LIST_SHOWN);
+    br_print_end(printer);
 }
 
-static void print_timestamps(struct br_printer *p, const PB(Sample) * s)
+static void print_timestamps(struct br_printer *printer, const PB(Sample) * sample)
 {
-    size_t n = s->n_timestamps_unix_nano;
-    if (n == 0 || !br_print_begin(p))
+    size_t n = sample->n_timestamps_unix_nano;
+    if (n == 0 || !br_print_begin(printer))
         return;
-    br_str_puts(p->out, "    Timestamps     : ");
+    br_str_puts(printer->out, "    Timestamps     : ");
     for (size_t i = 0; i < n && i < LIST_SHOWN; i++) {
-        br_str_puts(p->out, i ? ", " : "");
-        br_print_time(p->out, s->timestamps_unix_nano[i]);
+        br_str_puts(printer->out, i ? ", " : "");
+        br_print_time(printer->out, sample->timestamps_unix_nano[i]);
     }
     if (n > LIST_SHOWN)
-        br_str_printf(p->out, ", and %zu more", n - LIST_SHOWN);
-    br_print_end(p);
+        br_str_printf(printer->out, ", and %zu more", n - LIST_SHOWN);
+    br_print_end(printer);
 }
 
-static void print_sample(struct br_printer *p, unsigned index, const uint8_t *data, size_t len)
+static void print_sample(struct br_printer *printer, unsigned index, const uint8_t *data,
+                         size_t len)
 {
-    br_print_line(p, "Sample #%u", index);
-    const PB(Sample) *s = br_print_unpack(p, &PROFILES(sample), data, len);
+    br_print_line(printer, "Sample #%u", index);
+    const PB(Sample) *s = br_print_unpack(printer, &PROFILES(sample), data, len);
     if (s) {
-        print_values(p, s);
-        print_timestamps(p, s);
-        const PB(Link) *link = entry(p, BR_TABLE_LINK, &PROFILES(link), s->link_index);
+        print_values(printer, s);
+        print_timestamps(printer, s);
+        const PB(Link) *link =
+            print_profiles_entry(printer, BR_TABLE_LINK, &PROFILES(link), s->link_index);
         if (link) {
-            br_print_named_id(p, "    Trace ID       : ", link->trace_id);
-            br_print_named_id(p, "    Span ID        : ", link->span_id);
+            br_print_named_id(printer, "    Trace ID       : ", link->trace_id);
+            br_print_named_id(printer, "    Span ID        : ", link->span_id);
         }
-        print_attributes(p, "    Attributes:", "         ", s->attribute_indices,
+        print_attributes(printer, "    Attributes:", "         ", s->attribute_indices,
                          s->n_attribute_indices);
-        print_stack(p, s->stack_index);
+        print_stack(printer, s->stack_index);
     }
-    br_arena_release(&p->scratch);
+    br_arena_release(&printer->scratch);
 }
 
 /* --- Profiles ------------------------------------------------------------------------------- */
 
 /* `count` of it, unless 0: cpu (nanoseconds). */
-static void print_type(struct br_printer *p, const char *label, int64_t count,
+static void print_type(struct br_printer *printer, const char *label, int64_t count,
                        const PB(ValueType) * type)
 {
-    if (!type || !br_print_begin(p))
+    if (!type || !br_print_begin(printer))
         return;
-    br_str_puts(p->out, label);
+    br_str_puts(printer->out, label);
     if (count != 0)
-        br_str_printf(p->out, "%" PRId64 " ", count);
-    add_string(p, type->type_strindex);
-    br_str_puts(p->out, " (");
-    add_string(p, type->unit_strindex);
-    br_str_putc(p->out, ')');
-    br_print_end(p);
+        br_str_printf(printer->out, "%" PRId64 " ", count);
+    print_profiles_add_string(printer, type->type_strindex);
+    br_str_puts(printer->out, " (");
+    print_profiles_add_string(printer, type->unit_strindex);
+    br_str_putc(printer->out, ')');
+    br_print_end(printer);
 }
 
-static void print_head(struct br_printer *p, const PB(Profile) * profile)
+static void print_profiles_head(struct br_printer *printer, const PB(Profile) * profile)
 {
-    br_print_named_id(p, "    Profile ID     : ", profile->profile_id);
-    print_type(p, "    Type           : ", 0, profile->sample_type);
-    br_print_named_time(p, "    Start time     : ", profile->time_unix_nano);
-    br_print_line(p, "    Duration       : %" PRIu64 ".%09" PRIu64 "s",
+    br_print_named_id(printer, "    Profile ID     : ", profile->profile_id);
+    print_type(printer, "    Type           : ", 0, profile->sample_type);
+    br_print_named_time(printer, "    Start time     : ", profile->time_unix_nano);
+    br_print_line(printer, "    Duration       : %" PRIu64 ".%09" PRIu64 "s",
                   profile->duration_nano / 1000000000, profile->duration_nano % 1000000000);
-    print_type(p, "    Period         : ", profile->period, profile->period_type);
+    print_type(printer, "    Period         : ", profile->period, profile->period_type);
     if (profile->original_payload_format[0])
-        br_print_named_text(p, "    Original format: ", profile->original_payload_format,
+        br_print_named_text(printer, "    Original format: ", profile->original_payload_format,
                             strlen(profile->original_payload_format));
     if (profile->dropped_attributes_count > 0)
-        br_print_line(p, "    DroppedAttributesCount: %" PRIu32, profile->dropped_attributes_count);
-    print_attributes(p, "Attributes:", "     ", profile->attribute_indices,
+        br_print_line(printer, "    DroppedAttributesCount: %" PRIu32,
+                      profile->dropped_attributes_count);
+    print_attributes(printer, "Attributes:", "     ", profile->attribute_indices,
                      profile->n_attribute_indices);
 }
 
-static void print_profile(struct br_printer *p, unsigned index, const uint8_t *data, size_t len)
+static void print_profile(struct br_printer *printer, unsigned index, const uint8_t *data,
+                          size_t len)
 {
-    br_print_line(p, "Profile #%u", index);
+    br_print_line(printer, "Profile #%u", index);
     const PB(Profile) *head =
-        br_print_unpack_head(p, &PROFILES(profile), data, len, CHILDREN, ORIGINAL_PAYLOAD);
+        br_print_unpack_head(printer, &PROFILES(profile), data, len, CHILDREN, ORIGINAL_PAYLOAD);
     if (head)
-        print_head(p, head);
-    br_arena_release(&p->scratch);
-    br_print_each(p, data, len, CHILDREN, print_sample);
+        print_profiles_head(printer, head);
+    br_arena_release(&printer->scratch);
+    br_print_each(printer, data, len, CHILDREN, print_sample);
 }
 
-static void print_scope_profiles(struct br_printer *p, unsigned index, const uint8_t *data,
-                                 size_t len)
+static void print_profiles_scope_profiles(struct br_printer *printer, unsigned index,
+                                          const uint8_t *data, size_t len)
 {
-    br_print_line(p, "ScopeProfiles #%u", index);
+    br_print_line(printer, "ScopeProfiles #%u", index);
     const PB(ScopeProfiles) *head =
-        br_print_unpack_head(p, &PROFILES(scope_profiles), data, len, CHILDREN, 0);
+        br_print_unpack_head(printer, &PROFILES(scope_profiles), data, len, CHILDREN, 0);
     if (head)
-        br_print_scope(p, head->scope, head->schema_url);
-    br_arena_release(&p->scratch);
-    br_print_each(p, data, len, CHILDREN, print_profile);
+        br_print_scope(printer, head->scope, head->schema_url);
+    br_arena_release(&printer->scratch);
+    br_print_each(printer, data, len, CHILDREN, print_profile);
 }
 
-static void print_part(struct br_printer *p, unsigned index, const struct br_part *part,
-                       const uint8_t *body, size_t len)
+static void print_profiles_print_part(struct br_printer *printer, unsigned index,
+                                      const struct br_part *part, const uint8_t *body, size_t len)
 {
-    br_print_line(p, "ResourceProfiles #%u", index);
-    const BR_PB_RESOURCE *resource = br_print_part_resource(p, part);
+    br_print_line(printer, "ResourceProfiles #%u", index);
+    const BR_PB_RESOURCE *resource = br_print_part_resource(printer, part);
     const PB(ResourceProfiles) *head =
-        br_print_unpack_head(p, &PROFILES(resource_profiles), body, len, CHILDREN, 1);
+        br_print_unpack_head(printer, &PROFILES(resource_profiles), body, len, CHILDREN, 1);
     if (head)
-        br_print_resource(p, resource, head->schema_url);
-    br_arena_release(&p->scratch);
-    br_print_each(p, body, len, CHILDREN, print_scope_profiles);
+        br_print_resource(printer, resource, head->schema_url);
+    br_arena_release(&printer->scratch);
+    br_print_each(printer, body, len, CHILDREN, print_profiles_scope_profiles);
 }
 
 int br_print_profiles(const struct br_item *item, struct br_str *out)
@@ -235,7 +242,7 @@ int br_print_profiles(const struct br_item *item, struct br_str *out)
     int rc = br_dictionary_index(item, &arena, &dictionary);
     if (rc == 0) {
         struct br_printer p = {.out = out, .dictionary = &dictionary};
-        rc = br_print_parts(&p, item, print_part);
+        rc = br_print_parts(&p, item, print_profiles_print_part);
     }
     br_arena_release(&arena);
     return rc;

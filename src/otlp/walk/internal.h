@@ -33,53 +33,53 @@ struct br_walker {
 
 /* Every step takes the bytes [p, end) of one message and returns true, or false with w->what. */
 
-static inline bool br_walk_fail(struct br_walker *w, const char *what)
+static inline bool br_walk_fail(struct br_walker *walker, const char *what)
 {
-    if (!w->what) {
-        w->what = what;
-        w->code = BR_EINVAL;
+    if (!walker->what) {
+        walker->what = what;
+        walker->code = BR_EINVAL;
     }
     return false;
 }
 
-bool br_walk_malformed(struct br_walker *w);
-bool br_walk_no_memory(struct br_walker *w);
-bool br_walk_too_big(struct br_walker *w, const char *what); /* BR_ETOOBIG */
-bool br_walk_too_deep(struct br_walker *w);
-bool br_walk_bad_string(struct br_walker *w, const uint8_t *p, size_t n);
+bool br_walk_malformed(struct br_walker *walker);
+bool br_walk_no_memory(struct br_walker *walker);
+bool br_walk_too_big(struct br_walker *walker, const char *what); /* BR_ETOOBIG */
+bool br_walk_too_deep(struct br_walker *walker);
+bool br_walk_bad_string(struct br_walker *walker, const uint8_t *p, size_t count);
 
 /* True for ASCII; reads up to 15 bytes past the end, which buffers have (BR_BUF_SLACK). */
-bool br_walk_ascii_long(const uint8_t *p, size_t n);
+bool br_walk_ascii_long(const uint8_t *p, size_t count);
 
 /* Notes or checks an index into a table of the profiles dictionary; see `exact`. */
-bool br_walk_index_outside(struct br_walker *w, int table);
-BR_HOT bool br_walk_index(struct br_walker *w, uint64_t index, int table)
+bool br_walk_index_outside(struct br_walker *walker, int table);
+BR_HOT bool br_walk_index(struct br_walker *walker, uint64_t index, int table)
 {
-    if (index > w->largest[table])
-        w->largest[table] = index;
-    return __builtin_expect(!w->exact, 1) || index < w->n_tables[table] || index == 0 ||
-           br_walk_index_outside(w, table);
+    if (index > walker->largest[table])
+        walker->largest[table] = index;
+    return __builtin_expect(!walker->exact, 1) || index < walker->n_tables[table] || index == 0 ||
+           br_walk_index_outside(walker, table);
 }
 
-BR_HOT bool br_walk_string(struct br_walker *w, const uint8_t *p, size_t n)
+BR_HOT bool br_walk_string(struct br_walker *walker, const uint8_t *p, size_t count)
 {
     uint64_t high = 0x8080808080808080u;
-    if (__builtin_expect(n <= 8, 0)) {
-        uint64_t mask = n == 8 ? ~0ull : (1ull << (8 * n)) - 1;
+    if (__builtin_expect(count <= 8, 0)) {
+        uint64_t mask = count == 8 ? ~0ull : (1ull << (8 * count)) - 1;
         if (__builtin_expect((br_load64(p) & mask & high) == 0, 1))
             return true;
-    } else if (__builtin_expect(n <= 16, 1)) {
-        if (__builtin_expect(((br_load64(p) | br_load64(p + n - 8)) & high) == 0, 1))
+    } else if (__builtin_expect(count <= 16, 1)) {
+        if (__builtin_expect(((br_load64(p) | br_load64(p + count - 8)) & high) == 0, 1))
             return true;
-    } else if (n <= 32) {
-        uint64_t all = br_load64(p) | br_load64(p + 8) | br_load64(p + n - 16) |
-                       br_load64(p + n - 8);
+    } else if (count <= 32) {
+        uint64_t all =
+            br_load64(p) | br_load64(p + 8) | br_load64(p + count - 16) | br_load64(p + count - 8);
         if (__builtin_expect((all & high) == 0, 1))
             return true;
-    } else if (__builtin_expect(br_walk_ascii_long(p, n), 1)) {
+    } else if (__builtin_expect(br_walk_ascii_long(p, count), 1)) {
         return true;
     }
-    return br_walk_bad_string(w, p, n);
+    return br_walk_bad_string(walker, p, count);
 }
 
 /* The length at `p`; the bytes after it, checked to lie before `end`, or NULL. */
@@ -111,22 +111,23 @@ BR_HOT const uint8_t *br_walk_varint(const uint8_t *p, const uint8_t *end)
 }
 
 /* Messages that both signals use. `depth` is the level of the message that is walked. */
-bool br_walk_resource(struct br_walker *w, const uint8_t *p, const uint8_t *end, unsigned depth);
-bool br_walk_scope(struct br_walker *w, const uint8_t *p, const uint8_t *end, unsigned depth);
-bool br_walk_any(struct br_walker *w, const uint8_t *p, const uint8_t *end, unsigned depth);
+bool br_walk_resource(struct br_walker *walker, const uint8_t *p, const uint8_t *end,
+                      unsigned depth);
+bool br_walk_scope(struct br_walker *walker, const uint8_t *p, const uint8_t *end, unsigned depth);
+bool br_walk_any(struct br_walker *walker, const uint8_t *p, const uint8_t *end, unsigned depth);
 
 /* A KeyValue. BR_WALK_THREAD, too, is true: its key begins with "thread.". */
 enum br_walk_attribute { BR_WALK_BAD, BR_WALK_GOOD, BR_WALK_THREAD };
-enum br_walk_attribute br_walk_attribute(struct br_walker *w, const uint8_t *p, const uint8_t *end,
-                                         unsigned depth);
+enum br_walk_attribute br_walk_attribute(struct br_walker *walker, const uint8_t *p,
+                                         const uint8_t *end, unsigned depth);
 
 /* Reads one field and refuses known fields of the wrong wire type: `wires[number]` is the expected
  * wire type + 1, 0 for unknown fields. NULL with w->what on failure. */
-const uint8_t *br_walk_field(struct br_walker *w, const uint8_t *p, const uint8_t *end,
+const uint8_t *br_walk_field(struct br_walker *walker, const uint8_t *p, const uint8_t *end,
                              const uint8_t *wires, size_t n_wires, struct br_field *ret);
 
 /* As br_walk_field, in place for the fields that are many: one-byte tags, varints of one or two bytes. */
-BR_HOT const uint8_t *br_walk_next(struct br_walker *w, const uint8_t *p, const uint8_t *end,
+BR_HOT const uint8_t *br_walk_next(struct br_walker *walker, const uint8_t *p, const uint8_t *end,
                                    const uint8_t *wires, size_t n_wires, struct br_field *ret)
 {
     uint8_t tag = *p;
@@ -137,7 +138,7 @@ BR_HOT const uint8_t *br_walk_next(struct br_walker *w, const uint8_t *p, const 
         ret->number = number;
         ret->wire = (enum br_wire)wire;
         if (__builtin_expect(wires[number] != 0 && wires[number] != wire + 1, 0)) {
-            br_walk_fail(w, "a field has the wrong wire type");
+            br_walk_fail(walker, "a field has the wrong wire type");
             return NULL;
         }
         if (wire == BR_WIRE_VARINT) {
@@ -164,7 +165,7 @@ BR_HOT const uint8_t *br_walk_next(struct br_walker *w, const uint8_t *p, const 
             }
         }
     }
-    return br_walk_field(w, p, end, wires, n_wires, ret);
+    return br_walk_field(walker, p, end, wires, n_wires, ret);
 }
 
 /* A varint, in place where it has one or two bytes. */
@@ -184,31 +185,32 @@ BR_HOT const uint8_t *br_walk_value(const uint8_t *p, const uint8_t *end, uint64
 }
 
 /* One resource message (field 1 of the request) of either signal: fills the part. */
-bool br_walk_resource_spans(struct br_walker *w, struct br_item *item, struct br_part *part);
-bool br_walk_resource_profiles(struct br_walker *w, struct br_item *item, struct br_part *part);
+bool br_walk_resource_spans(struct br_walker *walker, struct br_item *item, struct br_part *part);
+bool br_walk_resource_profiles(struct br_walker *walker, struct br_item *item,
+                               struct br_part *part);
 
 /* A dictionary: counts its entries and checks what is in them. */
-bool br_walk_dictionary_count(struct br_walker *w, const uint8_t *p, const uint8_t *end);
-bool br_walk_dictionary(struct br_walker *w, struct br_buf *buf, const uint8_t *p,
+bool br_walk_dictionary_count(struct br_walker *walker, const uint8_t *p, const uint8_t *end);
+bool br_walk_dictionary(struct br_walker *walker, struct br_buf *buf, const uint8_t *p,
                         const uint8_t *end);
 
 /* Notes where the Resource of a part is (field 1 in both signals), and whether it has two. */
-void br_walk_note_resource(struct br_walker *w, struct br_part *part, const struct br_field *f,
-                           const uint8_t *next);
+void br_walk_note_resource(struct br_walker *walker, struct br_part *part,
+                           const struct br_field *field, const uint8_t *next);
 
 /* A reference in attributes, as br_walk_index into the strings. */
-BR_HOT bool br_walk_reference(struct br_walker *w, uint64_t index)
+BR_HOT bool br_walk_reference(struct br_walker *walker, uint64_t index)
 {
-    w->n_references++;
-    return br_walk_index(w, index, 5);
+    walker->n_references++;
+    return br_walk_index(walker, index, 5);
 }
 
 /* False when the references of a request of `len` bytes would take more than they may when they are
  * written inline: after a walk, when all indices fit. */
-bool br_walk_inlined_fits(struct br_walker *w, const struct br_item *item, size_t len);
+bool br_walk_inlined_fits(struct br_walker *walker, const struct br_item *item, size_t len);
 
 /* True when every index noted lies in its table (0 always does). */
-bool br_walk_indices_fit(const struct br_walker *w);
+bool br_walk_indices_fit(const struct br_walker *walker);
 
 /* Copies a message with every bad string repaired. Returns 0, BR_EINVAL or BR_ENOMEM. */
 int br_utf8_repair(const ProtobufCMessageDescriptor *desc, const uint8_t *data, size_t len,

@@ -34,144 +34,148 @@ static const char *const out_of_range[N_TABLES] = {
     [STACKS] = "a stack index is outside the stack table",
 };
 
-bool br_walk_index_outside(struct br_walker *w, int table)
+bool br_walk_index_outside(struct br_walker *walker, int table)
 {
-    return br_walk_fail(w, out_of_range[table]);
+    return br_walk_fail(walker, out_of_range[table]);
 }
 
-bool br_walk_indices_fit(const struct br_walker *w)
+bool br_walk_indices_fit(const struct br_walker *walker)
 {
     for (int i = MAPPINGS; i < N_TABLES; i++)
-        if (w->largest[i] && w->largest[i] >= w->n_tables[i])
+        if (walker->largest[i] && walker->largest[i] >= walker->n_tables[i])
             return false;
     return true;
 }
 
 /* A repeated index: one field of it, packed or not. */
-BR_HOT bool check_indices(struct br_walker *w, const struct br_field *f, int table)
+BR_HOT bool check_indices(struct br_walker *walker, const struct br_field *field, int table)
 {
-    if (f->wire == BR_WIRE_VARINT)
-        return br_walk_index(w, f->value, table);
-    if (f->wire != BR_WIRE_LEN)
-        return br_walk_fail(w, "a field has the wrong wire type");
-    const uint8_t *p = f->data, *end = p + f->value;
+    if (field->wire == BR_WIRE_VARINT)
+        return br_walk_index(walker, field->value, table);
+    if (field->wire != BR_WIRE_LEN)
+        return br_walk_fail(walker, "a field has the wrong wire type");
+    const uint8_t *p = field->data, *end = p + field->value;
     uint64_t largest = 0;
     while (p < end) {
         uint64_t v;
         p = br_walk_value(p, end, &v);
         if (!p)
-            return br_walk_malformed(w);
+            return br_walk_malformed(walker);
         largest = v > largest ? v : largest;
     }
-    return br_walk_index(w, largest, table);
+    return br_walk_index(walker, largest, table);
 }
 
 /* How many varints a repeated field holds; false when it is malformed. */
-static bool count_varints(struct br_walker *w, const struct br_field *f, uint64_t *n)
+static bool walk_profiles_count_varints(struct br_walker *walker, const struct br_field *field,
+                                        uint64_t *count)
 {
-    if (f->wire == BR_WIRE_VARINT) {
-        ++*n;
+    if (field->wire == BR_WIRE_VARINT) {
+        ++*count;
         return true;
     }
-    if (f->wire != BR_WIRE_LEN)
-        return br_walk_fail(w, "a field has the wrong wire type");
-    const uint8_t *p = f->data, *end = p + f->value;
+    if (field->wire != BR_WIRE_LEN)
+        return br_walk_fail(walker, "a field has the wrong wire type");
+    const uint8_t *p = field->data, *end = p + field->value;
     while (p < end) {
         uint64_t ignored;
         p = br_walk_value(p, end, &ignored);
         if (!p)
-            return br_walk_malformed(w);
-        ++*n;
+            return br_walk_malformed(walker);
+        ++*count;
     }
     return true;
 }
 
-static bool count_fixed64(struct br_walker *w, const struct br_field *f, uint64_t *n)
+static bool walk_profiles_count_fixed64(struct br_walker *walker, const struct br_field *field,
+                                        uint64_t *count)
 {
-    if (f->wire == BR_WIRE_I64) {
-        ++*n;
+    if (field->wire == BR_WIRE_I64) {
+        ++*count;
         return true;
     }
-    if (f->wire != BR_WIRE_LEN || f->value % 8)
-        return br_walk_fail(w, "timestamps_unix_nano is not a list of fixed64");
-    *n += f->value / 8;
+    if (field->wire != BR_WIRE_LEN || field->value % 8)
+        return br_walk_fail(walker, "timestamps_unix_nano is not a list of fixed64");
+    *count += field->value / 8;
     return true;
 }
 
-static bool walk_sample(struct br_walker *w, const uint8_t *p, const uint8_t *end)
+static bool walk_sample(struct br_walker *walker, const uint8_t *p, const uint8_t *end)
 {
     static const uint8_t wires[] = {0, VARINT, ANY, VARINT, ANY, ANY};
     uint64_t n_values = 0, n_times = 0;
-    struct br_field f;
+    struct br_field field;
     while (p < end) {
-        p = br_walk_next(w, p, end, wires, sizeof wires, &f);
+        p = br_walk_next(walker, p, end, wires, sizeof wires, &field);
         if (!p)
             return false;
         bool ok = true;
-        if (f.number == BR_SAMPLE_STACK)
-            ok = br_walk_index(w, f.value, STACKS);
-        else if (f.number == BR_SAMPLE_ATTRIBUTES)
-            ok = check_indices(w, &f, ATTRIBUTES);
-        else if (f.number == BR_SAMPLE_LINK)
-            ok = br_walk_index(w, f.value, LINKS);
-        else if (f.number == BR_SAMPLE_VALUES)
-            ok = count_varints(w, &f, &n_values);
-        else if (f.number == BR_SAMPLE_TIMES)
-            ok = count_fixed64(w, &f, &n_times);
+        if (field.number == BR_SAMPLE_STACK)
+            ok = br_walk_index(walker, field.value, STACKS);
+        else if (field.number == BR_SAMPLE_ATTRIBUTES)
+            ok = check_indices(walker, &field, ATTRIBUTES);
+        else if (field.number == BR_SAMPLE_LINK)
+            ok = br_walk_index(walker, field.value, LINKS);
+        else if (field.number == BR_SAMPLE_VALUES)
+            ok = walk_profiles_count_varints(walker, &field, &n_values);
+        else if (field.number == BR_SAMPLE_TIMES)
+            ok = walk_profiles_count_fixed64(walker, &field, &n_times);
         if (!ok)
             return false;
     }
     if (n_values == 0 && n_times == 0)
-        return br_walk_fail(w, "a sample has neither values nor timestamps");
+        return br_walk_fail(walker, "a sample has neither values nor timestamps");
     if (n_values && n_times && n_values != n_times)
-        return br_walk_fail(w, "a sample's values and timestamps differ in number");
+        return br_walk_fail(walker, "a sample's values and timestamps differ in number");
     return true;
 }
 
 /* A message whose fields are string indices (a bit each in `strings`) and varints. */
-static bool walk_indices(struct br_walker *w, const uint8_t *p, const uint8_t *end,
+static bool walk_indices(struct br_walker *walker, const uint8_t *p, const uint8_t *end,
                          const uint8_t *wires, size_t n_wires, unsigned strings)
 {
-    struct br_field f;
+    struct br_field field;
     while (p < end) {
-        p = br_walk_next(w, p, end, wires, n_wires, &f);
-        if (!p || (f.number < 32 && (strings >> f.number & 1) && !br_walk_index(w, f.value, STRINGS)))
+        p = br_walk_next(walker, p, end, wires, n_wires, &field);
+        if (!p || (field.number < 32 && (strings >> field.number & 1) &&
+                   !br_walk_index(walker, field.value, STRINGS)))
             return false;
     }
     return true;
 }
 
-static bool walk_value_type(struct br_walker *w, const uint8_t *p, const uint8_t *end)
+static bool walk_value_type(struct br_walker *walker, const uint8_t *p, const uint8_t *end)
 {
     static const uint8_t wires[] = {0, VARINT, VARINT};
-    return walk_indices(w, p, end, wires, sizeof wires,
+    return walk_indices(walker, p, end, wires, sizeof wires,
                         1u << BR_VALUE_TYPE_TYPE | 1u << BR_VALUE_TYPE_UNIT);
 }
 
-static bool walk_profile(struct br_walker *w, struct br_part *part, const uint8_t *p,
+static bool walk_profile(struct br_walker *walker, struct br_part *part, const uint8_t *p,
                          const uint8_t *end)
 {
     static const uint8_t wires[] = {0,      LEN, LEN,    I64, VARINT, LEN,
                                     VARINT, LEN, VARINT, LEN, LEN,    ANY};
-    struct br_field f;
+    struct br_field field;
     while (p < end) {
-        p = br_walk_next(w, p, end, wires, sizeof wires, &f);
+        p = br_walk_next(walker, p, end, wires, sizeof wires, &field);
         if (!p)
             return false;
         bool ok = true;
-        if (f.number == BR_PROFILE_SAMPLES) {
-            w->inner++;
-            ok = walk_sample(w, f.data, p);
+        if (field.number == BR_PROFILE_SAMPLES) {
+            walker->inner++;
+            ok = walk_sample(walker, field.data, p);
             part->n_items++;
-        } else if (f.number == BR_PROFILE_SAMPLE_TYPE || f.number == BR_PROFILE_PERIOD_TYPE) {
-            ok = walk_value_type(w, f.data, p);
-        } else if (f.number == BR_PROFILE_PROFILE_ID) {
-            ok = f.value == 16 || f.value == 0 ||
-                 br_walk_fail(w, "a profile id must have 16 bytes or none");
-        } else if (f.number == BR_PROFILE_PAYLOAD_FORMAT) {
-            ok = br_walk_string(w, f.data, f.value);
-        } else if (f.number == BR_PROFILE_ATTRIBUTES) {
-            ok = check_indices(w, &f, ATTRIBUTES);
+        } else if (field.number == BR_PROFILE_SAMPLE_TYPE ||
+                   field.number == BR_PROFILE_PERIOD_TYPE) {
+            ok = walk_value_type(walker, field.data, p);
+        } else if (field.number == BR_PROFILE_PROFILE_ID) {
+            ok = field.value == 16 || field.value == 0 ||
+                 br_walk_fail(walker, "a profile id must have 16 bytes or none");
+        } else if (field.number == BR_PROFILE_PAYLOAD_FORMAT) {
+            ok = br_walk_string(walker, field.data, field.value);
+        } else if (field.number == BR_PROFILE_ATTRIBUTES) {
+            ok = check_indices(walker, &field, ATTRIBUTES);
         }
         if (!ok)
             return false;
@@ -179,189 +183,197 @@ static bool walk_profile(struct br_walker *w, struct br_part *part, const uint8_
     return true;
 }
 
-static bool walk_scope_profiles(struct br_walker *w, struct br_part *part, const uint8_t *p,
+static bool walk_scope_profiles(struct br_walker *walker, struct br_part *part, const uint8_t *p,
                                 const uint8_t *end)
 {
     static const uint8_t wires[] = {0, LEN, LEN, LEN};
-    struct br_field f;
+    struct br_field field;
     while (p < end) {
-        p = br_walk_next(w, p, end, wires, sizeof wires, &f);
+        p = br_walk_next(walker, p, end, wires, sizeof wires, &field);
         if (!p)
             return false;
-        if (f.number == BR_SCOPES_ITEMS) {
-            w->item++;
-            w->inner = -1;
-            if (!walk_profile(w, part, f.data, p))
+        if (field.number == BR_SCOPES_ITEMS) {
+            walker->item++;
+            walker->inner = -1;
+            if (!walk_profile(walker, part, field.data, p))
                 return false;
-        } else if (f.number == BR_SCOPES_SCOPE
-                       ? !br_walk_scope(w, f.data, p, DEPTH_PROFILE)
-                       : f.number == BR_SCOPES_SCHEMA_URL && !br_walk_string(w, f.data, f.value)) {
+        } else if (field.number == BR_SCOPES_SCOPE
+                       ? !br_walk_scope(walker, field.data, p, DEPTH_PROFILE)
+                       : field.number == BR_SCOPES_SCHEMA_URL &&
+                             !br_walk_string(walker, field.data, field.value)) {
             return false;
         }
     }
     return true;
 }
 
-bool br_walk_resource_profiles(struct br_walker *w, struct br_item *item, struct br_part *part)
+bool br_walk_resource_profiles(struct br_walker *walker, struct br_item *item, struct br_part *part)
 {
     static const uint8_t wires[] = {0, LEN, LEN, LEN};
     (void)item;
-    if (DEPTH_IN_PROFILE + 1 > w->max_depth)
-        return br_walk_too_deep(w);
+    if (DEPTH_IN_PROFILE + 1 > walker->max_depth)
+        return br_walk_too_deep(walker);
     const uint8_t *p = part->raw + part->body_at, *end = part->raw + part->raw_len;
-    struct br_field f;
+    struct br_field field;
     while (p < end) {
-        p = br_walk_next(w, p, end, wires, sizeof wires, &f);
+        p = br_walk_next(walker, p, end, wires, sizeof wires, &field);
         if (!p)
             return false;
-        if (f.number == BR_RESOURCES_SCOPES) {
-            w->scope++;
-            w->item = -1;
-            if (!walk_scope_profiles(w, part, f.data, p))
+        if (field.number == BR_RESOURCES_SCOPES) {
+            walker->scope++;
+            walker->item = -1;
+            if (!walk_scope_profiles(walker, part, field.data, p))
                 return false;
-        } else if (f.number == BR_RESOURCES_RESOURCE) {
-            if (!br_walk_resource(w, f.data, p, DEPTH_SCOPE_PROFILES))
+        } else if (field.number == BR_RESOURCES_RESOURCE) {
+            if (!br_walk_resource(walker, field.data, p, DEPTH_SCOPE_PROFILES))
                 return false;
-            br_walk_note_resource(w, part, &f, p);
-        } else if (f.number == BR_RESOURCES_SCHEMA_URL && !br_walk_string(w, f.data, f.value)) {
+            br_walk_note_resource(walker, part, &field, p);
+        } else if (field.number == BR_RESOURCES_SCHEMA_URL &&
+                   !br_walk_string(walker, field.data, field.value)) {
             return false;
         }
     }
     return true;
 }
 
-bool br_walk_dictionary_count(struct br_walker *w, const uint8_t *p, const uint8_t *end)
+bool br_walk_dictionary_count(struct br_walker *walker, const uint8_t *p, const uint8_t *end)
 {
     static const uint8_t wires[] = {0, LEN, LEN, LEN, LEN, LEN, LEN, LEN};
-    struct br_field f;
+    struct br_field field;
     while (p < end) {
-        p = br_walk_next(w, p, end, wires, sizeof wires, &f);
+        p = br_walk_next(walker, p, end, wires, sizeof wires, &field);
         if (!p)
             return false;
-        if (f.number < N_TABLES)
-            w->n_tables[f.number]++;
+        if (field.number < N_TABLES)
+            walker->n_tables[field.number]++;
     }
     return true;
 }
 
-static bool walk_mapping(struct br_walker *w, const uint8_t *p, const uint8_t *end)
+static bool walk_mapping(struct br_walker *walker, const uint8_t *p, const uint8_t *end)
 {
     static const uint8_t wires[] = {0, VARINT, VARINT, VARINT, VARINT, ANY};
-    struct br_field f;
+    struct br_field field;
     while (p < end) {
-        p = br_walk_next(w, p, end, wires, sizeof wires, &f);
-        if (!p || (f.number == BR_MAPPING_FILENAME && !br_walk_index(w, f.value, STRINGS)) ||
-            (f.number == BR_MAPPING_ATTRIBUTES && !check_indices(w, &f, ATTRIBUTES)))
+        p = br_walk_next(walker, p, end, wires, sizeof wires, &field);
+        if (!p ||
+            (field.number == BR_MAPPING_FILENAME && !br_walk_index(walker, field.value, STRINGS)) ||
+            (field.number == BR_MAPPING_ATTRIBUTES && !check_indices(walker, &field, ATTRIBUTES)))
             return false;
     }
     return true;
 }
 
-static bool walk_line(struct br_walker *w, const uint8_t *p, const uint8_t *end)
+static bool walk_line(struct br_walker *walker, const uint8_t *p, const uint8_t *end)
 {
     static const uint8_t wires[] = {0, VARINT, VARINT, VARINT};
-    struct br_field f;
+    struct br_field field;
     while (p < end) {
-        p = br_walk_next(w, p, end, wires, sizeof wires, &f);
-        if (!p || (f.number == BR_LINE_FUNCTION && !br_walk_index(w, f.value, FUNCTIONS)))
+        p = br_walk_next(walker, p, end, wires, sizeof wires, &field);
+        if (!p ||
+            (field.number == BR_LINE_FUNCTION && !br_walk_index(walker, field.value, FUNCTIONS)))
             return false;
     }
     return true;
 }
 
-static bool walk_location(struct br_walker *w, const uint8_t *p, const uint8_t *end)
+static bool walk_location(struct br_walker *walker, const uint8_t *p, const uint8_t *end)
 {
     static const uint8_t wires[] = {0, VARINT, VARINT, LEN, ANY};
-    struct br_field f;
+    struct br_field field;
     while (p < end) {
-        p = br_walk_next(w, p, end, wires, sizeof wires, &f);
-        if (!p || (f.number == BR_LOCATION_MAPPING && !br_walk_index(w, f.value, MAPPINGS)) ||
-            (f.number == BR_LOCATION_LINES && !walk_line(w, f.data, p)) ||
-            (f.number == BR_LOCATION_ATTRIBUTES && !check_indices(w, &f, ATTRIBUTES)))
+        p = br_walk_next(walker, p, end, wires, sizeof wires, &field);
+        if (!p ||
+            (field.number == BR_LOCATION_MAPPING &&
+             !br_walk_index(walker, field.value, MAPPINGS)) ||
+            (field.number == BR_LOCATION_LINES && !walk_line(walker, field.data, p)) ||
+            (field.number == BR_LOCATION_ATTRIBUTES && !check_indices(walker, &field, ATTRIBUTES)))
             return false;
     }
     return true;
 }
 
-BR_HOT bool walk_function(struct br_walker *w, const uint8_t *p, const uint8_t *end)
+BR_HOT bool walk_function(struct br_walker *walker, const uint8_t *p, const uint8_t *end)
 {
     static const uint8_t wires[] = {0, VARINT, VARINT, VARINT, VARINT};
     uint64_t largest = 0;
-    struct br_field f;
+    struct br_field field;
     while (p < end) {
-        p = br_walk_next(w, p, end, wires, sizeof wires, &f);
+        p = br_walk_next(walker, p, end, wires, sizeof wires, &field);
         if (!p)
             return false;
-        if (f.number <= BR_FUNCTION_FILENAME && f.value > largest)
-            largest = f.value;
+        if (field.number <= BR_FUNCTION_FILENAME && field.value > largest)
+            largest = field.value;
     }
-    return br_walk_index(w, largest, STRINGS);
+    return br_walk_index(walker, largest, STRINGS);
 }
 
-static bool walk_link(struct br_walker *w, const uint8_t *p, const uint8_t *end)
+static bool walk_profiles_link(struct br_walker *walker, const uint8_t *p, const uint8_t *end)
 {
     static const uint8_t wires[] = {0, LEN, LEN};
     if (end - p == 28 && ((p[0] == 0x0a && p[1] == 16 && p[18] == 0x12 && p[19] == 8) ||
                           (p[0] == 0x12 && p[1] == 8 && p[10] == 0x0a && p[11] == 16)))
         return true; /* both ids, in either order: what all links are */
-    struct br_field f;
+    struct br_field field;
     while (p < end) {
-        p = br_walk_next(w, p, end, wires, sizeof wires, &f);
+        p = br_walk_next(walker, p, end, wires, sizeof wires, &field);
         if (!p)
             return false;
-        if (f.number == BR_LINK_TRACE_ID && f.value != 16 && f.value != 0)
-            return br_walk_fail(w, "a link's trace id must have 16 bytes or none");
-        if (f.number == BR_LINK_SPAN_ID && f.value != 8 && f.value != 0)
-            return br_walk_fail(w, "a link's span id must have 8 bytes or none");
+        if (field.number == BR_LINK_TRACE_ID && field.value != 16 && field.value != 0)
+            return br_walk_fail(walker, "a link's trace id must have 16 bytes or none");
+        if (field.number == BR_LINK_SPAN_ID && field.value != 8 && field.value != 0)
+            return br_walk_fail(walker, "a link's span id must have 8 bytes or none");
     }
     return true;
 }
 
-static bool walk_attribute(struct br_walker *w, const uint8_t *p, const uint8_t *end)
+static bool walk_attribute(struct br_walker *walker, const uint8_t *p, const uint8_t *end)
 {
     static const uint8_t wires[] = {0, VARINT, LEN, VARINT};
-    struct br_field f;
+    struct br_field field;
     while (p < end) {
-        p = br_walk_next(w, p, end, wires, sizeof wires, &f);
+        p = br_walk_next(walker, p, end, wires, sizeof wires, &field);
         if (!p ||
-            ((f.number == BR_ATTRIBUTE_KEY || f.number == BR_ATTRIBUTE_UNIT) &&
-             !br_walk_index(w, f.value, STRINGS)) ||
-            (f.number == BR_ATTRIBUTE_VALUE && !br_walk_any(w, f.data, p, DEPTH_ENTRY + 1)))
+            ((field.number == BR_ATTRIBUTE_KEY || field.number == BR_ATTRIBUTE_UNIT) &&
+             !br_walk_index(walker, field.value, STRINGS)) ||
+            (field.number == BR_ATTRIBUTE_VALUE &&
+             !br_walk_any(walker, field.data, p, DEPTH_ENTRY + 1)))
             return false;
     }
     return true;
 }
 
-static bool walk_stack(struct br_walker *w, const uint8_t *p, const uint8_t *end)
+static bool walk_stack(struct br_walker *walker, const uint8_t *p, const uint8_t *end)
 {
     static const uint8_t wires[] = {0, ANY};
-    struct br_field f;
+    struct br_field field;
     while (p < end) {
-        p = br_walk_next(w, p, end, wires, sizeof wires, &f);
-        if (!p || (f.number == BR_STACK_LOCATIONS && !check_indices(w, &f, LOCATIONS)))
+        p = br_walk_next(walker, p, end, wires, sizeof wires, &field);
+        if (!p || (field.number == BR_STACK_LOCATIONS && !check_indices(walker, &field, LOCATIONS)))
             return false;
     }
     return true;
 }
 
-static bool walk_entry(struct br_walker *w, uint32_t table, const uint8_t *p, const uint8_t *end)
+static bool walk_entry(struct br_walker *walker, uint32_t table, const uint8_t *p,
+                       const uint8_t *end)
 {
     switch (table) {
     case MAPPINGS:
-        return walk_mapping(w, p, end);
+        return walk_mapping(walker, p, end);
     case LOCATIONS:
-        return walk_location(w, p, end);
+        return walk_location(walker, p, end);
     case FUNCTIONS:
-        return walk_function(w, p, end);
+        return walk_function(walker, p, end);
     case LINKS:
-        return walk_link(w, p, end);
+        return walk_profiles_link(walker, p, end);
     case STRINGS:
-        w->longest = (size_t)(end - p) > w->longest ? (size_t)(end - p) : w->longest;
-        return br_walk_string(w, p, (size_t)(end - p));
+        walker->longest = (size_t)(end - p) > walker->longest ? (size_t)(end - p) : walker->longest;
+        return br_walk_string(walker, p, (size_t)(end - p));
     case ATTRIBUTES:
-        return walk_attribute(w, p, end);
+        return walk_attribute(walker, p, end);
     case STACKS:
-        return walk_stack(w, p, end);
+        return walk_stack(walker, p, end);
     default:
         return true;
     }
@@ -369,7 +381,7 @@ static bool walk_entry(struct br_walker *w, uint32_t table, const uint8_t *p, co
 
 /* A run of strings: skips them and looks at all their bytes at once. When they and their lengths are
  * ASCII, so is each of them; otherwise they are looked at one by one. */
-static const uint8_t *walk_strings(struct br_walker *w, const uint8_t *p, const uint8_t *end)
+static const uint8_t *walk_strings(struct br_walker *walker, const uint8_t *p, const uint8_t *end)
 {
     const uint8_t *start = p;
     uint32_t n = 0;
@@ -378,26 +390,26 @@ static const uint8_t *walk_strings(struct br_walker *w, const uint8_t *p, const 
         p += 2 + p[1];
         n++;
     }
-    if (!w->exact)
-        w->n_tables[STRINGS] += n;
+    if (!walker->exact)
+        walker->n_tables[STRINGS] += n;
     if (p - start >= 16 && br_walk_ascii_long(start, (size_t)(p - start)))
         return p;
     for (const uint8_t *q = start; q < p; q += 2 + q[1])
-        if (!br_walk_string(w, q + 2, q[1]))
+        if (!br_walk_string(walker, q + 2, q[1]))
             return NULL;
     return p;
 }
 
 /* The entries of one table that stand together. Returns the byte after them, or NULL. */
-static const uint8_t *walk_table(struct br_walker *w, uint32_t table, const uint8_t *p,
+static const uint8_t *walk_table(struct br_walker *walker, uint32_t table, const uint8_t *p,
                                  const uint8_t *end)
 {
     static const uint8_t wires[] = {0, LEN, LEN, LEN, LEN, LEN, LEN, LEN};
     uint8_t tag = (uint8_t)(table << 3 | BR_WIRE_LEN);
-    struct br_field f;
+    struct br_field field;
     while (p < end && *p == tag) {
         if (table == STRINGS && end - p >= 2 && p[1] < 0x80) {
-            const uint8_t *next = walk_strings(w, p, end);
+            const uint8_t *next = walk_strings(walker, p, end);
             if (next != p) {
                 if (!next)
                     return NULL;
@@ -405,11 +417,11 @@ static const uint8_t *walk_table(struct br_walker *w, uint32_t table, const uint
                 continue;
             }
         }
-        p = br_walk_next(w, p, end, wires, sizeof wires, &f);
-        if (!p || !walk_entry(w, table, f.data, p))
+        p = br_walk_next(walker, p, end, wires, sizeof wires, &field);
+        if (!p || !walk_entry(walker, table, field.data, p))
             return NULL;
-        if (!w->exact)
-            w->n_tables[table]++;
+        if (!walker->exact)
+            walker->n_tables[table]++;
     }
     return p;
 }
@@ -422,62 +434,64 @@ void br_walk_memo_release(struct br_walk_memo *memo)
 }
 
 /* As walk_table, but passes over what the dictionary before began with as well. */
-static const uint8_t *walk_remembered(struct br_walker *w, struct br_buf *buf, uint32_t table,
+static const uint8_t *walk_remembered(struct br_walker *walker, struct br_buf *buf, uint32_t table,
                                       const uint8_t *p, const uint8_t *end)
 {
-    struct br_walk_memo *memo = w->options->memo;
-    uint64_t outer[N_TABLES], longest = w->longest, references = w->n_references;
-    uint32_t before = w->n_tables[table], bad = w->bad_utf8;
+    struct br_walk_memo *memo = walker->options->memo;
+    uint64_t outer[N_TABLES], longest = walker->longest, references = walker->n_references;
+    uint32_t before = walker->n_tables[table], bad = walker->bad_utf8;
     const uint8_t *start = p;
     size_t known = memo->tables[table].len, passed = 0;
-    memcpy(outer, w->largest, sizeof outer);
-    memset(w->largest, 0, sizeof w->largest);
-    w->longest = 0;
+    memcpy(outer, walker->largest, sizeof outer);
+    memset(walker->largest, 0, sizeof walker->largest);
+    walker->longest = 0;
     if (known && known <= (size_t)(end - p) && memcmp(p, memo->tables[table].data, known) == 0) {
-        w->n_tables[table] += memo->tables[table].n;
-        w->n_references += memo->tables[table].n_references;
-        w->longest = memo->tables[table].longest;
-        memcpy(w->largest, memo->tables[table].largest, sizeof w->largest);
+        walker->n_tables[table] += memo->tables[table].count;
+        walker->n_references += memo->tables[table].n_references;
+        walker->longest = memo->tables[table].longest;
+        memcpy(walker->largest, memo->tables[table].largest, sizeof walker->largest);
         p += known;
         passed = known;
     }
-    p = walk_table(w, table, p, end);
-    if (p && buf->cap <= BR_WALK_MEMO_MAX && bad == w->bad_utf8 && (size_t)(p - start) != passed) {
+    p = walk_table(walker, table, p, end);
+    if (p && buf->cap <= BR_WALK_MEMO_MAX && bad == walker->bad_utf8 &&
+        (size_t)(p - start) != passed) {
         br_buf_unref(memo->tables[table].buf);
         memo->tables[table].buf = br_buf_ref(buf);
         memo->tables[table].data = start;
         memo->tables[table].len = (size_t)(p - start);
-        memo->tables[table].n = w->n_tables[table] - before;
-        memcpy(memo->tables[table].largest, w->largest, sizeof w->largest);
-        memo->tables[table].n_references = w->n_references - references;
-        memo->tables[table].longest = w->longest;
+        memo->tables[table].count = walker->n_tables[table] - before;
+        memcpy(memo->tables[table].largest, walker->largest, sizeof walker->largest);
+        memo->tables[table].n_references = walker->n_references - references;
+        memo->tables[table].longest = walker->longest;
     }
-    w->longest = longest > w->longest ? longest : w->longest;
+    walker->longest = longest > walker->longest ? longest : walker->longest;
     for (int t = 0; t < N_TABLES; t++)
-        if (outer[t] > w->largest[t])
-            w->largest[t] = outer[t];
+        if (outer[t] > walker->largest[t])
+            walker->largest[t] = outer[t];
     return p;
 }
 
-bool br_walk_dictionary(struct br_walker *w, struct br_buf *buf, const uint8_t *p,
+bool br_walk_dictionary(struct br_walker *walker, struct br_buf *buf, const uint8_t *p,
                         const uint8_t *end)
 {
     static const uint8_t wires[] = {0, LEN, LEN, LEN, LEN, LEN, LEN, LEN};
-    if (DEPTH_ENTRY + 1 > w->max_depth)
-        return br_walk_too_deep(w);
-    struct br_field f;
+    if (DEPTH_ENTRY + 1 > walker->max_depth)
+        return br_walk_too_deep(walker);
+    struct br_field field;
     while (p && p < end) {
         uint32_t table = *p >> 3;
         if (table > 0 && table < N_TABLES && (*p & 7) == BR_WIRE_LEN) {
-            p = w->options->memo && !w->exact ? walk_remembered(w, buf, table, p, end)
-                                              : walk_table(w, table, p, end);
+            p = walker->options->memo && !walker->exact
+                    ? walk_remembered(walker, buf, table, p, end)
+                    : walk_table(walker, table, p, end);
             continue;
         }
-        p = br_walk_field(w, p, end, wires, sizeof wires, &f);
-        if (p && f.number < N_TABLES && !walk_entry(w, f.number, f.data, p))
+        p = br_walk_field(walker, p, end, wires, sizeof wires, &field);
+        if (p && field.number < N_TABLES && !walk_entry(walker, field.number, field.data, p))
             return false; /* an overlong tag */
-        if (p && f.number < N_TABLES && !w->exact)
-            w->n_tables[f.number]++;
+        if (p && field.number < N_TABLES && !walker->exact)
+            walker->n_tables[field.number]++;
     }
     return p != NULL;
 }

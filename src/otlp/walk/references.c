@@ -11,113 +11,117 @@
 /* The lengths of the request's strings; they were checked, as everything here. */
 struct inlined {
     uint32_t *lens;
-    uint64_t n, n_read;
+    uint64_t count, n_read;
     uint64_t growth;
 };
 
-static void inlined_note(struct inlined *in, uint64_t string)
+static void walk_references_inlined_note(struct inlined *in, uint64_t string)
 {
-    in->growth += HEAD + (string < in->n ? in->lens[string] : 0);
+    in->growth += HEAD + (string < in->count ? in->lens[string] : 0);
 }
 
-static void inlined_value(struct inlined *in, const uint8_t *p, const uint8_t *end);
+static void walk_references_inlined_value(struct inlined *in, const uint8_t *p, const uint8_t *end);
 
 /* The KeyValues, or of a list the AnyValues, in field `field` of a message. */
-static void inlined_list(struct inlined *in, const uint8_t *p, const uint8_t *end, uint32_t field,
-                         bool pairs)
+static void walk_references_inlined_list(struct inlined *in, const uint8_t *p, const uint8_t *end,
+                                         uint32_t field, bool pairs)
 {
-    struct br_field f, g;
-    while (p < end && (p = br_scan(p, end, &f))) {
-        if (br_scan_tag(&f) != BR_SCAN_LEN(field))
+    struct br_field this_field, g;
+    while (p < end && (p = br_scan(p, end, &this_field))) {
+        if (br_scan_tag(&this_field) != BR_SCAN_LEN(field))
             continue;
         if (!pairs)
-            inlined_value(in, f.data, p);
-        for (const uint8_t *q = f.data; pairs && q && q < p && (q = br_scan(q, p, &g));) {
+            walk_references_inlined_value(in, this_field.data, p);
+        for (const uint8_t *q = this_field.data; pairs && q && q < p && (q = br_scan(q, p, &g));) {
             if (br_scan_tag(&g) == BR_SCAN_LEN(BR_KEYVALUE_VALUE))
-                inlined_value(in, g.data, q);
+                walk_references_inlined_value(in, g.data, q);
             else if (br_scan_tag(&g) == BR_SCAN_VARINT(BR_KEYVALUE_KEY_STRINDEX))
-                inlined_note(in, g.value);
+                walk_references_inlined_note(in, g.value);
         }
     }
 }
 
-static void inlined_value(struct inlined *in, const uint8_t *p, const uint8_t *end)
+static void walk_references_inlined_value(struct inlined *in, const uint8_t *p, const uint8_t *end)
 {
-    struct br_field f;
-    while (p < end && (p = br_scan(p, end, &f))) {
-        uint32_t tag = br_scan_tag(&f);
+    struct br_field field;
+    while (p < end && (p = br_scan(p, end, &field))) {
+        uint32_t tag = br_scan_tag(&field);
         if (tag == BR_SCAN_VARINT(BR_VALUE_STRINDEX))
-            inlined_note(in, f.value);
+            walk_references_inlined_note(in, field.value);
         else if (tag == BR_SCAN_LEN(BR_VALUE_LIST) || tag == BR_SCAN_LEN(BR_VALUE_MAP))
-            inlined_list(in, f.data, p, 1, f.number == BR_VALUE_MAP);
+            walk_references_inlined_list(in, field.data, p, 1, field.number == BR_VALUE_MAP);
     }
 }
 
-static void inlined_resource(struct inlined *in, const uint8_t *p, const uint8_t *end)
+static void walk_references_inlined_resource(struct inlined *in, const uint8_t *p,
+                                             const uint8_t *end)
 {
-    struct br_field f, g;
-    while (p < end && (p = br_scan(p, end, &f))) {
-        if (br_scan_tag(&f) == BR_SCAN_LEN(BR_RESOURCES_RESOURCE))
-            inlined_list(in, f.data, p, BR_RESOURCE_ATTRIBUTES, true);
-        else if (br_scan_tag(&f) == BR_SCAN_LEN(BR_RESOURCES_SCOPES))
-            for (const uint8_t *q = f.data; q && q < p && (q = br_scan(q, p, &g));)
+    struct br_field field, g;
+    while (p < end && (p = br_scan(p, end, &field))) {
+        if (br_scan_tag(&field) == BR_SCAN_LEN(BR_RESOURCES_RESOURCE))
+            walk_references_inlined_list(in, field.data, p, BR_RESOURCE_ATTRIBUTES, true);
+        else if (br_scan_tag(&field) == BR_SCAN_LEN(BR_RESOURCES_SCOPES))
+            for (const uint8_t *q = field.data; q && q < p && (q = br_scan(q, p, &g));)
                 if (br_scan_tag(&g) == BR_SCAN_LEN(BR_SCOPES_SCOPE))
-                    inlined_list(in, g.data, q, BR_SCOPE_ATTRIBUTES, true);
+                    walk_references_inlined_list(in, g.data, q, BR_SCOPE_ATTRIBUTES, true);
     }
 }
 
-static void inlined_dictionary(struct inlined *in, const uint8_t *p, const uint8_t *end)
+static void walk_references_inlined_dictionary(struct inlined *in, const uint8_t *p,
+                                               const uint8_t *end)
 {
-    struct br_field f, g;
-    while (p < end && (p = br_scan(p, end, &f)))
-        if (br_scan_tag(&f) == BR_SCAN_LEN(BR_DICTIONARY_ATTRIBUTES))
-            for (const uint8_t *q = f.data; q && q < p && (q = br_scan(q, p, &g));)
+    struct br_field field, g;
+    while (p < end && (p = br_scan(p, end, &field)))
+        if (br_scan_tag(&field) == BR_SCAN_LEN(BR_DICTIONARY_ATTRIBUTES))
+            for (const uint8_t *q = field.data; q && q < p && (q = br_scan(q, p, &g));)
                 if (br_scan_tag(&g) == BR_SCAN_LEN(BR_ATTRIBUTE_VALUE))
-                    inlined_value(in, g.data, q);
+                    walk_references_inlined_value(in, g.data, q);
 }
 
-static void read_lengths(struct inlined *in, const uint8_t *p, const uint8_t *end)
+static void walk_references_read_lengths(struct inlined *in, const uint8_t *p, const uint8_t *end)
 {
-    struct br_field f;
-    while (p < end && (p = br_scan(p, end, &f)))
-        if (br_scan_tag(&f) == BR_SCAN_LEN(BR_DICTIONARY_STRINGS) && in->n_read < in->n)
-            in->lens[in->n_read++] = (uint32_t)f.value;
+    struct br_field field;
+    while (p < end && (p = br_scan(p, end, &field)))
+        if (br_scan_tag(&field) == BR_SCAN_LEN(BR_DICTIONARY_STRINGS) && in->n_read < in->count)
+            in->lens[in->n_read++] = (uint32_t)field.value;
 }
 
-static void read_part(struct inlined *in, const struct br_part *part, bool lengths)
+static void walk_references_read_part(struct inlined *in, const struct br_part *part, bool lengths)
 {
     const uint8_t *p = part->raw + part->body_at, *end = part->raw + part->raw_len;
     if (lengths && part->kind == BR_PART_DICTIONARY)
-        read_lengths(in, p, end);
+        walk_references_read_lengths(in, p, end);
     else if (!lengths && part->kind == BR_PART_DICTIONARY)
-        inlined_dictionary(in, p, end);
+        walk_references_inlined_dictionary(in, p, end);
     else if (!lengths && part->kind == BR_PART_RESOURCE)
-        inlined_resource(in, p, end);
+        walk_references_inlined_resource(in, p, end);
 }
 
 /* Strings may come after what refers to them, so that their lengths are read first. */
-static bool measure(const struct br_walker *w, const struct br_item *item, uint64_t *ret)
+static bool walk_references_measure(const struct br_walker *walker, const struct br_item *item,
+                                    uint64_t *ret)
 {
-    struct inlined in = {.n = w->n_tables[BR_DICTIONARY_STRINGS]};
-    in.lens = br_calloc(in.n, sizeof *in.lens);
+    struct inlined in = {.count = walker->n_tables[BR_DICTIONARY_STRINGS]};
+    in.lens = br_calloc(in.count, sizeof *in.lens);
     for (int lengths = 1; in.lens && lengths >= 0; lengths--)
         for (uint32_t i = 0; i < item->n_parts; i++)
-            read_part(&in, &item->parts[i], lengths);
+            walk_references_read_part(&in, &item->parts[i], lengths);
     bool ok = in.lens != NULL;
     br_free(in.lens);
     *ret = in.growth;
     return ok;
 }
 
-bool br_walk_inlined_fits(struct br_walker *w, const struct br_item *item, size_t len)
+bool br_walk_inlined_fits(struct br_walker *walker, const struct br_item *item, size_t len)
 {
     uint64_t most = BR_WALK_INLINE_TIMES * (uint64_t)len + BR_WALK_INLINE_BYTES, growth;
     uint64_t room = len + len / 8 < BR_BUF_MAX ? BR_BUF_MAX - len - len / 8 : 0;
     most = most < room ? most : room;
-    if (w->n_references <= most / (w->longest + HEAD))
+    if (walker->n_references <= most / (walker->longest + HEAD))
         return true;
-    if (!measure(w, item, &growth))
-        return br_walk_no_memory(w);
+    if (!walk_references_measure(walker, item, &growth))
+        return br_walk_no_memory(walker);
     return growth <= most ||
-           br_walk_too_big(w, "references to strings would take too many bytes written inline");
+           br_walk_too_big(walker,
+                           "references to strings would take too many bytes written inline");
 }

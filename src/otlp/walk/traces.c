@@ -17,89 +17,93 @@ enum { DEPTH_RESOURCE_SPANS = 2, DEPTH_SCOPE_SPANS, DEPTH_SPAN, DEPTH_IN_SPAN };
     ((64u << 20) / (uint32_t)sizeof(struct br_span)) /* as much as a request may have */
 #define SPAN_BYTES 256                               /* fewer than most spans have */
 
-static bool check_id(struct br_walker *w, size_t len, size_t want)
+static bool walk_traces_check_id(struct br_walker *walker, size_t len, size_t want)
 {
     if (len == want || len == 0)
         return true;
-    return br_walk_fail(w, want == 16 ? "a trace id must have 16 bytes or none"
-                                      : "a span id must have 8 bytes or none");
+    return br_walk_fail(walker, want == 16 ? "a trace id must have 16 bytes or none"
+                                           : "a span id must have 8 bytes or none");
 }
 
 /* An id field of a span: the last one counts, and an empty one is none. */
-static bool take_id(struct br_walker *w, const struct br_field *f, void *id, size_t want)
+static bool walk_traces_take_id(struct br_walker *walker, const struct br_field *field, void *id,
+                                size_t want)
 {
-    if (!check_id(w, f->value, want))
+    if (!walk_traces_check_id(walker, field->value, want))
         return false;
-    if (f->value)
-        memcpy(id, f->data, want);
+    if (field->value)
+        memcpy(id, field->data, want);
     else
         memset(id, 0, want);
     return true;
 }
 
-static bool walk_event(struct br_walker *w, const uint8_t *p, const uint8_t *end)
+static bool walk_event(struct br_walker *walker, const uint8_t *p, const uint8_t *end)
 {
     static const uint8_t wires[] = {0, I64, LEN, LEN, VARINT};
-    if (DEPTH_IN_SPAN > w->max_depth)
-        return br_walk_too_deep(w);
-    struct br_field f;
+    if (DEPTH_IN_SPAN > walker->max_depth)
+        return br_walk_too_deep(walker);
+    struct br_field field;
     while (p < end) {
-        p = br_walk_field(w, p, end, wires, sizeof wires, &f);
+        p = br_walk_field(walker, p, end, wires, sizeof wires, &field);
         if (!p)
             return false;
-        if (f.number == BR_EVENT_NAME && !br_walk_string(w, f.data, f.value))
+        if (field.number == BR_EVENT_NAME && !br_walk_string(walker, field.data, field.value))
             return false;
-        if (f.number == BR_EVENT_ATTRIBUTES &&
-            !br_walk_attribute(w, f.data, f.data + f.value, DEPTH_IN_SPAN + 1))
+        if (field.number == BR_EVENT_ATTRIBUTES &&
+            !br_walk_attribute(walker, field.data, field.data + field.value, DEPTH_IN_SPAN + 1))
             return false;
     }
     return true;
 }
 
-static bool walk_link(struct br_walker *w, const uint8_t *p, const uint8_t *end)
+static bool walk_traces_link(struct br_walker *walker, const uint8_t *p, const uint8_t *end)
 {
     static const uint8_t wires[] = {0, LEN, LEN, LEN, LEN, VARINT, I32};
-    if (DEPTH_IN_SPAN > w->max_depth)
-        return br_walk_too_deep(w);
-    struct br_field f;
+    if (DEPTH_IN_SPAN > walker->max_depth)
+        return br_walk_too_deep(walker);
+    struct br_field field;
     while (p < end) {
-        p = br_walk_field(w, p, end, wires, sizeof wires, &f);
+        p = br_walk_field(walker, p, end, wires, sizeof wires, &field);
         if (!p)
             return false;
-        if (f.number <= BR_SPAN_LINK_SPAN_ID &&
-            !check_id(w, f.value, f.number == BR_SPAN_LINK_TRACE_ID ? 16 : 8))
+        if (field.number <= BR_SPAN_LINK_SPAN_ID &&
+            !walk_traces_check_id(walker, field.value,
+                                  field.number == BR_SPAN_LINK_TRACE_ID ? 16 : 8))
             return false;
-        if (f.number == BR_SPAN_LINK_TRACE_STATE && !br_walk_string(w, f.data, f.value))
+        if (field.number == BR_SPAN_LINK_TRACE_STATE &&
+            !br_walk_string(walker, field.data, field.value))
             return false;
-        if (f.number == BR_SPAN_LINK_ATTRIBUTES &&
-            !br_walk_attribute(w, f.data, f.data + f.value, DEPTH_IN_SPAN + 1))
+        if (field.number == BR_SPAN_LINK_ATTRIBUTES &&
+            !br_walk_attribute(walker, field.data, field.data + field.value, DEPTH_IN_SPAN + 1))
             return false;
     }
     return true;
 }
 
-static bool walk_status(struct br_walker *w, const uint8_t *p, const uint8_t *end,
+static bool walk_status(struct br_walker *walker, const uint8_t *p, const uint8_t *end,
                         struct br_span *span)
 {
     static const uint8_t wires[] = {0, 0, LEN, VARINT};
-    if (DEPTH_IN_SPAN > w->max_depth)
-        return br_walk_too_deep(w);
-    struct br_field f;
+    if (DEPTH_IN_SPAN > walker->max_depth)
+        return br_walk_too_deep(walker);
+    struct br_field field;
     while (p < end) {
-        p = br_walk_field(w, p, end, wires, sizeof wires, &f);
-        if (!p || (f.number == BR_SPAN_STATUS_MESSAGE && !br_walk_string(w, f.data, f.value)))
+        p = br_walk_field(walker, p, end, wires, sizeof wires, &field);
+        if (!p || (field.number == BR_SPAN_STATUS_MESSAGE &&
+                   !br_walk_string(walker, field.data, field.value)))
             return false;
-        if (f.number == BR_SPAN_STATUS_CODE)
-            span->status = (uint8_t)f.value;
+        if (field.number == BR_SPAN_STATUS_CODE)
+            span->status = (uint8_t)field.value;
     }
     return true;
 }
 
 /* An attribute of a span, and where the first one that says something of its thread begins. */
-BR_HOT bool take_attribute(struct br_walker *w, const uint8_t *at, const uint8_t *p, size_t n,
-                           struct br_span *span)
+BR_HOT bool take_attribute(struct br_walker *walker, const uint8_t *at, const uint8_t *p,
+                           size_t count, struct br_span *span)
 {
-    enum br_walk_attribute found = br_walk_attribute(w, p, p + n, DEPTH_IN_SPAN);
+    enum br_walk_attribute found = br_walk_attribute(walker, p, p + count, DEPTH_IN_SPAN);
     if (__builtin_expect(found == BR_WALK_GOOD, 1))
         return true;
     if (found == BR_WALK_THREAD && !span->thread)
@@ -108,44 +112,45 @@ BR_HOT bool take_attribute(struct br_walker *w, const uint8_t *at, const uint8_t
 }
 
 /* The fields of a span that are seldom or cold. */
-static bool walk_span_field(struct br_walker *w, const struct br_field *f, struct br_span *span)
+static bool walk_span_field(struct br_walker *walker, const struct br_field *field,
+                            struct br_span *span)
 {
-    switch (f->number) {
+    switch (field->number) {
     case BR_SPAN_TRACE_ID:
-        return take_id(w, f, span->head.trace_id, 16);
+        return walk_traces_take_id(walker, field, span->head.trace_id, 16);
     case BR_SPAN_SPAN_ID:
-        return take_id(w, f, &span->head.span_id, 8);
+        return walk_traces_take_id(walker, field, &span->head.span_id, 8);
     case BR_SPAN_TRACE_STATE:
-        return br_walk_string(w, f->data, f->value);
+        return br_walk_string(walker, field->data, field->value);
     case BR_SPAN_PARENT_SPAN_ID:
-        return take_id(w, f, &span->head.parent_id, 8);
+        return walk_traces_take_id(walker, field, &span->head.parent_id, 8);
     case BR_SPAN_NAME:
-        span->name = f->data;
-        span->name_len = (uint32_t)f->value;
-        return br_walk_string(w, f->data, f->value);
+        span->name = field->data;
+        span->name_len = (uint32_t)field->value;
+        return br_walk_string(walker, field->data, field->value);
     case BR_SPAN_KIND:
-        span->kind = (uint8_t)f->value;
+        span->kind = (uint8_t)field->value;
         return true;
     case BR_SPAN_START_TIME:
-        span->head.start_ns = f->value;
+        span->head.start_ns = field->value;
         return true;
     case BR_SPAN_END_TIME:
-        span->head.end_ns = f->value;
+        span->head.end_ns = field->value;
         return true;
     case BR_SPAN_ATTRIBUTES:
-        return take_attribute(w, f->at, f->data, f->value, span);
+        return take_attribute(walker, field->at, field->data, field->value, span);
     case BR_SPAN_EVENTS:
-        return walk_event(w, f->data, f->data + f->value);
+        return walk_event(walker, field->data, field->data + field->value);
     case BR_SPAN_LINKS:
-        return walk_link(w, f->data, f->data + f->value);
+        return walk_traces_link(walker, field->data, field->data + field->value);
     case BR_SPAN_STATUS:
-        return walk_status(w, f->data, f->data + f->value, span);
+        return walk_status(walker, field->data, field->data + field->value, span);
     default:
         return true;
     }
 }
 
-static bool walk_span(struct br_walker *w, const uint8_t *p, const uint8_t *end,
+static bool walk_span(struct br_walker *walker, const uint8_t *p, const uint8_t *end,
                       struct br_span *span)
 {
     static const uint8_t wires[] = {0,   LEN,    LEN, LEN,    LEN, LEN,    VARINT, I64, I64,
@@ -153,15 +158,15 @@ static bool walk_span(struct br_walker *w, const uint8_t *p, const uint8_t *end,
     while (p < end) {
         size_t n;
         const uint8_t *at;
-        struct br_field f;
+        struct br_field field;
         /* The usual fields by their whole tag byte; every other shape goes the long way below. */
         switch (*p) {
         case BR_TAG(BR_SPAN_ATTRIBUTES, BR_WIRE_LEN): /* attributes are most of a span */
             at = p;
             p = br_walk_len(p + 1, end, &n);
             if (!p)
-                return br_walk_malformed(w);
-            if (!take_attribute(w, at, p, n, span))
+                return br_walk_malformed(walker);
+            if (!take_attribute(walker, at, p, n, span))
                 return false;
             p += n;
             continue;
@@ -186,10 +191,10 @@ static bool walk_span(struct br_walker *w, const uint8_t *p, const uint8_t *end,
         case BR_TAG(BR_SPAN_NAME, BR_WIRE_LEN):
             p = br_walk_len(p + 1, end, &n);
             if (!p)
-                return br_walk_malformed(w);
+                return br_walk_malformed(walker);
             span->name = p;
             span->name_len = (uint32_t)n;
-            if (!br_walk_string(w, p, n))
+            if (!br_walk_string(walker, p, n))
                 return false;
             p += n;
             continue;
@@ -214,8 +219,8 @@ static bool walk_span(struct br_walker *w, const uint8_t *p, const uint8_t *end,
         default:
             break;
         }
-        p = br_walk_field(w, p, end, wires, sizeof wires, &f);
-        if (!p || !walk_span_field(w, &f, span))
+        p = br_walk_field(walker, p, end, wires, sizeof wires, &field);
+        if (!p || !walk_span_field(walker, &field, span))
             return false;
     }
     return true;
@@ -223,100 +228,107 @@ static bool walk_span(struct br_walker *w, const uint8_t *p, const uint8_t *end,
 
 /* Room for one more span in the item's list; at first for as many as `bytes` that follow may hold.
  */
-static struct br_span *span_slot(struct br_walker *w, struct br_item *item, uint32_t n,
-                                 size_t bytes)
+static struct br_span *walk_traces_span_slot(struct br_walker *walker, struct br_item *item,
+                                             uint32_t count, size_t bytes)
 {
-    if (n == w->cap_spans) {
+    if (count == walker->cap_spans) {
         size_t first = SPANS_FIRST + bytes / SPAN_BYTES;
-        uint32_t cap = n ? n * 2 : first < SPANS_FIRST_MAX ? (uint32_t)first : SPANS_FIRST_MAX;
-        cap = cap < w->most_spans ? cap : (uint32_t)w->most_spans;
+        uint32_t cap = count                     ? count * 2
+                       : first < SPANS_FIRST_MAX ? (uint32_t)first
+                                                 : SPANS_FIRST_MAX;
+        cap = cap < walker->most_spans ? cap : (uint32_t)walker->most_spans;
         cap = cap < SPANS_MAX ? cap : SPANS_MAX;
-        if (n == cap) {
-            (void)br_walk_too_big(w, n == SPANS_MAX ? "more spans than one request may have"
-                                                    : "too many spans, of too few bytes each");
+        if (count == cap) {
+            (void)br_walk_too_big(walker, count == SPANS_MAX
+                                              ? "more spans than one request may have"
+                                              : "too many spans, of too few bytes each");
             return NULL;
         }
         size_t room = cap * sizeof *item->spans;
         if (!item->spans_buf)
             item->spans_buf = br_buf_new(item->host->pool, room);
         else /* full, or of a walk that began anew */
-            item->spans_buf->len = (uint32_t)(n * sizeof *item->spans);
+            item->spans_buf->len = (uint32_t)(count * sizeof *item->spans);
         if (!item->spans_buf || br_buf_reserve(&item->spans_buf, room)) {
-            w->what = "out of memory";
-            w->code = BR_ENOMEM;
+            walker->what = "out of memory";
+            walker->code = BR_ENOMEM;
             return NULL;
         }
         item->spans = (struct br_span *)(void *)item->spans_buf->data;
-        w->cap_spans = cap;
+        walker->cap_spans = cap;
     }
-    return &item->spans[n];
+    return &item->spans[count];
 }
 
 /* Field by field: a whole struct would be zeroed first, by what is slow to start. */
-static inline void begin_span(struct br_span *span, const struct br_field *f, uint32_t part)
+static inline void walk_traces_begin_span(struct br_span *span, const struct br_field *field,
+                                          uint32_t part)
 {
     memset(&span->head, 0, sizeof span->head);
-    span->body = f->data;
+    span->body = field->data;
     span->name = span->thread = NULL;
-    span->body_len = (uint32_t)f->value;
+    span->body_len = (uint32_t)field->value;
     span->name_len = 0;
     span->part = part;
     span->kind = span->status = 0;
 }
 
-static bool walk_scope_spans(struct br_walker *w, struct br_item *item, struct br_part *part,
+static bool walk_scope_spans(struct br_walker *walker, struct br_item *item, struct br_part *part,
                              const uint8_t *p, const uint8_t *end)
 {
     static const uint8_t wires[] = {0, LEN, LEN, LEN};
-    if (DEPTH_SPAN > w->max_depth)
-        return br_walk_too_deep(w);
+    if (DEPTH_SPAN > walker->max_depth)
+        return br_walk_too_deep(walker);
     struct br_span scratch = {0}, *span = &scratch;
-    struct br_field f;
+    struct br_field field;
     while (p < end) {
-        p = br_walk_field(w, p, end, wires, sizeof wires, &f);
+        p = br_walk_field(walker, p, end, wires, sizeof wires, &field);
         if (!p)
             return false;
-        if (f.number == BR_SCOPES_ITEMS) {
-            w->item++;
-            if (w->options->spans) {
-                span = span_slot(w, item, item->n_items + part->n_items, (size_t)(end - f.data));
+        if (field.number == BR_SCOPES_ITEMS) {
+            walker->item++;
+            if (walker->options->spans) {
+                span = walk_traces_span_slot(walker, item, item->n_items + part->n_items,
+                                             (size_t)(end - field.data));
                 if (!span)
                     return false;
-                begin_span(span, &f, (uint32_t)(part - item->parts));
+                walk_traces_begin_span(span, &field, (uint32_t)(part - item->parts));
             }
-            if (!walk_span(w, f.data, p, span))
+            if (!walk_span(walker, field.data, p, span))
                 return false;
             part->n_items++;
-        } else if (f.number == BR_SCOPES_SCOPE
-                       ? !br_walk_scope(w, f.data, p, DEPTH_SPAN)
-                       : f.number == BR_SCOPES_SCHEMA_URL && !br_walk_string(w, f.data, f.value)) {
+        } else if (field.number == BR_SCOPES_SCOPE
+                       ? !br_walk_scope(walker, field.data, p, DEPTH_SPAN)
+                       : field.number == BR_SCOPES_SCHEMA_URL &&
+                             !br_walk_string(walker, field.data, field.value)) {
             return false;
         }
     }
     return true;
 }
 
-bool br_walk_resource_spans(struct br_walker *w, struct br_item *item, struct br_part *part)
+bool br_walk_resource_spans(struct br_walker *walker, struct br_item *item, struct br_part *part)
 {
     static const uint8_t wires[] = {0, LEN, LEN, LEN};
-    if (DEPTH_SCOPE_SPANS > w->max_depth)
-        return br_walk_too_deep(w);
+    if (DEPTH_SCOPE_SPANS > walker->max_depth)
+        return br_walk_too_deep(walker);
     const uint8_t *p = part->raw + part->body_at, *end = part->raw + part->raw_len;
-    struct br_field f;
+    struct br_field field;
     while (p < end) {
-        p = br_walk_field(w, p, end, wires, sizeof wires, &f);
+        p = br_walk_field(walker, p, end, wires, sizeof wires, &field);
         if (!p)
             return false;
-        if (f.number == BR_RESOURCES_SCOPES) {
-            w->scope++;
-            w->item = -1;
-            if (!walk_scope_spans(w, item, part, f.data, p))
+        if (field.number == BR_RESOURCES_SCOPES) {
+            walker->scope++;
+            walker->item = -1;
+            if (!walk_scope_spans(walker, item, part, field.data, p))
                 return false;
-        } else if (f.number == BR_RESOURCES_RESOURCE) {
-            if (!br_walk_resource(w, f.data, p, DEPTH_SCOPE_SPANS))
+        } else if (field.number == BR_RESOURCES_RESOURCE) {
+            if (!br_walk_resource(walker, field.data, p, DEPTH_SCOPE_SPANS))
                 return false;
-            br_walk_note_resource(w, part, &f, p);
-        } else if (f.number == BR_RESOURCES_SCHEMA_URL && !br_walk_string(w, f.data, f.value)) {
+            br_walk_note_resource(walker, part, &field, p);
+        } else if (field.number == BR_RESOURCES_SCHEMA_URL &&
+                   !br_walk_string(walker, field.data, field.value)) {
             return false;
         }
     }

@@ -14,160 +14,163 @@
 #define I64 (BR_WIRE_I64 + 1)
 #define SHORT_STRING 127 /* the walk over the string table takes no note of the length of shorter ones */
 
-bool br_walk_malformed(struct br_walker *w)
+bool br_walk_malformed(struct br_walker *walker)
 {
-    return br_walk_fail(w, "malformed protobuf");
+    return br_walk_fail(walker, "malformed protobuf");
 }
 
-bool br_walk_too_big(struct br_walker *w, const char *what)
+bool br_walk_too_big(struct br_walker *walker, const char *what)
 {
-    if (!w->what) {
-        w->what = what;
-        w->code = BR_ETOOBIG;
+    if (!walker->what) {
+        walker->what = what;
+        walker->code = BR_ETOOBIG;
     }
     return false;
 }
 
-bool br_walk_no_memory(struct br_walker *w)
+bool br_walk_no_memory(struct br_walker *walker)
 {
-    w->code = BR_ENOMEM;
-    w->what = "out of memory";
+    walker->code = BR_ENOMEM;
+    walker->what = "out of memory";
     return false;
 }
 
-bool br_walk_too_deep(struct br_walker *w)
+bool br_walk_too_deep(struct br_walker *walker)
 {
-    return br_walk_too_big(w, "messages are nested too deep");
+    return br_walk_too_big(walker, "messages are nested too deep");
 }
 
-bool br_walk_bad_string(struct br_walker *w, const uint8_t *p, size_t n)
+bool br_walk_bad_string(struct br_walker *walker, const uint8_t *p, size_t count)
 {
-    if (w->options->utf8 == BR_UTF8_PASS || br_utf8_valid(p, n) == n)
+    if (walker->options->utf8 == BR_UTF8_PASS || br_utf8_valid(p, count) == count)
         return true;
-    w->bad_utf8++;
-    return w->options->utf8 == BR_UTF8_REPAIR ||
-           br_walk_fail(w, "a string is not valid UTF-8 (invalid_utf8 is reject)");
+    walker->bad_utf8++;
+    return walker->options->utf8 == BR_UTF8_REPAIR ||
+           br_walk_fail(walker, "a string is not valid UTF-8 (invalid_utf8 is reject)");
 }
 
-bool br_walk_ascii_long(const uint8_t *p, size_t n)
+bool br_walk_ascii_long(const uint8_t *p, size_t count)
 {
-    uint64_t all = br_load64(p + n - 16) | br_load64(p + n - 8);
-    for (size_t i = 0; i + 16 < n; i += 16)
+    uint64_t all = br_load64(p + count - 16) | br_load64(p + count - 8);
+    for (size_t i = 0; i + 16 < count; i += 16)
         all |= br_load64(p + i) | br_load64(p + i + 8);
     return (all & 0x8080808080808080u) == 0;
 }
 
-const uint8_t *br_walk_field(struct br_walker *w, const uint8_t *p, const uint8_t *end,
+const uint8_t *br_walk_field(struct br_walker *walker, const uint8_t *p, const uint8_t *end,
                              const uint8_t *wires, size_t n_wires, struct br_field *ret)
 {
     p = br_field_next(p, end, ret);
     if (!p) {
-        br_walk_malformed(w);
+        br_walk_malformed(walker);
         return NULL;
     }
     if (ret->number < n_wires && wires[ret->number] && wires[ret->number] != ret->wire + 1) {
-        br_walk_fail(w, "a field has the wrong wire type");
+        br_walk_fail(walker, "a field has the wrong wire type");
         return NULL;
     }
     return p;
 }
 
 /* ArrayValue and KeyValueList: field 1, repeated. */
-static bool walk_values(struct br_walker *w, const uint8_t *p, const uint8_t *end, unsigned depth,
-                        bool pairs)
+static bool walk_values(struct br_walker *walker, const uint8_t *p, const uint8_t *end,
+                        unsigned depth, bool pairs)
 {
     static const uint8_t wires[] = {0, LEN};
-    if (depth > w->max_depth)
-        return br_walk_too_deep(w);
-    struct br_field f;
+    if (depth > walker->max_depth)
+        return br_walk_too_deep(walker);
+    struct br_field field;
     while (p < end) {
-        p = br_walk_field(w, p, end, wires, sizeof wires, &f);
+        p = br_walk_field(walker, p, end, wires, sizeof wires, &field);
         if (!p)
             return false;
-        if (f.number != BR_LIST_VALUES)
+        if (field.number != BR_LIST_VALUES)
             continue;
-        if (pairs ? !br_walk_attribute(w, f.data, f.data + f.value, depth + 1)
-                  : !br_walk_any(w, f.data, f.data + f.value, depth + 1))
+        if (pairs ? !br_walk_attribute(walker, field.data, field.data + field.value, depth + 1)
+                  : !br_walk_any(walker, field.data, field.data + field.value, depth + 1))
             return false;
     }
     return true;
 }
 
 /* AnyValue in every shape; the common ones never come here. */
-static bool walk_any_slow(struct br_walker *w, const uint8_t *p, const uint8_t *end, unsigned depth)
+static bool walk_any_slow(struct br_walker *walker, const uint8_t *p, const uint8_t *end,
+                          unsigned depth)
 {
     static const uint8_t wires[] = {0, LEN, VARINT, VARINT, I64, LEN, LEN, LEN, VARINT};
-    if (depth > w->max_depth)
-        return br_walk_too_deep(w);
-    struct br_field f;
+    if (depth > walker->max_depth)
+        return br_walk_too_deep(walker);
+    struct br_field field;
     while (p < end) {
-        p = br_walk_field(w, p, end, wires, sizeof wires, &f);
+        p = br_walk_field(walker, p, end, wires, sizeof wires, &field);
         if (!p)
             return false;
-        if (f.number == BR_VALUE_STRING && !br_walk_string(w, f.data, f.value))
+        if (field.number == BR_VALUE_STRING && !br_walk_string(walker, field.data, field.value))
             return false;
-        if ((f.number == BR_VALUE_LIST || f.number == BR_VALUE_MAP) &&
-            !walk_values(w, f.data, f.data + f.value, depth + 1, f.number == BR_VALUE_MAP))
+        if ((field.number == BR_VALUE_LIST || field.number == BR_VALUE_MAP) &&
+            !walk_values(walker, field.data, field.data + field.value, depth + 1,
+                         field.number == BR_VALUE_MAP))
             return false;
-        if (f.number == BR_VALUE_STRINDEX && !br_walk_reference(w, f.value))
+        if (field.number == BR_VALUE_STRINDEX && !br_walk_reference(walker, field.value))
             return false;
     }
     return true;
 }
 
-BR_HOT bool any_inline(struct br_walker *w, const uint8_t *p, const uint8_t *end, unsigned depth)
+BR_HOT bool any_inline(struct br_walker *walker, const uint8_t *p, const uint8_t *end,
+                       unsigned depth)
 {
     if (__builtin_expect(p < end, 1)) {
         const uint8_t *next = NULL;
         size_t n;
         if (*p == BR_TAG(BR_VALUE_STRING, BR_WIRE_LEN)) {
             next = br_walk_len(p + 1, end, &n);
-            if (next && !br_walk_string(w, next, n))
+            if (next && !br_walk_string(walker, next, n))
                 return false;
             next = next ? next + n : NULL;
         } else if (*p == BR_TAG(BR_VALUE_INT, BR_WIRE_VARINT) ||
                    *p == BR_TAG(BR_VALUE_BOOL, BR_WIRE_VARINT)) {
             next = br_walk_varint(p + 1, end);
         }
-        if (__builtin_expect(next == end, 1) && __builtin_expect(depth <= w->max_depth, 1))
+        if (__builtin_expect(next == end, 1) && __builtin_expect(depth <= walker->max_depth, 1))
             return true;
     }
-    return walk_any_slow(w, p, end, depth);
+    return walk_any_slow(walker, p, end, depth);
 }
 
-bool br_walk_any(struct br_walker *w, const uint8_t *p, const uint8_t *end, unsigned depth)
+bool br_walk_any(struct br_walker *walker, const uint8_t *p, const uint8_t *end, unsigned depth)
 {
-    return any_inline(w, p, end, depth);
+    return any_inline(walker, p, end, depth);
 }
 
 /* Buffers have room for the load. */
-BR_HOT bool is_thread_key(const uint8_t *p, size_t n)
+BR_HOT bool is_thread_key(const uint8_t *p, size_t count)
 {
     static const uint8_t prefix[8] = "thread.";
-    return n >= sizeof prefix && ((br_load64(p) ^ br_load64(prefix)) & 0xffffffffffffffu) == 0;
+    return count >= sizeof prefix && ((br_load64(p) ^ br_load64(prefix)) & 0xffffffffffffffu) == 0;
 }
 
 /* Key and value come in any order. */
-enum br_walk_attribute br_walk_attribute(struct br_walker *w, const uint8_t *p, const uint8_t *end,
-                                         unsigned depth)
+enum br_walk_attribute br_walk_attribute(struct br_walker *walker, const uint8_t *p,
+                                         const uint8_t *end, unsigned depth)
 {
     static const uint8_t wires[] = {0, LEN, LEN, VARINT};
     const uint8_t key_tag = BR_TAG(BR_KEYVALUE_KEY, BR_WIRE_LEN);
     const uint8_t value_tag = BR_TAG(BR_KEYVALUE_VALUE, BR_WIRE_LEN);
     enum br_walk_attribute good = BR_WALK_GOOD;
-    if (__builtin_expect(depth > w->max_depth, 0))
-        return (enum br_walk_attribute)br_walk_too_deep(w);
+    if (__builtin_expect(depth > walker->max_depth, 0))
+        return (enum br_walk_attribute)br_walk_too_deep(walker);
     while (p < end) {
         size_t n;
         uint8_t tag = *p;
         if (__builtin_expect(tag == key_tag || tag == value_tag, 1)) {
             p = br_walk_len(p + 1, end, &n);
             if (__builtin_expect(!p, 0))
-                return (enum br_walk_attribute)br_walk_malformed(w);
+                return (enum br_walk_attribute)br_walk_malformed(walker);
             if (tag == value_tag) {
-                if (!any_inline(w, p, p + n, depth + 1))
+                if (!any_inline(walker, p, p + n, depth + 1))
                     return BR_WALK_BAD;
-            } else if (!br_walk_string(w, p, n)) {
+            } else if (!br_walk_string(walker, p, n)) {
                 return BR_WALK_BAD;
             } else if (__builtin_expect(is_thread_key(p, n), 0)) {
                 good = BR_WALK_THREAD;
@@ -175,91 +178,95 @@ enum br_walk_attribute br_walk_attribute(struct br_walker *w, const uint8_t *p, 
             p += n;
             continue;
         }
-        struct br_field f;
-        p = br_walk_field(w, p, end, wires, sizeof wires, &f);
+        struct br_field field;
+        p = br_walk_field(walker, p, end, wires, sizeof wires, &field);
         if (!p)
             return BR_WALK_BAD;
-        if (f.number == BR_KEYVALUE_KEY_STRINDEX && !br_walk_reference(w, f.value))
+        if (field.number == BR_KEYVALUE_KEY_STRINDEX && !br_walk_reference(walker, field.value))
             return BR_WALK_BAD;
-        if (f.number == BR_KEYVALUE_KEY && !br_walk_string(w, f.data, f.value))
+        if (field.number == BR_KEYVALUE_KEY && !br_walk_string(walker, field.data, field.value))
             return BR_WALK_BAD;
-        if (f.number == BR_KEYVALUE_KEY && is_thread_key(f.data, f.value))
+        if (field.number == BR_KEYVALUE_KEY && is_thread_key(field.data, field.value))
             good = BR_WALK_THREAD;
-        if (f.number == BR_KEYVALUE_VALUE && !br_walk_any(w, f.data, f.data + f.value, depth + 1))
+        if (field.number == BR_KEYVALUE_VALUE &&
+            !br_walk_any(walker, field.data, field.data + field.value, depth + 1))
             return BR_WALK_BAD;
     }
     return good;
 }
 
 /* EntityRef: four string fields. */
-static bool walk_entity(struct br_walker *w, const uint8_t *p, const uint8_t *end, unsigned depth)
+static bool walk_entity(struct br_walker *walker, const uint8_t *p, const uint8_t *end,
+                        unsigned depth)
 {
     static const uint8_t wires[] = {0, LEN, LEN, LEN, LEN};
-    if (depth > w->max_depth)
-        return br_walk_too_deep(w);
-    struct br_field f;
+    if (depth > walker->max_depth)
+        return br_walk_too_deep(walker);
+    struct br_field field;
     while (p < end) {
-        p = br_walk_field(w, p, end, wires, sizeof wires, &f);
-        if (!p || (f.number <= BR_ENTITY_DESCRIPTION_KEYS && !br_walk_string(w, f.data, f.value)))
+        p = br_walk_field(walker, p, end, wires, sizeof wires, &field);
+        if (!p || (field.number <= BR_ENTITY_DESCRIPTION_KEYS &&
+                   !br_walk_string(walker, field.data, field.value)))
             return false;
     }
     return true;
 }
 
-bool br_walk_resource(struct br_walker *w, const uint8_t *p, const uint8_t *end, unsigned depth)
+bool br_walk_resource(struct br_walker *walker, const uint8_t *p, const uint8_t *end,
+                      unsigned depth)
 {
     static const uint8_t wires[] = {0, LEN, VARINT, LEN};
-    if (depth > w->max_depth)
-        return br_walk_too_deep(w);
-    struct br_field f;
+    if (depth > walker->max_depth)
+        return br_walk_too_deep(walker);
+    struct br_field field;
     while (p < end) {
-        p = br_walk_field(w, p, end, wires, sizeof wires, &f);
+        p = br_walk_field(walker, p, end, wires, sizeof wires, &field);
         if (!p)
             return false;
-        if (f.number == BR_RESOURCE_ATTRIBUTES &&
-            !br_walk_attribute(w, f.data, f.data + f.value, depth + 1))
+        if (field.number == BR_RESOURCE_ATTRIBUTES &&
+            !br_walk_attribute(walker, field.data, field.data + field.value, depth + 1))
             return false;
-        if (f.number == BR_RESOURCE_ENTITY_REFS &&
-            !walk_entity(w, f.data, f.data + f.value, depth + 1))
+        if (field.number == BR_RESOURCE_ENTITY_REFS &&
+            !walk_entity(walker, field.data, field.data + field.value, depth + 1))
             return false;
     }
     return true;
 }
 
-bool br_walk_scope(struct br_walker *w, const uint8_t *p, const uint8_t *end, unsigned depth)
+bool br_walk_scope(struct br_walker *walker, const uint8_t *p, const uint8_t *end, unsigned depth)
 {
     static const uint8_t wires[] = {0, LEN, LEN, LEN, VARINT};
-    if (depth > w->max_depth)
-        return br_walk_too_deep(w);
-    struct br_field f;
+    if (depth > walker->max_depth)
+        return br_walk_too_deep(walker);
+    struct br_field field;
     while (p < end) {
-        p = br_walk_field(w, p, end, wires, sizeof wires, &f);
+        p = br_walk_field(walker, p, end, wires, sizeof wires, &field);
         if (!p)
             return false;
-        if ((f.number == BR_SCOPE_NAME || f.number == BR_SCOPE_VERSION) &&
-            !br_walk_string(w, f.data, f.value))
+        if ((field.number == BR_SCOPE_NAME || field.number == BR_SCOPE_VERSION) &&
+            !br_walk_string(walker, field.data, field.value))
             return false;
-        if (f.number == BR_SCOPE_ATTRIBUTES &&
-            !br_walk_attribute(w, f.data, f.data + f.value, depth + 1))
+        if (field.number == BR_SCOPE_ATTRIBUTES &&
+            !br_walk_attribute(walker, field.data, field.data + field.value, depth + 1))
             return false;
     }
     return true;
 }
 
-void br_walk_note_resource(struct br_walker *w, struct br_part *part, const struct br_field *f,
-                           const uint8_t *next)
+void br_walk_note_resource(struct br_walker *walker, struct br_part *part,
+                           const struct br_field *field, const uint8_t *next)
 {
     if (part->res_len) {
-        w->resources_twice = true;
+        walker->resources_twice = true;
         return;
     }
-    part->res_at = (uint32_t)(f->at - part->raw);
-    part->res_len = (uint32_t)(next - f->at);
-    part->res_body_at = (uint32_t)(f->data - part->raw);
+    part->res_at = (uint32_t)(field->at - part->raw);
+    part->res_len = (uint32_t)(next - field->at);
+    part->res_body_at = (uint32_t)(field->data - part->raw);
 }
 
 /* Room for this part and all behind it, should each be written anew. */
-static struct br_buf *united_new(const struct br_item *item, const struct br_part *part)
+static struct br_buf *walk_united_new(const struct br_item *item, const struct br_part *part)
 {
     size_t size = 0;
     for (const struct br_part *p = part; p < item->parts + item->n_parts; p++)
@@ -269,18 +276,19 @@ static struct br_buf *united_new(const struct br_item *item, const struct br_par
 
 /* A Resource that occurs twice is, by protobuf's rule, the merge of both, which is their bytes one
  * after the other. Rewrites such a part so that everything after the walk finds one. */
-static bool unite_resources(struct br_walker *w, const struct br_item *item, struct br_part *part)
+static bool walk_unite_resources(struct br_walker *walker, const struct br_item *item,
+                                 struct br_part *part)
 {
     const uint8_t *body = part->raw + part->body_at, *end = part->raw + part->raw_len;
-    struct br_buf *buf = w->united;
-    if (!buf && !(buf = w->united = united_new(item, part)))
-        return br_walk_no_memory(w);
-    struct br_field f;
+    struct br_buf *buf = walker->united;
+    if (!buf && !(buf = walker->united = walk_united_new(item, part)))
+        return br_walk_no_memory(walker);
+    struct br_field field;
     size_t resource_len = 0, rest_len = 0;
     for (const uint8_t *p = body, *next; p < end; p = next) {
-        next = br_field_next(p, end, &f);
-        if (f.number == BR_RESOURCES_RESOURCE)
-            resource_len += f.value;
+        next = br_field_next(p, end, &field);
+        if (field.number == BR_RESOURCES_RESOURCE)
+            resource_len += field.value;
         else
             rest_len += (size_t)(next - p);
     }
@@ -292,10 +300,10 @@ static bool unite_resources(struct br_walker *w, const struct br_item *item, str
     out = br_put_varint(out, resource_len);
     for (int resources = 1; resources >= 0; resources--) {
         for (const uint8_t *p = body, *next; p < end; p = next) {
-            next = br_field_next(p, end, &f);
-            if (f.number == BR_RESOURCES_RESOURCE && resources)
-                out = br_put_bytes(out, f.data, f.value);
-            else if (f.number != BR_RESOURCES_RESOURCE && !resources)
+            next = br_field_next(p, end, &field);
+            if (field.number == BR_RESOURCES_RESOURCE && resources)
+                out = br_put_bytes(out, field.data, field.value);
+            else if (field.number != BR_RESOURCES_RESOURCE && !resources)
                 out = br_put_bytes(out, p, (size_t)(next - p));
         }
     }
@@ -311,27 +319,27 @@ static bool unite_resources(struct br_walker *w, const struct br_item *item, str
 }
 
 /* Says where the walk stopped. */
-static int report(const struct br_walker *w, enum br_signal signal, struct br_err *err)
+static int walk_report(const struct br_walker *walker, enum br_signal signal, struct br_err *err)
 {
     char where[128] = "request";
     int n = 0;
     static const char *const names[2][3] = {{"resource_spans", "scope_spans", "spans"},
                                             {"resource_profiles", "scope_profiles", "profiles"}};
-    const long at[] = {w->resource, w->scope, w->item};
+    const long at[] = {walker->resource, walker->scope, walker->item};
     for (int i = 0; i < 3 && at[i] >= 0 && n < (int)sizeof where - 40; i++)
         n += snprintf(where + n, sizeof where - (size_t)n, "%s%s[%ld]", i ? "." : "",
                       names[signal][i], at[i]);
-    if (w->inner >= 0)
-        (void)snprintf(where + n, sizeof where - (size_t)n, ".samples[%ld]", w->inner);
+    if (walker->inner >= 0)
+        (void)snprintf(where + n, sizeof where - (size_t)n, ".samples[%ld]", walker->inner);
     const char *version = "";
-    if (signal == BR_PROFILES && w->code == BR_EINVAL)
+    if (signal == BR_PROFILES && walker->code == BR_EINVAL)
         version = " (profiles are read as v1development of opentelemetry-proto 1.10 or later)";
-    return br_err_set(err, w->code ? w->code : BR_EINVAL, "%s: %s%s", where,
-                      w->what ? w->what : "malformed protobuf", version);
+    return br_err_set(err, walker->code ? walker->code : BR_EINVAL, "%s: %s%s", where,
+                      walker->what ? walker->what : "malformed protobuf", version);
 }
 
 /* A neighbour of the last part that nobody knows either becomes part of it. */
-static bool join_other(struct br_item *item, const struct br_part *part)
+static bool walk_join_other(struct br_item *item, const struct br_part *part)
 {
     struct br_part *last = item->n_parts ? &item->parts[item->n_parts - 1] : NULL;
     if (!last || last->kind != BR_PART_OTHER || part->kind != BR_PART_OTHER ||
@@ -343,75 +351,75 @@ static bool join_other(struct br_item *item, const struct br_part *part)
 }
 
 /* Without content a part is not kept: but the first dictionary, which a peer may look for. */
-static bool is_empty(struct br_walker *w, const struct br_part *part)
+static bool walk_is_empty(struct br_walker *walker, const struct br_part *part)
 {
     if (part->kind == BR_PART_OTHER || part->body_at < part->raw_len)
         return false;
-    return part->kind == BR_PART_RESOURCE || w->n_dictionaries > 1;
+    return part->kind == BR_PART_RESOURCE || walker->n_dictionaries > 1;
 }
 
-static int add_part(struct br_walker *w, struct br_item *item, const struct br_part *part,
-                    size_t len)
+static int walk_add_part(struct br_walker *walker, struct br_item *item, const struct br_part *part,
+                         size_t len)
 {
-    w->n_dictionaries += part->kind == BR_PART_DICTIONARY;
-    if (is_empty(w, part) || join_other(item, part))
+    walker->n_dictionaries += part->kind == BR_PART_DICTIONARY;
+    if (walk_is_empty(walker, part) || walk_join_other(item, part))
         return 0;
     if (item->n_parts >= BR_WALK_PARTS + len / BR_WALK_PART_BYTES) {
-        (void)br_walk_too_big(w, "too many parts, of too few bytes each");
+        (void)br_walk_too_big(walker, "too many parts, of too few bytes each");
         return BR_ETOOBIG;
     }
     if (br_item_add_part(item, part) == 0)
         return 0;
-    br_walk_no_memory(w);
+    br_walk_no_memory(walker);
     return BR_ENOMEM;
 }
 
 /* Cuts the request into its top-level fields; field 1 is left for the second pass. */
-static int cut(struct br_walker *w, struct br_item *item, struct br_buf *buf, const uint8_t *data,
-               size_t len)
+static int walk_cut(struct br_walker *walker, struct br_item *item, struct br_buf *buf,
+                    const uint8_t *data, size_t len)
 {
     static const uint8_t wires[] = {0, LEN, LEN};
     const uint8_t *p = data, *end = data + len;
-    struct br_field f;
+    struct br_field field;
     int rc;
     while (p < end) {
         const uint8_t *at = p;
-        p = br_walk_field(w, p, end, wires, item->signal == BR_PROFILES ? 3 : 2, &f);
+        p = br_walk_field(walker, p, end, wires, item->signal == BR_PROFILES ? 3 : 2, &field);
         if (!p)
             return BR_EINVAL;
         struct br_part part = {.kind = BR_PART_OTHER,
                                .buf = buf,
                                .raw = at,
                                .raw_len = (uint32_t)(p - at),
-                               .body_at = f.data ? (uint32_t)(f.data - at) : 0};
-        if (f.number == BR_REQUEST_RESOURCES) {
+                               .body_at = field.data ? (uint32_t)(field.data - at) : 0};
+        if (field.number == BR_REQUEST_RESOURCES) {
             part.kind = BR_PART_RESOURCE;
             part.res_at = part.res_body_at = part.body_at;
-        } else if (f.number == BR_REQUEST_DICTIONARY && item->signal == BR_PROFILES) {
+        } else if (field.number == BR_REQUEST_DICTIONARY && item->signal == BR_PROFILES) {
             part.kind = BR_PART_DICTIONARY;
-            if (w->exact && !br_walk_dictionary_count(w, f.data, p))
+            if (walker->exact && !br_walk_dictionary_count(walker, field.data, p))
                 return BR_EINVAL;
         }
-        if ((rc = add_part(w, item, &part, len)))
+        if ((rc = walk_add_part(walker, item, &part, len)))
             return rc;
     }
     return 0;
 }
 
-static bool walk_resource_part(struct br_walker *w, struct br_item *item, struct br_part *part)
+static bool walk_resource_part(struct br_walker *walker, struct br_item *item, struct br_part *part)
 {
     bool (*walk)(struct br_walker *, struct br_item *, struct br_part *) =
         item->signal == BR_TRACES ? br_walk_resource_spans : br_walk_resource_profiles;
-    w->resources_twice = false;
-    if (!walk(w, item, part))
+    walker->resources_twice = false;
+    if (!walk(walker, item, part))
         return false;
-    if (!w->resources_twice)
+    if (!walker->resources_twice)
         return true;
-    w->scope = w->item = w->inner = -1;
-    return unite_resources(w, item, part) && walk(w, item, part);
+    walker->scope = walker->item = walker->inner = -1;
+    return walk_unite_resources(walker, item, part) && walk(walker, item, part);
 }
 
-static bool walk_parts(struct br_walker *w, struct br_item *item)
+static bool walk_parts(struct br_walker *walker, struct br_item *item)
 {
     long n_resources = 0;
     for (uint32_t i = 0; i < item->n_parts; i++) {
@@ -419,13 +427,13 @@ static bool walk_parts(struct br_walker *w, struct br_item *item)
         const uint8_t *body = part->raw + part->body_at, *end = part->raw + part->raw_len;
         bool ok = true;
         if (part->kind == BR_PART_DICTIONARY) {
-            w->resource = w->scope = w->item = -1;
-            ok = br_walk_dictionary(w, part->buf, body, end);
+            walker->resource = walker->scope = walker->item = -1;
+            ok = br_walk_dictionary(walker, part->buf, body, end);
         } else if (part->kind == BR_PART_RESOURCE) {
-            w->resource = n_resources++;
-            w->scope = w->item = w->inner = -1;
+            walker->resource = n_resources++;
+            walker->scope = walker->item = walker->inner = -1;
             size_t before = br_part_size(part);
-            ok = walk_resource_part(w, item, part);
+            ok = walk_resource_part(walker, item, part);
             item->n_items += part->n_items;
             item->size += br_part_size(part) - before;
         }
@@ -435,7 +443,7 @@ static bool walk_parts(struct br_walker *w, struct br_item *item)
     return true;
 }
 
-static struct br_walker walker(const struct br_walk_options *options, bool exact)
+static struct br_walker walk_walker(const struct br_walk_options *options, bool exact)
 {
     return (struct br_walker){.options = options,
                               .max_depth = options->max_depth ? options->max_depth : BR_WALK_DEPTH,
@@ -448,46 +456,46 @@ static struct br_walker walker(const struct br_walk_options *options, bool exact
 }
 
 /* Walks again to say which index is outside its table. */
-static void find_index(struct br_walker *w, struct br_item *item, struct br_buf *buf,
-                       const uint8_t *data, size_t len)
+static void walk_find_index(struct br_walker *walker, struct br_item *item, struct br_buf *buf,
+                            const uint8_t *data, size_t len)
 {
-    br_buf_unref(w->united);
-    *w = walker(w->options, true);
+    br_buf_unref(walker->united);
+    *walker = walk_walker(walker->options, true);
     br_item_clear_parts(item);
-    if (cut(w, item, buf, data, len) == 0)
-        (void)walk_parts(w, item);
+    if (walk_cut(walker, item, buf, data, len) == 0)
+        (void)walk_parts(walker, item);
 }
 
 /* What is counted in a whole request. References mean nothing in traces. */
-static bool walk_totals(struct br_walker *w, struct br_item *item, struct br_buf *buf,
+static bool walk_totals(struct br_walker *walker, struct br_item *item, struct br_buf *buf,
                         const uint8_t *data, size_t len)
 {
     uint64_t n_entries = 0;
     if (item->signal != BR_PROFILES)
         return true;
-    if (!br_walk_indices_fit(w)) {
-        find_index(w, item, buf, data, len);
+    if (!br_walk_indices_fit(walker)) {
+        walk_find_index(walker, item, buf, data, len);
         return false;
     }
-    w->resource = w->scope = w->item = w->inner = -1;
-    for (size_t i = 0; i < BR_COUNT(w->n_tables); i++)
-        n_entries += w->n_tables[i];
+    walker->resource = walker->scope = walker->item = walker->inner = -1;
+    for (size_t i = 0; i < BR_COUNT(walker->n_tables); i++)
+        n_entries += walker->n_tables[i];
     if (n_entries > BR_WALK_ENTRIES + len / BR_WALK_ENTRY_BYTES)
-        return br_walk_too_big(w, "too many dictionary entries, of too few bytes each");
-    return br_walk_inlined_fits(w, item, len);
+        return br_walk_too_big(walker, "too many dictionary entries, of too few bytes each");
+    return br_walk_inlined_fits(walker, item, len);
 }
 
 static int walk_once(struct br_item *item, struct br_buf *buf, const uint8_t *data, size_t len,
                      const struct br_walk_options *options, uint32_t *ret_bad, struct br_err *err)
 {
-    struct br_walker w = walker(options, false);
-    w.most_spans = BR_WALK_SPANS + len / BR_WALK_SPAN_BYTES;
-    bool ok = cut(&w, item, buf, data, len) == 0 && walk_parts(&w, item) &&
-              walk_totals(&w, item, buf, data, len);
-    br_buf_unref(w.united);
+    struct br_walker walker = walk_walker(options, false);
+    walker.most_spans = BR_WALK_SPANS + len / BR_WALK_SPAN_BYTES;
+    bool ok = walk_cut(&walker, item, buf, data, len) == 0 && walk_parts(&walker, item) &&
+              walk_totals(&walker, item, buf, data, len);
+    br_buf_unref(walker.united);
     if (!ok)
-        return report(&w, item->signal, err);
-    *ret_bad = w.bad_utf8;
+        return walk_report(&walker, item->signal, err);
+    *ret_bad = walker.bad_utf8;
     return 0;
 }
 

@@ -50,7 +50,7 @@ struct br_walk_memo {
         struct br_buf *buf;
         const uint8_t *data;
         size_t len;
-        uint32_t n;          /* entries */
+        uint32_t count;      /* entries */
         uint64_t largest[8]; /* indices into other tables */
         uint64_t n_references, longest; /* to strings, in attributes; bytes of the longest string */
     } tables[8];

@@ -3,7 +3,7 @@
 
 #include "base/steps.h"
 
-static uint64_t fail(struct br_jfr_in *in)
+static uint64_t jfr_bytes_fail(struct br_jfr_in *in)
 {
     in->bad = true;
     in->p = in->end;
@@ -16,7 +16,7 @@ uint64_t br_jfr_varint_slow(struct br_jfr_in *in)
     const uint8_t *p = in->p;
     for (unsigned shift = 0; shift < 56; shift += 7) {
         if (p == in->end)
-            return fail(in);
+            return jfr_bytes_fail(in);
         uint8_t b = *p++;
         v |= (uint64_t)(b & 0x7f) << shift;
         if (b < 0x80) {
@@ -25,31 +25,31 @@ uint64_t br_jfr_varint_slow(struct br_jfr_in *in)
         }
     }
     if (p == in->end)
-        return fail(in);
+        return jfr_bytes_fail(in);
     v |= (uint64_t)*p++ << 56;
     in->p = p;
     return v;
 }
 
-uint64_t br_jfr_fixed(struct br_jfr_in *in, unsigned n)
+uint64_t br_jfr_fixed(struct br_jfr_in *in, unsigned count)
 {
     uint64_t v = 0;
-    if ((size_t)(in->end - in->p) < n)
-        return fail(in);
-    for (unsigned i = 0; i < n; i++)
+    if ((size_t)(in->end - in->p) < count)
+        return jfr_bytes_fail(in);
+    for (unsigned i = 0; i < count; i++)
         v = v << 8 | *in->p++;
     return v;
 }
 
-void br_jfr_pass(struct br_jfr_in *in, uint64_t n)
+void br_jfr_pass(struct br_jfr_in *in, uint64_t count)
 {
-    if ((uint64_t)(in->end - in->p) < n)
-        (void)fail(in);
+    if ((uint64_t)(in->end - in->p) < count)
+        (void)jfr_bytes_fail(in);
     else
-        in->p += n;
+        in->p += count;
 }
 
-static void pass_chars(struct br_jfr_in *in)
+static void jfr_bytes_pass_chars(struct br_jfr_in *in)
 {
     uint32_t n = br_jfr_int(in);
     if (!in->packed) {
@@ -74,45 +74,45 @@ void br_jfr_pass_string(struct br_jfr_in *in)
         br_jfr_pass(in, br_jfr_int(in));
         return;
     case 4: /* UTF-16, unit by unit */
-        pass_chars(in);
+        jfr_bytes_pass_chars(in);
         return;
     default:
-        (void)fail(in);
+        (void)jfr_bytes_fail(in);
     }
 }
 
-static void add_point(struct br_str *out, uint32_t c)
+static void jfr_bytes_add_point(struct br_str *out, uint32_t code_point)
 {
     char b[4];
     size_t n = 0;
-    if (c < 0x80) {
-        b[n++] = (char)c;
-    } else if (c < 0x800) {
-        b[n++] = (char)(0xc0 | c >> 6);
+    if (code_point < 0x80) {
+        b[n++] = (char)code_point;
+    } else if (code_point < 0x800) {
+        b[n++] = (char)(0xc0 | code_point >> 6);
     } else {
-        if (c < 0x10000) {
-            b[n++] = (char)(0xe0 | c >> 12);
+        if (code_point < 0x10000) {
+            b[n++] = (char)(0xe0 | code_point >> 12);
         } else {
-            b[n++] = (char)(0xf0 | c >> 18);
-            b[n++] = (char)(0x80 | (c >> 12 & 0x3f));
+            b[n++] = (char)(0xf0 | code_point >> 18);
+            b[n++] = (char)(0x80 | (code_point >> 12 & 0x3f));
         }
-        b[n++] = (char)(0x80 | (c >> 6 & 0x3f));
+        b[n++] = (char)(0x80 | (code_point >> 6 & 0x3f));
     }
-    if (c >= 0x80)
-        b[n++] = (char)(0x80 | (c & 0x3f));
+    if (code_point >= 0x80)
+        b[n++] = (char)(0x80 | (code_point & 0x3f));
     br_str_add(out, b, n);
 }
 
-static void add_latin1(struct br_jfr_in *in, struct br_str *out)
+static void jfr_bytes_add_latin1(struct br_jfr_in *in, struct br_str *out)
 {
     uint32_t n = br_jfr_int(in);
     if ((size_t)(in->end - in->p) < n)
         return;
     for (uint32_t i = 0; i < n && !out->failed; i++)
-        add_point(out, in->p[i]);
+        jfr_bytes_add_point(out, in->p[i]);
 }
 
-static void add_utf16(struct br_jfr_in *in, struct br_str *out)
+static void jfr_bytes_add_utf16(struct br_jfr_in *in, struct br_str *out)
 {
     uint32_t n = br_jfr_int(in), high = 0;
     for (; n && !out->failed; n--) {
@@ -120,41 +120,41 @@ static void add_utf16(struct br_jfr_in *in, struct br_str *out)
         if (in->bad)
             return;
         if (high && u >> 10 == 0x37) {
-            add_point(out, 0x10000 + ((high & 0x3ff) << 10 | (u & 0x3ff)));
+            jfr_bytes_add_point(out, 0x10000 + ((high & 0x3ff) << 10 | (u & 0x3ff)));
             high = 0;
             continue;
         }
         if (high)
-            add_point(out, 0xfffd);
+            jfr_bytes_add_point(out, 0xfffd);
         high = u >> 10 == 0x36 ? u : 0;
         if (!high)
-            add_point(out, u >> 10 == 0x37 ? 0xfffd : u);
+            jfr_bytes_add_point(out, u >> 10 == 0x37 ? 0xfffd : u);
     }
     if (high)
-        add_point(out, 0xfffd);
+        jfr_bytes_add_point(out, 0xfffd);
 }
 
-struct br_jfr_entry *br_jfr_pooled(const struct br_jfr_chunk *c, uint64_t at)
+struct br_jfr_entry *br_jfr_pooled(const struct br_jfr_chunk *chunk, uint64_t at)
 {
-    struct br_jfr_in in = br_jfr_at(c, at);
+    struct br_jfr_in in = br_jfr_at(chunk, at);
     if (br_jfr_fixed(&in, 1) != 2)
         return NULL;
-    return br_jfr_ids_find(&c->pools[BR_JFR_STRING], br_jfr_long(&in));
+    return br_jfr_ids_find(&chunk->pools[BR_JFR_STRING], br_jfr_long(&in));
 }
 
-void br_jfr_text(const struct br_jfr_chunk *c, uint64_t at, struct br_str *out)
+void br_jfr_text(const struct br_jfr_chunk *chunk, uint64_t at, struct br_str *out)
 {
     /* One step: a string of the pool that is elsewhere in the pool is nobody's. */
-    const struct br_jfr_entry *e = br_jfr_pooled(c, at);
-    struct br_jfr_in in = br_jfr_at(c, e ? e->at : at);
+    const struct br_jfr_entry *entry = br_jfr_pooled(chunk, at);
+    struct br_jfr_in in = br_jfr_at(chunk, entry ? entry->at : at);
     uint64_t encoding = br_jfr_fixed(&in, 1);
     if (encoding == 3) {
         uint32_t n = br_jfr_int(&in);
         if ((size_t)(in.end - in.p) >= n)
             br_str_add(out, in.p, n);
     } else if (encoding == 4) {
-        add_utf16(&in, out);
+        jfr_bytes_add_utf16(&in, out);
     } else if (encoding == 5) {
-        add_latin1(&in, out);
+        jfr_bytes_add_latin1(&in, out);
     }
 }

@@ -8,7 +8,7 @@
 #define MAGIC 0x464c5200u /* "FLR\0" */
 #define NS 1000000000u
 
-int br_jfr_header(struct br_jfr_chunk *c, const uint8_t *data, size_t len, struct br_err *err)
+int br_jfr_header(struct br_jfr_chunk *chunk, const uint8_t *data, size_t len, struct br_err *err)
 {
     struct br_jfr_in in = {.p = data, .end = data + len};
     uint64_t magic = br_jfr_fixed(&in, 4);
@@ -36,15 +36,15 @@ int br_jfr_header(struct br_jfr_chunk *c, const uint8_t *data, size_t len, struc
                           (unsigned long long)size, len);
     if (pools < BR_JFR_HEADER || pools >= size || metadata < BR_JFR_HEADER || metadata >= size)
         return br_err_set(err, BR_EINVAL, "constant pools or metadata are outside the chunk");
-    c->data = data;
-    c->size = (uint32_t)size;
-    c->pools_at = (uint32_t)pools;
-    c->metadata_at = (uint32_t)metadata;
-    c->start_ns = times[0];
-    c->duration_ns = times[1];
-    c->start_ticks = times[2];
-    c->ticks_per_second = times[3] ? times[3] : NS;
-    c->packed = features & 1;
+    chunk->data = data;
+    chunk->size = (uint32_t)size;
+    chunk->pools_at = (uint32_t)pools;
+    chunk->metadata_at = (uint32_t)metadata;
+    chunk->start_ns = times[0];
+    chunk->duration_ns = times[1];
+    chunk->start_ticks = times[2];
+    chunk->ticks_per_second = times[3] ? times[3] : NS;
+    chunk->packed = features & 1;
     return 0;
 }
 
@@ -59,28 +59,29 @@ bool br_jfr_is_torn(const uint8_t *data, size_t len)
     return len < BR_JFR_HEADER || size < BR_JFR_HEADER || size > len;
 }
 
-int br_jfr_chunk_open(struct br_jfr_chunk *c, const uint8_t *data, size_t len, struct br_err *err)
+int br_jfr_chunk_open(struct br_jfr_chunk *chunk, const uint8_t *data, size_t len,
+                      struct br_err *err)
 {
     for (unsigned i = 0; i < BR_JFR_N_TYPES; i++)
-        br_jfr_ids_clear(&c->pools[i]);
-    int rc = br_jfr_header(c, data, len, err);
+        br_jfr_ids_clear(&chunk->pools[i]);
+    int rc = br_jfr_header(chunk, data, len, err);
     if (!rc)
-        rc = br_jfr_metadata(c, err);
-    return rc ? rc : br_jfr_pools(c, err);
+        rc = br_jfr_metadata(chunk, err);
+    return rc ? rc : br_jfr_pools(chunk, err);
 }
 
-void br_jfr_chunk_release(struct br_jfr_chunk *c)
+void br_jfr_chunk_release(struct br_jfr_chunk *chunk)
 {
     for (unsigned i = 0; i < BR_JFR_N_TYPES; i++)
-        br_jfr_ids_release(&c->pools[i]);
-    br_jfr_ids_release(&c->class_of_id);
-    br_free(c->classes);
-    br_free(c->fields);
-    *c = (struct br_jfr_chunk){0};
+        br_jfr_ids_release(&chunk->pools[i]);
+    br_jfr_ids_release(&chunk->class_of_id);
+    br_free(chunk->classes);
+    br_free(chunk->fields);
+    *chunk = (struct br_jfr_chunk){0};
 }
 
 /* a * NS / per, as much as fits. */
-static uint64_t scale(uint64_t ticks, uint64_t per)
+static uint64_t jfr_chunk_scale(uint64_t ticks, uint64_t per)
 {
     if (per == NS)
         return ticks;
@@ -88,18 +89,18 @@ static uint64_t scale(uint64_t ticks, uint64_t per)
     return ns > UINT64_MAX ? UINT64_MAX : (uint64_t)ns;
 }
 
-uint64_t br_jfr_time(const struct br_jfr_chunk *c, uint64_t ticks)
+uint64_t br_jfr_time(const struct br_jfr_chunk *chunk, uint64_t ticks)
 {
-    if (ticks < c->start_ticks) {
-        uint64_t before = scale(c->start_ticks - ticks, c->ticks_per_second);
-        return before < c->start_ns ? c->start_ns - before : 0;
+    if (ticks < chunk->start_ticks) {
+        uint64_t before = jfr_chunk_scale(chunk->start_ticks - ticks, chunk->ticks_per_second);
+        return before < chunk->start_ns ? chunk->start_ns - before : 0;
     }
-    uint64_t after = scale(ticks - c->start_ticks, c->ticks_per_second);
-    return after > UINT64_MAX - c->start_ns ? UINT64_MAX : c->start_ns + after;
+    uint64_t after = jfr_chunk_scale(ticks - chunk->start_ticks, chunk->ticks_per_second);
+    return after > UINT64_MAX - chunk->start_ns ? UINT64_MAX : chunk->start_ns + after;
 }
 
-int64_t br_jfr_ticks_ns(const struct br_jfr_chunk *c, uint64_t ticks)
+int64_t br_jfr_ticks_ns(const struct br_jfr_chunk *chunk, uint64_t ticks)
 {
-    uint64_t ns = scale(ticks, c->ticks_per_second);
+    uint64_t ns = jfr_chunk_scale(ticks, chunk->ticks_per_second);
     return ns > INT64_MAX ? INT64_MAX : (int64_t)ns;
 }

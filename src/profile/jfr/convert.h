@@ -37,8 +37,8 @@ struct br_jfr_label {
 };
 
 struct br_jfr_context {
-    const struct br_jfr_label *v; /* keys ascending, each once */
-    uint32_t n;
+    const struct br_jfr_label *labels; /* keys ascending, each once */
+    uint32_t count;
     bool has_span, has_trace; /* old agents have the span's ids among the labels */
     uint8_t span_id[8], trace_id[16];
 };
@@ -75,28 +75,29 @@ struct br_jfr_labels {
     struct br_jfr_ids pair_of;               /* key << 32 | string to index + 1 */
 };
 
-/* Prepares a zeroed `l`, whose attributes take at most `text_max` bytes of texts. Returns 0 or
+/* Prepares a zeroed `labels`, whose attributes take at most `text_max` bytes of texts. Returns 0 or
  * BR_ENOMEM. */
-int br_jfr_labels_begin(struct br_jfr_labels *l, struct br_build *b, size_t text_max);
+int br_jfr_labels_begin(struct br_jfr_labels *labels, struct br_build *build, size_t text_max);
 
 /* Reads the message; contexts of equal content share an index. Returns 0, BR_EINVAL with a
  * sentence, BR_ETOOBIG (the texts are more than text_max), BR_ENOMEM, or the builder's error.
  * Borrows `data` until br_jfr_labels_release, which a zeroed one may have too; what contexts point
  * to lives in `scratch`. */
-int br_jfr_labels_read(struct br_jfr_labels *l, const uint8_t *data, size_t len,
+int br_jfr_labels_read(struct br_jfr_labels *labels, const uint8_t *data, size_t len,
                        struct br_arena *scratch, struct br_err *err);
-void br_jfr_labels_release(struct br_jfr_labels *l);
+void br_jfr_labels_release(struct br_jfr_labels *labels);
 
 /* The index of the string with this id; 0 is the one that is not there. */
-uint32_t br_jfr_string_of(const struct br_jfr_labels *l, uint64_t id);
+uint32_t br_jfr_string_of(const struct br_jfr_labels *labels, uint64_t id);
 
 /* The builder's attribute of a key (the builder's string, not "span_id" or another that is an id)
  * and the string with this index; 0 when that is empty or not there. Returns 0, BR_ETOOBIG (the texts
  * are more than text_max), BR_ENOMEM, or the builder's error. */
-int br_jfr_label_attribute(struct br_jfr_labels *l, uint32_t key, uint32_t string, uint32_t *ret);
+int br_jfr_label_attribute(struct br_jfr_labels *labels, uint32_t key, uint32_t string,
+                           uint32_t *ret);
 
 /* The index + 1 of the context with this id; 0: there is none. */
-uint32_t br_jfr_context_of(const struct br_jfr_labels *l, uint64_t id);
+uint32_t br_jfr_context_of(const struct br_jfr_labels *labels, uint64_t id);
 
 /* --- Samples ---------------------------------------------------------------------------------- */
 
@@ -150,11 +151,11 @@ struct br_jfr_tags {
 
 struct br_jfr_thread {
     uint32_t attributes[2]; /* of the builder */
-    uint32_t n;
+    uint32_t count;
 };
 
 struct br_jfr_table {
-    uint32_t n;
+    uint32_t count;
     struct br_jfr_block *first, *last; /* of samples that are not folded */
     uint64_t time_ns;                  /* of the last sample */
     struct br_jfr_folded *folded;
@@ -166,7 +167,7 @@ struct br_jfr_table {
 /* Where a walk over a table's samples is; `{.table = ...}` at first. */
 struct br_jfr_cursor {
     const struct br_jfr_table *table;
-    uint32_t n;
+    uint32_t count;
     const struct br_jfr_block *block;
     uint32_t at;
     uint64_t time_ns;
@@ -184,28 +185,28 @@ struct br_jfr_samples {
     uint32_t n_threads, threads_cap;
 };
 
-/* Prepares a zeroed `s`. Returns 0 or BR_ENOMEM. */
-int br_jfr_samples_init(struct br_jfr_samples *s, bool fold);
-void br_jfr_samples_release(struct br_jfr_samples *s);
+/* Prepares a zeroed `samples`. Returns 0 or BR_ENOMEM. */
+int br_jfr_samples_init(struct br_jfr_samples *samples, bool fold);
+void br_jfr_samples_release(struct br_jfr_samples *samples);
 
 /* The index of these tags, 0 when all is 0. Returns 0 or BR_ENOMEM. */
-int br_jfr_tags_add(struct br_jfr_samples *s, const struct br_jfr_tags *tags, uint32_t *ret);
+int br_jfr_tags_add(struct br_jfr_samples *samples, const struct br_jfr_tags *tags, uint32_t *ret);
 
 /* Adds a sample, to an equal one when folding. Returns 0 or BR_ENOMEM. */
-int br_jfr_sample_add(struct br_jfr_samples *s, enum br_jfr_kind kind,
+int br_jfr_sample_add(struct br_jfr_samples *samples, enum br_jfr_kind kind,
                       const struct br_jfr_sample *sample);
 
 /* The next sample, in the order in which they were added; false at the end. */
 bool br_jfr_sample_next(struct br_jfr_cursor *at, struct br_jfr_sample *ret);
 
 /* Gives back what only adding needs: nothing is added any more. */
-void br_jfr_samples_settle(struct br_jfr_samples *s);
+void br_jfr_samples_settle(struct br_jfr_samples *samples);
 
 /* Bytes that the samples take. */
-size_t br_jfr_samples_size(const struct br_jfr_samples *s);
+size_t br_jfr_samples_size(const struct br_jfr_samples *samples);
 
 /* Empties a table that nobody needs any more. */
-void br_jfr_table_release(struct br_jfr_table *t);
+void br_jfr_table_release(struct br_jfr_table *table);
 
 /* --- Stacks ----------------------------------------------------------------------------------- */
 
@@ -230,13 +231,13 @@ struct br_jfr_stacks {
 };
 
 /* Forgets what was of the chunk before. */
-void br_jfr_stacks_begin(struct br_jfr_stacks *s);
+void br_jfr_stacks_begin(struct br_jfr_stacks *stacks);
 
 /* The builder's stack for a reference of an event. Returns 1, 0 when the chunk has no such trace,
  * or BR_EINVAL with a sentence, or BR_ENOMEM. */
-int br_jfr_stack(struct br_jfr_stacks *s, const struct br_jfr_chunk *c, uint64_t id, uint32_t *ret,
-                 struct br_err *err);
-void br_jfr_stacks_release(struct br_jfr_stacks *s);
+int br_jfr_stack(struct br_jfr_stacks *stacks, const struct br_jfr_chunk *chunk, uint64_t id,
+                 uint32_t *ret, struct br_err *err);
+void br_jfr_stacks_release(struct br_jfr_stacks *stacks);
 
 /* --- Writing ---------------------------------------------------------------------------------- */
 
@@ -251,5 +252,5 @@ struct br_jfr_result {
 
 /* Writes everything. Returns 0, BR_ENOMEM, BR_ETOOBIG as br_jfr_label_attribute, or the builder's
  * error. */
-int br_jfr_write(struct br_build *b, const struct br_profile_source *source,
-                 const struct br_jfr_result *r, struct br_arena *scratch);
+int br_jfr_write(struct br_build *build, const struct br_profile_source *source,
+                 const struct br_jfr_result *result, struct br_arena *scratch);

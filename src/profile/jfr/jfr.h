@@ -55,11 +55,11 @@ static inline uint64_t br_jfr_varint(struct br_jfr_in *in)
     return br_jfr_varint_slow(in);
 }
 
-/* `n` bytes as an unsigned big-endian number; n is 1 to 8. */
-uint64_t br_jfr_fixed(struct br_jfr_in *in, unsigned n);
+/* `count` bytes as an unsigned big-endian number; n is 1 to 8. */
+uint64_t br_jfr_fixed(struct br_jfr_in *in, unsigned count);
 
-/* Leaves out `n` bytes. */
-void br_jfr_pass(struct br_jfr_in *in, uint64_t n);
+/* Leaves out `count` bytes. */
+void br_jfr_pass(struct br_jfr_in *in, uint64_t count);
 
 static inline uint64_t br_jfr_long(struct br_jfr_in *in)
 {
@@ -179,20 +179,20 @@ struct br_jfr_entry {
 /* A hash table of them. A zeroed one is empty. */
 struct br_jfr_ids {
     struct br_jfr_entry *slots;
-    uint32_t n;
+    uint32_t count;
     unsigned bits; /* 2^bits slots; 0: none */
     uint64_t secret;
 };
 
 /* The entry of `id`, or NULL. */
-struct br_jfr_entry *br_jfr_ids_find(const struct br_jfr_ids *t, uint64_t id);
+struct br_jfr_entry *br_jfr_ids_find(const struct br_jfr_ids *ids, uint64_t id);
 
 /* Sets where `id` begins (not 0). Entries move. Returns 0 or BR_ENOMEM. */
-int br_jfr_ids_put(struct br_jfr_ids *t, uint64_t id, uint32_t at);
+int br_jfr_ids_put(struct br_jfr_ids *ids, uint64_t id, uint32_t at);
 
 /* Empties the table and keeps its memory, unless that is much, or much more than it had entries. */
-void br_jfr_ids_clear(struct br_jfr_ids *t);
-void br_jfr_ids_release(struct br_jfr_ids *t);
+void br_jfr_ids_clear(struct br_jfr_ids *ids);
+void br_jfr_ids_release(struct br_jfr_ids *ids);
 
 /* --- A chunk ---------------------------------------------------------------------------------- */
 
@@ -222,60 +222,62 @@ struct br_jfr_chunk {
 /* Header bytes of a chunk. */
 #define BR_JFR_HEADER 68
 
-/* Reads the chunk that begins at data[0], up to its events, replacing what `c` had. Returns 0,
- * BR_EINVAL with a sentence or BR_ENOMEM. `c` may be zeroed; it borrows `data` until
+/* Reads the chunk that begins at data[0], up to its events, replacing what `chunk` had. Returns 0,
+ * BR_EINVAL with a sentence or BR_ENOMEM. `chunk` may be zeroed; it borrows `data` until
  * br_jfr_chunk_release. */
-int br_jfr_chunk_open(struct br_jfr_chunk *c, const uint8_t *data, size_t len, struct br_err *err);
-void br_jfr_chunk_release(struct br_jfr_chunk *c);
+int br_jfr_chunk_open(struct br_jfr_chunk *chunk, const uint8_t *data, size_t len,
+                      struct br_err *err);
+void br_jfr_chunk_release(struct br_jfr_chunk *chunk);
 
 /* True for the beginning of a chunk (of at least a byte) of which the end, or the size, is not there. */
 bool br_jfr_is_torn(const uint8_t *data, size_t len);
 
 /* The parts of br_jfr_chunk_open: the header, the metadata's types, the pools. */
-int br_jfr_header(struct br_jfr_chunk *c, const uint8_t *data, size_t len, struct br_err *err);
-int br_jfr_metadata(struct br_jfr_chunk *c, struct br_err *err);
-int br_jfr_pools(struct br_jfr_chunk *c, struct br_err *err);
+int br_jfr_header(struct br_jfr_chunk *chunk, const uint8_t *data, size_t len, struct br_err *err);
+int br_jfr_metadata(struct br_jfr_chunk *chunk, struct br_err *err);
+int br_jfr_pools(struct br_jfr_chunk *chunk, struct br_err *err);
 
 /* A reader from offset `at` to the chunk's end. */
-static inline struct br_jfr_in br_jfr_at(const struct br_jfr_chunk *c, uint64_t at)
+static inline struct br_jfr_in br_jfr_at(const struct br_jfr_chunk *chunk, uint64_t at)
 {
-    bool bad = at < BR_JFR_HEADER || at > c->size;
-    const uint8_t *end = c->data + c->size;
-    return (struct br_jfr_in){bad ? end : c->data + at, end, c->packed, bad};
+    bool bad = at < BR_JFR_HEADER || at > chunk->size;
+    const uint8_t *end = chunk->data + chunk->size;
+    return (struct br_jfr_in){bad ? end : chunk->data + at, end, chunk->packed, bad};
 }
 
 /* The class with this id, or NULL. */
-const struct br_jfr_class *br_jfr_class(const struct br_jfr_chunk *c, int64_t id);
+const struct br_jfr_class *br_jfr_class(const struct br_jfr_chunk *chunk, int64_t id);
 
-/* Reads the first `n_fields` fields of a value and puts those with a slot into `v`. Structures may
- * be nested eight deep. */
-void br_jfr_value(struct br_jfr_in *in, const struct br_jfr_chunk *c, const struct br_jfr_class *k,
-                  uint32_t n_fields, uint64_t v[BR_JFR_N_SLOTS]);
+/* Reads the first `n_fields` fields of a value and puts those with a slot into `values`. Structures
+ * may be nested eight deep. */
+void br_jfr_value(struct br_jfr_in *in, const struct br_jfr_chunk *chunk,
+                  const struct br_jfr_class *class, uint32_t n_fields,
+                  uint64_t values[BR_JFR_N_SLOTS]);
 
-/* The entry of a pool, its fields in `v` (others are 0), or NULL when there is none. */
-struct br_jfr_entry *br_jfr_constant(const struct br_jfr_chunk *c, enum br_jfr_type type,
-                                     uint64_t id, uint64_t v[BR_JFR_N_SLOTS]);
+/* The entry of a pool, its fields in `values` (others are 0), or NULL when there is none. */
+struct br_jfr_entry *br_jfr_constant(const struct br_jfr_chunk *chunk, enum br_jfr_type type,
+                                     uint64_t id, uint64_t values[BR_JFR_N_SLOTS]);
 
 /* The entry of the pool of strings that the string at `at` refers to; NULL when it stands there
  * itself, or is not in the pool. */
-struct br_jfr_entry *br_jfr_pooled(const struct br_jfr_chunk *c, uint64_t at);
+struct br_jfr_entry *br_jfr_pooled(const struct br_jfr_chunk *chunk, uint64_t at);
 
 /* Appends the string at `at` as UTF-8; one in the pool of strings is looked up there. What cannot
  * be read appends nothing. Sequences that are no UTF-8 are appended as they are. It stops where
  * `out` is full: what a few bytes have to be compared with is read into a fixed string. */
-void br_jfr_text(const struct br_jfr_chunk *c, uint64_t at, struct br_str *out);
+void br_jfr_text(const struct br_jfr_chunk *chunk, uint64_t at, struct br_str *out);
 
 /* The next event of the chunk. `*at` is where it begins (BR_JFR_HEADER at first) and becomes where
- * the next does. Events of types that nobody wants are left out. Returns the type with `v` filled,
- * 0 at the end, or BR_EINVAL with a sentence. */
-int br_jfr_event(const struct br_jfr_chunk *c, uint32_t *at, uint64_t v[BR_JFR_N_SLOTS],
+ * the next does. Events of types that nobody wants are left out. Returns the type with `values`
+ * filled, 0 at the end, or BR_EINVAL with a sentence. */
+int br_jfr_event(const struct br_jfr_chunk *chunk, uint32_t *at, uint64_t values[BR_JFR_N_SLOTS],
                  struct br_err *err);
 
 /* Unix time of a tick. */
-uint64_t br_jfr_time(const struct br_jfr_chunk *c, uint64_t ticks);
+uint64_t br_jfr_time(const struct br_jfr_chunk *chunk, uint64_t ticks);
 
 /* Nanoseconds of a number of ticks; as many as fit when there are more. */
-int64_t br_jfr_ticks_ns(const struct br_jfr_chunk *c, uint64_t ticks);
+int64_t br_jfr_ticks_ns(const struct br_jfr_chunk *chunk, uint64_t ticks);
 
 /* --- Names ------------------------------------------------------------------------------------ */
 

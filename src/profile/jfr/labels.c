@@ -20,9 +20,9 @@ struct pair {
     size_t len;
 };
 
-static bool read_pair(const struct br_field *f, struct pair *ret)
+static bool jfr_labels_read_pair(const struct br_field *field, struct pair *ret)
 {
-    const uint8_t *p = f->data, *end = p + f->value;
+    const uint8_t *p = field->data, *end = p + field->value;
     struct br_field part;
     *ret = (struct pair){0};
     while (p < end) {
@@ -48,196 +48,201 @@ struct label {
 };
 
 struct reader {
-    struct br_jfr_labels *l;
+    struct br_jfr_labels *jfr_labels;
     struct br_arena *scratch;
     uint8_t secret[16];
     uint32_t *slots; /* contexts by their labels, index + 1; at most three quarters full */
     size_t n_slots;
     struct label *labels;
-    uint32_t n, cap;
+    uint32_t count, cap;
     struct br_jfr_label *settled;
     uint32_t settled_cap;
     struct br_jfr_context context; /* the ids in what is being read */
 };
 
-uint32_t br_jfr_string_of(const struct br_jfr_labels *l, uint64_t id)
+uint32_t br_jfr_string_of(const struct br_jfr_labels *labels, uint64_t id)
 {
-    const struct br_jfr_entry *e = br_jfr_ids_find(&l->string_of, id);
-    return e ? e->at : 0;
+    const struct br_jfr_entry *entry = br_jfr_ids_find(&labels->string_of, id);
+    return entry ? entry->at : 0;
 }
 
 /* The builder's string of a label's key. */
-static uint32_t key_of(struct br_jfr_labels *l, uint32_t string)
+static uint32_t jfr_labels_key_of(struct br_jfr_labels *labels, uint32_t string)
 {
-    struct br_jfr_string *s = &l->strings[string];
-    if (s->len && !s->key)
-        s->key = br_build_string(l->build, s->text, s->len);
-    return s->key;
+    struct br_jfr_string *jfr_string = &labels->strings[string];
+    if (jfr_string->len && !jfr_string->key)
+        jfr_string->key = br_build_string(labels->build, jfr_string->text, jfr_string->len);
+    return jfr_string->key;
 }
 
-static bool is_key(const struct br_jfr_labels *l, uint32_t string, const char *name)
+static bool jfr_labels_is_key(const struct br_jfr_labels *labels, uint32_t string, const char *name)
 {
-    const struct br_jfr_string *s = &l->strings[string];
-    return s->len == strlen(name) && memcmp(s->text, name, s->len) == 0;
+    const struct br_jfr_string *jfr_string = &labels->strings[string];
+    return jfr_string->len == strlen(name) && memcmp(jfr_string->text, name, jfr_string->len) == 0;
 }
 
 /* What a value is under the key of an id: old agents have a span's ids among the labels. */
-static void read_id(const struct br_jfr_labels *l, uint32_t key, uint32_t value,
-                    struct br_jfr_pair *ret)
+static void jfr_labels_read_id(const struct br_jfr_labels *labels, uint32_t key, uint32_t value,
+                               struct br_jfr_pair *ret)
 {
-    const struct br_jfr_string *v = &l->strings[value];
-    const char *text = (const char *)v->text;
-    if (is_key(l, key, "span_id"))
+    const struct br_jfr_string *string = &labels->strings[value];
+    const char *text = (const char *)string->text;
+    if (jfr_labels_is_key(labels, key, "span_id"))
         ret->means = BR_JFR_SPAN_LABEL;
-    else if (is_key(l, key, "profile_id"))
+    else if (jfr_labels_is_key(labels, key, "profile_id"))
         ret->means = BR_JFR_PROFILE_LABEL;
-    else if (is_key(l, key, "trace_id"))
+    else if (jfr_labels_is_key(labels, key, "trace_id"))
         ret->means = BR_JFR_TRACE_LABEL;
     if (!ret->means || !value)
         return;
-    ret->readable =
-        br_hex_id(text, v->len, ret->id, ret->means == BR_JFR_TRACE_LABEL ? sizeof ret->id : 8);
+    ret->readable = br_hex_id(text, string->len, ret->id,
+                              ret->means == BR_JFR_TRACE_LABEL ? sizeof ret->id : 8);
 }
 
 /* The index of a label in `pairs`: keys and values repeat, and are read once. `key` is the
  * builder's string of the text `string`. */
-static int pair_of(struct br_jfr_labels *l, uint32_t key, uint32_t string, uint32_t value,
-                   uint32_t *ret)
+static int jfr_labels_pair_of(struct br_jfr_labels *labels, uint32_t key, uint32_t string,
+                              uint32_t value, uint32_t *ret)
 {
     uint64_t id = (uint64_t)key << 32 | value;
-    const struct br_jfr_entry *known = br_jfr_ids_find(&l->pair_of, id);
-    const struct br_jfr_string *v = &l->strings[value];
+    const struct br_jfr_entry *known = br_jfr_ids_find(&labels->pair_of, id);
+    const struct br_jfr_string *jfr_string = &labels->strings[value];
     struct br_jfr_pair pair = {.attribute = 0};
     if (known) {
         *ret = known->at - 1;
         return 0;
     }
-    if (v->len > l->text_max)
+    if (jfr_string->len > labels->text_max)
         return BR_ETOOBIG;
-    l->text_max -= v->len;
-    int rc = br_grow(&l->pairs, &l->pairs_cap, (size_t)l->n_pairs + 1, sizeof pair, UINT32_MAX - 1);
+    labels->text_max -= jfr_string->len;
+    int rc = br_grow(&labels->pairs, &labels->pairs_cap, (size_t)labels->n_pairs + 1, sizeof pair,
+                     UINT32_MAX - 1);
     if (!rc)
-        rc = br_jfr_ids_put(&l->pair_of, id, l->n_pairs + 1);
+        rc = br_jfr_ids_put(&labels->pair_of, id, labels->n_pairs + 1);
     if (rc)
         return rc;
-    pair.attribute = br_build_attribute_text(l->build, key, v->text, v->len);
+    pair.attribute = br_build_attribute_text(labels->build, key, jfr_string->text, jfr_string->len);
     if (string)
-        read_id(l, string, value, &pair);
-    l->pairs[l->n_pairs] = pair;
-    *ret = l->n_pairs++;
-    return br_build_rc(l->build);
+        jfr_labels_read_id(labels, string, value, &pair);
+    labels->pairs[labels->n_pairs] = pair;
+    *ret = labels->n_pairs++;
+    return br_build_rc(labels->build);
 }
 
-int br_jfr_label_attribute(struct br_jfr_labels *l, uint32_t key, uint32_t string, uint32_t *ret)
+int br_jfr_label_attribute(struct br_jfr_labels *labels, uint32_t key, uint32_t string,
+                           uint32_t *ret)
 {
     uint32_t pair;
     *ret = 0;
-    if (!string || !l->strings[string].len)
+    if (!string || !labels->strings[string].len)
         return 0;
-    int rc = pair_of(l, key, 0, string, &pair);
+    int rc = jfr_labels_pair_of(labels, key, 0, string, &pair);
     if (!rc)
-        *ret = l->pairs[pair].attribute;
+        *ret = labels->pairs[pair].attribute;
     return rc;
 }
 
 /* Takes over the ids that labels say; of a span's two names the one that Pyroscope gives it counts.
  */
-static void take_id(struct br_jfr_context *c, const struct br_jfr_pair *pair)
+static void jfr_labels_take_id(struct br_jfr_context *context, const struct br_jfr_pair *pair)
 {
     bool span = pair->means == BR_JFR_SPAN_LABEL;
     if (span || pair->means == BR_JFR_PROFILE_LABEL) {
-        if ((span || !c->has_span) && pair->readable) {
-            memcpy(c->span_id, pair->id, sizeof c->span_id);
-            c->has_span = true;
+        if ((span || !context->has_span) && pair->readable) {
+            memcpy(context->span_id, pair->id, sizeof context->span_id);
+            context->has_span = true;
         }
     } else if (pair->means == BR_JFR_TRACE_LABEL) {
-        c->has_trace = pair->readable;
-        memcpy(c->trace_id, pair->id, sizeof c->trace_id);
+        context->has_trace = pair->readable;
+        memcpy(context->trace_id, pair->id, sizeof context->trace_id);
     }
 }
 
-static int add_label(struct reader *r, const struct pair *pair)
+static int add_label(struct reader *reader, const struct pair *pair)
 {
-    struct br_jfr_labels *l = r->l;
-    uint32_t string = br_jfr_string_of(l, pair->key), value = br_jfr_string_of(l, pair->number);
-    if (!l->strings[string].len)
+    struct br_jfr_labels *labels = reader->jfr_labels;
+    uint32_t string = br_jfr_string_of(labels, pair->key),
+             value = br_jfr_string_of(labels, pair->number);
+    if (!labels->strings[string].len)
         return 0;
-    struct label label = {.key = key_of(l, string), .order = r->n};
-    int rc = pair_of(l, label.key, string, value, &label.pair);
+    struct label label = {.key = jfr_labels_key_of(labels, string), .order = reader->count};
+    int rc = jfr_labels_pair_of(labels, label.key, string, value, &label.pair);
     if (!rc)
-        rc = br_grow(&r->labels, &r->cap, (size_t)r->n + 1, sizeof *r->labels, UINT32_MAX);
+        rc = br_grow(&reader->labels, &reader->cap, (size_t)reader->count + 1,
+                     sizeof *reader->labels, UINT32_MAX);
     if (rc)
         return rc;
     if (value)
-        take_id(&r->context, &l->pairs[label.pair]);
-    r->labels[r->n++] = label;
+        jfr_labels_take_id(&reader->context, &labels->pairs[label.pair]);
+    reader->labels[reader->count++] = label;
     return 0;
 }
 
-static bool comes_before(const struct label *a, const struct label *b)
+static bool jfr_labels_comes_before(const struct label *left, const struct label *right)
 {
-    return a->key != b->key ? a->key < b->key : a->order < b->order;
+    return left->key != right->key ? left->key < right->key : left->order < right->order;
 }
 
-/* Lets `v[at]` sink to where it belongs in a heap of `n`. */
-static void sink(struct label *v, uint32_t n, uint32_t at)
+/* Lets `v[at]` sink to where it belongs in a heap of `count`. */
+static void jfr_labels_sink(struct label *label, uint32_t count, uint32_t at)
 {
-    for (uint64_t child; (child = 2 * (uint64_t)at + 1) < n; at = (uint32_t)child) {
-        if (child + 1 < n && comes_before(&v[child], &v[child + 1]))
+    for (uint64_t child; (child = 2 * (uint64_t)at + 1) < count; at = (uint32_t)child) {
+        if (child + 1 < count && jfr_labels_comes_before(&label[child], &label[child + 1]))
             child++;
-        if (!comes_before(&v[at], &v[child]))
+        if (!jfr_labels_comes_before(&label[at], &label[child]))
             return;
-        struct label moved = v[at];
-        v[at] = v[child];
-        v[child] = moved;
+        struct label moved = label[at];
+        label[at] = label[child];
+        label[child] = moved;
     }
 }
 
 /* A heap sort: the C library's takes as much memory again, which nobody counts. */
-static void sort(struct label *v, uint32_t n)
+static void jfr_labels_sort(struct label *label, uint32_t count)
 {
-    for (uint32_t i = n / 2; i-- > 0;)
-        sink(v, n, i);
-    while (n > 1) {
-        struct label last = v[--n];
-        v[n] = v[0];
-        v[0] = last;
-        sink(v, n, 0);
+    for (uint32_t i = count / 2; i-- > 0;)
+        jfr_labels_sink(label, count, i);
+    while (count > 1) {
+        struct label last = label[--count];
+        label[count] = label[0];
+        label[0] = last;
+        jfr_labels_sink(label, count, 0);
     }
 }
 
 /* What was gathered, in order, in r->settled; of equal keys the last, as in any map. */
-static int settle(struct reader *r, uint32_t *ret_n)
+static int jfr_labels_settle(struct reader *reader, uint32_t *ret_n)
 {
     uint32_t n = 0;
-    int rc =
-        br_grow(&r->settled, &r->settled_cap, (size_t)r->n + 1, sizeof *r->settled, UINT32_MAX);
+    int rc = br_grow(&reader->settled, &reader->settled_cap, (size_t)reader->count + 1,
+                     sizeof *reader->settled, UINT32_MAX);
     if (rc)
         return rc;
-    sort(r->labels, r->n);
-    for (uint32_t i = 0; i < r->n; i++) {
-        const struct label *label = &r->labels[i];
-        if (n && r->settled[n - 1].key == label->key)
+    jfr_labels_sort(reader->labels, reader->count);
+    for (uint32_t i = 0; i < reader->count; i++) {
+        const struct label *label = &reader->labels[i];
+        if (n && reader->settled[n - 1].key == label->key)
             n--;
-        r->settled[n++] = (struct br_jfr_label){label->key, r->l->pairs[label->pair].attribute};
+        reader->settled[n++] =
+            (struct br_jfr_label){label->key, reader->jfr_labels->pairs[label->pair].attribute};
     }
     *ret_n = n;
     return 0;
 }
 
-static int read_labels(struct reader *r, const uint8_t *p, const uint8_t *end)
+static int read_labels(struct reader *reader, const uint8_t *p, const uint8_t *end)
 {
-    struct br_field f;
+    struct br_field field;
     struct pair pair;
-    r->n = 0;
-    r->context = (struct br_jfr_context){0};
+    reader->count = 0;
+    reader->context = (struct br_jfr_context){0};
     while (p && p < end) {
-        p = br_field_next(p, end, &f);
+        p = br_field_next(p, end, &field);
         if (!p)
             return BR_EINVAL;
-        if (f.number != 1 || f.wire != BR_WIRE_LEN)
+        if (field.number != 1 || field.wire != BR_WIRE_LEN)
             continue;
-        int rc = read_pair(&f, &pair) ? add_label(r, &pair) : BR_EINVAL;
+        int rc = jfr_labels_read_pair(&field, &pair) ? add_label(reader, &pair) : BR_EINVAL;
         if (rc)
             return rc;
     }
@@ -245,140 +250,144 @@ static int read_labels(struct reader *r, const uint8_t *p, const uint8_t *end)
 }
 
 /* The slot of the context with these labels, or the empty one where it would go. */
-static uint32_t *slot_of(const struct reader *r, const struct br_jfr_label *v, uint32_t n)
+static uint32_t *jfr_labels_slot_of(const struct reader *reader, const struct br_jfr_label *label,
+                                    uint32_t count)
 {
-    size_t mask = r->n_slots - 1, i = br_siphash(r->secret, v, n * sizeof *v) & mask;
-    for (; r->slots[i]; i = (i + 1) & mask) {
-        const struct br_jfr_context *c = &r->l->contexts[r->slots[i] - 1];
-        if (c->n == n && memcmp(c->v, v, n * sizeof *v) == 0)
+    size_t mask = reader->n_slots - 1,
+           i = br_siphash(reader->secret, label, count * sizeof *label) & mask;
+    for (; reader->slots[i]; i = (i + 1) & mask) {
+        const struct br_jfr_context *context = &reader->jfr_labels->contexts[reader->slots[i] - 1];
+        if (context->count == count && memcmp(context->labels, label, count * sizeof *label) == 0)
             break;
     }
-    return &r->slots[i];
+    return &reader->slots[i];
 }
 
-static int more_slots(struct reader *r)
+static int jfr_labels_more_slots(struct reader *reader)
 {
-    size_t n = r->n_slots ? 2 * r->n_slots : SLOTS_MIN;
+    size_t n = reader->n_slots ? 2 * reader->n_slots : SLOTS_MIN;
     uint32_t *slots = br_calloc(n, sizeof *slots);
     if (!slots)
         return BR_ENOMEM;
-    br_free(r->slots);
-    r->slots = slots;
-    r->n_slots = n;
-    for (uint32_t i = 0; i < r->l->n_contexts; i++)
-        *slot_of(r, r->l->contexts[i].v, r->l->contexts[i].n) = i + 1;
+    br_free(reader->slots);
+    reader->slots = slots;
+    reader->n_slots = n;
+    for (uint32_t i = 0; i < reader->jfr_labels->n_contexts; i++)
+        *jfr_labels_slot_of(reader, reader->jfr_labels->contexts[i].labels,
+                            reader->jfr_labels->contexts[i].count) = i + 1;
     return 0;
 }
 
-static int new_context(struct reader *r, uint32_t n, uint32_t *ret)
+static int jfr_labels_new_context(struct reader *reader, uint32_t count, uint32_t *ret)
 {
-    struct br_jfr_labels *l = r->l;
-    struct br_jfr_label *v = br_arena_calloc(r->scratch, n + 1, sizeof *v);
-    int rc = v ? br_grow(&l->contexts, &l->contexts_cap, (size_t)l->n_contexts + 1,
-                         sizeof *l->contexts, UINT32_MAX)
-               : BR_ENOMEM;
+    struct br_jfr_labels *labels = reader->jfr_labels;
+    struct br_jfr_label *label = br_arena_calloc(reader->scratch, count + 1, sizeof *label);
+    int rc = label ? br_grow(&labels->contexts, &labels->contexts_cap,
+                             (size_t)labels->n_contexts + 1, sizeof *labels->contexts, UINT32_MAX)
+                   : BR_ENOMEM;
     if (rc)
         return rc;
-    memcpy(v, r->settled, n * sizeof *v);
-    r->context.v = v;
-    r->context.n = n;
-    l->contexts[l->n_contexts] = r->context;
-    *ret = ++l->n_contexts;
+    memcpy(label, reader->settled, count * sizeof *label);
+    reader->context.labels = label;
+    reader->context.count = count;
+    labels->contexts[labels->n_contexts] = reader->context;
+    *ret = ++labels->n_contexts;
     return 0;
 }
 
 /* Contexts repeat with equal content: those share the first one's index. */
-static int add_context(struct reader *r, const struct pair *pair)
+static int jfr_labels_add_context(struct reader *reader, const struct pair *pair)
 {
     uint32_t n;
-    int rc = read_labels(r, pair->data, pair->data ? pair->data + pair->len : NULL);
+    int rc = read_labels(reader, pair->data, pair->data ? pair->data + pair->len : NULL);
     if (!rc)
-        rc = settle(r, &n);
-    if (!rc && r->l->n_contexts >= r->n_slots / 4 * 3)
-        rc = more_slots(r);
+        rc = jfr_labels_settle(reader, &n);
+    if (!rc && reader->jfr_labels->n_contexts >= reader->n_slots / 4 * 3)
+        rc = jfr_labels_more_slots(reader);
     if (rc)
         return rc;
-    uint32_t *slot = slot_of(r, r->settled, n);
-    rc = *slot ? 0 : new_context(r, n, slot);
-    return rc ? rc : br_jfr_ids_put(&r->l->context_of, pair->key, *slot);
+    uint32_t *slot = jfr_labels_slot_of(reader, reader->settled, n);
+    rc = *slot ? 0 : jfr_labels_new_context(reader, n, slot);
+    return rc ? rc : br_jfr_ids_put(&reader->jfr_labels->context_of, pair->key, *slot);
 }
 
-static int add_string(struct reader *r, const struct pair *pair)
+static int jfr_labels_add_string(struct reader *reader, const struct pair *pair)
 {
-    struct br_jfr_labels *l = r->l;
-    int rc = br_grow(&l->strings, &l->strings_cap, (size_t)l->n_strings + 1, sizeof *l->strings,
-                     UINT32_MAX);
+    struct br_jfr_labels *labels = reader->jfr_labels;
+    int rc = br_grow(&labels->strings, &labels->strings_cap, (size_t)labels->n_strings + 1,
+                     sizeof *labels->strings, UINT32_MAX);
     if (rc)
         return rc;
-    l->strings[l->n_strings] = (struct br_jfr_string){pair->data, (uint32_t)pair->len, 0};
-    if (!l->n_strings++)
+    labels->strings[labels->n_strings] = (struct br_jfr_string){pair->data, (uint32_t)pair->len, 0};
+    if (!labels->n_strings++)
         return 0;
-    return br_jfr_ids_put(&l->string_of, pair->key, l->n_strings - 1);
+    return br_jfr_ids_put(&labels->string_of, pair->key, labels->n_strings - 1);
 }
 
-typedef int add_fn(struct reader *r, const struct pair *pair);
+typedef int add_fn(struct reader *reader, const struct pair *pair);
 
 /* Hands each entry of the map in field `number` to `add`. */
-static int each(struct reader *r, const uint8_t *data, size_t len, uint32_t number, add_fn *add)
+static int jfr_labels_each(struct reader *reader, const uint8_t *data, size_t len, uint32_t number,
+                           add_fn *add)
 {
     const uint8_t *p = data, *end = data + len;
-    struct br_field f;
+    struct br_field field;
     struct pair pair;
     while (p < end) {
-        p = br_field_next(p, end, &f);
+        p = br_field_next(p, end, &field);
         if (!p)
             return BR_EINVAL;
-        if (f.number != number || f.wire != BR_WIRE_LEN)
+        if (field.number != number || field.wire != BR_WIRE_LEN)
             continue;
-        int rc = read_pair(&f, &pair) ? add(r, &pair) : BR_EINVAL;
+        int rc = jfr_labels_read_pair(&field, &pair) ? add(reader, &pair) : BR_EINVAL;
         if (rc)
             return rc;
     }
     return 0;
 }
 
-static int read_maps(struct reader *r, const uint8_t *data, size_t len)
+static int jfr_labels_read_maps(struct reader *reader, const uint8_t *data, size_t len)
 {
-    br_random_bytes(r->secret, sizeof r->secret);
-    int rc = each(r, data, len, 2, add_string); /* contexts need them */
-    return rc ? rc : each(r, data, len, 1, add_context);
+    br_random_bytes(reader->secret, sizeof reader->secret);
+    int rc = jfr_labels_each(reader, data, len, 2, jfr_labels_add_string); /* contexts need them */
+    return rc ? rc : jfr_labels_each(reader, data, len, 1, jfr_labels_add_context);
 }
 
-int br_jfr_labels_begin(struct br_jfr_labels *l, struct br_build *b, size_t text_max)
+int br_jfr_labels_begin(struct br_jfr_labels *labels, struct br_build *build, size_t text_max)
 {
     static const struct pair none;
-    struct reader r = {.l = l};
-    l->build = b;
-    l->text_max = text_max;
-    return add_string(&r, &none);
+    struct reader reader = {.jfr_labels = labels};
+    labels->build = build;
+    labels->text_max = text_max;
+    return jfr_labels_add_string(&reader, &none);
 }
 
-int br_jfr_labels_read(struct br_jfr_labels *l, const uint8_t *data, size_t len,
+int br_jfr_labels_read(struct br_jfr_labels *labels, const uint8_t *data, size_t len,
                        struct br_arena *scratch, struct br_err *err)
 {
-    struct reader r = {.l = l, .scratch = scratch};
-    int rc = len > UINT32_MAX ? BR_EINVAL : read_maps(&r, data, len);
-    br_free(r.slots);
-    br_free(r.labels);
-    br_free(r.settled);
+    struct reader reader = {.jfr_labels = labels, .scratch = scratch};
+    int rc = len > UINT32_MAX ? BR_EINVAL : jfr_labels_read_maps(&reader, data, len);
+    br_free(reader.slots);
+    br_free(reader.labels);
+    br_free(reader.settled);
     if (rc == BR_EINVAL)
         return br_err_set(err, rc, "the labels beside the recording are no LabelsSnapshot");
     return rc;
 }
 
-uint32_t br_jfr_context_of(const struct br_jfr_labels *l, uint64_t id)
+uint32_t br_jfr_context_of(const struct br_jfr_labels *labels, uint64_t id)
 {
-    const struct br_jfr_entry *e = br_jfr_ids_find(&l->context_of, id);
-    return e ? e->at : 0;
+    const struct br_jfr_entry *entry = br_jfr_ids_find(&labels->context_of, id);
+    return entry ? entry->at : 0;
 }
 
-void br_jfr_labels_release(struct br_jfr_labels *l)
+void br_jfr_labels_release(struct br_jfr_labels *labels)
 {
-    br_free(l->contexts);
-    br_free(l->strings);
-    br_free(l->pairs);
-    br_jfr_ids_release(&l->context_of);
-    br_jfr_ids_release(&l->string_of);
-    br_jfr_ids_release(&l->pair_of);
-    *l = (struct br_jfr_labels){0};
+    br_free(labels->contexts);
+    br_free(labels->strings);
+    br_free(labels->pairs);
+    br_jfr_ids_release(&labels->context_of);
+    br_jfr_ids_release(&labels->string_of);
+    br_jfr_ids_release(&labels->pair_of);
+    *labels = (struct br_jfr_labels){0};
 }

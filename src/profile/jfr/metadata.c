@@ -166,7 +166,7 @@ static const struct {
 /* A text of ASCII; of others only that they are none. */
 struct text {
     const uint8_t *p; /* the low byte of the first character */
-    uint32_t n;
+    uint32_t count;
     uint8_t step; /* bytes of a character; 0: not ASCII */
     uint8_t word; /* enum word */
 };
@@ -179,75 +179,76 @@ struct element {
 #define PLACES 512 /* several times N_WORDS, a power of two */
 
 struct walk {
-    struct br_jfr_chunk *c;
+    struct br_jfr_chunk *chunk;
     struct br_jfr_in in;
     struct text *texts;
     uint32_t n_texts;
     uint8_t places[PLACES]; /* hash table of the words */
 };
 
-static const char *word_text(unsigned word)
+static const char *jfr_metadata_word_text(unsigned word)
 {
     return word < FIRST_TYPE ? WORDS[word] : TYPES[word - FIRST_TYPE];
 }
 
 /* Tells the words apart well enough; a text with the hash of many words is compared with each. */
-static size_t place_of(size_t n, uint8_t first, uint8_t last)
+static size_t jfr_metadata_place_of(size_t count, uint8_t first, uint8_t last)
 {
-    return (n * 67 + first * 5u + last * 29u) % PLACES;
+    return (count * 67 + first * 5u + last * 29u) % PLACES;
 }
 
-static void place_words(struct walk *w)
+static void jfr_metadata_place_words(struct walk *walk)
 {
     for (unsigned word = NO_WORD + 1; word < N_WORDS; word++) {
-        const char *s = word_text(word);
+        const char *s = jfr_metadata_word_text(word);
         if (!s)
             continue;
-        size_t n = strlen(s), i = place_of(n, (uint8_t)s[0], (uint8_t)s[n - 1]);
-        while (w->places[i])
+        size_t n = strlen(s), i = jfr_metadata_place_of(n, (uint8_t)s[0], (uint8_t)s[n - 1]);
+        while (walk->places[i])
             i = (i + 1) % PLACES;
-        w->places[i] = (uint8_t)word;
+        walk->places[i] = (uint8_t)word;
     }
 }
 
-static bool text_is(const struct text *t, const char *word)
+static bool jfr_metadata_text_is(const struct text *text, const char *word)
 {
-    if (strlen(word) != t->n)
+    if (strlen(word) != text->count)
         return false;
-    if (t->step == 1)
-        return memcmp(t->p, word, t->n) == 0;
-    for (size_t k = 0; k < t->n; k++)
-        if (t->p[2 * k] != (uint8_t)word[k] || *(t->p + 2 * k - 1) != 0)
+    if (text->step == 1)
+        return memcmp(text->p, word, text->count) == 0;
+    for (size_t k = 0; k < text->count; k++)
+        if (text->p[2 * k] != (uint8_t)word[k] || *(text->p + 2 * k - 1) != 0)
             return false;
     return true;
 }
 
-static uint8_t find_word(const struct walk *w, const struct text *t)
+static uint8_t jfr_metadata_find_word(const struct walk *walk, const struct text *text)
 {
-    if (!t->step || !t->n || t->n > WORD_MAX)
+    if (!text->step || !text->count || text->count > WORD_MAX)
         return NO_WORD;
-    size_t i = place_of(t->n, t->p[0], t->p[(t->n - 1) * t->step]);
-    while (w->places[i] && !text_is(t, word_text(w->places[i])))
+    size_t i =
+        jfr_metadata_place_of(text->count, text->p[0], text->p[(text->count - 1) * text->step]);
+    while (walk->places[i] && !jfr_metadata_text_is(text, jfr_metadata_word_text(walk->places[i])))
         i = (i + 1) % PLACES;
-    return w->places[i];
+    return walk->places[i];
 }
 
-static bool is(const struct walk *w, uint32_t i, enum word word)
+static bool jfr_metadata_is(const struct walk *walk, uint32_t index, enum word word)
 {
-    return w->texts[i].word == word;
+    return walk->texts[index].word == word;
 }
 
 /* Ids are written as decimal text. */
-static bool number(const struct walk *w, uint32_t i, int64_t *ret)
+static bool jfr_metadata_number(const struct walk *walk, uint32_t index, int64_t *ret)
 {
-    const struct text *t = &w->texts[i];
+    const struct text *text = &walk->texts[index];
     int64_t v = 0;
     uint32_t k = 0;
-    bool minus = t->step && t->n > 1 && t->p[0] == '-';
-    if (!t->step || !t->n || t->n > 19)
+    bool minus = text->step && text->count > 1 && text->p[0] == '-';
+    if (!text->step || !text->count || text->count > 19)
         return false;
-    for (k = minus; k < t->n; k++) {
-        int digit = t->p[k * t->step] - '0';
+    for (k = minus; k < text->count; k++) {
+        int digit = text->p[k * text->step] - '0';
         if (digit < 0 || digit > 9 || __builtin_mul_overflow(v, 10, &v) ||
             __builtin_add_overflow(v, digit, &v))
             return false;
@@ -256,134 +257,137 @@ static bool number(const struct walk *w, uint32_t i, int64_t *ret)
     return true;
 }
 
-static struct text read_text(struct br_jfr_in *in)
+static struct text jfr_metadata_read_text(struct br_jfr_in *in)
 {
     struct br_jfr_in at = *in;
-    struct text t = {0};
+    struct text text = {0};
     br_jfr_pass_string(in);
     uint64_t encoding = br_jfr_fixed(&at, 1);
     if (in->bad || encoding < 3)
-        return t;
-    t.n = br_jfr_int(&at);
-    t.p = at.p;
+        return text;
+    text.count = br_jfr_int(&at);
+    text.p = at.p;
     size_t bytes = (size_t)(in->p - at.p);
-    t.step = encoding == 4 && !at.packed ? 2 : bytes == t.n;
-    if (t.step == 2)
-        t.p++;
-    return t;
+    text.step = encoding == 4 && !at.packed ? 2 : bytes == text.count;
+    if (text.step == 2)
+        text.p++;
+    return text;
 }
 
-static int read_texts(struct walk *w)
+static int jfr_metadata_read_texts(struct walk *walk)
 {
-    uint32_t n = br_jfr_int(&w->in);
-    if (w->in.bad || n > (size_t)(w->in.end - w->in.p))
+    uint32_t n = br_jfr_int(&walk->in);
+    if (walk->in.bad || n > (size_t)(walk->in.end - walk->in.p))
         return BR_EINVAL;
-    w->texts = br_calloc(n ? n : 1, sizeof *w->texts);
-    if (!w->texts)
+    walk->texts = br_calloc(n ? n : 1, sizeof *walk->texts);
+    if (!walk->texts)
         return BR_ENOMEM;
-    w->n_texts = n;
-    place_words(w);
+    walk->n_texts = n;
+    jfr_metadata_place_words(walk);
     for (uint32_t i = 0; i < n; i++) {
-        w->texts[i] = read_text(&w->in);
-        w->texts[i].word = find_word(w, &w->texts[i]);
+        walk->texts[i] = jfr_metadata_read_text(&walk->in);
+        walk->texts[i].word = jfr_metadata_find_word(walk, &walk->texts[i]);
     }
-    return w->in.bad ? BR_EINVAL : 0;
+    return walk->in.bad ? BR_EINVAL : 0;
 }
 
-static uint32_t text_index(struct walk *w)
+static uint32_t jfr_metadata_text_index(struct walk *walk)
 {
-    uint32_t i = br_jfr_int(&w->in);
-    if (i < w->n_texts)
+    uint32_t i = br_jfr_int(&walk->in);
+    if (i < walk->n_texts)
         return i;
-    w->in.bad = true;
-    w->in.p = w->in.end;
+    walk->in.bad = true;
+    walk->in.p = walk->in.end;
     return 0;
 }
 
-static bool read_element(struct walk *w, struct element *e)
+static bool jfr_metadata_read_element(struct walk *walk, struct element *element)
 {
-    memset(e, 0, sizeof *e);
-    if (!w->n_texts)
+    memset(element, 0, sizeof *element);
+    if (!walk->n_texts)
         return false;
-    e->name = text_index(w);
-    e->n_attributes = br_jfr_int(&w->in);
-    for (uint32_t i = 0; i < e->n_attributes && !w->in.bad; i++) {
-        uint32_t key = text_index(w), value = text_index(w) + 1;
-        switch (w->texts[key].word) {
+    element->name = jfr_metadata_text_index(walk);
+    element->n_attributes = br_jfr_int(&walk->in);
+    for (uint32_t i = 0; i < element->n_attributes && !walk->in.bad; i++) {
+        uint32_t key = jfr_metadata_text_index(walk), value = jfr_metadata_text_index(walk) + 1;
+        switch (walk->texts[key].word) {
         case W_ID:
-            e->id = value;
+            element->id = value;
             break;
         case W_NAME:
-            e->named = value;
+            element->named = value;
             break;
         case W_CLASS:
-            e->type = value;
+            element->type = value;
             break;
         case W_CONSTANT_POOL:
-            e->pool = value;
+            element->pool = value;
             break;
         case W_DIMENSION:
-            e->dimension = value;
+            element->dimension = value;
             break;
         default:
             break;
         }
     }
-    e->n_children = br_jfr_int(&w->in);
-    return !w->in.bad;
+    element->n_children = br_jfr_int(&walk->in);
+    return !walk->in.bad;
 }
 
-static int add_class(struct walk *w, const struct element *e)
+static int jfr_metadata_add_class(struct walk *walk, const struct element *element)
 {
-    struct br_jfr_chunk *c = w->c;
-    struct br_jfr_class k = {.first = c->n_fields};
-    if (!e->id || !e->named || !number(w, e->id - 1, &k.id))
+    struct br_jfr_chunk *chunk = walk->chunk;
+    struct br_jfr_class k = {.first = chunk->n_fields};
+    if (!element->id || !element->named || !jfr_metadata_number(walk, element->id - 1, &k.id))
         return BR_EINVAL;
-    uint8_t word = w->texts[e->named - 1].word;
+    uint8_t word = walk->texts[element->named - 1].word;
     if (word >= FIRST_TYPE)
         k.type = (uint8_t)(word - FIRST_TYPE);
-    int rc = br_grow(&c->classes, &c->classes_cap, (size_t)c->n_classes + 1, sizeof *c->classes,
-                     CLASSES_MAX);
+    int rc = br_grow(&chunk->classes, &chunk->classes_cap, (size_t)chunk->n_classes + 1,
+                     sizeof *chunk->classes, CLASSES_MAX);
     if (rc)
         return rc == BR_EFULL ? BR_EINVAL : rc;
-    c->classes[c->n_classes++] = k;
+    chunk->classes[chunk->n_classes++] = k;
     /* Of equal ids the first is the one that is meant. */
-    return br_jfr_class(c, k.id) ? 0
-                                 : br_jfr_ids_put(&c->class_of_id, (uint64_t)k.id, c->n_classes);
+    return br_jfr_class(chunk, k.id)
+               ? 0
+               : br_jfr_ids_put(&chunk->class_of_id, (uint64_t)k.id, chunk->n_classes);
 }
 
-static int add_field(struct walk *w, const struct element *e)
+static int jfr_metadata_add_field(struct walk *walk, const struct element *element)
 {
-    struct br_jfr_chunk *c = w->c;
-    struct br_jfr_field f = {.class = BR_JFR_NO_CLASS};
-    if (!e->type || !e->named || !number(w, e->type - 1, &f.type_id))
+    struct br_jfr_chunk *chunk = walk->chunk;
+    struct br_jfr_field field = {.class = BR_JFR_NO_CLASS};
+    if (!element->type || !element->named ||
+        !jfr_metadata_number(walk, element->type - 1, &field.type_id))
         return BR_EINVAL;
-    f.name = e->named - 1;
-    f.pool = e->pool && is(w, e->pool - 1, W_TRUE);
-    f.array = e->dimension && is(w, e->dimension - 1, W_ONE);
-    if (e->dimension && !f.array && !is(w, e->dimension - 1, W_ZERO))
+    field.name = element->named - 1;
+    field.pool = element->pool && jfr_metadata_is(walk, element->pool - 1, W_TRUE);
+    field.array = element->dimension && jfr_metadata_is(walk, element->dimension - 1, W_ONE);
+    if (element->dimension && !field.array &&
+        !jfr_metadata_is(walk, element->dimension - 1, W_ZERO))
         return BR_EINVAL;
-    int rc =
-        br_grow(&c->fields, &c->fields_cap, (size_t)c->n_fields + 1, sizeof *c->fields, UINT32_MAX);
+    int rc = br_grow(&chunk->fields, &chunk->fields_cap, (size_t)chunk->n_fields + 1,
+                     sizeof *chunk->fields, UINT32_MAX);
     if (rc)
         return rc;
-    c->fields[c->n_fields++] = f;
-    c->classes[c->n_classes - 1].n_fields++;
+    chunk->fields[chunk->n_fields++] = field;
+    chunk->classes[chunk->n_classes - 1].n_fields++;
     return 0;
 }
 
 /* The elements below the root, with a stack of how many children are still to come. */
-static int read_elements(struct walk *w)
+static int jfr_metadata_read_elements(struct walk *walk)
 {
     struct {
         uint32_t left;
         bool class;
     } stack[DEPTH_MAX];
     unsigned depth = 0;
-    struct element e;
-    if (!read_element(w, &e) || !is(w, e.name, W_ROOT))
+    struct element element;
+    if (!jfr_metadata_read_element(walk, &element) || !jfr_metadata_is(walk, element.name, W_ROOT))
         return BR_EINVAL;
-    stack[depth].left = e.n_children;
+    stack[depth].left = element.n_children;
     stack[depth++].class = false;
     while (depth) {
         if (!stack[depth - 1].left) {
@@ -391,117 +395,118 @@ static int read_elements(struct walk *w)
             continue;
         }
         stack[depth - 1].left--;
-        if (!read_element(w, &e) || depth == DEPTH_MAX)
+        if (!jfr_metadata_read_element(walk, &element) || depth == DEPTH_MAX)
             return BR_EINVAL;
         /* A class inside a class would take over its fields. */
-        bool class = depth == 2 && is(w, e.name, W_CLASS);
-        int rc = class ? add_class(w, &e) : 0;
-        if (stack[depth - 1].class && is(w, e.name, W_FIELD))
-            rc = add_field(w, &e);
+        bool class = depth == 2 && jfr_metadata_is(walk, element.name, W_CLASS);
+        int rc = class ? jfr_metadata_add_class(walk, &element) : 0;
+        if (stack[depth - 1].class && jfr_metadata_is(walk, element.name, W_FIELD))
+            rc = jfr_metadata_add_field(walk, &element);
         if (rc)
             return rc;
-        stack[depth].left = e.n_children;
+        stack[depth].left = element.n_children;
         stack[depth++].class = class;
     }
     return 0;
 }
 
-const struct br_jfr_class *br_jfr_class(const struct br_jfr_chunk *c, int64_t id)
+const struct br_jfr_class *br_jfr_class(const struct br_jfr_chunk *chunk, int64_t id)
 {
-    const struct br_jfr_entry *e = br_jfr_ids_find(&c->class_of_id, (uint64_t)id);
-    return e ? &c->classes[e->at - 1] : NULL;
+    const struct br_jfr_entry *entry = br_jfr_ids_find(&chunk->class_of_id, (uint64_t)id);
+    return entry ? &chunk->classes[entry->at - 1] : NULL;
 }
 
-static uint8_t slot_of(const struct walk *w, const struct br_jfr_field *f)
+static uint8_t jfr_metadata_slot_of(const struct walk *walk, const struct br_jfr_field *field)
 {
     for (size_t i = 0; i < BR_COUNT(SLOTS); i++)
-        if (SLOTS[i].type == f->type && SLOTS[i].pool == f->pool && SLOTS[i].array == f->array &&
-            is(w, f->name, SLOTS[i].name))
+        if (SLOTS[i].type == field->type && SLOTS[i].pool == field->pool &&
+            SLOTS[i].array == field->array && jfr_metadata_is(walk, field->name, SLOTS[i].name))
             return SLOTS[i].slot;
     return BR_JFR_NOWHERE;
 }
 
 /* With all classes known: the fields' types, and for the classes that matter their slots. */
-static void connect(struct walk *w)
+static void jfr_metadata_connect(struct walk *walk)
 {
-    struct br_jfr_chunk *c = w->c;
-    for (uint32_t i = 0; i < c->n_fields; i++) {
-        const struct br_jfr_class *type = br_jfr_class(c, c->fields[i].type_id);
+    struct br_jfr_chunk *chunk = walk->chunk;
+    for (uint32_t i = 0; i < chunk->n_fields; i++) {
+        const struct br_jfr_class *type = br_jfr_class(chunk, chunk->fields[i].type_id);
         if (type) {
-            c->fields[i].class = (uint32_t)(type - c->classes);
-            c->fields[i].type = type->type;
+            chunk->fields[i].class = (uint32_t)(type - chunk->classes);
+            chunk->fields[i].type = type->type;
         }
     }
-    for (uint32_t i = 0; i < c->n_classes; i++) {
-        struct br_jfr_class *k = &c->classes[i];
+    for (uint32_t i = 0; i < chunk->n_classes; i++) {
+        struct br_jfr_class *k = &chunk->classes[i];
         if (k->type == BR_JFR_OTHER)
             continue;
-        c->class_of[k->type] = i;
+        chunk->class_of[k->type] = i;
         if (k->type >= BR_JFR_FIRST_EVENT) {
-            c->event_ids[k->type - BR_JFR_FIRST_EVENT] = k->id;
-            c->wanted[(uint64_t)k->id % BR_JFR_WANTED] = true;
+            chunk->event_ids[k->type - BR_JFR_FIRST_EVENT] = k->id;
+            chunk->wanted[(uint64_t)k->id % BR_JFR_WANTED] = true;
         }
         for (uint32_t n = 0; n < k->n_fields; n++) {
-            struct br_jfr_field *f = &c->fields[k->first + n];
-            f->slot = slot_of(w, f);
-            if (f->slot)
+            struct br_jfr_field *field = &chunk->fields[k->first + n];
+            field->slot = jfr_metadata_slot_of(walk, field);
+            if (field->slot)
                 k->n_needed = n + 1;
         }
     }
 }
 
-static void forget(struct br_jfr_chunk *c)
+static void jfr_metadata_forget(struct br_jfr_chunk *chunk)
 {
-    c->n_classes = c->n_fields = c->known_len = 0;
-    br_jfr_ids_clear(&c->class_of_id);
-    memset(c->wanted, 0, sizeof c->wanted);
+    chunk->n_classes = chunk->n_fields = chunk->known_len = 0;
+    br_jfr_ids_clear(&chunk->class_of_id);
+    memset(chunk->wanted, 0, sizeof chunk->wanted);
     for (unsigned i = 0; i < BR_JFR_N_TYPES; i++)
-        c->class_of[i] = BR_JFR_NO_CLASS;
+        chunk->class_of[i] = BR_JFR_NO_CLASS;
 }
 
 /* What the metadata says, from its first text to the end of its event; false: there is no such. */
-static bool find_body(const struct br_jfr_chunk *c, struct br_jfr_in *ret)
+static bool jfr_metadata_find_body(const struct br_jfr_chunk *chunk, struct br_jfr_in *ret)
 {
-    *ret = br_jfr_at(c, c->metadata_at);
+    *ret = br_jfr_at(chunk, chunk->metadata_at);
     uint32_t size = br_jfr_int(ret);
     for (int i = 0; i < 4; i++)
         (void)br_jfr_long(ret); /* type, start, duration, the metadata's id */
-    if (ret->bad || size > c->size - c->metadata_at || ret->p > c->data + c->metadata_at + size)
+    if (ret->bad || size > chunk->size - chunk->metadata_at ||
+        ret->p > chunk->data + chunk->metadata_at + size)
         return false;
-    ret->end = c->data + c->metadata_at + size;
+    ret->end = chunk->data + chunk->metadata_at + size;
     return true;
 }
 
-static int read_body(struct br_jfr_chunk *c, const struct br_jfr_in *in)
+static int jfr_metadata_read_body(struct br_jfr_chunk *chunk, const struct br_jfr_in *in)
 {
-    struct walk w = {.c = c, .in = *in};
-    int rc = read_texts(&w);
+    struct walk walk = {.chunk = chunk, .in = *in};
+    int rc = jfr_metadata_read_texts(&walk);
     if (!rc)
-        rc = read_elements(&w);
+        rc = jfr_metadata_read_elements(&walk);
     if (!rc)
-        connect(&w);
-    br_free(w.texts);
+        jfr_metadata_connect(&walk);
+    br_free(walk.texts);
     return rc;
 }
 
-int br_jfr_metadata(struct br_jfr_chunk *c, struct br_err *err)
+int br_jfr_metadata(struct br_jfr_chunk *chunk, struct br_err *err)
 {
     struct br_jfr_in in;
     int rc = BR_EINVAL;
-    if (find_body(c, &in)) {
+    if (jfr_metadata_find_body(chunk, &in)) {
         /* The chunks of a recording mostly say the same. */
         size_t len = (size_t)(in.end - in.p);
-        if (len && len == c->known_len && in.packed == c->known_packed &&
-            memcmp(in.p, c->known, len) == 0)
+        if (len && len == chunk->known_len && in.packed == chunk->known_packed &&
+            memcmp(in.p, chunk->known, len) == 0)
             return 0;
-        forget(c);
-        rc = read_body(c, &in);
-        c->known = in.p;
-        c->known_len = rc ? 0 : (uint32_t)len;
-        c->known_packed = in.packed;
+        jfr_metadata_forget(chunk);
+        rc = jfr_metadata_read_body(chunk, &in);
+        chunk->known = in.p;
+        chunk->known_len = rc ? 0 : (uint32_t)len;
+        chunk->known_packed = in.packed;
     }
     if (rc == BR_EINVAL)
         return br_err_set(err, rc, "the metadata at byte %u of the chunk is cut off or malformed",
-                          c->metadata_at);
+                          chunk->metadata_at);
     return rc;
 }

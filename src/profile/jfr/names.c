@@ -8,38 +8,39 @@ struct cursor {
     const char *p, *end;
 };
 
-static bool eat(struct cursor *c, const char *text)
+static bool jfr_names_eat(struct cursor *cursor, const char *text)
 {
     size_t n = strlen(text);
-    if ((size_t)(c->end - c->p) < n || memcmp(c->p, text, n) != 0)
+    if ((size_t)(cursor->end - cursor->p) < n || memcmp(cursor->p, text, n) != 0)
         return false;
-    c->p += n;
+    cursor->p += n;
     return true;
 }
 
-static size_t digits(struct cursor *c)
+static size_t jfr_names_digits(struct cursor *cursor)
 {
-    const char *from = c->p;
-    while (c->p < c->end && *c->p >= '0' && *c->p <= '9')
-        c->p++;
-    return (size_t)(c->p - from);
+    const char *from = cursor->p;
+    while (cursor->p < cursor->end && *cursor->p >= '0' && *cursor->p <= '9')
+        cursor->p++;
+    return (size_t)(cursor->p - from);
 }
 
-static size_t hex(struct cursor *c)
+static size_t jfr_names_hex(struct cursor *cursor)
 {
-    const char *from = c->p;
-    while (c->p < c->end && ((*c->p >= '0' && *c->p <= '9') || (*c->p >= 'a' && *c->p <= 'f')))
-        c->p++;
-    return (size_t)(c->p - from);
+    const char *from = cursor->p;
+    while (cursor->p < cursor->end &&
+           ((*cursor->p >= '0' && *cursor->p <= '9') || (*cursor->p >= 'a' && *cursor->p <= 'f')))
+        cursor->p++;
+    return (size_t)(cursor->p - from);
 }
 
-static bool done(const struct cursor *c)
+static bool jfr_names_done(const struct cursor *cursor)
 {
-    return c->p == c->end;
+    return cursor->p == cursor->end;
 }
 
 /* Where the last `mark` in the name ends, if there is something before it; else NULL. */
-static const char *after_last(const char *name, size_t len, const char *mark)
+static const char *jfr_names_after_last(const char *name, size_t len, const char *mark)
 {
     size_t n = strlen(mark);
     for (size_t i = len; i > n; i--)
@@ -49,85 +50,90 @@ static const char *after_last(const char *name, size_t len, const char *mark)
 }
 
 /* jdk/internal/reflect/GeneratedMethodAccessor31 */
-static size_t accessor(struct cursor c, const char *name)
+static size_t jfr_names_accessor(struct cursor cursor, const char *name)
 {
-    if (!eat(&c, "jdk/internal/reflect/GeneratedMethodAccessor"))
+    if (!jfr_names_eat(&cursor, "jdk/internal/reflect/GeneratedMethodAccessor"))
         return 0;
-    size_t keep = (size_t)(c.p - name);
-    return digits(&c) && done(&c) ? keep : 0;
+    size_t keep = (size_t)(cursor.p - name);
+    return jfr_names_digits(&cursor) && jfr_names_done(&cursor) ? keep : 0;
 }
 
 /* A$$Lambda$669.0x0000000800fd7318, A$$Lambda.0x00007ffa600c4da0, A$$Lambda/0x1, A$$Lambda12 */
-static size_t lambda(struct cursor c, const char *name)
+static size_t jfr_names_lambda(struct cursor cursor, const char *name)
 {
-    c.p = after_last(name, (size_t)(c.end - name), "$$Lambda");
-    if (!c.p)
+    cursor.p = jfr_names_after_last(name, (size_t)(cursor.end - name), "$$Lambda");
+    if (!cursor.p)
         return 0;
-    size_t keep = (size_t)(c.p - name);
-    bool dollar = eat(&c, "$");
-    size_t n = digits(&c);
-    if (!dollar && n && done(&c))
+    size_t keep = (size_t)(cursor.p - name);
+    bool dollar = jfr_names_eat(&cursor, "$");
+    size_t n = jfr_names_digits(&cursor);
+    if (!dollar && n && jfr_names_done(&cursor))
         return keep;
-    if (!eat(&c, ".") && !eat(&c, "/"))
+    if (!jfr_names_eat(&cursor, ".") && !jfr_names_eat(&cursor, "/"))
         return 0;
-    (void)eat(&c, "0x");
-    return hex(&c) && done(&c) ? keep : 0;
+    (void)jfr_names_eat(&cursor, "0x");
+    return jfr_names_hex(&cursor) && jfr_names_done(&cursor) ? keep : 0;
 }
 
-static size_t spring_proxy(struct cursor c, const char *name)
+static size_t jfr_names_spring_proxy(struct cursor cursor, const char *name)
 {
-    const char *p = after_last(name, (size_t)(c.end - name), "$$EnhancerBySpringCGLIB$$");
-    return p && !memchr(p, '\n', (size_t)(c.end - p)) ? (size_t)(p - name) : 0;
+    const char *p =
+        jfr_names_after_last(name, (size_t)(cursor.end - name), "$$EnhancerBySpringCGLIB$$");
+    return p && !memchr(p, '\n', (size_t)(cursor.end - p)) ? (size_t)(p - name) : 0;
 }
 
-static void temporary_folder(struct cursor *c)
+static void jfr_names_temporary_folder(struct cursor *cursor)
 {
-    if (!eat(c, "./tmp/"))
-        (void)eat(c, "/tmp/");
+    if (!jfr_names_eat(cursor, "./tmp/"))
+        (void)jfr_names_eat(cursor, "/tmp/");
 }
 
-static bool library_end(struct cursor *c)
+static bool jfr_names_library_end(struct cursor *cursor)
 {
-    if (!eat(c, ".so"))
+    if (!jfr_names_eat(cursor, ".so"))
         return false;
-    (void)eat(c, " (deleted)");
-    return done(c);
+    (void)jfr_names_eat(cursor, " (deleted)");
+    return jfr_names_done(cursor);
 }
 
 /* libzstd-jni-1.5.1-16931311898282279136.so */
-static bool zstd(struct cursor c)
+static bool jfr_names_zstd(struct cursor cursor)
 {
-    temporary_folder(&c);
-    return eat(&c, "libzstd-jni-") && digits(&c) && eat(&c, ".") && digits(&c) && eat(&c, ".") &&
-           digits(&c) && eat(&c, "-") && digits(&c) && library_end(&c);
+    jfr_names_temporary_folder(&cursor);
+    return jfr_names_eat(&cursor, "libzstd-jni-") && jfr_names_digits(&cursor) &&
+           jfr_names_eat(&cursor, ".") && jfr_names_digits(&cursor) &&
+           jfr_names_eat(&cursor, ".") && jfr_names_digits(&cursor) &&
+           jfr_names_eat(&cursor, "-") && jfr_names_digits(&cursor) &&
+           jfr_names_library_end(&cursor);
 }
 
 /* amazonCorrettoCryptoProviderNativeLibraries.7382c2f79097f415/libcrypto.so (deleted) */
-static bool corretto(struct cursor c)
+static bool jfr_names_corretto(struct cursor cursor)
 {
-    temporary_folder(&c);
-    (void)eat(&c, "lib");
-    if (!eat(&c, "amazonCorrettoCryptoProvider"))
+    jfr_names_temporary_folder(&cursor);
+    (void)jfr_names_eat(&cursor, "lib");
+    if (!jfr_names_eat(&cursor, "amazonCorrettoCryptoProvider"))
         return false;
-    (void)eat(&c, "NativeLibraries.");
-    if (hex(&c) != 16)
+    (void)jfr_names_eat(&cursor, "NativeLibraries.");
+    if (jfr_names_hex(&cursor) != 16)
         return false;
-    if (!eat(&c, "/libcrypto"))
-        (void)eat(&c, "/libamazonCorrettoCryptoProvider");
-    return library_end(&c);
+    if (!jfr_names_eat(&cursor, "/libcrypto"))
+        (void)jfr_names_eat(&cursor, "/libamazonCorrettoCryptoProvider");
+    return jfr_names_library_end(&cursor);
 }
 
 /* The hash is of one release: the one that was unpacked under such a name. */
-static bool async_profiler(struct cursor c)
+static bool jfr_names_async_profiler(struct cursor cursor)
 {
-    temporary_folder(&c);
-    return eat(&c, "libasyncProfiler-") &&
-           (eat(&c, "linux-arm64") || eat(&c, "linux-musl-x64") || eat(&c, "linux-x64") ||
-            eat(&c, "macos")) &&
-           eat(&c, "-17b9a1d8156277a98ccc871afa9a8f69215f92") && library_end(&c);
+    jfr_names_temporary_folder(&cursor);
+    return jfr_names_eat(&cursor, "libasyncProfiler-") &&
+           (jfr_names_eat(&cursor, "linux-arm64") || jfr_names_eat(&cursor, "linux-musl-x64") ||
+            jfr_names_eat(&cursor, "linux-x64") || jfr_names_eat(&cursor, "macos")) &&
+           jfr_names_eat(&cursor, "-17b9a1d8156277a98ccc871afa9a8f69215f92") &&
+           jfr_names_library_end(&cursor);
 }
 
-static size_t replace(char *name, const char *with)
+static size_t jfr_names_replace(char *name, const char *with)
 {
     size_t n = strlen(with);
     memcpy(name, with, n);
@@ -135,7 +141,7 @@ static size_t replace(char *name, const char *with)
 }
 
 /* What comes after the first `keep` bytes becomes "_"; 0: the name stays. */
-static size_t cut(char *name, size_t len, size_t keep)
+static size_t jfr_names_cut(char *name, size_t len, size_t keep)
 {
     if (!keep)
         return len;
@@ -145,15 +151,16 @@ static size_t cut(char *name, size_t len, size_t keep)
 
 size_t br_jfr_merge_name(char *name, size_t len)
 {
-    struct cursor c = {name, name + len};
-    if (zstd(c))
-        return replace(name, "libzstd-jni-_.so");
-    if (corretto(c))
-        return replace(name, "libamazonCorrettoCryptoProvider_.so");
-    if (async_profiler(c))
-        return replace(name, "libasyncProfiler-_.so");
-    len = cut(name, len, accessor(c, name));
+    struct cursor cursor = {name, name + len};
+    if (jfr_names_zstd(cursor))
+        return jfr_names_replace(name, "libzstd-jni-_.so");
+    if (jfr_names_corretto(cursor))
+        return jfr_names_replace(name, "libamazonCorrettoCryptoProvider_.so");
+    if (jfr_names_async_profiler(cursor))
+        return jfr_names_replace(name, "libasyncProfiler-_.so");
+    len = jfr_names_cut(name, len, jfr_names_accessor(cursor, name));
     /* A lambda of a proxy is cut twice. */
-    len = cut(name, len, lambda((struct cursor){name, name + len}, name));
-    return cut(name, len, spring_proxy((struct cursor){name, name + len}, name));
+    len = jfr_names_cut(name, len, jfr_names_lambda((struct cursor){name, name + len}, name));
+    return jfr_names_cut(name, len,
+                         jfr_names_spring_proxy((struct cursor){name, name + len}, name));
 }

@@ -4,46 +4,46 @@
 #include "base/steps.h"
 
 /* A pool that somebody looks into. */
-static bool wanted(uint8_t type)
+static bool jfr_pools_wanted(uint8_t type)
 {
     return type == BR_JFR_STRING || (type >= BR_JFR_THREAD && type <= BR_JFR_SYMBOL);
 }
 
-static int malformed(struct br_jfr_in *in)
+static int jfr_pools_malformed(struct br_jfr_in *in)
 {
     in->bad = true;
     return BR_EINVAL;
 }
 
-static void pass_string(struct br_jfr_in *in)
+static void jfr_pools_pass_string(struct br_jfr_in *in)
 {
     const uint8_t *from = in->p;
     br_jfr_pass_string(in);
     br_steps_add((size_t)(in->p - from) + 1);
 }
 
-static int read_pool(struct br_jfr_chunk *c, struct br_jfr_in *in)
+static int read_pool(struct br_jfr_chunk *chunk, struct br_jfr_in *in)
 {
-    const struct br_jfr_class *k = br_jfr_class(c, (int64_t)br_jfr_long(in));
+    const struct br_jfr_class *k = br_jfr_class(chunk, (int64_t)br_jfr_long(in));
     if (!k || in->bad)
-        return malformed(in);
+        return jfr_pools_malformed(in);
     if (k->type == BR_JFR_CHUNK_HEADER) {
         /* A copy of the header stands there instead of a count and entries. */
         br_jfr_pass(in, BR_JFR_HEADER);
         return in->bad ? BR_EINVAL : 0;
     }
     uint64_t ignored[BR_JFR_N_SLOTS];
-    bool keep = wanted(k->type), string = k->type == BR_JFR_STRING;
+    bool keep = jfr_pools_wanted(k->type), string = k->type == BR_JFR_STRING;
     if (!string && !k->n_fields)
-        return malformed(in);
+        return jfr_pools_malformed(in);
     for (uint32_t n = br_jfr_int(in); n && !in->bad; n--) {
         uint64_t id = br_jfr_long(in);
-        uint32_t at = (uint32_t)(in->p - c->data);
+        uint32_t at = (uint32_t)(in->p - chunk->data);
         if (string)
-            pass_string(in);
+            jfr_pools_pass_string(in);
         else
-            br_jfr_value(in, c, k, k->n_fields, ignored);
-        int rc = keep && !in->bad ? br_jfr_ids_put(&c->pools[k->type], id, at) : 0;
+            br_jfr_value(in, chunk, k, k->n_fields, ignored);
+        int rc = keep && !in->bad ? br_jfr_ids_put(&chunk->pools[k->type], id, at) : 0;
         if (rc)
             return rc;
     }
@@ -52,19 +52,20 @@ static int read_pool(struct br_jfr_chunk *c, struct br_jfr_in *in)
 
 /* Reads the checkpoint at `at`, which has to end before `before`: so the way back is finite and no
  * byte is read twice. `*ret_at` becomes where the one before it is; 0: there is none. */
-static int read_checkpoint(struct br_jfr_chunk *c, uint32_t at, uint32_t before, uint32_t *ret_at)
+static int jfr_pools_read_checkpoint(struct br_jfr_chunk *chunk, uint32_t at, uint32_t before,
+                                     uint32_t *ret_at)
 {
-    struct br_jfr_in in = br_jfr_at(c, at);
+    struct br_jfr_in in = br_jfr_at(chunk, at);
     uint32_t size = br_jfr_int(&in);
-    if (in.bad || size > before - at || in.p > c->data + at + size)
+    if (in.bad || size > before - at || in.p > chunk->data + at + size)
         return BR_EINVAL;
-    in.end = c->data + at + size;
+    in.end = chunk->data + at + size;
     for (int i = 0; i < 3; i++)
         (void)br_jfr_long(&in); /* type, start, duration */
     int64_t delta = (int64_t)br_jfr_long(&in);
     (void)br_jfr_fixed(&in, 1); /* what kind of checkpoint */
     for (uint32_t n = br_jfr_int(&in); n && !in.bad; n--) {
-        int rc = read_pool(c, &in);
+        int rc = read_pool(chunk, &in);
         if (rc)
             return rc;
     }
@@ -74,12 +75,12 @@ static int read_checkpoint(struct br_jfr_chunk *c, uint32_t at, uint32_t before,
     return 0;
 }
 
-int br_jfr_pools(struct br_jfr_chunk *c, struct br_err *err)
+int br_jfr_pools(struct br_jfr_chunk *chunk, struct br_err *err)
 {
-    uint32_t before = c->size, at = c->pools_at;
+    uint32_t before = chunk->size, at = chunk->pools_at;
     while (at >= BR_JFR_HEADER) {
         uint32_t next = 0;
-        int rc = read_checkpoint(c, at, before, &next);
+        int rc = jfr_pools_read_checkpoint(chunk, at, before, &next);
         if (rc == BR_EINVAL)
             return br_err_set(
                 err, rc, "the constant pools at byte %u of the chunk are cut off or malformed", at);

@@ -7,32 +7,32 @@
 
 #define DEPTH_MAX 8
 
-static void pass(struct br_jfr_in *in, const struct br_jfr_chunk *c, const struct br_jfr_field *f,
-                 unsigned depth);
+static void jfr_values_pass(struct br_jfr_in *in, const struct br_jfr_chunk *chunk,
+                            const struct br_jfr_field *field, unsigned depth);
 
-static void pass_fields(struct br_jfr_in *in, const struct br_jfr_chunk *c, uint32_t class,
-                        unsigned depth)
+static void jfr_values_pass_fields(struct br_jfr_in *in, const struct br_jfr_chunk *chunk,
+                                   uint32_t class, unsigned depth)
 {
     /* Every value takes a byte at least: without this, metadata of structures without fields, in
      * arrays, would make a few bytes take for ever. */
-    if (class == BR_JFR_NO_CLASS || !c->classes[class].n_fields || depth >= DEPTH_MAX) {
+    if (class == BR_JFR_NO_CLASS || !chunk->classes[class].n_fields || depth >= DEPTH_MAX) {
         in->bad = true;
         in->p = in->end;
         return;
     }
-    const struct br_jfr_class *k = &c->classes[class];
+    const struct br_jfr_class *k = &chunk->classes[class];
     for (uint32_t i = 0; i < k->n_fields && !in->bad; i++)
-        pass(in, c, &c->fields[k->first + i], depth + 1);
+        jfr_values_pass(in, chunk, &chunk->fields[k->first + i], depth + 1);
 }
 
-static void pass_one(struct br_jfr_in *in, const struct br_jfr_chunk *c,
-                     const struct br_jfr_field *f, unsigned depth)
+static void jfr_values_pass_one(struct br_jfr_in *in, const struct br_jfr_chunk *chunk,
+                                const struct br_jfr_field *field, unsigned depth)
 {
-    if (f->pool) {
+    if (field->pool) {
         (void)br_jfr_long(in);
         return;
     }
-    switch (f->type) {
+    switch (field->type) {
     case BR_JFR_BOOLEAN:
     case BR_JFR_BYTE:
         br_jfr_pass(in, 1);
@@ -57,50 +57,52 @@ static void pass_one(struct br_jfr_in *in, const struct br_jfr_chunk *c,
         br_jfr_pass_string(in);
         return;
     default:
-        pass_fields(in, c, f->class, depth);
+        jfr_values_pass_fields(in, chunk, field->class, depth);
     }
 }
 
-static void pass(struct br_jfr_in *in, const struct br_jfr_chunk *c, const struct br_jfr_field *f,
-                 unsigned depth)
+static void jfr_values_pass(struct br_jfr_in *in, const struct br_jfr_chunk *chunk,
+                            const struct br_jfr_field *field, unsigned depth)
 {
-    uint32_t n = f->array ? br_jfr_int(in) : 1;
+    uint32_t n = field->array ? br_jfr_int(in) : 1;
     for (; n && !in->bad; n--)
-        pass_one(in, c, f, depth);
+        jfr_values_pass_one(in, chunk, field, depth);
 }
 
-void br_jfr_value(struct br_jfr_in *in, const struct br_jfr_chunk *c, const struct br_jfr_class *k,
-                  uint32_t n_fields, uint64_t v[BR_JFR_N_SLOTS])
+void br_jfr_value(struct br_jfr_in *in, const struct br_jfr_chunk *chunk,
+                  const struct br_jfr_class *class, uint32_t n_fields,
+                  uint64_t values[BR_JFR_N_SLOTS])
 {
-    const struct br_jfr_field *f = c->fields + k->first;
+    const struct br_jfr_field *field = chunk->fields + class->first;
     const uint8_t *from = in->p;
-    for (const struct br_jfr_field *end = f + n_fields; f < end; f++) {
-        if (f->slot == BR_JFR_NOWHERE) {
-            pass(in, c, f, 0);
-        } else if (f->array || f->type == BR_JFR_STRING) {
-            v[f->slot] = (uint64_t)(in->p - c->data);
-            pass(in, c, f, 0);
+    for (const struct br_jfr_field *end = field + n_fields; field < end; field++) {
+        if (field->slot == BR_JFR_NOWHERE) {
+            jfr_values_pass(in, chunk, field, 0);
+        } else if (field->array || field->type == BR_JFR_STRING) {
+            values[field->slot] = (uint64_t)(in->p - chunk->data);
+            jfr_values_pass(in, chunk, field, 0);
         } else {
-            v[f->slot] = f->type == BR_JFR_INT && !f->pool ? br_jfr_int(in) : br_jfr_long(in);
+            values[field->slot] =
+                field->type == BR_JFR_INT && !field->pool ? br_jfr_int(in) : br_jfr_long(in);
         }
     }
     br_steps_add((size_t)(in->p - from) + 1);
 }
 
-struct br_jfr_entry *br_jfr_constant(const struct br_jfr_chunk *c, enum br_jfr_type type,
-                                     uint64_t id, uint64_t v[BR_JFR_N_SLOTS])
+struct br_jfr_entry *br_jfr_constant(const struct br_jfr_chunk *chunk, enum br_jfr_type type,
+                                     uint64_t id, uint64_t values[BR_JFR_N_SLOTS])
 {
-    struct br_jfr_entry *e = br_jfr_ids_find(&c->pools[type], id);
-    if (!e)
+    struct br_jfr_entry *entry = br_jfr_ids_find(&chunk->pools[type], id);
+    if (!entry)
         return NULL;
-    const struct br_jfr_class *k = &c->classes[c->class_of[type]];
-    struct br_jfr_in in = br_jfr_at(c, e->at);
-    memset(v, 0, BR_JFR_N_SLOTS * sizeof *v);
-    br_jfr_value(&in, c, k, k->n_needed, v);
-    return e;
+    const struct br_jfr_class *k = &chunk->classes[chunk->class_of[type]];
+    struct br_jfr_in in = br_jfr_at(chunk, entry->at);
+    memset(values, 0, BR_JFR_N_SLOTS * sizeof *values);
+    br_jfr_value(&in, chunk, k, k->n_needed, values);
+    return entry;
 }
 
-static int bad_event(uint32_t at, struct br_err *err)
+static int jfr_values_bad_event(uint32_t at, struct br_err *err)
 {
     return br_err_set(err, BR_EINVAL, "the event at byte %u of the chunk is cut off or malformed",
                       at);
@@ -108,67 +110,68 @@ static int bad_event(uint32_t at, struct br_err *err)
 
 /* The size that an event begins with, when it has one byte or, padded, four, as machines write it;
  * returns how many bytes, or 0. Where an event ends is what the next one waits for. */
-static unsigned read_size(uint64_t w, uint32_t *ret)
+static unsigned jfr_values_read_size(uint64_t word, uint32_t *ret)
 {
-    if (!(w & 0x80)) {
-        *ret = w & 0x7f;
+    if (!(word & 0x80)) {
+        *ret = word & 0x7f;
         return 1;
     }
-    if ((w & 0x80808080) != 0x808080)
+    if ((word & 0x80808080) != 0x808080)
         return 0;
-    *ret = (uint32_t)((w & 0x7f) | (w >> 1 & 0x3f80) | (w >> 2 & 0x1fc000) | (w >> 3 & 0xfe00000));
+    *ret = (uint32_t)((word & 0x7f) | (word >> 1 & 0x3f80) | (word >> 2 & 0x1fc000) |
+                      (word >> 3 & 0xfe00000));
     return 4;
 }
 
 /* A type modulo BR_JFR_WANTED: of its first two bytes, however many it has. */
-static size_t low_bits(uint64_t w)
+static size_t jfr_values_low_bits(uint64_t word)
 {
-    return (w & 0x7f) | (w >> 1 & 0x380 & -(w >> 7 & 1));
+    return (word & 0x7f) | (word >> 1 & 0x380 & -(word >> 7 & 1));
 }
 
 /* Where the next event is that somebody may want, from `at` on: most of a machine's are nobody's.
  */
-static uint32_t pass_unwanted(const struct br_jfr_chunk *c, uint32_t at)
+static uint32_t jfr_values_pass_unwanted(const struct br_jfr_chunk *chunk, uint32_t at)
 {
-    const uint8_t *p = c->data + at, *end = c->data + c->size;
-    while (c->packed && end - p >= 16) {
+    const uint8_t *p = chunk->data + at, *end = chunk->data + chunk->size;
+    while (chunk->packed && end - p >= 16) {
         uint64_t w = br_load64(p);
         uint32_t size;
-        unsigned n = read_size(w, &size);
-        if (!n || size <= n || size > end - p || c->wanted[low_bits(w >> 8 * n)])
+        unsigned n = jfr_values_read_size(w, &size);
+        if (!n || size <= n || size > end - p || chunk->wanted[jfr_values_low_bits(w >> 8 * n)])
             break;
         p += size;
     }
-    return (uint32_t)(p - c->data);
+    return (uint32_t)(p - chunk->data);
 }
 
-static unsigned event_type(const struct br_jfr_chunk *c, int64_t id)
+static unsigned jfr_values_event_type(const struct br_jfr_chunk *chunk, int64_t id)
 {
     unsigned type = BR_JFR_FIRST_EVENT;
-    while (type < BR_JFR_N_TYPES &&
-           (c->event_ids[type - BR_JFR_FIRST_EVENT] != id || c->class_of[type] == BR_JFR_NO_CLASS))
+    while (type < BR_JFR_N_TYPES && (chunk->event_ids[type - BR_JFR_FIRST_EVENT] != id ||
+                                     chunk->class_of[type] == BR_JFR_NO_CLASS))
         type++;
     return type;
 }
 
-int br_jfr_event(const struct br_jfr_chunk *c, uint32_t *at, uint64_t v[BR_JFR_N_SLOTS],
+int br_jfr_event(const struct br_jfr_chunk *chunk, uint32_t *at, uint64_t values[BR_JFR_N_SLOTS],
                  struct br_err *err)
 {
-    while ((*at = pass_unwanted(c, *at)) < c->size) {
-        struct br_jfr_in in = br_jfr_at(c, *at);
+    while ((*at = jfr_values_pass_unwanted(chunk, *at)) < chunk->size) {
+        struct br_jfr_in in = br_jfr_at(chunk, *at);
         uint32_t from = *at, size = br_jfr_int(&in);
         int64_t id = (int64_t)br_jfr_long(&in);
-        if (in.bad || size > c->size - from || in.p > c->data + from + size)
-            return bad_event(from, err);
-        in.end = c->data + from + size;
+        if (in.bad || size > chunk->size - from || in.p > chunk->data + from + size)
+            return jfr_values_bad_event(from, err);
+        in.end = chunk->data + from + size;
         *at += size;
-        unsigned type = event_type(c, id);
+        unsigned type = jfr_values_event_type(chunk, id);
         if (type == BR_JFR_N_TYPES)
             continue;
-        const struct br_jfr_class *k = &c->classes[c->class_of[type]];
-        memset(v, 0, BR_JFR_N_SLOTS * sizeof *v);
-        br_jfr_value(&in, c, k, k->n_needed, v);
-        return in.bad ? bad_event(from, err) : (int)type;
+        const struct br_jfr_class *k = &chunk->classes[chunk->class_of[type]];
+        memset(values, 0, BR_JFR_N_SLOTS * sizeof *values);
+        br_jfr_value(&in, chunk, k, k->n_needed, values);
+        return in.bad ? jfr_values_bad_event(from, err) : (int)type;
     }
     return 0;
 }

@@ -53,194 +53,206 @@ static const struct profile PROFILES[BR_JFR_N_KINDS] = {
 struct writer {
     struct br_build *build;
     const struct br_profile_source *source;
-    const struct br_jfr_result *r;
+    const struct br_jfr_result *result;
     struct br_arena *scratch;
     bool has_cpu_time;
     uint32_t profile_id, span_name, trace_id; /* the labels' keys */
     uint32_t *attributes;                     /* of the sample being written */
 };
 
-static uint32_t text(struct br_build *b, const char *s)
+static uint32_t jfr_write_text(struct br_build *build, const char *text)
 {
-    return s ? br_build_string(b, s, strlen(s)) : 0;
+    return text ? br_build_string(build, text, strlen(text)) : 0;
 }
 
-static void put64(uint8_t *p, uint64_t v)
+static void jfr_write_put64(uint8_t *p, uint64_t value)
 {
     for (int i = 0; i < 8; i++)
-        p[i] = (uint8_t)(v >> (56 - 8 * i));
+        p[i] = (uint8_t)(value >> (56 - 8 * i));
 }
 
-static uint32_t hex_attribute(struct writer *w, uint32_t key, const uint8_t *id, size_t len)
+static uint32_t jfr_write_hex_attribute(struct writer *writer, uint32_t key, const uint8_t *id,
+                                        size_t len)
 {
     char hex[33];
-    struct br_str s = {.data = hex, .cap = sizeof hex, .fixed = true};
-    br_str_hex(&s, id, len);
-    return br_build_attribute_text(w->build, key, s.data, s.len);
+    struct br_str str = {.data = hex, .cap = sizeof hex, .fixed = true};
+    br_str_hex(&str, id, len);
+    return br_build_attribute_text(writer->build, key, str.data, str.len);
 }
 
 /* The attributes of the tags, which stand in front of the thread's, and how many they are. */
-static int tag_attributes(struct writer *w, const struct br_jfr_tags *t, uint32_t *ret_link,
-                          size_t *ret_n)
+static int jfr_write_tag_attributes(struct writer *writer, const struct br_jfr_tags *tags,
+                                    uint32_t *ret_link, size_t *ret_n)
 {
-    struct br_jfr_labels *l = w->r->labels;
+    struct br_jfr_labels *labels = writer->result->labels;
     uint8_t trace[16], span[8];
-    uint32_t own[3][2] = {{w->profile_id, 0}, {w->span_name, 0}, {w->trace_id, 0}};
+    uint32_t own[3][2] = {{writer->profile_id, 0}, {writer->span_name, 0}, {writer->trace_id, 0}};
     size_t n = 0;
-    int rc = t->span_name ? br_jfr_label_attribute(l, own[1][0], t->span_name, &own[1][1]) : 0;
+    int rc = tags->span_name
+                 ? br_jfr_label_attribute(labels, own[1][0], tags->span_name, &own[1][1])
+                 : 0;
     if (rc)
         return rc;
-    put64(trace, t->trace_hi);
-    put64(trace + 8, t->trace_lo);
-    put64(span, t->span_id);
-    bool traced = t->trace_hi || t->trace_lo;
-    if (t->span_id)
-        own[0][1] = hex_attribute(w, own[0][0], span, sizeof span);
+    jfr_write_put64(trace, tags->trace_hi);
+    jfr_write_put64(trace + 8, tags->trace_lo);
+    jfr_write_put64(span, tags->span_id);
+    bool traced = tags->trace_hi || tags->trace_lo;
+    if (tags->span_id)
+        own[0][1] = jfr_write_hex_attribute(writer, own[0][0], span, sizeof span);
     if (traced)
-        own[2][1] = hex_attribute(w, own[2][0], trace, sizeof trace);
-    const struct br_jfr_context *c = t->context ? &l->contexts[t->context - 1] : NULL;
-    const uint8_t *trace_id = traced ? trace : c && c->has_trace ? c->trace_id : NULL;
-    const uint8_t *span_id = t->span_id ? span : c && c->has_span ? c->span_id : NULL;
-    *ret_link = span_id ? br_build_link(w->build, trace_id, span_id) : 0;
-    for (uint32_t i = 0; c && i < c->n; i++) {
+        own[2][1] = jfr_write_hex_attribute(writer, own[2][0], trace, sizeof trace);
+    const struct br_jfr_context *context =
+        tags->context ? &labels->contexts[tags->context - 1] : NULL;
+    const uint8_t *trace_id = traced                          ? trace
+                              : context && context->has_trace ? context->trace_id
+                                                              : NULL;
+    const uint8_t *span_id = tags->span_id                  ? span
+                             : context && context->has_span ? context->span_id
+                                                            : NULL;
+    *ret_link = span_id ? br_build_link(writer->build, trace_id, span_id) : 0;
+    for (uint32_t i = 0; context && i < context->count; i++) {
         bool said = false; /* a key stands once in a sample */
         for (int k = 0; k < 3; k++)
-            said |= own[k][1] && own[k][0] == c->v[i].key;
+            said |= own[k][1] && own[k][0] == context->labels[i].key;
         if (!said)
-            w->attributes[n++] = c->v[i].attribute;
+            writer->attributes[n++] = context->labels[i].attribute;
     }
     for (int k = 0; k < 3; k++)
         if (own[k][1])
-            w->attributes[n++] = own[k][1];
+            writer->attributes[n++] = own[k][1];
     *ret_n = n;
     return 0;
 }
 
-static int write_samples(struct writer *w, const struct br_jfr_table *t, int which,
-                         int64_t multiplier)
+static int jfr_write_samples(struct writer *writer, const struct br_jfr_table *table, int which,
+                             int64_t multiplier)
 {
-    const struct br_jfr_samples *s = w->r->samples;
-    struct br_jfr_cursor at = {.table = t};
-    struct br_jfr_sample e;
+    const struct br_jfr_samples *samples = writer->result->samples;
+    struct br_jfr_cursor at = {.table = table};
+    struct br_jfr_sample jfr_sample;
     uint32_t tags = 0, link = 0;
     size_t n_tag_attributes = 0;
-    while (br_jfr_sample_next(&at, &e)) {
-        if (e.key.tags != tags) { /* what follows each other is mostly of one span */
-            int rc = tag_attributes(w, &s->tags[e.key.tags], &link, &n_tag_attributes);
+    while (br_jfr_sample_next(&at, &jfr_sample)) {
+        if (jfr_sample.key.tags != tags) { /* what follows each other is mostly of one span */
+            int rc = jfr_write_tag_attributes(writer, &samples->tags[jfr_sample.key.tags], &link,
+                                              &n_tag_attributes);
             if (rc)
                 return rc;
-            tags = e.key.tags;
+            tags = jfr_sample.key.tags;
         }
-        const struct br_jfr_thread *thread = &s->threads[e.key.thread];
-        memcpy(w->attributes + n_tag_attributes, thread->attributes, sizeof thread->attributes);
-        int64_t value = (int64_t)((uint64_t)e.values[which] * (uint64_t)multiplier);
-        const struct br_build_sample sample = {.stack = e.key.stack,
+        const struct br_jfr_thread *thread = &samples->threads[jfr_sample.key.thread];
+        memcpy(writer->attributes + n_tag_attributes, thread->attributes,
+               sizeof thread->attributes);
+        int64_t value = (int64_t)((uint64_t)jfr_sample.values[which] * (uint64_t)multiplier);
+        const struct br_build_sample sample = {.stack = jfr_sample.key.stack,
                                                .link = link,
-                                               .attributes = w->attributes,
-                                               .n_attributes = n_tag_attributes + thread->n,
+                                               .attributes = writer->attributes,
+                                               .n_attributes = n_tag_attributes + thread->count,
                                                .values = &value,
                                                .n_values = 1,
-                                               .times_ns = &e.time_ns,
-                                               .n_times = e.time_ns != 0};
-        br_build_sample(w->build, &sample);
-        if (br_build_rc(w->build))
-            return br_build_rc(w->build);
+                                               .times_ns = &jfr_sample.time_ns,
+                                               .n_times = jfr_sample.time_ns != 0};
+        br_build_sample(writer->build, &sample);
+        if (br_build_rc(writer->build))
+            return br_build_rc(writer->build);
     }
     return 0;
 }
 
-static int write_scope(struct writer *w, const char *metric)
+static int jfr_write_scope(struct writer *writer, const char *metric)
 {
-    const char *name = w->source->pyroscope_name ? w->source->pyroscope_name : metric;
-    bool labelled = w->source->pyroscope_name || w->source->from_pyroscope;
+    const char *name = writer->source->pyroscope_name ? writer->source->pyroscope_name : metric;
+    bool labelled = writer->source->pyroscope_name || writer->source->from_pyroscope;
     const char *key = labelled ? BR_SCOPE_PYROSCOPE_NAME : BR_SCOPE_PYROSCOPE_METRIC;
     struct br_addition attributes = {0};
-    if (br_add_string(w->scratch, &attributes, 3, key, name, strlen(name)))
+    if (br_add_string(writer->scratch, &attributes, 3, key, name, strlen(name)))
         return BR_ENOMEM;
-    br_build_scope(w->build, NULL, NULL, &attributes);
+    br_build_scope(writer->build, NULL, NULL, &attributes);
     return 0;
 }
 
 /* A recording may have samples of the CPU in two ways, of the same time. */
-static const struct profile *profile_of(const struct writer *w, enum br_jfr_kind kind)
+static const struct profile *jfr_write_profile_of(const struct writer *writer,
+                                                  enum br_jfr_kind kind)
 {
     static const struct profile execution = {"execution",
                                              {{"execution", "nanoseconds"}},
                                              {"execution", "nanoseconds"},
                                              true};
-    return kind == BR_JFR_CPU && w->has_cpu_time ? &execution : &PROFILES[kind];
+    return kind == BR_JFR_CPU && writer->has_cpu_time ? &execution : &PROFILES[kind];
 }
 
-static int write_kind(struct writer *w, enum br_jfr_kind kind)
+static int jfr_write_kind(struct writer *writer, enum br_jfr_kind kind)
 {
-    struct br_jfr_table *t = &w->r->samples->tables[kind];
-    const struct profile *p = profile_of(w, kind);
-    int64_t period_ns = w->r->period_ns[kind];
-    struct br_build *b = w->build;
-    int rc = t->n ? write_scope(w, p->metric) : 0;
-    for (int i = 0; i < 2 && t->n && p->values[i].type && !rc; i++) {
-        const struct br_build_profile profile = {.type = text(b, p->values[i].type),
-                                                 .unit = text(b, p->values[i].unit),
-                                                 .period_type = text(b, p->period.type),
-                                                 .period_unit = text(b, p->period.unit),
-                                                 .period = period_ns,
-                                                 .time_ns = w->r->start_ns,
-                                                 .duration_ns = w->r->duration_ns,
-                                                 .profile_id = w->source->profile_id};
-        br_build_profile(b, &profile);
-        rc = write_samples(w, t, i, p->by_period ? period_ns : 1);
+    struct br_jfr_table *table = &writer->result->samples->tables[kind];
+    const struct profile *p = jfr_write_profile_of(writer, kind);
+    int64_t period_ns = writer->result->period_ns[kind];
+    struct br_build *build = writer->build;
+    int rc = table->count ? jfr_write_scope(writer, p->metric) : 0;
+    for (int i = 0; i < 2 && table->count && p->values[i].type && !rc; i++) {
+        const struct br_build_profile profile = {
+            .type = jfr_write_text(build, p->values[i].type),
+            .unit = jfr_write_text(build, p->values[i].unit),
+            .period_type = jfr_write_text(build, p->period.type),
+            .period_unit = jfr_write_text(build, p->period.unit),
+            .period = period_ns,
+            .time_ns = writer->result->start_ns,
+            .duration_ns = writer->result->duration_ns,
+            .profile_id = writer->source->profile_id};
+        br_build_profile(build, &profile);
+        rc = jfr_write_samples(writer, table, i, p->by_period ? period_ns : 1);
     }
-    br_jfr_table_release(t);
+    br_jfr_table_release(table);
     return rc;
 }
 
 /* The source's resource, and the event as a label: an empty one too for Pyroscope, which has it on
  * every series that was a recording. */
-static int write_resource(struct writer *w)
+static int jfr_write_resource(struct writer *writer)
 {
-    const char *event = w->r->event;
+    const char *event = writer->result->event;
     struct br_addition attributes = {0};
-    if (w->source->resource && w->source->resource->len) {
-        uint8_t *copy = br_arena_alloc(w->scratch, w->source->resource->len);
+    if (writer->source->resource && writer->source->resource->len) {
+        uint8_t *copy = br_arena_alloc(writer->scratch, writer->source->resource->len);
         if (!copy)
             return BR_ENOMEM;
-        memcpy(copy, w->source->resource->data, w->source->resource->len);
-        attributes = (struct br_addition){copy, w->source->resource->len};
+        memcpy(copy, writer->source->resource->data, writer->source->resource->len);
+        attributes = (struct br_addition){copy, writer->source->resource->len};
     }
-    if (!event && w->source->from_pyroscope)
+    if (!event && writer->source->from_pyroscope)
         event = "";
-    if (event && br_add_string(w->scratch, &attributes, 1, "jfr_event", event, strlen(event)))
+    if (event && br_add_string(writer->scratch, &attributes, 1, "jfr_event", event, strlen(event)))
         return BR_ENOMEM;
-    br_build_resource(w->build, attributes.len ? &attributes : NULL);
+    br_build_resource(writer->build, attributes.len ? &attributes : NULL);
     return 0;
 }
 
-int br_jfr_write(struct br_build *b, const struct br_profile_source *source,
-                 const struct br_jfr_result *r, struct br_arena *scratch)
+int br_jfr_write(struct br_build *build, const struct br_profile_source *source,
+                 const struct br_jfr_result *result, struct br_arena *scratch)
 {
-    struct writer w = {.build = b,
-                       .source = source,
-                       .r = r,
-                       .scratch = scratch,
-                       .has_cpu_time = r->samples->tables[BR_JFR_CPU_TIME].n != 0};
+    struct writer writer = {.build = build,
+                            .source = source,
+                            .result = result,
+                            .scratch = scratch,
+                            .has_cpu_time = result->samples->tables[BR_JFR_CPU_TIME].count != 0};
     size_t most = 3 + 2;
     bool empty = true;
     for (unsigned i = 0; i < BR_JFR_N_KINDS; i++)
-        empty &= !r->samples->tables[i].n;
+        empty &= !result->samples->tables[i].count;
     if (empty)
         return 0;
-    for (uint32_t i = 0; i < r->labels->n_contexts; i++)
-        if (most < r->labels->contexts[i].n + 5u)
-            most = r->labels->contexts[i].n + 5u;
-    w.attributes = br_calloc(most, sizeof *w.attributes);
-    if (!w.attributes)
+    for (uint32_t i = 0; i < result->labels->n_contexts; i++)
+        if (most < result->labels->contexts[i].count + 5u)
+            most = result->labels->contexts[i].count + 5u;
+    writer.attributes = br_calloc(most, sizeof *writer.attributes);
+    if (!writer.attributes)
         return BR_ENOMEM;
-    w.profile_id = text(b, "profile_id");
-    w.span_name = text(b, "span_name");
-    w.trace_id = text(b, "trace_id");
-    int rc = write_resource(&w);
+    writer.profile_id = jfr_write_text(build, "profile_id");
+    writer.span_name = jfr_write_text(build, "span_name");
+    writer.trace_id = jfr_write_text(build, "trace_id");
+    int rc = jfr_write_resource(&writer);
     for (unsigned i = 0; i < BR_JFR_N_KINDS && !rc; i++)
-        rc = write_kind(&w, i);
-    br_free(w.attributes);
+        rc = jfr_write_kind(&writer, i);
+    br_free(writer.attributes);
     return rc;
 }

@@ -30,7 +30,7 @@
 
 /* Where the fields of one number lie: others may be in between. */
 struct br_pprof_range {
-    uint32_t n;
+    uint32_t count;
     const uint8_t *start, *end;
 };
 
@@ -71,7 +71,7 @@ struct br_pprof_records {
 };
 
 struct br_pprof {
-    struct br_build *b;
+    struct br_build *build;
     const struct br_profile_source *source;
     struct br_arena *arena;
     struct br_err *err;
@@ -119,74 +119,75 @@ struct br_pprof {
 
 /* The next field of this tag in the range; false at the end. What is there is well-formed. */
 static inline bool br_pprof_next(const uint8_t **p, const uint8_t *end, uint32_t tag,
-                                 struct br_field *f)
+                                 struct br_field *field)
 {
     while (*p < end) {
-        *p = br_scan(*p, end, f);
-        if (br_scan_tag(f) == tag)
+        *p = br_scan(*p, end, field);
+        if (br_scan_tag(field) == tag)
             return true;
     }
     return false;
 }
 
-/* A message of varints: reads fields 1 to `n` into v[1] to v[n], the last one of each. Others are
- * passed over. False when it is malformed. */
-bool br_pprof_scalars(const uint8_t *p, const uint8_t *end, uint64_t *v, uint32_t n);
+/* A message of varints: reads fields 1 to `count` into v[1] to v[n], the last one of each. Others
+ * are passed over. False when it is malformed. */
+bool br_pprof_scalars(const uint8_t *p, const uint8_t *end, uint64_t *values, uint32_t count);
 
 /* Room for `need` in an array of the arena. False when there is none. */
-bool br_pprof_grow(struct br_pprof *p, void *items, uint32_t *cap, size_t need, size_t size);
+bool br_pprof_grow(struct br_pprof *pprof, void *items, uint32_t *cap, size_t need, size_t size);
 
 /* An array of the arena, not cleared; NULL when there is no room. */
-void *br_pprof_alloc(struct br_pprof *p, size_t n, size_t size);
+void *br_pprof_alloc(struct br_pprof *pprof, size_t count, size_t size);
 
 /* Bytes of all that reading took but for the builder's. */
-static inline size_t br_pprof_own(const struct br_pprof *p)
+static inline size_t br_pprof_own(const struct br_pprof *pprof)
 {
-    return p->arena->used - p->arena_taken + p->made.budget.used;
+    return pprof->arena->used - pprof->arena_taken + pprof->made.budget.used;
 }
 
 /* Bytes that reading may still take. */
-static inline size_t br_pprof_rest(const struct br_pprof *p)
+static inline size_t br_pprof_rest(const struct br_pprof *pprof)
 {
-    size_t built = br_build_memory(p->b);
-    size_t used = (built > p->built ? built - p->built : 0) + br_pprof_own(p);
-    return used < p->max_bytes ? p->max_bytes - used : 0;
+    size_t built = br_build_memory(pprof->build);
+    size_t used = (built > pprof->built ? built - pprof->built : 0) + br_pprof_own(pprof);
+    return used < pprof->max_bytes ? pprof->max_bytes - used : 0;
 }
 
 /* True while `more` bytes more are among them. */
-static inline bool br_pprof_fits(struct br_pprof *p, size_t more)
+static inline bool br_pprof_fits(struct br_pprof *pprof, size_t more)
 {
-    if (__builtin_expect(more < br_pprof_rest(p), 1))
+    if (__builtin_expect(more < br_pprof_rest(pprof), 1))
         return true;
-    p->full = true;
+    pprof->full = true;
     return false;
 }
 
 /* After anything else grew: the builder gets the rest. */
-static inline void br_pprof_share(struct br_pprof *p)
+static inline void br_pprof_share(struct br_pprof *pprof)
 {
-    size_t own = br_pprof_own(p);
-    size_t limit = p->built + (own < p->max_bytes ? p->max_bytes - own : 0);
-    (void)br_build_limit(p->b, limit < p->build_limit ? limit : p->build_limit);
+    size_t own = br_pprof_own(pprof);
+    size_t limit = pprof->built + (own < pprof->max_bytes ? pprof->max_bytes - own : 0);
+    (void)br_build_limit(pprof->build, limit < pprof->build_limit ? limit : pprof->build_limit);
 }
 
 /* Counts `len` bytes that are about to be composed of texts. 0, or BR_EFULL with the error set:
  * what refers to them makes too much of them. */
-int br_pprof_compose(struct br_pprof *p, size_t len);
+int br_pprof_compose(struct br_pprof *pprof, size_t len);
 
 /* The length and bytes of a string; NULL when there is no such string. */
-const uint8_t *br_pprof_text(const struct br_pprof *p, uint64_t i, size_t *ret_len);
+const uint8_t *br_pprof_text(const struct br_pprof *pprof, uint64_t index, size_t *ret_len);
 
 /* Its index in the builder, put there when it is used first. False with the error set; `what` is
  * for the sentence. */
-bool br_pprof_string_slow(struct br_pprof *p, uint64_t i, const char *what, uint32_t *ret);
-static inline bool br_pprof_string(struct br_pprof *p, uint64_t i, const char *what, uint32_t *ret)
+bool br_pprof_string_slow(struct br_pprof *pprof, uint64_t index, const char *what, uint32_t *ret);
+static inline bool br_pprof_string(struct br_pprof *pprof, uint64_t index, const char *what,
+                                   uint32_t *ret)
 {
-    if (__builtin_expect(i < p->n_strings && p->strings[i].index, 1)) {
-        *ret = p->strings[i].index - 1;
+    if (__builtin_expect(index < pprof->n_strings && pprof->strings[index].index, 1)) {
+        *ret = pprof->strings[index].index - 1;
         return true;
     }
-    return br_pprof_string_slow(p, i, what, ret);
+    return br_pprof_string_slow(pprof, index, what, ret);
 }
 
 /* Index + 1, or 0 when there is no such id. */
@@ -199,29 +200,29 @@ static inline uint32_t br_pprof_ids_get(const struct br_pprof_ids *ids, uint64_t
 }
 
 /* Strings, mappings, functions, locations. Each returns 0 or a code with the error set. */
-int br_pprof_read_strings(struct br_pprof *p);
-int br_pprof_read_tables(struct br_pprof *p);
+int br_pprof_read_strings(struct br_pprof *pprof);
+int br_pprof_read_tables(struct br_pprof *pprof);
 
 /* Samples; their values are to be `n_types`. */
-int br_pprof_read_samples(struct br_pprof *p, uint32_t n_types);
+int br_pprof_read_samples(struct br_pprof *pprof, uint32_t n_types);
 
 /* Writes them into the open Profile, with the values of one type. */
-void br_pprof_put_samples(struct br_pprof *p, uint32_t type);
+void br_pprof_put_samples(struct br_pprof *pprof, uint32_t type);
 
-/* The attributes of the labels that are being read, `n` of them, and the link that they name; 0 or
- * a code with the error set. */
-int br_pprof_read_labels(struct br_pprof *p, uint32_t n, uint32_t *ret_link);
+/* The attributes of the labels that are being read, `count` of them, and the link that they name; 0
+ * or a code with the error set. */
+int br_pprof_read_labels(struct br_pprof *pprof, uint32_t count, uint32_t *ret_link);
 
 /* The attribute of one text; `key` is the builder's. 0, or a code with the error set. */
-int br_pprof_text_attribute(struct br_pprof *p, uint32_t key, uint64_t string, uint32_t *ret);
+int br_pprof_text_attribute(struct br_pprof *pprof, uint32_t key, uint64_t string, uint32_t *ret);
 
 /* Gives back what is not the arena's. */
-void br_pprof_release_labels(struct br_pprof *p);
+void br_pprof_release_labels(struct br_pprof *pprof);
 
 /* Takes the error away, and keeps it where it is the first that costs samples. */
-void br_pprof_blame(struct br_pprof *p);
+void br_pprof_blame(struct br_pprof *pprof);
 
 /* Set the error and return its code: that there is no memory, or not so much for a body of this
  * size, or what the builder failed with; that there is no such string. */
-int br_pprof_no_memory(struct br_pprof *p);
-int br_pprof_no_string(struct br_pprof *p, uint64_t i, const char *what);
+int br_pprof_no_memory(struct br_pprof *pprof);
+int br_pprof_no_string(struct br_pprof *pprof, uint64_t index, const char *what);

@@ -46,109 +46,116 @@ struct br_pprof_ordered {
     uint32_t order;
 };
 
-static size_t slot_of(const struct br_pprof_memo *m, uint64_t a, uint64_t b, uint64_t c)
+static size_t pprof_labels_slot_of(const struct br_pprof_memo *memo, uint64_t left, uint64_t right,
+                                   uint64_t code)
 {
-    return (size_t)((a * m->secret[0] + b * m->secret[1] + c * m->secret[2]) >> (64 - m->bits));
+    return (size_t)((left * memo->secret[0] + right * memo->secret[1] + code * memo->secret[2]) >>
+                    (64 - memo->bits));
 }
 
 /* Of a size that suits the profile: of small ones a request has many. */
-static bool make_memo(struct br_pprof *p)
+static bool pprof_labels_make_memo(struct br_pprof *pprof)
 {
-    struct br_pprof_memo *m = br_pprof_alloc(p, 1, sizeof *m);
-    if (!m)
+    struct br_pprof_memo *memo = br_pprof_alloc(pprof, 1, sizeof *memo);
+    if (!memo)
         return false;
-    m->bits = MEMO_BITS_MIN;
-    while (m->bits < MEMO_BITS_MAX && UINT32_C(1) << m->bits < p->ranges[BR_PPROF_SAMPLE].n)
-        m->bits++;
-    size_t n = (size_t)1 << m->bits;
-    br_random_bytes(m->secret, sizeof m->secret);
-    for (size_t i = 0; i < BR_COUNT(m->secret); i++)
-        m->secret[i] |= 1;
-    m->labels = br_pprof_alloc(p, n, sizeof *m->labels);
-    m->links = br_pprof_alloc(p, n, sizeof *m->links);
-    if (!m->labels || !m->links)
+    memo->bits = MEMO_BITS_MIN;
+    while (memo->bits < MEMO_BITS_MAX &&
+           UINT32_C(1) << memo->bits < pprof->ranges[BR_PPROF_SAMPLE].count)
+        memo->bits++;
+    size_t n = (size_t)1 << memo->bits;
+    br_random_bytes(memo->secret, sizeof memo->secret);
+    for (size_t i = 0; i < BR_COUNT(memo->secret); i++)
+        memo->secret[i] |= 1;
+    memo->labels = br_pprof_alloc(pprof, n, sizeof *memo->labels);
+    memo->links = br_pprof_alloc(pprof, n, sizeof *memo->links);
+    if (!memo->labels || !memo->links)
         return false;
-    memset(m->labels, 0, n * sizeof *m->labels);
-    memset(m->links, 0, n * sizeof *m->links);
-    p->memo = m;
+    memset(memo->labels, 0, n * sizeof *memo->labels);
+    memset(memo->links, 0, n * sizeof *memo->links);
+    pprof->memo = memo;
     return true;
 }
 
 /* --- Attributes of texts ---------------------------------------------------------------------- */
 
 /* What the attribute is made of: the builder's key, and strings. */
-static uint8_t *put_key(uint8_t *o, uint32_t key, const struct br_pprof_ordered *group, size_t n)
+static uint8_t *pprof_labels_put_key(uint8_t *out, uint32_t key,
+                                     const struct br_pprof_ordered *group, size_t count)
 {
-    o = br_put_varint(o, key);
-    for (size_t i = 0; i < n; i++)
-        o = br_put_varint(o, group[i].label.str);
-    return o;
+    out = br_put_varint(out, key);
+    for (size_t i = 0; i < count; i++)
+        out = br_put_varint(out, group[i].label.str);
+    return out;
 }
 
 /* The texts, in p->texts. */
-static int collect_texts(struct br_pprof *p, const struct br_pprof_ordered *group, size_t n)
+static int pprof_labels_collect_texts(struct br_pprof *pprof, const struct br_pprof_ordered *group,
+                                      size_t count)
 {
     size_t size = 0;
-    if (!br_pprof_grow(p, &p->texts, &p->cap_texts, n, sizeof *p->texts))
-        return br_pprof_no_memory(p);
-    for (size_t i = 0; i < n; i++) {
-        struct br_addition *text = &p->texts[i];
-        text->data = br_pprof_text(p, group[i].label.str, &text->len);
+    if (!br_pprof_grow(pprof, &pprof->texts, &pprof->cap_texts, count, sizeof *pprof->texts))
+        return br_pprof_no_memory(pprof);
+    for (size_t i = 0; i < count; i++) {
+        struct br_addition *text = &pprof->texts[i];
+        text->data = br_pprof_text(pprof, group[i].label.str, &text->len);
         if (!text->data)
-            return br_pprof_no_string(p, group[i].label.str, "label");
+            return br_pprof_no_string(pprof, group[i].label.str, "label");
         size += ELEMENT_SIZE + text->len;
     }
-    return br_pprof_compose(p, size);
+    return br_pprof_compose(pprof, size);
 }
 
-static int make_texts(struct br_pprof *p, uint32_t key, const struct br_pprof_ordered *group,
-                      size_t n, uint32_t *ret)
+static int pprof_labels_make_texts(struct br_pprof *pprof, uint32_t key,
+                                   const struct br_pprof_ordered *group, size_t count,
+                                   uint32_t *ret)
 {
-    int rc = collect_texts(p, group, n);
+    int rc = pprof_labels_collect_texts(pprof, group, count);
     if (rc)
         return rc;
-    *ret = n > 1 ? br_build_attribute_texts(p->b, key, p->texts, n)
-                 : br_build_attribute_text(p->b, key, p->texts->data, p->texts->len);
+    *ret = count > 1
+               ? br_build_attribute_texts(pprof->build, key, pprof->texts, count)
+               : br_build_attribute_text(pprof->build, key, pprof->texts->data, pprof->texts->len);
     return 0;
 }
 
 /* Of what reading may take, half of the rest at most, so that the builder can go on. */
-static int reserve_made(struct br_pprof *p, size_t n)
+static int pprof_labels_reserve_made(struct br_pprof *pprof, size_t count)
 {
-    struct br_pprof_made *made = &p->made;
-    struct br_budget *b = &made->budget;
-    b->moves = true;
-    b->max = b->used + br_pprof_rest(p) / 2;
-    int rc = made->keys.n ? 0 : br_intern_init(&made->keys, b, 1);
+    struct br_pprof_made *made = &pprof->made;
+    struct br_budget *budget = &made->budget;
+    budget->moves = true;
+    budget->max = budget->used + br_pprof_rest(pprof) / 2;
+    int rc = made->keys.count ? 0 : br_intern_init(&made->keys, budget, 1);
     if (!rc)
-        rc = br_intern_reserve(&made->keys, b, BR_VARINT_MAX * (n + 1));
+        rc = br_intern_reserve(&made->keys, budget, BR_VARINT_MAX * (count + 1));
     if (!rc)
-        rc = br_budget_grow(b, &made->attributes, &made->cap, (size_t)made->keys.n + 1,
+        rc = br_budget_grow(budget, &made->attributes, &made->cap, (size_t)made->keys.count + 1,
                             sizeof *made->attributes);
-    br_pprof_share(p);
+    br_pprof_share(pprof);
     return rc;
 }
 
-static int no_room(struct br_pprof *p, int rc)
+static int pprof_labels_no_room(struct br_pprof *pprof, int rc)
 {
-    p->full = rc == BR_EFULL;
-    return br_pprof_no_memory(p);
+    pprof->full = rc == BR_EFULL;
+    return br_pprof_no_memory(pprof);
 }
 
 /* The attribute of these texts, which is made when it is wanted first. */
-static int texts_of(struct br_pprof *p, uint32_t key, const struct br_pprof_ordered *group,
-                    size_t n, uint32_t *ret)
+static int pprof_labels_texts_of(struct br_pprof *pprof, uint32_t key,
+                                 const struct br_pprof_ordered *group, size_t count, uint32_t *ret)
 {
-    struct br_pprof_made *made = &p->made;
+    struct br_pprof_made *made = &pprof->made;
     uint32_t hash;
-    int rc = reserve_made(p, n);
+    int rc = pprof_labels_reserve_made(pprof, count);
     if (rc)
-        return no_room(p, rc);
+        return pprof_labels_no_room(pprof, rc);
     uint8_t *body = br_intern_body(&made->keys);
-    size_t len = (size_t)(put_key(body, key, group, n) - body);
+    size_t len = (size_t)(pprof_labels_put_key(body, key, group, count) - body);
     uint32_t i = br_intern_find(&made->keys, body, len, BR_INTERN_NONE, &hash);
     if (i == BR_INTERN_NONE) {
-        rc = make_texts(p, key, group, n, ret);
+        rc = pprof_labels_make_texts(pprof, key, group, count, ret);
         if (rc)
             return rc;
         i = br_intern_append(&made->keys, len, hash);
@@ -158,27 +165,29 @@ static int texts_of(struct br_pprof *p, uint32_t key, const struct br_pprof_orde
     return 0;
 }
 
-int br_pprof_text_attribute(struct br_pprof *p, uint32_t key, uint64_t string, uint32_t *ret)
+int br_pprof_text_attribute(struct br_pprof *pprof, uint32_t key, uint64_t string, uint32_t *ret)
 {
     size_t len;
-    const uint8_t *text = br_pprof_text(p, string, &len);
+    const uint8_t *text = br_pprof_text(pprof, string, &len);
     if (!text)
-        return br_pprof_no_string(p, string, "label");
+        return br_pprof_no_string(pprof, string, "label");
     if (len > SHORT_TEXT)
-        return texts_of(p, key, &(struct br_pprof_ordered){{.str = string}, 0}, 1, ret);
-    *ret = br_build_attribute_text(p->b, key, text, len);
+        return pprof_labels_texts_of(pprof, key, &(struct br_pprof_ordered){{.str = string}, 0}, 1,
+                                     ret);
+    *ret = br_build_attribute_text(pprof->build, key, text, len);
     return 0;
 }
 
-void br_pprof_release_labels(struct br_pprof *p)
+void br_pprof_release_labels(struct br_pprof *pprof)
 {
-    br_intern_release(&p->made.keys, &p->made.budget);
-    br_budget_free(&p->made.budget, &p->made.attributes, &p->made.cap, sizeof *p->made.attributes);
+    br_intern_release(&pprof->made.keys, &pprof->made.budget);
+    br_budget_free(&pprof->made.budget, &pprof->made.attributes, &pprof->made.cap,
+                   sizeof *pprof->made.attributes);
 }
 
 /* --- Links ------------------------------------------------------------------------------------ */
 
-static enum kind kind_of(const struct br_pprof *p, uint64_t key)
+static enum kind pprof_labels_kind_of(const struct br_pprof *pprof, uint64_t key)
 {
     static const struct {
         const char *key;
@@ -189,33 +198,35 @@ static enum kind kind_of(const struct br_pprof *p, uint64_t key)
                  {"span id", KIND_NUMBER},
                  {"local root span id", KIND_ROOT_NUMBER}};
     size_t len;
-    const uint8_t *text = br_pprof_text(p, key, &len);
+    const uint8_t *text = br_pprof_text(pprof, key, &len);
     for (size_t i = 0; text && i < BR_COUNT(kinds); i++)
         if (len == strlen(kinds[i].key) && memcmp(text, kinds[i].key, len) == 0)
             return kinds[i].kind;
     return KIND_OTHER;
 }
 
-static bool read_id(const struct br_pprof *p, uint64_t string, uint8_t *id, size_t size)
+static bool pprof_labels_read_id(const struct br_pprof *pprof, uint64_t string, uint8_t *id,
+                                 size_t size)
 {
     size_t len;
-    const uint8_t *text = br_pprof_text(p, string, &len);
+    const uint8_t *text = br_pprof_text(pprof, string, &len);
     return text && len <= ID_TEXT_MAX && br_hex_id((const char *)text, len, id, size);
 }
 
 /* The link to a span by the texts of its labels; 0 where the first is no span id. */
-static uint32_t link_of(struct br_pprof *p, uint64_t span, uint64_t trace)
+static uint32_t pprof_labels_link_of(struct br_pprof *pprof, uint64_t span, uint64_t trace)
 {
     uint8_t span_id[8], trace_id[16];
-    struct memo_link *m = &p->memo->links[slot_of(p->memo, span, trace, 0)];
-    if (m->link && m->span == span && m->trace == trace)
-        return m->link - 1;
+    struct memo_link *memo_link =
+        &pprof->memo->links[pprof_labels_slot_of(pprof->memo, span, trace, 0)];
+    if (memo_link->link && memo_link->span == span && memo_link->trace == trace)
+        return memo_link->link - 1;
     uint32_t link = 0;
-    if (read_id(p, span, span_id, sizeof span_id)) {
-        bool traced = read_id(p, trace, trace_id, sizeof trace_id);
-        link = br_build_link(p->b, traced ? trace_id : NULL, span_id);
+    if (pprof_labels_read_id(pprof, span, span_id, sizeof span_id)) {
+        bool traced = pprof_labels_read_id(pprof, trace, trace_id, sizeof trace_id);
+        link = br_build_link(pprof->build, traced ? trace_id : NULL, span_id);
     }
-    *m = (struct memo_link){span, trace, link + 1};
+    *memo_link = (struct memo_link){span, trace, link + 1};
     return link;
 }
 
@@ -226,13 +237,14 @@ struct named {
 };
 
 /* The id that a label has as a number or as a decimal text; 0 where it has none. */
-static uint64_t decimal_of(const struct br_pprof *p, const struct br_pprof_label *l)
+static uint64_t pprof_labels_decimal_of(const struct br_pprof *pprof,
+                                        const struct br_pprof_label *label)
 {
     size_t len;
     uint64_t id = 0;
-    const uint8_t *text = br_pprof_text(p, l->str, &len);
-    if (!l->str)
-        return l->num;
+    const uint8_t *text = br_pprof_text(pprof, label->str, &len);
+    if (!label->str)
+        return label->num;
     for (size_t i = 0; i < len; i++)
         if (text[i] < '0' || text[i] > '9' || __builtin_mul_overflow(id, 10u, &id) ||
             __builtin_add_overflow(id, (uint64_t)(text[i] - '0'), &id))
@@ -240,183 +252,190 @@ static uint64_t decimal_of(const struct br_pprof *p, const struct br_pprof_label
     return id;
 }
 
-static void note_name(const struct br_pprof *p, struct named *named, enum kind kind,
-                      const struct br_pprof_label *l)
+static void pprof_labels_note_name(const struct br_pprof *pprof, struct named *named,
+                                   enum kind kind, const struct br_pprof_label *label)
 {
     if (kind == KIND_SPAN && !named->span)
-        named->span = l->str;
+        named->span = label->str;
     else if (kind == KIND_PROFILE && !named->profile)
-        named->profile = l->str;
+        named->profile = label->str;
     else if (kind == KIND_TRACE && !named->trace)
-        named->trace = l->str;
+        named->trace = label->str;
     else if (kind == KIND_NUMBER && !named->number)
-        named->number = decimal_of(p, l);
+        named->number = pprof_labels_decimal_of(pprof, label);
     else if (kind == KIND_ROOT_NUMBER && !named->root)
-        named->root = decimal_of(p, l);
+        named->root = pprof_labels_decimal_of(pprof, label);
 }
 
-static uint32_t link_of_number(struct br_pprof *p, uint64_t number, uint64_t trace)
+static uint32_t pprof_labels_link_of_number(struct br_pprof *pprof, uint64_t number, uint64_t trace)
 {
     uint8_t span_id[8], trace_id[16];
     for (int i = 0; i < 8; i++)
         span_id[i] = (uint8_t)(number >> (56 - 8 * i));
-    bool traced = trace && read_id(p, trace, trace_id, sizeof trace_id);
-    return br_build_link(p->b, traced ? trace_id : NULL, span_id);
+    bool traced = trace && pprof_labels_read_id(pprof, trace, trace_id, sizeof trace_id);
+    return br_build_link(pprof->build, traced ? trace_id : NULL, span_id);
 }
 
 /* --- Labels ----------------------------------------------------------------------------------- */
 
-static bool add_attribute(struct br_pprof *p, uint32_t attribute)
+static bool pprof_labels_add_attribute(struct br_pprof *pprof, uint32_t attribute)
 {
-    if (!br_pprof_grow(p, &p->attributes, &p->cap_attributes, (size_t)p->n_attributes + 1,
-                       sizeof *p->attributes))
+    if (!br_pprof_grow(pprof, &pprof->attributes, &pprof->cap_attributes,
+                       (size_t)pprof->n_attributes + 1, sizeof *pprof->attributes))
         return false;
-    p->attributes[p->n_attributes++] = attribute;
+    pprof->attributes[pprof->n_attributes++] = attribute;
     return true;
 }
 
 /* Looks a label up, or makes an attribute of it. */
-static int attribute_of(struct br_pprof *p, const struct br_pprof_label *l, struct memo_label **ret)
+static int pprof_labels_attribute_of(struct br_pprof *pprof, const struct br_pprof_label *label,
+                                     struct memo_label **ret)
 {
-    struct br_pprof_memo *memo = p->memo;
-    struct memo_label *m =
-        &memo->labels[slot_of(memo, l->key, l->str ? l->str : l->num, l->unit)];
+    struct br_pprof_memo *memo = pprof->memo;
+    struct memo_label *memo_label = &memo->labels[pprof_labels_slot_of(
+        memo, label->key, label->str ? label->str : label->num, label->unit)];
     uint32_t key, unit, attribute;
-    *ret = m;
-    if (m->attribute && memcmp(&m->label, l, sizeof *l) == 0)
+    *ret = memo_label;
+    if (memo_label->attribute && memcmp(&memo_label->label, label, sizeof *label) == 0)
         return 0;
-    if (!br_pprof_string(p, l->key, "label", &key) || !br_pprof_string(p, l->unit, "label", &unit))
+    if (!br_pprof_string(pprof, label->key, "label", &key) ||
+        !br_pprof_string(pprof, label->unit, "label", &unit))
         return BR_EINVAL;
-    *m = (struct memo_label){.label = *l};
-    if (l->str) {
-        int rc = br_pprof_text_attribute(p, key, l->str, &attribute);
+    *memo_label = (struct memo_label){.label = *label};
+    if (label->str) {
+        int rc = br_pprof_text_attribute(pprof, key, label->str, &attribute);
         if (rc)
             return rc;
     } else {
-        attribute = br_build_attribute_int(p->b, key, (int64_t)l->num, unit);
+        attribute = br_build_attribute_int(pprof->build, key, (int64_t)label->num, unit);
     }
-    m->kind = kind_of(p, l->key);
-    m->attribute = attribute + 1;
+    memo_label->kind = pprof_labels_kind_of(pprof, label->key);
+    memo_label->attribute = attribute + 1;
     return 0;
 }
 
-static bool same_group(const struct br_pprof_label *a, const struct br_pprof_label *b)
+static bool pprof_labels_same_group(const struct br_pprof_label *left,
+                                    const struct br_pprof_label *right)
 {
-    return a->key == b->key && !a->str == !b->str && (a->str || a->unit == b->unit);
+    return left->key == right->key && !left->str == !right->str &&
+           (left->str || left->unit == right->unit);
 }
 
-static bool have_repeats(const struct br_pprof_label *l, uint32_t n)
+static bool pprof_labels_have_repeats(const struct br_pprof_label *label, uint32_t count)
 {
-    if (n > FEW_LABELS)
+    if (count > FEW_LABELS)
         return true;
-    for (uint32_t i = 1; i < n; i++)
+    for (uint32_t i = 1; i < count; i++)
         for (uint32_t k = 0; k < i; k++)
-            if (same_group(&l[i], &l[k]))
+            if (pprof_labels_same_group(&label[i], &label[k]))
                 return true;
     return false;
 }
 
-static int compare(uint64_t a, uint64_t b)
+static int pprof_labels_compare(uint64_t left, uint64_t right)
 {
-    return a < b ? -1 : a > b;
+    return left < right ? -1 : left > right;
 }
 
-static int compare_labels(const void *a, const void *b)
+static int compare_labels(const void *left, const void *right)
 {
-    const struct br_pprof_ordered *x = a, *y = b;
-    int c = compare(x->label.key, y->label.key);
+    const struct br_pprof_ordered *ordered = left, *y = right;
+    int c = pprof_labels_compare(ordered->label.key, y->label.key);
     if (!c)
-        c = compare(!x->label.str, !y->label.str);
-    if (!c && !x->label.str)
-        c = compare(x->label.unit, y->label.unit);
-    return c ? c : compare(x->order, y->order);
+        c = pprof_labels_compare(!ordered->label.str, !y->label.str);
+    if (!c && !ordered->label.str)
+        c = pprof_labels_compare(ordered->label.unit, y->label.unit);
+    return c ? c : pprof_labels_compare(ordered->order, y->order);
 }
 
-static int numbers_of(struct br_pprof *p, uint32_t key, const struct br_pprof_ordered *group,
-                      size_t n, uint32_t unit, uint32_t *ret)
+static int pprof_labels_numbers_of(struct br_pprof *pprof, uint32_t key,
+                                   const struct br_pprof_ordered *group, size_t count,
+                                   uint32_t unit, uint32_t *ret)
 {
     int64_t numbers[BR_PPROF_MOST_LABELS];
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < count; i++)
         numbers[i] = (int64_t)group[i].label.num;
-    *ret = br_build_attribute_ints(p->b, key, numbers, n, unit);
+    *ret = br_build_attribute_ints(pprof->build, key, numbers, count, unit);
     return 0;
 }
 
 /* Several values of one label are a list. */
-static int list_of(struct br_pprof *p, const struct br_pprof_ordered *group, size_t n,
-                   uint32_t *ret)
+static int pprof_labels_list_of(struct br_pprof *pprof, const struct br_pprof_ordered *group,
+                                size_t count, uint32_t *ret)
 {
     uint32_t key, unit;
-    if (!br_pprof_string(p, group->label.key, "label", &key) ||
-        !br_pprof_string(p, group->label.unit, "label", &unit))
+    if (!br_pprof_string(pprof, group->label.key, "label", &key) ||
+        !br_pprof_string(pprof, group->label.unit, "label", &unit))
         return BR_EINVAL;
-    return group->label.str ? texts_of(p, key, group, n, ret)
-                            : numbers_of(p, key, group, n, unit, ret);
+    return group->label.str ? pprof_labels_texts_of(pprof, key, group, count, ret)
+                            : pprof_labels_numbers_of(pprof, key, group, count, unit, ret);
 }
 
-static int put_group(struct br_pprof *p, const struct br_pprof_ordered *group, size_t n,
-                     struct named *named)
+static int pprof_labels_put_group(struct br_pprof *pprof, const struct br_pprof_ordered *group,
+                                  size_t count, struct named *named)
 {
-    struct memo_label *m;
-    int rc = attribute_of(p, &group->label, &m);
+    struct memo_label *memo_label;
+    int rc = pprof_labels_attribute_of(pprof, &group->label, &memo_label);
     if (rc)
         return rc;
-    uint32_t attribute = m->attribute - 1;
-    note_name(p, named, m->kind, &group->label);
-    if (n > 1)
-        rc = list_of(p, group, n, &attribute);
-    if (!rc && !add_attribute(p, attribute))
-        rc = br_pprof_no_memory(p);
+    uint32_t attribute = memo_label->attribute - 1;
+    pprof_labels_note_name(pprof, named, memo_label->kind, &group->label);
+    if (count > 1)
+        rc = pprof_labels_list_of(pprof, group, count, &attribute);
+    if (!rc && !pprof_labels_add_attribute(pprof, attribute))
+        rc = br_pprof_no_memory(pprof);
     return rc;
 }
 
 /* Labels of which some have the same key. */
-static int put_groups(struct br_pprof *p, uint32_t n, struct named *named)
+static int pprof_labels_put_groups(struct br_pprof *pprof, uint32_t count, struct named *named)
 {
-    if (!br_pprof_grow(p, &p->ordered, &p->cap_ordered, n, sizeof *p->ordered))
-        return br_pprof_no_memory(p);
-    struct br_pprof_ordered *sorted = p->ordered;
-    for (uint32_t i = 0; i < n; i++)
-        sorted[i] = (struct br_pprof_ordered){p->labels[i], i};
-    qsort(sorted, n, sizeof *sorted, compare_labels);
+    if (!br_pprof_grow(pprof, &pprof->ordered, &pprof->cap_ordered, count, sizeof *pprof->ordered))
+        return br_pprof_no_memory(pprof);
+    struct br_pprof_ordered *sorted = pprof->ordered;
+    for (uint32_t i = 0; i < count; i++)
+        sorted[i] = (struct br_pprof_ordered){pprof->labels[i], i};
+    qsort(sorted, count, sizeof *sorted, compare_labels);
     int rc = 0;
-    for (uint32_t i = 0, end; i < n && !rc; i = end) {
-        for (end = i + 1; end < n && same_group(&sorted[i].label, &sorted[end].label);)
+    for (uint32_t i = 0, end; i < count && !rc; i = end) {
+        for (end = i + 1;
+             end < count && pprof_labels_same_group(&sorted[i].label, &sorted[end].label);)
             end++;
-        rc = put_group(p, &sorted[i], end - i, named);
+        rc = pprof_labels_put_group(pprof, &sorted[i], end - i, named);
     }
     return rc;
 }
 
-static int put_labels(struct br_pprof *p, uint32_t n, struct named *named)
+static int put_labels(struct br_pprof *pprof, uint32_t count, struct named *named)
 {
-    for (uint32_t i = 0; i < n; i++) {
-        struct memo_label *m;
-        int rc = attribute_of(p, &p->labels[i], &m);
+    for (uint32_t i = 0; i < count; i++) {
+        struct memo_label *memo_label;
+        int rc = pprof_labels_attribute_of(pprof, &pprof->labels[i], &memo_label);
         if (rc)
             return rc;
-        if (m->kind)
-            note_name(p, named, m->kind, &p->labels[i]);
-        if (!add_attribute(p, m->attribute - 1))
-            return br_pprof_no_memory(p);
+        if (memo_label->kind)
+            pprof_labels_note_name(pprof, named, memo_label->kind, &pprof->labels[i]);
+        if (!pprof_labels_add_attribute(pprof, memo_label->attribute - 1))
+            return br_pprof_no_memory(pprof);
     }
     return 0;
 }
 
-int br_pprof_read_labels(struct br_pprof *p, uint32_t n, uint32_t *ret_link)
+int br_pprof_read_labels(struct br_pprof *pprof, uint32_t count, uint32_t *ret_link)
 {
     struct named named = {0};
-    if (!p->memo && !make_memo(p))
-        return br_pprof_no_memory(p);
-    int rc = __builtin_expect(have_repeats(p->labels, n), 0) ? put_groups(p, n, &named)
-                                                             : put_labels(p, n, &named);
+    if (!pprof->memo && !pprof_labels_make_memo(pprof))
+        return br_pprof_no_memory(pprof);
+    int rc = __builtin_expect(pprof_labels_have_repeats(pprof->labels, count), 0)
+                 ? pprof_labels_put_groups(pprof, count, &named)
+                 : put_labels(pprof, count, &named);
     if (rc)
         return rc;
-    *ret_link = named.span ? link_of(p, named.span, named.trace) : 0;
+    *ret_link = named.span ? pprof_labels_link_of(pprof, named.span, named.trace) : 0;
     if (!*ret_link && named.profile)
-        *ret_link = link_of(p, named.profile, named.trace);
+        *ret_link = pprof_labels_link_of(pprof, named.profile, named.trace);
     uint64_t number = named.number ? named.number : named.root;
     if (!*ret_link && number)
-        *ret_link = link_of_number(p, number, named.trace);
+        *ret_link = pprof_labels_link_of_number(pprof, number, named.trace);
     return 0;
 }

@@ -11,7 +11,7 @@
 #define PROFILE_SIZE 512 /* bytes of a Profile beside its samples, at most */
 
 struct types {
-    uint32_t n;
+    uint32_t count;
     uint32_t type[BR_PPROF_MOST_TYPES], unit[BR_PPROF_MOST_TYPES]; /* strings of the builder */
     const char *names[BR_PPROF_MOST_TYPES];
     const char *metrics[BR_PPROF_MOST_TYPES]; /* Datadog's: Pyroscope's name; NULL: as the type's */
@@ -34,215 +34,227 @@ static const struct {
     {"lock-acquire", "contentions", "mutex"},
 };
 
-static size_t datadog_type(const struct br_pprof *p, uint64_t i)
+static size_t pprof_read_datadog_type(const struct br_pprof *pprof, uint64_t index)
 {
     size_t len, k = 0;
-    const uint8_t *text = br_pprof_text(p, i, &len);
+    const uint8_t *text = br_pprof_text(pprof, index, &len);
     while (k < BR_COUNT(datadog_types) &&
            (len != strlen(datadog_types[k].theirs) || memcmp(text, datadog_types[k].theirs, len) != 0))
         k++;
     return k;
 }
 
-static int invalid(struct br_pprof *p, const char *what)
+static int pprof_read_invalid(struct br_pprof *pprof, const char *what)
 {
-    return br_err_set(p->err, BR_EINVAL, "pprof: %s", what);
+    return br_err_set(pprof->err, BR_EINVAL, "pprof: %s", what);
 }
 
 /* --- The top level ---------------------------------------------------------------------------- */
 
-static bool is_nested(uint32_t number)
+static bool pprof_read_is_nested(uint32_t number)
 {
     return number <= BR_PPROF_STRING || number == BR_PPROF_PERIOD_TYPE;
 }
 
-static void note(struct br_pprof *p, const struct br_field *f, const uint8_t *next)
+static void pprof_read_note(struct br_pprof *pprof, const struct br_field *field,
+                            const uint8_t *next)
 {
-    struct br_pprof_range *r = &p->ranges[f->number];
-    if (r->n++ == 0)
-        r->start = f->at;
-    r->end = next;
-    if (f->wire == BR_WIRE_VARINT)
-        p->scalars[f->number] = f->value;
+    struct br_pprof_range *range = &pprof->ranges[field->number];
+    if (range->count++ == 0)
+        range->start = field->at;
+    range->end = next;
+    if (field->wire == BR_WIRE_VARINT)
+        pprof->scalars[field->number] = field->value;
 }
 
-static int read_top(struct br_pprof *p)
+static int pprof_read_top(struct br_pprof *pprof)
 {
-    const uint8_t *at = p->source->data, *end = at + p->source->len;
-    struct br_field f;
-    if (p->source->len > UINT32_MAX)
-        return br_err_set(p->err, BR_ETOOBIG, "pprof: 4 GiB or more");
+    const uint8_t *at = pprof->source->data, *end = at + pprof->source->len;
+    struct br_field field;
+    if (pprof->source->len > UINT32_MAX)
+        return br_err_set(pprof->err, BR_ETOOBIG, "pprof: 4 GiB or more");
     while (at < end) {
         const uint8_t *start = at;
-        at = br_scan(at, end, &f);
+        at = br_scan(at, end, &field);
         if (!at)
-            return br_err_set(p->err, BR_EINVAL, "pprof: malformed protobuf at byte %zu",
-                              (size_t)(start - p->source->data));
-        if (f.number >= BR_PPROF_FIELDS)
+            return br_err_set(pprof->err, BR_EINVAL, "pprof: malformed protobuf at byte %zu",
+                              (size_t)(start - pprof->source->data));
+        if (field.number >= BR_PPROF_FIELDS)
             continue;
-        enum br_wire wire = is_nested(f.number) ? BR_WIRE_LEN : BR_WIRE_VARINT;
-        if (f.wire != wire && !(f.number == BR_PPROF_COMMENT && f.wire == BR_WIRE_LEN))
-            return br_err_set(p->err, BR_EINVAL, "pprof: field %u has the wrong wire type",
-                              f.number);
-        note(p, &f, at);
+        enum br_wire wire = pprof_read_is_nested(field.number) ? BR_WIRE_LEN : BR_WIRE_VARINT;
+        if (field.wire != wire && !(field.number == BR_PPROF_COMMENT && field.wire == BR_WIRE_LEN))
+            return br_err_set(pprof->err, BR_EINVAL, "pprof: field %u has the wrong wire type",
+                              field.number);
+        pprof_read_note(pprof, &field, at);
     }
     return 0;
 }
 
 /* --- Sample types ----------------------------------------------------------------------------- */
 
-static int read_value_type(struct br_pprof *p, const struct br_field *f, uint64_t *type,
-                           uint64_t *unit)
+static int pprof_read_value_type(struct br_pprof *pprof, const struct br_field *field,
+                                 uint64_t *type, uint64_t *unit)
 {
     uint64_t v[3] = {0};
     size_t len;
-    if (!br_pprof_scalars(f->data, f->data + f->value, v, 2))
-        return invalid(p, "a value type is malformed");
+    if (!br_pprof_scalars(field->data, field->data + field->value, v, 2))
+        return pprof_read_invalid(pprof, "a value type is malformed");
     for (unsigned i = 1; i <= 2; i++)
-        if (!br_pprof_text(p, v[i], &len))
-            return br_pprof_no_string(p, v[i], "value type");
+        if (!br_pprof_text(pprof, v[i], &len))
+            return br_pprof_no_string(pprof, v[i], "value type");
     *type = v[1];
     *unit = v[2];
     return 0;
 }
 
-static bool is_dotnet(const struct br_pprof *p)
+static bool pprof_read_is_dotnet(const struct br_pprof *pprof)
 {
-    const struct br_profile_source *s = p->source;
-    if (s->spy_name && strcmp(s->spy_name, "unknown"))
-        return !strcmp(s->spy_name, "dotnetspy");
-    for (size_t i = 0; s->from_pyroscope && i < s->n_types; i++)
-        if (s->types[i].type && !strcmp(s->types[i].type, "inuse-space"))
+    const struct br_profile_source *source = pprof->source;
+    if (source->spy_name && strcmp(source->spy_name, "unknown"))
+        return !strcmp(source->spy_name, "dotnetspy");
+    for (size_t i = 0; source->from_pyroscope && i < source->n_types; i++)
+        if (source->types[i].type && !strcmp(source->types[i].type, "inuse-space"))
             return true;
     return false;
 }
 
 /* A terminated copy of a type's name, "inuse-space" as "inuse_space" where it comes from .NET or is
  * Datadog's. */
-static int read_name(struct br_pprof *p, uint64_t i, const char **ret)
+static int pprof_read_name(struct br_pprof *pprof, uint64_t index, const char **ret)
 {
     size_t len;
-    const uint8_t *text = br_pprof_text(p, i, &len);
+    const uint8_t *text = br_pprof_text(pprof, index, &len);
     if (len > BR_PPROF_MOST_NAME)
-        return br_err_set(p->err, BR_EINVAL, "pprof: a sample type's name has more than %u bytes",
-                          BR_PPROF_MOST_NAME);
-    char *name = br_arena_strndup(p->arena, (const char *)text, len);
-    for (char *c = name; c && *c && (p->dotnet || p->datadog); c++)
+        return br_err_set(pprof->err, BR_EINVAL,
+                          "pprof: a sample type's name has more than %u bytes", BR_PPROF_MOST_NAME);
+    char *name = br_arena_strndup(pprof->arena, (const char *)text, len);
+    for (char *c = name; c && *c && (pprof->dotnet || pprof->datadog); c++)
         if (*c == '-')
             *c = '_';
     *ret = name;
-    return name ? 0 : br_pprof_no_memory(p);
+    return name ? 0 : br_pprof_no_memory(pprof);
 }
 
-static int read_type(struct br_pprof *p, struct types *t, const struct br_field *f)
+static int pprof_read_type(struct br_pprof *pprof, struct types *types,
+                           const struct br_field *field)
 {
     uint64_t type, unit;
-    int rc = read_value_type(p, f, &type, &unit);
-    size_t theirs = !rc && p->datadog ? datadog_type(p, type) : BR_COUNT(datadog_types);
+    int rc = pprof_read_value_type(pprof, field, &type, &unit);
+    size_t theirs =
+        !rc && pprof->datadog ? pprof_read_datadog_type(pprof, type) : BR_COUNT(datadog_types);
     if (!rc)
-        rc = read_name(p, type, &t->names[t->n]);
+        rc = pprof_read_name(pprof, type, &types->names[types->count]);
     if (rc)
         return rc;
-    t->metrics[t->n] = NULL;
+    types->metrics[types->count] = NULL;
     if (theirs < BR_COUNT(datadog_types)) {
-        t->names[t->n] = datadog_types[theirs].type;
-        t->metrics[t->n] = datadog_types[theirs].metric;
+        types->names[types->count] = datadog_types[theirs].type;
+        types->metrics[types->count] = datadog_types[theirs].metric;
     }
-    const char *name = t->names[t->n];
-    if (p->dotnet || p->datadog)
-        t->type[t->n] = br_build_string(p->b, name, strlen(name));
-    else if (!br_pprof_string(p, type, "sample type", &t->type[t->n]))
+    const char *name = types->names[types->count];
+    if (pprof->dotnet || pprof->datadog)
+        types->type[types->count] = br_build_string(pprof->build, name, strlen(name));
+    else if (!br_pprof_string(pprof, type, "sample type", &types->type[types->count]))
         return BR_EINVAL;
-    return br_pprof_string(p, unit, "sample type", &t->unit[t->n]) ? 0 : BR_EINVAL;
+    return br_pprof_string(pprof, unit, "sample type", &types->unit[types->count]) ? 0 : BR_EINVAL;
 }
 
 /* Their Go profiler's pprofs are Go's own. */
-static bool is_datadog(const struct br_pprof *p)
+static bool pprof_read_is_datadog(const struct br_pprof *pprof)
 {
-    const struct br_pprof_range *r = &p->ranges[BR_PPROF_SAMPLE_TYPE];
-    const uint8_t *at = r->start;
-    struct br_field f;
+    const struct br_pprof_range *range = &pprof->ranges[BR_PPROF_SAMPLE_TYPE];
+    const uint8_t *at = range->start;
+    struct br_field field;
     uint64_t v[3];
-    while (p->source->datadog && br_pprof_next(&at, r->end, BR_SCAN_LEN(BR_PPROF_SAMPLE_TYPE), &f)) {
+    while (pprof->source->datadog &&
+           br_pprof_next(&at, range->end, BR_SCAN_LEN(BR_PPROF_SAMPLE_TYPE), &field)) {
         v[1] = 0;
-        if (br_pprof_scalars(f.data, f.data + f.value, v, 2) && v[1] < p->n_strings &&
-            datadog_type(p, v[1]) < BR_COUNT(datadog_types))
+        if (br_pprof_scalars(field.data, field.data + field.value, v, 2) &&
+            v[1] < pprof->n_strings &&
+            pprof_read_datadog_type(pprof, v[1]) < BR_COUNT(datadog_types))
             return true;
     }
     return false;
 }
 
-static int read_types(struct br_pprof *p, struct types *t)
+static int pprof_read_types(struct br_pprof *pprof, struct types *types)
 {
-    const struct br_pprof_range *r = &p->ranges[BR_PPROF_SAMPLE_TYPE];
-    const uint8_t *at = r->start;
-    struct br_field f;
+    const struct br_pprof_range *range = &pprof->ranges[BR_PPROF_SAMPLE_TYPE];
+    const uint8_t *at = range->start;
+    struct br_field field;
     int rc = 0;
-    if (r->n == 0)
-        return invalid(p, "samples without sample types");
-    if (r->n > BR_PPROF_MOST_TYPES)
-        return br_err_set(p->err, BR_EINVAL, "pprof: more than %u sample types",
+    if (range->count == 0)
+        return pprof_read_invalid(pprof, "samples without sample types");
+    if (range->count > BR_PPROF_MOST_TYPES)
+        return br_err_set(pprof->err, BR_EINVAL, "pprof: more than %u sample types",
                           BR_PPROF_MOST_TYPES);
-    p->datadog = is_datadog(p);
-    for (; !rc && br_pprof_next(&at, r->end, BR_SCAN_LEN(BR_PPROF_SAMPLE_TYPE), &f); t->n++)
-        rc = read_type(p, t, &f);
+    pprof->datadog = pprof_read_is_datadog(pprof);
+    for (; !rc && br_pprof_next(&at, range->end, BR_SCAN_LEN(BR_PPROF_SAMPLE_TYPE), &field);
+         types->count++)
+        rc = pprof_read_type(pprof, types, &field);
     return rc;
 }
 
 /* --- The scope -------------------------------------------------------------------------------- */
 
-static int add_order(struct br_pprof *p, struct br_addition *a, uint32_t n)
+static int pprof_read_add_order(struct br_pprof *pprof, struct br_addition *addition,
+                                uint32_t count)
 {
     int64_t order[BR_PPROF_MOST_TYPES];
-    for (uint32_t i = 0; i < n; i++)
+    for (uint32_t i = 0; i < count; i++)
         order[i] = i;
-    return br_add_ints(p->arena, a, 3, BR_SCOPE_SAMPLE_TYPE_ORDER, order, n);
+    return br_add_ints(pprof->arena, addition, 3, BR_SCOPE_SAMPLE_TYPE_ORDER, order, count);
 }
 
-static int add_name(struct br_pprof *p, struct br_addition *a, const struct types *t)
+static int pprof_read_add_name(struct br_pprof *pprof, struct br_addition *addition,
+                               const struct types *types)
 {
-    const struct br_profile_source *s = p->source;
+    const struct br_profile_source *source = pprof->source;
     char found[NAME_MAX_LEN];
-    const char *name = s->pyroscope_name;
-    if (!name && !s->from_pyroscope)
+    const char *name = source->pyroscope_name;
+    if (!name && !source->from_pyroscope)
         return 0;
     if (!name) {
-        br_pyroscope_name(t->names, t->n, s->types, s->n_types, found, sizeof found);
+        br_pyroscope_name(types->names, types->count, source->types, source->n_types, found,
+                          sizeof found);
         name = found;
     }
-    return br_add_string(p->arena, a, 3, BR_SCOPE_PYROSCOPE_NAME, name, strlen(name));
+    return br_add_string(pprof->arena, addition, 3, BR_SCOPE_PYROSCOPE_NAME, name, strlen(name));
 }
 
 /* The text that a field of Profile refers to, empty where there is no such field. */
-static const uint8_t *top_text(const struct br_pprof *p, uint32_t field, size_t *ret_len)
+static const uint8_t *pprof_read_top_text(const struct br_pprof *pprof, uint32_t field,
+                                          size_t *ret_len)
 {
     static const uint8_t empty[1];
     *ret_len = 0;
-    return p->ranges[field].n ? br_pprof_text(p, p->scalars[field], ret_len) : empty;
+    return pprof->ranges[field].count ? br_pprof_text(pprof, pprof->scalars[field], ret_len)
+                                      : empty;
 }
 
-static int open_scope(struct br_pprof *p, const struct types *t)
+static int pprof_read_open_scope(struct br_pprof *pprof, const struct types *types)
 {
-    struct br_addition a = {0};
+    struct br_addition addition = {0};
     size_t len;
-    const uint8_t *text = top_text(p, BR_PPROF_DEFAULT_TYPE, &len);
+    const uint8_t *text = pprof_read_top_text(pprof, BR_PPROF_DEFAULT_TYPE, &len);
     if (!text)
-        return br_pprof_no_string(p, p->scalars[BR_PPROF_DEFAULT_TYPE], "default_sample_type");
+        return br_pprof_no_string(pprof, pprof->scalars[BR_PPROF_DEFAULT_TYPE],
+                                  "default_sample_type");
     if (len > BR_PPROF_MOST_NAME)
-        return br_err_set(p->err, BR_EINVAL, "pprof: default_sample_type has more than %u bytes",
-                          BR_PPROF_MOST_NAME);
+        return br_err_set(pprof->err, BR_EINVAL,
+                          "pprof: default_sample_type has more than %u bytes", BR_PPROF_MOST_NAME);
     int rc = 0;
     if (len)
-        rc = br_add_string(p->arena, &a, 3, BR_SCOPE_DEFAULT_SAMPLE_TYPE, text, len);
-    if (!rc && !p->datadog)
-        rc = add_order(p, &a, t->n);
+        rc = br_add_string(pprof->arena, &addition, 3, BR_SCOPE_DEFAULT_SAMPLE_TYPE, text, len);
+    if (!rc && !pprof->datadog)
+        rc = pprof_read_add_order(pprof, &addition, types->count);
     if (!rc)
-        rc = add_name(p, &a, t);
+        rc = pprof_read_add_name(pprof, &addition, types);
     if (rc)
-        return br_pprof_no_memory(p);
-    br_build_resource(p->b, p->source->resource);
-    if (!p->datadog)
-        br_build_scope(p->b, NULL, NULL, &a);
+        return br_pprof_no_memory(pprof);
+    br_build_resource(pprof->build, pprof->source->resource);
+    if (!pprof->datadog)
+        br_build_scope(pprof->build, NULL, NULL, &addition);
     return 0;
 }
 
@@ -250,77 +262,79 @@ static int open_scope(struct br_pprof *p, const struct types *t)
 
 enum { ATTRIBUTES_MAX = 5 };
 
-static uint32_t key_of(struct br_pprof *p, const char *name)
+static uint32_t pprof_read_key_of(struct br_pprof *pprof, const char *name)
 {
-    return br_build_string(p->b, name, strlen(name));
+    return br_build_string(pprof->build, name, strlen(name));
 }
 
 /* Comments, of which the places are there once they were counted. */
 struct comments {
-    struct br_addition *v; /* NULL: they are being counted */
-    uint32_t n;
+    struct br_addition *comments; /* NULL: they are being counted */
+    uint32_t count;
 };
 
-static int add_comment(struct br_pprof *p, struct comments *c, uint64_t i)
+static int pprof_read_add_comment(struct br_pprof *pprof, struct comments *comments, uint64_t index)
 {
     struct br_addition text;
-    text.data = br_pprof_text(p, i, &text.len);
+    text.data = br_pprof_text(pprof, index, &text.len);
     if (!text.data)
-        return br_pprof_no_string(p, i, "comment");
-    if (c->v)
-        c->v[c->n] = text;
-    c->n++;
-    return c->v ? 0 : br_pprof_compose(p, sizeof text + text.len);
+        return br_pprof_no_string(pprof, index, "comment");
+    if (comments->comments)
+        comments->comments[comments->count] = text;
+    comments->count++;
+    return comments->comments ? 0 : br_pprof_compose(pprof, sizeof text + text.len);
 }
 
 /* One field of it, packed or not. */
-static int read_comment(struct br_pprof *p, struct comments *c, const struct br_field *f)
+static int pprof_read_comment(struct br_pprof *pprof, struct comments *comments,
+                              const struct br_field *field)
 {
-    if (f->wire == BR_WIRE_VARINT)
-        return add_comment(p, c, f->value);
+    if (field->wire == BR_WIRE_VARINT)
+        return pprof_read_add_comment(pprof, comments, field->value);
     int rc = 0;
-    for (const uint8_t *at = f->data, *end = at + f->value; at < end && !rc;) {
+    for (const uint8_t *at = field->data, *end = at + field->value; at < end && !rc;) {
         uint64_t i;
         at = br_varint(at, end, &i);
         if (!at)
-            return invalid(p, "comments are malformed");
-        rc = add_comment(p, c, i);
+            return pprof_read_invalid(pprof, "comments are malformed");
+        rc = pprof_read_add_comment(pprof, comments, i);
     }
     return rc;
 }
 
-static int read_comments(struct br_pprof *p, struct comments *c)
+static int pprof_read_comments(struct br_pprof *pprof, struct comments *comments)
 {
-    const struct br_pprof_range *r = &p->ranges[BR_PPROF_COMMENT];
-    struct br_field f;
+    const struct br_pprof_range *range = &pprof->ranges[BR_PPROF_COMMENT];
+    struct br_field field;
     int rc = 0;
-    c->n = 0;
-    for (const uint8_t *at = r->start; at < r->end && !rc;) {
-        at = br_scan(at, r->end, &f);
-        if (f.number == BR_PPROF_COMMENT)
-            rc = read_comment(p, c, &f);
+    comments->count = 0;
+    for (const uint8_t *at = range->start; at < range->end && !rc;) {
+        at = br_scan(at, range->end, &field);
+        if (field.number == BR_PPROF_COMMENT)
+            rc = pprof_read_comment(pprof, comments, &field);
     }
     return rc;
 }
 
 /* All of them, as one attribute. */
-static int put_comments(struct br_pprof *p, uint32_t *attributes, size_t *n)
+static int pprof_read_put_comments(struct br_pprof *pprof, uint32_t *attributes, size_t *count)
 {
-    struct comments c = {0};
-    int rc = read_comments(p, &c);
-    if (rc || c.n == 0)
+    struct comments comments = {0};
+    int rc = pprof_read_comments(pprof, &comments);
+    if (rc || comments.count == 0)
         return rc;
-    c.v = br_pprof_alloc(p, c.n, sizeof *c.v);
-    if (!c.v)
-        return br_pprof_no_memory(p);
-    (void)read_comments(p, &c);
-    attributes[(*n)++] =
-        br_build_attribute_texts(p->b, key_of(p, BR_PROFILE_COMMENT), c.v, c.n);
+    comments.comments = br_pprof_alloc(pprof, comments.count, sizeof *comments.comments);
+    if (!comments.comments)
+        return br_pprof_no_memory(pprof);
+    (void)pprof_read_comments(pprof, &comments);
+    attributes[(*count)++] =
+        br_build_attribute_texts(pprof->build, pprof_read_key_of(pprof, BR_PROFILE_COMMENT),
+                                 comments.comments, comments.count);
     return 0;
 }
 
 /* What all profiles have in common. */
-static int read_attributes(struct br_pprof *p, uint32_t *attributes, size_t *n)
+static int pprof_read_attributes(struct br_pprof *pprof, uint32_t *attributes, size_t *count)
 {
     static const struct {
         uint32_t field;
@@ -330,17 +344,18 @@ static int read_attributes(struct br_pprof *p, uint32_t *attributes, size_t *n)
                  {BR_PPROF_DOC_URL, BR_PROFILE_DOC_URL}};
     for (size_t i = 0; i < BR_COUNT(texts); i++) {
         size_t len;
-        const uint8_t *text = top_text(p, texts[i].field, &len);
+        const uint8_t *text = pprof_read_top_text(pprof, texts[i].field, &len);
         if (!text)
-            return br_pprof_no_string(p, p->scalars[texts[i].field], texts[i].name);
+            return br_pprof_no_string(pprof, pprof->scalars[texts[i].field], texts[i].name);
         if (len)
-            attributes[(*n)++] = br_build_attribute_text(p->b, key_of(p, texts[i].name), text, len);
+            attributes[(*count)++] = br_build_attribute_text(
+                pprof->build, pprof_read_key_of(pprof, texts[i].name), text, len);
     }
-    return put_comments(p, attributes, n);
+    return pprof_read_put_comments(pprof, attributes, count);
 }
 
 /* What Go's runtime counts and never begins anew. */
-static bool goes_on(const char *type)
+static bool pprof_read_goes_on(const char *type)
 {
     static const char *const counted[] = {"alloc_objects", "alloc_space", "contentions", "delay"};
     size_t i = 0;
@@ -350,143 +365,150 @@ static bool goes_on(const char *type)
 }
 
 /* Only what is counted; what is in use is so at one time. */
-static bool is_cumulative(const struct br_pprof *p, const char *type)
+static bool pprof_read_is_cumulative(const struct br_pprof *pprof, const char *type)
 {
-    const struct br_profile_source *s = p->source;
+    const struct br_profile_source *source = pprof->source;
     /* What it writes has a duration only where it is a difference (?seconds=). */
-    if ((s->counts_on || (s->from_file && p->scalars[BR_PPROF_DURATION] == 0)) && goes_on(type))
+    if ((source->counts_on || (source->from_file && pprof->scalars[BR_PPROF_DURATION] == 0)) &&
+        pprof_read_goes_on(type))
         return true;
-    for (size_t i = 0; i < s->n_types; i++)
-        if (s->types[i].type && !strcmp(s->types[i].type, type) && s->types[i].cumulative)
+    for (size_t i = 0; i < source->n_types; i++)
+        if (source->types[i].type && !strcmp(source->types[i].type, type) &&
+            source->types[i].cumulative)
             return true;
-    return s->cumulative && strncmp(type, "inuse_", strlen("inuse_")) != 0;
+    return source->cumulative && strncmp(type, "inuse_", strlen("inuse_")) != 0;
 }
 
-static int read_period(struct br_pprof *p, struct br_build_profile *profile)
+static int pprof_read_period(struct br_pprof *pprof, struct br_build_profile *profile)
 {
-    const struct br_pprof_range *r = &p->ranges[BR_PPROF_PERIOD_TYPE];
-    const uint8_t *at = r->start;
-    struct br_field f;
-    while (br_pprof_next(&at, r->end, BR_SCAN_LEN(BR_PPROF_PERIOD_TYPE), &f)) {
+    const struct br_pprof_range *range = &pprof->ranges[BR_PPROF_PERIOD_TYPE];
+    const uint8_t *at = range->start;
+    struct br_field field;
+    while (br_pprof_next(&at, range->end, BR_SCAN_LEN(BR_PPROF_PERIOD_TYPE), &field)) {
         uint64_t type, unit;
-        int rc = read_value_type(p, &f, &type, &unit);
+        int rc = pprof_read_value_type(pprof, &field, &type, &unit);
         if (rc)
             return rc;
-        size_t theirs = p->datadog ? datadog_type(p, type) : BR_COUNT(datadog_types);
+        size_t theirs =
+            pprof->datadog ? pprof_read_datadog_type(pprof, type) : BR_COUNT(datadog_types);
         if (theirs < BR_COUNT(datadog_types))
-            profile->period_type = key_of(p, datadog_types[theirs].type);
-        else if (!br_pprof_string(p, type, "period type", &profile->period_type))
+            profile->period_type = pprof_read_key_of(pprof, datadog_types[theirs].type);
+        else if (!br_pprof_string(pprof, type, "period type", &profile->period_type))
             return BR_EINVAL;
-        if (!br_pprof_string(p, unit, "period type", &profile->period_unit))
+        if (!br_pprof_string(pprof, unit, "period type", &profile->period_unit))
             return BR_EINVAL;
     }
-    profile->period = (int64_t)p->scalars[BR_PPROF_PERIOD];
+    profile->period = (int64_t)pprof->scalars[BR_PPROF_PERIOD];
     return 0;
 }
 
-static uint64_t time_of(const struct br_pprof *p)
+static uint64_t pprof_read_time_of(const struct br_pprof *pprof)
 {
-    int64_t time = (int64_t)p->scalars[BR_PPROF_TIME];
-    if (time >= TIME_MIN || (time > 0 && !p->source->start_ns))
+    int64_t time = (int64_t)pprof->scalars[BR_PPROF_TIME];
+    if (time >= TIME_MIN || (time > 0 && !pprof->source->start_ns))
         return (uint64_t)time;
-    return p->source->start_ns;
+    return pprof->source->start_ns;
 }
 
 /* A buffer is larger than what was asked for by a quarter at most. */
-static size_t buffer_size(size_t len)
+static size_t pprof_read_buffer_size(size_t len)
 {
     return len + len / 4;
 }
 
 /* What each of Datadog's types is is said of that type alone. */
-static bool open_type_scope(struct br_pprof *p, const char *metric)
+static bool pprof_read_open_type_scope(struct br_pprof *pprof, const char *metric)
 {
-    struct br_addition a = {0};
-    if (br_add_string(p->arena, &a, 3, BR_SCOPE_PYROSCOPE_METRIC, metric, strlen(metric)) != 0)
+    struct br_addition addition = {0};
+    if (br_add_string(pprof->arena, &addition, 3, BR_SCOPE_PYROSCOPE_METRIC, metric,
+                      strlen(metric)) != 0)
         return false;
-    br_build_scope(p->b, NULL, NULL, &a);
+    br_build_scope(pprof->build, NULL, NULL, &addition);
     return true;
 }
 
-static int put_profiles(struct br_pprof *p, const struct types *t)
+static int pprof_read_put_profiles(struct br_pprof *pprof, const struct types *types)
 {
     uint32_t attributes[ATTRIBUTES_MAX];
     size_t n = 0;
-    int64_t duration = (int64_t)p->scalars[BR_PPROF_DURATION];
-    struct br_build_profile profile = {.time_ns = time_of(p),
+    int64_t duration = (int64_t)pprof->scalars[BR_PPROF_DURATION];
+    struct br_build_profile profile = {.time_ns = pprof_read_time_of(pprof),
                                        .duration_ns = duration > 0 ? (uint64_t)duration : 0,
-                                       .profile_id = p->source->profile_id,
+                                       .profile_id = pprof->source->profile_id,
                                        .attributes = attributes};
-    int rc = read_attributes(p, attributes, &n);
+    int rc = pprof_read_attributes(pprof, attributes, &n);
     if (!rc)
-        rc = read_period(p, &profile);
-    size_t size = p->records.size + (size_t)t->n * PROFILE_SIZE;
-    if (!rc && !br_pprof_fits(p, buffer_size(size)))
-        return br_pprof_no_memory(p);
+        rc = pprof_read_period(pprof, &profile);
+    size_t size = pprof->records.size + (size_t)types->count * PROFILE_SIZE;
+    if (!rc && !br_pprof_fits(pprof, pprof_read_buffer_size(size)))
+        return br_pprof_no_memory(pprof);
     if (!rc)
-        br_build_reserve(p->b, size);
-    for (uint32_t i = 0; i < t->n && !rc; i++) {
-        if (p->datadog && !(p->nonzero >> i & 1))
+        br_build_reserve(pprof->build, size);
+    for (uint32_t i = 0; i < types->count && !rc; i++) {
+        if (pprof->datadog && !(pprof->nonzero >> i & 1))
             continue;
-        if (p->datadog && !open_type_scope(p, t->metrics[i] ? t->metrics[i] : t->names[i]))
-            return br_pprof_no_memory(p);
-        profile.type = t->type[i];
-        profile.unit = t->unit[i];
+        if (pprof->datadog && !pprof_read_open_type_scope(
+                                  pprof, types->metrics[i] ? types->metrics[i] : types->names[i]))
+            return br_pprof_no_memory(pprof);
+        profile.type = types->type[i];
+        profile.unit = types->unit[i];
         profile.n_attributes = n;
-        if (is_cumulative(p, t->names[i]))
-            attributes[profile.n_attributes++] =
-                br_build_attribute_bool(p->b, key_of(p, BR_PROFILE_CUMULATIVE), true);
-        br_build_profile(p->b, &profile);
+        if (pprof_read_is_cumulative(pprof, types->names[i]))
+            attributes[profile.n_attributes++] = br_build_attribute_bool(
+                pprof->build, pprof_read_key_of(pprof, BR_PROFILE_CUMULATIVE), true);
+        br_build_profile(pprof->build, &profile);
         profile.profile_id = NULL; /* it is one's only */
-        br_pprof_put_samples(p, i);
-        if (br_build_rc(p->b))
-            rc = br_pprof_no_memory(p);
+        br_pprof_put_samples(pprof, i);
+        if (br_build_rc(pprof->build))
+            rc = br_pprof_no_memory(pprof);
     }
     return rc;
 }
 
 /* By then the arena is gone. */
-static bool fits_taken(struct br_pprof *p)
+static bool pprof_read_fits_taken(struct br_pprof *pprof)
 {
-    size_t built = br_build_memory(p->b) + buffer_size(br_build_take_size(p->b));
-    p->full = built + p->records.size / 4 > p->built + p->max_bytes;
-    return !p->full;
+    size_t built =
+        br_build_memory(pprof->build) + pprof_read_buffer_size(br_build_take_size(pprof->build));
+    pprof->full = built + pprof->records.size / 4 > pprof->built + pprof->max_bytes;
+    return !pprof->full;
 }
 
-static int read_whole(struct br_pprof *p)
+static int pprof_read_whole(struct br_pprof *pprof)
 {
-    struct types types = {.n = 0};
-    int rc = br_pprof_read_strings(p);
+    struct types types = {.count = 0};
+    int rc = br_pprof_read_strings(pprof);
     if (!rc)
-        rc = read_types(p, &types);
+        rc = pprof_read_types(pprof, &types);
     if (!rc)
-        rc = br_pprof_read_tables(p);
+        rc = br_pprof_read_tables(pprof);
     if (!rc)
-        rc = br_pprof_read_samples(p, types.n);
+        rc = br_pprof_read_samples(pprof, types.count);
     if (!rc)
-        rc = open_scope(p, &types);
+        rc = pprof_read_open_scope(pprof, &types);
     if (!rc)
-        rc = put_profiles(p, &types);
-    return rc || fits_taken(p) ? rc : br_pprof_no_memory(p);
+        rc = pprof_read_put_profiles(pprof, &types);
+    return rc || pprof_read_fits_taken(pprof) ? rc : br_pprof_no_memory(pprof);
 }
 
-int br_pprof_read(struct br_build *b, const struct br_profile_source *s, struct br_arena *scratch,
-                  struct br_err *err)
+int br_pprof_read(struct br_build *build, const struct br_profile_source *source,
+                  struct br_arena *scratch, struct br_err *err)
 {
     struct br_err nobody = {0};
-    struct br_pprof p = {.b = b, .source = s, .arena = scratch, .err = err ? err : &nobody};
-    int rc = read_top(&p);
-    if (rc || !p.ranges[BR_PPROF_SAMPLE].n)
+    struct br_pprof p = {
+        .build = build, .source = source, .arena = scratch, .err = err ? err : &nobody};
+    int rc = pprof_read_top(&p);
+    if (rc || !p.ranges[BR_PPROF_SAMPLE].count)
         return rc;
-    p.dotnet = is_dotnet(&p);
-    p.max_bytes = BR_PPROF_GROWTH * s->len + BR_PPROF_SPARE;
-    p.compose = BR_PPROF_GROWTH * s->len + COMPOSE_SPARE;
-    p.built = br_build_memory(b);
+    p.dotnet = pprof_read_is_dotnet(&p);
+    p.max_bytes = BR_PPROF_GROWTH * source->len + BR_PPROF_SPARE;
+    p.compose = BR_PPROF_GROWTH * source->len + COMPOSE_SPARE;
+    p.built = br_build_memory(build);
     p.arena_taken = scratch->used;
-    p.build_limit = br_build_limit(b, p.built + p.max_bytes);
+    p.build_limit = br_build_limit(build, p.built + p.max_bytes);
     br_pprof_share(&p);
-    rc = read_whole(&p);
+    rc = pprof_read_whole(&p);
     br_pprof_release_labels(&p);
-    (void)br_build_limit(b, p.build_limit);
+    (void)br_build_limit(build, p.build_limit);
     return rc;
 }

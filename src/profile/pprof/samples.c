@@ -24,118 +24,127 @@ struct reading {
     uint64_t values[BR_PPROF_MOST_TYPES];
 };
 
-static int malformed(struct br_pprof *p, uint32_t sample)
+static int pprof_samples_malformed(struct br_pprof *pprof, uint32_t sample)
 {
-    return br_err_set(p->err, BR_EINVAL, "pprof: sample %u is malformed", sample);
+    return br_err_set(pprof->err, BR_EINVAL, "pprof: sample %u is malformed", sample);
 }
 
 /* --- Stacks ----------------------------------------------------------------------------------- */
 
-static int unknown_location(struct br_pprof *p, const struct reading *r, uint64_t id)
+static int pprof_samples_unknown_location(struct br_pprof *pprof, const struct reading *reading,
+                                          uint64_t id)
 {
-    p->sample_is_bad = true;
-    return br_err_set(p->err, BR_EINVAL, "pprof: sample %u: location %llu is not in the profile",
-                      r->number, (unsigned long long)id);
+    pprof->sample_is_bad = true;
+    return br_err_set(pprof->err, BR_EINVAL,
+                      "pprof: sample %u: location %llu is not in the profile", reading->number,
+                      (unsigned long long)id);
 }
 
-static int put_location(struct br_pprof *p, struct reading *r, uint64_t id)
+static int pprof_samples_put_location(struct br_pprof *pprof, struct reading *reading, uint64_t id)
 {
-    uint32_t place = br_pprof_ids_get(&p->locations, id);
+    uint32_t place = br_pprof_ids_get(&pprof->locations, id);
     if (!place)
-        return unknown_location(p, r, id);
-    if (!br_pprof_grow(p, &p->stack, &p->cap_stack, (size_t)r->n_stack + 1, sizeof *p->stack))
-        return br_pprof_no_memory(p);
-    p->stack[r->n_stack++] = place - 1;
+        return pprof_samples_unknown_location(pprof, reading, id);
+    if (!br_pprof_grow(pprof, &pprof->stack, &pprof->cap_stack, (size_t)reading->n_stack + 1,
+                       sizeof *pprof->stack))
+        return br_pprof_no_memory(pprof);
+    pprof->stack[reading->n_stack++] = place - 1;
     return 0;
 }
 
-static int put_locations(struct br_pprof *p, struct reading *r, const uint8_t *at, size_t len)
+static int pprof_samples_put_locations(struct br_pprof *pprof, struct reading *reading,
+                                       const uint8_t *at, size_t len)
 {
     const uint8_t *end = at + len;
     while (at < end) {
         uint64_t id;
         at = br_scan_index(at, end, &id);
         if (__builtin_expect(!at, 0))
-            return malformed(p, r->number);
-        uint32_t place = br_pprof_ids_get(&p->locations, id);
-        if (__builtin_expect(!place || r->n_stack == p->cap_stack, 0)) {
-            int rc = put_location(p, r, id);
+            return pprof_samples_malformed(pprof, reading->number);
+        uint32_t place = br_pprof_ids_get(&pprof->locations, id);
+        if (__builtin_expect(!place || reading->n_stack == pprof->cap_stack, 0)) {
+            int rc = pprof_samples_put_location(pprof, reading, id);
             if (rc)
                 return rc;
             continue;
         }
-        p->stack[r->n_stack++] = place - 1;
+        pprof->stack[reading->n_stack++] = place - 1;
     }
     return 0;
 }
 
-/* After put_packed. Mostly there is one list, which is left for later as it is. */
-static int put_list(struct br_pprof *p, struct reading *r, const struct br_field *f)
+/* After pprof_samples_put_packed. Mostly there is one list, which is left for later as it is. */
+static int pprof_samples_put_list(struct br_pprof *pprof, struct reading *reading,
+                                  const struct br_field *field)
 {
-    if (r->n_stack == 0) {
-        r->packed = f->data;
-        r->packed_len = f->value;
+    if (reading->n_stack == 0) {
+        reading->packed = field->data;
+        reading->packed_len = field->value;
         return 0;
     }
-    return put_locations(p, r, f->data, f->value);
+    return pprof_samples_put_locations(pprof, reading, field->data, field->value);
 }
 
 /* The list that was left for later. */
-static int put_packed(struct br_pprof *p, struct reading *r)
+static int pprof_samples_put_packed(struct br_pprof *pprof, struct reading *reading)
 {
-    const uint8_t *packed = r->packed;
-    r->packed = NULL;
-    return packed ? put_locations(p, r, packed, r->packed_len) : 0;
+    const uint8_t *packed = reading->packed;
+    reading->packed = NULL;
+    return packed ? pprof_samples_put_locations(pprof, reading, packed, reading->packed_len) : 0;
 }
 
-static int build_stack(struct br_pprof *p, struct reading *r, uint32_t *ret)
+static int pprof_samples_build_stack(struct br_pprof *pprof, struct reading *reading, uint32_t *ret)
 {
-    const uint8_t *end = p->source->data + p->source->len;
-    if (r->packed && (size_t)(end - r->packed) >= r->packed_len + 16) {
-        const struct br_pprof_ids *ids = &p->locations;
-        if (p->n_same &&
-            br_build_stack_packed(p->b, r->packed, r->packed_len, NULL, p->n_same, ret))
+    const uint8_t *end = pprof->source->data + pprof->source->len;
+    if (reading->packed && (size_t)(end - reading->packed) >= reading->packed_len + 16) {
+        const struct br_pprof_ids *ids = &pprof->locations;
+        if (pprof->n_same && br_build_stack_packed(pprof->build, reading->packed,
+                                                   reading->packed_len, NULL, pprof->n_same, ret))
             return 0;
-        if (br_build_stack_packed(p->b, r->packed, r->packed_len, ids->dense, ids->n_dense, ret))
+        if (br_build_stack_packed(pprof->build, reading->packed, reading->packed_len, ids->dense,
+                                  ids->n_dense, ret))
             return 0;
     }
-    int rc = put_packed(p, r);
+    int rc = pprof_samples_put_packed(pprof, reading);
     if (!rc)
-        *ret = br_build_stack(p->b, p->stack, r->n_stack);
+        *ret = br_build_stack(pprof->build, pprof->stack, reading->n_stack);
     return rc;
 }
 
 /* --- Values and labels ------------------------------------------------------------------------ */
 
-static int wrong_values(struct br_pprof *p, const struct reading *r, uint32_t n_types)
+static int pprof_samples_wrong_values(struct br_pprof *pprof, const struct reading *reading,
+                                      uint32_t n_types)
 {
-    p->sample_is_bad = true;
-    return br_err_set(p->err, BR_EINVAL, "pprof: sample %u has %s%u value%s for %u sample type%s",
-                      r->number, r->n_values > n_types ? "more than " : "",
-                      r->n_values > n_types ? n_types : r->n_values, r->n_values == 1 ? "" : "s",
-                      n_types, n_types == 1 ? "" : "s");
+    pprof->sample_is_bad = true;
+    return br_err_set(pprof->err, BR_EINVAL,
+                      "pprof: sample %u has %s%u value%s for %u sample type%s", reading->number,
+                      reading->n_values > n_types ? "more than " : "",
+                      reading->n_values > n_types ? n_types : reading->n_values,
+                      reading->n_values == 1 ? "" : "s", n_types, n_types == 1 ? "" : "s");
 }
 
-static int put_value(struct br_pprof *p, struct reading *r, uint32_t n_types, uint64_t value)
+static int pprof_samples_put_value(struct br_pprof *pprof, struct reading *reading,
+                                   uint32_t n_types, uint64_t value)
 {
-    if (r->n_values == n_types) {
-        r->n_values++;
-        return wrong_values(p, r, n_types);
+    if (reading->n_values == n_types) {
+        reading->n_values++;
+        return pprof_samples_wrong_values(pprof, reading, n_types);
     }
-    r->values[r->n_values++] = value;
+    reading->values[reading->n_values++] = value;
     return 0;
 }
 
-static int put_values(struct br_pprof *p, struct reading *r, uint32_t n_types,
-                      const struct br_field *f)
+static int pprof_samples_put_values(struct br_pprof *pprof, struct reading *reading,
+                                    uint32_t n_types, const struct br_field *field)
 {
-    const uint8_t *at = f->data, *end = at + f->value;
+    const uint8_t *at = field->data, *end = at + field->value;
     while (at < end) {
         uint64_t value;
         at = br_scan_varint(at, end, &value);
         if (!at)
-            return malformed(p, r->number);
-        int rc = put_value(p, r, n_types, value);
+            return pprof_samples_malformed(pprof, reading->number);
+        int rc = pprof_samples_put_value(pprof, reading, n_types, value);
         if (rc)
             return rc;
     }
@@ -143,78 +152,82 @@ static int put_values(struct br_pprof *p, struct reading *r, uint32_t n_types,
 }
 
 /* A label without anything is one without a value, as github.com/google/pprof reads it. */
-static int put_label(struct br_pprof *p, struct reading *r, const struct br_field *f)
+static int pprof_samples_put_label(struct br_pprof *pprof, struct reading *reading,
+                                   const struct br_field *field)
 {
     enum { KEY = 1, STR, NUM, UNIT, FIELDS };
     uint64_t v[FIELDS] = {0};
-    if (!br_pprof_scalars(f->data, f->data + f->value, v, FIELDS - 1))
-        return malformed(p, r->number);
+    if (!br_pprof_scalars(field->data, field->data + field->value, v, FIELDS - 1))
+        return pprof_samples_malformed(pprof, reading->number);
     if (!v[STR] && !v[NUM] && !v[UNIT])
-        v[STR] = p->moved;
+        v[STR] = pprof->moved;
     if (!v[STR] && !v[NUM] && !v[UNIT])
         return 0;
-    if (r->n_labels == BR_PPROF_MOST_LABELS) {
-        p->sample_is_bad = true;
-        return br_err_set(p->err, BR_EINVAL, "pprof: sample %u has more than %u labels", r->number,
-                          BR_PPROF_MOST_LABELS);
+    if (reading->n_labels == BR_PPROF_MOST_LABELS) {
+        pprof->sample_is_bad = true;
+        return br_err_set(pprof->err, BR_EINVAL, "pprof: sample %u has more than %u labels",
+                          reading->number, BR_PPROF_MOST_LABELS);
     }
-    if (!br_pprof_grow(p, &p->labels, &p->cap_labels, (size_t)r->n_labels + 1, sizeof *p->labels))
-        return br_pprof_no_memory(p);
-    p->labels[r->n_labels++] = (struct br_pprof_label){v[KEY], v[STR], v[NUM], v[UNIT]};
+    if (!br_pprof_grow(pprof, &pprof->labels, &pprof->cap_labels, (size_t)reading->n_labels + 1,
+                       sizeof *pprof->labels))
+        return br_pprof_no_memory(pprof);
+    pprof->labels[reading->n_labels++] = (struct br_pprof_label){v[KEY], v[STR], v[NUM], v[UNIT]};
     return 0;
 }
 
 /* --- Records ---------------------------------------------------------------------------------- */
 
 /* Room for a record of at most `len` bytes; NULL when there is none. */
-static uint8_t *record_room(struct br_pprof *p, size_t len)
+static uint8_t *pprof_samples_record_room(struct br_pprof *pprof, size_t len)
 {
-    struct br_pprof_records *r = &p->records;
-    struct br_pprof_record_block *block = r->last;
+    struct br_pprof_records *records = &pprof->records;
+    struct br_pprof_record_block *block = records->last;
     if (__builtin_expect(block && block->cap - block->len >= len, 1))
         return block->data + block->len;
     size_t cap = (block ? BLOCK_SIZE : BLOCK_SIZE / 32) - sizeof *block;
     if (cap < len)
         cap = len;
-    struct br_pprof_record_block *fresh = br_pprof_alloc(p, 1, sizeof *fresh + cap);
+    struct br_pprof_record_block *fresh = br_pprof_alloc(pprof, 1, sizeof *fresh + cap);
     if (!fresh)
         return NULL;
     *fresh = (struct br_pprof_record_block){.cap = cap};
     if (block)
         block->next = fresh;
     else
-        r->first = fresh;
-    r->last = fresh;
+        records->first = fresh;
+    records->last = fresh;
     return fresh->data;
 }
 
-static int put_record(struct br_pprof *p, const struct reading *r, uint32_t stack, uint32_t link)
+static int pprof_samples_put_record(struct br_pprof *pprof, const struct reading *reading,
+                                    uint32_t stack, uint32_t link)
 {
     const struct br_build_sample sample = {.stack = stack,
                                            .link = link,
-                                           .attributes = p->attributes,
-                                           .n_attributes = p->n_attributes};
-    size_t most = BR_BUILD_PREFIX(p->n_attributes);
-    uint8_t *o = record_room(p, 2 * BR_VARINT_MAX + most + BR_VARINT_MAX * (size_t)r->n_values);
+                                           .attributes = pprof->attributes,
+                                           .n_attributes = pprof->n_attributes};
+    size_t most = BR_BUILD_PREFIX(pprof->n_attributes);
+    uint8_t *o = pprof_samples_record_room(pprof, 2 * BR_VARINT_MAX + most +
+                                                      BR_VARINT_MAX * (size_t)reading->n_values);
     if (!o)
-        return br_pprof_no_memory(p);
+        return br_pprof_no_memory(pprof);
     uint8_t *prefix = o + 1;
-    o = br_build_prefix(p->b, &sample, prefix);
+    o = br_build_prefix(pprof->build, &sample, prefix);
     size_t len = (size_t)(o - prefix);
     o = br_put_length_before(prefix, o);
-    for (uint32_t i = 0; i < r->n_values; i++) {
-        o = br_put_varint(o, r->values[i]);
-        if (p->datadog && !r->values[i])
+    for (uint32_t i = 0; i < reading->n_values; i++) {
+        o = br_put_varint(o, reading->values[i]);
+        if (pprof->datadog && !reading->values[i])
             continue;
-        p->records.size += br_build_prefixed_size(len, r->values[i]);
-        p->nonzero |= (uint64_t)1 << i;
+        pprof->records.size += br_build_prefixed_size(len, reading->values[i]);
+        pprof->nonzero |= (uint64_t)1 << i;
     }
-    p->records.last->len = (size_t)(o - p->records.last->data);
+    pprof->records.last->len = (size_t)(o - pprof->records.last->data);
     return 0;
 }
 
 /* What was written here is well-formed. */
-static const uint8_t *put_sample(struct br_pprof *p, const uint8_t *at, const uint8_t *end,
+static const uint8_t *put_sample(struct br_pprof *pprof, const uint8_t *at, const uint8_t *end,
                                  uint32_t type, uint32_t n_types)
 {
     uint64_t len, value = 0;
@@ -228,124 +241,125 @@ static const uint8_t *put_sample(struct br_pprof *p, const uint8_t *at, const ui
             while (*at++ & 0x80)
                 ;
     }
-    if (value || !p->datadog)
-        br_build_prefixed(p->b, prefix, len, (int64_t)value);
+    if (value || !pprof->datadog)
+        br_build_prefixed(pprof->build, prefix, len, (int64_t)value);
     return at;
 }
 
-void br_pprof_put_samples(struct br_pprof *p, uint32_t type)
+void br_pprof_put_samples(struct br_pprof *pprof, uint32_t type)
 {
-    uint32_t n_types = p->ranges[BR_PPROF_SAMPLE_TYPE].n;
-    const struct br_pprof_record_block *block = p->records.first;
-    for (; block && !br_build_rc(p->b); block = block->next) {
+    uint32_t n_types = pprof->ranges[BR_PPROF_SAMPLE_TYPE].count;
+    const struct br_pprof_record_block *block = pprof->records.first;
+    for (; block && !br_build_rc(pprof->build); block = block->next) {
         const uint8_t *at = block->data, *end = at + block->len;
         while (at < end)
-            at = put_sample(p, at, end, type, n_types);
+            at = put_sample(pprof, at, end, type, n_types);
     }
 }
 
 /* --- Samples ---------------------------------------------------------------------------------- */
 
-static int read_fields(struct br_pprof *p, struct reading *r, uint32_t n_types,
-                       const struct br_field *sample)
+static int pprof_samples_read_fields(struct br_pprof *pprof, struct reading *reading,
+                                     uint32_t n_types, const struct br_field *sample)
 {
     const uint8_t *at = sample->data, *end = at + sample->value;
-    struct br_field f;
+    struct br_field field;
     int rc = 0;
     while (at < end && !rc) {
-        at = br_scan(at, end, &f);
+        at = br_scan(at, end, &field);
         if (!at)
-            return malformed(p, r->number);
-        switch (br_scan_tag(&f)) {
+            return pprof_samples_malformed(pprof, reading->number);
+        switch (br_scan_tag(&field)) {
         case BR_SCAN_LEN(BR_PPROF_SAMPLE_LOCATIONS):
-            rc = put_packed(p, r);
+            rc = pprof_samples_put_packed(pprof, reading);
             if (!rc)
-                rc = put_list(p, r, &f);
+                rc = pprof_samples_put_list(pprof, reading, &field);
             break;
         case BR_SCAN_VARINT(BR_PPROF_SAMPLE_LOCATIONS):
-            rc = put_packed(p, r);
+            rc = pprof_samples_put_packed(pprof, reading);
             if (!rc)
-                rc = put_location(p, r, f.value);
+                rc = pprof_samples_put_location(pprof, reading, field.value);
             break;
         case BR_SCAN_LEN(BR_PPROF_SAMPLE_VALUES):
-            rc = put_values(p, r, n_types, &f);
+            rc = pprof_samples_put_values(pprof, reading, n_types, &field);
             break;
         case BR_SCAN_VARINT(BR_PPROF_SAMPLE_VALUES):
-            rc = put_value(p, r, n_types, f.value);
+            rc = pprof_samples_put_value(pprof, reading, n_types, field.value);
             break;
         case BR_SCAN_LEN(BR_PPROF_SAMPLE_LABELS):
-            rc = put_label(p, r, &f);
+            rc = pprof_samples_put_label(pprof, reading, &field);
             break;
         default:
-            if (f.number <= BR_PPROF_SAMPLE_LABELS)
-                return malformed(p, r->number);
+            if (field.number <= BR_PPROF_SAMPLE_LABELS)
+                return pprof_samples_malformed(pprof, reading->number);
         }
     }
-    return rc || r->n_values == n_types ? rc : wrong_values(p, r, n_types);
+    return rc || reading->n_values == n_types ? rc
+                                              : pprof_samples_wrong_values(pprof, reading, n_types);
 }
 
-static int read_sample(struct br_pprof *p, uint32_t number, uint32_t n_types,
+static int read_sample(struct br_pprof *pprof, uint32_t number, uint32_t n_types,
                        const struct br_field *sample)
 {
-    struct reading r;
+    struct reading reading;
     uint32_t stack, link = 0;
-    r.number = number;
-    r.n_stack = r.n_values = r.n_labels = 0;
-    r.packed = NULL;
-    r.packed_len = 0;
-    p->n_attributes = 0;
-    int rc = read_fields(p, &r, n_types, sample);
+    reading.number = number;
+    reading.n_stack = reading.n_values = reading.n_labels = 0;
+    reading.packed = NULL;
+    reading.packed_len = 0;
+    pprof->n_attributes = 0;
+    int rc = pprof_samples_read_fields(pprof, &reading, n_types, sample);
     if (!rc)
-        rc = build_stack(p, &r, &stack);
-    if (!rc && r.n_labels) {
-        rc = br_pprof_read_labels(p, r.n_labels, &link);
-        p->sample_is_bad = rc == BR_EINVAL; /* a string that is not there */
+        rc = pprof_samples_build_stack(pprof, &reading, &stack);
+    if (!rc && reading.n_labels) {
+        rc = br_pprof_read_labels(pprof, reading.n_labels, &link);
+        pprof->sample_is_bad = rc == BR_EINVAL; /* a string that is not there */
     }
-    if (!rc && (br_build_rc(p->b) || !br_pprof_fits(p, 0)))
-        rc = br_pprof_no_memory(p);
-    return rc ? rc : put_record(p, &r, stack, link);
+    if (!rc && (br_build_rc(pprof->build) || !br_pprof_fits(pprof, 0)))
+        rc = br_pprof_no_memory(pprof);
+    return rc ? rc : pprof_samples_put_record(pprof, &reading, stack, link);
 }
 
 /* Goes on without the sample. */
-static int lose_sample(struct br_pprof *p)
+static int lose_sample(struct br_pprof *pprof)
 {
-    br_pprof_blame(p);
-    p->sample_is_bad = false;
-    p->lost.n++;
+    br_pprof_blame(pprof);
+    pprof->sample_is_bad = false;
+    pprof->lost.count++;
     return 0;
 }
 
-static int end_samples(struct br_pprof *p)
+static int end_samples(struct br_pprof *pprof)
 {
-    struct br_profile_lost *into = p->source->lost;
-    if (!p->lost.n)
+    struct br_profile_lost *into = pprof->source->lost;
+    if (!pprof->lost.count)
         return 0;
-    if (!p->records.first) {
-        *p->err = p->lost.first;
+    if (!pprof->records.first) {
+        *pprof->err = pprof->lost.first;
         return BR_EINVAL;
     }
-    if (into && !into->n)
-        into->first = p->lost.first;
+    if (into && !into->count)
+        into->first = pprof->lost.first;
     if (into)
-        into->n += p->lost.n;
+        into->count += pprof->lost.count;
     return 0;
 }
 
-int br_pprof_read_samples(struct br_pprof *p, uint32_t n_types)
+int br_pprof_read_samples(struct br_pprof *pprof, uint32_t n_types)
 {
-    const struct br_pprof_range *range = &p->ranges[BR_PPROF_SAMPLE];
+    const struct br_pprof_range *range = &pprof->ranges[BR_PPROF_SAMPLE];
     const uint8_t *at = range->start;
-    struct br_field f;
+    struct br_field field;
     int rc = 0;
     /* Every value takes a byte at least. */
-    if ((uint64_t)range->n * n_types > p->source->len)
-        return br_err_set(p->err, BR_EINVAL,
+    if ((uint64_t)range->count * n_types > pprof->source->len)
+        return br_err_set(pprof->err, BR_EINVAL,
                           "pprof: the samples have too few values for %u sample types", n_types);
-    for (uint32_t i = 0; !rc && br_pprof_next(&at, range->end, BR_SCAN_LEN(BR_PPROF_SAMPLE), &f);
-         i++) {
-        rc = read_sample(p, i, n_types, &f);
-        if (rc == BR_EINVAL && p->sample_is_bad)
-            rc = lose_sample(p);
+    for (uint32_t i = 0;
+         !rc && br_pprof_next(&at, range->end, BR_SCAN_LEN(BR_PPROF_SAMPLE), &field); i++) {
+        rc = read_sample(pprof, i, n_types, &field);
+        if (rc == BR_EINVAL && pprof->sample_is_bad)
+            rc = lose_sample(pprof);
     }
-    return rc ? rc : end_samples(p);
+    return rc ? rc : end_samples(pprof);
 }

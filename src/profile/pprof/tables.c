@@ -7,82 +7,83 @@
 
 #define LINES_MIN 8u
 
-int br_pprof_no_memory(struct br_pprof *p)
+int br_pprof_no_memory(struct br_pprof *pprof)
 {
-    int rc = br_build_rc(p->b);
+    int rc = br_build_rc(pprof->build);
     if (!rc)
-        rc = p->full ? BR_EFULL : BR_ENOMEM;
+        rc = pprof->full ? BR_EFULL : BR_ENOMEM;
     if (rc == BR_EFULL)
-        return br_err_set(p->err, rc,
+        return br_err_set(pprof->err, rc,
                           "pprof: it takes more than %zu bytes of memory, for %zu bytes",
-                          p->max_bytes, p->source->len);
-    return br_err_set(p->err, rc, "pprof: %s", br_strerror(rc));
+                          pprof->max_bytes, pprof->source->len);
+    return br_err_set(pprof->err, rc, "pprof: %s", br_strerror(rc));
 }
 
-void br_pprof_blame(struct br_pprof *p)
+void br_pprof_blame(struct br_pprof *pprof)
 {
-    if (!p->lost.first.text[0])
-        p->lost.first = *p->err;
-    *p->err = (struct br_err){0};
+    if (!pprof->lost.first.text[0])
+        pprof->lost.first = *pprof->err;
+    *pprof->err = (struct br_err){0};
 }
 
-int br_pprof_compose(struct br_pprof *p, size_t len)
+int br_pprof_compose(struct br_pprof *pprof, size_t len)
 {
-    if (len <= p->compose) {
-        p->compose -= len;
+    if (len <= pprof->compose) {
+        pprof->compose -= len;
         return 0;
     }
-    return br_err_set(p->err, BR_EFULL,
+    return br_err_set(pprof->err, BR_EFULL,
                       "pprof: written out wherever they are referred to, its texts take more than "
                       "%u times its %zu bytes",
-                      BR_PPROF_GROWTH, p->source->len);
+                      BR_PPROF_GROWTH, pprof->source->len);
 }
 
-int br_pprof_no_string(struct br_pprof *p, uint64_t i, const char *what)
+int br_pprof_no_string(struct br_pprof *pprof, uint64_t index, const char *what)
 {
-    return br_err_set(p->err, BR_EINVAL, "pprof: %s: string %lld is not in the table of %u strings",
-                      what, (long long)i, p->n_strings);
+    return br_err_set(pprof->err, BR_EINVAL,
+                      "pprof: %s: string %lld is not in the table of %u strings", what,
+                      (long long)index, pprof->n_strings);
 }
 
-bool br_pprof_scalars(const uint8_t *p, const uint8_t *end, uint64_t *v, uint32_t n)
+bool br_pprof_scalars(const uint8_t *p, const uint8_t *end, uint64_t *values, uint32_t count)
 {
-    struct br_field f;
+    struct br_field field;
     while (p < end) {
-        p = br_scan(p, end, &f);
+        p = br_scan(p, end, &field);
         if (!p)
             return false;
-        if (f.number > n)
+        if (field.number > count)
             continue;
-        if (f.wire != BR_WIRE_VARINT)
+        if (field.wire != BR_WIRE_VARINT)
             return false;
-        v[f.number] = f.value;
+        values[field.number] = field.value;
     }
     return true;
 }
 
-void *br_pprof_alloc(struct br_pprof *p, size_t n, size_t size)
+void *br_pprof_alloc(struct br_pprof *pprof, size_t count, size_t size)
 {
     size_t bytes;
-    if (!br_size_mul(n, size, &bytes) || !br_pprof_fits(p, bytes))
+    if (!br_size_mul(count, size, &bytes) || !br_pprof_fits(pprof, bytes))
         return NULL;
     /* A block of the arena, which is larger, must not be more than the rest. */
-    size_t max = p->arena->max, rest = br_pprof_rest(p);
-    if (max > p->arena->used && rest < max - p->arena->used)
-        p->arena->max = p->arena->used + rest;
-    void *array = br_arena_alloc(p->arena, bytes);
-    p->arena->max = max;
-    br_pprof_share(p);
+    size_t max = pprof->arena->max, rest = br_pprof_rest(pprof);
+    if (max > pprof->arena->used && rest < max - pprof->arena->used)
+        pprof->arena->max = pprof->arena->used + rest;
+    void *array = br_arena_alloc(pprof->arena, bytes);
+    pprof->arena->max = max;
+    br_pprof_share(pprof);
     return array;
 }
 
-bool br_pprof_grow(struct br_pprof *p, void *items, uint32_t *cap, size_t need, size_t size)
+bool br_pprof_grow(struct br_pprof *pprof, void *items, uint32_t *cap, size_t need, size_t size)
 {
     if (need <= *cap)
         return true;
     size_t want = *cap ? (size_t)*cap * 2 : LINES_MIN;
     if (want < need)
         want = need;
-    void *old, *fresh = want <= UINT32_MAX ? br_pprof_alloc(p, want, size) : NULL;
+    void *old, *fresh = want <= UINT32_MAX ? br_pprof_alloc(pprof, want, size) : NULL;
     if (!fresh)
         return false;
     memcpy(&old, items, sizeof old);
@@ -94,59 +95,59 @@ bool br_pprof_grow(struct br_pprof *p, void *items, uint32_t *cap, size_t need, 
 
 /* --- Strings ---------------------------------------------------------------------------------- */
 
-int br_pprof_read_strings(struct br_pprof *p)
+int br_pprof_read_strings(struct br_pprof *pprof)
 {
-    const struct br_pprof_range *r = &p->ranges[BR_PPROF_STRING];
-    const uint8_t *at = r->start;
-    struct br_field f;
-    p->strings = br_pprof_alloc(p, (size_t)r->n + 1, sizeof *p->strings);
-    if (!p->strings)
-        return br_pprof_no_memory(p);
-    while (br_pprof_next(&at, r->end, BR_SCAN_LEN(BR_PPROF_STRING), &f))
-        p->strings[p->n_strings++] =
-            (struct br_pprof_string){(uint32_t)(f.data - p->source->data), (uint32_t)f.value, 0};
-    if (p->n_strings && p->strings[0].len) {
-        p->moved = p->n_strings;
-        p->strings[p->n_strings++] = p->strings[0];
+    const struct br_pprof_range *range = &pprof->ranges[BR_PPROF_STRING];
+    const uint8_t *at = range->start;
+    struct br_field field;
+    pprof->strings = br_pprof_alloc(pprof, (size_t)range->count + 1, sizeof *pprof->strings);
+    if (!pprof->strings)
+        return br_pprof_no_memory(pprof);
+    while (br_pprof_next(&at, range->end, BR_SCAN_LEN(BR_PPROF_STRING), &field))
+        pprof->strings[pprof->n_strings++] = (struct br_pprof_string){
+            (uint32_t)(field.data - pprof->source->data), (uint32_t)field.value, 0};
+    if (pprof->n_strings && pprof->strings[0].len) {
+        pprof->moved = pprof->n_strings;
+        pprof->strings[pprof->n_strings++] = pprof->strings[0];
     }
     return 0;
 }
 
-const uint8_t *br_pprof_text(const struct br_pprof *p, uint64_t i, size_t *ret_len)
+const uint8_t *br_pprof_text(const struct br_pprof *pprof, uint64_t index, size_t *ret_len)
 {
     static const uint8_t empty[1];
     *ret_len = 0;
-    if (i == 0 && !p->n_strings)
+    if (index == 0 && !pprof->n_strings)
         return empty;
-    if (i >= p->n_strings)
+    if (index >= pprof->n_strings)
         return NULL;
-    *ret_len = p->strings[i].len;
-    return p->source->data + p->strings[i].at;
+    *ret_len = pprof->strings[index].len;
+    return pprof->source->data + pprof->strings[index].at;
 }
 
-bool br_pprof_string_slow(struct br_pprof *p, uint64_t i, const char *what, uint32_t *ret)
+bool br_pprof_string_slow(struct br_pprof *pprof, uint64_t index, const char *what, uint32_t *ret)
 {
     size_t len;
-    const uint8_t *text = br_pprof_text(p, i, &len);
+    const uint8_t *text = br_pprof_text(pprof, index, &len);
     if (!text) {
-        (void)br_pprof_no_string(p, i, what);
+        (void)br_pprof_no_string(pprof, index, what);
         return false;
     }
-    *ret = br_build_string(p->b, text, len);
-    if (i < p->n_strings)
-        p->strings[i].index = *ret + 1;
+    *ret = br_build_string(pprof->build, text, len);
+    if (index < pprof->n_strings)
+        pprof->strings[index].index = *ret + 1;
     return true;
 }
 
 /* --- Ids -------------------------------------------------------------------------------------- */
 
-static bool ids_init(struct br_pprof *p, struct br_pprof_ids *ids, uint32_t n)
+static bool pprof_tables_ids_init(struct br_pprof *pprof, struct br_pprof_ids *ids, uint32_t count)
 {
-    uint64_t n_dense = (uint64_t)n + n / 4 + 64;
+    uint64_t n_dense = (uint64_t)count + count / 4 + 64;
     if (n_dense > UINT32_MAX)
         return false;
-    ids->n_entries = n;
-    ids->dense = br_pprof_alloc(p, (size_t)n_dense, sizeof *ids->dense);
+    ids->n_entries = count;
+    ids->dense = br_pprof_alloc(pprof, (size_t)n_dense, sizeof *ids->dense);
     if (!ids->dense)
         return false;
     memset(ids->dense, 0, (size_t)n_dense * sizeof *ids->dense);
@@ -154,7 +155,7 @@ static bool ids_init(struct br_pprof *p, struct br_pprof_ids *ids, uint32_t n)
     return true;
 }
 
-static uint32_t slot_of(const struct br_pprof_ids *ids, uint64_t id)
+static uint32_t pprof_tables_slot_of(const struct br_pprof_ids *ids, uint64_t id)
 {
     uint32_t at = (uint32_t)((id * ids->factor >> 32) * ids->n_sparse >> 32);
     while (ids->sparse[at] && ids->sparse[at] != id)
@@ -166,17 +167,17 @@ uint32_t br_pprof_ids_find(const struct br_pprof_ids *ids, uint64_t id)
 {
     if (!ids->sparse || id == 0)
         return 0;
-    return ids->places[slot_of(ids, id)];
+    return ids->places[pprof_tables_slot_of(ids, id)];
 }
 
 /* The first id that is larger than the array: makes the table for all that may follow. */
-static bool make_sparse(struct br_pprof *p, struct br_pprof_ids *ids)
+static bool pprof_tables_make_sparse(struct br_pprof *pprof, struct br_pprof_ids *ids)
 {
     size_t n = (size_t)ids->n_entries + ids->n_entries / 2 + 2;
     br_random_bytes(&ids->factor, sizeof ids->factor);
     ids->factor |= 1;
-    ids->places = br_pprof_alloc(p, n, sizeof *ids->places);
-    ids->sparse = ids->places ? br_pprof_alloc(p, n, sizeof *ids->sparse) : NULL;
+    ids->places = br_pprof_alloc(pprof, n, sizeof *ids->places);
+    ids->sparse = ids->places ? br_pprof_alloc(pprof, n, sizeof *ids->sparse) : NULL;
     if (!ids->sparse)
         return false;
     memset(ids->places, 0, n * sizeof *ids->places);
@@ -186,11 +187,11 @@ static bool make_sparse(struct br_pprof *p, struct br_pprof_ids *ids)
 }
 
 /* Notes where `id` went; 0 is no id and is not noted. */
-static int ids_put(struct br_pprof *p, struct br_pprof_ids *ids, uint64_t id, uint32_t index,
-                   const char *what)
+static int pprof_tables_ids_put(struct br_pprof *pprof, struct br_pprof_ids *ids, uint64_t id,
+                                uint32_t index, const char *what)
 {
     if (br_pprof_ids_get(ids, id))
-        return br_err_set(p->err, BR_EINVAL, "pprof: two %ss have the id %llu", what,
+        return br_err_set(pprof->err, BR_EINVAL, "pprof: two %ss have the id %llu", what,
                           (unsigned long long)id);
     if (id == 0)
         return 0;
@@ -198,33 +199,34 @@ static int ids_put(struct br_pprof *p, struct br_pprof_ids *ids, uint64_t id, ui
         ids->dense[id] = index + 1;
         return 0;
     }
-    if (!ids->sparse && !make_sparse(p, ids))
-        return br_pprof_no_memory(p);
-    uint32_t at = slot_of(ids, id);
+    if (!ids->sparse && !pprof_tables_make_sparse(pprof, ids))
+        return br_pprof_no_memory(pprof);
+    uint32_t at = pprof_tables_slot_of(ids, id);
     ids->sparse[at] = id;
     ids->places[at] = index + 1;
     return 0;
 }
 
 /* The builder has not failed, and there is room for more. */
-static bool goes_on(struct br_pprof *p)
+static bool pprof_tables_goes_on(struct br_pprof *pprof)
 {
-    return !br_build_rc(p->b) && br_pprof_fits(p, 0);
+    return !br_build_rc(pprof->build) && br_pprof_fits(pprof, 0);
 }
 
-static int malformed(struct br_pprof *p, const char *what)
+static int pprof_tables_malformed(struct br_pprof *pprof, const char *what)
 {
-    return br_err_set(p->err, BR_EINVAL, "pprof: a %s is malformed", what);
+    return br_err_set(pprof->err, BR_EINVAL, "pprof: a %s is malformed", what);
 }
 
 /* --- Mappings --------------------------------------------------------------------------------- */
 
-static uint32_t flag(struct br_pprof *p, const char *name)
+static uint32_t pprof_tables_flag(struct br_pprof *pprof, const char *name)
 {
-    return br_build_attribute_bool(p->b, br_build_string(p->b, name, strlen(name)), true);
+    return br_build_attribute_bool(pprof->build, br_build_string(pprof->build, name, strlen(name)),
+                                   true);
 }
 
-static int read_mapping(struct br_pprof *p, const struct br_field *f)
+static int pprof_tables_read_mapping(struct br_pprof *pprof, const struct br_field *field)
 {
     static const char *const flags[] = {BR_MAPPING_HAS_FUNCTIONS, BR_MAPPING_HAS_FILENAMES,
                                         BR_MAPPING_HAS_LINE_NUMBERS, BR_MAPPING_HAS_INLINE_FRAMES};
@@ -241,82 +243,87 @@ static int read_mapping(struct br_pprof *p, const struct br_field *f)
     uint64_t v[FIELDS] = {0};
     uint32_t attributes[1 + BR_COUNT(flags)], filename;
     size_t n = 0, len;
-    if (!br_pprof_scalars(f->data, f->data + f->value, v, FIELDS - 1))
-        return malformed(p, "mapping");
-    if (!br_pprof_text(p, v[BUILD_ID], &len))
-        return br_pprof_no_string(p, v[BUILD_ID], "build id");
-    if (!br_pprof_string(p, v[FILENAME], "mapping", &filename))
+    if (!br_pprof_scalars(field->data, field->data + field->value, v, FIELDS - 1))
+        return pprof_tables_malformed(pprof, "mapping");
+    if (!br_pprof_text(pprof, v[BUILD_ID], &len))
+        return br_pprof_no_string(pprof, v[BUILD_ID], "build id");
+    if (!br_pprof_string(pprof, v[FILENAME], "mapping", &filename))
         return BR_EINVAL;
     if (len) {
-        uint32_t key = br_build_string(p->b, BR_MAPPING_BUILD_ID, strlen(BR_MAPPING_BUILD_ID));
-        int rc = br_pprof_text_attribute(p, key, v[BUILD_ID], &attributes[n++]);
+        uint32_t key =
+            br_build_string(pprof->build, BR_MAPPING_BUILD_ID, strlen(BR_MAPPING_BUILD_ID));
+        int rc = br_pprof_text_attribute(pprof, key, v[BUILD_ID], &attributes[n++]);
         if (rc)
             return rc;
     }
     for (size_t i = 0; i < BR_COUNT(flags); i++)
         if (v[FLAGS + i])
-            attributes[n++] = flag(p, flags[i]);
-    const struct br_build_mapping m = {.memory_start = v[START],
-                                       .memory_limit = v[LIMIT],
-                                       .file_offset = v[OFFSET],
-                                       .filename = filename,
-                                       .attributes = attributes,
-                                       .n_attributes = n};
-    return ids_put(p, &p->mappings, v[ID], br_build_mapping(p->b, &m), "mapping");
+            attributes[n++] = pprof_tables_flag(pprof, flags[i]);
+    const struct br_build_mapping mapping = {.memory_start = v[START],
+                                             .memory_limit = v[LIMIT],
+                                             .file_offset = v[OFFSET],
+                                             .filename = filename,
+                                             .attributes = attributes,
+                                             .n_attributes = n};
+    return pprof_tables_ids_put(pprof, &pprof->mappings, v[ID],
+                                br_build_mapping(pprof->build, &mapping), "mapping");
 }
 
 /* --- Functions -------------------------------------------------------------------------------- */
 
-static bool spy_is(const struct br_pprof *p, const char *name)
+static bool pprof_tables_spy_is(const struct br_pprof *pprof, const char *name)
 {
-    return p->source->spy_name && !strcmp(p->source->spy_name, name);
+    return pprof->source->spy_name && !strcmp(pprof->source->spy_name, name);
 }
 
 /* Pyroscope shows functions of scripting languages with their files: "app.py main". */
-static int scripting_name(struct br_pprof *p, uint64_t name, uint64_t filename, uint32_t *ret)
+static int pprof_tables_scripting_name(struct br_pprof *pprof, uint64_t name, uint64_t filename,
+                                       uint32_t *ret)
 {
     size_t name_len, file_len;
-    const uint8_t *n = br_pprof_text(p, name, &name_len);
-    const uint8_t *f = br_pprof_text(p, filename, &file_len);
-    if (!n || !f || (spy_is(p, "pyspy") && file_len && *f == '/'))
+    const uint8_t *n = br_pprof_text(pprof, name, &name_len);
+    const uint8_t *f = br_pprof_text(pprof, filename, &file_len);
+    if (!n || !f || (pprof_tables_spy_is(pprof, "pyspy") && file_len && *f == '/'))
         return 0;
     size_t len = file_len + 1 + name_len;
-    int rc = br_pprof_compose(p, len);
+    int rc = br_pprof_compose(pprof, len);
     if (rc)
         return rc;
-    if (!br_pprof_grow(p, &p->composed, &p->cap_composed, len, 1))
-        return br_pprof_no_memory(p);
-    uint8_t *o = br_put_bytes(p->composed, f, file_len);
+    if (!br_pprof_grow(pprof, &pprof->composed, &pprof->cap_composed, len, 1))
+        return br_pprof_no_memory(pprof);
+    uint8_t *o = br_put_bytes(pprof->composed, f, file_len);
     *o++ = ' ';
     br_put_bytes(o, n, name_len);
-    *ret = br_build_string(p->b, p->composed, len);
+    *ret = br_build_string(pprof->build, pprof->composed, len);
     return 0;
 }
 
-static int read_function(struct br_pprof *p, const struct br_field *f, bool scripting, uint64_t id)
+static int pprof_tables_read_function(struct br_pprof *pprof, const struct br_field *field,
+                                      bool scripting, uint64_t id)
 {
     enum { ID = 1, NAME, SYSTEM_NAME, FILENAME, START_LINE, FIELDS };
     uint64_t v[FIELDS] = {0};
     uint32_t name, system_name, filename;
-    if (!br_pprof_scalars(f->data, f->data + f->value, v, FIELDS - 1))
-        return malformed(p, "function");
-    if (!br_pprof_string(p, v[NAME], "function", &name) ||
-        !br_pprof_string(p, v[SYSTEM_NAME], "function", &system_name) ||
-        !br_pprof_string(p, v[FILENAME], "function", &filename))
+    if (!br_pprof_scalars(field->data, field->data + field->value, v, FIELDS - 1))
+        return pprof_tables_malformed(pprof, "function");
+    if (!br_pprof_string(pprof, v[NAME], "function", &name) ||
+        !br_pprof_string(pprof, v[SYSTEM_NAME], "function", &system_name) ||
+        !br_pprof_string(pprof, v[FILENAME], "function", &filename))
         return BR_EINVAL;
-    int rc = scripting ? scripting_name(p, v[NAME], v[FILENAME], &name) : 0;
+    int rc = scripting ? pprof_tables_scripting_name(pprof, v[NAME], v[FILENAME], &name) : 0;
     if (rc)
         return rc;
-    uint32_t index = br_build_function(p->b, name, system_name, filename, (int64_t)v[START_LINE]);
-    return ids_put(p, &p->functions, id ? id : v[ID], index, "function");
+    uint32_t index =
+        br_build_function(pprof->build, name, system_name, filename, (int64_t)v[START_LINE]);
+    return pprof_tables_ids_put(pprof, &pprof->functions, id ? id : v[ID], index, "function");
 }
 
 /* The id of a function or location, which is in the same field of both. */
-static uint64_t id_of(const struct br_field *f)
+static uint64_t pprof_tables_id_of(const struct br_field *field)
 {
     uint64_t id = 0;
     struct br_field inner;
-    for (const uint8_t *p = f->data, *end = p + f->value; p && p < end;) {
+    for (const uint8_t *p = field->data, *end = p + field->value; p && p < end;) {
         p = br_scan(p, end, &inner);
         if (p && br_scan_tag(&inner) == BR_SCAN_VARINT(BR_PPROF_FUNCTION_ID))
             id = inner.value;
@@ -326,49 +333,54 @@ static uint64_t id_of(const struct br_field *f)
 
 /* Pyroscope's .NET agent has sent functions without ids, one for each location in the same order,
  * and meant the locations' ids. */
-static bool functions_lack_ids(const struct br_pprof *p)
+static bool pprof_tables_functions_lack_ids(const struct br_pprof *pprof)
 {
-    const struct br_pprof_range *r = &p->ranges[BR_PPROF_FUNCTION];
-    const uint8_t *at = r->start;
-    struct br_field f;
-    if (!p->dotnet || r->n != p->ranges[BR_PPROF_LOCATION].n)
+    const struct br_pprof_range *range = &pprof->ranges[BR_PPROF_FUNCTION];
+    const uint8_t *at = range->start;
+    struct br_field field;
+    if (!pprof->dotnet || range->count != pprof->ranges[BR_PPROF_LOCATION].count)
         return false;
-    while (br_pprof_next(&at, r->end, BR_SCAN_LEN(BR_PPROF_FUNCTION), &f))
-        if (id_of(&f))
+    while (br_pprof_next(&at, range->end, BR_SCAN_LEN(BR_PPROF_FUNCTION), &field))
+        if (pprof_tables_id_of(&field))
             return false;
     return true;
 }
 
-static int read_functions(struct br_pprof *p)
+static int pprof_tables_read_functions(struct br_pprof *pprof)
 {
-    const struct br_pprof_range *r = &p->ranges[BR_PPROF_FUNCTION];
-    bool scripting = spy_is(p, "pyspy") || spy_is(p, "rbspy") || spy_is(p, "scripting");
-    bool borrow = functions_lack_ids(p);
-    const uint8_t *at = r->start, *at_location = p->ranges[BR_PPROF_LOCATION].start;
-    struct br_field f, location;
-    int rc = ids_init(p, &p->functions, r->n) ? 0 : br_pprof_no_memory(p);
-    while (!rc && goes_on(p) &&
-           br_pprof_next(&at, r->end, BR_SCAN_LEN(BR_PPROF_FUNCTION), &f)) {
+    const struct br_pprof_range *range = &pprof->ranges[BR_PPROF_FUNCTION];
+    bool scripting = pprof_tables_spy_is(pprof, "pyspy") || pprof_tables_spy_is(pprof, "rbspy") ||
+                     pprof_tables_spy_is(pprof, "scripting");
+    bool borrow = pprof_tables_functions_lack_ids(pprof);
+    const uint8_t *at = range->start, *at_location = pprof->ranges[BR_PPROF_LOCATION].start;
+    struct br_field field, location;
+    int rc = pprof_tables_ids_init(pprof, &pprof->functions, range->count)
+                 ? 0
+                 : br_pprof_no_memory(pprof);
+    while (!rc && pprof_tables_goes_on(pprof) &&
+           br_pprof_next(&at, range->end, BR_SCAN_LEN(BR_PPROF_FUNCTION), &field)) {
         uint64_t id = 0;
-        if (borrow && br_pprof_next(&at_location, p->ranges[BR_PPROF_LOCATION].end,
+        if (borrow && br_pprof_next(&at_location, pprof->ranges[BR_PPROF_LOCATION].end,
                                     BR_SCAN_LEN(BR_PPROF_LOCATION), &location))
-            id = id_of(&location);
-        rc = read_function(p, &f, scripting, id);
+            id = pprof_tables_id_of(&location);
+        rc = pprof_tables_read_function(pprof, &field, scripting, id);
     }
     return rc;
 }
 
 /* --- Locations -------------------------------------------------------------------------------- */
 
-static int read_line(struct br_pprof *p, const struct br_field *f, struct br_build_line *ret)
+static int pprof_tables_read_line(struct br_pprof *pprof, const struct br_field *field,
+                                  struct br_build_line *ret)
 {
     enum { FUNCTION = 1, LINE, COLUMN, FIELDS };
     uint64_t v[FIELDS] = {0};
-    if (!br_pprof_scalars(f->data, f->data + f->value, v, FIELDS - 1))
-        return malformed(p, "line");
-    uint32_t function = br_pprof_ids_get(&p->functions, v[FUNCTION]);
+    if (!br_pprof_scalars(field->data, field->data + field->value, v, FIELDS - 1))
+        return pprof_tables_malformed(pprof, "line");
+    uint32_t function = br_pprof_ids_get(&pprof->functions, v[FUNCTION]);
     if (!function && v[FUNCTION]) {
-        (void)br_err_set(p->err, BR_EINVAL, "pprof: a line's function %llu is not in the profile",
+        (void)br_err_set(pprof->err, BR_EINVAL,
+                         "pprof: a line's function %llu is not in the profile",
                          (unsigned long long)v[FUNCTION]);
         return BR_ENOTFOUND;
     }
@@ -378,87 +390,90 @@ static int read_line(struct br_pprof *p, const struct br_field *f, struct br_bui
 }
 
 /* BR_ENOTFOUND with the error set when it refers to what is not there: then there is no such location. */
-static int read_location(struct br_pprof *p, const struct br_field *location)
+static int pprof_tables_read_location(struct br_pprof *pprof, const struct br_field *location)
 {
     enum { ID = 1, MAPPING, ADDRESS, LINE, IS_FOLDED, FIELDS };
     uint64_t v[FIELDS] = {0};
     uint32_t n_lines = 0;
     const uint8_t *at = location->data, *end = at + location->value;
-    struct br_field f;
+    struct br_field field;
     while (at < end) {
-        at = br_scan(at, end, &f);
+        at = br_scan(at, end, &field);
         if (!at)
-            return malformed(p, "location");
-        if (f.number >= FIELDS)
+            return pprof_tables_malformed(pprof, "location");
+        if (field.number >= FIELDS)
             continue;
-        if (f.wire != (f.number == LINE ? BR_WIRE_LEN : BR_WIRE_VARINT))
-            return malformed(p, "location");
-        if (f.number != LINE) {
-            v[f.number] = f.value;
+        if (field.wire != (field.number == LINE ? BR_WIRE_LEN : BR_WIRE_VARINT))
+            return pprof_tables_malformed(pprof, "location");
+        if (field.number != LINE) {
+            v[field.number] = field.value;
             continue;
         }
         if (n_lines == BR_PPROF_MOST_LINES)
-            return br_err_set(p->err, BR_EINVAL, "pprof: a location has more than %u lines",
+            return br_err_set(pprof->err, BR_EINVAL, "pprof: a location has more than %u lines",
                               BR_PPROF_MOST_LINES);
-        if (!br_pprof_grow(p, &p->lines, &p->cap_lines, n_lines + 1, sizeof *p->lines))
-            return br_pprof_no_memory(p);
-        int rc = read_line(p, &f, &p->lines[n_lines++]);
+        if (!br_pprof_grow(pprof, &pprof->lines, &pprof->cap_lines, n_lines + 1,
+                           sizeof *pprof->lines))
+            return br_pprof_no_memory(pprof);
+        int rc = pprof_tables_read_line(pprof, &field, &pprof->lines[n_lines++]);
         if (rc)
             return rc;
     }
-    uint32_t mapping = br_pprof_ids_get(&p->mappings, v[MAPPING]);
+    uint32_t mapping = br_pprof_ids_get(&pprof->mappings, v[MAPPING]);
     if (!mapping && v[MAPPING]) {
-        (void)br_err_set(p->err, BR_EINVAL,
+        (void)br_err_set(pprof->err, BR_EINVAL,
                          "pprof: location %llu: mapping %llu is not in the profile",
                          (unsigned long long)v[ID], (unsigned long long)v[MAPPING]);
         return BR_ENOTFOUND;
     }
-    if (v[IS_FOLDED] && !p->is_folded)
-        p->is_folded = flag(p, BR_LOCATION_IS_FOLDED);
-    const struct br_build_location l = {.mapping = mapping ? mapping - 1 : 0,
-                                        .address = v[ADDRESS],
-                                        .lines = p->lines,
-                                        .n_lines = n_lines,
-                                        .attributes = &p->is_folded,
-                                        .n_attributes = v[IS_FOLDED] ? 1 : 0};
-    return ids_put(p, &p->locations, v[ID], br_build_location(p->b, &l), "location");
+    if (v[IS_FOLDED] && !pprof->is_folded)
+        pprof->is_folded = pprof_tables_flag(pprof, BR_LOCATION_IS_FOLDED);
+    const struct br_build_location build_location = {.mapping = mapping ? mapping - 1 : 0,
+                                                     .address = v[ADDRESS],
+                                                     .lines = pprof->lines,
+                                                     .n_lines = n_lines,
+                                                     .attributes = &pprof->is_folded,
+                                                     .n_attributes = v[IS_FOLDED] ? 1 : 0};
+    return pprof_tables_ids_put(pprof, &pprof->locations, v[ID],
+                                br_build_location(pprof->build, &build_location), "location");
 }
 
 /* Nearly all writers count locations from 1, and so do we where nothing was built before. */
-static uint32_t count_same(const struct br_pprof *p)
+static uint32_t pprof_tables_count_same(const struct br_pprof *pprof)
 {
-    uint32_t n = p->locations.n_entries + 1;
+    uint32_t n = pprof->locations.n_entries + 1;
     for (uint32_t id = 1; id < n; id++)
-        if (p->locations.dense[id] != id + 1)
+        if (pprof->locations.dense[id] != id + 1)
             return 0;
     return n;
 }
 
-int br_pprof_read_tables(struct br_pprof *p)
+int br_pprof_read_tables(struct br_pprof *pprof)
 {
-    const struct br_pprof_range *mappings = &p->ranges[BR_PPROF_MAPPING];
-    const struct br_pprof_range *locations = &p->ranges[BR_PPROF_LOCATION];
-    struct br_field f;
-    if (!ids_init(p, &p->mappings, mappings->n) || !ids_init(p, &p->locations, locations->n))
-        return br_pprof_no_memory(p);
+    const struct br_pprof_range *mappings = &pprof->ranges[BR_PPROF_MAPPING];
+    const struct br_pprof_range *locations = &pprof->ranges[BR_PPROF_LOCATION];
+    struct br_field field;
+    if (!pprof_tables_ids_init(pprof, &pprof->mappings, mappings->count) ||
+        !pprof_tables_ids_init(pprof, &pprof->locations, locations->count))
+        return br_pprof_no_memory(pprof);
     int rc = 0;
     const uint8_t *at = mappings->start;
-    while (!rc && goes_on(p) &&
-           br_pprof_next(&at, mappings->end, BR_SCAN_LEN(BR_PPROF_MAPPING), &f))
-        rc = read_mapping(p, &f);
+    while (!rc && pprof_tables_goes_on(pprof) &&
+           br_pprof_next(&at, mappings->end, BR_SCAN_LEN(BR_PPROF_MAPPING), &field))
+        rc = pprof_tables_read_mapping(pprof, &field);
     if (!rc)
-        rc = read_functions(p);
+        rc = pprof_tables_read_functions(pprof);
     at = locations->start;
-    while (!rc && goes_on(p) &&
-           br_pprof_next(&at, locations->end, BR_SCAN_LEN(BR_PPROF_LOCATION), &f)) {
-        rc = read_location(p, &f);
+    while (!rc && pprof_tables_goes_on(pprof) &&
+           br_pprof_next(&at, locations->end, BR_SCAN_LEN(BR_PPROF_LOCATION), &field)) {
+        rc = pprof_tables_read_location(pprof, &field);
         if (rc == BR_ENOTFOUND) {
-            br_pprof_blame(p);
+            br_pprof_blame(pprof);
             rc = 0;
         }
     }
-    if (!rc && !goes_on(p))
-        rc = br_pprof_no_memory(p);
-    p->n_same = rc ? 0 : count_same(p);
+    if (!rc && !pprof_tables_goes_on(pprof))
+        rc = br_pprof_no_memory(pprof);
+    pprof->n_same = rc ? 0 : pprof_tables_count_same(pprof);
     return rc;
 }

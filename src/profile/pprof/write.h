@@ -42,7 +42,7 @@ struct br_pprof_out {
     bool too_large;    /* one sample, and still over max_bytes */
 };
 
-typedef int br_pprof_fn(const struct br_pprof_out *p, void *arg);
+typedef int br_pprof_fn(const struct br_pprof_out *result, void *arg);
 
 struct br_pprof_options {
     uint32_t max_samples; /* in one pprof; 0: no limit */
@@ -58,12 +58,12 @@ struct br_pprof_options {
 
 /* Sets another time in the pprof, before anybody else has a reference to its buffer. False, and
  * nothing is changed, where it has none, or one that takes another number of bytes. */
-bool br_pprof_set_time(const struct br_pprof_out *p, uint64_t time_ns);
+bool br_pprof_set_time(const struct br_pprof_out *result, uint64_t time_ns);
 
 /* A writer keeps its memory between items. NULL when there is none. */
 struct br_pprof_writer;
 struct br_pprof_writer *br_pprof_writer_new(struct br_host *host);
-void br_pprof_writer_free(struct br_pprof_writer *w);
+void br_pprof_writer_free(struct br_pprof_writer *writer);
 
 /* Hands out every pprof of a profiles item that br_walk has accepted and that has no references
  * (br_item_inline_references). What would be over a limit
@@ -74,5 +74,5 @@ void br_pprof_writer_free(struct br_pprof_writer *w);
  * BR_PPROF_LABELS_MAX attributes), BR_ENOMEM, or what `fn` returned, which ends it. */
 #define BR_PPROF_ENTRIES_MAX (2u << 20)
 #define BR_PPROF_LABELS_MAX 4096u
-int br_pprof_write(struct br_pprof_writer *w, const struct br_item *item,
+int br_pprof_write(struct br_pprof_writer *writer, const struct br_item *item,
                    const struct br_pprof_options *options, br_pprof_fn *fn, void *arg);

@@ -7,62 +7,66 @@
 
 #define COMMENT "pprof.profile.comment"
 
-static struct br_entry entry(const char *text)
+static struct br_entry pprof_head_entry(const char *text)
 {
     return (struct br_entry){(const uint8_t *)text, (uint32_t)strlen(text)};
 }
 
-static bool same(struct br_entry a, struct br_entry b)
+static bool pprof_head_same(struct br_entry left, struct br_entry right)
 {
-    return a.len == b.len && (a.len == 0 || memcmp(a.data, b.data, a.len) == 0);
+    return left.len == right.len && (left.len == 0 || memcmp(left.data, right.data, left.len) == 0);
 }
 
 /* --- Profiles -------------------------------------------------------------------------------- */
 
-static void read_value_type(const struct br_field *f, uint32_t *type, uint32_t *unit)
+static void pprof_head_read_value_type(const struct br_field *field, uint32_t *type, uint32_t *unit)
 {
-    const uint8_t *p = f->data, *end = p + f->value;
-    struct br_field g;
-    while (p < end && (p = br_scan(p, end, &g))) {
-        if (g.number == BR_VALUE_TYPE_TYPE && g.wire == BR_WIRE_VARINT)
-            *type = (uint32_t)g.value;
-        else if (g.number == BR_VALUE_TYPE_UNIT && g.wire == BR_WIRE_VARINT)
-            *unit = (uint32_t)g.value;
+    const uint8_t *p = field->data, *end = p + field->value;
+    struct br_field this_field;
+    while (p < end && (p = br_scan(p, end, &this_field))) {
+        if (this_field.number == BR_VALUE_TYPE_TYPE && this_field.wire == BR_WIRE_VARINT)
+            *type = (uint32_t)this_field.value;
+        else if (this_field.number == BR_VALUE_TYPE_UNIT && this_field.wire == BR_WIRE_VARINT)
+            *unit = (uint32_t)this_field.value;
     }
 }
 
-static void read_attributes(struct pprof_profile *p, struct pprof_tables *t)
+static void pprof_head_read_attributes(struct pprof_profile *profile, struct pprof_tables *tables)
 {
-    struct pprof_indices x = {.p = p->body, .end = p->end};
-    struct br_pair a;
+    struct pprof_indices indices = {.p = profile->body, .end = profile->end};
+    struct br_pair left;
     uint32_t i;
-    while (!t->rc && pprof_index_next(&x, BR_PROFILE_ATTRIBUTES, &i)) {
-        if (!pprof_pair(t, i, &a, NULL, NULL))
+    while (!tables->rc && pprof_index_next(&indices, BR_PROFILE_ATTRIBUTES, &i)) {
+        if (!pprof_pair(tables, i, &left, NULL, NULL))
             continue;
-        if (!br_text_is(a.key, BR_PROFILE_CUMULATIVE)) {
-            t->labels[i].compared = true;
+        if (!br_text_is(left.key, BR_PROFILE_CUMULATIVE)) {
+            tables->labels[i].compared = true;
             continue;
         }
-        p->cumulative = a.value.type == BR_VALUE_BOOL && a.value.number;
+        profile->cumulative = left.value.type == BR_VALUE_BOOL && left.value.number;
     }
 }
 
 /* The next attribute that the profiles of one pprof have in common. */
-static bool next_attribute(struct pprof_indices *x, const struct pprof_tables *t, uint32_t *ret)
+static bool pprof_head_next_attribute(struct pprof_indices *indices,
+                                      const struct pprof_tables *tables, uint32_t *ret)
 {
-    while (pprof_index_next(x, BR_PROFILE_ATTRIBUTES, ret))
-        if (*ret < t->view.n[BR_TABLE_ATTRIBUTE] && t->labels[*ret].compared)
+    while (pprof_index_next(indices, BR_PROFILE_ATTRIBUTES, ret))
+        if (*ret < tables->view.count[BR_TABLE_ATTRIBUTE] && tables->labels[*ret].compared)
             return true;
     return false;
 }
 
-bool pprof_profile_same_attributes(const struct pprof_profile *a, const struct pprof_profile *b,
-                                   const struct pprof_tables *t)
+bool pprof_profile_same_attributes(const struct pprof_profile *left,
+                                   const struct pprof_profile *right,
+                                   const struct pprof_tables *tables)
 {
-    struct pprof_indices x = {.p = a->body, .end = a->end}, y = {.p = b->body, .end = b->end};
+    struct pprof_indices indices = {.p = left->body, .end = left->end},
+                         y = {.p = right->body, .end = right->end};
     uint32_t i, k;
     for (;;) {
-        bool more = next_attribute(&x, t, &i), more_too = next_attribute(&y, t, &k);
+        bool more = pprof_head_next_attribute(&indices, tables, &i),
+             more_too = pprof_head_next_attribute(&y, tables, &k);
         if (!more || !more_too)
             return more == more_too;
         if (i != k)
@@ -70,83 +74,86 @@ bool pprof_profile_same_attributes(const struct pprof_profile *a, const struct p
     }
 }
 
-void pprof_profile_read(struct pprof_profile *p, struct pprof_tables *t, const uint8_t *body,
-                        const uint8_t *end)
+void pprof_profile_read(struct pprof_profile *profile, struct pprof_tables *tables,
+                        const uint8_t *body, const uint8_t *end)
 {
     const uint8_t *at = body;
-    struct br_field f;
-    *p = (struct pprof_profile){.body = body, .end = end};
-    while (at < end && (at = br_scan(at, end, &f))) {
-        switch (br_scan_tag(&f)) {
+    struct br_field field;
+    *profile = (struct pprof_profile){.body = body, .end = end};
+    while (at < end && (at = br_scan(at, end, &field))) {
+        switch (br_scan_tag(&field)) {
         case BR_SCAN_LEN(BR_PROFILE_SAMPLE_TYPE):
-            read_value_type(&f, &p->type, &p->unit);
+            pprof_head_read_value_type(&field, &profile->type, &profile->unit);
             break;
         case BR_SCAN_LEN(BR_PROFILE_SAMPLES):
-            p->n_samples++;
+            profile->n_samples++;
             break;
         case BR_TAG(BR_PROFILE_TIME, BR_WIRE_I64):
-            p->time_ns = f.value;
+            profile->time_ns = field.value;
             break;
         case BR_SCAN_VARINT(BR_PROFILE_DURATION):
-            p->duration_ns = f.value;
+            profile->duration_ns = field.value;
             break;
         case BR_SCAN_LEN(BR_PROFILE_PERIOD_TYPE):
-            read_value_type(&f, &p->period_type, &p->period_unit);
+            pprof_head_read_value_type(&field, &profile->period_type, &profile->period_unit);
             break;
         case BR_SCAN_VARINT(BR_PROFILE_PERIOD):
-            p->period = (int64_t)f.value;
+            profile->period = (int64_t)field.value;
             break;
         default:
             break;
         }
     }
-    read_attributes(p, t);
+    pprof_head_read_attributes(profile, tables);
 }
 
-bool pprof_profile_is_cpu(const struct pprof_profile *p, const struct pprof_tables *t)
+bool pprof_profile_is_cpu(const struct pprof_profile *profile, const struct pprof_tables *tables)
 {
-    return br_text_is(br_dictionary_string(&t->view, p->type), "cpu") &&
-           br_text_is(br_dictionary_string(&t->view, p->unit), "nanoseconds");
+    return br_text_is(br_dictionary_string(&tables->view, profile->type), "cpu") &&
+           br_text_is(br_dictionary_string(&tables->view, profile->unit), "nanoseconds");
 }
 
 /* --- The scope ------------------------------------------------------------------------------- */
 
 /* Value k of the order is the place that Profile k had. Anything but a permutation is ignored. */
-static void sort(const struct br_any *order, struct pprof_profile *profiles, uint32_t n)
+static void pprof_head_sort(const struct br_any *order, struct pprof_profile *profiles,
+                            uint32_t count)
 {
     struct pprof_profile sorted[BR_PPROF_TYPES_MAX];
     const uint8_t *p = order->data, *end = p + order->len;
-    struct br_any v;
+    struct br_any any;
     uint32_t k = 0, taken = 0;
-    for (; (p = br_list_next(p, end, &v)); k++) {
-        if (k >= n || v.type != BR_VALUE_INT || v.number >= n || taken >> v.number & 1)
+    for (; (p = br_list_next(p, end, &any)); k++) {
+        if (k >= count || any.type != BR_VALUE_INT || any.number >= count ||
+            taken >> any.number & 1)
             return;
-        taken |= 1u << v.number;
-        sorted[v.number] = profiles[k];
+        taken |= 1u << any.number;
+        sorted[any.number] = profiles[k];
     }
-    if (k == n && n)
-        memcpy(profiles, sorted, n * sizeof *profiles);
+    if (k == count && count)
+        memcpy(profiles, sorted, count * sizeof *profiles);
 }
 
-void pprof_scope_read(struct pprof_scope *s, struct br_entry body, struct pprof_profile *profiles,
-                      uint32_t n)
+void pprof_scope_read(struct pprof_scope *scope, struct br_entry body,
+                      struct pprof_profile *profiles, uint32_t count)
 {
     const uint8_t *p = body.data, *end = body.len ? p + body.len : p;
-    struct br_pair a;
-    *s = (struct pprof_scope){.from_pyroscope = false};
-    while ((p = br_pair_next(p, end, BR_SCOPE_ATTRIBUTES, &a))) {
-        bool text = a.value.type == BR_VALUE_STRING;
-        struct br_entry value = {a.value.data, (uint32_t)a.value.len};
-        if (text && value.len && br_text_is(a.key, BR_SCOPE_PYROSCOPE_NAME)) {
-            s->name = value;
-            s->from_pyroscope = true;
-        } else if (text && br_text_is(a.key, BR_SCOPE_PYROSCOPE_METRIC)) {
-            s->metric = value;
-        } else if (text && br_text_is(a.key, BR_SCOPE_DEFAULT_SAMPLE_TYPE)) {
-            s->preferred = value;
-        } else if (a.value.type == BR_VALUE_LIST && br_text_is(a.key, BR_SCOPE_SAMPLE_TYPE_ORDER)) {
-            s->ordered = true;
-            sort(&a.value, profiles, n);
+    struct br_pair left;
+    *scope = (struct pprof_scope){.from_pyroscope = false};
+    while ((p = br_pair_next(p, end, BR_SCOPE_ATTRIBUTES, &left))) {
+        bool text = left.value.type == BR_VALUE_STRING;
+        struct br_entry value = {left.value.data, (uint32_t)left.value.len};
+        if (text && value.len && br_text_is(left.key, BR_SCOPE_PYROSCOPE_NAME)) {
+            scope->name = value;
+            scope->from_pyroscope = true;
+        } else if (text && br_text_is(left.key, BR_SCOPE_PYROSCOPE_METRIC)) {
+            scope->metric = value;
+        } else if (text && br_text_is(left.key, BR_SCOPE_DEFAULT_SAMPLE_TYPE)) {
+            scope->preferred = value;
+        } else if (left.value.type == BR_VALUE_LIST &&
+                   br_text_is(left.key, BR_SCOPE_SAMPLE_TYPE_ORDER)) {
+            scope->ordered = true;
+            pprof_head_sort(&left.value, profiles, count);
         }
     }
 }
@@ -155,12 +162,12 @@ void pprof_scope_read(struct pprof_scope *s, struct br_entry body, struct pprof_
 
 /* A copy in letters that a profile type may have: "a:b:c:d:e" is taken apart at its colons, and
  * Pyroscope refuses '-'. */
-static void clean(struct br_entry e, bool strict, char *out, size_t size)
+static void pprof_head_clean(struct br_entry entry, bool strict, char *out, size_t size)
 {
-    size_t n = e.len < size - 1 ? e.len : size - 1;
-    n = n ? br_utf8_valid(e.data, n) : 0;
+    size_t n = entry.len < size - 1 ? entry.len : size - 1;
+    n = n ? br_utf8_valid(entry.data, n) : 0;
     for (size_t i = 0; i < n; i++) {
-        char c = (char)e.data[i];
+        char c = (char)entry.data[i];
         bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' ||
                       (c >= '0' && c <= '9') || c == '.';
         out[i] = letter || !strict ? c : '_';
@@ -169,145 +176,155 @@ static void clean(struct br_entry e, bool strict, char *out, size_t size)
 }
 
 /* Names that profilers have for what Pyroscope knows by another. */
-static struct br_entry usual_type(struct br_entry type)
+static struct br_entry pprof_head_usual_type(struct br_entry type)
 {
-    return br_text_is(type, "itimer") ? entry("cpu") : type.len ? type : entry("samples");
+    return br_text_is(type, "itimer") ? pprof_head_entry("cpu")
+           : type.len                 ? type
+                                      : pprof_head_entry("samples");
 }
 
-static struct br_entry usual_unit(struct br_entry unit)
+static struct br_entry pprof_head_usual_unit(struct br_entry unit)
 {
-    return br_text_is(unit, "ns") ? entry("nanoseconds") : unit.len ? unit : entry("count");
+    return br_text_is(unit, "ns") ? pprof_head_entry("nanoseconds")
+           : unit.len             ? unit
+                                  : pprof_head_entry("count");
 }
 
-static void make_type(struct pprof_head *h, const struct pprof_tables *t, uint32_t i)
+static void pprof_head_make_type(struct pprof_head *head, const struct pprof_tables *tables,
+                                 uint32_t index)
 {
-    struct pprof_type *type = &h->types[i];
-    const struct pprof_profile *p = &h->profile[i];
-    *type = (struct pprof_type){.type = br_dictionary_string(&t->view, p->type),
-                                .unit = br_dictionary_string(&t->view, p->unit)};
-    if (h->scope->from_pyroscope) {
-        clean(type->type, false, type->text, sizeof type->text);
+    struct pprof_type *type = &head->types[index];
+    const struct pprof_profile *p = &head->profile[index];
+    *type = (struct pprof_type){.type = br_dictionary_string(&tables->view, p->type),
+                                .unit = br_dictionary_string(&tables->view, p->unit)};
+    if (head->scope->from_pyroscope) {
+        pprof_head_clean(type->type, false, type->text, sizeof type->text);
         return;
     }
-    clean(usual_type(type->type), true, type->text, sizeof type->text);
-    clean(usual_unit(type->unit), true, type->clean_unit, sizeof type->clean_unit);
-    type->type = entry(type->text);
-    type->unit = entry(type->clean_unit);
+    pprof_head_clean(pprof_head_usual_type(type->type), true, type->text, sizeof type->text);
+    pprof_head_clean(pprof_head_usual_unit(type->unit), true, type->clean_unit,
+                     sizeof type->clean_unit);
+    type->type = pprof_head_entry(type->text);
+    type->unit = pprof_head_entry(type->clean_unit);
 }
 
 /* What a profile without one was most likely taken by. */
-static void guess_period(struct pprof_head *h)
+static void pprof_head_guess_period(struct pprof_head *head)
 {
     static const char *const known[][3] = {
         {"process_cpu", "cpu", "nanoseconds"}, {"wall", "wall", "nanoseconds"},
         {"memory", "space", "bytes"},          {"mutex", "contentions", "count"},
         {"block", "contentions", "count"},     {"goroutines", "goroutine", "count"}};
     for (size_t i = 0; i < BR_COUNT(known); i++) {
-        if (strcmp(h->name, known[i][0]) != 0)
+        if (strcmp(head->name, known[i][0]) != 0)
             continue;
-        h->period_type = entry(known[i][1]);
-        h->period_unit = entry(known[i][2]);
+        head->period_type = pprof_head_entry(known[i][1]);
+        head->period_unit = pprof_head_entry(known[i][2]);
         return;
     }
-    h->period_type = h->types[0].type;
-    h->period_unit = h->types[0].unit;
+    head->period_type = head->types[0].type;
+    head->period_unit = head->types[0].unit;
 }
 
-static void make_name(struct pprof_head *h)
+static void pprof_head_make_name(struct pprof_head *head)
 {
     const char *texts[BR_PPROF_TYPES_MAX];
-    for (uint32_t i = 0; i < h->n_profiles; i++)
-        texts[i] = h->types[i].text;
+    for (uint32_t i = 0; i < head->n_profiles; i++)
+        texts[i] = head->types[i].text;
     /* Time spent waiting is no CPU time, though its name has it, and samples of the wall clock are none. */
-    if (h->scope->metric.len)
-        clean(h->scope->metric, true, h->name, sizeof h->name);
+    if (head->scope->metric.len)
+        pprof_head_clean(head->scope->metric, true, head->name, sizeof head->name);
     else if (strcmp(texts[0], "off_cpu") == 0)
-        (void)memcpy(h->name, "off_cpu", sizeof "off_cpu");
-    else if (br_text_is(h->period_type, "wall"))
-        (void)memcpy(h->name, "wall", sizeof "wall");
+        (void)memcpy(head->name, "off_cpu", sizeof "off_cpu");
+    else if (br_text_is(head->period_type, "wall"))
+        (void)memcpy(head->name, "wall", sizeof "wall");
     else
-        br_pyroscope_name(texts, h->n_profiles, NULL, 0, h->name, sizeof h->name);
-    for (char *c = h->name; *c; c++)
+        br_pyroscope_name(texts, head->n_profiles, NULL, 0, head->name, sizeof head->name);
+    for (char *c = head->name; *c; c++)
         if (*c == '.')
             *c = '_';
-    if (h->name[0] >= '0' && h->name[0] <= '9')
-        h->name[0] = '_';
+    if (head->name[0] >= '0' && head->name[0] <= '9')
+        head->name[0] = '_';
 }
 
-static bool is_cpu_time(struct br_entry type, struct br_entry unit)
+static bool pprof_head_is_cpu_time(struct br_entry type, struct br_entry unit)
 {
     return br_text_is(type, "cpu") && br_text_is(unit, "nanoseconds");
 }
 
 /* "samples/count" of a profiler that samples the CPU by time. */
-static bool counts_cpu(const struct pprof_head *h)
+static bool pprof_head_counts_cpu(const struct pprof_head *head)
 {
-    return h->n_profiles == 1 && !h->scope->ordered && !h->scope->has_cpu && h->period > 0 &&
-           br_text_is(h->types[0].type, "samples") && br_text_is(h->types[0].unit, "count") &&
-           is_cpu_time(h->period_type, h->period_unit);
+    return head->n_profiles == 1 && !head->scope->ordered && !head->scope->has_cpu &&
+           head->period > 0 && br_text_is(head->types[0].type, "samples") &&
+           br_text_is(head->types[0].unit, "count") &&
+           pprof_head_is_cpu_time(head->period_type, head->period_unit);
 }
 
-static void make_period(struct pprof_head *h, const struct pprof_tables *t)
+static void pprof_head_make_period(struct pprof_head *head, const struct pprof_tables *tables)
 {
-    const struct pprof_profile *p = h->profile;
-    h->period_type = br_dictionary_string(&t->view, p->period_type);
-    h->period_unit = br_dictionary_string(&t->view, p->period_unit);
-    if (h->scope->from_pyroscope)
+    const struct pprof_profile *p = head->profile;
+    head->period_type = br_dictionary_string(&tables->view, p->period_type);
+    head->period_unit = br_dictionary_string(&tables->view, p->period_unit);
+    if (head->scope->from_pyroscope)
         return;
-    if (h->period_type.len || h->period_unit.len) {
-        h->period_type = usual_type(h->period_type);
-        h->period_unit = usual_unit(h->period_unit);
+    if (head->period_type.len || head->period_unit.len) {
+        head->period_type = pprof_head_usual_type(head->period_type);
+        head->period_unit = pprof_head_usual_unit(head->period_unit);
     }
-    if (counts_cpu(h)) {
-        h->types[0].times_period = true;
-        (void)memcpy(h->types[0].text, "cpu", sizeof "cpu");
-        h->types[0].type = h->period_type;
-        h->types[0].unit = h->period_unit;
+    if (pprof_head_counts_cpu(head)) {
+        head->types[0].times_period = true;
+        (void)memcpy(head->types[0].text, "cpu", sizeof "cpu");
+        head->types[0].type = head->period_type;
+        head->types[0].unit = head->period_unit;
     }
 }
 
-void pprof_head_make(struct pprof_head *h, const struct pprof_tables *t,
-                     const struct pprof_scope *scope, const struct pprof_profile *p, uint32_t n)
+void pprof_head_make(struct pprof_head *head, const struct pprof_tables *tables,
+                     const struct pprof_scope *scope, const struct pprof_profile *profile,
+                     uint32_t count)
 {
-    h->profile = p;
-    h->scope = scope;
-    h->n_profiles = n;
-    h->period = p->period;
-    h->cumulative = false;
-    for (uint32_t i = 0; i < n; i++) {
-        make_type(h, t, i);
-        h->cumulative = h->cumulative || p[i].cumulative;
+    head->profile = profile;
+    head->scope = scope;
+    head->n_profiles = count;
+    head->period = profile->period;
+    head->cumulative = false;
+    for (uint32_t i = 0; i < count; i++) {
+        pprof_head_make_type(head, tables, i);
+        head->cumulative = head->cumulative || profile[i].cumulative;
     }
-    make_period(h, t);
+    pprof_head_make_period(head, tables);
     if (scope->from_pyroscope) {
-        clean(scope->name, false, h->name, sizeof h->name);
+        pprof_head_clean(scope->name, false, head->name, sizeof head->name);
     } else {
-        make_name(h);
-        if (!h->period_type.len && !h->period_unit.len && !br_text_is(h->types[0].type, "off_cpu"))
-            guess_period(h);
+        pprof_head_make_name(head);
+        if (!head->period_type.len && !head->period_unit.len &&
+            !br_text_is(head->types[0].type, "off_cpu"))
+            pprof_head_guess_period(head);
     }
-    for (uint32_t i = 0; i < n; i++)
-        h->types[i].is_period = h->period > 0 && !h->types[i].times_period &&
-                                same(h->types[i].type, h->period_type) &&
-                                same(h->types[i].unit, h->period_unit);
+    for (uint32_t i = 0; i < count; i++)
+        head->types[i].is_period = head->period > 0 && !head->types[i].times_period &&
+                                   pprof_head_same(head->types[i].type, head->period_type) &&
+                                   pprof_head_same(head->types[i].unit, head->period_unit);
 }
 
 /* --- Writing --------------------------------------------------------------------------------- */
 
-static void put_number(struct pprof_tables *t, uint32_t field, uint64_t value)
+static void pprof_head_put_number(struct pprof_tables *tables, uint32_t field, uint64_t value)
 {
-    uint8_t *o = value ? pprof_room(t, PPROF_HEAD, 1 + BR_VARINT_MAX) : NULL;
+    uint8_t *o = value ? pprof_room(tables, PPROF_HEAD, 1 + BR_VARINT_MAX) : NULL;
     if (!o)
         return;
     *o++ = (uint8_t)BR_TAG(field, BR_WIRE_VARINT);
-    pprof_wrote(t, PPROF_HEAD, br_put_varint(o, value));
+    pprof_wrote(tables, PPROF_HEAD, br_put_varint(o, value));
 }
 
-static void put_value_type(struct pprof_tables *t, uint32_t field, struct br_entry type,
-                           struct br_entry unit)
+static void pprof_head_put_value_type(struct pprof_tables *tables, uint32_t field,
+                                      struct br_entry type, struct br_entry unit)
 {
-    uint32_t id[2] = {pprof_text(t, type.data, type.len), pprof_text(t, unit.data, unit.len)};
-    uint8_t *o = pprof_room(t, PPROF_HEAD, 2 + 2 * (1 + BR_VARINT_MAX));
+    uint32_t id[2] = {pprof_text(tables, type.data, type.len),
+                      pprof_text(tables, unit.data, unit.len)};
+    uint8_t *o = pprof_room(tables, PPROF_HEAD, 2 + 2 * (1 + BR_VARINT_MAX));
     if (!o)
         return;
     *o = (uint8_t)BR_TAG(field, BR_WIRE_LEN);
@@ -317,32 +334,35 @@ static void put_value_type(struct pprof_tables *t, uint32_t field, struct br_ent
         *o++ = (uint8_t)BR_TAG(BR_PPROF_VALUE_TYPE_TYPE + i, BR_WIRE_VARINT);
         o = br_put_varint(o, id[i]);
     }
-    pprof_wrote(t, PPROF_HEAD, br_put_length_before(body, o));
+    pprof_wrote(tables, PPROF_HEAD, br_put_length_before(body, o));
 }
 
-/* The text of attribute `i`. */
-static void put_text(struct pprof_tables *t, uint32_t field, uint32_t i, const struct br_any *v)
+/* The text of attribute `index`. */
+static void pprof_head_put_text(struct pprof_tables *tables, uint32_t field, uint32_t index,
+                                const struct br_any *any)
 {
-    if (v->type == BR_VALUE_STRING && v->len)
-        put_number(t, field, pprof_attribute_text(t, i, v));
+    if (any->type == BR_VALUE_STRING && any->len)
+        pprof_head_put_number(tables, field, pprof_attribute_text(tables, index, any));
 }
 
-/* Attribute `i`, once however often the profile refers to it. */
-static void put_comments(struct pprof_tables *t, uint32_t i, const struct br_any *v)
+/* Attribute `index`, once however often the profile refers to it. */
+static void pprof_head_put_comments(struct pprof_tables *tables, uint32_t index,
+                                    const struct br_any *any)
 {
-    struct pprof_mark *mark = &t->labels[i].text;
-    if (mark->round == t->round)
+    struct pprof_mark *mark = &tables->labels[index].text;
+    if (mark->round == tables->round)
         return;
-    put_text(t, BR_PPROF_COMMENT, i, v);
-    mark->round = t->round;
-    const uint8_t *p = v->data, *end = p + v->len;
+    pprof_head_put_text(tables, BR_PPROF_COMMENT, index, any);
+    mark->round = tables->round;
+    const uint8_t *p = any->data, *end = p + any->len;
     struct br_any each;
-    while (v->type == BR_VALUE_LIST && (p = br_list_next(p, end, &each)))
+    while (any->type == BR_VALUE_LIST && (p = br_list_next(p, end, &each)))
         if (each.type == BR_VALUE_STRING && each.len)
-            put_number(t, BR_PPROF_COMMENT, pprof_text(t, each.data, each.len));
+            pprof_head_put_number(tables, BR_PPROF_COMMENT,
+                                  pprof_text(tables, each.data, each.len));
 }
 
-static void put_attributes(const struct pprof_head *h, struct pprof_tables *t)
+static void pprof_head_put_attributes(const struct pprof_head *head, struct pprof_tables *tables)
 {
     static const struct {
         const char *key;
@@ -350,45 +370,51 @@ static void put_attributes(const struct pprof_head *h, struct pprof_tables *t)
     } known[] = {{"pprof.profile.drop_frames", BR_PPROF_DROP_FRAMES},
                  {"pprof.profile.keep_frames", BR_PPROF_KEEP_FRAMES},
                  {"pprof.profile.doc_url", BR_PPROF_DOC_URL}};
-    struct pprof_indices x = {.p = h->profile->body, .end = h->profile->end};
-    struct br_pair a;
+    struct pprof_indices indices = {.p = head->profile->body, .end = head->profile->end};
+    struct br_pair left;
     uint32_t i;
-    while (!t->rc && pprof_index_next(&x, BR_PROFILE_ATTRIBUTES, &i)) {
-        if (!pprof_pair(t, i, &a, NULL, NULL))
+    while (!tables->rc && pprof_index_next(&indices, BR_PROFILE_ATTRIBUTES, &i)) {
+        if (!pprof_pair(tables, i, &left, NULL, NULL))
             continue;
         for (size_t k = 0; k < BR_COUNT(known); k++)
-            if (br_text_is(a.key, known[k].key))
-                put_text(t, known[k].field, i, &a.value);
-        if (a.key.len >= strlen(COMMENT) && memcmp(a.key.data, COMMENT, strlen(COMMENT)) == 0 &&
-            (a.key.len == strlen(COMMENT) || a.key.data[strlen(COMMENT)] == '.'))
-            put_comments(t, i, &a.value);
+            if (br_text_is(left.key, known[k].key))
+                pprof_head_put_text(tables, known[k].field, i, &left.value);
+        if (left.key.len >= strlen(COMMENT) &&
+            memcmp(left.key.data, COMMENT, strlen(COMMENT)) == 0 &&
+            (left.key.len == strlen(COMMENT) || left.key.data[strlen(COMMENT)] == '.'))
+            pprof_head_put_comments(tables, i, &left.value);
     }
 }
 
 /* The first section is the pprof's beginning, so what is there is there in the pprof. */
-static void put_time(struct pprof_tables *t, uint64_t time_ns, struct br_pprof_out *out)
+static void pprof_head_put_time(struct pprof_tables *tables, uint64_t time_ns,
+                                struct br_pprof_out *out)
 {
     out->written_ns = time_ns;
-    out->time_at = (uint32_t)t->buffers[PPROF_HEAD].len + 1;
-    put_number(t, BR_PPROF_TIME, time_ns);
+    out->time_at = (uint32_t)tables->buffers[PPROF_HEAD].len + 1;
+    pprof_head_put_number(tables, BR_PPROF_TIME, time_ns);
 }
 
-void pprof_head_write(const struct pprof_head *h, struct pprof_tables *t, uint64_t later_ns,
+void pprof_head_write(const struct pprof_head *head, struct pprof_tables *tables, uint64_t later_ns,
                       struct br_pprof_out *out)
 {
-    const struct pprof_profile *p = h->profile;
-    for (uint32_t i = 0; i < h->n_profiles; i++)
-        put_value_type(t, BR_PPROF_SAMPLE_TYPE, h->types[i].type, h->types[i].unit);
-    put_time(t, p->time_ns ? p->time_ns + later_ns : 0, out);
-    put_number(t, BR_PPROF_DURATION, p->duration_ns);
-    if (h->period_type.len || h->period_unit.len)
-        put_value_type(t, BR_PPROF_PERIOD_TYPE, h->period_type, h->period_unit);
-    put_number(t, BR_PPROF_PERIOD, (uint64_t)h->period);
-    for (uint32_t i = 0; i < h->n_profiles; i++)
-        if (h->scope->preferred.len && same(h->types[i].type, h->scope->preferred)) {
-            put_number(t, BR_PPROF_DEFAULT_TYPE,
-                       pprof_text(t, h->types[i].type.data, h->types[i].type.len));
+    const struct pprof_profile *p = head->profile;
+    for (uint32_t i = 0; i < head->n_profiles; i++)
+        pprof_head_put_value_type(tables, BR_PPROF_SAMPLE_TYPE, head->types[i].type,
+                                  head->types[i].unit);
+    pprof_head_put_time(tables, p->time_ns ? p->time_ns + later_ns : 0, out);
+    pprof_head_put_number(tables, BR_PPROF_DURATION, p->duration_ns);
+    if (head->period_type.len || head->period_unit.len)
+        pprof_head_put_value_type(tables, BR_PPROF_PERIOD_TYPE, head->period_type,
+                                  head->period_unit);
+    pprof_head_put_number(tables, BR_PPROF_PERIOD, (uint64_t)head->period);
+    for (uint32_t i = 0; i < head->n_profiles; i++)
+        if (head->scope->preferred.len &&
+            pprof_head_same(head->types[i].type, head->scope->preferred)) {
+            pprof_head_put_number(
+                tables, BR_PPROF_DEFAULT_TYPE,
+                pprof_text(tables, head->types[i].type.data, head->types[i].type.len));
             break;
         }
-    put_attributes(h, t);
+    pprof_head_put_attributes(head, tables);
 }

@@ -47,27 +47,29 @@ struct pprof_head {
     char name[128];
 };
 
-void pprof_profile_read(struct pprof_profile *p, struct pprof_tables *t, const uint8_t *body,
-                        const uint8_t *end);
+void pprof_profile_read(struct pprof_profile *profile, struct pprof_tables *tables,
+                        const uint8_t *body, const uint8_t *end);
 
 /* True when two that were read refer to the same attributes in the same order, but for what says
  * whether they are cumulative. Indices that mean no attribute do not count. */
-bool pprof_profile_same_attributes(const struct pprof_profile *a, const struct pprof_profile *b,
-                                   const struct pprof_tables *t);
+bool pprof_profile_same_attributes(const struct pprof_profile *left,
+                                   const struct pprof_profile *right,
+                                   const struct pprof_tables *tables);
 
 /* True when its type is cpu/nanoseconds. */
-bool pprof_profile_is_cpu(const struct pprof_profile *p, const struct pprof_tables *t);
+bool pprof_profile_is_cpu(const struct pprof_profile *profile, const struct pprof_tables *tables);
 
 /* Reads the scope's attributes, but for `has_cpu`, and brings its Profiles, at most
  * BR_PPROF_TYPES_MAX, into the order that they say. */
-void pprof_scope_read(struct pprof_scope *s, struct br_entry body, struct pprof_profile *profiles,
-                      uint32_t n);
+void pprof_scope_read(struct pprof_scope *scope, struct br_entry body,
+                      struct pprof_profile *profiles, uint32_t count);
 
-/* The head of the pprof that `n` Profiles make; borrows them, the scope and the dictionary for its
- * life. */
-void pprof_head_make(struct pprof_head *h, const struct pprof_tables *t,
-                     const struct pprof_scope *scope, const struct pprof_profile *p, uint32_t n);
+/* The head of the pprof that `count` Profiles make; borrows them, the scope and the dictionary for
+ * its life. */
+void pprof_head_make(struct pprof_head *head, const struct pprof_tables *tables,
+                     const struct pprof_scope *scope, const struct pprof_profile *profile,
+                     uint32_t count);
 
 /* Writes it, with a time that is later by so much, of which `out` is told. */
-void pprof_head_write(const struct pprof_head *h, struct pprof_tables *t, uint64_t later_ns,
+void pprof_head_write(const struct pprof_head *head, struct pprof_tables *tables, uint64_t later_ns,
                       struct br_pprof_out *out);

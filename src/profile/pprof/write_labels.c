@@ -5,40 +5,43 @@
 
 /* --- Labels ---------------------------------------------------------------------------------- */
 
-static void put_label(struct pprof_tables *t, uint32_t key, uint32_t text, int64_t number,
+static void put_label(struct pprof_tables *tables, uint32_t key, uint32_t text, int64_t number,
                       uint32_t unit)
 {
-    uint8_t *body = pprof_open(t, PPROF_CACHE, BR_PPROF_SAMPLE_LABELS, 4 * (1 + BR_VARINT_MAX));
+    uint8_t *body =
+        pprof_open(tables, PPROF_CACHE, BR_PPROF_SAMPLE_LABELS, 4 * (1 + BR_VARINT_MAX));
     if (!body)
         return;
     uint8_t *o = pprof_put_number(body, BR_PPROF_LABEL_KEY, key);
     o = pprof_put_number(o, BR_PPROF_LABEL_STR, text);
     o = pprof_put_number(o, BR_PPROF_LABEL_NUM, (uint64_t)number);
     o = pprof_put_number(o, BR_PPROF_LABEL_UNIT, unit);
-    pprof_wrote(t, PPROF_CACHE, br_put_length_before(body, o));
+    pprof_wrote(tables, PPROF_CACHE, br_put_length_before(body, o));
 }
 
-static void put_value(struct pprof_tables *t, uint32_t key, const struct br_any *v, uint32_t unit)
+static void pprof_write_labels_put_value(struct pprof_tables *tables, uint32_t key,
+                                         const struct br_any *any, uint32_t unit)
 {
     struct br_str text = {0};
-    if (v->type == BR_VALUE_INT) {
-        put_label(t, key, 0, (int64_t)v->number, pprof_string(t, unit));
+    if (any->type == BR_VALUE_INT) {
+        put_label(tables, key, 0, (int64_t)any->number, pprof_string(tables, unit));
         return;
     }
-    if (v->type == BR_VALUE_STRING) {
-        put_label(t, key, v->len ? pprof_text(t, v->data, v->len) : 0, 0, 0);
+    if (any->type == BR_VALUE_STRING) {
+        put_label(tables, key, any->len ? pprof_text(tables, any->data, any->len) : 0, 0, 0);
         return;
     }
-    br_value_text(&text, v, &t->arena);
+    br_value_text(&text, any, &tables->arena);
     if (text.failed)
-        t->rc = t->rc ? t->rc : BR_ENOMEM;
+        tables->rc = tables->rc ? tables->rc : BR_ENOMEM;
     else if (text.len)
-        put_label(t, key, pprof_text(t, text.data, text.len), 0, 0);
+        put_label(tables, key, pprof_text(tables, text.data, text.len), 0, 0);
     br_str_release(&text);
 }
 
 /* A list of texts or integers is several labels of one name, as pprof has it. */
-static bool put_list(struct pprof_tables *t, uint32_t key, const struct br_any *list, uint32_t unit)
+static bool pprof_write_labels_put_list(struct pprof_tables *tables, uint32_t key,
+                                        const struct br_any *list, uint32_t unit)
 {
     const uint8_t *p = list->data, *end = p + list->len;
     struct br_any each;
@@ -46,73 +49,76 @@ static bool put_list(struct pprof_tables *t, uint32_t key, const struct br_any *
         if (each.type != BR_VALUE_STRING && each.type != BR_VALUE_INT)
             return false;
     for (p = list->data; (p = br_list_next(p, end, &each));)
-        put_value(t, key, &each, unit);
+        pprof_write_labels_put_value(tables, key, &each, unit);
     return true;
 }
 
 /* Ids are padded with zeros on the left; what is no hex is no id. */
-static void read_id(struct pprof_label *label, const struct br_any *v, size_t size)
+static void pprof_write_labels_read_id(struct pprof_label *label, const struct br_any *any,
+                                       size_t size)
 {
     char text[32];
     memset(label->id, 0, sizeof label->id);
-    if (v->type != BR_VALUE_STRING || v->len == 0 || v->len > 2 * size)
+    if (any->type != BR_VALUE_STRING || any->len == 0 || any->len > 2 * size)
         return;
     memset(text, '0', sizeof text);
-    memcpy(text + 2 * size - v->len, v->data, v->len);
+    memcpy(text + 2 * size - any->len, any->data, any->len);
     if (br_hex_decode(text, 2 * size, label->id, size) < 0)
         memset(label->id, 0, sizeof label->id);
 }
 
-static void find_role(struct pprof_label *label, const struct br_pair *a)
+static void pprof_write_labels_find_role(struct pprof_label *label, const struct br_pair *left)
 {
-    if (br_text_is(a->key, "span_id") || br_text_is(a->key, "profile_id")) {
+    if (br_text_is(left->key, "span_id") || br_text_is(left->key, "profile_id")) {
         label->role = PPROF_SPAN_ID;
-        read_id(label, &a->value, 8);
-    } else if (br_text_is(a->key, "trace_id")) {
+        pprof_write_labels_read_id(label, &left->value, 8);
+    } else if (br_text_is(left->key, "trace_id")) {
         label->role = PPROF_TRACE_ID;
-        read_id(label, &a->value, 16);
+        pprof_write_labels_read_id(label, &left->value, 16);
     }
 }
 
-static bool wanted(struct pprof_tables *t, struct pprof_label *label, struct br_entry key)
+static bool pprof_write_labels_wanted(struct pprof_tables *tables, struct pprof_label *label,
+                                      struct br_entry key)
 {
-    const struct br_pprof_options *o = t->options;
-    if (t->all_labels || !o->keep_label)
+    const struct br_pprof_options *options = tables->options;
+    if (tables->all_labels || !options->keep_label)
         return true;
     if (!label->wanted)
-        label->wanted = o->keep_label(o->arg, (const char *)key.data, key.len) ? 1 : -1;
+        label->wanted = options->keep_label(options->arg, (const char *)key.data, key.len) ? 1 : -1;
     return label->wanted > 0;
 }
 
 static const struct pprof_label no_label;
 
-const struct pprof_label *pprof_label(struct pprof_tables *t, uint32_t i)
+const struct pprof_label *pprof_label(struct pprof_tables *tables, uint32_t index)
 {
-    if (i == 0 || i >= t->view.n[BR_TABLE_ATTRIBUTE])
+    if (index == 0 || index >= tables->view.count[BR_TABLE_ATTRIBUTE])
         return &no_label;
-    struct pprof_label *label = &t->labels[i];
-    if (label->piece.round == t->round)
+    struct pprof_label *label = &tables->labels[index];
+    if (label->piece.round == tables->round)
         return label;
-    struct br_pair a;
+    struct br_pair left;
     uint32_t key_index, unit;
-    size_t at = t->buffers[PPROF_CACHE].len;
-    label->piece = (struct pprof_piece){t->round, (uint32_t)at, 0};
-    if (!pprof_work(t, t->view.tables[BR_TABLE_ATTRIBUTE][i].len) ||
-        !br_pair_of(&t->view, i, &a, &key_index, &unit) || a.value.type == BR_VALUE_EMPTY ||
-        !wanted(t, label, a.key))
+    size_t at = tables->buffers[PPROF_CACHE].len;
+    label->piece = (struct pprof_piece){tables->round, (uint32_t)at, 0};
+    if (!pprof_work(tables, tables->view.tables[BR_TABLE_ATTRIBUTE][index].len) ||
+        !br_pair_of(&tables->view, index, &left, &key_index, &unit) ||
+        left.value.type == BR_VALUE_EMPTY || !pprof_write_labels_wanted(tables, label, left.key))
         return label;
-    find_role(label, &a);
-    uint32_t key = pprof_string(t, key_index);
-    if (a.value.type != BR_VALUE_LIST || !put_list(t, key, &a.value, unit))
-        put_value(t, key, &a.value, unit);
-    label->makes_series = label->role == PPROF_LABEL && a.value.type != BR_VALUE_INT;
-    label->piece.len = (uint32_t)(t->buffers[PPROF_CACHE].len - at);
+    pprof_write_labels_find_role(label, &left);
+    uint32_t key = pprof_string(tables, key_index);
+    if (left.value.type != BR_VALUE_LIST ||
+        !pprof_write_labels_put_list(tables, key, &left.value, unit))
+        pprof_write_labels_put_value(tables, key, &left.value, unit);
+    label->makes_series = label->role == PPROF_LABEL && left.value.type != BR_VALUE_INT;
+    label->piece.len = (uint32_t)(tables->buffers[PPROF_CACHE].len - at);
     return label;
 }
 
 /* --- Links ----------------------------------------------------------------------------------- */
 
-static bool is_zero(const uint8_t *p, size_t len)
+static bool pprof_write_labels_is_zero(const uint8_t *p, size_t len)
 {
     for (size_t i = 0; i < len; i++)
         if (p[i])
@@ -120,7 +126,8 @@ static bool is_zero(const uint8_t *p, size_t len)
     return true;
 }
 
-static uint32_t hex_text(struct pprof_tables *t, const uint8_t *id, size_t len)
+static uint32_t pprof_write_labels_hex_text(struct pprof_tables *tables, const uint8_t *id,
+                                            size_t len)
 {
     static const char digits[] = "0123456789abcdef";
     char text[32];
@@ -128,54 +135,62 @@ static uint32_t hex_text(struct pprof_tables *t, const uint8_t *id, size_t len)
         text[2 * i] = digits[id[i] >> 4];
         text[2 * i + 1] = digits[id[i] & 15];
     }
-    return pprof_text(t, text, 2 * len);
+    return pprof_text(tables, text, 2 * len);
 }
 
-static void put_id(struct pprof_tables *t, struct pprof_piece *piece, unsigned key, uint32_t text)
+static void pprof_write_labels_put_id(struct pprof_tables *tables, struct pprof_piece *piece,
+                                      unsigned key, uint32_t text)
 {
     static const char *const keys[] = {"span_id", "trace_id"};
-    size_t at = t->buffers[PPROF_CACHE].len;
-    if (!t->id_keys[key])
-        t->id_keys[key] = pprof_text(t, keys[key], strlen(keys[key]));
-    put_label(t, t->id_keys[key], text, 0, 0);
-    *piece =
-        (struct pprof_piece){t->round, (uint32_t)at, (uint32_t)(t->buffers[PPROF_CACHE].len - at)};
+    size_t at = tables->buffers[PPROF_CACHE].len;
+    if (!tables->id_keys[key])
+        tables->id_keys[key] = pprof_text(tables, keys[key], strlen(keys[key]));
+    put_label(tables, tables->id_keys[key], text, 0, 0);
+    *piece = (struct pprof_piece){tables->round, (uint32_t)at,
+                                  (uint32_t)(tables->buffers[PPROF_CACHE].len - at)};
 }
 
 /* Neighbours in the link table are mostly of one trace. */
-static uint32_t trace_text(struct pprof_tables *t, uint32_t i, const uint8_t *trace_id)
+static uint32_t pprof_write_labels_trace_text(struct pprof_tables *tables, uint32_t index,
+                                              const uint8_t *trace_id)
 {
-    const struct pprof_link *last = &t->links[t->last_trace];
-    if (!t->last_trace_string || memcmp(last->trace_id, trace_id, 16) != 0) {
-        t->last_trace_string = hex_text(t, trace_id, 16);
-        t->last_trace = i;
+    const struct pprof_link *last = &tables->links[tables->last_trace];
+    if (!tables->last_trace_string || memcmp(last->trace_id, trace_id, 16) != 0) {
+        tables->last_trace_string = pprof_write_labels_hex_text(tables, trace_id, 16);
+        tables->last_trace = index;
     }
-    return t->last_trace_string;
+    return tables->last_trace_string;
 }
 
-const struct pprof_link *pprof_link(struct pprof_tables *t, uint64_t i)
+const struct pprof_link *pprof_link(struct pprof_tables *tables, uint64_t index)
 {
-    if (i == 0 || i >= t->view.n[BR_TABLE_LINK])
+    if (index == 0 || index >= tables->view.count[BR_TABLE_LINK])
         return NULL;
-    struct pprof_link *link = &t->links[i];
-    if (link->span.round == t->round)
+    struct pprof_link *link = &tables->links[index];
+    if (link->span.round == tables->round)
         return link;
-    const struct br_entry *e = &t->view.tables[BR_TABLE_LINK][i];
-    const uint8_t *p = e->data, *end = p + e->len;
-    struct br_field f;
-    if (!pprof_work(t, e->len))
+    const struct br_entry *entry = &tables->view.tables[BR_TABLE_LINK][index];
+    const uint8_t *p = entry->data, *end = p + entry->len;
+    struct br_field field;
+    if (!pprof_work(tables, entry->len))
         return NULL;
     link->span_id = link->trace_id = NULL;
-    link->span = link->trace = (struct pprof_piece){t->round, 0, 0};
-    while (p < end && (p = br_scan(p, end, &f))) {
-        if (f.number == BR_LINK_TRACE_ID && f.wire == BR_WIRE_LEN)
-            link->trace_id = f.value == 16 && !is_zero(f.data, 16) ? f.data : NULL;
-        else if (f.number == BR_LINK_SPAN_ID && f.wire == BR_WIRE_LEN)
-            link->span_id = f.value == 8 && !is_zero(f.data, 8) ? f.data : NULL;
+    link->span = link->trace = (struct pprof_piece){tables->round, 0, 0};
+    while (p < end && (p = br_scan(p, end, &field))) {
+        if (field.number == BR_LINK_TRACE_ID && field.wire == BR_WIRE_LEN)
+            link->trace_id = field.value == 16 && !pprof_write_labels_is_zero(field.data, 16)
+                                 ? field.data
+                                 : NULL;
+        else if (field.number == BR_LINK_SPAN_ID && field.wire == BR_WIRE_LEN)
+            link->span_id =
+                field.value == 8 && !pprof_write_labels_is_zero(field.data, 8) ? field.data : NULL;
     }
     if (link->span_id)
-        put_id(t, &link->span, 0, hex_text(t, link->span_id, 8));
+        pprof_write_labels_put_id(tables, &link->span, 0,
+                                  pprof_write_labels_hex_text(tables, link->span_id, 8));
     if (link->trace_id)
-        put_id(t, &link->trace, 1, trace_text(t, (uint32_t)i, link->trace_id));
+        pprof_write_labels_put_id(
+            tables, &link->trace, 1,
+            pprof_write_labels_trace_text(tables, (uint32_t)index, link->trace_id));
     return link;
 }

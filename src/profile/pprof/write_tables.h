@@ -89,63 +89,63 @@ struct pprof_state {
 };
 
 /* Reads the item's dictionary. Returns 0, BR_ENOMEM or BR_ETOOBIG. */
-int pprof_tables_load(struct pprof_tables *t, const struct br_item *item,
+int pprof_tables_load(struct pprof_tables *tables, const struct br_item *item,
                       const struct br_pprof_options *options);
 
 /* Forgets the item. */
-void pprof_tables_unload(struct pprof_tables *t);
-void pprof_tables_release(struct pprof_tables *t);
+void pprof_tables_unload(struct pprof_tables *tables);
+void pprof_tables_release(struct pprof_tables *tables);
 
 /* Begins a pprof: empty but for the empty string. */
-void pprof_tables_begin(struct pprof_tables *t);
+void pprof_tables_begin(struct pprof_tables *tables);
 
 /* Ends it: nothing is added until the next begins, and what found strings is given back where it is
  * large. */
-void pprof_tables_finish(struct pprof_tables *t);
+void pprof_tables_finish(struct pprof_tables *tables);
 
 /* Bytes written so far. */
-size_t pprof_tables_size(const struct pprof_tables *t);
+size_t pprof_tables_size(const struct pprof_tables *tables);
 
-void pprof_tables_state(const struct pprof_tables *t, struct pprof_state *ret);
+void pprof_tables_state(const struct pprof_tables *tables, struct pprof_state *ret);
 
 /* Cuts off what was written since; the tables are good for nothing then but the pprof's end. */
-void pprof_tables_restore(struct pprof_tables *t, const struct pprof_state *state);
+void pprof_tables_restore(struct pprof_tables *tables, const struct pprof_state *state);
 
 /* Room for `len` bytes at the end of a buffer, or NULL with `rc` set. */
-uint8_t *pprof_room_slow(struct pprof_tables *t, unsigned buffer, size_t len);
+uint8_t *pprof_room_slow(struct pprof_tables *tables, unsigned buffer, size_t len);
 
-static inline uint8_t *pprof_room(struct pprof_tables *t, unsigned buffer, size_t len)
+static inline uint8_t *pprof_room(struct pprof_tables *tables, unsigned buffer, size_t len)
 {
-    struct pprof_buffer *b = &t->buffers[buffer];
-    if (__builtin_expect(b->cap - b->len >= len && !t->rc, 1))
-        return b->data + b->len;
-    return pprof_room_slow(t, buffer, len);
+    struct pprof_buffer *pprof_buffer = &tables->buffers[buffer];
+    if (__builtin_expect(pprof_buffer->cap - pprof_buffer->len >= len && !tables->rc, 1))
+        return pprof_buffer->data + pprof_buffer->len;
+    return pprof_room_slow(tables, buffer, len);
 }
 
 /* What was written to the room ends at `end`. */
-static inline void pprof_wrote(struct pprof_tables *t, unsigned buffer, const uint8_t *end)
+static inline void pprof_wrote(struct pprof_tables *tables, unsigned buffer, const uint8_t *end)
 {
-    t->buffers[buffer].len = (size_t)(end - t->buffers[buffer].data);
+    tables->buffers[buffer].len = (size_t)(end - tables->buffers[buffer].data);
 }
 
 /* Bytes of a length below BR_BUF_MAX. */
 #define PPROF_LEN_MAX 5
 
 /* Writes a varint field unless it is 0; there must be room. */
-static inline uint8_t *pprof_put_number(uint8_t *o, uint32_t field, uint64_t value)
+static inline uint8_t *pprof_put_number(uint8_t *out, uint32_t field, uint64_t value)
 {
     if (!value)
-        return o;
-    *o++ = (uint8_t)BR_TAG(field, BR_WIRE_VARINT);
-    return br_put_varint(o, value);
+        return out;
+    *out++ = (uint8_t)BR_TAG(field, BR_WIRE_VARINT);
+    return br_put_varint(out, value);
 }
 
 /* Begins a message of up to `most` bytes, mostly less than 128: br_put_length_before ends it.
  * Returns where its body goes, or NULL with `rc` set. */
-static inline uint8_t *pprof_open(struct pprof_tables *t, unsigned buffer, uint32_t field,
+static inline uint8_t *pprof_open(struct pprof_tables *tables, unsigned buffer, uint32_t field,
                                   size_t most)
 {
-    uint8_t *o = pprof_room(t, buffer, most + 1 + PPROF_LEN_MAX + 1);
+    uint8_t *o = pprof_room(tables, buffer, most + 1 + PPROF_LEN_MAX + 1);
     if (!o)
         return NULL;
     *o = (uint8_t)BR_TAG(field, BR_WIRE_LEN);
@@ -154,50 +154,51 @@ static inline uint8_t *pprof_open(struct pprof_tables *t, unsigned buffer, uint3
 
 /* Counts `len` bytes that are about to be read because something refers to them. False when that is
  * more than may be, which is BR_EFULL, and after any failure. */
-static inline bool pprof_work(struct pprof_tables *t, size_t len)
+static inline bool pprof_work(struct pprof_tables *tables, size_t len)
 {
-    if (__builtin_expect(t->rc != 0, 0))
+    if (__builtin_expect(tables->rc != 0, 0))
         return false;
-    if (__builtin_expect(len > t->max_work - t->work, 0)) {
-        t->rc = BR_EFULL;
+    if (__builtin_expect(len > tables->max_work - tables->work, 0)) {
+        tables->rc = BR_EFULL;
         return false;
     }
     br_steps_add(len);
-    t->work += len;
+    tables->work += len;
     return true;
 }
 
-/* Reads attribute `i`, as br_pair_of, for one that refers to it; false after a failure, too.
+/* Reads attribute `index`, as br_pair_of, for one that refers to it; false after a failure, too.
  * Reading again what others refer to counts PPROF_AGAIN times. */
 #define PPROF_AGAIN 8
-bool pprof_pair(struct pprof_tables *t, uint32_t i, struct br_pair *ret, uint32_t *ret_key,
+bool pprof_pair(struct pprof_tables *tables, uint32_t index, struct br_pair *ret, uint32_t *ret_key,
                 uint32_t *ret_unit);
 
-/* The string of the text that attribute `i` has, written when it is wanted first. */
-uint32_t pprof_attribute_text(struct pprof_tables *t, uint32_t i, const struct br_any *text);
+/* The string of the text that attribute `index` has, written when it is wanted first. */
+uint32_t pprof_attribute_text(struct pprof_tables *tables, uint32_t index,
+                              const struct br_any *text);
 
-/* The string of a text, new where the pprof has not got it yet; and of entry `i` of the dictionary's
- * strings. Pyroscope takes a name to be the first string that is equal to it, and sees no label whose
- * key is another: so there is never a second. */
-uint32_t pprof_text(struct pprof_tables *t, const void *data, size_t len);
-uint32_t pprof_string_slow(struct pprof_tables *t, uint32_t i);
+/* The string of a text, new where the pprof has not got it yet; and of entry `index` of the
+ * dictionary's strings. Pyroscope takes a name to be the first string that is equal to it, and sees
+ * no label whose key is another: so there is never a second. */
+uint32_t pprof_text(struct pprof_tables *tables, const void *data, size_t len);
+uint32_t pprof_string_slow(struct pprof_tables *tables, uint32_t index);
 
-static inline uint32_t pprof_string(struct pprof_tables *t, uint64_t i)
+static inline uint32_t pprof_string(struct pprof_tables *tables, uint64_t index)
 {
-    if (i >= t->view.n[BR_TABLE_STRING])
+    if (index >= tables->view.count[BR_TABLE_STRING])
         return 0;
-    const struct pprof_mark *m = &t->marks[BR_TABLE_STRING][i];
-    return m->round == t->round ? m->id : pprof_string_slow(t, (uint32_t)i);
+    const struct pprof_mark *mark = &tables->marks[BR_TABLE_STRING][index];
+    return mark->round == tables->round ? mark->id : pprof_string_slow(tables, (uint32_t)index);
 }
 
 /* The location_id field of a stack, in the cache. */
-const struct pprof_piece *pprof_stack(struct pprof_tables *t, uint64_t i);
+const struct pprof_piece *pprof_stack(struct pprof_tables *tables, uint64_t index);
 
 /* The label fields of an attribute; of length 0 when it is none or not wanted. */
-const struct pprof_label *pprof_label(struct pprof_tables *t, uint32_t i);
+const struct pprof_label *pprof_label(struct pprof_tables *tables, uint32_t index);
 
 /* The labels of a link, or NULL when it is none. */
-const struct pprof_link *pprof_link(struct pprof_tables *t, uint64_t i);
+const struct pprof_link *pprof_link(struct pprof_tables *tables, uint64_t index);
 
 /* The next index of packed or single ones, of field `field`, in a message: for attribute_indices
  * and the like. Zeroed at first but for p and end, or, where the field is known to be there once
@@ -206,14 +207,14 @@ struct pprof_indices {
     const uint8_t *p, *end; /* the message */
     const uint8_t *packed, *packed_end;
 };
-bool pprof_index_field(struct pprof_indices *x, uint32_t field, uint32_t *ret);
+bool pprof_index_field(struct pprof_indices *indices, uint32_t field, uint32_t *ret);
 
-static inline bool pprof_index_next(struct pprof_indices *x, uint32_t field, uint32_t *ret)
+static inline bool pprof_index_next(struct pprof_indices *indices, uint32_t field, uint32_t *ret)
 {
     uint64_t value;
-    if (x->packed >= x->packed_end)
-        return x->p && pprof_index_field(x, field, ret);
-    x->packed = br_scan_index(x->packed, x->packed_end, &value);
+    if (indices->packed >= indices->packed_end)
+        return indices->p && pprof_index_field(indices, field, ret);
+    indices->packed = br_scan_index(indices->packed, indices->packed_end, &value);
     *ret = value > UINT32_MAX ? UINT32_MAX : (uint32_t)value;
-    return x->packed != NULL;
+    return indices->packed != NULL;
 }

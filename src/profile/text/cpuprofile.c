@@ -34,7 +34,7 @@ struct cpuprofile {
     struct br_json_part node_list, samples, deltas;
     struct br_json_token start, end;
     struct node *nodes;
-    uint32_t n, cap;
+    uint32_t count, cap;
     uint32_t *of_id; /* node + 1; 0: there is none */
     uint32_t n_ids, current;
     uint32_t *path;
@@ -44,14 +44,14 @@ struct cpuprofile {
     uint32_t cap_text;
 };
 
-static int cpuprofile_fail(struct cpuprofile *c, const char *what)
+static int cpuprofile_fail(struct cpuprofile *cpuprofile, const char *what)
 {
-    return br_err_set(c->err, BR_EINVAL, "not a .cpuprofile: %s", what);
+    return br_err_set(cpuprofile->err, BR_EINVAL, "not a .cpuprofile: %s", what);
 }
 
-static int cpuprofile_no_memory(struct cpuprofile *c)
+static int cpuprofile_no_memory(struct cpuprofile *cpuprofile)
 {
-    return br_err_set(c->err, BR_ENOMEM, "out of memory");
+    return br_err_set(cpuprofile->err, BR_ENOMEM, "out of memory");
 }
 
 /* A whole number from 0 to 2^32 - 2. */
@@ -70,23 +70,23 @@ struct call_frame {
     struct br_json_token name, url, line, column;
 };
 
-static void cpuprofile_note_call_frame(void *arg, const struct br_json_scan *s,
+static void cpuprofile_note_call_frame(void *arg, const struct br_json_scan *scan,
                                        const struct br_json_token *name,
                                        const struct br_json_token *value)
 {
-    struct call_frame *f = arg;
-    (void)s;
+    struct call_frame *call_frame = arg;
+    (void)scan;
     if (br_json_part_is(name, "functionName"))
-        f->name = *value;
+        call_frame->name = *value;
     else if (br_json_part_is(name, "url"))
-        f->url = *value;
+        call_frame->url = *value;
     else if (br_json_part_is(name, "lineNumber"))
-        f->line = *value;
+        call_frame->line = *value;
     else if (br_json_part_is(name, "columnNumber"))
-        f->column = *value;
+        call_frame->column = *value;
 }
 
-static bool cpuprofile_string(struct cpuprofile *c, const struct br_json_token *token,
+static bool cpuprofile_string(struct cpuprofile *cpuprofile, const struct br_json_token *token,
                               uint32_t *ret)
 {
     const char *text = token->text;
@@ -95,12 +95,12 @@ static bool cpuprofile_string(struct cpuprofile *c, const struct br_json_token *
     if (token->type != BR_JSON_STRING || len == 0)
         return true;
     if (token->escaped) {
-        if (br_grow(&c->text, &c->cap_text, len, 1, UINT32_MAX))
+        if (br_grow(&cpuprofile->text, &cpuprofile->cap_text, len, 1, UINT32_MAX))
             return false;
-        len = br_json_plain(text, len, c->text);
-        text = c->text;
+        len = br_json_plain(text, len, cpuprofile->text);
+        text = cpuprofile->text;
     }
-    *ret = br_build_string(c->build, text, len);
+    *ret = br_build_string(cpuprofile->build, text, len);
     return true;
 }
 
@@ -111,26 +111,28 @@ static int64_t cpuprofile_position(const struct br_json_token *token)
     return br_json_part_number(token, &v) && v >= 0 && v < 1e9 ? (int64_t)v + 1 : 0;
 }
 
-static int cpuprofile_make_frame(struct cpuprofile *c, struct node *n)
+static int cpuprofile_make_frame(struct cpuprofile *cpuprofile, struct node *node)
 {
-    struct br_json_scan s = c->scan;
-    struct call_frame f = {.name.type = BR_JSON_NULL};
+    struct br_json_scan scan = cpuprofile->scan;
+    struct call_frame call_frame = {.name.type = BR_JSON_NULL};
     uint32_t name, file;
-    s.at = n->frame.at;
-    s.depth = 0;
-    int rc = n->frame.at ? br_json_members(&s, cpuprofile_note_call_frame, &f) : 0;
+    scan.at = node->frame.at;
+    scan.depth = 0;
+    int rc = node->frame.at ? br_json_members(&scan, cpuprofile_note_call_frame, &call_frame) : 0;
     if (rc)
         return rc;
-    if (!cpuprofile_string(c, &f.name, &name) || !cpuprofile_string(c, &f.url, &file))
-        return cpuprofile_no_memory(c);
+    if (!cpuprofile_string(cpuprofile, &call_frame.name, &name) ||
+        !cpuprofile_string(cpuprofile, &call_frame.url, &file))
+        return cpuprofile_no_memory(cpuprofile);
     if (!name)
-        name = br_build_string(c->build, "(anonymous)", 11);
-    const struct br_build_line line = {
-        .function = br_build_function(c->build, name, 0, file, cpuprofile_position(&f.line)),
-        .line = cpuprofile_position(&f.line),
-        .column = cpuprofile_position(&f.column)};
+        name = br_build_string(cpuprofile->build, "(anonymous)", 11);
+    const struct br_build_line line = {.function =
+                                           br_build_function(cpuprofile->build, name, 0, file,
+                                                             cpuprofile_position(&call_frame.line)),
+                                       .line = cpuprofile_position(&call_frame.line),
+                                       .column = cpuprofile_position(&call_frame.column)};
     const struct br_build_location location = {.lines = &line, .n_lines = 1};
-    n->location = br_build_location(c->build, &location);
+    node->location = br_build_location(cpuprofile->build, &location);
     return 0;
 }
 
@@ -141,117 +143,125 @@ struct noted_node {
     struct node node;
 };
 
-static void cpuprofile_note_node(void *arg, const struct br_json_scan *s,
+static void cpuprofile_note_node(void *arg, const struct br_json_scan *scan,
                                  const struct br_json_token *name,
                                  const struct br_json_token *value)
 {
-    struct noted_node *n = arg;
+    struct noted_node *noted_node = arg;
     if (br_json_part_is(name, "id"))
-        n->id = *value;
+        noted_node->id = *value;
     else if (br_json_part_is(name, "callFrame"))
-        n->node.frame = br_json_part_of(s, value, BR_JSON_OBJECT);
+        noted_node->node.frame = br_json_part_of(scan, value, BR_JSON_OBJECT);
     else if (br_json_part_is(name, "children"))
-        n->node.children = br_json_part_of(s, value, BR_JSON_ARRAY);
+        noted_node->node.children = br_json_part_of(scan, value, BR_JSON_ARRAY);
 }
 
-static int cpuprofile_add_node(void *arg, struct br_json_scan *s)
+static int cpuprofile_add_node(void *arg, struct br_json_scan *scan)
 {
-    struct cpuprofile *c = arg;
-    struct noted_node n = {.id.type = BR_JSON_NULL};
-    int rc = br_json_members(s, cpuprofile_note_node, &n);
+    struct cpuprofile *cpuprofile = arg;
+    struct noted_node noted_node = {.id.type = BR_JSON_NULL};
+    int rc = br_json_members(scan, cpuprofile_note_node, &noted_node);
     if (rc)
         return rc;
-    if (!cpuprofile_index(&n.id, &n.node.id))
-        return cpuprofile_fail(c, "a node without an id");
-    rc = br_grow(&c->nodes, &c->cap, (size_t)c->n + 1, sizeof *c->nodes, NODES_MAX);
+    if (!cpuprofile_index(&noted_node.id, &noted_node.node.id))
+        return cpuprofile_fail(cpuprofile, "a node without an id");
+    rc = br_grow(&cpuprofile->nodes, &cpuprofile->cap, (size_t)cpuprofile->count + 1,
+                 sizeof *cpuprofile->nodes, NODES_MAX);
     if (rc)
-        return rc == BR_EFULL ? cpuprofile_fail(c, "too many nodes") : cpuprofile_no_memory(c);
-    if (n.node.id >= c->n_ids)
-        c->n_ids = n.node.id + 1;
-    c->nodes[c->n++] = n.node;
+        return rc == BR_EFULL ? cpuprofile_fail(cpuprofile, "too many nodes")
+                              : cpuprofile_no_memory(cpuprofile);
+    if (noted_node.node.id >= cpuprofile->n_ids)
+        cpuprofile->n_ids = noted_node.node.id + 1;
+    cpuprofile->nodes[cpuprofile->count++] = noted_node.node;
     return 0;
 }
 
 /* V8 counts its nodes. */
-static int cpuprofile_number_nodes(struct cpuprofile *c)
+static int cpuprofile_number_nodes(struct cpuprofile *cpuprofile)
 {
-    if (c->n_ids > (uint64_t)4 * c->n + IDS_SPARE)
-        return cpuprofile_fail(c, "ids of nodes that are no numbering");
-    c->of_id = br_calloc(c->n_ids ? c->n_ids : 1, sizeof *c->of_id);
-    if (!c->of_id)
-        return cpuprofile_no_memory(c);
-    for (uint32_t i = 0; i < c->n; i++) {
-        if (c->of_id[c->nodes[i].id])
-            return cpuprofile_fail(c, "two nodes of one id");
-        c->of_id[c->nodes[i].id] = i + 1;
+    if (cpuprofile->n_ids > (uint64_t)4 * cpuprofile->count + IDS_SPARE)
+        return cpuprofile_fail(cpuprofile, "ids of nodes that are no numbering");
+    cpuprofile->of_id =
+        br_calloc(cpuprofile->n_ids ? cpuprofile->n_ids : 1, sizeof *cpuprofile->of_id);
+    if (!cpuprofile->of_id)
+        return cpuprofile_no_memory(cpuprofile);
+    for (uint32_t i = 0; i < cpuprofile->count; i++) {
+        if (cpuprofile->of_id[cpuprofile->nodes[i].id])
+            return cpuprofile_fail(cpuprofile, "two nodes of one id");
+        cpuprofile->of_id[cpuprofile->nodes[i].id] = i + 1;
     }
     return 0;
 }
 
-static int cpuprofile_node_of(struct cpuprofile *c, const struct br_json_token *token,
+static int cpuprofile_node_of(struct cpuprofile *cpuprofile, const struct br_json_token *token,
                               uint32_t *ret)
 {
     uint32_t id;
-    if (!cpuprofile_index(token, &id) || id >= c->n_ids || !c->of_id[id])
-        return cpuprofile_fail(c, "an id of a node that there is not");
-    *ret = c->of_id[id] - 1;
+    if (!cpuprofile_index(token, &id) || id >= cpuprofile->n_ids || !cpuprofile->of_id[id])
+        return cpuprofile_fail(cpuprofile, "an id of a node that there is not");
+    *ret = cpuprofile->of_id[id] - 1;
     return 0;
 }
 
-static int cpuprofile_add_child(void *arg, struct br_json_scan *s)
+static int cpuprofile_add_child(void *arg, struct br_json_scan *scan)
 {
-    struct cpuprofile *c = arg;
+    struct cpuprofile *cpuprofile = arg;
     struct br_json_token value;
     uint32_t child = 0;
-    int rc = br_json_scan_value(s, &value);
+    int rc = br_json_scan_value(scan, &value);
     if (!rc)
-        rc = br_json_scan_skip(s, &value);
+        rc = br_json_scan_skip(scan, &value);
     if (!rc)
-        rc = cpuprofile_node_of(c, &value, &child);
+        rc = cpuprofile_node_of(cpuprofile, &value, &child);
     if (rc)
         return rc;
-    if (c->nodes[child].parent)
-        return cpuprofile_fail(c, "a node that is the child of two");
-    c->nodes[child].parent = c->current + 1;
+    if (cpuprofile->nodes[child].parent)
+        return cpuprofile_fail(cpuprofile, "a node that is the child of two");
+    cpuprofile->nodes[child].parent = cpuprofile->current + 1;
     return 0;
 }
 
-static int cpuprofile_connect_nodes(struct cpuprofile *c)
+static int cpuprofile_connect_nodes(struct cpuprofile *cpuprofile)
 {
     int rc = 0;
-    for (c->current = 0; c->current < c->n && !rc; c->current++)
-        rc = br_json_elements(&c->scan, c->nodes[c->current].children, cpuprofile_add_child, c);
+    for (cpuprofile->current = 0; cpuprofile->current < cpuprofile->count && !rc;
+         cpuprofile->current++)
+        rc = br_json_elements(&cpuprofile->scan, cpuprofile->nodes[cpuprofile->current].children,
+                              cpuprofile_add_child, cpuprofile);
     return rc;
 }
 
 /* The stack of a node, made when it is wanted first. A ring has no end, and is longer than all
  * nodes. */
-static int cpuprofile_stack_of(struct cpuprofile *c, uint32_t node, uint32_t *ret)
+static int cpuprofile_stack_of(struct cpuprofile *cpuprofile, uint32_t node, uint32_t *ret)
 {
     uint32_t depth = 0;
-    for (uint32_t i = node + 1; i && !c->nodes[node].stack; i = c->nodes[i - 1].parent) {
-        struct node *n = &c->nodes[i - 1];
-        if (depth == c->n)
-            return cpuprofile_fail(c, "a node that is its own parent");
-        if (depth >= c->path_left)
-            return cpuprofile_fail(c, "stacks that are too large for what was sent");
-        if (!n->location) {
-            int rc = cpuprofile_make_frame(c, n);
+    for (uint32_t i = node + 1; i && !cpuprofile->nodes[node].stack;
+         i = cpuprofile->nodes[i - 1].parent) {
+        struct node *this_node = &cpuprofile->nodes[i - 1];
+        if (depth == cpuprofile->count)
+            return cpuprofile_fail(cpuprofile, "a node that is its own parent");
+        if (depth >= cpuprofile->path_left)
+            return cpuprofile_fail(cpuprofile, "stacks that are too large for what was sent");
+        if (!this_node->location) {
+            int rc = cpuprofile_make_frame(cpuprofile, this_node);
             if (rc)
                 return rc;
         }
-        if (br_grow(&c->path, &c->cap_path, (size_t)depth + 1, sizeof *c->path, NODES_MAX))
-            return cpuprofile_no_memory(c);
-        c->path[depth++] = n->location;
+        if (br_grow(&cpuprofile->path, &cpuprofile->cap_path, (size_t)depth + 1,
+                    sizeof *cpuprofile->path, NODES_MAX))
+            return cpuprofile_no_memory(cpuprofile);
+        cpuprofile->path[depth++] = this_node->location;
     }
     /* The root is no function. */
-    if (!c->nodes[node].stack) {
-        c->path_left -= depth;
+    if (!cpuprofile->nodes[node].stack) {
+        cpuprofile->path_left -= depth;
         br_steps_add(depth);
-        c->nodes[node].stack = br_build_stack(c->build, c->path, depth > 1 ? depth - 1 : depth) + 1;
+        cpuprofile->nodes[node].stack =
+            br_build_stack(cpuprofile->build, cpuprofile->path, depth > 1 ? depth - 1 : depth) + 1;
     }
-    *ret = c->nodes[node].stack - 1;
-    return br_build_rc(c->build);
+    *ret = cpuprofile->nodes[node].stack - 1;
+    return br_build_rc(cpuprofile->build);
 }
 
 /* --- Samples ---------------------------------------------------------------------------------- */
@@ -268,131 +278,134 @@ struct moment {
 };
 
 /* What was sampled lasts until `us`. */
-static int cpuprofile_end_sample(struct cpuprofile *c, struct moment *m, double us)
+static int cpuprofile_end_sample(struct cpuprofile *cpuprofile, struct moment *moment, double us)
 {
-    if (!m->any)
+    if (!moment->any)
         return 0;
-    m->sample.value = cpuprofile_nanoseconds(us - m->us);
-    return br_timed_add(&c->timed, &m->sample) ? cpuprofile_no_memory(c) : 0;
+    moment->sample.value = cpuprofile_nanoseconds(us - moment->us);
+    return br_timed_add(&cpuprofile->timed, &moment->sample) ? cpuprofile_no_memory(cpuprofile) : 0;
 }
 
-static int cpuprofile_add_sample(struct cpuprofile *c, struct moment *m,
+static int cpuprofile_add_sample(struct cpuprofile *cpuprofile, struct moment *moment,
                                  const struct br_json_token *sample,
                                  const struct br_json_token *delta)
 {
     double us;
     uint32_t node;
-    if (!br_json_part_number(delta, &us) || !(fabs(us) < TIME_MAX) || m->us + us > TIME_MAX)
-        return cpuprofile_fail(c, "a time that is no number of microseconds");
-    us += m->us;
-    int rc = cpuprofile_node_of(c, sample, &node);
+    if (!br_json_part_number(delta, &us) || !(fabs(us) < TIME_MAX) || moment->us + us > TIME_MAX)
+        return cpuprofile_fail(cpuprofile, "a time that is no number of microseconds");
+    us += moment->us;
+    int rc = cpuprofile_node_of(cpuprofile, sample, &node);
     if (!rc)
-        rc = cpuprofile_end_sample(c, m, us);
+        rc = cpuprofile_end_sample(cpuprofile, moment, us);
     if (rc)
         return rc;
-    m->us = us;
-    m->any = true;
-    m->sample = (struct br_timed_sample){.time_ns = (uint64_t)cpuprofile_nanoseconds(us)};
-    return cpuprofile_stack_of(c, node, &m->sample.stack);
+    moment->us = us;
+    moment->any = true;
+    moment->sample = (struct br_timed_sample){.time_ns = (uint64_t)cpuprofile_nanoseconds(us)};
+    return cpuprofile_stack_of(cpuprofile, node, &moment->sample.stack);
 }
 
-static int cpuprofile_read_samples(struct cpuprofile *c)
+static int cpuprofile_read_samples(struct cpuprofile *cpuprofile)
 {
     struct br_json_list samples, deltas;
     struct br_json_token sample, delta;
-    struct moment m = {.any = false};
+    struct moment moment = {.any = false};
     bool more = true, too = true;
     double end;
-    if (!br_json_part_number(&c->start, &m.us) || m.us < 0 || m.us > TIME_MAX)
-        return cpuprofile_fail(c, "no startTime");
-    int rc = br_json_list_open(&samples, &c->scan, c->samples);
+    if (!br_json_part_number(&cpuprofile->start, &moment.us) || moment.us < 0 ||
+        moment.us > TIME_MAX)
+        return cpuprofile_fail(cpuprofile, "no startTime");
+    int rc = br_json_list_open(&samples, &cpuprofile->scan, cpuprofile->samples);
     if (!rc)
-        rc = br_json_list_open(&deltas, &c->scan, c->deltas);
+        rc = br_json_list_open(&deltas, &cpuprofile->scan, cpuprofile->deltas);
     while (!rc) {
         rc = br_json_list_next(&samples, &sample, &more);
         if (!rc)
             rc = br_json_list_next(&deltas, &delta, &too);
         if (!rc && more != too)
-            rc = cpuprofile_fail(c, "samples and timeDeltas of unequal number");
+            rc = cpuprofile_fail(cpuprofile, "samples and timeDeltas of unequal number");
         if (rc || !more)
             break;
-        rc = cpuprofile_add_sample(c, &m, &sample, &delta);
+        rc = cpuprofile_add_sample(cpuprofile, &moment, &sample, &delta);
     }
-    if (!rc && !(br_json_part_number(&c->end, &end) && end < TIME_MAX))
-        end = m.us;
-    return rc ? rc : cpuprofile_end_sample(c, &m, end);
+    if (!rc && !(br_json_part_number(&cpuprofile->end, &end) && end < TIME_MAX))
+        end = moment.us;
+    return rc ? rc : cpuprofile_end_sample(cpuprofile, &moment, end);
 }
 
 /* --- The file --------------------------------------------------------------------------------- */
 
-static void cpuprofile_note_root(void *arg, const struct br_json_scan *s,
+static void cpuprofile_note_root(void *arg, const struct br_json_scan *scan,
                                  const struct br_json_token *name,
                                  const struct br_json_token *value)
 {
-    struct cpuprofile *c = arg;
+    struct cpuprofile *cpuprofile = arg;
     if (br_json_part_is(name, "nodes"))
-        c->node_list = br_json_part_of(s, value, BR_JSON_ARRAY);
+        cpuprofile->node_list = br_json_part_of(scan, value, BR_JSON_ARRAY);
     else if (br_json_part_is(name, "samples"))
-        c->samples = br_json_part_of(s, value, BR_JSON_ARRAY);
+        cpuprofile->samples = br_json_part_of(scan, value, BR_JSON_ARRAY);
     else if (br_json_part_is(name, "timeDeltas"))
-        c->deltas = br_json_part_of(s, value, BR_JSON_ARRAY);
+        cpuprofile->deltas = br_json_part_of(scan, value, BR_JSON_ARRAY);
     else if (br_json_part_is(name, "startTime"))
-        c->start = *value;
+        cpuprofile->start = *value;
     else if (br_json_part_is(name, "endTime"))
-        c->end = *value;
+        cpuprofile->end = *value;
 }
 
-static int cpuprofile_read_file(struct cpuprofile *c)
+static int cpuprofile_read_file(struct cpuprofile *cpuprofile)
 {
-    struct br_json_scan s = c->scan;
-    int rc = br_json_members(&s, cpuprofile_note_root, c);
+    struct br_json_scan scan = cpuprofile->scan;
+    int rc = br_json_members(&scan, cpuprofile_note_root, cpuprofile);
     if (!rc)
-        rc = br_json_scan_end(&s);
-    if (!rc && !c->node_list.at)
-        rc = cpuprofile_fail(c, "no nodes");
+        rc = br_json_scan_end(&scan);
+    if (!rc && !cpuprofile->node_list.at)
+        rc = cpuprofile_fail(cpuprofile, "no nodes");
     if (!rc)
-        rc = br_json_elements(&c->scan, c->node_list, cpuprofile_add_node, c);
+        rc = br_json_elements(&cpuprofile->scan, cpuprofile->node_list, cpuprofile_add_node,
+                              cpuprofile);
     if (!rc)
-        rc = cpuprofile_number_nodes(c);
+        rc = cpuprofile_number_nodes(cpuprofile);
     if (!rc)
-        rc = cpuprofile_connect_nodes(c);
-    return rc ? rc : cpuprofile_read_samples(c);
+        rc = cpuprofile_connect_nodes(cpuprofile);
+    return rc ? rc : cpuprofile_read_samples(cpuprofile);
 }
 
-static void cpuprofile_set_type(struct cpuprofile *c)
+static void cpuprofile_set_type(struct cpuprofile *cpuprofile)
 {
-    uint64_t lasted = c->timed.last_ns - c->timed.first_ns;
-    c->timed.n_types = 1;
-    c->timed.types[0].metric = c->timed.types[0].type = "wall";
-    c->timed.types[0].period_type = "wall";
-    c->timed.types[0].unit = c->timed.types[0].period_unit = "nanoseconds";
-    c->timed.types[0].period = c->timed.n > 1 ? (int64_t)(lasted / (c->timed.n - 1)) : 0;
+    uint64_t lasted = cpuprofile->timed.last_ns - cpuprofile->timed.first_ns;
+    cpuprofile->timed.n_types = 1;
+    cpuprofile->timed.types[0].metric = cpuprofile->timed.types[0].type = "wall";
+    cpuprofile->timed.types[0].period_type = "wall";
+    cpuprofile->timed.types[0].unit = cpuprofile->timed.types[0].period_unit = "nanoseconds";
+    cpuprofile->timed.types[0].period =
+        cpuprofile->timed.count > 1 ? (int64_t)(lasted / (cpuprofile->timed.count - 1)) : 0;
 }
 
-int br_cpuprofile_read(struct br_build *b, const struct br_profile_source *s,
+int br_cpuprofile_read(struct br_build *build, const struct br_profile_source *source,
                        struct br_arena *scratch, struct br_err *err)
 {
     struct br_err nobody = {0};
-    struct cpuprofile c = {.source = s,
-                           .build = b,
-                           .err = err ? err : &nobody,
-                           .timed.build = b,
-                           .timed.n_types = 1,
-                           .path_left = br_profile_text_max(s)};
-    int rc =
-        br_json_scan_init(&c.scan, s->len ? (const char *)s->data : "", s->len, DEPTH_MAX, c.err);
+    struct cpuprofile cpuprofile = {.source = source,
+                                    .build = build,
+                                    .err = err ? err : &nobody,
+                                    .timed.build = build,
+                                    .timed.n_types = 1,
+                                    .path_left = br_profile_text_max(source)};
+    int rc = br_json_scan_init(&cpuprofile.scan, source->len ? (const char *)source->data : "",
+                               source->len, DEPTH_MAX, cpuprofile.err);
     if (!rc)
-        rc = cpuprofile_read_file(&c);
-    br_free(c.nodes);
-    br_free(c.of_id);
-    br_free(c.path);
-    br_free(c.text);
+        rc = cpuprofile_read_file(&cpuprofile);
+    br_free(cpuprofile.nodes);
+    br_free(cpuprofile.of_id);
+    br_free(cpuprofile.path);
+    br_free(cpuprofile.text);
     if (rc) {
-        br_timed_release(&c.timed);
-        if (!c.err->code)
-            (void)br_err_set(c.err, rc, "it cannot be converted: %s", br_strerror(rc));
+        br_timed_release(&cpuprofile.timed);
+        if (!cpuprofile.err->code)
+            (void)br_err_set(cpuprofile.err, rc, "it cannot be converted: %s", br_strerror(rc));
         return rc == BR_ETOOBIG ? BR_EINVAL : rc;
     }
-    cpuprofile_set_type(&c);
-    return br_timed_emit(&c.timed, s, scratch, c.err);
+    cpuprofile_set_type(&cpuprofile);
+    return br_timed_emit(&cpuprofile.timed, source, scratch, cpuprofile.err);
 }

@@ -13,14 +13,14 @@ struct reader {
 };
 
 /* The next line without its end, LF or CRLF. False at the end of the text. */
-static bool next_line(struct reader *r, const char **ret, size_t *ret_len)
+static bool folded_next_line(struct reader *reader, const char **ret, size_t *ret_len)
 {
-    if (r->p == r->end)
+    if (reader->p == reader->end)
         return false;
-    const char *start = r->p, *lf = memchr(start, '\n', (size_t)(r->end - start));
-    const char *stop = lf ? lf : r->end;
-    r->p = lf ? lf + 1 : r->end;
-    r->line++;
+    const char *start = reader->p, *lf = memchr(start, '\n', (size_t)(reader->end - start));
+    const char *stop = lf ? lf : reader->end;
+    reader->p = lf ? lf + 1 : reader->end;
+    reader->line++;
     *ret_len = (size_t)(stop - start);
     if (*ret_len > 0 && stop[-1] == '\r')
         --*ret_len;
@@ -29,7 +29,7 @@ static bool next_line(struct reader *r, const char **ret, size_t *ret_len)
 }
 
 /* A decimal int64 with an optional sign, as strconv.Atoi takes it. */
-static bool read_count(const char *p, size_t len, int64_t *ret)
+static bool folded_read_count(const char *p, size_t len, int64_t *ret)
 {
     bool negative = len > 0 && *p == '-';
     size_t i = negative || (len > 0 && *p == '+');
@@ -47,72 +47,74 @@ static bool read_count(const char *p, size_t len, int64_t *ret)
     return negative || !__builtin_sub_overflow(0, v, ret);
 }
 
-static int add(struct reader *r, const char *stack, size_t len, int64_t count, struct br_err *err)
+static int folded_add(struct reader *reader, const char *stack, size_t len, int64_t count,
+                      struct br_err *err)
 {
     int64_t value;
-    int rc = br_text_scale(&r->type, count, &value, err);
+    int rc = br_text_scale(&reader->type, count, &value, err);
     if (rc != 0 || value == 0)
         return rc;
-    uint32_t node = br_stacks_path(&r->stacks, BR_STACKS_ROOT, stack, len);
-    return br_stacks_add(&r->stacks, node, value, err);
+    uint32_t node = br_stacks_path(&reader->stacks, BR_STACKS_ROOT, stack, len);
+    return br_stacks_add(&reader->stacks, node, value, err);
 }
 
 /* A line without a space is no error to Pyroscope. */
-static int read_group(struct reader *r, const char *line, size_t len, struct br_err *err)
+static int folded_read_group(struct reader *reader, const char *line, size_t len,
+                             struct br_err *err)
 {
     const char *space = len ? memrchr(line, ' ', len) : NULL;
     int64_t count;
     if (!space)
         return 0;
-    if (!read_count(space + 1, len - (size_t)(space + 1 - line), &count))
+    if (!folded_read_count(space + 1, len - (size_t)(space + 1 - line), &count))
         return br_err_set(err, BR_EINVAL, "no number of samples behind the last space");
-    return add(r, line, (size_t)(space - line), count, err);
+    return folded_add(reader, line, (size_t)(space - line), count, err);
 }
 
-static int read_line(struct reader *r, const char *line, size_t len, struct br_err *err)
+static int folded_read_line(struct reader *reader, const char *line, size_t len, struct br_err *err)
 {
-    return len == 0 ? 0 : add(r, line, len, 1, err);
+    return len == 0 ? 0 : folded_add(reader, line, len, 1, err);
 }
 
-typedef int line_fn(struct reader *r, const char *line, size_t len, struct br_err *err);
+typedef int line_fn(struct reader *reader, const char *line, size_t len, struct br_err *err);
 
-static int read_all(struct reader *r, line_fn *read, struct br_err *err)
+static int folded_read_all(struct reader *reader, line_fn *read, struct br_err *err)
 {
     const char *line;
     size_t len;
-    while (br_stacks_ok(&r->stacks) && next_line(r, &line, &len)) {
-        int rc = read(r, line, len, err);
+    while (br_stacks_ok(&reader->stacks) && folded_next_line(reader, &line, &len)) {
+        int rc = read(reader, line, len, err);
         if (rc != 0) {
-            br_err_prefix(err, "line %zu: ", r->line);
+            br_err_prefix(err, "line %zu: ", reader->line);
             return rc;
         }
     }
     return 0;
 }
 
-static int read_text(struct br_build *b, const struct br_profile_source *s, line_fn *read,
-                     struct br_arena *scratch, struct br_err *err)
+static int folded_read_text(struct br_build *build, const struct br_profile_source *source,
+                            line_fn *read, struct br_arena *scratch, struct br_err *err)
 {
-    struct reader r = {.p = s->len ? (const char *)s->data : ""};
-    r.end = r.p + s->len;
-    int rc = br_stacks_init(&r.stacks, b, s, err);
-    br_text_type_init(&r.type, s);
+    struct reader reader = {.p = source->len ? (const char *)source->data : ""};
+    reader.end = reader.p + source->len;
+    int rc = br_stacks_init(&reader.stacks, build, source, err);
+    br_text_type_init(&reader.type, source);
     if (rc == 0)
-        rc = read_all(&r, read, err);
+        rc = folded_read_all(&reader, read, err);
     if (rc == 0)
-        rc = br_stacks_emit(&r.stacks, s, &r.type, scratch, err);
-    br_stacks_release(&r.stacks);
+        rc = br_stacks_emit(&reader.stacks, source, &reader.type, scratch, err);
+    br_stacks_release(&reader.stacks);
     return rc;
 }
 
-int br_folded_read(struct br_build *b, const struct br_profile_source *s, struct br_arena *scratch,
-                   struct br_err *err)
+int br_folded_read(struct br_build *build, const struct br_profile_source *source,
+                   struct br_arena *scratch, struct br_err *err)
 {
-    return read_text(b, s, read_group, scratch, err);
+    return folded_read_text(build, source, folded_read_group, scratch, err);
 }
 
-int br_lines_read(struct br_build *b, const struct br_profile_source *s, struct br_arena *scratch,
-                  struct br_err *err)
+int br_lines_read(struct br_build *build, const struct br_profile_source *source,
+                  struct br_arena *scratch, struct br_err *err)
 {
-    return read_text(b, s, read_line, scratch, err);
+    return folded_read_text(build, source, folded_read_line, scratch, err);
 }

@@ -43,19 +43,19 @@ struct perf_head {
 
 /* --- Words ------------------------------------------------------------------------------------ */
 
-static struct span perf_word(struct span *t)
+static struct span perf_script_word(struct span *span)
 {
-    while (t->p < t->end && (*t->p == ' ' || *t->p == '\t'))
-        t->p++;
-    struct span word = {t->p, t->p};
-    while (word.end < t->end && *word.end != ' ' && *word.end != '\t')
+    while (span->p < span->end && (*span->p == ' ' || *span->p == '\t'))
+        span->p++;
+    struct span word = {span->p, span->p};
+    while (word.end < span->end && *word.end != ' ' && *word.end != '\t')
         word.end++;
-    t->p = word.end;
+    span->p = word.end;
     return word;
 }
 
 /* The digits that `*p` begins with; false where there are none, or more than fit. */
-static bool perf_digits(const char **p, const char *end, uint64_t *ret)
+static bool perf_script_digits(const char **p, const char *end, uint64_t *ret)
 {
     const char *start = *p;
     uint64_t n = 0;
@@ -68,28 +68,28 @@ static bool perf_digits(const char **p, const char *end, uint64_t *ret)
 }
 
 /* "124" or "123/124". */
-static bool perf_thread(struct span word, struct perf_head *h)
+static bool perf_script_thread(struct span word, struct perf_head *perf_head)
 {
     const char *p = word.p;
-    h->has_pid = false;
-    if (!perf_digits(&p, word.end, &h->tid))
+    perf_head->has_pid = false;
+    if (!perf_script_digits(&p, word.end, &perf_head->tid))
         return false;
     if (p < word.end && *p == '/') {
         p++;
-        h->pid = h->tid;
-        h->has_pid = true;
-        if (!perf_digits(&p, word.end, &h->tid))
+        perf_head->pid = perf_head->tid;
+        perf_head->has_pid = true;
+        if (!perf_script_digits(&p, word.end, &perf_head->tid))
             return false;
     }
     return p == word.end;
 }
 
 /* "17174.794111:", of up to nine digits behind the point. */
-static bool perf_time(struct span word, uint64_t *ret_ns)
+static bool perf_script_time(struct span word, uint64_t *ret_ns)
 {
     const char *p = word.p;
     uint64_t s, ns = 0, unit = NS_PER_S / 10;
-    if (!perf_digits(&p, word.end, &s) || p == word.end || *p++ != '.' ||
+    if (!perf_script_digits(&p, word.end, &s) || p == word.end || *p++ != '.' ||
         s > UINT64_MAX / NS_PER_S - 1)
         return false;
     for (; p < word.end && isdigit((unsigned char)*p); p++, unit /= 10)
@@ -98,43 +98,44 @@ static bool perf_time(struct span word, uint64_t *ret_ns)
     return word.end - p == 1 && *p == ':';
 }
 
-static bool perf_cpu(struct span word)
+static bool perf_script_cpu(struct span word)
 {
     return word.end - word.p > 2 && word.p[0] == '[' && word.end[-1] == ']' &&
            isdigit((unsigned char)word.p[1]);
 }
 
 /* What follows the thread. */
-static bool perf_event(struct span t, struct perf_head *h)
+static bool perf_script_event(struct span span, struct perf_head *perf_head)
 {
-    struct span word = perf_word(&t);
-    if (perf_cpu(word))
-        word = perf_word(&t);
-    h->has_time = perf_time(word, &h->time_ns);
-    if (h->has_time)
-        word = perf_word(&t);
+    struct span word = perf_script_word(&span);
+    if (perf_script_cpu(word))
+        word = perf_script_word(&span);
+    perf_head->has_time = perf_script_time(word, &perf_head->time_ns);
+    if (perf_head->has_time)
+        word = perf_script_word(&span);
     const char *p = word.p;
-    h->has_period = perf_digits(&p, word.end, &h->period) && p == word.end;
-    if (h->has_period)
-        word = perf_word(&t);
+    perf_head->has_period = perf_script_digits(&p, word.end, &perf_head->period) && p == word.end;
+    if (perf_head->has_period)
+        word = perf_script_word(&span);
     if (word.end - word.p < 2 || word.end[-1] != ':' || (size_t)(word.end - word.p) > EVENT_MAX)
         return false;
-    h->event = (struct span){word.p, word.end - 1};
-    h->rest = t;
+    perf_head->event = (struct span){word.p, word.end - 1};
+    perf_head->rest = span;
     return true;
 }
 
 /* A thread's name may have blanks, and words that look like numbers. */
-static bool perf_head(struct span line, struct perf_head *h)
+static bool perf_script_head(struct span line, struct perf_head *perf_head)
 {
-    struct span t = line;
+    struct span span = line;
     const char *start = NULL;
     unsigned n = 0;
-    for (struct span word = perf_word(&t); word.p < word.end && n < 16; word = perf_word(&t), n++) {
-        if (start && perf_thread(word, h) && perf_event(t, h)) {
-            h->comm = (struct span){start, word.p};
-            while (h->comm.end > start && h->comm.end[-1] == ' ')
-                h->comm.end--;
+    for (struct span word = perf_script_word(&span); word.p < word.end && n < 16;
+         word = perf_script_word(&span), n++) {
+        if (start && perf_script_thread(word, perf_head) && perf_script_event(span, perf_head)) {
+            perf_head->comm = (struct span){start, word.p};
+            while (perf_head->comm.end > start && perf_head->comm.end[-1] == ' ')
+                perf_head->comm.end--;
             return true;
         }
         start = start ? start : word.p;
@@ -144,65 +145,67 @@ static bool perf_head(struct span line, struct perf_head *h)
 
 /* --- Types ------------------------------------------------------------------------------------ */
 
-static bool perf_span_is(struct span s, const char *text)
+static bool perf_script_span_is(struct span span, const char *text)
 {
-    return (size_t)(s.end - s.p) == strlen(text) && memcmp(s.p, text, strlen(text)) == 0;
+    return (size_t)(span.end - span.p) == strlen(text) && memcmp(span.p, text, strlen(text)) == 0;
 }
 
 /* Software clocks count nanoseconds of the CPU. */
-static bool perf_is_clock(struct span event)
+static bool perf_script_is_clock(struct span event)
 {
     static const char *const clocks[] = {"cpu-clock", "task-clock"};
     const char *colon = memchr(event.p, ':', (size_t)(event.end - event.p));
     struct span name = {event.p, colon ? colon : event.end};
     for (size_t i = 0; i < BR_COUNT(clocks); i++)
-        if (perf_span_is(name, clocks[i]))
+        if (perf_script_span_is(name, clocks[i]))
             return true;
     return false;
 }
 
 /* The type of an event, made where it comes first. Returns 0, BR_ETOOBIG where there are too many,
  * or BR_ENOMEM. */
-static int perf_type(struct perf *f, const struct perf_head *h, uint32_t *ret)
+static int perf_script_type(struct perf *perf, const struct perf_head *perf_head, uint32_t *ret)
 {
-    struct br_timed *t = &f->timed;
-    bool clock = perf_is_clock(h->event);
-    for (uint32_t i = 0; i < t->n_types; i++)
-        if (clock ? t->types[i].metric != NULL
-                  : !t->types[i].metric && perf_span_is(h->event, t->types[i].type)) {
+    struct br_timed *timed = &perf->timed;
+    bool clock = perf_script_is_clock(perf_head->event);
+    for (uint32_t i = 0; i < timed->n_types; i++)
+        if (clock ? timed->types[i].metric != NULL
+                  : !timed->types[i].metric &&
+                        perf_script_span_is(perf_head->event, timed->types[i].type)) {
             *ret = i;
             return 0;
         }
-    if (t->n_types == BR_TIMED_TYPES_MAX)
+    if (timed->n_types == BR_TIMED_TYPES_MAX)
         return BR_ETOOBIG;
-    struct br_timed_type *type = &t->types[t->n_types];
-    double rate = f->source->sample_rate > 0 ? f->source->sample_rate : DEFAULT_RATE;
+    struct br_timed_type *type = &timed->types[timed->n_types];
+    double rate = perf->source->sample_rate > 0 ? perf->source->sample_rate : DEFAULT_RATE;
     *type = (struct br_timed_type){.unit = "count", .period = 0};
     if (clock) {
-        *type =
-            (struct br_timed_type){.metric = "process_cpu",
-                                   .type = "cpu",
-                                   .unit = "nanoseconds",
-                                   .period_type = "cpu",
-                                   .period_unit = "nanoseconds",
-                                   .period = h->has_period ? (int64_t)(h->period & INT64_MAX)
-                                                           : (int64_t)((double)NS_PER_S / rate)};
-        *ret = t->n_types++;
+        *type = (struct br_timed_type){.metric = "process_cpu",
+                                       .type = "cpu",
+                                       .unit = "nanoseconds",
+                                       .period_type = "cpu",
+                                       .period_unit = "nanoseconds",
+                                       .period = perf_head->has_period
+                                                     ? (int64_t)(perf_head->period & INT64_MAX)
+                                                     : (int64_t)((double)NS_PER_S / rate)};
+        *ret = timed->n_types++;
         return 0;
     }
-    type->type = br_arena_strndup(f->scratch, h->event.p, (size_t)(h->event.end - h->event.p));
-    *ret = t->n_types;
-    t->n_types += type->type != NULL;
+    type->type = br_arena_strndup(perf->scratch, perf_head->event.p,
+                                  (size_t)(perf_head->event.end - perf_head->event.p));
+    *ret = timed->n_types;
+    timed->n_types += type->type != NULL;
     return type->type ? 0 : BR_ENOMEM;
 }
 
 /* --- Frames ----------------------------------------------------------------------------------- */
 
 /* "ffffffff81 name+0x1f (/usr/lib/libc.so.6)": names may have blanks and brackets, too. */
-static bool perf_frame(struct span line, uint64_t *ret_address, struct span *name,
-                       struct span *object)
+static bool perf_script_frame(struct span line, uint64_t *ret_address, struct span *name,
+                              struct span *object)
 {
-    struct span address = perf_word(&line);
+    struct span address = perf_script_word(&line);
     uint64_t v = 0;
     const char *p = address.p;
     for (; p < address.end && isxdigit((unsigned char)*p) && v < UINT64_C(1) << 60; p++)
@@ -230,111 +233,114 @@ static bool perf_frame(struct span line, uint64_t *ret_address, struct span *nam
 }
 
 /* The address of a frame with a name would make a frame of each instruction. */
-static int perf_push(struct perf *f, struct span line)
+static int perf_script_push(struct perf *perf, struct span line)
 {
     struct span name, object;
     uint64_t address;
-    if (!perf_frame(line, &address, &name, &object))
+    if (!perf_script_frame(line, &address, &name, &object))
         return BR_EINVAL;
-    bool known = name.end > name.p && !perf_span_is(name, "[unknown]");
+    bool known = name.end > name.p && !perf_script_span_is(name, "[unknown]");
     const struct br_build_mapping mapping = {
-        .filename = br_build_string(f->build, object.p, (size_t)(object.end - object.p))};
-    uint32_t text = br_build_string(f->build, name.p, (size_t)(name.end - name.p));
-    const struct br_build_line made = {.function = br_build_function(f->build, text, 0, 0, 0)};
-    const struct br_build_location location = {.mapping = br_build_mapping(f->build, &mapping),
+        .filename = br_build_string(perf->build, object.p, (size_t)(object.end - object.p))};
+    uint32_t text = br_build_string(perf->build, name.p, (size_t)(name.end - name.p));
+    const struct br_build_line made = {.function = br_build_function(perf->build, text, 0, 0, 0)};
+    const struct br_build_location location = {.mapping = br_build_mapping(perf->build, &mapping),
                                                .address = known ? 0 : address,
                                                .lines = &made,
                                                .n_lines = name.end > name.p};
-    int rc =
-        br_grow(&f->stack, &f->cap_stack, (size_t)f->n_stack + 1, sizeof *f->stack, FRAMES_MAX);
+    int rc = br_grow(&perf->stack, &perf->cap_stack, (size_t)perf->n_stack + 1, sizeof *perf->stack,
+                     FRAMES_MAX);
     if (!rc)
-        f->stack[f->n_stack++] = br_build_location(f->build, &location);
+        perf->stack[perf->n_stack++] = br_build_location(perf->build, &location);
     return rc == BR_EFULL ? BR_ETOOBIG : rc;
 }
 
 /* --- Samples ---------------------------------------------------------------------------------- */
 
 /* Without its end, LF or CRLF. */
-static bool perf_line(struct perf *f, struct span *ret)
+static bool perf_script_line(struct perf *perf, struct span *ret)
 {
-    if (f->p == f->end)
+    if (perf->p == perf->end)
         return false;
-    const char *lf = memchr(f->p, '\n', (size_t)(f->end - f->p));
-    *ret = (struct span){f->p, lf ? lf : f->end};
-    f->p = lf ? lf + 1 : f->end;
-    f->line++;
+    const char *lf = memchr(perf->p, '\n', (size_t)(perf->end - perf->p));
+    *ret = (struct span){perf->p, lf ? lf : perf->end};
+    perf->p = lf ? lf + 1 : perf->end;
+    perf->line++;
     if (ret->end > ret->p && ret->end[-1] == '\r')
         ret->end--;
     return true;
 }
 
-static bool perf_is_blank(struct span line)
+static bool perf_script_is_blank(struct span line)
 {
-    struct span word = perf_word(&line);
+    struct span word = perf_script_word(&line);
     return word.p == word.end;
 }
 
-static int perf_frames(struct perf *f, struct span rest)
+static int perf_script_frames(struct perf *perf, struct span rest)
 {
     struct span line;
-    f->n_stack = 0;
-    int rc = perf_is_blank(rest) ? 0 : perf_push(f, rest);
+    perf->n_stack = 0;
+    int rc = perf_script_is_blank(rest) ? 0 : perf_script_push(perf, rest);
     if (rc && rc != BR_EINVAL) /* a tracepoint's fields are no frame */
         return rc;
-    for (rc = 0; !rc && perf_line(f, &line) && !perf_is_blank(line);) {
+    for (rc = 0; !rc && perf_script_line(perf, &line) && !perf_script_is_blank(line);) {
         if (*line.p != ' ' && *line.p != '\t') {
-            f->p = line.p; /* without frames no empty line follows */
-            f->line--;
+            perf->p = line.p; /* without frames no empty line follows */
+            perf->line--;
             break;
         }
-        rc = perf_push(f, line);
+        rc = perf_script_push(perf, line);
     }
     return rc;
 }
 
-static int perf_sample(struct perf *f, const struct perf_head *h)
+static int perf_script_sample(struct perf *perf, const struct perf_head *perf_head)
 {
-    struct br_timed_sample sample = {.time_ns = h->has_time ? h->time_ns : 0};
-    struct br_build *b = f->build;
-    int rc = perf_frames(f, h->rest);
+    struct br_timed_sample sample = {.time_ns = perf_head->has_time ? perf_head->time_ns : 0};
+    struct br_build *build = perf->build;
+    int rc = perf_script_frames(perf, perf_head->rest);
     if (rc)
         return rc;
-    rc = perf_type(f, h, &sample.type);
+    rc = perf_script_type(perf, perf_head, &sample.type);
     if (rc)
         return rc;
-    bool clock = f->timed.types[sample.type].metric != NULL;
-    sample.value = h->has_period ? (int64_t)(h->period & INT64_MAX)
-                   : clock       ? f->timed.types[sample.type].period
-                                 : 1;
-    sample.stack = br_build_stack(b, f->stack, f->n_stack);
+    bool clock = perf->timed.types[sample.type].metric != NULL;
+    sample.value = perf_head->has_period ? (int64_t)(perf_head->period & INT64_MAX)
+                   : clock               ? perf->timed.types[sample.type].period
+                                         : 1;
+    sample.stack = br_build_stack(build, perf->stack, perf->n_stack);
     sample.attributes[0] =
-        br_build_attribute_text(b, f->thread_name, h->comm.p, (size_t)(h->comm.end - h->comm.p));
+        br_build_attribute_text(build, perf->thread_name, perf_head->comm.p,
+                                (size_t)(perf_head->comm.end - perf_head->comm.p));
     sample.attributes[1] =
-        br_build_attribute_int(b, f->thread_id, (int64_t)(h->tid & INT64_MAX), 0);
-    if (h->has_pid)
-        sample.attributes[2] = br_build_attribute_int(b, f->pid, (int64_t)(h->pid & INT64_MAX), 0);
-    rc = br_build_rc(b);
-    return rc ? rc : br_timed_add(&f->timed, &sample);
+        br_build_attribute_int(build, perf->thread_id, (int64_t)(perf_head->tid & INT64_MAX), 0);
+    if (perf_head->has_pid)
+        sample.attributes[2] =
+            br_build_attribute_int(build, perf->pid, (int64_t)(perf_head->pid & INT64_MAX), 0);
+    rc = br_build_rc(build);
+    return rc ? rc : br_timed_add(&perf->timed, &sample);
 }
 
-static int perf_read(struct perf *f, struct br_err *err)
+static int perf_script_read(struct perf *perf, struct br_err *err)
 {
     struct span line;
-    struct perf_head h;
-    while (perf_line(f, &line)) {
-        size_t at = f->line;
-        if (perf_is_blank(line) || *line.p == '#')
+    struct perf_head perf_head;
+    while (perf_script_line(perf, &line)) {
+        size_t at = perf->line;
+        if (perf_script_is_blank(line) || *line.p == '#')
             continue;
-        int rc = perf_head(line, &h) ? perf_sample(f, &h) : BR_EINVAL;
+        int rc =
+            perf_script_head(line, &perf_head) ? perf_script_sample(perf, &perf_head) : BR_EINVAL;
         if (rc == BR_EINVAL)
             return br_err_set(err, rc,
                               "line %zu: neither a sample nor a frame of one as perf script "
                               "prints them",
-                              at < f->line ? f->line : at);
+                              at < perf->line ? perf->line : at);
         if (rc == BR_ETOOBIG)
             return br_err_set(err, BR_EINVAL,
                               "line %zu: more than %u events, or frames of a sample", at,
-                              f->n_stack >= FRAMES_MAX ? FRAMES_MAX : BR_TIMED_TYPES_MAX);
+                              perf->n_stack >= FRAMES_MAX ? FRAMES_MAX : BR_TIMED_TYPES_MAX);
         if (rc)
             return br_err_set(err, rc, "it cannot be converted: %s", br_strerror(rc));
     }
@@ -343,27 +349,28 @@ static int perf_read(struct perf *f, struct br_err *err)
 
 bool br_perf_script_is(const char *text, size_t len)
 {
-    struct perf f = {.p = text, .end = text + len};
+    struct perf perf = {.p = text, .end = text + len};
     struct span line;
-    struct perf_head h;
-    while (perf_line(&f, &line))
-        if (!perf_is_blank(line) && *line.p != '#')
-            return perf_head(line, &h) && (h.has_time || h.has_period);
+    struct perf_head perf_head;
+    while (perf_script_line(&perf, &line))
+        if (!perf_script_is_blank(line) && *line.p != '#')
+            return perf_script_head(line, &perf_head) &&
+                   (perf_head.has_time || perf_head.has_period);
     return false;
 }
 
-int br_perf_script_read(struct br_build *b, const struct br_profile_source *s,
+int br_perf_script_read(struct br_build *build, const struct br_profile_source *source,
                         struct br_arena *scratch, struct br_err *err)
 {
-    struct perf f = {.source = s, .build = b, .scratch = scratch, .timed.build = b};
-    f.p = s->len ? (const char *)s->data : "";
-    f.end = f.p + s->len;
-    f.thread_name = br_build_string(b, "thread.name", 11);
-    f.thread_id = br_build_string(b, "thread.id", 9);
-    f.pid = br_build_string(b, "process.pid", 11);
-    int rc = perf_read(&f, err);
-    br_free(f.stack);
+    struct perf perf = {.source = source, .build = build, .scratch = scratch, .timed.build = build};
+    perf.p = source->len ? (const char *)source->data : "";
+    perf.end = perf.p + source->len;
+    perf.thread_name = br_build_string(build, "thread.name", 11);
+    perf.thread_id = br_build_string(build, "thread.id", 9);
+    perf.pid = br_build_string(build, "process.pid", 11);
+    int rc = perf_script_read(&perf, err);
+    br_free(perf.stack);
     if (rc)
-        br_timed_release(&f.timed);
-    return rc ? rc : br_timed_emit(&f.timed, s, scratch, err);
+        br_timed_release(&perf.timed);
+    return rc ? rc : br_timed_emit(&perf.timed, source, scratch, err);
 }

@@ -14,114 +14,117 @@
 
 /* --- The tree --------------------------------------------------------------------------------- */
 
-int br_stacks_init(struct br_stacks *s, struct br_build *b, const struct br_profile_source *source,
-                   struct br_err *err)
+int br_stacks_init(struct br_stacks *stacks, struct br_build *build,
+                   const struct br_profile_source *source, struct br_err *err)
 {
-    *s = (struct br_stacks){.build = b, .n_slots = SLOTS_MIN};
-    s->text_left = s->path_left = br_profile_text_max(source);
-    s->n_max = s->text_left / BR_STACKS_NODE_BYTES < BR_STACKS_NODES_MAX
-                   ? (uint32_t)(s->text_left / BR_STACKS_NODE_BYTES)
-                   : BR_STACKS_NODES_MAX;
-    br_random_bytes(&s->secret, sizeof s->secret);
-    s->secret |= 1;
-    s->slots = br_calloc(s->n_slots, sizeof *s->slots);
-    if (!s->slots || br_grow(&s->nodes, &s->cap, SLOTS_MIN, sizeof *s->nodes, BR_STACKS_NODES_MAX))
+    *stacks = (struct br_stacks){.build = build, .n_slots = SLOTS_MIN};
+    stacks->text_left = stacks->path_left = br_profile_text_max(source);
+    stacks->n_max = stacks->text_left / BR_STACKS_NODE_BYTES < BR_STACKS_NODES_MAX
+                        ? (uint32_t)(stacks->text_left / BR_STACKS_NODE_BYTES)
+                        : BR_STACKS_NODES_MAX;
+    br_random_bytes(&stacks->secret, sizeof stacks->secret);
+    stacks->secret |= 1;
+    stacks->slots = br_calloc(stacks->n_slots, sizeof *stacks->slots);
+    if (!stacks->slots || br_grow(&stacks->nodes, &stacks->cap, SLOTS_MIN, sizeof *stacks->nodes,
+                                  BR_STACKS_NODES_MAX))
         return br_err_set(err, BR_ENOMEM, "no memory for frames");
-    s->nodes[s->n++] = (struct br_stack_node){0};
+    stacks->nodes[stacks->count++] = (struct br_stack_node){0};
     return 0;
 }
 
-void br_stacks_release(struct br_stacks *s)
+void br_stacks_release(struct br_stacks *stacks)
 {
-    br_free(s->nodes);
-    br_free(s->slots);
-    *s = (struct br_stacks){0};
+    br_free(stacks->nodes);
+    br_free(stacks->slots);
+    *stacks = (struct br_stacks){0};
 }
 
 /* Multiplying by a secret odd number and taking the upper bits: no input can be made to collide. */
-static uint32_t first_slot(const struct br_stacks *s, uint32_t parent, uint32_t key)
+static uint32_t stacks_first_slot(const struct br_stacks *stacks, uint32_t parent, uint32_t key)
 {
-    uint64_t h = ((uint64_t)parent << 32 | key) * s->secret;
-    return (uint32_t)(h >> 32) & (s->n_slots - 1);
+    uint64_t h = ((uint64_t)parent << 32 | key) * stacks->secret;
+    return (uint32_t)(h >> 32) & (stacks->n_slots - 1);
 }
 
 /* The slot of the node, or the empty one where it belongs. */
-static uint32_t *find_slot(const struct br_stacks *s, uint32_t parent, uint32_t key)
+static uint32_t *stacks_find_slot(const struct br_stacks *stacks, uint32_t parent, uint32_t key)
 {
-    for (uint32_t i = first_slot(s, parent, key);; i++) {
-        uint32_t *slot = &s->slots[i & (s->n_slots - 1)];
-        const struct br_stack_node *node = &s->nodes[*slot];
+    for (uint32_t i = stacks_first_slot(stacks, parent, key);; i++) {
+        uint32_t *slot = &stacks->slots[i & (stacks->n_slots - 1)];
+        const struct br_stack_node *node = &stacks->nodes[*slot];
         if (*slot == 0 || (node->parent == parent && node->key == key))
             return slot;
     }
 }
 
-static int grow_slots(struct br_stacks *s)
+static int stacks_grow_slots(struct br_stacks *stacks)
 {
-    uint32_t *old = s->slots, *slots = br_calloc(2 * (size_t)s->n_slots, sizeof *slots);
+    uint32_t *old = stacks->slots, *slots = br_calloc(2 * (size_t)stacks->n_slots, sizeof *slots);
     if (!slots)
         return BR_ENOMEM;
-    s->slots = slots;
-    s->n_slots *= 2;
-    for (uint32_t i = 1; i < s->n; i++)
-        *find_slot(s, s->nodes[i].parent, s->nodes[i].key) = i;
+    stacks->slots = slots;
+    stacks->n_slots *= 2;
+    for (uint32_t i = 1; i < stacks->count; i++)
+        *stacks_find_slot(stacks, stacks->nodes[i].parent, stacks->nodes[i].key) = i;
     br_free(old);
     return 0;
 }
 
-static uint32_t add_node(struct br_stacks *s, uint32_t parent, uint32_t key, uint32_t location)
+static uint32_t stacks_add_node(struct br_stacks *stacks, uint32_t parent, uint32_t key,
+                                uint32_t location)
 {
-    int rc = br_grow(&s->nodes, &s->cap, (size_t)s->n + 1, sizeof *s->nodes, s->n_max);
-    if (rc == 0 && s->n >= s->n_slots / 2)
-        rc = grow_slots(s);
+    int rc = br_grow(&stacks->nodes, &stacks->cap, (size_t)stacks->count + 1, sizeof *stacks->nodes,
+                     stacks->n_max);
+    if (rc == 0 && stacks->count >= stacks->n_slots / 2)
+        rc = stacks_grow_slots(stacks);
     if (rc != 0) {
-        s->rc = rc;
+        stacks->rc = rc;
         return BR_STACKS_ROOT;
     }
-    *find_slot(s, parent, key) = s->n;
-    s->nodes[s->n] = (struct br_stack_node){parent, key, location, 0};
-    return s->n++;
+    *stacks_find_slot(stacks, parent, key) = stacks->count;
+    stacks->nodes[stacks->count] = (struct br_stack_node){parent, key, location, 0};
+    return stacks->count++;
 }
 
-uint32_t br_stacks_child(struct br_stacks *s, uint32_t parent, uint32_t location)
+uint32_t br_stacks_child(struct br_stacks *stacks, uint32_t parent, uint32_t location)
 {
-    if (s->rc != 0)
+    if (stacks->rc != 0)
         return BR_STACKS_ROOT;
-    uint32_t node = *find_slot(s, parent, location);
-    return node ? node : add_node(s, parent, location, location);
+    uint32_t node = *stacks_find_slot(stacks, parent, location);
+    return node ? node : stacks_add_node(stacks, parent, location, location);
 }
 
-uint32_t br_stacks_frame(struct br_stacks *s, uint32_t parent, const char *name, size_t len)
+uint32_t br_stacks_frame(struct br_stacks *stacks, uint32_t parent, const char *name, size_t len)
 {
-    if (s->rc != 0)
+    if (stacks->rc != 0)
         return BR_STACKS_ROOT;
-    if (len > s->text_left) {
-        s->rc = BR_ETOOBIG;
+    if (len > stacks->text_left) {
+        stacks->rc = BR_ETOOBIG;
         return BR_STACKS_ROOT;
     }
-    s->text_left -= len;
-    uint32_t string = br_build_string(s->build, name, len);
-    uint32_t node = *find_slot(s, parent, string);
+    stacks->text_left -= len;
+    uint32_t string = br_build_string(stacks->build, name, len);
+    uint32_t node = *stacks_find_slot(stacks, parent, string);
     if (node)
         return node;
-    struct br_build_line line = {.function = br_build_function(s->build, string, 0, 0, 0)};
+    struct br_build_line line = {.function = br_build_function(stacks->build, string, 0, 0, 0)};
     struct br_build_location location = {.lines = &line, .n_lines = 1};
-    return add_node(s, parent, string, br_build_location(s->build, &location));
+    return stacks_add_node(stacks, parent, string, br_build_location(stacks->build, &location));
 }
 
-uint32_t br_stacks_path(struct br_stacks *s, uint32_t parent, const char *text, size_t len)
+uint32_t br_stacks_path(struct br_stacks *stacks, uint32_t parent, const char *text, size_t len)
 {
     const char *end = text + len, *semicolon;
     while (text < end && (semicolon = memchr(text, ';', (size_t)(end - text))) != NULL) {
-        parent = br_stacks_frame(s, parent, text, (size_t)(semicolon - text));
+        parent = br_stacks_frame(stacks, parent, text, (size_t)(semicolon - text));
         text = semicolon + 1;
     }
-    return text < end ? br_stacks_frame(s, parent, text, (size_t)(end - text)) : parent;
+    return text < end ? br_stacks_frame(stacks, parent, text, (size_t)(end - text)) : parent;
 }
 
-int br_stacks_add(struct br_stacks *s, uint32_t node, int64_t value, struct br_err *err)
+int br_stacks_add(struct br_stacks *stacks, uint32_t node, int64_t value, struct br_err *err)
 {
-    int64_t *sum = &s->nodes[node].value;
+    int64_t *sum = &stacks->nodes[node].value;
     if (__builtin_add_overflow(*sum, value, sum))
         return br_err_set(err, BR_EINVAL, "numbers whose sum is too large");
     return 0;
@@ -129,7 +132,7 @@ int br_stacks_add(struct br_stacks *s, uint32_t node, int64_t value, struct br_e
 
 /* --- What the numbers are --------------------------------------------------------------------- */
 
-static int64_t period_ns(double rate)
+static int64_t stacks_period_ns(double rate)
 {
     /* A whole number of ns, rounded down, as in Pyroscope; at least one, at most an hour. */
     double period = NS_PER_S / (rate > 0 ? rate : RATE_DEFAULT);
@@ -138,21 +141,22 @@ static int64_t period_ns(double rate)
                                      : 1;
 }
 
-static bool ends_with(const char *text, const char *end)
+static bool stacks_ends_with(const char *text, const char *end)
 {
     size_t a = strlen(text), b = strlen(end);
     return a >= b && strcmp(text + a - b, end) == 0;
 }
 
-static const char *unit_of(const char *type)
+static const char *stacks_unit_of(const char *type)
 {
-    if (ends_with(type, "_space") || ends_with(type, "bytes"))
+    if (stacks_ends_with(type, "_space") || stacks_ends_with(type, "bytes"))
         return "bytes";
-    return ends_with(type, "delay") || ends_with(type, "_duration") ? "nanoseconds" : "count";
+    return stacks_ends_with(type, "delay") || stacks_ends_with(type, "_duration") ? "nanoseconds"
+                                                                                  : "count";
 }
 
 /* The name that a type would have as the last part of an application's name. */
-static const char *pyroscope_name(const char *type)
+static const char *stacks_pyroscope_name(const char *type)
 {
     char app[128] = "a.";
     struct br_app_type found;
@@ -165,110 +169,111 @@ static const char *pyroscope_name(const char *type)
     return br_app_type_find(app, len + 2, &found, NULL) == 0 ? found.name : type;
 }
 
-void br_text_type_init(struct br_text_type *t, const struct br_profile_source *s)
+void br_text_type_init(struct br_text_type *text_type, const struct br_profile_source *source)
 {
-    const char *type = s->type ? s->type : "cpu", *units = s->units;
+    const char *type = source->type ? source->type : "cpu", *units = source->units;
     bool time = strcmp(type, "cpu") == 0 || strcmp(type, "wall") == 0;
     bool counts = !units || strcmp(units, "count") == 0 || strcmp(units, "samples") == 0;
-    *t = (struct br_text_type){.name = s->pyroscope_name, .type = type, .scale = 1};
-    if (!t->name && s->from_pyroscope)
-        t->name = pyroscope_name(type);
-    t->unit = time && counts ? "nanoseconds" : units ? units : unit_of(type);
+    *text_type = (struct br_text_type){.name = source->pyroscope_name, .type = type, .scale = 1};
+    if (!text_type->name && source->from_pyroscope)
+        text_type->name = stacks_pyroscope_name(type);
+    text_type->unit = time && counts ? "nanoseconds" : units ? units : stacks_unit_of(type);
     if (time)
-        t->period_ns = period_ns(s->sample_rate);
+        text_type->period_ns = stacks_period_ns(source->sample_rate);
     if (time && counts)
-        t->scale = t->period_ns;
+        text_type->scale = text_type->period_ns;
 }
 
-int br_text_scale(const struct br_text_type *t, int64_t number, int64_t *ret, struct br_err *err)
+int br_text_scale(const struct br_text_type *type, int64_t number, int64_t *ret, struct br_err *err)
 {
     if (number < 0)
         return br_err_set(err, BR_EINVAL, "a negative number");
-    if (__builtin_mul_overflow(number, t->scale, ret))
+    if (__builtin_mul_overflow(number, type->scale, ret))
         return br_err_set(err, BR_EINVAL, "a number too large for its unit");
     return 0;
 }
 
 /* --- The profile ------------------------------------------------------------------------------ */
 
-static uint32_t string(struct br_build *b, const char *text)
+static uint32_t stacks_string(struct br_build *build, const char *text)
 {
-    return br_build_string(b, text, strlen(text));
+    return br_build_string(build, text, strlen(text));
 }
 
-static int open_profile(struct br_build *b, const struct br_profile_source *source,
-                        const struct br_text_type *t, struct br_arena *scratch, struct br_err *err)
+static int stacks_open_profile(struct br_build *build, const struct br_profile_source *source,
+                               const struct br_text_type *type, struct br_arena *scratch,
+                               struct br_err *err)
 {
     struct br_addition scope = {0};
-    if (t->name &&
-        br_add_string(scratch, &scope, 3, BR_SCOPE_PYROSCOPE_NAME, t->name, strlen(t->name)) != 0)
+    if (type->name && br_add_string(scratch, &scope, 3, BR_SCOPE_PYROSCOPE_NAME, type->name,
+                                    strlen(type->name)) != 0)
         return br_err_set(err, BR_ENOMEM, "no memory for a profile");
     struct br_build_profile profile = {
-        .type = string(b, t->type),
-        .unit = string(b, t->unit),
+        .type = stacks_string(build, type->type),
+        .unit = stacks_string(build, type->unit),
         .time_ns = source->start_ns,
         .duration_ns = source->end_ns > source->start_ns ? source->end_ns - source->start_ns : 0,
         .profile_id = source->profile_id,
     };
-    if (t->period_ns > 0) {
-        profile.period_type = string(b, "cpu");
-        profile.period_unit = string(b, "nanoseconds");
-        profile.period = t->period_ns;
+    if (type->period_ns > 0) {
+        profile.period_type = stacks_string(build, "cpu");
+        profile.period_unit = stacks_string(build, "nanoseconds");
+        profile.period = type->period_ns;
     }
-    br_build_resource(b, source->resource);
-    br_build_scope(b, NULL, NULL, &scope);
-    br_build_profile(b, &profile);
+    br_build_resource(build, source->resource);
+    br_build_scope(build, NULL, NULL, &scope);
+    br_build_profile(build, &profile);
     return 0;
 }
 
 /* `path` has room for the deepest stack. */
-static void emit_sample(struct br_stacks *s, uint32_t node, uint32_t *path)
+static void stacks_emit_sample(struct br_stacks *stacks, uint32_t node, uint32_t *path)
 {
     uint32_t depth = 0;
-    for (uint32_t i = node; i != BR_STACKS_ROOT; i = s->nodes[i].parent)
-        path[depth++] = s->nodes[i].location;
+    for (uint32_t i = node; i != BR_STACKS_ROOT; i = stacks->nodes[i].parent)
+        path[depth++] = stacks->nodes[i].location;
     br_steps_add(depth);
-    if (depth > s->path_left) {
-        s->rc = BR_ETOOBIG;
+    if (depth > stacks->path_left) {
+        stacks->rc = BR_ETOOBIG;
         return;
     }
-    s->path_left -= depth;
-    struct br_build_sample sample = {.stack = br_build_stack(s->build, path, depth),
-                                     .values = &s->nodes[node].value,
+    stacks->path_left -= depth;
+    struct br_build_sample sample = {.stack = br_build_stack(stacks->build, path, depth),
+                                     .values = &stacks->nodes[node].value,
                                      .n_values = 1};
-    br_build_sample(s->build, &sample);
+    br_build_sample(stacks->build, &sample);
 }
 
 /* The failure of the tree or of the builder, with its sentence. */
-static int check(const struct br_stacks *s, struct br_err *err)
+static int stacks_check(const struct br_stacks *stacks, struct br_err *err)
 {
-    int rc = s->rc ? s->rc : br_build_rc(s->build);
+    int rc = stacks->rc ? stacks->rc : br_build_rc(stacks->build);
     if (rc == BR_ETOOBIG)
         return br_err_set(err, BR_EINVAL, "stacks that are too large for what was sent");
     if (rc == BR_EFULL)
-        return br_err_set(err, rc, s->rc ? "more than %u frames" : "too large when converted",
-                          s->n_max);
+        return br_err_set(err, rc, stacks->rc ? "more than %u frames" : "too large when converted",
+                          stacks->n_max);
     return rc ? br_err_set(err, rc, "cannot be converted: %s", br_strerror(rc)) : 0;
 }
 
-int br_stacks_emit(struct br_stacks *s, const struct br_profile_source *source,
-                   const struct br_text_type *t, struct br_arena *scratch, struct br_err *err)
+int br_stacks_emit(struct br_stacks *stacks, const struct br_profile_source *source,
+                   const struct br_text_type *type, struct br_arena *scratch, struct br_err *err)
 {
     uint32_t first = 0;
-    int rc = check(s, err);
-    while (first < s->n && s->nodes[first].value == 0)
+    int rc = stacks_check(stacks, err);
+    while (first < stacks->count && stacks->nodes[first].value == 0)
         first++;
-    if (rc != 0 || first == s->n)
+    if (rc != 0 || first == stacks->count)
         return rc;
-    uint32_t *path = br_malloc((size_t)s->n * sizeof *path);
+    uint32_t *path = br_malloc((size_t)stacks->count * sizeof *path);
     if (!path)
         return br_err_set(err, BR_ENOMEM, "no memory for a stack");
-    rc = open_profile(s->build, source, t, scratch, err);
-    for (uint32_t i = first; rc == 0 && i < s->n; i++) {
-        if (s->nodes[i].value == 0)
+    rc = stacks_open_profile(stacks->build, source, type, scratch, err);
+    for (uint32_t i = first; rc == 0 && i < stacks->count; i++) {
+        if (stacks->nodes[i].value == 0)
             continue;
-        emit_sample(s, i, path);
-        rc = check(s, err);
+        stacks_emit_sample(stacks, i, path);
+        rc = stacks_check(stacks, err);
     }
     br_free(path);
     return rc;

@@ -25,7 +25,7 @@ struct br_stack_node {
 struct br_stacks {
     struct br_build *build;
     struct br_stack_node *nodes; /* 0 is the root, which is no frame */
-    uint32_t n, cap;
+    uint32_t count, cap;
     uint32_t *slots; /* of nodes, 0: empty; a power of two, at most half full */
     uint32_t n_slots;
     uint64_t secret;
@@ -35,30 +35,30 @@ struct br_stacks {
     int rc; /* the first failure: BR_EFULL, BR_ETOOBIG, BR_ENOMEM; after it nothing is added */
 };
 
-/* Prepares a tree of what `source` holds, whose frames go into the dictionary of `b` (borrowed
+/* Prepares a tree of what `source` holds, whose frames go into the dictionary of `build` (borrowed
  * until release). Returns 0 or BR_ENOMEM, after which it may be released. */
-int br_stacks_init(struct br_stacks *s, struct br_build *b, const struct br_profile_source *source,
-                   struct br_err *err);
-void br_stacks_release(struct br_stacks *s);
+int br_stacks_init(struct br_stacks *stacks, struct br_build *build,
+                   const struct br_profile_source *source, struct br_err *err);
+void br_stacks_release(struct br_stacks *stacks);
 
 /* The child of `parent` for a frame of this location; the root after a failure. One tree takes
  * either these or names. */
-uint32_t br_stacks_child(struct br_stacks *s, uint32_t parent, uint32_t location);
+uint32_t br_stacks_child(struct br_stacks *stacks, uint32_t parent, uint32_t location);
 
 /* The child of `parent` for a function of this name. */
-uint32_t br_stacks_frame(struct br_stacks *s, uint32_t parent, const char *name, size_t len);
+uint32_t br_stacks_frame(struct br_stacks *stacks, uint32_t parent, const char *name, size_t len);
 
 /* The node at the end of `a;b;c`, root side first. As in Pyroscope a `;` ends a frame, so that
  * "a;" is "a", and "a;;b" has a frame without a name. */
-uint32_t br_stacks_path(struct br_stacks *s, uint32_t parent, const char *text, size_t len);
+uint32_t br_stacks_path(struct br_stacks *stacks, uint32_t parent, const char *text, size_t len);
 
 /* Adds to a node's value. Returns 0, or BR_EINVAL with a sentence (the sum is no int64). */
-int br_stacks_add(struct br_stacks *s, uint32_t node, int64_t value, struct br_err *err);
+int br_stacks_add(struct br_stacks *stacks, uint32_t node, int64_t value, struct br_err *err);
 
 /* False once something failed here or in the builder: time to stop reading. */
-static inline bool br_stacks_ok(const struct br_stacks *s)
+static inline bool br_stacks_ok(const struct br_stacks *stacks)
 {
-    return s->rc == 0 && br_build_rc(s->build) == 0;
+    return stacks->rc == 0 && br_build_rc(stacks->build) == 0;
 }
 
 /* What the numbers of a text format are. */
@@ -70,13 +70,14 @@ struct br_text_type {
 };
 
 /* By type, units and rate of the source: counts of "cpu" and "wall" become nanoseconds at
- * sample_rate, with a period of "cpu" for both, as Pyroscope has it. Points into `s`. */
-void br_text_type_init(struct br_text_type *t, const struct br_profile_source *s);
+ * sample_rate, with a period of "cpu" for both, as Pyroscope has it. Points into `source`. */
+void br_text_type_init(struct br_text_type *text_type, const struct br_profile_source *source);
 
 /* Number times t->scale in `*ret`. Returns 0 or BR_EINVAL with a sentence (negative, too large). */
-int br_text_scale(const struct br_text_type *t, int64_t number, int64_t *ret, struct br_err *err);
+int br_text_scale(const struct br_text_type *type, int64_t number, int64_t *ret,
+                  struct br_err *err);
 
 /* Adds the stacks that have a value as a resource of its own with one Profile; nothing when there
  * are none. Returns as br_profile_read. */
-int br_stacks_emit(struct br_stacks *s, const struct br_profile_source *source,
-                   const struct br_text_type *t, struct br_arena *scratch, struct br_err *err);
+int br_stacks_emit(struct br_stacks *stacks, const struct br_profile_source *source,
+                   const struct br_text_type *type, struct br_arena *scratch, struct br_err *err);
