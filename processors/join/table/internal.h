@@ -58,6 +58,7 @@ struct record {
     uint64_t spare : 11;
 };
 _Static_assert(sizeof(struct record) == 80, "a record's head is ten words");
+_Static_assert(sizeof(struct record) + sizeof(struct join_taken) == 152, "as in the README");
 
 struct whereabouts {
     uint32_t process, host, container, service, runtime, spare;
