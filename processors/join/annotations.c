@@ -9,6 +9,7 @@
 #include "base/str.h"
 #include "otlp/edit/edit.h"
 #include "otlp/edit/rewrite.h"
+#include "otlp/keyvalue.h"
 #include "processors/join/infer/infer.h"
 #include "processors/join/infer/local.h"
 #include "processors/join/join.h"
@@ -106,8 +107,6 @@ int join_additions_write(const struct join_additions *extension, struct br_item 
 
 /* --- Labels that go --- */
 
-#define SAMPLE_ATTRIBUTES 2 /* field of Sample */
-
 struct dropping {
     const bool *drops;
     const struct join_label *labels;
@@ -132,7 +131,7 @@ static uint8_t *join_annotations_dropping_put(const struct dropping *dropping, u
     bool packed = field->wire == BR_WIRE_LEN;
     while (!packed || (p < end && (p = br_varint(p, end, &index)))) {
         if (!join_annotations_dropping_names_span(dropping, index)) {
-            out = br_put_varint(out, BR_TAG(SAMPLE_ATTRIBUTES, BR_WIRE_VARINT));
+            out = br_put_varint(out, BR_TAG(BR_SAMPLE_ATTRIBUTES, BR_WIRE_VARINT));
             out = br_put_varint(out, index);
         }
         if (!packed)
@@ -156,7 +155,7 @@ static int join_annotations_dropping_on_sample(void *arg, struct br_visit *visit
         return BR_ENOMEM;
     uint8_t *out = dropping->out;
     for (const uint8_t *at = p; p < end && (p = br_field_next(p, end, &field)); at = p)
-        out = field.number == SAMPLE_ATTRIBUTES
+        out = field.number == BR_SAMPLE_ATTRIBUTES
                   ? join_annotations_dropping_put(dropping, out, &field)
                   : br_put_bytes(out, at, (size_t)(p - at));
     visit->out = (struct br_addition){dropping->out, (size_t)(out - dropping->out)};
@@ -174,9 +173,6 @@ int join_drop_span_labels(struct br_item *item, const bool *drops, const struct 
 
 /* --- Onto spans ------------------------------------------------------------------------- */
 
-#define SPAN_ATTRIBUTES 9 /* field of Span */
-#define SPAN_FLAGS 16
-#define RESOURCE_ATTRIBUTES 1 /* field of Resource */
 #define ARENA_MAX (64u << 20)
 
 enum mark {
@@ -207,15 +203,12 @@ static const char *const keys[MARKS] = {"pyroscope.profile.id",
 static unsigned join_annotations_mark_keys_of(const struct br_span *span)
 {
     const uint8_t *p = span->body, *end = p + span->body_len;
-    struct br_field field, g;
+    struct br_keyvalue kv;
     unsigned has = 0;
-    while (p < end && (p = br_field_next(p, end, &field))) {
-        const uint8_t *q = field.data, *stop = field.data + field.value;
-        while (field.number == SPAN_ATTRIBUTES && q < stop && (q = br_field_next(q, stop, &g)))
-            for (unsigned i = 0; g.number == 1 && i < MARKS; i++)
-                if (g.value == strlen(keys[i]) && memcmp(g.data, keys[i], g.value) == 0)
-                    has |= 1u << i;
-    }
+    while ((p = br_keyvalue_next(p, end, BR_SPAN_ATTRIBUTES, &kv)))
+        for (unsigned i = 0; i < MARKS; i++)
+            if (kv.key_len == strlen(keys[i]) && memcmp(kv.key, keys[i], kv.key_len) == 0)
+                has |= 1u << i;
     return has;
 }
 
@@ -244,7 +237,7 @@ static void join_annotations_mark_add_text(struct marking *marking, struct br_ad
 {
     if (!marking->rc && len && !(marking->has >> mark & 1))
         marking->rc =
-            br_add_string(&marking->arena, addition, SPAN_ATTRIBUTES, keys[mark], text, len);
+            br_add_string(&marking->arena, addition, BR_SPAN_ATTRIBUTES, keys[mark], text, len);
 }
 
 static void join_annotations_mark_add_int(struct marking *marking, struct br_addition *addition,
@@ -252,7 +245,7 @@ static void join_annotations_mark_add_int(struct marking *marking, struct br_add
 {
     if (!marking->rc && !(marking->has >> mark & 1))
         marking->rc =
-            br_add_int(&marking->arena, addition, SPAN_ATTRIBUTES, keys[mark], (int64_t)value);
+            br_add_int(&marking->arena, addition, BR_SPAN_ATTRIBUTES, keys[mark], (int64_t)value);
 }
 
 static void join_annotations_mark_add_hex(struct marking *marking, struct br_addition *addition,
@@ -274,14 +267,14 @@ static void join_annotations_mark_add_true(struct marking *marking, struct br_ad
         return;
     uint8_t *p = br_put_len(pair, 1, keys[mark], strlen(keys[mark]));
     p = br_put_len(p, 2, any, sizeof any);
-    size_t len = (size_t)(p - pair), all = addition->len + br_len_size(SPAN_ATTRIBUTES, len);
+    size_t len = (size_t)(p - pair), all = addition->len + br_len_size(BR_SPAN_ATTRIBUTES, len);
     uint8_t *grown = br_arena_alloc(&marking->arena, all);
     if (!grown) {
         marking->rc = BR_ENOMEM;
         return;
     }
     p = addition->len ? br_put_bytes(grown, addition->data, addition->len) : grown;
-    (void)br_put_len(p, SPAN_ATTRIBUTES, pair, len);
+    (void)br_put_len(p, BR_SPAN_ATTRIBUTES, pair, len);
     *addition = (struct br_addition){grown, all};
 }
 
@@ -356,7 +349,7 @@ static void join_annotations_mark_add_alone(struct marking *marking, const struc
     struct join_identity its = {0};
     if (marking->infer.table && span->thread)
         join_identity_read(marking->infer.table, span->thread, span->body + span->body_len,
-                           SPAN_ATTRIBUTES, NULL, &its);
+                           BR_SPAN_ATTRIBUTES, NULL, &its);
     const struct join_totals *inferred =
         trace_id ? join_annotations_mark_inferred(marking, trace_id,
                                                   join_annotations_mark_span_id_of(span),
@@ -448,7 +441,7 @@ static void join_annotations_mark_add_top(struct marking *marking, struct sums *
     }
     if (n && !marking->rc && !(marking->has >> MARK_TOP & 1))
         marking->rc =
-            br_add_texts(&marking->arena, addition, SPAN_ATTRIBUTES, keys[MARK_TOP], names, n);
+            br_add_texts(&marking->arena, addition, BR_SPAN_ATTRIBUTES, keys[MARK_TOP], names, n);
 }
 
 static void join_annotations_mark_add_types(struct marking *marking,
@@ -502,7 +495,7 @@ static bool join_annotations_mark_parent_is_remote(const struct br_span *span)
     struct br_field field;
     uint64_t flags = 0;
     while (p < end && (p = br_field_next(p, end, &field)))
-        if (field.number == SPAN_FLAGS)
+        if (field.number == BR_SPAN_FLAGS)
             flags = field.value;
     return (flags & both) == both;
 }
@@ -549,7 +542,7 @@ static void join_annotations_mark_begin_part(struct marking *marking, const stru
     const uint8_t *resource = br_part_resource(part, &len);
     marking->where = (struct join_identity){0};
     if (marking->infer.table)
-        join_identity_read(marking->infer.table, resource, resource + len, RESOURCE_ATTRIBUTES,
+        join_identity_read(marking->infer.table, resource, resource + len, BR_RESOURCE_ATTRIBUTES,
                            NULL, &marking->where);
 }
 

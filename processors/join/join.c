@@ -287,25 +287,11 @@ static bool join_may_hold(struct join *join, const struct br_item *item)
     return false;
 }
 
-/* The bytes of the pairs, without the empty name that ends them. */
-static size_t join_metadata_len(const char *metadata)
-{
-    const char *p = metadata;
-    while (*p) {
-        p += strlen(p) + 1;
-        p += strlen(p) + 1;
-    }
-    return (size_t)(p - metadata);
-}
-
 /* An item of our own with the data of `item`, which is left empty; NULL without memory. */
 static struct br_item *join_take_data(struct br_item *item)
 {
     struct br_item *own = br_item_new(item->host, item->signal);
-    if (own && item->metadata)
-        own->metadata =
-            br_arena_strndup(&own->arena, item->metadata, join_metadata_len(item->metadata));
-    if (!own || (item->metadata && !own->metadata)) {
+    if (!own || !br_item_keep_metadata(own, item)) {
         br_item_free(own);
         return NULL;
     }

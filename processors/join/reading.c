@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "base/steps.h"
 #include "base/str.h"
+#include "otlp/keyvalue.h"
 #include "wire/protobuf.h"
 
 /* --- Texts ------------------------------------------------------------------------------ */
@@ -141,43 +142,30 @@ static bool join_reading_label_read_int(uint64_t value, uint8_t *out, size_t siz
     return true;
 }
 
-/* An AnyValue's field: of a oneof the last one counts; zeroed where there is none. */
-static struct br_field join_reading_label_value_of(const uint8_t *p, const uint8_t *end)
-{
-    struct br_field field, last = {0};
-    while (p < end && (p = br_field_next(p, end, &field)))
-        if (field.number <= 8)
-            last = field;
-    return last;
-}
-
 /* A list of one, which is what some translators make of a pprof label, is its element. */
-static struct br_field join_reading_label_only_element(struct br_field list)
+static struct br_any join_reading_label_only_element(struct br_any list)
 {
-    struct br_field field, found = {0};
-    const uint8_t *p = list.data, *end = p + list.value;
-    unsigned n = 0;
-    while (p < end && (p = br_field_next(p, end, &field)))
-        if (field.number == 1 && n++ == 0)
-            found = join_reading_label_value_of(field.data, field.data + field.value);
-    return n == 1 ? found : (struct br_field){0};
+    struct br_value first, more;
+    const uint8_t *end = list.data + list.len, *p = br_value_next(list.data, end, &first);
+    bool one = p && !br_value_next(p, end, &more);
+    return one ? br_any_read(first) : (struct br_any){.type = BR_VALUE_EMPTY};
 }
 
-static bool join_reading_label_read_id(struct join_texts *texts, struct br_field value,
+static bool join_reading_label_read_id(struct join_texts *texts, struct br_value value,
                                        uint8_t *out, size_t size)
 {
-    struct br_field field = join_reading_label_value_of(value.data, value.data + value.value);
-    if (field.number == 5)
-        field = join_reading_label_only_element(field);
-    switch (field.number) {
-    case 1:
-        return br_hex_id((const char *)field.data, field.value, out, size);
-    case 3:
-        return join_reading_label_read_int(field.value, out, size);
-    case 7:
-        return join_reading_label_read_bytes(field.data, field.value, out, size);
-    case 8:
-        return join_texts_id(texts, field.value, out, size);
+    struct br_any any = br_any_read(value);
+    if (any.type == BR_VALUE_LIST)
+        any = join_reading_label_only_element(any);
+    if (any.reference)
+        return join_texts_id(texts, any.reference, out, size);
+    switch (any.type) {
+    case BR_VALUE_STRING:
+        return br_hex_id((const char *)any.data, any.len, out, size);
+    case BR_VALUE_INT:
+        return join_reading_label_read_int(any.number, out, size);
+    case BR_VALUE_BYTES:
+        return join_reading_label_read_bytes(any.data, any.len, out, size);
     default:
         return false;
     }
@@ -185,7 +173,7 @@ static bool join_reading_label_read_id(struct join_texts *texts, struct br_field
 
 static void join_reading_label_read_kind(struct join_texts *texts,
                                          const struct join_label_names *names, struct br_entry key,
-                                         struct br_field value, struct join_label *label)
+                                         struct br_value value, struct join_label *label)
 {
     size_t n = join_reading_label_number_of(names->own, names->n_own, key);
     if (n != NOT_NAMED) {
@@ -210,23 +198,17 @@ static struct join_label join_reading_label_read_entry(struct join_texts *texts,
                                                        const struct join_label_names *names,
                                                        const struct br_entry *entry)
 {
-    const uint8_t *p = entry->data, *end = p + entry->len;
-    struct br_field field, value = {0};
-    struct br_entry key = {0};
     struct join_label label = {.where = JOIN_WHERES};
-    while (p < end && (p = br_field_next(p, end, &field))) {
-        if (field.number == 1)
-            key = join_texts_at(texts, field.value);
-        else if (field.number == 2)
-            value = field;
-    }
+    struct br_keyvalue kv;
+    (void)br_keyvalue_read_entry(entry->data, entry->len, &kv);
+    struct br_entry key = join_texts_at(texts, kv.key_index);
     if (!key.len)
         return label;
-    join_reading_label_read_kind(texts, names, key, value, &label);
+    join_reading_label_read_kind(texts, names, key, kv.value, &label);
     enum join_where where = join_where_of(key.data, key.len);
-    if (where < JOIN_WHERES && value.data) {
+    if (where < JOIN_WHERES && kv.value.data) {
         label.where = (uint8_t)where;
-        label.hash = join_where_value(texts->table, where, value.data, value.value, texts);
+        label.hash = join_where_value(texts->table, where, kv.value.data, kv.value.len, texts);
     }
     return label;
 }

@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "otlp/edit/edit.h"
 #include "otlp/edit/rewrite.h"
+#include "otlp/fields.h"
 #include "processors/join/annotations.h"
 #include "processors/join/fold.h"
 #include "processors/join/infer/infer.h"
@@ -16,7 +17,6 @@
 
 #define ARENA_MAX (64u << 20)
 #define ADDITIONS_BLOCK 4096u
-#define RESOURCE_ATTRIBUTES 1 /* field of Resource */
 
 /* What the dictionary says of the samples. */
 struct run_dictionary {
@@ -562,7 +562,7 @@ static void join_samples_run_resource(struct run *run, const struct br_part *par
         size_t len;
         const uint8_t *resource = br_part_resource(part, &len);
         run->scope.where = (struct join_identity){0};
-        join_identity_read(run->join->table, resource, resource + len, RESOURCE_ATTRIBUTES,
+        join_identity_read(run->join->table, resource, resource + len, BR_RESOURCE_ATTRIBUTES,
                            &run->dictionary.texts, &run->scope.where);
     }
     if (run->join->span_metrics.node)
@@ -651,7 +651,7 @@ static void join_samples_splitting_begin_part(struct splitting *splitting, uint3
     size_t len;
     const uint8_t *resource = br_part_resource(&run->item->parts[part], &len);
     run->scope.where = (struct join_identity){0};
-    join_identity_read(run->join->table, resource, resource + len, RESOURCE_ATTRIBUTES,
+    join_identity_read(run->join->table, resource, resource + len, BR_RESOURCE_ATTRIBUTES,
                        &run->dictionary.texts, &run->scope.where);
     splitting->part = part;
 }

@@ -2,17 +2,17 @@
 /* The traces side of the join: spans into the table. */
 #include <string.h>
 
+#include "attribute/value_text.h"
 #include "base/mem.h"
 #include "base/steps.h"
 #include "base/str.h"
+#include "otlp/keyvalue.h"
 #include "otlp/scan.h"
 #include "otlp/walk/walk.h"
 #include "processors/join/infer/identity.h"
 #include "processors/join/join.h"
 #include "wire/protobuf.h"
 
-#define SPAN_ATTRIBUTES 9 /* fields of Span and Resource */
-#define RESOURCE_ATTRIBUTES 1
 #define CHUNK 256u
 #define TEXT_MAX (JOIN_VALUE_MAX - 1) /* of a value: its length + 1 is one byte */
 
@@ -34,64 +34,40 @@ static void spans_put_text(struct text *text, const void *data, size_t len)
 }
 
 /* The text form of an AnyValue's scalar; nothing for lists, maps and bytes. */
-static void spans_put_scalar(struct text *text, const uint8_t *p, const uint8_t *end)
+static void spans_put_scalar(struct text *text, struct br_value value)
 {
-    struct br_field field, v = {0};
-    double d;
-    while (p < end && (p = br_field_next(p, end, &field)))
-        if (field.number <= 8)
-            v = field;
+    struct br_any any = br_any_read(value);
     struct br_str str = {.data = text->number,
                          .cap = sizeof text->number,
                          .max = sizeof text->number - 1,
                          .fixed = true};
-    switch (v.number) {
-    case 1:
-        spans_put_text(text, v.data, v.value);
-        return;
-    case 2:
-        br_str_puts(&str, v.value ? "true" : "false");
-        break;
-    case 3:
-        br_str_printf(&str, "%lld", (long long)v.value);
-        break;
-    case 4:
-        memcpy(&d, &v.value, sizeof d);
-        br_str_printf(&str, "%.15g", d);
-        break;
-    default:
-        return;
+    if (any.type == BR_VALUE_STRING) {
+        spans_put_text(text, any.data, any.len);
+    } else if (any.type == BR_VALUE_BOOL || any.type == BR_VALUE_INT ||
+               any.type == BR_VALUE_DOUBLE) {
+        br_value_text(&str, &any, NULL);
+        spans_put_text(text, str.data, str.len);
     }
-    spans_put_text(text, str.data, str.len);
 }
 
 /* One KeyValue: kept where its key is wanted and has no value so far. */
-static void spans_take_attribute(const struct join *join, const uint8_t *p, const uint8_t *end,
+static void spans_take_attribute(const struct join *join, const uint8_t *data, size_t len,
                                  struct text *texts)
 {
-    struct br_field field, value = {0};
-    const uint8_t *key = NULL;
-    size_t key_len = 0;
-    while (p < end && (p = br_field_next(p, end, &field))) {
-        if (field.number == 1) {
-            key = field.data;
-            key_len = field.value;
-        } else if (field.number == 2) {
-            value = field;
-        }
-    }
-    for (unsigned i = 1; i < join->n_keys && key && value.data; i++)
-        if (join->key_lens[i] == key_len && !texts[i].used &&
-            memcmp(join->keys[i], key, key_len) == 0)
-            spans_put_scalar(&texts[i], value.data, value.data + value.value);
+    struct br_keyvalue kv;
+    (void)br_keyvalue_read(data, len, &kv);
+    for (unsigned i = 1; i < join->n_keys && kv.key && kv.value.data; i++)
+        if (join->key_lens[i] == kv.key_len && !texts[i].used &&
+            memcmp(join->keys[i], kv.key, kv.key_len) == 0)
+            spans_put_scalar(&texts[i], kv.value);
 }
 
 /* True when the KeyValue begins with a key of a length that none of ours has, as most do. */
 static inline bool spans_of_no_interest(const struct join *join, const uint8_t *p, size_t len)
 {
-    return len >= 2 && p[0] == BR_TAG(1, BR_WIRE_LEN) && p[1] < 64 &&
+    return len >= 2 && p[0] == BR_TAG(BR_KEYVALUE_KEY, BR_WIRE_LEN) && p[1] < 64 &&
            !(join->wanted_lens >> p[1] & 1) && p[1] + 2u < len &&
-           p[p[1] + 2u] == BR_TAG(2, BR_WIRE_LEN);
+           p[p[1] + 2u] == BR_TAG(BR_KEYVALUE_VALUE, BR_WIRE_LEN);
 }
 
 static void spans_take_attributes(const struct join *join, const uint8_t *p, const uint8_t *end,
@@ -102,7 +78,7 @@ static void spans_take_attributes(const struct join *join, const uint8_t *p, con
     while (p < end && (p = br_scan(p, end, &this_field)))
         if (br_scan_tag(&this_field) == BR_TAG(field, BR_WIRE_LEN) &&
             !spans_of_no_interest(join, this_field.data, this_field.value))
-            spans_take_attribute(join, this_field.data, this_field.data + this_field.value, texts);
+            spans_take_attribute(join, this_field.data, (size_t)this_field.value, texts);
 }
 
 static void spans_take_intrinsics(const struct join *join, const struct br_span *span,
@@ -157,7 +133,7 @@ static void spans_add_attributes(struct entering *entering, const struct br_span
     for (unsigned i = 1; i < join->n_keys; i++)
         entering->of_span[i].used = 0;
     spans_take_intrinsics(join, span, entering->of_span);
-    spans_take_attributes(join, span->body, span->body + span->body_len, SPAN_ATTRIBUTES,
+    spans_take_attributes(join, span->body, span->body + span->body_len, BR_SPAN_ATTRIBUTES,
                           entering->of_span);
     extra->attributes = entering->at;
     for (unsigned i = 1; i < join->n_keys; i++) {
@@ -184,7 +160,7 @@ static void spans_add_thread(const struct join_table *table, const struct br_spa
                              struct join_extra *extra)
 {
     struct join_identity identity = {0};
-    join_identity_read(table, span->thread, span->body + span->body_len, SPAN_ATTRIBUTES, NULL,
+    join_identity_read(table, span->thread, span->body + span->body_len, BR_SPAN_ATTRIBUTES, NULL,
                        &identity);
     extra->thread = identity.hashes[JOIN_THREAD_ID];
     extra->thread_name = identity.hashes[JOIN_THREAD_NAME];
@@ -234,7 +210,7 @@ static void spans_begin_part(struct entering *entering, const struct br_part *pa
     const uint8_t *resource = br_part_resource(part, &len);
     if (entering->join->config->infer) {
         *where = (struct join_identity){0};
-        join_identity_read(entering->join->table, resource, resource + len, RESOURCE_ATTRIBUTES,
+        join_identity_read(entering->join->table, resource, resource + len, BR_RESOURCE_ATTRIBUTES,
                            NULL, where);
         origin->where = where;
     }
@@ -242,7 +218,7 @@ static void spans_begin_part(struct entering *entering, const struct br_part *pa
         return;
     for (unsigned i = 1; i < entering->join->n_keys; i++)
         entering->of_resource[i].used = 0;
-    spans_take_attributes(entering->join, resource, resource + len, RESOURCE_ATTRIBUTES,
+    spans_take_attributes(entering->join, resource, resource + len, BR_RESOURCE_ATTRIBUTES,
                           entering->of_resource);
 }
 

@@ -275,6 +275,48 @@ static void a_link_beats_a_label(void **state)
     join_rig_free(r);
 }
 
+/* Doubles have the fewest digits that are read as the same, as OTLP/JSON has them: 0.1 + 0.2 needs
+ * 17 of them. */
+static void numbers_are_written_as_everywhere(void **state)
+{
+    (void)state;
+    static const struct {
+        uint64_t bits;
+        const char *text;
+    } doubles[] = {{0x3fd3333333333334u, "0.30000000000000004"},
+                   {0x3fb999999999999au, "0.1"},
+                   {0x4000000000000000u, "2"},
+                   {0x44b52d02c7e14af6u, "1e+23"},
+                   {0xfff0000000000000u, "-Infinity"}};
+    for (size_t i = 0; i < BR_COUNT(doubles); i++) {
+        struct join_rig *r = join_rig_new("{sample_attributes: [http.route]}", NULL, 0);
+        struct wire w = {0};
+        char want[64];
+        struct open o = open_resource(&w, "shop", NULL, NULL, NULL);
+        size_t span = wire_open(&w, 2);
+        struct ids ids = join_ids(7, 42);
+        wire_len(&w, 1, ids.trace, 16);
+        wire_len(&w, 2, ids.span, 8);
+        size_t pair = wire_open(&w, 9);
+        wire_str(&w, 1, "http.route");
+        size_t any = wire_open(&w, 2);
+        wire_i64(&w, 4, doubles[i].bits);
+        wire_close(&w, any);
+        wire_close(&w, pair);
+        wire_close(&w, span);
+        close_resource(&w, o);
+        join_rig_send(r, BR_TRACES, &w, true);
+        wire_clear(&w);
+        put_one_sample(&w, "shop", 7, 42, 5);
+        join_rig_send(r, BR_PROFILES, &w, false);
+        (void)snprintf(want, sizeof want, " http.route=%s\n", doubles[i].text);
+        if (!strstr(join_rig_last(r), want))
+            fail_msg("%s: %s", doubles[i].text, join_rig_last(r));
+        wire_free(&w);
+        join_rig_free(r);
+    }
+}
+
 static void sample_attributes_come_from_span_and_resource(void **state)
 {
     (void)state;
@@ -509,6 +551,7 @@ int main(void)
         cmocka_unit_test(the_first_label_of_the_list_wins),
         cmocka_unit_test(labels_become_links),
         cmocka_unit_test(a_link_beats_a_label),
+        cmocka_unit_test(numbers_are_written_as_everywhere),
         cmocka_unit_test(sample_attributes_come_from_span_and_resource),
         cmocka_unit_test(values_of_every_type_become_text),
         cmocka_unit_test(long_texts_are_cut_to_whole_characters),

@@ -4,11 +4,10 @@
 #include <string.h>
 
 #include "base/map.h"
-#include "base/str.h"
 #include "base/steps.h"
-#include "otlp/scan.h"
+#include "base/str.h"
+#include "otlp/keyvalue.h"
 #include "processors/join/reading.h"
-#include "wire/protobuf.h"
 
 #define DIGITS_MAX 20
 
@@ -49,16 +48,14 @@ static uint32_t identity_hash_int(const struct join_table *table, int64_t value)
 uint32_t join_where_hash(const struct join_table *table, const uint8_t *any, size_t len,
                          struct join_texts *texts)
 {
-    const uint8_t *p = any, *end = any + len;
-    struct br_field field, v = {0};
-    while (p < end && (p = br_scan(p, end, &field)))
-        if (field.number <= 8)
-            v = field; /* of a oneof the last one counts */
-    if (v.number == 3)
-        return identity_hash_int(table, (int64_t)v.value);
-    if (v.number == 8 && texts)
-        return join_texts_hash(texts, v.value);
-    return v.number == 1 && v.value ? join_table_hash(table, v.data, v.value) : 0;
+    struct br_any value = br_any_read((struct br_value){any, len});
+    if (value.type == BR_VALUE_INT)
+        return identity_hash_int(table, (int64_t)value.number);
+    if (value.reference && texts)
+        return join_texts_hash(texts, value.reference);
+    return value.type == BR_VALUE_STRING && value.len
+               ? join_table_hash(table, value.data, value.len)
+               : 0;
 }
 
 /* Runtimes whose thread.id is their own and not the system's. */
@@ -79,35 +76,24 @@ uint32_t join_where_value(const struct join_table *table, enum join_where where,
     return where == JOIN_RUNTIME && !identity_is_managed(table, hash) ? 0 : hash;
 }
 
-static void identity_read_pair(const struct join_table *table, const uint8_t *p, const uint8_t *end,
+static void identity_read_pair(const struct join_table *table, const struct br_keyvalue *kv,
                                struct join_texts *texts, struct join_identity *ret)
 {
-    struct br_entry key = {0}, reference = {0};
-    struct br_field field, value = {0};
-    while (p < end && (p = br_scan(p, end, &field))) {
-        if (field.number == 1)
-            key = (struct br_entry){field.data, (uint32_t)field.value};
-        else if (field.number == 2)
-            value = field;
-        else if (field.number == 3)
-            reference = join_texts_at(texts, field.value);
-    }
+    struct br_entry key = {kv->key, (uint32_t)kv->key_len};
     if (!key.len)
-        key = reference;
+        key = join_texts_at(texts, kv->key_index);
     enum join_where where = key.len ? join_where_of(key.data, key.len) : JOIN_WHERES;
-    if (where < JOIN_WHERES && value.data)
-        ret->hashes[where] = join_where_value(table, where, value.data, value.value, texts);
+    if (where < JOIN_WHERES && kv->value.data)
+        ret->hashes[where] = join_where_value(table, where, kv->value.data, kv->value.len, texts);
 }
 
 void join_identity_read(const struct join_table *table, const uint8_t *p, const uint8_t *end,
                         uint32_t field, struct join_texts *texts, struct join_identity *ret)
 {
-    struct br_field this_field;
+    struct br_keyvalue kv;
     br_steps_add((size_t)(end - p));
-    while (p < end && (p = br_scan(p, end, &this_field)))
-        if (this_field.number == field && this_field.wire == BR_WIRE_LEN)
-            identity_read_pair(table, this_field.data, this_field.data + this_field.value, texts,
-                               ret);
+    while ((p = br_keyvalue_next(p, end, field, &kv)))
+        identity_read_pair(table, &kv, texts, ret);
 }
 
 /* --- Services --------------------------------------------------------------------------- */
@@ -119,20 +105,15 @@ struct text {
 };
 
 /* The string in an AnyValue, empty when it is none. */
-static struct text join_identity_service_text_of(const uint8_t *p, const uint8_t *end,
+static struct text join_identity_service_text_of(struct br_value value,
                                                  const struct join_texts *texts)
 {
-    struct text text = {0};
-    struct br_field field;
-    while (p < end && (p = br_field_next(p, end, &field))) {
-        if (field.number == 1)
-            text = (struct text){.text = {field.data, (uint32_t)field.value}};
-        else if (field.number == 8 && texts)
-            text = (struct text){join_texts_at(texts, field.value), field.value};
-        else if (field.number < 8)
-            text = (struct text){0};
-    }
-    return text;
+    struct br_any any = br_any_read(value);
+    if (any.reference && texts)
+        return (struct text){join_texts_at(texts, any.reference), any.reference};
+    if (any.type == BR_VALUE_STRING)
+        return (struct text){.text = {any.data, (uint32_t)any.len}};
+    return (struct text){0};
 }
 
 struct pair {
@@ -141,23 +122,12 @@ struct pair {
 };
 
 /* A KeyValue with a string. A key in the message beats a reference. */
-static struct pair join_identity_service_read_pair(const uint8_t *p, const uint8_t *end,
-                                                   const struct join_texts *texts)
+static struct pair join_identity_service_pair_of(const struct br_keyvalue *kv,
+                                                 const struct join_texts *texts)
 {
-    struct pair pair = {0};
-    struct br_entry reference = {0};
-    struct br_field field;
-    while (p < end && (p = br_field_next(p, end, &field))) {
-        if (field.number == 1)
-            pair.key = (struct br_entry){field.data, (uint32_t)field.value};
-        else if (field.number == 2)
-            pair.value = join_identity_service_text_of(field.data, field.data + field.value, texts);
-        else if (field.number == 3)
-            reference = join_texts_at(texts, field.value);
-    }
-    if (!pair.key.len)
-        pair.key = reference;
-    return pair;
+    struct br_entry key = {kv->key, (uint32_t)kv->key_len};
+    return (struct pair){key.len ? key : join_texts_at(texts, kv->key_index),
+                         join_identity_service_text_of(kv->value, texts)};
 }
 
 static bool join_identity_service_text_is(struct br_entry entry, const char *text)
@@ -188,14 +158,11 @@ struct join_service join_service_of(const struct br_part *part, struct join_text
 {
     struct join_service service = {0};
     struct text name = {0}, instance = {0};
-    struct br_field field;
+    struct br_keyvalue kv;
     size_t len;
     const uint8_t *p = br_part_resource(part, &len), *end = p + len;
-    while (p < end && (p = br_field_next(p, end, &field))) {
-        if (field.number != 1 || field.wire != BR_WIRE_LEN)
-            continue;
-        struct pair pair =
-            join_identity_service_read_pair(field.data, field.data + field.value, texts);
+    while ((p = br_keyvalue_next(p, end, BR_RESOURCE_ATTRIBUTES, &kv))) {
+        struct pair pair = join_identity_service_pair_of(&kv, texts);
         if (join_identity_service_text_is(pair.key, "service.name"))
             name = pair.value;
         else if (join_identity_service_text_is(pair.key, "service.instance.id"))

@@ -44,20 +44,26 @@ struct record {
     uint32_t figures;             /* index + 1; 0: none */
     uint32_t seen;                /* tenths of a second of the monotonic clock */
     /* Words that are written, and read at once, as a whole. */
-    uint64_t before : 48; /* where the span before it of its family may be: family.c; until it is
-                             indexed what it has of its service's hash: index.c */
-    uint64_t size8 : 16;  /* bytes with the texts, in units of 8 */
-    uint64_t attributes_len : 16;
-    uint64_t name_len : 8, service_len : 8;
-    uint64_t kind : 8, status : 8;
-    uint64_t pending : 1, has_trace : 1; /* pending: a span that has not come; its start_ns is when
-                                            its record came here, as `seen` */
-    uint64_t dead : 1;                   /* a later record took its place */
-    uint64_t located : 1;                /* whereabouts are at its end */
-    uint64_t taken : 1; /* timestamps of a sample: a struct join_taken follows, then they */
-    uint64_t spare : 11;
+    union {
+        struct {
+            uint64_t before : 48; /* where the span before it of its family may be: family.c; until
+                                     it is indexed what it has of its service's hash: index.c */
+            uint64_t size8 : 16;  /* bytes with the texts, in units of 8 */
+            uint64_t attributes_len : 16;
+            uint64_t name_len : 8, service_len : 8;
+            uint64_t kind : 8, status : 8;
+            uint64_t pending : 1, has_trace : 1; /* pending: a span that has not come; its start_ns
+                                                    is when its record came here, as `seen` */
+            uint64_t dead : 1;                   /* a later record took its place */
+            uint64_t located : 1;                /* whereabouts are at its end */
+            uint64_t taken : 1; /* timestamps of a sample: a struct join_taken follows, then they */
+            uint64_t spare : 11;
+        };
+        uint64_t words[2]; /* the same: first fields lowest, as wherever Braid is built */
+    };
 };
 _Static_assert(sizeof(struct record) == 80, "a record's head is ten words");
+_Static_assert(sizeof(struct record) + sizeof(struct join_taken) == 152, "as in the README");
 
 struct whereabouts {
     uint32_t process, host, container, service, runtime, spare;

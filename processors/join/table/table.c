@@ -287,15 +287,15 @@ struct join_coming {
     bool in_family;
 };
 
-/* Records on their way, in order: so many seen, entered into slots, chained. With a group that was
- * not seen yet they are less than three times the shard's `ahead`, for which its ring has room. */
+/* Records on their way, in order: so many noted, seen, entered into slots, chained. With a group
+ * that was not seen yet they are less than three times the shard's `ahead`, for which its ring has
+ * room. */
 struct join_indexing {
     struct join_coming coming[4 * JOIN_INDEX_AHEAD];
-    uint64_t n_seen, n_entered, n_chained;
-    uint64_t seen, seen_at; /* the record to be seen next */
+    uint64_t n_noted, n_seen, n_entered, n_chained;
 };
 
-/* Records that are about to be appended are indexed on the way: join_table_index_next, at least
+/* Records are noted as they are appended, and indexed on the way: join_table_index_next, at least
  * after each group, sees a group of them, or as many as there are, and enters as many that were
  * seen before; join_table_index_finish enters what was seen. */
 
@@ -416,23 +416,13 @@ static inline void join_table_index_enter_next(struct join_table *table, struct 
         join_table_index_chain_all(table, shard, indexing);
 }
 
-/* The next record that is not the rest of a ring, or NULL. */
-static inline struct join_coming *join_table_index_see(const struct shard *shard,
-                                                       struct join_indexing *indexing)
+/* Notes the record that was appended last. */
+static inline void join_table_index_note(struct join_indexing *indexing, struct record *record,
+                                         uint64_t position)
 {
-    struct record *record;
-    uint64_t position;
-    do {
-        if (indexing->seen == shard->head)
-            return NULL;
-        record = (struct record *)(void *)(shard->ring + indexing->seen_at);
-        position = indexing->seen;
-        shard_forward(shard, &indexing->seen, &indexing->seen_at, record_size(record));
-    } while (record->dead);
-    struct join_coming *coming = join_table_index_coming(indexing, indexing->n_seen++);
+    struct join_coming *coming = join_table_index_coming(indexing, indexing->n_noted++);
     coming->record = record;
     coming->position = position;
-    return coming;
 }
 
 /* `last`: the record before it, most likely of the same trace; or NULL. */
@@ -458,18 +448,19 @@ static void join_table_index_next(struct join_table *table, struct shard *shard,
                                   struct join_indexing *indexing, uint32_t now,
                                   struct join_tally *out)
 {
-    uint64_t first = indexing->n_seen;
-    struct join_coming *coming;
-    for (unsigned n = join_table_index_group(shard);
-         n && (coming = join_table_index_see(shard, indexing)); n--) {
+    uint64_t first = indexing->n_seen, end = first + join_table_index_group(shard);
+    end = end < indexing->n_noted ? end : indexing->n_noted;
+    for (uint64_t n = first; n < end; n++) {
+        struct join_coming *coming = join_table_index_coming(indexing, n);
         struct home home = slots_home(shard, table_mix(table, coming->record->head.span_id));
         __builtin_prefetch(home.bucket, 1);
         coming->bucket = home.bucket;
         coming->tag = home.tag;
     }
-    for (uint64_t n = first; n < indexing->n_seen; n++)
+    for (uint64_t n = first; n < end; n++)
         join_table_index_find_family(table, n ? join_table_index_coming(indexing, n - 1) : NULL,
                                      join_table_index_coming(indexing, n));
+    indexing->n_seen = end;
     while (indexing->n_seen - indexing->n_entered > shard->ahead)
         join_table_index_enter_next(table, shard, indexing, now, out);
 }
@@ -483,11 +474,9 @@ static void join_table_index_finish(struct join_table *table, struct shard *shar
     join_table_index_chain_all(table, shard, indexing);
 }
 
-static void join_table_index_begin(const struct shard *shard, struct join_indexing *indexing)
+static void join_table_index_begin(struct join_indexing *indexing)
 {
-    indexing->n_seen = indexing->n_entered = indexing->n_chained = 0;
-    indexing->seen = shard->head;
-    indexing->seen_at = shard->head_at;
+    indexing->n_noted = indexing->n_seen = indexing->n_entered = indexing->n_chained = 0;
 }
 
 /* --- Spans ------------------------------------------------------------------------------ */
@@ -533,7 +522,8 @@ struct shape {
     bool located;
 };
 
-/* Field by field: a whole struct would be made elsewhere first. */
+/* Word by word: a whole struct would be made elsewhere first, and fields of a word one by one would
+ * wait for what lies there, and for each other. */
 static inline void join_table_record_write(struct record *record, const struct join_entry *entry,
                                            const struct shape *shape, uint32_t seen)
 {
@@ -546,18 +536,13 @@ static inline void join_table_record_write(struct record *record, const struct j
     record->thread_name = extra->thread_name;
     record->figures = 0;
     record->seen = seen;
-    record->before = origin->service_hash & SERVICE_MASK;
-    record->size8 = shape->size / 8 & UINT16_MAX;
-    record->attributes_len = extra->attributes_len & UINT16_MAX;
-    record->name_len = shape->name_len;
-    record->service_len = origin->service_len & UINT8_MAX;
-    record->kind = span->kind;
-    record->status = span->status;
-    record->pending = record->dead = false;
-    record->has_trace = br_span_has_trace(&span->head);
-    record->located = shape->located;
-    record->taken = false;
-    record->spare = 0;
+    record->words[0] =
+        (origin->service_hash & SERVICE_MASK) | (uint64_t)(shape->size / 8 & UINT16_MAX) << 48;
+    record->words[1] = (extra->attributes_len & UINT16_MAX) | (uint64_t)shape->name_len << 16 |
+                       (uint64_t)(origin->service_len & UINT8_MAX) << 24 |
+                       (uint64_t)span->kind << 32 | (uint64_t)span->status << 40 |
+                       (uint64_t)br_span_has_trace(&span->head) << 49 |
+                       (uint64_t)shape->located << 51;
     uint8_t *text = (uint8_t *)(record + 1);
     text = join_table_record_put_text(text, span->name, shape->name_len);
     text = join_table_record_put_text(text, origin->service, origin->service_len);
@@ -573,16 +558,17 @@ static inline void join_table_record_write(struct record *record, const struct j
 }
 
 static inline void table_append(struct join_table *table, struct shard *shard,
-                                const struct join_entry *entry, uint32_t now,
-                                struct join_tally *out)
+                                const struct join_entry *entry, struct join_indexing *indexing,
+                                uint32_t now, struct join_tally *out)
 {
     struct shape shape = {.name_len = (uint8_t)join_table_entry_name_len(entry->span),
                           .located = join_table_entry_is_located(table, entry)};
     shape.size = join_table_record_size_for(shape.name_len + entry->origin->service_len +
                                             (entry->extra ? entry->extra->attributes_len : 0)) +
                  (shape.located ? (uint32_t)sizeof(struct whereabouts) : 0);
-    join_table_record_write(join_table_ring_reserve(table, shard, shape.size, now, out), entry,
-                            &shape, now);
+    struct record *record = join_table_ring_reserve(table, shard, shape.size, now, out);
+    join_table_index_note(indexing, record, shard->head - shape.size);
+    join_table_record_write(record, entry, &shape, now);
     shard->n_spans++;
 }
 
@@ -605,17 +591,19 @@ static inline void table_enter_in(struct join_table *table, struct shard *shard,
                                   const struct join_entry *entries, const uint16_t *order,
                                   unsigned count, uint32_t now, struct join_tally *out)
 {
-    unsigned group = join_table_index_group(shard);
+    unsigned group = join_table_index_group(shard), left = group;
     struct join_indexing indexing;
-    join_table_index_begin(shard, &indexing);
+    join_table_index_begin(&indexing);
     for (unsigned i = 0; i < count; i++) {
         unsigned soon = i + WARM_SPANS < count ? i + WARM_SPANS : i;
         join_table_ring_warm(shard, &entries[order ? order[soon] : soon]);
-        table_append(table, shard, &entries[order ? order[i] : i], now, out);
-        if ((i + 1) % group == 0)
-            join_table_index_next(table, shard, &indexing, now, out);
+        table_append(table, shard, &entries[order ? order[i] : i], &indexing, now, out);
+        if (--left)
+            continue;
+        join_table_index_next(table, shard, &indexing, now, out);
+        left = group;
     }
-    while (indexing.seen < shard->head)
+    while (indexing.n_seen < indexing.n_noted)
         join_table_index_next(table, shard, &indexing, now, out);
     join_table_index_finish(table, shard, &indexing, now, out);
 }
