@@ -3,6 +3,7 @@
 
 #include "base/err.h"
 #include "base/map.h"
+#include "base/steps.h"
 
 #define COUNT_MIN 42u /* entries in the first slots, of which there are 65 */
 
@@ -43,10 +44,11 @@ void br_index_release(struct br_index *index)
 
 static void index_enter(struct br_index *index, uint64_t hash, uint32_t place)
 {
-    size_t at = br_index_home(index, hash);
-    while (index->slots[at])
+    size_t at = br_index_home(index, hash), passed = 0;
+    for (; index->slots[at]; passed++)
         at = br_index_after(index, at);
     index->slots[at] = place + 1;
+    br_steps_add(passed);
 }
 
 int br_index_reserve(struct br_index *index, uint32_t count)

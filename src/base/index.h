@@ -70,8 +70,8 @@ static inline size_t br_index_after(const struct br_index *index, size_t at)
     return at + 1 < index->n_slots ? at + 1 : 0;
 }
 
-/* The place of the entry with this hash that equals `key`; BR_INDEX_NONE where there is none. Of
- * equal entries, the first that was added. `entries` and `key` are handed to `equal`. */
+/* The place of the entry with this hash that equals `key`; BR_INDEX_NONE where there is none.
+ * `entries` and `key` are handed to `equal`. */
 static inline uint32_t br_index_find(const struct br_index *index, uint64_t hash,
                                      br_index_equal_fn *equal, const void *entries, const void *key)
 {
@@ -84,9 +84,11 @@ static inline uint32_t br_index_find(const struct br_index *index, uint64_t hash
     return BR_INDEX_NONE;
 }
 
-/* Enters `place`, which is the number of entries so far, with its hash. Where slots run short they
- * become twice as many, and `rehash` is asked for the hashes of all places before it; they are
- * entered again in their order. Returns 0, BR_EFULL (the maximum is reached) or BR_ENOMEM; on
- * failure nothing changed. */
+/* Enters `place`, which is the number of entries so far, with its hash, after br_index_find did not
+ * find its entry: each equal one would cost a step whenever they are looked for. Where slots run
+ * short they become twice as many, and `rehash` is asked for the hashes of all places before it,
+ * which are entered again. With reserved slots places may be left out. Each slot that is
+ * passed is a step (base/steps.h). Returns 0, BR_EFULL (the
+ * maximum is reached) or BR_ENOMEM; on failure nothing changed. */
 int br_index_add(struct br_index *index, uint64_t hash, uint32_t place, br_index_hash_fn *rehash,
                  const void *entries);

@@ -93,17 +93,6 @@ static void equal_hashes_are_told_apart_past_the_last_slot(void **state)
     numbers_free(numbers);
 }
 
-static void of_equal_entries_the_first_is_found(void **state)
-{
-    (void)state;
-    struct numbers *numbers = numbers_new(1000);
-    for (uint32_t i = 0; i < 1000; i++)
-        assert_int_equal(numbers_add(numbers, i % 300), 0);
-    for (uint32_t i = 0; i < 300; i++)
-        assert_int_equal(numbers_find(numbers, i), i);
-    numbers_free(numbers);
-}
-
 static void it_has_a_maximum(void **state)
 {
     (void)state;
@@ -178,7 +167,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_added_is_found_at_its_place),
         cmocka_unit_test(equal_hashes_are_told_apart_past_the_last_slot),
-        cmocka_unit_test(of_equal_entries_the_first_is_found),
         cmocka_unit_test(it_has_a_maximum),
         cmocka_unit_test(reserved_slots_are_enough),
         cmocka_unit_test(slots_count_for_their_holder),
