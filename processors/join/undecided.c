@@ -4,44 +4,45 @@
 #include <string.h>
 
 #include "base/err.h"
-#include "base/map.h"
 #include "base/mem.h"
 
-#define SLOTS_MIN 64u
+#define KEY_SIZE offsetof(struct join_undecided_span, folds)
 
-static uint64_t undecided_hash(const struct join_undecided *undecided,
-                               const struct join_undecided_span *span)
+static uint64_t undecided_hash(const void *entries, uint32_t place)
 {
-    return br_siphash(undecided->secret, span, offsetof(struct join_undecided_span, folds));
+    const struct join_undecided *undecided = entries;
+    return br_index_hash(&undecided->index, &undecided->spans[place], KEY_SIZE);
 }
 
-/* The slot of the span, or the free one where it belongs. */
-static uint32_t *undecided_slot(const struct join_undecided *undecided,
-                                const struct join_undecided_span *span)
+static bool undecided_is_span(const void *entries, uint32_t place, const void *key)
 {
-    uint32_t i = (uint32_t)undecided_hash(undecided, span) & (undecided->n_slots - 1);
-    while (undecided->slots[i] && memcmp(&undecided->spans[undecided->slots[i] - 1], span,
-                                         offsetof(struct join_undecided_span, folds)) != 0)
-        i = (i + 1) & (undecided->n_slots - 1);
-    return &undecided->slots[i];
+    return memcmp((const struct join_undecided_span *)entries + place, key, KEY_SIZE) == 0;
 }
 
-/* Twice the slots when three of four are taken. */
-static int undecided_room(struct join_undecided *undecided)
+/* The span, which is entered where it is not there yet. */
+static int undecided_enter(struct join_undecided *undecided, const struct join_undecided_span *span,
+                           uint32_t *ret)
 {
-    if (undecided->count < undecided->n_slots / 4 * 3)
+    uint64_t hash = br_index_hash(&undecided->index, span, KEY_SIZE);
+    *ret = br_index_find(&undecided->index, hash, undecided_is_span, undecided->spans, span);
+    if (*ret != BR_INDEX_NONE)
         return 0;
-    uint32_t n = undecided->n_slots ? 2 * undecided->n_slots : SLOTS_MIN;
-    uint32_t *slots = br_calloc(n, sizeof *slots);
-    if (!slots)
+    if (br_grow(&undecided->spans, &undecided->cap, (size_t)undecided->count + 1, sizeof *span,
+                undecided->n_samples) ||
+        br_index_add(&undecided->index, hash, undecided->count, undecided_hash, undecided))
         return BR_ENOMEM;
-    if (!undecided->n_slots)
-        br_random_bytes(undecided->secret, sizeof undecided->secret);
-    br_free(undecided->slots);
-    undecided->slots = slots;
-    undecided->n_slots = n;
-    for (uint32_t i = 0; i < undecided->count; i++)
-        *undecided_slot(undecided, &undecided->spans[i]) = i + 1;
+    *ret = undecided->count++;
+    undecided->spans[*ret] = *span;
+    return 0;
+}
+
+static int undecided_prepare(struct join_undecided *undecided, uint32_t n_samples)
+{
+    undecided->of = br_calloc(n_samples, sizeof *undecided->of);
+    if (!undecided->of)
+        return BR_ENOMEM;
+    undecided->n_samples = n_samples;
+    br_index_init(&undecided->index, n_samples, BR_HOLDER_ITEMS);
     return 0;
 }
 
@@ -49,27 +50,20 @@ int join_undecided_add(struct join_undecided *undecided, uint32_t n_samples, uin
                        const uint8_t *trace, const uint8_t *span, uint16_t type, double value)
 {
     struct join_undecided_span undecided_span;
-    if (!undecided->of && !(undecided->of = br_calloc(n_samples, sizeof *undecided->of)))
+    uint32_t place;
+    if (!undecided->of && undecided_prepare(undecided, n_samples))
         return BR_ENOMEM;
-    undecided->n_samples = n_samples;
     memset(&undecided_span, 0, sizeof undecided_span);
     if (trace)
         memcpy(undecided_span.trace, trace, sizeof undecided_span.trace);
     memcpy(undecided_span.span, span, sizeof undecided_span.span);
     undecided_span.has_trace = trace;
     undecided_span.type = type;
-    if (undecided_room(undecided) ||
-        br_grow(&undecided->spans, &undecided->cap, (size_t)undecided->count + 1,
-                sizeof *undecided->spans, n_samples))
+    if (undecided_enter(undecided, &undecided_span, &place))
         return BR_ENOMEM;
-    uint32_t *slot = undecided_slot(undecided, &undecided_span);
-    if (!*slot) {
-        undecided->spans[undecided->count] = undecided_span;
-        *slot = ++undecided->count;
-    }
-    undecided->of[index] = *slot;
-    undecided->spans[*slot - 1].samples++;
-    undecided->spans[*slot - 1].value += value;
+    undecided->of[index] = place + 1;
+    undecided->spans[place].samples++;
+    undecided->spans[place].value += value;
     return 0;
 }
 
@@ -77,6 +71,6 @@ void join_undecided_release(struct join_undecided *undecided)
 {
     br_free(undecided->of);
     br_free(undecided->spans);
-    br_free(undecided->slots);
+    br_index_release(&undecided->index);
     *undecided = (struct join_undecided){0};
 }

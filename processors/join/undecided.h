@@ -10,6 +10,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/index.h"
+
 /* What the samples of one type add up to that name the same span. */
 struct join_undecided_span {
     uint8_t trace[16], span[8];
@@ -26,9 +28,7 @@ struct join_undecided {
     uint32_t n_samples;
     struct join_undecided_span *spans;
     uint32_t count, cap;
-    uint32_t *slots; /* hash table: a span, plus 1 */
-    uint32_t n_slots;
-    uint8_t secret[16];
+    struct br_index index; /* of the spans */
 };
 
 /* Adds the sample `index` of an item of `n_samples`; `trace` is NULL where it is not known. Returns

@@ -4,25 +4,40 @@
 #include <stdbool.h>
 #include <string.h>
 
-#include "base/hash.h"
-#include "base/map.h"
 #include "base/mem.h"
 #include "wire/protobuf.h"
 
-static size_t memo_place(const struct redact_memo *memo, uint8_t kind, const void *text, size_t len)
+/* A text as it is looked for. */
+struct wanted {
+    const void *text;
+    size_t len;
+    uint8_t kind;
+};
+
+static bool memo_is_known(const void *entry, const void *key)
 {
-    const uint64_t secret[2] = {memo->secret[0] + kind, memo->secret[1]};
-    return (size_t)(br_hash_keyed(secret, text, len) % REDACT_MEMO_PLACES);
+    const struct redact_known *known = *(struct redact_known *const *)entry;
+    const struct wanted *wanted = key;
+    return known && known->len == wanted->len && known->kind == wanted->kind &&
+           (!wanted->len || memcmp(known->bytes, wanted->text, wanted->len) == 0);
+}
+
+static uint64_t memo_hash(const struct redact_memo *memo, uint8_t kind, const void *text,
+                          size_t len)
+{
+    const uint64_t secret[2] = {memo->places.secret[0] + kind, memo->places.secret[1]};
+    return br_hash_keyed(secret, text, len);
 }
 
 const struct redact_known *redact_memo_get(const struct redact_memo *memo, uint8_t kind,
                                            const void *text, size_t len)
 {
-    if (!memo->places || len > REDACT_MEMO_TEXT_MAX)
+    if (!memo->known || len > REDACT_MEMO_TEXT_MAX)
         return NULL;
-    const struct redact_known *k = memo->places[memo_place(memo, kind, text, len)];
-    bool same = k && k->len == len && k->kind == kind && (!len || !memcmp(k->bytes, text, len));
-    return same ? k : NULL;
+    struct redact_known *const *place =
+        br_cache_find(&memo->places, memo_hash(memo, kind, text, len), memo_is_known,
+                      &(struct wanted){text, len, kind});
+    return place ? *place : NULL;
 }
 
 void redact_memo_put(struct redact_memo *memo, uint8_t kind, const void *text, size_t len,
@@ -30,24 +45,24 @@ void redact_memo_put(struct redact_memo *memo, uint8_t kind, const void *text, s
 {
     if (len > REDACT_MEMO_TEXT_MAX || out_len > REDACT_MEMO_TEXT_MAX)
         return;
-    if (!memo->places) {
-        memo->places = br_calloc(REDACT_MEMO_PLACES, sizeof *memo->places);
-        br_random_bytes(memo->secret, sizeof memo->secret);
+    if (!memo->known) {
+        memo->known = br_calloc(REDACT_MEMO_PLACES, sizeof *memo->known);
+        br_cache_init(&memo->places, memo->known, sizeof *memo->known, REDACT_MEMO_PLACES, 1);
     }
-    struct redact_known *k = memo->places ? br_malloc(sizeof *k + len + out_len) : NULL;
-    if (!k)
+    struct redact_known *known = memo->known ? br_malloc(sizeof *known + len + out_len) : NULL;
+    if (!known)
         return;
-    *k = (struct redact_known){(uint16_t)len, (uint16_t)out_len, kind, verdict};
-    br_put_bytes(br_put_bytes(k->bytes, text, len), out, out_len);
-    size_t place = memo_place(memo, kind, text, len);
-    br_free(memo->places[place]);
-    memo->places[place] = k;
+    *known = (struct redact_known){(uint16_t)len, (uint16_t)out_len, kind, verdict};
+    br_put_bytes(br_put_bytes(known->bytes, text, len), out, out_len);
+    struct redact_known **place = br_cache_take(&memo->places, memo_hash(memo, kind, text, len));
+    br_free(*place);
+    *place = known;
 }
 
 void redact_memo_release(struct redact_memo *memo)
 {
-    for (size_t i = 0; memo->places && i < REDACT_MEMO_PLACES; i++)
-        br_free(memo->places[i]);
-    br_free(memo->places);
-    memo->places = NULL;
+    for (size_t i = 0; memo->known && i < REDACT_MEMO_PLACES; i++)
+        br_free(memo->known[i]);
+    br_free(memo->known);
+    memo->known = NULL;
 }

@@ -9,6 +9,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/cache.h"
+
 #define REDACT_MEMO_PLACES 8192
 #define REDACT_MEMO_TEXT_MAX 512 /* longer texts, or results, are not remembered */
 
@@ -21,8 +23,8 @@ struct redact_known {
 
 /* Zeroed at first. */
 struct redact_memo {
-    struct redact_known **places;
-    uint64_t secret[2]; /* of the hashes, from the first put on */
+    struct redact_known **known; /* NULL until the first put */
+    struct br_cache places;      /* of these, one for a hash */
 };
 
 void redact_memo_release(struct redact_memo *memo);

@@ -8,6 +8,7 @@
 #include <stdbool.h>
 
 #include "base/buf.h"
+#include "base/cache.h"
 
 #define RESOURCE_CACHE_ENTRY_MAX 8192 /* bytes of input and output together */
 #define RESOURCE_CACHE_ENTRIES 256    /* at most 2 MiB, by both */
@@ -19,9 +20,8 @@ struct resource_cached {
     bool changed; /* false: the rules leave it as it is, and there is no output */
 };
 
-/* Zeroed at first. */
 struct resource_cache {
-    uint64_t secret[2]; /* of the hashes: nobody can choose a Resource that displaces another */
+    struct br_cache places; /* of two entries the one used last stays */
     struct resource_cached entries[RESOURCE_CACHE_ENTRIES];
 };
 
@@ -32,6 +32,9 @@ struct resource_input {
     size_t len, metadata_len;
     uint64_t hash; /* set by resource_cache_find */
 };
+
+/* Prepares a zeroed one, which stays where it is. */
+void resource_cache_init(struct resource_cache *cache);
 
 /* The entry of the input, or NULL. It lives until the next resource_cache_put. */
 const struct resource_cached *resource_cache_find(struct resource_cache *cache,

@@ -65,6 +65,7 @@ static int resource_create(struct br_node *node, struct br_err *err)
     br_arena_init(&state->arena, 0);
     br_arena_init(&state->scratch, SCRATCH_MAX);
     state->message.arena = &state->scratch;
+    resource_cache_init(&state->cache);
     state->reads_metadata = config->metadata.count > 0;
     int rc = br_rules_compile(config->attributes.items, config->attributes.count, &state->arena,
                               &state->rules, &problem);

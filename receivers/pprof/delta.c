@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The profile is read as it lies: each text is hashed once, functions and locations out of the
- * hashes of what they consist of, and so on up to the samples. What is written is the profile as it came,
- * but for its samples.
+ * hashes of what they consist of, and so on up to the samples. What is written is the profile as it
+ * came, but for its samples.
  */
 #include "receivers/pprof/delta.h"
 
 #include <string.h>
 
+#include "base/index.h"
 #include "base/map.h"
 #include "base/mem.h"
 #include "otlp/scan.h"
@@ -25,14 +26,14 @@ enum { SAMPLE_TYPE = 1, SAMPLE, LOCATION = 4, FUNCTION, STRING, TIME = 9, DURATI
 /* Sums by stack. */
 struct sums {
     uint64_t *keys;
-    int64_t *values; /* n_types for each key */
-    uint32_t *slots; /* a key's place + 1; 0: empty; at most two thirds full */
-    size_t count, n_slots, n_types;
+    int64_t *values;       /* n_types for each key */
+    struct br_index index; /* of the keys, which are hashes */
+    size_t count, n_types;
 };
 
 struct pprof_delta {
     uint8_t secret[16];
-    struct sums before; /* without slots: there was none yet */
+    struct sums before; /* without keys: there was none yet */
     uint64_t types;     /* what they are of */
     int64_t time_ns;
 };
@@ -40,8 +41,8 @@ struct pprof_delta {
 /* Hashes of what ids stand for. */
 struct known {
     uint64_t *ids, *hashes;
-    uint32_t *slots; /* as in struct sums; NULL: the ids count from 1 */
-    size_t count, n_slots;
+    struct br_index index; /* without slots: the ids count from 1 */
+    size_t count;
 };
 
 struct text {
@@ -234,19 +235,19 @@ static int delta_read_types(struct reading *reading)
 
 /* --- Tables by hash --------------------------------------------------------------------------- */
 
-/* The slot of a key, or the empty one where it would go. */
-static size_t delta_slot_of(const uint64_t *keys, const uint32_t *slots, size_t n_slots,
-                            uint64_t hash, uint64_t key)
+static bool delta_is_key(const void *entries, uint32_t place, const void *key)
 {
-    size_t at = (size_t)((hash >> 32) * n_slots >> 32);
-    while (slots[at] && keys[slots[at] - 1] != key)
-        at = at + 1 < n_slots ? at + 1 : 0;
-    return at;
+    return ((const uint64_t *)entries)[place] == *(const uint64_t *)key;
 }
 
-static size_t delta_slots_for(size_t count)
+/* Takes bytes that are not the arena's of what it may hold. */
+static int delta_take_bytes(struct reading *reading, size_t size)
 {
-    return count + count / 2 + 2;
+    reading->arena.full = size > reading->arena.max - reading->arena.used;
+    if (reading->arena.full)
+        return delta_no_memory(reading);
+    reading->arena.max -= size;
+    return 0;
 }
 
 static int delta_make_known(struct reading *reading, struct known *known, size_t count)
@@ -256,7 +257,22 @@ static int delta_make_known(struct reading *reading, struct known *known, size_t
     return known->ids && known->hashes ? 0 : delta_no_memory(reading);
 }
 
-/* Once all are there; of equal ids the first one stays. */
+static uint64_t delta_hash_id(const void *entries, uint32_t place)
+{
+    const struct known *known = entries;
+    return br_index_hash(&known->index, &known->ids[place], sizeof *known->ids);
+}
+
+/* Of equal ids the first one stays. Slots for all are there. */
+static void delta_enter_known(struct known *known, uint32_t place)
+{
+    uint64_t hash = delta_hash_id(known, place);
+    if (br_index_find(&known->index, hash, delta_is_key, known->ids, &known->ids[place]) ==
+        BR_INDEX_NONE)
+        (void)br_index_add(&known->index, hash, place, delta_hash_id, known);
+}
+
+/* Once all are there. */
 static int delta_find_known(struct reading *reading, struct known *known)
 {
     size_t i = 0;
@@ -264,27 +280,25 @@ static int delta_find_known(struct reading *reading, struct known *known)
         i++;
     if (i == known->count)
         return 0;
-    known->n_slots = delta_slots_for(known->count);
-    known->slots = br_arena_calloc(&reading->arena, known->n_slots, sizeof *known->slots);
-    if (!known->slots)
+    int rc = delta_take_bytes(reading, br_index_bytes_for(known->count));
+    if (rc)
+        return rc;
+    br_index_init(&known->index, (uint32_t)known->count, BR_HOLDER_REQUESTS);
+    if (br_index_reserve(&known->index, (uint32_t)known->count))
         return delta_no_memory(reading);
-    for (i = 0; i < known->count; i++) {
-        uint64_t id = known->ids[i], hash = delta_hash_numbers(reading, &id, 1);
-        size_t at = delta_slot_of(known->ids, known->slots, known->n_slots, hash, id);
-        if (!known->slots[at])
-            known->slots[at] = (uint32_t)i + 1;
-    }
+    for (i = 0; i < known->count; i++)
+        delta_enter_known(known, (uint32_t)i);
     return 0;
 }
 
 /* 0 where there is no such id. */
-static uint64_t delta_hash_of(const struct reading *reading, const struct known *known, uint64_t id)
+static uint64_t delta_hash_of(const struct known *known, uint64_t id)
 {
-    if (!known->slots)
+    if (!known->index.n_slots)
         return id - 1 < known->count ? known->hashes[id - 1] : 0;
-    size_t at = delta_slot_of(known->ids, known->slots, known->n_slots,
-                              delta_hash_numbers(reading, &id, 1), id);
-    return known->slots[at] ? known->hashes[known->slots[at] - 1] : 0;
+    uint32_t place = br_index_find(&known->index, br_index_hash(&known->index, &id, sizeof id),
+                                   delta_is_key, known->ids, &id);
+    return place == BR_INDEX_NONE ? 0 : known->hashes[place];
 }
 
 /* --- What a stack says ------------------------------------------------------------------------ */
@@ -327,8 +341,7 @@ static int delta_hash_lines(struct reading *reading, const struct br_field *loca
             return rc;
         *hash = delta_hash_numbers(
             reading,
-            (const uint64_t[]){*hash, delta_hash_of(reading, &reading->functions, v[FUNCTION_ID]),
-                               v[LINE]},
+            (const uint64_t[]){*hash, delta_hash_of(&reading->functions, v[FUNCTION_ID]), v[LINE]},
             3);
     }
     return 0;
@@ -356,7 +369,7 @@ static int delta_hash_place(struct reading *reading, void *arg, uint64_t id)
 {
     uint64_t *hash = arg;
     *hash = delta_hash_numbers(
-        reading, (const uint64_t[]){*hash, delta_hash_of(reading, &reading->locations, id)}, 2);
+        reading, (const uint64_t[]){*hash, delta_hash_of(&reading->locations, id)}, 2);
     return 0;
 }
 
@@ -390,48 +403,57 @@ static void delta_release_sums(struct sums *sums)
 {
     br_free(sums->keys);
     br_free(sums->values);
-    br_free(sums->slots);
+    br_index_release(&sums->index);
     *sums = (struct sums){0};
 }
 
 /* Places for `count` stacks at most. */
 static int delta_make_sums(struct reading *reading, struct sums *sums, size_t count)
 {
-    size_t n_slots = delta_slots_for(count);
     size_t size = count * (sizeof *sums->keys + reading->n_types * sizeof *sums->values) +
-                  n_slots * sizeof *sums->slots;
-    reading->arena.full = size > reading->arena.max - reading->arena.used;
-    if (reading->arena.full)
-        return delta_no_memory(reading);
-    reading->arena.max -= size;
-    *sums = (struct sums){br_malloc(count * sizeof *sums->keys),
-                          br_calloc(count * reading->n_types, sizeof *sums->values),
-                          br_calloc(n_slots, sizeof *sums->slots),
-                          0,
-                          n_slots,
-                          reading->n_types};
-    return sums->keys && sums->values && sums->slots ? 0 : delta_no_memory(reading);
+                  br_index_bytes_for(count);
+    int rc = delta_take_bytes(reading, size);
+    if (rc)
+        return rc;
+    *sums = (struct sums){.keys = br_malloc(count * sizeof *sums->keys),
+                          .values = br_calloc(count * reading->n_types, sizeof *sums->values),
+                          .n_types = reading->n_types};
+    br_index_init(&sums->index, PPROF_DELTA_STACKS_MAX, BR_HOLDER_PROCESS);
+    return sums->keys && sums->values && br_index_reserve(&sums->index, (uint32_t)count) == 0
+               ? 0
+               : delta_no_memory(reading);
 }
 
-/* The place of a key; a new one has zeros. */
+/* Keys are hashes by the secret that profiles are compared with. */
+static uint64_t delta_hash_key(const void *entries, uint32_t place)
+{
+    return ((const uint64_t *)entries)[place];
+}
+
+/* BR_INDEX_NONE where it is not there. */
+static uint32_t delta_place_of(const struct sums *sums, uint64_t key)
+{
+    return br_index_find(&sums->index, key, delta_is_key, sums->keys, &key);
+}
+
+/* The place of a key; a new one has zeros, and there is room for it. */
 static uint32_t delta_put_sums(struct sums *sums, uint64_t key, bool *ret_new)
 {
-    size_t at = delta_slot_of(sums->keys, sums->slots, sums->n_slots, key, key);
-    *ret_new = !sums->slots[at];
-    if (*ret_new) {
-        sums->keys[sums->count++] = key;
-        sums->slots[at] = (uint32_t)sums->count;
-    }
-    return sums->slots[at] - 1;
+    uint32_t place = delta_place_of(sums, key);
+    *ret_new = place == BR_INDEX_NONE;
+    if (!*ret_new)
+        return place;
+    place = (uint32_t)sums->count++;
+    sums->keys[place] = key;
+    (void)br_index_add(&sums->index, key, place, delta_hash_key, sums->keys);
+    return place;
 }
 
 /* NULL when it is not there. */
 static const int64_t *delta_find_sums(const struct sums *sums, uint64_t key)
 {
-    if (!sums->slots)
-        return NULL;
-    size_t at = delta_slot_of(sums->keys, sums->slots, sums->n_slots, key, key);
-    return sums->slots[at] ? sums->values + (sums->slots[at] - 1) * sums->n_types : NULL;
+    uint32_t place = delta_place_of(sums, key);
+    return place == BR_INDEX_NONE ? NULL : sums->values + place * sums->n_types;
 }
 
 /* The values of one sample. */
@@ -648,7 +670,7 @@ static int delta_take(struct reading *reading, struct br_arena *arena, const uin
     if (!rc)
         rc = delta_sum_up(reading);
     *ret_len = 0;
-    return rc || !reading->delta->before.slots ? rc : delta_write(reading, arena, ret, ret_len);
+    return rc || !reading->delta->before.keys ? rc : delta_write(reading, arena, ret, ret_len);
 }
 
 struct pprof_delta *pprof_delta_new(void)
@@ -685,6 +707,8 @@ int pprof_delta_take(struct pprof_delta *delta, const uint8_t *data, size_t len,
     br_arena_init(&reading.arena, reading.max_bytes);
     int rc = delta_take(&reading, arena, ret, ret_len);
     br_arena_release(&reading.arena);
+    br_index_release(&reading.functions.index);
+    br_index_release(&reading.locations.index);
     if (rc) {
         delta_release_sums(&reading.now);
         return rc;

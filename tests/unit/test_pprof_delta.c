@@ -2,6 +2,7 @@
 /* Differences between profiles: every expectation is a subtraction that can be done by hand. */
 #include "base/buf.h"
 #include "base/mem.h"
+#include "base/steps.h"
 #include "base/str.h"
 #include "pprof/profile.pb-c.h"
 #include "receivers/pprof/delta.h"
@@ -272,6 +273,34 @@ static void test_many_stacks(void **state)
     wire_free(&w);
 }
 
+static uint64_t steps_with_equal_ids(struct fixture *f, unsigned n)
+{
+    struct wire w = {0};
+    size_t m = wire_open(&w, 1);
+    wire_varint(&w, 1, 1);
+    wire_varint(&w, 2, 2);
+    wire_close(&w, m);
+    for (unsigned i = 0; i < n; i++) {
+        m = wire_open(&w, 4);
+        wire_varint(&w, 1, 7);
+        wire_close(&w, m);
+    }
+    wire_str(&w, 6, "");
+    wire_str(&w, 6, "contentions");
+    wire_str(&w, 6, "count");
+    uint64_t before = br_steps();
+    assert_int_equal(take_bytes(f, &w), 0);
+    wire_free(&w);
+    return br_steps() - before;
+}
+
+static void test_equal_ids_are_linear(void **state)
+{
+    struct fixture *f = *state;
+    uint64_t some = steps_with_equal_ids(f, 1000);
+    assert_true(steps_with_equal_ids(f, 4000) < 5 * some + 1000);
+}
+
 static void without_memory(void *arg)
 {
     struct wire first = {0}, second = {0};
@@ -280,7 +309,8 @@ static void without_memory(void *arg)
     size_t len = 0;
     (void)arg;
     pprof_wire_write(&first, &(struct pprof_wire){MUTEX, .samples = {{"a", {1, 1}, 0}}});
-    pprof_wire_write(&second, &(struct pprof_wire){MUTEX, .samples = {{"a", {2, 3}, 0}}});
+    pprof_wire_write(&second,
+                     &(struct pprof_wire){MUTEX, .samples = {{"a", {2, 3}, 0}}, .more_id = 9});
     fault_start();
     struct pprof_delta *d = pprof_delta_new();
     int rc = d ? pprof_delta_take(d, first.data, first.len, &arena, &data, &len, NULL) : BR_ENOMEM;
@@ -300,7 +330,6 @@ static void test_no_memory(void **state)
     fault_each("delta", without_memory, NULL);
 }
 
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -308,6 +337,7 @@ int main(void)
         TEST(test_ids_and_strings_may_change),
         TEST(test_labels_are_part_of_a_stack),
         TEST(test_equal_stacks_add_up),
+        TEST(test_equal_ids_are_linear),
         TEST(test_values_in_use_go_through),
         TEST(test_a_new_program_counts_from_the_beginning),
         TEST(test_a_scaled_value_that_shrinks_is_no_new_program),

@@ -24,6 +24,7 @@
 #pragma once
 
 #include "base/arena.h"
+#include "base/index.h"
 #include "otlp/build/build.h"
 #include "profile/jfr/jfr.h"
 #include "profile/profile.h"
@@ -160,8 +161,7 @@ struct br_jfr_table {
     uint64_t time_ns;                  /* of the last sample */
     struct br_jfr_folded *folded;
     uint32_t folded_cap;
-    uint32_t *slots; /* index + 1, at most three quarters full */
-    size_t n_slots;
+    struct br_index index; /* of `folded` */
 };
 
 /* Where a walk over a table's samples is; `{.table = ...}` at first. */
@@ -175,12 +175,10 @@ struct br_jfr_cursor {
 
 struct br_jfr_samples {
     bool fold;
-    uint64_t secret;
     struct br_jfr_table tables[BR_JFR_N_KINDS];
     struct br_jfr_tags *tags; /* [0] is none */
     uint32_t n_tags, tags_cap;
-    uint32_t *tag_slots;
-    size_t n_tag_slots;
+    struct br_index tag_index; /* of all but the first */
     struct br_jfr_thread *threads; /* [0] is none */
     uint32_t n_threads, threads_cap;
 };

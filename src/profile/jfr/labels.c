@@ -6,12 +6,10 @@
  */
 #include <string.h>
 
-#include "base/map.h"
 #include "base/mem.h"
+#include "base/steps.h"
 #include "profile/jfr/convert.h"
 #include "wire/protobuf.h"
-
-#define SLOTS_MIN 16u
 
 /* One entry of a map. */
 struct pair {
@@ -50,9 +48,7 @@ struct label {
 struct reader {
     struct br_jfr_labels *jfr_labels;
     struct br_arena *scratch;
-    uint8_t secret[16];
-    uint32_t *slots; /* contexts by their labels, index + 1; at most three quarters full */
-    size_t n_slots;
+    struct br_index index; /* of contexts, by their labels */
     struct label *labels;
     uint32_t count, cap;
     struct br_jfr_label *settled;
@@ -249,49 +245,44 @@ static int read_labels(struct reader *reader, const uint8_t *p, const uint8_t *e
     return 0;
 }
 
-/* The slot of the context with these labels, or the empty one where it would go. */
-static uint32_t *jfr_labels_slot_of(const struct reader *reader, const struct br_jfr_label *label,
-                                    uint32_t count)
+static bool jfr_labels_is_context(const void *entries, uint32_t place, const void *key)
 {
-    size_t mask = reader->n_slots - 1,
-           i = br_siphash(reader->secret, label, count * sizeof *label) & mask;
-    for (; reader->slots[i]; i = (i + 1) & mask) {
-        const struct br_jfr_context *context = &reader->jfr_labels->contexts[reader->slots[i] - 1];
-        if (context->count == count && memcmp(context->labels, label, count * sizeof *label) == 0)
-            break;
-    }
-    return &reader->slots[i];
+    const struct br_jfr_context *context = (const struct br_jfr_context *)entries + place;
+    const struct br_jfr_context *wanted = key;
+    return context->count == wanted->count &&
+           memcmp(context->labels, wanted->labels, wanted->count * sizeof *wanted->labels) == 0;
 }
 
-static int jfr_labels_more_slots(struct reader *reader)
+static uint64_t jfr_labels_context_hash(const struct reader *reader,
+                                        const struct br_jfr_label *labels, uint32_t count)
 {
-    size_t n = reader->n_slots ? 2 * reader->n_slots : SLOTS_MIN;
-    uint32_t *slots = br_calloc(n, sizeof *slots);
-    if (!slots)
-        return BR_ENOMEM;
-    br_free(reader->slots);
-    reader->slots = slots;
-    reader->n_slots = n;
-    for (uint32_t i = 0; i < reader->jfr_labels->n_contexts; i++)
-        *jfr_labels_slot_of(reader, reader->jfr_labels->contexts[i].labels,
-                            reader->jfr_labels->contexts[i].count) = i + 1;
-    return 0;
+    br_steps_add(count * sizeof *labels);
+    return br_index_hash(&reader->index, labels, count * sizeof *labels);
 }
 
-static int jfr_labels_new_context(struct reader *reader, uint32_t count, uint32_t *ret)
+static uint64_t jfr_labels_hash_context(const void *entries, uint32_t place)
+{
+    const struct reader *reader = entries;
+    const struct br_jfr_context *context = &reader->jfr_labels->contexts[place];
+    return jfr_labels_context_hash(reader, context->labels, context->count);
+}
+
+static int jfr_labels_new_context(struct reader *reader, uint32_t count, uint64_t hash)
 {
     struct br_jfr_labels *labels = reader->jfr_labels;
     struct br_jfr_label *label = br_arena_calloc(reader->scratch, count + 1, sizeof *label);
     int rc = label ? br_grow(&labels->contexts, &labels->contexts_cap,
                              (size_t)labels->n_contexts + 1, sizeof *labels->contexts, UINT32_MAX)
                    : BR_ENOMEM;
+    if (!rc)
+        rc =
+            br_index_add(&reader->index, hash, labels->n_contexts, jfr_labels_hash_context, reader);
     if (rc)
         return rc;
     memcpy(label, reader->settled, count * sizeof *label);
     reader->context.labels = label;
     reader->context.count = count;
-    labels->contexts[labels->n_contexts] = reader->context;
-    *ret = ++labels->n_contexts;
+    labels->contexts[labels->n_contexts++] = reader->context;
     return 0;
 }
 
@@ -302,13 +293,18 @@ static int jfr_labels_add_context(struct reader *reader, const struct pair *pair
     int rc = read_labels(reader, pair->data, pair->data ? pair->data + pair->len : NULL);
     if (!rc)
         rc = jfr_labels_settle(reader, &n);
-    if (!rc && reader->jfr_labels->n_contexts >= reader->n_slots / 4 * 3)
-        rc = jfr_labels_more_slots(reader);
     if (rc)
         return rc;
-    uint32_t *slot = jfr_labels_slot_of(reader, reader->settled, n);
-    rc = *slot ? 0 : jfr_labels_new_context(reader, n, slot);
-    return rc ? rc : br_jfr_ids_put(&reader->jfr_labels->context_of, pair->key, *slot);
+    const struct br_jfr_labels *labels = reader->jfr_labels;
+    const struct br_jfr_context wanted = {.labels = reader->settled, .count = n};
+    uint64_t hash = jfr_labels_context_hash(reader, wanted.labels, n);
+    uint32_t place =
+        br_index_find(&reader->index, hash, jfr_labels_is_context, labels->contexts, &wanted);
+    if (place == BR_INDEX_NONE) {
+        place = labels->n_contexts;
+        rc = jfr_labels_new_context(reader, n, hash);
+    }
+    return rc ? rc : br_jfr_ids_put(&reader->jfr_labels->context_of, pair->key, place + 1);
 }
 
 static int jfr_labels_add_string(struct reader *reader, const struct pair *pair)
@@ -348,7 +344,7 @@ static int jfr_labels_each(struct reader *reader, const uint8_t *data, size_t le
 
 static int jfr_labels_read_maps(struct reader *reader, const uint8_t *data, size_t len)
 {
-    br_random_bytes(reader->secret, sizeof reader->secret);
+    br_index_init(&reader->index, UINT32_MAX, BR_HOLDER_REQUESTS);
     int rc = jfr_labels_each(reader, data, len, 2, jfr_labels_add_string); /* contexts need them */
     return rc ? rc : jfr_labels_each(reader, data, len, 1, jfr_labels_add_context);
 }
@@ -367,7 +363,7 @@ int br_jfr_labels_read(struct br_jfr_labels *labels, const uint8_t *data, size_t
 {
     struct reader reader = {.jfr_labels = labels, .scratch = scratch};
     int rc = len > UINT32_MAX ? BR_EINVAL : jfr_labels_read_maps(&reader, data, len);
-    br_free(reader.slots);
+    br_index_release(&reader.index);
     br_free(reader.labels);
     br_free(reader.settled);
     if (rc == BR_EINVAL)

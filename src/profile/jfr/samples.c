@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
 
-#include "base/map.h"
 #include "base/mem.h"
 #include "profile/jfr/convert.h"
 #include "wire/protobuf.h"
@@ -15,7 +14,9 @@
 int br_jfr_samples_init(struct br_jfr_samples *samples, bool fold)
 {
     samples->fold = fold;
-    br_random_bytes(&samples->secret, sizeof samples->secret);
+    br_index_init(&samples->tag_index, UINT32_MAX, BR_HOLDER_REQUESTS);
+    for (unsigned i = 0; i < BR_JFR_N_KINDS; i++)
+        br_index_init(&samples->tables[i].index, UINT32_MAX, BR_HOLDER_REQUESTS);
     int rc = br_grow(&samples->tags, &samples->tags_cap, 1, sizeof *samples->tags, UINT32_MAX);
     if (!rc)
         rc = br_grow(&samples->threads, &samples->threads_cap, 1, sizeof *samples->threads,
@@ -32,31 +33,9 @@ void br_jfr_samples_release(struct br_jfr_samples *samples)
     for (unsigned i = 0; i < BR_JFR_N_KINDS; i++)
         br_jfr_table_release(&samples->tables[i]);
     br_free(samples->tags);
-    br_free(samples->tag_slots);
+    br_index_release(&samples->tag_index);
     br_free(samples->threads);
     *samples = (struct br_jfr_samples){0};
-}
-
-/* One step of a keyed multiplicative hash: what is mixed cannot be chosen to meet. */
-static uint64_t jfr_samples_mix(const struct br_jfr_samples *samples, uint64_t hash, uint64_t value)
-{
-    br_jfr_u128 m = (br_jfr_u128)(hash ^ value ^ samples->secret) * (samples->secret << 1 | 1);
-    return (uint64_t)(m >> 64) ^ (uint64_t)m;
-}
-
-static uint64_t jfr_samples_hash_tags(const struct br_jfr_samples *samples,
-                                      const struct br_jfr_tags *tags)
-{
-    uint64_t h = jfr_samples_mix(samples, tags->context, tags->span_id);
-    h = jfr_samples_mix(samples, h, tags->span_name);
-    h = jfr_samples_mix(samples, h, tags->trace_hi);
-    return jfr_samples_mix(samples, h, tags->trace_lo);
-}
-
-static uint64_t jfr_samples_hash_folded(const struct br_jfr_samples *samples, uint32_t stack,
-                                        uint32_t tags)
-{
-    return jfr_samples_mix(samples, 0, (uint64_t)stack << 32 | tags);
 }
 
 static bool jfr_samples_tags_equal(const struct br_jfr_tags *left, const struct br_jfr_tags *right)
@@ -66,39 +45,17 @@ static bool jfr_samples_tags_equal(const struct br_jfr_tags *left, const struct 
            left->trace_lo == right->trace_lo;
 }
 
-/* Twice the slots; `*ret` is zeroed. */
-static int jfr_samples_more_slots(size_t n_slots, uint32_t **ret, size_t *ret_n)
+/* Tag `place` + 1: [0] is none, which nobody looks for. */
+static bool jfr_samples_is_tags(const void *entries, uint32_t place, const void *key)
 {
-    size_t n = n_slots ? n_slots * 2 : 64;
-    uint32_t *slots = br_calloc(n, sizeof *slots);
-    if (!slots)
-        return BR_ENOMEM;
-    *ret = slots;
-    *ret_n = n;
-    return 0;
+    const struct br_jfr_samples *samples = entries;
+    return jfr_samples_tags_equal(&samples->tags[place + 1], key);
 }
 
-static uint32_t *jfr_samples_free_slot(uint32_t *slots, size_t count, uint64_t hash)
+static uint64_t jfr_samples_hash_tags(const void *entries, uint32_t place)
 {
-    size_t i = hash & (count - 1);
-    while (slots[i])
-        i = (i + 1) & (count - 1);
-    return &slots[i];
-}
-
-static int jfr_samples_rehash_tags(struct br_jfr_samples *samples)
-{
-    uint32_t *slots;
-    size_t n;
-    int rc = jfr_samples_more_slots(samples->n_tag_slots, &slots, &n);
-    if (rc)
-        return rc;
-    for (uint32_t i = 1; i < samples->n_tags; i++)
-        *jfr_samples_free_slot(slots, n, jfr_samples_hash_tags(samples, &samples->tags[i])) = i + 1;
-    br_free(samples->tag_slots);
-    samples->tag_slots = slots;
-    samples->n_tag_slots = n;
-    return 0;
+    const struct br_jfr_samples *samples = entries;
+    return br_index_hash(&samples->tag_index, &samples->tags[place + 1], sizeof *samples->tags);
 }
 
 int br_jfr_tags_add(struct br_jfr_samples *samples, const struct br_jfr_tags *tags, uint32_t *ret)
@@ -107,69 +64,67 @@ int br_jfr_tags_add(struct br_jfr_samples *samples, const struct br_jfr_tags *ta
         *ret = 0;
         return 0;
     }
-    if (samples->n_tags >= samples->n_tag_slots / 2) {
-        int rc = jfr_samples_rehash_tags(samples);
-        if (rc)
-            return rc;
-    }
-    size_t mask = samples->n_tag_slots - 1, i = jfr_samples_hash_tags(samples, tags) & mask;
-    for (; samples->tag_slots[i]; i = (i + 1) & mask)
-        if (jfr_samples_tags_equal(&samples->tags[samples->tag_slots[i] - 1], tags)) {
-            *ret = samples->tag_slots[i] - 1;
-            return 0;
-        }
+    uint64_t hash = br_index_hash(&samples->tag_index, tags, sizeof *tags);
+    uint32_t place = br_index_find(&samples->tag_index, hash, jfr_samples_is_tags, samples, tags);
+    *ret = place + 1;
+    if (place != BR_INDEX_NONE)
+        return 0;
     int rc = br_grow(&samples->tags, &samples->tags_cap, (size_t)samples->n_tags + 1,
                      sizeof *samples->tags, UINT32_MAX);
+    if (!rc)
+        rc = br_index_add(&samples->tag_index, hash, samples->n_tags - 1, jfr_samples_hash_tags,
+                          samples);
     if (rc)
         return rc;
     samples->tags[samples->n_tags] = *tags;
     *ret = samples->n_tags++;
-    samples->tag_slots[i] = *ret + 1;
     return 0;
 }
 
 /* --- Samples that are folded ------------------------------------------------------------------ */
 
-static int jfr_samples_rehash(const struct br_jfr_samples *samples, struct br_jfr_table *table)
+static bool jfr_samples_is_folded(const void *entries, uint32_t place, const void *key)
 {
-    uint32_t *slots;
-    size_t n;
-    int rc = jfr_samples_more_slots(table->n_slots, &slots, &n);
-    if (rc)
-        return rc;
-    for (uint32_t i = 0; i < table->count; i++)
-        *jfr_samples_free_slot(slots, n,
-                               jfr_samples_hash_folded(samples, table->folded[i].stack,
-                                                       table->folded[i].tags)) = i + 1;
-    br_free(table->slots);
-    table->slots = slots;
-    table->n_slots = n;
-    return 0;
+    const struct br_jfr_folded *folded = (const struct br_jfr_folded *)entries + place;
+    const struct br_jfr_key *sample = key;
+    return folded->stack == sample->stack && folded->tags == sample->tags;
 }
 
-static int jfr_samples_fold(struct br_jfr_samples *samples, struct br_jfr_table *table,
-                            const struct br_jfr_sample *sample)
+static uint64_t jfr_samples_folded_hash(const struct br_index *index, uint32_t stack, uint32_t tags)
 {
-    uint32_t stack = sample->key.stack, tags = sample->key.tags;
-    int rc = table->count >= table->n_slots / 4 * 3 ? jfr_samples_rehash(samples, table) : 0;
-    if (rc)
-        return rc;
-    size_t mask = table->n_slots - 1, i = jfr_samples_hash_folded(samples, stack, tags) & mask;
-    for (; table->slots[i]; i = (i + 1) & mask) {
-        struct br_jfr_folded *same = &table->folded[table->slots[i] - 1];
-        if (same->stack != stack || same->tags != tags)
-            continue;
-        for (int k = 0; k < 2; k++) /* wraps where jfr-parser's wraps */
-            same->values[k] = (int64_t)((uint64_t)same->values[k] + (uint64_t)sample->values[k]);
-        return 0;
-    }
-    rc = br_grow(&table->folded, &table->folded_cap, (size_t)table->count + 1,
-                 sizeof *table->folded, UINT32_MAX - 1);
-    if (rc)
-        return rc;
-    table->folded[table->count] =
-        (struct br_jfr_folded){stack, tags, {sample->values[0], sample->values[1]}};
-    table->slots[i] = ++table->count;
+    return br_index_hash(index, (const uint32_t[]){stack, tags}, 2 * sizeof stack);
+}
+
+static uint64_t jfr_samples_hash_folded(const void *entries, uint32_t place)
+{
+    const struct br_jfr_table *table = entries;
+    return jfr_samples_folded_hash(&table->index, table->folded[place].stack,
+                                   table->folded[place].tags);
+}
+
+static int jfr_samples_new_folded(struct br_jfr_table *table, const struct br_jfr_sample *sample,
+                                  uint64_t hash)
+{
+    int rc = br_grow(&table->folded, &table->folded_cap, (size_t)table->count + 1,
+                     sizeof *table->folded, UINT32_MAX - 1);
+    if (!rc)
+        rc = br_index_add(&table->index, hash, table->count, jfr_samples_hash_folded, table);
+    if (!rc)
+        table->folded[table->count++] = (struct br_jfr_folded){
+            sample->key.stack, sample->key.tags, {sample->values[0], sample->values[1]}};
+    return rc;
+}
+
+static int jfr_samples_fold(struct br_jfr_table *table, const struct br_jfr_sample *sample)
+{
+    uint64_t hash = jfr_samples_folded_hash(&table->index, sample->key.stack, sample->key.tags);
+    uint32_t place =
+        br_index_find(&table->index, hash, jfr_samples_is_folded, table->folded, &sample->key);
+    if (place == BR_INDEX_NONE)
+        return jfr_samples_new_folded(table, sample, hash);
+    struct br_jfr_folded *same = &table->folded[place];
+    for (int k = 0; k < 2; k++) /* wraps where jfr-parser's wraps */
+        same->values[k] = (int64_t)((uint64_t)same->values[k] + (uint64_t)sample->values[k]);
     return 0;
 }
 
@@ -292,8 +247,7 @@ int br_jfr_sample_add(struct br_jfr_samples *samples, enum br_jfr_kind kind,
                       const struct br_jfr_sample *sample)
 {
     struct br_jfr_table *table = &samples->tables[kind];
-    return samples->fold ? jfr_samples_fold(samples, table, sample)
-                         : jfr_samples_append(table, sample);
+    return samples->fold ? jfr_samples_fold(table, sample) : jfr_samples_append(table, sample);
 }
 
 bool br_jfr_sample_next(struct br_jfr_cursor *at, struct br_jfr_sample *ret)
@@ -314,17 +268,13 @@ bool br_jfr_sample_next(struct br_jfr_cursor *at, struct br_jfr_sample *ret)
 
 void br_jfr_samples_settle(struct br_jfr_samples *samples)
 {
-    br_free(samples->tag_slots);
-    samples->tag_slots = NULL;
-    samples->n_tag_slots = 0;
+    br_index_release(&samples->tag_index);
     struct br_jfr_tags *tags = br_realloc(samples->tags, samples->n_tags * sizeof *tags);
     samples->tags = tags ? tags : samples->tags;
     samples->tags_cap = tags ? samples->n_tags : samples->tags_cap;
     for (unsigned i = 0; i < BR_JFR_N_KINDS; i++) {
         struct br_jfr_table *table = &samples->tables[i];
-        br_free(table->slots);
-        table->slots = NULL;
-        table->n_slots = 0;
+        br_index_release(&table->index);
         if (!table->count || !table->folded)
             continue;
         struct br_jfr_folded *folded = br_realloc(table->folded, table->count * sizeof *folded);
@@ -335,12 +285,11 @@ void br_jfr_samples_settle(struct br_jfr_samples *samples)
 
 size_t br_jfr_samples_size(const struct br_jfr_samples *samples)
 {
-    size_t size = samples->tags_cap * sizeof *samples->tags +
-                  samples->n_tag_slots * sizeof *samples->tag_slots +
+    size_t size = samples->tags_cap * sizeof *samples->tags + br_index_bytes(&samples->tag_index) +
                   samples->threads_cap * sizeof *samples->threads;
     for (unsigned i = 0; i < BR_JFR_N_KINDS; i++) {
         const struct br_jfr_table *table = &samples->tables[i];
-        size += table->folded_cap * sizeof *table->folded + table->n_slots * sizeof *table->slots;
+        size += table->folded_cap * sizeof *table->folded + br_index_bytes(&table->index);
         for (const struct br_jfr_block *block = table->first; block; block = block->next)
             size += block->size;
     }
@@ -354,6 +303,6 @@ void br_jfr_table_release(struct br_jfr_table *table)
         br_free(block);
     }
     br_free(table->folded);
-    br_free(table->slots);
+    br_index_release(&table->index);
     *table = (struct br_jfr_table){0};
 }

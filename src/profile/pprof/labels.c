@@ -2,14 +2,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/map.h"
+#include "base/cache.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "profile/pprof/internal.h"
 
 /* Labels repeat from sample to sample: what became of the last ones is remembered. */
-#define MEMO_BITS_MIN 4u
-#define MEMO_BITS_MAX 10u
+#define MEMO_MIN 16u
+#define MEMO_MAX 1024u
 /* Up to so many labels are compared with one another. */
 #define FEW_LABELS 16u
 /* Up to so many bytes of text are made again where they were forgotten. */
@@ -34,10 +34,7 @@ struct memo_link {
 };
 
 struct br_pprof_memo {
-    uint64_t secret[3]; /* so that nobody can choose labels that displace one another */
-    unsigned bits;
-    struct memo_label *labels;
-    struct memo_link *links;
+    struct br_cache labels, links; /* of struct memo_label and memo_link */
 };
 
 /* By group; within one in the order they came, which `order` remembers. */
@@ -46,35 +43,41 @@ struct br_pprof_ordered {
     uint32_t order;
 };
 
-static size_t pprof_labels_slot_of(const struct br_pprof_memo *memo, uint64_t left, uint64_t right,
-                                   uint64_t code)
+static bool pprof_labels_make_cache(struct br_pprof *pprof, struct br_cache *cache, size_t size,
+                                    uint32_t count)
 {
-    return (size_t)((left * memo->secret[0] + right * memo->secret[1] + code * memo->secret[2]) >>
-                    (64 - memo->bits));
+    void *entries = br_pprof_alloc(pprof, count, size);
+    if (!entries)
+        return false;
+    memset(entries, 0, count * size);
+    br_cache_init(cache, entries, size, count, 1);
+    return true;
 }
 
 /* Of a size that suits the profile: of small ones a request has many. */
 static bool pprof_labels_make_memo(struct br_pprof *pprof)
 {
     struct br_pprof_memo *memo = br_pprof_alloc(pprof, 1, sizeof *memo);
-    if (!memo)
+    uint32_t count = MEMO_MIN;
+    while (count < MEMO_MAX && count < pprof->ranges[BR_PPROF_SAMPLE].count)
+        count *= 2;
+    if (!memo || !pprof_labels_make_cache(pprof, &memo->labels, sizeof(struct memo_label), count) ||
+        !pprof_labels_make_cache(pprof, &memo->links, sizeof(struct memo_link), count))
         return false;
-    memo->bits = MEMO_BITS_MIN;
-    while (memo->bits < MEMO_BITS_MAX &&
-           UINT32_C(1) << memo->bits < pprof->ranges[BR_PPROF_SAMPLE].count)
-        memo->bits++;
-    size_t n = (size_t)1 << memo->bits;
-    br_random_bytes(memo->secret, sizeof memo->secret);
-    for (size_t i = 0; i < BR_COUNT(memo->secret); i++)
-        memo->secret[i] |= 1;
-    memo->labels = br_pprof_alloc(pprof, n, sizeof *memo->labels);
-    memo->links = br_pprof_alloc(pprof, n, sizeof *memo->links);
-    if (!memo->labels || !memo->links)
-        return false;
-    memset(memo->labels, 0, n * sizeof *memo->labels);
-    memset(memo->links, 0, n * sizeof *memo->links);
     pprof->memo = memo;
     return true;
+}
+
+static bool pprof_labels_is_label(const void *entry, const void *key)
+{
+    const struct memo_label *memo_label = entry;
+    return memo_label->attribute && memcmp(&memo_label->label, key, sizeof memo_label->label) == 0;
+}
+
+static bool pprof_labels_is_link(const void *entry, const void *key)
+{
+    const struct memo_link *memo_link = entry, *wanted = key;
+    return memo_link->link && memo_link->span == wanted->span && memo_link->trace == wanted->trace;
 }
 
 /* --- Attributes of texts ---------------------------------------------------------------------- */
@@ -217,15 +220,18 @@ static bool pprof_labels_read_id(const struct br_pprof *pprof, uint64_t string, 
 static uint32_t pprof_labels_link_of(struct br_pprof *pprof, uint64_t span, uint64_t trace)
 {
     uint8_t span_id[8], trace_id[16];
-    struct memo_link *memo_link =
-        &pprof->memo->links[pprof_labels_slot_of(pprof->memo, span, trace, 0)];
-    if (memo_link->link && memo_link->span == span && memo_link->trace == trace)
+    const struct br_cache *links = &pprof->memo->links;
+    const struct memo_link wanted = {.span = span, .trace = trace};
+    uint64_t hash = br_cache_hash(links, (const uint64_t[]){span, trace}, 2 * sizeof span);
+    struct memo_link *memo_link = br_cache_find(links, hash, pprof_labels_is_link, &wanted);
+    if (memo_link)
         return memo_link->link - 1;
     uint32_t link = 0;
     if (pprof_labels_read_id(pprof, span, span_id, sizeof span_id)) {
         bool traced = pprof_labels_read_id(pprof, trace, trace_id, sizeof trace_id);
         link = br_build_link(pprof->build, traced ? trace_id : NULL, span_id);
     }
+    memo_link = br_cache_take(links, hash);
     *memo_link = (struct memo_link){span, trace, link + 1};
     return link;
 }
@@ -292,15 +298,17 @@ static int pprof_labels_attribute_of(struct br_pprof *pprof, const struct br_ppr
                                      struct memo_label **ret)
 {
     struct br_pprof_memo *memo = pprof->memo;
-    struct memo_label *memo_label = &memo->labels[pprof_labels_slot_of(
-        memo, label->key, label->str ? label->str : label->num, label->unit)];
+    uint64_t hash = br_cache_hash(&memo->labels, label, sizeof *label);
+    struct memo_label *memo_label =
+        br_cache_find(&memo->labels, hash, pprof_labels_is_label, label);
     uint32_t key, unit, attribute;
     *ret = memo_label;
-    if (memo_label->attribute && memcmp(&memo_label->label, label, sizeof *label) == 0)
+    if (memo_label)
         return 0;
     if (!br_pprof_string(pprof, label->key, "label", &key) ||
         !br_pprof_string(pprof, label->unit, "label", &unit))
         return BR_EINVAL;
+    *ret = memo_label = br_cache_take(&memo->labels, hash);
     *memo_label = (struct memo_label){.label = *label};
     if (label->str) {
         int rc = br_pprof_text_attribute(pprof, key, label->str, &attribute);

@@ -3,12 +3,11 @@
 
 #include <string.h>
 
-#include "base/map.h"
 #include "base/mem.h"
 #include "base/steps.h"
 #include "profile/name.h"
 
-#define SLOTS_MIN 64u
+#define NODES_MIN 64u
 #define RATE_DEFAULT 100.0
 #define NS_PER_S 1e9
 
@@ -17,16 +16,14 @@
 int br_stacks_init(struct br_stacks *stacks, struct br_build *build,
                    const struct br_profile_source *source, struct br_err *err)
 {
-    *stacks = (struct br_stacks){.build = build, .n_slots = SLOTS_MIN};
+    *stacks = (struct br_stacks){.build = build};
     stacks->text_left = stacks->path_left = br_profile_text_max(source);
     stacks->n_max = stacks->text_left / BR_STACKS_NODE_BYTES < BR_STACKS_NODES_MAX
                         ? (uint32_t)(stacks->text_left / BR_STACKS_NODE_BYTES)
                         : BR_STACKS_NODES_MAX;
-    br_random_bytes(&stacks->secret, sizeof stacks->secret);
-    stacks->secret |= 1;
-    stacks->slots = br_calloc(stacks->n_slots, sizeof *stacks->slots);
-    if (!stacks->slots || br_grow(&stacks->nodes, &stacks->cap, SLOTS_MIN, sizeof *stacks->nodes,
-                                  BR_STACKS_NODES_MAX))
+    br_index_init(&stacks->index, stacks->n_max, BR_HOLDER_REQUESTS);
+    if (br_grow(&stacks->nodes, &stacks->cap, NODES_MIN, sizeof *stacks->nodes,
+                BR_STACKS_NODES_MAX))
         return br_err_set(err, BR_ENOMEM, "no memory for frames");
     stacks->nodes[stacks->count++] = (struct br_stack_node){0};
     return 0;
@@ -35,39 +32,36 @@ int br_stacks_init(struct br_stacks *stacks, struct br_build *build,
 void br_stacks_release(struct br_stacks *stacks)
 {
     br_free(stacks->nodes);
-    br_free(stacks->slots);
+    br_index_release(&stacks->index);
     *stacks = (struct br_stacks){0};
 }
 
-/* Multiplying by a secret odd number and taking the upper bits: no input can be made to collide. */
-static uint32_t stacks_first_slot(const struct br_stacks *stacks, uint32_t parent, uint32_t key)
+static uint64_t stacks_node_hash(const struct br_stacks *stacks, uint32_t parent, uint32_t key)
 {
-    uint64_t h = ((uint64_t)parent << 32 | key) * stacks->secret;
-    return (uint32_t)(h >> 32) & (stacks->n_slots - 1);
+    return br_index_hash(&stacks->index, (const uint32_t[]){parent, key}, 2 * sizeof key);
 }
 
-/* The slot of the node, or the empty one where it belongs. */
-static uint32_t *stacks_find_slot(const struct br_stacks *stacks, uint32_t parent, uint32_t key)
+static uint64_t stacks_hash_node(const void *entries, uint32_t place)
 {
-    for (uint32_t i = stacks_first_slot(stacks, parent, key);; i++) {
-        uint32_t *slot = &stacks->slots[i & (stacks->n_slots - 1)];
-        const struct br_stack_node *node = &stacks->nodes[*slot];
-        if (*slot == 0 || (node->parent == parent && node->key == key))
-            return slot;
-    }
+    const struct br_stacks *stacks = entries;
+    const struct br_stack_node *node = &stacks->nodes[place + 1];
+    return stacks_node_hash(stacks, node->parent, node->key);
 }
 
-static int stacks_grow_slots(struct br_stacks *stacks)
+static bool stacks_is_node(const void *entries, uint32_t place, const void *key)
 {
-    uint32_t *old = stacks->slots, *slots = br_calloc(2 * (size_t)stacks->n_slots, sizeof *slots);
-    if (!slots)
-        return BR_ENOMEM;
-    stacks->slots = slots;
-    stacks->n_slots *= 2;
-    for (uint32_t i = 1; i < stacks->count; i++)
-        *stacks_find_slot(stacks, stacks->nodes[i].parent, stacks->nodes[i].key) = i;
-    br_free(old);
-    return 0;
+    const struct br_stack_node *node = (const struct br_stack_node *)entries + place;
+    const struct br_stack_node *wanted = key;
+    return node->parent == wanted->parent && node->key == wanted->key;
+}
+
+/* The child of `parent` with this key; the root where there is none. */
+static uint32_t stacks_find(const struct br_stacks *stacks, uint32_t parent, uint32_t key)
+{
+    const struct br_stack_node wanted = {.parent = parent, .key = key};
+    uint32_t place = br_index_find(&stacks->index, stacks_node_hash(stacks, parent, key),
+                                   stacks_is_node, stacks->nodes + 1, &wanted);
+    return place == BR_INDEX_NONE ? BR_STACKS_ROOT : place + 1;
 }
 
 static uint32_t stacks_add_node(struct br_stacks *stacks, uint32_t parent, uint32_t key,
@@ -75,13 +69,13 @@ static uint32_t stacks_add_node(struct br_stacks *stacks, uint32_t parent, uint3
 {
     int rc = br_grow(&stacks->nodes, &stacks->cap, (size_t)stacks->count + 1, sizeof *stacks->nodes,
                      stacks->n_max);
-    if (rc == 0 && stacks->count >= stacks->n_slots / 2)
-        rc = stacks_grow_slots(stacks);
+    if (rc == 0)
+        rc = br_index_add(&stacks->index, stacks_node_hash(stacks, parent, key), stacks->count - 1,
+                          stacks_hash_node, stacks);
     if (rc != 0) {
         stacks->rc = rc;
         return BR_STACKS_ROOT;
     }
-    *stacks_find_slot(stacks, parent, key) = stacks->count;
     stacks->nodes[stacks->count] = (struct br_stack_node){parent, key, location, 0};
     return stacks->count++;
 }
@@ -90,7 +84,7 @@ uint32_t br_stacks_child(struct br_stacks *stacks, uint32_t parent, uint32_t loc
 {
     if (stacks->rc != 0)
         return BR_STACKS_ROOT;
-    uint32_t node = *stacks_find_slot(stacks, parent, location);
+    uint32_t node = stacks_find(stacks, parent, location);
     return node ? node : stacks_add_node(stacks, parent, location, location);
 }
 
@@ -104,7 +98,7 @@ uint32_t br_stacks_frame(struct br_stacks *stacks, uint32_t parent, const char *
     }
     stacks->text_left -= len;
     uint32_t string = br_build_string(stacks->build, name, len);
-    uint32_t node = *stacks_find_slot(stacks, parent, string);
+    uint32_t node = stacks_find(stacks, parent, string);
     if (node)
         return node;
     struct br_build_line line = {.function = br_build_function(stacks->build, string, 0, 0, 0)};

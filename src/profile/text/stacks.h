@@ -9,11 +9,12 @@
 
 #include <stdint.h>
 
+#include "base/index.h"
 #include "profile/profile.h"
 
 #define BR_STACKS_ROOT 0u
 #define BR_STACKS_NODES_MAX (1u << 21)
-#define BR_STACKS_NODE_BYTES 40 /* 24 for each, and 8 to 16 for finding it */
+#define BR_STACKS_NODE_BYTES 40 /* 24 for each, and 6 to 12 for finding it */
 
 struct br_stack_node {
     uint32_t parent;
@@ -26,11 +27,9 @@ struct br_stacks {
     struct br_build *build;
     struct br_stack_node *nodes; /* 0 is the root, which is no frame */
     uint32_t count, cap;
-    uint32_t *slots; /* of nodes, 0: empty; a power of two, at most half full */
-    uint32_t n_slots;
-    uint64_t secret;
-    uint32_t n_max;   /* nodes: as many as four times what was sent has room for */
-    size_t text_left; /* bytes that names may still have: those of a trie overlap */
+    struct br_index index; /* of all nodes but the root */
+    uint32_t n_max;        /* nodes: as many as four times what was sent has room for */
+    size_t text_left;      /* bytes that names may still have: those of a trie overlap */
     size_t path_left; /* frames that stacks may still have: a stack is a node and all above it */
     int rc; /* the first failure: BR_EFULL, BR_ETOOBIG, BR_ENOMEM; after it nothing is added */
 };

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/index.h"
+
+#include "base/err.h"
+#include "base/map.h"
+#include "base/steps.h"
+
+#define COUNT_MIN 42u /* entries in the first slots, of which there are 65 */
+
+/* Two more than a half more: at most two thirds full, and a probe always ends. */
+static size_t index_slots_for(size_t count)
+{
+    return count + count / 2 + 2;
+}
+
+size_t br_index_bytes_for(size_t count)
+{
+    return index_slots_for(count) * sizeof(uint32_t);
+}
+
+void br_index_init(struct br_index *index, uint32_t max, enum br_holder holder)
+{
+    *index = (struct br_index){.max = max < BR_INDEX_MAX ? max : BR_INDEX_MAX, .holder = holder};
+    br_random_bytes(index->secret, sizeof index->secret);
+}
+
+/* BR_HOLDER_PROCESS holds what no other claims. */
+static uint32_t *index_alloc(const struct br_index *index, size_t n_slots)
+{
+    return index->holder == BR_HOLDER_PROCESS
+               ? br_calloc(n_slots, sizeof *index->slots)
+               : br_calloc_for(index->holder, n_slots, sizeof *index->slots);
+}
+
+void br_index_release(struct br_index *index)
+{
+    if (index->holder == BR_HOLDER_PROCESS)
+        br_free(index->slots);
+    else
+        br_free_for(index->holder, index->slots);
+    index->slots = NULL;
+    index->n_slots = 0;
+}
+
+static void index_enter(struct br_index *index, uint64_t hash, uint32_t place)
+{
+    size_t at = br_index_home(index, hash), passed = 0;
+    for (; index->slots[at]; passed++)
+        at = br_index_after(index, at);
+    index->slots[at] = place + 1;
+    br_steps_add(passed);
+}
+
+int br_index_reserve(struct br_index *index, uint32_t count)
+{
+    if (count > index->max)
+        return BR_EFULL;
+    index->slots = index_alloc(index, index_slots_for(count));
+    index->n_slots = index->slots ? index_slots_for(count) : 0;
+    return index->slots ? 0 : BR_ENOMEM;
+}
+
+/* Slots for twice as many entries as `count`, within the maximum, with those in it. */
+static int index_grow(struct br_index *index, uint32_t count, br_index_hash_fn *rehash,
+                      const void *entries)
+{
+    struct br_index grown = *index;
+    size_t want = count < COUNT_MIN ? COUNT_MIN : (size_t)count * 2;
+    int rc = br_index_reserve(&grown, want < index->max ? (uint32_t)want : index->max);
+    if (rc)
+        return rc;
+    for (uint32_t place = 0; place < count; place++)
+        index_enter(&grown, rehash(entries, place), place);
+    br_index_release(index);
+    *index = grown;
+    return 0;
+}
+
+int br_index_add(struct br_index *index, uint64_t hash, uint32_t place, br_index_hash_fn *rehash,
+                 const void *entries)
+{
+    if (place >= index->max)
+        return BR_EFULL;
+    if (index_slots_for((size_t)place + 1) > index->n_slots) {
+        int rc = index_grow(index, place, rehash, entries);
+        if (rc)
+            return rc;
+    }
+    index_enter(index, hash, place);
+    return 0;
+}
