@@ -10,6 +10,7 @@
 /* Four classes to a power of two, from 256 bytes up: at most a fifth of a buffer is slack. */
 #define CLASS_MIN_LOG2 8u
 #define CLASSES 84u
+#define CLASS_NONE CLASSES /* of a size of its own: never kept for another use */
 #define ROPE_MAX (1u << 24)
 #define IDLE_SHARE 16u /* of the memory limit is the most that unused buffers may hold */
 
@@ -133,7 +134,7 @@ static size_t buf_pool_idle_max(const struct br_pool *pool)
 static bool buf_pool_keep(struct br_pool *pool, struct br_buf *buf)
 {
     size_t size = buf->cap, max = buf_pool_idle_max(pool);
-    if (pool->idle > max || size > max - pool->idle)
+    if (buf->size_class == CLASS_NONE || pool->idle > max || size > max - pool->idle)
         return false;
     uint32_t c = buf->size_class;
     struct idle *i = (struct idle *)(void *)buf;
@@ -165,14 +166,9 @@ size_t br_buf_room(size_t cap)
     return buf_class_size(buf_class_of(cap));
 }
 
-struct br_buf *br_buf_new(struct br_pool *pool, size_t cap)
+/* Makes a buffer of memory for `size` bytes, which may be NULL. */
+static struct br_buf *buf_begin(struct br_buf *buf, struct br_pool *pool, uint32_t c, size_t size)
 {
-    if (cap > BR_BUF_MAX)
-        return NULL;
-    uint32_t c = buf_class_of(cap);
-    size_t size = buf_class_size(c);
-    struct br_buf *buf =
-        pool->free[c] ? buf_pool_take(pool, c, size) : br_malloc(buf_block_size(size));
     if (!buf)
         return NULL;
     *buf = (struct br_buf){.pool = pool,
@@ -183,6 +179,24 @@ struct br_buf *br_buf_new(struct br_pool *pool, size_t cap)
     buf_pool_count(pool, buf->holder, (int64_t)size);
     pool->taken += size;
     return buf;
+}
+
+struct br_buf *br_buf_new(struct br_pool *pool, size_t cap)
+{
+    if (cap > BR_BUF_MAX)
+        return NULL;
+    uint32_t c = buf_class_of(cap);
+    size_t size = buf_class_size(c);
+    return buf_begin(pool->free[c] ? buf_pool_take(pool, c, size)
+                                   : br_malloc(buf_block_size(size)),
+                     pool, c, size);
+}
+
+struct br_buf *br_buf_new_exact(struct br_pool *pool, size_t cap)
+{
+    if (cap < BR_MEM_MAPPED || cap > BR_BUF_MAX)
+        return br_buf_new(pool, cap);
+    return buf_begin(br_malloc(buf_block_size(cap)), pool, CLASS_NONE, cap);
 }
 
 void br_buf_adopt(struct br_buf *buf, struct br_pool *pool)

@@ -62,6 +62,10 @@ void br_pool_trim(struct br_pool *pool);
  * there is no memory or cap > BR_BUF_MAX. */
 struct br_buf *br_buf_new(struct br_pool *pool, size_t cap);
 
+/* The same; a large one (BR_MEM_MAPPED) has room for `cap` bytes and no more, and is not kept when it is
+ * freed. For what is known to the byte and lives once. */
+struct br_buf *br_buf_new_exact(struct br_pool *pool, size_t cap);
+
 /* The room that a buffer made for `cap` bytes has: up to a fourth more. */
 size_t br_buf_room(size_t cap);
 

@@ -46,6 +46,27 @@ static void buffers_have_the_room_that_was_asked_for(void **state)
     assert_null(br_buf_new(*state, SIZE_MAX));
 }
 
+static void a_large_buffer_may_be_exact(void **state)
+{
+    size_t cap = BR_MEM_MAPPED + 77;
+    struct br_buf *b = br_buf_new_exact(*state, cap);
+    assert_int_equal(b->cap, cap);
+    assert_int_equal(br_pool_live(*state), cap);
+    memset(b->data, 0xaa, cap + BR_BUF_SLACK);
+    br_buf_unref(b);
+    assert_int_equal(br_pool_live(*state), 0);
+    assert_int_equal(br_pool_idle(*state), 0);
+    b = br_buf_new_exact(*state, cap);
+    b->len = (uint32_t)cap;
+    assert_int_equal(br_buf_append(&b, "x", 1, BR_BUF_MAX), 0);
+    assert_true(b->cap > cap && b->data[cap] == 'x');
+    br_buf_unref(b);
+    b = br_buf_new_exact(*state, 100); /* small ones are as all others */
+    assert_int_equal(b->cap, br_buf_room(100));
+    br_buf_unref(b);
+    assert_null(br_buf_new_exact(*state, SIZE_MAX));
+}
+
 static void buffers_live_as_long_as_their_references(void **state)
 {
     struct br_buf *b = br_buf_new(*state, 100);
@@ -263,6 +284,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(buffers_have_the_room_that_was_asked_for),
+        TEST(a_large_buffer_may_be_exact),
         TEST(buffers_live_as_long_as_their_references),
         TEST(a_pool_keeps_no_more_than_it_may),
         TEST(a_recycled_buffer_is_as_good_as_new),

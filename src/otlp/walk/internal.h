@@ -212,6 +212,7 @@ bool br_walk_inlined_fits(struct br_walker *walker, const struct br_item *item, 
 /* True when every index noted lies in its table (0 always does). */
 bool br_walk_indices_fit(const struct br_walker *walker);
 
-/* Copies a message with every bad string repaired. Returns 0, BR_EINVAL or BR_ENOMEM. */
+/* Copies a message with every bad string repaired, into one buffer of the length that it becomes. Returns 0,
+ * BR_EINVAL, BR_ETOOBIG (longer than a buffer may be) or BR_ENOMEM. */
 int br_utf8_repair(const ProtobufCMessageDescriptor *desc, const uint8_t *data, size_t len,
                    struct br_pool *pool, struct br_buf **ret, uint32_t *ret_repaired);

@@ -1,12 +1,65 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The slow path of a request with bad strings: driven by the schema, because only it knows which
- * bytes are strings. Everything that is fine is copied as it came. */
+ * bytes are strings. Everything that is fine is copied as it came. What it becomes is counted first: a
+ * buffer that grew would be there twice, and a byte that is wrong becomes three. */
 #include <string.h>
 
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "otlp/walk/internal.h"
+
+/* --- How long it becomes ------------------------------------------------------------------------ */
+
+struct count {
+    size_t len;
+    bool repaired;
+};
+
+static void utf8_count_field(struct count *count, const struct br_field *field, size_t len)
+{
+    count->len += br_len_size(field->number, len);
+    count->repaired = true;
+}
+
+static struct count utf8_count_string(const struct br_field *field)
+{
+    if (br_utf8_valid(field->data, field->value) == field->value)
+        return (struct count){0};
+    return (struct count){br_utf8_mend(field->data, field->value, NULL), true};
+}
+
+static int utf8_count_message(struct count *count, const ProtobufCMessageDescriptor *desc,
+                              const uint8_t *p, const uint8_t *end, unsigned depth)
+{
+    struct br_field this_field;
+    if (depth > BR_WALK_DEPTH_MAX)
+        return BR_EINVAL;
+    while (p < end) {
+        p = br_field_next(p, end, &this_field);
+        if (!p)
+            return BR_EINVAL;
+        const ProtobufCFieldDescriptor *field =
+            protobuf_c_message_descriptor_get_field(desc, this_field.number);
+        bool known = field && this_field.wire == BR_WIRE_LEN;
+        struct count inner = {0};
+        int rc = 0;
+        if (known && field->type == PROTOBUF_C_TYPE_MESSAGE)
+            rc = utf8_count_message(&inner, field->descriptor, this_field.data,
+                                    this_field.data + this_field.value, depth + 1);
+        else if (known && field->type == PROTOBUF_C_TYPE_STRING)
+            inner = utf8_count_string(&this_field);
+        if (rc)
+            return rc;
+        if (inner.repaired)
+            utf8_count_field(count, &this_field, inner.len);
+        else
+            count->len += (size_t)(p - this_field.at);
+    }
+    return 0;
+}
+
+/* --- Writing it --------------------------------------------------------------------------------- */
 
 struct repair {
     struct br_buf *out;
@@ -31,10 +84,6 @@ static int utf8_put_string(struct repair *repair, const struct br_field *field, 
         return utf8_put(repair, field->at, (size_t)(next - field->at));
     size_t len = br_utf8_mend(field->data, field->value, NULL);
     int rc = utf8_put_prefix(repair, field->number, len);
-    if (!rc && repair->out->len + len > BR_BUF_MAX)
-        rc = BR_ENOMEM;
-    if (!rc)
-        rc = br_buf_reserve(&repair->out, repair->out->len + len);
     if (rc)
         return rc;
     repair->out->len +=
@@ -98,10 +147,16 @@ static int utf8_repair_message(struct repair *repair, const ProtobufCMessageDesc
 int br_utf8_repair(const ProtobufCMessageDescriptor *desc, const uint8_t *data, size_t len,
                    struct br_pool *pool, struct br_buf **ret, uint32_t *ret_repaired)
 {
-    struct repair repair = {.out = br_buf_new(pool, len + len / 8 + 64)};
+    struct count count = {0};
+    int rc = utf8_count_message(&count, desc, data, data + len, 1);
+    if (rc)
+        return rc;
+    if (count.len > BR_BUF_MAX)
+        return BR_ETOOBIG;
+    struct repair repair = {.out = br_buf_new_exact(pool, count.len)};
     if (!repair.out)
         return BR_ENOMEM;
-    int rc = utf8_repair_message(&repair, desc, data, data + len, 1);
+    rc = utf8_repair_message(&repair, desc, data, data + len, 1);
     if (rc) {
         br_buf_unref(repair.out);
         return rc;
