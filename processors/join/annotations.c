@@ -564,10 +564,10 @@ void join_mark_spans(struct join *join, struct br_item *item, bool figures)
         (struct join_locals){.table = join->table,
                              .link_spans = join->config->local_root.link == JOIN_LINK_SPAN,
                              .max_spans = (unsigned)join->config->local_root.max_spans,
-                             .cut = join->families_cut};
+                             .cut = join->trace_spans_cut};
     join_infer_init(&marking.infer, figures && join->config->infer ? join->table : NULL,
                     &marking.arena);
-    marking.infer.cut = join->families_cut;
+    marking.infer.cut = join->trace_spans_cut;
     struct br_addition *additions =
         spans ? br_arena_calloc(&marking.arena, n_items, sizeof *additions) : NULL;
     for (uint32_t p = 0; additions && p < item->n_parts && i < n_items; p++) {

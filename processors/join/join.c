@@ -431,7 +431,7 @@ static void join_make_metrics(struct join *join)
     join->marked = br_node_metric(node, BR_COUNTER, "braid_join_spans_marked", NULL, NULL);
     join->spans_entered = br_node_metric(node, BR_COUNTER, "braid_join_spans_entered", NULL, NULL);
     join->hold_full = br_node_metric(node, BR_COUNTER, "braid_join_hold_full_items", NULL, NULL);
-    join->families_cut = br_node_metric(node, BR_COUNTER, "braid_join_families_cut", NULL, NULL);
+    join->trace_spans_cut = br_node_metric(node, BR_COUNTER, "braid_join_trace_spans_cut", NULL, NULL);
     join->steps_cut = br_node_metric(node, BR_COUNTER, "braid_join_steps_cut", NULL, NULL);
     join->services_cut = br_node_metric(node, BR_COUNTER, "braid_join_services_cut", NULL, NULL);
     join->table_bytes = br_node_metric(node, BR_GAUGE, "braid_join_table_bytes", NULL, NULL);

@@ -748,13 +748,13 @@ static bool join_samples_run_prepare(struct run *run)
         join_leaves_init(&run->dictionary.leaves, run->join->table, &run->dictionary.view,
                          &run->arena);
     join_infer_init(&run->infer, run->join->table, &run->arena);
-    run->infer.cut = run->join->families_cut;
+    run->infer.cut = run->join->trace_spans_cut;
     run->credit = (struct join_credit){
         .arena = &run->arena,
         .locals = {.table = run->join->table,
                    .link_spans = run->join->config->local_root.link == JOIN_LINK_SPAN,
                    .max_spans = (unsigned)run->join->config->local_root.max_spans,
-                   .cut = run->join->families_cut},
+                   .cut = run->join->trace_spans_cut},
         .arg = run};
     if (run->join->span_metrics.node)
         run->credit.on_credited = join_samples_run_on_credited;
