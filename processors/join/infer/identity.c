@@ -7,7 +7,7 @@
 #include "base/str.h"
 #include "base/steps.h"
 #include "otlp/scan.h"
-#include "processors/join/reading.h"
+#include "processors/join/sample_view.h"
 #include "wire/protobuf.h"
 
 #define DIGITS_MAX 20
