@@ -16,7 +16,7 @@ struct call {
     struct control *control;
     struct br_request *request; /* NULL: the client went away, or it has been answered */
     /* add */
-    struct control_override *rule;
+    struct control_override *override;
     int applies; /* to so many things, or the code of err */
     struct br_err err;
     /* end */
@@ -39,8 +39,8 @@ static void call_free(struct call *call)
         call->request->user = NULL;
     br_list_remove(&call->link);
     call->control->n_calls--;
-    if (call->rule)
-        control_overrides_forget(&call->control->rules, call->rule);
+    if (call->override)
+        control_overrides_forget(&call->control->overrides, call->override);
     br_map_free(call->rows, NULL);
     br_free(call);
 }
@@ -96,7 +96,8 @@ void control_calls_release(struct control *control)
     }
 }
 
-/* --- Ending rules ----------------------------------------------------------------------------- */
+/* --- Ending overrides
+ * ----------------------------------------------------------------------------- */
 
 static void control_call_visit_end(struct br_broadcast *broadcast, struct br_host *host)
 {
@@ -113,7 +114,7 @@ static void control_call_done_end(struct br_broadcast *broadcast, struct br_host
     struct br_str json = {.data = buffer, .cap = sizeof buffer, .max = 63, .fixed = true};
     (void)home;
     for (size_t i = 0; i < k->n_ids; i++)
-        control_overrides_end(&k->control->rules, k->ids[i]);
+        control_overrides_end(&k->control->overrides, k->ids[i]);
     br_str_printf(&json, "{\"ended\":%zu}\n", k->n_ids);
     call_free(k);
     if (request)
@@ -130,16 +131,16 @@ void control_call_end(struct control *control, struct br_request *request, uint6
     }
     k->broadcast.visit = control_call_visit_end;
     k->broadcast.done = control_call_done_end;
-    k->n_ids = control_overrides_match(&control->rules, id, service, k->ids);
+    k->n_ids = control_overrides_match(&control->overrides, id, service, k->ids);
     if (k->n_ids || !id) {
         control_call_send(k);
         return;
     }
     call_free(k);
-    control_reply_error(request, 404, NULL, NULL, "there is no such rule; it may have ended");
+    control_reply_error(request, 404, NULL, NULL, "there is no such override; it may have ended");
 }
 
-/* A rule that some workers took and others could not: not all of it is none of it. */
+/* An override that some workers took and others could not: not all of it is none of it. */
 static void control_call_take_back(struct control *control, uint64_t id)
 {
     struct call *k = call_new(control, NULL);
@@ -151,34 +152,35 @@ static void control_call_take_back(struct control *control, uint64_t id)
     control_call_send(k);
 }
 
-/* --- Adding a rule ---------------------------------------------------------------------------- */
+/* --- Adding an override
+ * ---------------------------------------------------------------------------- */
 
 static void control_call_visit_add(struct br_broadcast *broadcast, struct br_host *host)
 {
     struct call *k = call_of(broadcast);
-    int n = k->applies < 0 ? 0 : br_override_apply(host, &k->rule->rule, &k->err);
+    int n = k->applies < 0 ? 0 : br_override_apply(host, &k->override->base, &k->err);
     k->applies = n < 0 ? n : k->applies + n;
 }
 
-static void control_call_reply_rule(struct control *control, struct br_request *request,
-                                    const struct control_override *rule, unsigned status)
+static void control_call_reply_override(struct control *control, struct br_request *request,
+                                        const struct control_override *override, unsigned status)
 {
     char at[sizeof CONTROL_PATH + 1 + CONTROL_ID_LEN];
     struct br_str json = {0};
-    (void)snprintf(at, sizeof at, CONTROL_PATH "/%016llx", (unsigned long long)rule->rule.id);
-    control_put_override(&json, rule, br_host_mono_ms(control->node->host));
+    (void)snprintf(at, sizeof at, CONTROL_PATH "/%016llx", (unsigned long long) override->base.id);
+    control_put_override(&json, override, br_host_mono_ms(control->node->host));
     br_str_putc(&json, '\n');
     control_reply(request, status, &(struct br_header){"location", at}, &json);
     br_str_release(&json);
 }
 
-static void control_call_refuse_rule(struct call *call)
+static void control_call_refuse_override(struct call *call)
 {
     struct control *control = call->control;
     struct br_request *request = call->request;
     struct br_err err = call->err;
     int rc = call->applies;
-    uint64_t id = call->rule->rule.id;
+    uint64_t id = call->override->base.id;
     call_free(call);
     if (rc < 0)
         control_call_take_back(control, id);
@@ -192,7 +194,7 @@ static void control_call_refuse_rule(struct call *call)
     else
         control_reply_error(request, 422, NULL, NULL,
                             "nothing here can do that: no pprof target fits, and no join keeps "
-                            "links by rules");
+                            "links by overrides");
 }
 
 static void control_call_done_add(struct br_broadcast *broadcast, struct br_host *home)
@@ -201,38 +203,39 @@ static void control_call_done_add(struct br_broadcast *broadcast, struct br_host
     struct control *control = k->control;
     (void)home;
     if (k->applies <= 0) {
-        control_call_refuse_rule(k);
+        control_call_refuse_override(k);
         return;
     }
-    struct control_override *rule = k->rule;
+    struct control_override *override = k->override;
     struct br_request *request = k->request;
-    k->rule = NULL;
+    k->override = NULL;
     call_free(k);
     if (request)
-        control_call_reply_rule(control, request, rule, 201);
-    control_overrides_add(&control->rules, rule);
+        control_call_reply_override(control, request, override, 201);
+    control_overrides_add(&control->overrides, override);
 }
 
 void control_call_add(struct control *control, struct br_request *request,
-                      struct control_override *rule)
+                      struct control_override *override)
 {
     uint64_t wait_s;
     char after[24];
     struct call *k = call_new(control, request);
     if (!k) {
-        control_override_free(rule);
+        control_override_free(override);
         control_call_busy(request);
         return;
     }
-    if (control_overrides_admit(&control->rules, rule, &wait_s)) {
-        control_override_free(rule);
+    if (control_overrides_admit(&control->overrides, override, &wait_s)) {
+        control_override_free(override);
         call_free(k);
         (void)snprintf(after, sizeof after, "%llu", (unsigned long long)wait_s);
-        control_reply_error(request, 429, &(struct br_header){"retry-after", after}, NULL,
-                            "there are as many rules as max_rules allows; end one, or wait");
+        control_reply_error(
+            request, 429, &(struct br_header){"retry-after", after}, NULL,
+            "there are as many overrides as max_overrides allows; end one, or wait");
         return;
     }
-    k->rule = rule;
+    k->override = override;
     k->broadcast.visit = control_call_visit_add;
     k->broadcast.done = control_call_done_add;
     control_call_send(k);
@@ -271,15 +274,15 @@ static void control_call_put_rows(struct br_str *out, const struct call *call)
     }
 }
 
-static void control_call_put_rules(struct br_str *out, struct control *control)
+static void control_call_put_overrides(struct br_str *out, struct control *control)
 {
     uint64_t now = br_host_mono_ms(control->node->host);
     bool first = true;
-    for (struct br_list *list = control->rules.list.next; list != &control->rules.list;
+    for (struct br_list *list = control->overrides.list.next; list != &control->overrides.list;
          list = list->next) {
         const struct control_override *override =
             br_container_of(list, struct control_override, link);
-        if (override->rule.until_ms <= now)
+        if (override->base.until_ms <= now)
             continue;
         if (!first)
             br_str_putc(out, ',');
@@ -297,8 +300,8 @@ static void control_call_done_list(struct br_broadcast *broadcast, struct br_hos
     if (request) {
         br_str_puts(&json, "{\"collected\":[");
         control_call_put_rows(&json, k);
-        br_str_puts(&json, "],\"rules\":[");
-        control_call_put_rules(&json, k->control);
+        br_str_puts(&json, "],\"overrides\":[");
+        control_call_put_overrides(&json, k->control);
         br_str_printf(&json, "],\"shedding\":{\"step\":%u,\"what\":", k->step);
         br_str_json(&json, br_shed_text(k->step), strlen(br_shed_text(k->step)));
         br_str_printf(&json, "},\"truncated\":%s}\n", k->cut ? "true" : "false");

@@ -23,13 +23,15 @@ static const struct br_option options[] = {
     BR_STRING(struct control_config, transport, "tcp", "tcp, or unix (endpoint is then a path)"),
     BR_PRESENT(struct control_config, tls, struct br_tls_config, br_tls_server_options,
                "TLS; absent: plaintext"),
-    BR_SECRET(struct control_config, token,
-              "what requests have to show as Authorization: Bearer; required, 16 characters or more"),
+    BR_SECRET(
+        struct control_config, token,
+        "what requests have to show as Authorization: Bearer; required, 16 characters or more"),
     BR_BOOL(struct control_config, allow_remote, false,
             "listen on an address that is not loopback"),
     BR_STRINGS(struct control_config, allowed_hosts, BR_HOSTS_HELP),
-    BR_INT(struct control_config, max_rules, 16, 1, BR_OVERRIDES_MAX, "rules that hold at a time"),
-    BR_DURATION(struct control_config, max_duration, "1h", "longest duration of a rule"),
+    BR_INT(struct control_config, max_overrides, 16, 1, BR_OVERRIDES_MAX,
+           "overrides that hold at a time"),
+    BR_DURATION(struct control_config, max_duration, "1h", "longest duration of an override"),
     BR_OPT_END,
 };
 
@@ -187,15 +189,16 @@ static void control_begin(struct br_handler *self, struct br_request *request)
         control_reply_error(request, 503, NULL, NULL, "shutting down");
 }
 
-static void control_get_rule(struct control *control, struct br_request *request, uint64_t id)
+static void control_get_override(struct control *control, struct br_request *request, uint64_t id)
 {
-    const struct control_override *rule = control_overrides_find(&control->rules, id);
+    const struct control_override *override = control_overrides_find(&control->overrides, id);
     struct br_str json = {0};
-    if (!rule) {
-        control_reply_error(request, 404, NULL, NULL, "there is no such rule; it may have ended");
+    if (!override) {
+        control_reply_error(request, 404, NULL, NULL,
+                            "there is no such override; it may have ended");
         return;
     }
-    control_put_override(&json, rule, br_host_mono_ms(control->node->host));
+    control_put_override(&json, override, br_host_mono_ms(control->node->host));
     br_str_putc(&json, '\n');
     control_reply(request, 200, NULL, &json);
     br_str_release(&json);
@@ -204,18 +207,18 @@ static void control_get_rule(struct control *control, struct br_request *request
 static void control_post(struct control *control, struct br_request *request)
 {
     const struct control_config *config = control->node->config;
-    struct control_override *rule = NULL;
+    struct control_override *override = NULL;
     struct br_err err = {0};
     int rc = request->body ? control_read((const char *)request->body->data, request->body->len,
-                                          config->max_duration, &rule, &err)
+                                          config->max_duration, &override, &err)
                            : br_err_set(&err, BR_EINVAL, "the body must be a JSON object");
     if (rc == 0)
-        control_call_add(control, request, rule);
+        control_call_add(control, request, override);
     else
         control_reply_error(request, rc == BR_ENOMEM ? 503 : 400, NULL, err.path, "%s", err.text);
 }
 
-/* What a query may say, which is little: a filter that is overlooked would end all rules. */
+/* What a query may say, which is little: a filter that is overlooked would end all overrides. */
 static int control_read_query(const struct br_request *request, uint64_t id, struct br_arena *arena,
                               const char **ret_service, struct br_err *err)
 {
@@ -234,7 +237,7 @@ static void control_take(struct control *control, struct br_request *request, ui
     else if (control_method_of(request) == DELETE)
         control_call_end(control, request, id, service);
     else if (id)
-        control_get_rule(control, request, id);
+        control_get_override(control, request, id);
     else
         control_call_list(control, request);
 }
@@ -279,7 +282,7 @@ static int control_create(struct br_node *node, struct br_err *err)
     control->refused = br_node_metric(node, BR_COUNTER, "braid_control_unauthorized", NULL, NULL);
     control->throttled = br_node_metric(node, BR_COUNTER, "braid_control_throttled", NULL, NULL);
     br_list_init(&control->calls);
-    if (control_overrides_init(&control->rules, node))
+    if (control_overrides_init(&control->overrides, node))
         return br_err_set(err, BR_ENOMEM, "out of memory");
     return 0;
 }
@@ -318,7 +321,7 @@ static void control_destroy(struct br_node *node)
     struct control *control = node->state;
     br_server_free(control->server);
     control_calls_release(control);
-    control_overrides_release(&control->rules);
+    control_overrides_release(&control->overrides);
 }
 
 extern const struct br_component br_control_extension;

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the files of the control extension share. The API is HTTP with JSON: control.c has the life,
- * the listener and the paths, read.c makes a rule of a request's body, rules.c keeps the rules that
- * hold, call.c carries what is asked to all workers and back, reply.c writes the answers.
+ * the listener and the paths, read.c makes an override of a request's body, overrides.c keeps the
+ * overrides that hold, call.c carries what is asked to all workers and back, reply.c writes the
+ * answers.
  *
- * The list of rules is the first worker's alone. Each worker's components hold copies of what they
- * obey (pipeline/override.h) and end them by themselves.
+ * The list of overrides is the first worker's alone. Each worker's components hold copies of what
+ * they obey (pipeline/override.h) and end them by themselves.
  */
 #pragma once
 
@@ -31,15 +32,16 @@ struct control_config {
     struct br_secret token;
     bool allow_remote;
     struct br_strings allowed_hosts;
-    int64_t max_rules;
+    int64_t max_overrides;
     uint64_t max_duration;
 };
 
-/* --- Rules (rules.c) -------------------------------------------------------------------------- */
+/* --- Overrides (overrides.c)
+ * -------------------------------------------------------------------------- */
 
 struct control_override {
     struct br_list link;
-    struct br_override rule;   /* its texts are in the arena */
+    struct br_override base; /* its texts are in the arena */
     struct br_arena arena;
     uint64_t duration_ms; /* not 0 */
     uint64_t since_ns, until_ns; /* unix, for people */
@@ -58,29 +60,29 @@ void control_override_free(struct control_override *override); /* accepts NULL *
 int control_overrides_init(struct control_overrides *rs, struct br_node *node);
 void control_overrides_release(struct control_overrides *rs); /* accepts a zeroed one */
 
-/* Gives a rule its id and its times. It counts from here to control_overrides_forget or its end. Returns
- * 0, or BR_EFULL with the seconds until a rule ends in `*ret_wait_s`. */
+/* Gives an override its id and its times. It counts from here to control_overrides_forget or its
+ * end. Returns 0, or BR_EFULL with the seconds until an override ends in `*ret_wait_s`. */
 int control_overrides_admit(struct control_overrides *rs, struct control_override *override,
                             uint64_t *ret_wait_s);
 
-/* Puts an admitted rule, which it takes, into the list, or frees it instead. */
+/* Puts an admitted override, which it takes, into the list, or frees it instead. */
 void control_overrides_add(struct control_overrides *rs, struct control_override *override);
 void control_overrides_forget(struct control_overrides *rs, struct control_override *override);
 
-/* The rule that holds with this id, or NULL. */
+/* The override that holds with this id, or NULL. */
 struct control_override *control_overrides_find(struct control_overrides *rs, uint64_t id);
 
-/* The ids of the rules that hold: of rule `id` (0: all), of `service` (NULL: whatever it is for).
- * Returns how many. */
+/* The ids of the overrides that hold: of override `id` (0: all), of `service` (NULL: whatever it is
+ * for). Returns how many. */
 size_t control_overrides_match(struct control_overrides *rs, uint64_t id, const char *service,
                            uint64_t ret[BR_OVERRIDES_MAX]);
 
-/* Takes a rule out of the list; nothing when it has ended. */
+/* Takes an override out of the list; nothing when it has ended. */
 void control_overrides_end(struct control_overrides *rs, uint64_t id);
 
 /* --- Bodies (read.c) -------------------------------------------------------------------------- */
 
-/* A rule out of JSON. Returns 0, BR_ENOMEM, or BR_EINVAL with the field in err->path and a
+/* An override out of JSON. Returns 0, BR_ENOMEM, or BR_EINVAL with the field in err->path and a
  * sentence. */
 int control_read(const char *text, size_t len, uint64_t max_duration_ns, struct control_override **ret,
                  struct br_err *err);
@@ -92,7 +94,7 @@ struct control {
     struct br_node *node;
     struct br_server *server;
     struct br_hosts hosts;
-    struct control_overrides rules;
+    struct control_overrides overrides;
     struct br_list calls;
     size_t n_calls;
     struct br_log_limit log_limit;
@@ -103,9 +105,9 @@ struct control {
     char name[192];
 };
 
-/* Each carries a request to the workers, and answers it. The first takes the rule. */
+/* Each carries a request to the workers, and answers it. The first takes the override. */
 void control_call_add(struct control *control, struct br_request *request,
-                      struct control_override *rule);
+                      struct control_override *override);
 void control_call_end(struct control *control, struct br_request *request, uint64_t id,
                       const char *service);
 void control_call_list(struct control *control, struct br_request *request);

@@ -5,7 +5,7 @@
 #include "base/mem.h"
 #include "extensions/control/control.h"
 
-static struct control_override *control_overrides_rule_of(struct br_list *list)
+static struct control_override *control_overrides_of(struct br_list *list)
 {
     return br_container_of(list, struct control_override, link);
 }
@@ -21,8 +21,8 @@ void control_override_free(struct control_override *override)
 static void control_overrides_say(struct control_overrides *rs,
                                   const struct control_override *override, const char *what)
 {
-    br_info(&rs->node->log, "rule %016llx for service %s %s",
-            (unsigned long long) override->rule.id, override->rule.service, what);
+    br_info(&rs->node->log, "override %016llx for service %s %s",
+            (unsigned long long) override->base.id, override->base.service, what);
 }
 
 static void control_overrides_drop(struct control_overrides *rs, struct control_override *override)
@@ -39,13 +39,13 @@ static void control_overrides_sweep(struct control_overrides *rs)
     struct br_host *host = rs->node->host;
     uint64_t now = br_host_mono_ms(host), next = UINT64_MAX;
     for (struct br_list *list = rs->list.next, *after; list != &rs->list; list = after) {
-        struct control_override *override = control_overrides_rule_of(list);
+        struct control_override *override = control_overrides_of(list);
         after = list->next;
-        if (override->rule.until_ms <= now) {
+        if (override->base.until_ms <= now) {
             control_overrides_say(rs, override, "has ended");
             control_overrides_drop(rs, override);
-        } else if (override->rule.until_ms < next) {
-            next = override->rule.until_ms;
+        } else if (override->base.until_ms < next) {
+            next = override->base.until_ms;
         }
     }
     if (next == UINT64_MAX)
@@ -71,7 +71,7 @@ void control_overrides_release(struct control_overrides *rs)
     if (!rs->node)
         return;
     while (!br_list_empty(&rs->list))
-        control_overrides_drop(rs, control_overrides_rule_of(rs->list.next));
+        control_overrides_drop(rs, control_overrides_of(rs->list.next));
     br_host_timer_stop(rs->node->host, &rs->end);
 }
 
@@ -91,15 +91,15 @@ int control_overrides_admit(struct control_overrides *rs, struct control_overrid
     struct br_host *host = rs->node->host;
     uint64_t now = br_host_mono_ms(host), next = UINT64_MAX;
     control_overrides_sweep(rs);
-    if (rs->count >= (size_t)config->max_rules) {
+    if (rs->count >= (size_t)config->max_overrides) {
         for (struct br_list *list = rs->list.next; list != &rs->list; list = list->next)
-            if (control_overrides_rule_of(list)->rule.until_ms < next)
-                next = control_overrides_rule_of(list)->rule.until_ms;
+            if (control_overrides_of(list)->base.until_ms < next)
+                next = control_overrides_of(list)->base.until_ms;
         *ret_wait_s = next == UINT64_MAX ? 1 : (next - now + 999) / 1000;
         return BR_EFULL;
     }
-    override->rule.id = control_overrides_new_id(rs);
-    override->rule.until_ms = now + override->duration_ms;
+    override->base.id = control_overrides_new_id(rs);
+    override->base.until_ms = now + override->duration_ms;
     override->since_ns = br_host_unix_ns(host);
     override->until_ns = override->since_ns + override->duration_ms * 1000000;
     rs->count++;
@@ -123,9 +123,9 @@ struct control_override *control_overrides_find(struct control_overrides *rs, ui
 {
     uint64_t now = br_host_mono_ms(rs->node->host);
     for (struct br_list *list = rs->list.next; list != &rs->list; list = list->next)
-        if (control_overrides_rule_of(list)->rule.id == id &&
-            control_overrides_rule_of(list)->rule.until_ms > now)
-            return control_overrides_rule_of(list);
+        if (control_overrides_of(list)->base.id == id &&
+            control_overrides_of(list)->base.until_ms > now)
+            return control_overrides_of(list);
     return NULL;
 }
 
@@ -136,10 +136,10 @@ size_t control_overrides_match(struct control_overrides *rs, uint64_t id, const 
     control_overrides_sweep(rs);
     for (struct br_list *list = rs->list.next; list != &rs->list && n < BR_OVERRIDES_MAX;
          list = list->next) {
-        const struct control_override *override = control_overrides_rule_of(list);
-        if ((!id || override->rule.id == id) &&
-            (!service || strcmp(override->rule.service, service) == 0))
-            ret[n++] = override->rule.id;
+        const struct control_override *override = control_overrides_of(list);
+        if ((!id || override->base.id == id) &&
+            (!service || strcmp(override->base.service, service) == 0))
+            ret[n++] = override->base.id;
     }
     return n;
 }

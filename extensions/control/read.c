@@ -18,18 +18,18 @@
 
 struct reading {
     struct br_json_tree tree;
-    struct control_override *rule;
+    struct control_override *override;
     uint64_t max_duration_ns;
     struct br_err *err;
 };
 
-/* A string without control characters, of 1 to `max` bytes, in the rule's arena. */
+/* A string without control characters, of 1 to `max` bytes, in the override's arena. */
 static int control_read_text(struct reading *reading, const struct br_json_node *node, size_t max,
                              const char **ret)
 {
     if (node->type != BR_JSON_STRING)
         return br_err_set(reading->err, BR_EINVAL, "must be a string");
-    char *text = br_arena_alloc(&reading->rule->arena, (size_t)node->len + 1);
+    char *text = br_arena_alloc(&reading->override->arena, (size_t)node->len + 1);
     if (!text)
         return br_err_set(reading->err, BR_ENOMEM, "out of memory");
     size_t len = br_json_unescape(&reading->tree, node, text);
@@ -59,20 +59,20 @@ static int control_read_duration(struct reading *reading, const struct br_json_n
 
 static int control_read_service(struct reading *reading, const struct br_json_node *node)
 {
-    return control_read_text(reading, node, SERVICE_MAX, &reading->rule->rule.service);
+    return control_read_text(reading, node, SERVICE_MAX, &reading->override->base.service);
 }
 
 static int control_read_target(struct reading *reading, const struct br_json_node *node)
 {
-    return control_read_text(reading, node, BR_OVERRIDE_TEXT_MAX, &reading->rule->rule.target);
+    return control_read_text(reading, node, BR_OVERRIDE_TEXT_MAX, &reading->override->base.target);
 }
 
 static int control_read_types(struct reading *reading, const struct br_json_node *node)
 {
-    struct br_override *rule = &reading->rule->rule;
+    struct br_override *override = &reading->override->base;
     if (node->type != BR_JSON_ARRAY || node->len == 0 || node->len > TYPES_MAX)
         return br_err_set(reading->err, BR_EINVAL, "must be a list of 1 to %d strings", TYPES_MAX);
-    const char **types = br_arena_calloc(&reading->rule->arena, node->len, sizeof *types);
+    const char **types = br_arena_calloc(&reading->override->arena, node->len, sizeof *types);
     if (!types)
         return br_err_set(reading->err, BR_ENOMEM, "out of memory");
     size_t n = node->len;
@@ -81,12 +81,12 @@ static int control_read_types(struct reading *reading, const struct br_json_node
         if (rc)
             return rc;
     }
-    rule->types = types;
-    rule->n_types = node->len;
+    override->types = types;
+    override->n_types = node->len;
     return 0;
 }
 
-static int control_read_rule_duration(struct reading *reading, const struct br_json_node *node)
+static int control_read_override_duration(struct reading *reading, const struct br_json_node *node)
 {
     uint64_t ns;
     int rc = control_read_duration(reading, node, "5m", &ns);
@@ -94,7 +94,7 @@ static int control_read_rule_duration(struct reading *reading, const struct br_j
         rc = br_err_set(reading->err, BR_EINVAL, "must be from 1s to %llus, which is max_duration",
                         (unsigned long long)(reading->max_duration_ns / 1000000000));
     if (!rc)
-        reading->rule->duration_ms = ns / NS_PER_MS;
+        reading->override->duration_ms = ns / NS_PER_MS;
     return rc;
 }
 
@@ -106,7 +106,7 @@ static int control_read_interval(struct reading *reading, const struct br_json_n
         rc = br_err_set(reading->err, BR_EINVAL, "must be from 1s to %llus",
                         (unsigned long long)(reading->max_duration_ns / 1000000000));
     if (!rc)
-        reading->rule->rule.interval_ms = ns / NS_PER_MS;
+        reading->override->base.interval_ms = ns / NS_PER_MS;
     return rc;
 }
 
@@ -121,8 +121,8 @@ static int control_read_percentage(struct reading *reading, const struct br_json
     }
     if (!(value > 0 && value <= 100))
         return br_err_set(reading->err, BR_EINVAL, "must be a number over 0 and up to 100");
-    reading->rule->rule.keep = true;
-    reading->rule->rule.sampling_percentage = value;
+    reading->override->base.keep = true;
+    reading->override->base.sampling_percentage = value;
     return 0;
 }
 
@@ -135,8 +135,8 @@ static int control_read_threshold(struct reading *reading, const struct br_json_
                         "must be more than nothing; for all spans say sampling_percentage 100");
     if (rc)
         return rc;
-    reading->rule->rule.keep = true;
-    reading->rule->rule.slow_threshold_ns = ns;
+    reading->override->base.keep = true;
+    reading->override->base.slow_threshold_ns = ns;
     return 0;
 }
 
@@ -146,9 +146,12 @@ static const struct field {
     const char *name;
     int (*read)(struct reading *reading, const struct br_json_node *node);
 } fields[] = {
-    {"service", control_read_service},          {"target", control_read_target},
-    {"profile_types", control_read_types},      {"interval", control_read_interval},
-    {"duration", control_read_rule_duration},   {"sampling_percentage", control_read_percentage},
+    {"service", control_read_service},
+    {"target", control_read_target},
+    {"profile_types", control_read_types},
+    {"interval", control_read_interval},
+    {"duration", control_read_override_duration},
+    {"sampling_percentage", control_read_percentage},
     {"slow_threshold", control_read_threshold},
 };
 
@@ -200,13 +203,14 @@ static int control_read_object(struct reading *reading)
         if (rc)
             return rc;
     }
-    if (!reading->rule->rule.service)
+    if (!reading->override->base.service)
         return control_read_missing(reading, "service",
-                                    "is missing: the service.name that the rule is for");
-    if (!reading->rule->duration_ms)
+                                    "is missing: the service.name that the override is for");
+    if (!reading->override->duration_ms)
         return control_read_missing(reading, "duration",
-                                    "is missing: every rule ends, such as after \"5m\"");
-    if (reading->rule->rule.sampling_percentage > 0 && reading->rule->rule.slow_threshold_ns)
+                                    "is missing: every override ends, such as after \"5m\"");
+    if (reading->override->base.sampling_percentage > 0 &&
+        reading->override->base.slow_threshold_ns)
         return control_read_missing(reading, "slow_threshold",
                                     "and sampling_percentage exclude each other");
     return 0;
@@ -221,18 +225,18 @@ int control_read(const char *text, size_t len, uint64_t max_duration_ns, struct 
         br_err_prefix(err, "the body: ");
         return rc == BR_ENOMEM ? rc : BR_EINVAL;
     }
-    reading.rule = br_calloc(1, sizeof *reading.rule);
-    if (reading.rule) {
-        br_list_init(&reading.rule->link);
-        br_arena_init(&reading.rule->arena, ARENA_MAX);
+    reading.override = br_calloc(1, sizeof *reading.override);
+    if (reading.override) {
+        br_list_init(&reading.override->link);
+        br_arena_init(&reading.override->arena, ARENA_MAX);
         rc = control_read_object(&reading);
     } else {
         rc = br_err_set(err, BR_ENOMEM, "out of memory");
     }
     br_json_tree_release(&reading.tree);
     if (rc)
-        control_override_free(reading.rule);
+        control_override_free(reading.override);
     else
-        *ret = reading.rule;
+        *ret = reading.override;
     return rc;
 }

@@ -106,26 +106,26 @@ static void control_reply_put_time(struct br_str *out, const char *name, uint64_
 void control_put_override(struct br_str *out, const struct control_override *override,
                           uint64_t now_ms)
 {
-    const struct br_override *rule = &override->rule;
-    uint64_t left_ms = rule->until_ms > now_ms ? rule->until_ms - now_ms : 0;
+    const struct br_override *base = &override->base;
+    uint64_t left_ms = base->until_ms > now_ms ? base->until_ms - now_ms : 0;
     br_str_puts(out, "{\"id\":\"");
-    reply_put_id(out, rule->id);
+    reply_put_id(out, base->id);
     br_str_putc(out, '"');
-    control_reply_put_text(out, "service", rule->service);
-    if (rule->target)
-        control_reply_put_text(out, "target", rule->target);
-    for (size_t i = 0; i < rule->n_types; i++) {
+    control_reply_put_text(out, "service", base->service);
+    if (base->target)
+        control_reply_put_text(out, "target", base->target);
+    for (size_t i = 0; i < base->n_types; i++) {
         br_str_puts(out, i ? "," : ",\"profile_types\":[");
-        br_str_json(out, rule->types[i], strlen(rule->types[i]));
+        br_str_json(out, base->types[i], strlen(base->types[i]));
     }
-    if (rule->n_types)
+    if (base->n_types)
         br_str_putc(out, ']');
-    if (rule->interval_ms)
-        control_reply_put_duration(out, "interval", rule->interval_ms * 1000000);
-    if (rule->sampling_percentage > 0)
-        br_str_printf(out, ",\"sampling_percentage\":%.10g", rule->sampling_percentage);
-    if (rule->slow_threshold_ns)
-        control_reply_put_duration(out, "slow_threshold", rule->slow_threshold_ns);
+    if (base->interval_ms)
+        control_reply_put_duration(out, "interval", base->interval_ms * 1000000);
+    if (base->sampling_percentage > 0)
+        br_str_printf(out, ",\"sampling_percentage\":%.10g", base->sampling_percentage);
+    if (base->slow_threshold_ns)
+        control_reply_put_duration(out, "slow_threshold", base->slow_threshold_ns);
     control_reply_put_duration(out, "duration", override->duration_ms * 1000000);
     control_reply_put_time(out, "since", override->since_ns);
     control_reply_put_time(out, "until", override->until_ns);
@@ -145,9 +145,9 @@ void control_put_collected(struct br_str *out, const struct br_collected *collec
         control_reply_put_duration(out, "interval", collected->interval_ms * 1000000);
     if (collected->state && collected->state[0])
         control_reply_put_text(out, "state", collected->state);
-    if (collected->rule) {
-        br_str_puts(out, ",\"because\":\"rule\",\"rule\":\"");
-        reply_put_id(out, collected->rule);
+    if (collected->override) {
+        br_str_puts(out, ",\"because\":\"override\",\"override\":\"");
+        reply_put_id(out, collected->override);
         br_str_puts(out, "\"}");
     } else {
         br_str_puts(out, ",\"because\":\"config\"}");

@@ -7,7 +7,7 @@
 
 #include "attribute/sample.h"
 #include "base/map.h"
-#include "otlp/dictionary/extension.h"
+#include "otlp/dictionary/additions.h"
 #include "otlp/scan.h"
 #include "processors/attributes/attributes.h"
 
@@ -31,7 +31,7 @@ struct run {
     struct br_pool *pool;
     const char *metadata;
     struct br_arena arena;
-    struct br_additions extension;
+    struct br_additions additions;
     struct br_map *known;   /* struct outcome by list */
     struct br_map *entries; /* of long values: their indices, by key and value */
     struct br_value_memo memo;
@@ -49,10 +49,10 @@ static uint32_t attributes_profiles_make_entry(struct run *run,
     uint32_t key = attribute->key_string;
     if (!key)
         key =
-            br_additions_add(&run->extension, BR_TABLE_STRING, attribute->key, attribute->key_len);
+            br_additions_add(&run->additions, BR_TABLE_STRING, attribute->key, attribute->key_len);
     uint8_t *entry = br_arena_alloc(&run->state->scratch, attribute->value.len + 6 * BR_VARINT_MAX);
     if (!entry) {
-        run->extension.no_memory = true;
+        run->additions.no_memory = true;
         return 0;
     }
     uint8_t *p = br_put_varint(entry, BR_TAG(BR_ATTRIBUTE_KEY, BR_WIRE_VARINT));
@@ -62,7 +62,7 @@ static uint32_t attributes_profiles_make_entry(struct run *run,
         p = br_put_varint(p, BR_TAG(BR_ATTRIBUTE_UNIT, BR_WIRE_VARINT));
         p = br_put_varint(p, attribute->unit);
     }
-    return br_additions_add(&run->extension, BR_TABLE_ATTRIBUTE, entry, (size_t)(p - entry));
+    return br_additions_add(&run->additions, BR_TABLE_ATTRIBUTE, entry, (size_t)(p - entry));
 }
 
 /* The entry of an attribute that the rules made. A unit belongs to a number. */
@@ -73,7 +73,7 @@ static uint32_t attributes_profiles_add_entry(struct run *run, const struct br_a
     if (attribute->value.len <= SHORT || br_arena_has(&run->state->scratch, attribute->value.data))
         return attributes_profiles_make_entry(run, attribute);
     if (!run->entries && !(run->entries = br_map_new(ENTRIES_MAX))) {
-        run->extension.no_memory = true;
+        run->additions.no_memory = true;
         return 0;
     }
     uint32_t index = (uint32_t)(uintptr_t)br_map_get(run->entries, key, sizeof key);
@@ -82,7 +82,7 @@ static uint32_t attributes_profiles_add_entry(struct run *run, const struct br_a
     index = attributes_profiles_make_entry(run, attribute);
     if (index &&
         br_map_put(run->entries, key, sizeof key, (void *)(uintptr_t)index, NULL) == BR_ENOMEM)
-        run->extension.no_memory = true;
+        run->additions.no_memory = true;
     return index;
 }
 
@@ -107,7 +107,7 @@ static struct outcome *attributes_profiles_apply(struct run *run, int *ret_rc)
                                       : attribute->entry;
         }
     }
-    if (!outcome || run->extension.no_memory)
+    if (!outcome || run->additions.no_memory)
         *ret_rc = run->arena.full || run->state->scratch.full ? BR_EFULL : BR_ENOMEM;
     br_arena_release(&run->state->scratch);
     return outcome;
@@ -211,14 +211,14 @@ int attributes_profiles(struct br_node *node, struct br_item *item)
                       .pool = node->host->pool,
                       .metadata = item->metadata};
     br_arena_init(&run.arena, ARENA_MAX);
-    br_additions_init(&run.extension, &run.arena, &state->matcher.view);
+    br_additions_init(&run.additions, &run.arena, &state->matcher.view);
     run.memo.arena = &run.arena;
     state->list.memo = &run.memo;
     int rc =
         br_item_rewrite(item, levels[run.config->apply_to], attributes_profiles_on_message, &run);
-    if (!rc && run.extension.fields.len)
-        rc = br_item_rewrite_dictionary(item, &state->matcher.view, nothing, &run.extension.fields);
-    br_additions_release(&run.extension);
+    if (!rc && run.additions.fields.len)
+        rc = br_item_rewrite_dictionary(item, &state->matcher.view, nothing, &run.additions.fields);
+    br_additions_release(&run.additions);
     rc = rc == BR_ENOMEM ? br_arena_why(&run.arena) : rc;
     state->list.memo = NULL;
     br_value_memo_release(&run.memo);

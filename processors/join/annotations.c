@@ -21,55 +21,55 @@
 #define OTHER_VALUE "_other"
 #define SEEN_MAX (1u << 20) /* about further ones is asked each time */
 
-void join_additions_init(struct join_additions *extension, struct br_arena *arena,
+void join_additions_init(struct join_additions *additions, struct br_arena *arena,
                          const struct br_dictionary_view *view)
 {
-    *extension = (struct join_additions){0};
-    br_additions_init(&extension->made, arena, view);
+    *additions = (struct join_additions){0};
+    br_additions_init(&additions->made, arena, view);
 }
 
-void join_additions_release(struct join_additions *extension)
+void join_additions_release(struct join_additions *additions)
 {
-    br_additions_release(&extension->made);
-    br_map_free(extension->seen, NULL);
-    extension->seen = NULL;
+    br_additions_release(&additions->made);
+    br_map_free(additions->seen, NULL);
+    additions->seen = NULL;
 }
 
-static uint32_t join_annotations_extension_make_attribute(struct join_additions *extension,
+static uint32_t join_annotations_additions_make_attribute(struct join_additions *additions,
                                                           unsigned key, const char *name,
                                                           const void *value, size_t len)
 {
     uint8_t any[JOIN_VALUE_MAX + BR_VARINT_MAX], entry[JOIN_VALUE_MAX + 4 * BR_VARINT_MAX];
-    if (!extension->keys[key])
-        extension->keys[key] =
-            br_additions_add(&extension->made, BR_TABLE_STRING, name, strlen(name));
+    if (!additions->keys[key])
+        additions->keys[key] =
+            br_additions_add(&additions->made, BR_TABLE_STRING, name, strlen(name));
     size_t any_len = (size_t)(br_put_len(any, 1, value, len) - any);
     uint8_t *p = br_put_varint(entry, BR_TAG(1, BR_WIRE_VARINT));
-    p = br_put_varint(p, extension->keys[key]);
+    p = br_put_varint(p, additions->keys[key]);
     p = br_put_len(p, 2, any, any_len);
-    return br_additions_add(&extension->made, BR_TABLE_ATTRIBUTE, entry, (size_t)(p - entry));
+    return br_additions_add(&additions->made, BR_TABLE_ATTRIBUTE, entry, (size_t)(p - entry));
 }
 
-static uint32_t join_annotations_extension_other(struct join_additions *extension, unsigned key,
+static uint32_t join_annotations_additions_other(struct join_additions *additions, unsigned key,
                                                  const char *name)
 {
-    if (!extension->others[key])
-        extension->others[key] = join_annotations_extension_make_attribute(
-            extension, key, name, OTHER_VALUE, sizeof OTHER_VALUE - 1);
-    return extension->others[key];
+    if (!additions->others[key])
+        additions->others[key] = join_annotations_additions_make_attribute(
+            additions, key, name, OTHER_VALUE, sizeof OTHER_VALUE - 1);
+    return additions->others[key];
 }
 
-static void join_annotations_extension_note(struct join_additions *extension, const uint8_t *id,
+static void join_annotations_additions_note(struct join_additions *additions, const uint8_t *id,
                                             size_t len, uint32_t index)
 {
     void *value = (void *)((uintptr_t)index + 1);
-    if (!extension->seen)
-        extension->seen = br_map_new(SEEN_MAX);
-    if (!extension->seen || br_map_put(extension->seen, id, len, value, NULL) == BR_ENOMEM)
-        extension->no_memory = true;
+    if (!additions->seen)
+        additions->seen = br_map_new(SEEN_MAX);
+    if (!additions->seen || br_map_put(additions->seen, id, len, value, NULL) == BR_ENOMEM)
+        additions->no_memory = true;
 }
 
-uint32_t join_additions_attribute(struct join_additions *extension, unsigned key, const char *name,
+uint32_t join_additions_attribute(struct join_additions *additions, unsigned key, const char *name,
                                   const uint8_t *value, size_t len, join_allowed_fn *allowed,
                                   void *arg, bool *ret_other)
 {
@@ -77,32 +77,32 @@ uint32_t join_additions_attribute(struct join_additions *extension, unsigned key
     id[0] = (uint8_t)key;
     br_put_bytes(id + 1, value, len);
     uint32_t index =
-        extension->seen ? (uint32_t)(uintptr_t)br_map_get(extension->seen, id, 1 + len) : 0;
+        additions->seen ? (uint32_t)(uintptr_t)br_map_get(additions->seen, id, 1 + len) : 0;
     if (!index) {
         uint32_t made =
             allowed(arg, key, value, len)
-                ? join_annotations_extension_make_attribute(extension, key, name, value, len)
-                : join_annotations_extension_other(extension, key, name);
-        join_annotations_extension_note(extension, id, 1 + len, made);
+                ? join_annotations_additions_make_attribute(additions, key, name, value, len)
+                : join_annotations_additions_other(additions, key, name);
+        join_annotations_additions_note(additions, id, 1 + len, made);
         index = made + 1;
     }
-    *ret_other = index - 1 == extension->others[key];
+    *ret_other = index - 1 == additions->others[key];
     return index - 1;
 }
 
-uint32_t join_additions_link(struct join_additions *extension, const uint8_t *trace_id,
+uint32_t join_additions_link(struct join_additions *additions, const uint8_t *trace_id,
                              const uint8_t *span_id)
 {
     static const uint8_t none[16];
     uint8_t entry[32];
     uint8_t *p = br_put_len(entry, 1, trace_id ? trace_id : none, 16);
     p = br_put_len(p, 2, span_id, 8);
-    return br_additions_add(&extension->made, BR_TABLE_LINK, entry, (size_t)(p - entry));
+    return br_additions_add(&additions->made, BR_TABLE_LINK, entry, (size_t)(p - entry));
 }
 
-int join_additions_write(const struct join_additions *extension, struct br_item *item)
+int join_additions_write(const struct join_additions *additions, struct br_item *item)
 {
-    return extension->no_memory ? BR_ENOMEM : br_additions_write(&extension->made, item);
+    return additions->no_memory ? BR_ENOMEM : br_additions_write(&additions->made, item);
 }
 
 /* --- Labels that go --- */
@@ -303,22 +303,22 @@ static const struct join_totals *join_annotations_mark_inferred(struct marking *
     return join_infer_share(&marking->infer, &where, trace_id, span_id);
 }
 
-/* Adds what one span has of its own: figures, and its share of what was taken. */
+/* Adds what one span has of its own: totals, and its share of what was taken. */
 static bool join_annotations_mark_add_own(struct marking *marking, const struct br_span *span,
                                           const struct join_local *local, uint32_t index,
                                           struct join_totals *into, struct join_top *into_top)
 {
     const struct join_relative *relative = &local->spans[index];
     const struct join_totals *share = join_locals_share(&marking->locals, local, index);
-    struct join_totals figures;
+    struct join_totals totals;
     struct join_top top[JOIN_TOP_MAX];
     bool any =
-        relative->figures && join_table_totals(marking->join->table, span->head.trace_id,
-                                                (const uint8_t *)&relative->span_id, &figures, top);
+        relative->totals && join_table_totals(marking->join->table, span->head.trace_id,
+                                                (const uint8_t *)&relative->span_id, &totals, top);
     if (any) {
-        marking->locals.steps += JOIN_STEPS_PER_LOOK + figures.n_top * JOIN_TOP_MAX / 2;
-        join_totals_add(into, &figures);
-        join_totals_add_top(into, into_top, JOIN_TOP_MAX, &figures, top);
+        marking->locals.steps += JOIN_STEPS_PER_LOOK + totals.n_top * JOIN_TOP_MAX / 2;
+        join_totals_add(into, &totals);
+        join_totals_add_top(into, into_top, JOIN_TOP_MAX, &totals, top);
     }
     const struct join_totals *inferred = join_annotations_mark_inferred(
         marking, span->head.trace_id, (const uint8_t *)&relative->span_id, relative->thread);
@@ -328,7 +328,7 @@ static bool join_annotations_mark_add_own(struct marking *marking, const struct 
         join_annotations_mark_add_share(inferred, into, into_top);
     if (any || share || inferred)
         memcpy(into->under,
-               any     ? figures.under
+               any     ? totals.under
                : share ? share->under
                        : inferred->under,
                sizeof into->under);
@@ -390,7 +390,7 @@ static void join_annotations_mark_add_up(struct marking *marking, const struct b
         join_annotations_mark_add_alone(marking, span, ret);
         return;
     }
-    if (!local->figures && !marking->infer.table)
+    if (!local->totals && !marking->infer.table)
         return;
     ret->any_own = ret->any =
         join_annotations_mark_add_own(marking, span, local, top, &ret->own, ret->top);
@@ -445,20 +445,20 @@ static void join_annotations_mark_add_top(struct marking *marking, struct sums *
 }
 
 static void join_annotations_mark_add_types(struct marking *marking,
-                                            const struct join_totals *figures,
+                                            const struct join_totals *totals,
                                             struct br_addition *addition)
 {
     struct br_str types = {.max = 2048};
-    for (unsigned i = 0; i < JOIN_SPAN_TYPES && figures->types[i].used; i++)
+    for (unsigned i = 0; i < JOIN_SPAN_TYPES && totals->types[i].used; i++)
         br_str_printf(&types, "%s%s", i ? "," : "",
-                      join_table_type_name(marking->join->table, figures->types[i].type));
+                      join_table_type_name(marking->join->table, totals->types[i].type));
     if (types.failed)
         marking->rc = BR_ENOMEM;
     join_annotations_mark_add_text(marking, addition, MARK_TYPE, types.data, types.len);
     br_str_release(&types);
 }
 
-static void join_annotations_mark_add_figures(struct marking *marking, const struct br_span *span,
+static void join_annotations_mark_add_totals(struct marking *marking, const struct br_span *span,
                                               struct sums *sums, struct br_addition *addition)
 {
     static const uint8_t none[16];
@@ -511,7 +511,7 @@ static bool join_annotations_mark_is_entry(const struct br_span *span)
 
 /* What is appended to one span; nothing when there is nothing to say, or no memory. */
 static struct br_addition join_annotations_mark_span(struct marking *marking,
-                                                     const struct br_span *span, bool figures,
+                                                     const struct br_span *span, bool totals,
                                                      bool likely)
 {
     struct br_addition addition = {0};
@@ -520,14 +520,14 @@ static struct br_addition join_annotations_mark_span(struct marking *marking,
     if (!span->head.span_id)
         return addition;
     likely = likely && (marking->locals.link_spans || join_annotations_mark_is_entry(span));
-    if (figures)
+    if (totals)
         join_annotations_mark_add_up(marking, span, &sums);
     if (!sums.any && !likely)
         return addition;
     marking->has = join_annotations_mark_keys_of(span);
     marking->rc = 0;
     if (sums.any)
-        join_annotations_mark_add_figures(marking, span, &sums, &addition);
+        join_annotations_mark_add_totals(marking, span, &sums, &addition);
     /* A profile store has the samples under the span that they name. */
     if (sums.any_own || likely)
         join_annotations_mark_add_hex(
@@ -546,7 +546,7 @@ static void join_annotations_mark_begin_part(struct marking *marking, const stru
                            NULL, &marking->where);
 }
 
-void join_mark_spans(struct join *join, struct br_item *item, bool figures)
+void join_mark_spans(struct join *join, struct br_item *item, bool totals)
 {
     const struct br_span *spans = join_spans_of(item);
     uint64_t now_ms = br_host_mono_ms(join->node->host);
@@ -557,10 +557,10 @@ void join_mark_spans(struct join *join, struct br_item *item, bool figures)
         (struct join_locals){.table = join->table,
                              .link_spans = join->config->local_root.link == JOIN_LINK_SPAN,
                              .max_spans = (unsigned)join->config->local_root.max_spans,
-                             .cut = join->families_cut};
-    join_infer_init(&marking.infer, figures && join->config->infer ? join->table : NULL,
+                             .cut = join->trace_spans_cut};
+    join_infer_init(&marking.infer, totals && join->config->infer ? join->table : NULL,
                     &marking.arena);
-    marking.infer.cut = join->families_cut;
+    marking.infer.cut = join->trace_spans_cut;
     struct br_addition *additions =
         spans ? br_arena_calloc(&marking.arena, n_items, sizeof *additions) : NULL;
     for (uint32_t p = 0; additions && p < item->n_parts && i < n_items; p++) {
@@ -572,7 +572,7 @@ void join_mark_spans(struct join *join, struct br_item *item, bool figures)
         join_annotations_mark_begin_part(&marking, part);
         uint32_t first = i, n_marked = 0;
         for (; i < n_items && spans[i].part == p; i++) {
-            additions[i] = join_annotations_mark_span(&marking, &spans[i], figures, likely);
+            additions[i] = join_annotations_mark_span(&marking, &spans[i], totals, likely);
             n_marked += additions[i].len > 0;
         }
         if (n_marked && br_part_append(item, part, additions + first) == 0)

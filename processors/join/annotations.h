@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the join writes: attributes and links onto samples, figures onto spans. */
+/* What the join writes: attributes and links onto samples, totals onto spans. */
 #pragma once
 
-#include "otlp/dictionary/extension.h"
-#include "processors/join/reading.h"
+#include "otlp/dictionary/additions.h"
+#include "processors/join/sample_view.h"
 
 /* --- Onto samples ----------------------------------------------------------------------- */
 
@@ -21,21 +21,21 @@ struct join_additions {
 };
 
 /* Begins behind the entries of `view`; memory comes from `arena`, which lives longer. */
-void join_additions_init(struct join_additions *extension, struct br_arena *arena,
+void join_additions_init(struct join_additions *additions, struct br_arena *arena,
                          const struct br_dictionary_view *view);
-void join_additions_release(struct join_additions *extension);
+void join_additions_release(struct join_additions *additions);
 
-/* Says whether a value that is new to the extension may be used for key number `key`. */
+/* Says whether a value that is new to the additions may be used for key number `key`. */
 typedef bool join_allowed_fn(void *arg, unsigned key, const uint8_t *value, size_t len);
 
 /* The index of an attribute with a text (at most JOIN_VALUE_MAX bytes) and key number `key`, called
  * `name`; where `allowed` says no it is `_other`, and `*ret_other` true. */
-uint32_t join_additions_attribute(struct join_additions *extension, unsigned key, const char *name,
+uint32_t join_additions_attribute(struct join_additions *additions, unsigned key, const char *name,
                                   const uint8_t *value, size_t len, join_allowed_fn *allowed,
                                   void *arg, bool *ret_other);
 
 /* The index of a link; `trace_id` may be NULL. */
-uint32_t join_additions_link(struct join_additions *extension, const uint8_t *trace_id,
+uint32_t join_additions_link(struct join_additions *additions, const uint8_t *trace_id,
                              const uint8_t *span_id);
 
 /* Takes the labels that name a span off the samples for which `drops` says so: their links name
@@ -45,4 +45,4 @@ int join_drop_span_labels(struct br_item *item, const bool *drops, const struct 
                           uint32_t n_labels, struct br_arena *arena);
 
 /* Makes it a part of the item. Returns 0 (also where there is nothing) or BR_ENOMEM. */
-int join_additions_write(const struct join_additions *extension, struct br_item *item);
+int join_additions_write(const struct join_additions *additions, struct br_item *item);

@@ -8,7 +8,7 @@
 #pragma once
 
 #include "otlp/dictionary/dictionary.h"
-#include "processors/join/reading.h"
+#include "processors/join/sample_view.h"
 
 enum join_fold {
     JOIN_FOLD_KEPT,     /* as it is */

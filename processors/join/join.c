@@ -57,7 +57,7 @@ static const struct br_option options[] = {
     BR_STRUCT(struct join_config, local_root, local_root_options,
               "samples that name the root of what their service did for a request"),
     BR_DURATION(struct join_config, hold, "0s",
-                "how long spans of profiled services wait for their samples' figures"),
+                "how long spans of profiled services wait for their samples' totals"),
     BR_DURATION(struct join_config, profile_hold, "0s",
                 "how long profiles wait for spans that have not come"),
     BR_INT(struct join_config, hold_max_bytes, 32 << 20, 0, 1099511627776.0,
@@ -339,9 +339,9 @@ static void join_consume_traces(struct join *join, struct br_item *item)
     /* Samples that named a local root may have been taken in these spans. */
     bool taken =
         entered.profiled && join_table_any_taken(join->table, br_host_mono_ms(join->node->host));
-    bool figures = waits || entered.sampled || taken;
-    if (figures || (entered.profiled && join->config->mark == JOIN_MARK_LIKELY))
-        join_mark_spans(join, item, figures);
+    bool totals = waits || entered.sampled || taken;
+    if (totals || (entered.profiled && join->config->mark == JOIN_MARK_LIKELY))
+        join_mark_spans(join, item, totals);
     br_node_forward(join->node, item);
 }
 
@@ -417,7 +417,7 @@ static void join_make_metrics(struct join *join)
     join->marked = br_node_metric(node, BR_COUNTER, "braid_join_spans_marked", NULL, NULL);
     join->spans_entered = br_node_metric(node, BR_COUNTER, "braid_join_spans_entered", NULL, NULL);
     join->hold_full = br_node_metric(node, BR_COUNTER, "braid_join_hold_full_items", NULL, NULL);
-    join->families_cut = br_node_metric(node, BR_COUNTER, "braid_join_families_cut", NULL, NULL);
+    join->trace_spans_cut = br_node_metric(node, BR_COUNTER, "braid_join_trace_spans_cut", NULL, NULL);
     join->steps_cut = br_node_metric(node, BR_COUNTER, "braid_join_steps_cut", NULL, NULL);
     join->services_cut = br_node_metric(node, BR_COUNTER, "braid_join_services_cut", NULL, NULL);
     join->table_bytes = br_node_metric(node, BR_GAUGE, "braid_join_table_bytes", NULL, NULL);

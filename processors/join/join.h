@@ -7,7 +7,7 @@
 #include "pipeline/redelivery.h"
 #include "processors/join/annotations.h"
 #include "processors/join/policy.h"
-#include "processors/join/reading.h"
+#include "processors/join/sample_view.h"
 #include "processors/join/span_metrics.h"
 #include "processors/join/table/table.h"
 
@@ -72,7 +72,7 @@ struct join {
     bool told;        /* why nothing is joined */
     double *counts[JOIN_TYPES][JOIN_COUNTS];
     double *folded[JOIN_TYPES], *folded_values[JOIN_TYPES];
-    double *other_values, *evicted, *marked, *spans_entered, *hold_full, *families_cut, *steps_cut,
+    double *other_values, *evicted, *marked, *spans_entered, *hold_full, *trace_spans_cut, *steps_cut,
         *services_cut;
     double *table_bytes, *table_spans, *table_pending, *table_age;
 };
@@ -101,13 +101,13 @@ struct join_entered {
 };
 struct join_entered join_enter_spans(struct join *join, struct br_item *item);
 
-/* Writes onto the item's spans what their samples add up to so far (`figures`), and marks. */
-void join_mark_spans(struct join *join, struct br_item *item, bool figures);
+/* Writes onto the item's spans what their samples add up to so far (`totals`), and marks. */
+void join_mark_spans(struct join *join, struct br_item *item, bool totals);
 
 /* A profiles item passes once, or, when it may be held, twice. */
 enum join_pass {
-    JOIN_PASS_ONLY,  /* adds figures to the spans, counts the samples, writes onto them */
-    JOIN_PASS_FIRST, /* adds figures, and notes in `memo` what it found */
+    JOIN_PASS_ONLY,  /* adds totals to the spans, counts the samples, writes onto them */
+    JOIN_PASS_FIRST, /* adds totals, and notes in `memo` what it found */
     JOIN_PASS_LAST,  /* counts and writes, by what is known now */
 };
 

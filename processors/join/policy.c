@@ -7,110 +7,112 @@
 #include "base/mem.h"
 #include "otlp/trace_id.h"
 
-/* --- Rules at run time ------------------------------------------------------------------ */
+/* --- Overrides at run time ------------------------------------------------------------------ */
 
-static struct join_overrides *join_policy_rules_of_tunable(struct br_overridable *this_overridable)
+static struct join_overrides *join_policy_overrides_of(struct br_overridable *this_overridable)
 {
     return br_container_of(this_overridable, struct join_overrides, overridable);
 }
 
-/* Takes out the rule `id`, and those that have ended. */
-static void join_policy_rules_sweep(struct join_overrides *rules, uint64_t id)
+/* Takes out the override `id`, and those that have ended. */
+static void join_policy_overrides_sweep(struct join_overrides *overrides, uint64_t id)
 {
-    uint64_t now = br_host_mono_ms(rules->node->host);
-    for (size_t i = rules->count; i-- > 0;)
-        if (rules->rules[i].id == id || rules->rules[i].until_ms <= now)
-            rules->rules[i] = rules->rules[--rules->count];
+    uint64_t now = br_host_mono_ms(overrides->node->host);
+    for (size_t i = overrides->count; i-- > 0;)
+        if (overrides->overrides[i].id == id || overrides->overrides[i].until_ms <= now)
+            overrides->overrides[i] = overrides->overrides[--overrides->count];
 }
 
-static int join_policy_rules_apply(struct br_overridable *overridable,
-                                   const struct br_override *rule, struct br_err *err)
+static int join_policy_overrides_apply(struct br_overridable *overridable,
+                                       const struct br_override *override, struct br_err *err)
 {
-    struct join_overrides *rules = join_policy_rules_of_tunable(overridable);
-    size_t len = rule->service ? strlen(rule->service) : 0;
-    join_policy_rules_sweep(rules, rule->id);
-    if (!rules->asked || !rule->keep || len > JOIN_OVERRIDE_SERVICE_MAX ||
-        rule->until_ms <= br_host_mono_ms(rules->node->host))
+    struct join_overrides *overrides = join_policy_overrides_of(overridable);
+    size_t len = override->service ? strlen(override->service) : 0;
+    join_policy_overrides_sweep(overrides, override->id);
+    if (!overrides->asked || !override->keep || len > JOIN_OVERRIDE_SERVICE_MAX ||
+        override->until_ms <= br_host_mono_ms(overrides->node->host))
         return 0;
-    if (rules->count == BR_OVERRIDES_MAX)
-        return br_err_set(err, BR_EFULL, "more than %d rules at a time", BR_OVERRIDES_MAX);
-    struct join_override *override = &rules->rules[rules->count++];
-    *override = (struct join_override){.id = rule->id,
-                                       .until_ms = rule->until_ms,
-                                       .sampling_percentage = rule->sampling_percentage,
-                                       .slow_threshold_ns = rule->slow_threshold_ns,
-                                       .service_len = (uint8_t)len};
+    if (overrides->count == BR_OVERRIDES_MAX)
+        return br_err_set(err, BR_EFULL, "more than %d overrides at a time", BR_OVERRIDES_MAX);
+    struct join_override *entry = &overrides->overrides[overrides->count++];
+    *entry = (struct join_override){.id = override->id,
+                                    .until_ms = override->until_ms,
+                                    .sampling_percentage = override->sampling_percentage,
+                                    .slow_threshold_ns = override->slow_threshold_ns,
+                                    .service_len = (uint8_t)len};
     if (len)
-        memcpy(override->service, rule->service, len);
+        memcpy(entry->service, override->service, len);
     return 1;
 }
 
-static void join_policy_rules_withdraw(struct br_overridable *overridable, uint64_t id)
+static void join_policy_overrides_withdraw(struct br_overridable *overridable, uint64_t id)
 {
-    join_policy_rules_sweep(join_policy_rules_of_tunable(overridable), id);
+    join_policy_overrides_sweep(join_policy_overrides_of(overridable), id);
 }
 
-static void join_policy_rules_list(const struct br_overridable *this_overridable,
-                                   br_collected_fn *fn, void *arg)
+static void join_policy_overrides_list(const struct br_overridable *this_overridable,
+                                       br_collected_fn *fn, void *arg)
 {
-    const struct join_overrides *rules =
+    const struct join_overrides *overrides =
         br_container_of(this_overridable, struct join_overrides, overridable);
-    uint64_t now = br_host_mono_ms(rules->node->host);
+    uint64_t now = br_host_mono_ms(overrides->node->host);
     char service[JOIN_OVERRIDE_SERVICE_MAX + 1] = "";
-    struct br_collected collected = {.component = rules->node->id,
+    struct br_collected collected = {.component = overrides->node->id,
                                      .service = service,
                                      .target = "",
                                      .type = "links",
-                                     .state = rules->asked ? "some" : "all"};
+                                     .state = overrides->asked ? "some" : "all"};
     fn(&collected, arg);
-    for (size_t i = 0; i < rules->count; i++) {
-        const struct join_override *rule = &rules->rules[i];
-        if (rule->until_ms <= now)
+    for (size_t i = 0; i < overrides->count; i++) {
+        const struct join_override *override = &overrides->overrides[i];
+        if (override->until_ms <= now)
             continue;
-        memcpy(service, rule->service, rule->service_len);
-        service[rule->service_len] = '\0';
-        collected.rule = rule->id;
-        collected.until_ms = rule->until_ms;
-        collected.state = rule->sampling_percentage >= 100 ? "all" : "some";
+        memcpy(service, override->service, override->service_len);
+        service[override->service_len] = '\0';
+        collected.override = override->id;
+        collected.until_ms = override->until_ms;
+        collected.state = override->sampling_percentage >= 100 ? "all" : "some";
         fn(&collected, arg);
     }
 }
 
-static const struct br_overridable_ops ops = {join_policy_rules_apply, join_policy_rules_withdraw,
-                                              join_policy_rules_list};
+static const struct br_overridable_ops ops = {
+    join_policy_overrides_apply, join_policy_overrides_withdraw, join_policy_overrides_list};
 
-void join_overrides_start(struct join_overrides *rules, const struct br_node *node, bool asked)
+void join_overrides_start(struct join_overrides *overrides, const struct br_node *node, bool asked)
 {
-    rules->overridable.ops = &ops;
-    rules->node = node;
-    rules->asked = asked;
-    br_overridable_register(&rules->overridable, node->host);
+    overrides->overridable.ops = &ops;
+    overrides->node = node;
+    overrides->asked = asked;
+    br_overridable_register(&overrides->overridable, node->host);
 }
 
-void join_overrides_stop(struct join_overrides *rules)
+void join_overrides_stop(struct join_overrides *overrides)
 {
-    br_overridable_unregister(&rules->overridable);
+    br_overridable_unregister(&overrides->overridable);
 }
 
-static bool join_policy_rules_keeps(const struct join_override *rule, const void *service,
-                                    size_t service_len, const uint8_t *trace_id,
-                                    uint64_t duration_ns)
+static bool join_policy_overrides_keeps(const struct join_override *override, const void *service,
+                                        size_t service_len, const uint8_t *trace_id,
+                                        uint64_t duration_ns)
 {
-    if (rule->service_len &&
-        (rule->service_len != service_len || memcmp(rule->service, service, service_len) != 0))
+    if (override->service_len && (override->service_len != service_len ||
+                                  memcmp(override->service, service, service_len) != 0))
         return false;
-    if (rule->slow_threshold_ns && duration_ns >= rule->slow_threshold_ns)
+    if (override->slow_threshold_ns && duration_ns >= override->slow_threshold_ns)
         return true;
-    return rule->sampling_percentage >= 100 ||
-           (trace_id && br_trace_sampled(trace_id, rule->sampling_percentage));
+    return override->sampling_percentage >= 100 ||
+           (trace_id && br_trace_sampled(trace_id, override->sampling_percentage));
 }
 
-bool join_overrides_keep(const struct join_overrides *rules, uint64_t now_ms, const void *service,
-                     size_t service_len, const uint8_t *trace_id, uint64_t duration_ns)
+bool join_overrides_keep(const struct join_overrides *overrides, uint64_t now_ms,
+                         const void *service, size_t service_len, const uint8_t *trace_id,
+                         uint64_t duration_ns)
 {
-    for (size_t i = 0; i < rules->count; i++)
-        if (now_ms < rules->rules[i].until_ms &&
-            join_policy_rules_keeps(&rules->rules[i], service, service_len, trace_id, duration_ns))
+    for (size_t i = 0; i < overrides->count; i++)
+        if (now_ms < overrides->overrides[i].until_ms &&
+            join_policy_overrides_keeps(&overrides->overrides[i], service, service_len, trace_id,
+                                        duration_ns))
             return true;
     return false;
 }
@@ -157,12 +159,12 @@ int join_policy_init(struct join_policy *policy, const struct join_keep *keep)
 
 void join_policy_start(struct join_policy *policy, const struct br_node *node)
 {
-    join_overrides_start(&policy->rules, node, policy->keep != NULL);
+    join_overrides_start(&policy->overrides, node, policy->keep != NULL);
 }
 
 void join_policy_release(struct join_policy *policy)
 {
-    join_overrides_stop(&policy->rules);
+    join_overrides_stop(&policy->overrides);
     br_map_free(policy->names, NULL);
     *policy = (struct join_policy){0};
 }
@@ -186,7 +188,7 @@ enum join_verdict join_policy_of(const struct join_policy *policy, const struct 
     uint64_t duration = span && span->end_ns > span->start_ns ? span->end_ns - span->start_ns : 0;
     if (!keep || (trace_id && br_trace_sampled(trace_id, keep->sampling_percentage)))
         return JOIN_KEEPS;
-    if (join_overrides_keep(&policy->rules, now_ms, service, service_len, trace_id, duration))
+    if (join_overrides_keep(&policy->overrides, now_ms, service, service_len, trace_id, duration))
         return JOIN_KEEPS;
     if (!span)
         return keep->unknown ? JOIN_KEEPS : JOIN_FOLDS;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whose links survive: the `keep` of the config, and the rules that are set at run time. */
+/* Whose links survive: the `keep` of the config, and the overrides that are set at run time. */
 #pragma once
 
 #include "config/option.h"
@@ -7,19 +7,20 @@
 #include "pipeline/override.h"
 #include "processors/join/table/table.h"
 
-/* --- Rules at run time ------------------------------------------------------------------ */
+/* --- Overrides at run time ------------------------------------------------------------------ */
 
 /*
- * Whose links a rule keeps, for a while (pipeline/override.h): this worker's copies of the rules, which
- * whoever sets them brings to every worker. A rule is void from its time on, whatever else happens.
+ * Whose links an override keeps, for a while (pipeline/override.h): this worker's copies of the
+ * overrides, which whoever sets them brings to every worker. An override is void from its time on,
+ * whatever else happens.
  */
 
-#define JOIN_OVERRIDE_SERVICE_MAX 255 /* bytes; no rule is taken for a longer name */
+#define JOIN_OVERRIDE_SERVICE_MAX 255 /* bytes; no override is taken for a longer name */
 
 /* Links of the service's samples survive where the span was slow or its trace is sampled. */
 struct join_override {
     uint64_t id;
-    uint64_t until_ms;          /* monotonic; the rule holds before it */
+    uint64_t until_ms;          /* monotonic; the override holds before it */
     double sampling_percentage; /* of the traces; 100: every link */
     uint64_t slow_threshold_ns; /* spans that last as long; 0: no span for its length */
     uint8_t service_len;        /* 0: all services */
@@ -29,23 +30,24 @@ struct join_override {
 struct join_overrides {
     struct br_overridable overridable;
     const struct br_node *node;
-    bool asked; /* the config leaves links away, which rules can bring back */
+    bool asked; /* the config leaves links away, which overrides can bring back */
     size_t count;
-    struct join_override rules[BR_OVERRIDES_MAX];
+    struct join_override overrides[BR_OVERRIDES_MAX];
 };
 
-/* Begins to obey; without `asked` no rule is for it, because every link survives anyway. */
-void join_overrides_start(struct join_overrides *rules, const struct br_node *node, bool asked);
-void join_overrides_stop(struct join_overrides *rules); /* accepts a zeroed one */
+/* Begins to obey; without `asked` no override is for it, because every link survives anyway. */
+void join_overrides_start(struct join_overrides *overrides, const struct br_node *node, bool asked);
+void join_overrides_stop(struct join_overrides *overrides); /* accepts a zeroed one */
 
-/* Whether a rule that holds at `now_ms` keeps the link to a span: of that service, of a trace (16
- * bytes; NULL: not known) and of that length. */
-bool join_overrides_keep(const struct join_overrides *rules, uint64_t now_ms, const void *service,
-                     size_t service_len, const uint8_t *trace_id, uint64_t duration_ns);
+/* Whether an override that holds at `now_ms` keeps the link to a span: of that service, of a trace
+ * (16 bytes; NULL: not known) and of that length. */
+bool join_overrides_keep(const struct join_overrides *overrides, uint64_t now_ms,
+                         const void *service, size_t service_len, const uint8_t *trace_id,
+                         uint64_t duration_ns);
 
 /* --- The policy ------------------------------------------------------------------------- */
 
-/* Whose links survive: the `keep` of the config, and the rules that are set at run time. */
+/* Whose links survive: the `keep` of the config, and the overrides that are set at run time. */
 
 struct join_keep_name {
     const char *name;
@@ -64,14 +66,14 @@ extern const struct br_option join_keep_options[];
 struct join_policy {
     const struct join_keep *keep; /* NULL: every link survives */
     struct br_map *names;         /* a span's name -> its join_keep_name */
-    struct join_overrides rules;
+    struct join_overrides overrides;
 };
 
 /* `keep` may be NULL and is borrowed. Returns 0 or BR_ENOMEM. */
 int join_policy_init(struct join_policy *policy, const struct join_keep *keep);
 void join_policy_release(struct join_policy *policy);
 
-/* From now on rules can be set. */
+/* From now on overrides can be set. */
 void join_policy_start(struct join_policy *policy, const struct br_node *node);
 
 enum join_verdict {

@@ -11,7 +11,7 @@
 #include "processors/join/infer/infer.h"
 #include "processors/join/infer/local.h"
 #include "processors/join/join.h"
-#include "processors/join/reading.h"
+#include "processors/join/sample_view.h"
 #include "processors/join/undecided.h"
 #include "wire/protobuf.h"
 
@@ -33,7 +33,7 @@ struct run_scope {
     struct join_service service;
     struct join_identity where;  /* with infer */
     enum join_measure best;      /* with span_metrics: of the profiles of the resource */
-    struct join_value_type meaning; /* of the profile */
+    struct join_value_type value_type; /* of the profile */
 };
 
 /* Which links survive. */
@@ -75,7 +75,7 @@ struct run {
     bool *relabelled;        /* samples whose labels name another span than their link; or NULL */
     struct join_credit credit;
     struct join_infer infer;
-    struct join_additions extension;
+    struct join_additions additions;
     struct run_folding folding;
     struct run_counts counts;
 };
@@ -113,22 +113,22 @@ static void join_samples_run_credit_found(struct run *run, const struct join_sam
                                  sample);
 }
 
-static struct join_sample run_sample_of(struct run *run, const struct join_sample_view *reading,
+static struct join_sample run_sample_of(struct run *run, const struct join_sample_view *view,
                                         bool held)
 {
     struct join_sample sample = {
-        .trace_id = reading->trace_id, .span_id = reading->span_id, .held = held};
+        .trace_id = view->trace_id, .span_id = view->span_id, .held = held};
     if (run->join->config->top_functions)
-        sample.function = join_leaf_of(&run->dictionary.leaves, reading->stack);
+        sample.function = join_leaf_of(&run->dictionary.leaves, view->stack);
     return sample;
 }
 
 /* Adds the sample to the span that it names. */
 static enum join_result join_samples_run_add_to(struct run *run,
-                                                const struct join_sample_view *reading, bool held)
+                                                const struct join_sample_view *view, bool held)
 {
-    struct join_sample sample = run_sample_of(run, reading, held);
-    join_value_type_apply(&run->scope.meaning, reading->value, reading->n_values, reading->n_times,
+    struct join_sample sample = run_sample_of(run, view, held);
+    join_value_type_apply(&run->scope.value_type, view->value, view->n_values, view->n_times,
                        &sample);
     enum join_result result = join_samples_run_ask(run, &sample, true);
     if (result == JOIN_FOUND && run->join->span_metrics.node)
@@ -147,42 +147,42 @@ static bool join_samples_run_is_open(struct run *run, enum join_result result,
 }
 
 /* Adds the sample to the span that it names, and its timestamps to what is shared out later. */
-static bool join_samples_run_take(struct run *run, const struct join_sample_view *reading,
+static bool join_samples_run_take(struct run *run, const struct join_sample_view *view,
                                   enum join_result *result)
 {
-    struct join_sample sample = run_sample_of(run, reading, run->pass == JOIN_PASS_FIRST);
+    struct join_sample sample = run_sample_of(run, view, run->pass == JOIN_PASS_FIRST);
     uint8_t trace[16];
     if (!sample.trace_id) {
         memcpy(trace, run->found.trace, sizeof trace);
         sample.trace_id = trace;
     }
-    if (!join_credit_take(&run->credit, &run->scope.meaning, reading, &reading->where, &sample,
+    if (!join_credit_take(&run->credit, &run->scope.value_type, view, &view->where, &sample,
                           run->came_ms, &run->counts.tally))
         return false;
     sample.taken = true;
-    join_value_type_apply(&run->scope.meaning, reading->value, reading->n_values, reading->n_times,
+    join_value_type_apply(&run->scope.value_type, view->value, view->n_values, view->n_times,
                        &sample);
     *result = join_samples_run_ask(run, &sample, true);
     if (*result == JOIN_FOUND && run->join->span_metrics.node) {
         sample.taken = false;
-        join_credit_below(&run->credit, &run->scope.meaning, reading, &run->found, &sample);
+        join_credit_below(&run->credit, &run->scope.value_type, view, &run->found, &sample);
     }
     return true;
 }
 
 /* Looks the span that the sample names up and, unless that was done before, adds to it. */
 static enum join_result join_samples_run_look_up(struct run *run,
-                                                 const struct join_sample_view *reading)
+                                                 const struct join_sample_view *view)
 {
     bool held = run->pass == JOIN_PASS_FIRST, add = run->pass != JOIN_PASS_LAST;
-    struct join_sample sample = run_sample_of(run, reading, held);
+    struct join_sample sample = run_sample_of(run, view, held);
     enum join_result result = JOIN_UNKNOWN;
-    if (!add || reading->n_times)
+    if (!add || view->n_times)
         result = join_samples_run_ask(run, &sample, false);
     if (add && result != JOIN_TOO_LATE &&
-        !(reading->n_times && join_samples_run_is_open(run, result, &sample) &&
-          join_samples_run_take(run, reading, &result)))
-        result = join_samples_run_add_to(run, reading, held);
+        !(view->n_times && join_samples_run_is_open(run, result, &sample) &&
+          join_samples_run_take(run, view, &result)))
+        result = join_samples_run_add_to(run, view, held);
     run->counts.n_unknown += result == JOIN_UNKNOWN;
     return result;
 }
@@ -191,7 +191,7 @@ static enum join_result join_samples_run_look_up(struct run *run,
  * becomes of those whose span has not come: see join_tally. */
 static void join_samples_run_count(struct run *run, enum join_result result, uint8_t memo)
 {
-    uint64_t *counts = run->counts.outcomes[run->scope.meaning.type];
+    uint64_t *counts = run->counts.outcomes[run->scope.value_type.type];
     if (result == JOIN_TOO_LATE)
         counts[JOIN_COUNT_TOO_LATE]++;
     else if (result == JOIN_FOUND && memo == JOIN_UNKNOWN)
@@ -212,7 +212,7 @@ static uint32_t join_samples_run_index_of(struct run *run, unsigned key, const u
                                           size_t len)
 {
     bool other;
-    uint32_t index = join_additions_attribute(&run->extension, key, run->join->keys[key], value,
+    uint32_t index = join_additions_attribute(&run->additions, key, run->join->keys[key], value,
                                               len, join_samples_run_allows, run->join, &other);
     run->counts.n_other += other;
     return index;
@@ -253,21 +253,21 @@ static uint8_t *join_samples_run_addition_room(struct run *run, size_t size)
 
 /* The bytes to append to a sample: attribute indices, and the link that it had not. */
 static struct br_addition join_samples_run_addition_for(struct run *run,
-                                                        const struct join_sample_view *reading,
+                                                        const struct join_sample_view *view,
                                                         bool found, bool inferred)
 {
     uint32_t indices[JOIN_KEYS_MAX], link = 0;
-    uint32_t n = found ? join_samples_run_indices_of(run, reading->has_keys, indices) : 0;
+    uint32_t n = found ? join_samples_run_indices_of(run, view->has_keys, indices) : 0;
     if (inferred)
         indices[n++] = join_samples_run_index_of(run, JOIN_HOW_KEY, (const uint8_t *)"inferred", 8);
     uint8_t packed[BR_VARINT_MAX * JOIN_KEYS_MAX], *q = packed;
     for (uint32_t i = 0; i < n; i++)
         q = br_put_varint(q, indices[i]);
     size_t len = (size_t)(q - packed), size = n ? br_len_size(2, len) : 0;
-    if (!reading->linked || run->link) {
+    if (!view->linked || run->link) {
         const uint8_t *trace = found && run->found.has_trace ? run->found.trace : NULL;
-        link = join_additions_link(&run->extension, reading->trace_id ? reading->trace_id : trace,
-                                   run->link ? run->link : reading->span_id);
+        link = join_additions_link(&run->additions, view->trace_id ? view->trace_id : trace,
+                                   run->link ? run->link : view->span_id);
         size += 1 + br_varint_size(link);
     }
     uint8_t *start = join_samples_run_addition_room(run, size), *p = start;
@@ -277,7 +277,7 @@ static struct br_addition join_samples_run_addition_for(struct run *run,
     }
     if (n)
         p = br_put_len(p, 2, packed, len);
-    if (!reading->linked || run->link) {
+    if (!view->linked || run->link) {
         p = br_put_varint(p, BR_TAG(3, BR_WIRE_VARINT));
         (void)br_put_varint(p, link);
     }
@@ -309,19 +309,19 @@ static void join_samples_run_note_folded(struct run *run, uint32_t index, uint16
 }
 
 static void join_samples_run_decide_later(struct run *run, uint32_t index,
-                                          const struct join_sample_view *reading)
+                                          const struct join_sample_view *view)
 {
     if (join_undecided_add(&run->folding.undecided, run->item->n_items, index,
-                           run->found.has_trace ? run->found.trace : NULL, reading->span_id,
-                           run->scope.meaning.type, (double)reading->value))
+                           run->found.has_trace ? run->found.trace : NULL, view->span_id,
+                           run->scope.value_type.type, (double)view->value))
         run->no_memory = true;
 }
 
-static void join_samples_run_decide(struct run *run, const struct join_sample_view *reading,
+static void join_samples_run_decide(struct run *run, const struct join_sample_view *view,
                                     bool found)
 {
     const struct join_found *join_found = &run->found;
-    const uint8_t *trace = reading->trace_id                ? reading->trace_id
+    const uint8_t *trace = view->trace_id                ? view->trace_id
                            : found && join_found->has_trace ? join_found->trace
                                                             : NULL;
     bool of_span = found && join_found->service_len;
@@ -332,20 +332,20 @@ static void join_samples_run_decide(struct run *run, const struct join_sample_vi
     case JOIN_KEEPS:
         break;
     case JOIN_FOLDS:
-        join_samples_run_note_folded(run, run->index, run->scope.meaning.type, reading->value);
+        join_samples_run_note_folded(run, run->index, run->scope.value_type.type, view->value);
         break;
     case JOIN_FOLDS_UNLESS_CPU:
-        join_samples_run_decide_later(run, run->index, reading);
+        join_samples_run_decide_later(run, run->index, view);
         break;
     }
 }
 
 static void join_samples_run_decide_span(struct run *run, struct join_undecided_span *span)
 {
-    struct join_totals figures;
+    struct join_totals totals;
     if (join_table_totals(run->join->table, span->has_trace ? span->trace : NULL, span->span,
-                           &figures, NULL) &&
-        join_totals_cpu_ns(&figures) > run->join->policy.keep->cpu_threshold)
+                           &totals, NULL) &&
+        join_totals_cpu_ns(&totals) > run->join->policy.keep->cpu_threshold)
         return;
     span->folds = true;
     run->folding.folded[span->type].samples += span->samples;
@@ -384,11 +384,11 @@ static void join_samples_run_fold(struct run *run)
 
 /* A sample that named its local root, and was taken in one span below it, leaves with that span's
  * link and name, where the config says so. */
-static void join_samples_run_relink(struct run *run, const struct join_sample_view *reading)
+static void join_samples_run_relink(struct run *run, const struct join_sample_view *view)
 {
-    if (run->join->config->local_root.link != JOIN_LINK_SPAN || !reading->n_times)
+    if (run->join->config->local_root.link != JOIN_LINK_SPAN || !view->n_times)
         return;
-    const uint8_t *span = join_credit_deepest(&run->credit, reading, &run->found);
+    const uint8_t *span = join_credit_deepest(&run->credit, view, &run->found);
     if (!span)
         return;
     if (!run->relabelled)
@@ -400,12 +400,12 @@ static void join_samples_run_relink(struct run *run, const struct join_sample_vi
     join_table_find(run->join->table, run->found.trace, span, join_found_copy, &run->found);
 }
 
-static void run_linked_sample(struct run *run, const struct join_sample_view *reading, uint8_t *memo,
+static void run_linked_sample(struct run *run, const struct join_sample_view *view, uint8_t *memo,
                               struct br_addition *addition)
 {
     enum join_result result = run->pass == JOIN_PASS_LAST && *memo == JOIN_TOO_LATE
                                   ? JOIN_TOO_LATE
-                                  : join_samples_run_look_up(run, reading);
+                                  : join_samples_run_look_up(run, view);
     if (result == JOIN_FOUND && run->pass != JOIN_PASS_LAST)
         join_samples_run_note_service(run);
     if (run->pass == JOIN_PASS_FIRST)
@@ -414,43 +414,43 @@ static void run_linked_sample(struct run *run, const struct join_sample_view *re
         join_samples_run_count(run, result, *memo);
     run->link = NULL;
     if (result == JOIN_FOUND && run->pass != JOIN_PASS_FIRST)
-        join_samples_run_relink(run, reading);
+        join_samples_run_relink(run, view);
     if (addition)
-        *addition = join_samples_run_addition_for(run, reading, result == JOIN_FOUND, false);
+        *addition = join_samples_run_addition_for(run, view, result == JOIN_FOUND, false);
     if (run->folding.verdicts)
-        join_samples_run_decide(run, reading, result == JOIN_FOUND);
+        join_samples_run_decide(run, view, result == JOIN_FOUND);
     run->link = NULL;
 }
 
 /* What the sample says of where it was taken, and else its resource. */
 static struct join_identity join_samples_run_where(const struct run *run,
-                                                   const struct join_sample_view *reading)
+                                                   const struct join_sample_view *view)
 {
     struct join_identity where = run->scope.where;
     for (unsigned i = 0; i < JOIN_WHERES; i++)
-        where.hashes[i] = reading->where.hashes[i] ? reading->where.hashes[i] : where.hashes[i];
+        where.hashes[i] = view->where.hashes[i] ? view->where.hashes[i] : where.hashes[i];
     return where;
 }
 
 /* The table shares it out when spans of the thread leave. */
-static void join_samples_run_take_inferable(struct run *run, const struct join_sample_view *reading,
+static void join_samples_run_take_inferable(struct run *run, const struct join_sample_view *view,
                                             const struct join_identity *where)
 {
     const struct join_thread_ids ids = join_thread_ids_of(where);
-    struct join_sample sample = run_sample_of(run, reading, true);
+    struct join_sample sample = run_sample_of(run, view, true);
     sample.trace_id = ids.trace;
     sample.span_id = ids.span;
-    (void)join_credit_take(&run->credit, &run->scope.meaning, reading, where, &sample, run->came_ms,
+    (void)join_credit_take(&run->credit, &run->scope.value_type, view, where, &sample, run->came_ms,
                            &run->counts.tally);
 }
 
-/* Notes the CPU time of a sample that was inferred, whose figures are shared out by the table. */
+/* Notes the CPU time of a sample that was inferred, whose totals are shared out by the table. */
 static enum join_result join_samples_run_note_inferred(struct run *run,
-                                                       const struct join_sample_view *reading)
+                                                       const struct join_sample_view *view)
 {
-    struct join_sample sample = run_sample_of(run, reading, true);
+    struct join_sample sample = run_sample_of(run, view, true);
     sample.taken = true;
-    join_value_type_apply(&run->scope.meaning, reading->value, reading->n_values, reading->n_times,
+    join_value_type_apply(&run->scope.value_type, view->value, view->n_values, view->n_times,
                        &sample);
     enum join_result result = join_samples_run_ask(run, &sample, true);
     if (result == JOIN_FOUND && run->join->span_metrics.node)
@@ -460,50 +460,50 @@ static enum join_result join_samples_run_note_inferred(struct run *run,
 
 /* Whether the sample, which names no span, was taken in one all the same. Only the last pass adds
  * something: what fits a sample first may not be the only one when its item leaves. */
-static bool run_infer_sample(struct run *run, struct join_sample_view *reading,
+static bool run_infer_sample(struct run *run, struct join_sample_view *view,
                              struct br_addition *addition)
 {
-    struct join_identity where = join_samples_run_where(run, reading);
+    struct join_identity where = join_samples_run_where(run, view);
     if (!run->join->config->infer)
         return false;
-    if (!join_infer_may(reading, &where))
+    if (!join_infer_may(view, &where))
         return false;
     join_progress_note(&join_table_progress(run->join->table)->inferable);
     if (run->pass != JOIN_PASS_LAST)
-        join_samples_run_take_inferable(run, reading, &where);
+        join_samples_run_take_inferable(run, view, &where);
     if (run->pass == JOIN_PASS_FIRST) {
         run->counts.n_unknown++; /* spans that are to come may fit better */
         return false;
     }
-    const struct join_neighbour *span = join_infer_span(&run->infer, reading, &where);
+    const struct join_neighbour *span = join_infer_span(&run->infer, view, &where);
     if (!span)
         return false;
-    reading->trace_id = span->trace_id;
-    reading->span_id = (const uint8_t *)&span->span_id;
-    if (join_samples_run_note_inferred(run, reading) != JOIN_FOUND)
+    view->trace_id = span->trace_id;
+    view->span_id = (const uint8_t *)&span->span_id;
+    if (join_samples_run_note_inferred(run, view) != JOIN_FOUND)
         return false; /* it left just now */
     join_samples_run_note_service(run);
-    run->counts.outcomes[run->scope.meaning.type][JOIN_COUNT_INFERRED]++;
+    run->counts.outcomes[run->scope.value_type.type][JOIN_COUNT_INFERRED]++;
     if (addition)
-        *addition = join_samples_run_addition_for(run, reading, true, true);
+        *addition = join_samples_run_addition_for(run, view, true, true);
     if (run->folding.verdicts)
-        join_samples_run_decide(run, reading, true);
+        join_samples_run_decide(run, view, true);
     return true;
 }
 
 static void run_sample(struct run *run, const uint8_t *p, const uint8_t *end,
                        struct br_addition *addition)
 {
-    struct join_sample_view reading;
+    struct join_sample_view view;
     join_sample_view_of(&run->dictionary.links,
-                    run->dictionary.any_label ? run->dictionary.labels : NULL, p, end, &reading);
+                    run->dictionary.any_label ? run->dictionary.labels : NULL, p, end, &view);
     uint8_t unused = JOIN_FOUND, *memo = run->memo ? run->memo++ : &unused;
-    if (reading.span_id)
+    if (view.span_id)
         run->counts.n_named++;
-    if (reading.span_id) {
-        run_linked_sample(run, &reading, memo, addition);
-    } else if (!run_infer_sample(run, &reading, addition)) {
-        run->counts.outcomes[run->scope.meaning.type][JOIN_COUNT_UNLINKED] +=
+    if (view.span_id) {
+        run_linked_sample(run, &view, memo, addition);
+    } else if (!run_infer_sample(run, &view, addition)) {
+        run->counts.outcomes[run->scope.value_type.type][JOIN_COUNT_UNLINKED] +=
             run->pass != JOIN_PASS_FIRST;
         if (run->folding.verdicts)
             run->folding.verdicts[run->index] = JOIN_FOLD_UNLINKED;
@@ -526,7 +526,7 @@ static void join_samples_run_part(struct run *run, const struct br_part *part,
             if (g.number != 2)
                 continue;
             join_value_type_read(run->join->table, &run->dictionary.view, s, s_end,
-                              &run->scope.meaning);
+                              &run->scope.value_type);
             while (s < s_end && (s = br_field_next(s, s_end, &h)))
                 if (h.number == 2)
                     run_sample(run, h.data, s, additions ? additions++ : NULL);
@@ -539,7 +539,7 @@ static enum join_measure join_samples_run_best_measure(struct run *run, const st
 {
     const uint8_t *p = part->raw + part->body_at, *end = part->raw + part->raw_len;
     struct br_field field, g;
-    struct join_value_type meaning;
+    struct join_value_type value_type;
     enum join_measure best = JOIN_OTHER;
     while (p < end && (p = br_field_next(p, end, &field))) {
         const uint8_t *q = field.data, *q_end = field.data + field.value;
@@ -547,8 +547,8 @@ static enum join_measure join_samples_run_best_measure(struct run *run, const st
             if (g.number != 2)
                 continue;
             join_value_type_read(run->join->table, &run->dictionary.view, g.data, g.data + g.value,
-                              &meaning);
-            best = meaning.measure < best ? meaning.measure : best;
+                              &value_type);
+            best = value_type.measure < best ? value_type.measure : best;
         }
     }
     return best;
@@ -578,8 +578,8 @@ static void join_samples_run_write_parts(struct run *run, struct br_addition **a
 {
     uint32_t n_parts = run->item->n_parts;
     if (run->no_memory || run->dictionary.texts.no_memory || run->dictionary.links.no_memory ||
-        join_additions_write(&run->extension, run->item))
-        return; /* the samples pass as they came; the figures are in the table */
+        join_additions_write(&run->additions, run->item))
+        return; /* the samples pass as they came; the totals are in the table */
     for (uint32_t i = 0; i < n_parts; i++) {
         struct br_part *part = &run->item->parts[i];
         bool any = false;
@@ -658,26 +658,26 @@ static void join_samples_splitting_begin_part(struct splitting *splitting, uint3
 
 /* The numbers of the spans that a sample's timestamps were taken in. */
 static bool join_samples_splitting_spans(struct splitting *splitting,
-                                         const struct join_sample_view *reading,
+                                         const struct join_sample_view *view,
                                          const uint64_t **times)
 {
     struct run *run = splitting->run;
     const struct join_config *config = run->join->config;
-    struct join_identity where = join_samples_run_where(run, reading);
-    if (reading->n_times > splitting->cap_spans) {
-        splitting->cap_spans = join_numbers_cap(reading->n_times);
+    struct join_identity where = join_samples_run_where(run, view);
+    if (view->n_times > splitting->cap_spans) {
+        splitting->cap_spans = join_numbers_cap(view->n_times);
         splitting->spans =
             br_arena_alloc(&run->arena, splitting->cap_spans * sizeof *splitting->spans);
     }
     if (!splitting->spans)
         return false;
-    if (!reading->span_id)
-        return config->infer && join_infer_may(reading, &where) &&
-               join_infer_spans(&run->infer, reading, &where, times, splitting->spans);
-    const struct join_sample sample = {.trace_id = reading->trace_id, .span_id = reading->span_id};
+    if (!view->span_id)
+        return config->infer && join_infer_may(view, &where) &&
+               join_infer_spans(&run->infer, view, &where, times, splitting->spans);
+    const struct join_sample sample = {.trace_id = view->trace_id, .span_id = view->span_id};
     return config->local_root.link == JOIN_LINK_SPAN &&
            join_samples_run_ask(run, &sample, false) == JOIN_FOUND &&
-           join_credit_spans(&run->credit, reading, &run->found, times, splitting->spans);
+           join_credit_spans(&run->credit, view, &run->found, times, splitting->spans);
 }
 
 /* The pieces have the memo of the whole. */
@@ -697,17 +697,17 @@ static int splitting_on_sample(void *arg, struct br_visit *visit)
 {
     struct splitting *splitting = arg;
     struct run *run = splitting->run;
-    struct join_sample_view reading;
+    struct join_sample_view view;
     const uint64_t *times;
     if (visit->part != splitting->part)
         join_samples_splitting_begin_part(splitting, visit->part);
     join_sample_view_of(&run->dictionary.links,
                     run->dictionary.any_label ? run->dictionary.labels : NULL, visit->body,
-                    visit->body + visit->len, &reading);
+                    visit->body + visit->len, &view);
     visit->n_out = 0;
-    if (reading.n_times > 1 && join_samples_splitting_spans(splitting, &reading, &times))
+    if (view.n_times > 1 && join_samples_splitting_spans(splitting, &view, &times))
         visit->n_out =
-            join_sample_view_split(&reading, times, splitting->spans, &run->arena, &visit->out);
+            join_sample_view_split(&view, times, splitting->spans, &run->arena, &visit->out);
     if (!join_samples_splitting_note(splitting, visit->index, visit->n_out ? visit->n_out : 1))
         return BR_ENOMEM;
     return visit->n_out ? BR_SPLIT : BR_KEEP;
@@ -743,18 +743,18 @@ static bool join_samples_run_prepare(struct run *run)
         join_labels_read(&run->dictionary.texts, &names, &run->arena, &run->dictionary.any_label);
     run->dictionary.links =
         (struct join_links){.view = &run->dictionary.view, .arena = &run->arena};
-    join_additions_init(&run->extension, &run->arena, &run->dictionary.view);
+    join_additions_init(&run->additions, &run->arena, &run->dictionary.view);
     if (run->join->config->top_functions)
         join_leaves_init(&run->dictionary.leaves, run->join->table, &run->dictionary.view,
                          &run->arena);
     join_infer_init(&run->infer, run->join->table, &run->arena);
-    run->infer.cut = run->join->families_cut;
+    run->infer.cut = run->join->trace_spans_cut;
     run->credit = (struct join_credit){
         .arena = &run->arena,
         .locals = {.table = run->join->table,
                    .link_spans = run->join->config->local_root.link == JOIN_LINK_SPAN,
                    .max_spans = (unsigned)run->join->config->local_root.max_spans,
-                   .cut = run->join->families_cut},
+                   .cut = run->join->trace_spans_cut},
         .arg = run};
     if (run->join->span_metrics.node)
         run->credit.on_credited = join_samples_run_on_credited;
@@ -791,7 +791,7 @@ uint32_t join_samples(struct join *join, struct br_item *item, enum join_pass pa
         join_count(join, JOIN_TYPES - 1, JOIN_COUNT_UNLINKED, item->n_items); /* nobody looked */
     }
     if (run) {
-        join_additions_release(&run->extension);
+        join_additions_release(&run->additions);
         join_infer_release(&run->infer);
         join_locals_release(&run->credit.locals);
         join_links_release(&run->dictionary.links);

@@ -112,9 +112,9 @@ void join_span_metrics_add(struct join_span_metrics *metrics, const struct join_
                      (double)spent->samples);
 }
 
-struct join_spent join_spent_of(const struct join_totals *figures)
+struct join_spent join_spent_of(const struct join_totals *totals)
 {
-    struct join_totals all = *figures;
+    struct join_totals all = *totals;
     for (unsigned m = 0; m < JOIN_OTHER; m++)
         all.count[m] += all.taken_count[m];
     enum join_measure measure = join_totals_measure(&all);

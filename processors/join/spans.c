@@ -224,10 +224,10 @@ static void spans_begin_part(struct entering *entering, const struct br_part *pa
 
 /* What had waited for the span counts for its name now. */
 static void spans_on_adopted(void *arg, const struct join_span *span,
-                             const struct join_totals *figures)
+                             const struct join_totals *totals)
 {
     struct join *join = arg;
-    const struct join_spent spent = join_spent_of(figures);
+    const struct join_spent spent = join_spent_of(totals);
     join_span_metrics_add(&join->span_metrics, span, &spent);
 }
 

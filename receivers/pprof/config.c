@@ -17,7 +17,7 @@ static const struct br_option target_options[] = {
     BR_VALUE(struct pprof_target_config, labels,
              "map of texts: attributes of the Resource; service_name becomes service.name"),
     BR_BOOL(struct pprof_target_config, on_demand, false,
-            "scrape it only while a rule of extension control asks for it"),
+            "scrape it only while an override of extension control asks for it"),
     BR_OPT_END,
 };
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rules at run time: which jobs scrape, and how often. */
+/* Overrides at run time: which jobs scrape, and how often. */
 #include <string.h>
 
 #include "base/mem.h"
@@ -37,15 +37,15 @@ static uint64_t scrape_overrides_at_once(struct pprof_job *job)
 }
 
 struct want {
-    uint64_t interval_ms, rule, until_ms;
+    uint64_t interval_ms, override, until_ms;
 };
 
-/* The shorter of what is wanted so far and what a rule (NULL: the config) asks for. */
+/* The shorter of what is wanted so far and what an override (NULL: the config) asks for. */
 static void scrape_overrides_ask(const struct pprof_config *config, int kind, struct want *want,
-                                 const struct pprof_override *rule)
+                                 const struct pprof_override *override)
 {
     uint64_t shortest = pprof_job_shortest_ms(config, (enum pprof_kind)kind);
-    uint64_t interval_ms = rule ? rule->interval_ms : 0;
+    uint64_t interval_ms = override ? override->interval_ms : 0;
     if (interval_ms == 0)
         interval_ms = config->scrape_interval / NS_PER_MS;
     if (interval_ms < shortest)
@@ -53,8 +53,8 @@ static void scrape_overrides_ask(const struct pprof_config *config, int kind, st
     if (want->interval_ms && want->interval_ms <= interval_ms)
         return;
     want->interval_ms = interval_ms;
-    want->rule = rule ? rule->id : 0;
-    want->until_ms = rule ? rule->until_ms : 0;
+    want->override = override ? override->id : 0;
+    want->until_ms = override ? override->until_ms : 0;
 }
 
 static void scrape_overrides_refresh_target(struct pprof_scraper *scraper,
@@ -66,18 +66,18 @@ static void scrape_overrides_refresh_target(struct pprof_scraper *scraper,
         if (!target->config->on_demand &&
             pprof_profile_config(scraper->config, (enum pprof_kind)k)->enabled)
             scrape_overrides_ask(scraper->config, k, &want[k], NULL);
-    for (size_t i = 0; i < scraper->n_rules; i++) {
-        if (!scrape_overrides_matches(&scraper->rules[i], target))
+    for (size_t i = 0; i < scraper->n_overrides; i++) {
+        if (!scrape_overrides_matches(&scraper->overrides[i], target))
             continue;
         for (int k = 0; k < PPROF_KINDS; k++)
-            if (scraper->rules[i].kinds[k])
-                scrape_overrides_ask(scraper->config, k, &want[k], &scraper->rules[i]);
+            if (scraper->overrides[i].kinds[k])
+                scrape_overrides_ask(scraper->config, k, &want[k], &scraper->overrides[i]);
     }
     for (int k = 0; k < PPROF_KINDS; k++) {
         struct pprof_job *j = &target->jobs[k];
         bool sooner =
             want[k].interval_ms && (!j->interval_ms || want[k].interval_ms < j->interval_ms);
-        j->rule = want[k].rule;
+        j->override = want[k].override;
         j->until_ms = want[k].until_ms;
         if (want[k].interval_ms != j->interval_ms)
             pprof_job_set(j, want[k].interval_ms, sooner ? delay_ms(j) : UINT32_MAX);
@@ -86,12 +86,12 @@ static void scrape_overrides_refresh_target(struct pprof_scraper *scraper,
 
 static void scrape_overrides_forget(struct pprof_scraper *scraper, size_t index)
 {
-    br_free(scraper->rules[index].service);
-    br_free(scraper->rules[index].target);
-    scraper->rules[index] = scraper->rules[--scraper->n_rules];
+    br_free(scraper->overrides[index].service);
+    br_free(scraper->overrides[index].target);
+    scraper->overrides[index] = scraper->overrides[--scraper->n_overrides];
 }
 
-static void scrape_overrides_on_rules_end(struct br_timer *timer)
+static void scrape_overrides_on_overrides_end(struct br_timer *timer)
 {
     pprof_overrides_refresh(br_container_of(timer, struct pprof_scraper, rules_end),
                             scrape_overrides_at_once);
@@ -102,30 +102,31 @@ void pprof_overrides_refresh(struct pprof_scraper *scraper,
 {
     struct br_host *host = scraper->node->host;
     uint64_t now = br_host_mono_ms(host), next = UINT64_MAX;
-    for (size_t i = scraper->n_rules; i-- > 0;) {
-        if (!scrape_overrides_is_live(scraper, &scraper->rules[i]))
+    for (size_t i = scraper->n_overrides; i-- > 0;) {
+        if (!scrape_overrides_is_live(scraper, &scraper->overrides[i]))
             scrape_overrides_forget(scraper, i);
-        else if (scraper->rules[i].until_ms < next)
-            next = scraper->rules[i].until_ms;
+        else if (scraper->overrides[i].until_ms < next)
+            next = scraper->overrides[i].until_ms;
     }
     if (next == UINT64_MAX)
-        (void)br_host_timer_park(host, &scraper->rules_end, scrape_overrides_on_rules_end);
+        (void)br_host_timer_park(host, &scraper->rules_end, scrape_overrides_on_overrides_end);
     else
-        (void)br_host_timer(host, &scraper->rules_end, next - now, scrape_overrides_on_rules_end);
+        (void)br_host_timer(host, &scraper->rules_end, next - now,
+                            scrape_overrides_on_overrides_end);
     for (size_t i = 0; i < scraper->n_targets; i++)
         scrape_overrides_refresh_target(scraper, &scraper->targets[i], delay_ms);
 }
 
 void pprof_overrides_release(struct pprof_scraper *scraper)
 {
-    while (scraper->n_rules > 0)
-        scrape_overrides_forget(scraper, scraper->n_rules - 1);
+    while (scraper->n_overrides > 0)
+        scrape_overrides_forget(scraper, scraper->n_overrides - 1);
     br_host_timer_stop(scraper->node->host, &scraper->rules_end);
 }
 
 /* --- The overridable ------------------------------------------------------------------------------ */
 
-/* Where neither the rule nor the config names a profile, it is the CPU's. */
+/* Where neither the override nor the config names a profile, it is the CPU's. */
 static bool scrape_overrides_is_default(const struct pprof_config *config, enum pprof_kind kind)
 {
     for (int k = 0; k < PPROF_KINDS; k++)
@@ -146,53 +147,53 @@ static int scrape_overrides_count_jobs(const struct pprof_scraper *scraper,
     return n_targets * n_kinds;
 }
 
-static int scrape_overrides_copy_rule(struct pprof_override *override,
-                                      const struct br_override *rule, struct br_err *err)
+static int scrape_overrides_copy_override(struct pprof_override *copy,
+                                          const struct br_override *override, struct br_err *err)
 {
-    override->service = rule->service ? br_strdup(rule->service) : NULL;
-    override->target = rule->target ? br_strdup(rule->target) : NULL;
-    if ((!rule->service || override->service) && (!rule->target || override->target))
+    copy->service = override->service ? br_strdup(override->service) : NULL;
+    copy->target = override->target ? br_strdup(override->target) : NULL;
+    if ((!override->service || copy->service) && (!override->target || copy->target))
         return 0;
-    br_free(override->service);
-    br_free(override->target);
+    br_free(copy->service);
+    br_free(copy->target);
     return br_err_set(err, BR_ENOMEM, "out of memory");
 }
 
-static void scrape_overrides_withdraw_rule(struct pprof_scraper *scraper, uint64_t id)
+static void scrape_overrides_withdraw_override(struct pprof_scraper *scraper, uint64_t id)
 {
-    for (size_t i = scraper->n_rules; i-- > 0;)
-        if (scraper->rules[i].id == id)
+    for (size_t i = scraper->n_overrides; i-- > 0;)
+        if (scraper->overrides[i].id == id)
             scrape_overrides_forget(scraper, i);
 }
 
 static int scrape_overrides_apply(struct br_overridable *overridable,
-                                  const struct br_override *rule, struct br_err *err)
+                                  const struct br_override *override, struct br_err *err)
 {
     struct pprof_scraper *scraper = scrape_overrides_scraper_of(overridable);
-    struct pprof_override override = {rule->id, rule->until_ms, rule->interval_ms, NULL, NULL, {0}};
+    struct pprof_override copy = {
+        override->id, override->until_ms, override->interval_ms, NULL, NULL, {0}};
     if (scraper->stopping)
         return 0;
     for (int k = 0; k < PPROF_KINDS; k++) {
         const char *name = pprof_kind_name(scraper->config, (enum pprof_kind)k);
-        override.kinds[k] =
-            *name && br_override_has_type(rule, name,
-                                          !rule->keep && scrape_overrides_is_default(
-                                                             scraper->config, (enum pprof_kind)k));
+        copy.kinds[k] = *name && br_override_has_type(override, name,
+                                                      !override->keep &&
+                                                          scrape_overrides_is_default(
+                                                              scraper->config, (enum pprof_kind)k));
     }
-    int rc = scrape_overrides_copy_rule(&override, rule, err);
+    int rc = scrape_overrides_copy_override(&copy, override, err);
     if (rc)
         return rc;
-    scrape_overrides_withdraw_rule(scraper, rule->id);
-    int n = scrape_overrides_is_live(scraper, &override)
-                ? scrape_overrides_count_jobs(scraper, &override)
-                : 0;
-    if (n > 0 && scraper->n_rules == BR_OVERRIDES_MAX)
-        n = br_err_set(err, BR_EFULL, "more than %d rules at a time", BR_OVERRIDES_MAX);
+    scrape_overrides_withdraw_override(scraper, override->id);
+    int n =
+        scrape_overrides_is_live(scraper, &copy) ? scrape_overrides_count_jobs(scraper, &copy) : 0;
+    if (n > 0 && scraper->n_overrides == BR_OVERRIDES_MAX)
+        n = br_err_set(err, BR_EFULL, "more than %d overrides at a time", BR_OVERRIDES_MAX);
     if (n > 0) {
-        scraper->rules[scraper->n_rules++] = override;
+        scraper->overrides[scraper->n_overrides++] = copy;
     } else {
-        br_free(override.service);
-        br_free(override.target);
+        br_free(copy.service);
+        br_free(copy.target);
     }
     pprof_overrides_refresh(scraper, scrape_overrides_at_once);
     return n;
@@ -203,7 +204,7 @@ static void scrape_overrides_withdraw(struct br_overridable *overridable, uint64
     struct pprof_scraper *scraper = scrape_overrides_scraper_of(overridable);
     if (scraper->stopping)
         return;
-    scrape_overrides_withdraw_rule(scraper, id);
+    scrape_overrides_withdraw_override(scraper, id);
     pprof_overrides_refresh(scraper, scrape_overrides_at_once);
 }
 
@@ -226,7 +227,7 @@ static void scrape_overrides_list(const struct br_overridable *this_overridable,
                                       .target = target->config->endpoint,
                                       .type = pprof_kind_name(scraper->config, j->kind),
                                       .interval_ms = j->interval_ms,
-                                      .rule = j->rule,
+                                      .override = j->override,
                                       .until_ms = j->until_ms,
                                       .state = states[j->last]},
                arg);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the files of the pprof receiver share. Profiles come in three ways, each with a file of its
- * own: scraped from targets (targets.c, rules.c, scrape.c), found in a folder (folder.c), uploaded
- * (upload.c). reader.c makes items of their bytes. Each part has new/start/free of its own, so that
- * none knows another.
+ * own: scraped from targets (targets.c, overrides.c, scrape.c), found in a folder (folder.c),
+ * uploaded (upload.c). reader.c makes items of their bytes. Each part has new/start/free of its
+ * own, so that none knows another.
  */
 #pragma once
 
@@ -48,7 +48,7 @@ enum pprof_kind {
 /* A profile that the program serves by a name of its own. */
 struct pprof_custom_config {
     struct pprof_profile_config profile;
-    const char *name; /* its `__name__`, and what rules call it */
+    const char *name; /* its `__name__`, and what overrides call it */
     bool cumulative;
 };
 
@@ -100,7 +100,7 @@ int pprof_check(void *config, const struct br_yaml *node, const char *path, stru
 const struct pprof_profile_config *pprof_profile_config(const struct pprof_config *config,
                                                         enum pprof_kind kind);
 
-/* What the config and rules call a kind; "" for one that there is none of. */
+/* What the config and overrides call a kind; "" for one that there is none of. */
 const char *pprof_kind_name(const struct pprof_config *config, enum pprof_kind kind);
 
 /* Its `__name__`: as Grafana Alloy names what it scrapes, with Pyroscope's renaming of godeltaprof_*. */

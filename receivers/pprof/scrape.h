@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Scraping, for targets.c, scrape.c and rules.c only. A job is one profile of one target: a beat
- * and at most one request. Every target has a job of each kind; those that neither the config nor a
- * rule asks for rest. A scrape that cannot begin is skipped and counted, not made up for.
+ * Scraping, for targets.c, scrape.c and overrides.c only. A job is one profile of one target: a
+ * beat and at most one request. Every target has a job of each kind; those that neither the config
+ * nor a override asks for rest. A scrape that cannot begin is skipped and counted, not made up for.
  */
 #pragma once
 
@@ -34,7 +34,7 @@ struct pprof_job {
     enum pprof_kind kind;
     struct br_timer beat, timeout; /* parked from start on: arming them cannot fail */
     uint64_t interval_ms;          /* 0: it rests */
-    uint64_t rule, until_ms;       /* that asks for it; 0: the config */
+    uint64_t override, until_ms;   /* that asks for it; 0: the config */
     uint64_t due_ms;               /* the next beat */
     uint64_t timeout_ms;           /* of the request under way */
     bool busy, failing;
@@ -80,8 +80,8 @@ struct pprof_scraper {
     struct br_meter meter;
     double *results[PPROF_RESULTS];
     struct br_overridable overridable;
-    struct pprof_override rules[BR_OVERRIDES_MAX];
-    size_t n_rules;
+    struct pprof_override overrides[BR_OVERRIDES_MAX];
+    size_t n_overrides;
     struct br_timer rules_end; /* parked from start on */
     struct br_list waiting;    /* pieces of large profiles; in the ledger */
     struct br_timer next_piece; /* parked from start on */
@@ -112,12 +112,13 @@ void pprof_job_stop(struct pprof_job *job);
 /* Gives up what is being read, too. */
 void pprof_job_leave(struct pprof_job *job);
 
-/* --- Rules (rules.c) -------------------------------------------------------------------------- */
+/* --- Overrides (overrides.c)
+ * -------------------------------------------------------------------------- */
 
 extern const struct br_overridable_ops pprof_overridable_ops;
 
-/* Gives every job the shortest of the intervals that the config and the rules ask for; one that it
- * has not had before begins after `delay_ms(j)`. */
+/* Gives every job the shortest of the intervals that the config and the overrides ask for; one that
+ * it has not had before begins after `delay_ms(j)`. */
 void pprof_overrides_refresh(struct pprof_scraper *scraper,
                              uint64_t (*delay_ms)(struct pprof_job *job));
 void pprof_overrides_release(struct pprof_scraper *scraper);

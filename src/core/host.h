@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The only listener to the outside that a component has: clock, timers, buffers, work for the end of the
- * loop turn, metrics, random numbers, servers and clients. A worker embeds one; a test makes a fake
- * whose clock it moves by hand.
+ * The host is all that a component sees of the outside: clock, timers, buffers, work for the end of
+ * the loop turn, metrics, random numbers, servers and clients. A worker embeds one; a test makes a
+ * fake whose clock it moves by hand.
  */
 #pragma once
 
@@ -61,7 +61,7 @@ struct br_host {
     struct br_timers timers;
     struct br_list deferred; /* of br_deferred */
     struct br_list finished; /* of br_item */
-    struct br_list overridables; /* of br_overridable (tune.h) */
+    struct br_list overridables; /* of br_overridable (pipeline/override.h) */
     struct br_metrics *metrics;
     struct br_ledger ledger;
     uint64_t random_state;
@@ -71,7 +71,7 @@ struct br_host {
     struct br_shed shed;
     bool checking; /* start is only tried: open no file for writing, change nothing outside; no timer fires */
     bool draining; /* the end has begun: the graph takes nothing new */
-    void *shared; /* struct br_shared: what the workers of one service share (service.h) */
+    void *shared;  /* struct br_shared: what the workers of one service share (core/shared.h) */
 };
 
 /* Sets up the parts that do no I/O; `ops` and the pool stay the caller's. Returns 0 or BR_ENOMEM. */

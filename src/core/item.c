@@ -296,13 +296,13 @@ static int item_write_body(const struct br_part *part, struct br_rope *out)
     return br_rope_add(out, part->buf, part->raw + part->body_at, part->raw_len - part->body_at);
 }
 
-/* A dictionary with all extensions behind it: one field, so that peers need not know that two are one. */
+/* A dictionary with all additions behind it: one field, so that peers need not know that two are one. */
 static int item_write_dictionary(const struct br_part *parts, uint32_t count, uint32_t base,
                                  struct br_buf *prefixes, uint8_t **prefix, struct br_rope *out)
 {
     size_t len = 0;
     for (uint32_t i = 0; i < count; i++)
-        if (i == base || parts[i].extension)
+        if (i == base || parts[i].additions)
             len += parts[i].raw_len - parts[i].body_at;
     uint8_t *start = *prefix, *p = br_put_varint(start, BR_TAG(2, BR_WIRE_LEN));
     p = br_put_varint(p, len);
@@ -311,20 +311,20 @@ static int item_write_dictionary(const struct br_part *parts, uint32_t count, ui
     if (!rc)
         rc = item_write_body(&parts[base], out);
     for (uint32_t i = 0; i < count && !rc; i++)
-        if (i != base && parts[i].extension)
+        if (i != base && parts[i].additions)
             rc = item_write_body(&parts[i], out);
     return rc;
 }
 
-/* The dictionary that extensions belong to: indices count through all of them in order, so the last one; or,
- * where the item has none, the first extension. */
-static uint32_t item_base_of_extensions(const struct br_part *parts, uint32_t count)
+/* The dictionary that the additions are to: indices count through all of them in order, so the last one; or,
+ * where the item has none, the first of the additions. */
+static uint32_t item_base_of_additions(const struct br_part *parts, uint32_t count)
 {
     uint32_t base = UINT32_MAX, first = UINT32_MAX;
     for (uint32_t i = 0; i < count; i++) {
         if (parts[i].kind != BR_PART_DICTIONARY)
             continue;
-        if (!parts[i].extension)
+        if (!parts[i].additions)
             base = i;
         else if (first == UINT32_MAX)
             first = i;
@@ -335,7 +335,7 @@ static uint32_t item_base_of_extensions(const struct br_part *parts, uint32_t co
 static int item_write_parts(const struct br_part *parts, uint32_t count, struct br_pool *pool,
                             struct br_rope *out)
 {
-    uint32_t dictionary = item_base_of_extensions(parts, count);
+    uint32_t dictionary = item_base_of_additions(parts, count);
     size_t edited = dictionary != UINT32_MAX;
     for (uint32_t i = 0; i < count; i++)
         edited += parts[i].new_resource != NULL;
@@ -351,7 +351,7 @@ static int item_write_parts(const struct br_part *parts, uint32_t count, struct 
     for (uint32_t i = 0; i < count && !rc; i++) {
         if (i == dictionary)
             rc = item_write_dictionary(parts, count, i, prefixes, &prefix, out);
-        else if (!parts[i].extension)
+        else if (!parts[i].additions)
             rc = item_write_part(&parts[i], prefixes, &prefix, out);
     }
     br_buf_unref(prefixes);

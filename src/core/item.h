@@ -48,7 +48,7 @@ enum br_part_kind {
 
 struct br_part {
     enum br_part_kind kind;
-    bool extension;     /* DICTIONARY: further entries, which go on the wire as part of the first */
+    bool additions;     /* DICTIONARY: further entries, which go on the wire as part of the first */
     uint32_t n_items;   /* spans or samples in it */
     struct br_buf *buf; /* keeps `raw` alive */
     const uint8_t *raw; /* tag, length and body, as they came */
@@ -111,7 +111,7 @@ struct br_item {
     };
     uint32_t n_parts, cap_parts;
     struct br_part *parts;
-    size_t size; /* bytes of the parts, as on the wire; but extensions count with their own tags and
+    size_t size; /* bytes of the parts, as on the wire; but additions count with their own tags and
                     lengths, which the wire has not: a few bytes more than br_item_write writes,
                     never less */
     struct br_span *spans;    /* n_items of them in order, in spans_buf; or NULL */

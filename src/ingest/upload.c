@@ -276,11 +276,11 @@ void br_upload_send(struct br_upload *upload, struct br_item *item, struct br_li
 
 /* --- What is collected ------------------------------------------------------------------------ */
 
-static int upload_apply(struct br_overridable *overridable, const struct br_override *rule,
+static int upload_apply(struct br_overridable *overridable, const struct br_override *override,
                         struct br_err *err)
 {
     (void)overridable;
-    (void)rule;
+    (void) override;
     (void)err;
     return 0; /* nobody can be asked to push more */
 }

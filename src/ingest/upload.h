@@ -25,7 +25,7 @@ struct br_ingest {
     struct br_list intakes, listeners;
     struct br_list sendings; /* of pieces.h */
     struct br_list jobs;     /* of job.c: readings in threads */
-    struct br_overridable overridable; /* says that profiles are taken; no rule is for it */
+    struct br_overridable overridable; /* says that profiles are taken; no override is for it */
     unsigned n_stopping;
     bool awaits_sendings; /* it is draining, and `sendings` was not empty: one of n_stopping */
 };

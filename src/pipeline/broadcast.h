@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Something that a component in the first worker wants done in every worker: set a rule, ask what
- * is under way. One message goes from worker to worker, last to first, and is at each of them alone
- * in that worker's thread; so the broadcast's own memory needs no lock, and answers are gathered in
- * it.
+ * Something that a component in the first worker wants done in every worker: set an override, ask
+ * what is under way. One message goes from worker to worker, last to first, and is at each of them
+ * alone in that worker's thread; so the broadcast's own memory needs no lock, and answers are
+ * gathered in it.
  */
 #pragma once
 

@@ -22,16 +22,17 @@ void br_overridable_unregister(struct br_overridable *overridable)
         br_list_remove(&overridable->link);
 }
 
-int br_override_apply(struct br_host *host, const struct br_override *rule, struct br_err *err)
+int br_override_apply(struct br_host *host, const struct br_override *override, struct br_err *err)
 {
     int sum = 0;
     if (host->draining)
         return 0;
     for (struct br_list *list = host->overridables.next; list != &host->overridables;
          list = list->next) {
-        int n = override_overridable_of(list)->ops->apply(override_overridable_of(list), rule, err);
+        int n =
+            override_overridable_of(list)->ops->apply(override_overridable_of(list), override, err);
         if (n < 0) {
-            br_override_withdraw(host, rule->id);
+            br_override_withdraw(host, override->id);
             return n;
         }
         sum += n;
@@ -53,10 +54,10 @@ void br_override_list(struct br_host *host, br_collected_fn *fn, void *arg)
         override_overridable_of(list)->ops->list(override_overridable_of(list), fn, arg);
 }
 
-bool br_override_has_type(const struct br_override *rule, const char *type, bool by_default)
+bool br_override_has_type(const struct br_override *override, const char *type, bool by_default)
 {
-    for (size_t i = 0; i < rule->n_types; i++)
-        if (strcmp(rule->types[i], type) == 0)
+    for (size_t i = 0; i < override->n_types; i++)
+        if (strcmp(override->types[i], type) == 0)
             return true;
-    return rule->n_types == 0 && by_default;
+    return override->n_types == 0 && by_default;
 }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Rules at run time: for a while, more of something. A component that can do more on demand (scrape
- * a target, keep a service's links) has a overridable and registers it with its host; whoever sets
- * rules sends an broadcast (broadcast.h) to every worker and calls the three functions below there. A
- * overridable ends what a rule began when its time is over, by its own timer: nobody has to come back
- * for that.
+ * Overrides at run time: for a while, more of something. A component that can do more on demand
+ * (scrape a target, keep a service's links) has a overridable and registers it with its host;
+ * whoever sets overrides sends an broadcast (broadcast.h) to every worker and calls the three
+ * functions below there. A overridable ends what an override began when its time is over, by its
+ * own timer: nobody has to come back for that.
  */
 #pragma once
 
@@ -21,7 +21,8 @@ struct br_node;
 #define BR_OVERRIDES_MAX 64 /* that a overridable has to be able to hold at a time */
 #define BR_OVERRIDE_TEXT_MAX 512
 
-/* What is said of one rule. Texts are NULL-terminated and at most BR_OVERRIDE_TEXT_MAX bytes. */
+/* What is said of one override. Texts are NULL-terminated and at most BR_OVERRIDE_TEXT_MAX bytes.
+ */
 struct br_override {
     uint64_t id;         /* not 0 */
     uint64_t until_ms;   /* monotonic, as br_host_mono_ms has it: the same clock in every worker */
@@ -42,8 +43,8 @@ struct br_collected {
     const char *target;    /* URL of what is scraped, or "" */
     const char *type;      /* "cpu", "links"; "pushed": whatever is sent */
     uint64_t interval_ms;  /* 0: there is none */
-    uint64_t rule;         /* that asks for it; 0: the config */
-    uint64_t until_ms;     /* when that rule ends; 0: never */
+    uint64_t override;     /* that asks for it; 0: the config */
+    uint64_t until_ms;     /* when that override ends; 0: never */
     const char *state;     /* a word: "ok", "failing", "in use", "waiting" */
 };
 typedef void br_collected_fn(const struct br_collected *collected, void *arg);
@@ -51,12 +52,12 @@ typedef void br_collected_fn(const struct br_collected *collected, void *arg);
 struct br_overridable;
 
 struct br_overridable_ops {
-    /* Begins to obey a rule at once; one of the same id is replaced. Copies what it keeps. Returns
-     * how many things it applies to (0: the rule is not for this overridable, and is not kept), or a
-     * code with a sentence: BR_EFULL with BR_OVERRIDES_MAX rules. */
-    int (*apply)(struct br_overridable *overridable, const struct br_override *rule,
+    /* Begins to obey an override at once; one of the same id is replaced. Copies what it keeps.
+     * Returns how many things it applies to (0: the override is not for this overridable, and is
+     * not kept), or a code with a sentence: BR_EFULL with BR_OVERRIDES_MAX overrides. */
+    int (*apply)(struct br_overridable *overridable, const struct br_override *override,
                  struct br_err *err);
-    /* Ends a rule before its time; nothing where it does not know it. */
+    /* Ends an override before its time; nothing where it does not know it. */
     void (*withdraw)(struct br_overridable *overridable, uint64_t id);
     /* Calls `fn` for everything it collects. */
     void (*list)(const struct br_overridable *overridable, br_collected_fn *fn, void *arg);
@@ -72,12 +73,12 @@ struct br_overridable {
 void br_overridable_register(struct br_overridable *overridable, struct br_host *host);
 void br_overridable_unregister(struct br_overridable *overridable);
 
-/* What an broadcast does at each worker: these ask all overridables there. br_override_apply returns the sum
- * of what they returned, or the first code; then the rule is withdrawn from all of them. A host
- * that is draining takes no rule: 0. */
-int br_override_apply(struct br_host *host, const struct br_override *rule, struct br_err *err);
+/* What an broadcast does at each worker: these ask all overridables there. br_override_apply
+ * returns the sum of what they returned, or the first code; then the override is withdrawn from all
+ * of them. A host that is draining takes no override: 0. */
+int br_override_apply(struct br_host *host, const struct br_override *override, struct br_err *err);
 void br_override_withdraw(struct br_host *host, uint64_t id);
 void br_override_list(struct br_host *host, br_collected_fn *fn, void *arg);
 
-/* True when `rule` names the type, or names none and `by_default`. */
-bool br_override_has_type(const struct br_override *rule, const char *type, bool by_default);
+/* True when `override` names the type, or names none and `by_default`. */
+bool br_override_has_type(const struct br_override *override, const char *type, bool by_default);

@@ -40,8 +40,8 @@ def call(server, method="GET", path="", body=None, token=TOKEN):
         connection.close()
 
 
-def post(server, **rule):
-    status, headers, said = call(server, "POST", body=rule)
+def post(server, **override):
+    status, headers, said = call(server, "POST", body=override)
     assert status == 201, said
     assert headers["Location"] == f"/v1/profiling/{said['id']}"
     return said
@@ -61,22 +61,22 @@ def test_scrapes_at_once_and_for_a_while(braid, sink, program, workers):
     receiver = {"targets": [{**each, "on_demand": True} for each in target(program)], "scrape_interval": "1h",
                 "profiles": {**OFF, "goroutine": {"enabled": True}}}
     server = braid(config(sink, receiver, extensions=CONTROL, workers=workers))
-    assert call(server)[2] == {"collected": [], "rules": [], "truncated": False,
+    assert call(server)[2] == {"collected": [], "overrides": [], "truncated": False,
                                "shedding": {"step": 0, "what": "nothing is shed"}}
     begun = time.monotonic()
-    rule = post(server, service="shop", profile_types=["mutex", "goroutine"], interval="1s", duration="3s")
+    override = post(server, service="shop", profile_types=["mutex", "goroutine"], interval="1s", duration="3s")
     until(lambda: len({each["profile"][0] for each in of_type(sink, ("goroutine", "goroutine"))}) > 1,
           "goroutines, twice")
     _, _, said = call(server)
     if time.monotonic() < begun + 2:
-        assert [each["id"] for each in said["rules"]] == [rule["id"]]
+        assert [each["id"] for each in said["overrides"]] == [override["id"]]
         assert {each["profile_type"] for each in said["collected"]} == {"mutex", "goroutine"}
         for each in said["collected"]:
-            assert (each["service"], each["because"], each["rule"]) == ("shop", "rule", rule["id"])
+            assert (each["service"], each["because"], each["override"]) == ("shop", "override", override["id"])
             assert (each["target"], each["interval"]) == (f"http://{program}", "1s")
-    until(lambda: call(server)[2]["collected"] == [] == call(server)[2]["rules"], "the end of the rule")
+    until(lambda: call(server)[2]["collected"] == [] == call(server)[2]["overrides"], "the end of the override")
     assert time.monotonic() - begun >= 3
-    assert call(server, path=f"/{rule['id']}")[0] == 404
+    assert call(server, path=f"/{override['id']}")[0] == 404
     server.stop()
 
 
@@ -100,11 +100,11 @@ def test_keeps_the_links_of_a_service(braid, sink, workers):
     assert not links_of(sink, server, 1)
     post(server, service="another", duration="1h", sampling_percentage=100)
     assert not links_of(sink, server, 2)
-    rule = post(server, service="shop", duration="1h", sampling_percentage=100)
+    override = post(server, service="shop", duration="1h", sampling_percentage=100)
     assert links_of(sink, server, 3)
     assert {each.get("service"): each["state"] for each in call(server)[2]["collected"]
             if each["component"] == "join"} == {None: "some", "another": "all", "shop": "all"}
-    assert call(server, "DELETE", f"/{rule['id']}")[2] == {"ended": 1}
+    assert call(server, "DELETE", f"/{override['id']}")[2] == {"ended": 1}
     assert not links_of(sink, server, 4)
     post(server, service="shop", duration="1h", slow_threshold="5ms")  # as long as the span is
     assert links_of(sink, server, 5)
@@ -112,7 +112,7 @@ def test_keeps_the_links_of_a_service(braid, sink, workers):
     post(server, service="shop", duration="1h", slow_threshold="6ms")
     assert not links_of(sink, server, 6)
     assert call(server, "DELETE")[2] == {"ended": 2}
-    assert call(server)[2]["rules"] == []
+    assert call(server)[2]["overrides"] == []
     server.stop()
 
 
@@ -126,7 +126,7 @@ def test_falls_back_when_the_duration_is_over(braid, sink, workers):
     kept = [links_of(sink, server, n) for n in range(2, 8)]
     if time.monotonic() < begun + 3:
         assert kept == [True] * 6  # whichever worker they came to
-    until(lambda: call(server)[2]["rules"] == [], "the end of the rule")
+    until(lambda: call(server)[2]["overrides"] == [], "the end of the override")
     assert time.monotonic() - begun >= 3
     assert not any(links_of(sink, server, n) for n in range(8, 14))
     assert [each["state"] for each in call(server)[2]["collected"] if each["component"] == "join"] == ["some"]
@@ -135,8 +135,8 @@ def test_falls_back_when_the_duration_is_over(braid, sink, workers):
 
 def test_what_nobody_can_do(braid, sink):
     server = braid(pipelines(exporter("grpc", sink), processors={"join": None}, extensions=CONTROL))
-    for rule in ({"profile_types": ["cpu"]}, {"sampling_percentage": 100}):  # no target; every link is kept anyway
-        status, _, said = call(server, "POST", body={"service": "shop", "duration": "1m", **rule})
+    for override in ({"profile_types": ["cpu"]}, {"sampling_percentage": 100}):  # no target; every link is kept anyway
+        status, _, said = call(server, "POST", body={"service": "shop", "duration": "1m", **override})
         assert status == 422 and "nothing here can do that" in said["error"]["message"]
     status, _, said = call(server, "POST", body={"service": "shop", "duration": "2h"})
     assert (status, said["error"]["field"]) == (400, "duration")
@@ -192,11 +192,11 @@ def test_guesses_are_slowed_down(braid, sink):
 def test_a_filter_that_is_not_understood_ends_nothing(braid, sink):
     join = {"join": {"keep": {"failed": False}}}
     server = braid(pipelines(exporter("grpc", sink), processors=join, extensions=CONTROL))
-    rule = post(server, service="shop", duration="1h", sampling_percentage=100)
+    override = post(server, service="shop", duration="1h", sampling_percentage=100)
     for query in ("?service=%zz", "?service=", "?service=a&service=b", "?servic=a"):
         status, _, said = call(server, "DELETE", query)
         assert status == 400 and said["error"]["message"]
-    assert [each["id"] for each in call(server)[2]["rules"]] == [rule["id"]]
+    assert [each["id"] for each in call(server)[2]["overrides"]] == [override["id"]]
     server.stop()
 
 

@@ -175,9 +175,9 @@ struct wire gen_written(struct br_item *item)
     struct br_rope rope = {0};
     struct wire w = {0};
     assert_int_equal(br_item_write(item, &rope), 0);
-    size_t heads = 0; /* of extensions, which are written as a part of another dictionary */
+    size_t heads = 0; /* of additions, which are written as a part of another dictionary */
     for (uint32_t i = 0; i < item->n_parts; i++)
-        heads += item->parts[i].extension ? item->parts[i].body_at : 0;
+        heads += item->parts[i].additions ? item->parts[i].body_at : 0;
     assert_in_range(rope.len, item->size - heads, item->size);
     for (uint32_t i = 0; i < rope.count; i++)
         wire_raw(&w, rope.slices[i].data, rope.slices[i].len);

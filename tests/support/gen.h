@@ -27,5 +27,5 @@ void gen_request(struct gen *g);
 void *gen_decode(const ProtobufCMessageDescriptor *d, const void *data, size_t len);
 struct wire gen_encode(const void *message);
 
-/* The item's bytes. The test fails unless they are as many as the item says (extensions apart). */
+/* The item's bytes. The test fails unless they are as many as the item says (additions apart). */
 struct wire gen_written(struct br_item *item);

@@ -48,13 +48,13 @@ static uint64_t unix_ns(struct br_host *h)
 
 static const struct br_host_ops ops = {.mono_ms = mono_ms, .unix_ns = unix_ns};
 
-/* Bytes that the item's size may be above what is written: extensions of a dictionary go on the
+/* Bytes that the item's size may be above what is written: additions to a dictionary go on the
  * wire without the tag and the length of their parts. */
 static size_t slack(const struct br_item *item)
 {
     size_t n = 0;
     for (uint32_t i = 0; i < item->n_parts; i++)
-        n += item->parts[i].extension ? item->parts[i].body_at : 0;
+        n += item->parts[i].additions ? item->parts[i].body_at : 0;
     return n;
 }
 

@@ -6,7 +6,7 @@
  */
 #include "base/mem.h"
 #include "otlp/dictionary/dictionary.h"
-#include "otlp/dictionary/extension.h"
+#include "otlp/dictionary/additions.h"
 #include "tests/support/long_text.h"
 #include "tests/support/rig.h"
 #include "tests/support/test.h"

@@ -198,7 +198,7 @@ static void check_parts(const struct br_item *item)
         a.buf = b.buf;
         a.raw = b.raw;
         assert_int_equal(a.kind, b.kind);
-        assert_int_equal(a.extension, b.extension);
+        assert_int_equal(a.additions, b.additions);
         assert_int_equal(a.n_items, b.n_items);
         assert_int_equal(a.body_at, b.body_at);
         assert_int_equal(a.res_at, b.res_at);

@@ -16,7 +16,8 @@ extern const struct br_component br_control_extension;
 #define PATH "/v1/profiling"
 #define NODE "extension=\"control\""
 
-/* Takes rules for the service "checkout" (and those that `all` says), as long as it is told to. */
+/* Takes overrides for the service "checkout" (and those that `all` says), as long as it is told to.
+ */
 struct obedient {
     struct br_overridable overridable;
     int answer; /* unless 1: what apply returns instead */
@@ -36,27 +37,28 @@ struct fixture {
     bool drained;
 };
 
-static int apply(struct br_overridable *overridable, const struct br_override *rule, struct br_err *err)
+static int apply(struct br_overridable *overridable, const struct br_override *override,
+                 struct br_err *err)
 {
     struct obedient *t = br_container_of(overridable, struct obedient, overridable);
     size_t at = 0;
-    if (!t->all && strcmp(rule->service, "checkout") != 0)
+    if (!t->all && strcmp(override->service, "checkout") != 0)
         return 0;
     if (t->answer < 0)
         return br_err_set(err, t->answer, "it is full");
     if (t->answer == 0)
         return 0;
-    t->id = rule->id;
-    t->until_ms = rule->until_ms;
-    t->interval_ms = rule->interval_ms;
-    t->keep = rule->keep;
-    t->percentage = rule->sampling_percentage;
-    t->slow_ns = rule->slow_threshold_ns;
-    (void)snprintf(t->service, sizeof t->service, "%s", rule->service);
-    (void)snprintf(t->target, sizeof t->target, "%s", rule->target ? rule->target : "-");
+    t->id = override->id;
+    t->until_ms = override->until_ms;
+    t->interval_ms = override->interval_ms;
+    t->keep = override->keep;
+    t->percentage = override->sampling_percentage;
+    t->slow_ns = override->slow_threshold_ns;
+    (void)snprintf(t->service, sizeof t->service, "%s", override->service);
+    (void)snprintf(t->target, sizeof t->target, "%s", override->target ? override->target : "-");
     t->types[0] = '\0';
-    for (size_t i = 0; i < rule->n_types; i++)
-        at += (size_t)snprintf(t->types + at, sizeof t->types - at, "%s ", rule->types[i]);
+    for (size_t i = 0; i < override->n_types; i++)
+        at += (size_t)snprintf(t->types + at, sizeof t->types - at, "%s ", override->types[i]);
     t->n_applied++;
     return t->answer;
 }
@@ -81,7 +83,7 @@ static void list(const struct br_overridable *overridable, br_collected_fn *fn, 
                                   .type = "cpu",
                                   .interval_ms = 1500,
                                   .state = "ok",
-                                  .rule = i ? 0 : t->id,
+                                  .override = i ? 0 : t->id,
                                   .until_ms = t->until_ms},
            arg);
     }
@@ -272,8 +274,8 @@ static void paths_and_methods(void **state)
     expect(&f, "GET", "/v1/profiling/0000000000000000", NULL, 404, "see");
     expect(&f, "GET", "/v1/profiling/00000000000000001", NULL, 404, "see");
     expect(&f, "GET", "/v1/profiling/000000000000000x", NULL, 404, "see");
-    expect(&f, "GET", "/v1/profiling/0000000000000001", NULL, 404, "no such rule");
-    expect(&f, "DELETE", "/v1/profiling/0000000000000001", NULL, 404, "no such rule");
+    expect(&f, "GET", "/v1/profiling/0000000000000001", NULL, 404, "no such override");
+    expect(&f, "DELETE", "/v1/profiling/0000000000000001", NULL, 404, "no such override");
     expect(&f, "PUT", PATH, "{}", 405, "no such method");
     expect(&f, "POST", "/v1/profiling/0000000000000001", "{}", 405, "no such method");
     expect(&f, "POST", PATH, NULL, 415, "application/json");
@@ -350,7 +352,7 @@ static void wrong_queries(void **state)
 
 /* --- Bodies ----------------------------------------------------------------------------------- */
 
-static void wrong_rules(void **state)
+static void wrong_overrides(void **state)
 {
     static const struct {
         const char *json, *field, *message;
@@ -361,7 +363,7 @@ static void wrong_rules(void **state)
         {"null", NULL, "must be a JSON object"},
         {"{\"a\":[[[1]]]}", NULL, "nests deeper than 3"},
         {"{}", "service", "is missing"},
-        {"{\"service\":\"a\"}", "duration", "is missing: every rule ends"},
+        {"{\"service\":\"a\"}", "duration", "is missing: every override ends"},
         {"{\"service\":\"a\",\"duration\":\"1m\",\"sevice\":1}", NULL,
          "no field of the name \\\"sevice\\\"; did you mean \\\"service\\\"?"},
         {"{\"service\":\"a\",\"duration\":\"1m\",\"zzz\":1}", NULL, "no field of the name"},
@@ -418,9 +420,10 @@ static void wrong_rules(void **state)
     end(&f);
 }
 
-/* --- A rule's life ---------------------------------------------------------------------------- */
+/* --- An override's life
+ * ---------------------------------------------------------------------------- */
 
-static void is_told_to_the_tunables(void **state)
+static void is_told_to_the_overridables(void **state)
 {
     struct fixture f;
     (void)state;
@@ -472,13 +475,13 @@ static void ends_by_itself(void **state)
     fake_request_free(r);
     fake_host_advance(f.h, 59500);
     expect(&f, "GET", path, NULL, 200, "\"seconds_left\":1}");
-    expect(&f, "GET", PATH, NULL, 200, "\"rules\":[{\"id\"");
+    expect(&f, "GET", PATH, NULL, 200, "\"overrides\":[{\"id\"");
     fake_host_advance(f.h, 499);
     expect(&f, "GET", path, NULL, 200, "\"seconds_left\":1}");
     fake_host_advance(f.h, 1);
-    expect(&f, "GET", path, NULL, 404, "no such rule");
-    expect(&f, "GET", PATH, NULL, 200, "\"rules\":[]");
-    expect(&f, "DELETE", path, NULL, 404, "no such rule");
+    expect(&f, "GET", path, NULL, 404, "no such override");
+    expect(&f, "GET", PATH, NULL, 200, "\"overrides\":[]");
+    expect(&f, "DELETE", path, NULL, 404, "no such override");
     assert_int_equal(f.t.n_withdrawn, 0); /* the overridable's own clock ends it */
     end(&f);
 }
@@ -494,8 +497,8 @@ static void is_ended(void **state)
     path_of(&f.t, path);
     expect(&f, "DELETE", path, NULL, 200, "{\"ended\":1}\n");
     assert_int_equal(f.t.n_withdrawn, 1);
-    expect(&f, "DELETE", path, NULL, 404, "no such rule");
-    expect(&f, "GET", path, NULL, 404, "no such rule");
+    expect(&f, "DELETE", path, NULL, 404, "no such override");
+    expect(&f, "GET", path, NULL, 404, "no such override");
     for (int i = 0; i < 3; i++)
         expect(&f, "POST", PATH, MINUTE, 201, "");
     expect(&f, "POST", PATH, "{\"service\":\"a b\",\"duration\":\"1m\"}", 201, "");
@@ -504,7 +507,7 @@ static void is_ended(void **state)
     expect(&f, "DELETE", PATH "?service=a%20b", NULL, 200, "{\"ended\":1}\n");
     assert_int_equal(f.t.n_withdrawn, 2);
     expect(&f, "DELETE", PATH, NULL, 200, "{\"ended\":3}\n");
-    expect(&f, "GET", PATH, NULL, 200, "\"rules\":[]");
+    expect(&f, "GET", PATH, NULL, 200, "\"overrides\":[]");
     end(&f);
 }
 
@@ -512,7 +515,7 @@ static void are_bounded(void **state)
 {
     struct fixture f;
     (void)state;
-    start(&f, "{" CONFIG ", max_rules: 2}");
+    start(&f, "{" CONFIG ", max_overrides: 2}");
     expect(&f, "POST", PATH, MINUTE, 201, "");
     fake_host_advance(f.h, 10500);
     expect(&f, "POST", PATH, MINUTE, 201, "");
@@ -526,12 +529,12 @@ static void are_bounded(void **state)
     end(&f);
 }
 
-/* Rules that are still on their way count. */
+/* Overrides that are still on their way count. */
 static void are_bounded_under_way(void **state)
 {
     struct fixture f;
     (void)state;
-    start(&f, "{" CONFIG ", max_rules: 1}");
+    start(&f, "{" CONFIG ", max_overrides: 1}");
     struct fake_request *one = ask(&f, "POST", PATH, MINUTE), *two = ask(&f, "POST", PATH, MINUTE);
     assert_false(fake_request_reply(one)->came);
     assert_int_equal(fake_request_reply(two)->status, 429);
@@ -565,7 +568,7 @@ static void nobody_can(void **state)
 {
     struct fixture f;
     (void)state;
-    start(&f, "{" CONFIG ", max_rules: 1}");
+    start(&f, "{" CONFIG ", max_overrides: 1}");
     for (int i = 0; i < 3; i++) /* what was refused takes no place */
         expect(&f, "POST", PATH, "{\"service\":\"other\",\"duration\":\"1m\"}", 422,
                "nothing here can do that");
@@ -583,19 +586,20 @@ static void what_is_collected(void **state)
     char want[512];
     (void)state;
     start(&f, CONFIG);
-    expect(&f, "GET", PATH, NULL, 200,
-           "{\"collected\":[],\"rules\":[],\"shedding\":{\"step\":0,\"what\":\"nothing is shed\"},"
-           "\"truncated\":false}\n");
+    expect(
+        &f, "GET", PATH, NULL, 200,
+        "{\"collected\":[],\"overrides\":[],\"shedding\":{\"step\":0,\"what\":\"nothing is shed\"},"
+        "\"truncated\":false}\n");
     f.t.n_rows = 2;
     expect(&f, "POST", PATH, MINUTE, 201, "");
     f.h->host.shed.cpu_step = 2;
     (void)snprintf(want, sizeof want,
                    "{\"collected\":[{\"component\":\"pprof/a\\\"b\",\"profile_type\":\"cpu\","
                    "\"service\":\"checkout\",\"target\":\"http://0\",\"interval\":\"1500ms\","
-                   "\"state\":\"ok\",\"because\":\"rule\",\"rule\":\"%016llx\"},"
+                   "\"state\":\"ok\",\"because\":\"override\",\"override\":\"%016llx\"},"
                    "{\"component\":\"pprof/a\\\"b\",\"profile_type\":\"cpu\","
                    "\"service\":\"checkout\",\"target\":\"http://1\",\"interval\":\"1500ms\","
-                   "\"state\":\"ok\",\"because\":\"config\"}],\"rules\":[{\"id\":\"%016llx\"",
+                   "\"state\":\"ok\",\"because\":\"config\"}],\"overrides\":[{\"id\":\"%016llx\"",
                    (unsigned long long)f.t.id, (unsigned long long)f.t.id);
     expect(&f, "GET", PATH, NULL, 200, want);
     expect(&f, "GET", PATH, NULL, 200, "\"shedding\":{\"step\":2,\"what\":\"three of four");
@@ -639,7 +643,7 @@ static void clients_may_go_away(void **state)
         fake_request_gone(r);
         fake_host_turn(f.h);
         fake_request_free(r);
-        assert_int_equal(f.t.n_applied, i >= 1); /* the rule holds all the same */
+        assert_int_equal(f.t.n_applied, i >= 1); /* the override holds all the same */
     }
     assert_int_equal(f.t.n_withdrawn, 1);
     end(&f);
@@ -733,8 +737,9 @@ static void wrong_configs(void **state)
         {"{" CONFIG ", endpoint: '127.example.com:1'}", NOT_LOOPBACK},
         {"{" CONFIG ", endpoint: localhost}", "x::endpoint: must be host:port"},
         {"{" CONFIG ", transport: udp}", "x::transport: must be tcp or unix"},
-        {"{" CONFIG ", max_rules: 0}", "x::max_rules: must be a whole number from 1 to 64"},
-        {"{" CONFIG ", max_rules: 65}", "x::max_rules: must be a whole number from 1 to 64"},
+        {"{" CONFIG ", max_overrides: 0}", "x::max_overrides: must be a whole number from 1 to 64"},
+        {"{" CONFIG ", max_overrides: 65}",
+         "x::max_overrides: must be a whole number from 1 to 64"},
         {"{" CONFIG ", max_duration: 999ms}", "x::max_duration: must be from 1s to 24h"},
         {"{" CONFIG ", endpoint: '0.0.0.0:0', allow_remote: true}",
          "warning: test.yaml:1:64: x::allow_remote: the token goes over the network in the clear"},
@@ -748,7 +753,7 @@ static void wrong_configs(void **state)
         "{" CONFIG ", endpoint: '0.0.0.0:0', allow_remote: true, tls: {cert_file: a, key_file: b}}",
         "{" CONFIG ", endpoint: '127.0.0.1:0', allow_remote: true}",
         "{" CONFIG ", endpoint: '/run/control', transport: unix}",
-        "{" CONFIG ", max_duration: 24h, max_rules: 64}",
+        "{" CONFIG ", max_duration: 24h, max_overrides: 64}",
     };
     (void)state;
     rig_expect_errors_in(&br_control_extension, configs, BR_COUNT(configs));
@@ -760,7 +765,7 @@ static void wrong_configs(void **state)
 
 static void the_token_is_not_printed(void **state)
 {
-    static const char yaml[] = "extensions: {control: {token: " TOKEN ", max_rules: 3}}";
+    static const char yaml[] = "extensions: {control: {token: " TOKEN ", max_overrides: 3}}";
     struct br_errs errs = {0};
     struct br_arena arena;
     struct br_yaml *tree;
@@ -771,7 +776,7 @@ static void the_token_is_not_printed(void **state)
     assert_int_equal(br_config_print(tree, br_components, &out), 0);
     assert_null(strstr(out.data, TOKEN));
     assert_non_null(strstr(out.data, "[REDACTED]"));
-    assert_non_null(strstr(out.data, "max_rules: 3"));
+    assert_non_null(strstr(out.data, "max_overrides: 3"));
     br_str_release(&out);
     br_arena_release(&arena);
 }
@@ -791,28 +796,17 @@ static void cannot_listen(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(wants_the_token),
-        cmocka_unit_test(failures_are_bounded),
-        cmocka_unit_test(hosts_of_pages),
-        cmocka_unit_test(paths_and_methods),
-        cmocka_unit_test(bodies_have_a_maximum),
-        cmocka_unit_test(wrong_queries),
-        cmocka_unit_test(wrong_rules),
-        cmocka_unit_test(is_told_to_the_tunables),
-        cmocka_unit_test(ends_by_itself),
-        cmocka_unit_test(is_ended),
-        cmocka_unit_test(are_bounded),
-        cmocka_unit_test(are_bounded_under_way),
-        cmocka_unit_test(calls_are_bounded),
-        cmocka_unit_test(nobody_can),
-        cmocka_unit_test(what_is_collected),
-        cmocka_unit_test(lines_are_told_once),
-        cmocka_unit_test(clients_may_go_away),
-        cmocka_unit_test(destroyed_with_requests),
-        cmocka_unit_test(not_at_the_end),
-        cmocka_unit_test(without_memory),
-        cmocka_unit_test(wrong_configs),
-        cmocka_unit_test(the_token_is_not_printed),
+        cmocka_unit_test(wants_the_token),       cmocka_unit_test(failures_are_bounded),
+        cmocka_unit_test(hosts_of_pages),        cmocka_unit_test(paths_and_methods),
+        cmocka_unit_test(bodies_have_a_maximum), cmocka_unit_test(wrong_queries),
+        cmocka_unit_test(wrong_overrides),       cmocka_unit_test(is_told_to_the_overridables),
+        cmocka_unit_test(ends_by_itself),        cmocka_unit_test(is_ended),
+        cmocka_unit_test(are_bounded),           cmocka_unit_test(are_bounded_under_way),
+        cmocka_unit_test(calls_are_bounded),     cmocka_unit_test(nobody_can),
+        cmocka_unit_test(what_is_collected),     cmocka_unit_test(lines_are_told_once),
+        cmocka_unit_test(clients_may_go_away),   cmocka_unit_test(destroyed_with_requests),
+        cmocka_unit_test(not_at_the_end),        cmocka_unit_test(without_memory),
+        cmocka_unit_test(wrong_configs),         cmocka_unit_test(the_token_is_not_printed),
         cmocka_unit_test(cannot_listen),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -146,14 +146,14 @@ static void assert_written(const struct br_item *item, const struct wire *want)
     wire_free(&got);
 }
 
-static void add_dictionary(struct br_item *item, bool extension, size_t len)
+static void add_dictionary(struct br_item *item, bool additions, size_t len)
 {
     struct br_buf *buf = br_buf_new(item->host->pool, len + 8);
     assert_non_null(buf);
     uint8_t *body = br_put_varint(br_put_varint(buf->data, BR_TAG(2, BR_WIRE_LEN)), len);
     memset(body, 0, len);
     const struct br_part part = {.kind = BR_PART_DICTIONARY,
-                                 .extension = extension,
+                                 .additions = additions,
                                  .buf = buf,
                                  .raw = buf->data,
                                  .raw_len = (uint32_t)((size_t)(body - buf->data) + len),

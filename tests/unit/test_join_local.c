@@ -343,7 +343,7 @@ static void what_is_not_looked_at_is_counted(void **state)
         wire_clear(&w);
         put_samples(&w, 7, &(struct taken){.span = n, .n = 1, .times = {1500}}, 1);
         join_rig_send(r, BR_PROFILES, &w, false);
-        assert_true(join_rig_count(r, "families_cut", NULL) == (n > MOST ? 1.0 : 0.0));
+        assert_true(join_rig_count(r, "trace_spans_cut", NULL) == (n > MOST ? 1.0 : 0.0));
         wire_free(&w);
         join_rig_free(r);
     }

@@ -3,7 +3,7 @@
 #include "base/mem.h"
 #include "base/steps.h"
 #include "processors/join/join.h"
-#include "processors/join/reading.h"
+#include "processors/join/sample_view.h"
 #include "tests/support/test.h"
 #include "tests/support/wire.h"
 

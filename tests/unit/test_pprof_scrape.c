@@ -651,7 +651,8 @@ static void test_each_worker_has_its_share(void **state)
     }
 }
 
-/* --- Rules ------------------------------------------------------------------------------------ */
+/* --- Overrides
+ * ------------------------------------------------------------------------------------ */
 
 struct listing {
     char text[1024];
@@ -662,9 +663,9 @@ static void add_line(const struct br_collected *c, void *arg)
     struct listing *l = arg;
     size_t len = strlen(l->text);
     assert_string_equal(c->component, "pprof");
-    (void)snprintf(l->text + len, sizeof l->text - len, "%s %s %s %llu rule %llu %s\n", c->service,
-                   c->target, c->type, (unsigned long long)c->interval_ms,
-                   (unsigned long long)c->rule, c->state);
+    (void)snprintf(l->text + len, sizeof l->text - len, "%s %s %s %llu override %llu %s\n",
+                   c->service, c->target, c->type, (unsigned long long)c->interval_ms,
+                   (unsigned long long)c->override, c->state);
 }
 
 static void expect_list(struct fixture *f, const char *text)
@@ -674,7 +675,7 @@ static void expect_list(struct fixture *f, const char *text)
     assert_string_equal(l.text, text);
 }
 
-static int rule(struct fixture *f, struct br_override r, uint64_t for_ms)
+static int override(struct fixture *f, struct br_override r, uint64_t for_ms)
 {
     struct br_err err = {0};
     r.until_ms = br_host_mono_ms(&f->rig.h->host) + for_ms;
@@ -685,7 +686,7 @@ static int rule(struct fixture *f, struct br_override r, uint64_t for_ms)
     "targets: [{endpoint: 'http://127.0.0.1:6060', labels: {service_name: shop}, on_demand: true}"
 static const char *const cpu_type[] = {"cpu"}, *const mutex_type[] = {"mutex"};
 
-static void test_a_rule_scrapes_at_once_and_expires(void **state)
+static void test_a_override_scrapes_at_once_and_expires(void **state)
 {
     struct fixture *f = *state;
     start(f, "{" ON_DEMAND "]}");
@@ -694,11 +695,11 @@ static void test_a_rule_scrapes_at_once_and_expires(void **state)
     expect_list(f, "");
     struct br_override r = {
         .id = 7, .service = "shop", .types = cpu_type, .n_types = 1, .interval_ms = 5000};
-    assert_int_equal(rule(f, r, 20000), 1);
+    assert_int_equal(override(f, r, 20000), 1);
     fake_host_turn(f->rig.h);
     assert_int_equal(f->program.n, 1);
     assert_int_equal(asked(&f->program, "/debug/pprof/profile?seconds=4"), 1);
-    expect_list(f, "shop http://127.0.0.1:6060 cpu 5000 rule 7 ok\n");
+    expect_list(f, "shop http://127.0.0.1:6060 cpu 5000 override 7 ok\n");
     fake_host_advance(f->rig.h, 19999);
     assert_int_equal(f->program.n, 4); /* at 0, 5, 10 and 15 s */
     fake_host_advance(f->rig.h, 60000);
@@ -707,44 +708,44 @@ static void test_a_rule_scrapes_at_once_and_expires(void **state)
     end(f);
 }
 
-static void test_a_rule_for_others_is_not_kept(void **state)
+static void test_a_override_for_others_is_not_kept(void **state)
 {
     struct fixture *f = *state;
     start(f, "{" TARGET ", " ONLY_CPU "}");
     static const char *const unknown[] = {"heapless"};
-    struct br_override rules[] = {
+    struct br_override overrides[] = {
         {.id = 1, .service = "sho"},
         {.id = 1, .target = "http://127.0.0.1:6061"},
         {.id = 1, .service = "shop", .types = unknown, .n_types = 1},
         {.id = 1, .service = "shop", .keep = true, .sampling_percentage = 100},
     };
-    for (size_t i = 0; i < BR_COUNT(rules); i++)
-        assert_int_equal(rule(f, rules[i], 10000), 0);
-    rules[0].service = "shop";
-    assert_int_equal(rule(f, rules[0], 0), 0); /* over already */
-    expect_list(f, "shop http://127.0.0.1:6060 cpu 15000 rule 0 waiting\n");
+    for (size_t i = 0; i < BR_COUNT(overrides); i++)
+        assert_int_equal(override(f, overrides[i], 10000), 0);
+    overrides[0].service = "shop";
+    assert_int_equal(override(f, overrides[0], 0), 0); /* over already */
+    expect_list(f, "shop http://127.0.0.1:6060 cpu 15000 override 0 waiting\n");
     end(f);
 }
 
-/* The shortest interval holds; when its rule ends, the next one's; at last the config's. */
-static void test_rules_beside_each_other(void **state)
+/* The shortest interval holds; when its override ends, the next one's; at last the config's. */
+static void test_overrides_beside_each_other(void **state)
 {
     struct fixture *f = *state;
     start(f, "{" TARGET ", " ONLY_CPU "}");
     struct br_override slow = {.id = 1, .types = cpu_type, .n_types = 1, .interval_ms = 10000};
     struct br_override fast = {.id = 2, .types = cpu_type, .n_types = 1, .interval_ms = 1};
     struct br_override other = {.id = 3, .types = mutex_type, .n_types = 1};
-    assert_int_equal(rule(f, slow, 60000), 1);
-    assert_int_equal(rule(f, fast, 30000), 1);
-    assert_int_equal(rule(f, other, 40000), 1);
-    expect_list(f, "shop http://127.0.0.1:6060 cpu 2000 rule 2 waiting\n" /* seconds=1 */
-                   "shop http://127.0.0.1:6060 mutex 15000 rule 3 waiting\n");
+    assert_int_equal(override(f, slow, 60000), 1);
+    assert_int_equal(override(f, fast, 30000), 1);
+    assert_int_equal(override(f, other, 40000), 1);
+    expect_list(f, "shop http://127.0.0.1:6060 cpu 2000 override 2 waiting\n" /* seconds=1 */
+                   "shop http://127.0.0.1:6060 mutex 15000 override 3 waiting\n");
     fake_host_advance(f->rig.h, 30000);
-    expect_list(f, "shop http://127.0.0.1:6060 cpu 10000 rule 1 ok\n"
-                   "shop http://127.0.0.1:6060 mutex 15000 rule 3 ok\n");
+    expect_list(f, "shop http://127.0.0.1:6060 cpu 10000 override 1 ok\n"
+                   "shop http://127.0.0.1:6060 mutex 15000 override 3 ok\n");
     assert_int_equal(asked(&f->program, "/debug/pprof/profile?seconds=1"), 15);
     fake_host_advance(f->rig.h, 30000);
-    expect_list(f, "shop http://127.0.0.1:6060 cpu 15000 rule 0 ok\n");
+    expect_list(f, "shop http://127.0.0.1:6060 cpu 15000 override 0 ok\n");
     end(f);
 }
 
@@ -752,13 +753,14 @@ static void test_withdrawn_and_replaced(void **state)
 {
     struct fixture *f = *state;
     start(f, "{" ON_DEMAND "], " ONLY_CPU "}");
-    assert_int_equal(rule(f, (struct br_override){.id = 9}, 600000), 1); /* what the config names */
-    expect_list(f, "shop http://127.0.0.1:6060 cpu 15000 rule 9 waiting\n");
-    assert_int_equal(rule(f, (struct br_override){.id = 9, .types = mutex_type, .n_types = 1}, 600000),
-                     1);
-    expect_list(f, "shop http://127.0.0.1:6060 mutex 15000 rule 9 waiting\n");
+    assert_int_equal(override(f, (struct br_override){.id = 9}, 600000),
+                     1); /* what the config names */
+    expect_list(f, "shop http://127.0.0.1:6060 cpu 15000 override 9 waiting\n");
+    assert_int_equal(
+        override(f, (struct br_override){.id = 9, .types = mutex_type, .n_types = 1}, 600000), 1);
+    expect_list(f, "shop http://127.0.0.1:6060 mutex 15000 override 9 waiting\n");
     br_override_withdraw(&f->rig.h->host, 8);
-    expect_list(f, "shop http://127.0.0.1:6060 mutex 15000 rule 9 waiting\n");
+    expect_list(f, "shop http://127.0.0.1:6060 mutex 15000 override 9 waiting\n");
     br_override_withdraw(&f->rig.h->host, 9);
     expect_list(f, "");
     fake_host_advance(f->rig.h, 60000);
@@ -772,33 +774,33 @@ static void test_a_pause_forgets_the_base(void **state)
     struct fixture *f = *state;
     start(f, "{" ON_DEMAND "], " ONLY_MUTEX "}");
     set_body(f, &(struct pprof_wire){MUTEX, .samples = {{"lock", {5, 50}, 0}}});
-    assert_int_equal(rule(f, (struct br_override){.id = 1}, 1000), 1);
+    assert_int_equal(override(f, (struct br_override){.id = 1}, 1000), 1);
     fake_host_advance(f->rig.h, 10000);
     set_body(f, &(struct pprof_wire){MUTEX, .samples = {{"lock", {7, 90}, 0}}});
-    assert_int_equal(rule(f, (struct br_override){.id = 1}, 1000), 1);
+    assert_int_equal(override(f, (struct br_override){.id = 1}, 1000), 1);
     fake_host_advance(f->rig.h, 10000);
     assert_int_equal(f->program.n, 2);
     assert_int_equal(f->rig.n, 0);
     end(f);
 }
 
-static void test_rules_have_a_maximum(void **state)
+static void test_overrides_have_a_maximum(void **state)
 {
     struct fixture *f = *state;
     start(f, "{" ON_DEMAND "], " ONLY_CPU "}");
     for (uint64_t id = 1; id <= BR_OVERRIDES_MAX; id++)
-        assert_int_equal(rule(f, (struct br_override){.id = id}, 1000 * id), 1);
-    assert_int_equal(rule(f, (struct br_override){.id = 1000}, 1000), BR_EFULL);
-    assert_int_equal(rule(f, (struct br_override){.id = 5}, 1000), 1); /* is there already */
+        assert_int_equal(override(f, (struct br_override){.id = id}, 1000 * id), 1);
+    assert_int_equal(override(f, (struct br_override){.id = 1000}, 1000), BR_EFULL);
+    assert_int_equal(override(f, (struct br_override){.id = 5}, 1000), 1); /* is there already */
     fake_host_advance(f->rig.h, 1000);
-    assert_int_equal(rule(f, (struct br_override){.id = 1000}, 1000), 1);
+    assert_int_equal(override(f, (struct br_override){.id = 1000}, 1000), 1);
     end(f);
 }
 
 /* --- Memory ----------------------------------------------------------------------------------- */
 
-/* The rule ends while a thread compares: what it compared with is forgotten after that. */
-static void test_what_is_compared_rests_with_its_rule(void **state)
+/* The override ends while a thread compares: what it compared with is forgotten after that. */
+static void test_what_is_compared_rests_with_its_override(void **state)
 {
     struct fixture *f = *state;
     start(f, "{" TARGET ", scrape_interval: 10s, profiles: {cpu: {enabled: false}, allocs: {enabled: "
@@ -806,12 +808,12 @@ static void test_what_is_compared_rests_with_its_rule(void **state)
     f->rig.h->threads = true;
     set_large_body(f, &(struct pprof_wire){MUTEX, .samples = {{"lock", {5, 50}, 0}}});
     struct br_override r = {.id = 1, .service = "shop", .types = mutex_type, .n_types = 1};
-    assert_int_equal(rule(f, r, 600000), 1);
+    assert_int_equal(override(f, r, 600000), 1);
     fake_host_advance(f->rig.h, 10000);
     br_override_withdraw(&f->rig.h->host, 1);
     work(f);
     assert_float_equal(scrapes(f, "empty"), 1, 0);
-    assert_int_equal(rule(f, r, 600000), 1);
+    assert_int_equal(override(f, r, 600000), 1);
     fake_host_advance(f->rig.h, 10000);
     work(f);
     assert_float_equal(scrapes(f, "empty"), 2, 0); /* a first one again */
@@ -871,7 +873,7 @@ static void without_memory(void *arg)
     struct br_override r = {.id = 1, .service = "shop", .types = cpu_type, .n_types = 1};
     fault_start();
     fake_host_advance(f.rig.h, 10000);
-    int rc = rule(&f, r, 5000);
+    int rc = override(&f, r, 5000);
     fault_stop();
     assert_true(rc == 1 || fault_failed());
     set_body(&f, &(struct pprof_wire){MUTEX, .samples = {{"lock", {7, 90}, 0}}});
@@ -917,7 +919,7 @@ int main(void)
         TEST(test_pieces_may_be_cut_short),
         TEST(test_the_end_may_come_meanwhile),
         TEST(test_a_large_answer_that_is_no_pprof),
-        TEST(test_what_is_compared_rests_with_its_rule),
+        TEST(test_what_is_compared_rests_with_its_override),
         TEST(test_large_profiles_without_memory),
         TEST(test_without_delta),
         TEST(test_what_the_program_subtracts_is_sent_as_it_is),
@@ -931,12 +933,12 @@ int main(void)
         TEST(test_drain_gives_up_what_is_under_way),
         TEST(test_drain_waits_for_what_was_scraped),
         TEST(test_each_worker_has_its_share),
-        TEST(test_a_rule_scrapes_at_once_and_expires),
-        TEST(test_a_rule_for_others_is_not_kept),
-        TEST(test_rules_beside_each_other),
+        TEST(test_a_override_scrapes_at_once_and_expires),
+        TEST(test_a_override_for_others_is_not_kept),
+        TEST(test_overrides_beside_each_other),
         TEST(test_withdrawn_and_replaced),
         TEST(test_a_pause_forgets_the_base),
-        TEST(test_rules_have_a_maximum),
+        TEST(test_overrides_have_a_maximum),
         TEST(test_no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -7,7 +7,7 @@
 #include "base/steps.h"
 #include "base/str.h"
 #include "otlp/keyvalue.h"
-#include "processors/join/reading.h"
+#include "processors/join/sample_view.h"
 
 #define DIGITS_MAX 20
 

@@ -28,9 +28,9 @@ void join_infer_release(struct join_infer *infer)
     infer->threads = NULL;
 }
 
-bool join_infer_may(const struct join_sample_view *reading, const struct join_identity *where)
+bool join_infer_may(const struct join_sample_view *view, const struct join_identity *where)
 {
-    return reading->n_times && where->hashes[JOIN_THREAD_ID] && where->hashes[JOIN_PROCESS] &&
+    return view->n_times && where->hashes[JOIN_THREAD_ID] && where->hashes[JOIN_PROCESS] &&
            (where->hashes[JOIN_HOST] || where->hashes[JOIN_CONTAINER]);
 }
 
@@ -71,15 +71,15 @@ static struct near *infer_near_of(struct join_infer *infer, const struct join_id
     return near;
 }
 
-static bool infer_read_times(struct join_infer *infer, const struct join_sample_view *reading)
+static bool infer_read_times(struct join_infer *infer, const struct join_sample_view *view)
 {
-    if (reading->n_times > infer->cap) {
-        uint64_t cap = join_numbers_cap(reading->n_times);
+    if (view->n_times > infer->cap) {
+        uint64_t cap = join_numbers_cap(view->n_times);
         infer->times = br_arena_alloc(infer->arena, cap * sizeof *infer->times);
         infer->cap = infer->times ? cap : 0;
     }
     if (infer->cap)
-        join_sample_view_times(reading, infer->times);
+        join_sample_view_times(view, infer->times);
     return infer->cap;
 }
 
@@ -204,14 +204,14 @@ static const struct join_neighbour *infer_span_of(struct join_infer *infer, cons
 }
 
 const struct join_neighbour *join_infer_span(struct join_infer *infer,
-                                             const struct join_sample_view *reading,
+                                             const struct join_sample_view *view,
                                              const struct join_identity *where)
 {
     const struct near *near = infer_near_of(infer, where);
     infer->n_cut += !near && infer->steps > JOIN_STEPS_MAX;
-    if (!near || !infer_read_times(infer, reading))
+    if (!near || !infer_read_times(infer, view))
         return NULL;
-    return infer_span_of(infer, near, where, infer->times, reading->n_times);
+    return infer_span_of(infer, near, where, infer->times, view->n_times);
 }
 
 /* Likewise of each; 0: none, or more than one may be. */
@@ -230,15 +230,15 @@ static bool infer_spans_of(struct join_infer *infer, const struct near *near,
     return true;
 }
 
-bool join_infer_spans(struct join_infer *infer, const struct join_sample_view *reading,
+bool join_infer_spans(struct join_infer *infer, const struct join_sample_view *view,
                       const struct join_identity *where, const uint64_t **ret_times,
                       uint64_t *ret_spans)
 {
     const struct near *near = infer_near_of(infer, where);
-    if (!near || !infer_read_times(infer, reading))
+    if (!near || !infer_read_times(infer, view))
         return false;
     *ret_times = infer->times;
-    return infer_spans_of(infer, near, where, infer->times, reading->n_times, ret_spans);
+    return infer_spans_of(infer, near, where, infer->times, view->n_times, ret_spans);
 }
 
 /* --- Figures --- */

@@ -14,7 +14,7 @@
 
 #include "base/arena.h"
 #include "processors/join/infer/local.h"
-#include "processors/join/reading.h"
+#include "processors/join/sample_view.h"
 
 struct join_infer {
     struct join_table *table;
@@ -31,12 +31,12 @@ void join_infer_init(struct join_infer *infer, struct join_table *table, struct 
 void join_infer_release(struct join_infer *infer);
 
 /* Whether the sample says enough; `where` is what it and its resource say. */
-bool join_infer_may(const struct join_sample_view *reading, const struct join_identity *where);
+bool join_infer_may(const struct join_sample_view *view, const struct join_identity *where);
 
 /* The number of the span, from 1, that each of the sample's timestamps was taken in; 0: none, or
  * more than one may be. They lie in `*ret_times`, until the next call. False without memory or
  * steps. */
-bool join_infer_spans(struct join_infer *infer, const struct join_sample_view *reading,
+bool join_infer_spans(struct join_infer *infer, const struct join_sample_view *view,
                       const struct join_identity *where, const uint64_t **ret_times,
                       uint64_t *ret_spans);
 
@@ -56,5 +56,5 @@ const struct join_totals *join_infer_share(struct join_infer *infer,
 /* The span that the sample was taken in, for which it says enough; NULL when none is, or more than
  * one may be. Lives as long as the arena. */
 const struct join_neighbour *join_infer_span(struct join_infer *infer,
-                                             const struct join_sample_view *reading,
+                                             const struct join_sample_view *view,
                                              const struct join_identity *where);

@@ -158,7 +158,7 @@ static void local_read(struct join_local *local, const struct join_relative *spa
     local_index_spans(local);
     for (unsigned i = 0; i < local->count; i++) {
         local->parents[i] = local_parent_of(local, &local->spans[i]);
-        local->figures = local->figures || local->spans[i].figures;
+        local->totals = local->totals || local->spans[i].totals;
     }
     local_measure_depths(local);
     local_place_spans(local);
@@ -291,9 +291,9 @@ bool join_credit_may_be_root(struct join_credit *credit, const struct join_found
 }
 
 static bool join_local_credit_read_numbers(struct join_credit *credit,
-                                           const struct join_sample_view *reading)
+                                           const struct join_sample_view *view)
 {
-    uint64_t need = reading->n_times > reading->n_values ? reading->n_times : reading->n_values;
+    uint64_t need = view->n_times > view->n_values ? view->n_times : view->n_values;
     if (need > credit->cap) {
         uint64_t cap = join_numbers_cap(need);
         credit->times = br_arena_alloc(credit->arena, cap * sizeof *credit->times);
@@ -302,8 +302,8 @@ static bool join_local_credit_read_numbers(struct join_credit *credit,
         if (!credit->cap)
             return false;
     }
-    join_sample_view_times(reading, credit->times);
-    join_sample_view_values(reading, credit->values);
+    join_sample_view_times(view, credit->times);
+    join_sample_view_values(view, credit->values);
     return true;
 }
 
@@ -323,22 +323,22 @@ static uint64_t join_local_credit_sum_of(const uint64_t *values, uint64_t count)
     return sum;
 }
 
-bool join_credit_take(struct join_credit *credit, const struct join_value_type *meaning,
-                      const struct join_sample_view *reading, const struct join_identity *where,
+bool join_credit_take(struct join_credit *credit, const struct join_value_type *value_type,
+                      const struct join_sample_view *view, const struct join_identity *where,
                       const struct join_sample *sample, uint64_t now_ms, struct join_tally *tally)
 {
-    bool apart = reading->n_values == reading->n_times;
-    if ((reading->n_values && !apart && reading->n_times > JOIN_TIMES_MAX) ||
-        !join_local_credit_read_numbers(credit, reading))
+    bool apart = view->n_values == view->n_times;
+    if ((view->n_values && !apart && view->n_times > JOIN_TIMES_MAX) ||
+        !join_local_credit_read_numbers(credit, view))
         return false;
-    struct join_taken taken = {.unit_ns = meaning->unit_ns,
-                               .period_ns = meaning->period_ns,
-                               .type = meaning->type,
-                               .measure = (uint8_t)meaning->measure,
-                               .counts = meaning->counts,
-                               .allocates = meaning->allocates,
-                               .has_value = reading->n_values,
-                               .is_part = reading->n_times > JOIN_TIMES_MAX,
+    struct join_taken taken = {.unit_ns = value_type->unit_ns,
+                               .period_ns = value_type->period_ns,
+                               .type = value_type->type,
+                               .measure = (uint8_t)value_type->measure,
+                               .counts = value_type->counts,
+                               .allocates = value_type->allocates,
+                               .has_value = view->n_values,
+                               .is_part = view->n_times > JOIN_TIMES_MAX,
                                .thread = where->hashes[JOIN_THREAD_ID],
                                .thread_name = where->hashes[JOIN_THREAD_NAME],
                                .host = where->hashes[JOIN_HOST],
@@ -346,12 +346,12 @@ bool join_credit_take(struct join_credit *credit, const struct join_value_type *
                                .service = where->hashes[JOIN_SERVICE],
                                .runtime = where->hashes[JOIN_RUNTIME],
                                .function = sample->function};
-    for (uint64_t i = 0; i < reading->n_times; i += JOIN_TIMES_MAX) {
-        uint64_t rest = reading->n_times - i;
+    for (uint64_t i = 0; i < view->n_times; i += JOIN_TIMES_MAX) {
+        uint64_t rest = view->n_times - i;
         taken.n_times = rest < JOIN_TIMES_MAX ? (uint32_t)rest : JOIN_TIMES_MAX;
         taken.n_values = apart ? taken.n_times : 0;
         taken.value =
-            apart ? join_local_credit_sum_of(credit->values + i, taken.n_times) : reading->value;
+            apart ? join_local_credit_sum_of(credit->values + i, taken.n_times) : view->value;
         join_table_take(credit->locals.table, sample, &taken, credit->times + i, credit->values + i,
                         now_ms, tally);
     }
@@ -465,7 +465,7 @@ const struct join_totals *join_locals_share(struct join_locals *locals,
     struct join_local *own = locals->newest;
     if (local != own)
         return NULL;
-    if (!own->shared && own->figures) {
+    if (!own->shared && own->totals) {
         own->shares = br_arena_calloc(&locals->arena, own->count, sizeof *own->shares);
         for (uint32_t i = 0; own->shares && i < own->count; i++)
             if (own->spans[i].taken)
@@ -476,7 +476,7 @@ const struct join_totals *join_locals_share(struct join_locals *locals,
 }
 
 void join_taken_add(struct join_locals *locals, const uint8_t *trace_id, const uint8_t *span_id,
-                    struct join_totals *figures)
+                    struct join_totals *totals)
 {
     struct join_taken_cursor cursor = {0};
     while (locals_next_taken(locals, trace_id, span_id, &cursor)) {
@@ -484,7 +484,7 @@ void join_taken_add(struct join_locals *locals, const uint8_t *trace_id, const u
             join_taken_sample(&cursor.taken, cursor.taken.value, cursor.taken.n_times);
         sample.span_id = span_id;
         sample.function = 0; /* there are no counters behind */
-        join_totals_add_sample(locals->table, figures, &sample, false);
+        join_totals_add_sample(locals->table, totals, &sample, false);
     }
 }
 
@@ -492,7 +492,7 @@ void join_taken_add(struct join_locals *locals, const uint8_t *trace_id, const u
 
 struct crediting {
     struct join_credit *credit;
-    const struct join_value_type *meaning;
+    const struct join_value_type *value_type;
     const struct join_found *named;
     const struct join_sample *sample;
     bool has_value;
@@ -508,7 +508,7 @@ static void join_local_crediting_add(void *arg, uint32_t span, uint64_t value, u
 {
     struct crediting crediting = *(const struct crediting *)arg;
     struct join_sample own = *crediting.sample;
-    join_value_type_apply(crediting.meaning, value, crediting.has_value, n_times, &own);
+    join_value_type_apply(crediting.value_type, value, crediting.has_value, n_times, &own);
     own.trace_id = crediting.named->trace;
     own.span_id = (const uint8_t *)&crediting.credit->local->spans[span].span_id;
     crediting.sample = &own;
@@ -516,36 +516,36 @@ static void join_local_crediting_add(void *arg, uint32_t span, uint64_t value, u
                     join_local_crediting_on_found, &crediting);
 }
 
-bool join_credit_spans(struct join_credit *credit, const struct join_sample_view *reading,
+bool join_credit_spans(struct join_credit *credit, const struct join_sample_view *view,
                        const struct join_found *named, const uint64_t **ret_times,
                        uint64_t *ret_spans)
 {
     if (!join_credit_may_be_root(credit, named) ||
-        !locals_may_take(&credit->locals, credit->local, reading->n_times) ||
-        !join_local_credit_read_numbers(credit, reading))
+        !locals_may_take(&credit->locals, credit->local, view->n_times) ||
+        !join_local_credit_read_numbers(credit, view))
         return false;
     uint32_t root = join_local_find(credit->local, named->span);
-    for (uint64_t i = 0; i < reading->n_times; i++)
+    for (uint64_t i = 0; i < view->n_times; i++)
         ret_spans[i] = 1 + (uint64_t)join_local_open(credit->local, root, credit->times[i],
-                                                     reading->where.hashes[JOIN_THREAD_ID],
-                                                     reading->where.hashes[JOIN_THREAD_NAME]);
+                                                     view->where.hashes[JOIN_THREAD_ID],
+                                                     view->where.hashes[JOIN_THREAD_NAME]);
     *ret_times = credit->times;
     return true;
 }
 
-const uint8_t *join_credit_deepest(struct join_credit *credit, const struct join_sample_view *reading,
+const uint8_t *join_credit_deepest(struct join_credit *credit, const struct join_sample_view *view,
                                    const struct join_found *named)
 {
     if (!join_credit_may_be_root(credit, named) ||
-        !locals_may_take(&credit->locals, credit->local, reading->n_times) ||
-        !join_local_credit_read_numbers(credit, reading))
+        !locals_may_take(&credit->locals, credit->local, view->n_times) ||
+        !join_local_credit_read_numbers(credit, view))
         return NULL;
     const struct join_local *local = credit->local;
     uint32_t root = join_local_find(local, named->span), all = root;
-    for (uint64_t i = 0; i < reading->n_times; i++) {
+    for (uint64_t i = 0; i < view->n_times; i++) {
         uint32_t span =
-            join_local_open(local, root, credit->times[i], reading->where.hashes[JOIN_THREAD_ID],
-                            reading->where.hashes[JOIN_THREAD_NAME]);
+            join_local_open(local, root, credit->times[i], view->where.hashes[JOIN_THREAD_ID],
+                            view->where.hashes[JOIN_THREAD_NAME]);
         if (i && span != all)
             return NULL;
         all = span;
@@ -553,24 +553,24 @@ const uint8_t *join_credit_deepest(struct join_credit *credit, const struct join
     return all == root ? NULL : (const uint8_t *)&local->spans[all].span_id;
 }
 
-void join_credit_below(struct join_credit *credit, const struct join_value_type *meaning,
-                       const struct join_sample_view *reading, const struct join_found *named,
+void join_credit_below(struct join_credit *credit, const struct join_value_type *value_type,
+                       const struct join_sample_view *view, const struct join_found *named,
                        const struct join_sample *sample)
 {
     uint32_t root = join_local_credit_read_tree(credit, named);
-    struct crediting crediting = {credit, meaning, named, sample, reading->n_values};
+    struct crediting crediting = {credit, value_type, named, sample, view->n_values};
     const struct join_taken taken = {
-        .thread = reading->where.hashes[JOIN_THREAD_ID],
-        .thread_name = reading->where.hashes[JOIN_THREAD_NAME],
-        .has_value = reading->n_values,
-        .n_times = (uint32_t)reading->n_times,
-        .n_values = reading->n_values == reading->n_times ? (uint32_t)reading->n_values : 0,
-        .value = reading->value};
+        .thread = view->where.hashes[JOIN_THREAD_ID],
+        .thread_name = view->where.hashes[JOIN_THREAD_NAME],
+        .has_value = view->n_values,
+        .n_times = (uint32_t)view->n_times,
+        .n_values = view->n_values == view->n_times ? (uint32_t)view->n_values : 0,
+        .value = view->value};
     if (root == JOIN_NO_SPAN)
         return;
-    if (!locals_may_take(&credit->locals, credit->local, reading->n_times) ||
-        !join_local_credit_read_numbers(credit, reading))
-        join_local_crediting_add(&crediting, root, reading->value, reading->n_times);
+    if (!locals_may_take(&credit->locals, credit->local, view->n_times) ||
+        !join_local_credit_read_numbers(credit, view))
+        join_local_crediting_add(&crediting, root, view->value, view->n_times);
     else
         local_share_out(credit->local, root, &taken, credit->times, credit->values,
                         join_local_crediting_add, &crediting);

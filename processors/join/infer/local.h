@@ -11,7 +11,7 @@
 #pragma once
 
 #include "base/arena.h"
-#include "processors/join/reading.h"
+#include "processors/join/sample_view.h"
 #include "processors/join/table/table.h"
 
 #define JOIN_NO_SPAN UINT32_MAX
@@ -25,7 +25,7 @@ struct join_local {
     uint8_t trace_id[16];
     uint64_t service_hash;
     uint64_t multiplier;          /* of the slots */
-    bool figures;                 /* some of them have figures */
+    bool totals;                 /* some of them have totals */
     bool shared;                  /* `shares` are made */
     struct join_totals **shares; /* of each span, of what was taken; NULL: nothing */
     unsigned count;
@@ -68,7 +68,7 @@ const struct join_totals *join_locals_share(struct join_locals *locals,
 /* Adds all that was taken of samples that name a span, where there is no tree to share it out in.
  */
 void join_taken_add(struct join_locals *locals, const uint8_t *trace_id, const uint8_t *span_id,
-                    struct join_totals *figures);
+                    struct join_totals *totals);
 
 void join_locals_release(struct join_locals *locals); /* accepts a zeroed one */
 
@@ -93,7 +93,7 @@ uint32_t join_local_open(const struct join_local *local, uint32_t root, uint64_t
  * A sample is the span's that it names, unless that is the root of a local tree and the sample has
  * timestamps: then each of them is the deepest span's that was open there, as far as its thread
  * tells. The table keeps the timestamps (join_table_take), and whose they are is found out when a
- * span's figures are asked for, by all spans that have come by then. Counters by span name cannot
+ * span's totals are asked for, by all spans that have come by then. Counters by span name cannot
  * wait: they go by the spans that came before the sample.
  */
 
@@ -119,23 +119,23 @@ bool join_credit_may_be_root(struct join_credit *credit, const struct join_found
 /* Keeps the sample's timestamps for later: `sample` says trace and span, `where` where it was
  * taken. False where that cannot be done: its values are of no timestamp, and there are too many of
  * them; or there is no memory. */
-bool join_credit_take(struct join_credit *credit, const struct join_value_type *meaning,
-                      const struct join_sample_view *reading, const struct join_identity *where,
+bool join_credit_take(struct join_credit *credit, const struct join_value_type *value_type,
+                      const struct join_sample_view *view, const struct join_identity *where,
                       const struct join_sample *sample, uint64_t now_ms, struct join_tally *tally);
 
 /* The one span below the named one, a root, that was open at all timestamps, as far as spans have
  * come; NULL: the named one, or several. Lives as long as join_locals_get says. */
-const uint8_t *join_credit_deepest(struct join_credit *credit, const struct join_sample_view *reading,
+const uint8_t *join_credit_deepest(struct join_credit *credit, const struct join_sample_view *view,
                                    const struct join_found *named);
 
 /* The number of the span, from 1, at or below the named one, a root, that was open at each of the
  * sample's timestamps, which lie in `*ret_times` until the next call. False where it is no root, or
  * without memory or steps. */
-bool join_credit_spans(struct join_credit *credit, const struct join_sample_view *reading,
+bool join_credit_spans(struct join_credit *credit, const struct join_sample_view *view,
                        const struct join_found *named, const uint64_t **ret_times,
                        uint64_t *ret_spans);
 
 /* Calls `on_credited` for the spans that were open at its timestamps, as far as they have come. */
-void join_credit_below(struct join_credit *credit, const struct join_value_type *meaning,
-                       const struct join_sample_view *reading, const struct join_found *named,
+void join_credit_below(struct join_credit *credit, const struct join_value_type *value_type,
+                       const struct join_sample_view *view, const struct join_found *named,
                        const struct join_sample *sample);

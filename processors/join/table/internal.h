@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of the table share: table.c (rings, slots, families) and figures.c (what samples
+/* What the files of the table share: table.c (rings, slots, families) and totals.c (what samples
  * add up to, and what the table knows by name). */
 #pragma once
 
@@ -41,7 +41,7 @@ _Static_assert(sizeof(struct bucket) == 64, "a bucket is a cache line");
 struct record {
     struct br_span_head head;
     uint32_t thread, thread_name; /* as in join_span */
-    uint32_t figures;             /* index + 1; 0: none */
+    uint32_t totals;             /* index + 1; 0: none */
     uint32_t seen;                /* tenths of a second of the monotonic clock */
     /* Words that are written, and read at once, as a whole. */
     union {
@@ -86,9 +86,9 @@ struct shard {
     uint32_t ahead;                   /* records that may be on their way there */
     uint64_t sweep_at;                /* the head at which the next bucket is swept */
     uint64_t swept;                   /* buckets, in all */
-    uint8_t *figures;                 /* n_figures of the table's figures_size */
-    uint32_t n_figures, used_figures; /* those past used_figures were never taken */
-    uint32_t free_figures;            /* free list through types[0].waiting; index + 1 */
+    uint8_t *totals;                 /* n_totals of the table's totals_size */
+    uint32_t n_totals, used_totals; /* those past used_totals were never taken */
+    uint32_t free_totals;            /* free list through types[0].waiting; index + 1 */
     uint64_t n_spans, n_pending;
 } __attribute__((aligned(64)));
 
@@ -99,8 +99,8 @@ struct join_table {
     uint64_t secret[2];
     void *memory;
     size_t memory_len;
-    unsigned n_top;             /* counters of functions behind each span's figures */
-    size_t figures_size;        /* of figures and counters */
+    unsigned n_top;             /* counters of functions behind each span's totals */
+    size_t totals_size;        /* of totals and counters */
     unsigned shard_bits;        /* of SHARDS_BITS, or 0: one thread does all, nothing is locked */
     _Atomic uint64_t *families; /* where the newest span of each is; see family.c */
     uint64_t families_mask;
@@ -229,32 +229,32 @@ static inline struct whereabouts *record_whereabouts(const struct record *record
 
 /* --- Figures: under the shard's lock ---------------------------------------------------- */
 
-static inline bool shard_has_figures(const struct shard *shard)
+static inline bool shard_has_totals(const struct shard *shard)
 {
-    return shard->free_figures || shard->used_figures < shard->n_figures;
+    return shard->free_totals || shard->used_totals < shard->n_totals;
 }
 
-static inline struct join_totals *shard_figures(const struct join_table *table,
+static inline struct join_totals *shard_totals(const struct join_table *table,
                                                  const struct shard *shard, uint32_t index)
 {
-    return (struct join_totals *)(void *)(shard->figures + (index - 1) * table->figures_size);
+    return (struct join_totals *)(void *)(shard->totals + (index - 1) * table->totals_size);
 }
 
 /* The counters behind them. */
-static inline struct join_top *figures_top(struct join_totals *figures)
+static inline struct join_top *totals_top(struct join_totals *totals)
 {
-    return (struct join_top *)(void *)(figures + 1);
+    return (struct join_top *)(void *)(totals + 1);
 }
 
-/* The record's figures, made where there are none and `make`; NULL without, or without room. */
-struct join_totals *join_record_figures(const struct join_table *table, struct shard *shard,
+/* The record's totals, made where there are none and `make`; NULL without, or without room. */
+struct join_totals *join_record_totals(const struct join_table *table, struct shard *shard,
                                          struct record *record, bool make);
-void join_totals_untake(struct join_totals *figures, const struct join_sample *sample);
-void join_record_free_figures(const struct join_table *table, struct shard *shard,
+void join_totals_untake(struct join_totals *totals, const struct join_sample *sample);
+void join_record_free_totals(const struct join_table *table, struct shard *shard,
                               struct record *record);
 
 /* Counts the samples that waited for the record's span, once. */
-void join_totals_tally(uint64_t *by_type, struct join_totals *figures, struct join_tally *out);
+void join_totals_tally(uint64_t *by_type, struct join_totals *totals, struct join_tally *out);
 
 /* --- Names: names.c --------------------------------------------------------------------- */
 

@@ -10,7 +10,7 @@
 
 /* Sixteenths of the bytes: buckets, so many that with records of 110 bytes two of five slots are
  * used when the ring is full (one bucket in two hundred is full then, one in eight thousand with
- * its neighbour), and figures; records take the rest. */
+ * its neighbour), and totals; records take the rest. */
 #define SLOTS_SHARE 2u
 #define FIGURES_SHARE 2u
 #define FIGURES_AND_TOP_SHARE 5u   /* where each has counters of functions */
@@ -164,7 +164,7 @@ static void join_table_slots_sweep(const struct shard *shard, struct bucket *buc
 
 /* --- The ring --------------------------------------------------------------------------- */
 
-/* Counts a record that leaves, and gives its figures back. */
+/* Counts a record that leaves, and gives its totals back. */
 static _Atomic uint64_t *table_lost_slot(struct join_table *table, uint64_t hash)
 {
     return &table->lost[(hash >> 32) % JOIN_LOST_MAX];
@@ -196,18 +196,18 @@ static inline void join_table_ring_settle(struct join_table *table, struct shard
     if (record->pending) {
         table_note_lost(table, record->head.span_id);
         shard->n_pending--;
-        join_totals_tally(out->unknown, shard_figures(table, shard, record->figures), out);
+        join_totals_tally(out->unknown, shard_totals(table, shard, record->totals), out);
     } else {
         shard->n_spans--;
         if (!record_expired(table, record, now)) {
-            if (record->figures)
+            if (record->totals)
                 table_note_lost(table, record->head.span_id);
             out->evicted++;
             out->any = true;
         }
     }
-    if (record->figures)
-        join_record_free_figures(table, shard, record);
+    if (record->totals)
+        join_record_free_totals(table, shard, record);
 }
 
 static void join_table_record_leave(struct join_table *table, struct shard *shard,
@@ -305,19 +305,19 @@ static inline unsigned join_table_index_group(const struct shard *shard)
     return shard->ahead > 1 ? shard->ahead / 2 : 1;
 }
 
-/* Takes the figures of a span's earlier record: of samples that came first, or of the same span
+/* Takes the totals of a span's earlier record: of samples that came first, or of the same span
  * that is sent again. */
 static uint32_t join_table_index_take_over(struct join_table *table, struct shard *shard,
                                            struct record *old, const struct record *record,
                                            uint32_t now, struct join_tally *out)
 {
-    uint32_t figures = old->figures;
+    uint32_t index = old->totals;
     if (old->pending && record_expired(table, old, now)) {
         join_table_record_leave(table, shard, old, now, out);
         return 0;
     }
     if (old->pending) {
-        struct join_totals *totals = shard_figures(table, shard, figures);
+        struct join_totals *totals = shard_totals(table, shard, index);
         join_totals_tally(out->late, totals, out);
         if (out->on_adopted) {
             const struct join_span span = record_span(record);
@@ -328,9 +328,9 @@ static uint32_t join_table_index_take_over(struct join_table *table, struct shar
     } else {
         shard->n_spans--;
     }
-    old->figures = 0;
+    old->totals = 0;
     old->dead = true;
-    return figures;
+    return index;
 }
 
 static inline struct home join_table_index_home(const struct join_coming *coming)
@@ -351,7 +351,7 @@ __attribute__((noinline)) static bool join_table_index_replace(struct join_table
     struct record *old = join_table_slots_record(shard, &place);
     if (!old)
         return false;
-    record->figures = join_table_index_take_over(table, shard, old, record, now, out);
+    record->totals = join_table_index_take_over(table, shard, old, record, now, out);
     slots_set(place.bucket, (unsigned)place.slot, home.tag, coming->position);
     if (place.bucket != home.bucket)
         slots_set_spilled(home.bucket, coming->position);
@@ -534,7 +534,7 @@ static inline void join_table_record_write(struct record *record, const struct j
     record->head = span->head;
     record->thread = extra->thread;
     record->thread_name = extra->thread_name;
-    record->figures = 0;
+    record->totals = 0;
     record->seen = seen;
     record->words[0] =
         (origin->service_hash & SERVICE_MASK) | (uint64_t)(shape->size / 8 & UINT16_MAX) << 48;
@@ -668,12 +668,12 @@ void join_found_copy(void *arg, const struct join_span *span)
     br_put_bytes(found->attributes, span->attributes, span->attributes_len);
 }
 
-/* Leaves the sample's figures for a span that has not come; false when there is no room. */
+/* Leaves the sample's totals for a span that has not come; false when there is no room. */
 static bool table_make_pending(struct join_table *table, struct shard *shard, struct home home,
                                const struct join_sample *sample, uint32_t now,
                                struct join_tally *out)
 {
-    if (!shard_has_figures(shard))
+    if (!shard_has_totals(shard))
         return false;
     uint64_t span_id = br_load64(sample->span_id);
     uint32_t size = join_table_record_size_for(0);
@@ -692,29 +692,29 @@ static bool table_make_pending(struct join_table *table, struct shard *shard, st
     }
     if (sample->trace_id)
         memcpy(record->head.trace_id, sample->trace_id, 16);
-    join_totals_add_sample(table, join_record_figures(table, shard, record, true), sample,
+    join_totals_add_sample(table, join_record_totals(table, shard, record, true), sample,
                             !sample->held);
     join_table_slots_fill(home, &place, shard->head - size);
     shard->n_pending++;
     return true;
 }
 
-/* Adds a sample's figures to what is known of its span. */
+/* Adds a sample's totals to what is known of its span. */
 static void table_remember(struct join_table *table, struct shard *shard, struct home home,
                            const struct place *place, const struct join_sample *sample,
                            uint32_t now, struct join_tally *out)
 {
     struct record *record = join_table_slots_record(shard, place);
-    struct join_totals *figures = record ? join_record_figures(table, shard, record, true) : NULL;
+    struct join_totals *totals = record ? join_record_totals(table, shard, record, true) : NULL;
     bool waits = !sample->held && (!record || record->pending);
     if (record && record->pending && !record->has_trace && sample->trace_id) {
         memcpy(record->head.trace_id, sample->trace_id, sizeof record->head.trace_id);
         record->has_trace = true; /* no other trace's span takes it over now */
     }
-    if (figures) {
+    if (totals) {
         if (record->pending)
             record->seen = now; /* the span still lasts */
-        join_totals_add_sample(table, figures, sample, waits);
+        join_totals_add_sample(table, totals, sample, waits);
     } else if (!record && !place->ambiguous &&
                table_make_pending(table, shard, home, sample, now, out)) {
         return;
@@ -722,7 +722,7 @@ static void table_remember(struct join_table *table, struct shard *shard, struct
         out->unknown[sample->type]++; /* nobody will remember it */
         out->any = true;
     }
-    if (!figures)
+    if (!totals)
         table_note_lost(table, br_load64(sample->span_id));
 }
 
@@ -798,14 +798,14 @@ static void join_table_taken_leave(struct join_table *table, struct shard *shard
     struct place place = join_table_slots_find(shard, slots_home(shard, hash), record->head.span_id,
                                                record->head.trace_id);
     struct record *named = join_table_slots_record(shard, &place);
-    if (!named || !named->figures)
+    if (!named || !named->totals)
         return;
     const struct join_taken *taken = join_table_taken_of(record);
-    struct join_totals *figures = shard_figures(table, shard, named->figures);
+    struct join_totals *totals = shard_totals(table, shard, named->totals);
     struct join_sample sample = join_taken_sample(taken, taken->value, taken->n_times);
     sample.span_id = (const uint8_t *)&record->head.span_id;
-    join_totals_untake(figures, &sample);
-    join_totals_add_sample(table, figures, &sample, false);
+    join_totals_untake(totals, &sample);
+    join_totals_add_sample(table, totals, &sample, false);
 }
 
 void join_table_take(struct join_table *table, const struct join_sample *sample,
@@ -885,12 +885,12 @@ bool join_table_totals(struct join_table *table, const uint8_t *trace_id, const 
     shard_lock(table, shard);
     struct place place = join_table_slots_find(shard, slots_home(shard, hash), id, trace_id);
     const struct record *record = join_table_slots_record(shard, &place);
-    bool any = record && record->figures;
+    bool any = record && record->totals;
     if (any) {
-        struct join_totals *figures = shard_figures(table, shard, record->figures);
-        *ret = *figures;
+        struct join_totals *totals = shard_totals(table, shard, record->totals);
+        *ret = *totals;
         if (ret_top)
-            memcpy(ret_top, figures_top(figures), figures->n_top * sizeof *ret_top);
+            memcpy(ret_top, totals_top(totals), totals->n_top * sizeof *ret_top);
     }
     shard_unlock(table, shard);
     return any;
@@ -1028,7 +1028,7 @@ static bool join_table_record_is_of(const struct record *record, const uint8_t *
 static bool join_table_record_has_taken(const struct join_table *table, const struct shard *shard,
                                         const struct record *record)
 {
-    return record->figures && shard_figures(table, shard, record->figures)->taken;
+    return record->totals && shard_totals(table, shard, record->totals)->taken;
 }
 
 static struct join_relative join_table_record_relative(const struct join_table *table,
@@ -1042,7 +1042,7 @@ static struct join_relative join_table_record_relative(const struct join_table *
                                   .thread = record->thread,
                                   .thread_name = record->thread_name,
                                   .kind = record->kind,
-                                  .figures = record->figures != 0,
+                                  .totals = record->totals != 0,
                                   .taken = join_table_record_has_taken(table, shard, record)};
 }
 
@@ -1113,16 +1113,16 @@ static void join_table_shard_init(const struct join_table *table, struct shard *
 {
     shard->n_buckets = bytes / 16 * SLOTS_SHARE / sizeof(struct bucket) & ~(uint64_t)1;
     size_t slots = shard->n_buckets * sizeof(struct bucket);
-    shard->n_figures =
+    shard->n_totals =
         (uint32_t)(bytes / 16 * (table->n_top ? FIGURES_AND_TOP_SHARE : FIGURES_SHARE) /
-                   table->figures_size);
-    size_t figures = (shard->n_figures * table->figures_size + 63) & ~(size_t)63;
+                   table->totals_size);
+    size_t totals = (shard->n_totals * table->totals_size + 63) & ~(size_t)63;
     pthread_mutex_init(&shard->lock, NULL);
     shard->buckets = (struct bucket *)(void *)memory;
-    shard->figures = memory + slots;
-    shard->ring = memory + slots + figures;
+    shard->totals = memory + slots;
+    shard->ring = memory + slots + totals;
     /* Behind the ring is room for the header of a record that begins in its last eight bytes. */
-    shard->ring_size = (bytes - slots - figures - sizeof(struct record)) & ~(size_t)63;
+    shard->ring_size = (bytes - slots - totals - sizeof(struct record)) & ~(size_t)63;
     shard->head = shard->tail = shard->head_at = shard->tail_at = RESERVED;
     uint64_t fit = shard->ring_size / RECORD_MAX / 4; /* more than one, in the smallest table */
     shard->ahead = fit < JOIN_INDEX_AHEAD ? (uint32_t)fit : JOIN_INDEX_AHEAD;
@@ -1167,7 +1167,7 @@ struct join_table *join_table_new(size_t max_bytes, uint64_t window_ms, unsigned
     table->memory = memory;
     table->memory_len = len;
     table->n_top = n_top <= JOIN_TOP_MAX ? n_top : JOIN_TOP_MAX;
-    table->figures_size = sizeof(struct join_totals) + table->n_top * sizeof(struct join_top);
+    table->totals_size = sizeof(struct join_totals) + table->n_top * sizeof(struct join_top);
     table->families = (void *)behind;
     table->families_mask = n_families - 1;
     table->taken = (void *)(behind + families);

@@ -160,7 +160,7 @@ struct join_sample {
 /* What a sample of the profile adds up to: `value` is the sum of its values (`has_value`: there are
  * any), `n_times` the number of its timestamps. Sets measure, time, count, type, value,
  * allocated bytes and profile id. */
-void join_value_type_apply(const struct join_value_type *meaning, uint64_t value, bool has_value,
+void join_value_type_apply(const struct join_value_type *value_type, uint64_t value, bool has_value,
                         uint64_t n_times, struct join_sample *ret);
 
 /* A product, or UINT64_MAX. */
@@ -175,7 +175,7 @@ enum join_result {
 /* Called under the lock for a span that takes over what samples before it added up to: it must be
  * quick and must not call back. */
 typedef void join_adopted_fn(void *arg, const struct join_span *span,
-                             const struct join_totals *figures);
+                             const struct join_totals *totals);
 
 /* What spans entered, and records that left, did to samples that had waited for them: per profile
  * type. Zeroed by the caller, who counts it. */
@@ -217,8 +217,8 @@ struct join_found {
 /* A join_found_fn whose `arg` is a struct join_found. */
 void join_found_copy(void *arg, const struct join_span *span);
 
-/* Looks the span of a sample that came at `now_ms` up and, with `add`, adds the sample's figures to
- * it (or leaves them pending; where no memory for figures is left, they are not added). A span id
+/* Looks the span of a sample that came at `now_ms` up and, with `add`, adds the sample's totals to
+ * it (or leaves them pending; where no memory for totals is left, they are not added). A span id
  * alone that spans of two traces have names neither of them. When found, `found(arg, span)` is
  * called under the lock: it must be quick and must not call back. */
 enum join_result join_table_sample(struct join_table *table, const struct join_sample *sample,
@@ -234,7 +234,7 @@ void join_table_find(struct join_table *table, const uint8_t *trace_id, const ui
 /* Timestamps of a sample that names a span, or, by ids made of them, a thread and its process.
  * Which span was open then is found out when somebody asks, by all spans that have come by then. */
 struct join_taken {
-    uint64_t unit_ns, period_ns; /* of its meaning, as the next four */
+    uint64_t unit_ns, period_ns; /* of its value_type, as the next four */
     uint16_t type;
     uint8_t measure;
     bool counts, allocates;
@@ -279,15 +279,15 @@ bool join_table_totals(struct join_table *table, const uint8_t *trace_id, const 
                         struct join_totals *ret, struct join_top *ret_top);
 
 /* What a span's count and duration are of: CPU time, else the next measure that there is. */
-enum join_measure join_totals_measure(const struct join_totals *figures);
+enum join_measure join_totals_measure(const struct join_totals *totals);
 
 /* The CPU time of the samples that name the span, whosever they are. */
-uint64_t join_totals_cpu_ns(const struct join_totals *figures);
+uint64_t join_totals_cpu_ns(const struct join_totals *totals);
 
-/* Adds a sample to figures with counters behind them, of join_table_totals_size bytes. */
-void join_totals_add_sample(const struct join_table *table, struct join_totals *figures,
+/* Adds a sample to totals with counters behind them, of join_table_totals_size bytes. */
+void join_totals_add_sample(const struct join_table *table, struct join_totals *totals,
                              const struct join_sample *sample, bool waits);
-const struct join_top *join_totals_top(const struct join_totals *figures);
+const struct join_top *join_totals_top(const struct join_totals *totals);
 size_t join_table_totals_size(const struct join_table *table);
 
 /* Adds up what two spans have; the counters, of at most `max` functions, apart. */
@@ -306,7 +306,7 @@ struct join_relative {
     uint64_t start_ns, end_ns;
     uint32_t thread, thread_name;
     uint8_t kind;
-    bool figures; /* it has some */
+    bool totals; /* it has some */
     bool taken;   /* samples with timestamps name it */
 };
 

@@ -327,7 +327,7 @@ static uint32_t rewrite_last_dictionary(const struct br_item *item)
 }
 
 /* Further entries as a part of their own: nothing has to be copied for them. */
-static int rewrite_add_extension(struct br_item *item, const struct br_addition *more)
+static int rewrite_add_additions(struct br_item *item, const struct br_addition *more)
 {
     size_t len = br_len_size(BR_REQUEST_DICTIONARY, more->len);
     struct br_buf *buf = br_buf_new(item->host->pool, len);
@@ -336,7 +336,7 @@ static int rewrite_add_extension(struct br_item *item, const struct br_addition 
     buf->len =
         (uint32_t)(br_put_len(buf->data, BR_REQUEST_DICTIONARY, more->data, more->len) - buf->data);
     struct br_part part = {.kind = BR_PART_DICTIONARY,
-                           .extension = true,
+                           .additions = true,
                            .buf = buf,
                            .raw = buf->data,
                            .raw_len = buf->len,
@@ -367,7 +367,7 @@ int br_item_rewrite_dictionary(struct br_item *item, const struct br_dictionary_
     }
     br_splice_release(&splice);
     if (!rc && this_entries.more)
-        rc = rewrite_add_extension(item, this_entries.more);
+        rc = rewrite_add_additions(item, this_entries.more);
     if (rc)
         rewrite_discard(fresh, n);
     for (uint32_t i = 0; i < n && !rc; i++) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "otlp/dictionary/extension.h"
+#include "otlp/dictionary/additions.h"
 
 #include <string.h>
 
@@ -25,7 +25,7 @@ void br_additions_release(struct br_additions *additions)
     additions->known = NULL;
 }
 
-static bool extension_reserve(struct br_additions *additions, size_t size)
+static bool additions_reserve(struct br_additions *additions, size_t size)
 {
     if (size <= additions->cap - additions->fields.len)
         return true;
@@ -41,11 +41,11 @@ static bool extension_reserve(struct br_additions *additions, size_t size)
     return true;
 }
 
-static uint32_t extension_append(struct br_additions *additions, enum br_table table,
+static uint32_t additions_append(struct br_additions *additions, enum br_table table,
                                  const void *entry, size_t len)
 {
     uint32_t field = (uint32_t)table + 1, *n = &additions->count[table];
-    if (!extension_reserve(additions, br_len_size(field, len) + br_len_size(field, 0))) {
+    if (!additions_reserve(additions, br_len_size(field, len) + br_len_size(field, 0))) {
         additions->no_memory = true;
         return 0;
     }
@@ -65,7 +65,7 @@ uint32_t br_additions_add(struct br_additions *additions, enum br_table table, c
 {
     uint8_t key[1 + KEY_MAX];
     if (len > KEY_MAX)
-        return extension_append(additions, table, entry, len);
+        return additions_append(additions, table, entry, len);
     key[0] = (uint8_t)table;
     br_put_bytes(key + 1, entry, len);
     uint32_t index =
@@ -76,7 +76,7 @@ uint32_t br_additions_add(struct br_additions *additions, enum br_table table, c
         additions->no_memory = true;
         return 0;
     }
-    index = extension_append(additions, table, entry, len);
+    index = additions_append(additions, table, entry, len);
     int rc = index ? br_map_put(additions->known, key, 1 + len, (void *)(uintptr_t)index, NULL) : 0;
     additions->no_memory = additions->no_memory || rc == BR_ENOMEM;
     return index;
@@ -98,7 +98,7 @@ int br_additions_write(const struct br_additions *additions, struct br_item *ite
                            .buf = buf,
                            .raw = buf->data,
                            .body_at = (uint32_t)(p - buf->data),
-                           .extension = true};
+                           .additions = true};
     p = br_put_bytes(p, additions->fields.data, additions->fields.len);
     buf->len = part.raw_len = (uint32_t)(p - buf->data);
     int rc = br_item_add_part(item, &part);

@@ -5,7 +5,8 @@
 #include "tests/support/fake_host.h"
 #include "tests/support/test.h"
 
-/* --- Errands ---------------------------------------------------------------------------------- */
+/* --- Broadcasts ----------------------------------------------------------------------------------
+ */
 
 struct trip {
     struct br_broadcast broadcast;
@@ -135,7 +136,8 @@ static void test_errand_stays_the_senders_when_a_mailbox_is_full(void **state)
     free_crew(&c);
 }
 
-/* --- Tunables --------------------------------------------------------------------------------- */
+/* --- Overridables
+ * --------------------------------------------------------------------------------- */
 
 struct thing {
     struct br_overridable overridable;
@@ -145,11 +147,12 @@ struct thing {
     uint64_t id;
 };
 
-static int thing_apply(struct br_overridable *t, const struct br_override *rule, struct br_err *err)
+static int thing_apply(struct br_overridable *t, const struct br_override *override,
+                       struct br_err *err)
 {
     struct thing *x = br_container_of(t, struct thing, overridable);
     x->n_applied++;
-    x->id = rule->id;
+    x->id = override->id;
     return x->answer < 0 ? br_err_set(err, x->answer, "%s is full", x->name) : x->answer;
 }
 
@@ -173,33 +176,33 @@ static void add_name(const struct br_collected *c, void *arg)
     (void)snprintf(names + strlen(names), 16, "%s ", c->component);
 }
 
-static void test_rules_reach_every_tunable(void **state)
+static void test_overrides_reach_every_overridable(void **state)
 {
     (void)state;
     struct fake_host *h = fake_host_new();
     struct thing a = {.overridable.ops = &ops, .name = "a", .answer = 2};
     struct thing b = {.overridable.ops = &ops, .name = "b", .answer = 3};
-    struct br_override rule = {.id = 7};
+    struct br_override override = {.id = 7};
     struct br_err err = {0};
     char names[64] = "";
     br_overridable_unregister(&a.overridable); /* a zeroed one */
     br_overridable_register(&a.overridable, &h->host);
     br_overridable_register(&b.overridable, &h->host);
-    assert_int_equal(br_override_apply(&h->host, &rule, &err), 5);
+    assert_int_equal(br_override_apply(&h->host, &override, &err), 5);
     br_override_list(&h->host, add_name, names);
     assert_string_equal(names, "a b ");
     br_override_withdraw(&h->host, 7);
     assert_int_equal(a.n_withdrawn + b.n_withdrawn, 2);
 
     b.answer = BR_EFULL;
-    rule.id = 8;
-    assert_int_equal(br_override_apply(&h->host, &rule, &err), BR_EFULL);
+    override.id = 8;
+    assert_int_equal(br_override_apply(&h->host, &override, &err), BR_EFULL);
     assert_string_equal(err.text, "b is full");
     assert_int_equal(a.n_withdrawn, 2); /* it has taken it before */
 
     h->host.draining = true;
     unsigned before = a.n_applied;
-    assert_int_equal(br_override_apply(&h->host, &rule, &err), 0);
+    assert_int_equal(br_override_apply(&h->host, &override, &err), 0);
     assert_int_equal(a.n_applied, before);
 
     br_overridable_unregister(&a.overridable);
@@ -210,7 +213,7 @@ static void test_rules_reach_every_tunable(void **state)
     fake_host_free(h);
 }
 
-static void test_types_of_a_rule(void **state)
+static void test_types_of_a_override(void **state)
 {
     (void)state;
     const char *const types[] = {"cpu", "mutex"};
@@ -228,8 +231,8 @@ int main(void)
         cmocka_unit_test(test_errand_visits_every_worker_and_comes_home),
         cmocka_unit_test(test_errand_under_way_at_the_end_comes_home),
         cmocka_unit_test(test_errand_stays_the_senders_when_a_mailbox_is_full),
-        cmocka_unit_test(test_rules_reach_every_tunable),
-        cmocka_unit_test(test_types_of_a_rule),
+        cmocka_unit_test(test_overrides_reach_every_overridable),
+        cmocka_unit_test(test_types_of_a_override),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -24,7 +24,7 @@ void br_additions_init(struct br_additions *additions, struct br_arena *arena,
                        const struct br_dictionary_view *view);
 void br_additions_release(struct br_additions *additions);
 
-/* The index of an entry of `len` bytes, which is made where this extension has not got it yet; 0
+/* The index of an entry of `len` bytes, which is made where these additions has not got it yet; 0
  * without memory. */
 uint32_t br_additions_add(struct br_additions *additions, enum br_table table, const void *entry,
                           size_t len);

@@ -109,7 +109,7 @@ void join_sample_view_of(struct join_links *links, const struct join_label *labe
 /* Writes the sample in pieces, as fields of a Profile, into `arena`: one for each row of timestamps
  * that have the same number in `numbers`. Says how many; 0: it is one piece, its values are of no
  * timestamp, the pieces would repeat too much of it, or there is no memory. */
-uint32_t join_sample_view_split(const struct join_sample_view *reading, const uint64_t *times,
+uint32_t join_sample_view_split(const struct join_sample_view *view, const uint64_t *times,
                             const uint64_t *numbers, struct br_arena *arena,
                             struct br_addition *ret);
 
@@ -120,8 +120,8 @@ static inline uint64_t join_numbers_cap(uint64_t need)
 }
 
 /* Copies what it counts and when: `n_values` and `n_times` of them. */
-void join_sample_view_values(const struct join_sample_view *reading, uint64_t *ret);
-void join_sample_view_times(const struct join_sample_view *reading, uint64_t *ret);
+void join_sample_view_values(const struct join_sample_view *view, uint64_t *ret);
+void join_sample_view_times(const struct join_sample_view *view, uint64_t *ret);
 
 /* --- Functions -------------------------------------------------------------------------- */
 

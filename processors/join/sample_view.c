@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "processors/join/reading.h"
+#include "processors/join/sample_view.h"
 
 #include <string.h>
 
@@ -44,7 +44,7 @@ struct br_entry join_texts_at(const struct join_texts *texts, uint64_t index)
 }
 
 /* What is known of a long text; NULL without memory. */
-static struct known *join_reading_texts_read(struct join_texts *texts, uint32_t index)
+static struct known *sample_view_texts_read(struct join_texts *texts, uint32_t index)
 {
     if (!texts->known)
         texts->known = br_map_new(texts->view->count[BR_TABLE_STRING]);
@@ -65,7 +65,7 @@ bool join_texts_id(struct join_texts *texts, uint64_t index, uint8_t *ret, size_
     unsigned read = trace ? READ_AS_TRACE : READ_AS_SPAN, is = trace ? IS_TRACE : IS_SPAN;
     if (text.len <= SHORT)
         return br_hex_id((const char *)text.data, text.len, ret, size);
-    struct known *known = join_reading_texts_read(texts, (uint32_t)index);
+    struct known *known = sample_view_texts_read(texts, (uint32_t)index);
     if (!known)
         return false;
     uint8_t *id = trace ? known->trace : known->span;
@@ -81,7 +81,7 @@ uint32_t join_texts_hash(struct join_texts *texts, uint64_t index)
     struct br_entry text = join_texts_at(texts, index);
     if (text.len <= SHORT)
         return text.len ? join_table_hash(texts->table, text.data, text.len) : 0;
-    struct known *known = join_reading_texts_read(texts, (uint32_t)index);
+    struct known *known = sample_view_texts_read(texts, (uint32_t)index);
     if (known && !(known->flags & HASHED)) {
         known->hash = join_table_hash(texts->table, text.data, text.len);
         known->flags |= HASHED;
@@ -94,7 +94,7 @@ uint64_t join_texts_service(struct join_texts *texts, uint64_t index)
     struct br_entry text = join_texts_at(texts, index);
     if (text.len <= SHORT)
         return text.len ? join_service_hash(text.data, text.len) : 0;
-    struct known *known = join_reading_texts_read(texts, (uint32_t)index);
+    struct known *known = sample_view_texts_read(texts, (uint32_t)index);
     if (known && !(known->flags & SERVICE)) {
         known->service = join_service_hash(text.data, text.len);
         known->flags |= SERVICE;
@@ -106,7 +106,7 @@ uint64_t join_texts_service(struct join_texts *texts, uint64_t index)
 
 #define NOT_NAMED SIZE_MAX
 
-static size_t join_reading_label_number_of(const char *const *names, size_t count,
+static size_t sample_view_label_number_of(const char *const *names, size_t count,
                                            struct br_entry key)
 {
     for (size_t i = 0; i < count; i++)
@@ -115,7 +115,7 @@ static size_t join_reading_label_number_of(const char *const *names, size_t coun
     return NOT_NAMED;
 }
 
-static bool join_reading_label_any_set(const uint8_t *id, size_t size)
+static bool sample_view_label_any_set(const uint8_t *id, size_t size)
 {
     for (size_t i = 0; i < size; i++)
         if (id[i])
@@ -123,17 +123,17 @@ static bool join_reading_label_any_set(const uint8_t *id, size_t size)
     return false;
 }
 
-static bool join_reading_label_read_bytes(const uint8_t *data, uint64_t len, uint8_t *out,
+static bool sample_view_label_read_bytes(const uint8_t *data, uint64_t len, uint8_t *out,
                                           size_t size)
 {
     if (len != size)
         return false;
     memcpy(out, data, size);
-    return join_reading_label_any_set(out, size);
+    return sample_view_label_any_set(out, size);
 }
 
 /* JFR has span ids as signed 64-bit integers. */
-static bool join_reading_label_read_int(uint64_t value, uint8_t *out, size_t size)
+static bool sample_view_label_read_int(uint64_t value, uint8_t *out, size_t size)
 {
     if (size != 8 || value == 0)
         return false;
@@ -143,7 +143,7 @@ static bool join_reading_label_read_int(uint64_t value, uint8_t *out, size_t siz
 }
 
 /* A list of one, which is what some translators make of a pprof label, is its element. */
-static struct br_any join_reading_label_only_element(struct br_any list)
+static struct br_any sample_view_label_only_element(struct br_any list)
 {
     struct br_value first, more;
     const uint8_t *end = list.data + list.len, *p = br_value_next(list.data, end, &first);
@@ -151,31 +151,31 @@ static struct br_any join_reading_label_only_element(struct br_any list)
     return one ? br_any_read(first) : (struct br_any){.type = BR_VALUE_EMPTY};
 }
 
-static bool join_reading_label_read_id(struct join_texts *texts, struct br_value value,
+static bool sample_view_label_read_id(struct join_texts *texts, struct br_value value,
                                        uint8_t *out, size_t size)
 {
     struct br_any any = br_any_read(value);
     if (any.type == BR_VALUE_LIST)
-        any = join_reading_label_only_element(any);
+        any = sample_view_label_only_element(any);
     if (any.reference)
         return join_texts_id(texts, any.reference, out, size);
     switch (any.type) {
     case BR_VALUE_STRING:
         return br_hex_id((const char *)any.data, any.len, out, size);
     case BR_VALUE_INT:
-        return join_reading_label_read_int(any.number, out, size);
+        return sample_view_label_read_int(any.number, out, size);
     case BR_VALUE_BYTES:
-        return join_reading_label_read_bytes(any.data, any.len, out, size);
+        return sample_view_label_read_bytes(any.data, any.len, out, size);
     default:
         return false;
     }
 }
 
-static void join_reading_label_read_kind(struct join_texts *texts,
+static void sample_view_label_read_kind(struct join_texts *texts,
                                          const struct join_label_names *names, struct br_entry key,
                                          struct br_value value, struct join_label *label)
 {
-    size_t n = join_reading_label_number_of(names->own, names->n_own, key);
+    size_t n = sample_view_label_number_of(names->own, names->n_own, key);
     if (n != NOT_NAMED) {
         label->kind = JOIN_LABEL_OWN;
         label->number = (uint8_t)n;
@@ -183,18 +183,18 @@ static void join_reading_label_read_kind(struct join_texts *texts,
     }
     if (!value.data)
         return;
-    n = join_reading_label_number_of(names->span_id.items, names->span_id.count, key);
-    if (n != NOT_NAMED && join_reading_label_read_id(texts, value, label->id, 8))
+    n = sample_view_label_number_of(names->span_id.items, names->span_id.count, key);
+    if (n != NOT_NAMED && sample_view_label_read_id(texts, value, label->id, 8))
         label->kind = JOIN_LABEL_SPAN_ID;
     if (n == NOT_NAMED) {
-        n = join_reading_label_number_of(names->trace_id.items, names->trace_id.count, key);
-        if (n != NOT_NAMED && join_reading_label_read_id(texts, value, label->id, 16))
+        n = sample_view_label_number_of(names->trace_id.items, names->trace_id.count, key);
+        if (n != NOT_NAMED && sample_view_label_read_id(texts, value, label->id, 16))
             label->kind = JOIN_LABEL_TRACE_ID;
     }
     label->number = (uint8_t)(n < UINT8_MAX ? n : UINT8_MAX);
 }
 
-static struct join_label join_reading_label_read_entry(struct join_texts *texts,
+static struct join_label sample_view_label_read_entry(struct join_texts *texts,
                                                        const struct join_label_names *names,
                                                        const struct br_entry *entry)
 {
@@ -204,7 +204,7 @@ static struct join_label join_reading_label_read_entry(struct join_texts *texts,
     struct br_entry key = join_texts_at(texts, kv.key_index);
     if (!key.len)
         return label;
-    join_reading_label_read_kind(texts, names, key, kv.value, &label);
+    sample_view_label_read_kind(texts, names, key, kv.value, &label);
     enum join_where where = join_where_of(key.data, key.len);
     if (where < JOIN_WHERES && kv.value.data) {
         label.where = (uint8_t)where;
@@ -224,7 +224,7 @@ struct join_label *join_labels_read(struct join_texts *texts, const struct join_
         labels[0].where = JOIN_WHERES;
     for (uint32_t i = 1; labels && i < n; i++) {
         labels[i] =
-            join_reading_label_read_entry(texts, names, &view->tables[BR_TABLE_ATTRIBUTE][i]);
+            sample_view_label_read_entry(texts, names, &view->tables[BR_TABLE_ATTRIBUTE][i]);
         any = any || labels[i].kind || labels[i].where < JOIN_WHERES;
     }
     *ret_any = any;
@@ -235,12 +235,12 @@ struct join_label *join_labels_read(struct join_texts *texts, const struct join_
 
 #define NAME_MAX_LEN 159
 
-static bool join_reading_meaning_text_is(struct br_entry entry, const char *text)
+static bool sample_view_value_type_text_is(struct br_entry entry, const char *text)
 {
     return entry.len == strlen(text) && memcmp(entry.data, text, entry.len) == 0;
 }
 
-static void join_reading_meaning_read_value_type(const struct br_dictionary_view *view,
+static void sample_view_value_type_read_texts(const struct br_dictionary_view *view,
                                                  const struct br_field *field,
                                                  struct br_entry *type, struct br_entry *unit)
 {
@@ -254,37 +254,37 @@ static void join_reading_meaning_read_value_type(const struct br_dictionary_view
     }
 }
 
-static uint64_t join_reading_meaning_time_unit(struct br_entry unit)
+static uint64_t sample_view_value_type_time_unit(struct br_entry unit)
 {
-    return join_reading_meaning_text_is(unit, "nanoseconds") ||
-                   join_reading_meaning_text_is(unit, "ns")
+    return sample_view_value_type_text_is(unit, "nanoseconds") ||
+                   sample_view_value_type_text_is(unit, "ns")
                ? 1
-           : join_reading_meaning_text_is(unit, "microseconds") ||
-                   join_reading_meaning_text_is(unit, "us")
+           : sample_view_value_type_text_is(unit, "microseconds") ||
+                   sample_view_value_type_text_is(unit, "us")
                ? 1000
-           : join_reading_meaning_text_is(unit, "milliseconds") ||
-                   join_reading_meaning_text_is(unit, "ms")
+           : sample_view_value_type_text_is(unit, "milliseconds") ||
+                   sample_view_value_type_text_is(unit, "ms")
                ? 1000000
-           : join_reading_meaning_text_is(unit, "seconds") ||
-                   join_reading_meaning_text_is(unit, "s")
+           : sample_view_value_type_text_is(unit, "seconds") ||
+                   sample_view_value_type_text_is(unit, "s")
                ? 1000000000
                : 0;
 }
 
-static bool join_reading_meaning_is_cpu(struct br_entry type)
+static bool sample_view_value_type_is_cpu(struct br_entry type)
 {
-    return join_reading_meaning_text_is(type, "cpu") ||
-           join_reading_meaning_text_is(type, "itimer") ||
-           join_reading_meaning_text_is(type, "process_cpu");
+    return sample_view_value_type_text_is(type, "cpu") ||
+           sample_view_value_type_text_is(type, "itimer") ||
+           sample_view_value_type_text_is(type, "process_cpu");
 }
 
 /* "alloc_space" of Go and pprof, JFR's "alloc_in_new_tlab_bytes", and their like. */
-static bool join_reading_meaning_is_allocation(struct br_entry type)
+static bool sample_view_value_type_is_allocation(struct br_entry type)
 {
     return type.len >= 5 && memcmp(type.data, "alloc", 5) == 0;
 }
 
-static uint16_t join_reading_meaning_type_number(struct join_table *table, struct br_entry type,
+static uint16_t sample_view_value_type_type_number(struct join_table *table, struct br_entry type,
                                                  struct br_entry unit)
 {
     char name[NAME_MAX_LEN + 1];
@@ -301,36 +301,36 @@ void join_value_type_read(struct join_table *table, const struct br_dictionary_v
     struct br_entry type = {0}, unit = {0}, period_type = {0}, period_unit = {0};
     struct br_field field;
     int64_t period = 0;
-    struct join_value_type meaning = {.measure = JOIN_OTHER};
+    struct join_value_type value_type = {.measure = JOIN_OTHER};
     while (p < end && (p = br_field_next(p, end, &field))) {
         if (field.number == 1) {
-            join_reading_meaning_read_value_type(view, &field, &type, &unit);
+            sample_view_value_type_read_texts(view, &field, &type, &unit);
         } else if (field.number == 5) {
-            join_reading_meaning_read_value_type(view, &field, &period_type, &period_unit);
+            sample_view_value_type_read_texts(view, &field, &period_type, &period_unit);
         } else if (field.number == 6) {
             period = (int64_t)field.value;
         } else if (field.number == 7) {
-            meaning.has_profile_id = field.value == sizeof meaning.profile_id;
-            if (meaning.has_profile_id)
-                memcpy(meaning.profile_id, field.data, sizeof meaning.profile_id);
+            value_type.has_profile_id = field.value == sizeof value_type.profile_id;
+            if (value_type.has_profile_id)
+                memcpy(value_type.profile_id, field.data, sizeof value_type.profile_id);
         }
     }
-    meaning.type = join_reading_meaning_type_number(table, type, unit);
-    meaning.unit_ns = join_reading_meaning_time_unit(unit);
-    meaning.counts = join_reading_meaning_text_is(unit, "count");
-    meaning.allocates =
-        join_reading_meaning_text_is(unit, "bytes") && join_reading_meaning_is_allocation(type);
+    value_type.type = sample_view_value_type_type_number(table, type, unit);
+    value_type.unit_ns = sample_view_value_type_time_unit(unit);
+    value_type.counts = sample_view_value_type_text_is(unit, "count");
+    value_type.allocates =
+        sample_view_value_type_text_is(unit, "bytes") && sample_view_value_type_is_allocation(type);
     if (period > 0)
-        meaning.period_ns =
-            join_times((uint64_t)period, join_reading_meaning_time_unit(period_unit));
-    if (meaning.period_ns == UINT64_MAX)
-        meaning.period_ns = 0;
-    if (meaning.unit_ns)
-        meaning.measure = join_reading_meaning_is_cpu(type) ? JOIN_CPU_TIME : JOIN_WALL_TIME;
-    else if (meaning.counts && meaning.period_ns && join_reading_meaning_is_cpu(period_type) &&
-             join_reading_meaning_text_is(type, "samples"))
-        meaning.measure = JOIN_CPU_COUNT;
-    *ret = meaning;
+        value_type.period_ns =
+            join_times((uint64_t)period, sample_view_value_type_time_unit(period_unit));
+    if (value_type.period_ns == UINT64_MAX)
+        value_type.period_ns = 0;
+    if (value_type.unit_ns)
+        value_type.measure = sample_view_value_type_is_cpu(type) ? JOIN_CPU_TIME : JOIN_WALL_TIME;
+    else if (value_type.counts && value_type.period_ns && sample_view_value_type_is_cpu(period_type) &&
+             sample_view_value_type_text_is(type, "samples"))
+        value_type.measure = JOIN_CPU_COUNT;
+    *ret = value_type;
 }
 
 /* --- Samples ---------------------------------------------------------------------------- */
@@ -348,38 +348,38 @@ struct reader {
     struct join_sample_view *sample_view;
 };
 
-static void reading_take_label(void *arg, uint64_t index)
+static void sample_view_take_label(void *arg, uint64_t index)
 {
     const struct reader *reader = arg;
-    struct join_sample_view *reading = reader->sample_view;
+    struct join_sample_view *view = reader->sample_view;
     if (index >= reader->view->count[BR_TABLE_ATTRIBUTE])
         return;
     const struct join_label *label = &reader->labels[index];
     if (label->where < JOIN_WHERES)
-        reading->where.hashes[label->where] = label->hash;
+        view->where.hashes[label->where] = label->hash;
     if (label->kind == JOIN_LABEL_OWN) {
-        reading->has_keys |= 1u << label->number;
+        view->has_keys |= 1u << label->number;
     } else if (label->kind == JOIN_LABEL_SPAN_ID &&
-               (!reading->span_id || label->number < reading->span_number)) {
-        reading->span_id = label->id;
-        reading->span_number = label->number;
+               (!view->span_id || label->number < view->span_number)) {
+        view->span_id = label->id;
+        view->span_number = label->number;
     } else if (label->kind == JOIN_LABEL_TRACE_ID &&
-               (!reading->trace_id || label->number < reading->trace_number)) {
-        reading->trace_id = label->id;
-        reading->trace_number = label->number;
+               (!view->trace_id || label->number < view->trace_number)) {
+        view->trace_id = label->id;
+        view->trace_number = label->number;
     }
 }
 
-static void reading_add_value(void *arg, uint64_t value)
+static void sample_view_add_value(void *arg, uint64_t value)
 {
-    struct join_sample_view *reading = arg;
-    reading->n_values++;
-    if ((int64_t)value > 0 && __builtin_add_overflow(reading->value, value, &reading->value))
-        reading->value = UINT64_MAX;
+    struct join_sample_view *view = arg;
+    view->n_values++;
+    if ((int64_t)value > 0 && __builtin_add_overflow(view->value, value, &view->value))
+        view->value = UINT64_MAX;
 }
 
 /* Each number of a repeated varint field, packed or not. */
-static inline void reading_each(const struct br_field *field, void (*fn)(void *arg, uint64_t value),
+static inline void sample_view_each(const struct br_field *field, void (*fn)(void *arg, uint64_t value),
                                 void *arg)
 {
     if (field->wire == BR_WIRE_VARINT) {
@@ -399,7 +399,7 @@ struct link {
     const uint8_t *trace, *span;
 };
 
-static struct link join_reading_link_read(const struct br_entry *entry)
+static struct link sample_view_link_read(const struct br_entry *entry)
 {
     static const uint8_t none[16];
     const uint8_t *p = entry->data, *end = p + entry->len;
@@ -420,7 +420,7 @@ static struct link join_reading_link_read(const struct br_entry *entry)
 }
 
 /* A link with more than its ids, which any number of samples may have. */
-static struct link join_reading_link_read_long(struct join_links *links, uint32_t index)
+static struct link sample_view_link_read_long(struct join_links *links, uint32_t index)
 {
     if (!links->known)
         links->known = br_map_new(links->view->count[BR_TABLE_LINK]);
@@ -428,7 +428,7 @@ static struct link join_reading_link_read_long(struct join_links *links, uint32_
     if (!link && links->known && !links->no_memory) {
         link = br_arena_alloc(links->arena, sizeof *link);
         if (link)
-            *link = join_reading_link_read(&links->view->tables[BR_TABLE_LINK][index]);
+            *link = sample_view_link_read(&links->view->tables[BR_TABLE_LINK][index]);
         if (link && br_map_put(links->known, &index, sizeof index, link, NULL))
             link = NULL;
     }
@@ -437,22 +437,22 @@ static struct link join_reading_link_read_long(struct join_links *links, uint32_
 }
 
 /* A link beats labels; what it does not say of trace and span it leaves to them. */
-static void reading_take_link(struct join_links *links, uint64_t index,
-                              struct join_sample_view *reading)
+static void sample_view_take_link(struct join_links *links, uint64_t index,
+                              struct join_sample_view *view)
 {
     if (index == 0 || index >= links->view->count[BR_TABLE_LINK])
         return;
     const struct br_entry *entry = &links->view->tables[BR_TABLE_LINK][index];
-    struct link link = entry->len <= SHORT ? join_reading_link_read(entry)
-                                           : join_reading_link_read_long(links, (uint32_t)index);
+    struct link link = entry->len <= SHORT ? sample_view_link_read(entry)
+                                           : sample_view_link_read_long(links, (uint32_t)index);
     if (!link.span) {
-        reading->trace_id = link.trace ? link.trace : reading->trace_id;
+        view->trace_id = link.trace ? link.trace : view->trace_id;
         return;
     }
-    reading->linked = true;
-    reading->span_id = link.span;
+    view->linked = true;
+    view->span_id = link.span;
     if (link.trace)
-        reading->trace_id = link.trace;
+        view->trace_id = link.trace;
 }
 
 void join_links_release(struct join_links *links)
@@ -472,37 +472,37 @@ void join_sample_view_of(struct join_links *links, const struct join_label *labe
         if (field.number == STACK)
             ret->stack = (uint32_t)field.value;
         else if (field.number == ATTRIBUTES && labels)
-            reading_each(&field, reading_take_label, &reader);
+            sample_view_each(&field, sample_view_take_label, &reader);
         else if (field.number == LINK)
             link = field.value;
         else if (field.number == VALUES)
-            reading_each(&field, reading_add_value, ret);
+            sample_view_each(&field, sample_view_add_value, ret);
         else if (field.number == TIMES)
             ret->n_times += field.wire == BR_WIRE_LEN ? field.value / 8 : 1;
     }
-    reading_take_link(links, link, ret);
+    sample_view_take_link(links, link, ret);
 }
 
-static void reading_put_number(void *arg, uint64_t value)
+static void sample_view_put_number(void *arg, uint64_t value)
 {
     uint64_t **at = arg;
     *(*at)++ = value;
 }
 
-void join_sample_view_values(const struct join_sample_view *reading, uint64_t *ret)
+void join_sample_view_values(const struct join_sample_view *view, uint64_t *ret)
 {
-    const uint8_t *p = reading->body;
+    const uint8_t *p = view->body;
     struct br_field field;
-    while (p < reading->end && (p = br_field_next(p, reading->end, &field)))
+    while (p < view->end && (p = br_field_next(p, view->end, &field)))
         if (field.number == VALUES)
-            reading_each(&field, reading_put_number, &ret);
+            sample_view_each(&field, sample_view_put_number, &ret);
 }
 
-void join_sample_view_times(const struct join_sample_view *reading, uint64_t *ret)
+void join_sample_view_times(const struct join_sample_view *view, uint64_t *ret)
 {
-    const uint8_t *p = reading->body;
+    const uint8_t *p = view->body;
     struct br_field field;
-    while (p < reading->end && (p = br_field_next(p, reading->end, &field))) {
+    while (p < view->end && (p = br_field_next(p, view->end, &field))) {
         if (field.number == TIMES && field.wire == BR_WIRE_LEN)
             for (uint64_t i = 0; i + 8 <= field.value; i += 8)
                 *ret++ = br_load64(field.data + i);
@@ -516,20 +516,20 @@ void join_sample_view_times(const struct join_sample_view *reading, uint64_t *re
 #define PIECES_GROW                                                                                \
     8u /* times what the sample takes: what all of them have in common is repeated */
 
-static bool join_reading_split_is_common(const struct br_field *field)
+static bool sample_view_split_is_common(const struct br_field *field)
 {
     return field->number != VALUES && field->number != TIMES;
 }
 
 /* What the pieces have in common, or only its length. */
-static size_t join_reading_split_common(const struct join_sample_view *reading, uint8_t *out)
+static size_t sample_view_split_common(const struct join_sample_view *view, uint8_t *out)
 {
-    const uint8_t *p = reading->body;
+    const uint8_t *p = view->body;
     size_t len = 0;
     struct br_field field;
-    for (const uint8_t *at = p; p < reading->end && (p = br_field_next(p, reading->end, &field));
+    for (const uint8_t *at = p; p < view->end && (p = br_field_next(p, view->end, &field));
          at = p) {
-        if (!join_reading_split_is_common(&field))
+        if (!sample_view_split_is_common(&field))
             continue;
         if (out)
             br_put_bytes(out + len, at, (size_t)(p - at));
@@ -545,7 +545,7 @@ struct piece {
     uint64_t n_times, n_values;
 };
 
-static uint8_t *join_reading_split_put(uint8_t *out, const struct piece *piece)
+static uint8_t *sample_view_split_put(uint8_t *out, const struct piece *piece)
 {
     size_t values_len = 0, times_len = piece->n_times * sizeof *piece->times;
     for (uint64_t i = 0; i < piece->n_values; i++)
@@ -564,37 +564,37 @@ static uint8_t *join_reading_split_put(uint8_t *out, const struct piece *piece)
     return br_put_len(out, TIMES, piece->times, times_len);
 }
 
-uint32_t join_sample_view_split(const struct join_sample_view *reading, const uint64_t *times,
+uint32_t join_sample_view_split(const struct join_sample_view *view, const uint64_t *times,
                             const uint64_t *numbers, struct br_arena *arena,
                             struct br_addition *ret)
 {
-    uint64_t n = reading->n_times, n_pieces = 1;
-    if (n < 2 || n > UINT32_MAX || (reading->n_values && reading->n_values != n))
+    uint64_t n = view->n_times, n_pieces = 1;
+    if (n < 2 || n > UINT32_MAX || (view->n_values && view->n_values != n))
         return 0;
     for (uint64_t i = 1; i < n; i++)
         n_pieces += numbers[i] != numbers[i - 1];
-    size_t common_len = join_reading_split_common(reading, NULL),
-           all = (size_t)(reading->end - reading->body);
+    size_t common_len = sample_view_split_common(view, NULL),
+           all = (size_t)(view->end - view->body);
     if (n_pieces == 1 || n_pieces * (common_len + 3 * BR_VARINT_MAX) > PIECES_GROW * all)
         return 0;
     uint8_t *common = br_arena_alloc(arena, common_len + 1);
-    uint64_t *values = br_arena_alloc(arena, (reading->n_values + 1) * sizeof *values);
+    uint64_t *values = br_arena_alloc(arena, (view->n_values + 1) * sizeof *values);
     size_t cap = n_pieces * (common_len + 6 * BR_VARINT_MAX) + n * (8 + BR_VARINT_MAX);
     uint8_t *out = br_arena_alloc(arena, cap), *p = out;
     if (!common || !values || !out)
         return 0;
-    (void)join_reading_split_common(reading, common);
-    join_sample_view_values(reading, values);
+    (void)sample_view_split_common(view, common);
+    join_sample_view_values(view, values);
     for (uint64_t i = 0, from = 0; i < n; i++) {
         if (i + 1 < n && numbers[i + 1] == numbers[from])
             continue;
-        p = join_reading_split_put(
+        p = sample_view_split_put(
             p, &(struct piece){.common = common,
                                .common_len = common_len,
                                .times = times + from,
                                .values = values + from,
                                .n_times = i + 1 - from,
-                               .n_values = reading->n_values ? i + 1 - from : 0});
+                               .n_values = view->n_values ? i + 1 - from : 0});
         from = i + 1;
     }
     *ret = (struct br_addition){out, (size_t)(p - out)};
@@ -616,7 +616,7 @@ void join_leaves_init(struct join_leaves *leaves, struct join_table *table,
 }
 
 /* The first number in field `field` of a table's entry, 0 when it has none. */
-static uint64_t join_reading_leaf_first_number(const struct br_dictionary_view *view,
+static uint64_t sample_view_leaf_first_number(const struct br_dictionary_view *view,
                                                enum br_table table, uint64_t index, uint32_t field)
 {
     if (index >= view->count[table])
@@ -639,7 +639,7 @@ static uint64_t join_reading_leaf_first_number(const struct br_dictionary_view *
 }
 
 /* The function of a location's first line. */
-static uint64_t join_reading_leaf_function_of(const struct br_dictionary_view *view,
+static uint64_t sample_view_leaf_function_of(const struct br_dictionary_view *view,
                                               uint64_t location)
 {
     if (location >= view->count[BR_TABLE_LOCATION])
@@ -662,42 +662,42 @@ static uint64_t join_reading_leaf_function_of(const struct br_dictionary_view *v
 }
 
 /* Numbers are small, but for JOIN_FUNCTION_OTHER, which stays itself. */
-static uint32_t join_reading_leaf_note(uint32_t *known, uint32_t number)
+static uint32_t sample_view_leaf_note(uint32_t *known, uint32_t number)
 {
     *known = number == JOIN_FUNCTION_OTHER ? number : number + 1;
     return number;
 }
 
-static uint32_t join_reading_leaf_recall(uint32_t known)
+static uint32_t sample_view_leaf_recall(uint32_t known)
 {
     return known == JOIN_FUNCTION_OTHER ? known : known - 1;
 }
 
-static uint32_t join_reading_leaf_name_of(const struct join_leaves *leaves, uint64_t function)
+static uint32_t sample_view_leaf_name_of(const struct join_leaves *leaves, uint64_t function)
 {
-    uint64_t name = join_reading_leaf_first_number(leaves->view, BR_TABLE_FUNCTION, function, 1);
+    uint64_t name = sample_view_leaf_first_number(leaves->view, BR_TABLE_FUNCTION, function, 1);
     struct br_entry text = br_dictionary_string(leaves->view, (uint32_t)name);
     return text.len ? join_table_function(leaves->table, text.data, text.len) : 0;
 }
 
-static uint32_t join_reading_leaf_of_function(struct join_leaves *leaves, uint64_t function)
+static uint32_t sample_view_leaf_of_function(struct join_leaves *leaves, uint64_t function)
 {
     if (!function || function >= leaves->view->count[BR_TABLE_FUNCTION])
         return 0;
     uint32_t *known = &leaves->functions[function];
-    return *known ? join_reading_leaf_recall(*known)
-                  : join_reading_leaf_note(known, join_reading_leaf_name_of(leaves, function));
+    return *known ? sample_view_leaf_recall(*known)
+                  : sample_view_leaf_note(known, sample_view_leaf_name_of(leaves, function));
 }
 
-static uint32_t join_reading_leaf_of_location(struct join_leaves *leaves, uint64_t location)
+static uint32_t sample_view_leaf_of_location(struct join_leaves *leaves, uint64_t location)
 {
     if (!location || location >= leaves->view->count[BR_TABLE_LOCATION])
         return 0;
     uint32_t *known = &leaves->locations[location];
-    return *known ? join_reading_leaf_recall(*known)
-                  : join_reading_leaf_note(
-                        known, join_reading_leaf_of_function(
-                                   leaves, join_reading_leaf_function_of(leaves->view, location)));
+    return *known ? sample_view_leaf_recall(*known)
+                  : sample_view_leaf_note(
+                        known, sample_view_leaf_of_function(
+                                   leaves, sample_view_leaf_function_of(leaves->view, location)));
 }
 
 uint32_t join_leaf_of(struct join_leaves *leaves, uint32_t stack)
@@ -706,9 +706,9 @@ uint32_t join_leaf_of(struct join_leaves *leaves, uint32_t stack)
         stack >= leaves->view->count[BR_TABLE_STACK])
         return 0;
     uint32_t *known = &leaves->stacks[stack];
-    return *known ? join_reading_leaf_recall(*known)
-                  : join_reading_leaf_note(
-                        known, join_reading_leaf_of_location(
-                                   leaves, join_reading_leaf_first_number(
+    return *known ? sample_view_leaf_recall(*known)
+                  : sample_view_leaf_note(
+                        known, sample_view_leaf_of_location(
+                                   leaves, sample_view_leaf_first_number(
                                                leaves->view, BR_TABLE_STACK, stack, 1)));
 }

@@ -4,61 +4,61 @@
 #include "base/str.h"
 #include "processors/join/table/internal.h"
 
-struct join_totals *join_record_figures(const struct join_table *table, struct shard *shard,
+struct join_totals *join_record_totals(const struct join_table *table, struct shard *shard,
                                          struct record *record, bool make)
 {
-    if (record->figures)
-        return shard_figures(table, shard, record->figures);
-    if (!make || !shard_has_figures(shard))
+    if (record->totals)
+        return shard_totals(table, shard, record->totals);
+    if (!make || !shard_has_totals(shard))
         return NULL;
-    record->figures = shard->free_figures ? shard->free_figures : ++shard->used_figures;
-    struct join_totals *figures = shard_figures(table, shard, record->figures);
-    if (record->figures == shard->free_figures)
-        shard->free_figures = figures->types[0].waiting;
-    memset(figures, 0, sizeof *figures);
-    return figures;
+    record->totals = shard->free_totals ? shard->free_totals : ++shard->used_totals;
+    struct join_totals *totals = shard_totals(table, shard, record->totals);
+    if (record->totals == shard->free_totals)
+        shard->free_totals = totals->types[0].waiting;
+    memset(totals, 0, sizeof *totals);
+    return totals;
 }
 
-void join_record_free_figures(const struct join_table *table, struct shard *shard,
+void join_record_free_totals(const struct join_table *table, struct shard *shard,
                               struct record *record)
 {
-    if (!record->figures)
+    if (!record->totals)
         return;
-    shard_figures(table, shard, record->figures)->types[0].waiting = shard->free_figures;
-    shard->free_figures = record->figures;
-    record->figures = 0;
+    shard_totals(table, shard, record->totals)->types[0].waiting = shard->free_totals;
+    shard->free_totals = record->totals;
+    record->totals = 0;
 }
 
-void join_totals_tally(uint64_t *by_type, struct join_totals *figures, struct join_tally *out)
+void join_totals_tally(uint64_t *by_type, struct join_totals *totals, struct join_tally *out)
 {
     out->any = true;
     for (unsigned i = 0; i < JOIN_SPAN_TYPES; i++) {
-        by_type[figures->types[i].type] += figures->types[i].waiting;
-        figures->types[i].waiting = 0;
+        by_type[totals->types[i].type] += totals->types[i].waiting;
+        totals->types[i].waiting = 0;
     }
 }
 
-static void figures_add_type(struct join_totals *figures, uint16_t type, bool waits)
+static void totals_add_type(struct join_totals *totals, uint16_t type, bool waits)
 {
     unsigned i = 0;
-    while (i < JOIN_SPAN_TYPES && figures->types[i].used && figures->types[i].type != type)
+    while (i < JOIN_SPAN_TYPES && totals->types[i].used && totals->types[i].type != type)
         i++;
     if (i == JOIN_SPAN_TYPES) {
         i--;
         type = JOIN_TYPES - 1;
     }
-    figures->types[i].type = type;
-    figures->types[i].used = true;
-    figures->types[i].waiting += waits;
+    totals->types[i].type = type;
+    totals->types[i].used = true;
+    totals->types[i].waiting += waits;
 }
 
-static void figures_add_count(uint32_t *sum, uint32_t count)
+static void totals_add_count(uint32_t *sum, uint32_t count)
 {
     if (__builtin_add_overflow(*sum, count, sum))
         *sum = UINT32_MAX;
 }
 
-static void figures_add_amount(uint64_t *sum, uint64_t count)
+static void totals_add_amount(uint64_t *sum, uint64_t count)
 {
     if (__builtin_add_overflow(*sum, count, sum))
         *sum = UINT64_MAX;
@@ -68,16 +68,16 @@ static void figures_add_amount(uint64_t *sum, uint64_t count)
 
 /* Whether values of that measure and type are what the counters count: those of the better measure
  * push out what was counted before, for seconds and bytes do not add up. */
-static bool figures_counts_towards(struct join_totals *figures, enum join_measure measure,
+static bool totals_counts_towards(struct join_totals *totals, enum join_measure measure,
                                    uint16_t type)
 {
-    if (figures->n_top && measure == figures->top_measure)
-        return type == figures->top_type;
-    if (figures->n_top && measure > figures->top_measure)
+    if (totals->n_top && measure == totals->top_measure)
+        return type == totals->top_type;
+    if (totals->n_top && measure > totals->top_measure)
         return false;
-    figures->n_top = 0;
-    figures->top_measure = (uint8_t)measure;
-    figures->top_type = type;
+    totals->n_top = 0;
+    totals->top_measure = (uint8_t)measure;
+    totals->top_type = type;
     return true;
 }
 
@@ -89,7 +89,7 @@ void join_top_add(struct join_top *top, unsigned max, uint8_t *count, uint32_t f
     unsigned least = 0;
     for (unsigned i = 0; i < *count; i++) {
         if (top[i].function == function) {
-            figures_add_amount(&top[i].value, value);
+            totals_add_amount(&top[i].value, value);
             return;
         }
         if (top[i].value < top[least].value)
@@ -100,76 +100,76 @@ void join_top_add(struct join_top *top, unsigned max, uint8_t *count, uint32_t f
         return;
     }
     top[least].function = function;
-    figures_add_amount(&top[least].value, value);
+    totals_add_amount(&top[least].value, value);
 }
 
 /* --- Samples ---------------------------------------------------------------------------- */
 
 /* Whether samples that name the span itself were added before. */
-static bool figures_is_own(const struct join_totals *figures, const struct join_sample *sample)
+static bool totals_is_own(const struct join_totals *totals, const struct join_sample *sample)
 {
-    return memcmp(figures->under, sample->span_id, sizeof figures->under) == 0;
+    return memcmp(totals->under, sample->span_id, sizeof totals->under) == 0;
 }
 
-static void figures_add_taken(struct join_totals *figures, const struct join_sample *sample)
+static void totals_add_taken(struct join_totals *totals, const struct join_sample *sample)
 {
-    figures->taken = true;
+    totals->taken = true;
     if (sample->measure < JOIN_WALL_TIME)
-        figures_add_amount(&figures->taken_ns[sample->measure], sample->time_ns);
+        totals_add_amount(&totals->taken_ns[sample->measure], sample->time_ns);
     if (sample->measure < JOIN_OTHER)
-        figures_add_count(&figures->taken_count[sample->measure], sample->count);
-    figures_add_amount(&figures->taken_allocated_bytes, sample->allocated_bytes);
+        totals_add_count(&totals->taken_count[sample->measure], sample->count);
+    totals_add_amount(&totals->taken_allocated_bytes, sample->allocated_bytes);
 }
 
 /* The sample is the span's own now. */
-void join_totals_untake(struct join_totals *figures, const struct join_sample *sample)
+void join_totals_untake(struct join_totals *totals, const struct join_sample *sample)
 {
     if (sample->measure < JOIN_WALL_TIME)
-        figures->taken_ns[sample->measure] -= sample->time_ns;
+        totals->taken_ns[sample->measure] -= sample->time_ns;
     if (sample->measure < JOIN_OTHER)
-        figures->taken_count[sample->measure] -= sample->count;
-    figures->taken_allocated_bytes -= sample->allocated_bytes;
+        totals->taken_count[sample->measure] -= sample->count;
+    totals->taken_allocated_bytes -= sample->allocated_bytes;
 }
 
-void join_totals_add_sample(const struct join_table *table, struct join_totals *figures,
+void join_totals_add_sample(const struct join_table *table, struct join_totals *totals,
                              const struct join_sample *sample, bool waits)
 {
-    memcpy(figures->under,
-           sample->under && !figures_is_own(figures, sample) ? sample->under : sample->span_id,
-           sizeof figures->under);
-    figures_add_type(figures, sample->type, waits);
+    memcpy(totals->under,
+           sample->under && !totals_is_own(totals, sample) ? sample->under : sample->span_id,
+           sizeof totals->under);
+    totals_add_type(totals, sample->type, waits);
     if (sample->profile_id)
-        memcpy(figures->profile_id, sample->profile_id, 16);
+        memcpy(totals->profile_id, sample->profile_id, 16);
     if (sample->taken) {
-        figures_add_taken(figures, sample);
+        totals_add_taken(totals, sample);
         return;
     }
-    figures_add_count(&figures->count[sample->measure], sample->count);
+    totals_add_count(&totals->count[sample->measure], sample->count);
     if (sample->measure < JOIN_OTHER)
-        figures_add_amount(&figures->time_ns[sample->measure], sample->time_ns);
+        totals_add_amount(&totals->time_ns[sample->measure], sample->time_ns);
     if (sample->allocated_bytes)
-        figures_add_amount(&figures->allocated_bytes, sample->allocated_bytes);
+        totals_add_amount(&totals->allocated_bytes, sample->allocated_bytes);
     if (table->n_top && sample->function &&
-        figures_counts_towards(figures, sample->measure, sample->type))
-        join_top_add(figures_top(figures), table->n_top, &figures->n_top, sample->function,
+        totals_counts_towards(totals, sample->measure, sample->type))
+        join_top_add(totals_top(totals), table->n_top, &totals->n_top, sample->function,
                      sample->value);
 }
 
-uint64_t join_totals_cpu_ns(const struct join_totals *figures)
+uint64_t join_totals_cpu_ns(const struct join_totals *totals)
 {
     uint64_t ns[JOIN_WALL_TIME];
     for (unsigned m = 0; m < JOIN_WALL_TIME; m++) {
-        ns[m] = figures->time_ns[m];
-        figures_add_amount(&ns[m], figures->taken_ns[m]);
+        ns[m] = totals->time_ns[m];
+        totals_add_amount(&ns[m], totals->taken_ns[m]);
     }
     return ns[JOIN_CPU_TIME] ? ns[JOIN_CPU_TIME] : ns[JOIN_CPU_COUNT];
 }
 
-enum join_measure join_totals_measure(const struct join_totals *figures)
+enum join_measure join_totals_measure(const struct join_totals *totals)
 {
-    return figures->count[JOIN_CPU_TIME]    ? JOIN_CPU_TIME
-           : figures->count[JOIN_CPU_COUNT] ? JOIN_CPU_COUNT
-           : figures->count[JOIN_WALL_TIME] ? JOIN_WALL_TIME
+    return totals->count[JOIN_CPU_TIME]    ? JOIN_CPU_TIME
+           : totals->count[JOIN_CPU_COUNT] ? JOIN_CPU_COUNT
+           : totals->count[JOIN_WALL_TIME] ? JOIN_WALL_TIME
                                             : JOIN_OTHER;
 }
 
@@ -177,12 +177,12 @@ void join_totals_add(struct join_totals *into, const struct join_totals *from)
 {
     static const uint8_t none[16];
     for (unsigned m = 0; m < JOIN_MEASURES; m++)
-        figures_add_count(&into->count[m], from->count[m]);
+        totals_add_count(&into->count[m], from->count[m]);
     for (unsigned m = 0; m < JOIN_OTHER; m++)
-        figures_add_amount(&into->time_ns[m], from->time_ns[m]);
-    figures_add_amount(&into->allocated_bytes, from->allocated_bytes);
+        totals_add_amount(&into->time_ns[m], from->time_ns[m]);
+    totals_add_amount(&into->allocated_bytes, from->allocated_bytes);
     for (unsigned i = 0; i < JOIN_SPAN_TYPES && from->types[i].used; i++)
-        figures_add_type(into, from->types[i].type, false);
+        totals_add_type(into, from->types[i].type, false);
     if (memcmp(into->profile_id, none, sizeof none) == 0)
         memcpy(into->profile_id, from->profile_id, sizeof into->profile_id);
 }
@@ -191,7 +191,7 @@ void join_totals_add_top(struct join_totals *into, struct join_top *into_top, un
                           const struct join_totals *from, const struct join_top *from_top)
 {
     if (!from->n_top ||
-        !figures_counts_towards(into, (enum join_measure)from->top_measure, from->top_type))
+        !totals_counts_towards(into, (enum join_measure)from->top_measure, from->top_type))
         return;
     for (unsigned i = 0; i < from->n_top; i++)
         join_top_add(into_top, max, &into->n_top, from_top[i].function, from_top[i].value);
@@ -203,52 +203,52 @@ uint64_t join_times(uint64_t left, uint64_t right)
     return __builtin_mul_overflow(left, right, &product) ? UINT64_MAX : product;
 }
 
-void join_value_type_apply(const struct join_value_type *meaning, uint64_t value, bool has_value,
+void join_value_type_apply(const struct join_value_type *value_type, uint64_t value, bool has_value,
                         uint64_t n_times, struct join_sample *ret)
 {
     uint64_t time_ns = 0, count = n_times ? n_times : 1;
-    if (meaning->unit_ns) {
-        time_ns = has_value ? join_times(value, meaning->unit_ns)
-                            : join_times(n_times, meaning->period_ns);
-        if (!n_times && meaning->period_ns)
-            count = time_ns / meaning->period_ns +
-                    (time_ns % meaning->period_ns >= (meaning->period_ns + 1) / 2);
-    } else if (meaning->counts && has_value) {
+    if (value_type->unit_ns) {
+        time_ns = has_value ? join_times(value, value_type->unit_ns)
+                            : join_times(n_times, value_type->period_ns);
+        if (!n_times && value_type->period_ns)
+            count = time_ns / value_type->period_ns +
+                    (time_ns % value_type->period_ns >= (value_type->period_ns + 1) / 2);
+    } else if (value_type->counts && has_value) {
         count = value;
     }
-    if (meaning->measure == JOIN_CPU_COUNT)
-        time_ns = join_times(count, meaning->period_ns);
-    ret->measure = meaning->measure;
+    if (value_type->measure == JOIN_CPU_COUNT)
+        time_ns = join_times(count, value_type->period_ns);
+    ret->measure = value_type->measure;
     ret->time_ns = time_ns;
     ret->count = count > UINT32_MAX ? UINT32_MAX : count ? (uint32_t)count : 1;
-    ret->type = meaning->type;
-    ret->value = meaning->measure < JOIN_OTHER ? time_ns : has_value ? value : count;
-    ret->allocated_bytes = meaning->allocates ? value : 0;
-    ret->profile_id = meaning->has_profile_id ? meaning->profile_id : NULL;
+    ret->type = value_type->type;
+    ret->value = value_type->measure < JOIN_OTHER ? time_ns : has_value ? value : count;
+    ret->allocated_bytes = value_type->allocates ? value : 0;
+    ret->profile_id = value_type->has_profile_id ? value_type->profile_id : NULL;
 }
 
 struct join_sample join_taken_sample(const struct join_taken *taken, uint64_t value,
                                      uint64_t n_times)
 {
-    const struct join_value_type meaning = {.type = taken->type,
+    const struct join_value_type value_type = {.type = taken->type,
                                          .measure = (enum join_measure)taken->measure,
                                          .unit_ns = taken->unit_ns,
                                          .period_ns = taken->period_ns,
                                          .counts = taken->counts,
                                          .allocates = taken->allocates};
     struct join_sample sample = {.function = taken->function};
-    join_value_type_apply(&meaning, value, taken->has_value, n_times, &sample);
+    join_value_type_apply(&value_type, value, taken->has_value, n_times, &sample);
     return sample;
 }
 
-const struct join_top *join_totals_top(const struct join_totals *figures)
+const struct join_top *join_totals_top(const struct join_totals *totals)
 {
-    return (const struct join_top *)(const void *)(figures + 1);
+    return (const struct join_top *)(const void *)(totals + 1);
 }
 
 size_t join_table_totals_size(const struct join_table *table)
 {
-    return table->figures_size;
+    return table->totals_size;
 }
 
 /* --- Names ------------------------------------------------------------------------------ */
@@ -288,52 +288,52 @@ const char *join_table_type_name(struct join_table *table, uint16_t type)
     1800u /* between two profiles; past it the service has begun anew                              \
            */
 
-static uint64_t join_figures_service_key(const struct join_table *table, uint64_t service)
+static uint64_t totals_service_key(const struct join_table *table, uint64_t service)
 {
     return table_mix(table, service) | 1;
 }
 
-static struct service *join_figures_service_slot(struct join_table *table, uint64_t key,
+static struct service *totals_service_slot(struct join_table *table, uint64_t key,
                                                  unsigned probe)
 {
     return &table->services[((key >> 32) + probe) % SERVICE_SLOTS];
 }
 
 /* Workers' clocks differ a little: what is ahead is now. */
-static uint32_t join_figures_service_passed_s(uint64_t seen, uint32_t now_s)
+static uint32_t totals_service_passed_s(uint64_t seen, uint32_t now_s)
 {
     int32_t passed = (int32_t)(now_s - (uint32_t)seen);
     return passed > 0 ? (uint32_t)passed : 0;
 }
 
-static bool join_figures_service_is_fresh(const struct join_table *table, uint64_t seen,
+static bool totals_service_is_fresh(const struct join_table *table, uint64_t seen,
                                           uint32_t now_s)
 {
     uint32_t window_s = table->window / 10, interval_s = 2 * (uint32_t)(seen >> 32);
-    return join_figures_service_passed_s(seen, now_s) <=
+    return totals_service_passed_s(seen, now_s) <=
            (window_s > interval_s ? window_s : interval_s);
 }
 
 /* What a profile that comes now makes of it: the time, and how long after the one before. Profiles
  * of several kinds come in the same second. */
-static uint64_t join_figures_service_seen_again(uint64_t seen, uint32_t now_s)
+static uint64_t totals_service_seen_again(uint64_t seen, uint32_t now_s)
 {
-    uint64_t passed = join_figures_service_passed_s(seen, now_s);
+    uint64_t passed = totals_service_passed_s(seen, now_s);
     uint64_t interval = passed > 1 ? passed : seen >> 32;
     return (interval <= SERVICE_INTERVAL_MAX_S ? interval << 32 : 0) | now_s;
 }
 
 /* The service's slot, or one that it may have: a free one, or one whose service is not profiled any
  * more. NULL when there is none. */
-static struct service *join_figures_service_take(struct join_table *table, uint64_t key,
+static struct service *totals_service_take(struct join_table *table, uint64_t key,
                                                  uint32_t now_s)
 {
     for (unsigned turn = 0; turn < 2; turn++) {
         for (unsigned probe = 0; probe < SERVICE_PROBES; probe++) {
-            struct service *service = join_figures_service_slot(table, key, probe);
+            struct service *service = totals_service_slot(table, key, probe);
             uint64_t its = atomic_load_explicit(&service->key, memory_order_acquire);
             uint64_t seen = atomic_load_explicit(&service->seen, memory_order_relaxed);
-            bool free = turn && (!its || !join_figures_service_is_fresh(table, seen, now_s));
+            bool free = turn && (!its || !totals_service_is_fresh(table, seen, now_s));
             if (its == key)
                 return service;
             if (free && atomic_compare_exchange_strong(&service->key, &its, key)) {
@@ -351,23 +351,23 @@ bool join_table_profiled(struct join_table *table, uint64_t service, uint64_t no
 {
     uint32_t now_s = table_tenths(now_ms) / 10;
     struct service *slot =
-        join_figures_service_take(table, join_figures_service_key(table, service), now_s);
+        totals_service_take(table, totals_service_key(table, service), now_s);
     if (!slot)
         return false;
     uint64_t seen = atomic_load_explicit(&slot->seen, memory_order_relaxed);
-    atomic_store_explicit(&slot->seen, join_figures_service_seen_again(seen, now_s),
+    atomic_store_explicit(&slot->seen, totals_service_seen_again(seen, now_s),
                           memory_order_release);
     return true;
 }
 
 bool join_table_is_profiled(struct join_table *table, uint64_t service, uint64_t now_ms)
 {
-    uint64_t key = join_figures_service_key(table, service);
+    uint64_t key = totals_service_key(table, service);
     for (unsigned probe = 0; probe < SERVICE_PROBES; probe++) {
-        struct service *slot = join_figures_service_slot(table, key, probe);
+        struct service *slot = totals_service_slot(table, key, probe);
         uint64_t its = atomic_load_explicit(&slot->key, memory_order_acquire);
         if (its == key)
-            return join_figures_service_is_fresh(
+            return totals_service_is_fresh(
                 table, atomic_load_explicit(&slot->seen, memory_order_acquire),
                 table_tenths(now_ms) / 10);
         if (!its)

@@ -6,20 +6,21 @@
 struct fixture {
     struct fake_host *h;
     struct br_node node;
-    struct join_overrides rules;
+    struct join_overrides overrides;
 };
 
 static void begin(struct fixture *f, bool asked)
 {
     *f = (struct fixture){.h = fake_host_new()};
     f->node = (struct br_node){.id = "join/a", .host = &f->h->host};
-    join_overrides_start(&f->rules, &f->node, asked);
+    join_overrides_start(&f->overrides, &f->node, asked);
 }
 
 static void end(struct fixture *f)
 {
-    join_overrides_stop(&f->rules);
-    assert_int_equal(br_override_apply(&f->h->host, &(struct br_override){.id = 1, .keep = true}, NULL), 0);
+    join_overrides_stop(&f->overrides);
+    assert_int_equal(
+        br_override_apply(&f->h->host, &(struct br_override){.id = 1, .keep = true}, NULL), 0);
     fake_host_free(f->h);
 }
 
@@ -28,24 +29,26 @@ static int set(struct fixture *f, uint64_t id, const char *service, uint64_t ms,
                uint64_t slow_ns)
 {
     return br_override_apply(&f->h->host,
-                         &(struct br_override){.id = id,
-                                           .until_ms = f->h->now_ms + ms,
-                                           .service = service,
-                                           .keep = true,
-                                           .sampling_percentage = percentage,
-                                           .slow_threshold_ns = slow_ns},
-                         NULL);
+                             &(struct br_override){.id = id,
+                                                   .until_ms = f->h->now_ms + ms,
+                                                   .service = service,
+                                                   .keep = true,
+                                                   .sampling_percentage = percentage,
+                                                   .slow_threshold_ns = slow_ns},
+                             NULL);
 }
 
-static bool keeps(struct fixture *f, const char *service, const uint8_t *trace, uint64_t duration_ns)
+static bool keeps(struct fixture *f, const char *service, const uint8_t *trace,
+                  uint64_t duration_ns)
 {
-    return join_overrides_keep(&f->rules, f->h->now_ms, service, strlen(service), trace, duration_ns);
+    return join_overrides_keep(&f->overrides, f->h->now_ms, service, strlen(service), trace,
+                               duration_ns);
 }
 
 /* A threshold of 50 per cent is half of 2^56: the ids just below and at it. */
 static const uint8_t low[16] = {[9] = 0x7f, [10] = 0xff}, high[16] = {[9] = 0x80};
 
-static void a_rule_asks_for_service_length_and_trace(void **state)
+static void a_override_asks_for_service_length_and_trace(void **state)
 {
     struct fixture f;
     (void)state;
@@ -71,7 +74,7 @@ static void a_rule_asks_for_service_length_and_trace(void **state)
     end(&f);
 }
 
-static void a_rule_ends_by_the_clock(void **state)
+static void a_override_ends_by_the_clock(void **state)
 {
     struct fixture f;
     (void)state;
@@ -124,7 +127,7 @@ static void add_line(const struct br_collected *c, void *arg)
 {
     struct br_str *out = arg;
     br_str_printf(out, "%s %s [%s] %s %llu %llu\n", c->component, c->type, c->service, c->state,
-                  (unsigned long long)c->rule, (unsigned long long)c->until_ms);
+                  (unsigned long long)c->override, (unsigned long long)c->until_ms);
 }
 
 static void says_what_it_keeps(void **state)
@@ -156,11 +159,11 @@ static void says_what_it_keeps(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_rule_asks_for_service_length_and_trace),
-        cmocka_unit_test(a_rule_ends_by_the_clock),
+        cmocka_unit_test(a_override_asks_for_service_length_and_trace),
+        cmocka_unit_test(a_override_ends_by_the_clock),
         cmocka_unit_test(what_is_not_for_it),
         cmocka_unit_test(rules_are_bounded_and_the_ended_make_room),
         cmocka_unit_test(says_what_it_keeps),
     };
-    return cmocka_run_group_tests_name("join rules", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("join overrides", tests, NULL, NULL);
 }
