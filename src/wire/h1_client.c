@@ -7,9 +7,8 @@
 #include "base/mem.h"
 #include "base/str.h"
 #include "wire/conn.h"
+#include "wire/exchange.h"
 #include "wire/http1.h"
-
-#define RESPONSE_MAX (4u << 20)
 
 struct client {
     struct br_conn conn;
@@ -30,11 +29,7 @@ static void h1_client_finish(struct client *cl)
 {
     struct br_exchange *exchange = cl->exchange;
     cl->exchange = NULL;
-    cl->conn.n_answered += !exchange->error;
-    exchange->conn = NULL;
-    struct br_buf *response = exchange->response;
-    exchange->on_done(exchange);
-    br_buf_unref(response);
+    br_exchange_finish(exchange);
 }
 
 static void h1_client_fail(struct client *cl, int error, const char *text)
@@ -42,8 +37,7 @@ static void h1_client_fail(struct client *cl, int error, const char *text)
     cl->broken = true;
     if (!cl->exchange)
         return;
-    cl->exchange->error = error;
-    (void)snprintf(cl->exchange->error_text, sizeof cl->exchange->error_text, "%s", text);
+    br_exchange_fail(cl->exchange, error, text);
     h1_client_finish(cl);
 }
 
@@ -58,15 +52,6 @@ static void h1_client_on_head(struct client *cl)
     exchange->retry_after_s = after ? br_http_retry_after(after) : -1;
     if (!cl->parser.keep_alive)
         cl->broken = true;
-}
-
-static int h1_client_on_body(struct client *cl, const uint8_t *data, size_t len)
-{
-    struct br_exchange *exchange = cl->exchange;
-    size_t max = exchange->max_response ? exchange->max_response : RESPONSE_MAX;
-    if (!exchange->response)
-        exchange->response = br_buf_new(cl->pool, len);
-    return exchange->response ? br_buf_append(&exchange->response, data, len, max) : BR_ENOMEM;
 }
 
 static int h1_client_input(struct br_conn *conn, const uint8_t *data, size_t len, uint64_t now_ms)
@@ -84,11 +69,10 @@ static int h1_client_input(struct br_conn *conn, const uint8_t *data, size_t len
             h1_client_on_head(cl);
             break;
         case BR_HTTP1_BODY:
-            rc = h1_client_on_body(cl, body, body_len);
+            rc = br_exchange_append(cl->exchange, cl->pool, body, body_len);
             if (rc) {
-                h1_client_fail(cl, rc,
-                               rc == BR_EFULL ? "the response is too large"
-                                              : "the response is too much for the memory there is");
+                cl->broken = true;
+                h1_client_finish(cl);
                 return rc;
             }
             break;
@@ -197,13 +181,7 @@ static int h1_client_send(struct br_conn *conn, struct br_exchange *exchange)
         br_rope_release(&cl->out);
         return rc;
     }
-    exchange->error = 0;
-    exchange->http_status = 0;
-    exchange->grpc_status = -1;
-    exchange->grpc_message[0] = exchange->response_type[0] = '\0';
-    exchange->response = NULL;
-    exchange->details_len = 0;
-    exchange->retry_after_s = -1;
+    br_exchange_begin(exchange);
     exchange->conn = conn;
     cl->exchange = exchange;
     cl->answered = false;

@@ -8,11 +8,10 @@
 #include "base/mem.h"
 #include "base/str.h"
 #include "wire/conn.h"
+#include "wire/exchange.h"
 #include "wire/grpc.h"
 #include "wire/h2.h"
 #include "wire/request.h"
-
-#define RESPONSE_MAX (4u << 20)
 
 /* What the connection keeps of an exchange under way. */
 struct call {
@@ -195,27 +194,9 @@ static int h2_client_on_data_chunk(nghttp2_session *session, uint8_t flags, int3
     }
     if (len == 0)
         return 0;
-    size_t max = exchange->max_response ? exchange->max_response : RESPONSE_MAX;
-    if (!exchange->response)
-        exchange->response = br_buf_new(cl->pool, len);
-    int rc = exchange->response ? br_buf_append(&exchange->response, data, len, max) : BR_ENOMEM;
-    if (rc) {
-        exchange->error = rc;
-        (void)snprintf(exchange->error_text, sizeof exchange->error_text, "the response is %s",
-                       rc == BR_EFULL ? "too large" : "too much for the memory there is");
+    if (br_exchange_append(exchange, cl->pool, data, len))
         (void)nghttp2_submit_rst_stream(session, NGHTTP2_FLAG_NONE, id, NGHTTP2_CANCEL);
-    }
     return 0;
-}
-
-static void h2_client_finish(struct br_exchange *exchange)
-{
-    exchange->conn->n_answered += !exchange->error;
-    exchange->conn = NULL;
-    exchange->impl = NULL;
-    struct br_buf *response = exchange->response;
-    exchange->on_done(exchange);
-    br_buf_unref(response);
 }
 
 static int h2_client_on_stream_close(nghttp2_session *session, int32_t id, uint32_t error_code,
@@ -240,7 +221,7 @@ static int h2_client_on_stream_close(nghttp2_session *session, int32_t id, uint3
         (void)snprintf(exchange->error_text, sizeof exchange->error_text,
                        "the peer reset the stream: %s", nghttp2_http2_strerror(error_code));
     }
-    h2_client_finish(exchange);
+    br_exchange_finish(exchange);
     return 0;
 }
 
@@ -323,12 +304,9 @@ static void h2_client_free(struct br_conn *conn)
         if (!exchange)
             continue;
         cl->n_live--;
-        if (!exchange->error) {
-            exchange->error = BR_ECLOSED;
-            (void)snprintf(exchange->error_text, sizeof exchange->error_text,
-                           "the connection was closed");
-        }
-        h2_client_finish(exchange);
+        if (!exchange->error)
+            br_exchange_fail(exchange, BR_ECLOSED, "the connection was closed");
+        br_exchange_finish(exchange);
     }
     nghttp2_session_del(cl->session);
     br_buf_unref(cl->scratch);
@@ -419,14 +397,7 @@ static int h2_client_send(struct br_conn *conn, struct br_exchange *exchange)
     h2_client_make_headers(exchange, &head);
     call->exchange = exchange;
     br_grpc_prefix(call->prefix, exchange->content_encoding != NULL, (uint32_t)exchange->body.len);
-    exchange->error = 0;
-    exchange->http_status = 0;
-    exchange->grpc_status = -1;
-    exchange->grpc_message[0] = exchange->response_type[0] = '\0';
-    exchange->response = NULL;
-    exchange->response_compressed = false;
-    exchange->details_len = 0;
-    exchange->retry_after_s = -1;
+    br_exchange_begin(exchange);
     nghttp2_data_provider provider = {{.ptr = call}, h2_client_read_body};
     bool bodiless = exchange->method && !exchange->grpc && exchange->body.len == 0;
     exchange->stream_id = nghttp2_submit_request(cl->session, NULL, head.nv, head.count,
@@ -510,11 +481,11 @@ struct br_conn *br_h2_client_new(struct br_pool *pool)
     cl->calls.next = cl->calls.prev = &cl->calls;
     const nghttp2_settings_entry settings[] = {
         {NGHTTP2_SETTINGS_ENABLE_PUSH, 0},
-        {NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, RESPONSE_MAX},
+        {NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, BR_EXCHANGE_RESPONSE_MAX},
         {NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE, BR_REQUEST_HEAD_MAX},
     };
     cl->session = h2_client_make_session(cl);
-    if (!cl->session || br_h2_settings(cl->session, settings, 3, 2 * RESPONSE_MAX)) {
+    if (!cl->session || br_h2_settings(cl->session, settings, 3, 2 * BR_EXCHANGE_RESPONSE_MAX)) {
         nghttp2_session_del(cl->session);
         br_free(cl);
         return NULL;
