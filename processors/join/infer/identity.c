@@ -7,6 +7,7 @@
 #include "base/steps.h"
 #include "base/str.h"
 #include "otlp/keyvalue.h"
+#include "otlp/scan.h"
 #include "processors/join/sample_view.h"
 
 #define DIGITS_MAX 20
@@ -87,13 +88,34 @@ static void identity_read_pair(const struct join_table *table, const struct br_k
         ret->hashes[where] = join_where_value(table, where, kv->value.data, kv->value.len, texts);
 }
 
+/* True of a KeyValue of a short key that says none of them, and a short value, and nothing else: as
+ * most attributes of spans are. */
+static inline bool identity_is_of_no_interest(const uint8_t *p, size_t len)
+{
+    static const uint64_t lens = 1 << 7 | 1 << 9 | 1 << 11 | 1 << 12 | 1 << 22; /* as in keys */
+    if (len < 4 || p[0] != BR_TAG(BR_KEYVALUE_KEY, BR_WIRE_LEN) || !p[1] || p[1] + 4u > len ||
+        p[1] >= 64)
+        return false;
+    const uint8_t *value = p + 2 + p[1];
+    return value[0] == BR_TAG(BR_KEYVALUE_VALUE, BR_WIRE_LEN) && value[1] < 128 &&
+           p[1] + 4u + value[1] == len &&
+           (!(lens >> p[1] & 1) || join_where_of(p + 2, p[1]) == JOIN_WHERES);
+}
+
 void join_identity_read(const struct join_table *table, const uint8_t *p, const uint8_t *end,
                         uint32_t field, struct join_texts *texts, struct join_identity *ret)
 {
+    struct br_field this_field;
     struct br_keyvalue kv;
     br_steps_add((size_t)(end - p));
-    while ((p = br_keyvalue_next(p, end, field, &kv)))
+    while (p < end && (p = br_scan(p, end, &this_field))) {
+        size_t len = (size_t)this_field.value;
+        if (br_scan_tag(&this_field) != BR_SCAN_LEN(field) ||
+            identity_is_of_no_interest(this_field.data, len))
+            continue;
+        (void)br_keyvalue_read(this_field.data, len, &kv);
         identity_read_pair(table, &kv, texts, ret);
+    }
 }
 
 /* --- Services --------------------------------------------------------------------------- */
