@@ -1163,7 +1163,7 @@ static void test_memory(void **state)
     }
 }
 
-/* Of the same shapes hardly anything is made, so the scope that follows what is made gives them nothing. */
+/* In the scope that follows what is made, a shape of which no more is made than was sent keeps the limit. */
 static void test_memory_in_scope(void **state)
 {
     bool kept = true;
@@ -1173,7 +1173,8 @@ static void test_memory_in_scope(void **state)
         if (getenv("BOUNDS_PRINT"))
             print_message("%s, in a scope: %zu bytes held for %zu, %zu more, %d %s\n",
                           shapes[i].name, c.peak, c.len, c.widened, c.rc, c.err.text);
-        if (c.peak <= bytes_max(c.len))
+        size_t more = c.widened > 8 * c.len ? c.widened : 0; /* more was made than was sent */
+        if (c.peak <= bytes_max(c.len) + more)
             continue;
         print_error("%s: %zu bytes held for %zu; its scope grew by %zu\n", shapes[i].name, c.peak,
                     c.len, c.widened);
