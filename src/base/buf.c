@@ -75,6 +75,14 @@ bool br_pool_fits(struct br_pool *pool, size_t more)
     return br_memory_fits(pool->memory, more);
 }
 
+bool br_pool_is_over(struct br_pool *pool)
+{
+    if (!pool->memory || !br_memory_is_over(pool->memory))
+        return false;
+    br_pool_trim(pool);
+    return br_memory_is_over(pool->memory);
+}
+
 void br_pool_trim(struct br_pool *pool)
 {
     for (uint32_t c = 0; c < CLASSES; c++) {
@@ -167,14 +175,15 @@ size_t br_buf_room(size_t cap)
 }
 
 /* Makes a buffer of memory for `size` bytes, which may be NULL. */
-static struct br_buf *buf_begin(struct br_buf *buf, struct br_pool *pool, uint32_t c, size_t size)
+static struct br_buf *buf_begin(struct br_buf *buf, struct br_pool *pool, uint32_t size_class,
+                                size_t size)
 {
     if (!buf)
         return NULL;
     *buf = (struct br_buf){.pool = pool,
                            .refs = 1,
                            .cap = (uint32_t)size,
-                           .size_class = (uint16_t)c,
+                           .size_class = (uint16_t)size_class,
                            .holder = BR_HOLDER_REQUESTS};
     buf_pool_count(pool, buf->holder, (int64_t)size);
     pool->taken += size;

@@ -44,6 +44,10 @@ void br_pool_set_memory(struct br_pool *pool, struct br_memory *memory);
 /* True when the budget has room for `more` bytes of what a peer sends; gives the pool's unused buffers
  * back to the system where that makes room. */
 bool br_pool_fits(struct br_pool *pool, size_t more);
+
+/* True when the process holds more than the budget's hard mark, also without the pool's unused buffers, which
+ * it then gives back. */
+bool br_pool_is_over(struct br_pool *pool);
 void br_pool_free(struct br_pool *pool);
 
 /* Bytes (capacities) in buffers that somebody holds; for tests. */

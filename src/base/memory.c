@@ -135,6 +135,12 @@ bool br_memory_fits(struct br_memory *memory, size_t more)
     return used <= intake && more <= intake - used;
 }
 
+bool br_memory_is_over(struct br_memory *memory)
+{
+    size_t hard = br_memory_hard(memory);
+    return hard != SIZE_MAX && br_memory_used(memory) > hard;
+}
+
 size_t br_memory_largest(const struct br_memory *memory)
 {
     size_t intake = br_memory_intake(memory);

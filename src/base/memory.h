@@ -62,6 +62,9 @@ void br_memory_look(struct br_memory *memory);
 /* True when `more` bytes can be taken from a peer now. */
 bool br_memory_fits(struct br_memory *memory, size_t more);
 
+/* True when the process holds more than the hard mark: nothing is begun that can be begun later. */
+bool br_memory_is_over(struct br_memory *memory);
+
 /* The most that a single request can ever get: what exceeds it is not to be tried again. */
 size_t br_memory_largest(const struct br_memory *memory);
 

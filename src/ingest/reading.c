@@ -108,11 +108,14 @@ int br_reading_run(struct br_reading *reading, br_read_fn *read)
                           "reading it takes more memory than the limit ever leaves");
     if (rc == 0 || rc == BR_EAGAIN || !reading->scope.full)
         return rc;
+    size_t bytes = (reading->body ? reading->body->len : 0) + reading->plain;
     reading->invalid = BR_STATUS_INVALID_ARGUMENT;
     reading->err = (struct br_err){0};
-    return br_err_set(&reading->err, BR_EINVAL,
-                      "reading it takes more than %zu bytes of memory: %u times its size",
-                      reading->scope.max, BR_READING_GROWTH);
+    return br_err_set(
+        &reading->err, BR_EINVAL,
+        "reading it takes more than %zu bytes of memory: %u times its %zu bytes and %zu",
+        reading->scope.max, BR_READING_GROWTH, bytes,
+        reading->scope.max - BR_READING_GROWTH * bytes);
 }
 
 const char *br_reading_why(const struct br_reading *reading, int rc)

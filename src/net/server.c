@@ -156,6 +156,8 @@ void br_server_take(struct br_net_server *server, const struct br_arrival *arriv
         br_server_drop(server, arrival, BR_END_STOP);
         return;
     }
+    if (br_server_refuse_over(server, arrival))
+        return;
     if (br_listener_is_full(server->listener, arrival) &&
         !br_server_make_room(server, of_address ? &arrival->address : NULL)) {
         br_server_pass_on(server, arrival);

@@ -69,5 +69,9 @@ void br_server_stop_sweep(struct br_timer *timer);
  * False when there is none. */
 bool br_server_make_room(struct br_net_server *server, const struct br_address *address);
 
+/* Refuses an arrival while the process holds more than it may, unless the server has few connections. True when
+ * it is refused. */
+bool br_server_refuse_over(struct br_net_server *server, const struct br_arrival *arrival);
+
 /* This worker could make no room for an arrival: the next one is asked. The last one refuses it. */
 void br_server_pass_on(struct br_net_server *server, const struct br_arrival *arrival);

@@ -12,6 +12,7 @@
 
 #define LOOK_AT_MOST 4096 /* streams, for one that can go */
 #define WARN_EVERY_MS 60000
+#define SPARE_CONNECTIONS 8 /* of a server on a worker: probes and scrapes get through */
 
 static bool server_room_same_address(const struct br_address *address,
                                      const struct br_address *this_address)
@@ -89,16 +90,22 @@ void br_listener_forget_address(struct br_listener *listener, const struct br_ad
 /* --- From worker to worker ----------------------------------------------------------------------
  */
 
-static void server_room_refuse(struct br_net_server *server, const struct br_arrival *arrival)
+static void server_room_refuse(struct br_net_server *server, const struct br_arrival *arrival,
+                               enum br_ending why, const char *text)
 {
-    br_server_drop(server, arrival, BR_END_LIMIT);
+    br_server_drop(server, arrival, why);
     uint64_t held;
     if (br_log_allow(&server->refusals, uv_now(&server->loop->uv), WARN_EVERY_MS, &held))
-        br_warn(server->config.log,
-                "%s: a connection of %s was refused (%llu before): there are as many as there may "
-                "be, and "
-                "none is idle",
-                server->config.what, arrival->peer, (unsigned long long)held);
+        br_warn(server->config.log, "%s: a connection of %s was refused (%llu before): %s",
+                server->config.what, arrival->peer, (unsigned long long)held, text);
+}
+
+bool br_server_refuse_over(struct br_net_server *server, const struct br_arrival *arrival)
+{
+    if (br_server_load(server) <= SPARE_CONNECTIONS || !br_pool_is_over(server->loop->host.pool))
+        return false;
+    server_room_refuse(server, arrival, BR_END_MEMORY, "the memory limit is reached");
+    return true;
 }
 
 void br_server_pass_on(struct br_net_server *server, const struct br_arrival *arrival)
@@ -115,7 +122,8 @@ void br_server_pass_on(struct br_net_server *server, const struct br_arrival *ar
         br_listener_hand_over(other, &next);
         return;
     }
-    server_room_refuse(server, arrival);
+    server_room_refuse(server, arrival, BR_END_LIMIT,
+                       "there are as many as there may be, and none is idle");
 }
 
 /* --- Descriptors --------------------------------------------------------------------------------

@@ -33,6 +33,7 @@
 #define FIELDS_MIN 16
 #define REPLIES_MAX (192u << 10) /* bytes of replies that wait, above which no request is begun */
 #define REPLY_COST 1024          /* of one that waits, beside its body */
+#define OVER_STREAMS 1           /* at a time, while the process holds more than it may */
 #define PING_STRIKES 2           /* that are forgiven between two replies */
 #define PING_IDLE_MS 7200000u    /* between PINGs of a client that has no request under way */
 
@@ -176,6 +177,13 @@ static bool h2_server_afford(struct server *srv)
     return false;
 }
 
+/* Also a process that holds more than it may answers: a refusal with a hint is what an honest client goes by;
+ * who does not read it gets no other. */
+static bool h2_server_takes(const struct server *srv, unsigned others)
+{
+    return others < OVER_STREAMS || !br_pool_is_over(srv->pool);
+}
+
 /* --- Headers -------------------------------------------------------------------------------- */
 
 static int h2_server_on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame,
@@ -184,6 +192,11 @@ static int h2_server_on_begin_headers(nghttp2_session *session, const nghttp2_fr
     struct server *srv = user;
     if (frame->hd.type != NGHTTP2_HEADERS || frame->headers.cat != NGHTTP2_HCAT_REQUEST)
         return 0;
+    if (!h2_server_takes(srv, srv->n_streams))
+        return nghttp2_submit_rst_stream(session, NGHTTP2_FLAG_NONE, frame->hd.stream_id,
+                                         NGHTTP2_REFUSED_STREAM)
+                   ? NGHTTP2_ERR_CALLBACK_FAILURE
+                   : 0;
     struct stream *stream = br_calloc(1, sizeof *stream);
     if (!stream)
         return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
@@ -307,7 +320,8 @@ static void h2_server_begin(struct stream *stream)
     struct br_request *request = &stream->request;
     if (stream->refused)
         return;
-    if (srv->replies > REPLIES_MAX) { /* the client may send it again, when it has read them */
+    /* The client may send it again, when it has read them. */
+    if (srv->replies > REPLIES_MAX || !h2_server_takes(srv, srv->n_streams - 1)) {
         h2_server_refuse(stream, NGHTTP2_REFUSED_STREAM);
         return;
     }

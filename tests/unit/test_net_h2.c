@@ -6,6 +6,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/memory.h"
 #include "tests/support/h2_raw.h"
 #include "tests/support/test.h"
 
@@ -150,6 +151,37 @@ static void windows_that_never_open(void **state)
     NET_UNTIL(f.rig, net_poll(f.peer));
     NET_UNTIL(f.rig, net_connections(f.rig) == 0);
     assert_int_equal(br_pool_live(f.rig->host->pool), 0);
+    finish(&f);
+}
+
+/* While the process holds more than it may, a connection has one request at a time. */
+static void over_the_limit_a_connection_has_one_request(void **state)
+{
+    struct br_memory memory = {0};
+    const uint8_t *code;
+    struct fixture f;
+    open_with(&f, state, NULL, -1);
+    br_pool_set_memory(f.rig->host->pool, &memory);
+    f.service.when = NET_LATER;
+    h2_request(f.rig, f.peer, 1, true);
+    h2_request(f.rig, f.peer, 3, true);
+    NET_UNTIL(f.rig, f.service.n_held == 2);
+    br_memory_limit(&memory, 1, 1);
+    h2_request(f.rig, f.peer, 5, true);
+    NET_UNTIL(f.rig, h2_count(f.peer, NGHTTP2_RST_STREAM, 5, &code) == 1);
+    assert_memory_equal(code, ((uint8_t[4]){0, 0, 0, NGHTTP2_REFUSED_STREAM}), 4);
+    assert_int_equal(f.service.n_begun, 2);
+    net_reply_all(&f.service); /* what was begun is finished */
+    NET_UNTIL(f.rig, h2_count(f.peer, NGHTTP2_DATA, 0, NULL) == 2);
+    h2_request(f.rig, f.peer, 7, true);
+    NET_UNTIL(f.rig, f.service.n_begun == 3);
+    h2_request(f.rig, f.peer, 9, true);
+    NET_UNTIL(f.rig, h2_count(f.peer, NGHTTP2_RST_STREAM, 9, NULL) == 1);
+    atomic_store(&memory.hard, SIZE_MAX);
+    h2_request(f.rig, f.peer, 11, true);
+    NET_UNTIL(f.rig, f.service.n_begun == 4);
+    assert_int_equal(h2_count(f.peer, NGHTTP2_RST_STREAM, 0, NULL), 2);
+    br_pool_set_memory(f.rig->host->pool, f.rig->host->memory);
     finish(&f);
 }
 
@@ -846,6 +878,7 @@ int main(void)
         NET_TEST(early_answers),
         NET_TEST(stuck_requests_are_closed),
         NET_TEST(windows_that_never_open),
+        NET_TEST(over_the_limit_a_connection_has_one_request),
         NET_TEST(windows_that_open_by_a_byte),
         NET_TEST(idle_connections_get_a_goaway),
         NET_TEST(idle_is_without_requests),

@@ -12,6 +12,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/memory.h"
 #include "tests/support/net_served.h"
 #include "tests/support/test.h"
 
@@ -570,6 +571,36 @@ static void idle_connections_make_room(void **state)
     net_served_finish(&f);
 }
 
+/* While the process holds more than it may, a server takes a few connections only. */
+static void over_the_limit_there_are_few_connections(void **state)
+{
+    enum { FEW = 8 };
+    struct br_memory memory = {0};
+    struct fixture f;
+    struct net_peer *p[FEW], *refused;
+    net_served_open(&f, state, NULL);
+    br_pool_set_memory(f.rig->host->pool, &memory);
+    br_memory_limit(&memory, 1, 1);
+    for (int i = 0; i < FEW; i++) {
+        p[i] = net_served_dial(&f);
+        use(&f, p[i]);
+    }
+    refused = net_served_dial(&f);
+    NET_UNTIL(f.rig, net_poll(refused));
+    net_hang_up(refused);
+    assert_int_equal(net_closed(f.rig, "memory"), 1);
+    assert_int_equal(net_connections(f.rig), FEW);
+    use(&f, p[0]); /* those that are here go on */
+    atomic_store(&memory.hard, SIZE_MAX);
+    refused = net_served_dial(&f);
+    use(&f, refused);
+    br_pool_set_memory(f.rig->host->pool, f.rig->host->memory);
+    net_hang_up(refused);
+    for (int i = 0; i < FEW; i++)
+        net_hang_up(p[i]);
+    net_served_finish(&f);
+}
+
 /* From 127.0.0.`host`. */
 static struct net_peer *dial_from(struct fixture *f, unsigned host)
 {
@@ -773,6 +804,7 @@ int main(void)
         NET_TEST(ipv6),
         NET_TEST(no_descriptors_left),
         NET_TEST(idle_connections_make_room),
+        NET_TEST(over_the_limit_there_are_few_connections),
         NET_TEST(an_address_makes_room_for_itself),
         NET_TEST(idle_connections_give_their_descriptors),
         NET_TEST(descriptors_are_raised),

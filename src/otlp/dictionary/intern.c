@@ -18,9 +18,9 @@ void br_budget_widen(struct br_budget *budget)
     size_t grant = (made < BR_BUDGET_MADE_MAX ? made : BR_BUDGET_MADE_MAX) * BR_BUDGET_MADE_GROWTH;
     if (grant <= budget->granted)
         return;
-    br_mem_scope_widen(grant - budget->granted);
-    budget->max += grant - budget->granted;
-    budget->granted = grant;
+    grant = br_mem_scope_widen(grant - budget->granted, BR_BUDGET_GRANTS_MAX);
+    budget->max += grant;
+    budget->granted += grant;
 }
 
 int br_budget_grow(struct br_budget *budget, void *items, uint32_t *cap, size_t need, size_t size)

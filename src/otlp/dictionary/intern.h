@@ -18,10 +18,11 @@
 #include "base/mem.h"
 #include "wire/protobuf.h"
 
-/* What a budget grows by for each byte of output that was made within it, and the most output that
- * counts. */
+/* What a budget grows by for each byte of output that was made within it, the most output that counts, and
+ * what all budgets of one scope grow by at the most. */
 #define BR_BUDGET_MADE_GROWTH 8
 #define BR_BUDGET_MADE_MAX (8u << 20)
+#define BR_BUDGET_GRANTS_MAX (64u << 20)
 
 /* Memory that several arrays share. */
 struct br_budget {
@@ -32,7 +33,8 @@ struct br_budget {
     size_t granted;     /* that the maximum grew by since then */
 };
 
-/* Lets the maximum, and that of the innermost scope, follow what was made. */
+/* Lets the maximum, and that of the innermost scope, follow what was made, as far as the scope is not as wide
+ * as it may be. */
 void br_budget_widen(struct br_budget *budget);
 
 /* The most bytes that an array may have that has `had` bytes now. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The slow path of a request with bad strings: driven by the schema, because only it knows which
- * bytes are strings. Everything that is fine is copied as it came. What it becomes is counted first: a
- * buffer that grew would be there twice, and a byte that is wrong becomes three. */
+ * bytes are strings. Everything that is fine is copied as it came. What it becomes is counted
+ * first: a buffer that grew would be there twice, and a byte that is wrong becomes three. */
 #include <string.h>
 
 #include "base/err.h"
@@ -9,7 +9,7 @@
 #include "base/str.h"
 #include "otlp/walk/internal.h"
 
-/* --- How long it becomes ------------------------------------------------------------------------ */
+/* --- How long it becomes ---------------------------------------------------------------------- */
 
 struct count {
     size_t len;
@@ -59,7 +59,7 @@ static int utf8_count_message(struct count *count, const ProtobufCMessageDescrip
     return 0;
 }
 
-/* --- Writing it --------------------------------------------------------------------------------- */
+/* --- Writing it ------------------------------------------------------------------------------- */
 
 struct repair {
     struct br_buf *out;
