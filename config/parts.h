@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the files of config/ share with each other and with nobody else: making and changing tree
- * nodes, saying in a message what a node is, and the steps that load.c and merge.c put together.
+ * nodes, saying in a message what a node is, and the steps that loading and merging put together.
  */
 #pragma once
 

@@ -149,7 +149,7 @@ static void push_lose_part(struct pyroscope_push *push, struct br_item *attempt,
     uint32_t n = request->parts[index].n_items;
     size_t size = br_part_size(&request->parts[index]);
     uint64_t held;
-    br_item_settle(attempt, BR_FATE_DROPPED, "refused", n);
+    br_item_settle(attempt, BR_FATE_DROPPED, "profile_rejected", n);
     br_item_remove_part(request, index);
     if (br_log_allow(&push->refused_limit, br_host_mono_ms(push->node->host), LOG_EVERY_MS, &held))
         br_error(&push->node->log,
@@ -315,7 +315,7 @@ static void push_refuse(const struct br_divider *divider, struct br_item *reques
     struct pyroscope_push *p = br_container_of(divider, struct pyroscope_push, divider);
     struct br_outcome lost = BR_OUTCOME_DONE;
     lost.n_rejected = request->n_items;
-    br_redelivery_drop(p->node, request, "refused", outcome, &p->refused_limit);
+    br_redelivery_drop(p->node, request, "profile_rejected", outcome, &p->refused_limit);
     br_item_finish(request, &lost);
 }
 

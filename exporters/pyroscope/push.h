@@ -7,9 +7,9 @@
  * - Servers since 2.0 store what they can of a request that they refuse, and name the ids of the
  * rest in their message. What is not named was stored, and is not sent again; but profiles that
  * they could not read are in their list of errors without a name. So many, the largest of those
- * without a name, are dropped for the reason "refused".
+ * without a name, are dropped for the reason "profile_rejected".
  * - A request that is refused for good is halved until the profile that is to blame stands alone,
- * which is dropped for the reason "refused"; as far as br_retry goes with that.
+ * which is dropped for the reason "profile_rejected"; as far as br_retry goes with that.
  */
 #pragma once
 

@@ -84,7 +84,7 @@ void control_call_gone(struct br_request *request)
     request->user = NULL;
 }
 
-/* Errands come home before nodes are destroyed, but not where there are no loops for them. */
+/* Broadcasts come back before nodes are destroyed, but not where there are no loops for them. */
 void control_calls_release(struct control *control)
 {
     if (!control->node)

@@ -28,13 +28,13 @@ void join_additions_release(struct join_additions *additions);
 /* Says whether a value that is new to the additions may be used for key number `key`. */
 typedef bool join_allowed_fn(void *arg, unsigned key, const uint8_t *value, size_t len);
 
-/* The index of an attribute with a text (at most JOIN_VALUE_MAX bytes) and key number `key`, called
- * `name`; where `allowed` says no it is `_other`, and `*ret_other` true. */
+/* Returns the index of an attribute with a text (at most JOIN_VALUE_MAX bytes) and key number
+ * `key`, called `name`; where `allowed` says no it is `_other`, and `*ret_other` true. */
 uint32_t join_additions_attribute(struct join_additions *additions, unsigned key, const char *name,
                                   const uint8_t *value, size_t len, join_allowed_fn *allowed,
                                   void *arg, bool *ret_other);
 
-/* The index of a link; `trace_id` may be NULL. */
+/* Returns the index of a link; `trace_id` may be NULL. */
 uint32_t join_additions_link(struct join_additions *additions, const uint8_t *trace_id,
                              const uint8_t *span_id);
 
@@ -44,5 +44,5 @@ uint32_t join_additions_link(struct join_additions *additions, const uint8_t *tr
 int join_drop_span_labels(struct br_item *item, const bool *drops, const struct join_label *labels,
                           uint32_t n_labels, struct br_arena *arena);
 
-/* Makes it a part of the item. Returns 0 (also where there is nothing) or BR_ENOMEM. */
+/* Adds the entries to the item as a part. Returns 0 (also where there is nothing) or BR_ENOMEM. */
 int join_additions_write(const struct join_additions *additions, struct br_item *item);

@@ -86,7 +86,8 @@ void join_count_folded(struct join *join, uint16_t type, double count, double va
 /* Counts what the table says became of samples that had waited, and of spans. */
 void join_count_tally(struct join *join, const struct join_tally *tally);
 
-/* True when the service, or this instance of it, is being profiled (join_table_profiled). */
+/* Returns true when the service, or this instance of it, is being profiled (join_table_profiled).
+ */
 bool join_service_profiled(const struct join *join, const struct join_service *service,
                            uint64_t now_ms);
 

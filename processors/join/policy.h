@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whose links survive: the `keep` of the config, and the overrides that are set at run time. */
+/* Says which links survive: by the `keep` of the config, and by overrides at run time. */
 #pragma once
 
 #include "config/option.h"
@@ -39,15 +39,15 @@ struct join_overrides {
 void join_overrides_start(struct join_overrides *overrides, const struct br_node *node, bool asked);
 void join_overrides_stop(struct join_overrides *overrides); /* accepts a zeroed one */
 
-/* Whether an override that holds at `now_ms` keeps the link to a span: of that service, of a trace
- * (16 bytes; NULL: not known) and of that length. */
+/* Says whether an override that holds at `now_ms` keeps the link to a span: of that service, of a
+ * trace (16 bytes; NULL: not known) and of that length. */
 bool join_overrides_keep(const struct join_overrides *overrides, uint64_t now_ms,
                          const void *service, size_t service_len, const uint8_t *trace_id,
                          uint64_t duration_ns);
 
 /* --- The policy ------------------------------------------------------------------------- */
 
-/* Whose links survive: the `keep` of the config, and the overrides that are set at run time. */
+/* Says which links survive: by the `keep` of the config, and by overrides at run time. */
 
 struct join_keep_name {
     const char *name;
@@ -73,7 +73,7 @@ struct join_policy {
 int join_policy_init(struct join_policy *policy, const struct join_keep *keep);
 void join_policy_release(struct join_policy *policy);
 
-/* From now on overrides can be set. */
+/* Begins to take overrides. */
 void join_policy_start(struct join_policy *policy, const struct br_node *node);
 
 enum join_verdict {
@@ -82,8 +82,8 @@ enum join_verdict {
     JOIN_FOLDS_UNLESS_CPU, /* unless the span spent more CPU time than cpu_threshold */
 };
 
-/* What becomes of a sample's link: to `span`, NULL when that is not known; to a trace (16 bytes, or
- * NULL); of a service (of the span, or else of the resource). */
+/* Decides what becomes of a sample's link: to `span`, NULL when that is not known; to a trace (16
+ * bytes, or NULL); of a service (of the span, or else of the resource). */
 enum join_verdict join_policy_of(const struct join_policy *policy, const struct join_found *span,
                                  const uint8_t *trace_id, const uint8_t *service,
                                  size_t service_len, uint64_t now_ms);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What profiles say: texts of their dictionary, labels, what values mean, and samples. */
+/* Views of what profiles hold: texts of the dictionary, labels, value types, samples, functions. */
 #pragma once
 
 #include "config/option.h"
@@ -29,14 +29,14 @@ void join_texts_init(struct join_texts *texts, const struct join_table *table,
                      const struct br_dictionary_view *view, struct br_arena *arena);
 void join_texts_release(struct join_texts *texts); /* accepts a zeroed one */
 
-/* Text `i`, empty where there is none, also without a dictionary. */
+/* Returns text `index`, empty where there is none, also without a dictionary. */
 struct br_entry join_texts_at(const struct join_texts *texts, uint64_t index);
 
-/* Text `i` as an id of 8 or 16 bytes (br_hex_id); false when it is none. */
+/* Reads text `index` as an id of 8 or 16 bytes (br_hex_id); false when it is none. */
 bool join_texts_id(struct join_texts *texts, uint64_t index, uint8_t *ret, size_t size);
 
-/* Hashes of text `i`: with the table's secret, as join_table_hash; as the name of a service, as
- * join_service_hash. 0 for an empty one. */
+/* Return hashes of text `index`: with the table's secret, as join_table_hash; as the name of a
+ * service, as join_service_hash. 0 for an empty one. */
 uint32_t join_texts_hash(struct join_texts *texts, uint64_t index);
 uint64_t join_texts_service(struct join_texts *texts, uint64_t index);
 
@@ -73,13 +73,13 @@ struct join_label *join_labels_read(struct join_texts *texts, const struct join_
 
 /* What a profile's values mean, by its type, unit and period: times, periods, or things. */
 
-/* Reads the head of a Profile message. */
+/* Reads the value type from the head of a Profile message. */
 void join_value_type_read(struct join_table *table, const struct br_dictionary_view *view,
                        const uint8_t *p, const uint8_t *end, struct join_value_type *ret);
 
 /* --- Samples ---------------------------------------------------------------------------- */
 
-/* What a sample says: whose it is, what it counts, when and where it was taken. */
+/* A view of a sample: the span that it names, what it counts, when and where it was taken. */
 
 /* The links of an item; what long ones say is read once. Zeroed, then `view` and `arena` set. */
 struct join_links {
@@ -113,7 +113,7 @@ uint32_t join_sample_view_split(const struct join_sample_view *view, const uint6
                             const uint64_t *numbers, struct br_arena *arena,
                             struct br_addition *ret);
 
-/* How many numbers to make room for where so many are needed: few grow often, many once. */
+/* Returns how many numbers to make room for where `need` are needed: few grow often, many once. */
 static inline uint64_t join_numbers_cap(uint64_t need)
 {
     return need < 32 ? 64 : need < 4096 ? 2 * need : need;
@@ -134,9 +134,9 @@ struct join_leaves {
     uint32_t *stacks, *locations, *functions;
 };
 
-/* For an item's dictionary; memory lies in `arena`. */
+/* Sets up for an item's dictionary; memory lies in `arena`. */
 void join_leaves_init(struct join_leaves *leaves, struct join_table *table,
                       const struct br_dictionary_view *view, struct br_arena *arena);
 
-/* The table's number of a stack's function; 0 when that has no name. */
+/* Returns the table's number of a stack's function; 0 when that has no name. */
 uint32_t join_leaf_of(struct join_leaves *leaves, uint32_t stack);

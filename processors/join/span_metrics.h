@@ -44,6 +44,6 @@ struct join_spent {
 void join_span_metrics_add(struct join_span_metrics *metrics, const struct join_span *span,
                            const struct join_spent *spent);
 
-/* What totals say was spent, by samples that name the span: CPU time, or else periods of it;
- * samples as profile.sample_count. */
+/* Returns what totals say was spent, by samples that name the span: CPU time, or else periods of
+ * it; samples as profile.sample_count. */
 struct join_spent join_spent_of(const struct join_totals *totals);

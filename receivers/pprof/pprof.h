@@ -195,7 +195,7 @@ int pprof_folder_start(struct pprof_folder *folder, struct br_err *err);
 void pprof_folder_stop(struct pprof_folder *folder, void (*on_idle)(void *arg), void *arg);
 void pprof_folder_free(struct pprof_folder *folder); /* accepts NULL */
 
-/* Uploads: answers the request, or makes an intake of it. */
+/* Uploads: answers the request, or makes an upload of it. */
 struct pprof_upload {
     struct br_ingest ingest;
     struct br_ingest_listener listener;

@@ -33,11 +33,11 @@ bool br_debt_move(struct br_debt *into, struct br_debt *from, uint32_t count);
 void br_debt_settle(struct br_debt *debt, struct br_host *host, enum br_signal signal,
                     enum br_fate fate, const char *reason, uint32_t count);
 
-/* All that is owed has come to the exporter whose ledger this is. Nothing happens where it is there
- * already, or `ledger` is NULL. */
+/* Notes that all that is owed has come to the exporter whose ledger this is. Nothing happens where
+ * it is there already, or `ledger` is NULL. */
 void br_debt_enter(struct br_debt *debt, enum br_signal signal, struct br_ledger *ledger);
 
-/* The exporter gives it back: for its ledger all that is owed is rejected. */
+/* Notes that the exporter gives it back: for its ledger all that is owed is rejected. */
 void br_debt_leave(struct br_debt *debt, enum br_signal signal);
 
 /* Gives back what accounts have lent, and forgets the rest; for the exporter that it is in it is
@@ -48,19 +48,20 @@ void br_debt_forgive(struct br_debt *debt, enum br_signal signal);
 
 struct br_account;
 
-/* An account for `count` destinations of `item`, to which all goes that the item owes. NULL when
- * there is no memory; then nothing has changed. */
+/* Opens an account for `count` destinations of `item`, to which all goes that the item owes. NULL
+ * when there is no memory; then nothing has changed. */
 struct br_account *br_account_open(struct br_item *item, size_t count);
 
-/* All of the account once more, for destination `index`, to whom nothing is lent. False when there
- * is no memory. */
+/* Lends all of the account once more, to destination `index`, to whom nothing is lent. Returns
+ * false when there is no memory. */
 bool br_account_lend(struct br_account *account, size_t index, struct br_debt *debt);
 
-/* What it lends to each; and what is lent to all and not settled. */
+/* Return what the account lends to each destination; and what is lent to all and not settled. */
 uint32_t br_account_size(const struct br_account *account);
 uint64_t br_account_lent(const struct br_account *account);
 
-/* How it ends: with what is lent, however long that takes; or, when nothing is, with all that is left
- * of it in the debt of its item. The item need not live longer than until then. */
+/* `close` ends the account once all that is lent is settled. `return`, when nothing is lent, puts
+ * what is left of it back into the debt of its item. The item need not live longer than until then.
+ */
 void br_account_close(struct br_account *account);
 void br_account_return(struct br_account *account);

@@ -102,7 +102,7 @@ void br_host_defer_cancel(struct br_deferred *deferred);
  * are free; or at once, done included, where there is none. */
 void br_host_work(struct br_host *host, struct br_work *work);
 
-/* If `work` has not begun, it never does; if it is running, it goes on. `done` is called all the
+/* Cancels `work` where it has not begun; if it is running, it goes on. `done` is called all the
  * same, later. */
 void br_host_work_leave(struct br_host *host, struct br_work *work);
 
@@ -117,8 +117,9 @@ bool br_host_turn(struct br_host *host);
 /* Gives the host, and its pool, the process's memory budget, which outlives both. */
 void br_host_set_memory(struct br_host *host, struct br_memory *memory);
 
-/* True while more is held than the soft limit allows: refuse new work, before its body is read. */
+/* Returns true while more is held than the soft limit allows: refuse new work, before its body is
+ * read. */
 bool br_host_over_limit(const struct br_host *host);
 
-/* A number in [0, 1), for jitter and sampling; not for secrets. */
+/* Returns a number in [0, 1), for jitter and sampling; not for secrets. */
 double br_host_random(struct br_host *host);

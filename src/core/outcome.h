@@ -62,8 +62,8 @@ enum br_status br_outcome_grpc(const struct br_outcome *outcome);
  * 404, 413, 500). */
 unsigned br_outcome_http(const struct br_outcome *outcome);
 
-/* True when a client may send again what a server answered with this status; RESOURCE_EXHAUSTED only
- * with a RetryInfo. */
+/* Returns true when a client may send again what a server answered with this status;
+ * RESOURCE_EXHAUSTED only with a RetryInfo. */
 bool br_status_retryable(enum br_status status, bool has_retry_info);
 
 /* "UNAVAILABLE"; "UNKNOWN" for what is no status. */

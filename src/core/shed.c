@@ -93,7 +93,7 @@ bool br_shed_drops(struct br_host *host, enum br_signal signal)
 void br_shed_item(struct br_item *item)
 {
     struct br_outcome outcome = {.verdict = BR_DONE, .n_rejected = item->n_items};
-    (void)snprintf(outcome.text, sizeof outcome.text, "dropped: there is too much to do");
+    (void)snprintf(outcome.text, sizeof outcome.text, "dropped: the server is overloaded");
     br_item_settle(item, BR_FATE_DROPPED, BR_SHED_REASON, item->n_held);
     br_item_finish(item, &outcome);
 }

@@ -40,18 +40,19 @@ struct br_shed {
 /* Sets both, in the thread of the host. */
 void br_shed_set(struct br_host *host, unsigned cpu_step, unsigned memory_percentage);
 
-/* The step that the worker is at: the higher of CPU's and memory's, which never is
+/* Returns the step that the worker is at: the higher of CPU's and memory's, which never is
  * BR_SHED_TRACES; the memory limit itself is there for that. */
 unsigned br_shed_step(struct br_host *host);
 
-/* What the step means, in words. */
+/* Returns what the step means, in words. */
 const char *br_shed_text(unsigned step);
 
-/* True when a new request (a scrape, a file) of the signal is not to be begun now; counted. */
+/* Returns true when a new request (a scrape, a file) of the signal is not to be begun now; counted.
+ */
 bool br_shed_refuses(struct br_host *host, enum br_signal signal);
 
-/* True when this request of the signal is one of those to be dropped; counted. By lot, so that no
- * sender whose requests keep a beat loses all of them. */
+/* Returns true when this request of the signal is one of those to be dropped; counted. By lot, so
+ * that no sender whose requests keep a beat loses all of them. */
 bool br_shed_drops(struct br_host *host, enum br_signal signal);
 
 /* Ends a received item as dropped: all that it owes is dropped for BR_SHED_REASON, and whoever waits

@@ -121,12 +121,12 @@ struct br_http_answer {
 void br_http_reply(const struct br_http_config *http, struct br_request *request,
                    const struct br_http_answer *answer);
 
-/* How long a client is to wait: the outcome's hint or a second; 0 unless BR_RETRY. */
+/* Returns how long a client is to wait: the outcome's hint or a second; 0 unless BR_RETRY. */
 uint32_t br_retry_delay_ms(const struct br_outcome *outcome);
 
 /* --- gRPC ------------------------------------------------------------------------------------- */
 
-/* True when it is a gRPC request (not gRPC-Web, and HTTP/2). */
+/* Returns true when it is a gRPC request (not gRPC-Web, and HTTP/2). */
 bool br_grpc_is(const struct br_request *request);
 
 /* Refuses what is no call. */

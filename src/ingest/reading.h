@@ -39,7 +39,7 @@ void br_workbench_release(struct br_workbench *workbench);
 
 struct br_reading {
     /* What is read; constant while it is. */
-    const void *arg;                /* the intake kind's */
+    const void *arg;                /* the upload kind's */
     const struct br_request *asked; /* query, headers and grpc_compressed; nothing else of it */
     enum br_signal signal;
     enum br_upload_format format;
@@ -76,13 +76,13 @@ typedef int br_read_fn(struct br_reading *reading);
  * scope's maximum is what refused it. On failure there is no item. */
 int br_reading_run(struct br_reading *reading, br_read_fn *read);
 
-/* Why it failed with `rc`. Borrowed from `reading`, or a constant. */
+/* Returns why the reading failed with `rc`. Borrowed from `reading`, or a constant. */
 const char *br_reading_why(const struct br_reading *reading, int rc);
 
 /* Frees what was made. */
 void br_reading_drop(struct br_reading *reading);
 
-/* The current bytes: `made`, or else `body`. */
+/* Returns the current bytes: `made`, or else `body`. */
 struct br_buf *br_reading_bytes(const struct br_reading *reading);
 
 /* Puts `buf`, which it takes, in the place of the current bytes. */

@@ -32,7 +32,8 @@ void br_reading_job_release(struct br_reading_job *job);
 /* Begins it. Where there is no thread, it is done when this returns. */
 void br_reading_job_start(struct br_reading_job *job);
 
-/* What has not begun never does; what is running goes on. `done` is called later all the same. */
+/* Cancels the reading where it has not begun; one that is running goes on. `done` is called later
+ * all the same. */
 void br_reading_job_leave(struct br_reading_job *job);
 
 /* After br_reading_job_leave, before what the reading looks at goes: waits until it is not running. */

@@ -14,7 +14,7 @@
 #define METADATA_MAX 16384
 #define MEMORY_LIMIT "memory limit reached"
 
-/* --- The end of an intake --------------------------------------------------------------------- */
+/* --- The end of an upload --------------------------------------------------------------------- */
 
 static void upload_forget(struct br_upload *upload)
 {
@@ -60,7 +60,7 @@ void br_upload_reject(struct br_upload *upload, enum br_status status, const cha
 
 /* --- Its beginning ---------------------------------------------------------------------------- */
 
-/* What a new intake is refused for before its body is read; false when it was. */
+/* What a new upload is refused for before its body is read; false when it was. */
 static bool upload_admit(struct br_upload *upload)
 {
     struct br_node *node = upload->listener->ingest->node;
@@ -76,8 +76,7 @@ static bool upload_admit(struct br_upload *upload)
         return false;
     }
     if (br_shed_refuses(node->host, upload->signal)) {
-        struct br_outcome o =
-            br_outcome_retry(BR_STATUS_UNAVAILABLE, SHED_DELAY_MS, "there is too much to do");
+        struct br_outcome o = br_outcome_retry(BR_STATUS_UNAVAILABLE, SHED_DELAY_MS, "overloaded");
         upload_refuse(upload, &o);
         return false;
     }
@@ -110,7 +109,7 @@ struct br_upload *br_upload_new(const struct br_upload *how, struct br_request *
     upload->partly = NULL;
     request->user = upload;
     request->max_body = upload_largest_body(upload);
-    br_list_append(&upload->listener->ingest->intakes, &upload->link);
+    br_list_append(&upload->listener->ingest->uploads, &upload->link);
     return upload_admit(upload) ? upload : NULL;
 }
 
@@ -313,7 +312,7 @@ static const struct br_overridable_ops overridable_ops = {upload_apply, upload_w
 int br_ingest_init(struct br_ingest *ingest, struct br_node *node, struct br_err *err)
 {
     ingest->node = node;
-    br_list_init(&ingest->intakes);
+    br_list_init(&ingest->uploads);
     br_list_init(&ingest->listeners);
     br_list_init(&ingest->sendings);
     br_list_init(&ingest->jobs);
@@ -334,8 +333,8 @@ void br_ingest_release(struct br_ingest *ingest)
         br_server_free(listener->server);
     }
     br_pieces_stop(&ingest->sendings);
-    while (!br_list_empty(&ingest->intakes)) {
-        struct br_upload *upload = br_container_of(ingest->intakes.next, struct br_upload, link);
+    while (!br_list_empty(&ingest->uploads)) {
+        struct br_upload *upload = br_container_of(ingest->uploads.next, struct br_upload, link);
         if (upload->item)
             upload->item->done = NULL; /* it is still in the pipeline; nobody waits any more */
         if (upload->job)

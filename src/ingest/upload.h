@@ -2,10 +2,10 @@
 /*
  * Requests that become items, for every receiver that has a server.
  *
- * An ingest is what one node has of it: listeners (listeners) and intakes. An intake is one request
+ * An ingest is what one node has of it: its listeners and its uploads. An upload is one request
  * from its first header to the outcome of its item; its kind says what the body is and how it is
- * answered. A listener's `begin` is the receiver's: it looks at path and type, asks each protocol "is
- * this one yours?", and makes the intake; body and gone are here.
+ * answered. A listener's `begin` is the receiver's: it looks at path and type, asks each protocol
+ * "is this one yours?", and makes the upload; body and gone are here.
  */
 #pragma once
 
@@ -22,7 +22,7 @@ struct br_ingest {
     const char
         *tenant_header; /* what metadata of the key BR_TENANT_KEY is taken from; NULL: that */
     struct br_workbench bench; /* of readings that are done at once */
-    struct br_list intakes, listeners;
+    struct br_list uploads, listeners;
     struct br_list sendings; /* of pieces.h */
     struct br_list jobs;     /* of job.c: readings in threads */
     struct br_overridable overridable; /* says that profiles are taken; no override is for it */
@@ -54,7 +54,7 @@ struct br_upload_kind {
      * or BR_EFULL: RESOURCE_EXHAUSTED; BR_EINVAL: r->invalid. */
     br_read_fn *read;
     size_t read_now; /* plain bytes of a body that is read at once */
-    /* For figures of the receiver's own: a reading has ended well. NULL: there are none. */
+    /* For counters of the receiver's own: a reading has ended well. NULL: there are none. */
     void (*on_read)(struct br_upload *upload, const struct br_reading *reading);
     /* Answers `r` with how it ended. `x` is borrowed until return and has no request any more. */
     void (*answer)(const struct br_upload *upload, struct br_request *request,
@@ -95,18 +95,18 @@ int br_ingest_listen(struct br_ingest *ingest, struct br_ingest_listener *listen
 void br_meter_init(struct br_meter *meter, struct br_node *node, const char *transport,
                    unsigned signals);
 
-/* A new intake for the request, in `begin`. Of `how`, all but link, request and item is taken over.
- * Answers it, and returns NULL, when the node has no pipeline for it, is draining, is over the
- * memory limit, or there is no memory. */
+/* Makes an upload of the request, in `begin`. Of `how`, all but link, request and item is taken
+ * over. Answers it, and returns NULL, when the node has no pipeline for it, is draining, is over
+ * the memory limit, or there is no memory. */
 struct br_upload *br_upload_new(const struct br_upload *how, struct br_request *request);
 
-/* Ends an intake without an item: not now (counted as refused), or never (counted as failed). */
+/* Ends an upload without an item: not now (counted as refused), or never (counted as failed). */
 void br_upload_refuse(struct br_upload *upload, const char *why);
 void br_upload_reject(struct br_upload *upload, enum br_status status, const char *why);
 
 /* Before br_upload_send: `count` pieces of the request are not in the item, because of `why`. They
  * count as failed; the answer, when the item has ended well, is a rejection that says so. Once per
- * intake. Returns 0 or BR_ENOMEM, with nothing done. */
+ * upload. Returns 0 or BR_ENOMEM, with nothing done. */
 int br_upload_partly(struct br_upload *upload, uint32_t count, enum br_status status,
                      const char *why);
 
@@ -114,6 +114,6 @@ int br_upload_partly(struct br_upload *upload, uint32_t count, enum br_status st
  * one. Takes the body, of which nobody else may have a reference: its count is not for two threads. */
 void br_upload_read(struct br_upload *upload, struct br_buf *body);
 
-/* Sends the item, or its pieces where there are any, down the pipeline with the request's metadata; the
- * intake ends with its outcome. Takes both. */
+/* Sends the item, or its pieces where there are any, down the pipeline with the request's metadata;
+ * the upload ends with its outcome. Takes both. */
 void br_upload_send(struct br_upload *upload, struct br_item *item, struct br_list *pieces);

@@ -34,7 +34,8 @@ struct br_any {
     uint64_t reference; /* EMPTY: the string's index, from string_value_strindex; 0: none */
 };
 
-/* What a value is; of several fields the last counts. EMPTY where the wire type is wrong. */
+/* Returns what a value is; of several fields the last counts. EMPTY where the wire type is wrong.
+ */
 struct br_any br_any_read(struct br_value value);
 
 struct br_keyvalue {

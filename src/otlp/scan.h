@@ -13,7 +13,7 @@ static inline uint32_t br_scan_tag(const struct br_field *field)
     return BR_TAG(field->number, field->wire);
 }
 
-/* True when `tag` is one of those in the set: a bit for each tag below 64. */
+/* Returns true when `tag` is one of those in the set: a bit for each tag below 64. */
 static inline bool br_scan_in(uint64_t set, uint32_t tag)
 {
     return tag < 64 && (set >> tag & 1);

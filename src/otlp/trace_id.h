@@ -18,7 +18,7 @@
 #define BR_THRESHOLD_DIGITS 14   /* hex digits of a threshold */
 #define BR_THRESHOLD_PRECISION 4 /* of them, those that count by default */
 
-/* True where the id is not all zeros, which is none. */
+/* Returns true where the id is not all zeros, which is none. */
 bool br_trace_id_valid(const uint8_t trace_id[16]);
 
 /* The last 56 bits. */
@@ -32,8 +32,9 @@ uint64_t br_threshold(double probability, unsigned precision);
  * configuration. Above 0 it is never NEVER. */
 uint64_t br_percentage_threshold(double percentage, unsigned precision);
 
-/* Whether a trace is among the sampled `percentage` per cent: what probabilistic_sampler says, with
- * its default precision, in the modes proportional and equalizing, of a span without tracestate. */
+/* Says whether a trace is among the sampled `percentage` per cent: what probabilistic_sampler says,
+ * with its default precision, in the modes proportional and equalizing, of a span without
+ * tracestate. */
 bool br_trace_sampled(const uint8_t trace_id[16], double percentage);
 
 /* Reads a trace id out of a label's text: hex of any case with white space around it; short ones

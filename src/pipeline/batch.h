@@ -56,7 +56,7 @@ void br_batcher_add(struct br_batcher *batcher, struct br_item *item);
 /* Sends what is gathered now, whatever its size. */
 void br_batcher_flush(struct br_batcher *batcher);
 
-/* Nothing is gathered, sent or kept. */
+/* Returns true when nothing is gathered, sent or kept. */
 bool br_batcher_idle(const struct br_batcher *batcher);
 
 /* Called whenever a batch has ended, for whoever waits for idle; may be NULL. */

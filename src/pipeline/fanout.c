@@ -151,7 +151,7 @@ static void fanout_hold(struct share *share)
     else if (end->config.final)
         fanout_lose(share, share->lags ? "lagging" : "retries_exhausted", group->refusal.text);
     else if (!(own = fanout_make_held(share)))
-        fanout_lose(share, "no_memory", "out of memory");
+        fanout_lose(share, "out_of_memory", "out of memory");
     if (own && br_lane_hold(end->lane, own, waits ? fanout_on_lane_end : NULL, share) && waits) {
         share->fate = HELD;
         group->n_held++;

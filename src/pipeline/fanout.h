@@ -46,12 +46,13 @@ struct br_fanout *br_fanout_new(struct br_host *host, const struct br_fanout_con
                                 const struct br_fanout_end *ends, size_t count);
 struct br_consumer *br_fanout_input(struct br_fanout *fanout);
 
-/* Nothing is held; `fn`, unless NULL, is called whenever something that was held has ended. */
+/* Returns true when nothing is held; `fn`, unless NULL, is called whenever something that was held
+ * has ended. */
 bool br_fanout_idle(const struct br_fanout *fanout);
 void br_fanout_on_end(struct br_fanout *fanout, void (*fn)(void *arg), void *arg);
 
-/* From now on holds nothing: what is held is dropped for "shutdown". */
+/* Holds nothing any more: what is held is dropped for "shutdown". */
 void br_fanout_close(struct br_fanout *fanout);
 
-/* Nothing that it has handed on may be under way any more. Accepts NULL. */
+/* Frees it; nothing that it has handed on may be under way. Accepts NULL. */
 void br_fanout_free(struct br_fanout *fanout);

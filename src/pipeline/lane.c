@@ -198,7 +198,7 @@ bool br_lane_hold(struct br_lane *lane, struct br_item *item, br_lane_end_fn *on
     if (!held) {
         lane_lose(lane, item,
                   lane->closing ? "shutdown"
-                  : room        ? "no_memory"
+                  : room        ? "out_of_memory"
                                 : "lagging",
                   room ? "out of memory" : "as much is held for it as may be");
         br_item_done(item);

@@ -69,16 +69,17 @@ struct br_overridable {
     struct br_list link; /* host->overridables */
 };
 
-/* From start and until destroy; both in the thread of the host. The second accepts a zeroed one. */
+/* Register at start and unregister at destroy, both in the thread of the host. The second accepts a
+ * zeroed one. */
 void br_overridable_register(struct br_overridable *overridable, struct br_host *host);
 void br_overridable_unregister(struct br_overridable *overridable);
 
-/* What an broadcast does at each worker: these ask all overridables there. br_override_apply
- * returns the sum of what they returned, or the first code; then the override is withdrawn from all
- * of them. A host that is draining takes no override: 0. */
+/* What a broadcast does at each worker: each of these asks all overridables there.
+ * br_override_apply returns the sum of what they returned, or the first code; then the override is
+ * withdrawn from all of them. A host that is draining takes no override: 0. */
 int br_override_apply(struct br_host *host, const struct br_override *override, struct br_err *err);
 void br_override_withdraw(struct br_host *host, uint64_t id);
 void br_override_list(struct br_host *host, br_collected_fn *fn, void *arg);
 
-/* True when `override` names the type, or names none and `by_default`. */
+/* Returns true when `override` names the type, or names none and `by_default`. */
 bool br_override_has_type(const struct br_override *override, const char *type, bool by_default);

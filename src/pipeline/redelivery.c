@@ -120,7 +120,8 @@ void br_redelivery_send(struct br_redelivery *redelivery, struct br_item *item)
     br_item_hold(item, BR_HOLDER_BATCHES);
     if (!p) {
         struct br_outcome outcome = br_outcome_retry(BR_STATUS_UNAVAILABLE, 0, "out of memory");
-        br_redelivery_drop(redelivery->node, item, "no_memory", &outcome, &redelivery->log_limit);
+        br_redelivery_drop(redelivery->node, item, "out_of_memory", &outcome,
+                           &redelivery->log_limit);
         br_item_done(item);
         return;
     }

@@ -428,7 +428,7 @@ def test_one_bad_profile_does_not_take_the_rest_along(through, pyroscope, whole)
     assert of_service(pyroscope.stored()) == {f"shop-{i}": i + 1 for i in range(13) if i != 5}
     assert len(pyroscope.profiles()) == 12  # none of them twice
     dropped = server.metrics()["braid_ledger_dropped"]
-    assert [n for labels, n in dropped.items() if 'reason="refused"' in labels] == [1]
+    assert [n for labels, n in dropped.items() if 'reason="profile_rejected"' in labels] == [1]
     assert server.ledger("profiles")["sent"] == 12
 
 

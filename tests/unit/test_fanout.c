@@ -56,8 +56,9 @@ static double dropped(const struct bed *b, int i, enum br_signal signal, const c
 
 static double lost(const struct bed *b, int i, enum br_signal signal)
 {
-    static const char *const reasons[] = {"lagging", "rejected", "shutdown",         "no_memory",
-                                          "other",   "test",     "partial_success", "retries_exhausted"};
+    static const char *const reasons[] = {
+        "lagging", "rejected", "shutdown",        "out_of_memory",
+        "other",   "test",     "partial_success", "retries_exhausted"};
     double n = 0;
     for (size_t r = 0; r < BR_COUNT(reasons); r++)
         n += dropped(b, i, signal, reasons[r]);

@@ -352,7 +352,7 @@ static void a_bad_profile_is_found(void **state)
     push(&f, "ABCDEFGH", NULL);
     stored_once(&f, "ABCDEGH");
     assert_int_equal(f.n_requests, 1 + 2 + 2 + 2);
-    assert_true(dropped(&f, "refused") == 1 && f.tally.n_done == 1);
+    assert_true(dropped(&f, "profile_rejected") == 1 && f.tally.n_done == 1);
     assert_int_equal(f.tally.last.n_rejected, 1);
     end(&f);
 }
@@ -366,7 +366,7 @@ static void all_may_be_bad(void **state)
     f.bad = "ABCDE";
     push(&f, "ABCDE", NULL);
     assert_int_equal(f.n_requests, 2 * 5 - 1);
-    assert_true(dropped(&f, "refused") == 5 && f.tally.n_done == 1);
+    assert_true(dropped(&f, "profile_rejected") == 5 && f.tally.n_done == 1);
     end(&f);
 }
 
@@ -389,7 +389,7 @@ static void a_server_that_refuses_all_is_left_alone(void **state)
     assert_int_equal(f.n_requests, 14 + 1);
     fake_host_advance(f.h, 1);
     assert_int_equal(f.n_requests, 14 + 2);
-    unsigned n_lost = (unsigned)dropped(&f, "refused");
+    unsigned n_lost = (unsigned)dropped(&f, "profile_rejected");
     f.bad = "";
     fake_host_advance(f.h, 1500);
     assert_int_equal(f.stored[0], 64 - n_lost);
@@ -409,7 +409,7 @@ static void the_server_may_name_the_bad(void **state)
     push(&f, "ABCDEFGH", NULL);
     stored_once(&f, "ABDEFG");
     assert_int_equal(f.n_requests, 1 + 2); /* the two that were named, apart */
-    assert_true(dropped(&f, "refused") == 2 && f.tally.n_done == 1);
+    assert_true(dropped(&f, "profile_rejected") == 2 && f.tally.n_done == 1);
     end(&f);
 }
 
@@ -434,7 +434,7 @@ static void the_server_may_not_name_all_that_are_bad(void **state)
         push(&f, cases[i].services, NULL);
         stored_once(&f, cases[i].stored);
         assert_int_equal(f.n_requests, cases[i].n_requests);
-        assert_true(dropped(&f, "refused") ==
+        assert_true(dropped(&f, "profile_rejected") ==
                     (double)(strlen(cases[i].services) - strlen(cases[i].stored)));
         assert_true(*f.h->host.ledger.sent[BR_PROFILES] == (double)strlen(cases[i].stored));
         end(&f);

@@ -30,7 +30,7 @@ struct join_infer {
 void join_infer_init(struct join_infer *infer, struct join_table *table, struct br_arena *arena);
 void join_infer_release(struct join_infer *infer);
 
-/* Whether the sample says enough; `where` is what it and its resource say. */
+/* Says whether the sample names enough to infer from; `where` is what it and its resource say. */
 bool join_infer_may(const struct join_sample_view *view, const struct join_identity *where);
 
 /* The number of the span, from 1, that each of the sample's timestamps was taken in; 0: none, or
@@ -47,8 +47,8 @@ struct join_thread_ids {
 };
 struct join_thread_ids join_thread_ids_of(const struct join_identity *where);
 
-/* What a span has of the samples that name none, with counters behind; NULL: nothing, or no memory.
- * `where` is what the span and its resource say, with thread and process. */
+/* Returns the totals of a span from samples that name none, with counters behind; NULL: nothing, or
+ * no memory. `where` is what the span and its resource say, with thread and process. */
 const struct join_totals *join_infer_share(struct join_infer *infer,
                                             const struct join_identity *where,
                                             const uint8_t *trace_id, const uint8_t *span_id);

@@ -60,8 +60,9 @@ struct join_locals {
 const struct join_local *join_locals_get(struct join_locals *locals, const uint8_t *trace_id,
                                          const uint8_t *service, size_t service_len,
                                          uint64_t service_hash);
-/* What a span has of samples with timestamps that name it or the root above it: those that were
- * taken in it, by all spans that have come; with counters behind. NULL: nothing, or no memory. */
+/* Returns what a span has of samples with timestamps that name it or the root above it: those that
+ * were taken in it, by all spans that have come; with counters behind. NULL: nothing, or no memory.
+ */
 const struct join_totals *join_locals_share(struct join_locals *locals,
                                              const struct join_local *local, uint32_t span);
 
@@ -75,7 +76,7 @@ void join_locals_release(struct join_locals *locals); /* accepts a zeroed one */
 /* The number of a span among them, or JOIN_NO_SPAN. */
 uint32_t join_local_find(const struct join_local *local, const uint8_t *span_id);
 
-/* True for `span` itself and for what is below it. */
+/* Returns true for `span` itself and for what is below it. */
 static inline bool join_local_below(const struct join_local *local, uint32_t span, uint32_t top)
 {
     return local->first[top] <= local->first[span] && local->first[span] < local->end[top];
@@ -113,7 +114,7 @@ struct join_credit {
     uint64_t n_cut; /* samples that would have taken too many steps, and are the span's they name */
 };
 
-/* Whether a span that was found may be the root of a local tree. */
+/* Says whether a span that was found may be the root of a local tree. */
 bool join_credit_may_be_root(struct join_credit *credit, const struct join_found *named);
 
 /* Keeps the sample's timestamps for later: `sample` says trace and span, `where` where it was

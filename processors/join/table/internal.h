@@ -46,8 +46,8 @@ struct record {
     /* Words that are written, and read at once, as a whole. */
     union {
         struct {
-            uint64_t before : 48; /* where the span before it of its family may be: family.c; until
-                                     it is indexed what it has of its service's hash: index.c */
+            uint64_t before : 48; /* where the span before it of its family may be: table.c; until
+                                     it is indexed what it has of its service's hash: table.c */
             uint64_t size8 : 16;  /* bytes with the texts, in units of 8 */
             uint64_t attributes_len : 16;
             uint64_t name_len : 8, service_len : 8;
@@ -102,7 +102,7 @@ struct join_table {
     unsigned n_top;             /* counters of functions behind each span's totals */
     size_t totals_size;        /* of totals and counters */
     unsigned shard_bits;        /* of SHARDS_BITS, or 0: one thread does all, nothing is locked */
-    _Atomic uint64_t *families; /* where the newest span of each is; see family.c */
+    _Atomic uint64_t *families; /* where the newest span of each is */
     uint64_t families_mask;
     _Atomic uint64_t *threads;  /* likewise, of each thread, families_mask + 1; NULL: none */
     _Atomic uint64_t *taken;    /* likewise, of each span that samples name, in its shard */
@@ -261,7 +261,7 @@ void join_totals_tally(uint64_t *by_type, struct join_totals *totals, struct joi
 void join_names_init(struct join_table *table);
 void join_names_release(struct join_table *table);
 
-/* --- Families: family.c ----------------------------------------------------------------- */
+/* --- Families --------------------------------------------------------------------------- */
 
 #define PLACE_MASK 0xffffffffffffu
 #define SERVICE_MASK PLACE_MASK /* what families are told apart by of a service's hash */

@@ -157,8 +157,8 @@ struct join_sample {
     const uint8_t *profile_id; /* 16 bytes, or NULL */
 };
 
-/* What a sample of the profile adds up to: `value` is the sum of its values (`has_value`: there are
- * any), `n_times` the number of its timestamps. Sets measure, time, count, type, value,
+/* Computes what a sample of the profile adds up to: `value` is the sum of its values (`has_value`:
+ * there are any), `n_times` the number of its timestamps. Sets measure, time, count, type, value,
  * allocated bytes and profile id. */
 void join_value_type_apply(const struct join_value_type *value_type, uint64_t value, bool has_value,
                         uint64_t n_times, struct join_sample *ret);
@@ -262,15 +262,15 @@ struct join_taken_cursor {
 bool join_table_taken(struct join_table *table, const uint8_t *trace_id, const uint8_t *span_id,
                       struct join_taken_cursor *cursor);
 
-/* Whether anything was taken in the last window. */
+/* Says whether anything was taken in the last window. */
 bool join_table_any_taken(const struct join_table *table, uint64_t now_ms);
 
-/* What the timestamps add up to: `value` and `n_times` of them. */
+/* Returns what the timestamps add up to: `value` and `n_times` of them. */
 struct join_sample join_taken_sample(const struct join_taken *taken, uint64_t value,
                                      uint64_t n_times);
 
-/* Whether samples of the span were lost: they came before it and nothing did for a window, or there
- * was no room for what they add up to. */
+/* Says whether samples of the span were lost: they came before it and nothing did for a window, or
+ * there was no room for what they add up to. */
 bool join_table_lost(struct join_table *table, const uint8_t *span_id);
 
 /* Copies what samples added to a span so far, and (unless NULL) the counters of its functions, at
@@ -278,7 +278,8 @@ bool join_table_lost(struct join_table *table, const uint8_t *span_id);
 bool join_table_totals(struct join_table *table, const uint8_t *trace_id, const uint8_t *span_id,
                         struct join_totals *ret, struct join_top *ret_top);
 
-/* What a span's count and duration are of: CPU time, else the next measure that there is. */
+/* Returns what a span's count and duration are of: CPU time, else the next measure that there is.
+ */
 enum join_measure join_totals_measure(const struct join_totals *totals);
 
 /* The CPU time of the samples that name the span, whosever they are. */
@@ -352,8 +353,8 @@ const char *join_table_type_name(struct join_table *table, uint16_t type);
 bool join_table_profiled(struct join_table *table, uint64_t service, uint64_t now_ms);
 bool join_table_is_profiled(struct join_table *table, uint64_t service, uint64_t now_ms);
 
-/* True when the value may be used for key number `key` (0 to 31): it is one of the first `max`
- * distinct ones. */
+/* Returns true when the value may be used for key number `key` (0 to 31): it is one of the first
+ * `max` distinct ones. */
 bool join_table_value(struct join_table *table, unsigned key, const void *value, size_t len,
                       size_t max);
 
@@ -362,7 +363,7 @@ bool join_table_value(struct join_table *table, unsigned key, const void *value,
 uint32_t join_table_function(struct join_table *table, const uint8_t *name, size_t len);
 const char *join_table_function_name(struct join_table *table, uint32_t number, size_t *ret_len);
 
-/* True when the series (any bytes) is one of the first `max`. */
+/* Returns true when the series (any bytes) is one of the first `max`. */
 bool join_table_series(struct join_table *table, const void *key, size_t len, size_t max);
 
 /* A hash with the table's secret, never 0. */

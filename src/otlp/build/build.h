@@ -41,7 +41,7 @@ void br_build_undo(struct br_build *build);
 /* Bytes that the builder holds, also after br_build_clear. */
 size_t br_build_memory(const struct br_build *build);
 
-/* From now on what the builder holds may grow to `max_bytes`, at most to what br_build_new was
+/* Lets what the builder holds grow to `max_bytes`, at most to what br_build_new was
  * given; what it holds already is not given back for that. Below that maximum what lies in two
  * places while it moves counts twice. Returns the limit before. */
 size_t br_build_limit(struct br_build *build, size_t max_bytes);

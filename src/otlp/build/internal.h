@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of the builder share. For src/otlp/build*.c only. */
+/* What the files of the builder share. For src/otlp/build only. */
 #pragma once
 
 #include "otlp/build/build.h"
@@ -14,7 +14,7 @@ struct br_build {
     struct br_merger_mark mark;
 };
 
-/* True while nothing has failed. Makes the tables where there are none. */
+/* Returns true while nothing has failed. Makes the tables where there are none. */
 bool br_build_start(struct br_build *build);
 
 static inline bool br_build_ready(struct br_build *build)
@@ -24,7 +24,7 @@ static inline bool br_build_ready(struct br_build *build)
     return br_build_start(build);
 }
 
-/* True when all `count` indices are in table `table`; otherwise BR_EINVAL sticks. */
+/* Returns true when all `count` indices are in table `table`; otherwise BR_EINVAL sticks. */
 bool br_build_check(struct br_build *build, enum br_table table, const uint32_t *values,
                     size_t count);
 

@@ -107,8 +107,9 @@ int br_traces_split(const struct br_item *item, uint32_t max_items, size_t max_b
 
 /* --- References ----------------------------------------------------------------------------- */
 
-/* True when a Resource, an InstrumentationScope or a value in the attribute table of the item uses
- * key_strindex or string_value_strindex (anywhere, also inside lists). Never for traces. */
+/* Returns true when a Resource, an InstrumentationScope or a value in the attribute table of the
+ * item uses key_strindex or string_value_strindex (anywhere, also inside lists). Never for traces.
+ */
 bool br_item_has_references(const struct br_item *item);
 
 /* Rewrites them inline, in place of the item's parts; does nothing where there are none. For

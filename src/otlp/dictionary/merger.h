@@ -118,7 +118,8 @@ static inline uint8_t *br_merger_put_scalar(uint8_t *out, uint32_t field, uint64
 
 uint32_t br_merger_intern(struct br_merge *merge, enum br_table table, uint32_t index);
 
-/* Where entry `index` of the source is in the merged table; takes it over when it is used first. */
+/* Returns where entry `index` of the source is in the merged table; takes it over when it is used
+ * first. */
 static inline uint32_t br_merger_index(struct br_merge *merge, enum br_table this_table,
                                        uint64_t index)
 {
@@ -150,7 +151,7 @@ static inline uint8_t *br_merger_room(struct br_merge *merge, size_t len)
     return br_merger_room_slow(merge, len);
 }
 
-/* What was written ends at `end`. */
+/* Ends what was written at `end`. */
 static inline void br_merger_wrote(struct br_merge *merge, const uint8_t *end)
 {
     merge->out->len = (uint32_t)(end - merge->out->data);

@@ -14,8 +14,8 @@
 #include "otlp/dictionary/dictionary.h"
 #include "otlp/fields.h"
 
-/* True when one of the attributes (repeated KeyValue, of this field number) of a message uses a
- * reference. */
+/* Returns true when one of the attributes (repeated KeyValue, of this field number) of a message
+ * uses a reference. */
 bool br_attributes_have_references(const uint8_t *body, size_t len, uint32_t field);
 
 /* The same for an AnyValue. */

@@ -14,7 +14,7 @@
 /* Length of the number that `text` begins with; 0 where it begins with none. */
 size_t br_number_scan(const char *text, size_t len);
 
-/* True when `text` is the usual integer, nothing but one to 19 digits, and its value. */
+/* Returns true when `text` is the usual integer, nothing but one to 19 digits, and its value. */
 bool br_number_digits(const char *text, size_t len, uint64_t *ret);
 
 /* The value of a number (br_number_scan gave its `len`) that is an integer, also where it is

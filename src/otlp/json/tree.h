@@ -48,6 +48,6 @@ void br_json_tree_release(struct br_json_tree *tree);
 size_t br_json_unescape(const struct br_json_tree *tree, const struct br_json_node *node,
                         char *out);
 
-/* True when a STRING is `name`. */
+/* Returns true when a STRING is `name`. */
 bool br_json_string_is(const struct br_json_tree *tree, const struct br_json_node *node,
                        const char *name);

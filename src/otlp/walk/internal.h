@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the walks over both signals share. For src/otlp/walk*.c only. */
+/* What the walks over both signals share. For src/otlp/walk only. */
 #pragma once
 
 #include <protobuf-c/protobuf-c.h>
@@ -48,7 +48,7 @@ bool br_walk_too_big(struct br_walker *walker, const char *what); /* BR_ETOOBIG 
 bool br_walk_too_deep(struct br_walker *walker);
 bool br_walk_bad_string(struct br_walker *walker, const uint8_t *p, size_t count);
 
-/* True for ASCII; reads up to 15 bytes past the end, which buffers have (BR_BUF_SLACK). */
+/* Returns true for ASCII; reads up to 15 bytes past the end, which buffers have (BR_BUF_SLACK). */
 bool br_walk_ascii_long(const uint8_t *p, size_t count);
 
 /* Notes or checks an index into a table of the profiles dictionary; see `exact`. */
@@ -209,7 +209,7 @@ BR_HOT bool br_walk_reference(struct br_walker *walker, uint64_t index)
  * written inline: after a walk, when all indices fit. */
 bool br_walk_inlined_fits(struct br_walker *walker, const struct br_item *item, size_t len);
 
-/* True when every index noted lies in its table (0 always does). */
+/* Returns true when every index noted lies in its table (0 always does). */
 bool br_walk_indices_fit(const struct br_walker *walker);
 
 /* Copies a message with every bad string repaired, into one buffer of the length that it becomes. Returns 0,
