@@ -93,8 +93,7 @@ int main(int argc, char **argv)
         keep_least(&lookup, look_up(&b, LOOKUPS));
     }
     (void)printf("%.1f ns a span entered, %.1f ns a sample looked up, %.1f %% found\n", entered,
-                 lookup / LOOKUPS,
-                 100.0 * (double)b.found / (rounds * (double)LOOKUPS));
+                 lookup / LOOKUPS, 100.0 * (double)b.found / (rounds * (double)LOOKUPS));
     join_table_free(b.table);
     return 0;
 }

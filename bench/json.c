@@ -8,8 +8,8 @@
  */
 #include <string.h>
 
-#include "otlp/json/json.h"
 #include "bench/bench.h"
+#include "otlp/json/json.h"
 
 #define TEXT_SIZE (4u << 20)
 

@@ -9,9 +9,9 @@
 #include <dirent.h>
 #include <string.h>
 
-#include "otlp/walk/walk.h"
 #include "bench/bench.h"
 #include "core/host.h"
+#include "otlp/walk/walk.h"
 
 #define REQUESTS_MAX 4096u
 

@@ -26,8 +26,11 @@
 #define BY_COLLECTOR "A Collector behind Braid can pass them on: export to it with otlp."
 #define NO_SPANS "It brings neither spans nor profiles."
 #define BY_HEADERS "What it adds to requests goes into the exporter's headers."
-#define GUARD "Listen on loopback, ask for client certificates (tls: client_ca_file), or put a proxy in front."
-#define METRICS_OF "Send a copy of the spans to a Collector that makes them: an otlp exporter beside the others."
+#define GUARD                                                                                      \
+    "Listen on loopback, ask for client certificates (tls: client_ca_file), or put a proxy in "    \
+    "front."
+#define METRICS_OF                                                                                 \
+    "Send a copy of the spans to a Collector that makes them: an otlp exporter beside the others."
 
 static const struct br_foreign rows[] = {
     /* Receivers of spans or profiles. */
@@ -71,8 +74,8 @@ static const struct br_foreign rows[] = {
           "The backend or a Collector in front can add it."),
     LACKS(PROCESSOR, "groupbyattrs", "group_by_attrs", "moves attributes of spans to resources",
           "Traces mean the same without it."),
-    LACKS(PROCESSOR, "groupbytrace", "group_by_trace", "gathers the spans of a trace in one request",
-          "Nothing in Braid needs them together."),
+    LACKS(PROCESSOR, "groupbytrace", "group_by_trace",
+          "gathers the spans of a trace in one request", "Nothing in Braid needs them together."),
     LACKS(PROCESSOR, "k8sattributes", "k8s_attributes",
           "adds k8s.* attributes to resources by asking the Kubernetes API",
           "Set them by the downward API in OTEL_RESOURCE_ATTRIBUTES, or keep a Collector in front "
@@ -93,9 +96,10 @@ static const struct br_foreign rows[] = {
     LACKS(PROCESSOR, "tail_sampling", NULL, "keeps or drops whole traces by what is in them",
           "All traces pass: the processor probabilistic_sampler keeps a share of them, a Collector "
           "behind Braid can go on choosing."),
-    LACKS(PROCESSOR, "transform", NULL, "changes spans by OTTL statements",
-          "The processors attributes, resource, redaction and filter do the usual ones; a Collector "
-          "in front does the rest."),
+    LACKS(
+        PROCESSOR, "transform", NULL, "changes spans by OTTL statements",
+        "The processors attributes, resource, redaction and filter do the usual ones; a Collector "
+        "in front does the rest."),
     /* Exporters. */
     LACKS(EXPORTER, "awss3", "aws_s3", "stores requests in S3", BY_COLLECTOR),
     LACKS(EXPORTER, "awsxray", NULL, "sends spans to X-Ray", BY_COLLECTOR),
@@ -147,7 +151,8 @@ static const struct br_foreign rows[] = {
           "Braid runs one pipeline on several cores: service::workers."),
     LACKS(CONNECTOR, "routing", NULL, "chooses a pipeline by attributes",
           "Give each destination a pipeline whose filter keeps what is its own."),
-    LACKS(CONNECTOR, "servicegraph", "service_graph", "makes metrics of who calls whom", METRICS_OF),
+    LACKS(CONNECTOR, "servicegraph", "service_graph", "makes metrics of who calls whom",
+          METRICS_OF),
     LACKS(CONNECTOR, "signaltometrics", "signal_to_metrics", "makes metrics of spans", METRICS_OF),
     LACKS(CONNECTOR, "spanmetrics", "span_metrics", "makes metrics of spans", METRICS_OF),
     LACKS(CONNECTOR, "sum", NULL, "makes metrics of attributes' sums", METRICS_OF),
@@ -178,7 +183,8 @@ static const struct br_foreign rows[] = {
     IDLE(EXTENSION, "cgroupruntime", "cgroup_runtime", "it tunes Go's runtime"),
     IDLE(EXTENSION, "memory_ballast", NULL, "it tunes Go's collector"),
     IDLE(EXTENSION, "opamp", NULL, "it reports to a management server, and Braid does not"),
-    IDLE(EXTENSION, "pprof", NULL, "it shows Go's own profiles; the receiver pprof is another thing"),
+    IDLE(EXTENSION, "pprof", NULL,
+         "it shows Go's own profiles; the receiver pprof is another thing"),
     IDLE(EXTENSION, "zpages", NULL, "it shows pages about the Collector; /metrics is here"),
     SAME(EXTENSION, "healthcheckv2", "health_check_v2", "health_check"),
 };

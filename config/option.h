@@ -27,8 +27,8 @@ struct br_strings {
 
 #define BR_HEADERS_MAX 48
 
-/* name -> secret, as `headers:`; names keep their spelling, in the file's order. Names are tokens and
- * values have no control characters, as RFC 9110 wants them; at most BR_HEADERS_MAX. */
+/* name -> secret, as `headers:`; names keep their spelling, in the file's order. Names are tokens
+ * and values have no control characters, as RFC 9110 wants them; at most BR_HEADERS_MAX. */
 struct br_headers {
     const char **names;
     struct br_secret *values;
@@ -42,21 +42,23 @@ struct br_structs {
 };
 
 enum br_option_kind {
-    BR_OPT_BOOL,      /* bool */
-    BR_OPT_INT,       /* int64_t, within min..max */
-    BR_OPT_DOUBLE,    /* double, within min..max */
-    BR_OPT_DURATION,  /* uint64_t nanoseconds; Go's form ("1h5m", "300ms", "1.5s", "0"), not negative */
-    BR_OPT_STRING,    /* const char *, NULL when unset and without default */
-    BR_OPT_SECRET,    /* struct br_secret */
-    BR_OPT_ENUM,      /* int: index into `choices` */
-    BR_OPT_STRINGS,   /* struct br_strings; a single scalar counts as a list of one */
-    BR_OPT_HEADERS,   /* struct br_headers: a map, or the list form [{name, value}] */
-    BR_OPT_STRUCT,    /* a struct in place, described by `sub`; always has its defaults */
-    BR_OPT_PRESENT,   /* pointer to a struct described by `sub`; NULL when the key is absent, defaults
-                         when it is there with nothing */
-    BR_OPT_LIST,      /* struct br_structs: a sequence of maps described by `sub` */
-    BR_OPT_VALUE,     /* const struct br_yaml *: kept as it is, NULL when absent */
-    BR_OPT_IGNORED,   /* no field: a key of the Collector's that is read and has no effect here (warning) */
+    BR_OPT_BOOL,     /* bool */
+    BR_OPT_INT,      /* int64_t, within min..max */
+    BR_OPT_DOUBLE,   /* double, within min..max */
+    BR_OPT_DURATION, /* uint64_t nanoseconds; Go's form ("1h5m", "300ms", "1.5s", "0"), not negative
+                      */
+    BR_OPT_STRING,   /* const char *, NULL when unset and without default */
+    BR_OPT_SECRET,   /* struct br_secret */
+    BR_OPT_ENUM,     /* int: index into `choices` */
+    BR_OPT_STRINGS,  /* struct br_strings; a single scalar counts as a list of one */
+    BR_OPT_HEADERS,  /* struct br_headers: a map, or the list form [{name, value}] */
+    BR_OPT_STRUCT,   /* a struct in place, described by `sub`; always has its defaults */
+    BR_OPT_PRESENT, /* pointer to a struct described by `sub`; NULL when the key is absent, defaults
+                       when it is there with nothing */
+    BR_OPT_LIST,    /* struct br_structs: a sequence of maps described by `sub` */
+    BR_OPT_VALUE,   /* const struct br_yaml *: kept as it is, NULL when absent */
+    BR_OPT_IGNORED, /* no field: a key of the Collector's that is read and has no effect here
+                       (warning) */
 };
 
 struct br_option {
@@ -71,18 +73,21 @@ struct br_option {
         double real;
         const char *string; /* STRING, SECRET, DURATION ("200ms"), ENUM (one of `choices`) */
     } def;
-    double min, max;            /* INT and DOUBLE: both 0 means no limit */
-    const char *const *choices; /* ENUM: NULL-terminated */
+    double min, max;             /* INT and DOUBLE: both 0 means no limit */
+    const char *const *choices;  /* ENUM: NULL-terminated */
     const struct br_option *sub; /* STRUCT, PRESENT, LIST: terminated by a row without name */
-    size_t size;                /* PRESENT, LIST: sizeof the sub-struct */
-    const char *help;           /* one line for the README and `components` */
+    size_t size;                 /* PRESENT, LIST: sizeof the sub-struct */
+    const char *help;            /* one line for the README and `components` */
 };
 
 /* Rows. `type` is the struct, `field` its member. BR_OPT_END ends a table. */
 #define BR_OPT_FIELD(type, field, ctype)                                                           \
     (offsetof(type, field) +                                                                       \
-     0 * sizeof(struct { _Static_assert(_Generic(((type *)0)->field, ctype: 1, default: 0),        \
-                                        #field " has the wrong type for its option"); int i; }))
+     0 * sizeof(struct {                                                                           \
+         _Static_assert(_Generic(((type *)0)->field, ctype : 1, default : 0),                      \
+                        #field " has the wrong type for its option");                              \
+         int i;                                                                                    \
+     }))
 #define BR_BOOL(type, field, dflt, text)                                                           \
     {                                                                                              \
         .name = #field, .kind = BR_OPT_BOOL, .offset = BR_OPT_FIELD(type, field, bool),            \
@@ -109,33 +114,54 @@ struct br_option {
         .def.string = (dflt), .help = (text)                                                       \
     }
 #define BR_SECRET(type, field, text)                                                               \
-    {.name = #field, .kind = BR_OPT_SECRET, .offset = BR_OPT_FIELD(type, field, struct br_secret), \
-     .help = (text)}
+    {                                                                                              \
+        .name = #field, .kind = BR_OPT_SECRET,                                                     \
+        .offset = BR_OPT_FIELD(type, field, struct br_secret), .help = (text)                      \
+    }
 #define BR_ENUM(type, field, dflt, names, text)                                                    \
     {                                                                                              \
         .name = #field, .kind = BR_OPT_ENUM, .offset = BR_OPT_FIELD(type, field, int),             \
         .def.string = (dflt), .choices = (names), .help = (text)                                   \
     }
 #define BR_STRINGS(type, field, text)                                                              \
-    {.name = #field, .kind = BR_OPT_STRINGS,                                                       \
-     .offset = BR_OPT_FIELD(type, field, struct br_strings), .help = (text)}
+    {                                                                                              \
+        .name = #field, .kind = BR_OPT_STRINGS,                                                    \
+        .offset = BR_OPT_FIELD(type, field, struct br_strings), .help = (text)                     \
+    }
 #define BR_HEADERS(type, field, text)                                                              \
-    {.name = #field, .kind = BR_OPT_HEADERS,                                                       \
-     .offset = BR_OPT_FIELD(type, field, struct br_headers), .help = (text)}
+    {                                                                                              \
+        .name = #field, .kind = BR_OPT_HEADERS,                                                    \
+        .offset = BR_OPT_FIELD(type, field, struct br_headers), .help = (text)                     \
+    }
 #define BR_STRUCT(type, field, table, text)                                                        \
-    {.name = #field, .kind = BR_OPT_STRUCT, .offset = offsetof(type, field), .sub = (table),       \
-     .help = (text)}
+    {                                                                                              \
+        .name = #field, .kind = BR_OPT_STRUCT, .offset = offsetof(type, field), .sub = (table),    \
+        .help = (text)                                                                             \
+    }
 #define BR_PRESENT(type, field, sub_type, table, text)                                             \
-    {.name = #field, .kind = BR_OPT_PRESENT, .offset = BR_OPT_FIELD(type, field, sub_type *),      \
-     .sub = (table), .size = sizeof(sub_type), .help = (text)}
+    {                                                                                              \
+        .name = #field, .kind = BR_OPT_PRESENT, .offset = BR_OPT_FIELD(type, field, sub_type *),   \
+        .sub = (table), .size = sizeof(sub_type), .help = (text)                                   \
+    }
 #define BR_LIST(type, field, sub_type, table, text)                                                \
-    {.name = #field, .kind = BR_OPT_LIST, .offset = BR_OPT_FIELD(type, field, struct br_structs),  \
-     .sub = (table), .size = sizeof(sub_type), .help = (text)}
+    {                                                                                              \
+        .name = #field, .kind = BR_OPT_LIST,                                                       \
+        .offset = BR_OPT_FIELD(type, field, struct br_structs), .sub = (table),                    \
+        .size = sizeof(sub_type), .help = (text)                                                   \
+    }
 #define BR_VALUE(type, field, text)                                                                \
-    {.name = #field, .kind = BR_OPT_VALUE,                                                         \
-     .offset = BR_OPT_FIELD(type, field, const struct br_yaml *), .help = (text)}
-#define BR_IGNORED(key, text) {.name = (key), .kind = BR_OPT_IGNORED, .help = (text)}
-#define BR_OPT_END {.name = NULL}
+    {                                                                                              \
+        .name = #field, .kind = BR_OPT_VALUE,                                                      \
+        .offset = BR_OPT_FIELD(type, field, const struct br_yaml *), .help = (text)                \
+    }
+#define BR_IGNORED(key, text)                                                                      \
+    {                                                                                              \
+        .name = (key), .kind = BR_OPT_IGNORED, .help = (text)                                      \
+    }
+#define BR_OPT_END                                                                                 \
+    {                                                                                              \
+        .name = NULL                                                                               \
+    }
 
 /* Reads `node` (a MAP, or NULL/a NULL node for all defaults) into `out`, whose size is that of the
  * struct that the table describes and whose fields need not be set. `path` starts every error.
@@ -147,6 +173,6 @@ int br_options_read(const struct br_option *table, const struct br_yaml *node, c
 /* Reads a Go duration of `text` into nanoseconds; false when it is none or is negative. */
 bool br_duration_parse(const char *text, uint64_t *ret_ns);
 
-/* A host and a port out of "host:port", "[::1]:port", ":port". `host` needs 256 bytes. Returns false
- * when there is no port or it is not 0 to 65535. */
+/* A host and a port out of "host:port", "[::1]:port", ":port". `host` needs 256 bytes. Returns
+ * false when there is no port or it is not 0 to 65535. */
 bool br_endpoint_parse(const char *text, char *host, unsigned *ret_port);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where a configuration comes from, and the one tree that its sources make: read, merged and expanded.
+ * Where a configuration comes from, and the one tree that its sources make: read, merged and
+ * expanded.
  */
 #pragma once
 
@@ -15,7 +16,8 @@ struct br_config_sources {
     void *arg;
     bool skip_unsupported; /* what Braid has not is left out, with warnings (fit.h) */
     bool as_written;       /* br_config_merge: ${...} stays as it is */
-    const char *unset;     /* what stands for a variable that is not set; NULL: nothing, with a warning */
+    const char
+        *unset; /* what stands for a variable that is not set; NULL: nothing, with a warning */
 };
 
 /* Reads, merges and expands without checking what the keys mean (for print-config too). The tree

@@ -2,8 +2,8 @@
 /*
  * A YAML document as a tree in which every node knows file, line and column (libyaml underneath).
  * Aliases are followed by copying, with a bound; cycles, duplicate keys, merge keys that are not
- * maps, more than one document, tabs, nesting over 100 levels, more than 10,000 nodes and files over
- * 1 MiB are errors.
+ * maps, more than one document, tabs, nesting over 100 levels, more than 10,000 nodes and files
+ * over 1 MiB are errors.
  */
 #pragma once
 
@@ -16,32 +16,32 @@
 
 enum br_yaml_type { BR_YAML_NULL, BR_YAML_SCALAR, BR_YAML_SEQ, BR_YAML_MAP };
 
-/* Where a node stands in its file, 1-based, the end exclusive. Of maps and lists that are not `flow` only
- * the start is known; their end is that of what is in them. */
+/* Where a node stands in its file, 1-based, the end exclusive. Of maps and lists that are not
+ * `flow` only the start is known; their end is that of what is in them. */
 struct br_yaml_span {
     int line, col, end_line, end_col;
 };
 
 struct br_yaml {
     enum br_yaml_type type;
-    bool quoted;       /* a scalar in quotes or a block: always a string */
-    bool expanded;     /* a scalar whose text came, wholly or partly, from ${...} */
-    bool own_line;     /* a pair's value that does not stand on its key's line */
-    bool flow;         /* MAP, SEQ: in braces or brackets */
-    bool alias;        /* it stands there as an alias: `line` and `col` are those of what it repeats */
-    int line, col;     /* 1-based */
-    struct br_yaml_span span; /* all zero for what no file has */
-    const char *file;  /* as the user named it; lives as long as the arena */
-    const char *text;  /* SCALAR, terminated; NULL otherwise */
-    size_t len;        /* SCALAR: bytes of text */
-    size_t count;      /* SEQ, MAP: children */
-    struct br_yaml **items; /* SEQ, MAP: values, in order */
-    struct br_yaml **keys;  /* MAP: SCALAR nodes, so that errors can point at a key */
+    bool quoted;   /* a scalar in quotes or a block: always a string */
+    bool expanded; /* a scalar whose text came, wholly or partly, from ${...} */
+    bool own_line; /* a pair's value that does not stand on its key's line */
+    bool flow;     /* MAP, SEQ: in braces or brackets */
+    bool alias;    /* it stands there as an alias: `line` and `col` are those of what it repeats */
+    int line, col; /* 1-based */
+    struct br_yaml_span span;  /* all zero for what no file has */
+    const char *file;          /* as the user named it; lives as long as the arena */
+    const char *text;          /* SCALAR, terminated; NULL otherwise */
+    size_t len;                /* SCALAR: bytes of text */
+    size_t count;              /* SEQ, MAP: children */
+    struct br_yaml **items;    /* SEQ, MAP: values, in order */
+    struct br_yaml **keys;     /* MAP: SCALAR nodes, so that errors can point at a key */
     const struct br_yaml *raw; /* of what ${...} brought: the scalar that said so; else NULL */
 };
 
-/* Up to 20 errors, and 200 warnings, collected before anything starts. The code of an error is BR_EINVAL,
- * or BR_EUNSUPPORTED for what may be right, but not here. */
+/* Up to 20 errors, and 200 warnings, collected before anything starts. The code of an error is
+ * BR_EINVAL, or BR_EUNSUPPORTED for what may be right, but not here. */
 #define BR_ERRS_MAX 20
 #define BR_WARNINGS_MAX 200
 struct br_errs {

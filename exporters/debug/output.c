@@ -24,7 +24,7 @@ struct debug_output {
     bool own;
     bool waits; /* it is no file: whoever reads it may not */
     bool stuck; /* nobody has read it for STUCK_MS */
-    int error; /* errno of opening */
+    int error;  /* errno of opening */
 };
 
 static void *debug_output_make(const void *path)
@@ -79,8 +79,8 @@ void debug_output_close(struct br_host *host, struct debug_output *output)
     br_shared_put(host, output, debug_output_release);
 }
 
-/* Waits for a reader, once: whoever does not read for STUCK_MS holds nobody up from then on, until it
- * reads again. */
+/* Waits for a reader, once: whoever does not read for STUCK_MS holds nobody up from then on, until
+ * it reads again. */
 static int debug_output_wait_writable(struct debug_output *output)
 {
     struct pollfd p = {.fd = output->fd, .events = POLLOUT};

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the otlp (gRPC) and otlphttp exporters share: one attempt at sending an item, from its bytes to
- * the outcome. Source: opentelemetry-proto docs/specification.md 1.11, "Failures", "Partial Success".
+ * What the otlp (gRPC) and otlphttp exporters share: one attempt at sending an item, from its bytes
+ * to the outcome. Source: opentelemetry-proto docs/specification.md 1.11, "Failures", "Partial
+ * Success".
  */
 #pragma once
 
@@ -35,5 +36,6 @@ void otlp_sender_send(struct otlp_sender *sender, struct br_item *item);
 /* Finishes what is under way with BR_RETRY. Accepts NULL. */
 void otlp_sender_free(struct otlp_sender *sender);
 
-/* Reads "gzip", "zstd", "deflate", "zlib", "none", "" as a compression; false when it is none of these. */
+/* Reads "gzip", "zstd", "deflate", "zlib", "none", "" as a compression; false when it is none of
+ * these. */
 bool otlp_read_compression(const char *name, enum br_encoding *ret);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The otlphttp exporter: OTLP over HTTP/1.1, or HTTP/2 where a server chooses it, protobuf or JSON. */
+/* The otlphttp exporter: OTLP over HTTP/1.1, or HTTP/2 where a server chooses it, protobuf or JSON.
+ */
 #include <stdio.h>
 #include <string.h>
 
@@ -58,7 +59,8 @@ static const struct br_option options[] = {
     BR_IGNORED("disable_keep_alives", "connections are kept"),
     BR_DURATION(struct config, http2_read_idle_timeout, "0",
                 "ping after so long without a byte; 0: after 30s, while something is under way"),
-    BR_DURATION(struct config, http2_ping_timeout, "15s", "close when a ping is not answered in it"),
+    BR_DURATION(struct config, http2_ping_timeout, "15s",
+                "close when a ping is not answered in it"),
     BR_BOOL(struct config, force_attempt_http2, true, "offer HTTP/2 over TLS"),
     BR_IGNORED("cookies", "cookies are not kept"),
     BR_EXPORTER_OPTIONS(struct config, common, "30s"),
@@ -86,8 +88,9 @@ static int otlp_http_check(void *config, const struct br_yaml *node, const char 
     size_t before = errs->n_errors;
     (void)arena;
     if (!settings->endpoint && !settings->traces_endpoint && !settings->profiles_endpoint)
-        br_errs_add(errs, node, path, "endpoint is required, or traces_endpoint and "
-                                      "profiles_endpoint for the signals that it exports");
+        br_errs_add(errs, node, path,
+                    "endpoint is required, or traces_endpoint and "
+                    "profiles_endpoint for the signals that it exports");
     otlp_http_check_url(settings->endpoint, "endpoint", node, path, errs);
     otlp_http_check_url(settings->traces_endpoint, "traces_endpoint", node, path, errs);
     otlp_http_check_url(settings->profiles_endpoint, "profiles_endpoint", node, path, errs);
@@ -132,7 +135,8 @@ static int otlp_http_create(struct br_node *node, struct br_err *err)
         config->profiles_endpoint ? config->profiles_endpoint : config->endpoint;
     for (int i = 0; i < BR_SIGNALS; i++)
         if (node->in_pipeline[i] && !state->url[i])
-            return br_err_set(err, BR_EINVAL, "endpoint or %s_endpoint is needed: it stands in a %s pipeline",
+            return br_err_set(err, BR_EINVAL,
+                              "endpoint or %s_endpoint is needed: it stands in a %s pipeline",
                               br_signal_name((enum br_signal)i), br_signal_name((enum br_signal)i));
     if (otlp_http_set_path(state, config, BR_TRACES) &&
         otlp_http_set_path(state, config, BR_PROFILES))

@@ -39,7 +39,7 @@ struct pyroscope_labels {
     struct labels labels; /* under construction */
     struct origin service, resource, scope;
     bool no_memory;
-    bool keep_empty; /* labels without a value too */
+    bool keep_empty;       /* labels without a value too */
     struct br_arena arena; /* of names */
     struct br_str encoded;
     double *left_out_series, *left_out_samples;
@@ -310,8 +310,8 @@ static void pyroscope_labels_read_origin(struct pyroscope_labels *labels, struct
     origin->read = !labels->no_memory;
 }
 
-/* As Pyroscope names a service that has no name where it takes OTLP itself. What a client of its own
- * sent without one, it names. */
+/* As Pyroscope names a service that has no name where it takes OTLP itself. What a client of its
+ * own sent without one, it names. */
 static void pyroscope_labels_add_unknown(struct pyroscope_labels *labels, struct origin *origin,
                                          const struct br_any *program)
 {

@@ -12,7 +12,8 @@
 #include "profile/pprof/write.h"
 
 struct pyroscope_label_config {
-    struct br_strings resource_attributes; /* v NULL: the default list, of clients of Pyroscope all */
+    struct br_strings
+        resource_attributes; /* v NULL: the default list, of clients of Pyroscope all */
     struct br_strings scope_attributes;
     struct br_strings sample_attributes; /* likewise */
     struct br_headers fixed;             /* `static` */

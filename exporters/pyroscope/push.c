@@ -15,10 +15,11 @@
 #define PUSH_PATH "/push.v1.PusherService/Push"
 #define MESSAGE_MAX (1u << 20) /* of a refusal, decompressed */
 #define LOG_EVERY_MS 60000
-/* The words of grafana/pyroscope's distributor, for a profile that it names and for one that it does not. */
+/* The words of grafana/pyroscope's distributor, for a profile that it names and for one that it
+ * does not. */
 #define NAMED_ERROR "push series with index"
 #define UNNAMED_ERROR "uncompressed profile payload size exceeds limit"
-#define OWN_HEADERS 3          /* authorization, tenant, protocol version */
+#define OWN_HEADERS 3 /* authorization, tenant, protocol version */
 
 struct pyroscope_push {
     struct br_node *node;
@@ -113,7 +114,8 @@ static uint64_t push_count_errors(const struct br_buf *message)
     uint64_t n = 1;
     for (; (at = memmem(at, (size_t)(end - at), mark, sizeof mark - 1)); at++) {
         uint64_t listed = 0, unit = 1;
-        for (const uint8_t *d = at; d > start && d[-1] >= '0' && d[-1] <= '9' && unit < 1000000; d--) {
+        for (const uint8_t *d = at; d > start && d[-1] >= '0' && d[-1] <= '9' && unit < 1000000;
+             d--) {
             listed += unit * (uint64_t)(d[-1] - '0');
             unit *= 10;
         }
@@ -122,8 +124,8 @@ static uint64_t push_count_errors(const struct br_buf *message)
     return n;
 }
 
-/* Profiles that the server could not even read have no id in its message. Without any id it has refused
- * the request as a whole, unless it speaks of single profiles. */
+/* Profiles that the server could not even read have no id in its message. Without any id it has
+ * refused the request as a whole, unless it speaks of single profiles. */
 static uint64_t push_count_unnamed(const struct br_buf *message, uint32_t n_named)
 {
     uint32_t n_listed = push_count_text(message, NAMED_ERROR);
@@ -138,7 +140,8 @@ static uint32_t push_largest(const struct br_item *request, const bool *named)
 {
     uint32_t best = UINT32_MAX;
     for (uint32_t i = 0; i < request->n_parts; i++)
-        if (!named[i] && (best == UINT32_MAX || request->parts[i].raw_len > request->parts[best].raw_len))
+        if (!named[i] &&
+            (best == UINT32_MAX || request->parts[i].raw_len > request->parts[best].raw_len))
             best = i;
     return best;
 }
@@ -157,8 +160,8 @@ static void push_lose_part(struct pyroscope_push *push, struct br_item *attempt,
                  size);
 }
 
-/* Takes out of the request what the server has stored although it refused the request, and what it will
- * never read. */
+/* Takes out of the request what the server has stored although it refused the request, and what it
+ * will never read. */
 static void push_settle_stored(struct pyroscope_push *push, struct br_item *attempt,
                                const struct br_buf *message)
 {
@@ -259,8 +262,8 @@ static void push_on_send(struct br_consumer *self, struct br_item *item)
     if (!call)
         return;
     struct br_exchange *exchange = &call->exchange;
-    const struct br_packing packing = {.encoding = p->config.gzip ? BR_ENCODING_GZIP
-                                                                  : BR_ENCODING_NONE};
+    const struct br_packing packing = {.encoding =
+                                           p->config.gzip ? BR_ENCODING_GZIP : BR_ENCODING_NONE};
     int rc = br_item_write(item, &exchange->body);
     if (!rc)
         rc = push_set_headers(p, call);

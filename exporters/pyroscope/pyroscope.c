@@ -33,7 +33,8 @@ struct limits {
     int64_t max_profile_size, max_samples, max_request_size, max_request_profiles;
 };
 
-#define APART_BYTES (64u << 20) /* that an endpoint which fails is behind the others, of each worker */
+#define APART_BYTES                                                                                \
+    (64u << 20) /* that an endpoint which fails is behind the others, of each worker */
 
 struct config {
     const char *endpoint;

@@ -22,7 +22,7 @@
 
 struct pyroscope_times;
 
-struct pyroscope_times *pyroscope_times_new(void);    /* NULL without memory */
+struct pyroscope_times *pyroscope_times_new(void);        /* NULL without memory */
 void pyroscope_times_free(struct pyroscope_times *times); /* accepts NULL */
 
 struct pyroscope_times_of {

@@ -43,8 +43,9 @@ static const struct br_option options[] = {
               "of the CPUs, below which a step less is shed after recovery"),
     BR_INT(struct config, memory_percentage, 70, 0, 99,
            "of memory_limiter's soft limit, from which on is shed; 0: never"),
-    BR_DOUBLE(struct config, cpus, 0, 0, 4096,
-              "CPUs that 100 per cent are; 0: one for each worker, as far as the process may use them"),
+    BR_DOUBLE(
+        struct config, cpus, 0, 0, 4096,
+        "CPUs that 100 per cent are; 0: one for each worker, as far as the process may use them"),
     BR_DURATION(struct config, check_interval, "1s", "how often the CPU is looked at"),
     BR_DURATION(struct config, recovery, "10s", "how long the CPU has to be calm for a step down"),
     BR_BOOL(struct config, shed_traces, true, "refuse traces too, as the last step"),

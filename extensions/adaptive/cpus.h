@@ -6,6 +6,6 @@
  * there is none. `root` goes before "/proc" and "/sys", for tests; otherwise "". */
 double adaptive_quota(const char *root);
 
-/* What `n_workers` threads can use at the most: no more than one CPU each, those that the process is
- * allowed on, and the quota (0: none). */
+/* What `n_workers` threads can use at the most: no more than one CPU each, those that the process
+ * is allowed on, and the quota (0: none). */
 double adaptive_cpus(unsigned n_workers, double quota);

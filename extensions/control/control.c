@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The control extension: an HTTP API that says what is profiled and why, and asks for more of it for
- * a while. Whoever can reach it can make programs be profiled, so it is on loopback unless the
+ * The control extension: an HTTP API that says what is profiled and why, and asks for more of it
+ * for a while. Whoever can reach it can make programs be profiled, so it is on loopback unless the
  * config insists, and every request has to show the token before anything else of it is looked at.
  */
 #include "extensions/control/control.h"
@@ -116,9 +116,10 @@ static bool control_may_fail(struct control *control)
     return true;
 }
 
-/* Comes after the comparison: on loopback all clients have one address, and if the right token were not
- * looked at while others fail, any program on this machine could lock its owner out. Guessing is kept
- * hopeless by the token's length; what the limit keeps small is what guesses cost, and it shows them. */
+/* Comes after the comparison: on loopback all clients have one address, and if the right token were
+ * not looked at while others fail, any program on this machine could lock its owner out. Guessing
+ * is kept hopeless by the token's length; what the limit keeps small is what guesses cost, and it
+ * shows them. */
 static void control_refuse(struct control *control, struct br_request *request)
 {
     uint64_t held;

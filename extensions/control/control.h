@@ -13,8 +13,8 @@
 #include "base/list.h"
 #include "net/hosts.h"
 #include "net/server.h"
-#include "pipeline/component.h"
 #include "pipeline/broadcast.h"
+#include "pipeline/component.h"
 #include "pipeline/override.h"
 
 #define CONTROL_PATH "/v1/profiling"
@@ -43,7 +43,7 @@ struct control_override {
     struct br_list link;
     struct br_override base; /* its texts are in the arena */
     struct br_arena arena;
-    uint64_t duration_ms; /* not 0 */
+    uint64_t duration_ms;        /* not 0 */
     uint64_t since_ns, until_ns; /* unix, for people */
 };
 
@@ -75,7 +75,7 @@ struct control_override *control_overrides_find(struct control_overrides *rs, ui
 /* The ids of the overrides that hold: of override `id` (0: all), of `service` (NULL: whatever it is
  * for). Returns how many. */
 size_t control_overrides_match(struct control_overrides *rs, uint64_t id, const char *service,
-                           uint64_t ret[BR_OVERRIDES_MAX]);
+                               uint64_t ret[BR_OVERRIDES_MAX]);
 
 /* Takes an override out of the list; nothing when it has ended. */
 void control_overrides_end(struct control_overrides *rs, uint64_t id);
@@ -84,8 +84,8 @@ void control_overrides_end(struct control_overrides *rs, uint64_t id);
 
 /* An override out of JSON. Returns 0, BR_ENOMEM, or BR_EINVAL with the field in err->path and a
  * sentence. */
-int control_read(const char *text, size_t len, uint64_t max_duration_ns, struct control_override **ret,
-                 struct br_err *err);
+int control_read(const char *text, size_t len, uint64_t max_duration_ns,
+                 struct control_override **ret, struct br_err *err);
 
 /* --- Calls (call.c) --------------------------------------------------------------------------- */
 
@@ -98,8 +98,8 @@ struct control {
     struct br_list calls;
     size_t n_calls;
     struct br_log_limit log_limit;
-    double *refused;   /* requests without the right token ... */
-    double *throttled; /* ... and those of them that came too fast */
+    double *refused;      /* requests without the right token ... */
+    double *throttled;    /* ... and those of them that came too fast */
     unsigned failures;    /* that are not forgiven yet; one is each CONTROL_FORGIVE_MS */
     uint64_t forgiven_ms; /* up to here */
     char name[192];

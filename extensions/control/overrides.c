@@ -130,7 +130,7 @@ struct control_override *control_overrides_find(struct control_overrides *rs, ui
 }
 
 size_t control_overrides_match(struct control_overrides *rs, uint64_t id, const char *service,
-                           uint64_t ret[BR_OVERRIDES_MAX])
+                               uint64_t ret[BR_OVERRIDES_MAX])
 {
     size_t n = 0;
     control_overrides_sweep(rs);

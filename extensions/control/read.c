@@ -216,8 +216,8 @@ static int control_read_object(struct reading *reading)
     return 0;
 }
 
-int control_read(const char *text, size_t len, uint64_t max_duration_ns, struct control_override **ret,
-                 struct br_err *err)
+int control_read(const char *text, size_t len, uint64_t max_duration_ns,
+                 struct control_override **ret, struct br_err *err)
 {
     struct reading reading = {.max_duration_ns = max_duration_ns, .err = err};
     int rc = br_json_parse(&reading.tree, text, len, DEPTH_MAX, 0, err);

@@ -12,9 +12,9 @@
 #include "processors/attributes/attributes.h"
 
 #define ARENA_MAX (64u << 20)
-#define KNOWN_MAX (1u << 18) /* lists; further ones are worked out each time */
-#define LIST_MAX 1024        /* bytes of the key of one; so are longer ones */
-#define SHORT 64             /* bytes of a value that is put into an entry each time */
+#define KNOWN_MAX (1u << 18)   /* lists; further ones are worked out each time */
+#define LIST_MAX 1024          /* bytes of the key of one; so are longer ones */
+#define SHORT 64               /* bytes of a value that is put into an entry each time */
 #define ENTRIES_MAX (1u << 18) /* of longer ones */
 
 /* What became of a list. */

@@ -22,10 +22,12 @@ struct state {
 static const char *const acknowledge[] = {"early", "late", NULL};
 
 static const struct br_option options[] = {
-    BR_DURATION(struct config, timeout, "200ms", "a batch leaves after it, whatever its size; 0: at once"),
+    BR_DURATION(struct config, timeout, "200ms",
+                "a batch leaves after it, whatever its size; 0: at once"),
     BR_INT(struct config, send_batch_size, 8192, 0, 4294967295.0,
            "spans or samples at which a batch leaves; 0: timeout only"),
-    BR_INT(struct config, send_batch_max_size, 0, 0, 4294967295.0, "batches are cut above it; 0: never"),
+    BR_INT(struct config, send_batch_max_size, 0, 0, 4294967295.0,
+           "batches are cut above it; 0: never"),
     BR_STRINGS(struct config, metadata_keys,
                "client metadata by which batches are kept apart, and which they go on with"),
     BR_INT(struct config, metadata_cardinality_limit, 1000, 1, 100000,

@@ -35,9 +35,8 @@ void join_additions_release(struct join_additions *additions)
     additions->seen = NULL;
 }
 
-static uint32_t join_annotations_additions_make_attribute(struct join_additions *additions,
-                                                          unsigned key, const char *name,
-                                                          const void *value, size_t len)
+static uint32_t join_additions_make_attribute(struct join_additions *additions, unsigned key,
+                                              const char *name, const void *value, size_t len)
 {
     uint8_t any[JOIN_VALUE_MAX + BR_VARINT_MAX], entry[JOIN_VALUE_MAX + 4 * BR_VARINT_MAX];
     if (!additions->keys[key])
@@ -50,17 +49,17 @@ static uint32_t join_annotations_additions_make_attribute(struct join_additions 
     return br_additions_add(&additions->made, BR_TABLE_ATTRIBUTE, entry, (size_t)(p - entry));
 }
 
-static uint32_t join_annotations_additions_other(struct join_additions *additions, unsigned key,
-                                                 const char *name)
+static uint32_t join_additions_other(struct join_additions *additions, unsigned key,
+                                     const char *name)
 {
     if (!additions->others[key])
-        additions->others[key] = join_annotations_additions_make_attribute(
-            additions, key, name, OTHER_VALUE, sizeof OTHER_VALUE - 1);
+        additions->others[key] = join_additions_make_attribute(additions, key, name, OTHER_VALUE,
+                                                               sizeof OTHER_VALUE - 1);
     return additions->others[key];
 }
 
-static void join_annotations_additions_note(struct join_additions *additions, const uint8_t *id,
-                                            size_t len, uint32_t index)
+static void join_additions_note(struct join_additions *additions, const uint8_t *id, size_t len,
+                                uint32_t index)
 {
     void *value = (void *)((uintptr_t)index + 1);
     if (!additions->seen)
@@ -79,11 +78,10 @@ uint32_t join_additions_attribute(struct join_additions *additions, unsigned key
     uint32_t index =
         additions->seen ? (uint32_t)(uintptr_t)br_map_get(additions->seen, id, 1 + len) : 0;
     if (!index) {
-        uint32_t made =
-            allowed(arg, key, value, len)
-                ? join_annotations_additions_make_attribute(additions, key, name, value, len)
-                : join_annotations_additions_other(additions, key, name);
-        join_annotations_additions_note(additions, id, 1 + len, made);
+        uint32_t made = allowed(arg, key, value, len)
+                            ? join_additions_make_attribute(additions, key, name, value, len)
+                            : join_additions_other(additions, key, name);
+        join_additions_note(additions, id, 1 + len, made);
         index = made + 1;
     }
     *ret_other = index - 1 == additions->others[key];
@@ -116,21 +114,21 @@ struct dropping {
     size_t cap;
 };
 
-static bool join_annotations_dropping_names_span(const struct dropping *dropping, uint64_t index)
+static bool annotations_dropping_names_span(const struct dropping *dropping, uint64_t index)
 {
     return index < dropping->n_labels && (dropping->labels[index].kind == JOIN_LABEL_SPAN_ID ||
                                           dropping->labels[index].kind == JOIN_LABEL_TRACE_ID);
 }
 
 /* The indices of the field that stay, one field each: never longer than twice the field. */
-static uint8_t *join_annotations_dropping_put(const struct dropping *dropping, uint8_t *out,
-                                              const struct br_field *field)
+static uint8_t *annotations_dropping_put(const struct dropping *dropping, uint8_t *out,
+                                         const struct br_field *field)
 {
     const uint8_t *p = field->data, *end = p + field->value;
     uint64_t index = field->value;
     bool packed = field->wire == BR_WIRE_LEN;
     while (!packed || (p < end && (p = br_varint(p, end, &index)))) {
-        if (!join_annotations_dropping_names_span(dropping, index)) {
+        if (!annotations_dropping_names_span(dropping, index)) {
             out = br_put_varint(out, BR_TAG(BR_SAMPLE_ATTRIBUTES, BR_WIRE_VARINT));
             out = br_put_varint(out, index);
         }
@@ -140,7 +138,7 @@ static uint8_t *join_annotations_dropping_put(const struct dropping *dropping, u
     return out;
 }
 
-static int join_annotations_dropping_on_sample(void *arg, struct br_visit *visit)
+static int annotations_dropping_on_sample(void *arg, struct br_visit *visit)
 {
     struct dropping *dropping = arg;
     const uint8_t *p = visit->body, *end = p + visit->len;
@@ -155,9 +153,8 @@ static int join_annotations_dropping_on_sample(void *arg, struct br_visit *visit
         return BR_ENOMEM;
     uint8_t *out = dropping->out;
     for (const uint8_t *at = p; p < end && (p = br_field_next(p, end, &field)); at = p)
-        out = field.number == BR_SAMPLE_ATTRIBUTES
-                  ? join_annotations_dropping_put(dropping, out, &field)
-                  : br_put_bytes(out, at, (size_t)(p - at));
+        out = field.number == BR_SAMPLE_ATTRIBUTES ? annotations_dropping_put(dropping, out, &field)
+                                                   : br_put_bytes(out, at, (size_t)(p - at));
     visit->out = (struct br_addition){dropping->out, (size_t)(out - dropping->out)};
     return BR_REPLACE;
 }
@@ -167,8 +164,7 @@ int join_drop_span_labels(struct br_item *item, const bool *drops, const struct 
 {
     struct dropping dropping = {
         .drops = drops, .labels = labels, .n_labels = n_labels, .arena = arena};
-    return br_item_rewrite(item, 1u << BR_LEVEL_ITEM, join_annotations_dropping_on_sample,
-                           &dropping);
+    return br_item_rewrite(item, 1u << BR_LEVEL_ITEM, annotations_dropping_on_sample, &dropping);
 }
 
 /* --- Onto spans ------------------------------------------------------------------------- */
@@ -200,7 +196,7 @@ static const char *const keys[MARKS] = {"pyroscope.profile.id",
 
 /* Bits of the keys that the span has already: whoever was first, an SDK's bridge or another join,
  * knows better. */
-static unsigned join_annotations_mark_keys_of(const struct br_span *span)
+static unsigned annotations_mark_keys_of(const struct br_span *span)
 {
     const uint8_t *p = span->body, *end = p + span->body_len;
     struct br_keyvalue kv;
@@ -232,34 +228,34 @@ struct sums {
     struct join_top top[JOIN_TOP_MAX]; /* of `all` */
 };
 
-static void join_annotations_mark_add_text(struct marking *marking, struct br_addition *addition,
-                                           enum mark mark, const char *text, size_t len)
+static void annotations_mark_add_text(struct marking *marking, struct br_addition *addition,
+                                      enum mark mark, const char *text, size_t len)
 {
     if (!marking->rc && len && !(marking->has >> mark & 1))
         marking->rc =
             br_add_string(&marking->arena, addition, BR_SPAN_ATTRIBUTES, keys[mark], text, len);
 }
 
-static void join_annotations_mark_add_int(struct marking *marking, struct br_addition *addition,
-                                          enum mark mark, uint64_t value)
+static void annotations_mark_add_int(struct marking *marking, struct br_addition *addition,
+                                     enum mark mark, uint64_t value)
 {
     if (!marking->rc && !(marking->has >> mark & 1))
         marking->rc =
             br_add_int(&marking->arena, addition, BR_SPAN_ATTRIBUTES, keys[mark], (int64_t)value);
 }
 
-static void join_annotations_mark_add_hex(struct marking *marking, struct br_addition *addition,
-                                          enum mark mark, const uint8_t *id, size_t len)
+static void annotations_mark_add_hex(struct marking *marking, struct br_addition *addition,
+                                     enum mark mark, const uint8_t *id, size_t len)
 {
     char hex[33];
     struct br_str text = {.data = hex, .cap = sizeof hex, .max = sizeof hex - 1, .fixed = true};
     br_str_hex(&text, id, len);
-    join_annotations_mark_add_text(marking, addition, mark, hex, text.len);
+    annotations_mark_add_text(marking, addition, mark, hex, text.len);
 }
 
 /* The truth value true. */
-static void join_annotations_mark_add_true(struct marking *marking, struct br_addition *addition,
-                                           enum mark mark)
+static void annotations_mark_add_true(struct marking *marking, struct br_addition *addition,
+                                      enum mark mark)
 {
     static const uint8_t any[] = {BR_TAG(2, BR_WIRE_VARINT), 1};
     uint8_t pair[64];
@@ -278,23 +274,22 @@ static void join_annotations_mark_add_true(struct marking *marking, struct br_ad
     *addition = (struct br_addition){grown, all};
 }
 
-static const uint8_t *join_annotations_mark_span_id_of(const struct br_span *span)
+static const uint8_t *annotations_mark_span_id_of(const struct br_span *span)
 {
     return (const uint8_t *)&span->head.span_id;
 }
 
-static void join_annotations_mark_add_share(const struct join_totals *share,
-                                            struct join_totals *into, struct join_top *into_top)
+static void annotations_mark_add_share(const struct join_totals *share, struct join_totals *into,
+                                       struct join_top *into_top)
 {
     join_totals_add(into, share);
     join_totals_add_top(into, into_top, JOIN_TOP_MAX, share, join_totals_top(share));
 }
 
 /* What a span of the part at hand has of the samples that name none; NULL: nothing. */
-static const struct join_totals *join_annotations_mark_inferred(struct marking *marking,
-                                                                const uint8_t *trace_id,
-                                                                const uint8_t *span_id,
-                                                                uint32_t thread)
+static const struct join_totals *annotations_mark_inferred(struct marking *marking,
+                                                           const uint8_t *trace_id,
+                                                           const uint8_t *span_id, uint32_t thread)
 {
     struct join_identity where = marking->where;
     where.hashes[JOIN_THREAD_ID] = thread ? thread : where.hashes[JOIN_THREAD_ID];
@@ -304,9 +299,9 @@ static const struct join_totals *join_annotations_mark_inferred(struct marking *
 }
 
 /* Adds what one span has of its own: totals, and its share of what was taken. */
-static bool join_annotations_mark_add_own(struct marking *marking, const struct br_span *span,
-                                          const struct join_local *local, uint32_t index,
-                                          struct join_totals *into, struct join_top *into_top)
+static bool annotations_mark_add_own(struct marking *marking, const struct br_span *span,
+                                     const struct join_local *local, uint32_t index,
+                                     struct join_totals *into, struct join_top *into_top)
 {
     const struct join_relative *relative = &local->spans[index];
     const struct join_totals *share = join_locals_share(&marking->locals, local, index);
@@ -314,18 +309,18 @@ static bool join_annotations_mark_add_own(struct marking *marking, const struct 
     struct join_top top[JOIN_TOP_MAX];
     bool any =
         relative->totals && join_table_totals(marking->join->table, span->head.trace_id,
-                                                (const uint8_t *)&relative->span_id, &totals, top);
+                                              (const uint8_t *)&relative->span_id, &totals, top);
     if (any) {
         marking->locals.steps += JOIN_STEPS_PER_LOOK + totals.n_top * JOIN_TOP_MAX / 2;
         join_totals_add(into, &totals);
         join_totals_add_top(into, into_top, JOIN_TOP_MAX, &totals, top);
     }
-    const struct join_totals *inferred = join_annotations_mark_inferred(
+    const struct join_totals *inferred = annotations_mark_inferred(
         marking, span->head.trace_id, (const uint8_t *)&relative->span_id, relative->thread);
     if (share)
-        join_annotations_mark_add_share(share, into, into_top);
+        annotations_mark_add_share(share, into, into_top);
     if (inferred)
-        join_annotations_mark_add_share(inferred, into, into_top);
+        annotations_mark_add_share(inferred, into, into_top);
     if (any || share || inferred)
         memcpy(into->under,
                any     ? totals.under
@@ -336,37 +331,34 @@ static bool join_annotations_mark_add_own(struct marking *marking, const struct 
 }
 
 /* Of a span whose tree is not known all that names it is its own. */
-static void join_annotations_mark_add_alone(struct marking *marking, const struct br_span *span,
-                                            struct sums *ret)
+static void annotations_mark_add_alone(struct marking *marking, const struct br_span *span,
+                                       struct sums *ret)
 {
     const uint8_t *trace_id = br_span_has_trace(&span->head) ? span->head.trace_id : NULL;
-    ret->any_own = ret->any =
-        join_table_totals(marking->join->table, trace_id, join_annotations_mark_span_id_of(span),
-                          &ret->own, ret->top);
+    ret->any_own = ret->any = join_table_totals(
+        marking->join->table, trace_id, annotations_mark_span_id_of(span), &ret->own, ret->top);
     if (ret->any && ret->own.taken && trace_id)
-        join_taken_add(&marking->locals, trace_id, join_annotations_mark_span_id_of(span),
-                       &ret->own);
+        join_taken_add(&marking->locals, trace_id, annotations_mark_span_id_of(span), &ret->own);
     struct join_identity its = {0};
     if (marking->infer.table && span->thread)
         join_identity_read(marking->infer.table, span->thread, span->body + span->body_len,
                            BR_SPAN_ATTRIBUTES, NULL, &its);
     const struct join_totals *inferred =
-        trace_id ? join_annotations_mark_inferred(marking, trace_id,
-                                                  join_annotations_mark_span_id_of(span),
-                                                  its.hashes[JOIN_THREAD_ID])
+        trace_id ? annotations_mark_inferred(marking, trace_id, annotations_mark_span_id_of(span),
+                                             its.hashes[JOIN_THREAD_ID])
                  : NULL;
     if (inferred) {
-        join_annotations_mark_add_share(inferred, &ret->own, ret->top);
+        annotations_mark_add_share(inferred, &ret->own, ret->top);
         memcpy(ret->own.under, inferred->under, sizeof ret->own.under);
         ret->any_own = ret->any = true;
     }
     ret->partial =
-        ret->any && join_table_lost(marking->join->table, join_annotations_mark_span_id_of(span));
+        ret->any && join_table_lost(marking->join->table, annotations_mark_span_id_of(span));
     ret->all = ret->own;
 }
 
-static const struct join_local *join_annotations_mark_tree_of(struct marking *marking,
-                                                              const struct br_span *span)
+static const struct join_local *annotations_mark_tree_of(struct marking *marking,
+                                                         const struct br_span *span)
 {
     if (!br_span_has_trace(&span->head) || !marking->service.service)
         return NULL;
@@ -379,28 +371,27 @@ static const struct join_local *join_annotations_mark_tree_of(struct marking *ma
     return NULL;
 }
 
-static void join_annotations_mark_add_up(struct marking *marking, const struct br_span *span,
-                                         struct sums *ret)
+static void annotations_mark_add_up(struct marking *marking, const struct br_span *span,
+                                    struct sums *ret)
 {
-    const struct join_local *local = join_annotations_mark_tree_of(marking, span);
-    uint32_t top =
-        local ? join_local_find(local, join_annotations_mark_span_id_of(span)) : JOIN_NO_SPAN;
+    const struct join_local *local = annotations_mark_tree_of(marking, span);
+    uint32_t top = local ? join_local_find(local, annotations_mark_span_id_of(span)) : JOIN_NO_SPAN;
     memset(&ret->own, 0, sizeof ret->own);
     if (top == JOIN_NO_SPAN) {
-        join_annotations_mark_add_alone(marking, span, ret);
+        annotations_mark_add_alone(marking, span, ret);
         return;
     }
     if (!local->totals && !marking->infer.table)
         return;
     ret->any_own = ret->any =
-        join_annotations_mark_add_own(marking, span, local, top, &ret->own, ret->top);
-    ret->partial = ret->any_own &&
-                   join_table_lost(marking->join->table, join_annotations_mark_span_id_of(span));
+        annotations_mark_add_own(marking, span, local, top, &ret->own, ret->top);
+    ret->partial =
+        ret->any_own && join_table_lost(marking->join->table, annotations_mark_span_id_of(span));
     ret->all = ret->own;
     marking->locals.steps += local->count;
     for (uint32_t i = 0; i < local->count; i++)
         if (i != top && join_local_below(local, i, top) &&
-            join_annotations_mark_add_own(marking, span, local, i, &ret->all, ret->top)) {
+            annotations_mark_add_own(marking, span, local, i, &ret->all, ret->top)) {
             ret->any = true;
             ret->partial =
                 ret->partial ||
@@ -408,8 +399,8 @@ static void join_annotations_mark_add_up(struct marking *marking, const struct b
         }
 }
 
-static bool join_annotations_mark_is_before(const struct br_addition *addition,
-                                            const struct br_addition *this_addition)
+static bool annotations_mark_is_before(const struct br_addition *addition,
+                                       const struct br_addition *this_addition)
 {
     int c = memcmp(addition->data, this_addition->data,
                    addition->len < this_addition->len ? addition->len : this_addition->len);
@@ -417,8 +408,8 @@ static bool join_annotations_mark_is_before(const struct br_addition *addition,
 }
 
 /* The functions with the largest values, in order; equal ones by name. */
-static void join_annotations_mark_add_top(struct marking *marking, struct sums *sums,
-                                          struct br_addition *addition)
+static void annotations_mark_add_top(struct marking *marking, struct sums *sums,
+                                     struct br_addition *addition)
 {
     struct br_addition names[JOIN_TOP_SHOWN_MAX];
     size_t n = 0, most = (size_t)marking->join->config->top_functions;
@@ -431,7 +422,7 @@ static void join_annotations_mark_add_top(struct marking *marking, struct sums *
                                                                   sums->top[i].function, &name.len);
             if (i == 0 || sums->top[i].value > sums->top[best].value ||
                 (sums->top[i].value == sums->top[best].value &&
-                 join_annotations_mark_is_before(&name, &best_name))) {
+                 annotations_mark_is_before(&name, &best_name))) {
                 best = i;
                 best_name = name;
             }
@@ -444,9 +435,8 @@ static void join_annotations_mark_add_top(struct marking *marking, struct sums *
             br_add_texts(&marking->arena, addition, BR_SPAN_ATTRIBUTES, keys[MARK_TOP], names, n);
 }
 
-static void join_annotations_mark_add_types(struct marking *marking,
-                                            const struct join_totals *totals,
-                                            struct br_addition *addition)
+static void annotations_mark_add_types(struct marking *marking, const struct join_totals *totals,
+                                       struct br_addition *addition)
 {
     struct br_str types = {.max = 2048};
     for (unsigned i = 0; i < JOIN_SPAN_TYPES && totals->types[i].used; i++)
@@ -454,32 +444,31 @@ static void join_annotations_mark_add_types(struct marking *marking,
                       join_table_type_name(marking->join->table, totals->types[i].type));
     if (types.failed)
         marking->rc = BR_ENOMEM;
-    join_annotations_mark_add_text(marking, addition, MARK_TYPE, types.data, types.len);
+    annotations_mark_add_text(marking, addition, MARK_TYPE, types.data, types.len);
     br_str_release(&types);
 }
 
-static void join_annotations_mark_add_totals(struct marking *marking, const struct br_span *span,
-                                              struct sums *sums, struct br_addition *addition)
+static void annotations_mark_add_totals(struct marking *marking, const struct br_span *span,
+                                        struct sums *sums, struct br_addition *addition)
 {
     static const uint8_t none[16];
     enum join_measure measure = join_totals_measure(&sums->all);
     if (memcmp(sums->all.profile_id, none, sizeof none) != 0)
-        join_annotations_mark_add_hex(marking, addition, MARK_PROFILE_ID, sums->all.profile_id, 16);
+        annotations_mark_add_hex(marking, addition, MARK_PROFILE_ID, sums->all.profile_id, 16);
     else if (br_span_has_trace(&span->head))
-        join_annotations_mark_add_hex(marking, addition, MARK_PROFILE_ID, span->head.trace_id, 16);
-    join_annotations_mark_add_types(marking, &sums->all, addition);
-    join_annotations_mark_add_int(marking, addition, MARK_COUNT, sums->own.count[measure]);
+        annotations_mark_add_hex(marking, addition, MARK_PROFILE_ID, span->head.trace_id, 16);
+    annotations_mark_add_types(marking, &sums->all, addition);
+    annotations_mark_add_int(marking, addition, MARK_COUNT, sums->own.count[measure]);
     if (measure != JOIN_OTHER)
-        join_annotations_mark_add_int(marking, addition, MARK_DURATION,
-                                      sums->own.time_ns[measure] / 1000);
-    join_annotations_mark_add_int(marking, addition, MARK_INCLUSIVE_COUNT,
-                                  sums->all.count[measure]);
+        annotations_mark_add_int(marking, addition, MARK_DURATION,
+                                 sums->own.time_ns[measure] / 1000);
+    annotations_mark_add_int(marking, addition, MARK_INCLUSIVE_COUNT, sums->all.count[measure]);
     if (measure != JOIN_OTHER)
-        join_annotations_mark_add_int(marking, addition, MARK_INCLUSIVE_DURATION,
-                                      sums->all.time_ns[measure] / 1000);
-    join_annotations_mark_add_top(marking, sums, addition);
+        annotations_mark_add_int(marking, addition, MARK_INCLUSIVE_DURATION,
+                                 sums->all.time_ns[measure] / 1000);
+    annotations_mark_add_top(marking, sums, addition);
     if (sums->partial)
-        join_annotations_mark_add_true(marking, addition, MARK_PARTIAL);
+        annotations_mark_add_true(marking, addition, MARK_PARTIAL);
 }
 
 #define FLAG_HAS_IS_REMOTE 0x100u
@@ -488,7 +477,7 @@ static void join_annotations_mark_add_totals(struct marking *marking, const stru
 #define KIND_CONSUMER 5
 
 /* Whether the span says that its parent is another process's. */
-static bool join_annotations_mark_parent_is_remote(const struct br_span *span)
+static bool annotations_mark_parent_is_remote(const struct br_span *span)
 {
     const uint32_t both = FLAG_HAS_IS_REMOTE | FLAG_IS_REMOTE;
     const uint8_t *p = span->body, *end = p + span->body_len;
@@ -503,40 +492,39 @@ static bool join_annotations_mark_parent_is_remote(const struct br_span *span)
 /* Whether SDK bridges would name the span: they label samples with the local root, which has no
  * parent in its process. A parent that has not come says nothing: spans come before their parents.
  */
-static bool join_annotations_mark_is_entry(const struct br_span *span)
+static bool annotations_mark_is_entry(const struct br_span *span)
 {
     return !span->head.parent_id || span->kind == KIND_SERVER || span->kind == KIND_CONSUMER ||
-           join_annotations_mark_parent_is_remote(span);
+           annotations_mark_parent_is_remote(span);
 }
 
 /* What is appended to one span; nothing when there is nothing to say, or no memory. */
-static struct br_addition join_annotations_mark_span(struct marking *marking,
-                                                     const struct br_span *span, bool totals,
-                                                     bool likely)
+static struct br_addition annotations_mark_span(struct marking *marking, const struct br_span *span,
+                                                bool totals, bool likely)
 {
     struct br_addition addition = {0};
     struct sums sums;
     sums.any = sums.any_own = sums.partial = false;
     if (!span->head.span_id)
         return addition;
-    likely = likely && (marking->locals.link_spans || join_annotations_mark_is_entry(span));
+    likely = likely && (marking->locals.link_spans || annotations_mark_is_entry(span));
     if (totals)
-        join_annotations_mark_add_up(marking, span, &sums);
+        annotations_mark_add_up(marking, span, &sums);
     if (!sums.any && !likely)
         return addition;
-    marking->has = join_annotations_mark_keys_of(span);
+    marking->has = annotations_mark_keys_of(span);
     marking->rc = 0;
     if (sums.any)
-        join_annotations_mark_add_totals(marking, span, &sums, &addition);
+        annotations_mark_add_totals(marking, span, &sums, &addition);
     /* A profile store has the samples under the span that they name. */
     if (sums.any_own || likely)
-        join_annotations_mark_add_hex(
-            marking, &addition, MARK_PYROSCOPE_ID,
-            sums.any_own ? sums.own.under : join_annotations_mark_span_id_of(span), 8);
+        annotations_mark_add_hex(marking, &addition, MARK_PYROSCOPE_ID,
+                                 sums.any_own ? sums.own.under : annotations_mark_span_id_of(span),
+                                 8);
     return marking->rc ? (struct br_addition){0} : addition;
 }
 
-static void join_annotations_mark_begin_part(struct marking *marking, const struct br_part *part)
+static void annotations_mark_begin_part(struct marking *marking, const struct br_part *part)
 {
     size_t len;
     const uint8_t *resource = br_part_resource(part, &len);
@@ -569,10 +557,10 @@ void join_mark_spans(struct join *join, struct br_item *item, bool totals)
         marking.service.name_len = join_cut(marking.service.name, marking.service.name_len);
         bool likely = join->config->mark == JOIN_MARK_LIKELY &&
                       join_service_profiled(join, &marking.service, now_ms);
-        join_annotations_mark_begin_part(&marking, part);
+        annotations_mark_begin_part(&marking, part);
         uint32_t first = i, n_marked = 0;
         for (; i < n_items && spans[i].part == p; i++) {
-            additions[i] = join_annotations_mark_span(&marking, &spans[i], totals, likely);
+            additions[i] = annotations_mark_span(&marking, &spans[i], totals, likely);
             n_marked += additions[i].len > 0;
         }
         if (n_marked && br_part_append(item, part, additions + first) == 0)

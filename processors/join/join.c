@@ -417,7 +417,8 @@ static void join_make_metrics(struct join *join)
     join->marked = br_node_metric(node, BR_COUNTER, "braid_join_spans_marked", NULL, NULL);
     join->spans_entered = br_node_metric(node, BR_COUNTER, "braid_join_spans_entered", NULL, NULL);
     join->hold_full = br_node_metric(node, BR_COUNTER, "braid_join_hold_full_items", NULL, NULL);
-    join->trace_spans_cut = br_node_metric(node, BR_COUNTER, "braid_join_trace_spans_cut", NULL, NULL);
+    join->trace_spans_cut =
+        br_node_metric(node, BR_COUNTER, "braid_join_trace_spans_cut", NULL, NULL);
     join->steps_cut = br_node_metric(node, BR_COUNTER, "braid_join_steps_cut", NULL, NULL);
     join->services_cut = br_node_metric(node, BR_COUNTER, "braid_join_services_cut", NULL, NULL);
     join->table_bytes = br_node_metric(node, BR_GAUGE, "braid_join_table_bytes", NULL, NULL);
@@ -459,7 +460,8 @@ static bool join_make_parts(struct join *join)
     for (int s = 0; s < BR_SIGNALS; s++) {
         br_list_init(&join->held[s]);
         join->output[s].consume = join_output;
-        join->redeliveries[s] = br_redelivery_new(node, &join->output[s], false, join_on_kept_end, join);
+        join->redeliveries[s] =
+            br_redelivery_new(node, &join->output[s], false, join_on_kept_end, join);
     }
     return join->table && join->redeliveries[0] && join->redeliveries[1] &&
            join_policy_init(&join->policy, join->config->keep) == 0 &&

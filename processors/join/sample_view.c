@@ -107,7 +107,7 @@ uint64_t join_texts_service(struct join_texts *texts, uint64_t index)
 #define NOT_NAMED SIZE_MAX
 
 static size_t sample_view_label_number_of(const char *const *names, size_t count,
-                                           struct br_entry key)
+                                          struct br_entry key)
 {
     for (size_t i = 0; i < count; i++)
         if (strlen(names[i]) == key.len && memcmp(names[i], key.data, key.len) == 0)
@@ -124,7 +124,7 @@ static bool sample_view_label_any_set(const uint8_t *id, size_t size)
 }
 
 static bool sample_view_label_read_bytes(const uint8_t *data, uint64_t len, uint8_t *out,
-                                          size_t size)
+                                         size_t size)
 {
     if (len != size)
         return false;
@@ -151,8 +151,8 @@ static struct br_any sample_view_label_only_element(struct br_any list)
     return one ? br_any_read(first) : (struct br_any){.type = BR_VALUE_EMPTY};
 }
 
-static bool sample_view_label_read_id(struct join_texts *texts, struct br_value value,
-                                       uint8_t *out, size_t size)
+static bool sample_view_label_read_id(struct join_texts *texts, struct br_value value, uint8_t *out,
+                                      size_t size)
 {
     struct br_any any = br_any_read(value);
     if (any.type == BR_VALUE_LIST)
@@ -172,8 +172,8 @@ static bool sample_view_label_read_id(struct join_texts *texts, struct br_value 
 }
 
 static void sample_view_label_read_kind(struct join_texts *texts,
-                                         const struct join_label_names *names, struct br_entry key,
-                                         struct br_value value, struct join_label *label)
+                                        const struct join_label_names *names, struct br_entry key,
+                                        struct br_value value, struct join_label *label)
 {
     size_t n = sample_view_label_number_of(names->own, names->n_own, key);
     if (n != NOT_NAMED) {
@@ -195,8 +195,8 @@ static void sample_view_label_read_kind(struct join_texts *texts,
 }
 
 static struct join_label sample_view_label_read_entry(struct join_texts *texts,
-                                                       const struct join_label_names *names,
-                                                       const struct br_entry *entry)
+                                                      const struct join_label_names *names,
+                                                      const struct br_entry *entry)
 {
     struct join_label label = {.where = JOIN_WHERES};
     struct br_keyvalue kv;
@@ -241,8 +241,8 @@ static bool sample_view_value_type_text_is(struct br_entry entry, const char *te
 }
 
 static void sample_view_value_type_read_texts(const struct br_dictionary_view *view,
-                                                 const struct br_field *field,
-                                                 struct br_entry *type, struct br_entry *unit)
+                                              const struct br_field *field, struct br_entry *type,
+                                              struct br_entry *unit)
 {
     const uint8_t *p = field->data, *end = p + field->value;
     struct br_field this_field;
@@ -285,7 +285,7 @@ static bool sample_view_value_type_is_allocation(struct br_entry type)
 }
 
 static uint16_t sample_view_value_type_type_number(struct join_table *table, struct br_entry type,
-                                                 struct br_entry unit)
+                                                   struct br_entry unit)
 {
     char name[NAME_MAX_LEN + 1];
     struct br_str text = {.data = name, .cap = sizeof name, .max = NAME_MAX_LEN, .fixed = true};
@@ -296,7 +296,7 @@ static uint16_t sample_view_value_type_type_number(struct join_table *table, str
 }
 
 void join_value_type_read(struct join_table *table, const struct br_dictionary_view *view,
-                       const uint8_t *p, const uint8_t *end, struct join_value_type *ret)
+                          const uint8_t *p, const uint8_t *end, struct join_value_type *ret)
 {
     struct br_entry type = {0}, unit = {0}, period_type = {0}, period_unit = {0};
     struct br_field field;
@@ -327,7 +327,8 @@ void join_value_type_read(struct join_table *table, const struct br_dictionary_v
         value_type.period_ns = 0;
     if (value_type.unit_ns)
         value_type.measure = sample_view_value_type_is_cpu(type) ? JOIN_CPU_TIME : JOIN_WALL_TIME;
-    else if (value_type.counts && value_type.period_ns && sample_view_value_type_is_cpu(period_type) &&
+    else if (value_type.counts && value_type.period_ns &&
+             sample_view_value_type_is_cpu(period_type) &&
              sample_view_value_type_text_is(type, "samples"))
         value_type.measure = JOIN_CPU_COUNT;
     *ret = value_type;
@@ -379,8 +380,8 @@ static void sample_view_add_value(void *arg, uint64_t value)
 }
 
 /* Each number of a repeated varint field, packed or not. */
-static inline void sample_view_each(const struct br_field *field, void (*fn)(void *arg, uint64_t value),
-                                void *arg)
+static inline void sample_view_each(const struct br_field *field,
+                                    void (*fn)(void *arg, uint64_t value), void *arg)
 {
     if (field->wire == BR_WIRE_VARINT) {
         fn(arg, field->value);
@@ -438,7 +439,7 @@ static struct link sample_view_link_read_long(struct join_links *links, uint32_t
 
 /* A link beats labels; what it does not say of trace and span it leaves to them. */
 static void sample_view_take_link(struct join_links *links, uint64_t index,
-                              struct join_sample_view *view)
+                                  struct join_sample_view *view)
 {
     if (index == 0 || index >= links->view->count[BR_TABLE_LINK])
         return;
@@ -461,8 +462,8 @@ void join_links_release(struct join_links *links)
     links->known = NULL;
 }
 
-void join_sample_view_of(struct join_links *links, const struct join_label *labels, const uint8_t *p,
-                     const uint8_t *end, struct join_sample_view *ret)
+void join_sample_view_of(struct join_links *links, const struct join_label *labels,
+                         const uint8_t *p, const uint8_t *end, struct join_sample_view *ret)
 {
     struct reader reader = {links->view, labels, ret};
     struct br_field field;
@@ -565,8 +566,8 @@ static uint8_t *sample_view_split_put(uint8_t *out, const struct piece *piece)
 }
 
 uint32_t join_sample_view_split(const struct join_sample_view *view, const uint64_t *times,
-                            const uint64_t *numbers, struct br_arena *arena,
-                            struct br_addition *ret)
+                                const uint64_t *numbers, struct br_arena *arena,
+                                struct br_addition *ret)
 {
     uint64_t n = view->n_times, n_pieces = 1;
     if (n < 2 || n > UINT32_MAX || (view->n_values && view->n_values != n))
@@ -588,13 +589,13 @@ uint32_t join_sample_view_split(const struct join_sample_view *view, const uint6
     for (uint64_t i = 0, from = 0; i < n; i++) {
         if (i + 1 < n && numbers[i + 1] == numbers[from])
             continue;
-        p = sample_view_split_put(
-            p, &(struct piece){.common = common,
-                               .common_len = common_len,
-                               .times = times + from,
-                               .values = values + from,
-                               .n_times = i + 1 - from,
-                               .n_values = view->n_values ? i + 1 - from : 0});
+        p = sample_view_split_put(p,
+                                  &(struct piece){.common = common,
+                                                  .common_len = common_len,
+                                                  .times = times + from,
+                                                  .values = values + from,
+                                                  .n_times = i + 1 - from,
+                                                  .n_values = view->n_values ? i + 1 - from : 0});
         from = i + 1;
     }
     *ret = (struct br_addition){out, (size_t)(p - out)};
@@ -617,7 +618,7 @@ void join_leaves_init(struct join_leaves *leaves, struct join_table *table,
 
 /* The first number in field `field` of a table's entry, 0 when it has none. */
 static uint64_t sample_view_leaf_first_number(const struct br_dictionary_view *view,
-                                               enum br_table table, uint64_t index, uint32_t field)
+                                              enum br_table table, uint64_t index, uint32_t field)
 {
     if (index >= view->count[table])
         return 0;
@@ -640,7 +641,7 @@ static uint64_t sample_view_leaf_first_number(const struct br_dictionary_view *v
 
 /* The function of a location's first line. */
 static uint64_t sample_view_leaf_function_of(const struct br_dictionary_view *view,
-                                              uint64_t location)
+                                             uint64_t location)
 {
     if (location >= view->count[BR_TABLE_LOCATION])
         return 0;
@@ -707,8 +708,8 @@ uint32_t join_leaf_of(struct join_leaves *leaves, uint32_t stack)
         return 0;
     uint32_t *known = &leaves->stacks[stack];
     return *known ? sample_view_leaf_recall(*known)
-                  : sample_view_leaf_note(
-                        known, sample_view_leaf_of_location(
-                                   leaves, sample_view_leaf_first_number(
-                                               leaves->view, BR_TABLE_STACK, stack, 1)));
+                  : sample_view_leaf_note(known,
+                                          sample_view_leaf_of_location(
+                                              leaves, sample_view_leaf_first_number(
+                                                          leaves->view, BR_TABLE_STACK, stack, 1)));
 }

@@ -75,7 +75,7 @@ struct join_label *join_labels_read(struct join_texts *texts, const struct join_
 
 /* Reads the value type from the head of a Profile message. */
 void join_value_type_read(struct join_table *table, const struct br_dictionary_view *view,
-                       const uint8_t *p, const uint8_t *end, struct join_value_type *ret);
+                          const uint8_t *p, const uint8_t *end, struct join_value_type *ret);
 
 /* --- Samples ---------------------------------------------------------------------------- */
 
@@ -103,15 +103,15 @@ struct join_sample_view {
 };
 
 /* Reads a Sample message. `labels` is of join_labels_read; NULL: none of them means anything. */
-void join_sample_view_of(struct join_links *links, const struct join_label *labels, const uint8_t *p,
-                     const uint8_t *end, struct join_sample_view *ret);
+void join_sample_view_of(struct join_links *links, const struct join_label *labels,
+                         const uint8_t *p, const uint8_t *end, struct join_sample_view *ret);
 
 /* Writes the sample in pieces, as fields of a Profile, into `arena`: one for each row of timestamps
  * that have the same number in `numbers`. Says how many; 0: it is one piece, its values are of no
  * timestamp, the pieces would repeat too much of it, or there is no memory. */
 uint32_t join_sample_view_split(const struct join_sample_view *view, const uint64_t *times,
-                            const uint64_t *numbers, struct br_arena *arena,
-                            struct br_addition *ret);
+                                const uint64_t *numbers, struct br_arena *arena,
+                                struct br_addition *ret);
 
 /* Returns how many numbers to make room for where `need` are needed: few grow often, many once. */
 static inline uint64_t join_numbers_cap(uint64_t need)

@@ -31,8 +31,8 @@ struct run_dictionary {
 /* The resource and the profile at hand. */
 struct run_scope {
     struct join_service service;
-    struct join_identity where;  /* with infer */
-    enum join_measure best;      /* with span_metrics: of the profiles of the resource */
+    struct join_identity where;        /* with infer */
+    enum join_measure best;            /* with span_metrics: of the profiles of the resource */
     struct join_value_type value_type; /* of the profile */
 };
 
@@ -82,16 +82,15 @@ struct run {
 
 /* --- What becomes of it ----------------------------------------------------------------- */
 
-static enum join_result join_samples_run_ask(struct run *run, const struct join_sample *sample,
-                                             bool add)
+static enum join_result join_run_ask(struct run *run, const struct join_sample *sample, bool add)
 {
     return join_table_sample(run->join->table, sample, add, run->came_ms, join_found_copy,
                              &run->found, &run->counts.tally);
 }
 
 /* Of profiles that tell the same samples' time in several ways one counts. */
-static void join_samples_run_on_credited(void *arg, const struct join_span *span,
-                                         const struct join_sample *sample)
+static void join_run_on_credited(void *arg, const struct join_span *span,
+                                 const struct join_sample *sample)
 {
     struct run *run = arg;
     bool counts = sample->measure == run->scope.best && sample->measure < JOIN_OTHER;
@@ -102,15 +101,15 @@ static void join_samples_run_on_credited(void *arg, const struct join_span *span
     join_span_metrics_add(&run->join->span_metrics, span, &spent);
 }
 
-static void join_samples_run_credit_found(struct run *run, const struct join_sample *sample)
+static void join_run_credit_found(struct run *run, const struct join_sample *sample)
 {
     const struct join_found *found = &run->found;
-    join_samples_run_on_credited(run,
-                                 &(struct join_span){.name = found->name,
-                                                     .name_len = found->name_len,
-                                                     .service = found->service,
-                                                     .service_len = found->service_len},
-                                 sample);
+    join_run_on_credited(run,
+                         &(struct join_span){.name = found->name,
+                                             .name_len = found->name_len,
+                                             .service = found->service,
+                                             .service_len = found->service_len},
+                         sample);
 }
 
 static struct join_sample run_sample_of(struct run *run, const struct join_sample_view *view,
@@ -124,22 +123,22 @@ static struct join_sample run_sample_of(struct run *run, const struct join_sampl
 }
 
 /* Adds the sample to the span that it names. */
-static enum join_result join_samples_run_add_to(struct run *run,
-                                                const struct join_sample_view *view, bool held)
+static enum join_result join_run_add_to(struct run *run, const struct join_sample_view *view,
+                                        bool held)
 {
     struct join_sample sample = run_sample_of(run, view, held);
     join_value_type_apply(&run->scope.value_type, view->value, view->n_values, view->n_times,
-                       &sample);
-    enum join_result result = join_samples_run_ask(run, &sample, true);
+                          &sample);
+    enum join_result result = join_run_ask(run, &sample, true);
     if (result == JOIN_FOUND && run->join->span_metrics.node)
-        join_samples_run_credit_found(run, &sample);
+        join_run_credit_found(run, &sample);
     return result;
 }
 
 /* Whether it is to be found out later which span a sample with timestamps was taken in: it may name
  * a local root, as far as is known so far. */
-static bool join_samples_run_is_open(struct run *run, enum join_result result,
-                                     const struct join_sample *sample)
+static bool join_run_is_open(struct run *run, enum join_result result,
+                             const struct join_sample *sample)
 {
     if (result == JOIN_UNKNOWN)
         return sample->trace_id != NULL;
@@ -147,8 +146,8 @@ static bool join_samples_run_is_open(struct run *run, enum join_result result,
 }
 
 /* Adds the sample to the span that it names, and its timestamps to what is shared out later. */
-static bool join_samples_run_take(struct run *run, const struct join_sample_view *view,
-                                  enum join_result *result)
+static bool join_run_take(struct run *run, const struct join_sample_view *view,
+                          enum join_result *result)
 {
     struct join_sample sample = run_sample_of(run, view, run->pass == JOIN_PASS_FIRST);
     uint8_t trace[16];
@@ -161,8 +160,8 @@ static bool join_samples_run_take(struct run *run, const struct join_sample_view
         return false;
     sample.taken = true;
     join_value_type_apply(&run->scope.value_type, view->value, view->n_values, view->n_times,
-                       &sample);
-    *result = join_samples_run_ask(run, &sample, true);
+                          &sample);
+    *result = join_run_ask(run, &sample, true);
     if (*result == JOIN_FOUND && run->join->span_metrics.node) {
         sample.taken = false;
         join_credit_below(&run->credit, &run->scope.value_type, view, &run->found, &sample);
@@ -171,25 +170,24 @@ static bool join_samples_run_take(struct run *run, const struct join_sample_view
 }
 
 /* Looks the span that the sample names up and, unless that was done before, adds to it. */
-static enum join_result join_samples_run_look_up(struct run *run,
-                                                 const struct join_sample_view *view)
+static enum join_result join_run_look_up(struct run *run, const struct join_sample_view *view)
 {
     bool held = run->pass == JOIN_PASS_FIRST, add = run->pass != JOIN_PASS_LAST;
     struct join_sample sample = run_sample_of(run, view, held);
     enum join_result result = JOIN_UNKNOWN;
     if (!add || view->n_times)
-        result = join_samples_run_ask(run, &sample, false);
+        result = join_run_ask(run, &sample, false);
     if (add && result != JOIN_TOO_LATE &&
-        !(view->n_times && join_samples_run_is_open(run, result, &sample) &&
-          join_samples_run_take(run, view, &result)))
-        result = join_samples_run_add_to(run, view, held);
+        !(view->n_times && join_run_is_open(run, result, &sample) &&
+          join_run_take(run, view, &result)))
+        result = join_run_add_to(run, view, held);
     run->counts.n_unknown += result == JOIN_UNKNOWN;
     return result;
 }
 
 /* Counts a sample whose item does not wait any more. Without a second pass the table says what
  * becomes of those whose span has not come: see join_tally. */
-static void join_samples_run_count(struct run *run, enum join_result result, uint8_t memo)
+static void join_run_count(struct run *run, enum join_result result, uint8_t memo)
 {
     uint64_t *counts = run->counts.outcomes[run->scope.value_type.type];
     if (result == JOIN_TOO_LATE)
@@ -202,36 +200,35 @@ static void join_samples_run_count(struct run *run, enum join_result result, uin
         counts[JOIN_COUNT_UNKNOWN]++;
 }
 
-static bool join_samples_run_allows(void *arg, unsigned key, const uint8_t *value, size_t len)
+static bool join_run_allows(void *arg, unsigned key, const uint8_t *value, size_t len)
 {
     const struct join *join = arg;
     return join_table_value(join->table, key, value, len, (size_t)join->config->max_values);
 }
 
-static uint32_t join_samples_run_index_of(struct run *run, unsigned key, const uint8_t *value,
-                                          size_t len)
+static uint32_t join_run_index_of(struct run *run, unsigned key, const uint8_t *value, size_t len)
 {
     bool other;
     uint32_t index = join_additions_attribute(&run->additions, key, run->join->keys[key], value,
-                                              len, join_samples_run_allows, run->join, &other);
+                                              len, join_run_allows, run->join, &other);
     run->counts.n_other += other;
     return index;
 }
 
 /* Turns what was found into indices of the attribute table, but for keys that the sample has. */
-static uint32_t join_samples_run_indices_of(struct run *run, uint32_t has_keys, uint32_t *out)
+static uint32_t join_run_indices_of(struct run *run, uint32_t has_keys, uint32_t *out)
 {
     const struct join_found *found = &run->found;
     const uint8_t *p = found->attributes, *end = p + found->attributes_len;
     uint32_t n = 0;
     if (!(has_keys & 1))
-        out[n++] = join_samples_run_index_of(run, 0, found->name, found->name_len);
+        out[n++] = join_run_index_of(run, 0, found->name, found->name_len);
     for (unsigned key = 1; key < run->join->n_keys && p < end; key++) {
         size_t len = *p++;
         if (len-- == 0)
             continue;
         if (!(has_keys >> key & 1))
-            out[n++] = join_samples_run_index_of(run, key, p, len);
+            out[n++] = join_run_index_of(run, key, p, len);
         p += len;
     }
     return n;
@@ -239,7 +236,7 @@ static uint32_t join_samples_run_indices_of(struct run *run, uint32_t has_keys, 
 
 /* Room for `size` bytes of an addition, side by side with the others; NULL for none, or without
  * memory. */
-static uint8_t *join_samples_run_addition_room(struct run *run, size_t size)
+static uint8_t *join_run_addition_room(struct run *run, size_t size)
 {
     if (size > (size_t)(run->room_end - run->room)) {
         run->room = br_arena_alloc(&run->additions_arena, ADDITIONS_BLOCK);
@@ -252,14 +249,14 @@ static uint8_t *join_samples_run_addition_room(struct run *run, size_t size)
 }
 
 /* The bytes to append to a sample: attribute indices, and the link that it had not. */
-static struct br_addition join_samples_run_addition_for(struct run *run,
-                                                        const struct join_sample_view *view,
-                                                        bool found, bool inferred)
+static struct br_addition join_run_addition_for(struct run *run,
+                                                const struct join_sample_view *view, bool found,
+                                                bool inferred)
 {
     uint32_t indices[JOIN_KEYS_MAX], link = 0;
-    uint32_t n = found ? join_samples_run_indices_of(run, view->has_keys, indices) : 0;
+    uint32_t n = found ? join_run_indices_of(run, view->has_keys, indices) : 0;
     if (inferred)
-        indices[n++] = join_samples_run_index_of(run, JOIN_HOW_KEY, (const uint8_t *)"inferred", 8);
+        indices[n++] = join_run_index_of(run, JOIN_HOW_KEY, (const uint8_t *)"inferred", 8);
     uint8_t packed[BR_VARINT_MAX * JOIN_KEYS_MAX], *q = packed;
     for (uint32_t i = 0; i < n; i++)
         q = br_put_varint(q, indices[i]);
@@ -270,7 +267,7 @@ static struct br_addition join_samples_run_addition_for(struct run *run,
                                    run->link ? run->link : view->span_id);
         size += 1 + br_varint_size(link);
     }
-    uint8_t *start = join_samples_run_addition_room(run, size), *p = start;
+    uint8_t *start = join_run_addition_room(run, size), *p = start;
     if (!start) {
         run->no_memory = run->no_memory || size;
         return (struct br_addition){0};
@@ -284,32 +281,31 @@ static struct br_addition join_samples_run_addition_for(struct run *run,
     return (struct br_addition){start, size};
 }
 
-static void join_samples_run_note_profiled(struct run *run, uint64_t service)
+static void join_run_note_profiled(struct run *run, uint64_t service)
 {
     if (!join_table_profiled(run->join->table, service, run->came_ms))
         ++*run->join->services_cut;
 }
 
 /* Whose samples these are is not said: then it is whose spans they were taken in. */
-static void join_samples_run_note_service(struct run *run)
+static void join_run_note_service(struct run *run)
 {
     const struct join_found *found = &run->found;
     if (!run->scope.service.service && found->service_len)
-        join_samples_run_note_profiled(run, join_service_hash(found->service, found->service_len));
+        join_run_note_profiled(run, join_service_hash(found->service, found->service_len));
 }
 
 /* --- Links that do not survive ---------------------------------------------------------- */
 
-static void join_samples_run_note_folded(struct run *run, uint32_t index, uint16_t type,
-                                         uint64_t value)
+static void join_run_note_folded(struct run *run, uint32_t index, uint16_t type, uint64_t value)
 {
     run->folding.verdicts[index] = JOIN_FOLD_FOLDED;
     run->folding.folded[type].samples++;
     run->folding.folded[type].value += (double)value;
 }
 
-static void join_samples_run_decide_later(struct run *run, uint32_t index,
-                                          const struct join_sample_view *view)
+static void join_run_decide_later(struct run *run, uint32_t index,
+                                  const struct join_sample_view *view)
 {
     if (join_undecided_add(&run->folding.undecided, run->item->n_items, index,
                            run->found.has_trace ? run->found.trace : NULL, view->span_id,
@@ -317,11 +313,10 @@ static void join_samples_run_decide_later(struct run *run, uint32_t index,
         run->no_memory = true;
 }
 
-static void join_samples_run_decide(struct run *run, const struct join_sample_view *view,
-                                    bool found)
+static void join_run_decide(struct run *run, const struct join_sample_view *view, bool found)
 {
     const struct join_found *join_found = &run->found;
-    const uint8_t *trace = view->trace_id                ? view->trace_id
+    const uint8_t *trace = view->trace_id                   ? view->trace_id
                            : found && join_found->has_trace ? join_found->trace
                                                             : NULL;
     bool of_span = found && join_found->service_len;
@@ -332,19 +327,19 @@ static void join_samples_run_decide(struct run *run, const struct join_sample_vi
     case JOIN_KEEPS:
         break;
     case JOIN_FOLDS:
-        join_samples_run_note_folded(run, run->index, run->scope.value_type.type, view->value);
+        join_run_note_folded(run, run->index, run->scope.value_type.type, view->value);
         break;
     case JOIN_FOLDS_UNLESS_CPU:
-        join_samples_run_decide_later(run, run->index, view);
+        join_run_decide_later(run, run->index, view);
         break;
     }
 }
 
-static void join_samples_run_decide_span(struct run *run, struct join_undecided_span *span)
+static void join_run_decide_span(struct run *run, struct join_undecided_span *span)
 {
     struct join_totals totals;
     if (join_table_totals(run->join->table, span->has_trace ? span->trace : NULL, span->span,
-                           &totals, NULL) &&
+                          &totals, NULL) &&
         join_totals_cpu_ns(&totals) > run->join->policy.keep->cpu_threshold)
         return;
     span->folds = true;
@@ -352,21 +347,21 @@ static void join_samples_run_decide_span(struct run *run, struct join_undecided_
     run->folding.folded[span->type].value += span->value;
 }
 
-static void join_samples_run_decide_rest(struct run *run)
+static void join_run_decide_rest(struct run *run)
 {
     struct join_undecided *undecided = &run->folding.undecided;
     for (uint32_t i = 0; i < undecided->count; i++)
-        join_samples_run_decide_span(run, &undecided->spans[i]);
+        join_run_decide_span(run, &undecided->spans[i]);
     for (uint32_t i = 0; i < undecided->n_samples; i++)
         if (undecided->of[i] && undecided->spans[undecided->of[i] - 1].folds)
             run->folding.verdicts[i] = JOIN_FOLD_FOLDED;
     join_undecided_release(undecided);
 }
 
-static void join_samples_run_fold(struct run *run)
+static void join_run_fold(struct run *run)
 {
     uint32_t gone = 0, n = 0;
-    join_samples_run_decide_rest(run);
+    join_run_decide_rest(run);
     for (uint16_t t = 0; t < JOIN_TYPES; t++)
         n += run->folding.folded[t].samples > 0;
     if (!n || run->no_memory ||
@@ -384,7 +379,7 @@ static void join_samples_run_fold(struct run *run)
 
 /* A sample that named its local root, and was taken in one span below it, leaves with that span's
  * link and name, where the config says so. */
-static void join_samples_run_relink(struct run *run, const struct join_sample_view *view)
+static void join_run_relink(struct run *run, const struct join_sample_view *view)
 {
     if (run->join->config->local_root.link != JOIN_LINK_SPAN || !view->n_times)
         return;
@@ -405,26 +400,26 @@ static void run_linked_sample(struct run *run, const struct join_sample_view *vi
 {
     enum join_result result = run->pass == JOIN_PASS_LAST && *memo == JOIN_TOO_LATE
                                   ? JOIN_TOO_LATE
-                                  : join_samples_run_look_up(run, view);
+                                  : join_run_look_up(run, view);
     if (result == JOIN_FOUND && run->pass != JOIN_PASS_LAST)
-        join_samples_run_note_service(run);
+        join_run_note_service(run);
     if (run->pass == JOIN_PASS_FIRST)
         *memo = (uint8_t)result;
     else
-        join_samples_run_count(run, result, *memo);
+        join_run_count(run, result, *memo);
     run->link = NULL;
     if (result == JOIN_FOUND && run->pass != JOIN_PASS_FIRST)
-        join_samples_run_relink(run, view);
+        join_run_relink(run, view);
     if (addition)
-        *addition = join_samples_run_addition_for(run, view, result == JOIN_FOUND, false);
+        *addition = join_run_addition_for(run, view, result == JOIN_FOUND, false);
     if (run->folding.verdicts)
-        join_samples_run_decide(run, view, result == JOIN_FOUND);
+        join_run_decide(run, view, result == JOIN_FOUND);
     run->link = NULL;
 }
 
 /* What the sample says of where it was taken, and else its resource. */
-static struct join_identity join_samples_run_where(const struct run *run,
-                                                   const struct join_sample_view *view)
+static struct join_identity join_run_where(const struct run *run,
+                                           const struct join_sample_view *view)
 {
     struct join_identity where = run->scope.where;
     for (unsigned i = 0; i < JOIN_WHERES; i++)
@@ -433,8 +428,8 @@ static struct join_identity join_samples_run_where(const struct run *run,
 }
 
 /* The table shares it out when spans of the thread leave. */
-static void join_samples_run_take_inferable(struct run *run, const struct join_sample_view *view,
-                                            const struct join_identity *where)
+static void join_run_take_inferable(struct run *run, const struct join_sample_view *view,
+                                    const struct join_identity *where)
 {
     const struct join_thread_ids ids = join_thread_ids_of(where);
     struct join_sample sample = run_sample_of(run, view, true);
@@ -445,16 +440,15 @@ static void join_samples_run_take_inferable(struct run *run, const struct join_s
 }
 
 /* Notes the CPU time of a sample that was inferred, whose totals are shared out by the table. */
-static enum join_result join_samples_run_note_inferred(struct run *run,
-                                                       const struct join_sample_view *view)
+static enum join_result join_run_note_inferred(struct run *run, const struct join_sample_view *view)
 {
     struct join_sample sample = run_sample_of(run, view, true);
     sample.taken = true;
     join_value_type_apply(&run->scope.value_type, view->value, view->n_values, view->n_times,
-                       &sample);
-    enum join_result result = join_samples_run_ask(run, &sample, true);
+                          &sample);
+    enum join_result result = join_run_ask(run, &sample, true);
     if (result == JOIN_FOUND && run->join->span_metrics.node)
-        join_samples_run_credit_found(run, &sample);
+        join_run_credit_found(run, &sample);
     return result;
 }
 
@@ -463,14 +457,14 @@ static enum join_result join_samples_run_note_inferred(struct run *run,
 static bool run_infer_sample(struct run *run, struct join_sample_view *view,
                              struct br_addition *addition)
 {
-    struct join_identity where = join_samples_run_where(run, view);
+    struct join_identity where = join_run_where(run, view);
     if (!run->join->config->infer)
         return false;
     if (!join_infer_may(view, &where))
         return false;
     join_progress_note(&join_table_progress(run->join->table)->inferable);
     if (run->pass != JOIN_PASS_LAST)
-        join_samples_run_take_inferable(run, view, &where);
+        join_run_take_inferable(run, view, &where);
     if (run->pass == JOIN_PASS_FIRST) {
         run->counts.n_unknown++; /* spans that are to come may fit better */
         return false;
@@ -480,14 +474,14 @@ static bool run_infer_sample(struct run *run, struct join_sample_view *view,
         return false;
     view->trace_id = span->trace_id;
     view->span_id = (const uint8_t *)&span->span_id;
-    if (join_samples_run_note_inferred(run, view) != JOIN_FOUND)
+    if (join_run_note_inferred(run, view) != JOIN_FOUND)
         return false; /* it left just now */
-    join_samples_run_note_service(run);
+    join_run_note_service(run);
     run->counts.outcomes[run->scope.value_type.type][JOIN_COUNT_INFERRED]++;
     if (addition)
-        *addition = join_samples_run_addition_for(run, view, true, true);
+        *addition = join_run_addition_for(run, view, true, true);
     if (run->folding.verdicts)
-        join_samples_run_decide(run, view, true);
+        join_run_decide(run, view, true);
     return true;
 }
 
@@ -496,7 +490,7 @@ static void run_sample(struct run *run, const uint8_t *p, const uint8_t *end,
 {
     struct join_sample_view view;
     join_sample_view_of(&run->dictionary.links,
-                    run->dictionary.any_label ? run->dictionary.labels : NULL, p, end, &view);
+                        run->dictionary.any_label ? run->dictionary.labels : NULL, p, end, &view);
     uint8_t unused = JOIN_FOUND, *memo = run->memo ? run->memo++ : &unused;
     if (view.span_id)
         run->counts.n_named++;
@@ -514,8 +508,8 @@ static void run_sample(struct run *run, const uint8_t *p, const uint8_t *end,
 /* --- Profiles --------------------------------------------------------------------------- */
 
 /* Goes through the samples of a part; `additions` is NULL when nothing is to be written. */
-static void join_samples_run_part(struct run *run, const struct br_part *part,
-                                  struct br_addition *additions)
+static void join_run_part(struct run *run, const struct br_part *part,
+                          struct br_addition *additions)
 {
     const uint8_t *p = part->raw + part->body_at, *end = part->raw + part->raw_len;
     struct br_field field, g, h;
@@ -526,7 +520,7 @@ static void join_samples_run_part(struct run *run, const struct br_part *part,
             if (g.number != 2)
                 continue;
             join_value_type_read(run->join->table, &run->dictionary.view, s, s_end,
-                              &run->scope.value_type);
+                                 &run->scope.value_type);
             while (s < s_end && (s = br_field_next(s, s_end, &h)))
                 if (h.number == 2)
                     run_sample(run, h.data, s, additions ? additions++ : NULL);
@@ -535,7 +529,7 @@ static void join_samples_run_part(struct run *run, const struct br_part *part,
 }
 
 /* The measure that counts among the profiles of a resource. */
-static enum join_measure join_samples_run_best_measure(struct run *run, const struct br_part *part)
+static enum join_measure join_run_best_measure(struct run *run, const struct br_part *part)
 {
     const uint8_t *p = part->raw + part->body_at, *end = part->raw + part->raw_len;
     struct br_field field, g;
@@ -547,15 +541,15 @@ static enum join_measure join_samples_run_best_measure(struct run *run, const st
             if (g.number != 2)
                 continue;
             join_value_type_read(run->join->table, &run->dictionary.view, g.data, g.data + g.value,
-                              &value_type);
+                                 &value_type);
             best = value_type.measure < best ? value_type.measure : best;
         }
     }
     return best;
 }
 
-static void join_samples_run_resource(struct run *run, const struct br_part *part,
-                                      struct br_addition *additions)
+static void join_run_resource(struct run *run, const struct br_part *part,
+                              struct br_addition *additions)
 {
     run->scope.service = join_service_of(part, &run->dictionary.texts);
     if (run->join->config->infer) {
@@ -566,15 +560,14 @@ static void join_samples_run_resource(struct run *run, const struct br_part *par
                            &run->dictionary.texts, &run->scope.where);
     }
     if (run->join->span_metrics.node)
-        run->scope.best = join_samples_run_best_measure(run, part);
-    join_samples_run_part(run, part, additions);
+        run->scope.best = join_run_best_measure(run, part);
+    join_run_part(run, part, additions);
     if (part->n_items && run->scope.service.service && run->pass != JOIN_PASS_LAST)
-        join_samples_run_note_profiled(run, run->scope.service.instance
-                                                ? run->scope.service.instance
-                                                : run->scope.service.service);
+        join_run_note_profiled(run, run->scope.service.instance ? run->scope.service.instance
+                                                                : run->scope.service.service);
 }
 
-static void join_samples_run_write_parts(struct run *run, struct br_addition **additions)
+static void join_run_write_parts(struct run *run, struct br_addition **additions)
 {
     uint32_t n_parts = run->item->n_parts;
     if (run->no_memory || run->dictionary.texts.no_memory || run->dictionary.links.no_memory ||
@@ -593,7 +586,7 @@ static void join_samples_run_write_parts(struct run *run, struct br_addition **a
                                     run->dictionary.view.count[BR_TABLE_ATTRIBUTE], &run->arena);
 }
 
-static void join_samples_run_parts(struct run *run)
+static void join_run_parts(struct run *run)
 {
     bool write = run->pass != JOIN_PASS_FIRST;
     uint32_t n_parts = run->item->n_parts;
@@ -607,18 +600,18 @@ static void join_samples_run_parts(struct run *run)
             write && additions ? br_arena_calloc(&run->additions_arena, part->n_items, sizeof *own)
                                : NULL;
         run->no_memory = run->no_memory || (write && !own);
-        join_samples_run_resource(run, part, own);
+        join_run_resource(run, part, own);
         if (own)
             additions[i] = own;
     }
     if (write && additions)
-        join_samples_run_write_parts(run, additions);
+        join_run_write_parts(run, additions);
     br_arena_release(&run->additions_arena);
     if (run->folding.verdicts)
-        join_samples_run_fold(run);
+        join_run_fold(run);
 }
 
-static void join_samples_run_note_counts(struct run *run)
+static void join_run_note_counts(struct run *run)
 {
     for (uint16_t t = 0; t < JOIN_TYPES; t++)
         for (int c = 0; c < JOIN_COUNTS; c++)
@@ -663,7 +656,7 @@ static bool join_samples_splitting_spans(struct splitting *splitting,
 {
     struct run *run = splitting->run;
     const struct join_config *config = run->join->config;
-    struct join_identity where = join_samples_run_where(run, view);
+    struct join_identity where = join_run_where(run, view);
     if (view->n_times > splitting->cap_spans) {
         splitting->cap_spans = join_numbers_cap(view->n_times);
         splitting->spans =
@@ -676,7 +669,7 @@ static bool join_samples_splitting_spans(struct splitting *splitting,
                join_infer_spans(&run->infer, view, &where, times, splitting->spans);
     const struct join_sample sample = {.trace_id = view->trace_id, .span_id = view->span_id};
     return config->local_root.link == JOIN_LINK_SPAN &&
-           join_samples_run_ask(run, &sample, false) == JOIN_FOUND &&
+           join_run_ask(run, &sample, false) == JOIN_FOUND &&
            join_credit_spans(&run->credit, view, &run->found, times, splitting->spans);
 }
 
@@ -702,8 +695,8 @@ static int splitting_on_sample(void *arg, struct br_visit *visit)
     if (visit->part != splitting->part)
         join_samples_splitting_begin_part(splitting, visit->part);
     join_sample_view_of(&run->dictionary.links,
-                    run->dictionary.any_label ? run->dictionary.labels : NULL, visit->body,
-                    visit->body + visit->len, &view);
+                        run->dictionary.any_label ? run->dictionary.labels : NULL, visit->body,
+                        visit->body + visit->len, &view);
     visit->n_out = 0;
     if (view.n_times > 1 && join_samples_splitting_spans(splitting, &view, &times))
         visit->n_out =
@@ -716,7 +709,7 @@ static int splitting_on_sample(void *arg, struct br_visit *visit)
 /* A sample whose timestamps were taken in several spans becomes one for each, before they are
  * joined: those that name none, and, where they leave with the link of the deepest span, those that
  * name a local root. Without memory they stay whole. */
-static void join_samples_run_split(struct run *run)
+static void join_run_split(struct run *run)
 {
     const struct join_config *config = run->join->config;
     struct splitting splitting = {.run = run, .memo = run->memo, .part = UINT32_MAX};
@@ -730,7 +723,7 @@ static void join_samples_run_split(struct run *run)
         br_free(splitting.memos);
 }
 
-static bool join_samples_run_prepare(struct run *run)
+static bool join_run_prepare(struct run *run)
 {
     const struct join_label_names names = {.span_id = run->join->config->labels.span_id,
                                            .trace_id = run->join->config->labels.trace_id,
@@ -757,10 +750,10 @@ static bool join_samples_run_prepare(struct run *run)
                    .cut = run->join->trace_spans_cut},
         .arg = run};
     if (run->join->span_metrics.node)
-        run->credit.on_credited = join_samples_run_on_credited;
+        run->credit.on_credited = join_run_on_credited;
     if (!run->dictionary.labels || run->dictionary.texts.no_memory)
         return false;
-    join_samples_run_split(run);
+    join_run_split(run);
     if (run->join->policy.keep && run->pass != JOIN_PASS_FIRST) {
         run->folding.verdicts = br_arena_calloc(&run->arena, run->item->n_items, 1);
         run->no_memory = !run->folding.verdicts;
@@ -783,9 +776,9 @@ uint32_t join_samples(struct join *join, struct br_item *item, enum join_pass pa
         br_arena_init(&run->arena, ARENA_MAX);
         br_arena_init(&run->additions_arena, ARENA_MAX);
     }
-    if (run && join_samples_run_prepare(run)) {
-        join_samples_run_parts(run);
-        join_samples_run_note_counts(run);
+    if (run && join_run_prepare(run)) {
+        join_run_parts(run);
+        join_run_note_counts(run);
         unknown = run->counts.n_unknown;
     } else if (pass != JOIN_PASS_FIRST && item->n_items) {
         join_count(join, JOIN_TYPES - 1, JOIN_COUNT_UNLINKED, item->n_items); /* nobody looked */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The memory limiter sets the marks of the process's memory budget (base/memory.h). Memory is counted
- * as it is taken, so nothing is measured at intervals: above the soft limit (limit - spike) receivers
- * refuse a request before they read its body, and what is being read gets no more than the budget has;
- * what was taken before passes, unless the hard limit itself is exceeded.
+ * The memory limiter sets the marks of the process's memory budget (base/memory.h). Memory is
+ * counted as it is taken, so nothing is measured at intervals: above the soft limit (limit - spike)
+ * receivers refuse a request before they read its body, and what is being read gets no more than
+ * the budget has; what was taken before passes, unless the hard limit itself is exceeded.
  */
 #include <stdio.h>
 
@@ -19,7 +19,8 @@ struct config {
     int64_t limit_mib, spike_limit_mib, limit_percentage, spike_limit_percentage;
 };
 
-/* Of a limiter there is a node in each pipeline of each worker, and they see the same: one speaks. */
+/* Of a limiter there is a node in each pipeline of each worker, and they see the same: one speaks.
+ */
 struct voice {
     bool taken;
 };
@@ -156,7 +157,7 @@ static int memory_limiter_start(struct br_node *node, struct br_err *err)
     if (!memory_limiter_speaks(node))
         return 0;
     br_info(&node->log, "%llu MiB at the most, refusing requests from %llu MiB on",
-                (unsigned long long)limit / MIB, (unsigned long long)(limit - spike) / MIB);
+            (unsigned long long)limit / MIB, (unsigned long long)(limit - spike) / MIB);
     memory_limiter_on_look(&state->look);
     return 0;
 }

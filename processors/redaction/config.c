@@ -45,9 +45,10 @@ const struct br_option redact_options[] = {
               "instead of [REDACTED] a hash in hex: md5, sha1, sha3, hmac-sha256 or hmac-sha512"),
     BR_SECRET(struct redact_config, hmac_key,
               "the salt of hmac-sha256 (at least 32 bytes) and hmac-sha512 (at least 64)"),
-    BR_DURATION(struct redact_config, match_time, "100ms",
-                "processor time that all patterns together may take in a request, beside 100 ns for "
-                "each of its bytes; when it is used up the rest is masked unseen"),
+    BR_DURATION(
+        struct redact_config, match_time, "100ms",
+        "processor time that all patterns together may take in a request, beside 100 ns for "
+        "each of its bytes; when it is used up the rest is masked unseen"),
     BR_IGNORED("summary", "what was done is counted in metrics, and not written into the data"),
     BR_OPT_END,
 };

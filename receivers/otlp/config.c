@@ -116,7 +116,8 @@ int otlp_check(void *config, const struct br_yaml *node, const char *path, struc
     if (otlp_config->protocols.http) {
         const struct br_http_config *http = &otlp_config->protocols.http->server;
         (void)snprintf(at, sizeof at, "%s::protocols::http", path);
-        br_endpoint_check(http->endpoint, http->transport, br_yaml_get(protocols, "http"), at, errs);
+        br_endpoint_check(http->endpoint, http->transport, br_yaml_get(protocols, "http"), at,
+                          errs);
         otlp_config_check_paths(otlp_config->protocols.http, br_yaml_get(protocols, "http"), path,
                                 errs);
     }

@@ -102,9 +102,10 @@ static const struct br_option folder_options[] = {
     BR_ENUM(struct pprof_folder_config, after, "remember", afters,
             "what becomes of a file that was taken"),
     BR_STRING(struct pprof_folder_config, move_to, NULL, "move: the folder, on the same disk"),
-    BR_STRING(struct pprof_folder_config, state, NULL,
-              "remember: the file that says what was taken, for after a restart; .braid-taken in the "
-              "folder where it is not given"),
+    BR_STRING(
+        struct pprof_folder_config, state, NULL,
+        "remember: the file that says what was taken, for after a restart; .braid-taken in the "
+        "folder where it is not given"),
     BR_VALUE(struct pprof_folder_config, labels, "map of texts: as those of a target"),
     BR_DOUBLE(struct pprof_folder_config, sample_rate, 0, 0, 1000000,
               "Hz, of what counts samples; 0: as a JFR says itself, 100 of other formats"),
@@ -134,7 +135,8 @@ const struct br_option pprof_options[] = {
     BR_INT(struct pprof_config, max_profile_size, 32 << 20, 1024, 128 << 20,
            "largest scraped profile or file in bytes, also after decompression"),
     BR_PRESENT(struct pprof_config, file, struct pprof_folder_config, folder_options,
-               "profiles from a folder: pprof, JFR, speedscope, .cpuprofile, perf script and folded text, told "
+               "profiles from a folder: pprof, JFR, speedscope, .cpuprofile, perf script and "
+               "folded text, told "
                "by content"),
     BR_PRESENT(struct pprof_config, http, struct br_http_config, http_options,
                "take profiles posted to /v1/profiles/upload"),

@@ -21,7 +21,7 @@
 /* Remembers 8 bytes for each stack and as many for each of its values, and 6 to find it. */
 struct pprof_delta;
 
-struct pprof_delta *pprof_delta_new(void);    /* NULL without memory */
+struct pprof_delta *pprof_delta_new(void);        /* NULL without memory */
 void pprof_delta_free(struct pprof_delta *delta); /* accepts NULL */
 
 /* Forgets what was taken: the next profile is a first one. Accepts NULL. */
@@ -35,7 +35,8 @@ bool pprof_delta_check(const uint8_t *data, size_t len);
  * for the first profile, which has none. The difference's duration is what lies between the two,
  * unless the profile says one. All that it takes, what is remembered and the difference included,
  * is about four times the profile's size and a MiB at the most. Returns 0; BR_EINVAL, BR_EFULL,
- * BR_ETOOBIG or BR_ENOMEM with a sentence: then the next profile is compared with the one before. */
+ * BR_ETOOBIG or BR_ENOMEM with a sentence: then the next profile is compared with the one before.
+ */
 int pprof_delta_take(struct pprof_delta *delta, const uint8_t *data, size_t len,
                      struct br_arena *arena, const uint8_t **ret, size_t *ret_len,
                      struct br_err *err);

@@ -36,7 +36,8 @@ static bool delta_check_is_list(const struct br_field *field)
     return at != NULL;
 }
 
-/* True when a field is of the kind that its message says; the message in it is still to be checked. */
+/* True when a field is of the kind that its message says; the message in it is still to be checked.
+ */
 static bool delta_check_is_of_kind(const struct shape *shape, const struct br_field *field)
 {
     uint32_t bit = field->number < 32 ? UINT32_C(1) << field->number : 0;

@@ -36,13 +36,13 @@ struct file {
     char name[NAME_MAX + 1];
     enum state state;
     struct pprof_identity is;
-    bool taken;             /* as `is` says */
-    struct pprof_mark mark; /* what was counted of it, when it was taken last */
-    struct pprof_mark next; /* and what will have been, when what is read now is taken ... */
-    struct pprof_mark *read; /* ... where a thread writes it */
-    uint64_t since_ms; /* it has been the same */
-    uint64_t look;     /* number of the last look that saw it */
-    int fd;            /* while it is read */
+    bool taken;                    /* as `is` says */
+    struct pprof_mark mark;        /* what was counted of it, when it was taken last */
+    struct pprof_mark next;        /* and what will have been, when what is read now is taken ... */
+    struct pprof_mark *read;       /* ... where a thread writes it */
+    uint64_t since_ms;             /* it has been the same */
+    uint64_t look;                 /* number of the last look that saw it */
+    int fd;                        /* while it is read */
     struct pprof_reading *reading; /* NULL unless a thread has it */
     struct br_item *item;
 };
@@ -53,7 +53,7 @@ struct pprof_folder {
     struct pprof_reader *reader;
     struct br_arena arena;
     struct br_addition resource;
-    struct br_map *files; /* of struct file, by name */
+    struct br_map *files;    /* of struct file, by name */
     struct br_list sendings; /* of pieces.h */
     struct br_timer timer;
     uint64_t look;
@@ -83,8 +83,8 @@ static void folder_complain(struct pprof_folder *folder, const char *name, const
 static struct pprof_identity folder_identify(const struct stat *st)
 {
     return (struct pprof_identity){(uint64_t)st->st_size, st->st_ino,
-                             (uint64_t)st->st_mtim.tv_sec * 1000000000u +
-                                 (uint64_t)st->st_mtim.tv_nsec};
+                                   (uint64_t)st->st_mtim.tv_sec * 1000000000u +
+                                       (uint64_t)st->st_mtim.tv_nsec};
 }
 
 static bool folder_same(const struct pprof_identity *left, const struct pprof_identity *right)
@@ -224,8 +224,9 @@ static int folder_load(struct br_reading *reading)
     return folder_read_bytes(file, buf, &reading->err);
 }
 
-/* Of folded text that grew, what is new: its beginning was counted. Where that ended in the middle of a
- * line, as the program that writes it had just got so far, the rest of the line is no stack. */
+/* Of folded text that grew, what is new: its beginning was counted. Where that ended in the middle
+ * of a line, as the program that writes it had just got so far, the rest of the line is no stack.
+ */
 static void folder_skip_counted(const struct file *file, struct br_reading *reading,
                                 struct br_profile_source *source)
 {

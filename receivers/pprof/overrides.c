@@ -124,7 +124,8 @@ void pprof_overrides_release(struct pprof_scraper *scraper)
     br_host_timer_stop(scraper->node->host, &scraper->rules_end);
 }
 
-/* --- The overridable ------------------------------------------------------------------------------ */
+/* --- The overridable
+ * ------------------------------------------------------------------------------ */
 
 /* Where neither the override nor the config names a profile, it is the CPU's. */
 static bool scrape_overrides_is_default(const struct pprof_config *config, enum pprof_kind kind)

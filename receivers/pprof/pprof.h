@@ -103,7 +103,8 @@ const struct pprof_profile_config *pprof_profile_config(const struct pprof_confi
 /* What the config and overrides call a kind; "" for one that there is none of. */
 const char *pprof_kind_name(const struct pprof_config *config, enum pprof_kind kind);
 
-/* Its `__name__`: as Grafana Alloy names what it scrapes, with Pyroscope's renaming of godeltaprof_*. */
+/* Its `__name__`: as Grafana Alloy names what it scrapes, with Pyroscope's renaming of
+ * godeltaprof_*. */
 const char *pprof_kind_metric(const struct pprof_config *config, enum pprof_kind kind);
 
 /* True when its values count since the program began. */
@@ -136,38 +137,40 @@ void pprof_reader_release(struct pprof_reader *reader); /* accepts a zeroed one 
 /* A reading that a thread has. */
 struct pprof_reading;
 
-/* Called in the worker when a reading is over; what `r` has of an item, and leaves there, is freed. */
+/* Called in the worker when a reading is over; what `r` has of an item, and leaves there, is freed.
+ */
 typedef void pprof_end_fn(void *user, struct br_reading *reading, int rc);
 
-/* Has `body` (NULL: `read` finds its bytes itself) read: at once or, when it is large, in a thread. `arg`
- * is br_reading.arg; it and what it points to stay, and nobody changes them, until `end` is called: at
- * once, or later. `*ret` is the reading while a thread has it, and NULL otherwise; it stays where it is. */
+/* Has `body` (NULL: `read` finds its bytes itself) read: at once or, when it is large, in a thread.
+ * `arg` is br_reading.arg; it and what it points to stay, and nobody changes them, until `end` is
+ * called: at once, or later. `*ret` is the reading while a thread has it, and NULL otherwise; it
+ * stays where it is. */
 void pprof_reader_start(struct pprof_reader *reader, struct br_buf *body, br_read_fn *read,
                         const void *arg, pprof_end_fn *end, void *user, struct pprof_reading **ret);
 
-/* Gives a reading up: it is not running any more when this returns, and `end` is not called. Accepts
- * NULL. */
+/* Gives a reading up: it is not running any more when this returns, and `end` is not called.
+ * Accepts NULL. */
 void pprof_reading_leave(struct pprof_reading *reading);
 
 /* True for what begins as gzip does. */
 bool pprof_is_gzip(const uint8_t *data, size_t len);
 
-/* Undoes the body's encoding, and takes off gzip, told by its magic, whatever was said of it. Returns as
- * br_reading_decompress. */
+/* Undoes the body's encoding, and takes off gzip, told by its magic, whatever was said of it.
+ * Returns as br_reading_decompress. */
 int pprof_unpack(struct br_reading *reading);
 
 /* The format by the content; nothing at all is empty text. Returns 0, or BR_EINVAL with a sentence.
  */
 int pprof_guess(const uint8_t *data, size_t len, enum br_profile_format *ret, struct br_err *err);
 
-/* Makes r->item, not yet in the ledger, out of plain bytes; NULL for nothing at all, and for a pprof
- * without samples (another format without any is BR_EINVAL: it was not understood). Returns 0 or a code
- * with its sentence. */
+/* Makes r->item, not yet in the ledger, out of plain bytes; NULL for nothing at all, and for a
+ * pprof without samples (another format without any is BR_EINVAL: it was not understood). Returns 0
+ * or a code with its sentence. */
 int pprof_read(struct br_reading *reading, enum br_profile_format format,
                const struct br_profile_source *source);
 
-/* The same in two steps, of several profiles that become one item: each into the builder, and then, with
- * the first failure or 0, all of them. */
+/* The same in two steps, of several profiles that become one item: each into the builder, and then,
+ * with the first failure or 0, all of them. */
 int pprof_build(struct br_reading *reading, enum br_profile_format format,
                 const struct br_profile_source *profile_source);
 int pprof_built(struct br_reading *reading, int rc);

@@ -8,7 +8,7 @@
 /* What is read once is larger as OTLP: every sample type repeats its samples. */
 #define GROWTH 4
 #define GROWN_MIN (1u << 20) /* of what is small, tables and names may be most */
-#define KEPT_ITEMS 16384 /* a builder that held more is not kept */
+#define KEPT_ITEMS 16384     /* a builder that held more is not kept */
 
 struct pprof_reading {
     struct br_reading_job job;
@@ -50,8 +50,9 @@ int pprof_guess(const uint8_t *data, size_t len, enum br_profile_format *ret, st
     *ret = BR_FORMAT_FOLDED;
     if (len == 0 || br_profile_guess(data, len, ret))
         return 0;
-    return br_err_set(err, BR_EINVAL,
-                      "neither pprof, JFR, speedscope, folded text nor perf script's by its content");
+    return br_err_set(
+        err, BR_EINVAL,
+        "neither pprof, JFR, speedscope, folded text nor perf script's by its content");
 }
 
 /* Into the builder; what it took to read goes before the item is made. */

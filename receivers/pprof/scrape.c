@@ -95,7 +95,8 @@ static size_t scrape_scratch_max(const struct br_reading *reading)
                                                             : reading->max_body * COMPARED_GROWTH;
 }
 
-/* What a comparison keeps has a bound of its own (delta.h); what is sent may take as much as without. */
+/* What a comparison keeps has a bound of its own (delta.h); what is sent may take as much as
+ * without. */
 static int scrape_compare(struct br_reading *reading, struct pprof_delta *delta,
                           struct br_arena *arena, const uint8_t **data, size_t *len)
 {

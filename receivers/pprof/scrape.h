@@ -38,8 +38,8 @@ struct pprof_job {
     uint64_t due_ms;               /* the next beat */
     uint64_t timeout_ms;           /* of the request under way */
     bool busy, failing;
-    bool losing; /* the last profile had samples that were left out */
-    bool forget; /* what it compares with, when the reading under way has ended */
+    bool losing;                   /* the last profile had samples that were left out */
+    bool forget;                   /* what it compares with, when the reading under way has ended */
     struct pprof_reading *reading; /* of what came; NULL unless a thread has it */
     enum pprof_result last;
     struct pprof_delta *delta; /* NULL: what comes is sent */
@@ -82,8 +82,8 @@ struct pprof_scraper {
     struct br_overridable overridable;
     struct pprof_override overrides[BR_OVERRIDES_MAX];
     size_t n_overrides;
-    struct br_timer rules_end; /* parked from start on */
-    struct br_list waiting;    /* pieces of large profiles; in the ledger */
+    struct br_timer rules_end;  /* parked from start on */
+    struct br_list waiting;     /* pieces of large profiles; in the ledger */
     struct br_timer next_piece; /* parked from start on */
     bool stopping;
     unsigned n_reading; /* jobs of which a thread reads something */

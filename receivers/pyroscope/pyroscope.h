@@ -41,11 +41,11 @@ struct upload {
     struct br_arena scratch; /* what lives as long as the upload */
     struct br_buf *plain[4]; /* what was decompressed */
     size_t n_plain;
-    size_t body_len;        /* of what upload_limit limits */
-    size_t unpacked;        /* bytes that the reading had decompressed before it */
-    size_t built;           /* bytes that the builder held before */
-    uint32_t n_bad;      /* profiles that were left out ... */
-    struct br_err first; /* ... and why the first of them was */
+    size_t body_len;             /* of what upload_limit limits */
+    size_t unpacked;             /* bytes that the reading had decompressed before it */
+    size_t built;                /* bytes that the builder held before */
+    uint32_t n_bad;              /* profiles that were left out ... */
+    struct br_err first;         /* ... and why the first of them was */
     struct br_profile_lost lost; /* samples of the others */
 };
 
@@ -93,8 +93,8 @@ int pyroscope_sample_types(const char *text, size_t len, struct br_arena *arena,
 
 bool pyroscope_begin_push(struct pyroscope *pyroscope, struct br_request *request);
 
-/* Reads an encoded PushRequest into the upload's builder. As with Pyroscope a profile that cannot be
- * read, or a series whose labels are no good, does not take the others along. Returns as
+/* Reads an encoded PushRequest into the upload's builder. As with Pyroscope a profile that cannot
+ * be read, or a series whose labels are no good, does not take the others along. Returns as
  * br_profile_read; BR_EINVAL where nothing is good. */
 int pyroscope_read_push(struct upload *upload, const uint8_t *data, size_t len);
 

@@ -50,7 +50,8 @@ static const struct br_option service_options[] = {
     BR_VALUE(struct service, pipelines, "traces or profiles, each with a name where needed"),
     BR_VALUE(struct service, telemetry, "Braid's own logs and metrics"),
     BR_VALUE(struct service, workers, "threads; auto is one per core"),
-    BR_STRUCT(struct service, fanout, br_fanout_options, "what one of several destinations may lag"),
+    BR_STRUCT(struct service, fanout, br_fanout_options,
+              "what one of several destinations may lag"),
     BR_OPT_END,
 };
 
@@ -76,7 +77,8 @@ struct loader {
     struct br_errs *errs;
     struct slot *slots; /* beside config->instances */
     const struct top *top;
-    bool top_failed; /* a section may be missing because its name is misspelt, which is said already */
+    bool top_failed; /* a section may be missing because its name is misspelt, which is said already
+                      */
     bool no_memory;
 };
 
@@ -223,7 +225,8 @@ static void load_read_config(struct loader *loader, struct br_instance *instance
         br_errs_add(loader->errs, instance->node, path, "%s", br_strerror(rc));
 }
 
-/* The component of that type, also by a name that only the Collector has for it; NULL when there is none. */
+/* The component of that type, also by a name that only the Collector has for it; NULL when there is
+ * none. */
 static const struct br_component *load_find_component(struct loader *loader, struct slot *slot,
                                                       const char *path, const char *type)
 {

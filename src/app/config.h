@@ -31,7 +31,8 @@ struct br_pipeline {
 struct br_telemetry_config {
     enum br_log_level log_level;
     bool log_json;
-    const char *metrics_endpoint; /* "localhost:8888"; NULL when level is none or no reader is wanted */
+    const char
+        *metrics_endpoint; /* "localhost:8888"; NULL when level is none or no reader is wanted */
     struct br_strings metrics_hosts; /* that the endpoint answers to besides (net/hosts.h) */
 };
 
@@ -59,8 +60,8 @@ int br_config_load_tree(struct br_yaml *tree, const struct br_component *const *
 int br_yaml_print(const struct br_yaml *tree, const struct br_component *const *registry,
                   struct br_str *out);
 
-/* The whole way. On success the caller owns `*ret` and frees it with br_config_free; warnings may be
- * in `errs` then too. Returns 0, or a negative code with errors in `errs`. */
+/* The whole way. On success the caller owns `*ret` and frees it with br_config_free; warnings may
+ * be in `errs` then too. Returns 0, or a negative code with errors in `errs`. */
 int br_config_load(const struct br_config_sources *sources,
                    const struct br_component *const *registry, struct br_config **ret,
                    struct br_errs *errs);

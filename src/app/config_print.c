@@ -7,8 +7,9 @@
 #include "base/str.h"
 #include "config/parts.h"
 
-#define SIMPLE_KEY_MAX 120 /* YAML's own limit is 1024 characters; longer keys take the "? " form  \
-                            */
+#define SIMPLE_KEY_MAX                                                                             \
+    120 /* YAML's own limit is 1024 characters; longer keys take the "? " form                     \
+         */
 
 /* What is known about the node that is printed. */
 enum view {

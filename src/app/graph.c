@@ -12,7 +12,7 @@
 
 #define DEPTH_EXPORTER 1000u
 #define QUEUE_ITEMS_LARGE 1000000u /* spans or samples in a queue that somebody should know of */
-#define METADATA_KEYS_MAX 10000u /* as many as a config file can hold */
+#define METADATA_KEYS_MAX 10000u   /* as many as a config file can hold */
 
 struct place {
     struct br_list link; /* graph->places, in order of creation */
@@ -27,7 +27,7 @@ struct place {
     char *log_name;
     struct br_queue *queue; /* exporters */
     struct br_retry *retry;
-    struct br_ledger ledger; /* exporters */
+    struct br_ledger ledger;               /* exporters */
     struct br_fanout *fanouts[BR_SIGNALS]; /* owned; receivers with several pipelines */
     struct br_strings metadata_keys; /* receivers: what all their processors want, each once */
     uint32_t cap_metadata_keys;
@@ -37,9 +37,9 @@ struct br_graph {
     const struct br_config *config;
     struct br_host *host;
     struct br_list places;
-    struct br_fanout **fanouts;   /* owned; in front of several exporters */
-    struct br_consumer **heads;   /* the entry of each pipeline */
-    unsigned depth;               /* the level that is being drained */
+    struct br_fanout **fanouts; /* owned; in front of several exporters */
+    struct br_consumer **heads; /* the entry of each pipeline */
+    unsigned depth;             /* the level that is being drained */
     void (*on_drained)(void *arg);
     void *on_drained_arg;
     struct br_deferred step;
@@ -60,8 +60,8 @@ static void graph_node_consume(struct br_consumer *self, struct br_item *item)
         return;
     }
     br_debt_enter(&item->debt, item->signal, node->ledger);
-    bool refers = node->component->resolves && item->signal == BR_PROFILES &&
-                  br_item_has_references(item);
+    bool refers =
+        node->component->resolves && item->signal == BR_PROFILES && br_item_has_references(item);
     int rc = refers ? br_item_inline_references(item) : 0;
     if (rc == BR_ENOMEM)
         br_item_retry(item, BR_STATUS_UNAVAILABLE, 1000, "out of memory");

@@ -27,7 +27,8 @@ static const char help[] =
     "  braid validate --config FILE       check a config: exit 0, or the errors\n"
     "  braid print-config --config FILE   show the merged, expanded config, secrets as [REDACTED]\n"
     "  braid components [--json]          what is built in\n"
-    "  braid migrate FILE [--rest FILE]   a Collector's config in, Braid's out; what stays for the\n"
+    "  braid migrate FILE [--rest FILE]   a Collector's config in, Braid's out; what stays for "
+    "the\n"
     "                                     Collector goes into the other file\n"
     "  braid --version | --help\n"
     "\n"
@@ -36,7 +37,8 @@ static const char help[] =
     "  --set KEY=VALUE        one setting, as in receivers.otlp.protocols.grpc.endpoint=:4317\n"
     "  --skip-unsupported     run a Collector's config: what Braid has not is left out, and told\n"
     "  --shutdown-timeout D   time to drain after SIGTERM or SIGINT (default 30s)\n"
-    "  --core-dumps           let the process dump its memory, with the secrets in it, or be debugged\n"
+    "  --core-dumps           let the process dump its memory, with the secrets in it, or be "
+    "debugged\n"
     "  --feature-gates LIST   accepted for the Collector's sake; profiles need no gate here\n"
     "\n"
     "Examples:\n"
@@ -241,8 +243,8 @@ static int main_migrate(const struct arguments *left)
                                              : EXIT_SUCCESS;
     if (rc == 0 && !result.rest.len)
         (void)fprintf(stderr, "nothing stays for a Collector\n");
-    if (code == EXIT_SUCCESS && (fputs(result.config.data ? result.config.data : "", stdout) < 0 ||
-                                 fflush(stdout) != 0))
+    if (code == EXIT_SUCCESS &&
+        (fputs(result.config.data ? result.config.data : "", stdout) < 0 || fflush(stdout) != 0))
         code = EXIT_FAILURE;
     br_migration_release(&result);
     br_errs_release(&errs);
@@ -284,8 +286,8 @@ static int main_load_and(const struct arguments *left)
     return code;
 }
 
-/* Before there is a secret in memory: no core file, whoever collects them, and nobody but root attaches
- * to the process or reads its memory. */
+/* Before there is a secret in memory: no core file, whoever collects them, and nobody but root
+ * attaches to the process or reads its memory. */
 static void main_keep_memory_private(void)
 {
     static const struct rlimit none = {0, 0};

@@ -14,7 +14,8 @@
 
 #define READ_MARK_BYTES (24u << 20) /* per worker; see br_loop_set_mark */
 #define WORKERS_MAX 256
-#define MEMORY_PERCENTAGE 80u /* of the machine's or control group's, unless memory_limiter says */
+#define MEMORY_PERCENTAGE 80u /* of the machine's or control group's, unless memory_limiter says   \
+                               */
 #define MEMORY_SPIKE_SHARE 5u
 
 struct app;
@@ -215,9 +216,10 @@ static void service_last_words(const struct app *app)
             rejected += *ledger->rejected[s];
             left += *ledger->held[s];
         }
-        br_info(&log_service, "%s: %.0f %s received, %.0f sent, %.0f rejected, %.0f dropped, %.0f left",
-                br_signal_name((enum br_signal)s), received, br_signal_items((enum br_signal)s), sent,
-                rejected, received - sent - rejected - left, left);
+        br_info(&log_service,
+                "%s: %.0f %s received, %.0f sent, %.0f rejected, %.0f dropped, %.0f left",
+                br_signal_name((enum br_signal)s), received, br_signal_items((enum br_signal)s),
+                sent, rejected, received - sent - rejected - left, left);
     }
 }
 
@@ -236,8 +238,10 @@ static void service_check_memory(struct app *app)
     size_t floor = app->memory.floor, soft = br_memory_soft(&app->memory);
     if (floor >= soft)
         br_error(&log_service,
-                 "memory: %zu MiB are held before anything came (%zu MiB by the join's tables), and from "
-                 "%zu MiB on requests are refused: raise memory_limiter's limit, or lower join's max_bytes",
+                 "memory: %zu MiB are held before anything came (%zu MiB by the join's tables), "
+                 "and from "
+                 "%zu MiB on requests are refused: raise memory_limiter's limit, or lower join's "
+                 "max_bytes",
                  floor >> 20, br_mem_held(BR_HOLDER_JOIN) >> 20, soft >> 20);
 }
 
@@ -297,8 +301,8 @@ static int service_start_threads(struct app *app, struct br_err *err)
     return rc;
 }
 
-/* After it, what the workers still had to say to each other is said: messages own sockets and memory,
- * and are for things that are about to go. */
+/* After it, what the workers still had to say to each other is said: messages own sockets and
+ * memory, and are for things that are about to go. */
 static void service_join_threads(struct app *app)
 {
     for (unsigned i = 1; i < app->n_workers; i++)
@@ -349,7 +353,8 @@ int br_service_run(const struct br_config *config, const struct br_service_optio
     struct app app = {
         .config = config, .options = options, .n_workers = service_count_workers(config)};
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-    app.memory.resident = br_memory_resident; /* a sanitizer keeps far more beside what is counted */
+    app.memory.resident =
+        br_memory_resident; /* a sanitizer keeps far more beside what is counted */
 #endif
     app.net = br_net_new();
     app.shared = br_shared_new();

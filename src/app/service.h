@@ -8,8 +8,8 @@ struct br_service_options {
     uint64_t shutdown_timeout_ms; /* from the first SIGTERM or SIGINT to the end */
 };
 
-/* Starts everything, runs until SIGTERM or SIGINT, drains, and logs what became of every item. Returns
- * 0, with both signals blocked for what is left of the process, or a negative code with a sentence when it
- * could not start. */
+/* Starts everything, runs until SIGTERM or SIGINT, drains, and logs what became of every item.
+ * Returns 0, with both signals blocked for what is left of the process, or a negative code with a
+ * sentence when it could not start. */
 int br_service_run(const struct br_config *config, const struct br_service_options *options,
                    struct br_err *err);

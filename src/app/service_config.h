@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The parts of `service` that say how the process itself runs: its logs and metrics, its workers. */
+/* The parts of `service` that say how the process itself runs: its logs and metrics, its workers.
+ */
 #pragma once
 
 #include "app/config.h"

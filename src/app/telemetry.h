@@ -12,9 +12,9 @@ struct br_telemetry;
 typedef void br_snapshot_fn(void *arg, void (*done)(struct br_metrics *sum, void *done_arg),
                             void *done_arg);
 
-/* Serves on the endpoint of `hosts`, of which all texts are borrowed until br_telemetry_free, for those
- * that it answers to. `snapshot(arg, ...)` is called for each scrape. Returns 0 or a negative code with a
- * sentence. */
+/* Serves on the endpoint of `hosts`, of which all texts are borrowed until br_telemetry_free, for
+ * those that it answers to. `snapshot(arg, ...)` is called for each scrape. Returns 0 or a negative
+ * code with a sentence. */
 int br_telemetry_new(struct br_host *host, const struct br_hosts *hosts, br_snapshot_fn *snapshot,
                      void *arg, struct br_telemetry **ret, struct br_err *err);
 void br_telemetry_free(struct br_telemetry *telemetry);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
 
-#include "net/tls.h"
 #include "app/config.h"
 #include "config/parts.h"
+#include "net/tls.h"
 
 static int tls_check_table(const struct br_option *table, const char *config,
                            const struct br_yaml *node, const char *path, struct br_arena *arena,

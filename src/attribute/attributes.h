@@ -33,8 +33,8 @@ void br_value_memo_release(struct br_value_memo *memo); /* accepts a zeroed one 
 struct br_attributes {
     struct br_attribute *pieces;
     uint32_t count, cap;
-    uint32_t field;         /* the number of `attributes` in the message */
-    struct br_arena *arena; /* for whatever the actions make */
+    uint32_t field;             /* the number of `attributes` in the message */
+    struct br_arena *arena;     /* for whatever the actions make */
     struct br_value_memo *memo; /* NULL: every value is of one list */
     bool no_memory, too_many;
     unsigned n_gave_up; /* times that a pattern took too long; only its reader resets it */

@@ -303,8 +303,8 @@ static bool parse_operand(struct parser *parser, struct condition_operand *ret)
     if (*parser->p == '"') {
         size_t len = 0;
         char *text = parse_text(parser, &len);
-        ret->literal = (struct br_any){
-            .type = BR_VALUE_STRING, .data = (const uint8_t *)text, .len = len};
+        ret->literal =
+            (struct br_any){.type = BR_VALUE_STRING, .data = (const uint8_t *)text, .len = len};
         return text != NULL;
     }
     bool sign = *parser->p == '-' || *parser->p == '+';

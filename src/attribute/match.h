@@ -64,7 +64,7 @@ struct br_matcher {
     struct br_arena arena;
     uint32_t part; /* the one that `resource` speaks of; UINT32_MAX: none yet */
     bool resource[BR_MATCHES], group[BR_MATCHES]; /* whether they match */
-    const uint8_t *scope; /* the one that `library` speaks of */
+    const uint8_t *scope;                         /* the one that `library` speaks of */
     bool library[BR_MATCHES];
     /* What was found so far, by index: so that what many refer to is matched once. `values` has so
      * many for each criterion; `common_values` is by criterion, of the profile at hand. */

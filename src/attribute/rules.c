@@ -394,7 +394,8 @@ static bool attribute_rules_work_out(const struct br_rule *rule, struct br_value
                                         : br_value_convert(value, rule->to, arena, ret);
 }
 
-/* What the rule, which hashes or converts, makes of a value. Hashing is dear for short ones, too. */
+/* What the rule, which hashes or converts, makes of a value. Hashing is dear for short ones, too.
+ */
 static bool attribute_rules_result_of(const struct br_rule *rule, struct br_attributes *attributes,
                                       struct br_value value, struct br_value *ret)
 {

@@ -17,9 +17,9 @@ struct br_arena {
     struct br_arena_block *blocks; /* newest first */
     size_t used;                   /* bytes taken from the system so far */
     size_t max;                    /* and the most it may take; 0: 16 MiB */
-    bool full;                     /* something was refused for the maximum, not for want of memory */
-    enum br_holder holder;         /* whom its blocks are counted for; set before the first is taken */
-    ProtobufCAllocator pb;         /* br_arena_pb's result points here */
+    bool full;             /* something was refused for the maximum, not for want of memory */
+    enum br_holder holder; /* whom its blocks are counted for; set before the first is taken */
+    ProtobufCAllocator pb; /* br_arena_pb's result points here */
 };
 
 /* Prepares `arena`; allocates nothing. `max_bytes` 0 means 16 MiB. A zeroed arena is a valid one

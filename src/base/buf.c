@@ -196,8 +196,7 @@ struct br_buf *br_buf_new(struct br_pool *pool, size_t cap)
         return NULL;
     uint32_t c = buf_class_of(cap);
     size_t size = buf_class_size(c);
-    return buf_begin(pool->free[c] ? buf_pool_take(pool, c, size)
-                                   : br_malloc(buf_block_size(size)),
+    return buf_begin(pool->free[c] ? buf_pool_take(pool, c, size) : br_malloc(buf_block_size(size)),
                      pool, c, size);
 }
 
@@ -250,7 +249,8 @@ struct br_buf *br_buf_discard(struct br_buf *buf)
     return NULL;
 }
 
-/* Gives a large buffer another size where it is, or where the system maps it to: nothing is copied. */
+/* Gives a large buffer another size where it is, or where the system maps it to: nothing is copied.
+ */
 static int buf_resize(struct br_buf **buf, uint32_t code_point)
 {
     size_t size = buf_class_size(code_point), before = (*buf)->cap;

@@ -8,7 +8,8 @@
  * made them, and never cross to another thread.
  *
  * The pool recycles buffers by size class. A buffer says what it is held for, so that the memory of
- * payloads can be told apart as they move on; what was sent by peers is taken from the pool's budget.
+ * payloads can be told apart as they move on; what was sent by peers is taken from the pool's
+ * budget.
  */
 #pragma once
 
@@ -16,8 +17,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/memory.h"
 #include "base/mem.h"
+#include "base/memory.h"
 
 #define BR_BUF_MAX (256u << 20) /* the largest buffer a pool gives out */
 #define BR_BUF_SLACK 16         /* bytes after `cap` that may be read (and mean nothing) */
@@ -34,19 +35,19 @@ struct br_buf {
     uint8_t data[];
 };
 
-/* Makes a pool, which keeps at most `max_idle` bytes of unused buffers for reuse. NULL when there is
- * no memory. Free it after the last of its buffers. */
+/* Makes a pool, which keeps at most `max_idle` bytes of unused buffers for reuse. NULL when there
+ * is no memory. Free it after the last of its buffers. */
 struct br_pool *br_pool_new(size_t max_idle);
 
 /* Gives it the budget that br_pool_fits asks, which outlives the pool; NULL (at first): none. */
 void br_pool_set_memory(struct br_pool *pool, struct br_memory *memory);
 
-/* True when the budget has room for `more` bytes of what a peer sends; gives the pool's unused buffers
- * back to the system where that makes room. */
+/* True when the budget has room for `more` bytes of what a peer sends; gives the pool's unused
+ * buffers back to the system where that makes room. */
 bool br_pool_fits(struct br_pool *pool, size_t more);
 
-/* True when the process holds more than the budget's hard mark, also without the pool's unused buffers, which
- * it then gives back. */
+/* True when the process holds more than the budget's hard mark, also without the pool's unused
+ * buffers, which it then gives back. */
 bool br_pool_is_over(struct br_pool *pool);
 void br_pool_free(struct br_pool *pool);
 
@@ -66,8 +67,8 @@ void br_pool_trim(struct br_pool *pool);
  * there is no memory or cap > BR_BUF_MAX. */
 struct br_buf *br_buf_new(struct br_pool *pool, size_t cap);
 
-/* The same; a large one (BR_MEM_MAPPED) has room for `cap` bytes and no more, and is not kept when it is
- * freed. For what is known to the byte and lives once. */
+/* The same; a large one (BR_MEM_MAPPED) has room for `cap` bytes and no more, and is not kept when
+ * it is freed. For what is known to the byte and lives once. */
 struct br_buf *br_buf_new_exact(struct br_pool *pool, size_t cap);
 
 /* The room that a buffer made for `cap` bytes has: up to a fourth more. */
@@ -85,19 +86,20 @@ struct br_buf *br_buf_ref(struct br_buf *buf);
 /* Gives a reference back; `buf` may be NULL. Returns NULL. */
 struct br_buf *br_buf_unref(struct br_buf *buf);
 
-/* As br_buf_unref, by the last holder: the memory goes back to the system instead of to the pool. */
+/* As br_buf_unref, by the last holder: the memory goes back to the system instead of to the pool.
+ */
 struct br_buf *br_buf_discard(struct br_buf *buf);
 
-/* Makes room for `cap` bytes, moving the content when needed; large buffers grow without a second one
- * beside them. Only for the single holder of a buffer that is still being filled. Returns 0 or
+/* Makes room for `cap` bytes, moving the content when needed; large buffers grow without a second
+ * one beside them. Only for the single holder of a buffer that is still being filled. Returns 0 or
  * BR_ENOMEM; on failure `*buf` is as it was. */
 int br_buf_reserve(struct br_buf **buf, size_t cap);
 
 /* Gives back what `buf` has beyond its content, where that is much. Only for its single holder. */
 void br_buf_shrink(struct br_buf **buf);
 
-/* Appends, growing by br_buf_reserve up to `max` bytes. Returns 0, BR_EFULL or BR_ENOMEM; on failure
- * nothing was appended. */
+/* Appends, growing by br_buf_reserve up to `max` bytes. Returns 0, BR_EFULL or BR_ENOMEM; on
+ * failure nothing was appended. */
 int br_buf_append(struct br_buf **buf, const void *data, size_t len, size_t max);
 
 struct br_slice {
@@ -131,8 +133,9 @@ void br_rope_release(struct br_rope *rope);
 struct br_buf *br_rope_flat(const struct br_rope *rope, struct br_pool *pool,
                             const uint8_t **ret_data);
 
-/* All bytes in one place: where they are when the rope is a single slice (`*ret_copy` NULL), else in a
- * copy, which the caller owns. No reference is touched, so that another thread may call it with a pool of
- * its own while the rope's worker keeps the rope as it is. NULL when there is no memory. */
+/* All bytes in one place: where they are when the rope is a single slice (`*ret_copy` NULL), else
+ * in a copy, which the caller owns. No reference is touched, so that another thread may call it
+ * with a pool of its own while the rope's worker keeps the rope as it is. NULL when there is no
+ * memory. */
 const uint8_t *br_rope_bytes(const struct br_rope *rope, struct br_pool *pool,
                              struct br_buf **ret_copy);

@@ -22,9 +22,9 @@ bool br_file_head(const char *path, char out[BR_CGROUP_TEXT_MAX])
     size_t len = 0;
     if (fd < 0)
         return false;
-    while (len < BR_CGROUP_TEXT_MAX - 1 &&
-           ((n = read(fd, out + len, BR_CGROUP_TEXT_MAX - 1 - len)) > 0 ||
-            (n < 0 && errno == EINTR)))
+    while (
+        len < BR_CGROUP_TEXT_MAX - 1 &&
+        ((n = read(fd, out + len, BR_CGROUP_TEXT_MAX - 1 - len)) > 0 || (n < 0 && errno == EINTR)))
         len += n > 0 ? (size_t)n : 0;
     (void)close(fd);
     out[len] = '\0';
@@ -67,7 +67,8 @@ static void cgroup_read_line(const struct walk *walk, const char *root, char *li
     cgroup_climb(walk, mount, group, v2 ? walk->file->v2 : walk->file->v1);
 }
 
-void br_cgroup_each(const char *root, const struct br_cgroup_file *file, br_cgroup_fn *fn, void *arg)
+void br_cgroup_each(const char *root, const struct br_cgroup_file *file, br_cgroup_fn *fn,
+                    void *arg)
 {
     const struct walk walk = {file, fn, arg};
     char text[BR_CGROUP_TEXT_MAX], path[PATH_SIZE];

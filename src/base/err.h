@@ -33,11 +33,11 @@ enum br_code {
 };
 
 struct br_err {
-    int code;           /* one of enum br_code, BR_OK while nothing failed */
-    int line, col;      /* 1-based, 0 where no file is involved */
-    char file[256];     /* as the user wrote it; empty where no file is involved */
-    char path[192];     /* exporters::otlp/tempo::endpoint; empty where none */
-    char text[512];     /* a sentence: what is wrong and what would be right */
+    int code;       /* one of enum br_code, BR_OK while nothing failed */
+    int line, col;  /* 1-based, 0 where no file is involved */
+    char file[256]; /* as the user wrote it; empty where no file is involved */
+    char path[192]; /* exporters::otlp/tempo::endpoint; empty where none */
+    char text[512]; /* a sentence: what is wrong and what would be right */
 };
 
 /* The fixed sentence of a code. Never NULL. */

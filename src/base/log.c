@@ -75,8 +75,9 @@ static size_t log_stamp(char *out, size_t size)
     return n < 0 ? 0 : (size_t)n;
 }
 
-/* What moves a cursor, hides text or turns it round instead of showing: C0, DEL, C1, and the marks of
- * line and direction (Unicode 3.1 general categories Cc, Zl, Zp and the Bidi_Control property). */
+/* What moves a cursor, hides text or turns it round instead of showing: C0, DEL, C1, and the marks
+ * of line and direction (Unicode 3.1 general categories Cc, Zl, Zp and the Bidi_Control property).
+ */
 static bool log_is_control(uint32_t code)
 {
     return code < 0x20 || (code >= 0x7f && code <= 0x9f) || code == 0x61c || code == 0x200e ||
@@ -115,7 +116,8 @@ static void log_add_valid(struct br_str *str, const char *text, size_t len)
     br_str_add(str, text + done, len - done);
 }
 
-/* One message is one line: what came from outside must not forge another, nor command a terminal. */
+/* One message is one line: what came from outside must not forge another, nor command a terminal.
+ */
 static void log_add_text(struct br_str *str, const char *text, size_t len)
 {
     for (;;) {

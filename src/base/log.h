@@ -5,10 +5,10 @@
  * control characters (C0, DEL, C1, Unicode's marks of line and direction): JSON has them as \uXXXX,
  * text has blanks instead; what is no UTF-8 becomes U+FFFD.
  *
- * Between br_log_start and br_log_stop nobody who logs waits for whoever reads the log: lines go into
- * a ring of 256 KiB, in their order, and a thread of its own writes them. When the ring is full, lines
- * are dropped and counted, and once it is empty again a line says how many. Before and after, whoever
- * logs writes.
+ * Between br_log_start and br_log_stop nobody who logs waits for whoever reads the log: lines go
+ * into a ring of 256 KiB, in their order, and a thread of its own writes them. When the ring is
+ * full, lines are dropped and counted, and once it is empty again a line says how many. Before and
+ * after, whoever logs writes.
  *
  * Library layers do not log above debug; the component that decides logs, once. Nothing is logged
  * per item above trace. Repeats go through a br_log_limit.
@@ -30,18 +30,18 @@ struct br_log_limit {
     uint64_t held;
 };
 
-/* Sets what the sink does, for the whole process: the highest level that is written, JSON instead of
- * text, and the file descriptor (2 by default). Before any other thread runs. */
+/* Sets what the sink does, for the whole process: the highest level that is written, JSON instead
+ * of text, and the file descriptor (2 by default). Before any other thread runs. */
 void br_log_setup(enum br_log_level level, bool json, int fd);
 
-/* Starts the log's thread. What is left in the ring when the process crashes (SIGSEGV, SIGABRT and their
- * like) is written by the crash, as far as that does not wait. False when there is no thread; then
- * lines are written as before. Once, before any other thread runs. */
+/* Starts the log's thread. What is left in the ring when the process crashes (SIGSEGV, SIGABRT and
+ * their like) is written by the crash, as far as that does not wait. False when there is no thread;
+ * then lines are written as before. Once, before any other thread runs. */
 bool br_log_start(void);
 
-/* Ends the thread when it has written everything, or after `wait_ms`: then false is returned, what is
- * left and what comes counts as dropped, and nothing waits for the thread any more. After all other
- * threads. */
+/* Ends the thread when it has written everything, or after `wait_ms`: then false is returned, what
+ * is left and what comes counts as dropped, and nothing waits for the thread any more. After all
+ * other threads. */
 bool br_log_stop(uint64_t wait_ms);
 
 /* Lines that were dropped since the process began; from any thread. */

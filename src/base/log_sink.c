@@ -30,7 +30,8 @@ static struct {
     size_t (*notice)(uint64_t n, char line[BR_LOG_LINE_MAX + 1]);
     _Atomic int mode;
     bool stopping, stopped;
-    _Atomic size_t head, tail; /* bytes that went in, and out; a crash looks at them without the lock */
+    _Atomic size_t head,
+        tail; /* bytes that went in, and out; a crash looks at them without the lock */
     uint64_t dropped, told;
     struct sigaction before[CRASHES];
     char ring[RING_BYTES];
@@ -117,8 +118,9 @@ static void *log_sink_run(void *arg)
 
 /* --- Crashes ---------------------------------------------------------------------------------- */
 
-/* Says what is still in the ring, as far as that does not wait, and lets the crash go on. Without the
- * lock, which nobody may give back any more; the thread may write the same lines a second time. */
+/* Says what is still in the ring, as far as that does not wait, and lets the crash go on. Without
+ * the lock, which nobody may give back any more; the thread may write the same lines a second time.
+ */
 static void log_sink_on_crash(int number, siginfo_t *info, void *context)
 {
     char line[BR_LOG_LINE_MAX];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where lines of the log go: a ring of bytes, and a thread that writes from it. For log.c only; what
- * it promises is in log.h.
+ * Where lines of the log go: a ring of bytes, and a thread that writes from it. For log.c only;
+ * what it promises is in log.h.
  *
  * A thread, and not a descriptor that does not block: O_NONBLOCK belongs to the open file, which
  * stderr shares with the terminal, the shell and whoever else has it.
@@ -12,7 +12,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define BR_LOG_LINE_MAX 4096 /* with its end; PIPE_BUF, so that lines of several writers do not mix */
+#define BR_LOG_LINE_MAX                                                                            \
+    4096 /* with its end; PIPE_BUF, so that lines of several writers do not mix */
 
 /* Hands a line over, which ends in the only line feed it has: written at once while there is no
  * thread, else put into the ring, or counted as dropped. */

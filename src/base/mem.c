@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/memory.h"
 #include "base/err.h"
+#include "base/memory.h"
 #include "base/steps.h"
 
 /* What the C library keeps in front of a block. */
@@ -87,8 +87,8 @@ size_t br_mem_live(void)
 
 size_t br_mem_held(enum br_holder holder)
 {
-    int64_t held = atomic_load_explicit(&process_held[holder], memory_order_relaxed) +
-                   meter.held[holder];
+    int64_t held =
+        atomic_load_explicit(&process_held[holder], memory_order_relaxed) + meter.held[holder];
     if (holder != BR_HOLDER_PROCESS)
         return mem_positive(held);
     held = (int64_t)br_mem_live();

@@ -23,12 +23,13 @@ struct br_mem_hooks {
     size_t (*size)(const void *p); /* of a block; NULL: blocks are the C library's own */
 };
 
-/* Replaces the allocator, for tests; NULL brings the C library's back. Only while a single thread runs and
- * nothing allocated through other hooks is alive. Borrows `hooks` for the life of the process. */
+/* Replaces the allocator, for tests; NULL brings the C library's back. Only while a single thread
+ * runs and nothing allocated through other hooks is alive. Borrows `hooks` for the life of the
+ * process. */
 void br_mem_set_hooks(const struct br_mem_hooks *hooks);
 
-/* From this size on a block is mapped on its own: it goes back to the system when it is freed, and is
- * resized without being copied. */
+/* From this size on a block is mapped on its own: it goes back to the system when it is freed, and
+ * is resized without being copied. */
 #define BR_MEM_MAPPED (512u << 10)
 
 /* Sets the C library's allocator to that, for the whole process. Before threads start. */
@@ -43,8 +44,8 @@ void br_free(void *memory);
 char *br_strdup(const char *text);
 char *br_strndup(const char *text, size_t len);
 
-/* Gives the system back what the C library keeps of freed memory. Takes milliseconds, and for that time the
- * locks of its heaps. */
+/* Gives the system back what the C library keeps of freed memory. Takes milliseconds, and for that
+ * time the locks of its heaps. */
 void br_mem_trim(void);
 
 /* --- The meter -------------------------------------------------------------------------------- */
@@ -53,25 +54,25 @@ void br_mem_trim(void);
 
 /* What memory is for. */
 enum br_holder {
-    BR_HOLDER_PROCESS,      /* what no other claims: config, metrics, tables of readers */
-    BR_HOLDER_REQUESTS,     /* bodies that come in, and what they are decompressed or converted to */
-    BR_HOLDER_BATCHES,      /* payloads that wait in `batch` */
-    BR_HOLDER_QUEUES,       /* payloads that wait for an exporter */
-    BR_HOLDER_HOLDS,        /* payloads that wait in `join` for what belongs to them */
-    BR_HOLDER_ITEMS,        /* lists of parts and spans, arenas: what describes payloads */
+    BR_HOLDER_PROCESS,  /* what no other claims: config, metrics, tables of readers */
+    BR_HOLDER_REQUESTS, /* bodies that come in, and what they are decompressed or converted to */
+    BR_HOLDER_BATCHES,  /* payloads that wait in `batch` */
+    BR_HOLDER_QUEUES,   /* payloads that wait for an exporter */
+    BR_HOLDER_HOLDS,    /* payloads that wait in `join` for what belongs to them */
+    BR_HOLDER_ITEMS,    /* lists of parts and spans, arenas: what describes payloads */
     BR_HOLDER_DICTIONARIES, /* what profiles are merged with */
     BR_HOLDER_JOIN,         /* the join's table */
     BR_HOLDER_CONNECTIONS,  /* sockets, sessions, heads, replies that are not read yet */
     BR_HOLDER_TLS,
-    BR_HOLDER_POOL,         /* unused buffers, kept for the next request */
+    BR_HOLDER_POOL, /* unused buffers, kept for the next request */
     BR_HOLDERS,
 };
 
 /* "process", "requests", ...: as in braid_memory_bytes{holder}. */
 const char *br_holder_name(enum br_holder holder);
 
-/* Says that `holder`, which is not BR_HOLDER_PROCESS, holds `bytes` more (or less, when negative) of
- * what this thread allocated. */
+/* Says that `holder`, which is not BR_HOLDER_PROCESS, holds `bytes` more (or less, when negative)
+ * of what this thread allocated. */
 void br_mem_hold(enum br_holder holder, int64_t bytes);
 
 /* As br_malloc and its neighbours, for memory of one holder from its beginning to its end. */
@@ -96,9 +97,9 @@ struct br_memory;
 
 /*
  * One piece of work for a peer, from br_mem_scope_begin to br_mem_scope_end in one thread: reading,
- * converting, merging. What it holds is counted, and an allocation that would take it over `max`, or
- * the process over its budget, fails as if there were no memory; `full` and `refused` tell which. A
- * scope inside another has at most what that has left, and counts for it when it ends.
+ * converting, merging. What it holds is counted, and an allocation that would take it over `max`,
+ * or the process over its budget, fails as if there were no memory; `full` and `refused` tell
+ * which. A scope inside another has at most what that has left, and counts for it when it ends.
  */
 struct br_mem_scope {
     struct br_mem_scope *outer;
@@ -108,8 +109,8 @@ struct br_mem_scope {
     int64_t used;             /* that it holds; blocks from before may make it negative */
     int64_t peak;
     /* Why something was refused last: what went on after a refusal did not need it. */
-    bool full;    /* for `max`: it can never succeed */
-    bool refused; /* for the budget: it can succeed later, where the budget ... */
+    bool full;     /* for `max`: it can never succeed */
+    bool refused;  /* for the budget: it can succeed later, where the budget ... */
     size_t wanted; /* ... ever has so much: what was held and refused then, at the most */
 };
 
@@ -119,9 +120,9 @@ void br_mem_scope_begin(struct br_mem_scope *scope, size_t max, struct br_memory
 /* Ends the innermost scope, which is `scope`. Its figures stay readable. */
 void br_mem_scope_end(struct br_mem_scope *scope);
 
-/* Adds at most `bytes` to the maximum of the innermost scope, and never more than `most` to that of one scope:
- * what it reads turned out to be worth more than its size said. The budget stays. Returns what was added;
- * without a scope `bytes`. */
+/* Adds at most `bytes` to the maximum of the innermost scope, and never more than `most` to that of
+ * one scope: what it reads turned out to be worth more than its size said. The budget stays.
+ * Returns what was added; without a scope `bytes`. */
 size_t br_mem_scope_widen(size_t bytes, size_t most);
 
 /* For memory that is used again instead of being allocated: counts it for the innermost scope as an

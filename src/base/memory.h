@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How much memory the process may hold. All workers draw on the one budget, so a request that fits the
- * process fits whichever worker it came to.
+ * How much memory the process may hold. All workers draw on the one budget, so a request that fits
+ * the process fits whichever worker it came to.
  *
  * What is held is what the meter of base/mem.h counts, and the overhead beside it: code, stacks,
- * libraries and what the allocator keeps, which is measured (resident set less what is counted) each
- * time the count has moved by a BR_MEMORY_LOOK-th of the limit.
+ * libraries and what the allocator keeps, which is measured (resident set less what is counted)
+ * each time the count has moved by a BR_MEMORY_LOOK-th of the limit.
  *
  * Three marks, from the limit down:
  *
  *     hard    what the process is not to hold more than
- *     intake  hard less an eighth: nothing more is taken from peers; the rest is for sending what is held
- *     soft    no new request is begun (`memory_limiter`: limit less spike)
+ *     intake  hard less an eighth: nothing more is taken from peers; the rest is for sending what
+ * is held soft    no new request is begun (`memory_limiter`: limit less spike)
  *
  * A budget without a limit admits everything. Safe in all threads.
  */
@@ -28,21 +28,23 @@ struct br_memory {
     _Atomic size_t soft, hard; /* 0: none */
     _Atomic size_t overhead;   /* as last measured */
     _Atomic size_t looked_at;  /* the count at that time */
-    _Atomic size_t floor;      /* what is never given back, as br_memory_limit and _settle found it */
-    _Atomic unsigned n_pools;  /* that keep unused buffers */
-    _Atomic unsigned trims;    /* how often pools were asked to give those back */
-    size_t (*resident)(void);  /* the process's resident bytes; NULL: overhead is not measured */
+    _Atomic size_t floor; /* what is never given back, as br_memory_limit and _settle found it */
+    _Atomic unsigned n_pools; /* that keep unused buffers */
+    _Atomic unsigned trims;   /* how often pools were asked to give those back */
+    size_t (*resident)(void); /* the process's resident bytes; NULL: overhead is not measured */
 };
 
-/* The memory that the process may use, in bytes: the machine's (MemTotal), or what the control group (v2
- * or v1) it is in, or one above it, allows where that is less. `root` stands before /proc and /sys;
+/* The memory that the process may use, in bytes: the machine's (MemTotal), or what the control
+ * group (v2 or v1) it is in, or one above it, allows where that is less. `root` stands before /proc
+ * and /sys;
  * "" but in tests. False when none of the files can be read. */
 bool br_memory_total(const char *root, uint64_t *ret);
 
 /* The resident set in bytes (proc(5), statm); 0 where that cannot be read. */
 size_t br_memory_resident(void);
 
-/* Sets the marks, where they are lower than those that are set; 0: no limit. Before threads start. */
+/* Sets the marks, where they are lower than those that are set; 0: no limit. Before threads start.
+ */
 void br_memory_limit(struct br_memory *memory, size_t soft, size_t hard);
 
 /* The marks; SIZE_MAX where there is none. */
@@ -68,9 +70,10 @@ bool br_memory_is_over(struct br_memory *memory);
 /* The most that a single request can ever get: what exceeds it is not to be tried again. */
 size_t br_memory_largest(const struct br_memory *memory);
 
-/* Something large was refused, for which `own` bytes are held: gives back what the allocator keeps, asks
- * all workers for their unused buffers (br_memory_trims), and measures. Where nothing else is held for
- * peers, what is left is what is never given back: br_memory_largest follows. Takes milliseconds. */
+/* Something large was refused, for which `own` bytes are held: gives back what the allocator keeps,
+ * asks all workers for their unused buffers (br_memory_trims), and measures. Where nothing else is
+ * held for peers, what is left is what is never given back: br_memory_largest follows. Takes
+ * milliseconds. */
 void br_memory_settle(struct br_memory *memory, size_t own);
 
 /* Counts how often it was asked for unused buffers. */

@@ -41,16 +41,17 @@ void br_str_base64(struct br_str *str, const uint8_t *data, size_t len);
 long br_hex_decode(const char *text, size_t len, uint8_t *out, size_t size);
 
 /* Reads an id of `size` bytes (at most 16) written as hex in whatever way: of either case, blanks
- * around it, shorter and padded with zeros, or with too many of them. False (and `out` is undefined)
- * when it is not hex, too long, or nothing but zeros, which is no id. */
+ * around it, shorter and padded with zeros, or with too many of them. False (and `out` is
+ * undefined) when it is not hex, too long, or nothing but zeros, which is no id. */
 bool br_hex_id(const char *text, size_t len, uint8_t *out, size_t size);
 
 /* Decodes base64, standard or URL alphabet, padding optional. `out` needs len / 4 * 3 + 3 bytes.
  * Returns the number of bytes, or -1 when it is not base64. */
 long br_base64_decode(const char *text, size_t len, uint8_t *out);
 
-/* Reads the digits of a number in base 2 to 16, in either case, up to the end of the string; false when
- * there are none, another character, or more than an int64_t holds with the sign that `negative` says. */
+/* Reads the digits of a number in base 2 to 16, in either case, up to the end of the string; false
+ * when there are none, another character, or more than an int64_t holds with the sign that
+ * `negative` says. */
 bool br_parse_int(const char *digits, unsigned base, bool negative, int64_t *ret);
 
 /* Length of the longest valid UTF-8 prefix (RFC 3629: no surrogates, nothing overlong). Equal to
@@ -58,8 +59,8 @@ bool br_parse_int(const char *digits, unsigned base, bool negative, int64_t *ret
 size_t br_utf8_valid(const uint8_t *data, size_t len);
 
 /* Copies `len` bytes to `out`, which must have room (three times `len` is enough), with each byte
- * that starts no valid sequence replaced by U+FFFD; with `out` NULL only measures. Returns the bytes
- * that the result takes: `len` for what is valid. */
+ * that starts no valid sequence replaced by U+FFFD; with `out` NULL only measures. Returns the
+ * bytes that the result takes: `len` for what is valid. */
 size_t br_utf8_mend(const uint8_t *data, size_t len, uint8_t *out);
 
 /* Edit distance (insert, delete, replace, swap of neighbours), ASCII case ignored; for "did you

@@ -5,17 +5,17 @@
  *
  * An item owes `n_held` of them, each until it was settled: sent, rejected or dropped. It owes them
  * to the worker's ledger or, behind a fan-out, to the account that the fan-out opened for what it
- * shares out. Every destination borrows the whole from that account. The account itself owes it once
- * to whom the shared item owed it, and settles as sent what the destination that has got furthest
- * has sent; what none of them has sent when the last one has ended, it settles as the last loss that
- * it heard of.
+ * shares out. Every destination borrows the whole from that account. The account itself owes it
+ * once to whom the shared item owed it, and settles as sent what the destination that has got
+ * furthest has sent; what none of them has sent when the last one has ended, it settles as the last
+ * loss that it heard of.
  *
  * Beside that, the ledger of an exporter counts all that comes to it and what became of it there,
  * however often it comes (br_debt_enter).
  *
  * Debts of several accounts meet in a batch. What is settled of it is taken from them in any order:
- * nobody knows which spans of a batch a peer has refused. Without memory a debt may be moved together
- * with more of its account than it should be; sums stay right.
+ * nobody knows which spans of a batch a peer has refused. Without memory a debt may be moved
+ * together with more of its account than it should be; sums stay right.
  */
 #pragma once
 

@@ -30,8 +30,9 @@ struct br_deferred {
     void (*fn)(struct br_deferred *deferred);
 };
 
-/* Work for a thread of the pool; a member of the thing it is for. `run` is called there, and touches
- * nothing that the worker has at the same time; then `done` in the worker, which may free it. */
+/* Work for a thread of the pool; a member of the thing it is for. `run` is called there, and
+ * touches nothing that the worker has at the same time; then `done` in the worker, which may free
+ * it. */
 struct br_work {
     void (*run)(struct br_work *work);
     void (*done)(struct br_work *work);
@@ -59,8 +60,8 @@ struct br_host {
     const struct br_host_ops *ops;
     struct br_pool *pool;
     struct br_timers timers;
-    struct br_list deferred; /* of br_deferred */
-    struct br_list finished; /* of br_item */
+    struct br_list deferred;     /* of br_deferred */
+    struct br_list finished;     /* of br_item */
     struct br_list overridables; /* of br_overridable (pipeline/override.h) */
     struct br_metrics *metrics;
     struct br_ledger ledger;
@@ -69,12 +70,14 @@ struct br_host {
     unsigned worker, n_workers;
     struct br_loop *const *loops; /* of all workers, by number; NULL: there is no other */
     struct br_shed shed;
-    bool checking; /* start is only tried: open no file for writing, change nothing outside; no timer fires */
+    bool checking; /* start is only tried: open no file for writing, change nothing outside; no
+                      timer fires */
     bool draining; /* the end has begun: the graph takes nothing new */
     void *shared;  /* struct br_shared: what the workers of one service share (core/shared.h) */
 };
 
-/* Sets up the parts that do no I/O; `ops` and the pool stay the caller's. Returns 0 or BR_ENOMEM. */
+/* Sets up the parts that do no I/O; `ops` and the pool stay the caller's. Returns 0 or BR_ENOMEM.
+ */
 int br_host_init(struct br_host *host, const struct br_host_ops *ops, struct br_pool *pool);
 void br_host_release(struct br_host *host);
 

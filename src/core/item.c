@@ -167,8 +167,8 @@ int br_item_absorb(struct br_item *into, struct br_item *from)
     (void)br_debt_move(&into->debt, &from->debt, from->n_held);
     from->n_parts = from->n_items = 0;
     from->size = 0;
-    /* Both lists are void: into's is not complete any more, and from may live until into has arrived
-     * somewhere, for which its list is much to keep. */
+    /* Both lists are void: into's is not complete any more, and from may live until into has
+     * arrived somewhere, for which its list is much to keep. */
     item_drop_spans(into);
     item_drop_spans(from);
     return 0;
@@ -254,8 +254,7 @@ const uint8_t *br_part_resource(const struct br_part *part, size_t *ret_len)
 /* The body's length once its Resource is replaced. */
 static size_t item_new_body_len(const struct br_part *part)
 {
-    return part->raw_len - part->body_at - part->res_len +
-           br_len_size(1, part->new_resource_len);
+    return part->raw_len - part->body_at - part->res_len + br_len_size(1, part->new_resource_len);
 }
 
 size_t br_part_size(const struct br_part *part)
@@ -296,7 +295,8 @@ static int item_write_body(const struct br_part *part, struct br_rope *out)
     return br_rope_add(out, part->buf, part->raw + part->body_at, part->raw_len - part->body_at);
 }
 
-/* A dictionary with all additions behind it: one field, so that peers need not know that two are one. */
+/* A dictionary with all additions behind it: one field, so that peers need not know that two are
+ * one. */
 static int item_write_dictionary(const struct br_part *parts, uint32_t count, uint32_t base,
                                  struct br_buf *prefixes, uint8_t **prefix, struct br_rope *out)
 {
@@ -316,8 +316,8 @@ static int item_write_dictionary(const struct br_part *parts, uint32_t count, ui
     return rc;
 }
 
-/* The dictionary that the additions are to: indices count through all of them in order, so the last one; or,
- * where the item has none, the first of the additions. */
+/* The dictionary that the additions are to: indices count through all of them in order, so the last
+ * one; or, where the item has none, the first of the additions. */
 static uint32_t item_base_of_additions(const struct br_part *parts, uint32_t count)
 {
     uint32_t base = UINT32_MAX, first = UINT32_MAX;

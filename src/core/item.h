@@ -104,7 +104,7 @@ struct br_item {
     struct br_host *host;
     enum br_signal signal;
     uint32_t n_items; /* spans or samples in its parts */
-    uint32_t n_sent;  /* of those that it had, settled as sent, by itself, its attempts and pieces */
+    uint32_t n_sent; /* of those that it had, settled as sent, by itself, its attempts and pieces */
     union {
         struct br_debt debt;
         uint32_t n_held; /* debt.n_held */
@@ -127,15 +127,15 @@ struct br_item {
     struct br_item *parent; /* folds our outcome into its own; NULL: none */
     uint32_t n_children;    /* unfinished ones */
     bool finished, parent_released;
-    bool attempt;        /* a try at its parent: debt goes back, the outcome is not folded */
-    bool keeps_debt;     /* what it owes when it ends other than DONE stays for its callback to take */
-    bool waits;          /* somebody waits for its delivery: nobody may finish it before */
-    size_t weight;       /* what it counts for in the queue that holds it; moved by batchers */
+    bool attempt;    /* a try at its parent: debt goes back, the outcome is not folded */
+    bool keeps_debt; /* what it owes when it ends other than DONE stays for its callback to take */
+    bool waits;      /* somebody waits for its delivery: nobody may finish it before */
+    size_t weight;   /* what it counts for in the queue that holds it; moved by batchers */
     struct br_list link; /* for whoever holds the item; then the host's queue of finished ones */
 };
 
-/* Moves the item, which a thread made with a host and a pool of its own and which is in no pipeline yet,
- * with its buffers to `host`. */
+/* Moves the item, which a thread made with a host and a pool of its own and which is in no pipeline
+ * yet, with its buffers to `host`. */
 void br_item_move(struct br_item *item, struct br_host *host);
 
 /* Says what the payload of the item is held for from now on: the buffers of its parts count for

@@ -58,8 +58,8 @@ void br_outcome_fold(struct br_outcome *into, const struct br_outcome *child);
 /* The gRPC status that answers a client: OK, UNAVAILABLE for every BR_RETRY, `status` otherwise. */
 enum br_status br_outcome_grpc(const struct br_outcome *outcome);
 
-/* The HTTP code that answers a client: 200, 503 for every BR_RETRY, else by `status` (400, 401, 403,
- * 404, 413, 500). */
+/* The HTTP code that answers a client: 200, 503 for every BR_RETRY, else by `status` (400, 401,
+ * 403, 404, 413, 500). */
 unsigned br_outcome_http(const struct br_outcome *outcome);
 
 /* Returns true when a client may send again what a server answered with this status;

@@ -9,8 +9,8 @@
  * next to nothing, and loses nothing when it does not last.
  *
  * Extension `adaptive` sets the step for the CPU, for the process, and from which share of the
- * memory limit on each worker sheds by itself: memory is counted as it is allocated, so that is looked
- * at with every request, and falls back a step only some per cent below where it rose.
+ * memory limit on each worker sheds by itself: memory is counted as it is allocated, so that is
+ * looked at with every request, and falls back a step only some per cent below where it rose.
  */
 #pragma once
 
@@ -31,9 +31,9 @@ enum br_shed_step {
 
 /* A member of the host. Zeroed: nothing is ever shed. */
 struct br_shed {
-    unsigned cpu_step;          /* enum br_shed_step */
-    unsigned memory_percentage; /* of the soft limit; 0: memory does not matter */
-    unsigned memory_step;       /* where it stood when it was last looked at */
+    unsigned cpu_step;                     /* enum br_shed_step */
+    unsigned memory_percentage;            /* of the soft limit; 0: memory does not matter */
+    unsigned memory_step;                  /* where it stood when it was last looked at */
     double *dropped, *refused[BR_SIGNALS]; /* requests, once br_shed_set was called */
 };
 
@@ -55,6 +55,6 @@ bool br_shed_refuses(struct br_host *host, enum br_signal signal);
  * that no sender whose requests keep a beat loses all of them. */
 bool br_shed_drops(struct br_host *host, enum br_signal signal);
 
-/* Ends a received item as dropped: all that it owes is dropped for BR_SHED_REASON, and whoever waits
- * for it is told that it was not kept and must not be sent again. Takes the item. */
+/* Ends a received item as dropped: all that it owes is dropped for BR_SHED_REASON, and whoever
+ * waits for it is told that it was not kept and must not be sent again. Takes the item. */
 void br_shed_item(struct br_item *item);

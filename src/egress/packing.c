@@ -80,7 +80,8 @@ static void packing_on_run(struct br_work *work)
     struct br_packing_job *job = br_container_of(work, struct br_packing_job, work);
     if (atomic_load_explicit(&job->left, memory_order_relaxed))
         return;
-    job->rc = packing_make(&job->packing, job->signal, job->codec, job->pool, &job->plain, &job->made);
+    job->rc =
+        packing_make(&job->packing, job->signal, job->codec, job->pool, &job->plain, &job->made);
     br_mem_flush();
 }
 

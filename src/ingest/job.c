@@ -9,7 +9,7 @@
 /* A reading in a thread, with a copy of what was asked: the client may go away meanwhile. */
 struct br_upload_job {
     struct br_reading_job job;
-    struct br_list link; /* the ingest's jobs */
+    struct br_list link;      /* the ingest's jobs */
     struct br_upload *upload; /* NULL once that was given up */
     struct br_request asked;
     struct br_header *headers;

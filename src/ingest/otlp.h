@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * OTLP's service on a receiver's listeners, by opentelemetry-proto docs/specification.md 1.11: asked
- * about a request in `begin`, it says whether it is its own, and then does the rest.
+ * OTLP's service on a receiver's listeners, by opentelemetry-proto docs/specification.md 1.11:
+ * asked about a request in `begin`, it says whether it is its own, and then does the rest.
  */
 #pragma once
 
@@ -21,8 +21,8 @@ struct br_otlp_handler {
 /* The caller sets the fields down to more_types; makes the metrics of `node`. */
 void br_otlp_handler_init(struct br_otlp_handler *handler, struct br_node *node);
 
-/* Begins a gRPC call (br_grpc_is) that came by the listener, or an HTTP request. False, with nothing
- * done, when its path is none of OTLP's; true: the request is taken care of. */
+/* Begins a gRPC call (br_grpc_is) that came by the listener, or an HTTP request. False, with
+ * nothing done, when its path is none of OTLP's; true: the request is taken care of. */
 bool br_otlp_begin_grpc(struct br_otlp_handler *handler, struct br_ingest_listener *listener,
                         const struct br_meter *meter, struct br_request *request);
 bool br_otlp_begin_http(struct br_otlp_handler *handler, struct br_ingest_listener *listener,

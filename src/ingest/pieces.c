@@ -15,10 +15,10 @@
 #define FORECAST_PIECES 8u /* after so many it is foretold what all of them will take */
 
 struct br_pieces {
-    struct br_list link;   /* the sendings */
-    struct br_node *node;  /* NULL once it was stopped */
+    struct br_list link;  /* the sendings */
+    struct br_node *node; /* NULL once it was stopped */
     struct br_host *host;
-    struct br_item *whole; /* parent of all pieces */
+    struct br_item *whole;          /* parent of all pieces */
     struct br_list waiting, flying; /* pieces */
     struct br_outcome refusal;      /* the last one */
     struct br_timer next;

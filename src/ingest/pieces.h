@@ -3,14 +3,15 @@
  * Large items in pieces. The processors of a pipeline work on an item in one call; a piece of 256
  * KiB takes them a millisecond or three, and between two pieces the worker serves others.
  *
- * The pieces are children of the whole, which has no parts of its own and ends when the last of them
- * has. While nothing has been taken yet, a refusal is that of the whole, and the rest is not sent on.
- * After that a piece that is refused is tried again, and what was taken is not sent a second time. A piece
- * that is refused for good, or is still refused after BR_PIECES_PATIENCE_MS, is the rejected part of a
- * success (OTLP, "Partial Success"): the sender is told how much, and why. To be told to send the whole
- * again would double what was taken, each time anew for as long as the destination is too slow. The patience
- * is the time limit of the SDKs: who has given up by then sends it again anyway. Only at the end of the
- * process, which comes once, the whole is refused.
+ * The pieces are children of the whole, which has no parts of its own and ends when the last of
+ * them has. While nothing has been taken yet, a refusal is that of the whole, and the rest is not
+ * sent on. After that a piece that is refused is tried again, and what was taken is not sent a
+ * second time. A piece that is refused for good, or is still refused after BR_PIECES_PATIENCE_MS,
+ * is the rejected part of a success (OTLP, "Partial Success"): the sender is told how much, and
+ * why. To be told to send the whole again would double what was taken, each time anew for as long
+ * as the destination is too slow. The patience is the time limit of the SDKs: who has given up by
+ * then sends it again anyway. Only at the end of the process, which comes once, the whole is
+ * refused.
  */
 #pragma once
 
@@ -33,8 +34,8 @@ void br_pieces_free(struct br_list *pieces);
 
 struct br_pieces;
 
-/* Sends the pieces to what follows `node`, one each turn, and finishes `whole`, which is in the ledger.
- * Takes both. The sending is put into `sendings`, for br_pieces_stop. */
+/* Sends the pieces to what follows `node`, one each turn, and finishes `whole`, which is in the
+ * ledger. Takes both. The sending is put into `sendings`, for br_pieces_stop. */
 void br_pieces_send(struct br_node *node, struct br_item *whole, struct br_list *pieces,
                     struct br_list *sendings);
 

@@ -43,8 +43,8 @@ int br_reading_decompress(struct br_reading *reading, enum br_encoding encoding,
     if (partly)
         max = reading->max_now > reading->plain ? reading->max_now - reading->plain : 0;
     size_t before = reading->scope.max;
-    /* The result itself, until it is known how large it is (a buffer is up to a fourth larger than what
-     * it was made for); and what is gone before there is more. */
+    /* The result itself, until it is known how large it is (a buffer is up to a fourth larger than
+     * what it was made for); and what is gone before there is more. */
     reading->scope.max += max + max / 4 + BR_DECODER_MAX;
     int rc = br_decompress(reading->bench->codec, encoding, data, len, max, reading->host->pool,
                            ret, &reading->err);

@@ -2,11 +2,12 @@
 /*
  * Making an item of a request's body: decompressing, translating, walking.
  *
- * A reading touches nothing but what is in it, so that it can run where the request came, or, because
- * it would take long, in a thread of the pool, while the worker goes on with others. Small bodies are
- * read at once; a body that turns out to be large on the way is begun again in a thread
- * (BR_EAGAIN). What a reading allocates lies in a scope: at most BR_READING_GROWTH times the body as it
- * is without compression, and BR_READING_ROOM, and never more than the process's memory budget has.
+ * A reading touches nothing but what is in it, so that it can run where the request came, or,
+ * because it would take long, in a thread of the pool, while the worker goes on with others. Small
+ * bodies are read at once; a body that turns out to be large on the way is begun again in a thread
+ * (BR_EAGAIN). What a reading allocates lies in a scope: at most BR_READING_GROWTH times the body
+ * as it is without compression, and BR_READING_ROOM, and never more than the process's memory
+ * budget has.
  */
 #pragma once
 
@@ -20,7 +21,8 @@
 
 #define BR_READING_GROWTH 4u
 #define BR_READING_ROOM (1u << 20)
-#define BR_READING_LARGE 16u /* a request of this part of the limit is worth it to make room for */
+#define BR_READING_LARGE 16u /* a request of this part of the limit is worth it to make room for   \
+                              */
 
 enum br_upload_format { BR_UPLOAD_GRPC, BR_UPLOAD_PROTOBUF, BR_UPLOAD_JSON, BR_UPLOAD_OTHER };
 
@@ -57,23 +59,25 @@ struct br_reading {
     struct br_buf *made; /* what took its place, owned; NULL: nothing */
 
     /* What came of it. */
-    struct br_item *item;    /* owned by the reading */
-    struct br_list pieces;   /* of the item, where it was cut (pieces.h) */
-    struct br_err err;       /* the sentence, when it failed */
-    enum br_status invalid;  /* what BR_EINVAL means to the client; BR_STATUS_INVALID_ARGUMENT at first */
-    uint32_t n_left_out;     /* pieces that are not in the item ... */
-    char left_out[400];      /* ... and why */
-    uint32_t n_lost;         /* samples without which their profile was read ... */
-    char lost[200];          /* ... and what is wrong with the first of them */
-    uint32_t n_repaired;     /* strings */
+    struct br_item *item;  /* owned by the reading */
+    struct br_list pieces; /* of the item, where it was cut (pieces.h) */
+    struct br_err err;     /* the sentence, when it failed */
+    enum br_status
+        invalid; /* what BR_EINVAL means to the client; BR_STATUS_INVALID_ARGUMENT at first */
+    uint32_t n_left_out; /* pieces that are not in the item ... */
+    char left_out[400];  /* ... and why */
+    uint32_t n_lost;     /* samples without which their profile was read ... */
+    char lost[200];      /* ... and what is wrong with the first of them */
+    uint32_t n_repaired; /* strings */
 };
 
-/* Makes an item of what is read. Returns 0 with r->item set, or NULL where there is nothing to send;
- * BR_EAGAIN when it is too much to be done at once; else a code, with its sentence in r->err. */
+/* Makes an item of what is read. Returns 0 with r->item set, or NULL where there is nothing to
+ * send; BR_EAGAIN when it is too much to be done at once; else a code, with its sentence in r->err.
+ */
 typedef int br_read_fn(struct br_reading *reading);
 
-/* Runs `read` inside a scope. What memory refuses is told apart from what is wrong: BR_EINVAL when the
- * scope's maximum is what refused it. On failure there is no item. */
+/* Runs `read` inside a scope. What memory refuses is told apart from what is wrong: BR_EINVAL when
+ * the scope's maximum is what refused it. On failure there is no item. */
 int br_reading_run(struct br_reading *reading, br_read_fn *read);
 
 /* Returns why the reading failed with `rc`. Borrowed from `reading`, or a constant. */
@@ -89,8 +93,8 @@ struct br_buf *br_reading_bytes(const struct br_reading *reading);
 void br_reading_replace(struct br_reading *reading, struct br_buf *buf);
 
 /* Decompresses `len` bytes at `data` into a new buffer that the caller owns. All that one reading
- * decompresses may have `max_body` bytes. Returns 0; BR_EAGAIN when it is too much to be done at once;
- * or an error of br_decompress. */
+ * decompresses may have `max_body` bytes. Returns 0; BR_EAGAIN when it is too much to be done at
+ * once; or an error of br_decompress. */
 int br_reading_decompress(struct br_reading *reading, enum br_encoding encoding,
                           const uint8_t *data, size_t len, struct br_buf **ret);
 

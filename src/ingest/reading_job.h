@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A reading in a thread of the pool, with a pool and a workbench of its own. A member of what it is for,
- * which may go away meanwhile, but keeps the job and what the reading reads until `done`.
+ * A reading in a thread of the pool, with a pool and a workbench of its own. A member of what it is
+ * for, which may go away meanwhile, but keeps the job and what the reading reads until `done`.
  */
 #pragma once
 
@@ -14,15 +14,15 @@ struct br_reading_job {
     struct br_workbench bench;
     struct br_reading reading;
     br_read_fn *read;
-    /* In the worker, once, also when it never ran (then job->rc is 0 and there is no item). What the
-     * reading made is the worker's now; the job is over and may be released. */
+    /* In the worker, once, also when it never ran (then job->rc is 0 and there is no item). What
+     * the reading made is the worker's now; the job is over and may be released. */
     void (*done)(struct br_reading_job *job);
     int rc;
 };
 
-/* Sets up a zeroed job: the reading is `how`, but with the job's own host and bench, without the limit of
- * what is read at once, and with a reference of its own on the body. Returns 0 or BR_ENOMEM; then, too, it
- * wants to be released. */
+/* Sets up a zeroed job: the reading is `how`, but with the job's own host and bench, without the
+ * limit of what is read at once, and with a reference of its own on the body. Returns 0 or
+ * BR_ENOMEM; then, too, it wants to be released. */
 int br_reading_job_init(struct br_reading_job *job, const struct br_reading *how, br_read_fn *read,
                         void (*done)(struct br_reading_job *job));
 
@@ -36,5 +36,6 @@ void br_reading_job_start(struct br_reading_job *job);
  * all the same. */
 void br_reading_job_leave(struct br_reading_job *job);
 
-/* After br_reading_job_leave, before what the reading looks at goes: waits until it is not running. */
+/* After br_reading_job_leave, before what the reading looks at goes: waits until it is not running.
+ */
 void br_reading_job_wait(struct br_reading_job *job);

@@ -23,8 +23,8 @@ struct br_ingest {
         *tenant_header; /* what metadata of the key BR_TENANT_KEY is taken from; NULL: that */
     struct br_workbench bench; /* of readings that are done at once */
     struct br_list uploads, listeners;
-    struct br_list sendings; /* of pieces.h */
-    struct br_list jobs;     /* of job.c: readings in threads */
+    struct br_list sendings;           /* of pieces.h */
+    struct br_list jobs;               /* of job.c: readings in threads */
     struct br_overridable overridable; /* says that profiles are taken; no override is for it */
     unsigned n_stopping;
     bool awaits_sendings; /* it is draining, and `sendings` was not empty: one of n_stopping */
@@ -50,8 +50,8 @@ struct br_upload;
 
 struct br_upload_kind {
     /* Makes an item of the body, in whichever thread (reading.h). Returns 0 with r->item set;
-     * BR_EAGAIN when it is to be begun again in a thread of the pool; BR_ENOMEM: not now; BR_ETOOBIG
-     * or BR_EFULL: RESOURCE_EXHAUSTED; BR_EINVAL: r->invalid. */
+     * BR_EAGAIN when it is to be begun again in a thread of the pool; BR_ENOMEM: not now;
+     * BR_ETOOBIG or BR_EFULL: RESOURCE_EXHAUSTED; BR_EINVAL: r->invalid. */
     br_read_fn *read;
     size_t read_now; /* plain bytes of a body that is read at once */
     /* For counters of the receiver's own: a reading has ended well. NULL: there are none. */
@@ -83,8 +83,8 @@ int br_ingest_init(struct br_ingest *ingest, struct br_node *node, struct br_err
  * one. */
 void br_ingest_release(struct br_ingest *ingest);
 
-/* Stops the listeners and says br_node_drained when all requests have ended, and all sendings, of which
- * some have no client any more. */
+/* Stops the listeners and says br_node_drained when all requests have ended, and all sendings, of
+ * which some have no client any more. */
 void br_ingest_drain(struct br_ingest *ingest);
 
 /* Listens; `what` ("grpc") is for log and names. Errors as br_host_ops.serve. */
@@ -110,8 +110,9 @@ void br_upload_reject(struct br_upload *upload, enum br_status status, const cha
 int br_upload_partly(struct br_upload *upload, uint32_t count, enum br_status status,
                      const char *why);
 
-/* Reads the body that has come, at once or in a thread of the pool, and sends the item, or ends without
- * one. Takes the body, of which nobody else may have a reference: its count is not for two threads. */
+/* Reads the body that has come, at once or in a thread of the pool, and sends the item, or ends
+ * without one. Takes the body, of which nobody else may have a reference: its count is not for two
+ * threads. */
 void br_upload_read(struct br_upload *upload, struct br_buf *body);
 
 /* Sends the item, or its pieces where there are any, down the pipeline with the request's metadata;

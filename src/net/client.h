@@ -1,21 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A client: one endpoint, and the connections to it. They are opened when there is something to send.
+ * A client: one endpoint, and the connections to it. They are opened when there is something to
+ * send.
  *
- * A name is looked up for the first connection, and again for a further one when one ended or failed
- * since, or half a minute has passed. gRPC's exchanges go to all of its addresses in turn (round_robin),
- * or to one that serves (pick_first, and HTTP); an address that fails is left alone for a while
- * (addresses.h).
+ * A name is looked up for the first connection, and again for a further one when one ended or
+ * failed since, or half a minute has passed. gRPC's exchanges go to all of its addresses in turn
+ * (round_robin), or to one that serves (pick_first, and HTTP); an address that fails is left alone
+ * for a while (addresses.h).
  *
- * While what failed is to be sent again (br_client_want) and no connection is there or on the way, one is
- * tried every two seconds or so for a minute, so that a backend which is back is found by more than the
- * next request, and `on_reachable` is told when it comes about.
+ * While what failed is to be sent again (br_client_want) and no connection is there or on the way,
+ * one is tried every two seconds or so for a minute, so that a backend which is back is found by
+ * more than the next request, and `on_reachable` is told when it comes about.
  *
- * A connection is left when the peer says so (GOAWAY), when two exchanges in a row were given up on it
- * without an answer, when a PING has none (HTTP/2, while something is under way), and when what was sent
- * is not acknowledged (TCP_USER_TIMEOUT). Exchanges that wait when a connection cannot be made end with
- * an error, as does one whose connection closes before its answer: trying again is the business of
- * the retry wrapper.
+ * A connection is left when the peer says so (GOAWAY), when two exchanges in a row were given up on
+ * it without an answer, when a PING has none (HTTP/2, while something is under way), and when what
+ * was sent is not acknowledged (TCP_USER_TIMEOUT). Exchanges that wait when a connection cannot be
+ * made end with an error, as does one whose connection closes before its answer: trying again is
+ * the business of the retry wrapper.
  */
 #pragma once
 
@@ -34,14 +35,15 @@ struct br_client_config {
     bool grpc;            /* HTTP/2; otherwise HTTP/1.1 ... */
     bool http2;           /* ... or, over TLS, HTTP/2 where the server chooses it (ALPN) */
     bool pick_first;      /* gRPC: one address; otherwise all in turn */
-    const struct br_tls_config *tls; /* borrowed for the client's life; NULL: by the endpoint's scheme */
-    const char *authority;           /* NULL: from the endpoint */
-    unsigned max_connections;        /* gRPC: to each address, 0: 1; HTTP: 0: 100 */
-    uint64_t keepalive_time_ms;      /* HTTP/2: PING after so long without a byte; 0: 30 s */
-    uint64_t keepalive_timeout_ms;   /* 0: 10 s; also TCP_USER_TIMEOUT, 0: 20 s */
-    bool keepalive_without_stream;   /* also while nothing is under way */
-    uint64_t idle_timeout_ms;        /* HTTP: 0: 90 s */
-    uint64_t connect_timeout_ms;     /* for each: the name, and the connection with TLS; 0: 20 s */
+    const struct br_tls_config
+        *tls;                   /* borrowed for the client's life; NULL: by the endpoint's scheme */
+    const char *authority;      /* NULL: from the endpoint */
+    unsigned max_connections;   /* gRPC: to each address, 0: 1; HTTP: 0: 100 */
+    uint64_t keepalive_time_ms; /* HTTP/2: PING after so long without a byte; 0: 30 s */
+    uint64_t keepalive_timeout_ms; /* 0: 10 s; also TCP_USER_TIMEOUT, 0: 20 s */
+    bool keepalive_without_stream; /* also while nothing is under way */
+    uint64_t idle_timeout_ms;      /* HTTP: 0: 90 s */
+    uint64_t connect_timeout_ms;   /* for each: the name, and the connection with TLS; 0: 20 s */
     const struct br_log *log;
     void (*on_reachable)(void *arg); /* sends nothing itself; NULL: nobody asks */
     void *on_reachable_arg;
@@ -49,11 +51,11 @@ struct br_client_config {
 
 /* An endpoint taken apart. */
 struct br_endpoint {
-    char host[256]; /* or the path of a unix socket */
+    char host[256];      /* or the path of a unix socket */
     char authority[300]; /* host:port as it goes into requests */
-    char path[512]; /* of a URL, without trailing slash; "" when none */
+    char path[512];      /* of a URL, without trailing slash; "" when none */
     unsigned port;
-    bool tls;       /* https */
+    bool tls; /* https */
     bool has_scheme;
     bool unix_socket;
 };
@@ -61,8 +63,8 @@ struct br_endpoint {
 /* Reads an endpoint. Returns 0, or BR_EINVAL with a sentence. */
 int br_endpoint_read(const char *text, bool grpc, struct br_endpoint *ret, struct br_err *err);
 
-/* Whether a client of this config could be made: the endpoint can be read and certificates load. Returns 0,
- * or what br_host_ops.connect would, with a sentence. */
+/* Whether a client of this config could be made: the endpoint can be read and certificates load.
+ * Returns 0, or what br_host_ops.connect would, with a sentence. */
 int br_client_check(const struct br_client_config *config, struct br_err *err);
 
 /* What a client does; a test's host brings its own. */
@@ -97,8 +99,8 @@ static inline void br_client_want(struct br_client *client)
         client->ops->want(client);
 }
 
-/* Closes all connections and frees the client; exchanges under way end with BR_ECLOSED first. Not from
- * on_done. Accepts NULL. */
+/* Closes all connections and frees the client; exchanges under way end with BR_ECLOSED first. Not
+ * from on_done. Accepts NULL. */
 static inline void br_client_free(struct br_client *client)
 {
     if (client)

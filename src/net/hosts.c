@@ -83,11 +83,11 @@ bool br_hosts_allow(const struct br_hosts *hosts, const struct br_request *reque
            hosts_is_listed(hosts, host);
 }
 
-/* An address, in brackets or not, or a name of RFC 1123 (and the underscore that containers have). */
+/* An address, in brackets or not, or a name of RFC 1123 (and the underscore that containers have).
+ */
 static bool is_host(const char *text)
 {
-    static const char known[] =
-        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._";
+    static const char known[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._";
     char host[HOST_SIZE];
     if (!host_read(text, host))
         return false;

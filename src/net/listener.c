@@ -23,7 +23,7 @@
 #define SHED_AT_ONCE 4
 /* As Go's listeners, which the Collector has. */
 #define UNACKNOWLEDGED_MS 30000 /* an answer to a client that is gone without a word */
-#define UNSENT_BYTES (8 << 10) /* that the kernel holds of answers which nobody reads */
+#define UNSENT_BYTES (8 << 10)  /* that the kernel holds of answers which nobody reads */
 #define KEEPALIVE_IDLE_S 15
 #define KEEPALIVE_INTERVAL_S 15
 #define KEEPALIVE_PROBES 9

@@ -3,8 +3,8 @@
  * One worker's event loop: a libuv loop that is a host (core/host.h). One thread runs it; the only
  * call that other threads may make is br_loop_post.
  *
- * A turn: timers, sockets, then finished items and deferred work, then one flush of every connection
- * that has something to send, then sleep.
+ * A turn: timers, sockets, then finished items and deferred work, then one flush of every
+ * connection that has something to send, then sleep.
  */
 #pragma once
 
@@ -27,8 +27,8 @@ void br_net_free(struct br_net *net);
  * to others: above that, idle connections make room for new ones. */
 void br_net_raise_descriptors(struct br_net *net);
 
-/* A message to another loop: `run` is called there, in its thread, and then owns the message. A member
- * of something that the sender allocated. */
+/* A message to another loop: `run` is called there, in its thread, and then owns the message. A
+ * member of something that the sender allocated. */
 struct br_message {
     struct br_list link;
     void (*run)(struct br_message *message, struct br_loop *loop);
@@ -60,8 +60,8 @@ bool br_loop_post(struct br_loop *loop, struct br_message *message);
  * messages that were posted. */
 void br_loop_command(struct br_loop *loop, struct br_message *message);
 
-/* Runs what is in the mailbox, for a loop that does not run any more: messages own sockets and memory,
- * and are for servers that have to be there still. */
+/* Runs what is in the mailbox, for a loop that does not run any more: messages own sockets and
+ * memory, and are for servers that have to be there still. */
 void br_loop_read_mail(struct br_loop *loop);
 
 /* Calls `fn` in the loop's thread whenever one of SIGTERM, SIGINT or SIGHUP arrives. Returns 0 or

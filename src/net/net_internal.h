@@ -60,8 +60,8 @@ struct br_loop {
     pthread_mutex_t lock; /* of the mailbox */
     struct br_list mailbox;
     unsigned n_mail;
-    struct br_list dirty;   /* streams with something to send */
-    struct br_list greedy;  /* server streams that had their share of this turn, and ask for more */
+    struct br_list dirty;  /* streams with something to send */
+    struct br_list greedy; /* server streams that had their share of this turn, and ask for more */
     unsigned n_greedy;
     uint64_t indulged_ms;   /* when a crowd of them was given its last share */
     struct br_list paused;  /* server streams that hold too much to read on for now */
@@ -74,18 +74,18 @@ struct br_loop {
         held_large;   /* by unfinished requests; the part of streams with over BR_HELD_SMALL */
     unsigned n_large; /* so many streams they are */
     double *n_pauses;
-    int watchable; /* descriptors below have room in libuv's table */
+    int watchable;                /* descriptors below have room in libuv's table */
     struct br_list works_waiting; /* of work.c: there is no thread for them yet */
     unsigned n_works;             /* that libuv has */
-    uint8_t *read_buffer;   /* BR_READ_SIZE */
+    uint8_t *read_buffer;         /* BR_READ_SIZE */
 };
 
 struct br_loop *br_loop_of(struct br_host *this_host);
 
 /* How the owner of a stream is told about it. */
 struct br_stream_events {
-    /* Server streams without a protocol yet: the first bytes (the plaintext) are here, or ALPN chose.
-     * Sets s->conn and returns 0, or BR_EAGAIN for more bytes, or a code that closes. */
+    /* Server streams without a protocol yet: the first bytes (the plaintext) are here, or ALPN
+     * chose. Sets s->conn and returns 0, or BR_EAGAIN for more bytes, or a code that closes. */
     int (*detect)(struct br_stream *stream, const uint8_t *data, size_t len);
     /* It is connected, or bytes came from the peer. */
     void (*on_progress)(struct br_stream *stream);
@@ -101,8 +101,8 @@ struct br_stream {
     struct br_tls *tls;   /* owned; NULL: plaintext */
     uv_poll_t poll;
     int fd;
-    int polled;         /* what the poll waits for now */
-    struct br_rope out; /* bytes for the socket */
+    int polled;           /* what the poll waits for now */
+    struct br_rope out;   /* bytes for the socket */
     struct br_list link;  /* the owner's */
     struct br_list dirty; /* loop->dirty */
     struct br_list greed; /* loop->greedy */
@@ -112,11 +112,11 @@ struct br_stream {
     unsigned n_first;
     bool server; /* obeys the loop's mark, and lets the peer read its last words */
     bool connecting;
-    bool full;          /* the socket takes nothing now; `writing` says since when */
-    bool eof;           /* the peer sent its last byte */
-    bool ending;        /* the peer is not listened to any more; when all is sent, it ends */
-    bool shut;          /* all is sent and our half is closed: what comes is thrown away */
-    bool goodbye;       /* TLS's close_notify is asked for */
+    bool full;    /* the socket takes nothing now; `writing` says since when */
+    bool eof;     /* the peer sent its last byte */
+    bool ending;  /* the peer is not listened to any more; when all is sent, it ends */
+    bool shut;    /* all is sent and our half is closed: what comes is thrown away */
+    bool goodbye; /* TLS's close_notify is asked for */
     bool closing, freed;
     enum br_ending reason; /* the first that was noted */
     char why[160];         /* the same in words */
@@ -124,8 +124,8 @@ struct br_stream {
     uint64_t opened_ms, read_ms, shut_ms, resumed_ms; /* resumed: the end of the last pause */
 };
 
-/* A stream on a non-blocking socket, which it takes. Returns NULL (and closes the socket) when there is
- * no memory or the loop refuses it. */
+/* A stream on a non-blocking socket, which it takes. Returns NULL (and closes the socket) when
+ * there is no memory or the loop refuses it. */
 struct br_stream *br_stream_new(struct br_loop *loop, int fd, const struct br_stream_events *events,
                                 void *owner, bool server, bool connecting);
 
@@ -135,7 +135,8 @@ void br_stream_wake(struct br_stream *stream);
 /* Gives the stream its protocol, which it then owns. */
 void br_stream_set_conn(struct br_stream *stream, struct br_conn *conn);
 
-/* Closes and frees at the end of the turn; `why` is kept for on_closed. Safe at any time, also twice. */
+/* Closes and frees at the end of the turn; `why` is kept for on_closed. Safe at any time, also
+ * twice. */
 void br_stream_close(struct br_stream *stream, const char *why);
 void br_stream_close_for(struct br_stream *stream, enum br_ending reason, const char *why);
 
@@ -148,8 +149,8 @@ void br_stream_end(struct br_stream *stream, const char *why);
 /* Reads and writes what it can; called by the loop. */
 void br_loop_flush(struct br_loop *loop);
 
-/* Gives streams that have had their share of a turn another one in the next: one of them; or, where they
- * are a crowd, a few each millisecond. True when there was one. */
+/* Gives streams that have had their share of a turn another one in the next: one of them; or, where
+ * they are a crowd, a few each millisecond. True when there was one. */
 bool br_loop_indulge(struct br_loop *loop);
 
 /* They are a crowd, and the rest waits for the next millisecond. */
@@ -167,22 +168,25 @@ void br_net_work_leave(struct br_host *host, struct br_work *work);
 void br_net_work_wait(struct br_host *host, struct br_work *work);
 
 /*
- * Where libuv's table of descriptors grows (watchers.c). All that libuv allocates is from br_malloc, from
- * br_watchers_init on, which is called before any loop there is.
+ * Where libuv's table of descriptors grows (watchers.c). All that libuv allocates is from
+ * br_malloc, from br_watchers_init on, which is called before any loop there is.
  */
 void br_watchers_init(void);
 
 /* Starts the loop's libuv loop. Returns 0, BR_ENOMEM, or BR_EIO (no descriptors). */
 int br_watchers_start(struct br_loop *loop);
 
-/* Calls `fn` for `events` of a descriptor that the loop has not watched so far, from the next turn on.
- * Returns 0, BR_ENOMEM, or BR_EIO (what cannot be polled); on failure `poll` needs no uv_close. */
+/* Calls `fn` for `events` of a descriptor that the loop has not watched so far, from the next turn
+ * on. Returns 0, BR_ENOMEM, or BR_EIO (what cannot be polled); on failure `poll` needs no uv_close.
+ */
 int br_watchers_poll(struct br_loop *loop, uv_poll_t *poll, int fd, int events, uv_poll_cb fn);
 
-/* How much work one of so many workers has in threads at a time: all of them together leave one for names. */
+/* How much work one of so many workers has in threads at a time: all of them together leave one for
+ * names. */
 unsigned br_net_works_max(unsigned n_workers);
 
-/* Says to libuv how many threads that takes, unless UV_THREADPOOL_SIZE does; before the first work. */
+/* Says to libuv how many threads that takes, unless UV_THREADPOOL_SIZE does; before the first work.
+ */
 void br_net_size_pool(unsigned n_workers);
 struct br_listener;
 struct br_list *br_net_listeners(struct br_net *net);

@@ -18,7 +18,7 @@ struct br_net_server {
     struct br_timer sweep;
     uint64_t sweep_ms, stop_ms;
     uint64_t reading_ms; /* without progress in what a client has to read */
-    uint64_t body_ms; /* by when body_progress bytes of a body have to come */
+    uint64_t body_ms;    /* by when body_progress bytes of a body have to come */
     size_t body_progress;
     bool stopping, stopped;
     void (*on_stopped)(void *arg);
@@ -69,8 +69,8 @@ void br_server_stop_sweep(struct br_timer *timer);
  * False when there is none. */
 bool br_server_make_room(struct br_net_server *server, const struct br_address *address);
 
-/* Refuses an arrival while the process holds more than it may, unless the server has few connections. True when
- * it is refused. */
+/* Refuses an arrival while the process holds more than it may, unless the server has few
+ * connections. True when it is refused. */
 bool br_server_refuse_over(struct br_net_server *server, const struct br_arrival *arrival);
 
 /* This worker could make no room for an arrival: the next one is asked. The last one refuses it. */

@@ -8,7 +8,7 @@
 #define FIRST_REQUEST_MS 20000
 #define REQUEST_MS 30000
 #define READING_MS 20000 /* as gRPC has for what is not acknowledged */
-#define BODY_MS 10000 /* over which the rate of a body is looked at */
+#define BODY_MS 10000    /* over which the rate of a body is looked at */
 #define BODY_RATE 1024
 #define LINGER_MS 2000
 #define STOP_MS 5000

@@ -5,9 +5,9 @@
  * belongs to one worker.
  *
  * What is offered: TLS 1.2 and 1.3; for TLS 1.2 only ECDHE with AEAD ciphers unless the config
- * names others; no renegotiation, no compression, no early data; session tickets; the server's order of
- * ciphers and protocols. As with the Collector, every certificate in a CA file is a trust anchor,
- * and names are looked for in subjectAltName only.
+ * names others; no renegotiation, no compression, no early data; session tickets; the server's
+ * order of ciphers and protocols. As with the Collector, every certificate in a CA file is a trust
+ * anchor, and names are looked for in subjectAltName only.
  *
  * With `reload_interval` the certificate and key files are looked at when a connection is made and
  * the interval has passed since the last look; with `client_ca_file_reload` the client CA file too
@@ -33,8 +33,8 @@ struct br_tls_config {
     struct br_secret cert_pem;
     const char *key_file;
     struct br_secret key_pem;
-    const char *client_ca_file;       /* servers: ask for and check client certificates */
-    const char *server_name_override; /* clients */
+    const char *client_ca_file;            /* servers: ask for and check client certificates */
+    const char *server_name_override;      /* clients */
     const char *min_version, *max_version; /* "1.2", "1.3"; NULL or "": 1.2, newest */
     /* IANA or OpenSSL names for TLS 1.2. The suites of TLS 1.3 are always on; naming them alone
      * switches TLS 1.2 off. */
@@ -42,11 +42,11 @@ struct br_tls_config {
     bool include_insecure_cipher_suites;
     /* "X25519", "P256", ...; those that this OpenSSL lacks are passed over while one remains. */
     struct br_strings curve_preferences;
-    bool insecure;                    /* clients: no TLS at all (unless the endpoint says https) */
-    bool insecure_skip_verify;        /* clients */
+    bool insecure;             /* clients: no TLS at all (unless the endpoint says https) */
+    bool insecure_skip_verify; /* clients */
     bool include_system_ca_certs_pool;
     bool client_ca_file_reload;
-    uint64_t reload_interval;         /* ns; 0: never */
+    uint64_t reload_interval; /* ns; 0: never */
 };
 
 extern const struct br_option br_tls_server_options[]; /* of struct br_tls_config */
@@ -63,8 +63,8 @@ struct br_tls;
 int br_tls_context_new(const struct br_tls_config *config, bool server, const char *const *alpn,
                        struct br_tls_context **ret, struct br_err *err);
 
-/* What of a config can be judged without its files: versions, suites and curves that there are here, a key with
- * its certificate. Returns 0, BR_EINVAL or BR_ENOMEM with a sentence. */
+/* What of a config can be judged without its files: versions, suites and curves that there are
+ * here, a key with its certificate. Returns 0, BR_EINVAL or BR_ENOMEM with a sentence. */
 int br_tls_config_check(const struct br_tls_config *config, bool server, struct br_err *err);
 
 /* After the last of its connections. */

@@ -12,7 +12,8 @@
 #define NO_MEMORY_MS 200
 #define MERGE_MAX_BYTES (256u << 20)
 #define ALONE_BYTES (1u << 20) /* profiles that are larger leave as they came */
-#define PIECES_TIMES 4 /* what the pieces of a batch may take: so many times its bytes, and these */
+#define PIECES_TIMES 4 /* what the pieces of a batch may take: so many times its bytes, and these  \
+                        */
 #define PIECES_BYTES (1u << 20)
 #define AGAIN_FIRST_MS 50 /* late: a piece that is refused when others are not is tried again */
 #define AGAIN_MAX_MS 1000
@@ -34,13 +35,13 @@ struct batch {
     unsigned n_pieces;          /* not ended */
     uint32_t n_rejected;        /* spans or samples in pieces that were refused for good */
     bool any_done;
-    struct br_outcome outcome;  /* of the others */
+    struct br_outcome outcome; /* of the others */
     struct br_outcome rejection;
-    struct br_outcome refusal;  /* of pieces that were not taken for now, until the end */
-    uint32_t n_refused;         /* spans or samples in them */
-    struct br_list again;       /* late: of kept, which wait */
+    struct br_outcome refusal; /* of pieces that were not taken for now, until the end */
+    uint32_t n_refused;        /* spans or samples in them */
+    struct br_list again;      /* late: of kept, which wait */
     unsigned n_again;
-    bool several; /* pieces */
+    bool several;                /* pieces */
     uint64_t delay_ms, until_ms; /* of the next try, and of the last */
 };
 
@@ -74,10 +75,10 @@ struct br_batcher {
     struct br_list waiting;   /* late: whose data is in `gathered` */
     struct br_list out;       /* of batch */
     struct br_redelivery *redelivery; /* early: who answers for batches that have left */
-    struct br_timer timer;    /* parked while nothing is gathered */
-    bool timing;              /* it is not */
-    bool overdue;             /* what is gathered leaves as soon as it may */
-    size_t weight;            /* of all that is gathered, or has left and not ended */
+    struct br_timer timer;            /* parked while nothing is gathered */
+    bool timing;                      /* it is not */
+    bool overdue;                     /* what is gathered leaves as soon as it may */
+    size_t weight;                    /* of all that is gathered, or has left and not ended */
     void (*on_end)(void *arg);
     void *on_end_arg;
     double *by_size, *by_timeout, *size_sum, *size_count;
@@ -154,8 +155,8 @@ static void batch_tell_all(struct br_list *waiting, const struct br_outcome *out
     }
 }
 
-/* What was not taken in time is rejected where the rest was taken (OTLP, "Partial Success"): were all told
- * to send all again, what was taken would come twice. */
+/* What was not taken in time is rejected where the rest was taken (OTLP, "Partial Success"): were
+ * all told to send all again, what was taken would come twice. */
 static void batch_count_refused(struct batch *batch)
 {
     if (!batch->n_refused)
@@ -233,7 +234,8 @@ static void batch_end_kept(struct kept *kept, const struct br_outcome *outcome)
     br_free(kept);
 }
 
-/* Nothing was taken, or the batcher ends: those that wait for another try are the senders' again. */
+/* Nothing was taken, or the batcher ends: those that wait for another try are the senders' again.
+ */
 static void batch_end_again(struct batch *batch)
 {
     while (!br_list_empty(&batch->again)) {
@@ -262,8 +264,8 @@ static void batch_on_again(struct br_timer *this_timer)
     batch_send_kept(k);
 }
 
-/* Tries again what was refused for now while others are under way or done. False when that is of no use any
- * more. */
+/* Tries again what was refused for now while others are under way or done. False when that is of no
+ * use any more. */
 static bool batch_kept_again(struct kept *kept, const struct br_outcome *outcome)
 {
     struct batch *batch = kept->batch;
@@ -325,8 +327,8 @@ static size_t batch_merge_bytes(const struct br_batch_config *batch_config)
                : MERGE_MAX_BYTES;
 }
 
-/* The tables count for the dictionaries, as they are now: what leaves takes blocks along that were made
- * for it, so that what the work took is not what stays. */
+/* The tables count for the dictionaries, as they are now: what leaves takes blocks along that were
+ * made for it, so that what the work took is not what stays. */
 static void batch_merge_count(struct br_batcher *batcher)
 {
     size_t bytes = batcher->merge ? br_merge_memory(batcher->merge) : 0;
@@ -383,9 +385,8 @@ static bool batch_share_out(struct pieces *pieces, struct br_item *whole)
         bool last = list->next == &pieces->items;
         if (!br_debt_move(&piece->debt, &whole->debt, piece->n_items))
             return false;
-        piece->weight = last || !n_left
-                            ? whole->weight
-                            : (size_t)((double)whole->weight * piece->n_items / n_left);
+        piece->weight = last || !n_left ? whole->weight
+                                        : (size_t)((double)whole->weight * piece->n_items / n_left);
         whole->weight -= piece->weight;
         n_left -= piece->n_items < n_left ? piece->n_items : n_left;
     }
@@ -403,8 +404,8 @@ static void batch_undo_pieces(struct pieces *pieces, struct br_item *whole)
     }
 }
 
-/* Cuts what was gathered where it is over the maximum; otherwise, and where all that the pieces would
- * repeat is too much, it is one piece. */
+/* Cuts what was gathered where it is over the maximum; otherwise, and where all that the pieces
+ * would repeat is too much, it is one piece. */
 static int batch_make_pieces(struct br_batcher *batcher, struct br_item *whole,
                              struct pieces *pieces)
 {

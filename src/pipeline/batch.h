@@ -3,15 +3,16 @@
  * The batcher behind the `batch` processor and `sending_queue::batch`: traces are concatenated,
  * profiles merged into one dictionary.
  *
- * Early acknowledgement: an item is done once its data is in the batch, and from then on the batcher
- * answers for it: a batch that is refused for now is kept and sent again; one that is refused for good
- * is dropped, counted and logged. While BR_BATCH_KEPT_MAX refused batches are kept, or BR_BATCH_OUT_MAX
- * have left and not ended, no batch leaves; what comes is gathered until the next batch has its size (at
- * least BR_BATCH_WAIT_ITEMS or _BYTES), then refused. Late acknowledgement: an item is finished as its
- * batch is, of which everybody behind it knows that somebody waits for its delivery (br_item.waits).
- * What a batch was refused in part each of its items hears in its share. A piece of a batch that was cut
- * which is refused for now while others are under way or done is tried again; when BR_BATCH_PATIENCE_MS have
- * passed it is the rejected part of a success. Where nothing was taken the senders hear so at once.
+ * Early acknowledgement: an item is done once its data is in the batch, and from then on the
+ * batcher answers for it: a batch that is refused for now is kept and sent again; one that is
+ * refused for good is dropped, counted and logged. While BR_BATCH_KEPT_MAX refused batches are
+ * kept, or BR_BATCH_OUT_MAX have left and not ended, no batch leaves; what comes is gathered until
+ * the next batch has its size (at least BR_BATCH_WAIT_ITEMS or _BYTES), then refused. Late
+ * acknowledgement: an item is finished as its batch is, of which everybody behind it knows that
+ * somebody waits for its delivery (br_item.waits). What a batch was refused in part each of its
+ * items hears in its share. A piece of a batch that was cut which is refused for now while others
+ * are under way or done is tried again; when BR_BATCH_PATIENCE_MS have passed it is the rejected
+ * part of a success. Where nothing was taken the senders hear so at once.
  *
  * A request that what is gathered has no room for makes it leave first; one that an empty batch has
  * no room for is rejected. The pieces of a batch that is cut take at most four times its bytes and
@@ -36,17 +37,18 @@ struct br_batch_config {
     size_t max_size;     /* cut above it; 0: no limit */
     bool bytes;          /* sizes are bytes on the wire, not items */
     bool late;           /* acknowledge late */
-    bool final;          /* BR_RETRY from downstream means that it gave up: drop, do not try again */
+    bool final; /* BR_RETRY from downstream means that it gave up: drop, do not try again */
     const char *metadata; /* of every batch, as br_item.metadata without its end; copied */
     size_t metadata_len;  /* 0: none */
     size_t *weight; /* kept at what all weighs that is gathered, or has left and not ended, by the
                        br_item.weight with which it came; NULL: nobody asks */
-    size_t merge_bytes;   /* profiles: what is merged may take; 0: 256 MiB, and that is the most */
+    size_t merge_bytes; /* profiles: what is merged may take; 0: 256 MiB, and that is the most */
 };
 
 struct br_batcher;
 
-/* A batcher for one signal that hands batches to `next` (borrowed). NULL when there is no memory. */
+/* A batcher for one signal that hands batches to `next` (borrowed). NULL when there is no memory.
+ */
 struct br_batcher *br_batcher_new(struct br_node *node, enum br_signal signal,
                                   const struct br_batch_config *config, struct br_consumer *next);
 

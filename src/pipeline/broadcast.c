@@ -14,8 +14,8 @@ static void broadcast_on_deferred(struct br_deferred *this_deferred)
     broadcast_at_home(br_container_of(this_deferred, struct br_broadcast, deferred));
 }
 
-/* Downwards, because that is the order in which mail is read for the last time: an broadcast that is
- * under way at the end still comes home. */
+/* Downwards, because that is the order in which mail is read for the last time: an broadcast that
+ * is under way at the end still comes home. */
 static void broadcast_on_message(struct br_message *this_message, struct br_loop *loop)
 {
     struct br_broadcast *broadcast = br_container_of(this_message, struct br_broadcast, message);

@@ -14,9 +14,9 @@
 struct br_broadcast {
     /* In every worker's thread, between two calls into the graph. */
     void (*visit)(struct br_broadcast *broadcast, struct br_host *host);
-    /* In the first worker's, after its visit: from then on the broadcast is the sender's again. Also
-     * when the end has begun, and always before nodes are destroyed, but for a sender that waits
-     * without loops (a test). */
+    /* In the first worker's, after its visit: from then on the broadcast is the sender's again.
+     * Also when the end has begun, and always before nodes are destroyed, but for a sender that
+     * waits without loops (a test). */
     void (*done)(struct br_broadcast *broadcast, struct br_host *home);
     struct br_host *home; /* the rest is set by br_broadcast_send */
     struct br_message message;

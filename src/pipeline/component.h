@@ -3,12 +3,11 @@
  * What a receiver, processor, exporter or extension is (one constant br_component) and what an
  * instance of it in a graph is (one br_node per worker).
  *
- * Life of a node: create (reads its const config, allocates, makes its metrics; no I/O), start (opens
- * listeners or clients), consume (traffic), drain (no new traffic comes; finish or hand on
- * everything held, then call br_node_drained once), destroy. destroy may follow create directly, also
- * one that failed: it frees what is there of a state that was zeroed at first.
- * Receivers are drained first, exporters last; what is still held when time is up is finished by
- * destroy.
+ * Life of a node: create (reads its const config, allocates, makes its metrics; no I/O), start
+ * (opens listeners or clients), consume (traffic), drain (no new traffic comes; finish or hand on
+ * everything held, then call br_node_drained once), destroy. destroy may follow create directly,
+ * also one that failed: it frees what is there of a state that was zeroed at first. Receivers are
+ * drained first, exporters last; what is still held when time is up is finished by destroy.
  */
 #pragma once
 
@@ -39,21 +38,22 @@ static inline void br_consume(struct br_consumer *next, struct br_item *item)
 #define BR_BOTH_SIGNALS 3u
 
 struct br_component {
-    const char *name;      /* as in the config: "otlp" */
-    const char *alias;     /* the Collector's other spelling, or NULL: "otlp_grpc" */
+    const char *name;  /* as in the config: "otlp" */
+    const char *alias; /* the Collector's other spelling, or NULL: "otlp_grpc" */
     enum br_kind kind;
-    unsigned signals;      /* BR_SIGNAL_BIT of each; 0 for extensions */
-    const char *stability; /* "beta", as the Collector words it */
-    const char *help;      /* one line */
+    unsigned signals;                /* BR_SIGNAL_BIT of each; 0 for extensions */
+    const char *stability;           /* "beta", as the Collector words it */
+    const char *help;                /* one line */
     const struct br_option *options; /* ended by BR_OPT_END */
-    size_t config_size;    /* of the struct that `options` fill; constant once loaded */
-    size_t state_size;     /* of the node's private, zeroed state */
+    size_t config_size;              /* of the struct that `options` fill; constant once loaded */
+    size_t state_size;               /* of the node's private, zeroed state */
     bool shared;           /* a processor of which one node serves all its pipelines (join) */
     bool exporter_wrapped; /* an exporter that gets sending_queue and retry_on_failure in front */
-    bool retries_parts;    /* exporter_wrapped: by retry_on_failure, itself, what it makes of an item */
-    bool wants_spans;      /* a processor that reads br_item.spans */
-    bool resolves;         /* an exporter whose peer is not known to read attributes by reference */
-    size_t common_at;      /* exporter_wrapped: offset of its struct br_exporter_config (exporter.h) */
+    bool
+        retries_parts; /* exporter_wrapped: by retry_on_failure, itself, what it makes of an item */
+    bool wants_spans;  /* a processor that reads br_item.spans */
+    bool resolves;     /* an exporter whose peer is not known to read attributes by reference */
+    size_t common_at;  /* exporter_wrapped: offset of its struct br_exporter_config (exporter.h) */
 
     /* The client metadata that it (a processor, an exporter) reads from items; NULL: none. */
     const struct br_strings *(*metadata_keys)(const void *config);
@@ -66,30 +66,32 @@ struct br_component {
                  struct br_errs *errs);
     int (*create)(struct br_node *node, struct br_err *err);
     int (*start)(struct br_node *node, struct br_err *err); /* NULL: nothing to open */
-    void (*consume)(struct br_node *node, struct br_item *item); /* NULL for receivers, extensions */
+    void (*consume)(struct br_node *node,
+                    struct br_item *item); /* NULL for receivers, extensions */
     void (*drain)(struct br_node *node);   /* NULL: drained at once */
     void (*destroy)(struct br_node *node); /* NULL: only the state, which the graph frees */
 };
 
 struct br_node {
     const struct br_component *component;
-    const char *id;          /* "otlp/tempo"; borrowed from the config */
-    const void *config;      /* the component's config struct, constant */
-    void *state;             /* state_size zeroed bytes */
+    const char *id;     /* "otlp/tempo"; borrowed from the config */
+    const void *config; /* the component's config struct, constant */
+    void *state;        /* state_size zeroed bytes */
     struct br_host *host;
-    struct br_log log;       /* "exporter/otlp/tempo" */
-    struct br_consumer input; /* what upstream calls: forwards to component->consume */
+    struct br_log log;                    /* "exporter/otlp/tempo" */
+    struct br_consumer input;             /* what upstream calls: forwards to component->consume */
     struct br_consumer *next[BR_SIGNALS]; /* downstream; NULL where the node has none */
-    bool in_pipeline[BR_SIGNALS]; /* which signals reach it or leave it */
+    bool in_pipeline[BR_SIGNALS];         /* which signals reach it or leave it */
     bool draining, drained;
     bool ending; /* it is being destroyed: what it gives up now, it gives up for that */
     uint64_t n_unsent[BR_SIGNALS]; /* of its items, dropped for "shutdown" (br_redelivery_end) */
     void (*on_drained)(struct br_node *node, void *arg);
     void *on_drained_arg;
-    const struct br_strings *metadata_keys; /* receivers: client metadata to keep on items; NULL: none */
-    bool spans_wanted;         /* receivers: a processor downstream reads br_item.spans */
-    struct br_ledger *ledger;  /* exporters: what came to it; NULL in tests */
-    struct br_retry *retry;    /* exporters: what sends again; NULL where nothing does */
+    const struct br_strings
+        *metadata_keys;       /* receivers: client metadata to keep on items; NULL: none */
+    bool spans_wanted;        /* receivers: a processor downstream reads br_item.spans */
+    struct br_ledger *ledger; /* exporters: what came to it; NULL in tests */
+    struct br_retry *retry;   /* exporters: what sends again; NULL where nothing does */
 };
 
 /* Hands an item to what follows the node for the item's signal. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What stands in front of every exporter: sending_queue, its batcher, and retry_on_failure, with the
- * Collector's keys and defaults. An exporter itself makes one attempt per item and finishes it.
+ * What stands in front of every exporter: sending_queue, its batcher, and retry_on_failure, with
+ * the Collector's keys and defaults. An exporter itself makes one attempt per item and finishes it.
  */
 #pragma once
 
@@ -52,12 +52,16 @@ extern const struct br_option br_retry_options[];
 extern const struct br_option br_queue_options_off[]; /* the same, not enabled by default */
 extern const struct br_option br_retry_options_off[];
 #define BR_EXPORTER_OPTIONS_OFF(type, field)                                                       \
-    {.name = "sending_queue", .kind = BR_OPT_STRUCT,                                               \
+    {.name = "sending_queue",                                                                      \
+     .kind = BR_OPT_STRUCT,                                                                        \
      .offset = offsetof(type, field) + offsetof(struct br_exporter_config, sending_queue),         \
-     .sub = br_queue_options_off, .help = "queue in front of the exporter"},                       \
-    {.name = "retry_on_failure", .kind = BR_OPT_STRUCT,                                            \
-     .offset = offsetof(type, field) + offsetof(struct br_exporter_config, retry_on_failure),      \
-     .sub = br_retry_options_off, .help = "trying again what failed for now"}
+     .sub = br_queue_options_off,                                                                  \
+     .help = "queue in front of the exporter"},                                                    \
+    {                                                                                              \
+        .name = "retry_on_failure", .kind = BR_OPT_STRUCT,                                         \
+        .offset = offsetof(type, field) + offsetof(struct br_exporter_config, retry_on_failure),   \
+        .sub = br_retry_options_off, .help = "trying again what failed for now"                    \
+    }
 #define BR_EXPORTER_OPTIONS(type, field, timeout_default)                                          \
     {.name = "timeout",                                                                            \
      .kind = BR_OPT_DURATION,                                                                      \
@@ -87,15 +91,15 @@ struct br_retry;
  * Sends each item to `next` until it is done, rejected, or max_elapsed_time is over. What `next`
  * rejects as too large for its peer (RESOURCE_EXHAUSTED, which exporters say of nothing else) is
  * halved, and the halves are sent one after the other, each halved again where it has to be. So one
- * thing among n that is at fault costs about 2 log2(n) requests. After 2 log2(n) + 2 refusals in a row
- * the largest piece that is left is tried; when that is refused too, each further request waits for
- * a delay of its own, until something is taken or max_elapsed_time is over.
+ * thing among n that is at fault costs about 2 log2(n) requests. After 2 log2(n) + 2 refusals in a
+ * row the largest piece that is left is tried; when that is refused too, each further request waits
+ * for a delay of its own, until something is taken or max_elapsed_time is over.
  *
- * What failed because the peer is not there (UNAVAILABLE, or no answer in time, without a delay of the
- * peer's own) does not wait for all of its delay once the peer is: when it can be reached again
+ * What failed because the peer is not there (UNAVAILABLE, or no answer in time, without a delay of
+ * the peer's own) does not wait for all of its delay once the peer is: when it can be reached again
  * (br_retry_reachable), one item is sent at once. When that, or any other after 5 s without, is
- * answered, all such items of its signal are sent within a second, spread by chance. Their delays go
- * on growing where they were.
+ * answered, all such items of its signal are sent within a second, spread by chance. Their delays
+ * go on growing where they were.
  *
  * It is the node's (node->retry) until it is freed. `next` is borrowed. NULL: no memory.
  */
@@ -120,8 +124,8 @@ struct br_divider {
 /* Sets it, before the first item. `divider` is borrowed for the life of `retry`. */
 void br_retry_divide(struct br_retry *retry, const struct br_divider *divider);
 
-/* A connection to the peer of `node` (struct br_node) came about after what was sent before had failed
- * for want of one. Sends nothing itself: it may be called from a client's callbacks. Fits
+/* A connection to the peer of `node` (struct br_node) came about after what was sent before had
+ * failed for want of one. Sends nothing itself: it may be called from a client's callbacks. Fits
  * br_client_config.on_reachable. */
 void br_retry_reachable(void *node);
 
@@ -144,8 +148,8 @@ void br_queue_free(struct br_queue *queue);
 
 /* --- Counting -------------------------------------------------------------------------------- */
 
-/* otelcol_exporter_sent_* and otelcol_exporter_send_failed_*: counted by the queue, and by exporters that
- * have none. */
+/* otelcol_exporter_sent_* and otelcol_exporter_send_failed_*: counted by the queue, and by
+ * exporters that have none. */
 struct br_exporter_counts {
     double *sent[BR_SIGNALS], *failed[BR_SIGNALS];
 };

@@ -50,11 +50,11 @@ struct group {
     struct br_item *item;
     struct br_account *account;
     unsigned n_under_way, n_held;
-    bool taken;                 /* one has ended for good: nothing goes back to the sender */
-    bool apart;                 /* the item has ended; neither it nor the account is there any more */
+    bool taken; /* one has ended for good: nothing goes back to the sender */
+    bool apart; /* the item has ended; neither it nor the account is there any more */
     enum br_signal signal;
-    struct br_outcome outcome;  /* of those that have ended for good */
-    struct br_outcome refusal;  /* of the others */
+    struct br_outcome outcome; /* of those that have ended for good */
+    struct br_outcome refusal; /* of the others */
     struct share shares[];
 };
 
@@ -75,7 +75,8 @@ static void fanout_fold(struct br_outcome *into, const struct br_outcome *outcom
 
 static void fanout_group_step(struct group *group);
 
-/* Who waited for the delivery hears that it was not everywhere, and is not to send it again to all. */
+/* Who waited for the delivery hears that it was not everywhere, and is not to send it again to all.
+ */
 static void fanout_say_lost(struct share *share)
 {
     struct br_outcome *outcome = &share->group->outcome;

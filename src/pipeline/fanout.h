@@ -2,17 +2,17 @@
 /*
  * Shares each item among several destinations, each of which ends for itself. What one of them has
  * taken is never sent to it again; what another did not take meanwhile is held for that one alone
- * (lane.h), within a bound, and the sender hears what the first has said. Only when none has taken it,
- * nor refused it for good, is it the sender's again: then nothing of it is kept here.
+ * (lane.h), within a bound, and the sender hears what the first has said. Only when none has taken
+ * it, nor refused it for good, is it the sender's again: then nothing of it is kept here.
  *
  * The sender also waits for what is held where somebody waits for the item's delivery
- * (br_item.waits), or where the destination answers when it has delivered. Where one goes without the item
- * after all, that is a partial success of which nothing was taken there: its sender is told, and does not
- * send it to everybody again.
+ * (br_item.waits), or where the destination answers when it has delivered. Where one goes without
+ * the item after all, that is a partial success of which nothing was taken there: its sender is
+ * told, and does not send it to everybody again.
  *
- * One that tries again by itself for a long time (`final`) would hold up the others through their sender:
- * within a bound it goes on alone, and what it gives up then is lost to it. Over the bound it gets nothing
- * as long as another one takes the data.
+ * One that tries again by itself for a long time (`final`) would hold up the others through their
+ * sender: within a bound it goes on alone, and what it gives up then is lost to it. Over the bound
+ * it gets nothing as long as another one takes the data.
  *
  * To the ledger the item is one, however many destinations there are (debt.h).
  */
@@ -21,14 +21,14 @@
 #include "pipeline/component.h"
 
 struct br_fanout_end {
-    struct br_consumer *next;  /* borrowed */
-    struct br_ledger *ledger;  /* of the exporter that this is; NULL: it is none, or has none */
-    const char *name;          /* for logs; borrowed */
-    const char *kind, *id;     /* label of its metrics: exporter="otlp/tempo"; borrowed until return */
-    bool delivers;             /* DONE from it means delivered, not just taken */
-    bool final;                /* RETRY from it means that it has given up: nothing is held for it */
-    size_t apart_bytes;        /* final ones: what it may go on with alone when others have ended, so that
-                                  the sender does not wait for it; 0: the sender does */
+    struct br_consumer *next; /* borrowed */
+    struct br_ledger *ledger; /* of the exporter that this is; NULL: it is none, or has none */
+    const char *name;         /* for logs; borrowed */
+    const char *kind, *id; /* label of its metrics: exporter="otlp/tempo"; borrowed until return */
+    bool delivers;         /* DONE from it means delivered, not just taken */
+    bool final;            /* RETRY from it means that it has given up: nothing is held for it */
+    size_t apart_bytes; /* final ones: what it may go on with alone when others have ended, so that
+                           the sender does not wait for it; 0: the sender does */
 };
 
 /* service::fanout. */

@@ -21,8 +21,8 @@ struct br_lane {
     unsigned n_flying;
     uint64_t n_numbers;
     size_t bytes;
-    uint64_t again_ms;      /* until the next try after a refusal */
-    bool refused;           /* wait for the timer, which is parked otherwise */
+    uint64_t again_ms; /* until the next try after a refusal */
+    bool refused;      /* wait for the timer, which is parked otherwise */
     struct br_timer timer;
     bool closing;
     uint64_t n_unsent[BR_SIGNALS]; /* dropped for "shutdown" */

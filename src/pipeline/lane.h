@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is held for one destination of a fan-out alone, because it did not take it when others did. It
- * goes on in the order in which it came, as soon as the destination takes it. Over the maximum, or
- * after its time, it is dropped for this destination, counted and logged at most once a minute.
+ * What is held for one destination of a fan-out alone, because it did not take it when others did.
+ * It goes on in the order in which it came, as soon as the destination takes it. Over the maximum,
+ * or after its time, it is dropped for this destination, counted and logged at most once a minute.
  */
 #pragma once
 
@@ -24,8 +24,8 @@ struct br_lane;
 /* NULL when there is no memory. */
 struct br_lane *br_lane_new(struct br_host *host, const struct br_lane_config *config);
 
-/* Takes an item without parent and without a callback. `on_end` (NULL: nobody waits) is called once,
- * later. False when it is dropped right away; then `on_end` is not called. */
+/* Takes an item without parent and without a callback. `on_end` (NULL: nobody waits) is called
+ * once, later. False when it is dropped right away; then `on_end` is not called. */
 bool br_lane_hold(struct br_lane *lane, struct br_item *item, br_lane_end_fn *on_end, void *arg);
 
 /* Counts `count` spans or samples that are dropped for the destination without having been held,

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Batchers side by side, so that what must not mix does not: signals, items whose delivery somebody
- * waits for and others, and the values of the client metadata that a config names. Batches go on with
- * the metadata that they have in common.
+ * waits for and others, and the values of the client metadata that a config names. Batches go on
+ * with the metadata that they have in common.
  *
- * There are at most `limit` of them. A new one takes the place of one that is idle; without such, its
- * items are refused.
+ * There are at most `limit` of them. A new one takes the place of one that is idle; without such,
+ * its items are refused.
  */
 #pragma once
 

@@ -16,15 +16,15 @@ struct br_queue {
     const struct br_queue_config *config;
     struct br_consumer *next;
     struct br_partitions *batchers; /* NULL: nothing is batched */
-    struct br_list waiting;  /* items that no consumer has taken yet */
-    struct br_list overflow; /* items that came to a full queue and block */
-    struct br_list flying;   /* items given to `next` */
-    size_t size;             /* of waiting and flying, by the sizer; of batchers they weigh it */
+    struct br_list waiting;         /* items that no consumer has taken yet */
+    struct br_list overflow;        /* items that came to a full queue and block */
+    struct br_list flying;          /* items given to `next` */
+    size_t size; /* of waiting and flying, by the sizer; of batchers they weigh it */
     unsigned in_flight;
-    size_t capacity;       /* this worker's shares of queue_size and num_consumers */
+    size_t capacity; /* this worker's shares of queue_size and num_consumers */
     unsigned consumers;
     struct br_deferred room; /* batches have ended */
-    struct br_timer again; /* for what could not be sent without memory; parked otherwise */
+    struct br_timer again;   /* for what could not be sent without memory; parked otherwise */
     bool draining, closing;
     void (*on_empty)(void *arg);
     void *on_empty_arg;
@@ -285,7 +285,8 @@ static void queue_make_metrics(struct br_queue *queue)
         (double)queue->capacity;
 }
 
-/* What of a total is this worker's: the shares of all add up to it, unless there are more workers. */
+/* What of a total is this worker's: the shares of all add up to it, unless there are more workers.
+ */
 static size_t queue_share(const struct br_host *host, int64_t total)
 {
     size_t n = host->n_workers ? host->n_workers : 1, all = (size_t)total;

@@ -32,7 +32,7 @@ struct kept {
 };
 
 void br_redelivery_drop(struct br_node *node, struct br_item *item, const char *reason,
-                  const struct br_outcome *why, struct br_log_limit *limit)
+                        const struct br_outcome *why, struct br_log_limit *limit)
 {
     uint64_t held;
     uint32_t n = item->n_held;
@@ -134,7 +134,7 @@ void br_redelivery_send(struct br_redelivery *redelivery, struct br_item *item)
 }
 
 struct br_redelivery *br_redelivery_new(struct br_node *node, struct br_consumer *next, bool final,
-                                void (*on_end)(void *arg), void *arg)
+                                        void (*on_end)(void *arg), void *arg)
 {
     struct br_redelivery *k = br_calloc(1, sizeof *k);
     if (!k)

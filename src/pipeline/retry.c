@@ -20,10 +20,10 @@ struct br_retry {
     struct br_log_limit log_limit, back_limit;
     uint64_t failing_since_ms; /* the first failure after which nothing was answered; 0: none */
     struct silence {
-        uint64_t since_ms; /* the first failure after the last answer; 0: none */
-        bool reachable;    /* and its end is near */
+        uint64_t since_ms;  /* the first failure after the last answer; 0: none */
+        bool reachable;     /* and its end is near */
     } silences[BR_SIGNALS]; /* they may go to different places */
-    bool said;                 /* and the log has it */
+    bool said;              /* and the log has it */
     bool closing;
 };
 

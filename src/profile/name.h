@@ -48,15 +48,15 @@ int br_app_name_parse(const char *text, size_t len, struct br_arena *arena, stru
 int br_app_labels(const struct br_app_name *name, size_t app_len, bool app_name,
                   struct br_arena *arena, struct br_label **ret, size_t *ret_n);
 
-/* What a label `service.name` is as an attribute where `service_name` has the attribute's name: a client
- * may have both. */
+/* What a label `service.name` is as an attribute where `service_name` has the attribute's name: a
+ * client may have both. */
 #define BR_LABEL_SERVICE_NAME "pyroscope.label.service.name"
 
 /* Labels as Resource attributes, encoded for br_build_resource. `service_name` becomes
- * `service.name`, beside which a label of that name is BR_LABEL_SERVICE_NAME; of equal names the last one stays; bytes
- * that are not UTF-8 become U+FFFD. Labels without a name are left out. Returns 0, BR_EINVAL (more
- * than BR_LABELS_MAX labels, or more than BR_APP_NAME_MAX bytes in all), or BR_ENOMEM; `*ret` is
- * untouched on failure. */
+ * `service.name`, beside which a label of that name is BR_LABEL_SERVICE_NAME; of equal names the
+ * last one stays; bytes that are not UTF-8 become U+FFFD. Labels without a name are left out.
+ * Returns 0, BR_EINVAL (more than BR_LABELS_MAX labels, or more than BR_APP_NAME_MAX bytes in all),
+ * or BR_ENOMEM; `*ret` is untouched on failure. */
 int br_labels_resource(struct br_arena *arena, const struct br_label *labels, size_t count,
                        struct br_addition *ret);
 

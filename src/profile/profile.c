@@ -28,8 +28,9 @@ static br_profile_read_fn *const readers[] = {
     [BR_FORMAT_CPUPROFILE] = br_cpuprofile_read,
 };
 
-/* Where each stack is written out, many short ones become larger. Recordings and trees share what stacks have
- * in common, so that what they become may be any number of times their size: they have what was sent only. */
+/* Where each stack is written out, many short ones become larger. Recordings and trees share what
+ * stacks have in common, so that what they become may be any number of times their size: they have
+ * what was sent only. */
 static const bool follows_made[BR_COUNT(readers)] = {
     [BR_FORMAT_FOLDED] = true,
     [BR_FORMAT_LINES] = true,
@@ -66,9 +67,9 @@ int br_profile_read(struct br_build *build, enum br_profile_format format,
 {
     if ((size_t)format >= BR_COUNT(readers) || !readers[format])
         return br_err_set(err, BR_EUNSUPPORTED, "profiles of this format cannot be read");
-    return format == BR_FORMAT_PPROF
-               ? br_pprof_read(build, source, scratch, err)
-               : profile_read_within(readers[format], build, source, follows_made[format], scratch, err);
+    return format == BR_FORMAT_PPROF ? br_pprof_read(build, source, scratch, err)
+                                     : profile_read_within(readers[format], build, source,
+                                                           follows_made[format], scratch, err);
 }
 
 size_t br_profile_text_max(const struct br_profile_source *source)

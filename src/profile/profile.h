@@ -23,14 +23,15 @@
 #define BR_SCOPE_DEFAULT_SAMPLE_TYPE "pprof.scope.default_sample_type" /* string */
 #define BR_SCOPE_SAMPLE_TYPE_ORDER "pprof.scope.sample_type_order"     /* int[] */
 #define BR_SCOPE_PYROSCOPE_NAME "pyroscope.name" /* string: what `__name__` is, "process_cpu" */
-#define BR_SCOPE_PYROSCOPE_METRIC "pyroscope.metric" /* string: what `__name__` is to be, of what no
-                                                        client of Pyroscope's sent */
+#define BR_SCOPE_PYROSCOPE_METRIC                                                                  \
+    "pyroscope.metric" /* string: what `__name__` is to be, of what no                             \
+                          client of Pyroscope's sent */
 /* Profile attributes. */
-#define BR_PROFILE_DROP_FRAMES "pprof.profile.drop_frames"             /* string */
-#define BR_PROFILE_KEEP_FRAMES "pprof.profile.keep_frames"             /* string */
-#define BR_PROFILE_COMMENT "pprof.profile.comment"                     /* string[] */
-#define BR_PROFILE_DOC_URL "pprof.profile.doc_url"                     /* string */
-#define BR_PROFILE_CUMULATIVE "pprof.profile.cumulative" /* bool: since the process began */
+#define BR_PROFILE_DROP_FRAMES "pprof.profile.drop_frames" /* string */
+#define BR_PROFILE_KEEP_FRAMES "pprof.profile.keep_frames" /* string */
+#define BR_PROFILE_COMMENT "pprof.profile.comment"         /* string[] */
+#define BR_PROFILE_DOC_URL "pprof.profile.doc_url"         /* string */
+#define BR_PROFILE_CUMULATIVE "pprof.profile.cumulative"   /* bool: since the process began */
 
 /* Mapping and location attributes; the truth values only where they are true. */
 #define BR_MAPPING_BUILD_ID "process.executable.build_id.gnu" /* string */
@@ -69,9 +70,9 @@ struct br_profile_source {
     const uint8_t *data; /* plain, not compressed */
     size_t len;
     const struct br_addition *resource; /* encoded as field 1 of Resource; NULL: none */
-    const char *pyroscope_name; /* NULL: see from_pyroscope */
-    bool from_pyroscope; /* without a name: finds it by the rules of Pyroscope's ingestion and sets
-                            BR_SCOPE_PYROSCOPE_NAME; otherwise there is none */
+    const char *pyroscope_name;         /* NULL: see from_pyroscope */
+    bool from_pyroscope;  /* without a name: finds it by the rules of Pyroscope's ingestion and sets
+                             BR_SCOPE_PYROSCOPE_NAME; otherwise there is none */
     const char *spy_name; /* pprof of /ingest: "pyspy" and others get the repairs that Pyroscope's
                              ingestion makes to what they send; NULL: unknown */
     const uint8_t *profile_id; /* 16 bytes, of the first Profile; or NULL */
@@ -85,15 +86,17 @@ struct br_profile_source {
     size_t n_types;
     bool cumulative; /* pprof: values are since the process began, but for inuse_* */
     bool counts_on;  /* pprof: what Go's runtime counts (alloc_*, contentions, delay) is */
-    bool from_file;  /* pprof: nobody said more than the bytes do, so that it is where the profile has no
-                        duration */
-    bool datadog;    /* pprof: of one of Datadog's profilers, with its names of types, of which most are 0
-                        in most samples: a sample is left out of a type of which it has nothing */
-    struct br_profile_lost *lost; /* pprof, and torn chunks of JFR: is added to; NULL: nobody asks */
+    bool from_file;  /* pprof: nobody said more than the bytes do, so that it is where the profile
+                        has no  duration */
+    bool
+        datadog; /* pprof: of one of Datadog's profilers, with its names of types, of which most are
+                    0 in most samples: a sample is left out of a type of which it has nothing */
+    struct br_profile_lost
+        *lost; /* pprof, and torn chunks of JFR: is added to; NULL: nobody asks */
 };
 
-/* How many bytes the names, or the labels, that a profile puts together from its texts may have: more
- * are no profile's, and would be out of proportion to what was sent. */
+/* How many bytes the names, or the labels, that a profile puts together from its texts may have:
+ * more are no profile's, and would be out of proportion to what was sent. */
 size_t br_profile_text_max(const struct br_profile_source *source);
 
 /* Adds what `source` holds to the request under construction as ResourceProfiles of its own.
@@ -116,13 +119,12 @@ br_profile_read_fn br_pprof_read, br_jfr_read, br_folded_read, br_lines_read, br
 /* True when the first line that says something is a sample as `perf script` prints it. */
 bool br_perf_script_is(const char *text, size_t len);
 
-/* The format that bytes look to be in: pprof (also without gzip), JFR, speedscope, .cpuprofile, perf
- * script's or folded text.
- * False when they are none of these. */
+/* The format that bytes look to be in: pprof (also without gzip), JFR, speedscope, .cpuprofile,
+ * perf script's or folded text. False when they are none of these. */
 bool br_profile_guess(const uint8_t *data, size_t len, enum br_profile_format *ret);
 
-/* Pyroscope's `__name__` for a pprof with these sample types: "process_cpu", "memory" ... Written to
- * `ret`, cut where it does not fit. `configs` NULL: Pyroscope's own. Source: grafana/pyroscope
+/* Pyroscope's `__name__` for a pprof with these sample types: "process_cpu", "memory" ... Written
+ * to `ret`, cut where it does not fit. `configs` NULL: Pyroscope's own. Source: grafana/pyroscope
  * pkg/og/convert/pprof. */
 void br_pyroscope_name(const char *const *types, size_t count, const struct br_sample_type *configs,
                        size_t n_configs, char *ret, size_t size);

@@ -216,8 +216,8 @@ static size_t compression_gzip_guess(const uint8_t *data, size_t len)
 static int compression_decode_gzip(struct br_codec *codec, const uint8_t *data, size_t len,
                                    struct sink *sink)
 {
-    /* A member that is larger than it states is damaged: what it can be, and states to be, is not made
-     * when that is too much. */
+    /* A member that is larger than it states is damaged: what it can be, and states to be, is not
+     * made when that is too much. */
     size_t stated = len < 4 ? 0 : br_load32(data + len - 4);
     if (stated > sink->limit && stated <= compression_times(len, RATIO_DEFLATE_MAX))
         return compression_too_big(sink);
@@ -290,8 +290,8 @@ static int compression_check_frame(const uint8_t *data, size_t len, struct sink 
     return r == 0 ? 0 : br_err_set(sink->err, BR_EINVAL, "the compressed body is cut off");
 }
 
-/* Makes room for a whole frame of `len` bytes: what it says that it holds, or the most that its blocks
- * can, within what frames usually hold. A size that its blocks cannot have is a lie. */
+/* Makes room for a whole frame of `len` bytes: what it says that it holds, or the most that its
+ * blocks can, within what frames usually hold. A size that its blocks cannot have is a lie. */
 static int compression_reserve_frame(const uint8_t *data, size_t len, uint64_t size,
                                      struct sink *sink)
 {

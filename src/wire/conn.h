@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A protocol on one connection, without I/O: bytes in, events out, bytes out. The owner of the socket
- * feeds what arrives, asks for what is to be sent whenever it can send, and is told by `wake` that
- * there is something to send although nothing arrived.
+ * A protocol on one connection, without I/O: bytes in, events out, bytes out. The owner of the
+ * socket feeds what arrives, asks for what is to be sent whenever it can send, and is told by
+ * `wake` that there is something to send although nothing arrived.
  */
 #pragma once
 
@@ -16,8 +16,8 @@
 struct br_conn;
 struct br_exchange;
 
-/* How long a peer has owed us something: a request that came in part, or reading a reply. A byte now
- * and then is no progress; BR_PROGRESS_BYTES of them are. */
+/* How long a peer has owed us something: a request that came in part, or reading a reply. A byte
+ * now and then is no progress; BR_PROGRESS_BYTES of them are. */
 struct br_progress {
     uint64_t since_ms;
     size_t bytes;
@@ -93,10 +93,10 @@ struct br_conn {
     uint64_t n_requests; /* servers: whose head has come */
     enum br_conn_fault fault;
     size_t body_progress; /* servers: so many bytes of a body are progress; 0: BR_PROGRESS_BYTES */
-    bool paused; /* feed it nothing for now; it wakes the owner when it takes more */
-    unsigned n_answered; /* clients: exchanges that had a response */
-    bool leaving;        /* clients: the peer takes nothing more on it (GOAWAY) ... */
-    bool calm;           /* ... because there were too many PINGs (ENHANCE_YOUR_CALM) */
+    bool paused;          /* feed it nothing for now; it wakes the owner when it takes more */
+    unsigned n_answered;  /* clients: exchanges that had a response */
+    bool leaving;         /* clients: the peer takes nothing more on it (GOAWAY) ... */
+    bool calm;            /* ... because there were too many PINGs (ENHANCE_YOUR_CALM) */
 };
 
 static inline void br_conn_wake(struct br_conn *conn)
@@ -126,49 +126,49 @@ struct br_conn_limits {
 /* Server sides. `peer` is copied. NULL when there is no memory. */
 struct br_conn *br_h1_server_new(struct br_handler *service, struct br_pool *pool,
                                  const char *peer);
-struct br_conn *br_h2_server_new(struct br_handler *service, struct br_pool *pool,
-                                 const char *peer, const struct br_conn_limits *limits);
+struct br_conn *br_h2_server_new(struct br_handler *service, struct br_pool *pool, const char *peer,
+                                 const struct br_conn_limits *limits);
 
 /* --- Clients --------------------------------------------------------------------------------- */
 
-/* One exchange on a client connection. The caller owns it and keeps it, and what it points to, until
- * on_done, which is called exactly once, also when the connection ends. */
+/* One exchange on a client connection. The caller owns it and keeps it, and what it points to,
+ * until on_done, which is called exactly once, also when the connection ends. */
 struct br_exchange {
-    const char *method;             /* NULL: POST */
+    const char *method; /* NULL: POST */
     const char *path;
     const char *authority;
-    const char *content_type;       /* NULL: none is said, where there is no body */
-    const char *content_encoding;   /* HTTP: NULL none. gRPC: grpc-encoding of the message */
+    const char *content_type;     /* NULL: none is said, where there is no body */
+    const char *content_encoding; /* HTTP: NULL none. gRPC: grpc-encoding of the message */
     const char *user_agent;
     const struct br_header *headers;
     size_t n_headers;
-    struct br_rope body;            /* gRPC: the message without its 5-byte prefix */
+    struct br_rope body; /* gRPC: the message without its 5-byte prefix */
     bool grpc;
-    bool secure;                    /* the connection is TLS: the scheme to say */
-    uint64_t timeout_ms;            /* gRPC: sent as grpc-timeout; 0: none */
-    size_t max_response;            /* 0: 4 MiB */
+    bool secure;         /* the connection is TLS: the scheme to say */
+    uint64_t timeout_ms; /* gRPC: sent as grpc-timeout; 0: none */
+    size_t max_response; /* 0: 4 MiB */
     void (*on_done)(struct br_exchange *exchange);
     void *user;
     /* The result, valid in on_done. */
-    int error;                      /* 0: there is a response; else why there is none */
+    int error; /* 0: there is a response; else why there is none */
     char error_text[128];
     unsigned http_status;
-    int grpc_status;                /* -1: none came */
+    int grpc_status; /* -1: none came */
     char grpc_message[160];
-    struct br_buf *response;        /* body, or the gRPC message; may be NULL; unref'd after on_done */
-    bool response_compressed;       /* gRPC: the message's compressed flag (never asked for) */
+    struct br_buf *response;  /* body, or the gRPC message; may be NULL; unref'd after on_done */
+    bool response_compressed; /* gRPC: the message's compressed flag (never asked for) */
     char response_type[64];
-    uint8_t details[512];           /* grpc-status-details-bin, decoded; cut off when longer */
+    uint8_t details[512]; /* grpc-status-details-bin, decoded; cut off when longer */
     size_t details_len;
-    int64_t retry_after_s;          /* HTTP Retry-After in seconds; -1: none */
+    int64_t retry_after_s; /* HTTP Retry-After in seconds; -1: none */
     /* The connection's. */
     struct br_conn *conn;
     int32_t stream_id;
     void *impl;
 };
 
-/* Reads a Retry-After, seconds or an HTTP-date (RFC 9110 section 10.2.3), as seconds from now on by the
- * machine's clock; 0 when it has gone by, -1 when it is neither. */
+/* Reads a Retry-After, seconds or an HTTP-date (RFC 9110 section 10.2.3), as seconds from now on by
+ * the machine's clock; 0 when it has gone by, -1 when it is neither. */
 int64_t br_http_retry_after(const char *value);
 
 /* Client sides; `idle` is their state between exchanges. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* HTTP/1.1, server side, one request at a time: what a client sends ahead waits here, and the socket
- * is not read meanwhile. */
+/* HTTP/1.1, server side, one request at a time: what a client sends ahead waits here, and the
+ * socket is not read meanwhile. */
 #include <stdio.h>
 #include <string.h>
 
@@ -26,12 +26,12 @@ struct server {
     bool has_body;    /* a body follows its head */
     bool complete;    /* all of it was read */
     bool handed_over; /* the service got the body, or heard why there is none */
-    bool is_http; /* the peer has said "HTTP/" */
+    bool is_http;     /* the peer has said "HTTP/" */
     bool keep_alive;
     bool head_only;
-    bool mid_message; /* a part of a request is here, the rest is not */
-    bool closing;     /* send what is there, then close */
-    bool eof;         /* nothing more will come */
+    bool mid_message;          /* a part of a request is here, the rest is not */
+    bool closing;              /* send what is there, then close */
+    bool eof;                  /* nothing more will come */
     struct br_progress coming; /* while mid_message */
     uint64_t now_ms;
     struct br_buf *ahead; /* bytes that came before they could be used */
@@ -188,7 +188,8 @@ static void h1_server_refuse(struct server *srv)
     }
     srv->closing = true;
     srv->conn.fault = BR_FAULT_PROTOCOL;
-    /* A peer of another protocol (a broken HTTP/2 preface, say) would take our words for its own. */
+    /* A peer of another protocol (a broken HTTP/2 preface, say) would take our words for its own.
+     */
     if (!srv->is_http)
         return;
     h1_server_put_response(srv, &(struct br_response){.status = srv->parser.error_status,
@@ -366,8 +367,7 @@ static const struct br_conn_ops server_ops = {
     .free = h1_server_free,
 };
 
-struct br_conn *br_h1_server_new(struct br_handler *service, struct br_pool *pool,
-                                 const char *peer)
+struct br_conn *br_h1_server_new(struct br_handler *service, struct br_pool *pool, const char *peer)
 {
     struct server *srv = br_calloc(1, sizeof *srv);
     if (!srv)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* HTTP/2, client side, on nghttp2: gRPC unary calls and HTTP's requests, many on one connection. Request
- * bodies leave as slices of the payload's own buffers. */
+/* HTTP/2, client side, on nghttp2: gRPC unary calls and HTTP's requests, many on one connection.
+ * Request bodies leave as slices of the payload's own buffers. */
 #include <stdio.h>
 #include <string.h>
 
@@ -34,7 +34,7 @@ struct client {
     struct br_buf *scratch;
     struct br_rope *pulling;
     size_t pull_max;
-    struct call calls; /* ring */
+    struct call calls;        /* ring */
     unsigned n_calls, n_live; /* those under way, and of these not given up */
     bool broken, closing, ping_out;
 };
@@ -225,7 +225,8 @@ static int h2_client_on_stream_close(nghttp2_session *session, int32_t id, uint3
     return 0;
 }
 
-/* The answer is complete. While our body is not, nobody will read the rest (RFC 9113 section 8.1). */
+/* The answer is complete. While our body is not, nobody will read the rest (RFC 9113 section 8.1).
+ */
 static void h2_client_on_end(nghttp2_session *session, int32_t id)
 {
     struct call *call = nghttp2_session_get_stream_user_data(session, id);
@@ -277,8 +278,8 @@ static int h2_client_output(struct br_conn *conn, struct br_rope *out, size_t ma
 static bool h2_client_finished(const struct br_conn *conn)
 {
     const struct client *cl = h2_client_of(conn);
-    return cl->broken || (!nghttp2_session_want_read(cl->session) &&
-                          !nghttp2_session_want_write(cl->session));
+    return cl->broken ||
+           (!nghttp2_session_want_read(cl->session) && !nghttp2_session_want_write(cl->session));
 }
 
 static bool h2_client_idle(const struct br_conn *conn)
@@ -316,8 +317,8 @@ static void h2_client_free(struct br_conn *conn)
 static bool h2_client_can_send(const struct br_conn *conn)
 {
     const struct client *cl = h2_client_of(conn);
-    uint32_t most = nghttp2_session_get_remote_settings(
-        cl->session, NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS);
+    uint32_t most =
+        nghttp2_session_get_remote_settings(cl->session, NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS);
     return !cl->broken && !cl->closing && cl->n_calls < most &&
            nghttp2_session_check_request_allowed(cl->session);
 }
@@ -331,8 +332,9 @@ static bool h2_client_can_send(const struct br_conn *conn)
 /* What HTTP/2 has in its frames instead (RFC 9113 section 8.2.2). */
 static bool h2_client_is_of_http1(const char *name)
 {
-    static const char *const names[] = {"connection", "keep-alive", "proxy-connection",
-                                        "transfer-encoding", "upgrade", "te", "host"};
+    static const char *const names[] = {
+        "connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade",
+        "te",         "host"};
     for (size_t i = 0; i < BR_COUNT(names); i++)
         if (strcmp(name, names[i]) == 0)
             return true;

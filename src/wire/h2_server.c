@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * HTTP/2, server side (RFC 9113), on nghttp2. Beyond the library: bodies go straight into a buffer of
- * the message's own size; whatever a client can do for free and often (resets that we have to send,
- * empty DATA, PRIORITY, PING, SETTINGS, WINDOW_UPDATE, unknown frames) is counted in a token bucket, at
- * whose end the connection is told to calm down (CVE-2025-8671, CVE-2019-9512 to -9518); header
- * lists are summed (HPACK bombs); ids of streams that were skipped stay closed (section 5.1.1).
+ * HTTP/2, server side (RFC 9113), on nghttp2. Beyond the library: bodies go straight into a buffer
+ * of the message's own size; whatever a client can do for free and often (resets that we have to
+ * send, empty DATA, PRIORITY, PING, SETTINGS, WINDOW_UPDATE, unknown frames) is counted in a token
+ * bucket, at whose end the connection is told to calm down (CVE-2025-8671, CVE-2019-9512 to -9518);
+ * header lists are summed (HPACK bombs); ids of streams that were skipped stay closed
+ * (section 5.1.1).
  *
  * nghttp2 says nothing about frames of unknown types nor about those of streams that are closed, so
  * the frames' headers are looked for in the bytes.
@@ -48,10 +49,10 @@ struct stream {
     struct server *server;
     struct br_list link;
     int32_t id;
-    bool begun;       /* the service knows it */
-    bool ended;       /* the client sent everything */
-    bool discard;     /* handed over or refused: what still comes is thrown away */
-    bool refused;     /* it is being reset; the service never hears of it */
+    bool begun;         /* the service knows it */
+    bool ended;         /* the client sent everything */
+    bool discard;       /* handed over or refused: what still comes is thrown away */
+    bool refused;       /* it is being reset; the service never hears of it */
     bool waits_for_end; /* an early answer is deferred */
     size_t thrown_away;
     struct br_progress progress; /* of the request, then of the reply */
@@ -177,8 +178,8 @@ static bool h2_server_afford(struct server *srv)
     return false;
 }
 
-/* Also a process that holds more than it may answers: a refusal with a hint is what an honest client goes by;
- * who does not read it gets no other. */
+/* Also a process that holds more than it may answers: a refusal with a hint is what an honest
+ * client goes by; who does not read it gets no other. */
 static bool h2_server_takes(const struct server *srv, unsigned others)
 {
     return others < OVER_STREAMS || !br_pool_is_over(srv->pool);
@@ -524,7 +525,8 @@ static int h2_server_on_begin_frame(nghttp2_session *session, const nghttp2_fram
         return 0;
     if (hd->stream_id > srv->last_stream) {
         if (hd->stream_id > srv->last_stream + 2 && srv->n_skipped < SKIPPED_MAX)
-            srv->skipped[srv->n_skipped++] = (struct range){srv->last_stream + 1, hd->stream_id - 1};
+            srv->skipped[srv->n_skipped++] =
+                (struct range){srv->last_stream + 1, hd->stream_id - 1};
         srv->last_stream = hd->stream_id;
     } else if (h2_server_was_skipped(srv, hd->stream_id)) {
         srv->broken = true;
@@ -741,8 +743,8 @@ static struct server *h2_server_of(const struct br_conn *conn)
     return (struct server *)(uintptr_t)conn;
 }
 
-/* True for a frame that nghttp2 drops without a word, because its stream is closed. Full DATA frames of
- * a body that was refused are on their way for as long as the client does not know. */
+/* True for a frame that nghttp2 drops without a word, because its stream is closed. Full DATA
+ * frames of a body that was refused are on their way for as long as the client does not know. */
 static bool h2_server_is_late(const struct server *srv, uint8_t type, size_t len, int32_t id)
 {
     return (type == NGHTTP2_HEADERS || (type == NGHTTP2_DATA && len < LATE_DATA_MIN)) &&
@@ -777,7 +779,8 @@ static void h2_server_count_frame(struct server *srv, const uint8_t head[BR_H2_F
 {
     size_t len = (size_t)head[0] << 16 | (size_t)head[1] << 8 | head[2];
     uint8_t type = head[3];
-    uint32_t id = (uint32_t)head[5] << 24 | (uint32_t)head[6] << 16 | (uint32_t)head[7] << 8 | head[8];
+    uint32_t id =
+        (uint32_t)head[5] << 24 | (uint32_t)head[6] << 16 | (uint32_t)head[7] << 8 | head[8];
     srv->skip = len;
     br_progress_start(&srv->frame, srv->now_ms);
     h2_server_check_end(srv, type, head[4], (int32_t)(id & INT32_MAX));
@@ -942,8 +945,8 @@ static nghttp2_session *h2_server_make_session(struct server *srv)
     return session;
 }
 
-struct br_conn *br_h2_server_new(struct br_handler *service, struct br_pool *pool,
-                                 const char *peer, const struct br_conn_limits *limits)
+struct br_conn *br_h2_server_new(struct br_handler *service, struct br_pool *pool, const char *peer,
+                                 const struct br_conn_limits *limits)
 {
     struct server *srv = br_calloc(1, sizeof *srv);
     if (!srv)

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * HTTP/1.1 messages without I/O (RFC 9112): bytes in, events out. Strict: whatever two parsers could
- * read differently is refused with 400 and the connection closed, never guessed (both lengths, two
- * lengths, unknown transfer codings, obs-fold, bare CR or LF, space before a colon, NUL, chunk sizes
- * of 2^63 and over, no Host or two). The same parser reads requests (server) and responses (client).
+ * HTTP/1.1 messages without I/O (RFC 9112): bytes in, events out. Strict: whatever two parsers
+ * could read differently is refused with 400 and the connection closed, never guessed (both
+ * lengths, two lengths, unknown transfer codings, obs-fold, bare CR or LF, space before a colon,
+ * NUL, chunk sizes of 2^63 and over, no Host or two). The same parser reads requests (server) and
+ * responses (client).
  *
  * How the input is cut into pieces never changes what comes out. A head takes at most
- * BR_HTTP1_HEAD_MAX bytes (a response's together with the interim ones before it), trailers the same
- * again, the line of a chunk size 1 KiB, and all chunk extensions of a message 16 KiB. Trailers and
- * extensions are checked and dropped. Between messages a parser keeps at most 12 KiB.
+ * BR_HTTP1_HEAD_MAX bytes (a response's together with the interim ones before it), trailers the
+ * same again, the line of a chunk size 1 KiB, and all chunk extensions of a message 16 KiB.
+ * Trailers and extensions are checked and dropped. Between messages a parser keeps at most 12 KiB.
  *
  * The HTTP/2 preface is for the caller to look for; here it is a request of version 2.0 (505).
  */
@@ -29,7 +30,7 @@ enum br_http1_event {
 };
 
 struct br_http1_header {
-    const char *name; /* lower case, terminated */
+    const char *name;  /* lower case, terminated */
     const char *value; /* without surrounding white space, terminated */
 };
 
@@ -38,22 +39,22 @@ struct br_http1_header {
 
 struct br_http1 {
     /* Valid from HEAD until the call after DONE. */
-    const char *method;      /* requests: "POST" */
-    const char *target;      /* requests, as sent: origin-form, or the path of an absolute-form */
-    unsigned status;         /* responses */
-    unsigned minor;          /* HTTP/1.x */
+    const char *method; /* requests: "POST" */
+    const char *target; /* requests, as sent: origin-form, or the path of an absolute-form */
+    unsigned status;    /* responses */
+    unsigned minor;     /* HTTP/1.x */
     const struct br_http1_header *headers;
     size_t n_headers;
-    bool keep_alive;         /* the connection may carry another message */
+    bool keep_alive; /* the connection may carry another message */
     bool chunked;
-    bool has_length;         /* Content-Length was there */
+    bool has_length; /* Content-Length was there */
     uint64_t content_length;
-    bool expect_continue;    /* requests: a body follows, and the peer waits for "100 Continue" */
-    bool upgrade;            /* an Upgrade header was there (it is ignored) */
+    bool expect_continue; /* requests: a body follows, and the peer waits for "100 Continue" */
+    bool upgrade;         /* an Upgrade header was there (it is ignored) */
 
     /* Valid after ERROR. */
-    unsigned error_status;   /* 400, 414, 417, 431, 501, 505; 503 when there is no memory */
-    const char *error_text;  /* constant; of a response, only this has a meaning */
+    unsigned error_status;  /* 400, 414, 417, 431, 501, 505; 503 when there is no memory */
+    const char *error_text; /* constant; of a response, only this has a meaning */
     struct br_http1_impl *impl;
 };
 
@@ -66,10 +67,10 @@ void br_http1_release(struct br_http1 *parser);
 /* Bytes of memory that the head, and a line that is not complete, take. */
 size_t br_http1_held(const struct br_http1 *parser);
 
-/* Makes what progress it can with the `*len` bytes at `*data`, moves both past what it used, and says
- * what happened. Call again with the rest until it says MORE (or ERROR, which it says from then on).
- * Interim responses but 101 (an error) are skipped. Responses without length end at br_http1_eof. What
- * follows a message without keep_alive is used up and ignored. */
+/* Makes what progress it can with the `*len` bytes at `*data`, moves both past what it used, and
+ * says what happened. Call again with the rest until it says MORE (or ERROR, which it says from
+ * then on). Interim responses but 101 (an error) are skipped. Responses without length end at
+ * br_http1_eof. What follows a message without keep_alive is used up and ignored. */
 enum br_http1_event br_http1_next(struct br_http1 *parser, const uint8_t **data, size_t *len,
                                   const uint8_t **body, size_t *body_len);
 

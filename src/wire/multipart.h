@@ -55,9 +55,9 @@ struct br_query_param {
     size_t len;
 };
 
-/* Reads a query that may have nothing but `params`, whose values are NULL before: each at most once,
- * with a value of UTF-8 without control characters that is not empty. For requests that would do more
- * than was meant where a filter is overlooked. Returns 0, BR_ENOMEM, or BR_EINVAL with a sentence, and
- * the name in err->path where it is one of `params`. */
+/* Reads a query that may have nothing but `params`, whose values are NULL before: each at most
+ * once, with a value of UTF-8 without control characters that is not empty. For requests that would
+ * do more than was meant where a filter is overlooked. Returns 0, BR_ENOMEM, or BR_EINVAL with a
+ * sentence, and the name in err->path where it is one of `params`. */
 int br_query_read(const char *query, struct br_query_param *params, size_t count,
                   struct br_arena *arena, struct br_err *err);

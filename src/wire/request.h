@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A request on a server, whatever carried it (HTTP/1.1, HTTP/2, gRPC), and the service that answers.
+ * A request on a server, whatever carried it (HTTP/1.1, HTTP/2, gRPC), and the service that
+ * answers.
  *
- * Life of a request: begin (headers are in) -> body (the whole body is in) -> br_request_reply once,
- * at any later time. The service may reply in begin already, for instance to refuse a body that it
- * would not take; then body is not called. gone says that the client went away before the reply:
- * the request is freed after it returns and must not be replied to.
+ * Life of a request: begin (headers are in) -> body (the whole body is in) -> br_request_reply
+ * once, at any later time. The service may reply in begin already, for instance to refuse a body
+ * that it would not take; then body is not called. gone says that the client went away before the
+ * reply: the request is freed after it returns and must not be replied to.
  */
 #pragma once
 
@@ -23,18 +24,18 @@ struct br_header {
 };
 
 struct br_response {
-    unsigned status;              /* HTTP; gRPC replies are always 200 */
-    const char *content_type;     /* NULL: no body type */
+    unsigned status;                 /* HTTP; gRPC replies are always 200 */
+    const char *content_type;        /* NULL: no body type */
     const struct br_header *headers; /* further ones */
     size_t n_headers;
-    struct br_buf *body;          /* may be NULL; the reply takes a reference of its own */
-    const char *text;             /* a body of constant or short text instead (copied); NULL: none */
-    size_t text_len;              /* 0: strlen */
-    unsigned grpc_status;         /* gRPC: the trailers */
-    const char *grpc_message;     /* gRPC: plain text; NULL or empty: none */
-    const uint8_t *grpc_details;  /* gRPC: an encoded google.rpc.Status; NULL: none */
+    struct br_buf *body;         /* may be NULL; the reply takes a reference of its own */
+    const char *text;            /* a body of constant or short text instead (copied); NULL: none */
+    size_t text_len;             /* 0: strlen */
+    unsigned grpc_status;        /* gRPC: the trailers */
+    const char *grpc_message;    /* gRPC: plain text; NULL or empty: none */
+    const uint8_t *grpc_details; /* gRPC: an encoded google.rpc.Status; NULL: none */
     size_t grpc_details_len;
-    bool close;                   /* HTTP/1.1: close the connection after it */
+    bool close; /* HTTP/1.1: close the connection after it */
 };
 
 struct br_handler {
@@ -56,24 +57,25 @@ enum br_body_error {
 
 struct br_request {
     struct br_handler *service;
-    void *user;        /* the service's own */
+    void *user; /* the service's own */
     struct br_pool *pool;
     const char *method;
-    const char *path;  /* without the query */
-    const char *query; /* without '?'; "" when there is none */
+    const char *path;        /* without the query */
+    const char *query;       /* without '?'; "" when there is none */
     const char *scheme_host; /* Host or :authority */
     const struct br_header *headers;
     size_t n_headers;
-    char peer[64];     /* address of the client, as text */
+    char peer[64];          /* address of the client, as text */
     int64_t content_length; /* -1: not said */
     bool http2;
-    bool grpc;         /* set by begin: the body is one length-prefixed message */
+    bool grpc;            /* set by begin: the body is one length-prefixed message */
     bool grpc_compressed; /* the message's compressed flag */
     bool replied;
-    size_t max_body;   /* set by begin; bodies over it end as BR_BODY_TOO_BIG */
+    size_t max_body;     /* set by begin; bodies over it end as BR_BODY_TOO_BIG */
     struct br_buf *body; /* valid in and after `body`; NULL when empty or in error */
     enum br_body_error body_error;
-    size_t body_wanted; /* with BR_BODY_NO_MEMORY: what a buffer for all of it takes, as far as is known */
+    size_t body_wanted; /* with BR_BODY_NO_MEMORY: what a buffer for all of it takes, as far as is
+                           known */
     void (*reply)(struct br_request *request, const struct br_response *response);
 };
 

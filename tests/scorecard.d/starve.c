@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Loaded before a program's libraries: of its allocations, those of libraries included, STARVE_FOR fail, from the
- * STARVE_AT-th on. How many there were in all goes to the file STARVE_COUNT at the end. Where it crashes goes to
- * stderr.
+ * Loaded before a program's libraries: of its allocations, those of libraries included, STARVE_FOR
+ * fail, from the STARVE_AT-th on. How many there were in all goes to the file STARVE_COUNT at the
+ * end. Where it crashes goes to stderr.
  */
 #include <errno.h>
 #include <execinfo.h>

@@ -39,21 +39,21 @@ struct fake_answer {
 typedef struct fake_answer fake_answer_fn(const struct br_exchange *x, void *arg);
 
 struct fake_host {
-    struct br_host host;    /* first */
+    struct br_host host;     /* first */
     struct br_memory memory; /* the host's budget: no limit at first */
-    uint64_t now_ms;        /* starts at 1,000,000 */
-    uint64_t unix_ns;       /* starts at 2026-01-01T00:00:00Z; moves with now_ms */
-    uint64_t cpu_ns;        /* that the process is said to have used */
-    fake_answer_fn *answer; /* NULL: success at once */
+    uint64_t now_ms;         /* starts at 1,000,000 */
+    uint64_t unix_ns;        /* starts at 2026-01-01T00:00:00Z; moves with now_ms */
+    uint64_t cpu_ns;         /* that the process is said to have used */
+    fake_answer_fn *answer;  /* NULL: success at once */
     void *answer_arg;
     bool refuse_serve, refuse_connect; /* the next serve or connect fails with BR_EIO */
     struct br_list servers, clients;
     bool threads;             /* work waits for fake_host_work; otherwise it is done at once */
     struct br_work *works[8]; /* that waits */
     unsigned n_works;
-    unsigned n_waits;         /* times that somebody waited for one of them */
-    unsigned n_exchanges;     /* that clients were given */
-    unsigned n_wanted;        /* that were said to be sent again (br_client_want) */
+    unsigned n_waits;                /* times that somebody waited for one of them */
+    unsigned n_exchanges;            /* that clients were given */
+    unsigned n_wanted;               /* that were said to be sent again (br_client_want) */
     void (*on_reachable)(void *arg); /* of the last client that was made */
     void *on_reachable_arg;
     struct br_rope last_body; /* of the last one, as slices */
@@ -107,7 +107,8 @@ struct br_handler *fake_host_service(struct fake_host *h, const char *name);
  * follows a `?` in the path is its query. */
 struct fake_request *fake_request_new(struct fake_host *h, const char *server, const char *path);
 void fake_request_method(struct fake_request *r, const char *method);
-void fake_request_host(struct fake_request *r, const char *host); /* borrowed; "localhost" unless set */
+void fake_request_host(struct fake_request *r,
+                       const char *host); /* borrowed; "localhost" unless set */
 void fake_request_header(struct fake_request *r, const char *name, const char *value);
 
 /* Plays it: begin and, unless it was answered there, body with a copy of the bytes. */

@@ -19,10 +19,11 @@
 #include "tests/support/wire.h"
 
 struct jfr_made {
-    bool packed; /* compressed integers; else big endian */
-    bool utf16;  /* strings as UTF-16, else UTF-8 */
-    bool split;  /* pools in two checkpoints, the later one leads to the earlier one */
-    bool cpu_time; /* a jdk.CPUTimeSample of 20 ticks as well, where and when the monitor is entered */
+    bool packed;   /* compressed integers; else big endian */
+    bool utf16;    /* strings as UTF-16, else UTF-8 */
+    bool split;    /* pools in two checkpoints, the later one leads to the earlier one */
+    bool cpu_time; /* a jdk.CPUTimeSample of 20 ticks as well, where and when the monitor is entered
+                    */
 };
 
 /* Appends a chunk. */

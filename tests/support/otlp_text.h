@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Requests out of OTLP/JSON, for tests in which the bytes are not the point. A text without a `"`
- * has `'` for it. The fields come in the schema's order: tests of another order, of fields that come
- * twice or of what no encoder would write use tests/support/wire.h. A text that is no request fails
- * the test.
+ * has `'` for it. The fields come in the schema's order: tests of another order, of fields that
+ * come twice or of what no encoder would write use tests/support/wire.h. A text that is no request
+ * fails the test.
  */
 #pragma once
 

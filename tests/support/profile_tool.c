@@ -70,8 +70,12 @@ static struct br_buf *read_file(struct tool *t, const char *path)
 /* --- Arguments -------------------------------------------------------------------------------- */
 
 static const char *const formats[] = {
-    [BR_FORMAT_PPROF] = "pprof",           [BR_FORMAT_JFR] = "jfr",   [BR_FORMAT_FOLDED] = "folded",
-    [BR_FORMAT_LINES] = "lines",           [BR_FORMAT_TRIE] = "trie", [BR_FORMAT_TREE] = "tree",
+    [BR_FORMAT_PPROF] = "pprof",
+    [BR_FORMAT_JFR] = "jfr",
+    [BR_FORMAT_FOLDED] = "folded",
+    [BR_FORMAT_LINES] = "lines",
+    [BR_FORMAT_TRIE] = "trie",
+    [BR_FORMAT_TREE] = "tree",
     [BR_FORMAT_SPEEDSCOPE] = "speedscope",
     [BR_FORMAT_PERF_SCRIPT] = "perf",
     [BR_FORMAT_CPUPROFILE] = "cpuprofile",

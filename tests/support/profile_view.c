@@ -162,8 +162,8 @@ void profile_view(const uint8_t *data, size_t len, struct br_str *out)
         for (size_t k = 0; k < rp->n_scope_profiles; k++) {
             const Opentelemetry__Proto__Profiles__V1development__ScopeProfiles *sp =
                 rp->scope_profiles[k];
-            const char *metric = sp->scope ? text_of(sp->scope->attributes,
-                                                     sp->scope->n_attributes, "pyroscope.name")
+            const char *metric = sp->scope ? text_of(sp->scope->attributes, sp->scope->n_attributes,
+                                                     "pyroscope.name")
                                            : "-";
             for (size_t j = 0; j < sp->n_profiles && n < 64; j++)
                 lines[n++].text = block(r->dictionary, metric, sp->profiles[j]);

@@ -5,11 +5,12 @@
  *
  *     jfr_event=itimer
  *     # process_cpu cpu nanoseconds cpu nanoseconds
- *     java/lang/Thread.run:829;Main.main:3|profile_id=00000000000004d2,span_name=GET@1700000000 10000000
+ *     java/lang/Thread.run:829;Main.main:3|profile_id=00000000000004d2,span_name=GET@1700000000
+ * 10000000
  *
- * A block for each profile: `__name__`, sample type, period type; blocks sorted. In it a line for each
- * stack (leaf first), set of labels (sorted) and time with the sum of its values, lines sorted. A link has to name the span that the label profile_id
- * does, or the line says so.
+ * A block for each profile: `__name__`, sample type, period type; blocks sorted. In it a line for
+ * each stack (leaf first), set of labels (sorted) and time with the sum of its values, lines
+ * sorted. A link has to name the span that the label profile_id does, or the line says so.
  */
 #pragma once
 

@@ -72,8 +72,8 @@ static void sink(struct br_consumer *self, struct br_item *item)
     r->wire = br_rope_flat(&rope, r->pool, &data);
     assert_non_null(r->wire);
     br_str_clear(&r->out);
-    struct br_buf *shown = reordered(
-        r->pool, item->signal, field_order ? REORDER_RISING : REORDER_NOT, data, rope.len);
+    struct br_buf *shown = reordered(r->pool, item->signal,
+                                     field_order ? REORDER_RISING : REORDER_NOT, data, rope.len);
     assert_int_equal(
         br_json_encode(br_otlp_request(item->signal), shown->data, shown->len, &r->out), 0);
     br_buf_unref(shown);

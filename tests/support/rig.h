@@ -13,7 +13,7 @@
 #include "tests/support/wire.h"
 
 struct rig {
-    struct br_host host; /* first */
+    struct br_host host;     /* first */
     struct br_memory memory; /* the host's budget: no limit at first */
     struct br_pool *pool;
     uint64_t now_ms, unix_ns;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the worst shapes are sent through: a processor in front of a destination that takes everything. */
+/* What the worst shapes are sent through: a processor in front of a destination that takes
+ * everything. */
 #pragma once
 
 #include <time.h>

@@ -5,8 +5,8 @@
  * profiles through their dictionary.
  */
 #include "base/mem.h"
-#include "otlp/dictionary/dictionary.h"
 #include "otlp/dictionary/additions.h"
+#include "otlp/dictionary/dictionary.h"
 #include "tests/support/long_text.h"
 #include "tests/support/rig.h"
 #include "tests/support/test.h"

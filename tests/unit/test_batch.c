@@ -465,7 +465,8 @@ static void on_take(struct br_consumer *self, struct br_item *item)
     br_item_retry(item, BR_STATUS_UNAVAILABLE, 0, "not now");
 }
 
-/* What is tried again is the data, and what was refused is not done, whatever became of the item below. */
+/* What is tried again is the data, and what was refused is not done, whatever became of the item
+ * below. */
 static void late_data_that_was_taken_and_refused_is_still_there(void **state)
 {
     struct bed *b = *state;
@@ -793,7 +794,6 @@ static void without_memory_nothing_is_left_lying(void **state)
     }
 }
 
-
 /* --- What is too large ------------------------------------------------------------------------ */
 
 static void on_large_done(struct br_item *item, void *arg)
@@ -873,7 +873,8 @@ static void on_lookout(struct br_consumer *self, struct br_item *item)
     br_item_done(item);
 }
 
-/* One sample, then what fills a batch alone: the first leaves before it, and the other as it came. */
+/* One sample, then what fills a batch alone: the first leaves before it, and the other as it came.
+ */
 static void check_alone(struct bed *b, struct br_item *large, uint32_t n)
 {
     struct lookout l = {.consumer.consume = on_lookout};

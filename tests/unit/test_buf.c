@@ -279,7 +279,6 @@ static void a_flat_rope_is_its_own_buffer_where_it_can_be(void **state)
     br_buf_unref(a);
 }
 
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {

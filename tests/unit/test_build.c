@@ -244,8 +244,8 @@ static void build_more(struct br_build *b)
         uint32_t location = br_build_location(
             b, &(struct br_build_location){.address = i + 1, .lines = &line, .n_lines = 1});
         uint32_t stack = br_build_stack(b, &location, 1);
-        br_build_sample(
-            b, &(struct br_build_sample){.stack = stack, .values = &value, .n_values = 1});
+        br_build_sample(b,
+                        &(struct br_build_sample){.stack = stack, .values = &value, .n_values = 1});
     }
 }
 

@@ -307,8 +307,8 @@ static void test_concatenated(void **state)
     free(plain.data);
 }
 
-/* True for gzip whose last four bytes, its size (RFC 1952 section 2.3.1), are over `max` and not more than
- * deflate can hold: 258 bytes from two bits. */
+/* True for gzip whose last four bytes, its size (RFC 1952 section 2.3.1), are over `max` and not
+ * more than deflate can hold: 258 bytes from two bits. */
 static bool states_more(struct bytes gz, size_t max)
 {
     if (gz.len < 4)
@@ -546,16 +546,17 @@ static void test_zstd_of_many_blocks(void **state)
     br_mem_set_hooks(&mem_meter_hooks);
     struct fixture own = {br_pool_new(0), br_codec_new()};
     struct br_buf *out;
-    assert_int_equal(br_decompress(own.codec, BR_ENCODING_ZSTD, in.data, in.len, 64 << 20, own.pool,
-                                   &out, NULL),
-                     0);
+    assert_int_equal(
+        br_decompress(own.codec, BR_ENCODING_ZSTD, in.data, in.len, 64 << 20, own.pool, &out, NULL),
+        0);
     assert_int_equal(out->len, plain.len);
     assert_memory_equal(out->data, plain.data, plain.len);
     br_buf_unref(out);
     br_codec_free(own.codec);
     br_pool_free(own.pool);
     br_mem_set_hooks(NULL);
-    assert_true(mem_meter.peak <= in.len * 40 + (1 << 20)); /* 32 times what came, a buffer's slack */
+    assert_true(mem_meter.peak <=
+                in.len * 40 + (1 << 20)); /* 32 times what came, a buffer's slack */
     assert_decodes(f, BR_ENCODING_ZSTD, in, plain);
     free(in.data);
     free(plain.data);

@@ -98,14 +98,10 @@ static void mutated_pprof(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(traces),
-        cmocka_unit_test(profiles),
-        cmocka_unit_test(grpc),
-        cmocka_unit_test(pprof),
-        cmocka_unit_test(mutated_traces),
-        cmocka_unit_test(mutated_profiles),
-        cmocka_unit_test(mutated_grpc),
-        cmocka_unit_test(mutated_pprof),
+        cmocka_unit_test(traces),         cmocka_unit_test(profiles),
+        cmocka_unit_test(grpc),           cmocka_unit_test(pprof),
+        cmocka_unit_test(mutated_traces), cmocka_unit_test(mutated_profiles),
+        cmocka_unit_test(mutated_grpc),   cmocka_unit_test(mutated_pprof),
     };
     return cmocka_run_group_tests_name("corpus", tests, NULL, NULL);
 }

@@ -114,7 +114,8 @@ static void everybody_gets_everything_once(void **state)
     for (size_t n = 1; n <= MAX; n++) {
         struct br_fanout *f = make(b, n);
         for (int s = 0; s < BR_SIGNALS; s++)
-            br_consume(br_fanout_input(f), fake_tally_item(&b->tally, &b->h->host, (enum br_signal)s, n * 100, 7));
+            br_consume(br_fanout_input(f),
+                       fake_tally_item(&b->tally, &b->h->host, (enum br_signal)s, n * 100, 7));
         fake_host_turn(b->h);
         for (size_t i = 0; i < MAX; i++)
             for (int s = 0; s < BR_SIGNALS; s++)
@@ -149,8 +150,8 @@ static void the_sender_hears_when_all_have_answered(void **state)
     br_fanout_free(f);
 }
 
-/* Refused for good by one, it is refused for good; refused for now by all, it is the sender's again;
- * refused for now by some, it is done: what they refused is held for them. */
+/* Refused for good by one, it is refused for good; refused for now by all, it is the sender's
+ * again; refused for now by some, it is done: what they refused is held for them. */
 static void the_answer_is_of_those_who_have_ended(void **state)
 {
     struct bed *b = *state;
@@ -208,7 +209,8 @@ static void over_the_bound_it_is_dropped_for_it(void **state)
     struct bed *b = *state;
     struct wire w = {0};
     items_traces(&w, 0, 5, 1);
-    b->config.hold_size = (int64_t)(10 * (w.len + 2000)); /* ten at the least, with what they cost */
+    b->config.hold_size =
+        (int64_t)(10 * (w.len + 2000)); /* ten at the least, with what they cost */
     b->sinks[1].verdict = FAKE_RETRY;
     struct br_fanout *f = make(b, 2);
     for (uint64_t i = 0; i < 100; i++)
@@ -305,7 +307,8 @@ static void who_waits_for_delivery_waits_for_all(void **state)
             b->sinks[1].verdict = FAKE_DONE;
         fake_host_advance(b->h, 20000);
         assert_int_equal(b->tally.n_done, i + 1);
-        assert_int_equal(b->tally.last.text[0] != 0, i >= 2); /* it hears that one goes without it */
+        assert_int_equal(b->tally.last.text[0] != 0,
+                         i >= 2); /* it hears that one goes without it */
         assert_int_equal(b->tally.last.n_rejected, i < 2 ? 0 : 5); /* and of how much */
         check_accounts(b);
         br_fanout_free(f);
@@ -313,7 +316,8 @@ static void who_waits_for_delivery_waits_for_all(void **state)
     assert_int_equal(fake_sink_once(&b->sinks[1], BR_TRACES, 0, 20), 10);
 }
 
-/* --- Destinations that try again by themselves ------------------------------------------------- */
+/* --- Destinations that try again by themselves -------------------------------------------------
+ */
 
 static struct br_fanout *make_apart(struct bed *b, size_t apart_bytes)
 {
@@ -324,7 +328,8 @@ static struct br_fanout *make_apart(struct bed *b, size_t apart_bytes)
     return make(b, 2);
 }
 
-/* One that does not answer, or tries again for minutes, does not keep the sender from the others. */
+/* One that does not answer, or tries again for minutes, does not keep the sender from the others.
+ */
 static void who_is_left_goes_on_alone(void **state)
 {
     struct bed *b = *state;
@@ -336,7 +341,7 @@ static void who_is_left_goes_on_alone(void **state)
     }
     assert_false(br_fanout_idle(f));
     assert_true(ledger(b, b->h->host.ledger.sent) == 15 && *b->ledgers[1].held[BR_TRACES] == 15);
-    fake_sink_release_one(&b->sinks[1], FAKE_RETRY);  /* it has given up */
+    fake_sink_release_one(&b->sinks[1], FAKE_RETRY); /* it has given up */
     fake_sink_release_one(&b->sinks[1], FAKE_REJECT);
     fake_sink_release_one(&b->sinks[1], FAKE_DONE);
     fake_host_turn(b->h);
@@ -433,8 +438,8 @@ static void one_that_has_given_up_is_not_asked_again(void **state)
 
 /* --- Accounts that meet ----------------------------------------------------------------------- */
 
-/* Two fan-outs, one behind the other, into queues that make batches of what both bring: whatever the
- * ends say, all accounts close at every moment, and nobody gets anything twice. */
+/* Two fan-outs, one behind the other, into queues that make batches of what both bring: whatever
+ * the ends say, all accounts close at every moment, and nobody gets anything twice. */
 static void accounts_close_whatever_happens(void **state)
 {
     struct bed *b = *state;
@@ -454,8 +459,9 @@ static void accounts_close_whatever_happens(void **state)
     }
     b->config.hold_size = 10000;
     struct br_fanout *inner = make(b, 3);
-    struct br_fanout_end ends[2] = {b->ends[3], {.next = br_fanout_input(inner), .name = "inner",
-                                                 .kind = "pipeline", .id = "inner"}};
+    struct br_fanout_end ends[2] = {
+        b->ends[3],
+        {.next = br_fanout_input(inner), .name = "inner", .kind = "pipeline", .id = "inner"}};
     struct br_fanout *outer = br_fanout_new(&b->h->host, &b->config, ends, 2);
     for (uint64_t i = 0; i < 2000; i++) {
         uint64_t r = fake_random(&seed);
@@ -510,7 +516,6 @@ static void without_memory_the_sender_is_told_to_try_again(void **state)
     (void)state;
     fault_each("fanout", scenario, NULL);
 }
-
 
 int main(void)
 {

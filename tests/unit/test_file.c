@@ -457,7 +457,6 @@ static void wrong_configs(void **state)
                         "");
 }
 
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {

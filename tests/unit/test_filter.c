@@ -527,7 +527,8 @@ static void configs(void **state)
          "resources\n"
          "test.yaml:1:62: x::profiles::exclude: has no criterion, such as services, attributes or "
          "resources\n"
-         "test.yaml:1:100: x::traces::span[0]: at character 1: the path nothing is none that is known "
+         "test.yaml:1:100: x::traces::span[0]: at character 1: the path nothing is none that is "
+         "known "
          "here\n"},
     };
     rig_expect_errors(&br_filter_processor, cases, BR_COUNT(cases));

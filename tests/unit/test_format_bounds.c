@@ -19,8 +19,8 @@
 #define MIB (1u << 20)
 #define GROWTH 4
 #define MADE_MAX (64u << 20) /* beside these, for what has been made */
-#define ROOM (1u << 30) /* as good as no limit */
-#define STEPS_MAX 24    /* for a byte of the body, and of the mebibyte that is free */
+#define ROOM (1u << 30)      /* as good as no limit */
+#define STEPS_MAX 24         /* for a byte of the body, and of the mebibyte that is free */
 
 /* A body, and what goes with it. */
 struct body {
@@ -108,10 +108,8 @@ static size_t meter_size(const void *p)
     return ((const size_t *)p)[-2];
 }
 
-static const struct br_mem_hooks meter_hooks = {.alloc = meter_alloc,
-                                                .resize = meter_resize,
-                                                .release = meter_release,
-                                                .size = meter_size};
+static const struct br_mem_hooks meter_hooks = {
+    .alloc = meter_alloc, .resize = meter_resize, .release = meter_release, .size = meter_size};
 
 /* --- Reading ---------------------------------------------------------------------------------- */
 
@@ -147,7 +145,8 @@ static struct cost read_source(const struct br_profile_source *s, enum br_profil
     return cost;
 }
 
-/* The same as a request is read: in a scope of four bodies and a MiB, which follows what is made. */
+/* The same as a request is read: in a scope of four bodies and a MiB, which follows what is made.
+ */
 static struct cost read_in_scope(const struct br_profile_source *s, enum br_profile_format format)
 {
     struct br_mem_scope scope;
@@ -651,7 +650,8 @@ static void put_service_stacks(struct body *b, unsigned n)
     }
 }
 
-/* Each sample is of a span of its own, as in a service of many short requests, and four are of a stack. */
+/* Each sample is of a span of its own, as in a service of many short requests, and four are of a
+ * stack. */
 static void put_spans(struct body *b, unsigned n)
 {
     uint64_t id = 88172645463325252u;
@@ -888,7 +888,8 @@ static void shape_cpuprofile_chain(struct body *b, size_t size)
     unsigned n = (unsigned)(size / 96);
     v8_open(b);
     for (unsigned i = 1; i <= n; i++) {
-        (void)snprintf(text, sizeof text, "%s{\"id\":%u,\"callFrame\":{\"functionName\":\"f\"},\"children\":[",
+        (void)snprintf(text, sizeof text,
+                       "%s{\"id\":%u,\"callFrame\":{\"functionName\":\"f\"},\"children\":[",
                        i > 1 ? "," : "", i);
         wire_raw(&b->data, text, strlen(text));
         (void)snprintf(text, sizeof text, "%u]}", i + 1);
@@ -1163,7 +1164,8 @@ static void test_memory(void **state)
     }
 }
 
-/* In the scope that follows what is made, a shape of which no more is made than was sent keeps the limit. */
+/* In the scope that follows what is made, a shape of which no more is made than was sent keeps the
+ * limit. */
 static void test_memory_in_scope(void **state)
 {
     bool kept = true;
@@ -1260,8 +1262,8 @@ static void expect_taken(const char *name, struct body *b, unsigned n)
     struct br_profile_source s = {.data = b->data.data, .len = b->data.len};
     struct cost c = read_in_scope(&s, b->format);
     if (getenv("BOUNDS_PRINT"))
-        print_message("%s, %u stacks: %zu bytes held for %zu, %d %s\n", name, n, c.peak, c.len, c.rc,
-                      c.err.text);
+        print_message("%s, %u stacks: %zu bytes held for %zu, %d %s\n", name, n, c.peak, c.len,
+                      c.rc, c.err.text);
     if (c.rc)
         fail_msg("%s, %u stacks: %d %s", name, n, c.rc, c.err.text);
     assert_int_equal(c.items, n);
@@ -1291,7 +1293,8 @@ static void test_short_stacks(void **state)
     }
 }
 
-/* A push of profiles is one request, however many they are: each makes more than its scope was for. */
+/* A push of profiles is one request, however many they are: each makes more than its scope was for.
+ */
 static void test_many_profiles_in_scope(void **state)
 {
     enum { PROFILES = 4 };

@@ -578,7 +578,6 @@ static void without_memory_it_is_there_or_not(void **state)
                1);
 }
 
-
 int main(void)
 {
     br_log_setup(BR_LOG_ERROR, false, open("/dev/null", O_WRONLY | O_CLOEXEC));

@@ -954,7 +954,6 @@ static void without_memory_streams_end(void **state)
     fault_each("h2 server", scenario, NULL);
 }
 
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {

@@ -184,11 +184,10 @@ static void cannot_listen(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(answers),       cmocka_unit_test(while_draining),
-        cmocka_unit_test(hosts_of_pages),
-        cmocka_unit_test(texts),         cmocka_unit_test(paths),
-        cmocka_unit_test(headers),       cmocka_unit_test(wrong_configs),
-        cmocka_unit_test(cannot_listen),
+        cmocka_unit_test(answers),        cmocka_unit_test(while_draining),
+        cmocka_unit_test(hosts_of_pages), cmocka_unit_test(texts),
+        cmocka_unit_test(paths),          cmocka_unit_test(headers),
+        cmocka_unit_test(wrong_configs),  cmocka_unit_test(cannot_listen),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

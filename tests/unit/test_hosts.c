@@ -4,18 +4,26 @@
 #include "tests/support/test.h"
 
 static const char *const loopback[] = {
-    "localhost", "localhost:8888", "LocalHost:1", "localhost.", "localhost.:80",
-    "127.0.0.1", "127.0.0.1:9",    "127.1.2.3",   "[::1]",      "[::1]:8888",
-    "::1",       "[::ffff:127.0.0.1]:1",
+    "localhost",     "localhost:8888", "LocalHost:1", "localhost.",
+    "localhost.:80", "127.0.0.1",      "127.0.0.1:9", "127.1.2.3",
+    "[::1]",         "[::1]:8888",     "::1",         "[::ffff:127.0.0.1]:1",
 };
 static const char *const addresses[] = {"10.0.0.1", "10.0.0.1:1", "[2001:db8::1]:1", "0.0.0.0",
                                         "[::]"};
 /* What a page may have for its name, some of which looks like an address. */
 static const char *const foreign[] = {
-    "evil.example",          "evil.example:8888", "localhost.evil.example",
-    "xlocalhost",            "127.0.0.1.example", "127.0.0.1.nip.io:8888",
-    "2130706433",            "0x7f.1",            "127.1",
-    ":8888",                 ".",                 "localhost:1:2",
+    "evil.example",
+    "evil.example:8888",
+    "localhost.evil.example",
+    "xlocalhost",
+    "127.0.0.1.example",
+    "127.0.0.1.nip.io:8888",
+    "2130706433",
+    "0x7f.1",
+    "127.1",
+    ":8888",
+    ".",
+    "localhost:1:2",
 };
 
 /* Fails unless the server answers to all of the hosts, or to none of them. */
@@ -103,12 +111,12 @@ static void entries_are_names_or_addresses(void **state)
         const char *text;
         bool right;
     } cases[] = {
-        {"braid", true},        {"a.b-c.example", true},  {"a_b", true},
-        {"10.0.0.1", true},     {"2001:db8::1", true},    {"[::1]", true},
-        {"", false},            {"braid:8888", false},    {"10.0.0.1:1", false},
-        {"[::1]:1", false},     {"http://braid", false},  {"braid/", false},
-        {"*", false},           {"*.example", false},     {"a b", false},
-        {"[braid]", false},     {"\xc3\xbc.example", false},
+        {"braid", true},    {"a.b-c.example", true},     {"a_b", true},
+        {"10.0.0.1", true}, {"2001:db8::1", true},       {"[::1]", true},
+        {"", false},        {"braid:8888", false},       {"10.0.0.1:1", false},
+        {"[::1]:1", false}, {"http://braid", false},     {"braid/", false},
+        {"*", false},       {"*.example", false},        {"a b", false},
+        {"[braid]", false}, {"\xc3\xbc.example", false},
     };
     (void)state;
     for (size_t i = 0; i < BR_COUNT(cases); i++) {

@@ -449,7 +449,6 @@ static void names_of_signals(void **state)
     assert_string_equal(br_signal_items(BR_PROFILES), "samples");
 }
 
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {

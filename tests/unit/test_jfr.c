@@ -139,9 +139,9 @@ static const struct {
     uint32_t n_chunks;
     int64_t period_ns, wall_ns;
 } captures[] = {
-    {"agent-itimer", true, 1, 10000000, 10000000},   {"agent-malloc", true, 1, 0, 0},
-    {"agent-wall", true, 1, 20000000, 20000000},     {"agent-both", true, 1, 10000000, 50000000},
-    {"jdk17-chunks", false, 4, 10000000, 10000000},  {"jdk17-default", false, 2, 20000000, 20000000},
+    {"agent-itimer", true, 1, 10000000, 10000000},  {"agent-malloc", true, 1, 0, 0},
+    {"agent-wall", true, 1, 20000000, 20000000},    {"agent-both", true, 1, 10000000, 50000000},
+    {"jdk17-chunks", false, 4, 10000000, 10000000}, {"jdk17-default", false, 2, 20000000, 20000000},
 };
 
 typedef Opentelemetry__Proto__Collector__Profiles__V1development__ExportProfilesServiceRequest
@@ -475,8 +475,8 @@ static void test_torn(void **state)
     }
 }
 
-/* JDK 25's samples of CPU time, of 20 ticks each, beside those that it takes anyway: the time is not
- * counted twice. */
+/* JDK 25's samples of CPU time, of 20 ticks each, beside those that it takes anyway: the time is
+ * not counted twice. */
 static void test_cpu_time(void **state)
 {
     (void)state;
@@ -486,8 +486,9 @@ static void test_cpu_time(void **state)
     struct result r = {0};
     assert_int_equal(convert(&s, &r), 0);
     char *text = view(&r);
-    assert_non_null(strstr(text, "# - cpu nanoseconds cpu nanoseconds\n"
-                                 "a/B$$Lambda_.main:0|thread.id=7,thread.name=ü@1000300000 20000\n"));
+    assert_non_null(strstr(text,
+                           "# - cpu nanoseconds cpu nanoseconds\n"
+                           "a/B$$Lambda_.main:0|thread.id=7,thread.name=ü@1000300000 20000\n"));
     assert_non_null(strstr(text, "# - execution nanoseconds execution nanoseconds\na/B.run:12;"));
     br_free(text);
     br_buf_unref(r.buf);

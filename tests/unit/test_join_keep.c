@@ -161,10 +161,10 @@ static void a_rule_at_run_time_keeps_links_for_a_while(void **state)
     static const struct sample_in samples[] = {{.link = 1, .stack = 1, .value = 1}};
     struct join_rig *r = join_rig_new("{keep: {}}", NULL, 0);
     const struct br_override rule = {.id = 1,
-                                 .until_ms = br_host_mono_ms(&r->h->host) + 1000,
-                                 .service = "shop",
-                                 .keep = true,
-                                 .sampling_percentage = 100};
+                                     .until_ms = br_host_mono_ms(&r->h->host) + 1000,
+                                     .service = "shop",
+                                     .keep = true,
+                                     .sampling_percentage = 100};
     const char *kept = "1 00000000000000000000000000000007/0000000000000001: span.name=GET\n";
     send_spans(r, spans, 1);
     send_samples(r, 7, samples, 1);
@@ -420,10 +420,11 @@ static void totals_per_stack_stay_exact(void **state)
         one_world(seed);
 }
 
-/* --- What it takes ------------------------------------------------------------------------------ */
+/* --- What it takes ------------------------------------------------------------------------------
+ */
 
-/* Samples that name a span and say different things, as short as they can be: of eight stacks, each with
- * two of 120 attributes. */
+/* Samples that name a span and say different things, as short as they can be: of eight stacks, each
+ * with two of 120 attributes. */
 static size_t put_short_samples(struct wire *w, unsigned n)
 {
     struct dict d = {0};
@@ -438,18 +439,19 @@ static size_t put_short_samples(struct wire *w, unsigned n)
     for (unsigned i = 1; i < 120; i++)
         (void)dict_attribute_int(&d, "k", i);
     for (unsigned i = 0; i < n; i++)
-        put_sample(w, &(struct sample_in){.link = link,
-                                          .stack = 1 + i % 8,
-                                          .attributes = {first + i / 8 % 120, first + i / 960 % 120},
-                                          .value = 1});
+        put_sample(w,
+                   &(struct sample_in){.link = link,
+                                       .stack = 1 + i % 8,
+                                       .attributes = {first + i / 8 % 120, first + i / 960 % 120},
+                                       .value = 1});
     wire_close(w, p);
     close_resource(w, o);
     dict_put(w, &d);
     return w->len;
 }
 
-/* Sample after sample, links that are folded and links that are not decided at once: four times what
- * came and 1 MiB, what comes out included. */
+/* Sample after sample, links that are folded and links that are not decided at once: four times
+ * what came and 1 MiB, what comes out included. */
 static void what_it_takes_is_in_proportion_to_what_comes(void **state)
 {
     (void)state;

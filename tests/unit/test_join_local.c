@@ -349,8 +349,8 @@ static void what_is_not_looked_at_is_counted(void **state)
     }
 }
 
-/* Reading 256 spans takes a look at each and one more; every timestamp takes a step for each span, and
- * one more. With one timestamp too many all of it is the root's, and counted as such. */
+/* Reading 256 spans takes a look at each and one more; every timestamp takes a step for each span,
+ * and one more. With one timestamp too many all of it is the root's, and counted as such. */
 static void an_item_costs_so_many_steps_at_most(void **state)
 {
     (void)state;
@@ -398,8 +398,8 @@ static void an_item_costs_so_many_steps_at_most(void **state)
     free(times);
 }
 
-/* Spans of one id, of a service that is not said, each of which has all timestamps taken for it: what is
- * read of them for a request has an end. */
+/* Spans of one id, of a service that is not said, each of which has all timestamps taken for it:
+ * what is read of them for a request has an end. */
 static void what_was_taken_is_read_so_often_at_most(void **state)
 {
     (void)state;
@@ -452,10 +452,9 @@ static struct join_rig *chains(unsigned n_traces, unsigned n_samples)
     size_t p = open_profile(&w, &d, &(struct profile_in){.type = "wall", .unit = "nanoseconds"});
     static const uint64_t time = 1500;
     for (unsigned i = 0; i < n_samples; i++)
-        put_sample(&w, &(struct sample_in){.link = links[i % n_traces],
-                                           .no_value = true,
-                                           .n_times = 1,
-                                           .times = &time});
+        put_sample(
+            &w, &(struct sample_in){
+                    .link = links[i % n_traces], .no_value = true, .n_times = 1, .times = &time});
     wire_close(&w, p);
     close_resource(&w, o);
     dict_put(&w, &d);
@@ -657,8 +656,9 @@ static void random_trees_add_up_in_any_order(void **state)
 static void what_was_the_roots_moves_to_the_span_that_comes_later(void **state)
 {
     (void)state;
-    static const struct taken samples[] = {{.span = 1, .thread = "1", .n = 1, .times = {1050}},
-                                           {.span = 1, .thread = "1", .n = 2, .times = {1150, 1250}}};
+    static const struct taken samples[] = {
+        {.span = 1, .thread = "1", .n = 1, .times = {1050}},
+        {.span = 1, .thread = "1", .n = 2, .times = {1150, 1250}}};
     struct join_rig *r = join_rig_new("{}", NULL, 0);
     struct wire w = {0};
     put_samples(&w, 7, samples, 2);

@@ -66,7 +66,8 @@ static void enter_some(struct thread *t, uint64_t now)
         uint64_t id = 1 + fake_random(&t->seed) % IDS;
         memcpy(ids[i], &id, 8);
         name_of(id, names[i]);
-        wheres[i] = (struct join_identity){.hashes[JOIN_PROCESS] = 42, .hashes[JOIN_HOST] = (uint32_t)id};
+        wheres[i] =
+            (struct join_identity){.hashes[JOIN_PROCESS] = 42, .hashes[JOIN_HOST] = (uint32_t)id};
         spans[i] = (struct join_span){.trace_id = trace,
                                       .span_id = ids[i],
                                       .start_ns = id,
@@ -114,7 +115,8 @@ static void ask_around(struct thread *t, uint64_t random, const uint8_t *trace, 
     unsigned n;
     struct join_looked more;
     if (random % 3 == 0) {
-        n = join_table_family(table, trace, (const uint8_t *)"shop", 4, SERVICE, u.family, FAMILY, &more);
+        n = join_table_family(table, trace, (const uint8_t *)"shop", 4, SERVICE, u.family, FAMILY,
+                              &more);
         for (unsigned i = 0; i < n; i++)
             t->n_broken += u.family[i].span_id != u.family[i].start_ns ||
                            u.family[i].thread != 1 + u.family[i].span_id % 3;

@@ -97,12 +97,24 @@ static void nothing_commands_a_terminal(void **state)
         const char *text, *plain, *json;
     } cases[] = {
         {"a\x1b[31mb", "a [31mb", "a\\u001b[31mb"},
-        {"a\x7f\x7f" "b", "a  b", "a\\u007f\\u007fb"},
-        {"a\xc2\x9b" "31mb", "a 31mb", "a\\u009b31mb"},
+        {"a\x7f\x7f"
+         "b",
+         "a  b", "a\\u007f\\u007fb"},
+        {"a\xc2\x9b"
+         "31mb",
+         "a 31mb", "a\\u009b31mb"},
         {"\xc2\x80|\xc2\x9f|\xc2\xa0", " | |\xc2\xa0", "\\u0080|\\u009f|\xc2\xa0"},
-        {"a\x9b" "31mb", "a\xef\xbf\xbd" "31mb", "a\xef\xbf\xbd" "31mb"},
-        {"\xe2\x80\xae" "exe.txt", " exe.txt", "\\u202eexe.txt"},
-        {"\xe2\x80\xa8|\xe2\x80\xaa|\xe2\x80\xaf", " | |\xe2\x80\xaf", "\\u2028|\\u202a|\xe2\x80\xaf"},
+        {"a\x9b"
+         "31mb",
+         "a\xef\xbf\xbd"
+         "31mb",
+         "a\xef\xbf\xbd"
+         "31mb"},
+        {"\xe2\x80\xae"
+         "exe.txt",
+         " exe.txt", "\\u202eexe.txt"},
+        {"\xe2\x80\xa8|\xe2\x80\xaa|\xe2\x80\xaf", " | |\xe2\x80\xaf",
+         "\\u2028|\\u202a|\xe2\x80\xaf"},
         {"\xe2\x81\xa5|\xe2\x81\xa6|\xe2\x81\xa9|\xe2\x81\xaa", "\xe2\x81\xa5| | |\xe2\x81\xaa",
          "\xe2\x81\xa5|\\u2066|\\u2069|\xe2\x81\xaa"},
         {"\xd8\x9c\xe2\x80\x8e\xe2\x80\x8f", "   ", "\\u061c\\u200e\\u200f"},

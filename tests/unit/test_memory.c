@@ -11,8 +11,8 @@
 #define KIB 1024u
 #define MIB (1u << 20)
 
-/* What the C library adds to a block at the most: its own word, and rounding up to 16 bytes, or to a
- * page where the block is mapped on its own. */
+/* What the C library adds to a block at the most: its own word, and rounding up to 16 bytes, or to
+ * a page where the block is mapped on its own. */
 #define ROUNDING 64u
 #define PAGE 4096u
 
@@ -251,8 +251,8 @@ static void overhead_is_what_is_resident_beside_the_count(void **state)
     br_free(more);
 }
 
-/* What an idle process holds is found anew when something is refused, but not while others hold something:
- * that goes. */
+/* What an idle process holds is found anew when something is refused, but not while others hold
+ * something: that goes. */
 static void what_is_left_for_one_request_follows_what_is_held(void **state)
 {
     (void)state;
@@ -277,8 +277,8 @@ static void what_is_left_for_one_request_follows_what_is_held(void **state)
     br_pool_free(pool);
 }
 
-/* What went on without what was refused first, and fails for want of memory that others hold, can succeed
- * later; and the other way round. */
+/* What went on without what was refused first, and fails for want of memory that others hold, can
+ * succeed later; and the other way round. */
 static void the_last_refusal_counts(void **state)
 {
     (void)state;

@@ -198,8 +198,9 @@ static void total_of_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(levels),       cmocka_unit_test(profiles), cmocka_unit_test(defaults),
-        cmocka_unit_test(several),      cmocka_unit_test(workers),   cmocka_unit_test(wrong_configs),
+        cmocka_unit_test(levels),          cmocka_unit_test(profiles),
+        cmocka_unit_test(defaults),        cmocka_unit_test(several),
+        cmocka_unit_test(workers),         cmocka_unit_test(wrong_configs),
         cmocka_unit_test(total_of_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

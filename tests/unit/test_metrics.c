@@ -192,7 +192,6 @@ static void a_ledger_without_memory_is_none(void **state)
     }
 }
 
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {

@@ -153,7 +153,8 @@ static void test_resource(void **state)
     char out[512];
     (void)state;
     assert_string_equal(resource(plain, 4, out), "service.name=shop env= a.b=c=d ");
-    assert_string_equal(resource(both, 4, out), "pyroscope.label.service.name=dotted service.name=plain k=2 ");
+    assert_string_equal(resource(both, 4, out),
+                        "pyroscope.label.service.name=dotted service.name=plain k=2 ");
     assert_string_equal(resource(bad, 1, out),
                         "k\xef\xbf\xbd=\xef\xbf\xbd(\xef\xbf\xbd\xef\xbf\xbd ");
     assert_string_equal(resource(NULL, 0, out), "");

@@ -755,7 +755,6 @@ static void a_name_is_looked_up_again(void **state)
     finish(&f);
 }
 
-
 int main(void)
 {
     cmocka_set_test_filter(getenv("NET_TESTS"));

@@ -619,7 +619,6 @@ static void idle_connections_are_closed(void **state)
     finish(&f);
 }
 
-
 int main(void)
 {
     assert_int_equal(sem_init(&slow, 0, 0), 0);

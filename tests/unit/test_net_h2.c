@@ -867,7 +867,6 @@ static void both_ends_are_ours(void **state)
     br_server_free(server);
 }
 
-
 int main(void)
 {
     cmocka_set_test_filter(getenv("NET_TESTS"));

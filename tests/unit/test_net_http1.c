@@ -52,8 +52,8 @@ static void crowd_begin(struct br_handler *service, struct br_request *request)
     crowd.begin(service, request);
 }
 
-/* Thousands of requests that came at once wait for those who have one: each client has its share of a
- * turn, of three times 1 KiB of answers (about a dozen each) at the most. */
+/* Thousands of requests that came at once wait for those who have one: each client has its share of
+ * a turn, of three times 1 KiB of answers (about a dozen each) at the most. */
 static void who_sends_much_ahead_does_not_hold_up_others(void **state)
 {
     enum { GREEDY = 8, EACH = 1000 };

@@ -695,8 +695,8 @@ static void descriptors_are_raised(void **state)
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
 }
 
-/* A peer that vanished is found out by the kernel: 15 s, then nine probes, as Go's; and 30 s after what it
- * does not acknowledge. */
+/* A peer that vanished is found out by the kernel: 15 s, then nine probes, as Go's; and 30 s after
+ * what it does not acknowledge. */
 static void connections_have_tcp_keepalive(void **state)
 {
     struct fixture f;
@@ -714,12 +714,10 @@ static void connections_have_tcp_keepalive(void **state)
             found = fd;
     }
     assert_true(found >= 0);
-    static const int names[][3] = {{SOL_SOCKET, SO_KEEPALIVE, 1},
-                                   {IPPROTO_TCP, TCP_KEEPIDLE, 15},
-                                   {IPPROTO_TCP, TCP_KEEPINTVL, 15},
-                                   {IPPROTO_TCP, TCP_KEEPCNT, 9},
-                                   {IPPROTO_TCP, TCP_USER_TIMEOUT, 30000},
-                                   {IPPROTO_TCP, TCP_NODELAY, 1}};
+    static const int names[][3] = {
+        {SOL_SOCKET, SO_KEEPALIVE, 1},          {IPPROTO_TCP, TCP_KEEPIDLE, 15},
+        {IPPROTO_TCP, TCP_KEEPINTVL, 15},       {IPPROTO_TCP, TCP_KEEPCNT, 9},
+        {IPPROTO_TCP, TCP_USER_TIMEOUT, 30000}, {IPPROTO_TCP, TCP_NODELAY, 1}};
     for (size_t i = 0; i < BR_COUNT(names); i++) {
         int value = 0;
         len = sizeof value;

@@ -481,7 +481,6 @@ static void truncation_is_an_error(void **state)
     }
 }
 
-
 int main(void)
 {
     cmocka_set_test_filter(getenv("NET_TESTS"));

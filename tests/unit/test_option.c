@@ -375,8 +375,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_defaults),     cmocka_unit_test(test_values),
         cmocka_unit_test(test_present),      cmocka_unit_test(test_secrets),
-        cmocka_unit_test(test_secrets_stay), cmocka_unit_test(test_headers_at_most), cmocka_unit_test(test_numbers),
-        cmocka_unit_test(test_duration),     cmocka_unit_test(test_endpoint),
+        cmocka_unit_test(test_secrets_stay), cmocka_unit_test(test_headers_at_most),
+        cmocka_unit_test(test_numbers),      cmocka_unit_test(test_duration),
+        cmocka_unit_test(test_endpoint),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -16,7 +16,7 @@ extern const struct br_component br_otlphttp_exporter;
 extern const struct br_component br_pyroscope_exporter;
 
 #define PROFILE_ID 32 /* bytes at the end of a request to Pyroscope, which are random */
-#define MANY 20000 /* spans or samples: over BR_PACKING_NOW bytes */
+#define MANY 20000    /* spans or samples: over BR_PACKING_NOW bytes */
 
 struct fixture {
     struct fake_host *h;
@@ -413,7 +413,8 @@ static void run_short_of_pprof(void *arg)
     struct fixture f;
     (void)arg;
     start(&f, &br_pyroscope_exporter,
-          "{endpoint: \"http://localhost:1\", compression: none, retry_on_failure: {enabled: false}}");
+          "{endpoint: \"http://localhost:1\", compression: none, retry_on_failure: {enabled: "
+          "false}}");
     struct br_item *item = make_functions(&f);
     fault_start();
     f.node.component->consume(&f.node, item);

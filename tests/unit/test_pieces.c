@@ -280,8 +280,8 @@ static void a_refusal_for_now_wins(void **state)
     end(&b);
 }
 
-/* OTLP, "Partial Success": the server accepts a part and rejects the rest, and the client does not send it
- * again, so that nothing of what was taken comes twice. */
+/* OTLP, "Partial Success": the server accepts a part and rejects the rest, and the client does not
+ * send it again, so that nothing of what was taken comes twice. */
 static void patience_ends(void **state)
 {
     (void)state;

@@ -275,7 +275,7 @@ static void test_source(void **state)
     for (size_t i = 0; i < 2; i++) {
         Profile *p = profile_at(&r, i);
         assert_int_equal(p->time_unix_nano, 1700000000000000000); /* it was in microseconds */
-        assert_int_equal(p->profile_id.len, i == 0 ? 16 : 0); /* it is unique */
+        assert_int_equal(p->profile_id.len, i == 0 ? 16 : 0);     /* it is unique */
         if (i == 0)
             assert_memory_equal(p->profile_id.data, "0123456789abcdef", 16);
         AnyValue *v = value_of(&r, p->attribute_indices, p->n_attribute_indices,

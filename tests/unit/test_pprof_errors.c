@@ -206,10 +206,8 @@ static void test_no_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_invalid),
-        cmocka_unit_test(test_samples_are_lost_alone),
-        cmocka_unit_test(test_first_string),
-        cmocka_unit_test(test_bounds),
+        cmocka_unit_test(test_invalid),      cmocka_unit_test(test_samples_are_lost_alone),
+        cmocka_unit_test(test_first_string), cmocka_unit_test(test_bounds),
         cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests(tests, request_setup, request_teardown);

@@ -369,7 +369,8 @@ static void test_folded_text_that_grows(void **state)
     assert_false(receiver_rig_has_bytes(&f->rig, "last"));
     put_text(f, "a", "main;other 4\n" FOLDED); /* another file under that name */
     fake_host_advance(f->rig.h, 10000);
-    receiver_rig_expect_in(&f->rig, "main;other 40000000\nmain;rest 10000000\nmain;work 30000000\n");
+    receiver_rig_expect_in(&f->rig,
+                           "main;other 40000000\nmain;rest 10000000\nmain;work 30000000\n");
     end(f);
 }
 
@@ -685,7 +686,6 @@ static void test_no_memory(void **state)
 {
     fault_each("a folder", without_memory, *state);
 }
-
 
 int main(void)
 {

@@ -803,8 +803,10 @@ static void test_overrides_have_a_maximum(void **state)
 static void test_what_is_compared_rests_with_its_override(void **state)
 {
     struct fixture *f = *state;
-    start(f, "{" TARGET ", scrape_interval: 10s, profiles: {cpu: {enabled: false}, allocs: {enabled: "
-             "false}, goroutine: {enabled: false}, block: {enabled: false}, mutex: {enabled: false}}}");
+    start(
+        f,
+        "{" TARGET ", scrape_interval: 10s, profiles: {cpu: {enabled: false}, allocs: {enabled: "
+        "false}, goroutine: {enabled: false}, block: {enabled: false}, mutex: {enabled: false}}}");
     f->rig.h->threads = true;
     set_large_body(f, &(struct pprof_wire){MUTEX, .samples = {{"lock", {5, 50}, 0}}});
     struct br_override r = {.id = 1, .service = "shop", .types = mutex_type, .n_types = 1};
@@ -898,7 +900,6 @@ static void test_no_memory(void **state)
     br_log_setup(BR_LOG_INFO, false, 2);
     (void)fclose(file);
 }
-
 
 int main(void)
 {

@@ -363,7 +363,6 @@ static void test_kinds(void **state)
     }
 }
 
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {

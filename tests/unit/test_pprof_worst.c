@@ -397,8 +397,15 @@ static void small_stacks(struct wire *w, size_t size)
     for (unsigned i = 1; i <= 127; i++)
         numbers(w, LOCATION, i, 3, i, 0, 0);
     for (unsigned i = 0; w->len < size; i++) {
-        const char sample[] = {0x12, 7, 0x0a, 3, (char)(1 + i % 127), (char)(1 + i / 127 % 127),
-                               (char)(1 + i / 16129 % 127), 0x10, 1};
+        const char sample[] = {0x12,
+                               7,
+                               0x0a,
+                               3,
+                               (char)(1 + i % 127),
+                               (char)(1 + i / 127 % 127),
+                               (char)(1 + i / 16129 % 127),
+                               0x10,
+                               1};
         wire_raw(w, sample, sizeof sample);
     }
 }
@@ -442,10 +449,8 @@ static struct cost read_one(const struct shape *shape, const struct wire *w)
     struct br_build *b = br_build_new(&host, BR_BUF_MAX);
     struct br_item *item = br_item_new(&host, BR_PROFILES);
     assert_true(b && item);
-    struct br_profile_source source = {.data = w->data,
-                                       .len = w->len,
-                                       .from_pyroscope = true,
-                                       .spy_name = shape->spy};
+    struct br_profile_source source = {
+        .data = w->data, .len = w->len, .from_pyroscope = true, .spy_name = shape->spy};
     struct br_err err = {0};
     struct cost c = {.steps = br_steps()};
     c.rc = br_profile_read(b, BR_FORMAT_PPROF, &source, &arena, &err);

@@ -452,9 +452,10 @@ static void attributes_are_compared_and_not_their_hash(void **state)
             first = join(first, number(P_ATTRIBUTES, a[i]));
             second = join(second, number(P_ATTRIBUTES, same ? a[i] : b[i]));
         }
-        struct result *r = write_item(request_of_many_attributes(join(
-                                          profile(SAMPLES, COUNT, first), profile(CPU, NS, second))),
-                                      NULL);
+        struct result *r =
+            write_item(request_of_many_attributes(
+                           join(profile(SAMPLES, COUNT, first), profile(CPU, NS, second))),
+                       NULL);
         assert_int_equal(r->n, same ? 1 : 2);
         free_result(r);
     }

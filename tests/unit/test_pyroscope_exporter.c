@@ -24,8 +24,9 @@ extern const struct br_component br_pyroscope_exporter;
 enum mood {
     FINE,
     BAD_PROFILES,  /* 400 while a service that is bad is in the request; nothing is stored */
-    NAMES_THE_BAD, /* the same, but the rest is stored and the message names the bad ones; X, Y and Z
-                      are so large that it cannot read them, which the message says without a name */
+    NAMES_THE_BAD, /* the same, but the rest is stored and the message names the bad ones; X, Y and
+                      Z are so large that it cannot read them, which the message says without a name
+                    */
     TOO_LARGE,     /* 413 for more than three profiles */
     BUSY,          /* 503, until busy_left is 0 */
     FORBIDDEN,     /* 403 */
@@ -63,7 +64,8 @@ static void store(struct fixture *f, const Push__V1__PushRequest *r, bool all)
     }
 }
 
-/* As the distributor words it: what it could not read first, in a list only where there are several. */
+/* As the distributor words it: what it could not read first, in a list only where there are
+ * several. */
 static size_t name_bad(struct fixture *f, const Push__V1__PushRequest *r)
 {
     size_t n = 0, at = 0, n_unread = 0, n_bad = 0;
@@ -503,18 +505,19 @@ static void it_says_when(void **state)
     end(&f);
 }
 
-/* Every endpoint gets everything; one that fails does not make the others get it twice. The queue waits for
- * it only where it was told to. */
+/* Every endpoint gets everything; one that fails does not make the others get it twice. The queue
+ * waits for it only where it was told to. */
 static void endpoints_fail_alone(void **state)
 {
     struct fixture f;
     (void)state;
     for (unsigned waits = 0; waits < 2; waits++) {
         assert_int_equal(
-            create(&f, waits ? "{endpoints: [\"http://a:1\", \"http://b:1\"], compression: none, "
-                               "sending_queue: {wait_for_result: true}, " RETRY "}"
-                             : "{endpoints: [\"http://a:1\", \"http://b:1\"], compression: none, " RETRY
-                               "}"),
+            create(&f,
+                   waits ? "{endpoints: [\"http://a:1\", \"http://b:1\"], compression: none, "
+                           "sending_queue: {wait_for_result: true}, " RETRY "}"
+                         : "{endpoints: [\"http://a:1\", \"http://b:1\"], compression: none, " RETRY
+                           "}"),
             0);
         f.busy_left = 1;
         push(&f, "A", NULL);

@@ -271,13 +271,15 @@ static void test_push_partly(void **state)
     expect_pushed(f);
 }
 
-/* The builder's count is of what it asks for, the reading's of what the C library gives: 413 or 400. */
+/* The builder's count is of what it asks for, the reading's of what the C library gives: 413 or
+ * 400. */
 static void assert_for_good(unsigned status)
 {
     assert_true(status == 413 || status == 400);
 }
 
-/* What takes more than four times its size and a MiB can never be read, and is not for another try. */
+/* What takes more than four times its size and a MiB can never be read, and is not for another try.
+ */
 static void test_push_bounded(void **state)
 {
     struct fixture *f = *state;

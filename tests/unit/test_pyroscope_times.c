@@ -51,8 +51,8 @@ static void the_same_has_the_same_time(void **state)
     pyroscope_times_free(t);
 }
 
-/* In turns at two times, of which the first has all that come after it before it. Each looks for a few
- * keys of 24 bytes. */
+/* In turns at two times, of which the first has all that come after it before it. Each looks for a
+ * few keys of 24 bytes. */
 static void many_cost_little_each(void **state)
 {
     enum { N = 20000 };
@@ -113,8 +113,10 @@ static void without_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(equal_series_are_told_apart), cmocka_unit_test(the_same_has_the_same_time),
-        cmocka_unit_test(many_cost_little_each),       cmocka_unit_test(so_many_are_known),
+        cmocka_unit_test(equal_series_are_told_apart),
+        cmocka_unit_test(the_same_has_the_same_time),
+        cmocka_unit_test(many_cost_little_each),
+        cmocka_unit_test(so_many_are_known),
         cmocka_unit_test(without_memory),
     };
     return cmocka_run_group_tests_name("pyroscope_times", tests, NULL, NULL);

@@ -216,7 +216,8 @@ static void workers_share_its_size(void **state)
         send(b, BR_TRACES, (uint64_t)i, 1);
     assert_int_equal(b->tally.n_done, 2);
     assert_int_equal(b->tally.n_retry, 2);
-    assert_true(fake_host_metric(b->h, "otelcol_exporter_queue_capacity", "exporter=\"test\"") == 2);
+    assert_true(fake_host_metric(b->h, "otelcol_exporter_queue_capacity", "exporter=\"test\"") ==
+                2);
 }
 
 static void sizes_may_be_items(void **state)
@@ -426,7 +427,8 @@ static void a_queue_full_of_batches_refuses(void **state)
     assert_int_equal(b->tally.n_retry, 3);
 }
 
-/* Sizes are of what came, also while it is gathered and after it was cut: 100 requests of two spans. */
+/* Sizes are of what came, also while it is gathered and after it was cut: 100 requests of two
+ * spans. */
 static void with_batches_the_size_is_of_what_came(void **state)
 {
     (void)state;
@@ -455,7 +457,8 @@ static void with_batches_the_size_is_of_what_came(void **state)
         fake_sink_release(&b->sink, FAKE_DONE);
         b->sink.verdict = FAKE_DONE;
         fake_host_advance(b->h, 1000);
-        assert_true(fake_host_metric(b->h, "otelcol_exporter_queue_size", "exporter=\"test\"") == 0);
+        assert_true(fake_host_metric(b->h, "otelcol_exporter_queue_size", "exporter=\"test\"") ==
+                    0);
         teardown((void **)&b);
     }
     wire_free(&w);
@@ -500,8 +503,11 @@ static void on_tenant(struct br_consumer *self, struct br_item *item)
 static void tenants_do_not_mix(void **state)
 {
     struct bed *b = *state;
-    static const char *const metadata[] = {"x-tenant\0blue\0x-other\0""1\0",
-                                           "X-Tenant\0red\0x-other\0""2\0", NULL};
+    static const char *const metadata[] = {"x-tenant\0blue\0x-other\0"
+                                           "1\0",
+                                           "X-Tenant\0red\0x-other\0"
+                                           "2\0",
+                                           NULL};
     const char *keys[] = {"x-tenant"};
     struct tenants t = {{on_tenant}, &b->sink, 0, 0, 0};
     b->batch.partition.metadata_keys = (struct br_strings){keys, 1};
@@ -685,7 +691,6 @@ static void without_memory_nothing_is_left_lying(void **state)
         fault_each("queue", scenario, &plan);
     }
 }
-
 
 int main(void)
 {

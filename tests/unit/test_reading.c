@@ -144,8 +144,8 @@ static void a_body_that_decompresses_to_much_is_read_in_a_thread(void **state)
     br_pool_free(pool);
 }
 
-/* As encoders of streams write it (Go's, by default): they do not know the size, and say that they may look
- * back 8 MiB. Returns the bytes at `out`. */
+/* As encoders of streams write it (Go's, by default): they do not know the size, and say that they
+ * may look back 8 MiB. Returns the bytes at `out`. */
 static size_t zstd_stream(const struct br_str *text, void *out, size_t size)
 {
     ZSTD_CCtx *z = ZSTD_createCCtx();
@@ -253,7 +253,8 @@ static void what_memory_has_no_room_for_is_to_be_sent_again(void **state)
     struct receiver_rig *r = *state;
     br_memory_limit(&r->h->memory, 0, (br_mem_live() + (4u << 20)) / 7 * 8);
     struct fake_request *q = post_stacks(r, LARGE);
-    void *others = br_malloc_for(BR_HOLDER_REQUESTS, br_memory_intake(&r->h->memory) - br_mem_live());
+    void *others =
+        br_malloc_for(BR_HOLDER_REQUESTS, br_memory_intake(&r->h->memory) - br_mem_live());
     work(r);
     assert_int_equal(status_of(q), 503);
     assert_int_equal(r->n, 0);

@@ -609,7 +609,6 @@ static void without_memory_nothing_is_lost_or_sent_twice(void **state)
         fault_each("retry", scenario, &s);
 }
 
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {

@@ -293,17 +293,18 @@ static void test_tree(void **state)
 
 /* --- perf script ------------------------------------------------------------------------------ */
 
-/* As perf 6.1 prints it: two events in turn, with and without a process, a CPU and a period, a name with
- * blanks, frames of C++ and without a name, a sample without frames, and one on a line of its own. */
+/* As perf 6.1 prints it: two events in turn, with and without a process, a CPU and a period, a name
+ * with blanks, frames of C++ and without a name, a sample without frames, and one on a line of its
+ * own. */
 #define PERF                                                                                       \
-    "# captured on    : now\n\n"                                                                  \
+    "# captured on    : now\n\n"                                                                   \
     "node 23885 17174.794111:   10101010 cpu-clock: \n"                                            \
-    "\t           8f0cf leaf+0x3f (/usr/lib/libc.so.6)\n"                                         \
-    "\t           16cc8 ns::f(int, char) const+0x685 (/usr/bin/a b)\n"                            \
-    "\t           16cd0 [unknown] (/usr/bin/node)\n\n"                                           \
-    "Web Content 7 1/12 [003] 17174.894111:  250000 cycles:u: \r\n"                               \
-    "\t 16cd0 main (inlined)\r\n\r\n"                                                          \
-    "node 23885 17174.994111111:   10101010 cpu-clock:pppH: \n\n"                                 \
+    "\t           8f0cf leaf+0x3f (/usr/lib/libc.so.6)\n"                                          \
+    "\t           16cc8 ns::f(int, char) const+0x685 (/usr/bin/a b)\n"                             \
+    "\t           16cd0 [unknown] (/usr/bin/node)\n\n"                                             \
+    "Web Content 7 1/12 [003] 17174.894111:  250000 cycles:u: \r\n"                                \
+    "\t 16cd0 main (inlined)\r\n\r\n"                                                              \
+    "node 23885 17174.994111111:   10101010 cpu-clock:pppH: \n\n"                                  \
     "swapper     0 [000] 17175.000000:          1 cycles:u:  ffffffff81 idle+0x1 ([kernel])\n"
 
 static void test_perf_script(void **state)
@@ -367,27 +368,28 @@ static void test_perf_script_without_memory(void **state)
 /* --- .cpuprofile ------------------------------------------------------------------------------ */
 
 #define V8_NODES                                                                                   \
-    "\"nodes\":[{\"id\":1,\"callFrame\":{\"functionName\":\"(root)\"},\"children\":[2,5]},"           \
-    "{\"id\":2,\"callFrame\":{\"functionName\":\"w\\u006frk\",\"url\":\"file:///a.js\","               \
-    "\"lineNumber\":1,\"columnNumber\":13},\"hitCount\":1,\"children\":[3]},"                        \
-    "{\"id\":3,\"callFrame\":{\"functionName\":\"\",\"lineNumber\":-1}},"                            \
+    "\"nodes\":[{\"id\":1,\"callFrame\":{\"functionName\":\"(root)\"},\"children\":[2,5]},"        \
+    "{\"id\":2,\"callFrame\":{\"functionName\":\"w\\u006frk\",\"url\":\"file:///a.js\","           \
+    "\"lineNumber\":1,\"columnNumber\":13},\"hitCount\":1,\"children\":[3]},"                      \
+    "{\"id\":3,\"callFrame\":{\"functionName\":\"\",\"lineNumber\":-1}},"                          \
     "{\"id\":5,\"callFrame\":{\"functionName\":\"(idle)\"}}]"
 #define V8_TIMES                                                                                   \
     "\"samples\":[2,3,5,2],\"timeDeltas\":[5,100,200,-50],\"startTime\":1000,\"endTime\":1300"
 
-/* 100 us of work, 200 of what it called, none of waiting, since time went back, and 45 of work again. The
- * clock of the file is of the machine, so the last moment is when the source ends. */
+/* 100 us of work, 200 of what it called, none of waiting, since time went back, and 45 of work
+ * again. The clock of the file is of the machine, so the last moment is when the source ends. */
 static void test_cpuprofile(void **state)
 {
     (void)state;
-    static const char want[] = "resource\n"
-                               "scope pyroscope.metric=wall\n"
-                               "profile wall nanoseconds period wall nanoseconds 100000 time 700000 "
-                               "duration 300000\n"
-                               "(idle) 0\n"
-                               "work 100000\n"
-                               "work 45000\n"
-                               "work;(anonymous) 200000\n";
+    static const char want[] =
+        "resource\n"
+        "scope pyroscope.metric=wall\n"
+        "profile wall nanoseconds period wall nanoseconds 100000 time 700000 "
+        "duration 300000\n"
+        "(idle) 0\n"
+        "work 100000\n"
+        "work 45000\n"
+        "work;(anonymous) 200000\n";
     struct br_profile_source s = {.start_ns = 1, .end_ns = 1000000};
     reads_text(br_cpuprofile_read, s, "{" V8_NODES "," V8_TIMES "}", want);
     reads_text(br_cpuprofile_read, s, "{" V8_TIMES "," V8_NODES "}", want);
@@ -464,7 +466,8 @@ static void test_cpuprofile_without_memory(void **state)
 #define SIMPLE                                                                                     \
     OPEN(0, 0)                                                                                     \
     OPEN(1, 0)                                                                                     \
-    OPEN(2, 0) CLOSE(2, 2) "," OPEN(3, 2) CLOSE(3, 6) "," OPEN(2, 6)                               \
+    OPEN(2, 0)                                                                                     \
+    CLOSE(2, 2) "," OPEN(3, 2) CLOSE(3, 6) "," OPEN(2, 6)                                          \
         CLOSE(2, 9) "," CLOSE(1, 14) "," CLOSE(0, 14)
 
 static void test_speedscope(void **state)
@@ -782,21 +785,29 @@ static void test_corpus(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_folded),           cmocka_unit_test(test_folded_lines),
-        cmocka_unit_test(test_folded_refused),   cmocka_unit_test(test_lines),
-        cmocka_unit_test(test_pyroscope),        cmocka_unit_test(test_trie),
-        cmocka_unit_test(test_trie_refused),     cmocka_unit_test(test_tree),
+        cmocka_unit_test(test_folded),
+        cmocka_unit_test(test_folded_lines),
+        cmocka_unit_test(test_folded_refused),
+        cmocka_unit_test(test_lines),
+        cmocka_unit_test(test_pyroscope),
+        cmocka_unit_test(test_trie),
+        cmocka_unit_test(test_trie_refused),
+        cmocka_unit_test(test_tree),
         cmocka_unit_test(test_perf_script),
         cmocka_unit_test(test_perf_script_refused),
         cmocka_unit_test(test_perf_script_without_memory),
         cmocka_unit_test(test_cpuprofile),
         cmocka_unit_test(test_cpuprofile_refused),
         cmocka_unit_test(test_cpuprofile_without_memory),
-        cmocka_unit_test(test_speedscope),       cmocka_unit_test(test_speedscope_units),
-        cmocka_unit_test(test_speedscope_label), cmocka_unit_test(test_speedscope_refused),
+        cmocka_unit_test(test_speedscope),
+        cmocka_unit_test(test_speedscope_units),
+        cmocka_unit_test(test_speedscope_label),
+        cmocka_unit_test(test_speedscope_refused),
         cmocka_unit_test(test_speedscope_values),
-        cmocka_unit_test(test_py_spy),           cmocka_unit_test(test_large),
-        cmocka_unit_test(test_no_memory),        cmocka_unit_test(test_corpus),
+        cmocka_unit_test(test_py_spy),
+        cmocka_unit_test(test_large),
+        cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_corpus),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -193,7 +193,6 @@ static void without_memory_it_is_not_armed(void **state)
     br_timers_release(&ts);
 }
 
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {

@@ -721,7 +721,6 @@ static void references_in_traces_are_nobodys(void **state)
     }
 }
 
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {

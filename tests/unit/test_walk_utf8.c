@@ -239,7 +239,6 @@ static void two_resources_with_bad_strings(void **state)
     wire_free(&want);
 }
 
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory that runs out where libuv's table of descriptors grows (net/watchers.c), which must be refused
- * before libuv has to end the process. */
+/* Memory that runs out where libuv's table of descriptors grows (net/watchers.c), which must be
+ * refused before libuv has to end the process. */
 #include <fcntl.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -31,8 +31,7 @@ static void on_progress(struct br_stream *s)
     (void)s;
 }
 
-static const struct br_stream_events events = {.on_progress = on_progress,
-                                               .on_closed = on_closed};
+static const struct br_stream_events events = {.on_progress = on_progress, .on_closed = on_closed};
 
 static void bench_open(struct bench *b)
 {

@@ -20,7 +20,8 @@
 
 enum { MAPPING = 1, LOCATION, FUNCTION, LINK, STRING, ATTRIBUTE, STACK, TABLES };
 
-/* --- Shapes ------------------------------------------------------------------------------------- */
+/* --- Shapes -------------------------------------------------------------------------------------
+ */
 
 /* A request under construction: half of `size` bytes are what is long. */
 struct shape {
@@ -123,7 +124,8 @@ static void inline_label(struct shape *s)
         wire_close(w, any);
         wire_close(w, entry);
     }
-    for (uint64_t i = 0; refs_len(s) < s->size; i++) { /* lists that all differ, with the long one */
+    for (uint64_t i = 0; refs_len(s) < s->size;
+         i++) { /* lists that all differ, with the long one */
         size_t sample = wire_open(&s->samples, 2), list = wire_open(&s->samples, 2);
         wire_number(&s->samples, 1);
         wire_number(&s->samples, 2 + i % 1000);
@@ -420,14 +422,16 @@ static struct wire make_shape(size_t i, size_t size)
     return w;
 }
 
-/* --- What reads them ---------------------------------------------------------------------------- */
+/* --- What reads them ----------------------------------------------------------------------------
+ */
 
 extern const struct br_component br_join_processor, br_batch_processor, br_redaction_processor,
     br_filter_processor, br_attributes_processor, br_resource_processor,
     br_profile_limits_processor;
 
 static const struct worst_reader readers[] = {
-    {"join", &br_join_processor, "{max_bytes: 1048576, top_functions: 5, infer: true, span_metrics: {enabled: true}}"},
+    {"join", &br_join_processor,
+     "{max_bytes: 1048576, top_functions: 5, infer: true, span_metrics: {enabled: true}}"},
     {"join, keep", &br_join_processor, "{max_bytes: 1048576, keep: {cpu_threshold: 1s}}"},
     {"batch", &br_batch_processor, "{timeout: 0s}"},
     {"redaction", &br_redaction_processor,

@@ -331,8 +331,8 @@ static void infer_share_near(struct join_infer *infer, struct near *near,
 }
 
 const struct join_totals *join_infer_share(struct join_infer *infer,
-                                            const struct join_identity *where,
-                                            const uint8_t *trace_id, const uint8_t *span_id)
+                                           const struct join_identity *where,
+                                           const uint8_t *trace_id, const uint8_t *span_id)
 {
     struct near *near = infer_near_of(infer, where);
     if (!near)

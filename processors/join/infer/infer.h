@@ -50,8 +50,8 @@ struct join_thread_ids join_thread_ids_of(const struct join_identity *where);
 /* Returns the totals of a span from samples that name none, with counters behind; NULL: nothing, or
  * no memory. `where` is what the span and its resource say, with thread and process. */
 const struct join_totals *join_infer_share(struct join_infer *infer,
-                                            const struct join_identity *where,
-                                            const uint8_t *trace_id, const uint8_t *span_id);
+                                           const struct join_identity *where,
+                                           const uint8_t *trace_id, const uint8_t *span_id);
 
 /* The span that the sample was taken in, for which it says enough; NULL when none is, or more than
  * one may be. Lives as long as the arena. */

@@ -460,7 +460,7 @@ static void locals_share_named(struct join_locals *locals, struct join_local *lo
 }
 
 const struct join_totals *join_locals_share(struct join_locals *locals,
-                                             const struct join_local *local, uint32_t span)
+                                            const struct join_local *local, uint32_t span)
 {
     struct join_local *own = locals->newest;
     if (local != own)

@@ -24,9 +24,9 @@
 struct join_local {
     uint8_t trace_id[16];
     uint64_t service_hash;
-    uint64_t multiplier;          /* of the slots */
+    uint64_t multiplier;         /* of the slots */
     bool totals;                 /* some of them have totals */
-    bool shared;                  /* `shares` are made */
+    bool shared;                 /* `shares` are made */
     struct join_totals **shares; /* of each span, of what was taken; NULL: nothing */
     unsigned count;
     unsigned slot_bits;
@@ -64,7 +64,7 @@ const struct join_local *join_locals_get(struct join_locals *locals, const uint8
  * were taken in it, by all spans that have come; with counters behind. NULL: nothing, or no memory.
  */
 const struct join_totals *join_locals_share(struct join_locals *locals,
-                                             const struct join_local *local, uint32_t span);
+                                            const struct join_local *local, uint32_t span);
 
 /* Adds all that was taken of samples that name a span, where there is no tree to share it out in.
  */

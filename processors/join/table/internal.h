@@ -41,7 +41,7 @@ _Static_assert(sizeof(struct bucket) == 64, "a bucket is a cache line");
 struct record {
     struct br_span_head head;
     uint32_t thread, thread_name; /* as in join_span */
-    uint32_t totals;             /* index + 1; 0: none */
+    uint32_t totals;              /* index + 1; 0: none */
     uint32_t seen;                /* tenths of a second of the monotonic clock */
     /* Words that are written, and read at once, as a whole. */
     union {
@@ -81,14 +81,14 @@ struct shard {
     struct bucket *buckets;
     uint64_t n_buckets;
     uint8_t *ring;
-    uint64_t ring_size, head, tail;   /* positions only grow */
-    uint64_t head_at, tail_at;        /* where in the ring they are */
-    uint32_t ahead;                   /* records that may be on their way there */
-    uint64_t sweep_at;                /* the head at which the next bucket is swept */
-    uint64_t swept;                   /* buckets, in all */
-    uint8_t *totals;                 /* n_totals of the table's totals_size */
+    uint64_t ring_size, head, tail; /* positions only grow */
+    uint64_t head_at, tail_at;      /* where in the ring they are */
+    uint32_t ahead;                 /* records that may be on their way there */
+    uint64_t sweep_at;              /* the head at which the next bucket is swept */
+    uint64_t swept;                 /* buckets, in all */
+    uint8_t *totals;                /* n_totals of the table's totals_size */
     uint32_t n_totals, used_totals; /* those past used_totals were never taken */
-    uint32_t free_totals;            /* free list through types[0].waiting; index + 1 */
+    uint32_t free_totals;           /* free list through types[0].waiting; index + 1 */
     uint64_t n_spans, n_pending;
 } __attribute__((aligned(64)));
 
@@ -100,7 +100,7 @@ struct join_table {
     void *memory;
     size_t memory_len;
     unsigned n_top;             /* counters of functions behind each span's totals */
-    size_t totals_size;        /* of totals and counters */
+    size_t totals_size;         /* of totals and counters */
     unsigned shard_bits;        /* of SHARDS_BITS, or 0: one thread does all, nothing is locked */
     _Atomic uint64_t *families; /* where the newest span of each is */
     uint64_t families_mask;
@@ -235,7 +235,7 @@ static inline bool shard_has_totals(const struct shard *shard)
 }
 
 static inline struct join_totals *shard_totals(const struct join_table *table,
-                                                 const struct shard *shard, uint32_t index)
+                                               const struct shard *shard, uint32_t index)
 {
     return (struct join_totals *)(void *)(shard->totals + (index - 1) * table->totals_size);
 }
@@ -248,10 +248,10 @@ static inline struct join_top *totals_top(struct join_totals *totals)
 
 /* The record's totals, made where there are none and `make`; NULL without, or without room. */
 struct join_totals *join_record_totals(const struct join_table *table, struct shard *shard,
-                                         struct record *record, bool make);
+                                       struct record *record, bool make);
 void join_totals_untake(struct join_totals *totals, const struct join_sample *sample);
 void join_record_free_totals(const struct join_table *table, struct shard *shard,
-                              struct record *record);
+                             struct record *record);
 
 /* Counts the samples that waited for the record's span, once. */
 void join_totals_tally(uint64_t *by_type, struct join_totals *totals, struct join_tally *out);

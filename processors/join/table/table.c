@@ -693,7 +693,7 @@ static bool table_make_pending(struct join_table *table, struct shard *shard, st
     if (sample->trace_id)
         memcpy(record->head.trace_id, sample->trace_id, 16);
     join_totals_add_sample(table, join_record_totals(table, shard, record, true), sample,
-                            !sample->held);
+                           !sample->held);
     join_table_slots_fill(home, &place, shard->head - size);
     shard->n_pending++;
     return true;
@@ -878,7 +878,7 @@ bool join_table_any_taken(const struct join_table *table, uint64_t now_ms)
 }
 
 bool join_table_totals(struct join_table *table, const uint8_t *trace_id, const uint8_t *span_id,
-                        struct join_totals *ret, struct join_top *ret_top)
+                       struct join_totals *ret, struct join_top *ret_top)
 {
     uint64_t id = br_load64(span_id), hash = table_mix(table, id);
     struct shard *shard = table_shard(table, hash);

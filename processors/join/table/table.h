@@ -161,7 +161,7 @@ struct join_sample {
  * there are any), `n_times` the number of its timestamps. Sets measure, time, count, type, value,
  * allocated bytes and profile id. */
 void join_value_type_apply(const struct join_value_type *value_type, uint64_t value, bool has_value,
-                        uint64_t n_times, struct join_sample *ret);
+                           uint64_t n_times, struct join_sample *ret);
 
 /* A product, or UINT64_MAX. */
 uint64_t join_times(uint64_t left, uint64_t right);
@@ -276,7 +276,7 @@ bool join_table_lost(struct join_table *table, const uint8_t *span_id);
 /* Copies what samples added to a span so far, and (unless NULL) the counters of its functions, at
  * most JOIN_TOP_MAX; false when there is nothing. */
 bool join_table_totals(struct join_table *table, const uint8_t *trace_id, const uint8_t *span_id,
-                        struct join_totals *ret, struct join_top *ret_top);
+                       struct join_totals *ret, struct join_top *ret_top);
 
 /* Returns what a span's count and duration are of: CPU time, else the next measure that there is.
  */
@@ -287,14 +287,14 @@ uint64_t join_totals_cpu_ns(const struct join_totals *totals);
 
 /* Adds a sample to totals with counters behind them, of join_table_totals_size bytes. */
 void join_totals_add_sample(const struct join_table *table, struct join_totals *totals,
-                             const struct join_sample *sample, bool waits);
+                            const struct join_sample *sample, bool waits);
 const struct join_top *join_totals_top(const struct join_totals *totals);
 size_t join_table_totals_size(const struct join_table *table);
 
 /* Adds up what two spans have; the counters, of at most `max` functions, apart. */
 void join_totals_add(struct join_totals *into, const struct join_totals *from);
 void join_totals_add_top(struct join_totals *into, struct join_top *into_top, unsigned max,
-                          const struct join_totals *from, const struct join_top *from_top);
+                         const struct join_totals *from, const struct join_top *from_top);
 
 /* Adds to a function's counter among `*n` of at most `max` (at least 1): exact while there are no
  * more functions than counters; then the smallest makes room, and what it had stays in. */
@@ -308,7 +308,7 @@ struct join_relative {
     uint32_t thread, thread_name;
     uint8_t kind;
     bool totals; /* it has some */
-    bool taken;   /* samples with timestamps name it */
+    bool taken;  /* samples with timestamps name it */
 };
 
 /* How a list of spans was found. */

@@ -5,7 +5,7 @@
 #include "processors/join/table/internal.h"
 
 struct join_totals *join_record_totals(const struct join_table *table, struct shard *shard,
-                                         struct record *record, bool make)
+                                       struct record *record, bool make)
 {
     if (record->totals)
         return shard_totals(table, shard, record->totals);
@@ -20,7 +20,7 @@ struct join_totals *join_record_totals(const struct join_table *table, struct sh
 }
 
 void join_record_free_totals(const struct join_table *table, struct shard *shard,
-                              struct record *record)
+                             struct record *record)
 {
     if (!record->totals)
         return;
@@ -69,7 +69,7 @@ static void totals_add_amount(uint64_t *sum, uint64_t count)
 /* Whether values of that measure and type are what the counters count: those of the better measure
  * push out what was counted before, for seconds and bytes do not add up. */
 static bool totals_counts_towards(struct join_totals *totals, enum join_measure measure,
-                                   uint16_t type)
+                                  uint16_t type)
 {
     if (totals->n_top && measure == totals->top_measure)
         return type == totals->top_type;
@@ -132,7 +132,7 @@ void join_totals_untake(struct join_totals *totals, const struct join_sample *sa
 }
 
 void join_totals_add_sample(const struct join_table *table, struct join_totals *totals,
-                             const struct join_sample *sample, bool waits)
+                            const struct join_sample *sample, bool waits)
 {
     memcpy(totals->under,
            sample->under && !totals_is_own(totals, sample) ? sample->under : sample->span_id,
@@ -170,7 +170,7 @@ enum join_measure join_totals_measure(const struct join_totals *totals)
     return totals->count[JOIN_CPU_TIME]    ? JOIN_CPU_TIME
            : totals->count[JOIN_CPU_COUNT] ? JOIN_CPU_COUNT
            : totals->count[JOIN_WALL_TIME] ? JOIN_WALL_TIME
-                                            : JOIN_OTHER;
+                                           : JOIN_OTHER;
 }
 
 void join_totals_add(struct join_totals *into, const struct join_totals *from)
@@ -188,7 +188,7 @@ void join_totals_add(struct join_totals *into, const struct join_totals *from)
 }
 
 void join_totals_add_top(struct join_totals *into, struct join_top *into_top, unsigned max,
-                          const struct join_totals *from, const struct join_top *from_top)
+                         const struct join_totals *from, const struct join_top *from_top)
 {
     if (!from->n_top ||
         !totals_counts_towards(into, (enum join_measure)from->top_measure, from->top_type))
@@ -204,7 +204,7 @@ uint64_t join_times(uint64_t left, uint64_t right)
 }
 
 void join_value_type_apply(const struct join_value_type *value_type, uint64_t value, bool has_value,
-                        uint64_t n_times, struct join_sample *ret)
+                           uint64_t n_times, struct join_sample *ret)
 {
     uint64_t time_ns = 0, count = n_times ? n_times : 1;
     if (value_type->unit_ns) {
@@ -231,11 +231,11 @@ struct join_sample join_taken_sample(const struct join_taken *taken, uint64_t va
                                      uint64_t n_times)
 {
     const struct join_value_type value_type = {.type = taken->type,
-                                         .measure = (enum join_measure)taken->measure,
-                                         .unit_ns = taken->unit_ns,
-                                         .period_ns = taken->period_ns,
-                                         .counts = taken->counts,
-                                         .allocates = taken->allocates};
+                                               .measure = (enum join_measure)taken->measure,
+                                               .unit_ns = taken->unit_ns,
+                                               .period_ns = taken->period_ns,
+                                               .counts = taken->counts,
+                                               .allocates = taken->allocates};
     struct join_sample sample = {.function = taken->function};
     join_value_type_apply(&value_type, value, taken->has_value, n_times, &sample);
     return sample;
@@ -293,8 +293,7 @@ static uint64_t totals_service_key(const struct join_table *table, uint64_t serv
     return table_mix(table, service) | 1;
 }
 
-static struct service *totals_service_slot(struct join_table *table, uint64_t key,
-                                                 unsigned probe)
+static struct service *totals_service_slot(struct join_table *table, uint64_t key, unsigned probe)
 {
     return &table->services[((key >> 32) + probe) % SERVICE_SLOTS];
 }
@@ -306,12 +305,10 @@ static uint32_t totals_service_passed_s(uint64_t seen, uint32_t now_s)
     return passed > 0 ? (uint32_t)passed : 0;
 }
 
-static bool totals_service_is_fresh(const struct join_table *table, uint64_t seen,
-                                          uint32_t now_s)
+static bool totals_service_is_fresh(const struct join_table *table, uint64_t seen, uint32_t now_s)
 {
     uint32_t window_s = table->window / 10, interval_s = 2 * (uint32_t)(seen >> 32);
-    return totals_service_passed_s(seen, now_s) <=
-           (window_s > interval_s ? window_s : interval_s);
+    return totals_service_passed_s(seen, now_s) <= (window_s > interval_s ? window_s : interval_s);
 }
 
 /* What a profile that comes now makes of it: the time, and how long after the one before. Profiles
@@ -325,8 +322,7 @@ static uint64_t totals_service_seen_again(uint64_t seen, uint32_t now_s)
 
 /* The service's slot, or one that it may have: a free one, or one whose service is not profiled any
  * more. NULL when there is none. */
-static struct service *totals_service_take(struct join_table *table, uint64_t key,
-                                                 uint32_t now_s)
+static struct service *totals_service_take(struct join_table *table, uint64_t key, uint32_t now_s)
 {
     for (unsigned turn = 0; turn < 2; turn++) {
         for (unsigned probe = 0; probe < SERVICE_PROBES; probe++) {
@@ -350,8 +346,7 @@ static struct service *totals_service_take(struct join_table *table, uint64_t ke
 bool join_table_profiled(struct join_table *table, uint64_t service, uint64_t now_ms)
 {
     uint32_t now_s = table_tenths(now_ms) / 10;
-    struct service *slot =
-        totals_service_take(table, totals_service_key(table, service), now_s);
+    struct service *slot = totals_service_take(table, totals_service_key(table, service), now_s);
     if (!slot)
         return false;
     uint64_t seen = atomic_load_explicit(&slot->seen, memory_order_relaxed);
@@ -367,9 +362,9 @@ bool join_table_is_profiled(struct join_table *table, uint64_t service, uint64_t
         struct service *slot = totals_service_slot(table, key, probe);
         uint64_t its = atomic_load_explicit(&slot->key, memory_order_acquire);
         if (its == key)
-            return totals_service_is_fresh(
-                table, atomic_load_explicit(&slot->seen, memory_order_acquire),
-                table_tenths(now_ms) / 10);
+            return totals_service_is_fresh(table,
+                                           atomic_load_explicit(&slot->seen, memory_order_acquire),
+                                           table_tenths(now_ms) / 10);
         if (!its)
             return false;
     }

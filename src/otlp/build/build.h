@@ -3,14 +3,16 @@
  * A profiles request under construction: the one way in which other formats become OTLP.
  * Source: opentelemetry/proto/profiles/v1development/profiles.proto at the numbering of 1.10.
  *
- * Dictionary entries are interned: equal ones get the same index, 0 is the empty one of its table and
- * means "none". Messages are opened from the outside in (resource, scope, profile, samples); opening
- * one closes what is open at its level and below. What is built is valid by construction: strings are
- * made UTF-8 (bad sequences become U+FFFD), indices come from the builder, ids have their lengths.
+ * Dictionary entries are interned: equal ones get the same index, 0 is the empty one of its table
+ * and means "none". Messages are opened from the outside in (resource, scope, profile, samples);
+ * opening one closes what is open at its level and below. What is built is valid by construction:
+ * strings are made UTF-8 (bad sequences become U+FFFD), indices come from the builder, ids have
+ * their lengths.
  *
- * Errors stick: after the first (BR_EFULL when max_bytes would be passed, BR_ENOMEM, or BR_EINVAL for
- * what no reader may ask for: an index from elsewhere, a message outside its parent) nothing is added, indices are 0, and br_build_take says it. So a reader need not look after each call, but has
- * to stop at br_build_rc in its outer loops.
+ * Errors stick: after the first (BR_EFULL when max_bytes would be passed, BR_ENOMEM, or BR_EINVAL
+ * for what no reader may ask for: an index from elsewhere, a message outside its parent) nothing is
+ * added, indices are 0, and br_build_take says it. So a reader need not look after each call, but
+ * has to stop at br_build_rc in its outer loops.
  */
 #pragma once
 
@@ -29,12 +31,13 @@ struct br_host;
 struct br_build *br_build_new(struct br_host *host, size_t max_bytes);
 void br_build_free(struct br_build *build);
 
-/* Back to an empty request, also after an error; keeps the memory, unless it is most of max_bytes. */
+/* Back to an empty request, also after an error; keeps the memory, unless it is most of max_bytes.
+ */
 void br_build_clear(struct br_build *build);
 
-/* Closes what is open and remembers what was built so far; br_build_undo goes back to it, also after
- * an error, which it forgets (but not one from before the mark). What it costs is in proportion to
- * what is undone. The mark lasts until br_build_clear or br_build_take. */
+/* Closes what is open and remembers what was built so far; br_build_undo goes back to it, also
+ * after an error, which it forgets (but not one from before the mark). What it costs is in
+ * proportion to what is undone. The mark lasts until br_build_clear or br_build_take. */
 void br_build_mark(struct br_build *build);
 void br_build_undo(struct br_build *build);
 
@@ -46,16 +49,16 @@ size_t br_build_memory(const struct br_build *build);
  * places while it moves counts twice. Returns the limit before. */
 size_t br_build_limit(struct br_build *build, size_t max_bytes);
 
-/* With `follows`, the limit, and the maximum of the innermost scope, grow by BR_BUDGET_MADE_GROWTH bytes for
- * each byte of output that is made from now on, for up to BR_BUDGET_MADE_MAX of them. Without, the
- * limit no longer grows. Set the limit first. */
+/* With `follows`, the limit, and the maximum of the innermost scope, grow by BR_BUDGET_MADE_GROWTH
+ * bytes for each byte of output that is made from now on, for up to BR_BUDGET_MADE_MAX of them.
+ * Without, the limit no longer grows. Set the limit first. */
 void br_build_follow(struct br_build *build, bool follows);
 
 /* Bytes that the limit has grown by since br_build_follow. */
 size_t br_build_granted(struct br_build *build);
 
-/* Bytes that br_build_take needs beside these: the dictionary, in one piece, less what it gives back
- * before. */
+/* Bytes that br_build_take needs beside these: the dictionary, in one piece, less what it gives
+ * back before. */
 size_t br_build_take_size(const struct br_build *build);
 
 /* 0, or the error that sticks. */
@@ -104,11 +107,11 @@ uint32_t br_build_location(struct br_build *build, const struct br_build_locatio
 /* Locations leaf first. */
 uint32_t br_build_stack(struct br_build *build, const uint32_t *locations, size_t count);
 
-/* The same for locations that the reader knows by numbers of its own, as a packed list of varints that
- * lies in a message: the byte before it and 16 bytes behind it can be read. `places[number]` is the
- * location's index + 1, or 0; with `places` NULL numbers from 1 to n_places - 1 are the indices
- * themselves, which is the fastest way. False, and nothing is added, when a number has no place, or
- * three bytes or more: then the caller has to look at them one by one. */
+/* The same for locations that the reader knows by numbers of its own, as a packed list of varints
+ * that lies in a message: the byte before it and 16 bytes behind it can be read. `places[number]`
+ * is the location's index + 1, or 0; with `places` NULL numbers from 1 to n_places - 1 are the
+ * indices themselves, which is the fastest way. False, and nothing is added, when a number has no
+ * place, or three bytes or more: then the caller has to look at them one by one. */
 bool br_build_stack_packed(struct br_build *build, const uint8_t *packed, size_t len,
                            const uint32_t *places, uint32_t n_places, uint32_t *ret);
 
@@ -117,8 +120,8 @@ uint32_t br_build_link(struct br_build *build, const uint8_t *trace_id, const ui
 
 /* --- The messages ----------------------------------------------------------------------------- */
 
-/* A ResourceProfiles. `attributes`: encoded KeyValues as field 1 (Resource.attributes, br_add_string
- * and its neighbours); NULL: none. */
+/* A ResourceProfiles. `attributes`: encoded KeyValues as field 1 (Resource.attributes,
+ * br_add_string and its neighbours); NULL: none. */
 void br_build_resource(struct br_build *build, const struct br_addition *attributes);
 
 /* A ScopeProfiles. Texts may be NULL; `attributes`: encoded KeyValues as field 3

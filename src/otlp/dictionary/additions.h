@@ -15,8 +15,8 @@ struct br_additions {
     struct br_addition fields; /* of ProfilesDictionary */
     size_t cap;
     uint32_t count[BR_TABLES]; /* entries of the dictionary and these */
-    struct br_map *known;  /* indices by table and content */
-    bool no_memory;        /* what it says is not to be used */
+    struct br_map *known;      /* indices by table and content */
+    bool no_memory;            /* what it says is not to be used */
 };
 
 /* Begins behind the entries of `view`; memory comes from `arena`, which lives longer. */

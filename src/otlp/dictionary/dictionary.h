@@ -114,6 +114,6 @@ bool br_item_has_references(const struct br_item *item);
 
 /* Rewrites them inline, in place of the item's parts; does nothing where there are none. For
  * exporters to peers that are not known to resolve them. The dictionary keeps its entries and their
- * numbers. Returns 0, BR_ENOMEM or BR_EFULL (a part would pass BR_BUF_MAX; what was rewritten so far
- * is good), or BR_EINVAL for what no walk has accepted. */
+ * numbers. Returns 0, BR_ENOMEM or BR_EFULL (a part would pass BR_BUF_MAX; what was rewritten so
+ * far is good), or BR_EINVAL for what no walk has accepted. */
 int br_item_inline_references(struct br_item *item);

@@ -197,8 +197,8 @@ void br_intern_strip(struct br_intern *intern, struct br_budget *budget)
     br_budget_free(budget, &intern->slots, &intern->n_slots, sizeof *intern->slots);
 }
 
-/* Slots are taken in the entries' order, also when they are made anew: so the last one can go without
- * anything having to move, and the work is that of adding what is forgotten. */
+/* Slots are taken in the entries' order, also when they are made anew: so the last one can go
+ * without anything having to move, and the work is that of adding what is forgotten. */
 void br_intern_truncate(struct br_intern *intern, uint32_t count, uint32_t len)
 {
     uint32_t mask = intern->n_slots - 1;

@@ -3,7 +3,7 @@
 #include "core/host.h"
 #include "otlp/dictionary/merger.h"
 
-#define DICTIONARY 2 /* field number in the request */
+#define DICTIONARY 2        /* field number in the request */
 #define KEPT_MAX (4u << 20) /* bytes of tables, and of the source's, for the next batch */
 
 void br_merger_init(struct br_merge *merge, struct br_host *host, size_t max_bytes)

@@ -10,8 +10,8 @@
 /* What survives of a table from the dictionary before. */
 struct kept {
     uint32_t count; /* entries that begin with the same bytes */
-    bool seen;    /* the table has been met in the new dictionary */
-    bool extends; /* all old entries are there, in front */
+    bool seen;      /* the table has been met in the new dictionary */
+    bool extends;   /* all old entries are there, in front */
 };
 
 static size_t source_common_prefix(const uint8_t *left, const uint8_t *right, size_t len)

@@ -116,7 +116,8 @@ void br_part_set_bytes(struct br_item *item, struct br_part *part, struct br_buf
     if (part->kind == BR_PART_RESOURCE)
         edit_note_resource(part);
     item->size += br_part_size(part);
-    item->spans = NULL; /* they pointed into the old bytes; who goes over the list goes on with it */
+    item->spans =
+        NULL; /* they pointed into the old bytes; who goes over the list goes on with it */
 }
 
 int br_part_append(struct br_item *item, struct br_part *part, const struct br_addition *additions)

@@ -4,8 +4,8 @@
  * ways, driven by protobuf-c's descriptors: JSON becomes wire bytes and wire bytes become JSON,
  * without a struct in between. Ids are hex (any case when read), other bytes base64, enums numbers
  * (names are accepted when read), 64-bit integers strings (numbers are accepted when read), names
- * lowerCamelCase, unknown names ignored, null means absent. Messages that are not OpenTelemetry's have
- * their fields' original names accepted too, as ProtoJSON says.
+ * lowerCamelCase, unknown names ignored, null means absent. Messages that are not OpenTelemetry's
+ * have their fields' original names accepted too, as ProtoJSON says.
  */
 #pragma once
 
@@ -24,20 +24,21 @@
 const ProtobufCMessageDescriptor *br_otlp_request(enum br_signal signal);
 
 /* Reads JSON text into wire bytes in the schema's order, in a new buffer that the caller owns. Of a
- * name that comes twice the last counts, whole (nothing is merged), and what came before it has to fit
- * the schema, too. What the schema does not know is checked as JSON and passed.
+ * name that comes twice the last counts, whole (nothing is merged), and what came before it has to
+ * fit the schema, too. What the schema does not know is checked as JSON and passed.
  *
  * Returns 0; BR_EINVAL when it is not JSON or does not fit the schema (the sentence says where:
- * "resourceSpans[0].scopeSpans[2].spans[0].traceId: must be ..."; of several the first, but that it is
- * no JSON goes before all), nests deeper than `max_depth` messages (or BR_JSON_DEPTH_MAX), or brackets
- * nest deeper than twice that; BR_ETOOBIG when the result would be over `max` bytes, or would not stay
- * within the memory below; or BR_ENOMEM.
+ * "resourceSpans[0].scopeSpans[2].spans[0].traceId: must be ..."; of several the first, but that it
+ * is no JSON goes before all), nests deeper than `max_depth` messages (or BR_JSON_DEPTH_MAX), or
+ * brackets nest deeper than twice that; BR_ETOOBIG when the result would be over `max` bytes, or
+ * would not stay within the memory below; or BR_ENOMEM.
  *
- * It is one pass over the text and one over what was found (otlp/json/notes.h), so its work is linear in
- * `len` whatever the shape. It takes at most 2 * `len` + 1 MiB of memory, the result included, all of
- * it from the pool. A result is smaller than its text but for lists of numbers that are shorter in
- * digits than on the wire ("0" as a fixed64 takes 8 bytes, "-1" takes 10); of these, notes and
- * result together may take 1.6 * `len` + 512 KiB, which no request reaches that measures anything.
+ * It is one pass over the text and one over what was found (otlp/json/notes.h), so its work is
+ * linear in `len` whatever the shape. It takes at most 2 * `len` + 1 MiB of memory, the result
+ * included, all of it from the pool. A result is smaller than its text but for lists of numbers
+ * that are shorter in digits than on the wire ("0" as a fixed64 takes 8 bytes, "-1" takes 10); of
+ * these, notes and result together may take 1.6 * `len` + 512 KiB, which no request reaches that
+ * measures anything.
  *
  * Knows nothing but its arguments: it may run on any thread that nobody else uses the pool from. */
 int br_json_decode(const ProtobufCMessageDescriptor *desc, const char *text, size_t len,

@@ -9,8 +9,8 @@
  * throw good data away.
  *
  * It is for small texts, and for those that are not read in their order; OTLP's own JSON is read
- * without it (otlp/json/json.h). Links lead backwards, from the last child to the first. The children of
- * an object are key, value, key, value.
+ * without it (otlp/json/json.h). Links lead backwards, from the last child to the first. The
+ * children of an object are key, value, key, value.
  */
 #pragma once
 

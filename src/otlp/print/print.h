@@ -16,6 +16,7 @@
 int br_print_traces(const struct br_item *item, struct br_str *out);
 int br_print_profiles(const struct br_item *item, struct br_str *out);
 
-/* Appends one line for each resource, scope, and span or profile, as the Collector's debug exporter does
- * at `normal`: name, ids, duration, attributes; of profiles their type and number of samples. */
+/* Appends one line for each resource, scope, and span or profile, as the Collector's debug exporter
+ * does at `normal`: name, ids, duration, attributes; of profiles their type and number of samples.
+ */
 int br_print_brief(const struct br_item *item, struct br_str *out);

@@ -13,11 +13,11 @@
 struct br_walker {
     const struct br_walk_options *options;
     unsigned max_depth;
-    uint32_t bad_utf8;     /* strings that are not UTF-8 */
-    const char *what;      /* why the walk stopped; NULL: malformed wire format */
-    int code;              /* BR_EINVAL or BR_ETOOBIG, or BR_ENOMEM */
+    uint32_t bad_utf8;                 /* strings that are not UTF-8 */
+    const char *what;                  /* why the walk stopped; NULL: malformed wire format */
+    int code;                          /* BR_EINVAL or BR_ETOOBIG, or BR_ENOMEM */
     long resource, scope, item, inner; /* where: indices, -1 before the first */
-    bool resources_twice;  /* the part has more than one Resource field */
+    bool resources_twice;              /* the part has more than one Resource field */
     struct br_buf *united; /* where such parts are written anew; NULL before the first */
     uint32_t n_dictionaries;
     uint64_t n_references; /* profiles: to strings, that are written inline on their way out */
@@ -25,8 +25,8 @@ struct br_walker {
     uint32_t cap_spans;    /* traces: room in the item's list */
     uint64_t most_spans;   /* in it */
     uint32_t n_tables[8];  /* profiles: entries by dictionary field number */
-    /* A first walk over profiles only notes the largest index into each table, and compares when all
-     * tables are counted. When one is too large, a second walk finds out where it stands. */
+    /* A first walk over profiles only notes the largest index into each table, and compares when
+     * all tables are counted. When one is too large, a second walk finds out where it stands. */
     bool exact;
     uint64_t largest[8];
 };
@@ -126,7 +126,8 @@ enum br_walk_attribute br_walk_attribute(struct br_walker *walker, const uint8_t
 const uint8_t *br_walk_field(struct br_walker *walker, const uint8_t *p, const uint8_t *end,
                              const uint8_t *wires, size_t n_wires, struct br_field *ret);
 
-/* As br_walk_field, in place for the fields that are many: one-byte tags, varints of one or two bytes. */
+/* As br_walk_field, in place for the fields that are many: one-byte tags, varints of one or two
+ * bytes. */
 BR_HOT const uint8_t *br_walk_next(struct br_walker *walker, const uint8_t *p, const uint8_t *end,
                                    const uint8_t *wires, size_t n_wires, struct br_field *ret)
 {
@@ -212,7 +213,7 @@ bool br_walk_inlined_fits(struct br_walker *walker, const struct br_item *item, 
 /* Returns true when every index noted lies in its table (0 always does). */
 bool br_walk_indices_fit(const struct br_walker *walker);
 
-/* Copies a message with every bad string repaired, into one buffer of the length that it becomes. Returns 0,
- * BR_EINVAL, BR_ETOOBIG (longer than a buffer may be) or BR_ENOMEM. */
+/* Copies a message with every bad string repaired, into one buffer of the length that it becomes.
+ * Returns 0, BR_EINVAL, BR_ETOOBIG (longer than a buffer may be) or BR_ENOMEM. */
 int br_utf8_repair(const ProtobufCMessageDescriptor *desc, const uint8_t *data, size_t len,
                    struct br_pool *pool, struct br_buf **ret, uint32_t *ret_repaired);

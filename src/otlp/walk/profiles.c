@@ -379,8 +379,8 @@ static bool walk_entry(struct br_walker *walker, uint32_t table, const uint8_t *
     }
 }
 
-/* A run of strings: skips them and looks at all their bytes at once. When they and their lengths are
- * ASCII, so is each of them; otherwise they are looked at one by one. */
+/* A run of strings: skips them and looks at all their bytes at once. When they and their lengths
+ * are ASCII, so is each of them; otherwise they are looked at one by one. */
 static const uint8_t *walk_strings(struct br_walker *walker, const uint8_t *p, const uint8_t *end)
 {
     const uint8_t *start = p;

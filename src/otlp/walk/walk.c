@@ -12,7 +12,8 @@
 #define LEN (BR_WIRE_LEN + 1)
 #define VARINT (BR_WIRE_VARINT + 1)
 #define I64 (BR_WIRE_I64 + 1)
-#define SHORT_STRING 127 /* the walk over the string table takes no note of the length of shorter ones */
+#define SHORT_STRING                                                                               \
+    127 /* the walk over the string table takes no note of the length of shorter ones */
 
 bool br_walk_malformed(struct br_walker *walker)
 {

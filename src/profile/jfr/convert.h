@@ -92,8 +92,8 @@ void br_jfr_labels_release(struct br_jfr_labels *labels);
 uint32_t br_jfr_string_of(const struct br_jfr_labels *labels, uint64_t id);
 
 /* The builder's attribute of a key (the builder's string, not "span_id" or another that is an id)
- * and the string with this index; 0 when that is empty or not there. Returns 0, BR_ETOOBIG (the texts
- * are more than text_max), BR_ENOMEM, or the builder's error. */
+ * and the string with this index; 0 when that is empty or not there. Returns 0, BR_ETOOBIG (the
+ * texts are more than text_max), BR_ENOMEM, or the builder's error. */
 int br_jfr_label_attribute(struct br_jfr_labels *labels, uint32_t key, uint32_t string,
                            uint32_t *ret);
 
@@ -178,7 +178,7 @@ struct br_jfr_samples {
     struct br_jfr_table tables[BR_JFR_N_KINDS];
     struct br_jfr_tags *tags; /* [0] is none */
     uint32_t n_tags, tags_cap;
-    struct br_index tag_index; /* of all but the first */
+    struct br_index tag_index;     /* of all but the first */
     struct br_jfr_thread *threads; /* [0] is none */
     uint32_t n_threads, threads_cap;
 };

@@ -23,7 +23,7 @@ struct recording {
     struct br_str event, text;
     uint64_t event_at; /* the last such text of the chunk; 0: there is none */
     bool has_event, wall;
-    struct br_jfr_ids names; /* where a pooled string begins, to its attribute + 1 of threads */
+    struct br_jfr_ids names;    /* where a pooled string begins, to its attribute + 1 of threads */
     int64_t period_ns, wall_ns; /* as the recording's settings say; 0: they do not */
     int64_t cpu_time_ns;        /* what the last jdk.CPUTimeSample stood for */
     uint64_t start_ns, end_ns;
@@ -100,7 +100,8 @@ static void jfr_on_setting(struct recording *recording, const uint64_t *values)
         if (period_ns)
             recording->period_ns = period_ns;
     } else if (of_samples && jfr_text_is(&name, "wall")) {
-        /* async-profiler can sample CPU and wall time in one recording, each at an interval of its own. */
+        /* async-profiler can sample CPU and wall time in one recording, each at an interval of its
+         * own. */
         struct short_text value = jfr_read_short(recording, values[BR_JFR_VALUE]);
         recording->wall_ns = jfr_duration_of(value.data);
     }
@@ -325,7 +326,8 @@ static int jfr_read_chunk(struct recording *recording, size_t at, struct br_err 
     return type ? type : jfr_read_event_name(recording, err);
 }
 
-/* A program that was killed leaves a last chunk that was never finished: what is whole before it counts. */
+/* A program that was killed leaves a last chunk that was never finished: what is whole before it
+ * counts. */
 static bool jfr_is_torn(const struct recording *recording, size_t at)
 {
     const struct br_profile_source *source = recording->source;

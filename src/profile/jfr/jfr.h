@@ -229,7 +229,8 @@ int br_jfr_chunk_open(struct br_jfr_chunk *chunk, const uint8_t *data, size_t le
                       struct br_err *err);
 void br_jfr_chunk_release(struct br_jfr_chunk *chunk);
 
-/* True for the beginning of a chunk (of at least a byte) of which the end, or the size, is not there. */
+/* True for the beginning of a chunk (of at least a byte) of which the end, or the size, is not
+ * there. */
 bool br_jfr_is_torn(const uint8_t *data, size_t len);
 
 /* The parts of br_jfr_chunk_open: the header, the metadata's types, the pools. */

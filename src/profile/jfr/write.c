@@ -16,10 +16,7 @@ struct profile {
 
 static const struct profile PROFILES[BR_JFR_N_KINDS] = {
     [BR_JFR_CPU] = {"process_cpu", {{"cpu", "nanoseconds"}}, {"cpu", "nanoseconds"}, true},
-    [BR_JFR_CPU_TIME] = {"process_cpu",
-                         {{"cpu", "nanoseconds"}},
-                         {"cpu", "nanoseconds"},
-                         false},
+    [BR_JFR_CPU_TIME] = {"process_cpu", {{"cpu", "nanoseconds"}}, {"cpu", "nanoseconds"}, false},
     [BR_JFR_WALL] = {"wall", {{"wall", "nanoseconds"}}, {"wall", "nanoseconds"}, true},
     [BR_JFR_IN_TLAB] = {"memory",
                         {{"alloc_in_new_tlab_objects", "count"},
@@ -175,10 +172,8 @@ static int jfr_write_scope(struct writer *writer, const char *metric)
 static const struct profile *jfr_write_profile_of(const struct writer *writer,
                                                   enum br_jfr_kind kind)
 {
-    static const struct profile execution = {"execution",
-                                             {{"execution", "nanoseconds"}},
-                                             {"execution", "nanoseconds"},
-                                             true};
+    static const struct profile execution = {
+        "execution", {{"execution", "nanoseconds"}}, {"execution", "nanoseconds"}, true};
     return kind == BR_JFR_CPU && writer->has_cpu_time ? &execution : &PROFILES[kind];
 }
 

@@ -79,10 +79,11 @@ struct br_pprof {
     uint64_t scalars[BR_PPROF_FIELDS];
     struct br_pprof_string *strings;
     uint32_t n_strings;
-    uint32_t moved; /* the first string once more, where it is not empty as it has to be: what refers to
-                       it means it, and a label that does is none of a number; 0: it is empty */
+    uint32_t
+        moved; /* the first string once more, where it is not empty as it has to be: what refers to
+                  it means it, and a label that does is none of a number; 0: it is empty */
     struct br_pprof_ids mappings, functions, locations;
-    uint32_t n_same; /* locations' ids from 1 to this - 1 are their indices; 0: they are not */
+    uint32_t n_same;    /* locations' ids from 1 to this - 1 are their indices; 0: they are not */
     bool dotnet;        /* what Pyroscope's .NET agent sends needs repairs */
     bool datadog;       /* the types are Datadog's */
     uint64_t nonzero;   /* of these: a bit for each type of which a sample has something */

@@ -17,8 +17,8 @@ struct types {
     const char *metrics[BR_PPROF_MOST_TYPES]; /* Datadog's: Pyroscope's name; NULL: as the type's */
 };
 
-/* Datadog's types by the names that the same things have in other profilers' pprofs. Numbers of samples
- * keep theirs: beside a period of CPU time "samples" would be CPU time. */
+/* Datadog's types by the names that the same things have in other profilers' pprofs. Numbers of
+ * samples keep theirs: beside a period of CPU time "samples" would be CPU time. */
 static const struct {
     const char *theirs, *type, *metric;
 } datadog_types[] = {
@@ -38,8 +38,8 @@ static size_t pprof_read_datadog_type(const struct br_pprof *pprof, uint64_t ind
 {
     size_t len, k = 0;
     const uint8_t *text = br_pprof_text(pprof, index, &len);
-    while (k < BR_COUNT(datadog_types) &&
-           (len != strlen(datadog_types[k].theirs) || memcmp(text, datadog_types[k].theirs, len) != 0))
+    while (k < BR_COUNT(datadog_types) && (len != strlen(datadog_types[k].theirs) ||
+                                           memcmp(text, datadog_types[k].theirs, len) != 0))
         k++;
     return k;
 }

@@ -389,7 +389,8 @@ static int pprof_tables_read_line(struct br_pprof *pprof, const struct br_field 
     return 0;
 }
 
-/* BR_ENOTFOUND with the error set when it refers to what is not there: then there is no such location. */
+/* BR_ENOTFOUND with the error set when it refers to what is not there: then there is no such
+ * location. */
 static int pprof_tables_read_location(struct br_pprof *pprof, const struct br_field *location)
 {
     enum { ID = 1, MAPPING, ADDRESS, LINE, IS_FOLDED, FIELDS };

@@ -231,7 +231,8 @@ static void pprof_head_make_name(struct pprof_head *head)
     const char *texts[BR_PPROF_TYPES_MAX];
     for (uint32_t i = 0; i < head->n_profiles; i++)
         texts[i] = head->types[i].text;
-    /* Time spent waiting is no CPU time, though its name has it, and samples of the wall clock are none. */
+    /* Time spent waiting is no CPU time, though its name has it, and samples of the wall clock are
+     * none. */
     if (head->scope->metric.len)
         pprof_head_clean(head->scope->metric, true, head->name, sizeof head->name);
     else if (strcmp(texts[0], "off_cpu") == 0)

@@ -7,8 +7,8 @@
 
 #define SECTION_MAX BR_BUF_MAX
 #define DOUBLED_MAX (8u << 20) /* bytes of a buffer that still doubles */
-#define ITEM_GROWTH 4 /* the index of a dictionary takes so many times the item, and a MiB */
-#define STRINGS_GROWTH 8 /* the strings of a pprof likewise, with what finds them */
+#define ITEM_GROWTH 4       /* the index of a dictionary takes so many times the item, and a MiB */
+#define STRINGS_GROWTH 8    /* the strings of a pprof likewise, with what finds them */
 #define KEEP_MAX (1u << 20) /* bytes of a buffer that stay for the next item */
 
 /* --- Buffers --------------------------------------------------------------------------------- */
@@ -362,8 +362,8 @@ static uint32_t pprof_write_tables_mapping(struct pprof_tables *tables, uint64_t
                                         : pprof_write_tables_write_mapping(tables, (uint32_t)index);
 }
 
-/* A Line. One whose function has no name, as in stacks of Go's runtime, is the empty entry's: it keeps its
- * value, which would be its caller's otherwise. */
+/* A Line. One whose function has no name, as in stacks of Go's runtime, is the empty entry's: it
+ * keeps its value, which would be its caller's otherwise. */
 static uint8_t *pprof_write_tables_put_line(struct pprof_tables *tables, uint8_t *out,
                                             const uint8_t *p, const uint8_t *end)
 {

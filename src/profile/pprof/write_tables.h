@@ -22,7 +22,7 @@ enum pprof_section {
     PPROF_MAPPINGS,
     PPROF_LOCATIONS,
     PPROF_FUNCTIONS,
-    PPROF_SECTIONS, /* so many are written, and the strings; what follows is not */
+    PPROF_SECTIONS,               /* so many are written, and the strings; what follows is not */
     PPROF_CACHE = PPROF_SECTIONS, /* fields of samples that will be needed again */
     PPROF_BUFFERS,
 };
@@ -47,12 +47,12 @@ enum pprof_role { PPROF_LABEL, PPROF_SPAN_ID, PPROF_TRACE_ID };
 
 struct pprof_label {
     struct pprof_piece piece;
-    uint8_t role;      /* enum pprof_role */
-    int8_t wanted;     /* 0: not asked yet, -1: no, 1: yes */
-    int8_t folded;     /* likewise: says of a location that it is folded */
-    bool compared;     /* profiles of one pprof have it in common; set when one was read */
-    bool makes_series; /* a text that is no id: Pyroscope makes it a label of the series */
-    uint8_t id[16];    /* of roles that are ids: the bytes, zeros when it is none */
+    uint8_t role;           /* enum pprof_role */
+    int8_t wanted;          /* 0: not asked yet, -1: no, 1: yes */
+    int8_t folded;          /* likewise: says of a location that it is folded */
+    bool compared;          /* profiles of one pprof have it in common; set when one was read */
+    bool makes_series;      /* a text that is no id: Pyroscope makes it a label of the series */
+    uint8_t id[16];         /* of roles that are ids: the bytes, zeros when it is none */
     struct pprof_mark text; /* its text outside of labels, written once for all that refer to it */
 };
 
@@ -63,7 +63,7 @@ struct pprof_link {
 
 struct pprof_tables {
     struct br_dictionary_view view;
-    struct br_arena arena; /* of what lives as long as the item */
+    struct br_arena arena;    /* of what lives as long as the item */
     struct br_intern strings; /* of the pprof, each once */
     struct br_budget strings_budget;
     const struct br_pprof_options *options;
