@@ -34,12 +34,12 @@ static uint32_t buf_class_of(size_t cap)
     return (log2 - CLASS_MIN_LOG2) * 4u + quarter + 1u;
 }
 
-static size_t buf_class_size(uint32_t code_point)
+static size_t buf_class_size(uint32_t size_class)
 {
-    if (code_point == 0)
+    if (size_class == 0)
         return 1u << CLASS_MIN_LOG2;
-    unsigned log2 = CLASS_MIN_LOG2 + (code_point - 1) / 4;
-    return ((size_t)1 << log2) + (((size_t)1 << (log2 - 2)) * ((code_point - 1) % 4 + 1));
+    unsigned log2 = CLASS_MIN_LOG2 + (size_class - 1) / 4;
+    return ((size_t)1 << log2) + (((size_t)1 << (log2 - 2)) * ((size_class - 1) % 4 + 1));
 }
 
 struct br_pool *br_pool_new(size_t max_idle)
@@ -118,12 +118,12 @@ static void buf_pool_count(struct br_pool *pool, uint16_t holder, int64_t size)
     br_mem_hold((enum br_holder)holder, size);
 }
 
-static struct br_buf *buf_pool_take(struct br_pool *pool, uint32_t code_point, size_t size)
+static struct br_buf *buf_pool_take(struct br_pool *pool, uint32_t size_class, size_t size)
 {
     if (!br_mem_scope_take(size))
         return NULL;
-    struct idle *i = pool->free[code_point];
-    pool->free[code_point] = i->next;
+    struct idle *i = pool->free[size_class];
+    pool->free[size_class] = i->next;
     pool->idle -= size;
     br_mem_hold(BR_HOLDER_POOL, -(int64_t)size);
     return (struct br_buf *)(void *)i;
@@ -251,14 +251,14 @@ struct br_buf *br_buf_discard(struct br_buf *buf)
 
 /* Gives a large buffer another size where it is, or where the system maps it to: nothing is copied.
  */
-static int buf_resize(struct br_buf **buf, uint32_t code_point)
+static int buf_resize(struct br_buf **buf, uint32_t size_class)
 {
-    size_t size = buf_class_size(code_point), before = (*buf)->cap;
+    size_t size = buf_class_size(size_class), before = (*buf)->cap;
     struct br_buf *moved = br_realloc(*buf, buf_block_size(size));
     if (!moved)
         return BR_ENOMEM;
     moved->cap = (uint32_t)size;
-    moved->size_class = (uint16_t)code_point;
+    moved->size_class = (uint16_t)size_class;
     buf_pool_count(moved->pool, moved->holder, (int64_t)size - (int64_t)before);
     *buf = moved;
     return 0;

@@ -88,18 +88,21 @@ static void identity_read_pair(const struct join_table *table, const struct br_k
         ret->hashes[where] = join_where_value(table, where, kv->value.data, kv->value.len, texts);
 }
 
-/* True of a KeyValue of a short key that says none of them, and a short value, and nothing else: as
- * most attributes of spans are. */
+/* True of a KeyValue of a short key that says none of them, and a short value, in either order, and
+ * nothing else: as most attributes of spans are. */
 static inline bool identity_is_of_no_interest(const uint8_t *p, size_t len)
 {
     static const uint64_t lens = 1 << 7 | 1 << 9 | 1 << 11 | 1 << 12 | 1 << 22; /* as in keys */
-    if (len < 4 || p[0] != BR_TAG(BR_KEYVALUE_KEY, BR_WIRE_LEN) || !p[1] || p[1] + 4u > len ||
-        p[1] >= 64)
+    if (len < 4 || p[1] >= 128 || p[1] + 4u > len)
         return false;
-    const uint8_t *value = p + 2 + p[1];
-    return value[0] == BR_TAG(BR_KEYVALUE_VALUE, BR_WIRE_LEN) && value[1] < 128 &&
-           p[1] + 4u + value[1] == len &&
-           (!(lens >> p[1] & 1) || join_where_of(p + 2, p[1]) == JOIN_WHERES);
+    const uint8_t *second = p + 2 + p[1];
+    if (second[1] >= 128 || p[1] + 4u + second[1] != len)
+        return false;
+    bool key_first = p[0] == BR_TAG(BR_KEYVALUE_KEY, BR_WIRE_LEN);
+    const uint8_t *key = key_first ? p : second, *value = key_first ? second : p;
+    return key[0] == BR_TAG(BR_KEYVALUE_KEY, BR_WIRE_LEN) && key[1] && key[1] < 64 &&
+           value[0] == BR_TAG(BR_KEYVALUE_VALUE, BR_WIRE_LEN) &&
+           (!(lens >> key[1] & 1) || join_where_of(key + 2, key[1]) == JOIN_WHERES);
 }
 
 void join_identity_read(const struct join_table *table, const uint8_t *p, const uint8_t *end,
