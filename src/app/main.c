@@ -310,7 +310,7 @@ int main(int argc, char **argv)
 {
     struct arguments left = {.command = RUN, .shutdown_timeout_ms = 30000};
     int i = 1;
-    br_mem_tune();
+    br_mem_tune(0);
     if (argc < 2 || main_asks_for_help(argc, argv)) {
         (void)fputs(help, argc < 2 ? stderr : stdout);
         return argc < 2 ? EXIT_USAGE : EXIT_SUCCESS;

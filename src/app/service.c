@@ -14,8 +14,9 @@
 
 #define READ_MARK_BYTES (24u << 20) /* per worker; see br_loop_set_mark */
 #define WORKERS_MAX 256
-#define MEMORY_PERCENTAGE 80u /* of the machine's or control group's, unless memory_limiter says   \
-                               */
+#define MEMORY_PERCENTAGE                                                                          \
+    80u /* of the machine's or control group's, unless memory_limiter says                         \
+         */
 #define MEMORY_SPIKE_SHARE 5u
 
 struct app;
@@ -254,6 +255,7 @@ static void service_limit_memory(struct app *app)
         hard = (size_t)(total / 100 * MEMORY_PERCENTAGE);
     /* Also where there is nothing to set: what is held by now is what is never given back. */
     br_memory_limit(&app->memory, hard - hard / MEMORY_SPIKE_SHARE, hard);
+    br_mem_tune(br_memory_hard(&app->memory));
     service_check_memory(app);
 }
 

@@ -13,7 +13,9 @@
 
 /* What the C library keeps in front of a block. */
 #define BLOCK_HEAD sizeof(size_t)
-#define TRIM_THRESHOLD (4 << 20)
+#define TRIM_MIN (4u << 20)
+#define TRIM_MAX (64u << 20)
+#define TRIM_SHARE 32u /* of the memory limit */
 
 static const struct br_mem_hooks libc_hooks = {malloc, realloc, free, NULL};
 static const struct br_mem_hooks *hooks = &libc_hooks;
@@ -35,10 +37,12 @@ void br_mem_set_hooks(const struct br_mem_hooks *mem_hooks)
 
 /* Setting the thresholds also keeps the library from raising them as blocks are freed, after which
  * large blocks would stay in the heaps of the threads that had them. */
-void br_mem_tune(void)
+void br_mem_tune(size_t limit)
 {
+    size_t keep = limit / TRIM_SHARE;
+    keep = keep < TRIM_MIN ? TRIM_MIN : keep > TRIM_MAX ? TRIM_MAX : keep;
     (void)mallopt(M_MMAP_THRESHOLD, BR_MEM_MAPPED);
-    (void)mallopt(M_TRIM_THRESHOLD, TRIM_THRESHOLD);
+    (void)mallopt(M_TRIM_THRESHOLD, (int)keep);
 }
 
 /* --- The meter -------------------------------------------------------------------------------- */
