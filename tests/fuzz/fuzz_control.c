@@ -18,7 +18,7 @@ static void require(bool ok)
 
 static void check(const struct control_override *r)
 {
-    const struct br_override *rule = &r->rule;
+    const struct br_override *rule = &r->base;
     require(rule->service[0] && strlen(rule->service) <= 255);
     require(r->duration_ms >= 1000 && r->duration_ms <= HOUR_NS / 1000000);
     require(rule->n_types <= 16);
