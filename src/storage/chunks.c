@@ -1,0 +1,819 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "storage/chunks.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/map.h"
+#include "base/mem.h"
+#include "base/str.h"
+#include "otlp/scan.h"
+#include "profile/pair.h"
+#include "profile/series.h"
+#include "storage/blocks.h"
+#include "storage/samples.h"
+#include "storage/stacks.h"
+
+#define LEVEL 1          /* of zstd */
+#define MEMO_GROWTH 16u  /* bytes of what is remembered of an item, for each of its own */
+#define LABELS_LEN 65536 /* bytes of a series' labels */
+#define TYPE_TEXT_LEN 96
+#define PROFILE_TYPE_LEN (4 * TYPE_TEXT_LEN + 160)
+
+/* An attribute of samples. */
+enum { UNKNOWN, NO_LABEL, LABEL };
+
+/* What is known of the item's dictionary; by index, each read once. */
+struct memo {
+    struct br_arena arena;
+    const struct br_dictionary_view *view;
+    uint32_t *functions; /* number in the partition + 1 */
+    uint32_t *stacks;    /* node + 1 */
+    struct link {
+        bool read;
+        const uint8_t *trace_id; /* NULL: none */
+        uint64_t span_id;
+    } * links;
+    struct location {
+        uint32_t *frames; /* functions, the innermost first */
+        uint32_t count;
+        bool read;
+    } * locations;
+    uint8_t *attributes; /* what they are ... */
+    uint32_t *series_of; /* ... and the series of the type at hand with that label alone, + 1 */
+};
+
+struct br_chunks {
+    struct br_sql *sql;
+    struct br_store_totals *totals;
+    struct br_squeezer *squeezer;
+    /* Of the partition. */
+    struct br_stack_tree stacks;
+    struct br_map *series; /* encoded labels to id */
+    int64_t last_chunk;
+    /* Of the item. */
+    struct br_pprof_writer *reader;
+    struct br_series *labels;
+    struct memo memo;
+    /* Of the group and type. */
+    const struct br_pprof_group *group;
+    const struct br_pprof_group_type *type;
+    const struct br_label *base;
+    uint32_t n_base;
+    char profile_type[PROFILE_TYPE_LEN];
+    char texts[4][TYPE_TEXT_LEN]; /* type, unit, period type, period unit */
+    uint32_t series_plain;        /* without labels of samples, + 1 */
+    struct br_str encoded;
+    /* Of the sample. */
+    int64_t *values;
+    uint64_t *times;
+    uint32_t *kept; /* attributes that are labels */
+    uint32_t n_values, cap_values, n_times, cap_times, n_kept, cap_kept;
+    uint64_t stack, link;
+    /* Of the chunks under construction. */
+    struct br_sample_row *rows;
+    uint32_t n_rows, cap_rows;
+    struct br_sample_packer packer;
+    struct br_pack squeezed[2];
+    struct br_err *err;
+};
+
+static int chunks_no_memory(struct br_chunks *chunks)
+{
+    return br_err_set(chunks->err, BR_ENOMEM, "out of memory");
+}
+
+/* --- Stacks ---------------------------------------------------------------------------------- */
+
+static int chunks_stacks_failed(struct br_chunks *chunks, int rc)
+{
+    return rc == BR_EFULL ? br_err_set(chunks->err, BR_EINVAL, "too many different stacks")
+                          : chunks_no_memory(chunks);
+}
+
+static struct br_entry chunks_entry(const struct memo *memo, enum br_table table, uint64_t index)
+{
+    return index < memo->view->count[table] ? memo->view->tables[table][index]
+                                            : (struct br_entry){NULL, 0};
+}
+
+static struct br_entry chunks_string(const struct memo *memo, uint64_t index)
+{
+    return chunks_entry(memo, BR_TABLE_STRING, index);
+}
+
+/* The file name at the end of a path. */
+static struct br_entry chunks_base_name(struct br_entry path)
+{
+    uint32_t at = path.len;
+    while (at > 0 && path.data[at - 1] != '/')
+        at--;
+    return path.len ? (struct br_entry){path.data + at, path.len - at} : path;
+}
+
+/* What stands for a location without lines: the file that is mapped there, and the address. */
+static int chunks_name_address(struct br_chunks *chunks, uint64_t mapping, uint64_t address,
+                               uint32_t *ret)
+{
+    struct br_entry body = chunks_entry(&chunks->memo, BR_TABLE_MAPPING, mapping), file = {NULL, 0};
+    const uint8_t *p = body.data, *end = body.len ? p + body.len : p;
+    struct br_field field;
+    char name[512];
+    while (p < end && (p = br_scan(p, end, &field)))
+        if (br_scan_tag(&field) == BR_SCAN_VARINT(BR_MAPPING_FILENAME))
+            file = chunks_string(&chunks->memo, field.value);
+    struct br_entry base = chunks_base_name(file);
+    int len =
+        snprintf(name, sizeof name, "%.*s%s0x%" PRIx64, (int)(base.len < 400 ? base.len : 400),
+                 base.len ? (const char *)base.data : "", base.len ? " " : "", address);
+    return br_stack_tree_function(&chunks->stacks, name, (size_t)len, file.data, file.len, ret);
+}
+
+static int chunks_function(struct br_chunks *chunks, uint64_t index, uint32_t *ret)
+{
+    struct memo *memo = &chunks->memo;
+    struct br_entry body = chunks_entry(memo, BR_TABLE_FUNCTION, index);
+    const uint8_t *p = body.data, *end = body.len ? p + body.len : p;
+    struct br_entry name = {NULL, 0}, system = {NULL, 0}, file = {NULL, 0};
+    struct br_field field;
+    if (index < memo->view->count[BR_TABLE_FUNCTION] && memo->functions[index]) {
+        *ret = memo->functions[index] - 1;
+        return 0;
+    }
+    while (p < end && (p = br_scan(p, end, &field))) {
+        if (br_scan_tag(&field) == BR_SCAN_VARINT(BR_FUNCTION_NAME))
+            name = chunks_string(memo, field.value);
+        else if (br_scan_tag(&field) == BR_SCAN_VARINT(BR_FUNCTION_SYSTEM_NAME))
+            system = chunks_string(memo, field.value);
+        else if (br_scan_tag(&field) == BR_SCAN_VARINT(BR_FUNCTION_FILENAME))
+            file = chunks_string(memo, field.value);
+    }
+    if (!name.len)
+        name = system.len ? system : (struct br_entry){(const uint8_t *)"unknown", 7};
+    int rc = br_stack_tree_function(&chunks->stacks, name.data, name.len, file.data, file.len, ret);
+    if (!rc && index < memo->view->count[BR_TABLE_FUNCTION])
+        memo->functions[index] = *ret + 1;
+    return rc;
+}
+
+static int chunks_read_line(struct br_chunks *chunks, const struct br_field *line, uint32_t *ret)
+{
+    const uint8_t *p = line->data, *end = p + line->value;
+    struct br_field field;
+    uint64_t function = 0;
+    while (p < end && (p = br_scan(p, end, &field)))
+        if (br_scan_tag(&field) == BR_SCAN_VARINT(BR_LINE_FUNCTION))
+            function = field.value;
+    return chunks_function(chunks, function, ret);
+}
+
+static int chunks_read_location(struct br_chunks *chunks, uint64_t index, struct location *location)
+{
+    struct br_entry body = chunks_entry(&chunks->memo, BR_TABLE_LOCATION, index);
+    const uint8_t *p = body.data, *end = body.len ? p + body.len : p;
+    struct br_field field;
+    uint64_t mapping = 0, address = 0;
+    uint32_t n_lines = 0;
+    int rc = 0;
+    while (p < end && (p = br_scan(p, end, &field))) {
+        if (br_scan_tag(&field) == BR_SCAN_VARINT(BR_LOCATION_MAPPING))
+            mapping = field.value;
+        else if (br_scan_tag(&field) == BR_SCAN_VARINT(BR_LOCATION_ADDRESS))
+            address = field.value;
+        n_lines += br_scan_tag(&field) == BR_SCAN_LEN(BR_LOCATION_LINES);
+    }
+    location->frames =
+        br_arena_alloc(&chunks->memo.arena, (n_lines ? n_lines : 1) * sizeof *location->frames);
+    if (!location->frames)
+        return br_arena_why(&chunks->memo.arena);
+    location->count = 0;
+    if (!n_lines)
+        rc = chunks_name_address(chunks, mapping, address, &location->frames[location->count++]);
+    for (p = body.data; n_lines && !rc && p < end && (p = br_scan(p, end, &field));)
+        if (br_scan_tag(&field) == BR_SCAN_LEN(BR_LOCATION_LINES))
+            rc = chunks_read_line(chunks, &field, &location->frames[location->count++]);
+    location->read = rc == 0;
+    return rc;
+}
+
+static int chunks_add_frames(struct br_chunks *chunks, uint64_t index, uint32_t *node)
+{
+    struct location outside = {.count = 0}, *location = &outside;
+    int rc = 0;
+    if (index < chunks->memo.view->count[BR_TABLE_LOCATION])
+        location = &chunks->memo.locations[index];
+    if (!location->read)
+        rc = chunks_read_location(chunks, index, location);
+    for (uint32_t i = location->count; i > 0 && !rc; i--)
+        rc = br_stack_tree_node(&chunks->stacks, *node, location->frames[i - 1], node);
+    return rc;
+}
+
+/* The locations of a stack, the leaf first, are its packed field or many of one. */
+static int chunks_list_locations(struct br_chunks *chunks, struct br_entry body, uint64_t **ret,
+                                 uint32_t *ret_count)
+{
+    const uint8_t *p = body.data, *end = body.len ? p + body.len : p;
+    struct br_field field;
+    uint64_t *list = br_arena_alloc(&chunks->memo.arena, ((size_t)body.len + 1) * sizeof *list);
+    uint32_t count = 0;
+    if (!list)
+        return br_arena_why(&chunks->memo.arena);
+    while (p < end && (p = br_scan(p, end, &field))) {
+        if (br_scan_tag(&field) == BR_SCAN_VARINT(BR_STACK_LOCATIONS)) {
+            list[count++] = field.value;
+        } else if (br_scan_tag(&field) == BR_SCAN_LEN(BR_STACK_LOCATIONS)) {
+            const uint8_t *at = field.data, *last = at + field.value;
+            while (at < last && (at = br_scan_varint(at, last, &list[count])))
+                count++;
+        }
+    }
+    *ret = list;
+    *ret_count = count;
+    return 0;
+}
+
+static int chunks_node(struct br_chunks *chunks, uint64_t stack, uint32_t *ret)
+{
+    struct memo *memo = &chunks->memo;
+    uint32_t node = 0, count = 0;
+    uint64_t *locations = NULL;
+    bool known = stack < memo->view->count[BR_TABLE_STACK];
+    if (known && memo->stacks[stack]) {
+        *ret = memo->stacks[stack] - 1;
+        return 0;
+    }
+    int rc = chunks_list_locations(chunks, chunks_entry(memo, BR_TABLE_STACK, stack), &locations,
+                                   &count);
+    for (uint32_t i = count; !rc && i > 0; i--)
+        rc = chunks_add_frames(chunks, locations[i - 1], &node);
+    if (rc)
+        return chunks_stacks_failed(chunks, rc);
+    if (known)
+        memo->stacks[stack] = node + 1;
+    *ret = node;
+    return 0;
+}
+
+static const struct link *chunks_link(struct br_chunks *chunks, uint64_t index)
+{
+    static const struct link none;
+    static const uint8_t zeros[16];
+    if (index >= chunks->memo.view->count[BR_TABLE_LINK])
+        return &none;
+    struct link *link = &chunks->memo.links[index];
+    if (link->read)
+        return link;
+    struct br_entry body = chunks_entry(&chunks->memo, BR_TABLE_LINK, index);
+    const uint8_t *p = body.data, *end = body.len ? p + body.len : p;
+    struct br_field field;
+    while (p < end && (p = br_scan(p, end, &field))) {
+        if (br_scan_tag(&field) == BR_SCAN_LEN(BR_LINK_TRACE_ID) && field.value == 16)
+            link->trace_id = memcmp(field.data, zeros, 16) ? field.data : NULL;
+        else if (br_scan_tag(&field) == BR_SCAN_LEN(BR_LINK_SPAN_ID) && field.value == 8)
+            link->span_id = br_load64(field.data);
+    }
+    link->read = true;
+    return link;
+}
+
+/* --- Series ---------------------------------------------------------------------------------- */
+
+static int chunks_compare_labels(const void *left, const void *right)
+{
+    const struct br_label *first = left, *second = right;
+    size_t len = first->name_len < second->name_len ? first->name_len : second->name_len;
+    int order = memcmp(first->name, second->name, len);
+    return order ? order
+                 : (first->name_len > second->name_len) - (first->name_len < second->name_len);
+}
+
+static void chunks_encode_text(struct br_str *out, const char *text, size_t len)
+{
+    for (size_t i = 0; i < len; i++)
+        br_str_putc(out, text[i] ? text[i] : ' ');
+    br_str_putc(out, '\0');
+}
+
+/* name\0value\0 of each, sorted; of equal names the first. */
+static void chunks_encode_labels(struct br_chunks *chunks, struct br_label *labels, uint32_t count)
+{
+    br_str_clear(&chunks->encoded);
+    qsort(labels, count, sizeof *labels, chunks_compare_labels);
+    for (uint32_t i = 0; i < count; i++) {
+        if (i && chunks_compare_labels(&labels[i - 1], &labels[i]) == 0)
+            continue;
+        chunks_encode_text(&chunks->encoded, labels[i].name, labels[i].name_len);
+        chunks_encode_text(&chunks->encoded, labels[i].value, labels[i].value_len);
+    }
+}
+
+static int chunks_insert_series(struct br_chunks *chunks, int64_t id)
+{
+    static const uint8_t secret[16] = "series of labels"; /* equal in every partition */
+    uint64_t hash = br_siphash(secret, chunks->encoded.data, chunks->encoded.len);
+    sqlite3_stmt *statement = br_sql_take(chunks->sql, BR_SQL_SERIES_ADD);
+    if (statement) {
+        (void)sqlite3_bind_int64(statement, 1, id);
+        (void)sqlite3_bind_int64(statement, 2, (int64_t)hash);
+        (void)sqlite3_bind_text(statement, 3, chunks->profile_type, -1, SQLITE_STATIC);
+        (void)sqlite3_bind_blob64(statement, 4, chunks->encoded.data, chunks->encoded.len,
+                                  SQLITE_STATIC);
+    }
+    return br_sql_run(chunks->sql, statement, chunks->err);
+}
+
+/* The series whose labels are encoded. */
+static int chunks_series_of_labels(struct br_chunks *chunks, uint32_t *ret)
+{
+    struct br_str *encoded = &chunks->encoded;
+    if (encoded->failed)
+        return br_err_set(chunks->err, BR_EINVAL, "a series' labels take more than %d bytes",
+                          LABELS_LEN);
+    uintptr_t id = (uintptr_t)br_map_get(chunks->series, encoded->data, encoded->len);
+    if (!id) {
+        id = br_map_count(chunks->series) + 1;
+        int rc = br_map_put(chunks->series, encoded->data, encoded->len, (void *)id, NULL);
+        if (rc == BR_EFULL)
+            return br_err_set(chunks->err, BR_EINVAL, "more than %u series", BR_SERIES_MAX);
+        rc = rc ? chunks_no_memory(chunks) : chunks_insert_series(chunks, (int64_t)id);
+        if (rc)
+            return rc;
+    }
+    *ret = (uint32_t)id;
+    return 0;
+}
+
+static struct br_label chunks_label(const char *name, const char *value)
+{
+    return (struct br_label){name, strlen(name), value, strlen(value)};
+}
+
+/* The series of the type at hand with the labels that the sample at hand adds. */
+static int chunks_make_series(struct br_chunks *chunks, uint32_t *ret)
+{
+    static const char *const names[] = {"__type__", "__unit__", "__period_type__",
+                                        "__period_unit__"};
+    struct br_label labels[2 * BR_SERIES_LABELS_MAX];
+    uint32_t count = 0;
+    labels[count++] = chunks_label("__profile_type__", chunks->profile_type);
+    for (size_t i = 0; i < BR_COUNT(names); i++)
+        labels[count++] = chunks_label(names[i], chunks->texts[i]);
+    for (uint32_t i = 0; i < chunks->n_base && i < BR_SERIES_LABELS_MAX; i++) {
+        struct br_label label = chunks->base[i];
+        /* It is for the server that takes differences, and says nothing of what was stored. */
+        if (label.name_len == strlen("__delta__") &&
+            !memcmp(label.name, "__delta__", label.name_len))
+            continue;
+        labels[count++] = label;
+    }
+    for (uint32_t i = 0; i < chunks->n_kept && count < BR_COUNT(labels); i++) {
+        struct br_pair pair;
+        if (br_pair_of(chunks->memo.view, chunks->kept[i], &pair, NULL, NULL))
+            labels[count++] = (struct br_label){(const char *)pair.key.data, pair.key.len,
+                                                (const char *)pair.value.data, pair.value.len};
+    }
+    chunks_encode_labels(chunks, labels, count);
+    return chunks_series_of_labels(chunks, ret);
+}
+
+static int chunks_series(struct br_chunks *chunks, uint32_t *ret)
+{
+    uint32_t *memo = chunks->n_kept == 0   ? &chunks->series_plain
+                     : chunks->n_kept == 1 ? &chunks->memo.series_of[chunks->kept[0]]
+                                           : NULL;
+    if (memo && *memo) {
+        *ret = *memo - 1;
+        return 0;
+    }
+    int rc = chunks_make_series(chunks, ret);
+    if (!rc && memo)
+        *memo = *ret + 1;
+    return rc;
+}
+
+/* Whether samples of the group get a label of this attribute. */
+static bool chunks_keeps(struct br_chunks *chunks, uint32_t index)
+{
+    static const struct br_series_config usual;
+    struct memo *memo = &chunks->memo;
+    struct br_pair pair;
+    if (index >= memo->view->count[BR_TABLE_ATTRIBUTE])
+        return false;
+    if (memo->attributes[index] == UNKNOWN) {
+        const char *key;
+        memo->attributes[index] = NO_LABEL;
+        if (br_pair_of(memo->view, index, &pair, NULL, NULL) &&
+            pair.value.type == BR_VALUE_STRING && pair.value.len && pair.key.len) {
+            key = (const char *)pair.key.data;
+            if (!br_series_is_id(key, pair.key.len) &&
+                (chunks->group->out->from_pyroscope || br_series_keeps(&usual, key, pair.key.len)))
+                memo->attributes[index] = LABEL;
+        }
+    }
+    return memo->attributes[index] == LABEL;
+}
+
+/* --- Samples --------------------------------------------------------------------------------- */
+
+static int chunks_add_number(uint64_t **list, uint32_t *count, uint32_t *cap, uint64_t number)
+{
+    if (*count == *cap && br_grow(list, cap, (size_t)*count + 1, sizeof **list, 1u << 26))
+        return BR_ENOMEM;
+    (*list)[(*count)++] = number;
+    return 0;
+}
+
+static int chunks_add_value(struct br_chunks *chunks, uint64_t value)
+{
+    return chunks_add_number((uint64_t **)(void *)&chunks->values, &chunks->n_values,
+                             &chunks->cap_values, value);
+}
+
+static int chunks_add_attribute(struct br_chunks *chunks, uint64_t index)
+{
+    if (index > UINT32_MAX || !chunks_keeps(chunks, (uint32_t)index))
+        return 0;
+    if (br_grow(&chunks->kept, &chunks->cap_kept, (size_t)chunks->n_kept + 1, sizeof *chunks->kept,
+                1u << 20))
+        return BR_ENOMEM;
+    chunks->kept[chunks->n_kept++] = (uint32_t)index;
+    return 0;
+}
+
+static int chunks_read_packed(struct br_chunks *chunks, const struct br_field *field)
+{
+    const uint8_t *p = field->data, *end = p + field->value;
+    uint64_t value;
+    int rc = 0;
+    if (field->number == BR_SAMPLE_TIMES) {
+        for (; !rc && end - p >= 8; p += 8)
+            rc = chunks_add_number(&chunks->times, &chunks->n_times, &chunks->cap_times,
+                                   br_load64(p));
+        return rc;
+    }
+    while (!rc && p < end && (p = br_scan_varint(p, end, &value)))
+        rc = field->number == BR_SAMPLE_VALUES ? chunks_add_value(chunks, value)
+                                               : chunks_add_attribute(chunks, value);
+    return rc;
+}
+
+static int chunks_read_sample(struct br_chunks *chunks, const uint8_t *p, const uint8_t *end)
+{
+    struct br_field field;
+    int rc = 0;
+    chunks->n_values = chunks->n_times = chunks->n_kept = 0;
+    chunks->stack = chunks->link = 0;
+    while (!rc && p < end && (p = br_scan(p, end, &field))) {
+        switch (br_scan_tag(&field)) {
+        case BR_SCAN_VARINT(BR_SAMPLE_STACK):
+            chunks->stack = field.value;
+            break;
+        case BR_SCAN_VARINT(BR_SAMPLE_LINK):
+            chunks->link = field.value;
+            break;
+        case BR_SCAN_LEN(BR_SAMPLE_ATTRIBUTES):
+        case BR_SCAN_LEN(BR_SAMPLE_VALUES):
+        case BR_SCAN_LEN(BR_SAMPLE_TIMES):
+            rc = chunks_read_packed(chunks, &field);
+            break;
+        case BR_SCAN_VARINT(BR_SAMPLE_ATTRIBUTES):
+            rc = chunks_add_attribute(chunks, field.value);
+            break;
+        case BR_SCAN_VARINT(BR_SAMPLE_VALUES):
+            rc = chunks_add_value(chunks, field.value);
+            break;
+        case BR_TAG(BR_SAMPLE_TIMES, BR_WIRE_I64):
+            rc = chunks_add_number(&chunks->times, &chunks->n_times, &chunks->cap_times,
+                                   field.value);
+            break;
+        default:
+            break;
+        }
+    }
+    return rc ? chunks_no_memory(chunks) : 0;
+}
+
+static int64_t chunks_times(int64_t left, int64_t right)
+{
+    int64_t product;
+    return __builtin_mul_overflow(left, right, &product)
+               ? ((left < 0) == (right < 0) ? INT64_MAX : INT64_MIN)
+               : product;
+}
+
+static int64_t chunks_plus(int64_t left, int64_t right)
+{
+    int64_t sum;
+    return __builtin_add_overflow(left, right, &sum) ? (right < 0 ? INT64_MIN : INT64_MAX) : sum;
+}
+
+static int chunks_add_row(struct br_chunks *chunks, const struct br_sample_row *like,
+                          uint64_t time_ns, int64_t value)
+{
+    struct br_store_totals *totals = chunks->totals;
+    if (chunks->n_rows == chunks->cap_rows &&
+        br_grow(&chunks->rows, &chunks->cap_rows, (size_t)chunks->n_rows + 1, sizeof *chunks->rows,
+                BR_SAMPLES_WAITING))
+        return chunks_no_memory(chunks);
+    struct br_sample_row *row = &chunks->rows[chunks->n_rows++];
+    *row = *like;
+    row->time_ns = br_sql_time(time_ns);
+    row->value = value;
+    totals->sample_from = row->time_ns < totals->sample_from ? row->time_ns : totals->sample_from;
+    totals->sample_until =
+        row->time_ns > totals->sample_until ? row->time_ns : totals->sample_until;
+    totals->n_samples++;
+    return chunks->n_rows < BR_SAMPLES_WAITING ? 0 : br_chunks_flush(chunks, chunks->err);
+}
+
+/* Several values with as many times are samples of their own; else they are added up. Times without
+ * values count once each. */
+static int chunks_add_rows(struct br_chunks *chunks, const struct br_sample_row *like)
+{
+    const struct br_pprof_group_type *type = chunks->type;
+    uint64_t time_ns = chunks->group->out->time_ns;
+    bool periods = type->times_period || (!chunks->n_values && type->counts_period);
+    int64_t factor = periods ? chunks->group->period : 1, sum = 0;
+    int rc = 0;
+    if (chunks->n_times && (chunks->n_values == chunks->n_times || !chunks->n_values)) {
+        for (uint32_t i = 0; i < chunks->n_times && !rc; i++)
+            rc = chunks_add_row(chunks, like, chunks->times[i],
+                                chunks_times(chunks->n_values ? chunks->values[i] : 1, factor));
+        return rc;
+    }
+    for (uint32_t i = 0; i < chunks->n_values; i++)
+        sum = chunks_plus(sum, chunks->values[i]);
+    return chunks_add_row(chunks, like, chunks->n_times ? chunks->times[0] : time_ns,
+                          chunks_times(sum, factor));
+}
+
+static int chunks_add_sample(struct br_chunks *chunks, const struct br_field *field)
+{
+    struct br_sample_row row = {.series = 0};
+    int rc = chunks_read_sample(chunks, field->data, field->data + field->value);
+    if (!rc)
+        rc = chunks_node(chunks, chunks->stack, &row.node);
+    if (!rc)
+        rc = chunks_series(chunks, &row.series);
+    if (rc)
+        return rc;
+    const struct link *link = chunks_link(chunks, chunks->link);
+    row.span_id = link->span_id;
+    row.trace_id = link->trace_id;
+    return chunks_add_rows(chunks, &row);
+}
+
+/* --- The way down ---------------------------------------------------------------------------- */
+
+static int chunks_begin_item(struct br_chunks *chunks, const struct br_dictionary_view *view)
+{
+    struct memo *memo = &chunks->memo;
+    const uint32_t *count = view->count;
+    struct br_arena *arena = &memo->arena;
+    memo->view = view;
+    memo->functions = br_arena_calloc(arena, count[BR_TABLE_FUNCTION], sizeof *memo->functions);
+    memo->stacks = br_arena_calloc(arena, count[BR_TABLE_STACK], sizeof *memo->stacks);
+    memo->links = br_arena_calloc(arena, count[BR_TABLE_LINK], sizeof *memo->links);
+    memo->locations = br_arena_calloc(arena, count[BR_TABLE_LOCATION], sizeof *memo->locations);
+    memo->attributes = br_arena_calloc(arena, count[BR_TABLE_ATTRIBUTE], 1);
+    memo->series_of = br_arena_calloc(arena, count[BR_TABLE_ATTRIBUTE], sizeof *memo->series_of);
+    return memo->functions && memo->stacks && memo->links && memo->locations && memo->attributes &&
+                   memo->series_of
+               ? 0
+               : chunks_no_memory(chunks);
+}
+
+static void chunks_copy_text(char *out, size_t size, struct br_entry entry)
+{
+    size_t len = entry.len < size - 1 ? entry.len : size - 1;
+    len = len ? br_utf8_valid(entry.data, len) : 0;
+    for (size_t i = 0; i < len; i++)
+        out[i] = entry.data[i] ? (char)entry.data[i] : ' ';
+    out[len] = '\0';
+}
+
+static void chunks_begin_type(struct br_chunks *chunks, const struct br_pprof_group_type *type)
+{
+    const struct br_pprof_group *group = chunks->group;
+    struct br_entry entries[] = {type->type, type->unit, group->period_type, group->period_unit};
+    chunks->type = type;
+    for (size_t i = 0; i < BR_COUNT(entries); i++)
+        chunks_copy_text(chunks->texts[i], sizeof chunks->texts[i], entries[i]);
+    (void)snprintf(chunks->profile_type, sizeof chunks->profile_type, "%.128s:%s:%s:%s:%s",
+                   group->out->name, chunks->texts[0], chunks->texts[1], chunks->texts[2],
+                   chunks->texts[3]);
+    chunks->series_plain = 0;
+    memset(chunks->memo.series_of, 0,
+           chunks->memo.view->count[BR_TABLE_ATTRIBUTE] * sizeof *chunks->memo.series_of);
+}
+
+static int chunks_on_group(const struct br_pprof_group *group, void *arg)
+{
+    struct br_chunks *chunks = arg;
+    struct br_series_made made;
+    struct br_pprof_out out = *group->out;
+    int rc = chunks->memo.view ? 0 : chunks_begin_item(chunks, group->view);
+    if (rc)
+        return rc;
+    if (!out.time_ns)
+        out.time_ns = br_store_now_ns();
+    struct br_pprof_group timed = *group;
+    timed.out = &out;
+    if (!br_series_make(chunks->labels, &out, &made))
+        return chunks_no_memory(chunks);
+    chunks->base = made.labels;
+    chunks->n_base = made.count;
+    chunks->group = &timed;
+    memset(chunks->memo.attributes, UNKNOWN, group->view->count[BR_TABLE_ATTRIBUTE]);
+    for (uint32_t i = 0; i < out.n_types && !rc; i++) {
+        const uint8_t *p = group->types[i].body, *end = group->types[i].end;
+        struct br_field field;
+        chunks_begin_type(chunks, &group->types[i]);
+        while (!rc && p < end && (p = br_scan(p, end, &field)))
+            if (br_scan_tag(&field) == BR_SCAN_LEN(BR_PROFILE_SAMPLES))
+                rc = chunks_add_sample(chunks, &field);
+    }
+    return rc;
+}
+
+int br_chunks_add(struct br_chunks *chunks, const struct br_item *item, struct br_err *err)
+{
+    struct br_err why = {.code = 0};
+    chunks->err = &why;
+    br_arena_init(&chunks->memo.arena, MEMO_GROWTH * item->size + (1u << 20));
+    int rc = br_pprof_groups(chunks->reader, item, chunks_on_group, chunks);
+    /* Rows point into the item, which lives until the transaction ends. */
+    br_series_forget(chunks->labels);
+    br_arena_release(&chunks->memo.arena);
+    chunks->memo.view = NULL;
+    chunks->err = NULL;
+    if (!rc)
+        return 0;
+    return br_err_set(err, rc == BR_ETOOBIG ? BR_EINVAL : rc, "%s",
+                      *why.text ? why.text : br_strerror(rc));
+}
+
+/* --- Chunks ---------------------------------------------------------------------------------- */
+
+static int chunks_insert(struct br_chunks *chunks, const struct br_sample_row *rows, uint32_t count)
+{
+    int64_t min = rows[0].time_ns, max = min;
+    for (uint32_t i = 1; i < count; i++) {
+        min = rows[i].time_ns < min ? rows[i].time_ns : min;
+        max = rows[i].time_ns > max ? rows[i].time_ns : max;
+    }
+    br_pack_clear(&chunks->squeezed[0]);
+    br_pack_clear(&chunks->squeezed[1]);
+    if (!br_squeeze(chunks->squeezer, LEVEL, &chunks->packer.totals, &chunks->squeezed[0]) ||
+        !br_squeeze(chunks->squeezer, LEVEL, &chunks->packer.samples, &chunks->squeezed[1]))
+        return chunks_no_memory(chunks);
+    sqlite3_stmt *statement = br_sql_take(chunks->sql, BR_SQL_CHUNK_ADD);
+    if (statement) {
+        (void)sqlite3_bind_int64(statement, 1, ++chunks->last_chunk);
+        (void)sqlite3_bind_int64(statement, 2, rows[0].series);
+        (void)sqlite3_bind_int64(statement, 3, min);
+        (void)sqlite3_bind_int64(statement, 4, max);
+        (void)sqlite3_bind_int64(statement, 5, count);
+        for (int i = 0; i < 2; i++)
+            (void)sqlite3_bind_blob64(statement, 6 + i, chunks->squeezed[i].data,
+                                      chunks->squeezed[i].len, SQLITE_STATIC);
+    }
+    return br_sql_run(chunks->sql, statement, chunks->err);
+}
+
+static int chunks_insert_id(struct br_chunks *chunks, int64_t id)
+{
+    sqlite3_stmt *statement = br_sql_take(chunks->sql, BR_SQL_SAMPLE_ID_ADD);
+    if (statement) {
+        (void)sqlite3_bind_int64(statement, 1, id);
+        (void)sqlite3_bind_int64(statement, 2, chunks->last_chunk);
+    }
+    return br_sql_run(chunks->sql, statement, chunks->err);
+}
+
+/* By which the chunk is found: its spans, and its traces. */
+static int chunks_insert_ids(struct br_chunks *chunks, const struct br_sample_row *rows,
+                             uint32_t count)
+{
+    const uint8_t *trace_id = NULL;
+    int rc = 0;
+    for (uint32_t i = 0; i < count && !rc; i++) {
+        if (rows[i].span_id && (!i || rows[i].span_id != rows[i - 1].span_id))
+            rc = chunks_insert_id(chunks, (int64_t)rows[i].span_id);
+        if (rc || !rows[i].trace_id || rows[i].trace_id == trace_id ||
+            (trace_id && !memcmp(trace_id, rows[i].trace_id, 16)))
+            continue;
+        trace_id = rows[i].trace_id;
+        rc = chunks_insert_id(chunks, br_blocks_trace_hash(chunks->totals->secret, trace_id));
+    }
+    return rc;
+}
+
+int br_chunks_flush(struct br_chunks *chunks, struct br_err *err)
+{
+    struct br_err *before = chunks->err;
+    struct br_sample_row *rows = chunks->rows;
+    int rc = 0;
+    chunks->err = err;
+    br_sample_rows_sort(rows, chunks->n_rows);
+    for (uint32_t i = 0, next; i < chunks->n_rows && !rc; i = next) {
+        for (next = i + 1; next < chunks->n_rows && next - i < BR_CHUNK_SAMPLES &&
+                           rows[next].series == rows[i].series;
+             next++) {
+        }
+        if (!br_sample_rows_pack(&chunks->packer, rows + i, next - i, chunks->stacks.n_nodes + 1))
+            rc = chunks_no_memory(chunks);
+        if (!rc)
+            rc = chunks_insert(chunks, rows + i, next - i);
+        if (!rc)
+            rc = chunks_insert_ids(chunks, rows + i, next - i);
+    }
+    chunks->n_rows = 0;
+    if (!rc)
+        rc = br_stack_tree_save(&chunks->stacks, chunks->sql, chunks->squeezer, err);
+    chunks->err = before;
+    return rc;
+}
+
+bool br_chunks_full(const struct br_chunks *chunks)
+{
+    return br_stack_tree_full(&chunks->stacks) || br_map_count(chunks->series) >= BR_SERIES_MAX / 2;
+}
+
+/* --- Life ------------------------------------------------------------------------------------ */
+
+static int chunks_load_series(struct br_chunks *chunks, struct br_err *err)
+{
+    sqlite3_stmt *statement = br_sql_take(chunks->sql, BR_SQL_SERIES);
+    int rc = 0;
+    while (br_sql_row(chunks->sql, statement, &rc, err)) {
+        uintptr_t id = (uintptr_t)sqlite3_column_int64(statement, 0);
+        if (br_map_put(chunks->series, sqlite3_column_blob(statement, 3),
+                       (size_t)sqlite3_column_bytes(statement, 3), (void *)id, NULL))
+            return br_err_set(err, BR_ENOMEM, "out of memory");
+    }
+    return rc;
+}
+
+int br_chunks_load(struct br_chunks *chunks, struct br_err *err)
+{
+    int rc = 0;
+    br_stack_tree_release(&chunks->stacks);
+    br_stack_tree_init(&chunks->stacks);
+    br_map_free(chunks->series, NULL);
+    chunks->series = br_map_new(BR_SERIES_MAX);
+    chunks->n_rows = 0;
+    if (!chunks->series)
+        return br_err_set(err, BR_ENOMEM, "out of memory");
+    sqlite3_stmt *statement = br_sql_take(chunks->sql, BR_SQL_CHUNK_LAST);
+    if (br_sql_row(chunks->sql, statement, &rc, err)) {
+        chunks->last_chunk = sqlite3_column_int64(statement, 0);
+        (void)sqlite3_reset(statement);
+    }
+    if (!rc)
+        rc = chunks_load_series(chunks, err);
+    return rc ? rc : br_stack_tree_load(&chunks->stacks, chunks->sql, chunks->squeezer, err);
+}
+
+struct br_chunks *br_chunks_new(struct br_sql *sql, struct br_store_totals *totals,
+                                struct br_squeezer *squeezer)
+{
+    static const struct br_series_config config = {.max = BR_SERIES_LABELS_MAX};
+    struct br_chunks *chunks = br_calloc(1, sizeof *chunks);
+    if (!chunks)
+        return NULL;
+    chunks->sql = sql;
+    chunks->totals = totals;
+    chunks->squeezer = squeezer;
+    chunks->encoded.max = LABELS_LEN;
+    chunks->reader = br_pprof_writer_new(NULL);
+    chunks->labels = br_series_new(&config);
+    br_stack_tree_init(&chunks->stacks);
+    if (chunks->reader && chunks->labels)
+        return chunks;
+    br_chunks_free(chunks);
+    return NULL;
+}
+
+void br_chunks_free(struct br_chunks *chunks)
+{
+    if (!chunks)
+        return;
+    br_stack_tree_release(&chunks->stacks);
+    br_map_free(chunks->series, NULL);
+    br_pprof_writer_free(chunks->reader);
+    br_series_free(chunks->labels);
+    br_arena_release(&chunks->memo.arena);
+    br_str_release(&chunks->encoded);
+    br_free(chunks->values);
+    br_free(chunks->times);
+    br_free(chunks->kept);
+    br_free(chunks->rows);
+    br_sample_packer_release(&chunks->packer);
+    br_pack_release(&chunks->squeezed[0]);
+    br_pack_release(&chunks->squeezed[1]);
+    br_free(chunks);
+}

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Writes samples into a partition: chunks of one series each, over the partition's stacks. For
+ * src/storage only.
+ *
+ * A chunk has its samples twice: added up by node, which is what a flame graph of the whole chunk
+ * wants, and one by one, sorted by span and time.
+ */
+#pragma once
+
+#include "storage/internal.h"
+#include "storage/pack.h"
+
+#define BR_SERIES_MAX 100000u     /* of a partition; past a half another begins */
+#define BR_CHUNK_SAMPLES 8192u    /* of one */
+#define BR_SAMPLES_WAITING 65536u /* before chunks are made of them */
+
+struct br_chunks;
+
+/* As br_blocks_new and its neighbours; items have no references (br_item_inline_references). */
+struct br_chunks *br_chunks_new(struct br_sql *sql, struct br_store_totals *totals,
+                                struct br_squeezer *squeezer);
+void br_chunks_free(struct br_chunks *chunks);
+int br_chunks_load(struct br_chunks *chunks, struct br_err *err);
+int br_chunks_add(struct br_chunks *chunks, const struct br_item *item, struct br_err *err);
+int br_chunks_flush(struct br_chunks *chunks, struct br_err *err);
+bool br_chunks_full(const struct br_chunks *chunks);

@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "storage/flame.h"
+
+#include <string.h>
+
+#include "base/arena.h"
+#include "base/index.h"
+#include "base/mem.h"
+
+struct flame_lookup {
+    struct br_index names;    /* by name and file */
+    struct br_index children; /* by parent and name; places are those of the nodes */
+    struct br_arena texts;
+};
+
+struct flame_function {
+    const char *name, *file;
+};
+
+struct flame_edge {
+    uint32_t parent, name;
+};
+
+static uint64_t flame_hash_function(const struct br_index *index, const char *name,
+                                    const char *file)
+{
+    return br_hash_mix(br_index_hash(index, name, strlen(name)) ^ index->secret[0],
+                       br_index_hash(index, file, strlen(file)) ^ index->secret[1]);
+}
+
+static uint64_t flame_hash_name(const void *entries, uint32_t place)
+{
+    const struct br_flame *flame = entries;
+    const struct flame_lookup *lookup = flame->impl;
+    return flame_hash_function(&lookup->names, flame->names[place], flame->files[place]);
+}
+
+static bool flame_equal_name(const void *entries, uint32_t place, const void *key)
+{
+    const struct br_flame *flame = entries;
+    const struct flame_function *function = key;
+    return strcmp(flame->names[place], function->name) == 0 &&
+           strcmp(flame->files[place], function->file) == 0;
+}
+
+static uint64_t flame_hash_edge(const struct br_index *index, struct flame_edge edge)
+{
+    return br_index_hash(index, &edge, sizeof edge);
+}
+
+static uint64_t flame_hash_node(const void *entries, uint32_t place)
+{
+    const struct br_flame *flame = entries;
+    const struct flame_lookup *lookup = flame->impl;
+    const struct br_flame_node *node = &flame->nodes[place];
+    return flame_hash_edge(&lookup->children, (struct flame_edge){node->parent, node->name});
+}
+
+/* The root is no child, though its parent and name could be those of one. */
+static bool flame_equal_node(const void *entries, uint32_t place, const void *key)
+{
+    const struct br_flame *flame = entries;
+    const struct flame_edge *edge = key;
+    return place && flame->nodes[place].parent == edge->parent &&
+           flame->nodes[place].name == edge->name;
+}
+
+static int flame_grow_names(struct br_flame *flame)
+{
+    uint32_t cap = flame->cap_names, cap_files = flame->cap_names;
+    size_t need = (size_t)flame->n_names + 1;
+    int rc = br_grow(&flame->names, &cap, need, sizeof *flame->names, flame->max_nodes);
+    if (!rc)
+        rc = br_grow(&flame->files, &cap_files, need, sizeof *flame->files, flame->max_nodes);
+    if (!rc)
+        flame->cap_names = cap;
+    return rc;
+}
+
+int br_flame_name(struct br_flame *flame, const char *name, const char *file, uint32_t *ret)
+{
+    struct flame_lookup *lookup = flame->impl;
+    struct flame_function key = {name, file ? file : ""};
+    uint64_t hash = flame_hash_function(&lookup->names, key.name, key.file);
+    uint32_t found = br_index_find(&lookup->names, hash, flame_equal_name, flame, &key);
+    if (found != BR_INDEX_NONE) {
+        *ret = found;
+        return 0;
+    }
+    int rc = flame_grow_names(flame);
+    if (rc)
+        return rc;
+    const char *own_name = br_arena_strndup(&lookup->texts, key.name, strlen(key.name));
+    const char *own_file =
+        *key.file ? br_arena_strndup(&lookup->texts, key.file, strlen(key.file)) : "";
+    if (!own_name || !own_file)
+        return br_arena_why(&lookup->texts);
+    rc = br_index_add(&lookup->names, hash, flame->n_names, flame_hash_name, flame);
+    if (rc)
+        return rc;
+    flame->names[flame->n_names] = own_name;
+    flame->files[flame->n_names] = own_file;
+    *ret = flame->n_names++;
+    return 0;
+}
+
+/* Makes a node; the root, too. */
+static int flame_make(struct br_flame *flame, struct flame_edge edge, uint64_t hash, uint32_t *ret)
+{
+    struct flame_lookup *lookup = flame->impl;
+    int rc = br_grow(&flame->nodes, &flame->cap_nodes, (size_t)flame->n_nodes + 1,
+                     sizeof *flame->nodes, flame->max_nodes);
+    if (!rc)
+        rc = br_index_add(&lookup->children, hash, flame->n_nodes, flame_hash_node, flame);
+    if (rc)
+        return rc;
+    flame->nodes[flame->n_nodes] = (struct br_flame_node){.parent = edge.parent, .name = edge.name};
+    *ret = flame->n_nodes++;
+    return 0;
+}
+
+int br_flame_child(struct br_flame *flame, uint32_t parent, uint32_t name, uint32_t *ret)
+{
+    const struct flame_lookup *lookup = flame->impl;
+    struct flame_edge edge = {parent, name};
+    uint64_t hash = flame_hash_edge(&lookup->children, edge);
+    uint32_t found = br_index_find(&lookup->children, hash, flame_equal_node, flame, &edge);
+    if (found != BR_INDEX_NONE) {
+        *ret = found;
+        return 0;
+    }
+    int rc = flame_make(flame, edge, hash, ret);
+    if (rc)
+        return rc;
+    flame->nodes[*ret].next = flame->nodes[parent].first_child;
+    flame->nodes[parent].first_child = *ret;
+    return 0;
+}
+
+int br_flame_init(struct br_flame *flame, uint32_t max_nodes)
+{
+    uint32_t ignored;
+    *flame = (struct br_flame){.max_nodes = max_nodes ? max_nodes : 1};
+    struct flame_lookup *lookup = br_calloc(1, sizeof *lookup);
+    if (!lookup)
+        return BR_ENOMEM;
+    flame->impl = lookup;
+    br_index_init(&lookup->names, flame->max_nodes, BR_HOLDER_PROCESS);
+    br_index_init(&lookup->children, flame->max_nodes, BR_HOLDER_PROCESS);
+    br_arena_init(&lookup->texts, BR_FLAME_TEXTS_MAX(flame->max_nodes));
+    struct flame_edge root = {0, 0};
+    int rc = br_flame_name(flame, "total", NULL, &ignored);
+    if (!rc)
+        rc = flame_make(flame, root, flame_hash_edge(&lookup->children, root), &ignored);
+    if (rc)
+        br_flame_release(flame);
+    return rc;
+}
+
+void br_flame_release(struct br_flame *flame)
+{
+    struct flame_lookup *lookup = flame->impl;
+    if (lookup) {
+        br_index_release(&lookup->names);
+        br_index_release(&lookup->children);
+        br_arena_release(&lookup->texts);
+    }
+    br_free(lookup);
+    br_free(flame->nodes);
+    br_free(flame->names);
+    br_free(flame->files);
+    *flame = (struct br_flame){0};
+}
+
+static void flame_sum(int64_t *sum, int64_t value)
+{
+    if (__builtin_add_overflow(*sum, value, sum))
+        *sum = value < 0 ? INT64_MIN : INT64_MAX;
+}
+
+void br_flame_add(struct br_flame *flame, uint32_t node, int64_t value)
+{
+    flame_sum(&flame->nodes[node].self[flame->side], value);
+}
+
+/* From behind: children stand behind their parents. */
+void br_flame_total(struct br_flame *flame)
+{
+    for (uint32_t i = 0; i < flame->n_nodes; i++)
+        memcpy(flame->nodes[i].total, flame->nodes[i].self, sizeof flame->nodes[i].total);
+    for (uint32_t i = flame->n_nodes; i-- > 1;)
+        for (unsigned side = 0; side < BR_FLAME_SIDES; side++)
+            flame_sum(&flame->nodes[flame->nodes[i].parent].total[side],
+                      flame->nodes[i].total[side]);
+}

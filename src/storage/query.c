@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+#include <time.h>
+
+#include "base/mem.h"
+#include "storage/view.h"
+
+#define STEPS_BETWEEN_LOOKS 2000 /* of SQLite's machine */
+
+static uint64_t query_now_ms(void)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+bool br_store_query_goes_on(struct br_store_query *query)
+{
+    const struct br_store_reading *reading = br_store_reading_of(query);
+    if (query->cut)
+        return false;
+    if (query->max_bytes && reading->held + query->arena->used > query->max_bytes)
+        query->cut = "it takes too much memory";
+    else if (query->deadline_ms && query_now_ms() >= query->deadline_ms)
+        query->cut = "it takes too long";
+    return !query->cut;
+}
+
+void br_store_query_hold(struct br_store_query *query, int64_t bytes)
+{
+    br_store_reading_of(query)->held += (size_t)bytes;
+}
+
+static int query_on_steps(void *arg)
+{
+    return !br_store_query_goes_on(arg);
+}
+
+/* --- Partitions ------------------------------------------------------------------------------ */
+
+int br_store_view_failed(struct br_store_query *query, struct br_store_view *view, int code,
+                         struct br_err *err)
+{
+    if (code == BR_ETIMEOUT)
+        return 0; /* the progress handler has said why */
+    if (code != BR_EPROTO && code != BR_ENOTFOUND)
+        return code;
+    view->failed = true;
+    if (code == BR_ENOTFOUND)
+        return 0; /* it was removed meanwhile */
+    br_store_partition_set_aside(query->store, view->partition,
+                                 err && *err->text ? err->text : "it cannot be read");
+    return 0;
+}
+
+bool br_store_view_open(struct br_store_query *query, struct br_store_view *view, int *rc,
+                        struct br_err *err)
+{
+    struct br_err why = {0};
+    *rc = 0;
+    if (view->failed || !br_store_query_goes_on(query))
+        return false;
+    if (view->reader)
+        return true;
+    int code = br_store_reader_take(query->store, view->partition, &view->reader, &why);
+    if (!code) {
+        struct br_sql *sql = &view->reader->sql;
+        sqlite3_progress_handler(sql->db, STEPS_BETWEEN_LOOKS, query_on_steps, query);
+        code = br_sql_run(sql, br_sql_take(sql, BR_SQL_BEGIN_READ), &why);
+        if (!code)
+            code = br_store_totals_read(sql, &view->totals, &why);
+    }
+    if (!code)
+        return true;
+    *rc = br_store_view_failed(query, view, code, &why);
+    if (*rc && err)
+        *err = why;
+    return false;
+}
+
+int br_store_view_blob(struct br_store_query *query, sqlite3_stmt *statement, int column,
+                       struct br_err *err)
+{
+    struct br_store_reading *reading = br_store_reading_of(query);
+    const void *data = sqlite3_column_blob(statement, column);
+    size_t len = (size_t)sqlite3_column_bytes(statement, column), before = reading->plain.cap;
+    int rc = br_unsqueeze(&reading->squeezer, data, len, &reading->plain);
+    br_store_query_hold(query, (int64_t)(reading->plain.cap - before));
+    return rc == BR_EIO ? br_err_set(err, BR_EPROTO, "a blob is damaged")
+           : rc         ? br_err_set(err, rc, "out of memory")
+                        : 0;
+}
+
+const char *br_store_view_text(struct br_store_query *query, sqlite3_stmt *statement, int column)
+{
+    const char *text = (const char *)sqlite3_column_text(statement, column);
+    const char *copy = br_arena_strndup(query->arena, text ? text : "",
+                                        (size_t)sqlite3_column_bytes(statement, column));
+    if (!copy)
+        query->cut = "it takes too much memory";
+    return copy;
+}
+
+/* --- Life ------------------------------------------------------------------------------------ */
+
+static int query_look(struct br_store_query *query, struct br_store_reading *reading)
+{
+    struct br_store *store = query->store;
+    (void)pthread_mutex_lock(&store->lock);
+    reading->views = br_calloc(store->n_partitions + 1, sizeof *reading->views);
+    for (struct br_list *link = store->partitions.next;
+         reading->views && link != &store->partitions; link = link->next) {
+        struct br_store_view *view = &reading->views[reading->n_views++];
+        view->partition = br_container_of(link, struct br_store_partition, link);
+        view->partition->refs++;
+        view->totals = view->partition->totals;
+    }
+    (void)pthread_mutex_unlock(&store->lock);
+    return reading->views ? 0 : BR_ENOMEM;
+}
+
+int br_store_query_begin(struct br_store_query *query, struct br_err *err)
+{
+    query->cut = NULL;
+    query->impl = NULL;
+    if (!query->store || !br_store_is_open(query->store))
+        return br_err_set(err, BR_EINVAL, "the store is not open");
+    struct br_store_reading *reading = br_calloc(1, sizeof *reading);
+    if (!reading || query_look(query, reading)) {
+        br_free(reading);
+        return br_err_set(err, BR_ENOMEM, "out of memory");
+    }
+    query->impl = reading;
+    return 0;
+}
+
+static void query_leave(struct br_store_query *query, struct br_store_view *view)
+{
+    br_free(view->services);
+    br_free(view->names);
+    if (view->reader) {
+        struct br_sql *sql = &view->reader->sql;
+        sqlite3_progress_handler(sql->db, 0, NULL, NULL);
+        for (int i = 0; i < BR_SQL_STATEMENTS; i++)
+            (void)sqlite3_reset(sql->statements[i]);
+        (void)br_sql_run(sql, br_sql_take(sql, BR_SQL_ROLLBACK), NULL);
+        br_store_reader_give(query->store, view->partition, view->reader);
+    }
+    br_store_partition_put(query->store, view->partition);
+}
+
+void br_store_query_end(struct br_store_query *query)
+{
+    struct br_store_reading *reading = query->impl;
+    if (!reading)
+        return;
+    for (uint32_t i = 0; i < reading->n_views; i++)
+        query_leave(query, &reading->views[i]);
+    for (int i = 0; i < BR_STORE_BODIES; i++) {
+        br_pack_release(&reading->bodies[i].plain);
+        br_free(reading->bodies[i].heads);
+    }
+    br_pack_release(&reading->plain);
+    br_squeezer_release(&reading->squeezer);
+    br_free(reading->views);
+    br_free(reading);
+    query->impl = NULL;
+}

@@ -1,0 +1,644 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "otlp/fields.h"
+#include "storage/blocks.h"
+#include "storage/bloom.h"
+#include "storage/view.h"
+#include "wire/protobuf.h"
+
+#define BLOCKS_MAX (16u << 20)
+#define PENDING_MAX (64u << 20)
+#define STATUS_ERROR 2
+
+/* A block that may have what is asked for. */
+struct candidate {
+    int64_t bound; /* nothing in it comes before this, in the order that is asked for */
+    struct br_store_view *view;
+    int64_t block;
+};
+
+struct spans_query {
+    struct br_store_query *query;
+    const struct br_span_filter *filter;
+    br_span_fn *fn;
+    void *arg;
+    struct br_err *err;
+    struct candidate *candidates;
+    uint32_t n_candidates, cap_candidates;
+    struct br_stored_span *pending; /* a heap, what comes first on top */
+    uint32_t n_pending, cap_pending;
+    uint32_t n_out;
+    bool stopped;
+};
+
+static int spans_no_memory(struct br_err *err)
+{
+    return br_err_set(err, BR_ENOMEM, "out of memory");
+}
+
+/* --- Blocks ---------------------------------------------------------------------------------- */
+
+int br_store_view_sql_failed(struct br_store_query *query, struct br_store_view *view,
+                             struct br_err *err)
+{
+    struct br_err why = {0};
+    int rc = br_store_view_failed(query, view, br_sql_fail(&view->reader->sql, &why), &why);
+    if (rc && err)
+        *err = why;
+    return rc;
+}
+
+/* Reads the columns of a block. `*ret` says whether it was there. */
+int br_store_view_columns(struct br_store_query *query, struct br_store_view *view, int64_t block,
+                          bool *ret, struct br_err *err)
+{
+    struct br_store_reading *reading = br_store_reading_of(query);
+    struct br_err why = {0};
+    int rc = 0;
+    *ret = false;
+    sqlite3_stmt *statement = br_sql_take(&view->reader->sql, BR_SQL_COLUMNS);
+    if (statement)
+        (void)sqlite3_bind_int64(statement, 1, block);
+    if (br_sql_row(&view->reader->sql, statement, &rc, &why)) {
+        rc = br_store_view_blob(query, statement, 0, &why);
+        if (!rc && !br_columns_read(&reading->columns, reading->plain.data, reading->plain.len))
+            rc = br_err_set(&why, BR_EPROTO, "the columns of a block are damaged");
+        (void)sqlite3_reset(statement);
+        *ret = rc == 0;
+    }
+    rc = rc ? br_store_view_failed(query, view, rc, &why) : 0;
+    if (rc && err)
+        *err = why;
+    return rc;
+}
+
+/* The texts of an operation, read when one is asked for first. */
+static bool spans_operation(struct br_store_query *query, struct br_store_view *view,
+                            uint32_t operation, const char **ret_service, const char **ret_name)
+{
+    if (operation >= view->n_operations) {
+        size_t count = (size_t)operation + 64;
+        const char **services = br_realloc(view->services, count * sizeof *services);
+        view->services = services ? services : view->services;
+        const char **names = br_realloc(view->names, count * sizeof *names);
+        view->names = names ? names : view->names;
+        if (!services || !names) {
+            query->cut = "it takes too much memory";
+            return false;
+        }
+        for (size_t i = view->n_operations; i < count; i++)
+            services[i] = names[i] = NULL;
+        br_store_query_hold(query, (int64_t)((count - view->n_operations) * 2 * sizeof *services));
+        view->n_operations = (uint32_t)count;
+    }
+    if (!view->services[operation]) {
+        int rc;
+        sqlite3_stmt *statement = br_sql_take(&view->reader->sql, BR_SQL_OPERATION);
+        if (statement)
+            (void)sqlite3_bind_int64(statement, 1, operation);
+        if (!br_sql_row(&view->reader->sql, statement, &rc, NULL))
+            return false;
+        const char *service = br_store_view_text(query, statement, 0);
+        view->names[operation] = br_store_view_text(query, statement, 1);
+        view->services[operation] = view->names[operation] ? service : NULL;
+        (void)sqlite3_reset(statement);
+    }
+    *ret_service = view->services[operation];
+    *ret_name = view->names[operation];
+    return *ret_service != NULL;
+}
+
+static bool spans_make(struct br_store_query *query, struct br_store_view *view, int64_t block,
+                       uint32_t index, struct br_stored_span *ret)
+{
+    const struct br_store_reading *reading = br_store_reading_of(query);
+    const struct br_columns *columns = &reading->columns;
+    *ret = (struct br_stored_span){.span_id = columns->span_id[index],
+                                   .parent_id = columns->parent_id[index],
+                                   .start_ns = columns->start_ns[index],
+                                   .end_ns = columns->end_ns[index],
+                                   .duration_ns = br_columns_duration(columns, index),
+                                   .kind = columns->kind[index],
+                                   .status = columns->status[index],
+                                   .partition = (uint32_t)(view - reading->views),
+                                   .block = block,
+                                   .index = index};
+    memcpy(ret->trace_id, columns->traces[columns->trace[index]], 16);
+    return spans_operation(query, view, columns->operation[index], &ret->service, &ret->name);
+}
+
+/* --- Which blocks ---------------------------------------------------------------------------- */
+
+bool br_store_view_has_spans(const struct br_store_totals *totals, uint64_t from_ns,
+                             uint64_t until_ns)
+{
+    return totals->span_from <= totals->span_until && totals->span_until >= br_sql_time(from_ns) &&
+           (!until_ns || totals->span_from < br_sql_time(until_ns));
+}
+
+/* The longest duration of what is asked for, by block; -1: the block has nothing of it. */
+struct durations {
+    int64_t *by_block;
+    size_t count;
+};
+
+static int spans_note_operation(struct spans_query *spans, struct br_store_view *view,
+                                int64_t operation, struct durations *durations)
+{
+    struct br_sql *sql = &view->reader->sql;
+    sqlite3_stmt *statement = br_sql_take(sql, BR_SQL_BLOCKS_OF_OPERATION);
+    int rc = 0;
+    if (statement)
+        (void)sqlite3_bind_int64(statement, 1, operation);
+    while (br_sql_row(sql, statement, &rc, NULL)) {
+        int64_t block = sqlite3_column_int64(statement, 0);
+        int64_t duration = sqlite3_column_int64(statement, 2);
+        if (block < 0 || block >= BLOCKS_MAX)
+            continue;
+        if ((size_t)block >= durations->count) {
+            size_t count = 2 * (size_t)block + 256;
+            int64_t *by_block = br_realloc(durations->by_block, count * sizeof *by_block);
+            if (!by_block)
+                return spans_no_memory(spans->err);
+            for (size_t i = durations->count; i < count; i++)
+                by_block[i] = -1;
+            *durations = (struct durations){by_block, count};
+        }
+        if (duration > durations->by_block[block])
+            durations->by_block[block] = duration;
+    }
+    return rc ? br_store_view_sql_failed(spans->query, view, spans->err) : 0;
+}
+
+/* An operation without a name stands for all of its service. */
+static bool spans_is_operation(const struct br_span_filter *filter, sqlite3_stmt *statement)
+{
+    const char *service = (const char *)sqlite3_column_text(statement, 1);
+    const char *name = (const char *)sqlite3_column_text(statement, 2);
+    if (filter->service && (!service || strcmp(service, filter->service) != 0))
+        return false;
+    return filter->name ? name && strcmp(name, filter->name) == 0 : !name;
+}
+
+static int spans_note_operations(struct spans_query *spans, struct br_store_view *view,
+                                 struct durations *durations)
+{
+    struct br_sql *sql = &view->reader->sql;
+    sqlite3_stmt *statement = br_sql_take(sql, BR_SQL_OPERATIONS);
+    int rc = 0, ours = 0;
+    while (!ours && br_sql_row(sql, statement, &rc, NULL))
+        if (spans_is_operation(spans->filter, statement))
+            ours = spans_note_operation(spans, view, sqlite3_column_int64(statement, 0), durations);
+    return ours ? ours : rc ? br_store_view_sql_failed(spans->query, view, spans->err) : 0;
+}
+
+static int spans_add_candidate(struct spans_query *spans, struct br_store_view *view,
+                               sqlite3_stmt *statement, int64_t duration)
+{
+    const struct br_span_filter *filter = spans->filter;
+    int64_t min_start = sqlite3_column_int64(statement, 1);
+    int64_t max_start = sqlite3_column_int64(statement, 2);
+    if (max_start < br_sql_time(filter->from_ns) ||
+        (filter->until_ns && min_start >= br_sql_time(filter->until_ns)) ||
+        duration < br_sql_time(filter->min_duration_ns) ||
+        (filter->roots && !sqlite3_column_int64(statement, 5)) ||
+        (filter->failed && !sqlite3_column_int64(statement, 6)))
+        return 0;
+    uint32_t before = spans->cap_candidates;
+    int rc = br_grow(&spans->candidates, &spans->cap_candidates, (size_t)spans->n_candidates + 1,
+                     sizeof *spans->candidates, BLOCKS_MAX);
+    if (rc)
+        return spans_no_memory(spans->err);
+    br_store_query_hold(spans->query, (int64_t)(spans->cap_candidates - before) *
+                                          (int64_t)sizeof(struct candidate));
+    spans->candidates[spans->n_candidates++] =
+        (struct candidate){filter->order == BR_SPANS_SLOWEST ? duration : max_start, view,
+                           sqlite3_column_int64(statement, 0)};
+    return 0;
+}
+
+static int spans_find_blocks(struct spans_query *spans, struct br_store_view *view)
+{
+    struct durations durations = {NULL, 0};
+    bool named = spans->filter->service || spans->filter->name;
+    int rc = named ? spans_note_operations(spans, view, &durations) : 0, sql_rc = 0;
+    struct br_sql *sql = &view->reader->sql;
+    sqlite3_stmt *statement = rc ? NULL : br_sql_take(sql, BR_SQL_BLOCKS);
+    while (!rc && br_sql_row(sql, statement, &sql_rc, NULL)) {
+        int64_t block = sqlite3_column_int64(statement, 0);
+        int64_t duration = sqlite3_column_int64(statement, 3);
+        if (named)
+            duration = (size_t)block < durations.count ? durations.by_block[block] : -1;
+        if (duration >= 0)
+            rc = spans_add_candidate(spans, view, statement, duration);
+    }
+    if (!rc && sql_rc)
+        rc = br_store_view_sql_failed(spans->query, view, spans->err);
+    br_free(durations.by_block);
+    return rc;
+}
+
+static int spans_compare_candidates(const void *left, const void *right)
+{
+    const struct candidate *first = left, *second = right;
+    return (first->bound < second->bound) - (first->bound > second->bound);
+}
+
+/* --- Their spans ----------------------------------------------------------------------------- */
+
+static int64_t spans_rank(const struct br_span_filter *filter, const struct br_stored_span *span)
+{
+    return br_sql_time(filter->order == BR_SPANS_SLOWEST ? span->duration_ns : span->start_ns);
+}
+
+static bool spans_before(const struct br_span_filter *filter, const struct br_stored_span *left,
+                         const struct br_stored_span *right)
+{
+    int64_t first = spans_rank(filter, left), second = spans_rank(filter, right);
+    if (first != second)
+        return first > second;
+    return left->start_ns != right->start_ns ? left->start_ns > right->start_ns
+                                             : left->span_id < right->span_id;
+}
+
+static int spans_push(struct spans_query *spans, const struct br_stored_span *span)
+{
+    uint32_t before = spans->cap_pending, at = spans->n_pending;
+    int rc = br_grow(&spans->pending, &spans->cap_pending, (size_t)at + 1, sizeof *spans->pending,
+                     PENDING_MAX);
+    if (rc)
+        return spans_no_memory(spans->err);
+    br_store_query_hold(spans->query,
+                        (int64_t)(spans->cap_pending - before) * (int64_t)sizeof *spans->pending);
+    struct br_stored_span *heap = spans->pending;
+    for (spans->n_pending++; at && spans_before(spans->filter, span, &heap[(at - 1) / 2]);
+         at = (at - 1) / 2)
+        heap[at] = heap[(at - 1) / 2];
+    heap[at] = *span;
+    return 0;
+}
+
+static struct br_stored_span spans_pop(struct spans_query *spans)
+{
+    struct br_stored_span *heap = spans->pending, top = heap[0];
+    struct br_stored_span last = heap[--spans->n_pending];
+    uint32_t at = 0, child;
+    while ((child = 2 * at + 1) < spans->n_pending) {
+        if (child + 1 < spans->n_pending &&
+            spans_before(spans->filter, &heap[child + 1], &heap[child]))
+            child++;
+        if (!spans_before(spans->filter, &heap[child], &last))
+            break;
+        heap[at] = heap[child];
+        at = child;
+    }
+    heap[at] = last;
+    return top;
+}
+
+static bool spans_match(const struct br_span_filter *filter, const struct br_columns *columns,
+                        uint32_t index)
+{
+    uint64_t start = columns->start_ns[index], duration = br_columns_duration(columns, index);
+    return start >= filter->from_ns && (!filter->until_ns || start < filter->until_ns) &&
+           duration >= filter->min_duration_ns &&
+           (!filter->max_duration_ns || duration <= filter->max_duration_ns) &&
+           (!filter->roots || !columns->parent_id[index]) &&
+           (!filter->failed || columns->status[index] == STATUS_ERROR);
+}
+
+/* Whether the block's filter leaves it in. */
+static bool spans_may_have(struct spans_query *spans, const struct candidate *candidate, int *rc)
+{
+    const struct br_span_filter *filter = spans->filter;
+    struct br_store_view *view = candidate->view;
+    struct br_sql *sql = &view->reader->sql;
+    bool may = true;
+    int sql_rc = 0;
+    *rc = 0;
+    if (!filter->n_needles)
+        return true;
+    sqlite3_stmt *statement = br_sql_take(sql, BR_SQL_FILTER);
+    if (statement)
+        (void)sqlite3_bind_int64(statement, 1, candidate->block);
+    if (br_sql_row(sql, statement, &sql_rc, NULL)) {
+        const uint8_t *bits = sqlite3_column_blob(statement, 0);
+        size_t len = (size_t)sqlite3_column_bytes(statement, 0);
+        for (size_t i = 0; may && i < filter->n_needles; i++) {
+            const struct br_span_needle *needle = &filter->needles[i];
+            uint64_t hash =
+                br_blocks_attribute_hash(view->totals.secret, needle->resource, needle->key,
+                                         strlen(needle->key), needle->value, strlen(needle->value));
+            may = br_bloom_has(bits, len, hash);
+        }
+        (void)sqlite3_reset(statement);
+    }
+    if (sql_rc)
+        *rc = br_store_view_sql_failed(spans->query, view, spans->err);
+    return may && !sql_rc;
+}
+
+static int spans_read_block(struct spans_query *spans, const struct candidate *candidate)
+{
+    const struct br_span_filter *filter = spans->filter;
+    const struct br_columns *columns = &br_store_reading_of(spans->query)->columns;
+    struct br_stored_span span;
+    bool there;
+    int rc = 0;
+    if (candidate->view->failed || !spans_may_have(spans, candidate, &rc))
+        return rc;
+    rc = br_store_view_columns(spans->query, candidate->view, candidate->block, &there, spans->err);
+    for (uint32_t i = 0; there && !rc && i < columns->n_spans; i++) {
+        if (!spans_match(filter, columns, i))
+            continue;
+        if (!spans_make(spans->query, candidate->view, candidate->block, i, &span))
+            break;
+        if ((!filter->service || !strcmp(span.service, filter->service)) &&
+            (!filter->name || !strcmp(span.name, filter->name)))
+            rc = spans_push(spans, &span);
+    }
+    return rc;
+}
+
+/* Hands out what nothing that is still to be read can come before. */
+static void spans_hand_out(struct spans_query *spans, bool all, int64_t bound)
+{
+    while (spans->n_pending && !spans->stopped &&
+           (all || spans_rank(spans->filter, &spans->pending[0]) >= bound)) {
+        struct br_stored_span span = spans_pop(spans);
+        spans->stopped = !spans->fn(&span, spans->arg) ||
+                         (spans->filter->limit && ++spans->n_out >= spans->filter->limit);
+    }
+}
+
+static int spans_run(struct spans_query *spans)
+{
+    struct br_store_reading *reading = br_store_reading_of(spans->query);
+    const struct br_span_filter *filter = spans->filter;
+    int rc = 0;
+    for (uint32_t i = 0; i < reading->n_views && !rc; i++) {
+        struct br_store_view *view = &reading->views[i];
+        if (br_store_view_has_spans(&view->totals, filter->from_ns, filter->until_ns) &&
+            br_store_view_open(spans->query, view, &rc, spans->err))
+            rc = spans_find_blocks(spans, view);
+    }
+    if (spans->n_candidates)
+        qsort(spans->candidates, spans->n_candidates, sizeof *spans->candidates,
+              spans_compare_candidates);
+    for (uint32_t i = 0; i < spans->n_candidates && !rc && !spans->stopped; i++) {
+        spans_hand_out(spans, false, spans->candidates[i].bound);
+        if (spans->stopped || !br_store_query_goes_on(spans->query))
+            break;
+        rc = spans_read_block(spans, &spans->candidates[i]);
+    }
+    if (!rc)
+        spans_hand_out(spans, true, 0);
+    return rc;
+}
+
+static void spans_release(struct spans_query *spans)
+{
+    br_store_query_hold(spans->query, -(int64_t)(spans->cap_candidates * sizeof *spans->candidates +
+                                                 spans->cap_pending * sizeof *spans->pending));
+    br_free(spans->candidates);
+    br_free(spans->pending);
+}
+
+int br_store_spans(struct br_store_query *query, const struct br_span_filter *filter,
+                   br_span_fn *fn, void *arg, struct br_err *err)
+{
+    struct spans_query spans = {.query = query, .filter = filter, .fn = fn, .arg = arg, .err = err};
+    int rc = spans_run(&spans);
+    spans_release(&spans);
+    return rc;
+}
+
+/* --- A trace --------------------------------------------------------------------------------- */
+
+static int spans_read_trace_block(struct spans_query *spans, struct br_store_view *view,
+                                  int64_t block, const uint8_t trace_id[16])
+{
+    const struct br_columns *columns = &br_store_reading_of(spans->query)->columns;
+    struct br_stored_span span;
+    bool there;
+    int rc = br_store_view_columns(spans->query, view, block, &there, spans->err);
+    for (uint32_t i = 0; there && !rc && i < columns->n_spans; i++) {
+        if (memcmp(columns->traces[columns->trace[i]], trace_id, 16) != 0)
+            continue;
+        if (!spans_make(spans->query, view, block, i, &span))
+            break;
+        uint32_t before = spans->cap_pending;
+        if (br_grow(&spans->pending, &spans->cap_pending, (size_t)spans->n_pending + 1,
+                    sizeof *spans->pending, PENDING_MAX))
+            return spans_no_memory(spans->err);
+        br_store_query_hold(spans->query, (int64_t)(spans->cap_pending - before) *
+                                              (int64_t)sizeof *spans->pending);
+        spans->pending[spans->n_pending++] = span;
+    }
+    return rc;
+}
+
+static int spans_read_trace(struct spans_query *spans, struct br_store_view *view,
+                            const uint8_t trace_id[16])
+{
+    struct br_sql *sql = &view->reader->sql;
+    sqlite3_stmt *statement = br_sql_take(sql, BR_SQL_TRACE);
+    int rc = 0, sql_rc = 0;
+    if (statement)
+        (void)sqlite3_bind_int64(statement, 1, br_blocks_trace_hash(view->totals.secret, trace_id));
+    while (!rc && br_store_query_goes_on(spans->query) && br_sql_row(sql, statement, &sql_rc, NULL))
+        rc = spans_read_trace_block(spans, view, sqlite3_column_int64(statement, 0), trace_id);
+    if (statement)
+        (void)sqlite3_reset(statement);
+    return rc ? rc : sql_rc ? br_store_view_sql_failed(spans->query, view, spans->err) : 0;
+}
+
+static int spans_compare_starts(const void *left, const void *right)
+{
+    const struct br_stored_span *first = left, *second = right;
+    if (first->start_ns != second->start_ns)
+        return first->start_ns < second->start_ns ? -1 : 1;
+    if (first->span_id != second->span_id)
+        return first->span_id < second->span_id ? -1 : 1;
+    return (first->kind > second->kind) - (first->kind < second->kind);
+}
+
+int br_store_trace(struct br_store_query *query, const uint8_t trace_id[16], br_span_fn *fn,
+                   void *arg, struct br_err *err)
+{
+    static const struct br_span_filter none;
+    struct spans_query spans = {.query = query, .filter = &none, .err = err};
+    struct br_store_reading *reading = br_store_reading_of(query);
+    int rc = 0;
+    for (uint32_t i = 0; i < reading->n_views && !rc; i++) {
+        struct br_store_view *view = &reading->views[i];
+        if (view->totals.n_spans && br_store_view_open(query, view, &rc, err))
+            rc = spans_read_trace(&spans, view, trace_id);
+    }
+    if (spans.n_pending)
+        qsort(spans.pending, spans.n_pending, sizeof *spans.pending, spans_compare_starts);
+    for (uint32_t i = 0; i < spans.n_pending && !rc; i++) {
+        /* A sender that has not heard of our answer sends again. */
+        if (i && spans_compare_starts(&spans.pending[i - 1], &spans.pending[i]) == 0)
+            continue;
+        if (!fn(&spans.pending[i], arg))
+            break;
+    }
+    spans_release(&spans);
+    return rc;
+}
+
+/* --- Bytes of a span ------------------------------------------------------------------------- */
+
+static bool spans_index_body(struct br_store_body *body)
+{
+    struct br_unpack unpack = {.p = body->plain.data, .end = body->plain.data + body->plain.len};
+    uint64_t n_heads = br_unpack_varint(&unpack);
+    if (unpack.failed || n_heads > 2 * BR_BLOCK_SPANS)
+        return false;
+    if (br_grow(&body->heads, &body->cap_heads, (size_t)n_heads + 1, sizeof *body->heads,
+                2 * BR_BLOCK_SPANS + 1))
+        return false;
+    body->n_heads = (uint32_t)n_heads;
+    for (uint32_t i = 0; i < n_heads && !unpack.failed; i++) {
+        size_t len = (size_t)br_unpack_varint(&unpack);
+        body->heads[i].copy = NULL;
+        body->heads[i].at = (size_t)(unpack.p - body->plain.data);
+        body->heads[i].len = len;
+        (void)br_unpack_bytes(&unpack, len);
+    }
+    for (body->n_spans = 0; body->n_spans < BR_BLOCK_SPANS && unpack.p < unpack.end;) {
+        uint32_t at = (uint32_t)(unpack.p - body->plain.data), len = 0;
+        uint64_t resource = br_unpack_varint(&unpack), scope = br_unpack_varint(&unpack);
+        const uint8_t *length = br_unpack_bytes(&unpack, 4);
+        if (length)
+            memcpy(&len, length, 4);
+        if (!br_unpack_bytes(&unpack, len) || resource > n_heads || scope > n_heads || !resource ||
+            !scope)
+            return false;
+        body->spans[body->n_spans++] = at;
+    }
+    return !unpack.failed;
+}
+
+static int spans_load_body(struct br_store_query *query, struct br_store_view *view, int64_t block,
+                           struct br_store_body *body, struct br_err *err)
+{
+    struct br_store_reading *reading = br_store_reading_of(query);
+    struct br_sql *sql = &view->reader->sql;
+    sqlite3_stmt *statement = br_sql_take(sql, BR_SQL_BODY);
+    size_t before = body->plain.cap;
+    int rc = 0;
+    body->view = NULL;
+    if (statement)
+        (void)sqlite3_bind_int64(statement, 1, block);
+    if (!br_sql_row(sql, statement, &rc, err))
+        return rc ? rc : br_err_set(err, BR_EPROTO, "a block has no body");
+    rc = br_unsqueeze(&reading->squeezer, sqlite3_column_blob(statement, 0),
+                      (size_t)sqlite3_column_bytes(statement, 0), &body->plain);
+    (void)sqlite3_reset(statement);
+    br_store_query_hold(query, (int64_t)(body->plain.cap - before));
+    if (rc)
+        return br_err_set(err, rc == BR_EIO ? BR_EPROTO : rc, "the body of a block is damaged");
+    if (!spans_index_body(body))
+        return br_err_set(err, BR_EPROTO, "the body of a block is damaged");
+    body->view = view;
+    body->block = block;
+    return 0;
+}
+
+static int spans_body(struct br_store_query *query, struct br_store_view *view, int64_t block,
+                      struct br_store_body **ret, struct br_err *err)
+{
+    struct br_store_reading *reading = br_store_reading_of(query);
+    struct br_store_body *body = &reading->bodies[0];
+    for (int i = 0; i < BR_STORE_BODIES; i++) {
+        struct br_store_body *other = &reading->bodies[i];
+        if (other->view == view && other->block == block) {
+            other->used = ++reading->n_used;
+            *ret = other;
+            return 0;
+        }
+        if (other->used < body->used)
+            body = other;
+    }
+    body->used = ++reading->n_used;
+    *ret = body;
+    return spans_load_body(query, view, block, body, err);
+}
+
+static const uint8_t *spans_head(struct br_store_query *query, struct br_store_body *body,
+                                 uint64_t number, size_t *ret_len)
+{
+    uint32_t index = (uint32_t)number - 1;
+    size_t len = body->heads[index].len;
+    if (!body->heads[index].copy) {
+        uint8_t *copy = br_arena_alloc(query->arena, len + 1);
+        if (copy)
+            memcpy(copy, body->plain.data + body->heads[index].at, len);
+        body->heads[index].copy = copy;
+    }
+    *ret_len = len;
+    return body->heads[index].copy;
+}
+
+static uint8_t *spans_put_id(uint8_t *out, uint32_t field, const void *identifier, size_t size)
+{
+    static const uint8_t none[16];
+    return memcmp(identifier, none, size) == 0 ? out : br_put_len(out, field, identifier, size);
+}
+
+static uint8_t *spans_put_time(uint8_t *out, uint32_t field, uint64_t time_ns)
+{
+    if (!time_ns)
+        return out;
+    out = br_put_varint(out, BR_TAG(field, BR_WIRE_I64));
+    memcpy(out, &time_ns, 8);
+    return out + 8;
+}
+
+/* The message as it came, but for the order of its fields. */
+static bool spans_assemble(struct br_store_query *query, const struct br_stored_span *span,
+                           struct br_store_body *body, uint64_t end_ns, struct br_span_bytes *ret)
+{
+    struct br_unpack unpack = {.p = body->plain.data + body->spans[span->index],
+                               .end = body->plain.data + body->plain.len};
+    struct br_span_bytes bytes = {.span = NULL};
+    uint32_t len;
+    uint64_t resource = br_unpack_varint(&unpack), scope = br_unpack_varint(&unpack);
+    memcpy(&len, br_unpack_bytes(&unpack, 4), 4);
+    uint8_t *out = br_arena_alloc(query->arena, 64 + (size_t)len), *p = out;
+    bytes.resource = spans_head(query, body, resource, &bytes.resource_len);
+    bytes.scope = spans_head(query, body, scope, &bytes.scope_len);
+    if (!out || !bytes.resource || !bytes.scope)
+        return false;
+    p = spans_put_id(p, BR_SPAN_TRACE_ID, span->trace_id, 16);
+    p = spans_put_id(p, BR_SPAN_SPAN_ID, &span->span_id, 8);
+    p = spans_put_id(p, BR_SPAN_PARENT_SPAN_ID, &span->parent_id, 8);
+    p = spans_put_time(p, BR_SPAN_START_TIME, span->start_ns);
+    p = spans_put_time(p, BR_SPAN_END_TIME, end_ns);
+    p = br_put_bytes(p, unpack.p, len);
+    bytes.span = out;
+    bytes.span_len = (size_t)(p - out);
+    *ret = bytes;
+    return true;
+}
+
+int br_store_span_bytes(struct br_store_query *query, const struct br_stored_span *span,
+                        struct br_span_bytes *ret, struct br_err *err)
+{
+    struct br_store_reading *reading = br_store_reading_of(query);
+    struct br_store_view *view = &reading->views[span->partition];
+    struct br_store_body *body;
+    int rc = spans_body(query, view, span->block, &body, err);
+    if (!rc && span->index >= body->n_spans)
+        rc = br_err_set(err, BR_EPROTO, "the body of a block is damaged");
+    if (rc)
+        return rc == BR_EPROTO || rc == BR_ETIMEOUT ? BR_EIO : rc;
+    if (!spans_assemble(query, span, body, span->end_ns, ret))
+        return br_err_set(err, BR_ENOMEM, "out of memory");
+    return 0;
+}

@@ -1,0 +1,300 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "storage/slice.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "base/str.h"
+#include "storage/internal.h"
+
+#define SLICE_BLOCK 512    /* of a tar archive */
+#define SLICE_COPY 262144  /* bytes at a time */
+#define SLICE_NAME 100     /* of a member */
+#define SLICE_SIZE_AT 124  /* where its header has the size, in octal digits, */
+#define SLICE_SUM_AT 148   /* the sum of the header's bytes, */
+#define SLICE_MAGIC_AT 257 /* and "ustar" */
+#define SLICE_PATH_MAX 4096
+
+/* --- Headers of members (POSIX.1-2017, pax, "ustar Interchange Format") -------------------------
+ */
+
+static unsigned slice_sum(const unsigned char header[SLICE_BLOCK])
+{
+    unsigned sum = 0;
+    for (unsigned i = 0; i < SLICE_BLOCK; i++)
+        sum += i >= SLICE_SUM_AT && i < SLICE_SUM_AT + 8 ? ' ' : header[i];
+    return sum;
+}
+
+static void slice_make_header(const char *name, uint64_t size, unsigned char ret[SLICE_BLOCK])
+{
+    char *text = (char *)ret;
+    memset(ret, 0, SLICE_BLOCK);
+    (void)snprintf(text, SLICE_NAME, "%s", name);
+    (void)snprintf(text + 100, 8, "%07o", 0600u);
+    (void)snprintf(text + 108, 8, "%07o", 0u);
+    (void)snprintf(text + 116, 8, "%07o", 0u);
+    (void)snprintf(text + SLICE_SIZE_AT, 12, "%011llo", (unsigned long long)size);
+    (void)snprintf(text + 136, 12, "%011o", 0u);
+    text[156] = '0';
+    memcpy(text + SLICE_MAGIC_AT, "ustar\00000", 8);
+    (void)snprintf(text + SLICE_SUM_AT, 7, "%06o", slice_sum(ret));
+    text[SLICE_SUM_AT + 7] = ' ';
+}
+
+static bool slice_read_octal(const unsigned char *field, size_t len, uint64_t *ret)
+{
+    char digits[16];
+    int64_t value;
+    memcpy(digits, field, len);
+    digits[len] = '\0';
+    digits[strspn(digits, "01234567")] = '\0';
+    if (!br_parse_int(digits, 8, false, &value))
+        return false;
+    *ret = (uint64_t)value;
+    return true;
+}
+
+/* The name and size of a member; false when the block is no header of a partition's. */
+static bool slice_read_header(const unsigned char header[SLICE_BLOCK], char name[SLICE_NAME + 1],
+                              uint64_t *ret_size)
+{
+    uint64_t sum;
+    uint32_t number;
+    memcpy(name, header, SLICE_NAME);
+    name[SLICE_NAME] = '\0';
+    return memcmp(header + SLICE_MAGIC_AT, "ustar", 5) == 0 && header[156] == '0' &&
+           slice_read_octal(header + SLICE_SUM_AT, 7, &sum) && sum == slice_sum(header) &&
+           slice_read_octal(header + SLICE_SIZE_AT, 12, ret_size) &&
+           br_store_number_of(name, &number);
+}
+
+/* --- Bytes -------------------------------------------------------------------------------------
+ */
+
+static int slice_write(int fd, const void *data, size_t len, struct br_err *err)
+{
+    for (const char *p = data; len;) {
+        ssize_t n = write(fd, p, len);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return br_err_set(err, errno == ENOSPC ? BR_EFULL : BR_EIO, "cannot write: %s",
+                              strerror(errno));
+        p += n;
+        len -= (size_t)n;
+    }
+    return 0;
+}
+
+static int slice_read(int fd, void *data, size_t len, struct br_err *err)
+{
+    for (char *p = data; len;) {
+        ssize_t n = read(fd, p, len);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return br_err_set(err, BR_EIO, "cannot read: %s", strerror(errno));
+        if (n == 0)
+            return br_err_set(err, BR_EPROTO, "the file is not whole");
+        p += n;
+        len -= (size_t)n;
+    }
+    return 0;
+}
+
+static int slice_copy(int from, int into, uint64_t size, struct br_err *err)
+{
+    char *data = br_malloc(SLICE_COPY);
+    int rc = data ? 0 : br_err_set(err, BR_ENOMEM, "out of memory");
+    while (!rc && size) {
+        size_t n = size < SLICE_COPY ? (size_t)size : SLICE_COPY;
+        rc = slice_read(from, data, n, err);
+        if (!rc)
+            rc = slice_write(into, data, n, err);
+        size -= n;
+    }
+    br_free(data);
+    return rc;
+}
+
+static size_t slice_padding(uint64_t size)
+{
+    return (size_t)(SLICE_BLOCK - size % SLICE_BLOCK) % SLICE_BLOCK;
+}
+
+/* --- Saving ------------------------------------------------------------------------------------
+ */
+
+struct slice {
+    const char *directory, *file;
+    uint64_t from_ns, until_ns;
+    int fd;
+    unsigned count;
+};
+
+static int slice_add_file(struct slice *slice, const char *name, const char *path,
+                          struct br_err *err)
+{
+    static const char zeros[SLICE_BLOCK];
+    unsigned char header[SLICE_BLOCK];
+    struct stat stat;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0 || fstat(fd, &stat)) {
+        int why = errno;
+        if (fd >= 0)
+            (void)close(fd);
+        return br_err_set(err, BR_EIO, "cannot read %s: %s", path, strerror(why));
+    }
+    slice_make_header(name, (uint64_t)stat.st_size, header);
+    int rc = slice_write(slice->fd, header, sizeof header, err);
+    if (!rc)
+        rc = slice_copy(fd, slice->fd, (uint64_t)stat.st_size, err);
+    if (!rc)
+        rc = slice_write(slice->fd, zeros, slice_padding((uint64_t)stat.st_size), err);
+    (void)close(fd);
+    return rc;
+}
+
+static bool slice_wants(const struct slice *slice, const struct br_store_totals *totals)
+{
+    int64_t from = br_sql_time(slice->from_ns), until = br_sql_time(slice->until_ns);
+    return (totals->span_from < until && totals->span_until >= from) ||
+           (totals->sample_from < until && totals->sample_until >= from);
+}
+
+/* A snapshot of an open database, whoever writes to it meanwhile. */
+static int slice_snapshot(struct br_sql *sql, const char *path, struct br_err *err)
+{
+    sqlite3_stmt *statement = NULL;
+    (void)unlink(path);
+    if (sqlite3_exec(sql->db, "PRAGMA query_only = 0", NULL, NULL, NULL) != SQLITE_OK ||
+        sqlite3_prepare_v2(sql->db, "VACUUM INTO ?1", -1, &statement, NULL) != SQLITE_OK ||
+        sqlite3_bind_text(statement, 1, path, -1, SQLITE_STATIC) != SQLITE_OK ||
+        sqlite3_step(statement) != SQLITE_DONE) {
+        int rc = br_sql_fail(sql, err);
+        (void)sqlite3_finalize(statement);
+        return rc;
+    }
+    (void)sqlite3_finalize(statement);
+    return 0;
+}
+
+static int slice_add_partition(struct slice *slice, const char *name, struct br_err *err)
+{
+    char path[SLICE_PATH_MAX], copy[SLICE_PATH_MAX];
+    struct br_sql sql;
+    struct br_store_totals totals;
+    if ((size_t)snprintf(path, sizeof path, "%s/%s", slice->directory, name) >= sizeof path ||
+        (size_t)snprintf(copy, sizeof copy, "%s.part", slice->file) >= sizeof copy)
+        return br_err_set(err, BR_EIO, "the path of %s is too long", name);
+    int rc = br_sql_open(&sql, path, BR_SQL_READ, false, err);
+    if (rc == BR_ENOTFOUND)
+        return 0; /* removed meanwhile, or nothing was committed */
+    if (rc)
+        return rc;
+    rc = br_store_totals_read(&sql, &totals, err);
+    bool wanted = !rc && slice_wants(slice, &totals);
+    if (wanted)
+        rc = slice_snapshot(&sql, copy, err);
+    br_sql_close(&sql);
+    if (wanted && !rc)
+        rc = slice_add_file(slice, name, copy, err);
+    if (wanted)
+        (void)unlink(copy);
+    slice->count += wanted && !rc;
+    return rc == BR_ENOTFOUND ? 0 : rc;
+}
+
+static int slice_add_folder(struct slice *slice, struct br_err *err)
+{
+    static const char zeros[2 * SLICE_BLOCK];
+    DIR *folder = opendir(slice->directory);
+    uint32_t number;
+    int rc = 0;
+    if (!folder)
+        return br_err_set(err, BR_EIO, "cannot read %s: %s", slice->directory, strerror(errno));
+    for (struct dirent *entry; !rc && (entry = readdir(folder));)
+        if (br_store_number_of(entry->d_name, &number))
+            rc = slice_add_partition(slice, entry->d_name, err);
+    (void)closedir(folder);
+    if (!rc && !slice->count)
+        rc = br_err_set(err, BR_ENOTFOUND, "%s has nothing of that time", slice->directory);
+    return rc ? rc : slice_write(slice->fd, zeros, sizeof zeros, err);
+}
+
+int br_slice_save(const char *directory, uint64_t from_ns, uint64_t until_ns, const char *file,
+                  unsigned *ret_count, struct br_err *err)
+{
+    struct slice slice = {
+        .directory = directory, .file = file, .from_ns = from_ns, .until_ns = until_ns};
+    br_sql_setup();
+    slice.fd = open(file, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (slice.fd < 0)
+        return br_err_set(err, BR_EIO, "cannot make %s: %s", file, strerror(errno));
+    int rc = slice_add_folder(&slice, err);
+    if (close(slice.fd) && !rc)
+        rc = br_err_set(err, BR_EIO, "cannot write %s: %s", file, strerror(errno));
+    if (rc)
+        (void)unlink(file);
+    else
+        *ret_count = slice.count;
+    return rc;
+}
+
+/* --- Opening -----------------------------------------------------------------------------------
+ */
+
+static int slice_unpack(int fd, const char *directory, const char *name, uint64_t size,
+                        struct br_err *err)
+{
+    char path[SLICE_PATH_MAX], padding[SLICE_BLOCK];
+    if ((size_t)snprintf(path, sizeof path, "%s/%s", directory, name) >= sizeof path)
+        return br_err_set(err, BR_EIO, "the path of %s is too long", name);
+    int into = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (into < 0)
+        return br_err_set(err, BR_EIO, "cannot make %s: %s", path, strerror(errno));
+    int rc = slice_copy(fd, into, size, err);
+    if (close(into) && !rc)
+        rc = br_err_set(err, BR_EIO, "cannot write %s: %s", path, strerror(errno));
+    return rc ? rc : slice_read(fd, padding, slice_padding(size), err);
+}
+
+static int slice_unpack_all(int fd, const char *directory, struct br_err *err)
+{
+    static const unsigned char zeros[SLICE_BLOCK];
+    unsigned char header[SLICE_BLOCK];
+    char name[SLICE_NAME + 1];
+    uint64_t size;
+    for (;;) {
+        int rc = slice_read(fd, header, sizeof header, err);
+        if (rc)
+            return rc;
+        if (memcmp(header, zeros, sizeof zeros) == 0)
+            return 0;
+        if (!slice_read_header(header, name, &size))
+            return br_err_set(err, BR_EPROTO, "it is not what `braid save` writes");
+        rc = slice_unpack(fd, directory, name, size, err);
+        if (rc)
+            return rc;
+    }
+}
+
+int br_slice_open(const char *file, const char *directory, struct br_err *err)
+{
+    int fd = open(file, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return br_err_set(err, BR_EIO, "cannot read %s: %s", file, strerror(errno));
+    int rc = slice_unpack_all(fd, directory, err);
+    (void)close(fd);
+    if (rc)
+        br_err_prefix(err, "%s: ", file);
+    return rc;
+}

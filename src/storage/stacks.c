@@ -1,0 +1,300 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "storage/stacks.h"
+
+#include <string.h>
+
+#include "base/map.h"
+#include "base/mem.h"
+#include "base/str.h"
+
+#define LEVEL 1
+
+struct function_key {
+    const struct br_stack_tree *stacks;
+    const void *name, *file;
+    size_t name_len, file_len;
+};
+
+void br_stack_tree_init(struct br_stack_tree *stacks)
+{
+    *stacks = (struct br_stack_tree){.nodes = NULL};
+    br_index_init(&stacks->nodes_index, BR_STACK_NODES_MAX, BR_HOLDER_STORE);
+    br_index_init(&stacks->functions_index, BR_FUNCTIONS_MAX, BR_HOLDER_STORE);
+    br_random_bytes(stacks->nodes_index.secret, sizeof stacks->nodes_index.secret);
+    br_random_bytes(stacks->functions_index.secret, sizeof stacks->functions_index.secret);
+}
+
+void br_stack_tree_release(struct br_stack_tree *stacks)
+{
+    br_free(stacks->nodes);
+    br_free(stacks->functions);
+    br_free(stacks->texts);
+    br_index_release(&stacks->nodes_index);
+    br_index_release(&stacks->functions_index);
+    *stacks = (struct br_stack_tree){.nodes = NULL};
+}
+
+bool br_stack_tree_full(const struct br_stack_tree *stacks)
+{
+    return stacks->n_nodes >= BR_STACK_NODES_MAX / 2 ||
+           stacks->n_functions >= BR_FUNCTIONS_MAX / 2 ||
+           stacks->texts_len >= BR_FUNCTION_BYTES_MAX / 2;
+}
+
+/* --- Functions ------------------------------------------------------------------------------- */
+
+static uint64_t stack_tree_function_hash(const struct br_stack_tree *stacks, const void *name,
+                                         size_t name_len, const void *file, size_t file_len)
+{
+    return br_hash_mix(br_index_hash(&stacks->functions_index, name, name_len) ^ 1,
+                       br_index_hash(&stacks->functions_index, file, file_len));
+}
+
+static bool stack_tree_is_function(const void *entries, uint32_t place, const void *key)
+{
+    const struct function_key *wanted = key;
+    const struct br_stack_tree *stacks = entries;
+    const struct br_stack_function *function = &stacks->functions[place];
+    const char *text = stacks->texts + function->at;
+    return function->name_len == wanted->name_len && function->file_len == wanted->file_len &&
+           (!wanted->name_len || memcmp(text, wanted->name, wanted->name_len) == 0) &&
+           (!wanted->file_len ||
+            memcmp(text + function->name_len, wanted->file, wanted->file_len) == 0);
+}
+
+static uint64_t stack_tree_rehash_function(const void *entries, uint32_t place)
+{
+    const struct br_stack_tree *stacks = entries;
+    const struct br_stack_function *function = &stacks->functions[place];
+    const char *text = stacks->texts + function->at;
+    return stack_tree_function_hash(stacks, text, function->name_len, text + function->name_len,
+                                    function->file_len);
+}
+
+static int stack_tree_add_function(struct br_stack_tree *stacks, const struct function_key *key,
+                                   uint64_t hash)
+{
+    size_t more = key->name_len + key->file_len;
+    int rc = br_grow(&stacks->texts, &stacks->cap_texts, stacks->texts_len + more + 1, 1,
+                     BR_FUNCTION_BYTES_MAX);
+    if (!rc)
+        rc = br_grow(&stacks->functions, &stacks->cap_functions, (size_t)stacks->n_functions + 1,
+                     sizeof *stacks->functions, BR_FUNCTIONS_MAX);
+    if (rc)
+        return rc;
+    struct br_stack_function *function = &stacks->functions[stacks->n_functions];
+    *function = (struct br_stack_function){stacks->texts_len, (uint32_t)key->name_len,
+                                           (uint32_t)key->file_len};
+    if (key->name_len)
+        memcpy(stacks->texts + function->at, key->name, key->name_len);
+    if (key->file_len)
+        memcpy(stacks->texts + function->at + key->name_len, key->file, key->file_len);
+    rc = br_index_add(&stacks->functions_index, hash, stacks->n_functions,
+                      stack_tree_rehash_function, stacks);
+    if (rc)
+        return rc;
+    stacks->texts_len += (uint32_t)more;
+    stacks->n_functions++;
+    return 0;
+}
+
+int br_stack_tree_function(struct br_stack_tree *stacks, const void *name, size_t name_len,
+                           const void *file, size_t file_len, uint32_t *ret)
+{
+    if (name_len > BR_FUNCTION_NAME_MAX)
+        name_len = br_utf8_valid(name, BR_FUNCTION_NAME_MAX);
+    if (file_len > BR_FUNCTION_NAME_MAX)
+        file_len = br_utf8_valid(file, BR_FUNCTION_NAME_MAX);
+    struct function_key key = {stacks, name, file, name_len, file_len};
+    uint64_t hash = stack_tree_function_hash(stacks, name, name_len, file, file_len);
+    uint32_t place =
+        br_index_find(&stacks->functions_index, hash, stack_tree_is_function, stacks, &key);
+    if (place == BR_INDEX_NONE) {
+        place = stacks->n_functions;
+        int rc = stack_tree_add_function(stacks, &key, hash);
+        if (rc)
+            return rc;
+    }
+    *ret = place;
+    return 0;
+}
+
+/* --- Nodes ----------------------------------------------------------------------------------- */
+
+static uint64_t stack_tree_node_hash(const struct br_stack_tree *stacks,
+                                     const struct br_stack_node *node)
+{
+    return br_hash_mix(((uint64_t)node->parent << 32 | node->function) ^
+                           stacks->nodes_index.secret[0],
+                       stacks->nodes_index.secret[1]);
+}
+
+static bool stack_tree_is_node(const void *entries, uint32_t place, const void *key)
+{
+    const struct br_stack_tree *stacks = entries;
+    const struct br_stack_node *wanted = key, *node = &stacks->nodes[place];
+    return node->parent == wanted->parent && node->function == wanted->function;
+}
+
+static uint64_t stack_tree_rehash_node(const void *entries, uint32_t place)
+{
+    const struct br_stack_tree *stacks = entries;
+    return stack_tree_node_hash(stacks, &stacks->nodes[place]);
+}
+
+int br_stack_tree_node(struct br_stack_tree *stacks, uint32_t parent, uint32_t function,
+                       uint32_t *ret)
+{
+    struct br_stack_node node = {parent, function};
+    uint64_t hash = stack_tree_node_hash(stacks, &node);
+    uint32_t place = br_index_find(&stacks->nodes_index, hash, stack_tree_is_node, stacks, &node);
+    if (place == BR_INDEX_NONE) {
+        place = stacks->n_nodes;
+        int rc = br_grow(&stacks->nodes, &stacks->cap_nodes, (size_t)place + 1,
+                         sizeof *stacks->nodes, BR_STACK_NODES_MAX);
+        if (rc)
+            return rc;
+        stacks->nodes[place] = node;
+        rc = br_index_add(&stacks->nodes_index, hash, place, stack_tree_rehash_node, stacks);
+        if (rc)
+            return rc;
+        stacks->n_nodes++;
+    }
+    *ret = place + 1;
+    return 0;
+}
+
+/* --- The database ---------------------------------------------------------------------------- */
+
+static int stack_tree_insert(struct br_sql *sql, enum br_sql_id id, uint32_t first, uint32_t count,
+                             struct br_squeezer *squeezer, const struct br_pack *plain,
+                             struct br_err *err)
+{
+    struct br_pack packed = {.data = NULL};
+    int rc;
+    if (plain->failed || !br_squeeze(squeezer, LEVEL, plain, &packed)) {
+        rc = br_err_set(err, BR_ENOMEM, "out of memory");
+    } else {
+        sqlite3_stmt *statement = br_sql_take(sql, id);
+        if (statement) {
+            (void)sqlite3_bind_int64(statement, 1, first);
+            (void)sqlite3_bind_int64(statement, 2, count);
+            (void)sqlite3_bind_blob64(statement, 3, packed.data, packed.len, SQLITE_STATIC);
+        }
+        rc = br_sql_run(sql, statement, err);
+    }
+    br_pack_release(&packed);
+    return rc;
+}
+
+int br_stack_tree_save(struct br_stack_tree *stacks, struct br_sql *sql,
+                       struct br_squeezer *squeezer, struct br_err *err)
+{
+    struct br_pack plain = {.data = NULL};
+    uint32_t first = stacks->saved_functions, count = stacks->n_functions - first;
+    int rc = 0;
+    for (uint32_t i = first; i < stacks->n_functions; i++) {
+        const struct br_stack_function *function = &stacks->functions[i];
+        br_pack_varint(&plain, function->name_len);
+        br_pack_varint(&plain, function->file_len);
+        br_pack_bytes(&plain, stacks->texts + function->at,
+                      (size_t)function->name_len + function->file_len);
+    }
+    if (count)
+        rc = stack_tree_insert(sql, BR_SQL_FUNCTIONS_ADD, first, count, squeezer, &plain, err);
+    br_pack_clear(&plain);
+    first = stacks->saved_nodes;
+    uint32_t n_nodes = stacks->n_nodes - first;
+    for (uint32_t i = first; i < stacks->n_nodes; i++) {
+        /* A parent is before its children, and mostly just before. */
+        br_pack_varint(&plain, i + 1 - stacks->nodes[i].parent);
+        br_pack_varint(&plain, stacks->nodes[i].function);
+    }
+    if (!rc && n_nodes)
+        rc = stack_tree_insert(sql, BR_SQL_NODES_ADD, first, n_nodes, squeezer, &plain, err);
+    br_pack_release(&plain);
+    if (!rc) {
+        stacks->saved_functions = stacks->n_functions;
+        stacks->saved_nodes = stacks->n_nodes;
+    }
+    return rc;
+}
+
+int br_stack_tree_read_functions(const uint8_t *data, size_t len, br_stack_tree_function_fn *fn,
+                                 void *arg)
+{
+    struct br_unpack unpack = {.p = data, .end = data + len};
+    int rc = 0;
+    while (!rc && unpack.p < unpack.end) {
+        size_t name_len = (size_t)br_unpack_varint(&unpack);
+        size_t file_len = (size_t)br_unpack_varint(&unpack);
+        const uint8_t *name = br_unpack_bytes(&unpack, name_len);
+        const uint8_t *file = br_unpack_bytes(&unpack, file_len);
+        if (unpack.failed)
+            return BR_EPROTO;
+        rc = fn(arg, name, name_len, file, file_len);
+    }
+    return rc;
+}
+
+int br_stack_tree_read_nodes(const uint8_t *data, size_t len, br_stack_tree_node_fn *fn, void *arg)
+{
+    struct br_unpack unpack = {.p = data, .end = data + len};
+    int rc = 0;
+    while (!rc && unpack.p < unpack.end) {
+        uint64_t back = br_unpack_varint(&unpack), function = br_unpack_varint(&unpack);
+        if (unpack.failed || back > UINT32_MAX || function > UINT32_MAX)
+            return BR_EPROTO;
+        rc = fn(arg, (uint32_t)back, (uint32_t)function);
+    }
+    return rc;
+}
+
+static int stack_tree_on_function(void *arg, const void *name, size_t name_len, const void *file,
+                                  size_t file_len)
+{
+    uint32_t number;
+    struct br_stack_tree *stacks = arg;
+    uint32_t expected = stacks->n_functions;
+    int rc = br_stack_tree_function(stacks, name, name_len, file, file_len, &number);
+    return rc ? rc : number == expected ? 0 : BR_EPROTO;
+}
+
+static int stack_tree_on_node(void *arg, uint32_t back, uint32_t function)
+{
+    struct br_stack_tree *stacks = arg;
+    uint32_t number, expected = stacks->n_nodes + 1;
+    if (back > expected || !back || function >= stacks->n_functions)
+        return BR_EPROTO;
+    int rc = br_stack_tree_node(stacks, expected - back, function, &number);
+    return rc ? rc : number == expected ? 0 : BR_EPROTO;
+}
+
+int br_stack_tree_load(struct br_stack_tree *stacks, struct br_sql *sql,
+                       struct br_squeezer *squeezer, struct br_err *err)
+{
+    struct br_pack plain = {.data = NULL};
+    int rc = 0, sql_rc = 0;
+    for (int i = 0; i < 2 && !rc && !sql_rc; i++) {
+        sqlite3_stmt *statement = br_sql_take(sql, i ? BR_SQL_NODES : BR_SQL_FUNCTIONS);
+        if (statement)
+            (void)sqlite3_bind_int64(statement, 1, 0);
+        while (!rc && br_sql_row(sql, statement, &sql_rc, err)) {
+            rc = br_unsqueeze(squeezer, sqlite3_column_blob(statement, 2),
+                              (size_t)sqlite3_column_bytes(statement, 2), &plain);
+            if (!rc)
+                rc = i ? br_stack_tree_read_nodes(plain.data, plain.len, stack_tree_on_node, stacks)
+                       : br_stack_tree_read_functions(plain.data, plain.len, stack_tree_on_function,
+                                                      stacks);
+        }
+        if (statement)
+            (void)sqlite3_reset(statement);
+    }
+    br_pack_release(&plain);
+    stacks->saved_functions = stacks->n_functions;
+    stacks->saved_nodes = stacks->n_nodes;
+    if (rc)
+        return br_err_set(err, rc == BR_ENOMEM ? rc : BR_EPROTO, "its stacks cannot be read: %s",
+                          br_strerror(rc));
+    return sql_rc;
+}

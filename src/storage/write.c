@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+
+#include "base/mem.h"
+#include "storage/blocks.h"
+#include "storage/chunks.h"
+#include "storage/internal.h"
+
+#define SAMPLES_A_ROW 10u
+#define PARTITIONS_LEAST 8u /* of which no one is larger than its part of max_bytes */
+
+struct br_store_writer {
+    struct br_store *store;
+    struct br_store_partition *partition; /* that is open; NULL: none */
+    struct br_sql sql;
+    struct br_squeezer squeezer;
+    struct br_store_totals totals; /* with what is not committed yet */
+    struct br_blocks *blocks;
+    struct br_chunks *chunks;
+};
+
+struct br_store_writer *br_store_writer_new(struct br_store *store)
+{
+    struct br_store_writer *writer = br_calloc(1, sizeof *writer);
+    if (!writer)
+        return NULL;
+    writer->store = store;
+    writer->blocks = br_blocks_new(&writer->sql, &writer->totals, &writer->squeezer);
+    writer->chunks = br_chunks_new(&writer->sql, &writer->totals, &writer->squeezer);
+    if (writer->blocks && writer->chunks)
+        return writer;
+    br_store_writer_free(writer);
+    return NULL;
+}
+
+/* The partition stays listed: it is sealed, or opened again by the next write. */
+static void writer_close(struct br_store_writer *writer)
+{
+    if (writer->partition)
+        br_store_partition_put(writer->store, writer->partition);
+    br_sql_close(&writer->sql);
+    writer->partition = NULL;
+}
+
+void br_store_writer_free(struct br_store_writer *writer)
+{
+    if (!writer)
+        return;
+    writer_close(writer);
+    br_blocks_free(writer->blocks);
+    br_chunks_free(writer->chunks);
+    br_squeezer_release(&writer->squeezer);
+    br_free(writer);
+}
+
+/* --- The open partition ---------------------------------------------------------------------- */
+
+static bool writer_is_full(const struct br_store *store, const struct br_store_partition *partition)
+{
+    const struct br_store_config *config = &store->config;
+    const struct br_store_totals *totals = &partition->totals;
+    uint64_t rows = totals->n_spans + totals->n_samples / SAMPLES_A_ROW;
+    uint64_t now = br_store_now_ns(), created = (uint64_t)totals->created_ns;
+    return (config->partition_rows && rows >= config->partition_rows) ||
+           (config->partition_age_ns && now > created &&
+            now - created >= config->partition_age_ns) ||
+           (config->max_bytes && partition->bytes >= config->max_bytes / PARTITIONS_LEAST);
+}
+
+/* The newest partition with a reference, where it is not full; NULL: there is none. */
+static struct br_store_partition *writer_newest(struct br_store *store)
+{
+    struct br_store_partition *partition = NULL;
+    (void)pthread_mutex_lock(&store->lock);
+    if (!br_list_empty(&store->partitions))
+        partition = br_container_of(store->partitions.prev, struct br_store_partition, link);
+    if (partition && writer_is_full(store, partition))
+        partition = NULL;
+    if (partition)
+        partition->refs++;
+    (void)pthread_mutex_unlock(&store->lock);
+    return partition;
+}
+
+static int writer_begin_new(struct br_store_writer *writer, struct br_err *err)
+{
+    struct br_store *store = writer->store;
+    int rc = br_store_partition_new(store, &writer->sql, &writer->partition, err);
+    if (rc)
+        return rc;
+    (void)pthread_mutex_lock(&store->lock);
+    writer->partition->refs++;
+    writer->totals = writer->partition->totals;
+    (void)pthread_mutex_unlock(&store->lock);
+    return 0;
+}
+
+static int writer_open(struct br_store_writer *writer, struct br_err *err)
+{
+    int rc;
+    writer->partition = writer_newest(writer->store);
+    if (writer->partition) {
+        rc = br_sql_open(&writer->sql, writer->partition->path, BR_SQL_WRITE,
+                         writer->store->config.sync_full, err);
+        if (!rc)
+            rc = br_store_totals_read(&writer->sql, &writer->totals, err);
+        /* It was made, and nothing was committed to it. */
+        if (rc == BR_ENOTFOUND && writer->sql.db && !writer->partition->totals.n_spans &&
+            !writer->partition->totals.n_samples) {
+            writer->totals = writer->partition->totals;
+            rc = 0;
+        }
+    } else {
+        rc = writer_begin_new(writer, err);
+    }
+    if (!rc)
+        rc = br_blocks_load(writer->blocks, err);
+    if (!rc)
+        rc = br_chunks_load(writer->chunks, err);
+    return rc;
+}
+
+/* Seals the open partition where it is full. */
+static void writer_rotate(struct br_store_writer *writer)
+{
+    struct br_store *store = writer->store;
+    if (!writer->partition)
+        return;
+    (void)pthread_mutex_lock(&store->lock);
+    bool full = writer->partition->gone || writer_is_full(store, writer->partition);
+    (void)pthread_mutex_unlock(&store->lock);
+    if (full || br_blocks_full(writer->blocks) || br_chunks_full(writer->chunks))
+        writer_close(writer);
+}
+
+/* --- A transaction --------------------------------------------------------------------------- */
+
+static int writer_put_totals(struct br_store_writer *writer, struct br_err *err)
+{
+    sqlite3_stmt *statement = br_sql_take(&writer->sql, BR_SQL_TOTALS_SET);
+    struct br_store_totals *totals = &writer->totals;
+    totals->written_ns = br_sql_time(br_store_now_ns());
+    int64_t row[] = {totals->created_ns,         totals->written_ns,
+                     (int64_t)totals->secret[0], (int64_t)totals->secret[1],
+                     (int64_t)totals->n_spans,   (int64_t)totals->n_samples,
+                     totals->span_from,          totals->span_until,
+                     totals->sample_from,        totals->sample_until};
+    for (int i = 0; statement && i < (int)BR_COUNT(row); i++)
+        (void)sqlite3_bind_int64(statement, i + 1, row[i]);
+    return br_sql_run(&writer->sql, statement, err);
+}
+
+static int writer_put(struct br_store_writer *writer, const struct br_item *const *items,
+                      size_t n_items, struct br_err *err)
+{
+    int rc = br_sql_run(&writer->sql, br_sql_take(&writer->sql, BR_SQL_BEGIN), err);
+    for (size_t i = 0; i < n_items && !rc; i++)
+        rc = items[i]->signal == BR_TRACES ? br_blocks_add(writer->blocks, items[i], err)
+                                           : br_chunks_add(writer->chunks, items[i], err);
+    if (!rc)
+        rc = br_blocks_flush(writer->blocks, err);
+    if (!rc)
+        rc = br_chunks_flush(writer->chunks, err);
+    if (!rc)
+        rc = writer_put_totals(writer, err);
+    if (!rc)
+        rc = br_sql_run(&writer->sql, br_sql_take(&writer->sql, BR_SQL_COMMIT), err);
+    return rc;
+}
+
+/* After a failure nothing that is held of the partition is sure: it is read again. */
+static int writer_try(struct br_store_writer *writer, const struct br_item *const *items,
+                      size_t n_items, struct br_err *err)
+{
+    int rc = 0;
+    writer_rotate(writer);
+    if (!writer->partition)
+        rc = writer_open(writer, err);
+    if (!rc)
+        rc = writer_put(writer, items, n_items, err);
+    if (!rc) {
+        br_store_partition_wrote(writer->store, writer->partition, &writer->totals);
+        return 0;
+    }
+    struct br_store_partition *partition = writer->partition;
+    if (rc == BR_EPROTO && partition) {
+        br_sql_close(&writer->sql);
+        br_store_partition_set_aside(writer->store, partition, err->text);
+    }
+    writer_close(writer);
+    return rc;
+}
+
+int br_store_write(struct br_store *store, const struct br_item *const *items, size_t n_items,
+                   struct br_err *err)
+{
+    struct br_err why = {0};
+    int rc = 0;
+    (void)pthread_mutex_lock(&store->writing);
+    if (!atomic_load(&store->open))
+        rc = br_err_set(&why, BR_EIO, "the store is not open");
+    struct br_store_writer *writer = store->writer;
+    for (int attempt = 0; attempt < 2 && n_items && (!attempt || rc == BR_EPROTO); attempt++)
+        if (!rc || attempt)
+            rc = writer_try(writer, items, n_items, &why);
+    if (!n_items && !rc)
+        writer_rotate(writer);
+    if (writer)
+        br_store_expire(store, writer->partition);
+    (void)pthread_mutex_unlock(&store->writing);
+    if (rc)
+        return br_err_set(err, rc == BR_EPROTO ? BR_EIO : rc, "%s", why.text);
+    return 0;
+}
