@@ -1,0 +1,778 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "query/traceql_internal.h"
+
+#define MATCH_MS 1000 /* of processor time that the matches of a query may take */
+#define SHOWN_MAX 40  /* characters of a token that an error repeats */
+
+struct parser {
+    struct br_traceql *query;
+    struct br_traceql_lexer lexer;
+    struct br_traceql_token token; /* the next one */
+    unsigned depth, n_nodes;
+};
+
+/* --- Tokens ----------------------------------------------------------------------------------- */
+
+static int traceql_parse_fail_at(const struct parser *parser, int code,
+                                 const struct br_traceql_token *token, const char *what)
+{
+    return br_traceql_fail(parser->lexer.err, code, token->line, token->col, "%s", what);
+}
+
+static int traceql_parse_unexpected(const struct parser *parser, const char *wanted)
+{
+    const struct br_traceql_token *token = &parser->token;
+    if (token->kind == BR_TRACEQL_END)
+        return br_traceql_fail(parser->lexer.err, BR_EINVAL, token->line, token->col,
+                               "the query ends where %s is wanted", wanted);
+    return br_traceql_fail(
+        parser->lexer.err, BR_EINVAL, token->line, token->col, "unexpected %.*s; %s is wanted",
+        (int)(token->len < SHOWN_MAX ? token->len : SHOWN_MAX), token->text, wanted);
+}
+
+static int traceql_parse_step(struct parser *parser)
+{
+    return br_traceql_lexer_next(&parser->lexer, &parser->token);
+}
+
+static bool traceql_parse_is(const struct parser *parser, const char *op)
+{
+    return parser->token.kind == BR_TRACEQL_PUNCT && strcmp(parser->token.op, op) == 0;
+}
+
+static bool traceql_parse_is_word(const struct parser *parser, const char *word)
+{
+    return parser->token.kind == BR_TRACEQL_WORD && strlen(word) == parser->token.len &&
+           memcmp(parser->token.text, word, parser->token.len) == 0;
+}
+
+static int traceql_parse_expect(struct parser *parser, const char *op)
+{
+    char wanted[16];
+    (void)snprintf(wanted, sizeof wanted, "'%s'", op);
+    return traceql_parse_is(parser, op) ? traceql_parse_step(parser)
+                                        : traceql_parse_unexpected(parser, wanted);
+}
+
+static int traceql_parse_enter(struct parser *parser)
+{
+    if (++parser->depth > BR_TRACEQL_DEPTH_MAX)
+        return br_traceql_fail(parser->lexer.err, BR_EINVAL, parser->token.line, parser->token.col,
+                               "the query nests deeper than %d", BR_TRACEQL_DEPTH_MAX);
+    return 0;
+}
+
+static void *traceql_parse_alloc(struct parser *parser, size_t size, int *ret_rc)
+{
+    void *node = NULL;
+    if (parser->n_nodes++ >= BR_TRACEQL_NODES_MAX)
+        *ret_rc = br_traceql_fail(
+            parser->lexer.err, BR_EINVAL, parser->token.line, parser->token.col,
+            "the query has more than %d operators and operands", BR_TRACEQL_NODES_MAX);
+    else if (!(node = br_arena_calloc(parser->query->arena, 1, size)))
+        *ret_rc = br_err_set(parser->lexer.err, BR_ENOMEM, "out of memory");
+    else
+        *ret_rc = 0;
+    return node;
+}
+
+/* --- Attributes ------------------------------------------------------------------------------- */
+
+static const struct {
+    const char *name;
+    enum br_traceql_intrinsic intrinsic;
+    enum br_traceql_type type;
+} intrinsics[] = {
+    {"duration", BR_TRACEQL_SPAN_DURATION, BR_TRACEQL_DURATION},
+    {"span:duration", BR_TRACEQL_SPAN_DURATION, BR_TRACEQL_DURATION},
+    {"name", BR_TRACEQL_SPAN_NAME, BR_TRACEQL_STRING},
+    {"span:name", BR_TRACEQL_SPAN_NAME, BR_TRACEQL_STRING},
+    {"status", BR_TRACEQL_SPAN_STATUS, BR_TRACEQL_STATUS},
+    {"span:status", BR_TRACEQL_SPAN_STATUS, BR_TRACEQL_STATUS},
+    {"kind", BR_TRACEQL_SPAN_KIND, BR_TRACEQL_KIND},
+    {"span:kind", BR_TRACEQL_SPAN_KIND, BR_TRACEQL_KIND},
+    {"span:id", BR_TRACEQL_SPAN_ID, BR_TRACEQL_STRING},
+    {"span:parentID", BR_TRACEQL_SPAN_PARENT_ID, BR_TRACEQL_STRING},
+    {"trace:id", BR_TRACEQL_TRACE_ID, BR_TRACEQL_STRING},
+    {"nestedSetParent", BR_TRACEQL_NESTED_SET_PARENT, BR_TRACEQL_INT},
+    {"statusMessage", BR_TRACEQL_STATUS_MESSAGE, BR_TRACEQL_STRING},
+    {"span:statusMessage", BR_TRACEQL_STATUS_MESSAGE, BR_TRACEQL_STRING},
+    {"event:name", BR_TRACEQL_EVENT_NAME, BR_TRACEQL_STRING},
+    {"event:timeSinceStart", BR_TRACEQL_EVENT_TIME, BR_TRACEQL_DURATION},
+    {"link:traceID", BR_TRACEQL_LINK_TRACE_ID, BR_TRACEQL_STRING},
+    {"link:spanID", BR_TRACEQL_LINK_SPAN_ID, BR_TRACEQL_STRING},
+    {"instrumentation:name", BR_TRACEQL_SCOPE_NAME, BR_TRACEQL_STRING},
+    {"instrumentation:version", BR_TRACEQL_SCOPE_VERSION, BR_TRACEQL_STRING},
+    {"childCount", BR_TRACEQL_CHILD_COUNT, BR_TRACEQL_INT},
+    {"span:childCount", BR_TRACEQL_CHILD_COUNT, BR_TRACEQL_INT},
+    {"traceDuration", BR_TRACEQL_TRACE_DURATION, BR_TRACEQL_DURATION},
+    {"trace:duration", BR_TRACEQL_TRACE_DURATION, BR_TRACEQL_DURATION},
+    {"rootName", BR_TRACEQL_ROOT_NAME, BR_TRACEQL_STRING},
+    {"trace:rootName", BR_TRACEQL_ROOT_NAME, BR_TRACEQL_STRING},
+    {"rootServiceName", BR_TRACEQL_ROOT_SERVICE, BR_TRACEQL_STRING},
+    {"trace:rootService", BR_TRACEQL_ROOT_SERVICE, BR_TRACEQL_STRING},
+};
+
+static const char *traceql_parse_scope_name(enum br_traceql_scope scope)
+{
+    static const char *const names[] = {"", "span", "resource", "event", "link", "instrumentation",
+                                        ""};
+    return names[scope];
+}
+
+static bool traceql_parse_same(const struct br_traceql_attribute *left,
+                               const struct br_traceql_attribute *right)
+{
+    if (left->scope != right->scope)
+        return false;
+    if (left->scope == BR_TRACEQL_INTRINSIC)
+        return left->intrinsic == right->intrinsic;
+    return left->name_len == right->name_len &&
+           memcmp(left->name, right->name, left->name_len) == 0;
+}
+
+/* What asking for it needs of a span. */
+static void traceql_parse_note_needs(struct br_traceql *query,
+                                     const struct br_traceql_attribute *attribute)
+{
+    if (attribute->scope == BR_TRACEQL_INTRINSIC) {
+        query->needs_trace |= attribute->intrinsic >= BR_TRACEQL_CHILD_COUNT;
+        query->needs_bytes |= attribute->intrinsic >= BR_TRACEQL_STATUS_MESSAGE &&
+                              attribute->intrinsic < BR_TRACEQL_CHILD_COUNT;
+    } else if (attribute->scope != BR_TRACEQL_RESOURCE ||
+               strcmp(attribute->name, "service.name") != 0) {
+        query->needs_bytes = true;
+    }
+}
+
+static int traceql_parse_intern(struct parser *parser, struct br_traceql_attribute *attribute,
+                                bool shown, uint32_t *ret)
+{
+    struct br_traceql *query = parser->query;
+    uint32_t at = 0;
+    while (at < query->n_attributes && !traceql_parse_same(&query->attributes[at], attribute))
+        at++;
+    if (at == BR_TRACEQL_ATTRIBUTES_MAX)
+        return traceql_parse_fail_at(parser, BR_EINVAL, &parser->token,
+                                     "the query names too many attributes");
+    if (at == query->n_attributes) {
+        const char *scope = traceql_parse_scope_name(attribute->scope);
+        bool plain = attribute->scope == BR_TRACEQL_INTRINSIC;
+        attribute->label = plain ? attribute->name
+                                 : br_arena_printf(query->arena, "%s.%s", scope, attribute->name);
+        if (!attribute->label)
+            return br_err_set(parser->lexer.err, BR_ENOMEM, "out of memory");
+        query->attributes[query->n_attributes++] = *attribute;
+        traceql_parse_note_needs(query, attribute);
+    }
+    query->attributes[at].shown |= shown;
+    *ret = at;
+    return 0;
+}
+
+/* An attribute or an intrinsic, which is the next token. */
+static int traceql_parse_attribute(struct parser *parser, bool shown, uint32_t *ret,
+                                   enum br_traceql_type *ret_type)
+{
+    const struct br_traceql_token token = parser->token;
+    struct br_traceql_attribute attribute = {.scope = token.scope};
+    *ret_type = BR_TRACEQL_ANY;
+    if (token.kind == BR_TRACEQL_NAME) {
+        attribute.name = token.value.text;
+        attribute.name_len = token.value.len;
+    } else if (token.kind == BR_TRACEQL_WORD) {
+        size_t i = 0;
+        while (i < BR_COUNT(intrinsics) && !traceql_parse_is_word(parser, intrinsics[i].name))
+            i++;
+        if (traceql_parse_is_word(parser, "nestedSetLeft") ||
+            traceql_parse_is_word(parser, "nestedSetRight"))
+            return traceql_parse_fail_at(parser, BR_EUNSUPPORTED, &token,
+                                         "nestedSetLeft and nestedSetRight are not supported");
+        if (i == BR_COUNT(intrinsics))
+            return traceql_parse_unexpected(parser, "an attribute (.name, span.name, "
+                                                    "resource.name) or an intrinsic");
+        attribute = (struct br_traceql_attribute){.scope = BR_TRACEQL_INTRINSIC,
+                                                  .intrinsic = intrinsics[i].intrinsic,
+                                                  .name = intrinsics[i].name,
+                                                  .name_len = token.len};
+        *ret_type = intrinsics[i].type;
+    } else {
+        return traceql_parse_unexpected(parser, "an attribute");
+    }
+    int rc = traceql_parse_intern(parser, &attribute, shown, ret);
+    return rc ? rc : traceql_parse_step(parser);
+}
+
+/* --- Expressions ------------------------------------------------------------------------------ */
+
+static int traceql_parse_expr(struct parser *parser, int least, const struct br_traceql_expr **ret);
+
+/* Words that are values. */
+static bool traceql_parse_constant(const struct parser *parser, struct br_traceql_value *ret)
+{
+    static const struct {
+        const char *name;
+        enum br_traceql_type type;
+        int value;
+    } constants[] = {
+        {"nil", BR_TRACEQL_NIL, 0},          {"unset", BR_TRACEQL_STATUS, 0},
+        {"ok", BR_TRACEQL_STATUS, 1},        {"error", BR_TRACEQL_STATUS, 2},
+        {"unspecified", BR_TRACEQL_KIND, 0}, {"internal", BR_TRACEQL_KIND, 1},
+        {"server", BR_TRACEQL_KIND, 2},      {"client", BR_TRACEQL_KIND, 3},
+        {"producer", BR_TRACEQL_KIND, 4},    {"consumer", BR_TRACEQL_KIND, 5},
+    };
+    for (size_t i = 0; i < BR_COUNT(constants); i++) {
+        if (!traceql_parse_is_word(parser, constants[i].name))
+            continue;
+        *ret = (struct br_traceql_value){.type = constants[i].type, .integer = constants[i].value};
+        return true;
+    }
+    if (!traceql_parse_is_word(parser, "true") && !traceql_parse_is_word(parser, "false"))
+        return false;
+    *ret = (struct br_traceql_value){.type = BR_TRACEQL_BOOL,
+                                     .boolean = traceql_parse_is_word(parser, "true")};
+    return true;
+}
+
+static int traceql_parse_operand(struct parser *parser, const struct br_traceql_expr **ret)
+{
+    struct br_traceql_expr *expr;
+    struct br_traceql_value value;
+    int rc;
+    if (traceql_parse_is(parser, "(")) {
+        rc = traceql_parse_step(parser);
+        if (!rc)
+            rc = traceql_parse_expr(parser, 0, ret);
+        return rc ? rc : traceql_parse_expect(parser, ")");
+    }
+    expr = traceql_parse_alloc(parser, sizeof *expr, &rc);
+    if (!expr)
+        return rc;
+    *ret = expr;
+    if (parser->token.kind == BR_TRACEQL_LITERAL || traceql_parse_constant(parser, &value)) {
+        expr->op = BR_TRACEQL_VALUE;
+        expr->value = parser->token.kind == BR_TRACEQL_LITERAL ? parser->token.value : value;
+        expr->type = expr->value.type;
+        return traceql_parse_step(parser);
+    }
+    expr->op = BR_TRACEQL_ATTRIBUTE;
+    return traceql_parse_attribute(parser, true, &expr->attribute, &expr->type);
+}
+
+static bool traceql_parse_is_number(enum br_traceql_type type)
+{
+    return type == BR_TRACEQL_INT || type == BR_TRACEQL_FLOAT || type == BR_TRACEQL_DURATION ||
+           type == BR_TRACEQL_ANY;
+}
+
+static bool traceql_parse_is_boolean(enum br_traceql_type type)
+{
+    return type == BR_TRACEQL_BOOL || type == BR_TRACEQL_ANY;
+}
+
+static bool traceql_parse_comparable(enum br_traceql_type left, enum br_traceql_type right)
+{
+    return left == right || left == BR_TRACEQL_ANY || right == BR_TRACEQL_ANY ||
+           left == BR_TRACEQL_NIL || right == BR_TRACEQL_NIL ||
+           (traceql_parse_is_number(left) && traceql_parse_is_number(right));
+}
+
+static bool traceql_parse_ordered(enum br_traceql_type type)
+{
+    return traceql_parse_is_number(type) || type == BR_TRACEQL_STRING;
+}
+
+static int traceql_parse_unary(struct parser *parser, const struct br_traceql_expr **ret)
+{
+    struct br_traceql_token token = parser->token;
+    struct br_traceql_expr *expr;
+    int rc;
+    bool negate = traceql_parse_is(parser, "-");
+    if (!negate && !traceql_parse_is(parser, "!"))
+        return traceql_parse_operand(parser, ret);
+    expr = traceql_parse_alloc(parser, sizeof *expr, &rc);
+    if (rc || (rc = traceql_parse_step(parser)) || (rc = traceql_parse_enter(parser)) ||
+        (rc = traceql_parse_unary(parser, &expr->left)))
+        return rc;
+    parser->depth--;
+    expr->op = negate ? BR_TRACEQL_NEGATE : BR_TRACEQL_NOT;
+    expr->type = negate ? expr->left->type : BR_TRACEQL_BOOL;
+    *ret = expr;
+    if (negate ? !traceql_parse_is_number(expr->left->type)
+               : !traceql_parse_is_boolean(expr->left->type))
+        return traceql_parse_fail_at(parser, BR_EINVAL, &token,
+                                     negate ? "'-' wants a number" : "'!' wants true or false");
+    return 0;
+}
+
+static const struct {
+    const char *text;
+    enum br_traceql_op op;
+    int binds; /* the tighter, the more */
+} operators[] = {
+    {"&&", BR_TRACEQL_AND, 1},     {"||", BR_TRACEQL_OR, 1},
+    {"=", BR_TRACEQL_EQUAL, 2},    {"!=", BR_TRACEQL_NOT_EQUAL, 2},
+    {"<", BR_TRACEQL_LESS, 2},     {"<=", BR_TRACEQL_LESS_EQUAL, 2},
+    {">", BR_TRACEQL_GREATER, 2},  {">=", BR_TRACEQL_GREATER_EQUAL, 2},
+    {"=~", BR_TRACEQL_MATCHES, 2}, {"!~", BR_TRACEQL_MATCHES_NOT, 2},
+    {"+", BR_TRACEQL_ADD, 3},      {"-", BR_TRACEQL_SUBTRACT, 3},
+    {"*", BR_TRACEQL_MULTIPLY, 4}, {"/", BR_TRACEQL_DIVIDE, 4},
+    {"%", BR_TRACEQL_MODULO, 4},   {"^", BR_TRACEQL_POWER, 5},
+};
+
+/* The operator that is next, or BR_COUNT(operators). */
+static size_t traceql_parse_operator(const struct parser *parser)
+{
+    size_t i = 0;
+    while (i < BR_COUNT(operators) && !traceql_parse_is(parser, operators[i].text))
+        i++;
+    return i;
+}
+
+static int traceql_parse_compile(struct parser *parser, const struct br_traceql_token *token,
+                                 struct br_traceql_expr *expr)
+{
+    struct br_traceql *query = parser->query;
+    const struct br_traceql_value *value = &expr->right->value;
+    char why[BR_REGEX_WHY_SIZE];
+    if (expr->right->op != BR_TRACEQL_VALUE || value->type != BR_TRACEQL_STRING ||
+        (expr->left->type != BR_TRACEQL_STRING && expr->left->type != BR_TRACEQL_ANY))
+        return traceql_parse_fail_at(parser, BR_EINVAL, token,
+                                     "'=~' and '!~' want a text and a quoted regular expression");
+    if (value->len > BR_TRACEQL_PATTERN_MAX || memchr(value->text, '\0', value->len))
+        return br_traceql_fail(parser->lexer.err, BR_EINVAL, token->line, token->col,
+                               "a regular expression may have %d bytes, and no zero",
+                               BR_TRACEQL_PATTERN_MAX);
+    if (query->n_patterns == BR_TRACEQL_PATTERNS_MAX)
+        return br_traceql_fail(parser->lexer.err, BR_EINVAL, token->line, token->col,
+                               "a query may have %d regular expressions", BR_TRACEQL_PATTERNS_MAX);
+    /* Alone first: brackets that do not close would be closed by ours. */
+    const char *whole =
+        br_arena_printf(query->arena, "\\A(?:%.*s)\\z", (int)value->len, value->text);
+    pcre2_code *alone = NULL;
+    int rc = whole ? br_regex_compile(&query->regex, value->text, &alone, why) : BR_ENOMEM;
+    pcre2_code_free(alone);
+    if (!rc)
+        rc = br_regex_compile(&query->regex, whole, &expr->pattern, why);
+    if (rc == BR_EINVAL)
+        return br_traceql_fail(parser->lexer.err, rc, token->line, token->col,
+                               "the regular expression is wrong: %s", why);
+    if (rc)
+        return br_err_set(parser->lexer.err, BR_ENOMEM, "out of memory");
+    query->patterns[query->n_patterns++] = expr->pattern;
+    return 0;
+}
+
+/* What both sides have to be, and what comes of it. */
+static int traceql_parse_check(struct parser *parser, const struct br_traceql_token *token,
+                               struct br_traceql_expr *expr)
+{
+    enum br_traceql_type left = expr->left->type, right = expr->right->type;
+    expr->type = BR_TRACEQL_BOOL;
+    if (expr->op <= BR_TRACEQL_OR) {
+        if (!traceql_parse_is_boolean(left) || !traceql_parse_is_boolean(right))
+            return traceql_parse_fail_at(parser, BR_EINVAL, token,
+                                         "'&&' and '||' want true or false on both sides");
+    } else if (expr->op >= BR_TRACEQL_ADD) {
+        if (!traceql_parse_is_number(left) || !traceql_parse_is_number(right))
+            return traceql_parse_fail_at(parser, BR_EINVAL, token,
+                                         "arithmetic wants numbers on both sides");
+        expr->type = left == right                  ? left
+                     : left == BR_TRACEQL_DURATION  ? left
+                     : right == BR_TRACEQL_DURATION ? right
+                                                    : BR_TRACEQL_ANY;
+    } else if (expr->op >= BR_TRACEQL_MATCHES) {
+        return traceql_parse_compile(parser, token, expr);
+    } else if (!traceql_parse_comparable(left, right)) {
+        return traceql_parse_fail_at(parser, BR_EINVAL, token,
+                                     "the two sides are of different types");
+    } else if (expr->op >= BR_TRACEQL_LESS &&
+               (!traceql_parse_ordered(left) || !traceql_parse_ordered(right))) {
+        return traceql_parse_fail_at(parser, BR_EINVAL, token,
+                                     "these have no order: '=' and '!=' compare them");
+    }
+    return 0;
+}
+
+/* Operators that bind at least so tightly. */
+static int traceql_parse_expr(struct parser *parser, int least, const struct br_traceql_expr **ret)
+{
+    const struct br_traceql_expr *left;
+    int rc = traceql_parse_enter(parser);
+    if (!rc)
+        rc = traceql_parse_unary(parser, &left);
+    for (size_t i; !rc && (i = traceql_parse_operator(parser)) < BR_COUNT(operators) &&
+                   operators[i].binds >= least;) {
+        struct br_traceql_token token = parser->token;
+        bool right_first = operators[i].op == BR_TRACEQL_POWER;
+        struct br_traceql_expr *expr = traceql_parse_alloc(parser, sizeof *expr, &rc);
+        if (rc || (rc = traceql_parse_step(parser)) ||
+            (rc = traceql_parse_expr(parser, operators[i].binds + !right_first, &expr->right)))
+            break;
+        expr->op = operators[i].op;
+        expr->left = left;
+        rc = traceql_parse_check(parser, &token, expr);
+        left = expr;
+    }
+    parser->depth--;
+    if (!rc)
+        *ret = left;
+    return rc;
+}
+
+/* "{" [expression] "}" */
+static int traceql_parse_filter(struct parser *parser, const struct br_traceql_expr **ret)
+{
+    struct br_traceql_token token = parser->token;
+    int rc = traceql_parse_expect(parser, "{");
+    *ret = NULL;
+    if (rc)
+        return rc;
+    if (!traceql_parse_is(parser, "}"))
+        rc = traceql_parse_expr(parser, 0, ret);
+    if (!rc)
+        rc = traceql_parse_expect(parser, "}");
+    if (!rc && *ret && !traceql_parse_is_boolean((*ret)->type))
+        return traceql_parse_fail_at(parser, BR_EINVAL, &token,
+                                     "what stands in braces has to be true or false");
+    return rc;
+}
+
+/* --- Spansets --------------------------------------------------------------------------------- */
+
+static const struct {
+    const char *text;
+    enum br_traceql_relation relation;
+    int binds;
+} relations[] = {
+    {"&&", BR_TRACEQL_BOTH, 1},   {"||", BR_TRACEQL_EITHER, 1},     {">", BR_TRACEQL_CHILD, 2},
+    {"<", BR_TRACEQL_PARENT, 2},  {">>", BR_TRACEQL_DESCENDANT, 2}, {"<<", BR_TRACEQL_ANCESTOR, 2},
+    {"~", BR_TRACEQL_SIBLING, 2},
+};
+
+static int traceql_parse_spansets(struct parser *parser, int least,
+                                  const struct br_traceql_spanset **ret);
+
+static int traceql_parse_spanset(struct parser *parser, const struct br_traceql_spanset **ret)
+{
+    struct br_traceql_spanset *spanset;
+    int rc;
+    if (traceql_parse_is(parser, "(")) {
+        rc = traceql_parse_step(parser);
+        if (!rc)
+            rc = traceql_parse_spansets(parser, 0, ret);
+        if (!rc && traceql_parse_is(parser, "|"))
+            return traceql_parse_fail_at(parser, BR_EUNSUPPORTED, &parser->token,
+                                         "a pipeline in brackets is not supported");
+        return rc ? rc : traceql_parse_expect(parser, ")");
+    }
+    if (!traceql_parse_is(parser, "{"))
+        return traceql_parse_unexpected(parser, "'{'");
+    spanset = traceql_parse_alloc(parser, sizeof *spanset, &rc);
+    *ret = spanset;
+    return rc ? rc : traceql_parse_filter(parser, &spanset->expr);
+}
+
+/* True when the next token is one of Tempo's operators that is not ours. */
+static bool traceql_parse_is_lacking(const struct parser *parser)
+{
+    static const char *const lacking[] = {"!>>", "!<<", "!>", "!<", "!~",
+                                          "&>>", "&<<", "&>", "&<", "&~"};
+    for (size_t i = 0; i < BR_COUNT(lacking); i++)
+        if (traceql_parse_is(parser, lacking[i]))
+            return true;
+    return false;
+}
+
+static int traceql_parse_spansets(struct parser *parser, int least,
+                                  const struct br_traceql_spanset **ret)
+{
+    const struct br_traceql_spanset *left;
+    int rc = traceql_parse_enter(parser);
+    if (!rc)
+        rc = traceql_parse_spanset(parser, &left);
+    while (!rc) {
+        size_t i = 0;
+        while (i < BR_COUNT(relations) && !traceql_parse_is(parser, relations[i].text))
+            i++;
+        if (traceql_parse_is_lacking(parser))
+            rc = br_traceql_fail(
+                parser->lexer.err, BR_EUNSUPPORTED, parser->token.line, parser->token.col,
+                "'%s' is not supported; '>', '>>', '<', '<<' and '~' are", parser->token.op);
+        if (rc || i == BR_COUNT(relations) || relations[i].binds < least)
+            break;
+        struct br_traceql_spanset *spanset = traceql_parse_alloc(parser, sizeof *spanset, &rc);
+        if (rc || (rc = traceql_parse_step(parser)) ||
+            (rc = traceql_parse_spansets(parser, relations[i].binds + 1, &spanset->right)))
+            break;
+        spanset->relation = relations[i].relation;
+        spanset->left = left;
+        parser->query->needs_trace = true;
+        left = spanset;
+    }
+    parser->depth--;
+    if (!rc)
+        *ret = left;
+    return rc;
+}
+
+/* --- Stages ----------------------------------------------------------------------------------- */
+
+/* "(" attributes ")" */
+static int traceql_parse_list(struct parser *parser, bool shown, uint32_t *ret, size_t max,
+                              size_t *ret_n)
+{
+    enum br_traceql_type type;
+    uint32_t ignored;
+    int rc = traceql_parse_expect(parser, "(");
+    for (bool more = true; !rc && more;) {
+        if (ret && *ret_n == max)
+            return traceql_parse_fail_at(parser, BR_EINVAL, &parser->token,
+                                         "there are too many attributes in by()");
+        rc = traceql_parse_attribute(parser, shown, ret ? &ret[(*ret_n)++] : &ignored, &type);
+        more = !rc && traceql_parse_is(parser, ",");
+        if (more)
+            rc = traceql_parse_step(parser);
+    }
+    return rc ? rc : traceql_parse_expect(parser, ")");
+}
+
+static int traceql_parse_empty(struct parser *parser)
+{
+    int rc = traceql_parse_expect(parser, "(");
+    return rc ? rc : traceql_parse_expect(parser, ")");
+}
+
+static struct br_traceql_stage *traceql_parse_add_stage(struct parser *parser, int *ret_rc)
+{
+    struct br_traceql *query = parser->query;
+    *ret_rc = 0;
+    if (query->n_stages < BR_TRACEQL_STAGES_MAX)
+        return &query->stages[query->n_stages++];
+    *ret_rc = traceql_parse_fail_at(parser, BR_EINVAL, &parser->token,
+                                    "the pipeline has too many stages");
+    return NULL;
+}
+
+/* count() > 2, avg(duration) >= 10ms; the word is next. */
+static int traceql_parse_aggregate(struct parser *parser, enum br_traceql_aggregate aggregate)
+{
+    struct br_traceql_token token = parser->token;
+    const struct br_traceql_expr *value;
+    int rc;
+    struct br_traceql_stage *stage = traceql_parse_add_stage(parser, &rc);
+    if (rc || (rc = traceql_parse_step(parser)))
+        return rc;
+    stage->aggregate = aggregate;
+    parser->query->needs_trace = true;
+    if (aggregate == BR_TRACEQL_COUNT) {
+        rc = traceql_parse_empty(parser);
+    } else if (!(rc = traceql_parse_expect(parser, "(")) &&
+               !(rc = traceql_parse_expr(parser, 0, &stage->expr)) &&
+               !(rc = traceql_parse_expect(parser, ")")) &&
+               !traceql_parse_is_number(stage->expr->type)) {
+        return traceql_parse_fail_at(parser, BR_EINVAL, &token, "a number is wanted in brackets");
+    }
+    size_t i = rc ? 0 : traceql_parse_operator(parser);
+    if (rc)
+        return rc;
+    if (i == BR_COUNT(operators) || operators[i].op < BR_TRACEQL_EQUAL ||
+        operators[i].op > BR_TRACEQL_GREATER_EQUAL)
+        return traceql_parse_unexpected(parser, "a comparison, as count() > 2,");
+    stage->compare = operators[i].op;
+    if ((rc = traceql_parse_step(parser)) || (rc = traceql_parse_unary(parser, &value)))
+        return rc;
+    bool negative = value->op == BR_TRACEQL_NEGATE && value->left->op == BR_TRACEQL_VALUE;
+    const struct br_traceql_expr *plain = negative ? value->left : value;
+    if (plain->op != BR_TRACEQL_VALUE || !traceql_parse_is_number(plain->type))
+        return traceql_parse_fail_at(parser, BR_EINVAL, &token,
+                                     "an aggregate is compared with a number or a duration");
+    stage->value = plain->value;
+    if (negative && stage->value.type == BR_TRACEQL_FLOAT)
+        stage->value.real = -stage->value.real;
+    else if (negative)
+        stage->value.integer = -stage->value.integer;
+    return 0;
+}
+
+/* quantile_over_time(duration, .5, .9): what follows the attribute. */
+static int traceql_parse_quantiles(struct parser *parser, struct br_traceql_metric *metric)
+{
+    int rc = 0;
+    while (!rc && traceql_parse_is(parser, ",")) {
+        rc = traceql_parse_step(parser);
+        const struct br_traceql_value *value = &parser->token.value;
+        bool number = parser->token.kind == BR_TRACEQL_LITERAL &&
+                      (value->type == BR_TRACEQL_FLOAT || value->type == BR_TRACEQL_INT);
+        double quantile = !number                           ? -1
+                          : value->type == BR_TRACEQL_FLOAT ? value->real
+                                                            : (double)value->integer;
+        if (rc)
+            return rc;
+        if (!(quantile >= 0 && quantile <= 1) || metric->n_quantiles == BR_TRACEQL_QUANTILES_MAX)
+            return traceql_parse_unexpected(parser, "a quantile from 0 to 1, at most 8 of them,");
+        metric->quantiles[metric->n_quantiles++] = quantile;
+        rc = traceql_parse_step(parser);
+    }
+    if (!rc && metric->n_quantiles == 0)
+        return traceql_parse_unexpected(parser, "a quantile, as quantile_over_time(duration, .9),");
+    return rc;
+}
+
+static int traceql_parse_metric_of(struct parser *parser, struct br_traceql_metric *metric)
+{
+    enum br_traceql_type type;
+    if (metric->aggregate == BR_TRACEQL_RATE || metric->aggregate == BR_TRACEQL_COUNT)
+        return traceql_parse_empty(parser);
+    int rc = traceql_parse_expect(parser, "(");
+    struct br_traceql_token token = parser->token;
+    if (!rc)
+        rc = traceql_parse_attribute(parser, false, &metric->attribute, &type);
+    if (!rc && !traceql_parse_is_number(type))
+        return traceql_parse_fail_at(parser, BR_EINVAL, &token, "a number is wanted in brackets");
+    if (!rc && metric->aggregate == BR_TRACEQL_QUANTILE)
+        rc = traceql_parse_quantiles(parser, metric);
+    return rc ? rc : traceql_parse_expect(parser, ")");
+}
+
+static int traceql_parse_metric(struct parser *parser, enum br_traceql_aggregate aggregate,
+                                const char *name)
+{
+    int rc;
+    struct br_traceql_metric *metric = traceql_parse_alloc(parser, sizeof *metric, &rc);
+    if (rc || (rc = traceql_parse_step(parser)))
+        return rc;
+    metric->aggregate = aggregate;
+    metric->name = name;
+    rc = traceql_parse_metric_of(parser, metric);
+    if (!rc && traceql_parse_is_word(parser, "by")) {
+        rc = traceql_parse_step(parser);
+        if (!rc)
+            rc = traceql_parse_list(parser, false, metric->by, BR_TRACEQL_BY_MAX, &metric->n_by);
+    }
+    if (!rc && traceql_parse_is(parser, "|"))
+        return traceql_parse_fail_at(parser, BR_EUNSUPPORTED, &parser->token,
+                                     "nothing may follow a metric: topk(), bottomk() and "
+                                     "comparisons are not supported");
+    if (!rc)
+        parser->query->metric = metric;
+    return rc;
+}
+
+static const struct {
+    const char *name;
+    enum br_traceql_aggregate aggregate;
+    bool metric;
+} functions[] = {
+    {"count", BR_TRACEQL_COUNT, false},
+    {"min", BR_TRACEQL_MIN, false},
+    {"max", BR_TRACEQL_MAX, false},
+    {"avg", BR_TRACEQL_AVG, false},
+    {"sum", BR_TRACEQL_SUM, false},
+    {"rate", BR_TRACEQL_RATE, true},
+    {"count_over_time", BR_TRACEQL_COUNT, true},
+    {"min_over_time", BR_TRACEQL_MIN, true},
+    {"max_over_time", BR_TRACEQL_MAX, true},
+    {"avg_over_time", BR_TRACEQL_AVG, true},
+    {"sum_over_time", BR_TRACEQL_SUM, true},
+    {"quantile_over_time", BR_TRACEQL_QUANTILE, true},
+    {"histogram_over_time", BR_TRACEQL_HISTOGRAM, true},
+};
+
+static int traceql_parse_stage(struct parser *parser)
+{
+    static const char *const lacking[] = {"by", "coalesce", "compare", "topk", "bottomk"};
+    int rc;
+    if (traceql_parse_is(parser, "{")) {
+        struct br_traceql_stage *stage = traceql_parse_add_stage(parser, &rc);
+        if (rc)
+            return rc;
+        stage->is_filter = true;
+        parser->query->needs_trace = true;
+        rc = traceql_parse_filter(parser, &stage->expr);
+        if (!rc && !traceql_parse_is(parser, "|") && parser->token.kind == BR_TRACEQL_PUNCT)
+            return traceql_parse_fail_at(parser, BR_EUNSUPPORTED, &parser->token,
+                                         "spansets are combined before the first '|' alone");
+        return rc;
+    }
+    if (traceql_parse_is_word(parser, "select")) {
+        rc = traceql_parse_step(parser);
+        return rc ? rc : traceql_parse_list(parser, true, NULL, 0, NULL);
+    }
+    for (size_t i = 0; i < BR_COUNT(functions); i++)
+        if (traceql_parse_is_word(parser, functions[i].name))
+            return functions[i].metric
+                       ? traceql_parse_metric(parser, functions[i].aggregate, functions[i].name)
+                       : traceql_parse_aggregate(parser, functions[i].aggregate);
+    for (size_t i = 0; i < BR_COUNT(lacking); i++)
+        if (traceql_parse_is_word(parser, lacking[i]))
+            return br_traceql_fail(parser->lexer.err, BR_EUNSUPPORTED, parser->token.line,
+                                   parser->token.col, "%s() is not supported", lacking[i]);
+    return traceql_parse_unexpected(parser, "'{', select(), an aggregate or a metric");
+}
+
+/* with(name=value, ...): hints, which change no answer. */
+static int traceql_parse_hints(struct parser *parser)
+{
+    int rc = traceql_parse_step(parser);
+    if (!rc)
+        rc = traceql_parse_expect(parser, "(");
+    while (!rc && !traceql_parse_is(parser, ")")) {
+        if (parser->token.kind == BR_TRACEQL_END)
+            return traceql_parse_unexpected(parser, "')'");
+        rc = traceql_parse_step(parser);
+    }
+    return rc ? rc : traceql_parse_step(parser);
+}
+
+static int traceql_parse_query(struct parser *parser)
+{
+    int rc = traceql_parse_step(parser);
+    if (!rc)
+        rc = traceql_parse_spansets(parser, 0, &parser->query->spansets);
+    while (!rc && traceql_parse_is(parser, "|") && !parser->query->metric) {
+        rc = traceql_parse_step(parser);
+        if (!rc)
+            rc = traceql_parse_stage(parser);
+    }
+    if (!rc && traceql_parse_is_word(parser, "with"))
+        rc = traceql_parse_hints(parser);
+    if (!rc && parser->token.kind != BR_TRACEQL_END)
+        rc = traceql_parse_unexpected(parser, "'|' or the end");
+    return rc;
+}
+
+/* --- The query -------------------------------------------------------------------------------- */
+
+int br_traceql_parse(struct br_traceql *ret, const char *text, size_t len, struct br_arena *arena,
+                     struct br_err *err)
+{
+    struct parser parser = {.query = ret};
+    *ret = (struct br_traceql){.arena = arena};
+    if (len > BR_TRACEQL_LENGTH_MAX)
+        return br_traceql_fail(err, BR_EINVAL, 1, 1, "a query may have %u bytes",
+                               BR_TRACEQL_LENGTH_MAX);
+    br_traceql_lexer_init(&parser.lexer, text, len, arena, err);
+    int rc = traceql_parse_query(&parser);
+    if (!rc && ret->n_patterns)
+        rc = br_regex_ready(&ret->regex);
+    if (rc == BR_ENOMEM)
+        return br_err_set(err, rc, "out of memory");
+    if (!rc && ret->n_patterns) {
+        br_regex_time_begin(&ret->time, MATCH_MS * 1000000u, 0);
+        br_regex_bound(&ret->regex, &ret->time);
+    }
+    return rc;
+}
+
+void br_traceql_release(struct br_traceql *query)
+{
+    for (size_t i = 0; i < query->n_patterns; i++)
+        pcre2_code_free(query->patterns[i]);
+    query->n_patterns = 0;
+    br_regex_release(&query->regex);
+}
