@@ -1,0 +1,307 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* GET join: how well the samples and the spans of each service meet. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "extensions/query/braid.h"
+
+#define SPANS_MAX 300000
+#define SERVICES_MAX 1000
+#define SKEWS_MAX 100000 /* sums of samples whose distance from their span is looked at */
+#define SLACK_NS                                                                                   \
+    (60 * BRAID_SECOND_NS) /* before and after the range, where a sample's span may be */
+#define SKEW_LARGE_NS                                                                              \
+    60000000000u /* profilers send every 10 to 30 s, and may say only when one began */
+#define HINT_MAX 320
+
+struct join_tally {
+    uint64_t samples, with_span, unknown;
+};
+
+struct join_service {
+    const char *name;
+    uint64_t n_spans, n_spans_with_samples;
+    struct query_braid_types types;
+    struct query_braid_figures samples; /* by type; of these: */
+    struct join_tally *tallies;         /* by type, BRAID_TYPES_MAX of them */
+    uint64_t median_skew_ns;
+};
+
+struct join_span {
+    uint64_t span_id, start_ns, end_ns;
+    uint32_t service;
+    bool in_range, has_samples;
+};
+
+struct join_skew {
+    uint32_t service;
+    uint64_t ns;
+};
+
+struct join_ask {
+    struct query_job *job;
+    uint64_t from_ns, until_ns;
+    struct br_map *map; /* of struct join_service */
+    struct join_service *services[SERVICES_MAX];
+    size_t n_services;
+    struct join_span *spans;
+    struct join_skew *skews;
+    uint32_t cap_spans, cap_skews;
+    size_t n_spans, n_skews;
+    int rc;
+};
+
+/* The number of a service; SERVICES_MAX where there are too many, or without memory (ask->rc). */
+static uint32_t join_find_service(struct join_ask *ask, const char *name)
+{
+    struct br_arena *arena = &ask->job->arena;
+    size_t len = strlen(name);
+    struct join_service **known = br_map_get(ask->map, name, len);
+    if (known)
+        return (uint32_t)(known - ask->services);
+    if (ask->n_services == SERVICES_MAX) {
+        ask->job->store->cut = "there are more services than one answer lists";
+        return SERVICES_MAX;
+    }
+    struct join_service *service = br_arena_calloc(arena, 1, sizeof *service);
+    if (service) {
+        service->name = br_arena_strndup(arena, name, len);
+        service->tallies = br_arena_calloc(arena, BRAID_TYPES_MAX, sizeof *service->tallies);
+    }
+    if (!service || !service->name || !service->tallies)
+        ask->rc = br_arena_why(arena);
+    else
+        ask->rc = br_map_put(ask->map, name, len, &ask->services[ask->n_services], NULL);
+    if (ask->rc)
+        return SERVICES_MAX;
+    ask->services[ask->n_services] = service;
+    return (uint32_t)ask->n_services++;
+}
+
+/* --- Spans ------------------------------------------------------------------------------------ */
+
+static bool join_on_span(const struct br_stored_span *span, void *arg)
+{
+    struct join_ask *ask = arg;
+    uint32_t service = join_find_service(ask, span->service);
+    if (service == SERVICES_MAX)
+        return !ask->rc;
+    if (ask->n_spans == SPANS_MAX) {
+        ask->job->store->cut = "there are more spans than are looked at: the newest are counted";
+        return false;
+    }
+    ask->rc =
+        br_grow(&ask->spans, &ask->cap_spans, ask->n_spans + 1, sizeof *ask->spans, SPANS_MAX);
+    if (ask->rc)
+        return false;
+    bool in_range = span->start_ns >= ask->from_ns && span->start_ns < ask->until_ns;
+    ask->services[service]->n_spans += in_range;
+    ask->spans[ask->n_spans++] = (struct join_span){.span_id = span->span_id,
+                                                    .start_ns = span->start_ns,
+                                                    .end_ns = span->start_ns + span->duration_ns,
+                                                    .service = service,
+                                                    .in_range = in_range};
+    return query_pick_goes_on(ask->job);
+}
+
+static int join_compare_spans(const void *left, const void *right)
+{
+    const struct join_span *a = left, *b = right;
+    return a->span_id < b->span_id ? -1 : a->span_id > b->span_id;
+}
+
+/* --- Samples ---------------------------------------------------------------------------------- */
+
+static void join_note_skew(struct join_ask *ask, uint32_t service, const struct join_span *span,
+                           uint64_t time_ns)
+{
+    uint64_t skew_ns = time_ns < span->start_ns ? span->start_ns - time_ns
+                       : time_ns > span->end_ns ? time_ns - span->end_ns
+                                                : 0;
+    if (ask->n_skews == SKEWS_MAX)
+        return;
+    ask->rc =
+        br_grow(&ask->skews, &ask->cap_skews, ask->n_skews + 1, sizeof *ask->skews, SKEWS_MAX);
+    if (!ask->rc)
+        ask->skews[ask->n_skews++] = (struct join_skew){service, skew_ns};
+}
+
+static const char *join_service_name(const struct br_stored_series *series)
+{
+    for (size_t i = 0; i < series->n_labels; i++)
+        if (!strcmp(series->labels[i].name, "service_name"))
+            return series->labels[i].value;
+    return "";
+}
+
+static bool join_on_samples(const struct br_stored_samples *samples, void *arg)
+{
+    struct join_ask *ask = arg;
+    uint32_t number = join_find_service(ask, join_service_name(samples->series));
+    if (number == SERVICES_MAX)
+        return !ask->rc;
+    struct join_service *service = ask->services[number];
+    size_t type = query_braid_type(ask->job, &service->types, samples->series->type);
+    ask->rc = query_braid_add(ask->job, &service->samples, type, samples->count, samples->value);
+    if (ask->rc || type == BRAID_TYPES_MAX)
+        return !ask->rc;
+    struct join_tally *tally = &service->tallies[type];
+    tally->samples += samples->count;
+    if (!samples->span_id)
+        return query_pick_goes_on(ask->job);
+    tally->with_span += samples->count;
+    const struct join_span key = {.span_id = samples->span_id};
+    struct join_span *span =
+        ask->n_spans ? bsearch(&key, ask->spans, ask->n_spans, sizeof key, join_compare_spans)
+                     : NULL;
+    if (!span) {
+        tally->unknown += samples->count;
+        return query_pick_goes_on(ask->job);
+    }
+    if (!span->has_samples && span->in_range)
+        ask->services[span->service]->n_spans_with_samples++;
+    span->has_samples = true;
+    join_note_skew(ask, number, span, samples->time_ns);
+    return !ask->rc && query_pick_goes_on(ask->job);
+}
+
+/* --- The answer ------------------------------------------------------------------------------- */
+
+static int join_compare_skews(const void *left, const void *right)
+{
+    const struct join_skew *a = left, *b = right;
+    if (a->service != b->service)
+        return a->service < b->service ? -1 : 1;
+    return a->ns < b->ns ? -1 : a->ns > b->ns;
+}
+
+static void join_find_medians(struct join_ask *ask)
+{
+    if (ask->n_skews)
+        qsort(ask->skews, ask->n_skews, sizeof *ask->skews, join_compare_skews);
+    for (size_t from = 0, until; from < ask->n_skews; from = until) {
+        for (until = from;
+             until < ask->n_skews && ask->skews[until].service == ask->skews[from].service;)
+            until++;
+        ask->services[ask->skews[from].service]->median_skew_ns =
+            ask->skews[from + (until - from - 1) / 2].ns;
+    }
+}
+
+static const char *join_hint(const struct join_service *service, const struct join_tally *tally,
+                             char hint[HINT_MAX])
+{
+    const char *name = service->name;
+    if (!tally->samples)
+        (void)snprintf(hint, HINT_MAX,
+                       "no profiles of this service came: is its profiler on, and does it name the "
+                       "service \"%.60s\" as its traces do?",
+                       name);
+    else if (!service->n_spans)
+        (void)snprintf(hint, HINT_MAX,
+                       "profiles came, and no spans: are its traces sent here, under "
+                       "the same service name?");
+    else if (!tally->with_span)
+        (void)snprintf(hint, HINT_MAX,
+                       "profiles of this service come without span ids: let its profiler set the "
+                       "labels span_id and trace_id, or turn `infer` of the processor join on");
+    else if (tally->unknown * 2 > tally->with_span)
+        (void)snprintf(hint, HINT_MAX,
+                       "most samples name spans that are not stored: are its traces sampled before "
+                       "they come here, or are its spans still to come?");
+    else if (service->median_skew_ns > SKEW_LARGE_NS)
+        (void)snprintf(
+            hint, HINT_MAX,
+            "samples lie %.1f s away from their spans: profiles without times of samples "
+            "say when they began, or two clocks differ",
+            (double)service->median_skew_ns / 1e9);
+    else
+        return NULL;
+    return hint;
+}
+
+static void join_put_service(struct query_job *job, const struct join_service *service)
+{
+    char text[HINT_MAX];
+    size_t type = query_braid_main_type(&service->types, &service->samples);
+    struct join_tally tally =
+        type < BRAID_TYPES_MAX ? service->tallies[type] : (struct join_tally){0};
+    const char *hint = join_hint(service, &tally, text);
+    query_put_text(&job->out, '{', "name", service->name);
+    br_str_printf(&job->out,
+                  ",\"spans\":%" PRIu64 ",\"spans_with_samples\":%" PRIu64 ",\"samples\":%" PRIu64
+                  ",\"samples_with_span\":%" PRIu64 ",\"samples_of_unknown_span\":%" PRIu64
+                  ",\"median_skew_ns\":%" PRIu64,
+                  service->n_spans, service->n_spans_with_samples, tally.samples, tally.with_span,
+                  tally.unknown, service->median_skew_ns);
+    if (hint)
+        query_put_text(&job->out, ',', "hint", hint);
+    else
+        br_str_puts(&job->out, ",\"hint\":null");
+    br_str_putc(&job->out, '}');
+}
+
+static int join_compare_services(const void *left, const void *right)
+{
+    const struct join_service *a = *(const struct join_service *const *)left;
+    const struct join_service *b = *(const struct join_service *const *)right;
+    return strcmp(a->name, b->name);
+}
+
+static void join_put(struct join_ask *ask)
+{
+    struct query_job *job = ask->job;
+    bool more = false;
+    join_find_medians(ask);
+    if (ask->n_services)
+        qsort(ask->services, ask->n_services, sizeof *ask->services, join_compare_services);
+    br_str_puts(&job->out, "{\"services\":[");
+    for (size_t i = 0; i < ask->n_services; i++) {
+        const struct join_service *service = ask->services[i];
+        if (!service->n_spans && !service->types.count)
+            continue; /* its spans are outside of the range */
+        if (more)
+            br_str_putc(&job->out, ',');
+        join_put_service(job, service);
+        more = true;
+    }
+    br_str_putc(&job->out, ']');
+}
+
+void query_braid_join(struct query_job *job)
+{
+    struct join_ask *ask = br_arena_calloc(&job->arena, 1, sizeof *ask);
+    struct br_span_filter spans = {.order = BR_SPANS_NEWEST};
+    struct query_pick pick = {0};
+    struct br_err err = {0};
+    if (!ask) {
+        query_job_fail_rc(job, br_arena_why(&job->arena), NULL);
+        return;
+    }
+    if (!query_braid_range(job, &ask->from_ns, &ask->until_ns))
+        return;
+    ask->job = job;
+    ask->map = br_map_new(SERVICES_MAX);
+    spans.from_ns = ask->from_ns > SLACK_NS ? ask->from_ns - SLACK_NS : 0;
+    spans.until_ns = ask->until_ns < UINT64_MAX - SLACK_NS ? ask->until_ns + SLACK_NS : 0;
+    pick.from_ns = ask->from_ns;
+    pick.until_ns = ask->until_ns;
+    int rc = ask->map ? br_store_spans(job->store, &spans, join_on_span, ask, &err) : BR_ENOMEM;
+    if (!rc)
+        rc = ask->rc;
+    if (!rc && ask->n_spans)
+        qsort(ask->spans, ask->n_spans, sizeof *ask->spans, join_compare_spans);
+    if (!rc)
+        rc = query_pick_samples(job, &pick, 0, join_on_samples, ask, &err);
+    if (!rc)
+        rc = ask->rc;
+    if (!rc)
+        join_put(ask);
+    br_free(ask->spans);
+    br_free(ask->skews);
+    br_map_free(ask->map, NULL);
+    query_braid_end(job, rc, &err);
+}

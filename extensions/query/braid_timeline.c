@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* GET timeline: spans, errors, durations and processor time in steps of equal length. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "extensions/query/braid.h"
+
+#define POINTS_DEFAULT 120
+#define POINTS_MAX 2000
+#define SPANS_MAX 500000
+
+struct timeline_span {
+    uint64_t duration_ns;
+    uint32_t bucket;
+    bool failed;
+};
+
+struct timeline {
+    struct query_job *job;
+    uint64_t from_ns, until_ns, step_ns;
+    size_t n_buckets;
+    int64_t *cpu_ns; /* by bucket */
+    struct timeline_span *spans;
+    uint32_t cap;
+    size_t count;
+    int rc;
+};
+
+static bool timeline_on_span(const struct br_stored_span *span, void *arg)
+{
+    struct timeline *timeline = arg;
+    if (span->start_ns < timeline->from_ns)
+        return true;
+    uint64_t bucket = (span->start_ns - timeline->from_ns) / timeline->step_ns;
+    if (bucket >= timeline->n_buckets)
+        bucket = timeline->n_buckets - 1;
+    if (timeline->count == SPANS_MAX) {
+        timeline->job->store->cut = "there are more spans than are looked at: the newest are shown";
+        return false;
+    }
+    timeline->rc = br_grow(&timeline->spans, &timeline->cap, timeline->count + 1,
+                           sizeof *timeline->spans, SPANS_MAX);
+    if (timeline->rc)
+        return false;
+    timeline->spans[timeline->count++] =
+        (struct timeline_span){span->duration_ns, (uint32_t)bucket, span->status == 2};
+    return query_pick_goes_on(timeline->job);
+}
+
+static bool timeline_on_samples(const struct br_stored_samples *samples, void *arg)
+{
+    struct timeline *timeline = arg;
+    if (query_braid_is_cpu(samples->series->type) && samples->time_ns >= timeline->from_ns) {
+        uint64_t bucket = (samples->time_ns - timeline->from_ns) / timeline->step_ns;
+        if (bucket < timeline->n_buckets &&
+            __builtin_add_overflow(timeline->cpu_ns[bucket], samples->value,
+                                   &timeline->cpu_ns[bucket]))
+            timeline->cpu_ns[bucket] = INT64_MAX;
+    }
+    return query_pick_goes_on(timeline->job);
+}
+
+static int timeline_compare(const void *left, const void *right)
+{
+    const struct timeline_span *a = left, *b = right;
+    if (a->bucket != b->bucket)
+        return a->bucket < b->bucket ? -1 : 1;
+    return a->duration_ns < b->duration_ns ? -1 : a->duration_ns > b->duration_ns;
+}
+
+static void timeline_put(struct timeline *timeline)
+{
+    struct br_str *out = &timeline->job->out;
+    size_t at = 0;
+    br_str_printf(out, "{\"step_ns\":%" PRIu64 ",\"start_unix_ns\":\"%" PRIu64 "\",\"buckets\":[",
+                  timeline->step_ns, timeline->from_ns);
+    for (size_t i = 0; i < timeline->n_buckets; i++) {
+        const struct timeline_span *spans = timeline->spans + at;
+        size_t count = 0, errors = 0;
+        for (; at + count < timeline->count && spans[count].bucket == i; count++)
+            errors += spans[count].failed;
+        at += count;
+        br_str_printf(out,
+                      "%s{\"spans\":%zu,\"errors\":%zu,\"p50_ns\":%" PRIu64 ",\"p95_ns\":%" PRIu64
+                      ",\"max_ns\":%" PRIu64 ",\"cpu_ns\":%" PRId64 "}",
+                      i ? "," : "", count, errors,
+                      count ? spans[(count * 50 + 99) / 100 - 1].duration_ns : 0,
+                      count ? spans[(count * 95 + 99) / 100 - 1].duration_ns : 0,
+                      count ? spans[count - 1].duration_ns : 0, timeline->cpu_ns[i]);
+    }
+    br_str_putc(out, ']');
+}
+
+static int timeline_ask(struct timeline *timeline, const char *service, const char *name,
+                        struct br_err *err)
+{
+    struct query_job *job = timeline->job;
+    struct br_span_filter filter = {.from_ns = timeline->from_ns,
+                                    .until_ns = timeline->until_ns,
+                                    .service = service,
+                                    .name = name};
+    struct query_pick pick = {.from_ns = timeline->from_ns, .until_ns = timeline->until_ns};
+    const struct br_matcher of_service = {"service_name", service, BR_MATCH_EQUAL};
+    const struct br_matcher of_name = {"span_name", name, BR_MATCH_EQUAL};
+    int rc = br_store_spans(job->store, &filter, timeline_on_span, timeline, err);
+    if (!rc)
+        rc = timeline->rc;
+    if (!rc && service)
+        rc = query_pick_add_matcher(job, &pick, &of_service, err);
+    if (!rc && name)
+        rc = query_pick_add_matcher(job, &pick, &of_name, err);
+    if (!rc)
+        rc = query_pick_samples(job, &pick, timeline->step_ns, timeline_on_samples, timeline, err);
+    return rc;
+}
+
+void query_braid_timeline(struct query_job *job)
+{
+    struct timeline timeline = {.job = job};
+    const char *service = query_job_param(job, "service"), *name = query_job_param(job, "name");
+    struct br_err err = {0};
+    uint64_t points;
+    if (!query_braid_range(job, &timeline.from_ns, &timeline.until_ns) ||
+        !query_job_number(job, "points", POINTS_DEFAULT, POINTS_MAX, &points))
+        return;
+    points = points ? points : POINTS_DEFAULT;
+    uint64_t range_ns = timeline.until_ns - timeline.from_ns;
+    range_ns -= range_ns > 1; /* the end itself is in the last step */
+    timeline.step_ns = range_ns / points + (range_ns % points != 0);
+    timeline.n_buckets = (size_t)(range_ns / timeline.step_ns + (range_ns % timeline.step_ns != 0));
+    timeline.cpu_ns = br_arena_calloc(&job->arena, timeline.n_buckets, sizeof *timeline.cpu_ns);
+    int rc = timeline.cpu_ns ? timeline_ask(&timeline, service && *service ? service : NULL,
+                                            name && *name ? name : NULL, &err)
+                             : br_arena_why(&job->arena);
+    if (!rc) {
+        if (timeline.count)
+            qsort(timeline.spans, timeline.count, sizeof *timeline.spans, timeline_compare);
+        timeline_put(&timeline);
+    }
+    br_free(timeline.spans);
+    query_braid_end(job, rc, &err);
+}

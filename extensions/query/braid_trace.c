@@ -1,0 +1,292 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* GET traces/{trace}: all of a trace's spans, each with what it took. */
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "attribute/value_text.h"
+#include "base/mem.h"
+#include "extensions/query/braid.h"
+#include "opentelemetry/proto/trace/v1/trace.pb-c.h"
+#include "query/id.h"
+
+#define VALUE_DEPTH_MAX 16 /* lists and maps in an attribute's value; what is deeper is null */
+
+typedef Opentelemetry__Proto__Common__V1__AnyValue AnyValue;
+typedef Opentelemetry__Proto__Common__V1__KeyValue KeyValue;
+typedef Opentelemetry__Proto__Trace__V1__Span OtlpSpan;
+
+/* --- Attributes ------------------------------------------------------------------------------- */
+
+static void trace_put_value(struct br_str *out, const AnyValue *value, unsigned depth);
+
+static void trace_put_double(struct br_str *out, double value)
+{
+    if (isfinite(value))
+        br_value_text_double(out, value);
+    else
+        br_str_puts(out, "null");
+}
+
+static void trace_put_map(struct br_str *out, KeyValue *const *pairs, size_t count, unsigned depth)
+{
+    br_str_putc(out, '{');
+    for (size_t i = 0; i < count; i++) {
+        if (i)
+            br_str_putc(out, ',');
+        br_str_json(out, pairs[i]->key, strlen(pairs[i]->key));
+        br_str_putc(out, ':');
+        trace_put_value(out, pairs[i]->value, depth);
+    }
+    br_str_putc(out, '}');
+}
+
+static void trace_put_list(struct br_str *out, AnyValue *const *values, size_t count,
+                           unsigned depth)
+{
+    br_str_putc(out, '[');
+    for (size_t i = 0; i < count; i++) {
+        if (i)
+            br_str_putc(out, ',');
+        trace_put_value(out, values[i], depth);
+    }
+    br_str_putc(out, ']');
+}
+
+static void trace_put_value(struct br_str *out, const AnyValue *value, unsigned depth)
+{
+    switch (value && depth < VALUE_DEPTH_MAX ? (int)value->value_case : -1) {
+    case OPENTELEMETRY__PROTO__COMMON__V1__ANY_VALUE__VALUE_STRING_VALUE:
+        br_str_json(out, value->string_value, strlen(value->string_value));
+        break;
+    case OPENTELEMETRY__PROTO__COMMON__V1__ANY_VALUE__VALUE_BOOL_VALUE:
+        br_str_puts(out, value->bool_value ? "true" : "false");
+        break;
+    case OPENTELEMETRY__PROTO__COMMON__V1__ANY_VALUE__VALUE_INT_VALUE:
+        br_str_printf(out, "%" PRId64, value->int_value);
+        break;
+    case OPENTELEMETRY__PROTO__COMMON__V1__ANY_VALUE__VALUE_DOUBLE_VALUE:
+        trace_put_double(out, value->double_value);
+        break;
+    case OPENTELEMETRY__PROTO__COMMON__V1__ANY_VALUE__VALUE_ARRAY_VALUE:
+        trace_put_list(out, value->array_value->values, value->array_value->n_values, depth + 1);
+        break;
+    case OPENTELEMETRY__PROTO__COMMON__V1__ANY_VALUE__VALUE_KVLIST_VALUE:
+        trace_put_map(out, value->kvlist_value->values, value->kvlist_value->n_values, depth + 1);
+        break;
+    case OPENTELEMETRY__PROTO__COMMON__V1__ANY_VALUE__VALUE_BYTES_VALUE:
+        br_str_putc(out, '"');
+        br_str_base64(out, value->bytes_value.data, value->bytes_value.len);
+        br_str_putc(out, '"');
+        break;
+    default:
+        br_str_puts(out, "null");
+    }
+}
+
+static void trace_put_attributes(struct br_str *out, KeyValue *const *pairs, size_t count)
+{
+    br_str_puts(out, ",\"attributes\":[");
+    for (size_t i = 0; i < count; i++) {
+        if (i)
+            br_str_putc(out, ',');
+        query_put_text(out, '{', "key", pairs[i]->key);
+        br_str_puts(out, ",\"value\":");
+        trace_put_value(out, pairs[i]->value, 0);
+        br_str_putc(out, '}');
+    }
+    br_str_putc(out, ']');
+}
+
+/* --- Resources -------------------------------------------------------------------------------- */
+
+struct trace_answer {
+    struct query_job *job;
+    struct query_braid_rows rows;
+    struct br_map *resources; /* their numbers, by their bytes */
+    struct br_str resources_out;
+    const uint32_t **resource_of; /* by row */
+    struct br_span_bytes *bytes;  /* by row */
+};
+
+static void *trace_unpack(struct query_job *job, const ProtobufCMessageDescriptor *desc,
+                          const uint8_t *data, size_t len)
+{
+    return data ? protobuf_c_message_unpack(desc, br_arena_pb(&job->arena), len, data) : NULL;
+}
+
+static void trace_put_resource(struct trace_answer *answer, const struct br_stored_span *span,
+                               const struct br_span_bytes *bytes)
+{
+    struct br_str *out = &answer->resources_out;
+    const Opentelemetry__Proto__Resource__V1__Resource *resource =
+        trace_unpack(answer->job, &opentelemetry__proto__resource__v1__resource__descriptor,
+                     bytes->resource, bytes->resource_len);
+    if (out->len)
+        br_str_putc(out, ',');
+    query_put_text(out, '{', "service", span->service);
+    trace_put_attributes(out, resource ? resource->attributes : NULL,
+                         resource ? resource->n_attributes : 0);
+    br_str_putc(out, '}');
+}
+
+/* The number of a resource, which is written down when it is met first. */
+static int trace_number(struct trace_answer *answer, size_t row)
+{
+    const struct br_span_bytes *bytes = &answer->bytes[row];
+    const uint32_t *known = br_map_get(answer->resources, bytes->resource, bytes->resource_len);
+    if (!known) {
+        uint32_t *number = br_arena_calloc(&answer->job->arena, 1, sizeof *number);
+        if (!number)
+            return br_arena_why(&answer->job->arena);
+        *number = (uint32_t)br_map_count(answer->resources);
+        int rc = br_map_put(answer->resources, bytes->resource, bytes->resource_len, number, NULL);
+        if (rc)
+            return rc;
+        trace_put_resource(answer, &answer->rows.rows[row].span, bytes);
+        known = number;
+    }
+    answer->resource_of[row] = known;
+    return 0;
+}
+
+/* Finds the bytes of each span. */
+static int trace_gather(struct trace_answer *answer, struct br_err *err)
+{
+    struct br_arena *arena = &answer->job->arena;
+    size_t count = answer->rows.count;
+    int rc = 0;
+    answer->resource_of = br_arena_calloc(arena, count + 1, sizeof *answer->resource_of);
+    answer->bytes = br_arena_calloc(arena, count + 1, sizeof *answer->bytes);
+    if (!answer->resource_of || !answer->bytes)
+        return br_arena_why(arena);
+    for (size_t i = 0; i < count && !rc; i++) {
+        rc = br_store_span_bytes(answer->job->store, &answer->rows.rows[i].span, &answer->bytes[i],
+                                 err);
+        if (!rc && !answer->bytes[i].resource)
+            answer->bytes[i].resource = (const uint8_t *)"";
+        if (!rc)
+            rc = trace_number(answer, i);
+    }
+    return rc;
+}
+
+/* --- Spans ------------------------------------------------------------------------------------ */
+
+static void trace_put_id(struct br_str *out, char before, const char *name, ProtobufCBinaryData id)
+{
+    br_str_putc(out, before);
+    br_str_json(out, name, strlen(name));
+    br_str_puts(out, ":\"");
+    br_str_hex(out, id.data, id.len);
+    br_str_putc(out, '"');
+}
+
+static void trace_put_events(struct br_str *out, const OtlpSpan *span)
+{
+    br_str_puts(out, ",\"events\":[");
+    for (size_t i = 0; i < span->n_events; i++) {
+        br_str_printf(out, "%s{\"time_unix_ns\":\"%" PRIu64 "\"", i ? "," : "",
+                      span->events[i]->time_unix_nano);
+        query_put_text(out, ',', "name", span->events[i]->name);
+        trace_put_attributes(out, span->events[i]->attributes, span->events[i]->n_attributes);
+        br_str_putc(out, '}');
+    }
+    br_str_puts(out, "],\"links\":[");
+    for (size_t i = 0; i < span->n_links; i++) {
+        if (i)
+            br_str_putc(out, ',');
+        trace_put_id(out, '{', "trace_id", span->links[i]->trace_id);
+        trace_put_id(out, ',', "span_id", span->links[i]->span_id);
+        trace_put_attributes(out, span->links[i]->attributes, span->links[i]->n_attributes);
+        br_str_putc(out, '}');
+    }
+    br_str_putc(out, ']');
+}
+
+/* What the row does not have. A span that cannot be read has none of it. */
+static void trace_put_details(struct query_job *job, const struct br_span_bytes *bytes)
+{
+    struct br_str *out = &job->out;
+    const Opentelemetry__Proto__Common__V1__InstrumentationScope *scope =
+        trace_unpack(job, &opentelemetry__proto__common__v1__instrumentation_scope__descriptor,
+                     bytes->scope, bytes->scope_len);
+    const OtlpSpan *span = trace_unpack(job, &opentelemetry__proto__trace__v1__span__descriptor,
+                                        bytes->span, bytes->span_len);
+    query_put_text(out, ',', "status_message", span && span->status ? span->status->message : "");
+    query_put_text(out, ',', "scope", scope ? scope->name : "");
+    trace_put_attributes(out, span ? span->attributes : NULL, span ? span->n_attributes : 0);
+    if (span)
+        trace_put_events(out, span);
+    else
+        br_str_puts(out, ",\"events\":[],\"links\":[]");
+}
+
+static void trace_put_span(struct trace_answer *answer, size_t at)
+{
+    struct br_str *out = &answer->job->out;
+    const struct query_braid_row *row = &answer->rows.rows[at];
+    const struct br_stored_span *span = &row->span;
+    query_braid_put_span(out, '{', "span_id", span->span_id);
+    query_braid_put_span(out, ',', "parent_id", span->parent_id);
+    br_str_printf(out, ",\"resource\":%" PRIu32, *answer->resource_of[at]);
+    query_put_text(out, ',', "service", span->service);
+    query_put_text(out, ',', "name", span->name);
+    query_put_text(out, ',', "kind", query_braid_kind(span->kind));
+    query_put_text(out, ',', "status", query_braid_status(span->status));
+    br_str_printf(out, ",\"start_unix_ns\":\"%" PRIu64 "\",\"duration_ns\":%" PRIu64,
+                  span->start_ns, span->duration_ns);
+    trace_put_details(answer->job, &answer->bytes[at]);
+    br_str_puts(out, ",\"profile\":");
+    query_braid_put_figures(out, &answer->rows.types, &row->self);
+    br_str_puts(out, ",\"subtree\":");
+    query_braid_put_figures(out, &answer->rows.types, &row->subtree);
+    br_str_puts(out, "}}}");
+}
+
+static int trace_read(struct trace_answer *answer, const uint8_t trace_id[16], struct br_err *err)
+{
+    struct query_braid_rows *rows = &answer->rows;
+    int rc = query_braid_read_trace(rows, trace_id, err);
+    if (!rc && !rows->count)
+        rc = br_err_set(err, BR_ENOTFOUND, "there is no span of this trace");
+    if (!rc)
+        rc = query_braid_sum_rows(rows, err);
+    if (!rc)
+        rc = query_braid_sum_subtrees(rows);
+    if (!rc)
+        rc = trace_gather(answer, err);
+    return rc;
+}
+
+void query_braid_trace(struct query_job *job)
+{
+    struct trace_answer answer = {.job = job, .rows = {.job = job}};
+    struct br_err err = {0};
+    uint8_t trace_id[16];
+    if (!br_id_parse(job->parts[0], strlen(job->parts[0]), trace_id, sizeof trace_id)) {
+        query_job_fail(job, 400, "invalid trace id: must be 32 hex digits, or base64");
+        return;
+    }
+    answer.resources_out.max = job->out.max;
+    answer.resources = br_map_new(BRAID_TRACE_SPANS_MAX);
+    int rc = answer.resources ? trace_read(&answer, trace_id, &err) : BR_ENOMEM;
+    if (!rc) {
+        query_braid_put_trace(&job->out, '{', "trace_id", trace_id);
+        br_str_puts(&job->out, ",\"resources\":[");
+        br_str_add(&job->out, answer.resources_out.data, answer.resources_out.len);
+        br_str_puts(&job->out, "],\"spans\":[");
+        for (size_t i = 0; i < answer.rows.count; i++) {
+            if (i)
+                br_str_putc(&job->out, ',');
+            trace_put_span(&answer, i);
+        }
+        br_str_putc(&job->out, ']');
+    }
+    if (!rc && answer.resources_out.failed)
+        rc = BR_ENOMEM;
+    br_str_release(&answer.resources_out);
+    br_map_free(answer.resources, NULL);
+    query_braid_rows_release(&answer.rows);
+    query_braid_end(job, rc, &err);
+}

@@ -1,0 +1,463 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A query from its head to its end: what the request said is copied, since the client may go away
+ * while a thread reads it; the thread makes the whole answer, compressed; the loop sends it.
+ */
+#include <string.h>
+#include <strings.h>
+#include <time.h>
+
+#include "base/mem.h"
+#include "extensions/query/query.h"
+
+#define HEAD_ARENA_MAX (4u * BR_REQUEST_HEAD_MAX)
+
+static uint64_t job_mono_ms(void)
+{
+    struct timespec now = {0};
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+bool query_job_is_stopped(const struct query_job *job)
+{
+    return atomic_load_explicit(&job->stopped, memory_order_relaxed) ||
+           job_mono_ms() >= job->deadline_ms;
+}
+
+/* --- What the request said -------------------------------------------------------------------- */
+
+/* Decodes %XX, and `+` where `plus`. The length, or -1 for a broken escape. */
+static long job_decode(const char *text, size_t len, bool plus, char *out)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < len; i++) {
+        uint8_t byte;
+        if (text[i] != '%') {
+            out[n++] = plus && text[i] == '+' ? ' ' : text[i];
+            continue;
+        }
+        if (len - i < 3 || br_hex_decode(text + i + 1, 2, &byte, 1) != 1)
+            return -1;
+        out[n++] = (char)byte;
+        i += 2;
+    }
+    out[n] = '\0';
+    return (long)n;
+}
+
+static int job_copy_decoded(struct query_job *job, const char *text, size_t len, bool plus,
+                            const char **ret, size_t *ret_len)
+{
+    char *copy = br_arena_alloc(&job->head, len + 1);
+    if (!copy)
+        return BR_ENOMEM;
+    long n = job_decode(text, len, plus, copy);
+    if (n < 0)
+        return BR_EINVAL;
+    *ret = copy;
+    *ret_len = (size_t)n;
+    return 0;
+}
+
+static int job_copy_param(struct query_job *job, const char *text, size_t len,
+                          struct query_param *ret)
+{
+    const char *equals = memchr(text, '=', len);
+    size_t name_len = equals ? (size_t)(equals - text) : len, ignored;
+    const char *value = equals ? equals + 1 : text + len;
+    int rc = job_copy_decoded(job, text, name_len, true, &ret->name, &ignored);
+    return rc ? rc
+              : job_copy_decoded(job, value, (size_t)(text + len - value), true, &ret->value,
+                                 &ret->len);
+}
+
+static int job_copy_params(struct query_job *job, const char *query)
+{
+    size_t count = 0;
+    for (const char *p = query; *p; p += strcspn(p, "&"), p += *p == '&')
+        count++;
+    if (count > QUERY_PARAMS_MAX)
+        return BR_EINVAL;
+    struct query_param *params = br_arena_calloc(&job->head, count + 1, sizeof *params);
+    if (!params)
+        return BR_ENOMEM;
+    job->params = params;
+    for (const char *p = query; *p;) {
+        size_t len = strcspn(p, "&");
+        int rc = len ? job_copy_param(job, p, len, &params[job->n_params]) : 0;
+        if (rc)
+            return rc;
+        job->n_params += len > 0;
+        p += len + (p[len] == '&');
+    }
+    return 0;
+}
+
+static const char *job_copy_header(struct query_job *job, const struct br_request *request,
+                                   const char *name)
+{
+    const char *value = br_request_header(request, name);
+    return value ? br_arena_strndup(&job->head, value, strlen(value)) : "";
+}
+
+static int query_job_copy_request(struct query_job *job, const struct br_request *request,
+                                  const struct query_part *parts, size_t n_parts)
+{
+    size_t ignored;
+    job->method = strcmp(request->method, "POST") == 0 ? "POST" : "GET";
+    job->head_only = strcmp(request->method, "HEAD") == 0;
+    job->path = br_arena_strndup(&job->head, request->path, strlen(request->path));
+    job->accept = job_copy_header(job, request, "accept");
+    job->content_type = job_copy_header(job, request, "content-type");
+    job->accept_encoding = job_copy_header(job, request, "accept-encoding");
+    job->if_none_match = job_copy_header(job, request, "if-none-match");
+    if (!job->path || !job->accept || !job->content_type || !job->accept_encoding ||
+        !job->if_none_match)
+        return BR_ENOMEM;
+    for (; job->n_parts < n_parts; job->n_parts++) {
+        const struct query_part *part = &parts[job->n_parts];
+        int rc = job_copy_decoded(job, request->path + part->at, part->len, false,
+                                  &job->parts[job->n_parts], &ignored);
+        if (rc)
+            return rc;
+    }
+    return job_copy_params(job, request->query);
+}
+
+/* RFC 9110 section 12.5.3, as far as it goes for one coding: named, and not with q=0. */
+static bool job_is_gzip_wanted(const struct br_request *request)
+{
+    const char *value = br_request_header(request, "accept-encoding");
+    const char *found = value ? strcasestr(value, "gzip") : NULL;
+    if (!found)
+        return false;
+    found += strlen("gzip");
+    found += strspn(found, " \t");
+    if (*found != ';')
+        return true;
+    found += 1 + strspn(found + 1, " \t");
+    return strncasecmp(found, "q=0", 3) != 0 ||
+           strspn(found + 3, ".0") < strcspn(found + 3, ", \t");
+}
+
+/* --- Life ------------------------------------------------------------------------------------- */
+
+/* Forgets what a call made; the packed answer stays. In the thread: the store may be gone later. */
+static void job_end_call(struct query_job *job)
+{
+    if (job->store)
+        br_store_query_end(job->store);
+    job->store = NULL;
+    br_str_release(&job->out);
+    br_arena_release(&job->arena);
+}
+
+static void query_job_free(struct query_job *job)
+{
+    if (job->query) {
+        br_host_timer_stop(job->query->node->host, &job->timer);
+        job->query->n_jobs--;
+    }
+    if (job->request)
+        job->request->user = NULL;
+    br_list_remove(&job->link);
+    br_buf_unref(job->packed);
+    br_buf_unref(job->body_held);
+    br_pool_free(job->pool);
+    br_arena_release(&job->head);
+    br_free(job);
+}
+
+/* The body of a POST, in what its head says. */
+static int job_read_body(struct query_job *job, struct br_err *err)
+{
+    struct br_codec *codec;
+    struct br_buf *plain = NULL;
+    if (!job->body_held)
+        return 0;
+    job->body = job->body_held->data;
+    job->body_len = job->body_held->len;
+    if (job->encoding == BR_ENCODING_NONE)
+        return 0;
+    codec = br_codec_new();
+    int rc = codec ? br_decompress(codec, job->encoding, job->body, job->body_len, QUERY_BODY_MAX,
+                                   job->pool, &plain, err)
+                   : BR_ENOMEM;
+    br_codec_free(codec);
+    uint8_t *copy = rc ? NULL : br_arena_alloc(&job->arena, plain->len + 1);
+    if (!rc && !copy)
+        rc = BR_ENOMEM;
+    if (copy) {
+        memcpy(copy, plain->data, plain->len);
+        job->body = copy;
+        job->body_len = plain->len;
+    }
+    br_buf_unref(plain);
+    return rc;
+}
+
+static int job_begin_store(struct query_job *job, struct br_err *err)
+{
+    if (job->route->no_store || job->route->at_once)
+        return 0;
+    job->begun_store = (struct br_store_query){.store = job->query->store,
+                                               .arena = &job->arena,
+                                               .deadline_ms = job->deadline_ms,
+                                               .max_bytes = (size_t)job->config->max_query_memory};
+    int rc = br_store_query_begin(&job->begun_store, err);
+    if (!rc)
+        job->store = &job->begun_store;
+    return rc;
+}
+
+int query_job_restart_store(struct query_job *job, struct br_err *err)
+{
+    br_store_query_end(job->store);
+    job->store = NULL;
+    br_arena_release(&job->arena);
+    br_arena_init(&job->arena, (size_t)job->config->max_query_memory);
+    return job_begin_store(job, err);
+}
+
+static void job_handle(struct query_job *job)
+{
+    struct br_err err = {0};
+    int rc = job_read_body(job, &err);
+    if (!rc)
+        rc = job_begin_store(job, &err);
+    if (rc)
+        query_job_fail_rc(job, rc, &err);
+    else if (query_job_is_stopped(job))
+        query_job_fail(job, 504, "the query waited for longer than query_timeout");
+    else
+        job->route->handle(job);
+    if (job->begun_store.cut && job->status == 200 && !job->route->stream)
+        query_job_header(job, "braid-cut", job->begun_store.cut);
+}
+
+/* What is to be sent, as a buffer that the loop can take. */
+static int job_pack(struct query_job *job)
+{
+    bool gzip =
+        job->wants_gzip && !job->is_packed && !job->route->stream && job->out.len >= QUERY_GZIP_MIN;
+    struct br_rope rope = {0};
+    int rc = BR_ENOMEM;
+    if (job->out.len == 0) { /* an empty message of protobuf is an answer, too */
+        job->packed = job->route->stream ? NULL : br_buf_new_exact(job->pool, 1);
+        return job->packed || job->route->stream ? 0 : BR_ENOMEM;
+    }
+    if (gzip) {
+        struct br_codec *codec = br_codec_new();
+        if (codec && br_rope_add(&rope, NULL, job->out.data, job->out.len) == 0)
+            rc = br_compress(codec, BR_ENCODING_GZIP, 1, &rope, 0, job->pool, &job->packed);
+        br_rope_release(&rope);
+        br_codec_free(codec);
+        if (!rc)
+            query_job_header(job, "content-encoding", "gzip");
+        return rc;
+    }
+    job->packed = br_buf_new_exact(job->pool, job->out.len);
+    return job->packed ? br_buf_append(&job->packed, job->out.data, job->out.len, job->out.len)
+                       : BR_ENOMEM;
+}
+
+/* An answer without which there is no other. */
+static void job_pack_failed(struct query_job *job)
+{
+    job->packed = br_buf_unref(job->packed);
+    br_str_release(&job->out);
+    query_job_fail_rc(job, BR_ENOMEM, NULL);
+    if (job->out.failed || job_pack(job))
+        job->packed = br_buf_unref(job->packed);
+}
+
+static void job_run(struct query_job *job)
+{
+    br_mem_scope_begin(&job->scope, (size_t)job->config->max_query_memory,
+                       job->query->node->host->memory);
+    br_arena_init(&job->arena, (size_t)job->config->max_query_memory);
+    job->out = (struct br_str){.max = (size_t)job->config->max_query_memory};
+    job->n_headers = 0;
+    job_handle(job);
+    if (job->out.failed || job_pack(job))
+        job_pack_failed(job);
+    job_end_call(job);
+    br_mem_scope_end(&job->scope);
+}
+
+static void job_on_run(struct br_work *work)
+{
+    struct query_job *job = br_container_of(work, struct query_job, work);
+    job_run(job);
+    br_mem_flush();
+}
+
+static void job_start_call(struct query_job *job);
+
+static void job_on_timer(struct br_timer *timer)
+{
+    struct query_job *job = br_container_of(timer, struct query_job, timer);
+    job_start_call(job);
+}
+
+/* The next call of a stream, later; the end of anything else. */
+static void job_go_on(struct query_job *job)
+{
+    struct query *query = job->query;
+    job->turn++;
+    if (!job->request || !job->again_ms || query->node->host->draining ||
+        !br_host_timer(query->node->host, &job->timer, job->again_ms, job_on_timer)) {
+        query_job_end_stream(job);
+        query_job_free(job);
+    }
+}
+
+static void query_job_on_ran(struct br_work *work)
+{
+    struct query_job *job = br_container_of(work, struct query_job, work);
+    job->begun = false;
+    if (job->packed && job->query)
+        br_buf_adopt(job->packed, job->query->node->host->pool);
+    if (job->query && job->request && !work->left)
+        query_job_reply(job);
+    if (job->query && job->route->stream && job->request) {
+        job_go_on(job);
+        return;
+    }
+    query_job_free(job);
+}
+
+/* In a thread of those for slow work, or here and now. */
+static void job_start_call(struct query_job *job)
+{
+    struct query *query = job->query;
+    uint64_t generation = job->route->stream ? br_store_generation(query->store) : 0;
+    uint64_t now_ms = br_host_mono_ms(query->node->host);
+    if (job->turn && generation == job->generation) {
+        bool quiet = now_ms - job->quiet_ms >= QUERY_QUIET_MS;
+        if (quiet)
+            job->quiet_ms = now_ms;
+        if (quiet && !query_job_send_quiet(job))
+            job->again_ms = 0;
+        job_go_on(job);
+        return;
+    }
+    job->generation = generation;
+    job->quiet_ms = now_ms;
+    job->again_ms = 0;
+    job->status = 200;
+    job->type = "application/json";
+    job->now_ns = br_host_unix_ns(query->node->host);
+    job->deadline_ms = job_mono_ms() + job->config->query_timeout / 1000000;
+    if (job->route->at_once) {
+        job_run(job);
+        query_job_on_ran(&job->work);
+        return;
+    }
+    job->begun = true;
+    br_host_work(query->node->host, &job->work);
+}
+
+struct query_job *query_job_new(struct query *query, struct br_request *request,
+                                const struct query_route *route, const struct query_part *parts,
+                                size_t n_parts, int *ret_rc)
+{
+    struct query_job *job = br_calloc(1, sizeof *job);
+    *ret_rc = BR_ENOMEM;
+    if (!job)
+        return NULL;
+    *job = (struct query_job){.work = {.run = job_on_run, .done = query_job_on_ran, .slow = true},
+                              .query = query,
+                              .route = route,
+                              .config = query->node->config,
+                              .wants_gzip = job_is_gzip_wanted(request)};
+    atomic_init(&job->stopped, false);
+    br_list_append(&query->jobs, &job->link);
+    query->n_jobs++;
+    br_arena_init(&job->head, HEAD_ARENA_MAX);
+    job->pool = br_pool_new(0);
+    int rc = job->pool ? query_job_copy_request(job, request, parts, n_parts) : BR_ENOMEM;
+    if (rc) {
+        query_job_free(job);
+        *ret_rc = rc;
+        return NULL;
+    }
+    job->request = request;
+    request->user = job;
+    return job;
+}
+
+void query_job_start(struct query_job *job)
+{
+    struct br_request *request = job->request;
+    struct query *query = job->query;
+    const char *why = NULL;
+    unsigned status = 0;
+    if (request->body_error == BR_BODY_TOO_BIG) {
+        status = 413;
+        why = "the body is too large";
+    } else if (request->body_error) {
+        status = 503;
+        why = "out of memory";
+    } else if (!br_http_encoding(&job->config->http, request, &job->encoding)) {
+        status = 415;
+        why = "this Content-Encoding is not known";
+    } else if (!job->route->at_once && !job->route->no_store && !br_store_is_open(query->store)) {
+        status = 503;
+        why = "the store is not open";
+    }
+    if (status) {
+        job->request = NULL;
+        request->user = NULL;
+        query_answer_error(query, request, status, job->route->errors, why);
+        query_job_free(job);
+        return;
+    }
+    job->body_held = request->body ? br_buf_ref(request->body) : NULL;
+    job_start_call(job);
+}
+
+void query_job_gone(struct query_job *job)
+{
+    job->request->user = NULL;
+    job->request = NULL;
+    atomic_store_explicit(&job->stopped, true, memory_order_relaxed);
+    if (job->begun)
+        br_host_work_leave(job->query->node->host, &job->work);
+    else
+        query_job_free(job);
+}
+
+void query_jobs_end_streams(struct query *query)
+{
+    for (struct br_list *list = query->jobs.next, *next; list != &query->jobs; list = next) {
+        struct query_job *job = br_container_of(list, struct query_job, link);
+        next = list->next;
+        if (!job->route->stream || job->begun || !job->started)
+            continue;
+        query_job_end_stream(job);
+        query_job_free(job);
+    }
+}
+
+/* Who runs still is waited for: it reads what is about to be freed. Its `done` finds no query. */
+void query_jobs_release(struct query *query)
+{
+    struct br_list *list;
+    while ((list = br_list_shift(&query->jobs))) {
+        struct query_job *job = br_container_of(list, struct query_job, link);
+        atomic_store_explicit(&job->stopped, true, memory_order_relaxed);
+        if (!job->begun) {
+            query_job_free(job);
+            continue;
+        }
+        br_host_work_leave(query->node->host, &job->work);
+        br_host_work_wait(query->node->host, &job->work);
+        if (job->request)
+            job->request->user = NULL;
+        job->request = NULL;
+        job->query = NULL;
+        query->n_jobs--;
+    }
+}

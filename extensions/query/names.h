@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Profile types, names of labels and values of a label, as far as series have them. */
+#pragma once
+
+#include "extensions/query/pick.h"
+
+#define QUERY_NAMES_MAX 100000 /* of one answer */
+
+enum query_names_of { QUERY_TYPES, QUERY_LABEL_NAMES, QUERY_LABEL_VALUES };
+
+struct query_names_ask {
+    enum query_names_of of;
+    const char *label; /* of QUERY_LABEL_VALUES; also __name__, __type__ and the other parts of a
+                          profile type */
+    bool plain_only;   /* of QUERY_LABEL_NAMES: not those that need quotes in a selector */
+    uint64_t from_ns, until_ns;
+    char *const *selectors; /* what any of them matches; none: all */
+    size_t n_selectors;
+};
+
+/* Gathers them, each once, sorted, in the job's arena. Returns 0, BR_EINVAL (a bad selector) with a
+ * sentence, BR_EFULL, BR_ENOMEM or BR_EIO. */
+int query_names_gather(struct query_job *job, const struct query_names_ask *ask, char ***ret,
+                       size_t *ret_n, struct br_err *err);
+
+/* Calls `fn` for the series of each selector; of none, for all. Errors as query_names_gather. */
+int query_names_each_series(struct query_job *job, const struct query_names_ask *ask,
+                            br_series_fn *fn, void *arg, struct br_err *err);

@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The page at "/" and its assets, compressed when the program was built. */
+#include "extensions/query/page.h"
+
+#include <string.h>
+#include <strings.h>
+
+#include "base/mem.h"
+#include "extensions/query/query.h"
+#include "extensions/query/tables.h"
+#include "wire/compression.h"
+
+/* Nothing from elsewhere, nothing inline, no text that becomes code. */
+#define PAGE_POLICY                                                                                \
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "              \
+    "connect-src 'self'; font-src 'self'; base-uri 'none'; form-action 'none'; "                   \
+    "frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+
+static const struct query_page_file *page_find(const char *path)
+{
+    for (const struct query_page_file *file = query_page_files; file->path; file++)
+        if (strcmp(file->path, path) == 0)
+            return file;
+    return NULL;
+}
+
+static void page_set_headers(struct query_job *job, const struct query_page_file *file)
+{
+    query_job_header(job, "content-security-policy", PAGE_POLICY);
+    query_job_header(job, "x-content-type-options", "nosniff");
+    query_job_header(job, "referrer-policy", "no-referrer");
+    query_job_header(job, "cross-origin-opener-policy", "same-origin");
+    query_job_header(job, "cross-origin-resource-policy", "same-origin");
+    if (!file)
+        return;
+    query_job_header(job, "cache-control",
+                     file->is_fixed ? "public, max-age=31536000, immutable" : "no-cache");
+    query_job_header(job, "etag", file->etag);
+    query_job_header(job, "vary", "accept-encoding");
+}
+
+/* For clients that take neither coding. */
+static void page_put_plain(struct query_job *job, const struct query_page_file *file)
+{
+    struct br_err err = {0};
+    struct br_buf *plain = NULL;
+    struct br_codec *codec = br_codec_new();
+    int rc = codec ? br_decompress(codec, BR_ENCODING_GZIP, file->gzip, file->gzip_len,
+                                   file->plain_len, job->pool, &plain, &err)
+                   : BR_ENOMEM;
+    br_codec_free(codec);
+    if (!rc)
+        br_str_add(&job->out, plain->data, plain->len);
+    br_buf_unref(plain);
+    if (rc)
+        query_job_fail_rc(job, rc, &err);
+}
+
+/* "br" as a coding of its own, not as a part of another name, and not with q=0. */
+static bool page_is_brotli_wanted(const char *accepted)
+{
+    for (const char *at = accepted; *at; at += strcspn(at, ","), at += *at == ',') {
+        at += strspn(at, " \t");
+        size_t len = strcspn(at, ",; \t");
+        const char *weight = at + len + strspn(at + len, " \t;");
+        if (len == 2 && strncasecmp(at, "br", 2) == 0)
+            return strncasecmp(weight, "q=0", 3) != 0 ||
+                   strcspn(weight, "123456789") < strcspn(weight, ",");
+    }
+    return false;
+}
+
+static void page_answer(struct query_job *job, const struct query_page_file *file)
+{
+    job->type = file->type;
+    page_set_headers(job, file);
+    if (strstr(job->if_none_match, file->etag)) {
+        job->status = 304;
+        job->type = NULL;
+        return;
+    }
+    job->is_packed = true;
+    if (page_is_brotli_wanted(job->accept_encoding)) {
+        query_job_header(job, "content-encoding", "br");
+        br_str_add(&job->out, file->brotli, file->brotli_len);
+    } else if (job->wants_gzip) {
+        query_job_header(job, "content-encoding", "gzip");
+        br_str_add(&job->out, file->gzip, file->gzip_len);
+    } else {
+        page_put_plain(job, file);
+    }
+}
+
+static void page_index(struct query_job *job)
+{
+    const struct query_page_file *file = page_find("");
+    if (file) {
+        page_answer(job, file);
+        return;
+    }
+    page_set_headers(job, NULL);
+    job->type = "text/plain; charset=utf-8";
+    br_str_puts(&job->out,
+                "Braid is running. This build is without its page: it was built where npm was not, "
+                "or with -Dpage=disabled.\n");
+    if (query_page_why_absent[0])
+        br_str_printf(&job->out, "The page could not be built: %s\n", query_page_why_absent);
+    br_str_puts(&job->out, "What the page shows is at /api/braid/ (/api/braid/openapi.json says "
+                           "what there is), and `braid query` asks the same from a terminal.\n");
+}
+
+static void page_asset(struct query_job *job)
+{
+    const struct query_page_file *file = page_find(job->path + 1);
+    if (file)
+        page_answer(job, file);
+    else
+        query_job_fail(job, 404, "the page has no such file");
+}
+
+const struct query_route query_page_routes[] = {
+    {.methods = QUERY_GET, .path = "/", .handle = page_index, .at_once = true},
+    {.methods = QUERY_GET, .path = "/assets/*", .handle = page_asset, .at_once = true},
+    {0},
+};

@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the parameters of a query say. */
+#include <ctype.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "extensions/query/query.h"
+
+#define SHOWN_MAX 64 /* bytes of a wrong value that an error repeats */
+
+const char *query_job_param(const struct query_job *job, const char *name)
+{
+    for (size_t i = 0; i < job->n_params; i++)
+        if (strcmp(job->params[i].name, name) == 0)
+            return job->params[i].value;
+    return NULL;
+}
+
+bool query_job_number(struct query_job *job, const char *name, uint64_t otherwise, uint64_t max,
+                      uint64_t *ret)
+{
+    const char *text = query_job_param(job, name);
+    int64_t value;
+    *ret = otherwise;
+    if (!text || !*text)
+        return true;
+    if (!br_parse_int(text, 10, false, &value) || (uint64_t)value > max) {
+        query_job_fail(job, 400,
+                       "invalid %s: must be a whole number from 0 to %" PRIu64 ", got \"%.*s\"",
+                       name, max, SHOWN_MAX, text);
+        return false;
+    }
+    *ret = (uint64_t)value;
+    return true;
+}
+
+/* Unix time in a unit that its size tells: what is below 10^11 are seconds (up to the year 5138),
+ * below 10^14 milliseconds, below 10^17 microseconds, else nanoseconds. */
+static bool params_read_number(const char *text, uint64_t *ret)
+{
+    uint64_t whole = 0, fraction = 0, scale = 1000000000;
+    const char *p = text;
+    for (; isdigit((unsigned char)*p); p++) {
+        if (whole > (UINT64_MAX - 9) / 10)
+            return false;
+        whole = whole * 10 + (uint64_t)(*p - '0');
+    }
+    if (p == text)
+        return false;
+    uint64_t unit = whole < 100000000000ull         ? 1000000000
+                    : whole < 100000000000000ull    ? 1000000
+                    : whole < 100000000000000000ull ? 1000
+                                                    : 1;
+    if (*p == '.' && unit == 1000000000)
+        for (p++; isdigit((unsigned char)*p); p++)
+            if (scale > 1)
+                fraction += (scale /= 10) * (uint64_t)(*p - '0');
+    if (*p || whole > UINT64_MAX / unit - 1)
+        return false;
+    *ret = whole * unit + fraction;
+    return true;
+}
+
+static uint64_t params_unit_ns(char unit)
+{
+    switch (unit) {
+    case 's':
+        return 1000000000ull;
+    case 'm':
+        return 60 * 1000000000ull;
+    case 'h':
+        return 3600 * 1000000000ull;
+    case 'd':
+        return 86400 * 1000000000ull;
+    case 'w':
+        return 7 * 86400 * 1000000000ull;
+    default:
+        return 0;
+    }
+}
+
+/* "now", "now-1h30m". */
+static bool params_read_now(const char *text, uint64_t now_ns, uint64_t *ret)
+{
+    if (strncmp(text, "now", 3) != 0)
+        return false;
+    const char *p = text + 3;
+    uint64_t back = 0;
+    if (*p && *p++ != '-')
+        return false;
+    while (*p) {
+        uint64_t count = 0;
+        const char *digits = p;
+        for (; isdigit((unsigned char)*p) && count < 1000000000; p++)
+            count = count * 10 + (uint64_t)(*p - '0');
+        uint64_t unit = params_unit_ns(*p);
+        if (p == digits || !unit || count > now_ns / unit)
+            return false;
+        back += count * unit;
+        p++;
+    }
+    *ret = back < now_ns ? now_ns - back : 0;
+    return text[3] != '-' || text[4];
+}
+
+/* RFC 3339, in UTC or with an offset. */
+static bool params_read_rfc3339(const char *text, uint64_t *ret)
+{
+    struct tm tm = {0};
+    uint64_t fraction = 0, scale = 1000000000;
+    const char *p = strptime(text, "%Y-%m-%dT%H:%M:%S", &tm);
+    if (!p)
+        return false;
+    if (*p == '.')
+        for (p++; isdigit((unsigned char)*p); p++)
+            if (scale > 1)
+                fraction += (scale /= 10) * (uint64_t)(*p - '0');
+    int64_t seconds = timegm(&tm);
+    if (*p == '+' || *p == '-') {
+        struct tm offset = {0};
+        int64_t sign = *p == '+' ? -1 : 1;
+        p = strptime(p + 1, "%H:%M", &offset);
+        seconds += sign * (offset.tm_hour * 3600 + offset.tm_min * 60);
+    } else if (*p == 'Z' || *p == 'z') {
+        p++;
+    } else {
+        return false;
+    }
+    if (!p || *p || seconds < 0 || seconds > 9000000000ll)
+        return false;
+    *ret = (uint64_t)seconds * 1000000000 + fraction;
+    return true;
+}
+
+bool query_job_time(struct query_job *job, const char *name, uint64_t otherwise, uint64_t *ret)
+{
+    const char *text = query_job_param(job, name);
+    *ret = otherwise;
+    if (!text || !*text || params_read_number(text, ret) ||
+        params_read_now(text, job->now_ns, ret) || params_read_rfc3339(text, ret))
+        return true;
+    query_job_fail(job, 400,
+                   "invalid %s: must be Unix time in s, ms, us or ns, RFC 3339, or now-1h, got "
+                   "\"%.*s\"",
+                   name, SHOWN_MAX, text);
+    return false;
+}

@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "extensions/query/pick.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+#include "query/id.h"
+
+#define SHOWN 64
+
+bool query_pick_goes_on(struct query_job *job)
+{
+    if (!query_job_is_stopped(job))
+        return true;
+    if (!job->store->cut)
+        job->store->cut = "the query took longer than query_timeout";
+    return false;
+}
+
+/* Room for one more, in the arena. */
+static int pick_grow(struct query_job *job, void *items, size_t *cap, size_t count, size_t size,
+                     size_t max)
+{
+    void **array = items;
+    if (count < *cap)
+        return 0;
+    if (count >= max)
+        return BR_EINVAL;
+    size_t more = *cap ? *cap * 2 : 16;
+    void *grown = br_arena_calloc(&job->arena, more, size);
+    if (!grown)
+        return br_arena_why(&job->arena);
+    if (count)
+        memcpy(grown, *array, count * size);
+    *array = grown;
+    *cap = more;
+    return 0;
+}
+
+static int pick_too_many(struct br_err *err)
+{
+    return br_err_set(err, BR_EINVAL, "more than %d ids in one query", QUERY_IDS_MAX);
+}
+
+int query_pick_add_span(struct query_job *job, struct query_pick *pick, uint64_t span_id)
+{
+    int rc = pick_grow(job, &pick->span_ids, &pick->cap_span_ids, pick->n_span_ids,
+                       sizeof *pick->span_ids, QUERY_IDS_MAX);
+    if (!rc)
+        pick->span_ids[pick->n_span_ids++] = span_id;
+    return rc;
+}
+
+int query_pick_add_trace(struct query_job *job, struct query_pick *pick, const uint8_t id[16])
+{
+    int rc = pick_grow(job, &pick->trace_ids, &pick->cap_trace_ids, pick->n_trace_ids,
+                       sizeof *pick->trace_ids, QUERY_IDS_MAX);
+    if (!rc)
+        memcpy(pick->trace_ids[pick->n_trace_ids++], id, 16);
+    return rc;
+}
+
+int query_pick_add_span_text(struct query_job *job, struct query_pick *pick, const char *text,
+                             size_t len, struct br_err *err)
+{
+    uint64_t id;
+    if (!br_span_id_parse(text, len, &id))
+        return br_err_set(err, BR_EINVAL,
+                          "invalid span id \"%.*s\": must be 16 hex digits, or base64",
+                          (int)(len < SHOWN ? len : SHOWN), text);
+    int rc = query_pick_add_span(job, pick, id);
+    return rc == BR_EINVAL ? pick_too_many(err) : rc;
+}
+
+int query_pick_add_trace_text(struct query_job *job, struct query_pick *pick, const char *text,
+                              size_t len, struct br_err *err)
+{
+    uint8_t id[16];
+    if (!br_id_parse(text, len, id, sizeof id))
+        return br_err_set(err, BR_EINVAL,
+                          "invalid trace id \"%.*s\": must be 32 hex digits, or base64",
+                          (int)(len < SHOWN ? len : SHOWN), text);
+    int rc = query_pick_add_trace(job, pick, id);
+    return rc == BR_EINVAL ? pick_too_many(err) : rc;
+}
+
+static int pick_add_ids(struct query_job *job, struct query_pick *pick,
+                        const struct br_matcher *matcher, bool traces, struct br_err *err)
+{
+    if (matcher->type != BR_MATCH_EQUAL && matcher->type != BR_MATCH_REGEX)
+        return br_err_set(err, BR_EINVAL, "%s can be matched with = and =~ only", matcher->name);
+    for (const char *p = matcher->value;; p++) {
+        size_t len = strcspn(p, "|");
+        int rc = traces ? query_pick_add_trace_text(job, pick, p, len, err)
+                        : query_pick_add_span_text(job, pick, p, len, err);
+        p += len;
+        if (rc || !*p)
+            return rc;
+    }
+}
+
+int query_pick_add_matcher(struct query_job *job, struct query_pick *pick,
+                           const struct br_matcher *matcher, struct br_err *err)
+{
+    bool traces = !strcmp(matcher->name, "trace_id");
+    if (traces || !strcmp(matcher->name, "span_id") || !strcmp(matcher->name, "profile_id"))
+        return pick_add_ids(job, pick, matcher, traces, err);
+    int rc = pick_grow(job, &pick->matchers, &pick->cap_matchers, pick->n_matchers,
+                       sizeof *pick->matchers, 2 * BR_SELECTOR_MATCHERS_MAX);
+    if (rc)
+        return rc == BR_EINVAL ? br_err_set(err, rc, "too many matchers") : rc;
+    pick->matchers[pick->n_matchers++] = *matcher;
+    return 0;
+}
+
+int query_pick_add_selector(struct query_job *job, struct query_pick *pick, const char *text,
+                            size_t len, struct br_err *err)
+{
+    struct br_selector selector;
+    int rc = br_selector_parse(text, len, &job->arena, &selector, err);
+    for (size_t i = 0; !rc && i < selector.n_matchers; i++)
+        rc = query_pick_add_matcher(job, pick, &selector.matchers[i], err);
+    return rc;
+}
+
+int query_pick_set_type(struct query_job *job, struct query_pick *pick, const char *text,
+                        size_t len, struct br_err *err)
+{
+    return br_profile_type_parse(text, len, &job->arena, &pick->type, err);
+}
+
+int query_pick_add_query(struct query_job *job, struct query_pick *pick, const char *text,
+                         size_t len, struct br_err *err)
+{
+    const char *brace = memchr(text, '{', len);
+    size_t name_len = brace ? (size_t)(brace - text) : len;
+    struct br_matcher service = {.name = "service_name", .type = BR_MATCH_EQUAL};
+    int rc = 0;
+    for (; name_len && text[name_len - 1] == ' '; name_len--)
+        continue;
+    for (; name_len && *text == ' '; name_len--, len--)
+        text++;
+    if (name_len && memchr(text, ':', name_len)) {
+        rc = query_pick_set_type(job, pick, text, name_len, err);
+    } else if (name_len) {
+        rc = br_profile_type_app(text, name_len, &job->arena, &pick->type, &service.value, err);
+        if (!rc)
+            rc = query_pick_add_matcher(job, pick, &service, err);
+    }
+    if (!rc && brace)
+        rc = query_pick_add_selector(job, pick, brace, (size_t)(text + len - brace), err);
+    return rc;
+}
+
+/* Of three parts: whatever period there is. */
+static int pick_match_type(struct query_job *job, const char *id, struct br_matcher *ret)
+{
+    char *pattern = br_arena_alloc(&job->arena, 2 * strlen(id) + sizeof ":.*");
+    if (!pattern)
+        return br_arena_why(&job->arena);
+    char *end = pattern;
+    for (; *id; id++) {
+        if (strchr("\\^$.|?*+()[]{}", *id))
+            *end++ = '\\';
+        *end++ = *id;
+    }
+    memcpy(end, ":.*", sizeof ":.*");
+    *ret = (struct br_matcher){"__profile_type__", pattern, BR_MATCH_REGEX};
+    return 0;
+}
+
+static bool pick_on_series(const struct br_stored_series *series, void *arg)
+{
+    (void)series;
+    *(bool *)arg = true;
+    return false;
+}
+
+/* SDKs label samples `span_name`, the join names them `span.name`: who asks for the first means the
+ * second where there is no such label. */
+static int pick_name_spans(struct query_job *job, const struct br_sample_filter *filter,
+                           struct br_matcher *matchers)
+{
+    int rc = 0;
+    for (size_t i = 0; i < filter->n_matchers && !rc; i++) {
+        const struct br_matcher asked = matchers[i];
+        bool found = false;
+        if (strcmp(asked.name, "span_name") != 0)
+            continue;
+        matchers[i] = (struct br_matcher){asked.name, "", BR_MATCH_NOT_EQUAL};
+        rc = br_store_series(job->store, filter, pick_on_series, &found, NULL);
+        matchers[i] = asked;
+        matchers[i].name = found ? asked.name : "span.name";
+    }
+    return rc;
+}
+
+int query_pick_filter(struct query_job *job, const struct query_pick *pick,
+                      struct br_sample_filter *ret)
+{
+    struct br_matcher *matchers =
+        br_arena_calloc(&job->arena, pick->n_matchers + 1, sizeof *matchers);
+    size_t n_matchers = pick->n_matchers;
+    int rc = matchers ? 0 : br_arena_why(&job->arena);
+    if (!rc && n_matchers)
+        memcpy(matchers, pick->matchers, n_matchers * sizeof *matchers);
+    if (!rc && pick->type.id && !pick->type.whole)
+        rc = pick_match_type(job, pick->type.id, &matchers[n_matchers++]);
+    if (!rc)
+        *ret = (struct br_sample_filter){.from_ns = pick->from_ns,
+                                         .until_ns = pick->until_ns,
+                                         .type = pick->type.whole ? pick->type.id : NULL,
+                                         .matchers = matchers,
+                                         .n_matchers = n_matchers,
+                                         .span_ids = pick->span_ids,
+                                         .n_span_ids = pick->n_span_ids,
+                                         .trace_ids = (const uint8_t(*)[16])pick->trace_ids,
+                                         .n_trace_ids = pick->n_trace_ids};
+    return rc ? rc : pick_name_spans(job, ret, matchers);
+}
+
+int query_pick_flame(struct query_job *job, const struct query_pick *pick, struct br_flame *flame,
+                     struct br_err *err)
+{
+    struct br_sample_filter filter;
+    int rc = query_pick_filter(job, pick, &filter);
+    if (!rc)
+        rc = br_store_flame(job->store, &filter, flame, err);
+    if (rc == BR_EFULL && !job->arena.full && !job->scope.full) {
+        job->store->cut = "there are more stacks than one query adds up; ask for a shorter time";
+        rc = 0;
+    }
+    return rc;
+}
+
+int query_pick_samples(struct query_job *job, const struct query_pick *pick, uint64_t step_ns,
+                       br_samples_fn *fn, void *arg, struct br_err *err)
+{
+    struct br_sample_filter filter;
+    int rc = query_pick_filter(job, pick, &filter);
+    return rc ? rc : br_store_samples(job->store, &filter, step_ns, fn, arg, err);
+}

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Which samples a query is about, however it was asked: a type, a label selector, ids of spans and
+ * traces, a range of time. Everything lies in the arena of the job.
+ */
+#pragma once
+
+#include "extensions/query/query.h"
+#include "query/flamebearer.h"
+#include "query/profile_type.h"
+#include "query/selector.h"
+
+#define QUERY_FLAME_NODES_MAX 262144 /* that a query adds up */
+#define QUERY_FLAMEBEARER_NODES_MAX                                                                \
+    8192 /* that it answers with where it does not say; Pyroscope's */
+#define QUERY_FLAMEBEARER_NODES_TOP 1048576 /* the most that it can ask for; Pyroscope's, too */
+#define QUERY_IDS_MAX 65536                 /* spans or traces of one query */
+
+struct query_pick {
+    uint64_t from_ns, until_ns;  /* until 0: no end */
+    struct br_profile_type type; /* id NULL: any */
+    struct br_matcher *matchers;
+    size_t n_matchers, cap_matchers;
+    uint64_t *span_ids;
+    size_t n_span_ids, cap_span_ids;
+    uint8_t (*trace_ids)[16];
+    size_t n_trace_ids, cap_trace_ids;
+};
+
+/* False when a query has to end: its client is gone, or its time is up, which its cut then says. */
+bool query_pick_goes_on(struct query_job *job);
+
+/* Each adds to `pick`. A matcher of `span_id`, `profile_id` or `trace_id` is an id: of the form
+ * that br_id_parse reads, with `=`, and several in one text with `|` between them. They return 0,
+ * BR_EINVAL with a sentence, BR_ENOMEM or BR_EFULL. */
+int query_pick_add_selector(struct query_job *job, struct query_pick *pick, const char *text,
+                            size_t len, struct br_err *err);
+int query_pick_add_matcher(struct query_job *job, struct query_pick *pick,
+                           const struct br_matcher *matcher, struct br_err *err);
+int query_pick_add_span(struct query_job *job, struct query_pick *pick, uint64_t span_id);
+int query_pick_add_span_text(struct query_job *job, struct query_pick *pick, const char *text,
+                             size_t len, struct br_err *err);
+int query_pick_add_trace(struct query_job *job, struct query_pick *pick, const uint8_t id[16]);
+int query_pick_add_trace_text(struct query_job *job, struct query_pick *pick, const char *text,
+                              size_t len, struct br_err *err);
+int query_pick_set_type(struct query_job *job, struct query_pick *pick, const char *text,
+                        size_t len, struct br_err *err);
+
+/* Adds a query as Pyroscope's `<type>{<selector>}`, or `<application>{<selector>}`. */
+int query_pick_add_query(struct query_job *job, struct query_pick *pick, const char *text,
+                         size_t len, struct br_err *err);
+
+/* What the store is asked; a matcher of `span_name` is one of `span.name` where no series has the
+ * first. Returns 0, BR_ENOMEM, BR_EFULL or BR_EIO. */
+int query_pick_filter(struct query_job *job, const struct query_pick *pick,
+                      struct br_sample_filter *ret);
+
+/* Adds the stacks to a flame. Where there are too many of them it is cut, and job->store->cut says
+ * so. Errors as br_store_flame. */
+int query_pick_flame(struct query_job *job, const struct query_pick *pick, struct br_flame *flame,
+                     struct br_err *err);
+
+/* As br_store_samples. */
+int query_pick_samples(struct query_job *job, const struct query_pick *pick, uint64_t step_ns,
+                       br_samples_fn *fn, void *arg, struct br_err *err);

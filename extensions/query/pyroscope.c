@@ -1,0 +1,788 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Pyroscope's query API, querier.v1.QuerierService over Connect (proto/querier/v1/querier.proto),
+ * as Grafana's Pyroscope source asks for it. Times are Unix milliseconds, both ends included; a
+ * range that is not said is all time. Source: grafana/pyroscope pkg/querier, pkg/model/timeseries.
+ */
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/map.h"
+#include "base/mem.h"
+#include "extensions/query/connect.h"
+#include "extensions/query/names.h"
+#include "extensions/query/pick.h"
+#include "extensions/query/tables.h"
+#include "pprof/profile.pb-c.h"
+#include "querier/v1/querier.pb-c.h"
+#include "query/flame_copy.h"
+#include "query/flame_text.h"
+#include "wire/protobuf.h"
+
+#define MESSAGE(name) Querier__V1__##name
+#define SETS_MAX 100000 /* series of one answer */
+#define STEPS_MAX 11000 /* of a series; Prometheus' limit, too */
+#define MS UINT64_C(1000000)
+
+/* --- Ranges and ids --------------------------------------------------------------------------- */
+
+static bool pyroscope_set_range(struct query_job *job, int64_t start, int64_t end,
+                                struct query_pick *pick)
+{
+    const int64_t most = INT64_MAX / (int64_t)MS - 1;
+    if (start < 0 || end < 0 || start > most || end > most) {
+        query_job_fail(job, 400, "invalid time range: start and end are Unix milliseconds");
+        return false;
+    }
+    if (end && start > end) {
+        query_job_fail(job, 400, "invalid time range: start is after end");
+        return false;
+    }
+    pick->from_ns = (uint64_t)start * MS;
+    pick->until_ns = end ? ((uint64_t)end + 1) * MS : 0;
+    return true;
+}
+
+static int pyroscope_add_ids(struct query_job *job, struct query_pick *pick, bool traces,
+                             char *const *ids, size_t count, struct br_err *err)
+{
+    int rc = 0;
+    for (size_t i = 0; i < count && !rc; i++)
+        rc = traces ? query_pick_add_trace_text(job, pick, ids[i], strlen(ids[i]), err)
+                    : query_pick_add_span_text(job, pick, ids[i], strlen(ids[i]), err);
+    return rc;
+}
+
+/* Type, selector and range of a request that has them. */
+static bool pyroscope_read_pick(struct query_job *job, const char *type, const char *selector,
+                                int64_t start, int64_t end, struct query_pick *pick)
+{
+    struct br_err err = {0};
+    if (!pyroscope_set_range(job, start, end, pick))
+        return false;
+    int rc = query_pick_set_type(job, pick, type, strlen(type), &err);
+    if (!rc)
+        rc = query_pick_add_selector(job, pick, selector, strlen(selector), &err);
+    if (rc)
+        query_job_fail_rc(job, rc, &err);
+    return !rc;
+}
+
+/* --- Names ------------------------------------------------------------------------------------ */
+
+/* False after query_job_fail. */
+static bool pyroscope_gather(struct query_job *job, struct query_names_ask *ask, int64_t start,
+                             int64_t end, char ***ret, size_t *ret_n)
+{
+    struct query_pick range = {0};
+    struct br_err err = {0};
+    if (!pyroscope_set_range(job, start, end, &range))
+        return false;
+    ask->from_ns = range.from_ns;
+    ask->until_ns = range.until_ns;
+    int rc = query_names_gather(job, ask, ret, ret_n, &err);
+    if (rc)
+        query_job_fail_rc(job, rc, &err);
+    return !rc;
+}
+
+static void pyroscope_profile_types(struct query_job *job)
+{
+    const MESSAGE(ProfileTypesRequest) *request =
+        query_connect_read(job, &querier__v1__profile_types_request__descriptor);
+    MESSAGE(ProfileTypesResponse) answer = QUERIER__V1__PROFILE_TYPES_RESPONSE__INIT;
+    struct query_names_ask ask = {.of = QUERY_TYPES};
+    char **ids;
+    size_t count;
+    if (!request || !pyroscope_gather(job, &ask, request->start, request->end, &ids, &count))
+        return;
+    MESSAGE(ProfileType) *types = br_arena_calloc(&job->arena, count + 1, sizeof *types);
+    answer.profile_types = br_arena_calloc(&job->arena, count + 1, sizeof(void *));
+    if (!types || !answer.profile_types) {
+        query_job_fail_rc(job, br_arena_why(&job->arena), NULL);
+        return;
+    }
+    for (size_t i = 0; i < count; i++) {
+        struct br_profile_type type;
+        if (br_profile_type_parse(ids[i], strlen(ids[i]), &job->arena, &type, NULL))
+            continue;
+        querier__v1__profile_type__init(&types[i]);
+        types[i].id = ids[i];
+        types[i].name = (char *)type.name;
+        types[i].sample_type = (char *)type.type;
+        types[i].sample_unit = (char *)type.unit;
+        types[i].period_type = (char *)type.period_type;
+        types[i].period_unit = (char *)type.period_unit;
+        answer.profile_types[answer.n_profile_types++] = &types[i];
+    }
+    query_connect_answer(job, &answer.base);
+}
+
+static void pyroscope_answer_names(struct query_job *job, char **list, size_t count)
+{
+    MESSAGE(LabelNamesResponse) answer = QUERIER__V1__LABEL_NAMES_RESPONSE__INIT;
+    answer.names = list;
+    answer.n_names = count;
+    query_connect_answer(job, &answer.base);
+}
+
+static void pyroscope_label_names(struct query_job *job)
+{
+    const MESSAGE(LabelNamesRequest) *request =
+        query_connect_read(job, &querier__v1__label_names_request__descriptor);
+    struct query_names_ask ask = {.of = QUERY_LABEL_NAMES};
+    char **list;
+    size_t count;
+    if (!request)
+        return;
+    ask.plain_only = !strcasestr(job->accept, "allow-utf8-labelnames=true");
+    ask.selectors = request->matchers;
+    ask.n_selectors = request->n_matchers;
+    if (pyroscope_gather(job, &ask, request->start, request->end, &list, &count))
+        pyroscope_answer_names(job, list, count);
+}
+
+static void pyroscope_label_values(struct query_job *job)
+{
+    const MESSAGE(LabelValuesRequest) *request =
+        query_connect_read(job, &querier__v1__label_values_request__descriptor);
+    struct query_names_ask ask = {.of = QUERY_LABEL_VALUES};
+    char **list;
+    size_t count;
+    if (!request)
+        return;
+    if (!*request->name) {
+        query_job_fail(job, 400, "name is missing: whose values are asked for");
+        return;
+    }
+    ask.label = request->name;
+    ask.selectors = request->matchers;
+    ask.n_selectors = request->n_matchers;
+    if (pyroscope_gather(job, &ask, request->start, request->end, &list, &count))
+        pyroscope_answer_names(job, list, count);
+}
+
+/* --- Label sets ------------------------------------------------------------------------------- */
+
+/* Label sets, each once, in the order in which they came. */
+struct pyroscope_sets {
+    struct query_job *job;
+    struct br_map *map; /* by names and values, of pyroscope_set */
+    char *const *only;  /* these labels; none: all */
+    size_t n_only;
+    bool grouping; /* none: no label at all */
+    uint64_t from_ns, step_ns;
+    size_t n_steps;
+    int rc;
+};
+
+struct pyroscope_set {
+    Push__V1__LabelPair **pairs;
+    size_t n_pairs;
+    double *sums; /* by step; NAN: there was nothing */
+    double total;
+    const char *key;
+};
+
+static bool pyroscope_sets_has(const struct pyroscope_sets *sets, const char *name)
+{
+    if (!sets->n_only)
+        return !sets->grouping;
+    for (size_t i = 0; i < sets->n_only; i++)
+        if (!strcmp(sets->only[i], name))
+            return true;
+    return false;
+}
+
+static int pyroscope_set_fill(struct pyroscope_sets *sets, const struct br_stored_series *series,
+                              struct pyroscope_set *set)
+{
+    struct br_arena *arena = &sets->job->arena;
+    Push__V1__LabelPair *pairs = br_arena_calloc(arena, series->n_labels + 1, sizeof *pairs);
+    set->pairs = br_arena_calloc(arena, series->n_labels + 1, sizeof *set->pairs);
+    set->sums = br_arena_calloc(arena, sets->n_steps + 1, sizeof *set->sums);
+    if (!pairs || !set->pairs || !set->sums)
+        return br_arena_why(arena);
+    for (size_t i = 0; i < sets->n_steps; i++)
+        set->sums[i] = (double)NAN;
+    for (size_t i = 0; i < series->n_labels; i++) {
+        const struct br_series_label *label = &series->labels[i];
+        if (!pyroscope_sets_has(sets, label->name))
+            continue;
+        push__v1__label_pair__init(&pairs[set->n_pairs]);
+        pairs[set->n_pairs].name = br_arena_strndup(arena, label->name, strlen(label->name));
+        pairs[set->n_pairs].value = br_arena_strndup(arena, label->value, strlen(label->value));
+        if (!pairs[set->n_pairs].name || !pairs[set->n_pairs].value)
+            return br_arena_why(arena);
+        set->pairs[set->n_pairs] = &pairs[set->n_pairs];
+        set->n_pairs++;
+    }
+    return 0;
+}
+
+/* The set of a series; NULL with sets->rc. */
+static struct pyroscope_set *pyroscope_sets_find(struct pyroscope_sets *sets,
+                                                 const struct br_stored_series *series)
+{
+    struct br_str key = {0};
+    for (size_t i = 0; i < series->n_labels; i++)
+        if (pyroscope_sets_has(sets, series->labels[i].name)) {
+            br_str_json(&key, series->labels[i].name, strlen(series->labels[i].name));
+            br_str_json(&key, series->labels[i].value, strlen(series->labels[i].value));
+        }
+    br_str_puts(&key, "");
+    struct pyroscope_set *set = key.failed ? NULL : br_map_get(sets->map, key.data, key.len);
+    if (!set && !key.failed) {
+        set = br_arena_calloc(&sets->job->arena, 1, sizeof *set);
+        sets->rc = set ? pyroscope_set_fill(sets, series, set) : br_arena_why(&sets->job->arena);
+        if (!sets->rc)
+            sets->rc = br_map_put(sets->map, key.data, key.len, set, NULL);
+        if (!sets->rc)
+            set->key = br_arena_strndup(&sets->job->arena, key.data, key.len);
+        if (!sets->rc && !set->key)
+            sets->rc = br_arena_why(&sets->job->arena);
+    } else if (!set) {
+        sets->rc = BR_ENOMEM;
+    }
+    br_str_release(&key);
+    return sets->rc ? NULL : set;
+}
+
+static bool pyroscope_sets_on_series(const struct br_stored_series *series, void *arg)
+{
+    struct pyroscope_sets *sets = arg;
+    return pyroscope_sets_find(sets, series) && query_pick_goes_on(sets->job);
+}
+
+static void pyroscope_series(struct query_job *job)
+{
+    const MESSAGE(SeriesRequest) *request =
+        query_connect_read(job, &querier__v1__series_request__descriptor);
+    MESSAGE(SeriesResponse) answer = QUERIER__V1__SERIES_RESPONSE__INIT;
+    struct query_pick range = {0};
+    struct pyroscope_sets sets = {.job = job};
+    struct br_err err = {0};
+    if (!request || !pyroscope_set_range(job, request->start, request->end, &range))
+        return;
+    sets.only = request->label_names;
+    sets.n_only = request->n_label_names;
+    sets.map = br_map_new(SETS_MAX);
+    const struct query_names_ask ask = {.from_ns = range.from_ns,
+                                        .until_ns = range.until_ns,
+                                        .selectors = request->matchers,
+                                        .n_selectors = request->n_matchers};
+    int rc = sets.map ? query_names_each_series(job, &ask, pyroscope_sets_on_series, &sets, &err)
+                      : BR_ENOMEM;
+    size_t count = rc || sets.rc ? 0 : br_map_count(sets.map), len;
+    const void *key;
+    MESSAGE(Labels) *labels = br_arena_calloc(&job->arena, count + 1, sizeof *labels);
+    answer.labels_set = br_arena_calloc(&job->arena, count + 1, sizeof(void *));
+    if (!rc)
+        rc = sets.rc;
+    if (!rc && (!labels || !answer.labels_set))
+        rc = br_arena_why(&job->arena);
+    for (size_t i = 0; i < count && !rc; i++) {
+        const struct pyroscope_set *set = br_map_at(sets.map, i, &key, &len);
+        querier__v1__labels__init(&labels[i]);
+        labels[i].labels = set->pairs;
+        labels[i].n_labels = set->n_pairs;
+        answer.labels_set[answer.n_labels_set++] = &labels[i];
+    }
+    br_map_free(sets.map, NULL);
+    if (rc)
+        query_job_fail_rc(job, rc, &err);
+    else
+        query_connect_answer(job, &answer.base);
+}
+
+/* --- Time series ------------------------------------------------------------------------------ */
+
+static bool pyroscope_on_samples(const struct br_stored_samples *samples, void *arg)
+{
+    struct pyroscope_sets *sets = arg;
+    struct pyroscope_set *set = pyroscope_sets_find(sets, samples->series);
+    if (!set)
+        return false;
+    if (samples->time_ns >= sets->from_ns) {
+        size_t step = (size_t)((samples->time_ns - sets->from_ns) / sets->step_ns);
+        if (step < sets->n_steps) {
+            double before = isnan(set->sums[step]) ? 0 : set->sums[step];
+            set->sums[step] = before + (double)samples->value;
+            set->total += (double)samples->value;
+        }
+    }
+    return query_pick_goes_on(sets->job);
+}
+
+static int pyroscope_compare_sets(const void *left, const void *right)
+{
+    const struct pyroscope_set *a = *(const struct pyroscope_set *const *)left;
+    const struct pyroscope_set *b = *(const struct pyroscope_set *const *)right;
+    if (a->total > b->total || a->total < b->total)
+        return a->total > b->total ? -1 : 1;
+    return strcmp(a->key, b->key);
+}
+
+static int pyroscope_set_points(struct pyroscope_sets *sets, const struct pyroscope_set *set,
+                                int64_t start_ms, MESSAGE(Series) * ret)
+{
+    struct br_arena *arena = &sets->job->arena;
+    MESSAGE(Point) *points = br_arena_calloc(arena, sets->n_steps + 1, sizeof *points);
+    querier__v1__series__init(ret);
+    ret->labels = set->pairs;
+    ret->n_labels = set->n_pairs;
+    ret->points = br_arena_calloc(arena, sets->n_steps + 1, sizeof(void *));
+    if (!points || !ret->points)
+        return br_arena_why(arena);
+    for (size_t i = 0; i < sets->n_steps; i++) {
+        if (isnan(set->sums[i]))
+            continue;
+        querier__v1__point__init(&points[i]);
+        points[i].value = set->sums[i];
+        points[i].timestamp = start_ms + (int64_t)(i * (sets->step_ns / MS));
+        ret->points[ret->n_points++] = &points[i];
+    }
+    return 0;
+}
+
+static void pyroscope_answer_series(struct pyroscope_sets *sets, int64_t start_ms, int64_t limit)
+{
+    MESSAGE(SelectSeriesResponse) answer = QUERIER__V1__SELECT_SERIES_RESPONSE__INIT;
+    struct query_job *job = sets->job;
+    size_t count = br_map_count(sets->map), len;
+    const void *key;
+    struct pyroscope_set **list = br_arena_calloc(&job->arena, count + 1, sizeof *list);
+    MESSAGE(Series) *series = br_arena_calloc(&job->arena, count + 1, sizeof *series);
+    answer.series = br_arena_calloc(&job->arena, count + 1, sizeof(void *));
+    int rc = list && series && answer.series ? 0 : br_arena_why(&job->arena);
+    for (size_t i = 0; i < count && !rc; i++)
+        list[i] = br_map_at(sets->map, i, &key, &len);
+    if (!rc)
+        qsort(list, count, sizeof *list, pyroscope_compare_sets);
+    if (limit > 0 && (uint64_t)limit < count)
+        count = (size_t)limit;
+    for (size_t i = 0; i < count && !rc; i++) {
+        rc = pyroscope_set_points(sets, list[i], start_ms, &series[i]);
+        answer.series[answer.n_series++] = &series[i];
+    }
+    if (rc)
+        query_job_fail_rc(job, rc, NULL);
+    else
+        query_connect_answer(job, &answer.base);
+}
+
+/* A point sums up what came after the one before it, up to its own time. */
+static bool pyroscope_set_steps(struct pyroscope_sets *sets,
+                                const MESSAGE(SelectSeriesRequest) * request)
+{
+    double step_ms = floor(request->step * 1000);
+    struct query_job *job = sets->job;
+    if (!(step_ms >= 1) || step_ms > 1e12)
+        query_job_fail(job, 400, "step must be seconds, more than 0");
+    else if (!request->start || !request->end)
+        query_job_fail(job, 400, "start and end must be set");
+    else if ((double)(request->end - request->start) / step_ms > STEPS_MAX)
+        query_job_fail(job, 400, "more than %d steps; ask for a longer step", STEPS_MAX);
+    else if (request->aggregation)
+        query_job_fail(job, 501, "aggregation: only SUM is supported");
+    else if (request->stack_trace_selector && request->stack_trace_selector->n_call_site)
+        query_job_fail(job, 501, "stack_trace_selector is not supported for series");
+    else {
+        sets->step_ns = (uint64_t)step_ms * MS;
+        sets->n_steps =
+            (size_t)((uint64_t)(request->end - request->start) * MS / sets->step_ns) + 1;
+        return true;
+    }
+    return false;
+}
+
+static void pyroscope_select_series(struct query_job *job)
+{
+    const MESSAGE(SelectSeriesRequest) *request =
+        query_connect_read(job, &querier__v1__select_series_request__descriptor);
+    struct query_pick pick = {0};
+    struct pyroscope_sets sets = {.job = job, .grouping = true};
+    struct br_err err = {0};
+    if (!request ||
+        !pyroscope_read_pick(job, request->profile_typeid, request->label_selector, request->start,
+                             request->end, &pick) ||
+        !pyroscope_set_steps(&sets, request))
+        return;
+    sets.only = request->group_by;
+    sets.n_only = request->n_group_by;
+    sets.from_ns = pick.from_ns + 1 - (sets.step_ns < pick.from_ns ? sets.step_ns : pick.from_ns);
+    pick.from_ns = sets.from_ns;
+    pick.until_ns -= MS - 1; /* to the end itself */
+    sets.map = br_map_new(SETS_MAX);
+    int rc = sets.map
+                 ? query_pick_samples(job, &pick, sets.step_ns, pyroscope_on_samples, &sets, &err)
+                 : BR_ENOMEM;
+    if (!rc)
+        rc = sets.rc;
+    if (rc)
+        query_job_fail_rc(job, rc, &err);
+    else
+        pyroscope_answer_series(&sets, request->start, request->limit);
+    br_map_free(sets.map, NULL);
+}
+
+/* --- Flame graphs ----------------------------------------------------------------------------- */
+
+/* The most nodes of an answer; false after query_job_fail. */
+static bool pyroscope_max_nodes(struct query_job *job, int64_t asked, uint32_t *ret)
+{
+    if (asked > QUERY_FLAMEBEARER_NODES_TOP) {
+        query_job_fail(job, 400, "max nodes limit %" PRId64 " is greater than allowed %d", asked,
+                       QUERY_FLAMEBEARER_NODES_TOP);
+        return false;
+    }
+    *ret = asked > 0 ? (uint32_t)asked : QUERY_FLAMEBEARER_NODES_MAX;
+    return true;
+}
+
+/* Adds what is picked to `flame`, by names of functions, on the side that the flame has. */
+static int pyroscope_add_flame(struct query_job *job, const struct query_pick *pick,
+                               const MESSAGE(StackTraceSelector) * stacks, struct br_flame *flame,
+                               struct br_err *err)
+{
+    struct br_flame whole;
+    size_t n_sites = stacks ? stacks->n_call_site : 0;
+    const char **sites = br_arena_calloc(&job->arena, n_sites + 1, sizeof *sites);
+    int rc = sites ? br_flame_init(&whole, QUERY_FLAME_NODES_MAX) : br_arena_why(&job->arena);
+    if (rc)
+        return rc;
+    for (size_t i = 0; i < n_sites; i++)
+        sites[i] = stacks->call_site[i]->name;
+    whole.side = flame->side;
+    rc = query_pick_flame(job, pick, &whole, err);
+    if (!rc)
+        rc = br_flame_copy(&whole, sites, n_sites, flame);
+    br_flame_release(&whole);
+    return rc;
+}
+
+/* Rows of bars as messages, in the arena. */
+static MESSAGE(Level) *
+    *pyroscope_levels(struct query_job *job, const struct br_flamebearer *flamebearer)
+{
+    MESSAGE(Level) *levels =
+        br_arena_calloc(&job->arena, flamebearer->n_levels + 1u, sizeof *levels);
+    MESSAGE(Level) **list = br_arena_calloc(&job->arena, flamebearer->n_levels + 1u, sizeof *list);
+    if (!levels || !list)
+        return NULL;
+    for (uint32_t i = 0; i < flamebearer->n_levels; i++) {
+        querier__v1__level__init(&levels[i]);
+        levels[i].values = flamebearer->levels[i].values;
+        levels[i].n_values = flamebearer->levels[i].n_values;
+        list[i] = &levels[i];
+    }
+    return list;
+}
+
+static int pyroscope_flame_graph(struct query_job *job, struct br_flame *flame, uint32_t max_nodes,
+                                 MESSAGE(FlameGraph) * ret)
+{
+    struct br_flamebearer flamebearer;
+    br_flame_total(flame);
+    int rc = br_flamebearer_make(flame, max_nodes, false, &job->arena, &flamebearer);
+    if (rc)
+        return rc;
+    querier__v1__flame_graph__init(ret);
+    ret->names = (char **)flamebearer.names;
+    ret->n_names = flamebearer.n_names;
+    ret->levels = pyroscope_levels(job, &flamebearer);
+    ret->n_levels = flamebearer.n_levels;
+    ret->total = flamebearer.ticks[0];
+    ret->max_self = flamebearer.max_self;
+    return ret->levels ? 0 : br_arena_why(&job->arena);
+}
+
+/* The pprof of a flame, in job->out, which it empties. */
+static int pyroscope_pprof(struct query_job *job, const struct query_pick *pick,
+                           const struct br_flame *flame, const uint8_t **ret, size_t *ret_len)
+{
+    uint64_t until_ns = pick->until_ns ? pick->until_ns - MS : job->now_ns;
+    const struct br_flame_about about = {.type = pick->type.type,
+                                         .unit = pick->type.unit,
+                                         .period_type = pick->type.period_type,
+                                         .period_unit = pick->type.period_unit,
+                                         .time_ns = pick->from_ns,
+                                         .duration_ns = until_ns - pick->from_ns};
+    int rc = br_flame_pprof(&job->out, flame, &about);
+    uint8_t *copy = rc ? NULL : br_arena_alloc(&job->arena, job->out.len + 1);
+    if (!rc && !copy)
+        rc = br_arena_why(&job->arena);
+    if (!rc) {
+        memcpy(copy, job->out.data, job->out.len);
+        *ret = copy;
+        *ret_len = job->out.len;
+    }
+    br_str_clear(&job->out);
+    return rc;
+}
+
+/* SelectMergeStacktracesResponse with its field `pprof`. */
+static int pyroscope_answer_pprof(struct query_job *job, const struct query_pick *pick,
+                                  const struct br_flame *flame)
+{
+    const uint8_t *pprof;
+    size_t len;
+    int rc = pyroscope_pprof(job, pick, flame, &pprof, &len);
+    if (rc)
+        return rc;
+    size_t inner = br_len_size(1, len), outer = br_len_size(5, inner);
+    uint8_t *data = br_arena_alloc(&job->arena, outer);
+    if (!data)
+        return br_arena_why(&job->arena);
+    uint8_t *end = br_put_varint(data, BR_TAG(5, BR_WIRE_LEN));
+    end = br_put_varint(end, inner);
+    (void)br_put_len(end, 1, pprof, len);
+    query_connect_answer_bytes(job, &querier__v1__select_merge_stacktraces_response__descriptor,
+                               data, outer);
+    return 0;
+}
+
+/* SelectMergeStacktraces and SelectMergeSpanProfile answer with the same fields. */
+static void pyroscope_answer_flame(struct query_job *job, const struct query_pick *pick,
+                                   const MESSAGE(StackTraceSelector) * stacks, int64_t max_nodes,
+                                   MESSAGE(ProfileFormat) format)
+{
+    MESSAGE(SelectMergeStacktracesResponse)
+    answer = QUERIER__V1__SELECT_MERGE_STACKTRACES_RESPONSE__INIT;
+    MESSAGE(FlameGraph) graph;
+    struct br_flame flame;
+    struct br_err err = {0};
+    uint32_t nodes;
+    if (format == QUERIER__V1__PROFILE_FORMAT__PROFILE_FORMAT_TREE ||
+        format == QUERIER__V1__PROFILE_FORMAT__PROFILE_FORMAT_DOT) {
+        query_job_fail(job, 501, "format: only FLAMEGRAPH and PPROF are supported");
+        return;
+    }
+    if (!pyroscope_max_nodes(job, max_nodes, &nodes))
+        return;
+    int rc = br_flame_init(&flame, QUERY_FLAME_NODES_MAX);
+    if (!rc)
+        rc = pyroscope_add_flame(job, pick, stacks, &flame, &err);
+    if (!rc && format == QUERIER__V1__PROFILE_FORMAT__PROFILE_FORMAT_PPROF) {
+        rc = pyroscope_answer_pprof(job, pick, &flame);
+    } else if (!rc) {
+        rc = pyroscope_flame_graph(job, &flame, nodes, &graph);
+        answer.flamegraph = &graph;
+        if (!rc)
+            query_connect_answer(job, &answer.base);
+    }
+    if (rc)
+        query_job_fail_rc(job, rc, &err);
+    br_flame_release(&flame);
+}
+
+static bool pyroscope_read_stacktraces(struct query_job *job,
+                                       const MESSAGE(SelectMergeStacktracesRequest) * request,
+                                       struct query_pick *pick)
+{
+    struct br_err err = {0};
+    if (request->n_profile_id_selector) {
+        query_job_fail(job, 501,
+                       "profile_id_selector is not supported: samples are kept without "
+                       "the ids of the profiles that they came in");
+        return false;
+    }
+    if (!pyroscope_read_pick(job, request->profile_typeid, request->label_selector, request->start,
+                             request->end, pick))
+        return false;
+    int rc = pyroscope_add_ids(job, pick, true, request->trace_id_selector,
+                               request->n_trace_id_selector, &err);
+    if (!rc)
+        rc = pyroscope_add_ids(job, pick, false, request->span_selector, request->n_span_selector,
+                               &err);
+    if (rc)
+        query_job_fail_rc(job, rc, &err);
+    return !rc;
+}
+
+static void pyroscope_select_stacktraces(struct query_job *job)
+{
+    const MESSAGE(SelectMergeStacktracesRequest) *request =
+        query_connect_read(job, &querier__v1__select_merge_stacktraces_request__descriptor);
+    struct query_pick pick = {0};
+    if (request && pyroscope_read_stacktraces(job, request, &pick))
+        pyroscope_answer_flame(job, &pick, request->stack_trace_selector, request->max_nodes,
+                               request->format);
+}
+
+static void pyroscope_select_span(struct query_job *job)
+{
+    const MESSAGE(SelectMergeSpanProfileRequest) *request =
+        query_connect_read(job, &querier__v1__select_merge_span_profile_request__descriptor);
+    struct query_pick pick = {0};
+    struct br_err err = {0};
+    if (!request || !pyroscope_read_pick(job, request->profile_typeid, request->label_selector,
+                                         request->start, request->end, &pick))
+        return;
+    int rc = pyroscope_add_ids(job, &pick, false, request->span_selector, request->n_span_selector,
+                               &err);
+    if (rc)
+        query_job_fail_rc(job, rc, &err);
+    else if (!pick.n_span_ids)
+        query_job_fail(job, 400, "span_selector is missing: ids of spans, of 16 hex digits");
+    else
+        pyroscope_answer_flame(job, &pick, NULL, request->max_nodes, request->format);
+}
+
+static void pyroscope_select_profile(struct query_job *job)
+{
+    const MESSAGE(SelectMergeProfileRequest) *request =
+        query_connect_read(job, &querier__v1__select_merge_profile_request__descriptor);
+    struct query_pick pick = {0};
+    struct br_flame flame;
+    struct br_err err = {0};
+    const uint8_t *pprof;
+    size_t len;
+    if (!request || !pyroscope_read_pick(job, request->profile_typeid, request->label_selector,
+                                         request->start, request->end, &pick))
+        return;
+    if (request->n_profile_id_selector) {
+        query_job_fail(job, 501,
+                       "profile_id_selector is not supported: samples are kept without "
+                       "the ids of the profiles that they came in");
+        return;
+    }
+    int rc = pyroscope_add_ids(job, &pick, true, request->trace_id_selector,
+                               request->n_trace_id_selector, &err);
+    if (!rc)
+        rc = br_flame_init(&flame, QUERY_FLAME_NODES_MAX);
+    if (rc) {
+        query_job_fail_rc(job, rc, &err);
+        return;
+    }
+    rc = request->stack_trace_selector
+             ? pyroscope_add_flame(job, &pick, request->stack_trace_selector, &flame, &err)
+             : query_pick_flame(job, &pick, &flame, &err); /* with files */
+    if (!rc)
+        rc = pyroscope_pprof(job, &pick, &flame, &pprof, &len);
+    if (rc)
+        query_job_fail_rc(job, rc, &err);
+    else
+        query_connect_answer_bytes(job, &perftools__profiles__profile__descriptor, pprof, len);
+    br_flame_release(&flame);
+}
+
+/* --- Differences ------------------------------------------------------------------------------ */
+
+static int pyroscope_diff_graph(struct query_job *job, struct br_flame *flame, uint32_t max_nodes,
+                                MESSAGE(FlameGraphDiff) * ret)
+{
+    struct br_flamebearer flamebearer;
+    br_flame_total(flame);
+    int rc = br_flamebearer_make(flame, max_nodes, true, &job->arena, &flamebearer);
+    if (rc)
+        return rc;
+    ret->names = (char **)flamebearer.names;
+    ret->n_names = flamebearer.n_names;
+    ret->levels = pyroscope_levels(job, &flamebearer);
+    ret->n_levels = flamebearer.n_levels;
+    if (__builtin_add_overflow(flamebearer.ticks[0], flamebearer.ticks[1], &ret->total))
+        ret->total = INT64_MAX;
+    ret->max_self = flamebearer.max_self;
+    ret->leftticks = flamebearer.ticks[0];
+    ret->rightticks = flamebearer.ticks[1];
+    return ret->levels ? 0 : br_arena_why(&job->arena);
+}
+
+static void pyroscope_answer_diff(struct query_job *job, const MESSAGE(DiffRequest) * request,
+                                  const struct query_pick picks[BR_FLAME_SIDES], uint32_t max_nodes)
+{
+    MESSAGE(DiffResponse) answer = QUERIER__V1__DIFF_RESPONSE__INIT;
+    MESSAGE(FlameGraphDiff) graph = QUERIER__V1__FLAME_GRAPH_DIFF__INIT;
+    struct br_flame flame;
+    struct br_err err = {0};
+    answer.flamegraph = &graph;
+    int rc = br_flame_init(&flame, QUERY_FLAME_NODES_MAX);
+    if (!rc)
+        rc = pyroscope_add_flame(job, &picks[0], request->left->stack_trace_selector, &flame, &err);
+    flame.side = 1;
+    if (!rc)
+        rc =
+            pyroscope_add_flame(job, &picks[1], request->right->stack_trace_selector, &flame, &err);
+    if (!rc)
+        rc = pyroscope_diff_graph(job, &flame, max_nodes, &graph);
+    if (rc)
+        query_job_fail_rc(job, rc, &err);
+    else
+        query_connect_answer(job, &answer.base);
+    br_flame_release(&flame);
+}
+
+static void pyroscope_diff(struct query_job *job)
+{
+    const MESSAGE(DiffRequest) *request =
+        query_connect_read(job, &querier__v1__diff_request__descriptor);
+    struct query_pick picks[BR_FLAME_SIDES] = {{0}};
+    uint32_t nodes;
+    if (!request)
+        return;
+    if (!request->left || !request->right) {
+        query_job_fail(job, 400, "left and right must be set");
+        return;
+    }
+    int64_t asked = request->left->max_nodes > request->right->max_nodes
+                        ? request->left->max_nodes
+                        : request->right->max_nodes;
+    if (!pyroscope_read_stacktraces(job, request->left, &picks[0]) ||
+        !pyroscope_read_stacktraces(job, request->right, &picks[1]) ||
+        !pyroscope_max_nodes(job, asked, &nodes))
+        return;
+    if (strcmp(picks[0].type.id, picks[1].type.id) != 0)
+        query_job_fail(job, 400,
+                       "left and right must be of one profile type, got \"%.100s\" and "
+                       "\"%.100s\"",
+                       picks[0].type.id, picks[1].type.id);
+    else
+        pyroscope_answer_diff(job, request, picks, nodes);
+}
+
+/* --- Statistics ------------------------------------------------------------------------------- */
+
+static void pyroscope_stats(struct query_job *job)
+{
+    MESSAGE(GetProfileStatsResponse) answer = QUERIER__V1__GET_PROFILE_STATS_RESPONSE__INIT;
+    struct br_store_usage usage;
+    if (!query_connect_read(job, &querier__v1__get_profile_stats_request__descriptor))
+        return;
+    br_store_usage(job->query->store, &usage);
+    answer.data_ingested = usage.n_samples > 0;
+    answer.oldest_profile_time = (int64_t)(usage.oldest_ns / MS);
+    answer.newest_profile_time = (int64_t)(usage.newest_ns / MS);
+    query_connect_answer(job, &answer.base);
+}
+
+/* --- Routes ----------------------------------------------------------------------------------- */
+
+#define METHOD(name, function)                                                                     \
+    {                                                                                              \
+        .methods = QUERY_POST, .path = "/querier.v1.QuerierService/" name, .handle = (function),   \
+        .errors = QUERY_CONNECT                                                                    \
+    }
+
+static void pyroscope_unimplemented(struct query_job *job)
+{
+    query_job_fail(job, 501, "%.64s is not supported", job->parts[0]);
+}
+
+const struct query_route query_pyroscope_routes[] = {
+    METHOD("ProfileTypes", pyroscope_profile_types),
+    METHOD("LabelNames", pyroscope_label_names),
+    METHOD("LabelValues", pyroscope_label_values),
+    METHOD("Series", pyroscope_series),
+    METHOD("SelectSeries", pyroscope_select_series),
+    METHOD("SelectMergeStacktraces", pyroscope_select_stacktraces),
+    METHOD("SelectMergeSpanProfile", pyroscope_select_span),
+    METHOD("SelectMergeProfile", pyroscope_select_profile),
+    METHOD("Diff", pyroscope_diff),
+    METHOD("GetProfileStats", pyroscope_stats),
+    METHOD("*", pyroscope_unimplemented),
+    {0},
+};

@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The query extension: the life, the listener, and who may ask. Pages of other origins may not,
+ * unless `cors` names them, and no page may by a name of its own for this address (net/hosts.h).
+ */
+#include "extensions/query/query.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/mem.h"
+
+static const struct br_option options[] = {
+    BR_STRING(struct br_http_config, endpoint, "localhost:3200", "host:port to listen on"),
+    BR_STRING(struct br_http_config, transport, "tcp", "tcp, or unix (endpoint is then a path)"),
+    BR_PRESENT(struct br_http_config, tls, struct br_tls_config, br_tls_server_options,
+               "TLS; absent: plaintext"),
+    BR_PRESENT(struct br_http_config, cors, struct br_cors, br_cors_options,
+               "pages of other origins that may ask"),
+    BR_HEADERS(struct br_http_config, response_headers, "further headers of every response"),
+    BR_STRINGS(struct query_config, allowed_hosts, BR_HOSTS_HELP),
+    BR_STRING(struct query_config, store, "store", "id of the exporter that keeps what is asked"),
+    BR_DURATION(struct query_config, query_timeout, "10s",
+                "a query is cut after it, counted from its head"),
+    BR_INT(struct query_config, max_query_memory, 64 << 20, 1 << 20, 4096ll << 20,
+           "bytes that one query may hold, its answer included"),
+    BR_INT(struct query_config, max_concurrent, 64, 1, QUERY_JOBS_MAX,
+           "queries of one worker that run, wait for a thread, or stream; others are answered 503"),
+    BR_DURATION(struct br_http_config, read_timeout, "0s",
+                "a begun request without progress; 0: 30s"),
+    BR_DURATION(struct br_http_config, idle_timeout, "1m",
+                "close connections without requests after it"),
+    BR_CONNECTION_ROWS(struct br_http_config),
+    BR_OPT_END,
+};
+
+/* --- Config ----------------------------------------------------------------------------------- */
+
+static int query_check(void *config, const struct br_yaml *node, const char *path,
+                       struct br_arena *arena, struct br_errs *errs)
+{
+    struct query_config *query_config = config;
+    size_t before = errs->n_errors;
+    (void)arena;
+    query_config->http.keep_alives_enabled = true;
+    br_endpoint_check(query_config->http.endpoint, query_config->http.transport, node, path, errs);
+    br_hosts_check(&query_config->allowed_hosts, node, path, errs);
+    if (!query_config->store[0])
+        br_errs_add_key(errs, node, path, "store", "must be the id of a store exporter");
+    if (query_config->query_timeout < 1000000 || query_config->query_timeout > 600000000000ull)
+        br_errs_add_key(errs, node, path, "query_timeout", "must be from 1ms to 10m");
+    return errs->n_errors > before ? BR_EINVAL : 0;
+}
+
+/* --- Who may ask ------------------------------------------------------------------------------ */
+
+/* True for a page that came from this server: its origin is a scheme and our Host. */
+static bool query_is_own_origin(const struct br_request *request, const char *origin)
+{
+    const char *host =
+        request->scheme_host[0] ? request->scheme_host : br_request_header(request, "host");
+    const char *colon = strstr(origin, "://");
+    return host && colon && strcasecmp(colon + 3, host) == 0;
+}
+
+static bool query_is_allowed_origin(const struct query *query, const struct br_request *request)
+{
+    const struct query_config *config = query->node->config;
+    const char *origin = br_request_header(request, "origin");
+    return !origin || query_is_own_origin(request, origin) ||
+           br_http_is_allowed_origin(&config->http, request);
+}
+
+/* --- Requests --------------------------------------------------------------------------------- */
+
+static unsigned query_method_of(const struct br_request *request)
+{
+    return strcmp(request->method, "GET") == 0 || strcmp(request->method, "HEAD") == 0 ? QUERY_GET
+           : strcmp(request->method, "POST") == 0                                      ? QUERY_POST
+                                                                                       : 0;
+}
+
+static void query_refuse_method(struct query *query, struct br_request *request, unsigned methods)
+{
+    const struct query_config *config = query->node->config;
+    static const char text[] = "there is no such method here\n";
+    const struct br_http_answer answer = {.status = 405,
+                                          .type = "text/plain; charset=utf-8",
+                                          .data = text,
+                                          .len = sizeof text - 1,
+                                          .allow = methods == QUERY_POST  ? "POST"
+                                                   : methods == QUERY_GET ? "GET, HEAD"
+                                                                          : "GET, HEAD, POST"};
+    *query->refused += 1;
+    br_http_reply(&config->http, request, &answer);
+}
+
+static void query_take(struct query *query, struct br_request *request)
+{
+    const struct query_config *config = query->node->config;
+    struct query_part parts[QUERY_PARTS_MAX];
+    size_t n_parts = 0;
+    unsigned methods = 0;
+    int rc = BR_ENOMEM;
+    const struct query_route *route =
+        query_route_find(request->path, query_method_of(request), parts, &n_parts, &methods);
+    if (!route && methods) {
+        query_refuse_method(query, request, methods);
+    } else if (!route) {
+        query_answer_error(query, request, 404, QUERY_TEXT, "404 page not found");
+    } else if (query->n_jobs >= (size_t)config->max_concurrent && !route->at_once) {
+        query_answer_error(query, request, 503, route->errors, "too many queries are under way");
+    } else if (br_host_over_limit(query->node->host) && !route->at_once) {
+        query_answer_error(query, request, 503, route->errors, "the process is short of memory");
+    } else if (!query_job_new(query, request, route, parts, n_parts, &rc)) {
+        query_answer_error(query, request, rc == BR_EINVAL ? 400 : 503, route->errors,
+                           rc == BR_EINVAL ? "the query has a broken escape, or too many parameters"
+                                           : "out of memory");
+    } else {
+        request->max_body = query_method_of(request) == QUERY_POST ? QUERY_BODY_MAX : 0;
+    }
+}
+
+/* Grafana's Tempo source opens gRPC on the port that it is given, whatever is set: it is told so
+ * instead of left waiting. */
+static void query_begin(struct br_handler *self, struct br_request *request)
+{
+    struct query *query = br_container_of(self, struct query, service);
+    const struct query_config *config = query->node->config;
+    request->user = NULL;
+    request->max_body = 0;
+    request->leaves_at_eof = true;
+    *query->requests += 1;
+    if (!br_hosts_allow(&query->hosts, request))
+        query_answer_error(query, request, 403, QUERY_TEXT, BR_HOSTS_REFUSAL);
+    else if (!query_is_allowed_origin(query, request))
+        query_answer_error(query, request, 403, QUERY_TEXT,
+                           "pages of this Origin may not ask; cors::allowed_origins can name it");
+    else if (br_grpc_is(request))
+        br_grpc_refuse(request, BR_STATUS_UNIMPLEMENTED, "queries are answered over HTTP");
+    else if (br_http_preflight(&config->http, request))
+        return;
+    else if (query->node->host->draining)
+        query_answer_error(query, request, 503, QUERY_TEXT, "shutting down");
+    else
+        query_take(query, request);
+}
+
+static void query_body(struct br_handler *self, struct br_request *request)
+{
+    (void)self;
+    query_job_start(request->user);
+}
+
+static void query_gone(struct br_handler *self, struct br_request *request)
+{
+    (void)self;
+    if (request->user)
+        query_job_gone(request->user);
+}
+
+/* --- Life ------------------------------------------------------------------------------------- */
+
+static int query_create(struct br_node *node, struct br_err *err)
+{
+    struct query *query = node->state;
+    const struct query_config *config = node->config;
+    query->node = node;
+    query->service = (struct br_handler){query_begin, query_body, query_gone};
+    query->hosts =
+        (struct br_hosts){config->http.endpoint, config->http.transport, &config->allowed_hosts};
+    query->started_ns = br_host_unix_ns(node->host);
+    br_list_init(&query->jobs);
+    query->requests = br_node_metric(node, BR_COUNTER, "braid_query_requests", NULL, NULL);
+    query->refused = br_node_metric(node, BR_COUNTER, "braid_query_refused", NULL, NULL);
+    query->cut = br_node_metric(node, BR_COUNTER, "braid_query_cut", NULL, NULL);
+    query->store = br_store_get(node->host, config->store);
+    return query->store ? 0 : br_err_set(err, BR_ENOMEM, "out of memory");
+}
+
+static int query_start(struct br_node *node, struct br_err *err)
+{
+    struct query *query = node->state;
+    const struct query_config *config = node->config;
+    struct br_server_config server = br_http_server(&config->http);
+    (void)snprintf(query->name, sizeof query->name, "extension/%.120s http", node->id);
+    server.name = query->name;
+    server.what = "http";
+    server.log = &node->log;
+    return node->host->ops->serve(node->host, &server, &query->service, &query->server, err);
+}
+
+static void query_on_stopped(void *arg)
+{
+    br_node_drained(arg);
+}
+
+static void query_drain(struct br_node *node)
+{
+    struct query *query = node->state;
+    query_jobs_end_streams(query);
+    if (query->server)
+        br_server_stop(query->server, query_on_stopped, node);
+    else
+        br_node_drained(node);
+}
+
+static void query_destroy(struct br_node *node)
+{
+    struct query *query = node->state;
+    br_server_free(query->server);
+    if (!query->node)
+        return;
+    query_jobs_release(query);
+    br_store_put(node->host, query->store);
+}
+
+static void query_refers(const void *config, struct br_reference *ret)
+{
+    const struct query_config *query_config = config;
+    *ret = (struct br_reference){"store", BR_EXPORTER, "store", query_config->store};
+}
+
+extern const struct br_component br_query_extension;
+const struct br_component br_query_extension = {
+    .name = "query",
+    .kind = BR_EXTENSION,
+    .stability = "alpha",
+    .help = "answers queries about what the store keeps, as Tempo and Pyroscope do",
+    .options = options,
+    .config_size = sizeof(struct query_config),
+    .state_size = sizeof(struct query),
+    .refers = query_refers,
+    .check = query_check,
+    .create = query_create,
+    .start = query_start,
+    .drain = query_drain,
+    .destroy = query_destroy,
+};

@@ -1,0 +1,377 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Pyroscope's older query API (`/pyroscope/render` and its neighbours), and on the same engine the
+ * queries of the kind that had names of applications: `/api/v1/query`, `/api/v1/profile`. A query
+ * is `<type>{<selector>}` or `<application>{<selector>}`; `topk(10, <query>)` asks for functions.
+ * Source: grafana/pyroscope pkg/querier/http.go, pkg/og/structs/flamebearer.
+ */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/mem.h"
+#include "extensions/query/names.h"
+#include "extensions/query/profile_answer.h"
+#include "extensions/query/tables.h"
+#include "query/flame_copy.h"
+#include "query/flame_text.h"
+#include "query/functions.h"
+
+#define HOUR_NS UINT64_C(3600000000000)
+#define SECOND_NS UINT64_C(1000000000)
+#define STEP_MIN_S 15
+#define STEPS_AIM 1500
+#define TOP_MAX 10000
+
+/* --- What is asked ---------------------------------------------------------------------------- */
+
+/* The range and the query of parameters that begin with `side` ("", "left" or "right"), whose first
+ * letter is small then. */
+struct render_names {
+    const char *query, *from, *until;
+};
+
+static bool render_read_range(struct query_job *job, const struct render_names *names,
+                              struct query_pick *pick)
+{
+    uint64_t hour_ago = job->now_ns > HOUR_NS ? job->now_ns - HOUR_NS : 0;
+    if (!query_job_time(job, names->from, hour_ago, &pick->from_ns) ||
+        !query_job_time(job, names->until, job->now_ns, &pick->until_ns))
+        return false;
+    if (pick->until_ns < pick->from_ns) {
+        query_job_fail(job, 400, "invalid %s: lies before %s", names->until, names->from);
+        return false;
+    }
+    pick->until_ns += 1; /* the end is included */
+    return true;
+}
+
+static bool render_read(struct query_job *job, const struct render_names *names,
+                        struct query_pick *pick)
+{
+    struct br_err err = {0};
+    const char *text = query_job_param(job, names->query);
+    if (!text || !*text) {
+        query_job_fail(job, 400, "%s is missing: <profile type>{<label selector>}", names->query);
+        return false;
+    }
+    if (!render_read_range(job, names, pick))
+        return false;
+    int rc = query_pick_add_query(job, pick, text, strlen(text), &err);
+    if (!rc && !pick->type.id)
+        rc = br_err_set(&err, BR_EINVAL, "%s has no profile type in front of its selector",
+                        names->query);
+    if (rc)
+        query_job_fail_rc(job, rc, &err);
+    return !rc;
+}
+
+/* Nodes of an answer: 0 stands for what is usual. */
+static bool render_max_nodes(struct query_job *job, uint32_t *ret)
+{
+    uint64_t nodes = 0, other = 0;
+    if (!query_job_number(job, "max-nodes", 0, QUERY_FLAMEBEARER_NODES_TOP, &nodes) ||
+        !query_job_number(job, "maxNodes", 0, QUERY_FLAMEBEARER_NODES_TOP, &other))
+        return false;
+    nodes = nodes ? nodes : other;
+    *ret = nodes ? (uint32_t)nodes : QUERY_FLAMEBEARER_NODES_MAX;
+    return true;
+}
+
+/* What is picked, by names of functions alone, added on the side that `flame` has. */
+static int render_add_flame(struct query_job *job, const struct query_pick *pick,
+                            struct br_flame *flame, struct br_err *err)
+{
+    struct br_flame whole;
+    int rc = br_flame_init(&whole, QUERY_FLAME_NODES_MAX);
+    if (rc)
+        return rc;
+    whole.side = flame->side;
+    rc = query_pick_flame(job, pick, &whole, err);
+    if (!rc)
+        rc = br_flame_copy(&whole, NULL, 0, flame);
+    br_flame_release(&whole);
+    return rc;
+}
+
+/* --- Timeline --------------------------------------------------------------------------------- */
+
+struct render_line {
+    uint64_t from_ns, step_ns;
+    int64_t *values;
+    size_t n_values;
+};
+
+static bool render_on_samples(const struct br_stored_samples *samples, void *arg)
+{
+    struct render_line *line = arg;
+    uint64_t at =
+        samples->time_ns < line->from_ns ? 0 : (samples->time_ns - line->from_ns) / line->step_ns;
+    if (at < line->n_values &&
+        __builtin_add_overflow(line->values[at], samples->value, &line->values[at]))
+        line->values[at] = INT64_MAX;
+    return true;
+}
+
+static int render_put_timeline(struct query_job *job, const struct query_pick *pick,
+                               struct br_err *err)
+{
+    uint64_t seconds = (pick->until_ns - pick->from_ns) / SECOND_NS;
+    uint64_t step_s = (seconds + STEPS_AIM - 1) / STEPS_AIM;
+    struct render_line line = {0};
+    step_s = step_s < STEP_MIN_S ? STEP_MIN_S : step_s;
+    line.step_ns = step_s * SECOND_NS;
+    line.from_ns = pick->from_ns / line.step_ns * line.step_ns;
+    line.n_values = (size_t)((pick->until_ns - line.from_ns) / line.step_ns) + 1;
+    line.values = br_arena_calloc(&job->arena, line.n_values, sizeof *line.values);
+    if (!line.values)
+        return br_arena_why(&job->arena);
+    struct query_pick aligned = *pick;
+    aligned.from_ns = line.from_ns;
+    int rc = query_pick_samples(job, &aligned, line.step_ns, render_on_samples, &line, err);
+    if (rc)
+        return rc;
+    br_str_printf(&job->out, "{\"startTime\":%" PRIu64 ",\"samples\":[", line.from_ns / SECOND_NS);
+    for (size_t i = 0; i < line.n_values; i++)
+        br_str_printf(&job->out, i ? ",%" PRId64 : "%" PRId64, line.values[i]);
+    br_str_printf(&job->out, "],\"durationDelta\":%" PRIu64 ",\"watermarks\":null}", step_s);
+    return 0;
+}
+
+/* --- Render ----------------------------------------------------------------------------------- */
+
+static void render_put_metadata(struct query_job *job, const struct br_profile_type *type,
+                                const char *format)
+{
+    uint32_t rate;
+    const char *units = br_profile_type_units(type, &rate);
+    br_str_printf(&job->out, ",\"metadata\":{\"format\":\"%s\",\"spyName\":\"\",\"sampleRate\":%u,",
+                  format, rate);
+    br_str_puts(&job->out, "\"units\":");
+    br_str_json(&job->out, units, strlen(units));
+    br_str_puts(&job->out, ",\"name\":");
+    br_str_json(&job->out, type->type, strlen(type->type));
+    br_str_putc(&job->out, '}');
+}
+
+static int render_put_flamebearer(struct query_job *job, struct br_flame *flame, bool diff,
+                                  uint32_t max_nodes)
+{
+    struct br_flamebearer flamebearer;
+    br_flame_total(flame);
+    int rc = br_flamebearer_make(flame, max_nodes, diff, &job->arena, &flamebearer);
+    if (rc)
+        return rc;
+    br_str_puts(&job->out, "{\"version\":1,\"flamebearer\":");
+    br_flamebearer_json(&job->out, &flamebearer, false);
+    if (diff)
+        br_str_printf(&job->out, ",\"leftTicks\":%" PRId64 ",\"rightTicks\":%" PRId64,
+                      flamebearer.ticks[0], flamebearer.ticks[1]);
+    return 0;
+}
+
+static void render_answer(struct query_job *job, const struct query_pick *pick)
+{
+    struct br_flame flame;
+    struct br_err err = {0};
+    uint32_t max_nodes;
+    if (!render_max_nodes(job, &max_nodes))
+        return;
+    int rc = br_flame_init(&flame, QUERY_FLAME_NODES_MAX);
+    if (!rc)
+        rc = render_add_flame(job, pick, &flame, &err);
+    if (!rc)
+        rc = render_put_flamebearer(job, &flame, false, max_nodes);
+    br_flame_release(&flame);
+    if (!rc) {
+        render_put_metadata(job, &pick->type, "single");
+        br_str_puts(&job->out, ",\"timeline\":");
+        rc = render_put_timeline(job, pick, &err);
+    }
+    br_str_puts(&job->out, ",\"groups\":null,\"heatmap\":null}");
+    if (rc)
+        query_job_fail_rc(job, rc, &err);
+}
+
+static bool render_is_json(struct query_job *job)
+{
+    const char *format = query_job_param(job, "format");
+    if (!format || !*format || !strcmp(format, "json"))
+        return true;
+    query_job_fail(job, 400, "invalid format: only json is supported");
+    return false;
+}
+
+static void render_single(struct query_job *job)
+{
+    static const struct render_names names = {"query", "from", "until"};
+    struct query_pick pick = {0};
+    if (render_is_json(job) && render_read(job, &names, &pick))
+        render_answer(job, &pick);
+}
+
+static void render_diff(struct query_job *job)
+{
+    static const struct render_names names[BR_FLAME_SIDES] = {
+        {"leftQuery", "leftFrom", "leftUntil"}, {"rightQuery", "rightFrom", "rightUntil"}};
+    struct query_pick picks[BR_FLAME_SIDES] = {{0}};
+    struct br_flame flame;
+    struct br_err err = {0};
+    uint32_t max_nodes;
+    if (!render_is_json(job) || !render_read(job, &names[0], &picks[0]) ||
+        !render_read(job, &names[1], &picks[1]) || !render_max_nodes(job, &max_nodes))
+        return;
+    if (strcmp(picks[0].type.id, picks[1].type.id) != 0) {
+        query_job_fail(job, 400, "leftQuery and rightQuery must be of one profile type");
+        return;
+    }
+    int rc = br_flame_init(&flame, QUERY_FLAME_NODES_MAX);
+    for (unsigned side = 0; side < BR_FLAME_SIDES && !rc; side++) {
+        flame.side = side;
+        rc = render_add_flame(job, &picks[side], &flame, &err);
+    }
+    if (!rc)
+        rc = render_put_flamebearer(job, &flame, true, max_nodes);
+    br_flame_release(&flame);
+    render_put_metadata(job, &picks[0].type, "double");
+    br_str_puts(&job->out, ",\"timeline\":null,\"groups\":null,\"heatmap\":null}");
+    if (rc)
+        query_job_fail_rc(job, rc, &err);
+}
+
+/* --- Labels ----------------------------------------------------------------------------------- */
+
+static void render_names_of(struct query_job *job, enum query_names_of of, const char *label)
+{
+    static const struct render_names names = {NULL, "from", "until"};
+    struct query_pick pick = {0};
+    struct br_err err = {0};
+    char **list;
+    size_t count;
+    if (!render_read_range(job, &names, &pick))
+        return;
+    const struct query_names_ask ask = {
+        .of = of, .label = label, .from_ns = pick.from_ns, .until_ns = pick.until_ns};
+    int rc = query_names_gather(job, &ask, &list, &count, &err);
+    if (rc) {
+        query_job_fail_rc(job, rc, &err);
+        return;
+    }
+    br_str_putc(&job->out, '[');
+    for (size_t i = 0; i < count; i++) {
+        if (i)
+            br_str_putc(&job->out, ',');
+        br_str_json(&job->out, list[i], strlen(list[i]));
+    }
+    br_str_putc(&job->out, ']');
+}
+
+static void render_label_names(struct query_job *job)
+{
+    render_names_of(job, QUERY_LABEL_NAMES, NULL);
+}
+
+static void render_label_values(struct query_job *job)
+{
+    const char *label = query_job_param(job, "label");
+    if (label && !strcmp(label, "__name__"))
+        render_names_of(job, QUERY_TYPES, NULL); /* as Pyroscope does */
+    else if (label && *label)
+        render_names_of(job, QUERY_LABEL_VALUES, label);
+    else
+        query_job_fail(job, 400, "label is missing: whose values are asked for");
+}
+
+/* --- Applications ----------------------------------------------------------------------------- */
+
+/* `topk(10, <query>)`: the number, and the query in what is returned, NULL where it is none. */
+static const char *render_topk(struct query_job *job, const char *text, uint64_t *ret_limit)
+{
+    char *end;
+    text += strspn(text, " \t\r\n");
+    if (strncasecmp(text, "topk", 4) != 0 || text[4 + strspn(text + 4, " ")] != '(')
+        return NULL;
+    text += 4 + strspn(text + 4, " ") + 1;
+    *ret_limit = strtoull(text, &end, 10);
+    end += strspn(end, " \t\r\n");
+    const char *close = strrchr(end, ')');
+    if (*end != ',' || !close || close[1 + strspn(close + 1, " \t\r\n")] || !*ret_limit ||
+        *ret_limit > TOP_MAX) {
+        query_job_fail(job, 400, "invalid topk: must be topk(<1 to %d>, <query>)", TOP_MAX);
+        return "";
+    }
+    end++;
+    end += strspn(end, " \t\r\n");
+    const char *copy = br_arena_strndup(&job->arena, end, (size_t)(close - end));
+    if (!copy)
+        query_job_fail_rc(job, br_arena_why(&job->arena), NULL);
+    return copy ? copy : "";
+}
+
+static void render_query(struct query_job *job)
+{
+    static const struct render_names names = {"query", "from", "until"};
+    const char *text = query_job_param(job, "query");
+    struct query_pick pick = {0};
+    struct br_err err = {0};
+    uint64_t limit = 0;
+    const char *inner = text ? render_topk(job, text, &limit) : NULL;
+    if (!inner) {
+        render_single(job);
+        return;
+    }
+    if (!*inner || !render_read_range(job, &names, &pick))
+        return;
+    int rc = query_pick_add_query(job, &pick, inner, strlen(inner), &err);
+    if (rc)
+        query_job_fail_rc(job, rc, &err);
+    else
+        query_answer_functions(job, &pick, (uint32_t)limit, BR_FUNCTIONS_BY_SELF);
+}
+
+/* The ids that older documents name as parameters. */
+static int render_add_ids(struct query_job *job, struct query_pick *pick, struct br_err *err)
+{
+    const char *span = query_job_param(job, "span_id"), *trace = query_job_param(job, "trace_id");
+    int rc = 0;
+    if (span && *span)
+        rc = query_pick_add_span_text(job, pick, span, strlen(span), err);
+    if (!rc && trace && *trace)
+        rc = query_pick_add_trace_text(job, pick, trace, strlen(trace), err);
+    return rc;
+}
+
+static void render_profile(struct query_job *job)
+{
+    static const struct render_names names = {"app", "from", "until"};
+    const char *format = query_job_param(job, "format"), *type = query_job_param(job, "type");
+    struct query_pick pick = {0};
+    struct br_err err = {0};
+    if (!render_read(job, &names, &pick))
+        return;
+    int rc = render_add_ids(job, &pick, &err);
+    if (!rc && type && *type)
+        rc = query_pick_set_type(job, &pick, type, strlen(type), &err);
+    if (rc)
+        query_job_fail_rc(job, rc, &err);
+    else if (!format || !*format || !strcmp(format, "flamegraph") || !strcmp(format, "json"))
+        render_answer(job, &pick);
+    else
+        query_answer_file(job, &pick, format);
+}
+
+#define GET(where, function)                                                                       \
+    {                                                                                              \
+        .methods = QUERY_GET, .path = (where), .handle = (function), .errors = QUERY_CONNECT       \
+    }
+
+const struct query_route query_render_routes[] = {
+    GET("/pyroscope/render", render_single),
+    GET("/pyroscope/render-diff", render_diff),
+    GET("/pyroscope/label-names", render_label_names),
+    GET("/pyroscope/label-values", render_label_values),
+    GET("/api/v1/query", render_query),
+    GET("/api/v1/profile", render_profile),
+    {0},
+};

@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Answers and errors, as each API writes them. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "extensions/query/query.h"
+
+#define SENTENCE_MAX 640
+
+/* --- Errors ----------------------------------------------------------------------------------- */
+
+/* connectrpc.com/docs/protocol, "Error codes", by the HTTP status that we answer with. */
+static const char *reply_connect_code(unsigned status)
+{
+    switch (status) {
+    case 400:
+    case 413:
+    case 415:
+        return "invalid_argument";
+    case 403:
+        return "permission_denied";
+    case 404:
+        return "not_found";
+    case 422:
+        return "resource_exhausted";
+    case 501:
+        return "unimplemented";
+    case 503:
+        return "unavailable";
+    case 504:
+        return "deadline_exceeded";
+    default:
+        return "internal";
+    }
+}
+
+const char *query_put_error(struct br_str *out, enum query_errors errors, unsigned status,
+                            const char *text)
+{
+    if (errors == QUERY_TEXT) {
+        br_str_puts(out, text);
+        br_str_putc(out, '\n');
+        return "text/plain; charset=utf-8";
+    }
+    if (errors == QUERY_CONNECT)
+        br_str_printf(out, "{\"code\":\"%s\",\"message\":", reply_connect_code(status));
+    else
+        br_str_puts(out, "{\"error\":");
+    br_str_json(out, text, strlen(text));
+    br_str_putc(out, '}');
+    return "application/json";
+}
+
+void query_answer_error(struct query *query, struct br_request *request, unsigned status,
+                        enum query_errors errors, const char *text)
+{
+    const struct query_config *config = query->node->config;
+    struct br_str out = {.max = SENTENCE_MAX};
+    const char *type = query_put_error(&out, errors, status, text);
+    *query->refused += 1;
+    br_http_reply(&config->http, request,
+                  &(struct br_http_answer){.status = status,
+                                           .delay_ms = status == 503 ? 1000 : 0,
+                                           .type = type,
+                                           .data = out.data,
+                                           .len = out.failed ? 0 : out.len});
+    br_str_release(&out);
+}
+
+static void reply_set_error(struct query_job *job, unsigned status, const char *text)
+{
+    br_str_clear(&job->out);
+    job->n_headers = 0;
+    job->again_ms = 0;
+    job->is_packed = false;
+    job->status = status;
+    job->type = query_put_error(&job->out, job->route->errors, status, text);
+    if (status == 503)
+        query_job_header(job, "retry-after", "1");
+}
+
+void query_job_fail(struct query_job *job, unsigned status, const char *fmt, ...)
+{
+    char text[SENTENCE_MAX];
+    va_list ap;
+    va_start(ap, fmt);
+    (void)vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    reply_set_error(job, status, text);
+}
+
+void query_job_fail_rc(struct query_job *job, int rc, const struct br_err *err)
+{
+    const char *text = err && err->text[0] ? err->text : br_strerror(rc);
+    bool short_of = rc == BR_ENOMEM || rc == BR_EFULL;
+    if (short_of && (job->scope.full || job->arena.full || job->out.failed))
+        query_job_fail(job, 422,
+                       "the query needs more than %lld bytes of memory (max_query_memory); ask for "
+                       "less: a shorter time, a smaller limit",
+                       (long long)job->config->max_query_memory);
+    else if (short_of)
+        reply_set_error(job, 503, text);
+    else if (rc == BR_EINVAL || rc == BR_EUNSUPPORTED || rc == BR_ETOOBIG)
+        reply_set_error(job, 400, text);
+    else if (rc == BR_ENOTFOUND)
+        reply_set_error(job, 404, text);
+    else if (rc == BR_ETIMEOUT)
+        reply_set_error(job, 504, text);
+    else
+        reply_set_error(job, 500, text);
+}
+
+void query_job_header(struct query_job *job, const char *name, const char *value)
+{
+    const char *copy = br_arena_strndup(&job->head, value, strlen(value));
+    if (copy && job->n_headers < QUERY_HEADERS_MAX)
+        job->headers[job->n_headers++] = (struct br_header){name, copy};
+    else
+        job->out.failed = true;
+}
+
+/* --- Answers ---------------------------------------------------------------------------------- */
+
+static bool reply_piece(struct query_job *job, const void *data, size_t len)
+{
+    return len == 0 || job->head_only ||
+           br_request_write(job->request, data, len, QUERY_PIECES_MAX);
+}
+
+/* Answers once: a stream, too, where its first call says so. */
+static void reply_whole(struct query_job *job)
+{
+    struct br_request *request = job->request;
+    const struct br_http_answer answer = {.status = job->packed || !job->type ? job->status : 503,
+                                          .type = job->type,
+                                          .headers = job->headers,
+                                          .n_headers = job->n_headers,
+                                          .body = job->packed};
+    job->request = NULL;
+    request->user = NULL;
+    br_http_reply(&job->config->http, request, &answer);
+}
+
+void query_job_reply(struct query_job *job)
+{
+    if (job->begun_store.cut)
+        *job->query->cut += 1;
+    if (!job->route->stream || (!job->started && !job->again_ms)) {
+        reply_whole(job);
+        return;
+    }
+    if (!job->started) {
+        const struct br_http_answer head = {.status = job->status,
+                                            .type = job->type,
+                                            .headers = job->headers,
+                                            .n_headers = job->n_headers,
+                                            .stream = true};
+        job->started = true;
+        br_http_reply(&job->config->http, job->request, &head);
+    }
+    if (job->packed && !reply_piece(job, job->packed->data, job->packed->len))
+        job->again_ms = 0;
+    job->packed = br_buf_unref(job->packed);
+}
+
+bool query_job_send_quiet(struct query_job *job)
+{
+    static const char comment[] = ":\n\n";
+    return reply_piece(job, comment, sizeof comment - 1);
+}
+
+void query_job_end_stream(struct query_job *job)
+{
+    struct br_request *request = job->request;
+    if (!request || !job->started)
+        return;
+    job->request = NULL;
+    request->user = NULL;
+    br_request_end(request);
+}

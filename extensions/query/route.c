@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+
+#include "base/mem.h"
+#include "extensions/query/query.h"
+#include "extensions/query/tables.h"
+
+static const struct query_route *const query_tables[] = {query_tempo_routes, query_pyroscope_routes,
+                                                         query_render_routes, query_braid_routes,
+                                                         query_page_routes};
+
+static size_t route_segment(const char *text)
+{
+    return strcspn(text, "/");
+}
+
+/* Segment by segment; paths are compared as they come, so that %2F is no `/`. */
+static bool route_matches(const char *pattern, const char *path,
+                          struct query_part ret_parts[QUERY_PARTS_MAX], size_t *ret_n_parts)
+{
+    const char *at = path;
+    size_t n_parts = 0;
+    for (;;) {
+        size_t want = route_segment(pattern), got = route_segment(at);
+        bool rest = want == 2 && pattern[0] == '*' && pattern[1] == '*';
+        bool any = rest || (want == 1 && pattern[0] == '*');
+        if (any && n_parts < QUERY_PARTS_MAX)
+            ret_parts[n_parts++] =
+                (struct query_part){(size_t)(at - path), rest ? strlen(at) : got};
+        if (rest)
+            break;
+        if (any ? got == 0 : want != got || memcmp(pattern, at, want) != 0)
+            return false;
+        pattern += want;
+        at += got;
+        if (*pattern != *at)
+            return false;
+        if (*pattern == '\0')
+            break;
+        pattern++;
+        at++;
+    }
+    *ret_n_parts = n_parts;
+    return true;
+}
+
+const struct query_route *query_route_find(const char *path, unsigned method,
+                                           struct query_part ret_parts[QUERY_PARTS_MAX],
+                                           size_t *ret_n_parts, unsigned *ret_methods)
+{
+    *ret_methods = 0;
+    for (size_t i = 0; i < BR_COUNT(query_tables); i++) {
+        for (const struct query_route *route = query_tables[i]; route->path; route++) {
+            if (!route_matches(route->path, path, ret_parts, ret_n_parts))
+                continue;
+            if (route->methods & method)
+                return route;
+            *ret_methods |= route->methods;
+        }
+    }
+    return NULL;
+}

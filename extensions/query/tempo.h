@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Tempo's HTTP API in pieces: tempo.c has the routes and the tags, tempo_trace.c whole traces,
+ * tempo_search.c searches, tempo_metrics.c metrics; tempo_scan.c asks a query of all spans of a
+ * range of time. Shapes: tempopb of Tempo (pkg/tempopb/tempo.proto), whose clients fail on any
+ * field that it has not.
+ */
+#pragma once
+
+#include "extensions/query/query.h"
+#include "query/traceql.h"
+
+/* GET /api/traces/{id} (v1) and /api/v2/traces/{id}: all spans of a trace. */
+void query_tempo_trace_v1(struct query_job *job);
+void query_tempo_trace_v2(struct query_job *job);
+
+/* GET /api/search. */
+void query_tempo_search(struct query_job *job);
+
+/* GET /api/metrics/query_range and /api/metrics/query. */
+void query_tempo_range(struct query_job *job);
+void query_tempo_instant(struct query_job *job);
+
+/* Reads `start` and `end` of the request: [from, until), 0 and 0 where they are not there. An end
+ * in whole seconds includes its second. False after query_job_fail. */
+bool query_tempo_range_read(struct query_job *job, uint64_t *ret_from_ns, uint64_t *ret_until_ns);
+
+/* Appends `{"key":...,"value":{...}}`, the value as an AnyValue in JSON. */
+void query_tempo_put_attribute(struct br_str *out, const char *key,
+                               const struct br_traceql_value *value);
+
+/* --- Scans ------------------------------------------------------------------------------------ */
+
+/* A query over a range of time, newest spans first. The store's query is begun anew for each page
+ * of spans, so that what it holds is bounded: `store` and all that came from it change between two
+ * calls of `take`. */
+struct query_tempo_scan {
+    struct query_job *job;
+    struct br_traceql *query;
+    uint64_t from_ns, until_ns; /* until 0: no end */
+    bool whole_traces;          /* `take` is called with each trace that the query finds; otherwise
+                                   with a trace of the one span where that can be judged alone */
+    /* Takes a trace, some of whose spans are `in`. Returns false to end the scan, with `rc` set
+     * after a failure. */
+    bool (*take)(struct query_tempo_scan *scan, struct br_traceql_trace *trace);
+    void *arg;
+    int rc;
+    struct br_err err;
+    const char *cut;     /* why it is not all */
+    uint64_t n_spans;    /* that were looked at */
+    struct br_map *seen; /* traces that were taken, or judged as a whole */
+};
+
+/* Runs it. False after query_job_fail. */
+bool query_tempo_scan_run(struct query_tempo_scan *scan);

@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* GET /api/metrics/query_range and /api/metrics/query: metrics of TraceQL. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "config/option.h"
+#include "extensions/query/tempo.h"
+#include "otlp/json/number.h"
+#include "query/traceql_metric.h"
+
+#define RANGE_DEFAULT_NS 3600000000000u
+#define STEPS_DEFAULT 100u
+#define SECOND_NS 1000000000u
+
+static bool tempo_metrics_take(struct query_tempo_scan *scan, struct br_traceql_trace *trace)
+{
+    struct br_traceql_metrics *metrics = scan->arg;
+    for (uint32_t i = 0; i < trace->n_spans && !scan->rc; i++) {
+        struct br_traceql_span *span = &trace->spans[i];
+        if (!span->in)
+            continue;
+        scan->rc = br_traceql_read_span(scan->query, scan->job->store, span, trace, &scan->err);
+        if (!scan->rc)
+            scan->rc = br_traceql_metrics_add(metrics, span);
+        if (scan->rc == BR_EFULL) {
+            scan->rc = 0;
+            scan->cut = "there are more series than an answer may have";
+        }
+    }
+    return !scan->rc;
+}
+
+/* --- Answers ---------------------------------------------------------------------------------- */
+
+static void tempo_metrics_put_number(struct br_str *out, bool first, const char *key, double number)
+{
+    const struct br_traceql_value value = {.type = BR_TRACEQL_FLOAT, .real = number};
+    br_str_puts(out, first ? "" : ",");
+    query_tempo_put_attribute(out, key, &value);
+}
+
+static void tempo_metrics_put_labels(struct br_str *out, const struct br_traceql_metrics *metrics,
+                                     const struct br_traceql_line *line)
+{
+    const struct br_traceql_metric *metric = metrics->query->metric;
+    bool first = metric->n_by == 0;
+    br_str_puts(out, "\"labels\":[");
+    for (size_t i = 0; i < metric->n_by; i++) {
+        br_str_puts(out, i ? "," : "");
+        query_tempo_put_attribute(out, metrics->query->attributes[metric->by[i]].label,
+                                  &line->series->by[i]);
+    }
+    if (metric->aggregate == BR_TRACEQL_QUANTILE) {
+        tempo_metrics_put_number(out, first, "p", line->number);
+    } else if (metric->aggregate == BR_TRACEQL_HISTOGRAM) {
+        tempo_metrics_put_number(out, first, "__bucket", line->number);
+    } else if (first) {
+        const struct br_traceql_value name = {
+            .type = BR_TRACEQL_STRING, .text = metric->name, .len = strlen(metric->name)};
+        query_tempo_put_attribute(out, "__name__", &name);
+    }
+    br_str_putc(out, ']');
+}
+
+static void tempo_metrics_put_samples(struct br_str *out, const struct br_traceql_metrics *metrics,
+                                      const struct br_traceql_line *line)
+{
+    bool first = true;
+    double value;
+    br_str_puts(out, ",\"samples\":[");
+    for (uint32_t step = 0; step < metrics->n_steps; step++) {
+        if (!br_traceql_metrics_value(metrics, line, step, &value) || !isfinite(value))
+            continue;
+        br_str_printf(out, "%s{\"timestampMs\":\"%" PRIu64 "\",\"value\":", first ? "" : ",",
+                      (metrics->start_ns + step * metrics->step_ns) / 1000000);
+        br_number_print(out, value);
+        br_str_putc(out, '}');
+        first = false;
+    }
+    br_str_putc(out, ']');
+}
+
+static void tempo_metrics_answer(struct query_job *job, const struct br_traceql_metrics *metrics,
+                                 bool instant)
+{
+    struct br_traceql_line line = {0};
+    bool first = true;
+    double value;
+    br_str_puts(&job->out, "{\"series\":[");
+    while (br_traceql_metrics_next(metrics, &line)) {
+        bool there = br_traceql_metrics_value(metrics, &line, 0, &value) && isfinite(value);
+        if (instant && !there)
+            continue;
+        br_str_puts(&job->out, first ? "{" : ",{");
+        tempo_metrics_put_labels(&job->out, metrics, &line);
+        if (instant) {
+            br_str_puts(&job->out, ",\"value\":");
+            br_number_print(&job->out, value);
+        } else {
+            tempo_metrics_put_samples(&job->out, metrics, &line);
+        }
+        br_str_putc(&job->out, '}');
+        first = false;
+    }
+}
+
+/* --- What is asked ---------------------------------------------------------------------------- */
+
+/* A duration, or a number of seconds. */
+static bool tempo_metrics_read_step(struct query_job *job, uint64_t otherwise, uint64_t *ret)
+{
+    const char *text = query_job_param(job, "step");
+    char *end;
+    *ret = otherwise;
+    if (!text || !*text)
+        return true;
+    double seconds = strtod(text, &end);
+    if (*end == '\0' && seconds >= 0.001 && seconds < 1e9)
+        *ret = (uint64_t)llround(seconds * 1e9);
+    else if (!br_duration_parse(text, ret) || *ret < 1000000) {
+        query_job_fail(
+            job, 400,
+            "invalid step: must be a duration or seconds, 1ms at the least, got \"%.40s\"", text);
+        return false;
+    }
+    return true;
+}
+
+/* The range, in whole steps from the beginning of time. */
+static bool tempo_metrics_read_range(struct query_job *job, bool instant,
+                                     struct br_traceql_metrics *metrics)
+{
+    uint64_t from, until, step;
+    if (!query_job_time(job, "end", job->now_ns, &until) ||
+        !query_job_time(job, "start", until - (until < RANGE_DEFAULT_NS ? until : RANGE_DEFAULT_NS),
+                        &from))
+        return false;
+    if (until <= from) {
+        query_job_fail(job, 400, "invalid start or end: the start must be before the end");
+        return false;
+    }
+    metrics->start_ns = from;
+    metrics->step_ns = until - from;
+    metrics->n_steps = 1;
+    if (instant)
+        return true;
+    uint64_t seconds = (until - from) / STEPS_DEFAULT / SECOND_NS;
+    if (!tempo_metrics_read_step(job, (seconds ? seconds : 1) * SECOND_NS, &step))
+        return false;
+    from -= from % step;
+    uint64_t n_steps = (until - from + step - 1) / step;
+    if (n_steps > BR_TRACEQL_STEPS_MAX) {
+        query_job_fail(job, 400,
+                       "the range has %" PRIu64 " steps; %u are the most: make the step "
+                       "longer",
+                       n_steps, BR_TRACEQL_STEPS_MAX);
+        return false;
+    }
+    metrics->start_ns = from;
+    metrics->step_ns = step;
+    metrics->n_steps = (uint32_t)n_steps;
+    return true;
+}
+
+static void tempo_metrics_run(struct query_job *job, struct br_traceql *query,
+                              struct br_traceql_metrics *metrics, bool instant)
+{
+    struct query_tempo_scan scan = {.job = job,
+                                    .query = query,
+                                    .from_ns = metrics->start_ns,
+                                    .until_ns =
+                                        metrics->start_ns + metrics->n_steps * metrics->step_ns,
+                                    .take = tempo_metrics_take,
+                                    .arg = metrics};
+    if (!query_tempo_scan_run(&scan))
+        return;
+    tempo_metrics_answer(job, metrics, instant);
+    br_str_printf(&job->out, "],\"metrics\":{\"completedJobs\":%d,\"totalJobs\":1}}",
+                  scan.cut ? 0 : 1);
+    job->begun_store.cut = scan.cut;
+}
+
+static void tempo_metrics(struct query_job *job, bool instant)
+{
+    const char *text =
+        query_job_param(job, "q") ? query_job_param(job, "q") : query_job_param(job, "query");
+    struct br_traceql query = {0};
+    struct br_arena arena;
+    struct br_err err = {0};
+    br_arena_init(&arena, (size_t)job->config->max_query_memory);
+    struct br_traceql_metrics *metrics = br_arena_calloc(&arena, 1, sizeof *metrics);
+    int rc = metrics
+                 ? br_traceql_parse(&query, text ? text : "", text ? strlen(text) : 0, &arena, &err)
+                 : BR_ENOMEM;
+    if (!rc && !query.metric)
+        rc = br_err_set(&err, BR_EINVAL, "a metric is wanted, as {...} | rate()");
+    if (rc == BR_EINVAL || rc == BR_EUNSUPPORTED)
+        br_err_prefix(&err, "invalid TraceQL query: ");
+    if (rc) {
+        query_job_fail_rc(job, rc, &err);
+    } else if (tempo_metrics_read_range(job, instant, metrics)) {
+        metrics->query = &query;
+        metrics->arena = &arena;
+        rc = br_traceql_metrics_init(metrics);
+        if (rc)
+            query_job_fail_rc(job, rc, NULL);
+        else
+            tempo_metrics_run(job, &query, metrics, instant);
+        br_traceql_metrics_release(metrics);
+    }
+    br_traceql_release(&query);
+    br_arena_release(&arena);
+}
+
+void query_tempo_range(struct query_job *job)
+{
+    tempo_metrics(job, false);
+}
+
+void query_tempo_instant(struct query_job *job)
+{
+    tempo_metrics(job, true);
+}
