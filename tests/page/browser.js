@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the tests of the page share: a browser, a mock server, and what must never happen on any page.
+import assert from "node:assert/strict";
+import { existsSync, readFileSync } from "node:fs";
+import { createRequire } from "node:module";
+import { chromium } from "playwright-core";
+import { startMock } from "../../web/mock/server.js";
+
+const require = createRequire(import.meta.url);
+const axe = readFileSync(require.resolve("axe-core/axe.min.js"), "utf8");
+const programs = [process.env.CHROMIUM, "/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"];
+
+/** Long enough for a slow machine; nothing waits for it where all is well. */
+export const patience = 60000;
+export const now = Date.parse("2026-11-22T15:00:00Z");
+export const dist = process.env.PAGE_DIST;
+
+export async function startBrowser() {
+  const executablePath = programs.find((path) => path && existsSync(path));
+  assert.ok(executablePath, "no chromium: apt-get install chromium, or CHROMIUM=/path");
+  return chromium.launch({ executablePath, args: ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"] });
+}
+
+export const mockOf = (options = {}) => startMock({ now, dist, traces: 1500, ...options });
+
+/** A page, and what went wrong on it: errors, violations of the policy, requests to others, dialogs. */
+export async function openPage(browser, server, hash = "", { clock = true, ...options } = {}) {
+  const context = await browser.newContext({ viewport: { width: 1280, height: 800 }, timezoneId: "UTC", reducedMotion: "reduce", permissions: ["clipboard-read", "clipboard-write"], acceptDownloads: true, ...options });
+  const page = await context.newPage();
+  page.setDefaultTimeout(patience);
+  const faults = [];
+  // The clock of the data: "today" is the day of the mock's spans. It stops performance.now, too.
+  if (clock) await page.clock.setFixedTime(now);
+  await page.addInitScript(() => {
+    window.violations = [];
+    document.addEventListener("securitypolicyviolation", (event) => window.violations.push(`${event.violatedDirective} ${event.blockedURI} ${event.sourceFile}:${event.lineNumber}`));
+  });
+  page.on("pageerror", (error) => faults.push(`error: ${error.message}`));
+  page.on("dialog", (dialog) => { faults.push(`dialog: ${dialog.message()}`); void dialog.dismiss(); });
+  page.on("console", (message) => { if (/Content Security Policy|Trusted/i.test(message.text())) faults.push(message.text()); });
+  page.on("request", (request) => { if (!request.url().startsWith(server.url) && !/^(about|data|blob):/.test(request.url())) faults.push(`request to ${request.url()}`); });
+  await page.goto(server.url + hash);
+  page.finish = async () => {
+    faults.push(...(await page.evaluate(() => window.violations)));
+    assert.equal(await page.evaluate(() => window.xss), undefined, "a payload ran");
+    await context.close();
+    assert.deepEqual(faults, []);
+  };
+  page.to = async (fragment) => { await page.evaluate((to) => { location.hash = to; }, fragment); };
+  page.query = async () => new URLSearchParams((await page.evaluate(() => location.hash)).split("?")[1] ?? "");
+  /** Waits until the fragment has a key with a value that passes. */
+  page.has = (key, value) => page.waitForFunction(([k, v]) => (new URLSearchParams(location.hash.split("?")[1] ?? "").get(k) ?? "") === v, [key, value]);
+  return page;
+}
+
+/** What axe finds wrong. It is evaluated by the debugger, which the page's policy does not bind. */
+export async function checkAccessibility(page, what) {
+  await page.evaluate(axe);
+  const found = await page.evaluate(async () => {
+    const result = await window.axe.run(document, { resultTypes: ["violations", "incomplete"] });
+    // Text of the colour of its ground is no violation to axe: it may be hidden on purpose. Nothing is, here.
+    const unseen = result.incomplete.filter(({ id }) => id === "color-contrast").map((found) => ({ ...found, nodes: found.nodes.filter((node) => node.any.some(({ data }) => data?.messageKey === "equalRatio")) }));
+    return [...result.violations, ...unseen.filter(({ nodes }) => nodes.length)].map((violation) => `${violation.id}: ${violation.nodes.slice(0, 3).map((node) => `${node.target} ${node.failureSummary}`).join(" | ")}`);
+  });
+  assert.deepEqual(found, [], what);
+}
+
+/** Where on the canvas the bar of a name lies, found by asking the page as the mouse would. */
+export async function findBar(page, name, flame = page.locator(".flame").first()) {
+  await flame.waitFor();
+  const box = await flame.locator("canvas").boundingBox();
+  for (let y = 10; y < box.height; y += 20) {
+    for (let x = 8; x < box.width; x += Math.max(6, box.width / 60)) {
+      await page.mouse.move(box.x + x, box.y + y);
+      const shown = await page.locator(".tip-name").textContent({ timeout: 50 }).catch(() => "");
+      if (shown === name) return { x: box.x + x, y: box.y + y };
+    }
+  }
+  return assert.fail(`no bar ${name}`);
+}

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// Markup and scripts in every text that comes from outside, and in every part of a link: none runs, none is markup.
+import assert from "node:assert/strict";
+import { after, before, describe, it } from "node:test";
+import { mockOf, openPage, startBrowser } from "./browser.js";
+
+const payload = `<img src=x onerror="window.xss=1">`;
+
+describe("page hostile", { concurrency: false }, () => {
+  let browser, server;
+  before(async () => {
+    browser = await startBrowser();
+    server = await mockOf({ hostile: true, traces: 300 });
+  });
+  after(async () => {
+    await browser?.close();
+    await server?.close();
+  });
+
+  /** Everything that a person could do with the data on the page, done. */
+  const pokeAt = async (page) => {
+    await page.waitForLoadState("networkidle");
+    await page.waitForFunction(() => !document.querySelector(".skeleton"));
+    const canvas = page.locator(".flame canvas");
+    const box = (await canvas.count()) ? await canvas.first().boundingBox() : null;
+    for (let i = 0; box && i < 6; i++) await page.mouse.move(box.x + box.width * (0.1 + 0.15 * i), box.y + 30 + 20 * i);
+    assert.equal(await page.locator("#page img, #page iframe, #page script, #page object, #page svg[onload], [onerror], [onload]").count(), 0);
+  };
+
+  const span = () => server.store.spans.find((one) => one.key === "payment/payment.Charge" && one.error);
+  for (const [name, hash] of [
+    ["names in the list", () => "#/spans"],
+    ["names in a trace", () => `#/trace/${span().trace.id}?span=${span().id}`],
+    ["keys and values of attributes", () => `#/trace/${span().trace.id}?span=${span().id}&tab=attributes`],
+    ["events", () => `#/trace/${span().trace.id}?span=${span().id}&tab=events`],
+    ["functions and files in a flame graph", () => `#/profile?query=${encodeURIComponent('{service_name="checkout"}')}`],
+    ["functions in a tree", () => `#/profile?query=${encodeURIComponent('{service_name="checkout"}')}&show=tree`],
+    ["slow against typical", () => "#/compare/slow?service=checkout&name=order.calculate_totals"],
+    ["hints", () => "#/health"],
+    ["links of mail", () => { const mail = server.store.spans.find((one) => one.name === "mail.Send"); return `#/trace/${mail.trace.id}?span=${mail.id}&tab=links`; }],
+  ]) {
+    it(`${name}: text stays text`, async () => {
+      const page = await openPage(browser, server, hash());
+      await pokeAt(page);
+      const text = await page.locator("body").innerText();
+      assert.ok(/<img|<script|<svg|onerror|javascript:|<iframe/.test(text) || (await page.locator("option").allTextContents()).some((option) => option.includes("<")), "no payload is shown");
+      await page.finish();
+    });
+  }
+
+  it("spans that come live", async () => {
+    const page = await openPage(browser, server, "#/spans?live=1");
+    await page.locator(".spans .row").first().waitFor();
+    await page.waitForFunction(() => document.querySelector(".spans").innerText.includes("<"));
+    await page.finish();
+  });
+
+  it("links: every part of the fragment", async () => {
+    const evil = encodeURIComponent(payload);
+    for (const hash of [`#/${evil}`, `#/trace/${evil}`, `#/trace/${evil}/../../x?span=${evil}`, `#/spans?service=${evil}&name=${evil}&q=${evil}&min=${evil}&status=${evil}&sort=${evil}&start=${evil}&end=${evil}`,
+      `#/profile?query=${evil}&type=${evil}&find=${evil}&zoom=${evil}&of=${evil}&show=${evil}&color=${evil}`, `#/profile?trace=${evil}&span=${evil}&scope=${evil}`, `#/compare?left=${evil}&right=${evil}&scale=${evil}`,
+      `#/compare/${evil}?service=${evil}&name=${evil}`, `#/health?start=${evil}`, "#/trace/%E0%A4%A", "#/spans?__proto__=1&constructor=2", `#javascript:window.xss=1`]) {
+      const page = await openPage(browser, server, hash);
+      await page.waitForLoadState("networkidle");
+      await page.locator("header.top").waitFor();
+      await page.locator("main").waitFor();
+      await page.finish();
+    }
+  });
+
+  it("no link leads to a script", async () => {
+    const page = await openPage(browser, server, "#/spans");
+    await page.locator(".spans .row").first().waitFor();
+    const targets = await page.locator("a").evaluateAll((links) => links.map((link) => new URL(link.href).protocol));
+    assert.deepEqual([...new Set(targets)], ["http:"]);
+    await page.finish();
+  });
+
+  it("texts that turn around or are very long do not break a row", async () => {
+    const page = await openPage(browser, server, "#/spans");
+    await page.locator(".spans .row").first().waitFor();
+    const heights = await page.locator(".spans .row").evaluateAll((rows) => [...new Set(rows.map((row) => row.offsetHeight))]);
+    assert.deepEqual(heights, [30]);
+    await page.finish();
+  });
+});

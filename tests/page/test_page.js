@@ -1,0 +1,601 @@
+// SPDX-License-Identifier: Apache-2.0
+// The page in Debian's chromium against the mock: every feature by mouse and by keyboard.
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { after, before, describe, it } from "node:test";
+import { checkAccessibility, findBar, mockOf, openPage, startBrowser } from "./browser.js";
+
+const checkout = "#/spans?service=checkout&name=order.calculate_totals";
+const range = (service, rest = "") => `#/profile?query=${encodeURIComponent(`{service_name="${service}"}`)}${rest}`;
+const largeTrace = "#/trace/0af7651916cd43dd8448eb211c80319c";
+
+let browser, server, slow;
+before(async () => {
+  browser = await startBrowser();
+  server = await mockOf();
+  // The slowest order: what one would click first.
+  slow = server.store.spans.filter((span) => span.key === "checkout/order.calculate_totals").sort((a, b) => b.durationMs - a.durationMs)[0];
+});
+after(async () => {
+  await browser?.close();
+  await server?.close();
+});
+const open = (hash, options) => openPage(browser, server, hash, options);
+const ofSlow = (rest = "") => `#/trace/${slow.trace.id}?span=${slow.id}${rest}`;
+
+/** Waits until what was to be drawn is drawn, and hears keys: effects follow the frame that they belong to. */
+const painted = (page) => page.evaluate(() => new Promise((done) => {
+  requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done, 0)));
+}));
+
+describe("page: spans", { concurrency: false }, () => {
+  it("filters by service, operation, duration, status and roots", async () => {
+    const page = await open("#/spans");
+    await page.getByLabel("Service").selectOption("payment");
+    await page.has("service", "payment");
+    await page.waitForFunction(() => [...document.querySelectorAll(".spans .row .col-service span")].every((cell) => cell.textContent === "payment"));
+    await page.getByLabel("Operation").selectOption("payment.Charge");
+    await page.has("name", "payment.Charge");
+    await page.getByLabel("At least").selectOption("50ms");
+    await page.has("min", "50ms");
+    await page.getByRole("button", { name: "Errors" }).click();
+    await page.has("status", "error");
+    await page.waitForFunction(() => [...document.querySelectorAll(".spans .row .col-status")].length > 0 && [...document.querySelectorAll(".spans .row .col-status")].every((cell) => cell.textContent === "error"));
+    const wanted = server.store.spans.filter((span) => span.name === "payment.Charge" && span.error && span.durationMs >= 50).length;
+    await page.waitForFunction((n) => document.querySelector(".foot").textContent.startsWith(`${n} spans`), wanted);
+    await page.getByRole("button", { name: "Roots" }).click();
+    await page.getByText("No span of this time fits the filters").waitFor();
+    await page.getByRole("button", { name: "Remove the filters" }).click();
+    await page.has("service", "");
+    await page.finish();
+  });
+
+  it("asks by TraceQL, and shows the server's sentence about a bad one", async () => {
+    const page = await open("#/spans");
+    await page.locator(".spans .row").first().waitFor();
+    await page.keyboard.press("/");
+    await page.keyboard.type('{ name = "tls.handshake" }');
+    await page.keyboard.press("Enter");
+    await page.waitForFunction(() => [...document.querySelectorAll(".spans .col-operation a")].length > 0 && [...document.querySelectorAll(".spans .col-operation a")].every((cell) => cell.textContent === "tls.handshake"));
+    await page.getByLabel("TraceQL").fill("nonsense");
+    await page.keyboard.press("Enter");
+    await page.getByRole("alert").getByText("is no span selector").waitFor();
+    await page.finish();
+  });
+
+  it("sorts by duration, by CPU and by begin", async () => {
+    const page = await open("#/spans");
+    const order = (key) => page.waitForFunction((name) => new URLSearchParams(location.hash.split("?")[1]).get("sort") === name, key);
+    await page.getByRole("button", { name: "CPU" }).click();
+    await order("cpu");
+    await page.waitForFunction(() => document.querySelector('[aria-sort="descending"]')?.textContent.includes("CPU"));
+    const busiest = [...server.store.spans].sort((a, b) => b.samples - a.samples)[0];
+    await page.waitForFunction((name) => document.querySelector(".spans .row .col-operation a")?.textContent === name, busiest.name);
+    await page.getByRole("button", { name: "Began" }).click();
+    await order("start");
+    await page.finish();
+  });
+
+  it("shows a badge where samples are, and none where not", async () => {
+    const page = await open("#/spans?service=cart");
+    await page.locator(".spans .row").first().waitFor();
+    assert.equal(await page.locator(".spans .badge").count(), 0);
+    await page.to(checkout);
+    await page.locator(".spans .badge").first().waitFor();
+    await page.finish();
+  });
+
+  it("opens a span by mouse and by keys", async () => {
+    const page = await open(checkout);
+    await page.locator(".spans .badge").first().click();
+    await page.waitForFunction((id) => location.hash.startsWith(`#/trace/${id}`), slow.trace.id);
+    await page.locator(".flame canvas").waitFor();
+    await page.goBack();
+    await page.locator(".spans .row").first().waitFor();
+    await page.keyboard.press("ArrowDown");
+    await page.locator(".spans .row-focus").waitFor();
+    await page.keyboard.press("Enter");
+    await page.waitForFunction((id) => location.hash.startsWith(`#/trace/${id}`), slow.trace.id);
+    await page.finish();
+  });
+
+  it("chooses a range with the brush, by mouse and by keys, and with the picker", async () => {
+    const page = await open("#/spans");
+    const strip = page.locator(".strip");
+    await strip.waitFor();
+    const box = await strip.boundingBox();
+    await page.mouse.move(box.x + box.width * 0.3, box.y + 50);
+    await page.mouse.down();
+    await page.mouse.move(box.x + box.width * 0.6, box.y + 50, { steps: 4 });
+    await page.mouse.up();
+    await page.waitForFunction(() => /start=\d{13}/.test(location.hash) && /end=\d{13}/.test(location.hash));
+    const brushed = await page.query();
+    assert.ok(Number(brushed.get("end")) - Number(brushed.get("start")) < 3600e3);
+    const hour = page.waitForResponse((answer) => answer.url().includes("/timeline"));
+    await page.to("#/spans");
+    await hour;
+    await painted(page);
+    await strip.focus();
+    await page.keyboard.press("ArrowRight");
+    for (let i = 0; i < 3; i++) await page.keyboard.press("Shift+ArrowRight");
+    await page.keyboard.press("Enter");
+    await page.waitForFunction(() => /start=\d{13}/.test(location.hash));
+    const keyed = await page.query();
+    // Four of 120 buckets of an hour.
+    assert.equal(Number(keyed.get("end")) - Number(keyed.get("start")), 120e3);
+    await page.getByRole("button", { name: /^Time range/ }).click();
+    await page.getByRole("button", { name: "Last 15 minutes" }).click();
+    await page.has("start", "now-15m");
+    await page.getByRole("button", { name: /^Time range/ }).click();
+    await page.getByLabel("From", { exact: true }).fill("2026-11-22T14:10:00");
+    await page.getByLabel("To", { exact: true }).fill("2026-11-22T14:20:00");
+    await page.getByRole("button", { name: "Apply" }).click();
+    await page.has("start", String(Date.parse("2026-11-22T14:10:00Z")));
+    await page.finish();
+  });
+
+  it("follows live, and holds no more than it shows", async () => {
+    const page = await open("#/spans");
+    await page.locator(".spans .row").first().waitFor();
+    await page.keyboard.press("l");
+    await page.has("live", "1");
+    await page.locator(".spans .row").first().waitFor();
+    const many = () => page.waitForFunction(() => Number(/[\d,]+/.exec(document.querySelector(".foot")?.textContent ?? "0")[0].replace(",", "")) > 20);
+    await many();
+    assert.ok((await page.locator(".spans .row").count()) < 100);
+    await page.getByRole("button", { name: "Live" }).click();
+    await page.has("live", "");
+    await page.waitForFunction(() => !document.querySelector(".live"));
+    await page.finish();
+  });
+
+  it("leads to slow against typical by one click, and by t", async () => {
+    const page = await open(checkout);
+    await page.getByRole("link", { name: /Why are slow ones slow/ }).click();
+    await page.waitForFunction(() => location.hash.startsWith("#/compare/slow"));
+    await page.goBack();
+    await page.locator(".offer").waitFor();
+    await page.keyboard.press("t");
+    await page.waitForFunction(() => location.hash.startsWith("#/compare/slow"));
+    await page.finish();
+  });
+});
+
+describe("page: trace", { concurrency: false }, () => {
+  it("collapses and expands, by mouse and by keys", async () => {
+    const page = await open(ofSlow());
+    const rows = page.locator(".waterfall .span");
+    await rows.first().waitFor();
+    const all = slow.trace.spans.length;
+    const shown = (n) => page.waitForFunction((count) => document.querySelector(".waterfall").getAttribute("aria-rowcount") === String(count + 1), n);
+    await shown(all);
+    await rows.first().getByRole("button", { name: "Collapse" }).click();
+    await shown(1);
+    const link = await open(await page.evaluate(() => location.hash));
+    await link.waitForFunction(() => document.querySelector(".waterfall")?.getAttribute("aria-rowcount") === "2");
+    await link.finish();
+    await rows.first().getByRole("button", { name: "Expand" }).click();
+    await shown(all);
+    await rows.first().locator(".waterfall-label").click();
+    await page.keyboard.press("ArrowDown");
+    await page.waitForFunction(() => document.querySelectorAll(".span")[1]?.getAttribute("aria-selected") === "true");
+    await page.keyboard.press("ArrowLeft");
+    await page.keyboard.press("ArrowLeft");
+    await page.keyboard.press("ArrowLeft");
+    await shown(1);
+    await page.keyboard.press("ArrowRight");
+    await shown(all - 1); // the child stays as it was
+    await page.getByRole("button", { name: "Expand all" }).click();
+    await shown(all);
+    await page.getByRole("button", { name: "Collapse all" }).click();
+    await page.getByRole("button", { name: "Expand all" }).click();
+    await shown(all);
+    await page.finish();
+  });
+
+  it("finds spans by name and attribute, and errors by n", async () => {
+    const page = await open(largeTrace);
+    await page.locator(".waterfall .span").first().waitFor();
+    await page.keyboard.press("/");
+    await page.keyboard.type("shard 7");
+    await page.locator(".found").getByText("1 of 10,000").waitFor();
+    await page.keyboard.press("Enter");
+    await page.locator(".facts h2").getByText("shard 7").waitFor();
+    await page.keyboard.press("Escape");
+    await page.has("search", "");
+    await page.locator(".waterfall").focus();
+    await page.keyboard.press("n");
+    await page.locator(".facts .status-error").waitFor();
+    await page.keyboard.press("b");
+    await page.waitForFunction(() => document.querySelector(".figures").textContent.match(/Samples[1-9]/));
+    await page.finish();
+  });
+
+  it("draws the critical path, and takes it away by c", async () => {
+    const page = await open(ofSlow());
+    await page.locator(".critical").first().waitFor();
+    // The path covers the trace from its begin to its end: what it says of the root's first row alone is less.
+    await page.keyboard.press("c");
+    await page.has("critical", "0");
+    await page.waitForFunction(() => document.querySelectorAll(".critical").length === 0);
+    await page.getByRole("button", { name: "Critical path" }).click();
+    await page.locator(".critical").first().waitFor();
+    await page.finish();
+  });
+
+  it("looks at a part of the trace", async () => {
+    const page = await open(ofSlow());
+    const overview = page.locator(".overview");
+    await overview.waitFor();
+    const box = await overview.boundingBox();
+    await page.mouse.move(box.x + box.width * 0.5, box.y + 10);
+    await page.mouse.down();
+    await page.mouse.move(box.x + box.width * 0.9, box.y + 10, { steps: 3 });
+    await page.mouse.up();
+    await page.waitForFunction(() => /part=\d+-\d+/.test(location.hash));
+    await page.keyboard.press("Escape");
+    await page.has("part", "");
+    await page.finish();
+  });
+
+  it("says what a span's time was spent on", async () => {
+    const page = await open(ofSlow());
+    const cpu = slow.samples * 10; // 10 ms a sample
+    const children = slow.trace.spans.filter((span) => span.parent === slow).map((span) => [span.startMs, span.startMs + span.durationMs]).sort((a, b) => a[0] - b[0]);
+    let covered = 0, reached = -Infinity;
+    for (const [from, to] of children) {
+      covered += Math.max(0, to - Math.max(from, reached));
+      reached = Math.max(reached, to);
+    }
+    const label = await page.locator(".spent-bar").getAttribute("aria-label");
+    const [onCpu, inChildren, unexplained] = label.match(/[\d.]+(?=%)/g).map(Number);
+    const share = (ms) => (ms / slow.durationMs) * 100;
+    assert.ok(Math.abs(onCpu - share(cpu)) < 0.1, label);
+    assert.ok(Math.abs(inChildren - share(covered)) < 0.1, label);
+    assert.ok(Math.abs(unexplained - Math.max(0, 100 - share(cpu) - share(covered))) < 0.2, label);
+    await page.finish();
+  });
+
+  it("shows attributes, events, links", async () => {
+    const failed = server.store.spans.find((span) => span.key === "payment/payment.Charge" && span.error);
+    const page = await open(`#/trace/${failed.trace.id}?span=${failed.id}`);
+    await page.getByRole("tab", { name: /Attributes/ }).click();
+    await page.getByRole("rowheader", { name: "rpc.method" }).waitFor();
+    await page.keyboard.press("ArrowRight");
+    await page.has("tab", "events");
+    await page.getByText("Traceback (most recent call last)").waitFor();
+    await page.getByRole("tab", { name: /Links/ }).click();
+    await page.getByText("The span links to no other").waitFor();
+    const mail = failed.trace.spans.find((span) => span.name === "mail.Send");
+    await page.to(`#/trace/${failed.trace.id}?span=${mail.id}&tab=links`);
+    await page.getByText("b7ad6b7169203331").waitFor();
+    await page.finish();
+  });
+
+  it("shows the flame graph of the span, of its descendants, of the trace, and types as tabs", async () => {
+    const page = await open(ofSlow());
+    const asked = (text) => assert.ok(server.requests.some((request) => request.includes(text)), text);
+    await page.locator(".flame canvas").waitFor();
+    asked(`spans/${slow.trace.id}/${slow.id}/profile?scope=self`);
+    await page.getByRole("button", { name: "With descendants" }).click();
+    await page.has("scope", "subtree");
+    await page.getByRole("button", { name: "Whole trace" }).click();
+    await page.has("scope", "trace");
+    await page.getByRole("button", { name: "Allocated bytes" }).click();
+    await page.waitForFunction(() => document.querySelector('.scopes [aria-pressed="true"]') && [...document.querySelectorAll('.scopes [aria-pressed="true"]')].some((button) => button.textContent === "Allocated bytes"));
+    asked("scope=trace&type=memory");
+    await page.finish();
+  });
+
+  it("says why there are no samples", async () => {
+    const short = slow.trace.spans.find((span) => span.name === "HGETALL cart");
+    const page = await open(`#/trace/${slow.trace.id}?span=${short.id}`);
+    await page.getByText("come without span ids").waitFor();
+    await page.to("#/trace/ffffffffffffffffffffffffffffffff");
+    await page.getByRole("alert").getByText("its spans never came").waitFor();
+    await page.finish();
+  });
+
+  it("moves the border between waterfall and details", async () => {
+    const page = await open(ofSlow());
+    const splitter = page.getByRole("separator");
+    const before = Number(await splitter.getAttribute("aria-valuenow"));
+    await splitter.focus();
+    await page.keyboard.press("ArrowDown");
+    await page.waitForFunction((old) => Number(document.querySelector(".splitter").getAttribute("aria-valuenow")) > old, before);
+    await page.finish();
+  });
+});
+
+describe("page: flame graph", { concurrency: false }, () => {
+  it("zooms by mouse, with a path back; a link keeps the zoom", async () => {
+    const page = await open(range("checkout", "&show=flame"));
+    const bar = await findBar(page, "DiscountEngine.apply");
+    await page.mouse.click(bar.x, bar.y);
+    await page.locator(".path [aria-current]").getByText("DiscountEngine.apply").waitFor();
+    const link = await page.evaluate(() => location.hash);
+    const again = await open(link);
+    await again.locator(".path [aria-current]").getByText("DiscountEngine.apply").waitFor();
+    await again.finish();
+    await page.locator(".path li").nth(2).getByRole("button").click();
+    await page.waitForFunction(() => document.querySelector(".path [aria-current]").textContent !== "DiscountEngine.apply");
+    await page.keyboard.press("z");
+    await page.has("zoom", "");
+    await page.finish();
+  });
+
+  it("is walked by arrows; Enter zooms, s shows callers and callees, Escape goes back", async () => {
+    const page = await open(range("checkout", "&show=flame"));
+    const flame = page.locator(".flame").first();
+    await flame.waitFor();
+    await flame.focus();
+    const item = () => page.evaluate(() => { const tree = document.querySelector(".flame"); return document.getElementById(tree.getAttribute("aria-activedescendant"))?.textContent ?? ""; });
+    const walked = async (key, name) => {
+      await page.keyboard.press(key);
+      await page.waitForFunction((wanted) => { const tree = document.querySelector(".flame"); return document.getElementById(tree.getAttribute("aria-activedescendant"))?.textContent.startsWith(`${wanted},`); }, name);
+    };
+    assert.match(await item(), /^total,/);
+    await walked("ArrowDown", "Thread.run");
+    await walked("ArrowDown", "Server.handle_request");
+    await walked("ArrowUp", "Thread.run");
+    await walked("ArrowDown", "Server.handle_request");
+    await walked("ArrowDown", "trace_middleware");
+    await walked("ArrowDown", "OrderService.calculate_totals");
+    await page.keyboard.press("Enter");
+    await page.locator(".path [aria-current]").getByText("OrderService.calculate_totals").waitFor();
+    await page.keyboard.press("s");
+    await page.has("of", "OrderService.calculate_totals");
+    await page.getByRole("heading", { name: "Callers" }).waitFor();
+    assert.equal(await page.locator(".sandwich .flame").count(), 2);
+    await page.keyboard.press("Escape");
+    await page.has("of", "");
+    await page.keyboard.press("Escape");
+    await page.waitForFunction(() => document.querySelector(".path [aria-current]")?.textContent !== "OrderService.calculate_totals");
+    await page.finish();
+  });
+
+  it("finds functions, with the share of what matches", async () => {
+    const page = await open(range("checkout"));
+    await page.locator(".flame canvas").waitFor();
+    await painted(page);
+    await page.keyboard.press("/");
+    await page.waitForFunction(() => document.activeElement instanceof HTMLInputElement);
+    await page.keyboard.type("decimal");
+    await page.locator(".found").getByText(/^[\d.]+% in \d+$/).waitFor();
+    await page.has("find", "decimal");
+    // The share is that of the outermost matching bars: 29.5 s of __mul__ and what quantize has beside it.
+    const share = parseFloat(await page.locator(".found").textContent());
+    const rows = await page.locator(".functions .row").allTextContents();
+    assert.ok(rows.length >= 3 && rows.every((row) => /decimal/i.test(row)), rows.join());
+    assert.ok(share > 5 && share < 40, String(share));
+    await page.keyboard.press("Escape");
+    await page.has("find", "");
+    await page.finish();
+  });
+
+  it("has a table of functions that leads to bars, and a tree of calls", async () => {
+    const page = await open(range("checkout"));
+    const row = page.locator(".functions .row").first();
+    await row.waitFor();
+    await row.click();
+    await page.waitForFunction(() => location.hash.includes("find="));
+    await page.to(range("checkout", "&show=table"));
+    await page.getByRole("button", { name: "Total" }).click();
+    await page.waitForFunction(() => document.querySelector('.functions [aria-sort="descending"]')?.textContent.includes("Total"));
+    await page.waitForFunction(() => /Thread\.run|handle_request|trace_middleware/.test(document.querySelector(".functions .row").textContent));
+    await page.getByRole("button", { name: "Tree", exact: true }).click();
+    await page.getByRole("columnheader", { name: "Percentage" }).waitFor();
+    await page.getByRole("columnheader", { name: "Time" }).waitFor();
+    const tree = page.locator(".tree");
+    await tree.focus();
+    const before = Number(await tree.getAttribute("aria-rowcount"));
+    await page.keyboard.press("ArrowLeft"); // closes the root
+    await page.waitForFunction(() => document.querySelector(".tree").getAttribute("aria-rowcount") === "2");
+    await page.keyboard.press("ArrowRight");
+    await page.waitForFunction((n) => document.querySelector(".tree").getAttribute("aria-rowcount") === String(n), before);
+    await page.finish();
+  });
+
+  it("flips and colours by value, by button and by key", async () => {
+    const page = await open(range("checkout", "&show=flame"));
+    await page.locator(".flame canvas").waitFor();
+    const picture = () => page.locator(".flame canvas").evaluate((canvas) => canvas.toDataURL());
+    const first = await picture();
+    await page.keyboard.press("f");
+    await page.has("flip", "1");
+    await page.waitForFunction((old) => document.querySelector(".flame canvas").toDataURL() !== old, first);
+    await page.getByRole("button", { name: "Flip" }).click();
+    await page.has("flip", "");
+    await page.keyboard.press("v");
+    await page.has("color", "value");
+    await page.waitForFunction((old) => document.querySelector(".flame canvas").toDataURL() !== old, first);
+    await page.getByRole("button", { name: "Package" }).click();
+    await page.has("color", "");
+    await page.waitForFunction((old) => document.querySelector(".flame canvas").toDataURL() === old, first);
+    await page.finish();
+  });
+
+  it("exports pprof, speedscope, folded stacks and the trace", async () => {
+    const page = await open(ofSlow());
+    await page.locator(".flame canvas").waitFor();
+    for (const [name, file] of [["pprof (gzip)", "profile.pprof.pb.gz"], ["speedscope JSON", "profile.speedscope.json"], ["Folded stacks", "profile.folded.txt"]]) {
+      await page.getByRole("button", { name: "Export" }).click();
+      const [download] = await Promise.all([page.waitForEvent("download"), page.getByRole("link", { name }).click()]);
+      assert.equal(download.suggestedFilename(), file);
+    }
+    await page.getByRole("button", { name: "Export" }).click();
+    const [download] = await Promise.all([page.waitForEvent("download"), page.getByRole("button", { name: "OTLP JSON" }).click()]);
+    assert.equal(download.suggestedFilename(), `${slow.trace.id}.json`);
+    const { resourceSpans } = JSON.parse(readFileSync(await download.path(), "utf8"));
+    const spans = resourceSpans.flatMap((resource) => resource.scopeSpans.flatMap((scope) => scope.spans));
+    assert.equal(spans.length, slow.trace.spans.length);
+    const saved = spans.find((span) => span.spanId === slow.id);
+    assert.equal(saved.parentSpanId, slow.parent.id);
+    assert.equal(BigInt(saved.endTimeUnixNano) - BigInt(saved.startTimeUnixNano), BigInt(Math.round(slow.durationMs * 1e6)));
+    await page.finish();
+  });
+});
+
+describe("page: compare", { concurrency: false }, () => {
+  it("tells what makes slow ones slow", async () => {
+    const page = await open("#/compare/slow?service=checkout&name=order.calculate_totals");
+    await page.locator(".slow-why em").waitFor();
+    assert.match(await page.locator(".slow-why h2").textContent(), /A slow one spends .* more in /);
+    const first = await page.locator(".deltas tbody th").first().textContent();
+    assert.ok(["parse", "_code", "compile", "deepcopy"].includes(first), first);
+    await page.locator(".flame canvas").waitFor();
+    await page.locator(".examples a").first().click();
+    await page.waitForFunction(() => location.hash.startsWith("#/trace/"));
+    await page.finish();
+  });
+
+  it("compares two ranges, in both palettes and both scales, and swaps them", async () => {
+    const page = await open("#/compare");
+    await page.locator(".flame canvas").waitFor();
+    const left = (await page.query()).get("left");
+    await page.getByRole("button", { name: "Absolute" }).click();
+    await page.has("scale", "absolute");
+    const picture = await page.locator(".flame canvas").evaluate((canvas) => canvas.toDataURL());
+    await page.getByTitle(/colour-blind/).click();
+    await page.waitForFunction((old) => document.querySelector(".flame canvas").toDataURL() !== old, picture);
+    assert.equal(await page.evaluate(() => document.documentElement.dataset.palette), "blue");
+    await page.getByRole("button", { name: "Swap A and B" }).click();
+    await page.has("right", left);
+    await page.finish();
+  });
+
+  it("compares labels that one writes", async () => {
+    const page = await open("#/compare");
+    await page.locator(".flame canvas").waitFor();
+    await page.getByLabel("B: Label selector").fill('{service_name="payment"}');
+    await page.keyboard.press("Enter");
+    await page.waitForFunction(() => decodeURIComponent(new URLSearchParams(location.hash.split("?")[1]).get("right")).includes('"payment"'));
+    await page.locator(".flame canvas").waitFor();
+    await page.finish();
+  });
+
+  it("compares span with span: d here, d there", async () => {
+    const other = server.store.spans.find((span) => span.key === slow.key && !span.isSlow && span.samples > 2);
+    const page = await open(ofSlow());
+    await page.locator(".flame canvas").waitFor();
+    await page.keyboard.press("d");
+    await page.locator(".said-on").waitFor();
+    await page.to(`#/trace/${other.trace.id}?span=${other.id}`);
+    await page.locator(".flame canvas").waitFor();
+    await page.waitForFunction((name) => document.querySelector(".facts").textContent.includes(name), other.id);
+    await page.getByRole("button", { name: "Compare" }).click();
+    await page.waitForFunction((ids) => ids.every((id) => location.hash.includes(id)) && location.hash.startsWith("#/compare"), [slow.id, other.id]);
+    await page.locator(".flame canvas").waitFor();
+    await page.finish();
+  });
+});
+
+describe("page: the rest", { concurrency: false }, () => {
+  it("shows join health with hints", async () => {
+    const page = await open("#/health");
+    await page.getByText("Profiles of cart come without span ids").waitFor();
+    assert.equal(await page.locator(".health tbody tr:not(.hint)").count(), new Set(server.store.spans.map((span) => span.service)).size);
+    await page.finish();
+  });
+
+  it("goes between views by keys, shows the help and closes it", async () => {
+    const page = await open("#/spans?start=now-6h");
+    await page.locator(".spans .row").first().waitFor();
+    for (const [key, view] of [["2", "profile"], ["3", "compare/slow"], ["4", "health"], ["1", "spans"]]) {
+      await page.keyboard.press(key);
+      await page.waitForFunction((to) => location.hash.startsWith(`#/${to}`), view);
+      await page.has("start", "now-6h");
+    }
+    await page.keyboard.press("?");
+    await page.getByRole("dialog").getByText("callers and callees").waitFor();
+    await page.keyboard.press("Escape");
+    await page.waitForFunction(() => !document.querySelector("dialog[open]"));
+    await page.finish();
+  });
+
+  it("copies a link to what is shown", async () => {
+    const page = await open(range("checkout", "&find=Decimal"));
+    await page.locator(".flame canvas").waitFor();
+    await page.getByRole("button", { name: "Copy the link" }).click();
+    await page.locator(".said-on").waitFor();
+    assert.equal(await page.evaluate(() => navigator.clipboard.readText()), await page.evaluate(() => location.href));
+    await page.finish();
+  });
+
+  it("follows the system's theme, and a switch", async () => {
+    const ground = (page) => page.evaluate(() => getComputedStyle(document.body).backgroundColor);
+    const page = await open("#/health", { colorScheme: "dark" });
+    const dark = await ground(page);
+    await page.getByRole("button", { name: /^Theme/ }).click();
+    await page.waitForFunction(() => document.documentElement.dataset.theme === "light");
+    const light = await ground(page);
+    assert.notEqual(dark, light);
+    await page.reload();
+    await page.locator(".health").first().waitFor();
+    assert.equal(await ground(page), light);
+    await page.finish();
+  });
+
+  it("asks again by r", async () => {
+    const page = await open("#/health");
+    await page.locator(".health tbody").waitFor();
+    const before = server.requests.filter((request) => request.startsWith("/api/braid/join")).length;
+    await page.keyboard.press("r");
+    await page.waitForResponse(/api\/braid\/join/);
+    assert.ok(server.requests.filter((request) => request.startsWith("/api/braid/join")).length > before);
+    await page.finish();
+  });
+
+  it("says what to do while nothing has come", async () => {
+    const none = await mockOf({ empty: true });
+    try {
+      const page = await openPage(browser, none, "#/spans");
+      await page.getByText("OTEL_EXPORTER_OTLP_ENDPOINT").waitFor();
+      await page.finish();
+    } finally {
+      await none.close();
+    }
+  });
+
+  it("says that the server is gone, and goes on when it is back", async () => {
+    const server2 = await mockOf({ traces: 50 });
+    const page = await openPage(browser, server2, "#/health");
+    await page.locator(".health tbody").waitFor();
+    await page.route("**/api/**", (route) => route.abort());
+    await page.keyboard.press("r");
+    await page.getByText("Is it still running?").waitFor();
+    await page.unroute("**/api/**");
+    await page.getByRole("button", { name: "Try again" }).click();
+    await page.locator(".health tbody").waitFor();
+    await page.finish();
+    await server2.close();
+  });
+});
+
+describe("page: everybody", { concurrency: false }, () => {
+  for (const [name, hash] of [["spans", () => checkout], ["a trace", () => ofSlow()], ["attributes", () => ofSlow("&tab=attributes")], ["a profile", () => range("checkout")], ["a call tree", () => range("checkout", "&show=tree")], ["callers and callees", () => range("checkout", "&of=DiscountEngine.apply")], ["slow against typical", () => "#/compare/slow?service=checkout&name=order.calculate_totals"], ["two selections", () => "#/compare"], ["join health", () => "#/health"], ["an error", () => "#/spans?q=x"]]) {
+    for (const [size, viewport] of [["wide", { width: 1280, height: 800 }], ["phone", { width: 390, height: 844 }]]) {
+      it(`axe finds nothing in ${name}, ${size}`, async () => {
+        for (const colorScheme of ["light", "dark"]) {
+          const page = await open(hash(), { colorScheme, viewport });
+          await page.waitForLoadState("networkidle");
+          await page.waitForFunction(() => !document.querySelector(".skeleton"));
+          await checkAccessibility(page, `${name} ${size} ${colorScheme}`);
+          assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= window.innerWidth), "the page is wider than the window");
+          await page.context().close();
+        }
+      });
+    }
+  }
+
+  it("axe finds nothing in the help and the time range", async () => {
+    const page = await open("#/health");
+    await page.getByRole("button", { name: /^Time range/ }).click();
+    await checkAccessibility(page, "time range");
+    await page.keyboard.press("Escape");
+    await page.keyboard.press("?");
+    await page.getByRole("dialog").waitFor();
+    await checkAccessibility(page, "help");
+    await page.context().close();
+  });
+});

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the page weighs, and how fast it is with much data. Sizes fail; times are printed.
+import assert from "node:assert/strict";
+import { after, before, describe, it } from "node:test";
+import { compressed, filesOf } from "../../web/embed.js";
+import { dist, mockOf, openPage, startBrowser } from "./browser.js";
+
+const most = 60 * 1000;
+
+describe("page size", { concurrency: false }, () => {
+  let browser, server;
+  before(async () => {
+    browser = await startBrowser();
+    server = await mockOf({ traces: 12200, tailSpans: 2000 });
+  });
+  after(async () => {
+    await browser?.close();
+    await server?.close();
+  });
+
+  it("at most 60 kB compressed, with gzip and with brotli", () => {
+    let gzip = 0, brotli = 0;
+    for (const [, data] of filesOf(dist)) {
+      const packed = compressed(data);
+      gzip += packed.gzip.length;
+      brotli += packed.brotli.length;
+    }
+    console.log(`# the page: ${gzip} bytes with gzip, ${brotli} with brotli`);
+    assert.ok(gzip <= most, `gzip: ${gzip}`);
+    assert.ok(brotli <= most, `brotli: ${brotli}`);
+  });
+
+  it("draws 20,000 stack nodes", async () => {
+    const times = [];
+    for (let i = 0; i < 5; i++) {
+      const page = await openPage(browser, server, `#/profile?query=${encodeURIComponent('{service_name="stock.reconcile-all"}')}`, { clock: false, viewport: { width: 1440, height: 800 } });
+      await page.waitForFunction(() => performance.getEntriesByName("flame drawn").some((entry) => entry.detail >= 20000));
+      times.push(await page.evaluate(() => performance.getEntriesByName("flame drawn").find((entry) => entry.detail >= 20000).duration));
+      await page.finish();
+    }
+    times.sort((a, b) => a - b);
+    console.log(`# 20,000 nodes drawn ${times[2].toFixed(0)} ms after the data (median of 5; best ${times[0].toFixed(0)}; wanted: 100)`);
+  });
+
+  it("scrolls 100,000 spans with few rows in the document", async () => {
+    const page = await openPage(browser, server, "#/spans");
+    await page.locator(".spans .row").first().waitFor();
+    await page.evaluate(() => new Promise((done) => {
+      const body = document.querySelector(".spans .table-body");
+      const timer = setInterval(() => {
+        body.scrollTop = body.scrollHeight;
+        if (Number(document.querySelector(".spans").getAttribute("aria-rowcount")) > 100000) { clearInterval(timer); done(); }
+      }, 20);
+    }));
+    const rows = await page.evaluate(() => Number(document.querySelector(".spans").getAttribute("aria-rowcount")) - 1);
+    assert.equal(rows, 100000);
+    const frames = await page.evaluate(async () => {
+      const body = document.querySelector(".spans .table-body");
+      const times = [];
+      for (let i = 0; i < 40; i++) {
+        const begin = performance.now();
+        body.scrollTop = ((i * 7919) % 40) / 40 * body.scrollHeight;
+        await new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
+        times.push(performance.now() - begin);
+      }
+      return times.sort((a, b) => a - b);
+    });
+    console.log(`# ${rows} spans: a jump takes ${frames[20].toFixed(0)} ms (median of 40)`);
+    assert.ok((await page.locator(".spans .row").count()) < 80);
+    assert.ok((await page.evaluate(() => document.querySelectorAll("*").length)) < 1500);
+    await page.finish();
+  });
+
+  it("holds a trace of 10,000 spans in few rows", async () => {
+    const page = await openPage(browser, server, "#/trace/0af7651916cd43dd8448eb211c80319c");
+    await page.locator(".waterfall .span").first().waitFor();
+    assert.equal(await page.locator(".waterfall").getAttribute("aria-rowcount"), "10001");
+    assert.ok((await page.locator(".waterfall .span").count()) < 80);
+    await page.locator(".waterfall").focus();
+    await page.keyboard.press("End");
+    await page.waitForFunction(() => document.querySelector('.span[aria-selected="true"]')?.getAttribute("aria-rowindex") === "10001");
+    await page.finish();
+  });
+
+  it("memory stays where it is while live", async () => {
+    const page = await openPage(browser, server, "#/spans?live=1", { clock: false });
+    await page.locator(".spans .row").first().waitFor();
+    const held = () => page.evaluate(() => Number(/[\d,]+/.exec(document.querySelector(".foot").textContent)[0].replace(",", "")));
+    const reach = (n) => page.waitForFunction((wanted) => performance.getEntriesByName("tail").reduce((all, entry) => all + entry.detail, 0) >= wanted, n);
+    await reach(10000);
+    assert.equal(await held(), 5000);
+    const heap = await page.context().newCDPSession(page);
+    const used = async () => {
+      await heap.send("HeapProfiler.collectGarbage");
+      return (await heap.send("Runtime.getHeapUsage")).usedSize;
+    };
+    const first = await used();
+    await reach(60000);
+    const last = await used();
+    console.log(`# live: ${(first / 1e6).toFixed(1)} MB after 10,000 spans, ${(last / 1e6).toFixed(1)} MB after 60,000`);
+    assert.equal(await held(), 5000);
+    assert.ok(last < first + 8e6, `${first} to ${last}`);
+    assert.ok((await page.locator(".spans .row").count()) < 80);
+    await page.finish();
+  });
+});

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+// The server's answers, and the one way to ask for them.
+import { useEffect, useState } from "preact/hooks";
+import { encode, useRefreshed, type Query } from "./state";
+import type { Flamebearer } from "./flame/model";
+
+export interface Figures {
+  samples: number;
+  cpu_ns: number;
+  types: Record<string, { samples: number; value: number }>;
+}
+
+export interface SpanFigures extends Figures {
+  /** With the spans below it in the same service. */
+  subtree?: Figures;
+}
+
+export interface Span {
+  trace_id: string;
+  span_id: string;
+  parent_id: string;
+  service: string;
+  name: string;
+  kind: string;
+  status: string;
+  start_unix_ns: string;
+  duration_ns: number;
+  profile?: SpanFigures;
+}
+
+export type Json = string | number | boolean | null | Json[] | { [key: string]: Json };
+export interface Attribute {
+  key: string;
+  value: Json;
+}
+
+export interface TraceSpan extends Omit<Span, "trace_id"> {
+  resource: number;
+  status_message?: string;
+  scope?: string;
+  attributes?: Attribute[];
+  events?: { time_unix_ns: string; name: string; attributes?: Attribute[] }[];
+  links?: { trace_id: string; span_id: string; attributes?: Attribute[] }[];
+}
+
+export interface Trace {
+  trace_id: string;
+  resources: { service: string; attributes?: Attribute[] }[];
+  spans: TraceSpan[];
+  cut: string | null;
+}
+
+export interface ProfileType {
+  id: string;
+  name: string;
+  unit: string;
+  samples: number;
+  total: number;
+}
+
+export interface Profile {
+  types: ProfileType[];
+  type: string;
+  unit: string;
+  flamebearer: Flamebearer;
+  samples: number;
+  why_empty: string | null;
+  cut: string | null;
+}
+
+export interface Difference {
+  type: string;
+  unit: string;
+  flamebearer: Flamebearer;
+  left: { total: number; samples: number };
+  right: { total: number; samples: number };
+  cut: string | null;
+}
+
+interface SlowSide {
+  spans: number;
+  min_duration_ns: number;
+  median_duration_ns: number;
+  cpu_ns_per_span: number;
+  examples?: { trace_id: string; span_id: string; duration_ns: number }[];
+}
+
+export interface Slow {
+  slow: SlowSide;
+  typical: SlowSide;
+  type: string;
+  unit: string;
+  flamebearer: Flamebearer;
+  functions: { name: string; typical_per_span: number; slow_per_span: number; delta: number }[];
+  why_empty: string | null;
+  cut: string | null;
+}
+
+export interface Service {
+  name: string;
+  spans: number;
+  operations: { name: string; spans: number }[];
+  profile_types: string[];
+}
+
+export interface Bucket {
+  spans: number;
+  errors: number;
+  p50_ns: number;
+  p95_ns: number;
+  max_ns: number;
+  cpu_ns: number;
+}
+
+export interface Timeline {
+  step_ns: number;
+  start_unix_ns: string;
+  buckets: Bucket[];
+  cut: string | null;
+}
+
+export interface JoinRow {
+  name: string;
+  spans: number;
+  spans_with_samples: number;
+  samples: number;
+  samples_with_span: number;
+  samples_of_unknown_span: number;
+  median_skew_ns: number;
+  hint: string | null;
+}
+
+export interface Status {
+  version: string;
+  now_unix_ns: string;
+  started_unix_ns: string;
+  store: { bytes: number; max_bytes: number; partitions: number; damaged: number; spans: number; samples: number; oldest_unix_ns?: string; newest_unix_ns?: string };
+}
+
+export const url = (path: string, query: Query = {}): string => {
+  const text = encode(query);
+  return `/api/braid/${path}${text ? `?${text}` : ""}`;
+};
+
+/** Asks, and turns whatever went wrong into a sentence. */
+export async function get<T>(address: string, signal?: AbortSignal): Promise<T> {
+  let response: Response;
+  try {
+    response = await fetch(address, { signal, headers: { accept: "application/json" } });
+  } catch (error) {
+    if (signal?.aborted) throw error;
+    throw new Error("Braid does not answer. Is it still running?");
+  }
+  const text = await response.text();
+  let body: unknown;
+  try {
+    body = JSON.parse(text);
+  } catch {
+    body = null;
+  }
+  if (!response.ok) {
+    const error = (body as { error?: unknown } | null)?.error;
+    const said = typeof error === "object" ? (error as { message?: unknown } | null)?.message : error;
+    throw new Error(typeof said === "string" ? said : text.slice(0, 300).trim() || `Braid answered with status ${response.status}.`);
+  }
+  if (body === null) throw new Error("Braid's answer is no JSON.");
+  return body as T;
+}
+
+export interface Asked<T> {
+  data: T | null;
+  error: string;
+  loading: boolean;
+  /** When the answer was complete (performance.now). */
+  at: number;
+}
+
+/**
+ * The answer to a question, asked again when it changes or on refresh. The last answer stays while the
+ * next one comes, so that nothing flickers; an empty address asks nothing.
+ */
+export function useAnswer<T>(address: string): Asked<T> {
+  const refreshed = useRefreshed();
+  const [state, setState] = useState<Asked<T> & { address: string }>({ data: null, error: "", loading: address !== "", at: 0, address: "" });
+  useEffect(() => {
+    if (!address) {
+      setState({ data: null, error: "", loading: false, at: 0, address: "" });
+      return undefined;
+    }
+    const abort = new AbortController();
+    setState((old) => ({ ...old, loading: true }));
+    get<T>(address, abort.signal).then(
+      (data) => setState({ data, error: "", loading: false, at: performance.now(), address }),
+      (error: unknown) => {
+        if (!abort.signal.aborted) setState({ data: null, error: error instanceof Error ? error.message : String(error), loading: false, at: 0, address });
+      },
+    );
+    return () => abort.abort();
+  }, [address, refreshed]);
+  return state;
+}

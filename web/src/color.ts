@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// Colours that data gets, in the OKLCH space so that hues look equally bright. What is fixed is in style.css.
+
+/** sRGB of an OKLCH colour as #rrggbb (Björn Ottosson's matrices). */
+export function oklch(lightness: number, chroma: number, hue: number): string {
+  const angle = (hue * Math.PI) / 180;
+  const a = chroma * Math.cos(angle);
+  const b = chroma * Math.sin(angle);
+  const l = (lightness + 0.3963377774 * a + 0.2158037573 * b) ** 3;
+  const m = (lightness - 0.1055613458 * a - 0.0638541728 * b) ** 3;
+  const s = (lightness - 0.0894841775 * a - 1.291485548 * b) ** 3;
+  const channel = (x: number): string => {
+    const gamma = x <= 0.0031308 ? 12.92 * x : 1.055 * x ** (1 / 2.4) - 0.055;
+    return Math.round(Math.min(1, Math.max(0, gamma)) * 255).toString(16).padStart(2, "0");
+  };
+  return `#${channel(4.0767416621 * l - 3.3077115913 * m + 0.2309699292 * s)}${channel(
+    -1.2684380046 * l + 2.6097574011 * m - 0.3413193965 * s,
+  )}${channel(-0.0041960863 * l - 0.7034186147 * m + 1.707614701 * s)}`;
+}
+
+export function hash(text: string): number {
+  let h = 2166136261;
+  for (let i = 0; i < text.length; i++) h = Math.imul(h ^ text.charCodeAt(i), 16777619);
+  h ^= h >>> 15;
+  h = Math.imul(h, 0x2c1b3c6d);
+  return (h ^ (h >>> 13)) >>> 0;
+}
+
+/** Hues that are neither the red of errors nor the orange of CPU time nor the teal of what can be pressed. */
+const hues = [255, 155, 310, 215, 340, 285, 125, 92, 235, 325, 270];
+const taken = new Map<string, number>();
+
+/** The same colour for a service wherever it is shown; no two share one until there are more than there are hues. */
+export function serviceColor(name: string, dark: boolean): string {
+  let at = taken.get(name);
+  if (at === undefined) {
+    at = hash(name) % hues.length;
+    const used = new Set(taken.size < hues.length ? taken.values() : []);
+    while (used.has(at)) at = (at + 1) % hues.length;
+    if (taken.size < 1000) taken.set(name, at);
+  }
+  return oklch(dark ? 0.7 : 0.54, 0.115, hues[at]);
+}
+
+export interface FlameColors {
+  background: string;
+  text: string;
+  edge: string;
+  dim: string;
+  dimText: string;
+  match: string;
+  matchText: string;
+  focus: string;
+  root: string;
+}
+
+export function flameColors(dark: boolean): FlameColors {
+  return dark
+    ? { background: "#121416", text: "#f1f2f3", edge: "#121416", dim: "#23272a", dimText: "#8d959b", match: "#c9a227", matchText: "#14110a", focus: "#5eead4", root: "#33383c" }
+    : { background: "#ffffff", text: "#1d2023", edge: "#ffffff", dim: "#eceef0", dimText: "#70787e", match: "#f6c945", matchText: "#251b00", focus: "#0f766e", root: "#dde0e3" };
+}
+
+export function packageColor(name: string, dark: boolean): string {
+  const h = hash(name);
+  const hue = h % 360;
+  const wave = ((h >>> 9) % 5) / 100;
+  return dark ? oklch(0.43 + wave, 0.075, hue) : oklch(0.83 + wave * 0.8, 0.075, hue);
+}
+
+/** From pale to saturated with the share of the whole, on a root scale so that small ones differ, too. */
+export function valueColor(share: number, dark: boolean): string {
+  const t = Math.sqrt(Math.min(1, Math.max(0, share)));
+  return dark ? oklch(0.3 + 0.2 * t, 0.02 + 0.12 * t, 60 - 25 * t) : oklch(0.95 - 0.22 * t, 0.02 + 0.13 * t, 75 - 35 * t);
+}
+
+/** Less on the right is green (blue), more is red. `change` goes from -1 to 1. */
+export function changeColor(change: number, blind: boolean, dark: boolean): string {
+  const size = Math.min(1, Math.abs(change)) ** 0.7;
+  const hue = change < 0 ? (blind ? 255 : 150) : blind ? 45 : 25;
+  return dark ? oklch(0.34 + 0.14 * size, 0.006 + 0.12 * size, hue) : oklch(0.92 - 0.16 * size, 0.006 + 0.12 * size, hue);
+}

@@ -1,0 +1,364 @@
+// SPDX-License-Identifier: Apache-2.0
+// A flame graph in typed arrays: decoding Pyroscope's flamebearer, searching, callers and callees, tables.
+
+/** As the server sends it: four numbers a bar, or seven of a difference; one array of numbers a level. */
+export interface Flamebearer {
+  names: string[];
+  files?: string[];
+  levels: (number[] | number[][])[];
+  numTicks: number;
+  maxSelf: number;
+  leftTicks?: number;
+  rightTicks?: number;
+}
+
+/**
+ * Bars sorted by level, then from left to right. `start` and `total` are in the profile's unit; of a difference
+ * they are what is drawn, and `left` and `right` are the two sides. The children of bar i are the bars from
+ * first[i] up to last[i].
+ */
+export interface Flame {
+  n: number;
+  depth: number;
+  names: string[];
+  files: string[];
+  start: Float64Array;
+  total: Float64Array;
+  self: Float64Array;
+  name: Int32Array;
+  level: Int32Array;
+  parent: Int32Array;
+  first: Int32Array;
+  last: Int32Array;
+  levels: Int32Array; // where each level begins; one more at the end
+  width: number;
+  sides: Sides | null;
+}
+
+export interface Sides {
+  left: Float64Array;
+  right: Float64Array;
+  leftSelf: Float64Array;
+  rightSelf: Float64Array;
+  leftTotal: number;
+  rightTotal: number;
+}
+
+function empty(n: number, depth: number, names: string[], files: string[]): Flame {
+  return {
+    n,
+    depth,
+    names,
+    files,
+    start: new Float64Array(n),
+    total: new Float64Array(n),
+    self: new Float64Array(n),
+    name: new Int32Array(n),
+    level: new Int32Array(n),
+    parent: new Int32Array(n).fill(-1),
+    first: new Int32Array(n),
+    last: new Int32Array(n),
+    levels: new Int32Array(depth + 1),
+    width: 0,
+    sides: null,
+  };
+}
+
+/** Parents and children, by walking two neighbouring levels side by side. */
+function link(flame: Flame): Flame {
+  const { start, total, levels, parent, first, last } = flame;
+  for (let d = 0; d < flame.depth; d++) {
+    let child = levels[d + 1];
+    const end = d + 2 <= flame.depth ? levels[d + 2] : child;
+    for (let i = levels[d]; i < levels[d + 1]; i++) {
+      const right = start[i] + total[i];
+      const slack = 1e-9 * (Math.abs(right) + 1);
+      first[i] = child;
+      while (child < end && start[child] < right - slack) parent[child++] = i;
+      // A bar of no width lies at its parent's end; only the last bar of a level may take what is left.
+      while (child < end && total[child] <= slack && start[child] <= right + slack && i + 1 === levels[d + 1]) parent[child++] = i;
+      last[i] = child;
+    }
+  }
+  flame.width = flame.n ? flame.total[0] : 0;
+  return flame;
+}
+
+/**
+ * Decodes what the server sent. Of a difference, `relative` draws each side as a share of its own total, so
+ * that two selections of different sizes can be compared; else the sides are drawn as they are.
+ */
+export function decode(bearer: Flamebearer, relative = true): Flame {
+  const two = bearer.leftTicks !== undefined;
+  const step = two ? 7 : 4;
+  const levels = bearer.levels.map((level) => (Array.isArray(level[0]) ? (level as number[][]).flat() : (level as number[])));
+  let n = 0;
+  for (const level of levels) n += Math.floor(level.length / step);
+  const flame = empty(n, levels.length, bearer.names, bearer.files ?? []);
+  const sides: Sides | null = two
+    ? {
+        left: new Float64Array(n),
+        right: new Float64Array(n),
+        leftSelf: new Float64Array(n),
+        rightSelf: new Float64Array(n),
+        leftTotal: bearer.leftTicks ?? 0,
+        rightTotal: bearer.rightTicks ?? 0,
+      }
+    : null;
+  flame.sides = sides;
+  const scaleLeft = sides && relative ? 1 / Math.max(sides.leftTotal, 1e-9) : 1;
+  const scaleRight = sides && relative ? 1 / Math.max(sides.rightTotal, 1e-9) : 1;
+  let i = 0;
+  for (let d = 0; d < levels.length; d++) {
+    const level = levels[d];
+    flame.levels[d] = i;
+    let at = 0;
+    let atRight = 0;
+    for (let k = 0; k + step <= level.length; k += step, i++) {
+      flame.level[i] = d;
+      if (sides) {
+        at += level[k];
+        atRight += level[k + 3];
+        sides.left[i] = level[k + 1];
+        sides.right[i] = level[k + 4];
+        sides.leftSelf[i] = level[k + 2];
+        sides.rightSelf[i] = level[k + 5];
+        flame.start[i] = at * scaleLeft + atRight * scaleRight;
+        flame.total[i] = level[k + 1] * scaleLeft + level[k + 4] * scaleRight;
+        flame.self[i] = level[k + 2] * scaleLeft + level[k + 5] * scaleRight;
+        flame.name[i] = level[k + 6];
+        at += level[k + 1];
+        atRight += level[k + 4];
+      } else {
+        at += level[k];
+        flame.start[i] = at;
+        flame.total[i] = level[k + 1];
+        flame.self[i] = level[k + 2];
+        flame.name[i] = level[k + 3];
+        at += level[k + 1];
+      }
+    }
+  }
+  flame.levels[levels.length] = i;
+  return link(flame);
+}
+
+export const nameOf = (flame: Flame, i: number): string => flame.names[flame.name[i]] ?? "";
+export const fileOf = (flame: Flame, i: number): string => flame.files[flame.name[i]] ?? "";
+
+/** From the root to a bar, both included. */
+export function pathTo(flame: Flame, i: number): number[] {
+  const path: number[] = [];
+  for (let at = i; at >= 0; at = flame.parent[at]) path.push(at);
+  return path.reverse();
+}
+
+/**
+ * How far the right side differs. Relative: the change of the bar's share, from -1 (gone) to 1 (new). Absolute: the
+ * bar's part of the whole difference, so that what makes it stands out.
+ */
+export function changeOf(flame: Flame, i: number, relative: boolean): number {
+  const sides = flame.sides;
+  if (!sides) return 0;
+  if (!relative) return (sides.right[i] - sides.left[i]) / Math.max(Math.abs(sides.rightTotal - sides.leftTotal), 1e-9);
+  const left = sides.left[i] / Math.max(sides.leftTotal, 1e-9);
+  const right = sides.right[i] / Math.max(sides.rightTotal, 1e-9);
+  const most = Math.max(left, right);
+  return most > 0 ? (right - left) / most : 0;
+}
+
+export interface Matches {
+  names: Uint8Array;
+  bars: number;
+  total: number;
+}
+
+/** Bars whose name or file contains the text, in any case; `total` counts a matching bar below a match once. */
+export function search(flame: Flame, text: string): Matches | null {
+  const wanted = text.trim().toLowerCase();
+  if (!wanted) return null;
+  const names = new Uint8Array(flame.names.length);
+  for (let i = 0; i < names.length; i++) {
+    if (flame.names[i].toLowerCase().includes(wanted) || flame.files[i]?.toLowerCase().includes(wanted)) names[i] = 1;
+  }
+  const covered = new Uint8Array(flame.n);
+  let bars = 0;
+  let total = 0;
+  for (let i = 0; i < flame.n; i++) {
+    const match = names[flame.name[i]];
+    const above = i > 0 && covered[flame.parent[i]] === 1;
+    bars += match;
+    if (match && !above) total += flame.total[i];
+    covered[i] = match || above ? 1 : 0;
+  }
+  return { names, bars, total };
+}
+
+export interface FunctionRow {
+  name: number;
+  self: number;
+  total: number;
+  left: number;
+  right: number;
+}
+
+/** Self and total by function; a function below itself counts once. */
+export function functionsOf(flame: Flame): FunctionRow[] {
+  const rows = new Map<number, FunctionRow>();
+  const open = new Int32Array(flame.names.length);
+  const stack: number[] = flame.n ? [0] : [];
+  const leaving: number[] = [];
+  while (stack.length) {
+    const i = stack.pop()!;
+    while (leaving.length && flame.level[leaving[leaving.length - 1]] >= flame.level[i]) open[flame.name[leaving.pop()!]]--;
+    const name = flame.name[i];
+    if (flame.parent[i] >= 0) {
+      let row = rows.get(name);
+      if (!row) rows.set(name, (row = { name, self: 0, total: 0, left: 0, right: 0 }));
+      row.self += flame.self[i];
+      if (flame.sides) {
+        row.left += flame.sides.leftSelf[i];
+        row.right += flame.sides.rightSelf[i];
+      }
+      if (!open[name]) row.total += flame.total[i];
+    }
+    open[name]++;
+    leaving.push(i);
+    for (let child = flame.last[i] - 1; child >= flame.first[i]; child--) stack.push(child);
+  }
+  return [...rows.values()];
+}
+
+interface Tree {
+  name: number;
+  total: number;
+  self: number;
+  left: number;
+  right: number;
+  children: Map<number, Tree>;
+}
+
+const tree = (name: number): Tree => ({ name, total: 0, self: 0, left: 0, right: 0, children: new Map() });
+
+function childOf(parent: Tree, name: number): Tree {
+  let child = parent.children.get(name);
+  if (!child) parent.children.set(name, (child = tree(name)));
+  return child;
+}
+
+function flatten(root: Tree, like: Flame): Flame {
+  const rows: { node: Tree; start: number }[][] = [[{ node: root, start: 0 }]];
+  for (let d = 0; rows[d].length; d++) {
+    const next: { node: Tree; start: number }[] = [];
+    for (const { node, start } of rows[d]) {
+      let at = start;
+      for (const child of [...node.children.values()].sort((a, b) => b.total - a.total)) {
+        next.push({ node: child, start: at });
+        at += child.total;
+      }
+    }
+    rows.push(next);
+  }
+  rows.pop();
+  const n = rows.reduce((all, level) => all + level.length, 0);
+  const flame = empty(n, rows.length, like.names, like.files);
+  if (like.sides) {
+    const make = (): Float64Array => new Float64Array(n);
+    flame.sides = { ...like.sides, left: make(), right: make(), leftSelf: make(), rightSelf: make() };
+  }
+  let i = 0;
+  for (let d = 0; d < rows.length; d++) {
+    flame.levels[d] = i;
+    for (const { node, start } of rows[d]) {
+      flame.level[i] = d;
+      flame.start[i] = start;
+      flame.total[i] = node.total;
+      flame.self[i] = node.self;
+      flame.name[i] = node.name;
+      if (flame.sides) {
+        flame.sides.left[i] = node.left;
+        flame.sides.right[i] = node.right;
+      }
+      i++;
+    }
+  }
+  flame.levels[rows.length] = i;
+  return link(flame);
+}
+
+function add(node: Tree, flame: Flame, i: number): void {
+  node.total += flame.total[i];
+  if (flame.sides) {
+    node.left += flame.sides.left[i];
+    node.right += flame.sides.right[i];
+  }
+}
+
+/** The outermost bars of a function. */
+function occurrences(flame: Flame, name: number): number[] {
+  const covered = new Uint8Array(flame.n);
+  const found: number[] = [];
+  for (let i = 0; i < flame.n; i++) {
+    const above = i > 0 && flame.parent[i] >= 0 && covered[flame.parent[i]] === 1;
+    if (flame.name[i] === name && !above) found.push(i);
+    covered[i] = above || flame.name[i] === name ? 1 : 0;
+  }
+  return found;
+}
+
+/** Who calls a function, merged: the function is the root, its callers lie behind it. */
+export function callersOf(flame: Flame, name: number): Flame {
+  const root = tree(name);
+  for (const i of occurrences(flame, name)) {
+    add(root, flame, i);
+    let at = root;
+    for (let up = flame.parent[i]; up > 0; up = flame.parent[up]) {
+      at = childOf(at, flame.name[up]);
+      at.total += flame.total[i];
+      if (flame.sides) {
+        at.left += flame.sides.left[i];
+        at.right += flame.sides.right[i];
+      }
+    }
+  }
+  return flatten(root, flame);
+}
+
+/** What a function calls, merged over all its calls. */
+export function calleesOf(flame: Flame, name: number): Flame {
+  const root = tree(name);
+  const stack: [number, Tree][] = occurrences(flame, name).map((i) => [i, root]);
+  while (stack.length) {
+    const [i, node] = stack.pop()!;
+    add(node, flame, i);
+    node.self += flame.self[i];
+    for (let child = flame.first[i]; child < flame.last[i]; child++) stack.push([child, childOf(node, flame.name[child])]);
+  }
+  return flatten(root, flame);
+}
+
+/** The bar at a value of a level, or -1. */
+export function barAt(flame: Flame, level: number, value: number): number {
+  if (level < 0 || level >= flame.depth) return -1;
+  let low = flame.levels[level];
+  let high = flame.levels[level + 1] - 1;
+  while (low <= high) {
+    const middle = (low + high) >> 1;
+    if (value < flame.start[middle]) high = middle - 1;
+    else if (value >= flame.start[middle] + flame.total[middle]) low = middle + 1;
+    else return middle;
+  }
+  return -1;
+}
+
+/** The first bar of a level that ends behind a value. */
+export function firstEndingBehind(flame: Flame, level: number, value: number): number {
+  let low = flame.levels[level];
+  let high = flame.levels[level + 1];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (flame.start[middle] + flame.total[middle] <= value) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}

@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+// A profile with all that can be done with it: search, zoom and its path, tables, callers and callees, colours, flip, export.
+import { useMemo } from "preact/hooks";
+import type { Trace } from "../api";
+import { hash } from "../color";
+import { saveTrace } from "../trace/otlp";
+import { amount, percent, shortName } from "../format";
+import { useKeys } from "../keys";
+import { Icon, Popover, SearchField, Segments } from "../parts/basics";
+import { remember, say, set, useDark, useRemembered, type Query } from "../state";
+import { FlameGraph, type Coloring } from "./graph";
+import { calleesOf, callersOf, decode, nameOf, pathTo, search, type Flame, type Flamebearer } from "./model";
+import { CallTree, FunctionTable } from "./tables";
+
+/** A number for each bar that depends on its path alone, so that a link still finds it among newer data. */
+function pathHashes(flame: Flame): Uint32Array {
+  const names = Uint32Array.from(flame.names, (name) => hash(name));
+  const out = new Uint32Array(flame.n);
+  for (let i = 0; i < flame.n; i++) {
+    const above = flame.parent[i] >= 0 ? out[flame.parent[i]] : 1;
+    out[i] = (Math.imul(above, 0x9e3779b1) ^ names[flame.name[i]]) >>> 0;
+  }
+  return out;
+}
+
+export interface PanelProps {
+  bearer: Flamebearer;
+  unit: string;
+  query: Query;
+  label: string;
+  since?: number;
+  exports?: [string, string][];
+  /** To export, too. */
+  trace?: Trace;
+  /** What `d` does: compares this selection with another. */
+  onCompare?: () => void;
+  /** Of a difference: how widths are drawn where the query does not say. */
+  scale?: "relative" | "absolute";
+  /** In a small place: without the table beside the flame graph. */
+  small?: boolean;
+}
+
+type Show = "flame" | "both" | "table" | "tree";
+
+export function FlamePanel({ bearer, unit, query, label, since, exports, trace, onCompare, small, scale = "relative" }: PanelProps) {
+  const dark = useDark();
+  const blind = useRemembered("palette") === "blue";
+  const relative = (query.scale || scale) !== "absolute";
+  const flame = useMemo(() => decode(bearer, relative), [bearer, relative]);
+  const two = flame.sides !== null;
+  const hashes = useMemo(() => (query.zoom ? pathHashes(flame) : null), [flame, query.zoom !== undefined]);
+  const zoom = useMemo(() => (hashes && query.zoom ? hashes.indexOf(parseInt(query.zoom, 16)) : -1), [hashes, query.zoom]);
+  const matches = useMemo(() => search(flame, query.find ?? ""), [flame, query.find]);
+  const show = (query.show as Show) || (small ? "flame" : "both");
+  const flip = query.flip === "1";
+  const coloring: Coloring = query.color === "value" ? "value" : "package";
+  const of = query.of ? flame.names.indexOf(query.of) : -1;
+
+  const onZoom = (bar: number): void => set({ zoom: bar > 0 ? pathHashes(flame)[bar].toString(16) : "" }, true);
+  const onSandwich = (name: string): void => set({ of: name, show: "" });
+  useKeys({
+    "/": () => {
+      if (small && !document.activeElement?.closest(".details")) return false;
+      document.getElementById("find")?.focus();
+      return true;
+    },
+    z: () => onZoom(-1),
+    f: () => set({ flip: flip ? "" : "1" }, true),
+    v: () => set({ color: coloring === "value" ? "" : "value" }, true),
+    s: () => {
+      const bar = zoom > 0 ? zoom : -1;
+      if (of >= 0) set({ of: "" });
+      else if (bar > 0) onSandwich(nameOf(flame, bar));
+      else say("Choose a bar first: s shows its callers and callees.");
+    },
+    d: () => onCompare?.(),
+    Escape: () => {
+      if (query.of) set({ of: "" });
+      else if (zoom > 0) onZoom(flame.parent[zoom] > 0 ? flame.parent[zoom] : -1);
+      else if (query.find) set({ find: "" }, true);
+      else return false;
+      return true;
+    },
+  });
+
+  const graph = { unit, dark, blind, relative, coloring, matches, onSandwich };
+  const choose = (name: string): void => set({ find: name }, true);
+  return (
+    <div class={`profile profile-${of >= 0 ? "sandwich" : show}${two ? " profile-two" : ""}${small ? " profile-small" : ""}`}>
+      <div class="toolbar">
+        <SearchField
+          id="find"
+          label="Find a function"
+          value={query.find ?? ""}
+          onInput={(find) => set({ find }, true)}
+          found={matches && (matches.bars ? `${percent(matches.total / (flame.width || 1))} in ${matches.bars}` : "none")}
+        />
+        <Segments<Show>
+          label="How to show it"
+          value={of >= 0 ? ("" as Show) : show}
+          onChange={(value) => set({ show: value === (small ? "flame" : "both") ? "" : value, of: "" }, true)}
+          options={[
+            ...((small ? [] : [["both", "Both", "Functions and flame graph"]]) as [Show, string, string][]),
+            ["flame", "Flame", "Flame graph"],
+            ["table", "Top", "Functions by self and total"],
+            ["tree", "Tree", "Calls with time and percentage"],
+          ]}
+        />
+        <div class="toolbar-rest">
+          {two ? (
+            <>
+              <Segments label="Widths" value={relative ? "relative" : "absolute"} onChange={(value) => set({ scale: value === scale ? "" : value }, true)} options={[["relative", "Normalised", "Each side as a share of its own total"], ["absolute", "Absolute", "As measured"]]} />
+              <Segments label="Palette" value={blind ? "blue" : "red"} onChange={(value) => remember("palette", value === "blue" ? value : "")} options={[["red", <Swatch blind={false} />, "Green is less, red is more"], ["blue", <Swatch blind />, "Blue is less, orange is more: for the colour-blind"]]} />
+            </>
+          ) : (
+            <Segments<Coloring> label="Colour by" value={coloring} onChange={(value) => set({ color: value === "value" ? value : "" }, true)} options={[["package", "Package", "A colour for each package"], ["value", "Value", "Stronger for more self time"]]} />
+          )}
+          <button type="button" class="button square" aria-pressed={flip} aria-label="Flip" title="Flip: root at the bottom (f)" onClick={() => set({ flip: flip ? "" : "1" }, true)}>
+            <Icon name="flip" />
+          </button>
+          {onCompare && (
+            <button type="button" class="button square" aria-label="Compare" title="Compare with another selection (d)" onClick={onCompare}>
+              <Icon name="compare" />
+            </button>
+          )}
+          {exports && (
+            <Popover label="Export" button={<Icon name="export" />} className="square">
+              {(close) => (
+                <ul class="menu">
+                  {exports.map(([text, address]) => (
+                    <li key={text}>
+                      <a href={address} download onClick={() => close()}>
+                        {text}
+                      </a>
+                    </li>
+                  ))}
+                  {trace && (
+                    <li>
+                      <button type="button" onClick={() => (close(), saveTrace(trace))}>
+                        OTLP JSON of the trace
+                      </button>
+                    </li>
+                  )}
+                </ul>
+              )}
+            </Popover>
+          )}
+        </div>
+      </div>
+      {of >= 0 ? (
+        <Sandwich flame={flame} name={of} graph={graph} onClose={() => set({ of: "" })} />
+      ) : (
+        <>
+          {(show === "flame" || show === "both") && zoom > 0 && <Path flame={flame} zoom={zoom} unit={unit} onZoom={onZoom} />}
+          <div class="profile-body">
+            {(show === "both" || show === "table") && <FunctionTable relative={relative} flame={flame} unit={unit} dark={dark} matches={matches} chosen={query.find ?? ""} onChoose={choose} />}
+            {show === "tree" && <CallTree relative={relative} flame={flame} unit={unit} dark={dark} matches={matches} chosen={query.find ?? ""} onChoose={choose} />}
+            {(show === "flame" || show === "both") && <FlameGraph {...graph} flame={flame} flip={flip} zoom={zoom} label={label} since={since} onZoom={onZoom} />}
+          </div>
+        </>
+      )}
+    </div>
+  );
+}
+
+const Swatch = ({ blind }: { blind: boolean }) => (
+  <span class={`swatch ${blind ? "swatch-blue" : "swatch-red"}`}>
+    <i />
+    <i />
+    <i />
+    <span class="hidden">{blind ? "blue and orange" : "green and red"}</span>
+  </span>
+);
+
+/** Where the zoom is: from the root to the bar, each a way back. */
+function Path({ flame, zoom, unit, onZoom }: { flame: Flame; zoom: number; unit: string; onZoom: (bar: number) => void }) {
+  const path = pathTo(flame, zoom);
+  const shown = path.length > 5 ? [path[0], -1, ...path.slice(-3)] : path;
+  const total = flame.sides ? flame.sides.right[zoom] : flame.total[zoom];
+  return (
+    <nav class="path" aria-label="Zoom">
+      <ol>
+        {shown.map((bar) => (
+          <li key={bar}>
+            {bar < 0 ? (
+              <span>…</span>
+            ) : (
+              <button type="button" class="plain" aria-current={bar === zoom ? "location" : undefined} onClick={() => onZoom(bar === 0 ? -1 : bar)}>
+                {shortName(nameOf(flame, bar))}
+              </button>
+            )}
+          </li>
+        ))}
+      </ol>
+      <span class="path-figure">
+        {amount(total, unit)} <small>{percent(flame.total[zoom] / (flame.width || 1))}</small>
+      </span>
+      <button type="button" class="plain" aria-label="Zoom out" title="Zoom out (z)" onClick={() => onZoom(-1)}>
+        <Icon name="close" />
+      </button>
+    </nav>
+  );
+}
+
+interface GraphBase {
+  unit: string;
+  dark: boolean;
+  blind: boolean;
+  relative: boolean;
+  coloring: Coloring;
+  matches: ReturnType<typeof search>;
+  onSandwich: (name: string) => void;
+}
+
+function Sandwich({ flame, name, graph, onClose }: { flame: Flame; name: number; graph: GraphBase; onClose: () => void }) {
+  const callers = useMemo(() => callersOf(flame, name), [flame, name]);
+  const callees = useMemo(() => calleesOf(flame, name), [flame, name]);
+  const { unit } = graph;
+  return (
+    <div class="sandwich" style={{ gridTemplateRows: `auto minmax(120px, ${callers.depth + 2}fr) minmax(120px, ${callees.depth + 2}fr)` }}>
+      <div class="path">
+        <strong class="mono">{shortName(flame.names[name])}</strong>
+        <span class="path-figure">
+          total {amount(callees.width, flame.sides ? "" : unit)} <small>{percent(callees.width / (flame.width || 1))}</small>
+          {!flame.sides && (
+            <>
+              {" "}
+              · self {amount(callees.n ? callees.self[0] : 0, unit)} <small>{percent((callees.n ? callees.self[0] : 0) / (flame.width || 1))}</small>
+            </>
+          )}
+        </span>
+        <button type="button" class="plain" aria-label="Close callers and callees" title="Back (Esc)" onClick={onClose}>
+          <Icon name="close" />
+        </button>
+      </div>
+      <section>
+        <h2>Callers</h2>
+        <FlameGraph {...graph} flame={callers} flip zoom={-1} label="Callers" onZoom={(bar) => bar > 0 && graph.onSandwich(nameOf(callers, bar))} />
+      </section>
+      <section>
+        <h2>Callees</h2>
+        <FlameGraph {...graph} flame={callees} flip={false} zoom={-1} label="Callees" onZoom={(bar) => bar > 0 && graph.onSandwich(nameOf(callees, bar))} />
+      </section>
+    </div>
+  );
+}

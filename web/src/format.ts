@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+// How figures and times are written. Every number of the page goes through here.
+
+const units: [number, string][] = [
+  [3600e9, "h"],
+  [60e9, "min"],
+  [1e9, "s"],
+  [1e6, "ms"],
+  [1e3, "µs"],
+  [1, "ns"],
+];
+
+/** Three significant digits, without zeros at the end that say nothing. */
+function digits(value: number): string {
+  const size = Math.abs(value);
+  const text = size >= 100 ? value.toFixed(0) : size >= 10 ? value.toFixed(1) : value.toFixed(2);
+  return text.includes(".") ? text.replace(/\.?0+$/, "") : text;
+}
+
+export function duration(ns: number): string {
+  if (!(Math.abs(ns) > 0)) return "0";
+  for (const [size, unit] of units) {
+    if (Math.abs(ns) >= size) return `${digits(ns / size)} ${unit}`;
+  }
+  return `${digits(ns)} ns`;
+}
+
+export function bytes(value: number): string {
+  const names = ["B", "KiB", "MiB", "GiB", "TiB"];
+  let i = 0;
+  while (Math.abs(value) >= 1024 && i < names.length - 1) {
+    value /= 1024;
+    i++;
+  }
+  return `${digits(value)} ${names[i]}`;
+}
+
+const whole = new Intl.NumberFormat("en-US", { maximumFractionDigits: 0 });
+export const count = (value: number): string => whole.format(value);
+
+export function compact(value: number): string {
+  const size = Math.abs(value);
+  if (size >= 1e9) return `${digits(value / 1e9)} G`;
+  if (size >= 1e6) return `${digits(value / 1e6)} M`;
+  if (size >= 1e4) return `${digits(value / 1e3)} k`;
+  return size >= 100 || Number.isInteger(value) ? whole.format(value) : digits(value);
+}
+
+export function percent(share: number): string {
+  if (!Number.isFinite(share)) return "–";
+  const value = share * 100;
+  if (value === 0) return "0%";
+  if (Math.abs(value) < 0.01) return "<0.01%";
+  return `${Math.abs(value) >= 99.95 ? value.toFixed(0) : Math.abs(value) >= 10 ? value.toFixed(1) : value.toFixed(2)}%`;
+}
+
+/** A value of a profile in its unit. */
+export function amount(value: number, unit: string): string {
+  if (unit === "nanoseconds") return duration(value);
+  if (unit === "microseconds") return duration(value * 1e3);
+  if (unit === "milliseconds") return duration(value * 1e6);
+  if (unit === "bytes") return bytes(value);
+  return compact(value);
+}
+
+/** "process_cpu:cpu:nanoseconds:cpu:nanoseconds" as people say it. */
+export function typeName(id: string): string {
+  const [family = id, kind = ""] = id.split(":");
+  const known: Record<string, string> = {
+    "process_cpu:cpu": "CPU",
+    "process_cpu:samples": "CPU samples",
+    "memory:alloc_space": "Allocated bytes",
+    "memory:alloc_objects": "Allocations",
+    "memory:inuse_space": "Heap bytes",
+    "memory:inuse_objects": "Heap objects",
+    "mutex:delay": "Lock delay",
+    "mutex:contentions": "Contentions",
+    "block:delay": "Block delay",
+    "block:contentions": "Blocks",
+    "goroutines:goroutine": "Goroutines",
+    "wall:wall": "Wall time",
+    "off_cpu:off_cpu": "Off-CPU",
+    "off_cpu:events": "Off-CPU",
+  };
+  return known[`${family}:${kind}`] ?? (kind || family);
+}
+
+export const milliseconds = (unixNs: string): number => Number(unixNs) / 1e6;
+
+const two = (value: number): string => String(value).padStart(2, "0");
+
+export function day(ms: number): string {
+  const date = new Date(ms);
+  return `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())}`;
+}
+
+export function clock(ms: number, fraction = 3): string {
+  const date = new Date(ms);
+  const text = `${two(date.getHours())}:${two(date.getMinutes())}:${two(date.getSeconds())}`;
+  return fraction ? `${text}.${String(date.getMilliseconds()).padStart(3, "0").slice(0, fraction)}` : text;
+}
+
+/** A function's name without what every name of its package begins with. */
+export function shortName(name: string): string {
+  const paren = name.indexOf("(");
+  const slash = name.lastIndexOf("/", paren < 0 ? name.length : paren);
+  return slash > 0 && slash < name.length - 1 ? name.slice(slash + 1) : name;
+}
+
+/** A bare function name says little: its file is named with it. */
+export function fileHint(name: string, file: string): string {
+  return file && /^[\w<>]+$/.test(shortName(name)) && name !== "total" ? file.slice(file.lastIndexOf("/") + 1) : "";
+}
+
+export function labelOf(name: string, file: string): string {
+  const hint = fileHint(name, file);
+  return hint ? `${shortName(name)}  ${hint}` : shortName(name);
+}
+
+const go = /^((?:[\w.~-]+\/)*[\w~-]+)\./;
+const dotted = /^((?:[a-z_$][\w$]*\.)+)[A-Z$<]/;
+
+/** What a function belongs to: its Go package, its Java package, its Python module, its library. */
+export function packageOf(name: string, file: string): string {
+  const java = dotted.exec(name);
+  if (java && name.split(".").length > 2) return java[1].split(".").slice(0, 3).join(".").replace(/\.$/, "");
+  if (file && !file.endsWith(".go") && !file.endsWith(".java")) {
+    const library = /(?:site-packages|dist-packages|node_modules|gems)\/((?:@[^/]+\/)?[^/]+)/.exec(file);
+    if (library) return library[1].replace(/\.py$/, "");
+    const standard = /\/lib\/python[\d.]+\/([^/.]+)/.exec(file);
+    if (standard) return standard[1];
+    const parts = file.split("/").filter(Boolean);
+    return parts.length > 1 ? parts.slice(0, -1).slice(-2).join("/") : (parts[0] ?? name);
+  }
+  const path = go.exec(name);
+  if (path) return path[1];
+  const scope = name.indexOf("::");
+  if (scope > 0) return name.slice(0, scope);
+  return file || name;
+}

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// Keys of the page and of the view that is open. A field that is being written in keeps its keys.
+import { useLayoutEffect, useRef } from "preact/hooks";
+
+/** An action that returns false leaves the key to others. */
+export type Keys = Record<string, (event: KeyboardEvent) => unknown>;
+
+export const isWriting = (target: EventTarget | null): boolean =>
+  target instanceof HTMLElement && (target.isContentEditable || /^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName));
+
+export function useKeys(keys: Keys): void {
+  const current = useRef(keys);
+  current.current = keys;
+  // With the view itself, not a frame later: a key that is pressed as soon as it is seen is heard.
+  useLayoutEffect(() => {
+    const onKey = (event: KeyboardEvent): void => {
+      if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || isWriting(event.target)) return;
+      if (document.querySelector("dialog[open]")) return;
+      const action = current.current[event.key];
+      if (action && action(event) !== false) event.preventDefault();
+    };
+    window.addEventListener("keydown", onKey);
+    return () => window.removeEventListener("keydown", onKey);
+  }, []);
+}
+
+/** What the help shows. */
+export const help: { title: string; keys: [string, string][] }[] = [
+  {
+    title: "Everywhere",
+    keys: [
+      ["?", "this help"],
+      ["/", "search"],
+      ["1 … 4", "spans, profiles, compare, join health"],
+      ["r", "ask again"],
+      ["Esc", "one step back: clear, unzoom, close"],
+    ],
+  },
+  {
+    title: "Spans",
+    keys: [
+      ["↑ ↓", "choose a span"],
+      ["Enter", "open its trace"],
+      ["t", "slow against typical of the operation"],
+      ["l", "live tail"],
+    ],
+  },
+  {
+    title: "Trace",
+    keys: [
+      ["↑ ↓", "previous, next span"],
+      ["← →", "collapse, expand"],
+      ["n p", "next, previous match or error"],
+      ["c", "critical path"],
+      ["b", "next span with samples"],
+    ],
+  },
+  {
+    title: "Flame graph",
+    keys: [
+      ["↑ ↓ ← →", "walk: caller, callee, neighbours"],
+      ["Enter", "zoom to the bar"],
+      ["z", "zoom out"],
+      ["s", "sandwich: callers and callees"],
+      ["d", "compare this selection with another"],
+      ["f", "flip"],
+      ["v", "colour by package or by value"],
+    ],
+  },
+];

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+// The frame of the page: what is the same in every view.
+import { render } from "preact";
+import { useEffect, useRef, useState } from "preact/hooks";
+import { help, useKeys } from "./keys";
+import { Icon } from "./parts/basics";
+import { TimeRange } from "./parts/time";
+import { carried, go, href, onSay, refresh, remember, say, useDark, useRemembered, useRoute } from "./state";
+import "./style.css";
+import { CompareView } from "./views/compare";
+import { HealthView } from "./views/health";
+import { ProfileView } from "./views/profile";
+import { Spans } from "./views/spans";
+import { TraceView } from "./views/trace";
+
+const views: [string, string][] = [
+  ["spans", "Spans"],
+  ["profile", "Profiles"],
+  ["compare", "Compare"],
+  ["health", "Join health"],
+];
+
+function Page() {
+  const route = useRoute();
+  const { view, ids, query } = route;
+  const dark = useDark();
+  const theme = useRemembered("theme");
+  const palette = useRemembered("palette");
+  const helping = useRef<HTMLDialogElement>(null);
+  useEffect(() => {
+    document.documentElement.dataset.theme = theme || "auto";
+    document.documentElement.dataset.palette = palette || "red";
+  }, [theme, palette]);
+  useEffect(() => {
+    const name = views.find(([id]) => id === view)?.[1] ?? (view === "trace" ? "Trace" : "");
+    document.title = name ? `${name} · Braid` : "Braid";
+  }, [view]);
+  const to = (id: string): void => go(id, carried(query));
+  useKeys({
+    "?": () => helping.current?.showModal(),
+    r: refresh,
+    "1": () => to("spans"),
+    "2": () => to("profile"),
+    "3": () => to("compare/slow"),
+    "4": () => to("health"),
+  });
+  const copy = (): void => {
+    navigator.clipboard.writeText(location.href).then(
+      () => say("The link is copied. Times that move, as the last hour, move in it, too."),
+      () => say("The browser does not let the page copy; the address bar has the link."),
+    );
+  };
+  const next = theme === "" ? "light" : theme === "light" ? "dark" : "";
+  const open = view === "trace" ? "spans" : view;
+  return (
+    <>
+      <a class="skip" href="#main" onClick={(event) => (event.preventDefault(), document.getElementById("main")?.querySelector<HTMLElement>("[tabindex='0'],button,a,select,input")?.focus())}>
+        To the content
+      </a>
+      <header class="top">
+        <a class="brand" href={href("spans", carried(query))} aria-label="Braid: spans">
+          <svg viewBox="0 0 32 32" width="22" height="22" aria-hidden="true">
+            <g fill="none" stroke-width="4" stroke-linecap="round">
+              <path class="strand-a" d="M9 4c0 8 14 8 14 15 0 4-2 6-5 9" />
+              <path class="strand-b" d="M23 4c0 8-14 8-14 15 0 4 2 6 5 9" />
+            </g>
+          </svg>
+          <span>Braid</span>
+        </a>
+        <nav aria-label="Views">
+          {views.map(([id, text]) => (
+            <a key={id} href={href(id === "compare" ? "compare/slow" : id, carried(query))} aria-current={id === open ? "page" : undefined}>
+              {text}
+            </a>
+          ))}
+        </nav>
+        <div class="top-right">
+          {view !== "trace" && !query.trace && <TimeRange query={query} />}
+          <button type="button" class="button square" onClick={refresh} aria-label="Ask again" title="Ask again (r)">
+            <Icon name="refresh" />
+          </button>
+          <button type="button" class="button square" onClick={copy} aria-label="Copy the link" title="Copy a link to what is shown">
+            <Icon name="link" />
+          </button>
+          <button type="button" class="button square" onClick={() => remember("theme", next)} aria-label={`Theme: ${theme || "as the system"}`} title={`Theme: ${theme || "as the system"}`}>
+            <Icon name={theme === "" ? "auto" : dark ? "moon" : "sun"} />
+          </button>
+          <button type="button" class="button square help-button" onClick={() => helping.current?.showModal()} aria-label="Keys" title="Keys (?)">
+            ?
+          </button>
+        </div>
+      </header>
+      {view === "trace" && ids[0] ? (
+        <TraceView key={ids[0]} id={ids[0]} query={query} />
+      ) : view === "profile" ? (
+        <ProfileView query={query} />
+      ) : view === "compare" ? (
+        <CompareView kind={ids[0] ?? ""} query={query} />
+      ) : view === "health" ? (
+        <HealthView query={query} />
+      ) : (
+        <Spans query={query} />
+      )}
+      <dialog class="help" ref={helping} aria-labelledby="help-title" onClick={(event) => event.target === helping.current && helping.current?.close()}>
+        <header>
+          <h2 id="help-title">Keys</h2>
+          <button type="button" class="button square" aria-label="Close" onClick={() => helping.current?.close()}>
+            <Icon name="close" />
+          </button>
+        </header>
+        <div class="help-groups">
+          {help.map(({ title, keys }) => (
+            <section key={title}>
+              <h3>{title}</h3>
+              <dl>
+                {keys.map(([key, what]) => (
+                  <div key={key}>
+                    <dt>
+                      {key.split(" ").map((one) => (one === "…" ? " … " : <kbd key={one}>{one}</kbd>))}
+                    </dt>
+                    <dd>{what}</dd>
+                  </div>
+                ))}
+              </dl>
+            </section>
+          ))}
+        </div>
+      </dialog>
+      <Said />
+    </>
+  );
+}
+
+function Said() {
+  const [text, setText] = useState("");
+  useEffect(() => {
+    let timer = 0;
+    onSay((said) => {
+      setText(said);
+      clearTimeout(timer);
+      timer = window.setTimeout(() => setText(""), 5000);
+    });
+  }, []);
+  return (
+    <div class={`said${text ? " said-on" : ""}`} role="status">
+      {text}
+    </div>
+  );
+}
+
+render(<Page />, document.getElementById("page")!);

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// The time range: presets that move along, and two fixed times.
+import { useState } from "preact/hooks";
+import { clock, day } from "../format";
+import { set, type Query } from "../state";
+import { Icon, Popover } from "./basics";
+
+const presets: [string, string][] = [
+  ["now-5m", "5 minutes"],
+  ["now-15m", "15 minutes"],
+  ["now-30m", "30 minutes"],
+  ["now-1h", "1 hour"],
+  ["now-3h", "3 hours"],
+  ["now-6h", "6 hours"],
+  ["now-12h", "12 hours"],
+  ["now-24h", "24 hours"],
+];
+
+const isFixed = (query: Query): boolean => /^\d+$/.test(query.start ?? "");
+
+export function rangeText(query: Query): string {
+  if (!isFixed(query)) return `Last ${presets.find(([start]) => start === (query.start || "now-1h"))?.[1] ?? query.start.replace("now-", "")}`;
+  const start = Number(query.start);
+  const end = Number(query.end || Date.now());
+  const short = end - start < 60_000;
+  return `${day(start) === day(Date.now()) ? "" : `${day(start)} `}${clock(start, short ? 3 : 0)} – ${clock(end, short ? 3 : 0)}`;
+}
+
+const local = (ms: number): string => `${day(ms)}T${clock(ms, 0)}`;
+
+export function TimeRange({ query }: { query: Query }) {
+  return (
+    <Popover
+      label={`Time range: ${rangeText(query)}`}
+      button={
+        <>
+          <Icon name="clock" />
+          <span class="range-text">{rangeText(query)}</span>
+          <Icon name="down" />
+        </>
+      }
+    >
+      {(close) => <Ranges query={query} close={close} />}
+    </Popover>
+  );
+}
+
+function Ranges({ query, close }: { query: Query; close: () => void }) {
+  const fixed = isFixed(query);
+  const [start, setStart] = useState(local(fixed ? Number(query.start) : Date.now() - 3600e3));
+  const [end, setEnd] = useState(local(fixed ? Number(query.end || Date.now()) : Date.now()));
+  const from = Date.parse(start);
+  const to = Date.parse(end);
+  const right = from < to;
+  return (
+    <div class="ranges">
+      <ul class="menu">
+        {presets.map(([value, text]) => (
+          <li key={value}>
+            <button
+              type="button"
+              aria-current={!fixed && value === (query.start || "now-1h") ? "true" : undefined}
+              onClick={() => {
+                set({ start: value === "now-1h" ? "" : value, end: "" });
+                close();
+              }}
+            >
+              Last {text}
+            </button>
+          </li>
+        ))}
+      </ul>
+      <form
+        onSubmit={(event) => {
+          event.preventDefault();
+          if (!right) return;
+          set({ start: String(from), end: String(to) });
+          close();
+        }}
+      >
+        <label>
+          From
+          <input type="datetime-local" step="1" value={start} onInput={(event) => setStart(event.currentTarget.value)} />
+        </label>
+        <label>
+          To
+          <input type="datetime-local" step="1" value={end} onInput={(event) => setEnd(event.currentTarget.value)} />
+        </label>
+        <button type="submit" class="button primary" disabled={!right}>
+          Apply
+        </button>
+        {!right && <small role="status">The range must end after it begins.</small>}
+      </form>
+    </div>
+  );
+}

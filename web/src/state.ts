@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+// The page's state is the URL's fragment: #/view/id?key=value. Whoever has the link sees the same.
+import { useEffect, useLayoutEffect, useState } from "preact/hooks";
+
+export type Query = Record<string, string>;
+
+export interface Route {
+  view: string;
+  ids: string[];
+  query: Query;
+}
+
+export function parse(hash: string): Route {
+  const text = hash.replace(/^#\/?/, "");
+  const cut = text.indexOf("?");
+  const path = cut < 0 ? text : text.slice(0, cut);
+  const query: Query = Object.create(null) as Query;
+  if (cut >= 0) for (const [key, value] of new URLSearchParams(text.slice(cut + 1))) query[key] = value;
+  const [view = "", ...ids] = path.split("/").map((part) => {
+    try {
+      return decodeURIComponent(part);
+    } catch {
+      return part;
+    }
+  });
+  return { view: view || "spans", ids, query };
+}
+
+/** A query string of what is not empty, in an order that does not depend on the way there. */
+export function encode(query: Query): string {
+  const kept = Object.entries(query).filter(([, value]) => value !== "" && value !== undefined);
+  return new URLSearchParams(kept.sort(([a], [b]) => (a < b ? -1 : 1))).toString();
+}
+
+export function href(path: string, query: Query = {}): string {
+  const text = encode(query);
+  return `#/${path}${text ? `?${text}` : ""}`;
+}
+
+export function go(path: string, query: Query = {}, replace = false): void {
+  const to = href(path, query);
+  if (to === location.hash) return;
+  // Not by location.hash, whose event comes later: the next key is read by what this one led to.
+  if (replace) history.replaceState(null, "", to);
+  else history.pushState(null, "", to);
+  window.dispatchEvent(new HashChangeEvent("hashchange"));
+}
+
+const pathOf = (route: Route): string => [route.view, ...route.ids].map(encodeURIComponent).join("/");
+
+/** Changes keys of the query and leaves the rest; an empty value removes a key. */
+export function set(changes: Query, replace = false): void {
+  const route = parse(location.hash);
+  go(pathOf(route), { ...route.query, ...changes }, replace);
+}
+
+export function useRoute(): Route {
+  const [route, setRoute] = useState(() => parse(location.hash));
+  useLayoutEffect(() => {
+    const onChange = (): void => setRoute(parse(location.hash));
+    window.addEventListener("hashchange", onChange);
+    return () => window.removeEventListener("hashchange", onChange);
+  }, []);
+  return route;
+}
+
+/** The time range of a query, as the server reads it. */
+export const range = (query: Query): { start: string; end: string } => ({
+  start: query.start || "now-1h",
+  end: query.end || "now",
+});
+
+/** What views have in common, when one leads to another. */
+export function carried(query: Query): Query {
+  const out: Query = {};
+  if (query.start) out.start = query.start;
+  if (query.end) out.end = query.end;
+  return out;
+}
+
+// What is no part of a link: the theme, the palette, what is pinned for a comparison.
+
+type Listener = () => void;
+const listeners = new Set<Listener>();
+
+export function remembered(key: string): string {
+  try {
+    return localStorage.getItem(`braid.${key}`) ?? "";
+  } catch {
+    return "";
+  }
+}
+
+export function remember(key: string, value: string): void {
+  try {
+    if (value) localStorage.setItem(`braid.${key}`, value);
+    else localStorage.removeItem(`braid.${key}`);
+  } catch {
+    // Without storage a choice lasts as long as the page.
+  }
+  for (const listener of listeners) listener();
+}
+
+export function useRemembered(key: string): string {
+  const [value, setValue] = useState(() => remembered(key));
+  useEffect(() => {
+    const onChange = (): void => setValue(remembered(key));
+    listeners.add(onChange);
+    return () => void listeners.delete(onChange);
+  }, [key]);
+  return value;
+}
+
+const darkQuery = window.matchMedia("(prefers-color-scheme: dark)");
+
+export function useDark(): boolean {
+  const theme = useRemembered("theme");
+  const [system, setSystem] = useState(darkQuery.matches);
+  useEffect(() => {
+    const onChange = (): void => setSystem(darkQuery.matches);
+    darkQuery.addEventListener("change", onChange);
+    return () => darkQuery.removeEventListener("change", onChange);
+  }, []);
+  return theme ? theme === "dark" : system;
+}
+
+/** Counts up when the user asks for fresh data. */
+let refreshed = 0;
+
+export function refresh(): void {
+  refreshed++;
+  for (const listener of listeners) listener();
+}
+
+export function useRefreshed(): number {
+  const [value, setValue] = useState(refreshed);
+  useEffect(() => {
+    const onChange = (): void => setValue(refreshed);
+    listeners.add(onChange);
+    return () => void listeners.delete(onChange);
+  }, []);
+  return value;
+}
+
+// One sentence at the bottom for a while.
+
+let sayNow: ((text: string) => void) | null = null;
+export const onSay = (listener: (text: string) => void): void => void (sayNow = listener);
+export const say = (text: string): void => sayNow?.(text);

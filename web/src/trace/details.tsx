@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+// Everything about one span: figures, where its time went, its profile, attributes, events, links.
+import { url, useAnswer, type Attribute, type Json, type Profile, type Trace } from "../api";
+import { serviceColor } from "../color";
+import { FlamePanel } from "../flame/panel";
+import { clock, count, day, duration, milliseconds, percent, typeName } from "../format";
+import { Cut, Empty, Failed, Icon, Loading, Segments, Skeleton, Tabs } from "../parts/basics";
+import { carried, href, say, set, useDark, type Query } from "../state";
+import { spent, type Node } from "./model";
+import { pin } from "../views/compare";
+
+export function Details({ node, trace, query }: { node: Node; trace: Trace; query: Query }) {
+  const dark = useDark();
+  const { span } = node;
+  const resource = trace.resources[span.resource];
+  const tab = query.tab || "profile";
+  const n = (list: unknown[] | undefined): string => (list?.length ? ` ${list.length}` : "");
+  return (
+    <section class="details" aria-label="The selected span">
+      <aside class="facts">
+        <header>
+          <h2>
+            <i class="service-mark" style={{ background: serviceColor(span.service, dark) }} />
+            <span>{span.name}</span>
+          </h2>
+          <p>
+            {span.service} · {span.kind}
+            {span.status !== "unset" && <span class={`status status-${span.status}`}>{span.status}</span>}
+          </p>
+          {span.status_message && <p class="status-message">{span.status_message}</p>}
+        </header>
+        <TimeSpent node={node} />
+        <dl class="figures">
+          <div>
+            <dt>Began</dt>
+            <dd title={day(milliseconds(span.start_unix_ns))}>{clock(milliseconds(span.start_unix_ns))}</dd>
+          </div>
+          <div>
+            <dt>After</dt>
+            <dd>{duration(node.start)}</dd>
+          </div>
+          <div>
+            <dt>Samples</dt>
+            <dd>{count(span.profile?.samples ?? 0)}</dd>
+          </div>
+          <div>
+            <dt>Below</dt>
+            <dd>{count(node.below)} spans</dd>
+          </div>
+          <div class="figures-wide">
+            <dt>Span id</dt>
+            <dd class="mono">
+              {span.span_id}{" "}
+              <button type="button" class="plain" aria-label="Copy the span's id" onClick={() => void navigator.clipboard.writeText(span.span_id).then(() => say("The span's id is copied."))}>
+                <Icon name="link" />
+              </button>
+            </dd>
+          </div>
+        </dl>
+        <p class="facts-links">
+          <a href={href("compare/slow", { service: span.service, name: span.name, ...carried(query) })}>Slow against typical {span.name}</a>
+          <a href={href("profile", { query: selector(span.service, span.name), ...carried(query) })}>Profile of all {span.name}</a>
+        </p>
+      </aside>
+      <div class="details-main">
+        <Tabs
+          label="About the span"
+          value={tab}
+          onChange={(value) => set({ tab: value === "profile" ? "" : value }, true)}
+          tabs={[
+            ["profile", "Profile"],
+            ["attributes", `Attributes${n(span.attributes)}`],
+            ["events", `Events${n(span.events)}`],
+            ["links", `Links${n(span.links)}`],
+          ]}
+        />
+        <div class="details-panel" role="tabpanel" aria-label={tab} key={tab}>
+          {tab === "profile" && <SpanProfile node={node} trace={trace} query={query} />}
+          {tab === "attributes" && (
+            <div class="attributes" tabIndex={0} role="region" aria-label="Attributes">
+              <Attributes title="Span" list={span.attributes} />
+              <Attributes title={`Resource ${resource?.service ?? ""}`} list={resource?.attributes} />
+              {span.scope && <Attributes title="Scope" list={[{ key: "name", value: span.scope }]} />}
+            </div>
+          )}
+          {tab === "events" && (
+            <div class="attributes" tabIndex={0} role="region" aria-label="Events">
+              {span.events?.length ? (
+                span.events.map((event, i) => <Attributes key={i} title={`${event.name} · ${duration(Number(BigInt(event.time_unix_ns) - BigInt(span.start_unix_ns)))} after the begin`} list={event.attributes ?? []} />)
+              ) : (
+                <Empty title="No events" icon="clock">
+                  The span has no events.
+                </Empty>
+              )}
+            </div>
+          )}
+          {tab === "links" && (
+            <div class="attributes" tabIndex={0} role="region" aria-label="Links">
+              {span.links?.length ? (
+                span.links.map((link, i) => (
+                  <div key={i}>
+                    <p>
+                      <a class="mono" href={href(`trace/${link.trace_id}`, { span: link.span_id })}>
+                        {link.trace_id} / {link.span_id}
+                      </a>
+                    </p>
+                    <Attributes title="Link" list={link.attributes} />
+                  </div>
+                ))
+              ) : (
+                <Empty title="No links" icon="link">
+                  The span links to no other.
+                </Empty>
+              )}
+            </div>
+          )}
+        </div>
+      </div>
+    </section>
+  );
+}
+
+export const selector = (service: string, name = ""): string => {
+  const quote = (text: string): string => `"${text.replaceAll("\\", "\\\\").replaceAll('"', '\\"').replaceAll("\n", "\\n")}"`;
+  return `{service_name=${quote(service)}${name ? `,span_name=${quote(name)}` : ""}}`;
+};
+
+/** One bar: on a CPU, in children, and what neither tells. */
+function TimeSpent({ node }: { node: Node }) {
+  const time = spent(node);
+  const all = Math.max(1, time.wall);
+  const cpu = Math.min(time.cpu, Math.max(0, all - time.children));
+  const share = (part: number): string => `${(Math.min(all, part) / all) * 100}%`;
+  return (
+    <div class="spent">
+      <div class="spent-total">
+        <b>{duration(time.wall)}</b>
+        <span>{duration(time.self)} self</span>
+      </div>
+      <div class="spent-bar" role="img" aria-label={`${percent(time.cpu / all)} on CPU, ${percent(time.children / all)} in child spans, ${percent(time.unexplained / all)} unexplained`}>
+        <i class="spent-cpu" style={{ width: share(cpu) }} />
+        <i class="spent-children" style={{ width: share(time.children) }} />
+        <i class="spent-unexplained" style={{ width: share(time.unexplained) }} />
+      </div>
+      <dl class="spent-legend">
+        <div>
+          <dt class="spent-cpu">On CPU</dt>
+          <dd>{duration(time.cpu)}</dd>
+          <dd>{percent(time.cpu / all)}</dd>
+        </div>
+        <div>
+          <dt class="spent-children">In child spans</dt>
+          <dd>{duration(time.children)}</dd>
+          <dd>{percent(time.children / all)}</dd>
+        </div>
+        <div title="Wall time that is neither on a CPU nor in a child span: waiting for locks, I/O, the scheduler, or calls that nobody traces.">
+          <dt class="spent-unexplained">Unexplained</dt>
+          <dd>{duration(time.unexplained)}</dd>
+          <dd>{percent(time.unexplained / all)}</dd>
+        </div>
+      </dl>
+      {time.cpu > all * 1.02 && <p class="note">More CPU than wall time: several threads worked for this span.</p>}
+    </div>
+  );
+}
+
+function SpanProfile({ node, trace, query }: { node: Node; trace: Trace; query: Query }) {
+  const { span } = node;
+  const own = span.profile?.samples ?? 0;
+  const subtree = span.profile?.subtree?.samples ?? own + node.samplesBelow;
+  const scope = query.scope || (own === 0 && subtree > 0 ? "subtree" : "self");
+  const wider = scope === "self" && subtree > own ? "subtree" : scope !== "trace" && trace.spans.some((one) => one.profile?.samples) ? "trace" : "";
+  const path = `spans/${trace.trace_id}/${span.span_id}/profile`;
+  const ask = { scope, type: query.type ?? "" };
+  const { data, error, loading, at } = useAnswer<Profile>(url(path, ask));
+  const compareWith = { trace: trace.trace_id, span: span.span_id, scope };
+  return (
+    <div class="span-profile">
+      <Loading on={loading} />
+      <div class="scopes">
+        <Segments
+          label="Whose samples"
+          value={scope}
+          onChange={(value) => set({ scope: value, zoom: "", of: "" }, true)}
+          options={[
+            ["self", "This span", "Samples of exactly this span"],
+            ["subtree", "With descendants", "And of the spans below it in the same service"],
+            ["trace", "Whole trace", "Samples of every span of the trace"],
+          ]}
+        />
+        {data && data.types.length > 0 && <Types data={data} />}
+        <a class="button" href={href("profile", { ...compareWith, type: query.type ?? "", find: query.find ?? "" })} title="Open as a page">
+          Open
+        </a>
+      </div>
+      {error ? (
+        <Failed error={error} />
+      ) : !data ? (
+        <Skeleton />
+      ) : data.samples === 0 ? (
+        <Empty title="No samples">
+          <p>{data.why_empty ?? "No profile names this span."}</p>
+          {wider && (
+            <button type="button" class="button" onClick={() => set({ scope: wider }, true)}>
+              {wider === "subtree" ? `Show the ${count(subtree)} samples of its descendants` : "Show the samples of the whole trace"}
+            </button>
+          )}
+        </Empty>
+      ) : (
+        <>
+          <Cut text={data.cut} />
+          <FlamePanel bearer={data.flamebearer} unit={data.unit} query={query} since={at} label={`Flame graph of ${span.name}`} exports={exportsOf(path, ask)} trace={trace} onCompare={() => pin(compareWith, `${span.service} ${span.name}, ${duration(span.duration_ns)}`)} small />
+        </>
+      )}
+    </div>
+  );
+}
+
+export function Types({ data }: { data: Profile }) {
+  return <Segments label="Profile type" value={data.type} onChange={(type) => set({ type, zoom: "" }, true)} options={data.types.map((type): [string, string, string] => [type.id, typeName(type.id), `${count(type.samples)} samples`])} />;
+}
+
+export const exportsOf = (path: string, ask: Query): [string, string][] => [
+  ["pprof (gzip)", url(path, { ...ask, format: "pprof" })],
+  ["speedscope JSON", url(path, { ...ask, format: "speedscope" })],
+  ["Folded stacks", url(path, { ...ask, format: "folded" })],
+];
+
+const written = (value: Json): string => (typeof value === "string" ? value : JSON.stringify(value));
+
+function Attributes({ title, list }: { title: string; list?: Attribute[] }) {
+  if (!list) return null;
+  return (
+    <table>
+      <caption>{title}</caption>
+      <tbody>
+        {list.length ? (
+          [...list]
+            .sort((a, b) => (a.key < b.key ? -1 : 1))
+            .map(({ key, value }) => (
+              <tr key={key}>
+                <th scope="row">{key}</th>
+                <td class={`value-${typeof value}`}>{written(value)}</td>
+              </tr>
+            ))
+        ) : (
+          <tr>
+            <td class="quiet">no attributes</td>
+          </tr>
+        )}
+      </tbody>
+    </table>
+  );
+}

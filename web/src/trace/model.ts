@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+// A trace as a tree: order of rows, what each span's time was spent on, and the critical path.
+import type { Trace, TraceSpan } from "../api";
+
+export interface Node {
+  span: TraceSpan;
+  index: number; // in the order of rows, all expanded
+  depth: number;
+  parent: Node | null;
+  children: Node[];
+  start: number; // ns since the trace began
+  end: number;
+  below: number; // how many descendants
+  errorBelow: boolean;
+  samplesBelow: number;
+  /** Parts of the critical path that are this span's own, as [from, to] in ns. */
+  critical: [number, number][];
+}
+
+export interface Tree {
+  nodes: Node[];
+  roots: Node[];
+  duration: number;
+  startUnixNs: bigint;
+  services: string[];
+  errors: number;
+  withSamples: number;
+  byId: Map<string, Node>;
+  /** Spans whose parent is not there. */
+  orphans: number;
+}
+
+export function grow(trace: Trace): Tree {
+  const startUnixNs = trace.spans.reduce((least, span) => (BigInt(span.start_unix_ns) < least ? BigInt(span.start_unix_ns) : least), trace.spans.length ? BigInt(trace.spans[0].start_unix_ns) : 0n);
+  const byId = new Map<string, Node>();
+  const all = trace.spans.map((span): Node => {
+    const start = Number(BigInt(span.start_unix_ns) - startUnixNs);
+    const node: Node = { span, index: 0, depth: 0, parent: null, children: [], start, end: start + span.duration_ns, below: 0, errorBelow: false, samplesBelow: 0, critical: [] };
+    byId.set(span.span_id, node);
+    return node;
+  });
+  const roots: Node[] = [];
+  let orphans = 0;
+  for (const node of all) {
+    const parent = node.span.parent_id ? byId.get(node.span.parent_id) : undefined;
+    if (parent && parent !== node && !isBelow(parent, node)) {
+      node.parent = parent;
+      parent.children.push(node);
+    } else {
+      if (node.span.parent_id) orphans++;
+      roots.push(node);
+    }
+  }
+  const byStart = (a: Node, b: Node): number => a.start - b.start || b.end - a.end;
+  roots.sort(byStart);
+  const nodes: Node[] = [];
+  const stack = [...roots].reverse();
+  while (stack.length) {
+    const node = stack.pop()!;
+    node.index = nodes.length;
+    node.depth = node.parent ? node.parent.depth + 1 : 0;
+    nodes.push(node);
+    node.children.sort(byStart);
+    for (let i = node.children.length - 1; i >= 0; i--) stack.push(node.children[i]);
+  }
+  for (let i = nodes.length - 1; i >= 0; i--) {
+    const { parent, span, below, errorBelow, samplesBelow } = nodes[i];
+    if (!parent) continue;
+    parent.below += below + 1;
+    parent.errorBelow ||= errorBelow || span.status === "error";
+    parent.samplesBelow += samplesBelow + (span.profile?.samples ?? 0);
+  }
+  if (roots.length) criticalPath(roots.reduce((longest, node) => (node.end - node.start > longest.end - longest.start ? node : longest)));
+  return {
+    nodes,
+    roots,
+    byId,
+    startUnixNs,
+    orphans,
+    duration: nodes.reduce((most, node) => Math.max(most, node.end), 0) || 1,
+    services: [...new Set(trace.spans.map((span) => span.service))],
+    errors: nodes.filter((node) => node.span.status === "error").length,
+    withSamples: nodes.filter((node) => node.span.profile?.samples).length,
+  };
+}
+
+/** Whether a span lies below another: parents that make a circle come from broken tracers. */
+function isBelow(node: Node, above: Node): boolean {
+  for (let at: Node | null = node; at; at = at.parent) if (at === above) return true;
+  return false;
+}
+
+/**
+ * What the trace's end waited for, found backwards from the end: the child that ended last was waited for, before it
+ * the one that ended last before it began, and what is between is the span's own.
+ */
+function criticalPath(root: Node): void {
+  const stack: [Node, number][] = [[root, root.end]];
+  while (stack.length) {
+    const [node, until] = stack.pop()!;
+    let at = Math.min(node.end, until);
+    const children = [...node.children].sort((a, b) => Math.min(b.end, node.end) - Math.min(a.end, node.end));
+    for (const child of children) {
+      const end = Math.min(child.end, node.end);
+      if (end > at || end <= node.start || child.start >= end) continue; // nobody waited for it
+      if (at > end) node.critical.push([end, at]);
+      stack.push([child, end]);
+      at = Math.max(child.start, node.start);
+    }
+    if (at > node.start) node.critical.push([node.start, at]);
+  }
+}
+
+export interface Spent {
+  wall: number;
+  cpu: number;
+  children: number;
+  unexplained: number;
+  self: number; // wall without children
+}
+
+/** What a span's time was spent on: on a CPU, in children, and on what nobody can tell. */
+export function spent(node: Node): Spent {
+  const wall = node.end - node.start;
+  const parts = node.children
+    .map((child): [number, number] => [Math.max(child.start, node.start), Math.min(child.end, node.end)])
+    .filter(([from, to]) => to > from)
+    .sort((a, b) => a[0] - b[0]);
+  let children = 0;
+  let reached = node.start;
+  for (const [from, to] of parts) {
+    if (to <= reached) continue;
+    children += to - Math.max(from, reached);
+    reached = to;
+  }
+  const cpu = node.span.profile?.cpu_ns ?? 0;
+  return { wall, cpu, children, self: wall - children, unexplained: Math.max(0, wall - children - cpu) };
+}
+
+export function matching(tree: Tree, text: string): Set<Node> | null {
+  const wanted = text.trim().toLowerCase();
+  if (!wanted) return null;
+  const found = new Set<Node>();
+  for (const node of tree.nodes) {
+    const { span } = node;
+    if (
+      span.name.toLowerCase().includes(wanted) ||
+      span.service.toLowerCase().includes(wanted) ||
+      span.span_id.startsWith(wanted) ||
+      span.attributes?.some(({ key, value }) => key.toLowerCase().includes(wanted) || String(value).toLowerCase().includes(wanted))
+    )
+      found.add(node);
+  }
+  return found;
+}
+
+/** The rows that are shown while some spans are collapsed. */
+export function rowsOf(tree: Tree, collapsed: Set<string>): Node[] {
+  if (!collapsed.size) return tree.nodes;
+  const rows: Node[] = [];
+  for (let i = 0; i < tree.nodes.length; i++) {
+    const node = tree.nodes[i];
+    rows.push(node);
+    if (collapsed.has(node.span.span_id)) i += node.below;
+  }
+  return rows;
+}

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+// A profile as a page: of a span, of a trace, or of whatever a label selector finds in a time range.
+import { useEffect } from "preact/hooks";
+import { url, useAnswer, type Profile, type Service } from "../api";
+import { FlamePanel } from "../flame/panel";
+import { amount, count } from "../format";
+import { Cut, Empty, Failed, Loading, Segments, Select, Skeleton, TextField } from "../parts/basics";
+import { carried, href, range, set, type Query } from "../state";
+import { exportsOf, selector, Types } from "../trace/details";
+import { pin } from "./compare";
+
+/** The service and the operation that a selector of ours names, and whether it says no more than these. */
+export function readSelector(text: string): { service: string; name: string; plain: boolean } {
+  const value = (label: string): string => {
+    const found = new RegExp(`${label}\\s*=\\s*"((?:[^"\\\\]|\\\\.)*)"`).exec(text);
+    return found ? found[1].replace(/\\(.)/g, (_, c: string) => (c === "n" ? "\n" : c)) : "";
+  };
+  const service = value("service_name");
+  const name = value("span_name");
+  return { service, name, plain: text === selector(service, name) };
+}
+
+/** Of the services that have profiles, the one with the most spans: something to begin with. */
+export const busiest = (services: Service[]): Service | undefined => services.filter((one) => one.profile_types.length).sort((a, b) => b.spans - a.spans)[0];
+
+/** Service, operation and selector as fields. */
+export function SelectorFields({ value, times, onChange, title = "" }: { value: string; times: { start: string; end: string }; onChange: (selector: string) => void; title?: string }) {
+  const services = useAnswer<{ services: Service[] }>(url("services", times));
+  const list = services.data?.services ?? [];
+  const { service, name } = readSelector(value);
+  const known = list.find((entry) => entry.name === service);
+  useEffect(() => {
+    if (value || !list.length) return;
+    const first = busiest(list) ?? list[0];
+    onChange(selector(first.name));
+  }, [services.data]);
+  return (
+    <>
+      <Select hide label={`${title}Service`} value={service} onChange={(to) => onChange(selector(to))} options={list.map((entry) => ({ value: entry.name, text: entry.name, note: entry.profile_types.length ? "" : "no profiles" }))} />
+      <Select hide label={`${title}Operation`} value={name} onChange={(to) => onChange(selector(service, to))} options={[{ value: "", text: "All operations" }, ...(known?.operations ?? []).map((operation) => ({ value: operation.name, text: operation.name, note: count(operation.spans) }))]} />
+      <TextField label={`${title}Label selector`} hidden value={value} onCommit={onChange} placeholder='{service_name="checkout",version="2.1"}' wide />
+    </>
+  );
+}
+
+export function ProfileView({ query }: { query: Query }) {
+  const ofSpan = Boolean(query.trace);
+  const times = range(query);
+  const type = query.type ?? "";
+  const scope = query.scope || "self";
+  const path = ofSpan ? `spans/${encodeURIComponent(query.trace)}/${encodeURIComponent(query.span)}/profile` : "profile";
+  const ask: Query = ofSpan ? { scope, type } : { query: query.query ?? "", ...times, type };
+  const { data, error, loading, at } = useAnswer<Profile>(ofSpan || query.query ? url(path, ask) : "");
+  const selection: Query = ofSpan ? { trace: query.trace, span: query.span, scope } : { query: query.query ?? "", ...times };
+  const { service, name } = readSelector(query.query ?? "");
+  const label = ofSpan ? `span ${query.span}` : [service, name].filter(Boolean).join(" ") || (query.query ?? "");
+  return (
+    <main class="view profile-view" id="main">
+      <Loading on={loading} />
+      <h1 class="hidden">Profile</h1>
+      <div class="filters">
+        {ofSpan ? (
+          <>
+            <p class="selection">
+              {scope === "trace" ? "All of " : scope === "subtree" ? "A span and its descendants in " : "A span of "}
+              <a class="mono" href={href(`trace/${query.trace}`, { span: query.span, ...carried(query) })}>
+                trace {query.trace.slice(0, 8)}…
+              </a>
+            </p>
+            <Segments
+              label="Whose samples"
+              value={scope}
+              onChange={(value) => set({ scope: value, zoom: "", of: "" }, true)}
+              options={[
+                ["self", "This span"],
+                ["subtree", "With descendants"],
+                ["trace", "Whole trace"],
+              ]}
+            />
+          </>
+        ) : (
+          <SelectorFields value={query.query ?? ""} times={times} onChange={(to) => set({ query: to, zoom: "", of: "" }, !query.query)} />
+        )}
+      </div>
+      <div class="scopes">
+        {data && data.types.length > 0 && <Types data={data} />}
+        {data && data.samples > 0 && (
+          <p class="sum">
+            <b>{amount(data.flamebearer.numTicks, data.unit)}</b> in {count(data.samples)} samples
+          </p>
+        )}
+        {!ofSpan && service && name && (
+          <a class="button" href={href("compare/slow", { service, name, type, ...carried(query) })}>
+            Slow against typical
+          </a>
+        )}
+      </div>
+      <Cut text={data?.cut} />
+      {error ? (
+        <Failed error={error} />
+      ) : !data ? (
+        <Skeleton rows={16} />
+      ) : data.samples === 0 ? (
+        <Empty title="No samples">
+          <p>{data.why_empty ?? "No sample fits this selection in this time."}</p>
+          {ofSpan && scope !== "trace" && (
+            <button type="button" class="button" onClick={() => set({ scope: scope === "self" ? "subtree" : "trace" }, true)}>
+              {scope === "self" ? "Look at its descendants, too" : "Look at the whole trace"}
+            </button>
+          )}
+        </Empty>
+      ) : (
+        <FlamePanel bearer={data.flamebearer} unit={data.unit} query={query} since={at} label={`Flame graph of ${label}`} exports={exportsOf(path, ask)} onCompare={() => pin(selection, label)} />
+      )}
+    </main>
+  );
+}
