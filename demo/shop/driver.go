@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"sync/atomic"
+	"time"
+)
+
+// What customers do, in turn: most carts are small, and a large one comes now and then.
+var visits = []struct{ method, path string }{
+	{http.MethodGet, "/"},
+	{http.MethodGet, "/search?q=ripe+plum"},
+	{http.MethodPost, "/checkout?items=6"},
+	{http.MethodGet, "/"},
+	{http.MethodGet, "/search?q=pear"},
+	{http.MethodPost, "/checkout?items=8"},
+	{http.MethodGet, "/"},
+	{http.MethodPost, "/checkout?items=150"},
+}
+
+// driver visits the shop, one page after the other.
+type driver struct {
+	url    string
+	served atomic.Int64
+}
+
+func (d *driver) run(ctx context.Context) error {
+	for n := 0; ctx.Err() == nil; n++ {
+		err := d.visit(ctx, visits[n%len(visits)].method, visits[n%len(visits)].path)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		d.served.Add(1)
+		time.Sleep(10 * time.Millisecond)
+	}
+	return nil
+}
+
+func (d *driver) visit(ctx context.Context, method, path string) error {
+	request, err := http.NewRequestWithContext(ctx, method, d.url+path, nil)
+	if err != nil {
+		return err
+	}
+	answer, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	_, err = io.Copy(io.Discard, answer.Body)
+	return err
+}
