@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Changes to a YAML text that leave everything else as it is: order, comments, quotes, spaces.
- */
+/* Changes a YAML text and leaves everything else as it is: order, comments, quotes, spaces. */
 #pragma once
 
 #include "base/str.h"

@@ -265,6 +265,12 @@ static int expand_whole(struct expand *expand, struct br_yaml **node, unsigned l
             expand_relocate(parsed, at);
         expand_mark_expanded(parsed);
         result = parsed;
+        if (parsed->type != BR_YAML_NULL) {
+            result->brought = br_arena_strndup(expand->arena, value.text, value.len);
+            result->brought_len = value.len;
+            if (!result->brought)
+                return br_errs_no_memory(expand->errs);
+        }
     } else {
         rc = expand_text_node(expand, at, &value, parsed, &result);
         if (rc)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Components of the Collector that are not in the registry: which of them are something that Braid
- * has under another name, which change no data and may be passed over, and what the others did.
- * Names and aliases are those of the Collector 0.155 to 0.164 and of its contrib distribution.
+ * Lists the Collector's components that are not in the registry: those that Braid has under another
+ * name, those that change no data and may be left out, and, of the others, what they did. Names and
+ * aliases are those of the Collector 0.155 to 0.164 and of its contrib distribution.
  */
 #pragma once
 
@@ -24,9 +24,9 @@ struct br_foreign {
     const char *left; /* what is left to do for who needs that: a sentence of its own, or NULL */
 };
 
-/* What to do instead of a key that the Collector's sections have and none of Braid's, such as
- * `auth`, in the section at `path`: a sentence, or NULL for any other key. */
+/* Returns what to do instead of a key that the Collector's sections have and none of Braid's, such
+ * as `auth`, in the section at `path`: a sentence, or NULL for any other key. */
 const char *br_foreign_key(const char *path, const char *key);
 
-/* The row of that kind with the name or alias, or NULL. */
+/* Returns the row of that kind with the name or alias, or NULL. */
 const struct br_foreign *br_foreign_find(enum br_kind kind, const char *name);

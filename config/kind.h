@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The kinds of components: sections of the config. */
+/* The kinds of components, each a section of the config. */
 #pragma once
 
 enum br_kind { BR_RECEIVER, BR_PROCESSOR, BR_EXPORTER, BR_CONNECTOR, BR_EXTENSION };

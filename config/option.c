@@ -167,6 +167,10 @@ static int option_read_duration(struct reader *reader, const struct br_yaml *nod
 static int option_read_string(struct reader *reader, const struct br_yaml *node, const char *path,
                               const char **out)
 {
+    if (node->brought) {
+        *out = node->brought;
+        return 0;
+    }
     if (node->type != BR_YAML_SCALAR)
         return option_refuse(reader, node, path, "text");
     *out = node->text;
@@ -176,6 +180,10 @@ static int option_read_string(struct reader *reader, const struct br_yaml *node,
 static int option_read_secret(struct reader *reader, const struct br_yaml *node, const char *path,
                               struct br_secret *out)
 {
+    if (node->brought) {
+        out->text = node->brought;
+        return 0;
+    }
     if (node->type == BR_YAML_MAP || node->type == BR_YAML_SEQ)
         return option_refuse_secret(reader, node, path);
     out->text = node->text ? node->text : "";
@@ -257,7 +265,9 @@ static int option_read_header(struct reader *reader, const struct br_yaml *name,
     if (!option_is_token(name->text, name->len))
         return br_errs_add(reader->errs, name, path,
                            "the name of a header has letters, digits, dashes and the like only");
-    if (value->type == BR_YAML_SCALAR && !option_is_field_value(value->text, value->len))
+    const char *text = value->brought ? value->brought : value->text;
+    size_t len = value->brought ? value->brought_len : value->len;
+    if (text && !option_is_field_value(text, len))
         return br_errs_add(reader->errs, value, path,
                            "the value of a header has no line end and no other control character");
     out->names[out->count] = name->text;

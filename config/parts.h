@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the files of config/ share with each other and with nobody else: making and changing tree
- * nodes, saying in a message what a node is, and the steps that loading and merging put together.
+ * Functions that only the files of config/ share: they make and change tree nodes, say in a message
+ * what a node is, and are the steps of loading and merging.
  */
 #pragma once
 
@@ -13,11 +13,11 @@
 #define BR_YAML_DEPTH_MAX 100       /* maps and lists inside each other */
 #define BR_SHOWN_SIZE 112           /* what br_yaml_show and br_text_show need */
 
-/* A zeroed node at the place of `at` (may be NULL). NULL when there is no memory. */
+/* Returns a zeroed node at the place of `at` (may be NULL). NULL when there is no memory. */
 struct br_yaml *br_yaml_new(struct br_arena *arena, enum br_yaml_type type,
                             const struct br_yaml *at);
 
-/* A SCALAR with a copy of `len` bytes; NULL as br_yaml_new. */
+/* Returns a SCALAR with a copy of `len` bytes; NULL as br_yaml_new. */
 struct br_yaml *br_yaml_scalar(struct br_arena *arena, const char *text, size_t len,
                                const struct br_yaml *at);
 
@@ -25,7 +25,7 @@ struct br_yaml *br_yaml_scalar(struct br_arena *arena, const char *text, size_t 
 int br_yaml_append(struct br_arena *arena, struct br_yaml *node, struct br_yaml *key,
                    struct br_yaml *value);
 
-/* The index of `key` in a MAP, or `map->n`. */
+/* Returns the index of `key` in a MAP, or `map->n`. */
 size_t br_yaml_index(const struct br_yaml *map, const char *key);
 
 /* Writes `"text"`, short and on one line, or "a map", "a list", "nothing" for a message. Returns
@@ -41,8 +41,8 @@ const char *br_yaml_slip(const struct br_yaml *node, char out[BR_SHOWN_SIZE + 80
 /* Writes `path::name` (only `name` where `path` is empty), cut to the size of an error's path. */
 const char *br_path_join(char out[192], const char *path, const char *name);
 
-/* True when no further error fits (and then says so in `errs`), so that nobody looks for the words.
- */
+/* Returns true when no further error fits (and then says so in `errs`), so that nobody looks for
+ * the words. */
 bool br_errs_full(struct br_errs *errs);
 
 /* Adds the error that stands for BR_ENOMEM, and returns that. */
@@ -56,10 +56,11 @@ void br_errs_sort(struct br_errs *errs, const char *const *files, size_t n_files
 int br_file_read(const char *path, struct br_arena *arena, const char **ret, size_t *ret_len,
                  const char **ret_why);
 
-/* A variable's value, or NULL, by `sources->getenv` or from the process. */
+/* Returns a variable's value, or NULL, by `sources->getenv` or from the process. */
 const char *br_sources_getenv(const struct br_config_sources *sources, const char *name);
 
-/* True for what can be an environment variable's name: letters, digits and _, no digit first. */
+/* Returns true for what can be an environment variable's name: letters, digits and _, no digit
+ * first. */
 bool br_env_name_valid(const char *name, size_t len);
 
 /* Replaces every ${...} and $$ in the values under `*node`. Returns 0, or a negative code with

@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Where a configuration comes from, and the one tree that its sources make: read, merged and
- * expanded.
- */
+/* Reads the sources of a configuration, and merges and expands them into one tree. */
 #pragma once
 
 #include "config/yaml.h"

@@ -38,6 +38,9 @@ struct br_yaml {
     struct br_yaml **items;    /* SEQ, MAP: values, in order */
     struct br_yaml **keys;     /* MAP: SCALAR nodes, so that errors can point at a key */
     const struct br_yaml *raw; /* of what ${...} brought: the scalar that said so; else NULL */
+    const char *brought;       /* SEQ, MAP: the text that ${...} brought, terminated; NULL: it stood
+                                  there.       Where text is wanted, that is meant, as in the Collector. */
+    size_t brought_len;
 };
 
 /* Up to 20 errors, and 200 warnings, collected before anything starts. The code of an error is
@@ -53,7 +56,7 @@ struct br_errs {
     bool more_warnings; /* there were more than BR_WARNINGS_MAX warnings */
 };
 
-/* The node of `key` in a MAP, or NULL (also when `map` is NULL or not a map). */
+/* Returns the node of `key` in a MAP, or NULL (also when `map` is NULL or not a map). */
 struct br_yaml *br_yaml_get(const struct br_yaml *map, const char *key);
 
 /* Adds an error at `node` (its file, line and column; may be NULL) with a path like

@@ -48,12 +48,12 @@ def tap():
 
 @pytest.fixture
 def braid(tmp_path, new_sink, tap):
-    """start(config, *args, env=None) runs the binary; each must stop with 0, before the sinks
+    """start(config, *args, command=(), env=None) runs the binary; each must stop with 0, before the sinks
     and taps go, unless the test killed it."""
     started = []
 
-    def start(config, *args, env=None):
-        started.append(Braid(config, tmp_path / f"braid-{len(started)}", *args, env=env))
+    def start(config, *args, **how):
+        started.append(Braid(config, tmp_path / f"braid-{len(started)}", *args, **how))
         return started[-1]
     yield start
     try:

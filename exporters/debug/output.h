@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where the debug exporter writes: shared by all workers, one text at a time. */
+/* Writes the debug exporter's texts, one at a time, to an output that all workers share. */
 #pragma once
 
 #include <stddef.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The rotated files beside a file, by their names. */
+/* Names, finds and removes the rotated files beside a file. */
 #pragma once
 
 #include <limits.h>

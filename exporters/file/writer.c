@@ -19,7 +19,7 @@
 #define NAME_TRIES 1000 /* milliseconds that a name may be moved by */
 
 struct file_writer {
-    struct file_writer_config config;
+    struct file_writer_config config; /* its path is ours */
     pthread_mutex_t lock;
     int fd;
     bool regular; /* it has a size, can be cut and renamed */
@@ -66,6 +66,11 @@ static void *file_writer_make(const void *arg)
     if (!writer)
         return NULL;
     writer->config = *(const struct file_writer_config *)arg;
+    writer->config.path = br_strdup(writer->config.path);
+    if (!writer->config.path) {
+        br_free(writer);
+        return NULL;
+    }
     writer->fd = -1;
     (void)pthread_mutex_init(&writer->lock, NULL);
     if (writer->config.only_looks) {
@@ -89,6 +94,7 @@ static void file_writer_release(void *thing)
     if (writer->fd >= 0)
         (void)close(writer->fd);
     (void)pthread_mutex_destroy(&writer->lock);
+    br_free((void *)(uintptr_t)writer->config.path);
     br_free(writer);
 }
 

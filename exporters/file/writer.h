@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The file that the workers share: whole records, one at a time, with rotation. A record that does
- * not fit on the disk is taken back, so that no half of one stays.
+ * Writes whole records, one at a time, to a file that the workers share, and rotates it. A record
+ * that does not fit on the disk is taken back, so that no half of one stays.
  *
  * A rotated file is renamed to name-2006-01-02T15-04-05.000.ext beside it. Beyond max_backups of
  * these the oldest are removed, and those older than max_days.
@@ -17,7 +17,7 @@
 
 struct file_writer;
 
-/* What is pointed at is borrowed until the last worker has closed. */
+/* `owner` is borrowed until the last worker has closed, `path` is copied. */
 struct file_writer_config {
     const char *path;
     const char *owner; /* who writes there: two owners of one path are an error */

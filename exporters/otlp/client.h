@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the otlp (gRPC) and otlphttp exporters share: one attempt at sending an item, from its bytes
- * to the outcome. Source: opentelemetry-proto docs/specification.md 1.11, "Failures", "Partial
- * Success".
+ * The sender of the otlp (gRPC) and otlphttp exporters makes one attempt at sending an item, from
+ * its bytes to the outcome. Source: opentelemetry-proto docs/specification.md 1.11, "Failures",
+ * "Partial Success".
  */
 #pragma once
 

@@ -244,10 +244,11 @@ static int push_set_headers(struct pyroscope_push *push, struct br_call *call)
         return BR_ENOMEM;
     if (!tenant || !*tenant)
         tenant = config->tenant;
-    header[n++] = (struct br_header){"connect-protocol-version", "1"};
-    if (tenant && *tenant)
+    if (!br_call_headers_have(&push->headers, "connect-protocol-version"))
+        header[n++] = (struct br_header){"connect-protocol-version", "1"};
+    if (tenant && *tenant && !br_call_headers_have(&push->headers, "x-scope-orgid"))
         header[n++] = (struct br_header){"x-scope-orgid", tenant};
-    if (config->authorization.text)
+    if (config->authorization.text && !br_call_headers_have(&push->headers, "authorization"))
         header[n++] = (struct br_header){"authorization", config->authorization.text};
     memcpy(header + n, push->headers.headers, push->headers.count * sizeof *header);
     call->exchange.headers = header;

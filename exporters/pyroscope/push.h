@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Requests to push.v1.PusherService/Push of one Pyroscope, over Connect (unary, protobuf).
+ * Sends requests to push.v1.PusherService/Push of one Pyroscope, over Connect (unary, protobuf).
  *
  * A request is an item whose parts are its `series` fields, one profile each (pyroscope_part_*). It
  * is sent, and sent again, like any item; what it holds shrinks on the way:
  * - Servers since 2.0 store what they can of a request that they refuse, and name the ids of the
- * rest in their message. What is not named was stored, and is not sent again; but profiles that
- * they could not read are in their list of errors without a name. So many, the largest of those
- * without a name, are dropped for the reason "profile_rejected".
- * - A request that is refused for good is halved until the profile that is to blame stands alone,
- * which is dropped for the reason "profile_rejected"; as far as br_retry goes with that.
+ *   rest in their message. What is not named was stored, and is not sent again. Profiles that they
+ *   could not read are in their list of errors without a name. As many profiles, the largest of
+ *   those without a name, are dropped for the reason "profile_rejected".
+ * - A request that is refused for good is halved until the profile at fault stands alone. That one
+ *   is dropped for the reason "profile_rejected". br_retry bounds how often a request is halved.
  */
 #pragma once
 

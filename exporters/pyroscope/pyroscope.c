@@ -48,7 +48,7 @@ struct config {
     int compression;
     int64_t max_conns_per_host;
     uint64_t idle_conn_timeout;
-    struct pyroscope_label_config labels;
+    struct br_series_config labels;
     struct limits limits;
     struct br_exporter_config common;
 };
@@ -143,17 +143,17 @@ static void pyroscope_exporter_check_endpoints(const struct config *config,
     }
 }
 
-static void pyroscope_exporter_check_labels(const struct pyroscope_label_config *label_config,
+static void pyroscope_exporter_check_labels(const struct br_series_config *label_config,
                                             const struct br_yaml *node, const char *path,
                                             struct br_errs *errs)
 {
     char at[256];
     (void)snprintf(at, sizeof at, "%s::labels::max", path);
-    if (label_config->max > PYROSCOPE_LABELS_DEFAULT)
+    if (label_config->max > BR_SERIES_LABELS_DEFAULT)
         br_errs_warn(errs, br_yaml_get(br_yaml_get(node, "labels"), "max"), at,
                      "Pyroscope refuses series of more than %d labels, unless its own limit "
                      "(max_label_names_per_series) is raised",
-                     PYROSCOPE_LABELS_DEFAULT);
+                     BR_SERIES_LABELS_DEFAULT);
 }
 
 static bool pyroscope_exporter_separates(const struct br_strings *keys, const char *name)

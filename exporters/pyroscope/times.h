@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which times the profiles of a series have had. Pyroscope keeps one profile of each series and
+ * Gives each profile of a series a time of its own. Pyroscope keeps one profile of each series and
  * time (to the nanosecond: its compaction drops the others), while a profiler of a whole host sends
  * one for each process, all of one time, and their labels are mostly the same. The second one is
  * therefore dated a microsecond later, and so on.

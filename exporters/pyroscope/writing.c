@@ -113,9 +113,9 @@ bool pyroscope_writing_start(struct br_list *list, struct br_node *node, struct 
 
 void pyroscope_writing_leave(struct br_list *list)
 {
-    struct br_list *this_list;
-    while ((this_list = br_list_shift(list))) {
-        struct writing *writing = br_container_of(this_list, struct writing, link);
+    struct br_list *link;
+    while ((link = br_list_shift(list))) {
+        struct writing *writing = br_container_of(link, struct writing, link);
         struct br_item *item = writing->item;
         br_host_work_leave(writing->home, &writing->work);
         br_host_work_wait(writing->home, &writing->work);

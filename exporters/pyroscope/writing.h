@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Writing the pprofs of large items in a thread of the pool, while the worker goes on with others:
- * it takes many milliseconds. The thread has a writer and a pool of its own, and reads the item,
- * which nobody changes meanwhile.
+ * Writes the pprofs of large items in a thread of the pool, which takes many milliseconds, while
+ * the worker goes on with other items. The thread has a writer and a pool of its own, and reads the
+ * item, which nobody changes meanwhile.
  */
 #pragma once
 

@@ -71,18 +71,18 @@ static int adaptive_check(void *config, const struct br_yaml *node, const char *
 
 /* --- Telling the workers ---------------------------------------------------------------------- */
 
-static void adaptive_visit(struct br_broadcast *this_broadcast, struct br_host *host)
+static void adaptive_visit(struct br_broadcast *broadcast, struct br_host *host)
 {
-    const struct state *state = br_container_of(this_broadcast, struct state, broadcast);
+    const struct state *state = br_container_of(broadcast, struct state, broadcast);
     const struct config *config = state->node->config;
     br_shed_set(host, state->told, (unsigned)config->memory_percentage);
 }
 
 static void adaptive_tell(struct state *state);
 
-static void adaptive_done(struct br_broadcast *this_broadcast, struct br_host *home)
+static void adaptive_done(struct br_broadcast *broadcast, struct br_host *home)
 {
-    struct state *state = br_container_of(this_broadcast, struct state, broadcast);
+    struct state *state = br_container_of(broadcast, struct state, broadcast);
     state->under_way = false;
     if (state->told != state->step && !home->draining)
         adaptive_tell(state);

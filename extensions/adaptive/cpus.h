@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How much CPU the process may use. */
+/* Tells how much CPU the process may use. */
 #pragma once
 
-/* The lowest quota of the control groups (version 2, cpu.max) that the process is in, in CPUs; 0:
- * there is none. `root` goes before "/proc" and "/sys", for tests; otherwise "". */
+/* Returns the lowest quota of the control groups (version 2, cpu.max) that the process is in, in
+ * CPUs; 0: there is none. `root` goes before "/proc" and "/sys", for tests; otherwise "". */
 double adaptive_quota(const char *root);
 
-/* What `n_workers` threads can use at the most: no more than one CPU each, those that the process
- * is allowed on, and the quota (0: none). */
+/* Returns what `n_workers` threads can use at the most: no more than one CPU each, those that the
+ * process is allowed on, and the quota (0: none). */
 double adaptive_cpus(unsigned n_workers, double quota);

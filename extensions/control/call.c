@@ -28,9 +28,9 @@ struct call {
     unsigned step;
 };
 
-static struct call *call_of(struct br_broadcast *this_broadcast)
+static struct call *call_of(struct br_broadcast *broadcast)
 {
-    return br_container_of(this_broadcast, struct call, broadcast);
+    return br_container_of(broadcast, struct call, broadcast);
 }
 
 static void call_free(struct call *call)
@@ -96,8 +96,7 @@ void control_calls_release(struct control *control)
     }
 }
 
-/* --- Ending overrides
- * ----------------------------------------------------------------------------- */
+/* --- Ending overrides ------------------------------------------------------------------------- */
 
 static void control_call_visit_end(struct br_broadcast *broadcast, struct br_host *host)
 {
@@ -152,8 +151,7 @@ static void control_call_take_back(struct control *control, uint64_t id)
     control_call_send(k);
 }
 
-/* --- Adding an override
- * ---------------------------------------------------------------------------- */
+/* --- Adding an override ----------------------------------------------------------------------- */
 
 static void control_call_visit_add(struct br_broadcast *broadcast, struct br_host *host)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the files of the control extension share. The API is HTTP with JSON: control.c has the life,
- * the listener and the paths, read.c makes an override of a request's body, overrides.c keeps the
- * overrides that hold, call.c carries what is asked to all workers and back, reply.c writes the
- * answers.
+ * The types and functions that the files of the control extension share. The API is HTTP with JSON.
+ * control.c creates and starts the extension and knows the paths, read.c makes an override of a
+ * request's body, overrides.c keeps the overrides in force, call.c carries a request to all workers
+ * and the answers back, reply.c writes the answers.
  *
  * The list of overrides is the first worker's alone. Each worker's components hold copies of what
  * they obey (pipeline/override.h) and end them by themselves.
@@ -36,8 +36,7 @@ struct control_config {
     uint64_t max_duration;
 };
 
-/* --- Overrides (overrides.c)
- * -------------------------------------------------------------------------- */
+/* --- Overrides (overrides.c) ------------------------------------------------------------------ */
 
 struct control_override {
     struct br_list link;
@@ -69,7 +68,7 @@ int control_overrides_admit(struct control_overrides *rs, struct control_overrid
 void control_overrides_add(struct control_overrides *rs, struct control_override *override);
 void control_overrides_forget(struct control_overrides *rs, struct control_override *override);
 
-/* The override that holds with this id, or NULL. */
+/* Returns the override that holds with this id, or NULL. */
 struct control_override *control_overrides_find(struct control_overrides *rs, uint64_t id);
 
 /* The ids of the overrides that hold: of override `id` (0: all), of `service` (NULL: whatever it is

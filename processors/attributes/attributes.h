@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of the attributes processor share. */
+/* The types and functions that the files of the attributes processor share. */
 #pragma once
 
 #include "attribute/match.h"
@@ -31,7 +31,7 @@ struct attributes_state {
 /* Room for `size` bytes in s->body, which it empties. */
 bool attributes_body(struct attributes_state *state, struct br_pool *pool, size_t size);
 
-/* The code for a list that is no good. */
+/* Returns the code for a list that is no good. */
 int attributes_problem(const struct br_attributes *list);
 
 /* Applies the rules to the samples and profiles of an item, between br_matcher_begin and

@@ -164,13 +164,13 @@ static int attributes_profiles_write_message(struct run *run, struct br_visit *v
         return BR_ENOMEM;
     const uint8_t *p = visit->body, *end = p + visit->len;
     uint8_t *out = state->body->data;
-    struct br_field this_field;
+    struct br_field found;
     while (visit->len && p < end) {
         const uint8_t *at = p;
-        p = br_scan(p, end, &this_field);
+        p = br_scan(p, end, &found);
         if (!p)
             return BR_EINVAL;
-        if (this_field.number != field)
+        if (found.number != field)
             out = br_put_bytes(out, at, (size_t)(p - at));
     }
     if (outcome->count) {

@@ -25,7 +25,7 @@ static const struct br_option options[] = {
     BR_DURATION(struct config, timeout, "200ms",
                 "a batch leaves after it, whatever its size; 0: at once"),
     BR_INT(struct config, send_batch_size, 8192, 0, 4294967295.0,
-           "spans or samples at which a batch leaves; 0: timeout only"),
+           "spans or samples at which a batch leaves; 0: at once"),
     BR_INT(struct config, send_batch_max_size, 0, 0, 4294967295.0,
            "batches are cut above it; 0: never"),
     BR_STRINGS(struct config, metadata_keys,

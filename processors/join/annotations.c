@@ -9,6 +9,7 @@
 #include "base/str.h"
 #include "otlp/edit/edit.h"
 #include "otlp/edit/rewrite.h"
+#include "otlp/fields.h"
 #include "otlp/keyvalue.h"
 #include "processors/join/infer/infer.h"
 #include "processors/join/infer/local.h"
@@ -42,10 +43,10 @@ static uint32_t join_additions_make_attribute(struct join_additions *additions, 
     if (!additions->keys[key])
         additions->keys[key] =
             br_additions_add(&additions->made, BR_TABLE_STRING, name, strlen(name));
-    size_t any_len = (size_t)(br_put_len(any, 1, value, len) - any);
-    uint8_t *p = br_put_varint(entry, BR_TAG(1, BR_WIRE_VARINT));
+    size_t any_len = (size_t)(br_put_len(any, BR_VALUE_STRING, value, len) - any);
+    uint8_t *p = br_put_varint(entry, BR_TAG(BR_ATTRIBUTE_KEY, BR_WIRE_VARINT));
     p = br_put_varint(p, additions->keys[key]);
-    p = br_put_len(p, 2, any, any_len);
+    p = br_put_len(p, BR_ATTRIBUTE_VALUE, any, any_len);
     return br_additions_add(&additions->made, BR_TABLE_ATTRIBUTE, entry, (size_t)(p - entry));
 }
 
@@ -93,8 +94,8 @@ uint32_t join_additions_link(struct join_additions *additions, const uint8_t *tr
 {
     static const uint8_t none[16];
     uint8_t entry[32];
-    uint8_t *p = br_put_len(entry, 1, trace_id ? trace_id : none, 16);
-    p = br_put_len(p, 2, span_id, 8);
+    uint8_t *p = br_put_len(entry, BR_LINK_TRACE_ID, trace_id ? trace_id : none, 16);
+    p = br_put_len(p, BR_LINK_SPAN_ID, span_id, 8);
     return br_additions_add(&additions->made, BR_TABLE_LINK, entry, (size_t)(p - entry));
 }
 
@@ -257,12 +258,12 @@ static void annotations_mark_add_hex(struct marking *marking, struct br_addition
 static void annotations_mark_add_true(struct marking *marking, struct br_addition *addition,
                                       enum mark mark)
 {
-    static const uint8_t any[] = {BR_TAG(2, BR_WIRE_VARINT), 1};
+    static const uint8_t any[] = {BR_TAG(BR_VALUE_BOOL, BR_WIRE_VARINT), 1};
     uint8_t pair[64];
     if (marking->rc || marking->has >> mark & 1)
         return;
-    uint8_t *p = br_put_len(pair, 1, keys[mark], strlen(keys[mark]));
-    p = br_put_len(p, 2, any, sizeof any);
+    uint8_t *p = br_put_len(pair, BR_KEYVALUE_KEY, keys[mark], strlen(keys[mark]));
+    p = br_put_len(p, BR_KEYVALUE_VALUE, any, sizeof any);
     size_t len = (size_t)(p - pair), all = addition->len + br_len_size(BR_SPAN_ATTRIBUTES, len);
     uint8_t *grown = br_arena_alloc(&marking->arena, all);
     if (!grown) {
@@ -339,13 +340,12 @@ static void annotations_mark_add_alone(struct marking *marking, const struct br_
         marking->join->table, trace_id, annotations_mark_span_id_of(span), &ret->own, ret->top);
     if (ret->any && ret->own.taken && trace_id)
         join_taken_add(&marking->locals, trace_id, annotations_mark_span_id_of(span), &ret->own);
-    struct join_identity its = {0};
-    if (marking->infer.table && span->thread)
-        join_identity_read(marking->infer.table, span->thread, span->body + span->body_len,
-                           BR_SPAN_ATTRIBUTES, NULL, &its);
+    uint32_t thread = marking->infer.table ? join_thread_hash(marking->infer.table, span->thread_id,
+                                                              span->thread_id_len)
+                                           : 0;
     const struct join_totals *inferred =
         trace_id ? annotations_mark_inferred(marking, trace_id, annotations_mark_span_id_of(span),
-                                             its.hashes[JOIN_THREAD_ID])
+                                             thread)
                  : NULL;
     if (inferred) {
         annotations_mark_add_share(inferred, &ret->own, ret->top);
@@ -400,11 +400,11 @@ static void annotations_mark_add_up(struct marking *marking, const struct br_spa
 }
 
 static bool annotations_mark_is_before(const struct br_addition *addition,
-                                       const struct br_addition *this_addition)
+                                       const struct br_addition *other)
 {
-    int c = memcmp(addition->data, this_addition->data,
-                   addition->len < this_addition->len ? addition->len : this_addition->len);
-    return c ? c < 0 : addition->len < this_addition->len;
+    int c = memcmp(addition->data, other->data,
+                   addition->len < other->len ? addition->len : other->len);
+    return c ? c < 0 : addition->len < other->len;
 }
 
 /* The functions with the largest values, in order; equal ones by name. */
@@ -530,8 +530,7 @@ static void annotations_mark_begin_part(struct marking *marking, const struct br
     const uint8_t *resource = br_part_resource(part, &len);
     marking->where = (struct join_identity){0};
     if (marking->infer.table)
-        join_identity_read(marking->infer.table, resource, resource + len, BR_RESOURCE_ATTRIBUTES,
-                           NULL, &marking->where);
+        join_identity_read(marking->infer.table, resource, resource + len, NULL, &marking->where);
 }
 
 void join_mark_spans(struct join *join, struct br_item *item, bool totals)

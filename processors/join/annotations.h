@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the join writes: attributes and links onto samples, totals onto spans. */
+/* Writes what the join found: attributes and links onto samples, totals onto spans. */
 #pragma once
 
 #include "otlp/dictionary/additions.h"

@@ -12,13 +12,9 @@
 #include "base/map.h"
 #include "base/mem.h"
 #include "otlp/edit/rewrite.h"
+#include "otlp/fields.h"
 #include "wire/protobuf.h"
 
-#define STACK 1 /* fields of Sample */
-#define ATTRIBUTES 2
-#define LINK 3
-#define VALUES 4
-#define TIMES 5
 #define ATTRIBUTES_MAX (1u << 26)
 #define JOIN_FOLD_GONE 3 /* beside enum join_fold: became part of another */
 
@@ -61,8 +57,7 @@ struct fold {
     bool no_memory;
 };
 
-/* --- Reading ------------------------------------------------------------------------------------
- */
+/* --- Reading ---------------------------------------------------------------------------------- */
 
 static bool fold_names_span(const struct fold *fold, uint64_t index)
 {
@@ -122,7 +117,7 @@ static bool fold_number(const struct br_field *field, const uint8_t **at, uint64
         return !*at && (*at = (const uint8_t *)"");
     }
     const uint8_t *p = *at ? *at : field->data;
-    if (field->number == TIMES) {
+    if (field->number == BR_SAMPLE_TIMES) {
         if (end - p < 8)
             return false;
         *ret = br_load64(p);
@@ -142,17 +137,17 @@ static void fold_read(struct fold *fold, const uint8_t *p, const uint8_t *end,
     while (p < end && (p = br_field_next(p, end, &field))) {
         const uint8_t *at = NULL;
         uint64_t v;
-        if (field.number == STACK)
+        if (field.number == BR_SAMPLE_STACK)
             fold_sample->stack = (uint32_t)field.value;
-        else if (field.number == ATTRIBUTES)
+        else if (field.number == BR_SAMPLE_ATTRIBUTES)
             while (fold_number(&field, &at, &v))
                 fold_put_attribute(fold, fold_sample, v);
-        else if (field.number == VALUES)
+        else if (field.number == BR_SAMPLE_VALUES)
             while (fold_number(&field, &at, &v))
                 fold_sample->n_values++;
-        else if (field.number == TIMES)
+        else if (field.number == BR_SAMPLE_TIMES)
             fold_sample->n_times += field.wire == BR_WIRE_LEN ? (uint32_t)(field.value / 8) : 1;
-        else if (field.number != LINK)
+        else if (field.number != BR_SAMPLE_LINK)
             fold_sample->odd = true;
     }
     fold_sample->odd = fold_sample->odd || (fold_sample->n_times && fold_sample->n_values &&
@@ -177,8 +172,7 @@ static const uint8_t *fold_body(const struct fold *fold, uint32_t index, const u
     return field.data;
 }
 
-/* --- Chaining -----------------------------------------------------------------------------------
- */
+/* --- Chaining --------------------------------------------------------------------------------- */
 
 /* Whether it has timestamps, and whether they have values; or else how many values it has. */
 static uint32_t fold_shape(const struct fold_sample *fold_sample)
@@ -256,20 +250,22 @@ static void fold_note_all(struct fold *fold, const struct br_item *item)
         const uint8_t *p = part->raw + part->body_at, *end = part->raw + part->raw_len;
         while (p < end && (p = br_field_next(p, end, &field))) {
             const uint8_t *q = field.data, *q_end = field.data + field.value;
-            while (field.number == 2 && q < q_end && (q = br_field_next(q, q_end, &s))) {
+            while (field.number == BR_RESOURCES_SCOPES && q < q_end &&
+                   (q = br_field_next(q, q_end, &s))) {
                 const uint8_t *m = s.data, *m_end = s.data + s.value;
                 fold->profile_first = index;
                 const uint8_t *at = m;
-                for (; s.number == 2 && m < m_end && (m = br_field_next(m, m_end, &t)); at = m)
-                    if (t.number == 2)
+                for (;
+                     s.number == BR_SCOPES_ITEMS && m < m_end && (m = br_field_next(m, m_end, &t));
+                     at = m)
+                    if (t.number == BR_PROFILE_SAMPLES)
                         fold_note(fold, index++, at, t.data, m);
             }
         }
     }
 }
 
-/* --- Writing ------------------------------------------------------------------------------------
- */
+/* --- Writing ---------------------------------------------------------------------------------- */
 
 /* A chain, or as much of it as becomes one sample. */
 struct fold_group {
@@ -289,7 +285,7 @@ static bool fold_add(struct fold *fold, uint32_t index, bool check)
         const uint8_t *at = NULL;
         uint64_t v;
         int64_t sum;
-        while (field.number == VALUES && fold_number(&field, &at, &v)) {
+        while (field.number == BR_SAMPLE_VALUES && fold_number(&field, &at, &v)) {
             if (__builtin_add_overflow((int64_t)fold->sums[n], (int64_t)v, &sum) && check)
                 return false;
             fold->sums[n] = check ? fold->sums[n] : (uint64_t)sum;
@@ -307,7 +303,7 @@ static size_t fold_values_len(const struct fold *fold, uint32_t index, uint32_t 
     while (p < end && (p = br_field_next(p, end, &field))) {
         const uint8_t *at = NULL;
         uint64_t v;
-        for (; field.number == VALUES && fold_number(&field, &at, &v); ++*count)
+        for (; field.number == BR_SAMPLE_VALUES && fold_number(&field, &at, &v); ++*count)
             len += br_varint_size(v);
     }
     return len;
@@ -352,17 +348,17 @@ static void fold_measure(struct fold *fold, struct fold_group *fold_group)
 
 /* Copies the numbers of one field of all samples of the group. */
 static uint8_t *fold_copy(const struct fold *fold, const struct fold_group *fold_group,
-                          unsigned field, uint8_t *out)
+                          unsigned field_number, uint8_t *out)
 {
     uint32_t index = fold_group->first;
     for (;; index = fold->next[index]) {
-        struct br_field this_field;
+        struct br_field field;
         const uint8_t *end, *p = fold_body(fold, index, &end);
-        while (p < end && (p = br_field_next(p, end, &this_field))) {
+        while (p < end && (p = br_field_next(p, end, &field))) {
             const uint8_t *at = NULL;
             uint64_t v;
-            while (this_field.number == field && fold_number(&this_field, &at, &v)) {
-                if (field == TIMES)
+            while (field.number == field_number && fold_number(&field, &at, &v)) {
+                if (field_number == BR_SAMPLE_TIMES)
                     out = br_put_bytes(out, &v, sizeof v);
                 else
                     out = br_put_varint(out, v);
@@ -384,7 +380,7 @@ static uint8_t *fold_write_attributes(uint8_t *out, const struct fold_sample *fo
     for (uint32_t i = 0; i < fold_sample->n_attributes; i++)
         len += br_varint_size(fold_sample->attributes[i]);
     if (len)
-        out = fold_open(out, ATTRIBUTES, len);
+        out = fold_open(out, BR_SAMPLE_ATTRIBUTES, len);
     for (uint32_t i = 0; i < fold_sample->n_attributes; i++)
         out = br_put_varint(out, fold_sample->attributes[i]);
     return out;
@@ -395,9 +391,9 @@ static uint8_t *fold_write_values(const struct fold *fold, const struct fold_gro
 {
     if (!fold_group->n_values)
         return out;
-    out = fold_open(out, VALUES, fold_group->values_len);
+    out = fold_open(out, BR_SAMPLE_VALUES, fold_group->values_len);
     if (fold_group->n_times)
-        return fold_copy(fold, fold_group, VALUES, out);
+        return fold_copy(fold, fold_group, BR_SAMPLE_VALUES, out);
     for (uint32_t i = 0; i < fold_group->n_values; i++)
         out = br_put_varint(out, fold->sums[i]);
     return out;
@@ -408,7 +404,7 @@ static uint8_t *fold_write_unknown(uint8_t *out, const uint8_t *p, const uint8_t
 {
     struct br_field field;
     for (const uint8_t *at = p; p < end && (p = br_field_next(p, end, &field)); at = p)
-        if (field.number > TIMES)
+        if (field.number > BR_SAMPLE_TIMES)
             out = br_put_bytes(out, at, (size_t)(p - at));
     return out;
 }
@@ -434,14 +430,14 @@ static int fold_write(struct fold *fold, const struct fold_group *fold_group,
         return BR_ENOMEM;
     uint8_t *o = fold->out;
     if (fold_sample->stack) {
-        o = br_put_varint(o, BR_TAG(STACK, BR_WIRE_VARINT));
+        o = br_put_varint(o, BR_TAG(BR_SAMPLE_STACK, BR_WIRE_VARINT));
         o = br_put_varint(o, fold_sample->stack);
     }
     o = fold_write_attributes(o, fold_sample);
     o = fold_write_values(fold, fold_group, o);
     if (fold_group->n_times)
-        o = fold_copy(fold, fold_group, TIMES,
-                      fold_open(o, TIMES, (size_t)fold_group->n_times * 8));
+        o = fold_copy(fold, fold_group, BR_SAMPLE_TIMES,
+                      fold_open(o, BR_SAMPLE_TIMES, (size_t)fold_group->n_times * 8));
     if (fold_sample->odd)
         o = fold_write_unknown(o, visit->body, visit->body + visit->len);
     visit->out = (struct br_addition){fold->out, (size_t)(o - fold->out)};
@@ -482,8 +478,7 @@ static int on_fold_sample(void *arg, struct br_visit *visit)
                               : fold_write(fold, &fold_group, visit);
 }
 
-/* --- Both ---------------------------------------------------------------------------------------
- */
+/* --- Both ------------------------------------------------------------------------------------- */
 
 static int fold_init(struct fold *fold, const struct br_item *item)
 {

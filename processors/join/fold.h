@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Samples whose links do not survive: they lose the link and the labels that named the span, and
- * those of a profile that then say the same of a stack become one, with the sum of their values.
- * Where samples have timestamps, the one has all of them. Totals per stack stay what they were, and
- * so does the shape of samples.
+ * Folds samples whose links are not kept. They lose the link and the labels that named the span.
+ * Samples of a profile that then say the same of a stack become one, with the sum of their values
+ * and all their timestamps. Totals per stack stay what they were, and so does the shape of samples.
  */
 #pragma once
 

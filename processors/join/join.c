@@ -208,11 +208,11 @@ static void join_on_housekeeping(struct br_timer *timer)
 {
     struct join *join = br_container_of(timer, struct join, housekeeping);
     struct join_tally tally = {0};
-    join_table_expire(join->table, br_host_mono_ms(join->node->host), &tally);
+    bool more = join_table_expire(join->table, br_host_mono_ms(join->node->host), &tally);
     join_count_tally(join, &tally);
     join_note_table(join);
     join_tell_why(join);
-    (void)br_host_timer(join->node->host, &join->housekeeping, HOUSEKEEPING_MS,
+    (void)br_host_timer(join->node->host, &join->housekeeping, more ? 1 : HOUSEKEEPING_MS,
                         join_on_housekeeping);
 }
 
@@ -538,6 +538,8 @@ static void join_destroy(struct br_node *node)
     }
     join_span_metrics_release(&join->span_metrics);
     join_policy_release(&join->policy);
+    if (join->table)
+        join_paging_stop(join);
     br_shared_put(node->host, join->table, join_free_table);
 }
 

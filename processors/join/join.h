@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of the join share. */
+/* The types and functions that the files of the join share. */
 #pragma once
 
 #include "otlp/dictionary/dictionary.h"
@@ -50,6 +50,8 @@ enum join_outcome {
     JOIN_COUNTS,
 };
 
+struct join_paging;
+
 struct join {
     struct br_node *node;
     const struct join_config *config;
@@ -68,6 +70,7 @@ struct join {
     struct br_list held[BR_SIGNALS]; /* of held, oldest first */
     size_t held_bytes;
     struct br_timer release, housekeeping;
+    struct join_paging *paging; /* NULL: none is under way here */
     uint64_t both_ms; /* when both signals had come first; 0: not yet. Of the first worker */
     bool told;        /* why nothing is joined */
     double *counts[JOIN_TYPES][JOIN_COUNTS];
@@ -91,9 +94,15 @@ void join_count_tally(struct join *join, const struct join_tally *tally);
 bool join_service_profiled(const struct join *join, const struct join_service *service,
                            uint64_t now_ms);
 
-/* The item's spans, found by a walk of their own where nobody left them; NULL when there are none,
- * or no memory. They stay valid until the item's parts change. */
+/* Returns the item's spans, found by a walk of their own where nobody left them; NULL when there
+ * are none, or no memory. They stay valid until the item's parts change. */
 const struct br_span *join_spans_of(struct br_item *item);
+
+/* Makes pages of the table ahead of the spans, in a thread, where it has too few. */
+void join_paging_start(struct join *join);
+
+/* Waits for what is being made. */
+void join_paging_stop(struct join *join);
 
 /* Enters the item's spans into the table. Without memory, what could not be entered is not. */
 struct join_entered {

@@ -9,9 +9,9 @@
 
 /* --- Overrides at run time ------------------------------------------------------------------ */
 
-static struct join_overrides *join_policy_overrides_of(struct br_overridable *this_overridable)
+static struct join_overrides *join_policy_overrides_of(struct br_overridable *overridable)
 {
-    return br_container_of(this_overridable, struct join_overrides, overridable);
+    return br_container_of(overridable, struct join_overrides, overridable);
 }
 
 /* Takes out the override `id`, and those that have ended. */
@@ -50,11 +50,11 @@ static void join_policy_overrides_withdraw(struct br_overridable *overridable, u
     join_policy_overrides_sweep(join_policy_overrides_of(overridable), id);
 }
 
-static void join_policy_overrides_list(const struct br_overridable *this_overridable,
+static void join_policy_overrides_list(const struct br_overridable *overridable,
                                        br_collected_fn *fn, void *arg)
 {
     const struct join_overrides *overrides =
-        br_container_of(this_overridable, struct join_overrides, overridable);
+        br_container_of(overridable, struct join_overrides, overridable);
     uint64_t now = br_host_mono_ms(overrides->node->host);
     char service[JOIN_OVERRIDE_SERVICE_MAX + 1] = "";
     struct br_collected collected = {.component = overrides->node->id,

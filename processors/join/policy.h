@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Says which links survive: by the `keep` of the config, and by overrides at run time. */
+/* Decides which links are kept: by the `keep` of the config, and by overrides at run time. */
 #pragma once
 
 #include "config/option.h"

@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "base/steps.h"
 #include "base/str.h"
+#include "otlp/fields.h"
 #include "otlp/keyvalue.h"
 #include "wire/protobuf.h"
 
@@ -241,16 +242,16 @@ static bool sample_view_value_type_text_is(struct br_entry entry, const char *te
 }
 
 static void sample_view_value_type_read_texts(const struct br_dictionary_view *view,
-                                              const struct br_field *field, struct br_entry *type,
-                                              struct br_entry *unit)
+                                              const struct br_field *value_type,
+                                              struct br_entry *type, struct br_entry *unit)
 {
-    const uint8_t *p = field->data, *end = p + field->value;
-    struct br_field this_field;
-    while (p < end && (p = br_field_next(p, end, &this_field))) {
-        if (this_field.number == 1)
-            *type = br_dictionary_string(view, (uint32_t)this_field.value);
-        else if (this_field.number == 2)
-            *unit = br_dictionary_string(view, (uint32_t)this_field.value);
+    const uint8_t *p = value_type->data, *end = p + value_type->value;
+    struct br_field field;
+    while (p < end && (p = br_field_next(p, end, &field))) {
+        if (field.number == BR_VALUE_TYPE_TYPE)
+            *type = br_dictionary_string(view, (uint32_t)field.value);
+        else if (field.number == BR_VALUE_TYPE_UNIT)
+            *unit = br_dictionary_string(view, (uint32_t)field.value);
     }
 }
 
@@ -303,13 +304,13 @@ void join_value_type_read(struct join_table *table, const struct br_dictionary_v
     int64_t period = 0;
     struct join_value_type value_type = {.measure = JOIN_OTHER};
     while (p < end && (p = br_field_next(p, end, &field))) {
-        if (field.number == 1) {
+        if (field.number == BR_PROFILE_SAMPLE_TYPE) {
             sample_view_value_type_read_texts(view, &field, &type, &unit);
-        } else if (field.number == 5) {
+        } else if (field.number == BR_PROFILE_PERIOD_TYPE) {
             sample_view_value_type_read_texts(view, &field, &period_type, &period_unit);
-        } else if (field.number == 6) {
+        } else if (field.number == BR_PROFILE_PERIOD) {
             period = (int64_t)field.value;
-        } else if (field.number == 7) {
+        } else if (field.number == BR_PROFILE_PROFILE_ID) {
             value_type.has_profile_id = field.value == sizeof value_type.profile_id;
             if (value_type.has_profile_id)
                 memcpy(value_type.profile_id, field.data, sizeof value_type.profile_id);
@@ -335,13 +336,6 @@ void join_value_type_read(struct join_table *table, const struct br_dictionary_v
 }
 
 /* --- Samples ---------------------------------------------------------------------------- */
-
-#define ATTRIBUTES 2 /* fields of Sample */
-#define LINK 3
-#define VALUES 4
-#define TIMES 5
-#define STACK 1
-#define PROFILE_SAMPLES 2 /* field of Profile */
 
 struct reader {
     const struct br_dictionary_view *view;
@@ -408,9 +402,9 @@ static struct link sample_view_link_read(const struct br_entry *entry)
     struct br_field field;
     br_steps_add(entry->len);
     while (p < end && (p = br_field_next(p, end, &field))) {
-        if (field.number == 1)
+        if (field.number == BR_LINK_TRACE_ID)
             link.trace = field.value == 16 ? field.data : NULL;
-        else if (field.number == 2)
+        else if (field.number == BR_LINK_SPAN_ID)
             link.span = field.value == 8 ? field.data : NULL;
     }
     if (link.span && memcmp(link.span, none, 8) == 0)
@@ -470,15 +464,15 @@ void join_sample_view_of(struct join_links *links, const struct join_label *labe
     uint64_t link = 0;
     *ret = (struct join_sample_view){.body = p, .end = end};
     while (p < end && (p = br_field_next(p, end, &field))) {
-        if (field.number == STACK)
+        if (field.number == BR_SAMPLE_STACK)
             ret->stack = (uint32_t)field.value;
-        else if (field.number == ATTRIBUTES && labels)
+        else if (field.number == BR_SAMPLE_ATTRIBUTES && labels)
             sample_view_each(&field, sample_view_take_label, &reader);
-        else if (field.number == LINK)
+        else if (field.number == BR_SAMPLE_LINK)
             link = field.value;
-        else if (field.number == VALUES)
+        else if (field.number == BR_SAMPLE_VALUES)
             sample_view_each(&field, sample_view_add_value, ret);
-        else if (field.number == TIMES)
+        else if (field.number == BR_SAMPLE_TIMES)
             ret->n_times += field.wire == BR_WIRE_LEN ? field.value / 8 : 1;
     }
     sample_view_take_link(links, link, ret);
@@ -495,7 +489,7 @@ void join_sample_view_values(const struct join_sample_view *view, uint64_t *ret)
     const uint8_t *p = view->body;
     struct br_field field;
     while (p < view->end && (p = br_field_next(p, view->end, &field)))
-        if (field.number == VALUES)
+        if (field.number == BR_SAMPLE_VALUES)
             sample_view_each(&field, sample_view_put_number, &ret);
 }
 
@@ -504,10 +498,10 @@ void join_sample_view_times(const struct join_sample_view *view, uint64_t *ret)
     const uint8_t *p = view->body;
     struct br_field field;
     while (p < view->end && (p = br_field_next(p, view->end, &field))) {
-        if (field.number == TIMES && field.wire == BR_WIRE_LEN)
+        if (field.number == BR_SAMPLE_TIMES && field.wire == BR_WIRE_LEN)
             for (uint64_t i = 0; i + 8 <= field.value; i += 8)
                 *ret++ = br_load64(field.data + i);
-        else if (field.number == TIMES)
+        else if (field.number == BR_SAMPLE_TIMES)
             *ret++ = field.value;
     }
 }
@@ -519,7 +513,7 @@ void join_sample_view_times(const struct join_sample_view *view, uint64_t *ret)
 
 static bool sample_view_split_is_common(const struct br_field *field)
 {
-    return field->number != VALUES && field->number != TIMES;
+    return field->number != BR_SAMPLE_VALUES && field->number != BR_SAMPLE_TIMES;
 }
 
 /* What the pieces have in common, or only its length. */
@@ -551,18 +545,18 @@ static uint8_t *sample_view_split_put(uint8_t *out, const struct piece *piece)
     size_t values_len = 0, times_len = piece->n_times * sizeof *piece->times;
     for (uint64_t i = 0; i < piece->n_values; i++)
         values_len += br_varint_size(piece->values[i]);
-    size_t len = piece->common_len + br_len_size(TIMES, times_len) +
-                 (piece->n_values ? br_len_size(VALUES, values_len) : 0);
-    out = br_put_varint(out, BR_TAG(PROFILE_SAMPLES, BR_WIRE_LEN));
+    size_t len = piece->common_len + br_len_size(BR_SAMPLE_TIMES, times_len) +
+                 (piece->n_values ? br_len_size(BR_SAMPLE_VALUES, values_len) : 0);
+    out = br_put_varint(out, BR_TAG(BR_PROFILE_SAMPLES, BR_WIRE_LEN));
     out = br_put_varint(out, len);
     out = piece->common_len ? br_put_bytes(out, piece->common, piece->common_len) : out;
     if (piece->n_values) {
-        out = br_put_varint(out, BR_TAG(VALUES, BR_WIRE_LEN));
+        out = br_put_varint(out, BR_TAG(BR_SAMPLE_VALUES, BR_WIRE_LEN));
         out = br_put_varint(out, values_len);
     }
     for (uint64_t i = 0; i < piece->n_values; i++)
         out = br_put_varint(out, piece->values[i]);
-    return br_put_len(out, TIMES, piece->times, times_len);
+    return br_put_len(out, BR_SAMPLE_TIMES, piece->times, times_len);
 }
 
 uint32_t join_sample_view_split(const struct join_sample_view *view, const uint64_t *times,
@@ -616,24 +610,24 @@ void join_leaves_init(struct join_leaves *leaves, struct join_table *table,
         br_arena_calloc(arena, view->count[BR_TABLE_FUNCTION], sizeof *leaves->functions);
 }
 
-/* The first number in field `field` of a table's entry, 0 when it has none. */
+/* The first number in field `field_number` of a table's entry, 0 when it has none. */
 static uint64_t sample_view_leaf_first_number(const struct br_dictionary_view *view,
-                                              enum br_table table, uint64_t index, uint32_t field)
+                                              enum br_table table, uint64_t index,
+                                              uint32_t field_number)
 {
     if (index >= view->count[table])
         return 0;
     const struct br_entry *entry = &view->tables[table][index];
     const uint8_t *p = entry->data, *end = p + entry->len;
-    struct br_field this_field;
+    struct br_field field;
     uint64_t number = 0;
     br_steps_add(entry->len);
-    while (p < end && (p = br_field_next(p, end, &this_field))) {
-        if (this_field.number != field)
+    while (p < end && (p = br_field_next(p, end, &field))) {
+        if (field.number != field_number)
             continue;
-        if (this_field.wire == BR_WIRE_VARINT)
-            return this_field.value;
-        if (this_field.value &&
-            br_varint(this_field.data, this_field.data + this_field.value, &number))
+        if (field.wire == BR_WIRE_VARINT)
+            return field.value;
+        if (field.value && br_varint(field.data, field.data + field.value, &number))
             return number;
     }
     return 0;
@@ -651,11 +645,11 @@ static uint64_t sample_view_leaf_function_of(const struct br_dictionary_view *vi
     uint64_t function = 0;
     br_steps_add(entry->len);
     while (p < end && (p = br_field_next(p, end, &field))) {
-        if (field.number != 3)
+        if (field.number != BR_LOCATION_LINES)
             continue;
         const uint8_t *q = field.data, *q_end = field.data + field.value;
         while (q < q_end && (q = br_field_next(q, q_end, &g)))
-            if (g.number == 1)
+            if (g.number == BR_LINE_FUNCTION)
                 function = g.value;
         return function;
     }
@@ -676,7 +670,8 @@ static uint32_t sample_view_leaf_recall(uint32_t known)
 
 static uint32_t sample_view_leaf_name_of(const struct join_leaves *leaves, uint64_t function)
 {
-    uint64_t name = sample_view_leaf_first_number(leaves->view, BR_TABLE_FUNCTION, function, 1);
+    uint64_t name =
+        sample_view_leaf_first_number(leaves->view, BR_TABLE_FUNCTION, function, BR_FUNCTION_NAME);
     struct br_entry text = br_dictionary_string(leaves->view, (uint32_t)name);
     return text.len ? join_table_function(leaves->table, text.data, text.len) : 0;
 }
@@ -707,9 +702,10 @@ uint32_t join_leaf_of(struct join_leaves *leaves, uint32_t stack)
         stack >= leaves->view->count[BR_TABLE_STACK])
         return 0;
     uint32_t *known = &leaves->stacks[stack];
-    return *known ? sample_view_leaf_recall(*known)
-                  : sample_view_leaf_note(known,
-                                          sample_view_leaf_of_location(
-                                              leaves, sample_view_leaf_first_number(
-                                                          leaves->view, BR_TABLE_STACK, stack, 1)));
+    return *known
+               ? sample_view_leaf_recall(*known)
+               : sample_view_leaf_note(
+                     known, sample_view_leaf_of_location(
+                                leaves, sample_view_leaf_first_number(leaves->view, BR_TABLE_STACK,
+                                                                      stack, BR_STACK_LOCATIONS)));
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Views of what profiles hold: texts of the dictionary, labels, value types, samples, functions. */
+/* Reads what profiles hold: texts of the dictionary, labels, value types, samples, functions. */
 #pragma once
 
 #include "config/option.h"

@@ -273,9 +273,9 @@ static struct br_addition join_run_addition_for(struct run *run,
         return (struct br_addition){0};
     }
     if (n)
-        p = br_put_len(p, 2, packed, len);
+        p = br_put_len(p, BR_SAMPLE_ATTRIBUTES, packed, len);
     if (!view->linked || run->link) {
-        p = br_put_varint(p, BR_TAG(3, BR_WIRE_VARINT));
+        p = br_put_varint(p, BR_TAG(BR_SAMPLE_LINK, BR_WIRE_VARINT));
         (void)br_put_varint(p, link);
     }
     return (struct br_addition){start, size};
@@ -515,14 +515,15 @@ static void join_run_part(struct run *run, const struct br_part *part,
     struct br_field field, g, h;
     while (p < end && (p = br_field_next(p, end, &field))) {
         const uint8_t *q = field.data, *q_end = field.data + field.value;
-        while (field.number == 2 && q < q_end && (q = br_field_next(q, q_end, &g))) {
+        while (field.number == BR_RESOURCES_SCOPES && q < q_end &&
+               (q = br_field_next(q, q_end, &g))) {
             const uint8_t *s = g.data, *s_end = g.data + g.value;
-            if (g.number != 2)
+            if (g.number != BR_SCOPES_ITEMS)
                 continue;
             join_value_type_read(run->join->table, &run->dictionary.view, s, s_end,
                                  &run->scope.value_type);
             while (s < s_end && (s = br_field_next(s, s_end, &h)))
-                if (h.number == 2)
+                if (h.number == BR_PROFILE_SAMPLES)
                     run_sample(run, h.data, s, additions ? additions++ : NULL);
         }
     }
@@ -537,8 +538,9 @@ static enum join_measure join_run_best_measure(struct run *run, const struct br_
     enum join_measure best = JOIN_OTHER;
     while (p < end && (p = br_field_next(p, end, &field))) {
         const uint8_t *q = field.data, *q_end = field.data + field.value;
-        while (field.number == 2 && q < q_end && (q = br_field_next(q, q_end, &g))) {
-            if (g.number != 2)
+        while (field.number == BR_RESOURCES_SCOPES && q < q_end &&
+               (q = br_field_next(q, q_end, &g))) {
+            if (g.number != BR_SCOPES_ITEMS)
                 continue;
             join_value_type_read(run->join->table, &run->dictionary.view, g.data, g.data + g.value,
                                  &value_type);
@@ -556,8 +558,8 @@ static void join_run_resource(struct run *run, const struct br_part *part,
         size_t len;
         const uint8_t *resource = br_part_resource(part, &len);
         run->scope.where = (struct join_identity){0};
-        join_identity_read(run->join->table, resource, resource + len, BR_RESOURCE_ATTRIBUTES,
-                           &run->dictionary.texts, &run->scope.where);
+        join_identity_read(run->join->table, resource, resource + len, &run->dictionary.texts,
+                           &run->scope.where);
     }
     if (run->join->span_metrics.node)
         run->scope.best = join_run_best_measure(run, part);
@@ -644,8 +646,8 @@ static void join_samples_splitting_begin_part(struct splitting *splitting, uint3
     size_t len;
     const uint8_t *resource = br_part_resource(&run->item->parts[part], &len);
     run->scope.where = (struct join_identity){0};
-    join_identity_read(run->join->table, resource, resource + len, BR_RESOURCE_ATTRIBUTES,
-                       &run->dictionary.texts, &run->scope.where);
+    join_identity_read(run->join->table, resource, resource + len, &run->dictionary.texts,
+                       &run->scope.where);
     splitting->part = part;
 }
 
@@ -723,13 +725,19 @@ static void join_run_split(struct run *run)
         br_free(splitting.memos);
 }
 
+/* Tables of a dictionary. Those of stacks, which are most of it, are for top_functions. */
+#define WITHOUT_STACKS (1u << BR_TABLE_STRING | 1u << BR_TABLE_ATTRIBUTE | 1u << BR_TABLE_LINK)
+#define WITH_STACKS                                                                                \
+    (WITHOUT_STACKS | 1u << BR_TABLE_STACK | 1u << BR_TABLE_LOCATION | 1u << BR_TABLE_FUNCTION)
+
 static bool join_run_prepare(struct run *run)
 {
     const struct join_label_names names = {.span_id = run->join->config->labels.span_id,
                                            .trace_id = run->join->config->labels.trace_id,
                                            .own = run->join->keys,
                                            .n_own = run->join->n_keys};
-    if (br_dictionary_index(run->item, &run->arena, &run->dictionary.view))
+    unsigned tables = run->join->config->top_functions ? WITH_STACKS : WITHOUT_STACKS;
+    if (br_dictionary_index_some(run->item, tables, &run->arena, &run->dictionary.view))
         return false;
     join_texts_init(&run->dictionary.texts, run->join->table, &run->dictionary.view, &run->arena);
     run->dictionary.labels =

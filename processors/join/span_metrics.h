@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What samples add up to by service and span name, as counters at the telemetry endpoint. All
- * workers together have at most so many pairs of them; what further pairs spend is `_other`'s. Each
- * worker counts for itself.
+ * Counts, by service and span name, what the samples of spans add up to, as counters at the
+ * telemetry endpoint. All workers together have at most a given number of such pairs; what further
+ * pairs spend counts as `_other`. Each worker counts for itself.
  */
 #pragma once
 

@@ -71,14 +71,14 @@ static inline bool spans_of_no_interest(const struct join *join, const uint8_t *
 }
 
 static void spans_take_attributes(const struct join *join, const uint8_t *p, const uint8_t *end,
-                                  uint32_t field, struct text *texts)
+                                  uint32_t field_number, struct text *texts)
 {
-    struct br_field this_field;
+    struct br_field field;
     br_steps_add((size_t)(end - p));
-    while (p < end && (p = br_scan(p, end, &this_field)))
-        if (br_scan_tag(&this_field) == BR_TAG(field, BR_WIRE_LEN) &&
-            !spans_of_no_interest(join, this_field.data, this_field.value))
-            spans_take_attribute(join, this_field.data, (size_t)this_field.value, texts);
+    while (p < end && (p = br_scan(p, end, &field)))
+        if (br_scan_tag(&field) == BR_TAG(field_number, BR_WIRE_LEN) &&
+            !spans_of_no_interest(join, field.data, field.value))
+            spans_take_attribute(join, field.data, (size_t)field.value, texts);
 }
 
 static void spans_take_intrinsics(const struct join *join, const struct br_span *span,
@@ -117,8 +117,6 @@ struct entering {
     struct join_entry entries[CHUNK];
     struct join_origin origins[ORIGINS]; /* the last one is of the part at hand */
     struct join_identity where[ORIGINS]; /* with infer */
-    struct join_extra *extras;           /* CHUNK of them, once one has been needed */
-    struct br_arena *arena;
     /* With sample_attributes: the values of the resource at hand, of the span at hand, and what the
      * entries of this chunk point to. */
     bool attributes;
@@ -127,7 +125,7 @@ struct entering {
 };
 
 static void spans_add_attributes(struct entering *entering, const struct br_span *span,
-                                 struct join_extra *extra)
+                                 struct join_entry *entry)
 {
     const struct join *join = entering->join;
     for (unsigned i = 1; i < join->n_keys; i++)
@@ -135,7 +133,7 @@ static void spans_add_attributes(struct entering *entering, const struct br_span
     spans_take_intrinsics(join, span, entering->of_span);
     spans_take_attributes(join, span->body, span->body + span->body_len, BR_SPAN_ATTRIBUTES,
                           entering->of_span);
-    extra->attributes = entering->at;
+    entry->attributes = entering->at;
     for (unsigned i = 1; i < join->n_keys; i++) {
         const struct text *text =
             entering->of_span[i].used ? &entering->of_span[i] : &entering->of_resource[i];
@@ -143,7 +141,7 @@ static void spans_add_attributes(struct entering *entering, const struct br_span
         if (text->used)
             entering->at = br_put_bytes(entering->at, text->data, text->used - 1u);
     }
-    extra->attributes_len = (size_t)(entering->at - extra->attributes);
+    entry->attributes_len = (size_t)(entering->at - entry->attributes);
 }
 
 /* What was gathered goes in. The part at hand keeps its origin. */
@@ -156,40 +154,17 @@ static void spans_flush(struct entering *entering)
     entering->at = entering->chunk;
 }
 
-static void spans_add_thread(const struct join_table *table, const struct br_span *span,
-                             struct join_extra *extra)
-{
-    struct join_identity identity = {0};
-    join_identity_read(table, span->thread, span->body + span->body_len, BR_SPAN_ATTRIBUTES, NULL,
-                       &identity);
-    extra->thread = identity.hashes[JOIN_THREAD_ID];
-    extra->thread_name = identity.hashes[JOIN_THREAD_NAME];
-}
-
-/* Without memory the span is entered without them. */
-static const struct join_extra *spans_extra_of(struct entering *entering,
-                                               const struct br_span *span)
-{
-    if (!entering->extras)
-        entering->extras = br_arena_alloc(entering->arena, CHUNK * sizeof *entering->extras);
-    if (!entering->extras)
-        return NULL;
-    struct join_extra *extra = &entering->extras[entering->count];
-    *extra = (struct join_extra){0};
-    if (span->thread)
-        spans_add_thread(entering->join->table, span, extra);
-    if (entering->attributes)
-        spans_add_attributes(entering, span, extra);
-    return extra;
-}
-
 static inline void spans_enter(struct entering *entering, const struct br_span *span)
 {
-    bool more = span->thread || entering->attributes;
-    entering->entries[entering->count] =
-        (struct join_entry){.span = span,
-                            .origin = &entering->origins[entering->n_origins - 1],
-                            .extra = more ? spans_extra_of(entering, span) : NULL};
+    const struct join_table *table = entering->join->table;
+    struct join_entry *entry = &entering->entries[entering->count];
+    *entry = (struct join_entry){
+        .span = span,
+        .origin = &entering->origins[entering->n_origins - 1],
+        .thread = join_thread_hash(table, span->thread_id, span->thread_id_len),
+        .thread_name = join_thread_hash(table, span->thread_name, span->thread_name_len)};
+    if (entering->attributes)
+        spans_add_attributes(entering, span, entry);
     if (++entering->count == CHUNK)
         spans_flush(entering);
 }
@@ -210,8 +185,7 @@ static void spans_begin_part(struct entering *entering, const struct br_part *pa
     const uint8_t *resource = br_part_resource(part, &len);
     if (entering->join->config->infer) {
         *where = (struct join_identity){0};
-        join_identity_read(entering->join->table, resource, resource + len, BR_RESOURCE_ATTRIBUTES,
-                           NULL, where);
+        join_identity_read(entering->join->table, resource, resource + len, NULL, where);
         origin->where = where;
     }
     if (!entering->attributes)
@@ -239,8 +213,6 @@ static void spans_begin(struct entering *entering, struct join *join, struct br_
     entering->tally = (struct join_tally){
         .on_adopted = join->span_metrics.node ? spans_on_adopted : NULL, .arg = join};
     entering->count = entering->n_origins = 0;
-    entering->extras = NULL;
-    entering->arena = arena;
     br_arena_init(arena, 0);
     entering->chunk = entering->at =
         join->n_keys > 1
@@ -274,6 +246,7 @@ struct join_entered join_enter_spans(struct join *join, struct br_item *item)
     if (ret.profiled)
         join_progress_note(&join_table_progress(join->table)->common);
     join_count_tally(join, &entering.tally);
+    join_paging_start(join);
     ret.sampled = entering.tally.adopted > 0;
     return ret;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Samples whose links survive if their span spent much CPU time, which is known when all samples of
- * the item have been added to it. What is said of a span is kept once: four bytes for a sample, 40
- * for a span and a type.
+ * Keeps the samples whose links are kept only if their span spent much CPU time. That is known when
+ * all samples of the item have been added to the span. It takes four bytes for a sample, and 40 for
+ * a span and a type.
  */
 #pragma once
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The decision about one span, or one sample: the arithmetic of the Collector's
+ * Decides about one span or one sample, by the arithmetic of the Collector's
  * probabilisticsamplerprocessor (v0.155).
  */
 #pragma once
@@ -57,5 +57,5 @@ struct sampler_verdict {
 void sampler_span(const struct sampler *sampler, const struct sampler_span *span,
                   struct sampler_verdict *ret);
 
-/* The decision about what has an id of 16 bytes and no tracestate. */
+/* Gives the decision about what has an id of 16 bytes and no tracestate. */
 bool sampler_id(const struct sampler *sampler, const uint8_t id[16]);

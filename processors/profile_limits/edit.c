@@ -39,6 +39,7 @@ static uint32_t limits_edit_append(struct limits_edit *edit, enum br_table table
                                    size_t len)
 {
     uint8_t head[2 * BR_VARINT_MAX];
+    /* enum br_table counts the tables in the order of their fields, which begin with 1. */
     uint8_t *p = br_put_varint(head, BR_TAG(table + 1, BR_WIRE_LEN));
     p = br_put_varint(p, len);
     if (!edit->rc && edit->more.len + len > MORE_MAX)

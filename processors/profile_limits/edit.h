@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Changes to a dictionary that are gathered and then made at once. Entries keep their numbers. */
+/* Gathers changes to a dictionary and then makes them at once. Entries keep their numbers. */
 #pragma once
 
 #include "base/str.h"

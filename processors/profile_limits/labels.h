@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Labels, which are the attributes of samples and profiles, with too many values. */
+/* Replaces values of labels (the attributes of samples and profiles) that have too many. */
 #pragma once
 
 #include "config/option.h"

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Requests and profiles that are too large are split at samples; what is left too large is dropped.
- */
+/* Splits requests and profiles that are too large at samples, and drops what is still too large. */
 #pragma once
 
 #include "pipeline/component.h"

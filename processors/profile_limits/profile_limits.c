@@ -100,13 +100,13 @@ static int profile_limits_on_labelled(void *arg, struct br_visit *visit)
     const struct uses *uses = arg;
     uint32_t field = visit->level == BR_LEVEL_ITEM ? 2 : 11;
     const uint8_t *end = visit->body + visit->len;
-    struct br_field this_field;
-    for (const uint8_t *p = visit->body; p < end && (p = br_scan(p, end, &this_field));) {
-        if (br_scan_tag(&this_field) == BR_TAG(field, BR_WIRE_VARINT)) {
-            profile_limits_use(uses, this_field.value);
-        } else if (br_scan_tag(&this_field) == BR_TAG(field, BR_WIRE_LEN)) {
+    struct br_field found;
+    for (const uint8_t *p = visit->body; p < end && (p = br_scan(p, end, &found));) {
+        if (br_scan_tag(&found) == BR_TAG(field, BR_WIRE_VARINT)) {
+            profile_limits_use(uses, found.value);
+        } else if (br_scan_tag(&found) == BR_TAG(field, BR_WIRE_LEN)) {
             uint64_t i;
-            for (const uint8_t *at = this_field.data; at < p && (at = br_scan_varint(at, p, &i));)
+            for (const uint8_t *at = found.data; at < p && (at = br_scan_varint(at, p, &i));)
                 profile_limits_use(uses, i);
         }
     }

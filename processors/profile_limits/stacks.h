@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Deep stacks are cut at the root: what runs is at the leaf. A frame is a line of a location (a
+ * Cuts deep stacks at the root: what runs is at the leaf. A frame is a line of a location (a
  * function that was inlined there is one, too), or a location without lines.
  */
 #pragma once

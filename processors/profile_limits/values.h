@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How many values a label has: for each key those seen since the window began, as hashes. Bounded
- * in keys and in values; what comes when a bound is reached is not let in.
+ * Counts the values of each label: for each key it keeps those seen since the window began, as
+ * hashes. Keys and values are bounded; what comes when a bound is reached is not let in.
  */
 #pragma once
 
@@ -24,6 +24,7 @@ struct limits_values {
 /* Forgets everything; usable again. */
 void limits_values_clear(struct limits_values *values);
 
-/* True when the value is one of the first `max` of its key. What there is no memory for is not. */
+/* Returns true when the value is one of the first `max` of its key. What there is no memory for is
+ * not. */
 bool limits_values_admit(struct limits_values *limits_values, const void *key, size_t key_len,
                          const void *value, size_t len, uint32_t max);

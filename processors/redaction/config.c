@@ -12,6 +12,14 @@ static const struct br_option names_options[] = {
     BR_OPT_END,
 };
 
+static const struct br_option url_options[] = {
+    BR_BOOL(struct redact_url_sanitizer, enabled, false, "clean URLs"),
+    BR_STRINGS(struct redact_url_sanitizer, attributes, "keys of attributes whose values are URLs"),
+    BR_BOOL(struct redact_url_sanitizer, sanitize_span_name, true,
+            "names of client and server spans, too, where they have a path"),
+    BR_OPT_END,
+};
+
 const struct br_option redact_options[] = {
     BR_BOOL(
         struct redact_config, allow_all_keys, false,
@@ -49,6 +57,8 @@ const struct br_option redact_options[] = {
         struct redact_config, match_time, "100ms",
         "processor time that all patterns together may take in a request, beside 100 ns for "
         "each of its bytes; when it is used up the rest is masked unseen"),
+    BR_STRUCT(struct redact_config, url_sanitizer, url_options,
+              "numbers, ids and queries in URLs become * or go"),
     BR_IGNORED("summary", "what was done is counted in metrics, and not written into the data"),
     BR_OPT_END,
 };

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Redacting a profiles dictionary. A string may be in use by several things of which only some are
- * to be redacted: it is replaced in its place when nothing that stays refers to it, and otherwise
- * those that do not get one of their own, at the end of the table.
+ * Redacts a profiles dictionary. Several things may refer to one string, and only some of them are
+ * to be redacted. Where all are, the string is replaced in its place. Otherwise those that are to
+ * be redacted get a string of their own, at the end of the table.
  */
 #pragma once
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What stands where something was: a fixed text, or a hash of it. */
+/* Writes what stands in the place of a redacted text: a fixed text, or a hash of it. */
 #pragma once
 
 #include <stddef.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What became of texts that came before: senders repeat themselves. A place for each hash and the
- * newest text in it, so that it never grows and never has to be cleaned; texts are compared in
- * full.
+ * Remembers what became of texts that came before, because senders repeat themselves. Each hash has
+ * one place with the newest text, so that it never grows and never has to be cleaned. Texts are
+ * compared in full.
  */
 #pragma once
 
@@ -29,7 +29,7 @@ struct redact_memo {
 
 void redact_memo_release(struct redact_memo *memo);
 
-/* What is known of the text, or NULL. Lives until the next put. */
+/* Returns what is known of the text, or NULL. Lives until the next put. */
 const struct redact_known *redact_memo_get(const struct redact_memo *memo, uint8_t kind,
                                            const void *text, size_t len);
 

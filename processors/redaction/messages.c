@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "processors/redaction/messages.h"
 
+#include <string.h>
+
 #include "attribute/value_text.h"
 #include "base/steps.h"
 #include "base/str.h"
 #include "otlp/keyvalue.h"
 #include "otlp/scan.h"
+
+enum { SPAN_KIND_SERVER = 2, SPAN_KIND_CLIENT = 3 }; /* trace.proto, Span.SpanKind */
 
 /* --- Shapes ---------------------------------------------------------------------------------- */
 
@@ -74,6 +78,8 @@ static int redact_messages_judge(struct redact_walk *walk, enum redact_key key, 
 {
     if (key == REDACT_KEY_PASS)
         return 0;
+    if (key == REDACT_KEY_URL)
+        return redact_url(walk->rules, REDACT_VALUE, text, len);
     return redact_messages_masks(key) ? redact_whole(walk->rules, text, len)
                                       : redact_text(walk->rules, REDACT_VALUE, text, len);
 }
@@ -138,32 +144,33 @@ static int redact_messages_judge_string(struct redact_walk *walk, enum redact_ke
 
 /* A reference to a string: it may be long and have many, so what is made of it is a string, too. */
 static int redact_messages_judge_string_index(struct redact_walk *walk,
-                                              const struct br_field *this_field,
-                                              const uint8_t *next, enum redact_key key)
+                                              const struct br_field *found, const uint8_t *next,
+                                              enum redact_key key)
 {
     uint8_t field[2 * BR_VARINT_MAX];
     uint32_t becomes = REDACT_STAYS;
-    if (!walk->view || this_field->value == 0 ||
-        this_field->value >= walk->view->count[BR_TABLE_STRING])
+    if (!walk->view || found->value == 0 || found->value >= walk->view->count[BR_TABLE_STRING])
         return 0;
+    if (key == REDACT_KEY_URL) /* one string becomes one other, whoever refers to it */
+        key = REDACT_KEY_LOOK;
     int rc = key == REDACT_KEY_PASS
                  ? 0
-                 : redact_messages_judge_string(walk, key, (uint32_t)this_field->value, &becomes);
+                 : redact_messages_judge_string(walk, key, (uint32_t)found->value, &becomes);
     if (rc)
         return rc;
     if (becomes == REDACT_STAYS) {
-        redact_keep(walk, this_field->value);
+        redact_keep(walk, found->value);
         return 0;
     }
     ++*walk->values;
     walk->hides = true;
     uint8_t *p = br_put_varint(field, BR_TAG(BR_VALUE_STRINDEX, BR_WIRE_VARINT));
     p = br_put_varint(p, becomes);
-    rc = br_splice_cut(&walk->splice, this_field->at, next);
+    rc = br_splice_cut(&walk->splice, found->at, next);
     return rc ? rc : br_splice_insert(&walk->splice, next, field, (size_t)(p - field));
 }
 
-static int redact_messages_attribute(struct redact_walk *walk, const struct br_field *this_field,
+static int redact_messages_attribute(struct redact_walk *walk, const struct br_field *field,
                                      const uint8_t *next, bool top, bool pass);
 
 /* The elements of an ArrayValue or KeyValueList. */
@@ -228,13 +235,13 @@ static bool redact_messages_is_plain(const struct redact_walk *walk, const struc
 }
 
 /* All fields of the oneof are looked at: the last counts, but the others are in the bytes, too. */
-int redact_value(struct redact_walk *walk, const struct br_field *this_field, const uint8_t *next,
+int redact_value(struct redact_walk *walk, const struct br_field *found, const uint8_t *next,
                  enum redact_key key)
 {
-    if (redact_messages_is_plain(walk, this_field, next, key))
+    if (redact_messages_is_plain(walk, found, next, key))
         return 0;
-    int rc = br_splice_enter(&walk->splice, this_field, next);
-    for (const uint8_t *p = this_field->data; p < next && !rc;) {
+    int rc = br_splice_enter(&walk->splice, found, next);
+    for (const uint8_t *p = found->data; p < next && !rc;) {
         struct br_field field;
         p = br_scan(p, next, &field);
         rc = p ? redact_messages_judge_field(walk, &field, p, key) : BR_EINVAL;
@@ -253,7 +260,7 @@ int redact_key_at(struct redact_walk *walk, uint64_t index)
         int verdict = redact_key(walk->rules, key.data, key.len);
         if (verdict < 0)
             return verdict;
-        walk->keys_at[index] = (uint8_t)verdict;
+        walk->keys_at[index] = (uint8_t)(verdict == REDACT_KEY_URL ? REDACT_KEY_LOOK : verdict);
     }
     return walk->keys_at[index];
 }
@@ -265,11 +272,11 @@ static int redact_messages_judge_key(struct redact_walk *walk, const struct br_k
     return redact_key(walk->rules, pair->key, pair->key_len);
 }
 
-static int redact_messages_attribute(struct redact_walk *walk, const struct br_field *this_field,
+static int redact_messages_attribute(struct redact_walk *walk, const struct br_field *found,
                                      const uint8_t *next, bool top, bool pass)
 {
     struct br_keyvalue pair;
-    if (!br_keyvalue_read(this_field->data, (size_t)this_field->value, &pair))
+    if (!br_keyvalue_read(found->data, (size_t)found->value, &pair))
         return BR_EINVAL;
     int key = pass ? REDACT_KEY_PASS : redact_messages_judge_key(walk, &pair);
     if (key < 0)
@@ -277,7 +284,7 @@ static int redact_messages_attribute(struct redact_walk *walk, const struct br_f
     if (key == REDACT_KEY_REMOVE && top) {
         ++*walk->attributes_removed;
         walk->hides = true;
-        return br_splice_cut(&walk->splice, this_field->at, next);
+        return br_splice_cut(&walk->splice, found->at, next);
     }
     if (key == REDACT_KEY_REMOVE)
         key = REDACT_KEY_LOOK;
@@ -285,8 +292,8 @@ static int redact_messages_attribute(struct redact_walk *walk, const struct br_f
         redact_keep(walk, pair.key_index);
     if (key == REDACT_KEY_PASS && !walk->view)
         return 0;
-    int rc = br_splice_enter(&walk->splice, this_field, next);
-    for (const uint8_t *p = this_field->data; p < next && !rc;) {
+    int rc = br_splice_enter(&walk->splice, found, next);
+    for (const uint8_t *p = found->data; p < next && !rc;) {
         struct br_field field;
         p = br_scan(p, next, &field);
         if (br_scan_tag(&field) == BR_SCAN_LEN(BR_KEYVALUE_VALUE))
@@ -325,21 +332,42 @@ static int redact_messages_filter_indices(struct redact_walk *walk, const struct
     return rc ? rc : br_splice_leave(&walk->splice);
 }
 
-static void redact_messages_keep_value_type(struct redact_walk *walk,
-                                            const struct br_field *this_field, const uint8_t *end)
+static void redact_messages_keep_value_type(struct redact_walk *walk, const struct br_field *found,
+                                            const uint8_t *end)
 {
     struct br_field field;
-    for (const uint8_t *p = this_field->data; p < end && (p = br_scan(p, end, &field));)
+    for (const uint8_t *p = found->data; p < end && (p = br_scan(p, end, &field));)
         if (field.wire == BR_WIRE_VARINT)
             redact_keep(walk, field.value);
 }
 
 /* --- Messages -------------------------------------------------------------------------------- */
 
-static int redact_messages_text(struct redact_walk *walk, const struct br_field *field,
-                                const uint8_t *next, enum redact_kind kind)
+/* A name that nothing would be left of stays, as the Collector has it. */
+static bool redact_messages_cleans_all(const struct redact_rules *rules)
 {
-    int rc = redact_text(walk->rules, kind, field->data, field->value);
+    bool star = false;
+    for (uint32_t i = 0; i < rules->text_len; i++) {
+        if (rules->text[i] != '*' && rules->text[i] != '/')
+            return false;
+        star = star || rules->text[i] == '*';
+    }
+    return star;
+}
+
+static int redact_messages_url_name(struct redact_walk *walk, const struct br_field *field)
+{
+    int rc = redact_url(walk->rules, REDACT_SPAN, field->data, field->value);
+    return rc == 1 && redact_messages_cleans_all(walk->rules)
+               ? redact_text(walk->rules, REDACT_SPAN, field->data, field->value)
+               : rc;
+}
+
+static int redact_messages_text(struct redact_walk *walk, const struct br_field *field,
+                                const uint8_t *next, enum redact_kind kind, bool is_url)
+{
+    int rc = is_url ? redact_messages_url_name(walk, field)
+                    : redact_text(walk->rules, kind, field->data, field->value);
     if (rc != 1)
         return rc;
     ++*walk->names;
@@ -347,11 +375,31 @@ static int redact_messages_text(struct redact_walk *walk, const struct br_field 
                              walk->rules->text_len);
 }
 
+/* A span of a client or a server, with a path in its name. */
+static bool redact_messages_has_path(const struct redact_walk *walk, const uint8_t *p,
+                                     const uint8_t *end)
+{
+    const struct redact_url_sanitizer *config = &walk->rules->config->url_sanitizer;
+    bool speaks = false, path = false;
+    struct br_field field;
+    if (!config->enabled || !config->sanitize_span_name)
+        return false;
+    while (p < end && (p = br_scan(p, end, &field))) {
+        if (br_scan_tag(&field) == BR_SCAN_VARINT(BR_SPAN_KIND))
+            speaks = field.value == SPAN_KIND_SERVER || field.value == SPAN_KIND_CLIENT;
+        else if (br_scan_tag(&field) == BR_SCAN_LEN(BR_SPAN_NAME))
+            path = memchr(field.data, '/', field.value) != NULL;
+    }
+    return speaks && path;
+}
+
 static int redact_messages_child(struct redact_walk *walk, const struct redact_shape *shape,
                                  const struct br_field *field, const uint8_t *next)
 {
     if (shape == &sample && !walk->removed)
         return 0;
+    if (shape == &span)
+        walk->url_name = redact_messages_has_path(walk, field->data, next);
     int rc = br_splice_enter(&walk->splice, field, next);
     if (!rc)
         rc = redact_message(walk, shape, field->data, next);
@@ -377,7 +425,8 @@ int redact_message(struct redact_walk *walk, const struct redact_shape *shape, c
         else if (what == REDACT_MESSAGE && len)
             rc = redact_messages_child(walk, shape->fields[field.number].child, &field, p);
         else if (what == REDACT_TEXT && len)
-            rc = redact_messages_text(walk, &field, p, shape->fields[field.number].kind);
+            rc = redact_messages_text(walk, &field, p, shape->fields[field.number].kind,
+                                      walk->url_name && shape == &span);
         else if (what == REDACT_INDICES && walk->removed)
             rc = redact_messages_filter_indices(walk, &field, p);
         else if (what == REDACT_VALUE_TYPE && len)

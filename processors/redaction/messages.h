@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Redacting inside the messages of OTLP: a walk by their shapes, with a splice for what changes. */
+/* Redacts inside the messages of OTLP: it walks them by their shapes and splices what changes. */
 #pragma once
 
 #include "base/str.h"
@@ -45,6 +45,7 @@ struct redact_walk {
     uint32_t n_added;       /* strings in it */
     bool *kept;             /* by string: something that stays refers to it */
     bool *removed;          /* by attribute: it is not allowed; NULL: all are */
+    bool url_name;          /* the span at hand has a path in its name */
     bool hides;             /* something that does not stay referred to a string */
 
     /* Counters. */
@@ -59,14 +60,14 @@ enum { REDACT_UNKNOWN, REDACT_STAYS };
 int redact_message(struct redact_walk *walk, const struct redact_shape *shape, const uint8_t *p,
                    const uint8_t *end);
 
-/* An AnyValue, the field `this_field`, of a key on which the verdict is `key`. */
-int redact_value(struct redact_walk *walk, const struct br_field *this_field, const uint8_t *next,
+/* Redacts an AnyValue, the field `field`, of a key on which the verdict is `key`. */
+int redact_value(struct redact_walk *walk, const struct br_field *field, const uint8_t *next,
                  enum redact_key key);
 
 /* Adds a string to the dictionary of the item; its index. Failure is w->more.failed. */
 uint32_t redact_add_string(struct redact_walk *walk, const void *text, size_t len);
 
-/* What the rules say of string `index` as a key: asks once. As redact_key. */
+/* Returns what the rules say of string `index` as a key: asks once. As redact_key. */
 int redact_key_at(struct redact_walk *walk, uint64_t index);
 
 /* Notes that something that stays refers to the string. */

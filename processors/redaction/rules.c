@@ -6,6 +6,7 @@
 #include "base/buf.h"
 #include "base/mem.h"
 #include "base/str.h"
+#include "processors/redaction/url.h"
 #include "wire/protobuf.h"
 
 #define TEXT_MAX (32u << 20) /* a result that would be longer is masked as a whole */
@@ -89,6 +90,8 @@ static int redact_rules_compile_keys(struct redact_rules *rules, const struct re
     int rc = redact_rules_add_names(&rules->allowed_names, &config->allowed_keys);
     if (!rc)
         rc = redact_rules_add_names(&rules->ignored_names, &config->ignored_keys);
+    if (!rc && config->url_sanitizer.enabled)
+        rc = redact_rules_add_names(&rules->url_names, &config->url_sanitizer.attributes);
     if (!rc)
         rc = redact_rules_add_patterns(rules, &rules->ignored_keys, &config->ignored_key_patterns,
                                        err);
@@ -153,10 +156,12 @@ void redact_rules_release(struct redact_rules *rules)
         redact_rules_release_patterns(&rules->blocked[i]);
     br_map_free(rules->allowed_names, NULL);
     br_map_free(rules->ignored_names, NULL);
+    br_map_free(rules->url_names, NULL);
     redact_memo_release(&rules->memo);
     br_regex_release(&rules->regex);
     br_free(rules->text);
     br_free(rules->next);
+    br_free(rules->url);
 }
 
 /* --- Keys ------------------------------------------------------------------------------------ */
@@ -176,6 +181,7 @@ void redact_rules_begin(struct redact_rules *rules, size_t size)
     rules->n_gave_up = 0;
     redact_rules_forget_text(&rules->text, &rules->text_cap);
     redact_rules_forget_text(&rules->next, &rules->next_cap);
+    redact_rules_forget_text(&rules->url, &rules->url_cap);
     br_regex_time_begin(&rules->time, rules->config->match_time, size);
 }
 
@@ -221,6 +227,8 @@ static int redact_rules_look_at_key(struct redact_rules *rules, const void *key,
         return rc < 0                            ? rc
                : rules->config->redact_all_types ? REDACT_KEY_MASK
                                                  : REDACT_KEY_MASK_TEXT;
+    if (rules->url_names && br_map_get(rules->url_names, key, len))
+        return REDACT_KEY_URL;
     return REDACT_KEY_LOOK;
 }
 
@@ -367,4 +375,20 @@ int redact_text(struct redact_rules *rules, enum redact_kind kind, const void *t
 int redact_whole(struct redact_rules *rules, const void *text, size_t len)
 {
     return len ? redact_rules_look_or_recall(rules, MEMO_WHOLE, text, len) : 0;
+}
+
+int redact_url(struct redact_rules *rules, enum redact_kind kind, const void *text, size_t len)
+{
+    if (len == 0 || len > TEXT_MAX)
+        return redact_text(rules, kind, text, len);
+    if (br_grow(&rules->url, &rules->url_cap, len, 1, TEXT_MAX))
+        return BR_ENOMEM;
+    size_t at = 0, left = redact_url_clean(text, len, rules->url);
+    int rc = redact_text(rules, kind, rules->url, left);
+    if (rc || (left == len && memcmp(text, rules->url, len) == 0))
+        return rc;
+    rc = redact_rules_put(rules, &at, rules->url, left);
+    if (!rc)
+        redact_rules_swap(rules, at);
+    return rc ? rc : 1;
 }

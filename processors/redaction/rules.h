@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is to be redacted: the config, compiled, and what it says of a key or a text. */
+/*
+ * Compiles the config of the redaction, and says of a key or a text whether it is to be redacted.
+ */
 #pragma once
 
 #include "attribute/regex.h"
@@ -22,6 +24,11 @@ struct redact_names {
     struct br_strings patterns, words;
 };
 
+struct redact_url_sanitizer {
+    bool enabled, sanitize_span_name;
+    struct br_strings attributes;
+};
+
 struct redact_config {
     bool allow_all_keys, redact_all_types;
     struct br_strings allowed_keys, ignored_keys, ignored_key_patterns;
@@ -31,6 +38,7 @@ struct redact_config {
     const char *hash_function;
     struct br_secret hmac_key;
     uint64_t match_time; /* ns */
+    struct redact_url_sanitizer url_sanitizer;
 };
 
 extern const struct br_option redact_options[];
@@ -45,6 +53,7 @@ enum redact_key {
     REDACT_KEY_REMOVE,    /* with its value */
     REDACT_KEY_MASK,      /* whatever the value is */
     REDACT_KEY_MASK_TEXT, /* unless it is a number or a truth value */
+    REDACT_KEY_URL,       /* at its value, of which the URL is cleaned first */
 };
 
 struct redact_patterns {
@@ -58,7 +67,7 @@ struct redact_rules {
     struct br_regex_time time; /* of the item at hand */
     struct redact_patterns ignored_keys, blocked_keys, key_words, allowed;
     struct redact_patterns blocked[REDACT_KINDS];
-    struct br_map *allowed_names, *ignored_names;
+    struct br_map *allowed_names, *ignored_names, *url_names;
     const struct redact_hash *hash;
     bool removes; /* keys that are not allowed */
     struct redact_memo memo;
@@ -66,6 +75,8 @@ struct redact_rules {
     uint32_t text_len, text_cap;
     uint8_t *next; /* where the next is made */
     uint32_t next_cap;
+    uint8_t *url; /* the last that was cleaned */
+    uint32_t url_cap;
     unsigned n_gave_up; /* since redact_rules_begin */
     double *gave_up;    /* counter */
 };
@@ -79,17 +90,21 @@ void redact_rules_release(struct redact_rules *rules);
 /* A new item of so many bytes: its texts have so much time. */
 void redact_rules_begin(struct redact_rules *rules, size_t size);
 
-/* What the rules say of a key (enum redact_key), or BR_ENOMEM. */
+/* Returns what the rules say of a key (enum redact_key), or BR_ENOMEM. */
 int redact_key(struct redact_rules *rules, const void *key, size_t len);
 
-/* What is blocked in a text is replaced: 1 with the result in r->text (until the next call), 0 when
+/* Replaces what is blocked in a text: 1 with the result in r->text (until the next call), 0 when
  * nothing is, or BR_ENOMEM. Where a pattern takes too long all of the text is. */
 int redact_text(struct redact_rules *rules, enum redact_kind kind, const void *text, size_t len);
 
-/* The whole text is replaced, unless it is allowed or empty. As redact_text. */
+/* Replaces the whole text, unless it is allowed or empty. As redact_text. */
 int redact_whole(struct redact_rules *rules, const void *text, size_t len);
 
-/* True when there is nothing that could be blocked in texts of the kind. */
+/* Cleans a URL (url.h), and then does with what is left what redact_text does. Returns as that: 1
+ * also where only the URL was cleaned. */
+int redact_url(struct redact_rules *rules, enum redact_kind kind, const void *text, size_t len);
+
+/* Returns true when there is nothing that could be blocked in texts of the kind. */
 static inline bool redact_idle(const struct redact_rules *rules, enum redact_kind kind)
 {
     return rules->blocked[REDACT_VALUE].count == 0 && rules->blocked[kind].count == 0;

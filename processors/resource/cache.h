@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the rules made of a Resource, remembered: the same few come again and again, and then cost a
- * hash and a comparison. A fixed number of entries of a bounded size; nothing else ever empties it.
+ * Remembers what the rules made of a Resource: the same few come again and again, and then cost a
+ * hash and a comparison. It has a fixed number of entries of a bounded size; only a newer entry
+ * displaces one.
  */
 #pragma once
 
@@ -36,11 +37,11 @@ struct resource_input {
 /* Prepares a zeroed one, which stays where it is. */
 void resource_cache_init(struct resource_cache *cache);
 
-/* The entry of the input, or NULL. It lives until the next resource_cache_put. */
+/* Returns the entry of the input, or NULL. It lives until the next resource_cache_put. */
 const struct resource_cached *resource_cache_find(struct resource_cache *cache,
                                                   struct resource_input *in);
 
-/* Where the output of an entry is. */
+/* Returns where the output of an entry is. */
 static inline const uint8_t *resource_cached_output(const struct resource_cached *cached)
 {
     return cached->buf->data + cached->in_len + cached->metadata_len;

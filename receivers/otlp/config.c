@@ -48,12 +48,13 @@ static const struct br_option grpc_options[] = {
     BR_IGNORED("read_buffer_size", "sizes are chosen by the server"),
     BR_IGNORED("write_buffer_size", "sizes are chosen by the server"),
     BR_IGNORED("dialer", "a server does not dial"),
-    BR_IGNORED("include_metadata", "metadata that batch::metadata_keys names is kept anyway"),
+    BR_BOOL(struct otlp_grpc, include_metadata, false,
+            "keep client metadata that processors and exporters ask for"),
     BR_OPT_END,
 };
 
 static const struct br_option http_options[] = {
-    BR_HTTP_ROWS("localhost:4318"),
+    BR_HTTP_ROWS_KEEPING("localhost:4318", false),
     BR_STRING(struct otlp_http, traces_url_path, "/v1/traces", "where traces are posted"),
     BR_STRING(struct otlp_http, profiles_url_path, "/v1development/profiles",
               "where profiles are posted"),

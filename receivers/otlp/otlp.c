@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "receivers/otlp/otlp.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
@@ -14,6 +15,15 @@ struct otlp {
     struct br_meter grpc_meter, http_meter;
 };
 
+/* Metrics and logs are sent here, too, by those who think that a Collector listens. */
+static void otlp_receiver_say_unknown(const struct br_ingest_listener *listener,
+                                      const struct br_request *request)
+{
+    char why[160];
+    (void)snprintf(why, sizeof why, "nothing is taken at %.120s", request->path);
+    br_ingest_say_refused(listener->ingest, request, BR_STATUS_UNIMPLEMENTED, why);
+}
+
 static void otlp_receiver_begin_grpc(struct br_handler *self, struct br_request *request)
 {
     struct br_ingest_listener *listener = br_container_of(self, struct br_ingest_listener, service);
@@ -23,16 +33,20 @@ static void otlp_receiver_begin_grpc(struct br_handler *self, struct br_request 
                               "this is a gRPC endpoint: content-type application/grpc\n");
     else if (strcmp(request->method, "POST") != 0)
         br_grpc_refuse(request, BR_STATUS_UNIMPLEMENTED, "gRPC requests are POSTs");
-    else if (!br_otlp_begin_grpc(&otlp->service, listener, &otlp->grpc_meter, request))
+    else if (!br_otlp_begin_grpc(&otlp->service, listener, &otlp->grpc_meter, request)) {
+        otlp_receiver_say_unknown(listener, request);
         br_grpc_refuse(request, BR_STATUS_UNIMPLEMENTED, "unknown service or method");
+    }
 }
 
 static void otlp_receiver_begin_http(struct br_handler *self, struct br_request *request)
 {
     struct br_ingest_listener *listener = br_container_of(self, struct br_ingest_listener, service);
     struct otlp *otlp = br_container_of(listener, struct otlp, http);
-    if (!br_otlp_begin_http(&otlp->service, listener, &otlp->http_meter, request))
-        br_otlp_refuse(request, 404, "no such path", listener->http);
+    if (br_otlp_begin_http(&otlp->service, listener, &otlp->http_meter, request))
+        return;
+    otlp_receiver_say_unknown(listener, request);
+    br_otlp_refuse(request, 404, "no such path", listener->http);
 }
 
 static int otlp_receiver_create(struct br_node *node, struct br_err *err)
@@ -51,6 +65,7 @@ static int otlp_receiver_create(struct br_node *node, struct br_err *err)
     if (grpc) {
         size_t mib = (size_t)grpc->max_recv_msg_size_mib;
         otlp->grpc.service.begin = otlp_receiver_begin_grpc;
+        otlp->grpc.drops_metadata = !grpc->include_metadata;
         otlp->grpc.max_body = mib ? mib << 20 : BR_BODY_MAX;
         br_meter_init(&otlp->grpc_meter, node, "grpc", BR_BOTH_SIGNALS);
     }
@@ -59,6 +74,7 @@ static int otlp_receiver_create(struct br_node *node, struct br_err *err)
         otlp->service.paths[BR_PROFILES] = http->profiles_url_path;
         otlp->http.service.begin = otlp_receiver_begin_http;
         otlp->http.http = &http->server;
+        otlp->http.drops_metadata = !http->server.include_metadata;
         otlp->http.max_body = br_http_max_body(&http->server);
         br_meter_init(&otlp->http_meter, node, "http", BR_BOTH_SIGNALS);
     }
@@ -110,6 +126,13 @@ static int otlp_receiver_start(struct br_node *node, struct br_err *err)
     return rc;
 }
 
+static bool otlp_receiver_keeps_metadata(const void *config)
+{
+    const struct otlp_protocols *protocols = &((const struct otlp_config *)config)->protocols;
+    return (!protocols->grpc || protocols->grpc->include_metadata) &&
+           (!protocols->http || protocols->http->server.include_metadata);
+}
+
 static void otlp_receiver_drain(struct br_node *node)
 {
     struct otlp *otlp = node->state;
@@ -132,6 +155,7 @@ const struct br_component br_otlp_receiver = {
     .options = otlp_options,
     .config_size = sizeof(struct otlp_config),
     .state_size = sizeof(struct otlp),
+    .keeps_metadata = otlp_receiver_keeps_metadata,
     .check = otlp_check,
     .create = otlp_receiver_create,
     .start = otlp_receiver_start,

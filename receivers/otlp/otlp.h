@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of the OTLP receiver share. */
+/* The config of the OTLP receiver, which its files share. */
 #pragma once
 
 #include "ingest/http.h"
@@ -24,6 +24,7 @@ struct otlp_grpc {
     int64_t max_recv_msg_size_mib, max_concurrent_streams;
     struct otlp_keepalive keepalive;
     struct br_connections connections;
+    bool include_metadata;
 };
 
 struct otlp_http {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The difference between two profiles whose values count since the program began: what happened in
- * between. Stacks are known again by what they say (addresses, functions, lines, labels), because
- * ids mean something within one profile only. A count that became less means that the program is a
- * new one; then all that it counts has happened since. Values beside counts (bytes, nanoseconds)
- * may become a little less in the same program, which scales what it has sampled: that is no
- * difference. Values of types `inuse_*` stay as they are.
+ * Computes the difference between two profiles whose values count since the program began: what
+ * happened in between. Stacks are known again by what they say (addresses, functions, lines,
+ * labels), because ids mean something within one profile only. A count that became less means that
+ * the program is a new one; then all that it counts has happened since. Values beside counts
+ * (bytes, nanoseconds) may become a little less in the same program, which scales what it has
+ * sampled: that is no difference. Values of types `inuse_*` stay as they are.
  */
 #pragma once
 
@@ -27,8 +27,8 @@ void pprof_delta_free(struct pprof_delta *delta); /* accepts NULL */
 /* Forgets what was taken: the next profile is a first one. Accepts NULL. */
 void pprof_delta_clear(struct pprof_delta *delta);
 
-/* True when the bytes are a pprof's Profile: every field that it has is of the kind that the schema
- * says. For pprof_delta_take. */
+/* Returns true when the bytes are a pprof's Profile: every field that it has is of the kind that
+ * the schema says. For pprof_delta_take. */
 bool pprof_delta_check(const uint8_t *data, size_t len);
 
 /* Takes the next profile (plain pprof). Sets `*ret` to the difference in the arena, `*ret_len` 0

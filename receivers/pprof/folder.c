@@ -146,7 +146,7 @@ static void folder_end(struct file *file, enum br_verdict verdict)
     }
 }
 
-static void folder_look(struct br_timer *this_timer);
+static void folder_look(struct br_timer *timer);
 
 /* It was BUSY. */
 static void folder_leave(struct file *file, enum br_verdict verdict)
@@ -439,9 +439,9 @@ static void folder_rewrite_taken(struct pprof_folder *folder)
         folder_complain(folder, TAKEN_FILE, strerror(errno));
 }
 
-static void folder_look(struct br_timer *this_timer)
+static void folder_look(struct br_timer *timer)
 {
-    struct pprof_folder *folder = br_container_of(this_timer, struct pprof_folder, timer);
+    struct pprof_folder *folder = br_container_of(timer, struct pprof_folder, timer);
     (void)br_host_timer(folder->node->host, &folder->timer,
                         folder->config->poll_interval / NS_PER_MS, folder_look);
     DIR *dir = opendir(folder->config->path);

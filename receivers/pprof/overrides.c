@@ -7,9 +7,9 @@
 
 #define NS_PER_MS 1000000
 
-static struct pprof_scraper *scrape_overrides_scraper_of(struct br_overridable *this_overridable)
+static struct pprof_scraper *scrape_overrides_scraper_of(struct br_overridable *overridable)
 {
-    return br_container_of(this_overridable, struct pprof_scraper, overridable);
+    return br_container_of(overridable, struct pprof_scraper, overridable);
 }
 
 static bool scrape_overrides_matches(const struct pprof_override *override,
@@ -124,8 +124,7 @@ void pprof_overrides_release(struct pprof_scraper *scraper)
     br_host_timer_stop(scraper->node->host, &scraper->rules_end);
 }
 
-/* --- The overridable
- * ------------------------------------------------------------------------------ */
+/* --- The overridable -------------------------------------------------------------------------- */
 
 /* Where neither the override nor the config names a profile, it is the CPU's. */
 static bool scrape_overrides_is_default(const struct pprof_config *config, enum pprof_kind kind)
@@ -209,8 +208,8 @@ static void scrape_overrides_withdraw(struct br_overridable *overridable, uint64
     pprof_overrides_refresh(scraper, scrape_overrides_at_once);
 }
 
-static void scrape_overrides_list(const struct br_overridable *this_overridable,
-                                  br_collected_fn *fn, void *arg)
+static void scrape_overrides_list(const struct br_overridable *overridable, br_collected_fn *fn,
+                                  void *arg)
 {
     static const char *const states[PPROF_RESULTS] = {
         [PPROF_WAITING] = "waiting", [PPROF_OK] = "ok",         [PPROF_EMPTY] = "ok",
@@ -218,7 +217,7 @@ static void scrape_overrides_list(const struct br_overridable *this_overridable,
         [PPROF_HELD] = "waiting",    [PPROF_SHED] = "shed",
     };
     const struct pprof_scraper *scraper =
-        br_container_of(this_overridable, struct pprof_scraper, overridable);
+        br_container_of(overridable, struct pprof_scraper, overridable);
     for (size_t i = 0; i < scraper->n_targets * PPROF_KINDS; i++) {
         const struct pprof_target *target = &scraper->targets[i / PPROF_KINDS];
         const struct pprof_job *j = &target->jobs[i % PPROF_KINDS];

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the files of the pprof receiver share. Profiles come in three ways, each with a file of its
- * own: scraped from targets (targets.c, overrides.c, scrape.c), found in a folder (folder.c),
- * uploaded (upload.c). reader.c makes items of their bytes. Each part has new/start/free of its
- * own, so that none knows another.
+ * The types and functions that the files of the pprof receiver share. Profiles come in three ways,
+ * each with a file of its own: scraped from targets (targets.c, overrides.c, scrape.c), found in a
+ * folder (folder.c), uploaded (upload.c). reader.c makes items of their bytes. Each part has
+ * new/start/free of its own, so that none knows another.
  */
 #pragma once
 
@@ -100,17 +100,18 @@ int pprof_check(void *config, const struct br_yaml *node, const char *path, stru
 const struct pprof_profile_config *pprof_profile_config(const struct pprof_config *config,
                                                         enum pprof_kind kind);
 
-/* What the config and overrides call a kind; "" for one that there is none of. */
+/* Returns what the config and overrides call a kind; "" for one that there is none of. */
 const char *pprof_kind_name(const struct pprof_config *config, enum pprof_kind kind);
 
 /* Its `__name__`: as Grafana Alloy names what it scrapes, with Pyroscope's renaming of
  * godeltaprof_*. */
 const char *pprof_kind_metric(const struct pprof_config *config, enum pprof_kind kind);
 
-/* True when its values count since the program began. */
+/* Returns true when its values count since the program began. */
 bool pprof_kind_since_start(const struct pprof_config *config, enum pprof_kind kind);
 
-/* True when it is asked for with the seconds that it is to last, whatever the config says. */
+/* Returns true when it is asked for with the seconds that it is to last, whatever the config says.
+ */
 bool pprof_kind_lasts(enum pprof_kind kind);
 
 /* Labels of the config (a map of scalars) and `more`, which they go before, as a Resource. Returns
@@ -152,7 +153,7 @@ void pprof_reader_start(struct pprof_reader *reader, struct br_buf *body, br_rea
  * Accepts NULL. */
 void pprof_reading_leave(struct pprof_reading *reading);
 
-/* True for what begins as gzip does. */
+/* Returns true for what begins as gzip does. */
 bool pprof_is_gzip(const uint8_t *data, size_t len);
 
 /* Undoes the body's encoding, and takes off gzip, told by its magic, whatever was said of it.

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Scraping, for targets.c, scrape.c and overrides.c only. A job is one profile of one target: a
- * beat and at most one request. Every target has a job of each kind; those that neither the config
- * nor a override asks for rest. A scrape that cannot begin is skipped and counted, not made up for.
+ * The types and functions of scraping, for targets.c, scrape.c and overrides.c only. A job scrapes
+ * one profile of one target, at regular times and with at most one request under way. Every target
+ * has a job of each kind; those that neither the config nor an override asks for do nothing. A
+ * scrape that cannot begin is skipped and counted; it is not made up for.
  */
 #pragma once
 
@@ -99,7 +100,7 @@ void pprof_scraper_drop(struct pprof_scraper *scraper);
 
 /* --- Jobs (scrape.c) -------------------------------------------------------------------------- */
 
-/* The shortest interval of a kind: a profile over seconds has to fit into it. */
+/* Returns the shortest interval of a kind: a profile over seconds has to fit into it. */
 uint64_t pprof_job_shortest_ms(const struct pprof_config *config, enum pprof_kind kind);
 
 /* From now on every `interval_ms`, the first time in `delay_ms` (or when the next beat was due, if
@@ -112,8 +113,7 @@ void pprof_job_stop(struct pprof_job *job);
 /* Gives up what is being read, too. */
 void pprof_job_leave(struct pprof_job *job);
 
-/* --- Overrides (overrides.c)
- * -------------------------------------------------------------------------- */
+/* --- Overrides (overrides.c) ------------------------------------------------------------------ */
 
 extern const struct br_overridable_ops pprof_overridable_ops;
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a folder's files were when they were taken, kept in a file, so that a restart does not take
- * them again. A line for each, added at its end; the last one of a name counts. A line that is no
- * such line (half of one, after a crash) is passed over.
+ * Remembers in a file which files of a folder were taken and what they were like, so that a restart
+ * does not take them again. Each has a line, which is added at the end; the last line of a name
+ * counts. What is no such line (half of one, after a crash) is passed over.
  */
 #pragma once
 

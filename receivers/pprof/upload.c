@@ -190,19 +190,18 @@ static int pprof_upload_make_source(struct reading *reading, const struct ask *a
 static int pprof_upload_read_plain(struct reading *reading, const struct ask *ask,
                                    const struct br_buf *plain)
 {
-    struct br_reading *this_reading = reading->reading;
+    struct br_reading *base = reading->reading;
     struct br_profile_source source = {0};
     struct br_addition resource = {0};
     enum br_profile_format format = ask->format;
-    int rc =
-        ask->has_format ? 0 : pprof_guess(plain->data, plain->len, &format, &this_reading->err);
+    int rc = ask->has_format ? 0 : pprof_guess(plain->data, plain->len, &format, &base->err);
     struct ask guessed = *ask;
     guessed.format = format;
     if (rc == 0)
         rc = pprof_upload_make_source(reading, &guessed, &source, &resource);
     source.data = plain->data;
     source.len = plain->len;
-    return rc ? rc : pprof_read(this_reading, format, &source);
+    return rc ? rc : pprof_read(base, format, &source);
 }
 
 static int pprof_upload_read_request(struct br_reading *reading)

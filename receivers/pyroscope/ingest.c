@@ -25,8 +25,8 @@ struct ask {
 /* --- The query -------------------------------------------------------------------------------- */
 
 /* `*ret` is "" where there is no such parameter. */
-static int pyroscope_ingest_parameter(struct upload *upload, const char *name, const char **ret,
-                                      size_t *ret_len)
+static int pyroscope_ingest_parameter(struct pyroscope_upload *upload, const char *name,
+                                      const char **ret, size_t *ret_len)
 {
     *ret = "";
     *ret_len = 0;
@@ -34,8 +34,8 @@ static int pyroscope_ingest_parameter(struct upload *upload, const char *name, c
     return rc == BR_ENOTFOUND ? 0 : rc;
 }
 
-static int pyroscope_ingest_read_time(struct upload *upload, const char *name, uint64_t now_ns,
-                                      uint64_t *ret)
+static int pyroscope_ingest_read_time(struct pyroscope_upload *upload, const char *name,
+                                      uint64_t now_ns, uint64_t *ret)
 {
     const char *text;
     size_t len;
@@ -46,7 +46,7 @@ static int pyroscope_ingest_read_time(struct upload *upload, const char *name, u
 }
 
 /* What is no number is the default, as with Pyroscope. */
-static int pyroscope_ingest_read_sample_rate(struct upload *upload, double *ret)
+static int pyroscope_ingest_read_sample_rate(struct pyroscope_upload *upload, double *ret)
 {
     const char *text;
     size_t len;
@@ -63,7 +63,7 @@ static int pyroscope_ingest_read_sample_rate(struct upload *upload, double *ret)
 }
 
 /* `format`, and where that says nothing the content type. */
-static int pyroscope_ingest_read_format(struct upload *upload, struct ask *ret)
+static int pyroscope_ingest_read_format(struct pyroscope_upload *upload, struct ask *ret)
 {
     static const struct {
         const char *format, *type;
@@ -91,7 +91,7 @@ static int pyroscope_ingest_read_format(struct upload *upload, struct ask *ret)
     return rc;
 }
 
-static int pyroscope_ingest_read_name(struct upload *upload, struct ask *ret)
+static int pyroscope_ingest_read_name(struct pyroscope_upload *upload, struct ask *ret)
 {
     const char *text;
     size_t len;
@@ -104,7 +104,7 @@ static int pyroscope_ingest_read_name(struct upload *upload, struct ask *ret)
     return rc;
 }
 
-static int pyroscope_ingest_read_query(struct upload *upload, struct ask *ret)
+static int pyroscope_ingest_read_query(struct pyroscope_upload *upload, struct ask *ret)
 {
     uint64_t now_ns = upload->reading->now_ns;
     int rc = pyroscope_ingest_read_name(upload, ret);
@@ -134,7 +134,7 @@ static bool pyroscope_ingest_is_text(enum br_profile_format format)
 }
 
 /* The series labels: what Pyroscope adds, then the client's, of which equal ones win. */
-static int pyroscope_ingest_make_labels(struct upload *upload, const struct ask *ask,
+static int pyroscope_ingest_make_labels(struct pyroscope_upload *upload, const struct ask *ask,
                                         size_t app_len, struct br_addition *ret)
 {
     const struct br_label added[] = {{"__delta__", 9, "false", 5},
@@ -158,7 +158,7 @@ static int pyroscope_ingest_make_labels(struct upload *upload, const struct ask 
 }
 
 /* What the last part of the name says of formats that carry no type. */
-static int pyroscope_ingest_read_suffix(struct upload *upload, const struct ask *ask,
+static int pyroscope_ingest_read_suffix(struct pyroscope_upload *upload, const struct ask *ask,
                                         struct br_profile_source *source, size_t *ret_app_len)
 {
     struct br_app_type type;
@@ -177,7 +177,7 @@ static int pyroscope_ingest_read_suffix(struct upload *upload, const struct ask 
     return 0;
 }
 
-static int pyroscope_ingest_make_source(struct upload *upload, const struct ask *ask,
+static int pyroscope_ingest_make_source(struct pyroscope_upload *upload, const struct ask *ask,
                                         struct br_profile_source *source,
                                         struct br_addition *resource)
 {
@@ -201,7 +201,7 @@ struct form {
     size_t count;
 };
 
-static int pyroscope_ingest_read_form(struct upload *upload, const struct br_buf *body,
+static int pyroscope_ingest_read_form(struct pyroscope_upload *upload, const struct br_buf *body,
                                       struct form *ret)
 {
     char boundary[BR_BOUNDARY_MAX + 1];
@@ -214,22 +214,23 @@ static int pyroscope_ingest_read_form(struct upload *upload, const struct br_buf
 
 /* A field without gzip; `ret->data` stays NULL where there is none, and len 0 too where it is
  * empty. */
-static int pyroscope_ingest_read_field(struct upload *upload, const struct form *form,
-                                       const char *name, struct upload_bytes *ret)
+static int pyroscope_ingest_read_field(struct pyroscope_upload *upload, const struct form *form,
+                                       const char *name, struct pyroscope_upload_bytes *ret)
 {
     const struct br_form_field *form_field = br_form_find(form->fields, form->count, name);
-    *ret = form_field ? (struct upload_bytes){form_field->data, form_field->len}
-                      : (struct upload_bytes){0};
-    int rc = upload_gunzip(upload, ret);
+    *ret = form_field ? (struct pyroscope_upload_bytes){form_field->data, form_field->len}
+                      : (struct pyroscope_upload_bytes){0};
+    int rc = pyroscope_upload_gunzip(upload, ret);
     if (rc)
         br_err_prefix(&upload->reading->err, "field %s: ", name);
     return rc;
 }
 
-static int pyroscope_ingest_read_pprof_form(struct upload *upload, const struct form *form,
+static int pyroscope_ingest_read_pprof_form(struct pyroscope_upload *upload,
+                                            const struct form *form,
                                             struct br_profile_source *source)
 {
-    struct upload_bytes profile, config;
+    struct pyroscope_upload_bytes profile, config;
     struct br_sample_type *types = NULL;
     if (br_form_find(form->fields, form->count, "prev_profile"))
         return br_err_set(&upload->reading->err, BR_EINVAL,
@@ -248,10 +249,10 @@ static int pyroscope_ingest_read_pprof_form(struct upload *upload, const struct 
     return rc;
 }
 
-static int pyroscope_ingest_read_jfr_form(struct upload *upload, const struct form *form,
+static int pyroscope_ingest_read_jfr_form(struct pyroscope_upload *upload, const struct form *form,
                                           struct br_profile_source *source)
 {
-    struct upload_bytes jfr, labels;
+    struct pyroscope_upload_bytes jfr, labels;
     int rc = pyroscope_ingest_read_field(upload, form, "jfr", &jfr);
     if (!rc)
         rc = pyroscope_ingest_read_field(upload, form, "labels", &labels);
@@ -265,7 +266,7 @@ static int pyroscope_ingest_read_jfr_form(struct upload *upload, const struct fo
 }
 
 /* Where the profile is in the body. */
-static int pyroscope_ingest_read_body(struct upload *upload, const struct ask *ask,
+static int pyroscope_ingest_read_body(struct pyroscope_upload *upload, const struct ask *ask,
                                       const struct br_buf *body, struct br_profile_source *source)
 {
     struct form form = {.count = 0};
@@ -277,15 +278,15 @@ static int pyroscope_ingest_read_body(struct upload *upload, const struct ask *a
                    ? pyroscope_ingest_read_pprof_form(upload, &form, source)
                    : pyroscope_ingest_read_jfr_form(upload, &form, source);
     }
-    struct upload_bytes all = {body->data, body->len};
-    int rc = upload_gunzip(upload, &all);
+    struct pyroscope_upload_bytes all = {body->data, body->len};
+    int rc = pyroscope_upload_gunzip(upload, &all);
     source->data = all.data;
     source->len = all.len;
     return rc;
 }
 
 /* Pyroscope takes no notice of the header: what says gzip and is none is as it is. */
-static int pyroscope_ingest_unpack(struct upload *upload)
+static int pyroscope_ingest_unpack(struct pyroscope_upload *upload)
 {
     const struct br_buf *right = upload->reading->body;
     bool gzip = right->len >= 2 && right->data[0] == 0x1f && right->data[1] == 0x8b;
@@ -294,7 +295,7 @@ static int pyroscope_ingest_unpack(struct upload *upload)
                : br_reading_unpack(upload->reading);
 }
 
-static int pyroscope_ingest_read_all(struct upload *upload)
+static int pyroscope_ingest_read_all(struct pyroscope_upload *upload)
 {
     struct ask ask = {0};
     struct br_profile_source source;
@@ -308,14 +309,14 @@ static int pyroscope_ingest_read_all(struct upload *upload)
     rc = pyroscope_ingest_unpack(upload);
     if (!rc)
         rc = pyroscope_ingest_read_body(upload, &ask, br_reading_bytes(upload->reading), &source);
-    return rc || !source.len ? rc : upload_read(upload, ask.format, &source);
+    return rc || !source.len ? rc : pyroscope_upload_read(upload, ask.format, &source);
 }
 
 static int pyroscope_ingest_read_request(struct br_reading *reading)
 {
-    struct upload upload;
-    int rc = upload_begin(&upload, reading);
-    return upload_end(&upload, rc ? rc : pyroscope_ingest_read_all(&upload));
+    struct pyroscope_upload upload;
+    int rc = pyroscope_upload_begin(&upload, reading);
+    return pyroscope_upload_end(&upload, rc ? rc : pyroscope_ingest_read_all(&upload));
 }
 
 static void pyroscope_ingest_answer(const struct br_upload *upload, struct br_request *request,
@@ -325,7 +326,7 @@ static void pyroscope_ingest_answer(const struct br_upload *upload, struct br_re
 }
 
 static const struct br_upload_kind kind = {pyroscope_ingest_read_request, PYROSCOPE_READ_NOW,
-                                           upload_on_read, pyroscope_ingest_answer};
+                                           pyroscope_upload_on_read, pyroscope_ingest_answer};
 
 bool pyroscope_begin_ingest(struct pyroscope *pyroscope, struct br_request *request)
 {

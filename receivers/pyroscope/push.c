@@ -62,8 +62,8 @@ static int pyroscope_push_from_json(struct br_reading *reading)
 static int pyroscope_push_read_message(struct br_reading *reading,
                                        int (*unpack)(struct br_reading *reading))
 {
-    struct upload upload;
-    int rc = upload_begin(&upload, reading);
+    struct pyroscope_upload upload;
+    int rc = pyroscope_upload_begin(&upload, reading);
     if (!rc)
         rc = unpack(reading);
     if (!rc && reading->format == BR_UPLOAD_JSON)
@@ -72,7 +72,7 @@ static int pyroscope_push_read_message(struct br_reading *reading,
         const struct br_buf *message = br_reading_bytes(reading);
         rc = pyroscope_read_push(&upload, message->data, message->len);
     }
-    return upload_end(&upload, rc);
+    return pyroscope_upload_end(&upload, rc);
 }
 
 static int pyroscope_push_read_request(struct br_reading *reading)
@@ -106,11 +106,13 @@ static void pyroscope_push_answer_web(const struct br_upload *upload, struct br_
 }
 
 static const struct br_upload_kind connect_kind = {pyroscope_push_read_request, PYROSCOPE_READ_NOW,
-                                                   upload_on_read, pyroscope_push_answer_connect},
+                                                   pyroscope_upload_on_read,
+                                                   pyroscope_push_answer_connect},
                                    grpc_kind = {pyroscope_push_read_request, PYROSCOPE_READ_NOW,
-                                                upload_on_read, pyroscope_push_answer_grpc},
+                                                pyroscope_upload_on_read,
+                                                pyroscope_push_answer_grpc},
                                    web_kind = {pyroscope_push_read_web, PYROSCOPE_READ_NOW,
-                                               upload_on_read, pyroscope_push_answer_web};
+                                               pyroscope_upload_on_read, pyroscope_push_answer_web};
 
 /* --- What is asked ---------------------------------------------------------------------------- */
 

@@ -26,7 +26,7 @@ static void push_series_release(void *data, void *memory)
     (void)memory; /* dies with the arena */
 }
 
-static int push_series_invalid(struct upload *upload, size_t series, const char *why,
+static int push_series_invalid(struct pyroscope_upload *upload, size_t series, const char *why,
                                const char *what)
 {
     return br_err_set(&upload->reading->err, BR_EINVAL, "series[%zu]: %s%s", series, why, what);
@@ -55,8 +55,8 @@ static bool push_series_are_short(const Push__V1__RawProfileSeries *series)
     return true;
 }
 
-static int push_series_check_labels(struct upload *upload, const Push__V1__RawProfileSeries *series,
-                                    size_t at)
+static int push_series_check_labels(struct pyroscope_upload *upload,
+                                    const Push__V1__RawProfileSeries *series, size_t at)
 {
     if (series->n_labels == 0)
         return push_series_invalid(upload, at,
@@ -77,8 +77,9 @@ static int push_series_check_labels(struct upload *upload, const Push__V1__RawPr
     return 0;
 }
 
-static int push_series_make_labels(struct upload *upload, const Push__V1__RawProfileSeries *series,
-                                   size_t at, struct br_addition *ret)
+static int push_series_make_labels(struct pyroscope_upload *upload,
+                                   const Push__V1__RawProfileSeries *series, size_t at,
+                                   struct br_addition *ret)
 {
     struct br_label *labels =
         br_arena_calloc(&upload->scratch, series->n_labels + 1, sizeof *labels);
@@ -114,25 +115,27 @@ static bool push_series_read_uuid(const char *text, uint8_t ret[16])
     return n == sizeof digits && br_hex_decode(digits, n, ret, 16) == 16;
 }
 
-static int push_series_read_sample(struct upload *upload, const Push__V1__RawSample *sample,
+static int push_series_read_sample(struct pyroscope_upload *upload,
+                                   const Push__V1__RawSample *sample,
                                    struct br_profile_source *source)
 {
-    struct upload_bytes bytes = {sample->raw_profile.data, sample->raw_profile.len};
+    struct pyroscope_upload_bytes bytes = {sample->raw_profile.data, sample->raw_profile.len};
     uint8_t id[16];
-    int rc = upload_gunzip(upload, &bytes);
-    upload_limit(upload);
+    int rc = pyroscope_upload_gunzip(upload, &bytes);
+    pyroscope_upload_limit(upload);
     source->profile_id = push_series_read_uuid(sample->id, id) ? id : NULL;
     source->data = bytes.data;
     source->len = bytes.len;
     if (!rc && source->len)
-        rc = upload_read(upload, BR_FORMAT_PPROF, source);
+        rc = pyroscope_upload_read(upload, BR_FORMAT_PPROF, source);
     source->profile_id = NULL;
-    upload_drop(upload);
+    pyroscope_upload_drop(upload);
     return rc;
 }
 
-static int push_series_read_samples(struct upload *upload, const Push__V1__RawProfileSeries *series,
-                                    size_t at, struct br_profile_source *source)
+static int push_series_read_samples(struct pyroscope_upload *upload,
+                                    const Push__V1__RawProfileSeries *series, size_t at,
+                                    struct br_profile_source *source)
 {
     int rc = 0;
     for (size_t i = 0; i < series->n_samples && !rc; i++) {
@@ -142,22 +145,22 @@ static int push_series_read_samples(struct upload *upload, const Push__V1__RawPr
             br_err_prefix(&upload->reading->err, "series[%zu].samples[%zu]: ", at, i);
         if (rc == BR_EINVAL) {
             br_build_undo(upload->build);
-            upload_leave_out(upload, 1);
+            pyroscope_upload_leave_out(upload, 1);
             rc = 0;
         }
     }
     return rc;
 }
 
-static int read_series(struct upload *upload, const Push__V1__RawProfileSeries *series, size_t at,
-                       uint64_t now_ns)
+static int read_series(struct pyroscope_upload *upload, const Push__V1__RawProfileSeries *series,
+                       size_t at, uint64_t now_ns)
 {
     struct br_addition resource = {0};
     int rc = push_series_check_labels(upload, series, at);
     if (!rc)
         rc = push_series_make_labels(upload, series, at, &resource);
     if (rc == BR_EINVAL) {
-        upload_leave_out(upload, (uint32_t)series->n_samples);
+        pyroscope_upload_leave_out(upload, (uint32_t)series->n_samples);
         return 0;
     }
     struct br_profile_source source = {
@@ -171,7 +174,7 @@ static int read_series(struct upload *upload, const Push__V1__RawProfileSeries *
 }
 
 /* Where nothing is good, the first reason is that of the whole. */
-static int push_series_check_any(struct upload *upload, size_t count)
+static int push_series_check_any(struct pyroscope_upload *upload, size_t count)
 {
     if (count == 0)
         return br_err_set(&upload->reading->err, BR_EINVAL, "no profiles received");
@@ -181,14 +184,14 @@ static int push_series_check_any(struct upload *upload, size_t count)
     return BR_EINVAL;
 }
 
-int pyroscope_read_push(struct upload *upload, const uint8_t *data, size_t len)
+int pyroscope_read_push(struct pyroscope_upload *upload, const uint8_t *data, size_t len)
 {
     struct memory memory = {.pb = {push_series_allocate, push_series_release, &memory},
                             .arena = &upload->scratch};
     uint64_t now_ns = upload->reading->now_ns;
     upload->body_len = len;
     upload->unpacked = upload->reading->plain;
-    upload_limit(upload);
+    pyroscope_upload_limit(upload);
     Push__V1__PushRequest *request = push__v1__push_request__unpack(&memory.pb, len, data);
     size_t n = 0;
     int rc = 0;

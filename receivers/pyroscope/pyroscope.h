@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of the Pyroscope receiver share. */
+/* The types and functions that the files of the Pyroscope receiver share. */
 #pragma once
 
 #include "ingest/otlp.h"
@@ -35,13 +35,13 @@ struct pyroscope {
 /* Plain bytes of profiles that are converted at once: what takes about two milliseconds. */
 #define PYROSCOPE_READ_NOW (256u << 10)
 
-struct upload {
+struct pyroscope_upload {
     struct br_reading *reading;
     struct br_build *build;
     struct br_arena scratch; /* what lives as long as the upload */
     struct br_buf *plain[4]; /* what was decompressed */
     size_t n_plain;
-    size_t body_len;             /* of what upload_limit limits */
+    size_t body_len;             /* of what pyroscope_upload_limit limits */
     size_t unpacked;             /* bytes that the reading had decompressed before it */
     size_t built;                /* bytes that the builder held before */
     uint32_t n_bad;              /* profiles that were left out ... */
@@ -49,39 +49,42 @@ struct upload {
     struct br_profile_lost lost; /* samples of the others */
 };
 
-struct upload_bytes {
+struct pyroscope_upload_bytes {
     const uint8_t *data;
     size_t len;
 };
 
-/* Begins. Returns 0 or BR_ENOMEM; upload_end is called in any case. */
-int upload_begin(struct upload *upload, struct br_reading *reading);
+/* Begins an upload. Returns 0 or BR_ENOMEM. The caller calls pyroscope_upload_end in any case. */
+int pyroscope_upload_begin(struct pyroscope_upload *upload, struct br_reading *reading);
 
-/* Takes gzip off, which is told by its magic. The result lives until upload_drop, or as long as
- * what came in. Returns 0; or BR_EINVAL or as br_reading_decompress, with a sentence in r->err. */
-int upload_gunzip(struct upload *upload, struct upload_bytes *bytes);
-void upload_drop(struct upload *upload);
+/* Takes gzip off, which is told by its magic. The result lives until pyroscope_upload_drop, or as
+ * long as what came in. Returns 0; or BR_EINVAL or as br_reading_decompress, with a sentence in
+ * r->err. */
+int pyroscope_upload_gunzip(struct pyroscope_upload *upload, struct pyroscope_upload_bytes *bytes);
+void pyroscope_upload_drop(struct pyroscope_upload *upload);
 
-/* From now on the upload takes four times the body and what was unpacked, and a MiB, at most. */
-void upload_limit(struct upload *upload);
+/* Limits what the upload takes from now on: four times the body and what was unpacked, and a MiB.
+ */
+void pyroscope_upload_limit(struct pyroscope_upload *upload);
 
-/* br_profile_read into the upload's builder. */
-int upload_read(struct upload *upload, enum br_profile_format format,
-                const struct br_profile_source *profile_source);
+/* Reads a profile into the upload's builder. Returns as br_profile_read. */
+int pyroscope_upload_read(struct pyroscope_upload *upload, enum br_profile_format format,
+                          const struct br_profile_source *profile_source);
 
 /* Of a br_upload_kind: counts the samples that were lost, and says so. */
-void upload_on_read(struct br_upload *upload, const struct br_reading *reading);
+void pyroscope_upload_on_read(struct br_upload *upload, const struct br_reading *reading);
 
 /* Counts `count` profiles that are left out for what r->err says. */
-void upload_leave_out(struct upload *upload, uint32_t count);
+void pyroscope_upload_leave_out(struct pyroscope_upload *upload, uint32_t count);
 
 /* Ends the reading: with the item that was built where `rc` is 0. Returns `rc`, or why there is no
  * item. */
-int upload_end(struct upload *upload, int rc);
+int pyroscope_upload_end(struct pyroscope_upload *upload, int rc);
 
 /* --- /ingest (ingest.c, sample_types.c) ------------------------------------------------------- */
 
-/* False when the path is another; else the request is taken care of. */
+/* Begins a request of /ingest. Returns false when its path is another; otherwise takes the request.
+ */
 bool pyroscope_begin_ingest(struct pyroscope *pyroscope, struct br_request *request);
 
 /* Reads `sample_type_config`, a JSON object, into an array in the arena. Returns 0, BR_EINVAL or
@@ -96,7 +99,7 @@ bool pyroscope_begin_push(struct pyroscope *pyroscope, struct br_request *reques
 /* Reads an encoded PushRequest into the upload's builder. As with Pyroscope a profile that cannot
  * be read, or a series whose labels are no good, does not take the others along. Returns as
  * br_profile_read; BR_EINVAL where nothing is good. */
-int pyroscope_read_push(struct upload *upload, const uint8_t *data, size_t len);
+int pyroscope_read_push(struct pyroscope_upload *upload, const uint8_t *data, size_t len);
 
 /* --- Answers (reply.c) ------------------------------------------------------------------------ */
 

@@ -16,17 +16,17 @@
 #define SPARE ((size_t)1 << 20)
 #define LOG_EVERY_MS 60000
 
-static size_t pyroscope_upload_scratch_max(const struct upload *upload)
+static size_t pyroscope_upload_scratch_max(const struct pyroscope_upload *upload)
 {
     size_t max = upload->reading->max_body;
     max = max > BR_BUF_MAX / GROWTH ? BR_BUF_MAX : max * GROWTH;
     return max > SCRATCH_MIN ? max : SCRATCH_MIN;
 }
 
-int upload_begin(struct upload *upload, struct br_reading *reading)
+int pyroscope_upload_begin(struct pyroscope_upload *upload, struct br_reading *reading)
 {
     struct br_workbench *bench = reading->bench;
-    *upload = (struct upload){.reading = reading};
+    *upload = (struct pyroscope_upload){.reading = reading};
     br_arena_init(&upload->scratch, pyroscope_upload_scratch_max(upload));
     if (!bench->build)
         bench->build = br_build_new(reading->host, pyroscope_upload_scratch_max(upload));
@@ -35,10 +35,10 @@ int upload_begin(struct upload *upload, struct br_reading *reading)
     return upload->build ? 0 : br_err_set(&reading->err, BR_ENOMEM, "out of memory");
 }
 
-int upload_gunzip(struct upload *upload, struct upload_bytes *bytes)
+int pyroscope_upload_gunzip(struct pyroscope_upload *upload, struct pyroscope_upload_bytes *bytes)
 {
     struct br_err *err = &upload->reading->err;
-    struct upload_bytes right = *bytes;
+    struct pyroscope_upload_bytes right = *bytes;
     struct br_buf *plain = NULL;
     for (int i = 0; right.len >= 2 && right.data[0] == 0x1f && right.data[1] == 0x8b; i++) {
         struct br_buf *next = NULL;
@@ -50,7 +50,7 @@ int upload_gunzip(struct upload *upload, struct upload_bytes *bytes)
         if (rc)
             return rc;
         plain = next;
-        right = (struct upload_bytes){plain->data, plain->len};
+        right = (struct pyroscope_upload_bytes){plain->data, plain->len};
     }
     if (plain && upload->n_plain == BR_COUNT(upload->plain)) {
         br_buf_unref(plain);
@@ -62,20 +62,20 @@ int upload_gunzip(struct upload *upload, struct upload_bytes *bytes)
     return 0;
 }
 
-void upload_drop(struct upload *upload)
+void pyroscope_upload_drop(struct pyroscope_upload *upload)
 {
     while (upload->n_plain)
         br_buf_unref(upload->plain[--upload->n_plain]);
 }
 
 /* No memory would help what does not fit into an arena's maximum. */
-static int pyroscope_upload_too_large(struct upload *upload, const struct br_arena *full)
+static int pyroscope_upload_too_large(struct pyroscope_upload *upload, const struct br_arena *full)
 {
     return br_err_set(&upload->reading->err, BR_ETOOBIG,
                       "the request takes more than %zu bytes of memory", full->max);
 }
 
-void upload_limit(struct upload *upload)
+void pyroscope_upload_limit(struct pyroscope_upload *upload)
 {
     size_t max = pyroscope_upload_scratch_max(upload),
            unpacked = upload->reading->plain - upload->unpacked;
@@ -84,8 +84,8 @@ void upload_limit(struct upload *upload)
     (void)br_build_limit(upload->build, upload->built + limit - upload->scratch.used);
 }
 
-int upload_read(struct upload *upload, enum br_profile_format format,
-                const struct br_profile_source *profile_source)
+int pyroscope_upload_read(struct pyroscope_upload *upload, enum br_profile_format format,
+                          const struct br_profile_source *profile_source)
 {
     struct br_arena scratch;
     struct br_profile_source source = *profile_source;
@@ -98,7 +98,7 @@ int upload_read(struct upload *upload, enum br_profile_format format,
     return rc;
 }
 
-void upload_leave_out(struct upload *upload, uint32_t count)
+void pyroscope_upload_leave_out(struct pyroscope_upload *upload, uint32_t count)
 {
     if (!upload->n_bad)
         upload->first = upload->reading->err;
@@ -107,7 +107,7 @@ void upload_leave_out(struct upload *upload, uint32_t count)
 }
 
 /* Says what was left out. */
-static void pyroscope_upload_tell_bad(struct upload *upload)
+static void pyroscope_upload_tell_bad(struct pyroscope_upload *upload)
 {
     struct br_reading *reading = upload->reading;
     reading->n_left_out = upload->n_bad;
@@ -119,7 +119,7 @@ static void pyroscope_upload_tell_bad(struct upload *upload)
     (void)snprintf(reading->lost, sizeof reading->lost, "%.199s", upload->lost.first.text);
 }
 
-void upload_on_read(struct br_upload *upload, const struct br_reading *reading)
+void pyroscope_upload_on_read(struct br_upload *upload, const struct br_reading *reading)
 {
     struct pyroscope *p = upload->arg;
     struct br_node *node = p->ingest.node;
@@ -131,7 +131,7 @@ void upload_on_read(struct br_upload *upload, const struct br_reading *reading)
                 reading->n_lost, reading->lost, (unsigned long long)held);
 }
 
-static int pyroscope_upload_make_item(struct upload *upload)
+static int pyroscope_upload_make_item(struct pyroscope_upload *upload)
 {
     struct br_reading *reading = upload->reading;
     reading->item = br_item_new(reading->host, BR_PROFILES);
@@ -141,14 +141,14 @@ static int pyroscope_upload_make_item(struct upload *upload)
     return rc ? rc : br_pieces_cut(reading, NULL);
 }
 
-int upload_end(struct upload *upload, int rc)
+int pyroscope_upload_end(struct pyroscope_upload *upload, int rc)
 {
     struct br_workbench *bench = upload->reading->bench;
     if (rc == BR_ENOMEM && upload->scratch.full)
         rc = pyroscope_upload_too_large(upload, &upload->scratch);
     if (!rc)
         rc = pyroscope_upload_make_item(upload);
-    upload_drop(upload);
+    pyroscope_upload_drop(upload);
     br_arena_release(&upload->scratch);
     if (upload->build) {
         (void)br_build_limit(upload->build, BR_BUF_MAX);

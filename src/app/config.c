@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "app/fit.h"
+#include "app/metadata.h"
 #include "app/service_config.h"
 #include "base/mem.h"
 #include "base/str.h"
@@ -506,6 +507,29 @@ static void load_pipelines(struct loader *loader, const struct br_yaml *service,
         load_pipeline(loader, pipelines->keys[i], pipelines->items[i]);
 }
 
+/* What an option of an extension names has to be there, and in a pipeline. */
+static void load_check_references(struct loader *loader)
+{
+    for (size_t i = 0; i < loader->config->n_extensions; i++) {
+        const struct br_instance *instance = loader->config->extensions[i];
+        struct br_reference wanted = {0};
+        char path[192], shown[BR_SHOWN_SIZE];
+        if (!instance->component || !instance->component->refers || !instance->config)
+            continue;
+        instance->component->refers(instance->config, &wanted);
+        const struct br_instance *found = load_find_instance(loader, wanted.kind, wanted.id);
+        if (found && found->used && found->component &&
+            strcmp(found->component->name, wanted.component) == 0)
+            continue;
+        br_errs_add_key(loader->errs, instance->node,
+                        br_path_join(path, br_kind_section(BR_EXTENSION), instance->id), wanted.key,
+                        found ? "must name a %s %s that is in a pipeline, got %s"
+                              : "must name a %s %s; there is no %s",
+                        wanted.component, br_kind_name(wanted.kind),
+                        br_text_show(wanted.id, shown));
+    }
+}
+
 static void load_service(struct loader *loader, const struct br_yaml *node)
 {
     if (!node && loader->top_failed)
@@ -525,6 +549,7 @@ static void load_service(struct loader *loader, const struct br_yaml *node)
     load_list(loader, service.extensions, "service::extensions", BR_EXTENSION, NULL,
               &loader->config->extensions, &loader->config->n_extensions);
     load_pipelines(loader, node, service.pipelines);
+    load_check_references(loader);
     load_note(loader, br_telemetry_read(service.telemetry, &loader->config->telemetry,
                                         loader->arena, loader->errs));
     load_note(loader, br_workers_read(service.workers, &loader->config->workers, loader->errs));
@@ -543,6 +568,54 @@ static void load_warn_unused(struct loader *loader)
                      br_path_join(path, br_kind_section(loader->slots[i].kind), instance->id),
                      "is defined and never used; %s",
                      extension ? "service::extensions does not name it" : "no pipeline names it");
+    }
+}
+
+/* Bits of the signals whose pipelines name the processor. */
+static unsigned load_signals_of(const struct br_config *config, const struct br_instance *instance)
+{
+    unsigned signals = 0;
+    for (size_t i = 0; i < config->n_pipelines; i++)
+        for (size_t k = 0; k < config->pipelines[i].n_processors; k++)
+            if (config->pipelines[i].processors[k] == instance)
+                signals |= BR_SIGNAL_BIT(config->pipelines[i].signal);
+    return signals;
+}
+
+/* An instance of the same component that stands only where this one does not; NULL: there is none.
+ */
+static const struct br_instance *load_other_half(const struct br_config *config,
+                                                 const struct br_instance *instance,
+                                                 unsigned missing)
+{
+    for (size_t i = 0; i < config->n_instances; i++)
+        if (config->instances[i].component == instance->component &&
+            load_signals_of(config, &config->instances[i]) == missing)
+            return &config->instances[i];
+    return NULL;
+}
+
+/* A processor that is one for both signals, as the join is, does nothing where only one comes. */
+static void load_warn_half(struct loader *loader)
+{
+    const struct br_config *config = loader->config;
+    for (size_t i = 0; i < config->n_instances; i++) {
+        const struct br_instance *instance = &config->instances[i];
+        if (!instance->component || !instance->component->shared)
+            continue;
+        unsigned signals = load_signals_of(config, instance);
+        unsigned missing = instance->component->signals & ~signals;
+        if (!signals || !missing)
+            continue;
+        char path[192];
+        const struct br_instance *half = load_other_half(config, instance, missing);
+        enum br_signal lacking = missing == BR_SIGNAL_BIT(BR_TRACES) ? BR_TRACES : BR_PROFILES;
+        br_errs_warn(loader->errs, loader->slots[i].key,
+                     br_path_join(path, br_kind_section(loader->slots[i].kind), instance->id),
+                     "no %s pipeline names it, so that it does nothing; %s%s%sthe same id has to "
+                     "stand in both",
+                     br_signal_name(lacking), half ? "one names \"" : "", half ? half->id : "",
+                     half ? "\": " : "");
     }
 }
 
@@ -604,6 +677,8 @@ static int load_whole(struct loader *loader)
     if (load_failed(loader->errs))
         return BR_EINVAL;
     load_warn_unused(loader);
+    load_warn_half(loader);
+    br_metadata_check(loader->config, loader->errs);
     return 0;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * From files to a checked, constant description of the service. The Collector's config file:
- * receivers, processors, exporters, connectors, extensions, service{extensions, pipelines,
+ * Makes a checked, constant description of the service from config files. The Collector's config
+ * file: receivers, processors, exporters, connectors, extensions, service{extensions, pipelines,
  * telemetry}. All errors come before anything listens.
  */
 #pragma once

@@ -269,7 +269,12 @@ static void print_child(const struct printer *printer, const struct br_yaml *par
     } else {
         br_str_putc(printer->out, '-');
     }
-    if (child->count == 0) {
+    /* Where a text is hidden, ${...} may have brought what looks like a map, and is read as text.
+     */
+    bool hidden = child->brought && !printer->raw && inner.view == VIEW_HIDE;
+    if (hidden) {
+        br_str_puts(printer->out, " \"[REDACTED]\"\n");
+    } else if (child->count == 0) {
         br_str_putc(printer->out, ' ');
         print_scalar(printer, child, inner);
     } else if (map) {

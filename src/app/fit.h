@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A Collector's configuration made to fit: what Braid has not is taken out of the tree, and each
- * thing that goes is told in a warning, with what it did and what is left to do.
+ * Takes what Braid does not have out of a Collector's configuration tree. Each thing that goes is
+ * told in a warning, with what it did and what is left to do.
  *
  *  - Pipelines of metrics and logs go, and what only they use.
- *  - Components that Braid has not go out of every pipeline. A pipeline that is left without a
- * receiver or without an exporter goes, too, and what only it uses.
- *  - Settings that Braid has not go, one by one. Never so that more is let in or shown than before:
- * a receiver's settings of `auth` and `tls` are not taken away from it.
- *  - With `all`, whatever the loader still refuses goes as well; a server whose `auth` or `tls` is
- * refused goes whole, and so does an exporter whose `tls` is.
+ *  - Components that Braid does not have go out of every pipeline. A pipeline that is left without
+ *    a receiver or without an exporter goes, too, and what only it uses.
+ *  - Settings that Braid does not have go, one by one. This never lets in or shows more than
+ *    before: a receiver's settings of `auth` and `tls` are not taken away from it.
+ *  - With `all`, whatever the loader still refuses goes as well. A server whose `auth` or `tls` is
+ *    refused goes whole, and so does an exporter whose `tls` is.
  *
- * What looks like a slip of the pen ("did you mean") stays without `all`, and is the loader's to
- * refuse.
+ * Without `all`, what looks like a misspelling ("did you mean") stays, and the loader refuses it.
  */
 #pragma once
 

@@ -59,6 +59,8 @@ static void graph_node_consume(struct br_consumer *self, struct br_item *item)
         br_item_retry(item, BR_STATUS_UNAVAILABLE, 1000, "shutting down");
         return;
     }
+    if (node->incoming[item->signal])
+        *node->incoming[item->signal] += item->n_items;
     br_debt_enter(&item->debt, item->signal, node->ledger);
     bool refers =
         node->component->resolves && item->signal == BR_PROFILES && br_item_has_references(item);
@@ -210,6 +212,19 @@ static const struct br_exporter_config *graph_common_of(const struct br_instance
     return (const void *)((const char *)wrapped->config + wrapped->component->common_at);
 }
 
+/* The Collector's processorhelper counts so, with the attribute otel.signal. */
+static void graph_count_items(struct br_node *node)
+{
+    for (enum br_signal s = BR_TRACES; s < BR_SIGNALS; s++) {
+        if (!node->in_pipeline[s])
+            continue;
+        node->incoming[s] = br_node_metric(node, BR_COUNTER, "otelcol_processor_incoming_items",
+                                           "otel_signal", br_signal_name(s));
+        node->outgoing[s] = br_node_metric(node, BR_COUNTER, "otelcol_processor_outgoing_items",
+                                           "otel_signal", br_signal_name(s));
+    }
+}
+
 static int graph_create(struct br_graph *graph, struct place *place, struct br_err *err)
 {
     struct br_node *node = &place->node;
@@ -232,6 +247,8 @@ static int graph_create(struct br_graph *graph, struct place *place, struct br_e
         }
         node->ledger = &place->ledger;
     }
+    if (component->kind == BR_PROCESSOR)
+        graph_count_items(node);
     int rc = component->create ? component->create(node, err) : 0;
     if (rc) {
         br_err_prefix(err, "%s: ", name);

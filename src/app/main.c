@@ -8,9 +8,13 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 
+#include "app/ask.h"
+#include "app/components.h"
 #include "app/migrate.h"
 #include "app/preflight.h"
+#include "app/quickstart.h"
 #include "app/registry.h"
+#include "app/replay.h"
 #include "app/service.h"
 #include "base/mem.h"
 
@@ -23,6 +27,12 @@ static const char help[] =
     "span.\n"
     "\n"
     "Usage:\n"
+    "  braid                              takes traces and profiles on their usual ports, keeps "
+    "the "
+    "last\n"
+    "                                     day and shows it at http://localhost:3200; forwards to\n"
+    "                                     TEMPO_ENDPOINT and PYROSCOPE_ENDPOINT where they are "
+    "set\n"
     "  braid --config FILE [--config FILE ...] [--set KEY=VALUE ...]   run\n"
     "  braid validate --config FILE       check a config: exit 0, or the errors\n"
     "  braid print-config --config FILE   show the merged, expanded config, secrets as [REDACTED]\n"
@@ -30,6 +40,8 @@ static const char help[] =
     "  braid migrate FILE [--rest FILE]   a Collector's config in, Braid's out; what stays for "
     "the\n"
     "                                     Collector goes into the other file\n"
+    "  braid query COMMAND ...            spans, traces and flame graphs of a running Braid\n"
+    "  braid save FILE, braid open FILE   what a store keeps, as one file; and that file's page\n"
     "  braid --version | --help\n"
     "\n"
     "Options:\n"
@@ -48,15 +60,16 @@ static const char help[] =
     "  braid migrate collector.yaml --rest metrics.yaml > braid.yaml\n"
     "  braid --config 'yaml:receivers::otlp::protocols::grpc:' --config rest.yaml\n";
 
-enum command { RUN, VALIDATE, PRINT_CONFIG, COMPONENTS, MIGRATE };
+enum command { RUN, VALIDATE, PRINT_CONFIG, COMPONENTS, MIGRATE, OPEN };
 
 struct arguments {
     enum command command;
     const char *uris[URIS_MAX], *sets[URIS_MAX];
     struct br_config_sources sources;
     uint64_t shutdown_timeout_ms;
-    const char *file, *rest; /* of migrate */
+    const char *file, *rest; /* of migrate; of open, a file */
     bool json, core_dumps;
+    bool quickstart; /* there is no --config */
 };
 
 static int main_usage(const char *what, const char *arg)
@@ -116,7 +129,8 @@ static int main_read_option(struct arguments *left, int argc, char **argv, int *
         main_warn_gates(value);
     } else if (left->command == MIGRATE && (value = main_value_of("--rest", argc, argv, index))) {
         left->rest = value;
-    } else if (left->command == MIGRATE && arg[0] != '-' && !left->file) {
+    } else if ((left->command == MIGRATE || left->command == OPEN) && arg[0] != '-' &&
+               !left->file) {
         left->file = arg;
     } else if (strcmp(arg, "--skip-unsupported") == 0) {
         left->sources.skip_unsupported = true;
@@ -144,54 +158,16 @@ static void main_print_errors(const struct br_errs *errs)
         (void)fprintf(stderr, "and more: the first %d are shown\n", BR_ERRS_MAX);
 }
 
-static const char *main_signals_of(const struct br_component *component)
-{
-    return component->signals == BR_BOTH_SIGNALS              ? "traces, profiles"
-           : component->signals == BR_SIGNAL_BIT(BR_TRACES)   ? "traces"
-           : component->signals == BR_SIGNAL_BIT(BR_PROFILES) ? "profiles"
-                                                              : "-";
-}
-
-static void main_component_json(struct br_str *out, const struct br_component *component)
-{
-    br_str_puts(out, "{\"kind\":");
-    br_str_json(out, br_kind_name(component->kind), strlen(br_kind_name(component->kind)));
-    br_str_puts(out, ",\"name\":");
-    br_str_json(out, component->name, strlen(component->name));
-    if (component->alias) {
-        br_str_puts(out, ",\"alias\":");
-        br_str_json(out, component->alias, strlen(component->alias));
-    }
-    br_str_printf(out, ",\"signals\":[%s%s%s]", component->signals & 1 ? "\"traces\"" : "",
-                  component->signals == BR_BOTH_SIGNALS ? "," : "",
-                  component->signals & 2 ? "\"profiles\"" : "");
-    br_str_puts(out, ",\"stability\":");
-    br_str_json(out, component->stability, strlen(component->stability));
-    br_str_puts(out, ",\"help\":");
-    br_str_json(out, component->help, strlen(component->help));
-    br_str_puts(out, "}");
-}
-
 static int main_list_components(bool json)
 {
     struct br_str out = {0};
-    for (size_t i = 0; br_components[i] && json; i++) {
-        br_str_puts(&out, i ? ",\n" : "[");
-        main_component_json(&out, br_components[i]);
-    }
     if (json)
-        (void)printf("%s]\n", out.data ? out.data : "[");
+        br_components_json(&out, br_components);
     else
-        (void)printf("%-10s %-22s %-10s %-17s %-12s %s\n", "KIND", "NAME", "ALIAS", "SIGNALS",
-                     "STABILITY", "");
-    for (size_t i = 0; br_components[i] && !json; i++) {
-        const struct br_component *component = br_components[i];
-        (void)printf("%-10s %-22s %-10s %-17s %-12s %s\n", br_kind_name(component->kind),
-                     component->name, component->alias ? component->alias : "",
-                     main_signals_of(component), component->stability, component->help);
-    }
+        br_components_table(&out, br_components);
+    bool good = !out.failed && fputs(out.data, stdout) >= 0 && fflush(stdout) == 0;
     br_str_release(&out);
-    return 0;
+    return good ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 
 static int main_print_config(const struct br_config_sources *sources)
@@ -251,9 +227,22 @@ static int main_migrate(const struct arguments *left)
     return code;
 }
 
-static int main_run(const struct br_config *config, const struct arguments *left)
+static void main_welcome(void *arg)
 {
-    struct br_service_options options = {.shutdown_timeout_ms = left->shutdown_timeout_ms};
+    const struct arguments *left = arg;
+    if (left->command == OPEN)
+        (void)printf("%s is at http://localhost:3200. Ctrl-C ends it.\n", left->file);
+    else
+        br_quickstart_welcome(&left->sources);
+    (void)fflush(stdout);
+}
+
+static int main_run(const struct br_config *config, struct arguments *left)
+{
+    struct br_service_options options = {
+        .shutdown_timeout_ms = left->shutdown_timeout_ms,
+        .on_ready = left->quickstart || left->command == OPEN ? main_welcome : NULL,
+        .on_ready_arg = left};
     struct br_err err = {0};
     char line[1200];
     br_log_setup(config->telemetry.log_level, config->telemetry.log_json, 2);
@@ -266,7 +255,7 @@ static int main_run(const struct br_config *config, const struct arguments *left
     return rc ? EXIT_FAILURE : EXIT_SUCCESS;
 }
 
-static int main_load_and(const struct arguments *left)
+static int main_load_and(struct arguments *left)
 {
     struct br_errs errs = {0};
     struct br_config *config = NULL;
@@ -275,14 +264,53 @@ static int main_load_and(const struct arguments *left)
         br_log_setup(BR_LOG_ERROR, false, 2);
         rc = br_preflight(config, &errs);
     }
+    if (left->command == OPEN)
+        errs.n_warnings = 0; /* of a config that nobody wrote */
     main_print_errors(&errs);
     br_errs_release(&errs);
     if (rc) {
         br_config_free(config);
         return EXIT_FAILURE;
     }
-    int code = left->command == RUN ? main_run(config, left) : EXIT_SUCCESS;
+    bool runs = left->command == RUN || left->command == OPEN;
+    int code = runs ? main_run(config, left) : EXIT_SUCCESS;
     br_config_free(config);
+    return code;
+}
+
+/* Shows a saved file until it is told to end. */
+static int main_open(struct arguments *left)
+{
+    struct br_arena arena;
+    struct br_err err = {0};
+    const char *folder;
+    char line[1200];
+    int code = EXIT_FAILURE;
+    if (!left->file || left->sources.n_uris)
+        return main_usage("open wants a file that braid save wrote, and nothing else", NULL);
+    br_arena_init(&arena, 1u << 20);
+    if (br_replay_open(&left->sources, left->file, left->uris, &arena, &folder, &err)) {
+        (void)fprintf(stderr, "braid: %s\n", br_err_format(&err, line, sizeof line));
+    } else {
+        code = main_load_and(left);
+        br_replay_close(folder);
+    }
+    br_arena_release(&arena);
+    return code;
+}
+
+static int main_with_config(struct arguments *left)
+{
+    struct br_arena arena;
+    int code = EXIT_FAILURE;
+    br_arena_init(&arena, 1u << 20);
+    left->quickstart = left->sources.n_uris == 0;
+    if (left->quickstart && br_quickstart_sources(&left->sources, left->uris, &arena))
+        (void)fprintf(stderr, "braid: out of memory\n");
+    else
+        code =
+            left->command == PRINT_CONFIG ? main_print_config(&left->sources) : main_load_and(left);
+    br_arena_release(&arena);
     return code;
 }
 
@@ -311,17 +339,31 @@ int main(int argc, char **argv)
     struct arguments left = {.command = RUN, .shutdown_timeout_ms = 30000};
     int i = 1;
     br_mem_tune(0);
-    if (argc < 2 || main_asks_for_help(argc, argv)) {
-        (void)fputs(help, argc < 2 ? stderr : stdout);
-        return argc < 2 ? EXIT_USAGE : EXIT_SUCCESS;
+    if (argc > 1 && strcmp(argv[1], "query") == 0) {
+        if (!main_asks_for_help(argc, argv))
+            return br_ask_main(argc - 2, argv + 2);
+        (void)fputs(br_ask_help, stdout);
+        return EXIT_SUCCESS;
     }
-    if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-v") == 0) {
+    if (argc > 1 && (strcmp(argv[1], "save") == 0 || strcmp(argv[1], "open") == 0)) {
+        if (main_asks_for_help(argc, argv)) {
+            (void)fputs(br_replay_help, stdout);
+            return EXIT_SUCCESS;
+        }
+        if (argv[1][0] == 's')
+            return br_replay_save(argc - 2, argv + 2);
+    }
+    if (main_asks_for_help(argc, argv)) {
+        (void)fputs(help, stdout);
+        return EXIT_SUCCESS;
+    }
+    if (argc > 1 && (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-v") == 0)) {
         (void)puts("braid " BR_VERSION);
         return EXIT_SUCCESS;
     }
-    if (argv[1][0] != '-') {
-        static const char *const names[] = {"run", "validate", "print-config", "components",
-                                            "migrate"};
+    if (argc > 1 && argv[1][0] != '-') {
+        static const char *const names[] = {"run",        "validate", "print-config",
+                                            "components", "migrate",  "open"};
         size_t c = 0;
         while (c < BR_COUNT(names) && strcmp(argv[1], names[c]) != 0)
             c++;
@@ -339,11 +381,9 @@ int main(int argc, char **argv)
         return main_list_components(left.json);
     if (left.command == MIGRATE)
         return main_migrate(&left);
-    if (left.sources.n_uris == 0 && left.sources.n_sets == 0)
-        return main_usage("at least one --config is needed", NULL);
     if (!left.core_dumps)
         main_keep_memory_private();
     left.sources.uris = left.uris;
     left.sources.sets = left.sets;
-    return left.command == PRINT_CONFIG ? main_print_config(&left.sources) : main_load_and(&left);
+    return left.command == OPEN ? main_open(&left) : main_with_config(&left);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A Collector's configuration file in, Braid's out, and what stays for the Collector.
+ * Turns a Collector's configuration file into Braid's and, as a second file, what is left for the
+ * Collector.
  *
  * Both are the file's text with what does not belong there taken out: order, comments, quotes and
  * ${...} stay. In the place of what went stands a comment. Where the text cannot be changed so (an

@@ -94,10 +94,10 @@ static int preflight_take(struct preflight *preflight, const struct br_server_pl
     return 0;
 }
 
-static int preflight_serve(struct br_host *this_host, const struct br_server_config *config,
+static int preflight_serve(struct br_host *host, const struct br_server_config *config,
                            struct br_handler *service, struct br_server **ret, struct br_err *err)
 {
-    struct preflight *p = br_container_of(this_host, struct preflight, host);
+    struct preflight *p = br_container_of(host, struct preflight, host);
     struct br_server_place place;
     (void)service;
     int rc = br_server_check(config, &place, err);

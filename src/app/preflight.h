@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a start would find wrong, without starting: every component is made and started on a host
- * that listens nowhere, connects to nobody and writes nothing. Certificates and keys are loaded,
- * names of addresses to listen on are resolved, addresses have to be this machine's, and no two
- * servers may want one port. That another process has a port now is no error: it may be the one
+ * Finds what a start would find wrong, without starting. Every component is made and started on a
+ * host that listens nowhere, connects to nobody and writes nothing. Certificates and keys are
+ * loaded, names of addresses to listen on are resolved, addresses have to be this machine's, and no
+ * two servers may want one port. That another process has a port now is no error: it may be the one
  * that is to be restarted.
  */
 #pragma once

@@ -21,8 +21,10 @@ extern const struct br_component br_probabilistic_sampler_processor;
 extern const struct br_component br_profile_limits_processor;
 extern const struct br_component br_pyroscope_exporter;
 extern const struct br_component br_pyroscope_receiver;
+extern const struct br_component br_query_extension;
 extern const struct br_component br_redaction_processor;
 extern const struct br_component br_resource_processor;
+extern const struct br_component br_store_exporter;
 
 const struct br_component *const br_components[] = {
     &br_nop_receiver,
@@ -44,8 +46,10 @@ const struct br_component *const br_components[] = {
     &br_otlp_exporter,
     &br_otlphttp_exporter,
     &br_pyroscope_exporter,
+    &br_store_exporter,
     &br_adaptive_extension,
     &br_control_extension,
     &br_health_check_extension,
+    &br_query_extension,
     NULL,
 };

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What stays for a Collector of a configuration that Braid runs a part of: the pipelines that Braid
- * does not carry, those that feed them through a connector, and what they use. So that both can run
- * on one host, what both would listen on moves to a port that is 10,000 higher in the Collector's
- * part.
+ * Takes out of a configuration what a Collector has to go on running beside Braid: the pipelines
+ * that Braid does not carry, those that feed them through a connector, and what they use. So that
+ * both can run on one host, what both would listen on moves to a port that is 10,000 higher in the
+ * Collector's part.
  */
 #pragma once
 

@@ -3,6 +3,7 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <stdio.h>
 #include <unistd.h>
 
 #include "app/graph.h"
@@ -76,26 +77,26 @@ static void service_give(struct snapshot *snapshot, const struct br_metrics *met
     br_free(snapshot);
 }
 
-static void service_part_back(struct br_message *this_message, struct br_loop *loop)
+static void service_part_back(struct br_message *message, struct br_loop *loop)
 {
-    struct part *p = br_container_of(this_message, struct part, message);
+    struct part *p = br_container_of(message, struct part, message);
     (void)loop;
     service_give(p->snapshot, p->metrics);
     br_metrics_free(p->metrics);
     br_free(p);
 }
 
-static void service_part_there(struct br_message *this_message, struct br_loop *loop)
+static void service_part_there(struct br_message *message, struct br_loop *loop)
 {
-    struct part *p = br_container_of(this_message, struct part, message);
+    struct part *p = br_container_of(message, struct part, message);
     br_mem_flush(); /* what holds memory is summed up by the first worker */
     p->metrics = br_metrics_new();
     if (p->metrics && br_metrics_add(p->metrics, br_loop_host(loop)->metrics)) {
         br_metrics_free(p->metrics);
         p->metrics = NULL;
     }
-    this_message->run = service_part_back;
-    br_loop_command(p->home, this_message);
+    message->run = service_part_back;
+    br_loop_command(p->home, message);
 }
 
 static void service_snapshot(void *arg, void (*done)(struct br_metrics *, void *), void *done_arg)
@@ -205,22 +206,72 @@ static void service_on_signal(int number, void *arg)
         service_command(app->workers[i].loop, &app->workers[i].drain, service_on_drain_message);
 }
 
-/* The last lines: what became of everything that came in. */
+struct totals {
+    double received, sent, rejected, left;
+};
+
+static void service_total(struct totals *totals, const struct br_ledger *ledger,
+                          enum br_signal signal)
+{
+    totals->received += *ledger->received[signal];
+    totals->sent += *ledger->sent[signal];
+    totals->rejected += *ledger->rejected[signal];
+    totals->left += *ledger->held[signal];
+}
+
+static void service_say_totals(const char *whose, const struct totals *totals,
+                               enum br_signal signal)
+{
+    br_info(&log_service,
+            "%s%s: %.0f %s received, %.0f sent, %.0f rejected, %.0f dropped, %.0f left", whose,
+            br_signal_name(signal), totals->received, br_signal_items(signal), totals->sent,
+            totals->rejected, totals->received - totals->sent - totals->rejected - totals->left,
+            totals->left);
+}
+
+static bool service_exports(const struct app *app, const struct br_instance *exporter,
+                            enum br_signal signal)
+{
+    for (size_t i = 0; i < app->config->n_pipelines; i++) {
+        const struct br_pipeline *pipeline = &app->config->pipelines[i];
+        for (size_t k = 0; k < pipeline->n_exporters && pipeline->signal == signal; k++)
+            if (pipeline->exporters[k] == exporter)
+                return true;
+    }
+    return false;
+}
+
+/* What came to one exporter, as often as it came. */
+static void service_say_exporter(const struct app *app, const struct br_instance *exporter,
+                                 enum br_signal signal)
+{
+    struct totals totals = {0};
+    char whose[256];
+    for (unsigned i = 0; i < app->n_workers; i++) {
+        struct br_ledger ledger;
+        if (br_ledger_init(&ledger, br_loop_host(app->workers[i].loop)->metrics, exporter->id))
+            return;
+        service_total(&totals, &ledger, signal);
+    }
+    (void)snprintf(whose, sizeof whose, "exporter %.200s: ", exporter->id);
+    service_say_totals(whose, &totals, signal);
+}
+
+/* The last lines: what became of everything, at each exporter, and then of each span and sample
+ * once, however many exporters it went to. */
 static void service_last_words(const struct app *app)
 {
-    for (int s = 0; s < BR_SIGNALS; s++) {
-        double received = 0, sent = 0, rejected = 0, left = 0;
-        for (unsigned i = 0; i < app->n_workers; i++) {
-            const struct br_ledger *ledger = &br_loop_host(app->workers[i].loop)->ledger;
-            received += *ledger->received[s];
-            sent += *ledger->sent[s];
-            rejected += *ledger->rejected[s];
-            left += *ledger->held[s];
-        }
-        br_info(&log_service,
-                "%s: %.0f %s received, %.0f sent, %.0f rejected, %.0f dropped, %.0f left",
-                br_signal_name((enum br_signal)s), received, br_signal_items((enum br_signal)s),
-                sent, rejected, received - sent - rejected - left, left);
+    for (size_t i = 0; i < app->config->n_instances; i++) {
+        const struct br_instance *instance = &app->config->instances[i];
+        for (enum br_signal s = BR_TRACES; s < BR_SIGNALS; s++)
+            if (instance->component->kind == BR_EXPORTER && service_exports(app, instance, s))
+                service_say_exporter(app, instance, s);
+    }
+    for (enum br_signal s = BR_TRACES; s < BR_SIGNALS; s++) {
+        struct totals totals = {0};
+        for (unsigned i = 0; i < app->n_workers; i++)
+            service_total(&totals, &br_loop_host(app->workers[i].loop)->ledger, s);
+        service_say_totals("", &totals, s);
     }
 }
 
@@ -268,6 +319,9 @@ static int service_make_workers(struct app *app, struct br_err *err)
         if (rc)
             return rc;
         app->loops[i] = worker->loop;
+        rc = i == 0 ? br_net_start_pool(worker->loop, err) : 0;
+        if (rc)
+            return rc;
         br_loop_host(worker->loop)->loops = app->loops;
         br_loop_host(worker->loop)->shared = app->shared;
         br_host_set_memory(br_loop_host(worker->loop), &app->memory);
@@ -379,6 +433,8 @@ int br_service_run(const struct br_config *config, const struct br_service_optio
         rc = service_start_threads(&app, err);
     if (!rc) {
         br_info(&log_service, "ready: %u worker%s", app.n_workers, app.n_workers == 1 ? "" : "s");
+        if (options->on_ready)
+            options->on_ready(options->on_ready_arg);
         br_loop_run(app.workers[0].loop);
         service_hold_signals();
     }

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The running program: workers, their graphs, signals, and an orderly end. */
+/* Runs the program: workers, their graphs, signals, and an orderly end. */
 #pragma once
 
 #include "app/config.h"
 
 struct br_service_options {
     uint64_t shutdown_timeout_ms; /* from the first SIGTERM or SIGINT to the end */
+    void (*on_ready)(void *arg);  /* everything listens; NULL: nobody asks */
+    void *on_ready_arg;
 };
 
 /* Starts everything, runs until SIGTERM or SIGINT, drains, and logs what became of every item.

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The parts of `service` that say how the process itself runs: its logs and metrics, its workers.
+/*
+ * Reads the parts of the config's `service` that say how the process itself runs: its logs and
+ * metrics, its workers.
  */
 #pragma once
 

@@ -4,9 +4,12 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "app/metric_help.h"
 #include "base/mem.h"
 #include "base/memory.h"
 #include "net/server.h"
+#include "wire/accept.h"
+#include "wire/compression.h"
 
 static const struct br_log log_telemetry = {"telemetry"};
 
@@ -17,6 +20,8 @@ struct br_telemetry {
     struct br_server *server;
     br_snapshot_fn *snapshot;
     void *arg;
+    struct br_codec *codec;
+    struct br_str target; /* the labels of target_info */
     uint64_t started_ms;
     struct br_list scrapes; /* of scrape */
 };
@@ -74,27 +79,81 @@ static void telemetry_add_process(struct br_telemetry *telemetry, struct br_metr
         (double)(br_host_mono_ms(telemetry->host) - telemetry->started_ms) / 1000.0;
 }
 
+/* OpenMetrics where the client says that it likes it no less than plain text, as Prometheus does.
+ */
+static enum br_metrics_format telemetry_choose_format(const struct br_request *request)
+{
+    const char *accept = br_request_header(request, "accept");
+    double best = br_accept_quality(accept, "application/openmetrics-text");
+    bool wanted = best > 0 && best >= br_accept_quality(accept, "text/plain");
+    return wanted ? BR_METRICS_OPENMETRICS : BR_METRICS_TEXT;
+}
+
+static void telemetry_print(struct br_telemetry *telemetry, struct br_metrics *sum,
+                            enum br_metrics_format format, struct br_str *text)
+{
+    telemetry_add_process(telemetry, sum);
+    telemetry_add_memory(telemetry, sum);
+    br_metrics_print(sum, format, br_metric_help, text);
+    br_metrics_print_target(telemetry->target.data, format, text);
+    if (format == BR_METRICS_OPENMETRICS)
+        br_str_puts(text, "# EOF\n");
+}
+
+/* The text compressed, or NULL where there is no memory: it is then sent as it is. */
+static struct br_buf *telemetry_gzip(struct br_telemetry *telemetry, struct br_request *request,
+                                     const struct br_str *text)
+{
+    struct br_rope rope = {0};
+    struct br_buf *plain = br_buf_new(request->pool, text->len), *packed = NULL;
+    if (plain && br_buf_append(&plain, text->data, text->len, BR_BUF_MAX) == 0 &&
+        br_rope_add(&rope, plain, plain->data, plain->len) == 0 &&
+        br_compress(telemetry->codec, BR_ENCODING_GZIP, 0, &rope, 0, request->pool, &packed) != 0)
+        packed = NULL;
+    br_rope_release(&rope);
+    br_buf_unref(plain);
+    return packed;
+}
+
+static void telemetry_reply(struct br_telemetry *telemetry, struct br_request *request,
+                            enum br_metrics_format format, const struct br_str *text)
+{
+    static const struct br_header headers[] = {{"vary", "accept, accept-encoding"},
+                                               {"content-encoding", "gzip"}};
+    struct br_response response = {.status = 200,
+                                   .content_type =
+                                       format == BR_METRICS_OPENMETRICS
+                                           ? "application/openmetrics-text; version=1.0.0; "
+                                             "charset=utf-8"
+                                           : "text/plain; version=0.0.4; charset=utf-8",
+                                   .headers = headers,
+                                   .n_headers = 1};
+    bool gzip = br_accept_quality(br_request_header(request, "accept-encoding"), "gzip") > 0;
+    struct br_buf *packed = gzip ? telemetry_gzip(telemetry, request, text) : NULL;
+    response.body = packed;
+    response.n_headers += packed != NULL;
+    response.text = packed ? NULL : text->data;
+    response.text_len = packed ? 0 : text->len;
+    br_request_reply(request, &response);
+    br_buf_unref(packed);
+}
+
 static void telemetry_on_snapshot(struct br_metrics *sum, void *arg)
 {
     struct scrape *scrape = arg;
+    struct br_telemetry *telemetry = scrape->telemetry;
+    struct br_str text = {0};
     br_list_remove(&scrape->link);
-    if (scrape->request && scrape->telemetry && sum) {
-        struct br_str text = {0};
-        telemetry_add_process(scrape->telemetry, sum);
-        telemetry_add_memory(scrape->telemetry, sum);
-        br_metrics_print(sum, &text);
+    if (scrape->request && telemetry) {
+        enum br_metrics_format format = telemetry_choose_format(scrape->request);
+        if (sum)
+            telemetry_print(telemetry, sum, format, &text);
         if (text.failed || !text.data)
             br_request_reply_text(scrape->request, 500, "out of memory\n");
         else
-            br_request_reply(scrape->request,
-                             &(struct br_response){.status = 200,
-                                                   .content_type = "text/plain; version=0.0.4",
-                                                   .text = text.data,
-                                                   .text_len = text.len});
-        br_str_release(&text);
-    } else if (scrape->request && scrape->telemetry) {
-        br_request_reply_text(scrape->request, 500, "out of memory\n");
+            telemetry_reply(telemetry, scrape->request, format, &text);
     }
+    br_str_release(&text);
     br_metrics_free(sum);
     br_free(scrape);
 }
@@ -135,6 +194,29 @@ static void telemetry_gone(struct br_handler *self, struct br_request *request)
         scrape->request = NULL;
 }
 
+/* A UUID of version 4, by which two of one name and machine are told apart. */
+static void telemetry_instance(struct br_host *host, char out[37])
+{
+    unsigned words[8];
+    for (size_t i = 0; i < 8; i++)
+        words[i] = (unsigned)(br_host_random(host) * 65536) & 0xffff;
+    (void)snprintf(out, 37, "%04x%04x-%04x-%04x-%04x-%04x%04x%04x", words[0], words[1], words[2],
+                   0x4000 | (words[3] & 0xfff), 0x8000 | (words[4] & 0x3fff), words[5], words[6],
+                   words[7]);
+}
+
+/* As the Collector's resource, whose attributes become labels. */
+static bool telemetry_make_target(struct br_telemetry *telemetry)
+{
+    char instance[37];
+    telemetry_instance(telemetry->host, instance);
+    br_label(&telemetry->target, "service_instance_id", instance);
+    br_label(&telemetry->target, "service_name", "braid");
+    br_label(&telemetry->target, "service_version", BR_VERSION);
+    telemetry->codec = br_codec_new();
+    return telemetry->codec && !telemetry->target.failed;
+}
+
 int br_telemetry_new(struct br_host *host, const struct br_hosts *hosts, br_snapshot_fn *snapshot,
                      void *arg, struct br_telemetry **ret, struct br_err *err)
 {
@@ -153,10 +235,12 @@ int br_telemetry_new(struct br_host *host, const struct br_hosts *hosts, br_snap
                                       .endpoint = hosts->endpoint,
                                       .idle_timeout_ms = 120000,
                                       .log = &log_telemetry};
-    int rc = host->ops->serve(host, &config, &telemetry->service, &telemetry->server, err);
+    int rc = telemetry_make_target(telemetry)
+                 ? host->ops->serve(host, &config, &telemetry->service, &telemetry->server, err)
+                 : br_err_set(err, BR_ENOMEM, "out of memory");
     if (rc) {
         br_err_prefix(err, "service::telemetry::metrics: ");
-        br_free(telemetry);
+        br_telemetry_free(telemetry);
         return rc;
     }
     *ret = telemetry;
@@ -172,5 +256,7 @@ void br_telemetry_free(struct br_telemetry *telemetry)
         br_container_of(list, struct scrape, link)->telemetry = NULL;
     br_list_remove(&telemetry->scrapes);
     br_server_free(telemetry->server);
+    br_codec_free(telemetry->codec);
+    br_str_release(&telemetry->target);
     br_free(telemetry);
 }

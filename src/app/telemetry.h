@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The endpoint that shows the service's own metrics: GET /metrics, Prometheus text. */
+/*
+ * Serves the endpoint with the service's own metrics: GET /metrics, Prometheus text or OpenMetrics
+ * by Accept, compressed where Accept-Encoding has gzip.
+ */
 #pragma once
 
 #include "core/host.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Gives memory back that a worker needed for a while and does not need now: what its pool keeps for
- * reuse, and what the allocator keeps of everything else that was freed (malloc_trim).
+ * A trimmer gives back memory that a worker needed for a while and does not need now: what its pool
+ * keeps for reuse, and what the allocator keeps of everything else that was freed (malloc_trim).
  *
  * It looks each ten seconds. When less than a mebibyte of buffers was taken since the last look,
  * after eight of them or more since memory was given back last, the worker is at rest after work,

@@ -84,12 +84,12 @@ bool br_attributes_read(struct br_attributes *attributes, uint32_t field, const 
     br_steps_add(len);
     attributes->field = field;
     while (len && p < end) {
-        struct br_field this_field;
+        struct br_field found;
         const uint8_t *at = p;
-        p = br_field_next(p, end, &this_field);
+        p = br_field_next(p, end, &found);
         if (!p)
             break;
-        bool attribute = this_field.number == field && this_field.wire == BR_WIRE_LEN;
+        bool attribute = found.number == field && found.wire == BR_WIRE_LEN;
         if (!attribute && attributes->count &&
             !attributes->pieces[attributes->count - 1].attribute) {
             attributes->pieces[attributes->count - 1].raw_len += (size_t)(p - at);
@@ -100,8 +100,7 @@ bool br_attributes_read(struct br_attributes *attributes, uint32_t field, const 
             return false;
         piece->raw = at;
         piece->raw_len = (size_t)(p - at);
-        if (attribute &&
-            !read_attribute(attributes, piece, this_field.data, (size_t)this_field.value))
+        if (attribute && !read_attribute(attributes, piece, found.data, (size_t)found.value))
             return false;
     }
     return true;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The attributes of something as a list that can be changed: those inside a message (a Resource, a
- * Span), of which everything else is a piece too and is written byte for byte as it came, in its
- * place; or those that a sample or a profile has in the dictionary.
+ * A list of attributes that can be changed. Either they are inside a message (a Resource, a Span):
+ * then everything else of it is a piece of the list too, and is written byte for byte as it came,
+ * in its place. Or they are those that a sample or a profile has in the dictionary.
  */
 #pragma once
 
@@ -54,7 +54,7 @@ bool br_attributes_add(struct br_attributes *attributes, const struct br_attribu
 
 void br_attributes_release(struct br_attributes *attributes);
 
-/* The first attribute of the key, or NULL. */
+/* Returns the first attribute of the key, or NULL. */
 struct br_attribute *br_attributes_find(const struct br_attributes *attributes, const void *key,
                                         size_t len);
 
@@ -63,9 +63,9 @@ void br_attribute_set(struct br_attribute *attribute, struct br_value value);
 void br_attributes_put(struct br_attributes *attributes, const void *key, size_t key_len,
                        struct br_value value);
 
-/* Whether anything was changed, added or deleted since it was read. */
+/* Returns whether anything was changed, added or deleted since it was read. */
 bool br_attributes_changed(const struct br_attributes *attributes);
 
-/* Bytes that the message takes now, and writing them. */
+/* Returns the bytes that the message takes now, and writing them. */
 size_t br_attributes_size(const struct br_attributes *attributes);
 uint8_t *br_attributes_write(const struct br_attributes *attributes, uint8_t *p);

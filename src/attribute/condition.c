@@ -165,7 +165,7 @@ static struct br_attributes *condition_profile(struct br_conditions *conditions)
 }
 
 static struct br_any condition_attribute(struct br_conditions *conditions,
-                                         const struct condition_operand *operand)
+                                         const struct br_condition_operand *operand)
 {
     const struct br_attributes *list =
         operand->field == CONDITION_RESOURCE_ATTRIBUTE  ? condition_resource(conditions)
@@ -178,7 +178,7 @@ static struct br_any condition_attribute(struct br_conditions *conditions,
 }
 
 static struct br_any condition_of_group(struct br_conditions *conditions,
-                                        enum condition_field field)
+                                        enum br_condition_field field)
 {
     const struct br_groups *groups = &conditions->groups;
     switch (field) {
@@ -205,7 +205,7 @@ static struct br_any condition_of_status(const uint8_t *p, size_t len, bool code
 }
 
 static struct br_any condition_value(struct br_conditions *conditions,
-                                     const struct condition_operand *operand)
+                                     const struct br_condition_operand *operand)
 {
     const uint8_t *p = conditions->visit->body;
     size_t len = conditions->visit->len;
@@ -258,38 +258,38 @@ static double condition_double(const struct br_any *any)
 /* How two values stand to each other. */
 enum order { ORDER_LESS = 1, ORDER_EQUAL = 2, ORDER_GREATER = 4, ORDER_NONE = 8 };
 
-static enum order condition_order_bytes(const struct br_any *any, const struct br_any *this_any)
+static enum order condition_order_bytes(const struct br_any *any, const struct br_any *other)
 {
-    size_t n = any->len < this_any->len ? any->len : this_any->len;
-    int order = n ? memcmp(any->data, this_any->data, n) : 0;
+    size_t n = any->len < other->len ? any->len : other->len;
+    int order = n ? memcmp(any->data, other->data, n) : 0;
     if (order == 0)
-        return any->len == this_any->len  ? ORDER_EQUAL
-               : any->len < this_any->len ? ORDER_LESS
-                                          : ORDER_GREATER;
+        return any->len == other->len  ? ORDER_EQUAL
+               : any->len < other->len ? ORDER_LESS
+                                       : ORDER_GREATER;
     return order < 0 ? ORDER_LESS : ORDER_GREATER;
 }
 
-static enum order condition_order(const struct br_any *any, const struct br_any *this_any)
+static enum order condition_order(const struct br_any *any, const struct br_any *other)
 {
     bool number_a = any->type == BR_VALUE_INT || any->type == BR_VALUE_DOUBLE;
-    bool number_b = this_any->type == BR_VALUE_INT || this_any->type == BR_VALUE_DOUBLE;
-    if (any->type == BR_VALUE_INT && this_any->type == BR_VALUE_INT) {
-        int64_t x = (int64_t)any->number, y = (int64_t)this_any->number;
+    bool number_b = other->type == BR_VALUE_INT || other->type == BR_VALUE_DOUBLE;
+    if (any->type == BR_VALUE_INT && other->type == BR_VALUE_INT) {
+        int64_t x = (int64_t)any->number, y = (int64_t)other->number;
         return x < y ? ORDER_LESS : x > y ? ORDER_GREATER : ORDER_EQUAL;
     }
     if (number_a && number_b) {
-        double x = condition_double(any), y = condition_double(this_any);
+        double x = condition_double(any), y = condition_double(other);
         return x < y ? ORDER_LESS : x > y ? ORDER_GREATER : x <= y ? ORDER_EQUAL : ORDER_NONE;
     }
-    if (any->type != this_any->type)
+    if (any->type != other->type)
         return ORDER_NONE;
     if (any->type == BR_VALUE_EMPTY)
         return ORDER_EQUAL;
     if (any->type == BR_VALUE_BOOL)
-        return any->number == this_any->number ? ORDER_EQUAL
-               : any->number                   ? ORDER_GREATER
-                                               : ORDER_LESS;
-    return condition_order_bytes(any, this_any);
+        return any->number == other->number ? ORDER_EQUAL
+               : any->number                ? ORDER_GREATER
+                                            : ORDER_LESS;
+    return condition_order_bytes(any, other);
 }
 
 static bool condition_compare(struct br_conditions *conditions, const struct br_condition *node)

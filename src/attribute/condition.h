@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Conditions in the Collector's expression language (OTTL), the part of it that conditions of
- * filters are made of: == != < <= > >= between paths and literals, IsMatch(path, "pattern"),
- * IsRootSpan(), true, false, and, or, not, parentheses. Literals are texts, whole numbers, floats,
- * true, false, nil, and the enums SPAN_KIND_* and STATUS_CODE_*.
+ * Compiles and evaluates conditions in the Collector's expression language (OTTL). It has the part
+ * of the language that filters use: == != < <= > >= between paths and literals, IsMatch(path,
+ * "pattern"), IsRootSpan(), true, false, and, or, not, parentheses. Literals are texts, whole
+ * numbers, floats, true, false, nil, and the enums SPAN_KIND_* and STATUS_CODE_*.
  *
  * Paths: of spans name, kind, kind.string, kind.deprecated_string, status.code, status.message,
  * start_time_unix_nano, end_time_unix_nano, trace_state, trace_id.string, span_id.string,

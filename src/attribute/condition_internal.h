@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What condition.c and condition_parse.c share: compiled conditions. */
+/* Compiled conditions, which condition.c and condition_parse.c share. */
 #pragma once
 
 #include "attribute/condition.h"
 
-enum condition_field {
+enum br_condition_field {
     CONDITION_LITERAL,
     CONDITION_ATTRIBUTE, /* of the span or the sample */
     CONDITION_RESOURCE_ATTRIBUTE,
@@ -31,14 +31,14 @@ enum condition_field {
 };
 
 /* A side of a comparison. A literal nil is of type EMPTY. */
-struct condition_operand {
-    enum condition_field field;
+struct br_condition_operand {
+    enum br_condition_field field;
     const char *key; /* of attributes */
     size_t key_len;
     struct br_any literal;
 };
 
-enum condition_op {
+enum br_condition_op {
     CONDITION_OR, /* of its children, one or more */
     CONDITION_AND,
     CONDITION_NOT, /* of its only child */
@@ -54,9 +54,9 @@ enum condition_op {
 };
 
 struct br_condition {
-    enum condition_op op;
+    enum br_condition_op op;
     bool constant;
-    struct condition_operand left, right;
+    struct br_condition_operand left, right;
     pcre2_code *pattern;
     struct br_condition *first, *next; /* children; the next child of the same parent */
     struct br_condition *patterns;     /* the next with a pattern, of a whole condition */

@@ -72,7 +72,7 @@ static bool parse_take(struct parser *parser, const char *token)
     return true;
 }
 
-static struct br_condition *parse_node(struct parser *parser, enum condition_op op)
+static struct br_condition *parse_node(struct parser *parser, enum br_condition_op op)
 {
     struct br_condition *node = parse_keep(parser, br_arena_calloc(parser->arena, 1, sizeof *node));
     if (node)
@@ -177,7 +177,7 @@ static bool parse_word(struct parser *parser, struct br_any *ret)
 
 struct path {
     const char *name;
-    enum condition_field field;
+    enum br_condition_field field;
 };
 
 static const struct path span_paths[] = {
@@ -242,13 +242,13 @@ static const struct path *parse_context(const struct parser *parser, const char 
     return plain[parser->context];
 }
 
-static bool parse_is_attribute(enum condition_field field)
+static bool parse_is_attribute(enum br_condition_field field)
 {
     return field >= CONDITION_ATTRIBUTE && field <= CONDITION_PROFILE_ATTRIBUTE;
 }
 
 /* The key in ["..."] behind attributes. */
-static bool parse_key(struct parser *parser, struct condition_operand *ret)
+static bool parse_key(struct parser *parser, struct br_condition_operand *ret)
 {
     const char *start = parser->p;
     if (!parse_take(parser, "["))
@@ -267,7 +267,7 @@ static bool parse_key(struct parser *parser, struct condition_operand *ret)
     return true;
 }
 
-static bool parse_path(struct parser *parser, struct condition_operand *ret)
+static bool parse_path(struct parser *parser, struct br_condition_operand *ret)
 {
     const char *start = parser->p;
     char name[80];
@@ -296,9 +296,9 @@ static bool parse_path(struct parser *parser, struct condition_operand *ret)
     return !parse_is_attribute(ret->field) || parse_key(parser, ret);
 }
 
-static bool parse_operand(struct parser *parser, struct condition_operand *ret)
+static bool parse_operand(struct parser *parser, struct br_condition_operand *ret)
 {
-    *ret = (struct condition_operand){.field = CONDITION_LITERAL};
+    *ret = (struct br_condition_operand){.field = CONDITION_LITERAL};
     parse_blanks(parser);
     if (*parser->p == '"') {
         size_t len = 0;
@@ -342,11 +342,11 @@ static struct br_condition *parse_match(struct parser *parser)
     return parse_take(parser, ")") ? node : parse_fail(parser, parser->p, "a \")\" is missing");
 }
 
-static bool parse_op(struct parser *parser, enum condition_op *ret)
+static bool parse_op(struct parser *parser, enum br_condition_op *ret)
 {
     static const struct {
         const char *sign;
-        enum condition_op op;
+        enum br_condition_op op;
     } ops[] = {{"==", CONDITION_EQ}, {"!=", CONDITION_NE}, {"<=", CONDITION_LE},
                {">=", CONDITION_GE}, {"<", CONDITION_LT},  {">", CONDITION_GT}};
     for (size_t i = 0; i < BR_COUNT(ops); i++)
@@ -421,7 +421,7 @@ static struct br_condition *parse_not(struct parser *parser)
 }
 
 /* One or several of what `part` parses, with `word` between them. */
-static struct br_condition *parse_list(struct parser *parser, enum condition_op op,
+static struct br_condition *parse_list(struct parser *parser, enum br_condition_op op,
                                        const char *word,
                                        struct br_condition *(*part)(struct parser *parser))
 {

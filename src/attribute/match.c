@@ -15,7 +15,7 @@
 
 /* --- Texts ----------------------------------------------------------------------------------- */
 
-static bool match_text(struct br_matcher *matcher, const struct match_texts *texts,
+static bool match_text(struct br_matcher *matcher, const struct br_matcher_texts *texts,
                        const void *data, size_t len)
 {
     for (size_t i = 0; i < texts->count; i++) {
@@ -35,7 +35,7 @@ static bool match_text(struct br_matcher *matcher, const struct match_texts *tex
 }
 
 /* Doubles without an exponent where attributes are matched, with one where a service is. */
-static bool match_value_text(struct br_matcher *matcher, const struct match_texts *texts,
+static bool match_value_text(struct br_matcher *matcher, const struct br_matcher_texts *texts,
                              const struct br_any *any, bool plain)
 {
     struct br_str text = {.max = BR_BUF_MAX};
@@ -58,7 +58,7 @@ static bool match_value_text(struct br_matcher *matcher, const struct match_text
 
 enum { UNKNOWN, YES, NO }; /* what was found so far */
 
-static bool match_value(struct br_matcher *matcher, const struct match_attribute *left,
+static bool match_value(struct br_matcher *matcher, const struct br_matcher_attribute *left,
                         const struct br_attribute *found)
 {
     if (!left->has_value)
@@ -74,7 +74,8 @@ static bool match_value(struct br_matcher *matcher, const struct match_attribute
 static bool match_known_value(struct br_matcher *matcher, int index, size_t criterion,
                               const struct br_attribute *found)
 {
-    const struct match_attribute *left = &matcher->matches[index]->attributes.attributes[criterion];
+    const struct br_matcher_attribute *left =
+        &matcher->matches[index]->attributes.attributes[criterion];
     if (!found->entry || !matcher->values[index])
         return match_value(matcher, left, found);
     uint8_t *memo =
@@ -92,7 +93,7 @@ static bool match_common(struct br_matcher *matcher, int index, size_t criterion
     if (!memo)
         return false;
     if (*memo == UNKNOWN) {
-        const struct match_attribute *left =
+        const struct br_matcher_attribute *left =
             &matcher->matches[index]->attributes.attributes[criterion];
         const struct br_attribute *found =
             br_attributes_find(&matcher->common, left->key, left->key_len);
@@ -104,7 +105,7 @@ static bool match_common(struct br_matcher *matcher, int index, size_t criterion
 /* The attributes of a span or sample, or else of its profile. */
 static bool match_own(struct br_matcher *matcher, int index)
 {
-    const struct match_attributes *left = &matcher->matches[index]->attributes;
+    const struct br_matcher_attributes *left = &matcher->matches[index]->attributes;
     for (size_t c = 0; c < left->count; c++) {
         const struct br_attribute *found = br_attributes_find(
             &matcher->list, left->attributes[c].key, left->attributes[c].key_len);
@@ -114,7 +115,7 @@ static bool match_own(struct br_matcher *matcher, int index)
     return true;
 }
 
-static bool match_attributes(struct br_matcher *matcher, const struct match_attributes *left)
+static bool match_attributes(struct br_matcher *matcher, const struct br_matcher_attributes *left)
 {
     for (size_t i = 0; i < left->count; i++) {
         const struct br_attribute *found = br_attributes_find(
@@ -177,7 +178,7 @@ static struct br_entry match_text_field(const uint8_t *p, size_t len, uint32_t n
 static bool match_libraries(struct br_matcher *matcher, const struct br_match *match)
 {
     for (size_t i = 0; i < match->n_libraries; i++) {
-        const struct match_library *library = &match->libraries[i];
+        const struct br_matcher_library *library = &match->libraries[i];
         struct br_entry name =
             match_text_field(matcher->groups.scope, matcher->groups.scope_len, BR_SCOPE_NAME);
         struct br_entry version =
@@ -329,7 +330,8 @@ static bool match_functions(struct br_matcher *matcher, int index, const struct 
 
 /* --- Items ----------------------------------------------------------------------------------- */
 
-static bool match_kind(struct br_matcher *matcher, const struct match_texts *kinds, uint64_t kind)
+static bool match_kind(struct br_matcher *matcher, const struct br_matcher_texts *kinds,
+                       uint64_t kind)
 {
     const char *name = kind < BR_SPAN_KINDS ? br_span_kinds[kind] : "";
     return match_text(matcher, kinds, name, strlen(name));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which spans or samples something applies to: the Collector's `include` and `exclude`, strict or
- * by regular expressions, and their like for profiles.
+ * A matcher says to which spans or samples something applies: by the Collector's `include` and
+ * `exclude`, strict or by regular expressions, and the same for profiles.
  *
  * Every criterion that is set has to match: one of its texts, or, of attributes, resources and
  * libraries, all that are listed. A criterion that an item cannot meet (a span has no functions)
@@ -84,7 +84,7 @@ int br_matcher_init(struct br_matcher *matcher, const struct br_match_config *in
                     struct br_err *err);
 void br_matcher_release(struct br_matcher *matcher);
 
-/* False where there is neither include nor exclude, so that everything passes. */
+/* Returns false where there is neither include nor exclude, so that everything passes. */
 static inline bool br_matcher_active(const struct br_matcher *matcher)
 {
     return matcher->matches[0] || matcher->matches[1];

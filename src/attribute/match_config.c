@@ -128,9 +128,9 @@ static int match_config_compile_pattern(struct compiler *compiler, const char *t
 }
 
 static int match_config_compile_texts(struct compiler *compiler, const char *const *values,
-                                      size_t count, struct match_texts *ret)
+                                      size_t count, struct br_matcher_texts *ret)
 {
-    *ret = (struct match_texts){.texts = values};
+    *ret = (struct br_matcher_texts){.texts = values};
     ret->lens = br_arena_calloc(compiler->arena, count, sizeof *ret->lens);
     ret->patterns =
         compiler->regexp ? br_arena_calloc(compiler->arena, count, sizeof(pcre2_code *)) : NULL;
@@ -143,7 +143,7 @@ static int match_config_compile_texts(struct compiler *compiler, const char *con
 }
 
 static int match_config_compile_list(struct compiler *compiler, const struct br_strings *list,
-                                     const char *key, struct match_texts *ret)
+                                     const char *key, struct br_matcher_texts *ret)
 {
     int rc = match_config_compile_texts(compiler, list->items, list->count, ret);
     for (size_t i = 0; i < list->count && !rc && compiler->regexp; i++) {
@@ -155,7 +155,7 @@ static int match_config_compile_list(struct compiler *compiler, const struct br_
 
 /* One text, which has to last. */
 static int match_config_compile_text(struct compiler *compiler, const char *text,
-                                     struct match_texts *ret)
+                                     struct br_matcher_texts *ret)
 {
     const char **v = br_arena_alloc(compiler->arena, sizeof *v);
     if (!v)
@@ -169,11 +169,11 @@ static int match_config_compile_text(struct compiler *compiler, const char *text
 
 static int match_config_compile_attribute(struct compiler *compiler,
                                           const struct br_match_attribute *left,
-                                          struct match_attribute *ret)
+                                          struct br_matcher_attribute *ret)
 {
     const struct br_yaml *value =
         left->value && left->value->type != BR_YAML_NULL ? left->value : NULL;
-    *ret = (struct match_attribute){
+    *ret = (struct br_matcher_attribute){
         .key = left->key, .key_len = strlen(left->key), .has_value = value != NULL};
     if (!value)
         return 0;
@@ -188,7 +188,7 @@ static int match_config_compile_attribute(struct compiler *compiler,
 }
 
 static int match_config_compile_attributes(struct compiler *compiler, const struct br_structs *list,
-                                           const char *key, struct match_attributes *ret)
+                                           const char *key, struct br_matcher_attributes *ret)
 {
     const struct br_match_attribute *attribute = list->items;
     ret->attributes = br_arena_calloc(compiler->arena, list->count, sizeof *ret->attributes);
@@ -319,13 +319,13 @@ int br_match_check(const struct br_match_config *match_config, const struct br_y
 
 /* --- Releasing ------------------------------------------------------------------------------- */
 
-static void match_config_release_texts(const struct match_texts *match_texts)
+static void match_config_release_texts(const struct br_matcher_texts *match_texts)
 {
     for (size_t i = 0; i < match_texts->count && match_texts->patterns; i++)
         pcre2_code_free(match_texts->patterns[i]);
 }
 
-static void match_config_release_attributes(const struct match_attributes *left)
+static void match_config_release_attributes(const struct br_matcher_attributes *left)
 {
     for (size_t i = 0; i < left->count; i++)
         match_config_release_texts(&left->attributes[i].pattern);

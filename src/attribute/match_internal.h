@@ -1,39 +1,39 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What match.c and match_config.c share: criteria, compiled. */
+/* Compiled criteria, which match.c and match_config.c share. */
 #pragma once
 
 #include "attribute/match.h"
 
 /* Any of some texts. */
-struct match_texts {
+struct br_matcher_texts {
     const char *const *texts;
     size_t *lens;          /* STRICT */
     pcre2_code **patterns; /* REGEXP, else NULL */
     size_t count;          /* 0: not asked for */
 };
 
-struct match_attribute {
+struct br_matcher_attribute {
     const char *key;
     size_t key_len;
     bool has_value;
-    struct br_value value;      /* STRICT */
-    struct match_texts pattern; /* REGEXP */
+    struct br_value value;           /* STRICT */
+    struct br_matcher_texts pattern; /* REGEXP */
 };
 
 /* All of them. */
-struct match_attributes {
-    struct match_attribute *attributes;
+struct br_matcher_attributes {
+    struct br_matcher_attribute *attributes;
     size_t count;
 };
 
-struct match_library {
-    struct match_texts name, version;
+struct br_matcher_library {
+    struct br_matcher_texts name, version;
 };
 
 struct br_match {
-    struct match_texts services, span_names, span_kinds, sample_types, functions;
-    struct match_attributes attributes, resources;
-    struct match_library *libraries;
+    struct br_matcher_texts services, span_names, span_kinds, sample_types, functions;
+    struct br_matcher_attributes attributes, resources;
+    struct br_matcher_library *libraries;
     size_t n_libraries;
 };
 

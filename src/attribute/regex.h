@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Regular expressions of the config: Perl-compatible ones (PCRE2), set up so that what Go's regexp
- * has too means the same, compiled to machine code where that can be done, and with a bound on what
- * a match may cost: texts are hostile.
+ * Compiles and matches the regular expressions of the config. They are Perl-compatible (PCRE2), set
+ * up so that what Go's regexp has too means the same, and compiled to machine code where that can
+ * be done. What a match may cost is bounded, because texts are hostile.
  */
 #pragma once
 
@@ -51,12 +51,12 @@ void br_regex_release(struct br_regex *regex);
  * the release), and each by 100 000 steps from one place on, where else a million are too many. */
 void br_regex_bound(struct br_regex *regex, struct br_regex_time *time);
 
-/* Where the pattern matches next in the text, at `start` (between two characters) or after, and is
- * not empty: 1 with the range, 0, or as br_regex_match. */
+/* Returns where the pattern matches next in the text, at `start` (between two characters) or after,
+ * and is not empty: 1 with the range, 0, or as br_regex_match. */
 int br_regex_find(const struct br_regex *regex, const pcre2_code *pattern, const void *text,
                   size_t len, size_t start, size_t *ret_from, size_t *ret_to);
 
-/* Whether the pattern matches anywhere in the text: 1, 0, BR_EFULL (too many steps,
- * or too much time) or BR_ENOMEM. */
+/* Returns whether the pattern matches anywhere in the text: 1, 0, BR_EFULL (too many steps, or too
+ * much time) or BR_ENOMEM. */
 int br_regex_match(const struct br_regex *regex, const pcre2_code *pattern, const void *text,
                    size_t len);

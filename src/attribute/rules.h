@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Actions on attributes, as the Collector's resource and attributes processors have them: what the
- * user wrote, checked and compiled, and applied to a list of attributes.
+ * Checks, compiles and applies actions on attributes, as the Collector's resource and attributes
+ * processors have them.
  */
 #pragma once
 

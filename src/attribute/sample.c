@@ -65,15 +65,14 @@ bool br_sample_attributes_add(struct br_attributes *attributes,
                               const uint8_t *body, size_t len)
 {
     const uint8_t *p = body, *end = body + len;
-    struct br_field this_field;
-    while (len && p < end && (p = br_scan(p, end, &this_field))) {
-        if (this_field.number != field)
+    struct br_field found;
+    while (len && p < end && (p = br_scan(p, end, &found))) {
+        if (found.number != field)
             continue;
-        if (this_field.wire == BR_WIRE_VARINT &&
-            !sample_attributes_add(attributes, view, this_field.value))
+        if (found.wire == BR_WIRE_VARINT && !sample_attributes_add(attributes, view, found.value))
             return false;
         uint64_t index;
-        const uint8_t *q = this_field.wire == BR_WIRE_LEN ? this_field.data : p;
+        const uint8_t *q = found.wire == BR_WIRE_LEN ? found.data : p;
         while (q && q < p && (q = br_scan_varint(q, p, &index)))
             if (!sample_attributes_add(attributes, view, index))
                 return false;

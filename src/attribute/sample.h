@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Attributes that lie in the dictionary of a profiles item, by index. */
+/* Adds attributes that lie in the dictionary of a profiles item to a list, by their indices. */
 #pragma once
 
 #include "attribute/attributes.h"

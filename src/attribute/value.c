@@ -41,27 +41,26 @@ static size_t value_n_elements(const struct br_any *any)
 }
 
 /* Recursion is as deep as the flatter of the two. */
-static bool value_equal_maps(const struct br_any *any, const struct br_any *this_any)
+static bool value_equal_maps(const struct br_any *any, const struct br_any *other)
 {
     struct br_keyvalue entry;
-    if (value_n_elements(any) != value_n_elements(this_any))
+    if (value_n_elements(any) != value_n_elements(other))
         return false;
     for (const uint8_t *p = any->data;
          (p = br_keyvalue_next(p, any->data + any->len, BR_LIST_VALUES, &entry));)
-        if (!value_has_entry(this_any, &entry))
+        if (!value_has_entry(other, &entry))
             return false;
     return true;
 }
 
-static bool value_equal_lists(const struct br_any *any, const struct br_any *this_any)
+static bool value_equal_lists(const struct br_any *any, const struct br_any *other)
 {
     struct br_value value, y;
-    const uint8_t *p = any->data, *q = this_any->data;
+    const uint8_t *p = any->data, *q = other->data;
     while ((p = br_value_next(p, any->data + any->len, &value)))
-        if (!(q = br_value_next(q, this_any->data + this_any->len, &y)) ||
-            !br_value_equal(value, y))
+        if (!(q = br_value_next(q, other->data + other->len, &y)) || !br_value_equal(value, y))
             return false;
-    return !br_value_next(q, this_any->data + this_any->len, &y);
+    return !br_value_next(q, other->data + other->len, &y);
 }
 
 bool br_value_equal(struct br_value left, struct br_value right)

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Values as text, as the Collector's Value.AsString has them. */
+/* Writes values as text, as the Collector's Value.AsString does. */
 #pragma once
 
 #include "attribute/value.h"
 #include "base/str.h"
 
-/* Appends: a string as it is; numbers and booleans; bytes in base64; lists and maps as JSON, a
- * map's keys sorted, of equal ones the last; nothing for an empty value. `out` fails when the arena
- * has no memory, too. */
+/* Appends the text of a value: a string as it is; numbers and booleans; bytes in base64; lists and
+ * maps as JSON, with a map's keys sorted and of equal keys the last; nothing for an empty value.
+ * `out` fails when the arena has no memory, too. */
 void br_value_text(struct br_str *out, const struct br_any *any, struct br_arena *arena);
 
 /* Appends a double as ECMAScript's Number::toString does: shortest digits, an exponent below 1e-6

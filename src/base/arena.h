@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Bump memory that dies as a whole. Each item has one; protobuf-c unpacks into one. The maximum is
- * given when the arena is made, which is what bounds the blow-up of hostile messages.
+ * An arena allocates memory that is freed as a whole. Each item has one; protobuf-c unpacks into
+ * one. Its maximum is given when it is made: this bounds what a hostile message may unpack to.
  */
 #pragma once
 
@@ -40,10 +40,10 @@ void *br_arena_calloc(struct br_arena *arena, size_t count, size_t size);
  * BR_ENOMEM. */
 int br_arena_why(const struct br_arena *arena);
 
-/* Whether `memory` points into memory of the arena. Takes a step for each of its blocks. */
+/* Returns whether `memory` points into memory of the arena. Takes a step for each of its blocks. */
 bool br_arena_has(const struct br_arena *arena, const void *memory);
 
-/* A terminated copy of `len` bytes; NULL as br_arena_alloc. */
+/* Returns a terminated copy of `len` bytes; NULL as br_arena_alloc. */
 char *br_arena_strndup(struct br_arena *arena, const char *text, size_t len);
 
 /* printf into the arena; NULL as br_arena_alloc. */

@@ -3,6 +3,7 @@
 
 #include <assert.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "base/err.h"
 #include "base/mem.h"
@@ -13,13 +14,25 @@
 #define CLASS_NONE CLASSES /* of a size of its own: never kept for another use */
 #define ROPE_MAX (1u << 24)
 #define IDLE_SHARE 16u /* of the memory limit is the most that unused buffers may hold */
+#define RELEASE_SLICE (4u << 20)
+#define RELEASE_ALIGN ((uintptr_t)64 << 10) /* a multiple of every system's pages */
+#define RELEASE_FROM (8u << 20)             /* what is larger goes in slices */
 
 struct idle {
     struct idle *next;
 };
 
+/* At the beginning of a large block that goes back to the system, slice by slice from its end. */
+struct leaving {
+    struct leaving *next;
+    size_t size; /* of the buffer */
+    size_t left; /* bytes of the block that still have pages */
+};
+
 struct br_pool {
     size_t live, idle, max_idle;
+    bool lingers;
+    struct leaving *leaving;
     struct br_memory *memory;
     uint64_t taken;
     struct idle *free[CLASSES];
@@ -69,7 +82,7 @@ bool br_pool_fits(struct br_pool *pool, size_t more)
 {
     if (!pool->memory || br_memory_fits(pool->memory, more))
         return true;
-    if (!pool->idle)
+    if (!pool->idle && !pool->leaving)
         return false;
     br_pool_trim(pool);
     return br_memory_fits(pool->memory, more);
@@ -83,8 +96,38 @@ bool br_pool_is_over(struct br_pool *pool)
     return br_memory_is_over(pool->memory);
 }
 
+void br_pool_linger(struct br_pool *pool)
+{
+    pool->lingers = true;
+}
+
+/* Frees the block, or only its next slice. */
+static void buf_pool_release(struct br_pool *pool, bool whole)
+{
+    struct leaving *leaving = pool->leaving;
+    uintptr_t begin = (uintptr_t)leaving, end = begin + leaving->left;
+    uintptr_t slice = (end - RELEASE_SLICE) & ~(RELEASE_ALIGN - 1);
+    if (!whole && leaving->left > RELEASE_SLICE + RELEASE_ALIGN) {
+        (void)madvise((void *)slice, (end - slice) & ~(RELEASE_ALIGN - 1), MADV_DONTNEED);
+        leaving->left = slice - begin;
+        return;
+    }
+    pool->leaving = leaving->next;
+    br_mem_hold(BR_HOLDER_POOL, -(int64_t)leaving->size);
+    br_free(leaving);
+}
+
+bool br_pool_release_some(struct br_pool *pool)
+{
+    if (pool->leaving)
+        buf_pool_release(pool, false);
+    return pool->leaving;
+}
+
 void br_pool_trim(struct br_pool *pool)
 {
+    while (pool->leaving)
+        buf_pool_release(pool, true);
     for (uint32_t c = 0; c < CLASSES; c++) {
         while (pool->free[c]) {
             struct idle *i = pool->free[c];
@@ -229,13 +272,28 @@ struct br_buf *br_buf_ref(struct br_buf *buf)
     return buf;
 }
 
+/* The system takes a millisecond for a dozen megabytes of pages. */
+static void buf_free(struct br_buf *buf)
+{
+    struct br_pool *pool = buf->pool;
+    size_t size = buf->cap;
+    if (!pool->lingers || size <= RELEASE_FROM) {
+        br_free(buf);
+        return;
+    }
+    struct leaving *leaving = (struct leaving *)(void *)buf;
+    *leaving = (struct leaving){.next = pool->leaving, .size = size, .left = buf_block_size(size)};
+    pool->leaving = leaving;
+    br_mem_hold(BR_HOLDER_POOL, (int64_t)size);
+}
+
 struct br_buf *br_buf_unref(struct br_buf *buf)
 {
     if (!buf || --buf->refs > 0)
         return NULL;
     buf_pool_count(buf->pool, buf->holder, -(int64_t)buf->cap);
     if (!buf_pool_keep(buf->pool, buf))
-        br_free(buf);
+        buf_free(buf);
     return NULL;
 }
 

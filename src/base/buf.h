@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Bytes and who holds them.
+ * Reference-counted buffers of bytes, slices and ropes of them, and the pool that recycles them.
  *
  * A buffer is a block of bytes with a reference count. Whoever fills it is its only holder; once it
  * is shared it is never written again. A slice is a range of a buffer; a rope is a list of slices
@@ -42,36 +42,45 @@ struct br_pool *br_pool_new(size_t max_idle);
 /* Gives it the budget that br_pool_fits asks, which outlives the pool; NULL (at first): none. */
 void br_pool_set_memory(struct br_pool *pool, struct br_memory *memory);
 
-/* True when the budget has room for `more` bytes of what a peer sends; gives the pool's unused
- * buffers back to the system where that makes room. */
+/* Returns true when the budget has room for `more` bytes of what a peer sends; gives the pool's
+ * unused buffers back to the system where that makes room. */
 bool br_pool_fits(struct br_pool *pool, size_t more);
 
-/* True when the process holds more than the budget's hard mark, also without the pool's unused
- * buffers, which it then gives back. */
+/* Returns true when the process holds more than the budget's hard mark, also without the pool's
+ * unused buffers, which it then gives back. */
 bool br_pool_is_over(struct br_pool *pool);
 void br_pool_free(struct br_pool *pool);
 
-/* Bytes (capacities) in buffers that somebody holds; for tests. */
+/* Returns the bytes (capacities) in buffers that somebody holds; for tests. */
 size_t br_pool_live(const struct br_pool *pool);
 
-/* Bytes in unused buffers; for tests. */
+/* Returns the bytes in unused buffers; for tests. */
 size_t br_pool_idle(const struct br_pool *pool);
 
-/* Bytes in all buffers that were ever taken, together. */
+/* Returns the bytes in all buffers that were ever taken, together. */
 uint64_t br_pool_taken(const struct br_pool *pool);
+
+/* From now on a buffer of more than 8 MiB that nobody holds any more goes back to the system in
+ * slices, for as long as somebody calls br_pool_release_some: what a worker frees must not hold it
+ * up. Until it has gone it counts as an unused buffer (BR_HOLDER_POOL), which makes room when room
+ * is asked for. */
+void br_pool_linger(struct br_pool *pool);
+
+/* Frees the next 4 MiB of it. Returns true when there is more. */
+bool br_pool_release_some(struct br_pool *pool);
 
 /* Gives all unused buffers back to the system. */
 void br_pool_trim(struct br_pool *pool);
 
-/* A buffer with room for at least `cap` bytes, len 0, one reference that the caller owns. NULL when
- * there is no memory or cap > BR_BUF_MAX. */
+/* Returns a buffer with room for at least `cap` bytes, len 0, one reference that the caller owns.
+ * NULL when there is no memory or cap > BR_BUF_MAX. */
 struct br_buf *br_buf_new(struct br_pool *pool, size_t cap);
 
 /* The same; a large one (BR_MEM_MAPPED) has room for `cap` bytes and no more, and is not kept when
  * it is freed. For what is known to the byte and lives once. */
 struct br_buf *br_buf_new_exact(struct br_pool *pool, size_t cap);
 
-/* The room that a buffer made for `cap` bytes has: up to a fourth more. */
+/* Returns the room that a buffer made for `cap` bytes has: up to a fourth more. */
 size_t br_buf_room(size_t cap);
 
 /* Moves `buf`, which belongs to another pool, and what it counts for, to `pool`. */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where a cache of a stated size keeps what: an array of the holder's with one or two entries for a
- * hash, the newest of which stay. It never grows and never has to be cleaned. The holder hashes
- * with the cache's secret (br_cache_hash), so that nobody outside can choose texts that displace
- * one another, and compares in full.
+ * The places of a cache of fixed size: it says at which place of the holder's array the entry of a
+ * hash is. A hash has one or two places, and the newest entries stay. It never grows and never has
+ * to be cleaned. The holder hashes with the cache's secret (br_cache_hash), so that nobody outside
+ * can choose texts that displace one another, and compares in full.
  */
 #pragma once
 
@@ -32,13 +32,13 @@ typedef bool br_cache_equal_fn(const void *entry, const void *key);
 void br_cache_init(struct br_cache *cache, void *entries, size_t entry_size, uint32_t n_sets,
                    uint32_t ways);
 
-/* The keyed hash of `len` bytes. */
+/* Returns the keyed hash of `len` bytes. */
 static inline uint64_t br_cache_hash(const struct br_cache *cache, const void *data, size_t len)
 {
     return br_hash_keyed(cache->secret, data, len);
 }
 
-/* The first entry of the set of this hash. */
+/* Returns the first entry of the set of this hash. */
 static inline void *br_cache_set(const struct br_cache *cache, uint64_t hash)
 {
     size_t set = (size_t)((hash >> 32) * cache->n_sets >> 32);
@@ -54,7 +54,8 @@ static inline void br_cache_swap(const struct br_cache *cache, void *set)
     memcpy(second, moved, cache->entry_size);
 }
 
-/* The entry of this hash that equals `key`, NULL where there is none. Lives until the next call. */
+/* Returns the entry of this hash that equals `key`, NULL where there is none. Lives until the next
+ * call. */
 static inline void *br_cache_find(const struct br_cache *cache, uint64_t hash,
                                   br_cache_equal_fn *equal, const void *key)
 {
@@ -67,8 +68,8 @@ static inline void *br_cache_find(const struct br_cache *cache, uint64_t hash,
     return set;
 }
 
-/* The entry to keep something new of this hash in. It still holds what has to go, or zeros: the
- * holder releases that, and overwrites it before the next call. */
+/* Returns the entry to keep something new of this hash in. It still holds what has to go, or zeros:
+ * the holder releases that, and overwrites it before the next call. */
 static inline void *br_cache_take(const struct br_cache *cache, uint64_t hash)
 {
     void *set = br_cache_set(cache, hash);

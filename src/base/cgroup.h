@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The control groups (cgroups(7)) that the process is in: each sets limits, and so does every one
- * above it.
+ * Reads the limits of the control groups (cgroups(7)) that the process is in. Each group sets
+ * limits, and so does every group above it.
  */
 #pragma once
 

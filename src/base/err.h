@@ -40,7 +40,7 @@ struct br_err {
     char text[512]; /* a sentence: what is wrong and what would be right */
 };
 
-/* The fixed sentence of a code. Never NULL. */
+/* Returns the fixed sentence of a code. Never NULL. */
 const char *br_strerror(int code);
 
 /* Fills `err` (may be NULL) with a code and a printf-style sentence; returns `code`. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Files and folders that are for us alone, whatever the umask is. */
+/* Opens files and makes folders that only this user may read, whatever the umask is. */
 #pragma once
 
 #include <sys/types.h>

@@ -32,7 +32,7 @@ static inline uint64_t br_hash_mix(uint64_t left, uint64_t right)
     return (uint64_t)r ^ (uint64_t)(r >> 64);
 }
 
-/* The hash of `len` bytes under a secret out of br_random_bytes. */
+/* Returns the hash of `len` bytes under a secret out of br_random_bytes. */
 static inline uint64_t br_hash_keyed(const uint64_t secret[2], const void *data, size_t len)
 {
     const uint8_t *p = data;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * An index by hash over an array of somebody else's, the holder's: it finds the place of an entry,
- * and keeps four bytes a slot and nothing of the entries. Open addressing, linear probing, at most
- * two thirds full: 6 to 12 bytes an entry while it grows, 6 where the number is known before.
+ * A hash index over an array that its holder keeps. It finds the place of an entry in the array; of
+ * the entries it keeps nothing but four bytes a slot. Open addressing, linear probing,
+ * at most two thirds full: 6 to 12 bytes an entry while it grows, 6 where the number is known
+ * before.
  *
  * Entries are never taken out. The holder hashes with the index's secret (br_index_hash), so that
  * input cannot be chosen to collide, or with what nobody outside can guess.
@@ -44,22 +45,22 @@ void br_index_release(struct br_index *index);
  * (more than the maximum) or BR_ENOMEM. */
 int br_index_reserve(struct br_index *index, uint32_t count);
 
-/* Bytes that br_index_reserve takes. */
+/* Returns the bytes that br_index_reserve takes. */
 size_t br_index_bytes_for(size_t count);
 
-/* Bytes of the slots. */
+/* Returns the bytes of the slots. */
 static inline size_t br_index_bytes(const struct br_index *index)
 {
     return index->n_slots * sizeof *index->slots;
 }
 
-/* The keyed hash of `len` bytes. */
+/* Returns the keyed hash of `len` bytes. */
 static inline uint64_t br_index_hash(const struct br_index *index, const void *data, size_t len)
 {
     return br_hash_keyed(index->secret, data, len);
 }
 
-/* The first slot to look at: by the hash's upper half, for any number of slots. */
+/* Returns the first slot to look at: by the hash's upper half, for any number of slots. */
 static inline size_t br_index_home(const struct br_index *index, uint64_t hash)
 {
     return (size_t)((hash >> 32) * index->n_slots >> 32);
@@ -70,8 +71,8 @@ static inline size_t br_index_after(const struct br_index *index, size_t at)
     return at + 1 < index->n_slots ? at + 1 : 0;
 }
 
-/* The place of the entry with this hash that equals `key`; BR_INDEX_NONE where there is none.
- * `entries` and `key` are handed to `equal`. */
+/* Returns the place of the entry with this hash that equals `key`; BR_INDEX_NONE where there is
+ * none. `entries` and `key` are handed to `equal`. */
 static inline uint32_t br_index_find(const struct br_index *index, uint64_t hash,
                                      br_index_equal_fn *equal, const void *entries, const void *key)
 {

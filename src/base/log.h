@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Logs: one line of text or JSON per message, to stderr. Every node has a logger of its own, named
- * by where it stands (`traces/exporter/otlp/tempo`). Thread-safe: a line is one write, and holds no
- * control characters (C0, DEL, C1, Unicode's marks of line and direction): JSON has them as \uXXXX,
- * text has blanks instead; what is no UTF-8 becomes U+FFFD.
+ * Writes the log: one line of text or JSON per message, to stderr. Every node has a logger of its
+ * own, named by where it stands (`traces/exporter/otlp/tempo`). Thread-safe: a line is one write,
+ * and holds no control characters (C0, DEL, C1, Unicode's marks of line and direction): JSON has
+ * them as \uXXXX, text has blanks instead; what is no UTF-8 becomes U+FFFD.
  *
  * Between br_log_start and br_log_stop nobody who logs waits for whoever reads the log: lines go
  * into a ring of 256 KiB, in their order, and a thread of its own writes them. When the ring is
@@ -47,7 +47,7 @@ bool br_log_stop(uint64_t wait_ms);
 /* Lines that were dropped since the process began; from any thread. */
 uint64_t br_log_dropped(void);
 
-/* True when a message of this level would be written. */
+/* Returns true when a message of this level would be written. */
 bool br_log_on(enum br_log_level level);
 
 /* Writes one printf-style line. `log` may be NULL. Lines over 4 KiB are cut. */
@@ -58,8 +58,8 @@ void br_log_write(const struct br_log *log, enum br_log_level level, const char 
  * false when it is none of them. */
 bool br_log_parse_level(const char *name, enum br_log_level *ret);
 
-/* True when the message may go out now, at most once in `every_ms`; `*ret_held` is how many were
- * held back since the last. `now_ms` is monotonic. */
+/* Returns true when the message may go out now, at most once in `every_ms`; `*ret_held` is how many
+ * were held back since the last. `now_ms` is monotonic. */
 bool br_log_allow(struct br_log_limit *limit, uint64_t now_ms, uint64_t every_ms,
                   uint64_t *ret_held);
 

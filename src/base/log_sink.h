@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where lines of the log go: a ring of bytes, and a thread that writes from it. For log.c only;
+ * Queues the lines of the log in a ring of bytes, from which a thread writes them. For log.c only;
  * what it promises is in log.h.
  *
  * A thread, and not a descriptor that does not block: O_NONBLOCK belongs to the open file, which

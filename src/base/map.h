@@ -11,7 +11,7 @@
 
 struct br_map;
 
-/* A map of at most `max` entries; NULL when there is no memory. */
+/* Returns a map of at most `max` entries; NULL when there is no memory. */
 struct br_map *br_map_new(size_t max);
 
 /* Frees the map, first handing every value to `release` (may be NULL). `map` may be NULL. */

@@ -66,6 +66,7 @@ enum br_holder {
     BR_HOLDER_JOIN,         /* the join's table */
     BR_HOLDER_CONNECTIONS,  /* sockets, sessions, heads, replies that are not read yet */
     BR_HOLDER_TLS,
+    BR_HOLDER_STORE, /* what the store knows of its open partition */
     BR_HOLDER_POOL, /* unused buffers, kept for the next request */
     BR_HOLDERS,
 };
@@ -89,7 +90,7 @@ void br_mem_count(int64_t bytes);
 /* Adds this thread's figures to the process's. */
 void br_mem_flush(void);
 
-/* Bytes that the process holds, and of these a holder's. */
+/* Returns the bytes that the process holds, and of these a holder's. */
 size_t br_mem_live(void);
 size_t br_mem_held(enum br_holder holder);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How much memory the process may hold. All workers draw on the one budget, so a request that fits
- * the process fits whichever worker it came to.
+ * The memory budget: it limits what the process may hold. All workers draw on the one budget, so a
+ * request that fits the process fits whichever worker it came to.
  *
  * What is held is what the meter of base/mem.h counts, and the overhead beside it: code, stacks,
  * libraries and what the allocator keeps, which is measured (resident set less what is counted)
@@ -9,9 +9,10 @@
  *
  * Three marks, from the limit down:
  *
- *     hard    what the process is not to hold more than
- *     intake  hard less an eighth: nothing more is taken from peers; the rest is for sending what
- * is held soft    no new request is begun (`memory_limiter`: limit less spike)
+ *     hard    the process holds no more than this
+ *     intake  hard less an eighth: from here on no bytes are taken from peers; what is
+ *             left above is for sending what is held
+ *     soft    from here on no new request is begun (`memory_limiter`: limit less spike)
  *
  * A budget without a limit admits everything. Safe in all threads.
  */
@@ -34,40 +35,40 @@ struct br_memory {
     size_t (*resident)(void); /* the process's resident bytes; NULL: overhead is not measured */
 };
 
-/* The memory that the process may use, in bytes: the machine's (MemTotal), or what the control
- * group (v2 or v1) it is in, or one above it, allows where that is less. `root` stands before /proc
- * and /sys;
- * "" but in tests. False when none of the files can be read. */
+/* Gives the memory that the process may use, in bytes: the machine's (MemTotal), or what the
+ * control group (v2 or v1) it is in, or one above it, allows where that is less. `root` stands
+ * before /proc and /sys; "" but in tests. False when none of the files can be read. */
 bool br_memory_total(const char *root, uint64_t *ret);
 
-/* The resident set in bytes (proc(5), statm); 0 where that cannot be read. */
+/* Returns the resident set in bytes (proc(5), statm); 0 where that cannot be read. */
 size_t br_memory_resident(void);
 
 /* Sets the marks, where they are lower than those that are set; 0: no limit. Before threads start.
  */
 void br_memory_limit(struct br_memory *memory, size_t soft, size_t hard);
 
-/* The marks; SIZE_MAX where there is none. */
+/* Returns the marks; SIZE_MAX where there is none. */
 size_t br_memory_soft(const struct br_memory *memory);
 size_t br_memory_intake(const struct br_memory *memory);
 size_t br_memory_hard(const struct br_memory *memory);
 
-/* Bytes held: counted, and overhead. Measures the overhead when that is due. */
+/* Returns the bytes held: counted, and overhead. Measures the overhead when that is due. */
 size_t br_memory_used(struct br_memory *memory);
 
-/* The overhead as last measured. */
+/* Returns the overhead as last measured. */
 size_t br_memory_overhead(const struct br_memory *memory);
 
 /* Measures the overhead now. */
 void br_memory_look(struct br_memory *memory);
 
-/* True when `more` bytes can be taken from a peer now. */
+/* Returns true when `more` bytes can be taken from a peer now. */
 bool br_memory_fits(struct br_memory *memory, size_t more);
 
-/* True when the process holds more than the hard mark: nothing is begun that can be begun later. */
+/* Returns true when the process holds more than the hard mark: nothing is begun that can be begun
+ * later. */
 bool br_memory_is_over(struct br_memory *memory);
 
-/* The most that a single request can ever get: what exceeds it is not to be tried again. */
+/* Returns the most that a single request can ever get: what exceeds it is not to be tried again. */
 size_t br_memory_largest(const struct br_memory *memory);
 
 /* Something large was refused, for which `own` bytes are held: gives back what the allocator keeps,

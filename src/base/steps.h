@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How much work was done on texts, so that a test can show that it grows with what comes in, on any
- * machine: a step is one byte that is hashed, compared, checked, converted or copied. What handles
- * texts counts them where it touches them; a reader adds what it does by hand for each element.
+ * Counts the work that is done on texts, so that a test can show on any machine that it grows no
+ * faster than the input. A step is one byte that is hashed, compared, checked, converted or copied.
+ * What handles texts counts them where it touches them; a reader adds what it does by hand for each
+ * element.
  *
  * The count is a thread's own and always there; it costs one addition for each text.
  */
@@ -19,7 +20,7 @@ static inline void br_steps_add(size_t count)
     br_steps_taken += count;
 }
 
-/* The steps of this thread since it started; a test takes the difference of two. */
+/* Returns the steps of this thread since it started; a test takes the difference of two. */
 static inline uint64_t br_steps(void)
 {
     return br_steps_taken;

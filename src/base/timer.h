@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Timers without a clock: a binary heap of due times. A loop (or a test) asks when the next is due
- * and runs what is. The timer is a member of the thing that it wakes.
+ * Timers without a clock of their own, in a binary heap by due time. A loop (or a test) asks when
+ * the next is due and runs what is. The timer is a member of the thing that it wakes.
  */
 #pragma once
 

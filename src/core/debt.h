@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Who owes what for the spans and samples of an item, so that each is counted once however many
- * destinations it goes to.
+ * Keeps account of who owes the ledger the spans and samples of an item. Each is counted once,
+ * however many destinations it goes to.
  *
  * An item owes `n_held` of them, each until it was settled: sent, rejected or dropped. It owes them
  * to the worker's ledger or, behind a fan-out, to the account that the fan-out opened for what it

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The host is all that a component sees of the outside: clock, timers, buffers, work for the end of
- * the loop turn, metrics, random numbers, servers and clients. A worker embeds one; a test makes a
- * fake whose clock it moves by hand.
+ * The host is a component's interface to everything outside it: clock, timers, buffers, work for
+ * the end of the loop turn, metrics, random numbers, servers and clients. A worker embeds one; a
+ * test makes a fake whose clock it moves by hand.
  */
 #pragma once
 
@@ -37,6 +37,7 @@ struct br_work {
     void (*run)(struct br_work *work);
     void (*done)(struct br_work *work);
     void *impl; /* the host's */
+    bool slow;  /* it may take seconds: it waits for such as itself alone */
     bool left;  /* br_host_work_leave was called before it ran */
 };
 

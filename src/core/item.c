@@ -254,12 +254,14 @@ const uint8_t *br_part_resource(const struct br_part *part, size_t *ret_len)
 /* The body's length once its Resource is replaced. */
 static size_t item_new_body_len(const struct br_part *part)
 {
-    return part->raw_len - part->body_at - part->res_len + br_len_size(1, part->new_resource_len);
+    return part->raw_len - part->body_at - part->res_len +
+           br_len_size(BR_RESOURCES_RESOURCE, part->new_resource_len);
 }
 
 size_t br_part_size(const struct br_part *part)
 {
-    return part->new_resource ? br_len_size(1, item_new_body_len(part)) : part->raw_len;
+    return part->new_resource ? br_len_size(BR_REQUEST_RESOURCES, item_new_body_len(part))
+                              : part->raw_len;
 }
 
 /* Writes the part's slices; `prefix` has PREFIX_MAX bytes in `prefixes` and is advanced. */
@@ -269,9 +271,9 @@ static int item_write_part(const struct br_part *part, struct br_buf *prefixes, 
     if (!part->new_resource)
         return br_rope_add(out, part->buf, part->raw, part->raw_len);
     uint8_t *start = *prefix;
-    uint8_t *p = br_put_varint(start, BR_TAG(1, BR_WIRE_LEN));
+    uint8_t *p = br_put_varint(start, BR_TAG(BR_REQUEST_RESOURCES, BR_WIRE_LEN));
     p = br_put_varint(p, item_new_body_len(part));
-    p = br_put_varint(p, BR_TAG(1, BR_WIRE_LEN));
+    p = br_put_varint(p, BR_TAG(BR_RESOURCES_RESOURCE, BR_WIRE_LEN));
     p = br_put_varint(p, part->new_resource_len);
     *prefix = p;
     const uint8_t *after = part->raw + part->res_at + part->res_len;
@@ -304,7 +306,7 @@ static int item_write_dictionary(const struct br_part *parts, uint32_t count, ui
     for (uint32_t i = 0; i < count; i++)
         if (i == base || parts[i].additions)
             len += parts[i].raw_len - parts[i].body_at;
-    uint8_t *start = *prefix, *p = br_put_varint(start, BR_TAG(2, BR_WIRE_LEN));
+    uint8_t *start = *prefix, *p = br_put_varint(start, BR_TAG(BR_REQUEST_DICTIONARY, BR_WIRE_LEN));
     p = br_put_varint(p, len);
     *prefix = p;
     int rc = br_rope_add(out, prefixes, start, (size_t)(p - start));

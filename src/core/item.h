@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What flows: one signal, an OTLP export request as ranges of reference-counted buffers, an arena,
- * and exactly one outcome.
+ * An item is what flows through a pipeline: an OTLP export request of one signal, as ranges of
+ * reference-counted buffers, with an arena and exactly one outcome.
  *
  * An export request of either signal is a list of top-level fields. Each becomes a part: a
  * ResourceSpans or ResourceProfiles, the profiles dictionary, or a field that we do not know. A
@@ -46,6 +46,11 @@ enum br_part_kind {
     BR_PART_OTHER,      /* a field that the schema does not know */
 };
 
+/* Fields that an item writes itself: of ExportTraceServiceRequest and ExportProfilesServiceRequest,
+ * and the Resource of ResourceSpans and ResourceProfiles. otlp/fields.h has all others. */
+enum { BR_REQUEST_RESOURCES = 1, BR_REQUEST_DICTIONARY = 2 };
+enum { BR_RESOURCES_RESOURCE = 1 };
+
 struct br_part {
     enum br_part_kind kind;
     bool additions;     /* DICTIONARY: further entries, which go on the wire as part of the first */
@@ -82,8 +87,9 @@ struct br_span {
     struct br_span_head head;
     const uint8_t *body;
     const uint8_t *name;
-    const uint8_t *thread; /* the field of the first attribute whose key begins with "thread.", or
-                              NULL */
+    const uint8_t *thread_id, *thread_name;  /* the values (AnyValue) of the last attributes with
+                                                these keys; NULL: there is none */
+    uint32_t thread_id_len, thread_name_len; /* where there is one */
     uint32_t body_len, name_len;
     uint32_t part;  /* index of its part in the item */
     uint8_t kind;   /* Span.SpanKind */
@@ -142,7 +148,8 @@ void br_item_move(struct br_item *item, struct br_host *host);
  * `holder`. */
 void br_item_hold(struct br_item *item, enum br_holder holder);
 
-/* A new, empty item without ledger debt, which the caller owns. NULL when there is no memory. */
+/* Returns a new, empty item without ledger debt, which the caller owns. NULL when there is no
+ * memory. */
 struct br_item *br_item_new(struct br_host *host, enum br_signal signal);
 
 /* Enters the item's n_items into the ledger as received; from then on it owes them. */
@@ -157,14 +164,14 @@ int br_item_add_part(struct br_item *item, const struct br_part *part);
  * nothing moved. */
 int br_item_absorb(struct br_item *into, struct br_item *from);
 
-/* Bytes of the metadata, with the empty name that ends it; 0: it has none. */
+/* Returns the bytes of the metadata, with the empty name that ends it; 0: it has none. */
 size_t br_item_metadata_len(const struct br_item *item);
 
 /* Gives `into`, which has none, a copy of the client metadata of `from`. False when there is no
  * memory. */
 bool br_item_keep_metadata(struct br_item *into, const struct br_item *from);
 
-/* The value of a key of the item's metadata (in any case), or NULL. */
+/* Returns the value of a key of the item's metadata (in any case), or NULL. */
 const char *br_item_metadata(const struct br_item *item, const char *key);
 
 /* Replaces the Resource message of a part. Takes a reference of its own on `buf` (which holds
@@ -178,10 +185,11 @@ void br_item_remove_part(struct br_item *item, uint32_t index);
 /* Drops all parts; n_items and size become 0. The ledger debt stays. */
 void br_item_clear_parts(struct br_item *item);
 
-/* The Resource message of a part (its replacement where there is one). `*ret_len` may be 0. */
+/* Returns the Resource message of a part (its replacement where there is one). `*ret_len` may be 0.
+ */
 const uint8_t *br_part_resource(const struct br_part *part, size_t *ret_len);
 
-/* Bytes a part takes on the wire. */
+/* Returns the bytes a part takes on the wire. */
 size_t br_part_size(const struct br_part *part);
 
 /* Appends all parts of an item to a rope as they go on the wire. Returns 0 or BR_ENOMEM (some may
@@ -192,9 +200,9 @@ int br_item_write(const struct br_item *item, struct br_rope *out);
  * of `item`, and borrowed as long as it lives. NULL when there is no memory. */
 struct br_item *br_item_twin(const struct br_item *item);
 
-/* A child that shares all parts and takes all debt, for one try at delivering `item`: `done` is
- * called with its outcome, which is not folded into the parent's; unless BR_DONE, the debt is back
- * by then. NULL when there is no memory. */
+/* Returns a child that shares all parts and takes all debt, for one try at delivering `item`:
+ * `done` is called with its outcome, which is not folded into the parent's; unless BR_DONE, the
+ * debt is back by then. NULL when there is no memory. */
 struct br_item *br_item_attempt(struct br_item *item, br_item_done_fn *done, void *arg);
 
 /* Gives up waiting for an attempt that has not been completed: its callback is not called; instead

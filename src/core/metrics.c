@@ -12,15 +12,17 @@
 
 struct metric {
     double value;
+    struct br_histogram histogram; /* BR_HISTOGRAM */
     enum br_metric_type type;
     const char *name;
     const char *labels;
-    char text[];
+    double counts[]; /* of the histogram; then both texts */
 };
 
 struct br_metrics {
-    struct br_map *map; /* "name\0labels" -> struct metric */
-    double lost;        /* where numbers go that have no place */
+    struct br_map *map;               /* "name\0labels" -> struct metric */
+    double lost;                      /* where numbers go that have no place */
+    struct br_histogram lost_figures; /* likewise */
 };
 
 struct br_metrics *br_metrics_new(void)
@@ -44,27 +46,55 @@ void br_metrics_free(struct br_metrics *metrics)
     br_free(metrics);
 }
 
+/* The metric of that name and labels, made where it is new; NULL when there is no place. */
+static struct metric *metrics_make(struct br_metrics *metrics, enum br_metric_type type,
+                                   const char *name, const char *labels, size_t n_counts)
+{
+    size_t name_len = strlen(name) + 1, labels_len = strlen(labels) + 1;
+    struct metric *metric =
+        br_calloc(1, sizeof *metric + n_counts * sizeof(double) + name_len + labels_len);
+    if (!metric)
+        return NULL;
+    char *text = (char *)&metric->counts[n_counts];
+    metric->type = type;
+    metric->name = memcpy(text, name, name_len);
+    metric->labels = memcpy(text + name_len, labels, labels_len);
+    struct metric *known = br_map_get(metrics->map, text, name_len + labels_len);
+    if (known || br_map_put(metrics->map, text, name_len + labels_len, metric, NULL)) {
+        br_free(metric);
+        return known;
+    }
+    return metric;
+}
+
 double *br_metric(struct br_metrics *metrics, enum br_metric_type type, const char *name,
                   const char *labels)
 {
-    size_t name_len = strlen(name) + 1, labels_len = strlen(labels) + 1;
-    struct metric *metric = br_malloc(sizeof *metric + name_len + labels_len);
+    struct metric *metric = metrics_make(metrics, type, name, labels, 0);
+    return metric ? &metric->value : &metrics->lost;
+}
+
+struct br_histogram *br_histogram(struct br_metrics *metrics, const char *name, const char *labels,
+                                  const double *bounds, size_t n_bounds)
+{
+    struct metric *metric = metrics_make(metrics, BR_HISTOGRAM, name, labels, n_bounds + 1);
     if (!metric)
-        return &metrics->lost;
-    metric->value = 0;
-    metric->type = type;
-    metric->name = memcpy(metric->text, name, name_len);
-    metric->labels = memcpy(metric->text + name_len, labels, labels_len);
-    struct metric *known = br_map_get(metrics->map, metric->text, name_len + labels_len);
-    if (known) {
-        br_free(metric);
-        return &known->value;
-    }
-    if (br_map_put(metrics->map, metric->text, name_len + labels_len, metric, NULL)) {
-        br_free(metric);
-        return &metrics->lost;
-    }
-    return &metric->value;
+        return &metrics->lost_figures;
+    metric->histogram.bounds = bounds;
+    metric->histogram.n_bounds = n_bounds;
+    metric->histogram.counts = metric->counts;
+    return &metric->histogram;
+}
+
+void br_histogram_observe(struct br_histogram *histogram, double value)
+{
+    size_t at = 0;
+    if (!histogram->counts)
+        return;
+    while (at < histogram->n_bounds && value > histogram->bounds[at])
+        at++;
+    histogram->counts[at] += 1;
+    histogram->sum += value;
 }
 
 void br_label(struct br_str *out, const char *name, const char *value)
@@ -81,10 +111,28 @@ void br_label(struct br_str *out, const char *name, const char *value)
     br_str_putc(out, '"');
 }
 
+static int metrics_add_histogram(struct br_metrics *into, const struct metric *from)
+{
+    const struct br_histogram *source = &from->histogram;
+    struct br_histogram *sum =
+        br_histogram(into, from->name, from->labels, source->bounds, source->n_bounds);
+    if (!sum->counts)
+        return BR_ENOMEM;
+    for (size_t i = 0; i <= source->n_bounds; i++)
+        sum->counts[i] += source->counts[i];
+    sum->sum += source->sum;
+    return 0;
+}
+
 int br_metrics_add(struct br_metrics *into, const struct br_metrics *from)
 {
     const struct metric *metric;
     for (size_t i = 0; (metric = br_map_at(from->map, i, NULL, NULL)); i++) {
+        if (metric->type == BR_HISTOGRAM) {
+            if (metrics_add_histogram(into, metric))
+                return BR_ENOMEM;
+            continue;
+        }
         double *value = br_metric(into, metric->type, metric->name, metric->labels);
         if (value == &into->lost)
             return BR_ENOMEM;
@@ -95,10 +143,10 @@ int br_metrics_add(struct br_metrics *into, const struct br_metrics *from)
 
 static int metrics_by_name(const void *left, const void *right)
 {
-    const struct metric *metric = *(const struct metric *const *)left;
-    const struct metric *this_metric = *(const struct metric *const *)right;
-    int names = strcmp(metric->name, this_metric->name);
-    return names ? names : strcmp(metric->labels, this_metric->labels);
+    const struct metric *one = *(const struct metric *const *)left;
+    const struct metric *other = *(const struct metric *const *)right;
+    int names = strcmp(one->name, other->name);
+    return names ? names : strcmp(one->labels, other->labels);
 }
 
 /* In as few digits as name it, among all numbers. */
@@ -125,7 +173,65 @@ static void metrics_print_value(double value, struct br_str *out)
         metrics_print_fraction(value, out);
 }
 
-void br_metrics_print(const struct br_metrics *metrics, struct br_str *out)
+static const char *metrics_suffix(enum br_metric_type type)
+{
+    return type == BR_COUNTER ? "_total" : "";
+}
+
+/* HELP and TYPE name the family, which of a counter is the whole name in Prometheus text, and the
+ * name without its suffix in OpenMetrics. */
+static void metrics_print_family(const struct metric *metric, enum br_metrics_format format,
+                                 const char *help, struct br_str *out)
+{
+    static const char *const types[] = {"counter", "gauge", "histogram"};
+    const char *suffix = format == BR_METRICS_TEXT ? metrics_suffix(metric->type) : "";
+    if (help)
+        br_str_printf(out, "# HELP %s%s %s\n", metric->name, suffix, help);
+    br_str_printf(out, "# TYPE %s%s %s\n", metric->name, suffix, types[metric->type]);
+}
+
+static void metrics_print_sample(const struct metric *metric, const char *suffix, const char *label,
+                                 double value, struct br_str *out)
+{
+    bool both = metric->labels[0] && label[0], any = metric->labels[0] || label[0];
+    br_str_printf(out, "%s%s", metric->name, suffix);
+    if (any)
+        br_str_printf(out, "{%s%s%s}", metric->labels, both ? "," : "", label);
+    metrics_print_value(value, out);
+}
+
+/* A bound as its format spells it: OpenMetrics has floating point numbers as such. */
+static void metrics_print_bucket(const struct metric *metric, enum br_metrics_format format,
+                                 double bound, double count, struct br_str *out)
+{
+    char label[48];
+    bool whole = bound == floor(bound) && format == BR_METRICS_OPENMETRICS;
+    if (isinf(bound))
+        (void)snprintf(label, sizeof label, "le=\"+Inf\"");
+    else if (whole)
+        (void)snprintf(label, sizeof label, "le=\"%.1f\"", bound);
+    else
+        (void)snprintf(label, sizeof label, "le=\"%.15g\"", bound);
+    metrics_print_sample(metric, "_bucket", label, count, out);
+}
+
+static void metrics_print_histogram(const struct metric *metric, enum br_metrics_format format,
+                                    struct br_str *out)
+{
+    const struct br_histogram *histogram = &metric->histogram;
+    double count = 0;
+    for (size_t i = 0; i <= histogram->n_bounds; i++) {
+        count += histogram->counts[i];
+        metrics_print_bucket(metric, format,
+                             i < histogram->n_bounds ? histogram->bounds[i] : (double)INFINITY,
+                             count, out);
+    }
+    metrics_print_sample(metric, "_sum", "", histogram->sum, out);
+    metrics_print_sample(metric, "_count", "", count, out);
+}
+
+void br_metrics_print(const struct br_metrics *metrics, enum br_metrics_format format,
+                      br_metric_help_fn *help, struct br_str *out)
 {
     size_t n = br_map_count(metrics->map);
     const struct metric **sorted = br_calloc(n, sizeof(struct metric *));
@@ -139,14 +245,21 @@ void br_metrics_print(const struct br_metrics *metrics, struct br_str *out)
     for (size_t i = 0; i < n; i++) {
         const struct metric *metric = sorted[i];
         if (i == 0 || strcmp(sorted[i - 1]->name, metric->name) != 0)
-            br_str_printf(out, "# TYPE %s %s\n", metric->name,
-                          metric->type == BR_COUNTER ? "counter" : "gauge");
-        br_str_puts(out, metric->name);
-        if (metric->labels[0])
-            br_str_printf(out, "{%s}", metric->labels);
-        metrics_print_value(metric->value, out);
+            metrics_print_family(metric, format, help ? help(metric->name) : NULL, out);
+        if (metric->type == BR_HISTOGRAM)
+            metrics_print_histogram(metric, format, out);
+        else
+            metrics_print_sample(metric, metrics_suffix(metric->type), "", metric->value, out);
     }
     br_free(sorted);
+}
+
+void br_metrics_print_target(const char *labels, enum br_metrics_format format, struct br_str *out)
+{
+    bool text = format == BR_METRICS_TEXT;
+    const char *family = text ? "target_info" : "target";
+    br_str_printf(out, "# HELP %s Target metadata\n# TYPE %s %s\ntarget_info{%s} 1\n", family,
+                  family, text ? "gauge" : "info", labels);
 }
 
 /* One number of the ledger; without memory for its labels, one that no scrape shows. */

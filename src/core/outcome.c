@@ -70,7 +70,8 @@ enum br_status br_outcome_grpc(const struct br_outcome *outcome)
     if (outcome->verdict == BR_DONE)
         return BR_STATUS_OK;
     if (outcome->verdict == BR_RETRY)
-        return BR_STATUS_UNAVAILABLE;
+        return outcome->status == BR_STATUS_RESOURCE_EXHAUSTED ? BR_STATUS_RESOURCE_EXHAUSTED
+                                                               : BR_STATUS_UNAVAILABLE;
     return outcome->status == BR_STATUS_OK ? BR_STATUS_INTERNAL : outcome->status;
 }
 
@@ -79,7 +80,7 @@ unsigned br_outcome_http(const struct br_outcome *outcome)
     if (outcome->verdict == BR_DONE)
         return 200;
     if (outcome->verdict == BR_RETRY)
-        return 503;
+        return outcome->status == BR_STATUS_RESOURCE_EXHAUSTED ? 429 : 503;
     unsigned http = outcome_known(outcome->status) ? statuses[outcome->status].http : 500;
     /* 502, 503 and 504 tell a client to send again, which a rejection must not. */
     return http == 200 || http > 500 ? 500 : http;

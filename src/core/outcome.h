@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How an item ended, and the one table that turns this into a gRPC status and an HTTP code.
- * Source: opentelemetry-proto docs/specification.md (1.11), "Failures" and "OTLP/HTTP Response".
+ * An outcome says how an item ended. The one table here turns it into a gRPC status and an HTTP
+ * code. Source: opentelemetry-proto docs/specification.md (1.11), "Failures" and "OTLP/HTTP
+ * Response".
  */
 #pragma once
 
@@ -55,11 +56,12 @@ struct br_outcome br_outcome_reject(enum br_status status, const char *fmt, ...)
  * rejected counts add up, the longest delay stays. */
 void br_outcome_fold(struct br_outcome *into, const struct br_outcome *child);
 
-/* The gRPC status that answers a client: OK, UNAVAILABLE for every BR_RETRY, `status` otherwise. */
+/* Returns the gRPC status that answers a client: OK; for BR_RETRY RESOURCE_EXHAUSTED where `status`
+ * is that (a backend asked for mercy), else UNAVAILABLE; `status` otherwise. */
 enum br_status br_outcome_grpc(const struct br_outcome *outcome);
 
-/* The HTTP code that answers a client: 200, 503 for every BR_RETRY, else by `status` (400, 401,
- * 403, 404, 413, 500). */
+/* Returns the HTTP code that answers a client: 200; for BR_RETRY 429 where `status` is
+ * RESOURCE_EXHAUSTED, else 503; otherwise by `status` (400, 401, 403, 404, 413, 500). */
 unsigned br_outcome_http(const struct br_outcome *outcome);
 
 /* Returns true when a client may send again what a server answered with this status;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Things that all workers of one service share, by name: the join's table. Made and given up while
- * a single thread runs (nodes are created and destroyed then); what is inside takes care of its
- * threads.
+ * Keeps, by name, the things that all workers of a service share: the join's table is one. Made and
+ * given up while a single thread runs (nodes are created and destroyed then); what is inside takes
+ * care of its threads.
  */
 #pragma once
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shedding: what a worker gives up, step by step, while there is too little CPU or memory. Profiles
+ * Shedding: a worker gives up data, step by step, while there is too little CPU or memory. Profiles
  * go before traces: half of them is still the profile of a program, half of a trace is nothing.
  *
  * The first two steps drop a share of the profiles for good, after they were read and counted

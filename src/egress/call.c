@@ -79,9 +79,9 @@ static void call_on_done(struct br_exchange *exchange)
     call_end(call, &outcome);
 }
 
-static void call_on_timeout(struct br_timer *this_timer)
+static void call_on_timeout(struct br_timer *timer)
 {
-    struct br_call *call = br_container_of(this_timer, struct br_call, timer);
+    struct br_call *call = br_container_of(timer, struct br_call, timer);
     struct br_outcome outcome =
         br_outcome_retry(BR_STATUS_DEADLINE_EXCEEDED, 0, "%s in %llu ms",
                          call->job ? "the request could not be compressed" : "no answer",
@@ -190,6 +190,8 @@ struct br_outcome br_call_refusal(const struct br_exchange *exchange, const char
     unsigned status = exchange->http_status;
     switch (status) {
     case 429:
+        return br_outcome_retry(BR_STATUS_RESOURCE_EXHAUSTED, br_call_delay(delay_ms),
+                                "HTTP 429 %s", message);
     case 502:
     case 503:
     case 504:
@@ -229,6 +231,14 @@ bool br_call_headers_init(struct br_call_headers *call_headers, const struct br_
         call_headers->names[at++] = '\0';
     }
     return true;
+}
+
+bool br_call_headers_have(const struct br_call_headers *call_headers, const char *name)
+{
+    for (size_t i = 0; i < call_headers->count; i++)
+        if (strcmp(call_headers->headers[i].name, name) == 0)
+            return true;
+    return false;
 }
 
 void br_call_headers_release(struct br_call_headers *call_headers)

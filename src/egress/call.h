@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What exporters with a client share: one attempt at sending an item, from its exchange to its
- * outcome, whatever ends it first: the answer, the time limit, or the exporter's end.
+ * A call is one attempt of an exporter at sending an item, from its exchange to its outcome. The
+ * answer, the time limit or the exporter's end finishes it, whichever comes first.
  */
 #pragma once
 
@@ -37,7 +37,7 @@ void br_calls_init(struct br_calls *calls, struct br_node *node, uint64_t timeou
 /* Finishes what is under way with BR_RETRY. Accepts a zeroed one. */
 void br_calls_release(struct br_calls *calls);
 
-/* A call that takes the item. NULL when there is no memory: then the item was finished with
+/* Returns a call that takes the item. NULL when there is no memory: then the item was finished with
  * BR_RETRY. */
 struct br_call *br_call_new(struct br_calls *calls, struct br_item *item, struct br_client *client);
 
@@ -51,13 +51,15 @@ void br_call_pack(struct br_call *call, const struct br_packing *packing, struct
 /* Likewise, for a body that could not be made: BR_ENOMEM can be tried again, other codes not. */
 void br_call_fail(struct br_call *call, int rc);
 
-/* True when the sentence of a refusal says that the request has too many bytes, as the servers of
- * gRPC and HTTP, and OTLP backends, say it; false for one about a rate, a quota or memory. */
+/* Returns true when the sentence of a refusal says that the request has too many bytes, as the
+ * servers of gRPC and HTTP, and OTLP backends, say it; false for one about a rate, a quota or
+ * memory. */
 bool br_call_says_too_large(const char *sentence);
 
-/* What a status that is no success means, by the OTLP specification ("Failures"): 429, 502, 503 and
- * 504 can be tried again, after Retry-After where it came. RESOURCE_EXHAUSTED says that the request
- * is too large: 413, and 400 with a message that says so. */
+/* Returns what a status that is no success means, by the OTLP specification ("Failures"): 429, 502,
+ * 503 and 504 can be tried again, after Retry-After where it came; 429 with RESOURCE_EXHAUSTED,
+ * which the client hears, too. A rejection with RESOURCE_EXHAUSTED says that the request is too
+ * large: 413, and 400 with a message that says so. */
 struct br_outcome br_call_refusal(const struct br_exchange *exchange, const char *message);
 
 /* Milliseconds as an outcome has them; 0 for what is negative. */
@@ -70,6 +72,9 @@ struct br_call_headers {
     char *names; /* terminated, one after the other */
 };
 
-/* False when there is no memory. */
+/* Returns true when one has that name, which is in lower case: it replaces the exporter's own. */
+bool br_call_headers_have(const struct br_call_headers *call_headers, const char *name);
+
+/* Returns false when there is no memory. */
 bool br_call_headers_init(struct br_call_headers *call_headers, const struct br_headers *from);
 void br_call_headers_release(struct br_call_headers *call_headers);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Writing the bodies of requests for a peer: translating and compressing them. Bodies of up to
+ * Writes the bodies of requests for a peer: it translates and compresses them. Bodies of up to
  * BR_PACKING_NOW bytes are written at once; larger ones take many milliseconds, and are written in
  * a thread of the pool, while the worker goes on with others (call.h has both).
  *
@@ -26,7 +26,7 @@ struct br_packing {
     int level; /* as in br_compress */
 };
 
-/* True when there is anything to do. */
+/* Returns true when there is anything to do. */
 bool br_packing_any(const struct br_packing *packing);
 
 /* Writes a body at once: puts what it makes in the place of `*body`, which on failure is as it was,
@@ -40,8 +40,8 @@ struct br_packing_job;
  * is empty unless that is 0. */
 typedef void br_packing_fn(void *arg, int rc, struct br_rope *body);
 
-/* A job for a thread, which takes the slices of `*body` and leaves it empty. NULL, and the body as
- * it was, without memory. */
+/* Returns a job for a thread, which takes the slices of `*body` and leaves it empty. NULL, and the
+ * body as it was, without memory. */
 struct br_packing_job *br_packing_job_new(struct br_host *host, const struct br_packing *packing,
                                           enum br_signal signal, struct br_rope *body,
                                           br_packing_fn *packed, void *arg);

@@ -107,6 +107,11 @@ static const char *ingest_http_allowed_origin(const struct br_request *request,
     return NULL;
 }
 
+bool br_http_is_allowed_origin(const struct br_http_config *http, const struct br_request *request)
+{
+    return ingest_http_allowed_origin(request, http) != NULL;
+}
+
 static void ingest_http_join(struct br_str *out, const struct br_strings *list)
 {
     for (size_t i = 0; i < list->count; i++)
@@ -178,8 +183,10 @@ void br_http_reply(const struct br_http_config *http, struct br_request *request
 {
     struct br_str exposed = {.max = 4096};
     char seconds[16];
-    struct br_header h[HEADERS_MAX + 5];
+    struct br_header h[HEADERS_MAX + BR_HTTP_ANSWER_HEADERS + 5];
     size_t n = 0;
+    for (size_t i = 0; i < left->n_headers && i < BR_HTTP_ANSWER_HEADERS; i++)
+        h[n++] = left->headers[i];
     if (left->delay_ms) {
         (void)snprintf(seconds, sizeof seconds, "%u", (left->delay_ms - 1) / 1000 + 1);
         h[n++] = (struct br_header){"retry-after", seconds};
@@ -191,8 +198,10 @@ void br_http_reply(const struct br_http_config *http, struct br_request *request
                                                     .content_type = left->type,
                                                     .headers = h,
                                                     .n_headers = n,
+                                                    .body = left->body,
                                                     .text = left->len ? left->data : NULL,
                                                     .text_len = left->len,
+                                                    .stream = left->stream,
                                                     .close = http && !http->keep_alives_enabled});
     br_str_release(&exposed);
 }

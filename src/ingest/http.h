@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What receivers that listen for HTTP have in common: the Collector's keys (confighttp's server
- * side), content codings, pages of other origins, and answers.
+ * Keys and functions of all receivers that listen for HTTP: the Collector's keys (confighttp's
+ * server side), content codings, pages of other origins, and answers.
  */
 #pragma once
 
@@ -55,7 +55,7 @@ struct br_http_config {
     struct br_headers response_headers;
     struct br_strings compression_algorithms;
     uint64_t read_timeout, read_header_timeout, idle_timeout;
-    bool keep_alives_enabled;
+    bool keep_alives_enabled, include_metadata;
     struct br_connections connections;
 };
 
@@ -63,7 +63,10 @@ extern const struct br_option br_cors_options[];
 
 /* The rows of a struct that begins with a struct br_http_config. `listens` is the default endpoint.
  */
-#define BR_HTTP_ROWS(listens)                                                                      \
+#define BR_HTTP_ROWS(listens) BR_HTTP_ROWS_KEEPING(listens, true)
+
+/* The same; `keeps` is the default of include_metadata, which the Collector has off. */
+#define BR_HTTP_ROWS_KEEPING(listens, keeps)                                                       \
     BR_STRING(struct br_http_config, endpoint, listens, "host:port to listen on"),                 \
         BR_STRING(struct br_http_config, transport, "tcp",                                         \
                   "tcp, or unix (endpoint is then a path)"),                                       \
@@ -87,13 +90,14 @@ extern const struct br_option br_cors_options[];
         BR_BOOL(struct br_http_config, keep_alives_enabled, true,                                  \
                 "more than one request on a connection"),                                          \
         BR_CONNECTION_ROWS(struct br_http_config),                                                 \
-        BR_IGNORED("include_metadata", "metadata that batch::metadata_keys names is kept anyway")
+        BR_BOOL(struct br_http_config, include_metadata, (keeps),                                  \
+                "keep client metadata that processors and exporters ask for")
 
 /* Adds an error unless transport and endpoint fit each other. `path` is that of `node`. */
 void br_endpoint_check(const char *endpoint, const char *transport, const struct br_yaml *node,
                        const char *path, struct br_errs *errs);
 
-/* The largest body, and what br_host_ops.serve wants to know. */
+/* Returns the largest body, and what br_host_ops.serve wants to know. */
 size_t br_http_max_body(const struct br_http_config *http);
 struct br_server_config br_http_server(const struct br_http_config *http);
 
@@ -105,8 +109,13 @@ void br_connections_apply(const struct br_connections *connections,
 bool br_http_encoding(const struct br_http_config *http, const struct br_request *request,
                       enum br_encoding *ret);
 
+/* Returns true when `cors` names the origin of the page that the request comes from. */
+bool br_http_is_allowed_origin(const struct br_http_config *http, const struct br_request *request);
+
 /* Answers a CORS preflight; false when it is none, or CORS is off. */
 bool br_http_preflight(const struct br_http_config *http, struct br_request *request);
+
+#define BR_HTTP_ANSWER_HEADERS 16 /* an answer's own; further ones are not sent */
 
 struct br_http_answer {
     unsigned status;
@@ -114,7 +123,11 @@ struct br_http_answer {
     const char *type;  /* of the body; NULL: there is none */
     const void *data;  /* the body, copied */
     size_t len;
-    const char *allow; /* 405: the methods there are; NULL: POST */
+    struct br_buf *body; /* the body instead, of which a reference is taken; may be NULL */
+    const char *allow;   /* 405: the methods there are; NULL: POST */
+    const struct br_header *headers; /* further ones, at most BR_HTTP_ANSWER_HEADERS */
+    size_t n_headers;
+    bool stream; /* the body follows (br_request_write) */
 };
 
 /* Replies with the headers that config and origin ask for. `http` may be NULL. */

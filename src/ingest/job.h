@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Readings that run in threads of the pool. For src/ingest only. */
+/* Runs readings in threads of the pool. For src/ingest only. */
 #pragma once
 
 #include "ingest/upload.h"

@@ -164,6 +164,13 @@ static bool ingest_otlp_read_type(const struct br_request *request, bool more,
     return false;
 }
 
+static void ingest_otlp_refuse(struct br_ingest_listener *listener, struct br_request *request,
+                               unsigned code, const char *why)
+{
+    br_ingest_say_refused(listener->ingest, request, BR_STATUS_INVALID_ARGUMENT, why);
+    br_otlp_refuse(request, code, why, listener->http);
+}
+
 bool br_otlp_begin_http(struct br_otlp_handler *handler, struct br_ingest_listener *listener,
                         const struct br_meter *meter, struct br_request *request)
 {
@@ -179,12 +186,13 @@ bool br_otlp_begin_http(struct br_otlp_handler *handler, struct br_ingest_listen
     if (br_http_preflight(http, request))
         return true;
     if (strcmp(request->method, "POST") != 0)
-        br_otlp_refuse(request, 405, "export requests are POSTs", http);
+        ingest_otlp_refuse(listener, request, 405, "export requests are POSTs");
     else if (!ingest_otlp_read_type(request, handler->more_types, &how.format))
-        br_otlp_refuse(request, 415,
-                       "content-type must be application/x-protobuf or application/json", http);
+        ingest_otlp_refuse(listener, request, 415,
+                           "content-type must be application/x-protobuf or application/json");
     else if (!br_http_encoding(http, request, &how.encoding))
-        br_otlp_refuse(request, 415, "content-encoding must be gzip, zstd or deflate", http);
+        ingest_otlp_refuse(listener, request, 415,
+                           "content-encoding must be gzip, zstd or deflate");
     else
         ingest_otlp_begin(&how, request);
     return true;

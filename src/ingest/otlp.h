@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * OTLP's service on a receiver's listeners, by opentelemetry-proto docs/specification.md 1.11:
- * asked about a request in `begin`, it says whether it is its own, and then does the rest.
+ * Serves OTLP on a receiver's listeners, by opentelemetry-proto docs/specification.md 1.11. Asked
+ * about a request in `begin`, it says whether the request is its own, and then does the rest.
  */
 #pragma once
 

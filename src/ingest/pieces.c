@@ -302,36 +302,35 @@ static void pieces_on_next(struct br_timer *timer)
 void br_pieces_send(struct br_node *node, struct br_item *whole, struct br_list *pieces,
                     struct br_list *sendings)
 {
-    struct br_pieces *this_pieces = br_calloc(1, sizeof *this_pieces);
+    struct br_pieces *sending = br_calloc(1, sizeof *sending);
     struct br_outcome outcome = br_outcome_retry(BR_STATUS_UNAVAILABLE, 1000, "out of memory");
     struct br_list *list;
-    if (!this_pieces) {
+    if (!sending) {
         br_pieces_free(pieces);
         br_item_finish(whole, &outcome);
         return;
     }
-    *this_pieces =
-        (struct br_pieces){.node = node,
-                           .host = node->host,
-                           .whole = whole,
-                           .delay_ms = RETRY_FIRST_MS,
-                           .until_ms = br_host_mono_ms(node->host) + BR_PIECES_PATIENCE_MS};
-    br_list_init(&this_pieces->waiting);
-    br_list_init(&this_pieces->flying);
-    br_list_init(&this_pieces->link);
-    br_list_append(sendings, &this_pieces->link);
+    *sending = (struct br_pieces){.node = node,
+                                  .host = node->host,
+                                  .whole = whole,
+                                  .delay_ms = RETRY_FIRST_MS,
+                                  .until_ms = br_host_mono_ms(node->host) + BR_PIECES_PATIENCE_MS};
+    br_list_init(&sending->waiting);
+    br_list_init(&sending->flying);
+    br_list_init(&sending->link);
+    br_list_append(sendings, &sending->link);
     while ((list = br_list_shift(pieces))) {
         struct br_item *piece = br_container_of(list, struct br_item, link);
         piece->metadata = whole->metadata;
         br_item_adopt(whole, piece);
-        br_list_append(&this_pieces->waiting, list);
+        br_list_append(&sending->waiting, list);
     }
-    if (!br_host_timer_park(this_pieces->host, &this_pieces->next, pieces_on_next)) {
-        pieces_refuse(this_pieces, &outcome);
-        pieces_check(this_pieces);
+    if (!br_host_timer_park(sending->host, &sending->next, pieces_on_next)) {
+        pieces_refuse(sending, &outcome);
+        pieces_check(sending);
         return;
     }
-    pieces_later(this_pieces, 0); /* in a turn, of which the outcome of each piece is the end */
+    pieces_later(sending, 0); /* in a turn, of which the outcome of each piece is the end */
 }
 
 void br_pieces_stop(struct br_list *sendings)

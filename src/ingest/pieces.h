@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Large items in pieces. The processors of a pipeline work on an item in one call; a piece of 256
- * KiB takes them a millisecond or three, and between two pieces the worker serves others.
+ * Sends a large item in pieces. The processors of a pipeline work on an item in one call; a piece
+ * of 256 KiB takes them a millisecond or three, and between two pieces the worker serves others.
  *
  * The pieces are children of the whole, which has no parts of its own and ends when the last of
  * them has. While nothing has been taken yet, a refusal is that of the whole, and the rest is not

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Making an item of a request's body: decompressing, translating, walking.
+ * A reading makes an item of a request's body: it decompresses, translates and walks.
  *
  * A reading touches nothing but what is in it, so that it can run where the request came, or,
  * because it would take long, in a thread of the pool, while the worker goes on with others. Small
@@ -21,8 +21,9 @@
 
 #define BR_READING_GROWTH 4u
 #define BR_READING_ROOM (1u << 20)
-#define BR_READING_LARGE 16u /* a request of this part of the limit is worth it to make room for   \
-                              */
+#define BR_READING_LARGE                                                                           \
+    16u /* a request of this part of the limit is worth it to make room for                        \
+         */
 
 enum br_upload_format { BR_UPLOAD_GRPC, BR_UPLOAD_PROTOBUF, BR_UPLOAD_JSON, BR_UPLOAD_OTHER };
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A reading in a thread of the pool, with a pool and a workbench of its own. A member of what it is
- * for, which may go away meanwhile, but keeps the job and what the reading reads until `done`.
+ * Runs a reading in a thread of the pool, with a pool and a workbench of its own. The job is a
+ * member of what it works for. That may be given up meanwhile, but has to keep the job and what the
+ * reading reads until `done`.
  */
 #pragma once
 

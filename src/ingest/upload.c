@@ -10,6 +10,7 @@
 #include "ingest/pieces.h"
 
 #define DELAY_MS 1000
+#define REFUSED_EVERY_MS 10000
 #define SHED_DELAY_MS 5000
 #define METADATA_MAX 16384
 #define MEMORY_LIMIT "memory limit reached"
@@ -23,9 +24,24 @@ static void upload_forget(struct br_upload *upload)
     br_free(upload);
 }
 
+void br_ingest_say_refused(struct br_ingest *ingest, const struct br_request *request,
+                           enum br_status status, const char *why)
+{
+    struct br_node *node = ingest->node;
+    uint64_t held;
+    if (!br_log_allow(&ingest->refused_log, br_host_mono_ms(node->host), REFUSED_EVERY_MS, &held))
+        return;
+    br_warn(&node->log, "refused a request of %s: %s: %s (%llu more since the last such line)",
+            request->peer[0] ? request->peer : "a local client", br_status_name(status), why,
+            (unsigned long long)held);
+}
+
 static void upload_answer(struct br_upload *upload, const struct br_outcome *outcome)
 {
     struct br_request *request = upload->request;
+    if (outcome->verdict != BR_DONE)
+        br_ingest_say_refused(upload->listener->ingest, request, br_outcome_grpc(outcome),
+                              outcome->text);
     struct br_upload was = *upload;
     was.request = NULL;
     was.partly = NULL;
@@ -258,7 +274,8 @@ static void upload_on_done(struct br_item *item, void *arg)
 void br_upload_send(struct br_upload *upload, struct br_item *item, struct br_list *pieces)
 {
     struct br_ingest *ingest = upload->listener->ingest;
-    upload_keep_metadata(item, ingest, upload->request);
+    if (!upload->listener->drops_metadata)
+        upload_keep_metadata(item, ingest, upload->request);
     br_item_received(item);
     item->done = upload_on_done;
     item->done_arg = upload;
@@ -290,11 +307,9 @@ static void upload_withdraw(struct br_overridable *overridable, uint64_t id)
     (void)id;
 }
 
-static void upload_list(const struct br_overridable *this_overridable, br_collected_fn *fn,
-                        void *arg)
+static void upload_list(const struct br_overridable *overridable, br_collected_fn *fn, void *arg)
 {
-    const struct br_ingest *ingest =
-        br_container_of(this_overridable, struct br_ingest, overridable);
+    const struct br_ingest *ingest = br_container_of(overridable, struct br_ingest, overridable);
     if (ingest->node->next[BR_PROFILES] && !br_list_empty(&ingest->listeners))
         fn(&(struct br_collected){.component = ingest->node->id,
                                   .service = "",

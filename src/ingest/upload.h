@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Requests that become items, for every receiver that has a server.
+ * Makes items of requests, for every receiver that has a server.
  *
  * An ingest is what one node has of it: its listeners and its uploads. An upload is one request
  * from its first header to the outcome of its item; its kind says what the body is and how it is
@@ -26,6 +26,7 @@ struct br_ingest {
     struct br_list sendings;           /* of pieces.h */
     struct br_list jobs;               /* of job.c: readings in threads */
     struct br_overridable overridable; /* says that profiles are taken; no override is for it */
+    struct br_log_limit refused_log;   /* of br_ingest_say_refused */
     unsigned n_stopping;
     bool awaits_sendings; /* it is draining, and `sendings` was not empty: one of n_stopping */
 };
@@ -44,6 +45,7 @@ struct br_ingest_listener {
     char name[160];
     const struct br_http_config *http; /* NULL: gRPC only */
     size_t max_body;
+    bool drops_metadata; /* include_metadata: false */
 };
 
 struct br_upload;
@@ -99,6 +101,10 @@ void br_meter_init(struct br_meter *meter, struct br_node *node, const char *tra
  * over. Answers it, and returns NULL, when the node has no pipeline for it, is draining, is over
  * the memory limit, or there is no memory. */
 struct br_upload *br_upload_new(const struct br_upload *how, struct br_request *request);
+
+/* Says in the log, every ten seconds at the most, that a request was refused: whose, and why. */
+void br_ingest_say_refused(struct br_ingest *ingest, const struct br_request *request,
+                           enum br_status status, const char *why);
 
 /* Ends an upload without an item: not now (counted as refused), or never (counted as failed). */
 void br_upload_refuse(struct br_upload *upload, const char *why);

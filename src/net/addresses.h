@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The addresses of one endpoint, and which of them to connect to next. No socket and no clock: the
- * caller says what happened, and when.
+ * Keeps the addresses of one endpoint and chooses which of them to connect to next. No socket and
+ * no clock: the caller says what happened, and when.
  *
  * An address that failed is left alone for a while: about a second, and 1.6 times as long after
  * each further failure, up to two minutes, each a fifth more or less by chance (grpc/doc/
@@ -38,11 +38,12 @@ bool br_addresses_add(struct br_addresses *addresses, const void *addr, socklen_
 /* Takes over the addresses of `fresh`. What is known of those that were there before stays. */
 void br_addresses_update(struct br_addresses *addresses, const struct br_addresses *fresh);
 
-/* The address's place, or -1 when it is none of them (any more). */
+/* Returns the address's place, or -1 when it is none of them (any more). */
 int br_addresses_find(const struct br_addresses *addresses, const struct br_address *address);
 
-/* The next in turn that may be tried now, or -1. With `last_resort` also one that is not due, when
- * none is: nothing else serves. Those for which `taken` is true are passed over; NULL: none. */
+/* Returns the next in turn that may be tried now, or -1. With `last_resort` also one that is not
+ * due, when none is: nothing else serves. Those for which `taken` is true are passed over; NULL:
+ * none. */
 int br_addresses_pick(const struct br_addresses *addresses, uint64_t now_ms, bool last_resort,
                       bool (*taken)(void *arg, unsigned i), void *arg);
 

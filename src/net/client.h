@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A client: one endpoint, and the connections to it. They are opened when there is something to
+ * A client has one endpoint and the connections to it, which it opens when there is something to
  * send.
  *
  * A name is looked up for the first connection, and again for a further one when one ended or

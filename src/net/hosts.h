@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which Host a server answers to: what stands against DNS rebinding, where a page makes its own
- * name resolve to an address that only the browser reaches, and then reads from there as from
- * itself. The browser says the page's name in Host (:authority), and no page can change that.
+ * Decides which Host a server answers to. This protects against DNS rebinding, where a web page
+ * makes its own name resolve to an address that only the browser reaches, and then reads from there
+ * as from its own origin. The browser says the page's name in Host (:authority), and no page can
+ * change that.
  *
  * A server on loopback is for this machine, so it answers to loopback's names and addresses, to the
  * name in its endpoint, and to `allowed`. A server on another address is for others, who know it by
@@ -28,13 +29,13 @@ struct br_hosts {
     const struct br_strings *allowed; /* may be NULL */
 };
 
-/* True when an endpoint is an address of loopback, or localhost; and when it is no endpoint at all.
- */
+/* Returns true when an endpoint is an address of loopback, or localhost; and when it is no endpoint
+ * at all. */
 bool br_endpoint_is_loopback(const char *endpoint);
 
-/* False for a request that is to be refused: 403, with BR_HOSTS_REFUSAL. (A 421 would ask the
- * client to try again on another connection, RFC 9110 section 15.5.20, where it would be told the
- * same.) */
+/* Returns false for a request that is to be refused: 403, with BR_HOSTS_REFUSAL. (A 421 would ask
+ * the client to try again on another connection, RFC 9110 section 15.5.20, where it would be told
+ * the same.) */
 bool br_hosts_allow(const struct br_hosts *hosts, const struct br_request *request);
 
 /* Adds an error for each of `allowed` that is no name or address: one with a scheme, a port, a path

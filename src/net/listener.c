@@ -36,9 +36,9 @@ struct handover {
     struct br_arrival arrival;
 };
 
-static void listener_on_handover(struct br_message *this_message, struct br_loop *loop)
+static void listener_on_handover(struct br_message *message, struct br_loop *loop)
 {
-    struct handover *handover = br_container_of(this_message, struct handover, message);
+    struct handover *handover = br_container_of(message, struct handover, message);
     (void)loop;
     br_server_take(handover->server, &handover->arrival);
     br_free(handover);

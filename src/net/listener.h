@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A listening socket of the first worker, and the workers' servers that share its connections. For
- * src/net only. */
+/*
+ * A listener is a listening socket of the first worker. It shares its connections out among the
+ * servers of all workers. For src/net only.
+ */
 #pragma once
 
 #include "base/map.h"
@@ -56,7 +58,7 @@ struct addrinfo;
 int br_listener_resolve(const char *endpoint, struct addrinfo **ret, int ret_order[2],
                         struct br_err *err);
 
-/* The listener of that name, or NULL. */
+/* Returns the listener of that name, or NULL. */
 struct br_listener *br_listener_find(struct br_net *net, const char *name);
 
 /* Stops accepting; in the first worker. */
@@ -71,7 +73,7 @@ void br_listener_hand_over(struct br_net_server *server, const struct br_arrival
 /* In server.c: takes an accepted socket, in the server's own loop. */
 void br_server_take(struct br_net_server *server, const struct br_arrival *arrival);
 
-/* True while there is no room for an arrival that is counted already. From any worker. */
+/* Returns true while there is no room for an arrival that is counted already. From any worker. */
 bool br_listener_is_full(struct br_listener *listener, const struct br_arrival *arrival);
 
 /* In server_room.c: counts a connection of an address, and says how many it has (0: they are not

@@ -44,9 +44,9 @@ struct br_list *br_net_listeners(struct br_net *net)
     return &net->listeners;
 }
 
-struct br_loop *br_loop_of(struct br_host *this_host)
+struct br_loop *br_loop_of(struct br_host *host)
 {
-    return br_container_of(this_host, struct br_loop, host);
+    return br_container_of(host, struct br_loop, host);
 }
 
 struct br_host *br_loop_host(struct br_loop *loop)
@@ -121,6 +121,7 @@ static void loop_on_prepare(uv_prepare_t *uv_prepare)
                !br_list_empty(&loop->host.deferred) || !br_list_empty(&loop->dirty);
     }
     more = br_loop_indulge(loop) || more;
+    more = br_pool_release_some(loop->host.pool) || more;
     br_loop_resume(loop);
     loop_arm(loop, more);
 }
@@ -220,6 +221,7 @@ int br_loop_new(struct br_net *net, unsigned worker, unsigned n_workers, struct 
         br_free(loop);
         return br_err_set(err, BR_ENOMEM, "no memory for worker %u", worker);
     }
+    br_pool_linger(pool);
     loop->net = net;
     loop->read_buffer = buffer;
     loop->host.worker = worker;
@@ -230,7 +232,8 @@ int br_loop_new(struct br_net *net, unsigned worker, unsigned n_workers, struct 
     br_list_init(&loop->dirty);
     br_list_init(&loop->greedy);
     br_list_init(&loop->paused);
-    br_list_init(&loop->works_waiting);
+    br_list_init(&loop->works_waiting[0]);
+    br_list_init(&loop->works_waiting[1]);
     pthread_mutex_init(&loop->lock, NULL);
     uv_prepare_init(&loop->uv, &loop->prepare);
     uv_timer_init(&loop->uv, &loop->timer);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One worker's event loop: a libuv loop that is a host (core/host.h). One thread runs it; the only
- * call that other threads may make is br_loop_post.
+ * The event loop of one worker: a libuv loop that is also the worker's host (core/host.h). One
+ * thread runs it; the only call that other threads may make is br_loop_post.
  *
  * A turn: timers, sockets, then finished items and deferred work, then one flush of every
  * connection that has something to send, then sleep.
@@ -18,8 +18,8 @@
 struct br_loop;
 struct br_net;
 
-/* What the loops of one process share: the listening sockets. Used before threads start and by the
- * first worker. */
+/* Returns what the loops of one process share: the listening sockets. Used before threads start and
+ * by the first worker. */
 struct br_net *br_net_new(void);
 void br_net_free(struct br_net *net);
 
@@ -39,6 +39,11 @@ struct br_message {
 /* A loop for worker `worker` of `n_workers`. Returns 0, BR_ENOMEM or BR_EIO. */
 int br_loop_new(struct br_net *net, unsigned worker, unsigned n_workers, struct br_loop **ret,
                 struct br_err *err);
+
+/* Starts the threads of the pool that all loops share, once, before any of them has work for it or
+ * looks for a name. Returns 0; or, with the sentence in `err`, BR_EIO when the system gives the
+ * process not so many threads, or BR_ENOMEM. */
+int br_net_start_pool(struct br_loop *loop, struct br_err *err);
 
 /* Frees a loop that does not run, after the servers and clients on it. Accepts NULL. */
 void br_loop_free(struct br_loop *loop);
@@ -79,5 +84,5 @@ void br_loop_set_mark(struct br_loop *loop, size_t bytes);
 
 #define BR_HELD_SMALL (256u << 10)
 
-/* What such requests hold now, in bytes; for tests. */
+/* Returns what such requests hold now, in bytes; for tests. */
 size_t br_loop_held(const struct br_loop *loop);

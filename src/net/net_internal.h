@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of src/net share. libuv is known in this folder only. */
+/* The types and functions that the files of src/net share. libuv is known in this folder only. */
 #pragma once
 
 #include <stdatomic.h>
@@ -74,13 +74,14 @@ struct br_loop {
         held_large;   /* by unfinished requests; the part of streams with over BR_HELD_SMALL */
     unsigned n_large; /* so many streams they are */
     double *n_pauses;
-    int watchable;                /* descriptors below have room in libuv's table */
-    struct br_list works_waiting; /* of work.c: there is no thread for them yet */
-    unsigned n_works;             /* that libuv has */
-    uint8_t *read_buffer;         /* BR_READ_SIZE */
+    int watchable; /* descriptors below have room in libuv's table */
+    struct br_list
+        works_waiting[2]; /* of work.c, quick and slow: there is no thread for them yet */
+    unsigned n_works[2];  /* that libuv has */
+    uint8_t *read_buffer; /* BR_READ_SIZE */
 };
 
-struct br_loop *br_loop_of(struct br_host *this_host);
+struct br_loop *br_loop_of(struct br_host *host);
 
 /* How the owner of a stream is told about it. */
 struct br_stream_events {
@@ -181,9 +182,9 @@ int br_watchers_start(struct br_loop *loop);
  */
 int br_watchers_poll(struct br_loop *loop, uv_poll_t *poll, int fd, int events, uv_poll_cb fn);
 
-/* How much work one of so many workers has in threads at a time: all of them together leave one for
- * names. */
-unsigned br_net_works_max(unsigned n_workers);
+/* Returns how much quick work, or slow work, one of so many workers has in threads at a time: all of
+ * them together leave one for names. */
+unsigned br_net_works_max(unsigned n_workers, bool slow);
 
 /* Says to libuv how many threads that takes, unless UV_THREADPOOL_SIZE does; before the first work.
  */

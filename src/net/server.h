@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A server: one endpoint that speaks HTTP/1.1 and HTTP/2 (prior knowledge, or ALPN over TLS) and
- * hands requests to a service. Every worker has one for the same name; the first worker owns the
- * listening socket and gives each new connection to the worker with the fewest.
+ * A server listens at one endpoint, speaks HTTP/1.1 and HTTP/2 (prior knowledge, or ALPN over TLS),
+ * and hands requests to a handler. Every worker has one for the same name; the first worker owns
+ * the listening socket and gives each new connection to the worker with the fewest.
  */
 #pragma once
 
@@ -29,7 +29,8 @@ struct br_server_config {
                                     for a reply that nobody reads; the head of an HTTP/1.1 request
                                     as a whole; 0: 30 s */
     int64_t min_body_rate;       /* bytes a second of a body's rest, on an average over 10 s, or
-                                    over request_timeout_ms where that is less; 0: 1024; negative: any */
+                                    over request_timeout_ms where that is less; 0: 1024;
+                                    negative: any */
     uint64_t first_request_timeout_ms; /* from the connection to the head of a request; 0: 20 s */
     uint64_t linger_timeout_ms;        /* for the client to close after our last words; 0: 2 s */
     uint64_t stop_timeout_ms;  /* once stopping, for requests to come in and replies to be read;
@@ -60,7 +61,7 @@ struct br_server_place {
 int br_server_check(const struct br_server_config *config, struct br_server_place *ret,
                     struct br_err *err);
 
-/* True when not both can listen. */
+/* Returns true when not both can listen. */
 bool br_server_places_clash(const struct br_server_place *left,
                             const struct br_server_place *right);
 
@@ -91,7 +92,7 @@ static inline void br_server_free(struct br_server *server)
         server->ops->free(server);
 }
 
-/* The port it listens on, 0 for unix sockets. */
+/* Returns the port it listens on, 0 for unix sockets. */
 static inline unsigned br_server_port(struct br_server *server)
 {
     return server->ops->port(server);

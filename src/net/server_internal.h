@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of a server share: server.c, server_times.c and server_room.c. */
+/* The types and functions that server.c, server_times.c and server_room.c share. */
 #pragma once
 
 #include "net/listener.h"
@@ -46,8 +46,7 @@ void br_server_drop(struct br_net_server *server, const struct br_arrival *arriv
 /* Neither a request nor a reply is under way, or it has no protocol yet. */
 bool br_server_stream_idle(const struct br_stream *stream);
 
-/* --- server_times.c -----------------------------------------------------------------------------
- */
+/* --- server_times.c --------------------------------------------------------------------------- */
 
 /* Fills in the times that the config leaves to us. */
 void br_server_set_times(struct br_net_server *server);
@@ -62,8 +61,7 @@ void br_server_sweep(struct br_timer *timer);
 /* The same while the server stops. */
 void br_server_stop_sweep(struct br_timer *timer);
 
-/* --- server_room.c ------------------------------------------------------------------------------
- */
+/* --- server_room.c ---------------------------------------------------------------------------- */
 
 /* Closes the connection that has been idle for the longest; of `address`, unless that is NULL.
  * False when there is none. */

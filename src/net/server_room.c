@@ -15,10 +15,10 @@
 #define SPARE_CONNECTIONS 8 /* of a server on a worker: probes and scrapes get through */
 
 static bool server_room_same_address(const struct br_address *address,
-                                     const struct br_address *this_address)
+                                     const struct br_address *other)
 {
-    return address->known && this_address->known &&
-           memcmp(address->bytes, this_address->bytes, sizeof address->bytes) == 0;
+    return address->known && other->known &&
+           memcmp(address->bytes, other->bytes, sizeof address->bytes) == 0;
 }
 
 static bool server_room_may_go(const struct br_stream *stream, const struct br_address *address)
@@ -46,8 +46,7 @@ bool br_server_make_room(struct br_net_server *server, const struct br_address *
     return false;
 }
 
-/* --- Places of an address -----------------------------------------------------------------------
- */
+/* --- Places of an address --------------------------------------------------------------------- */
 
 bool br_listener_note_address(struct br_listener *listener, const struct br_address *address,
                               unsigned *ret)
@@ -87,8 +86,7 @@ void br_listener_forget_address(struct br_listener *listener, const struct br_ad
     pthread_mutex_unlock(&listener->lock);
 }
 
-/* --- From worker to worker ----------------------------------------------------------------------
- */
+/* --- From worker to worker -------------------------------------------------------------------- */
 
 static void server_room_refuse(struct br_net_server *server, const struct br_arrival *arrival,
                                enum br_ending why, const char *text)
@@ -126,8 +124,7 @@ void br_server_pass_on(struct br_net_server *server, const struct br_arrival *ar
                        "there are as many as there may be, and none is idle");
 }
 
-/* --- Descriptors --------------------------------------------------------------------------------
- */
+/* --- Descriptors ------------------------------------------------------------------------------ */
 
 /* Asks a server of another worker for descriptors. */
 struct plea {
@@ -142,9 +139,9 @@ static void server_room_shed(struct br_net_server *server, unsigned count)
         ;
 }
 
-static void server_room_on_plea(struct br_message *this_message, struct br_loop *loop)
+static void server_room_on_plea(struct br_message *message, struct br_loop *loop)
 {
-    struct plea *p = br_container_of(this_message, struct plea, message);
+    struct plea *p = br_container_of(message, struct plea, message);
     (void)loop;
     server_room_shed(p->server, p->count);
     br_free(p);

@@ -16,8 +16,7 @@
 #define STOP_LINGER_MS 100 /* a stop does not wait for clients that keep idle connections */
 #define PING_TIMEOUT_MS 20000
 
-/* --- What a client owes -------------------------------------------------------------------------
- */
+/* --- What a client owes ----------------------------------------------------------------------- */
 
 /* Since when the client owes us something. A connection that we do not read for now owes nothing,
  * and has all its time again when we do. What is over BR_READ_SIZE in an unread answer shows in the
@@ -84,8 +83,7 @@ static bool server_times_close_overdue(const struct br_net_server *server, struc
     return true;
 }
 
-/* --- Those who may go ---------------------------------------------------------------------------
- */
+/* --- Those who may go ------------------------------------------------------------------------- */
 
 void br_server_note_use(struct br_stream *stream)
 {
@@ -168,8 +166,7 @@ void br_server_sweep(struct br_timer *timer)
     (void)br_host_timer(&server->loop->host, &server->sweep, server->sweep_ms, br_server_sweep);
 }
 
-/* --- The end ------------------------------------------------------------------------------------
- */
+/* --- The end ---------------------------------------------------------------------------------- */
 
 /* Why a connection ends while the server stops: nothing is under way on it, or the client kept us
  * waiting for long enough. */
@@ -203,8 +200,7 @@ void br_server_stop_sweep(struct br_timer *timer)
                             br_server_stop_sweep);
 }
 
-/* --- The times ----------------------------------------------------------------------------------
- */
+/* --- The times -------------------------------------------------------------------------------- */
 
 static uint64_t server_times_or_default(uint64_t value, uint64_t otherwise)
 {

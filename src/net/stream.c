@@ -9,7 +9,8 @@
 #include "net/net_internal.h"
 
 #define IOV_PER_SEND 1024
-#define READS_PER_EVENT 4
+#define READS_PER_EVENT 2
+#define SENDS_PER_TURN 4 /* of up to BR_WRITE_SIZE */
 #define PULLS_PER_TURN 2 /* of a server's stream; then the others go first */
 #define PULLS_IN_CROWD 1 /* of one that has more to ask for */
 #define CROWD 16 /* of more streams that had their share only a few go on in a millisecond */
@@ -436,8 +437,14 @@ static bool stream_had_its_share(struct br_stream *stream, unsigned n_pulls)
     return true;
 }
 
+static void stream_await_room(struct br_stream *stream)
+{
+    stream->full = true;
+    br_progress_start(&stream->writing, uv_now(&stream->loop->uv));
+}
+
 /* Sends until all went out, the socket is full, or others come first; pulls only what it has room
- * for. */
+ * for. One that has sent SENDS_PER_TURN times waits for its socket as if that were full. */
 static void stream_send_all(struct br_stream *stream)
 {
     for (unsigned n_pulls = 0; !stream->connecting && !stream->full; n_pulls++) {
@@ -449,6 +456,10 @@ static void stream_send_all(struct br_stream *stream)
         }
         if (stream->out.len == 0)
             return;
+        if (n_pulls == SENDS_PER_TURN) {
+            stream_await_room(stream);
+            return;
+        }
         int rc = stream_send_once(stream);
         if (rc < 0) {
             int error = errno;
@@ -456,10 +467,8 @@ static void stream_send_all(struct br_stream *stream)
             stream_on_broken(stream, error);
             return;
         }
-        if (rc == 0) {
-            stream->full = true;
-            br_progress_start(&stream->writing, uv_now(&stream->loop->uv));
-        }
+        if (rc == 0)
+            stream_await_room(stream);
     }
 }
 

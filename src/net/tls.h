@@ -70,8 +70,8 @@ int br_tls_config_check(const struct br_tls_config *config, bool server, struct 
 /* After the last of its connections. */
 void br_tls_context_free(struct br_tls_context *ctx);
 
-/* True when a reload failed since the last call; then `err` (not NULL) says why. Any thread may
- * ask, one gets the answer. */
+/* Returns true when a reload failed since the last call; then `err` (not NULL) says why. Any thread
+ * may ask, one gets the answer. */
 bool br_tls_context_reload_error(struct br_tls_context *ctx, struct br_err *err);
 
 /* One connection; clients give the name to verify and send (SNI): a host name, or an IP address,
@@ -101,10 +101,11 @@ int br_tls_send(struct br_tls *tls, const struct br_rope *plain);
  * was appended is still in order. */
 int br_tls_output(struct br_tls *tls, struct br_pool *pool, struct br_rope *out);
 
-/* The handshake is done. */
+/* Returns true when the handshake is done. */
 bool br_tls_ready(const struct br_tls *tls);
 
-/* The protocol that ALPN chose, or "" (also before br_tls_ready). Lives as long as `tls`. */
+/* Returns the protocol that ALPN chose, or "" (also before br_tls_ready). Lives as long as `tls`.
+ */
 const char *br_tls_alpn(const struct br_tls *tls);
 
 /* Queues close_notify, behind what was sent, for br_tls_output. Nothing before br_tls_ready. */

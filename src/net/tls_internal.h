@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the parts of TLS share: the context, and the three things it is made of (the policy, our own
- * certificate, the certificates we trust). Only src/net/tls*.c include this.
+ * The types that the parts of TLS share: the context, and the three things it is made of (the
+ * policy, our own certificate, the certificates we trust). Only src/net/tls*.c include this.
  */
 #pragma once
 
@@ -36,7 +36,7 @@ struct br_tls_context {
     struct br_err reload_err;
 };
 
-/* The first reason in OpenSSL's error queue, as text. Never NULL. */
+/* Returns the first reason in OpenSSL's error queue, as text. Never NULL. */
 const char *br_tls_reason(void);
 
 /* Says so in `err`; returns BR_ENOMEM. */

@@ -1,17 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Work for libuv's thread pool, which looks for names, too: a worker's work never has all its
- * threads. What asks bounds how much waits: one reading for each request, one packing for each
- * attempt.
+ * threads. Quick work and slow work have threads apart, so that data does not wait for queries.
+ * What asks bounds how much waits: one reading for each request, one packing for each attempt, so
+ * many queries.
  */
+#include <errno.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/mem.h"
 #include "net/net_internal.h"
 
-#define POOL_THREADS 4u /* libuv's default */
+#define POOL_THREADS 4u        /* libuv's default */
+#define POOL_THREADS_MAX 1024u /* and the most that it makes */
+#define SLOW_THREADS 2u        /* beside those, for slow work */
 
 struct net_work {
     uv_work_t request;
@@ -24,19 +30,97 @@ struct net_work {
     bool over;  /* it has run */
 };
 
-unsigned br_net_works_max(unsigned n_workers)
+unsigned br_net_works_max(unsigned n_workers, bool slow)
 {
-    unsigned share = (POOL_THREADS - 1) / n_workers;
+    unsigned share = (slow ? SLOW_THREADS : POOL_THREADS - 1) / n_workers;
     return share ? share : 1;
 }
 
 void br_net_size_pool(unsigned n_workers)
 {
     char threads[16];
-    unsigned n = n_workers * br_net_works_max(n_workers) + 1;
-    (void)snprintf(threads, sizeof threads, "%u", n < POOL_THREADS ? POOL_THREADS : n);
+    unsigned n = n_workers * br_net_works_max(n_workers, false) + 1;
+    unsigned n_slow = n_workers * br_net_works_max(n_workers, true);
+    (void)snprintf(threads, sizeof threads, "%u", (n < POOL_THREADS ? POOL_THREADS : n) + n_slow);
     (void)setenv("UV_THREADPOOL_SIZE", threads, 0);
 }
+
+/* --- The pool's threads ----------------------------------------------------------------------- */
+
+/* libuv makes its threads at the first work, and ends the process where one cannot be made. So they
+ * are tried first, all at once. */
+struct pool_trial {
+    pthread_mutex_t lock;
+    pthread_t threads[POOL_THREADS_MAX];
+};
+
+static void *pool_on_trial(void *arg)
+{
+    struct pool_trial *trial = arg;
+    pthread_mutex_lock(&trial->lock); /* until all are there */
+    pthread_mutex_unlock(&trial->lock);
+    return NULL;
+}
+
+/* As libuv reads it. */
+static unsigned pool_count_threads(void)
+{
+    const char *text = getenv("UV_THREADPOOL_SIZE");
+    long n = text ? strtol(text, NULL, 10) : (long)POOL_THREADS;
+    return n < 1 ? 1 : n > (long)POOL_THREADS_MAX ? POOL_THREADS_MAX : (unsigned)n;
+}
+
+/* Returns 0 or an errno. */
+static int pool_try_threads(unsigned n_threads)
+{
+    struct pool_trial *trial = br_calloc(1, sizeof *trial);
+    unsigned n = 0;
+    int error = 0;
+    if (!trial)
+        return ENOMEM;
+    pthread_mutex_init(&trial->lock, NULL);
+    pthread_mutex_lock(&trial->lock);
+    while (n < n_threads &&
+           !(error = pthread_create(&trial->threads[n], NULL, pool_on_trial, trial)))
+        n++;
+    pthread_mutex_unlock(&trial->lock);
+    while (n > 0)
+        (void)pthread_join(trial->threads[--n], NULL);
+    pthread_mutex_destroy(&trial->lock);
+    br_free(trial);
+    return error;
+}
+
+static void pool_on_first_work(uv_work_t *request)
+{
+    (void)request;
+}
+
+static void pool_on_first_done(uv_work_t *request, int status)
+{
+    (void)status;
+    br_free(request);
+}
+
+int br_net_start_pool(struct br_loop *loop, struct br_err *err)
+{
+    unsigned n = pool_count_threads();
+    int error = pool_try_threads(n);
+    uv_work_t *first = error ? NULL : br_calloc(1, sizeof *first);
+    if (!first)
+        return br_err_set(err, error == EAGAIN ? BR_EIO : BR_ENOMEM,
+                          "cannot start %u threads for large bodies and names: %s; allow the "
+                          "process more threads (ulimit -u, pids.max, TasksMax) or memory",
+                          n, strerror(error ? error : ENOMEM));
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before); /* the pool inherits it: signals are the worker's */
+    (void)uv_queue_work(&loop->uv, first, pool_on_first_work, pool_on_first_done);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return 0;
+}
+
+/* --- Work ------------------------------------------------------------------------------------- */
 
 static void work_on_run(uv_work_t *request)
 {
@@ -62,17 +146,17 @@ static void work_on_done(uv_work_t *request, int status);
 static void work_begin(struct net_work *work)
 {
     work->begun = true;
-    work->loop->n_works++;
+    work->loop->n_works[work->work->slow]++;
     (void)uv_queue_work(&work->loop->uv, &work->request, work_on_run,
                         work_on_done); /* fails without work_on_run only */
 }
 
 /* Begins what waits; what was left meanwhile has waited for its end only. */
-static void work_next(struct br_loop *loop)
+static void work_next(struct br_loop *loop, bool slow)
 {
     struct br_list *list;
-    while (loop->n_works < br_net_works_max(loop->host.n_workers) &&
-           (list = br_list_shift(&loop->works_waiting))) {
+    while (loop->n_works[slow] < br_net_works_max(loop->host.n_workers, slow) &&
+           (list = br_list_shift(&loop->works_waiting[slow]))) {
         struct net_work *work = br_container_of(list, struct net_work, link);
         if (work->work->left)
             work_end(work);
@@ -86,8 +170,9 @@ static void work_on_done(uv_work_t *request, int status)
     struct net_work *work = request->data;
     struct br_loop *loop = work->loop;
     (void)status; /* cancelled: it was left */
-    loop->n_works--;
-    work_next(loop);
+    bool slow = work->work->slow;
+    loop->n_works[slow]--;
+    work_next(loop, slow);
     work_end(work);
 }
 
@@ -103,10 +188,10 @@ bool br_net_work(struct br_host *host, struct br_work *work)
     br_list_init(&net_work->link);
     pthread_mutex_init(&net_work->lock, NULL);
     pthread_cond_init(&net_work->ended, NULL);
-    if (net_work->loop->n_works < br_net_works_max(host->n_workers))
+    if (net_work->loop->n_works[work->slow] < br_net_works_max(host->n_workers, work->slow))
         work_begin(net_work);
     else
-        br_list_append(&net_work->loop->works_waiting, &net_work->link);
+        br_list_append(&net_work->loop->works_waiting[work->slow], &net_work->link);
     return true;
 }
 

@@ -6,15 +6,14 @@
  */
 #pragma once
 
-/* ExportTraceServiceRequest, ExportProfilesServiceRequest. */
-enum { BR_REQUEST_RESOURCES = 1, BR_REQUEST_DICTIONARY = 2 };
+#include "core/item.h" /* the fields of a request, and where ResourceSpans have their Resource */
 
 /* ExportTraceServiceResponse, ExportProfilesServiceResponse, and the partial success in them. */
 enum { BR_RESPONSE_PARTIAL_SUCCESS = 1 };
 enum { BR_PARTIAL_SUCCESS_REJECTED = 1, BR_PARTIAL_SUCCESS_MESSAGE = 2 };
 
-/* ResourceSpans, ResourceProfiles. */
-enum { BR_RESOURCES_RESOURCE = 1, BR_RESOURCES_SCOPES = 2, BR_RESOURCES_SCHEMA_URL = 3 };
+/* ResourceSpans, ResourceProfiles; BR_RESOURCES_RESOURCE is core/item.h's. */
+enum { BR_RESOURCES_SCOPES = 2, BR_RESOURCES_SCHEMA_URL = 3 };
 
 /* ScopeSpans, ScopeProfiles: spans or profiles. */
 enum { BR_SCOPES_SCOPE = 1, BR_SCOPES_ITEMS = 2, BR_SCOPES_SCHEMA_URL = 3 };

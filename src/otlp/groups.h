@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is said of several items at once, beside br_item_rewrite: the messages that hold spans or
- * samples, in the order in which they and their items lie in the parts. Fields come in any order,
- * so a group is looked through before its first item; nothing is kept but the group at hand.
+ * Finds, beside br_item_rewrite, what is said once for several spans or samples: the messages that
+ * hold them, in the order in which these and their items lie in the parts. Fields come in any
+ * order, so a group is looked through before its first item; nothing is kept but the group at hand.
  */
 #pragma once
 

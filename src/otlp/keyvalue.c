@@ -54,6 +54,8 @@ bool br_keyvalue_read(const uint8_t *data, size_t len, struct br_keyvalue *ret)
 {
     const uint8_t *p = data, *end = len ? p + len : p;
     struct br_field field;
+    if (__builtin_expect(br_keyvalue_read_short(data, len, ret), 1))
+        return true;
     *ret = (struct br_keyvalue){0};
     while (p < end) {
         p = br_scan(p, end, &field);
@@ -106,11 +108,11 @@ bool br_keyvalue_read_entry(const uint8_t *data, size_t len, struct br_keyvalue 
 const uint8_t *br_keyvalue_next(const uint8_t *p, const uint8_t *end, uint32_t field,
                                 struct br_keyvalue *ret)
 {
-    struct br_field this_field;
-    while (p && p < end && (p = br_scan(p, end, &this_field))) {
-        if (br_scan_tag(&this_field) != BR_SCAN_LEN(field))
+    struct br_field found;
+    while (p && p < end && (p = br_scan(p, end, &found))) {
+        if (br_scan_tag(&found) != BR_SCAN_LEN(field))
             continue;
-        (void)br_keyvalue_read(this_field.data, (size_t)this_field.value, ret);
+        (void)br_keyvalue_read(found.data, (size_t)found.value, ret);
         return p;
     }
     return NULL;

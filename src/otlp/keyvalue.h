@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The one reader of KeyValue, KeyValueAndUnit and AnyValue, in place: it copies nothing. Fields
- * come in any order (Go's pdata writes a value before its key), a field that is there more than
- * once counts as it was last, and unknown ones are passed over. Source:
+ * Reads KeyValue, KeyValueAndUnit and AnyValue in place; all code reads them here. It copies
+ * nothing. Fields come in any order (Go's pdata writes a value before its key), a field that is
+ * there more than once counts as it was last, and unknown ones are passed over. Source:
  * opentelemetry/proto/common/v1/common.proto, profiles/v1development/profiles.proto at 1.10 and
  * later; protobuf.dev/programming-guides/encoding, "Last One Wins".
  *
@@ -18,6 +18,7 @@
 #include <stdint.h>
 
 #include "otlp/fields.h"
+#include "wire/protobuf.h"
 
 /* The bytes of an AnyValue; NULL: there is none. */
 struct br_value {
@@ -47,11 +48,34 @@ struct br_keyvalue {
     bool several; /* values that are not empty; `value` is the last */
 };
 
-/* A KeyValue. Where a key is written out, it counts and not `key_index`. False when it is
+/* Reads a KeyValue. Where a key is written out, it counts and not `key_index`. False when it is
  * malformed. */
 bool br_keyvalue_read(const uint8_t *data, size_t len, struct br_keyvalue *ret);
 
-/* A KeyValueAndUnit, as it stands in the attribute table. */
+/* Reads a KeyValue of one key and one value, in either order, both of less than 128 bytes, and
+ * nothing else, as most are; false, and nothing is read, of another shape. */
+static inline bool br_keyvalue_read_short(const uint8_t *data, size_t len, struct br_keyvalue *ret)
+{
+    const uint8_t key_tag = BR_TAG(BR_KEYVALUE_KEY, BR_WIRE_LEN),
+                  value_tag = BR_TAG(BR_KEYVALUE_VALUE, BR_WIRE_LEN);
+    if (len < 4 || data[1] >= 128 || data[1] + 4u > len)
+        return false;
+    const uint8_t *first = data + 2, *second = first + data[1] + 2;
+    size_t first_len = data[1], second_len = second[-1];
+    if (second_len >= 128 || first_len + 4 + second_len != len)
+        return false;
+    if (data[0] == value_tag && second[-2] == key_tag)
+        *ret =
+            (struct br_keyvalue){.key = second, .key_len = second_len, .value = {first, first_len}};
+    else if (data[0] == key_tag && second[-2] == value_tag)
+        *ret =
+            (struct br_keyvalue){.key = first, .key_len = first_len, .value = {second, second_len}};
+    else
+        return false;
+    return true;
+}
+
+/* Reads a KeyValueAndUnit, as it stands in the attribute table. */
 bool br_keyvalue_read_entry(const uint8_t *data, size_t len, struct br_keyvalue *ret);
 
 /* The next KeyValue that is field `field` of the message between `p` and `end`, which may both be

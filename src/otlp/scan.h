@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reading fields on hot paths: the dictionary and the join. */
+/* Reads protobuf fields on hot paths: those of the dictionary and the join. */
 #pragma once
 
 #include "wire/protobuf.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Consistent probability sampling by trace id: the last 56 bits of an id are its randomness, a
+ * Consistent probability sampling by trace id. The last 56 bits of an id are its randomness, a
  * probability is a threshold between 0 and 2^56, and a trace is sampled where its randomness is not
  * below the threshold. So whoever asks with the same probability, on whatever instance, gets the
  * same answer, and what passes at a lower one passes at every higher one too. Source:
@@ -24,12 +24,13 @@ bool br_trace_id_valid(const uint8_t trace_id[16]);
 /* The last 56 bits. */
 uint64_t br_trace_randomness(const uint8_t trace_id[16]);
 
-/* The threshold of a probability, rounded to `precision` hex digits (1 to 14) behind those at its
- * start that are all 0 or all f. At most 2^-56 and 1; NEVER below, ALWAYS above, NEVER for NaN. */
+/* Returns the threshold of a probability, rounded to `precision` hex digits (1 to 14) behind those
+ * at its start that are all 0 or all f. At most 2^-56 and 1; NEVER below, ALWAYS above, NEVER for
+ * NaN. */
 uint64_t br_threshold(double probability, unsigned precision);
 
-/* The threshold of a percentage, which counts in single precision, as it does in the Collector's
- * configuration. Above 0 it is never NEVER. */
+/* Returns the threshold of a percentage, which counts in single precision, as it does in the
+ * Collector's configuration. Above 0 it is never NEVER. */
 uint64_t br_percentage_threshold(double percentage, unsigned precision);
 
 /* Says whether a trace is among the sampled `percentage` per cent: what probabilistic_sampler says,

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The tracestate of a span, of which the `ot` member says how the span was sampled: a threshold
- * (th) and, where the trace id does not do, explicit randomness (rv), both in hex. Sources: W3C
- * Trace Context, section 3.3; opentelemetry.io/docs/specs/otel/trace/tracestate-handling.
+ * Reads and writes the tracestate of a span. Its `ot` member says how the span was sampled: a
+ * threshold (th) and, where the trace id is not random, explicit randomness (rv), both in hex.
+ * Sources: W3C Trace Context, section 3.3;
+ * opentelemetry.io/docs/specs/otel/trace/tracestate-handling.
  */
 #pragma once
 

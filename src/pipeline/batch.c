@@ -12,8 +12,9 @@
 #define NO_MEMORY_MS 200
 #define MERGE_MAX_BYTES (256u << 20)
 #define ALONE_BYTES (1u << 20) /* profiles that are larger leave as they came */
-#define PIECES_TIMES 4 /* what the pieces of a batch may take: so many times its bytes, and these  \
-                        */
+#define PIECES_TIMES                                                                               \
+    4 /* what the pieces of a batch may take: so many times its bytes, and these                   \
+       */
 #define PIECES_BYTES (1u << 20)
 #define AGAIN_FIRST_MS 50 /* late: a piece that is refused when others are not is tried again */
 #define AGAIN_MAX_MS 1000
@@ -81,7 +82,8 @@ struct br_batcher {
     size_t weight;                    /* of all that is gathered, or has left and not ended */
     void (*on_end)(void *arg);
     void *on_end_arg;
-    double *by_size, *by_timeout, *size_sum, *size_count;
+    double *by_size, *by_timeout;
+    struct br_histogram *sizes;
 };
 
 /* What is gathered is in the merger, and not in parts. */
@@ -110,7 +112,9 @@ static bool batch_blocked(const struct br_batcher *batcher)
                                     br_redelivery_count(batcher->redelivery) >= BR_BATCH_OUT_MAX));
 }
 
-static bool batch_leave(struct br_batcher *batcher);
+enum leaving { ALL, FULL_PIECES };
+
+static bool batch_leave(struct br_batcher *batcher, enum leaving leaving);
 
 static bool batch_gathered_any(const struct br_batcher *batcher)
 {
@@ -145,13 +149,13 @@ static void batch_tell_all(struct br_list *waiting, const struct br_outcome *out
     uint64_t n_before = 0, told = 0;
     struct br_list *list;
     while ((list = br_list_shift(waiting))) {
-        struct waiting *this_waiting = br_container_of(list, struct waiting, link);
+        struct waiting *waiter = br_container_of(list, struct waiting, link);
         struct br_outcome its = *outcome;
-        n_before += this_waiting->count;
+        n_before += waiter->count;
         uint64_t until = count ? outcome->n_rejected * n_before / count : 0;
         its.n_rejected = (uint32_t)(until - told);
         told = until;
-        batch_tell_one(this_waiting, &its);
+        batch_tell_one(waiter, &its);
     }
 }
 
@@ -256,9 +260,9 @@ static void check_batch(struct batch *batch)
 
 static void batch_send_kept(struct kept *kept);
 
-static void batch_on_again(struct br_timer *this_timer)
+static void batch_on_again(struct br_timer *timer)
 {
-    struct kept *k = br_container_of(this_timer, struct kept, timer);
+    struct kept *k = br_container_of(timer, struct kept, timer);
     br_list_remove(&k->link);
     k->batch->n_again--;
     batch_send_kept(k);
@@ -431,7 +435,7 @@ static int batch_make_pieces(struct br_batcher *batcher, struct br_item *whole,
     return 0;
 }
 
-static void batch_on_timer(struct br_timer *this_timer);
+static void batch_on_timer(struct br_timer *timer);
 
 /* Late, and not for a queue, which weighs what it gets. False when there is no memory. */
 static bool batch_send_late(struct batch *batch, struct br_item *item)
@@ -485,8 +489,7 @@ static void batch_send_pieces(struct br_batcher *batcher, struct batch *batch,
     batch->several = batch->n_pieces > 1;
     while ((list = br_list_shift(&pieces->items))) {
         struct br_item *item = br_container_of(list, struct br_item, link);
-        *batcher->size_sum += item->n_items;
-        *batcher->size_count += 1;
+        br_histogram_observe(batcher->sizes, item->n_items);
         batch_send_piece(batch, item);
     }
 }
@@ -517,9 +520,27 @@ static void batch_start_timer(struct br_batcher *batcher, uint64_t ms)
     (void)br_host_timer(batcher->host, &batcher->timer, ms, batch_on_timer);
 }
 
-/* Lets what was gathered leave. False when there is no memory: it stays, and a timer tries again.
+static int batch_gather(struct br_batcher *batcher, struct br_item *item, struct br_debt *debt);
+
+/* Gathers the last of several pieces again where it is no batch by itself. */
+static void batch_keep_rest(struct br_batcher *batcher, struct pieces *pieces)
+{
+    struct br_list *list = pieces->items.prev;
+    struct br_item *rest = br_container_of(list, struct br_item, link);
+    size_t size = batcher->config.bytes ? rest->size : rest->n_items, weight = rest->weight;
+    if (list == pieces->items.next || size >= batcher->config.min_size)
+        return;
+    if (batch_gather(batcher, rest, &rest->debt))
+        return;                      /* it leaves with the others */
+    batch_weigh(batcher, 0, weight); /* it was counted before */
+    br_list_remove(list);
+    br_item_free(rest);
+}
+
+/* Lets what was gathered leave, or but for a rest that is not full. False when there is no memory:
+ * it stays, and a timer tries again.
  */
-static bool batch_leave(struct br_batcher *batcher)
+static bool batch_leave(struct br_batcher *batcher, enum leaving leaving)
 {
     batch_park_timer(batcher);
     batcher->overdue = false;
@@ -538,13 +559,15 @@ static bool batch_leave(struct br_batcher *batcher)
         return false;
     }
     batcher->gathered = fresh;
+    if (leaving == FULL_PIECES && !batcher->config.late)
+        batch_keep_rest(batcher, &pieces);
     batch_send_pieces(batcher, batch, &pieces);
     return true;
 }
 
-static void batch_on_timer(struct br_timer *this_timer)
+static void batch_on_timer(struct br_timer *timer)
 {
-    struct br_batcher *batcher = br_container_of(this_timer, struct br_batcher, timer);
+    struct br_batcher *batcher = br_container_of(timer, struct br_batcher, timer);
     batch_park_timer(batcher);
     if (!batch_gathered_any(batcher))
         return;
@@ -553,7 +576,7 @@ static void batch_on_timer(struct br_timer *this_timer)
         return;
     }
     *batcher->by_timeout += 1;
-    (void)batch_leave(batcher);
+    (void)batch_leave(batcher, ALL);
 }
 
 static void batch_refuse(struct br_item *item, const char *why)
@@ -567,8 +590,7 @@ static bool batch_alone(const struct br_batcher *batcher, const struct br_item *
 {
     size_t size = batcher->config.bytes ? item->size : item->n_items;
     return !batch_blocked(batcher) && item->n_items > 0 &&
-           ((batcher->config.min_size && size >= batcher->config.min_size) ||
-            item->size > ALONE_BYTES);
+           (size >= batcher->config.min_size || item->size > ALONE_BYTES);
 }
 
 /* Puts the item's data, or all it says, into what is gathered, with what is owed for it. */
@@ -632,7 +654,7 @@ static int batch_take(struct br_batcher *batcher, struct br_item *item)
     struct br_debt *debt = waiting ? &lent : &item->debt;
     int rc = batch_gather(batcher, item, debt);
     if (rc == BR_EFULL && batch_gathered_any(batcher) && !batch_blocked(batcher) &&
-        batch_leave(batcher))
+        batch_leave(batcher, ALL))
         rc = batch_gather(batcher, item, debt);
     if (rc && waiting)
         batch_stop_waiting(waiting, debt);
@@ -643,7 +665,7 @@ static int batch_take(struct br_batcher *batcher, struct br_item *item)
 
 static bool batch_full(const struct br_batcher *batcher)
 {
-    return batcher->config.min_size && batch_gathered_size(batcher) >= batcher->config.min_size;
+    return batch_gathered_size(batcher) >= batcher->config.min_size;
 }
 
 /* As much is gathered as may be while no batch can leave. */
@@ -691,9 +713,9 @@ void br_batcher_add(struct br_batcher *batcher, struct br_item *item)
             batcher->overdue || batch_full(batcher) || batcher->config.timeout_ms == 0;
     } else if (batch_full(batcher) || (batcher->merge && !batch_merging(batcher))) {
         *batcher->by_size += 1;
-        (void)batch_leave(batcher);
+        (void)batch_leave(batcher, FULL_PIECES);
     } else if (batcher->config.timeout_ms == 0) {
-        (void)batch_leave(batcher);
+        (void)batch_leave(batcher, ALL);
     }
     if (batch_gathered_any(batcher) && !batcher->timing && !batcher->overdue)
         batch_start_timer(batcher, batcher->config.timeout_ms);
@@ -701,7 +723,7 @@ void br_batcher_add(struct br_batcher *batcher, struct br_item *item)
 
 void br_batcher_flush(struct br_batcher *batcher)
 {
-    (void)batch_leave(batcher);
+    (void)batch_leave(batcher, ALL);
 }
 
 bool br_batcher_idle(const struct br_batcher *batcher)
@@ -721,8 +743,13 @@ static void batch_on_kept_end(void *arg)
 {
     struct br_batcher *batcher = arg;
     if (batcher->overdue && !batch_blocked(batcher))
-        (void)batch_leave(batcher);
+        (void)batch_leave(batcher, ALL);
 }
+
+/* The buckets of the Collector's batch processor (its metadata.yaml). */
+static const double sizes[] = {10,   25,    50,    75,    100,   250,   500,  750,
+                               1000, 2000,  3000,  4000,  5000,  6000,  7000, 8000,
+                               9000, 10000, 20000, 30000, 50000, 100000};
 
 struct br_batcher *br_batcher_new(struct br_node *node, enum br_signal signal,
                                   const struct br_batch_config *config, struct br_consumer *next)
@@ -761,10 +788,8 @@ struct br_batcher *br_batcher_new(struct br_node *node, enum br_signal signal,
         node, BR_COUNTER, "otelcol_processor_batch_batch_size_trigger_send", NULL, NULL);
     batcher->by_timeout = br_node_metric(
         node, BR_COUNTER, "otelcol_processor_batch_timeout_trigger_send", NULL, NULL);
-    batcher->size_sum =
-        br_node_metric(node, BR_COUNTER, "otelcol_processor_batch_batch_send_size_sum", NULL, NULL);
-    batcher->size_count = br_node_metric(
-        node, BR_COUNTER, "otelcol_processor_batch_batch_send_size_count", NULL, NULL);
+    batcher->sizes =
+        br_node_histogram(node, "otelcol_processor_batch_batch_send_size", sizes, BR_COUNT(sizes));
     return batcher;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The batcher behind the `batch` processor and `sending_queue::batch`: traces are concatenated,
- * profiles merged into one dictionary.
+ * A batcher makes batches of items, for the `batch` processor and `sending_queue::batch`. Traces
+ * are concatenated, profiles merged into one dictionary.
  *
  * Early acknowledgement: an item is done once its data is in the batch, and from then on the
  * batcher answers for it: a batch that is refused for now is kept and sent again; one that is
@@ -15,8 +15,10 @@
  * part of a success. Where nothing was taken the senders hear so at once.
  *
  * A request that what is gathered has no room for makes it leave first; one that an empty batch has
- * no room for is rejected. The pieces of a batch that is cut take at most four times its bytes and
- * 1 MiB: where they would repeat more, it leaves whole.
+ * no room for is rejected. Acknowledged early, what a batch has over a multiple of its maximum
+ * stays where it is less than min_size, and leaves with what comes next or by the timeout. The
+ * pieces of a batch that is cut take at most four times its bytes and 1 MiB: where they would
+ * repeat more, it leaves whole.
  */
 #pragma once
 
@@ -33,7 +35,7 @@
 
 struct br_batch_config {
     uint64_t timeout_ms; /* 0: at once */
-    size_t min_size;     /* a batch of this size leaves; 0: timeout only */
+    size_t min_size;     /* a batch of this size leaves; 0: whatever comes leaves at once */
     size_t max_size;     /* cut above it; 0: no limit */
     bool bytes;          /* sizes are bytes on the wire, not items */
     bool late;           /* acknowledge late */
@@ -47,8 +49,8 @@ struct br_batch_config {
 
 struct br_batcher;
 
-/* A batcher for one signal that hands batches to `next` (borrowed). NULL when there is no memory.
- */
+/* Returns a batcher for one signal that hands batches to `next` (borrowed). NULL when there is no
+ * memory. */
 struct br_batcher *br_batcher_new(struct br_node *node, enum br_signal signal,
                                   const struct br_batch_config *config, struct br_consumer *next);
 

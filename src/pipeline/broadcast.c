@@ -9,23 +9,23 @@ static void broadcast_at_home(struct br_broadcast *broadcast)
     broadcast->done(broadcast, broadcast->home);
 }
 
-static void broadcast_on_deferred(struct br_deferred *this_deferred)
+static void broadcast_on_deferred(struct br_deferred *deferred)
 {
-    broadcast_at_home(br_container_of(this_deferred, struct br_broadcast, deferred));
+    broadcast_at_home(br_container_of(deferred, struct br_broadcast, deferred));
 }
 
-/* Downwards, because that is the order in which mail is read for the last time: an broadcast that
+/* Downwards, because that is the order in which mail is read for the last time: a broadcast that
  * is under way at the end still comes home. */
-static void broadcast_on_message(struct br_message *this_message, struct br_loop *loop)
+static void broadcast_on_message(struct br_message *message, struct br_loop *loop)
 {
-    struct br_broadcast *broadcast = br_container_of(this_message, struct br_broadcast, message);
+    struct br_broadcast *broadcast = br_container_of(message, struct br_broadcast, message);
     struct br_host *host = br_loop_host(loop);
     if (host == broadcast->home) {
         broadcast_at_home(broadcast);
         return;
     }
     broadcast->visit(broadcast, host);
-    br_loop_command(host->loops[host->worker - 1], this_message);
+    br_loop_command(host->loops[host->worker - 1], message);
 }
 
 bool br_broadcast_send(struct br_broadcast *broadcast, struct br_host *home)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Something that a component in the first worker wants done in every worker: set an override, ask
- * what is under way. One message goes from worker to worker, last to first, and is at each of them
- * alone in that worker's thread; so the broadcast's own memory needs no lock, and answers are
- * gathered in it.
+ * A broadcast carries a request of a component in the first worker to every worker: to set an
+ * override, or to ask what is under way. One message goes from worker to worker, from the last to
+ * the first. At each worker only that worker's thread handles it, so the broadcast's own memory
+ * needs no lock, and answers are gathered in it.
  */
 #pragma once
 

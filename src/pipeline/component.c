@@ -18,6 +18,8 @@ const struct br_component *br_component_find(const struct br_component *const *r
 void br_node_forward(struct br_node *node, struct br_item *item)
 {
     struct br_consumer *next = node->next[item->signal];
+    if (node->outgoing[item->signal])
+        *node->outgoing[item->signal] += item->n_items;
     if (next)
         br_consume(next, item);
     else
@@ -34,6 +36,17 @@ double *br_node_metric(struct br_node *node, enum br_metric_type type, const cha
     double *metric = br_metric(node->host->metrics, type, name, labels.data ? labels.data : "");
     br_str_release(&labels);
     return metric;
+}
+
+struct br_histogram *br_node_histogram(struct br_node *node, const char *name, const double *bounds,
+                                       size_t n_bounds)
+{
+    struct br_str labels = {.max = 1024};
+    br_label(&labels, br_kind_name(node->component->kind), node->id);
+    struct br_histogram *histogram =
+        br_histogram(node->host->metrics, name, labels.data ? labels.data : "", bounds, n_bounds);
+    br_str_release(&labels);
+    return histogram;
 }
 
 void br_node_drained(struct br_node *node)

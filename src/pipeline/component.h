@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a receiver, processor, exporter or extension is (one constant br_component) and what an
- * instance of it in a graph is (one br_node per worker).
+ * A component describes a receiver, processor, exporter or extension: one constant br_component
+ * each. A node is an instance of it in a graph: one br_node per worker.
  *
  * Life of a node: create (reads its const config, allocates, makes its metrics; no I/O), start
  * (opens listeners or clients), consume (traffic), drain (no new traffic comes; finish or hand on
@@ -24,7 +24,7 @@
 struct br_node;
 struct br_retry;
 
-/* The one data interface. Takes the item, always. */
+/* The interface through which all data passes. `consume` always takes the item. */
 struct br_consumer {
     void (*consume)(struct br_consumer *self, struct br_item *item);
 };
@@ -33,6 +33,14 @@ static inline void br_consume(struct br_consumer *next, struct br_item *item)
 {
     next->consume(next, item);
 }
+
+/* A component that an option names by its id. It has to be in a pipeline. */
+struct br_reference {
+    const char *key;       /* the option */
+    enum br_kind kind;     /* of what it names */
+    const char *component; /* "store" */
+    const char *id;        /* "store/slow" */
+};
 
 #define BR_SIGNAL_BIT(signal) (1u << (signal))
 #define BR_BOTH_SIGNALS 3u
@@ -49,19 +57,29 @@ struct br_component {
     size_t state_size;               /* of the node's private, zeroed state */
     bool shared;           /* a processor of which one node serves all its pipelines (join) */
     bool exporter_wrapped; /* an exporter that gets sending_queue and retry_on_failure in front */
-    bool
-        retries_parts; /* exporter_wrapped: by retry_on_failure, itself, what it makes of an item */
-    bool wants_spans;  /* a processor that reads br_item.spans */
-    bool resolves;     /* an exporter whose peer is not known to read attributes by reference */
-    size_t common_at;  /* exporter_wrapped: offset of its struct br_exporter_config (exporter.h) */
+    /* exporter_wrapped: the exporter itself applies retry_on_failure, to the requests that it makes
+     * of an item. */
+    bool retries_parts;
+    bool wants_spans; /* a processor that reads br_item.spans */
+    bool resolves;    /* an exporter whose peer is not known to read attributes by reference */
+    size_t common_at; /* exporter_wrapped: offset of its struct br_exporter_config (exporter.h) */
 
-    /* The client metadata that it (a processor, an exporter) reads from items; NULL: none. */
+    /* Returns the client metadata that a processor or exporter reads from items. NULL: none. */
     const struct br_strings *(*metadata_keys)(const void *config);
 
-    /* How many spans or samples it (a processor) gathers in one request; NULL: it gathers none. */
+    /* Whether it (a receiver) keeps client metadata on whatever way it comes; NULL: it does. */
+    bool (*keeps_metadata)(const void *config);
+
+    /* Returns how many spans or samples a processor gathers in one request. NULL: it gathers none.
+     */
     uint64_t (*request_items)(const void *config);
 
-    /* Checks what the table cannot; adds to `errs` with positions from `node`. NULL: nothing to. */
+    /* Names another component that this one needs. NULL: none. A config that lacks it is refused.
+     */
+    void (*refers)(const void *config, struct br_reference *ret);
+
+    /* Checks what the option table cannot, and adds errors with positions from `node` to `errs`.
+     * NULL: there is nothing to check. */
     int (*check)(void *config, const struct br_yaml *node, const char *path, struct br_arena *arena,
                  struct br_errs *errs);
     int (*create)(struct br_node *node, struct br_err *err);
@@ -83,7 +101,7 @@ struct br_node {
     struct br_consumer *next[BR_SIGNALS]; /* downstream; NULL where the node has none */
     bool in_pipeline[BR_SIGNALS];         /* which signals reach it or leave it */
     bool draining, drained;
-    bool ending; /* it is being destroyed: what it gives up now, it gives up for that */
+    bool ending; /* it is being destroyed, which is why it gives up what it holds */
     uint64_t n_unsent[BR_SIGNALS]; /* of its items, dropped for "shutdown" (br_redelivery_end) */
     void (*on_drained)(struct br_node *node, void *arg);
     void *on_drained_arg;
@@ -92,18 +110,24 @@ struct br_node {
     bool spans_wanted;        /* receivers: a processor downstream reads br_item.spans */
     struct br_ledger *ledger; /* exporters: what came to it; NULL in tests */
     struct br_retry *retry;   /* exporters: what sends again; NULL where nothing does */
+    double *incoming[BR_SIGNALS], *outgoing[BR_SIGNALS]; /* processors: spans or samples that were
+                                                            passed to it, and on; NULL elsewhere */
 };
 
 /* Hands an item to what follows the node for the item's signal. */
 void br_node_forward(struct br_node *node, struct br_item *item);
 
-/* A counter or gauge with labels `<kind>="<id>"` and, unless NULL, one more. */
+/* Returns a counter or gauge with labels `<kind>="<id>"` and, unless NULL, one more. */
 double *br_node_metric(struct br_node *node, enum br_metric_type type, const char *name,
                        const char *label, const char *value);
+
+/* Returns a histogram with the label `<kind>="<id>"`; `bounds` as of br_histogram. */
+struct br_histogram *br_node_histogram(struct br_node *node, const char *name, const double *bounds,
+                                       size_t n_bounds);
 
 /* Says that everything the node held is finished or handed on. Once, after drain was called. */
 void br_node_drained(struct br_node *node);
 
-/* The component of that kind with the name or alias, or NULL. */
+/* Returns the component of that kind with the name or alias, or NULL. */
 const struct br_component *br_component_find(const struct br_component *const *registry,
                                              enum br_kind kind, const char *name);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What stands in front of every exporter: sending_queue, its batcher, and retry_on_failure, with
- * the Collector's keys and defaults. An exporter itself makes one attempt per item and finishes it.
+ * The queue, batcher and retries in front of every exporter: sending_queue and retry_on_failure,
+ * with the Collector's keys and defaults. An exporter itself makes one attempt per item and
+ * finishes it.
  */
 #pragma once
 
@@ -135,7 +136,7 @@ void br_retry_free(struct br_retry *retry); /* items still held are finished wit
 
 struct br_queue;
 
-/* A queue in front of `next`, also when it is not enabled (then it only counts). */
+/* Returns a queue in front of `next`, also when it is not enabled (then it only counts). */
 struct br_queue *br_queue_new(struct br_node *node, const struct br_queue_config *config,
                               struct br_consumer *next);
 struct br_consumer *br_queue_input(struct br_queue *queue);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shares each item among several destinations, each of which ends for itself. What one of them has
- * taken is never sent to it again; what another did not take meanwhile is held for that one alone
- * (lane.h), within a bound, and the sender hears what the first has said. Only when none has taken
- * it, nor refused it for good, is it the sender's again: then nothing of it is kept here.
+ * A fan-out sends each item to several destinations, and each destination's outcome is its own.
+ * What a destination has taken is never sent to it again. What another one did not take meanwhile
+ * is held for that one alone (lane.h), within a bound, and the sender gets the outcome of the
+ * first. Only when no destination has taken the item or refused it for good does the sender have to
+ * send it again: then nothing of it is kept here.
  *
  * The sender also waits for what is held where somebody waits for the item's delivery
  * (br_item.waits), or where the destination answers when it has delivered. Where one goes without

@@ -122,7 +122,7 @@ static void lane_wait_again(struct held *held)
     br_list_append(at, &held->link); /* before `at` */
 }
 
-static void lane_on_timer(struct br_timer *this_timer);
+static void lane_on_timer(struct br_timer *timer);
 static void lane_send_on(struct br_lane *lane);
 
 static void lane_come_again(struct br_lane *lane)
@@ -174,10 +174,10 @@ static void lane_send_on(struct br_lane *lane)
     }
 }
 
-static void lane_on_timer(struct br_timer *this_timer)
+static void lane_on_timer(struct br_timer *timer)
 {
-    struct br_lane *lane = br_container_of(this_timer, struct br_lane, timer);
-    (void)br_host_timer_park(lane->host, this_timer, lane_on_timer);
+    struct br_lane *lane = br_container_of(timer, struct br_lane, timer);
+    (void)br_host_timer_park(lane->host, timer, lane_on_timer);
     lane->refused = false;
     lane_drop_overdue(lane);
     lane_send_on(lane);

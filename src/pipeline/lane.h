@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is held for one destination of a fan-out alone, because it did not take it when others did.
- * It goes on in the order in which it came, as soon as the destination takes it. Over the maximum,
- * or after its time, it is dropped for this destination, counted and logged at most once a minute.
+ * A lane holds items for one destination of a fan-out that did not take them when others did. It
+ * sends them on in the order in which they came, as soon as the destination takes them. What is
+ * over the maximum, or has been held for too long, is dropped for this destination, counted, and
+ * logged at most once a minute.
  */
 #pragma once
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Overrides at run time: for a while, more of something. A component that can do more on demand
- * (scrape a target, keep a service's links) has a overridable and registers it with its host;
- * whoever sets overrides sends an broadcast (broadcast.h) to every worker and calls the three
- * functions below there. A overridable ends what an override began when its time is over, by its
- * own timer: nobody has to come back for that.
+ * Overrides ask a component at run time to do more of something for a while. A component that can
+ * do more on demand (scrape a target, keep a service's links) has an overridable and registers it
+ * with its host. Whoever sets overrides sends a broadcast (broadcast.h) to every worker and calls
+ * the three functions below there. An overridable ends what an override began when its time is
+ * over, by its own timer.
  */
 #pragma once
 
@@ -18,7 +18,7 @@
 struct br_host;
 struct br_node;
 
-#define BR_OVERRIDES_MAX 64 /* that a overridable has to be able to hold at a time */
+#define BR_OVERRIDES_MAX 64 /* that an overridable has to be able to hold at a time */
 #define BR_OVERRIDE_TEXT_MAX 512
 
 /* What is said of one override. Texts are NULL-terminated and at most BR_OVERRIDE_TEXT_MAX bytes.

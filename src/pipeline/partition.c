@@ -14,8 +14,8 @@ struct br_partitions {
     struct br_node *node;
     struct br_partition_config config;
     struct br_consumer *next;
-    struct br_map *batchers; /* by prefix and metadata */
-    size_t weight;           /* in all of them */
+    struct br_map *batchers;    /* by prefix and metadata */
+    size_t weights[BR_SIGNALS]; /* in all of them */
     void (*on_end)(void *arg);
     void *on_end_arg;
 };
@@ -65,7 +65,7 @@ static struct br_batcher *partition_make(struct br_partitions *partitions,
 {
     struct br_batch_config config = partitions->config.batch;
     config.late = config.late || item->waits;
-    config.weight = &partitions->weight;
+    config.weight = &partitions->weights[item->signal];
     config.metadata = key->data + PREFIX;
     config.metadata_len = key->len - PREFIX;
     if (br_map_count(partitions->batchers) >= partitions->config.limit &&
@@ -121,9 +121,9 @@ bool br_partitions_idle(const struct br_partitions *partitions)
     return true;
 }
 
-size_t br_partitions_weight(const struct br_partitions *partitions)
+size_t br_partitions_weight(const struct br_partitions *partitions, enum br_signal signal)
 {
-    return partitions->weight;
+    return partitions->weights[signal];
 }
 
 void br_partitions_on_end(struct br_partitions *partitions, void (*fn)(void *arg), void *arg)

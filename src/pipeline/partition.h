@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Batchers side by side, so that what must not mix does not: signals, items whose delivery somebody
- * waits for and others, and the values of the client metadata that a config names. Batches go on
- * with the metadata that they have in common.
+ * Partitions keep batchers side by side for items that must not be in one batch: those of the two
+ * signals, those whose delivery somebody waits for and others, and those that differ in the client
+ * metadata that a config names. A batch goes on with the metadata that its items have in common.
  *
  * There are at most `limit` of them. A new one takes the place of one that is idle; without such,
  * its items are refused.
@@ -31,7 +31,7 @@ void br_partitions_add(struct br_partitions *partitions, struct br_item *item);
 /* As for one batcher (batch.h), of all. */
 void br_partitions_flush(struct br_partitions *partitions);
 bool br_partitions_idle(const struct br_partitions *partitions);
-size_t br_partitions_weight(const struct br_partitions *partitions);
+size_t br_partitions_weight(const struct br_partitions *partitions, enum br_signal signal);
 void br_partitions_on_end(struct br_partitions *partitions, void (*fn)(void *arg), void *arg);
 size_t br_partitions_count(const struct br_partitions *partitions);
 

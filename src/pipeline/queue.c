@@ -19,8 +19,8 @@ struct br_queue {
     struct br_list waiting;         /* items that no consumer has taken yet */
     struct br_list overflow;        /* items that came to a full queue and block */
     struct br_list flying;          /* items given to `next` */
-    size_t size; /* of waiting and flying, by the sizer; of batchers they weigh it */
-    unsigned in_flight;
+    size_t sizes[BR_SIGNALS]; /* of waiting and flying, by the sizer; of batchers they weigh it */
+    unsigned in_flight, flights[BR_SIGNALS]; /* of both signals, and of each */
     size_t capacity; /* this worker's shares of queue_size and num_consumers */
     unsigned consumers;
     struct br_deferred room; /* batches have ended */
@@ -31,7 +31,7 @@ struct br_queue {
     struct br_log_limit log_limit;
     struct br_exporter_counts counts;
     double *refused[BR_SIGNALS];
-    double *size_metric, *flight_metric;
+    double *size_metrics[BR_SIGNALS], *flight_metrics[BR_SIGNALS];
 };
 
 static size_t queue_size_of(const struct br_queue *queue, const struct br_item *item)
@@ -46,17 +46,37 @@ static size_t queue_size_of(const struct br_queue *queue, const struct br_item *
     }
 }
 
-/* What it holds, gathered data included. */
+/* What it holds of a signal, gathered data included. */
+static size_t queue_signal_size(const struct br_queue *queue, enum br_signal signal)
+{
+    return queue->batchers ? br_partitions_weight(queue->batchers, signal) : queue->sizes[signal];
+}
+
 static size_t queue_held_size(const struct br_queue *queue)
 {
-    return queue->batchers ? br_partitions_weight(queue->batchers) : queue->size;
+    return queue_signal_size(queue, BR_TRACES) + queue_signal_size(queue, BR_PROFILES);
+}
+
+static void queue_show_size(struct br_queue *queue, enum br_signal signal)
+{
+    if (queue->size_metrics[signal])
+        *queue->size_metrics[signal] = (double)queue_signal_size(queue, signal);
+}
+
+/* One more, or one less, is under way. */
+static void queue_count_flight(struct br_queue *queue, enum br_signal signal, bool begins)
+{
+    queue->in_flight = begins ? queue->in_flight + 1 : queue->in_flight - 1;
+    queue->flights[signal] = begins ? queue->flights[signal] + 1 : queue->flights[signal] - 1;
+    if (queue->flight_metrics[signal])
+        *queue->flight_metrics[signal] = queue->flights[signal];
 }
 
 static void queue_account(struct br_queue *queue, const struct br_item *item, bool in)
 {
     size_t size = queue_size_of(queue, item);
-    queue->size = in ? queue->size + size : queue->size - size;
-    *queue->size_metric = (double)queue_held_size(queue);
+    queue->sizes[item->signal] += in ? size : 0 - size;
+    queue_show_size(queue, item->signal);
 }
 
 static void queue_check_empty(struct br_queue *queue)
@@ -102,8 +122,7 @@ static void queue_on_sent(struct br_item *child, void *arg)
     struct br_item *item = child->parent;
     const struct br_outcome *outcome = &child->outcome;
     queue_count_result(queue, child);
-    queue->in_flight--;
-    *queue->flight_metric = queue->in_flight;
+    queue_count_flight(queue, item->signal, false);
     br_list_remove(&item->link);
     queue_account(queue, item, false);
     if (item->done || item->parent) {
@@ -123,8 +142,7 @@ static bool queue_send_one(struct br_queue *queue, struct br_item *item)
     if (!child)
         return false;
     br_list_append(&queue->flying, &item->link);
-    queue->in_flight++;
-    *queue->flight_metric = queue->in_flight;
+    queue_count_flight(queue, item->signal, true);
     br_consume(queue->next, child);
     return true;
 }
@@ -176,8 +194,9 @@ static void queue_enqueue(struct br_queue *queue, struct br_item *item)
 {
     if (queue->batchers) {
         item->weight = queue_size_of(queue, item);
+        enum br_signal signal = item->signal;
         br_partitions_add(queue->batchers, item);
-        *queue->size_metric = (double)queue_held_size(queue);
+        queue_show_size(queue, signal);
         return;
     }
     if (!queue->config->enabled || queue->config->wait_for_result || item->waits) {
@@ -224,7 +243,8 @@ static void queue_batched_consume(struct br_consumer *self, struct br_item *item
 static void queue_on_room(struct br_deferred *deferred)
 {
     struct br_queue *queue = br_container_of(deferred, struct br_queue, room);
-    *queue->size_metric = (double)queue_held_size(queue);
+    queue_show_size(queue, BR_TRACES);
+    queue_show_size(queue, BR_PROFILES);
     queue_dispatch(queue);
     queue_check_empty(queue);
 }
@@ -277,12 +297,23 @@ static void queue_make_metrics(struct br_queue *queue)
         (void)snprintf(name, sizeof name, "otelcol_exporter_enqueue_failed_%s", names[s]);
         queue->refused[s] = br_node_metric(queue->node, BR_COUNTER, name, NULL, NULL);
     }
-    queue->size_metric =
-        br_node_metric(queue->node, BR_GAUGE, "otelcol_exporter_queue_size", NULL, NULL);
-    queue->flight_metric =
-        br_node_metric(queue->node, BR_GAUGE, "otelcol_exporter_in_flight_requests", NULL, NULL);
-    *br_node_metric(queue->node, BR_GAUGE, "otelcol_exporter_queue_capacity", NULL, NULL) =
-        (double)queue->capacity;
+}
+
+/* The Collector has a queue for each signal and tells them apart by data_type. Here both signals
+ * share one, so that the capacity is that of either. */
+static void queue_make_gauges(struct br_queue *queue)
+{
+    for (enum br_signal s = BR_TRACES; s < BR_SIGNALS; s++) {
+        const char *type = br_signal_name(s);
+        if (!queue->node->in_pipeline[s] && queue->node->in_pipeline[!s])
+            continue;
+        queue->size_metrics[s] =
+            br_node_metric(queue->node, BR_GAUGE, "otelcol_exporter_queue_size", "data_type", type);
+        queue->flight_metrics[s] = br_node_metric(
+            queue->node, BR_GAUGE, "otelcol_exporter_in_flight_requests", "data_type", type);
+        *br_node_metric(queue->node, BR_GAUGE, "otelcol_exporter_queue_capacity", "data_type",
+                        type) = (double)queue->capacity;
+    }
 }
 
 /* What of a total is this worker's: the shares of all add up to it, unless there are more workers.
@@ -311,6 +342,7 @@ struct br_queue *br_queue_new(struct br_node *node, const struct br_queue_config
     br_list_init(&queue->overflow);
     br_list_init(&queue->flying);
     queue_make_metrics(queue);
+    queue_make_gauges(queue);
     if (!br_host_timer_park(node->host, &queue->again, queue_on_again) ||
         !queue_make_batchers(queue)) {
         br_queue_free(queue);
@@ -341,9 +373,9 @@ void br_queue_close(struct br_queue *queue)
 
 static void queue_drop_all(struct br_queue *queue, struct br_list *list)
 {
-    struct br_list *this_list;
-    while ((this_list = br_list_shift(list))) {
-        struct br_item *item = br_container_of(this_list, struct br_item, link);
+    struct br_list *link;
+    while ((link = br_list_shift(list))) {
+        struct br_item *item = br_container_of(link, struct br_item, link);
         if (!item->done && !item->parent)
             br_redelivery_end(queue->node, item);
         br_item_retry(item, BR_STATUS_UNAVAILABLE, 0, "shutting down");
@@ -382,7 +414,7 @@ static const struct br_option queue_partition_options[] = {
 static const struct br_option queue_batch_options[] = {
     BR_DURATION(struct br_queue_batch_config, flush_timeout, "200ms", "a batch leaves after it"),
     BR_INT(struct br_queue_batch_config, min_size, 8192, 0, 4294967295.0,
-           "a batch of this size leaves"),
+           "a batch of this size leaves; 0: at once"),
     BR_INT(struct br_queue_batch_config, max_size, 0, 0, 4294967295.0, "cut above it; 0: never"),
     BR_ENUM(struct br_queue_batch_config, sizer, "items", batch_sizers,
             "unit of the two sizes; the queue's where that is bytes"),

@@ -74,9 +74,9 @@ static void redelivery_end(struct kept *kept, const struct br_outcome *outcome)
 
 static void redelivery_try_once(struct kept *kept);
 
-static void redelivery_on_due(struct br_timer *this_timer)
+static void redelivery_on_due(struct br_timer *timer)
 {
-    struct kept *p = br_container_of(this_timer, struct kept, timer);
+    struct kept *p = br_container_of(timer, struct kept, timer);
     p->redelivery->n_waiting--;
     redelivery_try_once(p);
 }

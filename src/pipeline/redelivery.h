@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The duty of whoever answers early: a redelivery sends items that nobody else answers for any
- * more. What the next one refuses for now is kept and sent again; what it refuses for good is
- * dropped, counted in the ledger and logged at most once a minute.
+ * A redelivery sends items whose senders have had their answer, so that nobody else answers for
+ * them any more. What the next one refuses for now is kept and sent again; what it refuses for good
+ * is dropped, counted in the ledger and logged at most once a minute.
  */
 #pragma once
 

@@ -73,9 +73,9 @@ static void retry_attempt_end(struct attempt *attempt, const struct br_outcome *
     retry_attempt_free(attempt);
 }
 
-static void retry_on_due(struct br_timer *this_timer)
+static void retry_on_due(struct br_timer *timer)
 {
-    retry_try_once(br_container_of(this_timer, struct attempt, timer));
+    retry_try_once(br_container_of(timer, struct attempt, timer));
 }
 
 /* Exponential back-off with jitter, as the Collector's; a server's hint wins. */

@@ -43,7 +43,7 @@ int br_json_members(struct br_json_scan *scan, br_json_member_fn *fn, void *arg)
     return rc;
 }
 
-static struct br_json_scan parts_scan(const struct br_json_scan *whole, struct br_json_part part)
+struct br_json_scan br_json_part_scan(const struct br_json_scan *whole, struct br_json_part part)
 {
     struct br_json_scan scan = *whole;
     scan.at = part.at;
@@ -51,35 +51,46 @@ static struct br_json_scan parts_scan(const struct br_json_scan *whole, struct b
     return scan;
 }
 
+int br_json_elements_here(struct br_json_scan *scan, br_json_element_fn *fn, void *arg)
+{
+    bool more = true;
+    int rc = br_json_scan_enter(scan);
+    for (bool first = true; !rc; first = false) {
+        rc = br_json_scan_more(scan, ']', first, &more);
+        if (rc || !more)
+            break;
+        rc = fn(arg, scan);
+    }
+    return rc;
+}
+
 int br_json_elements(const struct br_json_scan *whole, struct br_json_part array,
                      br_json_element_fn *fn, void *arg)
 {
-    struct br_json_scan scan = parts_scan(whole, array);
-    bool more = true;
-    int rc = array.at ? br_json_scan_enter(&scan) : 0;
-    for (bool first = true; !rc && array.at; first = false) {
-        rc = br_json_scan_more(&scan, ']', first, &more);
-        if (rc || !more)
-            break;
-        rc = fn(arg, &scan);
-    }
-    return rc;
+    struct br_json_scan scan = br_json_part_scan(whole, array);
+    return array.at ? br_json_elements_here(&scan, fn, arg) : 0;
 }
 
 int br_json_list_open(struct br_json_list *list, const struct br_json_scan *whole,
                       struct br_json_part array)
 {
-    *list = (struct br_json_list){parts_scan(whole, array), array.at != NULL, true};
+    *list = (struct br_json_list){br_json_part_scan(whole, array), array.at != NULL, true};
     return array.at ? br_json_scan_enter(&list->scan) : 0;
+}
+
+int br_json_list_more(struct br_json_list *list, bool *ret_more)
+{
+    *ret_more = false;
+    int rc = list->inside ? br_json_scan_more(&list->scan, ']', list->first, ret_more) : 0;
+    list->inside = *ret_more;
+    list->first = false;
+    return rc;
 }
 
 int br_json_list_next(struct br_json_list *list, struct br_json_token *ret, bool *ret_more)
 {
-    *ret_more = false;
     *ret = (struct br_json_token){.type = BR_JSON_NULL};
-    int rc = list->inside ? br_json_scan_more(&list->scan, ']', list->first, ret_more) : 0;
-    list->inside = *ret_more;
-    list->first = false;
+    int rc = br_json_list_more(list, ret_more);
     if (!rc && *ret_more)
         rc = br_json_scan_value(&list->scan, ret);
     return rc || !*ret_more ? rc : br_json_scan_skip(&list->scan, ret);

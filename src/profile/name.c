@@ -150,10 +150,10 @@ int br_app_labels(const struct br_app_name *name, size_t app_len, bool app_name,
     if (!label)
         return BR_ENOMEM;
     for (size_t i = 0; i < name->n_labels; i++) {
-        const struct br_label *this_label = &name->labels[i];
-        bool private = this_label->name_len >= 2 && memcmp(this_label->name, "__", 2) == 0;
-        if (!private || name_is_named(this_label, "__session_id__"))
-            label[n++] = *this_label;
+        const struct br_label *from = &name->labels[i];
+        bool private = from->name_len >= 2 && memcmp(from->name, "__", 2) == 0;
+        if (!private || name_is_named(from, "__session_id__"))
+            label[n++] = *from;
     }
     if (!name_has(label, n, "service_name"))
         label[n++] = (struct br_label){"service_name", strlen("service_name"), name->app, app_len};

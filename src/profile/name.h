@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What Pyroscope's /ingest says in its query: the application's name with its labels, the type that
- * the name's last part gives to formats that carry none, and times.
- * Source: grafana/pyroscope api/model/labelset, pkg/ingester/pyroscope, pkg/og/util/attime.
+ * Reads the query of Pyroscope's /ingest: the application's name with its labels, the type that the
+ * name's last part gives to formats that carry none, and times. Source: grafana/pyroscope
+ * api/model/labelset, pkg/ingester/pyroscope, pkg/og/util/attime.
  */
 #pragma once
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Attributes read in place: KeyValues of a Resource or scope, entries of the attribute table.
+ * Reads attributes in place: KeyValues of a Resource or scope, entries of the attribute table.
  * References into the string table are resolved before (br_item_inline_references).
  */
 #pragma once
@@ -18,13 +18,13 @@ struct br_pair {
 const uint8_t *br_pair_next(const uint8_t *p, const uint8_t *end, uint32_t field,
                             struct br_pair *ret);
 
-/* Entry `index` of the attribute table, with the string indices of its key and unit (unless NULL).
- * False when there is none, or it has no key. */
+/* Gives entry `index` of the attribute table, with the string indices of its key and unit (unless
+ * NULL). False when there is none, or it has no key. */
 bool br_pair_of(const struct br_dictionary_view *view, uint32_t index, struct br_pair *ret,
                 uint32_t *ret_key, uint32_t *ret_unit);
 
 /* The next element of a BR_VALUE_LIST, between `p` and `end` of it; as the first. */
 const uint8_t *br_list_next(const uint8_t *p, const uint8_t *end, struct br_any *ret);
 
-/* True when the bytes are this text. */
+/* Returns true when the bytes are this text. */
 bool br_text_is(struct br_entry entry, const char *text);

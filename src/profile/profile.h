@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Profiles in other formats become OTLP here, whoever brought them: an upload, a scrape, a file.
+ * Converts profiles in other formats to OTLP, whether they come from an upload, a scrape or a file.
  *
  * What a format knows and OTLP has no field for is kept under names that the way back reads:
  * - Resource: every series label as an attribute of its name, `service_name` as `service.name`.
@@ -95,8 +95,8 @@ struct br_profile_source {
         *lost; /* pprof, and torn chunks of JFR: is added to; NULL: nobody asks */
 };
 
-/* How many bytes the names, or the labels, that a profile puts together from its texts may have:
- * more are no profile's, and would be out of proportion to what was sent. */
+/* Returns how many bytes the names, or the labels, that a profile puts together from its texts may
+ * have: more are no profile's, and would be out of proportion to what was sent. */
 size_t br_profile_text_max(const struct br_profile_source *source);
 
 /* Adds what `source` holds to the request under construction as ResourceProfiles of its own.
@@ -116,11 +116,11 @@ typedef int br_profile_read_fn(struct br_build *build, const struct br_profile_s
 br_profile_read_fn br_pprof_read, br_jfr_read, br_folded_read, br_lines_read, br_trie_read,
     br_tree_read, br_speedscope_read, br_perf_script_read, br_cpuprofile_read;
 
-/* True when the first line that says something is a sample as `perf script` prints it. */
+/* Returns true when the first line that says something is a sample as `perf script` prints it. */
 bool br_perf_script_is(const char *text, size_t len);
 
-/* The format that bytes look to be in: pprof (also without gzip), JFR, speedscope, .cpuprofile,
- * perf script's or folded text. False when they are none of these. */
+/* Gives the format that bytes look to be in: pprof (also without gzip), JFR, speedscope,
+ * .cpuprofile, perf script's or folded text. False when they are none of these. */
 bool br_profile_guess(const uint8_t *data, size_t len, enum br_profile_format *ret);
 
 /* Pyroscope's `__name__` for a pprof with these sample types: "process_cpu", "memory" ... Written

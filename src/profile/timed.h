@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Samples that a text or JSON format has one by one, each with its time, until it is known what
- * profiles they are: a sample of a profiler may come before the list of what it refers to, and
- * several events in turn. Times are those of the file's clock; whether that is the time of day is
- * known at the end. For src/profile/ only.
+ * Keeps the samples of a text or JSON format, each with its time, until it is known which profiles
+ * they make: a sample may come before the list that it refers to, and several events in turn. Times
+ * are those of the file's clock; whether that is the time of day is known at the end. For
+ * src/profile/ only.
  */
 #pragma once
 

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Content codings. gzip is RFC 1952 (members may follow one another), deflate is RFC 1950 as RFC
- * 9110 section 8.4.1.2 says (raw RFC 1951, which some clients send, is accepted), zstd is RFC 8878
- * (frames may follow one another; of one that does not state its size, a window of 16 MiB at the
- * most). Every decoder stops at the caller's limit without having produced more than it.
+ * Compresses and decompresses bodies (HTTP's content codings). gzip is RFC 1952 (members may follow
+ * one another), deflate is RFC 1950 as RFC 9110 section 8.4.1.2 says (raw RFC 1951, which some
+ * clients send, is accepted), zstd is RFC 8878 (frames may follow one another; of one that does not
+ * state its size, a window of 16 MiB at the most). Every decoder stops at the caller's limit
+ * without having produced more than it.
  *
  * A size that the sender states is a hint. It decides how large the first buffer is, within what
  * the input can possibly decode to; when it was wrong, the buffer doubles up to the limit. Each

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A protocol on one connection, without I/O: bytes in, events out, bytes out. The owner of the
- * socket feeds what arrives, asks for what is to be sent whenever it can send, and is told by
- * `wake` that there is something to send although nothing arrived.
+ * The interface of a protocol on one connection, without I/O: bytes in, events out, bytes out. The
+ * owner of the socket feeds what arrives, asks for what is to be sent whenever it can send, and is
+ * told by `wake` that there is something to send although nothing arrived.
  */
 #pragma once
 
@@ -175,7 +175,7 @@ int64_t br_http_retry_after(const char *value);
 struct br_conn *br_h1_client_new(struct br_pool *pool);
 struct br_conn *br_h2_client_new(struct br_pool *pool);
 
-/* True when the connection can take one more exchange now. */
+/* Returns true when the connection can take one more exchange now. */
 static inline bool br_conn_can_send(const struct br_conn *conn)
 {
     return conn->ops->can_send(conn);

@@ -2,8 +2,40 @@
 #include "wire/exchange.h"
 
 #include <stdio.h>
+#include <strings.h>
 
 #include "base/err.h"
+#include "base/mem.h"
+
+static bool exchange_is_among(const char *name, const char *const *names, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (strcasecmp(name, names[i]) == 0)
+            return true;
+    return false;
+}
+
+const char *br_exchange_header(const struct br_exchange *exchange, const char *name,
+                               const char *own)
+{
+    for (size_t i = 0; i < exchange->n_headers; i++)
+        if (strcasecmp(exchange->headers[i].name, name) == 0)
+            return exchange->headers[i].value;
+    return own;
+}
+
+bool br_exchange_skips(const struct br_exchange *exchange, const char *name)
+{
+    static const char *const always[] = {"host",           "user-agent",        "content-type",
+                                         "content-length", "transfer-encoding", "trailer"};
+    static const char *const grpc[] = {"te", "grpc-encoding", "grpc-timeout",
+                                       "grpc-accept-encoding"};
+    if (exchange_is_among(name, always, BR_COUNT(always)))
+        return true;
+    if (exchange->content_encoding && strcasecmp(name, "content-encoding") == 0)
+        return true;
+    return exchange->grpc && exchange_is_among(name, grpc, BR_COUNT(grpc));
+}
 
 void br_exchange_begin(struct br_exchange *exchange)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What both HTTP versions do with an exchange (wire/conn.h) on a client's connection. For
+ * Functions for an exchange (wire/conn.h) that the clients of both HTTP versions share. For
  * src/wire/ only.
  */
 #pragma once
@@ -8,6 +8,18 @@
 #include "wire/conn.h"
 
 #define BR_EXCHANGE_RESPONSE_MAX (4u << 20) /* bytes, where an exchange says none */
+
+/* Returns what is sent of a header that the exchange has a field for: the value of the one in
+ * `headers`, which replaces the field, else `own`, which may be NULL. `name` is in lower case;
+ * names in `headers` may be in any. The Collector's clients do the same (Go's http.Header.Set,
+ * Request.Host). */
+const char *br_exchange_header(const struct br_exchange *exchange, const char *name,
+                               const char *own);
+
+/* Returns true for a header in `headers` that is not sent as it stands: what replaces a field, and
+ * what frames the body and is said by the connection alone (content-length, transfer-encoding,
+ * trailer; content-encoding where the exchange has one; of gRPC what grpc-go reserves). */
+bool br_exchange_skips(const struct br_exchange *exchange, const char *name);
 
 /* Clears the result of what was exchanged before. */
 void br_exchange_begin(struct br_exchange *exchange);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The parts of gRPC over HTTP/2 that are not HTTP/2. Source: grpc/doc/PROTOCOL-HTTP2.md.
+ * Reads and writes what gRPC adds to HTTP/2: prefixes of messages, status messages, timeouts.
+ * Source: grpc/doc/PROTOCOL-HTTP2.md.
  */
 #pragma once
 

@@ -156,15 +156,19 @@ static int h1_client_send(struct br_conn *conn, struct br_exchange *exchange)
     struct br_str head = {.max = 65536};
     br_str_printf(&head, "%s %s HTTP/1.1\r\nHost: %s\r\n",
                   exchange->method ? exchange->method : "POST", exchange->path,
-                  exchange->authority);
-    if (exchange->content_type)
-        br_str_printf(&head, "Content-Type: %s\r\n", exchange->content_type);
+                  br_exchange_header(exchange, "host", exchange->authority));
+    const char *type = br_exchange_header(exchange, "content-type", exchange->content_type);
+    const char *agent = br_exchange_header(exchange, "user-agent", exchange->user_agent);
+    if (type)
+        br_str_printf(&head, "Content-Type: %s\r\n", type);
     if (exchange->content_encoding)
         br_str_printf(&head, "Content-Encoding: %s\r\n", exchange->content_encoding);
-    if (exchange->user_agent)
-        br_str_printf(&head, "User-Agent: %s\r\n", exchange->user_agent);
+    if (agent)
+        br_str_printf(&head, "User-Agent: %s\r\n", agent);
     for (size_t i = 0; i < exchange->n_headers; i++)
-        br_str_printf(&head, "%s: %s\r\n", exchange->headers[i].name, exchange->headers[i].value);
+        if (!br_exchange_skips(exchange, exchange->headers[i].name))
+            br_str_printf(&head, "%s: %s\r\n", exchange->headers[i].name,
+                          exchange->headers[i].value);
     if (!exchange->method ||
         exchange->body.len > 0) /* RFC 9110 section 8.6: a GET without a body says none */
         br_str_printf(&head, "Content-Length: %zu\r\n", exchange->body.len);

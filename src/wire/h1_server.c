@@ -29,9 +29,10 @@ struct server {
     bool is_http;     /* the peer has said "HTTP/" */
     bool keep_alive;
     bool head_only;
-    bool mid_message;          /* a part of a request is here, the rest is not */
-    bool closing;              /* send what is there, then close */
-    bool eof;                  /* nothing more will come */
+    bool chunked;     /* the reply is a stream in chunks; else it ends with the connection */
+    bool mid_message; /* a part of a request is here, the rest is not */
+    bool closing;     /* send what is there, then close */
+    bool eof;         /* nothing more will come */
     struct br_progress coming; /* while mid_message */
     uint64_t now_ms;
     struct br_buf *ahead; /* bytes that came before they could be used */
@@ -61,7 +62,9 @@ static void h1_server_put_head(struct server *srv, const struct br_response *res
         br_str_printf(&head, "Content-Type: %s\r\n", response->content_type);
     for (size_t i = 0; i < response->n_headers; i++)
         br_str_printf(&head, "%s: %s\r\n", response->headers[i].name, response->headers[i].value);
-    if (response->status != 204)
+    if (response->stream)
+        br_str_puts(&head, srv->chunked ? "Transfer-Encoding: chunked\r\n" : "");
+    else if (response->status != 204)
         br_str_printf(&head, "Content-Length: %zu\r\n", body_len);
     if (!srv->keep_alive)
         br_str_puts(&head, "Connection: close\r\n");
@@ -97,19 +100,56 @@ static void h1_server_settle(struct server *srv)
         srv->closing = true;
 }
 
-static void h1_server_reply(struct br_request *request, const struct br_response *response)
+/* The reply is all there, but for what waits for the socket. */
+static void h1_server_end_reply(struct server *srv)
 {
-    struct server *srv = br_container_of(request, struct server, request);
-    /* A body that is still coming would be read as the next request. */
-    if ((srv->has_body && !srv->complete) || response->close || (srv->eof && !srv->ahead))
-        srv->keep_alive = false;
-    h1_server_put_response(srv, response);
     if (!srv->keep_alive)
         srv->closing = true;
-    request->body = br_buf_unref(request->body);
     srv->active = false;
     h1_server_settle(srv);
     br_conn_wake(&srv->conn);
+}
+
+static void h1_server_reply(struct br_request *request, const struct br_response *response)
+{
+    struct server *srv = br_container_of(request, struct server, request);
+    srv->chunked = response->stream && srv->parser.minor > 0;
+    /* A body that is still coming would be read as the next request. */
+    if ((srv->has_body && !srv->complete) || response->close || (srv->eof && !srv->ahead) ||
+        (response->stream && !srv->chunked))
+        srv->keep_alive = false;
+    h1_server_put_response(srv, response);
+    request->body = br_buf_unref(request->body);
+    if (response->stream)
+        br_conn_wake(&srv->conn);
+    else
+        h1_server_end_reply(srv);
+}
+
+/* RFC 9112 section 7.1. */
+static bool h1_server_write(struct br_request *request, const void *data, size_t len, size_t max)
+{
+    struct server *srv = br_container_of(request, struct server, request);
+    char size[24];
+    if (srv->closing || len > max || srv->out.len > max - len)
+        return false;
+    if (srv->head_only)
+        return true;
+    if (srv->chunked)
+        h1_server_put(srv, size, (size_t)snprintf(size, sizeof size, "%zx\r\n", len));
+    h1_server_put(srv, data, len);
+    if (srv->chunked)
+        h1_server_put(srv, "\r\n", 2);
+    br_conn_wake(&srv->conn);
+    return !srv->closing;
+}
+
+static void h1_server_end(struct br_request *request)
+{
+    struct server *srv = br_container_of(request, struct server, request);
+    if (srv->chunked && !srv->head_only)
+        h1_server_put(srv, "0\r\n\r\n", 5);
+    h1_server_end_reply(srv);
 }
 
 static void h1_server_begin(struct server *srv)
@@ -125,7 +165,9 @@ static void h1_server_begin(struct server *srv)
                             .scheme_host = "",
                             .headers = srv->headers,
                             .content_length = p->has_length ? (int64_t)p->content_length : -1,
-                            .reply = h1_server_reply};
+                            .reply = h1_server_reply,
+                            .write = h1_server_write,
+                            .end = h1_server_end};
     br_free(srv->path);
     srv->path = br_strdup(p->target);
     request->path = srv->path ? srv->path : "";
@@ -177,17 +219,27 @@ static void h1_server_body_add(struct server *srv, const uint8_t *data, size_t l
         h1_server_hand_over(srv);
 }
 
+/* The service hears that there is nobody any more. */
+static void h1_server_give_up(struct server *srv)
+{
+    if (srv->active && br_request_is_open(&srv->request))
+        srv->service->gone(srv->service, &srv->request);
+    srv->request.streaming = false;
+    srv->request.body = br_buf_unref(srv->request.body);
+    srv->active = false;
+}
+
 static void h1_server_refuse(struct server *srv)
 {
+    bool mid_reply = srv->active && srv->request.streaming;
     srv->keep_alive = false;
     srv->head_only = false;
-    if (srv->active && !srv->request.replied) {
-        srv->service->gone(srv->service, &srv->request);
-        srv->request.body = br_buf_unref(srv->request.body);
-        srv->active = false;
-    }
+    if (srv->active && br_request_is_open(&srv->request))
+        h1_server_give_up(srv);
     srv->closing = true;
     srv->conn.fault = BR_FAULT_PROTOCOL;
+    if (mid_reply)
+        return;
     /* A peer of another protocol (a broken HTTP/2 preface, say) would take our words for its own.
      */
     if (!srv->is_http)
@@ -273,6 +325,10 @@ static void h1_server_on_eof(struct br_conn *conn)
 {
     struct server *srv = h1_server_of(conn);
     srv->eof = true;
+    if (srv->active && (srv->request.streaming || srv->request.leaves_at_eof)) {
+        h1_server_give_up(srv);
+        srv->closing = true;
+    }
     h1_server_settle(srv);
 }
 
@@ -345,9 +401,7 @@ static void h1_server_shut_down(struct br_conn *conn)
 static void h1_server_free(struct br_conn *conn)
 {
     struct server *srv = h1_server_of(conn);
-    if (srv->active && !srv->request.replied)
-        srv->service->gone(srv->service, &srv->request);
-    br_buf_unref(srv->request.body);
+    h1_server_give_up(srv);
     br_buf_unref(srv->ahead);
     br_rope_release(&srv->out);
     br_http1_release(&srv->parser);

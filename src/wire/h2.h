@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the HTTP/2 server and client share: making a session safely, and pulling its output. For
- * src/wire/h2*.c only. */
+/*
+ * Functions that the HTTP/2 server and client share: they make a session safely and take its
+ * output. For src/wire/h2*.c only.
+ */
 #pragma once
 
 #include <nghttp2/nghttp2.h>

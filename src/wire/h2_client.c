@@ -375,17 +375,23 @@ static void h2_client_make_headers(const struct br_exchange *exchange, struct ma
     made->nv[made->count++] = NVS(":method", exchange->method ? exchange->method : "POST");
     made->nv[made->count++] = NVS(":scheme", exchange->secure ? "https" : "http");
     made->nv[made->count++] = NVS(":path", exchange->path);
-    made->nv[made->count++] = NVS(":authority", exchange->authority);
-    if (exchange->content_type)
-        made->nv[made->count++] = NVS("content-type", exchange->content_type);
+    const char *authority = br_exchange_header(exchange, "host", exchange->authority);
+    const char *type = exchange->content_type;
+    const char *agent = br_exchange_header(exchange, "user-agent", exchange->user_agent);
+    if (!exchange->grpc)
+        type = br_exchange_header(exchange, "content-type", type);
+    made->nv[made->count++] = NVS(":authority", authority);
+    if (type)
+        made->nv[made->count++] = NVS("content-type", type);
     if (exchange->grpc)
         h2_client_make_grpc_headers(exchange, made);
     else
         h2_client_make_http_headers(exchange, made);
-    if (exchange->user_agent)
-        made->nv[made->count++] = NVS("user-agent", exchange->user_agent);
+    if (agent)
+        made->nv[made->count++] = NVS("user-agent", agent);
     for (size_t i = 0; i < exchange->n_headers && made->count < REQUEST_HEADERS_MAX; i++)
-        if (exchange->grpc || !h2_client_is_of_http1(exchange->headers[i].name))
+        if (!br_exchange_skips(exchange, exchange->headers[i].name) &&
+            (exchange->grpc || !h2_client_is_of_http1(exchange->headers[i].name)))
             made->nv[made->count++] = NVS(exchange->headers[i].name, exchange->headers[i].value);
 }
 

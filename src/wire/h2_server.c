@@ -66,6 +66,9 @@ struct stream {
     uint32_t message_len;
     struct br_buf *out; /* the reply's body */
     size_t out_at;
+    struct br_rope pieces; /* of a reply that is a stream, instead of `out` */
+    bool pieces_end;       /* no more of them come */
+    bool waits_for_piece;
     struct br_str trailers; /* grpc-message and details, for the trailers */
     size_t details_at;
     unsigned grpc_status;
@@ -151,6 +154,7 @@ static void h2_server_stream_free(struct stream *stream)
     stream->server->n_streams--;
     br_buf_unref(stream->request.body);
     br_buf_unref(stream->out);
+    br_rope_release(&stream->pieces);
     br_str_release(&stream->trailers);
     br_free(stream);
 }
@@ -276,6 +280,8 @@ static int h2_server_on_header(nghttp2_session *session, const nghttp2_frame *fr
 }
 
 static void h2_server_reply(struct br_request *request, const struct br_response *response);
+static bool h2_server_write(struct br_request *request, const void *data, size_t len, size_t max);
+static void h2_server_end(struct br_request *request);
 
 /* Turns offsets into pointers and takes the pseudo-headers out. */
 static void h2_server_finish_head(struct stream *stream)
@@ -331,6 +337,8 @@ static void h2_server_begin(struct stream *stream)
     request->pool = srv->pool;
     request->http2 = true;
     request->reply = h2_server_reply;
+    request->write = h2_server_write;
+    request->end = h2_server_end;
     memcpy(request->peer, srv->peer, sizeof request->peer);
     stream->begun = true;
     srv->conn.n_requests++;
@@ -577,7 +585,7 @@ static int h2_server_on_stream_close(nghttp2_session *session, int32_t id, uint3
     if (!stream)
         return 0;
     nghttp2_session_set_stream_user_data(session, id, NULL);
-    if (stream->begun && !stream->request.replied)
+    if (stream->begun && br_request_is_open(&stream->request))
         stream->request.service->gone(stream->request.service, &stream->request);
     h2_server_stream_free(stream);
     return 0;
@@ -637,6 +645,40 @@ static ssize_t h2_server_read_out(nghttp2_session *session, int32_t id, uint8_t 
     return (ssize_t)n;
 }
 
+/* The next pieces of a stream. */
+static ssize_t h2_server_read_pieces(nghttp2_session *session, int32_t id, uint8_t *buf, size_t len,
+                                     uint32_t *flags, nghttp2_data_source *source, void *user)
+{
+    (void)session;
+    (void)id;
+    (void)buf;
+    (void)user;
+    struct stream *stream = source->ptr;
+    size_t left = stream->pieces.len, n = left < len ? left : len;
+    if (left == 0 && !stream->pieces_end) {
+        stream->waits_for_piece = true;
+        return NGHTTP2_ERR_DEFERRED;
+    }
+    *flags |= NGHTTP2_DATA_FLAG_NO_COPY;
+    if (n == left && stream->pieces_end)
+        *flags |= NGHTTP2_DATA_FLAG_EOF;
+    return (ssize_t)n;
+}
+
+static int h2_server_pull_pieces(struct stream *stream, size_t len)
+{
+    size_t left = len;
+    for (uint32_t i = 0; left > 0 && i < stream->pieces.count; i++) {
+        const struct br_slice *slice = &stream->pieces.slices[i];
+        size_t n = slice->len < left ? slice->len : left;
+        if (br_rope_add(stream->server->pulling, slice->buf, slice->data, n))
+            return BR_ENOMEM;
+        left -= n;
+    }
+    br_rope_drop(&stream->pieces, len);
+    return 0;
+}
+
 /* Takes the frame's bytes as slices of the reply; they stay alive as long as the rope has them. */
 static int h2_server_send_data(nghttp2_session *session, nghttp2_frame *frame, const uint8_t *head,
                                size_t len, nghttp2_data_source *source, void *user)
@@ -647,9 +689,13 @@ static int h2_server_send_data(nghttp2_session *session, nghttp2_frame *frame, c
     struct stream *stream = source->ptr;
     if (br_h2_put(srv->pool, &srv->scratch, srv->pulling, head, BR_H2_FRAME_HEADER))
         return NGHTTP2_ERR_CALLBACK_FAILURE;
-    if (len && br_rope_add(srv->pulling, stream->out, stream->out->data + stream->out_at, len))
+    if (len && !stream->out && h2_server_pull_pieces(stream, len))
         return NGHTTP2_ERR_CALLBACK_FAILURE;
-    stream->out_at += len;
+    if (stream->out) {
+        if (len && br_rope_add(srv->pulling, stream->out, stream->out->data + stream->out_at, len))
+            return NGHTTP2_ERR_CALLBACK_FAILURE;
+        stream->out_at += len;
+    }
     br_progress_add(&stream->progress, len, srv->now_ms);
     return 0;
 }
@@ -667,6 +713,10 @@ static bool h2_server_set_out(struct stream *stream, const struct br_response *r
     }
     if (prefix + len == 0)
         return true;
+    if (!prefix && !response->text) {
+        stream->out = br_buf_ref(response->body);
+        return true;
+    }
     stream->out = br_buf_new(stream->request.pool, prefix + len);
     if (!stream->out)
         return false;
@@ -717,13 +767,14 @@ static void h2_server_reply(struct br_request *request, const struct br_response
         n += h2_server_make_trailers(stream, nv + n, grpc_status);
     } else {
         ok = ok && h2_server_set_out(stream, response);
-        if (!request->grpc && response->status != 204) {
+        if (!request->grpc && response->status != 204 && !response->stream) {
             len = snprintf(length, sizeof length, "%u", stream->out ? stream->out->len : 0);
             nv[n++] = NV("content-length", length, (size_t)len);
         }
     }
-    nghttp2_data_provider provider = {{.ptr = stream}, h2_server_read_out};
-    bool data = stream->out && strcmp(request->method, "HEAD") != 0;
+    nghttp2_data_provider provider = {
+        {.ptr = stream}, response->stream ? h2_server_read_pieces : h2_server_read_out};
+    bool data = (stream->out || response->stream) && strcmp(request->method, "HEAD") != 0;
     if (!ok || nghttp2_submit_response(srv->session, stream->id, nv, n, data ? &provider : NULL))
         (void)nghttp2_submit_rst_stream(srv->session, NGHTTP2_FLAG_NONE, stream->id,
                                         NGHTTP2_INTERNAL_ERROR);
@@ -734,6 +785,38 @@ static void h2_server_reply(struct br_request *request, const struct br_response
     srv->replies += stream->reply_bytes;
     br_progress_start(&stream->progress, srv->now_ms);
     br_conn_wake(&srv->conn);
+}
+
+static void h2_server_resume_pieces(struct stream *stream)
+{
+    if (stream->waits_for_piece)
+        (void)nghttp2_session_resume_data(stream->server->session, stream->id);
+    stream->waits_for_piece = false;
+    br_conn_wake(&stream->server->conn);
+}
+
+static bool h2_server_write(struct br_request *request, const void *data, size_t len, size_t max)
+{
+    struct stream *stream = br_container_of(request, struct stream, request);
+    if (len > max || stream->pieces.len > max - len)
+        return false;
+    struct br_buf *buf = br_buf_new(request->pool, len);
+    bool ok = buf && br_buf_append(&buf, data, len, len) == 0 &&
+              br_rope_add(&stream->pieces, buf, buf->data, len) == 0;
+    br_buf_unref(buf);
+    if (!ok)
+        return false;
+    if (stream->pieces.len == len)
+        br_progress_start(&stream->progress, stream->server->now_ms);
+    h2_server_resume_pieces(stream);
+    return true;
+}
+
+static void h2_server_end(struct br_request *request)
+{
+    struct stream *stream = br_container_of(request, struct stream, request);
+    stream->pieces_end = true;
+    h2_server_resume_pieces(stream);
 }
 
 /* --- The connection ------------------------------------------------------------------------- */
@@ -858,7 +941,7 @@ static bool h2_server_idle(const struct br_conn *conn)
 static bool h2_server_owes(const struct stream *stream, enum br_owed what)
 {
     if (stream->request.replied)
-        return what == BR_OWES_READING;
+        return what == BR_OWES_READING && (!stream->request.streaming || stream->pieces.len);
     return !stream->ended && what == (stream->begun ? BR_OWES_BODY : BR_OWES_HEAD);
 }
 
@@ -905,7 +988,7 @@ static void h2_server_free(struct br_conn *conn)
     struct server *srv = h2_server_of(conn);
     while (!br_list_empty(&srv->streams)) {
         struct stream *stream = br_container_of(srv->streams.next, struct stream, link);
-        if (stream->begun && !stream->request.replied)
+        if (stream->begun && br_request_is_open(&stream->request))
             stream->request.service->gone(stream->request.service, &stream->request);
         h2_server_stream_free(stream);
     }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * HTTP/1.1 messages without I/O (RFC 9112): bytes in, events out. Strict: whatever two parsers
- * could read differently is refused with 400 and the connection closed, never guessed (both
+ * Parses HTTP/1.1 messages (RFC 9112) without I/O: bytes in, events out. Strict: whatever two
+ * parsers could read differently is refused with 400 and the connection closed, never guessed (both
  * lengths, two lengths, unknown transfer codings, obs-fold, bare CR or LF, space before a colon,
  * NUL, chunk sizes of 2^63 and over, no Host or two). The same parser reads requests (server) and
  * responses (client).
@@ -64,7 +64,7 @@ int br_http1_init(struct br_http1 *parser, bool responses);
 /* Accepts a zeroed parser. */
 void br_http1_release(struct br_http1 *parser);
 
-/* Bytes of memory that the head, and a line that is not complete, take. */
+/* Returns the bytes of memory that the head, and a line that is not complete, take. */
 size_t br_http1_held(const struct br_http1 *parser);
 
 /* Makes what progress it can with the `*len` bytes at `*data`, moves both past what it used, and
@@ -78,6 +78,6 @@ enum br_http1_event br_http1_next(struct br_http1 *parser, const uint8_t **data,
  * otherwise. */
 enum br_http1_event br_http1_eof(struct br_http1 *parser);
 
-/* The value of a header (lower-case name), or NULL. From HEAD until the call
- * after DONE. The first, where a name came more than once. */
+/* Returns the value of a header (lower-case name), or NULL. From HEAD until the call after DONE.
+ * The first, where a name came more than once. */
 const char *br_http1_header(const struct br_http1 *parser, const char *name);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the two halves of the HTTP/1.1 parser share: http1.c cuts input into lines and bodies,
- * http1_head.c reads the lines of a head and decides how its body is framed.
+ * The functions that the two files of the HTTP/1.1 parser share. http1.c cuts input into lines and
+ * bodies; http1_head.c reads the lines of a head and decides how its body is framed.
  */
 #pragma once
 
@@ -52,8 +52,8 @@ bool br_http1_start_line(struct br_http1 *parser, const char *line, size_t len);
  * False when it is refused. */
 bool br_http1_field_line(struct br_http1 *parser, const char *line, size_t len, bool keep);
 
-/* The head is complete: fills the public fields and sets the state by how the body is framed. False
- * when it is refused. */
+/* Ends the head: fills the public fields and sets the state by how the body is framed. False when
+ * it is refused. */
 bool br_http1_finish_head(struct br_http1 *parser);
 
 /* What tokens are made of (RFC 9110 section 5.6.2); SP or HTAB (section 5.6.3); what field values

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * multipart/form-data (RFC 7578, by the grammar of RFC 2046 section 5.1) and the query part of URLs
- * (application/x-www-form-urlencoded, WHATWG URL section 5.1).
+ * Parses multipart/form-data (RFC 7578, by the grammar of RFC 2046 section 5.1) and the query part
+ * of URLs (application/x-www-form-urlencoded, WHATWG URL section 5.1).
  *
  * Strict where bytes could mean two things: lines end with CRLF, every part is a form-data with a
  * name, the end has to be there, and encodings of a part that RFC 7578 section 4.7 gave up are
@@ -21,7 +21,7 @@
 #define BR_FORM_HEAD_MAX 4096  /* bytes of a part's headers ... */
 #define BR_FORM_HEADERS_MAX 16 /* ... and lines */
 
-/* True when a Content-Type is multipart/form-data, whatever its parameters. */
+/* Returns true when a Content-Type is multipart/form-data, whatever its parameters. */
 bool br_multipart_is(const char *type);
 
 /* The boundary of such a Content-Type. Returns 0, or BR_EINVAL with a sentence: there is none, more
@@ -39,7 +39,7 @@ struct br_form_field {
 int br_multipart_parse(const char *boundary, const uint8_t *data, size_t len,
                        struct br_form_field *ret, size_t max, size_t *ret_n, struct br_err *err);
 
-/* The first field of the name, or NULL. */
+/* Returns the first field of the name, or NULL. */
 const struct br_form_field *br_form_find(const struct br_form_field *fields, size_t count,
                                          const char *name);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The protobuf wire format, read in place and written into memory that the caller has.
- * Source: protobuf.dev/programming-guides/encoding. Overlong varints are legal as long as they fit
- * in ten bytes (async-profiler pads lengths to five); groups are not.
+ * Reads the protobuf wire format in place, and writes it into memory that the caller has. Source:
+ * protobuf.dev/programming-guides/encoding. Overlong varints are legal as long as they fit in ten
+ * bytes (async-profiler pads lengths to five); groups are not.
  */
 #pragma once
 
@@ -42,7 +42,7 @@ struct br_field {
  * number 0 or past 2^29 - 1, a group, an unknown wire type. */
 const uint8_t *br_field_next(const uint8_t *p, const uint8_t *end, struct br_field *ret);
 
-/* Bytes that a varint takes: 1 to 10. */
+/* Returns the bytes that a varint takes: 1 to 10. */
 static inline size_t br_varint_size(uint64_t value)
 {
     return (size_t)(70 - __builtin_clzll(value | 1)) / 7;
@@ -66,7 +66,7 @@ static inline uint8_t *br_put_bytes(uint8_t *p, const void *data, size_t len)
     return p + len;
 }
 
-/* A length-delimited field: tag, length, bytes. */
+/* Writes a length-delimited field: tag, length, bytes. */
 static inline uint8_t *br_put_len(uint8_t *p, uint32_t field, const void *data, size_t len)
 {
     p = br_put_varint(p, BR_TAG(field, BR_WIRE_LEN));
@@ -74,7 +74,7 @@ static inline uint8_t *br_put_len(uint8_t *p, uint32_t field, const void *data, 
     return br_put_bytes(p, data, len);
 }
 
-/* Bytes that br_put_len writes. */
+/* Returns the bytes that br_put_len writes. */
 static inline size_t br_len_size(uint32_t field, size_t len)
 {
     return br_varint_size(BR_TAG(field, BR_WIRE_LEN)) + br_varint_size(len) + len;

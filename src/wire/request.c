@@ -78,7 +78,21 @@ void br_request_reply(struct br_request *request, const struct br_response *resp
 {
     assert(!request->replied);
     request->replied = true;
+    request->streaming = response->stream;
     request->reply(request, response);
+}
+
+bool br_request_write(struct br_request *request, const void *data, size_t len, size_t max)
+{
+    assert(request->streaming);
+    return len == 0 || request->write(request, data, len, max);
+}
+
+void br_request_end(struct br_request *request)
+{
+    assert(request->streaming);
+    request->streaming = false;
+    request->end(request);
 }
 
 void br_request_reply_text(struct br_request *request, unsigned status, const char *text)

@@ -7,6 +7,11 @@
  * once, at any later time. The service may reply in begin already, for instance to refuse a body
  * that it would not take; then body is not called. gone says that the client went away before the
  * reply: the request is freed after it returns and must not be replied to.
+ *
+ * A reply whose body comes bit by bit (response->stream; HTTP only): br_request_reply sends the
+ * head, br_request_write a piece at any later time, br_request_end the end. Until that, gone says
+ * that the client went away; over HTTP/1.1 also when it has only closed its side, which no reader
+ * of a stream does.
  */
 #pragma once
 
@@ -35,7 +40,8 @@ struct br_response {
     const char *grpc_message;    /* gRPC: plain text; NULL or empty: none */
     const uint8_t *grpc_details; /* gRPC: an encoded google.rpc.Status; NULL: none */
     size_t grpc_details_len;
-    bool close; /* HTTP/1.1: close the connection after it */
+    bool close;  /* HTTP/1.1: close the connection after it */
+    bool stream; /* the body follows: br_request_write. Neither text nor body, and not gRPC */
 };
 
 struct br_handler {
@@ -71,12 +77,17 @@ struct br_request {
     bool grpc;            /* set by begin: the body is one length-prefixed message */
     bool grpc_compressed; /* the message's compressed flag */
     bool replied;
+    bool streaming;      /* replied to, and the body is not at its end */
+    bool leaves_at_eof;  /* set by begin: over HTTP/1.1, too, who closes its side has gone away. For
+                            answers that cost much */
     size_t max_body;     /* set by begin; bodies over it end as BR_BODY_TOO_BIG */
     struct br_buf *body; /* valid in and after `body`; NULL when empty or in error */
     enum br_body_error body_error;
     size_t body_wanted; /* with BR_BODY_NO_MEMORY: what a buffer for all of it takes, as far as is
                            known */
     void (*reply)(struct br_request *request, const struct br_response *response);
+    bool (*write)(struct br_request *request, const void *data, size_t len, size_t max);
+    void (*end)(struct br_request *request);
 };
 
 /* For protocols: appends a piece of the body. `expected` is how long it is said to become (0: not
@@ -87,11 +98,24 @@ void br_request_body_add(struct br_request *request, const uint8_t *data, size_t
 /* For protocols: there will be no usable body. The first reason stays. */
 void br_request_body_fail(struct br_request *request, enum br_body_error error);
 
-/* The value of a header (lower-case name), or NULL. */
+/* Returns the value of a header (lower-case name), or NULL. */
 const char *br_request_header(const struct br_request *request, const char *name);
 
 /* Answers: exactly once; the request may be freed before this returns. Copies what it needs. */
 void br_request_reply(struct br_request *request, const struct br_response *response);
+
+/* Appends a piece, which is copied, to the body of a reply that is a stream. False, and nothing is
+ * appended, when more than `max` bytes would wait for the client to read, or there is no memory. */
+bool br_request_write(struct br_request *request, const void *data, size_t len, size_t max);
+
+/* Ends the body of a reply that is a stream; the request may be freed before this returns. */
+void br_request_end(struct br_request *request);
+
+/* Returns true when the service has to hear it if the client goes away. For protocols. */
+static inline bool br_request_is_open(const struct br_request *request)
+{
+    return !request->replied || request->streaming;
+}
 
 /* Answers with a status and a line of plain text. */
 void br_request_reply_text(struct br_request *request, unsigned status, const char *text);

@@ -258,7 +258,7 @@ def test_random_rules(braid, tmp_path, seed):
     rng = random.Random(seed)
     rules = [random_rule(rng) for _ in range(rng.randrange(1, 7))]
     out = tmp_path / "out"
-    server = braid(pipelines({"file": {"path": str(out), "format": "proto"}},
+    server = braid(pipelines({"file": {"path": str(out), "format": "proto"}}, http={"include_metadata": True},
                              processors={"resource": {"attributes": rules}}))
     sent = []
     for _ in range(25):
@@ -296,7 +296,7 @@ def test_metadata_of_several_processors(braid, tmp_path):
     """Each processor gets the headers that it asks for, and batches are kept apart by theirs alone."""
     out = tmp_path / "out"
     server = braid(pipelines(
-        {"file": {"path": str(out), "format": "proto"}},
+        {"file": {"path": str(out), "format": "proto"}}, http={"include_metadata": True},
         processors={"resource": {"attributes": [{"key": "user", "from_context": "metadata.X-User",
                                                  "action": "insert"}]},
                     "batch": {"timeout": "1h", "send_batch_size": 4, "metadata_keys": ["x-tenant"]}}))

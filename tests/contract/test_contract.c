@@ -716,6 +716,9 @@ static const struct {
 int main(void)
 {
     size_t n = 0, n_components = 0;
+    char data[] = "/tmp/test_contract.XXXXXX", command[64]; /* of `store` */
+    if (!mkdtemp(data) || setenv("XDG_DATA_HOME", data, 1))
+        return 1;
     while (br_components[n_components])
         n_components++;
     struct CMUnitTest *tests = calloc(n_components * BR_COUNT(rules), sizeof *tests);
@@ -735,5 +738,6 @@ int main(void)
     int failed = _cmocka_run_group_tests("contract", tests, n, NULL, NULL);
     free(tests);
     free(names);
-    return failed;
+    (void)snprintf(command, sizeof command, "rm -r %s", data);
+    return system(command) ? 1 : failed;
 }

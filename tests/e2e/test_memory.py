@@ -64,15 +64,9 @@ def flood(server, body, max_requests, connections=4):
             for stream in streams:
                 stream.send((head + body) * per_round)
                 sent += per_round
-            for stream in streams:
-                answers = 0
-                while answers < per_round and not (stream.ended and not stream.got):
-                    stream.wait(lambda: b"HTTP/1.1 " in stream.got or stream.ended)
-                    found = re.findall(rb"HTTP/1\.1 (\d+) ", bytes(stream.got))
-                    for status in found:
-                        statuses[status.decode()] = statuses.get(status.decode(), 0) + 1
-                    answers += len(found)
-                    stream.got.clear()  # a refusal before its body ends the connection
+            for stream in streams:  # a refusal before its body ends the connection
+                for status in stream.statuses(per_round):
+                    statuses[status] = statuses.get(status, 0) + 1
     finally:
         for stream in streams:
             stream.socket.close()

@@ -1,8 +1,12 @@
 """braid migrate and --skip-unsupported, by the program."""
 import os
 import pathlib
+import re
 import stat
 import subprocess
+import textwrap
+
+import pytest
 
 BINARY = os.environ.get("BRAID", "build/braid")
 CASES = pathlib.Path(__file__).parent.parent / "conformance" / "migrate"
@@ -44,3 +48,75 @@ def test_skip_unsupported():
     done = braid("validate", "--skip-unsupported", "--config", CASES / "agent.yaml")
     assert done.returncode == 0, done.stderr
     assert "processors::k8sattributes: left out: Braid has no such processor" in done.stderr
+
+
+# Short ones in the manner of what public repositories have: (config, what is left of its traces pipeline).
+MANNERS = {
+    "helm chart": ("""
+        extensions: {health_check: {endpoint: "${env:MY_POD_IP}:13133"}}
+        receivers:
+          otlp: {protocols: {grpc: {endpoint: "${env:MY_POD_IP}:4317"}, http: {endpoint: "${env:MY_POD_IP}:4318"}}}
+          jaeger: {protocols: {grpc: {endpoint: "${env:MY_POD_IP}:14250"}}}
+          zipkin: {endpoint: "${env:MY_POD_IP}:9411"}
+          prometheus: {config: {scrape_configs: [{job_name: own, static_configs: [{targets: ["${env:MY_POD_IP}:8888"]}]}]}}
+        processors:
+          memory_limiter: {check_interval: 5s, limit_percentage: 80, spike_limit_percentage: 25}
+          k8sattributes: {passthrough: false, extract: {metadata: [k8s.pod.name]}}
+          batch: {}
+        exporters: {debug: {}}
+        service:
+          telemetry: {metrics: {readers: [{pull: {exporter: {prometheus: {host: "${env:MY_POD_IP}", port: 8888}}}}]}}
+          extensions: [health_check]
+          pipelines:
+            traces: {receivers: [otlp, jaeger, zipkin], processors: [k8sattributes, memory_limiter, batch], exporters: [debug]}
+            metrics: {receivers: [otlp, prometheus], processors: [memory_limiter, batch], exporters: [debug]}
+        """, (["otlp"], ["memory_limiter", "batch"], ["debug"])),
+    "vendor's agent": ("""
+        extensions: {zpages: {}, headers_setter: {headers: [{action: insert, key: X-Token, value: x}]}}
+        receivers: {otlp: {protocols: {grpc: , http: }}, hostmetrics: {scrapers: {cpu: }}}
+        processors: {batch: {metadata_keys: [X-Token]}, resourcedetection: {detectors: [system]},
+                     resource/add: {attributes: [{action: insert, key: deployment.environment, value: test}]}}
+        exporters:
+          otlphttp: {traces_endpoint: "https://ingest.example/v2/trace/otlp", headers: {X-Token: "${env:TOKEN}"}, auth: {authenticator: headers_setter}}
+          signalfx: {access_token: "${env:TOKEN}", realm: us0}
+        service:
+          extensions: [zpages, headers_setter]
+          pipelines:
+            traces: {receivers: [otlp], processors: [resourcedetection, batch, resource/add], exporters: [otlphttp, signalfx]}
+            metrics: {receivers: [hostmetrics], exporters: [signalfx]}
+        """, (["otlp"], ["batch", "resource/add"], ["otlphttp"])),
+    "demo": ("""
+        receivers: {otlp: {protocols: {http: {cors: {allowed_origins: ["http://*", "https://*"]}}}}}
+        processors: {batch: , transform: {error_mode: ignore, trace_statements: [{context: span, statements: ['set(name, "x")']}]}}
+        exporters: {otlp/jaeger: {endpoint: "jaeger:4317", tls: {insecure: true}}, debug: , opensearch: {http: {endpoint: "http://o:9200"}}}
+        connectors: {spanmetrics: {}}
+        service:
+          pipelines:
+            traces: {receivers: [otlp], processors: [transform, batch], exporters: [otlp/jaeger, debug, spanmetrics]}
+            metrics: {receivers: [spanmetrics], exporters: [debug]}
+            logs: {receivers: [otlp], exporters: [opensearch, debug]}
+        """, (["otlp"], ["batch"], ["otlp/jaeger", "debug"])),
+}
+
+
+@pytest.mark.parametrize("manner", MANNERS)
+def test_manners_of_public_configs(tmp_path, manner):
+    text, (receivers, processors, exporters) = MANNERS[manner]
+    env = {**os.environ, "MY_POD_IP": "127.0.0.1", "TOKEN": "t"}
+    file, left = tmp_path / "collector.yaml", tmp_path / "braid.yaml"
+    file.write_text(textwrap.dedent(text))
+
+    def run(*args):
+        done = subprocess.run([BINARY, *args], capture_output=True, text=True, timeout=DEADLINE_S, env=env)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+    assert subprocess.run([BINARY, "validate", "--config", str(file)], capture_output=True, env=env).returncode == 1
+    run("validate", "--skip-unsupported", "--config", str(file))
+    left.write_text(run("migrate", str(file)))
+    run("validate", "--config", str(left))
+    shown = run("print-config", "--config", str(left))
+    traces = shown[shown.index("    traces:"):]
+    assert "metrics:" not in traces and "logs:" not in traces
+    found = {kind: re.findall(r"- (\S+)", block) for kind, block in
+             re.findall(r"      (receivers|processors|exporters):\n((?:        - \S+\n)+)", traces)}
+    assert found == {"receivers": receivers, "processors": processors, "exporters": exporters}

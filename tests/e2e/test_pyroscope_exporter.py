@@ -95,7 +95,7 @@ def through(braid, pyroscope):
     """through(**options) starts Braid with the exporter in front of the stand-in."""
     def start(**options):
         options = {"endpoint": pyroscope.url, **options}
-        return braid(pipelines({"pyroscope": options}, signals=["profiles"], workers=1))
+        return braid(pipelines({"pyroscope": options}, signals=["profiles"], workers=1, http={"include_metadata": True}))
     return start
 
 

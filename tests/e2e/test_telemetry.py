@@ -2,9 +2,12 @@
 """What Braid says about itself: metrics, the ledger, logs, and what none of them may show."""
 
 import datetime
+import gzip
 import itertools
 import json
+import os
 import random
+import re
 import signal as signals
 import subprocess
 import threading
@@ -14,15 +17,17 @@ import urllib.request
 import grpc
 import pytest
 from grpc import StatusCode
+from prometheus_client.openmetrics import parser as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
 import clients
 import otlp
-from braid import BINARY, DEADLINE_S, exporter, pipelines, until
+from braid import BINARY, DEADLINE_S, ROOT, exporter, pipelines, until
 from otlp import PROFILES, SIGNALS, TRACES
 from sink import ACCEPT, REFUSE, Reply
 
 ITEMS = {TRACES: "spans", PROFILES: "profile_samples"}
+CLIENTS = os.environ.get("GO_CLIENTS", str(ROOT / "build" / "clients"))
 each_signal = pytest.mark.parametrize("signal", SIGNALS, ids=str)
 
 
@@ -39,7 +44,8 @@ def scrape(server):
         assert (family.name, family.type) not in families
         series = families[family.name, family.type] = {}
         for sample in family.samples:
-            labels = frozenset(sample.labels.items())
+            part = {"": sample.name.removeprefix(family.name)} if family.type == "histogram" else {}
+            labels = frozenset({**sample.labels, **part}.items())
             assert labels not in series, sample
             series[labels] = sample.value
     return families
@@ -85,7 +91,101 @@ def test_names_and_types(braid, sink):
     missing = [name for kind, names in (("counter", COUNTERS), ("gauge", GAUGES)) for name in names
                if (name, kind) not in families]
     assert not missing
-    assert {kind for _, kind in families} == {"counter", "gauge"}
+    assert {kind for _, kind in families} == {"counter", "gauge", "histogram"}
+    for signal in SIGNALS:
+        for processor in processors:
+            labels = {"processor": processor, "otel_signal": signal.name}
+            assert total(families, "otelcol_processor_incoming_items", **labels) == 3
+            assert total(families, "otelcol_processor_outgoing_items", **labels) == 3
+    [target] = families["target_info", "gauge"]
+    assert dict(target)["service_name"] == "braid" and dict(target)["service_version"]
+
+
+LOADED = {"memory_limiter": {"check_interval": "1s", "limit_mib": 512}, "join": None,
+          "probabilistic_sampler": {"sampling_percentage": 100}, "redaction": {"allow_all_keys": True},
+          "filter": {"spans": {"exclude": {"match_type": "strict", "span_names": ["-"]}}}, "attributes": {"actions": [{"key": "a", "action": "delete"}]},
+          "resource": {"attributes": [{"key": "a", "value": "b", "action": "insert"}]},
+          "profile_limits": None, "batch": {"timeout": "20ms"}}
+
+
+@pytest.fixture
+def loaded(braid, sink):
+    """A server with everything that has metrics and has seen both signals."""
+    exporters = {**exporter("grpc", sink), "pyroscope": {"endpoint": f"http://{sink.http}"}, "nop": None}
+    extensions = {"adaptive": None, "control": {"endpoint": "127.0.0.1:0", "token": "x" * 16}}
+    config = pipelines(exporters, processors=LOADED, extensions=extensions)
+    config["receivers"]["pprof"] = {"http": {"endpoint": "127.0.0.1:0"}}
+    both = config["service"]["pipelines"]["traces"]
+    config["service"]["pipelines"] = {
+        "traces": {**both, "processors": [name for name in LOADED if name != "profile_limits"],
+                   "exporters": ["otlp", "nop"]},
+        "profiles": {**both, "receivers": ["otlp", "pprof"]}}
+    server = braid(config)
+    for signal in SIGNALS:
+        send(server, signal, 30).expect_ok()
+        sink.wait(signal, 30)
+    return server
+
+
+def ask_metrics(server, **headers):
+    names = {name.replace("_", "-"): value for name, value in headers.items()}
+    return clients.http(server.address("metrics", node=None), "/metrics", None, None, names, "GET").expect_ok()
+
+
+def test_prometheus_linter_has_nothing_to_say(loaded):
+    """Names, units, and HELP of every family: promlint is what `promtool check metrics` runs."""
+    done = subprocess.run([CLIENTS, "promlint"], input=scrape_text(loaded), capture_output=True, text=True,
+                          timeout=DEADLINE_S)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+PROMETHEUS_ASKS = ("application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,"
+                   "application/openmetrics-text;version=0.0.1;q=0.5,text/plain;version=1.0.0;q=0.4,"
+                   "text/plain;version=0.0.4;q=0.3,*/*;q=0.2")
+
+
+PLAIN = "text/plain; version=0.0.4; charset=utf-8"
+
+
+def check_openmetrics(text):
+    families = {family.name: family for family in openmetrics.text_string_to_metric_families(text)}
+    assert families["target"].type == "info"
+    sizes = families["otelcol_processor_batch_batch_send_size"]
+    assert sizes.type == "histogram"
+    buckets = {sample.labels["le"]: sample.value for sample in sizes.samples if "le" in sample.labels}
+    assert buckets["25.0"] == 0 and buckets["50.0"] == 2  # two batches of thirty
+    assert not [name for name, family in families.items() if not family.documentation]
+
+
+def test_the_form_of_a_scrape_is_the_clients_choice(loaded):
+    forms = [(PROMETHEUS_ASKS, OPENMETRICS), ("application/openmetrics-text", OPENMETRICS),
+             ("text/plain;q=1, application/openmetrics-text;q=0.5", PLAIN),
+             ("application/openmetrics-text;q=0", PLAIN), ("*/*", PLAIN)]
+    for (accept, kind), encoding in itertools.product(forms, ("identity", "gzip", "deflate, gzip;q=0.5", "gzip;q=0")):
+        answer = ask_metrics(loaded, accept=accept, accept_encoding=encoding)
+        packed = encoding in ("gzip", "deflate, gzip;q=0.5")
+        assert answer.headers.get("content-encoding") == ("gzip" if packed else None), encoding
+        text = (gzip.decompress(answer.body) if packed else answer.body).decode()
+        assert answer.headers["content-type"] == kind, accept
+        if kind == OPENMETRICS:
+            check_openmetrics(text)
+        else:
+            assert list(text_string_to_metric_families(text))
+
+
+def test_every_metric_of_the_sources_is_described():
+    """A name in the sources, or its beginning where the rest is put in, has its line in metric_help.c."""
+    catalogue = set(re.findall(r'\{"(\w+)"', (ROOT / "src/app/metric_help.c").read_text()))
+    named = {name for folder in ("src", "receivers", "processors", "exporters", "extensions")
+             for file in (ROOT / folder).rglob("*.c") if file.name != "metric_help.c"
+             for name in re.findall(r'"((?:otelcol|braid)_[a-z][a-z_%]*)"', file.read_text())}
+    assert len(named) > 40
+    patterns = {name: re.compile(re.sub("%s", "[a-z_]+", name)) for name in named}
+    assert not [name for name, pattern in patterns.items() if not any(map(pattern.fullmatch, catalogue))]
+    made = ("braid_ledger_", "braid_exporter_")  # core/metrics.c puts these names together
+    assert not [row for row in catalogue if not row.startswith(made)
+                and not any(pattern.fullmatch(row) for pattern in patterns.values())]
 
 
 @each_signal
@@ -105,8 +205,9 @@ def test_values(braid, sink, signal):
     assert total(families, accepted, receiver="otlp", transport="http") == 11
     assert total(families, f"otelcol_receiver_refused_{items}", receiver="otlp") == 0
     assert total(families, f"otelcol_exporter_send_failed_{items}", exporter="otlp") == 0
-    assert total(families, "otelcol_exporter_queue_capacity", exporter="otlp") == 77
-    assert total(families, "otelcol_exporter_queue_size", exporter="otlp") == 0
+    of_signal = {"exporter": "otlp", "data_type": signal.name}
+    assert total(families, "otelcol_exporter_queue_capacity", **of_signal) == 77
+    assert total(families, "otelcol_exporter_queue_size", **of_signal) == 0
 
 
 def test_queue_size_is_what_waits(braid, sink):
@@ -116,7 +217,8 @@ def test_queue_size_is_what_waits(braid, sink):
     answers = [send(server, TRACES, 1).code for _ in range(6)]
     assert answers == ["OK"] * 4 + ["UNAVAILABLE"] * 2  # the one under way still has its place
     families = scrape(server)
-    assert total(families, "otelcol_exporter_queue_size") == 4
+    assert total(families, "otelcol_exporter_queue_size", data_type="traces") == 4
+    assert total(families, "otelcol_exporter_queue_size", data_type="profiles") == 0
     assert total(families, "otelcol_exporter_enqueue_failed_spans") == 2
     assert total(families, "otelcol_receiver_refused_spans") == 2
     gate.set()

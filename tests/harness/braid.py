@@ -75,18 +75,19 @@ def last_words(line):
 
 
 class Braid:
-    """config: YAML text, or a dict that is written as JSON, which YAML contains."""
+    """config: YAML text, or a dict that is written as JSON, which YAML contains; None: without --config."""
 
-    def __init__(self, config, folder, *args, env=None):
+    def __init__(self, config, folder, *args, command=(), env=None):
         self.stopping = self.killed = False
         folder.mkdir(parents=True, exist_ok=True)
         text = config if isinstance(config, str) else json.dumps(config, indent=2)
         (folder / "config.yaml").write_text(text)
+        given = [] if config is None else ["--config", str(folder / "config.yaml")]
         self._log_path = folder / "stderr"
         self.stdout_path = folder / "stdout"
         with open(self._log_path, "wb") as err, open(self.stdout_path, "wb") as out:
             self.process = subprocess.Popen(
-                [BINARY, "--config", str(folder / "config.yaml"), *args], cwd=folder,
+                [BINARY, *command, *given, *args], cwd=folder,
                 stdin=subprocess.DEVNULL, stdout=out, stderr=err, env={**os.environ, **(env or {})})
 
     def log(self):
@@ -115,7 +116,8 @@ class Braid:
         return self.address("http")
 
     def metrics(self):
-        """The scrape: {name: {labels as text: value}}."""
+        """The scrape: {name: {labels as text: value}}; counters without their suffix, as the official
+        parser has them."""
         url = f"http://{self.address('metrics', node=None)}/metrics"
         with urllib.request.urlopen(url, timeout=DEADLINE_S) as answer:
             text = answer.read().decode()
@@ -123,7 +125,7 @@ class Braid:
         for line in text.splitlines():
             if line and not line.startswith("#"):
                 name, labels, value = re.fullmatch(r"(\w+)(?:\{(.*)\})? (\S+)", line).groups()
-                metrics.setdefault(name, {})[labels or ""] = float(value)
+                metrics.setdefault(name.removesuffix("_total"), {})[labels or ""] = float(value)
         return metrics
 
     def ledger(self, kind):

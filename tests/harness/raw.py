@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Bytes on a socket that no library would send, and HTTP/2 frames by hand (RFC 9113 section 4.1)."""
 
+import re
 import select
 import socket
 import struct
@@ -104,6 +105,20 @@ class Raw:
             ready(None if self.ended else self.socket, select.POLLIN, 0.02)
             self.read()
         return self
+
+    def statuses(self, n):
+        """Takes the next n answers of HTTP/1.1, or those until the peer ended: their statuses, as text."""
+        found = []
+        while len(found) < n:
+            heads = list(re.finditer(rb"HTTP/1\.1 (\d+) ", self.got))
+            found += [head[1].decode() for head in heads]
+            if heads:
+                del self.got[:heads[-1].end()]
+            elif self.ended:
+                break
+            else:
+                self.wait(lambda: self.ended or re.search(rb"HTTP/1\.1 \d+ ", self.got))
+        return found
 
     def frames(self):
         """[(kind, flags, stream, payload)] of what came."""

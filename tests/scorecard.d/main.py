@@ -16,6 +16,8 @@ sys.path[:0] = [str(ROOT / "tests" / "harness"), str(pathlib.Path(__file__).pare
 import card  # noqa: E402
 import conform  # noqa: E402,F401
 import delivery  # noqa: E402,F401
+import fairness  # noqa: E402,F401
+import hostile  # noqa: E402,F401
 import memory  # noqa: E402,F401
 import network  # noqa: E402,F401
 import program  # noqa: E402,F401

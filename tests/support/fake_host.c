@@ -27,8 +27,9 @@ struct fake_request {
     struct br_list link; /* server->requests */
     struct fake_server *server;
     struct br_header headers[BR_REQUEST_HEADERS_MAX];
-    char method[16], path[1024]; /* the query, terminated, behind the path */
+    char method[16], path[65536]; /* the query, terminated, behind the path */
     struct fake_reply reply;
+    bool reads_not; /* what a stream sends it */
     bool begun, over;
 };
 
@@ -304,7 +305,38 @@ static void on_reply(struct br_request *request, const struct br_response *respo
     for (size_t i = 0; i < response->n_headers && at < sizeof o->headers; i++)
         at += (size_t)snprintf(o->headers + at, sizeof o->headers - at, "%s: %s\n",
                                response->headers[i].name, response->headers[i].value);
+    o->streaming = response->stream;
+    if (!response->stream)
+        leave(r);
+}
+
+static bool on_write(struct br_request *request, const void *data, size_t len, size_t max)
+{
+    struct fake_request *r = (struct fake_request *)(void *)request;
+    struct fake_reply *o = &r->reply;
+    assert_false(r->over);
+    if (len > max || o->unread > max - len)
+        return false;
+    o->body = realloc(o->body, o->body_len + len + 1);
+    assert_non_null(o->body);
+    memcpy(o->body + o->body_len, data, len);
+    o->body_len += len;
+    o->body[o->body_len] = '\0';
+    o->unread += r->reads_not ? len : 0;
+    return true;
+}
+
+static void on_end(struct br_request *request)
+{
+    struct fake_request *r = (struct fake_request *)(void *)request;
+    assert_false(r->over);
+    r->reply.streaming = false;
     leave(r);
+}
+
+void fake_request_stop_reading(struct fake_request *r)
+{
+    r->reads_not = true;
 }
 
 struct fake_request *fake_request_new(struct fake_host *h, const char *server, const char *path)
@@ -329,7 +361,9 @@ struct fake_request *fake_request_new(struct fake_host *h, const char *server, c
                                      .peer = "192.0.2.1:1234",
                                      .content_length = -1,
                                      .http2 = true,
-                                     .reply = on_reply};
+                                     .reply = on_reply,
+                                     .write = on_write,
+                                     .end = on_end};
     br_list_append(&s->requests, &r->link);
     return r;
 }

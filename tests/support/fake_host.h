@@ -118,6 +118,9 @@ void fake_request_send(struct fake_request *r, const void *body, size_t len);
 void fake_request_begin(struct fake_request *r);
 void fake_request_fail(struct fake_request *r, enum br_body_error error);
 
+/* From now on the client reads nothing of a stream. */
+void fake_request_stop_reading(struct fake_request *r);
+
 /* The client goes away. */
 void fake_request_gone(struct fake_request *r);
 
@@ -133,7 +136,10 @@ struct fake_reply {
     char *body; /* terminated */
     size_t body_len;
     char headers[1024]; /* "name: value\n" each */
+    bool streaming;     /* the body is not at its end */
+    size_t unread;      /* bytes that wait for a client that does not read */
 };
+
 const struct fake_reply *fake_request_reply(const struct fake_request *r);
 
 /* Goes away if it was not answered, and frees. Accepts NULL. */

@@ -103,6 +103,14 @@ static const struct br_component sampler = {
     .options = fake_processor_options,
     .config_size = sizeof(struct fake_processor_config),
 };
+static const struct br_component pair = {
+    .name = "pair",
+    .kind = BR_PROCESSOR,
+    .signals = BR_BOTH_SIGNALS,
+    .options = fake_processor_options,
+    .config_size = sizeof(struct fake_processor_config),
+    .shared = true,
+};
 static const struct br_component sink = {
     .name = "sink",
     .alias = "fake_sink",
@@ -124,5 +132,5 @@ static const struct br_component probe = {
     .options = no_options,
 };
 
-const struct br_component *const fake_registry[] = {&receiver, &shape, &sampler, &sink,
-                                                    &flames,   &probe, NULL};
+const struct br_component *const fake_registry[] = {&receiver, &shape,  &sampler, &pair,
+                                                    &sink,     &flames, &probe,   NULL};

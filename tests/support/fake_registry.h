@@ -32,7 +32,8 @@ struct fake_receiver_config {
     struct fake_protocols protocols;
 };
 
-/* Processor "shape": both signals. Processor "sampler": traces only. */
+/* Processor "shape": both signals. Processor "sampler": traces only. Processor "pair": one for both
+ * signals. */
 struct fake_processor_config {
     uint64_t timeout;
     int64_t size;

@@ -235,3 +235,18 @@ size_t fake_sink_twice(const struct fake_sink *s, enum br_signal signal)
         twice += s->delivered[signal][i] > 1;
     return twice;
 }
+
+void fake_bed_begin(struct fake_bed *bed)
+{
+    *bed = (struct fake_bed){.h = fake_host_new()};
+    fake_sink_init(&bed->sink, &bed->h->host);
+    bed->node = fake_node(&bed->h->host);
+}
+
+void fake_bed_end(struct fake_bed *bed)
+{
+    fake_sink_free(&bed->sink);
+    fake_host_turn(bed->h);
+    fake_host_check_ledger(bed->h);
+    fake_host_free(bed->h);
+}

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "pipeline/component.h"
+#include "tests/support/fake_host.h"
 
 enum fake_verdict {
     FAKE_DONE,
@@ -68,6 +69,19 @@ struct fake_tally {
 /* An item of items.h that tells the tally, or NULL without memory. */
 struct br_item *fake_tally_item(struct fake_tally *t, struct br_host *h, enum br_signal signal,
                                 uint64_t first, uint32_t n);
+
+/* What stands between a test and what it tests of a pipeline: a node before, and a sink behind. */
+struct fake_bed {
+    struct fake_host *h;
+    struct fake_sink sink;
+    struct fake_tally tally; /* of what is sent in */
+    struct br_node node;     /* fake_node */
+};
+void fake_bed_begin(struct fake_bed *bed);
+
+/* Frees all of it, the sink first; the test fails unless the ledger closes. What the node is for
+ * has been freed by then. */
+void fake_bed_end(struct fake_bed *bed);
 
 /* A number from a seed (splitmix64), for tests that say their seed when they fail. */
 uint64_t fake_random(uint64_t *seed);

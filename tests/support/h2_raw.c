@@ -6,8 +6,7 @@
 #define PREFACE "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 #define HEAD 9u
 
-/* --- The client by hand
- * --------------------------------------------------------------------------- */
+/* --- The client by hand ----------------------------------------------------------------------- */
 
 size_t h2_bytes(uint8_t *out, uint8_t type, uint8_t flags, uint32_t stream, const void *payload,
                 size_t len)
@@ -118,8 +117,7 @@ int64_t h2_goaway_code(struct net_peer *p)
     return h2_count(p, NGHTTP2_GOAWAY, 0, &payload) ? number(payload + 4) : -1;
 }
 
-/* --- The server
- * ------------------------------------------------------------------------------------- */
+/* --- The server ------------------------------------------------------------------------------- */
 
 static struct h2_stream *find(struct h2_server *s, int32_t id)
 {

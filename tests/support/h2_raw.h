@@ -9,8 +9,7 @@
 
 #include "tests/support/net_rig.h"
 
-/* --- A client by hand ---------------------------------------------------------------------------
- */
+/* --- A client by hand ------------------------------------------------------------------------- */
 
 /* A connection that has sent its preface and SETTINGS. `window` is the initial window that it gives
  * the server, -1: the default. */
@@ -36,8 +35,7 @@ unsigned h2_count(struct net_peer *p, uint8_t type, uint32_t stream, const uint8
 int64_t h2_reset_code(struct net_peer *p, uint32_t stream);
 int64_t h2_goaway_code(struct net_peer *p);
 
-/* --- A server on nghttp2
- * -------------------------------------------------------------------------- */
+/* --- A server on nghttp2 ---------------------------------------------------------------------- */
 
 #define H2_STREAMS_MAX 512
 

@@ -17,7 +17,6 @@ static inline void enter_spans(struct join_table *t, const struct join_span *spa
 {
     struct br_span found[ENTER_MAX];
     struct join_origin origins[ENTER_MAX];
-    struct join_extra extras[ENTER_MAX];
     struct join_entry entries[ENTER_MAX];
     assert(n <= ENTER_MAX);
     for (size_t i = 0; i < n; i++) {
@@ -36,11 +35,12 @@ static inline void enter_spans(struct join_table *t, const struct join_span *spa
                                           .service_len = s->service_len,
                                           .service_hash = service_hash,
                                           .where = where ? &where[i] : NULL};
-        extras[i] = (struct join_extra){.attributes = s->attributes,
-                                        .attributes_len = s->attributes_len,
-                                        .thread = s->thread,
-                                        .thread_name = s->thread_name};
-        entries[i] = (struct join_entry){&found[i], &origins[i], &extras[i]};
+        entries[i] = (struct join_entry){.span = &found[i],
+                                         .origin = &origins[i],
+                                         .thread = s->thread,
+                                         .thread_name = s->thread_name,
+                                         .attributes = s->attributes,
+                                         .attributes_len = s->attributes_len};
     }
     join_table_enter(t, entries, n, now, tally);
 }

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/join_rig.h"
 
+#include <stdarg.h>
+
 #include "base/mem.h"
 #include "opentelemetry/proto/collector/profiles/v1development/profiles_service.pb-c.h"
 #include "opentelemetry/proto/collector/trace/v1/trace_service.pb-c.h"
 #include "otlp/walk/walk.h"
+#include "tests/support/otlp_text.h"
 #include "tests/support/rig.h"
 #include "tests/support/test.h"
 
@@ -205,6 +208,20 @@ void join_rig_send(struct join_rig *r, enum br_signal signal, const struct wire 
     join_rig_consume(r, join_rig_item(r, signal, w, spans));
 }
 
+void join_rig_send_text(struct join_rig *r, enum br_signal signal, bool spans, const char *format,
+                        ...)
+{
+    char text[8192];
+    va_list args;
+    va_start(args, format);
+    int len = vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    assert_in_range(len, 0, sizeof text - 1);
+    struct br_buf *buf = otlp_text(r->h->host.pool, signal, text);
+    join_rig_send(r, signal, &(struct wire){.data = buf->data, .len = buf->len}, spans);
+    br_buf_unref(buf);
+}
+
 const char *join_rig_last(const struct join_rig *r)
 {
     return r->n_out ? r->out[r->n_out - 1].text : "";
@@ -383,20 +400,24 @@ struct ids join_ids(uint64_t trace, uint64_t span)
     return i;
 }
 
-struct open open_resource(struct wire *w, const char *service, const char *instance,
-                          const char *key, const char *value)
+struct open open_resource_of(struct wire *w, const char *const (*attributes)[2], size_t n)
 {
     struct open o = {.resource = wire_open(w, 1)};
     size_t resource = wire_open(w, 1);
-    if (key)
-        wire_attribute(w, 1, key, value);
-    if (instance)
-        wire_attribute(w, 1, "service.instance.id", instance);
-    if (service)
-        wire_attribute(w, 1, "service.name", service);
+    for (size_t i = 0; i < n; i++)
+        if (attributes[i][1])
+            wire_attribute(w, 1, attributes[i][0], attributes[i][1]);
     wire_close(w, resource);
     o.scope = wire_open(w, 2);
     return o;
+}
+
+struct open open_resource(struct wire *w, const char *service, const char *instance,
+                          const char *key, const char *value)
+{
+    const char *const attributes[][2] = {
+        {key, key ? value : NULL}, {"service.instance.id", instance}, {"service.name", service}};
+    return open_resource_of(w, attributes, BR_COUNT(attributes));
 }
 
 void close_resource(struct wire *w, struct open o)
@@ -447,7 +468,7 @@ uint32_t dict_string(struct dict *d, const char *text)
     return d->n_strings;
 }
 
-uint32_t dict_attribute_any(struct dict *d, const char *key, const struct wire *any)
+static uint32_t dict_attribute_any(struct dict *d, const char *key, const struct wire *any)
 {
     uint32_t name = dict_string(d, key);
     if (!d->n_attributes++)

@@ -69,6 +69,11 @@ struct br_item *join_rig_item(struct join_rig *r, enum br_signal signal, const s
                               bool spans);
 void join_rig_consume(struct join_rig *r, struct br_item *item);
 
+/* As join_rig_send, of a request in OTLP/JSON (tests/support/otlp_text.h), which is a format of
+ * printf. */
+void join_rig_send_text(struct join_rig *r, enum br_signal signal, bool spans, const char *format,
+                        ...) __attribute__((format(printf, 4, 5)));
+
 /* Finishes what the sink keeps. */
 void join_rig_release(struct join_rig *r, enum join_rig_sink verdict);
 
@@ -107,6 +112,10 @@ struct open open_resource(struct wire *w, const char *service, const char *insta
                           const char *key, const char *value);
 void close_resource(struct wire *w, struct open o);
 
+/* As open_resource, of a resource with these attributes: `n` times key and value, a value NULL:
+ * without that attribute. */
+struct open open_resource_of(struct wire *w, const char *const (*attributes)[2], size_t n);
+
 struct span_in {
     struct ids ids;
     const char *name;
@@ -130,7 +139,6 @@ struct dict {
 uint32_t dict_string(struct dict *d, const char *text);
 uint32_t dict_attribute(struct dict *d, const char *key, const char *value);
 uint32_t dict_attribute_int(struct dict *d, const char *key, int64_t value);
-uint32_t dict_attribute_any(struct dict *d, const char *key, const struct wire *any);
 uint32_t dict_link(struct dict *d, const uint8_t *trace, const uint8_t *span);
 
 /* A stack of two frames: that function, called by `main`. */

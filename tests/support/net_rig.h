@@ -118,8 +118,7 @@ unsigned net_count(struct net_peer *p, const char *text);
 int net_listen(int family, unsigned *ret_port);
 struct net_peer *net_accept(int listener);
 
-/* --- An exchange --------------------------------------------------------------------------------
- */
+/* --- An exchange ------------------------------------------------------------------------------ */
 
 struct net_call {
     struct br_exchange x; /* first */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/otlp_text.h"
 
+#include "opentelemetry/proto/resource/v1/resource.pb-c.h"
 #include "otlp/json/json.h"
 #include "otlp/walk/walk.h"
 #include "tests/support/test.h"
@@ -8,7 +9,8 @@
 #define DEPTH_MAX 64
 #define SIZE_MAX_BYTES (1u << 24)
 
-struct br_buf *otlp_text(struct br_pool *pool, enum br_signal signal, const char *text)
+struct br_buf *otlp_text_message(struct br_pool *pool, const ProtobufCMessageDescriptor *type,
+                                 const char *text)
 {
     struct br_err err = {0};
     struct br_buf *buf = NULL;
@@ -17,13 +19,27 @@ struct br_buf *otlp_text(struct br_pool *pool, enum br_signal signal, const char
     assert_non_null(json);
     memcpy(json, text, len + 1);
     if (!strchr(text, '"'))
-        for (char *quote = json; (quote = strchr(quote, '\''));)
+        for (char *quote = json; (quote = memchr(quote, '\'', len - (size_t)(quote - json)));)
             *quote = '"';
-    if (br_json_decode(br_otlp_request(signal), json, len, DEPTH_MAX, SIZE_MAX_BYTES, pool, &buf,
-                       &err) != 0)
+    if (br_json_decode(type, json, len, DEPTH_MAX, SIZE_MAX_BYTES, pool, &buf, &err) != 0)
         fail_msg("%s", err.text);
     free(json);
     return buf;
+}
+
+struct br_buf *otlp_text(struct br_pool *pool, enum br_signal signal, const char *text)
+{
+    return otlp_text_message(pool, br_otlp_request(signal), text);
+}
+
+struct br_buf *otlp_text_service(struct br_pool *pool, const char *service)
+{
+    char text[256];
+    int len = snprintf(text, sizeof text,
+                       "{'attributes': [{'key': 'service.name', 'value': {'stringValue': '%s'}}]}",
+                       service);
+    assert_in_range(len, 0, sizeof text - 1);
+    return otlp_text_message(pool, &opentelemetry__proto__resource__v1__resource__descriptor, text);
 }
 
 struct br_item *otlp_text_item(struct br_host *host, enum br_signal signal, const char *text)

@@ -12,9 +12,14 @@ double scrape_metric(const struct br_host *h, const char *name, const char *labe
     struct br_str text = {0};
     char line[1024];
     double value = -1;
-    br_metrics_print(h->metrics, &text);
+    br_metrics_print(h->metrics, BR_METRICS_TEXT, NULL, &text);
     (void)snprintf(line, sizeof line, labels[0] ? "\n%s{%s} " : "\n%s%s ", name, labels);
     const char *at = text.data ? strstr(text.data, line) : NULL;
+    if (!at) { /* a counter */
+        (void)snprintf(line, sizeof line, labels[0] ? "\n%s_total{%s} " : "\n%s_total%s ", name,
+                       labels);
+        at = text.data ? strstr(text.data, line) : NULL;
+    }
     if (at)
         value = strtod(at + strlen(line), NULL);
     br_str_release(&text);
@@ -26,8 +31,8 @@ double scrape_dropped(const struct br_host *h, enum br_signal signal, const char
     struct br_str text = {0};
     char prefix[128];
     double sum = 0;
-    br_metrics_print(h->metrics, &text);
-    (void)snprintf(prefix, sizeof prefix, "braid_ledger_dropped{signal=\"%s\",reason=\"%s",
+    br_metrics_print(h->metrics, BR_METRICS_TEXT, NULL, &text);
+    (void)snprintf(prefix, sizeof prefix, "braid_ledger_dropped_total{signal=\"%s\",reason=\"%s",
                    br_signal_name(signal), reason ? reason : "");
     for (const char *at = text.data; at && (at = strstr(at, prefix)); at++) {
         const char *after = at + strlen(prefix);

@@ -4,7 +4,8 @@
 
 #include "core/host.h"
 
-/* The value of a metric, -1 when there is none. `labels` as br_metric takes them. */
+/* The value of a metric, -1 when there is none. `name` and `labels` as br_metric takes
+ * them. */
 double scrape_metric(const struct br_host *h, const char *name, const char *labels);
 
 /* Sum of the spans or samples that the ledger says were dropped for a reason; NULL: for any. */

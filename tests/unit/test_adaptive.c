@@ -6,11 +6,11 @@
 #include "base/mem.h"
 #include "core/shed.h"
 #include "extensions/adaptive/cpus.h"
-#include "tests/support/fake_host.h"
 #include "tests/support/fake_root.h"
 #include "tests/support/fake_sink.h"
 #include "tests/support/fault.h"
 #include "tests/support/items.h"
+#include "tests/support/node_rig.h"
 #include "tests/support/rig.h"
 #include "tests/support/test.h"
 
@@ -20,33 +20,19 @@ extern const struct br_component br_otlp_receiver;
 #define MIB (1u << 20)
 #define CPUS 2
 
-struct fixture {
-    struct fake_host *h;
-    struct br_arena arena;
-    struct br_node node;
-};
-
-static void begin(struct fixture *f, const char *yaml)
+static void begin(struct node_rig *f, const char *yaml)
 {
-    *f = (struct fixture){.h = fake_host_new()};
-    br_arena_init(&f->arena, 0);
-    f->node = rig_node(&br_adaptive_extension, yaml, &f->h->host, &f->arena, NULL);
+    node_rig_begin(f, &br_adaptive_extension, yaml);
 }
 
-static void start(struct fixture *f, const char *yaml)
+static void start(struct node_rig *f, const char *yaml)
 {
-    begin(f, yaml);
-    rig_node_start(&f->node);
+    node_rig_start(f, &br_adaptive_extension, yaml);
     fake_host_turn(f->h);
 }
 
-static void end(struct fixture *f)
-{
-    fake_host_end(f->h, &f->node, &f->arena);
-}
-
 /* Seconds in which the process uses so much of the two CPUs; the step at their end. */
-static unsigned use(struct fixture *f, unsigned percentage, unsigned seconds)
+static unsigned use(struct node_rig *f, unsigned percentage, unsigned seconds)
 {
     for (unsigned i = 0; i < seconds; i++) {
         f->h->cpu_ns += percentage * 10000000ull * CPUS;
@@ -55,7 +41,7 @@ static unsigned use(struct fixture *f, unsigned percentage, unsigned seconds)
     return br_shed_step(&f->h->host);
 }
 
-static double gauge(struct fixture *f, const char *name)
+static double gauge(struct node_rig *f, const char *name)
 {
     return fake_host_metric(f->h, name, "extension=\"adaptive\"");
 }
@@ -64,7 +50,7 @@ static double gauge(struct fixture *f, const char *name)
 
 static void climbs_by_looks(void **state)
 {
-    struct fixture f;
+    struct node_rig f;
     (void)state;
     start(&f, "cpus: 2");
     assert_int_equal(use(&f, 79, 30), BR_SHED_NONE);
@@ -75,26 +61,26 @@ static void climbs_by_looks(void **state)
     assert_int_equal(use(&f, 100, 1), BR_SHED_PROFILES);
     assert_int_equal(use(&f, 100, 1), BR_SHED_TRACES);
     assert_int_equal(use(&f, 100, 9), BR_SHED_TRACES);
-    end(&f);
+    node_rig_end(&f);
 }
 
 /* Between the two marks nothing changes, in either direction, however long. */
 static void stays_in_between(void **state)
 {
-    struct fixture f;
+    struct node_rig f;
     (void)state;
     start(&f, "cpus: 2");
     assert_int_equal(use(&f, 70, 60), BR_SHED_NONE);
     assert_int_equal(use(&f, 90, 2), BR_SHED_MOST);
     assert_int_equal(use(&f, 79, 60), BR_SHED_MOST);
     assert_int_equal(use(&f, 60, 60), BR_SHED_MOST);
-    end(&f);
+    node_rig_end(&f);
 }
 
 /* 10 s of calm, which begin at a look, for each step; what is not calm begins them anew. */
 static void recovers_slowly(void **state)
 {
-    struct fixture f;
+    struct node_rig f;
     (void)state;
     start(&f, "cpus: 2");
     assert_int_equal(use(&f, 90, 3), BR_SHED_PROFILES);
@@ -109,12 +95,12 @@ static void recovers_slowly(void **state)
     assert_int_equal(use(&f, 0, 22), BR_SHED_NONE);
     assert_int_equal(use(&f, 0, 22), BR_SHED_NONE);
     assert_true(gauge(&f, "braid_adaptive_step") == 0);
-    end(&f);
+    node_rig_end(&f);
 }
 
 static void options(void **state)
 {
-    struct fixture f;
+    struct node_rig f;
     (void)state;
     start(&f, "{cpus: 2, shed_traces: false, cpu_percentage: 30, resume_percentage: 5, "
               "recovery: 0s}");
@@ -122,19 +108,19 @@ static void options(void **state)
     assert_int_equal(use(&f, 30, 9), BR_SHED_PROFILES);
     assert_int_equal(use(&f, 5, 9), BR_SHED_PROFILES);
     assert_int_equal(use(&f, 4, 2), BR_SHED_MOST);
-    end(&f);
+    node_rig_end(&f);
     start(&f, "{cpus: 1, check_interval: 10s}"); /* of 1 CPU, 50 % of 2 are all */
     assert_int_equal(use(&f, 50, 9), BR_SHED_NONE);
     assert_int_equal(use(&f, 50, 1), BR_SHED_HALF);
-    end(&f);
+    node_rig_end(&f);
     start(&f, "{cpus: 2, cpu_percentage: 0, resume_percentage: 0}");
     assert_int_equal(use(&f, 100, 60), BR_SHED_NONE);
-    end(&f);
+    node_rig_end(&f);
 }
 
 static void one_is_enough(void **state)
 {
-    struct fixture f;
+    struct node_rig f;
     struct br_node other;
     struct br_err err = {0};
     (void)state;
@@ -145,13 +131,13 @@ static void one_is_enough(void **state)
     assert_non_null(strstr(err.text, "one such extension"));
     other.component->destroy(&other);
     br_free(other.state);
-    end(&f);
+    node_rig_end(&f);
 }
 
 /* --- Memory ----------------------------------------------------------------------------------- */
 
 /* Sets the limit so that what is held is so many per cent of it. */
-static unsigned hold(struct fixture *f, unsigned percentage)
+static unsigned hold(struct node_rig *f, unsigned percentage)
 {
     f->h->memory.soft = br_memory_used(&f->h->memory) * 100 / percentage;
     return br_shed_step(&f->h->host);
@@ -164,7 +150,7 @@ static void by_memory(void **state)
         unsigned percentage, step;
     } levels[] = {{1, 0},  {69, 0}, {71, 1}, {79, 1}, {66, 1},  {64, 0}, {81, 2},  {76, 2}, {74, 1},
                   {91, 3}, {86, 3}, {84, 2}, {99, 3}, {120, 3}, {66, 1}, {120, 3}, {10, 0}};
-    struct fixture f;
+    struct node_rig f;
     (void)state;
     start(&f, "cpus: 2");
     struct br_buf *held = br_buf_new(f.h->host.pool, 64 * MIB);
@@ -179,12 +165,12 @@ static void by_memory(void **state)
     assert_int_equal(hold(&f, 81), BR_SHED_MOST);
     br_buf_unref(held);
     assert_int_equal(br_shed_step(&f.h->host), BR_SHED_NONE);
-    end(&f);
+    node_rig_end(&f);
     start(&f, "{cpus: 2, memory_percentage: 0}");
     held = br_buf_new(f.h->host.pool, 64 * MIB);
     assert_int_equal(hold(&f, 99), BR_SHED_NONE);
     br_buf_unref(held);
-    end(&f);
+    node_rig_end(&f);
 }
 
 /* --- What is shed ----------------------------------------------------------------------------- */
@@ -199,7 +185,7 @@ static void shares(void **state)
                  {0.75, false, false},
                  {0, true, false},
                  {0, true, true}};
-    struct fixture f;
+    struct node_rig f;
     (void)state;
     start(&f, "cpus: 2");
     for (unsigned step = 0; step < BR_COUNT(steps); step++) {
@@ -220,7 +206,7 @@ static void shares(void **state)
         fake_host_metric(f.h, "braid_shed_requests", "signal=\"profiles\",how=\"refused\"") == 2);
     assert_true(fake_host_metric(f.h, "braid_shed_requests", "signal=\"traces\",how=\"refused\"") ==
                 1);
-    end(&f);
+    node_rig_end(&f);
 }
 
 struct answers {
@@ -228,7 +214,7 @@ struct answers {
 };
 
 /* Sends requests of three items each. */
-static struct answers send(struct fixture *f, enum br_signal signal, unsigned n)
+static struct answers send(struct node_rig *f, enum br_signal signal, unsigned n)
 {
     struct answers a = {0};
     struct wire w = {0};
@@ -253,7 +239,7 @@ static struct answers send(struct fixture *f, enum br_signal signal, unsigned n)
 
 static void at_the_receivers(void **state)
 {
-    struct fixture f;
+    struct node_rig f;
     struct br_node receiver;
     struct fake_sink sink;
     (void)state;
@@ -286,14 +272,14 @@ static void at_the_receivers(void **state)
     receiver.component->destroy(&receiver);
     br_free(receiver.state);
     fake_sink_free(&sink);
-    end(&f);
+    node_rig_end(&f);
 }
 
 /* --- Without memory --------------------------------------------------------------------------- */
 
 static void scenario(void *arg)
 {
-    struct fixture f;
+    struct node_rig f;
     struct br_err err = {0};
     (void)arg;
     begin(&f, "cpus: 2");
@@ -305,7 +291,7 @@ static void scenario(void *arg)
         assert_int_equal(use(&f, 90, 4), BR_SHED_TRACES);
     fault_stop();
     assert_true(rc == 0 || fault_failed());
-    end(&f);
+    node_rig_end(&f);
 }
 
 static void without_memory(void **state)
@@ -317,18 +303,17 @@ static void without_memory(void **state)
 /* Before its first word has reached anybody. */
 static void destroyed_at_once(void **state)
 {
-    struct fixture f;
+    struct node_rig f;
     (void)state;
     begin(&f, "cpus: 2");
     assert_int_equal(f.node.component->create(&f.node, NULL), 0);
     assert_int_equal(f.node.component->start(&f.node, NULL), 0);
-    end(&f);
+    node_rig_end(&f);
     begin(&f, "cpus: 2");
-    end(&f);
+    node_rig_end(&f);
 }
 
-/* --- How many CPUs, from files as Linux has them (cgroups(7), kernel's cgroup-v2.rst) -----------
- */
+/* --- How many CPUs, from files as Linux has them (cgroups(7), kernel's cgroup-v2.rst) --------- */
 
 static void cpus(void **state)
 {

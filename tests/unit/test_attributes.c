@@ -10,7 +10,6 @@
 #include "tests/support/long_text.h"
 #include "tests/support/rig.h"
 #include "tests/support/test.h"
-#include "tests/support/wire.h"
 #include "wire/protobuf.h"
 
 extern const struct br_component br_attributes_processor;
@@ -272,24 +271,18 @@ static void distinct_once(void **state)
 {
     (void)state;
     enum { N = 3000, KEYS = 50 };
-    struct wire dictionary = {0}, request = {0}, profile = {0}, scope = {0}, resource = {0};
+    struct br_str json = {0};
     struct rig *r = rig_new(&br_attributes_processor, "actions: [{key: k, action: hash}]");
-    wire_len(&dictionary, 5, "", 0);
-    wire_len(&dictionary, 5, "k", 1);
-    wire_len(&dictionary, 6, "", 0);
-    for (int i = 0; i < KEYS; i++) {
-        uint8_t entry[] = {8, 1, 18, 3, 10, 1, (uint8_t)('0' + i)};
-        wire_len(&dictionary, 6, entry, sizeof entry);
-    }
-    for (int i = 0; i < N; i++) {
-        uint8_t sample[] = {18, 1, (uint8_t)(1 + i % KEYS), 34, 1, 1};
-        wire_len(&profile, 2, sample, sizeof sample);
-    }
-    wire_len(&scope, 2, profile.data, profile.len);
-    wire_len(&resource, 2, scope.data, scope.len);
-    wire_len(&request, 1, resource.data, resource.len);
-    wire_len(&request, 2, dictionary.data, dictionary.len);
-    rig_send(r, rig_item_of(r, BR_PROFILES, &request));
+    br_str_puts(&json, "{'resourceProfiles':[{'scopeProfiles':[{'profiles':[{'samples':[");
+    for (int i = 0; i < N; i++)
+        br_str_printf(&json, "%s{'attributeIndices':[%d],'values':[1]}", i ? "," : "",
+                      1 + i % KEYS);
+    br_str_puts(&json, "]}]}]}],'dictionary':{'stringTable':['','k'],'attributeTable':[{}");
+    for (int i = 0; i < KEYS; i++)
+        br_str_printf(&json, ",{'keyStrindex':1,'value':{'stringValue':'%d'}}", i);
+    br_str_puts(&json, "]}}");
+    assert_false(json.failed);
+    (void)rig_run(r, BR_PROFILES, json.data);
     assert_int_equal(r->n_out, 1);
     size_t n_hashes = 0;
     for (const char *at = strstr(r->out.data, "\"attributeTable\""); at;
@@ -297,10 +290,7 @@ static void distinct_once(void **state)
         n_hashes++;
     assert_int_equal(n_hashes - 1, 2 * KEYS);
     rig_free(r);
-    wire_free(&dictionary);
-    wire_free(&profile);
-    wire_free(&scope);
-    wire_free(&resource);
+    br_str_release(&json);
 }
 
 /* --- Config, bounds -------------------------------------------------------------------------- */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <fcntl.h>
+#include <inttypes.h>
 
 #include "base/mem.h"
 #include "pipeline/batch.h"
@@ -7,13 +8,11 @@
 #include "tests/support/fake_sink.h"
 #include "tests/support/fault.h"
 #include "tests/support/items.h"
+#include "tests/support/otlp_text.h"
 #include "tests/support/test.h"
 
 struct bed {
-    struct fake_host *h;
-    struct fake_sink sink;
-    struct fake_tally tally;
-    struct br_node node;
+    struct fake_bed fake;
     struct br_batch_config config; /* 200 ms, 10 items */
     struct br_batcher *batcher;
     enum br_signal signal;
@@ -23,9 +22,7 @@ struct bed {
 static int setup(void **state)
 {
     struct bed *b = calloc(1, sizeof *b);
-    b->h = fake_host_new();
-    fake_sink_init(&b->sink, &b->h->host);
-    b->node = fake_node(&b->h->host);
+    fake_bed_begin(&b->fake);
     b->config = (struct br_batch_config){.timeout_ms = 200, .min_size = 10};
     *state = b;
     return 0;
@@ -40,7 +37,7 @@ static void on_end(void *arg)
 static void make(struct bed *b, enum br_signal signal)
 {
     b->signal = signal;
-    b->batcher = br_batcher_new(&b->node, signal, &b->config, &b->sink.consumer);
+    b->batcher = br_batcher_new(&b->fake.node, signal, &b->config, &b->fake.sink.consumer);
     if (b->batcher)
         br_batcher_on_end(b->batcher, on_end, b);
 }
@@ -48,34 +45,34 @@ static void make(struct bed *b, enum br_signal signal)
 /* As a graph ends: downstream first. */
 static void end(struct bed *b)
 {
-    fake_sink_release(&b->sink, FAKE_RETRY);
+    fake_sink_release(&b->fake.sink, FAKE_RETRY);
     br_batcher_free(b->batcher);
     b->batcher = NULL;
-    fake_host_turn(b->h);
-    fake_sink_release(&b->sink, FAKE_RETRY);
-    fake_host_turn(b->h);
-    fake_host_check_ledger(b->h);
+    fake_host_turn(b->fake.h);
+    fake_sink_release(&b->fake.sink, FAKE_RETRY);
+    fake_host_turn(b->fake.h);
+    fake_host_check_ledger(b->fake.h);
 }
 
 static int teardown(void **state)
 {
     struct bed *b = *state;
     end(b);
-    fake_sink_free(&b->sink);
-    fake_host_free(b->h);
+    fake_bed_end(&b->fake);
     free(b);
     return 0;
 }
 
 static void add(struct bed *b, uint64_t first, uint32_t n)
 {
-    br_batcher_add(b->batcher, fake_tally_item(&b->tally, &b->h->host, b->signal, first, n));
-    fake_host_turn(b->h);
+    br_batcher_add(b->batcher,
+                   fake_tally_item(&b->fake.tally, &b->fake.h->host, b->signal, first, n));
+    fake_host_turn(b->fake.h);
 }
 
 static size_t once(const struct bed *b, uint64_t first, size_t n)
 {
-    return fake_sink_once(&b->sink, b->signal, first, n);
+    return fake_sink_once(&b->fake.sink, b->signal, first, n);
 }
 
 /* --- What holds memory ------------------------------------------------------------------------ */
@@ -97,7 +94,7 @@ static void what_has_left_is_not_counted(void **state)
                 fail_msg("%s: %zu bytes, then %zu", br_holder_name((enum br_holder)i), before[i],
                          br_mem_held((enum br_holder)i));
     }
-    assert_int_equal(b->sink.n_items, 2000);
+    assert_int_equal(b->fake.sink.n_items, 2000);
 }
 
 /* --- When a batch leaves ---------------------------------------------------------------------- */
@@ -107,19 +104,19 @@ static void by_size(void **state)
     struct bed *b = *state;
     for (enum br_signal s = BR_TRACES; s <= BR_PROFILES; s++) {
         make(b, s);
-        unsigned before = b->sink.n_items;
+        unsigned before = b->fake.sink.n_items;
         add(b, 0, 4);
         add(b, 4, 5);
-        assert_int_equal(b->sink.n_items, before);
+        assert_int_equal(b->fake.sink.n_items, before);
         add(b, 9, 1);
-        assert_int_equal(b->sink.n_items, before + 1);
-        assert_int_equal(b->sink.largest, 10);
+        assert_int_equal(b->fake.sink.n_items, before + 1);
+        assert_int_equal(b->fake.sink.largest, 10);
         assert_int_equal(once(b, 0, 10), 10);
         assert_true(br_batcher_idle(b->batcher));
         end(b);
     }
-    assert_int_equal(b->tally.n_done, 6);
-    assert_true(fake_host_metric(b->h, "otelcol_processor_batch_batch_size_trigger_send",
+    assert_int_equal(b->fake.tally.n_done, 6);
+    assert_true(fake_host_metric(b->fake.h, "otelcol_processor_batch_batch_size_trigger_send",
                                  "exporter=\"test\"") == 2);
 }
 
@@ -127,25 +124,25 @@ static void by_time_from_its_first_item_on(void **state)
 {
     struct bed *b = *state;
     make(b, BR_TRACES);
-    fake_host_advance(b->h, 1000);
-    uint64_t start = b->h->now_ms;
+    fake_host_advance(b->fake.h, 1000);
+    uint64_t start = b->fake.h->now_ms;
     add(b, 0, 1);
-    fake_host_advance(b->h, 150);
+    fake_host_advance(b->fake.h, 150);
     add(b, 1, 1);
-    fake_host_advance(b->h, 49);
-    assert_int_equal(b->sink.n_items, 0);
-    fake_host_advance(b->h, 1);
-    assert_int_equal(b->sink.n_items, 1);
-    assert_int_equal(b->sink.last_ms, start + 200);
+    fake_host_advance(b->fake.h, 49);
+    assert_int_equal(b->fake.sink.n_items, 0);
+    fake_host_advance(b->fake.h, 1);
+    assert_int_equal(b->fake.sink.n_items, 1);
+    assert_int_equal(b->fake.sink.last_ms, start + 200);
     assert_int_equal(once(b, 0, 2), 2);
-    fake_host_advance(b->h, 100);
+    fake_host_advance(b->fake.h, 100);
     add(b, 2, 1); /* the next one's time starts with its own first item */
-    fake_host_advance(b->h, 199);
-    assert_int_equal(b->sink.n_items, 1);
-    fake_host_advance(b->h, 1);
-    assert_int_equal(b->sink.n_items, 2);
-    fake_host_advance(b->h, 10000);
-    assert_int_equal(b->sink.n_items, 2);
+    fake_host_advance(b->fake.h, 199);
+    assert_int_equal(b->fake.sink.n_items, 1);
+    fake_host_advance(b->fake.h, 1);
+    assert_int_equal(b->fake.sink.n_items, 2);
+    fake_host_advance(b->fake.h, 10000);
+    assert_int_equal(b->fake.sink.n_items, 2);
 }
 
 static void a_full_batch_starts_the_time_anew(void **state)
@@ -153,14 +150,14 @@ static void a_full_batch_starts_the_time_anew(void **state)
     struct bed *b = *state;
     make(b, BR_TRACES);
     add(b, 0, 5);
-    fake_host_advance(b->h, 190);
+    fake_host_advance(b->fake.h, 190);
     add(b, 5, 5);
-    assert_int_equal(b->sink.n_items, 1);
+    assert_int_equal(b->fake.sink.n_items, 1);
     add(b, 10, 1);
-    fake_host_advance(b->h, 199);
-    assert_int_equal(b->sink.n_items, 1);
-    fake_host_advance(b->h, 1);
-    assert_int_equal(b->sink.n_items, 2);
+    fake_host_advance(b->fake.h, 199);
+    assert_int_equal(b->fake.sink.n_items, 1);
+    fake_host_advance(b->fake.h, 1);
+    assert_int_equal(b->fake.sink.n_items, 2);
 }
 
 static void at_once_without_a_timeout(void **state)
@@ -170,7 +167,7 @@ static void at_once_without_a_timeout(void **state)
     make(b, BR_PROFILES);
     add(b, 0, 1);
     add(b, 1, 1);
-    assert_int_equal(b->sink.n_items, 2);
+    assert_int_equal(b->fake.sink.n_items, 2);
 }
 
 struct named {
@@ -197,28 +194,64 @@ static void metadata_goes_along(void **state)
     b->config.metadata_len = sizeof "x-scope-orgid\0blue";
     b->config.max_size = 10;
     for (unsigned i = 0; i < 4; i++) {
-        struct named named = {{on_named}, &b->sink, 0};
+        struct named named = {{on_named}, &b->fake.sink, 0};
         b->config.late = i / 2;
         b->signal = i % 2 ? BR_PROFILES : BR_TRACES;
-        b->batcher = br_batcher_new(&b->node, b->signal, &b->config, &named.consumer);
+        b->batcher = br_batcher_new(&b->fake.node, b->signal, &b->config, &named.consumer);
         add(b, 0, 25);
         add(b, 25, 10);
+        fake_host_advance(b->fake.h, 200);
         assert_int_equal(named.n, 4);
         end(b);
     }
 }
 
-static void by_time_alone_without_a_size(void **state)
+/* The Collector's README: "If this is set to 0, batch size is ignored and data will be sent
+ * immediately, subject to only send_batch_max_size". */
+static void at_once_without_a_size(void **state)
 {
     struct bed *b = *state;
     b->config.min_size = 0;
-    make(b, BR_TRACES);
-    for (uint64_t i = 0; i < 100; i++)
-        add(b, i * 7, 7);
-    assert_int_equal(b->sink.n_items, 0);
-    fake_host_advance(b->h, 200);
-    assert_int_equal(b->sink.n_items, 1);
-    assert_int_equal(once(b, 0, 700), 700);
+    b->config.max_size = 5;
+    for (enum br_signal s = BR_TRACES; s <= BR_PROFILES; s++) {
+        make(b, s);
+        unsigned before = b->fake.sink.n_items;
+        b->fake.sink.largest = 0;
+        for (uint64_t i = 0; i < 100; i++)
+            add(b, i * 7, 7);
+        assert_int_equal(b->fake.sink.n_items - before, 200);
+        assert_int_equal(b->fake.sink.largest, 5);
+        assert_int_equal(once(b, 0, 700), 700);
+        assert_true(br_batcher_idle(b->batcher));
+        end(b);
+    }
+}
+
+/* The Collector's batch_processor.go, processItem: batches leave while there are send_batch_size;
+ * what is left has the whole timeout. */
+static void what_is_left_after_cutting_waits(void **state)
+{
+    struct bed *b = *state;
+    b->config.max_size = 12;
+    for (enum br_signal s = BR_TRACES; s <= BR_PROFILES; s++) {
+        make(b, s);
+        unsigned before = b->fake.sink.n_items;
+        add(b, 0, 5);
+        fake_host_advance(b->fake.h, 150);
+        add(b, 5, 9); /* 14: 12, and 2 are left */
+        assert_int_equal(b->fake.sink.n_items - before, 1);
+        fake_host_advance(b->fake.h, 199);
+        assert_int_equal(b->fake.sink.n_items - before, 1);
+        fake_host_advance(b->fake.h, 1);
+        assert_int_equal(b->fake.sink.n_items - before, 2);
+        assert_int_equal(once(b, 0, 14), 14);
+        add(b, 100, 15); /* 12, and 3 that go with the next */
+        add(b, 115, 9);
+        assert_int_equal(b->fake.sink.n_items - before, 4);
+        assert_int_equal(once(b, 100, 24), 24);
+        assert_true(br_batcher_idle(b->batcher));
+        end(b);
+    }
 }
 
 static void when_told_to(void **state)
@@ -228,8 +261,8 @@ static void when_told_to(void **state)
     br_batcher_flush(b->batcher); /* nothing to send */
     add(b, 0, 3);
     br_batcher_flush(b->batcher);
-    fake_host_turn(b->h);
-    assert_int_equal(b->sink.n_items, 1);
+    fake_host_turn(b->fake.h);
+    assert_int_equal(b->fake.sink.n_items, 1);
     assert_int_equal(b->n_ended, 1);
     assert_true(br_batcher_idle(b->batcher));
 }
@@ -245,12 +278,12 @@ static void sizes_in_bytes(void **state)
     make(b, BR_TRACES);
     add(b, 0, 1);
     add(b, 12, 1); /* numbers whose spans are alike */
-    assert_int_equal(b->sink.n_items, 0);
+    assert_int_equal(b->fake.sink.n_items, 0);
     add(b, 24, 1);
-    assert_int_equal(b->sink.n_items, 1);
+    assert_int_equal(b->fake.sink.n_items, 1);
     add(b, 100, 40);
-    fake_host_advance(b->h, 200);
-    assert_in_range(b->sink.largest_size, 1, 3 * w.len);
+    fake_host_advance(b->fake.h, 200);
+    assert_in_range(b->fake.sink.largest_size, 1, 3 * w.len);
     assert_int_equal(once(b, 100, 40), 40);
     wire_free(&w);
 }
@@ -261,12 +294,13 @@ static void cut_at_the_maximum(void **state)
     b->config.max_size = 10;
     for (enum br_signal s = BR_TRACES; s <= BR_PROFILES; s++) {
         make(b, s);
-        unsigned before = b->sink.n_items;
-        b->sink.largest = 0;
+        unsigned before = b->fake.sink.n_items;
+        b->fake.sink.largest = 0;
         add(b, 0, 9);
         add(b, 9, 28);
-        assert_int_equal(b->sink.largest, 10);
-        assert_in_range(b->sink.n_items - before, 4, 6);
+        fake_host_advance(b->fake.h, 200);
+        assert_int_equal(b->fake.sink.largest, 10);
+        assert_in_range(b->fake.sink.n_items - before, 4, 6);
         assert_int_equal(once(b, 0, 37), 37);
         end(b);
     }
@@ -276,13 +310,13 @@ static void requests_without_anything_are_done(void **state)
 {
     struct bed *b = *state;
     make(b, BR_TRACES);
-    br_batcher_add(b->batcher, items_walk(&b->h->host, BR_TRACES, NULL, 0));
-    fake_host_advance(b->h, 1000);
-    assert_int_equal(b->sink.n_items, 0);
+    br_batcher_add(b->batcher, items_walk(&b->fake.h->host, BR_TRACES, NULL, 0));
+    fake_host_advance(b->fake.h, 1000);
+    assert_int_equal(b->fake.sink.n_items, 0);
     add(b, 0, 0); /* a resource without spans: it goes along */
-    fake_host_advance(b->h, 1000);
-    assert_int_equal(b->sink.n_items, 1);
-    assert_int_equal(b->tally.n_done, 1);
+    fake_host_advance(b->fake.h, 1000);
+    assert_int_equal(b->fake.sink.n_items, 1);
+    assert_int_equal(b->fake.tally.n_done, 1);
 }
 
 /* --- Who answers ------------------------------------------------------------------------------ */
@@ -291,13 +325,13 @@ static void early_a_refused_batch_is_kept_and_sent_again(void **state)
 {
     struct bed *b = *state;
     make(b, BR_TRACES);
-    b->sink.first_fail = 3;
+    b->fake.sink.first_fail = 3;
     add(b, 0, 10);
-    assert_int_equal(b->tally.n_done, 1);
-    assert_int_equal(b->sink.n_items, 1);
-    assert_true(*b->h->host.ledger.held[BR_TRACES] == 10);
-    fake_host_advance(b->h, 200 + 400 + 800);
-    assert_int_equal(b->sink.n_items, 4);
+    assert_int_equal(b->fake.tally.n_done, 1);
+    assert_int_equal(b->fake.sink.n_items, 1);
+    assert_true(*b->fake.h->host.ledger.held[BR_TRACES] == 10);
+    fake_host_advance(b->fake.h, 200 + 400 + 800);
+    assert_int_equal(b->fake.sink.n_items, 4);
     assert_int_equal(once(b, 0, 10), 10);
     assert_true(br_batcher_idle(b->batcher));
 }
@@ -306,23 +340,23 @@ static void early_the_hint_of_the_next_one_counts(void **state)
 {
     struct bed *b = *state;
     make(b, BR_TRACES);
-    b->sink.first_fail = 1;
-    b->sink.delay_ms = 5000;
+    b->fake.sink.first_fail = 1;
+    b->fake.sink.delay_ms = 5000;
     add(b, 0, 10);
-    fake_host_advance(b->h, 4999);
-    assert_int_equal(b->sink.n_items, 1);
-    fake_host_advance(b->h, 1);
-    assert_int_equal(b->sink.n_items, 2);
+    fake_host_advance(b->fake.h, 4999);
+    assert_int_equal(b->fake.sink.n_items, 1);
+    fake_host_advance(b->fake.h, 1);
+    assert_int_equal(b->fake.sink.n_items, 2);
 }
 
 static void early_what_is_rejected_is_dropped_and_counted(void **state)
 {
     struct bed *b = *state;
     make(b, BR_PROFILES);
-    b->sink.verdict = FAKE_REJECT;
+    b->fake.sink.verdict = FAKE_REJECT;
     add(b, 0, 10);
-    assert_int_equal(b->tally.n_done, 1);
-    assert_true(fake_host_dropped(b->h, BR_PROFILES, "rejected") == 10);
+    assert_int_equal(b->fake.tally.n_done, 1);
+    assert_true(fake_host_dropped(b->fake.h, BR_PROFILES, "rejected") == 10);
     assert_true(br_batcher_idle(b->batcher));
 }
 
@@ -331,10 +365,10 @@ static void early_with_a_final_next_one_it_does_not_try_again(void **state)
     struct bed *b = *state;
     b->config.final = true;
     make(b, BR_TRACES);
-    b->sink.verdict = FAKE_RETRY;
+    b->fake.sink.verdict = FAKE_RETRY;
     add(b, 0, 10);
-    assert_true(fake_host_dropped(b->h, BR_TRACES, "retries_exhausted") == 10);
-    assert_int_equal(b->sink.n_items, 1);
+    assert_true(fake_host_dropped(b->fake.h, BR_TRACES, "retries_exhausted") == 10);
+    assert_int_equal(b->fake.sink.n_items, 1);
 }
 
 static void late_items_are_answered_as_their_batch_is(void **state)
@@ -342,21 +376,21 @@ static void late_items_are_answered_as_their_batch_is(void **state)
     struct bed *b = *state;
     b->config.late = true;
     make(b, BR_TRACES);
-    b->sink.verdict = FAKE_HOLD;
+    b->fake.sink.verdict = FAKE_HOLD;
     static const enum fake_verdict verdicts[] = {FAKE_DONE, FAKE_RETRY, FAKE_REJECT};
     for (unsigned i = 0; i < 3; i++) {
         add(b, i * 10, 5);
         add(b, i * 10 + 5, 5);
-        assert_int_equal(b->tally.n, 2 * i);
-        fake_sink_release(&b->sink, verdicts[i]);
-        fake_host_turn(b->h);
-        assert_int_equal(b->tally.n, 2 * (i + 1));
+        assert_int_equal(b->fake.tally.n, 2 * i);
+        fake_sink_release(&b->fake.sink, verdicts[i]);
+        fake_host_turn(b->fake.h);
+        assert_int_equal(b->fake.tally.n, 2 * (i + 1));
     }
-    assert_int_equal(b->tally.n_done, 2);
-    assert_int_equal(b->tally.n_retry, 2);
-    assert_int_equal(b->tally.n_reject, 2);
-    assert_true(*b->h->host.ledger.sent[BR_TRACES] == 10);
-    assert_true(*b->h->host.ledger.rejected[BR_TRACES] == 20);
+    assert_int_equal(b->fake.tally.n_done, 2);
+    assert_int_equal(b->fake.tally.n_retry, 2);
+    assert_int_equal(b->fake.tally.n_reject, 2);
+    assert_true(*b->fake.h->host.ledger.sent[BR_TRACES] == 10);
+    assert_true(*b->fake.h->host.ledger.rejected[BR_TRACES] == 20);
 }
 
 /* Two items in three pieces or more, all of them under way. Returns the number of pieces. */
@@ -365,11 +399,11 @@ static unsigned late_pieces(struct bed *b)
     b->config.late = true;
     b->config.max_size = 10;
     make(b, BR_TRACES);
-    b->sink.verdict = FAKE_HOLD;
+    b->fake.sink.verdict = FAKE_HOLD;
     add(b, 0, 9);
     add(b, 9, 21);
-    assert_in_range(b->sink.n_held, 3, 4);
-    return b->sink.n_held;
+    assert_in_range(b->fake.sink.n_held, 3, 4);
+    return b->fake.sink.n_held;
 }
 
 /* What others have taken is not sent again for the sake of one piece. */
@@ -377,17 +411,17 @@ static void late_a_piece_that_is_refused_for_now_is_tried_again(void **state)
 {
     struct bed *b = *state;
     unsigned n = late_pieces(b);
-    fake_sink_release_one(&b->sink, FAKE_RETRY);
-    fake_sink_release(&b->sink, FAKE_DONE);
-    fake_host_turn(b->h);
-    assert_int_equal(b->tally.n, 0);
-    b->sink.verdict = FAKE_DONE;
-    fake_host_advance(b->h, 2000);
-    assert_int_equal(b->tally.n_done, 2);
-    assert_int_equal(b->tally.last.n_rejected, 0);
-    assert_int_equal(b->sink.n_items, n + 1);
-    assert_int_equal(fake_sink_once(&b->sink, BR_TRACES, 0, 30), 30);
-    assert_true(*b->h->host.ledger.sent[BR_TRACES] == 30);
+    fake_sink_release_one(&b->fake.sink, FAKE_RETRY);
+    fake_sink_release(&b->fake.sink, FAKE_DONE);
+    fake_host_turn(b->fake.h);
+    assert_int_equal(b->fake.tally.n, 0);
+    b->fake.sink.verdict = FAKE_DONE;
+    fake_host_advance(b->fake.h, 2000);
+    assert_int_equal(b->fake.tally.n_done, 2);
+    assert_int_equal(b->fake.tally.last.n_rejected, 0);
+    assert_int_equal(b->fake.sink.n_items, n + 1);
+    assert_int_equal(fake_sink_once(&b->fake.sink, BR_TRACES, 0, 30), 30);
+    assert_true(*b->fake.h->host.ledger.sent[BR_TRACES] == 30);
 }
 
 /* OTLP, "Partial Success": the senders hear how much was not taken, and do not send it again. */
@@ -395,17 +429,17 @@ static void late_patience_ends(void **state)
 {
     struct bed *b = *state;
     (void)late_pieces(b);
-    fake_sink_release_one(&b->sink, FAKE_RETRY);
-    fake_sink_release(&b->sink, FAKE_DONE);
-    b->sink.verdict = FAKE_RETRY;
-    fake_host_advance(b->h, BR_BATCH_PATIENCE_MS - 1000);
-    assert_int_equal(b->tally.n, 0);
-    fake_host_advance(b->h, 3000);
-    assert_int_equal(b->tally.n_done, 2);
-    size_t once = fake_sink_once(&b->sink, BR_TRACES, 0, 30);
+    fake_sink_release_one(&b->fake.sink, FAKE_RETRY);
+    fake_sink_release(&b->fake.sink, FAKE_DONE);
+    b->fake.sink.verdict = FAKE_RETRY;
+    fake_host_advance(b->fake.h, BR_BATCH_PATIENCE_MS - 1000);
+    assert_int_equal(b->fake.tally.n, 0);
+    fake_host_advance(b->fake.h, 3000);
+    assert_int_equal(b->fake.tally.n_done, 2);
+    size_t once = fake_sink_once(&b->fake.sink, BR_TRACES, 0, 30);
     assert_in_range(once, 20, 29);
-    assert_true(b->tally.last.n_rejected > 0 && b->tally.last.text[0]);
-    assert_true(*b->h->host.ledger.sent[BR_TRACES] == (double)once);
+    assert_true(b->fake.tally.last.n_rejected > 0 && b->fake.tally.last.text[0]);
+    assert_true(*b->fake.h->host.ledger.sent[BR_TRACES] == (double)once);
 }
 
 /* Nothing was taken: the senders can send all of it again, and hear so at once. */
@@ -413,10 +447,10 @@ static void late_pieces_that_are_all_refused_are_the_senders_again(void **state)
 {
     struct bed *b = *state;
     unsigned n = late_pieces(b);
-    fake_sink_release(&b->sink, FAKE_RETRY);
-    fake_host_turn(b->h);
-    assert_int_equal(b->tally.n_retry, 2);
-    assert_int_equal(b->sink.n_items, n);
+    fake_sink_release(&b->fake.sink, FAKE_RETRY);
+    fake_host_turn(b->fake.h);
+    assert_int_equal(b->fake.tally.n_retry, 2);
+    assert_int_equal(b->fake.sink.n_items, n);
 }
 
 /* At the end of the process the senders have it again, what was taken too: that comes once. */
@@ -424,13 +458,13 @@ static void late_freed_while_a_piece_is_to_be_tried_again(void **state)
 {
     struct bed *b = *state;
     (void)late_pieces(b);
-    fake_sink_release_one(&b->sink, FAKE_RETRY);
-    fake_sink_release(&b->sink, FAKE_DONE);
-    fake_host_turn(b->h);
+    fake_sink_release_one(&b->fake.sink, FAKE_RETRY);
+    fake_sink_release(&b->fake.sink, FAKE_DONE);
+    fake_host_turn(b->fake.h);
     br_batcher_free(b->batcher);
     b->batcher = NULL;
-    fake_host_turn(b->h);
-    assert_int_equal(b->tally.n_retry, 2);
+    fake_host_turn(b->fake.h);
+    assert_int_equal(b->fake.tally.n_retry, 2);
 }
 
 struct watch {
@@ -472,17 +506,18 @@ static void late_data_that_was_taken_and_refused_is_still_there(void **state)
     struct bed *b = *state;
     b->config.late = true;
     for (unsigned cut = 0; cut < 2; cut++) {
-        struct taker t = {{on_take}, &b->sink, 1};
+        struct taker t = {{on_take}, &b->fake.sink, 1};
         b->config.max_size = cut ? 10 : 0;
-        struct br_batcher *late = br_batcher_new(&b->node, BR_TRACES, &b->config, &t.consumer);
-        br_batcher_add(late, fake_tally_item(&b->tally, &b->h->host, BR_TRACES, cut * 100, 25));
+        struct br_batcher *late = br_batcher_new(&b->fake.node, BR_TRACES, &b->config, &t.consumer);
+        br_batcher_add(late,
+                       fake_tally_item(&b->fake.tally, &b->fake.h->host, BR_TRACES, cut * 100, 25));
         br_batcher_flush(late);
-        fake_host_advance(b->h, 2000);
-        assert_int_equal(b->tally.n_retry, 1);
-        assert_int_equal(b->tally.n_done, cut);
+        fake_host_advance(b->fake.h, 2000);
+        assert_int_equal(b->fake.tally.n_retry, 1);
+        assert_int_equal(b->fake.tally.n_done, cut);
         br_batcher_free(late);
     }
-    assert_int_equal(fake_sink_once(&b->sink, BR_TRACES, 100, 25), 25);
+    assert_int_equal(fake_sink_once(&b->fake.sink, BR_TRACES, 100, 25), 25);
 }
 
 /* Whoever stands behind knows whether he may answer before he has delivered. */
@@ -490,11 +525,11 @@ static void late_batches_say_that_somebody_waits(void **state)
 {
     struct bed *b = *state;
     for (unsigned late = 0; late < 2; late++) {
-        struct watch w = {{on_watch}, &b->sink, 0};
+        struct watch w = {{on_watch}, &b->fake.sink, 0};
         b->config.late = late;
         b->signal = BR_TRACES;
         b->config.max_size = 10;
-        b->batcher = br_batcher_new(&b->node, b->signal, &b->config, &w.consumer);
+        b->batcher = br_batcher_new(&b->fake.node, b->signal, &b->config, &w.consumer);
         add(b, late * 100, 25);
         assert_int_equal(w.n_waiting, late * 3);
         end(b);
@@ -516,12 +551,12 @@ static void add_three(struct bed *b, struct share *shares)
 {
     static const uint32_t n[] = {1, 3, 6};
     for (unsigned i = 0, first = 0; i < 3; first += n[i], i++) {
-        struct br_item *item = items_new(&b->h->host, b->signal, first, n[i]);
+        struct br_item *item = items_new(&b->fake.h->host, b->signal, first, n[i]);
         item->done = on_share;
         item->done_arg = &shares[i];
         br_batcher_add(b->batcher, item);
     }
-    fake_host_turn(b->h);
+    fake_host_turn(b->fake.h);
 }
 
 /* Five of ten were refused: that is 0, 2 and 3 of 1, 3 and 6, and not five of each. */
@@ -530,13 +565,13 @@ static void late_what_is_refused_in_part_is_told_in_shares(void **state)
     struct bed *b = *state;
     struct share shares[3];
     b->config.late = true;
-    b->sink.n_rejected = 5;
+    b->fake.sink.n_rejected = 5;
     make(b, BR_TRACES);
     add_three(b, shares);
     assert_int_equal(shares[0].n_rejected, 0);
     assert_int_equal(shares[1].n_rejected, 2);
     assert_int_equal(shares[2].n_rejected, 3);
-    assert_true(fake_host_dropped(b->h, BR_TRACES, "partial_success") == 5);
+    assert_true(fake_host_dropped(b->fake.h, BR_TRACES, "partial_success") == 5);
 }
 
 /* One of two pieces was refused for good: half of it has arrived, and must not come again. */
@@ -547,17 +582,18 @@ static void late_a_refused_piece_is_a_partial_success(void **state)
     b->config.late = true;
     b->config.max_size = 5;
     make(b, BR_TRACES);
-    b->sink.verdict = FAKE_HOLD;
+    b->fake.sink.verdict = FAKE_HOLD;
     add_three(b, shares);
-    assert_int_equal(b->sink.n_held, 2);
-    fake_sink_release_one(&b->sink, FAKE_REJECT);
-    fake_sink_release_one(&b->sink, FAKE_DONE);
-    fake_host_turn(b->h);
+    assert_int_equal(b->fake.sink.n_held, 2);
+    fake_sink_release_one(&b->fake.sink, FAKE_REJECT);
+    fake_sink_release_one(&b->fake.sink, FAKE_DONE);
+    fake_host_turn(b->fake.h);
     for (int i = 0; i < 3; i++)
         assert_int_equal(shares[i].verdict, BR_DONE);
     assert_int_equal(shares[0].n_rejected + shares[1].n_rejected + shares[2].n_rejected, 5);
-    assert_true(*b->h->host.ledger.sent[BR_TRACES] == 5);
-    assert_true(*b->h->host.ledger.rejected[BR_TRACES] + fake_host_dropped(b->h, BR_TRACES, NULL) ==
+    assert_true(*b->fake.h->host.ledger.sent[BR_TRACES] == 5);
+    assert_true(*b->fake.h->host.ledger.rejected[BR_TRACES] +
+                    fake_host_dropped(b->fake.h, BR_TRACES, NULL) ==
                 5);
 }
 
@@ -565,29 +601,29 @@ static void late_a_refused_piece_is_a_partial_success(void **state)
 
 static double held(struct bed *b)
 {
-    return *b->h->host.ledger.held[b->signal];
+    return *b->fake.h->host.ledger.held[b->signal];
 }
 
 /* What is held stays bounded while the next one refuses, and all of it arrives afterwards. */
 static void check_bound(struct bed *b, uint32_t n, double most, bool slow)
 {
-    b->sink.verdict = slow ? FAKE_HOLD : FAKE_RETRY;
-    b->sink.delay_ms = 1000;
+    b->fake.sink.verdict = slow ? FAKE_HOLD : FAKE_RETRY;
+    b->fake.sink.delay_ms = 1000;
     uint64_t first = 0;
     for (int i = 0; i < 400; i++, first += n) {
         add(b, first % 90000, n);
-        fake_host_advance(b->h, 300);
+        fake_host_advance(b->fake.h, 300);
         assert_true(held(b) <= most);
     }
-    assert_true(b->tally.n_retry > 0);
-    assert_int_equal(b->tally.n_done + b->tally.n_retry, 400);
-    b->sink.verdict = FAKE_DONE;
-    fake_sink_release(&b->sink, FAKE_DONE);
+    assert_true(b->fake.tally.n_retry > 0);
+    assert_int_equal(b->fake.tally.n_done + b->fake.tally.n_retry, 400);
+    b->fake.sink.verdict = FAKE_DONE;
+    fake_sink_release(&b->fake.sink, FAKE_DONE);
     br_batcher_flush(b->batcher);
-    fake_host_advance(b->h, 30000);
+    fake_host_advance(b->fake.h, 30000);
     assert_true(held(b) == 0);
     assert_true(br_batcher_idle(b->batcher));
-    assert_true(*b->h->host.ledger.sent[b->signal] == (double)b->tally.n_done * n);
+    assert_true(*b->fake.h->host.ledger.sent[b->signal] == (double)b->fake.tally.n_done * n);
 }
 
 #define WAITING (BR_BATCH_WAIT_ITEMS + 200.0)
@@ -639,9 +675,10 @@ static void many_small_batches_in_one_turn_are_no_reason_to_refuse(void **state)
     b->config.min_size = 1;
     make(b, BR_TRACES);
     for (uint64_t i = 0; i < 100; i++) /* no turn in between */
-        br_batcher_add(b->batcher, fake_tally_item(&b->tally, &b->h->host, BR_TRACES, i, 1));
-    fake_host_advance(b->h, 1000);
-    assert_int_equal(b->tally.n_done, 100);
+        br_batcher_add(b->batcher,
+                       fake_tally_item(&b->fake.tally, &b->fake.h->host, BR_TRACES, i, 1));
+    fake_host_advance(b->fake.h, 1000);
+    assert_int_equal(b->fake.tally.n_done, 100);
     assert_int_equal(once(b, 0, 100), 100);
 }
 
@@ -651,14 +688,14 @@ static void freed_early_it_drops_for_shutdown(void **state)
 {
     struct bed *b = *state;
     make(b, BR_TRACES);
-    b->sink.first_fail = 1;
-    b->sink.delay_ms = 60000;
+    b->fake.sink.first_fail = 1;
+    b->fake.sink.delay_ms = 60000;
     add(b, 0, 10);
     add(b, 10, 3);
     br_batcher_free(b->batcher);
     b->batcher = NULL;
-    fake_host_turn(b->h);
-    assert_true(fake_host_dropped(b->h, BR_TRACES, "shutdown") == 13);
+    fake_host_turn(b->fake.h);
+    assert_true(fake_host_dropped(b->fake.h, BR_TRACES, "shutdown") == 13);
     br_batcher_free(NULL);
 }
 
@@ -667,17 +704,17 @@ static void freed_early_its_batches_out_there_end_on_their_own(void **state)
 {
     struct bed *b = *state;
     make(b, BR_TRACES);
-    b->sink.verdict = FAKE_HOLD;
+    b->fake.sink.verdict = FAKE_HOLD;
     add(b, 0, 10);
     add(b, 10, 10);
     br_batcher_free(b->batcher);
     b->batcher = NULL;
-    fake_host_turn(b->h);
-    fake_sink_release_one(&b->sink, FAKE_DONE);
-    fake_sink_release_one(&b->sink, FAKE_RETRY);
-    fake_host_turn(b->h);
-    assert_true(*b->h->host.ledger.sent[BR_TRACES] == 10);
-    assert_true(fake_host_dropped(b->h, BR_TRACES, "shutdown") == 10);
+    fake_host_turn(b->fake.h);
+    fake_sink_release_one(&b->fake.sink, FAKE_DONE);
+    fake_sink_release_one(&b->fake.sink, FAKE_RETRY);
+    fake_host_turn(b->fake.h);
+    assert_true(*b->fake.h->host.ledger.sent[BR_TRACES] == 10);
+    assert_true(fake_host_dropped(b->fake.h, BR_TRACES, "shutdown") == 10);
 }
 
 static void freed_late_it_tells_the_senders(void **state)
@@ -685,13 +722,13 @@ static void freed_late_it_tells_the_senders(void **state)
     struct bed *b = *state;
     b->config.late = true;
     make(b, BR_TRACES);
-    b->sink.verdict = FAKE_HOLD;
+    b->fake.sink.verdict = FAKE_HOLD;
     add(b, 0, 10);
     add(b, 10, 3);
     br_batcher_free(b->batcher);
     b->batcher = NULL;
-    fake_host_turn(b->h);
-    assert_int_equal(b->tally.n_retry, 2);
+    fake_host_turn(b->fake.h);
+    assert_int_equal(b->fake.tally.n_retry, 2);
 }
 
 /* --- Any arrival, any answer ------------------------------------------------------------------ */
@@ -712,26 +749,26 @@ static void play(uint64_t seed)
         b->config.min_size *= 120;
         b->config.max_size *= 120;
     }
-    b->sink.late_ms = (uint32_t)(r >> 14 & 127) + 1;
+    b->fake.sink.late_ms = (uint32_t)(r >> 14 & 127) + 1;
     make(b, r >> 13 & 1 ? BR_PROFILES : BR_TRACES);
-    b->sink.verdict = FAKE_RANDOM;
-    b->sink.seed = seed;
+    b->fake.sink.verdict = FAKE_RANDOM;
+    b->fake.sink.seed = seed;
     for (int i = 0; i < 60; i++) {
         uint32_t n = (uint32_t)(fake_random(&seed) % 30);
         add(b, first, n);
         first += n;
         n_taken++;
-        fake_host_advance(b->h, fake_random(&seed) % 50);
+        fake_host_advance(b->fake.h, fake_random(&seed) % 50);
     }
     br_batcher_flush(b->batcher);
-    fake_host_advance(b->h, 600000);
-    assert_int_equal(b->tally.n, n_taken);
+    fake_host_advance(b->fake.h, 600000);
+    assert_int_equal(b->fake.tally.n, n_taken);
     if (!br_batcher_idle(b->batcher))
         fail_msg("seed %llu: not idle", (unsigned long long)seed);
     double delivered = (double)once(b, 0, first);
-    if (fake_sink_twice(&b->sink, b->signal))
+    if (fake_sink_twice(&b->fake.sink, b->signal))
         fail_msg("seed %llu: delivered twice", (unsigned long long)seed);
-    const struct br_ledger *l = &b->h->host.ledger;
+    const struct br_ledger *l = &b->fake.h->host.ledger;
     assert_true(*l->sent[b->signal] == delivered);
     assert_true(*l->held[b->signal] == 0);
     assert_true(*l->received[b->signal] == (double)first);
@@ -762,25 +799,26 @@ static void scenario(void *arg)
     b->config.metadata = "tenant\0blue";
     b->config.metadata_len = sizeof "tenant\0blue";
     b->config.max_size = plan->cut ? 10 : 0;
-    b->sink.first_fail = 1;
+    b->fake.sink.first_fail = 1;
     fault_start();
     make(b, plan->signal);
     for (uint64_t i = 0; b->batcher && i < 3; i++) {
-        struct br_item *item = fake_tally_item(&b->tally, &b->h->host, plan->signal, i * 6, 6);
+        struct br_item *item =
+            fake_tally_item(&b->fake.tally, &b->fake.h->host, plan->signal, i * 6, 6);
         n += item != NULL;
         if (item)
             br_batcher_add(b->batcher, item);
     }
-    fake_host_advance(b->h, 150);
-    fake_host_advance(b->h, 1000);
+    fake_host_advance(b->fake.h, 150);
+    fake_host_advance(b->fake.h, 1000);
     fault_stop();
-    fake_host_advance(b->h, 20000); /* memory is back: nothing may be left lying */
-    assert_int_equal(b->tally.n, n);
+    fake_host_advance(b->fake.h, 20000); /* memory is back: nothing may be left lying */
+    assert_int_equal(b->fake.tally.n, n);
     assert_true(!b->batcher || br_batcher_idle(b->batcher));
-    assert_int_equal(fake_sink_twice(&b->sink, plan->signal), 0);
-    assert_int_equal(b->tally.n_reject, 0);
+    assert_int_equal(fake_sink_twice(&b->fake.sink, plan->signal), 0);
+    assert_int_equal(b->fake.tally.n_reject, 0);
     double sent = (double)once(b, 0, 18);
-    assert_true(*b->h->host.ledger.sent[plan->signal] == sent);
+    assert_true(*b->fake.h->host.ledger.sent[plan->signal] == sent);
     assert_true(fault_failed() || plan->late || sent == 18);
     teardown((void **)&b);
 }
@@ -809,36 +847,27 @@ static struct br_item *watch(struct bed *b, struct br_item *item)
 {
     br_item_received(item);
     item->done = on_large_done;
-    item->done_arg = &b->tally;
+    item->done_arg = &b->fake.tally;
     return item;
 }
 
 /* A request of so many items, with a text of `len` bytes that its profile's type is called. */
 static struct br_item *large_item(struct bed *b, uint64_t first, uint32_t n, size_t len)
 {
-    struct wire w = {0};
-    char *text = malloc(len);
+    struct br_str json = {0};
+    char *text = malloc(len + 1);
     assert_non_null(text);
     memset(text, 'x', len);
     text[0] = (char)('a' + first % 26);
-    size_t part = wire_open(&w, 1), scope = wire_open(&w, 2), profile = wire_open(&w, 2);
-    size_t type = wire_open(&w, 1);
-    wire_varint(&w, 1, 1);
-    wire_close(&w, type);
-    for (uint32_t i = 0; i < n; i++) {
-        size_t sample = wire_open(&w, 2);
-        wire_varint(&w, 4, first + i);
-        wire_close(&w, sample);
-    }
-    wire_close(&w, profile);
-    wire_close(&w, scope);
-    wire_close(&w, part);
-    size_t dictionary = wire_open(&w, 2);
-    wire_len(&w, 5, NULL, 0);
-    wire_len(&w, 5, text, len);
-    wire_close(&w, dictionary);
-    struct br_item *item = items_walk(&b->h->host, BR_PROFILES, w.data, w.len);
-    wire_free(&w);
+    text[len] = 0;
+    br_str_puts(&json, "{'resourceProfiles':[{'scopeProfiles':[{'profiles':[{'sampleType':"
+                       "{'typeStrindex':1},'samples':[");
+    for (uint32_t i = 0; i < n; i++)
+        br_str_printf(&json, "%s{'values':[%" PRIu64 "]}", i ? "," : "", first + i);
+    br_str_printf(&json, "]}]}]}],'dictionary':{'stringTable':['','%s']}}", text);
+    assert_false(json.failed);
+    struct br_item *item = otlp_text_item(&b->fake.h->host, BR_PROFILES, json.data);
+    br_str_release(&json);
     free(text);
     return watch(b, item);
 }
@@ -851,8 +880,8 @@ static void what_a_large_batch_took_is_given_back(void **state)
     make(b, BR_PROFILES);
     size_t before = br_mem_live();
     br_batcher_add(b->batcher, large_item(b, 0, 3, 12u << 20));
-    fake_host_turn(b->h);
-    assert_int_equal(b->sink.n_items, 1);
+    fake_host_turn(b->fake.h);
+    assert_int_equal(b->fake.sink.n_items, 1);
     assert_in_range(br_mem_live(), 0, before + (5u << 20));
 }
 
@@ -879,23 +908,23 @@ static void check_alone(struct bed *b, struct br_item *large, uint32_t n)
 {
     struct lookout l = {.consumer.consume = on_lookout};
     const uint8_t *raw = large->parts[0].raw;
-    b->batcher = br_batcher_new(&b->node, BR_PROFILES, &b->config, &l.consumer);
+    b->batcher = br_batcher_new(&b->fake.node, BR_PROFILES, &b->config, &l.consumer);
     add(b, 100, 1);
     assert_int_equal(l.n, 0);
     br_batcher_add(b->batcher, large);
-    fake_host_turn(b->h);
+    fake_host_turn(b->fake.h);
     assert_int_equal(l.n, 2);
     assert_int_equal(l.n_samples[0], 1);
     assert_ptr_not_equal(l.raw[0], raw);
     assert_int_equal(l.n_samples[1], n);
     assert_ptr_equal(l.raw[1], raw);
     add(b, 101, 1); /* and others are merged again */
-    fake_host_advance(b->h, 1000);
+    fake_host_advance(b->fake.h, 1000);
     assert_int_equal(l.n, 3);
     assert_int_equal(l.n_samples[2], 1);
-    assert_int_equal(b->tally.n_done, 3);
+    assert_int_equal(b->fake.tally.n_done, 3);
     end(b);
-    b->tally = (struct fake_tally){0};
+    b->fake.tally = (struct fake_tally){0};
 }
 
 /* Merging would hold the worker up for nothing. */
@@ -905,7 +934,7 @@ static void profiles_that_are_a_batch_are_not_merged(void **state)
     b->signal = BR_PROFILES;
     for (int late = 0; late < 2; late++) {
         b->config.late = late;
-        check_alone(b, fake_tally_item(&b->tally, &b->h->host, BR_PROFILES, 0, 10), 10);
+        check_alone(b, fake_tally_item(&b->fake.tally, &b->fake.h->host, BR_PROFILES, 0, 10), 10);
         check_alone(b, large_item(b, 0, 3, 2u << 20), 3);
     }
 }
@@ -916,15 +945,15 @@ static void what_no_batch_can_hold_is_rejected(void **state)
     b->config.merge_bytes = 64 << 10;
     make(b, BR_PROFILES);
     br_batcher_add(b->batcher, large_item(b, 0, 3, 100 << 10));
-    fake_host_turn(b->h);
-    assert_int_equal(b->tally.n_reject, 1);
-    assert_int_equal(b->tally.n_retry, 0);
-    fake_host_advance(b->h, 1000);
-    assert_int_equal(b->sink.n_items, 0);
+    fake_host_turn(b->fake.h);
+    assert_int_equal(b->fake.tally.n_reject, 1);
+    assert_int_equal(b->fake.tally.n_retry, 0);
+    fake_host_advance(b->fake.h, 1000);
+    assert_int_equal(b->fake.sink.n_items, 0);
     br_batcher_add(b->batcher, large_item(b, 0, 3, 1 << 10)); /* and others are none the worse */
-    fake_host_advance(b->h, 1000);
-    assert_int_equal(b->tally.n_done, 1);
-    assert_int_equal(b->sink.n_items, 1);
+    fake_host_advance(b->fake.h, 1000);
+    assert_int_equal(b->fake.tally.n_done, 1);
+    assert_int_equal(b->fake.sink.n_items, 1);
 }
 
 static void what_a_full_batch_cannot_hold_makes_it_leave(void **state)
@@ -934,12 +963,12 @@ static void what_a_full_batch_cannot_hold_makes_it_leave(void **state)
     make(b, BR_PROFILES);
     for (unsigned i = 0; i < 5; i++) {
         br_batcher_add(b->batcher, large_item(b, i, 1, 25 << 10));
-        fake_host_turn(b->h);
+        fake_host_turn(b->fake.h);
     }
-    assert_int_equal(b->tally.n_done, 5);
-    assert_int_equal(b->tally.n_reject + b->tally.n_retry, 0);
-    fake_host_advance(b->h, 1000);
-    assert_true(b->sink.n_items > 1);
+    assert_int_equal(b->fake.tally.n_done, 5);
+    assert_int_equal(b->fake.tally.n_reject + b->fake.tally.n_retry, 0);
+    fake_host_advance(b->fake.h, 1000);
+    assert_true(b->fake.sink.n_items > 1);
 }
 
 /* 64 KiB in the Resource, and a hundred spans, which would be as many pieces with it. */
@@ -948,25 +977,25 @@ static void a_batch_that_would_repeat_too_much_leaves_whole(void **state)
     struct bed *b = *state;
     b->config.min_size = b->config.max_size = 1;
     for (unsigned long_resource = 0; long_resource < 2; long_resource++) {
-        struct wire w = {0};
+        struct br_str json = {0};
         char *text = calloc(1, (64 << 10) + 1);
         assert_non_null(text);
         memset(text, 'x', long_resource ? 64 << 10 : 1);
-        size_t part = wire_open(&w, 1), resource = wire_open(&w, 1);
-        wire_attribute(&w, 1, "k", text);
-        wire_close(&w, resource);
-        size_t scope = wire_open(&w, 2);
-        for (int i = 0; i < 100; i++)
-            wire_len(&w, 2, "*\1a", 3);
-        wire_close(&w, scope);
-        wire_close(&w, part);
+        br_str_printf(&json,
+                      "{'resourceSpans':[{'resource':{'attributes':[{'key':'k','value':"
+                      "{'stringValue':'%s'}}]},'scopeSpans':[{'spans':[{'name':'a'}",
+                      text);
+        for (int i = 1; i < 100; i++)
+            br_str_puts(&json, ",{'name':'a'}");
+        br_str_puts(&json, "]}]}]}");
+        assert_false(json.failed);
         make(b, BR_TRACES);
-        struct br_item *item = items_walk(&b->h->host, BR_TRACES, w.data, w.len);
-        unsigned before = b->sink.n_items;
+        struct br_item *item = otlp_text_item(&b->fake.h->host, BR_TRACES, json.data);
+        unsigned before = b->fake.sink.n_items;
         br_batcher_add(b->batcher, watch(b, item));
-        fake_host_advance(b->h, 1000);
-        assert_int_equal(b->sink.n_items - before, long_resource ? 1 : 100);
-        wire_free(&w);
+        fake_host_advance(b->fake.h, 1000);
+        assert_int_equal(b->fake.sink.n_items - before, long_resource ? 1 : 100);
+        br_str_release(&json);
         free(text);
         end(b);
     }
@@ -981,7 +1010,8 @@ int main(void)
         TEST(by_time_from_its_first_item_on),
         TEST(a_full_batch_starts_the_time_anew),
         TEST(at_once_without_a_timeout),
-        TEST(by_time_alone_without_a_size),
+        TEST(at_once_without_a_size),
+        TEST(what_is_left_after_cutting_waits),
         TEST(metadata_goes_along),
         TEST(when_told_to),
         TEST(sizes_in_bytes),

@@ -279,6 +279,44 @@ static void a_flat_rope_is_its_own_buffer_where_it_can_be(void **state)
     br_buf_unref(a);
 }
 
+/* The end of a large buffer takes the system milliseconds: at most 4 MiB of it at a time. What is
+ * measured is the process, and a little else may come and go in it. */
+static void a_large_buffer_leaves_in_slices(void **state)
+{
+    const size_t mib = 1u << 20, size = 40 * mib;
+    struct br_pool *pool = *state;
+    br_pool_linger(pool);
+    struct br_buf *b = br_buf_new_exact(pool, size);
+    memset(b->data, 0xaa, size);
+    size_t kept = br_mem_held(BR_HOLDER_POOL), before = br_memory_resident(), n = 0;
+    br_buf_unref(b);
+    assert_int_equal(br_pool_live(pool), 0);
+    assert_int_equal(br_mem_held(BR_HOLDER_POOL), kept + size);
+    for (bool more = true; more; n++) {
+        size_t had = br_memory_resident();
+        more = br_pool_release_some(pool);
+        assert_true(br_memory_resident() + 5 * mib > had);
+    }
+    assert_in_range(n, size / (5 * mib), size / (3 * mib));
+    assert_int_equal(br_mem_held(BR_HOLDER_POOL), kept);
+    assert_true(br_memory_resident() + 25 * mib < before); /* a sanitizer keeps the last slice */
+    assert_false(br_pool_release_some(pool));
+}
+
+static void what_leaves_makes_room_at_once(void **state)
+{
+    struct br_pool *pool = *state;
+    struct br_memory memory = {0};
+    br_memory_limit(&memory, 24u << 20, 24u << 20);
+    br_pool_linger(pool);
+    br_pool_set_memory(pool, &memory);
+    br_buf_unref(br_buf_new_exact(pool, 16u << 20));
+    assert_false(br_memory_fits(&memory, 10u << 20));
+    assert_true(br_pool_fits(pool, 10u << 20));
+    assert_false(br_pool_release_some(pool));
+    br_pool_set_memory(pool, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -293,6 +331,8 @@ int main(void)
         TEST(dropping_gives_bytes_and_buffers_back),
         TEST(ropes_are_appended_to_ropes),
         TEST(a_flat_rope_is_its_own_buffer_where_it_can_be),
+        TEST(a_large_buffer_leaves_in_slices),
+        TEST(what_leaves_makes_room_at_once),
     };
     return cmocka_run_group_tests_name("buf", tests, NULL, NULL);
 }

@@ -4,8 +4,8 @@
 #include "app/registry.h"
 #include "base/mem.h"
 #include "pipeline/override.h"
-#include "tests/support/fake_host.h"
 #include "tests/support/fault.h"
+#include "tests/support/node_rig.h"
 #include "tests/support/rig.h"
 #include "tests/support/test.h"
 
@@ -30,11 +30,8 @@ struct obedient {
 };
 
 struct fixture {
-    struct fake_host *h;
-    struct br_arena arena;
-    struct br_node node;
+    struct node_rig rig;
     struct obedient t;
-    bool drained;
 };
 
 static int apply(struct br_overridable *overridable, const struct br_override *override,
@@ -93,31 +90,29 @@ static const struct br_overridable_ops ops = {apply, withdraw, list};
 
 static void begin(struct fixture *f, const char *yaml)
 {
-    *f = (struct fixture){.h = fake_host_new(), .t = {.overridable.ops = &ops, .answer = 1}};
-    br_arena_init(&f->arena, 0);
-    f->node = rig_node(&br_control_extension, yaml, &f->h->host, &f->arena, &f->drained);
-    br_overridable_register(&f->t.overridable, &f->h->host);
+    *f = (struct fixture){.t = {.overridable.ops = &ops, .answer = 1}};
+    node_rig_begin(&f->rig, &br_control_extension, yaml);
+    br_overridable_register(&f->t.overridable, &f->rig.h->host);
 }
 
 static void start(struct fixture *f, const char *yaml)
 {
     begin(f, yaml);
-    rig_node_start(&f->node);
+    rig_node_start(&f->rig.node);
 }
 
 static void release(struct fixture *f)
 {
-    f->node.component->destroy(&f->node);
+    f->rig.node.component->destroy(&f->rig.node);
     br_overridable_unregister(&f->t.overridable);
-    br_free(f->node.state);
-    br_arena_release(&f->arena);
-    fake_host_free(f->h);
+    br_free(f->rig.node.state);
+    br_arena_release(&f->rig.arena);
+    fake_host_free(f->rig.h);
 }
 
 static void end(struct fixture *f)
 {
-    fake_host_drain(f->h, &f->node);
-    assert_true(f->drained);
+    node_rig_drain(&f->rig);
     release(f);
 }
 
@@ -125,7 +120,7 @@ static void end(struct fixture *f)
 static struct fake_request *ask(struct fixture *f, const char *method, const char *path,
                                 const char *json)
 {
-    struct fake_request *r = fake_request_new(f->h, "control", path);
+    struct fake_request *r = fake_request_new(f->rig.h, "control", path);
     fake_request_method(r, method);
     fake_request_header(r, "authorization", "Bearer " TOKEN);
     if (json)
@@ -139,7 +134,7 @@ static void expect(struct fixture *f, const char *method, const char *path, cons
                    unsigned status, const char *piece)
 {
     struct fake_request *r = ask(f, method, path, json);
-    fake_host_turn(f->h);
+    fake_host_turn(f->rig.h);
     const struct fake_reply *reply = fake_request_reply(r);
     assert_true(reply->came);
     if (reply->status != status || !strstr(reply->body, piece))
@@ -179,12 +174,12 @@ static void wants_the_token(void **state)
     (void)state;
     start(&f, CONFIG);
     for (size_t i = 0; i < BR_COUNT(values); i++) {
-        struct fake_request *r = fake_request_new(f.h, "control", i % 2 ? PATH : "/elsewhere");
+        struct fake_request *r = fake_request_new(f.rig.h, "control", i % 2 ? PATH : "/elsewhere");
         fake_request_method(r, "GET");
         if (values[i].value)
             fake_request_header(r, "authorization", values[i].value);
         fake_request_send(r, NULL, 0);
-        fake_host_turn(f.h);
+        fake_host_turn(f.rig.h);
         const struct fake_reply *reply = fake_request_reply(r);
         assert_true(reply->came);
         if (values[i].right != (reply->status != 401))
@@ -195,20 +190,20 @@ static void wants_the_token(void **state)
             refused++;
         }
         fake_request_free(r);
-        fake_host_advance(f.h, 1000);
+        fake_host_advance(f.rig.h, 1000);
     }
-    assert_true(fake_host_metric(f.h, "braid_control_unauthorized", NODE) == refused);
-    assert_true(fake_host_metric(f.h, "braid_control_throttled", NODE) == 0);
+    assert_true(fake_host_metric(f.rig.h, "braid_control_unauthorized", NODE) == refused);
+    assert_true(fake_host_metric(f.rig.h, "braid_control_throttled", NODE) == 0);
     end(&f);
 }
 
 static unsigned status_with(struct fixture *f, const char *authorization)
 {
-    struct fake_request *r = fake_request_new(f->h, "control", PATH);
+    struct fake_request *r = fake_request_new(f->rig.h, "control", PATH);
     fake_request_method(r, "GET");
     fake_request_header(r, "authorization", authorization);
     fake_request_send(r, NULL, 0);
-    fake_host_turn(f->h);
+    fake_host_turn(f->rig.h);
     const struct fake_reply *reply = fake_request_reply(r);
     assert_true(reply->came);
     unsigned status = reply->status;
@@ -229,16 +224,16 @@ static void failures_are_bounded(void **state)
             assert_int_equal(status_with(&f, "Bearer " TOKEN), 200);
         }
         for (int i = 0; i < 5; i++) {
-            fake_host_advance(f.h, 999);
+            fake_host_advance(f.rig.h, 999);
             assert_int_equal(status_with(&f, "Bearer wrong"), 429);
-            fake_host_advance(f.h, 1);
+            fake_host_advance(f.rig.h, 1);
             assert_int_equal(status_with(&f, "Bearer wrong"), 401);
             assert_int_equal(status_with(&f, "Bearer wrong"), 429);
         }
-        fake_host_advance(f.h, 3600000);
+        fake_host_advance(f.rig.h, 3600000);
     }
-    assert_true(fake_host_metric(f.h, "braid_control_unauthorized", NODE) == 90);
-    assert_true(fake_host_metric(f.h, "braid_control_throttled", NODE) == 60);
+    assert_true(fake_host_metric(f.rig.h, "braid_control_unauthorized", NODE) == 90);
+    assert_true(fake_host_metric(f.rig.h, "braid_control_throttled", NODE) == 60);
     end(&f);
 }
 
@@ -249,12 +244,12 @@ static void hosts_of_pages(void **state)
     (void)state;
     start(&f, CONFIG "\nallowed_hosts: [braid.example]");
     for (size_t i = 0; i < BR_COUNT(hosts); i++) {
-        struct fake_request *r = fake_request_new(f.h, "control", PATH);
+        struct fake_request *r = fake_request_new(f.rig.h, "control", PATH);
         fake_request_method(r, "GET");
         fake_request_host(r, hosts[i]);
         fake_request_header(r, "authorization", "Bearer " TOKEN);
         fake_request_send(r, NULL, 0);
-        fake_host_turn(f.h);
+        fake_host_turn(f.rig.h);
         assert_int_equal(fake_request_reply(r)->status, i ? 200 : 403);
         assert_true(i || strstr(fake_request_reply(r)->body, "allowed_hosts can name it"));
         fake_request_free(r);
@@ -288,7 +283,7 @@ static void bodies_have_a_maximum(void **state)
     (void)state;
     start(&f, CONFIG);
     for (int i = 0; i < 2; i++) {
-        struct fake_request *r = fake_request_new(f.h, "control", PATH);
+        struct fake_request *r = fake_request_new(f.rig.h, "control", PATH);
         fake_request_header(r, "authorization", "Bearer " TOKEN);
         fake_request_header(r, "content-type", "application/json");
         fake_request_begin(r);
@@ -420,8 +415,7 @@ static void wrong_overrides(void **state)
     end(&f);
 }
 
-/* --- An override's life
- * ---------------------------------------------------------------------------- */
+/* --- An override's life ----------------------------------------------------------------------- */
 
 static void is_told_to_the_overridables(void **state)
 {
@@ -438,7 +432,7 @@ static void is_told_to_the_overridables(void **state)
     assert_string_equal(f.t.service, "checkout");
     assert_string_equal(f.t.target, "http://x");
     assert_string_equal(f.t.types, "cpu heap ");
-    assert_int_equal(f.t.until_ms, f.h->now_ms + 90000);
+    assert_int_equal(f.t.until_ms, f.rig.h->now_ms + 90000);
     assert_int_equal(f.t.interval_ms, 5000);
     assert_false(f.t.keep);
 
@@ -469,16 +463,16 @@ static void ends_by_itself(void **state)
     (void)state;
     start(&f, CONFIG);
     struct fake_request *r = ask(&f, "POST", PATH, MINUTE);
-    fake_host_turn(f.h);
+    fake_host_turn(f.rig.h);
     path_of(&f.t, path);
     assert_non_null(strstr(fake_request_reply(r)->headers, path));
     fake_request_free(r);
-    fake_host_advance(f.h, 59500);
+    fake_host_advance(f.rig.h, 59500);
     expect(&f, "GET", path, NULL, 200, "\"seconds_left\":1}");
     expect(&f, "GET", PATH, NULL, 200, "\"overrides\":[{\"id\"");
-    fake_host_advance(f.h, 499);
+    fake_host_advance(f.rig.h, 499);
     expect(&f, "GET", path, NULL, 200, "\"seconds_left\":1}");
-    fake_host_advance(f.h, 1);
+    fake_host_advance(f.rig.h, 1);
     expect(&f, "GET", path, NULL, 404, "no such override");
     expect(&f, "GET", PATH, NULL, 200, "\"overrides\":[]");
     expect(&f, "DELETE", path, NULL, 404, "no such override");
@@ -517,14 +511,14 @@ static void are_bounded(void **state)
     (void)state;
     start(&f, "{" CONFIG ", max_overrides: 2}");
     expect(&f, "POST", PATH, MINUTE, 201, "");
-    fake_host_advance(f.h, 10500);
+    fake_host_advance(f.rig.h, 10500);
     expect(&f, "POST", PATH, MINUTE, 201, "");
     struct fake_request *r = ask(&f, "POST", PATH, MINUTE);
     assert_int_equal(fake_request_reply(r)->status, 429);
     assert_non_null(strstr(fake_request_reply(r)->headers, "retry-after: 50\n"));
     fake_request_free(r);
     assert_int_equal(f.t.n_applied, 2);
-    fake_host_advance(f.h, 49500);
+    fake_host_advance(f.rig.h, 49500);
     expect(&f, "POST", PATH, MINUTE, 201, "");
     end(&f);
 }
@@ -539,7 +533,7 @@ static void are_bounded_under_way(void **state)
     assert_false(fake_request_reply(one)->came);
     assert_int_equal(fake_request_reply(two)->status, 429);
     assert_non_null(strstr(fake_request_reply(two)->headers, "retry-after: 1\n"));
-    fake_host_turn(f.h);
+    fake_host_turn(f.rig.h);
     assert_int_equal(fake_request_reply(one)->status, 201);
     fake_request_free(one);
     fake_request_free(two);
@@ -555,7 +549,7 @@ static void calls_are_bounded(void **state)
     for (size_t i = 0; i < BR_COUNT(r); i++)
         r[i] = ask(&f, "GET", PATH, NULL);
     assert_int_equal(fake_request_reply(r[64])->status, 503);
-    fake_host_turn(f.h);
+    fake_host_turn(f.rig.h);
     for (size_t i = 0; i < BR_COUNT(r); i++) {
         assert_int_equal(fake_request_reply(r[i])->status, i < 64 ? 200 : 503);
         fake_request_free(r[i]);
@@ -592,7 +586,7 @@ static void what_is_collected(void **state)
         "\"truncated\":false}\n");
     f.t.n_rows = 2;
     expect(&f, "POST", PATH, MINUTE, 201, "");
-    f.h->host.shed.cpu_step = 2;
+    f.rig.h->host.shed.cpu_step = 2;
     (void)snprintf(want, sizeof want,
                    "{\"collected\":[{\"component\":\"pprof/a\\\"b\",\"profile_type\":\"cpu\","
                    "\"service\":\"checkout\",\"target\":\"http://0\",\"interval\":\"1500ms\","
@@ -617,10 +611,10 @@ static void lines_are_told_once(void **state)
     (void)state;
     start(&f, CONFIG);
     struct obedient twin = {.overridable.ops = &ops, .n_rows = 1};
-    br_overridable_register(&twin.overridable, &f.h->host);
+    br_overridable_register(&twin.overridable, &f.rig.h->host);
     f.t.n_rows = 1;
     struct fake_request *r = ask(&f, "GET", PATH, NULL);
-    fake_host_turn(f.h);
+    fake_host_turn(f.rig.h);
     const char *body = fake_request_reply(r)->body;
     const char *first = strstr(body, "\"component\"");
     assert_non_null(first);
@@ -641,7 +635,7 @@ static void clients_may_go_away(void **state)
     for (size_t i = 0; i < BR_COUNT(methods); i++) {
         struct fake_request *r = ask(&f, methods[i], PATH, i == 1 ? MINUTE : NULL);
         fake_request_gone(r);
-        fake_host_turn(f.h);
+        fake_host_turn(f.rig.h);
         fake_request_free(r);
         assert_int_equal(f.t.n_applied, i >= 1); /* the override holds all the same */
     }
@@ -670,8 +664,8 @@ static void not_at_the_end(void **state)
     (void)state;
     start(&f, CONFIG);
     struct fake_request *r = ask(&f, "POST", PATH, MINUTE);
-    f.h->host.draining = true;
-    fake_host_turn(f.h);
+    f.rig.h->host.draining = true;
+    fake_host_turn(f.rig.h);
     assert_int_equal(fake_request_reply(r)->status, 503);
     fake_request_free(r);
     expect(&f, "GET", PATH, NULL, 503, "shutting down");
@@ -690,9 +684,9 @@ static void scenario(void *arg)
     begin(&f, CONFIG);
     f.t.n_rows = 3;
     fault_start();
-    int rc = f.node.component->create(&f.node, &err);
+    int rc = f.rig.node.component->create(&f.rig.node, &err);
     if (!rc)
-        rc = f.node.component->start(&f.node, &err);
+        rc = f.rig.node.component->start(&f.rig.node, &err);
     fault_stop();
     assert_true(rc == 0 || fault_failed());
     for (size_t i = 0; rc == 0 && i < BR_COUNT(methods); i++) {
@@ -701,7 +695,7 @@ static void scenario(void *arg)
                    i == 0 ? "{\"service\":\"checkout\",\"duration\":\"1m\",\"target\":\"t\","
                             "\"profile_types\":[\"cpu\"],\"slow_threshold\":\"1s\"}"
                           : NULL);
-        fake_host_turn(f.h);
+        fake_host_turn(f.rig.h);
         fault_stop();
         const struct fake_reply *reply = fake_request_reply(r[i]);
         static const unsigned good[] = {201, 200, 404, 200};
@@ -787,9 +781,9 @@ static void cannot_listen(void **state)
     struct br_err err = {0};
     (void)state;
     begin(&f, CONFIG);
-    assert_int_equal(f.node.component->create(&f.node, &err), 0);
-    f.h->refuse_serve = true;
-    assert_int_equal(f.node.component->start(&f.node, &err), BR_EIO);
+    assert_int_equal(f.rig.node.component->create(&f.rig.node, &err), 0);
+    f.rig.h->refuse_serve = true;
+    assert_int_equal(f.rig.node.component->start(&f.rig.node, &err), BR_EIO);
     end(&f);
 }
 

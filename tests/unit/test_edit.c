@@ -12,6 +12,7 @@
 #include "tests/support/fault.h"
 #include "tests/support/gen.h"
 #include "tests/support/items.h"
+#include "tests/support/otlp_text.h"
 #include "tests/support/test.h"
 
 typedef Opentelemetry__Proto__Collector__Trace__V1__ExportTraceServiceRequest Traces;
@@ -209,21 +210,16 @@ static void a_replaced_resource_stays(void **state)
 {
     struct fake_host *h = *state;
     for (uint64_t seed = 1; seed <= 100; seed++) {
-        struct wire w = {0}, other = {0}, bytes;
+        struct wire w = {0}, bytes;
         struct gen g = {.w = &w, .random = seed, .signal = BR_TRACES};
         struct br_arena arena;
         br_arena_init(&arena, 0);
         gen_request(&g);
-        wire_attribute(&other, 1, "service.name", "other");
         struct br_item *item = items_walk(&h->host, BR_TRACES, w.data, w.len);
-        struct br_buf *buf = br_buf_new(h->host.pool, other.len);
-        assert_non_null(buf);
-        memcpy(buf->data, other.data, other.len);
-        buf->len = (uint32_t)other.len;
+        struct br_buf *buf = otlp_text_service(h->host.pool, "other");
         for (uint32_t i = 0; i < item->n_parts; i++)
             if (item->parts[i].kind == BR_PART_RESOURCE)
-                br_item_set_resource(item, &item->parts[i], buf, buf->data, other.len);
-        br_buf_unref(buf);
+                br_item_set_resource(item, &item->parts[i], buf, buf->data, buf->len);
         /* What the item is on the wire now is what the edit has to keep. */
         bytes = gen_written(item);
         uint32_t n = item->n_items;
@@ -239,14 +235,14 @@ static void a_replaced_resource_stays(void **state)
             const uint8_t *r = br_part_resource(&item->parts[i], &len);
             if (item->parts[i].kind != BR_PART_RESOURCE)
                 continue;
-            assert_int_equal(len, other.len);
-            assert_memory_equal(r, other.data, len);
+            assert_int_equal(len, buf->len);
+            assert_memory_equal(r, buf->data, len);
         }
         br_item_free(item);
         br_arena_release(&arena);
         wire_free(&want);
         wire_free(&bytes);
-        wire_free(&other);
+        br_buf_unref(buf);
         wire_free(&w);
     }
 }
@@ -306,8 +302,7 @@ static void a_part_that_is_not_as_the_walk_said_is_refused(void **state)
     wire_free(&w);
 }
 
-/* --- Memory -------------------------------------------------------------------------------------
- */
+/* --- Memory ----------------------------------------------------------------------------------- */
 
 static void without_memory_the_item_is_unchanged(void **state)
 {

@@ -316,8 +316,7 @@ static void who_waits_for_delivery_waits_for_all(void **state)
     assert_int_equal(fake_sink_once(&b->sinks[1], BR_TRACES, 0, 20), 10);
 }
 
-/* --- Destinations that try again by themselves -------------------------------------------------
- */
+/* --- Destinations that try again by themselves ------------------------------------------------ */
 
 static struct br_fanout *make_apart(struct bed *b, size_t apart_bytes)
 {

@@ -16,8 +16,7 @@
 
 #define SEEDS 60
 
-/* --- Requests -----------------------------------------------------------------------------------
- */
+/* --- Requests --------------------------------------------------------------------------------- */
 
 static struct wire copy_of(const struct wire *w)
 {
@@ -87,8 +86,7 @@ static struct br_item *walk(struct fake_host *h, const struct wire *w, enum br_s
     return items_walk(&h->host, signal, w->data, w->len);
 }
 
-/* --- What is made of them -----------------------------------------------------------------------
- */
+/* --- What is made of them --------------------------------------------------------------------- */
 
 static bool same_bytes(const uint8_t *a, size_t a_len, const uint8_t *b, size_t b_len)
 {
@@ -107,7 +105,8 @@ static void check_spans(struct fake_host *h, const struct wire *plain, const str
         assert_true(same_bytes(x->name, x->name_len, y->name, y->name_len));
         assert_int_equal(x->kind, y->kind);
         assert_int_equal(x->status, y->status);
-        assert_int_equal(x->thread != NULL, y->thread != NULL);
+        assert_int_equal(x->thread_id != NULL, y->thread_id != NULL);
+        assert_int_equal(x->thread_name != NULL, y->thread_name != NULL);
         assert_int_equal(x->body_len, y->body_len);
     }
     br_item_free(a);

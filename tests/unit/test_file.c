@@ -445,7 +445,7 @@ static void wrong_configs(void **state)
         {"{path: a, directory_permissions: 0755}", "needs create_directory: true"},
         {"{path: a, create_directory: true, directory_permissions: 0789}", "must be an octal mode"},
         {"{path: a, create_directory: true, directory_permissions: 7777}", "must be an octal mode"},
-        {"{path: a, group_by: {enabled: true}}", "x::group_by: is not supported"},
+        {"{path: a, group_by: {enabled: true}}", "x::path: must have exactly one *"},
         {"{path: a, encoding: otlp}", "x::encoding: is not supported"},
         {"{path: a, flush_interval: 5s}", "warning: test.yaml:1:11: x::flush_interval: is read"},
     };

@@ -62,8 +62,7 @@ static size_t bytes_max(size_t len)
     return GROWTH * len + MIB;
 }
 
-/* --- The meter: what is held at a time, which may have a limit ---------------------------------
- */
+/* --- The meter: what is held at a time, which may have a limit -------------------------------- */
 
 static struct {
     size_t held, peak, limit; /* bytes */

@@ -381,8 +381,7 @@ static void a_header_bomb_reaches_nobody(void **state)
     assert_int_equal(c->n_begun, 0);
 }
 
-/* --- What a connection may hold ------------------------------------------------------------------
- */
+/* --- What a connection may hold --------------------------------------------------------------- */
 
 /* A connection whose memory is measured, all of it; ends with meter_free. */
 static void meter_open(struct h2_check *c, const char *settings, size_t len)

@@ -1,34 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/mem.h"
-#include "tests/support/fake_host.h"
+#include "tests/support/node_rig.h"
 #include "tests/support/rig.h"
 #include "tests/support/test.h"
 
 extern const struct br_component br_health_check_extension;
 
-struct fixture {
-    struct fake_host *h;
-    struct br_arena arena;
-    struct br_node node;
-    bool drained;
-};
-
-static void begin(struct fixture *f, const char *yaml)
+static void begin(struct node_rig *f, const char *yaml)
 {
-    *f = (struct fixture){.h = fake_host_new()};
-    br_arena_init(&f->arena, 0);
-    f->node = rig_node(&br_health_check_extension, yaml, &f->h->host, &f->arena, &f->drained);
-    rig_node_start(&f->node);
+    node_rig_start(f, &br_health_check_extension, yaml);
 }
 
-static void end(struct fixture *f)
+static void end(struct node_rig *f)
 {
-    fake_host_drain(f->h, &f->node);
-    assert_true(f->drained);
-    fake_host_end(f->h, &f->node, &f->arena);
+    node_rig_drain(f);
+    node_rig_end(f);
 }
 
-static void expect(struct fixture *f, const char *path, unsigned status, const char *type,
+static void expect(struct node_rig *f, const char *path, unsigned status, const char *type,
                    const char *body)
 {
     struct fake_request *r = fake_request_new(f->h, "health_check", path);
@@ -61,7 +50,7 @@ static void answers(void **state)
                    {3600000, UP("1h0m0s")}, {3723000, UP("1h2m3s")}};
     (void)state;
     for (size_t i = 0; i < BR_COUNT(uptimes); i++) {
-        struct fixture f;
+        struct node_rig f;
         begin(&f, "");
         fake_host_advance(f.h, uptimes[i].ms);
         expect(&f, "/", 200, JSON, uptimes[i].want);
@@ -71,7 +60,7 @@ static void answers(void **state)
 
 static void while_draining(void **state)
 {
-    struct fixture f;
+    struct node_rig f;
     (void)state;
     begin(&f, "");
     f.h->host.draining = true;
@@ -94,7 +83,7 @@ static void hosts_of_pages(void **state)
     };
     (void)state;
     for (size_t i = 0; i < BR_COUNT(cases); i++) {
-        struct fixture f;
+        struct node_rig f;
         begin(&f, cases[i].yaml);
         struct fake_request *r = fake_request_new(f.h, "health_check", "/");
         fake_request_method(r, "GET");
@@ -108,7 +97,7 @@ static void hosts_of_pages(void **state)
 
 static void texts(void **state)
 {
-    struct fixture f;
+    struct node_rig f;
     (void)state;
     begin(&f, "response_body: {healthy: all is well, unhealthy: going}");
     expect(&f, "/", 200, TEXT, "all is well");
@@ -123,7 +112,7 @@ static void texts(void **state)
 /* As Go's ServeMux, which the Collector uses. */
 static void paths(void **state)
 {
-    struct fixture f;
+    struct node_rig f;
     (void)state;
     begin(&f, "");
     expect(&f, "/anything", 200, JSON, UP("0s"));
@@ -141,7 +130,7 @@ static void paths(void **state)
 
 static void headers(void **state)
 {
-    struct fixture f;
+    struct node_rig f;
     (void)state;
     begin(&f, "response_headers: {x-a: b}");
     struct fake_request *r = fake_request_new(f.h, "health_check", "/");
@@ -168,7 +157,7 @@ static void wrong_configs(void **state)
 
 static void cannot_listen(void **state)
 {
-    struct fixture f;
+    struct node_rig f;
     struct br_err err = {0};
     (void)state;
     begin(&f, "");

@@ -5,12 +5,13 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "core/shared.h"
+#include "opentelemetry/proto/resource/v1/resource.pb-c.h"
 #include "tests/support/fault.h"
 #include "tests/support/join_steps.h"
+#include "tests/support/otlp_text.h"
 #include "tests/support/test.h"
 
-/* --- Orders -------------------------------------------------------------------------------------
- */
+/* --- Orders ----------------------------------------------------------------------------------- */
 
 static void outcomes_are_counted_by_profile_type(void **state)
 {
@@ -128,14 +129,13 @@ static void a_hold_of_the_whole_window_joins_both_orders(void **state)
     join_rig_free(r);
 }
 
-/* --- Items in other shapes
- * ------------------------------------------------------------------------ */
+/* --- Items in other shapes -------------------------------------------------------------------- */
 
 static void spans_are_found_when_nobody_left_them(void **state)
 {
     (void)state;
     struct join_rig *r = join_rig_new("{sample_attributes: [host.name]}", NULL, 0);
-    struct wire w = {0}, resource = {0};
+    struct wire w = {0};
     struct open o = open_resource(&w, "shop", NULL, NULL, NULL);
     put_span(&w, &(struct span_in){.ids = join_ids(7, 1), .name = "a"});
     close_resource(&w, o);
@@ -146,12 +146,10 @@ static void spans_are_found_when_nobody_left_them(void **state)
     struct br_item *item = join_rig_item(r, BR_TRACES, &w, false);
     assert_null(item->spans);
     /* As the resource processor leaves it. */
-    wire_attribute(&resource, 1, "host.name", "h2");
-    struct br_buf *buf = br_buf_new(r->h->host.pool, resource.len);
-    assert_non_null(buf);
-    memcpy(buf->data, resource.data, resource.len);
-    buf->len = (uint32_t)resource.len;
-    br_item_set_resource(item, &item->parts[1], buf, buf->data, resource.len);
+    struct br_buf *buf = otlp_text_message(
+        r->h->host.pool, &opentelemetry__proto__resource__v1__resource__descriptor,
+        "{'attributes': [{'key': 'host.name', 'value': {'stringValue': 'h2'}}]}");
+    br_item_set_resource(item, &item->parts[1], buf, buf->data, buf->len);
     br_buf_unref(buf);
     join_rig_consume(r, item);
     assert_string_equal(join_rig_last(r),
@@ -162,7 +160,6 @@ static void spans_are_found_when_nobody_left_them(void **state)
     join_steps_send_sample(r, "shop", 7, 1, 5);
     assert_string_equal(join_rig_last(r), "5 " T7 "/0000000000000001: span.name=a\n");
     wire_free(&w);
-    wire_free(&resource);
     join_rig_free(r);
 }
 
@@ -170,18 +167,14 @@ static void spans_without_an_id_pass(void **state)
 {
     (void)state;
     struct join_rig *r = join_rig_new("{mark: likely, hold: 1s}", NULL, 0);
-    struct wire w = {0};
     join_steps_send_sample(r, "shop", 7, 1, 5);
-    struct open o = open_resource(&w, "shop", NULL, NULL, NULL);
-    size_t at = wire_open(&w, 2);
-    wire_str(&w, 5, "no id");
-    wire_close(&w, at);
-    close_resource(&w, o);
-    join_rig_send(r, BR_TRACES, &w, true);
+    join_rig_send_text(r, BR_TRACES, true,
+                       "{'resourceSpans': [{'resource': {'attributes': [{'key': 'service.name', "
+                       "'value': {'stringValue': 'shop'}}]}, "
+                       "'scopeSpans': [{'spans': [{'name': 'no id'}]}]}]}");
     fake_host_advance(r->h, 1000);
     assert_string_equal(join_rig_last(r), "no id :\n");
     assert_int_equal((int)join_rig_count(r, "spans_entered", NULL), 0);
-    wire_free(&w);
     join_rig_free(r);
 }
 
@@ -300,8 +293,7 @@ static void marks_go_onto_the_right_spans(void **state)
     join_rig_free(r);
 }
 
-/* --- Workers
- * -------------------------------------------------------------------------------------- */
+/* --- Workers ---------------------------------------------------------------------------------- */
 
 static void workers_share_one_table(void **state)
 {
@@ -328,8 +320,7 @@ static void workers_share_one_table(void **state)
     br_shared_free(shared);
 }
 
-/* --- Memory
- * --------------------------------------------------------------------------------------- */
+/* --- Memory ----------------------------------------------------------------------------------- */
 
 /* Whatever fails: items end, the ledger closes, and nothing is left behind. */
 static void join_with_faults(void *arg)
@@ -400,8 +391,7 @@ static void without_memory_it_is_not_created(void **state)
     fault_each("create", create_with_faults, NULL);
 }
 
-/* --- Config
- * --------------------------------------------------------------------------------------- */
+/* --- Config ----------------------------------------------------------------------------------- */
 
 static void bad_configs_are_refused(void **state)
 {

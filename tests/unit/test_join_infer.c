@@ -22,19 +22,11 @@ static const struct place here = {"42", "h1", NULL, "shop"};
 
 static struct open open_place(struct wire *w, const struct place *p)
 {
-    struct open o = {.resource = wire_open(w, 1)};
-    size_t resource = wire_open(w, 1);
-    if (p->pid)
-        wire_attribute(w, 1, "process.pid", p->pid);
-    if (p->host)
-        wire_attribute(w, 1, "host.id", p->host);
-    if (p->container)
-        wire_attribute(w, 1, "container.id", p->container);
-    if (p->service)
-        wire_attribute(w, 1, "service.name", p->service);
-    wire_close(w, resource);
-    o.scope = wire_open(w, 2);
-    return o;
+    const char *const attributes[][2] = {{"process.pid", p->pid},
+                                         {"host.id", p->host},
+                                         {"container.id", p->container},
+                                         {"service.name", p->service}};
+    return open_resource_of(w, attributes, BR_COUNT(attributes));
 }
 
 static void put_spans(struct wire *w, const struct place *p, const struct span_in *spans,
@@ -215,14 +207,11 @@ static void process_and_host_must_be_the_same(void **state)
     }
 }
 
-static void put_language(struct wire *w, const char *language)
+static struct open open_language(struct wire *w, const char *language)
 {
-    size_t resource = wire_open(w, 1);
-    wire_attribute(w, 1, "process.pid", "42");
-    wire_attribute(w, 1, "host.id", "h1");
-    if (language)
-        wire_attribute(w, 1, "telemetry.sdk.language", language);
-    wire_close(w, resource);
+    const char *const attributes[][2] = {
+        {"process.pid", "42"}, {"host.id", "h1"}, {"telemetry.sdk.language", language}};
+    return open_resource_of(w, attributes, BR_COUNT(attributes));
 }
 
 /* thread.id of a runtime is not that of the system; where both say a name, that decides. */
@@ -247,16 +236,12 @@ static void thread_ids_must_be_of_one_kind(void **state)
         struct span_in span = root;
         span.attributes[2] = cases[i].span_name ? "thread.name" : NULL;
         span.attributes[3] = cases[i].span_name;
-        struct open o = {.resource = wire_open(&w, 1)};
-        put_language(&w, cases[i].of_span);
-        o.scope = wire_open(&w, 2);
+        struct open o = open_language(&w, cases[i].of_span);
         put_span(&w, &span);
         close_resource(&w, o);
         join_rig_send(r, BR_TRACES, &w, true);
         wire_clear(&w);
-        o.resource = wire_open(&w, 1);
-        put_language(&w, cases[i].of_sample);
-        o.scope = wire_open(&w, 2);
+        o = open_language(&w, cases[i].of_sample);
         size_t p = open_profile(&w, &d, &(struct profile_in){.type = "cpu", .unit = "nanoseconds"});
         struct sample_in in = {.value = 1, .n_times = 1, .times = &time};
         in.attributes[0] = dict_attribute_int(&d, "thread.id", 9);
@@ -409,8 +394,7 @@ static void a_sample_in_many_spans_is_split(void **state)
     }
 }
 
-/* --- Random worlds ------------------------------------------------------------------------------
- */
+/* --- Random worlds ---------------------------------------------------------------------------- */
 
 #define SPANS 30
 #define SAMPLES 40
@@ -568,8 +552,7 @@ static void of_times_before_what_is_known_nothing_is_said(void **state)
     join_rig_free(r);
 }
 
-/* --- Without memory -----------------------------------------------------------------------------
- */
+/* --- Without memory --------------------------------------------------------------------------- */
 
 static void infer_with_faults(void *arg)
 {

@@ -204,8 +204,7 @@ static void what_cannot_be_added_stays_apart(void **state)
     join_rig_free(r);
 }
 
-/* --- Random worlds ------------------------------------------------------------------------------
- */
+/* --- Random worlds ---------------------------------------------------------------------------- */
 
 #define SPANS 60
 #define SAMPLES 300
@@ -420,8 +419,7 @@ static void totals_per_stack_stay_exact(void **state)
         one_world(seed);
 }
 
-/* --- What it takes ------------------------------------------------------------------------------
- */
+/* --- What it takes ---------------------------------------------------------------------------- */
 
 /* Samples that name a span and say different things, as short as they can be: of eight stacks, each
  * with two of 120 attributes. */
@@ -475,8 +473,7 @@ static void what_it_takes_is_in_proportion_to_what_comes(void **state)
     }
 }
 
-/* --- Without memory -----------------------------------------------------------------------------
- */
+/* --- Without memory --------------------------------------------------------------------------- */
 
 /* Whatever fails: items end, and the ledger closes. */
 static void fold_with_faults(void *arg)

@@ -496,8 +496,7 @@ static void reading_families_is_bounded_too(void **state)
     join_rig_free(r);
 }
 
-/* --- Random trees -------------------------------------------------------------------------------
- */
+/* --- Random trees ----------------------------------------------------------------------------- */
 
 #define SPANS 40
 #define SAMPLES 60

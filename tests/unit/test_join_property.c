@@ -66,8 +66,7 @@ static unsigned below(struct world *w, unsigned n)
     return (unsigned)(fake_random(&w->random) % n);
 }
 
-/* --- Making one ---------------------------------------------------------------------------------
- */
+/* --- Making one ------------------------------------------------------------------------------- */
 
 static void make_requests(struct world *w, unsigned n)
 {
@@ -125,8 +124,7 @@ static void make_samples(struct world *w, unsigned n)
     }
 }
 
-/* --- Writing it ---------------------------------------------------------------------------------
- */
+/* --- Writing it ------------------------------------------------------------------------------- */
 
 static const char *const services[] = {"shop", "cart", "pay", "mail", "auth"};
 
@@ -235,8 +233,7 @@ static void run(struct world *w, struct join_rig *rigs[2])
     both_to(rigs, start, w->requests[w->n_requests - 1].at_ms + 4 * WINDOW_MS);
 }
 
-/* --- The oracle ---------------------------------------------------------------------------------
- */
+/* --- The oracle ------------------------------------------------------------------------------- */
 
 struct seen {
     unsigned joined, plain;

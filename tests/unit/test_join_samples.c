@@ -2,6 +2,7 @@
 /* What the join does to samples: their links, and the attributes they get. */
 #include "base/mem.h"
 #include "tests/support/join_steps.h"
+#include "tests/support/otlp_text.h"
 #include "tests/support/test.h"
 
 static void a_linked_sample_gets_its_spans_name(void **state)
@@ -39,12 +40,15 @@ static void what_does_not_join_passes_unchanged(void **state)
     join_rig_send(r, BR_PROFILES, &w, false); /* no resources, no dictionary */
     join_rig_send(r, BR_TRACES, &w, true);
     assert_int_equal(r->out[3].bytes.len + r->out[4].bytes.len, 0);
-    struct open o = open_resource(&w, "shop", NULL, NULL, NULL);
-    size_t p = wire_open(&w, 2);
-    put_sample(&w, &(struct sample_in){.value = 5});
-    wire_close(&w, p);
-    close_resource(&w, o);
+    struct br_buf *buf =
+        otlp_text(r->h->host.pool, BR_PROFILES,
+                  "{'resourceProfiles': [{'resource': {'attributes': [{'key': 'service.name',"
+                  "'value': {'stringValue': 'shop'}}]},"
+                  "'scopeProfiles': [{'profiles': [{'samples': [{'values': ['5']}]}]}]}]}");
+    wire_raw(&w, buf->data, buf->len);
+    br_buf_unref(buf);
     join_rig_send(r, BR_PROFILES, &w, false); /* samples without a dictionary */
+    assert_int_equal(r->out[5].bytes.len, w.len);
     assert_memory_equal(r->out[5].bytes.data, w.data, w.len);
     join_steps_check_counts(r, ":", 0, 0, 0, 0, 1);
     wire_free(&w);
@@ -129,61 +133,47 @@ static void labels_name_spans(void **state)
     }
 }
 
-/* A sample with two labels, whose AnyValues the test writes. */
-static const char *join_labelled(struct join_rig *r, const struct wire *first, const char *key,
+/* A sample with the label span_id, whose AnyValue is the text `first`, and with another one unless
+ * `key` is NULL. */
+static const char *join_labelled(struct join_rig *r, const char *first, const char *key,
                                  const char *value)
 {
-    struct wire w = {0};
-    struct dict d = {0};
-    struct open o = open_resource(&w, "shop", NULL, NULL, NULL);
-    size_t p = open_profile(&w, &d, &(struct profile_in){.type = "samples", .unit = "count"});
-    struct sample_in sample = {.value = 5,
-                               .attributes = {dict_attribute_any(&d, "span_id", first)}};
-    if (key)
-        sample.attributes[1] = dict_attribute(&d, key, value);
-    put_sample(&w, &sample);
-    wire_close(&w, p);
-    close_resource(&w, o);
-    dict_put(&w, &d);
-    join_rig_send(r, BR_PROFILES, &w, false);
-    wire_free(&w);
+    join_rig_send_text(
+        r, BR_PROFILES, false,
+        "{'resourceProfiles': [{'resource': {'attributes': [{'key': 'service.name',"
+        "'value': {'stringValue': 'shop'}}]},"
+        "'scopeProfiles': [{'profiles': [{'sampleType': {'typeStrindex': 1, 'unitStrindex': 2},"
+        "'samples': [{'attributeIndices': [1%s], 'values': ['5']}]}]}]}],"
+        "'dictionary': {'mappingTable': [{}], 'locationTable': [{}], 'functionTable': [{}],"
+        "'linkTable': [{}], 'stackTable': [{}],"
+        "'stringTable': ['', 'samples', 'count', 'span_id', '%s'],"
+        "'attributeTable': [{}, {'keyStrindex': 3, 'value': {%s}},"
+        "{'keyStrindex': 4, 'value': {'stringValue': '%s'}}]}}",
+        key ? ", 2" : "", key ? key : "", first, value ? value : "");
     return join_rig_last(r);
 }
+
+#define LABEL "'stringValue': 'fedcba9876543210'"
 
 static void ids_come_in_every_type(void **state)
 {
     (void)state;
     struct join_rig *r = join_rig_new("{}", NULL, 0);
-    struct wire any = {0};
     join_steps_send_span(r, "shop", 7, 0xfedcba9876543210u, "op");
-    wire_varint(&any, 3, 0xfedcba9876543210u); /* JFR: signed */
-    assert_non_null(strstr(join_labelled(r, &any, NULL, NULL),
+    /* JFR: signed */
+    assert_non_null(strstr(join_labelled(r, "'intValue': '-81985529216486896'", NULL, NULL),
                            "5 " T7 "/fedcba9876543210: span_id=-81985529216486896 span.name=op\n"));
-    wire_clear(&any);
-    static const uint8_t bytes[] = {0xfe, 0xdc, 0xba, 0x98, 0x76, 0x54, 0x32, 0x10};
-    wire_len(&any, 7, bytes, 8);
-    assert_non_null(strstr(join_labelled(r, &any, NULL, NULL), "span.name=op\n"));
-    wire_clear(&any);
-    wire_len(&any, 7, bytes, 7);
-    assert_null(strstr(join_labelled(r, &any, NULL, NULL), "span.name"));
-    wire_clear(&any);
-    size_t list = wire_open(&any, 5);
-    for (unsigned n = 0; n < 2; n++) {
-        size_t element = wire_open(&any, 1);
-        wire_str(&any, 1, "fedcba9876543210");
-        wire_close(&any, element);
-        if (n == 0) {
-            struct wire one = {0};
-            wire_raw(&one, any.data, any.len);
-            wire_close(&one, list); /* a list of one */
-            assert_non_null(strstr(join_labelled(r, &one, NULL, NULL), "span.name=op\n"));
-            wire_free(&one);
-        }
-    }
-    wire_close(&any, list); /* a list of two names no span */
-    assert_null(strstr(join_labelled(r, &any, NULL, NULL), "span.name"));
+    /* fe dc ba 98 76 54 32 10, and all but the last of them */
+    assert_non_null(
+        strstr(join_labelled(r, "'bytesValue': '/ty6mHZUMhA='", NULL, NULL), "span.name=op\n"));
+    assert_null(strstr(join_labelled(r, "'bytesValue': '/ty6mHZUMg=='", NULL, NULL), "span.name"));
+    assert_non_null(strstr(join_labelled(r, "'arrayValue': {'values': [{" LABEL "}]}", NULL, NULL),
+                           "span.name=op\n"));
+    /* a list of two names no span */
+    assert_null(
+        strstr(join_labelled(r, "'arrayValue': {'values': [{" LABEL "}, {" LABEL "}]}", NULL, NULL),
+               "span.name"));
     join_steps_check_counts(r, CPU, 3, 0, 0, 0, 2);
-    wire_free(&any);
     join_rig_free(r);
 }
 
@@ -191,15 +181,13 @@ static void the_first_label_of_the_list_wins(void **state)
 {
     (void)state;
     struct join_rig *r = join_rig_new("{labels: {span_id: [mine, span_id]}}", NULL, 0);
-    struct wire any = {0};
+    static const char one[] = "'stringValue': '1'";
     join_steps_send_span(r, "shop", 7, 1, "one");
     join_steps_send_span(r, "shop", 7, 2, "two");
-    wire_str(&any, 1, "1");
-    assert_non_null(strstr(join_labelled(r, &any, NULL, NULL), "span.name=one\n"));
-    assert_non_null(strstr(join_labelled(r, &any, "mine", "2"), "span.name=two\n"));
-    assert_non_null(strstr(join_labelled(r, &any, "profile_id", "2"), "span.name=one\n"));
-    assert_non_null(strstr(join_labelled(r, &any, "mine", "no id"), "span.name=one\n"));
-    wire_free(&any);
+    assert_non_null(strstr(join_labelled(r, one, NULL, NULL), "span.name=one\n"));
+    assert_non_null(strstr(join_labelled(r, one, "mine", "2"), "span.name=two\n"));
+    assert_non_null(strstr(join_labelled(r, one, "profile_id", "2"), "span.name=one\n"));
+    assert_non_null(strstr(join_labelled(r, one, "mine", "no id"), "span.name=one\n"));
     join_rig_free(r);
 }
 
@@ -275,44 +263,41 @@ static void a_link_beats_a_label(void **state)
     join_rig_free(r);
 }
 
+/* A request with span 42 of trace 7 that has these attributes. */
+static void send_attributes(struct join_rig *r, const char *attributes)
+{
+    join_rig_send_text(
+        r, BR_TRACES, true,
+        "{'resourceSpans': [{'resource': {'attributes': [{'key': 'service.name',"
+        "'value': {'stringValue': 'shop'}}]}, 'scopeSpans': [{'spans': [{'traceId': '" T7 "',"
+        "'spanId': '" S42 "', 'attributes': [%s]}]}]}]}",
+        attributes);
+}
+
 /* Doubles have the fewest digits that are read as the same, as OTLP/JSON has them: 0.1 + 0.2 needs
- * 17 of them. */
+ * 17 of them. What is sent are all digits of the doubles 0x3fd3333333333334, 0x3fb999999999999a and
+ * 0x44b52d02c7e14af6. */
 static void numbers_are_written_as_everywhere(void **state)
 {
     (void)state;
     static const struct {
-        uint64_t bits;
-        const char *text;
-    } doubles[] = {{0x3fd3333333333334u, "0.30000000000000004"},
-                   {0x3fb999999999999au, "0.1"},
-                   {0x4000000000000000u, "2"},
-                   {0x44b52d02c7e14af6u, "1e+23"},
-                   {0xfff0000000000000u, "-Infinity"}};
+        const char *sent, *text;
+    } doubles[] = {
+        {"0.3000000000000000444089209850062616169452667236328125", "0.30000000000000004"},
+        {"0.1000000000000000055511151231257827021181583404541015625", "0.1"},
+        {"2.0", "2"},
+        {"99999999999999991611392", "1e+23"},
+        {"'-Infinity'", "-Infinity"}};
     for (size_t i = 0; i < BR_COUNT(doubles); i++) {
         struct join_rig *r = join_rig_new("{sample_attributes: [http.route]}", NULL, 0);
-        struct wire w = {0};
-        char want[64];
-        struct open o = open_resource(&w, "shop", NULL, NULL, NULL);
-        size_t span = wire_open(&w, 2);
-        struct ids ids = join_ids(7, 42);
-        wire_len(&w, 1, ids.trace, 16);
-        wire_len(&w, 2, ids.span, 8);
-        size_t pair = wire_open(&w, 9);
-        wire_str(&w, 1, "http.route");
-        size_t any = wire_open(&w, 2);
-        wire_i64(&w, 4, doubles[i].bits);
-        wire_close(&w, any);
-        wire_close(&w, pair);
-        wire_close(&w, span);
-        close_resource(&w, o);
-        join_rig_send(r, BR_TRACES, &w, true);
-        wire_clear(&w);
-        put_one_sample(&w, "shop", 7, 42, 5);
-        join_rig_send(r, BR_PROFILES, &w, false);
+        char want[64], attribute[128];
+        (void)snprintf(attribute, sizeof attribute,
+                       "{'key': 'http.route', 'value': {'doubleValue': %s}}", doubles[i].sent);
+        send_attributes(r, attribute);
+        join_steps_send_sample(r, "shop", 7, 42, 5);
         (void)snprintf(want, sizeof want, " http.route=%s\n", doubles[i].text);
         if (!strstr(join_rig_last(r), want))
             fail_msg("%s: %s", doubles[i].text, join_rig_last(r));
-        wire_free(&w);
         join_rig_free(r);
     }
 }
@@ -351,39 +336,13 @@ static void values_of_every_type_become_text(void **state)
 {
     (void)state;
     struct join_rig *r = join_rig_new("{sample_attributes: [b, i, d, s, list]}", NULL, 0);
-    struct wire w = {0};
-    struct ids id = join_ids(7, 42);
-    double half = 0.5;
-    uint64_t bits;
-    memcpy(&bits, &half, 8);
-    struct open o = open_resource(&w, "shop", NULL, NULL, NULL);
-    size_t at = wire_open(&w, 2);
-    wire_len(&w, 1, id.trace, 16);
-    wire_len(&w, 2, id.span, 8);
-    static const char *const keys[] = {"b", "i", "d", "s", "list"};
-    for (unsigned i = 0; i < 5; i++) {
-        size_t pair = wire_open(&w, 9), any;
-        wire_str(&w, 1, keys[i]);
-        any = wire_open(&w, 2);
-        if (i == 0)
-            wire_varint(&w, 2, 1);
-        else if (i == 1)
-            wire_varint(&w, 3, (uint64_t)-7);
-        else if (i == 2)
-            wire_i64(&w, 4, bits);
-        else if (i == 3)
-            wire_str(&w, 1, "");
-        else
-            wire_len(&w, 5, NULL, 0);
-        wire_close(&w, any);
-        wire_close(&w, pair);
-    }
-    wire_close(&w, at);
-    close_resource(&w, o);
-    join_rig_send(r, BR_TRACES, &w, true);
+    send_attributes(r, "{'key': 'b', 'value': {'boolValue': true}},"
+                       "{'key': 'i', 'value': {'intValue': '-7'}},"
+                       "{'key': 'd', 'value': {'doubleValue': 0.5}},"
+                       "{'key': 's', 'value': {'stringValue': ''}},"
+                       "{'key': 'list', 'value': {'arrayValue': {}}}");
     join_steps_send_sample(r, "shop", 7, 42, 5);
     assert_string_equal(join_rig_last(r), "5 " T7 "/" S42 ": span.name= b=true i=-7 d=0.5 s=\n");
-    wire_free(&w);
     join_rig_free(r);
 }
 
@@ -525,15 +484,14 @@ static void additions_come_behind_every_dictionary(void **state)
     close_resource(&w, o);
     (void)dict_attribute(&d, "thread.name", "main");
     dict_put(&w, &d);
-    size_t second = wire_open(&w, 2);
-    wire_str(&w, 5, "color");
-    size_t attribute = wire_open(&w, 6);
-    wire_varint(&w, 1, n_strings + 1); /* behind thread.name */
-    size_t any = wire_open(&w, 2);
-    wire_str(&w, 1, "red");
-    wire_close(&w, any);
-    wire_close(&w, attribute);
-    wire_close(&w, second);
+    char second[256]; /* its string is behind thread.name */
+    (void)snprintf(second, sizeof second,
+                   "{'dictionary': {'stringTable': ['color'], 'attributeTable': ["
+                   "{'keyStrindex': %u, 'value': {'stringValue': 'red'}}]}}",
+                   n_strings + 1);
+    struct br_buf *buf = otlp_text(r->h->host.pool, BR_PROFILES, second);
+    wire_raw(&w, buf->data, buf->len);
+    br_buf_unref(buf);
     join_rig_send(r, BR_PROFILES, &w, false);
     assert_string_equal(join_rig_last(r),
                         "5 " T7 "/" S42 ": thread.name=main color=red span.name=GET\n");

@@ -4,8 +4,7 @@
 #include "tests/support/join_steps.h"
 #include "tests/support/test.h"
 
-/* --- Spans --------------------------------------------------------------------------------------
- */
+/* --- Spans ------------------------------------------------------------------------------------ */
 
 static void spans_of_profiled_services_wait_for_their_figures(void **state)
 {
@@ -131,29 +130,18 @@ static void instances_are_told_apart(void **state)
     (void)state;
     struct join_rig *r = join_rig_new("{mark: likely}", NULL, 0);
     struct wire w = {0};
-    struct dict d = {0};
-    struct ids id = join_ids(7, 1);
-    uint32_t name = dict_string(&d, "service.name"), shop = dict_string(&d, "shop"),
-             instance = dict_string(&d, "service.instance.id"), one = dict_string(&d, "one");
-    size_t rp = wire_open(&w, 1), resource = wire_open(&w, 1);
-    for (unsigned i = 0; i < 2; i++) {
-        size_t pair = wire_open(&w, 1), any;
-        wire_varint(&w, 3, i ? instance : name);
-        any = wire_open(&w, 2);
-        wire_varint(&w, 8, i ? one : shop);
-        wire_close(&w, any);
-        wire_close(&w, pair);
-    }
-    wire_close(&w, resource);
-    size_t scope = wire_open(&w, 2);
-    size_t p = open_profile(&w, &d, &(struct profile_in){.type = "samples", .unit = "count"});
-    put_sample(&w, &(struct sample_in){.value = 1, .link = dict_link(&d, id.trace, id.span)});
-    wire_close(&w, p);
-    wire_close(&w, scope);
-    wire_close(&w, rp);
-    dict_put(&w, &d);
-    join_rig_send(r, BR_PROFILES, &w, false);
-    wire_clear(&w);
+    join_rig_send_text(
+        r, BR_PROFILES, false,
+        "{'resourceProfiles': [{'resource': {'attributes': ["
+        "{'keyStrindex': 1, 'value': {'stringValueStrindex': 2}},"
+        "{'keyStrindex': 3, 'value': {'stringValueStrindex': 4}}]},"
+        "'scopeProfiles': [{'profiles': [{'sampleType': {'typeStrindex': 5, 'unitStrindex': 6},"
+        "'samples': [{'linkIndex': 1, 'values': ['1']}]}]}]}],"
+        "'dictionary': {'mappingTable': [{}], 'locationTable': [{}], 'functionTable': [{}],"
+        "'stackTable': [{}], 'attributeTable': [{}],"
+        "'linkTable': [{}, {'traceId': '" T7 "', 'spanId': '0000000000000001'}],"
+        "'stringTable': ['', 'service.name', 'shop', 'service.instance.id', 'one', 'samples',"
+        "'count']}}");
     static const char *const instances[] = {"one", "two", NULL};
     for (unsigned i = 0; i < 3; i++) {
         struct open o = open_resource(&w, "shop", instances[i], NULL, NULL);
@@ -201,8 +189,7 @@ static void a_mark_that_is_there_stays(void **state)
     join_rig_free(r);
 }
 
-/* --- Figures ------------------------------------------------------------------------------------
- */
+/* --- Figures ---------------------------------------------------------------------------------- */
 
 struct figure_case {
     struct profile_in profile;

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The join's table: which samples find which spans, and what is counted. */
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include "base/mem.h"
 #include "tests/support/fake_sink.h"
 #include "tests/support/join_enter.h"
@@ -439,8 +442,7 @@ static void statistics_say_what_is_there(void **state)
     join_table_free(t);
 }
 
-/* --- Names --------------------------------------------------------------------------------------
- */
+/* --- Names ------------------------------------------------------------------------------------ */
 
 static void types_are_numbered_by_name(void **state)
 {
@@ -528,8 +530,7 @@ static void each_key_has_so_many_values(void **state)
     join_table_free(t);
 }
 
-/* --- Memory -------------------------------------------------------------------------------------
- */
+/* --- Memory ----------------------------------------------------------------------------------- */
 
 static int fail_after = -1;
 
@@ -568,8 +569,7 @@ static void without_memory_nothing_breaks(void **state)
     assert_true(n_refused > 1);
 }
 
-/* --- A random history
- * ----------------------------------------------------------------------------- */
+/* --- A random history ------------------------------------------------------------------------- */
 
 /* Every sample ends in exactly one of found, late, unknown and too late. */
 static void a_random_history_counts_every_sample_once(void **state)
@@ -632,6 +632,95 @@ static void a_random_history_counts_every_sample_once(void **state)
     }
 }
 
+/* A full table is not forgotten in one turn of the loop. */
+static void spans_are_forgotten_some_at_a_time(void **state)
+{
+    enum { SPANS = 20000, AT_ONCE = 8192 };
+    (void)state;
+    struct join_table *t = table_rig_new(8 * MIB);
+    struct join_tally tally = {0};
+    for (unsigned i = 1; i <= SPANS; i++)
+        table_rig_enter(t, 1, i, "a", NOW, &tally);
+    unsigned left = SPANS;
+    for (bool more = true; more;) {
+        assert_int_equal(table_rig_stats(t, NOW).spans, left);
+        more = join_table_expire(t, NOW + 3 * WINDOW_MS, &tally);
+        assert_int_equal(more, left >= AT_ONCE);
+        left -= left < AT_ONCE ? left : AT_ONCE;
+    }
+    assert_int_equal(table_rig_stats(t, NOW).spans, 0);
+    join_table_free(t);
+}
+
+/* True when every page of it is there. */
+static bool is_resident(const struct join_pages *pages)
+{
+    static unsigned char there[16384];
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), end = (uintptr_t)pages->at + pages->len;
+    uintptr_t begin = (uintptr_t)pages->at & ~(page - 1);
+    size_t n = (end - begin + page - 1) / page;
+    assert_true(n <= sizeof there);
+    assert_int_equal(mincore((void *)begin, end - begin, there), 0);
+    for (size_t i = 0; i < n; i++)
+        if (!(there[i] & 1))
+            return false;
+    return true;
+}
+
+/* Makes all that come next; their bytes. */
+static size_t make_pages(struct join_table *t)
+{
+    struct join_pages pages, other;
+    size_t made = 0;
+    while (join_table_pages_begin(t, &pages)) {
+        assert_false(join_table_pages_begin(t, &other)); /* one at a time */
+        join_table_pages_make(&pages);
+        assert_true(is_resident(&pages));
+        join_table_pages_end(t);
+        made += pages.len;
+    }
+    return made;
+}
+
+static bool can_make_pages(void)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    void *one = mmap(NULL, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    bool can = madvise(one, page, 23) == 0; /* MADV_POPULATE_WRITE */
+    munmap(one, page);
+    return can;
+}
+
+/* A span's record has 100 bytes or so: the twelve of 16 MiB that are the ring are not full with
+ * 20,000 of them, and are with 160,000. */
+static void pages_are_there_before_records_are(void **state)
+{
+    (void)state;
+    if (!can_make_pages())
+        skip();
+    struct join_table *t = table_rig_new(16 * MIB);
+    struct join_tally tally = {0};
+    struct seen seen = {0};
+    size_t made = make_pages(t), more;
+    assert_true(made < MIB); /* nothing but heads of families, while there is no span */
+    table_rig_enter(t, 1, 1, "a", NOW, &tally);
+    more = make_pages(t);
+    /* A quarter of the ring, up to a large page more, and the buckets. */
+    assert_in_range(more, table_rig_shared ? 1 : 4 * MIB, 7 * MIB);
+    made += more;
+    for (unsigned i = 2; i <= 160000; i++) {
+        table_rig_enter(t, 1, i, "a", NOW, &tally);
+        if (i % 500 == 0)
+            made += make_pages(t);
+        if (i == 20000 && !table_rig_shared) /* whose rings are less than a large page */
+            assert_true(made < 11 * MIB);
+    }
+    assert_in_range(made, 12 * MIB, 16 * MIB); /* all but totals */
+    assert_int_equal(make_pages(t), 0);
+    assert_int_equal(table_rig_look(t, 1, 160000, NOW, &seen), JOIN_FOUND);
+    join_table_free(t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -660,6 +749,8 @@ int main(void)
         cmocka_unit_test(a_service_is_profiled_for_twice_the_interval_of_its_profiles),
         cmocka_unit_test(services_do_not_push_each_other_out),
         cmocka_unit_test(each_key_has_so_many_values),
+        cmocka_unit_test(spans_are_forgotten_some_at_a_time),
+        cmocka_unit_test(pages_are_there_before_records_are),
         cmocka_unit_test(without_memory_nothing_breaks),
         cmocka_unit_test(a_random_history_counts_every_sample_once),
     };

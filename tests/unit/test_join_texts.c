@@ -135,6 +135,42 @@ static void a_threads_name_is_hashed_once(void **state)
     made_free(m);
 }
 
+/* A thread's id is an integer on one side and text on the other. */
+static void an_integers_hash_is_that_of_its_digits(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        int64_t value;
+        bool same;
+    } cases[] = {
+        {"0", 0, true},
+        {"7", 7, true},
+        {"-7", -7, true},
+        {"1234567890123", 1234567890123, true},
+        {"9223372036854775807", INT64_MAX, true},
+        {"-9223372036854775808", INT64_MIN, true},
+        {"9223372036854775808", INT64_MIN, false},
+        {"18446744073709551623", 7, false},
+        {"-9223372036854775809", INT64_MAX, false},
+        {"07", 7, false},
+        {"-0", 0, false},
+        {"+7", 7, false},
+        {"7 ", 7, false},
+        {"-", 0, false},
+        {"", 0, false},
+    };
+    struct join_table *table = join_table_new(JOIN_BYTES_MIN, 1000, 0, true, false);
+    assert_non_null(table);
+    for (size_t i = 0; i < BR_COUNT(cases); i++) {
+        uint32_t text = join_table_hash(table, cases[i].text, strlen(cases[i].text)),
+                 number = join_table_hash_int(table, cases[i].value);
+        if ((text == number) != cases[i].same || !text || !number)
+            fail_msg("\"%s\"", cases[i].text);
+    }
+    join_table_free(table);
+}
+
 /* Of each ResourceProfiles of a request. */
 static void a_services_name_is_hashed_once(void **state)
 {
@@ -236,6 +272,7 @@ int main(void)
         cmocka_unit_test(an_id_of_blanks_is_read_once),
         cmocka_unit_test(an_id_among_blanks_is_every_references),
         cmocka_unit_test(a_threads_name_is_hashed_once),
+        cmocka_unit_test(an_integers_hash_is_that_of_its_digits),
         cmocka_unit_test(a_services_name_is_hashed_once),
         cmocka_unit_test(a_long_link_is_read_once),
         cmocka_unit_test(what_stacks_share_is_read_once),

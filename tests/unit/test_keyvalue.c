@@ -13,8 +13,7 @@
 #include "tests/support/reorder.h"
 #include "tests/support/test.h"
 
-/* --- Field numbers ------------------------------------------------------------------------------
- */
+/* --- Field numbers ---------------------------------------------------------------------------- */
 
 #define COLLECTOR(name) opentelemetry__proto__collector__##name##__descriptor
 #define COMMON(name) opentelemetry__proto__common__v1__##name##__descriptor
@@ -131,8 +130,7 @@ static void field_numbers_are_those_of_the_schemas(void **state)
     }
 }
 
-/* --- Reading ------------------------------------------------------------------------------------
- */
+/* --- Reading ---------------------------------------------------------------------------------- */
 
 static struct br_value bytes_of(const struct wire *w)
 {

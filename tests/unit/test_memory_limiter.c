@@ -151,8 +151,7 @@ static void wrong_configs(void **state)
                         "");
 }
 
-/* --- How much memory there is, from files as Linux has them (proc(5), cgroups(7)) --------------
- */
+/* --- How much memory there is, from files as Linux has them (proc(5), cgroups(7)) ------------- */
 
 static uint64_t total(const struct fake_root *root)
 {

@@ -23,7 +23,7 @@ static void assert_printed(const struct br_metrics *m, const char *want)
 {
     struct br_str text = {0};
     br_str_puts(&text, "");
-    br_metrics_print(m, &text);
+    br_metrics_print(m, BR_METRICS_TEXT, NULL, &text);
     assert_false(text.failed);
     assert_string_equal(text.data, want);
     br_str_release(&text);
@@ -50,13 +50,53 @@ static void printed_as_prometheus_text(void **state)
 {
     assert_printed(*state, "");
     *br_metric(*state, BR_GAUGE, "b_size", "") = 2.5;
-    *br_metric(*state, BR_COUNTER, "a_total", "x=\"2\"") = 7;
-    *br_metric(*state, BR_COUNTER, "a_total", "x=\"1\"") = 123456789012345;
+    *br_metric(*state, BR_COUNTER, "a", "x=\"2\"") = 7;
+    *br_metric(*state, BR_COUNTER, "a", "x=\"1\"") = 123456789012345;
     assert_printed(*state, "# TYPE a_total counter\n"
                            "a_total{x=\"1\"} 123456789012345\n"
                            "a_total{x=\"2\"} 7\n"
                            "# TYPE b_size gauge\n"
                            "b_size 2.5\n");
+}
+
+static const char *help_of(const char *name)
+{
+    return strcmp(name, "a") == 0 ? "How many." : NULL;
+}
+
+/* OpenMetrics 1.0.0, "Counter" and "Histogram": the family has no suffix, bounds are floats. */
+static void printed_as_openmetrics(void **state)
+{
+    static const double bounds[] = {1, 2.5};
+    struct br_str text = {0};
+    *br_metric(*state, BR_COUNTER, "a", "x=\"1\"") = 3;
+    struct br_histogram *h = br_histogram(*state, "size", "x=\"1\"", bounds, 2);
+    const double values[] = {1, 2, 2.5, 100};
+    for (size_t i = 0; i < BR_COUNT(values); i++)
+        br_histogram_observe(h, values[i]);
+    br_metrics_print(*state, BR_METRICS_OPENMETRICS, help_of, &text);
+    assert_string_equal(text.data, "# HELP a How many.\n# TYPE a counter\n"
+                                   "a_total{x=\"1\"} 3\n"
+                                   "# TYPE size histogram\n"
+                                   "size_bucket{x=\"1\",le=\"1.0\"} 1\n"
+                                   "size_bucket{x=\"1\",le=\"2.5\"} 3\n"
+                                   "size_bucket{x=\"1\",le=\"+Inf\"} 4\n"
+                                   "size_sum{x=\"1\"} 105.5\n"
+                                   "size_count{x=\"1\"} 4\n");
+    br_str_release(&text);
+}
+
+static void histograms_add_up(void **state)
+{
+    static const double bounds[] = {10};
+    struct br_metrics *one = br_metrics_new();
+    br_histogram_observe(br_histogram(one, "h", "", bounds, 1), 5);
+    br_histogram_observe(br_histogram(one, "h", "", bounds, 1), 50);
+    assert_int_equal(br_metrics_add(*state, one), 0);
+    assert_int_equal(br_metrics_add(*state, one), 0);
+    assert_printed(*state, "# TYPE h histogram\nh_bucket{le=\"10\"} 2\nh_bucket{le=\"+Inf\"} 4\n"
+                           "h_sum 110\nh_count 4\n");
+    br_metrics_free(one);
 }
 
 static void numbers_are_printed_so_that_they_read_back(void **state)
@@ -65,7 +105,7 @@ static void numbers_are_printed_so_that_they_read_back(void **state)
     for (size_t i = 0; i < BR_COUNT(values); i++) {
         struct br_str text = {0};
         *br_metric(*state, BR_GAUGE, "v", "") = values[i];
-        br_metrics_print(*state, &text);
+        br_metrics_print(*state, BR_METRICS_TEXT, NULL, &text);
         assert_true(strtod(strchr(strchr(text.data, '\n'), ' ') + 1, NULL) == values[i]);
         br_str_release(&text);
     }
@@ -98,7 +138,7 @@ static void snapshots_add_up_by_name_and_labels(void **state)
     *br_metric(two, BR_COUNTER, "a", "x=\"2\"") = 100;
     assert_int_equal(br_metrics_add(sum, one), 0);
     assert_int_equal(br_metrics_add(sum, two), 0);
-    assert_printed(sum, "# TYPE a counter\na{x=\"1\"} 11\na{x=\"2\"} 100\n");
+    assert_printed(sum, "# TYPE a_total counter\na_total{x=\"1\"} 11\na_total{x=\"2\"} 100\n");
     br_metrics_free(one);
     br_metrics_free(two);
     br_metrics_free(NULL);
@@ -115,7 +155,7 @@ static void past_the_maximum_numbers_are_lost_not_refused(void **state)
     assert_non_null(lost);
     *lost += 5;
     struct br_str text = {0};
-    br_metrics_print(*state, &text);
+    br_metrics_print(*state, BR_METRICS_TEXT, NULL, &text);
     assert_null(strstr(text.data, "more"));
     br_str_release(&text);
     struct br_metrics *sum = br_metrics_new();
@@ -166,8 +206,8 @@ static void what_is_dropped_without_memory_is_counted_all_the_same(void **state)
     br_mem_set_hooks(NULL);
     double sum = 0;
     struct br_str text = {0};
-    br_metrics_print(*state, &text);
-    for (const char *at = text.data; (at = strstr(at, "braid_ledger_dropped{")); at++)
+    br_metrics_print(*state, BR_METRICS_TEXT, NULL, &text);
+    for (const char *at = text.data; (at = strstr(at, "braid_ledger_dropped_total{")); at++)
         sum += strtod(strchr(at, ' ') + 1, NULL);
     br_str_release(&text);
     assert_true(sum == 8);
@@ -197,6 +237,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(a_metric_is_one_number),
         TEST(printed_as_prometheus_text),
+        TEST(printed_as_openmetrics),
+        TEST(histograms_add_up),
         TEST(numbers_are_printed_so_that_they_read_back),
         TEST(infinite_numbers_as_prometheus_spells_them),
         TEST(label_values_are_escaped),

@@ -16,8 +16,7 @@
 
 #define OK_3 "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 3\r\n\r\nabc"
 
-/* --- Names, instead of the C library's (libuv calls these, in a thread)
- * --------------------------- */
+/* --- Names, instead of the C library's (libuv calls these, in a thread) ----------------------- */
 
 static sem_t slow;
 static atomic_int n_slow; /* look-ups that wait for it */
@@ -126,8 +125,7 @@ static bool request_is_here(struct net_peer *p, size_t bytes)
     return true;
 }
 
-/* --- Exchanges -----------------------------------------------------------------------------------
- */
+/* --- Exchanges -------------------------------------------------------------------------------- */
 
 static void sends_and_reuses_its_connection(void **state)
 {
@@ -365,8 +363,7 @@ static void unasked_bytes_end_the_connection(void **state)
     finish(&f);
 }
 
-/* --- Giving up
- * ------------------------------------------------------------------------------------ */
+/* --- Giving up -------------------------------------------------------------------------------- */
 
 enum state { WAITING, CONNECTING, SENT, HALF_SENT, HALF_READ, DONE, STATES };
 
@@ -471,8 +468,7 @@ static void many_at_once_and_most_waiting(void **state)
     finish(&f);
 }
 
-/* --- Connecting
- * ----------------------------------------------------------------------------------- */
+/* --- Connecting ------------------------------------------------------------------------------- */
 
 static void call_fails(struct net_rig *rig, struct br_client_config config, const char *words)
 {

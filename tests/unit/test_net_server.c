@@ -16,8 +16,7 @@
 #include "tests/support/net_served.h"
 #include "tests/support/test.h"
 
-/* --- Slow and deaf clients -----------------------------------------------------------------------
- */
+/* --- Slow and deaf clients -------------------------------------------------------------------- */
 
 static const struct br_server_config hasty = {.handshake_timeout_ms = 200,
                                               .request_timeout_ms = 300,
@@ -202,8 +201,7 @@ static void idle_connections_end_gently(void **state)
     net_served_finish(&f);
 }
 
-/* --- Stopping ------------------------------------------------------------------------------------
- */
+/* --- Stopping --------------------------------------------------------------------------------- */
 
 static void on_stopped(void *arg)
 {
@@ -274,8 +272,7 @@ static void stop_with_nothing(void **state)
     net_served_finish(&f);
 }
 
-/* --- Backpressure
- * --------------------------------------------------------------------------------- */
+/* --- Backpressure ----------------------------------------------------------------------------- */
 
 #define POST_MIB "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1048576\r\n\r\n"
 #define POST_MANY "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 60000000\r\n\r\n"
@@ -403,8 +400,7 @@ static void what_was_handed_over_does_not_pause(void **state)
     net_served_finish(&f);
 }
 
-/* --- Listeners
- * ------------------------------------------------------------------------------------- */
+/* --- Listeners -------------------------------------------------------------------------------- */
 
 static int serve_unix(struct net_rig *rig, struct net_service *s, const char *path,
                       struct br_server **ret, struct br_err *err)
@@ -525,8 +521,7 @@ static void no_descriptors_left(void **state)
     net_served_finish(&f);
 }
 
-/* --- Room
- * ----------------------------------------------------------------------------------------- */
+/* --- Room ------------------------------------------------------------------------------------- */
 
 /* A request on a connection, and its answer: it is the one used last. */
 static void use(struct fixture *f, struct net_peer *p)

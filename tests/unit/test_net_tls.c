@@ -176,8 +176,7 @@ static void one_side_without_tls(void **state)
     assert_int_equal(service.n_begun, 0);
 }
 
-/* --- HTTP/2 by ALPN -----------------------------------------------------------------------------
- */
+/* --- HTTP/2 by ALPN --------------------------------------------------------------------------- */
 
 /* A server of both gets HTTP/2 where it is offered: all calls share one connection. */
 static void http_goes_over_http2(void **state)

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Work in libuv's thread pool (net/work.c): names are found while all that work may have is busy.
  */
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
 #include <semaphore.h>
 #include <stdatomic.h>
 
@@ -9,6 +12,17 @@
 #include "tests/support/test.h"
 
 #define WORKS 8
+
+/* How many more threads the system gives, to whoever asks in this program. */
+static _Atomic int threads_left = 1000;
+
+int pthread_create(pthread_t *id, const pthread_attr_t *attributes, void *(*run)(void *), void *arg)
+{
+    int (*create)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+    void *found = dlsym(RTLD_NEXT, "pthread_create");
+    memcpy(&create, &found, sizeof create);
+    return atomic_fetch_sub(&threads_left, 1) > 0 ? create(id, attributes, run, arg) : EAGAIN;
+}
 
 struct bench;
 
@@ -105,6 +119,24 @@ static void make_busy(struct bench *b)
         sem_wait(&b->begun);
 }
 
+/* libuv would abort at the first work. It comes first here, while the pool has no threads yet. */
+static void too_few_threads_are_an_error_at_the_start(void **state)
+{
+    struct bench *b = *state;
+    struct br_err err = {0};
+    for (threads_left = 5; threads_left >= 0; threads_left--) {
+        int left = threads_left;
+        assert_int_equal(br_net_start_pool(b->loop, &err), BR_EIO);
+        assert_non_null(strstr(err.text, "cannot start 6 threads"));
+        assert_non_null(strstr(err.text, strerror(EAGAIN)));
+        threads_left = left;
+    }
+    threads_left = 1000;
+    assert_int_equal(br_net_start_pool(b->loop, &err), 0);
+    while (threads_left > 1000 - 12) /* those of the trial, and libuv's */
+        br_loop_step(b->loop);
+}
+
 static void a_name_is_found_meanwhile(void **state)
 {
     struct bench *b = *state;
@@ -120,6 +152,30 @@ static void a_name_is_found_meanwhile(void **state)
     while (b->n_done < WORKS)
         br_loop_step(b->loop);
     assert_int_equal(b->n_begun, WORKS);
+}
+
+/* However much slow work there is, quick work has its threads, and two are the most for slow work.
+ */
+static void slow_work_leaves_threads_to_quick_work(void **state)
+{
+    struct bench *b = *state;
+    for (int i = 0; i < 4; i++) {
+        b->jobs[i].work.slow = true;
+        br_host_work(b->host, &b->jobs[i].work);
+    }
+    for (int i = 0; i < 2; i++)
+        sem_wait(&b->begun);
+    b->max = 5;
+    for (int i = 4; i < WORKS; i++)
+        br_host_work(b->host, &b->jobs[i].work);
+    for (int i = 0; i < 3; i++)
+        sem_wait(&b->begun);
+    assert_int_equal(b->n_begun, 5);
+    assert_false(b->jobs[2].ran || b->jobs[3].ran || b->jobs[7].ran);
+    let_all_end(b);
+    while (b->n_done < WORKS)
+        br_loop_step(b->loop);
+    assert_false(b->too_many);
 }
 
 /* What waits for a thread never begins, and ends once, after those before it. */
@@ -152,22 +208,26 @@ static void the_end_ends_all(void **state)
 static void many_workers_leave_a_thread_for_names(void **state)
 {
     (void)state;
-    assert_int_equal(br_net_works_max(1), 3);
+    assert_int_equal(br_net_works_max(1, false), 3);
     for (unsigned n = 1; n <= 3; n++)
-        assert_in_range(n * br_net_works_max(n), 1, 3);
-    assert_int_equal(br_net_works_max(64), 1);
-    assert_string_equal(getenv("UV_THREADPOOL_SIZE"), "4");
+        assert_in_range(n * br_net_works_max(n, false), 1, 3);
+    assert_int_equal(br_net_works_max(64, false), 1);
+    assert_int_equal(br_net_works_max(1, true), 2);
+    assert_int_equal(br_net_works_max(64, true), 1);
+    assert_string_equal(getenv("UV_THREADPOOL_SIZE"), "6");
     unsetenv("UV_THREADPOOL_SIZE");
     br_net_size_pool(16);
-    assert_string_equal(getenv("UV_THREADPOOL_SIZE"), "17");
+    assert_string_equal(getenv("UV_THREADPOOL_SIZE"), "33");
     br_net_size_pool(1);
-    assert_string_equal(getenv("UV_THREADPOOL_SIZE"), "17"); /* what is said counts */
+    assert_string_equal(getenv("UV_THREADPOOL_SIZE"), "33"); /* what is said counts */
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        TEST(too_few_threads_are_an_error_at_the_start),
         TEST(a_name_is_found_meanwhile),
+        TEST(slow_work_leaves_threads_to_quick_work),
         TEST(what_is_left_never_begins),
         TEST(the_end_ends_all),
         cmocka_unit_test(many_workers_leave_a_thread_for_names),

@@ -5,8 +5,8 @@
 #include "base/mem.h"
 #include "egress/call.h"
 #include "pipeline/exporter.h"
-#include "tests/support/fake_host.h"
 #include "tests/support/fake_sink.h"
+#include "tests/support/node_rig.h"
 #include "tests/support/rig.h"
 #include "tests/support/test.h"
 
@@ -14,9 +14,7 @@ extern const struct br_component br_otlp_exporter;
 extern const struct br_component br_otlphttp_exporter;
 
 struct fixture {
-    struct fake_host *h;
-    struct br_arena arena;
-    struct br_node node;
+    struct node_rig rig;
     struct br_retry_config config;
     struct br_retry *retry;
     struct br_consumer exporter;
@@ -26,7 +24,7 @@ struct fixture {
 static void on_item(struct br_consumer *self, struct br_item *item)
 {
     struct fixture *f = br_container_of(self, struct fixture, exporter);
-    f->node.component->consume(&f->node, item);
+    f->rig.node.component->consume(&f->rig.node, item);
 }
 
 static struct fake_answer on_exchange(const struct br_exchange *x, void *arg)
@@ -38,33 +36,32 @@ static struct fake_answer on_exchange(const struct br_exchange *x, void *arg)
 static void start(struct fixture *f, const struct br_component *component,
                   const struct fake_answer *answer)
 {
-    *f = (struct fixture){.h = fake_host_new(), .exporter.consume = on_item};
+    *f = (struct fixture){.exporter.consume = on_item};
     f->config = (struct br_retry_config){.enabled = true,
                                          .initial_interval = 5000000000,
                                          .max_interval = 30000000000,
                                          .max_elapsed_time = 300000000000,
                                          .multiplier = 1.5};
-    f->h->answer = on_exchange;
-    f->h->answer_arg = (void *)(uintptr_t)answer;
-    br_arena_init(&f->arena, 0);
-    f->node =
-        rig_node(component, "{endpoint: \"http://localhost:1\"}", &f->h->host, &f->arena, NULL);
-    f->node.in_pipeline[BR_TRACES] = true;
-    rig_node_start(&f->node);
-    f->retry = br_retry_new(&f->node, &f->config, &f->exporter);
+    node_rig_begin(&f->rig, component, "{endpoint: \"http://localhost:1\"}");
+    f->rig.h->answer = on_exchange;
+    f->rig.h->answer_arg = (void *)(uintptr_t)answer;
+    f->rig.node.in_pipeline[BR_TRACES] = true;
+    rig_node_start(&f->rig.node);
+    f->retry = br_retry_new(&f->rig.node, &f->config, &f->exporter);
 }
 
 static void send(struct fixture *f, uint32_t n)
 {
-    br_consume(br_retry_input(f->retry), fake_tally_item(&f->tally, &f->h->host, BR_TRACES, 0, n));
-    fake_host_turn(f->h);
+    br_consume(br_retry_input(f->retry),
+               fake_tally_item(&f->tally, &f->rig.h->host, BR_TRACES, 0, n));
+    fake_host_turn(f->rig.h);
 }
 
 static void end(struct fixture *f)
 {
     br_retry_free(f->retry);
-    fake_host_turn(f->h);
-    fake_host_end(f->h, &f->node, &f->arena);
+    fake_host_turn(f->rig.h);
+    node_rig_end(&f->rig);
 }
 
 /* Sentences as the servers' sources have them. */
@@ -135,11 +132,11 @@ static void a_rate_limit_is_backed_off_from(void **state)
     (void)state;
     start(&f, &br_otlp_exporter, &answer);
     send(&f, 8192);
-    assert_int_equal(f.h->n_exchanges, 1);
-    fake_host_advance(f.h, 4999);
-    assert_int_equal(f.h->n_exchanges, 1);
-    fake_host_advance(f.h, 600000);
-    assert_int_equal(f.h->n_exchanges, 13);
+    assert_int_equal(f.rig.h->n_exchanges, 1);
+    fake_host_advance(f.rig.h, 4999);
+    assert_int_equal(f.rig.h->n_exchanges, 1);
+    fake_host_advance(f.rig.h, 600000);
+    assert_int_equal(f.rig.h->n_exchanges, 13);
     assert_int_equal(f.tally.n_retry, 1);
     end(&f);
 }
@@ -159,7 +156,7 @@ static void a_size_limit_is_divided_for(void **state)
         struct fixture f;
         start(&f, &br_otlp_exporter, &answers[i]);
         send(&f, 2);
-        assert_int_equal(f.h->n_exchanges, 3);
+        assert_int_equal(f.rig.h->n_exchanges, 3);
         assert_int_equal(f.tally.n_reject, 1);
         assert_int_equal(f.tally.last.status, BR_STATUS_RESOURCE_EXHAUSTED);
         end(&f);
@@ -185,7 +182,7 @@ static void http_says_it_in_two_ways(void **state)
         struct fixture f;
         start(&f, &br_otlphttp_exporter, &cases[i].answer);
         send(&f, 2);
-        assert_int_equal(f.h->n_exchanges, cases[i].n_exchanges);
+        assert_int_equal(f.rig.h->n_exchanges, cases[i].n_exchanges);
         assert_int_equal(f.tally.n_reject, 1);
         end(&f);
     }
@@ -203,14 +200,14 @@ static void a_backend_that_is_back_gets_what_waits(void **state)
         start(&f, components[i], &answer);
         send(&f, 2);
         send(&f, 2);
-        fake_host_advance(f.h, 5000);
-        assert_int_equal(f.h->n_exchanges, 4);
-        assert_int_equal(f.h->n_wanted, 4);
+        fake_host_advance(f.rig.h, 5000);
+        assert_int_equal(f.rig.h->n_exchanges, 4);
+        assert_int_equal(f.rig.h->n_wanted, 4);
         answer = (struct fake_answer){0};
-        f.h->on_reachable(f.h->on_reachable_arg);
-        fake_host_advance(f.h, 1000);
+        f.rig.h->on_reachable(f.rig.h->on_reachable_arg);
+        fake_host_advance(f.rig.h, 1000);
         assert_int_equal(f.tally.n_done, 2);
-        assert_int_equal(f.h->n_wanted, 4);
+        assert_int_equal(f.rig.h->n_wanted, 4);
         end(&f);
     }
 }

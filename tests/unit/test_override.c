@@ -5,8 +5,7 @@
 #include "tests/support/fake_host.h"
 #include "tests/support/test.h"
 
-/* --- Broadcasts ----------------------------------------------------------------------------------
- */
+/* --- Broadcasts ------------------------------------------------------------------------------- */
 
 struct trip {
     struct br_broadcast broadcast;
@@ -136,8 +135,7 @@ static void test_errand_stays_the_senders_when_a_mailbox_is_full(void **state)
     free_crew(&c);
 }
 
-/* --- Overridables
- * --------------------------------------------------------------------------------- */
+/* --- Overridables ----------------------------------------------------------------------------- */
 
 struct thing {
     struct br_overridable overridable;

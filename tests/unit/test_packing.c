@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Bodies of requests (egress/packing.h): written at once, or in a thread of the pool. By the OTLP
  * exporters, and what Pyroscope is sent. */
+#include <inttypes.h>
+
 #include "base/log.h"
 #include "base/mem.h"
 #include "egress/packing.h"
-#include "tests/support/fake_host.h"
 #include "tests/support/fake_sink.h"
 #include "tests/support/fault.h"
 #include "tests/support/items.h"
+#include "tests/support/node_rig.h"
+#include "tests/support/otlp_text.h"
 #include "tests/support/rig.h"
 #include "tests/support/test.h"
 
@@ -19,9 +22,7 @@ extern const struct br_component br_pyroscope_exporter;
 #define MANY 20000    /* spans or samples: over BR_PACKING_NOW bytes */
 
 struct fixture {
-    struct fake_host *h;
-    struct br_arena arena;
-    struct br_node node;
+    struct node_rig rig;
     struct fake_tally tally;
     uint64_t timeout_ms; /* of the last exchange */
     bool never;
@@ -36,14 +37,13 @@ static struct fake_answer on_exchange(const struct br_exchange *x, void *arg)
 
 static void start(struct fixture *f, const struct br_component *component, const char *yaml)
 {
-    *f = (struct fixture){.h = fake_host_new()};
-    f->h->answer = on_exchange;
-    f->h->answer_arg = f;
-    f->h->threads = true;
-    br_arena_init(&f->arena, 0);
-    f->node = rig_node(component, yaml, &f->h->host, &f->arena, NULL);
-    f->node.in_pipeline[BR_TRACES] = f->node.in_pipeline[BR_PROFILES] = true;
-    rig_node_start(&f->node);
+    *f = (struct fixture){.never = false};
+    node_rig_begin(&f->rig, component, yaml);
+    f->rig.h->answer = on_exchange;
+    f->rig.h->answer_arg = f;
+    f->rig.h->threads = true;
+    f->rig.node.in_pipeline[BR_TRACES] = f->rig.node.in_pipeline[BR_PROFILES] = true;
+    rig_node_start(&f->rig.node);
 }
 
 static void start_otlp(struct fixture *f)
@@ -53,7 +53,7 @@ static void start_otlp(struct fixture *f)
 
 static void end(struct fixture *f)
 {
-    fake_host_end(f->h, &f->node, &f->arena);
+    node_rig_end(&f->rig);
 }
 
 static void on_done(struct br_item *item, void *arg)
@@ -65,14 +65,15 @@ static void on_done(struct br_item *item, void *arg)
 
 static void send(struct fixture *f, enum br_signal signal, uint32_t n)
 {
-    f->node.component->consume(&f->node, fake_tally_item(&f->tally, &f->h->host, signal, 0, n));
-    fake_host_turn(f->h);
+    f->rig.node.component->consume(&f->rig.node,
+                                   fake_tally_item(&f->tally, &f->rig.h->host, signal, 0, n));
+    fake_host_turn(f->rig.h);
 }
 
 static void work(struct fixture *f)
 {
-    assert_int_equal(fake_host_work(f->h), 1);
-    fake_host_turn(f->h);
+    assert_int_equal(fake_host_work(f->rig.h), 1);
+    fake_host_turn(f->rig.h);
 }
 
 /* The last body, plain; the caller owns it. */
@@ -81,9 +82,9 @@ static struct br_buf *last_body(struct fixture *f, enum br_encoding encoding)
     struct br_codec *codec = br_codec_new();
     const uint8_t *data;
     struct br_buf *plain = NULL;
-    struct br_buf *flat = br_rope_flat(&f->h->last_body, f->h->host.pool, &data);
-    assert_int_equal(br_decompress(codec, encoding, data, f->h->last_body.len, BR_BUF_MAX,
-                                   f->h->host.pool, &plain, NULL),
+    struct br_buf *flat = br_rope_flat(&f->rig.h->last_body, f->rig.h->host.pool, &data);
+    assert_int_equal(br_decompress(codec, encoding, data, f->rig.h->last_body.len, BR_BUF_MAX,
+                                   f->rig.h->host.pool, &plain, NULL),
                      0);
     br_buf_unref(flat);
     br_codec_free(codec);
@@ -116,12 +117,12 @@ static void others_are_sent_while_a_large_body_is_compressed(void **state)
                        cases[i].name);
         start(&f, &br_otlp_exporter, yaml);
         send(&f, BR_TRACES, MANY);
-        assert_int_equal(f.h->n_exchanges, 0);
+        assert_int_equal(f.rig.h->n_exchanges, 0);
         send(&f, BR_TRACES, 1);
-        assert_int_equal(f.h->n_exchanges, 1);
+        assert_int_equal(f.rig.h->n_exchanges, 1);
         assert_int_equal(f.tally.n_done, 1);
         work(&f);
-        assert_int_equal(f.h->n_exchanges, 2);
+        assert_int_equal(f.rig.h->n_exchanges, 2);
         assert_int_equal(f.tally.n_done, 2);
         expect_last(&f, cases[i].encoding, MANY);
         end(&f);
@@ -135,7 +136,7 @@ static void what_is_not_compressed_needs_no_thread(void **state)
     start(&f, &br_otlp_exporter, "{endpoint: \"http://localhost:1\", compression: none}");
     send(&f, BR_TRACES, MANY);
     assert_int_equal(f.tally.n_done, 1);
-    assert_int_equal(fake_host_work(f.h), 0);
+    assert_int_equal(fake_host_work(f.rig.h), 0);
     end(&f);
 }
 
@@ -146,7 +147,7 @@ static void json_is_written_there(void **state)
     (void)state;
     start(&f, &br_otlphttp_exporter, "{endpoint: \"http://localhost:1\", encoding: json}");
     send(&f, BR_TRACES, MANY);
-    assert_int_equal(f.h->n_exchanges, 0);
+    assert_int_equal(f.rig.h->n_exchanges, 0);
     work(&f);
     assert_int_equal(f.tally.n_done, 1);
     struct br_buf *plain = last_body(&f, BR_ENCODING_GZIP);
@@ -161,53 +162,30 @@ static void json_is_written_there(void **state)
 }
 
 /* A sample in functions that are all called otherwise, so that the pprof is large, too. */
-static void put_functions(struct wire *w)
-{
-    char name[64];
-    size_t dictionary = wire_open(w, 2);
-    wire_len(w, 1, NULL, 0);
-    for (unsigned table = 2; table <= 3; table++) {
-        wire_len(w, table, NULL, 0);
-        for (unsigned i = 1; i <= MANY; i++) {
-            size_t row = wire_open(w, table);
-            size_t line = table == 2 ? wire_open(w, 3) : 0;
-            wire_varint(w, 1, i);
-            if (line)
-                wire_close(w, line);
-            wire_close(w, row);
-        }
-    }
-    wire_len(w, 4, NULL, 0);
-    wire_str(w, 5, "");
-    for (unsigned i = 1; i <= MANY; i++) {
-        (void)snprintf(name, sizeof name, "com.example.shop.checkout.function.%08u", i);
-        wire_str(w, 5, name);
-    }
-    wire_len(w, 6, NULL, 0);
-    wire_len(w, 7, NULL, 0);
-    size_t row = wire_open(w, 7), list = wire_open(w, 1);
-    for (unsigned i = 1; i <= MANY; i++)
-        wire_number(w, i);
-    wire_close(w, list);
-    wire_close(w, row);
-    wire_close(w, dictionary);
-}
-
 static struct br_item *make_functions(struct fixture *f)
 {
-    struct wire w = {0};
-    size_t part = wire_open(&w, 1), scope = wire_open(&w, 2), profile = wire_open(&w, 2);
-    size_t sample = wire_open(&w, 2);
-    wire_varint(&w, 1, 1);
-    wire_varint(&w, 4, 1);
-    wire_close(&w, sample);
-    wire_i64(&w, 3, f->h->unix_ns);
-    wire_close(&w, profile);
-    wire_close(&w, scope);
-    wire_close(&w, part);
-    put_functions(&w);
-    struct br_item *item = items_walk(&f->h->host, BR_PROFILES, w.data, w.len);
-    wire_free(&w);
+    struct br_str json = {0};
+    br_str_printf(&json,
+                  "{'resourceProfiles':[{'scopeProfiles':[{'profiles':[{'samples':[{'stackIndex':1,"
+                  "'values':[1]}],'timeUnixNano':%" PRIu64
+                  "}]}]}],'dictionary':{'mappingTable':[{}],"
+                  "'locationTable':[{}",
+                  f->rig.h->unix_ns);
+    for (unsigned i = 1; i <= MANY; i++)
+        br_str_printf(&json, ",{'lines':[{'functionIndex':%u}]}", i);
+    br_str_puts(&json, "],'functionTable':[{}");
+    for (unsigned i = 1; i <= MANY; i++)
+        br_str_printf(&json, ",{'nameStrindex':%u}", i);
+    br_str_puts(&json, "],'linkTable':[{}],'attributeTable':[{}],'stringTable':[''");
+    for (unsigned i = 1; i <= MANY; i++)
+        br_str_printf(&json, ",'com.example.shop.checkout.function.%08u'", i);
+    br_str_puts(&json, "],'stackTable':[{},{'locationIndices':[1");
+    for (unsigned i = 2; i <= MANY; i++)
+        br_str_printf(&json, ",%u", i);
+    br_str_puts(&json, "]}]}}");
+    assert_false(json.failed);
+    struct br_item *item = otlp_text_item(&f->rig.h->host, BR_PROFILES, json.data);
+    br_str_release(&json);
     br_item_received(item);
     item->done = on_done;
     item->done_arg = &f->tally;
@@ -216,8 +194,8 @@ static struct br_item *make_functions(struct fixture *f)
 
 static void send_functions(struct fixture *f)
 {
-    f->node.component->consume(&f->node, make_functions(f));
-    fake_host_turn(f->h);
+    f->rig.node.component->consume(&f->rig.node, make_functions(f));
+    fake_host_turn(f->rig.h);
 }
 
 static void profiles_for_pyroscope_too(void **state)
@@ -226,11 +204,11 @@ static void profiles_for_pyroscope_too(void **state)
     (void)state;
     start(&f, &br_pyroscope_exporter, "{endpoint: \"http://localhost:1\"}");
     send_functions(&f);
-    assert_int_equal(f.h->n_exchanges, 0);
+    assert_int_equal(f.rig.h->n_exchanges, 0);
     work(&f); /* the pprof is written */
-    assert_int_equal(f.h->n_exchanges, 0);
+    assert_int_equal(f.rig.h->n_exchanges, 0);
     work(&f); /* and compressed */
-    assert_int_equal(f.h->n_exchanges, 1);
+    assert_int_equal(f.rig.h->n_exchanges, 1);
     assert_int_equal(f.tally.n_done, 1);
     struct br_buf *plain = last_body(&f, BR_ENCODING_GZIP);
     assert_true(plain->len > BR_PACKING_NOW);
@@ -247,14 +225,14 @@ static void a_thread_writes_the_same(void **state)
     for (int threads = 0; threads < 2; threads++) {
         struct fixture f;
         start(&f, &br_pyroscope_exporter, "{endpoint: \"http://localhost:1\", compression: none}");
-        f.h->threads = threads;
+        f.rig.h->threads = threads;
         send_functions(&f);
-        assert_int_equal(fake_host_work(f.h), threads);
-        fake_host_turn(f.h);
+        assert_int_equal(fake_host_work(f.rig.h), threads);
+        fake_host_turn(f.rig.h);
         assert_int_equal(f.tally.n_done, 1);
         const uint8_t *data;
-        size_t len = f.h->last_body.len - PROFILE_ID;
-        struct br_buf *flat = br_rope_flat(&f.h->last_body, f.h->host.pool, &data);
+        size_t len = f.rig.h->last_body.len - PROFILE_ID;
+        struct br_buf *flat = br_rope_flat(&f.rig.h->last_body, f.rig.h->host.pool, &data);
         if (!threads)
             first = memcpy(test_malloc(first_len = len), data, len);
         assert_int_equal(len, first_len);
@@ -274,14 +252,14 @@ static void it_may_end_between_the_steps(void **state)
     send_functions(&f);
     work(&f);
     assert_int_equal(f.tally.n, 0);
-    f.node.component->destroy(&f.node);
-    fake_host_turn(f.h);
+    f.rig.node.component->destroy(&f.rig.node);
+    fake_host_turn(f.rig.h);
     assert_int_equal(f.tally.n, 1);
-    br_free(f.node.state);
-    br_arena_release(&f.arena);
-    fake_host_check_ledger(f.h);
-    assert_int_equal(f.h->n_works, 1);
-    fake_host_free(f.h);
+    br_free(f.rig.node.state);
+    br_arena_release(&f.rig.arena);
+    fake_host_check_ledger(f.rig.h);
+    assert_int_equal(f.rig.h->n_works, 1);
+    fake_host_free(f.rig.h);
 }
 
 /* The time limit is the attempt's: what compressing took is not there any more for the answer. */
@@ -292,13 +270,13 @@ static void the_time_limit_includes_it(void **state)
     start_otlp(&f);
     f.never = true;
     send(&f, BR_TRACES, MANY);
-    fake_host_advance(f.h, 2000);
+    fake_host_advance(f.rig.h, 2000);
     work(&f);
-    assert_int_equal(f.h->n_exchanges, 1);
+    assert_int_equal(f.rig.h->n_exchanges, 1);
     assert_int_equal(f.timeout_ms, 3000);
-    fake_host_advance(f.h, 2999);
+    fake_host_advance(f.rig.h, 2999);
     assert_int_equal(f.tally.n, 0);
-    fake_host_advance(f.h, 1);
+    fake_host_advance(f.rig.h, 1);
     assert_int_equal(f.tally.n_retry, 1);
     assert_int_equal(f.tally.last.status, BR_STATUS_DEADLINE_EXCEEDED);
     assert_string_equal(f.tally.last.text, "no answer in 5000 ms");
@@ -311,16 +289,16 @@ static void it_may_take_too_long(void **state)
     (void)state;
     start_otlp(&f);
     send(&f, BR_TRACES, MANY);
-    fake_host_advance(f.h, 5000);
+    fake_host_advance(f.rig.h, 5000);
     assert_int_equal(f.tally.n_retry, 1);
     assert_int_equal(f.tally.last.status, BR_STATUS_DEADLINE_EXCEEDED);
     assert_string_equal(f.tally.last.text, "the request could not be compressed in 5000 ms");
-    size_t taken = br_pool_taken(f.h->host.pool);
+    size_t taken = br_pool_taken(f.rig.h->host.pool);
     work(&f);
-    assert_int_equal(f.h->n_exchanges, 0);
+    assert_int_equal(f.rig.h->n_exchanges, 0);
     assert_int_equal(f.tally.n, 1);
-    assert_int_equal(br_pool_live(f.h->host.pool), 0);
-    assert_int_equal(br_pool_taken(f.h->host.pool), taken);
+    assert_int_equal(br_pool_live(f.rig.h->host.pool), 0);
+    assert_int_equal(br_pool_taken(f.rig.h->host.pool), taken);
     end(&f);
 }
 
@@ -334,14 +312,14 @@ static void the_exporter_may_end_meanwhile(void **state)
         start(&f, components[i], "{endpoint: \"http://localhost:1\"}");
         send_functions(&f);
         assert_int_equal(f.tally.n, 0);
-        f.node.component->destroy(&f.node);
-        fake_host_turn(f.h);
+        f.rig.node.component->destroy(&f.rig.node);
+        fake_host_turn(f.rig.h);
         assert_int_equal(f.tally.n, 1);
-        br_free(f.node.state);
-        br_arena_release(&f.arena);
-        fake_host_check_ledger(f.h);
-        assert_int_equal(f.h->n_works, 1);
-        fake_host_free(f.h); /* it works off what is left, and fails when a buffer is */
+        br_free(f.rig.node.state);
+        br_arena_release(&f.rig.arena);
+        fake_host_check_ledger(f.rig.h);
+        assert_int_equal(f.rig.h->n_works, 1);
+        fake_host_free(f.rig.h); /* it works off what is left, and fails when a buffer is */
     }
 }
 
@@ -386,11 +364,11 @@ static void run_short(void *arg)
     const struct shortage *s = arg;
     struct fixture f;
     start(&f, s->component, s->yaml);
-    struct br_item *item = fake_tally_item(&f.tally, &f.h->host, BR_TRACES, 0, MANY);
+    struct br_item *item = fake_tally_item(&f.tally, &f.rig.h->host, BR_TRACES, 0, MANY);
     fault_start();
-    f.node.component->consume(&f.node, item);
-    (void)fake_host_work(f.h);
-    fake_host_turn(f.h);
+    f.rig.node.component->consume(&f.rig.node, item);
+    (void)fake_host_work(f.rig.h);
+    fake_host_turn(f.rig.h);
     fault_stop();
     assert_int_equal(f.tally.n, 1);
     assert_true(f.tally.n_done == 1 || (fault_failed() && f.tally.n_retry == 1));
@@ -417,9 +395,9 @@ static void run_short_of_pprof(void *arg)
           "false}}");
     struct br_item *item = make_functions(&f);
     fault_start();
-    f.node.component->consume(&f.node, item);
-    (void)fake_host_work(f.h);
-    fake_host_turn(f.h);
+    f.rig.node.component->consume(&f.rig.node, item);
+    (void)fake_host_work(f.rig.h);
+    fake_host_turn(f.rig.h);
     fault_stop();
     assert_int_equal(f.tally.n, 1);
     assert_true(f.tally.n_done == 1 || fault_failed());

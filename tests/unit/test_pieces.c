@@ -9,9 +9,7 @@
 #include "tests/support/test.h"
 
 struct bench {
-    struct fake_host *h;
-    struct fake_sink sink;
-    struct br_node node;
+    struct fake_bed fake;
     struct br_reading r;
     struct br_list sendings;
     unsigned n_ended;
@@ -44,19 +42,18 @@ static void cut(struct bench *b, enum br_signal signal, bool spans)
     struct wire w = {0};
     b->n_items = many(signal);
     items_request(&w, signal, 1, b->n_items, 2);
-    b->r = (struct br_reading){.host = &b->h->host};
+    b->r = (struct br_reading){.host = &b->fake.h->host};
     br_list_init(&b->r.pieces);
-    b->r.item = items_walk(&b->h->host, signal, w.data, w.len);
+    b->r.item = items_walk(&b->fake.h->host, signal, w.data, w.len);
     wire_free(&w);
     assert_int_equal(br_pieces_cut(&b->r, &options), 0);
 }
 
 static void begin(struct bench *b)
 {
-    *b = (struct bench){.h = fake_host_new()};
-    fake_sink_init(&b->sink, &b->h->host);
-    b->node = fake_node(&b->h->host);
-    b->node.next[BR_TRACES] = b->node.next[BR_PROFILES] = &b->sink.consumer;
+    *b = (struct bench){.n_ended = 0};
+    fake_bed_begin(&b->fake);
+    b->fake.node.next[BR_TRACES] = b->fake.node.next[BR_PROFILES] = &b->fake.sink.consumer;
     br_list_init(&b->sendings);
 }
 
@@ -65,17 +62,15 @@ static void send(struct bench *b)
     br_item_received(b->r.item);
     b->r.item->done = on_whole;
     b->r.item->done_arg = b;
-    br_pieces_send(&b->node, b->r.item, &b->r.pieces, &b->sendings);
+    br_pieces_send(&b->fake.node, b->r.item, &b->r.pieces, &b->sendings);
 }
 
 static void end(struct bench *b)
 {
-    fake_host_turn(b->h);
+    fake_host_turn(b->fake.h);
     assert_int_equal(b->n_ended, 1);
     assert_true(br_list_empty(&b->sendings));
-    fake_host_check_ledger(b->h);
-    fake_sink_free(&b->sink);
-    fake_host_free(b->h);
+    fake_bed_end(&b->fake);
 }
 
 static unsigned count(const struct br_list *list)
@@ -90,9 +85,9 @@ static unsigned count(const struct br_list *list)
 static void turns(struct bench *b, unsigned n)
 {
     while (n-- > 0) {
-        (void)br_host_turn(&b->h->host);
-        (void)br_host_turn(&b->h->host);
-        b->h->now_ms++;
+        (void)br_host_turn(&b->fake.h->host);
+        (void)br_host_turn(&b->fake.h->host);
+        b->fake.h->now_ms++;
     }
 }
 
@@ -102,17 +97,16 @@ static void small_items_stay_whole(void **state)
     struct bench b;
     struct wire w = {0};
     begin(&b);
-    b.r = (struct br_reading){.host = &b.h->host};
+    b.r = (struct br_reading){.host = &b.fake.h->host};
     br_list_init(&b.r.pieces);
     items_request(&w, BR_TRACES, 1, 1000, 2);
-    b.r.item = items_walk(&b.h->host, BR_TRACES, w.data, w.len);
+    b.r.item = items_walk(&b.fake.h->host, BR_TRACES, w.data, w.len);
     assert_int_equal(br_pieces_cut(&b.r, NULL), 0);
     assert_true(br_list_empty(&b.r.pieces));
     assert_int_equal(b.r.item->n_parts, 2);
     br_item_free(b.r.item);
     wire_free(&w);
-    fake_sink_free(&b.sink);
-    fake_host_free(b.h);
+    fake_bed_end(&b.fake);
 }
 
 /* Each piece has at most 256 KiB, its spans, and leaves in a turn of its own. */
@@ -133,12 +127,12 @@ static void a_piece_leaves_each_turn(void **state)
         for (unsigned i = 1; i <= n; i++) {
             assert_int_equal(b.n_ended, 0);
             turns(&b, 1);
-            assert_int_equal(b.sink.n_items, i);
+            assert_int_equal(b.fake.sink.n_items, i);
         }
         assert_int_equal(b.n_ended, 1);
         assert_int_equal(b.outcome.verdict, BR_DONE);
-        assert_true(b.sink.largest_size <= 256u << 10);
-        assert_int_equal(fake_sink_once(&b.sink, (enum br_signal)s, 1, b.n_items), b.n_items);
+        assert_true(b.fake.sink.largest_size <= 256u << 10);
+        assert_int_equal(fake_sink_once(&b.fake.sink, (enum br_signal)s, 1, b.n_items), b.n_items);
         end(&b);
     }
 }
@@ -186,9 +180,9 @@ static void pieces_are_larger_where_dictionaries_are(void **state)
     b.n_items = 1200000;
     put_deep(&w, b.n_items);
     size_t size = w.len;
-    b.r = (struct br_reading){.host = &b.h->host};
+    b.r = (struct br_reading){.host = &b.fake.h->host};
     br_list_init(&b.r.pieces);
-    b.r.item = items_walk(&b.h->host, BR_PROFILES, w.data, w.len);
+    b.r.item = items_walk(&b.fake.h->host, BR_PROFILES, w.data, w.len);
     wire_free(&w);
     assert_true(size > 8u << 20);
     assert_int_equal(br_pieces_cut(&b.r, NULL), 0);
@@ -202,8 +196,7 @@ static void pieces_are_larger_where_dictionaries_are(void **state)
     assert_int_equal(n, b.n_items);
     br_pieces_free(&b.r.pieces);
     br_item_free(b.r.item);
-    fake_sink_free(&b.sink);
-    fake_host_free(b.h);
+    fake_bed_end(&b.fake);
 }
 
 /* Nothing was taken: the client can send all of it again. */
@@ -213,10 +206,10 @@ static void the_first_refusal_is_that_of_the_whole(void **state)
     struct bench b;
     begin(&b);
     cut(&b, BR_TRACES, true);
-    b.sink.verdict = FAKE_RETRY;
+    b.fake.sink.verdict = FAKE_RETRY;
     send(&b);
     turns(&b, 3);
-    assert_int_equal(b.sink.n_items, 1);
+    assert_int_equal(b.fake.sink.n_items, 1);
     assert_int_equal(b.outcome.verdict, BR_RETRY);
     end(&b);
 }
@@ -231,15 +224,15 @@ static void a_later_refusal_is_mended(void **state)
     unsigned n = count(&b.r.pieces);
     send(&b);
     turns(&b, 1);
-    b.sink.verdict = FAKE_RETRY;
+    b.fake.sink.verdict = FAKE_RETRY;
     turns(&b, 2);
     assert_int_equal(b.n_ended, 0);
-    b.sink.verdict = FAKE_DONE;
-    fake_host_advance(b.h, 2000);
+    b.fake.sink.verdict = FAKE_DONE;
+    fake_host_advance(b.fake.h, 2000);
     assert_int_equal(b.n_ended, 1);
     assert_int_equal(b.outcome.verdict, BR_DONE);
-    assert_true(b.sink.n_items > n);
-    assert_int_equal(fake_sink_once(&b.sink, BR_PROFILES, 1, b.n_items), b.n_items);
+    assert_true(b.fake.sink.n_items > n);
+    assert_int_equal(fake_sink_once(&b.fake.sink, BR_PROFILES, 1, b.n_items), b.n_items);
     end(&b);
 }
 
@@ -251,14 +244,14 @@ static void a_piece_that_is_refused_for_good_is_a_part(void **state)
     begin(&b);
     cut(&b, BR_TRACES, false);
     unsigned n = count(&b.r.pieces);
-    b.sink.verdict = FAKE_REJECT;
+    b.fake.sink.verdict = FAKE_REJECT;
     send(&b);
     turns(&b, 1);
-    b.sink.verdict = FAKE_DONE;
+    b.fake.sink.verdict = FAKE_DONE;
     turns(&b, n + 1);
     assert_int_equal(b.n_ended, 1);
     assert_int_equal(b.outcome.verdict, BR_DONE);
-    size_t once = fake_sink_once(&b.sink, BR_TRACES, 1, b.n_items);
+    size_t once = fake_sink_once(&b.fake.sink, BR_TRACES, 1, b.n_items);
     assert_true(once > 0 && b.outcome.n_rejected > 0);
     assert_int_equal(once + b.outcome.n_rejected, b.n_items);
     end(&b);
@@ -271,11 +264,11 @@ static void a_refusal_for_now_wins(void **state)
     struct bench b;
     begin(&b);
     cut(&b, BR_TRACES, false);
-    b.sink.verdict = FAKE_REJECT;
+    b.fake.sink.verdict = FAKE_REJECT;
     send(&b);
     turns(&b, 1);
-    b.sink.verdict = FAKE_RETRY;
-    fake_host_advance(b.h, BR_PIECES_PATIENCE_MS + 2000);
+    b.fake.sink.verdict = FAKE_RETRY;
+    fake_host_advance(b.fake.h, BR_PIECES_PATIENCE_MS + 2000);
     assert_int_equal(b.outcome.verdict, BR_RETRY);
     end(&b);
 }
@@ -290,12 +283,12 @@ static void patience_ends(void **state)
     cut(&b, BR_TRACES, false);
     send(&b);
     turns(&b, 1);
-    uint32_t n_taken = (uint32_t)fake_sink_once(&b.sink, BR_TRACES, 1, b.n_items);
+    uint32_t n_taken = (uint32_t)fake_sink_once(&b.fake.sink, BR_TRACES, 1, b.n_items);
     assert_in_range(n_taken, 1, b.n_items - 1);
-    b.sink.verdict = FAKE_RETRY;
-    fake_host_advance(b.h, BR_PIECES_PATIENCE_MS - 2000);
+    b.fake.sink.verdict = FAKE_RETRY;
+    fake_host_advance(b.fake.h, BR_PIECES_PATIENCE_MS - 2000);
     assert_int_equal(b.n_ended, 0);
-    fake_host_advance(b.h, 4000);
+    fake_host_advance(b.fake.h, 4000);
     assert_int_equal(b.n_ended, 1);
     assert_int_equal(b.outcome.verdict, BR_DONE);
     assert_int_equal(b.outcome.n_rejected, b.n_items - n_taken);
@@ -311,12 +304,12 @@ static void pieces_do_not_wait_for_each_other(void **state)
     begin(&b);
     cut(&b, BR_TRACES, false);
     unsigned n = count(&b.r.pieces);
-    b.sink.verdict = FAKE_HOLD;
+    b.fake.sink.verdict = FAKE_HOLD;
     send(&b);
     turns(&b, n);
-    assert_int_equal(b.sink.n_held, n);
+    assert_int_equal(b.fake.sink.n_held, n);
     assert_int_equal(b.n_ended, 0);
-    fake_sink_release(&b.sink, FAKE_DONE);
+    fake_sink_release(&b.fake.sink, FAKE_DONE);
     end(&b);
 }
 
@@ -330,7 +323,7 @@ static void the_end_refuses_what_waits(void **state)
     turns(&b, 2);
     br_pieces_stop(&b.sendings);
     turns(&b, 1);
-    assert_int_equal(b.sink.n_items, 2);
+    assert_int_equal(b.fake.sink.n_items, 2);
     assert_int_equal(b.outcome.verdict, BR_RETRY);
     end(&b);
 }
@@ -343,9 +336,9 @@ static void run(void *arg)
     b.n_items = many(BR_TRACES);
     struct wire w = {0};
     items_request(&w, BR_TRACES, 1, b.n_items, 2);
-    b.r = (struct br_reading){.host = &b.h->host};
+    b.r = (struct br_reading){.host = &b.fake.h->host};
     br_list_init(&b.r.pieces);
-    b.r.item = items_walk(&b.h->host, BR_TRACES, w.data, w.len);
+    b.r.item = items_walk(&b.fake.h->host, BR_TRACES, w.data, w.len);
     wire_free(&w);
     const struct br_walk_options options = {.spans = true};
     fault_start();
@@ -355,7 +348,7 @@ static void run(void *arg)
         for (int i = 0; i < 20; i++)
             turns(&b, 1);
         fault_stop();
-        fake_host_advance(b.h, 2 * BR_PIECES_PATIENCE_MS);
+        fake_host_advance(b.fake.h, 2 * BR_PIECES_PATIENCE_MS);
         end(&b);
         return;
     }
@@ -363,8 +356,7 @@ static void run(void *arg)
     assert_true(rc == 0 || (rc == BR_ENOMEM && fault_failed()));
     br_pieces_free(&b.r.pieces);
     br_item_free(b.r.item);
-    fake_sink_free(&b.sink);
-    fake_host_free(b.h);
+    fake_bed_end(&b.fake);
 }
 
 static void memory_runs_out(void **state)
@@ -379,15 +371,14 @@ static void what_there_is_no_room_to_cut_stays_whole(void **state)
     (void)state;
     struct bench b;
     begin(&b);
-    br_memory_limit(&b.h->memory, 0, (br_mem_live() + (6u << 20)) / 7 * 8);
+    br_memory_limit(&b.fake.h->memory, 0, (br_mem_live() + (6u << 20)) / 7 * 8);
     cut(&b, BR_TRACES, false);
     assert_true(br_list_empty(&b.r.pieces));
     assert_int_equal(b.r.item->n_items, b.n_items);
     assert_true(b.r.item->n_parts > 0);
     assert_false(b.r.scope.refused);
     br_item_free(b.r.item);
-    fake_sink_free(&b.sink);
-    fake_host_free(b.h);
+    fake_bed_end(&b.fake);
 }
 
 int main(void)

@@ -519,8 +519,7 @@ static void test_answers_that_are_no_pprof(void **state)
     end(f);
 }
 
-/* --- When --------------------------------------------------------------------------------------
- */
+/* --- When ------------------------------------------------------------------------------------- */
 
 /* seconds=14 and the 10 s of scrape_timeout are longer than the interval: the beat between is
  * skipped. */
@@ -651,8 +650,7 @@ static void test_each_worker_has_its_share(void **state)
     }
 }
 
-/* --- Overrides
- * ------------------------------------------------------------------------------------ */
+/* --- Overrides -------------------------------------------------------------------------------- */
 
 struct listing {
     char text[1024];

@@ -298,33 +298,21 @@ static void values_are_forgotten(void **state)
 static void keys_are_bounded(void **state)
 {
     (void)state;
-    struct wire w = {0};
-    size_t part = wire_open(&w, 1), scope = wire_open(&w, 2), profile = wire_open(&w, 2);
-    size_t sample = wire_open(&w, 2);
+    struct br_str text = {0};
+    br_str_puts(&text, "{'resourceProfiles': [{'scopeProfiles': [{'profiles': [{'samples': ["
+                       "{'values': ['1'], 'attributeIndices': [1");
+    for (unsigned i = 2; i <= 1025; i++)
+        br_str_printf(&text, ",%u", i);
+    br_str_puts(&text, "]}]}]}]}], 'dictionary': {'stringTable': [''");
     for (unsigned i = 1; i <= 1025; i++)
-        wire_varint(&w, 2, i);
-    wire_varint(&w, 4, 1);
-    wire_close(&w, sample);
-    wire_close(&w, profile);
-    wire_close(&w, scope);
-    wire_close(&w, part);
-    size_t dictionary = wire_open(&w, 2);
-    wire_str(&w, 5, "");
-    wire_close(&w, wire_open(&w, 6));
-    for (unsigned i = 1; i <= 1025; i++) {
-        char name[8];
-        (void)snprintf(name, sizeof name, "k%u", i);
-        wire_str(&w, 5, name);
-        size_t attribute = wire_open(&w, 6);
-        wire_varint(&w, 1, i);
-        size_t value = wire_open(&w, 2);
-        wire_str(&w, 1, "v");
-        wire_close(&w, value);
-        wire_close(&w, attribute);
-    }
-    wire_close(&w, dictionary);
+        br_str_printf(&text, ",'k%u'", i);
+    br_str_puts(&text, "], 'attributeTable': [{}");
+    for (unsigned i = 1; i <= 1025; i++)
+        br_str_printf(&text, ",{'keyStrindex': %u, 'value': {'stringValue': 'v'}}", i);
+    br_str_puts(&text, "]}}");
     struct rig *r = rig_of("max_label_values: 5");
-    rig_send(r, rig_item_of(r, BR_PROFILES, &w));
+    (void)rig_run(r, BR_PROFILES, text.data);
+    br_str_release(&text);
     assert_int_equal((int)rig_metric(r, CHANGED("label")), 1);
     expect(r->out.data, "{\"keyStrindex\":1024,\"value\":{\"stringValue\":\"v\"}}");
     expect(r->out.data, "{\"keyStrindex\":1025,\"value\":{\"stringValueStrindex\":1026}}");
@@ -388,53 +376,50 @@ struct sizes {
     unsigned each, big, big_len, shared, payload;
 };
 
-static void put_attribute(struct wire *w, size_t len, unsigned number)
+static void put_attribute(struct br_str *text, size_t len, unsigned number)
 {
-    char *text = calloc(1, len + 16);
-    assert_non_null(text);
-    memset(text, 'x', len);
-    (void)snprintf(text + len, 16, "%u", number);
-    size_t attribute = wire_open(w, 6), value = wire_open(w, 2);
-    wire_str(w, 1, text);
-    wire_close(w, value);
-    wire_close(w, attribute);
-    free(text);
+    br_str_puts(text, ",{'value': {'stringValue': '");
+    for (size_t i = 0; i < len; i++)
+        br_str_putc(text, 'x');
+    br_str_printf(text, "%u'}}", number);
+}
+
+static void put_payload(struct br_str *text, size_t len)
+{
+    uint8_t *bytes = malloc(len);
+    assert_non_null(bytes);
+    memset(bytes, 'p', len);
+    br_str_puts(text, "'originalPayloadFormat': 'jfr', 'originalPayload': '");
+    br_str_base64(text, bytes, len);
+    br_str_puts(text, "',");
+    free(bytes);
 }
 
 static struct br_item *sized(struct rig *r, const struct sizes *s)
 {
-    struct wire w = {0};
+    struct br_str text = {0};
     unsigned n = 0;
-    size_t part = wire_open(&w, 1), scope = wire_open(&w, 2);
+    br_str_puts(&text, "{'resourceProfiles': [{'scopeProfiles': [{'profiles': [");
     for (unsigned k = 0; k < 4 && s->profiles[k]; k++) {
-        size_t profile = wire_open(&w, 2);
-        if (k == 0 && s->payload) {
-            char *bytes = calloc(1, s->payload + 1);
-            assert_non_null(bytes);
-            memset(bytes, 'p', s->payload);
-            wire_str(&w, 9, "jfr");
-            wire_str(&w, 10, bytes);
-            free(bytes);
-        }
+        br_str_puts(&text, k ? ",{" : "{");
+        if (k == 0 && s->payload)
+            put_payload(&text, s->payload);
+        br_str_puts(&text, "'samples': [");
         for (unsigned i = 0; i < s->profiles[k]; i++) {
-            size_t sample = wire_open(&w, 2);
-            wire_varint(&w, 2, ++n + 1);
-            if (s->shared)
-                wire_varint(&w, 2, 1);
-            wire_varint(&w, 4, n);
-            wire_close(&w, sample);
+            n++;
+            br_str_printf(&text, "%s{'attributeIndices': [%u%s], 'values': ['%u']}", i ? "," : "",
+                          n + 1, s->shared ? ",1" : "", n);
         }
-        wire_close(&w, profile);
+        br_str_puts(&text, "]}");
     }
-    wire_close(&w, scope);
-    wire_close(&w, part);
-    size_t dictionary = wire_open(&w, 2);
-    wire_close(&w, wire_open(&w, 6));
-    put_attribute(&w, s->shared, 0);
+    br_str_puts(&text, "]}]}], 'dictionary': {'attributeTable': [{}");
+    put_attribute(&text, s->shared, 0);
     for (unsigned i = 1; i <= n; i++)
-        put_attribute(&w, i == s->big ? s->big_len : s->each, i);
-    wire_close(&w, dictionary);
-    return rig_item_of(r, BR_PROFILES, &w);
+        put_attribute(&text, i == s->big ? s->big_len : s->each, i);
+    br_str_puts(&text, "]}}");
+    struct br_item *item = rig_item(r, BR_PROFILES, text.data);
+    br_str_release(&text);
+    return item;
 }
 
 static struct taker take(const char *config, const struct sizes *s, struct rig **ret)

@@ -4,15 +4,16 @@
  * (pkg/distributor, connectrpc.com/docs/protocol); requests are read by proto/push/v1/push.proto.
  * tests/e2e/test_pyroscope_exporter.py has labels, names and HTTP.
  */
+#include <inttypes.h>
+
 #include "base/mem.h"
 #include "base/steps.h"
 #include "pipeline/component.h"
 #include "push/v1/push.pb-c.h"
-#include "tests/support/fake_host.h"
 #include "tests/support/fake_sink.h"
 #include "tests/support/fault.h"
-#include "tests/support/items.h"
-#include "tests/support/rig.h"
+#include "tests/support/node_rig.h"
+#include "tests/support/otlp_text.h"
 #include "tests/support/test.h"
 
 extern const struct br_component br_pyroscope_exporter;
@@ -33,9 +34,7 @@ enum mood {
 };
 
 struct fixture {
-    struct fake_host *h;
-    struct br_arena arena;
-    struct br_node node;
+    struct node_rig rig;
     enum mood mood;
     unsigned busy_left, n_requests;
     int64_t retry_after_s;
@@ -151,14 +150,13 @@ static struct fake_answer on_exchange(const struct br_exchange *x, void *arg)
 static int create(struct fixture *f, const char *yaml)
 {
     struct br_err err = {0};
-    *f = (struct fixture){.h = fake_host_new(), .bad = ""};
-    f->h->answer = on_exchange;
-    f->h->answer_arg = f;
-    br_arena_init(&f->arena, 0);
-    f->node = rig_node(&br_pyroscope_exporter, yaml, &f->h->host, &f->arena, NULL);
-    f->node.in_pipeline[BR_PROFILES] = true;
-    assert_int_equal(br_pyroscope_exporter.create(&f->node, &err), 0);
-    return br_pyroscope_exporter.start(&f->node, &err);
+    *f = (struct fixture){.bad = ""};
+    node_rig_begin(&f->rig, &br_pyroscope_exporter, yaml);
+    f->rig.h->answer = on_exchange;
+    f->rig.h->answer_arg = f;
+    f->rig.node.in_pipeline[BR_PROFILES] = true;
+    assert_int_equal(br_pyroscope_exporter.create(&f->rig.node, &err), 0);
+    return br_pyroscope_exporter.start(&f->rig.node, &err);
 }
 
 static void start(struct fixture *f, const char *more)
@@ -171,7 +169,7 @@ static void start(struct fixture *f, const char *more)
 
 static void end(struct fixture *f)
 {
-    fake_host_end(f->h, &f->node, &f->arena);
+    node_rig_end(&f->rig);
 }
 
 static void on_done(struct br_item *item, void *arg)
@@ -185,42 +183,44 @@ static void on_done(struct br_item *item, void *arg)
 }
 
 /* A resource, of the service that the letter is, with a profile of one sample. */
-static void put_resource(struct wire *w, char service, uint64_t time_ns)
+static void put_resource(struct br_str *json, char service, uint64_t time_ns)
 {
     char name[64] = {service};
     if (service >= 'X')
         memset(name, service, sizeof name - 1); /* a large one */
-    size_t part = wire_open(w, 1), resource = wire_open(w, 1);
-    wire_attribute(w, 1, "service.name", name);
-    wire_close(w, resource);
-    size_t scope = wire_open(w, 2), profile = wire_open(w, 2);
-    size_t sample = wire_open(w, 2);
-    wire_varint(w, 4, 1);
-    wire_close(w, sample);
-    wire_i64(w, 3, time_ns);
-    wire_close(w, profile);
-    wire_close(w, scope);
-    wire_close(w, part);
+    br_str_printf(
+        json,
+        "%s{'resource':{'attributes':[{'key':'service.name','value':{'stringValue':'%s'}}]},"
+        "'scopeProfiles':[{'profiles':[{'samples':[{'values':[1]}],'timeUnixNano':%" PRIu64 "}]}]}",
+        json->len ? "," : "{'resourceProfiles':[", name, time_ns);
 }
 
-/* An item with a profile for each letter; times[i] is taken from now. */
-static struct br_item *item_of(struct fixture *f, const char *services, const int64_t *times)
+/* The item of resources that were put there; `json` is given back. */
+static struct br_item *end_item(struct fixture *f, struct br_str *json)
 {
-    struct wire w = {0};
-    for (size_t i = 0; services[i]; i++)
-        put_resource(&w, services[i], f->h->unix_ns + (uint64_t)(times ? times[i] : 0));
-    struct br_item *item = items_walk(&f->h->host, BR_PROFILES, w.data, w.len);
-    wire_free(&w);
+    br_str_puts(json, "]}");
+    assert_false(json->failed);
+    struct br_item *item = otlp_text_item(&f->rig.h->host, BR_PROFILES, json->data);
+    br_str_release(json);
     br_item_received(item);
     item->done = on_done;
     item->done_arg = &f->tally;
     return item;
 }
 
+/* An item with a profile for each letter; times[i] is taken from now. */
+static struct br_item *item_of(struct fixture *f, const char *services, const int64_t *times)
+{
+    struct br_str json = {0};
+    for (size_t i = 0; services[i]; i++)
+        put_resource(&json, services[i], f->rig.h->unix_ns + (uint64_t)(times ? times[i] : 0));
+    return end_item(f, &json);
+}
+
 static void push(struct fixture *f, const char *services, const int64_t *times)
 {
-    br_pyroscope_exporter.consume(&f->node, item_of(f, services, times));
-    fake_host_turn(f->h);
+    br_pyroscope_exporter.consume(&f->rig.node, item_of(f, services, times));
+    fake_host_turn(f->rig.h);
 }
 
 static void stored_once(const struct fixture *f, const char *services)
@@ -231,7 +231,7 @@ static void stored_once(const struct fixture *f, const char *services)
 
 static double dropped(struct fixture *f, const char *reason)
 {
-    return fake_host_dropped(f->h, BR_PROFILES, reason);
+    return fake_host_dropped(f->rig.h, BR_PROFILES, reason);
 }
 
 /* --- Before a request ------------------------------------------------------------------------ */
@@ -247,7 +247,7 @@ static void times_by_the_clock(void **state)
     stored_once(&f, "ACE");
     assert_true(dropped(&f, "too_old") == 1 && dropped(&f, "too_new") == 1);
     assert_true(f.tally.n_done == 1 && f.tally.last.n_rejected == 2);
-    fake_host_advance(f.h, 3600000); /* what is new becomes old while the clock goes */
+    fake_host_advance(f.rig.h, 3600000); /* what is new becomes old while the clock goes */
     push(&f, "F", &(const int64_t){-hour});
     push(&f, "G", &(const int64_t){0});
     stored_once(&f, "ACEG");
@@ -289,26 +289,20 @@ static void requests_are_bounded(void **state)
 /* A Resource of `n` attributes of 2000 bytes, with so many scopes of a profile of one sample. */
 static struct br_item *one_resource(struct fixture *f, unsigned n, unsigned scopes)
 {
-    struct wire w = {0};
-    char key[16], text[2001];
+    struct br_str json = {0};
+    char text[2001];
     memset(text, 'x', sizeof text - 1);
     text[sizeof text - 1] = '\0';
-    size_t part = wire_open(&w, 1), resource = wire_open(&w, 1);
-    wire_attribute(&w, 1, "service.name", "A");
-    for (unsigned i = 0; i < n; i++) {
-        (void)snprintf(key, sizeof key, "k%u", i);
-        wire_attribute(&w, 1, key, text);
-    }
-    wire_close(&w, resource);
+    br_str_puts(&json,
+                "{'resourceProfiles':[{'resource':{'attributes':[{'key':'service.name','value':"
+                "{'stringValue':'A'}}");
+    for (unsigned i = 0; i < n; i++)
+        br_str_printf(&json, ",{'key':'k%u','value':{'stringValue':'%s'}}", i, text);
+    br_str_puts(&json, "]},'scopeProfiles':[");
     for (unsigned i = 0; i < scopes; i++)
-        wire_raw(&w, "\x12\x06\x12\x04\x12\x02\x20\x01", 8);
-    wire_close(&w, part);
-    struct br_item *item = items_walk(&f->h->host, BR_PROFILES, w.data, w.len);
-    wire_free(&w);
-    br_item_received(item);
-    item->done = on_done;
-    item->done_arg = &f->tally;
-    return item;
+        br_str_printf(&json, "%s{'profiles':[{'samples':[{'values':[1]}]}]}", i ? "," : "");
+    br_str_puts(&json, "]}");
+    return end_item(f, &json);
 }
 
 /* Its texts are checked once, not for each of 2,000 profiles. */
@@ -319,9 +313,9 @@ static void a_resource_is_read_once(void **state)
     start(&f, "labels: {resource_attributes: [\"*\"], max: 2}");
     struct br_item *item = one_resource(&f, 100, 2000);
     uint64_t steps = br_steps(), most = 4 * item->size;
-    br_pyroscope_exporter.consume(&f.node, item);
+    br_pyroscope_exporter.consume(&f.rig.node, item);
     steps = br_steps() - steps;
-    fake_host_turn(f.h);
+    fake_host_turn(f.rig.h);
     assert_true(f.tally.n_done == 1 && f.stored[0] == 2000);
     assert_true(steps < most);
     end(&f);
@@ -334,8 +328,8 @@ static void what_an_item_becomes_is_bounded(void **state)
     (void)state;
     start(&f, "labels: {resource_attributes: [\"*\"], max: 128}");
     struct br_item *item = one_resource(&f, 100, 2000);
-    br_pyroscope_exporter.consume(&f.node, item);
-    fake_host_turn(f.h);
+    br_pyroscope_exporter.consume(&f.rig.node, item);
+    fake_host_turn(f.rig.h);
     assert_true(f.tally.n_reject == 1 && f.n_requests == 0);
     assert_non_null(strstr(f.tally.last.text, "too many bytes"));
     end(&f);
@@ -387,13 +381,13 @@ static void a_server_that_refuses_all_is_left_alone(void **state)
     push(&f, services, NULL);
     assert_int_equal(f.n_requests, 14 + 1);
     assert_int_equal(f.tally.n, 0);
-    fake_host_advance(f.h, 999);
+    fake_host_advance(f.rig.h, 999);
     assert_int_equal(f.n_requests, 14 + 1);
-    fake_host_advance(f.h, 1);
+    fake_host_advance(f.rig.h, 1);
     assert_int_equal(f.n_requests, 14 + 2);
     unsigned n_lost = (unsigned)dropped(&f, "profile_rejected");
     f.bad = "";
-    fake_host_advance(f.h, 1500);
+    fake_host_advance(f.rig.h, 1500);
     assert_int_equal(f.stored[0], 64 - n_lost);
     assert_in_range(n_lost, 1, 7);
     assert_true(f.tally.n_done == 1 && f.tally.last.n_rejected == n_lost);
@@ -438,7 +432,7 @@ static void the_server_may_not_name_all_that_are_bad(void **state)
         assert_int_equal(f.n_requests, cases[i].n_requests);
         assert_true(dropped(&f, "profile_rejected") ==
                     (double)(strlen(cases[i].services) - strlen(cases[i].stored)));
-        assert_true(*f.h->host.ledger.sent[BR_PROFILES] == (double)strlen(cases[i].stored));
+        assert_true(*f.rig.h->host.ledger.sent[BR_PROFILES] == (double)strlen(cases[i].stored));
         end(&f);
     }
 }
@@ -480,11 +474,11 @@ static void a_busy_server_is_asked_again(void **state)
     f.busy_left = 2;
     push(&f, "AB", NULL);
     assert_true(f.n_requests == 1 && f.tally.n == 0);
-    fake_host_advance(f.h, 999);
+    fake_host_advance(f.rig.h, 999);
     assert_int_equal(f.n_requests, 1);
-    fake_host_advance(f.h, 1);
+    fake_host_advance(f.rig.h, 1);
     assert_int_equal(f.n_requests, 2);
-    fake_host_advance(f.h, 1500);
+    fake_host_advance(f.rig.h, 1500);
     assert_true(f.n_requests == 3 && f.tally.n_done == 1);
     stored_once(&f, "AB");
     end(&f);
@@ -498,9 +492,9 @@ static void it_says_when(void **state)
     f.busy_left = 1;
     f.retry_after_s = 7;
     push(&f, "A", NULL);
-    fake_host_advance(f.h, 6999);
+    fake_host_advance(f.rig.h, 6999);
     assert_int_equal(f.n_requests, 1);
-    fake_host_advance(f.h, 1);
+    fake_host_advance(f.rig.h, 1);
     assert_true(f.n_requests == 2 && f.tally.n_done == 1);
     end(&f);
 }
@@ -522,7 +516,7 @@ static void endpoints_fail_alone(void **state)
         f.busy_left = 1;
         push(&f, "A", NULL);
         assert_true(f.n_requests == 2 && f.stored[0] == 1 && f.tally.n == 1 - waits);
-        fake_host_advance(f.h, 1000);
+        fake_host_advance(f.rig.h, 1000);
         assert_true(f.n_requests == 3 && f.stored[0] == 2 && f.tally.n_done == 1);
         end(&f);
     }
@@ -620,10 +614,10 @@ static void scenario(void *arg)
     f.bad = "B";
     struct br_item *item = item_of(&f, "ABCDE", NULL);
     fault_start();
-    br_pyroscope_exporter.consume(&f.node, item);
-    fake_host_turn(f.h);
+    br_pyroscope_exporter.consume(&f.rig.node, item);
+    fake_host_turn(f.rig.h);
     fault_stop();
-    fake_host_advance(f.h, 60000);
+    fake_host_advance(f.rig.h, 60000);
     assert_int_equal(f.tally.n, 1);
     assert_true(f.tally.n_done == 1 || fault_failed());
     if (!fault_failed())

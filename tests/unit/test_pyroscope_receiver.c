@@ -103,7 +103,7 @@ static void test_outcomes(void **state)
         {BR_DONE, BR_STATUS_OK, 0, 200, 200, 0, NULL, NULL},
         {BR_RETRY, BR_STATUS_UNAVAILABLE, 0, 503, 503, 14, "unavailable", "retry-after: 1\n"},
         {BR_RETRY, BR_STATUS_UNAVAILABLE, 2500, 503, 503, 14, "unavailable", "retry-after: 3\n"},
-        {BR_RETRY, BR_STATUS_RESOURCE_EXHAUSTED, 9000, 429, 429, 14, "resource_exhausted",
+        {BR_RETRY, BR_STATUS_RESOURCE_EXHAUSTED, 9000, 429, 429, 8, "resource_exhausted",
          "retry-after: 9\n"},
         {BR_REJECT, BR_STATUS_INVALID_ARGUMENT, 0, 400, 400, 3, "invalid_argument", NULL},
         {BR_REJECT, BR_STATUS_RESOURCE_EXHAUSTED, 0, 413, 413, 8, "resource_exhausted", NULL},

@@ -9,7 +9,6 @@
 #include "base/mem.h"
 #include "tests/support/rig.h"
 #include "tests/support/test.h"
-#include "tests/support/wire.h"
 
 extern const struct br_component br_redaction_processor;
 
@@ -359,27 +358,23 @@ static void a_hard_pattern_masks_all(void **state)
 /* A traces item whose span has `n` attributes with a text of `len` bytes that repeats `unit`. */
 static struct br_item *long_values(struct rig *r, unsigned n, size_t len, const char *unit)
 {
-    struct wire w = {0};
+    struct br_str json = {0};
     char *text = malloc(len + 1);
     assert_non_null(text);
     for (size_t i = 0; i < len; i++)
         text[i] = unit[i % strlen(unit)];
     text[len] = 0;
-    size_t part = wire_open(&w, 1), scope = wire_open(&w, 2), span = wire_open(&w, 2);
+    br_str_puts(&json, "{'resourceSpans':[{'scopeSpans':[{'spans':[{'attributes':[");
     for (unsigned i = 0; i < n; i++) {
-        size_t pair = wire_open(&w, 9);
-        wire_str(&w, 1, "k");
-        size_t value = wire_open(&w, 2);
         text[0] = (char)('a' + i % 26);
-        wire_str(&w, 1, text);
-        wire_close(&w, value);
-        wire_close(&w, pair);
+        br_str_printf(&json, "%s{'key':'k','value':{'stringValue':'%s'}}", i ? "," : "", text);
     }
-    wire_close(&w, span);
-    wire_close(&w, scope);
-    wire_close(&w, part);
+    br_str_puts(&json, "]}]}]}]}");
+    assert_false(json.failed);
     free(text);
-    return rig_item_of(r, BR_TRACES, &w);
+    struct br_item *item = rig_item(r, BR_TRACES, json.data);
+    br_str_release(&json);
+    return item;
 }
 
 /* Quadratic, as usual patterns are over texts that are made for it: half an hour for these at a
@@ -436,31 +431,22 @@ static void a_string_is_touched_once(void **state)
 {
     (void)state;
     static const char card[] = "4111111111111111 ";
-    struct wire w = {0};
+    struct br_str json = {0};
     char *text = malloc(20000);
     assert_non_null(text);
     for (size_t i = 0; i < 19999; i++)
         text[i] = card[i % (sizeof card - 1)];
     text[19999] = 0;
-    size_t dictionary = wire_open(&w, 2);
-    wire_str(&w, 5, "");
-    wire_str(&w, 5, "k");
-    wire_str(&w, 5, text);
-    for (unsigned i = 0; i < 50; i++) {
-        size_t attribute = wire_open(&w, 6);
-        if (i)
-            wire_varint(&w, 1, 1);
-        size_t value = wire_open(&w, 2);
-        if (i)
-            wire_varint(&w, 8, 2);
-        wire_close(&w, value);
-        wire_close(&w, attribute);
-    }
-    wire_close(&w, dictionary);
+    br_str_printf(&json, "{'dictionary':{'stringTable':['','k','%s'],'attributeTable':[{}", text);
+    for (unsigned i = 1; i < 50; i++)
+        br_str_puts(&json, ",{'keyStrindex':1,'value':{'stringValueStrindex':2}}");
+    br_str_puts(&json, "]}}");
+    assert_false(json.failed);
     free(text);
     struct rig *r =
         rig_new(&br_redaction_processor, "{blocked_values: ['4[0-9]{15}'], match_time: 1h}");
-    struct br_item *item = rig_item_of(r, BR_PROFILES, &w);
+    struct br_item *item = rig_item(r, BR_PROFILES, json.data);
+    br_str_release(&json);
     size_t before = item->size;
     rig_send(r, item);
     assert_int_equal(r->n_out, 1);
@@ -506,7 +492,7 @@ static void configs(void **state)
         {"{hash_function: hmac-sha512, hmac_key: 0123456789abcdef0123456789abcdef}",
          "hmac-sha512 needs at least 64 bytes"},
         {"summary: debug", "summary: is read and has no effect"},
-        {"url_sanitizer: {enabled: true}", "url_sanitizer"}, /* to ignore it would let pass */
+        {"db_sanitizer: {sql: {enabled: true}}", "db_sanitizer"}, /* to ignore it would let pass */
     };
     rig_expect_errors_in(&br_redaction_processor, bad, BR_COUNT(bad));
     expect_not(rig_errors(&br_redaction_processor,

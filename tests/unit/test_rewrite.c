@@ -14,6 +14,7 @@
 #include "tests/support/fault.h"
 #include "tests/support/gen.h"
 #include "tests/support/items.h"
+#include "tests/support/otlp_text.h"
 #include "tests/support/test.h"
 
 typedef Opentelemetry__Proto__Collector__Trace__V1__ExportTraceServiceRequest Traces;
@@ -374,21 +375,11 @@ static void what_is_empty_goes_by_itself(void **state)
 static void what_came_empty_stays(void **state)
 {
     struct fake_host *h = *state;
-    struct wire w = {0};
-    size_t part = wire_open(&w, 1);
-    size_t scope = wire_open(&w, 2);
-    wire_str(&w, 3, "a scope without spans");
-    wire_close(&w, scope);
-    scope = wire_open(&w, 2);
-    size_t span = wire_open(&w, 2);
-    wire_str(&w, 5, "a span");
-    wire_close(&w, span);
-    wire_close(&w, scope);
-    wire_close(&w, part);
-    part = wire_open(&w, 1);
-    wire_close(&w, wire_open(&w, 2)); /* a scope without anything */
-    wire_close(&w, part);
-    struct br_item *item = items_walk(&h->host, BR_TRACES, w.data, w.len);
+    struct br_item *item =
+        otlp_text_item(&h->host, BR_TRACES,
+                       "{'resourceSpans': [{'scopeSpans': ["
+                       "{'schemaUrl': 'a scope without spans'}, {'spans': [{'name': 'a span'}]}]},"
+                       "{'scopeSpans': [{}]}]}"); /* a scope without anything */
     assert_int_equal(br_item_rewrite(item, ITEMS, drop_all, NULL), 0);
     assert_int_equal(item->n_parts, 2);
     struct wire bytes = gen_written(item);
@@ -399,7 +390,6 @@ static void what_came_empty_stays(void **state)
     assert_int_equal(m->resource_spans[1]->n_scope_spans, 1);
     protobuf_c_message_free_unpacked(&m->base, NULL);
     wire_free(&bytes);
-    wire_free(&w);
     br_item_free(item);
 }
 
@@ -430,30 +420,25 @@ static void a_replaced_resource_stays(void **state)
 {
     struct fake_host *h = *state;
     struct br_item *item = items_new(&h->host, BR_PROFILES, 1, 10);
-    struct wire other = {0};
-    wire_attribute(&other, 1, "service.name", "other");
-    struct br_buf *buf = br_buf_new(h->host.pool, other.len);
-    assert_non_null(buf);
-    memcpy(buf->data, other.data, other.len);
+    struct br_buf *buf = otlp_text_service(h->host.pool, "other");
     uint32_t at = 0;
     while (item->parts[at].kind != BR_PART_RESOURCE)
         at++;
-    br_item_set_resource(item, &item->parts[at], buf, buf->data, other.len);
-    br_buf_unref(buf);
+    br_item_set_resource(item, &item->parts[at], buf, buf->data, buf->len);
     struct plan plan = {.levels = ITEMS | WHOLE, .change_percent = 100};
     assert_int_equal(br_item_rewrite(item, plan.levels, on_visit, &plan), 0);
     size_t len;
     const uint8_t *resource = br_part_resource(&item->parts[at], &len);
-    assert_int_equal(len, other.len);
-    assert_memory_equal(resource, other.data, len);
+    assert_int_equal(len, buf->len);
+    assert_memory_equal(resource, buf->data, len);
     struct wire bytes = gen_written(item);
     struct br_item *fresh = items_walk(&h->host, BR_PROFILES, bytes.data, bytes.len);
     resource = br_part_resource(&fresh->parts[at], &len);
-    assert_int_equal(len, other.len);
-    assert_memory_equal(resource, other.data, len);
+    assert_int_equal(len, buf->len);
+    assert_memory_equal(resource, buf->data, len);
     br_item_free(fresh);
     wire_free(&bytes);
-    wire_free(&other);
+    br_buf_unref(buf);
     br_item_done(item);
     fake_host_turn(h);
 }
@@ -493,16 +478,13 @@ static void a_failure_leaves_the_item(void **state)
 static void a_scope_cannot_be_dropped(void **state)
 {
     struct fake_host *h = *state;
-    struct wire w = {0};
-    size_t part = wire_open(&w, 1), scope = wire_open(&w, 2);
-    wire_close(&w, wire_open(&w, 1));
-    wire_close(&w, scope);
-    wire_close(&w, part);
-    struct br_item *item = items_walk(&h->host, BR_TRACES, w.data, w.len);
+    struct br_item *item =
+        otlp_text_item(&h->host, BR_TRACES, "{'resourceSpans': [{'scopeSpans': [{'scope': {}}]}]}");
+    size_t size = item->size;
+    assert_int_equal(size, 6); /* three fields, each a tag and a length */
     assert_int_equal(br_item_rewrite(item, SCOPES, drop_scopes, NULL), BR_EINVAL);
-    assert_int_equal(item->size, w.len);
+    assert_int_equal(item->size, size);
     br_item_free(item);
-    wire_free(&w);
 }
 
 static void rewrite_without_memory(void *arg)

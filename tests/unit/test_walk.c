@@ -612,23 +612,27 @@ static void spans_are_listed_where_somebody_wants_them(void **state)
     wire_free(&w);
 }
 
-/* One KeyValue of each: its key first, its value first, tags that are longer than they need be, and
- * a key that is there twice, of which the last counts. */
+/* One KeyValue of each: its key first, its value first, tags and lengths that are longer than they
+ * need be, other keys, and a key that is there twice, of which the last counts. */
 static void a_thread_is_seen_wherever_its_key_stands(void **state)
 {
     struct walk_check *c = *state;
     static const struct {
         const char *bytes;
         size_t len;
-        bool seen;
+        bool id, name;
     } pairs[] = {
-        {"\x0a\x09thread.id\x12\x02\x18\x07", 15, true},
-        {"\x12\x02\x18\x07\x0a\x09thread.id", 15, true},
-        {"\x12\x02\x18\x07\x8a\x00\x09thread.id", 16, true},
-        {"\x12\x02\x18\x07\x0a\x89\x00thread.id", 16, true},
-        {"\x0a\x01x\x0a\x09thread.id\x12\x02\x18\x07", 18, true},
-        {"\x12\x0b\x0a\x09thread.id\x0a\x09threadsid", 24, false},
-        {"\x12\x02\x18\x07\x0a\x06thread", 12, false},
+        {"\x0a\x09thread.id\x12\x02\x18\x07", 15, true, false},
+        {"\x12\x02\x18\x07\x0a\x09thread.id", 15, true, false},
+        {"\x12\x02\x18\x07\x8a\x00\x09thread.id", 16, true, false},
+        {"\x12\x02\x18\x07\x0a\x89\x00thread.id", 16, true, false},
+        {"\x0a\x01x\x0a\x09thread.id\x12\x02\x18\x07", 18, true, false},
+        {"\x0a\x09thread.id\x0a\x01x\x12\x02\x18\x07", 18, false, false},
+        {"\x12\x02\x18\x07\x0a\x0bthread.name", 17, false, true},
+        {"\x0a\x0bthread.name\x12\x02\x18\x07", 17, false, true},
+        {"\x12\x02\x18\x07\x0a\x0athread.ids", 16, false, false},
+        {"\x12\x0b\x0a\x09thread.id\x0a\x09threadsid", 24, false, false},
+        {"\x12\x02\x18\x07\x0a\x06thread", 12, false, false},
     };
     c->options.spans = true;
     for (size_t i = 0; i < BR_COUNT(pairs); i++) {
@@ -640,11 +644,38 @@ static void a_thread_is_seen_wherever_its_key_stands(void **state)
         leave(&w, &p);
         assert_int_equal(walk_check(c, &w), 0);
         const struct br_span *s = &c->item->spans[0];
-        const uint8_t *want = s->body + s->body_len - pairs[i].len - 2; /* of the field */
-        if (s->thread != (pairs[i].seen ? want : NULL))
+        if ((s->thread_id != NULL) != pairs[i].id || (s->thread_name != NULL) != pairs[i].name)
             fail_msg("pair %zu", i);
+        if (pairs[i].id) {
+            assert_int_equal(s->thread_id_len, 2);
+            assert_memory_equal(s->thread_id, "\x18\x07", 2);
+        }
+        if (pairs[i].name) {
+            assert_int_equal(s->thread_name_len, 2);
+            assert_memory_equal(s->thread_name, "\x18\x07", 2);
+        }
         wire_free(&w);
     }
+}
+
+static void the_last_thread_counts(void **state)
+{
+    struct walk_check *c = *state;
+    struct wire w = {0};
+    struct path p;
+    c->options.spans = true;
+    enter(&w, &p, in_span);
+    wire_attribute(&w, 9, "thread.id", "one");
+    wire_attribute(&w, 9, "thread.name", "main");
+    wire_attribute(&w, 9, "thread.id", "three");
+    leave(&w, &p);
+    assert_int_equal(walk_check(c, &w), 0);
+    const struct br_span *s = &c->item->spans[0];
+    assert_int_equal(s->thread_id_len, 7);
+    assert_memory_equal(s->thread_id, "\x0a\x05three", 7);
+    assert_int_equal(s->thread_name_len, 6);
+    assert_memory_equal(s->thread_name, "\x0a\x04main", 6);
+    wire_free(&w);
 }
 
 static void the_last_of_a_field_counts(void **state)
@@ -743,6 +774,7 @@ int main(void)
         TEST(parts_are_counted),
         TEST(spans_are_listed_where_somebody_wants_them),
         TEST(a_thread_is_seen_wherever_its_key_stands),
+        TEST(the_last_thread_counts),
         TEST(the_last_of_a_field_counts),
         TEST(errors_say_where),
         TEST(references_in_traces_are_nobodys),

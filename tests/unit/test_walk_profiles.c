@@ -333,8 +333,7 @@ static void the_memory_changes_nothing(void **state)
     c->options.memo = NULL;
 }
 
-/* --- References that are written inline --------------------------------------------------------
- */
+/* --- References that are written inline ------------------------------------------------------- */
 
 #define LONG 100000u /* bytes of the string that all refer to */
 

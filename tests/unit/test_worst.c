@@ -20,8 +20,7 @@
 
 enum { MAPPING = 1, LOCATION, FUNCTION, LINK, STRING, ATTRIBUTE, STACK, TABLES };
 
-/* --- Shapes -------------------------------------------------------------------------------------
- */
+/* --- Shapes ----------------------------------------------------------------------------------- */
 
 /* A request under construction: half of `size` bytes are what is long. */
 struct shape {
@@ -422,8 +421,7 @@ static struct wire make_shape(size_t i, size_t size)
     return w;
 }
 
-/* --- What reads them ----------------------------------------------------------------------------
- */
+/* --- What reads them -------------------------------------------------------------------------- */
 
 extern const struct br_component br_join_processor, br_batch_processor, br_redaction_processor,
     br_filter_processor, br_attributes_processor, br_resource_processor,

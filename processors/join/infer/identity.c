@@ -10,8 +10,6 @@
 #include "otlp/scan.h"
 #include "processors/join/sample_view.h"
 
-#define DIGITS_MAX 20
-
 static const struct {
     const char *key;
     size_t len;
@@ -33,25 +31,12 @@ enum join_where join_where_of(const void *key, size_t len)
     return (enum join_where)i;
 }
 
-static uint32_t identity_hash_int(const struct join_table *table, int64_t value)
-{
-    char digits[DIGITS_MAX + 1];
-    uint64_t rest = value < 0 ? 0 - (uint64_t)value : (uint64_t)value;
-    size_t at = sizeof digits;
-    do
-        digits[--at] = (char)('0' + rest % 10);
-    while (rest /= 10);
-    if (value < 0)
-        digits[--at] = '-';
-    return join_table_hash(table, digits + at, sizeof digits - at);
-}
-
 uint32_t join_where_hash(const struct join_table *table, const uint8_t *any, size_t len,
                          struct join_texts *texts)
 {
     struct br_any value = br_any_read((struct br_value){any, len});
     if (value.type == BR_VALUE_INT)
-        return identity_hash_int(table, (int64_t)value.number);
+        return join_table_hash_int(table, (int64_t)value.number);
     if (value.reference && texts)
         return join_texts_hash(texts, value.reference);
     return value.type == BR_VALUE_STRING && value.len
@@ -88,37 +73,13 @@ static void identity_read_pair(const struct join_table *table, const struct br_k
         ret->hashes[where] = join_where_value(table, where, kv->value.data, kv->value.len, texts);
 }
 
-/* True of a KeyValue of a short key that says none of them, and a short value, in either order, and
- * nothing else: as most attributes of spans are. */
-static inline bool identity_is_of_no_interest(const uint8_t *p, size_t len)
-{
-    static const uint64_t lens = 1 << 7 | 1 << 9 | 1 << 11 | 1 << 12 | 1 << 22; /* as in keys */
-    if (len < 4 || p[1] >= 128 || p[1] + 4u > len)
-        return false;
-    const uint8_t *second = p + 2 + p[1];
-    if (second[1] >= 128 || p[1] + 4u + second[1] != len)
-        return false;
-    bool key_first = p[0] == BR_TAG(BR_KEYVALUE_KEY, BR_WIRE_LEN);
-    const uint8_t *key = key_first ? p : second, *value = key_first ? second : p;
-    return key[0] == BR_TAG(BR_KEYVALUE_KEY, BR_WIRE_LEN) && key[1] && key[1] < 64 &&
-           value[0] == BR_TAG(BR_KEYVALUE_VALUE, BR_WIRE_LEN) &&
-           (!(lens >> key[1] & 1) || join_where_of(key + 2, key[1]) == JOIN_WHERES);
-}
-
 void join_identity_read(const struct join_table *table, const uint8_t *p, const uint8_t *end,
-                        uint32_t field, struct join_texts *texts, struct join_identity *ret)
+                        struct join_texts *texts, struct join_identity *ret)
 {
-    struct br_field this_field;
     struct br_keyvalue kv;
     br_steps_add((size_t)(end - p));
-    while (p < end && (p = br_scan(p, end, &this_field))) {
-        size_t len = (size_t)this_field.value;
-        if (br_scan_tag(&this_field) != BR_SCAN_LEN(field) ||
-            identity_is_of_no_interest(this_field.data, len))
-            continue;
-        (void)br_keyvalue_read(this_field.data, len, &kv);
+    while ((p = br_keyvalue_next(p, end, BR_RESOURCE_ATTRIBUTES, &kv)))
         identity_read_pair(table, &kv, texts, ret);
-    }
 }
 
 /* --- Services --------------------------------------------------------------------------- */

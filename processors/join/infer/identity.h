@@ -1,21 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where a span or a sample ran, as far as attributes say: thread, process, and what the process is
- * one of. Each is a hash of its text (numbers are their decimal digits) with the table's secret; 0:
- * not said. Source: opentelemetry.io/docs/specs/semconv/registry/attributes (thread, process, host,
+ * Reads from attributes where a span or a sample ran: thread, process, host, container and service.
+ * Each is a hash of its text (of a number, its decimal digits) with the table's secret; 0: not
+ * said. Source: opentelemetry.io/docs/specs/semconv/registry/attributes (thread, process, host,
  * container, service).
  */
 #pragma once
 
+#include "otlp/fields.h"
 #include "processors/join/table/table.h"
+#include "wire/protobuf.h"
 
 struct join_texts;
 
 /* Which of them an attribute's key says; JOIN_WHERES: none. */
 enum join_where join_where_of(const void *key, size_t len);
 
-/* The hash of an AnyValue that is a text or an integer; 0 when it is neither, or empty. `texts`
- * resolves references; NULL: there are none. */
+/* Returns the hash of an AnyValue that is a text or an integer; 0 when it is neither, or empty.
+ * `texts` resolves references; NULL: there are none. */
 uint32_t join_where_hash(const struct join_table *table, const uint8_t *any, size_t len,
                          struct join_texts *texts);
 
@@ -25,12 +27,25 @@ uint32_t join_where_hash(const struct join_table *table, const uint8_t *any, siz
 uint32_t join_where_value(const struct join_table *table, enum join_where where, const uint8_t *any,
                           size_t len, struct join_texts *texts);
 
-/* Notes what the attributes (KeyValues, field `field`) between `p` and `end` say. */
-void join_identity_read(const struct join_table *table, const uint8_t *p, const uint8_t *end,
-                        uint32_t field, struct join_texts *texts, struct join_identity *ret);
+/* The same of what a span says of its thread (br_span.thread_id, thread_name); 0 for NULL. */
+static inline uint32_t join_thread_hash(const struct join_table *table, const uint8_t *any,
+                                        size_t len)
+{
+    uint64_t number;
+    if (!any)
+        return 0;
+    if (len > 1 && any[0] == BR_TAG(BR_VALUE_INT, BR_WIRE_VARINT) &&
+        br_varint(any + 1, any + len, &number) == any + len)
+        return join_table_hash_int(table, (int64_t)number);
+    return join_where_hash(table, any, len, NULL);
+}
 
-/* False when both say on which thread, and it is not the same. Names count before ids: the ids of
- * one may be the runtime's and those of the other the system's. */
+/* Notes what the attributes of the Resource between `p` and `end` say. */
+void join_identity_read(const struct join_table *table, const uint8_t *p, const uint8_t *end,
+                        struct join_texts *texts, struct join_identity *ret);
+
+/* Returns false when both say on which thread, and it is not the same. Names count before ids: the
+ * ids of one may be the runtime's and those of the other the system's. */
 static inline bool join_same_thread(uint32_t a_id, uint32_t a_name, uint32_t b_id, uint32_t b_name)
 {
     if (a_name && b_name)
@@ -48,5 +63,5 @@ struct join_service {
 struct join_service join_service_of(const struct br_part *part, struct join_texts *texts);
 uint64_t join_service_hash(const uint8_t *name, size_t len);
 
-/* The length of what is kept of a name: JOIN_VALUE_MAX bytes, cut between characters. */
+/* Returns the length of what is kept of a name: JOIN_VALUE_MAX bytes, cut between characters. */
 size_t join_cut(const uint8_t *text, size_t len);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Samples that name no span: what was open on their thread, of their process, when they were taken.
- * A span is theirs when it was open at all their timestamps and exactly one was deepest: no other
- * span that was open there lies below it, and every other one lies above it. What two spans fit is
- * neither's.
+ * Finds the span of samples that name none: a span that was open on their thread, of their process,
+ * when they were taken. A span is theirs when it was open at all their timestamps and is the one
+ * deepest span: no other open span lies below it, and every other one lies above it. A sample that
+ * fits two spans belongs to neither.
  *
  * Thread and process must be said by both and be equal, and thread ids be of one kind: the
  * system's, or of the same runtime; or the threads' names be equal, where both say one; of host,
@@ -33,8 +33,8 @@ void join_infer_release(struct join_infer *infer);
 /* Says whether the sample names enough to infer from; `where` is what it and its resource say. */
 bool join_infer_may(const struct join_sample_view *view, const struct join_identity *where);
 
-/* The number of the span, from 1, that each of the sample's timestamps was taken in; 0: none, or
- * more than one may be. They lie in `*ret_times`, until the next call. False without memory or
+/* Gives the number of the span, from 1, that each of the sample's timestamps was taken in; 0: none,
+ * or more than one may be. They lie in `*ret_times`, until the next call. False without memory or
  * steps. */
 bool join_infer_spans(struct join_infer *infer, const struct join_sample_view *view,
                       const struct join_identity *where, const uint64_t **ret_times,
@@ -53,8 +53,8 @@ const struct join_totals *join_infer_share(struct join_infer *infer,
                                            const struct join_identity *where,
                                            const uint8_t *trace_id, const uint8_t *span_id);
 
-/* The span that the sample was taken in, for which it says enough; NULL when none is, or more than
- * one may be. Lives as long as the arena. */
+/* Returns the span that the sample was taken in, for which it says enough; NULL when none is, or
+ * more than one may be. Lives as long as the arena. */
 const struct join_neighbour *join_infer_span(struct join_infer *infer,
                                              const struct join_sample_view *view,
                                              const struct join_identity *where);

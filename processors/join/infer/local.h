@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The local tree of a span: the spans below it in the same trace and service. SDK bridges label
- * samples with its root, the span that came from outside; what they say is true of the whole tree,
- * and where a sample says when and on which thread it was taken, of the one span that was open
- * there.
+ * Finds the local tree of a span: the spans below it in the same trace and service. SDK bridges
+ * label samples with its root, the span that came from outside; what they say is true of the whole
+ * tree, and where a sample says when and on which thread it was taken, of the one span that was
+ * open there.
  *
  * A span is a root when its parent is not among the spans of its trace and service, or when it is
  * of the kind server or consumer: then it came from outside even where its parent is there.
@@ -55,8 +55,8 @@ struct join_locals {
     uint64_t n_cut; /* samples that are the span's they name, for want of steps or memory */
 };
 
-/* The tree of a trace (16 bytes) and a service; NULL when there were too many steps, or no memory.
- * Lives until the next call. */
+/* Returns the tree of a trace (16 bytes) and a service; NULL when there were too many steps, or no
+ * memory. Lives until the next call. */
 const struct join_local *join_locals_get(struct join_locals *locals, const uint8_t *trace_id,
                                          const uint8_t *service, size_t service_len,
                                          uint64_t service_hash);
@@ -73,7 +73,7 @@ void join_taken_add(struct join_locals *locals, const uint8_t *trace_id, const u
 
 void join_locals_release(struct join_locals *locals); /* accepts a zeroed one */
 
-/* The number of a span among them, or JOIN_NO_SPAN. */
+/* Returns the number of a span among them, or JOIN_NO_SPAN. */
 uint32_t join_local_find(const struct join_local *local, const uint8_t *span_id);
 
 /* Returns true for `span` itself and for what is below it. */
@@ -82,9 +82,9 @@ static inline bool join_local_below(const struct join_local *local, uint32_t spa
     return local->first[top] <= local->first[span] && local->first[span] < local->end[top];
 }
 
-/* The deepest span at or below `root` that was open at `time_ns` on that thread (hashes; 0: not
- * known, which fits every thread); of several, what they have in common above them. Takes as many
- * steps as there are spans. */
+/* Returns the deepest span at or below `root` that was open at `time_ns` on that thread (hashes; 0:
+ * not known, which fits every thread); of several, what they have in common above them. Takes as
+ * many steps as there are spans. */
 uint32_t join_local_open(const struct join_local *local, uint32_t root, uint64_t time_ns,
                          uint32_t thread, uint32_t thread_name);
 
@@ -129,9 +129,9 @@ bool join_credit_take(struct join_credit *credit, const struct join_value_type *
 const uint8_t *join_credit_deepest(struct join_credit *credit, const struct join_sample_view *view,
                                    const struct join_found *named);
 
-/* The number of the span, from 1, at or below the named one, a root, that was open at each of the
- * sample's timestamps, which lie in `*ret_times` until the next call. False where it is no root, or
- * without memory or steps. */
+/* Gives the number of the span, from 1, at or below the named one, a root, that was open at each of
+ * the sample's timestamps, which lie in `*ret_times` until the next call. False where it is no
+ * root, or without memory or steps. */
 bool join_credit_spans(struct join_credit *credit, const struct join_sample_view *view,
                        const struct join_found *named, const uint64_t **ret_times,
                        uint64_t *ret_spans);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of the table share: table.c (rings, slots, families) and totals.c (what samples
- * add up to, and what the table knows by name). */
+/*
+ * The types and functions that the files of the table share: table.c (rings, slots, families) and
+ * totals.c (what samples add up to, and what the table knows by name).
+ */
 #pragma once
 
 #include <pthread.h>
@@ -46,8 +48,7 @@ struct record {
     /* Words that are written, and read at once, as a whole. */
     union {
         struct {
-            uint64_t before : 48; /* where the span before it of its family may be: table.c; until
-                                     it is indexed what it has of its service's hash: table.c */
+            uint64_t before : 48; /* where the span before it of its family may be: table.c */
             uint64_t size8 : 16;  /* bytes with the texts, in units of 8 */
             uint64_t attributes_len : 16;
             uint64_t name_len : 8, service_len : 8;
@@ -83,13 +84,15 @@ struct shard {
     uint8_t *ring;
     uint64_t ring_size, head, tail; /* positions only grow */
     uint64_t head_at, tail_at;      /* where in the ring they are */
-    uint32_t ahead;                 /* records that may be on their way there */
+    uint32_t group;                 /* spans that are entered at a time, at least 1 */
     uint64_t sweep_at;              /* the head at which the next bucket is swept */
     uint64_t swept;                 /* buckets, in all */
     uint8_t *totals;                /* n_totals of the table's totals_size */
     uint32_t n_totals, used_totals; /* those past used_totals were never taken */
     uint32_t free_totals;           /* free list through types[0].waiting; index + 1 */
     uint64_t n_spans, n_pending;
+    uint64_t paged; /* bytes of the ring that have pages, or soon will */
+    bool has_bucket_pages;
 } __attribute__((aligned(64)));
 
 struct join_table {
@@ -104,10 +107,12 @@ struct join_table {
     unsigned shard_bits;        /* of SHARDS_BITS, or 0: one thread does all, nothing is locked */
     _Atomic uint64_t *families; /* where the newest span of each is */
     uint64_t families_mask;
-    _Atomic uint64_t *threads;  /* likewise, of each thread, families_mask + 1; NULL: none */
-    _Atomic uint64_t *taken;    /* likewise, of each span that samples name, in its shard */
-    _Atomic uint32_t taken_at;  /* when something was taken last, in tenths of a second; 0: never */
-    pthread_mutex_t names_lock; /* of everything below */
+    _Atomic uint64_t *threads; /* likewise, of each thread, families_mask + 1; NULL: none */
+    _Atomic uint64_t *taken;   /* likewise, of each span that samples name, in its shard */
+    _Atomic uint32_t taken_at; /* when something was taken last, in tenths of a second; 0: never */
+    bool has_family_pages; /* `families`, `taken` and `threads`; whoever has is_paging writes it */
+    _Atomic bool is_paging, all_paged; /* pages.c */
+    pthread_mutex_t names_lock;        /* of everything below */
     char *types[JOIN_TYPES];
     uint8_t type_lens[JOIN_TYPES];
     unsigned n_types;
@@ -119,7 +124,7 @@ struct join_table {
     _Atomic uint64_t lost[JOIN_LOST_MAX]; /* hashes of spans some of whose samples are */
 };
 
-static inline uint64_t table_mix(const struct join_table *table, uint64_t value)
+static inline uint64_t join_table_mix(const struct join_table *table, uint64_t value)
 {
     value = (value ^ table->secret[0]) * 0x9e3779b97f4a7c15u;
     value ^= value >> 32;
@@ -127,57 +132,57 @@ static inline uint64_t table_mix(const struct join_table *table, uint64_t value)
     return value ^ value >> 29;
 }
 
-static inline uint32_t table_tenths(uint64_t now_ms)
+static inline uint32_t join_table_tenths(uint64_t now_ms)
 {
     return (uint32_t)(now_ms / 100);
 }
 
 /* Tenths of a second from `seen` until `now`. Workers read the clock once a loop turn, so that what
  * one of them entered may lie in another's future. */
-static inline uint32_t record_age(uint32_t seen, uint32_t now)
+static inline uint32_t join_record_age(uint32_t seen, uint32_t now)
 {
     int32_t passed = (int32_t)(now - seen);
     return passed > 0 ? (uint32_t)passed : 0;
 }
 
-static inline bool record_expired(const struct join_table *table, const struct record *record,
-                                  uint32_t now)
+static inline bool join_record_expired(const struct join_table *table, const struct record *record,
+                                       uint32_t now)
 {
-    return record_age(record->seen, now) > table->window;
+    return join_record_age(record->seen, now) > table->window;
 }
 
-static inline unsigned table_n_shards(const struct join_table *table)
+static inline unsigned join_table_n_shards(const struct join_table *table)
 {
     return 1u << table->shard_bits;
 }
 
-static inline struct shard *table_shard(struct join_table *table, uint64_t hash)
+static inline struct shard *join_table_shard(struct join_table *table, uint64_t hash)
 {
-    return &table->shards[hash & (table_n_shards(table) - 1)];
+    return &table->shards[hash & (join_table_n_shards(table) - 1)];
 }
 
 /* Not where one thread does all: a lock waits for what was written before it. */
-static inline void shard_lock(const struct join_table *table, struct shard *shard)
+static inline void join_shard_lock(const struct join_table *table, struct shard *shard)
 {
     if (table->shard_bits)
         pthread_mutex_lock(&shard->lock);
 }
 
-static inline void shard_unlock(const struct join_table *table, struct shard *shard)
+static inline void join_shard_unlock(const struct join_table *table, struct shard *shard)
 {
     if (table->shard_bits)
         pthread_mutex_unlock(&shard->lock);
 }
 
-/* The newest position of which these are the low `bits`, in units of 8 bytes: positions grow for
- * ever, and what is kept of them has six bytes. 0, which means none, stays 0. */
-static inline uint64_t shard_whole(const struct shard *shard, uint64_t low, unsigned bits)
+/* Returns the newest position of which these are the low `bits`, in units of 8 bytes: positions
+ * grow for ever, and what is kept of them has six bytes. 0, which means none, stays 0. */
+static inline uint64_t join_shard_whole(const struct shard *shard, uint64_t low, unsigned bits)
 {
     return low ? shard->head - ((shard->head / 8 - low) & ((1ull << bits) - 1)) * 8 : 0;
 }
 
 /* Position in the ring, by its distance from the head: cheaper than a division. */
-static inline struct record *shard_record(const struct shard *shard, uint64_t position)
+static inline struct record *join_shard_record(const struct shard *shard, uint64_t position)
 {
     uint64_t back = shard->head - position;
     uint64_t offset = shard->head_at - back + (back > shard->head_at ? shard->ring_size : 0);
@@ -185,8 +190,8 @@ static inline struct record *shard_record(const struct shard *shard, uint64_t po
 }
 
 /* Moves on by a record's size; a record does not go round the ring's end. */
-static inline void shard_forward(const struct shard *shard, uint64_t *position, uint64_t *in_ring,
-                                 uint32_t size)
+static inline void join_shard_forward(const struct shard *shard, uint64_t *position,
+                                      uint64_t *in_ring, uint32_t size)
 {
     *position += size;
     *in_ring += size;
@@ -194,13 +199,13 @@ static inline void shard_forward(const struct shard *shard, uint64_t *position, 
         *in_ring = 0;
 }
 
-static inline uint32_t record_size(const struct record *record)
+static inline uint32_t join_record_size(const struct record *record)
 {
     return record->size8 * 8u;
 }
 
-/* What is said of a record's span; pointing into the record. */
-static inline struct join_span record_span(const struct record *record)
+/* Returns what is said of a record's span; pointing into the record. */
+static inline struct join_span join_record_span(const struct record *record)
 {
     const uint8_t *text = (const uint8_t *)(record + 1);
     return (struct join_span){
@@ -221,32 +226,33 @@ static inline struct join_span record_span(const struct record *record)
         .attributes_len = record->attributes_len};
 }
 
-static inline struct whereabouts *record_whereabouts(const struct record *record)
+static inline struct whereabouts *join_record_whereabouts(const struct record *record)
 {
-    return (struct whereabouts *)(void *)((uint8_t *)(uintptr_t)record + record_size(record) -
+    return (struct whereabouts *)(void *)((uint8_t *)(uintptr_t)record + join_record_size(record) -
                                           sizeof(struct whereabouts));
 }
 
 /* --- Figures: under the shard's lock ---------------------------------------------------- */
 
-static inline bool shard_has_totals(const struct shard *shard)
+static inline bool join_shard_has_totals(const struct shard *shard)
 {
     return shard->free_totals || shard->used_totals < shard->n_totals;
 }
 
-static inline struct join_totals *shard_totals(const struct join_table *table,
-                                               const struct shard *shard, uint32_t index)
+static inline struct join_totals *join_shard_totals(const struct join_table *table,
+                                                    const struct shard *shard, uint32_t index)
 {
     return (struct join_totals *)(void *)(shard->totals + (index - 1) * table->totals_size);
 }
 
 /* The counters behind them. */
-static inline struct join_top *totals_top(struct join_totals *totals)
+static inline struct join_top *join_totals_counters(struct join_totals *totals)
 {
     return (struct join_top *)(void *)(totals + 1);
 }
 
-/* The record's totals, made where there are none and `make`; NULL without, or without room. */
+/* Returns the record's totals, made where there are none and `make`; NULL without, or without room.
+ */
 struct join_totals *join_record_totals(const struct join_table *table, struct shard *shard,
                                        struct record *record, bool make);
 void join_totals_untake(struct join_totals *totals, const struct join_sample *sample);
@@ -267,23 +273,23 @@ void join_names_release(struct join_table *table);
 #define SERVICE_MASK PLACE_MASK /* what families are told apart by of a service's hash */
 
 /* `service`: within SERVICE_MASK. */
-static inline uint64_t table_family_hash(const struct join_table *table, const uint8_t *trace_id,
-                                         uint64_t service)
+static inline uint64_t join_table_family_hash(const struct join_table *table,
+                                              const uint8_t *trace_id, uint64_t service)
 {
-    return table_mix(table,
-                     br_load64(trace_id) ^ table_mix(table, br_load64(trace_id + 8) ^ service));
+    return join_table_mix(table, br_load64(trace_id) ^
+                                     join_table_mix(table, br_load64(trace_id + 8) ^ service));
 }
 
-static inline uint64_t table_thread_hash(const struct join_table *table, uint32_t thread,
-                                         uint32_t process)
+static inline uint64_t join_table_thread_hash(const struct join_table *table, uint32_t thread,
+                                              uint32_t process)
 {
-    return table_mix(table, (uint64_t)thread << 32 | process);
+    return join_table_mix(table, (uint64_t)thread << 32 | process);
 }
 
 /* Makes the record at `position` the newest of those whose newest `*newest` says, and returns the
  * one before it. Under the shard's lock. */
-static inline uint64_t chain_enter(const struct join_table *table, _Atomic uint64_t *newest,
-                                   uint32_t shard, uint64_t position)
+static inline uint64_t join_chain_enter(const struct join_table *table, _Atomic uint64_t *newest,
+                                        uint32_t shard, uint64_t position)
 {
     uint64_t place = position / 8 << table->shard_bits | shard;
     uint64_t old = atomic_load_explicit(newest, memory_order_relaxed);
@@ -305,46 +311,49 @@ struct home {
     uint16_t tag;
 };
 
-static inline struct home slots_home(const struct shard *shard, uint64_t hash)
+static inline struct home join_slots_home(const struct shard *shard, uint64_t hash)
 {
     return (struct home){.bucket =
                              shard->buckets + ((hash >> 4 & UINT32_MAX) * shard->n_buckets >> 32),
                          .tag = (uint16_t)(hash >> 48)};
 }
 
-static inline struct bucket *slots_neighbour(const struct shard *shard, const struct bucket *bucket)
+static inline struct bucket *join_slots_neighbour(const struct shard *shard,
+                                                  const struct bucket *bucket)
 {
     return shard->buckets + ((uint64_t)(bucket - shard->buckets) ^ 1);
 }
 
-/* How far behind the head the slot's record begins, in units of 8 bytes. */
-static inline uint32_t slots_distance(const struct shard *shard, const struct bucket *bucket,
-                                      unsigned slot)
+/* Returns how far behind the head the slot's record begins, in units of 8 bytes. */
+static inline uint32_t join_slots_distance(const struct shard *shard, const struct bucket *bucket,
+                                           unsigned slot)
 {
     return (uint32_t)(shard->head / 8) - bucket->positions[slot];
 }
 
-/* True when the slot's record is in the ring. */
-static inline bool slots_live(const struct shard *shard, const struct bucket *bucket, unsigned slot)
+/* Returns true when the slot's record is in the ring. */
+static inline bool join_slots_live(const struct shard *shard, const struct bucket *bucket,
+                                   unsigned slot)
 {
-    return slots_distance(shard, bucket, slot) <= (shard->head - shard->tail) / 8;
+    return join_slots_distance(shard, bucket, slot) <= (shard->head - shard->tail) / 8;
 }
 
-/* The record of a live slot. */
-static inline struct record *slots_record_in(const struct shard *shard, const struct bucket *bucket,
-                                             unsigned slot)
+/* Returns the record of a live slot. */
+static inline struct record *join_slots_record_in(const struct shard *shard,
+                                                  const struct bucket *bucket, unsigned slot)
 {
-    return shard_record(shard, shard->head - slots_distance(shard, bucket, slot) * 8ull);
+    return join_shard_record(shard, shard->head - join_slots_distance(shard, bucket, slot) * 8ull);
 }
 
-static inline void slots_set(struct bucket *bucket, unsigned slot, uint16_t tag, uint64_t position)
+static inline void join_slots_set(struct bucket *bucket, unsigned slot, uint16_t tag,
+                                  uint64_t position)
 {
     bucket->tags[slot] = tag;
     bucket->positions[slot] = (uint32_t)(position / 8);
 }
 
 /* Makes it a slot whose record has just left. */
-static inline void slots_clear(const struct shard *shard, struct bucket *bucket, unsigned slot)
+static inline void join_slots_clear(const struct shard *shard, struct bucket *bucket, unsigned slot)
 {
     bucket->positions[slot] = (uint32_t)(shard->tail / 8 - 1);
 }
@@ -352,15 +361,15 @@ static inline void slots_clear(const struct shard *shard, struct bucket *bucket,
 #define SPILLED_UNIT 128u
 #define SPILLED_BITS 28u
 
-/* True when a record of this bucket may lie in the neighbour. */
-static inline bool slots_has_spilled(const struct shard *shard, const struct bucket *bucket)
+/* Returns true when a record of this bucket may lie in the neighbour. */
+static inline bool join_slots_has_spilled(const struct shard *shard, const struct bucket *bucket)
 {
     uint64_t head = shard->head / SPILLED_UNIT,
              back = (head - bucket->spilled) & ((1u << SPILLED_BITS) - 1);
     return back <= head - shard->tail / SPILLED_UNIT;
 }
 
-static inline void slots_set_spilled(struct bucket *bucket, uint64_t position)
+static inline void join_slots_set_spilled(struct bucket *bucket, uint64_t position)
 {
     bucket->spilled = (uint32_t)(position / SPILLED_UNIT) & ((1u << SPILLED_BITS) - 1);
 }

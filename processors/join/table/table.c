@@ -15,6 +15,7 @@
 #define FIGURES_SHARE 2u
 #define FIGURES_AND_TOP_SHARE 5u   /* where each has counters of functions */
 #define WINDOW_MAX_MS (1ull << 35) /* a year; the clock of records comes round after six */
+#define EXPIRED_AT_ONCE 8192u      /* records: half a millisecond, or one */
 #define BYTES_PER_FAMILY 1024u     /* of the table, at least: one head for some five spans */
 
 /* --- Slots ------------------------------------------------------------------------------ */
@@ -27,20 +28,26 @@ struct place {
                       together with its padding through memory, and waited for */
 };
 
+/* Tags side by side, and twice those that the first eight and the last eight share. */
+typedef uint16_t join_tags __attribute__((vector_size(16)));
+
+static inline bool join_table_slots_any_tagged(const struct bucket *bucket, uint16_t tag)
+{
+    join_tags first, last;
+    uint64_t same[2];
+    memcpy(&first, bucket->tags, sizeof first);
+    memcpy(&last, bucket->tags + WAYS - 8, sizeof last);
+    first = (join_tags)((first == tag) | (last == tag));
+    memcpy(same, &first, sizeof same);
+    return same[0] | same[1];
+}
+
 /* A bit for each slot whose tag is `tag`. */
 static inline uint32_t join_table_slots_tagged(const struct bucket *bucket, uint16_t tag)
 {
-    typedef uint16_t eight __attribute__((vector_size(16)));
-    eight tags;
-    memcpy(&tags, bucket->tags, sizeof tags);
-    tags = (eight)(tags == tag);
-    uint64_t same[2]; /* any of the first eight? */
-    memcpy(same, &tags, sizeof same);
-    uint32_t hits = (uint32_t)(bucket->tags[8] == tag) << 8 | (uint32_t)(bucket->tags[9] == tag)
-                                                                  << 9;
-    if (same[0] | same[1])
-        for (unsigned slot = 0; slot < 8; slot++)
-            hits |= (uint32_t)(bucket->tags[slot] == tag) << slot;
+    uint32_t hits = 0;
+    for (unsigned slot = 0; slot < WAYS; slot++)
+        hits |= (uint32_t)(bucket->tags[slot] == tag) << slot;
     return hits;
 }
 
@@ -48,16 +55,18 @@ static inline uint32_t join_table_slots_tagged(const struct bucket *bucket, uint
  * the first time that a span id is seen. */
 static inline bool join_table_slots_is_new(const struct shard *shard, struct home home)
 {
-    for (uint32_t hits = join_table_slots_tagged(home.bucket, home.tag); hits; hits &= hits - 1)
-        if (slots_live(shard, home.bucket, (unsigned)__builtin_ctz(hits)))
-            return false;
-    return !slots_has_spilled(shard, home.bucket);
+    if (__builtin_expect(join_table_slots_any_tagged(home.bucket, home.tag), 0))
+        for (unsigned slot = 0; slot < WAYS; slot++)
+            if (home.bucket->tags[slot] == home.tag && join_slots_live(shard, home.bucket, slot))
+                return false;
+    return !join_slots_has_spilled(shard, home.bucket);
 }
 
 static inline struct record *join_table_slots_record(const struct shard *shard,
                                                      const struct place *place)
 {
-    return place->slot < 0 ? NULL : slots_record_in(shard, place->bucket, (unsigned)place->slot);
+    return place->slot < 0 ? NULL
+                           : join_slots_record_in(shard, place->bucket, (unsigned)place->slot);
 }
 
 enum match { MATCH_NONE, MATCH_SPAN, MATCH_BOTH };
@@ -76,11 +85,13 @@ static enum match join_table_slots_match(const struct record *record, uint64_t s
 static bool join_table_slots_find_in(const struct shard *shard, struct bucket *bucket, uint16_t tag,
                                      uint64_t span_id, const uint8_t *trace_id, struct place *half)
 {
-    for (uint32_t hits = join_table_slots_tagged(bucket, tag); hits; hits &= hits - 1) {
+    uint32_t hits =
+        join_table_slots_any_tagged(bucket, tag) ? join_table_slots_tagged(bucket, tag) : 0;
+    for (; hits; hits &= hits - 1) {
         int slot = __builtin_ctz(hits);
-        if (!slots_live(shard, bucket, (unsigned)slot))
+        if (!join_slots_live(shard, bucket, (unsigned)slot))
             continue;
-        enum match m = join_table_slots_match(slots_record_in(shard, bucket, (unsigned)slot),
+        enum match m = join_table_slots_match(join_slots_record_in(shard, bucket, (unsigned)slot),
                                               span_id, trace_id);
         if (m == MATCH_NONE)
             continue;
@@ -100,8 +111,8 @@ static struct place join_table_slots_find(const struct shard *shard, struct home
     struct bucket *bucket = home.bucket;
     struct place place = {.bucket = bucket, .slot = -1};
     if (join_table_slots_find_in(shard, bucket, home.tag, span_id, trace_id, &place) ||
-        (slots_has_spilled(shard, bucket) &&
-         join_table_slots_find_in(shard, slots_neighbour(shard, bucket), home.tag, span_id,
+        (join_slots_has_spilled(shard, bucket) &&
+         join_table_slots_find_in(shard, join_slots_neighbour(shard, bucket), home.tag, span_id,
                                   trace_id, &place)))
         place.ambiguous = false;
     else if (place.ambiguous)
@@ -113,7 +124,7 @@ static struct place join_table_slots_find(const struct shard *shard, struct home
 static unsigned join_table_slots_spare_in(const struct shard *shard, const struct bucket *bucket)
 {
     unsigned slot = bucket->next;
-    for (unsigned n = 0; n < WAYS && slots_live(shard, bucket, slot); n++)
+    for (unsigned n = 0; n < WAYS && join_slots_live(shard, bucket, slot); n++)
         slot = slot + 1 < WAYS ? slot + 1 : 0;
     return slot;
 }
@@ -123,10 +134,10 @@ static struct place join_table_slots_spare_among(const struct shard *shard, stru
 {
     struct bucket *bucket = home.bucket;
     struct place place = {.bucket = bucket, .slot = (int)join_table_slots_spare_in(shard, bucket)};
-    if (slots_live(shard, bucket, (unsigned)place.slot)) {
-        struct bucket *other = slots_neighbour(shard, bucket);
+    if (join_slots_live(shard, bucket, (unsigned)place.slot)) {
+        struct bucket *other = join_slots_neighbour(shard, bucket);
         unsigned slot = join_table_slots_spare_in(shard, other);
-        if (!slots_live(shard, other, slot))
+        if (!join_slots_live(shard, other, slot))
             place = (struct place){.bucket = other, .slot = (int)slot};
     }
     return place;
@@ -136,7 +147,7 @@ static struct place join_table_slots_spare_among(const struct shard *shard, stru
 static inline struct place join_table_slots_spare(const struct shard *shard, struct home home)
 {
     unsigned slot = home.bucket->next;
-    return slots_live(shard, home.bucket, slot)
+    return join_slots_live(shard, home.bucket, slot)
                ? join_table_slots_spare_among(shard, home)
                : (struct place){.bucket = home.bucket, .slot = (int)slot};
 }
@@ -146,9 +157,9 @@ static inline void join_table_slots_fill(struct home home, const struct place *p
 {
     unsigned slot = (unsigned)place->slot;
     place->bucket->next = slot + 1 < WAYS ? (slot + 1) & 15 : 0;
-    slots_set(place->bucket, slot, home.tag, position);
+    join_slots_set(place->bucket, slot, home.tag, position);
     if (place->bucket != home.bucket)
-        slots_set_spilled(home.bucket, position);
+        join_slots_set_spilled(home.bucket, position);
 }
 
 /* Of a bucket, what records that have left were entered as must not look like newer ones when
@@ -156,10 +167,10 @@ static inline void join_table_slots_fill(struct home home, const struct place *p
 static void join_table_slots_sweep(const struct shard *shard, struct bucket *bucket)
 {
     for (unsigned slot = 0; slot < WAYS; slot++)
-        if (!slots_live(shard, bucket, slot))
-            slots_clear(shard, bucket, slot);
-    if (!slots_has_spilled(shard, bucket))
-        slots_set_spilled(bucket, shard->tail - SPILLED_UNIT);
+        if (!join_slots_live(shard, bucket, slot))
+            join_slots_clear(shard, bucket, slot);
+    if (!join_slots_has_spilled(shard, bucket))
+        join_slots_set_spilled(bucket, shard->tail - SPILLED_UNIT);
 }
 
 /* --- The ring --------------------------------------------------------------------------- */
@@ -172,13 +183,13 @@ static _Atomic uint64_t *table_lost_slot(struct join_table *table, uint64_t hash
 
 static void table_note_lost(struct join_table *table, uint64_t span_id)
 {
-    uint64_t hash = table_mix(table, span_id);
+    uint64_t hash = join_table_mix(table, span_id);
     atomic_store_explicit(table_lost_slot(table, hash), hash, memory_order_relaxed);
 }
 
 bool join_table_lost(struct join_table *table, const uint8_t *span_id)
 {
-    uint64_t hash = table_mix(table, br_load64(span_id));
+    uint64_t hash = join_table_mix(table, br_load64(span_id));
     return hash && atomic_load_explicit(table_lost_slot(table, hash), memory_order_relaxed) == hash;
 }
 
@@ -196,10 +207,10 @@ static inline void join_table_ring_settle(struct join_table *table, struct shard
     if (record->pending) {
         table_note_lost(table, record->head.span_id);
         shard->n_pending--;
-        join_totals_tally(out->unknown, shard_totals(table, shard, record->totals), out);
+        join_totals_tally(out->unknown, join_shard_totals(table, shard, record->totals), out);
     } else {
         shard->n_spans--;
-        if (!record_expired(table, record, now)) {
+        if (!join_record_expired(table, record, now)) {
             if (record->totals)
                 table_note_lost(table, record->head.span_id);
             out->evicted++;
@@ -224,7 +235,7 @@ static inline void join_table_ring_evict(struct join_table *table, struct shard 
     struct record *record = (struct record *)(void *)(shard->ring + shard->tail_at);
     if (!record->dead)
         join_table_ring_settle(table, shard, record, now, out);
-    shard_forward(shard, &shard->tail, &shard->tail_at, record_size(record));
+    join_shard_forward(shard, &shard->tail, &shard->tail_at, join_record_size(record));
 }
 
 static void join_table_slots_sweep_some(struct shard *shard)
@@ -249,12 +260,12 @@ static inline struct record *join_table_ring_reserve(struct join_table *table, s
     if (pad) {
         /* A record does not go round the end: what is left there is a dead one, whose header may
          * reach into the slack behind the ring. */
-        *shard_record(shard, shard->head) =
+        *join_shard_record(shard, shard->head) =
             (struct record){.size8 = (uint16_t)(pad / 8), .dead = true};
-        shard_forward(shard, &shard->head, &shard->head_at, pad);
+        join_shard_forward(shard, &shard->head, &shard->head_at, pad);
     }
     struct record *record = (struct record *)(void *)(shard->ring + shard->head_at);
-    shard_forward(shard, &shard->head, &shard->head_at, size);
+    join_shard_forward(shard, &shard->head, &shard->head_at, size);
     return record;
 }
 
@@ -271,39 +282,25 @@ static uint32_t join_table_record_size_for(size_t texts)
 
 /*
  * What leads to the records of the join's table: slots by span id, and chains of families and
- * threads. A record is indexed when its span is entered, some records behind the head, so that the
- * lines it needs have come from memory by then.
+ * threads. Spans are entered in groups. Of each group the lines that it needs are asked for before
+ * the group before it is entered, so that they have come from memory by then.
  */
 
-#define JOIN_INDEX_AHEAD 16u /* records, as long as a line takes to come from memory */
+#define JOIN_GROUP_MAX 16u /* as many as are entered while a line comes from memory */
 
-/* A record that is being indexed. */
+/* Where a span will be found. */
 struct join_coming {
-    struct record *record;
-    uint64_t position;
-    struct bucket *bucket;
+    struct home home;
     uint32_t family; /* the index of its head */
-    uint16_t tag;
-    bool in_family;
+    bool has_trace, in_family;
 };
 
-/* Records on their way, in order: so many noted, seen, entered into slots, chained. With a group
- * that was not seen yet they are less than three times the shard's `ahead`, for which its ring has
- * room. */
-struct join_indexing {
-    struct join_coming coming[4 * JOIN_INDEX_AHEAD];
-    uint64_t n_noted, n_seen, n_entered, n_chained;
+/* The family of the last span that was looked at; the next one is most likely of the same. */
+struct join_last_family {
+    uint64_t trace[2], service;
+    uint32_t family;
+    bool has_trace;
 };
-
-/* Records are noted as they are appended, and indexed on the way: join_table_index_next, at least
- * after each group, sees a group of them, or as many as there are, and enters as many that were
- * seen before; join_table_index_finish enters what was seen. */
-
-/* Records of a group. */
-static inline unsigned join_table_index_group(const struct shard *shard)
-{
-    return shard->ahead > 1 ? shard->ahead / 2 : 1;
-}
 
 /* Takes the totals of a span's earlier record: of samples that came first, or of the same span
  * that is sent again. */
@@ -312,15 +309,15 @@ static uint32_t join_table_index_take_over(struct join_table *table, struct shar
                                            uint32_t now, struct join_tally *out)
 {
     uint32_t index = old->totals;
-    if (old->pending && record_expired(table, old, now)) {
+    if (old->pending && join_record_expired(table, old, now)) {
         join_table_record_leave(table, shard, old, now, out);
         return 0;
     }
     if (old->pending) {
-        struct join_totals *totals = shard_totals(table, shard, index);
+        struct join_totals *totals = join_shard_totals(table, shard, index);
         join_totals_tally(out->late, totals, out);
         if (out->on_adopted) {
-            const struct join_span span = record_span(record);
+            const struct join_span span = join_record_span(record);
             out->on_adopted(out->arg, &span, totals);
         }
         out->adopted++;
@@ -333,150 +330,80 @@ static uint32_t join_table_index_take_over(struct join_table *table, struct shar
     return index;
 }
 
-static inline struct home join_table_index_home(const struct join_coming *coming)
-{
-    return (struct home){.bucket = coming->bucket, .tag = coming->tag};
-}
-
 /* Puts it in the place of an earlier record of the same span; false when there is none. */
-__attribute__((noinline)) static bool join_table_index_replace(struct join_table *table,
-                                                               struct shard *shard,
-                                                               const struct join_coming *coming,
-                                                               uint32_t now, struct join_tally *out)
+__attribute__((noinline)) static bool
+join_table_index_replace(struct join_table *table, struct shard *shard, struct home home,
+                         struct record *record, uint64_t position, uint32_t now,
+                         struct join_tally *out)
 {
-    struct record *record = coming->record;
-    struct home home = join_table_index_home(coming);
     struct place place = join_table_slots_find(shard, home, record->head.span_id,
                                                record->has_trace ? record->head.trace_id : NULL);
     struct record *old = join_table_slots_record(shard, &place);
     if (!old)
         return false;
     record->totals = join_table_index_take_over(table, shard, old, record, now, out);
-    slots_set(place.bucket, (unsigned)place.slot, home.tag, coming->position);
+    join_slots_set(place.bucket, (unsigned)place.slot, home.tag, position);
     if (place.bucket != home.bucket)
-        slots_set_spilled(home.bucket, coming->position);
+        join_slots_set_spilled(home.bucket, position);
     return true;
 }
 
 static inline void join_table_index_enter(struct join_table *table, struct shard *shard,
-                                          const struct join_coming *coming, uint32_t now,
-                                          struct join_tally *out)
+                                          struct home home, struct record *record,
+                                          uint64_t position, uint32_t now, struct join_tally *out)
 {
-    struct home home = join_table_index_home(coming);
     if (!join_table_slots_is_new(shard, home) &&
-        join_table_index_replace(table, shard, coming, now, out))
+        join_table_index_replace(table, shard, home, record, position, now, out))
         return;
     struct place place = join_table_slots_spare(shard, home);
-    if (slots_live(shard, place.bucket, (unsigned)place.slot))
+    if (join_slots_live(shard, place.bucket, (unsigned)place.slot))
         join_table_record_leave(table, shard, join_table_slots_record(shard, &place), now, out);
-    join_table_slots_fill(home, &place, coming->position);
+    join_table_slots_fill(home, &place, position);
 }
 
 /* Makes it the newest of its trace and service, and of its thread. */
-static inline void join_table_index_chain(struct join_table *table, struct shard *this_shard,
-                                          const struct join_coming *coming)
+static inline void join_table_index_chain(struct join_table *table, struct shard *shard,
+                                          const struct join_coming *coming, struct record *record,
+                                          uint64_t position)
 {
-    struct record *record = coming->record;
-    uint32_t shard = (uint32_t)(this_shard - table->shards);
-    uint64_t before = 0;
+    uint32_t shard_number = (uint32_t)(shard - table->shards);
     if (coming->in_family)
-        before = chain_enter(table, &table->families[coming->family], shard, coming->position);
-    record->before = before & PLACE_MASK;
-    if (!record->located)
+        record->before =
+            join_chain_enter(table, &table->families[coming->family], shard_number, position) &
+            PLACE_MASK;
+    if (__builtin_expect(!record->located, 1))
         return;
-    struct whereabouts *whereabouts = record_whereabouts(record);
-    uint64_t hash = table_thread_hash(table, record->thread, whereabouts->process);
-    whereabouts->before =
-        chain_enter(table, &table->threads[hash & table->families_mask], shard, coming->position);
+    struct whereabouts *whereabouts = join_record_whereabouts(record);
+    uint64_t hash = join_table_thread_hash(table, record->thread, whereabouts->process);
+    whereabouts->before = join_chain_enter(table, &table->threads[hash & table->families_mask],
+                                           shard_number, position);
 }
 
-static inline struct join_coming *join_table_index_coming(struct join_indexing *indexing,
-                                                          uint64_t count)
+/* Says where a span will be found, and asks for the lines that entering it needs. */
+static inline void join_table_index_foresee(const struct join_table *table,
+                                            const struct shard *shard,
+                                            const struct join_entry *entry,
+                                            struct join_last_family *last, struct join_coming *ret)
 {
-    return &indexing->coming[count % (4 * JOIN_INDEX_AHEAD)];
-}
-
-/* Chains come several at a time: in a shared table their exchanges wait for everything written
- * before them, and so only the first one has to. */
-static void join_table_index_chain_all(struct join_table *table, struct shard *shard,
-                                       struct join_indexing *indexing)
-{
-    while (indexing->n_chained < indexing->n_entered)
-        join_table_index_chain(table, shard,
-                               join_table_index_coming(indexing, indexing->n_chained++));
-}
-
-static inline void join_table_index_enter_next(struct join_table *table, struct shard *shard,
-                                               struct join_indexing *indexing, uint32_t now,
-                                               struct join_tally *out)
-{
-    join_table_index_enter(table, shard, join_table_index_coming(indexing, indexing->n_entered++),
-                           now, out);
-    if (indexing->n_entered - indexing->n_chained >= shard->ahead)
-        join_table_index_chain_all(table, shard, indexing);
-}
-
-/* Notes the record that was appended last. */
-static inline void join_table_index_note(struct join_indexing *indexing, struct record *record,
-                                         uint64_t position)
-{
-    struct join_coming *coming = join_table_index_coming(indexing, indexing->n_noted++);
-    coming->record = record;
-    coming->position = position;
-}
-
-/* `last`: the record before it, most likely of the same trace; or NULL. */
-static inline void join_table_index_find_family(const struct join_table *table,
-                                                const struct join_coming *last,
-                                                struct join_coming *coming)
-{
-    const struct record *record = coming->record;
-    coming->in_family = record->before && record->has_trace;
-    if (last && memcmp(last->record->head.trace_id, record->head.trace_id, 16) == 0 &&
-        last->record->before == record->before)
-        coming->family = last->family;
-    else
-        coming->family =
-            (uint32_t)(table_family_hash(table, record->head.trace_id, record->before) &
-                       table->families_mask);
-    __builtin_prefetch(&table->families[coming->family], 1);
-}
-
-/* Lines that will be touched are brought on the way, those of slots at once: an address that must
- * be looked up in page tables holds up what comes behind it, and so do several no longer. */
-static void join_table_index_next(struct join_table *table, struct shard *shard,
-                                  struct join_indexing *indexing, uint32_t now,
-                                  struct join_tally *out)
-{
-    uint64_t first = indexing->n_seen, end = first + join_table_index_group(shard);
-    end = end < indexing->n_noted ? end : indexing->n_noted;
-    for (uint64_t n = first; n < end; n++) {
-        struct join_coming *coming = join_table_index_coming(indexing, n);
-        struct home home = slots_home(shard, table_mix(table, coming->record->head.span_id));
-        __builtin_prefetch(home.bucket, 1);
-        coming->bucket = home.bucket;
-        coming->tag = home.tag;
+    const struct br_span *span = entry->span;
+    uint64_t trace[2], service = entry->origin->service_hash & SERVICE_MASK;
+    struct home home = join_slots_home(shard, join_table_mix(table, span->head.span_id));
+    __builtin_prefetch(home.bucket, 1);
+    __builtin_prefetch(span->name);
+    memcpy(trace, span->head.trace_id, sizeof trace);
+    if (trace[0] != last->trace[0] || trace[1] != last->trace[1] || service != last->service) {
+        last->trace[0] = trace[0];
+        last->trace[1] = trace[1];
+        last->service = service;
+        last->has_trace = trace[0] | trace[1];
+        last->family = (uint32_t)(join_table_family_hash(table, span->head.trace_id, service) &
+                                  table->families_mask);
+        __builtin_prefetch(&table->families[last->family], 1);
     }
-    for (uint64_t n = first; n < end; n++)
-        join_table_index_find_family(table, n ? join_table_index_coming(indexing, n - 1) : NULL,
-                                     join_table_index_coming(indexing, n));
-    indexing->n_seen = end;
-    while (indexing->n_seen - indexing->n_entered > shard->ahead)
-        join_table_index_enter_next(table, shard, indexing, now, out);
-}
-
-static void join_table_index_finish(struct join_table *table, struct shard *shard,
-                                    struct join_indexing *indexing, uint32_t now,
-                                    struct join_tally *out)
-{
-    while (indexing->n_entered < indexing->n_seen)
-        join_table_index_enter_next(table, shard, indexing, now, out);
-    join_table_index_chain_all(table, shard, indexing);
-}
-
-static void join_table_index_begin(struct join_indexing *indexing)
-{
-    indexing->n_noted = indexing->n_seen = indexing->n_entered = indexing->n_chained = 0;
+    ret->home = home;
+    ret->family = last->family;
+    ret->has_trace = last->has_trace;
+    ret->in_family = last->has_trace && service;
 }
 
 /* --- Spans ------------------------------------------------------------------------------ */
@@ -487,12 +414,12 @@ static size_t join_table_entry_name_len(const struct br_span *span)
     return len <= JOIN_VALUE_MAX ? len : br_utf8_valid(span->name, JOIN_VALUE_MAX);
 }
 
-static bool join_table_entry_is_located(const struct join_table *table,
-                                        const struct join_entry *entry)
+static inline bool join_table_entry_is_located(const struct join_table *table,
+                                               const struct join_entry *entry,
+                                               const struct join_coming *coming)
 {
-    return table->threads && br_span_has_trace(&entry->span->head) && entry->extra &&
-           entry->extra->thread && entry->origin->where &&
-           entry->origin->where->hashes[JOIN_PROCESS];
+    return __builtin_expect(table->threads != NULL, 0) && coming->has_trace && entry->thread &&
+           entry->origin->where && entry->origin->where->hashes[JOIN_PROCESS];
 }
 
 /* As br_put_bytes, in line for what names are long: the middle is copied twice. */
@@ -525,31 +452,28 @@ struct shape {
 /* Word by word: a whole struct would be made elsewhere first, and fields of a word one by one would
  * wait for what lies there, and for each other. */
 static inline void join_table_record_write(struct record *record, const struct join_entry *entry,
+                                           const struct join_coming *coming,
                                            const struct shape *shape, uint32_t seen)
 {
-    static const struct join_extra none;
     const struct br_span *span = entry->span;
     const struct join_origin *origin = entry->origin;
-    const struct join_extra *extra = entry->extra ? entry->extra : &none;
     record->head = span->head;
-    record->thread = extra->thread;
-    record->thread_name = extra->thread_name;
+    record->thread = entry->thread;
+    record->thread_name = entry->thread_name;
     record->totals = 0;
     record->seen = seen;
-    record->words[0] =
-        (origin->service_hash & SERVICE_MASK) | (uint64_t)(shape->size / 8 & UINT16_MAX) << 48;
-    record->words[1] = (extra->attributes_len & UINT16_MAX) | (uint64_t)shape->name_len << 16 |
+    record->words[0] = (uint64_t)(shape->size / 8) << 48;
+    record->words[1] = (entry->attributes_len & UINT16_MAX) | (uint64_t)shape->name_len << 16 |
                        (uint64_t)(origin->service_len & UINT8_MAX) << 24 |
                        (uint64_t)span->kind << 32 | (uint64_t)span->status << 40 |
-                       (uint64_t)br_span_has_trace(&span->head) << 49 |
-                       (uint64_t)shape->located << 51;
+                       (uint64_t)coming->has_trace << 49 | (uint64_t)shape->located << 51;
     uint8_t *text = (uint8_t *)(record + 1);
     text = join_table_record_put_text(text, span->name, shape->name_len);
     text = join_table_record_put_text(text, origin->service, origin->service_len);
-    if (extra->attributes_len)
-        (void)br_put_bytes(text, extra->attributes, extra->attributes_len);
-    if (shape->located)
-        *record_whereabouts(record) =
+    if (__builtin_expect(entry->attributes_len != 0, 0))
+        (void)br_put_bytes(text, entry->attributes, entry->attributes_len);
+    if (__builtin_expect(shape->located, 0))
+        *join_record_whereabouts(record) =
             (struct whereabouts){.process = origin->where->hashes[JOIN_PROCESS],
                                  .host = origin->where->hashes[JOIN_HOST],
                                  .container = origin->where->hashes[JOIN_CONTAINER],
@@ -557,55 +481,100 @@ static inline void join_table_record_write(struct record *record, const struct j
                                  .runtime = origin->where->hashes[JOIN_RUNTIME]};
 }
 
-static inline void table_append(struct join_table *table, struct shard *shard,
-                                const struct join_entry *entry, struct join_indexing *indexing,
-                                uint32_t now, struct join_tally *out)
-{
-    struct shape shape = {.name_len = (uint8_t)join_table_entry_name_len(entry->span),
-                          .located = join_table_entry_is_located(table, entry)};
-    shape.size = join_table_record_size_for(shape.name_len + entry->origin->service_len +
-                                            (entry->extra ? entry->extra->attributes_len : 0)) +
-                 (shape.located ? (uint32_t)sizeof(struct whereabouts) : 0);
-    struct record *record = join_table_ring_reserve(table, shard, shape.size, now, out);
-    join_table_index_note(indexing, record, shard->head - shape.size);
-    join_table_record_write(record, entry, &shape, now);
-    shard->n_spans++;
-}
-
 #define WARM_BYTES 2048u /* so far behind the head */
-#define WARM_SPANS 4u
 
-/* Brings on the way what a record overwrites soon, in a full ring what leaves for it; and what a
- * span to come has. */
-static inline void join_table_ring_warm(const struct shard *shard, const struct join_entry *soon)
+/* Brings on the way what a record overwrites soon, in a full ring what leaves for it. */
+static inline void join_table_ring_warm(const struct shard *shard)
 {
     const uint8_t *p = shard->ring + shard->head_at + WARM_BYTES; /* or a little behind the ring */
     __builtin_prefetch(p, 1);
     __builtin_prefetch(p + 64, 1);
-    __builtin_prefetch(soon->span);
-    __builtin_prefetch(soon->span->name);
 }
 
-/* The entries that `order` names, or as they come; of one shard. */
-static inline void table_enter_in(struct join_table *table, struct shard *shard,
-                                  const struct join_entry *entries, const uint16_t *order,
-                                  unsigned count, uint32_t now, struct join_tally *out)
+/* Writes a span's record and puts it into its slot. */
+static inline struct record *table_append(struct join_table *table, struct shard *shard,
+                                          const struct join_entry *entry,
+                                          const struct join_coming *coming, uint32_t now,
+                                          struct join_tally *out)
 {
-    unsigned group = join_table_index_group(shard), left = group;
-    struct join_indexing indexing;
-    join_table_index_begin(&indexing);
-    for (unsigned i = 0; i < count; i++) {
-        unsigned soon = i + WARM_SPANS < count ? i + WARM_SPANS : i;
-        join_table_ring_warm(shard, &entries[order ? order[soon] : soon]);
-        table_append(table, shard, &entries[order ? order[i] : i], &indexing, now, out);
-        if (--left)
-            continue;
-        join_table_index_next(table, shard, &indexing, now, out);
-        left = group;
+    struct shape shape = {.name_len = (uint8_t)join_table_entry_name_len(entry->span),
+                          .located = join_table_entry_is_located(table, entry, coming)};
+    shape.size = join_table_record_size_for(shape.name_len + entry->origin->service_len +
+                                            entry->attributes_len) +
+                 (shape.located ? (uint32_t)sizeof(struct whereabouts) : 0);
+    join_table_ring_warm(shard);
+    struct record *record = join_table_ring_reserve(table, shard, shape.size, now, out);
+    join_table_record_write(record, entry, coming, &shape, now);
+    shard->n_spans++;
+    join_table_index_enter(table, shard, coming->home, record, shard->head - shape.size, now, out);
+    return record;
+}
+
+#define IN_LINE static inline __attribute__((always_inline)) /* for each kind of table */
+
+/* Entries of one shard: those that `order` names, or as they come. */
+struct join_entries {
+    const struct join_entry *entries;
+    const uint16_t *order; /* or NULL */
+    unsigned count;
+    unsigned group; /* so many are foreseen, and entered, at a time */
+};
+
+IN_LINE const struct join_entry *table_entry_at(const struct join_entries *these, unsigned index)
+{
+    return &these->entries[these->order ? these->order[index] : index];
+}
+
+static inline unsigned table_group_end(const struct join_entries *these, unsigned first)
+{
+    return these->count - first > these->group ? first + these->group : these->count;
+}
+
+IN_LINE void table_foresee_group(const struct join_table *table, const struct shard *shard,
+                                 const struct join_entries *these, unsigned first,
+                                 struct join_last_family *last, struct join_coming *ret)
+{
+    unsigned end = table_group_end(these, first);
+    for (unsigned i = first; i < end; i++)
+        join_table_index_foresee(table, shard, table_entry_at(these, i), last, ret++);
+}
+
+/* In a shared table records are linked a group at a time: an exchange waits for everything written
+ * before it, and so only the first one of a group has to. */
+IN_LINE void table_enter_group(struct join_table *table, struct shard *shard,
+                               const struct join_entries *these, unsigned first,
+                               const struct join_coming *coming, uint32_t now,
+                               struct join_tally *out)
+{
+    struct record *records[JOIN_GROUP_MAX];
+    uint64_t positions[JOIN_GROUP_MAX];
+    unsigned end = table_group_end(these, first), n = end - first;
+    for (unsigned i = 0; i < n; i++) {
+        struct record *record =
+            table_append(table, shard, table_entry_at(these, first + i), &coming[i], now, out);
+        records[i] = record;
+        positions[i] = shard->head - join_record_size(record);
+        if (!these->order)
+            join_table_index_chain(table, shard, &coming[i], record, positions[i]);
     }
-    while (indexing.n_seen < indexing.n_noted)
-        join_table_index_next(table, shard, &indexing, now, out);
-    join_table_index_finish(table, shard, &indexing, now, out);
+    for (unsigned i = 0; these->order && i < n; i++)
+        join_table_index_chain(table, shard, &coming[i], records[i], positions[i]);
+}
+
+IN_LINE void table_enter_in(struct join_table *table, struct shard *shard,
+                            const struct join_entry *entries, const uint16_t *order, unsigned count,
+                            uint32_t now, struct join_tally *out)
+{
+    const struct join_entries these = {entries, order, count, shard->group};
+    struct join_coming coming[2][JOIN_GROUP_MAX];
+    struct join_last_family last = {.service = UINT64_MAX};
+    table_foresee_group(table, shard, &these, 0, &last, coming[0]);
+    for (unsigned first = 0, which = 0; first < count; which ^= 1) {
+        unsigned next = table_group_end(&these, first);
+        table_foresee_group(table, shard, &these, next, &last, coming[which ^ 1]);
+        table_enter_group(table, shard, &these, first, coming[which], now, out);
+        first = next;
+    }
 }
 
 #define AT_ONCE 256u
@@ -617,7 +586,7 @@ static void table_enter_sorted(struct join_table *table, const struct join_entry
     uint8_t shards[AT_ONCE];
     uint16_t order[AT_ONCE], first[SHARDS + 1] = {0}, next[SHARDS];
     for (unsigned i = 0; i < count; i++) {
-        shards[i] = table_mix(table, entries[i].span->head.span_id) & (SHARDS - 1);
+        shards[i] = join_table_mix(table, entries[i].span->head.span_id) & (SHARDS - 1);
         first[shards[i] + 1]++;
     }
     for (unsigned k = 1; k <= SHARDS; k++)
@@ -629,16 +598,16 @@ static void table_enter_sorted(struct join_table *table, const struct join_entry
         struct shard *shard = &table->shards[k];
         if (first[k] == first[k + 1])
             continue;
-        shard_lock(table, shard);
+        join_shard_lock(table, shard);
         table_enter_in(table, shard, entries, order + first[k], first[k + 1] - first[k], now, out);
-        shard_unlock(table, shard);
+        join_shard_unlock(table, shard);
     }
 }
 
 void join_table_enter(struct join_table *table, const struct join_entry *entries, size_t count,
                       uint64_t now_ms, struct join_tally *out)
 {
-    uint32_t now = table_tenths(now_ms);
+    uint32_t now = join_table_tenths(now_ms);
     for (size_t i = 0; i < count; i += AT_ONCE) {
         unsigned some = (unsigned)(count - i < AT_ONCE ? count - i : AT_ONCE);
         if (table->shard_bits)
@@ -673,7 +642,7 @@ static bool table_make_pending(struct join_table *table, struct shard *shard, st
                                const struct join_sample *sample, uint32_t now,
                                struct join_tally *out)
 {
-    if (!shard_has_totals(shard))
+    if (!join_shard_has_totals(shard))
         return false;
     uint64_t span_id = br_load64(sample->span_id);
     uint32_t size = join_table_record_size_for(0);
@@ -685,7 +654,7 @@ static bool table_make_pending(struct join_table *table, struct shard *shard, st
                               .pending = true,
                               .has_trace = sample->trace_id != NULL};
     struct place place = join_table_slots_spare(shard, home);
-    if (slots_live(shard, place.bucket, (unsigned)place.slot)) {
+    if (join_slots_live(shard, place.bucket, (unsigned)place.slot)) {
         /* Spans are worth more than samples without one. */
         record->dead = true;
         return false;
@@ -730,44 +699,44 @@ enum join_result join_table_sample(struct join_table *table, const struct join_s
                                    bool add, uint64_t now_ms, join_found_fn *found, void *arg,
                                    struct join_tally *out)
 {
-    uint64_t span_id = br_load64(sample->span_id), hash = table_mix(table, span_id);
-    struct shard *shard = table_shard(table, hash);
-    struct home home = slots_home(shard, hash);
+    uint64_t span_id = br_load64(sample->span_id), hash = join_table_mix(table, span_id);
+    struct shard *shard = join_table_shard(table, hash);
+    struct home home = join_slots_home(shard, hash);
     enum join_result result = JOIN_UNKNOWN;
-    uint32_t now = table_tenths(now_ms);
-    shard_lock(table, shard);
+    uint32_t now = join_table_tenths(now_ms);
+    join_shard_lock(table, shard);
     struct place place = join_table_slots_find(shard, home, span_id, sample->trace_id);
     struct record *record = join_table_slots_record(shard, &place);
-    if (record && record->pending && record_expired(table, record, now)) {
+    if (record && record->pending && join_record_expired(table, record, now)) {
         join_table_record_leave(table, shard, record, now, out);
-        slots_clear(shard, place.bucket, (unsigned)place.slot);
+        join_slots_clear(shard, place.bucket, (unsigned)place.slot);
         place.slot = -1;
     } else if (record && !record->pending) {
-        result = record_expired(table, record, now) ? JOIN_TOO_LATE : JOIN_FOUND;
+        result = join_record_expired(table, record, now) ? JOIN_TOO_LATE : JOIN_FOUND;
     }
     if (result == JOIN_FOUND) {
-        const struct join_span span = record_span(record);
+        const struct join_span span = join_record_span(record);
         found(arg, &span);
     }
     if (add && result != JOIN_TOO_LATE)
         table_remember(table, shard, home, &place, sample, now, out);
-    shard_unlock(table, shard);
+    join_shard_unlock(table, shard);
     return result;
 }
 
 void join_table_find(struct join_table *table, const uint8_t *trace_id, const uint8_t *span_id,
                      join_found_fn *found, void *arg)
 {
-    uint64_t id = br_load64(span_id), hash = table_mix(table, id);
-    struct shard *shard = table_shard(table, hash);
-    shard_lock(table, shard);
-    struct place place = join_table_slots_find(shard, slots_home(shard, hash), id, trace_id);
+    uint64_t id = br_load64(span_id), hash = join_table_mix(table, id);
+    struct shard *shard = join_table_shard(table, hash);
+    join_shard_lock(table, shard);
+    struct place place = join_table_slots_find(shard, join_slots_home(shard, hash), id, trace_id);
     const struct record *record = join_table_slots_record(shard, &place);
     if (record && !record->pending) {
-        const struct join_span span = record_span(record);
+        const struct join_span span = join_record_span(record);
         found(arg, &span);
     }
-    shard_unlock(table, shard);
+    join_shard_unlock(table, shard);
 }
 
 /* --- Timestamps of samples --- */
@@ -787,21 +756,21 @@ static const struct join_taken *join_table_taken_of(const struct record *record)
 static uint64_t join_table_taken_position(const struct join_table *table, const struct shard *shard,
                                           uint64_t place)
 {
-    return shard_whole(shard, place >> table->shard_bits, 48 - table->shard_bits);
+    return join_shard_whole(shard, place >> table->shard_bits, 48 - table->shard_bits);
 }
 
 /* What leaves before its span was asked for is the span's that the sample names. */
 static void join_table_taken_leave(struct join_table *table, struct shard *shard,
                                    const struct record *record)
 {
-    const uint64_t hash = table_mix(table, record->head.span_id);
-    struct place place = join_table_slots_find(shard, slots_home(shard, hash), record->head.span_id,
-                                               record->head.trace_id);
+    const uint64_t hash = join_table_mix(table, record->head.span_id);
+    struct place place = join_table_slots_find(shard, join_slots_home(shard, hash),
+                                               record->head.span_id, record->head.trace_id);
     struct record *named = join_table_slots_record(shard, &place);
     if (!named || !named->totals)
         return;
     const struct join_taken *taken = join_table_taken_of(record);
-    struct join_totals *totals = shard_totals(table, shard, named->totals);
+    struct join_totals *totals = join_shard_totals(table, shard, named->totals);
     struct join_sample sample = join_taken_sample(taken, taken->value, taken->n_times);
     sample.span_id = (const uint8_t *)&record->head.span_id;
     join_totals_untake(totals, &sample);
@@ -812,12 +781,12 @@ void join_table_take(struct join_table *table, const struct join_sample *sample,
                      const struct join_taken *taken, const uint64_t *times, const uint64_t *values,
                      uint64_t now_ms, struct join_tally *out)
 {
-    uint64_t span_id = br_load64(sample->span_id), hash = table_mix(table, span_id);
-    struct shard *shard = table_shard(table, hash);
-    uint32_t now = table_tenths(now_ms);
+    uint64_t span_id = br_load64(sample->span_id), hash = join_table_mix(table, span_id);
+    struct shard *shard = join_table_shard(table, hash);
+    uint32_t now = join_table_tenths(now_ms);
     size_t n = (size_t)taken->n_times + taken->n_values;
     uint32_t size = join_table_record_size_for(sizeof *taken + n * sizeof *times);
-    shard_lock(table, shard);
+    join_shard_lock(table, shard);
     struct record *record = join_table_ring_reserve(table, shard, size, now, out);
     *record = (struct record){.size8 = (uint16_t)(size / 8),
                               .head.span_id = span_id,
@@ -829,10 +798,10 @@ void join_table_take(struct join_table *table, const struct join_sample *sample,
     p = br_put_bytes(p, times, taken->n_times * sizeof *times);
     if (taken->n_values)
         (void)br_put_bytes(p, values, taken->n_values * sizeof *values);
-    record->before = chain_enter(table, join_table_taken_newest(table, hash),
-                                 (uint32_t)(shard - table->shards), shard->head - size) &
+    record->before = join_chain_enter(table, join_table_taken_newest(table, hash),
+                                      (uint32_t)(shard - table->shards), shard->head - size) &
                      PLACE_MASK;
-    shard_unlock(table, shard);
+    join_shard_unlock(table, shard);
     atomic_store_explicit(&table->taken_at, now ? now : 1, memory_order_relaxed);
 }
 
@@ -849,10 +818,10 @@ static void join_table_taken_copy(const struct record *record, struct join_taken
 bool join_table_taken(struct join_table *table, const uint8_t *trace_id, const uint8_t *span_id,
                       struct join_taken_cursor *cursor)
 {
-    uint64_t id = br_load64(span_id), hash = table_mix(table, id);
-    struct shard *shard = table_shard(table, hash);
+    uint64_t id = br_load64(span_id), hash = join_table_mix(table, id);
+    struct shard *shard = join_table_shard(table, hash);
     bool found = false;
-    shard_lock(table, shard);
+    join_shard_lock(table, shard);
     if (!cursor->begun)
         cursor->position = join_table_taken_position(
             table, shard,
@@ -860,39 +829,39 @@ bool join_table_taken(struct join_table *table, const uint8_t *trace_id, const u
     cursor->begun = true;
     cursor->steps = 1;
     while (!found && cursor->position >= shard->tail && cursor->position) {
-        const struct record *record = shard_record(shard, cursor->position);
+        const struct record *record = join_shard_record(shard, cursor->position);
         cursor->steps++;
         found = record->head.span_id == id && memcmp(record->head.trace_id, trace_id, 16) == 0;
         if (found)
             join_table_taken_copy(record, cursor);
         cursor->position = join_table_taken_position(table, shard, record->before);
     }
-    shard_unlock(table, shard);
+    join_shard_unlock(table, shard);
     return found;
 }
 
 bool join_table_any_taken(const struct join_table *table, uint64_t now_ms)
 {
     uint32_t at = atomic_load_explicit(&table->taken_at, memory_order_relaxed);
-    return at && record_age(at, table_tenths(now_ms)) <= table->window;
+    return at && join_record_age(at, join_table_tenths(now_ms)) <= table->window;
 }
 
 bool join_table_totals(struct join_table *table, const uint8_t *trace_id, const uint8_t *span_id,
                        struct join_totals *ret, struct join_top *ret_top)
 {
-    uint64_t id = br_load64(span_id), hash = table_mix(table, id);
-    struct shard *shard = table_shard(table, hash);
-    shard_lock(table, shard);
-    struct place place = join_table_slots_find(shard, slots_home(shard, hash), id, trace_id);
+    uint64_t id = br_load64(span_id), hash = join_table_mix(table, id);
+    struct shard *shard = join_table_shard(table, hash);
+    join_shard_lock(table, shard);
+    struct place place = join_table_slots_find(shard, join_slots_home(shard, hash), id, trace_id);
     const struct record *record = join_table_slots_record(shard, &place);
     bool any = record && record->totals;
     if (any) {
-        struct join_totals *totals = shard_totals(table, shard, record->totals);
+        struct join_totals *totals = join_shard_totals(table, shard, record->totals);
         *ret = *totals;
         if (ret_top)
-            memcpy(ret_top, totals_top(totals), totals->n_top * sizeof *ret_top);
+            memcpy(ret_top, join_totals_counters(totals), totals->n_top * sizeof *ret_top);
     }
-    shard_unlock(table, shard);
+    join_shard_unlock(table, shard);
     return any;
 }
 
@@ -901,45 +870,49 @@ bool join_table_totals(struct join_table *table, const uint8_t *trace_id, const 
 static void table_renew(struct join_table *table, struct shard *shard, uint32_t now,
                         struct join_tally *out)
 {
-    const struct record old = *shard_record(shard, shard->tail);
-    uint64_t hash = table_mix(table, old.head.span_id);
-    struct place place = join_table_slots_find(shard, slots_home(shard, hash), old.head.span_id,
-                                               old.has_trace ? old.head.trace_id : NULL);
-    if (join_table_slots_record(shard, &place) != shard_record(shard, shard->tail)) {
+    const struct record old = *join_shard_record(shard, shard->tail);
+    uint64_t hash = join_table_mix(table, old.head.span_id);
+    struct place place =
+        join_table_slots_find(shard, join_slots_home(shard, hash), old.head.span_id,
+                              old.has_trace ? old.head.trace_id : NULL);
+    if (join_table_slots_record(shard, &place) != join_shard_record(shard, shard->tail)) {
         join_table_ring_evict(table, shard, now, out); /* nothing leads to it */
         return;
     }
-    shard_record(shard, shard->tail)->dead = true;
+    join_shard_record(shard, shard->tail)->dead = true;
     join_table_ring_evict(table, shard, now, out);
-    struct record *record = join_table_ring_reserve(table, shard, record_size(&old), now, out);
+    struct record *record = join_table_ring_reserve(table, shard, join_record_size(&old), now, out);
     *record = old;
     record->head.start_ns = now;
-    slots_set(place.bucket, (unsigned)place.slot, slots_home(shard, hash).tag,
-              shard->head - record_size(&old));
-    if (place.bucket != slots_home(shard, hash).bucket)
-        slots_set_spilled(slots_home(shard, hash).bucket, shard->head - record_size(&old));
+    join_slots_set(place.bucket, (unsigned)place.slot, join_slots_home(shard, hash).tag,
+                   shard->head - join_record_size(&old));
+    if (place.bucket != join_slots_home(shard, hash).bucket)
+        join_slots_set_spilled(join_slots_home(shard, hash).bucket,
+                               shard->head - join_record_size(&old));
 }
 
-void join_table_expire(struct join_table *table, uint64_t now_ms, struct join_tally *out)
+bool join_table_expire(struct join_table *table, uint64_t now_ms, struct join_tally *out)
 {
     /* An item may be held for a window at most, and then looks again; and a timer may come late. */
     uint64_t keep = 2ull * table->window + 10;
-    uint32_t now = table_tenths(now_ms);
-    for (unsigned k = 0; k < table_n_shards(table); k++) {
+    uint32_t now = join_table_tenths(now_ms), left = EXPIRED_AT_ONCE;
+    for (unsigned k = 0; k < join_table_n_shards(table); k++) {
         struct shard *shard = &table->shards[k];
-        shard_lock(table, shard);
-        for (uint64_t end = shard->head; shard->tail < end;) {
-            const struct record *record = shard_record(shard, shard->tail);
-            bool fresh = !record->dead && record_age(record->seen, now) <= keep;
-            if (fresh && record->pending && record_age((uint32_t)record->head.start_ns, now) > keep)
+        join_shard_lock(table, shard);
+        for (uint64_t end = shard->head; shard->tail < end && left > 0; left--) {
+            const struct record *record = join_shard_record(shard, shard->tail);
+            bool fresh = !record->dead && join_record_age(record->seen, now) <= keep;
+            if (fresh && record->pending &&
+                join_record_age((uint32_t)record->head.start_ns, now) > keep)
                 table_renew(table, shard, now, out);
             else if (fresh)
                 break;
             else
                 join_table_ring_evict(table, shard, now, out);
         }
-        shard_unlock(table, shard);
+        join_shard_unlock(table, shard);
     }
+    return left == 0;
 }
 
 struct join_progress *join_table_progress(struct join_table *table)
@@ -949,20 +922,20 @@ struct join_progress *join_table_progress(struct join_table *table)
 
 void join_table_stats(struct join_table *table, uint64_t now_ms, struct join_stats *ret)
 {
-    uint32_t oldest = 0, now = table_tenths(now_ms);
+    uint32_t oldest = 0, now = join_table_tenths(now_ms), left = EXPIRED_AT_ONCE;
     *ret = (struct join_stats){.max_bytes = table->max_bytes};
-    for (unsigned k = 0; k < table_n_shards(table); k++) {
+    for (unsigned k = 0; k < join_table_n_shards(table); k++) {
         struct shard *shard = &table->shards[k];
-        shard_lock(table, shard);
+        join_shard_lock(table, shard);
         ret->spans += shard->n_spans;
         ret->pending += shard->n_pending;
         ret->bytes += shard->head - shard->tail;
         uint64_t p = shard->tail;
-        while (p < shard->head && shard_record(shard, p)->dead)
-            p += record_size(shard_record(shard, p));
-        if (p < shard->head && record_age(shard_record(shard, p)->seen, now) > oldest)
-            oldest = record_age(shard_record(shard, p)->seen, now);
-        shard_unlock(table, shard);
+        for (; p < shard->head && join_shard_record(shard, p)->dead && left > 0; left--)
+            p += join_record_size(join_shard_record(shard, p));
+        if (p < shard->head && join_record_age(join_shard_record(shard, p)->seen, now) > oldest)
+            oldest = join_record_age(join_shard_record(shard, p)->seen, now);
+        join_shard_unlock(table, shard);
     }
     ret->oldest_ms = (uint64_t)oldest * 100;
 }
@@ -996,25 +969,26 @@ static void join_table_chain_begin(struct walk *walk, struct join_table *table,
 /* The next record, under its lock until the next call; NULL behind the last. */
 static const struct record *join_table_chain_next(struct walk *walk)
 {
-    struct shard *shard = &walk->table->shards[walk->place & (table_n_shards(walk->table) - 1)];
+    struct shard *shard =
+        &walk->table->shards[walk->place & (join_table_n_shards(walk->table) - 1)];
     if (walk->locked && (!walk->place || shard != walk->locked)) {
-        shard_unlock(walk->table, walk->locked);
+        join_shard_unlock(walk->table, walk->locked);
         walk->locked = NULL;
     }
     if (!walk->place)
         return NULL;
     if (!walk->locked)
-        shard_lock(walk->table, shard);
+        join_shard_lock(walk->table, shard);
     walk->locked = shard;
-    uint64_t position =
-        shard_whole(shard, walk->place >> walk->table->shard_bits, 48 - walk->table->shard_bits);
-    return position >= shard->tail ? shard_record(shard, position) : NULL;
+    uint64_t position = join_shard_whole(shard, walk->place >> walk->table->shard_bits,
+                                         48 - walk->table->shard_bits);
+    return position >= shard->tail ? join_shard_record(shard, position) : NULL;
 }
 
 static void join_table_chain_end(struct walk *walk)
 {
     if (walk->locked)
-        shard_unlock(walk->table, walk->locked);
+        join_shard_unlock(walk->table, walk->locked);
 }
 
 static bool join_table_record_is_of(const struct record *record, const uint8_t *trace_id,
@@ -1028,7 +1002,7 @@ static bool join_table_record_is_of(const struct record *record, const uint8_t *
 static bool join_table_record_has_taken(const struct join_table *table, const struct shard *shard,
                                         const struct record *record)
 {
-    return record->totals && shard_totals(table, shard, record->totals)->taken;
+    return record->totals && join_shard_totals(table, shard, record->totals)->taken;
 }
 
 static struct join_relative join_table_record_relative(const struct join_table *table,
@@ -1050,7 +1024,7 @@ unsigned join_table_family(struct join_table *table, const uint8_t *trace_id,
                            const uint8_t *service, size_t service_len, uint64_t service_hash,
                            struct join_relative *out, unsigned max, struct join_looked *ret)
 {
-    uint64_t hash = table_family_hash(table, trace_id, service_hash & SERVICE_MASK);
+    uint64_t hash = join_table_family_hash(table, trace_id, service_hash & SERVICE_MASK);
     const struct record *record;
     struct walk walk;
     unsigned n = 0, step = 0;
@@ -1087,14 +1061,14 @@ static struct join_neighbour join_table_record_neighbour(const struct record *re
 unsigned join_table_neighbours(struct join_table *table, uint32_t thread, uint32_t process,
                                struct join_neighbour *out, struct join_looked *ret)
 {
-    uint64_t hash = table_thread_hash(table, thread, process);
+    uint64_t hash = join_table_thread_hash(table, thread, process);
     const struct record *record = NULL;
     struct walk walk;
     unsigned n = 0, step = 0;
     join_table_chain_begin(&walk, table, &table->threads[hash & table->families_mask]);
     while (step < 2 * JOIN_NEIGHBOURS_MAX && n < JOIN_NEIGHBOURS_MAX &&
            (record = join_table_chain_next(&walk))) {
-        const struct whereabouts *whereabouts = record_whereabouts(record);
+        const struct whereabouts *whereabouts = join_record_whereabouts(record);
         if (!record->dead && record->has_trace && record->thread == thread &&
             whereabouts->process == process)
             out[n++] = join_table_record_neighbour(record, whereabouts);
@@ -1125,7 +1099,7 @@ static void join_table_shard_init(const struct join_table *table, struct shard *
     shard->ring_size = (bytes - slots - totals - sizeof(struct record)) & ~(size_t)63;
     shard->head = shard->tail = shard->head_at = shard->tail_at = RESERVED;
     uint64_t fit = shard->ring_size / RECORD_MAX / 4; /* more than one, in the smallest table */
-    shard->ahead = fit < JOIN_INDEX_AHEAD ? (uint32_t)fit : JOIN_INDEX_AHEAD;
+    shard->group = fit < JOIN_GROUP_MAX ? (uint32_t)fit : JOIN_GROUP_MAX;
     shard->sweep_at = RESERVED + SWEEP_BYTES / shard->n_buckets;
 }
 
@@ -1149,8 +1123,8 @@ struct join_table *join_table_new(size_t max_bytes, uint64_t window_ms, unsigned
                                   bool threads, bool shared)
 {
     unsigned bits = shared || max_bytes > RING_MAX ? SHARDS_BITS : 0;
-    /* From the system and not from the allocator: pages are made when they are first used, and
-     * large ones spare a twentieth of the time. */
+    /* From the system and not from the allocator: pages are made when they are first used, or
+     * before (pages.c). */
     size_t n_families = table_families_in(max_bytes), families = n_families * sizeof(uint64_t);
     size_t heads = families * (threads ? 3 : 2);
     size_t each = ((max_bytes - heads) >> bits) & ~(size_t)127;
@@ -1160,7 +1134,6 @@ struct join_table *join_table_new(size_t max_bytes, uint64_t window_ms, unsigned
         mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED)
         return NULL;
-    (void)madvise(memory, all + heads, MADV_HUGEPAGE);
     table_count_memory((int64_t)len);
     uint8_t *behind = (uint8_t *)memory + all;
     struct join_table *table = (void *)(behind + heads);
@@ -1173,7 +1146,7 @@ struct join_table *join_table_new(size_t max_bytes, uint64_t window_ms, unsigned
     table->taken = (void *)(behind + families);
     table->threads = threads ? (void *)(behind + 2 * families) : NULL;
     table->shard_bits = bits;
-    for (unsigned i = 0; i < table_n_shards(table); i++)
+    for (unsigned i = 0; i < join_table_n_shards(table); i++)
         join_table_shard_init(table, &table->shards[i], (uint8_t *)memory + i * each, each);
     br_random_bytes(table->secret, sizeof table->secret);
     table->max_bytes = all + heads;
@@ -1186,7 +1159,7 @@ void join_table_free(struct join_table *table)
 {
     if (!table)
         return;
-    for (unsigned i = 0; i < table_n_shards(table); i++)
+    for (unsigned i = 0; i < join_table_n_shards(table); i++)
         pthread_mutex_destroy(&table->shards[i].lock);
     join_names_release(table);
     table_count_memory(-(int64_t)table->memory_len);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The join's table: the spans of the last while, and what their samples add up to. The one
- * structure that workers share.
+ * The join's table keeps the latest spans and what their samples add up to. All workers share it.
  *
  * It takes a fixed number of bytes from its beginning. Spans lie in rings, one a shard, oldest
  * first; when a ring is full its oldest leave. A shard is chosen by span id, not by trace id: a
@@ -126,18 +125,13 @@ struct join_origin {
     const struct join_identity *where; /* in a table with threads; or NULL */
 };
 
-/* What else is known of a span; as in join_span. */
-struct join_extra {
-    const uint8_t *attributes;
-    size_t attributes_len; /* at most JOIN_ATTRIBUTES_BYTES_MAX */
-    uint32_t thread, thread_name;
-};
-
 /* A span to be entered. All is borrowed. */
 struct join_entry {
     const struct br_span *span; /* with a span id; of a longer name JOIN_VALUE_MAX bytes are kept */
     const struct join_origin *origin;
-    const struct join_extra *extra; /* or NULL */
+    uint32_t thread, thread_name; /* as in join_span, as what follows */
+    const uint8_t *attributes;
+    size_t attributes_len; /* at most JOIN_ATTRIBUTES_BYTES_MAX */
 };
 
 /* One sample's addition to its span. */
@@ -189,14 +183,32 @@ struct join_tally {
     void *arg;
 };
 
-/* A table of `max_bytes` (JOIN_BYTES_MIN to JOIN_BYTES_MAX) for spans of the last `window_ms`, with
- * `n_top` counters of functions for each span that has samples (JOIN_TOP_MAX at most); `threads`:
- * spans are found by where they ran, too; not `shared`: all calls will come from one thread, which
- * costs less. NULL when there is no memory. `now_ms` below is monotonic; what different threads
- * hand in may differ by a little. */
+/* Returns a table of `max_bytes` (JOIN_BYTES_MIN to JOIN_BYTES_MAX) for spans of the last
+ * `window_ms`, with `n_top` counters of functions for each span that has samples (JOIN_TOP_MAX at
+ * most); `threads`: spans are found by where they ran, too; not `shared`: all calls will come from
+ * one thread, which costs less. NULL when there is no memory. `now_ms` below is monotonic; what
+ * different threads hand in may differ by a little. */
 struct join_table *join_table_new(size_t max_bytes, uint64_t window_ms, unsigned n_top,
                                   bool threads, bool shared);
 void join_table_free(struct join_table *table);
+
+/* A part of the table's memory. */
+struct join_pages {
+    void *at;
+    size_t len;
+};
+
+/* The system makes the pages of the table's memory when they are first written to. Large ones spare
+ * a twentieth of the time, and each may take milliseconds to make. This says which come next: what
+ * leads to records once there are some, and a quarter of the ring ahead of them. Returns false when
+ * there are none for now, or somebody else makes some; true: call join_table_pages_make, in any
+ * thread, and then join_table_pages_end, before the table is freed. */
+bool join_table_pages_begin(struct join_table *table, struct join_pages *ret);
+
+/* Makes them, where the system can (MADV_POPULATE_WRITE, Linux 5.14); what is in them stays. */
+void join_table_pages_make(const struct join_pages *pages);
+
+void join_table_pages_end(struct join_table *table);
 
 /* Enters `n` spans that came at `now_ms`. Thread-safe, as everything below, in a shared table. */
 void join_table_enter(struct join_table *table, const struct join_entry *entries, size_t count,
@@ -282,7 +294,7 @@ bool join_table_totals(struct join_table *table, const uint8_t *trace_id, const 
  */
 enum join_measure join_totals_measure(const struct join_totals *totals);
 
-/* The CPU time of the samples that name the span, whosever they are. */
+/* Returns the CPU time of the samples that name the span, whosever they are. */
 uint64_t join_totals_cpu_ns(const struct join_totals *totals);
 
 /* Adds a sample to totals with counters behind them, of join_table_totals_size bytes. */
@@ -338,11 +350,12 @@ unsigned join_table_neighbours(struct join_table *table, uint32_t thread, uint32
                                struct join_neighbour *out, struct join_looked *ret);
 
 /* Forgets spans some time after the window, so that samples can still be told that they are too
- * late. Samples that waited for a span in vain count as unknown then. */
-void join_table_expire(struct join_table *table, uint64_t now_ms, struct join_tally *tally);
+ * late. Samples that waited for a span in vain count as unknown then. Looks at 8192 records at the
+ * most; returns true when it did: there may be more. */
+bool join_table_expire(struct join_table *table, uint64_t now_ms, struct join_tally *tally);
 
-/* The number of a profile type's name, the same for all workers; JOIN_TYPES - 1 when there are too
- * many. */
+/* Returns the number of a profile type's name, the same for all workers; JOIN_TYPES - 1 when there
+ * are too many. */
 uint16_t join_table_type(struct join_table *table, const char *name, size_t len);
 /* Its name, terminated; lives as long as the table. */
 const char *join_table_type_name(struct join_table *table, uint16_t type);
@@ -358,16 +371,18 @@ bool join_table_is_profiled(struct join_table *table, uint64_t service, uint64_t
 bool join_table_value(struct join_table *table, unsigned key, const void *value, size_t len,
                       size_t max);
 
-/* The number of a function's name, of which JOIN_VALUE_MAX bytes count, the same for all workers;
- * JOIN_FUNCTION_OTHER when there are too many. Its name lives as long as the table. */
+/* Returns the number of a function's name, of which JOIN_VALUE_MAX bytes count, the same for all
+ * workers; JOIN_FUNCTION_OTHER when there are too many. Its name lives as long as the table. */
 uint32_t join_table_function(struct join_table *table, const uint8_t *name, size_t len);
 const char *join_table_function_name(struct join_table *table, uint32_t number, size_t *ret_len);
 
 /* Returns true when the series (any bytes) is one of the first `max`. */
 bool join_table_series(struct join_table *table, const void *key, size_t len, size_t max);
 
-/* A hash with the table's secret, never 0. */
+/* Hashes with the table's secret, never 0: of a text, and of an integer, which is that of its
+ * decimal digits. */
 uint32_t join_table_hash(const struct join_table *table, const void *data, size_t len);
+uint32_t join_table_hash_int(const struct join_table *table, int64_t value);
 
 /* What came to all who share the table, so that they can say why nothing is joined. */
 struct join_progress {
@@ -389,6 +404,6 @@ struct join_progress *join_table_progress(struct join_table *table);
 
 struct join_stats {
     uint64_t spans, bytes, max_bytes, pending;
-    uint64_t oldest_ms; /* age of the oldest record */
+    uint64_t oldest_ms; /* age of the oldest record; of thousands that are dead, of one of these */
 };
 void join_table_stats(struct join_table *table, uint64_t now_ms, struct join_stats *ret);

@@ -8,11 +8,11 @@ struct join_totals *join_record_totals(const struct join_table *table, struct sh
                                        struct record *record, bool make)
 {
     if (record->totals)
-        return shard_totals(table, shard, record->totals);
-    if (!make || !shard_has_totals(shard))
+        return join_shard_totals(table, shard, record->totals);
+    if (!make || !join_shard_has_totals(shard))
         return NULL;
     record->totals = shard->free_totals ? shard->free_totals : ++shard->used_totals;
-    struct join_totals *totals = shard_totals(table, shard, record->totals);
+    struct join_totals *totals = join_shard_totals(table, shard, record->totals);
     if (record->totals == shard->free_totals)
         shard->free_totals = totals->types[0].waiting;
     memset(totals, 0, sizeof *totals);
@@ -24,7 +24,7 @@ void join_record_free_totals(const struct join_table *table, struct shard *shard
 {
     if (!record->totals)
         return;
-    shard_totals(table, shard, record->totals)->types[0].waiting = shard->free_totals;
+    join_shard_totals(table, shard, record->totals)->types[0].waiting = shard->free_totals;
     shard->free_totals = record->totals;
     record->totals = 0;
 }
@@ -151,7 +151,7 @@ void join_totals_add_sample(const struct join_table *table, struct join_totals *
         totals_add_amount(&totals->allocated_bytes, sample->allocated_bytes);
     if (table->n_top && sample->function &&
         totals_counts_towards(totals, sample->measure, sample->type))
-        join_top_add(totals_top(totals), table->n_top, &totals->n_top, sample->function,
+        join_top_add(join_totals_counters(totals), table->n_top, &totals->n_top, sample->function,
                      sample->value);
 }
 
@@ -290,7 +290,7 @@ const char *join_table_type_name(struct join_table *table, uint16_t type)
 
 static uint64_t totals_service_key(const struct join_table *table, uint64_t service)
 {
-    return table_mix(table, service) | 1;
+    return join_table_mix(table, service) | 1;
 }
 
 static struct service *totals_service_slot(struct join_table *table, uint64_t key, unsigned probe)
@@ -345,7 +345,7 @@ static struct service *totals_service_take(struct join_table *table, uint64_t ke
 
 bool join_table_profiled(struct join_table *table, uint64_t service, uint64_t now_ms)
 {
-    uint32_t now_s = table_tenths(now_ms) / 10;
+    uint32_t now_s = join_table_tenths(now_ms) / 10;
     struct service *slot = totals_service_take(table, totals_service_key(table, service), now_s);
     if (!slot)
         return false;
@@ -364,7 +364,7 @@ bool join_table_is_profiled(struct join_table *table, uint64_t service, uint64_t
         if (its == key)
             return totals_service_is_fresh(table,
                                            atomic_load_explicit(&slot->seen, memory_order_acquire),
-                                           table_tenths(now_ms) / 10);
+                                           join_table_tenths(now_ms) / 10);
         if (!its)
             return false;
     }
@@ -428,9 +428,35 @@ bool join_table_series(struct join_table *table, const void *key, size_t len, si
     return ok;
 }
 
+uint32_t join_table_hash_int(const struct join_table *table, int64_t value)
+{
+    return (uint32_t)join_table_mix(table, (uint64_t)value) | 1;
+}
+
+/* True when the text is what an integer is printed as: no sign but a minus, no zeros in front. */
+static bool names_is_integer(const char *text, size_t len, int64_t *ret)
+{
+    bool minus = len && text[0] == '-';
+    uint64_t value = 0, most = (uint64_t)INT64_MAX + minus;
+    size_t first = minus;
+    if (len == first || len > 20 || (text[first] == '0' && len > 1))
+        return false;
+    for (size_t i = first; i < len; i++) {
+        unsigned digit = (unsigned)(uint8_t)text[i] - '0';
+        if (digit > 9 || value > (most - digit) / 10)
+            return false;
+        value = value * 10 + digit;
+    }
+    *ret = (int64_t)(minus ? 0 - value : value);
+    return true;
+}
+
 uint32_t join_table_hash(const struct join_table *table, const void *data, size_t len)
 {
     uint8_t secret[16];
+    int64_t number;
+    if (names_is_integer(data, len, &number))
+        return join_table_hash_int(table, number);
     memcpy(secret, table->secret, sizeof secret);
     return (uint32_t)br_siphash(secret, data, len) | 1;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A profiles request under construction: the one way in which other formats become OTLP.
- * Source: opentelemetry/proto/profiles/v1development/profiles.proto at the numbering of 1.10.
+ * Builds a profiles request: every other format becomes OTLP through it. Source:
+ * opentelemetry/proto/profiles/v1development/profiles.proto at the numbering of 1.10.
  *
  * Dictionary entries are interned: equal ones get the same index, 0 is the empty one of its table
  * and means "none". Messages are opened from the outside in (resource, scope, profile, samples);
@@ -27,7 +27,8 @@
 struct br_build;
 struct br_host;
 
-/* A builder whose tables and messages take at most max_bytes. NULL when there is no memory. */
+/* Returns a builder whose tables and messages take at most max_bytes. NULL when there is no memory.
+ */
 struct br_build *br_build_new(struct br_host *host, size_t max_bytes);
 void br_build_free(struct br_build *build);
 
@@ -41,7 +42,7 @@ void br_build_clear(struct br_build *build);
 void br_build_mark(struct br_build *build);
 void br_build_undo(struct br_build *build);
 
-/* Bytes that the builder holds, also after br_build_clear. */
+/* Returns the bytes that the builder holds, also after br_build_clear. */
 size_t br_build_memory(const struct br_build *build);
 
 /* Lets what the builder holds grow to `max_bytes`, at most to what br_build_new was
@@ -54,11 +55,11 @@ size_t br_build_limit(struct br_build *build, size_t max_bytes);
  * Without, the limit no longer grows. Set the limit first. */
 void br_build_follow(struct br_build *build, bool follows);
 
-/* Bytes that the limit has grown by since br_build_follow. */
+/* Returns the bytes that the limit has grown by since br_build_follow. */
 size_t br_build_granted(struct br_build *build);
 
-/* Bytes that br_build_take needs beside these: the dictionary, in one piece, less what it gives
- * back before. */
+/* Returns the bytes that br_build_take needs beside these: the dictionary, in one piece, less what
+ * it gives back before. */
 size_t br_build_take_size(const struct br_build *build);
 
 /* 0, or the error that sticks. */
@@ -160,7 +161,7 @@ uint8_t *br_build_prefix(struct br_build *build, const struct br_build_sample *s
                          uint8_t *out);
 void br_build_prefixed(struct br_build *build, const uint8_t *prefix, size_t len, int64_t value);
 
-/* Bytes that br_build_prefixed adds. */
+/* Returns the bytes that br_build_prefixed adds. */
 static inline size_t br_build_prefixed_size(size_t prefix_len, uint64_t value)
 {
     return br_len_size(2, prefix_len + 2 + br_varint_size(value));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of the builder share. For src/otlp/build only. */
+/* The functions that the files of the builder share. For src/otlp/build only. */
 #pragma once
 
 #include "otlp/build/build.h"
@@ -28,6 +28,6 @@ static inline bool br_build_ready(struct br_build *build)
 bool br_build_check(struct br_build *build, enum br_table table, const uint32_t *values,
                     size_t count);
 
-/* A packed list of indices as this field (number below 16), unless it is empty: at most
- * 5 n + 7 bytes. */
+/* Writes a packed list of indices as this field (number below 16), unless it is empty: at most 5 n
+ * + 7 bytes. */
 uint8_t *br_build_put_list(uint8_t *out, uint32_t field, const uint32_t *values, size_t count);

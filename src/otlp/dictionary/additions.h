@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Further entries for the dictionary of an item, for messages that are rewritten to name them: each
- * once, numbered behind those that are there. To be added by br_item_rewrite_dictionary.
+ * Collects further entries for the dictionary of an item, which rewritten messages refer to. Each
+ * entry is kept once and numbered behind those that are there; br_item_rewrite_dictionary adds
+ * them.
  */
 #pragma once
 
@@ -24,8 +25,8 @@ void br_additions_init(struct br_additions *additions, struct br_arena *arena,
                        const struct br_dictionary_view *view);
 void br_additions_release(struct br_additions *additions);
 
-/* The index of an entry of `len` bytes, which is made where these additions has not got it yet; 0
- * without memory. */
+/* Returns the index of an entry of `len` bytes, which is made where these additions has not got it
+ * yet; 0 without memory. */
 uint32_t br_additions_add(struct br_additions *additions, enum br_table table, const void *entry,
                           size_t len);
 

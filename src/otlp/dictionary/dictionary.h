@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The profiles dictionary: the one place that knows how to read, merge, split and subset it.
- * Source: opentelemetry/proto/profiles/v1development/profiles.proto at the numbering of 1.10 and
- * later.
+ * Reads, merges, splits and subsets the profiles dictionary; no other code knows how. Source:
+ * opentelemetry/proto/profiles/v1development/profiles.proto at the numbering of 1.10 and later.
  *
  * Everything here takes items that br_walk has accepted: wire format and every index are valid.
  * Entry 0 of every table is the zero value and means "none", whatever a sender puts there.
@@ -53,6 +52,11 @@ struct br_dictionary_view {
 int br_dictionary_index(const struct br_item *item, struct br_arena *arena,
                         struct br_dictionary_view *ret);
 
+/* The same for some tables: `tables` has bit 1 << BR_TABLE_... of each. The others are empty in
+ * `ret`. */
+int br_dictionary_index_some(const struct br_item *item, unsigned tables, struct br_arena *arena,
+                             struct br_dictionary_view *ret);
+
 /* String `index`, or the empty one where there is none. */
 struct br_entry br_dictionary_string(const struct br_dictionary_view *view, uint32_t index);
 
@@ -61,8 +65,8 @@ struct br_entry br_dictionary_string(const struct br_dictionary_view *view, uint
 /* A dictionary under construction together with the profiles that refer to it. */
 struct br_merge;
 
-/* A merger whose tables and output may take at most `max_bytes` (and BR_BUF_MAX); the index of the
- * request that is being read may take as much again. NULL when there is no memory. */
+/* Returns a merger whose tables and output may take at most `max_bytes` (and BR_BUF_MAX); the index
+ * of the request that is being read may take as much again. NULL when there is no memory. */
 struct br_merge *br_merge_new(struct br_host *host, size_t max_bytes);
 void br_merge_free(struct br_merge *merge);
 
@@ -80,7 +84,7 @@ int br_merge_add(struct br_merge *merge, const struct br_item *item);
 uint32_t br_merge_items(const struct br_merge *merge);
 size_t br_merge_size(const struct br_merge *merge);
 
-/* Bytes that its tables hold now, but for what lies in buffers of the pool. */
+/* Returns the bytes that its tables hold now, but for what lies in buffers of the pool. */
 size_t br_merge_memory(const struct br_merge *merge);
 
 /* Writes what was merged as parts of `into` (an empty item without debt) and empties the merger,

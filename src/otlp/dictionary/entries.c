@@ -19,10 +19,10 @@
     (UINT64_C(1) << (a) | UINT64_C(1) << (b) | UINT64_C(1) << (c) | UINT64_C(1) << (d) |           \
      UINT64_C(1) << (e))
 
-uint8_t *br_merger_put_packed(struct br_merge *merge, enum br_table this_table, const uint8_t *p,
+uint8_t *br_merger_put_packed(struct br_merge *merge, enum br_table kind, const uint8_t *p,
                               const uint8_t *end, uint8_t *out)
 {
-    const struct br_source_table *table = &merge->source.tables[this_table];
+    const struct br_source_table *table = &merge->source.tables[kind];
     const uint32_t *map = table->map, n = table->count;
     while (p < end) {
         uint64_t i;
@@ -32,8 +32,7 @@ uint8_t *br_merger_put_packed(struct br_merge *merge, enum br_table this_table, 
             return out;
         }
         uint32_t place = i < n ? map[i] : 1;
-        out =
-            br_put_index(out, place ? place - 1 : br_merger_intern(merge, this_table, (uint32_t)i));
+        out = br_put_index(out, place ? place - 1 : br_merger_intern(merge, kind, (uint32_t)i));
     }
     return out;
 }
@@ -46,18 +45,18 @@ static uint8_t *merge_entry_put_list(struct br_merge *merge, enum br_table table
     *out++ = (uint8_t)BR_SCAN_LEN(field);
     uint8_t *list = ++out;
     while (p < end) {
-        struct br_field this_field;
-        p = br_scan(p, end, &this_field);
+        struct br_field found;
+        p = br_scan(p, end, &found);
         if (!p) {
             br_merger_fail(merge, BR_EINVAL);
             break;
         }
-        if (this_field.number != field)
+        if (found.number != field)
             continue;
-        if (this_field.wire == BR_WIRE_LEN)
-            out = br_merger_put_packed(merge, table, this_field.data, p, out);
-        else if (this_field.wire == BR_WIRE_VARINT)
-            out = br_put_index(out, br_merger_index(merge, table, this_field.value));
+        if (found.wire == BR_WIRE_LEN)
+            out = br_merger_put_packed(merge, table, found.data, p, out);
+        else if (found.wire == BR_WIRE_VARINT)
+            out = br_put_index(out, br_merger_index(merge, table, found.value));
     }
     return out == list ? start : br_put_length_before(list, out);
 }

@@ -37,7 +37,7 @@ struct br_budget {
  * not as wide as it may be. */
 void br_budget_widen(struct br_budget *budget);
 
-/* The most bytes that an array may have that has `had` bytes now. */
+/* Returns the most bytes that an array may have that has `had` bytes now. */
 static inline size_t br_budget_most(const struct br_budget *budget, size_t had)
 {
     return budget->max - budget->used + (budget->moves ? 0 : had);
@@ -92,7 +92,7 @@ void br_intern_clear(struct br_intern *intern);
  * only. */
 void br_intern_strip(struct br_intern *intern, struct br_budget *budget);
 
-/* Bytes that br_intern_strip gives back. */
+/* Returns the bytes that br_intern_strip gives back. */
 static inline size_t br_intern_strippable(const struct br_intern *intern)
 {
     return intern->cap_entries * sizeof *intern->entries + intern->n_slots * sizeof *intern->slots;
@@ -128,8 +128,8 @@ static inline uint8_t *br_intern_body(struct br_intern *intern)
     return intern->bytes + intern->len + BR_INTERN_HEAD;
 }
 
-/* The entry equal to `len` bytes, or BR_INTERN_NONE; `*ret_hash` is then their hash. `guess` is
- * compared first, without hashing (it may be out of range). */
+/* Returns the entry equal to `len` bytes, or BR_INTERN_NONE; `*ret_hash` is then their hash.
+ * `guess` is compared first, without hashing (it may be out of range). */
 uint32_t br_intern_find(const struct br_intern *intern, const uint8_t *body, size_t len,
                         uint32_t guess, uint32_t *ret_hash);
 

@@ -95,10 +95,10 @@ static inline uint8_t *br_merger_entry(struct br_merge *merge, enum br_table tab
 }
 
 /* Ends it where its body ends; the index of the entry that it is. `guess`: see br_intern_find. */
-static inline uint32_t br_merger_enter(struct br_merge *merge, enum br_table this_table,
+static inline uint32_t br_merger_enter(struct br_merge *merge, enum br_table kind,
                                        const uint8_t *end, uint32_t guess)
 {
-    struct br_intern *table = &merge->tables[this_table];
+    struct br_intern *table = &merge->tables[kind];
     const uint8_t *body = br_intern_body(table);
     uint32_t hash, i = br_intern_find(table, body, (size_t)(end - body), guess, &hash);
     return i != BR_INTERN_NONE ? i : br_intern_append(table, (size_t)(end - body), hash);
@@ -107,7 +107,7 @@ static inline uint32_t br_merger_enter(struct br_merge *merge, enum br_table thi
 /* A string of the source or the builder, without being written first. */
 uint32_t br_merger_string(struct br_merge *merge, const uint8_t *data, size_t len, uint32_t guess);
 
-/* A scalar field (number below 16), unless it is zero. */
+/* Writes a scalar field (number below 16), unless it is zero. */
 static inline uint8_t *br_merger_put_scalar(uint8_t *out, uint32_t field, uint64_t value)
 {
     if (value == 0)
@@ -120,19 +120,18 @@ uint32_t br_merger_intern(struct br_merge *merge, enum br_table table, uint32_t 
 
 /* Returns where entry `index` of the source is in the merged table; takes it over when it is used
  * first. */
-static inline uint32_t br_merger_index(struct br_merge *merge, enum br_table this_table,
-                                       uint64_t index)
+static inline uint32_t br_merger_index(struct br_merge *merge, enum br_table kind, uint64_t index)
 {
-    const struct br_source_table *table = &merge->source.tables[this_table];
+    const struct br_source_table *table = &merge->source.tables[kind];
     if (__builtin_expect(index >= table->count, 0))
         return 0;
     uint32_t place = table->map[index];
     return __builtin_expect(place != 0, 1) ? place - 1
-                                           : br_merger_intern(merge, this_table, (uint32_t)index);
+                                           : br_merger_intern(merge, kind, (uint32_t)index);
 }
 
-/* Rewrites packed indices into table `this_table`; `out` has room for five bytes each. */
-uint8_t *br_merger_put_packed(struct br_merge *merge, enum br_table this_table, const uint8_t *p,
+/* Rewrites packed indices into table `table`; `out` has room for five bytes each. */
+uint8_t *br_merger_put_packed(struct br_merge *merge, enum br_table table, const uint8_t *p,
                               const uint8_t *end, uint8_t *out);
 
 /* Prepares resolving references of the source into the emptied scratch buffer. Returns 0 or

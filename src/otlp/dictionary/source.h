@@ -43,11 +43,10 @@ void br_source_forget(struct br_source *source);
 void br_source_release(struct br_source *source);
 
 /* Body of entry `index`, which must be there. */
-static inline const uint8_t *br_source_body(const struct br_source *source,
-                                            enum br_table this_table, uint32_t index,
-                                            uint32_t *ret_len)
+static inline const uint8_t *br_source_body(const struct br_source *source, enum br_table kind,
+                                            uint32_t index, uint32_t *ret_len)
 {
-    const struct br_source_table *table = &source->tables[this_table];
+    const struct br_source_table *table = &source->tables[kind];
     *ret_len = table->entries[index].len;
     return table->base + table->entries[index].at;
 }

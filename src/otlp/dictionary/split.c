@@ -98,19 +98,19 @@ static void split_put_head(struct splitter *splitter, unsigned level, const stru
 
 static void split_open_level(struct splitter *splitter, unsigned level)
 {
-    struct level *this_level = &splitter->levels[level];
+    struct level *here = &splitter->levels[level];
     if (level == RESOURCE)
-        this_level->open = br_merger_open_part(&splitter->merge, splitter->part, LONG_LEN,
-                                               splitter->item->signal == BR_PROFILES);
+        here->open = br_merger_open_part(&splitter->merge, splitter->part, LONG_LEN,
+                                         splitter->item->signal == BR_PROFILES);
     else
-        this_level->open = br_merger_open(&splitter->merge, CHILD, LONG_LEN);
-    for (uint32_t i = 0; i < this_level->n_heads; i++) {
-        const uint8_t *p = this_level->heads[i].data, *end = p + this_level->heads[i].len;
+        here->open = br_merger_open(&splitter->merge, CHILD, LONG_LEN);
+    for (uint32_t i = 0; i < here->n_heads; i++) {
+        const uint8_t *p = here->heads[i].data, *end = p + here->heads[i].len;
         struct br_field field;
         while (p < end && !splitter->merge.rc && (p = br_scan(p, end, &field)))
             split_put_head(splitter, level, &field, p);
     }
-    this_level->is_open = this_level->written = true;
+    here->is_open = here->written = true;
 }
 
 /* Closes the level and those below it. */
@@ -220,9 +220,9 @@ static int split_add_head(struct level *level, const uint8_t *p, const uint8_t *
 static int split_read_heads(struct splitter *splitter, unsigned level, const uint8_t *p,
                             const uint8_t *end, bool *ret_children)
 {
-    struct level *this_level = &splitter->levels[level];
-    this_level->n_heads = 0;
-    this_level->written = false;
+    struct level *here = &splitter->levels[level];
+    here->n_heads = 0;
+    here->written = false;
     *ret_children = false;
     while (p < end) {
         struct br_field field;
@@ -234,7 +234,7 @@ static int split_read_heads(struct splitter *splitter, unsigned level, const uin
             *ret_children = true;
             continue;
         }
-        int rc = split_add_head(this_level, at, p);
+        int rc = split_add_head(here, at, p);
         if (rc)
             return rc;
     }

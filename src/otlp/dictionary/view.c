@@ -4,13 +4,14 @@
 #include "otlp/scan.h"
 
 /* Calls nothing back, to stay one loop: counts where `ret` has no table yet, else fills in. */
-static void dictionary_view_scan_part(const struct br_part *part, struct br_dictionary_view *ret,
-                                      bool fill)
+static void dictionary_view_scan_part(const struct br_part *part, unsigned tables,
+                                      struct br_dictionary_view *ret, bool fill)
 {
     const uint8_t *p = part->raw + part->body_at, *end = part->raw + part->raw_len;
     struct br_field field;
     while (p < end && (p = br_scan(p, end, &field))) {
-        if (field.number > BR_TABLES || field.wire != BR_WIRE_LEN)
+        if (field.number > BR_TABLES || field.wire != BR_WIRE_LEN ||
+            !(tables & 1u << (field.number - 1)))
             continue;
         uint32_t i = ret->count[field.number - 1]++;
         if (fill)
@@ -18,27 +19,33 @@ static void dictionary_view_scan_part(const struct br_part *part, struct br_dict
     }
 }
 
-static void dictionary_view_scan_item(const struct br_item *item, struct br_dictionary_view *ret,
-                                      bool fill)
+static void dictionary_view_scan_item(const struct br_item *item, unsigned tables,
+                                      struct br_dictionary_view *ret, bool fill)
 {
     for (uint32_t i = 0; i < item->n_parts; i++) {
         if (item->parts[i].kind == BR_PART_DICTIONARY)
-            dictionary_view_scan_part(&item->parts[i], ret, fill);
+            dictionary_view_scan_part(&item->parts[i], tables, ret, fill);
     }
 }
 
 int br_dictionary_index(const struct br_item *item, struct br_arena *arena,
                         struct br_dictionary_view *ret)
 {
+    return br_dictionary_index_some(item, (1u << BR_TABLES) - 1, arena, ret);
+}
+
+int br_dictionary_index_some(const struct br_item *item, unsigned tables, struct br_arena *arena,
+                             struct br_dictionary_view *ret)
+{
     struct br_dictionary_view view = {0};
-    dictionary_view_scan_item(item, &view, false);
+    dictionary_view_scan_item(item, tables, &view, false);
     for (size_t t = 0; t < BR_TABLES; t++) {
-        view.tables[t] = br_arena_calloc(arena, view.count[t], sizeof *view.tables[t]);
+        view.tables[t] = br_arena_alloc(arena, view.count[t] * sizeof *view.tables[t]);
         if (!view.tables[t])
             return br_arena_why(arena);
         view.count[t] = 0;
     }
-    dictionary_view_scan_item(item, &view, true);
+    dictionary_view_scan_item(item, tables, &view, true);
     *ret = view;
     return 0;
 }

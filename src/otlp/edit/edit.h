@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Additions to the innermost messages of a part: attributes to spans (ResourceSpans > ScopeSpans >
+ * Adds to the innermost messages of a part: attributes to spans (ResourceSpans > ScopeSpans >
  * Span), attributes and links to samples (ResourceProfiles > ScopeProfiles > Profile > Sample). In
  * protobuf an addition at the end of a message is enough: repeated fields grow, scalars take the
  * last value. New bytes are written for the additions and the length prefixes above them.

@@ -355,19 +355,19 @@ int br_item_rewrite_dictionary(struct br_item *item, const struct br_dictionary_
     if (!fresh)
         return BR_ENOMEM;
     struct br_splice splice;
-    struct entries this_entries = {
+    struct entries changed = {
         .view = view, .tables = entries, .more = more && more->len ? more : NULL};
     uint32_t n = item->n_parts, last = rewrite_last_dictionary(item);
     int rc = 0;
     br_splice_init(&splice, item->host->pool);
     for (uint32_t i = 0; i < n && !rc; i++) {
         if (item->parts[i].kind == BR_PART_DICTIONARY)
-            rc = rewrite_dictionary_part(&splice, &this_entries, &item->parts[i], i == last,
+            rc = rewrite_dictionary_part(&splice, &changed, &item->parts[i], i == last,
                                          &fresh[i].buf);
     }
     br_splice_release(&splice);
-    if (!rc && this_entries.more)
-        rc = rewrite_add_additions(item, this_entries.more);
+    if (!rc && changed.more)
+        rc = rewrite_add_additions(item, changed.more);
     if (rc)
         rewrite_discard(fresh, n);
     for (uint32_t i = 0; i < n && !rc; i++) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Rewriting what is inside a part: spans, samples and the messages above them are kept, dropped or
- * replaced, one by one, and new bytes are written only for the parts that change. And rewriting a
- * dictionary: entries are replaced in place, so that indices stay, and further ones are added.
+ * Rewrites what is inside a part: spans, samples and the messages above them are kept, dropped or
+ * replaced, one by one. New bytes are written only for the parts that change. It rewrites a
+ * dictionary, too: entries are replaced in place, so that indices stay, and further ones are added.
  */
 #pragma once
 

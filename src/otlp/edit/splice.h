@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Copying a message with changes deep inside. A walk over the message says which messages it enters
- * and leaves and what it changes, in the order of the bytes; what lies between the changes is
- * copied in runs, with the lengths above them made right, and nothing is copied before the first
+ * Copies a message with changes deep inside it. A walk over the message says which messages it
+ * enters and leaves and what it changes, in the order of the bytes; what lies between the changes
+ * is copied in runs, with the lengths above them made right, and nothing is copied before the first
  * change.
  */
 #pragma once

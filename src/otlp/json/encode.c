@@ -21,6 +21,7 @@ struct piece {
 struct body {
     const struct piece *pieces;
     uint32_t count;
+    bool standard; /* ProtoJSON's, without OTLP's exceptions */
 };
 
 struct cursor {
@@ -56,11 +57,11 @@ static int encode_next_field(struct cursor *cursor, struct br_field *ret)
 }
 
 /* A known number with a wire type that does not fit is an unknown field; packed lists fit. */
-static bool encode_fits(const ProtobufCFieldDescriptor *field, const struct br_field *this_field)
+static bool encode_fits(const ProtobufCFieldDescriptor *field, const struct br_field *element)
 {
-    return this_field->number == field->id &&
-           (this_field->wire == br_json_wire(field) ||
-            (this_field->wire == BR_WIRE_LEN && field->label == PROTOBUF_C_LABEL_REPEATED));
+    return element->number == field->id &&
+           (element->wire == br_json_wire(field) ||
+            (element->wire == BR_WIRE_LEN && field->label == PROTOBUF_C_LABEL_REPEATED));
 }
 
 /* The last set member of a oneof drops the others, and what was merged before them. */
@@ -84,14 +85,14 @@ static int encode_find(const ProtobufCMessageDescriptor *desc, const struct body
                        struct found *found)
 {
     struct cursor cursor = {.body = body};
-    struct br_field this_field;
+    struct br_field element;
     int rc;
     *found = (struct found){0};
     assert(desc->n_fields <= BR_JSON_FIELDS_MAX);
-    while ((rc = encode_next_field(&cursor, &this_field)) > 0) {
+    while ((rc = encode_next_field(&cursor, &element)) > 0) {
         const ProtobufCFieldDescriptor *field =
-            protobuf_c_message_descriptor_get_field(desc, this_field.number);
-        if (field && encode_fits(field, &this_field))
+            protobuf_c_message_descriptor_get_field(desc, element.number);
+        if (field && encode_fits(field, &element))
             encode_note(desc, (unsigned)(field - desc->fields), cursor.n_seen, found);
     }
     return rc;
@@ -99,10 +100,25 @@ static int encode_find(const ProtobufCMessageDescriptor *desc, const struct body
 
 /* --- Scalars -------------------------------------------------------------------------------- */
 
-static void encode_print_scalar(const ProtobufCFieldDescriptor *field, uint64_t bits,
+/* ProtoJSON: a value of an enum by its name, where it has one. */
+static bool encode_print_enum(const ProtobufCFieldDescriptor *field, uint64_t bits,
+                              struct br_str *out)
+{
+    if (field->type != PROTOBUF_C_TYPE_ENUM)
+        return false;
+    const ProtobufCEnumValue *value =
+        protobuf_c_enum_descriptor_get_value(field->descriptor, (int)(uint32_t)bits);
+    if (value)
+        br_str_printf(out, "\"%s\"", value->name);
+    return value != NULL;
+}
+
+static void encode_print_scalar(const ProtobufCFieldDescriptor *field, uint64_t bits, bool standard,
                                 struct br_str *out)
 {
     double d;
+    if (standard && encode_print_enum(field, bits, out))
+        return;
     switch (field->type) {
     case PROTOBUF_C_TYPE_BOOL:
         br_str_puts(out, bits ? "true" : "false");
@@ -143,19 +159,19 @@ static uint64_t encode_narrow(const ProtobufCFieldDescriptor *field, uint64_t bi
     }
 }
 
-static void encode_print_text(const ProtobufCFieldDescriptor *field,
-                              const struct br_field *this_field, struct br_str *out)
+static void encode_print_text(const ProtobufCFieldDescriptor *field, const struct br_field *element,
+                              bool standard, struct br_str *out)
 {
-    size_t len = (size_t)this_field->value;
+    size_t len = (size_t)element->value;
     if (field->type == PROTOBUF_C_TYPE_STRING) {
-        br_str_json(out, (const char *)this_field->data, len);
+        br_str_json(out, (const char *)element->data, len);
         return;
     }
     br_str_putc(out, '"');
-    if (br_json_id_size(field))
-        br_str_hex(out, this_field->data, len);
+    if (!standard && br_json_id_size(field))
+        br_str_hex(out, element->data, len);
     else
-        br_str_base64(out, this_field->data, len);
+        br_str_base64(out, element->data, len);
     br_str_putc(out, '"');
 }
 
@@ -173,7 +189,7 @@ struct list {
     const ProtobufCFieldDescriptor *field;
     struct br_str *out;
     bool *first_field;
-    bool open;
+    bool open, standard;
 };
 
 /* Opens the list with its first element: an empty packed field is no list. */
@@ -206,7 +222,7 @@ static int encode_print_packed(struct list *list, const uint8_t *p, size_t len)
             p += size;
         }
         encode_next_element(list);
-        encode_print_scalar(list->field, bits, list->out);
+        encode_print_scalar(list->field, bits, list->standard, list->out);
     }
     return 0;
 }
@@ -217,29 +233,29 @@ static int encode_print_element(struct list *list, const struct br_field *field,
         if (field->wire == BR_WIRE_LEN)
             return encode_print_packed(list, field->data, (size_t)field->value);
         encode_next_element(list);
-        encode_print_scalar(list->field, field->value, list->out);
+        encode_print_scalar(list->field, field->value, list->standard, list->out);
         return 0;
     }
     encode_next_element(list);
     if (list->field->type != PROTOBUF_C_TYPE_MESSAGE) {
-        encode_print_text(list->field, field, list->out);
+        encode_print_text(list->field, field, list->standard, list->out);
         return 0;
     }
     struct piece piece = {field->data, (size_t)field->value};
-    struct body body = {&piece, 1};
+    struct body body = {&piece, 1, list->standard};
     return encode_print_message(list->field->descriptor, &body, depth + 1, list->out);
 }
 
 static int encode_print_list(const ProtobufCFieldDescriptor *field, const struct body *body,
                              unsigned depth, bool *first, struct br_str *out)
 {
-    struct list list = {field, out, first, false};
+    struct list list = {field, out, first, false, body->standard};
     struct cursor cursor = {.body = body};
-    struct br_field this_field;
+    struct br_field element;
     int rc;
-    while ((rc = encode_next_field(&cursor, &this_field)) > 0) {
-        if (encode_fits(field, &this_field) &&
-            (rc = encode_print_element(&list, &this_field, depth)) != 0)
+    while ((rc = encode_next_field(&cursor, &element)) > 0) {
+        if (encode_fits(field, &element) &&
+            (rc = encode_print_element(&list, &element, depth)) != 0)
             break;
     }
     if (list.open)
@@ -254,14 +270,14 @@ static uint32_t encode_gather(const ProtobufCFieldDescriptor *field, const struc
                               uint32_t since, struct piece *pieces, struct br_field *ret_last)
 {
     struct cursor cursor = {.body = body};
-    struct br_field this_field;
+    struct br_field element;
     uint32_t n = 0;
-    while (encode_next_field(&cursor, &this_field) > 0) {
-        if (cursor.n_seen < since || !encode_fits(field, &this_field))
+    while (encode_next_field(&cursor, &element) > 0) {
+        if (cursor.n_seen < since || !encode_fits(field, &element))
             continue;
         if (pieces)
-            pieces[n] = (struct piece){this_field.data, (size_t)this_field.value};
-        *ret_last = this_field;
+            pieces[n] = (struct piece){element.data, (size_t)element.value};
+        *ret_last = element;
         n++;
     }
     return n;
@@ -275,13 +291,13 @@ static int encode_print_single_message(const ProtobufCFieldDescriptor *field,
     uint32_t n = encode_gather(field, body, since, NULL, &last);
     struct piece one = {last.data, (size_t)last.value};
     if (n == 1) {
-        struct body inner = {&one, 1};
+        struct body inner = {&one, 1, body->standard};
         return encode_print_message(field->descriptor, &inner, depth + 1, out);
     }
     struct piece *pieces = br_calloc(n, sizeof *pieces);
     if (!pieces)
         return BR_ENOMEM;
-    struct body inner = {pieces, encode_gather(field, body, since, pieces, &last)};
+    struct body inner = {pieces, encode_gather(field, body, since, pieces, &last), body->standard};
     int rc = encode_print_message(field->descriptor, &inner, depth + 1, out);
     br_free(pieces);
     return rc;
@@ -300,11 +316,11 @@ static int encode_print_single(const ProtobufCFieldDescriptor *field, const stru
     if (br_json_wire(field) == BR_WIRE_LEN) {
         if (last.value > 0 || keep_zero) {
             encode_print_name(field, first, out);
-            encode_print_text(field, &last, out);
+            encode_print_text(field, &last, body->standard, out);
         }
     } else if (encode_narrow(field, last.value) != 0 || keep_zero) {
         encode_print_name(field, first, out);
-        encode_print_scalar(field, last.value, out);
+        encode_print_scalar(field, last.value, body->standard, out);
     }
     return 0;
 }
@@ -370,7 +386,7 @@ static int encode_print_any(const struct body *body, unsigned depth, bool *first
     if (!desc)
         return 0;
     struct piece piece = {value.data, (size_t)value.value};
-    struct body inner = {&piece, value.data ? 1 : 0};
+    struct body inner = {&piece, value.data ? 1 : 0, body->standard};
     return encode_print_fields(desc, &inner, depth + 1, first, out);
 }
 
@@ -392,11 +408,23 @@ static int encode_print_message(const ProtobufCMessageDescriptor *desc, const st
     return rc;
 }
 
+static int encode_print_all(const ProtobufCMessageDescriptor *desc, const uint8_t *data, size_t len,
+                            bool standard, struct br_str *out)
+{
+    struct piece piece = {data, len};
+    struct body body = {&piece, 1, standard};
+    int rc = encode_print_message(desc, &body, 1, out);
+    return rc == 0 && out->failed ? BR_ENOMEM : rc;
+}
+
 int br_json_encode(const ProtobufCMessageDescriptor *desc, const uint8_t *data, size_t len,
                    struct br_str *out)
 {
-    struct piece piece = {data, len};
-    struct body body = {&piece, 1};
-    int rc = encode_print_message(desc, &body, 1, out);
-    return rc == 0 && out->failed ? BR_ENOMEM : rc;
+    return encode_print_all(desc, data, len, false, out);
+}
+
+int br_json_encode_standard(const ProtobufCMessageDescriptor *desc, const uint8_t *data, size_t len,
+                            struct br_str *out)
+{
+    return encode_print_all(desc, data, len, true, out);
 }

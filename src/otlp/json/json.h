@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * OTLP's JSON mapping (opentelemetry-proto docs/specification.md, "JSON Protobuf Encoding") both
- * ways, driven by protobuf-c's descriptors: JSON becomes wire bytes and wire bytes become JSON,
- * without a struct in between. Ids are hex (any case when read), other bytes base64, enums numbers
- * (names are accepted when read), 64-bit integers strings (numbers are accepted when read), names
- * lowerCamelCase, unknown names ignored, null means absent. Messages that are not OpenTelemetry's
- * have their fields' original names accepted too, as ProtoJSON says.
+ * Translates between OTLP's JSON (opentelemetry-proto docs/specification.md, "JSON Protobuf
+ * Encoding") and protobuf, both ways, by protobuf-c's descriptors. There is no struct in between.
+ * Ids are hex (any case when read), other bytes base64, enums numbers (names are accepted when
+ * read), 64-bit integers strings (numbers are accepted when read), names lowerCamelCase, unknown
+ * names ignored, null means absent. Messages that are not OpenTelemetry's have their fields'
+ * original names accepted too, as ProtoJSON says.
  */
 #pragma once
 
@@ -20,7 +20,7 @@
 
 #define BR_JSON_DEPTH_MAX 128 /* messages inside one another, both ways */
 
-/* The descriptor of a signal's export request. */
+/* Returns the descriptor of a signal's export request. */
 const ProtobufCMessageDescriptor *br_otlp_request(enum br_signal signal);
 
 /* Reads JSON text into wire bytes in the schema's order, in a new buffer that the caller owns. Of a
@@ -52,3 +52,8 @@ int br_json_decode(const ProtobufCMessageDescriptor *desc, const char *text, siz
  * deep) or BR_ENOMEM (also when `out` is full). */
 int br_json_encode(const ProtobufCMessageDescriptor *desc, const uint8_t *data, size_t len,
                    struct br_str *out);
+
+/* The same as ProtoJSON has it, without OTLP's exceptions: ids are base64, enums names, as far as
+ * they have one. Tempo answers so. */
+int br_json_encode_standard(const ProtobufCMessageDescriptor *desc, const uint8_t *data, size_t len,
+                            struct br_str *out);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What OTLP's JSON mapping has to know about a field: its name, how it lies on the wire, and
- * whether it is an id.
+ * Tells what OTLP's JSON mapping has to know about a field: its name, its wire type, and whether it
+ * is an id.
  */
 #pragma once
 
@@ -27,19 +27,19 @@ bool br_json_is_name(const ProtobufCFieldDescriptor *field, const char *name, si
  * ("raw_profile"), which ProtoJSON wants and OTLP forbids. */
 bool br_json_original_names(const ProtobufCMessageDescriptor *desc);
 
-/* Bytes of an id that OTLP writes in hex: 16 for traceId and profileId, 8 for spanId and
- * parentSpanId; 0 for every other field. */
+/* Returns the bytes of an id that OTLP writes in hex: 16 for traceId and profileId, 8 for spanId
+ * and parentSpanId; 0 for every other field. */
 size_t br_json_id_size(const ProtobufCFieldDescriptor *field);
 
-/* The message that an Any of this type URL carries, where the JSON mapping has to look inside
- * (google.rpc.RetryInfo); NULL for every other. */
+/* Returns the message that an Any of this type URL carries, where the JSON mapping has to look
+ * inside (google.rpc.RetryInfo); NULL for every other. */
 const ProtobufCMessageDescriptor *br_json_any(const char *type_url, size_t len);
 
-/* The message inside a field that has one: its type, or what is in the value of an Any, which is
- * read only where br_json_any knows it; NULL for every other. */
+/* Returns the message inside a field that has one: its type, or what is in the value of an Any,
+ * which is read only where br_json_any knows it; NULL for every other. */
 const ProtobufCMessageDescriptor *br_json_inner(const ProtobufCFieldDescriptor *field);
 
-/* How one value of the field lies on the wire. The types that OTLP and pprof use. */
+/* Returns how one value of the field lies on the wire. The types that OTLP and pprof use. */
 static inline enum br_wire br_json_wire(const ProtobufCFieldDescriptor *field)
 {
     switch (field->type) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What lies between JSON and protobuf while one becomes the other. For src/otlp/json_*.c only.
+ * The notes between JSON and protobuf while one becomes the other. For src/otlp/json only.
  *
  * A message's length stands before it on the wire, and its fields in the order of their numbers,
  * whatever order a text has. So the pass over the text takes notes, in the text's order, and a pass

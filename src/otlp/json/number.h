@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Numbers of JSON (RFC 8259 section 6), exactly: 18446744073709551615 and 9007199254740993.0 are
- * what they say, which a parser that goes through double or int64 cannot do.
+ * Reads the numbers of JSON (RFC 8259 section 6) exactly: 18446744073709551615 and
+ * 9007199254740993.0 keep their value, which they would lose in a double or an int64.
  */
 #pragma once
 
@@ -17,13 +17,13 @@ size_t br_number_scan(const char *text, size_t len);
 /* Returns true when `text` is the usual integer, nothing but one to 19 digits, and its value. */
 bool br_number_digits(const char *text, size_t len, uint64_t *ret);
 
-/* The value of a number (br_number_scan gave its `len`) that is an integer, also where it is
+/* Gives the value of a number (br_number_scan gave its `len`) that is an integer, also where it is
  * written with a fraction or an exponent; false when it is none, or its magnitude is over 2^64 - 1.
  */
 bool br_number_integer(const char *text, size_t len, bool *ret_negative, uint64_t *ret_magnitude);
 
-/* The nearest double of a number; false when it is too large for one. The byte after the number
- * must be readable and must not continue it: a terminator, a quote, a bracket, a comma. */
+/* Gives the nearest double of a number; false when it is too large for one. The byte after the
+ * number must be readable and must not continue it: a terminator, a quote, a bracket, a comma. */
 bool br_number_double(const char *text, double *ret);
 
 /* Appends a double as proto3 JSON has it: the shortest of 15 to 17 digits that reads back the same;

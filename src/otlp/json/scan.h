@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * JSON text (RFC 8259), read from its start to its end, in place: nothing is allocated, and each
- * byte is looked at once. Who reads asks for the next value; of an object or an array the answer is
- * only which of them it is, and the reader enters it or skips it.
+ * Reads JSON text (RFC 8259) from its start to its end, in place: it allocates nothing, and looks
+ * at each byte once. The caller asks for the next value. Of an object or an array it learns only
+ * which of them it is, and then enters it or skips it.
  *
  *     br_json_scan_value(s, &value)              value.type is BR_JSON_OBJECT
  *     br_json_scan_enter(s)

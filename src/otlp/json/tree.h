@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * JSON text (RFC 8259) as a flat tree that refers to it: 16 bytes for a value, a key or a bracket
- * pair, which is at most eight for a byte of text.
+ * Parses JSON text (RFC 8259) into a flat tree that refers to the text: 16 bytes for a value, a key
+ * or a bracket pair, which is at most eight for a byte of text.
  *
  * Why not jansson (2.14): its tree takes up to 77 bytes for a byte of hostile text; it refuses
  * integers above 2^63 - 1 and rounds what is no int64 to double; and when memory runs out it may

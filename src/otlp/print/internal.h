@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What both signals need to be printed. Output goes line by line: a line that does not fit is taken
- * back, the cut is announced, and from then on nothing is printed; loops stop at `full`.
+ * Functions that print what both signals have in common. Output goes line by line: a line that does
+ * not fit is taken back, the cut is announced, and from then on nothing is printed; loops stop at
+ * `full`.
  */
 #pragma once
 
@@ -29,8 +30,8 @@ struct br_printer {
     bool full;
 };
 
-/* A line of one piece (br_print_line), or of several: begin, appends to p->out, end. False when
- * nothing is printed any more. */
+/* Prints a line of one piece (br_print_line), or of several: begin, appends to p->out, end. False
+ * when nothing is printed any more. */
 bool br_print_begin(struct br_printer *printer);
 void br_print_end(struct br_printer *printer);
 void br_print_line(struct br_printer *printer, const char *fmt, ...)
@@ -46,7 +47,7 @@ void br_print_named_time(struct br_printer *printer, const char *label, uint64_t
 void br_print_text(struct br_str *out, const void *text, size_t len);
 void br_print_time(struct br_str *out, uint64_t unix_ns);
 
-/* A string of the dictionary; empty in traces. */
+/* Returns a string of the dictionary; empty in traces. */
 struct br_entry br_print_string(const struct br_printer *printer, int32_t index);
 
 /* `indent`-> key: Str(value). */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Items as text for people, in the manner of the Collector's debug exporter at `detailed`:
+ * Prints items as text for people, in the manner of the Collector's debug exporter at `detailed`:
  * resources, scopes, spans with everything they have; of profiles every sample with its link and
  * its stack, leaf first. Control characters in names and values are escaped: the text may go to a
  * terminal.

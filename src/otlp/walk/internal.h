@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the walks over both signals share. For src/otlp/walk only. */
+/* The types and functions that the walks over both signals share. For src/otlp/walk only. */
 #pragma once
 
 #include <protobuf-c/protobuf-c.h>
@@ -190,7 +190,7 @@ bool br_walk_resource_spans(struct br_walker *walker, struct br_item *item, stru
 bool br_walk_resource_profiles(struct br_walker *walker, struct br_item *item,
                                struct br_part *part);
 
-/* A dictionary: counts its entries and checks what is in them. */
+/* Walks a dictionary: counts its entries and checks what is in them. */
 bool br_walk_dictionary_count(struct br_walker *walker, const uint8_t *p, const uint8_t *end);
 bool br_walk_dictionary(struct br_walker *walker, struct br_buf *buf, const uint8_t *p,
                         const uint8_t *end);
@@ -206,8 +206,8 @@ BR_HOT bool br_walk_reference(struct br_walker *walker, uint64_t index)
     return br_walk_index(walker, index, 5);
 }
 
-/* False when the references of a request of `len` bytes would take more than they may when they are
- * written inline: after a walk, when all indices fit. */
+/* Returns false when the references of a request of `len` bytes would take more than they may when
+ * they are written inline: after a walk, when all indices fit. */
 bool br_walk_inlined_fits(struct br_walker *walker, const struct br_item *item, size_t len);
 
 /* Returns true when every index noted lies in its table (0 always does). */

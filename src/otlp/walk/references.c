@@ -22,17 +22,17 @@ static void walk_references_inlined_note(struct inlined *in, uint64_t string)
 
 static void walk_references_inlined_value(struct inlined *in, const uint8_t *p, const uint8_t *end);
 
-/* The KeyValues, or of a list the AnyValues, in field `field` of a message. */
+/* The KeyValues, or of a list the AnyValues, in field `field_number` of a message. */
 static void walk_references_inlined_list(struct inlined *in, const uint8_t *p, const uint8_t *end,
-                                         uint32_t field, bool pairs)
+                                         uint32_t field_number, bool pairs)
 {
-    struct br_field this_field, g;
-    while (p < end && (p = br_scan(p, end, &this_field))) {
-        if (br_scan_tag(&this_field) != BR_SCAN_LEN(field))
+    struct br_field field, g;
+    while (p < end && (p = br_scan(p, end, &field))) {
+        if (br_scan_tag(&field) != BR_SCAN_LEN(field_number))
             continue;
         if (!pairs)
-            walk_references_inlined_value(in, this_field.data, p);
-        for (const uint8_t *q = this_field.data; pairs && q && q < p && (q = br_scan(q, p, &g));) {
+            walk_references_inlined_value(in, field.data, p);
+        for (const uint8_t *q = field.data; pairs && q && q < p && (q = br_scan(q, p, &g));) {
             if (br_scan_tag(&g) == BR_SCAN_LEN(BR_KEYVALUE_VALUE))
                 walk_references_inlined_value(in, g.data, q);
             else if (br_scan_tag(&g) == BR_SCAN_VARINT(BR_KEYVALUE_KEY_STRINDEX))

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/mem.h"
 #include "core/host.h"
+#include "otlp/keyvalue.h"
 #include "otlp/walk/internal.h"
 
 #define LEN (BR_WIRE_LEN + 1)
@@ -99,16 +100,41 @@ static bool walk_status(struct br_walker *walker, const uint8_t *p, const uint8_
     return true;
 }
 
-/* An attribute of a span, and where the first one that says something of its thread begins. */
-BR_HOT bool take_attribute(struct br_walker *walker, const uint8_t *at, const uint8_t *p,
-                           size_t count, struct br_span *span)
+/* A KeyValue with a key that begins with "thread.": notes its value when it says on which thread
+ * the span ran. */
+static void walk_traces_note_thread(const uint8_t *p, size_t len, struct br_span *span)
 {
-    enum br_walk_attribute found = br_walk_attribute(walker, p, p + count, DEPTH_IN_SPAN);
-    if (__builtin_expect(found == BR_WALK_GOOD, 1))
-        return true;
-    if (found == BR_WALK_THREAD && !span->thread)
-        span->thread = at;
+    static const char id[] = "thread.id", name[] = "thread.name";
+    struct br_keyvalue kv;
+    if (!br_keyvalue_read_short(p, len, &kv))
+        (void)br_keyvalue_read(p, len, &kv);
+    if (kv.key_len == sizeof id - 1 && memcmp(kv.key, id, sizeof id - 1) == 0) {
+        span->thread_id = kv.value.data;
+        span->thread_id_len = (uint32_t)kv.value.len;
+    } else if (kv.key_len == sizeof name - 1 && memcmp(kv.key, name, sizeof name - 1) == 0) {
+        span->thread_name = kv.value.data;
+        span->thread_name_len = (uint32_t)kv.value.len;
+    }
+}
+
+/* What is not merely good. */
+__attribute__((noinline)) static bool walk_traces_other_attribute(const struct br_walker *walker,
+                                                                  enum br_walk_attribute found,
+                                                                  const uint8_t *p, size_t len,
+                                                                  struct br_span *span)
+{
+    if (found == BR_WALK_THREAD && walker->options->spans)
+        walk_traces_note_thread(p, len, span);
     return found != BR_WALK_BAD;
+}
+
+/* An attribute of a span. */
+BR_HOT bool take_attribute(struct br_walker *walker, const uint8_t *p, size_t len,
+                           struct br_span *span)
+{
+    enum br_walk_attribute found = br_walk_attribute(walker, p, p + len, DEPTH_IN_SPAN);
+    return __builtin_expect(found == BR_WALK_GOOD, 1) ||
+           walk_traces_other_attribute(walker, found, p, len, span);
 }
 
 /* The fields of a span that are seldom or cold. */
@@ -138,7 +164,7 @@ static bool walk_span_field(struct br_walker *walker, const struct br_field *fie
         span->head.end_ns = field->value;
         return true;
     case BR_SPAN_ATTRIBUTES:
-        return take_attribute(walker, field->at, field->data, field->value, span);
+        return take_attribute(walker, field->data, field->value, span);
     case BR_SPAN_EVENTS:
         return walk_event(walker, field->data, field->data + field->value);
     case BR_SPAN_LINKS:
@@ -157,16 +183,14 @@ static bool walk_span(struct br_walker *walker, const uint8_t *p, const uint8_t 
                                     LEN, VARINT, LEN, VARINT, LEN, VARINT, LEN,    I32};
     while (p < end) {
         size_t n;
-        const uint8_t *at;
         struct br_field field;
         /* The usual fields by their whole tag byte; every other shape goes the long way below. */
         switch (*p) {
         case BR_TAG(BR_SPAN_ATTRIBUTES, BR_WIRE_LEN): /* attributes are most of a span */
-            at = p;
             p = br_walk_len(p + 1, end, &n);
             if (!p)
                 return br_walk_malformed(walker);
-            if (!take_attribute(walker, at, p, n, span))
+            if (!take_attribute(walker, p, n, span))
                 return false;
             p += n;
             continue;
@@ -266,7 +290,7 @@ static inline void walk_traces_begin_span(struct br_span *span, const struct br_
 {
     memset(&span->head, 0, sizeof span->head);
     span->body = field->data;
-    span->name = span->thread = NULL;
+    span->name = span->thread_id = span->thread_name = NULL;
     span->body_len = (uint32_t)field->value;
     span->name_len = 0;
     span->part = part;

@@ -32,29 +32,29 @@ static struct count utf8_count_string(const struct br_field *field)
 static int utf8_count_message(struct count *count, const ProtobufCMessageDescriptor *desc,
                               const uint8_t *p, const uint8_t *end, unsigned depth)
 {
-    struct br_field this_field;
+    struct br_field field;
     if (depth > BR_WALK_DEPTH_MAX)
         return BR_EINVAL;
     while (p < end) {
-        p = br_field_next(p, end, &this_field);
+        p = br_field_next(p, end, &field);
         if (!p)
             return BR_EINVAL;
-        const ProtobufCFieldDescriptor *field =
-            protobuf_c_message_descriptor_get_field(desc, this_field.number);
-        bool known = field && this_field.wire == BR_WIRE_LEN;
+        const ProtobufCFieldDescriptor *schema =
+            protobuf_c_message_descriptor_get_field(desc, field.number);
+        bool known = schema && field.wire == BR_WIRE_LEN;
         struct count inner = {0};
         int rc = 0;
-        if (known && field->type == PROTOBUF_C_TYPE_MESSAGE)
-            rc = utf8_count_message(&inner, field->descriptor, this_field.data,
-                                    this_field.data + this_field.value, depth + 1);
-        else if (known && field->type == PROTOBUF_C_TYPE_STRING)
-            inner = utf8_count_string(&this_field);
+        if (known && schema->type == PROTOBUF_C_TYPE_MESSAGE)
+            rc = utf8_count_message(&inner, schema->descriptor, field.data,
+                                    field.data + field.value, depth + 1);
+        else if (known && schema->type == PROTOBUF_C_TYPE_STRING)
+            inner = utf8_count_string(&field);
         if (rc)
             return rc;
         if (inner.repaired)
-            utf8_count_field(count, &this_field, inner.len);
+            utf8_count_field(count, &field, inner.len);
         else
-            count->len += (size_t)(p - this_field.at);
+            count->len += (size_t)(p - field.at);
     }
     return 0;
 }
@@ -122,22 +122,22 @@ static int utf8_put_message(struct repair *repair, const ProtobufCMessageDescrip
 static int utf8_repair_message(struct repair *repair, const ProtobufCMessageDescriptor *desc,
                                const uint8_t *p, const uint8_t *end, unsigned depth)
 {
-    struct br_field this_field;
+    struct br_field field;
     if (depth > BR_WALK_DEPTH_MAX)
         return BR_EINVAL;
     while (p < end) {
-        p = br_field_next(p, end, &this_field);
+        p = br_field_next(p, end, &field);
         if (!p)
             return BR_EINVAL;
-        const ProtobufCFieldDescriptor *field =
-            protobuf_c_message_descriptor_get_field(desc, this_field.number);
+        const ProtobufCFieldDescriptor *schema =
+            protobuf_c_message_descriptor_get_field(desc, field.number);
         int rc;
-        if (field && this_field.wire == BR_WIRE_LEN && field->type == PROTOBUF_C_TYPE_STRING)
-            rc = utf8_put_string(repair, &this_field, p);
-        else if (field && this_field.wire == BR_WIRE_LEN && field->type == PROTOBUF_C_TYPE_MESSAGE)
-            rc = utf8_put_message(repair, field->descriptor, &this_field, p, depth + 1);
+        if (schema && field.wire == BR_WIRE_LEN && schema->type == PROTOBUF_C_TYPE_STRING)
+            rc = utf8_put_string(repair, &field, p);
+        else if (schema && field.wire == BR_WIRE_LEN && schema->type == PROTOBUF_C_TYPE_MESSAGE)
+            rc = utf8_put_message(repair, schema->descriptor, &field, p, depth + 1);
         else
-            rc = utf8_put(repair, this_field.at, (size_t)(p - this_field.at));
+            rc = utf8_put(repair, field.at, (size_t)(p - field.at));
         if (rc)
             return rc;
     }

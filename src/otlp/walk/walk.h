@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The one pass over an export request: it validates, counts, and finds where each ResourceSpans or
+ * Walks once over an export request: it validates, counts, and finds where each ResourceSpans or
  * ResourceProfiles, and the Resource in it, lies. Nothing is decoded that nobody asked for.
  *
  * Valid means: every length lies inside its parent; known fields have their wire type; trace ids

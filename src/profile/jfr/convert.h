@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * From a recording to profiles. Internal to src/profile/jfr*.c.
+ * Converts a JFR recording to profiles. For src/profile/jfr only.
  *
  * Events become samples in tables of their kind; all tables are written at the end, because a label
  * of the series (`jfr_event`) may stand anywhere in the recording, and because one event can be of
@@ -8,11 +8,11 @@
  *
  * Two ways to keep a sample:
  * - What a Pyroscope client sent goes on to Pyroscope, and must be there what it would have been
- * had it gone there directly: samples of equal stack and labels are folded, threads and times
- * forgotten, samples whose stack is not in the recording too.
+ *   had it gone there directly: samples of equal stack and labels are folded; threads and times are
+ *   left out, and so are samples whose stack is not in the recording.
  * - Otherwise nothing is lost: each event is a sample with its time, and has `thread.name` and
  *   `thread.id` (Java's number, as OpenTelemetry's Java agent has it on spans) as attributes, so
- * that a join can find the span that was open then.
+ *   that a join can find the span that was open then.
  *
  * Source: jfr-parser 0.18, pprof/. Where it differs from this code, it is wrong about the
  * recording:
@@ -29,8 +29,7 @@
 #include "profile/jfr/jfr.h"
 #include "profile/profile.h"
 
-/* --- Labels: the LabelsSnapshot that goes beside a recording
- * --------------------------------------- */
+/* --- Labels: the LabelsSnapshot that goes beside a recording ---------------------------------- */
 
 struct br_jfr_label {
     uint32_t key;       /* the builder's string */
@@ -88,7 +87,7 @@ int br_jfr_labels_read(struct br_jfr_labels *labels, const uint8_t *data, size_t
                        struct br_arena *scratch, struct br_err *err);
 void br_jfr_labels_release(struct br_jfr_labels *labels);
 
-/* The index of the string with this id; 0 is the one that is not there. */
+/* Returns the index of the string with this id; 0 is the one that is not there. */
 uint32_t br_jfr_string_of(const struct br_jfr_labels *labels, uint64_t id);
 
 /* The builder's attribute of a key (the builder's string, not "span_id" or another that is an id)
@@ -97,7 +96,7 @@ uint32_t br_jfr_string_of(const struct br_jfr_labels *labels, uint64_t id);
 int br_jfr_label_attribute(struct br_jfr_labels *labels, uint32_t key, uint32_t string,
                            uint32_t *ret);
 
-/* The index + 1 of the context with this id; 0: there is none. */
+/* Returns the index + 1 of the context with this id; 0: there is none. */
 uint32_t br_jfr_context_of(const struct br_jfr_labels *labels, uint64_t id);
 
 /* --- Samples ---------------------------------------------------------------------------------- */
@@ -194,13 +193,13 @@ int br_jfr_tags_add(struct br_jfr_samples *samples, const struct br_jfr_tags *ta
 int br_jfr_sample_add(struct br_jfr_samples *samples, enum br_jfr_kind kind,
                       const struct br_jfr_sample *sample);
 
-/* The next sample, in the order in which they were added; false at the end. */
+/* Gives the next sample, in the order in which they were added; false at the end. */
 bool br_jfr_sample_next(struct br_jfr_cursor *at, struct br_jfr_sample *ret);
 
 /* Gives back what only adding needs: nothing is added any more. */
 void br_jfr_samples_settle(struct br_jfr_samples *samples);
 
-/* Bytes that the samples take. */
+/* Returns the bytes that the samples take. */
 size_t br_jfr_samples_size(const struct br_jfr_samples *samples);
 
 /* Empties a table that nobody needs any more. */

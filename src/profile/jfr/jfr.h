@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The Java Flight Recorder's file format, read in place. Internal to src/profile/jfr*.c.
+ * Reads the Java Flight Recorder's file format in place. For src/profile/jfr only.
  *
  * A file is a row of chunks that know nothing of each other. A chunk has a header, events, and two
  * events the header points at: the metadata, which says of which fields each type consists, and the
@@ -184,7 +184,7 @@ struct br_jfr_ids {
     uint64_t secret;
 };
 
-/* The entry of `id`, or NULL. */
+/* Returns the entry of `id`, or NULL. */
 struct br_jfr_entry *br_jfr_ids_find(const struct br_jfr_ids *ids, uint64_t id);
 
 /* Sets where `id` begins (not 0). Entries move. Returns 0 or BR_ENOMEM. */
@@ -229,8 +229,8 @@ int br_jfr_chunk_open(struct br_jfr_chunk *chunk, const uint8_t *data, size_t le
                       struct br_err *err);
 void br_jfr_chunk_release(struct br_jfr_chunk *chunk);
 
-/* True for the beginning of a chunk (of at least a byte) of which the end, or the size, is not
- * there. */
+/* Returns true for the beginning of a chunk (of at least a byte) of which the end, or the size, is
+ * not there. */
 bool br_jfr_is_torn(const uint8_t *data, size_t len);
 
 /* The parts of br_jfr_chunk_open: the header, the metadata's types, the pools. */
@@ -238,7 +238,7 @@ int br_jfr_header(struct br_jfr_chunk *chunk, const uint8_t *data, size_t len, s
 int br_jfr_metadata(struct br_jfr_chunk *chunk, struct br_err *err);
 int br_jfr_pools(struct br_jfr_chunk *chunk, struct br_err *err);
 
-/* A reader from offset `at` to the chunk's end. */
+/* Returns a reader from offset `at` to the chunk's end. */
 static inline struct br_jfr_in br_jfr_at(const struct br_jfr_chunk *chunk, uint64_t at)
 {
     bool bad = at < BR_JFR_HEADER || at > chunk->size;
@@ -246,7 +246,7 @@ static inline struct br_jfr_in br_jfr_at(const struct br_jfr_chunk *chunk, uint6
     return (struct br_jfr_in){bad ? end : chunk->data + at, end, chunk->packed, bad};
 }
 
-/* The class with this id, or NULL. */
+/* Returns the class with this id, or NULL. */
 const struct br_jfr_class *br_jfr_class(const struct br_jfr_chunk *chunk, int64_t id);
 
 /* Reads the first `n_fields` fields of a value and puts those with a slot into `values`. Structures
@@ -255,7 +255,8 @@ void br_jfr_value(struct br_jfr_in *in, const struct br_jfr_chunk *chunk,
                   const struct br_jfr_class *class, uint32_t n_fields,
                   uint64_t values[BR_JFR_N_SLOTS]);
 
-/* The entry of a pool, its fields in `values` (others are 0), or NULL when there is none. */
+/* Returns the entry of a pool, its fields in `values` (others are 0), or NULL when there is none.
+ */
 struct br_jfr_entry *br_jfr_constant(const struct br_jfr_chunk *chunk, enum br_jfr_type type,
                                      uint64_t id, uint64_t values[BR_JFR_N_SLOTS]);
 

@@ -12,6 +12,11 @@
 #include "wire/protobuf.h"
 
 /* One entry of a map. */
+/* Fields of LabelsSnapshot, of Context, and of an entry of a map. */
+enum { SNAPSHOT_CONTEXTS = 1, SNAPSHOT_STRINGS = 2 };
+enum { CONTEXT_LABELS = 1 };
+enum { MAP_KEY = 1, MAP_VALUE = 2 };
+
 struct pair {
     uint64_t key, number;
     const uint8_t *data; /* of a string or a message; NULL: a number */
@@ -27,11 +32,11 @@ static bool jfr_labels_read_pair(const struct br_field *field, struct pair *ret)
         p = br_field_next(p, end, &part);
         if (!p)
             return false;
-        if (part.number == 1 && part.wire == BR_WIRE_VARINT)
+        if (part.number == MAP_KEY && part.wire == BR_WIRE_VARINT)
             ret->key = part.value;
-        if (part.number == 2 && part.wire == BR_WIRE_VARINT)
+        if (part.number == MAP_VALUE && part.wire == BR_WIRE_VARINT)
             ret->number = part.value;
-        if (part.number == 2 && part.wire == BR_WIRE_LEN) {
+        if (part.number == MAP_VALUE && part.wire == BR_WIRE_LEN) {
             ret->data = part.data;
             ret->len = part.value;
         }
@@ -236,7 +241,7 @@ static int read_labels(struct reader *reader, const uint8_t *p, const uint8_t *e
         p = br_field_next(p, end, &field);
         if (!p)
             return BR_EINVAL;
-        if (field.number != 1 || field.wire != BR_WIRE_LEN)
+        if (field.number != CONTEXT_LABELS || field.wire != BR_WIRE_LEN)
             continue;
         int rc = jfr_labels_read_pair(&field, &pair) ? add_label(reader, &pair) : BR_EINVAL;
         if (rc)
@@ -345,8 +350,9 @@ static int jfr_labels_each(struct reader *reader, const uint8_t *data, size_t le
 static int jfr_labels_read_maps(struct reader *reader, const uint8_t *data, size_t len)
 {
     br_index_init(&reader->index, UINT32_MAX, BR_HOLDER_REQUESTS);
-    int rc = jfr_labels_each(reader, data, len, 2, jfr_labels_add_string); /* contexts need them */
-    return rc ? rc : jfr_labels_each(reader, data, len, 1, jfr_labels_add_context);
+    int rc = jfr_labels_each(reader, data, len, SNAPSHOT_STRINGS,
+                             jfr_labels_add_string); /* contexts need them */
+    return rc ? rc : jfr_labels_each(reader, data, len, SNAPSHOT_CONTEXTS, jfr_labels_add_context);
 }
 
 int br_jfr_labels_begin(struct br_jfr_labels *labels, struct br_build *build, size_t text_max)

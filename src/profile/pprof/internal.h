@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A pprof being read. For src/profile/pprof_*.c only.
- * Source: github.com/google/pprof/proto/profile.proto.
+ * The state of reading a pprof, and the functions that the reader's files share. For
+ * src/profile/pprof only. Source: github.com/google/pprof/proto/profile.proto.
  *
  * Fields may come in any order, so that everything but the top level is read only when it is known
  * how many of each there are and where they lie.
@@ -118,7 +118,7 @@ struct br_pprof {
     uint32_t cap_composed;
 };
 
-/* The next field of this tag in the range; false at the end. What is there is well-formed. */
+/* Gives the next field of this tag in the range; false at the end. What is there is well-formed. */
 static inline bool br_pprof_next(const uint8_t **p, const uint8_t *end, uint32_t tag,
                                  struct br_field *field)
 {
@@ -140,13 +140,13 @@ bool br_pprof_grow(struct br_pprof *pprof, void *items, uint32_t *cap, size_t ne
 /* An array of the arena, not cleared; NULL when there is no room. */
 void *br_pprof_alloc(struct br_pprof *pprof, size_t count, size_t size);
 
-/* Bytes of all that reading took but for the builder's. */
+/* Returns the bytes of all that reading took but for the builder's. */
 static inline size_t br_pprof_own(const struct br_pprof *pprof)
 {
     return pprof->arena->used - pprof->arena_taken + pprof->made.budget.used;
 }
 
-/* Bytes that reading may still take. */
+/* Returns the bytes that reading may still take. */
 static inline size_t br_pprof_rest(const struct br_pprof *pprof)
 {
     size_t built = br_build_memory(pprof->build);
@@ -154,7 +154,7 @@ static inline size_t br_pprof_rest(const struct br_pprof *pprof)
     return used < pprof->max_bytes ? pprof->max_bytes - used : 0;
 }
 
-/* True while `more` bytes more are among them. */
+/* Returns true while `more` bytes more are among them. */
 static inline bool br_pprof_fits(struct br_pprof *pprof, size_t more)
 {
     if (__builtin_expect(more < br_pprof_rest(pprof), 1))
@@ -175,7 +175,7 @@ static inline void br_pprof_share(struct br_pprof *pprof)
  * what refers to them makes too much of them. */
 int br_pprof_compose(struct br_pprof *pprof, size_t len);
 
-/* The length and bytes of a string; NULL when there is no such string. */
+/* Returns the length and bytes of a string; NULL when there is no such string. */
 const uint8_t *br_pprof_text(const struct br_pprof *pprof, uint64_t index, size_t *ret_len);
 
 /* Its index in the builder, put there when it is used first. False with the error set; `what` is
@@ -210,11 +210,11 @@ int br_pprof_read_samples(struct br_pprof *pprof, uint32_t n_types);
 /* Writes them into the open Profile, with the values of one type. */
 void br_pprof_put_samples(struct br_pprof *pprof, uint32_t type);
 
-/* The attributes of the labels that are being read, `count` of them, and the link that they name; 0
- * or a code with the error set. */
+/* Makes the attributes of the labels that are being read, `count` of them, and the link that they
+ * name; 0 or a code with the error set. */
 int br_pprof_read_labels(struct br_pprof *pprof, uint32_t count, uint32_t *ret_link);
 
-/* The attribute of one text; `key` is the builder's. 0, or a code with the error set. */
+/* Makes the attribute of one text; `key` is the builder's. 0, or a code with the error set. */
 int br_pprof_text_attribute(struct br_pprof *pprof, uint32_t key, uint64_t string, uint32_t *ret);
 
 /* Gives back what is not the arena's. */

@@ -29,13 +29,20 @@ static int pprof_samples_malformed(struct br_pprof *pprof, uint32_t sample)
     return br_err_set(pprof->err, BR_EINVAL, "pprof: sample %u is malformed", sample);
 }
 
+/* Where the error of a sample that is left out goes: only the first one is kept, and a body may
+ * have millions of them. */
+static struct br_err *pprof_samples_blame(struct br_pprof *pprof)
+{
+    pprof->sample_is_bad = true;
+    return pprof->lost.first.text[0] ? NULL : pprof->err;
+}
+
 /* --- Stacks ----------------------------------------------------------------------------------- */
 
 static int pprof_samples_unknown_location(struct br_pprof *pprof, const struct reading *reading,
                                           uint64_t id)
 {
-    pprof->sample_is_bad = true;
-    return br_err_set(pprof->err, BR_EINVAL,
+    return br_err_set(pprof_samples_blame(pprof), BR_EINVAL,
                       "pprof: sample %u: location %llu is not in the profile", reading->number,
                       (unsigned long long)id);
 }
@@ -116,8 +123,7 @@ static int pprof_samples_build_stack(struct br_pprof *pprof, struct reading *rea
 static int pprof_samples_wrong_values(struct br_pprof *pprof, const struct reading *reading,
                                       uint32_t n_types)
 {
-    pprof->sample_is_bad = true;
-    return br_err_set(pprof->err, BR_EINVAL,
+    return br_err_set(pprof_samples_blame(pprof), BR_EINVAL,
                       "pprof: sample %u has %s%u value%s for %u sample type%s", reading->number,
                       reading->n_values > n_types ? "more than " : "",
                       reading->n_values > n_types ? n_types : reading->n_values,

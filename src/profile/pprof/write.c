@@ -9,19 +9,20 @@
 
 struct br_pprof_writer {
     struct br_host *host;
-    struct pprof_tables tables;
-    struct pprof_profile profiles[BR_PPROF_TYPES_MAX]; /* of the scope, the next ones */
+    struct br_pprof_tables tables;
+    struct br_pprof_profile profiles[BR_PPROF_TYPES_MAX]; /* of the scope, the next ones */
     uint32_t n_profiles;
-    struct pprof_piece *pieces; /* labels of the sample that is being written */
+    struct br_pprof_piece *pieces; /* labels of the sample that is being written */
     uint32_t n_pieces, cap_pieces;
-    struct pprof_scope scope;
-    struct pprof_head head;
+    struct br_pprof_scope scope;
+    struct br_pprof_head head;
     struct br_pprof_out out;
     uint32_t n_samples; /* in the pprof under construction */
     uint32_t n_left_out, n_labels;
     uint32_t n_before; /* pprofs of the profile, handed out before */
     bool too_large;
     br_pprof_fn *fn;
+    br_pprof_group_fn *group_fn; /* NULL: pprofs are written */
     void *arg;
 };
 
@@ -29,7 +30,7 @@ struct br_pprof_writer {
 
 struct sample {
     const uint8_t *body, *end;
-    struct pprof_indices attributes;
+    struct br_pprof_indices attributes;
     uint64_t stack, link;
     int64_t value; /* sum */
     uint32_t n_values, n_times;
@@ -65,12 +66,12 @@ static void pprof_write_read_values(struct sample *sample, const uint8_t *p, con
 /* Mostly one packed field; several are looked for from the sample's first byte. */
 static void pprof_write_read_attributes(struct sample *sample, const struct br_field *field)
 {
-    struct pprof_indices *indices = &sample->attributes;
+    struct br_pprof_indices *indices = &sample->attributes;
     if (field->wire == BR_WIRE_LEN && !indices->packed && !indices->p)
-        *indices =
-            (struct pprof_indices){.packed = field->data, .packed_end = field->data + field->value};
+        *indices = (struct br_pprof_indices){.packed = field->data,
+                                             .packed_end = field->data + field->value};
     else
-        *indices = (struct pprof_indices){.p = sample->body, .end = sample->end};
+        *indices = (struct br_pprof_indices){.p = sample->body, .end = sample->end};
 }
 
 static void pprof_write_read_rest(struct sample *sample, const uint8_t *p)
@@ -122,7 +123,7 @@ static inline void pprof_write_read_sample(struct sample *sample, const uint8_t 
     if (p < end && *p == BR_SCAN_VARINT(BR_SAMPLE_STACK))
         p = br_scan_varint(p + 1, end, &sample->stack);
     if (p && pprof_write_short_at(p, end, BR_SCAN_LEN(BR_SAMPLE_ATTRIBUTES))) {
-        sample->attributes = (struct pprof_indices){.packed = p + 2, .packed_end = p + 2 + p[1]};
+        sample->attributes = (struct br_pprof_indices){.packed = p + 2, .packed_end = p + 2 + p[1]};
         p += 2 + p[1];
     }
     if (p && p < end && *p == BR_SCAN_VARINT(BR_SAMPLE_LINK))
@@ -159,15 +160,15 @@ static bool pprof_write_next_sample(struct cursor *cursor, struct sample *ret)
 
 static bool pprof_write_same_attributes(const struct sample *left, const struct sample *right)
 {
-    struct pprof_indices indices = left->attributes, y = right->attributes;
+    struct br_pprof_indices indices = left->attributes, y = right->attributes;
     uint32_t i, k;
     size_t len = (size_t)(indices.packed_end - indices.packed);
     if (!indices.p && !y.p && len == (size_t)(y.packed_end - y.packed) &&
         (len == 0 || memcmp(indices.packed, y.packed, len) == 0))
         return true;
     for (;;) {
-        bool more = pprof_index_next(&indices, BR_SAMPLE_ATTRIBUTES, &i),
-             more_too = pprof_index_next(&y, BR_SAMPLE_ATTRIBUTES, &k);
+        bool more = br_pprof_index_next(&indices, BR_SAMPLE_ATTRIBUTES, &i),
+             more_too = br_pprof_index_next(&y, BR_SAMPLE_ATTRIBUTES, &k);
         if (!more || !more_too)
             return more == more_too;
         if (i != k)
@@ -182,20 +183,20 @@ static bool pprof_write_next_is_same(struct cursor *cursor, const struct sample 
 {
     const uint8_t *body, *end = pprof_write_next_body(cursor, &body);
     uint32_t at = sample->values_at;
-    struct sample this_sample;
+    struct sample next;
     if (!end)
         return false;
     if (at && at < end - body && memcmp(body, sample->body, at) == 0 &&
         pprof_write_short_at(body + at, end, BR_SCAN_LEN(BR_SAMPLE_VALUES)) &&
         body[at + 1] == end - body - at - 2)
         return true;
-    pprof_write_read_sample(&this_sample, body, end);
-    return sample->stack == this_sample.stack && sample->link == this_sample.link &&
-           pprof_write_same_attributes(sample, &this_sample);
+    pprof_write_read_sample(&next, body, end);
+    return sample->stack == next.stack && sample->link == next.link &&
+           pprof_write_same_attributes(sample, &next);
 }
 
-static bool pprof_write_samples_line_up(const struct pprof_profile *left,
-                                        const struct pprof_profile *right)
+static bool pprof_write_samples_line_up(const struct br_pprof_profile *left,
+                                        const struct br_pprof_profile *right)
 {
     struct cursor cursor = {left->body, left->end}, y = {right->body, right->end};
     struct sample sample;
@@ -205,22 +206,22 @@ static bool pprof_write_samples_line_up(const struct pprof_profile *left,
     return true;
 }
 
-static bool pprof_write_was_one_with(const struct pprof_profile *first,
-                                     const struct pprof_profile *profile,
-                                     const struct pprof_tables *tables)
+static bool pprof_write_was_one_with(const struct br_pprof_profile *first,
+                                     const struct br_pprof_profile *profile,
+                                     const struct br_pprof_tables *tables)
 {
     return profile->n_samples == first->n_samples && profile->time_ns == first->time_ns &&
            profile->duration_ns == first->duration_ns && profile->period == first->period &&
            profile->period_type == first->period_type &&
            profile->period_unit == first->period_unit &&
-           pprof_profile_same_attributes(first, profile, tables) &&
+           br_pprof_profile_same_attributes(first, profile, tables) &&
            pprof_write_samples_line_up(first, profile);
 }
 
 /* How many of the next Profiles were one pprof. */
 static uint32_t pprof_write_group_len(const struct br_pprof_writer *writer)
 {
-    const struct pprof_profile *p = writer->profiles;
+    const struct br_pprof_profile *p = writer->profiles;
     uint32_t n = 1;
     for (; n < writer->n_profiles && pprof_write_was_one_with(p, p + n, &writer->tables); n++)
         for (uint32_t i = 0; i < n; i++)
@@ -233,8 +234,8 @@ static uint32_t pprof_write_group_len(const struct br_pprof_writer *writer)
 
 static struct br_buf *pprof_write_assemble(struct br_pprof_writer *writer)
 {
-    struct pprof_tables *tables = &writer->tables;
-    struct br_buf *buf = br_buf_new(writer->host->pool, pprof_tables_size(tables));
+    struct br_pprof_tables *tables = &writer->tables;
+    struct br_buf *buf = br_buf_new(writer->host->pool, br_pprof_tables_size(tables));
     if (!buf)
         return NULL;
     uint8_t *o = buf->data;
@@ -247,9 +248,9 @@ static struct br_buf *pprof_write_assemble(struct br_pprof_writer *writer)
 
 static void pprof_write_begin(struct br_pprof_writer *writer)
 {
-    pprof_tables_begin(&writer->tables);
-    pprof_head_write(&writer->head, &writer->tables, (uint64_t)writer->n_before * LATER_NS,
-                     &writer->out);
+    br_pprof_tables_begin(&writer->tables);
+    br_pprof_head_write(&writer->head, &writer->tables, (uint64_t)writer->n_before * LATER_NS,
+                        &writer->out);
     writer->n_samples = writer->n_left_out = writer->n_labels = 0;
     writer->too_large = false;
 }
@@ -266,9 +267,9 @@ bool br_pprof_set_time(const struct br_pprof_out *result, uint64_t time_ns)
 static int pprof_write_hand_out(struct br_pprof_writer *writer)
 {
     struct br_pprof_out *out = &writer->out;
-    if (!pprof_work(&writer->tables, pprof_tables_size(&writer->tables)))
+    if (!br_pprof_tables_work(&writer->tables, br_pprof_tables_size(&writer->tables)))
         return writer->tables.rc;
-    pprof_tables_finish(&writer->tables);
+    br_pprof_tables_finish(&writer->tables);
     out->buf = pprof_write_assemble(writer);
     if (!out->buf)
         return BR_ENOMEM;
@@ -285,7 +286,8 @@ static int pprof_write_hand_out(struct br_pprof_writer *writer)
 }
 
 /* The link is what holds: the join may have found a span that the label did not know. */
-static bool pprof_write_contradicts(const struct pprof_link *link, const struct pprof_label *label)
+static bool pprof_write_contradicts(const struct br_pprof_link_fields *link,
+                                    const struct br_pprof_label_fields *label)
 {
     if (!link)
         return false;
@@ -296,7 +298,8 @@ static bool pprof_write_contradicts(const struct pprof_link *link, const struct 
     return false;
 }
 
-static size_t pprof_write_add_piece(struct br_pprof_writer *writer, const struct pprof_piece *piece)
+static size_t pprof_write_add_piece(struct br_pprof_writer *writer,
+                                    const struct br_pprof_piece *piece)
 {
     int rc = writer->n_pieces < writer->cap_pieces
                  ? 0
@@ -314,15 +317,16 @@ static size_t pprof_write_add_piece(struct br_pprof_writer *writer, const struct
 static size_t pprof_write_collect_labels(struct br_pprof_writer *writer,
                                          const struct sample *sample)
 {
-    struct pprof_tables *tables = &writer->tables;
-    struct pprof_indices indices = sample->attributes;
-    const struct pprof_link *link = sample->link ? pprof_link(tables, sample->link) : NULL;
+    struct br_pprof_tables *tables = &writer->tables;
+    struct br_pprof_indices indices = sample->attributes;
+    const struct br_pprof_link_fields *link =
+        sample->link ? br_pprof_tables_link(tables, sample->link) : NULL;
     bool span = link && link->span_id, trace = link && link->trace_id;
     size_t len = 0;
     uint32_t i, n_labels = 0;
     writer->n_pieces = 0;
-    while (!tables->rc && pprof_index_next(&indices, BR_SAMPLE_ATTRIBUTES, &i)) {
-        const struct pprof_label *label = pprof_label(tables, i);
+    while (!tables->rc && br_pprof_index_next(&indices, BR_SAMPLE_ATTRIBUTES, &i)) {
+        const struct br_pprof_label_fields *label = br_pprof_tables_label(tables, i);
         if (label->wanted < 0 && !tables->all_labels)
             writer->n_left_out++;
         if (!label->piece.len || pprof_write_contradicts(link, label))
@@ -341,8 +345,8 @@ static size_t pprof_write_collect_labels(struct br_pprof_writer *writer,
     return len;
 }
 
-static uint8_t *pprof_write_put_piece(const struct pprof_tables *tables,
-                                      const struct pprof_piece *piece, uint8_t *out)
+static uint8_t *pprof_write_put_piece(const struct br_pprof_tables *tables,
+                                      const struct br_pprof_piece *piece, uint8_t *out)
 {
     return br_put_bytes(out, tables->buffers[PPROF_CACHE].data + piece->at, piece->len);
 }
@@ -351,15 +355,15 @@ static uint8_t *pprof_write_put_piece(const struct pprof_tables *tables,
 static void pprof_write_put_sample(struct br_pprof_writer *writer, const struct sample *sample,
                                    const int64_t *values)
 {
-    struct pprof_tables *tables = &writer->tables;
+    struct br_pprof_tables *tables = &writer->tables;
     uint8_t packed[BR_PPROF_TYPES_MAX * BR_VARINT_MAX], *v = packed;
     for (uint32_t i = 0; i < writer->head.n_profiles; i++)
         v = br_put_varint(v, (uint64_t)values[i]);
     size_t values_len = (size_t)(v - packed);
-    const struct pprof_piece *stack = pprof_stack(tables, sample->stack);
+    const struct br_pprof_piece *stack = br_pprof_tables_stack(tables, sample->stack);
     size_t len = stack->len + br_len_size(BR_PPROF_SAMPLE_VALUES, values_len) +
                  pprof_write_collect_labels(writer, sample);
-    uint8_t *o = pprof_room(tables, PPROF_SAMPLES, br_len_size(BR_PPROF_SAMPLE, len));
+    uint8_t *o = br_pprof_tables_room(tables, PPROF_SAMPLES, br_len_size(BR_PPROF_SAMPLE, len));
     if (!o)
         return;
     *o++ = (uint8_t)BR_TAG(BR_PPROF_SAMPLE, BR_WIRE_LEN);
@@ -368,13 +372,13 @@ static void pprof_write_put_sample(struct br_pprof_writer *writer, const struct 
     o = br_put_len(o, BR_PPROF_SAMPLE_VALUES, packed, values_len);
     for (uint32_t i = 0; i < writer->n_pieces; i++)
         o = pprof_write_put_piece(tables, &writer->pieces[i], o);
-    pprof_wrote(tables, PPROF_SAMPLES, o);
+    br_pprof_tables_wrote(tables, PPROF_SAMPLES, o);
 }
 
-static int64_t pprof_write_value_of(const struct pprof_head *head, uint32_t index,
+static int64_t pprof_write_value_of(const struct br_pprof_head *head, uint32_t index,
                                     const struct sample *sample)
 {
-    const struct pprof_type *type = &head->types[index];
+    const struct br_pprof_type *type = &head->types[index];
     int64_t value = sample->n_values ? sample->value : (int64_t)sample->n_times;
     if (type->times_period || (!sample->n_values && type->is_period))
         value = pprof_write_times(value, head->period);
@@ -387,30 +391,30 @@ static int pprof_write_add_sample(struct br_pprof_writer *writer, const struct s
 {
     const struct br_pprof_options *options = writer->tables.options;
     size_t max = options->max_bytes ? options->max_bytes : BR_BUF_MAX / 2;
-    struct pprof_state before;
+    struct br_pprof_state before;
     uint32_t n_left_out = writer->n_left_out;
-    pprof_tables_state(&writer->tables, &before);
+    br_pprof_tables_state(&writer->tables, &before);
     bool full = options->max_samples && writer->n_samples >= options->max_samples;
     if (!full)
         pprof_write_put_sample(writer, sample, values);
-    bool over = !full && pprof_tables_size(&writer->tables) > max;
+    bool over = !full && br_pprof_tables_size(&writer->tables) > max;
     if (full || (over && writer->n_samples > 0)) {
-        pprof_tables_restore(&writer->tables, &before);
+        br_pprof_tables_restore(&writer->tables, &before);
         writer->n_left_out = n_left_out;
         int rc = pprof_write_hand_out(writer);
         if (rc)
             return rc;
         pprof_write_begin(writer);
         pprof_write_put_sample(writer, sample, values);
-        over = pprof_tables_size(&writer->tables) > max;
+        over = br_pprof_tables_size(&writer->tables) > max;
     }
     writer->n_samples++;
     writer->too_large = over;
     return writer->tables.rc;
 }
 
-static int pprof_write_samples(struct br_pprof_writer *writer, const struct pprof_profile *profile,
-                               uint32_t count)
+static int pprof_write_samples(struct br_pprof_writer *writer,
+                               const struct br_pprof_profile *profile, uint32_t count)
 {
     struct cursor cursors[BR_PPROF_TYPES_MAX];
     struct sample first, other;
@@ -428,18 +432,37 @@ static int pprof_write_samples(struct br_pprof_writer *writer, const struct ppro
     return 0;
 }
 
+static int pprof_write_hand_out_group(struct br_pprof_writer *writer, uint32_t count)
+{
+    const struct br_pprof_head *head = &writer->head;
+    struct br_pprof_group_type types[BR_PPROF_TYPES_MAX];
+    for (uint32_t i = 0; i < count; i++)
+        types[i] = (struct br_pprof_group_type){
+            head->types[i].type,     head->types[i].unit,         writer->profiles[i].body,
+            writer->profiles[i].end, head->types[i].times_period, head->types[i].is_period};
+    struct br_pprof_group group = {.out = &writer->out,
+                                   .view = &writer->tables.view,
+                                   .period_type = head->period_type,
+                                   .period_unit = head->period_unit,
+                                   .period = head->period,
+                                   .types = types};
+    return writer->group_fn(&group, writer->arg);
+}
+
 static int pprof_write_group(struct br_pprof_writer *writer, uint32_t count)
 {
     struct br_pprof_out *out = &writer->out;
-    const struct pprof_profile *p = writer->profiles;
+    const struct br_pprof_profile *p = writer->profiles;
     if (p->n_samples == 0)
         return 0;
-    pprof_head_make(&writer->head, &writer->tables, &writer->scope, p, count);
+    br_pprof_head_make(&writer->head, &writer->tables, &writer->scope, p, count);
     out->name = writer->head.name;
     out->n_types = count;
     for (uint32_t i = 0; i < count; i++)
         out->types[i] = writer->head.types[i].text;
     out->cumulative = writer->head.cumulative;
+    if (writer->group_fn)
+        return pprof_write_hand_out_group(writer, count);
     writer->n_before = 0;
     pprof_write_begin(writer);
     int rc = pprof_write_samples(writer, p, count);
@@ -468,20 +491,20 @@ static void pprof_write_fill(struct br_pprof_writer *writer, struct cursor *curs
     const uint8_t *body, *end;
     while (writer->n_profiles < BR_PPROF_TYPES_MAX &&
            (end = pprof_write_next_profile(cursor, &body)))
-        pprof_profile_read(&writer->profiles[writer->n_profiles++], &writer->tables, body, end);
+        br_pprof_profile_read(&writer->profiles[writer->n_profiles++], &writer->tables, body, end);
 }
 
 /* Also of those that have no room yet. */
 static bool pprof_write_any_is_cpu(struct br_pprof_writer *writer, struct cursor rest)
 {
-    struct pprof_profile p;
+    struct br_pprof_profile p;
     const uint8_t *body, *end;
     for (uint32_t i = 0; i < writer->n_profiles; i++)
-        if (pprof_profile_is_cpu(&writer->profiles[i], &writer->tables))
+        if (br_pprof_profile_is_cpu(&writer->profiles[i], &writer->tables))
             return true;
     while (!writer->tables.rc && (end = pprof_write_next_profile(&rest, &body))) {
-        pprof_profile_read(&p, &writer->tables, body, end);
-        if (pprof_profile_is_cpu(&p, &writer->tables))
+        br_pprof_profile_read(&p, &writer->tables, body, end);
+        if (br_pprof_profile_is_cpu(&p, &writer->tables))
             return true;
     }
     return false;
@@ -506,7 +529,7 @@ static int pprof_write_scope(struct br_pprof_writer *writer, const uint8_t *body
     pprof_write_fill(writer, &cursor);
     struct cursor rest = cursor;
     bool whole = !pprof_write_next_profile(&rest, &body);
-    pprof_scope_read(&writer->scope, scope, writer->profiles, whole ? writer->n_profiles : 0);
+    br_pprof_scope_read(&writer->scope, scope, writer->profiles, whole ? writer->n_profiles : 0);
     writer->scope.has_cpu = pprof_write_any_is_cpu(writer, cursor);
     writer->tables.all_labels =
         writer->scope.from_pyroscope && !writer->tables.options->asks_clients;
@@ -545,21 +568,36 @@ static int pprof_write_part(struct br_pprof_writer *writer, const struct br_part
     return 0;
 }
 
-int br_pprof_write(struct br_pprof_writer *writer, const struct br_item *item,
-                   const struct br_pprof_options *options, br_pprof_fn *fn, void *arg)
+static int pprof_write_item(struct br_pprof_writer *writer, const struct br_item *item,
+                            const struct br_pprof_options *options)
 {
     static const struct br_pprof_options none;
-    int rc = pprof_tables_load(&writer->tables, item, options ? options : &none);
+    int rc = br_pprof_tables_load(&writer->tables, item, options ? options : &none);
     if (rc)
         return rc;
-    writer->fn = fn;
-    writer->arg = arg;
     writer->out = (struct br_pprof_out){.buf = NULL};
     for (uint32_t i = 0; i < item->n_parts && !rc; i++)
         if (item->parts[i].kind == BR_PART_RESOURCE)
             rc = pprof_write_part(writer, &item->parts[i]);
-    pprof_tables_unload(&writer->tables);
+    br_pprof_tables_unload(&writer->tables);
     return rc == BR_EFULL ? BR_ETOOBIG : rc;
+}
+
+int br_pprof_write(struct br_pprof_writer *writer, const struct br_item *item,
+                   const struct br_pprof_options *options, br_pprof_fn *fn, void *arg)
+{
+    writer->fn = fn;
+    writer->group_fn = NULL;
+    writer->arg = arg;
+    return pprof_write_item(writer, item, options);
+}
+
+int br_pprof_groups(struct br_pprof_writer *writer, const struct br_item *item,
+                    br_pprof_group_fn *fn, void *arg)
+{
+    writer->group_fn = fn;
+    writer->arg = arg;
+    return pprof_write_item(writer, item, NULL);
 }
 
 struct br_pprof_writer *br_pprof_writer_new(struct br_host *host)
@@ -574,7 +612,7 @@ void br_pprof_writer_free(struct br_pprof_writer *writer)
 {
     if (!writer)
         return;
-    pprof_tables_release(&writer->tables);
+    br_pprof_tables_release(&writer->tables);
     br_free(writer->pieces);
     br_free(writer);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * OTLP profiles become pprofs (proto/pprof/profile.proto), one at a time.
+ * Writes OTLP profiles as pprofs (proto/pprof/profile.proto), one at a time.
  *
  * Profiles of one scope that follow each other and whose samples line up (the same stacks,
  * attributes and links in the same order) were one pprof once and become one again, each a sample
@@ -76,3 +76,28 @@ void br_pprof_writer_free(struct br_pprof_writer *writer);
 #define BR_PPROF_LABELS_MAX 4096u
 int br_pprof_write(struct br_pprof_writer *writer, const struct br_item *item,
                    const struct br_pprof_options *options, br_pprof_fn *fn, void *arg);
+
+/* One sample type of a group: the Profile that it is, and what its values are counted in. */
+struct br_pprof_group_type {
+    struct br_entry type, unit;
+    const uint8_t *body, *end; /* the Profile message */
+    bool times_period;         /* a value is a number of periods */
+    bool counts_period;        /* a sample without a value counts one period */
+};
+
+/* Profiles that are one pprof for br_pprof_write, before it is written: `out` without its buffer.
+ */
+struct br_pprof_group {
+    const struct br_pprof_out *out;
+    const struct br_dictionary_view *view; /* of the item */
+    struct br_entry period_type, period_unit;
+    int64_t period;
+    const struct br_pprof_group_type *types; /* out->n_types */
+};
+
+typedef int br_pprof_group_fn(const struct br_pprof_group *group, void *arg);
+
+/* Hands out the groups of an item as br_pprof_write would make pprofs of them, for who stores
+ * samples under the names that Pyroscope has. Returns as br_pprof_write. */
+int br_pprof_groups(struct br_pprof_writer *writer, const struct br_item *item,
+                    br_pprof_group_fn *fn, void *arg);

@@ -22,22 +22,23 @@ static bool pprof_head_same(struct br_entry left, struct br_entry right)
 static void pprof_head_read_value_type(const struct br_field *field, uint32_t *type, uint32_t *unit)
 {
     const uint8_t *p = field->data, *end = p + field->value;
-    struct br_field this_field;
-    while (p < end && (p = br_scan(p, end, &this_field))) {
-        if (this_field.number == BR_VALUE_TYPE_TYPE && this_field.wire == BR_WIRE_VARINT)
-            *type = (uint32_t)this_field.value;
-        else if (this_field.number == BR_VALUE_TYPE_UNIT && this_field.wire == BR_WIRE_VARINT)
-            *unit = (uint32_t)this_field.value;
+    struct br_field found;
+    while (p < end && (p = br_scan(p, end, &found))) {
+        if (found.number == BR_VALUE_TYPE_TYPE && found.wire == BR_WIRE_VARINT)
+            *type = (uint32_t)found.value;
+        else if (found.number == BR_VALUE_TYPE_UNIT && found.wire == BR_WIRE_VARINT)
+            *unit = (uint32_t)found.value;
     }
 }
 
-static void pprof_head_read_attributes(struct pprof_profile *profile, struct pprof_tables *tables)
+static void pprof_head_read_attributes(struct br_pprof_profile *profile,
+                                       struct br_pprof_tables *tables)
 {
-    struct pprof_indices indices = {.p = profile->body, .end = profile->end};
+    struct br_pprof_indices indices = {.p = profile->body, .end = profile->end};
     struct br_pair left;
     uint32_t i;
-    while (!tables->rc && pprof_index_next(&indices, BR_PROFILE_ATTRIBUTES, &i)) {
-        if (!pprof_pair(tables, i, &left, NULL, NULL))
+    while (!tables->rc && br_pprof_index_next(&indices, BR_PROFILE_ATTRIBUTES, &i)) {
+        if (!br_pprof_tables_pair(tables, i, &left, NULL, NULL))
             continue;
         if (!br_text_is(left.key, BR_PROFILE_CUMULATIVE)) {
             tables->labels[i].compared = true;
@@ -48,21 +49,21 @@ static void pprof_head_read_attributes(struct pprof_profile *profile, struct ppr
 }
 
 /* The next attribute that the profiles of one pprof have in common. */
-static bool pprof_head_next_attribute(struct pprof_indices *indices,
-                                      const struct pprof_tables *tables, uint32_t *ret)
+static bool pprof_head_next_attribute(struct br_pprof_indices *indices,
+                                      const struct br_pprof_tables *tables, uint32_t *ret)
 {
-    while (pprof_index_next(indices, BR_PROFILE_ATTRIBUTES, ret))
+    while (br_pprof_index_next(indices, BR_PROFILE_ATTRIBUTES, ret))
         if (*ret < tables->view.count[BR_TABLE_ATTRIBUTE] && tables->labels[*ret].compared)
             return true;
     return false;
 }
 
-bool pprof_profile_same_attributes(const struct pprof_profile *left,
-                                   const struct pprof_profile *right,
-                                   const struct pprof_tables *tables)
+bool br_pprof_profile_same_attributes(const struct br_pprof_profile *left,
+                                      const struct br_pprof_profile *right,
+                                      const struct br_pprof_tables *tables)
 {
-    struct pprof_indices indices = {.p = left->body, .end = left->end},
-                         y = {.p = right->body, .end = right->end};
+    struct br_pprof_indices indices = {.p = left->body, .end = left->end},
+                            y = {.p = right->body, .end = right->end};
     uint32_t i, k;
     for (;;) {
         bool more = pprof_head_next_attribute(&indices, tables, &i),
@@ -74,12 +75,12 @@ bool pprof_profile_same_attributes(const struct pprof_profile *left,
     }
 }
 
-void pprof_profile_read(struct pprof_profile *profile, struct pprof_tables *tables,
-                        const uint8_t *body, const uint8_t *end)
+void br_pprof_profile_read(struct br_pprof_profile *profile, struct br_pprof_tables *tables,
+                           const uint8_t *body, const uint8_t *end)
 {
     const uint8_t *at = body;
     struct br_field field;
-    *profile = (struct pprof_profile){.body = body, .end = end};
+    *profile = (struct br_pprof_profile){.body = body, .end = end};
     while (at < end && (at = br_scan(at, end, &field))) {
         switch (br_scan_tag(&field)) {
         case BR_SCAN_LEN(BR_PROFILE_SAMPLE_TYPE):
@@ -107,7 +108,8 @@ void pprof_profile_read(struct pprof_profile *profile, struct pprof_tables *tabl
     pprof_head_read_attributes(profile, tables);
 }
 
-bool pprof_profile_is_cpu(const struct pprof_profile *profile, const struct pprof_tables *tables)
+bool br_pprof_profile_is_cpu(const struct br_pprof_profile *profile,
+                             const struct br_pprof_tables *tables)
 {
     return br_text_is(br_dictionary_string(&tables->view, profile->type), "cpu") &&
            br_text_is(br_dictionary_string(&tables->view, profile->unit), "nanoseconds");
@@ -116,10 +118,10 @@ bool pprof_profile_is_cpu(const struct pprof_profile *profile, const struct ppro
 /* --- The scope ------------------------------------------------------------------------------- */
 
 /* Value k of the order is the place that Profile k had. Anything but a permutation is ignored. */
-static void pprof_head_sort(const struct br_any *order, struct pprof_profile *profiles,
+static void pprof_head_sort(const struct br_any *order, struct br_pprof_profile *profiles,
                             uint32_t count)
 {
-    struct pprof_profile sorted[BR_PPROF_TYPES_MAX];
+    struct br_pprof_profile sorted[BR_PPROF_TYPES_MAX];
     const uint8_t *p = order->data, *end = p + order->len;
     struct br_any any;
     uint32_t k = 0, taken = 0;
@@ -134,12 +136,12 @@ static void pprof_head_sort(const struct br_any *order, struct pprof_profile *pr
         memcpy(profiles, sorted, count * sizeof *profiles);
 }
 
-void pprof_scope_read(struct pprof_scope *scope, struct br_entry body,
-                      struct pprof_profile *profiles, uint32_t count)
+void br_pprof_scope_read(struct br_pprof_scope *scope, struct br_entry body,
+                         struct br_pprof_profile *profiles, uint32_t count)
 {
     const uint8_t *p = body.data, *end = body.len ? p + body.len : p;
     struct br_pair left;
-    *scope = (struct pprof_scope){.from_pyroscope = false};
+    *scope = (struct br_pprof_scope){.from_pyroscope = false};
     while ((p = br_pair_next(p, end, BR_SCOPE_ATTRIBUTES, &left))) {
         bool text = left.value.type == BR_VALUE_STRING;
         struct br_entry value = {left.value.data, (uint32_t)left.value.len};
@@ -190,13 +192,13 @@ static struct br_entry pprof_head_usual_unit(struct br_entry unit)
                                   : pprof_head_entry("count");
 }
 
-static void pprof_head_make_type(struct pprof_head *head, const struct pprof_tables *tables,
+static void pprof_head_make_type(struct br_pprof_head *head, const struct br_pprof_tables *tables,
                                  uint32_t index)
 {
-    struct pprof_type *type = &head->types[index];
-    const struct pprof_profile *p = &head->profile[index];
-    *type = (struct pprof_type){.type = br_dictionary_string(&tables->view, p->type),
-                                .unit = br_dictionary_string(&tables->view, p->unit)};
+    struct br_pprof_type *type = &head->types[index];
+    const struct br_pprof_profile *p = &head->profile[index];
+    *type = (struct br_pprof_type){.type = br_dictionary_string(&tables->view, p->type),
+                                   .unit = br_dictionary_string(&tables->view, p->unit)};
     if (head->scope->from_pyroscope) {
         pprof_head_clean(type->type, false, type->text, sizeof type->text);
         return;
@@ -209,7 +211,7 @@ static void pprof_head_make_type(struct pprof_head *head, const struct pprof_tab
 }
 
 /* What a profile without one was most likely taken by. */
-static void pprof_head_guess_period(struct pprof_head *head)
+static void pprof_head_guess_period(struct br_pprof_head *head)
 {
     static const char *const known[][3] = {
         {"process_cpu", "cpu", "nanoseconds"}, {"wall", "wall", "nanoseconds"},
@@ -226,7 +228,7 @@ static void pprof_head_guess_period(struct pprof_head *head)
     head->period_unit = head->types[0].unit;
 }
 
-static void pprof_head_make_name(struct pprof_head *head)
+static void pprof_head_make_name(struct br_pprof_head *head)
 {
     const char *texts[BR_PPROF_TYPES_MAX];
     for (uint32_t i = 0; i < head->n_profiles; i++)
@@ -254,7 +256,7 @@ static bool pprof_head_is_cpu_time(struct br_entry type, struct br_entry unit)
 }
 
 /* "samples/count" of a profiler that samples the CPU by time. */
-static bool pprof_head_counts_cpu(const struct pprof_head *head)
+static bool pprof_head_counts_cpu(const struct br_pprof_head *head)
 {
     return head->n_profiles == 1 && !head->scope->ordered && !head->scope->has_cpu &&
            head->period > 0 && br_text_is(head->types[0].type, "samples") &&
@@ -262,9 +264,9 @@ static bool pprof_head_counts_cpu(const struct pprof_head *head)
            pprof_head_is_cpu_time(head->period_type, head->period_unit);
 }
 
-static void pprof_head_make_period(struct pprof_head *head, const struct pprof_tables *tables)
+static void pprof_head_make_period(struct br_pprof_head *head, const struct br_pprof_tables *tables)
 {
-    const struct pprof_profile *p = head->profile;
+    const struct br_pprof_profile *p = head->profile;
     head->period_type = br_dictionary_string(&tables->view, p->period_type);
     head->period_unit = br_dictionary_string(&tables->view, p->period_unit);
     if (head->scope->from_pyroscope)
@@ -281,9 +283,9 @@ static void pprof_head_make_period(struct pprof_head *head, const struct pprof_t
     }
 }
 
-void pprof_head_make(struct pprof_head *head, const struct pprof_tables *tables,
-                     const struct pprof_scope *scope, const struct pprof_profile *profile,
-                     uint32_t count)
+void br_pprof_head_make(struct br_pprof_head *head, const struct br_pprof_tables *tables,
+                        const struct br_pprof_scope *scope, const struct br_pprof_profile *profile,
+                        uint32_t count)
 {
     head->profile = profile;
     head->scope = scope;
@@ -311,21 +313,21 @@ void pprof_head_make(struct pprof_head *head, const struct pprof_tables *tables,
 
 /* --- Writing --------------------------------------------------------------------------------- */
 
-static void pprof_head_put_number(struct pprof_tables *tables, uint32_t field, uint64_t value)
+static void pprof_head_put_number(struct br_pprof_tables *tables, uint32_t field, uint64_t value)
 {
-    uint8_t *o = value ? pprof_room(tables, PPROF_HEAD, 1 + BR_VARINT_MAX) : NULL;
+    uint8_t *o = value ? br_pprof_tables_room(tables, PPROF_HEAD, 1 + BR_VARINT_MAX) : NULL;
     if (!o)
         return;
     *o++ = (uint8_t)BR_TAG(field, BR_WIRE_VARINT);
-    pprof_wrote(tables, PPROF_HEAD, br_put_varint(o, value));
+    br_pprof_tables_wrote(tables, PPROF_HEAD, br_put_varint(o, value));
 }
 
-static void pprof_head_put_value_type(struct pprof_tables *tables, uint32_t field,
+static void pprof_head_put_value_type(struct br_pprof_tables *tables, uint32_t field,
                                       struct br_entry type, struct br_entry unit)
 {
-    uint32_t id[2] = {pprof_text(tables, type.data, type.len),
-                      pprof_text(tables, unit.data, unit.len)};
-    uint8_t *o = pprof_room(tables, PPROF_HEAD, 2 + 2 * (1 + BR_VARINT_MAX));
+    uint32_t id[2] = {br_pprof_tables_text(tables, type.data, type.len),
+                      br_pprof_tables_text(tables, unit.data, unit.len)};
+    uint8_t *o = br_pprof_tables_room(tables, PPROF_HEAD, 2 + 2 * (1 + BR_VARINT_MAX));
     if (!o)
         return;
     *o = (uint8_t)BR_TAG(field, BR_WIRE_LEN);
@@ -335,22 +337,22 @@ static void pprof_head_put_value_type(struct pprof_tables *tables, uint32_t fiel
         *o++ = (uint8_t)BR_TAG(BR_PPROF_VALUE_TYPE_TYPE + i, BR_WIRE_VARINT);
         o = br_put_varint(o, id[i]);
     }
-    pprof_wrote(tables, PPROF_HEAD, br_put_length_before(body, o));
+    br_pprof_tables_wrote(tables, PPROF_HEAD, br_put_length_before(body, o));
 }
 
 /* The text of attribute `index`. */
-static void pprof_head_put_text(struct pprof_tables *tables, uint32_t field, uint32_t index,
+static void pprof_head_put_text(struct br_pprof_tables *tables, uint32_t field, uint32_t index,
                                 const struct br_any *any)
 {
     if (any->type == BR_VALUE_STRING && any->len)
-        pprof_head_put_number(tables, field, pprof_attribute_text(tables, index, any));
+        pprof_head_put_number(tables, field, br_pprof_tables_attribute_text(tables, index, any));
 }
 
 /* Attribute `index`, once however often the profile refers to it. */
-static void pprof_head_put_comments(struct pprof_tables *tables, uint32_t index,
+static void pprof_head_put_comments(struct br_pprof_tables *tables, uint32_t index,
                                     const struct br_any *any)
 {
-    struct pprof_mark *mark = &tables->labels[index].text;
+    struct br_pprof_mark *mark = &tables->labels[index].text;
     if (mark->round == tables->round)
         return;
     pprof_head_put_text(tables, BR_PPROF_COMMENT, index, any);
@@ -360,10 +362,11 @@ static void pprof_head_put_comments(struct pprof_tables *tables, uint32_t index,
     while (any->type == BR_VALUE_LIST && (p = br_list_next(p, end, &each)))
         if (each.type == BR_VALUE_STRING && each.len)
             pprof_head_put_number(tables, BR_PPROF_COMMENT,
-                                  pprof_text(tables, each.data, each.len));
+                                  br_pprof_tables_text(tables, each.data, each.len));
 }
 
-static void pprof_head_put_attributes(const struct pprof_head *head, struct pprof_tables *tables)
+static void pprof_head_put_attributes(const struct br_pprof_head *head,
+                                      struct br_pprof_tables *tables)
 {
     static const struct {
         const char *key;
@@ -371,11 +374,11 @@ static void pprof_head_put_attributes(const struct pprof_head *head, struct ppro
     } known[] = {{"pprof.profile.drop_frames", BR_PPROF_DROP_FRAMES},
                  {"pprof.profile.keep_frames", BR_PPROF_KEEP_FRAMES},
                  {"pprof.profile.doc_url", BR_PPROF_DOC_URL}};
-    struct pprof_indices indices = {.p = head->profile->body, .end = head->profile->end};
+    struct br_pprof_indices indices = {.p = head->profile->body, .end = head->profile->end};
     struct br_pair left;
     uint32_t i;
-    while (!tables->rc && pprof_index_next(&indices, BR_PROFILE_ATTRIBUTES, &i)) {
-        if (!pprof_pair(tables, i, &left, NULL, NULL))
+    while (!tables->rc && br_pprof_index_next(&indices, BR_PROFILE_ATTRIBUTES, &i)) {
+        if (!br_pprof_tables_pair(tables, i, &left, NULL, NULL))
             continue;
         for (size_t k = 0; k < BR_COUNT(known); k++)
             if (br_text_is(left.key, known[k].key))
@@ -388,7 +391,7 @@ static void pprof_head_put_attributes(const struct pprof_head *head, struct ppro
 }
 
 /* The first section is the pprof's beginning, so what is there is there in the pprof. */
-static void pprof_head_put_time(struct pprof_tables *tables, uint64_t time_ns,
+static void pprof_head_put_time(struct br_pprof_tables *tables, uint64_t time_ns,
                                 struct br_pprof_out *out)
 {
     out->written_ns = time_ns;
@@ -396,10 +399,10 @@ static void pprof_head_put_time(struct pprof_tables *tables, uint64_t time_ns,
     pprof_head_put_number(tables, BR_PPROF_TIME, time_ns);
 }
 
-void pprof_head_write(const struct pprof_head *head, struct pprof_tables *tables, uint64_t later_ns,
-                      struct br_pprof_out *out)
+void br_pprof_head_write(const struct br_pprof_head *head, struct br_pprof_tables *tables,
+                         uint64_t later_ns, struct br_pprof_out *out)
 {
-    const struct pprof_profile *p = head->profile;
+    const struct br_pprof_profile *p = head->profile;
     for (uint32_t i = 0; i < head->n_profiles; i++)
         pprof_head_put_value_type(tables, BR_PPROF_SAMPLE_TYPE, head->types[i].type,
                                   head->types[i].unit);
@@ -414,7 +417,7 @@ void pprof_head_write(const struct pprof_head *head, struct pprof_tables *tables
             pprof_head_same(head->types[i].type, head->scope->preferred)) {
             pprof_head_put_number(
                 tables, BR_PPROF_DEFAULT_TYPE,
-                pprof_text(tables, head->types[i].type.data, head->types[i].type.len));
+                br_pprof_tables_text(tables, head->types[i].type.data, head->types[i].type.len));
             break;
         }
     pprof_head_put_attributes(head, tables);

@@ -5,42 +5,43 @@
 
 /* --- Labels ---------------------------------------------------------------------------------- */
 
-static void put_label(struct pprof_tables *tables, uint32_t key, uint32_t text, int64_t number,
+static void put_label(struct br_pprof_tables *tables, uint32_t key, uint32_t text, int64_t number,
                       uint32_t unit)
 {
     uint8_t *body =
-        pprof_open(tables, PPROF_CACHE, BR_PPROF_SAMPLE_LABELS, 4 * (1 + BR_VARINT_MAX));
+        br_pprof_tables_open(tables, PPROF_CACHE, BR_PPROF_SAMPLE_LABELS, 4 * (1 + BR_VARINT_MAX));
     if (!body)
         return;
-    uint8_t *o = pprof_put_number(body, BR_PPROF_LABEL_KEY, key);
-    o = pprof_put_number(o, BR_PPROF_LABEL_STR, text);
-    o = pprof_put_number(o, BR_PPROF_LABEL_NUM, (uint64_t)number);
-    o = pprof_put_number(o, BR_PPROF_LABEL_UNIT, unit);
-    pprof_wrote(tables, PPROF_CACHE, br_put_length_before(body, o));
+    uint8_t *o = br_pprof_put_number(body, BR_PPROF_LABEL_KEY, key);
+    o = br_pprof_put_number(o, BR_PPROF_LABEL_STR, text);
+    o = br_pprof_put_number(o, BR_PPROF_LABEL_NUM, (uint64_t)number);
+    o = br_pprof_put_number(o, BR_PPROF_LABEL_UNIT, unit);
+    br_pprof_tables_wrote(tables, PPROF_CACHE, br_put_length_before(body, o));
 }
 
-static void pprof_write_labels_put_value(struct pprof_tables *tables, uint32_t key,
+static void pprof_write_labels_put_value(struct br_pprof_tables *tables, uint32_t key,
                                          const struct br_any *any, uint32_t unit)
 {
     struct br_str text = {0};
     if (any->type == BR_VALUE_INT) {
-        put_label(tables, key, 0, (int64_t)any->number, pprof_string(tables, unit));
+        put_label(tables, key, 0, (int64_t)any->number, br_pprof_tables_string(tables, unit));
         return;
     }
     if (any->type == BR_VALUE_STRING) {
-        put_label(tables, key, any->len ? pprof_text(tables, any->data, any->len) : 0, 0, 0);
+        put_label(tables, key, any->len ? br_pprof_tables_text(tables, any->data, any->len) : 0, 0,
+                  0);
         return;
     }
     br_value_text(&text, any, &tables->arena);
     if (text.failed)
         tables->rc = tables->rc ? tables->rc : BR_ENOMEM;
     else if (text.len)
-        put_label(tables, key, pprof_text(tables, text.data, text.len), 0, 0);
+        put_label(tables, key, br_pprof_tables_text(tables, text.data, text.len), 0, 0);
     br_str_release(&text);
 }
 
 /* A list of texts or integers is several labels of one name, as pprof has it. */
-static bool pprof_write_labels_put_list(struct pprof_tables *tables, uint32_t key,
+static bool pprof_write_labels_put_list(struct br_pprof_tables *tables, uint32_t key,
                                         const struct br_any *list, uint32_t unit)
 {
     const uint8_t *p = list->data, *end = p + list->len;
@@ -54,8 +55,8 @@ static bool pprof_write_labels_put_list(struct pprof_tables *tables, uint32_t ke
 }
 
 /* Ids are padded with zeros on the left; what is no hex is no id. */
-static void pprof_write_labels_read_id(struct pprof_label *label, const struct br_any *any,
-                                       size_t size)
+static void pprof_write_labels_read_id(struct br_pprof_label_fields *label,
+                                       const struct br_any *any, size_t size)
 {
     char text[32];
     memset(label->id, 0, sizeof label->id);
@@ -67,7 +68,8 @@ static void pprof_write_labels_read_id(struct pprof_label *label, const struct b
         memset(label->id, 0, sizeof label->id);
 }
 
-static void pprof_write_labels_find_role(struct pprof_label *label, const struct br_pair *left)
+static void pprof_write_labels_find_role(struct br_pprof_label_fields *label,
+                                         const struct br_pair *left)
 {
     if (br_text_is(left->key, "span_id") || br_text_is(left->key, "profile_id")) {
         label->role = PPROF_SPAN_ID;
@@ -78,8 +80,8 @@ static void pprof_write_labels_find_role(struct pprof_label *label, const struct
     }
 }
 
-static bool pprof_write_labels_wanted(struct pprof_tables *tables, struct pprof_label *label,
-                                      struct br_entry key)
+static bool pprof_write_labels_wanted(struct br_pprof_tables *tables,
+                                      struct br_pprof_label_fields *label, struct br_entry key)
 {
     const struct br_pprof_options *options = tables->options;
     if (tables->all_labels || !options->keep_label)
@@ -89,25 +91,26 @@ static bool pprof_write_labels_wanted(struct pprof_tables *tables, struct pprof_
     return label->wanted > 0;
 }
 
-static const struct pprof_label no_label;
+static const struct br_pprof_label_fields no_label;
 
-const struct pprof_label *pprof_label(struct pprof_tables *tables, uint32_t index)
+const struct br_pprof_label_fields *br_pprof_tables_label(struct br_pprof_tables *tables,
+                                                          uint32_t index)
 {
     if (index == 0 || index >= tables->view.count[BR_TABLE_ATTRIBUTE])
         return &no_label;
-    struct pprof_label *label = &tables->labels[index];
+    struct br_pprof_label_fields *label = &tables->labels[index];
     if (label->piece.round == tables->round)
         return label;
     struct br_pair left;
     uint32_t key_index, unit;
     size_t at = tables->buffers[PPROF_CACHE].len;
-    label->piece = (struct pprof_piece){tables->round, (uint32_t)at, 0};
-    if (!pprof_work(tables, tables->view.tables[BR_TABLE_ATTRIBUTE][index].len) ||
+    label->piece = (struct br_pprof_piece){tables->round, (uint32_t)at, 0};
+    if (!br_pprof_tables_work(tables, tables->view.tables[BR_TABLE_ATTRIBUTE][index].len) ||
         !br_pair_of(&tables->view, index, &left, &key_index, &unit) ||
         left.value.type == BR_VALUE_EMPTY || !pprof_write_labels_wanted(tables, label, left.key))
         return label;
     pprof_write_labels_find_role(label, &left);
-    uint32_t key = pprof_string(tables, key_index);
+    uint32_t key = br_pprof_tables_string(tables, key_index);
     if (left.value.type != BR_VALUE_LIST ||
         !pprof_write_labels_put_list(tables, key, &left.value, unit))
         pprof_write_labels_put_value(tables, key, &left.value, unit);
@@ -126,7 +129,7 @@ static bool pprof_write_labels_is_zero(const uint8_t *p, size_t len)
     return true;
 }
 
-static uint32_t pprof_write_labels_hex_text(struct pprof_tables *tables, const uint8_t *id,
+static uint32_t pprof_write_labels_hex_text(struct br_pprof_tables *tables, const uint8_t *id,
                                             size_t len)
 {
     static const char digits[] = "0123456789abcdef";
@@ -135,26 +138,26 @@ static uint32_t pprof_write_labels_hex_text(struct pprof_tables *tables, const u
         text[2 * i] = digits[id[i] >> 4];
         text[2 * i + 1] = digits[id[i] & 15];
     }
-    return pprof_text(tables, text, 2 * len);
+    return br_pprof_tables_text(tables, text, 2 * len);
 }
 
-static void pprof_write_labels_put_id(struct pprof_tables *tables, struct pprof_piece *piece,
+static void pprof_write_labels_put_id(struct br_pprof_tables *tables, struct br_pprof_piece *piece,
                                       unsigned key, uint32_t text)
 {
     static const char *const keys[] = {"span_id", "trace_id"};
     size_t at = tables->buffers[PPROF_CACHE].len;
     if (!tables->id_keys[key])
-        tables->id_keys[key] = pprof_text(tables, keys[key], strlen(keys[key]));
+        tables->id_keys[key] = br_pprof_tables_text(tables, keys[key], strlen(keys[key]));
     put_label(tables, tables->id_keys[key], text, 0, 0);
-    *piece = (struct pprof_piece){tables->round, (uint32_t)at,
-                                  (uint32_t)(tables->buffers[PPROF_CACHE].len - at)};
+    *piece = (struct br_pprof_piece){tables->round, (uint32_t)at,
+                                     (uint32_t)(tables->buffers[PPROF_CACHE].len - at)};
 }
 
 /* Neighbours in the link table are mostly of one trace. */
-static uint32_t pprof_write_labels_trace_text(struct pprof_tables *tables, uint32_t index,
+static uint32_t pprof_write_labels_trace_text(struct br_pprof_tables *tables, uint32_t index,
                                               const uint8_t *trace_id)
 {
-    const struct pprof_link *last = &tables->links[tables->last_trace];
+    const struct br_pprof_link_fields *last = &tables->links[tables->last_trace];
     if (!tables->last_trace_string || memcmp(last->trace_id, trace_id, 16) != 0) {
         tables->last_trace_string = pprof_write_labels_hex_text(tables, trace_id, 16);
         tables->last_trace = index;
@@ -162,20 +165,21 @@ static uint32_t pprof_write_labels_trace_text(struct pprof_tables *tables, uint3
     return tables->last_trace_string;
 }
 
-const struct pprof_link *pprof_link(struct pprof_tables *tables, uint64_t index)
+const struct br_pprof_link_fields *br_pprof_tables_link(struct br_pprof_tables *tables,
+                                                        uint64_t index)
 {
     if (index == 0 || index >= tables->view.count[BR_TABLE_LINK])
         return NULL;
-    struct pprof_link *link = &tables->links[index];
+    struct br_pprof_link_fields *link = &tables->links[index];
     if (link->span.round == tables->round)
         return link;
     const struct br_entry *entry = &tables->view.tables[BR_TABLE_LINK][index];
     const uint8_t *p = entry->data, *end = p + entry->len;
     struct br_field field;
-    if (!pprof_work(tables, entry->len))
+    if (!br_pprof_tables_work(tables, entry->len))
         return NULL;
     link->span_id = link->trace_id = NULL;
-    link->span = link->trace = (struct pprof_piece){tables->round, 0, 0};
+    link->span = link->trace = (struct br_pprof_piece){tables->round, 0, 0};
     while (p < end && (p = br_scan(p, end, &field))) {
         if (field.number == BR_LINK_TRACE_ID && field.wire == BR_WIRE_LEN)
             link->trace_id = field.value == 16 && !pprof_write_labels_is_zero(field.data, 16)

@@ -13,31 +13,31 @@
 
 /* --- Buffers --------------------------------------------------------------------------------- */
 
-uint8_t *pprof_room_slow(struct pprof_tables *tables, unsigned buffer, size_t len)
+uint8_t *br_pprof_tables_room_slow(struct br_pprof_tables *tables, unsigned buffer, size_t len)
 {
-    struct pprof_buffer *pprof_buffer = &tables->buffers[buffer];
+    struct br_pprof_buffer *section = &tables->buffers[buffer];
     if (tables->rc)
         return NULL;
-    if (len > SECTION_MAX || pprof_buffer->len > SECTION_MAX - len) {
+    if (len > SECTION_MAX || section->len > SECTION_MAX - len) {
         tables->rc = BR_EFULL;
         return NULL;
     }
-    size_t more = pprof_buffer->cap < DOUBLED_MAX ? pprof_buffer->cap : pprof_buffer->cap / 2;
-    size_t want = pprof_buffer->len + len > pprof_buffer->cap + more ? pprof_buffer->len + len
-                                                                     : pprof_buffer->cap + more;
+    size_t more = section->cap < DOUBLED_MAX ? section->cap : section->cap / 2;
+    size_t want =
+        section->len + len > section->cap + more ? section->len + len : section->cap + more;
     if (want < 4096)
         want = 4096;
-    uint8_t *data = br_realloc(pprof_buffer->data, want);
+    uint8_t *data = br_realloc(section->data, want);
     if (!data) {
         tables->rc = BR_ENOMEM;
         return NULL;
     }
-    pprof_buffer->data = data;
-    pprof_buffer->cap = want;
-    return data + pprof_buffer->len;
+    section->data = data;
+    section->cap = want;
+    return data + section->len;
 }
 
-size_t pprof_tables_size(const struct pprof_tables *tables)
+size_t br_pprof_tables_size(const struct br_pprof_tables *tables)
 {
     size_t size = tables->strings.len;
     for (int i = 0; i < PPROF_SECTIONS; i++)
@@ -45,14 +45,14 @@ size_t pprof_tables_size(const struct pprof_tables *tables)
     return size;
 }
 
-void pprof_tables_state(const struct pprof_tables *tables, struct pprof_state *ret)
+void br_pprof_tables_state(const struct br_pprof_tables *tables, struct br_pprof_state *ret)
 {
     for (int i = 0; i < PPROF_SECTIONS; i++)
         ret->len[i] = tables->buffers[i].len;
     ret->strings_len = tables->strings.len;
 }
 
-void pprof_tables_restore(struct pprof_tables *tables, const struct pprof_state *state)
+void br_pprof_tables_restore(struct br_pprof_tables *tables, const struct br_pprof_state *state)
 {
     for (int i = 0; i < PPROF_SECTIONS; i++)
         tables->buffers[i].len = state->len[i];
@@ -61,7 +61,7 @@ void pprof_tables_restore(struct pprof_tables *tables, const struct pprof_state 
 
 /* --- Life ------------------------------------------------------------------------------------ */
 
-static bool pprof_write_tables_make_marks(struct pprof_tables *tables)
+static bool pprof_write_tables_make_marks(struct br_pprof_tables *tables)
 {
     static const enum br_table marked[] = {BR_TABLE_STRING, BR_TABLE_FUNCTION, BR_TABLE_LOCATION,
                                            BR_TABLE_MAPPING};
@@ -105,8 +105,8 @@ static bool pprof_write_tables_too_many(const struct br_item *item)
     return n > BR_PPROF_ENTRIES_MAX;
 }
 
-int pprof_tables_load(struct pprof_tables *tables, const struct br_item *item,
-                      const struct br_pprof_options *options)
+int br_pprof_tables_load(struct br_pprof_tables *tables, const struct br_item *item,
+                         const struct br_pprof_options *options)
 {
     br_arena_init(&tables->arena, ITEM_GROWTH * item->size + (1u << 20));
     tables->options = options;
@@ -123,25 +123,25 @@ int pprof_tables_load(struct pprof_tables *tables, const struct br_item *item,
     if (rc && tables->arena.full)
         rc = BR_ETOOBIG;
     if (rc)
-        pprof_tables_unload(tables);
+        br_pprof_tables_unload(tables);
     return rc;
 }
 
-void pprof_tables_unload(struct pprof_tables *tables)
+void br_pprof_tables_unload(struct br_pprof_tables *tables)
 {
     br_arena_release(&tables->arena);
     for (int i = 0; i < PPROF_BUFFERS; i++) {
-        struct pprof_buffer *buffer = &tables->buffers[i];
+        struct br_pprof_buffer *buffer = &tables->buffers[i];
         if (buffer->cap <= KEEP_MAX)
             continue;
         br_free(buffer->data);
-        *buffer = (struct pprof_buffer){0};
+        *buffer = (struct br_pprof_buffer){0};
     }
     if (tables->strings_budget.used > KEEP_MAX)
         br_intern_release(&tables->strings, &tables->strings_budget);
 }
 
-void pprof_tables_release(struct pprof_tables *tables)
+void br_pprof_tables_release(struct br_pprof_tables *tables)
 {
     br_arena_release(&tables->arena);
     for (int i = 0; i < PPROF_BUFFERS; i++)
@@ -149,14 +149,14 @@ void pprof_tables_release(struct pprof_tables *tables)
     br_intern_release(&tables->strings, &tables->strings_budget);
 }
 
-void pprof_tables_finish(struct pprof_tables *tables)
+void br_pprof_tables_finish(struct br_pprof_tables *tables)
 {
     if (tables->strings_budget.used > KEEP_MAX)
         br_intern_strip(&tables->strings, &tables->strings_budget);
 }
 
 /* What it costs is in proportion to what the last pprof had. */
-static void pprof_write_tables_begin_strings(struct pprof_tables *tables)
+static void pprof_write_tables_begin_strings(struct br_pprof_tables *tables)
 {
     struct br_intern *strings = &tables->strings;
     if (!strings->n_slots) {
@@ -170,7 +170,7 @@ static void pprof_write_tables_begin_strings(struct pprof_tables *tables)
     }
 }
 
-void pprof_tables_begin(struct pprof_tables *tables)
+void br_pprof_tables_begin(struct br_pprof_tables *tables)
 {
     tables->round++;
     for (int i = 0; i < PPROF_BUFFERS; i++)
@@ -183,14 +183,14 @@ void pprof_tables_begin(struct pprof_tables *tables)
 
 /* --- Strings --------------------------------------------------------------------------------- */
 
-uint32_t pprof_text(struct pprof_tables *tables, const void *data, size_t len)
+uint32_t br_pprof_tables_text(struct br_pprof_tables *tables, const void *data, size_t len)
 {
     uint32_t hash, id;
     if (tables->rc)
         return 0;
     id = br_intern_find(&tables->strings, data, len, BR_INTERN_NONE, &hash);
     if (id != BR_INTERN_NONE)
-        return pprof_work(tables, len) ? id : 0;
+        return br_pprof_tables_work(tables, len) ? id : 0;
     tables->rc = br_intern_reserve(&tables->strings, &tables->strings_budget, len);
     if (tables->rc)
         return 0;
@@ -198,51 +198,53 @@ uint32_t pprof_text(struct pprof_tables *tables, const void *data, size_t len)
     return br_intern_append(&tables->strings, len, hash);
 }
 
-uint32_t pprof_string_slow(struct pprof_tables *tables, uint32_t index)
+uint32_t br_pprof_tables_string_slow(struct br_pprof_tables *tables, uint32_t index)
 {
     const struct br_entry *entry = &tables->view.tables[BR_TABLE_STRING][index];
-    uint32_t id = index == 0 || entry->len == 0 ? 0 : pprof_text(tables, entry->data, entry->len);
-    tables->marks[BR_TABLE_STRING][index] = (struct pprof_mark){tables->round, id};
+    uint32_t id =
+        index == 0 || entry->len == 0 ? 0 : br_pprof_tables_text(tables, entry->data, entry->len);
+    tables->marks[BR_TABLE_STRING][index] = (struct br_pprof_mark){tables->round, id};
     return id;
 }
 
 /* --- Attributes ------------------------------------------------------------------------------ */
 
-bool pprof_pair(struct pprof_tables *tables, uint32_t index, struct br_pair *ret, uint32_t *ret_key,
-                uint32_t *ret_unit)
+bool br_pprof_tables_pair(struct br_pprof_tables *tables, uint32_t index, struct br_pair *ret,
+                          uint32_t *ret_key, uint32_t *ret_unit)
 {
     return index < tables->view.count[BR_TABLE_ATTRIBUTE] &&
-           pprof_work(tables,
-                      PPROF_AGAIN * (size_t)tables->view.tables[BR_TABLE_ATTRIBUTE][index].len) &&
+           br_pprof_tables_work(
+               tables, PPROF_AGAIN * (size_t)tables->view.tables[BR_TABLE_ATTRIBUTE][index].len) &&
            br_pair_of(&tables->view, index, ret, ret_key, ret_unit);
 }
 
-uint32_t pprof_attribute_text(struct pprof_tables *tables, uint32_t index,
-                              const struct br_any *text)
+uint32_t br_pprof_tables_attribute_text(struct br_pprof_tables *tables, uint32_t index,
+                                        const struct br_any *text)
 {
-    struct pprof_mark *mark = &tables->labels[index].text;
+    struct br_pprof_mark *mark = &tables->labels[index].text;
     if (mark->round != tables->round)
-        *mark = (struct pprof_mark){tables->round, pprof_text(tables, text->data, text->len)};
+        *mark = (struct br_pprof_mark){tables->round,
+                                       br_pprof_tables_text(tables, text->data, text->len)};
     return mark->id;
 }
 
 /* --- Indices --------------------------------------------------------------------------------- */
 
-bool pprof_index_field(struct pprof_indices *indices, uint32_t field, uint32_t *ret)
+bool br_pprof_index_field(struct br_pprof_indices *indices, uint32_t field, uint32_t *ret)
 {
-    struct br_field this_field;
+    struct br_field found;
     while (indices->p && indices->p < indices->end &&
-           (indices->p = br_scan(indices->p, indices->end, &this_field))) {
-        if (this_field.number != field)
+           (indices->p = br_scan(indices->p, indices->end, &found))) {
+        if (found.number != field)
             continue;
-        if (this_field.wire == BR_WIRE_VARINT) {
-            *ret = this_field.value > UINT32_MAX ? UINT32_MAX : (uint32_t)this_field.value;
+        if (found.wire == BR_WIRE_VARINT) {
+            *ret = found.value > UINT32_MAX ? UINT32_MAX : (uint32_t)found.value;
             return true;
         }
-        if (this_field.wire == BR_WIRE_LEN && this_field.value > 0) {
-            indices->packed = this_field.data;
-            indices->packed_end = this_field.data + this_field.value;
-            return pprof_index_next(indices, field, ret);
+        if (found.wire == BR_WIRE_LEN && found.value > 0) {
+            indices->packed = found.data;
+            indices->packed_end = found.data + found.value;
+            return br_pprof_index_next(indices, field, ret);
         }
     }
     return false;
@@ -250,39 +252,40 @@ bool pprof_index_field(struct pprof_indices *indices, uint32_t field, uint32_t *
 
 /* --- Functions, mappings, locations ---------------------------------------------------------- */
 
-static uint32_t pprof_write_tables_write_function(struct pprof_tables *tables, uint32_t index)
+static uint32_t pprof_write_tables_write_function(struct br_pprof_tables *tables, uint32_t index)
 {
     const struct br_entry *entry = &tables->view.tables[BR_TABLE_FUNCTION][index];
     const uint8_t *p = entry->data, *end = p + entry->len;
     struct br_field field;
     uint64_t number[BR_FUNCTION_START_LINE + 1] = {0};
-    if (!pprof_work(tables, entry->len))
+    if (!br_pprof_tables_work(tables, entry->len))
         return 0;
     while (p < end && (p = br_scan(p, end, &field)))
         if (field.number < BR_COUNT(number) && field.wire == BR_WIRE_VARINT)
             number[field.number] = field.value;
-    uint32_t name = pprof_string(tables, number[BR_FUNCTION_NAME]),
-             system_name = pprof_string(tables, number[BR_FUNCTION_SYSTEM_NAME]);
-    uint32_t file = pprof_string(tables, number[BR_FUNCTION_FILENAME]);
-    uint8_t *body = pprof_open(tables, PPROF_FUNCTIONS, BR_PPROF_FUNCTION, 5 * (1 + BR_VARINT_MAX));
+    uint32_t name = br_pprof_tables_string(tables, number[BR_FUNCTION_NAME]),
+             system_name = br_pprof_tables_string(tables, number[BR_FUNCTION_SYSTEM_NAME]);
+    uint32_t file = br_pprof_tables_string(tables, number[BR_FUNCTION_FILENAME]);
+    uint8_t *body =
+        br_pprof_tables_open(tables, PPROF_FUNCTIONS, BR_PPROF_FUNCTION, 5 * (1 + BR_VARINT_MAX));
     if (!body)
         return 0;
     uint32_t id = ++tables->n_ids[BR_TABLE_FUNCTION];
-    uint8_t *o = pprof_put_number(body, BR_PPROF_FUNCTION_ID, id);
-    o = pprof_put_number(o, BR_PPROF_FUNCTION_NAME, name);
-    o = pprof_put_number(o, BR_PPROF_FUNCTION_SYSTEM_NAME, system_name);
-    o = pprof_put_number(o, BR_PPROF_FUNCTION_FILENAME, file);
-    o = pprof_put_number(o, BR_PPROF_FUNCTION_START_LINE, number[BR_FUNCTION_START_LINE]);
-    pprof_wrote(tables, PPROF_FUNCTIONS, br_put_length_before(body, o));
-    tables->marks[BR_TABLE_FUNCTION][index] = (struct pprof_mark){tables->round, id};
+    uint8_t *o = br_pprof_put_number(body, BR_PPROF_FUNCTION_ID, id);
+    o = br_pprof_put_number(o, BR_PPROF_FUNCTION_NAME, name);
+    o = br_pprof_put_number(o, BR_PPROF_FUNCTION_SYSTEM_NAME, system_name);
+    o = br_pprof_put_number(o, BR_PPROF_FUNCTION_FILENAME, file);
+    o = br_pprof_put_number(o, BR_PPROF_FUNCTION_START_LINE, number[BR_FUNCTION_START_LINE]);
+    br_pprof_tables_wrote(tables, PPROF_FUNCTIONS, br_put_length_before(body, o));
+    tables->marks[BR_TABLE_FUNCTION][index] = (struct br_pprof_mark){tables->round, id};
     return id;
 }
 
-static uint32_t pprof_write_tables_function(struct pprof_tables *tables, uint64_t index)
+static uint32_t pprof_write_tables_function(struct br_pprof_tables *tables, uint64_t index)
 {
     if (index >= tables->view.count[BR_TABLE_FUNCTION])
         return 0;
-    const struct pprof_mark *mark = &tables->marks[BR_TABLE_FUNCTION][index];
+    const struct br_pprof_mark *mark = &tables->marks[BR_TABLE_FUNCTION][index];
     return mark->round == tables->round
                ? mark->id
                : pprof_write_tables_write_function(tables, (uint32_t)index);
@@ -295,7 +298,7 @@ struct mapping_notes {
     bool has[4]; /* functions, filenames, line numbers, inline frames */
 };
 
-static void pprof_write_tables_note_mapping(struct pprof_tables *tables, uint32_t attribute,
+static void pprof_write_tables_note_mapping(struct br_pprof_tables *tables, uint32_t attribute,
                                             struct mapping_notes *notes)
 {
     static const char *const has[] = {"pprof.mapping.has_functions", "pprof.mapping.has_filenames",
@@ -305,7 +308,7 @@ static void pprof_write_tables_note_mapping(struct pprof_tables *tables, uint32_
                                       "process.executable.build_id.go",
                                       "process.executable.build_id.htlhash"};
     struct br_pair left;
-    if (!pprof_pair(tables, attribute, &left, NULL, NULL))
+    if (!br_pprof_tables_pair(tables, attribute, &left, NULL, NULL))
         return;
     for (size_t i = 0; i < BR_COUNT(has); i++)
         if (left.value.type == BR_VALUE_BOOL && br_text_is(left.key, has[i]))
@@ -314,57 +317,58 @@ static void pprof_write_tables_note_mapping(struct pprof_tables *tables, uint32_
          i++) {
         if (!br_text_is(left.key, ids[i]) || (notes->build_id && (notes->gnu || i > 0)))
             continue;
-        notes->build_id = pprof_attribute_text(tables, attribute, &left.value);
+        notes->build_id = br_pprof_tables_attribute_text(tables, attribute, &left.value);
         notes->gnu = i == 0;
     }
 }
 
-static uint32_t pprof_write_tables_write_mapping(struct pprof_tables *tables, uint32_t index)
+static uint32_t pprof_write_tables_write_mapping(struct br_pprof_tables *tables, uint32_t index)
 {
     const struct br_entry *entry = &tables->view.tables[BR_TABLE_MAPPING][index];
     const uint8_t *p = entry->data, *end = p + entry->len;
     struct br_field field;
     uint64_t number[BR_MAPPING_FILENAME + 1] = {0};
     struct mapping_notes notes = {0};
-    struct pprof_indices indices = {.p = p, .end = end};
+    struct br_pprof_indices indices = {.p = p, .end = end};
     uint32_t attribute;
-    if (!pprof_work(tables, entry->len))
+    if (!br_pprof_tables_work(tables, entry->len))
         return 0;
     while (p < end && (p = br_scan(p, end, &field)))
         if (field.number < BR_COUNT(number) && field.wire == BR_WIRE_VARINT)
             number[field.number] = field.value;
-    while (pprof_index_next(&indices, BR_MAPPING_ATTRIBUTES, &attribute))
+    while (br_pprof_index_next(&indices, BR_MAPPING_ATTRIBUTES, &attribute))
         pprof_write_tables_note_mapping(tables, attribute, &notes);
-    uint32_t file = pprof_string(tables, number[BR_MAPPING_FILENAME]);
-    uint8_t *body = pprof_open(tables, PPROF_MAPPINGS, BR_PPROF_MAPPING, 10 * (1 + BR_VARINT_MAX));
+    uint32_t file = br_pprof_tables_string(tables, number[BR_MAPPING_FILENAME]);
+    uint8_t *body =
+        br_pprof_tables_open(tables, PPROF_MAPPINGS, BR_PPROF_MAPPING, 10 * (1 + BR_VARINT_MAX));
     if (!body)
         return 0;
     uint32_t id = ++tables->n_ids[BR_TABLE_MAPPING];
-    uint8_t *o = pprof_put_number(body, BR_PPROF_MAPPING_ID, id);
-    o = pprof_put_number(o, BR_PPROF_MAPPING_START, number[BR_MAPPING_START]);
-    o = pprof_put_number(o, BR_PPROF_MAPPING_LIMIT, number[BR_MAPPING_LIMIT]);
-    o = pprof_put_number(o, BR_PPROF_MAPPING_OFFSET, number[BR_MAPPING_FILE_OFFSET]);
-    o = pprof_put_number(o, BR_PPROF_MAPPING_FILENAME, file);
-    o = pprof_put_number(o, BR_PPROF_MAPPING_BUILD_ID, notes.build_id);
+    uint8_t *o = br_pprof_put_number(body, BR_PPROF_MAPPING_ID, id);
+    o = br_pprof_put_number(o, BR_PPROF_MAPPING_START, number[BR_MAPPING_START]);
+    o = br_pprof_put_number(o, BR_PPROF_MAPPING_LIMIT, number[BR_MAPPING_LIMIT]);
+    o = br_pprof_put_number(o, BR_PPROF_MAPPING_OFFSET, number[BR_MAPPING_FILE_OFFSET]);
+    o = br_pprof_put_number(o, BR_PPROF_MAPPING_FILENAME, file);
+    o = br_pprof_put_number(o, BR_PPROF_MAPPING_BUILD_ID, notes.build_id);
     for (uint32_t k = 0; k < BR_COUNT(notes.has); k++)
-        o = pprof_put_number(o, BR_PPROF_MAPPING_HAS_FUNCTIONS + k, notes.has[k]);
-    pprof_wrote(tables, PPROF_MAPPINGS, br_put_length_before(body, o));
-    tables->marks[BR_TABLE_MAPPING][index] = (struct pprof_mark){tables->round, id};
+        o = br_pprof_put_number(o, BR_PPROF_MAPPING_HAS_FUNCTIONS + k, notes.has[k]);
+    br_pprof_tables_wrote(tables, PPROF_MAPPINGS, br_put_length_before(body, o));
+    tables->marks[BR_TABLE_MAPPING][index] = (struct br_pprof_mark){tables->round, id};
     return id;
 }
 
-static uint32_t pprof_write_tables_mapping(struct pprof_tables *tables, uint64_t index)
+static uint32_t pprof_write_tables_mapping(struct br_pprof_tables *tables, uint64_t index)
 {
     if (index == 0 || index >= tables->view.count[BR_TABLE_MAPPING])
         return 0;
-    const struct pprof_mark *mark = &tables->marks[BR_TABLE_MAPPING][index];
+    const struct br_pprof_mark *mark = &tables->marks[BR_TABLE_MAPPING][index];
     return mark->round == tables->round ? mark->id
                                         : pprof_write_tables_write_mapping(tables, (uint32_t)index);
 }
 
 /* A Line. One whose function has no name, as in stacks of Go's runtime, is the empty entry's: it
  * keeps its value, which would be its caller's otherwise. */
-static uint8_t *pprof_write_tables_put_line(struct pprof_tables *tables, uint8_t *out,
+static uint8_t *pprof_write_tables_put_line(struct br_pprof_tables *tables, uint8_t *out,
                                             const uint8_t *p, const uint8_t *end)
 {
     struct br_field field;
@@ -377,21 +381,21 @@ static uint8_t *pprof_write_tables_put_line(struct pprof_tables *tables, uint8_t
         return out;
     *out = (uint8_t)BR_TAG(BR_PPROF_LOCATION_LINES, BR_WIRE_LEN);
     uint8_t *body = out + 2;
-    out = pprof_put_number(body, BR_PPROF_LINE_FUNCTION, id);
-    out = pprof_put_number(out, BR_PPROF_LINE_LINE, number[BR_LINE_LINE]);
-    out = pprof_put_number(out, BR_PPROF_LINE_COLUMN, number[BR_LINE_COLUMN]);
+    out = br_pprof_put_number(body, BR_PPROF_LINE_FUNCTION, id);
+    out = br_pprof_put_number(out, BR_PPROF_LINE_LINE, number[BR_LINE_LINE]);
+    out = br_pprof_put_number(out, BR_PPROF_LINE_COLUMN, number[BR_LINE_COLUMN]);
     return br_put_length_before(body, out);
 }
 
 /* True when attribute `index` says so; each is read once. */
-static bool pprof_write_tables_says_folded(struct pprof_tables *tables, uint32_t index)
+static bool pprof_write_tables_says_folded(struct br_pprof_tables *tables, uint32_t index)
 {
     struct br_pair left;
     if (index >= tables->view.count[BR_TABLE_ATTRIBUTE])
         return false;
-    struct pprof_label *label = &tables->labels[index];
+    struct br_pprof_label_fields *label = &tables->labels[index];
     if (!label->folded) {
-        bool folded = pprof_pair(tables, index, &left, NULL, NULL) &&
+        bool folded = br_pprof_tables_pair(tables, index, &left, NULL, NULL) &&
                       left.value.type == BR_VALUE_BOOL && left.value.number &&
                       br_text_is(left.key, "pprof.location.is_folded");
         label->folded = folded ? 1 : -1;
@@ -399,11 +403,12 @@ static bool pprof_write_tables_says_folded(struct pprof_tables *tables, uint32_t
     return label->folded > 0;
 }
 
-static bool pprof_write_tables_is_folded(struct pprof_tables *tables, const struct br_entry *entry)
+static bool pprof_write_tables_is_folded(struct br_pprof_tables *tables,
+                                         const struct br_entry *entry)
 {
-    struct pprof_indices indices = {.p = entry->data, .end = entry->data + entry->len};
+    struct br_pprof_indices indices = {.p = entry->data, .end = entry->data + entry->len};
     uint32_t i;
-    while (pprof_index_next(&indices, BR_LOCATION_ATTRIBUTES, &i))
+    while (br_pprof_index_next(&indices, BR_LOCATION_ATTRIBUTES, &i))
         if (pprof_write_tables_says_folded(tables, i))
             return true;
     return false;
@@ -426,14 +431,14 @@ static inline uint8_t *pprof_write_tables_put_encoded(uint8_t *out, uint32_t cod
 }
 
 /* Returns its id as `encoded`, or 0. */
-static uint32_t pprof_write_tables_write_location(struct pprof_tables *tables, uint32_t index)
+static uint32_t pprof_write_tables_write_location(struct br_pprof_tables *tables, uint32_t index)
 {
     const struct br_entry *entry = &tables->view.tables[BR_TABLE_LOCATION][index];
     const uint8_t *p = entry->data, *end = p + entry->len;
     struct br_field field;
     uint64_t in_mapping = 0, address = 0;
     bool attributes = false;
-    if (!pprof_work(tables, entry->len))
+    if (!br_pprof_tables_work(tables, entry->len))
         return 0;
     while (p < end && (p = br_scan(p, end, &field))) {
         if (field.number == BR_LOCATION_MAPPING && field.wire == BR_WIRE_VARINT)
@@ -444,31 +449,31 @@ static uint32_t pprof_write_tables_write_location(struct pprof_tables *tables, u
     }
     uint32_t mapping_id = pprof_write_tables_mapping(tables, in_mapping);
     /* A line takes two bytes or more, and six with an id that it did not say. */
-    uint8_t *body =
-        pprof_open(tables, PPROF_LOCATIONS, BR_PPROF_LOCATION, 3 * (size_t)entry->len + 64);
+    uint8_t *body = br_pprof_tables_open(tables, PPROF_LOCATIONS, BR_PPROF_LOCATION,
+                                         3 * (size_t)entry->len + 64);
     if (!body)
         return 0;
     uint32_t id = ++tables->n_ids[BR_TABLE_LOCATION];
-    uint8_t *o = pprof_put_number(body, BR_PPROF_LOCATION_ID, id);
-    o = pprof_put_number(o, BR_PPROF_LOCATION_MAPPING, mapping_id);
-    o = pprof_put_number(o, BR_PPROF_LOCATION_ADDRESS, address);
+    uint8_t *o = br_pprof_put_number(body, BR_PPROF_LOCATION_ID, id);
+    o = br_pprof_put_number(o, BR_PPROF_LOCATION_MAPPING, mapping_id);
+    o = br_pprof_put_number(o, BR_PPROF_LOCATION_ADDRESS, address);
     for (p = entry->data; p < end && (p = br_scan(p, end, &field));)
         if (field.number == BR_LOCATION_LINES && field.wire == BR_WIRE_LEN)
             o = pprof_write_tables_put_line(tables, o, field.data, field.data + field.value);
     if (attributes && pprof_write_tables_is_folded(tables, entry))
-        o = pprof_put_number(o, BR_PPROF_LOCATION_IS_FOLDED, 1);
-    pprof_wrote(tables, PPROF_LOCATIONS, br_put_length_before(body, o));
+        o = br_pprof_put_number(o, BR_PPROF_LOCATION_IS_FOLDED, 1);
+    br_pprof_tables_wrote(tables, PPROF_LOCATIONS, br_put_length_before(body, o));
     tables->marks[BR_TABLE_LOCATION][index] =
-        (struct pprof_mark){tables->round, pprof_write_tables_encoded(id)};
+        (struct br_pprof_mark){tables->round, pprof_write_tables_encoded(id)};
     return tables->marks[BR_TABLE_LOCATION][index].id;
 }
 
-static uint8_t *pprof_write_tables_put_location(struct pprof_tables *tables, uint8_t *out,
+static uint8_t *pprof_write_tables_put_location(struct br_pprof_tables *tables, uint8_t *out,
                                                 uint64_t index)
 {
     if (index == 0 || index >= tables->view.count[BR_TABLE_LOCATION])
         return out;
-    const struct pprof_mark *mark = &tables->marks[BR_TABLE_LOCATION][index];
+    const struct br_pprof_mark *mark = &tables->marks[BR_TABLE_LOCATION][index];
     return pprof_write_tables_put_encoded(
         out, mark->round == tables->round
                  ? mark->id
@@ -477,8 +482,8 @@ static uint8_t *pprof_write_tables_put_location(struct pprof_tables *tables, uin
 
 /* What the tables know of locations, out of reach of what is written to the buffers. */
 struct known {
-    struct pprof_tables *tables;
-    const struct pprof_mark *marks;
+    struct br_pprof_tables *tables;
+    const struct br_pprof_mark *marks;
     uint32_t count, round;
 };
 
@@ -497,7 +502,7 @@ static inline uint64_t pprof_write_tables_two_bytes(uint64_t pair)
 
 /* Half of all time is spent here. Most indices of a large table have two bytes, which are read four
  * at a time. */
-static uint8_t *pprof_write_tables_put_locations(struct pprof_tables *tables, uint8_t *out,
+static uint8_t *pprof_write_tables_put_locations(struct br_pprof_tables *tables, uint8_t *out,
                                                  const uint8_t *p, const uint8_t *end)
 {
     const uint64_t tops = 0x8080808080808080, low_tops = 0x0080008000800080;
@@ -521,23 +526,23 @@ static uint8_t *pprof_write_tables_put_locations(struct pprof_tables *tables, ui
 
 /* --- Stacks ---------------------------------------------------------------------------------- */
 
-static const struct pprof_piece no_piece;
+static const struct br_pprof_piece no_piece;
 
-const struct pprof_piece *pprof_stack(struct pprof_tables *tables, uint64_t index)
+const struct br_pprof_piece *br_pprof_tables_stack(struct br_pprof_tables *tables, uint64_t index)
 {
     if (index == 0 || index >= tables->view.count[BR_TABLE_STACK])
         return &no_piece;
-    struct pprof_piece *piece = &tables->stacks[index];
+    struct br_pprof_piece *piece = &tables->stacks[index];
     if (piece->round == tables->round)
         return piece;
     const struct br_entry *entry = &tables->view.tables[BR_TABLE_STACK][index];
     const uint8_t *p = entry->data, *end = p + entry->len;
     struct br_field field;
-    if (!pprof_work(tables, entry->len))
+    if (!br_pprof_tables_work(tables, entry->len))
         return &no_piece;
     /* An index takes a byte or more, an id three at the most and is written as four. */
-    uint8_t *body =
-        pprof_open(tables, PPROF_CACHE, BR_PPROF_SAMPLE_LOCATIONS, 3 * (size_t)entry->len + 1);
+    uint8_t *body = br_pprof_tables_open(tables, PPROF_CACHE, BR_PPROF_SAMPLE_LOCATIONS,
+                                         3 * (size_t)entry->len + 1);
     if (!body)
         return &no_piece;
     uint8_t *o = body;
@@ -548,11 +553,11 @@ const struct pprof_piece *pprof_stack(struct pprof_tables *tables, uint64_t inde
             o = pprof_write_tables_put_location(tables, o, field.value);
     }
     uint32_t at = (uint32_t)tables->buffers[PPROF_CACHE].len;
-    *piece = (struct pprof_piece){tables->round, at, 0};
+    *piece = (struct br_pprof_piece){tables->round, at, 0};
     if (o == body || tables->rc)
         return piece;
     o = br_put_length_before(body, o);
     piece->len = (uint32_t)(o - (body - 2));
-    pprof_wrote(tables, PPROF_CACHE, o);
+    br_pprof_tables_wrote(tables, PPROF_CACHE, o);
     return piece;
 }

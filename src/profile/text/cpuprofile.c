@@ -238,20 +238,20 @@ static int cpuprofile_stack_of(struct cpuprofile *cpuprofile, uint32_t node, uin
     uint32_t depth = 0;
     for (uint32_t i = node + 1; i && !cpuprofile->nodes[node].stack;
          i = cpuprofile->nodes[i - 1].parent) {
-        struct node *this_node = &cpuprofile->nodes[i - 1];
+        struct node *ancestor = &cpuprofile->nodes[i - 1];
         if (depth == cpuprofile->count)
             return cpuprofile_fail(cpuprofile, "a node that is its own parent");
         if (depth >= cpuprofile->path_left)
             return cpuprofile_fail(cpuprofile, "stacks that are too large for what was sent");
-        if (!this_node->location) {
-            int rc = cpuprofile_make_frame(cpuprofile, this_node);
+        if (!ancestor->location) {
+            int rc = cpuprofile_make_frame(cpuprofile, ancestor);
             if (rc)
                 return rc;
         }
         if (br_grow(&cpuprofile->path, &cpuprofile->cap_path, (size_t)depth + 1,
                     sizeof *cpuprofile->path, NODES_MAX))
             return cpuprofile_no_memory(cpuprofile);
-        cpuprofile->path[depth++] = this_node->location;
+        cpuprofile->path[depth++] = ancestor->location;
     }
     /* The root is no function. */
     if (!cpuprofile->nodes[node].stack) {

@@ -11,15 +11,13 @@
 
 #include "base/map.h"
 #include "base/mem.h"
-#include "otlp/json/number.h"
-#include "otlp/json/scan.h"
 #include "otlp/keyvalue.h"
+#include "profile/json_parts.h"
 #include "profile/text/stacks.h"
 #include "wire/protobuf.h"
 
 #define SCHEMA "https://www.speedscope.app/file-format-schema.json"
 #define DEPTH_MAX 64
-#define NAME_MAX_ESCAPED 384u /* six bytes for each of the longest name we look for */
 #define PROFILES_MAX 4096
 #define VALUE_MAX 9.2e18
 
@@ -31,14 +29,9 @@ static const struct {
 } units[N_UNITS] = {{"none", 0},           {"nanoseconds", 1}, {"microseconds", 1e3},
                     {"milliseconds", 1e6}, {"seconds", 1e9},   {"bytes", 0}};
 
-/* An object, an array, or none: where it begins, and is read when its turn comes. */
-struct place {
-    const char *at; /* NULL: there is none */
-};
-
 struct profile {
     struct br_json_token name; /* a string, or not */
-    struct place events, samples, weights;
+    struct br_json_part events, samples, weights;
     bool evented;
     enum unit unit;
     double start;
@@ -59,7 +52,7 @@ struct reader {
     struct br_arena *scratch;
     struct br_err *err;
     uint8_t secret[16];
-    struct place frame_list, profile_list;
+    struct br_json_part shared, frame_list, profile_list;
     bool known; /* the schema */
     struct profile *profiles;
     uint32_t n_profiles, cap_profiles;
@@ -73,6 +66,8 @@ struct reader {
     struct br_stacks stacks;
     struct br_text_type type;
     double scale;   /* of the file's numbers */
+    double last_at; /* of the last event */
+    uint32_t node;  /* of the sample's frames so far */
     uint32_t *open; /* nodes of the frames that are open, and which frames these are */
     uint32_t *open_frames;
     uint32_t n_open, cap_open, cap_open_frames;
@@ -88,92 +83,6 @@ static int speedscope_no_memory(struct reader *reader)
 static int speedscope_fail(struct reader *reader, const char *what)
 {
     return br_err_set(reader->err, BR_EINVAL, "not a speedscope file: %s", what);
-}
-
-static bool speedscope_is_text(const struct br_json_token *token, const char *text)
-{
-    char plain[NAME_MAX_ESCAPED];
-    const char *p = token->text;
-    size_t len = token->len;
-    if (token->type != BR_JSON_STRING || (token->escaped && len > sizeof plain))
-        return false;
-    if (token->escaped) {
-        len = br_json_plain(p, len, plain);
-        p = plain;
-    }
-    return len == strlen(text) && memcmp(p, text, len) == 0;
-}
-
-static struct place speedscope_place_of(const struct br_json_scan *scan,
-                                        const struct br_json_token *value, enum br_json_type type)
-{
-    return (struct place){value->type == type ? scan->at : NULL};
-}
-
-static struct br_json_scan speedscope_scan_from(const struct reader *reader, struct place place)
-{
-    struct br_json_scan scan = reader->scan;
-    scan.at = place.at;
-    return scan;
-}
-
-/* Takes note of a member; the last one counts where there are several. `s` stands before the inside
- * of an object or an array, and stays there. */
-typedef void member_fn(struct reader *reader, const struct br_json_scan *scan,
-                       const struct br_json_token *name, const struct br_json_token *value,
-                       void *arg);
-
-/* Passes the value that comes next, and its members if it is an object. */
-static int speedscope_each_member(struct reader *reader, struct br_json_scan *scan, member_fn *fn,
-                                  void *arg)
-{
-    struct br_json_token name, value;
-    bool more = true;
-    int rc = br_json_scan_value(scan, &value);
-    if (rc || value.type != BR_JSON_OBJECT)
-        return rc ? rc : br_json_scan_skip(scan, &value);
-    rc = br_json_scan_enter(scan);
-    for (bool first = true; !rc; first = false) {
-        rc = br_json_scan_more(scan, '}', first, &more);
-        if (rc || !more)
-            break;
-        rc = br_json_scan_name(scan, &name);
-        if (!rc)
-            rc = br_json_scan_value(scan, &value);
-        if (rc)
-            break;
-        fn(reader, scan, &name, &value, arg);
-        rc = br_json_scan_skip(scan, &value);
-    }
-    return rc;
-}
-
-typedef int element_fn(struct reader *reader, struct br_json_scan *scan, void *arg);
-
-/* Hands each element of the array that `scan` stands before to `fn`, which passes it. */
-static int speedscope_each_element(struct reader *reader, struct br_json_scan *scan, element_fn *fn,
-                                   void *arg)
-{
-    bool more = true;
-    int rc = br_json_scan_enter(scan);
-    for (bool first = true; !rc; first = false) {
-        rc = br_json_scan_more(scan, ']', first, &more);
-        if (rc || !more)
-            break;
-        rc = fn(reader, scan, arg);
-    }
-    return rc;
-}
-
-static int speedscope_each_of(struct reader *reader, struct place array, element_fn *fn, void *arg)
-{
-    struct br_json_scan scan = speedscope_scan_from(reader, array);
-    return array.at ? speedscope_each_element(reader, &scan, fn, arg) : 0;
-}
-
-static bool speedscope_number(const struct br_json_token *token, double *ret)
-{
-    return token->type == BR_JSON_NUMBER && br_number_double(token->text, ret);
 }
 
 /* The text of a string, terminated nowhere; "" for what is none. NULL without memory. */
@@ -198,35 +107,34 @@ struct frame {
     struct br_json_token name, file, line, column;
 };
 
-static void speedscope_note_frame(struct reader *reader, const struct br_json_scan *scan,
+static void speedscope_note_frame(void *arg, const struct br_json_scan *scan,
                                   const struct br_json_token *name,
-                                  const struct br_json_token *value, void *arg)
+                                  const struct br_json_token *value)
 {
     struct frame *frame = arg;
-    (void)reader;
     (void)scan;
-    if (speedscope_is_text(name, "name"))
+    if (br_json_part_is(name, "name"))
         frame->name = *value;
-    else if (speedscope_is_text(name, "file"))
+    else if (br_json_part_is(name, "file"))
         frame->file = *value;
-    else if (speedscope_is_text(name, "line"))
+    else if (br_json_part_is(name, "line"))
         frame->line = *value;
-    else if (speedscope_is_text(name, "col"))
+    else if (br_json_part_is(name, "col"))
         frame->column = *value;
 }
 
 static int64_t speedscope_whole(const struct br_json_token *token)
 {
     double v;
-    return speedscope_number(token, &v) && v > 0 && v < 1e9 ? (int64_t)v : 0;
+    return br_json_part_number(token, &v) && v > 0 && v < 1e9 ? (int64_t)v : 0;
 }
 
-static int speedscope_add_frame(struct reader *reader, struct br_json_scan *scan, void *arg)
+static int speedscope_add_frame(void *arg, struct br_json_scan *scan)
 {
+    struct reader *reader = arg;
     struct frame frame = {.name = {.type = BR_JSON_NULL}};
     size_t len;
-    (void)arg;
-    int rc = speedscope_each_member(reader, scan, speedscope_note_frame, &frame);
+    int rc = br_json_members(scan, speedscope_note_frame, &frame);
     if (rc)
         return rc;
     const char *text = speedscope_string(reader, &frame.name, &len);
@@ -251,7 +159,7 @@ static bool speedscope_frame_index(const struct reader *reader, const struct br_
                                    uint32_t *ret)
 {
     double v;
-    if (!speedscope_number(token, &v) || v < 0 || v >= reader->n_frames || v != floor(v))
+    if (!br_json_part_number(token, &v) || v < 0 || v >= reader->n_frames || v != floor(v))
         return false;
     *ret = (uint32_t)v;
     return true;
@@ -269,77 +177,57 @@ static int speedscope_add_value(struct reader *reader, uint32_t node, double val
     return value > 0 ? br_stacks_add(&reader->stacks, node, (int64_t)value, reader->err) : 0;
 }
 
-static int speedscope_add_to_path(struct reader *reader, struct br_json_scan *scan, void *arg)
+static int speedscope_add_to_path(void *arg, struct br_json_scan *scan)
 {
+    struct reader *reader = arg;
     struct br_json_token value;
-    uint32_t frame, *node = arg;
+    uint32_t frame;
     int rc = br_json_scan_value(scan, &value);
     if (rc)
         return rc;
     if (!speedscope_frame_index(reader, &value, &frame))
         return speedscope_fail(reader, "a sample of a frame that there is not");
-    *node = br_stacks_child(&reader->stacks, *node, reader->frames[frame]);
+    reader->node = br_stacks_child(&reader->stacks, reader->node, reader->frames[frame]);
     return 0;
 }
 
+/* Reads the sample that comes next in `samples`, of this weight. */
 static int speedscope_read_sample(struct reader *reader, struct br_json_scan *samples,
-                                  struct br_json_scan *weights)
+                                  const struct br_json_token *weight)
 {
-    struct br_json_token sample, weight;
-    uint32_t node = BR_STACKS_ROOT;
+    struct br_json_token sample;
     double v;
-    int rc = br_json_scan_value(weights, &weight);
-    if (!rc)
-        rc = br_json_scan_value(samples, &sample);
+    int rc = br_json_scan_value(samples, &sample);
     if (rc)
         return rc;
-    if (!speedscope_number(&weight, &v))
+    if (!br_json_part_number(weight, &v))
         return speedscope_fail(reader, "a weight that is no number");
     if (sample.type != BR_JSON_ARRAY)
         return speedscope_fail(reader, "a sample that is no array");
-    rc = speedscope_each_element(reader, samples, speedscope_add_to_path, &node);
-    return rc ? rc : speedscope_add_value(reader, node, v);
-}
-
-/* An array that is read beside another one. */
-struct list {
-    struct br_json_scan scan;
-    bool inside, first;
-};
-
-static int speedscope_open_list(struct reader *reader, struct place array, struct list *ret)
-{
-    *ret = (struct list){speedscope_scan_from(reader, array), array.at != NULL, true};
-    return array.at ? br_json_scan_enter(&ret->scan) : 0;
-}
-
-static int speedscope_next_of(struct list *list, bool *ret)
-{
-    *ret = false;
-    int rc = list->inside ? br_json_scan_more(&list->scan, ']', list->first, ret) : 0;
-    list->inside = *ret;
-    list->first = false;
-    return rc;
+    reader->node = BR_STACKS_ROOT;
+    rc = br_json_elements_here(samples, speedscope_add_to_path, reader);
+    return rc ? rc : speedscope_add_value(reader, reader->node, v);
 }
 
 static int speedscope_read_sampled(struct reader *reader, const struct profile *profile)
 {
-    struct list samples, weights;
-    int rc = speedscope_open_list(reader, profile->samples, &samples);
+    struct br_json_list samples, weights;
+    int rc = br_json_list_open(&samples, &reader->scan, profile->samples);
     if (!rc)
-        rc = speedscope_open_list(reader, profile->weights, &weights);
+        rc = br_json_list_open(&weights, &reader->scan, profile->weights);
     while (!rc && br_stacks_ok(&reader->stacks)) {
-        bool sample, weight;
-        rc = speedscope_next_of(&samples, &sample);
+        struct br_json_token weight;
+        bool has_sample, has_weight;
+        rc = br_json_list_more(&samples, &has_sample);
         if (!rc)
-            rc = speedscope_next_of(&weights, &weight);
+            rc = br_json_list_next(&weights, &weight, &has_weight);
         if (rc)
             return rc;
-        if (sample != weight)
+        if (has_sample != has_weight)
             return speedscope_fail(reader, "samples and weights of unequal number");
-        if (!sample)
+        if (!has_sample)
             return 0;
-        rc = speedscope_read_sample(reader, &samples.scan, &weights.scan);
+        rc = speedscope_read_sample(reader, &samples.scan, &weight);
     }
     return rc;
 }
@@ -361,41 +249,42 @@ struct event {
     struct br_json_token type, at, frame;
 };
 
-static void speedscope_note_event(struct reader *reader, const struct br_json_scan *scan,
+static void speedscope_note_event(void *arg, const struct br_json_scan *scan,
                                   const struct br_json_token *name,
-                                  const struct br_json_token *value, void *arg)
+                                  const struct br_json_token *value)
 {
     struct event *event = arg;
-    (void)reader;
     (void)scan;
-    if (speedscope_is_text(name, "type"))
+    if (br_json_part_is(name, "type"))
         event->type = *value;
-    else if (speedscope_is_text(name, "at"))
+    else if (br_json_part_is(name, "at"))
         event->at = *value;
-    else if (speedscope_is_text(name, "frame"))
+    else if (br_json_part_is(name, "frame"))
         event->frame = *value;
 }
 
-static int speedscope_read_event(struct reader *reader, struct br_json_scan *scan, void *arg)
+static int speedscope_read_event(void *arg, struct br_json_scan *scan)
 {
+    struct reader *reader = arg;
     struct event event = {.type = {.type = BR_JSON_NULL}};
-    double at, *last = arg;
+    double at;
     uint32_t frame;
-    int rc = speedscope_each_member(reader, scan, speedscope_note_event, &event);
+    int rc = br_json_members(scan, speedscope_note_event, &event);
     if (rc || !br_stacks_ok(&reader->stacks))
         return rc;
-    bool closes = speedscope_is_text(&event.type, "C");
-    if (!closes && !speedscope_is_text(&event.type, "O"))
+    bool closes = br_json_part_is(&event.type, "C");
+    if (!closes && !br_json_part_is(&event.type, "O"))
         return speedscope_fail(reader, "an event that neither opens nor closes a frame");
-    if (!speedscope_number(&event.at, &at) || at < *last)
+    if (!br_json_part_number(&event.at, &at) || at < reader->last_at)
         return speedscope_fail(reader, "events out of order");
     if (!speedscope_frame_index(reader, &event.frame, &frame))
         return speedscope_fail(reader, "an event of a frame that there is not");
     if (closes && (reader->n_open == 0 || reader->open_frames[reader->n_open - 1] != frame))
         return speedscope_fail(reader, "a frame that is closed and not the last one opened");
-    rc = reader->n_open ? speedscope_add_value(reader, reader->open[reader->n_open - 1], at - *last)
-                        : 0;
-    *last = at;
+    rc = reader->n_open
+             ? speedscope_add_value(reader, reader->open[reader->n_open - 1], at - reader->last_at)
+             : 0;
+    reader->last_at = at;
     if (rc != 0)
         return rc;
     if (!closes)
@@ -406,9 +295,9 @@ static int speedscope_read_event(struct reader *reader, struct br_json_scan *sca
 
 static int speedscope_read_evented(struct reader *reader, const struct profile *profile)
 {
-    double last = profile->start;
+    reader->last_at = profile->start;
     reader->n_open = 0;
-    return speedscope_each_of(reader, profile->events, speedscope_read_event, &last);
+    return br_json_elements(&reader->scan, profile->events, speedscope_read_event, reader);
 }
 
 /* --- Profiles --------------------------------------------------------------------------------- */
@@ -418,26 +307,25 @@ struct noted {
     struct profile profile;
 };
 
-static void speedscope_note_member(struct reader *reader, const struct br_json_scan *scan,
+static void speedscope_note_member(void *arg, const struct br_json_scan *scan,
                                    const struct br_json_token *name,
-                                   const struct br_json_token *value, void *arg)
+                                   const struct br_json_token *value)
 {
     struct noted *noted = arg;
-    (void)reader;
-    if (speedscope_is_text(name, "type"))
+    if (br_json_part_is(name, "type"))
         noted->type = *value;
-    else if (speedscope_is_text(name, "unit"))
+    else if (br_json_part_is(name, "unit"))
         noted->unit = *value;
-    else if (speedscope_is_text(name, "startValue"))
+    else if (br_json_part_is(name, "startValue"))
         noted->start = *value;
-    else if (speedscope_is_text(name, "name"))
+    else if (br_json_part_is(name, "name"))
         noted->profile.name = *value;
-    else if (speedscope_is_text(name, "events"))
-        noted->profile.events = speedscope_place_of(scan, value, BR_JSON_ARRAY);
-    else if (speedscope_is_text(name, "samples"))
-        noted->profile.samples = speedscope_place_of(scan, value, BR_JSON_ARRAY);
-    else if (speedscope_is_text(name, "weights"))
-        noted->profile.weights = speedscope_place_of(scan, value, BR_JSON_ARRAY);
+    else if (br_json_part_is(name, "events"))
+        noted->profile.events = br_json_part_of(scan, value, BR_JSON_ARRAY);
+    else if (br_json_part_is(name, "samples"))
+        noted->profile.samples = br_json_part_of(scan, value, BR_JSON_ARRAY);
+    else if (br_json_part_is(name, "weights"))
+        noted->profile.weights = br_json_part_of(scan, value, BR_JSON_ARRAY);
 }
 
 /* Files the last profile with those that are the same. */
@@ -458,21 +346,21 @@ static int speedscope_file_profile(struct reader *reader)
     return 0;
 }
 
-static int speedscope_note_profile(struct reader *reader, struct br_json_scan *scan, void *arg)
+static int speedscope_note_profile(void *arg, struct br_json_scan *scan)
 {
+    struct reader *reader = arg;
     struct noted noted = {.profile = {.unit = N_UNITS}};
-    (void)arg;
-    int rc = speedscope_each_member(reader, scan, speedscope_note_member, &noted);
+    int rc = br_json_members(scan, speedscope_note_member, &noted);
     if (rc)
         return rc;
-    (void)speedscope_number(&noted.start, &noted.profile.start);
+    (void)br_json_part_number(&noted.start, &noted.profile.start);
     for (unsigned u = 0; u < N_UNITS; u++)
-        if (speedscope_is_text(&noted.unit, units[u].name))
+        if (br_json_part_is(&noted.unit, units[u].name))
             noted.profile.unit = (enum unit)u;
     if (noted.profile.unit == N_UNITS)
         return speedscope_fail(reader, "an unknown unit");
-    noted.profile.evented = speedscope_is_text(&noted.type, "evented");
-    if (!noted.profile.evented && !speedscope_is_text(&noted.type, "sampled"))
+    noted.profile.evented = br_json_part_is(&noted.type, "evented");
+    if (!noted.profile.evented && !br_json_part_is(&noted.type, "sampled"))
         return speedscope_fail(reader, "a profile neither evented nor sampled");
     if (reader->n_profiles == PROFILES_MAX)
         return speedscope_fail(reader, "more than 4096 profiles");
@@ -584,40 +472,39 @@ static int speedscope_read_group(struct reader *reader, uint32_t first, bool sev
 
 /* --- The file --------------------------------------------------------------------------------- */
 
-static void speedscope_note_shared(struct reader *reader, const struct br_json_scan *scan,
+static void speedscope_note_shared(void *arg, const struct br_json_scan *scan,
                                    const struct br_json_token *name,
-                                   const struct br_json_token *value, void *arg)
+                                   const struct br_json_token *value)
 {
-    (void)arg;
-    if (speedscope_is_text(name, "frames"))
-        reader->frame_list = speedscope_place_of(scan, value, BR_JSON_ARRAY);
+    struct reader *reader = arg;
+    if (br_json_part_is(name, "frames"))
+        reader->frame_list = br_json_part_of(scan, value, BR_JSON_ARRAY);
 }
 
-static void speedscope_note_root(struct reader *reader, const struct br_json_scan *scan,
+static void speedscope_note_root(void *arg, const struct br_json_scan *scan,
                                  const struct br_json_token *name,
-                                 const struct br_json_token *value, void *arg)
+                                 const struct br_json_token *value)
 {
-    struct place *shared = arg;
-    if (speedscope_is_text(name, "$schema"))
-        reader->known = speedscope_is_text(value, SCHEMA);
-    else if (speedscope_is_text(name, "shared"))
-        *shared = speedscope_place_of(scan, value, BR_JSON_OBJECT);
-    else if (speedscope_is_text(name, "profiles"))
-        reader->profile_list = speedscope_place_of(scan, value, BR_JSON_ARRAY);
+    struct reader *reader = arg;
+    if (br_json_part_is(name, "$schema"))
+        reader->known = br_json_part_is(value, SCHEMA);
+    else if (br_json_part_is(name, "shared"))
+        reader->shared = br_json_part_of(scan, value, BR_JSON_OBJECT);
+    else if (br_json_part_is(name, "profiles"))
+        reader->profile_list = br_json_part_of(scan, value, BR_JSON_ARRAY);
 }
 
 /* Checks the text, and finds where its parts are. */
 static int speedscope_find_parts(struct reader *reader)
 {
-    struct place shared = {NULL};
     struct br_json_scan scan = reader->scan;
-    int rc = speedscope_each_member(reader, &scan, speedscope_note_root, &shared);
+    int rc = br_json_members(&scan, speedscope_note_root, reader);
     if (!rc)
         rc = br_json_scan_end(&scan);
-    if (rc || !shared.at)
+    if (rc || !reader->shared.at)
         return rc;
-    scan = speedscope_scan_from(reader, shared);
-    return speedscope_each_member(reader, &scan, speedscope_note_shared, NULL);
+    scan = br_json_part_scan(&reader->scan, reader->shared);
+    return br_json_members(&scan, speedscope_note_shared, reader);
 }
 
 static int speedscope_read_file(struct reader *reader)
@@ -626,9 +513,9 @@ static int speedscope_read_file(struct reader *reader)
     if (!rc && !reader->known)
         return speedscope_fail(reader, "unknown schema");
     if (!rc)
-        rc = speedscope_each_of(reader, reader->frame_list, speedscope_add_frame, NULL);
+        rc = br_json_elements(&reader->scan, reader->frame_list, speedscope_add_frame, reader);
     if (!rc)
-        rc = speedscope_each_of(reader, reader->profile_list, speedscope_note_profile, NULL);
+        rc = br_json_elements(&reader->scan, reader->profile_list, speedscope_note_profile, reader);
     bool several = br_map_count(reader->filed) > 1;
     for (uint32_t i = 0; rc == 0 && i < reader->n_profiles; i++)
         if (reader->profiles[i].first)

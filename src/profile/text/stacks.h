@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Stacks that a text format names, gathered as a tree from the root side, and how a tree becomes
- * one OTLP Profile. Equal stacks are one node whose values add up, as in Pyroscope; so the work is
- * in the size of what comes in and of what goes out, whatever the input repeats. For src/profile/
- * only.
+ * Gathers the stacks of a text format as a tree from the root side, and makes one OTLP Profile of
+ * the tree. Equal stacks are one node whose values add up, as in Pyroscope; so the work is in the
+ * size of what comes in and of what goes out, whatever the input repeats. For src/profile/ only.
  */
 #pragma once
 
@@ -40,15 +39,15 @@ int br_stacks_init(struct br_stacks *stacks, struct br_build *build,
                    const struct br_profile_source *source, struct br_err *err);
 void br_stacks_release(struct br_stacks *stacks);
 
-/* The child of `parent` for a frame of this location; the root after a failure. One tree takes
- * either these or names. */
+/* Returns the child of `parent` for a frame of this location; the root after a failure. One tree
+ * takes either these or names. */
 uint32_t br_stacks_child(struct br_stacks *stacks, uint32_t parent, uint32_t location);
 
-/* The child of `parent` for a function of this name. */
+/* Returns the child of `parent` for a function of this name. */
 uint32_t br_stacks_frame(struct br_stacks *stacks, uint32_t parent, const char *name, size_t len);
 
-/* The node at the end of `a;b;c`, root side first. As in Pyroscope a `;` ends a frame, so that
- * "a;" is "a", and "a;;b" has a frame without a name. */
+/* Returns the node at the end of `a;b;c`, root side first. As in Pyroscope a `;` ends a frame, so
+ * that "a;" is "a", and "a;;b" has a frame without a name. */
 uint32_t br_stacks_path(struct br_stacks *stacks, uint32_t parent, const char *text, size_t len);
 
 /* Adds to a node's value. Returns 0, or BR_EINVAL with a sentence (the sum is no int64). */

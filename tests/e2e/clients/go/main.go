@@ -2,6 +2,7 @@
 
 // Clients sends with the official Go code: spans by the SDK's gRPC exporter, profiles by the
 // Collector's data model. It prints what it sent, so that a test can ask whether all of it arrived.
+// It also asks Prometheus' linter about a scrape, and a server of profiles by Pyroscope's client.
 package main
 
 import (
@@ -14,11 +15,11 @@ import (
 
 func main() {
 	if len(os.Args) < 2 {
-		fail(fmt.Errorf("usage: clients traces|profiles|pprof [flags]"))
+		fail(fmt.Errorf("usage: clients traces|profiles|pprof|promlint|pyroscope [flags]"))
 	}
 	flags := flag.NewFlagSet(os.Args[1], flag.ExitOnError)
 	endpoint := flags.String("endpoint", "127.0.0.1:4317", "host:port of the server")
-	transport := flags.String("transport", "grpc", "profiles: grpc, proto or json")
+	transport := flags.String("transport", "grpc", "profiles: grpc, proto or json; pyroscope: proto or json")
 	service := flags.String("service", "shop-linked", "profiles: the service whose samples have links")
 	linked := flags.Bool("linked", false, "profiles: link to the spans that another client printed, read from stdin")
 	compression := flags.String("compression", "none", "none or gzip")
@@ -28,6 +29,10 @@ func main() {
 
 	if os.Args[1] == "pprof" { // for as long as it is wanted
 		fail(servePprof(*authorization, *certificate))
+		return
+	}
+	if os.Args[1] == "promlint" { // of what comes in
+		fail(lintMetrics(os.Stdin))
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -43,6 +48,8 @@ func main() {
 			fail(err)
 		}
 		fail(sendProfiles(ctx, *endpoint, *transport, *service, spans, *compression == "gzip"))
+	case "pyroscope":
+		fail(askPyroscope(ctx, *endpoint, *transport == "json", *compression == "gzip", os.Stdin, os.Stdout))
 	default:
 		fail(fmt.Errorf("unknown command %q", os.Args[1]))
 	}

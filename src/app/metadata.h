@@ -1,0 +1,9 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a configuration wants of the metadata of clients, beside what its receivers keep. */
+#pragma once
+
+#include "app/config.h"
+
+/* Warns of each receiver that keeps no client metadata (include_metadata) although a processor or
+ * an exporter behind it reads some: as in the Collector, it finds none. */
+void br_metadata_check(const struct br_config *config, struct br_errs *errs);

@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "app/replay.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "config/option.h"
+#include "storage/slice.h"
+#include "storage/store.h"
+
+#define REPLAY_MISUSE 2
+#define REPLAY_PATH_MAX 4096
+
+const char br_replay_help[] =
+    "Usage: braid save FILE [--directory FOLDER] [--time-range D]\n"
+    "       braid open FILE\n"
+    "\n"
+    "save writes what a store keeps to one file: every partition with something of the last D\n"
+    "(default: all of it). The Braid that uses the folder may go on. open shows such a file at\n"
+    "http://localhost:3200, under the links that the data had, and takes nothing in.\n"
+    "\n"
+    "  --directory FOLDER     of the exporter store (default $XDG_DATA_HOME/braid or\n"
+    "                         ~/.local/share/braid)\n"
+    "  --time-range D         as in 15m or 2h\n";
+
+/* Nothing comes in: the one pipeline makes the exporter, which opens the folder. */
+static const char replay_config[] =
+    "yaml:receivers: {nop: }\n"
+    "exporters: {store: {directory: '%s', retention: {max_bytes: 1000GiB, max_age: 0s}}}\n"
+    "extensions: {query: }\n"
+    "service:\n"
+    "  extensions: [query]\n"
+    "  telemetry: {metrics: {level: none}, logs: {level: warn}}\n"
+    "  pipelines: {traces: {receivers: [nop], exporters: [store]}}\n";
+
+static int replay_misuse(const char *what, const char *arg)
+{
+    (void)fprintf(stderr, "braid save: %s%s%s; see braid save --help\n", what, arg ? " " : "",
+                  arg ? arg : "");
+    return REPLAY_MISUSE;
+}
+
+static uint64_t replay_now_ns(void)
+{
+    struct timespec now = {0};
+    (void)clock_gettime(CLOCK_REALTIME, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+static int replay_write(const char *folder, uint64_t range_ns, const char *file)
+{
+    struct br_err err = {0};
+    unsigned count = 0;
+    char line[1200];
+    uint64_t now = replay_now_ns(), from = range_ns && range_ns < now ? now - range_ns : 0;
+    if (br_slice_save(folder, from, UINT64_MAX, file, &count, &err)) {
+        (void)fprintf(stderr, "braid save: %s\n", br_err_format(&err, line, sizeof line));
+        return EXIT_FAILURE;
+    }
+    (void)printf("%u partition%s in %s; braid open %s shows %s\n", count, count == 1 ? "" : "s",
+                 file, file, count == 1 ? "it" : "them");
+    return EXIT_SUCCESS;
+}
+
+int br_replay_save(int argc, char **argv)
+{
+    const char *file = NULL, *folder = NULL;
+    char path[REPLAY_PATH_MAX];
+    uint64_t range_ns = 0;
+    for (int i = 0; i < argc; i++) {
+        bool last = i + 1 == argc;
+        if (strcmp(argv[i], "--directory") == 0 && !last)
+            folder = argv[++i];
+        else if (strcmp(argv[i], "--time-range") == 0 && !last) {
+            if (!br_duration_parse(argv[++i], &range_ns))
+                return replay_misuse("--time-range must be a duration like 15m, not", argv[i]);
+        } else if (argv[i][0] != '-' && !file)
+            file = argv[i];
+        else
+            return replay_misuse("unknown or incomplete argument", argv[i]);
+    }
+    if (!file)
+        return replay_misuse("a file to write is wanted", NULL);
+    if (!folder && !br_store_default_directory(path, sizeof path))
+        return replay_misuse("--directory is wanted: neither XDG_DATA_HOME nor HOME is set", NULL);
+    return replay_write(folder ? folder : path, range_ns, file);
+}
+
+void br_replay_close(const char *folder)
+{
+    DIR *dir = opendir(folder);
+    for (struct dirent *entry; dir && (entry = readdir(dir));)
+        (void)unlinkat(dirfd(dir), entry->d_name, 0);
+    if (dir)
+        (void)closedir(dir);
+    (void)rmdir(folder);
+}
+
+int br_replay_open(struct br_config_sources *sources, const char *file, const char **uri,
+                   struct br_arena *arena, const char **ret_folder, struct br_err *err)
+{
+    const char *base = getenv("TMPDIR");
+    char *folder = br_arena_printf(arena, "%s/braid-XXXXXX", base && *base ? base : "/tmp");
+    if (!folder)
+        return br_err_set(err, BR_ENOMEM, "out of memory");
+    if (!mkdtemp(folder))
+        return br_err_set(err, BR_EIO, "cannot make %s: %s", folder, strerror(errno));
+    int rc = br_slice_open(file, folder, err);
+    *uri = rc ? NULL : br_arena_printf(arena, replay_config, folder);
+    if (!rc && !*uri)
+        rc = br_err_set(err, BR_ENOMEM, "out of memory");
+    if (rc) {
+        br_replay_close(folder);
+        return rc;
+    }
+    sources->uris = uri;
+    sources->n_uris = 1;
+    *ret_folder = folder;
+    return 0;
+}

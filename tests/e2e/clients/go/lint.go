@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+)
+
+// lintMetrics prints what Prometheus' own linter, which `promtool check metrics` is made of, has to
+// say about a scrape.
+func lintMetrics(text io.Reader) error {
+	problems, err := promlint.New(text).Lint()
+	for _, problem := range problems {
+		fmt.Printf("%s: %s\n", problem.Metric, problem.Text)
+	}
+	return err
+}

@@ -1,0 +1,554 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Profiles asked for: the way from OTLP over the join and the store to Pyroscope's API, to the queries by application
+and to Braid's own. What is expected is the arithmetic of harness/shop.py."""
+
+import base64
+import gzip
+import json
+import os
+import pathlib
+import subprocess
+import urllib.error
+import urllib.parse
+import urllib.request
+
+import pytest
+
+import clients
+import pprof
+import shop
+from braid import DEADLINE_S, pipelines, until
+from otlp import PROFILES, TRACES
+from shop import CPU, MS, SPAN, START, TRACE
+
+GO_CLIENTS = os.environ.get("GO_CLIENTS", str(pathlib.Path(__file__).parents[2] / "build" / "clients"))
+RANGE = {"start": START // MS - 1000, "end": START // MS + 1000}  # ms
+SHOP = '{service_name="shop"}'
+TRACE_HEX = TRACE.hex()
+
+
+class Asked:
+    """A server and its query API."""
+
+    def __init__(self, server):
+        self.server, self.address = server, server.address("http", "extension/query")
+
+    def send(self, *requests):
+        for request in requests:
+            signal = TRACES if hasattr(request, "resource_spans") else PROFILES
+            clients.grpc(self.server.grpc, signal, request.SerializeToString()).expect_ok()
+
+    def raw(self, path, **params):
+        query = urllib.parse.urlencode(params)
+        with urllib.request.urlopen(f"http://{self.address}{path}?{query}", timeout=DEADLINE_S) as answer:
+            return answer.headers, answer.read()
+
+    def get(self, path, **params):
+        return json.loads(self.raw(path, **params)[1])
+
+    def refused(self, path, **params):
+        with pytest.raises(urllib.error.HTTPError) as failure:
+            self.raw(path, **params)
+        return failure.value.code, json.loads(failure.value.read())
+
+    def braid(self, path, **params):
+        return self.get(f"/api/braid/{path}", **params)
+
+    def stored(self, n_samples):
+        until(lambda: self.braid("status")["store"]["samples"] >= n_samples, f"{n_samples} samples")
+
+
+@pytest.fixture
+def start(braid, tmp_path):
+    def begin(**join):
+        return Asked(braid(pipelines({"store": {"directory": str(tmp_path / "data")}}, processors={"join": join},
+                                     extensions={"query": {"endpoint": "127.0.0.1:0"}})))
+    return begin
+
+
+@pytest.fixture
+def asked(start):
+    """A server that has the trace of the shop and its samples."""
+    made = start()
+    made.send(shop.spans(), shop.samples())
+    made.stored(sum(shop.COUNTS.values()))
+    return made
+
+
+def span_profile(asked, name, **params):
+    return asked.braid(f"spans/{TRACE_HEX}/{SPAN[name].hex()}/profile", **params)
+
+
+# --- Braid's own ------------------------------------------------------------------------------------------------------
+
+def test_a_span_has_a_flame_graph_of_itself_of_its_subtree_and_of_its_trace(asked):
+    expected = {"self": ["price"], "subtree": ["price", "query"], "trace": ["checkout", "price", "query", "reserve"]}
+    for scope, names in expected.items():
+        got = span_profile(asked, "price", scope=scope)
+        assert shop.stacks_of(got["flamebearer"]) == shop.folded(*names)
+        assert got["samples"] == sum(shop.COUNTS[name] for name in names)
+        assert (got["type"], got["unit"], got["why_empty"], got["cut"]) == (CPU, "nanoseconds", None, None)
+        assert got["types"] == [{"id": CPU, "name": "cpu", "unit": "nanoseconds", "samples": got["samples"],
+                                 "total": got["samples"] * shop.PERIOD}]
+
+
+def test_ids_are_hex_short_or_base64(asked):
+    expected = span_profile(asked, "query")
+    short, plain = TRACE_HEX.lstrip("0"), base64.b64encode(SPAN["query"]).decode()
+    for trace, span in ((short, SPAN["query"].hex().upper()), (base64.b64encode(TRACE).decode(), plain)):
+        path = f"spans/{urllib.parse.quote(trace, safe='')}/{urllib.parse.quote(span, safe='')}/profile"
+        assert asked.braid(path) == expected
+
+
+def test_totals_agree_whichever_way_they_are_asked_for(asked):
+    spans = asked.braid("spans", **RANGE, figures="subtree")["spans"]
+    whole = asked.braid("profile", query=SHOP, **RANGE)
+    by_name = {span["name"]: span["profile"] for span in spans}
+    assert set(by_name) == set(SPAN)
+    for name, figures in by_name.items():
+        assert figures["samples"] == shop.COUNTS[name]
+        assert figures["cpu_ns"] == shop.COUNTS[name] * shop.PERIOD
+        assert figures["types"] == {CPU: {"samples": shop.COUNTS[name], "value": figures["cpu_ns"]}}
+        for scope, said in (("self", figures), ("subtree", figures["subtree"])):
+            got = span_profile(asked, name, scope=scope)
+            assert (got["samples"], got["flamebearer"]["numTicks"]) == (said["samples"], said["cpu_ns"])
+    assert by_name["checkout"]["subtree"]["samples"] == 6  # without what the other service did
+    assert shop.stacks_of(whole["flamebearer"]) == shop.folded("checkout", "price", "query", None)
+    assert sum(by_name[name]["cpu_ns"] for name in ("checkout", "price", "query")) + \
+        5 * shop.PERIOD == whole["flamebearer"]["numTicks"]
+
+
+def test_spans_are_listed_by_what_they_took(asked):
+    by_cpu = asked.braid("spans", **RANGE, sort="cpu")["spans"]
+    assert [span["name"] for span in by_cpu] == ["reserve", "query", "price", "checkout"]
+    by_duration = asked.braid("spans", **RANGE)["spans"]
+    assert [span["name"] for span in by_duration] == ["checkout", "price", "query", "reserve"]
+    first = by_duration[0]
+    assert (first["trace_id"], first["span_id"], first["parent_id"]) == (TRACE_HEX, SPAN["checkout"].hex(), "")
+    assert (first["kind"], first["status"], first["service"]) == ("server", "unset", "shop")
+    assert (first["start_unix_ns"], first["duration_ns"]) == (str(START), 100 * MS)
+
+    def names(**filters):
+        return {span["name"] for span in asked.braid("spans", **RANGE, **filters)["spans"]}
+    assert names(status="error") == {"reserve"}
+    assert names(roots="true") == {"checkout"}
+    assert names(service="stock") == {"reserve"}
+    assert names(min_duration="30ms", max_duration="50ms") == {"price", "query"}
+    assert names(q='{ span.step = "query" }') == {"query"}
+    assert names(q='{ name = "price" } >> { }') == {"query", "reserve"}
+    assert names(limit=1) == {"checkout"}
+
+
+def test_a_trace_has_its_spans_with_what_they_took(asked):
+    got = asked.braid(f"traces/{TRACE_HEX}")
+    assert got["trace_id"] == TRACE_HEX
+    assert {resource["service"] for resource in got["resources"]} == {"shop", "stock"}
+    by_name = {span["name"]: span for span in got["spans"]}
+    assert set(by_name) == set(SPAN)
+    for name, span in by_name.items():
+        assert got["resources"][span["resource"]]["service"] == span["service"]
+        assert {"key": "step", "value": name} in span["attributes"]
+        assert span["profile"]["samples"] == shop.COUNTS[name]
+    assert by_name["price"]["profile"]["subtree"]["samples"] == 5
+    assert by_name["query"]["parent_id"] == SPAN["price"].hex()
+    assert asked.refused("/api/braid/traces/1")[0] == 404
+
+
+def test_samples_are_asked_for_by_the_name_of_their_span(asked):
+    for query in ('{service_name="shop",span_name="price"}', '{service_name="shop","span.name"="price"}',
+                  'shop.cpu{span_name=~"pri.*"}'):
+        got = asked.braid("profile", query=query, **RANGE)
+        assert shop.stacks_of(got["flamebearer"]) == shop.folded("price")
+    line = asked.braid("timeline", service="shop", name="price", **RANGE)
+    assert sum(bucket["cpu_ns"] for bucket in line["buckets"]) == 2 * shop.PERIOD
+
+
+def test_a_label_of_a_profiler_goes_before_the_join_s(start):
+    asked, profiles = start(), shop.Profiles()
+    profiles.add("sdk", "main;own", 3)
+    profiles.label("span_name", "price")
+    asked.send(profiles.request)
+    asked.stored(3)
+    got = asked.braid("profile", query='{service_name="sdk",span_name="price"}', **RANGE)
+    assert got["samples"] == 3
+
+
+def test_functions_of_a_selection(asked):
+    got = asked.braid("top", query=SHOP, **RANGE)
+    assert got["total"] == 11 * shop.PERIOD
+    assert [(function["name"], function["self"], function["total"]) for function in got["functions"]] == [
+        ("gc", 5 * shop.PERIOD, 5 * shop.PERIOD), ("sql", 3 * shop.PERIOD, 3 * shop.PERIOD),
+        ("price", 2 * shop.PERIOD, 5 * shop.PERIOD), ("checkout", shop.PERIOD, 6 * shop.PERIOD),
+        ("main", 0, 11 * shop.PERIOD)]
+    assert got["functions"][0]["file"] == "shop.go"
+    by_total = asked.braid("top", trace=TRACE_HEX, span=SPAN["price"].hex(), scope="subtree", sort="total", limit=2)
+    assert [function["name"] for function in by_total["functions"]] == ["checkout", "main"]
+
+
+def test_the_difference_of_two_spans(asked):
+    sides = [urllib.parse.urlencode({"trace": TRACE_HEX, "span": SPAN[name].hex()}) for name in ("price", "query")]
+    got = asked.braid("diff", left=sides[0], right=sides[1])
+    bearer = got["flamebearer"]
+    assert (bearer["leftTicks"], bearer["rightTicks"], bearer["numTicks"]) == (
+        2 * shop.PERIOD, 3 * shop.PERIOD, 5 * shop.PERIOD)
+    assert got["left"] == {"total": 2 * shop.PERIOD, "samples": 2}
+    assert got["right"] == {"total": 3 * shop.PERIOD, "samples": 3}
+    assert [bearer["names"][row[6]] for row in bearer["levels"]] == ["total", "main", "checkout", "price", "sql"]
+    # offset, total and self of the left, then of the right; sql begins behind what price has itself
+    assert bearer["levels"][3][:6] == [0, 2 * shop.PERIOD, 2 * shop.PERIOD, 0, 3 * shop.PERIOD, 0]
+    assert bearer["levels"][4][:6] == [2 * shop.PERIOD, 0, 0, 0, 3 * shop.PERIOD, 3 * shop.PERIOD]
+
+
+def test_slow_spans_against_typical_ones(start):
+    """20 spans of 1 to 20 ms; each takes a sample for every 10 ms that it is long in `work`, and the slowest one four
+    more in `retry`."""
+    asked, spans, profiles = start(), shop.spans(), shop.Profiles()
+    for n in range(1, 21):
+        trace = (0x100 + n).to_bytes(16, "big")
+        spans.resource_spans[0].scope_spans[0].spans.add(
+            trace_id=trace, span_id=n.to_bytes(8, "big"), name="GET /cart", kind=2, start_time_unix_nano=START,
+            end_time_unix_nano=START + n * 10 * MS)
+        profiles.add("shop", "main;work", n, trace, n.to_bytes(8, "big"))
+    profiles.add("shop", "main;retry", 4, (0x100 + 20).to_bytes(16, "big"), (20).to_bytes(8, "big"))
+    asked.send(spans, profiles.request)
+    asked.stored(214)
+    got = asked.braid("slow", service="shop", name="GET /cart", **RANGE)
+    # nearest rank: the 95th percentile of 20 is the 19th, the 40th and 60th the 8th and 12th
+    assert (got["slow"]["spans"], got["slow"]["min_duration_ns"]) == (2, 190 * MS)
+    assert (got["typical"]["spans"], got["typical"]["min_duration_ns"]) == (5, 80 * MS)
+    assert got["typical"]["median_duration_ns"] == 100 * MS
+    assert got["typical"]["cpu_ns_per_span"] == (8 + 9 + 10 + 11 + 12) * shop.PERIOD // 5
+    assert got["slow"]["cpu_ns_per_span"] == (19 + 20 + 4) * shop.PERIOD // 2
+    assert [(function["name"], function["typical_per_span"], function["slow_per_span"])
+            for function in got["functions"][:2]] == [("work", 10 * shop.PERIOD, 39 * shop.PERIOD // 2),
+                                                      ("retry", 0, 2 * shop.PERIOD)]
+    assert got["why_empty"] is None
+    assert "fewer than 5" in asked.braid("slow", service="shop", name="checkout", **RANGE)["why_empty"]
+
+
+def test_services_time_line_and_join_health(asked):
+    services = {service["name"]: service for service in asked.braid("services", **RANGE)["services"]}
+    assert services["shop"]["spans"] == 3 and services["stock"]["spans"] == 1
+    assert {"name": "price", "spans": 1} in services["shop"]["operations"]
+    assert services["shop"]["profile_types"] == [CPU]
+    line = asked.braid("timeline", service="shop", start=START // MS, end=START // MS + 100, points=10)
+    assert (line["step_ns"], line["start_unix_ns"], len(line["buckets"])) == (10 * MS, str(START), 10)
+    assert [bucket["spans"] for bucket in line["buckets"]] == [1, 1, 1, 0, 0, 0, 0, 0, 0, 0]
+    assert line["buckets"][1]["max_ns"] == 50 * MS
+    assert sum(bucket["cpu_ns"] for bucket in line["buckets"]) == 11 * shop.PERIOD
+    health = {service["name"]: service for service in asked.braid("join", **RANGE)["services"]}
+    assert health["shop"] == {"name": "shop", "spans": 3, "spans_with_samples": 3, "samples": 11,
+                              "samples_with_span": 6, "samples_of_unknown_span": 0, "median_skew_ns": 0, "hint": None}
+
+
+def test_what_is_empty_says_why(start):
+    asked = start(infer=False)
+    asked.send(shop.spans())
+    until(lambda: asked.braid("status")["store"]["spans"] == 4, "the spans")
+    assert "no profile of shop came" in span_profile(asked, "query")["why_empty"]
+    assert "no profiles of this service" in asked.braid("join", **RANGE)["services"][0]["hint"]
+    asked.send(shop.Profiles().add("shop", "main;gc", 5).request)
+    asked.stored(5)
+    assert "without span ids" in span_profile(asked, "query")["why_empty"]
+    assert "without span ids" in asked.braid("join", **RANGE)["services"][0]["hint"]
+    asked.send(shop.Profiles().add("shop", "main;checkout", 1, TRACE, SPAN["checkout"]).request)
+    asked.stored(6)
+    assert "used less processor time than one sampling interval, 10 ms" in span_profile(asked, "query")["why_empty"]
+    assert "this span is not stored" in asked.braid("spans/1/1/profile")["why_empty"]
+    asked.send(shop.Profiles().add("stock", "main", 1, TRACE, SPAN["checkout"]).request)
+    asked.stored(7)
+    assert span_profile(asked, "reserve")["why_empty"] == \
+        "no samples: this span lasted 10 ms, one sampling interval is 10 ms"
+
+
+def test_a_profile_is_found_in_whichever_order_it_came(start):
+    asked = start()
+    asked.send(shop.samples())
+    asked.stored(sum(shop.COUNTS.values()))
+    asked.send(shop.spans())
+    until(lambda: asked.braid("status")["store"]["spans"] == 4, "the spans")
+    got = span_profile(asked, "checkout", scope="subtree")
+    assert shop.stacks_of(got["flamebearer"]) == shop.folded("checkout", "price", "query")
+
+
+def test_the_live_tail_tells_spans_as_they_come(start):
+    asked = start()
+    with urllib.request.urlopen(f"http://{asked.address}/api/braid/tail?service=shop", timeout=DEADLINE_S) as events:
+        assert events.headers["content-type"] == "text/event-stream"
+        assert events.readline().startswith(b":")
+        request, now = shop.spans(), asked.braid("status")["now_unix_ns"]
+        for resource in request.resource_spans:
+            for span in resource.scope_spans[0].spans:
+                span.end_time_unix_nano += int(now) - span.start_time_unix_nano
+                span.start_time_unix_nano = int(now)
+        asked.send(request)
+        names = set()
+        while names < {"checkout", "price", "query"}:
+            line = events.readline()
+            if line.startswith(b"data: "):
+                names |= {span["name"] for span in json.loads(line[6:])}
+        assert names == {"checkout", "price", "query"}
+
+
+# --- By application ---------------------------------------------------------------------------------------------------
+
+BY_APP = 'shop.cpu{span_id="%s"}'
+
+
+def test_queries_by_application(asked):
+    query = BY_APP % SPAN["query"].hex()
+    answers = [asked.get("/api/v1/query", **{"query": query, "from": (START - 10 ** 9) // unit,
+                                              "until": (START + 10 ** 9) // unit, "format": "json"})
+               for unit in (1, MS, 10 ** 9)]  # ns, ms, s
+    assert answers[0]["flamebearer"]["names"] == ["total", "main", "checkout", "price", "sql"]
+    for got in answers:
+        assert shop.stacks_of(got["flamebearer"]) == shop.folded("query")
+    plain = base64.b64encode(SPAN["query"]).decode()
+    got = asked.get("/api/v1/query", **{"query": BY_APP % plain, "from": START // MS - 1, "until": START // MS + 1000})
+    assert shop.stacks_of(got["flamebearer"]) == shop.folded("query")
+    top = asked.get("/api/v1/query", **{"query": "topk(2, shop.cpu{})", "from": START // MS, "until": START // MS + 99})
+    assert [function["name"] for function in top["functions"]] == ["gc", "sql"]
+    assert asked.refused("/api/v1/query", query="topk(0, shop.cpu{})")[0] == 400
+
+
+def test_profiles_by_application_in_every_format(asked):
+    params = {"app": "shop", "span_id": SPAN["price"].hex(), "from": START // MS - 1000, "until": START // MS + 1000}
+    expected = shop.folded("price")
+    for form in ("flamegraph", "json"):
+        assert shop.stacks_of(asked.get("/api/v1/profile", **params, format=form)["flamebearer"]) == expected
+    headers, body = asked.raw("/api/v1/profile", **params, format="folded")
+    assert headers["content-type"].startswith("text/plain")
+    assert dict(line.rsplit(" ", 1) for line in body.decode().splitlines()) == \
+        {stack: str(value) for stack, value in expected.items()}
+    headers, body = asked.raw("/api/v1/profile", **params, format="pprof")
+    assert "attachment" in headers["content-disposition"]
+    (sample,) = pprof.samples(pprof.parse(gzip.decompress(body)))
+    assert (sample.type, sample.unit, sample.value) == ("cpu", "nanoseconds", 2 * shop.PERIOD)
+    assert [frame[:2] for frame in sample.stack] == [(name, "shop.go") for name in ("price", "checkout", "main")]
+    scope = asked.get("/api/v1/profile", **params, format="speedscope")
+    frames, profile = scope["shared"]["frames"], scope["profiles"][0]
+    assert [[frames[frame]["name"] for frame in stack] for stack in profile["samples"]] == [["main", "checkout", "price"]]
+    assert (profile["weights"], profile["unit"], profile["endValue"]) == ([2 * shop.PERIOD], "nanoseconds", 2 * shop.PERIOD)
+    assert asked.refused("/api/v1/profile", **params, format="svg")[0] == 400
+
+
+def test_renders_of_pyroscope(asked):
+    times = {"from": START // MS - 1000, "until": START // MS + 1000}
+    got = asked.get("/pyroscope/render", query=f"{CPU}{SHOP}", **times)
+    assert shop.stacks_of(got["flamebearer"]) == shop.folded("checkout", "price", "query", None)
+    assert got["metadata"] == {"format": "single", "spyName": "", "sampleRate": 10 ** 9, "units": "samples",
+                               "name": "cpu"}
+    assert got["timeline"]["durationDelta"] == 15 and sum(got["timeline"]["samples"]) == 11 * shop.PERIOD
+    three = asked.get("/pyroscope/render", query=f"process_cpu:cpu:nanoseconds{SHOP}", **times)
+    assert three["flamebearer"] == got["flamebearer"]
+    none = asked.get("/pyroscope/render", query=f'{CPU}{{service_name="none"}}', **times)
+    assert none["flamebearer"] == {"names": ["total"], "levels": [[0, 0, 0, 0]], "numTicks": 0, "maxSelf": 0}
+    sides = {f"{side}{key}": value for side in ("left", "right") for key, value in (
+        ("From", times["from"]), ("Until", times["until"]))}
+    diff = asked.get("/pyroscope/render-diff", leftQuery=f"{CPU}{SHOP}", rightQuery=f'{CPU}{{service_name="stock"}}',
+                     **sides)
+    assert (diff["leftTicks"], diff["rightTicks"]) == (11 * shop.PERIOD, 4 * shop.PERIOD)
+    assert diff["metadata"]["format"] == "double"
+    assert asked.get("/pyroscope/label-values", label="__name__", **times) == [CPU]
+    assert asked.get("/pyroscope/label-values", label="service_name", **times) == ["shop", "stock"]
+    assert "service_name" in asked.get("/pyroscope/label-names", **times)
+    code, error = asked.refused("/pyroscope/render", query="nope:x{}", **times)
+    assert (code, error["code"]) == (400, "invalid_argument")
+    code, error = asked.refused("/pyroscope/render", query=CPU + '{service_name=1}', **times)
+    assert code == 400 and "1:15: parse error" in error["message"]
+
+
+# --- Pyroscope's client -----------------------------------------------------------------------------------------------
+
+def ask_pyroscope(asked, questions, transport, compression="none"):
+    lines = "".join(json.dumps({"method": method, "request": request}) + "\n" for method, request in questions)
+    done = subprocess.run([GO_CLIENTS, "pyroscope", "-endpoint", asked.address, "-transport", transport,
+                           "-compression", compression], input=lines, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def bearer_of(flamegraph):
+    return {"names": flamegraph["names"], "numTicks": int(flamegraph.get("total", 0)),
+            "maxSelf": int(flamegraph.get("maxSelf", 0)),
+            "levels": [[int(value) for value in level["values"]] for level in flamegraph["levels"]]}
+
+
+@pytest.mark.parametrize("transport, compression", [("proto", "none"), ("proto", "gzip"), ("json", "none")])
+def test_pyroscope_s_client_asks_every_method(asked, transport, compression):
+    times = {"start": RANGE["start"], "end": RANGE["end"]}
+    select = {"profileTypeID": CPU, "labelSelector": SHOP, **times}
+    at_stock = {**select, "labelSelector": '{service_name="stock"}'}
+    questions = [
+        ("ProfileTypes", {"start": 1000, "end": 4000}),  # the health check of Grafana's source
+        ("ProfileTypes", times),
+        ("LabelNames", times),
+        ("LabelValues", {"name": "service_name", **times}),
+        ("LabelValues", {"name": "service_name", "matchers": ['{service_name=~"st.*"}'], **times}),
+        ("Series", {"matchers": [], "labelNames": ["service_name", "__profile_type__"], **times}),
+        ("SelectSeries", {**select, "groupBy": ["service_name"], "step": 1}),
+        ("SelectMergeStacktraces", select),
+        ("SelectMergeStacktraces", {**select, "traceIdSelector": [TRACE_HEX]}),
+        ("SelectMergeStacktraces", {**select, "spanSelector": [SPAN["query"].hex(), SPAN["price"].hex().upper()]}),
+        ("SelectMergeStacktraces", {**select, "maxNodes": 2}),
+        ("SelectMergeStacktraces", {**select, "stackTraceSelector": {"callSite": [{"name": "main"}, {"name": "gc"}]}}),
+        ("SelectMergeSpanProfile", {**select, "spanSelector": [SPAN["query"].hex()]}),
+        ("SelectMergeProfile", {**select, "traceIdSelector": [TRACE_HEX]}),
+        ("Diff", {"left": select, "right": at_stock}),
+        ("GetProfileStats", {}),
+        ("SelectMergeStacktraces", {**select, "format": "PROFILE_FORMAT_PPROF"}),
+    ]
+    answers = ask_pyroscope(asked, questions, transport, compression)
+    assert all("response" in answer for answer in answers), answers
+    (health, types, names, services, matched, series, line, whole, traced, spans, small, site, span, profile, diff, stats,
+     packed) = (answer["response"] for answer in answers)
+    assert health == {}
+    assert types == {"profileTypes": [{"ID": CPU, "name": "process_cpu", "sampleType": "cpu", "sampleUnit": "nanoseconds",
+                                       "periodType": "cpu", "periodUnit": "nanoseconds"}]}
+    assert "service_name" in names["names"]
+    assert services == {"names": ["shop", "stock"]} and matched == {"names": ["stock"]}
+    assert sorted(json.dumps(labels) for labels in series["labelsSet"]) == sorted(json.dumps({"labels": [
+        {"name": "__profile_type__", "value": CPU}, {"name": "service_name", "value": name}]})
+        for name in ("shop", "stock"))
+    (one,) = line["series"]
+    assert one["labels"] == [{"name": "service_name", "value": "shop"}]
+    assert sum(point["value"] for point in one["points"]) == 11 * shop.PERIOD
+    # a point has what came after the one before it, up to its own time: START itself, and what came in the second after
+    assert [(int(point["timestamp"]) - START // MS) for point in one["points"]] == [0, 1000]
+    assert shop.stacks_of(bearer_of(whole["flamegraph"])) == shop.folded("checkout", "price", "query", None)
+    assert shop.stacks_of(bearer_of(traced["flamegraph"])) == shop.folded("checkout", "price", "query")
+    assert shop.stacks_of(bearer_of(spans["flamegraph"])) == shop.folded("price", "query")
+    # of main 11, checkout 6, price 5, gc 5, sql 3 the two largest stay
+    assert shop.stacks_of(bearer_of(small["flamegraph"])) == {
+        "main;checkout": shop.PERIOD, "main;checkout;other": 5 * shop.PERIOD, "main;other": 5 * shop.PERIOD}
+    assert shop.stacks_of(bearer_of(site["flamegraph"])) == shop.folded(None)
+    assert shop.stacks_of(bearer_of(span["flamegraph"])) == shop.folded("query")
+    assert sum(int(sample["value"][0]) for sample in profile["sample"]) == 6 * shop.PERIOD
+    assert int(diff["flamegraph"]["leftTicks"]) == 11 * shop.PERIOD
+    assert int(diff["flamegraph"]["rightTicks"]) == 4 * shop.PERIOD
+    assert all(len(level["values"]) % 7 == 0 for level in diff["flamegraph"]["levels"])
+    assert stats["dataIngested"] is True
+    assert sum(int(sample["value"][0]) for sample in packed["pprof"]["profile"]["sample"]) == 11 * shop.PERIOD
+
+
+def test_pyroscope_s_client_hears_what_is_wrong(asked):
+    select = {"profileTypeID": CPU, "labelSelector": SHOP, **RANGE}
+    answers = ask_pyroscope(asked, [
+        ("SelectMergeStacktraces", {**select, "profileTypeID": "nope"}),
+        ("SelectMergeStacktraces", {**select, "labelSelector": '{a="b"'}),
+        ("SelectMergeStacktraces", {**select, "labelSelector": '{a=~"("}'}),
+        ("SelectMergeSpanProfile", {**select, "spanSelector": ["xyz"]}),
+        ("SelectMergeSpanProfile", select),
+        ("SelectMergeStacktraces", {**select, "start": 5, "end": 4}),
+        ("Diff", {}),
+        ("SelectSeries", {**select, "step": 0}),
+        ("LabelValues", {**RANGE}),
+        ("SelectHeatmap", {}),
+        ("SelectMergeStacktraces", {**select, "labelSelector": "{" * 70000}),
+    ], "proto")
+    assert [answer["code"] for answer in answers] == ["invalid_argument"] * 9 + ["unimplemented", "invalid_argument"]
+    assert "1:7: parse error" in answers[1]["message"]
+
+
+FACTS = pathlib.Path(__file__).parents[1] / "data" / "pyroscope" / "flamegraphs.jsonl"
+
+
+def named(levels, names, width):
+    """Rows of bars with their names instead of numbers: these may be in another order."""
+    return [[(*row[at:at + width - 1], names[row[at + width - 1]]) for at in range(0, len(row), width)] for row in levels]
+
+
+def test_flame_graphs_are_those_of_pyroscope_s_own_code(start):
+    """data/pyroscope/flamegraphs.jsonl: trees, and what pkg/model of grafana/pyroscope 1.6.0 (NewFlameGraph,
+    NewFlamegraphDiff) makes of them."""
+    asked, profiles = start(), shop.Profiles()
+    facts = [json.loads(line) for line in FACTS.read_text().splitlines()]
+    for n, fact in enumerate(facts):
+        for side in ("left", "right"):
+            profiles.add_values(f"{side}{n}", fact.get(side, {}))
+    asked.send(profiles.request)
+    asked.stored(sum(len(fact[side]) for fact in facts for side in ("left", "right") if side in fact))
+    for n, fact in enumerate(facts):
+        left, right = ({"profileTypeID": CPU, "labelSelector": f'{{service_name="{side}{n}"}}', "maxNodes": fact["max"],
+                        **RANGE} for side in ("left", "right"))
+        diff, expected = "right" in fact, fact["answer"]
+        body = json.dumps({"left": left, "right": right} if diff else left).encode()
+        method = "Diff" if diff else "SelectMergeStacktraces"
+        request = urllib.request.Request(f"http://{asked.address}/querier.v1.QuerierService/{method}", body,
+                                         {"content-type": "application/json"})
+        with urllib.request.urlopen(request, timeout=DEADLINE_S) as answer:
+            got = json.load(answer)["flamegraph"]
+        levels = [[int(value) for value in level["values"]] for level in got["levels"]]
+        width = 7 if diff else 4
+        assert named(levels, got["names"], width) == named(expected["levels"], expected["names"], width), fact
+        for key in set(expected) - {"levels", "names"}:
+            assert int(got.get(key, 0)) == expected[key], (key, fact)
+        assert got["names"][0] == "total"
+
+
+def test_bodies_that_are_no_message_are_refused(asked):
+    path = "/querier.v1.QuerierService/SelectMergeStacktraces"
+
+    def status(body, kind, **headers):
+        request = urllib.request.Request(f"http://{asked.address}{path}", body, {"content-type": kind, **headers})
+        with pytest.raises(urllib.error.HTTPError) as failure:
+            urllib.request.urlopen(request, timeout=DEADLINE_S)
+        assert json.loads(failure.value.read())["code"]
+        return failure.value.code
+    assert status(b"{}", "application/x-protobuf") == 415
+    assert status(b"\xff\xff", "application/proto") == 400
+    assert status(b"[" * 100_000, "application/json") == 400
+    assert status(b'{"labelSelector": "' + b"x" * 2_000_000 + b'"}', "application/json") == 413
+    assert status(gzip.compress(bytes(10_000_000)), "application/proto", **{"content-encoding": "gzip"}) in (400, 413)
+
+
+# --- Hostile ----------------------------------------------------------------------------------------------------------
+
+HOSTILE = {
+    "a regular expression without an end": '{service_name=~"(a+)+(b"}',
+    "a regular expression of 5000 bytes": '{service_name=~"%s"}' % ("x" * 5000),
+    "brackets in brackets": "{" * 3000,
+    "65 matchers": "{%s}" % ",".join(f'a{n}="1"' for n in range(65)),
+    "an unfinished string": '{service_name="' + "x" * 3000,
+    "a zero byte": '{service_name="\\x00"}',
+    "an id that is none": '{span_id="zz"}',
+    "ids that are not matched so": '{span_id!="b7ad6b7169203331"}',
+    "a type of many parts": ":".join("abcdefgh") + "{}",
+}
+
+
+@pytest.mark.parametrize("query", HOSTILE.values(), ids=HOSTILE)
+def test_hostile_queries_are_refused_with_a_sentence(start, query):
+    asked = start()
+    for path, key in (("/api/braid/profile", "error"), ("/api/braid/top", "error"), ("/pyroscope/render", "message")):
+        full = query if query.endswith("h{}") or key == "error" else CPU + query
+        code, body = asked.refused(path, query=full)
+        assert code == 400 and body[key]
+    for left in (urllib.parse.urlencode({"query": query}), "query=%zz", "", "trace=1&span=x"):
+        code, body = asked.refused("/api/braid/diff", left=left, right="trace=1&span=1")
+        assert code == 400 and body["error"]
+
+
+def test_an_expression_that_takes_long_ends(start):
+    asked = start()
+    asked.send(shop.Profiles().add("a" * 60, "main", 1).request)
+    asked.stored(1)
+    try:
+        got = asked.braid("profile", query='{service_name=~"(a|aa)+b"}', **RANGE)
+        assert got["samples"] == 0
+    except urllib.error.HTTPError as failure:
+        assert failure.code in (400, 422, 503)
+    assert asked.braid("profile", query='{service_name=~"a+"}', **RANGE)["samples"] == 1
+
+
+def test_a_query_that_needs_too_much_memory_says_so(braid, tmp_path):
+    config = pipelines({"store": {"directory": str(tmp_path / "data")}},
+                       extensions={"query": {"endpoint": "127.0.0.1:0", "max_query_memory": 1 << 20}})
+    asked, profiles = Asked(braid(config)), shop.Profiles()
+    for n in range(4000):
+        profiles.add("shop", ";".join(f"f{n}_{depth}" for depth in range(8)), 1)
+    asked.send(profiles.request)
+    asked.stored(4000)
+    code, body = asked.refused("/api/braid/profile", query=SHOP, **RANGE)
+    assert code == 422 and "max_query_memory" in body["error"]
+    assert asked.braid("status")["store"]["samples"] == 4000

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`braid` without a config, alone and with the demo's shop: spans and profiles of official SDKs, and what `braid query` says."""
+
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+
+import pytest
+
+from braid import BINARY, DEADLINE_S, until
+
+ROOT = pathlib.Path(__file__).parents[2]
+SHOP = os.environ.get("SHOP", str(ROOT / "build" / "shop"))
+CPU = "process_cpu:cpu:nanoseconds:cpu:nanoseconds"
+PORTS = ("receivers.otlp.protocols.grpc", "receivers.otlp.protocols.http", "receivers.pyroscope.protocols.http",
+         "extensions.query")
+
+
+@pytest.fixture
+def start(braid, tmp_path):
+    def run(*extra, **env):
+        free = [f"--set={where}.endpoint=127.0.0.1:0" for where in PORTS]
+        return braid(None, *free, "--set=service.telemetry.metrics.level=none", "--set=service.telemetry.logs.level=info",
+                     *extra, env={"XDG_DATA_HOME": str(tmp_path / "data"), "TEMPO_ENDPOINT": "", "PYROSCOPE_ENDPOINT": "",
+                                  **env})
+    return run
+
+
+def page(running):
+    return "http://" + running.address("http", node="extension/query")
+
+
+def query(running, *words):
+    done = subprocess.run([BINARY, "query", *words, "--url", page(running)], capture_output=True, text=True,
+                          timeout=DEADLINE_S)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def ask(running, *words):
+    return json.loads(query(running, *words, "--json"))
+
+
+def test_says_where_to_look(start, tmp_path):
+    running = start()
+    text = until(lambda: (said := running.stdout_path.read_text()).count("http://") >= 3 and said)
+    for line in ("See them", "Send OTLP", "Send profiles", "Ctrl-C"):
+        assert line in text
+    assert (tmp_path / "data" / "braid").is_dir()
+
+
+def test_forwards_where_the_environment_says(start, sink):
+    running = start(TEMPO_ENDPOINT=sink.grpc)
+    text = until(lambda: "Traces go on to" in (said := running.stdout_path.read_text()) and said)
+    assert sink.grpc in text
+
+
+def test_is_quiet(braid, tmp_path):
+    free = [f"--set={where}.endpoint=127.0.0.1:0" for where in PORTS]
+    running = braid(None, *free, "--set=service.telemetry.metrics.level=none",
+                    env={"XDG_DATA_HOME": str(tmp_path), "TEMPO_ENDPOINT": "", "PYROSCOPE_ENDPOINT": ""})
+    until(lambda: "Ctrl-C" in running.stdout_path.read_text())
+    assert running.log() == ""
+
+
+@pytest.fixture
+def shop(start, tmp_path):
+    """The demo has run for some seconds; its pricing service and its shop are gone."""
+    running = start()
+    pyroscope = running.address("http", node="receiver/pyroscope")
+    with open(tmp_path / "pricing.err", "w") as err:
+        pricing = subprocess.Popen([sys.executable, str(ROOT / "demo/pricing/pricing.py")], stdout=subprocess.PIPE,
+                                   stderr=err, text=True, env={**os.environ, "OTLP": f"http://{running.http}",
+                                                               "PYROSCOPE": f"http://{pyroscope}"})
+    try:
+        url = pricing.stdout.readline().strip()
+        assert url, (tmp_path / "pricing.err").read_text()
+        done = subprocess.run([SHOP, "-otlp", f"http://{running.http}", "-pyroscope", f"http://{pyroscope}", "-pricing", url,
+                               "-duration", "4s"], capture_output=True, text=True, timeout=DEADLINE_S * 2)
+        assert done.returncode == 0, done.stderr
+    finally:
+        pricing.terminate()
+        pricing.wait(DEADLINE_S)
+    served = int(re.search(r"(\d+) requests served", done.stdout)[1])
+    assert served > 0
+    return running
+
+
+def test_demo(shop):
+    def guilty():
+        top = ask(shop, "top", "--query", '{service_name="pricing"}', "--type", CPU, "--sort", "total")
+        return [function["name"] for function in top["functions"] if "match_coupons" in function["name"]]
+
+    until(guilty, "the pricing service's profile")
+    slow = ask(shop, "spans", "--service", "pricing", "--limit", "3")["spans"]
+    assert slow[0]["name"] == "POST /price"
+    assert slow[0]["duration_ns"] >= slow[-1]["duration_ns"]
+
+    trace = ask(shop, "trace", slow[0]["trace_id"])["spans"]
+    assert {span["service"] for span in trace} == {"shop", "pricing"}
+    root = next(span for span in trace if span["name"] == "POST /checkout")
+    assert root["duration_ns"] >= slow[0]["duration_ns"]
+
+    def own():
+        profile = ask(shop, "profile", "--span", f"{slow[0]['trace_id']}/{slow[0]['span_id']}", "--type", CPU)
+        return any("match_coupons" in name for name in profile["flamebearer"]["names"])
+
+    until(own, "the slow span's own flame graph")
+    text = query(shop, "spans", "--service", "pricing", "--limit", "1")
+    assert re.search(r"pricing +POST /price +[0-9a-f]{32}/[0-9a-f]{16}$", text, re.M)
+    assert re.search(r"pricing: POST /price$", query(shop, "trace", slow[0]["trace_id"]), re.M)

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`braid save` and `braid open`: what a store keeps, as one file, shown elsewhere under the same ids."""
+
+import io
+import json
+import os
+import subprocess
+import tarfile
+import time
+import urllib.request
+
+import pytest
+
+from braid import BINARY, DEADLINE_S
+
+
+def run(*words, **env):
+    return subprocess.run([BINARY, *map(str, words)], capture_output=True, text=True, timeout=DEADLINE_S,
+                          env={**os.environ, **env})
+
+
+def config(folder):
+    return {
+        "receivers": {"otlp": {"protocols": {"grpc": {"endpoint": "127.0.0.1:0"}, "http": {"endpoint": "127.0.0.1:0"}}}},
+        "exporters": {"store": {"directory": str(folder)}},
+        "extensions": {"query": {"endpoint": "127.0.0.1:0"}},
+        "service": {"extensions": ["query"], "telemetry": {"metrics": {"level": "none"}},
+                    "pipelines": {kind: {"receivers": ["otlp"], "exporters": ["store"]} for kind in ("traces", "profiles")}},
+    }
+
+
+def spans_of(running):
+    url = f"http://{running.address('http', node='extension/query')}/api/braid/spans?start=now-1h&limit=100&sort=start"
+    with urllib.request.urlopen(url, timeout=DEADLINE_S) as answer:
+        return json.load(answer)["spans"]
+
+
+def span(number, start_ns):
+    return {"traceId": f"{number:032x}", "spanId": f"{number:016x}", "name": f"operation {number}",
+            "startTimeUnixNano": str(start_ns), "endTimeUnixNano": str(start_ns + 1000 * number)}
+
+
+@pytest.fixture
+def kept(braid, tmp_path):
+    """A Braid that runs and has ten spans in its folder."""
+    running = braid(config(tmp_path / "kept"))
+    now = time.time_ns() - 60_000_000_000
+    body = {"resourceSpans": [{"scopeSpans": [{"spans": [span(number, now + number) for number in range(1, 11)]}]}]}
+    request = urllib.request.Request(f"http://{running.http}/v1/traces", json.dumps(body).encode(),
+                                     {"Content-Type": "application/json"})
+    urllib.request.urlopen(request, timeout=DEADLINE_S).close()
+    return running, tmp_path / "kept"
+
+
+def show(braid, file, **env):
+    """braid open, whose only free port is given by --set; the log says which."""
+    return braid(None, "--set=extensions.query.endpoint=127.0.0.1:0", "--set=service.telemetry.logs.level=info",
+                 command=["open", str(file)], env=env)
+
+
+def test_saved_while_it_runs_and_opened_elsewhere(braid, kept, tmp_path):
+    running, folder = kept
+    before = spans_of(running)
+    assert [each["span_id"] for each in before] == [f"{number:016x}" for number in range(10, 0, -1)]
+    done = run("save", tmp_path / "slice", "--directory", folder)
+    assert done.returncode == 0, done.stderr
+    (tmp_path / "temporary").mkdir()
+    shown = show(braid, tmp_path / "slice", TMPDIR=str(tmp_path / "temporary"))
+    assert spans_of(shown) == before
+    shown.stop()
+    assert list((tmp_path / "temporary").iterdir()) == []
+
+
+def test_it_is_a_tar_of_databases(kept, tmp_path):
+    assert run("save", tmp_path / "slice", "--directory", kept[1]).returncode == 0
+    with tarfile.open(tmp_path / "slice") as archive:
+        members = archive.getmembers()
+        assert [member.name for member in members] == ["partition-00000001.db"]
+        assert archive.extractfile(members[0]).read(16) == b"SQLite format 3\0"
+    assert (tmp_path / "slice").stat().st_mode & 0o777 == 0o600
+
+
+def test_times_choose_partitions(kept, tmp_path):
+    done = run("save", tmp_path / "slice", "--directory", kept[1], "--time-range", "1s")
+    assert done.returncode == 1 and "nothing of that time" in done.stderr
+    assert not (tmp_path / "slice").exists()
+    assert run("save", tmp_path / "slice", "--directory", kept[1], "--time-range", "10m").returncode == 0
+
+
+def test_nothing_is_written_over(kept, tmp_path):
+    (tmp_path / "slice").write_text("mine")
+    done = run("save", tmp_path / "slice", "--directory", kept[1])
+    assert done.returncode == 1 and "File exists" in done.stderr
+    assert (tmp_path / "slice").read_text() == "mine"
+
+
+def archive_of(*members):
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w", format=tarfile.USTAR_FORMAT) as archive:
+        for name, kind in members:
+            info = tarfile.TarInfo(name)
+            info.type, info.size = kind, 4 if kind == tarfile.REGTYPE else 0
+            info.linkname = "/etc/passwd" if kind == tarfile.SYMTYPE else ""
+            archive.addfile(info, io.BytesIO(b"evil") if info.size else None)
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("data", [
+    b"", b"x", b"\1" * 512, archive_of(("../partition-00000001.db", tarfile.REGTYPE)),
+    archive_of(("/partition-00000001.db", tarfile.REGTYPE)), archive_of(("lock", tarfile.REGTYPE)),
+    archive_of(("partition-00000001.db", tarfile.SYMTYPE)),
+    archive_of(("partition-00000001.db", tarfile.REGTYPE), ("partition-00000001.db", tarfile.REGTYPE)),
+    archive_of(("partition-00000001.db", tarfile.REGTYPE))[:700]],
+    ids=["empty", "short", "no header", "traversal", "absolute", "other name", "link", "twice", "cut"])
+def test_other_files_are_refused(data, tmp_path):
+    (tmp_path / "slice").write_bytes(data)
+    (tmp_path / "temporary").mkdir()
+    done = run("open", tmp_path / "slice", TMPDIR=str(tmp_path / "temporary"))
+    assert done.returncode == 1, done.stderr
+    assert str(tmp_path / "slice") in done.stderr or "cannot make" in done.stderr
+    assert list((tmp_path / "temporary").iterdir()) == []
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["slice", "temporary"]

@@ -1,0 +1,267 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Options that mean what they mean in the Collector."""
+
+import json
+import os
+import subprocess
+
+import pytest
+from grpc import StatusCode
+
+import clients
+import otlp
+from braid import BINARY, DEADLINE_S, exporter, pipelines, until
+from otlp import PROFILES, TRACES
+from sink import Reply
+
+
+def send(server, n_items=1, **more):
+    return clients.grpc(server.grpc, TRACES, otlp.trace_request(n_items, **more).SerializeToString())
+
+
+# --- Headers of exporters -----------------------------------------------------------------------
+
+OWN_WORDS = {"Host": "backend.example:1", "User-Agent": "mine/1", "Content-Type": otlp.PROTOBUF,
+             "Content-Length": "1", "X-Plain": "x"}
+
+
+def test_headers_replace_those_of_http(braid, sink, tap):
+    """Go's server answers 400 to a Host that comes twice; confighttp sets Request.Host and Header.Set."""
+    wire = tap(sink.http)
+    server = braid(pipelines(exporter("proto", wire, headers=OWN_WORDS), signals=("traces",)))
+    send(server).expect_ok()
+    sink.wait(TRACES, 1)
+    head = bytes(wire.sent[0]).split(b"\r\n\r\n")[0].decode().split("\r\n")[1:]
+    lines = [tuple(line.split(": ", 1)) for line in head]
+    names = [name.lower() for name, _ in lines]
+    assert len(names) == len(set(names)), head
+    said = {name.lower(): value for name, value in lines}
+    assert {name: said[name.lower()] for name in ("Host", "User-Agent", "Content-Type", "X-Plain")} == {
+        name: OWN_WORDS[name] for name in ("Host", "User-Agent", "Content-Type", "X-Plain")}
+    assert int(said["content-length"]) > 1
+
+
+def test_headers_replace_those_of_grpc(braid, sink):
+    """HTTP/2 has one :authority and no host; the content type is gRPC's own."""
+    server = braid(pipelines(exporter("grpc", sink, headers=OWN_WORDS), signals=("traces",)))
+    send(server).expect_ok()
+    sink.wait(TRACES, 1)
+    [call] = sink.calls
+    assert call.headers["user-agent"].startswith("mine/1")
+    assert call.headers["x-plain"] == "x"
+    assert "host" not in call.headers
+
+
+# --- What a backend says reaches the client -----------------------------------------------------
+
+@pytest.mark.parametrize("kind", ["proto", "grpc"])
+def test_a_backends_429_stays_one(braid, sink, kind):
+    """Without queue and retries, as in the Collector: errors.go keeps the status of the exporter's error."""
+    sink.reply = Reply(StatusCode.RESOURCE_EXHAUSTED, 429, "slow down", retry_s=7)
+    off = {"enabled": False}
+    server = braid(pipelines(exporter(kind, sink, sending_queue=off, retry_on_failure=off), signals=("traces",)))
+    answer = send(server)
+    assert answer.code == "RESOURCE_EXHAUSTED" and answer.retry_info.retry_delay.seconds == 7
+    for content_type in (otlp.PROTOBUF, otlp.JSON):
+        body = otlp.encode(otlp.trace_request(1), content_type)
+        answer = clients.http(server.http, TRACES.path, body, content_type)
+        assert answer.code == 429 and answer.headers["retry-after"] == "7"
+        assert answer.status.code == StatusCode.RESOURCE_EXHAUSTED.value[0] and "slow down" in answer.message
+
+
+# --- batch ---------------------------------------------------------------------------------------
+
+def test_batch_without_a_size_sends_at_once(braid, sink):
+    """A timeout that never comes: what arrives was sent at once, cut by the maximum."""
+    batch = {"timeout": "1h", "send_batch_size": 0, "send_batch_max_size": 4}
+    server = braid(pipelines(exporter("grpc", sink), processors={"batch": batch}, signals=("traces",)))
+    send(server, 10).expect_ok()
+    sink.wait(TRACES, 10)
+    assert sorted(len(otlp.items_of(TRACES, call.message)) for call in sink.calls) == [2, 4, 4]
+
+
+# --- from_context --------------------------------------------------------------------------------
+
+TENANT = {"attributes": {"actions": [{"key": "tenant", "action": "insert", "from_context": "metadata.x-tenant"}]}}
+
+
+def tenants(braid, sink, **protocol):
+    server = braid(pipelines(exporter("grpc", sink), processors=TENANT, signals=("traces",), grpc=protocol, http=protocol))
+    body = otlp.trace_request(1).SerializeToString()
+    clients.grpc(server.grpc, TRACES, body, metadata=[("x-tenant", "blue")]).expect_ok()
+    clients.http(server.http, TRACES.path, body, headers={"X-Tenant": "blue"}).expect_ok()
+    sink.wait(TRACES, 2)
+    found = [attribute.value.string_value for call in sink.of(TRACES)
+             for part in call.message.resource_spans for scope in part.scope_spans for span in scope.spans
+             for attribute in span.attributes if attribute.key == "tenant"]
+    return found, server.log()
+
+
+def test_from_context_needs_include_metadata(braid, sink):
+    """As in the Collector, where client.Metadata is empty without it; here a warning says so."""
+    found, log = tenants(braid, sink)
+    assert found == []
+    assert 'processor attributes reads the client metadata "x-tenant"' in log and "include_metadata: true" in log
+
+
+def test_from_context_with_include_metadata(braid, sink):
+    found, log = tenants(braid, sink, include_metadata=True)
+    assert found == ["blue", "blue"]
+    assert "include_metadata" not in log
+
+
+# --- What the log says ---------------------------------------------------------------------------
+
+def test_refused_requests_leave_a_line(braid, sink):
+    """One for many, with the peer and the reason."""
+    server = braid(pipelines(exporter("grpc", sink), signals=("traces",)))
+    for _ in range(20):
+        assert clients.http(server.http, TRACES.path, b"\xff\xff").code == 400
+    line = server.wait_log(r"\twarn\treceiver/otlp\trefused a request of (\S+): (\w+): (.*)$")
+    assert line.group(1).startswith("127.0.0.1:") and line.group(2) == "INVALID_ARGUMENT"
+    assert server.log().count("refused a request") == 1
+
+
+def test_metrics_sent_here_leave_a_line(braid, sink):
+    server = braid(pipelines(exporter("grpc", sink), signals=("traces",)))
+    assert clients.http(server.http, "/v1/metrics", b"").code == 404
+    server.wait_log(r"refused a request of 127.0.0.1:\d+: UNIMPLEMENTED: nothing is taken at /v1/metrics")
+
+
+def test_an_exporter_that_recovers_says_how_long_it_was_down(braid, sink):
+    sink.script = [Reply(StatusCode.UNAVAILABLE, 503, "away")] * 8
+    retry = {"initial_interval": "300ms", "max_interval": "300ms", "randomization_factor": 0}
+    server = braid(pipelines(exporter("grpc", sink, retry_on_failure=retry), signals=("traces",)))
+    send(server).expect_ok()
+    sink.wait(TRACES, 1)
+    down = float(server.wait_log(r"\tinfo\texporter/otlp\tsending again after (\S+) s").group(1))
+    assert 2.1 <= down < 60  # seven delays passed
+
+
+def test_the_last_lines_are_of_each_exporter_and_count_each_item_once(braid, new_sink):
+    one, two = new_sink(), new_sink()
+    two.reply = Reply(StatusCode.INVALID_ARGUMENT, 400, "no")
+    server = braid(pipelines({**exporter("grpc", one, "/one"), **exporter("proto", two, "/two")}, signals=("traces",)))
+    send(server, 7).expect_ok()
+    one.wait(TRACES, 7)
+    until(lambda: server.exporter_ledger("otlphttp/two", "traces")["dropped"] == 7, "the refusal")
+    until(lambda: server.exporter_ledger("otlp/one", "traces")["sent"] == 7, "the answer")
+    server.stop()
+    said = [line.split("\t")[-1] for line in server.log().splitlines()[-4:]]
+    assert said == ["exporter otlp/one: traces: 7 spans received, 7 sent, 0 rejected, 0 dropped, 0 left",
+                    "exporter otlphttp/two: traces: 7 spans received, 0 sent, 0 rejected, 7 dropped, 0 left",
+                    "traces: 7 spans received, 7 sent, 0 rejected, 0 dropped, 0 left",
+                    "profiles: 0 samples received, 0 sent, 0 rejected, 0 dropped, 0 left"]
+
+
+# --- file: group_by ------------------------------------------------------------------------------
+
+def of_services(*names):
+    """One request with a Resource for each name; None: without the attribute."""
+    request = otlp.trace_request(1)
+    [model] = list(request.resource_spans)
+    del request.resource_spans[:]
+    for name in names:
+        part = request.resource_spans.add()
+        part.CopyFrom(model)
+        del part.resource.attributes[:]
+        if name is not None:
+            attribute = part.resource.attributes.add(key="team")
+            attribute.value.string_value = name
+    return request.SerializeToString()
+
+
+def lines_of(file):
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+def test_file_groups_by_an_attribute(braid, tmp_path):
+    """A file for each value, no more than one open; what has no value is dropped; no value leads out."""
+    folder = tmp_path / "out"
+    group_by = {"enabled": True, "resource_attribute": "team", "max_open_files": 1}
+    server = braid(pipelines({"file": {"path": f"{folder}/x-*/spans.json", "group_by": group_by}}, signals=("traces",)))
+    names = ["red", "blue", "red", "../../up", None, "a/b", "n" * 500]
+    for _ in range(2):
+        clients.grpc(server.grpc, TRACES, of_services(*names)).expect_ok()
+    account = server.ledger("traces")
+    assert (account["received"], account["sent"], account["dropped"]) == (14, 10, 4)
+    found = {str(file.relative_to(folder)): lines_of(file) for file in folder.rglob("*") if file.is_file()}
+    assert sorted(found) == ["x-a/b/spans.json", "x-blue/spans.json", "x-red/spans.json", "x-up/spans.json"]
+    assert [len(line["resourceSpans"]) for line in found["x-red/spans.json"]] == [2, 2]
+    assert [len(line["resourceSpans"]) for line in found["x-blue/spans.json"]] == [1, 1]
+    assert not [file for file in tmp_path.rglob("*up*") if folder not in file.parents]
+
+
+def test_file_groups_profiles_with_their_dictionary(braid, tmp_path):
+    config = pipelines({"file": {"path": f"{tmp_path}/p-*.json", "group_by": {
+        "enabled": True, "resource_attribute": "service.name"}}}, signals=("profiles",))
+    server = braid(config)
+    clients.grpc(server.grpc, PROFILES, otlp.profile_request(3).SerializeToString()).expect_ok()
+    [file] = tmp_path.glob("p-*.json")
+    [line] = lines_of(file)
+    assert line["resourceProfiles"] and len(line["dictionary"]["stringTable"]) > 1
+
+
+@pytest.mark.parametrize("path", ["/tmp/none.json", "/tmp/*/*.json", "*.json"])
+def test_file_groups_need_one_star(tmp_path, path):
+    file = tmp_path / "config.yaml"
+    file.write_text(json.dumps(pipelines({"file": {"path": path, "group_by": {"enabled": True}}})))
+    done = subprocess.run([BINARY, "validate", "--config", str(file)], capture_output=True, text=True, timeout=DEADLINE_S)
+    assert done.returncode == 1 and "must have exactly one *" in done.stderr
+
+
+# --- redaction: url_sanitizer -------------------------------------------------------------------
+
+# The first six are those of the Collector's own test, sanitizer_test.go.
+URLS = [("/api/users/123e4567-e89b-12d3-a456-426614174000", "/api/users/*"), ("/api/users/12345", "/api/users/*"),
+        ("/api/users/123/posts/456", "/api/users/*/posts/*"), ("/api/users", "/api/users"),
+        ("/api/users?id=123&name=john", "/api/users"), ("", ""),
+        ("https://shop.example:8443/v1/cart/a1b2c3#top", "https://shop.example:8443/v1/cart/*"),
+        ("/x/deadbeef/cafe", "/x/*/cafe"), ("/a" * 12, "/a" * 10), ("/" + "w" * 33, "/*")]
+
+
+def test_url_sanitizer(braid, sink):
+    keys = ["http.url", "url.full"]
+    redaction = {"allow_all_keys": True, "url_sanitizer": {"enabled": True, "attributes": keys},
+                 "blocked_values": ["users"]}
+    server = braid(pipelines(exporter("grpc", sink), processors={"redaction": redaction}, signals=("traces",)))
+    request = otlp.trace_request(1)
+    [model] = request.resource_spans[0].scope_spans[0].spans
+    del request.resource_spans[0].scope_spans[0].spans[:]
+    names = [("GET /users/42", 2, "GET /[REDACTED]/*"), ("GET /users/42", 1, "GET /[REDACTED]/42"),
+             ("/42/43", 3, "/42/43"), ("plain 42", 3, "plain 42")]
+    for n, (url, _) in enumerate(URLS * 2):
+        name, kind, _ = names[n % len(names)]
+        made = request.resource_spans[0].scope_spans[0].spans.add()
+        made.CopyFrom(model)
+        made.name, made.kind = name, kind
+        del made.attributes[:]
+        for key in (keys[n % 2], "other"):
+            made.attributes.add(key=key).value.string_value = url
+    clients.grpc(server.grpc, TRACES, request.SerializeToString()).expect_ok()
+    sink.wait(TRACES, len(URLS) * 2)
+    spans = sink.calls[0].message.resource_spans[0].scope_spans[0].spans
+    for n, (span, (url, clean)) in enumerate(zip(spans, URLS * 2)):
+        assert [attribute.value.string_value for attribute in span.attributes] == [
+            text.replace("users", "[REDACTED]") for text in (clean, url)]
+        assert span.name == names[n % len(names)][2]
+
+
+# --- Text that looks like YAML --------------------------------------------------------------------
+
+TOKENS = ["plain", "a: b", "[a, b]", "{a: b}", "- x", "123", "true", "a$$b"]
+
+
+@pytest.mark.parametrize("value, sent, token", [
+    *(("Bearer ${env:T}", "Bearer {}", token) for token in [*TOKENS, "null", "#c"]),
+    *(("${env:T}", "{}", token) for token in TOKENS)])
+def test_a_token_is_text_whatever_it_looks_like(braid, sink, token, value, sent):
+    """confmap keeps the original text of a reference for whoever wants text; $$ stands for $ in it."""
+    config = pipelines(exporter("grpc", sink, headers={"x-token": value}), signals=("traces",))
+    server = braid(config, env={"T": token})
+    send(server).expect_ok()
+    sink.wait(TRACES, 1)
+    assert sink.calls[0].headers["x-token"] == sent.format(token.replace("$$", "$"))
+    shown = subprocess.run([BINARY, "print-config", "--config", str(server.stdout_path.parent / "config.yaml")], capture_output=True,
+                           text=True, timeout=DEADLINE_S, env={**os.environ, "T": "canary: 1"})
+    assert shown.returncode == 0 and "canary" not in shown.stdout

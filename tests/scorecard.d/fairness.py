@@ -1,0 +1,253 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The line about long work: what a healthy client waits, and how long a turn of the loop is, while another client
+sends the largest bodies there may be."""
+
+import collections
+import contextlib
+import gzip
+import http.client
+import json
+import multiprocessing
+import pathlib
+import socket
+import struct
+import subprocess
+import time
+
+import card
+import clients
+import otlp
+import pprof
+from bombs import MIB, field
+from braid import ROOT, Braid, exporter, pipelines, until
+from card import Figure, line
+from otlp import PROFILES, TRACES
+
+SOURCE = pathlib.Path(__file__).parent / "turns.c"
+RECORDING = ROOT / "tests" / "data" / "jfr" / "jdk17-default.jfr.gz"
+TURN_MS = 5
+SIZE = 64 * MIB - 65536
+ROUNDS, BODIES = 3, 3  # bodies in the busy time of each round
+CALM_S = 1.5
+CALM, BUSY, END = range(3)
+START_NS = 1_700_000_000_000_000_000
+
+Shape = collections.namedtuple("Shape", "name server path kind encoding body")
+
+
+# --- Bodies --------------------------------------------------------------------------------------
+
+def repeated(one, size):
+    return one * max(1, size // len(one))
+
+
+def spans(size):
+    """Requests that follow one another are one."""
+    return repeated(otlp.trace_request(min(20000, size // 600), size=100).SerializeToString(), size)
+
+
+def json_spans(size):
+    [one] = json.loads(otlp.to_json(otlp.trace_request(min(2000, size // 2000), size=100)))["resourceSpans"]
+    one = json.dumps(one).encode()
+    return b'{"resourceSpans":[' + b",".join([one] * max(1, size // (len(one) + 1))) + b"]}"
+
+
+def small_spans(size):
+    """Spans of little more than their ids, in one ResourceSpans."""
+    one = b"".join(field(2, field(1, struct.pack(">QQ", 7, n)) + field(2, struct.pack(">Q", n)) + field(5, b"GET /")
+                         + struct.pack("<BQBQ", 0x39, START_NS, 0x41, START_NS + n)) for n in range(1, 100_001))
+    return field(1, field(2, repeated(one, size - 64)))
+
+
+def near(n, functions, depth=20):
+    """A stack: those that follow one another have much in common, as a profiler's have."""
+    return [(n // 50 * 13 + i * i + (n % 50) * (i == 0)) % functions + 1 for i in range(depth)]
+
+
+def scattered(n, functions, depth=20):
+    """Each has frames from all over the dictionary: pieces of such a profile have most of it each."""
+    return [(n * 31 + i * i * 7 + i) % functions + 1 for i in range(depth)]
+
+
+def profile(size, stack_of=near):
+    """A sample for each stack, of names that take a tenth of the bytes, or so."""
+    request = otlp.profile_request(0)
+    tables, functions = request.dictionary, size // 400
+    first = len(tables.string_table)
+    tables.string_table.extend(f"com.example.shop.Service{n}.handle" for n in range(functions))
+    tables.ClearField("location_table")
+    tables.location_table.add()
+    for n in range(functions):
+        tables.function_table.add(name_strindex=first + n)
+        tables.location_table.add().lines.add(function_index=len(tables.function_table) - 1, line=n)
+    [one] = request.resource_profiles[0].scope_profiles[0].profiles
+    for n in range(1, size // 100):
+        tables.stack_table.add(location_indices=stack_of(n, functions))
+        one.samples.add(stack_index=len(tables.stack_table) - 1, values=[n])
+    return request.SerializeToString()
+
+
+def pprof_profile(size, stack_of=near):
+    one, functions = pprof.Profile(duration_nanos=10**10, time_nanos=START_NS), size // 400
+    one.string_table.extend(["", "cpu", "nanoseconds", *(f"com.example.shop.Service{n}.handle" for n in range(functions))])
+    one.sample_type.add(type=1, unit=2)
+    for n in range(1, functions + 1):
+        one.function.add(id=n, name=n + 2)
+        one.location.add(id=n).line.add(function_id=n, line=n)
+    for n in range(size // 100):
+        one.sample.add(location_id=stack_of(n, functions), value=[n + 1])
+    return one.SerializeToString()
+
+
+def folded(size):
+    lines, held = [], 0
+    while held < size:
+        n = len(lines)
+        lines.append(b"main;handle%d;price;work%d;leaf%d %d\n" % (n % 50, n % 5000, n % 20000, n % 7 + 1))
+        held += len(lines[-1])
+    return b"".join(lines)
+
+
+def shapes(size):
+    """(name, what makes a Shape of its name), one body at a time in memory."""
+    def traces(make, kind=otlp.PROTOBUF, encoding=""):
+        return lambda name: Shape(name, "receiver/otlp", TRACES.path, kind, encoding,
+                                  gzip.compress(make(size), 1) if encoding else make(size))
+
+    def upload(make, form):
+        return lambda name: Shape(name, "receiver/pprof", f"/v1/profiles/upload?name=shop&format={form}", None, "", make(size))
+    return {
+        "OTLP": traces(spans),
+        "OTLP, gzip": traces(spans, encoding="gzip"),
+        "JSON": traces(json_spans, otlp.JSON),
+        "small spans": traces(small_spans),
+        "profile": lambda name: Shape(name, "receiver/otlp", PROFILES.path, otlp.PROTOBUF, "", profile(size)),
+        "scattered profile": lambda name: Shape(name, "receiver/otlp", PROFILES.path, otlp.PROTOBUF, "",
+                                                profile(size, scattered)),
+        "pprof": upload(pprof_profile, "pprof"),
+        "JFR": upload(lambda size: repeated(gzip.decompress(RECORDING.read_bytes()), size), "jfr"),
+        "folded": upload(folded, "folded"),
+    }
+
+
+# --- The turns of a loop -------------------------------------------------------------------------
+
+class Turns:
+    """What turns.c counts in a process that was started with `env`."""
+
+    BINS = 16
+
+    def __init__(self, folder):
+        self.path = folder / "turns"
+        library = folder / "turns.so"
+        subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", library, SOURCE], check=True)
+        self.env = {"LD_PRELOAD": str(library), "TURNS_FILE": str(self.path)}
+
+    def take(self):
+        """The longest since the last time, in milliseconds of CPU time."""
+        with open(self.path, "r+b") as file:
+            _, longest, *_ = struct.unpack(f"<{3 + self.BINS}Q", file.read())
+            file.seek(0)
+            file.write(bytes(8 * (3 + self.BINS)))
+        return longest / 1e6
+
+
+# --- Clients -------------------------------------------------------------------------------------
+
+def healthy(address, state, pipe):
+    """A small request every two milliseconds, on a connection that stays: what it waited, calm and busy."""
+    host, port = address.rsplit(":", 1)
+    body = otlp.trace_request(1).SerializeToString()
+    request = (f"POST /v1/traces HTTP/1.1\r\nhost: h\r\ncontent-type: {otlp.PROTOBUF}\r\n"
+               f"content-length: {len(body)}\r\n\r\n").encode() + body
+    waited = ([], [])
+    with socket.create_connection((host, int(port)), 60) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        while (now := state.value) != END:
+            begun = time.perf_counter()
+            connection.sendall(request)
+            if not connection.recv(65536).startswith(b"HTTP/1.1 200"):
+                waited[now].append(float("inf"))
+                break
+            waited[now].append(time.perf_counter() - begun)
+            time.sleep(0.002)
+    pipe.send(waited)
+
+
+@contextlib.contextmanager
+def beside(address, state):
+    """The healthy client in a process of its own; what it waited is what the pipe has afterwards."""
+    pipe, other = multiprocessing.Pipe(False)
+    process = multiprocessing.Process(target=healthy, args=(address, state, other), daemon=True)
+    process.start()
+    try:
+        yield pipe
+    finally:
+        state.value = END
+        process.join(60)
+
+
+def percentile(values, n):
+    return sorted(values)[len(values) * n // 100] * 1000 if values else float("nan")
+
+
+def send(server, shape):
+    headers = {"content-encoding": shape.encoding} if shape.encoding else {}
+    headers |= {"content-type": shape.kind} if shape.kind else {}
+    with contextlib.closing(http.client.HTTPConnection(server.address("http", shape.server), timeout=600)) as connection:
+        return clients.http_exchange(connection, "POST", shape.path, shape.body, headers)
+
+
+def config(backend):
+    made = pipelines(exporter("grpc", backend), workers=1,
+                     processors={"resource": {"attributes": [{"key": "site", "value": "here", "action": "upsert"}]},
+                                 "join": {}, "batch": {}})
+    made["receivers"]["pprof"] = {"http": {"endpoint": "127.0.0.1:0"}}
+    profiles = made["service"]["pipelines"]["profiles"]
+    made["service"]["pipelines"]["profiles"] = {**profiles, "receivers": ["otlp", "pprof"]}
+    return made
+
+
+def at_rest(server):
+    return all(server.ledger(signal.name)["held"] == 0 for signal in (TRACES, PROFILES))
+
+
+def measure(server, turns, shape, rounds):
+    """(longest turn, answers, (waits while it is calm, and while it is busy)), in turns."""
+    state, longest, answers = multiprocessing.Value("i", CALM, lock=False), 0.0, collections.Counter()
+    with beside(server.http, state) as pipe:
+        for _ in range(rounds):
+            state.value = CALM
+            time.sleep(CALM_S)
+            turns.take()
+            state.value = BUSY
+            answers.update(send(server, shape).code for _ in range(BODIES))
+            state.value = CALM
+            until(lambda: at_rest(server), "all to leave", 300)
+            longest = max(longest, turns.take())
+        state.value = END
+        return longest, answers, pipe.recv()
+
+
+@line(27, "bodies of 64 MiB beside a healthy client (OTLP, gzip, JSON, small spans, profiles, pprof, JFR, folded; "
+      "through resource, join, batch)",
+      "no turn of the loop over 5 ms of CPU time; p99 of the healthy client at most doubles")
+def fairness(folder, fast):
+    texts, good = [], True
+    for n, (name, make) in enumerate(shapes(SIZE).items()):
+        if name not in card.OPTIONS.get("shapes", [name]):
+            continue
+        turns = Turns(folder)
+        backend = Braid(pipelines({"nop": {}}, grpc={"max_recv_msg_size_mib": 128}), folder / f"backend{n}")
+        server = Braid(config(backend), folder / str(n), env=turns.env)
+        try:
+            longest, answers, (calm, busy) = measure(server, turns, make(name), card.OPTIONS.get("rounds", ROUNDS))
+        finally:
+            server.kill()
+            backend.kill()
+        p50, p99 = ([percentile(waits, n) for waits in (calm, busy)] for n in (50, 99))
+        good &= longest <= TURN_MS and p99[1] <= 2 * p99[0] and set(answers) == {200}
+        texts.append(f"{name}: longest turn {longest:.1f} ms, p50 {p50[0]:.2f} and {p50[1]:.2f} ms, "
+                     f"p99 {p99[0]:.2f} and {p99[1]:.2f} ms{'' if set(answers) == {200} else f', {dict(answers)}'}")
+        print(f"        {texts[-1]}", flush=True)
+    return Figure("; ".join(texts), good)
