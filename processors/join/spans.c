@@ -115,7 +115,8 @@ struct entering {
     struct join_tally tally;
     unsigned count, n_origins;
     struct join_entry entries[CHUNK];
-    struct join_origin origins[ORIGINS]; /* the last one is of the part at hand */
+    struct join_origin origins[ORIGINS];
+    const struct join_origin *origin;    /* the last one: of the part at hand */
     struct join_identity where[ORIGINS]; /* with infer */
     /* With sample_attributes: the values of the resource at hand, of the span at hand, and what the
      * entries of this chunk point to. */
@@ -160,7 +161,7 @@ static inline void spans_enter(struct entering *entering, const struct br_span *
     struct join_entry *entry = &entering->entries[entering->count];
     *entry = (struct join_entry){
         .span = span,
-        .origin = &entering->origins[entering->n_origins - 1],
+        .origin = entering->origin,
         .thread = join_thread_hash(table, span->thread_id, span->thread_id_len),
         .thread_name = join_thread_hash(table, span->thread_name, span->thread_name_len)};
     if (entering->attributes)
@@ -181,6 +182,7 @@ static void spans_begin_part(struct entering *entering, const struct br_part *pa
     *origin = (struct join_origin){.service = service->name,
                                    .service_len = join_cut(service->name, service->name_len),
                                    .service_hash = service->service};
+    entering->origin = origin;
     size_t len;
     const uint8_t *resource = br_part_resource(part, &len);
     if (entering->join->config->infer) {
@@ -223,21 +225,21 @@ static void spans_begin(struct entering *entering, struct join *join, struct br_
 
 struct join_entered join_enter_spans(struct join *join, struct br_item *item)
 {
-    const struct br_span *spans = join_spans_of(item);
+    const struct br_span *span = join_spans_of(item), *end = span ? span + item->n_items : NULL;
     struct entering entering;
     struct join_entered ret = {0};
     struct br_arena arena;
     uint32_t part = UINT32_MAX;
     spans_begin(&entering, join, &arena);
-    for (uint32_t i = 0; spans && i < item->n_items; i++) {
-        if (spans[i].part != part) {
-            part = spans[i].part;
+    for (; span < end; span++) {
+        if (span->part != part) {
+            part = span->part;
             const struct join_service service = join_service_of(&item->parts[part], NULL);
             spans_begin_part(&entering, &item->parts[part], &service);
             ret.profiled = ret.profiled || join_service_profiled(join, &service, entering.now_ms);
         }
-        if (spans[i].head.span_id)
-            spans_enter(&entering, &spans[i]);
+        if (span->head.span_id)
+            spans_enter(&entering, span);
     }
     spans_flush(&entering);
     br_arena_release(&arena);

@@ -84,6 +84,7 @@ struct shard {
     uint8_t *ring;
     uint64_t ring_size, head, tail; /* positions only grow */
     uint64_t head_at, tail_at;      /* where in the ring they are */
+    uint64_t room;                  /* bytes behind the head that are free, in one piece */
     uint32_t group;                 /* spans that are entered at a time, at least 1 */
     uint64_t sweep_at;              /* the head at which the next bucket is swept */
     uint64_t swept;                 /* buckets, in all */

@@ -18,6 +18,8 @@
 #define EXPIRED_AT_ONCE 8192u      /* records: half a millisecond, or one */
 #define BYTES_PER_FAMILY 1024u     /* of the table, at least: one head for some five spans */
 
+#define IN_LINE static inline __attribute__((always_inline)) /* for each kind of table */
+
 /* --- Slots ------------------------------------------------------------------------------ */
 
 /* Where a span's record is. */
@@ -244,18 +246,21 @@ static void join_table_slots_sweep_some(struct shard *shard)
         join_table_slots_sweep(shard, &shard->buckets[shard->swept++ % shard->n_buckets]);
 }
 
-/* Room for a record of `size` bytes right behind the head, which is behind it then. The record must
- * be written before the next one is reserved. */
-static inline struct record *join_table_ring_reserve(struct join_table *table, struct shard *shard,
-                                                     uint32_t size, uint32_t now,
-                                                     struct join_tally *out)
+#define TEXT_CHUNK 32u   /* texts of up to so many bytes are copied by so many */
+#define LEAVE_AHEAD 512u /* bytes of old records that leave before their room is needed */
+
+/* Makes room for `size` bytes in one piece, and says how much more there is. */
+__attribute__((noinline)) static void join_table_ring_make_room(struct join_table *table,
+                                                                struct shard *shard, uint32_t size,
+                                                                uint32_t now,
+                                                                struct join_tally *out)
 {
-    if (shard->head >= shard->sweep_at)
-        join_table_slots_sweep_some(shard);
+    join_table_slots_sweep_some(shard);
     uint32_t pad = shard->head_at + size > shard->ring_size
                        ? (uint32_t)(shard->ring_size - shard->head_at)
                        : 0;
-    while (shard->head + pad + size - shard->tail > shard->ring_size)
+    uint32_t wanted = pad + size + TEXT_CHUNK + LEAVE_AHEAD;
+    while (shard->head + wanted - shard->tail > shard->ring_size)
         join_table_ring_evict(table, shard, now, out);
     if (pad) {
         /* A record does not go round the end: what is left there is a dead one, whose header may
@@ -264,7 +269,22 @@ static inline struct record *join_table_ring_reserve(struct join_table *table, s
             (struct record){.size8 = (uint16_t)(pad / 8), .dead = true};
         join_shard_forward(shard, &shard->head, &shard->head_at, pad);
     }
+    uint64_t free = shard->ring_size - TEXT_CHUNK - (shard->head - shard->tail);
+    shard->room = shard->ring_size - shard->head_at;
+    shard->room = free < shard->room ? free : shard->room;
+}
+
+/* Room for a record of `size` bytes right behind the head, which is behind it then; TEXT_CHUNK
+ * bytes behind that nothing is lost by writing. The record must be written before the next one is
+ * reserved. */
+static inline struct record *join_table_ring_reserve(struct join_table *table, struct shard *shard,
+                                                     uint32_t size, uint32_t now,
+                                                     struct join_tally *out)
+{
+    if (__builtin_expect(size > shard->room || shard->head >= shard->sweep_at, 0))
+        join_table_ring_make_room(table, shard, size, now, out);
     struct record *record = (struct record *)(void *)(shard->ring + shard->head_at);
+    shard->room -= size;
     join_shard_forward(shard, &shard->head, &shard->head_at, size);
     return record;
 }
@@ -422,25 +442,32 @@ static inline bool join_table_entry_is_located(const struct join_table *table,
            entry->origin->where && entry->origin->where->hashes[JOIN_PROCESS];
 }
 
-/* As br_put_bytes, in line for what names are long: the middle is copied twice. */
-static inline uint8_t *join_table_record_put_text(uint8_t *p, const uint8_t *text, size_t len)
+/* What the spans of one resource have in common, as records have it. */
+struct join_staged {
+    const struct join_origin *origin;
+    uint8_t service[TEXT_CHUNK]; /* its first bytes, zeros behind them */
+};
+
+static inline void join_table_stage(struct join_staged *staged, const struct join_origin *origin)
 {
-    if (len < 4 || len > 64)
+    size_t len = origin->service_len;
+    *staged = (struct join_staged){.origin = origin};
+    br_put_bytes(staged->service, origin->service, len < TEXT_CHUNK ? len : TEXT_CHUNK);
+}
+
+/* Copies a text of which TEXT_CHUNK bytes can be read where `whole`. */
+IN_LINE uint8_t *join_table_record_put_text(uint8_t *p, const uint8_t *text, size_t len, bool whole)
+{
+    if (__builtin_expect(len > TEXT_CHUNK || !whole, 0))
         return len ? br_put_bytes(p, text, len) : p;
-    if (len >= 32) {
-        memcpy(p, text, 32);
-        memcpy(p + len - 32, text + len - 32, 32);
-    } else if (len >= 16) {
-        memcpy(p, text, 16);
-        memcpy(p + len - 16, text + len - 16, 16);
-    } else if (len >= 8) {
-        memcpy(p, text, 8);
-        memcpy(p + len - 8, text + len - 8, 8);
-    } else {
-        memcpy(p, text, 4);
-        memcpy(p + len - 4, text + len - 4, 4);
-    }
+    memcpy(p, text, TEXT_CHUNK);
     return p + len;
+}
+
+/* Returns true when TEXT_CHUNK bytes from the name's first on are the span's. */
+static inline bool join_table_span_goes_on(const struct br_span *span)
+{
+    return (uintptr_t)span->name - (uintptr_t)span->body + TEXT_CHUNK <= span->body_len;
 }
 
 struct shape {
@@ -451,9 +478,10 @@ struct shape {
 
 /* Word by word: a whole struct would be made elsewhere first, and fields of a word one by one would
  * wait for what lies there, and for each other. */
-static inline void join_table_record_write(struct record *record, const struct join_entry *entry,
-                                           const struct join_coming *coming,
-                                           const struct shape *shape, uint32_t seen)
+IN_LINE void join_table_record_write(struct record *record, const struct join_entry *entry,
+                                     const struct join_staged *staged,
+                                     const struct join_coming *coming, const struct shape *shape,
+                                     uint32_t seen)
 {
     const struct br_span *span = entry->span;
     const struct join_origin *origin = entry->origin;
@@ -468,8 +496,11 @@ static inline void join_table_record_write(struct record *record, const struct j
                        (uint64_t)span->kind << 32 | (uint64_t)span->status << 40 |
                        (uint64_t)coming->has_trace << 49 | (uint64_t)shape->located << 51;
     uint8_t *text = (uint8_t *)(record + 1);
-    text = join_table_record_put_text(text, span->name, shape->name_len);
-    text = join_table_record_put_text(text, origin->service, origin->service_len);
+    text = join_table_record_put_text(text, span->name, shape->name_len,
+                                      join_table_span_goes_on(span));
+    text = origin->service_len <= TEXT_CHUNK
+               ? join_table_record_put_text(text, staged->service, origin->service_len, true)
+               : br_put_bytes(text, origin->service, origin->service_len);
     if (__builtin_expect(entry->attributes_len != 0, 0))
         (void)br_put_bytes(text, entry->attributes, entry->attributes_len);
     if (__builtin_expect(shape->located, 0))
@@ -492,10 +523,11 @@ static inline void join_table_ring_warm(const struct shard *shard)
 }
 
 /* Writes a span's record and puts it into its slot. */
-static inline struct record *table_append(struct join_table *table, struct shard *shard,
-                                          const struct join_entry *entry,
-                                          const struct join_coming *coming, uint32_t now,
-                                          struct join_tally *out)
+IN_LINE struct record *table_append(struct join_table *table, struct shard *shard,
+                                    const struct join_entry *entry,
+                                    const struct join_staged *staged,
+                                    const struct join_coming *coming, uint32_t now,
+                                    struct join_tally *out)
 {
     struct shape shape = {.name_len = (uint8_t)join_table_entry_name_len(entry->span),
                           .located = join_table_entry_is_located(table, entry, coming)};
@@ -504,13 +536,11 @@ static inline struct record *table_append(struct join_table *table, struct shard
                  (shape.located ? (uint32_t)sizeof(struct whereabouts) : 0);
     join_table_ring_warm(shard);
     struct record *record = join_table_ring_reserve(table, shard, shape.size, now, out);
-    join_table_record_write(record, entry, coming, &shape, now);
+    join_table_record_write(record, entry, staged, coming, &shape, now);
     shard->n_spans++;
     join_table_index_enter(table, shard, coming->home, record, shard->head - shape.size, now, out);
     return record;
 }
-
-#define IN_LINE static inline __attribute__((always_inline)) /* for each kind of table */
 
 /* Entries of one shard: those that `order` names, or as they come. */
 struct join_entries {
@@ -548,10 +578,13 @@ IN_LINE void table_enter_group(struct join_table *table, struct shard *shard,
 {
     struct record *records[JOIN_GROUP_MAX];
     uint64_t positions[JOIN_GROUP_MAX];
+    struct join_staged staged = {0};
     unsigned end = table_group_end(these, first), n = end - first;
     for (unsigned i = 0; i < n; i++) {
-        struct record *record =
-            table_append(table, shard, table_entry_at(these, first + i), &coming[i], now, out);
+        const struct join_entry *entry = table_entry_at(these, first + i);
+        if (entry->origin != staged.origin)
+            join_table_stage(&staged, entry->origin);
+        struct record *record = table_append(table, shard, entry, &staged, &coming[i], now, out);
         records[i] = record;
         positions[i] = shard->head - join_record_size(record);
         if (!these->order)
