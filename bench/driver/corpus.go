@@ -15,6 +15,7 @@ import (
 // shape says what a corpus of export requests looks like.
 type shape struct {
 	requests, items  int
+	services         int // different names; 0: those of `services`
 	seed             uint64
 	linked, shuffled bool
 }
@@ -60,6 +61,15 @@ var services = []service{
 	{"shelves", "/v1/shelves/{id}", "shelves"},
 	{"reading-room", "/v1/desks/{id}/booking", "bookings"},
 	{"reminders", "/v1/reminders", "outbox"},
+}
+
+// pick returns the service of a request; of `s.services`, each has its turn.
+func pick(s shape, request int, rng *rand.Rand) service {
+	from := services[rng.IntN(len(services))]
+	if s.services > 0 {
+		from.name = fmt.Sprintf("%s-%05d", from.name, request%s.services)
+	}
+	return from
 }
 
 func newRand(s shape) *rand.Rand { return rand.New(rand.NewPCG(s.seed, 0x62726169642d)) }

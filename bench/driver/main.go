@@ -54,6 +54,7 @@ func parse() options {
 	flag.IntVar(&o.shape.items, "items", 200, "spans or samples in a request")
 	flag.BoolVar(&o.shape.linked, "linked", false, "samples name the spans of the traces corpus")
 	flag.BoolVar(&o.shape.shuffled, "shuffled", false, "every dictionary is in an order of its own")
+	flag.IntVar(&o.shape.services, "services", 0, "different service names (0: eight)")
 	flag.Uint64Var(&o.shape.seed, "seed", 1, "every identifier and choice follows from it")
 	flag.IntVar(&o.conns, "conns", 4, "connections")
 	flag.IntVar(&o.inflight, "inflight", 4, "outstanding requests on each connection")
@@ -81,8 +82,8 @@ func parse() options {
 	default:
 		log.Fatalf("-proto: want grpc or http, got %q", *proto)
 	}
-	if o.shape.requests < 1 || o.shape.items < 1 || o.conns < 1 || o.inflight < 1 {
-		log.Fatal("-requests, -items, -conns and -inflight must be at least 1")
+	if o.shape.requests < 1 || o.shape.items < 1 || o.conns < 1 || o.inflight < 1 || o.shape.services < 0 {
+		log.Fatal("-requests, -items, -conns and -inflight must be at least 1, -services at least 0")
 	}
 	o.server = flag.Args()
 	return o

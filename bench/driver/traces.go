@@ -22,7 +22,7 @@ func traceRequests(s shape) ([][]byte, error) {
 	n := uint64(0)
 	for i := range corpus {
 		td := ptrace.NewTraces()
-		from := services[rng.IntN(len(services))]
+		from := pick(s, i, rng)
 		rs := td.ResourceSpans().AppendEmpty()
 		fillResource(rs.Resource(), from, rng)
 		ss := rs.ScopeSpans().AppendEmpty()
