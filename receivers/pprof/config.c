@@ -135,9 +135,8 @@ const struct br_option pprof_options[] = {
     BR_INT(struct pprof_config, max_profile_size, 32 << 20, 1024, 128 << 20,
            "largest scraped profile or file in bytes, also after decompression"),
     BR_PRESENT(struct pprof_config, file, struct pprof_folder_config, folder_options,
-               "profiles from a folder: pprof, JFR, speedscope, .cpuprofile, perf script and "
-               "folded text, told "
-               "by content"),
+               "profiles from a folder: pprof, JFR, speedscope, .cpuprofile, Firefox profiles, "
+               "perf script and folded text, told by content"),
     BR_PRESENT(struct pprof_config, http, struct br_http_config, http_options,
                "take profiles posted to /v1/profiles/upload"),
     BR_OPT_END,

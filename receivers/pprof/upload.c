@@ -53,6 +53,7 @@ static int pprof_upload_read_format(struct reading *reading, struct ask *ret)
         [BR_FORMAT_SPEEDSCOPE] = "speedscope",
         [BR_FORMAT_PERF_SCRIPT] = "perf",
         [BR_FORMAT_CPUPROFILE] = "cpuprofile",
+        [BR_FORMAT_GECKO] = "firefox",
     };
     const char *text;
     size_t len;
@@ -67,8 +68,8 @@ static int pprof_upload_read_format(struct reading *reading, struct ask *ret)
         return 0;
     }
     return br_err_set(&reading->reading->err, BR_EINVAL,
-                      "format must be pprof, jfr, folded, lines, trie, tree, speedscope, perf or "
-                      "cpuprofile");
+                      "format must be pprof, jfr, folded, lines, trie, tree, speedscope, perf, "
+                      "cpuprofile or firefox");
 }
 
 static int pprof_upload_read_time(struct reading *reading, const char *name, uint64_t now_ns,

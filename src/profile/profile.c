@@ -26,6 +26,7 @@ static br_profile_read_fn *const readers[] = {
     [BR_FORMAT_SPEEDSCOPE] = br_speedscope_read,
     [BR_FORMAT_PERF_SCRIPT] = br_perf_script_read,
     [BR_FORMAT_CPUPROFILE] = br_cpuprofile_read,
+    [BR_FORMAT_GECKO] = br_gecko_read,
 };
 
 /* Where each stack is written out, many short ones become larger. Recordings and trees share what
@@ -117,15 +118,33 @@ static bool profile_is_json_object(const uint8_t *p, const uint8_t *end)
     return p < end && (*p == '"' || *p == '}');
 }
 
-/* By the first member's name: they have none in common. */
+/* By the first member's name: they have none in common but "shared", with which no Firefox profile
+ * begins. */
 static enum br_profile_format profile_json_format(const uint8_t *p, const uint8_t *end)
 {
-    static const char *const v8[] = {"\"nodes\"", "\"startTime\"", "\"endTime\"", "\"samples\"",
-                                     "\"timeDeltas\""};
+    static const struct {
+        const char *name;
+        enum br_profile_format format;
+    } firsts[] = {
+        {"\"nodes\"", BR_FORMAT_CPUPROFILE},
+        {"\"startTime\"", BR_FORMAT_CPUPROFILE},
+        {"\"endTime\"", BR_FORMAT_CPUPROFILE},
+        {"\"samples\"", BR_FORMAT_CPUPROFILE},
+        {"\"timeDeltas\"", BR_FORMAT_CPUPROFILE},
+        {"\"meta\"", BR_FORMAT_GECKO},
+        {"\"libs\"", BR_FORMAT_GECKO},
+        {"\"pages\"", BR_FORMAT_GECKO},
+        {"\"counters\"", BR_FORMAT_GECKO},
+        {"\"threads\"", BR_FORMAT_GECKO},
+        {"\"processes\"", BR_FORMAT_GECKO},
+        {"\"pausedRanges\"", BR_FORMAT_GECKO},
+        {"\"profilerOverhead\"", BR_FORMAT_GECKO},
+    };
     p = profile_skip_blanks(profile_skip_blanks(p, end) + 1, end);
-    for (size_t i = 0; i < BR_COUNT(v8); i++)
-        if ((size_t)(end - p) >= strlen(v8[i]) && memcmp(p, v8[i], strlen(v8[i])) == 0)
-            return BR_FORMAT_CPUPROFILE;
+    for (size_t i = 0; i < BR_COUNT(firsts); i++)
+        if ((size_t)(end - p) >= strlen(firsts[i].name) &&
+            memcmp(p, firsts[i].name, strlen(firsts[i].name)) == 0)
+            return firsts[i].format;
     return BR_FORMAT_SPEEDSCOPE;
 }
 

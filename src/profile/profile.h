@@ -51,6 +51,7 @@ enum br_profile_format {
     BR_FORMAT_SPEEDSCOPE,
     BR_FORMAT_PERF_SCRIPT,
     BR_FORMAT_CPUPROFILE, /* V8's */
+    BR_FORMAT_GECKO,      /* what profiler.firefox.com shows */
 };
 
 /* What a Pyroscope client says of one sample type ("sample_type_config"). */
@@ -114,13 +115,14 @@ int br_profile_read(struct br_build *build, enum br_profile_format format,
 typedef int br_profile_read_fn(struct br_build *build, const struct br_profile_source *source,
                                struct br_arena *scratch, struct br_err *err);
 br_profile_read_fn br_pprof_read, br_jfr_read, br_folded_read, br_lines_read, br_trie_read,
-    br_tree_read, br_speedscope_read, br_perf_script_read, br_cpuprofile_read;
+    br_tree_read, br_speedscope_read, br_perf_script_read, br_cpuprofile_read,
+    br_gecko_read;
 
 /* Returns true when the first line that says something is a sample as `perf script` prints it. */
 bool br_perf_script_is(const char *text, size_t len);
 
 /* Gives the format that bytes look to be in: pprof (also without gzip), JFR, speedscope,
- * .cpuprofile, perf script's or folded text. False when they are none of these. */
+ * .cpuprofile, Firefox's, perf script's or folded text. False when they are none of these. */
 bool br_profile_guess(const uint8_t *data, size_t len, enum br_profile_format *ret);
 
 /* Pyroscope's `__name__` for a pprof with these sample types: "process_cpu", "memory" ... Written

@@ -3,7 +3,7 @@
  * Other formats from the outside: `profile_tool FORMAT FILE [key=value...]` reads a file (gunzipped
  * when it is gzip) as a receiver would and prints the OTLP/JSON of what came of it; an error is a
  * sentence on stderr and exit status 1. FORMAT is pprof, jfr, folded, lines, trie, tree,
- * speedscope, perf, cpuprofile, or guess. Keys:
+ * speedscope, perf, cpuprofile, firefox, or guess. Keys:
  *
  *     pyroscope_name, spy_name, type, units   texts of br_profile_source
  *     from_pyroscope, cumulative              1
@@ -79,6 +79,7 @@ static const char *const formats[] = {
     [BR_FORMAT_SPEEDSCOPE] = "speedscope",
     [BR_FORMAT_PERF_SCRIPT] = "perf",
     [BR_FORMAT_CPUPROFILE] = "cpuprofile",
+    [BR_FORMAT_GECKO] = "firefox",
 };
 
 static enum br_profile_format format_of(const char *name, const struct br_buf *buf)

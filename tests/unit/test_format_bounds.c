@@ -916,14 +916,124 @@ static void shape_cpuprofile_samples(struct body *b, size_t size)
     v8_samples(b, (unsigned)(size / 4), true);
 }
 
-/* --- speedscope ------------------------------------------------------------------------------- */
-
-#define SCHEMA "{\"$schema\":\"https://www.speedscope.app/file-format-schema.json\","
+/* --- Firefox profiles ------------------------------------------------------------------------- */
 
 static void put_text(struct body *b, const char *text)
 {
     wire_raw(&b->data, text, strlen(text));
 }
+
+static void gecko_open(struct body *b)
+{
+    b->format = BR_FORMAT_GECKO;
+    put_text(b, "{\"meta\":{},\"threads\":[{");
+}
+
+/* A row's column: `n` times the same element. */
+static void gecko_column(struct body *b, const char *name, const char *element, size_t n)
+{
+    put_text(b, name);
+    for (size_t i = 0; i < n; i++) {
+        put_text(b, i ? "," : "[");
+        put_text(b, element);
+    }
+    put_text(b, "]");
+}
+
+static void gecko_numbers(struct body *b, const char *name, unsigned first, unsigned n)
+{
+    char text[16];
+    put_text(b, name);
+    for (unsigned i = 0; i < n; i++) {
+        (void)snprintf(text, sizeof text, "%s%u", i ? "," : "[", first + i);
+        put_text(b, text);
+    }
+    put_text(b, "]");
+}
+
+#define GECKO_FUNCTION "\"stringArray\":[\"f\"],\"funcTable\":{\"name\":[0]},"
+#define GECKO_TABLES GECKO_FUNCTION "\"frameTable\":{\"func\":[0]},"
+
+/* Each stack continues the one before it and is a sample: all together are their square. */
+static void shape_gecko_chain(struct body *b, size_t size)
+{
+    unsigned n = (unsigned)(size / 20);
+    gecko_open(b);
+    put_text(b, GECKO_TABLES "\"stackTable\":{");
+    gecko_column(b, "\"frame\":", "0", n);
+    put_text(b, ",\"prefixOffset\":[0");
+    for (unsigned i = 1; i < n; i++)
+        put_text(b, ",1");
+    put_text(b, "]},\"samples\":{");
+    gecko_numbers(b, "\"stack\":", 0, n);
+    gecko_column(b, ",\"time\":", "1", n);
+    put_text(b, "}}]}");
+}
+
+/* Stacks that are no sample's. */
+static void shape_gecko_stacks(struct body *b, size_t size)
+{
+    gecko_open(b);
+    put_text(b, GECKO_TABLES "\"stackTable\":{");
+    gecko_column(b, "\"frame\":", "0", size / 2);
+    put_text(b, "},\"samples\":{}}]}");
+}
+
+/* One long name, of which all functions are. */
+static void shape_gecko_names(struct body *b, size_t size)
+{
+    gecko_open(b);
+    put_text(b, "\"stringArray\":[\"\\u00e9");
+    put_bytes(&b->data, 'x', size / 2);
+    put_text(b, "\"],\"stackTable\":{},\"samples\":{},\"funcTable\":{");
+    gecko_column(b, "\"name\":", "0", size / 4);
+    put_text(b, "}}]}");
+}
+
+/* The same in Gecko's own format, where a frame names its function. */
+static void shape_gecko_locations(struct body *b, size_t size)
+{
+    gecko_open(b);
+    put_text(b, "\"stringTable\":[\"f (");
+    put_bytes(&b->data, 'x', size / 2);
+    put_text(b, ":1)\"],\"stackTable\":{},\"samples\":{},\"frameTable\":{"
+                "\"schema\":{\"location\":0},");
+    gecko_column(b, "\"data\":", "[0]", size / 8);
+    put_text(b, "}}]}");
+}
+
+/* Short strings that nobody names. */
+static void shape_gecko_strings(struct body *b, size_t size)
+{
+    gecko_open(b);
+    gecko_column(b, "\"stackTable\":{},\"samples\":{},\"stringArray\":", "0", size / 2);
+    put_text(b, "}]}");
+}
+
+static void shape_gecko_samples(struct body *b, size_t size)
+{
+    gecko_open(b);
+    put_text(b, GECKO_TABLES "\"stackTable\":{\"frame\":[0]},\"samples\":{");
+    gecko_column(b, "\"stack\":", "0", size / 4);
+    gecko_column(b, ",\"timeDeltas\":", "1", size / 4);
+    put_text(b, "}}]}");
+}
+
+/* Many threads, each of which has one sample of the stack that all share. */
+static void shape_gecko_threads(struct body *b, size_t size)
+{
+    static const char thread[] = ",{\"samples\":{\"stack\":[0],\"time\":[1]}}";
+    b->format = BR_FORMAT_GECKO;
+    put_text(b, "{\"meta\":{},\"shared\":{" GECKO_TABLES
+                "\"stackTable\":{\"frame\":[0]}},\"threads\":[{}");
+    while (b->data.len < size)
+        put_text(b, thread);
+    put_text(b, "]}");
+}
+
+/* --- speedscope ------------------------------------------------------------------------------- */
+
+#define SCHEMA "{\"$schema\":\"https://www.speedscope.app/file-format-schema.json\","
 
 static void put_frames(struct body *b, const char *frames)
 {
@@ -1073,6 +1183,13 @@ static const struct {
     SHAPE(cpuprofile_chain),
     SHAPE(cpuprofile_nodes),
     SHAPE(cpuprofile_samples),
+    SHAPE(gecko_chain),
+    SHAPE(gecko_stacks),
+    SHAPE(gecko_names),
+    SHAPE(gecko_locations),
+    SHAPE(gecko_strings),
+    SHAPE(gecko_samples),
+    SHAPE(gecko_threads),
     SHAPE(speedscope_events),
     SHAPE(speedscope_samples),
     SHAPE(speedscope_depth),

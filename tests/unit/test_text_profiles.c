@@ -447,6 +447,188 @@ static void test_cpuprofile_without_memory(void **state)
     fault_each(".cpuprofile", cpuprofile_without_memory, NULL);
 }
 
+/* --- Firefox profiles ------------------------------------------------------------------------- */
+
+#define FF_META                                                                                    \
+    "\"meta\":{\"startTime\":1700000000000.5,\"interval\":2,\"sampleUnits\":{\"time\":\"ms\","     \
+    "\"threadCPUDelta\":\"\\u00b5s\"}}"
+#define FF_STRINGS "[\"work\",\"l\\u0065af\",\"a.js\",\"0x1a2b\",\"libc.so.6\"]"
+#define FF_THREAD "\"name\":\"main\",\"tid\":11,\"pid\":\"7\""
+/* work, what it calls, and an address in what that calls; a sample without a stack, and two that
+ * weigh something else. */
+#define FF_STACK "\"stack\":[1,null,2,0]"
+#define FF_TIME "\"time\":[1,3,5,7]"
+#define FF_CPU "\"weight\":[1,1,3,0],\"threadCPUDelta\":[900,10,2000,50]"
+#define FF_FRAMES "\"frameTable\":{\"func\":[0,1,2],\"line\":[4,null,null],\"column\":[9]}"
+
+#define FF_HEAD(metric, type, period)                                                              \
+    "scope pyroscope.metric=" metric "\nprofile " type " nanoseconds period " period               \
+    " nanoseconds 2000000 time 1700000000001500000 duration 6000000\n"
+#define FF_OF " {thread.name=main thread.id=11 process.pid=7}\n"
+
+/* The first sample's CPU time is of what came before it. */
+static const char firefox[] = "resource\n" FF_HEAD(
+    "wall", "wall", "wall") "work;leaf 2000000" FF_OF
+                            "work;leaf; 6000000" FF_OF FF_HEAD("process_cpu", "cpu",
+                                                               "cpu") "work 50000" FF_OF
+                                                                      "work;leaf; 2000000" FF_OF;
+
+/* Version 48: each thread has its tables. Version 56 shares strings, 60 all tables; 66 counts back
+ * to the stack before, 75 has flags for what is not there. */
+static void test_gecko(void **state)
+{
+    (void)state;
+    reads_text(br_gecko_read, plain,
+               "{" FF_META ",\"threads\":[{" FF_THREAD ",\"stringArray\":" FF_STRINGS
+               ",\"samples\":{" FF_STACK "," FF_TIME "," FF_CPU ",\"weightType\":\"samples\"},"
+               "\"stackTable\":{\"frame\":[0,1,2],\"prefix\":[null,0,1],\"length\":3}," FF_FRAMES
+               ",\"funcTable\":{\"name\":[0,1,3],\"resource\":[-1,-1,0],"
+               "\"fileName\":[2,null,null],\"lineNumber\":[3,null,null]},"
+               "\"resourceTable\":{\"name\":[4],\"type\":[1],\"lib\":[0]}}]}",
+               firefox);
+    reads_text(
+        br_gecko_read, plain,
+        "{\"threads\":[{\"samples\":{" FF_STACK ",\"timeDeltas\":[1,2,2,2]," FF_CPU "}," FF_THREAD
+        "}],\"shared\":{\"stackTable\":{\"prefixOffset\":[0,1,1],\"frame\":[0,1,2]}," FF_FRAMES
+        ",\"funcTable\":{\"name\":[0,1,3],\"flags\":[24,0,4],\"source\":[0,0,0],"
+        "\"resource\":[0,0,0],\"lineNumber\":[3,0,0]},\"sources\":{\"filename\":[2]},"
+        "\"resourceTable\":{\"name\":[4],\"type\":[1]},\"stringArray\":" FF_STRINGS "}," FF_META
+        "}",
+        firefox);
+    reads_text(br_gecko_read, plain,
+               "{" FF_META ",\"shared\":{\"stringArray\":" FF_STRINGS
+               ",\"sources\":{\"filename\":[2]}},\"threads\":[{" FF_THREAD ",\"samples\":{" FF_STACK
+               "," FF_TIME "," FF_CPU "},\"stackTable\":{\"frame\":[0,1,2],"
+               "\"prefix\":[null,0,1]}," FF_FRAMES ",\"funcTable\":{\"name\":[0,1,3],"
+               "\"source\":[0,null,null]}},{\"name\":\"idle\",\"samples\":{\"stack\":[]}}]}",
+               firefox);
+    reads_text(br_gecko_read, plain, "{\"meta\":{},\"threads\":[]}", "");
+    reads_text(br_gecko_read, plain, "{\"meta\":{},\"threads\":[\"{}\",{}]}", "");
+}
+
+/* Gecko's own format: rows, with a schema that says where what is; a process has a clock of its
+ * own. */
+static void test_gecko_rows(void **state)
+{
+    (void)state;
+#define FF_ROWS(tid)                                                                               \
+    "\"threads\":[{\"name\":\"main\",\"tid\":" tid ",\"pid\":7,"                                   \
+    "\"stringTable\":[\"work (a.js:3:1)\",\"leaf (in libc.so.6)\",\"0x1a2b\",\"f(int)\"],"         \
+    "\"samples\":{\"schema\":{\"stack\":0,\"time\":1,\"eventDelay\":2,\"threadCPUDelta\":3},"      \
+    "\"data\":[[1,1,0,900],[null,3],[2,5,0,2000]]},"                                               \
+    "\"frameTable\":{\"schema\":{\"location\":0,\"line\":4},\"data\":[[0,false,0,null,4],[1],"     \
+    "[2],[3]]},\"stackTable\":{\"schema\":{\"frame\":1,\"prefix\":0},"                             \
+    "\"data\":[[null,0],[0,1],[1,3]]}}]"
+    reads_text(br_gecko_read, plain,
+               "{" FF_META "," FF_ROWS("11") ",\"processes\":[{\"meta\":{\"startTime\":"
+                                             "1700000000001.25}," FF_ROWS("12") "}]}",
+               "resource\nscope pyroscope.metric=wall\n"
+               "profile wall nanoseconds period wall nanoseconds 2000000 time 1700000000001500000 "
+               "duration 4750000\n"
+               "work;leaf 2000000 {thread.name=main thread.id=11 process.pid=7}\n"
+               "work;leaf 2000000 {thread.name=main thread.id=12 process.pid=7}\n"
+               "work;leaf;f(int) 2000000 {thread.name=main thread.id=11 process.pid=7}\n"
+               "work;leaf;f(int) 2000000 {thread.name=main thread.id=12 process.pid=7}\n"
+               "scope pyroscope.metric=process_cpu\n"
+               "profile cpu nanoseconds period cpu nanoseconds 2000000 time 1700000000001500000 "
+               "duration 4750000\n"
+               "work;leaf;f(int) 2000000 {thread.name=main thread.id=11 process.pid=7}\n"
+               "work;leaf;f(int) 2000000 {thread.name=main thread.id=12 process.pid=7}\n");
+}
+
+#define FF_TABLES                                                                                  \
+    "\"stringArray\":[\"a\"],\"funcTable\":{\"name\":[0]},\"frameTable\":{\"func\":[0]},"          \
+    "\"stackTable\":{\"frame\":[0],\"prefix\":[null]}"
+#define FF_ONE(samples)                                                                            \
+    "{\"meta\":{},\"threads\":[{" FF_TABLES ",\"samples\":{\"stack\":[0]," samples "}}]}"
+
+/* What weights are; a clock that begins with the machine; without an interval a millisecond, or
+ * what was said. */
+static void test_gecko_weights(void **state)
+{
+    (void)state;
+    struct br_profile_source s = {.end_ns = 5000000};
+    reads_text(br_gecko_read, s,
+               FF_ONE("\"time\":[2],\"weight\":[0.5],\"weightType\":\"tracing-ms\""),
+               "resource\nscope pyroscope.metric=wall\nprofile wall nanoseconds period wall "
+               "nanoseconds 1000000 time 5000000 duration 0\na 500000\n");
+    reads_text(br_gecko_read, s, FF_ONE("\"time\":[2],\"weight\":[512],\"weightType\":\"bytes\""),
+               "resource\nscope pyroscope.metric=memory\nprofile samples bytes time 5000000 "
+               "duration 0\na 512\n");
+    s.sample_rate = 100;
+    reads_text(br_gecko_read, s, FF_ONE("\"time\":[2],\"weight\":null"),
+               "resource\nscope pyroscope.metric=wall\nprofile wall nanoseconds period wall "
+               "nanoseconds 10000000 time 5000000 duration 0\na 10000000\n");
+    /* before the process began, and before 1970 */
+    reads_text(br_gecko_read, s,
+               "{\"meta\":{\"startTime\":1700000000000},\"threads\":[{" FF_TABLES
+               ",\"samples\":{\"stack\":[0,0],\"time\":[-2,1]}}]}",
+               "resource\nscope pyroscope.metric=wall\nprofile wall nanoseconds period wall "
+               "nanoseconds 10000000 time 1699999999998000000 duration 3000000\na 10000000\n"
+               "a 10000000\n");
+}
+
+static void test_gecko_refused(void **state)
+{
+    (void)state;
+#define FF "not a Firefox profile: "
+    static const char *const cases[][2] = {
+        {"{}", FF "no meta, or no threads"},
+        {"{\"meta\":{}}", FF "no meta, or no threads"},
+        {"{\"meta\":{},\"threads\":[]", "not JSON: no comma at byte 23"},
+        {FF_ONE("\"weight\":[1]"), FF "a sample without a time"},
+        {FF_ONE("\"time\":[\"1\"]"), FF "a sample without a time"},
+        {FF_ONE("\"time\":[1e300]"), FF "a time that is no number of milliseconds"},
+        {FF_ONE("\"time\":[1],\"weight\":[-1]"), FF "a negative weight"},
+        {FF_ONE("\"time\":[1],\"weight\":[\"1\"]"), FF "a weight that is no number"},
+        {FF_ONE("\"time\":[1],\"weight\":[1e300]"), FF "a weight that is too large"},
+        {"{\"meta\":{},\"threads\":[{" FF_TABLES ",\"samples\":{\"stack\":[1],\"time\":[1]}}]}",
+         FF "a sample of a stack that there is not"},
+        {"{\"meta\":{},\"threads\":[{\"stackTable\":{\"frame\":[0]},\"samples\":{}}]}",
+         FF "a stack of a frame that there is not"},
+        {"{\"meta\":{},\"threads\":[{\"stackTable\":{},\"frameTable\":{\"func\":[0]},"
+         "\"samples\":{}}]}",
+         FF "a frame of a function that there is not"},
+        {"{\"meta\":{},\"threads\":[{\"stackTable\":{},\"funcTable\":{\"name\":[0]},"
+         "\"samples\":{}}]}",
+         FF "a function without a name"},
+        {"{\"meta\":{},\"shared\":{\"stringArray\":[\"a\"],\"funcTable\":{\"name\":[0]},"
+         "\"frameTable\":{\"func\":[0]},\"stackTable\":{\"frame\":[0,0],\"prefix\":[null,1]}},"
+         "\"threads\":[]}",
+         FF "a stack that continues none of those before it"},
+        {"{\"meta\":{},\"shared\":{\"stringArray\":[\"a\"],\"funcTable\":{\"name\":[0]},"
+         "\"frameTable\":{\"func\":[0]},\"stackTable\":{\"frame\":[0,0],\"prefixOffset\":[0,2]}},"
+         "\"threads\":[]}",
+         FF "a stack that continues none of those before it"},
+    };
+    for (size_t i = 0; i < BR_COUNT(cases); i++)
+        refuses(br_gecko_read, cases[i][0], strlen(cases[i][0]), cases[i][1]);
+}
+
+static void gecko_without_memory(void *arg)
+{
+    const char *text = arg;
+    struct br_arena arena = {0};
+    struct br_err err = {0};
+    struct br_profile_source s = {.data = (const uint8_t *)text, .len = strlen(text)};
+    fault_start();
+    struct br_build *b = br_build_new(&host, 1 << 20);
+    int rc = b ? br_gecko_read(b, &s, &arena, &err) : BR_ENOMEM;
+    fault_stop();
+    assert_true(rc == 0 || (rc == BR_ENOMEM && fault_failed()));
+    br_arena_release(&arena);
+    br_build_free(b);
+}
+
+static void test_gecko_without_memory(void **state)
+{
+    static char rows[] = "{" FF_META "," FF_ROWS("11") "}";
+    static char columns[] = FF_ONE("\"time\":[2],\"weight\":[512]");
+    (void)state;
+    fault_each("Gecko's rows", gecko_without_memory, rows);
+    fault_each("Firefox profile", gecko_without_memory, columns);
+}
+
 /* --- speedscope ------------------------------------------------------------------------------- */
 
 #define SCHEMA "{\"$schema\":\"https://www.speedscope.app/file-format-schema.json\","
@@ -467,8 +649,8 @@ static void test_cpuprofile_without_memory(void **state)
     OPEN(0, 0)                                                                                     \
     OPEN(1, 0)                                                                                     \
     OPEN(2, 0)                                                                                     \
-    CLOSE(2, 2) "," OPEN(3, 2) CLOSE(3, 6) "," OPEN(2, 6)                                          \
-        CLOSE(2, 9) "," CLOSE(1, 14) "," CLOSE(0, 14)
+    CLOSE(2, 2)                                                                                    \
+    "," OPEN(3, 2) CLOSE(3, 6) "," OPEN(2, 6) CLOSE(2, 9) "," CLOSE(1, 14) "," CLOSE(0, 14)
 
 static void test_speedscope(void **state)
 {
@@ -799,6 +981,11 @@ int main(void)
         cmocka_unit_test(test_cpuprofile),
         cmocka_unit_test(test_cpuprofile_refused),
         cmocka_unit_test(test_cpuprofile_without_memory),
+        cmocka_unit_test(test_gecko),
+        cmocka_unit_test(test_gecko_rows),
+        cmocka_unit_test(test_gecko_weights),
+        cmocka_unit_test(test_gecko_refused),
+        cmocka_unit_test(test_gecko_without_memory),
         cmocka_unit_test(test_speedscope),
         cmocka_unit_test(test_speedscope_units),
         cmocka_unit_test(test_speedscope_label),

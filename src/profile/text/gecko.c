@@ -1,0 +1,395 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Profiles as profiler.firefox.com shows them: its processed format (samply, vernier, and what it
+ * saves itself, up to version 75), and Gecko's own (`perf script gecko`, Firefox). A sample stands
+ * for `weight` intervals of time that its thread spent there, as the call tree has it, and, where
+ * the file says what CPU time passed since the sample before, for that as well. Not read: markers,
+ * counters, and tables of allocations.
+ */
+#include <ctype.h>
+#include <math.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "profile/text/gecko_stacks.h"
+#include "profile/text/gecko_table.h"
+#include "profile/timed.h"
+
+#define DEPTH_MAX 64
+#define NS_PER_MS 1e6
+#define NS_PER_S 1e9
+#define TIME_MAX 9.2e12 /* ms */
+#define VALUE_MAX 9.2e18
+#define DEFAULT_RATE 1000.0
+
+enum type { WALL, CPU, BYTES, N_TYPES };
+
+/* What a file, or one of its `processes`, says of its threads. */
+struct process {
+    struct br_json_part threads;
+    double start_ms; /* unix; times are since then */
+};
+
+struct gecko {
+    struct br_gecko_reading reading;
+    const struct br_profile_source *source;
+    struct br_timed timed;
+    struct br_gecko_parts shared_parts;
+    struct br_gecko_stacks shared;
+    struct br_json_part processes;
+    struct process process;
+    double interval_ns, cpu_ns, time_ns;  /* of a weight, of threadCPUDelta (0: no time), of time */
+    uint32_t thread_name, thread_id, pid; /* keys */
+};
+
+/* --- Samples ---------------------------------------------------------------------------------- */
+
+/* The samples of one thread. */
+struct thread {
+    struct br_gecko_parts parts;
+    struct br_json_part samples;
+    struct br_json_token name, tid, pid, weight_type;
+    struct br_timed_sample sample; /* with the thread's attributes */
+    double ms;                     /* of the last sample */
+    bool any;
+};
+
+enum sample_column { STACK, TIME, DELTA, WEIGHT, CPU_DELTA, N_SAMPLE_COLUMNS };
+
+static int gecko_add(struct gecko *gecko, struct thread *thread, enum type type, double value)
+{
+    if (value < 0)
+        return br_gecko_fail(&gecko->reading, "a negative weight");
+    if (value > VALUE_MAX)
+        return br_gecko_fail(&gecko->reading, "a weight that is too large");
+    thread->sample.type = type;
+    thread->sample.value = (int64_t)round(value);
+    if (thread->sample.value == 0)
+        return 0;
+    return br_timed_add(&gecko->timed, &thread->sample) ? br_gecko_no_memory(&gecko->reading) : 0;
+}
+
+static int gecko_add_weight(struct gecko *gecko, struct thread *thread,
+                            const struct br_json_token *token)
+{
+    double weight = 1;
+    if (token->type != BR_JSON_NULL && !br_json_part_number(token, &weight))
+        return br_gecko_fail(&gecko->reading, "a weight that is no number");
+    if (br_json_part_is(&thread->weight_type, "bytes"))
+        return gecko_add(gecko, thread, BYTES, weight);
+    if (br_json_part_is(&thread->weight_type, "tracing-ms"))
+        return gecko_add(gecko, thread, WALL, weight * NS_PER_MS);
+    return gecko_add(gecko, thread, WALL, weight * gecko->interval_ns);
+}
+
+/* Whole milliseconds and the rest apart: a double has no room for the nanoseconds of today. */
+static uint64_t gecko_time_ns(const struct gecko *gecko, double ms)
+{
+    double whole = floor(gecko->process.start_ms);
+    double rest = (gecko->process.start_ms - whole) * NS_PER_MS + ms * gecko->time_ns;
+    uint64_t start = (uint64_t)whole * (uint64_t)NS_PER_MS;
+    if (rest >= 0)
+        return start + (uint64_t)round(rest);
+    return start > (uint64_t)round(-rest) ? start - (uint64_t)round(-rest) : 0;
+}
+
+static int gecko_read_time(struct gecko *gecko, struct thread *thread,
+                           const struct br_json_token *row)
+{
+    double ms;
+    if (br_json_part_number(&row[TIME], &ms))
+        thread->ms = ms;
+    else if (br_json_part_number(&row[DELTA], &ms))
+        thread->ms += ms;
+    else
+        return br_gecko_fail(&gecko->reading, "a sample without a time");
+    if (!(fabs(thread->ms) < TIME_MAX))
+        return br_gecko_fail(&gecko->reading, "a time that is no number of milliseconds");
+    thread->sample.time_ns = gecko_time_ns(gecko, thread->ms);
+    return 0;
+}
+
+/* A sample without a stack is of nothing; the first one's CPU time is of what came before. */
+static int gecko_read_sample(struct gecko *gecko, struct thread *thread,
+                             struct br_gecko_stacks *stacks, const struct br_json_token *row)
+{
+    double cpu;
+    bool first = !thread->any;
+    int rc = gecko_read_time(gecko, thread, row);
+    thread->any = true;
+    if (rc || row[STACK].type == BR_JSON_NULL)
+        return rc;
+    rc = br_gecko_stack(stacks, &row[STACK], &thread->sample.stack);
+    if (!rc)
+        rc = gecko_add_weight(gecko, thread, &row[WEIGHT]);
+    if (!rc && gecko->cpu_ns > 0 && !first && br_json_part_number(&row[CPU_DELTA], &cpu))
+        rc = gecko_add(gecko, thread, CPU, cpu * gecko->cpu_ns);
+    return rc;
+}
+
+static int gecko_read_samples(struct gecko *gecko, struct thread *thread,
+                              struct br_gecko_stacks *stacks)
+{
+    static const char *const names[N_SAMPLE_COLUMNS] = {[STACK] = "stack",
+                                                        [TIME] = "time",
+                                                        [DELTA] = "timeDeltas",
+                                                        [WEIGHT] = "weight",
+                                                        [CPU_DELTA] = "threadCPUDelta"};
+    struct br_json_token row[N_SAMPLE_COLUMNS];
+    struct br_gecko_table table;
+    bool more = true;
+    int rc =
+        br_gecko_table_open(&table, &gecko->reading.scan, thread->samples, names, N_SAMPLE_COLUMNS);
+    while (!rc && (rc = br_gecko_table_next(&table, row, &more)) == 0 && more)
+        rc = gecko_read_sample(gecko, thread, stacks, row);
+    return rc;
+}
+
+/* --- Threads ---------------------------------------------------------------------------------- */
+
+static void gecko_note_samples(void *arg, const struct br_json_scan *scan,
+                               const struct br_json_token *name, const struct br_json_token *value)
+{
+    struct thread *thread = arg;
+    (void)scan;
+    if (br_json_part_is(name, "weightType"))
+        thread->weight_type = *value;
+}
+
+static void gecko_note_thread(void *arg, const struct br_json_scan *scan,
+                              const struct br_json_token *name, const struct br_json_token *value)
+{
+    struct thread *thread = arg;
+    if (br_json_part_is(name, "samples"))
+        thread->samples = br_json_part_of(scan, value, BR_JSON_OBJECT);
+    else if (br_json_part_is(name, "name"))
+        thread->name = *value;
+    else if (br_json_part_is(name, "tid"))
+        thread->tid = *value;
+    else if (br_json_part_is(name, "pid"))
+        thread->pid = *value;
+    else
+        br_gecko_note_part(&thread->parts, scan, name, value);
+}
+
+/* Numbers of processes and threads may be texts, and more than a number then ("123.1"). */
+static uint32_t gecko_number_attribute(struct gecko *gecko, uint32_t key,
+                                       const struct br_json_token *token)
+{
+    double number;
+    int64_t v = 0;
+    if (br_json_part_number(token, &number) && number >= 0 && number <= UINT32_MAX)
+        return br_build_attribute_int(gecko->reading.build, key, (int64_t)number, 0);
+    if (token->type != BR_JSON_STRING || token->len == 0 || token->len > 10)
+        return 0;
+    for (uint32_t i = 0; i < token->len; i++) {
+        if (!isdigit((unsigned char)token->text[i]))
+            return 0;
+        v = v * 10 + (token->text[i] - '0');
+    }
+    return br_build_attribute_int(gecko->reading.build, key, v, 0);
+}
+
+static int gecko_describe_thread(struct gecko *gecko, struct thread *thread)
+{
+    const char *text;
+    size_t len;
+    if (!br_gecko_text(&gecko->reading, &thread->name, &text, &len))
+        return br_gecko_no_memory(&gecko->reading);
+    if (len)
+        thread->sample.attributes[0] =
+            br_build_attribute_text(gecko->reading.build, gecko->thread_name, text, len);
+    thread->sample.attributes[1] = gecko_number_attribute(gecko, gecko->thread_id, &thread->tid);
+    thread->sample.attributes[2] = gecko_number_attribute(gecko, gecko->pid, &thread->pid);
+    return br_build_rc(gecko->reading.build);
+}
+
+static int gecko_read_own(struct gecko *gecko, struct thread *thread)
+{
+    struct br_gecko_stacks stacks;
+    int rc = br_gecko_stacks_read(&stacks, &gecko->reading, &thread->parts, &gecko->shared);
+    if (!rc)
+        rc = gecko_read_samples(gecko, thread, &stacks);
+    br_gecko_stacks_release(&stacks);
+    return rc;
+}
+
+static int gecko_read_thread(void *arg, struct br_json_scan *scan)
+{
+    struct gecko *gecko = arg;
+    struct thread thread = {.any = false};
+    int rc = br_json_members(scan, gecko_note_thread, &thread);
+    if (rc || !thread.samples.at)
+        return rc;
+    struct br_json_scan samples = br_json_part_scan(&gecko->reading.scan, thread.samples);
+    rc = br_json_members(&samples, gecko_note_samples, &thread);
+    if (!rc)
+        rc = gecko_describe_thread(gecko, &thread);
+    if (rc)
+        return rc;
+    return thread.parts.stacks.at ? gecko_read_own(gecko, &thread)
+                                  : gecko_read_samples(gecko, &thread, &gecko->shared);
+}
+
+/* --- The file --------------------------------------------------------------------------------- */
+
+struct noted {
+    struct br_json_part meta, units, shared, threads, processes;
+    struct br_json_token start, interval, cpu_unit, time_unit;
+};
+
+static void gecko_note_root(void *arg, const struct br_json_scan *scan,
+                            const struct br_json_token *name, const struct br_json_token *value)
+{
+    struct noted *noted = arg;
+    if (br_json_part_is(name, "meta"))
+        noted->meta = br_json_part_of(scan, value, BR_JSON_OBJECT);
+    else if (br_json_part_is(name, "shared"))
+        noted->shared = br_json_part_of(scan, value, BR_JSON_OBJECT);
+    else if (br_json_part_is(name, "threads"))
+        noted->threads = br_json_part_of(scan, value, BR_JSON_ARRAY);
+    else if (br_json_part_is(name, "processes"))
+        noted->processes = br_json_part_of(scan, value, BR_JSON_ARRAY);
+}
+
+static void gecko_note_meta(void *arg, const struct br_json_scan *scan,
+                            const struct br_json_token *name, const struct br_json_token *value)
+{
+    struct noted *noted = arg;
+    if (br_json_part_is(name, "startTime"))
+        noted->start = *value;
+    else if (br_json_part_is(name, "interval"))
+        noted->interval = *value;
+    else if (br_json_part_is(name, "sampleUnits"))
+        noted->units = br_json_part_of(scan, value, BR_JSON_OBJECT);
+}
+
+static void gecko_note_units(void *arg, const struct br_json_scan *scan,
+                             const struct br_json_token *name, const struct br_json_token *value)
+{
+    struct noted *noted = arg;
+    (void)scan;
+    if (br_json_part_is(name, "threadCPUDelta"))
+        noted->cpu_unit = *value;
+    else if (br_json_part_is(name, "time"))
+        noted->time_unit = *value;
+}
+
+static void gecko_note_shared(void *arg, const struct br_json_scan *scan,
+                              const struct br_json_token *name, const struct br_json_token *value)
+{
+    struct gecko *gecko = arg;
+    br_gecko_note_part(&gecko->shared_parts, scan, name, value);
+}
+
+/* The members of a part, if there is one. */
+static int gecko_note_members(struct gecko *gecko, struct br_json_part part, br_json_member_fn *fn,
+                              void *arg)
+{
+    struct br_json_scan scan = br_json_part_scan(&gecko->reading.scan, part);
+    return part.at ? br_json_members(&scan, fn, arg) : 0;
+}
+
+/* Reads the members of a process, which come next in `scan`, and of its `meta`. */
+static int gecko_note_process(struct gecko *gecko, struct br_json_scan *scan, struct noted *noted)
+{
+    double start;
+    int rc = br_json_members(scan, gecko_note_root, noted);
+    if (!rc)
+        rc = gecko_note_members(gecko, noted->meta, gecko_note_meta, noted);
+    bool starts = br_json_part_number(&noted->start, &start) && start >= 0 && start < TIME_MAX;
+    gecko->process = (struct process){noted->threads, starts ? start : 0};
+    return rc;
+}
+
+static int gecko_read_process(void *arg, struct br_json_scan *scan)
+{
+    struct gecko *gecko = arg;
+    struct noted noted = {.meta.at = NULL};
+    int rc = gecko_note_process(gecko, scan, &noted);
+    return rc ? rc
+              : br_json_elements(&gecko->reading.scan, gecko->process.threads, gecko_read_thread,
+                                 gecko);
+}
+
+static void gecko_set_types(struct gecko *gecko)
+{
+    const int64_t period = (int64_t)gecko->interval_ns;
+    struct br_timed *timed = &gecko->timed;
+    timed->types[WALL] = (struct br_timed_type){.metric = "wall",
+                                                .type = "wall",
+                                                .unit = "nanoseconds",
+                                                .period_type = "wall",
+                                                .period_unit = "nanoseconds",
+                                                .period = period};
+    timed->types[CPU] = (struct br_timed_type){.metric = "process_cpu",
+                                               .type = "cpu",
+                                               .unit = "nanoseconds",
+                                               .period_type = "cpu",
+                                               .period_unit = "nanoseconds",
+                                               .period = period};
+    timed->types[BYTES] =
+        (struct br_timed_type){.metric = "memory", .type = "samples", .unit = "bytes"};
+    timed->n_types = N_TYPES;
+}
+
+static void gecko_set_units(struct gecko *gecko, const struct noted *noted)
+{
+    double ms, rate = gecko->source->sample_rate > 0 ? gecko->source->sample_rate : DEFAULT_RATE;
+    bool known = br_json_part_number(&noted->interval, &ms) && ms > 0 && ms < TIME_MAX;
+    gecko->interval_ns = known ? ms * NS_PER_MS : NS_PER_S / rate;
+    gecko->cpu_ns = br_json_part_is(&noted->cpu_unit, "ns")          ? 1
+                    : br_json_part_is(&noted->cpu_unit, "\xc2\xb5s") ? 1e3 /* micro sign */
+                                                                     : 0;
+    gecko->time_ns = br_json_part_is(&noted->time_unit, "bytes") ? 0 : NS_PER_MS;
+}
+
+static int gecko_read_file(struct gecko *gecko)
+{
+    struct br_json_scan scan = gecko->reading.scan;
+    struct noted noted = {.meta.at = NULL};
+    int rc = gecko_note_process(gecko, &scan, &noted);
+    if (!rc)
+        rc = br_json_scan_end(&scan);
+    if (!rc && (!noted.meta.at || !noted.threads.at))
+        rc = br_gecko_fail(&gecko->reading, "no meta, or no threads");
+    if (!rc)
+        rc = gecko_note_members(gecko, noted.units, gecko_note_units, &noted);
+    if (!rc)
+        rc = gecko_note_members(gecko, noted.shared, gecko_note_shared, gecko);
+    if (rc)
+        return rc;
+    gecko_set_units(gecko, &noted);
+    gecko_set_types(gecko);
+    rc = br_gecko_stacks_read(&gecko->shared, &gecko->reading, &gecko->shared_parts, NULL);
+    if (!rc)
+        rc = br_json_elements(&gecko->reading.scan, noted.threads, gecko_read_thread, gecko);
+    return rc ? rc
+              : br_json_elements(&gecko->reading.scan, noted.processes, gecko_read_process, gecko);
+}
+
+int br_gecko_read(struct br_build *build, const struct br_profile_source *source,
+                  struct br_arena *scratch, struct br_err *err)
+{
+    struct br_err nobody = {0};
+    struct gecko gecko = {.reading = {.build = build, .err = err ? err : &nobody},
+                          .source = source,
+                          .timed = {.build = build, .n_types = N_TYPES}};
+    gecko.reading.path_left = br_profile_text_max(source);
+    gecko.thread_name = br_build_string(build, "thread.name", 11);
+    gecko.thread_id = br_build_string(build, "thread.id", 9);
+    gecko.pid = br_build_string(build, "process.pid", 11);
+    int rc = br_json_scan_init(&gecko.reading.scan, source->len ? (const char *)source->data : "",
+                               source->len, DEPTH_MAX, gecko.reading.err);
+    if (!rc)
+        rc = gecko_read_file(&gecko);
+    br_gecko_stacks_release(&gecko.shared);
+    br_gecko_reading_release(&gecko.reading);
+    if (rc) {
+        br_timed_release(&gecko.timed);
+        if (!gecko.reading.err->code)
+            (void)br_err_set(gecko.reading.err, rc, "it cannot be converted: %s", br_strerror(rc));
+        return rc == BR_ETOOBIG ? BR_EINVAL : rc;
+    }
+    return br_timed_emit(&gecko.timed, source, scratch, gecko.reading.err);
+}

@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Firefox profiles: the processed format and Gecko's own. */
+#include "fuzz/profile_fuzz.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct br_profile_source s = {.data = data, .len = size};
+    fuzz_read(br_gecko_read, &s);
+    return 0;
+}
