@@ -289,6 +289,58 @@ def test_what_node_writes(braid, sink, tmp_path):
     assert sum(in_work) > 0.3e9 and functions(found[0])[-1] != "(root)"
 
 
+def firefox_frames(thread):
+    """Of each stack, leaf first: (name, library, address); a name or an address."""
+    stacks, frames, funcs = thread["stackTable"], thread["frameTable"], thread["funcTable"]
+    strings, resources, made = thread["stringArray"], thread["resourceTable"], []
+    for prefix, frame in zip(stacks["prefix"], stacks["frame"]):
+        func = frames["func"][frame]
+        name, resource = strings[funcs["name"][func]], funcs["resource"][func]
+        library = strings[resources["name"][resource]] if resource >= 0 else ""
+        made.append([("", library, frames["address"][frame]) if name.startswith("0x") else (name, library, 0),
+                     *(made[prefix] if prefix is not None else [])])
+    return made
+
+
+def test_what_samply_writes(braid, sink, tmp_path):
+    """Each sample is the sampling interval of wall time, and the CPU time that the file says; by content, from both."""
+    data = (TESTS / "corpus" / "gecko" / "samply.json").read_bytes()
+    server = braid(config(sink, {"http": {"endpoint": "127.0.0.1:0"},
+                                 "file": {"path": str(tmp_path), "poll_interval": "50ms", "after": "delete"}}))
+    (tmp_path / "a.tmp").write_bytes(data)
+    (tmp_path / "a.tmp").rename(tmp_path / "a.json")
+    until(lambda: not list(tmp_path.glob("a.json")), "the file")
+    from_folder = list(until(lambda: samples(sink), "its samples"))
+    assert clients.http(server.address("http", "receiver/pprof"), "/v1/profiles/upload?name=shop", data,
+                        None).code == 200
+    server.stop()
+    theirs, want = json.loads(data), []
+    interval_ns, start_ms = theirs["meta"]["interval"] * 1e6, theirs["meta"]["startTime"]
+    for thread in theirs["threads"]:
+        stacks, table = firefox_frames(thread), thread["samples"]
+        who = (thread["name"], int(str(thread["tid"]).split(".")[0]), int(thread["pid"].split(".")[0]))
+        times = list(itertools.accumulate(table["timeDeltas"]))
+        for i, stack in enumerate(table["stack"]):
+            at = (who, stacks[stack], round((start_ms + times[i]) * 1000))
+            want.append((*at, "wall", table["weight"][i] * interval_ns))
+            if i > 0:
+                want.append((*at, "cpu", table["threadCPUDelta"][i] * 1e3))
+
+    def seen(each):
+        who = tuple(each["attributes"][key][0] for key in ("thread.name", "thread.id", "process.pid"))
+        frames = [(frame["lines"][0][0] if frame["lines"] else "", frame["mapping"][3], frame["address"])
+                  for frame in each["frames"]]
+        return who, frames, each["timestamps"][0], each["type"][0], each["values"][0]
+
+    assert len(want) > 150 and {each[0][0] for each in want} == {"burn", "rester"}
+    for arrived in (from_folder, samples(sink)[len(from_folder):]):
+        found = sorted(map(seen, arrived), key=repr)
+        assert len(found) == len(want)
+        for ours, his in zip(found, sorted(want, key=repr)):
+            assert ours[:2] == his[:2] and ours[3] == his[3]
+            assert abs(ours[2] - his[2] * 1000) <= 2000 and abs(ours[4] - his[4]) <= 1  # his are doubles
+
+
 # --- Datadog's profilers
 
 DATADOG = "/profiling/v1/input"

@@ -453,13 +453,17 @@ static void test_cpuprofile_without_memory(void **state)
     "\"meta\":{\"startTime\":1700000000000.5,\"interval\":2,\"sampleUnits\":{\"time\":\"ms\","     \
     "\"threadCPUDelta\":\"\\u00b5s\"}}"
 #define FF_STRINGS "[\"work\",\"l\\u0065af\",\"a.js\",\"0x1a2b\",\"libc.so.6\"]"
-#define FF_THREAD "\"name\":\"main\",\"tid\":11,\"pid\":\"7\""
+#define FF_THREAD "\"name\":\"main\",\"tid\":\"11.1\",\"pid\":\"7\""
 /* work, what it calls, and an address in what that calls; a sample without a stack, and two that
  * weigh something else. */
 #define FF_STACK "\"stack\":[1,null,2,0]"
 #define FF_TIME "\"time\":[1,3,5,7]"
 #define FF_CPU "\"weight\":[1,1,3,0],\"threadCPUDelta\":[900,10,2000,50]"
 #define FF_FRAMES "\"frameTable\":{\"func\":[0,1,2],\"line\":[4,null,null],\"column\":[9]}"
+
+#define FF_TABLES                                                                                  \
+    "\"stringArray\":[\"a\"],\"funcTable\":{\"name\":[0]},\"frameTable\":{\"func\":[0]},"          \
+    "\"stackTable\":{\"frame\":[0],\"prefix\":[null]}"
 
 #define FF_HEAD(metric, type, period)                                                              \
     "scope pyroscope.metric=" metric "\nprofile " type " nanoseconds period " period               \
@@ -502,6 +506,13 @@ static void test_gecko(void **state)
                "\"prefix\":[null,0,1]}," FF_FRAMES ",\"funcTable\":{\"name\":[0,1,3],"
                "\"source\":[0,null,null]}},{\"name\":\"idle\",\"samples\":{\"stack\":[]}}]}",
                firefox);
+    /* numbers that are none */
+    reads_text(br_gecko_read, plain,
+               "{\"meta\":{\"startTime\":1e12},\"threads\":[{" FF_TABLES
+               ",\"tid\":\"a1\",\"pid\":\"1b\""
+               ",\"samples\":{\"stack\":[0],\"time\":[0]}}]}",
+               "resource\nscope pyroscope.metric=wall\nprofile wall nanoseconds period wall "
+               "nanoseconds 1000000 time 1000000000000000000 duration 0\na 1000000\n");
     reads_text(br_gecko_read, plain, "{\"meta\":{},\"threads\":[]}", "");
     reads_text(br_gecko_read, plain, "{\"meta\":{},\"threads\":[\"{}\",{}]}", "");
 }
@@ -536,9 +547,6 @@ static void test_gecko_rows(void **state)
                "work;leaf;f(int) 2000000 {thread.name=main thread.id=12 process.pid=7}\n");
 }
 
-#define FF_TABLES                                                                                  \
-    "\"stringArray\":[\"a\"],\"funcTable\":{\"name\":[0]},\"frameTable\":{\"func\":[0]},"          \
-    "\"stackTable\":{\"frame\":[0],\"prefix\":[null]}"
 #define FF_ONE(samples)                                                                            \
     "{\"meta\":{},\"threads\":[{" FF_TABLES ",\"samples\":{\"stack\":[0]," samples "}}]}"
 

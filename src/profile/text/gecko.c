@@ -172,7 +172,8 @@ static void gecko_note_thread(void *arg, const struct br_json_scan *scan,
         br_gecko_note_part(&thread->parts, scan, name, value);
 }
 
-/* Numbers of processes and threads may be texts, and more than a number then ("123.1"). */
+/* Numbers of processes and threads may be texts, and say then which of its number it is ("123.1").
+ */
 static uint32_t gecko_number_attribute(struct gecko *gecko, uint32_t key,
                                        const struct br_json_token *token)
 {
@@ -180,14 +181,13 @@ static uint32_t gecko_number_attribute(struct gecko *gecko, uint32_t key,
     int64_t v = 0;
     if (br_json_part_number(token, &number) && number >= 0 && number <= UINT32_MAX)
         return br_build_attribute_int(gecko->reading.build, key, (int64_t)number, 0);
-    if (token->type != BR_JSON_STRING || token->len == 0 || token->len > 10)
-        return 0;
-    for (uint32_t i = 0; i < token->len; i++) {
-        if (!isdigit((unsigned char)token->text[i]))
-            return 0;
-        v = v * 10 + (token->text[i] - '0');
-    }
-    return br_build_attribute_int(gecko->reading.build, key, v, 0);
+    uint32_t n = 0;
+    while (token->type == BR_JSON_STRING && n < token->len && n < 10 &&
+           isdigit((unsigned char)token->text[n]))
+        v = v * 10 + (token->text[n++] - '0');
+    return n && (n == token->len || token->text[n] == '.')
+               ? br_build_attribute_int(gecko->reading.build, key, v, 0)
+               : 0;
 }
 
 static int gecko_describe_thread(struct gecko *gecko, struct thread *thread)

@@ -43,11 +43,11 @@ int br_gecko_no_memory(struct br_gecko_reading *reading)
     return br_err_set(reading->err, BR_ENOMEM, "no memory for a Firefox profile");
 }
 
-/* A whole number below `n`. */
-static bool gecko_stacks_index(const struct br_json_token *token, uint32_t n, uint32_t *ret)
+/* A whole number below `count`. */
+static bool gecko_stacks_index(const struct br_json_token *token, uint32_t count, uint32_t *ret)
 {
     double v;
-    if (!br_json_part_number(token, &v) || v < 0 || v >= n || v != floor(v))
+    if (!br_json_part_number(token, &v) || v < 0 || v >= count || v != floor(v))
         return false;
     *ret = (uint32_t)v;
     return true;
