@@ -139,7 +139,7 @@ static void item_take_debt(struct br_item *item, struct br_item *from)
     (void)br_debt_move(&item->debt, &from->debt, item->n_items);
 }
 
-static void item_drop_spans(struct br_item *item)
+void br_item_forget_spans(struct br_item *item)
 {
     item->spans = NULL;
     item->spans_buf = br_buf_unref(item->spans_buf);
@@ -169,8 +169,8 @@ int br_item_absorb(struct br_item *into, struct br_item *from)
     from->size = 0;
     /* Both lists are void: into's is not complete any more, and from may live until into has
      * arrived somewhere, for which its list is much to keep. */
-    item_drop_spans(into);
-    item_drop_spans(from);
+    br_item_forget_spans(into);
+    br_item_forget_spans(from);
     return 0;
 }
 
@@ -503,7 +503,7 @@ void br_item_free(struct br_item *item)
         return;
     br_item_settle(item, BR_FATE_REJECTED, NULL, item->n_held);
     br_item_clear_parts(item);
-    item_drop_spans(item);
+    br_item_forget_spans(item);
     br_arena_release(&item->arena);
     br_mem_hold(BR_HOLDER_ITEMS, -(int64_t)sizeof *item);
     br_free(item);

@@ -62,6 +62,8 @@ struct br_part {
     uint32_t res_at;      /* RESOURCE: where its Resource field starts (the tag), from `raw` ... */
     uint32_t res_len;     /* ... and its length with tag; 0: it has none */
     uint32_t res_body_at; /* where the Resource message itself starts, from `raw` */
+    uint32_t outline_at;  /* DICTIONARY: where its outline is, from `raw` (otlp/dictionary/outline.h);
+                             0: it has none */
     struct br_buf *new_resource_buf;
     const uint8_t *new_resource; /* replaces the Resource message; NULL: unchanged */
     uint32_t new_resource_len;
@@ -184,6 +186,9 @@ void br_item_remove_part(struct br_item *item, uint32_t index);
 
 /* Drops all parts; n_items and size become 0. The ledger debt stays. */
 void br_item_clear_parts(struct br_item *item);
+
+/* Gives up the list of spans; the parts stay. */
+void br_item_forget_spans(struct br_item *item);
 
 /* Returns the Resource message of a part (its replacement where there is one). `*ret_len` may be 0.
  */

@@ -2,6 +2,7 @@
 #include "tests/support/profiles_request.h"
 
 #include "otlp/dictionary/intern.h"
+#include "otlp/edit/edit.h"
 #include "tests/support/test.h"
 
 /* tests/conformance/test_dictionary.py has random requests and another reader. */
@@ -110,6 +111,50 @@ static void test_merge(void **state)
     br_item_free(other);
     br_item_free(a);
     br_item_free(b);
+    br_item_free(c);
+    br_merge_free(m);
+}
+
+/* The tables of what was merged are found by its outline as they are found in its bytes, each alone
+ * and all together; in bytes that replace it there is no outline. */
+static void test_outline(void **state)
+{
+    (void)state;
+    struct br_merge *m = br_merge_new(&host, 1 << 20);
+    struct br_item *a = small_item(200, "main"), *c = small_item(0, "other");
+    assert_int_equal(br_merge_add(m, a), 0);
+    assert_int_equal(br_merge_add(m, c), 0);
+    struct br_item *item = take(m);
+    struct br_part *part = &item->parts[item->n_parts - 1];
+    struct br_arena arena = {0};
+    assert_int_equal(part->kind, BR_PART_DICTIONARY);
+    uint32_t outline_at = part->outline_at;
+    assert_true(outline_at >= part->raw_len);
+    for (unsigned tables = 1; tables < 1u << BR_TABLES; tables++) {
+        struct br_dictionary_view with, without;
+        part->outline_at = outline_at;
+        assert_int_equal(br_dictionary_index_some(item, tables, &arena, &with), 0);
+        assert_false(br_item_has_references(item));
+        part->outline_at = 0;
+        assert_int_equal(br_dictionary_index_some(item, tables, &arena, &without), 0);
+        for (int t = 0; t < BR_TABLES; t++) {
+            assert_int_equal(with.count[t], without.count[t]);
+            assert_int_equal(with.count[t] > 0, tables >> t & 1);
+            for (uint32_t i = 0; i < with.count[t]; i++) {
+                assert_ptr_equal(with.tables[t][i].data, without.tables[t][i].data);
+                assert_int_equal(with.tables[t][i].len, without.tables[t][i].len);
+            }
+        }
+    }
+    part->outline_at = outline_at;
+    struct br_buf *copy = br_buf_new(host.pool, part->raw_len);
+    assert_non_null(copy);
+    memcpy(copy->data, part->raw, copy->len = part->raw_len);
+    br_part_set_bytes(item, part, copy);
+    assert_int_equal(part->outline_at, 0);
+    br_arena_release(&arena);
+    br_item_free(item);
+    br_item_free(a);
     br_item_free(c);
     br_merge_free(m);
 }
@@ -519,6 +564,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_index),
         cmocka_unit_test(test_merge),
+        cmocka_unit_test(test_outline),
         cmocka_unit_test(test_merge_bytes),
         cmocka_unit_test(test_equal_entries),
         cmocka_unit_test(test_entry_zero_means_none),

@@ -1,15 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+
 #include "base/mem.h"
 #include "core/host.h"
 #include "otlp/dictionary/merger.h"
+#include "otlp/dictionary/outline.h"
 
+#define OUTLINE_ALIGN ((uint32_t)sizeof(uint32_t))
+#define OUTLINE_ROOM (OUTLINE_ALIGN + sizeof(struct br_outline))
 #define DICTIONARY 2        /* field number in the request */
 #define KEPT_MAX (4u << 20) /* bytes of tables, and of the source's, for the next batch */
 
 void br_merger_init(struct br_merge *merge, struct br_host *host, size_t max_bytes)
 {
     /* What is taken out must fit into buffers. */
-    size_t most = BR_BUF_MAX - 2 * BR_VARINT_MAX;
+    size_t most = BR_BUF_MAX - 2 * BR_VARINT_MAX - OUTLINE_ROOM;
     merge->host = host;
     merge->max_bytes = max_bytes < most ? max_bytes : most;
     merge->budget.max = merge->source.budget.max = merge->max_bytes;
@@ -180,10 +185,25 @@ static int merge_take_parts(const struct br_merge *merge, struct br_item *into)
     return 0;
 }
 
+/* Writes the tables one after another, and behind them where they are. */
+static void merge_put_tables(const struct br_merge *merge, struct br_part *part, uint8_t *out)
+{
+    struct br_outline outline;
+    for (size_t i = 0; i < BR_TABLES; i++) {
+        outline.at[i] = (uint32_t)(out - part->raw);
+        outline.count[i] = merge->tables[i].count;
+        out = br_put_bytes(out, merge->tables[i].bytes, merge->tables[i].len);
+    }
+    outline.at[BR_TABLES] = part->raw_len = (uint32_t)(out - part->raw);
+    part->outline_at = (part->raw_len + OUTLINE_ALIGN - 1) & ~(OUTLINE_ALIGN - 1);
+    memcpy(part->buf->data + part->outline_at, &outline, sizeof outline);
+}
+
 static int merge_take_dictionary(const struct br_merge *merge, struct br_item *into)
 {
     size_t size = merge_dictionary_size(merge);
-    struct br_buf *buf = br_buf_new(merge->host->pool, br_len_size(DICTIONARY, size));
+    struct br_buf *buf =
+        br_buf_new(merge->host->pool, br_len_size(DICTIONARY, size) + OUTLINE_ROOM);
     if (!buf)
         return BR_ENOMEM;
     uint8_t *o = buf->data;
@@ -191,9 +211,8 @@ static int merge_take_dictionary(const struct br_merge *merge, struct br_item *i
     o = br_put_varint(o, size);
     struct br_part part = {.kind = BR_PART_DICTIONARY, .buf = buf, .raw = buf->data};
     part.body_at = (uint32_t)(o - buf->data);
-    for (size_t i = 0; i < BR_TABLES; i++)
-        o = br_put_bytes(o, merge->tables[i].bytes, merge->tables[i].len);
-    part.raw_len = buf->len = (uint32_t)(o - buf->data);
+    merge_put_tables(merge, &part, o);
+    buf->len = part.raw_len;
     int rc = br_item_add_part(into, &part);
     br_buf_unref(buf);
     return rc;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/err.h"
 #include "core/host.h"
+#include "otlp/dictionary/outline.h"
 #include "otlp/dictionary/resolve.h"
 #include "otlp/edit/edit.h"
 #include "otlp/scan.h"
@@ -45,8 +46,13 @@ static bool references_entry_refers(const uint8_t *p, const uint8_t *end)
 
 static bool references_body_refers(const struct br_part *part)
 {
+    const struct br_outline *outline = br_outline_of(part);
     const uint8_t *p = part->raw + part->body_at, *end = part->raw + part->raw_len;
     struct br_field field;
+    if (outline) {
+        p = part->raw + outline->at[BR_TABLE_ATTRIBUTE];
+        end = part->raw + outline->at[BR_TABLE_ATTRIBUTE + 1];
+    }
     while (p < end && (p = br_scan(p, end, &field))) {
         uint32_t tag = br_scan_tag(&field);
         if (part->kind == BR_PART_RESOURCE && tag == BR_SCAN_LEN(SCOPE_PROFILES) &&

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "otlp/dictionary/dictionary.h"
 
+#include "otlp/dictionary/outline.h"
 #include "otlp/scan.h"
 
 /* Calls nothing back, to stay one loop: counts where `ret` has no table yet, else fills in. */
-static void dictionary_view_scan_part(const struct br_part *part, unsigned tables,
-                                      struct br_dictionary_view *ret, bool fill)
+static void dictionary_view_scan(const uint8_t *p, const uint8_t *end, unsigned tables,
+                                 struct br_dictionary_view *ret, bool fill)
 {
-    const uint8_t *p = part->raw + part->body_at, *end = part->raw + part->raw_len;
     struct br_field field;
     while (p < end && (p = br_scan(p, end, &field))) {
         if (field.number > BR_TABLES || field.wire != BR_WIRE_LEN ||
@@ -16,6 +16,27 @@ static void dictionary_view_scan_part(const struct br_part *part, unsigned table
         uint32_t i = ret->count[field.number - 1]++;
         if (fill)
             ret->tables[field.number - 1][i] = (struct br_entry){field.data, (uint32_t)field.value};
+    }
+}
+
+/* With an outline nothing is read to count, and no table that is not asked for. */
+static void dictionary_view_scan_part(const struct br_part *part, unsigned tables,
+                                      struct br_dictionary_view *ret, bool fill)
+{
+    const struct br_outline *outline = br_outline_of(part);
+    if (!outline) {
+        dictionary_view_scan(part->raw + part->body_at, part->raw + part->raw_len, tables, ret,
+                             fill);
+        return;
+    }
+    for (unsigned t = 0; t < BR_TABLES; t++) {
+        if (!(tables & 1u << t))
+            continue;
+        if (fill)
+            dictionary_view_scan(part->raw + outline->at[t], part->raw + outline->at[t + 1],
+                                 1u << t, ret, true);
+        else
+            ret->count[t] += outline->count[t];
     }
 }
 

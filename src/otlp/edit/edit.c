@@ -112,7 +112,7 @@ void br_part_set_bytes(struct br_item *item, struct br_part *part, struct br_buf
     part->raw_len = buf->len;
     br_field_next(part->raw, part->raw + part->raw_len, &field);
     part->body_at = part->res_at = part->res_body_at = (uint32_t)(field.data - part->raw);
-    part->res_len = 0;
+    part->res_len = part->outline_at = 0;
     if (part->kind == BR_PART_RESOURCE)
         edit_note_resource(part);
     item->size += br_part_size(part);
