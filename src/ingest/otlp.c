@@ -58,10 +58,13 @@ static int ingest_otlp_walk(struct br_reading *reading)
          large = br_reading_bytes(reading)->len > BR_PIECES_FROM_BYTES;
     options.spans = spans && !large;
     int rc = ingest_otlp_walk_whole(reading, &options);
+    bool cuts = rc == 0 && br_pieces_wanted(reading->item);
     options.spans = spans;
-    if (rc == 0 && large)
+    if (cuts) {
+        br_item_forget_spans(reading->item);
         rc = br_pieces_cut(reading, &options);
-    if (rc == 0 && large && spans && br_list_empty(&reading->pieces))
+    }
+    if (rc == 0 && spans && (large || cuts) && br_list_empty(&reading->pieces))
         rc = ingest_otlp_walk_whole(reading, &options);
     return rc == BR_ETOOBIG ? BR_EINVAL : rc; /* nesting is its fault, not its size's */
 }

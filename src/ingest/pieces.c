@@ -29,11 +29,23 @@ struct br_pieces {
 
 /* --- Cutting ---------------------------------------------------------------------------------- */
 
+static size_t pieces_item_bytes(enum br_signal signal)
+{
+    return signal == BR_TRACES ? BR_PIECE_SPAN_BYTES : BR_PIECE_SAMPLE_BYTES;
+}
+
+/* What bytes with so many spans or samples in them count. */
+static size_t pieces_weight(enum br_signal signal, size_t size, uint32_t n_items)
+{
+    size_t least = n_items * pieces_item_bytes(signal);
+    return size > least ? size : least;
+}
+
 struct cut {
     struct br_reading *reading;
     const struct br_walk_options *options;
     struct br_list pieces;
-    size_t bytes;      /* of a piece */
+    size_t bytes;      /* that a piece counts */
     size_t made_bytes; /* in pieces, so far */
     uint32_t n_pieces;
     uint64_t n_made; /* spans or samples in them */
@@ -109,13 +121,19 @@ static int on_profile_piece(struct br_item *piece, void *arg)
     return rc == 0 && pieces_cut_hopeless(cut) ? BR_EFULL : rc;
 }
 
+/* The most spans or samples of a piece. */
+static uint32_t pieces_cut_items(const struct cut *cut)
+{
+    return (uint32_t)(cut->bytes / pieces_item_bytes(cut->reading->item->signal));
+}
+
 /* One message that is larger than a piece. */
 static int pieces_cut_part(struct cut *cut, const struct br_part *part)
 {
     struct br_item *alone = br_item_new(cut->reading->host, BR_TRACES);
     int rc = alone ? br_item_add_part(alone, part) : BR_ENOMEM;
     if (rc == 0)
-        rc = br_traces_split(alone, 0, cut->bytes, on_trace_piece, cut);
+        rc = br_traces_split(alone, pieces_cut_items(cut), cut->bytes, on_trace_piece, cut);
     br_item_free(alone);
     return rc;
 }
@@ -133,14 +151,19 @@ static int pieces_cut_traces(struct cut *cut, const struct br_item *item)
     for (uint32_t i = 0, next; i < item->n_parts && rc == 0; i = next) {
         const struct br_part *first = &item->parts[i];
         size_t len = first->raw_len;
+        uint32_t n_items = first->n_items;
         for (next = i + 1; next < item->n_parts; next++) {
             const struct br_part *part = &item->parts[next];
-            if (len + part->raw_len > cut->bytes || !pieces_adjoins(part - 1, part))
+            if (pieces_weight(BR_TRACES, len + part->raw_len, n_items + part->n_items) >
+                    cut->bytes ||
+                !pieces_adjoins(part - 1, part))
                 break;
             len += part->raw_len;
+            n_items += part->n_items;
         }
-        rc = len > cut->bytes ? pieces_cut_part(cut, first)
-                              : pieces_cut_walk(cut, first->buf, first->raw, len);
+        rc = pieces_weight(BR_TRACES, len, n_items) > cut->bytes
+                 ? pieces_cut_part(cut, first)
+                 : pieces_cut_walk(cut, first->buf, first->raw, len);
     }
     return rc;
 }
@@ -149,7 +172,7 @@ static int pieces_cut_split(struct cut *cut, const struct br_item *item)
 {
     return item->signal == BR_TRACES
                ? pieces_cut_traces(cut, item)
-               : br_profiles_split(item, 0, cut->bytes, on_profile_piece, cut);
+               : br_profiles_split(item, pieces_cut_items(cut), cut->bytes, on_profile_piece, cut);
 }
 
 /* Cuts into pieces of c->bytes; BR_EFULL when they would take too much together. */
@@ -171,15 +194,22 @@ static int pieces_cut_try(struct cut *cut, const struct br_item *item)
     return scope.full || scope.refused || rc == BR_EFULL ? BR_EFULL : rc;
 }
 
+bool br_pieces_wanted(const struct br_item *item)
+{
+    return item->n_items > 1 &&
+           pieces_weight(item->signal, item->size, item->n_items) > BR_PIECES_FROM_BYTES;
+}
+
 int br_pieces_cut(struct br_reading *reading, const struct br_walk_options *options)
 {
     struct br_item *item = reading->item;
     struct cut cut = {.reading = reading, .options = options, .bytes = BR_PIECE_BYTES};
-    if (item->size <= BR_PIECES_FROM_BYTES || item->n_items < 2)
+    size_t weight = pieces_weight(item->signal, item->size, item->n_items);
+    if (!br_pieces_wanted(item))
         return 0;
     br_list_init(&cut.pieces);
     int rc = pieces_cut_try(&cut, item);
-    for (; rc == BR_EFULL && cut.bytes <= item->size / (2 * PIECE_STEP);
+    for (; rc == BR_EFULL && cut.bytes <= weight / (2 * PIECE_STEP);
          rc = pieces_cut_try(&cut, item))
         cut.bytes *= PIECE_STEP;
     if (rc)

@@ -2,6 +2,7 @@
 /*
  * Sends a large item in pieces. The processors of a pipeline work on an item in one call; a piece
  * of 256 KiB takes them a millisecond or three, and between two pieces the worker serves others.
+ * What it takes is in spans and samples as much as in bytes, so that small ones count as larger.
  *
  * The pieces are children of the whole, which has no parts of its own and ends when the last of
  * them has. While nothing has been taken yet, a refusal is that of the whole, and the rest is not
@@ -20,9 +21,14 @@
 
 #define BR_PIECE_BYTES (256u << 10)
 #define BR_PIECES_FROM_BYTES (2u * BR_PIECE_BYTES) /* what is larger is cut */
+#define BR_PIECE_SPAN_BYTES 256u                   /* what a span counts at least, */
+#define BR_PIECE_SAMPLE_BYTES 64u                  /* and a sample: small ones cost as much work */
 #define BR_PIECES_PATIENCE_MS 10000
 
-/* Cuts r->item, which has spans or samples, where it is larger than BR_PIECES_FROM_BYTES:
+/* Returns true when br_pieces_cut has something to cut. */
+bool br_pieces_wanted(const struct br_item *item);
+
+/* Cuts r->item, which has spans or samples, where it counts more than BR_PIECES_FROM_BYTES:
  * afterwards it is the whole, without parts, and r->pieces are its pieces. Each piece of a profiles
  * item has a dictionary of its own. Where pieces below 1 MiB would take more than three times the
  * item's size, larger ones more than four times, or either more than the memory budget has, they
