@@ -287,16 +287,60 @@ static void annotations_mark_add_share(const struct join_totals *share, struct j
     join_totals_add_top(into, into_top, JOIN_TOP_MAX, share, join_totals_top(share));
 }
 
+/* Where a span of the part at hand ran; false where that is not said, or nothing is inferred. */
+static bool annotations_mark_where(const struct marking *marking, uint32_t thread,
+                                   struct join_identity *ret)
+{
+    *ret = marking->where;
+    ret->hashes[JOIN_THREAD_ID] = thread ? thread : ret->hashes[JOIN_THREAD_ID];
+    return marking->infer.table && ret->hashes[JOIN_THREAD_ID] && ret->hashes[JOIN_PROCESS];
+}
+
 /* What a span of the part at hand has of the samples that name none; NULL: nothing. */
 static const struct join_totals *annotations_mark_inferred(struct marking *marking,
                                                            const uint8_t *trace_id,
                                                            const uint8_t *span_id, uint32_t thread)
 {
-    struct join_identity where = marking->where;
-    where.hashes[JOIN_THREAD_ID] = thread ? thread : where.hashes[JOIN_THREAD_ID];
-    if (!marking->infer.table || !where.hashes[JOIN_THREAD_ID] || !where.hashes[JOIN_PROCESS])
-        return NULL;
-    return join_infer_share(&marking->infer, &where, trace_id, span_id);
+    struct join_identity where;
+    return annotations_mark_where(marking, thread, &where)
+               ? join_infer_share(&marking->infer, &where, trace_id, span_id)
+               : NULL;
+}
+
+/* Whether samples of a span were lost, or of its thread before it came. */
+static bool annotations_mark_lost(const struct marking *marking, const uint8_t *span_id,
+                                  uint32_t thread, uint64_t start_ns)
+{
+    struct join_table *table = marking->join->table;
+    struct join_identity where;
+    if (join_table_lost(table, span_id))
+        return true;
+    if (!annotations_mark_where(marking, thread, &where))
+        return false;
+    const struct join_thread_ids ids = join_thread_ids_of(&where);
+    return join_table_left(table, ids.span, start_ns);
+}
+
+/* Likewise of a span of a tree: timestamps of samples that name its root may have left, too, and
+ * then nobody knows whose they were. */
+static bool annotations_mark_is_partial(const struct marking *marking,
+                                        const struct join_local *local, uint32_t root,
+                                        uint32_t index)
+{
+    const struct join_relative *relative = &local->spans[index], *top = &local->spans[root];
+    bool alone = local->end[root] - local->first[root] == 1;
+    return annotations_mark_lost(marking, (const uint8_t *)&relative->span_id, relative->thread,
+                                 relative->start_ns) ||
+           (top->taken && !alone &&
+            join_table_left(marking->join->table, (const uint8_t *)&top->span_id,
+                            relative->start_ns));
+}
+
+static uint32_t annotations_mark_root_of(const struct join_local *local, uint32_t index)
+{
+    while (local->parents[index])
+        index = local->parents[index] - 1u;
+    return index;
 }
 
 /* Adds what one span has of its own: totals, and its share of what was taken. */
@@ -352,8 +396,8 @@ static void annotations_mark_add_alone(struct marking *marking, const struct br_
         memcpy(ret->own.under, inferred->under, sizeof ret->own.under);
         ret->any_own = ret->any = true;
     }
-    ret->partial =
-        ret->any && join_table_lost(marking->join->table, annotations_mark_span_id_of(span));
+    ret->partial = ret->any && annotations_mark_lost(marking, annotations_mark_span_id_of(span),
+                                                     thread, span->head.start_ns);
     ret->all = ret->own;
 }
 
@@ -385,17 +429,15 @@ static void annotations_mark_add_up(struct marking *marking, const struct br_spa
         return;
     ret->any_own = ret->any =
         annotations_mark_add_own(marking, span, local, top, &ret->own, ret->top);
-    ret->partial =
-        ret->any_own && join_table_lost(marking->join->table, annotations_mark_span_id_of(span));
+    uint32_t root = annotations_mark_root_of(local, top);
+    ret->partial = annotations_mark_is_partial(marking, local, root, top);
     ret->all = ret->own;
     marking->locals.steps += local->count;
     for (uint32_t i = 0; i < local->count; i++)
         if (i != top && join_local_below(local, i, top) &&
             annotations_mark_add_own(marking, span, local, i, &ret->all, ret->top)) {
             ret->any = true;
-            ret->partial =
-                ret->partial ||
-                join_table_lost(marking->join->table, (const uint8_t *)&local->spans[i].span_id);
+            ret->partial = ret->partial || annotations_mark_is_partial(marking, local, root, i);
         }
 }
 
@@ -471,15 +513,10 @@ static void annotations_mark_add_totals(struct marking *marking, const struct br
         annotations_mark_add_true(marking, addition, MARK_PARTIAL);
 }
 
-#define FLAG_HAS_IS_REMOTE 0x100u
-#define FLAG_IS_REMOTE 0x200u
-#define KIND_SERVER 2
-#define KIND_CONSUMER 5
-
 /* Whether the span says that its parent is another process's. */
 static bool annotations_mark_parent_is_remote(const struct br_span *span)
 {
-    const uint32_t both = FLAG_HAS_IS_REMOTE | FLAG_IS_REMOTE;
+    const unsigned both = BR_SPAN_FLAG_HAS_IS_REMOTE | BR_SPAN_FLAG_IS_REMOTE;
     const uint8_t *p = span->body, *end = p + span->body_len;
     struct br_field field;
     uint64_t flags = 0;
@@ -494,7 +531,7 @@ static bool annotations_mark_parent_is_remote(const struct br_span *span)
  */
 static bool annotations_mark_is_entry(const struct br_span *span)
 {
-    return !span->head.parent_id || span->kind == KIND_SERVER || span->kind == KIND_CONSUMER ||
+    return !span->head.parent_id || br_span_kind_is_entry(span->kind) ||
            annotations_mark_parent_is_remote(span);
 }
 

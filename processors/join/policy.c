@@ -5,6 +5,7 @@
 
 #include "base/map.h"
 #include "base/mem.h"
+#include "otlp/fields.h"
 #include "otlp/trace_id.h"
 
 /* --- Overrides at run time ------------------------------------------------------------------ */
@@ -119,7 +120,6 @@ bool join_overrides_keep(const struct join_overrides *overrides, uint64_t now_ms
 
 /* --- The policy ------------------------------------------------------------------------- */
 
-#define STATUS_ERROR 2
 #define NAMES_MAX 10000
 
 static const struct br_option name_options[] = {
@@ -192,7 +192,7 @@ enum join_verdict join_policy_of(const struct join_policy *policy, const struct 
         return JOIN_KEEPS;
     if (!span)
         return keep->unknown ? JOIN_KEEPS : JOIN_FOLDS;
-    if ((keep->failed && span->status == STATUS_ERROR) || policy_is_slow(policy, span, duration))
+    if ((keep->failed && span->status == BR_SPAN_STATUS_ERROR) || policy_is_slow(policy, span, duration))
         return JOIN_KEEPS;
     return keep->cpu_threshold ? JOIN_FOLDS_UNLESS_CPU : JOIN_FOLDS;
 }

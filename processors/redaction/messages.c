@@ -6,10 +6,9 @@
 #include "attribute/value_text.h"
 #include "base/steps.h"
 #include "base/str.h"
+#include "otlp/fields.h"
 #include "otlp/keyvalue.h"
 #include "otlp/scan.h"
-
-enum { SPAN_KIND_SERVER = 2, SPAN_KIND_CLIENT = 3 }; /* trace.proto, Span.SpanKind */
 
 /* --- Shapes ---------------------------------------------------------------------------------- */
 
@@ -386,7 +385,8 @@ static bool redact_messages_has_path(const struct redact_walk *walk, const uint8
         return false;
     while (p < end && (p = br_scan(p, end, &field))) {
         if (br_scan_tag(&field) == BR_SCAN_VARINT(BR_SPAN_KIND))
-            speaks = field.value == SPAN_KIND_SERVER || field.value == SPAN_KIND_CLIENT;
+            speaks =
+                field.value == BR_SPAN_KIND_SERVER || field.value == BR_SPAN_KIND_CLIENT;
         else if (br_scan_tag(&field) == BR_SCAN_LEN(BR_SPAN_NAME))
             path = memchr(field.data, '/', field.value) != NULL;
     }

@@ -88,6 +88,17 @@ enum {
     BR_SPAN_FLAGS = 16,
 };
 
+/* Span.SpanKind, of which two are entered from outside. */
+enum { BR_SPAN_KIND_SERVER = 2, BR_SPAN_KIND_CLIENT = 3, BR_SPAN_KIND_CONSUMER = 5 };
+
+static inline bool br_span_kind_is_entry(unsigned kind)
+{
+    return kind == BR_SPAN_KIND_SERVER || kind == BR_SPAN_KIND_CONSUMER;
+}
+
+/* SpanFlags: bits of BR_SPAN_FLAGS. */
+enum { BR_SPAN_FLAG_HAS_IS_REMOTE = 0x100, BR_SPAN_FLAG_IS_REMOTE = 0x200 };
+
 /* Span.Event. */
 enum {
     BR_EVENT_TIME = 1,
@@ -108,6 +119,9 @@ enum {
 
 /* Status. */
 enum { BR_SPAN_STATUS_MESSAGE = 2, BR_SPAN_STATUS_CODE = 3 };
+
+/* Status.StatusCode. */
+enum { BR_SPAN_STATUS_ERROR = 2 };
 
 /* --- opentelemetry.proto.profiles.v1development ----------------------------------------------- */
 

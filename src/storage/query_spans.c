@@ -11,7 +11,6 @@
 
 #define BLOCKS_MAX (16u << 20)
 #define PENDING_MAX (64u << 20)
-#define STATUS_ERROR 2
 
 /* A block that may have what is asked for. */
 struct candidate {
@@ -307,7 +306,7 @@ static bool spans_match(const struct br_span_filter *filter, const struct br_col
            duration >= filter->min_duration_ns &&
            (!filter->max_duration_ns || duration <= filter->max_duration_ns) &&
            (!filter->roots || !columns->parent_id[index]) &&
-           (!filter->failed || columns->status[index] == STATUS_ERROR);
+           (!filter->failed || columns->status[index] == BR_SPAN_STATUS_ERROR);
 }
 
 /* Whether the block's filter leaves it in. */

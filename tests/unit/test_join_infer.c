@@ -552,6 +552,31 @@ static void of_times_before_what_is_known_nothing_is_said(void **state)
     join_rig_free(r);
 }
 
+/* Spans come at their end: what was taken on a thread before is its spans', or they say that theirs
+ * is not all. */
+static void a_long_span_is_whole_or_says_so(void **state)
+{
+    (void)state;
+    enum { N = 50 };
+    struct join_rig *r = join_rig_new("{infer: true, window: 10s}", NULL, 0);
+    for (unsigned i = 0; i < N; i++) {
+        const struct taken sample = {"9", 1, {1200 + i}};
+        send_samples(r, &here, &sample, 1);
+        fake_host_advance(r->h, 4000);
+    }
+    struct span_in spans[] = {work, query};
+    spans[1].start_ns = 1245;
+    send_spans(r, &here, spans, 2);
+    const char *partial = strstr(join_rig_last(r), " profile.partial=true"),
+               *query_says = strstr(join_rig_last(r), "query ");
+    assert_non_null(query_says);
+    assert_true(join_rig_span_int(r, "work", "profile.inclusive_sample_count") == N ||
+                (partial && partial < query_says));
+    assert_int_equal(join_rig_span_int(r, "query", "profile.sample_count"), 5);
+    assert_null(strstr(query_says, "profile.partial"));
+    join_rig_free(r);
+}
+
 /* --- Without memory --------------------------------------------------------------------------- */
 
 static void infer_with_faults(void *arg)
@@ -596,6 +621,7 @@ int main(void)
         cmocka_unit_test(random_worlds_agree_with_the_oracle),
         cmocka_unit_test(spans_and_samples_that_wait_meet_in_any_order),
         cmocka_unit_test(of_times_before_what_is_known_nothing_is_said),
+        cmocka_unit_test(a_long_span_is_whole_or_says_so),
         cmocka_unit_test(without_memory_samples_pass),
     };
     return cmocka_run_group_tests_name("join infer", tests, NULL, NULL);

@@ -679,6 +679,45 @@ static void what_was_the_roots_moves_to_the_span_that_comes_later(void **state)
     join_rig_free(r);
 }
 
+/* The line of the last output that is about a span. */
+static bool says_partial(struct join_rig *r, const char *span)
+{
+    const char *line = strstr(join_rig_last(r), span);
+    assert_non_null(line);
+    const char *end = strchr(line, '\n'), *partial = strstr(line, " profile.partial=true");
+    return partial && partial < end;
+}
+
+/* Spans come at their end: what was taken below a root that lasts for many windows waits as the
+ * root's does, or the spans say that theirs is not all. */
+static void a_span_below_a_long_root_is_whole_or_says_so(void **state)
+{
+    (void)state;
+    enum { N = 50 };
+    struct join_rig *r = join_rig_new("{window: 10s}", NULL, 0);
+    struct wire w = {0};
+    for (unsigned i = 0; i < N; i++) {
+        wire_clear(&w);
+        put_samples(&w, 7, &(struct taken){.span = 1, .n = 1, .times = {1200 + i}}, 1);
+        join_rig_send(r, BR_PROFILES, &w, false);
+        fake_host_advance(r->h, 4000);
+    }
+    const struct span_in spans[] = {
+        {.ids = ID(1), .name = "root", .start_ns = 1000, .end_ns = 2000},
+        {.ids = ID(2), .name = "long", .parent = 1, .start_ns = 1100, .end_ns = 1900},
+        {.ids = ID(3), .name = "short", .parent = 2, .start_ns = 1245, .end_ns = 1900},
+    };
+    wire_clear(&w);
+    put_spans(&w, spans, 3);
+    join_rig_send(r, BR_TRACES, &w, true);
+    assert_int_equal(join_rig_span_int(r, "root", ALL), N);
+    assert_true(join_rig_span_int(r, "long", ALL) == N || says_partial(r, "long"));
+    check(r, "short", 5, 5);
+    assert_false(says_partial(r, "short"));
+    wire_free(&w);
+    join_rig_free(r);
+}
+
 static void random_trees_add_up(void **state)
 {
     (void)state;
@@ -706,6 +745,7 @@ int main(void)
         cmocka_unit_test(random_trees_add_up),
         cmocka_unit_test(random_trees_add_up_in_any_order),
         cmocka_unit_test(what_was_the_roots_moves_to_the_span_that_comes_later),
+        cmocka_unit_test(a_span_below_a_long_root_is_whole_or_says_so),
     };
     int failed = 0;
     for (unsigned order = 0; order < REORDERS; order += REORDER_FALLING) {

@@ -6,12 +6,11 @@
 #include "base/map.h"
 #include "base/mem.h"
 #include "base/steps.h"
+#include "otlp/fields.h"
 #include "processors/join/infer/identity.h"
 #include "processors/join/join.h"
 #include "wire/protobuf.h"
 
-#define KIND_SERVER 2
-#define KIND_CONSUMER 5
 #define UNKNOWN UINT16_MAX /* a depth */
 
 /* --- Finding ---------------------------------------------------------------------------- */
@@ -52,7 +51,7 @@ uint32_t join_local_find(const struct join_local *local, const uint8_t *span_id)
 static uint16_t local_parent_of(const struct join_local *local,
                                 const struct join_relative *relative)
 {
-    if (!relative->parent_id || relative->kind == KIND_SERVER || relative->kind == KIND_CONSUMER)
+    if (!relative->parent_id || br_span_kind_is_entry(relative->kind))
         return 0;
     uint32_t i = local_find(local, relative->parent_id);
     return i == JOIN_NO_SPAN ? 0 : (uint16_t)(i + 1);
@@ -338,7 +337,7 @@ bool join_credit_take(struct join_credit *credit, const struct join_value_type *
                                .counts = value_type->counts,
                                .allocates = value_type->allocates,
                                .has_value = view->n_values,
-                               .is_part = view->n_times > JOIN_TIMES_MAX,
+                               .of_thread = !view->span_id,
                                .thread = where->hashes[JOIN_THREAD_ID],
                                .thread_name = where->hashes[JOIN_THREAD_NAME],
                                .host = where->hashes[JOIN_HOST],

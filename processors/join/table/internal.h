@@ -77,6 +77,12 @@ struct service {
     _Atomic uint64_t key, seen;
 };
 
+/* Of what was taken of a span's samples or on a thread, by the hash of its ids: the latest timestamp
+ * that left before spans came. */
+struct left {
+    _Atomic uint64_t key, until_ns;
+};
+
 struct shard {
     pthread_mutex_t lock;
     struct bucket *buckets;
@@ -123,6 +129,7 @@ struct join_table {
     struct service services[SERVICE_SLOTS];
     struct join_progress progress;
     _Atomic uint64_t lost[JOIN_LOST_MAX]; /* hashes of spans some of whose samples are */
+    struct left left[JOIN_LEFT_MAX];
 };
 
 static inline uint64_t join_table_mix(const struct join_table *table, uint64_t value)

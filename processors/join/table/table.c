@@ -195,15 +195,37 @@ bool join_table_lost(struct join_table *table, const uint8_t *span_id)
     return hash && atomic_load_explicit(table_lost_slot(table, hash), memory_order_relaxed) == hash;
 }
 
+static struct left *table_left_slot(struct join_table *table, uint64_t hash)
+{
+    return &table->left[(hash >> 32) % JOIN_LEFT_MAX];
+}
+
+static void table_note_left(struct join_table *table, uint64_t hash, uint64_t until_ns)
+{
+    struct left *left = table_left_slot(table, hash);
+    bool same = atomic_load_explicit(&left->key, memory_order_relaxed) == hash;
+    if (!same || atomic_load_explicit(&left->until_ns, memory_order_relaxed) < until_ns)
+        atomic_store_explicit(&left->until_ns, until_ns, memory_order_relaxed);
+    atomic_store_explicit(&left->key, hash, memory_order_relaxed);
+}
+
+bool join_table_left(struct join_table *table, const uint8_t *span_id, uint64_t start_ns)
+{
+    uint64_t hash = join_table_mix(table, br_load64(span_id));
+    struct left *left = table_left_slot(table, hash);
+    return hash && atomic_load_explicit(&left->key, memory_order_relaxed) == hash &&
+           start_ns <= atomic_load_explicit(&left->until_ns, memory_order_relaxed);
+}
+
 static void join_table_taken_leave(struct join_table *table, struct shard *shard,
-                                   const struct record *record);
+                                   const struct record *record, uint32_t now);
 
 static inline void join_table_ring_settle(struct join_table *table, struct shard *shard,
                                           struct record *record, uint32_t now,
                                           struct join_tally *out)
 {
     if (__builtin_expect(record->taken, 0)) {
-        join_table_taken_leave(table, shard, record);
+        join_table_taken_leave(table, shard, record, now);
         return;
     }
     if (record->pending) {
@@ -792,16 +814,33 @@ static uint64_t join_table_taken_position(const struct join_table *table, const 
     return join_shard_whole(shard, place >> table->shard_bits, 48 - table->shard_bits);
 }
 
-/* What leaves before its span was asked for is the span's that the sample names. */
+static uint64_t join_table_taken_until(const struct record *record)
+{
+    const struct join_taken *taken = join_table_taken_of(record);
+    const uint64_t *times = (const uint64_t *)(const void *)(taken + 1);
+    uint64_t until_ns = 0;
+    for (uint32_t i = 0; i < taken->n_times; i++)
+        until_ns = times[i] > until_ns ? times[i] : until_ns;
+    return until_ns;
+}
+
+/* What leaves before its span was asked for is the span's that the sample names. Where spans may
+ * still come that it was taken in, theirs is not all. */
 static void join_table_taken_leave(struct join_table *table, struct shard *shard,
-                                   const struct record *record)
+                                   const struct record *record, uint32_t now)
 {
     const uint64_t hash = join_table_mix(table, record->head.span_id);
+    if (join_table_taken_of(record)->of_thread) {
+        table_note_left(table, hash, join_table_taken_until(record));
+        return;
+    }
     struct place place = join_table_slots_find(shard, join_slots_home(shard, hash),
                                                record->head.span_id, record->head.trace_id);
     struct record *named = join_table_slots_record(shard, &place);
     if (!named || !named->totals)
         return;
+    if (named->pending || !join_record_expired(table, named, now))
+        table_note_left(table, hash, join_table_taken_until(record));
     const struct join_taken *taken = join_table_taken_of(record);
     struct join_totals *totals = join_shard_totals(table, shard, named->totals);
     struct join_sample sample = join_taken_sample(taken, taken->value, taken->n_times);

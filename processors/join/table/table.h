@@ -33,6 +33,7 @@ struct join_table;
 #define JOIN_FUNCTIONS_MAX 16384u /* functions told apart; the others are one */
 #define JOIN_SERVICES_MAX 16384u  /* that are profiled at a time */
 #define JOIN_LOST_MAX 4096u /* spans of which it is known that samples were lost, the last ones */
+#define JOIN_LEFT_MAX 4096u /* local roots and threads whose timestamps left, likewise */
 #define JOIN_FUNCTION_OTHER UINT32_MAX
 #define JOIN_NEIGHBOURS_MAX 1024u /* spans of one thread that are looked at, the newest */
 #define JOIN_FAMILY_MAX                                                                            \
@@ -251,7 +252,7 @@ struct join_taken {
     uint8_t measure;
     bool counts, allocates;
     bool has_value;
-    bool is_part; /* of a sample with more timestamps */
+    bool of_thread;              /* of a sample that names no span */
     uint32_t thread, thread_name, function;
     uint32_t host, container, service, runtime; /* of a sample that names no span */
     uint32_t n_times, n_values; /* at most JOIN_TIMES_MAX; values: as many, or none */
@@ -284,6 +285,11 @@ struct join_sample join_taken_sample(const struct join_taken *taken, uint64_t va
 /* Says whether samples of the span were lost: they came before it and nothing did for a window, or
  * there was no room for what they add up to. */
 bool join_table_lost(struct join_table *table, const uint8_t *span_id);
+
+/* Says whether timestamps after `start_ns` of samples that name the span (or of the thread whose ids
+ * are made into one) left before the spans came that they may be of: what such a span has since
+ * `start_ns` is not all. */
+bool join_table_left(struct join_table *table, const uint8_t *span_id, uint64_t start_ns);
 
 /* Copies what samples added to a span so far, and (unless NULL) the counters of its functions, at
  * most JOIN_TOP_MAX; false when there is nothing. */
