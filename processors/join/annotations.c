@@ -218,6 +218,8 @@ struct marking {
     struct join_identity where; /* with infer: of the part at hand */
     uint64_t n_cut; /* spans that the steps were not enough for: without those below them */
     unsigned has;   /* bits, of the span at hand */
+    bool exact;     /* marks that lead nowhere are taken away */
+    bool dead;      /* the span at hand has one */
     int rc;
 };
 
@@ -535,18 +537,48 @@ static bool annotations_mark_is_entry(const struct br_span *span)
            annotations_mark_parent_is_remote(span);
 }
 
+/* Whether samples that name the span, whose CPU time is known by now, leave with their links. */
+static bool annotations_mark_is_kept(const struct marking *marking, const struct br_span *span,
+                                     const uint8_t *span_id)
+{
+    const struct join *join = marking->join;
+    const uint8_t *trace_id = br_span_has_trace(&span->head) ? span->head.trace_id : NULL;
+    struct join_found found;
+    struct join_totals totals;
+    if (!join->policy.keep)
+        return true;
+    found.name_len = SIZE_MAX;
+    join_table_find(join->table, trace_id, span_id, join_found_copy, &found);
+    if (found.name_len == SIZE_MAX)
+        return join->policy.keep->unknown;
+    switch (join_policy_of(&join->policy, &found, trace_id, found.service, found.service_len,
+                           br_host_mono_ms(join->node->host))) {
+    case JOIN_KEEPS:
+        return true;
+    case JOIN_FOLDS:
+        return false;
+    case JOIN_FOLDS_UNLESS_CPU:
+        break;
+    }
+    return join_table_totals(join->table, trace_id, span_id, &totals, NULL) &&
+           join_totals_cpu_ns(&totals) > join->policy.keep->cpu_threshold;
+}
+
 /* What is appended to one span; nothing when there is nothing to say, or no memory. */
 static struct br_addition annotations_mark_span(struct marking *marking, const struct br_span *span,
                                                 bool totals, bool likely)
 {
     struct br_addition addition = {0};
     struct sums sums;
-    sums.any = sums.any_own = sums.partial = false;
+    sums.any = sums.any_own = sums.partial = marking->dead = false;
     if (!span->head.span_id)
         return addition;
     likely = likely && (marking->locals.link_spans || annotations_mark_is_entry(span));
     if (totals)
         annotations_mark_add_up(marking, span, &sums);
+    bool leads = sums.any_own && annotations_mark_is_kept(marking, span, sums.own.under);
+    marking->dead = marking->exact && !leads &&
+                    !join_table_lost(marking->join->table, annotations_mark_span_id_of(span));
     if (!sums.any && !likely)
         return addition;
     marking->has = annotations_mark_keys_of(span);
@@ -554,11 +586,62 @@ static struct br_addition annotations_mark_span(struct marking *marking, const s
     if (sums.any)
         annotations_mark_add_totals(marking, span, &sums, &addition);
     /* A profile store has the samples under the span that they name. */
-    if (sums.any_own || likely)
+    if (leads || likely)
         annotations_mark_add_hex(marking, &addition, MARK_PYROSCOPE_ID,
-                                 sums.any_own ? sums.own.under : annotations_mark_span_id_of(span),
-                                 8);
+                                 leads ? sums.own.under : annotations_mark_span_id_of(span), 8);
     return marking->rc ? (struct br_addition){0} : addition;
+}
+
+/* --- Marks that lead nowhere --- */
+
+struct cleaning {
+    const struct br_span *spans; /* of which only ids are read */
+    const bool *dead;
+    struct br_arena arena;
+};
+
+/* A mark as bridges write it: the span's own id. */
+static bool cleaning_is_mark(const struct br_field *field, const char *id, size_t id_len)
+{
+    struct br_keyvalue kv;
+    if (field->number != BR_SPAN_ATTRIBUTES || field->wire != BR_WIRE_LEN ||
+        !br_keyvalue_read(field->data, (size_t)field->value, &kv))
+        return false;
+    struct br_any any = br_any_read(kv.value);
+    return kv.key_len == strlen(keys[MARK_PYROSCOPE_ID]) &&
+           memcmp(kv.key, keys[MARK_PYROSCOPE_ID], kv.key_len) == 0 &&
+           any.type == BR_VALUE_STRING && any.len == id_len && memcmp(any.data, id, id_len) == 0;
+}
+
+static int cleaning_on_span(void *arg, struct br_visit *visit)
+{
+    struct cleaning *cleaning = arg;
+    if (!cleaning->dead[visit->index])
+        return BR_KEEP;
+    char hex[17];
+    struct br_str id = {.data = hex, .cap = sizeof hex, .max = sizeof hex - 1, .fixed = true};
+    br_str_hex(&id, annotations_mark_span_id_of(&cleaning->spans[visit->index]), 8);
+    br_arena_release(&cleaning->arena);
+    uint8_t *out = br_arena_alloc(&cleaning->arena, visit->len), *at = out;
+    const uint8_t *p = visit->body, *end = p + visit->len, *next;
+    struct br_field field;
+    if (!out)
+        return visit->len ? BR_ENOMEM : BR_KEEP;
+    for (; p < end && (next = br_field_next(p, end, &field)); p = next)
+        if (!cleaning_is_mark(&field, hex, id.len))
+            at = br_put_bytes(at, p, (size_t)(next - p));
+    visit->out = (struct br_addition){out, (size_t)(at - out)};
+    return visit->out.len == visit->len ? BR_KEEP : BR_REPLACE;
+}
+
+/* Takes the marks of `dead` spans away. Without memory they stay. */
+static void annotations_mark_clean(struct br_item *item, const struct br_span *spans,
+                                   const bool *dead)
+{
+    struct cleaning cleaning = {.spans = spans, .dead = dead};
+    br_arena_init(&cleaning.arena, ARENA_MAX);
+    (void)br_item_rewrite(item, 1u << BR_LEVEL_ITEM, cleaning_on_span, &cleaning);
+    br_arena_release(&cleaning.arena);
 }
 
 static void annotations_mark_begin_part(struct marking *marking, const struct br_part *part)
@@ -570,11 +653,12 @@ static void annotations_mark_begin_part(struct marking *marking, const struct br
         join_identity_read(marking->infer.table, resource, resource + len, NULL, &marking->where);
 }
 
-void join_mark_spans(struct join *join, struct br_item *item, bool totals)
+void join_mark_spans(struct join *join, struct br_item *item, bool totals, bool waited)
 {
     const struct br_span *spans = join_spans_of(item);
     uint64_t now_ms = br_host_mono_ms(join->node->host);
-    struct marking marking = {.join = join};
+    struct marking marking = {.join = join,
+                              .exact = waited && join->config->mark == JOIN_MARK_EXACT};
     br_arena_init(&marking.arena, ARENA_MAX);
     uint32_t i = 0, n_items = item->n_items;
     marking.locals =
@@ -587,6 +671,8 @@ void join_mark_spans(struct join *join, struct br_item *item, bool totals)
     marking.infer.cut = join->trace_spans_cut;
     struct br_addition *additions =
         spans ? br_arena_calloc(&marking.arena, n_items, sizeof *additions) : NULL;
+    bool *dead = marking.exact ? br_arena_calloc(&marking.arena, n_items, sizeof *dead) : NULL;
+    bool any_dead = false;
     for (uint32_t p = 0; additions && p < item->n_parts && i < n_items; p++) {
         struct br_part *part = &item->parts[p];
         marking.service = join_service_of(part, NULL);
@@ -598,10 +684,15 @@ void join_mark_spans(struct join *join, struct br_item *item, bool totals)
         for (; i < n_items && spans[i].part == p; i++) {
             additions[i] = annotations_mark_span(&marking, &spans[i], totals, likely);
             n_marked += additions[i].len > 0;
+            any_dead = any_dead || marking.dead;
+            if (dead)
+                dead[i] = marking.dead;
         }
         if (n_marked && br_part_append(item, part, additions + first) == 0)
             *join->marked += n_marked;
     }
+    if (dead && any_dead)
+        annotations_mark_clean(item, spans, dead);
     *join->steps_cut += (double)(marking.n_cut + marking.locals.n_cut + marking.infer.n_cut);
     join_infer_release(&marking.infer);
     join_locals_release(&marking.locals);

@@ -41,7 +41,7 @@ static const struct br_option local_root_options[] = {
     BR_OPT_END,
 };
 
-static const char *const marks[] = {"never", "likely", NULL};
+static const char *const marks[] = {"never", "likely", "exact", NULL};
 
 static const struct br_option options[] = {
     BR_DURATION(struct join_config, window, "2m", "how long spans are remembered"),
@@ -62,8 +62,10 @@ static const struct br_option options[] = {
                 "how long profiles wait for spans that have not come"),
     BR_INT(struct join_config, hold_max_bytes, 32 << 20, 0, 1099511627776.0,
            "most bytes that wait, shared out among the workers; beyond it nothing waits"),
-    BR_ENUM(struct join_config, mark, "never", marks,
-            "likely: spans of profiled services get pyroscope.profile.id at once"),
+    BR_ENUM(
+        struct join_config, mark, "never", marks,
+        "likely: spans of profiled services get pyroscope.profile.id at once; exact: spans that "
+        "waited have it with samples only, whoever wrote it"),
     BR_BOOL(struct join_config, infer, false,
             "joins samples that name no span to the one that was open on their thread"),
     BR_INT(struct join_config, top_functions, 0, 0, JOIN_TOP_SHOWN_MAX,
@@ -101,6 +103,10 @@ static int join_check(void *config, const struct br_yaml *node, const char *path
     if (join_config->window < 1000000000) {
         (void)snprintf(at, sizeof at, "%s::window", path);
         return br_errs_add(errs, br_yaml_get(node, "window"), at, "must be at least 1s");
+    }
+    if (join_config->mark == JOIN_MARK_EXACT && !join_config->hold) {
+        (void)snprintf(at, sizeof at, "%s::mark", path);
+        return br_errs_add(errs, br_yaml_get(node, "mark"), at, "exact needs a `hold`");
     }
     for (size_t i = 0; i < BR_COUNT(holds); i++) {
         if (holds[i].value <= join_config->window)
@@ -224,7 +230,7 @@ static void join_release(struct join *join, enum br_signal signal, struct held *
     br_list_remove(&held->link);
     join->held_bytes -= item->size;
     if (signal == BR_TRACES)
-        join_mark_spans(join, item, true);
+        join_mark_spans(join, item, true, true);
     else
         (void)join_samples(join, item, JOIN_PASS_LAST, held->memo, held->came_ms);
     br_free(held->memo);
@@ -333,7 +339,7 @@ static void join_consume_traces(struct join *join, struct br_item *item)
 {
     uint64_t hold_ms = join->config->hold / 1000000;
     struct join_entered entered = join_enter_spans(join, item);
-    bool waits = hold_ms && (entered.profiled || entered.sampled);
+    bool waits = hold_ms && (entered.waits || entered.sampled);
     if (waits && join_may_hold(join, item) && join_hold(join, item, hold_ms, NULL))
         return;
     /* Samples that named a local root may have been taken in these spans. */
@@ -341,7 +347,7 @@ static void join_consume_traces(struct join *join, struct br_item *item)
         entered.profiled && join_table_any_taken(join->table, br_host_mono_ms(join->node->host));
     bool totals = waits || entered.sampled || taken;
     if (totals || (entered.profiled && join->config->mark == JOIN_MARK_LIKELY))
-        join_mark_spans(join, item, totals);
+        join_mark_spans(join, item, totals, false);
     br_node_forward(join->node, item);
 }
 

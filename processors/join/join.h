@@ -38,7 +38,7 @@ struct join_config {
 
 enum join_root_link { JOIN_LINK_ROOT, JOIN_LINK_SPAN };
 
-enum join_mark { JOIN_MARK_NEVER, JOIN_MARK_LIKELY };
+enum join_mark { JOIN_MARK_NEVER, JOIN_MARK_LIKELY, JOIN_MARK_EXACT };
 
 enum join_outcome {
     JOIN_COUNT_JOINED,
@@ -107,12 +107,14 @@ void join_paging_stop(struct join *join);
 /* Enters the item's spans into the table. Without memory, what could not be entered is not. */
 struct join_entered {
     bool profiled; /* spans of a profiled service are among them */
+    bool waits;    /* or of one of which it is too early to say that it is not */
     bool sampled;  /* for some of them samples came before */
 };
 struct join_entered join_enter_spans(struct join *join, struct br_item *item);
 
-/* Writes onto the item's spans what their samples add up to so far (`totals`), and marks. */
-void join_mark_spans(struct join *join, struct br_item *item, bool totals);
+/* Writes onto the item's spans what their samples add up to so far (`totals`), and marks. Of spans
+ * that `waited` it takes marks away that lead nowhere, where the config says so. */
+void join_mark_spans(struct join *join, struct br_item *item, bool totals, bool waited);
 
 /* A profiles item passes once, or, when it may be held, twice. */
 enum join_pass {

@@ -223,6 +223,16 @@ static void spans_begin(struct entering *entering, struct join *join, struct br_
     entering->attributes = entering->chunk != NULL;
 }
 
+/* Whether it is too early to say that the service is not profiled, where spans wait for samples. */
+static bool spans_may_be_profiled(const struct entering *entering,
+                                  const struct join_service *service)
+{
+    const struct join *join = entering->join;
+    uint64_t hold_ms = join->config->hold / 1000000;
+    return hold_ms && service->service &&
+           join_table_is_newcomer(join->table, service->service, entering->now_ms, hold_ms);
+}
+
 struct join_entered join_enter_spans(struct join *join, struct br_item *item)
 {
     const struct br_span *span = join_spans_of(item), *end = span ? span + item->n_items : NULL;
@@ -236,7 +246,9 @@ struct join_entered join_enter_spans(struct join *join, struct br_item *item)
             part = span->part;
             const struct join_service service = join_service_of(&item->parts[part], NULL);
             spans_begin_part(&entering, &item->parts[part], &service);
-            ret.profiled = ret.profiled || join_service_profiled(join, &service, entering.now_ms);
+            bool profiled = join_service_profiled(join, &service, entering.now_ms);
+            ret.profiled = ret.profiled || profiled;
+            ret.waits = ret.waits || profiled || spans_may_be_profiled(&entering, &service);
         }
         if (span->head.span_id)
             spans_enter(&entering, span);

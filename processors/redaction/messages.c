@@ -385,8 +385,7 @@ static bool redact_messages_has_path(const struct redact_walk *walk, const uint8
         return false;
     while (p < end && (p = br_scan(p, end, &field))) {
         if (br_scan_tag(&field) == BR_SCAN_VARINT(BR_SPAN_KIND))
-            speaks =
-                field.value == BR_SPAN_KIND_SERVER || field.value == BR_SPAN_KIND_CLIENT;
+            speaks = field.value == BR_SPAN_KIND_SERVER || field.value == BR_SPAN_KIND_CLIENT;
         else if (br_scan_tag(&field) == BR_SCAN_LEN(BR_SPAN_NAME))
             path = memchr(field.data, '/', field.value) != NULL;
     }

@@ -262,6 +262,49 @@ static void a_window_without_a_join_is_explained(void **state)
     }
 }
 
+/* With `infer`: both say where they ran, and when; clocks are an hour apart. */
+static void clocks_apart_are_a_reason(void **state)
+{
+    (void)state;
+    const char *const place[][2] = {
+        {"service.name", "shop"}, {"process.pid", "42"}, {"host.id", "h1"}};
+    static const uint64_t hour_ns = UINT64_C(3600000000000);
+    for (unsigned apart = 0; apart < 2; apart++) {
+        struct join_rig *r = join_rig_new("{infer: true, window: 10s}", NULL, 0);
+        log_begin();
+        for (unsigned k = 0; k < 30; k++) {
+            struct wire w = {0};
+            struct dict d = {0};
+            uint64_t time = (k + 1) * UINT64_C(1000000000) + apart * hour_ns;
+            struct open o = open_resource_of(&w, place, BR_COUNT(place));
+            put_span(&w, &(struct span_in){.ids = join_ids(7, k + 1),
+                                           .name = "GET",
+                                           .start_ns = (k + 1) * UINT64_C(1000000000),
+                                           .end_ns = (k + 2) * UINT64_C(1000000000),
+                                           .attributes = {"thread.id", "9"}});
+            close_resource(&w, o);
+            join_rig_send(r, BR_TRACES, &w, true);
+            wire_clear(&w);
+            o = open_resource_of(&w, place, BR_COUNT(place));
+            size_t p = open_profile(&w, &d, &(struct profile_in){.type = "wall", .unit = "ns"});
+            put_sample(&w,
+                       &(struct sample_in){.no_value = true,
+                                           .n_times = 1,
+                                           .times = &time,
+                                           .attributes = {dict_attribute_int(&d, "thread.id", 9)}});
+            wire_close(&w, p);
+            close_resource(&w, o);
+            dict_put(&w, &d);
+            join_rig_send(r, BR_PROFILES, &w, false);
+            wire_free(&w);
+            fake_host_advance(r->h, 1000);
+        }
+        const char *text = log_end();
+        assert_true((strstr(text, "clocks may be apart") != NULL) == apart);
+        join_rig_free(r);
+    }
+}
+
 /* Marks go onto the right spans when a request has several resources, some of them profiled. */
 static void marks_go_onto_the_right_spans(void **state)
 {
@@ -303,6 +346,7 @@ static void workers_share_one_table(void **state)
     struct join_rig *a = join_rig_new("{hold: 1s}", shared, 0);
     struct join_rig *b = join_rig_new("{hold: 1s}", shared, 1);
     join_steps_send_span(a, "shop", 7, 42, "GET");
+    fake_host_advance(a->h, 1000); /* the first of its service waits */
     join_steps_send_sample(b, "shop", 7, 42, 5);
     assert_string_equal(join_rig_last(b), "5 " T7 "/" S42 ": span.name=GET\n");
     join_steps_send_span(a, "shop", 7, 43, "PUT"); /* waits: b knows that shop is profiled */
@@ -405,6 +449,7 @@ static void bad_configs_are_refused(void **state)
         {"{max_bytes: 1000}", "max_bytes"},
         {"{max_values: 0}", "max_values"},
         {"{mark: always}", "mark"},
+        {"{mark: exact}", "exact needs a `hold`"},
     };
     for (size_t i = 0; i < BR_COUNT(cases); i++) {
         const char *error = join_rig_error(cases[i][0]);
@@ -429,6 +474,7 @@ int main(void)
         cmocka_unit_test(marks_go_onto_the_right_spans),
         cmocka_unit_test(a_join_in_pipelines_of_one_signal_says_so),
         cmocka_unit_test(a_window_without_a_join_is_explained),
+        cmocka_unit_test(clocks_apart_are_a_reason),
         cmocka_unit_test(workers_share_one_table),
         cmocka_unit_test(without_memory_items_still_end),
         cmocka_unit_test(without_memory_it_is_not_created),

@@ -305,6 +305,30 @@ static void who_waits_is_joined_when_it_leaves(void **state)
     join_rig_free(r);
 }
 
+/* A service is profiled though nothing of it was inferred yet, and its profiles wait. */
+static void services_that_are_inferred_are_profiled(void **state)
+{
+    (void)state;
+    static const struct taken samples[] = {{"9", 1, {1050}}};
+    struct join_rig *r = join_rig_new("{infer: true, profile_hold: 60s, mark: likely}", NULL, 0);
+    send_samples(r, &here, samples, 1);
+    assert_int_equal(r->n_out, 0);
+    send_spans(r, &here, &root, 1);
+    assert_non_null(strstr(join_rig_last(r), "pyroscope.profile.id=0000000000000001"));
+    join_rig_free(r);
+    r = join_rig_new("{infer: true, profile_hold: 60s, hold: 2s, window: 60s}", NULL, 0);
+    send_spans(r, &here, &root, 1);
+    fake_host_advance(r->h, 5000); /* its first spans have waited */
+    send_spans(r, &here, &root, 1);
+    assert_int_equal(r->n_out, 2);
+    send_samples(r, &here, samples, 1);
+    send_spans(r, &here, &root, 1);
+    assert_int_equal(r->n_out, 2); /* waits */
+    fake_host_advance(r->h, 2000);
+    assert_int_equal(join_rig_span_int(r, "root", "profile.sample_count"), 1);
+    join_rig_free(r);
+}
+
 static void inferred_samples_have_figures(void **state)
 {
     (void)state;
@@ -616,6 +640,7 @@ int main(void)
         cmocka_unit_test(fields_come_in_any_order),
         cmocka_unit_test(off_by_default),
         cmocka_unit_test(who_waits_is_joined_when_it_leaves),
+        cmocka_unit_test(services_that_are_inferred_are_profiled),
         cmocka_unit_test(inferred_samples_have_figures),
         cmocka_unit_test(a_sample_in_many_spans_is_split),
         cmocka_unit_test(random_worlds_agree_with_the_oracle),

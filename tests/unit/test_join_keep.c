@@ -126,6 +126,29 @@ static void links_survive_for_spans_that_spent_much(void **state)
     join_rig_free(r);
 }
 
+/* A way to its profile is on those spans alone whose samples leave with their links. */
+static void spans_without_links_are_not_marked(void **state)
+{
+    (void)state;
+    static const struct sample_in samples[] = {{.link = 1, .stack = 1, .value = 400000},
+                                               {.link = 2, .stack = 1, .value = 400000},
+                                               {.link = 3, .stack = 1, .value = 1},
+                                               {.link = 4, .stack = 1, .value = 1000001}};
+    struct join_rig *r = join_rig_new(
+        "{hold: 1s, mark: exact, keep: {slow_threshold: 200us, cpu_threshold: 1ms}}", NULL, 0);
+    send_spans(r, spans, 5);
+    send_samples(r, 7, samples, BR_COUNT(samples));
+    fake_host_advance(r->h, 1000);
+    char *rest = NULL, *line = strtok_r(r->out[r->n_out - 1].text, "\n", &rest);
+    for (unsigned i = 0; i < 5; i++, line = strtok_r(NULL, "\n", &rest)) {
+        static const bool marked[] = {true, false, true, true, false}; /* the last has no samples */
+        assert_non_null(line);
+        assert_int_equal(strstr(line, "pyroscope.profile.id=") != NULL, marked[i]);
+        assert_int_equal(strstr(line, "profile.duration_us=") != NULL, i < 4);
+    }
+    join_rig_free(r);
+}
+
 static void links_to_spans_that_have_not_come_may_survive(void **state)
 {
     (void)state;
@@ -512,6 +535,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(links_survive_for_slow_and_failed_spans),
         cmocka_unit_test(links_survive_for_spans_that_spent_much),
+        cmocka_unit_test(spans_without_links_are_not_marked),
         cmocka_unit_test(links_to_spans_that_have_not_come_may_survive),
         cmocka_unit_test(who_waits_for_a_span_knows_whether_it_is_slow),
         cmocka_unit_test(a_rule_at_run_time_keeps_links_for_a_while),

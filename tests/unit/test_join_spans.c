@@ -10,10 +10,12 @@ static void spans_of_profiled_services_wait_for_their_figures(void **state)
 {
     (void)state;
     struct join_rig *r = join_rig_new("{hold: 10s}", NULL, 0);
-    join_steps_send_span(r, "shop", 7, 1, "a"); /* nobody knows that shop is profiled */
-    assert_int_equal(r->n_out, 1);
-    join_steps_send_sample(r, "shop", 7, 1, 5);
     join_steps_send_span(r, "cart", 7, 2, "b");
+    fake_host_advance(r->h, 10000);
+    assert_int_equal(r->n_out, 1); /* nobody knew yet whether cart is profiled */
+    join_steps_send_span(r, "cart", 7, 2, "b");
+    assert_int_equal(r->n_out, 2);
+    join_steps_send_sample(r, "shop", 7, 1, 5);
     assert_int_equal(r->n_out, 3);
     join_steps_send_span(r, "shop", 7, 42, "GET");
     join_steps_send_span(r, "shop", 7, 43, "PUT");
@@ -30,6 +32,114 @@ static void spans_of_profiled_services_wait_for_their_figures(void **state)
                                         " pyroscope.profile.id=" S42 "\n");
     assert_string_equal(r->out[5].text, "PUT 000000000000002b:\n");
     assert_int_equal((int)join_rig_count(r, "spans_marked", NULL), 1);
+    join_rig_free(r);
+}
+
+/* The first spans of a service wait too: that it is profiled is known with its first profile only.
+ * Without one the others do not, until none has come for a window. */
+static void the_first_spans_of_a_service_wait(void **state)
+{
+    (void)state;
+    struct join_rig *r = join_rig_new("{hold: 10s, window: 30s}", NULL, 0);
+    join_steps_send_span(r, "shop", 7, 42, "first");
+    fake_host_advance(r->h, 9000);
+    join_steps_send_span(r, NULL, 7, 1, "of nobody");
+    assert_int_equal(r->n_out, 1);
+    join_steps_send_sample(r, "shop", 7, 42, 5);
+    fake_host_advance(r->h, 1000);
+    assert_int_equal(join_rig_span_int(r, "first", "profile.sample_count"), 5);
+    assert_int_equal(r->n_out, 3);
+    unsigned n_at_once[2] = {0};
+    for (unsigned i = 0; i < 40; i++) { /* 20 seconds of cart, more than a window of nothing, 20 */
+        unsigned before = r->n_out;
+        join_steps_send_span(r, "cart", 7, 100 + i, "cart");
+        n_at_once[i / 20] += r->n_out > before;
+        fake_host_advance(r->h, i == 19 ? 40000 : 1000);
+    }
+    assert_int_equal(n_at_once[0], 10);
+    assert_int_equal(n_at_once[1], 10);
+    join_rig_free(r);
+}
+
+static void send_marked_span(struct join_rig *r, uint64_t span, const char *mark)
+{
+    struct wire w = {0};
+    struct open o = open_resource(&w, "shop", NULL, NULL, NULL);
+    put_span(&w, &(struct span_in){.ids = join_ids(7, span),
+                                   .name = "GET",
+                                   .attributes = {"k", "v", "pyroscope.profile.id", mark}});
+    close_resource(&w, o);
+    join_rig_send(r, BR_TRACES, &w, true);
+    wire_free(&w);
+}
+
+/* Bridges mark each local root, samples or not. Who has waited knows better. */
+static void marks_that_lead_nowhere_are_taken_away(void **state)
+{
+    (void)state;
+    for (unsigned exact = 0; exact < 2; exact++) {
+        struct join_rig *r =
+            join_rig_new(exact ? "{hold: 10s, mark: exact}" : "{hold: 10s}", NULL, 0);
+        send_marked_span(r, 42, S42);                /* has samples */
+        send_marked_span(r, 43, "000000000000002b"); /* has none */
+        send_marked_span(r, 44, "mine");             /* is nothing that a bridge writes */
+        join_steps_send_sample(r, "shop", 7, 42, 5);
+        fake_host_advance(r->h, 10000);
+        assert_int_equal(r->n_out, 4);
+        assert_non_null(strstr(r->out[1].text, " pyroscope.profile.id=" S42));
+        assert_string_equal(r->out[2].text, exact ? "GET 000000000000002b: k=v\n"
+                                                  : "GET 000000000000002b: k=v "
+                                                    "pyroscope.profile.id=000000000000002b\n");
+        assert_string_equal(r->out[3].text,
+                            "GET 000000000000002c: k=v pyroscope.profile.id=mine\n");
+        join_rig_free(r);
+    }
+}
+
+/* What did not wait may have samples that are still to come; and of samples that were lost the
+ * store has some. */
+static void marks_that_may_lead_somewhere_stay(void **state)
+{
+    (void)state;
+    struct join_rig *r =
+        join_rig_new("{hold: 1s, window: 10s, mark: exact, hold_max_bytes: 0}", NULL, 0);
+    send_marked_span(r, 42, S42);
+    assert_non_null(strstr(join_rig_last(r), "pyroscope.profile.id=" S42));
+    join_rig_free(r);
+    r = join_rig_new("{hold: 1s, window: 10s, mark: exact}", NULL, 0);
+    join_steps_send_sample(r, "shop", 7, 42, 5);
+    fake_host_advance(r->h, 40000);
+    send_marked_span(r, 42, S42);
+    fake_host_advance(r->h, 1000);
+    assert_non_null(strstr(join_rig_last(r), "pyroscope.profile.id=" S42));
+    join_rig_free(r);
+}
+
+/* A request each 150 s, a profile each 15 s, whose samples name no span between: the service counts
+ * as profiled all the time. */
+static void rare_requests_are_likely(void **state)
+{
+    (void)state;
+    struct join_rig *r = join_rig_new("{mark: likely}", NULL, 0);
+    unsigned n_marked = 0;
+    for (unsigned i = 0; i < 120; i++) {
+        struct wire w = {0};
+        struct dict d = {0};
+        struct open o = open_resource(&w, "shop", NULL, NULL, NULL);
+        size_t p = open_profile(&w, &d, &(struct profile_in){.type = "samples", .unit = "count"});
+        put_sample(&w, &(struct sample_in){.value = 1});
+        wire_close(&w, p);
+        close_resource(&w, o);
+        dict_put(&w, &d);
+        join_rig_send(r, BR_PROFILES, &w, false);
+        wire_free(&w);
+        fake_host_advance(r->h, 15000);
+        if (i % 10 == 5) {
+            join_steps_send_span(r, "shop", 7, i + 1, "GET");
+            n_marked += strstr(join_rig_last(r), "pyroscope.profile.id=") != NULL;
+        }
+    }
+    assert_int_equal(n_marked, 12);
     join_rig_free(r);
 }
 
@@ -357,6 +467,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(spans_of_profiled_services_wait_for_their_figures),
+        cmocka_unit_test(the_first_spans_of_a_service_wait),
+        cmocka_unit_test(marks_that_lead_nowhere_are_taken_away),
+        cmocka_unit_test(marks_that_may_lead_somewhere_stay),
+        cmocka_unit_test(rare_requests_are_likely),
         cmocka_unit_test(likely_spans_are_marked_at_once),
         cmocka_unit_test(a_span_that_lasts_for_many_windows_has_all_samples),
         cmocka_unit_test(a_span_whose_samples_were_lost_in_part_says_so),

@@ -517,6 +517,24 @@ static void services_do_not_push_each_other_out(void **state)
     join_table_free(t);
 }
 
+/* Of those with spans, likewise: who has no place is none that waits. */
+static void newcomers_are_so_many_at_most(void **state)
+{
+    (void)state;
+    struct join_table *t = table_rig_new(MIB);
+    unsigned n_noted = 0;
+    assert_true(join_table_is_newcomer(t, 7, NOW, 5000));
+    assert_true(join_table_is_newcomer(t, 7, NOW + 4000, 5000));
+    assert_false(join_table_is_newcomer(t, 7, NOW + 6000, 5000));
+    assert_false(join_table_is_newcomer(t, 7, NOW + WINDOW_MS + 5000, 5000));
+    assert_true(join_table_is_newcomer(t, 7, NOW + 3 * WINDOW_MS, 5000));
+    assert_false(join_table_is_profiled(t, 7, NOW + 3 * WINDOW_MS));
+    for (unsigned k = 1; k <= 4 * JOIN_SERVICES_MAX; k++)
+        n_noted += join_table_is_newcomer(t, 1000000 + k, NOW + 3 * WINDOW_MS, 5000);
+    assert_in_range(n_noted, JOIN_SERVICES_MAX, 2 * JOIN_SERVICES_MAX);
+    join_table_free(t);
+}
+
 static void each_key_has_so_many_values(void **state)
 {
     (void)state;
@@ -748,6 +766,7 @@ int main(void)
         cmocka_unit_test(services_are_profiled_for_a_window),
         cmocka_unit_test(a_service_is_profiled_for_twice_the_interval_of_its_profiles),
         cmocka_unit_test(services_do_not_push_each_other_out),
+        cmocka_unit_test(newcomers_are_so_many_at_most),
         cmocka_unit_test(each_key_has_so_many_values),
         cmocka_unit_test(spans_are_forgotten_some_at_a_time),
         cmocka_unit_test(pages_are_there_before_records_are),

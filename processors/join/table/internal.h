@@ -71,14 +71,14 @@ struct whereabouts {
     uint64_t before; /* the span before it of its thread, as in record */
 };
 
-/* One that is profiled: its hash, 0 where there is none; and when, in seconds, below how long after
- * the time before. */
+/* One that is profiled, or has spans: its hash, 0 where there is none; and when it was seen last,
+ * in seconds, below how long after the time before, or when it was seen first. */
 struct service {
     _Atomic uint64_t key, seen;
 };
 
-/* Of what was taken of a span's samples or on a thread, by the hash of its ids: the latest timestamp
- * that left before spans came. */
+/* Of what was taken of a span's samples or on a thread, by the hash of its ids: the latest
+ * timestamp that left before spans came. */
 struct left {
     _Atomic uint64_t key, until_ns;
 };
@@ -126,7 +126,7 @@ struct join_table {
     struct br_map *values[KEYS_MAX];
     struct br_map *functions; /* name -> its number */
     struct br_map *series;
-    struct service services[SERVICE_SLOTS];
+    struct service profiled[SERVICE_SLOTS], with_spans[SERVICE_SLOTS];
     struct join_progress progress;
     _Atomic uint64_t lost[JOIN_LOST_MAX]; /* hashes of spans some of whose samples are */
     struct left left[JOIN_LEFT_MAX];

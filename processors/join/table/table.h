@@ -252,7 +252,7 @@ struct join_taken {
     uint8_t measure;
     bool counts, allocates;
     bool has_value;
-    bool of_thread;              /* of a sample that names no span */
+    bool of_thread; /* of a sample that names no span */
     uint32_t thread, thread_name, function;
     uint32_t host, container, service, runtime; /* of a sample that names no span */
     uint32_t n_times, n_values; /* at most JOIN_TIMES_MAX; values: as many, or none */
@@ -286,8 +286,8 @@ struct join_sample join_taken_sample(const struct join_taken *taken, uint64_t va
  * there was no room for what they add up to. */
 bool join_table_lost(struct join_table *table, const uint8_t *span_id);
 
-/* Says whether timestamps after `start_ns` of samples that name the span (or of the thread whose ids
- * are made into one) left before the spans came that they may be of: what such a span has since
+/* Says whether timestamps after `start_ns` of samples that name the span (or of the thread whose
+ * ids are made into one) left before the spans came that they may be of: what such a span has since
  * `start_ns` is not all. */
 bool join_table_left(struct join_table *table, const uint8_t *span_id, uint64_t start_ns);
 
@@ -371,6 +371,12 @@ const char *join_table_type_name(struct join_table *table, uint16_t type);
  * JOIN_SERVICES_MAX of them, more or less: then it is not noted. */
 bool join_table_profiled(struct join_table *table, uint64_t service, uint64_t now_ms);
 bool join_table_is_profiled(struct join_table *table, uint64_t service, uint64_t now_ms);
+
+/* Notes that spans of a service came. Returns true when the first came less than `for_ms` ago, and
+ * none for a window before: whether it is profiled is not known yet. False for those beyond
+ * JOIN_SERVICES_MAX, more or less. */
+bool join_table_is_newcomer(struct join_table *table, uint64_t service, uint64_t now_ms,
+                            uint64_t for_ms);
 
 /* Returns true when the value may be used for key number `key` (0 to 31): it is one of the first
  * `max` distinct ones. */

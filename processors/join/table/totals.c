@@ -281,7 +281,7 @@ const char *join_table_type_name(struct join_table *table, uint16_t type)
     return name;
 }
 
-/* --- Services that are being profiled --- */
+/* --- Services that are being profiled, or have spans --- */
 
 #define SERVICE_PROBES 256u /* slots that are looked through, one behind the other */
 #define SERVICE_INTERVAL_MAX_S                                                                     \
@@ -293,9 +293,9 @@ static uint64_t totals_service_key(const struct join_table *table, uint64_t serv
     return join_table_mix(table, service) | 1;
 }
 
-static struct service *totals_service_slot(struct join_table *table, uint64_t key, unsigned probe)
+static struct service *totals_service_slot(struct service *services, uint64_t key, unsigned probe)
 {
-    return &table->services[((key >> 32) + probe) % SERVICE_SLOTS];
+    return &services[((key >> 32) + probe) % SERVICE_SLOTS];
 }
 
 /* Workers' clocks differ a little: what is ahead is now. */
@@ -305,10 +305,19 @@ static uint32_t totals_service_passed_s(uint64_t seen, uint32_t now_s)
     return passed > 0 ? (uint32_t)passed : 0;
 }
 
-static bool totals_service_is_fresh(const struct join_table *table, uint64_t seen, uint32_t now_s)
+/* How long a service is remembered. */
+typedef uint32_t totals_service_life_fn(const struct join_table *table, uint64_t seen);
+
+static uint32_t totals_service_profiled_life(const struct join_table *table, uint64_t seen)
 {
     uint32_t window_s = table->window / 10, interval_s = 2 * (uint32_t)(seen >> 32);
-    return totals_service_passed_s(seen, now_s) <= (window_s > interval_s ? window_s : interval_s);
+    return window_s > interval_s ? window_s : interval_s;
+}
+
+static uint32_t totals_service_with_spans_life(const struct join_table *table, uint64_t seen)
+{
+    (void)seen;
+    return table->window / 10;
 }
 
 /* What a profile that comes now makes of it: the time, and how long after the one before. Profiles
@@ -320,16 +329,18 @@ static uint64_t totals_service_seen_again(uint64_t seen, uint32_t now_s)
     return (interval <= SERVICE_INTERVAL_MAX_S ? interval << 32 : 0) | now_s;
 }
 
-/* The service's slot, or one that it may have: a free one, or one whose service is not profiled any
- * more. NULL when there is none. */
-static struct service *totals_service_take(struct join_table *table, uint64_t key, uint32_t now_s)
+/* The service's slot, or one that it may have: a free one, or one whose service is not remembered
+ * any more. NULL when there is none. */
+static struct service *totals_service_take(const struct join_table *table, struct service *services,
+                                           totals_service_life_fn *life, uint64_t key,
+                                           uint32_t now_s)
 {
     for (unsigned turn = 0; turn < 2; turn++) {
         for (unsigned probe = 0; probe < SERVICE_PROBES; probe++) {
-            struct service *service = totals_service_slot(table, key, probe);
+            struct service *service = totals_service_slot(services, key, probe);
             uint64_t its = atomic_load_explicit(&service->key, memory_order_acquire);
             uint64_t seen = atomic_load_explicit(&service->seen, memory_order_relaxed);
-            bool free = turn && (!its || !totals_service_is_fresh(table, seen, now_s));
+            bool free = turn && (!its || totals_service_passed_s(seen, now_s) > life(table, seen));
             if (its == key)
                 return service;
             if (free && atomic_compare_exchange_strong(&service->key, &its, key)) {
@@ -346,7 +357,8 @@ static struct service *totals_service_take(struct join_table *table, uint64_t ke
 bool join_table_profiled(struct join_table *table, uint64_t service, uint64_t now_ms)
 {
     uint32_t now_s = join_table_tenths(now_ms) / 10;
-    struct service *slot = totals_service_take(table, totals_service_key(table, service), now_s);
+    struct service *slot = totals_service_take(table, table->profiled, totals_service_profiled_life,
+                                               totals_service_key(table, service), now_s);
     if (!slot)
         return false;
     uint64_t seen = atomic_load_explicit(&slot->seen, memory_order_relaxed);
@@ -358,17 +370,35 @@ bool join_table_profiled(struct join_table *table, uint64_t service, uint64_t no
 bool join_table_is_profiled(struct join_table *table, uint64_t service, uint64_t now_ms)
 {
     uint64_t key = totals_service_key(table, service);
+    uint32_t now_s = join_table_tenths(now_ms) / 10;
     for (unsigned probe = 0; probe < SERVICE_PROBES; probe++) {
-        struct service *slot = totals_service_slot(table, key, probe);
+        struct service *slot = totals_service_slot(table->profiled, key, probe);
         uint64_t its = atomic_load_explicit(&slot->key, memory_order_acquire);
+        uint64_t seen = atomic_load_explicit(&slot->seen, memory_order_acquire);
         if (its == key)
-            return totals_service_is_fresh(table,
-                                           atomic_load_explicit(&slot->seen, memory_order_acquire),
-                                           join_table_tenths(now_ms) / 10);
+            return totals_service_passed_s(seen, now_s) <=
+                   totals_service_profiled_life(table, seen);
         if (!its)
             return false;
     }
     return false;
+}
+
+bool join_table_is_newcomer(struct join_table *table, uint64_t service, uint64_t now_ms,
+                            uint64_t for_ms)
+{
+    uint32_t now_s = join_table_tenths(now_ms) / 10 + 1; /* 0 is no time */
+    struct service *slot =
+        totals_service_take(table, table->with_spans, totals_service_with_spans_life,
+                            totals_service_key(table, service), now_s);
+    if (!slot)
+        return false;
+    uint64_t seen = atomic_load_explicit(&slot->seen, memory_order_relaxed);
+    bool anew = !(seen >> 32) ||
+                totals_service_passed_s(seen, now_s) > totals_service_with_spans_life(table, seen);
+    uint64_t first_s = anew ? now_s : seen >> 32;
+    atomic_store_explicit(&slot->seen, first_s << 32 | now_s, memory_order_release);
+    return totals_service_passed_s(first_s, now_s) * UINT64_C(1000) < for_ms;
 }
 
 bool join_table_value(struct join_table *table, unsigned key, const void *value, size_t len,
