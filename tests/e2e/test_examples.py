@@ -37,8 +37,7 @@ class Example:
     samples_by: tuple = (("otlp", "grpc"),)  # receivers and transports that take profiles
     by_http: bool = False       # the exporters are otlphttp
     copied: tuple | None = ()   # what samples get beside span.name; None: nothing is joined
-    marks: bool = False         # spans of profiled services leave with pyroscope.profile.id
-    figures: bool = False       # and with what their samples add up to
+    figures: bool = False       # spans wait for their samples, leave with what these add up to, and are marked
     authorization: str | None = None  # at the destination of spans, which is https
     health: bool = False
     pushed: bool = False        # profiles come and go by Pyroscope's protocols
@@ -55,9 +54,9 @@ EXAMPLES = {
     "gateway.yaml": Example(
         traces="http://tempo:4317", profiles="http://pyroscope:4040", spans_by=("grpc", "http"),
         samples_by=(("otlp", "json"), ("otlp", "grpc")),
-        copied=("http.route", "span.kind", "span.status"), marks=True, figures=True, health=True),
+        copied=("http.route", "span.kind", "span.status"), figures=True, health=True),
     "production.yaml": Example(traces="http://tempo:4317", profiles="http://pyroscope:4040", selective=True),
-    "pyroscope.yaml": Example(traces="http://tempo:4317", profiles="http://pyroscope:4040", pushed=True, marks=True),
+    "pyroscope.yaml": Example(traces="http://tempo:4317", profiles="http://pyroscope:4040", pushed=True),
     "files.yaml": Example(
         spans_by=("grpc", "http"), samples_by=(("otlp", "grpc"), ("otlp", "proto")), figures=True),
     "scrape.yaml": Example(  # the rest of it is driven by test_pprof_receiver.py
@@ -65,11 +64,11 @@ EXAMPLES = {
         samples_by=(("otlp", "grpc"), ("otlp", "proto"))),
     "sidecar.yaml": Example(
         traces="gateway:4317", profiles="gateway:4317", spans_by=("grpc", "http"),
-        samples_by=(("otlp", "proto"), ("otlp", "grpc")), copied=("http.route", "span.status"), marks=True,
+        samples_by=(("otlp", "proto"), ("otlp", "grpc")), copied=("http.route", "span.status"),
         health=True, zstd=True, gauges={"otelcol_exporter_queue_capacity": 33554432}),
     "tempo-pyroscope.yaml": Example(
         traces="http://tempo:4317", profiles="http://pyroscope:4040", spans_by=("grpc", "http"),
-        samples_by=(("otlp/profiling", "grpc"),) * 2, marks=True),
+        samples_by=(("otlp/profiling", "grpc"),) * 2, figures=True),
 }
 
 FILES = sorted(path.name for path in FOLDER.glob("*.yaml") if path.name != "quickstart.yaml")  # test_quickstart.py
@@ -192,8 +191,10 @@ def test_pushed_example(name, braid, new_sink, pyroscope):
                                "__delta__": "false", "pyroscope_spy": "gospy"}
         labels = [dict(pprof.labels_of(push.profile, sample)) for sample in push.profile.sample]
         assert labels == [{"trace_id": trace, "span_id": root, "span.name": "POST /checkout"}] * 2
-    spans.wait(otlp.TRACES, N_SPANS)
     process.stop()
+    arrived = [span for call in spans.of(otlp.TRACES) for _, _, span in otlp.spans_of(call.message)]
+    marks = {span.span_id.hex(): otlp.attributes_of(span.attributes).get("pyroscope.profile.id") for span in arrived}
+    assert len(marks) == N_SPANS and {span: mark for span, mark in marks.items() if mark} == {root: root}
 
 
 def mixed(signal):
@@ -317,11 +318,6 @@ def unmarked(span):
     return copy
 
 
-def may_be_named(span):
-    """SDKs label samples with the local root: a span without a parent, or one that serves a request."""
-    return not span.parent_span_id or span.kind in (span.SPAN_KIND_SERVER, span.SPAN_KIND_CONSUMER)
-
-
 def check_marks(example, spans, ids):
     """The last run's spans are those of a service that is known to be profiled. Sample n has n + 1 times 10 ms of
     its span; a span has those of the spans below it, too."""
@@ -335,8 +331,7 @@ def check_marks(example, spans, ids):
         marks = {key: value for key, value in otlp.attributes_of(spans[trace, span].attributes).items()
                  if key in MARKS}
         own, its = n < N_LINKED, below.get(span, [])
-        marked = own if example.figures else example.marks and may_be_named(spans[trace, span])
-        want = {"pyroscope.profile.id": span} if marked else {}
+        want = {"pyroscope.profile.id": span} if own and example.figures else {}
         if example.figures and its:
             assert marks.pop("profile.id")
             want |= {"profile.type": "cpu:nanoseconds",

@@ -119,6 +119,30 @@ def test_sums_are_whole_whichever_worker_has_a_span(braid, sink):
     server.stop()
 
 
+def test_one_join_in_several_pipelines(braid, sink):
+    """Spans that came through any of them are known to samples that come through any other, and counted once."""
+    config = pipelines(exporter("grpc", sink), processors={"join": None})
+    config["receivers"]["otlp/more"] = {"protocols": {"grpc": {"endpoint": "127.0.0.1:0"}}}
+    of = config["service"]["pipelines"]
+    of |= {f"{signal}/more": {**of[signal], "receivers": ["otlp/more"]} for signal in ("traces", "profiles")}
+    server = braid(config)
+    ways = [server.grpc, server.address("grpc", "receiver/otlp/more")]
+
+    def send(way, signal, request):
+        clients.grpc(ways[way], signal, request.SerializeToString()).expect_ok()
+    send(0, TRACES, spans(TREE[:2]))
+    send(1, TRACES, spans(TREE[2:]))
+    for way in range(2):
+        send(way, PROFILES, samples((3, 1, [21]), (2, 1, [11]), (4, 2, [12]), (1, 1, [5])))
+    sink.wait(PROFILES, 8)
+    assert sorted(seen(sink), key=repr) == sorted(2 * [
+        ([21], 1, 3, {"span.name": "query"}), ([11], 1, 2, {"span.name": "work"}),
+        ([12], 2, 4, {"span.name": "other"}), ([5], 1, 1, {"span.name": "root"})], key=repr)
+    metrics = server.metrics()
+    assert sum(metrics["braid_join_spans_entered"].values()) == 4
+    assert sum(metrics["braid_join_samples_joined"].values()) == 8
+
+
 def test_links_survive_for_spans_that_failed(run, sink):
     """The other samples of a stack and thread become one, with all their timestamps. None is lost from the account."""
     server = run(spans(failed=["query"]), samples((3, 1, [21]), (2, 1, [11]), (2, 2, [12]), (2, 1, [13, 14])), keep={})

@@ -38,10 +38,11 @@ SDKS = {
 }
 
 
-def run(name, pyroscope, otlp):
-    """Runs a program against the two addresses; returns [(trace id, span id, name)], the root first."""
+def run(name, pyroscope, otlp, requests=0):
+    """Runs a program against the two addresses; returns [(trace id, span id, name)], the root first. requests: so many
+    short ones instead of a slow one, with profiles as often as the SDK sends them (Go and Python)."""
     command, more = SDKS[name]
-    env = {"PYROSCOPE": f"http://{pyroscope}", "OTLP": f"http://{otlp}", "SECONDS": SECONDS}
+    env = {"PYROSCOPE": f"http://{pyroscope}", "OTLP": f"http://{otlp}", "SECONDS": SECONDS, "REQUESTS": str(requests)}
     env.update(more(env) if more else {})
     return _said(command, env)
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Go's profiler and tracer, joined by Grafana's bridge, at work on one slow request.
+// Go's profiler and tracer, joined by Grafana's bridge, at work on one slow request, or on many short ones.
 package main
 
 import (
@@ -53,15 +53,22 @@ func must(err error) {
 	}
 }
 
-// push gives the profiler's end, and how long to work until a part of the work is done.
-func push() (func(), func() func() bool) {
+// lasting gives what says when so long has passed.
+func lasting(d time.Duration) func() bool {
+	until := time.Now().Add(d)
+	return func() bool { return !time.Now().Before(until) }
+}
+
+// push gives the profiler's end, and how long to work until a part of the work is done. uploads: how often, 0 as the SDK
+// would.
+func push(uploads time.Duration) (func(), func() func() bool) {
 	seconds, err := strconv.ParseFloat(os.Getenv("SECONDS"), 64)
 	must(err)
 	profiler, err := pyroscope.Start(pyroscope.Config{
 		ApplicationName: "shop",
 		ServerAddress:   os.Getenv("PYROSCOPE"),
 		Tags:            map[string]string{"env": "test", "region": "eu west"},
-		UploadRate:      time.Second,
+		UploadRate:      uploads,
 		ProfileTypes: append(append([]pyroscope.ProfileType{}, pyroscope.DefaultProfileTypes...),
 			pyroscope.ProfileGoroutines, pyroscope.ProfileMutexCount, pyroscope.ProfileMutexDuration,
 			pyroscope.ProfileBlockCount, pyroscope.ProfileBlockDuration),
@@ -71,10 +78,7 @@ func push() (func(), func() func() bool) {
 		profiler.Flush(true)
 		must(profiler.Stop())
 	}
-	return end, func() func() bool {
-		until := time.Now().Add(time.Duration(seconds / 2 * float64(time.Second)))
-		return func() bool { return !time.Now().Before(until) }
-	}
+	return end, func() func() bool { return lasting(time.Duration(seconds / 2 * float64(time.Second))) }
 }
 
 // serve is push for a program whose profiles are fetched: each part of the work is done when one more of its CPU
@@ -95,6 +99,30 @@ func serve(address string) (func(), func() func() bool) {
 	}
 }
 
+// request has a span and one below it, which work for so long, and says them.
+func request(tracer trace.Tracer, own, below func() func() bool) {
+	in, root := tracer.Start(context.Background(), "POST /checkout", trace.WithSpanKind(trace.SpanKindServer),
+		trace.WithAttributes(attribute.String("http.route", "/checkout")))
+	root_work(own())
+	_, child := tracer.Start(in, "charge card")
+	child_work(below())
+	child.End()
+	root.End()
+	defer say(child, "charge card")
+	say(root, "POST /checkout")
+}
+
+// requests are short ones, of which some work for less than the profiler's interval.
+func requests(tracer trace.Tracer, n int) {
+	for i := range n {
+		tick := func(k int) func() func() bool {
+			return func() func() bool { return lasting(time.Duration(k%4) * 20 * time.Millisecond) }
+		}
+		request(tracer, tick(i), tick(i/4))
+		time.Sleep(200 * time.Millisecond)
+	}
+}
+
 func main() {
 	ctx := context.Background()
 	exporter, err := otlptracehttp.New(ctx, otlptracehttp.WithEndpointURL(os.Getenv("OTLP")+"/v1/traces"))
@@ -104,20 +132,19 @@ func main() {
 	tracer := otelpyroscope.NewTracerProvider(spans).Tracer("scene")
 	var end func()
 	var part func() func() bool
+	n, _ := strconv.Atoi(os.Getenv("REQUESTS"))
 	if address := os.Getenv("SERVE"); address != "" {
 		end, part = serve(address)
+	} else if n > 0 {
+		end, part = push(0)
 	} else {
-		end, part = push()
+		end, part = push(time.Second)
 	}
-	in, root := tracer.Start(ctx, "POST /checkout", trace.WithSpanKind(trace.SpanKindServer),
-		trace.WithAttributes(attribute.String("http.route", "/checkout")))
-	root_work(part())
-	_, child := tracer.Start(in, "charge card")
-	child_work(part())
-	child.End()
-	root.End()
+	if n > 0 {
+		requests(tracer, n)
+	} else {
+		request(tracer, part, part)
+	}
 	end()
 	must(spans.Shutdown(ctx))
-	say(root, "POST /checkout")
-	say(child, "charge card")
 }

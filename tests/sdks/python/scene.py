@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pyroscope's Python SDK and its span processor (1.x or 0.8, whichever is installed), at work on one
-slow request."""
+slow request, or on many short ones."""
 
 import json
 import os
@@ -15,6 +15,7 @@ from opentelemetry.trace import SpanKind
 from pyroscope.otel import PyroscopeSpanProcessor
 
 SECONDS = float(os.environ["SECONDS"])
+REQUESTS = int(os.environ.get("REQUESTS", 0))
 
 
 def burn(seconds):
@@ -24,12 +25,12 @@ def burn(seconds):
     return n
 
 
-def root_work():
-    return burn(SECONDS / 2)
+def root_work(seconds):
+    return burn(seconds)
 
 
-def child_work():
-    return burn(SECONDS / 2)
+def child_work(seconds):
+    return burn(seconds)
 
 
 def say(span, name):
@@ -43,12 +44,23 @@ provider = TracerProvider(resource=Resource.create({"service.name": "shop"}))
 provider.add_span_processor(PyroscopeSpanProcessor())
 provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(os.environ["OTLP"] + "/v1/traces")))
 tracer = provider.get_tracer("scene")
-with tracer.start_as_current_span("POST /checkout", kind=SpanKind.SERVER,
-                                  attributes={"http.route": "/checkout"}) as root:
-    root_work()
-    with tracer.start_as_current_span("charge card") as child:
-        child_work()
+
+
+def request(own, below):
+    """A span and one below it, which work for so many seconds."""
+    with tracer.start_as_current_span("POST /checkout", kind=SpanKind.SERVER,
+                                      attributes={"http.route": "/checkout"}) as root:
+        root_work(own)
+        with tracer.start_as_current_span("charge card") as child:
+            child_work(below)
+    say(root, "POST /checkout")
+    say(child, "charge card")
+
+
+for n in range(REQUESTS):  # some of them work for less than the profiler's interval
+    request(n % 4 * 0.02, n // 4 % 4 * 0.02)
+    time.sleep(0.2)
+if not REQUESTS:
+    request(SECONDS / 2, SECONDS / 2)
 pyroscope.shutdown()
 provider.shutdown()
-say(root, "POST /checkout")
-say(child, "charge card")

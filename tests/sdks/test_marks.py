@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The join as it is shipped, from a start without any data, before Pyroscope's SDKs as they are: every span with
+samples has its button in Grafana, no button is dead, and no sample is without its span's name."""
+
+import re
+
+import pytest
+
+import otlp
+import programs
+from braid import ROOT, Braid
+from pyroscope import Pyroscope
+from sink import Sink
+
+MEASURED = "config/examples/pyroscope.yaml"
+SHIPPED = ("README.md", "processors/join/README.md", "docs/grafana.md", "packaging/kubernetes/gateway.yaml",
+           *(f"config/examples/{name}.yaml" for name in ("tempo-pyroscope", "files", "gateway", "production", "scrape")))
+REQUESTS = 120  # a third of a second each
+
+
+def join_of(path):
+    """What a file says of its first join, without comments."""
+    indent, section = re.search(r"^( +)join:\n((?:\1  .*\n)*)", (ROOT / path).read_text(), flags=re.M).groups()
+    lines = re.findall(rf"^{indent}  (\w+): *(.*?) *(?:#.*)?$", section, flags=re.M)
+    return {key: value for key, value in lines if key in ("hold", "profile_hold", "mark", "local_root")}
+
+
+@pytest.mark.parametrize("path", SHIPPED)
+def test_all_wait_alike(path):
+    """What is measured below holds for all of them."""
+    assert join_of(path) == join_of(MEASURED) != {}
+
+
+@pytest.mark.parametrize("sdk", ["go", "python"])
+def test_marks(sdk, tmp_path):
+    sink, pyroscope = Sink(), Pyroscope()
+    text = re.sub(r"\b0\.0\.0\.0:\d+$", "127.0.0.1:0", (ROOT / MEASURED).read_text(), flags=re.M)
+    braid = Braid(text, tmp_path, "--set=service.telemetry.metrics.level=none", env={"TEMPO": f"http://{sink.grpc}", "PYROSCOPE": pyroscope.url})
+    try:
+        said = programs.run(sdk, braid.address("http", node="receiver/pyroscope"), braid.http, REQUESTS)
+        braid.stop()
+        marks = {span.span_id.hex(): otlp.attributes_of(span.attributes).get("pyroscope.profile.id")
+                 for call in sink.of(otlp.TRACES) for _, _, span in otlp.spans_of(call.message)}
+        stored = pyroscope.stored()
+    finally:
+        braid.kill()
+        sink.close()
+        pyroscope.close()
+    names = {span: name for _, span, name in said}
+    assert marks.keys() == names.keys()
+    sampled = {key.span_id for key in stored if key.span_id}
+    buttons = {span for span, mark in marks.items() if mark}
+    print(f"{len(marks)} spans, {len(sampled)} with samples, {len(buttons)} buttons")
+    assert len(names) == 2 * REQUESTS and REQUESTS / 2 < len(sampled) < len(names)
+    assert sampled <= buttons, "spans with samples and no button"
+    assert {marks[span] for span in buttons} <= sampled, "buttons with nothing behind"
+    assert {key for key in stored if key.span_id and dict(key.labels).get("span.name") != names[key.span_id]} == set()
