@@ -61,7 +61,7 @@ EXAMPLES = {
         spans_by=("grpc", "http"), samples_by=(("otlp", "grpc"), ("otlp", "proto")), figures=True),
     "scrape.yaml": Example(  # the rest of it is driven by test_pprof_receiver.py
         traces="tempo:4317", profiles="pyroscope:4040", spans_by=("grpc", "http"),
-        samples_by=(("otlp", "grpc"), ("otlp", "proto"))),
+        samples_by=(("otlp", "grpc"), ("otlp", "proto")), figures=True),
     "sidecar.yaml": Example(
         traces="gateway:4317", profiles="gateway:4317", spans_by=("grpc", "http"),
         samples_by=(("otlp", "proto"), ("otlp", "grpc")), copied=("http.route", "span.status"),
@@ -176,7 +176,7 @@ def test_pushed_example(name, braid, new_sink, pyroscope):
     text = re.sub(r"\b0\.0\.0\.0:\d+$", "127.0.0.1:0", (FOLDER / name).read_text(), flags=re.M)
     assert example.traces in text and example.profiles in text
     text = text.replace(example.traces, "http://" + spans.grpc).replace(example.profiles, pyroscope.url)
-    process = braid(text)
+    process = braid(text, f"--set=service.telemetry.metrics.readers={READER}")
     (trace, root), *_ = scene.send_traces("python-grpc", process)
     body = ingest.make_pprof(labels={"trace_id": trace, "span_id": root}, time_ns=time.time_ns())
     for tenant in ("blue", "red"):
