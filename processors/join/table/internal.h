@@ -118,7 +118,7 @@ struct join_table {
     _Atomic uint64_t *taken;   /* likewise, of each span that samples name, in its shard */
     _Atomic uint32_t taken_at; /* when something was taken last, in tenths of a second; 0: never */
     bool has_family_pages; /* `families`, `taken` and `threads`; whoever has is_paging writes it */
-    _Atomic bool is_paging, all_paged; /* pages.c */
+    _Atomic bool is_paging, all_paged; /* pages ahead of the records */
     pthread_mutex_t names_lock;        /* of everything below */
     char *types[JOIN_TYPES];
     uint8_t type_lens[JOIN_TYPES];
