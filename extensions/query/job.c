@@ -158,7 +158,10 @@ static void query_job_free(struct query_job *job)
     if (job->query) {
         br_host_timer_stop(job->query->node->host, &job->timer);
         job->query->n_jobs--;
+        job->query->n_downloads -= job->route->download;
     }
+    if (job->kept)
+        job->release(job->kept);
     if (job->request)
         job->request->user = NULL;
     br_list_remove(&job->link);
@@ -334,7 +337,12 @@ static void job_start_call(struct query_job *job)
     struct query *query = job->query;
     uint64_t generation = job->route->stream ? br_store_generation(query->store) : 0;
     uint64_t now_ms = br_host_mono_ms(query->node->host);
-    if (job->turn && generation == job->generation) {
+    if (job->packed) { /* a piece that the client had no room for */
+        query_job_reply(job);
+        job_go_on(job);
+        return;
+    }
+    if (job->turn && generation == job->generation && !job->route->download) {
         bool quiet = now_ms - job->quiet_ms >= QUERY_QUIET_MS;
         if (quiet)
             job->quiet_ms = now_ms;
@@ -375,6 +383,7 @@ struct query_job *query_job_new(struct query *query, struct br_request *request,
     atomic_init(&job->stopped, false);
     br_list_append(&query->jobs, &job->link);
     query->n_jobs++;
+    query->n_downloads += route->download;
     br_arena_init(&job->head, HEAD_ARENA_MAX);
     job->pool = br_pool_new(0);
     int rc = job->pool ? query_job_copy_request(job, request, parts, n_parts) : BR_ENOMEM;
@@ -459,5 +468,6 @@ void query_jobs_release(struct query *query)
         job->request = NULL;
         job->query = NULL;
         query->n_jobs--;
+        query->n_downloads -= job->route->download;
     }
 }

@@ -111,6 +111,8 @@ static void query_take(struct query *query, struct br_request *request)
         query_answer_error(query, request, 404, QUERY_TEXT, "404 page not found");
     } else if (query->n_jobs >= (size_t)config->max_concurrent && !route->at_once) {
         query_answer_error(query, request, 503, route->errors, "too many queries are under way");
+    } else if (route->download && query->n_downloads >= QUERY_DOWNLOADS_MAX) {
+        query_answer_error(query, request, 503, route->errors, "another slice is being saved");
     } else if (br_host_over_limit(query->node->host) && !route->at_once) {
         query_answer_error(query, request, 503, route->errors, "the process is short of memory");
     } else if (!query_job_new(query, request, route, parts, n_parts, &rc)) {

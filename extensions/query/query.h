@@ -35,6 +35,8 @@
 #define QUERY_JOBS_MAX 1024         /* the most that max_concurrent can be */
 #define QUERY_PIECES_MAX (1u << 20) /* bytes of a stream that a client has not read */
 #define QUERY_QUIET_MS 15000        /* after which a stream says that it is alive */
+#define QUERY_UNREAD_MS 20          /* until a download looks again whether it was read */
+#define QUERY_DOWNLOADS_MAX 1       /* of a worker, at a time */
 
 struct query_config {
     struct br_http_config http; /* first */
@@ -51,7 +53,7 @@ struct query {
     struct br_store *store;
     struct br_server *server;
     struct br_list jobs; /* of struct query_job */
-    unsigned n_jobs;
+    unsigned n_jobs, n_downloads;
     double *requests, *refused, *cut;
     uint64_t started_ns; /* Unix */
     char name[160];
@@ -81,6 +83,10 @@ struct query_route {
      * what it appended to `out` is a piece. It is not called while nothing was written to the
      * store. `turn` counts its calls; status and headers are those of the first. */
     bool stream;
+    /* A stream that is not about what comes: it is called at once, and with each piece waits for
+     * the client to read. Of these a worker has QUERY_DOWNLOADS_MAX
+     * at a time. */
+    bool download;
 };
 
 struct query_param {
@@ -124,6 +130,8 @@ struct query_job {
     struct br_store_query *store; /* begun, in `arena`; NULL for no_store and at_once */
     uint64_t turn;                /* of a stream: calls before this one */
     uint64_t cursor[8];           /* of a stream: the handler's own between calls, 0 at first */
+    void *kept;                   /* of a stream: the same, */
+    void (*release)(void *kept);  /* and how it is freed with the job, in the loop */
     unsigned again_ms;            /* of a stream: until the next call; 0: the stream ends */
     /* The answer. */
     unsigned status;  /* 200 unless it is set */

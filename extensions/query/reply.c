@@ -160,8 +160,11 @@ void query_job_reply(struct query_job *job)
         job->started = true;
         br_http_reply(&job->config->http, job->request, &head);
     }
-    if (job->packed && !reply_piece(job, job->packed->data, job->packed->len))
-        job->again_ms = 0;
+    if (job->packed && !reply_piece(job, job->packed->data, job->packed->len)) {
+        job->again_ms = job->route->download ? QUERY_UNREAD_MS : 0;
+        if (job->route->download)
+            return;
+    }
     job->packed = br_buf_unref(job->packed);
 }
 

@@ -13,6 +13,9 @@
 #define BR_STORE_IDLE_MAX 32
 #define BR_STORE_IDLE_BYTES (64u << 20)
 
+/* How names of files begin that a slice is made in (slice.h). */
+#define BR_SLICE_SCRATCH "slice"
+
 /* What a partition says of itself. Of times the least and the greatest; least > greatest: none. */
 struct br_store_totals {
     int64_t created_ns, written_ns;

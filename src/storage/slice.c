@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -130,70 +131,75 @@ static size_t slice_padding(uint64_t size)
     return (size_t)(SLICE_BLOCK - size % SLICE_BLOCK) % SLICE_BLOCK;
 }
 
-/* --- Saving ------------------------------------------------------------------------------------
+/* --- Reading a store as an archive -------------------------------------------------------------
  */
 
-struct slice {
-    const char *directory, *file;
+struct br_slice_reader {
     uint64_t from_ns, until_ns;
-    int fd;
+    DIR *folder;
+    int fd; /* of the snapshot at hand; -1: none */
+    uint64_t left, size;
+    unsigned char block[2 * SLICE_BLOCK]; /* a header, padding or the end */
+    size_t block_at, block_len;
     unsigned count;
+    bool ended;
+    char directory[SLICE_PATH_MAX], scratch[SLICE_PATH_MAX];
 };
 
-static int slice_add_file(struct slice *slice, const char *name, const char *path,
-                          struct br_err *err)
-{
-    static const char zeros[SLICE_BLOCK];
-    unsigned char header[SLICE_BLOCK];
-    struct stat stat;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0 || fstat(fd, &stat)) {
-        int why = errno;
-        if (fd >= 0)
-            (void)close(fd);
-        return br_err_set(err, BR_EIO, "cannot read %s: %s", path, strerror(why));
-    }
-    slice_make_header(name, (uint64_t)stat.st_size, header);
-    int rc = slice_write(slice->fd, header, sizeof header, err);
-    if (!rc)
-        rc = slice_copy(fd, slice->fd, (uint64_t)stat.st_size, err);
-    if (!rc)
-        rc = slice_write(slice->fd, zeros, slice_padding((uint64_t)stat.st_size), err);
-    (void)close(fd);
-    return rc;
-}
-
-static bool slice_wants(const struct slice *slice, const struct br_store_totals *totals)
+static bool slice_wants(const struct br_slice_reader *slice, const struct br_store_totals *totals)
 {
     int64_t from = br_sql_time(slice->from_ns), until = br_sql_time(slice->until_ns);
     return (totals->span_from < until && totals->span_until >= from) ||
            (totals->sample_from < until && totals->sample_until >= from);
 }
 
-/* A snapshot of an open database, whoever writes to it meanwhile. */
-static int slice_snapshot(struct br_sql *sql, const char *path, struct br_err *err)
+static int slice_vacuum(struct br_sql *sql, const char *path, struct br_err *err)
 {
     sqlite3_stmt *statement = NULL;
-    (void)unlink(path);
+    int rc = 0;
     if (sqlite3_exec(sql->db, "PRAGMA query_only = 0", NULL, NULL, NULL) != SQLITE_OK ||
         sqlite3_prepare_v2(sql->db, "VACUUM INTO ?1", -1, &statement, NULL) != SQLITE_OK ||
         sqlite3_bind_text(statement, 1, path, -1, SQLITE_STATIC) != SQLITE_OK ||
-        sqlite3_step(statement) != SQLITE_DONE) {
-        int rc = br_sql_fail(sql, err);
-        (void)sqlite3_finalize(statement);
-        return rc;
-    }
+        sqlite3_step(statement) != SQLITE_DONE)
+        rc = br_sql_fail(sql, err);
     (void)sqlite3_finalize(statement);
+    return rc;
+}
+
+/* A snapshot of an open database, whoever writes to it meanwhile: a file that has no name any more,
+ * so that nothing is left of it whatever happens. */
+static int slice_snapshot(struct br_slice_reader *slice, struct br_sql *sql, struct br_err *err)
+{
+    char path[SLICE_PATH_MAX];
+    struct stat stat;
+    memcpy(path, slice->scratch, sizeof path);
+    int made = mkostemp(path, O_CLOEXEC);
+    if (made < 0)
+        return br_err_set(err, errno == ENOSPC ? BR_EFULL : BR_EIO, "cannot make %s: %s", path,
+                          strerror(errno));
+    (void)close(made);
+    int rc = slice_vacuum(sql, path, err);
+    int fd = rc ? -1 : open(path, O_RDONLY | O_CLOEXEC);
+    if (!rc && (fd < 0 || fstat(fd, &stat))) {
+        rc = br_err_set(err, BR_EIO, "cannot read %s: %s", path, strerror(errno));
+        if (fd >= 0)
+            (void)close(fd);
+    }
+    (void)unlink(path);
+    if (rc)
+        return rc;
+    slice->fd = fd;
+    slice->left = slice->size = (uint64_t)stat.st_size;
     return 0;
 }
 
-static int slice_add_partition(struct slice *slice, const char *name, struct br_err *err)
+/* Makes the partition the member at hand, unless it is none that is wanted. */
+static int slice_take_partition(struct br_slice_reader *slice, const char *name, struct br_err *err)
 {
-    char path[SLICE_PATH_MAX], copy[SLICE_PATH_MAX];
+    char path[SLICE_PATH_MAX];
     struct br_sql sql;
     struct br_store_totals totals;
-    if ((size_t)snprintf(path, sizeof path, "%s/%s", slice->directory, name) >= sizeof path ||
-        (size_t)snprintf(copy, sizeof copy, "%s.part", slice->file) >= sizeof copy)
+    if ((size_t)snprintf(path, sizeof path, "%s/%s", slice->directory, name) >= sizeof path)
         return br_err_set(err, BR_EIO, "the path of %s is too long", name);
     int rc = br_sql_open(&sql, path, BR_SQL_READ, false, err);
     if (rc == BR_ENOTFOUND)
@@ -203,49 +209,155 @@ static int slice_add_partition(struct slice *slice, const char *name, struct br_
     rc = br_store_totals_read(&sql, &totals, err);
     bool wanted = !rc && slice_wants(slice, &totals);
     if (wanted)
-        rc = slice_snapshot(&sql, copy, err);
+        rc = slice_snapshot(slice, &sql, err);
     br_sql_close(&sql);
-    if (wanted && !rc)
-        rc = slice_add_file(slice, name, copy, err);
-    if (wanted)
-        (void)unlink(copy);
-    slice->count += wanted && !rc;
+    if (wanted && !rc) {
+        slice_make_header(name, slice->size, slice->block);
+        slice->block_len = SLICE_BLOCK;
+        slice->count++;
+    }
     return rc == BR_ENOTFOUND ? 0 : rc;
 }
 
-static int slice_add_folder(struct slice *slice, struct br_err *err)
+static int slice_next(struct br_slice_reader *slice, struct br_err *err)
 {
-    static const char zeros[2 * SLICE_BLOCK];
-    DIR *folder = opendir(slice->directory);
+    struct dirent *entry;
     uint32_t number;
     int rc = 0;
-    if (!folder)
-        return br_err_set(err, BR_EIO, "cannot read %s: %s", slice->directory, strerror(errno));
-    for (struct dirent *entry; !rc && (entry = readdir(folder));)
+    slice->block_at = slice->block_len = 0;
+    while (!rc && slice->fd < 0 && (entry = readdir(slice->folder)))
         if (br_store_number_of(entry->d_name, &number))
-            rc = slice_add_partition(slice, entry->d_name, err);
-    (void)closedir(folder);
-    if (!rc && !slice->count)
-        rc = br_err_set(err, BR_ENOTFOUND, "%s has nothing of that time", slice->directory);
-    return rc ? rc : slice_write(slice->fd, zeros, sizeof zeros, err);
+            rc = slice_take_partition(slice, entry->d_name, err);
+    if (rc || slice->fd >= 0)
+        return rc;
+    if (!slice->count)
+        return br_err_set(err, BR_ENOTFOUND, "%s has nothing of that time", slice->directory);
+    memset(slice->block, 0, sizeof slice->block);
+    slice->block_len = sizeof slice->block;
+    slice->ended = true;
+    return 0;
+}
+
+/* The snapshot at hand is read: what follows it is its padding. */
+static void slice_end_member(struct br_slice_reader *slice)
+{
+    (void)close(slice->fd);
+    slice->fd = -1;
+    memset(slice->block, 0, sizeof slice->block);
+    slice->block_at = 0;
+    slice->block_len = slice_padding(slice->size);
+}
+
+static size_t slice_take_block(struct br_slice_reader *slice, void *data, size_t len)
+{
+    size_t n = slice->block_len - slice->block_at;
+    n = n < len ? n : len;
+    memcpy(data, slice->block + slice->block_at, n);
+    slice->block_at += n;
+    return n;
+}
+
+int br_slice_begin(const char *directory, const char *scratch, uint64_t from_ns, uint64_t until_ns,
+                   struct br_slice_reader **ret, struct br_err *err)
+{
+    struct br_slice_reader *slice = br_calloc(1, sizeof *slice);
+    *ret = NULL;
+    br_sql_setup();
+    if (!slice)
+        return br_err_set(err, BR_ENOMEM, "out of memory");
+    *slice = (struct br_slice_reader){.from_ns = from_ns, .until_ns = until_ns, .fd = -1};
+    int rc = 0;
+    if ((size_t)snprintf(slice->directory, SLICE_PATH_MAX, "%s", directory) >= SLICE_PATH_MAX ||
+        (size_t)snprintf(slice->scratch, SLICE_PATH_MAX, "%s.XXXXXX", scratch) >= SLICE_PATH_MAX)
+        rc = br_err_set(err, BR_EIO, "the path %s is too long", scratch);
+    else if (!(slice->folder = opendir(directory)))
+        rc = br_err_set(err, BR_EIO, "cannot read %s: %s", directory, strerror(errno));
+    if (rc)
+        br_slice_end(slice);
+    else
+        *ret = slice;
+    return rc;
+}
+
+int br_slice_begin_store(const struct br_store *store, uint64_t from_ns, uint64_t until_ns,
+                         struct br_slice_reader **ret, struct br_err *err)
+{
+    char scratch[SLICE_PATH_MAX];
+    if ((size_t)snprintf(scratch, sizeof scratch, "%s/" BR_SLICE_SCRATCH, store->directory) >=
+        sizeof scratch)
+        return br_err_set(err, BR_EIO, "the path %s is too long", store->directory);
+    return br_slice_begin(store->directory, scratch, from_ns, until_ns, ret, err);
+}
+
+int br_slice_read(struct br_slice_reader *slice, void *data, size_t len, size_t *ret_len,
+                  struct br_err *err)
+{
+    char *at = data;
+    int rc = 0;
+    *ret_len = 0;
+    while (!rc && *ret_len < len) {
+        size_t n = slice_take_block(slice, at + *ret_len, len - *ret_len);
+        if (!n && slice->fd >= 0 && slice->left) {
+            n = slice->left < len - *ret_len ? (size_t)slice->left : len - *ret_len;
+            rc = slice_read(slice->fd, at + *ret_len, n, err);
+            slice->left -= n;
+        } else if (!n && slice->fd >= 0) {
+            slice_end_member(slice);
+        } else if (!n && slice->ended) {
+            break;
+        } else if (!n) {
+            rc = slice_next(slice, err);
+        }
+        *ret_len += n;
+    }
+    return rc;
+}
+
+void br_slice_end(struct br_slice_reader *slice)
+{
+    if (!slice)
+        return;
+    if (slice->folder)
+        (void)closedir(slice->folder);
+    if (slice->fd >= 0)
+        (void)close(slice->fd);
+    br_free(slice);
+}
+
+/* --- Saving ------------------------------------------------------------------------------------
+ */
+
+static int slice_save_to(struct br_slice_reader *slice, int fd, struct br_err *err)
+{
+    char *data = br_malloc(SLICE_COPY);
+    size_t n = 1;
+    int rc = data ? 0 : br_err_set(err, BR_ENOMEM, "out of memory");
+    while (!rc && n) {
+        rc = br_slice_read(slice, data, SLICE_COPY, &n, err);
+        if (!rc)
+            rc = slice_write(fd, data, n, err);
+    }
+    br_free(data);
+    return rc;
 }
 
 int br_slice_save(const char *directory, uint64_t from_ns, uint64_t until_ns, const char *file,
                   unsigned *ret_count, struct br_err *err)
 {
-    struct slice slice = {
-        .directory = directory, .file = file, .from_ns = from_ns, .until_ns = until_ns};
-    br_sql_setup();
-    slice.fd = open(file, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    if (slice.fd < 0)
+    struct br_slice_reader *slice;
+    int fd = open(file, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd < 0)
         return br_err_set(err, BR_EIO, "cannot make %s: %s", file, strerror(errno));
-    int rc = slice_add_folder(&slice, err);
-    if (close(slice.fd) && !rc)
+    int rc = br_slice_begin(directory, file, from_ns, until_ns, &slice, err);
+    if (!rc)
+        rc = slice_save_to(slice, fd, err);
+    if (close(fd) && !rc)
         rc = br_err_set(err, BR_EIO, "cannot write %s: %s", file, strerror(errno));
     if (rc)
         (void)unlink(file);
     else
-        *ret_count = slice.count;
+        *ret_count = slice->count;
+    br_slice_end(slice);
     return rc;
 }
 

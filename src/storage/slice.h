@@ -5,9 +5,32 @@
  */
 #pragma once
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/err.h"
+
+struct br_slice_reader;
+struct br_store;
+
+/* Begins to read, as such a file, every partition of the folder that has spans or samples in
+ * [from, until): the whole partition. The folder may be in use. What is read is a snapshot of one
+ * partition at a time, in a file that begins with `scratch` and loses its name at once: so much
+ * room is taken there. `*ret` is to be ended. Returns 0, BR_EIO or BR_ENOMEM, with a sentence. */
+int br_slice_begin(const char *directory, const char *scratch, uint64_t from_ns, uint64_t until_ns,
+                   struct br_slice_reader **ret, struct br_err *err);
+
+/* The same of a store that is open. */
+int br_slice_begin_store(const struct br_store *store, uint64_t from_ns, uint64_t until_ns,
+                         struct br_slice_reader **ret, struct br_err *err);
+
+/* Reads the next bytes of it, fewer than `len` only before the end: 0 bytes are the end. In any
+ * thread. Returns as br_slice_save; then no more can be read. */
+int br_slice_read(struct br_slice_reader *slice, void *data, size_t len, size_t *ret_len,
+                  struct br_err *err);
+
+/* Accepts NULL. */
+void br_slice_end(struct br_slice_reader *slice);
 
 /* Writes to `file`, which must not be there, every partition of the folder that has spans or
  * samples in [from, until): the whole partition. The folder may be in use. `*ret_count` is the

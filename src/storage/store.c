@@ -160,6 +160,9 @@ static int store_find(struct br_store *store, uint32_t **ret, uint32_t *ret_coun
     if (!folder)
         return br_err_set(err, BR_EIO, "cannot read %s: %s", store->directory, strerror(errno));
     for (struct dirent *entry; !rc && (entry = readdir(folder));) {
+        /* What a process that was killed was saving. */
+        if (strncmp(entry->d_name, BR_SLICE_SCRATCH ".", sizeof BR_SLICE_SCRATCH) == 0)
+            (void)unlinkat(dirfd(folder), entry->d_name, 0);
         if (!br_store_number_of(entry->d_name, &number))
             continue;
         rc = br_grow(&numbers, &cap, (size_t)count + 1, sizeof *numbers, PARTITIONS_MAX);

@@ -7,11 +7,12 @@ import os
 import subprocess
 import tarfile
 import time
+import urllib.error
 import urllib.request
 
 import pytest
 
-from braid import BINARY, DEADLINE_S
+from braid import BINARY, DEADLINE_S, until
 
 
 def run(*words, **env):
@@ -92,6 +93,67 @@ def test_nothing_is_written_over(kept, tmp_path):
     done = run("save", tmp_path / "slice", "--directory", kept[1])
     assert done.returncode == 1 and "File exists" in done.stderr
     assert (tmp_path / "slice").read_text() == "mine"
+
+
+def slice_url(running, query=""):
+    return f"http://{running.address('http', node='extension/query')}/api/braid/slice{query}"
+
+
+def test_saved_over_http_and_opened_elsewhere(braid, kept, tmp_path):
+    running, folder = kept
+    with urllib.request.urlopen(slice_url(running), timeout=DEADLINE_S) as answer:
+        assert answer.headers["content-type"] == "application/x-tar"
+        assert answer.headers.get_filename().startswith("braid-") and answer.headers.get_filename().endswith(".tar")
+        (tmp_path / "slice").write_bytes(answer.read())
+    assert run("save", tmp_path / "other", "--directory", folder).returncode == 0
+    with tarfile.open(tmp_path / "slice") as left, tarfile.open(tmp_path / "other") as right:
+        assert left.getnames() == right.getnames() == ["partition-00000001.db"]
+    assert not list(folder.glob("slice*"))
+    shown = show(braid, tmp_path / "slice")
+    assert spans_of(shown) == spans_of(running)
+
+
+def test_over_http_times_choose_partitions(kept):
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(slice_url(kept[0], "?start=now-1s"), timeout=DEADLINE_S)
+    assert refused.value.code == 404 and "nothing of that time" in json.load(refused.value)["error"]
+
+
+def test_a_reader_who_stops_gets_no_more_and_loses_nothing(braid, tmp_path):
+    """A file larger than what a stream may hold unread: the server waits for the reader; a second reader is told to."""
+    running = braid(config(tmp_path / "kept"))
+    start_ns = time.time_ns() - 60_000_000_000
+    for number in range(8):
+        spans = [span(number * 100 + i + 1, start_ns) for i in range(100)]
+        for each in spans:
+            each["attributes"] = [{"key": "noise", "value": {"stringValue": os.urandom(15000).hex()}}]
+        request = urllib.request.Request(f"http://{running.http}/v1/traces",
+                                         json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": spans}]}]}).encode(),
+                                         {"Content-Type": "application/json"})
+        urllib.request.urlopen(request, timeout=DEADLINE_S).close()
+    with urllib.request.urlopen(slice_url(running), timeout=DEADLINE_S) as answer:
+        first = answer.read(1000)
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            urllib.request.urlopen(slice_url(running), timeout=DEADLINE_S)
+        assert refused.value.code == 503 and "another slice" in json.load(refused.value)["error"]
+        rest = answer.read()
+    (tmp_path / "slice").write_bytes(first + rest)
+    assert len(first) + len(rest) > 10_000_000
+    shown = show(braid, tmp_path / "slice")
+    url = f"http://{shown.address('http', node='extension/query')}/api/braid/status"
+    with urllib.request.urlopen(url, timeout=DEADLINE_S) as answer:
+        assert json.load(answer)["store"]["spans"] == 800
+    # Who goes away makes room for the next.
+    urllib.request.urlopen(slice_url(running), timeout=DEADLINE_S).close()
+
+    def again():
+        try:
+            with urllib.request.urlopen(slice_url(running), timeout=DEADLINE_S) as answer:
+                return len(answer.read()) > 10_000_000
+        except urllib.error.HTTPError as refused:
+            assert refused.code == 503
+            return False
+    until(again)
 
 
 def archive_of(*members):

@@ -4,8 +4,9 @@ import { render } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { help, useKeys } from "./keys";
 import { Icon } from "./parts/basics";
+import { Save } from "./parts/save";
 import { TimeRange } from "./parts/time";
-import { carried, go, href, onSay, refresh, remember, say, useDark, useRemembered, useRoute } from "./state";
+import { carried, copy, flush, go, href, onSay, refresh, remember, useDark, useRemembered, useRoute } from "./state";
 import "./style.css";
 import { CompareView } from "./views/compare";
 import { HealthView } from "./views/health";
@@ -44,11 +45,9 @@ function Page() {
     "3": () => to("compare/slow"),
     "4": () => to("health"),
   });
-  const copy = (): void => {
-    navigator.clipboard.writeText(location.href).then(
-      () => say("The link is copied. Times that move, as the last hour, move in it, too."),
-      () => say("The browser does not let the page copy; the address bar has the link."),
-    );
+  const copyLink = (): void => {
+    flush();
+    copy(location.href, "The link is copied. Times that move, as the last hour, move in it, too.");
   };
   const next = theme === "" ? "light" : theme === "light" ? "dark" : "";
   const open = view === "trace" ? "spans" : view;
@@ -79,9 +78,10 @@ function Page() {
           <button type="button" class="button square" onClick={refresh} aria-label="Ask again" title="Ask again (r)">
             <Icon name="refresh" />
           </button>
-          <button type="button" class="button square" onClick={copy} aria-label="Copy the link" title="Copy a link to what is shown">
+          <button type="button" class="button square" onClick={copyLink} aria-label="Copy the link" title="Copy a link to what is shown">
             <Icon name="link" />
           </button>
+          <Save />
           <button type="button" class="button square" onClick={() => remember("theme", next)} aria-label={`Theme: ${theme || "as the system"}`} title={`Theme: ${theme || "as the system"}`}>
             <Icon name={theme === "" ? "auto" : dark ? "moon" : "sun"} />
           </button>

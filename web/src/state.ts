@@ -37,29 +37,60 @@ export function href(path: string, query: Query = {}): string {
   return `#/${path}${text ? `?${text}` : ""}`;
 }
 
+// The page goes by `here`, and the address bar follows: browsers drop or refuse changes of an entry that come too
+// fast (Chromium 200 in ten seconds), as they do while a key is held down. The next key has to be read by what this
+// one led to.
+let here = location.hash;
+let written = -1000;
+let writing = 0;
+const routed = new Set<() => void>();
+const told = (): void => routed.forEach((listener) => listener());
+
+/** The address bar says what is shown. */
+export function flush(): void {
+  clearTimeout(writing);
+  writing = 0;
+  written = performance.now();
+  if (here !== location.hash) history.replaceState(null, "", here);
+}
+
+// Before a link is followed, so that the way back leads to what was left.
+window.addEventListener("click", () => writing && flush(), true);
+window.addEventListener("pagehide", () => writing && flush());
+window.addEventListener("hashchange", () => {
+  clearTimeout(writing);
+  writing = 0;
+  here = location.hash;
+  told();
+});
+
 export function go(path: string, query: Query = {}, replace = false): void {
   const to = href(path, query);
-  if (to === location.hash) return;
-  // Not by location.hash, whose event comes later: the next key is read by what this one led to.
-  if (replace) history.replaceState(null, "", to);
-  else history.pushState(null, "", to);
-  window.dispatchEvent(new HashChangeEvent("hashchange"));
+  if (to === here) return;
+  if (!replace) {
+    if (writing) flush();
+    history.pushState(null, "", to);
+  }
+  here = to;
+  if (replace && performance.now() - written > 100) flush();
+  else if (replace) writing ||= window.setTimeout(flush, 100);
+  told();
 }
 
 const pathOf = (route: Route): string => [route.view, ...route.ids].map(encodeURIComponent).join("/");
 
 /** Changes keys of the query and leaves the rest; an empty value removes a key. */
 export function set(changes: Query, replace = false): void {
-  const route = parse(location.hash);
+  const route = parse(here);
   go(pathOf(route), { ...route.query, ...changes }, replace);
 }
 
 export function useRoute(): Route {
-  const [route, setRoute] = useState(() => parse(location.hash));
+  const [route, setRoute] = useState(() => parse(here));
   useLayoutEffect(() => {
-    const onChange = (): void => setRoute(parse(location.hash));
-    window.addEventListener("hashchange", onChange);
-    return () => window.removeEventListener("hashchange", onChange);
+    const onChange = (): void => setRoute(parse(here));
+    routed.add(onChange);
+    return () => void routed.delete(onChange);
   }, []);
   return route;
 }
@@ -69,6 +100,34 @@ export const range = (query: Query): { start: string; end: string } => ({
   start: query.start || "now-1h",
   end: query.end || "now",
 });
+
+const units: Record<string, number> = { s: 1e3, m: 60e3, h: 3600e3, d: 86400e3 };
+
+/** The same as Unix ms, as of now; a text that the server would not take is no number. */
+export function fixed(query: Query): { start: number; end: number } {
+  const { start, end } = range(query);
+  const at = (text: string): number => {
+    const back = /^now(?:-(\d+)([smhd]))?$/.exec(text);
+    return back ? Date.now() - Number(back[1] ?? 0) * (units[back[2]] ?? 0) : Number(text);
+  };
+  return { start: at(start), end: at(end) };
+}
+
+// A view that is about a time of its own says so, for who saves what is shown.
+let own: { start: number; end: number } | null = null;
+
+export function useOwnTime(start: number, end: number): void {
+  useLayoutEffect(() => {
+    own = { start, end };
+    return () => void (own = null);
+  }, [start, end]);
+}
+
+/** What is shown: the view with its query, and from when to when, in Unix ms. */
+export const shown = (): { path: string; query: Query; start: number; end: number } => {
+  const route = parse(here);
+  return { path: pathOf(route), query: route.query, ...(own ?? fixed(route.query)) };
+};
 
 /** What views have in common, when one leads to another. */
 export function carried(query: Query): Query {
@@ -103,7 +162,7 @@ export function remember(key: string, value: string): void {
 
 export function useRemembered(key: string): string {
   const [value, setValue] = useState(() => remembered(key));
-  useEffect(() => {
+  useLayoutEffect(() => {
     const onChange = (): void => setValue(remembered(key));
     listeners.add(onChange);
     return () => void listeners.delete(onChange);
@@ -134,7 +193,7 @@ export function refresh(): void {
 
 export function useRefreshed(): number {
   const [value, setValue] = useState(refreshed);
-  useEffect(() => {
+  useLayoutEffect(() => {
     const onChange = (): void => setValue(refreshed);
     listeners.add(onChange);
     return () => void listeners.delete(onChange);
@@ -147,3 +206,10 @@ export function useRefreshed(): number {
 let sayNow: ((text: string) => void) | null = null;
 export const onSay = (listener: (text: string) => void): void => void (sayNow = listener);
 export const say = (text: string): void => sayNow?.(text);
+
+export function copy(text: string, done: string): void {
+  navigator.clipboard.writeText(text).then(
+    () => say(done),
+    () => say("The browser does not let the page copy."),
+  );
+}

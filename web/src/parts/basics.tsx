@@ -17,6 +17,7 @@ const paths: Record<string, string> = {
   close: "m4 4 8 8m0-8-8 8",
   refresh: "M13 8a5 5 0 1 1-1.500-3.600M13 2.500v2.700h-2.700",
   export: "M8 2.500v7m-2.800-2.800L8 9.500l2.800-2.800M3 12.500h10",
+  save: "M3 3h8l2 2v8H3ZM5.500 3v3.200h4.500V3M5.300 13V9.500h5.400V13",
   flip: "M5 3v10m0 0-2.200-2.200M5 13l2.200-2.200M11 13V3m0 0L8.800 5.200M11 3l2.200 2.200",
   compare: "M3 4h4v8H3zM9 4h4v8H9z",
   play: "M5 3.500v9l7-4.500z",

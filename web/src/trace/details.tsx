@@ -5,7 +5,7 @@ import { serviceColor } from "../color";
 import { FlamePanel } from "../flame/panel";
 import { clock, count, day, duration, milliseconds, percent, typeName } from "../format";
 import { Cut, Empty, Failed, Icon, Loading, Segments, Skeleton, Tabs } from "../parts/basics";
-import { carried, href, say, set, useDark, type Query } from "../state";
+import { carried, copy, href, set, useDark, type Query } from "../state";
 import { spent, type Node } from "./model";
 import { pin } from "../views/compare";
 
@@ -51,7 +51,7 @@ export function Details({ node, trace, query }: { node: Node; trace: Trace; quer
             <dt>Span id</dt>
             <dd class="mono">
               {span.span_id}{" "}
-              <button type="button" class="plain" aria-label="Copy the span's id" onClick={() => void navigator.clipboard.writeText(span.span_id).then(() => say("The span's id is copied."))}>
+              <button type="button" class="plain" aria-label="Copy the span's id" onClick={() => copy(span.span_id, "The span's id is copied.")}>
                 <Icon name="link" />
               </button>
             </dd>

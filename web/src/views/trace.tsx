@@ -5,7 +5,7 @@ import { url, useAnswer, type Trace } from "../api";
 import { count, day, clock, duration } from "../format";
 import { useKeys } from "../keys";
 import { Cut, Empty, Failed, Icon, Loading, SearchField, Skeleton } from "../parts/basics";
-import { carried, go, href, remember, remembered, set, useDark, type Query } from "../state";
+import { carried, go, href, remember, remembered, set, useDark, useOwnTime, type Query } from "../state";
 import { Details } from "../trace/details";
 import { grow, matching, rowsOf, type Node, type Tree } from "../trace/model";
 import { Waterfall } from "../trace/waterfall";
@@ -77,6 +77,7 @@ function Loaded({ trace, query, loading }: { trace: Trace; query: Query; loading
   const root = tree.roots[0];
   const allCollapsed = collapsed.size > 0;
   const startMs = Number(tree.startUnixNs / 1000000n);
+  useOwnTime(startMs, startMs + Math.ceil(tree.duration / 1e6) + 1);
   return (
     <main class="view trace-view" id="main">
       <Loading on={loading} />

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* GET slice: what the store has of a range of time, as the file that `braid open` shows. */
+#include <stdio.h>
+#include <time.h>
+
+#include "extensions/query/braid.h"
+#include "storage/slice.h"
+
+#define SLICE_PIECE (256u << 10)
+
+static void slice_release(void *slice)
+{
+    br_slice_end(slice);
+}
+
+static void slice_put_headers(struct query_job *job, uint64_t until_ns)
+{
+    char text[80];
+    time_t until = (time_t)((until_ns < job->now_ns ? until_ns : job->now_ns) / BRAID_SECOND_NS);
+    struct tm parts = {0};
+    (void)gmtime_r(&until, &parts);
+    (void)strftime(text, sizeof text, "attachment; filename=\"braid-%Y%m%d-%H%M%S.tar\"", &parts);
+    query_job_header(job, "content-disposition", text);
+    query_job_header(job, "cache-control", "no-store");
+}
+
+static int slice_begin(struct query_job *job, struct br_err *err)
+{
+    struct br_slice_reader *slice;
+    uint64_t from_ns, until_ns;
+    if (!query_braid_range(job, &from_ns, &until_ns))
+        return BR_EINVAL;
+    int rc = br_slice_begin_store(job->query->store, from_ns, until_ns, &slice, err);
+    if (rc) {
+        query_job_fail_rc(job, rc, err);
+        return rc;
+    }
+    job->kept = slice;
+    job->release = slice_release;
+    slice_put_headers(job, until_ns);
+    return 0;
+}
+
+/* A call reads a piece. What fails after the first leaves a file that says it is not whole. */
+void query_braid_slice(struct query_job *job)
+{
+    struct br_err err = {0};
+    size_t len = 0;
+    job->type = "application/x-tar";
+    if (job->turn == 0 && slice_begin(job, &err))
+        return;
+    if (job->head_only)
+        return;
+    char *piece = br_arena_alloc(&job->arena, SLICE_PIECE);
+    int rc = piece ? br_slice_read(job->kept, piece, SLICE_PIECE, &len, &err) : BR_ENOMEM;
+    if (rc && job->turn == 0) {
+        query_job_fail_rc(job, rc, &err);
+        return;
+    }
+    if (!rc)
+        br_str_add(&job->out, piece, len);
+    job->again_ms = !rc && len ? 1 : 0;
+}
