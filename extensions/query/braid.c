@@ -279,6 +279,7 @@ const struct query_route query_braid_routes[] = {
     GET("slow", query_braid_slow),
     GET("timeline", query_braid_timeline),
     GET("join", query_braid_join),
+    GET("privacy", query_braid_privacy),
     {.methods = QUERY_GET,
      .path = "/api/braid/tail",
      .handle = query_braid_tail,

@@ -4,7 +4,8 @@
  * holds and services; braid_spans.c spans and the live tail; braid_trace.c one trace;
  * braid_profile.c profiles, functions and differences; braid_slow.c slow against typical;
  * braid_timeline.c the time line; braid_join.c how well samples and spans meet;
- * braid_slice.c what the store has of a time, as a file.
+ * braid_privacy.c what is private and what was redacted; braid_slice.c what the store has of a
+ * time, as a file.
  *
  * What a span took is added up when it is asked for, by the ids in samples (braid_figures.c). A
  * span's local subtree are the spans below it up to those of another service: what ran for it in
@@ -142,4 +143,5 @@ void query_braid_diff(struct query_job *job);
 void query_braid_slow(struct query_job *job);
 void query_braid_timeline(struct query_job *job);
 void query_braid_join(struct query_job *job);
+void query_braid_privacy(struct query_job *job);
 void query_braid_slice(struct query_job *job);

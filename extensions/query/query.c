@@ -178,7 +178,10 @@ static int query_create(struct br_node *node, struct br_err *err)
     query->refused = br_node_metric(node, BR_COUNTER, "braid_query_refused", NULL, NULL);
     query->cut = br_node_metric(node, BR_COUNTER, "braid_query_cut", NULL, NULL);
     query->store = br_store_get(node->host, config->store);
-    return query->store ? 0 : br_err_set(err, BR_ENOMEM, "out of memory");
+    query->masked = br_masked_get(node->host);
+    if (query->masked)
+        br_masked_watch(query->masked);
+    return query->store && query->masked ? 0 : br_err_set(err, BR_ENOMEM, "out of memory");
 }
 
 static int query_start(struct br_node *node, struct br_err *err)
@@ -215,6 +218,7 @@ static void query_destroy(struct br_node *node)
     if (!query->node)
         return;
     query_jobs_release(query);
+    br_masked_put(node->host, query->masked);
     br_store_put(node->host, query->store);
 }
 

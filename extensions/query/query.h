@@ -22,6 +22,7 @@
 #include "base/arena.h"
 #include "base/list.h"
 #include "base/str.h"
+#include "core/masked.h"
 #include "ingest/http.h"
 #include "net/hosts.h"
 #include "pipeline/component.h"
@@ -51,6 +52,7 @@ struct query {
     struct br_node *node;
     struct br_hosts hosts;
     struct br_store *store;
+    struct br_masked *masked;
     struct br_server *server;
     struct br_list jobs; /* of struct query_job */
     unsigned n_jobs, n_downloads;

@@ -39,7 +39,13 @@ static int redact_attribute(struct redact_dictionary *dictionary, struct redact_
     int verdict = redact_key_at(walk, kv.key_index);
     if (verdict < 0)
         return verdict;
+    struct br_entry key = {0};
+    if (kv.key_index < dictionary->view.count[BR_TABLE_STRING])
+        key = br_dictionary_string(&dictionary->view, (uint32_t)kv.key_index);
+    walk->place = "profile";
+    walk->key = (struct br_masked_text){key.data, key.len};
     if (verdict == REDACT_KEY_REMOVE) {
+        redact_note(walk, REDACT_KEY_REMOVE);
         ++*walk->attributes_removed;
         walk->removed[index] = walk->hides = true;
         dictionary->entries[BR_TABLE_ATTRIBUTE][index] = (struct br_entry){nothing, 0};
@@ -150,6 +156,7 @@ static int redact_dictionary_ask(struct redact_dictionary *dictionary, struct re
     br_put_bytes(copy, walk->rules->text, walk->rules->text_len);
     texts[index] = (struct br_entry){copy, walk->rules->text_len};
     walk->hides = true;
+    redact_note_name(walk, kind == REDACT_FUNCTION ? "function" : "path");
     ++*counter;
     return 0;
 }

@@ -41,7 +41,7 @@ const struct redact_known *redact_memo_get(const struct redact_memo *memo, uint8
 }
 
 void redact_memo_put(struct redact_memo *memo, uint8_t kind, const void *text, size_t len,
-                     uint8_t verdict, const void *out, size_t out_len)
+                     uint8_t verdict, uint16_t rule, const void *out, size_t out_len)
 {
     if (len > REDACT_MEMO_TEXT_MAX || out_len > REDACT_MEMO_TEXT_MAX)
         return;
@@ -52,7 +52,7 @@ void redact_memo_put(struct redact_memo *memo, uint8_t kind, const void *text, s
     struct redact_known *known = memo->known ? br_malloc(sizeof *known + len + out_len) : NULL;
     if (!known)
         return;
-    *known = (struct redact_known){(uint16_t)len, (uint16_t)out_len, kind, verdict};
+    *known = (struct redact_known){(uint16_t)len, (uint16_t)out_len, kind, verdict, rule};
     br_put_bytes(br_put_bytes(known->bytes, text, len), out, out_len);
     struct redact_known **place = br_cache_take(&memo->places, memo_hash(memo, kind, text, len));
     br_free(*place);

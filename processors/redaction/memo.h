@@ -18,6 +18,7 @@ struct redact_known {
     uint16_t len, out_len;
     uint8_t kind;    /* whose rules it went through */
     uint8_t verdict; /* of the caller's */
+    uint16_t rule;   /* the caller's, too: by which */
     uint8_t bytes[]; /* the text, then the result */
 };
 
@@ -35,4 +36,4 @@ const struct redact_known *redact_memo_get(const struct redact_memo *memo, uint8
 
 /* Remembers it, if it is short enough and there is memory. */
 void redact_memo_put(struct redact_memo *memo, uint8_t kind, const void *text, size_t len,
-                     uint8_t verdict, const void *out, size_t out_len);
+                     uint8_t verdict, uint16_t rule, const void *out, size_t out_len);

@@ -9,6 +9,7 @@
 #include "otlp/fields.h"
 #include "otlp/keyvalue.h"
 #include "otlp/scan.h"
+#include "pipeline/component.h"
 
 /* --- Shapes ---------------------------------------------------------------------------------- */
 
@@ -25,12 +26,15 @@
         .what = REDACT_MESSAGE, .child = &(shape)                                                  \
     }
 
-static const struct redact_shape scope = {.fields = {[BR_SCOPE_ATTRIBUTES] = ATTRIBUTES}};
+static const struct redact_shape scope = {.place = "scope",
+                                          .fields = {[BR_SCOPE_ATTRIBUTES] = ATTRIBUTES}};
 static const struct redact_shape event = {
-    .fields = {[BR_EVENT_NAME] = TEXT, [BR_EVENT_ATTRIBUTES] = ATTRIBUTES}};
-static const struct redact_shape span_link = {.fields = {[BR_SPAN_LINK_ATTRIBUTES] = ATTRIBUTES}};
+    .place = "event", .fields = {[BR_EVENT_NAME] = TEXT, [BR_EVENT_ATTRIBUTES] = ATTRIBUTES}};
+static const struct redact_shape span_link = {.place = "link",
+                                              .fields = {[BR_SPAN_LINK_ATTRIBUTES] = ATTRIBUTES}};
 static const struct redact_shape status = {.fields = {[BR_SPAN_STATUS_MESSAGE] = TEXT}};
-static const struct redact_shape span = {.fields = {[BR_SPAN_NAME] = TEXT,
+static const struct redact_shape span = {.place = "span",
+                                         .fields = {[BR_SPAN_NAME] = TEXT,
                                                     [BR_SPAN_ATTRIBUTES] = ATTRIBUTES,
                                                     [BR_SPAN_EVENTS] = MESSAGE(event),
                                                     [BR_SPAN_LINKS] = MESSAGE(span_link),
@@ -52,7 +56,7 @@ static const struct redact_shape scope_profiles = {
     .fields = {[BR_SCOPES_SCOPE] = MESSAGE(scope), [BR_SCOPES_ITEMS] = MESSAGE(profile)}};
 
 const struct redact_shape redact_resource_shape = {
-    .fields = {[BR_RESOURCE_ATTRIBUTES] = ATTRIBUTES}};
+    .place = "resource", .fields = {[BR_RESOURCE_ATTRIBUTES] = ATTRIBUTES}};
 const struct redact_shape redact_traces_part = {
     .fields = {[BR_RESOURCES_RESOURCE] = MESSAGE(redact_resource_shape),
                [BR_RESOURCES_SCOPES] = MESSAGE(scope_spans)}};
@@ -64,12 +68,42 @@ const struct redact_shape redact_mapping_shape = {
 const struct redact_shape redact_location_shape = {
     .fields = {[BR_LOCATION_ATTRIBUTES] = {.what = REDACT_INDICES}}};
 
-/* --- Values ---------------------------------------------------------------------------------- */
+/* --- What is told ------------------------------------------------------------------------------
+ */
 
 static bool redact_messages_masks(enum redact_key key)
 {
     return key == REDACT_KEY_MASK || key == REDACT_KEY_MASK_TEXT;
 }
+
+void redact_note(struct redact_walk *walk, enum redact_key key)
+{
+    struct redact_rules *rules = walk->rules;
+    bool by_key = key == REDACT_KEY_REMOVE || redact_messages_masks(key);
+    struct br_masked_text became = {rules->text, rules->text_len};
+    if (!br_masked_is_watched(walk->masked))
+        return;
+    /* The verdict may be one from before, and the rule that of another key since. */
+    if (by_key && redact_key(rules, walk->key.data, walk->key.len) < 0)
+        return;
+    if (key == REDACT_KEY_REMOVE)
+        became.len = 0;
+    br_masked_note(walk->masked, walk->node->id,
+                   redact_rule_name(rules, by_key ? rules->key_rule : rules->rule), walk->place,
+                   walk->key, became, br_host_unix_ns(walk->node->host));
+}
+
+void redact_note_name(struct redact_walk *walk, const char *place)
+{
+    const struct redact_rules *rules = walk->rules;
+    if (br_masked_is_watched(walk->masked))
+        br_masked_note(walk->masked, walk->node->id, redact_rule_name(rules, rules->rule), place,
+                       (struct br_masked_text){NULL, 0},
+                       (struct br_masked_text){rules->text, rules->text_len},
+                       br_host_unix_ns(walk->node->host));
+}
+
+/* --- Values ---------------------------------------------------------------------------------- */
 
 /* What becomes of a text under such a key: as redact_text. */
 static int redact_messages_judge(struct redact_walk *walk, enum redact_key key, const void *text,
@@ -97,7 +131,10 @@ static int redact_messages_judge_text(struct redact_walk *walk, const struct br_
                                       size_t len)
 {
     int rc = redact_messages_judge(walk, key, text, len);
-    return rc == 1 ? redact_messages_put_result(walk, field, next) : rc;
+    if (rc != 1)
+        return rc;
+    redact_note(walk, key);
+    return redact_messages_put_result(walk, field, next);
 }
 
 static int redact_messages_judge_number(struct redact_walk *walk, const struct br_field *field,
@@ -163,6 +200,11 @@ static int redact_messages_judge_string_index(struct redact_walk *walk,
     }
     ++*walk->values;
     walk->hides = true;
+    if (br_masked_is_watched(walk->masked)) {
+        struct br_entry text = br_dictionary_string(walk->view, (uint32_t)found->value);
+        if (redact_messages_judge(walk, key, text.data, text.len) == 1)
+            redact_note(walk, key);
+    }
     uint8_t *p = br_put_varint(field, BR_TAG(BR_VALUE_STRINDEX, BR_WIRE_VARINT));
     p = br_put_varint(p, becomes);
     rc = br_splice_cut(&walk->splice, found->at, next);
@@ -271,6 +313,16 @@ static int redact_messages_judge_key(struct redact_walk *walk, const struct br_k
     return redact_key(walk->rules, pair->key, pair->key_len);
 }
 
+static struct br_masked_text redact_messages_key_text(const struct redact_walk *walk,
+                                                      const struct br_keyvalue *pair)
+{
+    if (pair->key_len || !pair->key_index || !walk->view ||
+        pair->key_index >= walk->view->count[BR_TABLE_STRING])
+        return (struct br_masked_text){pair->key, pair->key_len};
+    struct br_entry text = br_dictionary_string(walk->view, (uint32_t)pair->key_index);
+    return (struct br_masked_text){text.data, text.len};
+}
+
 static int redact_messages_attribute(struct redact_walk *walk, const struct br_field *found,
                                      const uint8_t *next, bool top, bool pass)
 {
@@ -280,7 +332,10 @@ static int redact_messages_attribute(struct redact_walk *walk, const struct br_f
     int key = pass ? REDACT_KEY_PASS : redact_messages_judge_key(walk, &pair);
     if (key < 0)
         return key;
+    const struct br_masked_text outer = walk->key;
+    walk->key = redact_messages_key_text(walk, &pair);
     if (key == REDACT_KEY_REMOVE && top) {
+        redact_note(walk, REDACT_KEY_REMOVE);
         ++*walk->attributes_removed;
         walk->hides = true;
         return br_splice_cut(&walk->splice, found->at, next);
@@ -298,6 +353,7 @@ static int redact_messages_attribute(struct redact_walk *walk, const struct br_f
         if (br_scan_tag(&field) == BR_SCAN_LEN(BR_KEYVALUE_VALUE))
             rc = redact_value(walk, &field, p, (enum redact_key)key);
     }
+    walk->key = outer;
     return rc ? rc : br_splice_leave(&walk->splice);
 }
 
@@ -370,6 +426,7 @@ static int redact_messages_text(struct redact_walk *walk, const struct br_field 
     if (rc != 1)
         return rc;
     ++*walk->names;
+    redact_note_name(walk, "name");
     return br_splice_replace(&walk->splice, field->number, field->at, next, walk->rules->text,
                              walk->rules->text_len);
 }
@@ -419,6 +476,7 @@ int redact_message(struct redact_walk *walk, const struct redact_shape *shape, c
             continue;
         enum redact_what what = shape->fields[field.number].what;
         bool len = field.wire == BR_WIRE_LEN;
+        walk->place = shape->place;
         if (what == REDACT_ATTRIBUTE && len)
             rc = redact_messages_attribute(walk, &field, p, true, false);
         else if (what == REDACT_MESSAGE && len)

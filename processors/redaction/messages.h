@@ -3,6 +3,7 @@
 #pragma once
 
 #include "base/str.h"
+#include "core/masked.h"
 #include "otlp/dictionary/dictionary.h"
 #include "otlp/edit/splice.h"
 #include "processors/redaction/rules.h"
@@ -20,6 +21,7 @@ enum redact_what {
 
 /* A message: its fields by their number. */
 struct redact_shape {
+    const char *place; /* what it is, for who asks what was masked; NULL: has nothing of its own */
     struct {
         enum redact_what what;
         enum redact_kind kind;            /* TEXT */
@@ -48,6 +50,12 @@ struct redact_walk {
     bool url_name;          /* the span at hand has a path in its name */
     bool hides;             /* something that does not stay referred to a string */
 
+    /* Whom it is told, and of what: the place and the key at hand. */
+    struct br_masked *masked;
+    struct br_node *node;
+    const char *place;
+    struct br_masked_text key;
+
     /* Counters. */
     double *values, *names, *attributes_removed;
 };
@@ -69,6 +77,13 @@ uint32_t redact_add_string(struct redact_walk *walk, const void *text, size_t le
 
 /* Returns what the rules say of string `index` as a key: asks once. As redact_key. */
 int redact_key_at(struct redact_walk *walk, uint64_t index);
+
+/* Tells that the text at hand is not what it was, under a key on which the verdict is `key`: it is
+ * what the rules made last, or gone. */
+void redact_note(struct redact_walk *walk, enum redact_key key);
+
+/* The same of a text without a key. */
+void redact_note_name(struct redact_walk *walk, const char *place);
 
 /* Notes that something that stays refers to the string. */
 static inline void redact_keep(struct redact_walk *walk, uint64_t index)

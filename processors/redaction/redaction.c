@@ -29,6 +29,8 @@ static int redaction_create(struct br_node *node, struct br_err *err)
     br_arena_init(&state->arena, ARENA_MAX);
     br_splice_init(&walk->splice, node->host->pool);
     walk->rules = &state->rules;
+    walk->node = node;
+    walk->masked = br_masked_get(node->host);
     walk->arena = &state->arena;
     walk->values = br_node_metric(node, BR_COUNTER, masked, "what", "value");
     walk->names = br_node_metric(node, BR_COUNTER, masked, "what", "name");
@@ -37,7 +39,9 @@ static int redaction_create(struct br_node *node, struct br_err *err)
     walk->attributes_removed =
         br_node_metric(node, BR_COUNTER, "braid_redaction_removed_attributes", NULL, NULL);
     state->rules.gave_up = br_node_metric(node, BR_COUNTER, "braid_redaction_gave_up", NULL, NULL);
-    int rc = walk->values && walk->names && state->functions && state->paths &&
+    if (walk->masked)
+        br_masked_add_node(walk->masked, node->id);
+    int rc = walk->masked && walk->values && walk->names && state->functions && state->paths &&
                      walk->attributes_removed && state->rules.gave_up
                  ? redact_rules_compile(&state->rules, node->config, err)
                  : BR_ENOMEM;
@@ -129,6 +133,7 @@ static void redaction_consume(struct br_node *node, struct br_item *item)
 static void redaction_destroy(struct br_node *node)
 {
     struct state *state = node->state;
+    br_masked_put(node->host, state->walk.masked);
     redact_rules_release(&state->rules);
     br_splice_release(&state->walk.splice);
     br_str_release(&state->walk.more);

@@ -19,11 +19,35 @@ enum { MEMO_WHOLE = REDACT_KINDS, MEMO_KEY };
 
 /* --- Compiling ------------------------------------------------------------------------------- */
 
+static int redact_rules_add_name(struct redact_rules *rules, const char *option, const char *text)
+{
+    struct br_str name = {.max = PATTERN_MAX};
+    if (br_grow(&rules->names, &rules->cap_names, (size_t)rules->n_names + 1, sizeof *rules->names,
+                UINT16_MAX))
+        return BR_ENOMEM;
+    br_str_printf(&name, "%s%s%.200s", option, *text ? ": " : "", text);
+    char *copy = name.failed ? NULL : br_strdup(name.data);
+    br_str_release(&name);
+    if (!copy)
+        return BR_ENOMEM;
+    rules->names[rules->n_names++] = copy;
+    return 0;
+}
+
+const char *redact_rule_name(const struct redact_rules *rules, uint16_t rule)
+{
+    return rule < rules->n_names ? rules->names[rule] : "";
+}
+
 static int redact_rules_add_pattern(struct redact_rules *rules, struct redact_patterns *list,
-                                    const char *text, struct br_err *err)
+                                    const char *option, const char *text, const char *shown,
+                                    struct br_err *err)
 {
     char why[BR_REGEX_WHY_SIZE];
-    if (br_grow(&list->items, &list->cap, (size_t)list->count + 1, sizeof *list->items, UINT32_MAX))
+    if (!list->count)
+        list->first = (uint16_t)rules->n_names;
+    if (redact_rules_add_name(rules, option, shown) ||
+        br_grow(&list->items, &list->cap, (size_t)list->count + 1, sizeof *list->items, UINT32_MAX))
         return BR_ENOMEM;
     int rc = br_regex_compile(&rules->regex, text, &list->items[list->count], why);
     if (rc == BR_EINVAL)
@@ -33,11 +57,14 @@ static int redact_rules_add_pattern(struct redact_rules *rules, struct redact_pa
 }
 
 static int redact_rules_add_patterns(struct redact_rules *rules, struct redact_patterns *list,
-                                     const struct br_strings *texts, struct br_err *err)
+                                     const char *option, const struct br_strings *texts,
+                                     struct br_err *err)
 {
     int rc = 0;
-    for (size_t i = 0; i < texts->count && !rc; i++)
-        rc = redact_rules_add_pattern(rules, list, texts->items[i] ? texts->items[i] : "", err);
+    for (size_t i = 0; i < texts->count && !rc; i++) {
+        const char *text = texts->items[i] ? texts->items[i] : "";
+        rc = redact_rules_add_pattern(rules, list, option, text, text, err);
+    }
     return rc;
 }
 
@@ -54,21 +81,25 @@ static void redact_rules_put_quoted(struct br_str *out, const char *text)
 
 /* All words are one pattern, which machine code looks for at once. */
 static int redact_rules_add_words(struct redact_rules *rules, struct redact_patterns *list,
-                                  const struct br_strings *words, struct br_err *err)
+                                  const char *option, const struct br_strings *words,
+                                  struct br_err *err)
 {
-    struct br_str pattern = {.max = PATTERN_MAX};
+    struct br_str pattern = {.max = PATTERN_MAX}, shown = {.max = PATTERN_MAX};
     size_t n = 0;
     for (size_t i = 0; i < words->count; i++) {
         if (!words->items[i] || !*words->items[i])
             continue;
+        br_str_puts(&shown, n ? ", " : "");
+        br_str_puts(&shown, words->items[i]);
         br_str_puts(&pattern, n++ ? "|" : "(?i)(?:");
         redact_rules_put_quoted(&pattern, words->items[i]);
     }
     br_str_puts(&pattern, ")");
-    int rc = pattern.failed ? BR_ENOMEM
-             : n            ? redact_rules_add_pattern(rules, list, pattern.data, err)
-                            : 0;
+    int rc = pattern.failed || shown.failed ? BR_ENOMEM
+             : n ? redact_rules_add_pattern(rules, list, option, pattern.data, shown.data, err)
+                 : 0;
     br_str_release(&pattern);
+    br_str_release(&shown);
     return rc;
 }
 
@@ -93,13 +124,14 @@ static int redact_rules_compile_keys(struct redact_rules *rules, const struct re
     if (!rc && config->url_sanitizer.enabled)
         rc = redact_rules_add_names(&rules->url_names, &config->url_sanitizer.attributes);
     if (!rc)
-        rc = redact_rules_add_patterns(rules, &rules->ignored_keys, &config->ignored_key_patterns,
-                                       err);
+        rc = redact_rules_add_patterns(rules, &rules->ignored_keys, "ignored_key_patterns",
+                                       &config->ignored_key_patterns, err);
     if (!rc)
-        rc = redact_rules_add_patterns(rules, &rules->blocked_keys, &config->blocked_key_patterns,
-                                       err);
+        rc = redact_rules_add_patterns(rules, &rules->blocked_keys, "blocked_key_patterns",
+                                       &config->blocked_key_patterns, err);
     return rc ? rc
-              : redact_rules_add_words(rules, &rules->key_words, &config->blocked_key_words, err);
+              : redact_rules_add_words(rules, &rules->key_words, "blocked_key_words",
+                                       &config->blocked_key_words, err);
 }
 
 static int redact_rules_compile_texts(struct redact_rules *rules,
@@ -112,11 +144,20 @@ static int redact_rules_compile_texts(struct redact_rules *rules,
         [REDACT_FUNCTION] = &config->function_names,
         [REDACT_PATH] = &config->file_paths,
     };
-    int rc = redact_rules_add_patterns(rules, &rules->allowed, &config->allowed_values, err);
+    static const char *const options[REDACT_KINDS][2] = {
+        [REDACT_VALUE] = {"blocked_values", "blocked_value_words"},
+        [REDACT_SPAN] = {"span_names.patterns", "span_names.words"},
+        [REDACT_FUNCTION] = {"function_names.patterns", "function_names.words"},
+        [REDACT_PATH] = {"file_paths.patterns", "file_paths.words"},
+    };
+    int rc = redact_rules_add_patterns(rules, &rules->allowed, "allowed_values",
+                                       &config->allowed_values, err);
     for (unsigned i = 0; i < REDACT_KINDS && !rc; i++) {
-        rc = redact_rules_add_patterns(rules, &rules->blocked[i], &names[i]->patterns, err);
+        rc = redact_rules_add_patterns(rules, &rules->blocked[i], options[i][0],
+                                       &names[i]->patterns, err);
         if (!rc)
-            rc = redact_rules_add_words(rules, &rules->blocked[i], &names[i]->words, err);
+            rc = redact_rules_add_words(rules, &rules->blocked[i], options[i][1], &names[i]->words,
+                                        err);
     }
     return rc;
 }
@@ -127,7 +168,12 @@ int redact_rules_compile(struct redact_rules *rules, const struct redact_config 
     rules->config = config;
     rules->removes = !config->allow_all_keys;
     rules->hash = redact_hash_find(config->hash_function);
+    static const char *const fixed[REDACT_RULES_FIXED] = {[REDACT_RULE_ALLOWED] = "allowed_keys",
+                                                          [REDACT_RULE_URL] = "url_sanitizer",
+                                                          [REDACT_RULE_TIME] = "match_time"};
     int rc = rules->hash ? 0 : BR_EINVAL;
+    for (unsigned i = 0; i < REDACT_RULES_FIXED && !rc; i++)
+        rc = redact_rules_add_name(rules, fixed[i], "");
     if (!rc)
         rc = redact_rules_compile_keys(rules, config, err);
     if (!rc)
@@ -157,6 +203,9 @@ void redact_rules_release(struct redact_rules *rules)
     br_map_free(rules->allowed_names, NULL);
     br_map_free(rules->ignored_names, NULL);
     br_map_free(rules->url_names, NULL);
+    for (uint32_t i = 0; i < rules->n_names; i++)
+        br_free(rules->names[i]);
+    br_free(rules->names);
     redact_memo_release(&rules->memo);
     br_regex_release(&rules->regex);
     br_free(rules->text);
@@ -202,6 +251,7 @@ static int redact_rules_any_matches(struct redact_rules *rules, const struct red
 {
     for (uint32_t i = 0; i < list->count; i++) {
         int rc = br_regex_match(&rules->regex, list->items[i], text, len);
+        rules->matched = (uint16_t)(list->first + i);
         if (rc == BR_ENOMEM || rc == 1)
             return rc;
         if (redact_rules_gave_up(rules, rc) && doubt)
@@ -217,6 +267,7 @@ static int redact_rules_look_at_key(struct redact_rules *rules, const void *key,
                  : redact_rules_any_matches(rules, &rules->ignored_keys, key, len, false);
     if (rc)
         return rc < 0 ? rc : REDACT_KEY_PASS;
+    rules->matched = REDACT_RULE_ALLOWED;
     if (rules->removes && !br_map_get(rules->allowed_names, key, len))
         return REDACT_KEY_REMOVE;
     rc = redact_rules_any_matches(rules, &rules->blocked_keys, key, len, true);
@@ -235,11 +286,14 @@ static int redact_rules_look_at_key(struct redact_rules *rules, const void *key,
 int redact_key(struct redact_rules *rules, const void *key, size_t len)
 {
     const struct redact_known *known = redact_memo_get(&rules->memo, MEMO_KEY, key, len);
-    if (known)
+    if (known) {
+        rules->key_rule = known->rule;
         return known->verdict;
+    }
     int rc = redact_rules_look_at_key(rules, key, len);
+    rules->key_rule = rules->matched;
     if (rc > 0 && !rules->time.spent)
-        redact_memo_put(&rules->memo, MEMO_KEY, key, len, (uint8_t)rc, NULL, 0);
+        redact_memo_put(&rules->memo, MEMO_KEY, key, len, (uint8_t)rc, rules->key_rule, NULL, 0);
     return rc;
 }
 
@@ -314,6 +368,8 @@ static int redact_rules_replace_all(struct redact_rules *rules, const struct red
                                       *changed ? rules->text_len : len);
         if (rc < 0)
             return rc;
+        if (rc == 1 && !*changed)
+            rules->rule = (uint16_t)(list->first + i);
         *changed = *changed || rc == 1;
     }
     return 0;
@@ -329,8 +385,10 @@ static int redact_rules_look_at_text(struct redact_rules *rules, enum redact_kin
     rc = redact_rules_replace_all(rules, &rules->blocked[REDACT_VALUE], text, len, &changed);
     if (!rc && kind != REDACT_VALUE)
         rc = redact_rules_replace_all(rules, &rules->blocked[kind], text, len, &changed);
-    if (redact_rules_gave_up(rules, rc))
+    if (redact_rules_gave_up(rules, rc)) {
+        rules->rule = REDACT_RULE_TIME;
         return redact_rules_mask_all(rules, text, len);
+    }
     return rc ? rc : changed;
 }
 
@@ -339,6 +397,7 @@ static int redact_rules_recall(struct redact_rules *rules, const struct redact_k
 {
     if (known->verdict == STAYS)
         return 0;
+    rules->rule = known->rule;
     size_t at = 0;
     int rc = redact_rules_put(rules, &at, known->bytes + known->len, known->out_len);
     if (!rc)
@@ -360,7 +419,7 @@ static int redact_rules_look_or_recall(struct redact_rules *rules, uint8_t kind,
         rc = redact_rules_look_at_text(rules, (enum redact_kind)kind, text, len);
     }
     if (rc >= 0 && !rules->time.spent)
-        redact_memo_put(&rules->memo, kind, text, len, (uint8_t)rc, rules->text,
+        redact_memo_put(&rules->memo, kind, text, len, (uint8_t)rc, rules->rule, rules->text,
                         rc ? rules->text_len : 0);
     return rc;
 }
@@ -387,6 +446,7 @@ int redact_url(struct redact_rules *rules, enum redact_kind kind, const void *te
     int rc = redact_text(rules, kind, rules->url, left);
     if (rc || (left == len && memcmp(text, rules->url, len) == 0))
         return rc;
+    rules->rule = REDACT_RULE_URL;
     rc = redact_rules_put(rules, &at, rules->url, left);
     if (!rc)
         redact_rules_swap(rules, at);

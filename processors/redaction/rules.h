@@ -59,7 +59,11 @@ enum redact_key {
 struct redact_patterns {
     pcre2_code **items;
     uint32_t count, cap;
+    uint16_t first; /* the rule that items[0] is; the others follow it */
 };
+
+/* Rules that are no patterns; those of the config follow. */
+enum { REDACT_RULE_ALLOWED, REDACT_RULE_URL, REDACT_RULE_TIME, REDACT_RULES_FIXED };
 
 struct redact_rules {
     const struct redact_config *config;
@@ -77,8 +81,12 @@ struct redact_rules {
     uint32_t next_cap;
     uint8_t *url; /* the last that was cleaned */
     uint32_t url_cap;
-    unsigned n_gave_up; /* since redact_rules_begin */
-    double *gave_up;    /* counter */
+    char **names; /* of the rules, as the config has them */
+    uint32_t n_names, cap_names;
+    uint16_t matched;        /* the rule of the last match */
+    uint16_t key_rule, rule; /* by which the last key, the last text, is not to stay */
+    unsigned n_gave_up;      /* since redact_rules_begin */
+    double *gave_up;         /* counter */
 };
 
 /* Compiles a config that was checked, into a zeroed `rules`, to be released also on failure.
@@ -86,6 +94,9 @@ struct redact_rules {
 int redact_rules_compile(struct redact_rules *rules, const struct redact_config *config,
                          struct br_err *err);
 void redact_rules_release(struct redact_rules *rules);
+
+/* "blocked_values: 4[0-9]{12}". */
+const char *redact_rule_name(const struct redact_rules *rules, uint16_t rule);
 
 /* A new item of so many bytes: its texts have so much time. */
 void redact_rules_begin(struct redact_rules *rules, size_t size);
