@@ -26,6 +26,7 @@ const pictures = [
   ["slow", slow, 1280, 800, "light"],
   ["compare", `#/compare?left=${side(usual)}&right=${side(orders[1])}`, 1280, 800, "dark", "blue"],
   ["health", "#/health", 1280, 640, "light"],
+  ["privacy", "#/privacy", 1280, 800, "light"],
   ["phone", trace, 390, 844, "light"],
 ];
 
@@ -39,7 +40,7 @@ for (const [name, fragment, width, height, colorScheme, palette = ""] of picture
   await page.addInitScript((chosen) => localStorage.setItem("braid.palette", chosen), palette);
   await page.clock.setFixedTime(now);
   await page.goto(server.url + fragment);
-  await page.locator(".flame canvas, .spans .row, .tree .row, .health tbody").first().waitFor();
+  await page.locator(".flame canvas, .spans .row, .tree .row, .health tbody, .empty").first().waitFor();
   await page.waitForLoadState("networkidle");
   await page.screenshot({ path: `${folder}${name}.png` });
   console.log(`${name}.png ${Math.round(statSync(`${folder}${name}.png`).size / 1000)} kB`);

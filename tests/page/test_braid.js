@@ -49,6 +49,25 @@ service:
   }) };
 }
 
+/** What a page saved, opened by a Braid of its own. */
+async function openSlice(file) {
+  const child = spawn(program, ["open", file, "--set=extensions.query.endpoint=127.0.0.1:0", "--set=service.telemetry.logs.level=info"], { stdio: ["ignore", "ignore", "pipe"] });
+  let log = "";
+  const port = await new Promise((done, failed) => {
+    child.on("exit", (code) => failed(new Error(`braid open ended with ${code}: ${log}`)));
+    child.stderr.on("data", (data) => {
+      log += data;
+      const found = /extension\/query\s+http listening on 127\.0\.0\.1:(\d+)/.exec(log);
+      if (found) done(found[1]);
+    });
+  });
+  return { url: `http://127.0.0.1:${port}/`, close: () => new Promise((done) => {
+    child.removeAllListeners("exit");
+    child.on("exit", done);
+    child.kill("SIGTERM");
+  }) };
+}
+
 describe("page on Braid", { concurrency: false, skip: existsSync(program) ? false : `no ${program}` }, () => {
   let browser, server, data, slow;
   const now = Date.now();
@@ -157,6 +176,34 @@ describe("page on Braid", { concurrency: false, skip: existsSync(program) ? fals
     await page.finish();
   });
 
+  it("saves a slice that another Braid opens under the same link", async () => {
+    const page = await open(`#/trace/${slow.trace.id}?span=${slow.id}`);
+    await page.locator(".flame canvas").waitFor();
+    await page.getByRole("button", { name: "Save what is shown" }).click();
+    const [download] = await Promise.all([page.waitForEvent("download"), page.getByRole("link", { name: "Save a file" }).click()]);
+    assert.match(download.suggestedFilename(), /^braid-\d{8}-\d{6}\.tar$/);
+    await download.path();
+    const opened = await openSlice(await download.path());
+    try {
+      const other = await openPage(browser, opened, `#/trace/${slow.trace.id}?span=${slow.id}`, { clock: false });
+      await other.locator(".flame canvas").waitFor();
+      assert.equal(await other.locator(".waterfall").getAttribute("aria-rowcount"), String(slow.trace.spans.length + 1));
+      const samples = await other.locator(".figures dd").nth(2).textContent();
+      assert.equal(Number(samples.replace(",", "")), slow.samples);
+      await other.finish();
+    } finally {
+      await opened.close();
+    }
+    await page.finish();
+  });
+
+  it("shows what may be private", async () => {
+    const page = await open("#/privacy");
+    await page.getByRole("row", { name: /customer\.email/ }).getByText("person, by its key").waitFor();
+    await page.getByText("No redaction in this config").waitFor();
+    await page.finish();
+  });
+
   it("follows live", async () => {
     const page = await open("#/spans?live=1&service=web");
     await page.getByText("Waiting for spans").waitFor();
@@ -167,7 +214,7 @@ describe("page on Braid", { concurrency: false, skip: existsSync(program) ? fals
   });
 
   it("axe finds nothing on it", async () => {
-    for (const hash of ["#/spans", `#/trace/${slow.trace.id}?span=${slow.id}`, "#/health"]) {
+    for (const hash of ["#/spans", `#/trace/${slow.trace.id}?span=${slow.id}`, "#/health", "#/privacy"]) {
       const page = await open(hash);
       await page.waitForLoadState("networkidle");
       await checkAccessibility(page, hash);

@@ -37,6 +37,7 @@ describe("page hostile", { concurrency: false }, () => {
     ["functions in a tree", () => `#/profile?query=${encodeURIComponent('{service_name="checkout"}')}&show=tree`],
     ["slow against typical", () => "#/compare/slow?service=checkout&name=order.calculate_totals"],
     ["hints", () => "#/health"],
+    ["what may be private, and rules", () => "#/privacy"],
     ["links of mail", () => { const mail = server.store.spans.find((one) => one.name === "mail.Send"); return `#/trace/${mail.trace.id}?span=${mail.id}&tab=links`; }],
   ]) {
     it(`${name}: text stays text`, async () => {
@@ -59,13 +60,27 @@ describe("page hostile", { concurrency: false }, () => {
     const evil = encodeURIComponent(payload);
     for (const hash of [`#/${evil}`, `#/trace/${evil}`, `#/trace/${evil}/../../x?span=${evil}`, `#/spans?service=${evil}&name=${evil}&q=${evil}&min=${evil}&status=${evil}&sort=${evil}&start=${evil}&end=${evil}`,
       `#/profile?query=${evil}&type=${evil}&find=${evil}&zoom=${evil}&of=${evil}&show=${evil}&color=${evil}`, `#/profile?trace=${evil}&span=${evil}&scope=${evil}`, `#/compare?left=${evil}&right=${evil}&scale=${evil}`,
-      `#/compare/${evil}?service=${evil}&name=${evil}`, `#/health?start=${evil}`, "#/trace/%E0%A4%A", "#/spans?__proto__=1&constructor=2", `#javascript:window.xss=1`]) {
+      `#/compare/${evil}?service=${evil}&name=${evil}`, `#/health?start=${evil}`, `#/privacy?start=${evil}&end=${evil}`, "#/trace/%E0%A4%A", "#/spans?__proto__=1&constructor=2", `#javascript:window.xss=1`]) {
       const page = await openPage(browser, server, hash);
       await page.waitForLoadState("networkidle");
       await page.locator("header.top").waitFor();
       await page.locator("main").waitFor();
       await page.finish();
     }
+  });
+
+  it("what is saved: a time that is none, and names in the config that is suggested", async () => {
+    const page = await openPage(browser, server, `#/spans?start=${encodeURIComponent(payload)}&end=javascript:1`);
+    await page.getByRole("button", { name: "Save what is shown" }).click();
+    await page.getByText("This time is none that the store knows").waitFor();
+    assert.equal(await page.locator(".save a").count(), 0);
+    await page.to("#/privacy");
+    await page.getByText("The config that takes it out").click();
+    await page.locator(".suggestion pre").waitFor();
+    await pokeAt(page);
+    const targets = await page.locator("a").evaluateAll((links) => links.map((link) => new URL(link.href).origin));
+    assert.deepEqual([...new Set(targets)], [new URL(server.url).origin]);
+    await page.finish();
   });
 
   it("no link leads to a script", async () => {

@@ -498,10 +498,102 @@ describe("page: the rest", { concurrency: false }, () => {
     await page.finish();
   });
 
+  it("shows what may be private and what redaction took out, and writes the config for the rest", async () => {
+    const page = await open("#/spans");
+    await page.locator(".spans .row").first().waitFor();
+    await page.keyboard.press("5");
+    await page.waitForFunction(() => location.hash.startsWith("#/privacy"));
+    const row = page.getByRole("row", { name: /client\.address/ });
+    await row.getByText("person, by its key").waitFor();
+    const wanted = server.store.spans.filter((span) => span.service === "web" && span.kind === "server").length;
+    assert.equal(Number((await row.locator(".number").textContent()).replaceAll(",", "")), wanted);
+    await page.getByRole("row", { name: /payment\.card/ }).getByText("blocked_values: 4[0-9]{12}(?:[0-9]{3})?").waitFor();
+    await page.getByRole("row", { name: /host\.ip/ }).getByText("removed, with its key").waitFor();
+    await page.getByText("The config that takes it out").focus();
+    await page.keyboard.press("Enter");
+    await page.getByLabel("mail address").uncheck();
+    await page.getByRole("button", { name: "Copy", exact: true }).click();
+    await page.locator(".said-on").waitFor();
+    const config = await page.evaluate(() => navigator.clipboard.readText());
+    assert.match(config, /^processors:\n {2}redaction:\n {4}blocked_key_patterns:\n {6}- '/);
+    assert.ok(config.includes("'(?:/home|/Users)/[^/\\s:]+'") && !config.includes("[\\w.+-]+@"), config);
+    await row.getByRole("link", { name: "web" }).click();
+    await page.getByRole("rowheader", { name: "client.address" }).waitFor();
+    await page.finish();
+  });
+
+  it("saves what is shown: the time of the view, and of a trace its own", async () => {
+    const page = await open("#/spans?start=now-15m");
+    const save = page.getByRole("button", { name: "Save what is shown" });
+    await save.focus();
+    await page.keyboard.press("Enter");
+    const [download] = await Promise.all([page.waitForEvent("download"), page.getByRole("link", { name: "Save a file" }).click()]);
+    assert.equal(download.suggestedFilename(), "braid-20261122-150000.tar");
+    const asked = () => new URLSearchParams(server.requests.findLast((request) => request.startsWith("/api/braid/slice")).split("?")[1]);
+    const fifteen = Date.parse("2026-11-22T15:00:00Z");
+    assert.deepEqual(Object.fromEntries(asked()), { start: String(fifteen - 900e3), end: String(fifteen) });
+    await page.to(ofSlow());
+    await page.locator(".flame canvas").waitFor();
+    await save.click();
+    await page.getByText("braid open").waitFor();
+    await page.getByRole("button", { name: "Copy the link for it" }).click();
+    await page.locator(".said-on").waitFor();
+    const link = new URL(await page.evaluate(() => navigator.clipboard.readText()));
+    assert.ok(link.hash.startsWith(`#/trace/${slow.trace.id}?`));
+    const times = new URLSearchParams(link.hash.split("?")[1]);
+    const begin = Math.min(...slow.trace.spans.map((span) => span.startMs)), end = Math.max(...slow.trace.spans.map((span) => span.startMs + span.durationMs));
+    assert.ok(Math.abs(Number(times.get("start")) - begin) <= 1 && Number(times.get("end")) >= end && Number(times.get("end")) <= end + 3, String(times));
+    await checkAccessibility(page, "save");
+    await page.keyboard.press("Escape");
+    await page.to("#/spans?start=0&end=1000");
+    await save.click();
+    await page.getByText("The store has nothing of this time").waitFor();
+    await page.keyboard.press("Escape");
+    await page.getByRole("button", { name: "Look at all that is stored" }).click();
+    await page.locator(".spans .row").first().waitFor();
+    await page.has("end", String(fifteen));
+    await page.finish();
+  });
+
+  it("hears every key of one that is held down, however often it repeats", async () => {
+    const page = await open(largeTrace);
+    await page.locator(".waterfall").focus();
+    const order = await page.evaluate(async () => {
+      // As a browser does that has had enough: Chromium drops what is more than 200 in ten seconds.
+      const { replaceState } = History.prototype;
+      let left = 20;
+      history.replaceState = (...rest) => { if (left-- > 0) replaceState.apply(history, rest); };
+      for (let i = 0; i < 100; i++) {
+        document.querySelector(".waterfall").dispatchEvent(new KeyboardEvent("keydown", { key: "ArrowDown", bubbles: true, cancelable: true }));
+        await new Promise((done) => setTimeout(done, 0));
+      }
+      delete history.replaceState;
+      return document.querySelector(".span[aria-selected=true]")?.getAttribute("aria-rowindex");
+    });
+    assert.equal(order, "102"); // the head is row 1, the root row 2
+    await page.keyboard.press("ArrowUp");
+    const chosen = await page.locator(".span[aria-selected=true]").getAttribute("id");
+    await page.has("span", chosen.slice("span".length));
+    await page.finish();
+  });
+
+  it("leads back to what was left, also right after a change", async () => {
+    const page = await open(largeTrace);
+    await page.locator(".waterfall").focus();
+    for (let i = 0; i < 7; i++) await page.keyboard.press("ArrowDown");
+    const chosen = await page.locator(".span[aria-selected=true]").getAttribute("id");
+    await page.getByRole("link", { name: "Privacy" }).click();
+    await page.getByRole("heading", { name: "Privacy" }).waitFor();
+    await page.goBack();
+    await page.has("span", chosen.slice("span".length));
+    await page.waitForFunction((id) => document.querySelector(".span[aria-selected=true]")?.id === id, chosen);
+    await page.finish();
+  });
+
   it("goes between views by keys, shows the help and closes it", async () => {
     const page = await open("#/spans?start=now-6h");
     await page.locator(".spans .row").first().waitFor();
-    for (const [key, view] of [["2", "profile"], ["3", "compare/slow"], ["4", "health"], ["1", "spans"]]) {
+    for (const [key, view] of [["2", "profile"], ["3", "compare/slow"], ["4", "health"], ["5", "privacy"], ["1", "spans"]]) {
       await page.keyboard.press(key);
       await page.waitForFunction((to) => location.hash.startsWith(`#/${to}`), view);
       await page.has("start", "now-6h");
@@ -540,8 +632,9 @@ describe("page: the rest", { concurrency: false }, () => {
     const page = await open("#/health");
     await page.locator(".health tbody").waitFor();
     const before = server.requests.filter((request) => request.startsWith("/api/braid/join")).length;
+    const asked = page.waitForResponse(/api\/braid\/join/);
     await page.keyboard.press("r");
-    await page.waitForResponse(/api\/braid\/join/);
+    await asked;
     assert.ok(server.requests.filter((request) => request.startsWith("/api/braid/join")).length > before);
     await page.finish();
   });
@@ -573,7 +666,7 @@ describe("page: the rest", { concurrency: false }, () => {
 });
 
 describe("page: everybody", { concurrency: false }, () => {
-  for (const [name, hash] of [["spans", () => checkout], ["a trace", () => ofSlow()], ["attributes", () => ofSlow("&tab=attributes")], ["a profile", () => range("checkout")], ["a call tree", () => range("checkout", "&show=tree")], ["callers and callees", () => range("checkout", "&of=DiscountEngine.apply")], ["slow against typical", () => "#/compare/slow?service=checkout&name=order.calculate_totals"], ["two selections", () => "#/compare"], ["join health", () => "#/health"], ["an error", () => "#/spans?q=x"]]) {
+  for (const [name, hash] of [["spans", () => checkout], ["a trace", () => ofSlow()], ["attributes", () => ofSlow("&tab=attributes")], ["a profile", () => range("checkout")], ["a call tree", () => range("checkout", "&show=tree")], ["callers and callees", () => range("checkout", "&of=DiscountEngine.apply")], ["slow against typical", () => "#/compare/slow?service=checkout&name=order.calculate_totals"], ["two selections", () => "#/compare"], ["join health", () => "#/health"], ["privacy", () => "#/privacy"], ["privacy of no time", () => "#/privacy?start=0&end=1000"], ["an error", () => "#/spans?q=x"]]) {
     for (const [size, viewport] of [["wide", { width: 1280, height: 800 }], ["phone", { width: 390, height: 844 }]]) {
       it(`axe finds nothing in ${name}, ${size}`, async () => {
         for (const colorScheme of ["light", "dark"]) {

@@ -22,7 +22,7 @@ export function tracesRequest(spans) {
         spans: list.map((span) => ({
           traceId: span.trace.id, spanId: span.id, ...(span.parent ? { parentSpanId: span.parent.id } : {}), name: span.name, kind: kinds[span.kind],
           startTimeUnixNano: String(ns(span.startMs)), endTimeUnixNano: String(ns(span.startMs) + ns(span.durationMs)),
-          attributes: [text("rpc.method", span.name), { key: "order.items", value: { intValue: "3" } }],
+          attributes: [text("rpc.method", span.name), { key: "order.items", value: { intValue: "3" } }, text("customer.email", "anna@example.com")],
           events: span.error ? [{ timeUnixNano: String(ns(span.startMs + span.durationMs / 2)), name: "exception", attributes: [text("exception.type", "CardDeclined")] }] : [],
           status: span.error ? { code: 2, message: "acquirer refused: card_declined" } : {},
         })),

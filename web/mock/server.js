@@ -25,6 +25,15 @@ const payloads = [
 ];
 
 /** Starts a mock: {port, url, close, requests}. */
+// Some of those that Braid has.
+const privacyKinds = [
+  { name: "secret, by its key", option: "blocked_key_patterns", pattern: "(?i)passw|secret|session[._-]?id" },
+  { name: "person, by its key", option: "blocked_key_patterns", pattern: "(?i)^(?:enduser|user)\\.|e-?mail|^client\\.address$" },
+  { name: "statement or query, by its key", option: "blocked_key_patterns", pattern: "^(?:db\\.query\\.text|url\\.full)$" },
+  { name: "mail address", option: "blocked_values", pattern: "[\\w.+-]+@[\\w-]+(?:\\.[\\w-]+)+" },
+  { name: "home folder", option: "blocked_values", pattern: "(?:/home|/Users)/[^/\\s:]+" },
+];
+
 export async function startMock({ port = 0, host = "127.0.0.1", now = Date.now(), dist, hostile = false, empty = false, traces = 6000, delayMs = 0, tailSpans = 8 } = {}) {
   dist ??= join(dirname(fileURLToPath(import.meta.url)), "../dist");
   const store = empty ? { spans: [], byTrace: new Map() } : shop({ traces, endMs: now });
@@ -217,6 +226,24 @@ export async function startMock({ port = 0, host = "127.0.0.1", now = Date.now()
       return row;
     }) }),
   };
+  answers.privacy = (q) => {
+    const { spans } = select({ start: q.start, end: q.end });
+    const mask = "[REDACTED]";
+    const of = (key) => spans.find((s) => s.key === key);
+    const found = (place, key, kind, span, n, example) => span && { place, key: say(key), kind, service: say(span.service), example: say(example), count: n, ...(["resource", "label", "path"].includes(place) ? {} : { trace_id: span.trace.id, span_id: span.id }) };
+    const web = spans.filter((s) => s.kind === "server" && s.service === "web"), failed = spans.filter((s) => s.error), db = spans.filter((s) => /^(SELECT|UPDATE)/.test(s.name));
+    const order = of("checkout/order.calculate_totals");
+    return { kinds: privacyKinds,
+      found: [web.length && found("span", "client.address", "person, by its key", web[0], web.length, mask), db.length && found("span", "db.query.text", "statement or query, by its key", db[0], db.length, mask),
+        failed.length && found("event", "exception.message", "mail address", failed[0], Math.ceil(failed.length / 3), `no account for ${mask}`),
+        order && found("label", "session_id", "secret, by its key", order, 3, mask), order && found("path", "", "home folder", order, 4, `${mask}/shop/rules/engine.py`)].filter(Boolean),
+      looked_at: { spans: Math.min(spans.length, 5000), series: spans.length ? 14 : 0, functions: spans.length ? 812 : 0 },
+      processors: spans.length ? ["redaction"] : [],
+      masked: spans.length ? [["span", "payment.card", "blocked_values: 4[0-9]{12}(?:[0-9]{3})?", `card ${mask}, valid`, 4711], ["span", "db.password", "blocked_key_words: password, secret, credential, token", mask, 96],
+        ["resource", "host.ip", "allowed_keys", "", 312], ["function", "", "function_names.words: acme_internal", `com.${mask}.pricing.Margin.of`, 28]]
+        .map(([place, key, rule, became, n], i) => ({ processor: "redaction", place, key: say(key), rule: say(rule), became: say(became), count: n, last_unix_ns: ns(now - 1000 * (i * 37 + 2)) })) : [],
+      masked_left_out: 0, cut: null };
+  };
   const attributesOf = (span) => {
     const random = randomOf(parseInt(span.id.slice(0, 8), 16));
     const out = [];
@@ -257,6 +284,7 @@ export async function startMock({ port = 0, host = "127.0.0.1", now = Date.now()
       }
       if (delayMs) await new Promise((done) => setTimeout(done, delayMs));
       const path = url.pathname.slice("/api/braid/".length);
+      if (path === "slice") return send(200, "application/x-tar", "made up by the mock\n", { "content-disposition": 'attachment; filename="braid-20261122-150000.tar"' });
       if (path === "tail") {
         response.writeHead(200, { "content-type": "text/event-stream", "cache-control": "no-store" });
         let i = 0;

@@ -130,6 +130,37 @@ export interface JoinRow {
   hint: string | null;
 }
 
+export interface Found {
+  place: string;
+  key: string;
+  kind: string;
+  service: string;
+  example: string;
+  count: number;
+  trace_id?: string;
+  span_id?: string;
+}
+
+export interface Masked {
+  processor: string;
+  rule: string;
+  place: string;
+  key: string;
+  became: string;
+  count: number;
+  last_unix_ns: string;
+}
+
+export interface Privacy {
+  kinds: { name: string; option: string; pattern: string }[];
+  found: Found[];
+  looked_at: { spans: number; series: number; functions: number };
+  processors: string[];
+  masked: Masked[];
+  masked_left_out: number;
+  cut: string | null;
+}
+
 export interface Status {
   version: string;
   now_unix_ns: string;

@@ -31,7 +31,7 @@ export const help: { title: string; keys: [string, string][] }[] = [
     keys: [
       ["?", "this help"],
       ["/", "search"],
-      ["1 … 4", "spans, profiles, compare, join health"],
+      ["1 … 5", "spans, profiles, compare, join health, privacy"],
       ["r", "ask again"],
       ["Esc", "one step back: clear, unzoom, close"],
     ],

@@ -10,6 +10,7 @@ import { carried, copy, flush, go, href, onSay, refresh, remember, useDark, useR
 import "./style.css";
 import { CompareView } from "./views/compare";
 import { HealthView } from "./views/health";
+import { PrivacyView } from "./views/privacy";
 import { ProfileView } from "./views/profile";
 import { Spans } from "./views/spans";
 import { TraceView } from "./views/trace";
@@ -19,6 +20,7 @@ const views: [string, string][] = [
   ["profile", "Profiles"],
   ["compare", "Compare"],
   ["health", "Join health"],
+  ["privacy", "Privacy"],
 ];
 
 function Page() {
@@ -44,6 +46,7 @@ function Page() {
     "2": () => to("profile"),
     "3": () => to("compare/slow"),
     "4": () => to("health"),
+    "5": () => to("privacy"),
   });
   const copyLink = (): void => {
     flush();
@@ -98,6 +101,8 @@ function Page() {
         <CompareView kind={ids[0] ?? ""} query={query} />
       ) : view === "health" ? (
         <HealthView query={query} />
+      ) : view === "privacy" ? (
+        <PrivacyView query={query} />
       ) : (
         <Spans query={query} />
       )}

@@ -23,6 +23,7 @@ const paths: Record<string, string> = {
   play: "M5 3.500v9l7-4.500z",
   pause: "M5.500 3.500v9m5-9v9",
   swap: "M3 5.500h9L9.800 3.300M13 10.500H4l2.200 2.200",
+  check: "m3.500 8.500 3 3 6-7",
   pin: "M8 9.500v4.500M5 9.500h6L9.800 7V3.500h.7V2h-5v1.500h.7V7z",
   warn: "M8 2.500 14 13H2Zm0 4v3.200m0 1.600v.2",
 };

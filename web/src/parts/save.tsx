@@ -28,7 +28,7 @@ function Slice({ close }: { close: () => void }) {
       ) : (
         <p>This time is none that the store knows.</p>
       )}
-      {error || none ? (
+      {!Number.isFinite(start - end) ? null : error || none ? (
         <p class="save-none">{error || "The store has nothing of this time."}</p>
       ) : (
         <a class="button primary" href={url("slice", times)} download onClick={close}>

@@ -54,6 +54,7 @@ export function Strip({ data, onRange }: { data: Timeline; onRange: (startMs: nu
     const most = round(Math.max(...buckets.map((bucket) => bucket.spans / step), 0.01));
     const longest = round(Math.max(...buckets.map((bucket) => bucket.p95_ns), 1));
     const rise = floor - inset.top;
+    const any = buckets.some((bucket) => bucket.spans); // else there is no scale
     context.font = '11px "Inter Variable", Inter, system-ui, sans-serif';
     context.textBaseline = "middle";
     for (const share of [0, 0.5, 1]) {
@@ -63,7 +64,7 @@ export function Strip({ data, onRange }: { data: Timeline; onRange: (startMs: nu
       context.moveTo(inset.left, y);
       context.lineTo(width - inset.right, y);
       context.stroke();
-      if (!share) continue;
+      if (!share || !any) continue;
       context.fillStyle = colors.text;
       context.textAlign = "right";
       context.fillText(`${compact(most * share)}/s`, inset.left - 8, y);

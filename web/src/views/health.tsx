@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How well samples find their spans, service by service, and what to do where they do not.
+import { Fragment } from "preact";
 import { url, useAnswer, type JoinRow, type Status } from "../api";
 import { serviceColor } from "../color";
 import { bytes, clock, count, day, duration, milliseconds, percent } from "../format";
@@ -47,8 +48,8 @@ export function HealthView({ query }: { query: Query }) {
                 const lost = row.samples ? row.samples_of_unknown_span / row.samples : 0;
                 const skewed = Math.abs(row.median_skew_ns) > 50e6;
                 return (
-                  <>
-                    <tr key={row.name} class={row.hint ? "with-hint" : ""}>
+                  <Fragment key={row.name}>
+                    <tr class={row.hint ? "with-hint" : ""}>
                       <th scope="row">
                         <i class="service-mark" style={{ background: serviceColor(row.name, dark) }} />
                         <a href={href("spans", { service: row.name, ...carried(query) })}>{row.name}</a>
@@ -65,13 +66,15 @@ export function HealthView({ query }: { query: Query }) {
                       <td class={`number${skewed ? " more" : ""}`}>{duration(row.median_skew_ns)}</td>
                     </tr>
                     {row.hint && (
-                      <tr class="hint" key={`${row.name} hint`}>
+                      <tr class="hint">
                         <td colSpan={7}>
-                          <Icon name="warn" /> {row.hint}
+                          <div class="hint-text">
+                            <Icon name="warn" /> {row.hint}
+                          </div>
                         </td>
                       </tr>
                     )}
-                  </>
+                  </Fragment>
                 );
               })}
             </tbody>

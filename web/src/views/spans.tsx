@@ -147,7 +147,8 @@ function useMore(first: Span[], ask: Query): { spans: Span[]; more: boolean; loa
 
 function NoSpans({ filtered }: { filtered: boolean }) {
   const status = useAnswer<Status>(url("status"));
-  const stored = status.data?.store.spans ?? 0;
+  const store = status.data?.store;
+  const stored = store?.spans ?? 0;
   if (stored === 0 && status.data)
     return (
       <Empty title="Nothing has come yet">
@@ -167,6 +168,11 @@ function NoSpans({ filtered }: { filtered: boolean }) {
         <button type="button" class="button" onClick={() => set({ start: "now-24h", end: "" })}>
           Look at 24 hours
         </button>
+        {store?.oldest_unix_ns && store.newest_unix_ns && (
+          <button type="button" class="button" onClick={() => set({ start: String(Math.floor(milliseconds(store.oldest_unix_ns!))), end: String(Math.ceil(milliseconds(store.newest_unix_ns!))) })}>
+            Look at all that is stored
+          </button>
+        )}
       </p>
     </Empty>
   );

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+// What of the data may be private, what redaction has taken out of it, and the config that takes out the rest.
+import { useState } from "preact/hooks";
+import { url, useAnswer, type Found, type Masked, type Privacy } from "../api";
+import { clock, count, day, milliseconds } from "../format";
+import { Cut, Empty, Failed, Icon, Loading, Skeleton } from "../parts/basics";
+import { carried, copy, href, range, type Query } from "../state";
+
+const places: Record<string, string> = {
+  resource: "resource",
+  scope: "scope",
+  span: "span",
+  event: "event",
+  link: "link",
+  name: "name or message of a span",
+  label: "profile label",
+  profile: "profile attribute",
+  function: "function",
+  path: "file path",
+};
+
+/** The options of the processor `redaction` that take these kinds out, as YAML. */
+export function configOf(kinds: Privacy["kinds"]): string {
+  const options = new Map<string, string[]>();
+  for (const { option, pattern } of kinds) options.set(option, [...(options.get(option) ?? []), `      - '${pattern.replaceAll("'", "''")}'`]);
+  return ["processors:", "  redaction:", ...[...options].flatMap(([option, lines]) => [`    ${option}:`, ...lines])].join("\n");
+}
+
+export function PrivacyView({ query }: { query: Query }) {
+  const { data, error, loading } = useAnswer<Privacy>(url("privacy", range(query)));
+  return (
+    <main class="view health-view privacy-view" id="main">
+      <Loading on={loading} />
+      <header class="title">
+        <h1>Privacy</h1>
+        <p class="quiet">What may be about persons or secret, and what redaction takes out before it is stored or sent on.</p>
+      </header>
+      <Cut text={data?.cut} />
+      {error ? <Failed error={error} /> : !data ? <Skeleton /> : <Loaded data={data} query={query} />}
+    </main>
+  );
+}
+
+function Loaded({ data, query }: { data: Privacy; query: Query }) {
+  const { found, looked_at: at, masked } = data;
+  return (
+    <>
+      <h2>
+        What may be private <small class="quiet">in {count(at.spans)} spans, {count(at.series)} series and {count(at.functions)} functions of this time</small>
+      </h2>
+      {found.length ? (
+        <>
+          <FoundTable rows={found} query={query} />
+          <Suggestion data={data} />
+        </>
+      ) : at.spans + at.series ? (
+        <Empty title="Nothing was found" icon="check">
+          No mail or IP addresses, card numbers, tokens, home folders, and no keys that say that they are private. That is no proof: names and free text are not understood.
+        </Empty>
+      ) : (
+        <Empty title="Nothing to look at" icon="search">
+          No span and no profile is of this time. Choose a longer one.
+        </Empty>
+      )}
+      <h2>
+        What redaction took out <small class="quiet">since the start{data.processors.length ? `, by ${data.processors.join(", ")}` : ""}</small>
+      </h2>
+      {masked.length ? (
+        <MaskedTable rows={masked} />
+      ) : data.processors.length ? (
+        <Empty title="Nothing yet" icon="check">
+          No rule of {data.processors.join(", ")} has matched anything.
+        </Empty>
+      ) : (
+        <Empty title="No redaction in this config" icon="warn">
+          <p>
+            What comes in is stored and sent on as it is. The processor <code>redaction</code>, in a pipeline before its exporters, masks by key, by pattern and by word.
+          </p>
+        </Empty>
+      )}
+      {data.masked_left_out > 0 && <Cut text={`${count(data.masked_left_out)} more were taken out, for which the table has no room.`} />}
+    </>
+  );
+}
+
+function FoundTable({ rows, query }: { rows: Found[]; query: Query }) {
+  return (
+    <div class="scroll" tabIndex={0} role="region" aria-label="What may be private">
+      <table class="health">
+        <thead>
+          <tr>
+            <th scope="col">Where</th>
+            <th scope="col">Looks like</th>
+            <th scope="col" class="number">Times</th>
+            <th scope="col">Without it</th>
+            <th scope="col">For example in</th>
+          </tr>
+        </thead>
+        <tbody>
+          {rows.map((row) => (
+            <tr key={`${row.place} ${row.key} ${row.kind}`}>
+              <Where place={row.place} name={row.key} />
+              <td>{row.kind}</td>
+              <td class="number">{count(row.count)}</td>
+              <Text text={row.example} />
+              <td>
+                {row.trace_id ? (
+                  <a href={href(`trace/${row.trace_id}`, { span: row.span_id ?? "", tab: row.place === "event" ? "events" : row.place === "link" ? "links" : "attributes", ...carried(query) })}>{row.service}</a>
+                ) : (
+                  <span class="quiet">{row.service || "–"}</span>
+                )}
+              </td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </div>
+  );
+}
+
+function MaskedTable({ rows }: { rows: Masked[] }) {
+  const many = new Set(rows.map((row) => row.processor)).size > 1;
+  const today = day(Date.now());
+  return (
+    <div class="scroll" tabIndex={0} role="region" aria-label="What redaction took out">
+      <table class="health">
+        <thead>
+          <tr>
+            <th scope="col">Where</th>
+            <th scope="col">Rule</th>
+            <th scope="col" class="number">Times</th>
+            <th scope="col">Became</th>
+            <th scope="col">Last</th>
+          </tr>
+        </thead>
+        <tbody>
+          {[...rows].sort((a, b) => b.count - a.count).map((row) => {
+            const last = milliseconds(row.last_unix_ns);
+            return (
+              <tr key={`${row.processor} ${row.rule} ${row.place} ${row.key} ${row.became}`}>
+                <Where place={row.place} name={row.key} />
+                <td class="rule mono">
+                  {many && <span class="quiet">{row.processor} </span>}
+                  {row.rule}
+                </td>
+                <td class="number">{count(row.count)}</td>
+                {row.became ? <Text text={row.became} /> : <td class="quiet">removed, with its key</td>}
+                <td>
+                  {day(last) !== today && <small>{day(last)} </small>}
+                  {clock(last, 0)}
+                </td>
+              </tr>
+            );
+          })}
+        </tbody>
+      </table>
+    </div>
+  );
+}
+
+function Where({ place, name }: { place: string; name: string }) {
+  const what = places[place] ?? place;
+  return (
+    <th scope="row" class="where">
+      {name ? (
+        <>
+          <span class="mono">{name}</span> <small class="quiet">{what}</small>
+        </>
+      ) : (
+        what
+      )}
+    </th>
+  );
+}
+
+const mask = "[REDACTED]";
+
+/** A text with its masks set apart. */
+const Text = ({ text }: { text: string }) => (
+  <td class="left mono">
+    {text.split(mask).map((part, i) => (
+      <>
+        {i > 0 && <b>{mask}</b>}
+        {part}
+      </>
+    ))}
+  </td>
+);
+
+function Suggestion({ data }: { data: Privacy }) {
+  const named = [...new Set(data.found.map((row) => row.kind))];
+  const [left, setLeft] = useState<string[]>([]);
+  const kinds = data.kinds.filter(({ name }) => named.includes(name) && !left.includes(name));
+  const text = configOf(kinds);
+  return (
+    <details class="suggestion">
+      <summary>The config that takes it out</summary>
+      <div class="filters">
+        {named.map((name) => (
+          <label key={name} class="check">
+            <input type="checkbox" checked={!left.includes(name)} onChange={(event) => setLeft(event.currentTarget.checked ? left.filter((one) => one !== name) : [...left, name])} />
+            {name}
+          </label>
+        ))}
+      </div>
+      {kinds.length > 0 && (
+        <>
+          <pre tabIndex={0}>{text}</pre>
+          <div class="filters">
+            <button type="button" class="button" onClick={() => copy(text, "The config is copied. Name redaction in the pipelines, too.")}>
+              <Icon name="link" /> Copy
+            </button>
+            <span class="quiet">
+              Then name <code>redaction</code> in <code>processors</code> of each pipeline whose exporters it is to stand before.
+            </span>
+          </div>
+        </>
+      )}
+    </details>
+  );
+}
