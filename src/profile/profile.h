@@ -115,8 +115,7 @@ int br_profile_read(struct br_build *build, enum br_profile_format format,
 typedef int br_profile_read_fn(struct br_build *build, const struct br_profile_source *source,
                                struct br_arena *scratch, struct br_err *err);
 br_profile_read_fn br_pprof_read, br_jfr_read, br_folded_read, br_lines_read, br_trie_read,
-    br_tree_read, br_speedscope_read, br_perf_script_read, br_cpuprofile_read,
-    br_gecko_read;
+    br_tree_read, br_speedscope_read, br_perf_script_read, br_cpuprofile_read, br_gecko_read;
 
 /* Returns true when the first line that says something is a sample as `perf script` prints it. */
 bool br_perf_script_is(const char *text, size_t len);
