@@ -132,7 +132,7 @@ def host_request(processes, at):
                                **({"process.executable.name": name} if name else {})})
         profile = request.profile(scope, ("samples", "count"), CPU, PERIOD, at)
         profile.profile_id = bytes([i + 1]) * 16
-        profile.samples.add(stack_index=request.stack(["leaf", "root"]),
+        profile.samples.add(stack_index=request.stack([f"leaf_{i % 2}", "root"]),
                             timestamps_unix_nano=[at + 10**6 * k for k in range(i + 1)])
     return request
 
@@ -151,6 +151,10 @@ def test_processes_of_a_host_are_told_apart(through, pyroscope):
     assert of_service(pyroscope.stored()) == {
         "unknown_service:java": (1 + 2 + 5) * PERIOD, "unknown_service:postgres": 3 * PERIOD,
         "unknown_service": 4 * PERIOD}
+    by_function = collections.Counter()
+    for key, value in pyroscope.stored().items():
+        by_function[key.stack[0][0]] += value
+    assert by_function == {"leaf_0": (1 + 3 + 5) * PERIOD, "leaf_1": (2 + 4) * PERIOD}
 
 
 def test_counted_cpu_samples_become_cpu_time(through, pyroscope):
