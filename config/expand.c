@@ -248,6 +248,13 @@ static int expand_text_node(struct expand *expand, const struct br_yaml *at,
     return 0;
 }
 
+/* In quotes a text is meant: a token may be "null", or look like a comment. */
+static bool expand_is_quoted_null(const struct br_yaml *at, const struct brought *value,
+                                  const struct br_yaml *parsed)
+{
+    return at->quoted && value->len && parsed && parsed->type == BR_YAML_NULL;
+}
+
 /* A value that is one reference: whatever type comes. */
 static int expand_whole(struct expand *expand, struct br_yaml **node, unsigned level,
                         unsigned nested)
@@ -260,6 +267,8 @@ static int expand_whole(struct expand *expand, struct br_yaml **node, unsigned l
         rc = expand_parse_brought(expand, at, &value, &parsed);
     if (rc)
         return rc;
+    if (expand_is_quoted_null(at, &value, parsed))
+        parsed = NULL;
     if (parsed && parsed->type != BR_YAML_SCALAR) {
         if (!value.file || parsed->type == BR_YAML_NULL)
             expand_relocate(parsed, at);

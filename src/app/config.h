@@ -28,12 +28,19 @@ struct br_pipeline {
     size_t n_receivers, n_processors, n_exporters;
 };
 
+/* An attribute of service::telemetry::resource, as a label of target_info. */
+struct br_target_label {
+    const char *name, *value; /* value NULL: there is no such label */
+};
+
 struct br_telemetry_config {
     enum br_log_level log_level;
     bool log_json;
     const char
         *metrics_endpoint; /* "localhost:8888"; NULL when level is none or no reader is wanted */
     struct br_strings metrics_hosts; /* that the endpoint answers to besides (net/hosts.h) */
+    struct br_target_label *target;  /* sorted by name, each once */
+    size_t n_target;
 };
 
 struct br_config {

@@ -155,8 +155,8 @@ static int preflight_telemetry(struct preflight *preflight, const struct br_conf
     struct br_err err = {0};
     if (!hosts.endpoint)
         return 0;
-    int rc =
-        br_telemetry_new(&preflight->host, &hosts, preflight_snapshot, preflight, &telemetry, &err);
+    int rc = br_telemetry_new(&preflight->host, &hosts, &config->telemetry, preflight_snapshot,
+                              preflight, &telemetry, &err);
     if (rc)
         br_errs_add(errs, br_yaml_get(br_yaml_get(config->tree, "service"), "telemetry"), NULL,
                     "%s", err.text);

@@ -425,8 +425,8 @@ int br_service_run(const struct br_config *config, const struct br_service_optio
     const struct br_hosts hosts = {config->telemetry.metrics_endpoint, NULL,
                                    &config->telemetry.metrics_hosts};
     if (!rc && hosts.endpoint)
-        rc = br_telemetry_new(br_loop_host(app.workers[0].loop), &hosts, service_snapshot, &app,
-                              &app.telemetry, err);
+        rc = br_telemetry_new(br_loop_host(app.workers[0].loop), &hosts, &config->telemetry,
+                              service_snapshot, &app, &app.telemetry, err);
     if (!rc)
         rc = br_loop_signals(app.workers[0].loop, service_on_signal, &app);
     if (!rc)

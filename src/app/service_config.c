@@ -111,7 +111,7 @@ static const struct br_option telemetry_options[] = {
     BR_STRUCT(struct telemetry, metrics, metrics_options, "Braid's own metrics"),
     BR_STRUCT(struct telemetry, logs, logs_options, "Braid's own logs"),
     BR_VALUE(struct telemetry, traces, "no effect"),
-    BR_VALUE(struct telemetry, resource, "no effect"),
+    BR_VALUE(struct telemetry, resource, "attributes of Braid itself, in target_info"),
     BR_OPT_END,
 };
 
@@ -184,6 +184,84 @@ static void service_config_warn_unless_empty(const struct br_yaml *node, const c
         br_errs_warn(errs, node, path, "is read and has no effect");
 }
 
+/* --- service::telemetry::resource ------------------------------------------------------------ */
+
+/* As the Collector's Prometheus reader names labels: what cannot stand in one is an underscore. */
+static char *service_config_label_name(const char *name, struct br_arena *arena)
+{
+    char *label = br_arena_strndup(arena, name, strlen(name));
+    for (char *p = label; p && *p; p++) {
+        bool digit = *p >= '0' && *p <= '9';
+        if (!(digit && p > label) && !(*p >= 'a' && *p <= 'z') && !(*p >= 'A' && *p <= 'Z'))
+            *p = '_';
+    }
+    return label;
+}
+
+/* The default, or an attribute that stood before, gives way. */
+static int service_config_set_target(struct br_telemetry_config *config, const char *name,
+                                     const char *value, struct br_arena *arena)
+{
+    size_t at = 0;
+    const char *label = service_config_label_name(name, arena);
+    if (!label)
+        return BR_ENOMEM;
+    while (at < config->n_target && strcmp(config->target[at].name, label) < 0)
+        at++;
+    if (at == config->n_target || strcmp(config->target[at].name, label) != 0) {
+        memmove(config->target + at + 1, config->target + at,
+                (config->n_target - at) * sizeof *config->target);
+        config->n_target++;
+    }
+    config->target[at] = (struct br_target_label){label, value};
+    return 0;
+}
+
+static int service_config_read_attribute(struct br_telemetry_config *config,
+                                         const struct br_yaml *name, const struct br_yaml *value,
+                                         struct br_arena *arena, struct br_errs *errs)
+{
+    static const char *const path = "service::telemetry::resource";
+    if (!name || name->type != BR_YAML_SCALAR || !name->len)
+        return br_errs_add(errs, name ? name : value, path, "the name of an attribute is missing");
+    if (!value || (value->type != BR_YAML_SCALAR && value->type != BR_YAML_NULL))
+        return br_errs_add(errs, value ? value : name, path,
+                           "%s: the value of an attribute must be text or null", name->text);
+    const char *text = value->type == BR_YAML_SCALAR ? value->text : NULL;
+    return service_config_set_target(config, name->text, text, arena) ? br_errs_no_memory(errs) : 0;
+}
+
+/* Attributes are pairs, or, as configs of OpenTelemetry's SDKs have it, a list of names and values
+ * under "attributes". */
+static int service_config_read_resource(const struct br_yaml *node,
+                                        struct br_telemetry_config *config, struct br_arena *arena,
+                                        struct br_errs *errs)
+{
+    const struct br_yaml *list = br_yaml_get(node, "attributes");
+    bool listed = list && list->type == BR_YAML_SEQ;
+    size_t most = (node ? node->count : 0) + (listed ? list->count : 0);
+    int rc = 0;
+    if (node && node->type != BR_YAML_NULL && node->type != BR_YAML_MAP)
+        return br_errs_add(errs, node, "service::telemetry::resource", "must be a map");
+    config->target = br_arena_calloc(arena, most + 1, sizeof *config->target);
+    if (!config->target)
+        return br_errs_no_memory(errs);
+    for (size_t i = 0; node && i < node->count && rc != BR_ENOMEM; i++) {
+        const char *key = node->keys[i]->text;
+        if (strcmp(key, "schema_url") == 0 || strcmp(key, "detectors") == 0 ||
+            node->items[i] == list)
+            continue;
+        int one = service_config_read_attribute(config, node->keys[i], node->items[i], arena, errs);
+        rc = one ? one : rc;
+    }
+    for (size_t i = 0; listed && i < list->count && rc != BR_ENOMEM; i++) {
+        int one = service_config_read_attribute(config, br_yaml_get(list->items[i], "name"),
+                                                br_yaml_get(list->items[i], "value"), arena, errs);
+        rc = one ? one : rc;
+    }
+    return rc;
+}
+
 static int service_config_read_log_level(const struct br_yaml *node, const char *level,
                                          enum br_log_level *ret, struct br_errs *errs)
 {
@@ -204,8 +282,10 @@ int br_telemetry_read(const struct br_yaml *node, struct br_telemetry_config *re
     if (rc)
         return rc;
     service_config_warn_unless_empty(telemetry.traces, "service::telemetry::traces", errs);
-    service_config_warn_unless_empty(telemetry.resource, "service::telemetry::resource", errs);
     size_t before = errs->n_errors;
+    int resource = service_config_read_resource(telemetry.resource, ret, arena, errs);
+    if (resource == BR_ENOMEM)
+        return resource;
     br_hosts_check(&telemetry.metrics.allowed_hosts, br_yaml_get(node, "metrics"), metrics_path,
                    errs);
     ret->metrics_hosts = telemetry.metrics.allowed_hosts;

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "app/config.h"
 #include "app/metric_help.h"
 #include "base/mem.h"
 #include "base/memory.h"
@@ -205,20 +206,44 @@ static void telemetry_instance(struct br_host *host, char out[37])
                    words[7]);
 }
 
-/* As the Collector's resource, whose attributes become labels. */
-static bool telemetry_make_target(struct br_telemetry *telemetry)
+/* Labels come sorted: those of `config` up to the name, or all of them for NULL. */
+static void telemetry_put_labels(struct br_telemetry *telemetry,
+                                 const struct br_telemetry_config *config, size_t *next,
+                                 const char *up_to)
+{
+    for (; *next < config->n_target; ++*next) {
+        const struct br_target_label *label = &config->target[*next];
+        if (up_to && strcmp(label->name, up_to) >= 0)
+            return;
+        if (label->value)
+            br_label(&telemetry->target, label->name, label->value);
+    }
+}
+
+/* As the Collector's resource, whose attributes become labels; the config's win. */
+static bool telemetry_make_target(struct br_telemetry *telemetry,
+                                  const struct br_telemetry_config *config)
 {
     char instance[37];
+    size_t next = 0;
     telemetry_instance(telemetry->host, instance);
-    br_label(&telemetry->target, "service_instance_id", instance);
-    br_label(&telemetry->target, "service_name", "braid");
-    br_label(&telemetry->target, "service_version", BR_VERSION);
+    const struct br_target_label own[] = {{"service_instance_id", instance},
+                                          {"service_name", "braid"},
+                                          {"service_version", BR_VERSION}};
+    br_str_add(&telemetry->target, "", 0);
+    for (size_t i = 0; i < BR_COUNT(own); i++) {
+        telemetry_put_labels(telemetry, config, &next, own[i].name);
+        if (next == config->n_target || strcmp(config->target[next].name, own[i].name) != 0)
+            br_label(&telemetry->target, own[i].name, own[i].value);
+    }
+    telemetry_put_labels(telemetry, config, &next, NULL);
     telemetry->codec = br_codec_new();
     return telemetry->codec && !telemetry->target.failed;
 }
 
-int br_telemetry_new(struct br_host *host, const struct br_hosts *hosts, br_snapshot_fn *snapshot,
-                     void *arg, struct br_telemetry **ret, struct br_err *err)
+int br_telemetry_new(struct br_host *host, const struct br_hosts *hosts,
+                     const struct br_telemetry_config *config, br_snapshot_fn *snapshot, void *arg,
+                     struct br_telemetry **ret, struct br_err *err)
 {
     struct br_telemetry *telemetry = br_calloc(1, sizeof *telemetry);
     if (!telemetry)
@@ -230,13 +255,13 @@ int br_telemetry_new(struct br_host *host, const struct br_hosts *hosts, br_snap
     telemetry->arg = arg;
     telemetry->started_ms = br_host_mono_ms(host);
     br_list_init(&telemetry->scrapes);
-    struct br_server_config config = {.name = "telemetry metrics",
+    struct br_server_config server = {.name = "telemetry metrics",
                                       .what = "metrics",
                                       .endpoint = hosts->endpoint,
                                       .idle_timeout_ms = 120000,
                                       .log = &log_telemetry};
-    int rc = telemetry_make_target(telemetry)
-                 ? host->ops->serve(host, &config, &telemetry->service, &telemetry->server, err)
+    int rc = telemetry_make_target(telemetry, config)
+                 ? host->ops->serve(host, &server, &telemetry->service, &telemetry->server, err)
                  : br_err_set(err, BR_ENOMEM, "out of memory");
     if (rc) {
         br_err_prefix(err, "service::telemetry::metrics: ");

@@ -254,7 +254,7 @@ TOKENS = ["plain", "a: b", "[a, b]", "{a: b}", "- x", "123", "true", "a$$b"]
 
 @pytest.mark.parametrize("value, sent, token", [
     *(("Bearer ${env:T}", "Bearer {}", token) for token in [*TOKENS, "null", "#c"]),
-    *(("${env:T}", "{}", token) for token in TOKENS)])
+    *(("${env:T}", "{}", token) for token in [*TOKENS, "null", "~", "# comment"])])
 def test_a_token_is_text_whatever_it_looks_like(braid, sink, token, value, sent):
     """confmap keeps the original text of a reference for whoever wants text; $$ stands for $ in it."""
     config = pipelines(exporter("grpc", sink, headers={"x-token": value}), signals=("traces",))

@@ -101,6 +101,30 @@ def test_names_and_types(braid, sink):
     assert dict(target)["service_name"] == "braid" and dict(target)["service_version"]
 
 
+# As Collector 0.155 shows each of them.
+@pytest.mark.parametrize("resource, labels", [
+    ({"k8s.pod.name": "p1", "service.name": "edge", "service.instance.id": None, "9x-y": 'q"z', "a..b": "m"},
+     {"_x_y": 'q"z', "a__b": "m", "k8s_pod_name": "p1", "service_name": "edge"}),
+    ({"attributes": [{"name": "k8s.pod.name", "value": "p1"}, {"name": "n", "value": 7}, {"name": "service.instance.id", "value": "i"}]},
+     {"k8s_pod_name": "p1", "n": "7", "service_instance_id": "i", "service_name": "braid"})])
+def test_the_resource_of_the_config_is_in_target_info(braid, sink, resource, labels):
+    config = pipelines(exporter("grpc", sink))
+    config["service"].setdefault("telemetry", {})["resource"] = resource
+    [target] = scrape(braid(config))["target_info", "gauge"]
+    target = dict(target)
+    assert target.pop("service_version")
+    assert target == labels
+
+
+def test_a_resource_that_is_none_is_refused(tmp_path):
+    path = tmp_path / "config.yaml"
+    path.write_text("receivers: {nop: }\nexporters: {nop: }\nservice:\n  pipelines: {traces: {receivers: [nop], exporters: [nop]}}\n"
+                    "  telemetry: {resource: {a: {b: c}}}\n")
+    done = subprocess.run([BINARY, "validate", "--config", str(path)], capture_output=True, text=True, timeout=DEADLINE_S)
+    assert done.returncode == 1
+    assert "config.yaml:5:29: service::telemetry::resource: a: the value of an attribute must be text or null" in done.stderr
+
+
 LOADED = {"memory_limiter": {"check_interval": "1s", "limit_mib": 512}, "join": None,
           "probabilistic_sampler": {"sampling_percentage": 100}, "redaction": {"allow_all_keys": True},
           "filter": {"spans": {"exclude": {"match_type": "strict", "span_names": ["-"]}}}, "attributes": {"actions": [{"key": "a", "action": "delete"}]},
