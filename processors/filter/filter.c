@@ -4,6 +4,7 @@
  * regexp forms of the Collector's filter processor, and those that one of its conditions (OTTL)
  * holds for.
  */
+#include <stdio.h>
 #include <string.h>
 
 #include "attribute/condition.h"
@@ -23,11 +24,18 @@ struct traces {
     const struct br_yaml *spanevent;
 };
 
+/* Conditions whose paths name their context, and where each stands. */
+struct named {
+    struct br_strings texts;
+    const struct br_yaml **nodes;
+};
+
 struct config {
     struct side spans, profiles;
     uint64_t match_time; /* ns */
     struct traces traces;
-    struct br_strings trace_conditions, profile_conditions;
+    const struct br_yaml *trace_conditions, *profile_conditions;
+    struct named trace_named, profile_named; /* what stands in these */
 };
 
 struct state {
@@ -75,8 +83,8 @@ static const struct br_option options[] = {
         "processor time that all patterns together may take in a request, beside 100 ns for "
         "each of its bytes; then none matches any more"),
     BR_STRUCT(struct config, traces, trace_options, "conditions for traces"),
-    BR_STRINGS(struct config, trace_conditions, ANY_OF "a span; paths name their context"),
-    BR_STRINGS(struct config, profile_conditions, ANY_OF "a sample; paths name their context"),
+    BR_VALUE(struct config, trace_conditions, ANY_OF "a span; paths name their context"),
+    BR_VALUE(struct config, profile_conditions, ANY_OF "a sample; paths name their context"),
     BR_IGNORED("error_mode", "conditions that are taken at the start do not fail later"),
     BR_IGNORED("logs", "of the Collector's, for a signal that is not here"),
     BR_IGNORED("log_conditions", "of the Collector's, for a signal that is not here"),
@@ -108,6 +116,7 @@ static int filter_check_matches(const struct side *side, const struct br_yaml *n
 /* One of the lists of conditions; `section` is NULL for those that stand by themselves. */
 struct list {
     const struct br_strings *texts;
+    const struct br_yaml *const *nodes; /* of the texts; NULL: they are the section's list */
     const char *section, *key;
     enum br_signal signal;
     enum br_condition_context context;
@@ -118,12 +127,15 @@ struct list {
 static void filter_lists(const struct config *config, struct list ret[LISTS])
 {
     const struct list lists[LISTS] = {
-        {&config->traces.resource, "traces", "resource", BR_TRACES, BR_CONDITION_RESOURCE},
-        {&config->traces.span, "traces", "span", BR_TRACES, BR_CONDITION_SPAN},
-        {&config->trace_conditions, NULL, "trace_conditions", BR_TRACES, BR_CONDITION_NAMED},
-        {&config->profiles.resource, "profiles", "resource", BR_PROFILES, BR_CONDITION_RESOURCE},
-        {&config->profiles.profile, "profiles", "profile", BR_PROFILES, BR_CONDITION_PROFILE},
-        {&config->profile_conditions, NULL, "profile_conditions", BR_PROFILES, BR_CONDITION_NAMED},
+        {&config->traces.resource, NULL, "traces", "resource", BR_TRACES, BR_CONDITION_RESOURCE},
+        {&config->traces.span, NULL, "traces", "span", BR_TRACES, BR_CONDITION_SPAN},
+        {&config->trace_named.texts, config->trace_named.nodes, NULL, "trace_conditions", BR_TRACES,
+         BR_CONDITION_NAMED},
+        {&config->profiles.resource, NULL, "profiles", "resource", BR_PROFILES,
+         BR_CONDITION_RESOURCE},
+        {&config->profiles.profile, NULL, "profiles", "profile", BR_PROFILES, BR_CONDITION_PROFILE},
+        {&config->profile_named.texts, config->profile_named.nodes, NULL, "profile_conditions",
+         BR_PROFILES, BR_CONDITION_NAMED},
     };
     memcpy(ret, lists, sizeof lists);
 }
@@ -147,7 +159,11 @@ static int filter_check_list(const struct list *list, const struct br_yaml *node
         if (!at)
             rc = BR_ENOMEM;
         else if (one == BR_EINVAL)
-            br_errs_add(errs, seq ? texts->items[i] : texts, at, "%s", err.text);
+            br_errs_add(errs,
+                        list->nodes ? list->nodes[i]
+                        : seq       ? texts->items[i]
+                                    : texts,
+                        at, "%s", err.text);
     }
     br_conditions_release(&conditions);
     return rc;
@@ -172,6 +188,50 @@ static int filter_check_conditions(const struct config *config, const struct br_
               : BR_ENOMEM;
 }
 
+static int filter_add_named(struct named *named, const struct br_yaml *text, const char *path,
+                            const char *key, struct br_errs *errs)
+{
+    char at[256];
+    (void)snprintf(at, sizeof at, "%s::%s", path, key);
+    if (text->type != BR_YAML_SCALAR)
+        return br_errs_add(errs, text, at,
+                           "must be conditions, or maps with a list of them under \"conditions\"");
+    named->nodes[named->texts.count] = text;
+    named->texts.items[named->texts.count++] = text->text;
+    return 0;
+}
+
+/* The two forms: texts, and groups, which are maps with texts under `conditions`. Other keys of a
+ * group say what paths name themselves. */
+static int filter_read_named(struct named *named, const struct br_yaml *list, const char *path,
+                             const char *key, struct br_arena *arena, struct br_errs *errs)
+{
+    if (!list || list->type == BR_YAML_NULL)
+        return 0;
+    bool seq = list->type == BR_YAML_SEQ;
+    size_t count = seq ? list->count : 1, most = 0;
+    const struct br_yaml *const *items = seq ? (const struct br_yaml *const *)list->items : &list;
+    for (size_t i = 0; i < count; i++) {
+        const struct br_yaml *group = br_yaml_get(items[i], "conditions");
+        most += group && group->type == BR_YAML_SEQ ? group->count : 1;
+    }
+    named->texts.items = br_arena_calloc(arena, most + 1, sizeof *named->texts.items);
+    named->nodes = br_arena_calloc(arena, most + 1, sizeof *named->nodes);
+    if (!named->texts.items || !named->nodes)
+        return BR_ENOMEM;
+    int rc = 0;
+    for (size_t i = 0; i < count; i++) {
+        const struct br_yaml *group = br_yaml_get(items[i], "conditions");
+        bool many = group && group->type == BR_YAML_SEQ;
+        for (size_t k = 0; k < (many ? group->count : 1) && rc != BR_ENOMEM; k++) {
+            const struct br_yaml *text = many ? group->items[k] : group ? group : items[i];
+            int one = filter_add_named(named, text, path, key, errs);
+            rc = one ? one : rc;
+        }
+    }
+    return rc;
+}
+
 static bool filter_is_empty(const struct config *config)
 {
     size_t n = config->spans.include || config->spans.exclude || config->profiles.include ||
@@ -186,8 +246,18 @@ static bool filter_is_empty(const struct config *config)
 static int filter_check(void *config, const struct br_yaml *node, const char *path,
                         struct br_arena *arena, struct br_errs *errs)
 {
-    const struct config *settings = config;
+    struct config *settings = config;
     int rc = filter_check_matches(&settings->spans, node, path, "spans", arena, errs);
+    if (rc != BR_ENOMEM) {
+        int other = filter_read_named(&settings->trace_named, settings->trace_conditions, path,
+                                      "trace_conditions", arena, errs);
+        rc = other ? other : rc;
+    }
+    if (rc != BR_ENOMEM) {
+        int other = filter_read_named(&settings->profile_named, settings->profile_conditions, path,
+                                      "profile_conditions", arena, errs);
+        rc = other ? other : rc;
+    }
     if (rc != BR_ENOMEM) {
         int other = filter_check_matches(&settings->profiles, node, path, "profiles", arena, errs);
         rc = rc ? rc : other;

@@ -204,6 +204,31 @@ static struct br_any condition_of_status(const uint8_t *p, size_t len, bool code
                 : condition_text(status.data, status.len, STATUS_MESSAGE);
 }
 
+/* The value of a member of the trace state, "" where there is none, as the Collector has it. */
+static struct br_any condition_member(const uint8_t *p, size_t len,
+                                      const struct br_condition_operand *operand)
+{
+    struct br_any state = condition_text(p, len, SPAN_TRACE_STATE), found = condition_word("");
+    const uint8_t *at = state.data, *end = at + state.len;
+    while (at < end) {
+        const uint8_t *comma = memchr(at, ',', (size_t)(end - at));
+        const uint8_t *stop = comma ? comma : end;
+        while (at < stop && (*at == ' ' || *at == '\t'))
+            at++;
+        size_t n = (size_t)(stop - at);
+        if (n > operand->key_len && at[operand->key_len] == '=' &&
+            memcmp(at, operand->key, operand->key_len) == 0) {
+            while (n && (at[n - 1] == ' ' || at[n - 1] == '\t'))
+                n--;
+            found.data = at + operand->key_len + 1;
+            found.len = n - operand->key_len - 1;
+            return found;
+        }
+        at = comma ? comma + 1 : end;
+    }
+    return found;
+}
+
 static struct br_any condition_value(struct br_conditions *conditions,
                                      const struct br_condition_operand *operand)
 {
@@ -233,6 +258,8 @@ static struct br_any condition_value(struct br_conditions *conditions,
         return condition_number(p, len, SPAN_END);
     case CONDITION_TRACE_STATE:
         return condition_text(p, len, SPAN_TRACE_STATE);
+    case CONDITION_TRACE_STATE_KEY:
+        return condition_member(p, len, operand);
     case CONDITION_TRACE_ID:
         return condition_hex(conditions, p, len, SPAN_TRACE_ID);
     case CONDITION_SPAN_ID:

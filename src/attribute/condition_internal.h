@@ -21,6 +21,7 @@ enum br_condition_field {
     CONDITION_START,
     CONDITION_END,
     CONDITION_TRACE_STATE,
+    CONDITION_TRACE_STATE_KEY, /* one member's value */
     CONDITION_TRACE_ID,
     CONDITION_SPAN_ID,
     CONDITION_PARENT_ID,
@@ -33,7 +34,7 @@ enum br_condition_field {
 /* A side of a comparison. A literal nil is of type EMPTY. */
 struct br_condition_operand {
     enum br_condition_field field;
-    const char *key; /* of attributes */
+    const char *key; /* of attributes and of members of trace_state */
     size_t key_len;
     struct br_any literal;
 };

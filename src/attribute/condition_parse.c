@@ -293,7 +293,10 @@ static bool parse_path(struct parser *parser, struct br_condition_operand *ret)
     if (!path->name)
         return parse_fail(parser, start, "the path %s is none that is known here", name);
     ret->field = path->field;
-    return !parse_is_attribute(ret->field) || parse_key(parser, ret);
+    if (ret->field == CONDITION_TRACE_STATE && *parser->p == '[')
+        ret->field = CONDITION_TRACE_STATE_KEY;
+    bool keyed = parse_is_attribute(ret->field) || ret->field == CONDITION_TRACE_STATE_KEY;
+    return !keyed || parse_key(parser, ret);
 }
 
 static bool parse_operand(struct parser *parser, struct br_condition_operand *ret)
@@ -375,6 +378,29 @@ static struct br_condition *parse_comparison(struct parser *parser)
     return node;
 }
 
+/* `== true` and the like behind a function, which is true or false. */
+static struct br_condition *parse_outcome(struct parser *parser, struct br_condition *function)
+{
+    enum br_condition_op op;
+    struct br_any literal = {0};
+    if (!function)
+        return NULL;
+    parse_blanks(parser);
+    const char *at = parser->p;
+    if (!parse_op(parser, &op))
+        return function;
+    parse_blanks(parser);
+    if ((op != CONDITION_EQ && op != CONDITION_NE) || !parse_word(parser, &literal) ||
+        literal.type != BR_VALUE_BOOL)
+        return parse_fail(parser, at, "a function can be == or != true or false here");
+    if ((op == CONDITION_EQ) == (literal.number != 0))
+        return function;
+    struct br_condition *node = parse_node(parser, CONDITION_NOT);
+    if (node)
+        node->first = function;
+    return node;
+}
+
 static struct br_condition *parse_primary(struct parser *parser)
 {
     parse_blanks(parser);
@@ -389,14 +415,14 @@ static struct br_condition *parse_primary(struct parser *parser)
     if (parse_take(parser, "IsMatch")) {
         if (!parse_take(parser, "("))
             return parse_fail(parser, parser->p, "a \"(\" is missing");
-        return parse_match(parser);
+        return parse_outcome(parser, parse_match(parser));
     }
     if (parse_take(parser, "IsRootSpan")) {
         if (parser->signal != BR_TRACES)
             return parse_fail(parser, at, "IsRootSpan is for spans");
         if (!parse_take(parser, "(") || !parse_take(parser, ")"))
             return parse_fail(parser, parser->p, "\"()\" is missing");
-        return parse_node(parser, CONDITION_ROOT);
+        return parse_outcome(parser, parse_node(parser, CONDITION_ROOT));
     }
     return parse_comparison(parser);
 }

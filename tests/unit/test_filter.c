@@ -324,6 +324,13 @@ static const struct example span_conditions[] = {
     {"trace_id.string == span_id.string", "3456"},
     {"start_time_unix_nano > 1000 and end_time_unix_nano == 3000", "1"},
     {"trace_state == \"a=1\"", "2"},
+    {"trace_state[\"a\"] == \"1\"", "2"},
+    {"trace_state[\"a\"] != \"1\"", "13456"},
+    {"span.trace_state[\"b\"] == \"\"", "123456"},
+    {"IsMatch(name, \"^span[12]$\") == true", "12"},
+    {"IsMatch(name, \"^span[12]$\") != true and name != \"span3\"", "456"},
+    {"IsRootSpan() == false", "2"},
+    {"not IsMatch(name, \"[12]\") == false", "12"},
 };
 
 static const struct example sample_conditions[] = {
@@ -372,6 +379,11 @@ static void conditions(void **state)
     check(BR_TRACES,
           drop("trace_conditions", "span.kind == 2 and resource.attributes[\"a\"] == nil"), spans,
           of_spans, "23456", 6);
+    check(BR_TRACES,
+          "{trace_conditions: [{conditions: ['span.name == \"span1\"', 'span.name == \"span3\"'], "
+          "error_mode: ignore}, 'span.name == \"span4\"', {context: span, conditions: "
+          "['IsMatch(span.name, \"6\")']}]}",
+          spans, of_spans, "25", 6);
     check(BR_PROFILES, drop("profile_conditions", "sample.attributes[\"thread\"] == nil"), samples,
           of_samples, "124", 6);
     /* Any of them, and beside the other form. */
@@ -473,6 +485,14 @@ static void configs(void **state)
          "test.yaml:1:45: x::profile_conditions[1]: at character 1: the path sample.name is none "
          "that "
          "is known here\n"},
+        {"{trace_conditions: [{conditions: ['span.name == \"a\"', name]}, {a: b}]}",
+         "test.yaml:1:63: x::trace_conditions: must be conditions, or maps with a list of them "
+         "under \"conditions\"\n"
+         "test.yaml:1:55: x::trace_conditions[1]: at character 1: the path name has to start with "
+         "span, resource or scope\n"},
+        {"{traces: {span: ['IsMatch(name, \"a\") == 1']}}",
+         "test.yaml:1:18: x::traces::span[0]: at character 20: a function can be == or != true or "
+         "false here\n"},
         {"{traces: {spanevent: ['name == \"a\"']}}",
          "test.yaml:1:22: x::traces::spanevent: events of spans are not dropped here; only whole "
          "spans "
