@@ -74,9 +74,20 @@ static int option_read_bool(struct reader *reader, const struct br_yaml *node, c
     return 0;
 }
 
-/* Decimal without leading zeros (which YAML 1.1 took for octal) or 0x. */
-static bool option_parse_int(const char *text, int64_t *ret)
+/* Decimal without leading zeros (which YAML 1.1 took for octal) or 0x; digits may be grouped by
+ * underscores, as the Collector's YAML reader has it. */
+static bool option_parse_int(const char *grouped, int64_t *ret)
 {
+    char digits[64];
+    const char *text = digits;
+    size_t n = 0;
+    for (const char *p = grouped; *p; p++) {
+        if (n == sizeof digits - 1)
+            return false;
+        if (*p != '_' || p == grouped)
+            digits[n++] = *p;
+    }
+    digits[n] = '\0';
     bool negative = *text == '-';
     text += *text == '-' || *text == '+';
     bool hex = text[0] == '0' && (text[1] == 'x' || text[1] == 'X');

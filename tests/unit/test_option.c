@@ -175,6 +175,17 @@ static void test_secrets_stay(void **state)
     }
 }
 
+/* YAML 1.1 groups digits, and so does the reader of the Collector. */
+static void test_grouped_digits(void **state)
+{
+    (void)state;
+    struct fake_processor_config c;
+    struct fixture f = read_into(fake_processor_options, "size: 4_000_000", &c, sizeof c);
+    assert_int_equal(f.rc, 0);
+    assert_int_equal(c.size, 4000000);
+    done(&f);
+}
+
 static void test_headers_at_most(void **state)
 {
     (void)state;
@@ -210,6 +221,7 @@ static void test_numbers(void **state)
                                        "size: -1",
                                        "size: +7",
                                        "size: 0xff",
+                                      "size: 1_000_000",
                                        "size: 0XFF",
                                        "size: 9223372036854775807",
                                        "size: -9223372036854775808",
@@ -226,7 +238,7 @@ static void test_numbers(void **state)
                                       "size: 1e3",
                                       "size: 0x",
                                       "size: 0xg",
-                                      "size: 1_000",
+                                      "size: _1",
                                       "size: +",
                                       "size: 9223372036854775808",
                                       "size: -9223372036854775809",
@@ -375,7 +387,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_defaults),     cmocka_unit_test(test_values),
         cmocka_unit_test(test_present),      cmocka_unit_test(test_secrets),
-        cmocka_unit_test(test_secrets_stay), cmocka_unit_test(test_headers_at_most),
+        cmocka_unit_test(test_secrets_stay), cmocka_unit_test(test_grouped_digits),
+        cmocka_unit_test(test_headers_at_most),
         cmocka_unit_test(test_numbers),      cmocka_unit_test(test_duration),
         cmocka_unit_test(test_endpoint),
     };
