@@ -20,6 +20,27 @@ static const struct br_option url_options[] = {
     BR_OPT_END,
 };
 
+static const struct br_option system_options[] = {
+    BR_BOOL(struct redact_db_system, enabled, false, "clean statements to it"),
+    BR_STRINGS(struct redact_db_system, attributes,
+               "keys of a span's attributes whose values are statements"),
+    BR_OPT_END,
+};
+
+static const struct br_option db_options[] = {
+    BR_BOOL(struct redact_db_sanitizer, sanitize_span_name, true,
+            "names of client, server and internal spans of these systems, too"),
+    BR_STRUCT(struct redact_db_sanitizer, sql, system_options,
+              "other_sql, mysql, postgresql, mariadb and sqlite"),
+    BR_STRUCT(struct redact_db_sanitizer, redis, system_options, "redis"),
+    BR_STRUCT(struct redact_db_sanitizer, valkey, system_options, "valkey"),
+    BR_STRUCT(struct redact_db_sanitizer, memcached, system_options, "memcached"),
+    BR_STRUCT(struct redact_db_sanitizer, mongo, system_options, "mongodb"),
+    BR_STRUCT(struct redact_db_sanitizer, opensearch, system_options, "opensearch"),
+    BR_STRUCT(struct redact_db_sanitizer, es, system_options, "elasticsearch"),
+    BR_OPT_END,
+};
+
 const struct br_option redact_options[] = {
     BR_BOOL(
         struct redact_config, allow_all_keys, false,
@@ -59,6 +80,8 @@ const struct br_option redact_options[] = {
         "each of its bytes; when it is used up the rest is masked unseen"),
     BR_STRUCT(struct redact_config, url_sanitizer, url_options,
               "numbers, ids and queries in URLs become * or go"),
+    BR_STRUCT(struct redact_config, db_sanitizer, db_options,
+              "literals in statements to databases become ?"),
     BR_IGNORED("summary", "what was done is counted in metrics, and not written into the data"),
     BR_OPT_END,
 };

@@ -113,6 +113,8 @@ static int redact_messages_judge(struct redact_walk *walk, enum redact_key key, 
         return 0;
     if (key == REDACT_KEY_URL)
         return redact_url(walk->rules, REDACT_VALUE, text, len);
+    if (key == REDACT_KEY_DB)
+        return redact_statement(walk->rules, REDACT_VALUE, walk->asked, text, len);
     return redact_messages_masks(key) ? redact_whole(walk->rules, text, len)
                                       : redact_text(walk->rules, REDACT_VALUE, text, len);
 }
@@ -342,6 +344,9 @@ static int redact_messages_attribute(struct redact_walk *walk, const struct br_f
     }
     if (key == REDACT_KEY_REMOVE)
         key = REDACT_KEY_LOOK;
+    if (key == REDACT_KEY_LOOK && top &&
+        redact_is_statement(walk->rules, walk->asked, pair.key, pair.key_len))
+        key = REDACT_KEY_DB;
     if (pair.key_index)
         redact_keep(walk, pair.key_index);
     if (key == REDACT_KEY_PASS && !walk->view)
@@ -419,10 +424,13 @@ static int redact_messages_url_name(struct redact_walk *walk, const struct br_fi
 }
 
 static int redact_messages_text(struct redact_walk *walk, const struct br_field *field,
-                                const uint8_t *next, enum redact_kind kind, bool is_url)
+                                const uint8_t *next, enum redact_kind kind, bool is_url,
+                                bool is_statement)
 {
     int rc = is_url ? redact_messages_url_name(walk, field)
-                    : redact_text(walk->rules, kind, field->data, field->value);
+             : is_statement
+                 ? redact_statement(walk->rules, kind, walk->asked, field->data, field->value)
+                 : redact_text(walk->rules, kind, field->data, field->value);
     if (rc != 1)
         return rc;
     ++*walk->names;
@@ -449,16 +457,69 @@ static bool redact_messages_has_path(const struct redact_walk *walk, const uint8
     return speaks && path;
 }
 
+/* The system that a span's attributes name. */
+static struct redact_asked redact_messages_asked(const uint8_t *p, const uint8_t *end)
+{
+    static const char name_key[] = "db.system.name", old_key[] = "db.system";
+    struct redact_asked asked = {REDACT_DBS, false};
+    bool named = false;
+    struct br_field field;
+    while (p < end && (p = br_scan(p, end, &field))) {
+        struct br_keyvalue pair;
+        if (br_scan_tag(&field) != BR_SCAN_LEN(BR_SPAN_ATTRIBUTES) ||
+            !br_keyvalue_read(field.data, (size_t)field.value, &pair))
+            continue;
+        bool is_name = pair.key_len == sizeof name_key - 1 &&
+                       memcmp(pair.key, name_key, sizeof name_key - 1) == 0;
+        bool is_old = pair.key_len == sizeof old_key - 1 &&
+                      memcmp(pair.key, old_key, sizeof old_key - 1) == 0;
+        struct br_any value = br_any_read(pair.value);
+        if ((!is_name && (!is_old || named)) || value.type != BR_VALUE_STRING || !value.len)
+            continue;
+        named = is_name;
+        asked.db = redact_db_find(value.data, value.len, &asked.mysql);
+    }
+    return asked;
+}
+
+static bool redact_messages_is_db_kind(const uint8_t *p, const uint8_t *end)
+{
+    uint64_t kind = 0;
+    struct br_field field;
+    while (p < end && (p = br_scan(p, end, &field)))
+        if (br_scan_tag(&field) == BR_SCAN_VARINT(BR_SPAN_KIND))
+            kind = field.value;
+    return kind == BR_SPAN_KIND_INTERNAL || kind == BR_SPAN_KIND_SERVER ||
+           kind == BR_SPAN_KIND_CLIENT;
+}
+
+static void redact_messages_begin_span(struct redact_walk *walk, const uint8_t *p,
+                                       const uint8_t *end)
+{
+    const struct redact_rules *rules = walk->rules;
+    walk->url_name = redact_messages_has_path(walk, p, end);
+    walk->db_name = false;
+    if (!rules->db_enabled)
+        return;
+    walk->asked = redact_messages_asked(p, end);
+    walk->db_name = rules->config->db_sanitizer.sanitize_span_name &&
+                    walk->asked.db != REDACT_DBS && rules->db_names[walk->asked.db] &&
+                    redact_messages_is_db_kind(p, end);
+}
+
 static int redact_messages_child(struct redact_walk *walk, const struct redact_shape *shape,
                                  const struct br_field *field, const uint8_t *next)
 {
     if (shape == &sample && !walk->removed)
         return 0;
+    const struct redact_asked before = walk->asked;
+    walk->asked.db = REDACT_DBS;
     if (shape == &span)
-        walk->url_name = redact_messages_has_path(walk, field->data, next);
+        redact_messages_begin_span(walk, field->data, next);
     int rc = br_splice_enter(&walk->splice, field, next);
     if (!rc)
         rc = redact_message(walk, shape, field->data, next);
+    walk->asked = before;
     return rc ? rc : br_splice_leave(&walk->splice);
 }
 
@@ -483,7 +544,8 @@ int redact_message(struct redact_walk *walk, const struct redact_shape *shape, c
             rc = redact_messages_child(walk, shape->fields[field.number].child, &field, p);
         else if (what == REDACT_TEXT && len)
             rc = redact_messages_text(walk, &field, p, shape->fields[field.number].kind,
-                                      walk->url_name && shape == &span);
+                                      walk->url_name && shape == &span,
+                                      walk->db_name && shape == &span);
         else if (what == REDACT_INDICES && walk->removed)
             rc = redact_messages_filter_indices(walk, &field, p);
         else if (what == REDACT_VALUE_TYPE && len)

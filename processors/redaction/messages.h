@@ -48,7 +48,9 @@ struct redact_walk {
     bool *kept;             /* by string: something that stays refers to it */
     bool *removed;          /* by attribute: it is not allowed; NULL: all are */
     bool url_name;          /* the span at hand has a path in its name */
-    bool hides;             /* something that does not stay referred to a string */
+    bool db_name;           /* its name may be a statement */
+    struct redact_asked asked; /* by the message at hand */
+    bool hides;                /* something that does not stay referred to a string */
 
     /* Whom it is told, and of what: the place and the key at hand. */
     struct br_masked *masked;

@@ -31,6 +31,7 @@ static int redaction_create(struct br_node *node, struct br_err *err)
     walk->rules = &state->rules;
     walk->node = node;
     walk->masked = br_masked_get(node->host);
+    walk->asked.db = REDACT_DBS;
     walk->arena = &state->arena;
     walk->values = br_node_metric(node, BR_COUNTER, masked, "what", "value");
     walk->names = br_node_metric(node, BR_COUNTER, masked, "what", "name");

@@ -115,6 +115,25 @@ static int redact_rules_add_names(struct br_map **map, const struct br_strings *
     return rc;
 }
 
+static int redact_rules_compile_systems(struct redact_rules *rules,
+                                        const struct redact_db_sanitizer *config)
+{
+    const struct redact_db_system *const systems[REDACT_DBS] = {
+        [REDACT_DB_SQL] = &config->sql,       [REDACT_DB_REDIS] = &config->redis,
+        [REDACT_DB_VALKEY] = &config->valkey, [REDACT_DB_MEMCACHED] = &config->memcached,
+        [REDACT_DB_MONGO] = &config->mongo,   [REDACT_DB_OPENSEARCH] = &config->opensearch,
+        [REDACT_DB_ES] = &config->es,
+    };
+    int rc = 0;
+    for (size_t i = 0; i < REDACT_DBS && !rc; i++) {
+        if (!systems[i]->enabled)
+            continue;
+        rules->db_enabled = true;
+        rc = redact_rules_add_names(&rules->db_names[i], &systems[i]->attributes);
+    }
+    return rc;
+}
+
 static int redact_rules_compile_keys(struct redact_rules *rules, const struct redact_config *config,
                                      struct br_err *err)
 {
@@ -123,6 +142,8 @@ static int redact_rules_compile_keys(struct redact_rules *rules, const struct re
         rc = redact_rules_add_names(&rules->ignored_names, &config->ignored_keys);
     if (!rc && config->url_sanitizer.enabled)
         rc = redact_rules_add_names(&rules->url_names, &config->url_sanitizer.attributes);
+    if (!rc)
+        rc = redact_rules_compile_systems(rules, &config->db_sanitizer);
     if (!rc)
         rc = redact_rules_add_patterns(rules, &rules->ignored_keys, "ignored_key_patterns",
                                        &config->ignored_key_patterns, err);
@@ -170,6 +191,7 @@ int redact_rules_compile(struct redact_rules *rules, const struct redact_config 
     rules->hash = redact_hash_find(config->hash_function);
     static const char *const fixed[REDACT_RULES_FIXED] = {[REDACT_RULE_ALLOWED] = "allowed_keys",
                                                           [REDACT_RULE_URL] = "url_sanitizer",
+                                                          [REDACT_RULE_DB] = "db_sanitizer",
                                                           [REDACT_RULE_TIME] = "match_time"};
     int rc = rules->hash ? 0 : BR_EINVAL;
     for (unsigned i = 0; i < REDACT_RULES_FIXED && !rc; i++)
@@ -206,11 +228,13 @@ void redact_rules_release(struct redact_rules *rules)
     for (uint32_t i = 0; i < rules->n_names; i++)
         br_free(rules->names[i]);
     br_free(rules->names);
+    for (size_t i = 0; i < REDACT_DBS; i++)
+        br_map_free(rules->db_names[i], NULL);
     redact_memo_release(&rules->memo);
     br_regex_release(&rules->regex);
     br_free(rules->text);
     br_free(rules->next);
-    br_free(rules->url);
+    br_free(rules->clean);
 }
 
 /* --- Keys ------------------------------------------------------------------------------------ */
@@ -230,7 +254,7 @@ void redact_rules_begin(struct redact_rules *rules, size_t size)
     rules->n_gave_up = 0;
     redact_rules_forget_text(&rules->text, &rules->text_cap);
     redact_rules_forget_text(&rules->next, &rules->next_cap);
-    redact_rules_forget_text(&rules->url, &rules->url_cap);
+    redact_rules_forget_text(&rules->clean, &rules->clean_cap);
     br_regex_time_begin(&rules->time, rules->config->match_time, size);
 }
 
@@ -436,19 +460,57 @@ int redact_whole(struct redact_rules *rules, const void *text, size_t len)
     return len ? redact_rules_look_or_recall(rules, MEMO_WHOLE, text, len) : 0;
 }
 
+/* The rules for what is left of a text in rules->clean; it is the result where they change nothing.
+ */
+static int redact_rules_judge_clean(struct redact_rules *rules, enum redact_kind kind,
+                                    const void *text, size_t len, size_t left, uint16_t rule)
+{
+    size_t at = 0;
+    int rc = redact_text(rules, kind, rules->clean, left);
+    if (rc || (left == len && memcmp(text, rules->clean, len) == 0))
+        return rc;
+    rules->rule = rule;
+    rc = redact_rules_put(rules, &at, rules->clean, left);
+    if (!rc)
+        redact_rules_swap(rules, at);
+    return rc ? rc : 1;
+}
+
 int redact_url(struct redact_rules *rules, enum redact_kind kind, const void *text, size_t len)
 {
     if (len == 0 || len > TEXT_MAX)
         return redact_text(rules, kind, text, len);
-    if (br_grow(&rules->url, &rules->url_cap, len, 1, TEXT_MAX))
+    if (br_grow(&rules->clean, &rules->clean_cap, len, 1, TEXT_MAX))
         return BR_ENOMEM;
-    size_t at = 0, left = redact_url_clean(text, len, rules->url);
-    int rc = redact_text(rules, kind, rules->url, left);
-    if (rc || (left == len && memcmp(text, rules->url, len) == 0))
-        return rc;
-    rules->rule = REDACT_RULE_URL;
-    rc = redact_rules_put(rules, &at, rules->url, left);
-    if (!rc)
-        redact_rules_swap(rules, at);
-    return rc ? rc : 1;
+    return redact_rules_judge_clean(rules, kind, text, len,
+                                    redact_url_clean(text, len, rules->clean), REDACT_RULE_URL);
+}
+
+int redact_statement(struct redact_rules *rules, enum redact_kind kind, struct redact_asked asked,
+                     const void *text, size_t len)
+{
+    if (len == 0)
+        return 0;
+    rules->rule = REDACT_RULE_DB;
+    if (redact_db_room(len) > TEXT_MAX)
+        return redact_rules_mask_all(rules, text, len);
+    if (br_grow(&rules->clean, &rules->clean_cap, redact_db_room(len), 1, TEXT_MAX))
+        return BR_ENOMEM;
+    size_t left = redact_db_clean(asked.db, asked.mysql, text, len, rules->clean);
+    if (left == SIZE_MAX && kind == REDACT_SPAN)
+        return redact_text(rules, kind, text, len);
+    if (left == SIZE_MAX) {
+        rules->clean[0] = '?';
+        left = 1;
+    }
+    if (left == 0 && kind == REDACT_SPAN)
+        return redact_text(rules, kind, text, len);
+    return redact_rules_judge_clean(rules, kind, text, len, left, REDACT_RULE_DB);
+}
+
+bool redact_is_statement(const struct redact_rules *rules, struct redact_asked asked,
+                         const void *key, size_t len)
+{
+    return asked.db != REDACT_DBS && rules->db_names[asked.db] &&
+           br_map_get(rules->db_names[asked.db], key, len);
 }

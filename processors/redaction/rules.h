@@ -8,6 +8,7 @@
 #include "base/err.h"
 #include "base/map.h"
 #include "config/option.h"
+#include "processors/redaction/db.h"
 #include "processors/redaction/mask.h"
 #include "processors/redaction/memo.h"
 
@@ -29,6 +30,16 @@ struct redact_url_sanitizer {
     struct br_strings attributes;
 };
 
+struct redact_db_system {
+    bool enabled;
+    struct br_strings attributes;
+};
+
+struct redact_db_sanitizer {
+    bool sanitize_span_name;
+    struct redact_db_system sql, redis, valkey, memcached, mongo, opensearch, es;
+};
+
 struct redact_config {
     bool allow_all_keys, redact_all_types;
     struct br_strings allowed_keys, ignored_keys, ignored_key_patterns;
@@ -39,6 +50,7 @@ struct redact_config {
     struct br_secret hmac_key;
     uint64_t match_time; /* ns */
     struct redact_url_sanitizer url_sanitizer;
+    struct redact_db_sanitizer db_sanitizer;
 };
 
 extern const struct br_option redact_options[];
@@ -54,6 +66,13 @@ enum redact_key {
     REDACT_KEY_MASK,      /* whatever the value is */
     REDACT_KEY_MASK_TEXT, /* unless it is a number or a truth value */
     REDACT_KEY_URL,       /* at its value, of which the URL is cleaned first */
+    REDACT_KEY_DB,        /* at its value, a statement, which is cleaned first */
+};
+
+/* The system that a span says it asked. */
+struct redact_asked {
+    enum redact_db db; /* REDACT_DBS: none that is cleaned */
+    bool mysql;
 };
 
 struct redact_patterns {
@@ -63,7 +82,7 @@ struct redact_patterns {
 };
 
 /* Rules that are no patterns; those of the config follow. */
-enum { REDACT_RULE_ALLOWED, REDACT_RULE_URL, REDACT_RULE_TIME, REDACT_RULES_FIXED };
+enum { REDACT_RULE_ALLOWED, REDACT_RULE_URL, REDACT_RULE_DB, REDACT_RULE_TIME, REDACT_RULES_FIXED };
 
 struct redact_rules {
     const struct redact_config *config;
@@ -72,6 +91,8 @@ struct redact_rules {
     struct redact_patterns ignored_keys, blocked_keys, key_words, allowed;
     struct redact_patterns blocked[REDACT_KINDS];
     struct br_map *allowed_names, *ignored_names, *url_names;
+    struct br_map *db_names[REDACT_DBS]; /* NULL: the system is not enabled */
+    bool db_enabled;                     /* some system is */
     const struct redact_hash *hash;
     bool removes; /* keys that are not allowed */
     struct redact_memo memo;
@@ -79,8 +100,8 @@ struct redact_rules {
     uint32_t text_len, text_cap;
     uint8_t *next; /* where the next is made */
     uint32_t next_cap;
-    uint8_t *url; /* the last that was cleaned */
-    uint32_t url_cap;
+    uint8_t *clean; /* the last URL or statement that was cleaned */
+    uint32_t clean_cap;
     char **names; /* of the rules, as the config has them */
     uint32_t n_names, cap_names;
     uint16_t matched;        /* the rule of the last match */
@@ -114,6 +135,15 @@ int redact_whole(struct redact_rules *rules, const void *text, size_t len);
 /* Cleans a URL (url.h), and then does with what is left what redact_text does. Returns as that: 1
  * also where only the URL was cleaned. */
 int redact_url(struct redact_rules *rules, enum redact_kind kind, const void *text, size_t len);
+
+/* Cleans a statement to the system (db.h), as redact_url does a URL. One that is not the JSON it
+ * has to be becomes `?` as a value, and stays as a name. */
+int redact_statement(struct redact_rules *rules, enum redact_kind kind, struct redact_asked asked,
+                     const void *text, size_t len);
+
+/* Returns whether values under the key are statements to the system. */
+bool redact_is_statement(const struct redact_rules *rules, struct redact_asked asked,
+                         const void *key, size_t len);
 
 /* Returns true when there is nothing that could be blocked in texts of the kind. */
 static inline bool redact_idle(const struct redact_rules *rules, enum redact_kind kind)

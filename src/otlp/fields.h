@@ -89,7 +89,12 @@ enum {
 };
 
 /* Span.SpanKind, of which two are entered from outside. */
-enum { BR_SPAN_KIND_SERVER = 2, BR_SPAN_KIND_CLIENT = 3, BR_SPAN_KIND_CONSUMER = 5 };
+enum {
+    BR_SPAN_KIND_INTERNAL = 1,
+    BR_SPAN_KIND_SERVER = 2,
+    BR_SPAN_KIND_CLIENT = 3,
+    BR_SPAN_KIND_CONSUMER = 5
+};
 
 static inline bool br_span_kind_is_entry(unsigned kind)
 {

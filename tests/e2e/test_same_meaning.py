@@ -247,6 +247,74 @@ def test_url_sanitizer(braid, sink):
         assert span.name == names[n % len(names)][2]
 
 
+# --- redaction: db_sanitizer --------------------------------------------------------------------
+
+# What Collector 0.155 makes of them, but for the last of each system, which its README names.
+STATEMENTS = [
+    ("postgresql", "SELECT * FROM users WHERE id = 42", "SELECT * FROM users WHERE id = ?"),
+    ("PostgreSQL", "SELECT a FROM t WHERE id = 42 AND name='O''Brien'", "SELECT a FROM t WHERE id = ? AND name=??"),
+    ("sqlite", "select  a ,b from t1 where x in (1, 2,3)   ", "select  a ,b from t? where x in (?, ?,?)"),
+    ("other_sql", "INSERT INTO t (a,b) VALUES (1.5, 'x'), (-2e10, \"q\")", "INSERT INTO t (a,b) VALUES (?, ?), (?, \"q\")"),
+    ("postgresql", "/* c 7 */ SELECT 1 -- tail 5\n, 4;", "/* c 7 */ SELECT ? -- tail 5\n, ?;"),
+    ("postgresql", "SELECT $1, ?, :name, TRUE, NULL, nullx", "SELECT ?, ?, :name, ?, ?, nullx"),
+    ("postgresql", "SELECT $$body 'x' 5$$, $tag$ yy $tag$", "SELECT ?, ?"),
+    ("postgresql", "UPDATE s.table_2023_01 SET c = 0xFF, d = 'a\\'b'", "UPDATE s.table_?_? SET c = ?, d = ?"),
+    ("postgresql", "SELECT E'esc\\'x', N'u', X'1F' FROM a AS b2", "SELECT E?, N?, X? FROM a AS b?"),
+    ("postgresql", "SELECT 'unclosed", "SELECT ?"),
+    ("postgresql", "SELECT a-1, c=-3, t.c1::int FROM x LIMIT 10", "SELECT a?, c=-?, t.c?::int FROM x LIMIT ?"),
+    ("mariadb", "SELECT `c1` FROM t WHERE a = \"dq\"", "SELECT `c?` FROM t WHERE a = ?"),
+    ("redis", "AUTH secret", "AUTH ?"), ("redis", "GET", "GET"), ("redis", "SET key value", "SET ?"),
+    ("valkey", "AUTH secret", "AUTH ?"), ("valkey", "SET a b\nGET c", "SET ?\nGET ?"),
+    ("memcached", "set key 0 60 5\r\nvalue", "set key 0 60 5"), ("memcached", "get key", "get key"),
+    ("mongodb", '{"find":"users","filter":{"age":{"$gt":5},"n":[1,"a",true,null]}}',
+     '{"find":"?","filter":{"age":{"$gt":"?"},"n":["?","?","?","?"]}}'),
+    ("elasticsearch", '{"a": {}, "b": [], "c":"x" }', '{"a":{},"b":[],"c":"?"}'),
+    ("opensearch", '{"a":"x\\"y","b":-1.5e3}', '{"a":"?","b":"?"}'), ("mongodb", '{"a":"secret', "?")]
+SYSTEMS = ["sql", "redis", "valkey", "memcached", "mongo", "opensearch", "es"]
+
+
+def sanitized(braid, sink, spans, **more):
+    """Sends spans as (kind, name, attributes); what came of them: (name, attributes)."""
+    systems = {system: {"enabled": True, "attributes": ["db.statement", "db.query.text"]} for system in SYSTEMS}
+    redaction = {"allow_all_keys": True, "db_sanitizer": {**systems, **more}}
+    server = braid(pipelines(exporter("grpc", sink), processors={"redaction": redaction}, signals=("traces",)))
+    request = otlp.trace_request(len(spans))
+    for made, (kind, name, attributes) in zip(request.resource_spans[0].scope_spans[0].spans, spans):
+        made.kind, made.name = kind, name
+        del made.attributes[:]
+        for key, value in attributes:
+            made.attributes.add(key=key).value.string_value = value
+    clients.grpc(server.grpc, TRACES, request.SerializeToString()).expect_ok()
+    sink.wait(TRACES, len(spans))
+    return [(span.name, [(a.key, a.value.string_value) for a in span.attributes])
+            for span in sink.calls[0].message.resource_spans[0].scope_spans[0].spans]
+
+
+def test_db_sanitizer(braid, sink):
+    keys = ["db.statement", "db.query.text"]
+    spans = [(3, "plain 1", [(keys[n % 2], text), ("other", text), (["db.system", "db.system.name"][n % 2], system)])
+             for n, (system, text, _) in enumerate(STATEMENTS)]
+    for n, ((_, attributes), (system, text, clean)) in enumerate(zip(sanitized(braid, sink, spans), STATEMENTS)):
+        assert attributes[0] == (keys[n % 2], clean), system
+        assert attributes[1] == ("other", text)
+
+
+def test_db_sanitizer_of_names(braid, sink):
+    text, sql = "SELECT a FROM t WHERE b = 'x'", ("db.system", "mysql")
+    spans = [(3, text, [sql]), (1, text, [sql]), (2, text, [sql]), (4, text, [sql]), (3, text, []), (3, text, [("db.system", "cassandra")]),
+             (3, text, [("db.system", "cassandra"), ("db.system.name", "mysql")]), (3, text, [("db.system.name", "mysql"), ("db.system", "redis")]),
+             (3, "find users", [("db.system", "mongodb")]), (3, '{"a": 1}', [("db.system", "mongodb")])]
+    clean = text.replace("'x'", "?")
+    assert [name for name, _ in sanitized(braid, sink, spans)] == [
+        clean, clean, clean, text, text, text, clean, clean, "find users", '{"a":"?"}']
+
+
+def test_db_sanitizer_without_names(braid, sink):
+    [(name, attributes)] = sanitized(braid, sink, [(3, "GET 'x'", [("db.statement", "GET 'x'"), ("db.system", "mysql")])],
+                                     sanitize_span_name=False, redis={"enabled": False})
+    assert name == "GET 'x'" and attributes[0] == ("db.statement", "GET ?")
+
+
 # --- Text that looks like YAML --------------------------------------------------------------------
 
 TOKENS = ["plain", "a: b", "[a, b]", "{a: b}", "- x", "123", "true", "a$$b"]

@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "base/mem.h"
+#include "processors/redaction/db.h"
 #include "tests/support/rig.h"
 #include "tests/support/test.h"
 
@@ -492,7 +493,7 @@ static void configs(void **state)
         {"{hash_function: hmac-sha512, hmac_key: 0123456789abcdef0123456789abcdef}",
          "hmac-sha512 needs at least 64 bytes"},
         {"summary: debug", "summary: is read and has no effect"},
-        {"db_sanitizer: {sql: {enabled: true}}", "db_sanitizer"}, /* to ignore it would let pass */
+        {"db_sanitizer: {mysql: {enabled: true}}", "unknown key \"mysql\""},
     };
     rig_expect_errors_in(&br_redaction_processor, bad, BR_COUNT(bad));
     expect_not(rig_errors(&br_redaction_processor,
@@ -524,6 +525,41 @@ static void without_memory(void **state)
     assert_in_range(rig_run_short(&s), 10, 200);
 }
 
+/* Whatever a statement is, nothing is read behind it, and what is left has the room. */
+static void statements_of_any_form(void **state)
+{
+    (void)state;
+    static const char letters[] = "'\"`\\$-/*\n\r\t {}[]:,.0x19eEaT_?#;=+@\xc3";
+    unsigned seed = 11;
+    for (unsigned round = 0; round < 60000; round++) {
+        size_t len = round % 24;
+        uint8_t *text = malloc(len ? len : 1), *out = malloc(redact_db_room(len) + 1);
+        assert_true(text && out);
+        for (size_t i = 0; i < len; i++) {
+            seed = seed * 1664525u + 1013904223u;
+            text[i] = (uint8_t)letters[(seed >> 16) % (sizeof letters - 1)];
+        }
+        out[redact_db_room(len)] = 0x5a;
+        enum redact_db db = (enum redact_db)(round / 24 % REDACT_DBS);
+        size_t left = redact_db_clean(db, round & 1, text, len, out);
+        assert_true(left == SIZE_MAX || left <= redact_db_room(len));
+        assert_int_equal(out[redact_db_room(len)], 0x5a);
+        free(text);
+        free(out);
+    }
+}
+
+/* Lists inside each other are no reason to end. */
+static void statements_that_are_deep(void **state)
+{
+    (void)state;
+    static uint8_t text[100000], out[3 * sizeof text];
+    memset(text, '[', sizeof text);
+    assert_true(redact_db_clean(REDACT_DB_MONGO, false, text, sizeof text, out) == SIZE_MAX);
+    memset(text + 100, ']', 100);
+    assert_int_equal(redact_db_clean(REDACT_DB_ES, false, text, 200, out), 200);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -543,6 +579,8 @@ int main(void)
         cmocka_unit_test(results_are_bounded),
         cmocka_unit_test(a_string_is_touched_once),
         cmocka_unit_test(odd_requests),
+        cmocka_unit_test(statements_of_any_form),
+        cmocka_unit_test(statements_that_are_deep),
         cmocka_unit_test(configs),
         cmocka_unit_test(without_memory),
     };
