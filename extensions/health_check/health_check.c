@@ -196,7 +196,7 @@ static int health_check_create(struct br_node *node, struct br_err *err)
     struct state *state = node->state;
     const struct config *config = node->config;
     state->node = node;
-    state->service = (struct br_handler){health_check_begin, health_check_body, health_check_body};
+    state->service = (struct br_handler){.begin = health_check_begin, .body = health_check_body, .gone = health_check_body};
     state->hosts = (struct br_hosts){config->endpoint, config->transport, &config->allowed_hosts};
     state->headers = br_calloc(config->response_headers.count, sizeof *state->headers);
     if (!state->headers)

@@ -404,8 +404,8 @@ void query_job_start(struct query_job *job)
     const char *why = NULL;
     unsigned status = 0;
     if (request->body_error == BR_BODY_TOO_BIG) {
-        status = 413;
-        why = "the body is too large";
+        status = 400;
+        why = "the body is longer than 1 MiB";
     } else if (request->body_error) {
         status = 503;
         why = "out of memory";

@@ -169,7 +169,10 @@ static int query_create(struct br_node *node, struct br_err *err)
     struct query *query = node->state;
     const struct query_config *config = node->config;
     query->node = node;
-    query->service = (struct br_handler){query_begin, query_body, query_gone};
+    query->service = (struct br_handler){.begin = query_begin,
+                                         .body = query_body,
+                                         .gone = query_gone,
+                                         .long_target = "the query is longer than 64 KiB\n"};
     query->hosts =
         (struct br_hosts){config->http.endpoint, config->http.transport, &config->allowed_hosts};
     query->started_ns = br_host_unix_ns(node->host);

@@ -16,7 +16,6 @@ static const char *reply_connect_code(unsigned status)
 {
     switch (status) {
     case 400:
-    case 413:
     case 415:
         return "invalid_argument";
     case 403:

@@ -229,6 +229,18 @@ static void h1_server_give_up(struct server *srv)
     srv->active = false;
 }
 
+/* A peer of another protocol (a broken HTTP/2 preface, say) would take our words for its own. */
+static void h1_server_put_refusal(struct server *srv)
+{
+    const char *long_target = srv->parser.error_status == 414 ? srv->service->long_target : NULL;
+    if (!srv->is_http)
+        return;
+    h1_server_put_response(
+        srv, &(struct br_response){.status = long_target ? 400 : srv->parser.error_status,
+                                   .content_type = "text/plain; charset=utf-8",
+                                   .text = long_target ? long_target : srv->parser.error_text});
+}
+
 static void h1_server_refuse(struct server *srv)
 {
     bool mid_reply = srv->active && srv->request.streaming;
@@ -236,17 +248,10 @@ static void h1_server_refuse(struct server *srv)
     srv->head_only = false;
     if (srv->active && br_request_is_open(&srv->request))
         h1_server_give_up(srv);
-    srv->closing = true;
     srv->conn.fault = BR_FAULT_PROTOCOL;
-    if (mid_reply)
-        return;
-    /* A peer of another protocol (a broken HTTP/2 preface, say) would take our words for its own.
-     */
-    if (!srv->is_http)
-        return;
-    h1_server_put_response(srv, &(struct br_response){.status = srv->parser.error_status,
-                                                      .content_type = "text/plain; charset=utf-8",
-                                                      .text = srv->parser.error_text});
+    if (!mid_reply)
+        h1_server_put_refusal(srv);
+    srv->closing = true;
 }
 
 /* True when another message may begin now. */
@@ -308,11 +313,21 @@ static void h1_server_drop_ahead(struct server *srv)
     srv->conn.paused = false;
 }
 
+/* "HTTP/"; or "GET /", of a line that is too long to come to that. */
+static bool h1_server_says_http(const struct server *srv, const uint8_t *data, size_t len)
+{
+    size_t letters = 0;
+    while (letters < len && data[letters] >= 'A' && data[letters] <= 'Z')
+        letters++;
+    bool begins = !srv->mid_message && letters > 0 && len - letters >= 2;
+    return (begins && memcmp(data + letters, " /", 2) == 0) || memmem(data, len, "HTTP/", 5);
+}
+
 static int h1_server_input(struct br_conn *conn, const uint8_t *data, size_t len, uint64_t now_ms)
 {
     struct server *srv = h1_server_of(conn);
     srv->now_ms = now_ms;
-    srv->is_http = srv->is_http || memmem(data, len, "HTTP/", 5);
+    srv->is_http = srv->is_http || h1_server_says_http(srv, data, len);
     if (srv->ahead)
         return br_buf_append(&srv->ahead, data, len, AHEAD_MAX);
     h1_server_advance(srv, &data, &len);

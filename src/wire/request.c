@@ -119,6 +119,7 @@ const char *br_http_reason(unsigned status)
         {408, "Request Timeout"},
         {409, "Conflict"},
         {413, "Content Too Large"},
+        {414, "URI Too Long"},
         {415, "Unsupported Media Type"},
         {417, "Expectation Failed"},
         {421, "Misdirected Request"},

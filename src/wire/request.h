@@ -49,6 +49,9 @@ struct br_handler {
     void (*begin)(struct br_handler *self, struct br_request *request);
     void (*body)(struct br_handler *self, struct br_request *request);
     void (*gone)(struct br_handler *self, struct br_request *request);
+    /* HTTP/1.1: the sentence of a 400 for a target over BR_REQUEST_HEAD_MAX, where such a target is
+     * a query; NULL: 414 (RFC 9110 section 15.5.15). Constant. */
+    const char *long_target;
 };
 
 enum br_body_error {

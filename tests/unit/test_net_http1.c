@@ -237,9 +237,33 @@ static void last_words_survive_unread_input(void **state)
     net_send(f.rig, p, junk, 1u << 20);
     NET_UNTIL(f.rig, net_poll(p));
     assert_int_equal(net_count(p, "HTTP/1.1 400 Bad Request\r\n"), 1);
+    assert_int_equal(net_count(p, "\r\n\r\nContent-Length is not a number"), 1);
     assert_int_equal(f.service.n_begun, 0);
     free(junk);
     net_hang_up(p);
+    net_served_finish(&f);
+}
+
+/* RFC 9110 section 15.5.15; 400 where such a target is a query. "HTTP/" never comes. */
+static void long_targets_are_answered(void **state)
+{
+    static char line[1u << 20];
+    struct fixture f;
+    net_served_open(&f, state, NULL);
+    memset(line, 'x', sizeof line);
+    memcpy(line, "GET /?q=", 8);
+    for (int turn = 0; turn < 2; turn++) {
+        f.service.service.long_target = turn ? "the query is too long" : NULL;
+        struct net_peer *p = net_served_dial(&f);
+        net_send(f.rig, p, line, sizeof line);
+        NET_UNTIL(f.rig, net_poll(p));
+        assert_int_equal(net_count(p, turn ? "HTTP/1.1 400 Bad Request\r\n"
+                                           : "HTTP/1.1 414 URI Too Long\r\n"),
+                         1);
+        assert_int_equal(net_count(p, "the query is too long"), turn);
+        net_hang_up(p);
+    }
+    assert_int_equal(f.service.n_begun, 0);
     net_served_finish(&f);
 }
 
@@ -361,6 +385,7 @@ int main(void)
         NET_TEST(closes_when_it_should),
         NET_TEST(early_answers),
         NET_TEST(last_words_survive_unread_input),
+        NET_TEST(long_targets_are_answered),
         NET_TEST(half_closed_clients_get_their_answers),
         NET_TEST(body_over_the_limit),
         NET_TEST(late_answer_to_a_body_over_the_limit),
