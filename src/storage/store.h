@@ -86,8 +86,8 @@ uint64_t br_store_generation(const struct br_store *store);
 
 /* --- Reading ---------------------------------------------------------------------------------- */
 
-/* One query, in one thread. Everything that it returns lies in `arena` and is valid until
- * br_store_query_end. */
+/* One query, in one thread. What is handed to a callback is valid during the call, its texts, labels
+ * and series until br_store_query_end: they lie in `arena`, as does what a function returns. */
 struct br_store_query {
     struct br_store *store;
     struct br_arena *arena;
@@ -144,7 +144,7 @@ struct br_span_filter {
     uint32_t limit; /* 0: any number */
 };
 
-/* Takes one span, valid until the query's end. Returns false to stop. */
+/* Takes one span, valid during the call. Returns false to stop. */
 typedef bool br_span_fn(const struct br_stored_span *span, void *arg);
 
 /* Calls `fn` for the spans that the filter lets through, in its order. Returns 0, also when the
