@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Tempo's HTTP API in pieces: tempo.c has the routes and the tags, tempo_trace.c whole traces,
- * tempo_search.c searches, tempo_metrics.c metrics; tempo_scan.c asks a query of all spans of a
- * range of time. Shapes: tempopb of Tempo (pkg/tempopb/tempo.proto), whose clients fail on any
- * field that it has not.
+ * Tempo's HTTP API in pieces: tempo.c has the routes and the tags, tempo_values.c their values,
+ * tempo_trace.c whole traces, tempo_search.c searches, tempo_metrics.c metrics; tempo_scan.c asks a
+ * query of all spans of a range of time. Shapes: tempopb of Tempo (pkg/tempopb/tempo.proto), whose
+ * clients fail on any field that it has not.
  */
 #pragma once
 
@@ -17,6 +17,10 @@ void query_tempo_trace_v2(struct query_job *job);
 /* GET /api/search. */
 void query_tempo_search(struct query_job *job);
 
+/* GET /api/search/tag/{tag}/values and /api/v2/search/tag/{tag}/values. */
+void query_tempo_values_v1(struct query_job *job);
+void query_tempo_values_v2(struct query_job *job);
+
 /* GET /api/metrics/query_range and /api/metrics/query. */
 void query_tempo_range(struct query_job *job);
 void query_tempo_instant(struct query_job *job);
@@ -28,6 +32,38 @@ bool query_tempo_range_read(struct query_job *job, uint64_t *ret_from_ns, uint64
 /* Appends `{"key":...,"value":{...}}`, the value as an AnyValue in JSON. */
 void query_tempo_put_attribute(struct br_str *out, const char *key,
                                const struct br_traceql_value *value);
+
+/* --- Names ------------------------------------------------------------------------------------ */
+
+/* Names of one list, each once. */
+struct query_tempo_names {
+    struct query_job *job;
+    struct br_map *seen; /* NULL: none comes twice */
+    const char *type;    /* of values: "string"; NULL: names alone */
+    bool guesses;        /* another type where the value looks like it */
+    uint64_t left;
+    bool any;
+    struct br_err err;
+    int rc;
+};
+
+/* The intrinsics that a client is told of. */
+#define QUERY_TEMPO_INTRINSICS 25
+extern const char *const query_tempo_intrinsics[QUERY_TEMPO_INTRINSICS];
+
+/* Reads `start`, `end` and `limit` of the request. False after query_job_fail. */
+bool query_tempo_names_begin(struct query_tempo_names *names, struct query_job *job, bool once,
+                             uint64_t *from, uint64_t *until);
+
+/* Puts a name that was not there yet. It is the end of `key`, by which it is known. False when
+ * there is no room for more, or with `rc` set after a failure. */
+bool query_tempo_put(struct query_tempo_names *names, const char *key, size_t key_len,
+                     const char *name, const char *type);
+bool query_tempo_put_name(const char *name, uint64_t count, void *arg); /* br_name_fn */
+void query_tempo_put_names(struct query_tempo_names *names, const char *const *list, size_t count);
+
+/* False after query_job_fail. */
+bool query_tempo_names_end(struct query_tempo_names *names, int rc);
 
 /* --- Scans ------------------------------------------------------------------------------------ */
 

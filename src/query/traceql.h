@@ -217,6 +217,11 @@ int br_traceql_parse(struct br_traceql *ret, const char *text, size_t len, struc
                      struct br_err *err);
 void br_traceql_release(struct br_traceql *query); /* accepts a zeroed one */
 
+/* Adds an attribute to those whose values are read, as select() does: `text` is as a query has it,
+ * "span.http.method". `*ret` is its index. Returns as br_traceql_parse. */
+int br_traceql_select(struct br_traceql *query, const char *text, size_t len, uint32_t *ret,
+                      struct br_err *err);
+
 /* Sets, in a filter that is otherwise the caller's, what the store can use to leave out spans that
  * no trace is found by: each trace that the query finds has a span that the filter lets through;
  * and where query->needs_trace is false, each span. Needles live in the query's arena. Returns 0 or

@@ -769,6 +769,20 @@ int br_traceql_parse(struct br_traceql *ret, const char *text, size_t len, struc
     return rc;
 }
 
+int br_traceql_select(struct br_traceql *query, const char *text, size_t len, uint32_t *ret,
+                      struct br_err *err)
+{
+    struct parser parser = {.query = query};
+    enum br_traceql_type type;
+    br_traceql_lexer_init(&parser.lexer, text, len, query->arena, err);
+    int rc = traceql_parse_step(&parser);
+    if (!rc)
+        rc = traceql_parse_attribute(&parser, true, ret, &type);
+    if (!rc && parser.token.kind != BR_TRACEQL_END)
+        rc = traceql_parse_unexpected(&parser, "the end");
+    return rc;
+}
+
 void br_traceql_release(struct br_traceql *query)
 {
     for (size_t i = 0; i < query->n_patterns; i++)

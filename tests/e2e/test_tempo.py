@@ -302,7 +302,13 @@ def test_names_tags(api):
 @pytest.mark.parametrize("tag, kind, expected", [
     ("resource.service.name", "string", ["front", "payments", "shop"]),
     (".service.name", "string", ["front", "payments", "shop"]),
-    ("rootServiceName", "string", ["front", "payments", "shop"]),
+    ("rootServiceName", "string", ["front", "shop"]),
+    ("trace:rootName", "string", ["GET /", "GET /cart"]),
+    ("statusMessage", "string", ["card refused"]),
+    ("event:name", "string", ["exception"]),
+    ("event.exception.type", "string", ["Timeout"]),
+    ("instrumentation:name", "string", ["tests"]),
+    ("trace:id", "string", []),
     ("name", "string", ["GET /", "GET /cart", "charge", "query", "render"]),
     ("span.attempt", "int", ["1", "2"]),
     ("span.ok", "bool", ["true"]),
@@ -318,6 +324,34 @@ def test_names_values(api, tag, kind, expected):
     assert {each["type"] for each in answer["tagValues"]} <= {kind}
     old = api.json(f"/api/search/tag/{urllib.parse.quote(tag)}/values", tempo.VALUES_V1)
     assert sorted(old["tagValues"]) == expected
+
+
+@pytest.mark.parametrize("tag, q, expected", [
+    ("name", '{resource.service.name = "shop"}', ["GET /cart", "charge", "render"]),
+    ("resource.service.name", '{name = "charge" && kind = client}', ["shop"]),
+    (".service.name", '{name = "charge"}', ["payments", "shop"]),
+    ("service.name", '{status = error}', ["shop"]),
+    ("span.attempt", "{kind = server}", ["2"]),
+    ("span.ok", "{kind = server}", []),
+    ("rootName", '{name = "query"}', ["GET /cart"]),
+    ("event.exception.type", '{name = "charge"}', ["Timeout"]),
+    ("name", '{name = "GET /cart"} > {}', ["charge", "render"]),
+    ("status", "{kind = server}", ["error", "ok", "unset"]),  # whatever there is, as of Tempo
+    # Nothing to filter by: nothing, everything, what somebody has not written to its end.
+    ("span.attempt", "", ["1", "2"]),
+    ("span.attempt", "{}", ["1", "2"]),
+    ("span.attempt", "{ kind = }", ["1", "2"]),
+])
+def test_names_values_of_what_a_query_finds(api, tag, q, expected):
+    answer = api.json(f"/api/v2/search/tag/{tag}/values", tempo.VALUES_V2, q=q)
+    assert sorted(each["value"] for each in answer["tagValues"]) == expected
+
+
+def test_tells_values_of_spans_apart_by_their_type(api):
+    answer = api.json("/api/v2/search/tag/.attempt/values", tempo.VALUES_V2, q="{kind = client}")
+    assert answer["tagValues"] == [{"type": "int", "value": "1"}]
+    answer = api.json("/api/v2/search/tag/span.ok/values", tempo.VALUES_V2, q="{kind = internal}", limit=1)
+    assert answer["tagValues"] == [{"type": "bool", "value": "true"}]
 
 
 def series_of(answer):

@@ -1,0 +1,316 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The values of a tag. The store knows those of resources and spans, services and operations; what
+ * else a span has, and what spans of a query have, is read from the spans themselves.
+ */
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "extensions/query/tempo.h"
+#include "otlp/json/number.h"
+
+#define VALUE_MAX (1u << 20)
+
+/* What a tag is: an intrinsic, or a name with or without a scope. */
+enum tag {
+    TAG_UNSCOPED,
+    TAG_SPAN,
+    TAG_RESOURCE,
+    TAG_NAME,
+    TAG_STATUS,
+    TAG_KIND,
+    TAG_ROOT, /* of the first span of a trace */
+    TAG_READ, /* in the spans alone */
+    TAG_NONE, /* nobody wants a list of them: ids, durations */
+};
+
+static enum tag tempo_tag_of(const char *text, const char **ret_name)
+{
+    static const struct {
+        const char *name;
+        enum tag tag;
+        const char *of_root;
+    } known[] = {
+        {"name", TAG_NAME, NULL},
+        {"span:name", TAG_NAME, NULL},
+        {"status", TAG_STATUS, NULL},
+        {"span:status", TAG_STATUS, NULL},
+        {"kind", TAG_KIND, NULL},
+        {"span:kind", TAG_KIND, NULL},
+        {"rootName", TAG_ROOT, "name"},
+        {"trace:rootName", TAG_ROOT, "name"},
+        {"root.name", TAG_ROOT, "name"},
+        {"rootServiceName", TAG_ROOT, "resource.service.name"},
+        {"trace:rootService", TAG_ROOT, "resource.service.name"},
+        {"root.service.name", TAG_ROOT, "resource.service.name"},
+        {"statusMessage", TAG_READ, NULL},
+        {"span:statusMessage", TAG_READ, NULL},
+        {"event:name", TAG_READ, NULL},
+        {"instrumentation:name", TAG_READ, NULL},
+        {"instrumentation:version", TAG_READ, NULL},
+    };
+    static const struct {
+        const char *prefix;
+        enum tag tag;
+    } scopes[] = {{"span.", TAG_SPAN}, {"resource.", TAG_RESOURCE},
+                  {".", TAG_UNSCOPED}, {"event.", TAG_READ},
+                  {"link.", TAG_READ}, {"instrumentation.", TAG_READ}};
+    *ret_name = text;
+    for (size_t i = 0; i < BR_COUNT(known); i++)
+        if (strcmp(text, known[i].name) == 0) {
+            *ret_name = known[i].of_root ? known[i].of_root : text;
+            return known[i].tag;
+        }
+    for (size_t i = 0; i < QUERY_TEMPO_INTRINSICS; i++)
+        if (strcmp(text, query_tempo_intrinsics[i]) == 0)
+            return TAG_NONE;
+    for (size_t i = 0; i < BR_COUNT(scopes); i++) {
+        size_t len = strlen(scopes[i].prefix);
+        if (strncmp(text, scopes[i].prefix, len) == 0) {
+            *ret_name = text + (scopes[i].tag == TAG_READ ? 0 : len);
+            return scopes[i].tag;
+        }
+    }
+    return TAG_UNSCOPED;
+}
+
+/* --- What the store knows --------------------------------------------------------------------- */
+
+struct operations {
+    struct query_tempo_names *names;
+    const char **services;
+    uint32_t n_services, cap_services;
+};
+
+static bool tempo_on_service(const char *name, uint64_t count, void *arg)
+{
+    struct operations *operations = arg;
+    (void)count;
+    int rc =
+        br_grow(&operations->services, &operations->cap_services,
+                (size_t)operations->n_services + 1, sizeof *operations->services, UINT32_MAX / 2);
+    const char *copy =
+        rc ? NULL : br_arena_strndup(&operations->names->job->arena, name, strlen(name));
+    if (!copy) {
+        operations->names->rc = BR_ENOMEM;
+        return false;
+    }
+    operations->services[operations->n_services++] = copy;
+    return true;
+}
+
+/* The names of spans of all services. */
+static int tempo_put_operations(struct query_tempo_names *names, uint64_t from, uint64_t until)
+{
+    struct query_job *job = names->job;
+    struct operations operations = {.names = names};
+    int rc = br_store_services(job->store, from, until, tempo_on_service, &operations, &names->err);
+    for (uint32_t i = 0; i < operations.n_services && !rc && !names->rc; i++)
+        rc = br_store_operations(job->store, operations.services[i], from, until,
+                                 query_tempo_put_name, names, &names->err);
+    br_free(operations.services);
+    return rc;
+}
+
+/* span."a name" as the query has it is `a name` in the store. NULL without memory. */
+static const char *tempo_unquote(struct query_job *job, const char *name)
+{
+    size_t len = strlen(name);
+    if (len < 2 || name[0] != '"' || name[len - 1] != '"')
+        return name;
+    return br_arena_strndup(&job->head, name + 1, len - 2);
+}
+
+static int tempo_put_attributes(struct query_tempo_names *names, enum tag what, const char *name,
+                                uint64_t from, uint64_t until)
+{
+    struct br_store_query *store = names->job->store;
+    int rc = 0;
+    name = tempo_unquote(names->job, name);
+    if (!name)
+        return BR_ENOMEM;
+    if (what == TAG_RESOURCE && strcmp(name, "service.name") == 0)
+        return br_store_services(store, from, until, query_tempo_put_name, names, &names->err);
+    names->guesses = true;
+    if (what != TAG_SPAN)
+        rc = br_store_span_values(store, name, true, from, until, query_tempo_put_name, names,
+                                  &names->err);
+    if (!rc && what != TAG_RESOURCE)
+        rc = br_store_span_values(store, name, false, from, until, query_tempo_put_name, names,
+                                  &names->err);
+    return rc;
+}
+
+/* --- What spans have -------------------------------------------------------------------------- */
+
+struct values {
+    struct query_tempo_names *names;
+    uint32_t attribute;
+};
+
+static const char *tempo_value_type(enum br_traceql_type type)
+{
+    switch (type) {
+    case BR_TRACEQL_STRING:
+        return "string";
+    case BR_TRACEQL_INT:
+        return "int";
+    case BR_TRACEQL_FLOAT:
+        return "float";
+    case BR_TRACEQL_BOOL:
+        return "bool";
+    default:
+        return NULL;
+    }
+}
+
+static void tempo_print_value(struct br_str *out, const struct br_traceql_value *value)
+{
+    if (value->type == BR_TRACEQL_STRING)
+        br_str_add(out, value->text, value->len);
+    else if (value->type == BR_TRACEQL_INT)
+        br_str_printf(out, "%" PRId64, value->integer);
+    else if (value->type == BR_TRACEQL_FLOAT)
+        br_number_print(out, value->real);
+    else
+        br_str_puts(out, value->boolean ? "true" : "false");
+}
+
+/* Values of one text and different types are different. */
+static bool tempo_put_value(struct query_tempo_names *names, const struct br_traceql_value *value)
+{
+    const char *type = tempo_value_type(value->type);
+    struct br_str key = {.max = VALUE_MAX};
+    bool goes_on = true;
+    if (value->type == BR_TRACEQL_LIST)
+        for (size_t i = 0; i < value->n_items && goes_on; i++)
+            goes_on = tempo_put_value(names, &value->items[i]); /* which is no list */
+    if (!type)
+        return goes_on;
+    br_str_puts(&key, type);
+    br_str_putc(&key, ':');
+    tempo_print_value(&key, value);
+    if (key.failed)
+        names->rc = BR_ENOMEM;
+    else
+        goes_on = query_tempo_put(names, key.data, key.len, key.data + strlen(type) + 1,
+                                  names->type ? type : NULL);
+    br_str_release(&key);
+    return goes_on && !names->rc;
+}
+
+static bool tempo_values_take(struct query_tempo_scan *scan, struct br_traceql_trace *trace)
+{
+    const struct values *values = scan->arg;
+    for (uint32_t i = 0; i < trace->n_spans && !scan->rc; i++) {
+        struct br_traceql_span *span = &trace->spans[i];
+        if (!span->in)
+            continue;
+        scan->rc = br_traceql_read_span(scan->query, scan->job->store, span, trace, &scan->err);
+        if (!scan->rc && !tempo_put_value(values->names, &span->values[values->attribute]))
+            return false;
+    }
+    return !scan->rc;
+}
+
+/* Puts what spans that `text` finds have of a tag. False when it is no query, or the tag none that
+ * a query can have. */
+static bool tempo_put_of_spans(struct query_tempo_names *names, const char *text, const char *tag,
+                               uint64_t from, uint64_t until)
+{
+    struct br_traceql query = {0};
+    struct br_arena arena;
+    struct values values = {.names = names};
+    struct query_tempo_scan scan = {.job = names->job,
+                                    .query = &query,
+                                    .from_ns = from,
+                                    .until_ns = until,
+                                    .take = tempo_values_take,
+                                    .arg = &values};
+    br_arena_init(&arena, (size_t)names->job->config->max_query_memory);
+    int rc = br_traceql_parse(&query, text, strlen(text), &arena, &names->err);
+    if (!rc)
+        rc = br_traceql_select(&query, tag, strlen(tag), &values.attribute, &names->err);
+    if (!rc && !query_tempo_scan_run(&scan)) {
+        rc = scan.rc;
+        names->err = scan.err;
+    }
+    if (!rc)
+        names->job->begun_store.cut = scan.cut;
+    br_traceql_release(&query);
+    br_arena_release(&arena);
+    if (rc == BR_EINVAL || rc == BR_EUNSUPPORTED)
+        return false;
+    names->rc = names->rc ? names->rc : rc;
+    return true;
+}
+
+/* The tag as a query has it: without a scope it has to begin with a dot. NULL without memory. */
+static const char *tempo_tag_text(struct query_job *job, enum tag what, const char *tag)
+{
+    return what == TAG_UNSCOPED && *tag != '.' ? br_arena_printf(&job->head, ".%s", tag) : tag;
+}
+
+/* `q` of the request, if it says anything. What is no query (a client may ask while somebody is
+ * writing it) is as good as none, as it is to Tempo. */
+static bool tempo_put_filtered(struct query_tempo_names *names, enum tag what, const char *tag,
+                               uint64_t from, uint64_t until)
+{
+    const char *text = query_job_param(names->job, "q");
+    if (!text || !text[strspn(text, "{} \t\n")])
+        return false;
+    tag = tempo_tag_text(names->job, what, tag);
+    if (!tag)
+        names->rc = BR_ENOMEM;
+    return !tag || tempo_put_of_spans(names, text, tag, from, until);
+}
+
+/* --- Answers ---------------------------------------------------------------------------------- */
+
+static int tempo_put_values(struct query_tempo_names *names, uint64_t from, uint64_t until,
+                            bool typed)
+{
+    static const char *const statuses[] = {"error", "ok", "unset"};
+    static const char *const kinds[] = {"client",   "consumer", "internal",
+                                        "producer", "server",   "unspecified"};
+    const char *tag = names->job->parts[0], *name;
+    enum tag what = tempo_tag_of(tag, &name);
+    bool keyword = what == TAG_STATUS || what == TAG_KIND;
+    names->type = !typed ? NULL : keyword ? "keyword" : "string";
+    if (what == TAG_STATUS)
+        query_tempo_put_names(names, statuses, BR_COUNT(statuses));
+    else if (what == TAG_KIND)
+        query_tempo_put_names(names, kinds, BR_COUNT(kinds));
+    else if (what == TAG_NONE || (typed && tempo_put_filtered(names, what, tag, from, until)))
+        return 0;
+    else if (what == TAG_NAME)
+        return tempo_put_operations(names, from, until);
+    else if (what == TAG_ROOT || what == TAG_READ)
+        (void)tempo_put_of_spans(names, what == TAG_ROOT ? "{nestedSetParent < 0}" : "{}", name,
+                                 from, until);
+    else
+        return tempo_put_attributes(names, what, name, from, until);
+    return 0;
+}
+
+static void tempo_values(struct query_job *job, bool typed)
+{
+    struct query_tempo_names names;
+    uint64_t from, until;
+    if (!query_tempo_names_begin(&names, job, true, &from, &until))
+        return;
+    br_str_puts(&job->out, "{\"tagValues\":[");
+    if (query_tempo_names_end(&names, tempo_put_values(&names, from, until, typed)))
+        br_str_puts(&job->out, "],\"metrics\":{}}");
+}
+
+void query_tempo_values_v1(struct query_job *job)
+{
+    tempo_values(job, false);
+}
+
+void query_tempo_values_v2(struct query_job *job)
+{
+    tempo_values(job, true);
+}
