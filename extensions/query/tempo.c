@@ -140,6 +140,23 @@ static bool tempo_is_scope(const struct query_job *job, const char *scope)
     return !asked || !*asked || strcmp(asked, "none") == 0 || strcmp(asked, scope) == 0;
 }
 
+/* False after query_job_fail. */
+static bool tempo_knows_scope(struct query_job *job)
+{
+    static const char *const scopes[] = {"none",  "resource", "span",           "intrinsic",
+                                         "event", "link",     "instrumentation"};
+    const char *asked = query_job_param(job, "scope");
+    for (size_t i = 0; asked && *asked; i++) {
+        if (i == BR_COUNT(scopes)) {
+            query_job_fail(job, 400, "invalid scope: %.40s", asked);
+            return false;
+        }
+        if (strcmp(asked, scopes[i]) == 0)
+            break;
+    }
+    return true;
+}
+
 bool query_tempo_names_begin(struct query_tempo_names *names, struct query_job *job, bool once,
                              uint64_t *from, uint64_t *until)
 {
@@ -171,7 +188,7 @@ static void tempo_tags_v1(struct query_job *job)
     struct query_tempo_names names;
     uint64_t from, until;
     int rc = 0;
-    if (!query_tempo_names_begin(&names, job, true, &from, &until))
+    if (!tempo_knows_scope(job) || !query_tempo_names_begin(&names, job, true, &from, &until))
         return;
     br_str_puts(&job->out, "{\"tagNames\":[");
     if (query_job_param(job, "scope") && strcmp(query_job_param(job, "scope"), "intrinsic") == 0)
@@ -212,7 +229,7 @@ static void tempo_tags_v2(struct query_job *job)
     struct query_tempo_names names;
     uint64_t from, until, left;
     int rc = 0;
-    if (!query_tempo_names_begin(&names, job, false, &from, &until))
+    if (!tempo_knows_scope(job) || !query_tempo_names_begin(&names, job, false, &from, &until))
         return;
     left = names.left;
     br_str_puts(&job->out, "{\"scopes\":[");

@@ -75,7 +75,7 @@ static void tempo_metrics_put_samples(struct br_str *out, const struct br_traceq
         if (!br_traceql_metrics_value(metrics, line, step, &value) || !isfinite(value))
             continue;
         br_str_printf(out, "%s{\"timestampMs\":\"%" PRIu64 "\",\"value\":", first ? "" : ",",
-                      (metrics->start_ns + step * metrics->step_ns) / 1000000);
+                      (metrics->start_ns - 1 + (step + 1) * metrics->step_ns) / 1000000);
         br_number_print(out, value);
         br_str_putc(out, '}');
         first = false;
@@ -129,7 +129,9 @@ static bool tempo_metrics_read_step(struct query_job *job, uint64_t otherwise, u
     return true;
 }
 
-/* The range, in whole steps from the beginning of time. */
+/* The range, in whole steps from the beginning of time. As Tempo has it, a step ends with the
+ * moment that it is named after, and the first one with the start. Without steps both ends are in
+ * it. */
 static bool tempo_metrics_read_range(struct query_job *job, bool instant,
                                      struct br_traceql_metrics *metrics)
 {
@@ -143,7 +145,7 @@ static bool tempo_metrics_read_range(struct query_job *job, bool instant,
         return false;
     }
     metrics->start_ns = from;
-    metrics->step_ns = until - from;
+    metrics->step_ns = until - from + 1;
     metrics->n_steps = 1;
     if (instant)
         return true;
@@ -151,7 +153,7 @@ static bool tempo_metrics_read_range(struct query_job *job, bool instant,
     if (!tempo_metrics_read_step(job, (seconds ? seconds : 1) * SECOND_NS, &step))
         return false;
     from -= from % step;
-    uint64_t n_steps = (until - from + step - 1) / step;
+    uint64_t n_steps = (until - from + step - 1) / step + 1;
     if (n_steps > BR_TRACEQL_STEPS_MAX) {
         query_job_fail(job, 400,
                        "the range has %" PRIu64 " steps; %u are the most: make the step "
@@ -159,7 +161,7 @@ static bool tempo_metrics_read_range(struct query_job *job, bool instant,
                        n_steps, BR_TRACEQL_STEPS_MAX);
         return false;
     }
-    metrics->start_ns = from;
+    metrics->start_ns = (from > step ? from - step : 0) + 1;
     metrics->step_ns = step;
     metrics->n_steps = (uint32_t)n_steps;
     return true;

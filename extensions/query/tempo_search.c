@@ -14,6 +14,7 @@
 #define SPANS_DEFAULT 3 /* of a spanset; `spss` */
 #define SPANS_MAX 1000
 #define SERVICES_MAX 1000 /* of serviceStats */
+#define TAGS_MAX (16u * BR_REQUEST_HEAD_MAX) /* more than a request's become, quoted */
 #define NO_ROOT "<root span not yet received>"
 
 struct search {
@@ -196,7 +197,7 @@ static bool tempo_search_take(struct query_tempo_scan *scan, struct br_traceql_t
     br_str_puts(out, "\",\"rootServiceName\":");
     tempo_search_put_text(out, trace->root ? trace->root->service : NO_ROOT);
     br_str_puts(out, ",\"rootTraceName\":");
-    tempo_search_put_text(out, trace->root ? trace->root->name : NO_ROOT);
+    tempo_search_put_text(out, trace->root ? trace->root->name : "");
     br_str_printf(out, ",\"startTimeUnixNano\":\"%" PRIu64 "\"", trace->start_ns);
     br_str_printf(out, ",\"durationMs\":%" PRIu32,
                   (uint32_t)((trace->end_ns - trace->start_ns) / 1000000));
@@ -283,13 +284,14 @@ static bool tempo_search_put_tags(struct br_str *out, const char *tags)
         bool quoted = *value == '"';
         value += quoted;
         size_t len = 0;
-        struct br_str plain = {.max = BR_TRACEQL_LENGTH_MAX};
+        struct br_str plain = {.max = TAGS_MAX};
         for (; value[len] && (quoted ? value[len] != '"' : !strchr(" \t", value[len])); len++) {
             if (quoted && value[len] == '\\' && value[len + 1])
                 len++;
             br_str_putc(&plain, value[len]);
         }
         bool ended = !quoted || value[len] == '"';
+        out->failed |= plain.failed;
         tempo_search_put_tag(out, p, key_len, plain.data ? plain.data : "", plain.len);
         br_str_release(&plain);
         if (!ended)
@@ -320,7 +322,7 @@ static bool tempo_search_put_duration(struct query_job *job, const char *name, c
 static const char *tempo_search_text(struct query_job *job, size_t *ret_len)
 {
     const char *text = query_job_param(job, "q"), *tags = query_job_param(job, "tags");
-    struct br_str made = {.max = BR_TRACEQL_LENGTH_MAX};
+    struct br_str made = {.max = TAGS_MAX};
     if (text && *text) {
         *ret_len = strlen(text);
         return text;
@@ -337,7 +339,7 @@ static const char *tempo_search_text(struct query_job *job, size_t *ret_len)
         text = made.failed ? NULL : br_arena_strndup(&job->head, made.data, made.len);
         *ret_len = made.len;
         if (!text)
-            query_job_fail(job, 400, "the tags are too long");
+            query_job_fail_rc(job, BR_ENOMEM, NULL);
     }
     br_str_release(&made);
     return text;

@@ -298,7 +298,7 @@ static int traceql_lex_name(struct br_traceql_lexer *lexer, struct br_traceql_va
             break;
         }
     }
-    if (!rc && name.len == 0)
+    if (!rc && name.len == 0 && !name.failed)
         rc = traceql_lex_fail(&start, "the name of an attribute is missing");
     ret->type = BR_TRACEQL_STRING;
     ret->len = name.len;

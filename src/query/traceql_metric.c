@@ -10,13 +10,6 @@
 #define KEY_MAX 4096 /* bytes of the values of by() together */
 #define NS_PER_S 1e9
 
-int br_traceql_metrics_init(struct br_traceql_metrics *metrics)
-{
-    metrics->n_series = 0;
-    metrics->by_key = br_map_new(BR_TRACEQL_SERIES_MAX);
-    return metrics->by_key ? 0 : BR_ENOMEM;
-}
-
 void br_traceql_metrics_release(struct br_traceql_metrics *metrics)
 {
     br_map_free(metrics->by_key, NULL);
@@ -82,6 +75,23 @@ static int traceql_metric_new(struct br_traceql_metrics *metrics, const struct b
     metrics->n_series++;
     *ret = series;
     return 0;
+}
+
+/* Where nothing tells series apart there is one, also of no spans. */
+static int traceql_metric_begin(struct br_traceql_metrics *metrics)
+{
+    const struct br_traceql_metric *metric = metrics->query->metric;
+    const struct br_str key = {.data = ".", .len = 1};
+    struct br_traceql_series *series;
+    bool counts = metric->aggregate == BR_TRACEQL_RATE || metric->aggregate == BR_TRACEQL_COUNT;
+    return counts && metric->n_by == 0 ? traceql_metric_new(metrics, NULL, &key, &series) : 0;
+}
+
+int br_traceql_metrics_init(struct br_traceql_metrics *metrics)
+{
+    metrics->n_series = 0;
+    metrics->by_key = br_map_new(BR_TRACEQL_SERIES_MAX);
+    return metrics->by_key ? traceql_metric_begin(metrics) : BR_ENOMEM;
 }
 
 static int traceql_metric_find(struct br_traceql_metrics *metrics,
@@ -280,9 +290,9 @@ bool br_traceql_metrics_value(const struct br_traceql_metrics *metrics,
         *ret = series->buckets[step] ? series->buckets[step][line->bucket] : 0;
         return true;
     case BR_TRACEQL_QUANTILE:
-        if (count)
-            *ret = traceql_metric_quantile(series->buckets[step], count, line->number) / unit;
-        return count > 0;
+        *ret = count ? traceql_metric_quantile(series->buckets[step], count, line->number) / unit
+                     : 0; /* as Tempo has it */
+        return true;
     case BR_TRACEQL_AVG:
         if (count)
             *ret = series->sums[step] / (double)count / unit;

@@ -654,7 +654,8 @@ static int traceql_parse_metric(struct parser *parser, enum br_traceql_aggregate
         if (!rc)
             rc = traceql_parse_list(parser, false, metric->by, BR_TRACEQL_BY_MAX, &metric->n_by);
     }
-    if (!rc && traceql_parse_is(parser, "|"))
+    if (!rc &&
+        (traceql_parse_is(parser, "|") || traceql_parse_operator(parser) < BR_COUNT(operators)))
         return traceql_parse_fail_at(parser, BR_EUNSUPPORTED, &parser->token,
                                      "nothing may follow a metric: topk(), bottomk() and "
                                      "comparisons are not supported");

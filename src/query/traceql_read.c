@@ -14,7 +14,7 @@
 #include "otlp/scan.h"
 #include "query/traceql_internal.h"
 
-#define NO_ROOT "<root span not yet received>" /* as Tempo says it */
+#define NO_ROOT ""    /* as Tempo says it in queries */
 #define LIST_MAX 1024                          /* values of events, links or an array */
 
 /* What is filled in for one span. */

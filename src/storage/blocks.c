@@ -251,19 +251,45 @@ static const char *blocks_value_text(struct br_blocks *blocks, struct br_value v
     return blocks->text.data;
 }
 
-/* Enters an attribute into the block's filter. Returns its hash. */
-static uint64_t blocks_attribute(struct br_blocks *blocks, bool resource,
-                                 const struct br_keyvalue *at)
+/* A resource's hashes are entered into each block that has it. */
+static void blocks_note_hash(struct br_blocks *blocks, bool resource, uint64_t hash)
+{
+    if (!resource)
+        return;
+    if (br_grow(&blocks->resource_hashes, &blocks->cap_resource_hashes,
+                (size_t)blocks->n_resource_hashes + 1, sizeof *blocks->resource_hashes, 1u << 20))
+        (void)blocks_no_memory(blocks);
+    else
+        blocks->resource_hashes[blocks->n_resource_hashes++] = hash;
+}
+
+/* Enters a value of an attribute into the block's filter, and lists it where that is wanted. */
+static void blocks_value(struct br_blocks *blocks, bool resource, const struct br_keyvalue *at,
+                         bool listed)
 {
     size_t len;
     const char *value = blocks_value_text(blocks, at->value, &len);
     uint64_t hash = br_blocks_attribute_hash(blocks->totals->secret, resource, at->key, at->key_len,
                                              value, len);
-    if (br_hashes_add(&blocks->attributes, hash))
+    if (br_hashes_add(&blocks->attributes, hash) && listed)
         blocks_list_value(blocks, resource, at, value, len, hash);
     else if (blocks->attributes.failed)
         (void)blocks_no_memory(blocks);
-    return hash;
+    blocks_note_hash(blocks, resource, hash);
+}
+
+/* Enters an attribute; a list also by its elements: it is found by each of them, and they are what
+ * is listed. */
+static void blocks_attribute(struct br_blocks *blocks, bool resource, const struct br_keyvalue *at)
+{
+    const struct br_any any = br_any_read(at->value);
+    struct br_keyvalue element = *at;
+    blocks_value(blocks, resource, at, any.type != BR_VALUE_LIST);
+    if (any.type != BR_VALUE_LIST || !any.data)
+        return;
+    for (const uint8_t *p = any.data, *end = p + any.len;
+         !blocks->rc && (p = br_value_next(p, end, &element.value));)
+        blocks_value(blocks, resource, &element, true);
 }
 
 static bool blocks_set_service(struct br_blocks *blocks, const char *text, size_t len)
@@ -309,11 +335,7 @@ static bool blocks_read_resource(struct br_blocks *blocks)
             if (len && !blocks_set_service(blocks, text, len))
                 return false;
         }
-        if (br_grow(&blocks->resource_hashes, &blocks->cap_resource_hashes,
-                    (size_t)blocks->n_resource_hashes + 1, sizeof *blocks->resource_hashes,
-                    1u << 20))
-            return blocks_no_memory(blocks);
-        blocks->resource_hashes[blocks->n_resource_hashes++] = blocks_attribute(blocks, true, &at);
+        blocks_attribute(blocks, true, &at);
     }
     return blocks->rc == 0 && blocks_number_service(blocks);
 }
@@ -419,7 +441,7 @@ static bool blocks_read_field(struct br_blocks *blocks, const struct br_field *f
         return false;
     case BR_SCAN_LEN(BR_SPAN_ATTRIBUTES):
         if (br_keyvalue_read(field->data, (size_t)field->value, &at))
-            (void)blocks_attribute(blocks, false, &at);
+            blocks_attribute(blocks, false, &at);
         return false;
     default:
         return false;

@@ -74,32 +74,45 @@ int br_store_view_columns(struct br_store_query *query, struct br_store_view *vi
     return rc;
 }
 
-/* The texts of an operation, read when one is asked for first. */
+/* Room for the texts of an operation. */
+static bool spans_grow_operations(struct br_store_query *query, struct br_store_view *view,
+                                  uint32_t operation)
+{
+    size_t count = (size_t)operation + 64;
+    const char **services = br_realloc(view->services, count * sizeof *services);
+    view->services = services ? services : view->services;
+    const char **names = br_realloc(view->names, count * sizeof *names);
+    view->names = names ? names : view->names;
+    if (!services || !names) {
+        query->cut = "it takes too much memory";
+        return false;
+    }
+    for (size_t i = view->n_operations; i < count; i++)
+        services[i] = names[i] = NULL;
+    br_store_query_hold(query, (int64_t)((count - view->n_operations) * 2 * sizeof *services));
+    view->n_operations = (uint32_t)count;
+    return true;
+}
+
+/* The texts of an operation, read when one is asked for first. Without them the query is cut, or
+ * the partition is damaged. */
 static bool spans_operation(struct br_store_query *query, struct br_store_view *view,
                             uint32_t operation, const char **ret_service, const char **ret_name)
 {
-    if (operation >= view->n_operations) {
-        size_t count = (size_t)operation + 64;
-        const char **services = br_realloc(view->services, count * sizeof *services);
-        view->services = services ? services : view->services;
-        const char **names = br_realloc(view->names, count * sizeof *names);
-        view->names = names ? names : view->names;
-        if (!services || !names) {
-            query->cut = "it takes too much memory";
-            return false;
-        }
-        for (size_t i = view->n_operations; i < count; i++)
-            services[i] = names[i] = NULL;
-        br_store_query_hold(query, (int64_t)((count - view->n_operations) * 2 * sizeof *services));
-        view->n_operations = (uint32_t)count;
-    }
+    struct br_err err = {.code = 0};
+    int rc;
+    if (operation >= view->n_operations && !spans_grow_operations(query, view, operation))
+        return false;
     if (!view->services[operation]) {
-        int rc;
         sqlite3_stmt *statement = br_sql_take(&view->reader->sql, BR_SQL_OPERATION);
         if (statement)
             (void)sqlite3_bind_int64(statement, 1, operation);
-        if (!br_sql_row(&view->reader->sql, statement, &rc, NULL))
+        if (!br_sql_row(&view->reader->sql, statement, &rc, &err)) {
+            rc = rc ? rc : br_err_set(&err, BR_EPROTO, "an operation is missing");
+            if (br_store_view_failed(query, view, rc, &err))
+                query->cut = rc == BR_ENOMEM ? "it takes too much memory" : "it cannot be read";
             return false;
+        }
         const char *service = br_store_view_text(query, statement, 0);
         view->names[operation] = br_store_view_text(query, statement, 1);
         view->services[operation] = view->names[operation] ? service : NULL;
@@ -492,15 +505,16 @@ int br_store_trace(struct br_store_query *query, const uint8_t trace_id[16], br_
 
 /* --- Bytes of a span ------------------------------------------------------------------------- */
 
-static bool spans_index_body(struct br_store_body *body)
+/* Where heads and spans begin. Returns 0, BR_EPROTO or BR_ENOMEM. */
+static int spans_index_body(struct br_store_body *body)
 {
     struct br_unpack unpack = {.p = body->plain.data, .end = body->plain.data + body->plain.len};
     uint64_t n_heads = br_unpack_varint(&unpack);
     if (unpack.failed || n_heads > 2 * BR_BLOCK_SPANS)
-        return false;
+        return BR_EPROTO;
     if (br_grow(&body->heads, &body->cap_heads, (size_t)n_heads + 1, sizeof *body->heads,
                 2 * BR_BLOCK_SPANS + 1))
-        return false;
+        return BR_ENOMEM;
     body->n_heads = (uint32_t)n_heads;
     for (uint32_t i = 0; i < n_heads && !unpack.failed; i++) {
         size_t len = (size_t)br_unpack_varint(&unpack);
@@ -517,10 +531,10 @@ static bool spans_index_body(struct br_store_body *body)
             memcpy(&len, length, 4);
         if (!br_unpack_bytes(&unpack, len) || resource > n_heads || scope > n_heads || !resource ||
             !scope)
-            return false;
+            return BR_EPROTO;
         body->spans[body->n_spans++] = at;
     }
-    return !unpack.failed;
+    return unpack.failed ? BR_EPROTO : 0;
 }
 
 static int spans_load_body(struct br_store_query *query, struct br_store_view *view, int64_t block,
@@ -540,9 +554,10 @@ static int spans_load_body(struct br_store_query *query, struct br_store_view *v
                       (size_t)sqlite3_column_bytes(statement, 0), &body->plain);
     (void)sqlite3_reset(statement);
     br_store_query_hold(query, (int64_t)(body->plain.cap - before));
+    rc = rc ? rc : spans_index_body(body);
+    if (rc == BR_ENOMEM)
+        return br_err_set(err, rc, "out of memory");
     if (rc)
-        return br_err_set(err, rc == BR_EIO ? BR_EPROTO : rc, "the body of a block is damaged");
-    if (!spans_index_body(body))
         return br_err_set(err, BR_EPROTO, "the body of a block is damaged");
     body->view = view;
     body->block = block;

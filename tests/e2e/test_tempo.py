@@ -360,23 +360,23 @@ def series_of(answer):
 
 
 def test_counts_over_time(api):
-    """Six spans: one in the step of ten seconds before BASE, five in the one that begins with it."""
+    """Six spans: one five seconds before BASE, one with it, four after it. A step ends with its time stamp."""
     second = BASE // 1_000_000_000
-    before, after = (second - 10) * 1000, second * 1000
+    first, before, after = (second - 10) * 1000, second * 1000, (second + 10) * 1000
     where = {"start": second - 10, "end": second + 10, "step": "10s"}
 
     def of(q):
         return series_of(api.json("/api/metrics/query_range", tempo.RANGE, q=q, **where))
-    assert of("{} | count_over_time()") == {(("__name__", "count_over_time"),): {before: 1, after: 5}}
-    assert of("{} | rate()") == {(("__name__", "rate"),): {before: 0.1, after: 0.5}}
+    assert of("{} | count_over_time()") == {(("__name__", "count_over_time"),): {first: 0, before: 2, after: 4}}
+    assert of("{} | rate()") == {(("__name__", "rate"),): {first: 0, before: 0.2, after: 0.4}}
     assert of('{name != "GET /"} | count_over_time() by (resource.service.name)') == {
-        (("resource.service.name", "shop"),): {before: 0, after: 3},
-        (("resource.service.name", "payments"),): {before: 0, after: 2}}
+        (("resource.service.name", "shop"),): {first: 0, before: 1, after: 2},
+        (("resource.service.name", "payments"),): {first: 0, before: 0, after: 2}}
     assert of('{name="GET /cart"} >> {kind = client} | rate() by (name, span.attempt) with(exemplars=true)') == {
-        (("name", "charge"), ("span.attempt", "1")): {before: 0, after: 0.1},
-        (("name", "query"), ("span.attempt", "nil")): {before: 0, after: 0.1}}
+        (("name", "charge"), ("span.attempt", "1")): {first: 0, before: 0, after: 0.1},
+        (("name", "query"), ("span.attempt", "nil")): {first: 0, before: 0, after: 0.1}}
     answer = api.json("/api/metrics/query_range", tempo.RANGE, q="{} | rate()", start=second - 10, end=second + 10)
-    assert len(answer["series"][0]["samples"]) == 20  # a second at the least
+    assert len(answer["series"][0]["samples"]) == 21  # a second at the least
     assert "steps" in api.error("/api/metrics/query_range", q="{} | rate()", **{**where, "step": "1ms"})
     assert "a metric is wanted" in api.error("/api/metrics/query_range", q="{}", **where)
     assert "/api/metrics/query_range" in api.error("/api/search", q="{} | rate()")

@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The same spans, asked for in the same words: what a real Tempo answered, and what we answer.
+
+data/tempo/spans.json is one OTLP request; answers.jsonl has requests to Tempo 3.1.0-dev (commit ad33aa8, one process,
+local storage) after it was sent, and the answers, without statistics and exemplars. What is different is said here, and in
+the README of extensions/query.
+"""
+
+import base64
+import json
+import pathlib
+import urllib.parse
+import urllib.request
+
+import pytest
+from google.protobuf import json_format
+from opentelemetry.proto.trace.v1 import trace_pb2 as otlp_trace
+
+import tempo
+import wire
+from braid import DEADLINE_S, Braid, pipelines
+
+DATA = pathlib.Path(__file__).parents[1] / "data" / "tempo"
+FACTS = [json.loads(line) for line in (DATA / "answers.jsonl").read_text().splitlines()]
+
+
+LAST_S = 1795375900  # after it no span starts
+TWO_ROOTS = "e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1"  # which of them is the root of the trace is nobody's promise
+
+UNSUPPORTED = (  # each is refused by its name
+    "!>", "!>>", "!<", "!~", "&>", "&>>", "&~", "by()", "coalesce()", "nestedSetLeft", "compare()", "topk()", "comparisons")
+
+# The same spans are found, and their attributes are not the same.
+OTHER_ATTRIBUTES = {
+    # What is of the trace is among ours alone.
+    "{traceDuration>1s}", "{trace:duration<100ms}", '{trace:duration>1ms && name="job"}', '{rootName="GET /cart"}',
+    '{rootName!="GET /cart"}', '{trace:rootName=~"GET.*"}', '{rootServiceName="chain"}',
+    '{trace:rootService="shop" && kind=client}', '{name="charge"} | select(rootName, trace:id, span:id, span:parentID)',
+    # Tempo has only the values of a list that were asked for, and says what is not there, as nil or empty.
+    '{span.tags="red"}', '{span.tags=~"bl.*"}', "{span.sizes=2}", "{span.sizes>2}", '{event:name="retry"}',
+    "{event:timeSinceStart>10ms}", "{event:timeSinceStart=7ms}", "{span.attempt=nil}", "{resource.region=nil}",
+    "{span.nowhere=nil}", '{name="charge"} | select(duration, name, status, statusMessage)',
+    '{name="charge" && kind=server} | select(event:name, event.retries)',
+    # The name that the query has, or the other one.
+    '{span:statusMessage="card refused"}',
+}
+
+OURS_FINDS_MORE = {
+    '{!(name="charge")}', "{span.k^2=9}",
+    "{resource.host.cpus>3.5}", "{span.share<1}", "{span.weight>=1}", "{span.weight=1}",  # whole numbers and others
+    '{name="step"} ~ {name="step"}', '{name="step" && status=error} ~ {}',  # in a trace without a root
+    '{link:traceID="000f7651916cd43dd8448eb211c80319"}',  # with its zeros
+    "{childCount>2}", '{ name = "charge" } # another',
+    '{\n  resource.service.name = "shop"   # the service\n  && name = "charge"\n  && duration > 500ms\n}',
+}
+OURS_FINDS_LESS = {
+    '{span.tags!="red"}', '{event:name!="retry"}',  # all values of a list have to be others
+    '{name="first"} ~ {name="second"}',  # roots are nobody's children
+    '{trace:id="f7651916cd43dd8448eb211c80319"}',  # without its zeros
+}
+OTHER_TAGS = {  # scope: events, links and scopes are not in the lists of names
+    None, "event", "link", "instrumentation", "none"}
+OTHER_VALUES = {
+    # Values are lists of texts, where no query is given: "402" is a number, 1.0 is 1.
+    "span.http.status_code", ".http.status_code", "span.weight",
+    # Empty ones of what is not there, and the root that the other has of two; durations.
+    "rootName", "rootServiceName", "trace:rootName", "trace:rootService", "statusMessage", "span.template",
+    "instrumentation:version", "trace:duration", "event:timeSinceStart",
+    # Without a scope it is taken for an attribute.
+    "service.name", "env", "nowhere", "bad.", "root.name",
+}
+OTHER_FILTERS = {  # a query that is not whole is not mended; a value has its type; either scope has an attribute without one
+    ("span.attempt", '{name="charge" && kind=}'), ("span.http.status_code", '{name="charge"}'),
+    ("name", '{.env="production"}')}
+OTHER_METRICS = {  # 0 and 1 are in a bucket; a list counts with its first value
+    '{resource.service.name="steps"} | quantile_over_time(span.k, .5)',
+    '{resource.service.name="steps"} | histogram_over_time(span.k)', "{} | count_over_time() by (span.tags)",
+    "{} | avg_over_time(name)"}  # a number is wanted
+
+
+def is_different(fact):
+    """Whether our answer is known to be another one."""
+    path, params = fact["path"], fact["params"]
+    q = params.get("q")
+    if path == "/api/search" and q == "{}":
+        return params["start"] > LAST_S  # Tempo goes by the range of a block
+    if path == "/api/search":
+        return q in OURS_FINDS_MORE | OURS_FINDS_LESS or q == "{} | rate()" or \
+            params.get("tags") in ("service.name=shop attempt=1", "ok=true", "nonsense")
+    if path.endswith("/search/tags"):
+        return params.get("scope") in OTHER_TAGS
+    if "/v2/search/tag/" in path:
+        tag = path.split("/")[5]
+        return (tag, q) in OTHER_FILTERS if q else tag in OTHER_VALUES
+    return path.startswith("/api/metrics") and q in OTHER_METRICS
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tempo")
+    server = Braid(pipelines({"store": {"directory": str(folder / "store"), "retention": {"max_age": "0s"}}},
+                             extensions={"query": {"endpoint": "127.0.0.1:0"}}), folder / "braid")
+    try:
+        request = urllib.request.Request(f"http://{server.http}/v1/traces", (DATA / "spans.json").read_bytes(),
+                                         {"content-type": "application/json"})
+        urllib.request.urlopen(request, timeout=DEADLINE_S).close()
+        yield server.address("http", "extension/query")
+        server.stop()
+    finally:
+        server.kill()
+
+
+def ask(address, fact):
+    """(status, body) of our answer."""
+    params = "?" + urllib.parse.urlencode(fact["params"]) if fact["params"] else ""
+    request = urllib.request.Request(f"http://{address}{urllib.parse.quote(fact['path'])}{params}",
+                                     headers={"Accept": fact.get("accept", "application/json")})
+    try:
+        with urllib.request.urlopen(request, timeout=DEADLINE_S) as answer:
+            return answer.status, answer.read()
+    except urllib.error.HTTPError as failure:
+        return failure.code, failure.read()
+
+
+# --- What of an answer is compared: nothing that has no order is compared in its order ---------------------------------
+
+def text(value):
+    return json.dumps(value, sort_keys=True)
+
+
+def pairs(found):
+    return sorted(map(text, found))
+
+
+def traces(answer, whole=True, attributes=True):
+    """By trace id; spans by their ids. Zeros and empty texts may be left out. `whole`: with the spans."""
+    found = {}
+    for trace in answer.get("traces", []):
+        found[trace["traceID"]] = {key: value for key, value in trace.items()
+                                   if key not in ("spanSet", "spanSets", "serviceStats") and value}
+        if trace["traceID"] == TWO_ROOTS:
+            found[TWO_ROOTS].pop("rootTraceName")
+        if whole:
+            found[trace["traceID"]] |= {
+                "serviceStats": trace["serviceStats"],
+                "spanSets": [{"matched": each["matched"], "spans": {span["spanID"]: span_of(span, attributes)
+                                                                 for span in each["spans"]}}
+                             for each in trace["spanSets"]]}
+    return found
+
+
+def span_of(span, attributes):
+    """Without its name, which Tempo says where the query has it, and we always."""
+    return {**{key: value for key, value in span.items() if key != "name" and value not in ("0", "")},
+            "attributes": pairs(span.get("attributes", [])) if attributes else None}
+
+
+def series(answer):
+    found = {}
+    for each in answer.get("series", []):
+        samples = {int(sample["timestampMs"]): pytest.approx(sample.get("value", 0)) for sample in each.get("samples", [])}
+        found[text(pairs(each["labels"]))] = samples if "samples" in each else pytest.approx(each.get("value", 0))
+    return found
+
+
+def spans(resources):
+    """Each span with its resource and scope: how they are grouped, and in which order, is nobody's promise."""
+    def plain(message):
+        rest = {key: value for key, value in message.items() if key != "attributes" and value != {}}
+        return pairs(message.get("attributes", [])), text(rest)
+    return sorted((plain(part.get("resource", {})), plain(scope.get("scope", {})), plain(span))
+                  for part in resources for scope in part["scopeSpans"] for span in scope["spans"])
+
+
+def spans_of_protobuf(data):
+    batches = json_format.MessageToDict(otlp_trace.TracesData.FromString(data)).get("resourceSpans", [])
+    return spans(batches)
+
+
+def comparable(fact, body):
+    """What is the same in two answers that mean the same."""
+    path = fact["path"]
+    if "protobuf" in fact:
+        if "/v2/" in path:
+            length, at = wire.read_varint(body, 1)
+            assert body[0] == 1 << 3 | 2
+            body = body[at:at + length]
+        return spans_of_protobuf(body)
+    if "answer" not in fact:
+        return body.decode().rstrip("\n")
+    answer = json.loads(body)
+    if "/traces/" in path:
+        return spans((answer.get("trace", {}).get("resourceSpans") or []) if "/v2/" in path else answer["batches"])
+    if path.startswith("/api/metrics"):
+        return series(answer)
+    if path == "/api/search":
+        return traces(answer, "q" in fact["params"], fact["params"].get("q") not in OTHER_ATTRIBUTES)
+    if "scopes" in answer:
+        return {scope["name"]: sorted(scope["tags"]) for scope in answer["scopes"] if scope["tags"]}
+    return pairs(answer.get("tagNames", answer.get("tagValues", [])))
+
+
+@pytest.mark.parametrize("fact", FACTS, ids=lambda fact: f"{fact['path']} {fact.get('accept', '')} {fact['params']}")
+def test_answers_as_tempo_does(address, fact):
+    """A difference that is none any more is one to strike out."""
+    status, body = ask(address, fact)
+    if status == 400 and fact["status"] == 200 and b"not supported" in body:
+        assert any(name in body.decode() for name in UNSUPPORTED), body
+        return
+    recorded = base64.b64decode(fact["protobuf"]) if "protobuf" in fact else \
+        text(fact["answer"]).encode() if "answer" in fact else fact["text"].encode()
+    if is_different(fact):
+        assert status != fact["status"] or comparable(fact, body) != comparable(fact, recorded)
+        return
+    assert status == fact["status"], body
+    assert body
+    assert status != 200 or comparable(fact, body) == comparable(fact, recorded)
