@@ -164,7 +164,8 @@ bool query_job_time(struct query_job *job, const char *name, uint64_t otherwise,
 /* True when the client is gone, or time is up: end soon, with whatever. Cheap. */
 bool query_job_is_stopped(const struct query_job *job);
 
-/* Answers with an error, instead of anything that is in `out`. */
+/* Answers with an error, instead of anything that is in `out`. A 404 of a query that was cut is a
+ * 503: nobody knows. */
 void query_job_fail(struct query_job *job, unsigned status, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 

@@ -68,15 +68,18 @@ void query_answer_error(struct query *query, struct br_request *request, unsigne
     br_str_release(&out);
 }
 
+/* A query that was cut has not found that a thing is not there. */
 static void reply_set_error(struct query_job *job, unsigned status, const char *text)
 {
+    bool unknown = status == 404 && job->begun_store.cut;
     br_str_clear(&job->out);
     job->n_headers = 0;
     job->again_ms = 0;
     job->is_packed = false;
-    job->status = status;
-    job->type = query_put_error(&job->out, job->route->errors, status, text);
-    if (status == 503)
+    job->status = unknown ? 503 : status;
+    job->type = query_put_error(&job->out, job->route->errors, job->status,
+                                unknown ? job->begun_store.cut : text);
+    if (job->status == 503)
         query_job_header(job, "retry-after", "1");
 }
 

@@ -78,7 +78,7 @@ bool query_tempo_put(struct query_tempo_names *names, const char *key, size_t ke
                      const char *name, const char *type)
 {
     struct br_str *out = &names->job->out;
-    if (names->left == 0 || out->failed)
+    if (names->left == 0 || names->rc || out->failed)
         return false;
     if (names->seen && br_map_get(names->seen, key, key_len))
         return true;

@@ -25,13 +25,14 @@ static bool matching_is_pattern(const struct br_matcher *matcher)
 static int matching_compile(struct br_store_matching *matching, size_t index)
 {
     char why[BR_REGEX_WHY_SIZE];
-    struct br_str whole = {.max = PATTERN_MAX};
-    br_str_printf(&whole, "^(?:%s)$", matching->filter->matchers[index].value);
-    if (whole.failed) {
-        br_str_release(&whole);
+    const char *value = matching->filter->matchers[index].value;
+    struct br_str whole = {.max = PATTERN_MAX + sizeof "^(?:)$"};
+    if (strlen(value) > PATTERN_MAX)
         return br_err_set(matching->err, BR_EINVAL, "a regular expression is too long");
-    }
-    int rc = br_regex_compile(&matching->regex, whole.data, &matching->patterns[index], why);
+    br_str_printf(&whole, "^(?:%s)$", value);
+    int rc = whole.failed
+                 ? BR_ENOMEM
+                 : br_regex_compile(&matching->regex, whole.data, &matching->patterns[index], why);
     br_str_release(&whole);
     return rc == BR_EINVAL ? br_err_set(matching->err, rc, "%s: %s",
                                         matching->filter->matchers[index].name, why)

@@ -4,6 +4,8 @@
 
 #include "base/mem.h"
 #include "extensions/query/query.h"
+#include "tests/support/fault.h"
+#include "tests/support/items.h"
 #include "tests/support/node_rig.h"
 #include "tests/support/rig.h"
 #include "tests/support/test.h"
@@ -127,19 +129,25 @@ static void refuses_grpc(void **state)
 
 /* --- With a store ----------------------------------------------------------------------------- */
 
-/* Opens an empty folder for the node; its name goes to `ret`. */
-static void open_store(struct node_rig *f, char ret[64])
+/* A node whose store has an empty folder. */
+struct stored {
+    struct node_rig rig; /* first */
+    char folder[64];
+};
+
+static void start_stored(struct stored *f, const char *yaml)
 {
-    const struct query *query = f->node.state;
     struct br_err err = {0};
-    (void)snprintf(ret, 64, "/tmp/braid-query-XXXXXX");
-    assert_non_null(mkdtemp(ret));
-    const struct br_store_config config = {.directory = ret,
+    start(&f->rig, yaml);
+    (void)snprintf(f->folder, sizeof f->folder, "/tmp/braid-query-XXXXXX");
+    assert_non_null(mkdtemp(f->folder));
+    const struct query *query = f->rig.node.state;
+    const struct br_store_config config = {.directory = f->folder,
                                            .max_bytes = 1 << 30,
                                            .max_age_ns = UINT64_MAX / 4,
                                            .partition_rows = 1000,
                                            .partition_age_ns = UINT64_MAX / 4};
-    if (br_store_open(query->store, &config, &f->node.log, &err))
+    if (br_store_open(query->store, &config, &f->rig.node.log, &err))
         fail_msg("%s", err.text);
 }
 
@@ -151,14 +159,28 @@ static int remove_one(const char *path, const struct stat *info, int kind, struc
     return remove(path);
 }
 
-static void remove_store(const char *folder)
+static void remove_folder(const struct stored *f)
 {
-    assert_int_equal(nftw(folder, remove_one, 8, FTW_DEPTH | FTW_PHYS), 0);
+    assert_int_equal(nftw(f->folder, remove_one, 8, FTW_DEPTH | FTW_PHYS), 0);
 }
 
-static struct fake_request *begin_get(struct node_rig *f, const char *path)
+static void end_stored(struct stored *f)
 {
-    struct fake_request *r = fake_request_new(f->h, "query", path);
+    end(&f->rig);
+    remove_folder(f);
+}
+
+/* Ends a node that was drained, or is not to be. */
+static void end_stored_now(struct stored *f)
+{
+    end_now(&f->rig);
+    fake_host_free(f->rig.h);
+    remove_folder(f);
+}
+
+static struct fake_request *begin_get(struct stored *f, const char *path)
+{
+    struct fake_request *r = fake_request_new(f->rig.h, "query", path);
     fake_request_method(r, "GET");
     fake_request_send(r, NULL, 0);
     return r;
@@ -166,97 +188,224 @@ static struct fake_request *begin_get(struct node_rig *f, const char *path)
 
 static void answers_in_a_thread(void **state)
 {
-    struct node_rig f;
-    char folder[64];
+    struct stored f;
     (void)state;
-    start(&f, "{}");
-    open_store(&f, folder);
-    f.h->threads = true;
+    start_stored(&f, "{}");
+    f.rig.h->threads = true;
     struct fake_request *r = begin_get(&f, "/api/search?q=%7B%7D");
-    fake_host_turn(f.h);
+    fake_host_turn(f.rig.h);
     assert_false(fake_request_reply(r)->came);
-    assert_int_equal(fake_host_work(f.h), 1);
+    assert_int_equal(fake_host_work(f.rig.h), 1);
     assert_string_equal(fake_request_reply(r)->body,
                         "{\"traces\":[],\"metrics\":{\"inspectedTraces\":0,\"completedJobs\":1,"
                         "\"totalJobs\":1}}");
     fake_request_free(r);
-    expect(&f, "GET", "/ready", 200, "ready\n");
-    end(&f);
-    remove_store(folder);
+    expect(&f.rig, "GET", "/ready", 200, "ready\n");
+    end_stored(&f);
 }
 
 /* A client may go before its query has a thread, and while the thread has it. */
 static void ends_what_nobody_waits_for(void **state)
 {
-    struct node_rig f;
-    char folder[64];
+    struct stored f;
     (void)state;
-    start(&f, "{max_concurrent: 2}");
-    open_store(&f, folder);
-    f.h->threads = true;
+    start_stored(&f, "{max_concurrent: 2}");
+    f.rig.h->threads = true;
     struct fake_request *one = begin_get(&f, "/api/search?q=%7B%7D");
     struct fake_request *other = begin_get(&f, "/api/search?q=%7B%7D");
     struct fake_request *third = begin_get(&f, "/api/search?q=%7B%7D");
     assert_int_equal(fake_request_reply(third)->status, 503);
     assert_non_null(strstr(fake_request_reply(third)->headers, "retry-after: 1\n"));
     fake_request_gone(one);
-    assert_int_equal(fake_host_work(f.h), 2);
+    assert_int_equal(fake_host_work(f.rig.h), 2);
     assert_false(fake_request_reply(one)->came);
     assert_int_equal(fake_request_reply(other)->status, 200);
     fake_request_free(one);
     fake_request_free(other);
     fake_request_free(third);
-    end(&f);
-    remove_store(folder);
+    end_stored(&f);
 }
 
 /* The node goes before the thread has ended: it is waited for, and answers nobody. */
 static void may_be_destroyed_under_way(void **state)
 {
-    struct node_rig f;
-    char folder[64];
+    struct stored f;
     (void)state;
-    start(&f, "{}");
-    open_store(&f, folder);
-    f.h->threads = true;
+    start_stored(&f, "{}");
+    f.rig.h->threads = true;
     struct fake_request *r = begin_get(&f, "/api/search?q=%7B%7D");
-    end_now(&f);
+    end_now(&f.rig);
     fake_request_free(r);
-    fake_host_free(f.h);
-    remove_store(folder);
+    fake_host_free(f.rig.h);
+    remove_folder(&f);
 }
 
 /* What streams lives on what is written, says now and then that it is alive, and ends with the
  * server. */
 static void streams_until_the_end(void **state)
 {
-    struct node_rig f;
-    char folder[64];
+    struct stored f;
     (void)state;
-    start(&f, "{}");
-    open_store(&f, folder);
+    start_stored(&f, "{}");
     struct fake_request *r = begin_get(&f, "/api/braid/tail");
-    fake_host_turn(f.h);
+    fake_host_turn(f.rig.h);
     const struct fake_reply *reply = fake_request_reply(r);
     assert_true(reply->came && reply->streaming);
     assert_string_equal(reply->type, "text/event-stream");
     size_t len = reply->body_len;
-    fake_host_advance(f.h, 14000);
+    fake_host_advance(f.rig.h, 14000);
     assert_int_equal(reply->body_len, len);
-    fake_host_advance(f.h, 3000);
+    fake_host_advance(f.rig.h, 3000);
     assert_int_equal(reply->body_len, len + 3); /* a comment */
     assert_string_equal(reply->body + len, ":\n\n");
     struct fake_request *gone = begin_get(&f, "/api/braid/tail");
-    fake_host_turn(f.h);
+    fake_host_turn(f.rig.h);
     fake_request_gone(gone);
     fake_request_free(gone);
-    fake_host_drain(f.h, &f.node);
+    fake_host_drain(f.rig.h, &f.rig.node);
     assert_false(reply->streaming);
-    assert_true(f.drained);
+    assert_true(f.rig.drained);
     fake_request_free(r);
-    end_now(&f);
-    fake_host_free(f.h);
-    remove_store(folder);
+    end_stored_now(&f);
+}
+
+/* --- Without memory --------------------------------------------------------------------------- */
+
+#define METHOD(name) "/querier.v1.QuerierService/" name
+#define TYPE "process_cpu:cpu:nanoseconds:cpu:nanoseconds"
+#define ALL "\"start\":1767225590000,\"end\":1767225610000"
+#define SELECT "\"profileTypeID\":\"" TYPE "\",\"labelSelector\":\"{}\"," ALL
+#define RANGE "start=1767225590&end=1767225610"
+#define FROM "from=1767225590&until=1767225610"
+#define TRACE "01000000000000000000000000000001"
+
+/* One of each route, and of what is done there in different ways. */
+static const struct {
+    const char *path, *body;
+} asked[] = {
+    {"/api/traces/" TRACE, NULL},
+    {"/api/v2/traces/" TRACE, NULL},
+    {"/api/search?q=%7Bname=~%22GET.*%22%7D%7Cselect(kind)&limit=2", NULL},
+    {"/api/search?q=%7B%7D%3E%7Bspan.http.route=%22/a%22%7D%7Ccount()%3E0&limit=2", NULL},
+    {"/api/search?tags=service.name%3Dservice-0&minDuration=1ns&limit=2", NULL},
+    {"/api/search/tags", NULL},
+    {"/api/v2/search/tags", NULL},
+    {"/api/search/tag/service.name/values", NULL},
+    {"/api/v2/search/tag/name/values", NULL},
+    {"/api/v2/search/tag/span.http.route/values?q=%7Bname=%22GET%20/%22%7D", NULL},
+    {"/api/v2/search/tag/rootServiceName/values", NULL},
+    {"/api/metrics/query_range?q=%7B%7D%7Crate()by(name)&step=10s&" RANGE, NULL},
+    {"/api/metrics/query?q=%7B%7D%7Cquantile_over_time(duration,.5)&" RANGE, NULL},
+    {METHOD("ProfileTypes"), "{" ALL "}"},
+    {METHOD("LabelNames"), "{" ALL "}"},
+    {METHOD("LabelValues"), "{\"name\":\"service_name\"," ALL "}"},
+    {METHOD("Series"), "{\"labelNames\":[\"service_name\"]," ALL "}"},
+    {METHOD("SelectSeries"), "{\"step\":15,\"groupBy\":[\"service_name\"]," SELECT "}"},
+    {METHOD("SelectMergeStacktraces"), "{" SELECT "}"},
+    {METHOD("SelectMergeSpanProfile"), "{\"spanSelector\":[\"0000000000000001\"]," SELECT "}"},
+    {METHOD("SelectMergeProfile"), "{" SELECT "}"},
+    {METHOD("Diff"), "{\"left\":{" SELECT "},\"right\":{" SELECT "}}"},
+    {METHOD("GetProfileStats"), "{}"},
+    {"/pyroscope/render?query=" TYPE "{}&" FROM, NULL},
+    {"/pyroscope/render-diff?leftQuery=" TYPE "{}&rightQuery=" TYPE "{}&leftFrom=1767225590&"
+     "leftUntil=1767225610&rightFrom=1767225590&rightUntil=1767225610",
+     NULL},
+    {"/pyroscope/label-names", NULL},
+    {"/pyroscope/label-values?label=service_name", NULL},
+    {"/api/v1/query?query=topk(10,%20service-0.cpu{})&" FROM, NULL},
+    {"/api/v1/profile?app=service-0&format=pprof&" FROM, NULL},
+    {"/api/v1/profile?app=service-0&format=speedscope&" FROM, NULL},
+    {"/api/v1/profile?app=service-0&format=folded&" FROM, NULL},
+    {"/api/braid/status", NULL},
+    {"/api/braid/services", NULL},
+    {"/api/braid/spans?figures=subtree&order=cpu&limit=3", NULL},
+    {"/api/braid/spans?q=%7Bname=%22GET%20/%22%7D&limit=3", NULL},
+    {"/api/braid/traces/" TRACE, NULL},
+    {"/api/braid/spans/" TRACE "/0000000000000004/profile?scope=subtree", NULL},
+    {"/api/braid/profile?query=" TYPE "{}&" FROM, NULL},
+    {"/api/braid/top?query=" TYPE "{}&" FROM, NULL},
+    {"/api/braid/diff?left=query%3D" TYPE "{}&right=query%3D" TYPE "{}", NULL},
+    {"/api/braid/slow?service=service-0&name=GET%20/", NULL},
+    {"/api/braid/timeline?step=10&" FROM, NULL},
+    {"/api/braid/join", NULL},
+};
+
+static void write_items(struct stored *f)
+{
+    const struct query *query = f->rig.node.state;
+    for (enum br_signal signal = BR_TRACES; signal <= BR_PROFILES; signal++) {
+        struct br_err err = {0};
+        struct wire w = {0};
+        items_request(&w, signal, 0, 40, 2);
+        struct br_item *item = items_walk(&f->rig.h->host, signal, w.data, w.len);
+        const struct br_item *items[] = {item};
+        if (br_store_write(query->store, items, 1, &err))
+            fail_msg("%s", err.text);
+        br_item_free(item);
+        wire_free(&w);
+    }
+}
+
+/* The `n`-th allocation fails; 0: none. Returns whether it came to that. */
+static bool ask_without_memory(struct stored *f, size_t at, unsigned long n,
+                               struct fake_request **ret)
+{
+    const char *body = asked[at].body;
+    struct fake_request *r = fake_request_new(f->rig.h, "query", asked[at].path);
+    fake_request_method(r, body ? "POST" : "GET");
+    fake_request_header(r, "content-type", "application/json");
+    fake_request_header(r, "accept-encoding", at % 2 ? "gzip" : "identity");
+    if (n)
+        fault_nth(n);
+    fake_request_send(r, body, body ? strlen(body) : 0);
+    fake_host_turn(f->rig.h);
+    *ret = r;
+    return n && fault_nth_stop();
+}
+
+/* Says all, or that it does not. */
+static void check_answer(size_t at, unsigned long n, const struct fake_reply *whole,
+                         const struct fake_reply *reply)
+{
+    assert_true(reply->came);
+    if (reply->status != 200) {
+        if ((reply->status != 503 && reply->status != 422) || !reply->body_len)
+            fail_msg("%s\nwithout allocation %lu gave %u %s", asked[at].path, n, reply->status,
+                     reply->body);
+        return;
+    }
+    bool same = reply->body_len == whole->body_len &&
+                memcmp(reply->body, whole->body, whole->body_len) == 0;
+    if (!same && !strstr(reply->headers, "braid-cut: "))
+        fail_msg("%s\nwithout allocation %lu gave\n%s\nnot\n%s", asked[at].path, n, reply->body,
+                 whole->body);
+}
+
+static void every_answer_is_whole_or_an_error(void **state)
+{
+    struct stored f;
+    (void)state;
+    start_stored(&f, "{}");
+    write_items(&f);
+    for (size_t at = 0; at < BR_COUNT(asked); at++) {
+        struct fake_request *whole, *after, *r;
+        (void)ask_without_memory(&f, at, 0, &whole);
+        if (fake_request_reply(whole)->status != 200)
+            fail_msg("%s\ngave %u %s", asked[at].path, fake_request_reply(whole)->status,
+                     fake_request_reply(whole)->body);
+        bool failed = true;
+        for (unsigned long n = 1; failed; n++) {
+            failed = ask_without_memory(&f, at, n, &r);
+            check_answer(at, n, fake_request_reply(whole), fake_request_reply(r));
+            fake_request_free(r);
+        }
+        (void)ask_without_memory(&f, at, 0, &after);
+        check_answer(at, 0, fake_request_reply(whole), fake_request_reply(after));
+        assert_int_equal(fake_request_reply(after)->status, 200);
+        fake_request_free(after);
+        fake_request_free(whole);
+    }
+    end_stored(&f);
 }
 
 static void refuses_configs(void **state)
@@ -283,6 +432,7 @@ int main(void)
         cmocka_unit_test(ends_what_nobody_waits_for),
         cmocka_unit_test(may_be_destroyed_under_way),
         cmocka_unit_test(streams_until_the_end),
+        cmocka_unit_test(every_answer_is_whole_or_an_error),
         cmocka_unit_test(refuses_configs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
