@@ -43,6 +43,7 @@ static const struct br_option options[] = {
     BR_STRINGS(struct config, output_paths, "stdout, stderr or files; default: stdout"),
     BR_IGNORED("use_internal_logger", "output goes to output_paths, never through the log"),
     BR_IGNORED("loglevel", "verbosity says how much is printed"),
+    BR_IGNORED("logLevel", "verbosity says how much is printed"),
     BR_EXPORTER_OPTIONS_OFF(struct config, common),
     BR_OPT_END,
 };

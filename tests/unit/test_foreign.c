@@ -45,7 +45,7 @@ static void test_accepted(void **state)
              "  nop:\n"
              "  otlp: {protocols: {grpc: , http: {enabled: false}}}\n"
              "exporters:\n"
-             "  logging: {loglevel: debug, verbosity: detailed}\n"
+             "  logging: {logLevel: debug, verbosity: detailed}\n"
              "  otlp:\n"
              "    endpoint: a:1\n"
              "    sending_queue: {batch: {enabled: false, min_size: 5}}\n"
@@ -63,7 +63,7 @@ static void test_accepted(void **state)
         said.data,
         "warning: yaml:2:7: receivers::nop: receives nothing\n"
         "warning: yaml:5:3: exporters::logging: is read as the exporter \"debug\"\n"
-        "warning: yaml:5:13: exporters::logging::loglevel: is read and has no effect: verbosity "
+        "warning: yaml:5:13: exporters::logging::logLevel: is read and has no effect: verbosity "
         "says "
         "how much is printed\n"
         "warning: yaml:10:3: extensions::pprof: is read and has no effect: it shows Go's own "
