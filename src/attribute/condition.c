@@ -7,6 +7,7 @@
 #include "attribute/sample.h"
 #include "attribute/value_text.h"
 #include "base/mem.h"
+#include "base/steps.h"
 #include "base/str.h"
 #include "otlp/scan.h"
 
@@ -35,6 +36,7 @@ enum { TYPE_NAME = 1, TYPE_UNIT = 2 };
 static struct br_field condition_scan(const uint8_t *p, size_t len, uint32_t number)
 {
     struct br_field found = {.wire = (enum br_wire)255}, f;
+    br_steps_add(len);
     for (const uint8_t *end = len ? p + len : p; p < end && (p = br_scan(p, end, &f));)
         if (f.number == number)
             found = f;
@@ -229,8 +231,8 @@ static struct br_any condition_member(const uint8_t *p, size_t len,
     return found;
 }
 
-static struct br_any condition_value(struct br_conditions *conditions,
-                                     const struct br_condition_operand *operand)
+static struct br_any condition_read(struct br_conditions *conditions,
+                                    const struct br_condition_operand *operand)
 {
     const uint8_t *p = conditions->visit->body;
     size_t len = conditions->visit->len;
@@ -269,6 +271,41 @@ static struct br_any condition_value(struct br_conditions *conditions,
     default:
         return condition_of_group(conditions, operand->field);
     }
+}
+
+/* The number of the group or resource that an operand is of; 0: of the span or sample. */
+static uint64_t condition_place(const struct br_conditions *conditions,
+                                const struct br_condition_operand *operand)
+{
+    switch (operand->field) {
+    case CONDITION_RESOURCE_ATTRIBUTE:
+        return conditions->n_resources;
+    case CONDITION_SCOPE_ATTRIBUTE:
+    case CONDITION_PROFILE_ATTRIBUTE:
+    case CONDITION_SCOPE_NAME:
+    case CONDITION_SCOPE_VERSION:
+    case CONDITION_TYPE:
+    case CONDITION_UNIT:
+    case CONDITION_DURATION:
+    case CONDITION_PERIOD:
+        return conditions->n_groups;
+    default:
+        return 0;
+    }
+}
+
+/* What is of a group or a resource is read once, however many spans or samples are in it. */
+static struct br_any condition_value(struct br_conditions *conditions,
+                                     struct br_condition_operand *operand)
+{
+    uint64_t place = condition_place(conditions, operand);
+    if (!place)
+        return condition_read(conditions, operand);
+    if (operand->known_in != place) {
+        operand->known = condition_read(conditions, operand);
+        operand->known_in = place;
+    }
+    return operand->known;
 }
 
 /* --- Comparing ------------------------------------------------------------------------------- */
@@ -319,7 +356,7 @@ static enum order condition_order(const struct br_any *any, const struct br_any 
     return condition_order_bytes(any, other);
 }
 
-static bool condition_compare(struct br_conditions *conditions, const struct br_condition *node)
+static bool condition_compare(struct br_conditions *conditions, struct br_condition *node)
 {
     struct br_any any = condition_value(conditions, &node->left),
                   b = condition_value(conditions, &node->right);
@@ -361,7 +398,7 @@ static bool condition_match_text(struct br_conditions *conditions, const struct 
     return !out->failed;
 }
 
-static bool condition_match(struct br_conditions *conditions, const struct br_condition *node)
+static bool condition_match_now(struct br_conditions *conditions, struct br_condition *node)
 {
     struct br_any any = condition_value(conditions, &node->left);
     struct br_str text = {.max = BR_BUF_MAX};
@@ -378,13 +415,21 @@ static bool condition_match(struct br_conditions *conditions, const struct br_co
     return rc > 0;
 }
 
+static bool condition_match(struct br_conditions *conditions, struct br_condition *node)
+{
+    uint64_t place = condition_place(conditions, &node->left);
+    if (!place || node->left.known_in != place)
+        node->matched = condition_match_now(conditions, node);
+    return node->matched;
+}
+
 /* As deep as its parentheses (condition_parse.c). */
-static bool condition_holds(struct br_conditions *conditions, const struct br_condition *node)
+static bool condition_holds(struct br_conditions *conditions, struct br_condition *node)
 {
     switch (node->op) {
     case CONDITION_OR:
     case CONDITION_AND:
-        for (const struct br_condition *i = node->first; i && !conditions->rc; i = i->next)
+        for (struct br_condition *i = node->first; i && !conditions->rc; i = i->next)
             if (condition_holds(conditions, i) == (node->op == CONDITION_OR))
                 return node->op == CONDITION_OR;
         return node->op == CONDITION_AND;
@@ -406,8 +451,10 @@ int br_conditions_hold(struct br_conditions *conditions, const struct br_visit *
 {
     bool holds = false;
     if (br_groups_at_item(&conditions->groups, visit->index)) {
-        conditions->resource_read =
-            conditions->resource_read && conditions->part == conditions->groups.part;
+        bool same = conditions->part == conditions->groups.part;
+        conditions->resource_read = conditions->resource_read && same;
+        conditions->n_resources += !same;
+        conditions->n_groups++;
         conditions->part = conditions->groups.part;
         conditions->scope_read = conditions->profile_read = false;
     }
@@ -435,6 +482,8 @@ int br_conditions_begin(struct br_conditions *conditions, struct br_item *item)
     conditions->item = item;
     conditions->rc = 0;
     conditions->part = UINT32_MAX;
+    conditions->n_groups++;
+    conditions->n_resources++;
     conditions->own_read = conditions->resource_read = conditions->scope_read =
         conditions->profile_read = false;
     conditions->memo = (struct br_value_memo){.arena = &conditions->arena};

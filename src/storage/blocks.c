@@ -39,7 +39,7 @@ struct br_blocks {
     struct br_store_totals *totals;
     struct br_squeezer *squeezer;
     /* Of the partition. */
-    struct br_map *operations; /* "service\0name" to number */
+    struct br_map *operations; /* the service's number and the name, to number */
     struct br_map *services;   /* to the number that stands for all operations of one */
     uint32_t *service_of;      /* an operation's, by number */
     uint32_t last_operation, cap_service_of;
@@ -145,6 +145,16 @@ static uint32_t blocks_new_operation(struct br_blocks *blocks, const struct br_e
     return blocks_run(blocks, statement) ? number : 0;
 }
 
+/* Not the service's text, which may be long, in each of its operations. */
+static bool blocks_operation_key(struct br_blocks *blocks, uint32_t service, const void *name,
+                                 size_t len)
+{
+    br_str_clear(&blocks->key_text);
+    br_str_add(&blocks->key_text, &service, sizeof service);
+    br_str_add(&blocks->key_text, name, len);
+    return !blocks->key_text.failed;
+}
+
 /* The number of the operation of this name and the service at hand. */
 static uint32_t blocks_operation(struct br_blocks *blocks, struct br_entry name)
 {
@@ -152,11 +162,7 @@ static uint32_t blocks_operation(struct br_blocks *blocks, struct br_entry name)
         (!name.len || memcmp(blocks->name.data, name.data, name.len) == 0))
         return blocks->operation;
     struct br_entry cut = {name.data, name.len < NAME_BYTES_MAX ? name.len : NAME_BYTES_MAX};
-    br_str_clear(&blocks->key_text);
-    br_str_add(&blocks->key_text, blocks->service, blocks->service_len);
-    br_str_putc(&blocks->key_text, '\0');
-    br_str_add(&blocks->key_text, cut.data, cut.len);
-    if (blocks->key_text.failed) {
+    if (!blocks_operation_key(blocks, blocks->service_number, cut.data, cut.len)) {
         (void)blocks_no_memory(blocks);
         return 0;
     }
@@ -734,22 +740,22 @@ static bool blocks_load_operation(struct br_blocks *blocks, sqlite3_stmt *statem
         blocks_fail(blocks, br_err_set(blocks->err, BR_EPROTO, "its operations have gaps"));
         return false;
     }
-    br_str_clear(&blocks->key_text);
-    br_str_add(&blocks->key_text, service ? service : "", service_len);
-    if (name) {
-        br_str_putc(&blocks->key_text, '\0');
-        br_str_add(&blocks->key_text, name, (size_t)sqlite3_column_bytes(statement, 2));
-    }
-    if (blocks->key_text.failed ||
-        br_grow(&blocks->service_of, &blocks->cap_service_of, (size_t)number + 1,
-                sizeof *blocks->service_of, BR_OPERATIONS_MAX + 1u) ||
-        br_map_put(name ? blocks->operations : blocks->services, blocks->key_text.data,
-                   blocks->key_text.len, (void *)(uintptr_t)number, NULL))
-        return blocks_no_memory(blocks);
     /* A service is listed before its operations. */
     uintptr_t of =
         name ? (uintptr_t)br_map_get(blocks->services, service ? service : "", service_len)
              : (uintptr_t)number;
+    if (br_grow(&blocks->service_of, &blocks->cap_service_of, (size_t)number + 1,
+                sizeof *blocks->service_of, BR_OPERATIONS_MAX + 1u))
+        return blocks_no_memory(blocks);
+    int rc = name ? BR_ENOMEM
+                  : br_map_put(blocks->services, service ? service : "", service_len,
+                               (void *)(uintptr_t)number, NULL);
+    if (name && blocks_operation_key(blocks, (uint32_t)of, name,
+                                     (size_t)sqlite3_column_bytes(statement, 2)))
+        rc = br_map_put(blocks->operations, blocks->key_text.data, blocks->key_text.len,
+                        (void *)(uintptr_t)number, NULL);
+    if (rc)
+        return blocks_no_memory(blocks);
     blocks->service_of[number] = (uint32_t)of;
     blocks->last_operation = (uint32_t)number;
     return true;

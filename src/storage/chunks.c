@@ -41,8 +41,11 @@ struct memo {
         uint32_t count;
         bool read;
     } * locations;
-    uint8_t *attributes; /* what they are ... */
-    uint32_t *series_of; /* ... and the series of the type at hand with that label alone, + 1 */
+    uint8_t *attributes[2]; /* what they are; the second in profiles of Pyroscope's */
+    struct with_label {
+        uint64_t type; /* in which type, counted from 1 */
+        uint32_t series;
+    } * with_label; /* the series with that label alone */
 };
 
 struct br_chunks {
@@ -64,7 +67,8 @@ struct br_chunks {
     uint32_t n_base;
     char profile_type[PROFILE_TYPE_LEN];
     char texts[4][TYPE_TEXT_LEN]; /* type, unit, period type, period unit */
-    uint32_t series_plain;        /* without labels of samples, + 1 */
+    uint64_t n_types;             /* begun so far, of all items */
+    struct with_label plain;      /* the series without labels of samples */
     struct br_str encoded;
     /* Of the sample. */
     int64_t *values;
@@ -381,16 +385,16 @@ static int chunks_make_series(struct br_chunks *chunks, uint32_t *ret)
 
 static int chunks_series(struct br_chunks *chunks, uint32_t *ret)
 {
-    uint32_t *memo = chunks->n_kept == 0   ? &chunks->series_plain
-                     : chunks->n_kept == 1 ? &chunks->memo.series_of[chunks->kept[0]]
-                                           : NULL;
-    if (memo && *memo) {
-        *ret = *memo - 1;
+    struct with_label *memo = chunks->n_kept == 0   ? &chunks->plain
+                              : chunks->n_kept == 1 ? &chunks->memo.with_label[chunks->kept[0]]
+                                                    : NULL;
+    if (memo && memo->type == chunks->n_types) {
+        *ret = memo->series;
         return 0;
     }
     int rc = chunks_make_series(chunks, ret);
     if (!rc && memo)
-        *memo = *ret + 1;
+        *memo = (struct with_label){chunks->n_types, *ret};
     return rc;
 }
 
@@ -399,21 +403,22 @@ static bool chunks_keeps(struct br_chunks *chunks, uint32_t index)
 {
     static const struct br_series_config usual;
     struct memo *memo = &chunks->memo;
+    uint8_t *attributes = memo->attributes[chunks->group->out->from_pyroscope];
     struct br_pair pair;
     if (index >= memo->view->count[BR_TABLE_ATTRIBUTE])
         return false;
-    if (memo->attributes[index] == UNKNOWN) {
+    if (attributes[index] == UNKNOWN) {
         const char *key;
-        memo->attributes[index] = NO_LABEL;
+        attributes[index] = NO_LABEL;
         if (br_pair_of(memo->view, index, &pair, NULL, NULL) &&
             pair.value.type == BR_VALUE_STRING && pair.value.len && pair.key.len) {
             key = (const char *)pair.key.data;
             if (!br_series_is_id(key, pair.key.len) &&
                 (chunks->group->out->from_pyroscope || br_series_keeps(&usual, key, pair.key.len)))
-                memo->attributes[index] = LABEL;
+                attributes[index] = LABEL;
         }
     }
-    return memo->attributes[index] == LABEL;
+    return attributes[index] == LABEL;
 }
 
 /* --- Samples --------------------------------------------------------------------------------- */
@@ -578,10 +583,11 @@ static int chunks_begin_item(struct br_chunks *chunks, const struct br_dictionar
     memo->stacks = br_arena_calloc(arena, count[BR_TABLE_STACK], sizeof *memo->stacks);
     memo->links = br_arena_calloc(arena, count[BR_TABLE_LINK], sizeof *memo->links);
     memo->locations = br_arena_calloc(arena, count[BR_TABLE_LOCATION], sizeof *memo->locations);
-    memo->attributes = br_arena_calloc(arena, count[BR_TABLE_ATTRIBUTE], 1);
-    memo->series_of = br_arena_calloc(arena, count[BR_TABLE_ATTRIBUTE], sizeof *memo->series_of);
-    return memo->functions && memo->stacks && memo->links && memo->locations && memo->attributes &&
-                   memo->series_of
+    memo->attributes[0] = br_arena_calloc(arena, count[BR_TABLE_ATTRIBUTE], 1);
+    memo->attributes[1] = br_arena_calloc(arena, count[BR_TABLE_ATTRIBUTE], 1);
+    memo->with_label = br_arena_calloc(arena, count[BR_TABLE_ATTRIBUTE], sizeof *memo->with_label);
+    return memo->functions && memo->stacks && memo->links && memo->locations &&
+                   memo->attributes[0] && memo->attributes[1] && memo->with_label
                ? 0
                : chunks_no_memory(chunks);
 }
@@ -605,9 +611,7 @@ static void chunks_begin_type(struct br_chunks *chunks, const struct br_pprof_gr
     (void)snprintf(chunks->profile_type, sizeof chunks->profile_type, "%.128s:%s:%s:%s:%s",
                    group->out->name, chunks->texts[0], chunks->texts[1], chunks->texts[2],
                    chunks->texts[3]);
-    chunks->series_plain = 0;
-    memset(chunks->memo.series_of, 0,
-           chunks->memo.view->count[BR_TABLE_ATTRIBUTE] * sizeof *chunks->memo.series_of);
+    chunks->n_types++;
 }
 
 static int chunks_on_group(const struct br_pprof_group *group, void *arg)
@@ -627,7 +631,6 @@ static int chunks_on_group(const struct br_pprof_group *group, void *arg)
     chunks->base = made.labels;
     chunks->n_base = made.count;
     chunks->group = &timed;
-    memset(chunks->memo.attributes, UNKNOWN, group->view->count[BR_TABLE_ATTRIBUTE]);
     for (uint32_t i = 0; i < out.n_types && !rc; i++) {
         const uint8_t *p = group->types[i].body, *end = group->types[i].end;
         struct br_field field;
