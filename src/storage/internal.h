@@ -93,6 +93,9 @@ int br_store_partition_load(struct br_store *store, uint32_t number, struct br_e
 /* Forgets all partitions, when nothing reads or writes any more. */
 void br_store_partitions_close(struct br_store *store);
 
+/* Looks again how much of the disk it takes: a log that was written back is gone. */
+void br_store_partition_measure(struct br_store *store, struct br_store_partition *partition);
+
 /* Notes what the partition holds after a commit. */
 void br_store_partition_wrote(struct br_store *store, struct br_store_partition *partition,
                               const struct br_store_totals *totals);

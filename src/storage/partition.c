@@ -217,6 +217,15 @@ int br_store_partition_load(struct br_store *store, uint32_t number, struct br_e
     return rc;
 }
 
+void br_store_partition_measure(struct br_store *store, struct br_store_partition *partition)
+{
+    uint64_t bytes = store_partition_size(partition->path);
+    (void)pthread_mutex_lock(&store->lock);
+    if (!partition->gone)
+        partition->bytes = bytes;
+    (void)pthread_mutex_unlock(&store->lock);
+}
+
 void br_store_partition_wrote(struct br_store *store, struct br_store_partition *partition,
                               const struct br_store_totals *totals)
 {

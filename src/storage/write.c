@@ -36,9 +36,11 @@ struct br_store_writer *br_store_writer_new(struct br_store *store)
 /* The partition stays listed: it is sealed, or opened again by the next write. */
 static void writer_close(struct br_store_writer *writer)
 {
-    if (writer->partition)
-        br_store_partition_put(writer->store, writer->partition);
     br_sql_close(&writer->sql);
+    if (writer->partition) {
+        br_store_partition_measure(writer->store, writer->partition);
+        br_store_partition_put(writer->store, writer->partition);
+    }
     writer->partition = NULL;
 }
 
