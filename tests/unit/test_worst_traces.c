@@ -396,6 +396,12 @@ static const struct worst_reader readers[] = {
      "{blocked_value_words: [secret], span_names: {words: [private]}, match_time: 1h}"},
     {"redaction, keys", &br_redaction_processor,
      "{allow_all_keys: false, allowed_keys: [k], match_time: 1h}"},
+    {"redaction, URLs", &br_redaction_processor,
+     "{match_time: 1h, url_sanitizer: {enabled: true, attributes: [k]}}"},
+    {"filter, conditions", &br_filter_processor,
+     "{match_time: 1h, trace_conditions: ['IsMatch(span.attributes[\"k\"], \"secret\")', "
+     "'resource.attributes[\"k\"] == \"none\" or scope.name == \"none\"', "
+     "'IsMatch(span.name, \"secret\") and not IsRootSpan()']}"},
     {"filter", &br_filter_processor,
      "{match_time: 1h, spans: {exclude: {match_type: regexp, span_names: [secret]}}}"},
     {"filter, services", &br_filter_processor,
