@@ -19,7 +19,21 @@ struct response_body {
     const char *healthy, *unhealthy;
 };
 
+struct status {
+    bool enabled;
+    const char *path;
+};
+
+/* The server of the form that healthcheckv2 has. */
+struct http {
+    const char *endpoint, *transport;
+    struct br_tls_config *tls;
+    struct status status;
+};
+
 struct config {
+    bool use_v2;
+    struct http *http;
     const char *endpoint, *transport, *path;
     struct br_tls_config *tls;
     struct response_body *response_body;
@@ -44,7 +58,29 @@ static const struct br_option body_options[] = {
     BR_OPT_END,
 };
 
+static const struct br_option status_options[] = {
+    BR_BOOL(struct status, enabled, true, "answer"),
+    BR_STRING(struct status, path, "/status",
+              "where to answer; what ends in a slash is for all below it too"),
+    BR_OPT_END,
+};
+
+static const struct br_option http_options[] = {
+    BR_STRING(struct http, endpoint, "localhost:13133", "host:port to listen on"),
+    BR_STRING(struct http, transport, "tcp", "tcp, or unix (endpoint is then a path)"),
+    BR_PRESENT(struct http, tls, struct br_tls_config, br_tls_server_options,
+               "TLS; absent: plaintext"),
+    BR_STRUCT(struct http, status, status_options, "the answer whether the service takes data"),
+    BR_IGNORED("config", "the config is not shown"),
+    BR_OPT_END,
+};
+
 static const struct br_option options[] = {
+    BR_BOOL(struct config, use_v2, true, "where `http` is there, it counts and not what is below"),
+    BR_PRESENT(struct config, http, struct http, http_options,
+               "the server as `healthcheckv2` has it; answers are the same"),
+    BR_IGNORED("grpc", "the state is told over HTTP only"),
+    BR_IGNORED("component_health", "failing exporters show in the metrics"),
     BR_STRING(struct config, endpoint, "localhost:13133", "host:port to listen on"),
     BR_STRING(struct config, transport, "tcp", "tcp, or unix (endpoint is then a path)"),
     BR_STRING(struct config, path, "/",
@@ -67,15 +103,28 @@ static const struct br_option options[] = {
     BR_OPT_END,
 };
 
-static int health_check_check(void *config, const struct br_yaml *node, const char *path,
-                              struct br_arena *arena, struct br_errs *errs)
+static bool health_check_has_http(const struct config *settings)
 {
-    const struct config *settings = config;
-    size_t before = errs->n_errors;
-    char at[256], host[256];
+    return settings->use_v2 && settings->http;
+}
+
+/* What `http` says takes the place of what the older keys say. */
+static void health_check_take_http(struct config *settings)
+{
+    const struct http *http = settings->http;
+    settings->endpoint = http->endpoint;
+    settings->transport = http->transport;
+    settings->tls = http->tls;
+    settings->path = http->status.path;
+}
+
+/* `node` and `path` are those of the map that says where the answer is. */
+static void health_check_check_place(const struct config *settings, const struct br_yaml *node,
+                                     const char *path, struct br_errs *errs)
+{
+    char at[320], host[256];
     unsigned port;
     bool unix_socket = strcmp(settings->transport, "unix") == 0;
-    (void)arena;
     if (!unix_socket && strncmp(settings->transport, "tcp", 3) != 0) {
         (void)snprintf(at, sizeof at, "%s::transport", path);
         br_errs_add(errs, br_yaml_get(node, "transport"), at, "must be tcp or unix, got \"%s\"",
@@ -86,12 +135,34 @@ static int health_check_check(void *config, const struct br_yaml *node, const ch
                     "must be host:port with a port from 0 to 65535, as localhost:13133, got \"%s\"",
                     settings->endpoint);
     }
-    br_hosts_check(&settings->allowed_hosts, node, path, errs);
+    const struct br_yaml *status = br_yaml_get(node, "status");
     if (settings->path[0] != '/') {
-        (void)snprintf(at, sizeof at, "%s::path", path);
-        br_errs_add(errs, br_yaml_get(node, "path"), at, "must start with a slash, got \"%s\"",
-                    settings->path);
+        (void)snprintf(at, sizeof at, "%s::%spath", path, status ? "status::" : "");
+        br_errs_add(errs, br_yaml_get(status ? status : node, "path"), at,
+                    "must start with a slash, got \"%s\"", settings->path);
     }
+}
+
+static int health_check_check(void *config, const struct br_yaml *node, const char *path,
+                              struct br_arena *arena, struct br_errs *errs)
+{
+    struct config *settings = config;
+    const struct br_yaml *place = node;
+    size_t before = errs->n_errors;
+    char at[256];
+    (void)arena;
+    (void)snprintf(at, sizeof at, "%s", path);
+    br_hosts_check(&settings->allowed_hosts, node, path, errs);
+    if (health_check_has_http(settings)) {
+        place = br_yaml_get(node, "http");
+        (void)snprintf(at, sizeof at, "%s::http", path);
+        health_check_take_http(settings);
+    }
+    health_check_check_place(settings, place, at, errs);
+    if (place != node && !settings->http->status.enabled)
+        br_errs_add(errs, place, at,
+                    "with status::enabled: false there is nothing to answer; leave the extension "
+                    "out");
     return errs->n_errors > before ? BR_EINVAL : 0;
 }
 
@@ -196,7 +267,8 @@ static int health_check_create(struct br_node *node, struct br_err *err)
     struct state *state = node->state;
     const struct config *config = node->config;
     state->node = node;
-    state->service = (struct br_handler){.begin = health_check_begin, .body = health_check_body, .gone = health_check_body};
+    state->service = (struct br_handler){
+        .begin = health_check_begin, .body = health_check_body, .gone = health_check_body};
     state->hosts = (struct br_hosts){config->endpoint, config->transport, &config->allowed_hosts};
     state->headers = br_calloc(config->response_headers.count, sizeof *state->headers);
     if (!state->headers)

@@ -109,6 +109,24 @@ static void texts(void **state)
     end(&f);
 }
 
+/* The form of contrib's healthcheckv2: http::status::path, /status where nothing is said. */
+static void second_form(void **state)
+{
+    struct node_rig f;
+    (void)state;
+    begin(&f, "{use_v2: true, component_health: {recovery_duration: 5m}, http: {endpoint: "
+              "'localhost:13133'}, grpc: {endpoint: 'localhost:13132'}}");
+    expect(&f, "/status", 200, JSON, UP("0s"));
+    expect(&f, "/", 404, TEXT, "404 page not found\n");
+    end(&f);
+    begin(&f, "{path: /old, http: {status: {path: /ready}, config: {enabled: true}}}");
+    expect(&f, "/ready", 200, JSON, UP("0s"));
+    end(&f);
+    begin(&f, "{use_v2: false, path: /old, http: {status: {path: /ready}}}");
+    expect(&f, "/old", 200, JSON, UP("0s"));
+    end(&f);
+}
+
 /* As Go's ServeMux, which the Collector uses. */
 static void paths(void **state)
 {
@@ -175,8 +193,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(answers),        cmocka_unit_test(while_draining),
         cmocka_unit_test(hosts_of_pages), cmocka_unit_test(texts),
-        cmocka_unit_test(paths),          cmocka_unit_test(headers),
-        cmocka_unit_test(wrong_configs),  cmocka_unit_test(cannot_listen),
+        cmocka_unit_test(paths),          cmocka_unit_test(second_form),
+        cmocka_unit_test(headers),        cmocka_unit_test(wrong_configs),
+        cmocka_unit_test(cannot_listen),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
