@@ -121,8 +121,9 @@ static inline void h2_check_wake(struct br_conn *conn, void *owner)
 /* False without memory. */
 static inline bool h2_check_init_with(struct h2_check *c, const struct br_conn_limits *limits)
 {
-    *c = (struct h2_check){.service = {h2_check_begin, h2_check_body, h2_check_gone},
-                           .now_ms = 1000000};
+    *c = (struct h2_check){
+        .service = {.begin = h2_check_begin, .body = h2_check_body, .gone = h2_check_gone},
+        .now_ms = 1000000};
     c->pool = br_pool_new(0);
     c->conn = c->pool ? br_h2_server_new(&c->service, c->pool, "192.0.2.1:1234", limits) : NULL;
     if (!c->conn)

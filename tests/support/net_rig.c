@@ -152,7 +152,8 @@ static void on_gone(struct br_handler *self, struct br_request *r)
 
 void net_service_init(struct net_service *s)
 {
-    *s = (struct net_service){.service = {on_begin, on_body, on_gone}, .max_body = 64u << 20};
+    *s = (struct net_service){.service = {.begin = on_begin, .body = on_body, .gone = on_gone},
+                              .max_body = 64u << 20};
 }
 
 void net_reply_all(struct net_service *s)

@@ -55,7 +55,8 @@ static void on_wake(struct br_conn *conn, void *owner)
 static void start(struct fixture *f, bool http2)
 {
     static const struct br_conn_limits limits;
-    *f = (struct fixture){.service = {on_begin, on_body, on_gone}, .pool = br_pool_new(0)};
+    *f = (struct fixture){.service = {.begin = on_begin, .body = on_body, .gone = on_gone},
+                          .pool = br_pool_new(0)};
     f->server = http2 ? br_h2_server_new(&f->service, f->pool, "192.0.2.1:1", &limits)
                       : br_h1_server_new(&f->service, f->pool, "192.0.2.1:1");
     assert_non_null(f->server);
