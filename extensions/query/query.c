@@ -64,11 +64,23 @@ static bool query_is_own_origin(const struct br_request *request, const char *or
     return host && colon && strcasecmp(colon + 3, host) == 0;
 }
 
+/* True for what another page embeds, as an image: browsers say no Origin then, but where it comes
+ * from and that it is no navigation (w3.org/TR/fetch-metadata). */
+static bool query_is_embedded(const struct br_request *request)
+{
+    const char *site = br_request_header(request, "sec-fetch-site");
+    const char *mode = br_request_header(request, "sec-fetch-mode");
+    return site && strcmp(site, "same-origin") != 0 && strcmp(site, "none") != 0 &&
+           !(mode && strcmp(mode, "navigate") == 0);
+}
+
 static bool query_is_allowed_origin(const struct query *query, const struct br_request *request)
 {
     const struct query_config *config = query->node->config;
     const char *origin = br_request_header(request, "origin");
-    return !origin || query_is_own_origin(request, origin) ||
+    if (!origin)
+        return !query_is_embedded(request);
+    return query_is_own_origin(request, origin) ||
            br_http_is_allowed_origin(&config->http, request);
 }
 

@@ -113,6 +113,37 @@ static void refuses_foreign_hosts_and_origins(void **state)
     end(&f);
 }
 
+/* A browser's requests without Origin: an image of another page may not make the server work, a
+ * link may lead here. */
+static void refuses_what_other_pages_embed(void **state)
+{
+    static const struct {
+        const char *site, *mode;
+        unsigned status;
+    } cases[] = {
+        {"same-origin", "no-cors", 200}, {"none", "navigate", 200},
+        {"cross-site", "navigate", 200}, {"cross-site", "no-cors", 403},
+        {"same-site", "no-cors", 403}, /* another port of localhost */
+        {"cross-site", NULL, 403},
+    };
+    struct node_rig f;
+    (void)state;
+    start(&f, "");
+    for (size_t i = 0; i < BR_COUNT(cases); i++) {
+        struct fake_request *r = fake_request_new(f.h, "query", "/api/echo");
+        fake_request_method(r, "GET");
+        fake_request_header(r, "sec-fetch-site", cases[i].site);
+        if (cases[i].mode)
+            fake_request_header(r, "sec-fetch-mode", cases[i].mode);
+        fake_request_send(r, NULL, 0);
+        fake_host_turn(f.h);
+        if (fake_request_reply(r)->status != cases[i].status)
+            fail_msg("%s gave %u", cases[i].site, fake_request_reply(r)->status);
+        fake_request_free(r);
+    }
+    end(&f);
+}
+
 /* Grafana opens it whatever is set, and waits. */
 static void refuses_grpc(void **state)
 {
@@ -427,6 +458,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(answers_what_needs_no_store),
         cmocka_unit_test(refuses_foreign_hosts_and_origins),
+        cmocka_unit_test(refuses_what_other_pages_embed),
         cmocka_unit_test(refuses_grpc),
         cmocka_unit_test(answers_in_a_thread),
         cmocka_unit_test(ends_what_nobody_waits_for),
