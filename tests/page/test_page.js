@@ -24,6 +24,15 @@ const open = (hash, options) => openPage(browser, server, hash, options);
 const ofSlow = (rest = "") => `#/trace/${slow.trace.id}?span=${slow.id}${rest}`;
 
 /** Waits until what was to be drawn is drawn, and hears keys: effects follow the frame that they belong to. */
+// From one share of an element's width to another, `y` below its upper edge.
+async function drag(page, element, from, to, y) {
+  const box = await element.boundingBox();
+  await page.mouse.move(box.x + box.width * from, box.y + y);
+  await page.mouse.down();
+  await page.mouse.move(box.x + box.width * to, box.y + y, { steps: 4 });
+  await page.mouse.up();
+}
+
 const painted = (page) => page.evaluate(() => new Promise((done) => {
   requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done, 0)));
 }));
@@ -103,11 +112,7 @@ describe("page: spans", { concurrency: false }, () => {
     const page = await open("#/spans");
     const strip = page.locator(".strip");
     await strip.waitFor();
-    const box = await strip.boundingBox();
-    await page.mouse.move(box.x + box.width * 0.3, box.y + 50);
-    await page.mouse.down();
-    await page.mouse.move(box.x + box.width * 0.6, box.y + 50, { steps: 4 });
-    await page.mouse.up();
+    await drag(page, strip, 0.3, 0.6, 50);
     await page.waitForFunction(() => /start=\d{13}/.test(location.hash) && /end=\d{13}/.test(location.hash));
     const brushed = await page.query();
     assert.ok(Number(brushed.get("end")) - Number(brushed.get("start")) < 3600e3);
@@ -227,11 +232,7 @@ describe("page: trace", { concurrency: false }, () => {
     const page = await open(ofSlow());
     const overview = page.locator(".overview");
     await overview.waitFor();
-    const box = await overview.boundingBox();
-    await page.mouse.move(box.x + box.width * 0.5, box.y + 10);
-    await page.mouse.down();
-    await page.mouse.move(box.x + box.width * 0.9, box.y + 10, { steps: 3 });
-    await page.mouse.up();
+    await drag(page, overview, 0.5, 0.9, 10);
     await page.waitForFunction(() => /part=\d+-\d+/.test(location.hash));
     await page.keyboard.press("Escape");
     await page.has("part", "");

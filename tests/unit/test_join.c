@@ -216,6 +216,20 @@ static void a_join_in_pipelines_of_one_signal_says_so(void **state)
     }
 }
 
+/* A wall profile of one sample in the resource that is open; then a second passes. */
+static void send_one_sample(struct join_rig *r, struct wire *w, struct dict *d, struct open o,
+                            const struct sample_in *in)
+{
+    size_t p = open_profile(w, d, &(struct profile_in){.type = "wall", .unit = "ns"});
+    put_sample(w, in);
+    wire_close(w, p);
+    close_resource(w, o);
+    dict_put(w, d);
+    join_rig_send(r, BR_PROFILES, w, false);
+    wire_free(w);
+    fake_host_advance(r->h, 1000);
+}
+
 /* After a window in which both signals came the log says once what is most likely. */
 static void a_window_without_a_join_is_explained(void **state)
 {
@@ -239,17 +253,10 @@ static void a_window_without_a_join_is_explained(void **state)
             struct ids id = join_ids(7, cases[i].span);
             join_steps_send_span(r, "shop", 7, 42, "GET");
             struct open o = open_resource(&w, cases[i].service, NULL, NULL, NULL);
-            size_t p = open_profile(&w, &d, &(struct profile_in){.type = "wall", .unit = "ns"});
             struct sample_in in = {.value = 5};
             if (cases[i].span)
                 in.link = dict_link(&d, id.trace, id.span);
-            put_sample(&w, &in);
-            wire_close(&w, p);
-            close_resource(&w, o);
-            dict_put(&w, &d);
-            join_rig_send(r, BR_PROFILES, &w, false);
-            wire_free(&w);
-            fake_host_advance(r->h, 1000);
+            send_one_sample(r, &w, &d, o, &in);
         }
         const char *text = log_end();
         if (!cases[i].why) {
@@ -286,18 +293,12 @@ static void clocks_apart_are_a_reason(void **state)
             join_rig_send(r, BR_TRACES, &w, true);
             wire_clear(&w);
             o = open_resource_of(&w, place, BR_COUNT(place));
-            size_t p = open_profile(&w, &d, &(struct profile_in){.type = "wall", .unit = "ns"});
-            put_sample(&w,
-                       &(struct sample_in){.no_value = true,
-                                           .n_times = 1,
-                                           .times = &time,
-                                           .attributes = {dict_attribute_int(&d, "thread.id", 9)}});
-            wire_close(&w, p);
-            close_resource(&w, o);
-            dict_put(&w, &d);
-            join_rig_send(r, BR_PROFILES, &w, false);
-            wire_free(&w);
-            fake_host_advance(r->h, 1000);
+            send_one_sample(
+                r, &w, &d, o,
+                &(struct sample_in){.no_value = true,
+                                    .n_times = 1,
+                                    .times = &time,
+                                    .attributes = {dict_attribute_int(&d, "thread.id", 9)}});
         }
         const char *text = log_end();
         assert_true((strstr(text, "clocks may be apart") != NULL) == apart);
