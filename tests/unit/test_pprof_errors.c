@@ -136,6 +136,23 @@ static void test_samples_are_lost_alone(void **state)
     done(&r);
 }
 
+/* A stack of nothing but locations that are not there: no room is made for what they would be. */
+static void test_unknown_stack(void **state)
+{
+    (void)state;
+    struct br_profile_lost lost = {0};
+    struct read r = {.source = {.lost = &lost}};
+    char locations[4000];
+    memset(locations, 7, sizeof locations);
+    struct message *bad =
+        nest(SAMPLE, bytes(1, locations, sizeof locations), bytes(2, "\1\2", 2), END);
+    assert_int_equal(read_message(&r, around(join(bad, sample(NULL)))), 0);
+    assert_int_equal(lost.count, 1);
+    assert_non_null(strstr(lost.first.text, "location 7 is not"));
+    assert_int_equal(profile_at(&r, 0)->n_samples, 1);
+    done(&r);
+}
+
 /* A table that does not begin with the empty string: what refers to 0 means the first one. */
 static void test_first_string(void **state)
 {
@@ -206,9 +223,9 @@ static void test_no_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_invalid),      cmocka_unit_test(test_samples_are_lost_alone),
-        cmocka_unit_test(test_first_string), cmocka_unit_test(test_bounds),
-        cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_invalid),       cmocka_unit_test(test_samples_are_lost_alone),
+        cmocka_unit_test(test_unknown_stack), cmocka_unit_test(test_first_string),
+        cmocka_unit_test(test_bounds),        cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests(tests, request_setup, request_teardown);
 }

@@ -229,7 +229,6 @@ static uint8_t *build_entry_put_places(uint8_t *out, const uint8_t *p, size_t le
                                        const uint32_t *places, uint32_t count)
 {
     const uint64_t high = 0x8080808080808080u;
-    uint32_t largest = 0;
     uint64_t last = 0; /* the byte before */
     for (size_t left; len > 0; p += left, len -= left) {
         uint64_t bytes = br_load64(p), mask = high;
@@ -246,12 +245,14 @@ static uint8_t *build_entry_put_places(uint8_t *out, const uint8_t *p, size_t le
             uint32_t low = before >> shift & 0xff, v = bytes >> shift & 0xff;
             v = low & 0x80 ? v << 7 | (low & 0x7f) : v;
             uint32_t index = places[v < count ? v : 0] - 1;
-            largest = index > largest ? index : largest;
+            /* Written, it would take more bytes than there is room for. */
+            if (__builtin_expect(index == UINT32_MAX, 0))
+                return NULL;
             out = br_put_index(out, index);
         }
         last = bytes >> (8 * left - 8) & 0xff;
     }
-    return last & 0x80 || largest == UINT32_MAX ? NULL : out;
+    return last & 0x80 ? NULL : out;
 }
 
 typedef uint8_t bytes16 __attribute__((vector_size(16)));
