@@ -67,13 +67,17 @@ static int pieces_cut_add(struct cut *cut, struct br_item *piece)
     return 0;
 }
 
-/* A piece out of a request's bytes, which it refers to; with its spans found. */
-static int pieces_cut_walk(struct cut *cut, struct br_buf *buf, const uint8_t *data, size_t len)
+/* A piece out of a request's bytes, which it refers to; with its spans found. Their list is as long
+ * as it has to be: of small spans it is most of the piece, and all pieces are there at once. */
+static int pieces_cut_walk(struct cut *cut, struct br_buf *buf, const uint8_t *data, size_t len,
+                           uint32_t n_spans)
 {
     uint32_t repaired;
+    struct br_walk_options options = *cut->options;
     struct br_item *piece = br_item_new(cut->reading->host, BR_TRACES);
-    int rc = piece ? br_walk(piece, buf, data, len, cut->options, &repaired, &cut->reading->err)
-                   : BR_ENOMEM;
+    options.n_spans = n_spans;
+    int rc =
+        piece ? br_walk(piece, buf, data, len, &options, &repaired, &cut->reading->err) : BR_ENOMEM;
     if (rc == 0)
         return pieces_cut_add(cut, piece);
     br_item_free(piece);
@@ -87,9 +91,10 @@ static int on_trace_piece(struct br_item *piece, void *arg)
     struct br_rope rope = {0};
     const uint8_t *data = NULL;
     struct br_pool *pool = cut->reading->host->pool;
+    uint32_t n_spans = piece->n_items;
     struct br_buf *buf = br_item_write(piece, &rope) ? NULL : br_rope_flat(&rope, pool, &data);
     br_item_free(piece);
-    int rc = buf ? pieces_cut_walk(cut, buf, data, rope.len) : BR_ENOMEM;
+    int rc = buf ? pieces_cut_walk(cut, buf, data, rope.len, n_spans) : BR_ENOMEM;
     br_buf_unref(buf);
     br_rope_release(&rope);
     return rc;
@@ -163,7 +168,7 @@ static int pieces_cut_traces(struct cut *cut, const struct br_item *item)
         }
         rc = pieces_weight(BR_TRACES, len, n_items) > cut->bytes
                  ? pieces_cut_part(cut, first)
-                 : pieces_cut_walk(cut, first->buf, first->raw, len);
+                 : pieces_cut_walk(cut, first->buf, first->raw, len, n_items);
     }
     return rc;
 }

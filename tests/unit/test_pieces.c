@@ -210,6 +210,51 @@ static void small_spans_count_as_larger(void **state)
     }
 }
 
+/* Spans of 48 bytes, as many for their bytes as a walk lists, in one ScopeSpans. */
+static void put_smallest(struct wire *w, uint64_t n_spans)
+{
+    size_t part = wire_open(w, 1), scope = wire_open(w, 2);
+    for (uint64_t i = 1; i <= n_spans; i++) {
+        uint8_t id[16] = {1};
+        memcpy(id + 8, &i, 8);
+        size_t span = wire_open(w, 2);
+        wire_len(w, 1, id, 16);
+        wire_len(w, 2, id + 8, 8);
+        wire_i64(w, 7, 1);
+        wire_i64(w, 8, 1);
+        wire_close(w, span);
+    }
+    wire_close(w, scope);
+    wire_close(w, part);
+}
+
+/* The list of its spans takes more than twice the bytes of such a piece, and yet no piece is larger
+ * for that: all of them are within four times the item. */
+static void the_smallest_spans_are_pieces_too(void **state)
+{
+    (void)state;
+    struct bench b;
+    const struct br_walk_options options = {.spans = true};
+    struct wire w = {0};
+    uint32_t n = 0;
+    begin(&b);
+    put_smallest(&w, 200000);
+    b.r = (struct br_reading){.host = &b.fake.h->host};
+    br_list_init(&b.r.pieces);
+    b.r.item = items_walk(&b.fake.h->host, BR_TRACES, w.data, w.len);
+    wire_free(&w);
+    assert_int_equal(br_pieces_cut(&b.r, &options), 0);
+    for (struct br_list *l = b.r.pieces.next; l != &b.r.pieces; l = l->next) {
+        const struct br_item *piece = br_container_of(l, struct br_item, link);
+        assert_in_range(piece->n_items, 1, 1024);
+        n += piece->n_items;
+    }
+    assert_int_equal(n, 200000);
+    br_pieces_free(&b.r.pieces);
+    br_item_free(b.r.item);
+    fake_bed_end(&b.fake);
+}
+
 /* Pieces of 32,768 samples would be hardly more than their dictionaries; those of twice as many
  * are. */
 static void pieces_are_larger_where_dictionaries_are(void **state)
@@ -427,6 +472,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(small_items_stay_whole),
         cmocka_unit_test(small_spans_count_as_larger),
+        cmocka_unit_test(the_smallest_spans_are_pieces_too),
         cmocka_unit_test(a_piece_leaves_each_turn),
         cmocka_unit_test(pieces_are_larger_where_dictionaries_are),
         cmocka_unit_test(the_first_refusal_is_that_of_the_whole),

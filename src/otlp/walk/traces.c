@@ -250,16 +250,17 @@ static bool walk_span(struct br_walker *walker, const uint8_t *p, const uint8_t 
     return true;
 }
 
-/* Room for one more span in the item's list; at first for as many as `bytes` that follow may hold.
- */
+/* Room for one more span in the item's list; at first for as many as there are, or where that is
+ * not known for as many as `bytes` that follow may hold. */
 static struct br_span *walk_traces_span_slot(struct br_walker *walker, struct br_item *item,
                                              uint32_t count, size_t bytes)
 {
     if (count == walker->cap_spans) {
         size_t first = SPANS_FIRST + bytes / SPAN_BYTES;
-        uint32_t cap = count                     ? count * 2
-                       : first < SPANS_FIRST_MAX ? (uint32_t)first
-                                                 : SPANS_FIRST_MAX;
+        uint32_t cap = count                      ? count * 2
+                       : walker->options->n_spans ? walker->options->n_spans
+                       : first < SPANS_FIRST_MAX  ? (uint32_t)first
+                                                  : SPANS_FIRST_MAX;
         cap = cap < walker->most_spans ? cap : (uint32_t)walker->most_spans;
         cap = cap < SPANS_MAX ? cap : SPANS_MAX;
         if (count == cap) {

@@ -63,7 +63,8 @@ void br_walk_memo_release(struct br_walk_memo *memo);
 struct br_walk_options {
     unsigned max_depth; /* 8, which the schema takes, to BR_WALK_DEPTH_MAX; 0: BR_WALK_DEPTH */
     enum br_utf8_policy utf8;
-    bool spans; /* fill item->spans */
+    bool spans;       /* fill item->spans */
+    uint32_t n_spans; /* so many are in the request: their list is made in one piece; 0: unknown */
     struct br_walk_memo
         *memo; /* profiles; NULL: remember nothing. One worker's, for equal options */
 };
