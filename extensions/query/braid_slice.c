@@ -13,6 +13,13 @@ static void slice_release(void *slice)
     br_slice_end(slice);
 }
 
+/* Not query_timeout: how long a file takes is its reader's affair. */
+static bool slice_is_stopped(void *arg)
+{
+    const struct query_job *job = arg;
+    return atomic_load_explicit(&job->stopped, memory_order_relaxed);
+}
+
 static void slice_put_headers(struct query_job *job, uint64_t until_ns)
 {
     char text[80];
@@ -35,13 +42,14 @@ static int slice_begin(struct query_job *job, struct br_err *err)
         query_job_fail_rc(job, rc, err);
         return rc;
     }
+    br_slice_stop_when(slice, slice_is_stopped, job);
     job->kept = slice;
     job->release = slice_release;
     slice_put_headers(job, until_ns);
     return 0;
 }
 
-/* A call reads a piece. What fails after the first leaves a file that says it is not whole. */
+/* A call reads a piece. */
 void query_braid_slice(struct query_job *job)
 {
     struct br_err err = {0};
@@ -53,11 +61,10 @@ void query_braid_slice(struct query_job *job)
         return;
     char *piece = br_arena_alloc(&job->arena, SLICE_PIECE);
     int rc = piece ? br_slice_read(job->kept, piece, SLICE_PIECE, &len, &err) : BR_ENOMEM;
-    if (rc && job->turn == 0) {
+    if (rc) {
         query_job_fail_rc(job, rc, &err);
         return;
     }
-    if (!rc)
-        br_str_add(&job->out, piece, len);
-    job->again_ms = !rc && len ? 1 : 0;
+    br_str_add(&job->out, piece, len);
+    job->again_ms = len ? 1 : 0;
 }

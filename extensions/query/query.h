@@ -86,8 +86,8 @@ struct query_route {
      * store. `turn` counts its calls; status and headers are those of the first. */
     bool stream;
     /* A stream that is not about what comes: it is called at once, and with each piece waits for
-     * the client to read. Of these a worker has QUERY_DOWNLOADS_MAX
-     * at a time. */
+     * the client to read. One that fails after its head, or that the server's end stops, ends as a
+     * broken transfer. Of these a worker has QUERY_DOWNLOADS_MAX at a time. */
     bool download;
 };
 
@@ -227,5 +227,5 @@ void query_job_reply(struct query_job *job);
 /* Sends a comment of an event stream. False when the client has not read what it was sent. */
 bool query_job_send_quiet(struct query_job *job);
 
-/* Ends a stream that has begun; nothing otherwise. */
+/* Ends a stream that has begun, a download that is not whole as a broken one; nothing otherwise. */
 void query_job_end_stream(struct query_job *job);

@@ -145,6 +145,15 @@ static void reply_whole(struct query_job *job)
     br_http_reply(&job->config->http, request, &answer);
 }
 
+/* The head of the stream has said 200. */
+static void reply_drop_error(struct query_job *job)
+{
+    if (job->packed)
+        br_warn(&job->query->node->log, "%s ends early: %.*s", job->path, (int)job->packed->len,
+                (const char *)job->packed->data);
+    job->packed = br_buf_unref(job->packed);
+}
+
 void query_job_reply(struct query_job *job)
 {
     if (job->begun_store.cut)
@@ -162,6 +171,8 @@ void query_job_reply(struct query_job *job)
         job->started = true;
         br_http_reply(&job->config->http, job->request, &head);
     }
+    if (job->status != 200)
+        reply_drop_error(job);
     if (job->packed && !reply_piece(job, job->packed->data, job->packed->len)) {
         job->again_ms = job->route->download ? QUERY_UNREAD_MS : 0;
         if (job->route->download)
@@ -183,5 +194,8 @@ void query_job_end_stream(struct query_job *job)
         return;
     job->request = NULL;
     request->user = NULL;
-    br_request_end(request);
+    if (job->route->download && (job->status != 200 || job->again_ms))
+        br_request_break(request);
+    else
+        br_request_end(request);
 }

@@ -22,6 +22,7 @@
 #define SLICE_SUM_AT 148   /* the sum of the header's bytes, */
 #define SLICE_MAGIC_AT 257 /* and "ustar" */
 #define SLICE_PATH_MAX 4096
+#define SLICE_STEPS 100 /* of SQLite's machine between two looks; one copies a row */
 
 /* --- Headers of members (POSIX.1-2017, pax, "ustar Interchange Format") -------------------------
  */
@@ -143,6 +144,8 @@ struct br_slice_reader {
     size_t block_at, block_len;
     unsigned count;
     bool ended;
+    bool (*is_stopped)(void *arg); /* NULL: never */
+    void *stopped_arg;
     char directory[SLICE_PATH_MAX], scratch[SLICE_PATH_MAX];
 };
 
@@ -166,12 +169,20 @@ static int slice_vacuum(struct br_sql *sql, const char *path, struct br_err *err
     return rc;
 }
 
+static int slice_on_steps(void *arg)
+{
+    const struct br_slice_reader *slice = arg;
+    return slice->is_stopped(slice->stopped_arg);
+}
+
 /* A snapshot of an open database, whoever writes to it meanwhile: a file that has no name any more,
  * so that nothing is left of it whatever happens. */
 static int slice_snapshot(struct br_slice_reader *slice, struct br_sql *sql, struct br_err *err)
 {
     char path[SLICE_PATH_MAX];
     struct stat stat;
+    if (slice->is_stopped)
+        sqlite3_progress_handler(sql->db, SLICE_STEPS, slice_on_steps, slice);
     memcpy(path, slice->scratch, sizeof path);
     int made = mkostemp(path, O_CLOEXEC);
     if (made < 0)
@@ -287,6 +298,12 @@ int br_slice_begin_store(const struct br_store *store, uint64_t from_ns, uint64_
         sizeof scratch)
         return br_err_set(err, BR_EIO, "the path %s is too long", store->directory);
     return br_slice_begin(store->directory, scratch, from_ns, until_ns, ret, err);
+}
+
+void br_slice_stop_when(struct br_slice_reader *slice, bool (*is_stopped)(void *arg), void *arg)
+{
+    slice->is_stopped = is_stopped;
+    slice->stopped_arg = arg;
 }
 
 int br_slice_read(struct br_slice_reader *slice, void *data, size_t len, size_t *ret_len,

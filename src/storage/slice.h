@@ -5,6 +5,7 @@
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -23,6 +24,10 @@ int br_slice_begin(const char *directory, const char *scratch, uint64_t from_ns,
 /* The same of a store that is open. */
 int br_slice_begin_store(const struct br_store *store, uint64_t from_ns, uint64_t until_ns,
                          struct br_slice_reader **ret, struct br_err *err);
+
+/* Has `is_stopped` asked again and again while a snapshot is made, in the thread that reads: true
+ * ends br_slice_read with BR_ETIMEOUT. */
+void br_slice_stop_when(struct br_slice_reader *slice, bool (*is_stopped)(void *arg), void *arg);
 
 /* Reads the next bytes of it, fewer than `len` only before the end: 0 bytes are the end. In any
  * thread. Returns as br_slice_save; then no more can be read. */

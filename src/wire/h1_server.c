@@ -144,10 +144,11 @@ static bool h1_server_write(struct br_request *request, const void *data, size_t
     return !srv->closing;
 }
 
-static void h1_server_end(struct br_request *request)
+static void h1_server_end(struct br_request *request, bool whole)
 {
     struct server *srv = br_container_of(request, struct server, request);
-    if (srv->chunked && !srv->head_only)
+    srv->keep_alive = srv->keep_alive && whole;
+    if (srv->chunked && !srv->head_only && whole)
         h1_server_put(srv, "0\r\n\r\n", 5);
     h1_server_end_reply(srv);
 }

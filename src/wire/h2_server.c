@@ -67,7 +67,8 @@ struct stream {
     struct br_buf *out; /* the reply's body */
     size_t out_at;
     struct br_rope pieces; /* of a reply that is a stream, instead of `out` */
-    bool pieces_end;       /* no more of them come */
+    bool pieces_end;       /* no more of them come, */
+    bool pieces_broken;    /* though they are not all */
     bool waits_for_piece;
     struct br_str trailers; /* grpc-message and details, for the trailers */
     size_t details_at;
@@ -281,7 +282,7 @@ static int h2_server_on_header(nghttp2_session *session, const nghttp2_frame *fr
 
 static void h2_server_reply(struct br_request *request, const struct br_response *response);
 static bool h2_server_write(struct br_request *request, const void *data, size_t len, size_t max);
-static void h2_server_end(struct br_request *request);
+static void h2_server_end(struct br_request *request, bool whole);
 
 /* Turns offsets into pointers and takes the pseudo-headers out. */
 static void h2_server_finish_head(struct stream *stream)
@@ -655,12 +656,14 @@ static ssize_t h2_server_read_pieces(nghttp2_session *session, int32_t id, uint8
     (void)user;
     struct stream *stream = source->ptr;
     size_t left = stream->pieces.len, n = left < len ? left : len;
+    if (left == 0 && stream->pieces_broken)
+        return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE; /* it sends RST_STREAM, INTERNAL_ERROR */
     if (left == 0 && !stream->pieces_end) {
         stream->waits_for_piece = true;
         return NGHTTP2_ERR_DEFERRED;
     }
     *flags |= NGHTTP2_DATA_FLAG_NO_COPY;
-    if (n == left && stream->pieces_end)
+    if (n == left && stream->pieces_end && !stream->pieces_broken)
         *flags |= NGHTTP2_DATA_FLAG_EOF;
     return (ssize_t)n;
 }
@@ -812,10 +815,11 @@ static bool h2_server_write(struct br_request *request, const void *data, size_t
     return true;
 }
 
-static void h2_server_end(struct br_request *request)
+static void h2_server_end(struct br_request *request, bool whole)
 {
     struct stream *stream = br_container_of(request, struct stream, request);
     stream->pieces_end = true;
+    stream->pieces_broken = !whole;
     h2_server_resume_pieces(stream);
 }
 

@@ -88,11 +88,21 @@ bool br_request_write(struct br_request *request, const void *data, size_t len, 
     return len == 0 || request->write(request, data, len, max);
 }
 
-void br_request_end(struct br_request *request)
+static void request_end(struct br_request *request, bool whole)
 {
     assert(request->streaming);
     request->streaming = false;
-    request->end(request);
+    request->end(request, whole);
+}
+
+void br_request_end(struct br_request *request)
+{
+    request_end(request, true);
+}
+
+void br_request_break(struct br_request *request)
+{
+    request_end(request, false);
 }
 
 void br_request_reply_text(struct br_request *request, unsigned status, const char *text)

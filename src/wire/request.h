@@ -9,9 +9,9 @@
  * reply: the request is freed after it returns and must not be replied to.
  *
  * A reply whose body comes bit by bit (response->stream; HTTP only): br_request_reply sends the
- * head, br_request_write a piece at any later time, br_request_end the end. Until that, gone says
- * that the client went away; over HTTP/1.1 also when it has only closed its side, which no reader
- * of a stream does.
+ * head, br_request_write a piece at any later time, br_request_end the end; br_request_break ends a
+ * body that is not whole. Until that, gone says that the client went away; over HTTP/1.1 also when
+ * it has only closed its side, which no reader of a stream does.
  */
 #pragma once
 
@@ -90,7 +90,7 @@ struct br_request {
                            known */
     void (*reply)(struct br_request *request, const struct br_response *response);
     bool (*write)(struct br_request *request, const void *data, size_t len, size_t max);
-    void (*end)(struct br_request *request);
+    void (*end)(struct br_request *request, bool whole);
 };
 
 /* For protocols: appends a piece of the body. `expected` is how long it is said to become (0: not
@@ -113,6 +113,10 @@ bool br_request_write(struct br_request *request, const void *data, size_t len, 
 
 /* Ends the body of a reply that is a stream; the request may be freed before this returns. */
 void br_request_end(struct br_request *request);
+
+/* The same of a body that is not whole, after what was written: no last chunk and the end of the
+ * connection (RFC 9112 section 8), or RST_STREAM. HTTP/1.0 has no way to tell. */
+void br_request_break(struct br_request *request);
 
 /* Returns true when the service has to hear it if the client goes away. For protocols. */
 static inline bool br_request_is_open(const struct br_request *request)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`braid save` and `braid open`: what a store keeps, as one file, shown elsewhere under the same ids."""
 
+import http.client
 import io
 import json
 import os
@@ -154,6 +155,35 @@ def test_a_reader_who_stops_gets_no_more_and_loses_nothing(braid, tmp_path):
             assert refused.code == 503
             return False
     until(again)
+
+
+def test_what_fails_in_the_middle_is_no_whole_answer(braid, tmp_path):
+    """The head of a download says 200 before all of it is read: a client learns from the transfer that it is not all."""
+    config_of = config(tmp_path / "kept")
+    config_of["exporters"]["store"]["partition"] = {"rows": 1000}
+    running = braid(config_of)
+    start_ns = time.time_ns() - 60_000_000_000
+    for number in range(30):
+        spans = [span(number * 100 + i + 1, start_ns) for i in range(100)]
+        for each in spans:
+            each["attributes"] = [{"key": "noise", "value": {"stringValue": os.urandom(1000).hex()}}]
+        request = urllib.request.Request(f"http://{running.http}/v1/traces",
+                                         json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": spans}]}]}).encode(),
+                                         {"Content-Type": "application/json"})
+        urllib.request.urlopen(request, timeout=DEADLINE_S).close()
+    with urllib.request.urlopen(slice_url(running), timeout=DEADLINE_S) as answer:
+        (tmp_path / "slice").write_bytes(answer.read())
+    with tarfile.open(tmp_path / "slice") as archive:
+        order = archive.getmembers()
+    assert len(order) >= 2 and order[0].size > 300_000  # more than one piece
+    with open(tmp_path / "kept" / order[-1].name, "r+b") as damaged:
+        damaged.write(os.urandom(order[-1].size))
+    answer = urllib.request.urlopen(slice_url(running), timeout=DEADLINE_S)
+    with answer, pytest.raises(http.client.IncompleteRead) as cut:
+        answer.read()
+    assert len(cut.value.partial) >= order[0].size
+    assert b'"error"' not in cut.value.partial
+    running.wait_log("ends early")
 
 
 def archive_of(*members):

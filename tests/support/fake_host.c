@@ -326,11 +326,12 @@ static bool on_write(struct br_request *request, const void *data, size_t len, s
     return true;
 }
 
-static void on_end(struct br_request *request)
+static void on_end(struct br_request *request, bool whole)
 {
     struct fake_request *r = (struct fake_request *)(void *)request;
     assert_false(r->over);
     r->reply.streaming = false;
+    r->reply.broken = !whole;
     leave(r);
 }
 

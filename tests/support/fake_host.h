@@ -137,6 +137,7 @@ struct fake_reply {
     size_t body_len;
     char headers[1024]; /* "name: value\n" each */
     bool streaming;     /* the body is not at its end */
+    bool broken;        /* it ended before it was whole */
     size_t unread;      /* bytes that wait for a client that does not read */
 };
 

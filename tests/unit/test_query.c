@@ -439,6 +439,46 @@ static void every_answer_is_whole_or_an_error(void **state)
     end_stored(&f);
 }
 
+static struct fake_request *begin_slice(struct stored *f)
+{
+    struct fake_request *r = begin_get(f, "/api/braid/slice");
+    fake_host_turn(f->rig.h);
+    assert_true(fake_request_reply(r)->streaming);
+    return r;
+}
+
+/* A download has no length in its head: how its transfer ends says whether it is whole. */
+static void a_download_is_whole_or_broken(void **state)
+{
+    struct stored f;
+    (void)state;
+    start_stored(&f, "{}");
+    write_items(&f);
+    struct fake_request *r = begin_slice(&f);
+    const struct fake_reply *reply = fake_request_reply(r);
+    fake_host_advance(f.rig.h, 1000);
+    assert_false(reply->streaming || reply->broken);
+    assert_int_equal(reply->body_len % 512, 0);
+    fake_request_free(r);
+
+    r = begin_slice(&f);
+    reply = fake_request_reply(r);
+    size_t len = reply->body_len;
+    fault_nth(1);
+    fake_host_advance(f.rig.h, 1000);
+    assert_true(fault_nth_stop());
+    assert_true(reply->broken && !reply->streaming);
+    assert_int_equal(reply->body_len, len); /* and no sentence in the file */
+    fake_request_free(r);
+
+    r = begin_slice(&f);
+    reply = fake_request_reply(r);
+    fake_host_drain(f.rig.h, &f.rig.node);
+    assert_true(reply->broken && !reply->streaming);
+    fake_request_free(r);
+    end_stored_now(&f);
+}
+
 static void refuses_configs(void **state)
 {
     static const char *const cases[][2] = {
@@ -465,6 +505,7 @@ int main(void)
         cmocka_unit_test(may_be_destroyed_under_way),
         cmocka_unit_test(streams_until_the_end),
         cmocka_unit_test(every_answer_is_whole_or_an_error),
+        cmocka_unit_test(a_download_is_whole_or_broken),
         cmocka_unit_test(refuses_configs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -3,7 +3,9 @@
  * The store's folder: who has it, what is too much or too old, what is damaged, and what is left
  * after a process was killed or the disk was full.
  */
+#include <dirent.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -11,6 +13,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "storage/internal.h"
+#include "storage/slice.h"
 #include "tests/support/items.h"
 #include "tests/support/store_rig.h"
 #include "tests/support/test.h"
@@ -73,6 +77,58 @@ static void read_all(struct store_rig *rig, uint8_t *seen)
 static void in_folder(const struct store_rig *rig, const char *name, char out[256])
 {
     (void)snprintf(out, 256, "%s/%s", rig->directory, name);
+}
+
+/* --- Slices ---------------------------------------------------------------------------------- */
+
+static bool is_stopped_now(void *arg)
+{
+    unsigned *looks_left = arg;
+    return *looks_left == 0 || --*looks_left == 0;
+}
+
+static int read_slice(struct store_rig *rig, unsigned *looks_left, size_t *ret_bytes)
+{
+    static char data[65536];
+    struct br_slice_reader *slice;
+    size_t n = 1;
+    int rc = br_slice_begin_store(rig->store, 0, UINT64_MAX, &slice, &rig->err);
+    assert_int_equal(rc, 0);
+    br_slice_stop_when(slice, is_stopped_now, looks_left);
+    for (*ret_bytes = 0; !rc && n; *ret_bytes += n)
+        rc = br_slice_read(slice, data, sizeof data, &n, &rig->err);
+    br_slice_end(slice);
+    return rc;
+}
+
+static bool is_scratch(const struct dirent *entry)
+{
+    return strncmp(entry->d_name, BR_SLICE_SCRATCH, strlen(BR_SLICE_SCRATCH)) == 0;
+}
+
+/* In the middle of a partition, of which nothing is left then. */
+static void test_slice_stops(void **state)
+{
+    struct store_rig *rig = *state;
+    struct dirent *entry;
+    unsigned always = UINT_MAX, looks;
+    size_t bytes;
+    must_write(rig, 0, 20000);
+    assert_int_equal(read_slice(rig, &always, &bytes), 0);
+    assert_true(bytes > 65536);
+    looks = UINT_MAX - always;
+    assert_true(looks >= 2); /* at once, and later */
+    for (unsigned left = 1; left <= looks; left++) {
+        unsigned counted = left;
+        assert_int_equal(read_slice(rig, &counted, &bytes), BR_ETIMEOUT);
+        assert_int_equal(bytes, 0);
+    }
+    DIR *folder = opendir(rig->directory);
+    assert_non_null(folder);
+    while ((entry = readdir(folder)))
+        assert_false(is_scratch(entry));
+    (void)closedir(folder);
+    must_write(rig, 20000, 10);
 }
 
 /* --- Who has the folder ---------------------------------------------------------------------- */
@@ -359,9 +415,10 @@ static void test_cut(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        TEST(test_second_process), TEST(test_newer_version), TEST(test_bytes),
-        TEST(test_max_bytes),      TEST(test_max_age),       TEST(test_damaged),
-        TEST(test_killed),         TEST(test_full),          TEST(test_cut)};
+    const struct CMUnitTest tests[] = {TEST(test_slice_stops),   TEST(test_second_process),
+                                       TEST(test_newer_version), TEST(test_bytes),
+                                       TEST(test_max_bytes),     TEST(test_max_age),
+                                       TEST(test_damaged),       TEST(test_killed),
+                                       TEST(test_full),          TEST(test_cut)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -114,6 +114,21 @@ static void pieces_are_chunks(void **state)
     end(&f);
 }
 
+static void what_is_broken_has_no_last_chunk(void **state)
+{
+    struct fixture f;
+    (void)state;
+    start(&f, false);
+    feed(&f, GET_11);
+    (void)pull(&f);
+    assert_true(br_request_write(f.request, "half", 4, 100));
+    br_request_break(f.request);
+    assert_string_equal(pull(&f), "4\r\nhalf\r\n");
+    assert_true(f.server->ops->finished(f.server));
+    assert_int_equal(f.n_gone, 0);
+    end(&f);
+}
+
 /* HTTP/1.0 has no chunks: the end of the connection is that of the body. */
 static void the_end_of_the_connection_ends_it(void **state)
 {
@@ -284,6 +299,39 @@ static void pieces_are_frames(void **state)
     end(&f);
 }
 
+/* RFC 9113 section 8.1: a body ends with END_STREAM; RST_STREAM says that it did not. */
+static void what_is_broken_is_reset(void **state)
+{
+    struct fixture f;
+    struct call one, other;
+    (void)state;
+    start(&f, true);
+    struct br_conn *client = br_h2_client_new(f.pool);
+    client->wake = on_wake;
+    call(&f, client, &one);
+    struct br_request *first = f.request;
+    call(&f, client, &other);
+    assert_true(br_request_write(first, "half", 4, 100));
+    carry(&f, client);
+    br_request_break(first);
+    carry(&f, client);
+    assert_true(one.done && !other.done);
+    assert_int_not_equal(one.exchange.error, 0);
+    br_request_end(f.request);
+    carry(&f, client);
+    assert_true(other.done);
+    assert_int_equal(other.exchange.error, 0);
+    call(&f, client, &one);
+    assert_true(br_request_write(f.request, "half", 4, 100));
+    br_request_break(f.request); /* before it was sent */
+    carry(&f, client);
+    assert_true(one.done);
+    assert_int_not_equal(one.exchange.error, 0);
+    assert_int_equal(f.n_gone, 0);
+    client->ops->free(client);
+    end(&f);
+}
+
 static void a_reset_is_told_of(void **state)
 {
     struct fixture f;
@@ -307,12 +355,14 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pieces_are_chunks),
+        cmocka_unit_test(what_is_broken_has_no_last_chunk),
         cmocka_unit_test(the_end_of_the_connection_ends_it),
         cmocka_unit_test(a_head_has_no_body),
         cmocka_unit_test(what_waits_has_a_bound),
         cmocka_unit_test(who_goes_away_is_told_of),
         cmocka_unit_test(who_closes_its_side_may_have_left),
         cmocka_unit_test(pieces_are_frames),
+        cmocka_unit_test(what_is_broken_is_reset),
         cmocka_unit_test(a_reset_is_told_of),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
