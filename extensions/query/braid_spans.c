@@ -296,6 +296,7 @@ struct spans_place {
 };
 
 struct spans_tail {
+    struct spans_ask ask;
     struct query_braid_rows rows;
     struct spans_place last, most;
     bool first; /* nothing is told: where the end is, is found out */
@@ -314,30 +315,51 @@ static bool spans_on_tail(const struct br_stored_span *span, void *arg)
     const struct spans_place place = {span->partition, (uint64_t)span->block, span->index};
     if (spans_is_behind(&place, &tail->most))
         tail->most = place;
-    if (!tail->first && tail->rows.count < tail->rows.max && spans_is_behind(&place, &tail->last))
-        return query_braid_rows_add(span, &tail->rows);
-    return query_pick_goes_on(tail->rows.job);
+    if (tail->first || tail->rows.count == tail->rows.max ||
+        !spans_is_behind(&place, &tail->last) ||
+        (tail->ask.has_status && span->status != tail->ask.status))
+        return query_pick_goes_on(tail->rows.job);
+    return query_braid_rows_add(span, &tail->rows);
 }
 
+static bool spans_read_tail(struct query_job *job, struct spans_ask *ask)
+{
+    struct br_span_filter *filter = &ask->filter;
+    *filter = (struct br_span_filter){.order = BR_SPANS_NEWEST, .limit = TAIL_LOOK_MAX};
+    filter->from_ns = job->now_ns > TAIL_BACK_NS ? job->now_ns - TAIL_BACK_NS : 0;
+    filter->service = spans_param(job, "service");
+    filter->name = spans_param(job, "name");
+    return query_braid_duration(job, "min_duration", &filter->min_duration_ns) &&
+           spans_read_status(job, ask) && spans_read_flag(job, "roots", "true", &filter->roots);
+}
+
+static int spans_find_tail(struct spans_tail *tail, struct br_err *err)
+{
+    struct spans_ask *ask = &tail->ask;
+    int rc = spans_read_query(tail->rows.job, ask, err);
+    tail->rows.max = ask->has_query ? BRAID_CANDIDATES_MAX : TAIL_SPANS_MAX;
+    if (!rc)
+        rc = br_store_spans(tail->rows.job->store, &ask->filter, spans_on_tail, tail, err);
+    if (!rc)
+        rc = tail->rows.rc;
+    if (!rc && ask->has_query)
+        rc = spans_ask_query(ask, TAIL_SPANS_MAX, err);
+    return rc ? rc : query_braid_sum_rows(&tail->rows, err);
+}
+
+/* A query that asks for more than the span sees of its trace what has come. */
 void query_braid_tail(struct query_job *job)
 {
-    struct spans_tail tail = {.rows = {.job = job, .max = TAIL_SPANS_MAX},
+    struct spans_tail tail = {.ask = {.rows = &tail.rows},
+                              .rows = {.job = job},
                               .last = {job->cursor[0], job->cursor[1], job->cursor[2]},
                               .first = job->turn == 0};
-    struct br_span_filter filter = {.order = BR_SPANS_NEWEST, .limit = TAIL_LOOK_MAX};
     struct br_err err = {0};
-    filter.from_ns = job->now_ns > TAIL_BACK_NS ? job->now_ns - TAIL_BACK_NS : 0;
-    filter.service = spans_param(job, "service");
-    filter.name = spans_param(job, "name");
-    if (!query_braid_duration(job, "min_duration", &filter.min_duration_ns))
+    if (!spans_read_tail(job, &tail.ask))
         return;
     tail.most = tail.last;
     job->type = "text/event-stream";
-    int rc = br_store_spans(job->store, &filter, spans_on_tail, &tail, &err);
-    if (!rc)
-        rc = tail.rows.rc;
-    if (!rc)
-        rc = query_braid_sum_rows(&tail.rows, &err);
+    int rc = spans_find_tail(&tail, &err);
     if (tail.rows.count) {
         br_str_puts(&job->out, "event: spans\ndata: [");
         spans_put_all(job, &tail.rows, false);
@@ -346,6 +368,7 @@ void query_braid_tail(struct query_job *job)
         br_str_puts(&job->out, ": following\n\n");
     }
     query_braid_rows_release(&tail.rows);
+    br_traceql_release(&tail.ask.query);
     job->cursor[0] = tail.most.partition;
     job->cursor[1] = tail.most.block;
     job->cursor[2] = tail.most.index;

@@ -309,6 +309,15 @@ static const char *render_topk(struct query_job *job, const char *text, uint64_t
     return copy ? copy : "";
 }
 
+/* `sum(shop.cpu)` would be the application of that name, and an empty answer. */
+static bool render_is_call(const char *text)
+{
+    text += strspn(text, " \t\r\n");
+    size_t name = strspn(text, "abcdefghijklmnopqrstuvwxyz_ABCDEFGHIJKLMNOPQRSTUVWXYZ");
+    size_t head = strcspn(text, "{");
+    return name && name < head && text[name] == '(';
+}
+
 static void render_query(struct query_job *job)
 {
     static const struct render_names names = {"query", "from", "until"};
@@ -317,6 +326,12 @@ static void render_query(struct query_job *job)
     struct br_err err = {0};
     uint64_t limit = 0;
     const char *inner = text ? render_topk(job, text, &limit) : NULL;
+    if (!inner && text && render_is_call(text)) {
+        query_job_fail(job, 400,
+                       "1:1: only topk(<1 to %d>, <query>) is a function here, got \"%.40s\"",
+                       TOP_MAX, text);
+        return;
+    }
     if (!inner) {
         render_single(job);
         return;
@@ -357,6 +372,11 @@ static void render_profile(struct query_job *job)
         query_job_fail_rc(job, rc, &err);
     else if (!format || !*format || !strcmp(format, "flamegraph") || !strcmp(format, "json"))
         render_answer(job, &pick);
+    else if (!query_is_file_format(format))
+        query_job_fail(job, 400,
+                       "invalid format: must be flamegraph, json, pprof, speedscope, folded or "
+                       "tree, got \"%.40s\"",
+                       format);
     else
         query_answer_file(job, &pick, format);
 }

@@ -277,17 +277,48 @@ def test_the_live_tail_tells_spans_as_they_come(start):
         assert events.headers["content-type"] == "text/event-stream"
         assert events.readline().startswith(b":")
         request, now = shop.spans(), asked.braid("status")["now_unix_ns"]
-        for resource in request.resource_spans:
-            for span in resource.scope_spans[0].spans:
-                span.end_time_unix_nano += int(now) - span.start_time_unix_nano
-                span.start_time_unix_nano = int(now)
-        asked.send(request)
+        asked.send(as_of(request, int(now)))
         names = set()
         while names < {"checkout", "price", "query"}:
             line = events.readline()
             if line.startswith(b"data: "):
                 names |= {span["name"] for span in json.loads(line[6:])}
         assert names == {"checkout", "price", "query"}
+
+
+def as_of(request, start_ns):
+    for resource in request.resource_spans:
+        for span in resource.scope_spans[0].spans:
+            span.end_time_unix_nano += start_ns - span.start_time_unix_nano
+            span.start_time_unix_nano = start_ns
+    return request
+
+
+@pytest.mark.parametrize("filter, expected", [
+    ({"roots": "true"}, {"checkout"}), ({"status": "error"}, {"reserve"}),
+    ({"q": '{ name = "price" || name = "reserve" }'}, {"price", "reserve"}),
+    ({"q": '{ span.step = "query" }', "service": "shop"}, {"query"})],
+    ids=["roots", "status", "query", "query and service"])
+def test_the_live_tail_has_the_filters_of_a_list(start, filter, expected):
+    asked = start()
+    address = f"http://{asked.address}/api/braid/tail?{urllib.parse.urlencode(filter)}"
+    with urllib.request.urlopen(address, timeout=DEADLINE_S) as events:
+        assert events.readline().startswith(b":")
+        told = []
+        asked.send(as_of(shop.spans(), int(asked.braid("status")["now_unix_ns"])))
+        while set(told) < expected:
+            line = events.readline()
+            if line.startswith(b"data: "):
+                told += [span["name"] for span in json.loads(line[6:])]
+        assert set(told) == expected
+
+
+def test_a_filter_of_the_live_tail_that_cannot_be_understood(start):
+    asked = start()
+    code, body = asked.refused("/api/braid/tail", q="{ name = }")
+    assert code == 400 and "1:10" in body["error"]
+    assert asked.refused("/api/braid/tail", status="bad")[0] == 400
+    assert asked.refused("/api/braid/tail", roots="maybe")[0] == 400
 
 
 # --- By application ---------------------------------------------------------------------------------------------------
@@ -309,6 +340,8 @@ def test_queries_by_application(asked):
     top = asked.get("/api/v1/query", **{"query": "topk(2, shop.cpu{})", "from": START // MS, "until": START // MS + 99})
     assert [function["name"] for function in top["functions"]] == ["gc", "sql"]
     assert asked.refused("/api/v1/query", query="topk(0, shop.cpu{})")[0] == 400
+    code, body = asked.refused("/api/v1/query", query="sum(shop.cpu{})")
+    assert code == 400 and body["message"].startswith("1:1: only topk(")
 
 
 def test_profiles_by_application_in_every_format(asked):
@@ -329,7 +362,8 @@ def test_profiles_by_application_in_every_format(asked):
     frames, profile = scope["shared"]["frames"], scope["profiles"][0]
     assert [[frames[frame]["name"] for frame in stack] for stack in profile["samples"]] == [["main", "checkout", "price"]]
     assert (profile["weights"], profile["unit"], profile["endValue"]) == ([2 * shop.PERIOD], "nanoseconds", 2 * shop.PERIOD)
-    assert asked.refused("/api/v1/profile", **params, format="svg")[0] == 400
+    code, body = asked.refused("/api/v1/profile", **params, format="svg")
+    assert code == 400 and "flamegraph, json, pprof, speedscope, folded or tree" in body["message"]
 
 
 def test_renders_of_pyroscope(asked):

@@ -154,6 +154,23 @@ describe("page: spans", { concurrency: false }, () => {
     await page.finish();
   });
 
+  it("follows live what fits the filters, and says why it cannot", async () => {
+    const page = await open("#/spans?live=1&status=error");
+    await page.locator(".spans .row").first().waitFor();
+    const all = (cells) => page.waitForFunction(([selector, wanted]) => { const found = [...document.querySelectorAll(selector)]; return found.length > 0 && found.every((cell) => cell.textContent === wanted); }, cells);
+    await all([".spans .row .col-status", "error"]);
+    await page.getByRole("group", { name: "Status" }).getByText("All").click();
+    await page.getByLabel("TraceQL").fill('{ name = "tls.handshake" }');
+    await page.keyboard.press("Enter");
+    await page.has("q", '{ name = "tls.handshake" }');
+    await all([".spans .col-operation a", "tls.handshake"]);
+    await page.getByLabel("TraceQL").fill("nonsense");
+    await page.keyboard.press("Enter");
+    await page.getByRole("alert").getByText("is no span selector").waitFor();
+    assert.equal(await page.getByText("Waiting for spans").count(), 0);
+    await page.finish();
+  });
+
   it("leads to slow against typical by one click, and by t", async () => {
     const page = await open(checkout);
     await page.getByRole("link", { name: /Why are slow ones slow/ }).click();
@@ -627,6 +644,26 @@ describe("page: the rest", { concurrency: false }, () => {
     await page.locator(".health").first().waitFor();
     assert.equal(await ground(page), light);
     await page.finish();
+  });
+
+  it("gives a service the colour of its name, whatever was seen before", async () => {
+    const marks = async (page) => Object.fromEntries(await page.locator(".spans .col-service").filter({ has: page.locator("i") }).evaluateAll((cells) => cells.map((cell) => [cell.textContent, getComputedStyle(cell.querySelector("i")).backgroundColor])));
+    const seen = {};
+    const page = await open("#/spans");
+    for (const service of ["web", "catalog", "recommendation", "pricing", "cart", "checkout", "payment", "inventory"]) {
+      await page.to(`#/spans?service=${service}`);
+      await page.waitForFunction((name) => document.querySelector(".spans .col-service span")?.textContent === name, service);
+      Object.assign(seen, await marks(page));
+    }
+    await page.finish();
+    const other = await open("#/spans?service=inventory");
+    for (const service of ["inventory", "payment", "checkout", "cart", "pricing", "recommendation", "catalog", "web"]) {
+      await other.to(`#/spans?service=${service}`);
+      await other.waitForFunction((name) => document.querySelector(".spans .col-service span")?.textContent === name, service);
+      assert.equal((await marks(other))[service], seen[service], service);
+    }
+    assert.ok(new Set(Object.values(seen)).size > 3, JSON.stringify(seen));
+    await other.finish();
   });
 
   it("asks again by r", async () => {

@@ -34,7 +34,7 @@ const privacyKinds = [
   { name: "home folder", option: "blocked_values", pattern: "(?:/home|/Users)/[^/\\s:]+" },
 ];
 
-export async function startMock({ port = 0, host = "127.0.0.1", now = Date.now(), dist, hostile = false, empty = false, traces = 6000, delayMs = 0, tailSpans = 8 } = {}) {
+export async function startMock({ port = 0, host = "127.0.0.1", now = Date.now(), dist, hostile = false, empty = false, traces = 6000, delayMs = 0, tailSpans = 8, tailMs = 250 } = {}) {
   dist ??= join(dirname(fileURLToPath(import.meta.url)), "../dist");
   const store = empty ? { spans: [], byTrace: new Map() } : shop({ traces, endMs: now });
   if (!empty) {
@@ -286,14 +286,14 @@ export async function startMock({ port = 0, host = "127.0.0.1", now = Date.now()
       const path = url.pathname.slice("/api/braid/".length);
       if (path === "slice") return send(200, "application/x-tar", "made up by the mock\n", { "content-disposition": 'attachment; filename="braid-20261122-150000.tar"' });
       if (path === "tail") {
+        const fit = select({ ...q, start: "0" }).spans;
         response.writeHead(200, { "content-type": "text/event-stream", "cache-control": "no-store" });
         let i = 0;
         const timer = setInterval(() => {
-          const fit = q.service ? store.spans.filter((s) => s.service === plain(q.service)) : store.spans;
           const list = Array.from({ length: Math.min(tailSpans, fit.length) }, (_, at) => fit[(i * 977 + at * 13) % fit.length]);
           i++;
-          response.write(`event: spans\ndata: ${JSON.stringify(list.map((s) => ({ ...briefOf(s), start_unix_ns: ns(now + i * 250) })))}\n\n`);
-        }, 250);
+          response.write(`event: spans\ndata: ${JSON.stringify(list.map((s) => ({ ...briefOf(s), start_unix_ns: ns(now + i * 500) })))}\n\n`);
+        }, tailMs);
         tails.add(response);
         response.on("close", () => { clearInterval(timer); tails.delete(response); });
         return;

@@ -7,7 +7,7 @@ import { clock, count, day, duration, milliseconds, percent } from "../format";
 import { useKeys } from "../keys";
 import { Cut, Empty, Failed, Icon, Loading, Segments, Select, Skeleton, TextField, useWindow } from "../parts/basics";
 import { Strip } from "../parts/strip";
-import { carried, go, href, range, set, useDark, type Query } from "../state";
+import { carried, go, href, range, set, useDark, useRefreshed, type Query } from "../state";
 
 const rowHeight = 30;
 const page = 1000; // the most that the server gives at once
@@ -38,9 +38,9 @@ export function Spans({ query }: { query: Query }) {
   const found = useAnswer<{ spans: Span[]; cut: string | null }>(live ? "" : url("spans", ask));
   const long = useMore(found.data?.spans ?? none, ask);
   const line = useAnswer<Timeline>(url("timeline", { service: filter.service, name: filter.name, ...times, points: "120" }));
-  const tail = useTail(live, filter);
+  const tail = useTail(live, { ...filter, roots: query.roots ?? "" });
   const spans = live ? tail.spans : long.spans;
-  const invalid = found.error && query.q ? found.error : "";
+  const invalid = query.q ? found.error || tail.refused : "";
 
   useKeys({
     "/": () => document.getElementById("traceql")?.focus(),
@@ -93,13 +93,14 @@ export function Spans({ query }: { query: Query }) {
       )}
       <Loading on={found.loading && !live} />
       {live && tail.error && <Cut text={tail.error} />}
+      {live && tail.refused && <Failed error={tail.refused} />}
       <Cut text={found.data?.cut} />
       {found.error && !live ? (
         <Failed error={found.error} />
       ) : !found.data && !live ? (
         <Skeleton rows={14} />
       ) : spans.length === 0 ? (
-        live ? (
+        live && tail.refused ? null : live ? (
           <Empty title="Waiting for spans" icon="clock">
             They appear here as they come{filtered ? " and fit the filters" : ""}.
           </Empty>
@@ -178,13 +179,16 @@ function NoSpans({ filtered }: { filtered: boolean }) {
   );
 }
 
-function useTail(on: boolean, filter: Query): { spans: Span[]; error: string } {
+function useTail(on: boolean, filter: Query): { spans: Span[]; error: string; refused: string } {
   const [spans, setSpans] = useState<Span[]>([]);
   const [error, setError] = useState("");
-  const address = url("tail", { service: filter.service, name: filter.name, min_duration: filter.min_duration });
+  const [refused, setRefused] = useState("");
+  const address = url("tail", filter);
+  const refreshed = useRefreshed();
   useEffect(() => {
     setSpans([]);
     setError("");
+    setRefused("");
     if (!on) return undefined;
     const source = new EventSource(address);
     let waiting: Span[] = [];
@@ -208,13 +212,22 @@ function useTail(on: boolean, filter: Query): { spans: Span[]; error: string } {
       }, 250);
     });
     source.onopen = () => setError("");
-    source.onerror = () => setError(source.readyState === EventSource.CLOSED ? "The live tail has ended." : "The live tail is interrupted; trying again.");
+    source.onerror = () => {
+      const ended = source.readyState === EventSource.CLOSED;
+      setError(ended ? "The live tail has ended." : "The live tail is interrupted; trying again.");
+      // An event source does not tell what it was answered; a list of the same filters is refused by the same words.
+      if (ended)
+        get(url("spans", { ...filter, limit: "1" })).catch((why: unknown) => {
+          setError("");
+          setRefused(String((why as Error).message));
+        });
+    };
     return () => {
       clearTimeout(timer);
       source.close();
     };
-  }, [on, address]);
-  return { spans, error };
+  }, [on, address, refreshed]);
+  return { spans, error, refused };
 }
 
 const columns: [string, string, string][] = [
