@@ -103,4 +103,42 @@ describe("page size", { concurrency: false }, () => {
     assert.ok((await page.locator(".spans .row").count()) < 80);
     await page.finish();
   });
+
+  // The server tells at most every 500 ms what has come (TAIL_AGAIN_MS): 7,200 events in an hour. Here they come 50
+  // times as fast, the page's timers and clock go 50 times as fast, and every event is drawn.
+  it("memory stays where it is over an hour of live tail", async () => {
+    const speed = 50, spans = 50, hour = 7200;
+    const busy = await mockOf({ tailSpans: spans, tailMs: 500 / speed });
+    const page = await openPage(browser, busy, "", { clock: false });
+    await page.addInitScript((times) => {
+      const begin = Date.now(), now = Date.now.bind(Date), later = window.setTimeout.bind(window);
+      Date.now = () => begin + (now() - begin) * times;
+      window.setTimeout = (what, ms = 0) => later(what, ms / times);
+      window.events = 0;
+      const measure = performance.measure.bind(performance);
+      performance.measure = (name, how) => { window.events += name === "tail" ? 1 : 0; return measure(name, how); };
+    }, speed);
+    await page.goto(`${busy.url}?hour#/spans?live=1`);
+    await page.locator(".spans .row").first().waitFor();
+    const devtools = await page.context().newCDPSession(page);
+    await devtools.send("Performance.enable");
+    const held = async () => {
+      await devtools.send("HeapProfiler.collectGarbage");
+      const { metrics } = await devtools.send("Performance.getMetrics");
+      const of = (name) => metrics.find((metric) => metric.name === name).value;
+      return { heap: of("JSHeapUsedSize"), nodes: of("Nodes"), listeners: of("JSEventListeners") };
+    };
+    const at = [];
+    for (let events = hour / 6; events <= hour; events += hour / 6) {
+      await page.waitForFunction((wanted) => window.events >= wanted, events, { timeout: 300000, polling: 200 });
+      at.push(await held());
+    }
+    console.log(`# live, every ten minutes of an hour with ${hour * spans} spans: ${at.map(({ heap }) => (heap / 1e6).toFixed(1)).join(", ")} MB; ${at.map(({ nodes }) => nodes).join(", ")} nodes`);
+    const [first, last] = [at[0], at[at.length - 1]];
+    assert.ok(last.heap < first.heap + 3e6, `heap: ${first.heap} to ${last.heap}`);
+    assert.ok(last.nodes < first.nodes + 500, `nodes: ${first.nodes} to ${last.nodes}`);
+    assert.ok(last.listeners < first.listeners + 100, `listeners: ${first.listeners} to ${last.listeners}`);
+    await page.finish();
+    await busy.close();
+  });
 });

@@ -28,18 +28,12 @@ export function hash(text: string): number {
 
 /** Hues that are neither the red of errors nor the orange of CPU time nor the teal of what can be pressed. */
 const hues = [255, 155, 310, 215, 340, 285, 125, 92, 235, 325, 270];
-const taken = new Map<string, number>();
 
-/** The same colour for a service wherever it is shown; no two share one until there are more than there are hues. */
+/** The colour of a service is that of its name, whatever else is shown and whoever looks. */
 export function serviceColor(name: string, dark: boolean): string {
-  let at = taken.get(name);
-  if (at === undefined) {
-    at = hash(name) % hues.length;
-    const used = new Set(taken.size < hues.length ? taken.values() : []);
-    while (used.has(at)) at = (at + 1) % hues.length;
-    if (taken.size < 1000) taken.set(name, at);
-  }
-  return oklch(dark ? 0.7 : 0.54, 0.115, hues[at]);
+  const h = hash(`bj${name}`); // these two letters keep names that shops often have apart
+  const shade = (Math.floor(h / hues.length) % 3) - 1;
+  return oklch((dark ? 0.71 : 0.54) + shade * 0.085, 0.115, hues[h % hues.length]);
 }
 
 export interface FlameColors {
