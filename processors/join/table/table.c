@@ -1156,13 +1156,17 @@ unsigned join_table_neighbours(struct join_table *table, uint32_t thread, uint32
 /* --- Pages ------------------------------------------------------------------------------ */
 
 /* Large pages are made ahead of the records: in another thread, because each may take milliseconds.
- * Where that is late, records lie on small ones. */
+ * Where that is late, records lie on small ones. Buckets do not stay on them: each span's is
+ * anywhere, and nearly each would wait for the address of its page. */
 
 #define LARGE_PAGE ((uintptr_t)2 << 20)
 #define AHEAD_SHARE 4u /* of a ring is how far ahead of its head it has pages */
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23 /* since Linux 5.14; before that nothing is made ahead */
+#endif
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25 /* since Linux 6.1; before that small pages stay */
 #endif
 
 /* How much of the shard's ring should have pages. */
@@ -1182,10 +1186,10 @@ static bool table_pages_next_of(struct shard *shard, struct join_pages *ret)
         return false;
     if (!shard->has_bucket_pages) {
         shard->has_bucket_pages = true;
-        *ret = (struct join_pages){shard->buckets, shard->n_buckets * sizeof *shard->buckets};
+        *ret = (struct join_pages){shard->buckets, shard->n_buckets * sizeof *shard->buckets, true};
         return true;
     }
-    *ret = (struct join_pages){shard->ring + shard->paged, wanted - shard->paged};
+    *ret = (struct join_pages){shard->ring + shard->paged, wanted - shard->paged, false};
     shard->paged = wanted;
     return true;
 }
@@ -1196,7 +1200,7 @@ static bool table_pages_next(struct join_table *table, struct join_pages *ret)
     if (!table->has_family_pages) {
         size_t len = (size_t)((uint8_t *)table - (uint8_t *)table->families);
         table->has_family_pages = true;
-        *ret = (struct join_pages){table->families, len};
+        *ret = (struct join_pages){table->families, len, false};
         return true;
     }
     for (unsigned i = 0; i < join_table_n_shards(table) && !found; i++) {
@@ -1227,6 +1231,11 @@ void join_table_pages_make(const struct join_pages *pages)
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), at = (uintptr_t)pages->at;
     uintptr_t begin = at & ~(page - 1), end = (at + pages->len + page - 1) & ~(page - 1);
     (void)madvise((void *)begin, end - begin, MADV_HUGEPAGE);
+    if (pages->at_random) {
+        if (end - begin >= LARGE_PAGE)
+            end += -end & (LARGE_PAGE - 1); /* what follows is the table's, too */
+        (void)madvise((void *)begin, end - begin, MADV_COLLAPSE);
+    }
     (void)madvise((void *)begin, end - begin, MADV_POPULATE_WRITE);
 }
 
@@ -1285,14 +1294,15 @@ struct join_table *join_table_new(size_t max_bytes, uint64_t window_ms, unsigned
     size_t each = ((max_bytes - heads) >> bits) & ~(size_t)127;
     size_t own = (sizeof(struct join_table) + 127) & ~(size_t)127;
     size_t all = each << bits, len = all + heads + own;
-    void *memory =
-        mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (memory == MAP_FAILED)
+    void *mapping = mmap(NULL, len + LARGE_PAGE, PROT_READ | PROT_WRITE,
+                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (mapping == MAP_FAILED)
         return NULL;
+    uint8_t *memory = (uint8_t *)mapping + (-(uintptr_t)mapping & (LARGE_PAGE - 1));
     table_count_memory((int64_t)len);
     uint8_t *behind = (uint8_t *)memory + all;
     struct join_table *table = (void *)(behind + heads);
-    table->memory = memory;
+    table->memory = mapping;
     table->memory_len = len;
     table->n_top = n_top <= JOIN_TOP_MAX ? n_top : JOIN_TOP_MAX;
     table->totals_size = sizeof(struct join_totals) + table->n_top * sizeof(struct join_top);
@@ -1302,7 +1312,7 @@ struct join_table *join_table_new(size_t max_bytes, uint64_t window_ms, unsigned
     table->threads = threads ? (void *)(behind + 2 * families) : NULL;
     table->shard_bits = bits;
     for (unsigned i = 0; i < join_table_n_shards(table); i++)
-        join_table_shard_init(table, &table->shards[i], (uint8_t *)memory + i * each, each);
+        join_table_shard_init(table, &table->shards[i], memory + i * each, each);
     br_random_bytes(table->secret, sizeof table->secret);
     table->max_bytes = all + heads;
     table->window = window_ms < WINDOW_MAX_MS ? (uint32_t)(window_ms / 100) : WINDOW_MAX_MS / 100;
@@ -1318,5 +1328,5 @@ void join_table_free(struct join_table *table)
         pthread_mutex_destroy(&table->shards[i].lock);
     join_names_release(table);
     table_count_memory(-(int64_t)table->memory_len);
-    (void)munmap(table->memory, table->memory_len);
+    (void)munmap(table->memory, table->memory_len + LARGE_PAGE);
 }

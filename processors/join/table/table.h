@@ -197,6 +197,7 @@ void join_table_free(struct join_table *table);
 struct join_pages {
     void *at;
     size_t len;
+    bool at_random; /* used in no order: small pages that are there are made large */
 };
 
 /* The system makes the pages of the table's memory when they are first written to. Large ones spare
@@ -206,7 +207,8 @@ struct join_pages {
  * thread, and then join_table_pages_end, before the table is freed. */
 bool join_table_pages_begin(struct join_table *table, struct join_pages *ret);
 
-/* Makes them, where the system can (MADV_POPULATE_WRITE, Linux 5.14); what is in them stays. */
+/* Makes them, where the system can (MADV_POPULATE_WRITE, Linux 5.14; MADV_COLLAPSE, Linux 6.1); what
+ * is in them stays. */
 void join_table_pages_make(const struct join_pages *pages);
 
 void join_table_pages_end(struct join_table *table);
