@@ -274,9 +274,29 @@ static size_t str_utf8_sequence(const uint8_t *p, size_t left)
     return 0;
 }
 
+/* Words that overlap at the end, so that no byte is looked at alone. */
+static inline bool str_is_ascii(const uint8_t *data, size_t len)
+{
+    uint64_t word, all = 0;
+    if (len < sizeof word) {
+        for (size_t i = 0; i < len; i++)
+            all |= data[i];
+        return !(all & 0x80);
+    }
+    for (size_t i = 0; i < len - sizeof word; i += sizeof word) {
+        memcpy(&word, data + i, sizeof word);
+        if (word & 0x8080808080808080u)
+            return false;
+    }
+    memcpy(&word, data + len - sizeof word, sizeof word);
+    return !(word & 0x8080808080808080u);
+}
+
 static size_t str_utf8_prefix(const uint8_t *data, size_t len)
 {
     size_t i = 0;
+    if (__builtin_expect(str_is_ascii(data, len), 1))
+        return len;
     while (i < len) {
         uint64_t word;
         while (len - i >= sizeof word) {

@@ -96,6 +96,12 @@ size_t br_build_take_size(const struct br_build *build)
     return size > stripped ? size - stripped : 0;
 }
 
+const uint64_t *br_build_secret(struct br_build *build)
+{
+    (void)br_build_ready(build);
+    return build->merge.tables[BR_TABLE_STRING].secret;
+}
+
 int br_build_rc(const struct br_build *build)
 {
     return build->merge.rc;
@@ -400,6 +406,8 @@ int br_build_take(struct br_build *build, struct br_item *into)
         br_merger_fail(&build->merge, br_merger_take(&build->merge, into, true));
     if (build->merge.rc)
         return build->merge.rc;
-    br_build_clear(build);
+    /* What was taken out is cleared already. */
+    if (!into->n_parts)
+        br_build_clear(build);
     return 0;
 }

@@ -62,6 +62,10 @@ size_t br_build_granted(struct br_build *build);
  * it gives back before. */
 size_t br_build_take_size(const struct br_build *build);
 
+/* Returns a secret to hash with that is as old as the builder's tables, which are made where there
+ * are none. Lives until the builder is changed. */
+const uint64_t *br_build_secret(struct br_build *build);
+
 /* 0, or the error that sticks. */
 int br_build_rc(const struct br_build *build);
 

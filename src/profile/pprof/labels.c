@@ -50,7 +50,7 @@ static bool pprof_labels_make_cache(struct br_pprof *pprof, struct br_cache *cac
     if (!entries)
         return false;
     memset(entries, 0, count * size);
-    br_cache_init(cache, entries, size, count, 1);
+    br_cache_init_keyed(cache, entries, size, count, 1, br_build_secret(pprof->build));
     return true;
 }
 

@@ -476,7 +476,8 @@ static bool pprof_read_fits_taken(struct br_pprof *pprof)
 
 static int pprof_read_whole(struct br_pprof *pprof)
 {
-    struct types types = {.count = 0};
+    struct types types;
+    types.count = 0; /* the rest is filled in up to it */
     int rc = br_pprof_read_strings(pprof);
     if (!rc)
         rc = pprof_read_types(pprof, &types);

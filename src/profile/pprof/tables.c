@@ -49,6 +49,14 @@ bool br_pprof_scalars(const uint8_t *p, const uint8_t *end, uint64_t *values, ui
 {
     struct br_field field;
     while (p < end) {
+        /* Most are a tag and a value of a byte each. */
+        if (__builtin_expect(end - p >= 2 && p[1] < 0x80 && p[0] >= 8 && (p[0] & 0x87) == 0 &&
+                                 p[0] >> 3 <= count,
+                             1)) {
+            values[p[0] >> 3] = p[1];
+            p += 2;
+            continue;
+        }
         p = br_scan(p, end, &field);
         if (!p)
             return false;
