@@ -105,6 +105,20 @@ static const char *yaml_slip_of(const char *line, size_t len, size_t *ret_at)
     return glued ? "a space is missing behind this colon" : "";
 }
 
+/* Returns true for "timeout 5s", which is text to YAML, that goes on in the next line; `*ret_at` is
+ * the byte behind the key. */
+static bool yaml_lacks_colon(const char *line, size_t len, size_t *ret_at)
+{
+    size_t start = 0;
+    while (start < len && line[start] == ' ')
+        start++;
+    size_t end = start;
+    while (end < len && (isalnum((unsigned char)line[end]) || line[end] == '_'))
+        end++;
+    *ret_at = end;
+    return end > start && end < len && line[end] == ' ' && !memchr(line, ':', len);
+}
+
 /* The parser stumbles over a line that is right because one before it is not. */
 static bool yaml_say_slip(struct builder *builder)
 {
@@ -113,6 +127,8 @@ static bool yaml_say_slip(struct builder *builder)
     for (size_t i = line + 1; i-- > 0 && i + LOOK_BACK > line;) {
         const char *text = yaml_line_of(builder, i, &len);
         const char *slip = yaml_slip_of(text, len, &at);
+        if (!*slip && i + 1 >= line && yaml_lacks_colon(text, len, &at))
+            slip = "a colon is missing behind this key";
         if (!*slip)
             continue;
         struct br_yaml place = {.file = builder->file, .line = (int)i + 1, .col = (int)at + 1};
@@ -345,7 +361,10 @@ static int yaml_on_scalar(struct builder *builder, const yaml_event_t *event)
     const char *odd = quoted ? NULL : strstr(text, "\xc2\xa0");
     bool is_key = builder->depth && builder->stack[builder->depth - 1].node->type == BR_YAML_MAP &&
                   !builder->stack[builder->depth - 1].key;
-    if (odd && is_key) {
+    bool at_end = odd && (odd == text || strcmp(text + len - 2, "\xc2\xa0") == 0);
+    if (at_end && odd != text)
+        odd = text + len - 2;
+    if (odd && (is_key || at_end)) {
         node->col += (int)(odd - text);
         return br_errs_add(builder->errs, node, NULL,
                            "a no-break space stands here; YAML wants a plain one");
