@@ -235,6 +235,20 @@ static void utf8_of_rfc_3629(void **state)
                          cases[i].valid);
 }
 
+/* Wherever the one byte is that is not ASCII, in a text of any length around a word's. */
+static void utf8_is_whole_up_to_the_odd_byte(void **state)
+{
+    (void)state;
+    uint8_t text[40];
+    for (size_t len = 1; len <= sizeof text; len++)
+        for (size_t odd = 0; odd < len; odd++) {
+            memset(text, 'a', sizeof text);
+            text[odd] = 0xff;
+            assert_int_equal(br_utf8_valid(text, len), odd);
+            assert_int_equal(br_utf8_valid(text, odd), odd);
+        }
+}
+
 /* Every code point, by arithmetic. */
 static void utf8_takes_every_code_point_and_no_surrogate(void **state)
 {
@@ -308,6 +322,7 @@ int main(void)
         cmocka_unit_test(base64_of_the_rfc),
         cmocka_unit_test(base64_takes_both_alphabets_and_nothing_else),
         cmocka_unit_test(utf8_of_rfc_3629),
+        cmocka_unit_test(utf8_is_whole_up_to_the_odd_byte),
         cmocka_unit_test(utf8_takes_every_code_point_and_no_surrogate),
         cmocka_unit_test(distances),
         cmocka_unit_test(the_nearest_name),
