@@ -56,12 +56,15 @@ static bool profile_read_ids(struct query_job *job, const char *trace, const cha
                              struct profile_ask *ask)
 {
     ask->of_span = true;
+    if (!profile_read_scope(job, ask))
+        return false;
+    bool whole = ask->scope == SCOPE_TRACE && !*span; /* whichever span */
     if (!br_id_parse(trace, strlen(trace), ask->trace_id, sizeof ask->trace_id))
         query_job_fail(job, 400, "invalid trace id: must be 32 hex digits, or base64");
-    else if (!br_span_id_parse(span, strlen(span), &ask->span_id))
+    else if (!whole && !br_span_id_parse(span, strlen(span), &ask->span_id))
         query_job_fail(job, 400, "invalid span id: must be 16 hex digits, or base64");
     else
-        return profile_read_scope(job, ask);
+        return true;
     return false;
 }
 
@@ -299,6 +302,10 @@ static int profile_why_empty(struct query_job *job, const struct profile_ask *as
         (void)snprintf(why, WHY_MAX,
                        "no samples: nothing that the selector matches came in this "
                        "range of time");
+        return 0;
+    }
+    if (!ask->span_id) {
+        (void)snprintf(why, WHY_MAX, "no samples of this trace");
         return 0;
     }
     if (!ask->found) {

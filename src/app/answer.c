@@ -357,6 +357,7 @@ struct answer_flame {
     const char *unit;
     double whole[2];
     unsigned width;
+    size_t lines; /* the most of the tree */
 };
 
 static const char *answer_name(const struct answer_flame *flame, double index)
@@ -431,9 +432,9 @@ static bool answer_is_under(const struct answer_frame *frame, const struct answe
 static void answer_levels(struct br_str *out, const struct answer_flame *flame,
                           struct answer_level *levels, size_t n_levels)
 {
-    size_t depth = 0;
+    size_t depth = 0, lines = 0;
     const struct answer_frame *path[ANSWER_DEPTH_MAX];
-    for (;;) {
+    while (lines < flame->lines) {
         struct answer_level *level = &levels[depth];
         bool take = level->next < level->n_frames &&
                     (depth == 0 || answer_is_under(&level->frames[level->next], path[depth - 1],
@@ -445,8 +446,10 @@ static void answer_levels(struct br_str *out, const struct answer_flame *flame,
             continue;
         }
         const struct answer_frame *frame = &level->frames[level->next++];
-        if (answer_is_large(flame, frame))
+        if (answer_is_large(flame, frame)) {
             answer_frame_line(out, flame, frame, (unsigned)depth);
+            lines++;
+        }
         path[depth] = frame;
         if (depth + 1 < n_levels)
             depth++;
@@ -485,9 +488,9 @@ static bool answer_open_flame(struct answer_flame *flame, const json_t *answer)
     return json_is_array(flame->names) && json_is_array(flame->levels);
 }
 
-bool br_ask_put_profile(struct br_str *out, const json_t *answer, unsigned width)
+bool br_ask_put_profile(struct br_str *out, const json_t *answer, unsigned width, size_t lines)
 {
-    struct answer_flame flame = {.width = width};
+    struct answer_flame flame = {.width = width, .lines = lines};
     if (!answer_open_flame(&flame, answer))
         return false;
     flame.whole[0] = answer_number(json_object_get(answer, "flamebearer"), "numTicks");
@@ -503,9 +506,9 @@ bool br_ask_put_profile(struct br_str *out, const json_t *answer, unsigned width
     return answer_tree(out, &flame);
 }
 
-bool br_ask_put_difference(struct br_str *out, const json_t *answer, unsigned width)
+bool br_ask_put_difference(struct br_str *out, const json_t *answer, unsigned width, size_t lines)
 {
-    struct answer_flame flame = {.width = width, .difference = true};
+    struct answer_flame flame = {.width = width, .lines = lines, .difference = true};
     if (!answer_open_flame(&flame, answer))
         return false;
     flame.whole[0] = answer_number(json_object_get(answer, "left"), "total");

@@ -41,7 +41,7 @@ const char br_ask_help[] =
     "  --service NAME, --name NAME, --min-duration D, --status error, --q TRACEQL,\n"
     "  --sort duration|start|cpu     of spans\n"
     "  --type ID                     profile type, as process_cpu:cpu:nanoseconds\n"
-    "  --limit N                     lines\n"
+    "  --limit N                     lines, but for trace\n"
     "  --json                        the API's answer as it is\n"
     "  --pprof FILE                  of profile: writes the selection as pprof\n"
     "\n"
@@ -60,6 +60,7 @@ struct ask_args {
     enum ask_verb verb;
     const char *url, *trace, *span, *scope, *selector, *baseline, *comparison, *pprof;
     bool json;
+    size_t lines; /* of a tree */
     struct ask_parameter parameters[ASK_PARAMETERS_MAX];
     size_t n_parameters;
 };
@@ -159,7 +160,23 @@ static int ask_read_option(struct ask_args *args, int argc, char **argv, int *in
     return 0;
 }
 
-static int ask_check(const struct ask_args *args)
+/* The lines of trees are counted here, other rows by the server. */
+static bool ask_read_lines(struct ask_args *args)
+{
+    args->lines = SIZE_MAX;
+    for (size_t i = 0; i < args->n_parameters; i++) {
+        const char *digits = args->parameters[i].value;
+        int64_t lines;
+        if (strcmp(args->parameters[i].name, "limit") != 0)
+            continue;
+        if (!br_parse_int(digits, 10, false, &lines) || lines < 1)
+            return false;
+        args->lines = (size_t)lines;
+    }
+    return true;
+}
+
+static int ask_check(struct ask_args *args)
 {
     if (args->verb == ASK_TRACE && !args->trace)
         return ask_misuse("trace wants the id of a trace", NULL);
@@ -167,6 +184,8 @@ static int ask_check(const struct ask_args *args)
         return ask_misuse("a selection is wanted: --span, --trace or --query", NULL);
     if (args->verb == ASK_DIFF && (!args->baseline || !args->comparison))
         return ask_misuse("diff wants --baseline and --comparison", NULL);
+    if (!ask_read_lines(args))
+        return ask_misuse("--limit wants a number of lines, from 1 on", NULL);
     if (args->pprof && args->verb != ASK_PROFILE)
         return ask_misuse("--pprof belongs to profile", NULL);
     return 0;
@@ -289,13 +308,13 @@ static bool ask_put_answer(struct br_str *out, const struct ask_args *args, cons
     case ASK_TRACE:
         return br_ask_put_trace(out, answer);
     case ASK_PROFILE:
-        return br_ask_put_profile(out, answer, width);
+        return br_ask_put_profile(out, answer, width, args->lines);
     case ASK_TOP:
         return br_ask_put_top(out, answer);
     case ASK_DIFF:
         break;
     }
-    return br_ask_put_difference(out, answer, width);
+    return br_ask_put_difference(out, answer, width, args->lines);
 }
 
 static int ask_print(const struct ask_args *args, const struct br_fetched *fetched)

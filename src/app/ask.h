@@ -22,10 +22,12 @@ struct json_t;
  * samples". */
 void br_ask_put_amount(struct br_str *out, double value, const char *unit);
 
-/* Appends tables and trees of what the API answers, at most `width` columns wide. False when the
- * answer is not of that shape. */
+/* Appends tables and trees of what the API answers, at most `width` columns wide, with at most
+ * `lines` of the tree. False when the answer is not of that shape. */
 bool br_ask_put_spans(struct br_str *out, const struct json_t *answer);
 bool br_ask_put_trace(struct br_str *out, const struct json_t *answer);
 bool br_ask_put_top(struct br_str *out, const struct json_t *answer);
-bool br_ask_put_profile(struct br_str *out, const struct json_t *answer, unsigned width);
-bool br_ask_put_difference(struct br_str *out, const struct json_t *answer, unsigned width);
+bool br_ask_put_profile(struct br_str *out, const struct json_t *answer, unsigned width,
+                        size_t lines);
+bool br_ask_put_difference(struct br_str *out, const struct json_t *answer, unsigned width,
+                           size_t lines);

@@ -17,7 +17,7 @@ import pytest
 import clients
 import pprof
 import shop
-from braid import DEADLINE_S, pipelines, until
+from braid import BINARY, DEADLINE_S, pipelines, until
 from otlp import PROFILES, TRACES
 from shop import CPU, MS, SPAN, START, TRACE
 
@@ -90,6 +90,23 @@ def test_a_span_has_a_flame_graph_of_itself_of_its_subtree_and_of_its_trace(aske
         assert (got["type"], got["unit"], got["why_empty"], got["cut"]) == (CPU, "nanoseconds", None, None)
         assert got["types"] == [{"id": CPU, "name": "cpu", "unit": "nanoseconds", "samples": got["samples"],
                                  "total": got["samples"] * shop.PERIOD}]
+
+
+def test_a_trace_has_a_flame_graph_without_a_span(asked):
+    got = asked.braid("profile", trace=TRACE_HEX, scope="trace")
+    assert got["flamebearer"] == span_profile(asked, "price", scope="trace")["flamebearer"]
+    assert asked.braid("profile", trace="1", scope="trace")["why_empty"] == "no samples of this trace"
+    assert asked.refused("/api/braid/profile", trace=TRACE_HEX, scope="self")[0] == 400
+    done = subprocess.run([BINARY, "query", "profile", "--trace", TRACE_HEX, "--url", f"http://{asked.address}"],
+                          capture_output=True, text=True, timeout=DEADLINE_S)
+    assert done.returncode == 0, done.stderr
+    count = sum(shop.COUNTS[name] for name in SPAN)
+    assert f"{CPU} of {count} samples" in done.stdout and "checkout" in done.stdout
+    assert len(done.stdout.splitlines()) > 4
+    for number, code, lines in (("2", 0, 4), ("0", 2, 0), ("x", 2, 0)):
+        done = subprocess.run([BINARY, "query", "profile", "--trace", TRACE_HEX, "--limit", number, "--url", f"http://{asked.address}"],
+                              capture_output=True, text=True, timeout=DEADLINE_S)
+        assert (done.returncode, len(done.stdout.splitlines())) == (code, lines), done.stderr
 
 
 def test_ids_are_hex_short_or_base64(asked):

@@ -114,7 +114,7 @@ static void a_flame_graph_is_a_tree(void **state)
         "\"names\":[\"total\",\"a\",\"b\",\"c\"],\"levels\":[[0,10,0,0],[0,6,2,1,0,4,0,3],[0,4,4,2,"
         "2,4,"
         "4,2]]}}");
-    assert_true(br_ask_put_profile(&out, answer, 100));
+    assert_true(br_ask_put_profile(&out, answer, 100, SIZE_MAX));
     assert_string_equal(out.data, "cpu of 10 samples\n"
                                   "            TOTAL       SELF  FUNCTION\n"
                                   "100.0%         10          0  total\n"
@@ -122,6 +122,12 @@ static void a_flame_graph_is_a_tree(void **state)
                                   " 40.0%          4          4      b\n"
                                   " 40.0%          4          0    c\n"
                                   " 40.0%          4          4      b\n");
+    br_str_clear(&out);
+    assert_true(br_ask_put_profile(&out, answer, 100, 2));
+    assert_string_equal(out.data, "cpu of 10 samples\n"
+                                  "            TOTAL       SELF  FUNCTION\n"
+                                  "100.0%         10          0  total\n"
+                                  " 60.0%          6          2    a\n");
     json_decref(answer);
     br_str_release(&out);
 }
@@ -132,7 +138,7 @@ static void an_empty_flame_graph_says_why(void **state)
     (void)state;
     json_t *answer = parse("{\"flamebearer\":{\"numTicks\":0,\"names\":[\"total\"],\"levels\":[]},"
                            "\"why_empty\":\"this span lasted 4 ms\"}");
-    assert_true(br_ask_put_profile(&out, answer, 100));
+    assert_true(br_ask_put_profile(&out, answer, 100, SIZE_MAX));
     assert_string_equal(out.data, "this span lasted 4 ms\n");
     json_decref(answer);
     br_str_release(&out);
@@ -148,7 +154,7 @@ static void a_difference_is_in_shares(void **state)
         "\"flamebearer\":{\"names\":[\"total\",\"a\"],\"levels\":[[0,10,5,0,40,10,0],[0,5,5,0,30,"
         "30,1]]}"
         "}");
-    assert_true(br_ask_put_difference(&out, answer, 100));
+    assert_true(br_ask_put_difference(&out, answer, 100, SIZE_MAX));
     assert_non_null(strstr(out.data, "  100.0%    100.0%     +0.0  total\n"));
     assert_non_null(strstr(out.data, "   50.0%     75.0%    +25.0    a\n"));
     json_decref(answer);
@@ -163,8 +169,8 @@ static void other_shapes_are_refused(void **state)
     assert_false(br_ask_put_spans(&out, answer));
     assert_false(br_ask_put_trace(&out, answer));
     assert_false(br_ask_put_top(&out, answer));
-    assert_false(br_ask_put_profile(&out, answer, 100));
-    assert_false(br_ask_put_difference(&out, answer, 100));
+    assert_false(br_ask_put_profile(&out, answer, 100, SIZE_MAX));
+    assert_false(br_ask_put_difference(&out, answer, 100, SIZE_MAX));
     json_decref(answer);
     br_str_release(&out);
 }
