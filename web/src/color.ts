@@ -29,11 +29,11 @@ export function hash(text: string): number {
 /** Hues that are neither the red of errors nor the orange of CPU time nor the teal of what can be pressed. */
 const hues = [255, 155, 310, 215, 340, 285, 125, 92, 235, 325, 270];
 
-/** The colour of a service is that of its name, whatever else is shown and whoever looks. */
+/** The colour of a service is that of its name, whatever else is shown and whoever looks. Text on it is readable. */
 export function serviceColor(name: string, dark: boolean): string {
   const h = hash(`bj${name}`); // these two letters keep names that shops often have apart
-  const shade = (Math.floor(h / hues.length) % 3) - 1;
-  return oklch((dark ? 0.71 : 0.54) + shade * 0.085, 0.115, hues[h % hues.length]);
+  const shade = Math.floor(h / hues.length) % 3;
+  return oklch(dark ? 0.66 + shade * 0.07 : 0.54 - shade * 0.07, 0.115, hues[h % hues.length]);
 }
 
 export interface FlameColors {
