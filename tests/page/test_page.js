@@ -666,6 +666,27 @@ describe("page: the rest", { concurrency: false }, () => {
     await other.finish();
   });
 
+  it("fits a phone", async () => {
+    const phone = { viewport: { width: 390, height: 844 } };
+    const inside = async (page, selector) => {
+      await page.locator(selector).first().waitFor();
+      for (const box of await page.locator(selector).evaluateAll((found) => found.map((element) => element.getBoundingClientRect()).map(({ left, right }) => ({ left, right })))) assert.ok(box.left >= 0 && box.right <= 390, `${selector}: ${JSON.stringify(box)}`);
+      assert.ok((await page.evaluate(() => document.documentElement.scrollWidth)) <= 390, selector);
+    };
+    const page = await open("#/spans?service=checkout&min=5s&status=ok", phone);
+    await inside(page, ".empty-text p, .empty-actions .button");
+    await page.to("#/spans");
+    await inside(page, ".spans .row .service-mark");
+    await page.to(range("checkout"));
+    await inside(page, ".profile-body .flame"); // both: the flame graph, and below it the table
+    await inside(page, ".functions .row");
+    const top = async (selector) => (await page.locator(selector).first().boundingBox()).y;
+    assert.ok((await top(".functions")) > (await top(".profile-body .flame")));
+    await page.to(range("checkout", "&of=Rule.parse_expression"));
+    await inside(page, ".sandwich .flame");
+    await page.finish();
+  });
+
   it("asks again by r", async () => {
     const page = await open("#/health");
     await page.locator(".health tbody").waitFor();
