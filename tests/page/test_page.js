@@ -724,6 +724,116 @@ describe("page: the rest", { concurrency: false }, () => {
   });
 });
 
+/** Presses Tab until it is there, and then the key: whoever has no mouse comes there, too. */
+async function press(page, locator, key = "Enter") {
+  await locator.waitFor();
+  for (let i = 0; i < 80; i++) {
+    if (await locator.evaluate((element) => element === document.activeElement)) return page.keyboard.press(key);
+    await page.keyboard.press("Tab");
+  }
+  return assert.fail(`Tab does not come to ${locator}`);
+}
+
+describe("page: by keyboard alone", { concurrency: false }, () => {
+  const button = (page, name) => page.getByRole("button", { name, exact: true });
+
+  it("filters and sorts spans", async () => {
+    const page = await open("#/spans");
+    await page.locator(".spans .row").first().waitFor();
+    await press(page, page.getByLabel("Service"), "c");
+    await page.waitForFunction(() => /service=c/.test(location.hash));
+    await press(page, button(page, "Errors"), " ");
+    await page.has("status", "error");
+    await press(page, button(page, "Roots"));
+    await page.has("roots", "true");
+    await press(page, button(page, "Live"));
+    await page.has("live", "1");
+    await page.keyboard.press("l");
+    await page.has("live", "");
+    await page.keyboard.press("Escape");
+    await page.has("status", "");
+    await press(page, button(page, "CPU"));
+    await page.has("sort", "cpu");
+    await page.waitForFunction(() => document.querySelector('.spans [aria-sort="descending"]').textContent.includes("CPU"));
+    await page.finish();
+  });
+
+  it("chooses whose samples and which type, and exports", async () => {
+    const page = await open(ofSlow());
+    await page.locator(".flame canvas").waitFor();
+    await press(page, button(page, "With descendants"));
+    await page.has("scope", "subtree");
+    await press(page, button(page, "Whole trace"), " ");
+    await page.has("scope", "trace");
+    await press(page, button(page, "Allocated bytes"));
+    await page.waitForFunction(() => /type=memory/.test(decodeURIComponent(location.hash)));
+    await page.locator(".flame canvas").waitFor();
+    await press(page, button(page, "Export"));
+    const [download] = await Promise.all([page.waitForEvent("download"), press(page, page.getByRole("link", { name: "speedscope JSON" }))]);
+    assert.equal(download.suggestedFilename(), "profile.speedscope.json");
+    await press(page, button(page, "Critical path"));
+    await page.has("critical", "0");
+    await press(page, page.getByRole("tab", { name: /Profile/ }), "ArrowRight");
+    await page.locator(".attributes").first().waitFor();
+    await page.finish();
+  });
+
+  it("shows functions and calls", async () => {
+    const page = await open(range("checkout"));
+    await page.locator(".functions .row").first().waitFor();
+    await press(page, button(page, "Top"));
+    await page.has("show", "table");
+    const names = await page.locator(".functions .row").evaluateAll((rows) => rows.slice(0, 2).map((row) => row.title));
+    await press(page, page.locator(".functions .table-body"), "ArrowDown");
+    await page.has("find", names[0]);
+    await page.locator(".functions .row-on").waitFor();
+    await page.keyboard.press("ArrowDown");
+    await page.has("find", names[1]);
+    await press(page, button(page, "Total"));
+    await page.waitForFunction(() => document.querySelector('.functions [aria-sort="descending"]')?.textContent.includes("Total"));
+    await press(page, button(page, "Tree"));
+    await page.has("show", "tree");
+    await page.locator(".tree .row").first().waitFor();
+    await page.finish();
+  });
+
+  it("compares", async () => {
+    const page = await open("#/compare");
+    await page.locator(".flame canvas").waitFor();
+    const left = (await page.query()).get("left");
+    await press(page, button(page, "Swap A and B"));
+    await page.has("right", left);
+    await press(page, button(page, "Absolute"));
+    await page.has("scale", "absolute");
+    await press(page, page.getByTitle(/colour-blind/));
+    await page.waitForFunction(() => document.documentElement.dataset.palette === "blue");
+    await press(page, button(page, "Slow against typical"));
+    await page.waitForFunction(() => location.hash.startsWith("#/compare/slow"));
+    await press(page, page.getByLabel("Service"), "c");
+    await page.waitForFunction(() => /service=c/.test(location.hash));
+    await page.finish();
+  });
+
+  it("copies a link, changes the theme, goes from join health to spans, asks again after an error", async () => {
+    const page = await open("#/health");
+    await page.locator(".health tbody tr").first().waitFor();
+    await press(page, page.getByRole("button", { name: /link/i }).first());
+    await page.waitForFunction(async () => (await navigator.clipboard.readText()).includes("#/health"));
+    await press(page, page.getByRole("button", { name: /^Theme/ }));
+    await page.waitForFunction(() => document.documentElement.dataset.theme);
+    const name = await page.locator(".health tbody th a").first().textContent();
+    await press(page, page.locator(".health tbody th a").first());
+    await page.has("service", name);
+    await page.to("#/spans?q=nonsense");
+    const asked = () => server.requests.filter((request) => request.includes("nonsense")).length;
+    await button(page, "Try again").waitFor();
+    const before = asked();
+    await press(page, button(page, "Try again"));
+    while (asked() === before) await painted(page);
+    await page.finish();
+  });
+});
+
 describe("page: everybody", { concurrency: false }, () => {
   for (const [name, hash] of [["spans", () => checkout], ["a trace", () => ofSlow()], ["attributes", () => ofSlow("&tab=attributes")], ["a profile", () => range("checkout")], ["a call tree", () => range("checkout", "&show=tree")], ["callers and callees", () => range("checkout", "&of=DiscountEngine.apply")], ["slow against typical", () => "#/compare/slow?service=checkout&name=order.calculate_totals"], ["two selections", () => "#/compare"], ["join health", () => "#/health"], ["privacy", () => "#/privacy"], ["privacy of no time", () => "#/privacy?start=0&end=1000"], ["an error", () => "#/spans?q=x"]]) {
     for (const [size, viewport] of [["wide", { width: 1280, height: 800 }], ["phone", { width: 390, height: 844 }]]) {

@@ -33,7 +33,7 @@ const hues = [255, 155, 310, 215, 340, 285, 125, 92, 235, 325, 270];
 export function serviceColor(name: string, dark: boolean): string {
   const h = hash(`bj${name}`); // these two letters keep names that shops often have apart
   const shade = Math.floor(h / hues.length) % 3;
-  return oklch(dark ? 0.66 + shade * 0.07 : 0.54 - shade * 0.07, 0.115, hues[h % hues.length]);
+  return oklch(dark ? 0.66 + shade * 0.07 : 0.54 - shade * 0.05, 0.115, hues[h % hues.length]);
 }
 
 export interface FlameColors {

@@ -30,7 +30,9 @@ export function FunctionTable({ flame, unit, dark, relative, matches, chosen, on
   // After the flame graph beside it is drawn.
   const [rows, setRows] = useState<FunctionRow[]>([]);
   useEffect(() => {
-    const list = functionsOf(flame).filter((row) => !matches || matches.names[row.name]);
+    // Who has chosen a function goes on to the next; who searches wants what is found.
+    const found = chosen && flame.names.includes(chosen) ? null : matches;
+    const list = functionsOf(flame).filter((row) => !found || found.names[row.name]);
     const change = (left: number, right: number): number => Math.abs(right / rightAll - left / leftAll);
     const order = {
       self: (a, b) => b.self - a.self,
