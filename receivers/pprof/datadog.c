@@ -15,6 +15,7 @@
 #define FILES_MAX 16
 #define DEPTH_MAX 32
 #define TAGS_MAX (64u << 10) /* bytes */
+#define TAGS_GROWTH 16u      /* times these, until they are a resource */
 
 /* --- The event -------------------------------------------------------------------------------- */
 
@@ -59,6 +60,7 @@ static int datadog_resource(struct br_reading *reading, const char *text, size_t
         text = comma ? comma + 1 : end;
     }
     int rc = br_labels_resource(arena, labels, n, ret);
+    rc = rc == BR_ENOMEM && arena->full ? BR_EINVAL : rc;
     return rc ? br_err_set(&reading->err, rc,
                            "event.json: tags that are too long, or no memory for them")
               : 0;
@@ -218,7 +220,7 @@ static int datadog_read(struct br_reading *reading, struct br_arena *arena)
 int pprof_datadog_read(struct br_reading *reading)
 {
     struct br_arena arena;
-    br_arena_init(&arena, 4 * TAGS_MAX);
+    br_arena_init(&arena, TAGS_GROWTH * TAGS_MAX);
     int rc = pprof_built(reading, datadog_read(reading, &arena));
     br_arena_release(&arena);
     if (!rc && !reading->item)
