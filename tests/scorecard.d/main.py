@@ -14,6 +14,7 @@ PAGE = ROOT / "docs" / "scorecard.md"
 sys.path[:0] = [str(ROOT / "tests" / "harness"), str(pathlib.Path(__file__).parent)]
 
 import card  # noqa: E402
+import beside  # noqa: E402,F401
 import conform  # noqa: E402,F401
 import delivery  # noqa: E402,F401
 import fairness  # noqa: E402,F401

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The line about what a healthy client waits beside one slow peer, very many, and a backend that is down."""
+
+import contextlib
+import socket
+import statistics
+import threading
+import time
+
+import clients
+import otlp
+from bombs import MIB
+from braid import Braid, pipelines, until
+from card import Figure, joined, line
+from memory import peers
+from otlp import TRACES
+
+ROUNDS, REQUESTS = 11, 200
+UNFINISHED = 26 * MIB
+QUEUED = 60 * MIB
+TRICKLING = 800
+CONFIG = {"limit_mib": 1000, "check_interval": "1s"}
+HEAD = b"POST /v1/traces HTTP/1.1\r\nHost: h\r\nContent-Type: application/x-protobuf\r\nContent-Length: %d\r\n\r\n"
+
+
+def started(folder, exporters):
+    return Braid(pipelines(exporters, processors={"memory_limiter": CONFIG}, workers=1), folder, "--shutdown-timeout", "1s")
+
+
+class Healthy:
+    """A client with a connection that stays; what each of its small requests waited."""
+
+    BODY = otlp.trace_request(1).SerializeToString()
+
+    def __init__(self, server):
+        host, port = server.http.rsplit(":", 1)
+        self.socket = socket.create_connection((host, int(port)), 60)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.waited = []
+
+    def ask(self):
+        begun = time.perf_counter()
+        self.socket.sendall(HEAD % len(self.BODY) + self.BODY)
+        good = self.socket.recv(65536).startswith(b"HTTP/1.1 200")
+        self.waited.append(time.perf_counter() - begun if good else float("inf"))
+
+    def percentile(self, n):
+        """Of each round; the median of these, since what else the machine does comes in bursts."""
+        rounds = (sorted(self.waited[at:at + REQUESTS]) for at in range(0, len(self.waited), REQUESTS))
+        return statistics.median(each[REQUESTS * n // 100] for each in rounds) * 1000
+
+
+def compared(name, alone, beside):
+    """Both are asked in turns, so that what else the machine does is in both."""
+    calm, busy = Healthy(alone), Healthy(beside)
+    with calm.socket, busy.socket:
+        for _ in range(ROUNDS * REQUESTS):
+            calm.ask()
+            busy.ask()
+            time.sleep(0.001)
+    p50, p99 = ((calm.percentile(n), busy.percentile(n)) for n in (50, 99))
+    return Figure(f"{name}: p50 {p50[0]:.2f} and {p50[1]:.2f} ms, p99 {p99[0]:.2f} and {p99[1]:.2f} ms",
+                  p50[1] <= 2 * p50[0] and p99[1] <= 2 * p99[0])
+
+
+@contextlib.contextmanager
+def unfinished(server):
+    """A request whose body stops after 26 MB."""
+    host, port = server.http.rsplit(":", 1)
+    with socket.create_connection((host, int(port)), 60) as peer:
+        peer.sendall(HEAD % (60 * MIB) + bytes(UNFINISHED))
+        until(lambda: server.metrics()["braid_memory_bytes"]['holder="requests"'] >= UNFINISHED, "the body to be taken")
+        yield
+
+
+@contextlib.contextmanager
+def trickling(server):
+    """Bodies of which a byte comes every now and then."""
+    made = list(peers(TRICKLING, server.http, lambda peer: peer.sendall(HEAD % 999999)))
+    over = threading.Event()
+
+    def trickle():
+        while not over.wait(0.2):
+            for each in made:
+                with contextlib.suppress(OSError):
+                    each.send(b"x", socket.MSG_DONTWAIT)
+    thread = threading.Thread(target=trickle, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+        for each in made:
+            each.close()
+
+
+def queued(server):
+    """Requests for a backend that refuses connections, until 60 MB wait."""
+    body = otlp.trace_request(5000, size=200).SerializeToString()
+    for n in range(QUEUED // len(body) + 1):
+        clients.http(server.http, TRACES.path, body).expect_ok()
+
+
+@line(29, "a healthy client beside a body of 26 MB that stops; beside that and 800 connections that trickle; with a "
+      "backend that refuses connections and 60 MB queued",
+      "p50 and p99 (the median of eleven rounds of 200 requests) at most double those of a server that has none of it")
+def beside(folder, fast):
+    figures = []
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        dead = {"otlp": {"endpoint": "127.0.0.1:%d" % nobody.getsockname()[1], "tls": {"insecure": True},
+                         "retry_on_failure": {"max_elapsed_time": "0s"}, "sending_queue": {"queue_size": 1_000_000}}}
+        alone, server, down = (started(folder / name, exporters) for name, exporters in
+                               (("alone", {"nop": {}}), ("beside", {"nop": {}}), ("down", dead)))
+        quiet = started(folder / "quiet", dead)
+        try:
+            with unfinished(server):
+                figures.append(compared("a body", alone, server))
+                with trickling(server):
+                    figures.append(compared("and 800 that trickle", alone, server))
+            queued(down)
+            figures.append(compared("backend down", quiet, down))
+            return joined(*figures)
+        finally:
+            for each in (alone, server, down, quiet):
+                each.kill()
