@@ -9,13 +9,14 @@
 #include "base/hash.h"
 #include "base/map.h"
 #include "base/mem.h"
+#include "base/steps.h"
 #include "otlp/dictionary/dictionary.h"
 #include "otlp/keyvalue.h"
 #include "otlp/scan.h"
 #include "storage/bloom.h"
 #include "storage/columns.h"
 
-#define NAME_BYTES_MAX 65536u /* of a service or operation, as it is listed */
+#define NAME_BYTES_MAX 65536u /* of an operation, as it is listed */
 #define TEXT_MAX (1u << 20)   /* of a value as text, for the filter */
 #define LEVEL 1               /* of zstd */
 #define TRACE_SLOTS 1024u
@@ -28,10 +29,9 @@ struct key {
     uint32_t n_values;
 };
 
-/* A resource or scope in the body of the block. */
+/* A resource or scope in the heads of the block. */
 struct head {
-    const uint8_t *data;
-    size_t len;
+    size_t at, len;
 };
 
 struct br_blocks {
@@ -58,6 +58,7 @@ struct br_blocks {
     uint32_t n_roots, n_failed;
     /* Of the part that is being read. */
     struct br_entry resource, scope;
+    struct br_pack cut[2];              /* of these, where they were too long */
     uint32_t resource_head, scope_head; /* in the block; 0: none yet */
     uint64_t *resource_hashes;
     uint32_t n_resource_hashes, cap_resource_hashes;
@@ -88,6 +89,7 @@ static uint64_t blocks_key_hash(const uint64_t secret[2], bool resource, const v
 uint64_t br_blocks_attribute_hash(const uint64_t secret[2], bool resource, const void *key,
                                   size_t key_len, const void *value, size_t value_len)
 {
+    br_steps_add(key_len + value_len);
     return br_hash_mix(blocks_key_hash(secret, resource, key, key_len) ^ secret[1],
                        br_hash_keyed(secret, value, value_len) ^ secret[0]);
 }
@@ -130,6 +132,7 @@ static uint32_t blocks_new_operation(struct br_blocks *blocks, const struct br_e
         return 0;
     }
     blocks->service_of[number] = name ? blocks->service_number : number;
+    br_steps_add(blocks->service_len + (name ? name->len : 0));
     sqlite3_stmt *statement = br_sql_take(blocks->sql, BR_SQL_OPERATION_ADD);
     if (statement) {
         (void)sqlite3_bind_int64(statement, 1, number);
@@ -298,9 +301,29 @@ static void blocks_attribute(struct br_blocks *blocks, bool resource, const stru
         blocks_value(blocks, resource, &element, true);
 }
 
+/* A resource or scope without the fields that do not fit into BR_HEAD_BYTES: each block has those
+ * of its spans, so that a long one would be written as often as there are blocks. */
+static struct br_entry blocks_cut_head(struct br_blocks *blocks, struct br_pack *into,
+                                       const uint8_t *data, size_t len)
+{
+    const uint8_t *p = data, *end = len ? p + len : p, *at = p;
+    struct br_field field;
+    if (len <= BR_HEAD_BYTES)
+        return (struct br_entry){data, (uint32_t)len};
+    br_pack_clear(into);
+    br_steps_add(len);
+    for (; p < end && (p = br_scan(p, end, &field)); at = p)
+        if (into->len + (size_t)(p - at) <= BR_HEAD_BYTES)
+            br_pack_bytes(into, at, (size_t)(p - at));
+    if (into->failed)
+        (void)blocks_no_memory(blocks);
+    return (struct br_entry){into->data, (uint32_t)into->len};
+}
+
 static bool blocks_set_service(struct br_blocks *blocks, const char *text, size_t len)
 {
-    len = len < NAME_BYTES_MAX ? len : NAME_BYTES_MAX;
+    if (len > BR_SERVICE_BYTES_MAX)
+        len = br_utf8_valid((const uint8_t *)text, BR_SERVICE_BYTES_MAX);
     char *service = br_strndup(text, len);
     if (!service)
         return blocks_no_memory(blocks);
@@ -325,42 +348,61 @@ static bool blocks_number_service(struct br_blocks *blocks)
     return blocks->rc == 0;
 }
 
-static bool blocks_read_resource(struct br_blocks *blocks)
+static bool blocks_read_service(struct br_blocks *blocks, const uint8_t *p, size_t resource_len)
 {
-    const uint8_t *p = blocks->resource.data,
-                  *end = blocks->resource.len ? p + blocks->resource.len : p;
+    const uint8_t *end = resource_len ? p + resource_len : p;
     struct br_keyvalue at;
-    blocks->n_resource_hashes = 0;
+    size_t len;
     if (!blocks_set_service(blocks, "unknown_service", strlen("unknown_service")))
         return false;
-    while (!blocks->rc && (p = br_keyvalue_next(p, end, BR_RESOURCE_ATTRIBUTES, &at))) {
-        if (at.key_len == strlen("service.name") &&
-            memcmp(at.key, "service.name", at.key_len) == 0) {
-            size_t len;
-            const char *text = blocks_value_text(blocks, at.value, &len);
-            if (len && !blocks_set_service(blocks, text, len))
-                return false;
-        }
-        blocks_attribute(blocks, true, &at);
+    while ((p = br_keyvalue_next(p, end, BR_RESOURCE_ATTRIBUTES, &at))) {
+        if (at.key_len != strlen("service.name") || memcmp(at.key, "service.name", at.key_len) != 0)
+            continue;
+        const char *text = blocks_value_text(blocks, at.value, &len);
+        if (len && !blocks_set_service(blocks, text, len))
+            return false;
     }
-    return blocks->rc == 0 && blocks_number_service(blocks);
+    return blocks_number_service(blocks);
+}
+
+/* The service's name may be in what is cut off. */
+static bool blocks_read_resource(struct br_blocks *blocks, const uint8_t *resource, size_t len)
+{
+    struct br_keyvalue at;
+    blocks->resource = blocks_cut_head(blocks, &blocks->cut[0], resource, len);
+    blocks->resource_head = 0;
+    blocks->n_resource_hashes = 0;
+    const uint8_t *p = blocks->resource.data,
+                  *end = blocks->resource.len ? p + blocks->resource.len : p;
+    if (!blocks_read_service(blocks, resource, len))
+        return false;
+    while (!blocks->rc && (p = br_keyvalue_next(p, end, BR_RESOURCE_ATTRIBUTES, &at)))
+        blocks_attribute(blocks, true, &at);
+    return blocks->rc == 0;
 }
 
 /* --- The body -------------------------------------------------------------------------------- */
+
+static bool blocks_is_head(const struct br_blocks *blocks, const struct head *head,
+                           struct br_entry message)
+{
+    if (head->len != message.len)
+        return false;
+    br_steps_add(message.len);
+    return !message.len || memcmp(blocks->heads.data + head->at, message.data, message.len) == 0;
+}
 
 /* The number of a resource or scope in the block, from 1 on. */
 static uint32_t blocks_head(struct br_blocks *blocks, struct br_entry message)
 {
     uint32_t first = blocks->n_heads > HEADS_SAME ? blocks->n_heads - HEADS_SAME : 0;
-    for (uint32_t i = blocks->n_heads; i > first; i--) {
-        const struct head *head = &blocks->last_heads[(i - 1) % HEADS_SAME];
-        if (head->len == message.len &&
-            (!message.len || memcmp(head->data, message.data, message.len) == 0))
+    for (uint32_t i = blocks->n_heads; i > first; i--)
+        if (blocks_is_head(blocks, &blocks->last_heads[(i - 1) % HEADS_SAME], message))
             return i;
-    }
     br_pack_varint(&blocks->heads, message.len);
+    blocks->last_heads[blocks->n_heads % HEADS_SAME] =
+        (struct head){blocks->heads.len, message.len};
     br_pack_bytes(&blocks->heads, message.data, message.len);
-    blocks->last_heads[blocks->n_heads % HEADS_SAME] = (struct head){message.data, message.len};
     return ++blocks->n_heads;
 }
 
@@ -542,7 +584,8 @@ static int blocks_add_scope(struct br_blocks *blocks, const uint8_t *body, const
     blocks->scope_head = 0;
     while (p < end && (p = br_scan(p, end, &field)))
         if (br_scan_tag(&field) == BR_SCAN_LEN(BR_SCOPES_SCOPE))
-            blocks->scope = (struct br_entry){field.data, (uint32_t)field.value};
+            blocks->scope =
+                blocks_cut_head(blocks, &blocks->cut[1], field.data, (size_t)field.value);
     for (p = body; p && p < end && (p = br_scan(p, end, &field));) {
         if (br_scan_tag(&field) != BR_SCAN_LEN(BR_SCOPES_ITEMS))
             continue;
@@ -559,9 +602,7 @@ static int blocks_add_part(struct br_blocks *blocks, const struct br_part *part)
     struct br_field field;
     size_t len;
     const uint8_t *resource = br_part_resource(part, &len);
-    blocks->resource = (struct br_entry){resource, (uint32_t)len};
-    blocks->resource_head = 0;
-    if (!blocks_read_resource(blocks))
+    if (!blocks_read_resource(blocks, resource, len))
         return blocks->rc;
     while (p < end && (p = br_scan(p, end, &field))) {
         if (br_scan_tag(&field) != BR_SCAN_LEN(BR_RESOURCES_SCOPES))
@@ -870,6 +911,8 @@ void br_blocks_free(struct br_blocks *blocks)
     br_pack_release(&blocks->spans);
     br_pack_release(&blocks->heads);
     br_pack_release(&blocks->packed);
+    br_pack_release(&blocks->cut[0]);
+    br_pack_release(&blocks->cut[1]);
     br_free(blocks->resource_hashes);
     br_free(blocks->service_of);
     br_free(blocks->service);

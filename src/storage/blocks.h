@@ -14,6 +14,9 @@
 #define BR_VALUES_MAX 1000u     /* of one key */
 #define BR_VALUE_BYTES_MAX 256u /* a longer one is not listed */
 
+#define BR_SERVICE_BYTES_MAX 256u /* a longer name is cut: each operation has it */
+#define BR_HEAD_BYTES (64u << 10) /* of a resource or scope: further fields are left out */
+
 struct br_blocks;
 
 /* `sql` and `totals` are those of the writer, which outlives it. NULL when there is no memory. */

@@ -8,6 +8,7 @@
 
 #include "base/map.h"
 #include "base/mem.h"
+#include "base/steps.h"
 #include "base/str.h"
 #include "otlp/scan.h"
 #include "profile/pair.h"
@@ -19,6 +20,10 @@
 #define LEVEL 1          /* of zstd */
 #define MEMO_GROWTH 16u  /* bytes of what is remembered of an item, for each of its own */
 #define LABELS_LEN 65536 /* bytes of a series' labels */
+#define LINE_BYTES 16u   /* that one more line of a location counts: it costs as much work */
+#define FILE_LEN 400u    /* bytes of a mapped file's path */
+#define NAME_LEN 64u     /* of a function's name, where there is no more room for such */
+#define LISTS_MAX 4096u  /* of labels of samples, whose series is remembered */
 #define TYPE_TEXT_LEN 96
 #define PROFILE_TYPE_LEN (4 * TYPE_TEXT_LEN + 160)
 
@@ -41,6 +46,10 @@ struct memo {
         uint32_t count;
         bool read;
     } * locations;
+    struct mapping {
+        bool read;
+        struct br_entry file;
+    } * mappings;
     uint8_t *attributes[2]; /* what they are; the second in profiles of Pyroscope's */
     struct with_label {
         uint64_t type; /* in which type, counted from 1 */
@@ -69,7 +78,9 @@ struct br_chunks {
     char texts[4][TYPE_TEXT_LEN]; /* type, unit, period type, period unit */
     uint64_t n_types;             /* begun so far, of all items */
     struct with_label plain;      /* the series without labels of samples */
-    struct br_str encoded;
+    struct br_str encoded, list;
+    struct br_map *lists; /* of several labels, to the series */
+    size_t room;          /* bytes of labels, and lines of locations, that the item may come to */
     /* Of the sample. */
     int64_t *values;
     uint64_t *times;
@@ -87,6 +98,15 @@ struct br_chunks {
 static int chunks_no_memory(struct br_chunks *chunks)
 {
     return br_err_set(chunks->err, BR_ENOMEM, "out of memory");
+}
+
+/* What comes of an item by references: false when it would be more than a few times the item. */
+static bool chunks_spend(struct br_chunks *chunks, size_t count)
+{
+    if (count > chunks->room)
+        return false;
+    chunks->room -= count;
+    return true;
 }
 
 /* --- Stacks ---------------------------------------------------------------------------------- */
@@ -117,22 +137,53 @@ static struct br_entry chunks_base_name(struct br_entry path)
     return path.len ? (struct br_entry){path.data + at, path.len - at} : path;
 }
 
+/* The file of a mapping, cut: the name of each address in it has it. */
+static struct br_entry chunks_mapped_file(struct br_chunks *chunks, uint64_t index)
+{
+    struct memo *memo = &chunks->memo;
+    struct br_entry body = chunks_entry(memo, BR_TABLE_MAPPING, index), file = {NULL, 0};
+    const uint8_t *p = body.data, *end = body.len ? p + body.len : p;
+    struct br_field field;
+    bool known = index < memo->view->count[BR_TABLE_MAPPING];
+    if (known && memo->mappings[index].read)
+        return memo->mappings[index].file;
+    br_steps_add(body.len);
+    while (p < end && (p = br_scan(p, end, &field)))
+        if (br_scan_tag(&field) == BR_SCAN_VARINT(BR_MAPPING_FILENAME))
+            file = chunks_string(memo, field.value);
+    if (file.len > FILE_LEN)
+        file.len = (uint32_t)br_utf8_valid(file.data, FILE_LEN);
+    if (known)
+        memo->mappings[index] = (struct mapping){true, file};
+    return file;
+}
+
 /* What stands for a location without lines: the file that is mapped there, and the address. */
 static int chunks_name_address(struct br_chunks *chunks, uint64_t mapping, uint64_t address,
                                uint32_t *ret)
 {
-    struct br_entry body = chunks_entry(&chunks->memo, BR_TABLE_MAPPING, mapping), file = {NULL, 0};
-    const uint8_t *p = body.data, *end = body.len ? p + body.len : p;
-    struct br_field field;
-    char name[512];
-    while (p < end && (p = br_scan(p, end, &field)))
-        if (br_scan_tag(&field) == BR_SCAN_VARINT(BR_MAPPING_FILENAME))
-            file = chunks_string(&chunks->memo, field.value);
-    struct br_entry base = chunks_base_name(file);
-    int len =
-        snprintf(name, sizeof name, "%.*s%s0x%" PRIx64, (int)(base.len < 400 ? base.len : 400),
-                 base.len ? (const char *)base.data : "", base.len ? " " : "", address);
+    struct br_entry file = chunks_mapped_file(chunks, mapping), base = chunks_base_name(file);
+    char name[FILE_LEN + 32];
+    if (!chunks_spend(chunks, (size_t)file.len + base.len))
+        file.len = base.len = 0;
+    int len = snprintf(name, sizeof name, "%.*s%s0x%" PRIx64, (int)base.len,
+                       base.len ? (const char *)base.data : "", base.len ? " " : "", address);
     return br_stack_tree_function(&chunks->stacks, name, (size_t)len, file.data, file.len, ret);
+}
+
+static size_t chunks_name_len(const struct br_entry *name)
+{
+    return name->len < BR_FUNCTION_NAME_MAX ? name->len : BR_FUNCTION_NAME_MAX;
+}
+
+/* Very many functions may have one long name. */
+static void chunks_cut_names(struct br_chunks *chunks, struct br_entry *name, struct br_entry *file)
+{
+    if (chunks_spend(chunks, chunks_name_len(name) + chunks_name_len(file)))
+        return;
+    if (name->len > NAME_LEN)
+        name->len = (uint32_t)br_utf8_valid(name->data, NAME_LEN);
+    file->len = 0;
 }
 
 static int chunks_function(struct br_chunks *chunks, uint64_t index, uint32_t *ret)
@@ -156,6 +207,7 @@ static int chunks_function(struct br_chunks *chunks, uint64_t index, uint32_t *r
     }
     if (!name.len)
         name = system.len ? system : (struct br_entry){(const uint8_t *)"unknown", 7};
+    chunks_cut_names(chunks, &name, &file);
     int rc = br_stack_tree_function(&chunks->stacks, name.data, name.len, file.data, file.len, ret);
     if (!rc && index < memo->view->count[BR_TABLE_FUNCTION])
         memo->functions[index] = *ret + 1;
@@ -181,6 +233,7 @@ static int chunks_read_location(struct br_chunks *chunks, uint64_t index, struct
     uint64_t mapping = 0, address = 0;
     uint32_t n_lines = 0;
     int rc = 0;
+    br_steps_add(body.len);
     while (p < end && (p = br_scan(p, end, &field))) {
         if (br_scan_tag(&field) == BR_SCAN_VARINT(BR_LOCATION_MAPPING))
             mapping = field.value;
@@ -210,7 +263,10 @@ static int chunks_add_frames(struct br_chunks *chunks, uint64_t index, uint32_t 
         location = &chunks->memo.locations[index];
     if (!location->read)
         rc = chunks_read_location(chunks, index, location);
-    for (uint32_t i = location->count; i > 0 && !rc; i--)
+    /* The innermost one stays: a location of many lines may be in very many stacks. */
+    uint32_t n_more = location->count ? location->count - 1 : 0;
+    uint32_t count = chunks_spend(chunks, (size_t)n_more * LINE_BYTES) ? location->count : 1;
+    for (uint32_t i = rc ? 0 : count; i > 0 && !rc; i--)
         rc = br_stack_tree_node(&chunks->stacks, *node, location->frames[i - 1], node);
     return rc;
 }
@@ -225,6 +281,7 @@ static int chunks_list_locations(struct br_chunks *chunks, struct br_entry body,
     uint32_t count = 0;
     if (!list)
         return br_arena_why(&chunks->memo.arena);
+    br_steps_add(body.len);
     while (p < end && (p = br_scan(p, end, &field))) {
         if (br_scan_tag(&field) == BR_SCAN_VARINT(BR_STACK_LOCATIONS)) {
             list[count++] = field.value;
@@ -333,9 +390,6 @@ static int chunks_insert_series(struct br_chunks *chunks, int64_t id)
 static int chunks_series_of_labels(struct br_chunks *chunks, uint32_t *ret)
 {
     struct br_str *encoded = &chunks->encoded;
-    if (encoded->failed)
-        return br_err_set(chunks->err, BR_EINVAL, "a series' labels take more than %d bytes",
-                          LABELS_LEN);
     uintptr_t id = (uintptr_t)br_map_get(chunks->series, encoded->data, encoded->len);
     if (!id) {
         id = br_map_count(chunks->series) + 1;
@@ -353,6 +407,14 @@ static int chunks_series_of_labels(struct br_chunks *chunks, uint32_t *ret)
 static struct br_label chunks_label(const char *name, const char *value)
 {
     return (struct br_label){name, strlen(name), value, strlen(value)};
+}
+
+static size_t chunks_labels_len(const struct br_label *labels, uint32_t count)
+{
+    size_t len = 0;
+    for (uint32_t i = 0; i < count; i++)
+        len += labels[i].name_len + labels[i].value_len;
+    return len;
 }
 
 /* The series of the type at hand with the labels that the sample at hand adds. */
@@ -379,23 +441,68 @@ static int chunks_make_series(struct br_chunks *chunks, uint32_t *ret)
             labels[count++] = (struct br_label){(const char *)pair.key.data, pair.key.len,
                                                 (const char *)pair.value.data, pair.value.len};
     }
+    /* A label may be in very many samples, each of another series for another label's sake. */
+    if (chunks->n_kept && !chunks_spend(chunks, chunks_labels_len(labels, count)))
+        return BR_EFULL;
     chunks_encode_labels(chunks, labels, count);
+    if (chunks->encoded.failed)
+        return br_err_set(chunks->err, BR_EINVAL, "a series' labels take more than %d bytes",
+                          LABELS_LEN);
     return chunks_series_of_labels(chunks, ret);
+}
+
+static int chunks_plain_series(struct br_chunks *chunks, uint32_t *ret)
+{
+    struct with_label *plain = &chunks->plain;
+    int rc = 0;
+    chunks->n_kept = 0;
+    if (plain->type != chunks->n_types)
+        rc = chunks_make_series(chunks, &plain->series);
+    plain->type = rc ? 0 : chunks->n_types;
+    *ret = plain->series;
+    return rc;
+}
+
+/* A series with one label of samples; where there is no more room for labels, without it. */
+static int chunks_label_series(struct br_chunks *chunks, uint32_t *ret)
+{
+    struct with_label *memo = &chunks->memo.with_label[chunks->kept[0]];
+    int rc = 0;
+    if (memo->type != chunks->n_types)
+        rc = chunks_make_series(chunks, &memo->series);
+    if (rc == BR_EFULL)
+        rc = chunks_plain_series(chunks, &memo->series);
+    memo->type = rc ? 0 : chunks->n_types;
+    *ret = memo->series;
+    return rc;
+}
+
+/* With several labels. As many lists of them as have room are remembered. */
+static int chunks_list_series(struct br_chunks *chunks, uint32_t *ret)
+{
+    struct br_str *list = &chunks->list;
+    br_str_clear(list);
+    br_str_add(list, (const char *)&chunks->n_types, sizeof chunks->n_types);
+    br_str_add(list, (const char *)chunks->kept, chunks->n_kept * sizeof *chunks->kept);
+    uintptr_t known =
+        list->failed ? 0 : (uintptr_t)br_map_get(chunks->lists, list->data, list->len);
+    if (known) {
+        *ret = (uint32_t)known;
+        return 0;
+    }
+    int rc = chunks_make_series(chunks, ret);
+    if (rc == BR_EFULL)
+        rc = chunks_plain_series(chunks, ret);
+    if (!rc && !list->failed)
+        (void)br_map_put(chunks->lists, list->data, list->len, (void *)(uintptr_t)*ret, NULL);
+    return rc;
 }
 
 static int chunks_series(struct br_chunks *chunks, uint32_t *ret)
 {
-    struct with_label *memo = chunks->n_kept == 0   ? &chunks->plain
-                              : chunks->n_kept == 1 ? &chunks->memo.with_label[chunks->kept[0]]
-                                                    : NULL;
-    if (memo && memo->type == chunks->n_types) {
-        *ret = memo->series;
-        return 0;
-    }
-    int rc = chunks_make_series(chunks, ret);
-    if (!rc && memo)
-        *memo = (struct with_label){chunks->n_types, *ret};
-    return rc;
+    return chunks->n_kept == 0   ? chunks_plain_series(chunks, ret)
+           : chunks->n_kept == 1 ? chunks_label_series(chunks, ret)
+                                 : chunks_list_series(chunks, ret);
 }
 
 /* Whether samples of the group get a label of this attribute. */
@@ -583,10 +690,11 @@ static int chunks_begin_item(struct br_chunks *chunks, const struct br_dictionar
     memo->stacks = br_arena_calloc(arena, count[BR_TABLE_STACK], sizeof *memo->stacks);
     memo->links = br_arena_calloc(arena, count[BR_TABLE_LINK], sizeof *memo->links);
     memo->locations = br_arena_calloc(arena, count[BR_TABLE_LOCATION], sizeof *memo->locations);
+    memo->mappings = br_arena_calloc(arena, count[BR_TABLE_MAPPING], sizeof *memo->mappings);
     memo->attributes[0] = br_arena_calloc(arena, count[BR_TABLE_ATTRIBUTE], 1);
     memo->attributes[1] = br_arena_calloc(arena, count[BR_TABLE_ATTRIBUTE], 1);
     memo->with_label = br_arena_calloc(arena, count[BR_TABLE_ATTRIBUTE], sizeof *memo->with_label);
-    return memo->functions && memo->stacks && memo->links && memo->locations &&
+    return memo->functions && memo->stacks && memo->links && memo->locations && memo->mappings &&
                    memo->attributes[0] && memo->attributes[1] && memo->with_label
                ? 0
                : chunks_no_memory(chunks);
@@ -647,11 +755,17 @@ int br_chunks_add(struct br_chunks *chunks, const struct br_item *item, struct b
     struct br_err why = {.code = 0};
     chunks->err = &why;
     br_arena_init(&chunks->memo.arena, MEMO_GROWTH * item->size + (1u << 20));
+    chunks->room = BR_CHUNKS_GROWTH * item->size + BR_CHUNKS_ROOM;
+    chunks->lists = br_map_new(LISTS_MAX);
+    if (!chunks->lists)
+        return br_err_set(err, BR_ENOMEM, "out of memory");
     int rc = br_pprof_groups(chunks->reader, item, chunks_on_group, chunks);
     /* Rows point into the item, which lives until the transaction ends. */
     br_series_forget(chunks->labels);
     br_arena_release(&chunks->memo.arena);
     chunks->memo.view = NULL;
+    br_map_free(chunks->lists, NULL);
+    chunks->lists = NULL;
     chunks->err = NULL;
     if (!rc)
         return 0;
@@ -792,6 +906,7 @@ struct br_chunks *br_chunks_new(struct br_sql *sql, struct br_store_totals *tota
     chunks->totals = totals;
     chunks->squeezer = squeezer;
     chunks->encoded.max = LABELS_LEN;
+    chunks->list.max = LABELS_LEN;
     chunks->reader = br_pprof_writer_new(NULL);
     chunks->labels = br_series_new(&config);
     br_stack_tree_init(&chunks->stacks);
@@ -811,6 +926,7 @@ void br_chunks_free(struct br_chunks *chunks)
     br_series_free(chunks->labels);
     br_arena_release(&chunks->memo.arena);
     br_str_release(&chunks->encoded);
+    br_str_release(&chunks->list);
     br_free(chunks->values);
     br_free(chunks->times);
     br_free(chunks->kept);

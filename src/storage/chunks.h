@@ -15,6 +15,13 @@
 #define BR_CHUNK_SAMPLES 8192u    /* of one */
 #define BR_SAMPLES_WAITING 65536u /* before chunks are made of them */
 
+/* What an item may come to by references, so many times its bytes and so many more: bytes of the
+ * labels of series that samples make, of the names of functions, and lines of locations. Past that
+ * samples are in the series without labels of theirs, names are cut, and of the lines of a location
+ * the innermost one is kept. */
+#define BR_CHUNKS_GROWTH 16u
+#define BR_CHUNKS_ROOM (4u << 20)
+
 struct br_chunks;
 
 /* As br_blocks_new and its neighbours; items have no references (br_item_inline_references). */

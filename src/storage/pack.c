@@ -6,6 +6,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/steps.h"
 #include "wire/protobuf.h"
 
 #define PACK_FIRST 4096u
@@ -53,6 +54,7 @@ void br_pack_bytes(struct br_pack *pack, const void *data, size_t len)
     uint8_t *out = len ? pack_room(pack, len) : NULL;
     if (!out)
         return;
+    br_steps_add(len);
     memcpy(out, data, len);
     pack->len += len;
 }

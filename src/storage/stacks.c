@@ -5,6 +5,7 @@
 
 #include "base/map.h"
 #include "base/mem.h"
+#include "base/steps.h"
 #include "base/str.h"
 
 #define LEVEL 1
@@ -46,6 +47,7 @@ bool br_stack_tree_full(const struct br_stack_tree *stacks)
 static uint64_t stack_tree_function_hash(const struct br_stack_tree *stacks, const void *name,
                                          size_t name_len, const void *file, size_t file_len)
 {
+    br_steps_add(name_len + file_len);
     return br_hash_mix(br_index_hash(&stacks->functions_index, name, name_len) ^ 1,
                        br_index_hash(&stacks->functions_index, file, file_len));
 }
@@ -146,6 +148,7 @@ int br_stack_tree_node(struct br_stack_tree *stacks, uint32_t parent, uint32_t f
                        uint32_t *ret)
 {
     struct br_stack_node node = {parent, function};
+    br_steps_add(1);
     uint64_t hash = stack_tree_node_hash(stacks, &node);
     uint32_t place = br_index_find(&stacks->nodes_index, hash, stack_tree_is_node, stacks, &node);
     if (place == BR_INDEX_NONE) {
