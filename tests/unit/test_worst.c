@@ -442,6 +442,9 @@ static const struct worst_reader readers[] = {
     {"filter, scopes", &br_filter_processor,
      "{match_time: 1h, profiles: {exclude: {match_type: regexp, libraries: [{name: none}], "
      "sample_types: [none]}}}"},
+    {"filter, conditions", &br_filter_processor,
+     "{match_time: 1h, profiles: {profile: ['profile.sample_type.type == \"none\"', "
+     "'IsMatch(profile.sample_type.unit, \"none\")']}}"},
     {"filter, types", &br_filter_processor,
      "{match_time: 1h, profiles: {exclude: {match_type: regexp, sample_types: [none]}}}"},
     {"filter, values", &br_filter_processor,
