@@ -28,9 +28,10 @@ static const struct br_option policy_options[] = {
 };
 
 static const struct br_option keepalive_options[] = {
-    BR_STRUCT(struct otlp_keepalive, server_parameters, parameter_options,
-              "when connections end, and pings of ours"),
-    BR_STRUCT(struct otlp_keepalive, enforcement_policy, policy_options, "pings of clients"),
+    BR_PRESENT(struct otlp_keepalive, server_parameters, struct otlp_keepalive_parameters,
+               parameter_options, "when connections end, and pings of ours"),
+    BR_PRESENT(struct otlp_keepalive, enforcement_policy, struct otlp_keepalive_policy,
+               policy_options, "pings of clients"),
     BR_OPT_END,
 };
 
@@ -43,7 +44,8 @@ static const struct br_option grpc_options[] = {
            "largest message, also after decompression; 0: 64"),
     BR_INT(struct otlp_grpc, max_concurrent_streams, 0, 0, 4294967295.0,
            "requests at once on a connection; 0: 100"),
-    BR_STRUCT(struct otlp_grpc, keepalive, keepalive_options, "what becomes of idle connections"),
+    BR_PRESENT(struct otlp_grpc, keepalive, struct otlp_keepalive, keepalive_options,
+               "what becomes of idle connections"),
     BR_CONNECTION_ROWS(struct otlp_grpc),
     BR_IGNORED("read_buffer_size", "sizes are chosen by the server"),
     BR_IGNORED("write_buffer_size", "sizes are chosen by the server"),

@@ -91,8 +91,13 @@ static uint64_t otlp_receiver_ms_or(uint64_t ns, uint64_t otherwise_ms)
 
 static struct br_server_config otlp_receiver_grpc_server(const struct otlp_grpc *grpc)
 {
-    const struct otlp_keepalive_parameters *k = &grpc->keepalive.server_parameters;
-    const struct otlp_keepalive_policy *policy = &grpc->keepalive.enforcement_policy;
+    static const struct otlp_keepalive_parameters no_parameters;
+    static const struct otlp_keepalive_policy no_policy;
+    const struct otlp_keepalive *keepalive = grpc->keepalive;
+    const struct otlp_keepalive_parameters *k =
+        keepalive && keepalive->server_parameters ? keepalive->server_parameters : &no_parameters;
+    const struct otlp_keepalive_policy *policy =
+        keepalive && keepalive->enforcement_policy ? keepalive->enforcement_policy : &no_policy;
     struct br_server_config server = {
         .endpoint = grpc->endpoint,
         .transport = grpc->transport,

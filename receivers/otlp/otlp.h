@@ -14,15 +14,15 @@ struct otlp_keepalive_policy {
 };
 
 struct otlp_keepalive {
-    struct otlp_keepalive_parameters server_parameters;
-    struct otlp_keepalive_policy enforcement_policy;
+    struct otlp_keepalive_parameters *server_parameters; /* NULL: as zeroed ones */
+    struct otlp_keepalive_policy *enforcement_policy;    /* likewise */
 };
 
 struct otlp_grpc {
     const char *endpoint, *transport;
     struct br_tls_config *tls;
     int64_t max_recv_msg_size_mib, max_concurrent_streams;
-    struct otlp_keepalive keepalive;
+    struct otlp_keepalive *keepalive; /* NULL: as a zeroed one */
     struct br_connections connections;
     bool include_metadata;
 };

@@ -43,7 +43,14 @@ static void test_accepted(void **state)
     struct br_config *config =
         load("receivers:\n"
              "  nop:\n"
-             "  otlp: {protocols: {grpc: , http: {enabled: false}}}\n"
+             "  otlp:\n"
+             "    protocols:\n"
+             "      grpc:\n"
+             "        keepalive:\n"
+             "          enabled: true\n"
+             "          server_parameters: {enabled: true, max_connection_age: 1m}\n"
+             "          enforcement_policy: {enabled: false, min_time: 1m}\n"
+             "      http: {enabled: false}\n"
              "exporters:\n"
              "  logging: {logLevel: debug, verbosity: detailed}\n"
              "  otlp:\n"
@@ -62,19 +69,19 @@ static void test_accepted(void **state)
     assert_string_equal(
         said.data,
         "warning: yaml:2:7: receivers::nop: receives nothing\n"
-        "warning: yaml:5:3: exporters::logging: is read as the exporter \"debug\"\n"
-        "warning: yaml:5:13: exporters::logging::logLevel: is read and has no effect: verbosity "
+        "warning: yaml:12:3: exporters::logging: is read as the exporter \"debug\"\n"
+        "warning: yaml:12:13: exporters::logging::logLevel: is read and has no effect: verbosity "
         "says "
         "how much is printed\n"
-        "warning: yaml:10:3: extensions::pprof: is read and has no effect: it shows Go's own "
+        "warning: yaml:17:3: extensions::pprof: is read and has no effect: it shows Go's own "
         "profiles; the receiver pprof is another thing\n"
-        "warning: yaml:11:3: extensions::zpages: is read and has no effect: it shows pages about "
+        "warning: yaml:18:3: extensions::zpages: is read and has no effect: it shows pages about "
         "the "
         "Collector; /metrics is here\n"
-        "warning: yaml:12:3: extensions::opamp: is read and has no effect: it reports to a "
+        "warning: yaml:19:3: extensions::opamp: is read and has no effect: it reports to a "
         "management "
         "server, and Braid does not\n"
-        "warning: yaml:13:3: extensions::healthcheckv2: is read as the extension "
+        "warning: yaml:20:3: extensions::healthcheckv2: is read as the extension "
         "\"health_check\"\n");
     assert_non_null(config);
     assert_int_equal(config->n_extensions, 1);
