@@ -16,6 +16,7 @@
 #include "storage/blocks.h"
 #include "storage/samples.h"
 #include "storage/stacks.h"
+#include "storage/sums.h"
 
 #define LEVEL 1          /* of zstd */
 #define MEMO_GROWTH 16u  /* bytes of what is remembered of an item, for each of its own */
@@ -65,6 +66,7 @@ struct br_chunks {
     struct br_stack_tree stacks;
     struct br_map *series; /* encoded labels to id */
     int64_t last_chunk;
+    struct br_sums *sums;
     /* Of the item. */
     struct br_pprof_writer *reader;
     struct br_series *labels;
@@ -798,7 +800,15 @@ static int chunks_insert(struct br_chunks *chunks, const struct br_sample_row *r
             (void)sqlite3_bind_blob64(statement, 6 + i, chunks->squeezed[i].data,
                                       chunks->squeezed[i].len, SQLITE_STATIC);
     }
-    return br_sql_run(chunks->sql, statement, chunks->err);
+    int rc = br_sql_run(chunks->sql, statement, chunks->err);
+    struct br_sums_part part = {.series = rows[0].series,
+                                .id = chunks->last_chunk,
+                                .first = chunks->last_chunk,
+                                .last = chunks->last_chunk,
+                                .min_time = min,
+                                .max_time = max,
+                                .n_samples = count};
+    return rc ? rc : br_sums_add(chunks->sums, &part, &chunks->packer, chunks->err);
 }
 
 static int chunks_insert_id(struct br_chunks *chunks, int64_t id)
@@ -841,7 +851,7 @@ int br_chunks_flush(struct br_chunks *chunks, struct br_err *err)
                            rows[next].series == rows[i].series;
              next++) {
         }
-        if (!br_sample_rows_pack(&chunks->packer, rows + i, next - i, chunks->stacks.n_nodes + 1))
+        if (!br_sample_rows_pack(&chunks->packer, rows + i, next - i))
             rc = chunks_no_memory(chunks);
         if (!rc)
             rc = chunks_insert(chunks, rows + i, next - i);
@@ -891,6 +901,8 @@ int br_chunks_load(struct br_chunks *chunks, struct br_err *err)
         (void)sqlite3_reset(statement);
     }
     if (!rc)
+        rc = br_sums_load(chunks->sums, err);
+    if (!rc)
         rc = chunks_load_series(chunks, err);
     return rc ? rc : br_stack_tree_load(&chunks->stacks, chunks->sql, chunks->squeezer, err);
 }
@@ -909,8 +921,9 @@ struct br_chunks *br_chunks_new(struct br_sql *sql, struct br_store_totals *tota
     chunks->list.max = LABELS_LEN;
     chunks->reader = br_pprof_writer_new(NULL);
     chunks->labels = br_series_new(&config);
+    chunks->sums = br_sums_new(sql, squeezer);
     br_stack_tree_init(&chunks->stacks);
-    if (chunks->reader && chunks->labels)
+    if (chunks->reader && chunks->labels && chunks->sums)
         return chunks;
     br_chunks_free(chunks);
     return NULL;
@@ -924,6 +937,7 @@ void br_chunks_free(struct br_chunks *chunks)
     br_map_free(chunks->series, NULL);
     br_pprof_writer_free(chunks->reader);
     br_series_free(chunks->labels);
+    br_sums_free(chunks->sums);
     br_arena_release(&chunks->memo.arena);
     br_str_release(&chunks->encoded);
     br_str_release(&chunks->list);

@@ -4,7 +4,7 @@
  * src/storage only.
  *
  * A chunk has its samples twice: added up by node, which is what a flame graph of the whole chunk
- * wants, and one by one, sorted by span and time.
+ * wants, and one by one, sorted by span and time. What chunks add up to together is in sums.h.
  */
 #pragma once
 

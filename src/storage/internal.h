@@ -9,7 +9,8 @@
 #include "storage/sql.h"
 #include "storage/store.h"
 
-/* Open connections that wait for the next query, and bytes of stacks that they keep. */
+/* Open connections that wait for the next query, and bytes of stacks that they keep. Above either,
+ * those of the oldest partitions are closed. */
 #define BR_STORE_IDLE_MAX 32
 #define BR_STORE_IDLE_BYTES (64u << 20)
 
@@ -42,6 +43,7 @@ struct br_store_partition {
     uint64_t bytes;
     struct br_list idle; /* of br_store_reader */
     bool gone;           /* its file is unlinked or renamed */
+    bool sealed;         /* a program before this one wrote it; it takes no more */
 };
 
 struct br_store_tree; /* the partition's stacks (tree.h) */

@@ -198,6 +198,7 @@ int br_store_partition_load(struct br_store *store, uint32_t number, struct br_e
     int rc = br_sql_open(&sql, partition->path, BR_SQL_WRITE, false, &why);
     if (!rc) {
         rc = br_store_totals_read(&sql, &partition->totals, &why);
+        partition->sealed = sql.version < BR_SQL_VERSION;
         br_sql_close(&sql);
     }
     if (!rc) {
@@ -315,25 +316,59 @@ int br_store_reader_take(struct br_store *store, struct br_store_partition *part
     return 0;
 }
 
+/* Of the oldest partition that has one: what is asked for is mostly of late. Of those with stacks
+ * where `stacks` says so. With the lock held. */
+static struct br_store_reader *store_reader_oldest(struct br_store *store, bool stacks)
+{
+    for (struct br_list *link = store->partitions.next; link != &store->partitions;
+         link = link->next) {
+        const struct br_store_partition *partition =
+            br_container_of(link, struct br_store_partition, link);
+        for (struct br_list *idle = partition->idle.next; idle != &partition->idle;
+             idle = idle->next) {
+            struct br_store_reader *reader = br_container_of(idle, struct br_store_reader, link);
+            if (!stacks || reader->tree)
+                return reader;
+        }
+    }
+    return NULL;
+}
+
+/* Takes a reader that is too much out of those that wait; NULL: none is. With the lock held. */
+static struct br_store_reader *store_reader_spare(struct br_store *store)
+{
+    struct br_store_reader *reader = NULL;
+    if (store->idle_bytes > BR_STORE_IDLE_BYTES)
+        reader = store_reader_oldest(store, true);
+    else if (store->n_idle > BR_STORE_IDLE_MAX)
+        reader = store_reader_oldest(store, false);
+    if (!reader)
+        return NULL;
+    br_list_remove(&reader->link);
+    store->n_idle--;
+    store->idle_bytes -= br_store_tree_size(reader->tree);
+    return reader;
+}
+
 void br_store_reader_give(struct br_store *store, struct br_store_partition *partition,
                           struct br_store_reader *reader)
 {
-    struct br_store_tree *tree = NULL;
+    struct br_list spare;
+    struct br_list *link;
+    br_list_init(&spare);
     (void)pthread_mutex_lock(&store->lock);
-    bool keep = !partition->gone && store->n_idle < BR_STORE_IDLE_MAX;
-    if (keep) {
-        if (store->idle_bytes + br_store_tree_size(reader->tree) > BR_STORE_IDLE_BYTES) {
-            tree = reader->tree;
-            reader->tree = NULL;
-        }
+    if (partition->gone) {
+        br_list_append(&spare, &reader->link);
+    } else {
         br_list_append(&partition->idle, &reader->link);
         store->n_idle++;
         store->idle_bytes += br_store_tree_size(reader->tree);
     }
+    while ((reader = store_reader_spare(store)))
+        br_list_append(&spare, &reader->link);
     (void)pthread_mutex_unlock(&store->lock);
-    br_store_tree_free(tree);
-    if (!keep)
-        store_reader_free(reader);
+    while ((link = br_list_shift(&spare)))
+        store_reader_free(br_container_of(link, struct br_store_reader, link));
 }
 
 void br_store_partitions_close(struct br_store *store)

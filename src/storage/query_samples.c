@@ -14,15 +14,23 @@
 #define CHUNKS_MAX (64u << 20)
 #define GROUPS_MAX (16u << 20)
 
-/* A chunk that may have samples of what is asked for. */
+/* A chunk that may have samples of what is asked for; or a sum of chunks, which is whole and has
+ * totals alone. */
 struct chunk {
     struct br_store_view *view;
     const struct br_stored_series *series;
     bool whole; /* all its samples are in the range, and none is asked for by its span */
-    uint32_t n_samples;
+    uint64_t n_samples;
     int64_t min_time, max_time;
     const uint8_t *totals, *samples; /* as they are in the database */
     size_t totals_len, samples_len;
+};
+
+/* What is to be read: a row of `sums` that stands for the chunks from `first` to `last` of a
+ * series, or of `chunks`. */
+struct part {
+    bool is_sum;
+    int64_t id, first, last;
 };
 
 struct samples_query {
@@ -33,12 +41,14 @@ struct samples_query {
     uint64_t *span_ids; /* sorted */
     const uint8_t (**trace_ids)[16];
     int64_t from, until;
-    int64_t *list; /* chunks found by id */
+    struct part *list;
     uint32_t n_list, cap_list;
     struct br_pack plain[2]; /* totals and samples */
     /* Called for each chunk of a view, and when the view is done. */
     int (*on_chunk)(struct samples_query *samples, const struct chunk *chunk);
     int (*on_view)(struct samples_query *samples, struct br_store_view *view);
+    /* Whether a sum of chunks that lie in the range, between these times, will do; NULL: none. */
+    bool (*takes_sum)(const struct samples_query *samples, int64_t min_time, int64_t max_time);
     void *arg;
 };
 
@@ -125,22 +135,23 @@ static int samples_query_failed(struct samples_query *samples, struct br_store_v
     return rc ? br_err_set(samples->err, rc, "%s", *why->text ? why->text : br_strerror(rc)) : 0;
 }
 
-static int samples_query_read_chunk(struct samples_query *samples, struct br_store_view *view,
-                                    int64_t number)
+/* The columns of both rows are the same, but that a sum has no samples. */
+static int samples_query_read_part(struct samples_query *samples, struct br_store_view *view,
+                                   const struct part *part)
 {
     struct br_sql *sql = &view->reader->sql;
     struct br_err why = {.code = 0};
     int rc = 0;
-    sqlite3_stmt *statement = br_sql_take(sql, BR_SQL_CHUNK);
+    sqlite3_stmt *statement = br_sql_take(sql, part->is_sum ? BR_SQL_SUM : BR_SQL_CHUNK);
     if (statement)
-        (void)sqlite3_bind_int64(statement, 1, number);
+        (void)sqlite3_bind_int64(statement, 1, part->id);
     if (!br_sql_row(sql, statement, &rc, &why))
         return samples_query_failed(samples, view, rc, &why);
     uint64_t series = (uint64_t)sqlite3_column_int64(statement, 0);
     struct chunk chunk = {.view = view,
                           .min_time = sqlite3_column_int64(statement, 1),
                           .max_time = sqlite3_column_int64(statement, 2),
-                          .n_samples = (uint32_t)sqlite3_column_int64(statement, 3)};
+                          .n_samples = (uint64_t)sqlite3_column_int64(statement, 3)};
     if (series < samples->matching.n_series)
         chunk.series = samples->matching.series[series];
     if (chunk.series && chunk.max_time >= samples->from && chunk.min_time < samples->until) {
@@ -149,7 +160,7 @@ static int samples_query_read_chunk(struct samples_query *samples, struct br_sto
         chunk.totals = sqlite3_column_blob(statement, 4);
         chunk.totals_len = (size_t)sqlite3_column_bytes(statement, 4);
         /* What is in pages of its own is read when it is asked for. */
-        if (!chunk.whole) {
+        if (!chunk.whole && !part->is_sum) {
             chunk.samples = sqlite3_column_blob(statement, 5);
             chunk.samples_len = (size_t)sqlite3_column_bytes(statement, 5);
         }
@@ -159,15 +170,20 @@ static int samples_query_read_chunk(struct samples_query *samples, struct br_sto
     return rc;
 }
 
-static int samples_query_list(struct samples_query *samples, int64_t chunk)
+static int samples_query_list(struct samples_query *samples, struct part part)
 {
     if (samples->n_list < samples->cap_list ||
         !br_grow(&samples->list, &samples->cap_list, (size_t)samples->n_list + 1,
                  sizeof *samples->list, CHUNKS_MAX)) {
-        samples->list[samples->n_list++] = chunk;
+        samples->list[samples->n_list++] = part;
         return 0;
     }
     return samples_query_no_memory(samples);
+}
+
+static int samples_query_list_chunk(struct samples_query *samples, int64_t number)
+{
+    return samples_query_list(samples, (struct part){false, number, number, number});
 }
 
 static int samples_query_find_id(struct samples_query *samples, struct br_store_view *view,
@@ -180,8 +196,50 @@ static int samples_query_find_id(struct samples_query *samples, struct br_store_
     if (statement)
         (void)sqlite3_bind_int64(statement, 1, id);
     while (!rc && br_sql_row(sql, statement, &sql_rc, &why))
-        rc = samples_query_list(samples, sqlite3_column_int64(statement, 0));
+        rc = samples_query_list_chunk(samples, sqlite3_column_int64(statement, 0));
     return rc ? rc : samples_query_failed(samples, view, sql_rc, &why);
+}
+
+/* Of the sums that will do the widest: what they are made of comes after them. */
+static int samples_query_find_sums(struct samples_query *samples, struct br_store_view *view,
+                                   uint32_t series)
+{
+    struct br_sql *sql = &view->reader->sql;
+    struct br_err why = {.code = 0};
+    int rc = 0, sql_rc = 0;
+    int64_t covered = 0;
+    sqlite3_stmt *statement = br_sql_take(sql, BR_SQL_SUMS_OF_SERIES);
+    if (statement)
+        (void)sqlite3_bind_int64(statement, 1, series);
+    while (!rc && br_sql_row(sql, statement, &sql_rc, &why)) {
+        struct part part = {true, sqlite3_column_int64(statement, 0),
+                            sqlite3_column_int64(statement, 1), sqlite3_column_int64(statement, 2)};
+        int64_t min_time = sqlite3_column_int64(statement, 3);
+        int64_t max_time = sqlite3_column_int64(statement, 4);
+        if (part.first <= covered || min_time < samples->from || max_time >= samples->until ||
+            !samples->takes_sum(samples, min_time, max_time))
+            continue;
+        covered = part.last;
+        rc = samples_query_list(samples, part);
+    }
+    if (statement)
+        (void)sqlite3_reset(statement);
+    return rc ? rc : samples_query_failed(samples, view, sql_rc, &why);
+}
+
+/* Whether one of the sums in the list from `at` on, which are in order, stands for the chunk. */
+static bool samples_query_is_in_sum(const struct samples_query *samples, uint32_t at,
+                                    uint32_t n_sums, int64_t number)
+{
+    uint32_t low = at, high = at + n_sums;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (samples->list[middle].last < number)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < at + n_sums && samples->list[low].first <= number;
 }
 
 static int samples_query_find_series(struct samples_query *samples, struct br_store_view *view,
@@ -189,22 +247,31 @@ static int samples_query_find_series(struct samples_query *samples, struct br_st
 {
     struct br_sql *sql = &view->reader->sql;
     struct br_err why = {.code = 0};
+    uint32_t at = samples->n_list;
     int rc = 0, sql_rc = 0;
-    sqlite3_stmt *statement = br_sql_take(sql, BR_SQL_CHUNKS_OF_SERIES);
+    if (samples->takes_sum && sql->version >= BR_SQL_SUMS)
+        rc = samples_query_find_sums(samples, view, series);
+    uint32_t n_sums = samples->n_list - at;
+    sqlite3_stmt *statement = rc ? NULL : br_sql_take(sql, BR_SQL_CHUNKS_OF_SERIES);
     if (statement) {
         (void)sqlite3_bind_int64(statement, 1, series);
         (void)sqlite3_bind_int64(statement, 2, samples->from);
         (void)sqlite3_bind_int64(statement, 3, samples->until);
     }
-    while (!rc && br_sql_row(sql, statement, &sql_rc, &why))
-        rc = samples_query_list(samples, sqlite3_column_int64(statement, 0));
+    while (!rc && br_sql_row(sql, statement, &sql_rc, &why)) {
+        int64_t number = sqlite3_column_int64(statement, 0);
+        if (!samples_query_is_in_sum(samples, at, n_sums, number))
+            rc = samples_query_list_chunk(samples, number);
+    }
     return rc ? rc : samples_query_failed(samples, view, sql_rc, &why);
 }
 
-static int samples_query_compare_chunks(const void *left, const void *right)
+static int samples_query_compare_parts(const void *left, const void *right)
 {
-    int64_t first = *(const int64_t *)left, second = *(const int64_t *)right;
-    return (first > second) - (first < second);
+    const struct part *first = left, *second = right;
+    if (first->is_sum != second->is_sum)
+        return first->is_sum ? -1 : 1;
+    return (first->id > second->id) - (first->id < second->id);
 }
 
 static int samples_query_find(struct samples_query *samples, struct br_store_view *view)
@@ -224,7 +291,7 @@ static int samples_query_find(struct samples_query *samples, struct br_store_vie
             if (samples->matching.series[i])
                 rc = samples_query_find_series(samples, view, i);
     if (!rc && samples->n_list)
-        qsort(samples->list, samples->n_list, sizeof *samples->list, samples_query_compare_chunks);
+        qsort(samples->list, samples->n_list, sizeof *samples->list, samples_query_compare_parts);
     return rc;
 }
 
@@ -243,8 +310,8 @@ static int samples_query_view(struct samples_query *samples, struct br_store_vie
     for (uint32_t i = 0; i < samples->n_list && !rc && !view->failed; i++) {
         if (!br_store_query_goes_on(samples->query))
             break;
-        if (!i || samples->list[i] != samples->list[i - 1])
-            rc = samples_query_read_chunk(samples, view, samples->list[i]);
+        if (!i || samples_query_compare_parts(&samples->list[i - 1], &samples->list[i]))
+            rc = samples_query_read_part(samples, view, &samples->list[i]);
     }
     return rc || view->failed || !samples->on_view ? rc : samples->on_view(samples, view);
 }
@@ -311,30 +378,90 @@ static int chunk_reader_run(struct chunk_reader *reader)
 
 /* --- Flame graphs ---------------------------------------------------------------------------- */
 
+#define FLAMING_BLOCK 1024u
+
+struct flaming_node {
+    int64_t sum;
+    uint32_t in_flame;
+};
+
 struct flaming {
     struct chunk_reader reader; /* first */
     struct br_flame *flame;
     const struct br_store_view *view;
-    int64_t *sums; /* by node of the view */
-    uint32_t n_sums, cap_sums;
+    struct flaming_node **blocks; /* by node of the view; NULL: none of the block has a sum */
+    struct br_store_node_set set; /* of those that have a sum, and of what is above them */
+    uint32_t cap_blocks, cap_words;
+    uint32_t *names; /* by function: its name in the flame + 1; 0: not known yet */
+    uint32_t cap_names;
     bool no_memory;
 };
 
+/* Of a node in a block that is there. */
+static struct flaming_node *flaming_at(const struct flaming *flaming, uint32_t node)
+{
+    return &flaming->blocks[node / FLAMING_BLOCK][node % FLAMING_BLOCK];
+}
+
+/* Makes the block of a node. Its parents need not have one yet. */
+static bool flaming_make(struct flaming *flaming, uint32_t node)
+{
+    uint32_t before = flaming->cap_blocks, block = node / FLAMING_BLOCK;
+    if (block < before && flaming->blocks[block])
+        return true;
+    if (br_grow(&flaming->blocks, &flaming->cap_blocks, (size_t)block + 1, sizeof *flaming->blocks,
+                BR_STACK_NODES_MAX / FLAMING_BLOCK + 1u))
+        return false;
+    for (uint32_t i = before; i < flaming->cap_blocks; i++)
+        flaming->blocks[i] = NULL;
+    flaming->blocks[block] = br_calloc(FLAMING_BLOCK, sizeof **flaming->blocks);
+    if (!flaming->blocks[block])
+        return false;
+    br_store_query_hold(flaming->reader.samples->query,
+                        FLAMING_BLOCK * (int64_t)sizeof **flaming->blocks);
+    return true;
+}
+
+static bool flaming_grow_set(struct flaming *flaming, uint32_t n_words)
+{
+    uint32_t before = flaming->cap_words;
+    if (n_words > before) {
+        if (br_grow(&flaming->set.words, &flaming->cap_words, n_words, sizeof *flaming->set.words,
+                    BR_STACK_NODES_MAX / 64 + 1u))
+            return false;
+        memset(flaming->set.words + before, 0,
+               (size_t)(flaming->cap_words - before) * sizeof *flaming->set.words);
+    }
+    flaming->set.n_words = n_words;
+    return true;
+}
+
 static bool flaming_add(struct flaming *flaming, uint32_t node, int64_t value)
 {
-    if (node >= flaming->n_sums) {
-        if (br_grow(&flaming->sums, &flaming->cap_sums, (size_t)node + 1, sizeof *flaming->sums,
-                    BR_STACK_NODES_MAX + 1u)) {
-            flaming->no_memory = true;
-            return false;
-        }
-        memset(flaming->sums + flaming->n_sums, 0,
-               (size_t)(flaming->cap_sums - flaming->n_sums) * sizeof *flaming->sums);
-        flaming->n_sums = flaming->cap_sums;
+    uint32_t word = node / 64;
+    if (!flaming_make(flaming, node) ||
+        (word >= flaming->set.n_words && !flaming_grow_set(flaming, word + 1))) {
+        flaming->no_memory = true;
+        return false;
     }
-    if (__builtin_add_overflow(flaming->sums[node], value, &flaming->sums[node]))
-        flaming->sums[node] = value < 0 ? INT64_MIN : INT64_MAX;
+    int64_t *sum = &flaming_at(flaming, node)->sum;
+    if (__builtin_add_overflow(*sum, value, sum))
+        *sum = value < 0 ? INT64_MIN : INT64_MAX;
+    flaming->set.words[word] |= UINT64_C(1) << node % 64;
     return true;
+}
+
+static void flaming_release(struct flaming *flaming)
+{
+    for (uint32_t i = 0; i < flaming->cap_blocks; i++) {
+        if (flaming->blocks[i])
+            br_store_query_hold(flaming->reader.samples->query,
+                                -FLAMING_BLOCK * (int64_t)sizeof **flaming->blocks);
+        br_free(flaming->blocks[i]);
+    }
+    br_free(flaming->blocks);
+    br_free(flaming->set.words);
+    br_free(flaming->names);
 }
 
 static bool flaming_on_total(void *arg, uint32_t node, int64_t value)
@@ -347,11 +474,46 @@ static bool flaming_on_sample(void *arg, const struct br_sample_read *sample)
     return flaming_add(arg, sample->node, sample->value);
 }
 
+/* Takes a node out of the set, the lowest first. False when it is empty; `*at` is 0 at first. */
+static bool flaming_take(struct flaming *flaming, uint32_t *at, uint32_t *ret)
+{
+    struct br_store_node_set *set = &flaming->set;
+    while (*at < set->n_words && !set->words[*at])
+        ++*at;
+    if (*at == set->n_words) {
+        set->n_words = 0;
+        return false;
+    }
+    *ret = 64 * *at + (uint32_t)__builtin_ctzll(set->words[*at]);
+    set->words[*at] &= set->words[*at] - 1;
+    return true;
+}
+
+static void flaming_forget(struct flaming *flaming)
+{
+    uint32_t at = 0, node;
+    while (flaming_take(flaming, &at, &node))
+        if (flaming->blocks[node / FLAMING_BLOCK])
+            flaming_at(flaming, node)->sum = 0;
+}
+
+/* What adds up to nothing is not drawn, whether it is added up here or was before. */
+static void flaming_drop_zeros(struct flaming *flaming)
+{
+    struct br_store_node_set *set = &flaming->set;
+    for (uint32_t word = 0; word < set->n_words; word++)
+        for (uint64_t left = set->words[word]; left; left &= left - 1) {
+            unsigned bit = (unsigned)__builtin_ctzll(left);
+            if (!flaming_at(flaming, 64 * word + bit)->sum)
+                set->words[word] &= ~(UINT64_C(1) << bit);
+        }
+}
+
 static int flaming_on_chunk(struct samples_query *samples, const struct chunk *chunk)
 {
     struct flaming *flaming = samples->arg;
-    if (flaming->view != chunk->view && flaming->n_sums)
-        memset(flaming->sums, 0, flaming->n_sums * sizeof *flaming->sums);
+    if (flaming->view != chunk->view)
+        flaming_forget(flaming);
     flaming->view = chunk->view;
     flaming->reader = (struct chunk_reader){samples, chunk, chunk->whole ? flaming_on_total : NULL,
                                             flaming_on_sample};
@@ -359,67 +521,100 @@ static int flaming_on_chunk(struct samples_query *samples, const struct chunk *c
     return flaming->no_memory ? samples_query_no_memory(samples) : rc;
 }
 
-/* Makes the flame's nodes of those that have a sum, and of what is above them. */
-static int flaming_graft(struct flaming *flaming, const struct br_store_tree *tree,
-                         uint32_t *flame_nodes, uint32_t *names)
+/* The flame's name of a function, + 1. */
+static int flaming_name(struct flaming *flaming, const struct br_store_tree *tree,
+                        uint32_t function, uint32_t *ret)
 {
-    uint32_t count = flaming->n_sums < tree->n_nodes ? flaming->n_sums : tree->n_nodes;
+    uint32_t before = flaming->cap_names;
     int rc = 0;
-    for (uint32_t i = count; i-- > 1;)
-        if (flaming->sums[i] || flame_nodes[i])
-            flame_nodes[tree->parents[i]] = flame_nodes[i] = 1;
-    if (count && flaming->sums[0])
-        br_flame_add(flaming->flame, 0, flaming->sums[0]);
-    flame_nodes[0] = 0;
-    for (uint32_t i = 1; i < count && !rc; i++) {
-        uint32_t function = tree->functions[i];
-        if (!flame_nodes[i])
-            continue;
-        if (!names[function]) {
-            rc = br_flame_name(flaming->flame, br_store_tree_name(tree, function),
-                               br_store_tree_file(tree, function), &names[function]);
-            names[function] += !rc;
-        }
-        if (!rc)
-            rc = br_flame_child(flaming->flame, flame_nodes[tree->parents[i]], names[function] - 1,
-                                &flame_nodes[i]);
-        if (!rc && flaming->sums[i])
-            br_flame_add(flaming->flame, flame_nodes[i], flaming->sums[i]);
+    if (function >= before) {
+        rc = br_grow(&flaming->names, &flaming->cap_names, (size_t)function + 1,
+                     sizeof *flaming->names, BR_FUNCTIONS_MAX);
+        if (rc)
+            return BR_ENOMEM;
+        memset(flaming->names + before, 0,
+               (size_t)(flaming->cap_names - before) * sizeof *flaming->names);
     }
+    uint32_t *name = &flaming->names[function];
+    if (!*name) {
+        rc = br_flame_name(flaming->flame, br_store_tree_name(tree, function),
+                           br_store_tree_file(tree, function), name);
+        *name = rc ? 0 : *name + 1;
+    }
+    *ret = *name;
+    return rc;
+}
+
+/* Makes the flame's node of one of the tree, whose parent has one. */
+static int flaming_graft_node(struct flaming *flaming, const struct br_store_tree *tree,
+                              uint32_t number)
+{
+    uint32_t parent, function, name;
+    if (!flaming_make(flaming, number))
+        return BR_ENOMEM;
+    struct flaming_node *node = flaming_at(flaming, number);
+    int rc = 0;
+    if (number) {
+        br_store_tree_node(tree, number, &parent, &function);
+        rc = flaming_name(flaming, tree, function, &name);
+        if (!rc)
+            rc = br_flame_child(flaming->flame, parent ? flaming_at(flaming, parent)->in_flame : 0,
+                                name - 1, &node->in_flame);
+    }
+    if (!rc && node->sum)
+        br_flame_add(flaming->flame, number ? node->in_flame : 0, node->sum);
+    node->sum = 0;
+    return rc;
+}
+
+static int flaming_graft(struct flaming *flaming, const struct br_store_tree *tree)
+{
+    uint32_t at = 0, node;
+    int rc = 0;
+    if (flaming->names)
+        memset(flaming->names, 0, flaming->cap_names * sizeof *flaming->names);
+    while (!rc && flaming_take(flaming, &at, &node))
+        rc = flaming_graft_node(flaming, tree, node);
     return rc;
 }
 
 static int flaming_on_view(struct samples_query *samples, struct br_store_view *view)
 {
     struct flaming *flaming = samples->arg;
-    bool any = false;
-    for (uint32_t i = 0; flaming->view == view && i < flaming->n_sums && !any; i++)
-        any = flaming->sums[i] != 0;
-    int rc = any ? br_store_tree_load(samples->query, view, samples->err) : 0;
-    const struct br_store_tree *tree = view->reader->tree;
-    if (rc || !any || !tree)
+    bool whole;
+    if (flaming->view != view || !flaming->set.n_words)
+        return 0;
+    flaming_drop_zeros(flaming);
+    int rc = br_store_tree_load(samples->query, view, &flaming->set, &whole, samples->err);
+    if (rc || !whole)
         return rc;
-    uint32_t *flame_nodes = br_calloc((size_t)tree->n_nodes + 1, sizeof *flame_nodes);
-    uint32_t *names = br_calloc((size_t)tree->n_functions + 1, sizeof *names);
-    rc = flame_nodes && names ? flaming_graft(flaming, tree, flame_nodes, names) : BR_ENOMEM;
-    br_free(flame_nodes);
-    br_free(names);
-    memset(flaming->sums, 0, flaming->n_sums * sizeof *flaming->sums);
+    rc = flaming_graft(flaming, view->reader->tree);
     if (rc == BR_EFULL)
         samples->query->cut = "the flame graph has too many nodes";
     return rc ? br_err_set(samples->err, rc, "%s", br_strerror(rc)) : 0;
+}
+
+static bool flaming_takes_sum(const struct samples_query *samples, int64_t min_time,
+                              int64_t max_time)
+{
+    (void)samples;
+    (void)min_time;
+    (void)max_time;
+    return true;
 }
 
 int br_store_flame(struct br_store_query *query, const struct br_sample_filter *filter,
                    struct br_flame *flame, struct br_err *err)
 {
     struct flaming flaming = {.flame = flame};
-    struct samples_query samples = {
-        .on_chunk = flaming_on_chunk, .on_view = flaming_on_view, .arg = &flaming};
+    struct samples_query samples = {.on_chunk = flaming_on_chunk,
+                                    .on_view = flaming_on_view,
+                                    .takes_sum = flaming_takes_sum,
+                                    .arg = &flaming};
     int rc = samples_query_init(&samples, query, filter, err);
     if (!rc)
         rc = samples_query_run(&samples);
-    br_free(flaming.sums);
+    flaming_release(&flaming);
     samples_query_release(&samples);
     return rc;
 }
@@ -428,7 +623,7 @@ int br_store_flame(struct br_store_query *query, const struct br_sample_filter *
 
 struct summing {
     struct chunk_reader reader; /* first */
-    uint64_t step_ns;
+    uint64_t from_ns, step_ns;
     struct br_stored_samples *groups;
     uint64_t *steps; /* of each group */
     uint32_t n_groups, cap_groups, cap_steps;
@@ -495,7 +690,7 @@ static struct br_stored_samples *summing_group(struct summing *summing, const st
 static uint64_t summing_step(const struct summing *summing, int64_t time_ns)
 {
     uint64_t time = time_ns > 0 ? (uint64_t)time_ns : 0;
-    uint64_t from = summing->reader.samples->filter->from_ns;
+    uint64_t from = summing->from_ns;
     return summing->step_ns && time > from ? (time - from) / summing->step_ns : 0;
 }
 
@@ -538,6 +733,14 @@ static bool summing_on_total(void *arg, uint32_t node, int64_t value)
     return summing_add(summing, &key, chunk->min_time, 0, value);
 }
 
+static bool summing_takes_sum(const struct samples_query *samples, int64_t min_time,
+                              int64_t max_time)
+{
+    const struct summing *summing = samples->arg;
+    return samples->filter->spans_together &&
+           summing_step(summing, min_time) == summing_step(summing, max_time);
+}
+
 static int summing_on_chunk(struct samples_query *samples, const struct chunk *chunk)
 {
     struct summing *summing = samples->arg;
@@ -568,8 +771,9 @@ static int summing_on_chunk(struct samples_query *samples, const struct chunk *c
 int br_store_samples(struct br_store_query *query, const struct br_sample_filter *filter,
                      uint64_t step_ns, br_samples_fn *fn, void *arg, struct br_err *err)
 {
-    struct summing summing = {.step_ns = step_ns};
-    struct samples_query samples = {.on_chunk = summing_on_chunk, .arg = &summing};
+    struct summing summing = {.from_ns = filter->from_ns, .step_ns = step_ns};
+    struct samples_query samples = {
+        .on_chunk = summing_on_chunk, .takes_sum = summing_takes_sum, .arg = &summing};
     br_index_init(&summing.index, GROUPS_MAX, BR_HOLDER_STORE);
     br_random_bytes(summing.index.secret, sizeof summing.index.secret);
     int rc = samples_query_init(&samples, query, filter, err);

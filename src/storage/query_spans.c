@@ -29,6 +29,12 @@ struct spans_query {
     uint32_t n_candidates, cap_candidates;
     struct br_stored_span *pending; /* a heap, what comes first on top */
     uint32_t n_pending, cap_pending;
+    int64_t *ranks; /* the best `limit` that were pending so far: a heap, the worst on top */
+    uint32_t n_ranks, cap_ranks;
+    struct wanted {
+        bool *operations; /* by number, whether its spans are asked for */
+        uint32_t count, cap;
+    } * wanted; /* by view; NULL: spans of all operations */
     uint32_t n_out;
     bool stopped;
 };
@@ -185,25 +191,50 @@ static int spans_note_operation(struct spans_query *spans, struct br_store_view 
     return rc ? br_store_view_sql_failed(spans->query, view, spans->err) : 0;
 }
 
-/* An operation without a name stands for all of its service. */
-static bool spans_is_operation(const struct br_span_filter *filter, sqlite3_stmt *statement)
+/* An operation without a name stands for all of its service. `*ret` says whether the row is what
+ * blocks are found by; returned is whether its spans are asked for. */
+static bool spans_is_operation(const struct br_span_filter *filter, sqlite3_stmt *statement,
+                               bool *ret)
 {
     const char *service = (const char *)sqlite3_column_text(statement, 1);
     const char *name = (const char *)sqlite3_column_text(statement, 2);
-    if (filter->service && (!service || strcmp(service, filter->service) != 0))
-        return false;
-    return filter->name ? name && strcmp(name, filter->name) == 0 : !name;
+    bool ours = !filter->service || (service && strcmp(service, filter->service) == 0);
+    bool named = name && (!filter->name || strcmp(name, filter->name) == 0);
+    *ret = ours && (filter->name ? named : !name);
+    return ours && named;
+}
+
+static int spans_want(struct spans_query *spans, struct wanted *wanted, int64_t operation)
+{
+    uint32_t before = wanted->cap;
+    if (operation < 0 || operation > BR_OPERATIONS_MAX)
+        return 0;
+    if (br_grow(&wanted->operations, &wanted->cap, (size_t)operation + 1,
+                sizeof *wanted->operations, BR_OPERATIONS_MAX + 1u))
+        return spans_no_memory(spans->err);
+    memset(wanted->operations + before, 0, wanted->cap - before);
+    br_store_query_hold(spans->query, wanted->cap - before);
+    wanted->operations[operation] = true;
+    if (operation >= wanted->count)
+        wanted->count = (uint32_t)operation + 1;
+    return 0;
 }
 
 static int spans_note_operations(struct spans_query *spans, struct br_store_view *view,
                                  struct durations *durations)
 {
+    struct wanted *wanted = &spans->wanted[view - br_store_reading_of(spans->query)->views];
     struct br_sql *sql = &view->reader->sql;
     sqlite3_stmt *statement = br_sql_take(sql, BR_SQL_OPERATIONS);
     int rc = 0, ours = 0;
-    while (!ours && br_sql_row(sql, statement, &rc, NULL))
-        if (spans_is_operation(spans->filter, statement))
-            ours = spans_note_operation(spans, view, sqlite3_column_int64(statement, 0), durations);
+    bool finds;
+    while (!ours && br_sql_row(sql, statement, &rc, NULL)) {
+        int64_t operation = sqlite3_column_int64(statement, 0);
+        if (spans_is_operation(spans->filter, statement, &finds))
+            ours = spans_want(spans, wanted, operation);
+        if (!ours && finds)
+            ours = spans_note_operation(spans, view, operation, durations);
+    }
     return ours ? ours : rc ? br_store_view_sql_failed(spans->query, view, spans->err) : 0;
 }
 
@@ -266,6 +297,47 @@ static int64_t spans_rank(const struct br_span_filter *filter, const struct br_s
     return br_sql_time(filter->order == BR_SPANS_SLOWEST ? span->duration_ns : span->start_ns);
 }
 
+/* Whether enough others come before what has this rank. */
+static bool spans_is_too_late(const struct spans_query *spans, int64_t rank)
+{
+    uint32_t limit = spans->filter->limit;
+    return limit && spans->n_ranks == limit && rank < spans->ranks[0];
+}
+
+/* Puts it below what is smaller, from `at` on. */
+static void spans_sink_rank(struct spans_query *spans, uint32_t at, int64_t rank)
+{
+    int64_t *heap = spans->ranks;
+    for (uint32_t child; (child = 2 * at + 1) < spans->n_ranks; at = child) {
+        child += child + 1 < spans->n_ranks && heap[child + 1] < heap[child];
+        if (heap[child] >= rank)
+            break;
+        heap[at] = heap[child];
+    }
+    heap[at] = rank;
+}
+
+static int spans_note_rank(struct spans_query *spans, int64_t rank)
+{
+    uint32_t limit = spans->filter->limit, at = spans->n_ranks, before = spans->cap_ranks;
+    if (!limit)
+        return 0;
+    if (at == limit) {
+        if (rank > spans->ranks[0])
+            spans_sink_rank(spans, 0, rank);
+        return 0;
+    }
+    if (br_grow(&spans->ranks, &spans->cap_ranks, (size_t)at + 1, sizeof *spans->ranks,
+                PENDING_MAX))
+        return spans_no_memory(spans->err);
+    br_store_query_hold(spans->query,
+                        (int64_t)(spans->cap_ranks - before) * (int64_t)sizeof *spans->ranks);
+    for (spans->n_ranks++; at && spans->ranks[(at - 1) / 2] > rank; at = (at - 1) / 2)
+        spans->ranks[at] = spans->ranks[(at - 1) / 2];
+    spans->ranks[at] = rank;
+    return 0;
+}
+
 static bool spans_before(const struct br_span_filter *filter, const struct br_stored_span *left,
                          const struct br_stored_span *right)
 {
@@ -311,15 +383,20 @@ static struct br_stored_span spans_pop(struct spans_query *spans)
     return top;
 }
 
-static bool spans_match(const struct br_span_filter *filter, const struct br_columns *columns,
-                        uint32_t index)
+static bool spans_match(const struct spans_query *spans, const struct wanted *wanted,
+                        const struct br_columns *columns, uint32_t index)
 {
+    const struct br_span_filter *filter = spans->filter;
+    uint32_t operation = columns->operation[index];
     uint64_t start = columns->start_ns[index], duration = br_columns_duration(columns, index);
     return start >= filter->from_ns && (!filter->until_ns || start < filter->until_ns) &&
            duration >= filter->min_duration_ns &&
            (!filter->max_duration_ns || duration <= filter->max_duration_ns) &&
            (!filter->roots || !columns->parent_id[index]) &&
-           (!filter->failed || columns->status[index] == BR_SPAN_STATUS_ERROR);
+           (!filter->failed || columns->status[index] == BR_SPAN_STATUS_ERROR) &&
+           (!wanted || (operation < wanted->count && wanted->operations[operation])) &&
+           !spans_is_too_late(spans,
+                              br_sql_time(filter->order == BR_SPANS_SLOWEST ? duration : start));
 }
 
 /* Whether the block's filter leaves it in. */
@@ -355,22 +432,24 @@ static bool spans_may_have(struct spans_query *spans, const struct candidate *ca
 
 static int spans_read_block(struct spans_query *spans, const struct candidate *candidate)
 {
-    const struct br_span_filter *filter = spans->filter;
-    const struct br_columns *columns = &br_store_reading_of(spans->query)->columns;
+    const struct br_store_reading *reading = br_store_reading_of(spans->query);
+    const struct br_columns *columns = &reading->columns;
+    struct br_store_view *view = candidate->view;
+    const struct wanted *wanted = spans->wanted ? &spans->wanted[view - reading->views] : NULL;
     struct br_stored_span span;
     bool there;
     int rc = 0;
-    if (candidate->view->failed || !spans_may_have(spans, candidate, &rc))
+    if (view->failed || !spans_may_have(spans, candidate, &rc))
         return rc;
-    rc = br_store_view_columns(spans->query, candidate->view, candidate->block, &there, spans->err);
+    rc = br_store_view_columns(spans->query, view, candidate->block, &there, spans->err);
     for (uint32_t i = 0; there && !rc && i < columns->n_spans; i++) {
-        if (!spans_match(filter, columns, i))
+        if (!spans_match(spans, wanted, columns, i))
             continue;
-        if (!spans_make(spans->query, candidate->view, candidate->block, i, &span))
+        if (!spans_make(spans->query, view, candidate->block, i, &span))
             break;
-        if ((!filter->service || !strcmp(span.service, filter->service)) &&
-            (!filter->name || !strcmp(span.name, filter->name)))
-            rc = spans_push(spans, &span);
+        rc = spans_push(spans, &span);
+        if (!rc)
+            rc = spans_note_rank(spans, spans_rank(spans->filter, &span));
     }
     return rc;
 }
@@ -391,6 +470,10 @@ static int spans_run(struct spans_query *spans)
     struct br_store_reading *reading = br_store_reading_of(spans->query);
     const struct br_span_filter *filter = spans->filter;
     int rc = 0;
+    if (filter->service || filter->name) {
+        spans->wanted = br_calloc((size_t)reading->n_views + 1, sizeof *spans->wanted);
+        rc = spans->wanted ? 0 : spans_no_memory(spans->err);
+    }
     for (uint32_t i = 0; i < reading->n_views && !rc; i++) {
         struct br_store_view *view = &reading->views[i];
         if (br_store_view_has_spans(&view->totals, filter->from_ns, filter->until_ns) &&
@@ -413,10 +496,18 @@ static int spans_run(struct spans_query *spans)
 
 static void spans_release(struct spans_query *spans)
 {
+    const struct br_store_reading *reading = br_store_reading_of(spans->query);
     br_store_query_hold(spans->query, -(int64_t)(spans->cap_candidates * sizeof *spans->candidates +
-                                                 spans->cap_pending * sizeof *spans->pending));
+                                                 spans->cap_pending * sizeof *spans->pending +
+                                                 spans->cap_ranks * sizeof *spans->ranks));
+    for (uint32_t i = 0; spans->wanted && i < reading->n_views; i++) {
+        br_store_query_hold(spans->query, -(int64_t)spans->wanted[i].cap);
+        br_free(spans->wanted[i].operations);
+    }
+    br_free(spans->wanted);
     br_free(spans->candidates);
     br_free(spans->pending);
+    br_free(spans->ranks);
 }
 
 int br_store_spans(struct br_store_query *query, const struct br_span_filter *filter,

@@ -68,35 +68,72 @@ static int64_t samples_sum(int64_t left, int64_t right)
     return __builtin_add_overflow(left, right, &sum) ? (right < 0 ? INT64_MIN : INT64_MAX) : sum;
 }
 
-static bool samples_find_nodes(struct br_sample_packer *packer, const struct br_sample_row *rows,
-                               uint32_t count, uint32_t n_nodes, uint32_t *ret)
+/* Room for a node that has no sum yet. */
+static bool samples_grow_sums(struct br_sample_packer *packer, uint32_t node)
 {
-    uint32_t found = 0, before = packer->cap_places;
-    if (br_grow(&packer->place_of, &packer->cap_places, n_nodes, sizeof *packer->place_of,
-                BR_STACK_NODES_MAX + 1u) ||
-        br_grow(&packer->nodes, &packer->cap_nodes, count, sizeof *packer->nodes,
-                BR_CHUNK_SAMPLES) ||
-        br_grow(&packer->sums, &packer->cap_sums, count, sizeof *packer->sums, BR_CHUNK_SAMPLES))
+    uint32_t before = packer->cap_places;
+    size_t need = (size_t)packer->n_nodes + 1, max = BR_STACK_NODES_MAX + 1u;
+    if (br_grow(&packer->place_of, &packer->cap_places, (size_t)node + 1, sizeof *packer->place_of,
+                max))
         return false;
     memset(packer->place_of + before, 0,
            (size_t)(packer->cap_places - before) * sizeof *packer->place_of);
-    for (uint32_t i = 0; i < count; i++) {
-        if (packer->place_of[rows[i].node])
-            continue;
-        packer->nodes[found++] = rows[i].node;
-        packer->place_of[rows[i].node] = 1;
+    return !br_grow(&packer->nodes, &packer->cap_nodes, need, sizeof *packer->nodes, max) &&
+           !br_grow(&packer->sums, &packer->cap_sums, need, sizeof *packer->sums, max);
+}
+
+bool br_sample_packer_add(void *arg, uint32_t node, int64_t value)
+{
+    struct br_sample_packer *packer = arg;
+    uint32_t place = node < packer->cap_places ? packer->place_of[node] : 0;
+    if (place) {
+        packer->sums[place - 1] = samples_sum(packer->sums[place - 1], value);
+        return true;
     }
-    qsort(packer->nodes, found, sizeof *packer->nodes, samples_compare_nodes);
-    for (uint32_t i = 0; i < found; i++) {
-        packer->place_of[packer->nodes[i]] = i + 1;
-        packer->sums[i] = 0;
+    if (!samples_grow_sums(packer, node)) {
+        packer->failed = true;
+        return false;
     }
-    for (uint32_t i = 0; i < count; i++) {
-        int64_t *sum = &packer->sums[packer->place_of[rows[i].node] - 1];
-        *sum = samples_sum(*sum, rows[i].value);
-    }
-    *ret = found;
+    packer->nodes[packer->n_nodes] = node;
+    packer->sums[packer->n_nodes] = value;
+    packer->place_of[node] = ++packer->n_nodes;
     return true;
+}
+
+/* Packs the sums; places are then by node. */
+static void samples_pack_sums(struct br_sample_packer *packer)
+{
+    struct br_pack *totals = &packer->totals;
+    uint32_t before = 0, count = packer->n_nodes;
+    if (count)
+        qsort(packer->nodes, count, sizeof *packer->nodes, samples_compare_nodes);
+    br_pack_clear(totals);
+    br_pack_varint(totals, count);
+    for (uint32_t i = 0; i < count; i++) {
+        br_pack_varint(totals, packer->nodes[i] - before);
+        before = packer->nodes[i];
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t *place = &packer->place_of[packer->nodes[i]];
+        br_pack_signed(totals, packer->sums[*place - 1]);
+        *place = i + 1;
+    }
+}
+
+static void samples_forget_sums(struct br_sample_packer *packer)
+{
+    for (uint32_t i = 0; i < packer->n_nodes; i++)
+        packer->place_of[packer->nodes[i]] = 0;
+    packer->n_nodes = 0;
+    packer->failed = false;
+}
+
+bool br_sample_packer_sum(struct br_sample_packer *packer)
+{
+    bool failed = packer->failed;
+    samples_pack_sums(packer);
+    samples_forget_sums(packer);
+    return !failed && !packer->totals.failed;
 }
 
 static void samples_pack_spans(struct br_pack *pack, const struct br_sample_row *rows,
@@ -117,22 +154,19 @@ static void samples_pack_spans(struct br_pack *pack, const struct br_sample_row 
 }
 
 bool br_sample_rows_pack(struct br_sample_packer *packer, const struct br_sample_row *rows,
-                         uint32_t count, uint32_t n_nodes)
+                         uint32_t count)
 {
-    struct br_pack *totals = &packer->totals, *samples = &packer->samples;
-    uint32_t found, before = 0;
+    struct br_pack *samples = &packer->samples;
     int64_t time_ns = 0;
-    br_pack_clear(totals);
+    bool added = true;
     br_pack_clear(samples);
-    if (!samples_find_nodes(packer, rows, count, n_nodes, &found))
+    for (uint32_t i = 0; i < count && added; i++)
+        added = br_sample_packer_add(packer, rows[i].node, rows[i].value);
+    if (!added) {
+        samples_forget_sums(packer);
         return false;
-    br_pack_varint(totals, found);
-    for (uint32_t i = 0; i < found; i++) {
-        br_pack_varint(totals, packer->nodes[i] - before);
-        before = packer->nodes[i];
     }
-    for (uint32_t i = 0; i < found; i++)
-        br_pack_signed(totals, packer->sums[i]);
+    samples_pack_sums(packer);
     br_pack_varint(samples, count);
     samples_pack_spans(samples, rows, count);
     for (uint32_t i = 0; i < count; i++)
@@ -143,9 +177,8 @@ bool br_sample_rows_pack(struct br_sample_packer *packer, const struct br_sample
         br_pack_signed(samples, (int64_t)((uint64_t)rows[i].time_ns - (uint64_t)time_ns));
         time_ns = rows[i].time_ns;
     }
-    for (uint32_t i = 0; i < found; i++)
-        packer->place_of[packer->nodes[i]] = 0;
-    return !totals->failed && !samples->failed;
+    samples_forget_sums(packer);
+    return !packer->totals.failed && !samples->failed;
 }
 
 /* --- Reading --------------------------------------------------------------------------------- */
@@ -154,7 +187,7 @@ bool br_sample_totals_read(const uint8_t *data, size_t len, br_sample_total_fn *
 {
     struct br_unpack nodes = {.p = data, .end = data + len};
     uint64_t count = br_unpack_varint(&nodes), node = 0;
-    if (nodes.failed || count > BR_CHUNK_SAMPLES)
+    if (nodes.failed || count > BR_STACK_NODES_MAX + 1u)
         return false;
     struct br_unpack sums = nodes;
     for (uint64_t i = 0; i < count; i++)

@@ -18,11 +18,12 @@ struct br_sample_row {
 
 /* What makes the blobs; it keeps its memory. Zeroed at first. */
 struct br_sample_packer {
-    uint32_t *place_of; /* by node, in the chunk under construction; + 1, 0: none */
+    uint32_t *place_of; /* by node, in what is under construction; + 1, 0: none */
     uint32_t cap_places;
     uint32_t *nodes;
     int64_t *sums;
-    uint32_t cap_nodes, cap_sums;
+    uint32_t n_nodes, cap_nodes, cap_sums;
+    bool failed; /* there was no memory to add something */
     struct br_pack totals, samples;
 };
 
@@ -31,10 +32,15 @@ void br_sample_packer_release(struct br_sample_packer *packer);
 /* Sorts rows by series, trace, span and time. */
 void br_sample_rows_sort(struct br_sample_row *rows, size_t count);
 
-/* Packs rows of one series that are sorted into packer->totals and packer->samples. Nodes are below
- * `n_nodes`. False when there is no memory. */
+/* Packs rows of one series that are sorted into packer->totals and packer->samples. False when
+ * there is no memory. */
 bool br_sample_rows_pack(struct br_sample_packer *packer, const struct br_sample_row *rows,
-                         uint32_t count, uint32_t n_nodes);
+                         uint32_t count);
+
+/* Adds to the sum of a node, a br_sample_total_fn; and packs what was added since the last time
+ * into packer->totals, and forgets it. Both are false when there is no memory. */
+bool br_sample_packer_add(void *packer, uint32_t node, int64_t value);
+bool br_sample_packer_sum(struct br_sample_packer *packer);
 
 /* Takes a node and the sum of its values. Returns false to stop. */
 typedef bool br_sample_total_fn(void *arg, uint32_t node, int64_t value);

@@ -46,9 +46,13 @@ static const char schema[] =
     " max_time INT NOT NULL, n_samples INT NOT NULL, totals BLOB NOT NULL, samples BLOB NOT NULL)"
     " STRICT;"
     "CREATE INDEX chunks_series ON chunks(series, max_time, min_time);"
+    "CREATE TABLE sums(id INTEGER PRIMARY KEY, series INT NOT NULL, first INT NOT NULL,"
+    " last INT NOT NULL, min_time INT NOT NULL, max_time INT NOT NULL, n_samples INT NOT NULL,"
+    " totals BLOB NOT NULL) STRICT;"
+    "CREATE INDEX sums_series ON sums(series, first, last, min_time, max_time);"
     "CREATE TABLE sample_ids(id INT NOT NULL, chunk INT NOT NULL, PRIMARY KEY(id, chunk))"
     " WITHOUT ROWID, STRICT;"
-    "PRAGMA user_version = 1;"
+    "PRAGMA user_version = 2;"
     "COMMIT;";
 
 static const char *const texts[BR_SQL_STATEMENTS] = {
@@ -84,16 +88,26 @@ static const char *const texts[BR_SQL_STATEMENTS] = {
     [BR_SQL_VALUES_ALL] = "SELECT key, value FROM attribute_values",
     [BR_SQL_SERIES_ADD] = "INSERT INTO series VALUES(?, ?, ?, ?)",
     [BR_SQL_SERIES] = "SELECT id, hash, type, labels FROM series",
-    [BR_SQL_FUNCTIONS_ADD] = "INSERT INTO functions VALUES(?, ?, ?)",
+    [BR_SQL_FUNCTIONS_ADD] = "INSERT OR REPLACE INTO functions VALUES(?, ?, ?)",
     [BR_SQL_FUNCTIONS] = "SELECT first, n, data FROM functions WHERE first >= ? ORDER BY first",
-    [BR_SQL_NODES_ADD] = "INSERT INTO nodes VALUES(?, ?, ?)",
+    [BR_SQL_FUNCTIONS_AT] = "SELECT first, n, data FROM functions WHERE first <= ?"
+                            " ORDER BY first DESC LIMIT 1",
+    [BR_SQL_NODES_ADD] = "INSERT OR REPLACE INTO nodes VALUES(?, ?, ?)",
     [BR_SQL_NODES] = "SELECT first, n, data FROM nodes WHERE first >= ? ORDER BY first",
+    [BR_SQL_NODES_AT] = "SELECT first, n, data FROM nodes WHERE first <= ?"
+                        " ORDER BY first DESC LIMIT 1",
     [BR_SQL_CHUNK_ADD] = "INSERT INTO chunks VALUES(?, ?, ?, ?, ?, ?, ?)",
     [BR_SQL_CHUNK_LAST] = "SELECT max(id) FROM chunks",
     [BR_SQL_CHUNK] = "SELECT series, min_time, max_time, n_samples, totals, samples FROM chunks"
                      " WHERE id = ?",
     [BR_SQL_CHUNKS_OF_SERIES] = "SELECT id, min_time, max_time FROM chunks"
                                 " WHERE series = ? AND max_time >= ? AND min_time < ?",
+    [BR_SQL_SUM_ADD] = "INSERT INTO sums VALUES(?, ?, ?, ?, ?, ?, ?, ?)",
+    [BR_SQL_SUM_LAST] = "SELECT max(id) FROM sums",
+    [BR_SQL_SUM] = "SELECT series, min_time, max_time, n_samples, totals FROM sums WHERE id = ?",
+    /* What is summed up of sums comes before these. */
+    [BR_SQL_SUMS_OF_SERIES] = "SELECT id, first, last, min_time, max_time FROM sums"
+                              " WHERE series = ? ORDER BY first, last DESC",
     [BR_SQL_SAMPLE_ID_ADD] = "INSERT OR IGNORE INTO sample_ids VALUES(?, ?)",
     [BR_SQL_CHUNKS_OF_ID] = "SELECT chunk FROM sample_ids WHERE id = ?",
 };
@@ -201,8 +215,10 @@ static int sql_check(struct br_sql *sql, struct br_err *err)
     if (version > BR_SQL_VERSION)
         return br_err_set(err, BR_EUNSUPPORTED, "it has version %lld, this program knows %d",
                           (long long)version, BR_SQL_VERSION);
-    if (version == BR_SQL_VERSION)
+    if (version > 0) {
+        sql->version = (int)version;
         return 0;
+    }
     rc = sql_number(sql, "SELECT count(*) FROM sqlite_master", &version, err);
     return rc        ? rc
            : version ? br_err_set(err, BR_EPROTO, "it is no partition")
@@ -215,6 +231,7 @@ static int sql_prepare_connection(struct br_sql *sql, enum br_sql_open how, bool
     char text[256];
     (void)sqlite3_extended_result_codes(sql->db, 1);
     (void)sqlite3_busy_timeout(sql->db, BUSY_MS);
+    sql->version = BR_SQL_VERSION;
     int rc = how == BR_SQL_CREATE ? sql_exec(sql, schema, err) : sql_check(sql, err);
     if (rc)
         return rc;

@@ -13,7 +13,8 @@
 
 #include "base/err.h"
 
-#define BR_SQL_VERSION 1 /* PRAGMA user_version of a partition */
+#define BR_SQL_VERSION 2 /* PRAGMA user_version of a partition; an older one is only read */
+#define BR_SQL_SUMS 2    /* the version that `sums` came with */
 
 enum br_sql_id {
     BR_SQL_BEGIN,
@@ -49,12 +50,18 @@ enum br_sql_id {
     BR_SQL_SERIES,
     BR_SQL_FUNCTIONS_ADD,
     BR_SQL_FUNCTIONS,
+    BR_SQL_FUNCTIONS_AT,
     BR_SQL_NODES_ADD,
     BR_SQL_NODES,
+    BR_SQL_NODES_AT,
     BR_SQL_CHUNK_ADD,
     BR_SQL_CHUNK_LAST,
     BR_SQL_CHUNK,
     BR_SQL_CHUNKS_OF_SERIES,
+    BR_SQL_SUM_ADD,
+    BR_SQL_SUM_LAST,
+    BR_SQL_SUM,
+    BR_SQL_SUMS_OF_SERIES,
     BR_SQL_SAMPLE_ID_ADD,
     BR_SQL_CHUNKS_OF_ID,
     BR_SQL_STATEMENTS,
@@ -62,6 +69,7 @@ enum br_sql_id {
 
 struct br_sql {
     sqlite3 *db;
+    int version; /* of the partition */
     sqlite3_stmt *statements[BR_SQL_STATEMENTS];
 };
 

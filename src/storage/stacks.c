@@ -190,31 +190,46 @@ static int stack_tree_insert(struct br_sql *sql, enum br_sql_id id, uint32_t fir
     return rc;
 }
 
+static void stack_tree_pack_functions(const struct br_stack_tree *stacks, uint32_t first,
+                                      uint32_t count, struct br_pack *plain)
+{
+    for (uint32_t i = first; i < first + count; i++) {
+        const struct br_stack_function *function = &stacks->functions[i];
+        br_pack_varint(plain, function->name_len);
+        br_pack_varint(plain, function->file_len);
+        br_pack_bytes(plain, stacks->texts + function->at,
+                      (size_t)function->name_len + function->file_len);
+    }
+}
+
+static void stack_tree_pack_nodes(const struct br_stack_tree *stacks, uint32_t first,
+                                  uint32_t count, struct br_pack *plain)
+{
+    for (uint32_t i = first; i < first + count; i++) {
+        /* A parent is before its children, and mostly just before. */
+        br_pack_varint(plain, i + 1 - stacks->nodes[i].parent);
+        br_pack_varint(plain, stacks->nodes[i].function);
+    }
+}
+
+/* A pack that was not full when it was written last is written again. */
 int br_stack_tree_save(struct br_stack_tree *stacks, struct br_sql *sql,
                        struct br_squeezer *squeezer, struct br_err *err)
 {
     struct br_pack plain = {.data = NULL};
-    uint32_t first = stacks->saved_functions, count = stacks->n_functions - first;
+    const uint32_t sizes[] = {BR_STACK_PACK_FUNCTIONS, BR_STACK_PACK_NODES};
+    const uint32_t totals[] = {stacks->n_functions, stacks->n_nodes};
+    const uint32_t saved[] = {stacks->saved_functions, stacks->saved_nodes};
     int rc = 0;
-    for (uint32_t i = first; i < stacks->n_functions; i++) {
-        const struct br_stack_function *function = &stacks->functions[i];
-        br_pack_varint(&plain, function->name_len);
-        br_pack_varint(&plain, function->file_len);
-        br_pack_bytes(&plain, stacks->texts + function->at,
-                      (size_t)function->name_len + function->file_len);
-    }
-    if (count)
-        rc = stack_tree_insert(sql, BR_SQL_FUNCTIONS_ADD, first, count, squeezer, &plain, err);
-    br_pack_clear(&plain);
-    first = stacks->saved_nodes;
-    uint32_t n_nodes = stacks->n_nodes - first;
-    for (uint32_t i = first; i < stacks->n_nodes; i++) {
-        /* A parent is before its children, and mostly just before. */
-        br_pack_varint(&plain, i + 1 - stacks->nodes[i].parent);
-        br_pack_varint(&plain, stacks->nodes[i].function);
-    }
-    if (!rc && n_nodes)
-        rc = stack_tree_insert(sql, BR_SQL_NODES_ADD, first, n_nodes, squeezer, &plain, err);
+    for (int i = 0; i < 2; i++)
+        for (uint32_t first = saved[i] / sizes[i] * sizes[i];
+             !rc && saved[i] < totals[i] && first < totals[i]; first += sizes[i]) {
+            uint32_t left = totals[i] - first, count = left < sizes[i] ? left : sizes[i];
+            br_pack_clear(&plain);
+            (i ? stack_tree_pack_nodes : stack_tree_pack_functions)(stacks, first, count, &plain);
+            rc = stack_tree_insert(sql, i ? BR_SQL_NODES_ADD : BR_SQL_FUNCTIONS_ADD, first, count,
+                                   squeezer, &plain, err);
+        }
     br_pack_release(&plain);
     if (!rc) {
         stacks->saved_functions = stacks->n_functions;

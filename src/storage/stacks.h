@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Holds the stacks of the open partition: functions, each once, and a tree of nodes {parent,
- * function}, each once, in memory and, in packs of what a transaction added, in the database. Node
+ * function}, each once, in memory and, in packs, in the database. Node
  * 0 is the root. For src/storage only.
  */
 #pragma once
@@ -15,6 +15,10 @@
 #define BR_FUNCTIONS_MAX (1u << 20)
 #define BR_FUNCTION_BYTES_MAX (128u << 20) /* of names and files */
 #define BR_FUNCTION_NAME_MAX 4096u         /* a longer name is cut */
+
+/* In one pack. Packs begin at multiples of these, so that a query reads the few that it needs. */
+#define BR_STACK_PACK_NODES 1024u
+#define BR_STACK_PACK_FUNCTIONS 256u
 
 struct br_stack_node {
     uint32_t parent, function;

@@ -76,7 +76,7 @@ static struct br_store_partition *writer_newest(struct br_store *store)
     (void)pthread_mutex_lock(&store->lock);
     if (!br_list_empty(&store->partitions))
         partition = br_container_of(store->partitions.prev, struct br_store_partition, link);
-    if (partition && writer_is_full(store, partition))
+    if (partition && (partition->sealed || writer_is_full(store, partition)))
         partition = NULL;
     if (partition)
         partition->refs++;

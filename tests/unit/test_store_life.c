@@ -35,13 +35,18 @@ static int teardown(void **state)
     return 0;
 }
 
-static int write_spans(struct store_rig *rig, uint64_t first, uint32_t count)
+static int write_items(struct store_rig *rig, enum br_signal signal, uint64_t first, uint32_t count)
 {
     struct wire w = {0};
-    items_traces(&w, first, count, 1);
-    int rc = store_rig_write(rig, BR_TRACES, &w);
+    items_request(&w, signal, first, count, 1);
+    int rc = store_rig_write(rig, signal, &w);
     wire_free(&w);
     return rc;
+}
+
+static int write_spans(struct store_rig *rig, uint64_t first, uint32_t count)
+{
+    return write_items(rig, BR_TRACES, first, count);
 }
 
 static void must_write(struct store_rig *rig, uint64_t first, uint32_t count)
@@ -72,6 +77,28 @@ static void read_all(struct store_rig *rig, uint8_t *seen)
     assert_int_equal(br_store_spans(query, &all, on_span, seen, &rig->err), 0);
     assert_null(query->cut);
     store_rig_answered(rig);
+}
+
+/* What all samples add up to: sample n has the value n. */
+static int64_t read_sum(struct store_rig *rig)
+{
+    struct br_sample_filter all = {.n_matchers = 0};
+    struct br_store_query *query = store_rig_ask(rig);
+    struct br_flame flame;
+    assert_int_equal(br_flame_init(&flame, 1u << 20), 0);
+    assert_int_equal(br_store_flame(query, &all, &flame, &rig->err), 0);
+    assert_null(query->cut);
+    store_rig_answered(rig);
+    br_flame_total(&flame);
+    int64_t sum = flame.nodes[0].total[0];
+    br_flame_release(&flame);
+    return sum;
+}
+
+/* Of the samples from `from` to before `until`. */
+static int64_t sum_of(uint64_t from, uint64_t until)
+{
+    return (int64_t)((until * (until - 1) - from * (from - 1)) / 2);
 }
 
 static void in_folder(const struct store_rig *rig, const char *name, char out[256])
@@ -283,10 +310,64 @@ static void test_damaged(void **state)
     assert_true(n_noticed > 2);
 }
 
+static void copy_file(const char *from, const char *into)
+{
+    static char data[4 << 20];
+    int fd = open(from, O_RDONLY);
+    assert_true(fd >= 0);
+    ssize_t len = read(fd, data, sizeof data);
+    assert_true(len > 0 && (size_t)len < sizeof data);
+    (void)close(fd);
+    fd = open(into, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, data, (size_t)len), len);
+    (void)close(fd);
+}
+
+/* Likewise of a partition of samples, which has sums of chunks: what it holds is in the answer as a
+ * whole, or not at all. */
+static void test_damaged_samples(void **state)
+{
+    struct store_rig *rig = *state;
+    char path[256], kept[256], damaged[256];
+    uint64_t n = 0, begins[4] = {0};
+    unsigned n_noticed = 0;
+    struct stat info;
+    rig->config.partition_rows = 200;
+    assert_int_equal(store_rig_reopen(rig), 0);
+    while (usage_of(rig).n_partitions < 4) {
+        begins[usage_of(rig).n_partitions] = n;
+        assert_int_equal(write_items(rig, BR_PROFILES, n, 20), 0);
+        n += 20;
+    }
+    br_store_put(&rig->host, rig->store);
+    in_folder(rig, "partition-00000002.db", path);
+    in_folder(rig, "partition-00000002.db.damaged", damaged);
+    in_folder(rig, "kept", kept);
+    copy_file(path, kept);
+    assert_int_equal(stat(kept, &info), 0);
+    for (off_t at = 0; at < info.st_size; at += 8192) {
+        copy_file(kept, path);
+        damage(rig, "partition-00000002.db", at);
+        rig->store = br_store_get(&rig->host, "store");
+        assert_int_equal(br_store_open(rig->store, &rig->config, &rig->log, &rig->err), 0);
+        int64_t all = sum_of(0, n), sum = read_sum(rig);
+        bool noticed = usage_of(rig).n_damaged != 0;
+        assert_int_equal(sum, all - (noticed ? sum_of(begins[1], begins[2]) : 0));
+        n_noticed += noticed;
+        br_store_put(&rig->host, rig->store);
+        (void)unlink(damaged);
+    }
+    assert_true(n_noticed > 2);
+    rig->store = br_store_get(&rig->host, "store");
+}
+
 /* --- Killed, and no room --------------------------------------------------------------------- */
 
-/* Writes in a child, which says of each write that it was acknowledged, until it is killed. */
-static uint64_t write_until_killed(struct store_rig *rig, uint64_t first, long after_us)
+/* Writes in a child, which says of each write that it was acknowledged, until it is killed so long
+ * after so many writes. */
+static uint64_t write_until_killed(struct store_rig *rig, enum br_signal signal, uint64_t first,
+                                   unsigned after_writes, long after_us)
 {
     int ends[2];
     uint64_t acknowledged = first, number;
@@ -299,15 +380,16 @@ static uint64_t write_until_killed(struct store_rig *rig, uint64_t first, long a
         if (br_store_open(rig->store, &rig->config, &rig->log, &rig->err))
             _exit(1);
         for (uint64_t n = first;; n += 50)
-            if (write_spans(rig, n, 50) ||
+            if (write_items(rig, signal, n, 50) ||
                 write(ends[1], &(uint64_t){n + 50}, sizeof n) != sizeof n)
                 _exit(2);
     }
     (void)close(ends[1]);
     /* It is killed in the middle of whatever it does then. */
-    bool any = read(ends[0], &number, sizeof number) == sizeof number;
-    assert_true(any);
-    acknowledged = number;
+    for (unsigned i = 0; i < after_writes; i++) {
+        assert_int_equal(read(ends[0], &number, sizeof number), sizeof number);
+        acknowledged = number;
+    }
     struct timespec pause = {.tv_nsec = after_us * 1000};
     (void)nanosleep(&pause, NULL);
     assert_int_equal(kill(child, SIGKILL), 0);
@@ -326,7 +408,7 @@ static void test_killed(void **state)
     br_store_put(&rig->host, rig->store);
     rig->config.partition_rows = 2000;
     for (long turn = 0; turn < 12; turn++) {
-        uint64_t acknowledged = write_until_killed(rig, next, 500 + 1700 * turn);
+        uint64_t acknowledged = write_until_killed(rig, BR_TRACES, next, 1, 500 + 1700 * turn);
         rig->store = br_store_get(&rig->host, "store");
         if (br_store_open(rig->store, &rig->config, &rig->log, &rig->err))
             fail_msg("%s", rig->err.text);
@@ -341,6 +423,28 @@ static void test_killed(void **state)
         next = acknowledged + (seen[acknowledged] ? 50 : 0);
         assert_int_equal(usage.n_spans, next);
         free(seen);
+        br_store_put(&rig->host, rig->store);
+    }
+    rig->store = br_store_get(&rig->host, "store");
+}
+
+/* Likewise of samples; it is killed about when their chunks are summed up, with the 64th write. */
+static void test_killed_samples(void **state)
+{
+    struct store_rig *rig = *state;
+    uint64_t next = 0;
+    br_store_put(&rig->host, rig->store);
+    for (unsigned turn = 0; turn < 6; turn++) {
+        uint64_t acknowledged =
+            write_until_killed(rig, BR_PROFILES, next, 61 + turn, 100 + 300 * (long)turn);
+        rig->store = br_store_get(&rig->host, "store");
+        if (br_store_open(rig->store, &rig->config, &rig->log, &rig->err))
+            fail_msg("%s", rig->err.text);
+        struct br_store_usage usage = usage_of(rig);
+        assert_int_equal(usage.n_damaged, 0);
+        next = usage.n_samples;
+        assert_true(next == acknowledged || next == acknowledged + 50);
+        assert_int_equal(read_sum(rig), sum_of(0, next));
         br_store_put(&rig->host, rig->store);
     }
     rig->store = br_store_get(&rig->host, "store");
@@ -383,6 +487,31 @@ static void test_full(void **state)
     free(seen);
 }
 
+/* Likewise of samples and of their sums. */
+static void test_full_of_samples(void **state)
+{
+    struct store_rig *rig = *state;
+    struct rlimit before, limit;
+    uint64_t n = 0;
+    (void)signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    limit = (struct rlimit){400 << 10, before.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    for (int refused = 0; refused < 5 && n < 900000;) {
+        int rc = write_items(rig, BR_PROFILES, n, 100);
+        assert_true(rc == 0 || rc == BR_EFULL || rc == BR_EIO);
+        refused = rc ? refused + 1 : 0;
+        n += rc ? 0 : 100;
+    }
+    assert_true(n > 6400 && n < 900000);
+    assert_int_equal(read_sum(rig), sum_of(0, n));
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    for (unsigned i = 0; i < 70; i++, n += 100)
+        assert_int_equal(write_items(rig, BR_PROFILES, n, 100), 0);
+    assert_int_equal(read_sum(rig), sum_of(0, n));
+    assert_int_equal(usage_of(rig).n_damaged, 0);
+}
+
 /* --- Bounds of a query ----------------------------------------------------------------------- */
 
 static bool count_spans(const struct br_stored_span *span, void *arg)
@@ -415,10 +544,18 @@ static void test_cut(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {TEST(test_slice_stops),   TEST(test_second_process),
-                                       TEST(test_newer_version), TEST(test_bytes),
-                                       TEST(test_max_bytes),     TEST(test_max_age),
-                                       TEST(test_damaged),       TEST(test_killed),
-                                       TEST(test_full),          TEST(test_cut)};
+    const struct CMUnitTest tests[] = {TEST(test_slice_stops),
+                                       TEST(test_second_process),
+                                       TEST(test_newer_version),
+                                       TEST(test_bytes),
+                                       TEST(test_max_bytes),
+                                       TEST(test_max_age),
+                                       TEST(test_damaged),
+                                       TEST(test_damaged_samples),
+                                       TEST(test_killed),
+                                       TEST(test_killed_samples),
+                                       TEST(test_full),
+                                       TEST(test_full_of_samples),
+                                       TEST(test_cut)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

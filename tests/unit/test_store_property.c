@@ -2,9 +2,13 @@
 /*
  * Random spans and samples over several partitions: what a service, an operation, a span, a subtree
  * and a trace add up to comes out the same whichever way it is asked for. What is expected is added
- * up by the generator.
+ * up by the generator. Once in few large writes, and once in so many small ones to one partition
+ * that sums of chunks, sums of these, and sums of those again are what answers.
  */
+#include <sqlite3.h>
+
 #include "base/map.h"
+#include "storage/pack.h"
 #include "storage/store.h"
 #include "tests/support/store_rig.h"
 #include "tests/support/test.h"
@@ -13,8 +17,8 @@
 #define SECOND UINT64_C(1000000000)
 #define SERVICES 3
 #define OPERATIONS 5
-#define FUNCTIONS 12
-#define STACKS 40
+#define FUNCTIONS 600 /* more than a pack has */
+#define STACKS 400
 #define DEPTH 6
 #define TYPES 2
 
@@ -39,7 +43,9 @@ struct world {
     size_t n_spans;
     struct made_sample samples[12000];
     size_t n_samples;
+    unsigned n_functions, n_stacks;
     unsigned stacks[STACKS][DEPTH]; /* functions, the root first; FUNCTIONS: none */
+    size_t max_samples, write_max;  /* of all, and of one write */
 };
 
 static unsigned below(struct world *world, unsigned n)
@@ -73,16 +79,16 @@ static void make_spans(struct world *world)
 
 static void make_stacks(struct world *world)
 {
-    for (unsigned s = 0; s < STACKS; s++) {
+    for (unsigned s = 0; s < world->n_stacks; s++) {
         unsigned depth = 1 + below(world, DEPTH);
         for (unsigned d = 0; d < DEPTH; d++)
-            world->stacks[s][d] = d < depth ? below(world, FUNCTIONS) : FUNCTIONS;
+            world->stacks[s][d] = d < depth ? below(world, world->n_functions) : FUNCTIONS;
     }
 }
 
 static void make_samples(struct world *world)
 {
-    for (; world->n_samples < BR_COUNT(world->samples); world->n_samples++) {
+    for (; world->n_samples < world->max_samples; world->n_samples++) {
         struct made_sample *sample = &world->samples[world->n_samples];
         const struct made_span *span = &world->spans[below(world, (unsigned)world->n_spans)];
         bool linked = below(world, 5) != 0;
@@ -90,7 +96,7 @@ static void make_samples(struct world *world)
                                        .trace = linked ? span->trace : 0,
                                        .service = linked ? span->service : below(world, SERVICES),
                                        .type = below(world, TYPES),
-                                       .stack = below(world, STACKS),
+                                       .stack = below(world, world->n_stacks),
                                        .time_ns = BEGAN + below(world, 3600) * SECOND +
                                                   below(world, 1000000000),
                                        .value = 1 + (int64_t)below(world, 1000)};
@@ -154,7 +160,7 @@ static void put_dictionary(struct world *world, struct wire *w, size_t from, siz
     wire_len(w, 7, NULL, 0);
     for (size_t i = 0; i < BR_COUNT(texts); i++)
         wire_str(w, 5, texts[i]);
-    for (unsigned f = 0; f < FUNCTIONS; f++) {
+    for (unsigned f = 0; f < world->n_functions; f++) {
         (void)snprintf(name, sizeof name, "function-%u", f);
         wire_str(w, 5, name);
         size_t at = wire_open(w, 3);
@@ -166,7 +172,7 @@ static void put_dictionary(struct world *world, struct wire *w, size_t from, siz
         wire_close(w, line);
         wire_close(w, at);
     }
-    for (unsigned s = 0; s < STACKS; s++) {
+    for (unsigned s = 0; s < world->n_stacks; s++) {
         size_t at = wire_open(w, 7), list = wire_open(w, 1);
         for (unsigned d = DEPTH; d-- > 0;) /* the leaf first */
             if (world->stacks[s][d] < FUNCTIONS)
@@ -237,7 +243,7 @@ static void write_all(struct world *world)
             must_write(world, BR_TRACES, &w);
             span = to;
         } else if (sample < world->n_samples) {
-            size_t to = sample + 1 + below(world, 400);
+            size_t to = sample + 1 + below(world, (unsigned)world->write_max);
             to = to < world->n_samples ? to : world->n_samples;
             put_dictionary(world, &w, sample, to);
             for (unsigned s = 0; s < SERVICES; s++)
@@ -250,16 +256,44 @@ static void write_all(struct world *world)
     wire_free(&w);
 }
 
-static int setup(void **state)
+static struct world *make_world(uint64_t rows)
 {
     struct world *world = calloc(1, sizeof *world);
     assert_non_null(world);
     world->random = 0x2545f4914f6cdd1d;
-    store_rig_init(&world->rig, 700);
+    store_rig_init(&world->rig, rows);
+    return world;
+}
+
+static void fill_world(struct world *world)
+{
     make_spans(world);
     make_stacks(world);
     make_samples(world);
     write_all(world);
+}
+
+static int setup(void **state)
+{
+    struct world *world = make_world(700);
+    world->n_functions = FUNCTIONS;
+    world->n_stacks = STACKS;
+    world->max_samples = BR_COUNT(world->samples);
+    world->write_max = 400;
+    fill_world(world);
+    *state = world;
+    return 0;
+}
+
+/* A write of n samples is a chunk for each of their series: two or three. */
+static int setup_small_writes(void **state)
+{
+    struct world *world = make_world(0);
+    world->n_functions = 12;
+    world->n_stacks = 40;
+    world->max_samples = 6500;
+    world->write_max = 6;
+    fill_world(world);
     *state = world;
     return 0;
 }
@@ -284,6 +318,7 @@ struct wanted {
     size_t n_spans;
     uint64_t trace; /* 0: any */
     uint64_t from_ns, until_ns;
+    bool twice; /* each sample was written two times */
 };
 
 static bool wants(const struct wanted *wanted, const struct made_sample *sample)
@@ -358,7 +393,7 @@ static void check(struct world *world, const struct wanted *wanted)
         if (!wants(wanted, &world->samples[i]))
             continue;
         expected.value += world->samples[i].value;
-        expected.count++;
+        expected.count += wanted->twice ? 2 : 1;
     }
     struct store_rig *rig = &world->rig;
     struct br_store_query *query = store_rig_ask(rig);
@@ -507,6 +542,205 @@ static void test_series(void **state)
     store_rig_answered(&world->rig);
 }
 
+struct order {
+    struct made_span *spans;
+    size_t count;
+    enum br_span_order by;
+};
+
+static uint64_t rank_of(const struct made_span *span, enum br_span_order by)
+{
+    return by == BR_SPANS_SLOWEST ? span->end_ns - span->start_ns : span->start_ns;
+}
+
+static int compare_slowest(const void *left, const void *right)
+{
+    uint64_t first = rank_of(left, BR_SPANS_SLOWEST), second = rank_of(right, BR_SPANS_SLOWEST);
+    return (first < second) - (first > second);
+}
+
+static int compare_newest(const void *left, const void *right)
+{
+    uint64_t first = rank_of(left, BR_SPANS_NEWEST), second = rank_of(right, BR_SPANS_NEWEST);
+    return (first < second) - (first > second);
+}
+
+static bool on_ordered(const struct br_stored_span *span, void *arg)
+{
+    struct order *order = arg;
+    uint64_t rank = order->by == BR_SPANS_SLOWEST ? span->duration_ns : span->start_ns;
+    assert_int_equal(rank, rank_of(&order->spans[order->count++], order->by));
+    return true;
+}
+
+/* The first so many in an order are those that come first when all are sorted. */
+static void test_orders(void **state)
+{
+    static const uint32_t limits[] = {1, 2, 7, 50, 300, 5000};
+    struct world *world = *state;
+    struct made_span *spans = calloc(world->n_spans, sizeof *spans);
+    for (unsigned turn = 0; turn < 120; turn++) {
+        struct order order = {spans, 0, turn % 2 ? BR_SPANS_SLOWEST : BR_SPANS_NEWEST};
+        unsigned of_service = below(world, SERVICES), of_name = below(world, OPERATIONS);
+        char service[32], name[32];
+        (void)snprintf(service, sizeof service, "service-%u", of_service);
+        (void)snprintf(name, sizeof name, "operation-%u", of_name);
+        struct br_span_filter filter = {.order = order.by,
+                                        .from_ns = BEGAN + below(world, 1800) * SECOND,
+                                        .limit = limits[turn / 2 % BR_COUNT(limits)],
+                                        .service = turn % 5 < 3 ? service : NULL,
+                                        .name = turn % 5 > 1 && turn % 5 < 4 ? name : NULL};
+        filter.until_ns = filter.from_ns + below(world, 3600) * SECOND + 1;
+        size_t count = 0;
+        for (size_t i = 0; i < world->n_spans; i++) {
+            const struct made_span *span = &world->spans[i];
+            if (span->start_ns >= filter.from_ns && span->start_ns < filter.until_ns &&
+                (!filter.service || span->service == of_service) &&
+                (!filter.name || span->operation == of_name))
+                spans[count++] = *span;
+        }
+        qsort(spans, count, sizeof *spans, turn % 2 ? compare_slowest : compare_newest);
+        struct br_store_query *query = store_rig_ask(&world->rig);
+        assert_int_equal(br_store_spans(query, &filter, on_ordered, &order, &world->rig.err), 0);
+        store_rig_answered(&world->rig);
+        assert_int_equal(order.count, count < filter.limit ? count : filter.limit);
+    }
+    free(spans);
+}
+
+/* --- What lies in the folder ----------------------------------------------------------------- */
+
+static int64_t number_in(const struct store_rig *rig, unsigned partition, const char *text)
+{
+    char path[256];
+    sqlite3 *database;
+    sqlite3_stmt *statement;
+    (void)snprintf(path, sizeof path, "%s/partition-%08x.db", rig->directory, partition);
+    assert_int_equal(sqlite3_open_v2(path, &database, SQLITE_OPEN_READWRITE, NULL), SQLITE_OK);
+    if (sqlite3_prepare_v2(database, text, -1, &statement, NULL) != SQLITE_OK)
+        fail_msg("%s: %s", text, sqlite3_errmsg(database));
+    int64_t number = sqlite3_step(statement) == SQLITE_ROW ? sqlite3_column_int64(statement, 0) : 0;
+    assert_int_equal(sqlite3_finalize(statement), SQLITE_OK);
+    assert_int_equal(sqlite3_close(database), SQLITE_OK);
+    return number;
+}
+
+/* There are sums of each width: of up to 64, 512 and 4096 chunks of all series. */
+static void test_sums_are_there(void **state)
+{
+    struct world *world = *state;
+    assert_true(number_in(&world->rig, 1, "SELECT max(id) FROM chunks") > 4096);
+    for (int64_t from = 0, width = 64; width <= 4096; from = width, width *= 8) {
+        char text[160];
+        (void)snprintf(text, sizeof text,
+                       "SELECT count(*) FROM sums WHERE last - first BETWEEN %lld AND %lld",
+                       (long long)from, (long long)width - 1);
+        assert_true(number_in(&world->rig, 1, text) > 0);
+    }
+    /* What a sum says that it has is what its chunks have. */
+    assert_int_equal(number_in(&world->rig, 1,
+                               "SELECT count(*) FROM sums s WHERE n_samples != (SELECT"
+                               " sum(n_samples) FROM chunks c WHERE c.series = s.series AND"
+                               " c.id BETWEEN s.first AND s.last)"),
+                     0);
+}
+
+static void put_pack(sqlite3 *database, const char *table, int64_t first, const uint8_t *data,
+                     size_t len)
+{
+    char text[128];
+    struct br_squeezer squeezer = {.press = NULL};
+    struct br_pack plain = {.data = NULL}, packed = {.data = NULL};
+    sqlite3_stmt *statement;
+    (void)snprintf(text, sizeof text, "INSERT INTO %s VALUES(?, 0, ?)", table);
+    br_pack_bytes(&plain, data, len);
+    assert_true(br_squeeze(&squeezer, 1, &plain, &packed));
+    assert_int_equal(sqlite3_prepare_v2(database, text, -1, &statement, NULL), SQLITE_OK);
+    (void)sqlite3_bind_int64(statement, 1, first);
+    (void)sqlite3_bind_blob64(statement, 2, packed.data, packed.len, SQLITE_STATIC);
+    assert_int_equal(sqlite3_step(statement), SQLITE_DONE);
+    (void)sqlite3_finalize(statement);
+    br_pack_release(&plain);
+    br_pack_release(&packed);
+    br_squeezer_release(&squeezer);
+}
+
+/* Makes two packs of a table's, of which the second begins at `split`: a row is two numbers, and
+ * the texts whose lengths they are where it is a function. */
+static void pack_again(sqlite3 *database, const char *table, int64_t split, bool texts)
+{
+    char text[128];
+    struct br_squeezer squeezer = {.press = NULL};
+    struct br_pack all = {.data = NULL}, plain = {.data = NULL};
+    sqlite3_stmt *statement;
+    (void)snprintf(text, sizeof text, "SELECT data FROM %s ORDER BY first", table);
+    assert_int_equal(sqlite3_prepare_v2(database, text, -1, &statement, NULL), SQLITE_OK);
+    while (sqlite3_step(statement) == SQLITE_ROW) {
+        assert_int_equal(br_unsqueeze(&squeezer, sqlite3_column_blob(statement, 0),
+                                      (size_t)sqlite3_column_bytes(statement, 0), &plain),
+                         0);
+        br_pack_bytes(&all, plain.data, plain.len);
+    }
+    (void)sqlite3_finalize(statement);
+    (void)snprintf(text, sizeof text, "DELETE FROM %s", table);
+    assert_int_equal(sqlite3_exec(database, text, NULL, NULL, NULL), SQLITE_OK);
+    struct br_unpack at = {.p = all.data, .end = all.data + all.len};
+    for (int64_t i = 0; i < split; i++) {
+        uint64_t first = br_unpack_varint(&at), second = br_unpack_varint(&at);
+        (void)br_unpack_bytes(&at, texts ? (size_t)(first + second) : 0);
+    }
+    assert_false(at.failed);
+    put_pack(database, table, 0, all.data, (size_t)(at.p - all.data));
+    put_pack(database, table, split, at.p, (size_t)(at.end - at.p));
+    br_pack_release(&all);
+    br_pack_release(&plain);
+    br_squeezer_release(&squeezer);
+}
+
+/* A partition as version 1 wrote it: without sums, and the stacks in packs of any size, which begin
+ * where a transaction did. */
+static void make_old(const struct world *world, unsigned partition)
+{
+    sqlite3 *database;
+    char path[256];
+    (void)snprintf(path, sizeof path, "%s/partition-%08x.db", world->rig.directory, partition);
+    assert_int_equal(sqlite3_open_v2(path, &database, SQLITE_OPEN_READWRITE, NULL), SQLITE_OK);
+    pack_again(database, "functions", 307, true);
+    pack_again(database, "nodes", 777, false);
+    assert_int_equal(
+        sqlite3_exec(database, "DROP TABLE sums; PRAGMA user_version = 1", NULL, NULL, NULL),
+        SQLITE_OK);
+    assert_int_equal(sqlite3_close(database), SQLITE_OK);
+}
+
+/* What version 1 wrote is read as it is, also beside what is new, and takes nothing more. */
+static void test_old_version(void **state)
+{
+    struct world *world = *state;
+    struct br_store_usage before, after;
+    br_store_usage(world->rig.store, &before);
+    br_store_put(&world->rig.host, world->rig.store);
+    for (unsigned i = 1; i <= before.n_partitions; i++)
+        if (number_in(&world->rig, i, "SELECT max(first) FROM nodes") > 0 && i != 2)
+            make_old(world, i);
+    world->rig.store = br_store_get(&world->rig.host, "store");
+    if (br_store_open(world->rig.store, &world->rig.config, &world->rig.log, &world->rig.err))
+        fail_msg("%s", world->rig.err.text);
+    assert_int_equal(number_in(&world->rig, 1, "PRAGMA user_version"), 1);
+    assert_int_equal(number_in(&world->rig, (unsigned)before.n_partitions, "PRAGMA user_version"),
+                     1);
+    test_services(state);
+    test_subtrees(state);
+    struct wire w = {0};
+    put_spans(world, &w, 0, 0, 1);
+    must_write(world, BR_TRACES, &w);
+    wire_free(&w);
+    br_store_usage(world->rig.store, &after);
+    assert_int_equal(after.n_samples, before.n_samples);
+    assert_int_equal(after.n_partitions, before.n_partitions + 1);
+    assert_int_equal(after.n_damaged, 0);
+}
+
 /* Nothing is different after it was closed and opened again. */
 static void test_reopened(void **state)
 {
@@ -518,22 +752,42 @@ static void test_reopened(void **state)
     assert_int_equal(usage.n_spans, world->n_spans);
     assert_true(usage.n_partitions > 3);
     test_subtrees(state);
-    /* And it goes on with the partition that was open. */
-    world->n_samples = 0;
-    make_samples(world);
-    size_t n_spans = world->n_spans;
-    world->n_spans = 0;
+}
+
+/* And it goes on with the partition that was open, though what is there already is not in a window
+ * of sums any more. What comes is like what came, so that all values are twice. */
+static void test_goes_on(void **state)
+{
+    struct world *world = *state;
+    struct br_store_usage usage;
+    assert_int_equal(store_rig_reopen(&world->rig), 0);
     write_all(world);
-    world->n_spans = n_spans;
     br_store_usage(world->rig.store, &usage);
     assert_int_equal(usage.n_samples, 2 * world->n_samples);
+    for (size_t i = 0; i < world->n_samples; i++)
+        world->samples[i].value *= 2;
+    for (int service = -1; service < SERVICES; service++)
+        for (int type = 0; type < TYPES; type++)
+            for (int turn = 0; turn < 4; turn++) {
+                struct wanted wanted = {.service = service, .type = type, .twice = true};
+                if (turn)
+                    wanted.from_ns = BEGAN + below(world, 3600) * SECOND;
+                if (turn > 1)
+                    wanted.until_ns = wanted.from_ns + below(world, 2000) * SECOND + 1;
+                check(world, &wanted);
+            }
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_services), cmocka_unit_test(test_operations),
-        cmocka_unit_test(test_subtrees), cmocka_unit_test(test_series),
-        cmocka_unit_test(test_reopened)};
-    return cmocka_run_group_tests(tests, setup, teardown);
+        cmocka_unit_test(test_services),   cmocka_unit_test(test_operations),
+        cmocka_unit_test(test_orders),     cmocka_unit_test(test_subtrees),
+        cmocka_unit_test(test_series),     cmocka_unit_test(test_reopened),
+        cmocka_unit_test(test_old_version)};
+    const struct CMUnitTest small_writes[] = {
+        cmocka_unit_test(test_sums_are_there), cmocka_unit_test(test_services),
+        cmocka_unit_test(test_subtrees), cmocka_unit_test(test_goes_on)};
+    return cmocka_run_group_tests(tests, setup, teardown) +
+           cmocka_run_group_tests(small_writes, setup_small_writes, teardown);
 }
