@@ -378,7 +378,7 @@ static int chunk_reader_run(struct chunk_reader *reader)
 
 /* --- Flame graphs ---------------------------------------------------------------------------- */
 
-#define FLAMING_BLOCK 1024u
+#define FLAMING_BLOCK 1024
 
 struct flaming_node {
     int64_t sum;
