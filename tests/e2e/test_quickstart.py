@@ -96,20 +96,22 @@ def test_demo(shop):
         return [function["name"] for function in top["functions"] if "match_coupons" in function["name"]]
 
     until(guilty, "the pricing service's profile")
-    slow = ask(shop, "spans", "--service", "pricing", "--limit", "3")["spans"]
-    assert slow[0]["name"] == "POST /price"
-    assert slow[0]["duration_ns"] >= slow[-1]["duration_ns"]
+    slow = ask(shop, "spans", "--service", "pricing", "--limit", "20")["spans"]
+    assert {span["name"] for span in slow} == {"POST /price"}
+    assert [span["duration_ns"] for span in slow] == sorted((span["duration_ns"] for span in slow), reverse=True)
 
-    trace = ask(shop, "trace", slow[0]["trace_id"])["spans"]
-    assert {span["service"] for span in trace} == {"shop", "pricing"}
-    root = next(span for span in trace if span["name"] == "POST /checkout")
-    assert root["duration_ns"] >= slow[0]["duration_ns"]
+    # The slowest of all may have waited for a processor, or be what was at work when the shop ended.
+    def guilty_of(span):
+        trace = ask(shop, "trace", span["trace_id"])["spans"]
+        profile = ask(shop, "profile", "--span", f"{span['trace_id']}/{span['span_id']}", "--type", CPU)
+        return (any(other["name"] == "POST /checkout" for other in trace) and
+                any("match_coupons" in name for name in profile["flamebearer"]["names"]))
 
-    def own():
-        profile = ask(shop, "profile", "--span", f"{slow[0]['trace_id']}/{slow[0]['span_id']}", "--type", CPU)
-        return any("match_coupons" in name for name in profile["flamebearer"]["names"])
-
-    until(own, "the slow span's own flame graph")
+    span = until(lambda: next(filter(guilty_of, slow), None), "a slow span's own flame graph")
+    trace = ask(shop, "trace", span["trace_id"])["spans"]
+    assert {other["service"] for other in trace} == {"shop", "pricing"}
+    root = next(other for other in trace if other["name"] == "POST /checkout")
+    assert root["duration_ns"] >= span["duration_ns"]
     text = query(shop, "spans", "--service", "pricing", "--limit", "1")
     assert re.search(r"pricing +POST /price +[0-9a-f]{32}/[0-9a-f]{16}$", text, re.M)
-    assert re.search(r"pricing: POST /price$", query(shop, "trace", slow[0]["trace_id"]), re.M)
+    assert re.search(r"pricing: POST /price$", query(shop, "trace", span["trace_id"]), re.M)
