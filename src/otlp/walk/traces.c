@@ -100,12 +100,36 @@ static bool walk_status(struct br_walker *walker, const uint8_t *p, const uint8_
     return true;
 }
 
+/* The value of a thread.id of less than 128 bytes, behind the tag and the length, that is all of
+ * the KeyValue beside its key, in either order; NULL for any other. */
+static inline const uint8_t *walk_traces_thread_id(const uint8_t *p, size_t len)
+{
+    static const uint8_t head[] = {
+        BR_TAG(BR_KEYVALUE_KEY, BR_WIRE_LEN), 9, 't', 'h', 'r', 'e', 'a', 'd', '.', 'i', 'd'};
+    if (len < sizeof head + 2)
+        return NULL;
+    bool value_first = p[0] != head[0];
+    const uint8_t *key = value_first ? p + len - sizeof head : p;
+    const uint8_t *value = value_first ? p : p + sizeof head;
+    return memcmp(key, head, sizeof head) == 0 &&
+                   value[0] == BR_TAG(BR_KEYVALUE_VALUE, BR_WIRE_LEN) && value[1] < 0x80 &&
+                   value[1] + sizeof head + 2 == len
+               ? value + 2
+               : NULL;
+}
+
 /* A KeyValue with a key that begins with "thread.": notes its value when it says on which thread
  * the span ran. */
 static void walk_traces_note_thread(const uint8_t *p, size_t len, struct br_span *span)
 {
     static const char id[] = "thread.id", name[] = "thread.name";
     struct br_keyvalue kv;
+    const uint8_t *value = walk_traces_thread_id(p, len);
+    if (__builtin_expect(value != NULL, 1)) {
+        span->thread_id = value;
+        span->thread_id_len = value[-1];
+        return;
+    }
     if (!br_keyvalue_read_short(p, len, &kv))
         (void)br_keyvalue_read(p, len, &kv);
     if (kv.key_len == sizeof id - 1 && memcmp(kv.key, id, sizeof id - 1) == 0) {
