@@ -126,9 +126,8 @@ int br_stack_tree_function(struct br_stack_tree *stacks, const void *name, size_
 static uint64_t stack_tree_node_hash(const struct br_stack_tree *stacks,
                                      const struct br_stack_node *node)
 {
-    return br_hash_mix(((uint64_t)node->parent << 32 | node->function) ^
-                           stacks->nodes_index.secret[0],
-                       stacks->nodes_index.secret[1]);
+    return br_hash_number(stacks->nodes_index.secret,
+                          (uint64_t)node->parent << 32 | node->function);
 }
 
 static bool stack_tree_is_node(const void *entries, uint32_t place, const void *key)

@@ -6,6 +6,7 @@
  * faster, and come to STEPS_MAX for each byte of it and of the mebibytes that are free.
  */
 #include "base/steps.h"
+#include "storage/stacks.h"
 #include "tests/support/store_rig.h"
 #include "tests/support/test.h"
 #include "tests/support/worst.h"
@@ -355,8 +356,34 @@ static void work_is_in_proportion_to_bytes(void **state)
     free(text);
 }
 
+/* Each of its nodes has the one before it for a parent: numbers in a row, which a weak hash lays in
+ * a row, with some secrets all in few places. */
+static void a_deep_stack_is_found_by_any_secret(void **state)
+{
+    (void)state;
+    const uint32_t n_nodes = 5000;
+    uint64_t x = 88172645463325252u;
+    for (unsigned i = 0; i < 200; i++) {
+        struct br_stack_tree stacks;
+        uint32_t node = 0;
+        br_stack_tree_init(&stacks);
+        for (unsigned k = 0; k < 2; k++) {
+            x ^= x << 13, x ^= x >> 7, x ^= x << 17;
+            stacks.nodes_index.secret[k] = x;
+        }
+        uint64_t before = br_steps();
+        for (uint32_t k = 0; k < n_nodes; k++)
+            assert_int_equal(br_stack_tree_node(&stacks, node, 1, &node), 0);
+        uint64_t steps = br_steps() - before;
+        if (steps > 8 * (uint64_t)n_nodes)
+            fail_msg("by secret %u it takes %llu steps", i, (unsigned long long)steps);
+        br_stack_tree_release(&stacks);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(work_is_in_proportion_to_bytes)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(work_is_in_proportion_to_bytes),
+                                       cmocka_unit_test(a_deep_stack_is_found_by_any_secret)};
     return cmocka_run_group_tests_name("store_worst", tests, NULL, NULL);
 }
