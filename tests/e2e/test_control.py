@@ -248,6 +248,7 @@ def test_adaptive_refuses_profiles_before_traces(braid, sink, shed_traces, worke
     refused = server.metrics()["braid_shed_requests"]
     assert refused['signal="profiles",how="refused"'] == 4
     assert refused['signal="traces",how="refused"'] == (4 if shed_traces else 0)
+    server.wait_log("of the CPU is used: profiles are refused")
     steps = re.findall(r"of the CPU is used: (.*)", server.log())
     assert steps[:3] == ["one of two profiles is dropped", "three of four profiles are dropped",
                          "profiles are refused"]

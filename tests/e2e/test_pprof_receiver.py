@@ -153,6 +153,7 @@ def test_a_program_that_goes_and_comes(braid, sink):
                                      "profiles": {**OFF, "goroutine": {"enabled": True}}}))
         until(lambda: of_type(sink, ("goroutine", "goroutine")), "goroutines")
     until(lambda: scrapes(server, "failed") >= 5, "failures")
+    server.wait_log("\twarn\t")
     assert server.log().count("\twarn\t") == 1
     server.stop()
 

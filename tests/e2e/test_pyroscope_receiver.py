@@ -220,7 +220,7 @@ def test_a_bad_sample_costs_itself(server):
     assert [each[5] for each in flat(server.take())] == [STACKS]
     failed = server.process.metrics()["otelcol_receiver_failed_profile_samples"]
     assert sum(failed.values()) == 3
-    assert "location 99 is not in the profile" in server.process.log()
+    server.process.wait_log("location 99 is not in the profile")
 
 
 @every
