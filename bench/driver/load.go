@@ -24,13 +24,14 @@ const refusalPause = 20 * time.Millisecond
 // sendFunc sends one export request and returns nil when the server acknowledged it.
 type sendFunc func(ctx context.Context, body []byte) error
 
-// load keeps conns x inflight requests outstanding, going round the corpus, until the time or the
+// load keeps conns x inflight requests outstanding, or fewer on all of them in turns, going round the corpus, until the time or the
 // count is up.
 type load struct {
 	o      options
 	corpus [][]byte
 	next   atomic.Int64
 	warned atomic.Bool
+	places chan struct{} // as many as requests may be outstanding; who waits for one comes in order
 }
 
 // tally is what one sender, or all of them together, saw.
@@ -40,7 +41,13 @@ type tally struct {
 	seconds        float64
 }
 
-func newLoad(o options, corpus [][]byte) *load { return &load{o: o, corpus: corpus} }
+func newLoad(o options, corpus [][]byte) *load {
+	places := o.conns * o.inflight
+	if o.outstanding > 0 {
+		places = min(places, o.outstanding)
+	}
+	return &load{o: o, corpus: corpus, places: make(chan struct{}, places)}
+}
 
 // run stops sending when the duration is over or ctx is cancelled. Requests under way are then waited
 // for, so that what was acknowledged is known, but not longer than -drain: a server may hang. That limit
@@ -88,8 +95,11 @@ func (l *load) sendAll(sending, waiting context.Context, send sendFunc) tally {
 		if l.o.count > 0 && i >= int64(l.o.count) {
 			break
 		}
+		l.places <- struct{}{}
 		start := time.Now()
-		if err := send(waiting, l.corpus[i%int64(len(l.corpus))]); err != nil {
+		err := send(waiting, l.corpus[i%int64(len(l.corpus))])
+		<-l.places
+		if err != nil {
 			if l.warned.CompareAndSwap(false, true) {
 				log.Printf("first refusal: %v", err)
 			}

@@ -34,6 +34,7 @@ type options struct {
 	sinkCompression  string
 	shape            shape
 	conns, inflight  int
+	outstanding      int
 	duration         time.Duration
 	count            int
 	drain            time.Duration
@@ -58,6 +59,7 @@ func parse() options {
 	flag.Uint64Var(&o.shape.seed, "seed", 1, "every identifier and choice follows from it")
 	flag.IntVar(&o.conns, "conns", 4, "connections")
 	flag.IntVar(&o.inflight, "inflight", 4, "outstanding requests on each connection")
+	flag.IntVar(&o.outstanding, "outstanding", 0, "outstanding requests on all connections together, which take turns (0: all may have theirs)")
 	flag.DurationVar(&o.duration, "duration", 6*time.Second, "length of the run; 0: only start and look")
 	flag.IntVar(&o.count, "count", 0, "stop after so many requests (0: by time alone)")
 	flag.DurationVar(&o.drain, "drain", 10*time.Second, "how long to wait for the last item")
@@ -82,8 +84,8 @@ func parse() options {
 	default:
 		log.Fatalf("-proto: want grpc or http, got %q", *proto)
 	}
-	if o.shape.requests < 1 || o.shape.items < 1 || o.conns < 1 || o.inflight < 1 || o.shape.services < 0 {
-		log.Fatal("-requests, -items, -conns and -inflight must be at least 1, -services at least 0")
+	if o.shape.requests < 1 || o.shape.items < 1 || o.conns < 1 || o.inflight < 1 || o.shape.services < 0 || o.outstanding < 0 {
+		log.Fatal("-requests, -items, -conns and -inflight must be at least 1, -services and -outstanding at least 0")
 	}
 	o.server = flag.Args()
 	return o

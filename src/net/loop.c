@@ -114,6 +114,7 @@ static void loop_on_prepare(uv_prepare_t *uv_prepare)
 {
     struct br_loop *loop = uv_prepare->data;
     bool more = true;
+    br_loop_read_unread(loop);
     for (int i = 0; i < ROUNDS_MAX && more; i++) {
         more = br_host_turn(&loop->host);
         br_loop_flush(loop);
@@ -123,7 +124,7 @@ static void loop_on_prepare(uv_prepare_t *uv_prepare)
     more = br_loop_indulge(loop) || more;
     more = br_pool_release_some(loop->host.pool) || more;
     br_loop_resume(loop);
-    loop_arm(loop, more);
+    loop_arm(loop, more || loop->n_unread);
 }
 
 static struct br_message *loop_next_message(struct br_loop *loop)
@@ -232,6 +233,7 @@ int br_loop_new(struct br_net *net, unsigned worker, unsigned n_workers, struct 
     br_list_init(&loop->dirty);
     br_list_init(&loop->greedy);
     br_list_init(&loop->paused);
+    br_list_init(&loop->unread);
     br_list_init(&loop->works_waiting[0]);
     br_list_init(&loop->works_waiting[1]);
     pthread_mutex_init(&loop->lock, NULL);

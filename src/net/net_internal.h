@@ -12,7 +12,8 @@
 
 #define BR_READ_SIZE (256u << 10)
 #define BR_WRITE_SIZE (1u << 20)
-#define BR_OUT_MAX (256u << 10) /* a client that leaves more unread is not read from */
+#define BR_TURN_READ_MAX (1u << 20) /* of all server streams, but for the last */
+#define BR_OUT_MAX (256u << 10)     /* a client that leaves more unread is not read from */
 
 struct br_stream;
 
@@ -66,6 +67,9 @@ struct br_loop {
     uint64_t indulged_ms;   /* when a crowd of them was given its last share */
     struct br_list paused;  /* server streams that hold too much to read on for now */
     struct br_stream *turn; /* the one that reads on meanwhile */
+    struct br_list unread;  /* server streams with bytes for which this turn had no room */
+    unsigned n_unread;
+    size_t read_bytes; /* by server streams, in this turn */
     struct br_timer next_turn;
     unsigned turn_ticks; /* how long it has had it */
     size_t turn_bytes;   /* what it read since the last tick */
@@ -102,13 +106,14 @@ struct br_stream {
     struct br_tls *tls;   /* owned; NULL: plaintext */
     uv_poll_t poll;
     int fd;
-    int polled;           /* what the poll waits for now */
-    struct br_rope out;   /* bytes for the socket */
-    struct br_list link;  /* the owner's */
-    struct br_list dirty; /* loop->dirty */
-    struct br_list greed; /* loop->greedy */
-    struct br_list pause; /* loop->paused */
-    size_t held;          /* by its unfinished requests, as the loop counts it */
+    int polled;            /* what the poll waits for now */
+    struct br_rope out;    /* bytes for the socket */
+    struct br_list link;   /* the owner's */
+    struct br_list dirty;  /* loop->dirty */
+    struct br_list greed;  /* loop->greedy */
+    struct br_list pause;  /* loop->paused */
+    struct br_list unread; /* loop->unread */
+    size_t held;           /* by its unfinished requests, as the loop counts it */
     uint8_t first[24];
     unsigned n_first;
     bool server; /* obeys the loop's mark, and lets the peer read its last words */
@@ -150,6 +155,11 @@ void br_stream_end(struct br_stream *stream, const char *why);
 /* Reads and writes what it can; called by the loop. */
 void br_loop_flush(struct br_loop *loop);
 
+/* Begins what follows the poll: reads server streams for which the turns before had no room, in the
+ * order in which their bytes came, as far as this one has. A turn that read from all would send
+ * once for the bytes of hundreds: what waits for the destination would grow, whatever it takes. */
+void br_loop_read_unread(struct br_loop *loop);
+
 /* Gives streams that have had their share of a turn another one in the next: one of them; or, where
  * they are a crowd, a few each millisecond. True when there was one. */
 bool br_loop_indulge(struct br_loop *loop);
@@ -182,8 +192,8 @@ int br_watchers_start(struct br_loop *loop);
  */
 int br_watchers_poll(struct br_loop *loop, uv_poll_t *poll, int fd, int events, uv_poll_cb fn);
 
-/* Returns how much quick work, or slow work, one of so many workers has in threads at a time: all of
- * them together leave one for names. */
+/* Returns how much quick work, or slow work, one of so many workers has in threads at a time: all
+ * of them together leave one for names. */
 unsigned br_net_works_max(unsigned n_workers, bool slow);
 
 /* Says to libuv how many threads that takes, unless UV_THREADPOOL_SIZE does; before the first work.

@@ -15,7 +15,8 @@
 #define PULLS_IN_CROWD 1 /* of one that has more to ask for */
 #define CROWD 16 /* of more streams that had their share only a few go on in a millisecond */
 #define CROWD_PER_MS 8
-#define IDLE_SLICES 16 /* a longer list of slices is not kept while there is nothing to send */
+#define IDLE_SLICES 16    /* a longer list of slices is not kept while there is nothing to send */
+#define UNREAD_POLLED 256 /* streams that wait to read; more do so unpolled */
 #define TICK_MS 20
 #define TURN_BYTES_MIN (64u << 10) /* who reads less in a tick gives its turn away */
 #define TURN_TICKS_MAX 50
@@ -50,13 +51,19 @@ static bool stream_may_read(const struct br_stream *stream)
            !(stream->server && stream->out.len > BR_OUT_MAX);
 }
 
+/* To be reported again each turn costs less than to leave the poller, unless many wait. */
+static bool stream_waits_unpolled(const struct br_stream *stream)
+{
+    return !br_list_empty(&stream->unread) && stream->loop->n_unread > UNREAD_POLLED;
+}
+
 /* Tells the poller what to wait for, when it changed. */
 static void stream_watch(struct br_stream *stream)
 {
     int events = 0;
     if (stream->connecting || stream->full)
         events |= UV_WRITABLE;
-    if (stream_may_read(stream))
+    if (stream_may_read(stream) && !stream_waits_unpolled(stream))
         events |= UV_READABLE;
     if (events == stream->polled)
         return;
@@ -90,6 +97,7 @@ struct br_stream *br_stream_new(struct br_loop *loop, int fd, const struct br_st
     br_list_init(&stream->dirty);
     br_list_init(&stream->greed);
     br_list_init(&stream->pause);
+    br_list_init(&stream->unread);
     return stream;
 }
 
@@ -121,6 +129,12 @@ static void stream_on_uv_closed(uv_handle_t *handle)
 
 static void stream_count_held(struct br_stream *stream);
 
+static void stream_unread_end(struct br_stream *stream)
+{
+    stream->loop->n_unread -= !br_list_empty(&stream->unread);
+    br_list_remove(&stream->unread);
+}
+
 static void stream_greed_end(struct br_stream *stream)
 {
     stream->loop->n_greedy -= !br_list_empty(&stream->greed);
@@ -139,6 +153,7 @@ static void stream_destroy(struct br_stream *stream)
     br_list_remove(&stream->dirty);
     stream_greed_end(stream);
     br_list_remove(&stream->pause);
+    stream_unread_end(stream);
     uv_poll_stop(&stream->poll);
     uv_close((uv_handle_t *)&stream->poll, stream_on_uv_closed);
     stream->events->on_closed(stream, stream->why[0] ? stream->why : "closed");
@@ -341,6 +356,8 @@ static bool stream_read_once(struct br_stream *stream)
         return false;
     }
     stream->read_ms = uv_now(&loop->uv);
+    if (stream->server)
+        loop->read_bytes += (size_t)n;
     if (stream == loop->turn)
         loop->turn_bytes += (size_t)n;
     if (!stream->shut && !stream->ending)
@@ -353,6 +370,30 @@ static void stream_read_some(struct br_stream *stream)
 {
     for (int i = 0; i < READS_PER_EVENT && stream_read_once(stream); i++)
         ;
+}
+
+/* True when others came before it, or this turn has read enough. */
+static bool stream_waits_to_read(struct br_stream *stream)
+{
+    struct br_loop *loop = stream->loop;
+    if (!stream->server || (!loop->n_unread && loop->read_bytes < BR_TURN_READ_MAX))
+        return false;
+    if (br_list_empty(&stream->unread)) {
+        br_list_append(&loop->unread, &stream->unread);
+        loop->n_unread++;
+    }
+    return true;
+}
+
+void br_loop_read_unread(struct br_loop *loop)
+{
+    while (loop->read_bytes < BR_TURN_READ_MAX && loop->n_unread) {
+        struct br_stream *stream = br_container_of(loop->unread.next, struct br_stream, unread);
+        stream_unread_end(stream);
+        stream_read_some(stream);
+        br_stream_wake(stream); /* to be polled again, or closed */
+    }
+    loop->read_bytes = 0;
 }
 
 /* The socket broke. What the peer had said before is still heard, above all a server's answer to a
@@ -588,7 +629,7 @@ static void stream_on_poll(uv_poll_t *poll_handle, int status, int events)
         stream_on_broken(stream, stream_socket_error(stream));
         return;
     }
-    if (events & UV_READABLE)
+    if ((events & UV_READABLE) && !stream_waits_to_read(stream))
         stream_read_some(stream);
     if (events & UV_WRITABLE) {
         stream->full = false;

@@ -755,12 +755,12 @@ static int chunks_on_group(const struct br_pprof_group *group, void *arg)
 int br_chunks_add(struct br_chunks *chunks, const struct br_item *item, struct br_err *err)
 {
     struct br_err why = {.code = 0};
-    chunks->err = &why;
-    br_arena_init(&chunks->memo.arena, MEMO_GROWTH * item->size + (1u << 20));
-    chunks->room = BR_CHUNKS_GROWTH * item->size + BR_CHUNKS_ROOM;
     chunks->lists = br_map_new(LISTS_MAX);
     if (!chunks->lists)
         return br_err_set(err, BR_ENOMEM, "out of memory");
+    chunks->err = &why;
+    br_arena_init(&chunks->memo.arena, MEMO_GROWTH * item->size + (1u << 20));
+    chunks->room = BR_CHUNKS_GROWTH * item->size + BR_CHUNKS_ROOM;
     int rc = br_pprof_groups(chunks->reader, item, chunks_on_group, chunks);
     /* Rows point into the item, which lives until the transaction ends. */
     br_series_forget(chunks->labels);

@@ -96,16 +96,22 @@ static inline void wire_close(struct wire *w, size_t start)
     free(prefix.data);
 }
 
-/* A KeyValue with a string in field `field`. */
-static inline void wire_attribute(struct wire *w, uint32_t field, const char *key,
-                                  const char *value)
+/* A KeyValue in field `field`, with a string of `len` bytes. */
+static inline void wire_attribute_of(struct wire *w, uint32_t field, const char *key,
+                                     const char *value, size_t len)
 {
     size_t pair = wire_open(w, field);
     wire_str(w, 1, key);
     size_t any = wire_open(w, 2);
-    wire_str(w, 1, value);
+    wire_len(w, 1, value, len);
     wire_close(w, any);
     wire_close(w, pair);
+}
+
+static inline void wire_attribute(struct wire *w, uint32_t field, const char *key,
+                                  const char *value)
+{
+    wire_attribute_of(w, field, key, value, strlen(value));
 }
 
 static inline void wire_clear(struct wire *w)

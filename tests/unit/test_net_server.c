@@ -135,7 +135,8 @@ static void reader_that_is_slow(void **state)
     net_start_deadline(f.rig);
     while (got < f.service.answer_bytes) {
         net_check_deadline(f.rig, "a large answer", __FILE__, __LINE__);
-        ssize_t n = recv(p->fd, sip, 65536, 0);
+        bool early = got > f.service.answer_bytes * (net_now(f.rig) - start) / 400;
+        ssize_t n = early ? -1 : recv(p->fd, sip, 65536, 0);
         assert_true(n != 0);
         got += n > 0 ? (size_t)n : 0;
         net_step(f.rig);
@@ -382,6 +383,42 @@ static void small_bodies_are_never_paused(void **state)
     for (int i = 0; i < CLIENTS; i++) {
         net_send(f.rig, p[i], body, BYTES);
         NET_UNTIL(f.rig, net_count(p[i], OK) == 1);
+        net_hang_up(p[i]);
+    }
+    net_served_finish(&f);
+}
+
+/* A turn takes a share of what has come, so that the destination gets its turn, too; and who always
+ * has more to say does not come before those who wait. */
+static void a_crowd_is_read_in_shares(void **state)
+{
+    enum { CLIENTS = 64, BYTES = 60000, TURN = (1 << 20) + BYTES + 200, TURNS = 8 };
+    static const char head[] = POST(60000);
+    struct fixture f;
+    static uint8_t request[sizeof head - 1 + BYTES];
+    struct net_peer *p[CLIENTS];
+    memcpy(request, head, sizeof head - 1);
+    net_served_open(&f, state, NULL);
+    for (int i = 0; i < CLIENTS; i++)
+        p[i] = net_served_dial(&f);
+    NET_UNTIL(f.rig, net_connections(f.rig) == CLIENTS);
+    for (int i = 0; i < CLIENTS; i++)
+        assert_int_equal(net_try(p[i], request, sizeof request), sizeof request);
+    unsigned sent[CLIENTS] = {0}, n_answered = 0;
+    for (int turn = 0; turn < TURNS; turn++) {
+        net_step(f.rig); /* the end of one turn, the beginning of the next */
+        assert_true(f.service.body_bytes <= (size_t)(turn + 2) * TURN);
+        n_answered = 0;
+        for (int i = 0; i < CLIENTS; i++) {
+            unsigned n = net_count(p[i], OK);
+            n_answered += n > 0;
+            if (n > sent[i] && net_try(p[i], request, sizeof request) == sizeof request)
+                sent[i]++;
+        }
+    }
+    assert_int_equal(n_answered, CLIENTS);
+    for (int i = 0; i < CLIENTS; i++) {
+        NET_UNTIL(f.rig, net_count(p[i], OK) == sent[i] + 1);
         net_hang_up(p[i]);
     }
     net_served_finish(&f);
@@ -793,6 +830,7 @@ int main(void)
         NET_TEST(others_do_not_wait_for_an_unfinished_body),
         NET_TEST(small_bodies_are_never_paused),
         NET_TEST(what_was_handed_over_does_not_pause),
+        NET_TEST(a_crowd_is_read_in_shares),
         NET_TEST(unix_sockets),
         NET_TEST(ipv6),
         NET_TEST(no_descriptors_left),

@@ -178,35 +178,44 @@ static void put_deep(struct wire *w, uint32_t n_samples)
     wire_close(w, dictionary);
 }
 
+/* Cuts what `w` holds, spans of no more than 1,024 a piece. Returns how many pieces there are, and
+ * adds up their spans in *n. */
+static uint32_t cut_spans(const struct wire *w, uint32_t *n)
+{
+    struct bench b;
+    const struct br_walk_options options = {.spans = true};
+    uint32_t n_pieces = 0;
+    begin(&b);
+    b.r = (struct br_reading){.host = &b.fake.h->host};
+    br_list_init(&b.r.pieces);
+    b.r.item = items_walk(&b.fake.h->host, BR_TRACES, w->data, w->len);
+    assert_int_equal(br_pieces_cut(&b.r, &options), 0);
+    *n = 0;
+    for (struct br_list *l = b.r.pieces.next; l != &b.r.pieces; l = l->next) {
+        const struct br_item *piece = br_container_of(l, struct br_item, link);
+        assert_in_range(piece->n_items, 1, 1024);
+        *n += piece->n_items;
+        n_pieces++;
+    }
+    br_pieces_free(&b.r.pieces);
+    br_item_free(b.r.item);
+    fake_bed_end(&b.fake);
+    return n_pieces;
+}
+
 /* Spans of little more than their ids cost as much work as others: a piece has 1,024 at most, also
  * of a body that is small. */
 static void small_spans_count_as_larger(void **state)
 {
     (void)state;
     for (uint32_t messages = 1; messages <= 100; messages *= 100) {
-        struct bench b;
-        const struct br_walk_options options = {.spans = true};
         struct wire w = {0};
-        uint32_t n = 0, n_pieces = 0;
-        begin(&b);
+        uint32_t n;
         items_request(&w, BR_TRACES, 1, 5000, messages);
         assert_true(w.len < 512u << 10);
-        b.r = (struct br_reading){.host = &b.fake.h->host};
-        br_list_init(&b.r.pieces);
-        b.r.item = items_walk(&b.fake.h->host, BR_TRACES, w.data, w.len);
-        wire_free(&w);
-        assert_int_equal(br_pieces_cut(&b.r, &options), 0);
-        for (struct br_list *l = b.r.pieces.next; l != &b.r.pieces; l = l->next) {
-            const struct br_item *piece = br_container_of(l, struct br_item, link);
-            assert_in_range(piece->n_items, 1, 1024);
-            n += piece->n_items;
-            n_pieces++;
-        }
+        assert_int_equal(cut_spans(&w, &n), 5);
         assert_int_equal(n, 5000);
-        assert_int_equal(n_pieces, 5);
-        br_pieces_free(&b.r.pieces);
-        br_item_free(b.r.item);
-        fake_bed_end(&b.fake);
+        wire_free(&w);
     }
 }
 
@@ -233,26 +242,12 @@ static void put_smallest(struct wire *w, uint64_t n_spans)
 static void the_smallest_spans_are_pieces_too(void **state)
 {
     (void)state;
-    struct bench b;
-    const struct br_walk_options options = {.spans = true};
     struct wire w = {0};
-    uint32_t n = 0;
-    begin(&b);
+    uint32_t n;
     put_smallest(&w, 200000);
-    b.r = (struct br_reading){.host = &b.fake.h->host};
-    br_list_init(&b.r.pieces);
-    b.r.item = items_walk(&b.fake.h->host, BR_TRACES, w.data, w.len);
-    wire_free(&w);
-    assert_int_equal(br_pieces_cut(&b.r, &options), 0);
-    for (struct br_list *l = b.r.pieces.next; l != &b.r.pieces; l = l->next) {
-        const struct br_item *piece = br_container_of(l, struct br_item, link);
-        assert_in_range(piece->n_items, 1, 1024);
-        n += piece->n_items;
-    }
+    (void)cut_spans(&w, &n);
     assert_int_equal(n, 200000);
-    br_pieces_free(&b.r.pieces);
-    br_item_free(b.r.item);
-    fake_bed_end(&b.fake);
+    wire_free(&w);
 }
 
 /* Pieces of 32,768 samples would be hardly more than their dictionaries; those of twice as many

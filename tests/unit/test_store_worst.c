@@ -40,22 +40,12 @@ static void put_spans(struct wire *w, size_t size)
         put_span(w, i, "");
 }
 
-static void put_pair(struct wire *w, uint32_t field, const char *key, const char *value, size_t len)
-{
-    size_t pair = wire_open(w, field);
-    wire_str(w, 1, key);
-    size_t any = wire_open(w, 2);
-    wire_len(w, 1, value, len);
-    wire_close(w, any);
-    wire_close(w, pair);
-}
-
 static void put_numbered(struct wire *w, uint32_t field, size_t size)
 {
     char key[16];
     for (unsigned i = 0; w->len < size; i++) {
         (void)snprintf(key, sizeof key, "k%u", i);
-        put_pair(w, field, key, "v", 1);
+        wire_attribute_of(w, field, key, "v", 1);
     }
 }
 
@@ -75,7 +65,7 @@ static char *new_text(size_t len)
 static void long_resource(struct wire *w, size_t size, const char *text)
 {
     size_t resource = wire_open(w, 1);
-    put_pair(w, 1, "k", text, size / 2);
+    wire_attribute_of(w, 1, "k", text, size / 2);
     wire_close(w, resource);
     size_t scope = wire_open(w, 2);
     put_spans(w, size);
@@ -105,7 +95,7 @@ static void long_scope(struct wire *w, size_t size, const char *text)
 static void scopes_of_a_long_resource(struct wire *w, size_t size, const char *text)
 {
     size_t resource = wire_open(w, 1);
-    put_pair(w, 1, "k", text, size / 2);
+    wire_attribute_of(w, 1, "k", text, size / 2);
     wire_close(w, resource);
     for (uint64_t i = 1; w->len < size; i++) {
         size_t scope = wire_open(w, 2);
@@ -119,7 +109,7 @@ static void operations_of_a_long_service(struct wire *w, size_t size, const char
 {
     char name[16];
     size_t resource = wire_open(w, 1);
-    put_pair(w, 1, "service.name", text, size / 2);
+    wire_attribute_of(w, 1, "service.name", text, size / 2);
     wire_close(w, resource);
     size_t scope = wire_open(w, 2);
     for (uint64_t i = 1; w->len < size; i++) {

@@ -63,33 +63,22 @@ static void put_spans(struct shape *s)
         put_span(s, i, i, 0);
 }
 
-/* An attribute with a text. */
-static void put_pair(struct wire *w, uint32_t field, const char *key, const char *value, size_t len)
-{
-    size_t pair = wire_open(w, field);
-    wire_str(w, 1, key);
-    size_t any = wire_open(w, 2);
-    wire_len(w, 1, value, len);
-    wire_close(w, any);
-    wire_close(w, pair);
-}
-
 static void long_service(struct shape *s)
 {
-    put_pair(&s->resource, 1, "service.name", s->text, s->size / 2);
+    wire_attribute_of(&s->resource, 1, "service.name", s->text, s->size / 2);
     put_spans(s);
 }
 
 static void long_resource_value(struct shape *s)
 {
-    put_pair(&s->resource, 1, "k", s->text, s->size / 2);
+    wire_attribute_of(&s->resource, 1, "k", s->text, s->size / 2);
     put_spans(s);
 }
 
 static void many_resource_attributes(struct shape *s)
 {
     while (s->resource.len < s->size / 2)
-        put_pair(&s->resource, 1, "k", "v", 1);
+        wire_attribute_of(&s->resource, 1, "k", "v", 1);
     put_spans(s);
 }
 
@@ -105,7 +94,7 @@ static void many_scope_attributes(struct shape *s)
 {
     size_t scope = wire_open(&s->scope, 1);
     while (s->scope.len < s->size / 2)
-        put_pair(&s->scope, 3, "k", "v", 1);
+        wire_attribute_of(&s->scope, 3, "k", "v", 1);
     wire_close(&s->scope, scope);
     put_spans(s);
 }
@@ -135,7 +124,7 @@ static void long_tracestate(struct shape *s)
 static void long_value(struct shape *s)
 {
     size_t span = open_span(s, 1, 1, 0);
-    put_pair(&s->spans, 9, "k", s->text, s->size / 2);
+    wire_attribute_of(&s->spans, 9, "k", s->text, s->size / 2);
     wire_close(&s->spans, span);
     put_spans(s);
 }
@@ -154,7 +143,7 @@ static void many_attributes(struct shape *s)
 {
     size_t span = open_span(s, 1, 1, 0);
     while (room(s))
-        put_pair(&s->spans, 9, "k", "v", 1);
+        wire_attribute_of(&s->spans, 9, "k", "v", 1);
     wire_close(&s->spans, span);
 }
 
@@ -164,7 +153,7 @@ static void many_keys(struct shape *s)
     for (unsigned i = 0; room(s); i++) {
         char key[16];
         (void)snprintf(key, sizeof key, "k%u", i);
-        put_pair(&s->spans, 9, key, "v", 1);
+        wire_attribute_of(&s->spans, 9, key, "v", 1);
     }
     wire_close(&s->spans, span);
 }
@@ -174,7 +163,7 @@ static void spans_of_many_attributes(struct shape *s)
     for (uint64_t i = 1; room(s); i++) {
         size_t span = open_span(s, i, i, 0);
         for (int k = 0; k < 1000; k++)
-            put_pair(&s->spans, 9, "k", "secret", 6);
+            wire_attribute_of(&s->spans, 9, "k", "secret", 6);
         wire_close(&s->spans, span);
     }
 }
@@ -203,7 +192,7 @@ static void many_events(struct shape *s)
     while (room(s)) {
         size_t event = wire_open(&s->spans, 11);
         wire_str(&s->spans, 2, "secret");
-        put_pair(&s->spans, 3, "k", "v", 1);
+        wire_attribute_of(&s->spans, 3, "k", "v", 1);
         wire_close(&s->spans, event);
     }
     wire_close(&s->spans, span);
@@ -281,8 +270,8 @@ static void many_resources(struct shape *s)
         (void)snprintf(name, sizeof name, "service%u", (unsigned)i);
         struct wire *w = &s->more;
         size_t part = wire_open(w, 1), resource = wire_open(w, 1);
-        put_pair(w, 1, "service.name", name, strlen(name));
-        put_pair(w, 1, "k", "a text that makes it as long as the walk asks for", 49);
+        wire_attribute_of(w, 1, "service.name", name, strlen(name));
+        wire_attribute_of(w, 1, "k", "a text that makes it as long as the walk asks for", 49);
         wire_close(w, resource);
         size_t scope = wire_open(w, 2), span = wire_open(w, 2);
         put_ids(w, i, i, 0);
@@ -296,7 +285,7 @@ static void put_scopes(struct shape *s, size_t resource_len)
 {
     struct wire *w = &s->more;
     size_t part = wire_open(w, 1), resource = wire_open(w, 1);
-    put_pair(w, 1, "k", s->text, resource_len);
+    wire_attribute_of(w, 1, "k", s->text, resource_len);
     wire_close(w, resource);
     for (uint64_t i = 1; room(s); i++) {
         size_t scopes = wire_open(w, 2), scope = wire_open(w, 1);
