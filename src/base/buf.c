@@ -17,6 +17,7 @@
 #define RELEASE_SLICE (4u << 20)
 #define RELEASE_ALIGN ((uintptr_t)64 << 10) /* a multiple of every system's pages */
 #define RELEASE_FROM (8u << 20)             /* what is larger goes in slices */
+#define COPIED_MAX (2u << 20)               /* a larger one is moved by its pages */
 
 struct idle {
     struct idle *next;
@@ -207,6 +208,11 @@ size_t br_pool_idle(const struct br_pool *pool)
     return pool->idle;
 }
 
+bool br_pool_has(const struct br_pool *pool, size_t cap)
+{
+    return cap <= BR_BUF_MAX && pool->free[buf_class_of(cap)];
+}
+
 uint64_t br_pool_taken(const struct br_pool *pool)
 {
     return pool->taken;
@@ -322,6 +328,13 @@ static int buf_resize(struct br_buf **buf, uint32_t size_class)
     return 0;
 }
 
+/* One that is idle has its pages; and if nobody took it, the idle would come to be of sizes that
+ * large buffers only grow to. */
+static bool buf_is_worth_copying(const struct br_buf *buf, size_t cap)
+{
+    return buf->len <= COPIED_MAX && br_pool_has(buf->pool, cap);
+}
+
 int br_buf_reserve(struct br_buf **buf, size_t cap)
 {
     struct br_buf *old = *buf;
@@ -330,7 +343,7 @@ int br_buf_reserve(struct br_buf **buf, size_t cap)
     assert(old->refs == 1);
     if (cap > BR_BUF_MAX)
         return BR_ENOMEM;
-    if (old->cap >= BR_MEM_MAPPED && old->len)
+    if (old->cap >= BR_MEM_MAPPED && old->len && !buf_is_worth_copying(old, cap))
         return buf_resize(buf, buf_class_of(cap));
     struct br_buf *grown = br_buf_new(old->pool, cap);
     if (!grown)

@@ -57,6 +57,9 @@ size_t br_pool_live(const struct br_pool *pool);
 /* Returns the bytes in unused buffers; for tests. */
 size_t br_pool_idle(const struct br_pool *pool);
 
+/* True when the pool has an unused buffer of the size that `cap` bytes get: br_buf_new takes it. */
+bool br_pool_has(const struct br_pool *pool, size_t cap);
+
 /* Returns the bytes in all buffers that were ever taken, together. */
 uint64_t br_pool_taken(const struct br_pool *pool);
 

@@ -199,10 +199,15 @@ static int pieces_cut_try(struct cut *cut, const struct br_item *item)
     return scope.full || scope.refused || rc == BR_EFULL ? BR_EFULL : rc;
 }
 
+size_t br_pieces_from(enum br_signal signal)
+{
+    return signal == BR_TRACES ? BR_PIECES_FROM_TRACES : BR_PIECES_FROM_PROFILES;
+}
+
 bool br_pieces_wanted(const struct br_item *item)
 {
     return item->n_items > 1 &&
-           pieces_weight(item->signal, item->size, item->n_items) > BR_PIECES_FROM_BYTES;
+           pieces_weight(item->signal, item->size, item->n_items) > br_pieces_from(item->signal);
 }
 
 int br_pieces_cut(struct br_reading *reading, const struct br_walk_options *options)

@@ -20,15 +20,22 @@
 #include "pipeline/component.h"
 
 #define BR_PIECE_BYTES (256u << 10)
-#define BR_PIECES_FROM_BYTES (2u * BR_PIECE_BYTES) /* what is larger is cut */
-#define BR_PIECE_SPAN_BYTES 256u                   /* what a span counts at least, */
-#define BR_PIECE_SAMPLE_BYTES 64u                  /* and a sample: small ones cost as much work */
+/* What is larger is cut. Spans are a matter of half a millisecond in 1 MiB, and cutting copies
+ * them; samples are small, and each piece of them has a dictionary of its own. */
+#define BR_PIECES_FROM_TRACES (1u << 20)
+#define BR_PIECES_FROM_PROFILES (512u << 10)
+#define BR_PIECE_SPAN_BYTES 256u  /* what a span counts at least, */
+#define BR_PIECE_SAMPLE_BYTES 64u /* and a sample: small ones cost as much work */
 #define BR_PIECES_PATIENCE_MS 10000
+
+/* Returns the bytes of such an item that are not cut yet, whatever they count. */
+size_t br_pieces_from(enum br_signal signal);
 
 /* Returns true when br_pieces_cut has something to cut. */
 bool br_pieces_wanted(const struct br_item *item);
 
-/* Cuts r->item, which has spans or samples, where it counts more than BR_PIECES_FROM_BYTES:
+/* Cuts r->item, which has spans or samples, where it counts more than its signal's
+ * BR_PIECES_FROM:
  * afterwards it is the whole, without parts, and r->pieces are its pieces. Each piece of a profiles
  * item has a dictionary of its own. Where pieces below 1 MiB would take more than three times the
  * item's size, larger ones more than four times, or either more than the memory budget has, they

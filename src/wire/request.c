@@ -25,10 +25,13 @@ void br_request_body_fail(struct br_request *request, enum br_body_error error)
 }
 
 /* How large to make the buffer of a body of which `need` bytes are here: with room for as much
- * again, of large ones for a quarter. */
+ * again, of large ones for a quarter; at once for what is expected where such a buffer is unused.
+ */
 static size_t request_size_for(const struct br_request *request, size_t need, size_t expected)
 {
     size_t want = need + (need < LARGE ? need : need / 4);
+    if (expected > need && expected <= LARGE && br_pool_has(request->pool, expected))
+        return expected;
     if (expected > need && want > expected)
         want = expected;
     return want > request->max_body ? request->max_body : want;
