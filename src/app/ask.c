@@ -11,6 +11,7 @@
 
 #include "app/fetch.h"
 #include "base/mem.h"
+#include "query/id.h"
 
 #define ASK_URL "http://localhost:3200"
 #define ASK_TIMEOUT_MS 60000
@@ -32,6 +33,7 @@ const char br_ask_help[] =
     "Selections:\n"
     "  --span TRACE/SPAN [--scope self|subtree|trace]    samples of a span (default: subtree)\n"
     "  --trace TRACE                                     samples of a trace\n"
+    "                                (ids in hex or base64)\n"
     "  --query SELECTOR              samples of series: service{label=\"value\", ...}\n"
     "\n"
     "Options:\n"
@@ -58,7 +60,8 @@ struct ask_parameter {
 
 struct ask_args {
     enum ask_verb verb;
-    const char *url, *trace, *span, *scope, *selector, *baseline, *comparison, *pprof;
+    char trace[33], span[17]; /* hex; empty: none */
+    const char *url, *scope, *selector, *baseline, *comparison, *pprof;
     bool json;
     size_t lines; /* of a tree */
     struct ask_parameter parameters[ASK_PARAMETERS_MAX];
@@ -86,16 +89,40 @@ static void ask_set(struct ask_args *args, const char *name, const char *value)
         args->parameters[args->n_parameters++] = (struct ask_parameter){name, value};
 }
 
-/* TRACE or TRACE/SPAN, in hex. */
-static bool ask_read_ids(struct ask_args *args, const char *text)
+static void ask_write_id(char *ret, const uint8_t *id, size_t size)
+{
+    struct br_str hex = {.data = ret, .cap = 2 * size + 1, .fixed = true};
+    br_str_hex(&hex, id, size);
+}
+
+static bool ask_read_trace(struct ask_args *args, const char *text, size_t len)
 {
     uint8_t id[16];
-    const char *slash = strchr(text, '/');
-    size_t len = slash ? (size_t)(slash - text) : strlen(text);
-    args->trace = text;
-    args->span = slash ? slash + 1 : NULL;
-    return br_hex_id(text, len, id, 16) &&
-           (!slash || br_hex_id(slash + 1, strlen(slash + 1), id, 8));
+    if (!br_id_parse(text, len, id, sizeof id))
+        return false;
+    ask_write_id(args->trace, id, sizeof id);
+    args->span[0] = 0;
+    return true;
+}
+
+static bool ask_read_span(struct ask_args *args, const char *text)
+{
+    uint8_t id[8];
+    if (!br_id_parse(text, strlen(text), id, sizeof id))
+        return false;
+    ask_write_id(args->span, id, sizeof id);
+    return true;
+}
+
+/* TRACE or TRACE/SPAN; base64 has slashes, too. */
+static bool ask_read_ids(struct ask_args *args, const char *text)
+{
+    if (ask_read_trace(args, text, strlen(text)))
+        return true;
+    for (const char *slash = strchr(text, '/'); slash; slash = strchr(slash + 1, '/'))
+        if (ask_read_trace(args, text, (size_t)(slash - text)) && ask_read_span(args, slash + 1))
+            return true;
+    return false;
 }
 
 /* Options that are parameters of the API under another name, or their own. */
@@ -154,7 +181,7 @@ static int ask_read_option(struct ask_args *args, int argc, char **argv, int *in
     const char *value = argv[++*index];
     bool ids = strcmp(option, "--span") == 0 || strcmp(option, "--trace") == 0;
     if (ids && !ask_read_ids(args, value))
-        return ask_misuse("an id is hex, TRACE or TRACE/SPAN, not", value);
+        return ask_misuse("ids are hex or base64, TRACE or TRACE/SPAN, not", value);
     if (!ids && !ask_read_valued(args, option, value, start, start_size))
         return ask_misuse("unknown argument", option);
     return 0;
@@ -178,9 +205,9 @@ static bool ask_read_lines(struct ask_args *args)
 
 static int ask_check(struct ask_args *args)
 {
-    if (args->verb == ASK_TRACE && !args->trace)
+    if (args->verb == ASK_TRACE && !args->trace[0])
         return ask_misuse("trace wants the id of a trace", NULL);
-    if ((args->verb == ASK_PROFILE || args->verb == ASK_TOP) && !args->trace && !args->selector)
+    if ((args->verb == ASK_PROFILE || args->verb == ASK_TOP) && !args->trace[0] && !args->selector)
         return ask_misuse("a selection is wanted: --span, --trace or --query", NULL);
     if (args->verb == ASK_DIFF && (!args->baseline || !args->comparison))
         return ask_misuse("diff wants --baseline and --comparison", NULL);
@@ -205,9 +232,9 @@ static int ask_read(struct ask_args *args, int argc, char **argv, char *start, s
     args->verb = (enum ask_verb)verb;
     for (int i = 1; i < argc; i++) {
         int code = 0;
-        if (argv[i][0] != '-' && args->verb == ASK_TRACE && !args->trace) {
+        if (argv[i][0] != '-' && args->verb == ASK_TRACE && !args->trace[0]) {
             if (!ask_read_ids(args, argv[i]))
-                return ask_misuse("an id is hex, not", argv[i]);
+                return ask_misuse("an id is hex or base64, not", argv[i]);
         } else {
             code = ask_read_option(args, argc, argv, &i, start, start_size);
         }
@@ -260,13 +287,13 @@ static void ask_put_selection(struct br_str *out, const struct ask_args *args)
         ask_put_parameter(out, "query", args->selector);
         return;
     }
-    struct br_str trace = {0};
-    br_str_add(&trace, args->trace, strcspn(args->trace, "/"));
-    ask_put_parameter(out, "trace", trace.data ? trace.data : "");
-    br_str_release(&trace);
-    if (args->span)
+    ask_put_parameter(out, "trace", args->trace);
+    if (args->span[0])
         ask_put_parameter(out, "span", args->span);
-    ask_put_parameter(out, "scope", args->scope ? args->scope : args->span ? "subtree" : "trace");
+    ask_put_parameter(out, "scope",
+                      args->scope     ? args->scope
+                      : args->span[0] ? "subtree"
+                                      : "trace");
 }
 
 static void ask_put_path(struct br_str *out, const struct ask_args *args)
@@ -275,7 +302,7 @@ static void ask_put_path(struct br_str *out, const struct ask_args *args)
     br_str_puts(out, "/api/braid/");
     br_str_puts(out, paths[args->verb]);
     if (args->verb == ASK_TRACE)
-        br_str_add(out, args->trace, strcspn(args->trace, "/"));
+        br_str_puts(out, args->trace);
     if (args->verb == ASK_PROFILE || args->verb == ASK_TOP)
         ask_put_selection(out, args);
     if (args->verb == ASK_DIFF) {

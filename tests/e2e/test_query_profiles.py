@@ -103,6 +103,10 @@ def test_a_trace_has_a_flame_graph_without_a_span(asked):
     count = sum(shop.COUNTS[name] for name in SPAN)
     assert f"{CPU} of {count} samples" in done.stdout and "checkout" in done.stdout
     assert len(done.stdout.splitlines()) > 4
+    packed = base64.b64encode(bytes.fromhex(TRACE_HEX)).decode()
+    as_base64 = subprocess.run([BINARY, "query", "profile", "--trace", packed, "--url", f"http://{asked.address}"],
+                               capture_output=True, text=True, timeout=DEADLINE_S)
+    assert as_base64.stdout == done.stdout
     for number, code, lines in (("2", 0, 4), ("0", 2, 0), ("x", 2, 0)):
         done = subprocess.run([BINARY, "query", "profile", "--trace", TRACE_HEX, "--limit", number, "--url", f"http://{asked.address}"],
                               capture_output=True, text=True, timeout=DEADLINE_S)
