@@ -67,6 +67,31 @@ static void a_large_buffer_may_be_exact(void **state)
     assert_null(br_buf_new_exact(*state, SIZE_MAX));
 }
 
+/* What grows to a large size takes it from those who had it before: else the pool fills with
+ * buffers that nobody asks for. */
+static void grown_buffers_are_taken_again(void **state)
+{
+    (void)state;
+    static uint8_t bytes[16384];
+    struct br_pool *pool = br_pool_new(64u << 20);
+    size_t idle = 0;
+    for (int round = 0; round < 20; round++) {
+        struct br_buf *b = br_buf_new(pool, sizeof bytes);
+        while (b->len < 45 * sizeof bytes) {
+            memset(bytes, (int)(b->len / sizeof bytes), sizeof bytes);
+            assert_int_equal(br_buf_append(&b, bytes, sizeof bytes, BR_BUF_MAX), 0);
+        }
+        for (uint32_t i = 0; i < b->len; i += (uint32_t)sizeof bytes)
+            assert_int_equal(b->data[i + 1], i / sizeof bytes);
+        br_buf_unref(b);
+        if (round == 1)
+            idle = br_pool_idle(pool);
+    }
+    assert_true(idle > 0);
+    assert_int_equal(br_pool_idle(pool), idle);
+    br_pool_free(pool);
+}
+
 static void buffers_live_as_long_as_their_references(void **state)
 {
     struct br_buf *b = br_buf_new(*state, 100);
@@ -322,6 +347,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(buffers_have_the_room_that_was_asked_for),
         TEST(a_large_buffer_may_be_exact),
+        TEST(grown_buffers_are_taken_again),
         TEST(buffers_live_as_long_as_their_references),
         TEST(a_pool_keeps_no_more_than_it_may),
         TEST(a_recycled_buffer_is_as_good_as_new),
