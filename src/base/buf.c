@@ -4,6 +4,7 @@
 #include <assert.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "base/err.h"
 #include "base/mem.h"
@@ -17,6 +18,7 @@
 #define RELEASE_SLICE (4u << 20)
 #define RELEASE_ALIGN ((uintptr_t)64 << 10) /* a multiple of every system's pages */
 #define RELEASE_FROM (8u << 20)             /* what is larger goes in slices */
+#define FOREIGN_FROM (32u << 10)            /* what is smaller leaves its pages to the library */
 #define COPIED_MAX (2u << 20)               /* a larger one is moved by its pages */
 
 struct idle {
@@ -156,7 +158,7 @@ size_t br_pool_live(const struct br_pool *pool)
 }
 
 /* Counts `size` bytes more (or less) as held by a pool's buffers. */
-static void buf_pool_count(struct br_pool *pool, uint16_t holder, int64_t size)
+static void buf_pool_count(struct br_pool *pool, uint8_t holder, int64_t size)
 {
     pool->live += (size_t)size;
     br_mem_hold((enum br_holder)holder, size);
@@ -260,6 +262,7 @@ void br_buf_adopt(struct br_buf *buf, struct br_pool *pool)
 {
     buf->pool->live -= buf->cap;
     buf->pool = pool;
+    buf->foreign = true;
     pool->live += buf->cap;
 }
 
@@ -269,7 +272,7 @@ void br_buf_hold(struct br_buf *buf, enum br_holder holder)
         return;
     br_mem_hold((enum br_holder)buf->holder, -(int64_t)buf->cap);
     br_mem_hold(holder, buf->cap);
-    buf->holder = (uint16_t)holder;
+    buf->holder = (uint8_t)holder;
 }
 
 struct br_buf *br_buf_ref(struct br_buf *buf)
@@ -278,12 +281,24 @@ struct br_buf *br_buf_ref(struct br_buf *buf)
     return buf;
 }
 
+/* Gives the pages inside back. The library keeps those of a thread's heap until all in it is free,
+ * and then gives 64 MiB back in one call, which takes ten milliseconds. */
+static void buf_release_pages(const struct br_buf *buf)
+{
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), at = (uintptr_t)buf->data,
+              begin = (at + page - 1) & ~(page - 1), end = (at + buf->cap) & ~(page - 1);
+    if (end > begin)
+        (void)madvise((void *)begin, end - begin, MADV_DONTNEED);
+}
+
 /* The system takes a millisecond for a dozen megabytes of pages. */
 static void buf_free(struct br_buf *buf)
 {
     struct br_pool *pool = buf->pool;
     size_t size = buf->cap;
     if (!pool->lingers || size <= RELEASE_FROM) {
+        if (buf->foreign && size >= FOREIGN_FROM && size < BR_MEM_MAPPED)
+            buf_release_pages(buf);
         br_free(buf);
         return;
     }

@@ -31,7 +31,8 @@ struct br_buf {
     uint32_t len; /* bytes filled */
     uint32_t cap; /* bytes there are */
     uint16_t size_class;
-    uint16_t holder; /* enum br_holder */
+    uint8_t holder; /* enum br_holder */
+    bool foreign;   /* allocated in another thread */
     uint8_t data[];
 };
 

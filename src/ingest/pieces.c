@@ -12,6 +12,7 @@
 #define CUT_GROWTH 4u   /* times the item is what its pieces may take */
 #define SMALL_GROWTH 3u /* the same of small pieces that have a dictionary each */
 #define SMALL_BYTES (1u << 20)
+#define SPREAD 8u          /* times that is what an item of large pieces counts at first */
 #define FORECAST_PIECES 8u /* after so many it is foretold what all of them will take */
 
 struct br_pieces {
@@ -46,6 +47,8 @@ struct cut {
     const struct br_walk_options *options;
     struct br_list pieces;
     size_t bytes;      /* that a piece counts */
+    size_t item_bytes; /* that an item of it counts at least */
+    bool last;         /* after it comes none that are larger */
     size_t made_bytes; /* in pieces, so far */
     uint32_t n_pieces;
     uint64_t n_made; /* spans or samples in them */
@@ -110,7 +113,7 @@ static size_t pieces_cut_growth(const struct cut *cut)
 static bool pieces_cut_hopeless(const struct cut *cut)
 {
     const struct br_item *item = cut->reading->item;
-    if (cut->bytes >= SMALL_BYTES || cut->n_pieces != FORECAST_PIECES)
+    if (cut->last || cut->n_pieces != FORECAST_PIECES)
         return false;
     double share = (double)cut->n_made / item->n_items;
     return (double)cut->made_bytes > share * (double)(item->size * pieces_cut_growth(cut));
@@ -129,7 +132,26 @@ static int on_profile_piece(struct br_item *piece, void *arg)
 /* The most spans or samples of a piece. */
 static uint32_t pieces_cut_items(const struct cut *cut)
 {
-    return (uint32_t)(cut->bytes / pieces_item_bytes(cut->reading->item->signal));
+    return (uint32_t)(cut->bytes / cut->item_bytes);
+}
+
+/* Makes the next pieces larger; false when there are none. Large ones are mostly dictionary, and
+ * large for that, while how long one takes is a matter of its samples: these are fewer in
+ * proportion, unless that is what makes all of them too much. */
+static bool pieces_cut_larger(struct cut *cut, size_t weight)
+{
+    size_t least = pieces_item_bytes(cut->reading->item->signal), most = weight / PIECE_STEP;
+    if (cut->bytes <= most / PIECE_STEP) {
+        cut->bytes *= PIECE_STEP;
+        cut->item_bytes = cut->bytes > SMALL_BYTES ? SPREAD * least : least;
+    } else if (cut->item_bytes > least) {
+        size_t fewer = cut->item_bytes * 2 / 3;
+        cut->item_bytes = fewer > least ? fewer : least;
+    } else {
+        return false;
+    }
+    cut->last = cut->bytes > most / PIECE_STEP && cut->item_bytes == least;
+    return true;
 }
 
 /* One message that is larger than a piece. */
@@ -213,15 +235,17 @@ bool br_pieces_wanted(const struct br_item *item)
 int br_pieces_cut(struct br_reading *reading, const struct br_walk_options *options)
 {
     struct br_item *item = reading->item;
-    struct cut cut = {.reading = reading, .options = options, .bytes = BR_PIECE_BYTES};
+    struct cut cut = {.reading = reading,
+                      .options = options,
+                      .bytes = BR_PIECE_BYTES,
+                      .item_bytes = pieces_item_bytes(item->signal)};
     size_t weight = pieces_weight(item->signal, item->size, item->n_items);
     if (!br_pieces_wanted(item))
         return 0;
     br_list_init(&cut.pieces);
     int rc = pieces_cut_try(&cut, item);
-    for (; rc == BR_EFULL && cut.bytes <= weight / (2 * PIECE_STEP);
-         rc = pieces_cut_try(&cut, item))
-        cut.bytes *= PIECE_STEP;
+    while (rc == BR_EFULL && pieces_cut_larger(&cut, weight))
+        rc = pieces_cut_try(&cut, item);
     if (rc)
         return rc == BR_EFULL ? 0 : rc;
     uint32_t n_items = item->n_items;
