@@ -218,7 +218,8 @@ def at_rest(server):
 
 
 def measure(idle, server, turns, shape, rounds):
-    """(longest turn of a round, in the middle one: what a host takes from its guest counts as CPU time, too; answers, (waits at the idle server, and at the one with the bodies))."""
+    """(longest turn, answers, (waits at the idle server, and at the one with the bodies)). The turn is that of the
+    middle round: what a host takes from its guest counts as CPU time, too."""
     state, longest, answers = multiprocessing.Value("i", CALM, lock=False), [], collections.Counter()
     with beside((idle.http, server.http), state) as pipe:
         for _ in range(rounds):
