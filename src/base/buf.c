@@ -18,7 +18,7 @@
 #define RELEASE_SLICE (4u << 20)
 #define RELEASE_ALIGN ((uintptr_t)64 << 10) /* a multiple of every system's pages */
 #define RELEASE_FROM (8u << 20)             /* what is larger goes in slices */
-#define FOREIGN_FROM (32u << 10)            /* what is smaller leaves its pages to the library */
+#define FOREIGN_FROM (32u << 10)            /* what is smaller leaves its pages to malloc */
 #define COPIED_MAX (2u << 20)               /* a larger one is moved by its pages */
 
 struct idle {
@@ -281,8 +281,8 @@ struct br_buf *br_buf_ref(struct br_buf *buf)
     return buf;
 }
 
-/* Gives the pages inside back. The library keeps those of a thread's heap until all in it is free,
- * and then gives 64 MiB back in one call, which takes ten milliseconds. */
+/* Gives the pages inside back. glibc keeps those of a thread's heap until all in it is free, and
+ * then gives 64 MiB back in one call, which takes ten milliseconds. */
 static void buf_release_pages(const struct br_buf *buf)
 {
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), at = (uintptr_t)buf->data,
@@ -343,8 +343,8 @@ static int buf_resize(struct br_buf **buf, uint32_t size_class)
     return 0;
 }
 
-/* One that is idle has its pages; and if nobody took it, the idle would come to be of sizes that
- * large buffers only grow to. */
+/* An unused buffer has its pages already. And if nobody took it, the pool would fill with sizes that
+ * buffers only grow to. */
 static bool buf_is_worth_copying(const struct br_buf *buf, size_t cap)
 {
     return buf->len <= COPIED_MAX && br_pool_has(buf->pool, cap);

@@ -155,9 +155,10 @@ void br_stream_end(struct br_stream *stream, const char *why);
 /* Reads and writes what it can; called by the loop. */
 void br_loop_flush(struct br_loop *loop);
 
-/* Begins what follows the poll: reads server streams for which the turns before had no room, in the
- * order in which their bytes came, as far as this one has. A turn that read from all would send
- * once for the bytes of hundreds: what waits for the destination would grow, whatever it takes. */
+/* Reads server streams for which earlier turns had no room, those first that have waited longest,
+ * until this turn has read BR_TURN_READ_MAX; then the next turn begins to count. A turn that read
+ * from all streams would send once for the bytes of hundreds, and what waits for the destination
+ * would grow, however fast that is. */
 void br_loop_read_unread(struct br_loop *loop);
 
 /* Gives streams that have had their share of a turn another one in the next: one of them; or, where

@@ -471,12 +471,16 @@ describe("page: compare", { concurrency: false }, () => {
     const page = await open("#/compare");
     await page.locator(".flame canvas").waitFor();
     const left = (await page.query()).get("left");
-    await page.getByRole("button", { name: "Absolute" }).click();
+    const canvas = page.locator(".flame canvas");
+    const drawnAnew = async (action) => {
+      const before = await canvas.evaluate((element) => element.toDataURL());
+      await action();
+      await page.waitForFunction((old) => document.querySelector(".flame canvas").toDataURL() !== old, before);
+    };
+    await drawnAnew(() => page.getByRole("button", { name: "Absolute" }).click());
     await page.has("scale", "absolute");
-    const picture = await page.locator(".flame canvas").evaluate((canvas) => canvas.toDataURL());
-    await page.getByTitle(/colour-blind/).click();
-    await page.waitForFunction((old) => document.querySelector(".flame canvas").toDataURL() !== old, picture);
-    assert.equal(await page.evaluate(() => document.documentElement.dataset.palette), "blue");
+    await drawnAnew(() => page.getByTitle(/colour-blind/).click());
+    await page.waitForFunction(() => document.documentElement.dataset.palette === "blue");
     await page.getByRole("button", { name: "Swap A and B" }).click();
     await page.has("right", left);
     await page.finish();
