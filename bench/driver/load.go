@@ -52,12 +52,12 @@ func newLoad(o options, corpus [][]byte) *load {
 // run stops sending when the duration is over or ctx is cancelled. Requests under way are then waited
 // for, so that what was acknowledged is known, but not longer than -drain: a server may hang. That limit
 // is a cancellation and no deadline, because gRPC would announce a deadline in every request.
-func (l *load) run(ctx context.Context) (tally, error) {
-	sending, stop := context.WithTimeout(ctx, l.o.duration)
+func (l *load) run(ctx context.Context, duration time.Duration) (tally, error) {
+	sending, stop := context.WithTimeout(ctx, duration)
 	defer stop()
 	waiting, giveUp := context.WithCancel(ctx)
 	defer giveUp()
-	limit := time.AfterFunc(l.o.duration+l.o.drain, giveUp)
+	limit := time.AfterFunc(duration+l.o.drain, giveUp)
 	defer limit.Stop()
 	var all tally
 	var lock sync.Mutex

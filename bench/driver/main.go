@@ -35,6 +35,7 @@ type options struct {
 	shape            shape
 	conns, inflight  int
 	outstanding      int
+	warmup           time.Duration
 	duration         time.Duration
 	count            int
 	drain            time.Duration
@@ -60,6 +61,7 @@ func parse() options {
 	flag.IntVar(&o.conns, "conns", 4, "connections")
 	flag.IntVar(&o.inflight, "inflight", 4, "outstanding requests on each connection")
 	flag.IntVar(&o.outstanding, "outstanding", 0, "outstanding requests on all connections together, which take turns (0: all may have theirs)")
+	flag.DurationVar(&o.warmup, "warmup", 0, "send for so long before anything is measured but memory")
 	flag.DurationVar(&o.duration, "duration", 6*time.Second, "length of the run; 0: only start and look")
 	flag.IntVar(&o.count, "count", 0, "stop after so many requests (0: by time alone)")
 	flag.DurationVar(&o.drain, "drain", 10*time.Second, "how long to wait for the last item")
@@ -136,17 +138,22 @@ func measure(ctx context.Context, o options) (report, error) {
 		time.Sleep(settle)
 		r.RSSIdle = srv.memoryMiB("VmRSS")
 	}
+	l := newLoad(o, corpus)
+	var before arrived
+	if o.warmup > 0 {
+		warm, err := l.run(ctx, o.warmup)
+		if err != nil {
+			return r, err
+		}
+		snk.await(ctx, warm.acked, o.drain, srv)
+		before = snk.arrived()
+	}
 	cpu := srv.cpuSeconds()
-	seen, err := newLoad(o, corpus).run(ctx)
+	seen, err := l.run(ctx, o.duration)
 	if err != nil {
 		return r, err
 	}
-	for t := time.Now(); snk.items.Load() < seen.acked && time.Since(t) < o.drain && srv.alive(); {
-		if ctx.Err() != nil {
-			break
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
+	snk.await(ctx, before.items+seen.acked, o.drain, srv)
 	if ctx.Err() != nil {
 		return r, errors.New("interrupted")
 	}
@@ -158,7 +165,8 @@ func measure(ctx context.Context, o options) (report, error) {
 	r.Kind, r.ItemsPerRequest = o.signal.name, o.shape.items
 	r.BytesPerItem = totalBytes(corpus) / o.shape.requests / o.shape.items
 	r.Acked, r.Refused, r.P50, r.P99 = seen.acked, seen.refused, seen.percentile(50), seen.percentile(99)
-	r.Arrived, r.SinkRequests, r.SinkBytes = snk.items.Load(), snk.requests.Load(), snk.bytes.Load()
+	all := snk.arrived()
+	r.Arrived, r.SinkRequests, r.SinkBytes = all.items-before.items, all.requests-before.requests, all.bytes-before.bytes
 	if seen.seconds > 0 {
 		r.ItemsPerSecond = float64(seen.acked) / seen.seconds
 	}

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"sync/atomic"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -66,6 +67,20 @@ func newSink(kind signalKind, addrGRPC, addrHTTP, want string) (*sink, error) {
 	go s.grpc.Serve(lg)
 	go s.http.Serve(lh)
 	return s, nil
+}
+
+// arrived is what the sink has counted so far.
+type arrived struct{ items, requests, bytes int64 }
+
+func (s *sink) arrived() arrived {
+	return arrived{s.items.Load(), s.requests.Load(), s.bytes.Load()}
+}
+
+// await returns when so many items have arrived, or nothing more is to be expected.
+func (s *sink) await(ctx context.Context, items int64, limit time.Duration, srv *server) {
+	for t := time.Now(); s.items.Load() < items && time.Since(t) < limit && srv.alive() && ctx.Err() == nil; {
+		time.Sleep(10 * time.Millisecond)
+	}
 }
 
 func (s *sink) stop() {
