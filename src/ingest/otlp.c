@@ -56,6 +56,8 @@ static int ingest_otlp_walk(struct br_reading *reading)
         .max_depth = handler->max_depth, .utf8 = handler->utf8, .memo = &reading->bench->memo};
     bool spans = handler->node->spans_wanted,
          large = br_reading_bytes(reading)->len > br_pieces_from(reading->signal);
+    if (large && reading->max_now != SIZE_MAX)
+        return BR_EAGAIN; /* cutting is for a thread */
     options.spans = spans && !large;
     int rc = ingest_otlp_walk_whole(reading, &options);
     bool cuts = rc == 0 && br_pieces_wanted(reading->item);
