@@ -343,8 +343,8 @@ static int buf_resize(struct br_buf **buf, uint32_t size_class)
     return 0;
 }
 
-/* An unused buffer has its pages already. And if nobody took it, the pool would fill with sizes that
- * buffers only grow to. */
+/* An unused buffer has its pages already. And if nobody took it, the pool would fill with sizes
+ * that buffers only grow to. */
 static bool buf_is_worth_copying(const struct br_buf *buf, size_t cap)
 {
     return buf->len <= COPIED_MAX && br_pool_has(buf->pool, cap);
