@@ -24,8 +24,8 @@ const refusalPause = 20 * time.Millisecond
 // sendFunc sends one export request and returns nil when the server acknowledged it.
 type sendFunc func(ctx context.Context, body []byte) error
 
-// load keeps conns x inflight requests outstanding, or fewer on all of them in turns, going round the corpus, until the time or the
-// count is up.
+// load keeps conns x inflight requests outstanding, or fewer on all of them in turns, going round the
+// corpus, until the time or the count is up.
 type load struct {
 	o      options
 	corpus [][]byte
@@ -96,6 +96,10 @@ func (l *load) sendAll(sending, waiting context.Context, send sendFunc) tally {
 			break
 		}
 		l.places <- struct{}{}
+		if sending.Err() != nil { // meanwhile
+			<-l.places
+			break
+		}
 		start := time.Now()
 		err := send(waiting, l.corpus[i%int64(len(l.corpus))])
 		<-l.places

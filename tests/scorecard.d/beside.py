@@ -32,8 +32,8 @@ class Healthy:
 
     BODY = otlp.trace_request(1).SerializeToString()
 
-    def __init__(self, server):
-        host, port = server.http.rsplit(":", 1)
+    def __init__(self, address):
+        host, port = address.rsplit(":", 1)
         self.socket = socket.create_connection((host, int(port)), 60)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.waited = []
@@ -52,7 +52,7 @@ class Healthy:
 
 def compared(name, alone, beside):
     """Both are asked in turns, so that what else the machine does is in both."""
-    calm, busy = Healthy(alone), Healthy(beside)
+    calm, busy = Healthy(alone.http), Healthy(beside.http)
     with calm.socket, busy.socket:
         for _ in range(ROUNDS * REQUESTS):
             calm.ask()

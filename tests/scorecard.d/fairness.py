@@ -9,7 +9,6 @@ import http.client
 import json
 import multiprocessing
 import pathlib
-import socket
 import statistics
 import struct
 import subprocess
@@ -19,6 +18,7 @@ import card
 import clients
 import otlp
 import pprof
+from beside import Healthy
 from bombs import MIB, field
 from braid import ROOT, Braid, exporter, pipelines, until
 from card import Figure, line
@@ -158,25 +158,14 @@ class Turns:
 def healthy(addresses, state, pipe):
     """Small requests to an idle server and to the one that is sent bodies, in turns, on connections that stay: what
     each waited while bodies were sent. So what the machine's other work takes, bodies' sender and backend, is in both."""
-    body = otlp.trace_request(1).SerializeToString()
-    request = (f"POST /v1/traces HTTP/1.1\r\nhost: h\r\ncontent-type: {otlp.PROTOBUF}\r\n"
-               f"content-length: {len(body)}\r\n\r\n").encode() + body
-    waited = ([], [])
-    with contextlib.ExitStack() as stack:
-        connections = []
-        for address in addresses:
-            host, port = address.rsplit(":", 1)
-            connections.append(stack.enter_context(socket.create_connection((host, int(port)), 60)))
-            connections[-1].setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        while (now := state.value) != END:
-            for connection, waits in zip(connections, waited):
-                begun = time.perf_counter()
-                connection.sendall(request)
-                good = connection.recv(65536).startswith(b"HTTP/1.1 200")
-                if now == BUSY:
-                    waits.append(time.perf_counter() - begun if good else float("inf"))
-                time.sleep(0.001)
-    pipe.send(waited)
+    asked = [Healthy(address) for address in addresses]
+    while (now := state.value) != END:
+        for each in asked:
+            each.ask()
+            if now != BUSY:
+                each.waited.pop()
+            time.sleep(0.001)
+    pipe.send([each.waited for each in asked])
 
 
 @contextlib.contextmanager
