@@ -34,8 +34,7 @@ size_t br_pieces_from(enum br_signal signal);
 /* Returns true when br_pieces_cut has something to cut. */
 bool br_pieces_wanted(const struct br_item *item);
 
-/* Cuts r->item, which has spans or samples, where it counts more than its signal's
- * BR_PIECES_FROM:
+/* Cuts r->item, which has spans or samples, where it counts more than br_pieces_from:
  * afterwards it is the whole, without parts, and r->pieces are its pieces. Each piece of a profiles
  * item has a dictionary of its own. Where pieces below 1 MiB would take more than three times the
  * item's size, larger ones more than four times, or either more than the memory budget has, they
