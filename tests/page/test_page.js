@@ -702,19 +702,17 @@ describe("page: the rest", { concurrency: false }, () => {
     await page.finish();
   });
 
-  it("says what to do while nothing has come", async () => {
+  it("says what to do while nothing has come", async (t) => {
     const none = await mockOf({ empty: true });
-    try {
-      const page = await openPage(browser, none, "#/spans");
-      await page.getByText("OTEL_EXPORTER_OTLP_ENDPOINT").waitFor();
-      await page.finish();
-    } finally {
-      await none.close();
-    }
+    t.after(() => none.close());
+    const page = await openPage(browser, none, "#/spans");
+    await page.getByText("OTEL_EXPORTER_OTLP_ENDPOINT").waitFor();
+    await page.finish();
   });
 
-  it("says that the server is gone, and goes on when it is back", async () => {
+  it("says that the server is gone, and goes on when it is back", async (t) => {
     const server2 = await mockOf({ traces: 50 });
+    t.after(() => server2.close());
     const page = await openPage(browser, server2, "#/health");
     await page.locator(".health tbody").waitFor();
     await page.route("**/api/**", (route) => route.abort());
@@ -724,7 +722,6 @@ describe("page: the rest", { concurrency: false }, () => {
     await page.getByRole("button", { name: "Try again" }).click();
     await page.locator(".health tbody").waitFor();
     await page.finish();
-    await server2.close();
   });
 });
 

