@@ -507,12 +507,30 @@ static void run_sample(struct run *run, const uint8_t *p, const uint8_t *end,
 
 /* --- Profiles --------------------------------------------------------------------------- */
 
-/* Goes through the samples of a part; `additions` is NULL when nothing is to be written. */
+/* Keeps what is appended to sample `index` of a part. Most profiles get nothing: their parts have
+ * no list. */
+static void join_run_keep_addition(struct run *run, const struct br_part *part, uint32_t index,
+                                   const struct br_addition *addition, struct br_addition **list)
+{
+    if (!addition->len)
+        return;
+    if (!*list)
+        *list = br_arena_calloc(&run->additions_arena, part->n_items, sizeof **list);
+    if (*list)
+        (*list)[index] = *addition;
+    else
+        run->no_memory = true;
+}
+
+/* Goes through the samples of a part; `additions`, its list of them, is NULL when nothing is to be
+ * written. */
 static void join_run_part(struct run *run, const struct br_part *part,
-                          struct br_addition *additions)
+                          struct br_addition **additions)
 {
     const uint8_t *p = part->raw + part->body_at, *end = part->raw + part->raw_len;
     struct br_field field, g, h;
+    struct br_addition addition = {0};
+    uint32_t index = 0;
     while (p < end && (p = br_field_next(p, end, &field))) {
         const uint8_t *q = field.data, *q_end = field.data + field.value;
         while (field.number == BR_RESOURCES_SCOPES && q < q_end &&
@@ -522,9 +540,15 @@ static void join_run_part(struct run *run, const struct br_part *part,
                 continue;
             join_value_type_read(run->join->table, &run->dictionary.view, s, s_end,
                                  &run->scope.value_type);
-            while (s < s_end && (s = br_field_next(s, s_end, &h)))
-                if (h.number == BR_PROFILE_SAMPLES)
-                    run_sample(run, h.data, s, additions ? additions++ : NULL);
+            while (s < s_end && (s = br_field_next(s, s_end, &h))) {
+                if (h.number != BR_PROFILE_SAMPLES)
+                    continue;
+                addition.len = 0;
+                run_sample(run, h.data, s, additions ? &addition : NULL);
+                if (additions)
+                    join_run_keep_addition(run, part, index, &addition, additions);
+                index++;
+            }
         }
     }
 }
@@ -551,7 +575,7 @@ static enum join_measure join_run_best_measure(struct run *run, const struct br_
 }
 
 static void join_run_resource(struct run *run, const struct br_part *part,
-                              struct br_addition *additions)
+                              struct br_addition **additions)
 {
     run->scope.service = join_service_of(part, &run->dictionary.texts);
     if (run->join->config->infer) {
@@ -576,12 +600,8 @@ static void join_run_write_parts(struct run *run, struct br_addition **additions
         join_additions_write(&run->additions, run->item))
         return; /* the samples pass as they came; the totals are in the table */
     for (uint32_t i = 0; i < n_parts; i++) {
-        struct br_part *part = &run->item->parts[i];
-        bool any = false;
-        for (uint32_t k = 0; additions[i] && k < part->n_items; k++)
-            any = any || additions[i][k].len;
-        if (any)
-            (void)br_part_append(run->item, part, additions[i]);
+        if (additions[i])
+            (void)br_part_append(run->item, &run->item->parts[i], additions[i]);
     }
     if (run->relabelled)
         (void)join_drop_span_labels(run->item, run->relabelled, run->dictionary.labels,
@@ -594,18 +614,10 @@ static void join_run_parts(struct run *run)
     uint32_t n_parts = run->item->n_parts;
     struct br_addition **additions =
         br_arena_calloc(&run->additions_arena, n_parts, sizeof *additions);
-    for (uint32_t i = 0; i < n_parts; i++) {
-        const struct br_part *part = &run->item->parts[i];
-        if (part->kind != BR_PART_RESOURCE)
-            continue;
-        struct br_addition *own =
-            write && additions ? br_arena_calloc(&run->additions_arena, part->n_items, sizeof *own)
-                               : NULL;
-        run->no_memory = run->no_memory || (write && !own);
-        join_run_resource(run, part, own);
-        if (own)
-            additions[i] = own;
-    }
+    for (uint32_t i = 0; i < n_parts; i++)
+        if (run->item->parts[i].kind == BR_PART_RESOURCE)
+            join_run_resource(run, &run->item->parts[i], write && additions ? &additions[i] : NULL);
+    run->no_memory = run->no_memory || (write && !additions);
     if (write && additions)
         join_run_write_parts(run, additions);
     br_arena_release(&run->additions_arena);

@@ -15,9 +15,10 @@
 #define CLASS_NONE CLASSES /* of a size of its own: never kept for another use */
 #define ROPE_MAX (1u << 24)
 #define IDLE_SHARE 16u /* of the memory limit is the most that unused buffers may hold */
-#define RELEASE_SLICE (4u << 20)
+#define RELEASE_SLICE (512u << 10)          /* at least, */
+#define RELEASE_TURNS 64u                   /* or such a part of all that leaves */
 #define RELEASE_ALIGN ((uintptr_t)64 << 10) /* a multiple of every system's pages */
-#define RELEASE_FROM (8u << 20)             /* what is larger goes in slices */
+#define RELEASE_FROM (4u << 20)             /* what is larger goes in slices */
 #define FOREIGN_FROM (32u << 10)            /* what is smaller leaves its pages to malloc */
 #define COPIED_MAX (2u << 20)               /* a larger one is moved by its pages */
 
@@ -36,6 +37,7 @@ struct br_pool {
     size_t live, idle, max_idle;
     bool lingers;
     struct leaving *leaving;
+    size_t leaving_bytes;
     struct br_memory *memory;
     uint64_t taken;
     struct idle *free[CLASSES];
@@ -109,13 +111,18 @@ static void buf_pool_release(struct br_pool *pool, bool whole)
 {
     struct leaving *leaving = pool->leaving;
     uintptr_t begin = (uintptr_t)leaving, end = begin + leaving->left;
-    uintptr_t slice = (end - RELEASE_SLICE) & ~(RELEASE_ALIGN - 1);
-    if (!whole && leaving->left > RELEASE_SLICE + RELEASE_ALIGN) {
+    size_t size = pool->leaving_bytes / RELEASE_TURNS;
+    if (size < RELEASE_SLICE)
+        size = RELEASE_SLICE;
+    if (!whole && leaving->left > size + RELEASE_ALIGN) {
+        uintptr_t slice = (end - size) & ~(RELEASE_ALIGN - 1);
         (void)madvise((void *)slice, (end - slice) & ~(RELEASE_ALIGN - 1), MADV_DONTNEED);
+        pool->leaving_bytes -= end - slice;
         leaving->left = slice - begin;
         return;
     }
     pool->leaving = leaving->next;
+    pool->leaving_bytes -= leaving->left;
     br_mem_hold(BR_HOLDER_POOL, -(int64_t)leaving->size);
     br_free(leaving);
 }
@@ -291,7 +298,7 @@ static void buf_release_pages(const struct br_buf *buf)
         (void)madvise((void *)begin, end - begin, MADV_DONTNEED);
 }
 
-/* The system takes a millisecond for a dozen megabytes of pages. */
+/* The system takes a millisecond for two to twelve megabytes of pages. */
 static void buf_free(struct br_buf *buf)
 {
     struct br_pool *pool = buf->pool;
@@ -305,6 +312,7 @@ static void buf_free(struct br_buf *buf)
     struct leaving *leaving = (struct leaving *)(void *)buf;
     *leaving = (struct leaving){.next = pool->leaving, .size = size, .left = buf_block_size(size)};
     pool->leaving = leaving;
+    pool->leaving_bytes += leaving->left;
     br_mem_hold(BR_HOLDER_POOL, (int64_t)size);
 }
 

@@ -304,7 +304,7 @@ static void a_flat_rope_is_its_own_buffer_where_it_can_be(void **state)
     br_buf_unref(a);
 }
 
-/* The end of a large buffer takes the system milliseconds: at most 4 MiB of it at a time. What is
+/* The end of a large buffer takes the system milliseconds: at most 1 MiB of it at a time. What is
  * measured is the process, and a little else may come and go in it. */
 static void a_large_buffer_leaves_in_slices(void **state)
 {
@@ -320,9 +320,9 @@ static void a_large_buffer_leaves_in_slices(void **state)
     for (bool more = true; more; n++) {
         size_t had = br_memory_resident();
         more = br_pool_release_some(pool);
-        assert_true(br_memory_resident() + 5 * mib > had);
+        assert_true(br_memory_resident() + 2 * mib > had);
     }
-    assert_in_range(n, size / (5 * mib), size / (3 * mib));
+    assert_in_range(n, size / mib, size / (mib / 2));
     assert_int_equal(br_mem_held(BR_HOLDER_POOL), kept);
     assert_true(br_memory_resident() + 25 * mib < before); /* a sanitizer keeps the last slice */
     assert_false(br_pool_release_some(pool));
