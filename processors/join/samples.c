@@ -795,6 +795,7 @@ uint32_t join_samples(struct join *join, struct br_item *item, enum join_pass pa
         run->now_ms = br_host_mono_ms(join->node->host);
         br_arena_init(&run->arena, ARENA_MAX);
         br_arena_init(&run->additions_arena, ARENA_MAX);
+        run->arena.pool = run->additions_arena.pool = join->node->host->pool;
     }
     if (run && join_run_prepare(run)) {
         join_run_parts(run);

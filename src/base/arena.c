@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/buf.h"
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/steps.h"
@@ -16,6 +17,7 @@
 
 struct br_arena_block {
     struct br_arena_block *next;
+    struct br_buf *buf; /* that it lies in; NULL: memory of its own */
     size_t used, size;
     max_align_t data[];
 };
@@ -37,11 +39,40 @@ void br_arena_release(struct br_arena *arena)
     while (arena->blocks) {
         struct br_arena_block *arena_block = arena->blocks;
         arena->blocks = arena_block->next;
+        if (arena_block->buf) {
+            br_buf_unref(arena_block->buf);
+            continue;
+        }
         arena_count(arena, -(int64_t)arena_block->size);
         br_free(arena_block);
     }
     arena->used = 0;
     arena->full = false;
+}
+
+/* Memory for a block that is taken anew for each item comes from the system page by page. */
+static struct br_arena_block *arena_block_of_pool(struct br_arena *arena, size_t size)
+{
+    const uintptr_t align = _Alignof(struct br_arena_block);
+    struct br_buf *buf = br_buf_new(arena->pool, sizeof(struct br_arena_block) + size + align);
+    if (!buf)
+        return NULL;
+    uint8_t *at = buf->data + (align - (uintptr_t)buf->data % align) % align;
+    if (arena->holder != BR_HOLDER_PROCESS)
+        br_buf_hold(buf, arena->holder);
+    struct br_arena_block *arena_block = (struct br_arena_block *)(void *)at;
+    arena_block->buf = buf;
+    return arena_block;
+}
+
+static struct br_arena_block *arena_block_of_system(struct br_arena *arena, size_t size)
+{
+    struct br_arena_block *arena_block = br_malloc(sizeof *arena_block + size);
+    if (!arena_block)
+        return NULL;
+    arena_block->buf = NULL;
+    arena_count(arena, (int64_t)size);
+    return arena_block;
 }
 
 static struct br_arena_block *arena_block_new(struct br_arena *arena, size_t size)
@@ -58,7 +89,9 @@ static struct br_arena_block *arena_block_new(struct br_arena *arena, size_t siz
     }
     if (want > max - arena->used)
         want = max - arena->used;
-    struct br_arena_block *arena_block = br_malloc(sizeof *arena_block + want);
+    struct br_arena_block *arena_block = arena->pool && want >= BLOCK_MAX
+                                             ? arena_block_of_pool(arena, want)
+                                             : arena_block_of_system(arena, want);
     if (!arena_block)
         return NULL;
     arena_block->next = arena->blocks;
@@ -66,7 +99,6 @@ static struct br_arena_block *arena_block_new(struct br_arena *arena, size_t siz
     arena_block->size = want;
     arena->blocks = arena_block;
     arena->used += want;
-    arena_count(arena, (int64_t)want);
     return arena_block;
 }
 

@@ -12,6 +12,7 @@
 #include "base/mem.h"
 
 struct br_arena_block;
+struct br_pool;
 
 struct br_arena {
     struct br_arena_block *blocks; /* newest first */
@@ -19,6 +20,7 @@ struct br_arena {
     size_t max;                    /* and the most it may take; 0: 16 MiB */
     bool full;             /* something was refused for the maximum, not for want of memory */
     enum br_holder holder; /* whom its blocks are counted for; set before the first is taken */
+    struct br_pool *pool;  /* large blocks are buffers of it, which it keeps; NULL: of the system */
     ProtobufCAllocator pb; /* br_arena_pb's result points here */
 };
 

@@ -100,10 +100,8 @@ void br_host_work_wait(struct br_host *host, struct br_work *work)
         host->ops->work_wait(host, work);
 }
 
-bool br_host_turn(struct br_host *host)
+bool br_host_settle(struct br_host *host)
 {
-    if (!host->checking)
-        br_timers_run(&host->timers, br_host_mono_ms(host));
     for (unsigned n = 0; n < TURN_MAX; n++) {
         struct br_list *list = br_list_shift(&host->finished);
         if (list) {
@@ -117,6 +115,13 @@ bool br_host_turn(struct br_host *host)
         deferred->fn(deferred);
     }
     return true;
+}
+
+bool br_host_turn(struct br_host *host)
+{
+    if (!host->checking)
+        br_timers_run(&host->timers, br_host_mono_ms(host));
+    return br_host_settle(host);
 }
 
 void br_host_set_memory(struct br_host *host, struct br_memory *memory)

@@ -114,8 +114,12 @@ void br_host_work_leave(struct br_host *host, struct br_work *work);
  * long. */
 void br_host_work_wait(struct br_host *host, struct br_work *work);
 
-/* Runs due timers, then finished items' callbacks and deferred work until none are left (or a bound
- * is reached). The loop calls it once a turn, before it sleeps. True when work is left over. */
+/* Runs finished items' callbacks and deferred work until none are left (or a bound is reached).
+ * Returns true when work is left over. */
+bool br_host_settle(struct br_host *host);
+
+/* Runs due timers, then br_host_settle. The loop calls it once a turn, before it sleeps. Returns
+ * true when work is left over. */
 bool br_host_turn(struct br_host *host);
 
 /* Gives the host, and its pool, the process's memory budget, which outlives both. */

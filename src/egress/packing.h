@@ -13,7 +13,7 @@
 #include "core/item.h"
 #include "wire/compression.h"
 
-#define BR_PACKING_NOW (512u << 10)
+#define BR_PACKING_NOW (128u << 10)
 
 /* How the bodies of an exporter are written. */
 struct br_packing {

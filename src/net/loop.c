@@ -115,6 +115,9 @@ static void loop_on_prepare(uv_prepare_t *uv_prepare)
     struct br_loop *loop = uv_prepare->data;
     bool more = true;
     br_loop_read_unread(loop);
+    /* What came has its answers before a timer takes a millisecond for a piece of something. */
+    (void)br_host_settle(&loop->host);
+    br_loop_flush(loop);
     for (int i = 0; i < ROUNDS_MAX && more; i++) {
         more = br_host_turn(&loop->host);
         br_loop_flush(loop);

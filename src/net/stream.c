@@ -9,7 +9,6 @@
 #include "net/net_internal.h"
 
 #define IOV_PER_SEND 1024
-#define READS_PER_EVENT 2
 #define SENDS_PER_TURN 4 /* of up to BR_WRITE_SIZE */
 #define PULLS_PER_TURN 2 /* of a server's stream; then the others go first */
 #define PULLS_IN_CROWD 1 /* of one that has more to ask for */
@@ -366,12 +365,6 @@ static bool stream_read_once(struct br_stream *stream)
     return (size_t)n == BR_READ_SIZE;
 }
 
-static void stream_read_some(struct br_stream *stream)
-{
-    for (int i = 0; i < READS_PER_EVENT && stream_read_once(stream); i++)
-        ;
-}
-
 /* True when others came before it, or this turn has read enough. */
 static bool stream_waits_to_read(struct br_stream *stream)
 {
@@ -390,7 +383,7 @@ void br_loop_read_unread(struct br_loop *loop)
     while (loop->read_bytes < BR_TURN_READ_MAX && loop->n_unread) {
         struct br_stream *stream = br_container_of(loop->unread.next, struct br_stream, unread);
         stream_unread_end(stream);
-        stream_read_some(stream);
+        (void)stream_read_once(stream);
         br_stream_wake(stream); /* to be polled again, or closed */
     }
     loop->read_bytes = 0;
@@ -630,7 +623,7 @@ static void stream_on_poll(uv_poll_t *poll_handle, int status, int events)
         return;
     }
     if ((events & UV_READABLE) && !stream_waits_to_read(stream))
-        stream_read_some(stream);
+        (void)stream_read_once(stream);
     if (events & UV_WRITABLE) {
         stream->full = false;
         br_stream_wake(stream);

@@ -109,10 +109,10 @@ static void small_items_stay_whole(void **state)
     fake_bed_end(&b.fake);
 }
 
-/* The pieces of 3.5 MB, in which a span counts 256 bytes at least and a sample 64. */
+/* The pieces of 3.5 MB, in which a span counts 256 bytes at least and a sample 128. */
 static unsigned pieces_of(enum br_signal signal, uint32_t n_items)
 {
-    uint32_t weight = n_items * (signal == BR_TRACES ? 256 : 64);
+    uint32_t weight = n_items * (signal == BR_TRACES ? 256 : 128);
     return (weight > 3500000 ? weight : 3500000) / (256u << 10);
 }
 
