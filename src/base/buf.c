@@ -18,8 +18,8 @@
 #define RELEASE_SLICE (512u << 10)          /* at least, */
 #define RELEASE_TURNS 64u                   /* or such a part of all that leaves */
 #define RELEASE_ALIGN ((uintptr_t)64 << 10) /* a multiple of every system's pages */
-#define RELEASE_FROM (4u << 20)             /* what is larger goes in slices */
-#define FOREIGN_FROM (32u << 10)            /* what is smaller leaves its pages to malloc */
+#define RELEASE_FROM (1u << 20)             /* what is larger goes in slices */
+#define FOREIGN_FROM (8u << 10)             /* what is smaller leaves its pages to malloc */
 #define COPIED_MAX (2u << 20)               /* a larger one is moved by its pages */
 
 struct idle {

@@ -64,7 +64,7 @@ bool br_pool_has(const struct br_pool *pool, size_t cap);
 /* Returns the bytes in all buffers that were ever taken, together. */
 uint64_t br_pool_taken(const struct br_pool *pool);
 
-/* From now on a buffer of more than 4 MiB that nobody holds any more goes back to the system in
+/* From now on a buffer of more than 1 MiB that nobody holds any more goes back to the system in
  * slices, for as long as somebody calls br_pool_release_some: what a worker frees must not hold it
  * up. Until it has gone it counts as an unused buffer (BR_HOLDER_POOL), which makes room when room
  * is asked for. */

@@ -118,6 +118,7 @@ static void loop_on_prepare(uv_prepare_t *uv_prepare)
     /* What came has its answers before a timer takes a millisecond for a piece of something. */
     (void)br_host_settle(&loop->host);
     br_loop_flush(loop);
+    br_loop_read_trickling(loop);
     for (int i = 0; i < ROUNDS_MAX && more; i++) {
         more = br_host_turn(&loop->host);
         br_loop_flush(loop);
@@ -127,7 +128,7 @@ static void loop_on_prepare(uv_prepare_t *uv_prepare)
     more = br_loop_indulge(loop) || more;
     more = br_pool_release_some(loop->host.pool) || more;
     br_loop_resume(loop);
-    loop_arm(loop, more || loop->n_unread);
+    loop_arm(loop, more || loop->n_unread || loop->n_trickling);
 }
 
 static struct br_message *loop_next_message(struct br_loop *loop)
@@ -237,6 +238,7 @@ int br_loop_new(struct br_net *net, unsigned worker, unsigned n_workers, struct 
     br_list_init(&loop->greedy);
     br_list_init(&loop->paused);
     br_list_init(&loop->unread);
+    br_list_init(&loop->trickling);
     br_list_init(&loop->works_waiting[0]);
     br_list_init(&loop->works_waiting[1]);
     pthread_mutex_init(&loop->lock, NULL);

@@ -69,6 +69,8 @@ struct br_loop {
     struct br_stream *turn; /* the one that reads on meanwhile */
     struct br_list unread;  /* server streams with bytes for which this turn had no room */
     unsigned n_unread;
+    struct br_list trickling; /* server streams that send a request byte by byte, and have bytes */
+    unsigned n_trickling;
     size_t read_bytes; /* by server streams, in this turn */
     struct br_timer next_turn;
     unsigned turn_ticks; /* how long it has had it */
@@ -112,8 +114,10 @@ struct br_stream {
     struct br_list dirty;  /* loop->dirty */
     struct br_list greed;  /* loop->greedy */
     struct br_list pause;  /* loop->paused */
-    struct br_list unread; /* loop->unread */
-    size_t held;           /* by its unfinished requests, as the loop counts it */
+    struct br_list unread; /* loop->unread, or loop->trickling with `trickles` */
+    bool trickles;
+    uint32_t read_last; /* bytes of the last read */
+    size_t held;        /* by its unfinished requests, as the loop counts it */
     uint8_t first[24];
     unsigned n_first;
     bool server; /* obeys the loop's mark, and lets the peer read its last words */
@@ -160,6 +164,11 @@ void br_loop_flush(struct br_loop *loop);
  * from all streams would send once for the bytes of hundreds, and what waits for the destination
  * would grow, however fast that is. */
 void br_loop_read_unread(struct br_loop *loop);
+
+/* Reads a few of the streams that are in the middle of a request and sent little last time, those
+ * first that have waited longest; called when the others have their answers. A thousand of them
+ * would be a turn of milliseconds, for nothing that could be done yet. */
+void br_loop_read_trickling(struct br_loop *loop);
 
 /* Gives streams that have had their share of a turn another one in the next: one of them; or, where
  * they are a crowd, a few each millisecond. True when there was one. */

@@ -16,6 +16,10 @@
 #define CROWD_PER_MS 8
 #define IDLE_SLICES 16    /* a longer list of slices is not kept while there is nothing to send */
 #define UNREAD_POLLED 256 /* streams that wait to read; more do so unpolled */
+#define READ_LARGE_FROM (1u << 20) /* who holds more of a request reads it in such steps: */
+#define READ_LARGE_SIZE (64u << 10)
+#define TRICKLE 1024u        /* who sent less in the middle of a request waits for the others, */
+#define TRICKLES_PER_TURN 64 /* and for those that do the same */
 #define TICK_MS 20
 #define TURN_BYTES_MIN (64u << 10) /* who reads less in a tick gives its turn away */
 #define TURN_TICKS_MAX 50
@@ -130,7 +134,9 @@ static void stream_count_held(struct br_stream *stream);
 
 static void stream_unread_end(struct br_stream *stream)
 {
-    stream->loop->n_unread -= !br_list_empty(&stream->unread);
+    if (br_list_empty(&stream->unread))
+        return;
+    *(stream->trickles ? &stream->loop->n_trickling : &stream->loop->n_unread) -= 1;
     br_list_remove(&stream->unread);
 }
 
@@ -337,13 +343,21 @@ static void stream_take(struct br_stream *stream, const uint8_t *data, size_t le
         stream->events->on_progress(stream);
 }
 
+/* A large body goes into memory that is new to the process, which takes the system ten times as
+ * long as memory that is not. */
+static size_t stream_read_size(const struct br_stream *stream)
+{
+    return stream->server && stream->held > READ_LARGE_FROM ? READ_LARGE_SIZE : BR_READ_SIZE;
+}
+
 /* False when there is nothing more to read for now. */
 static bool stream_read_once(struct br_stream *stream)
 {
     struct br_loop *loop = stream->loop;
     if (stream->closing || !stream_may_read(stream) || stream_hold_back(stream))
         return false;
-    ssize_t n = recv(stream->fd, loop->read_buffer, BR_READ_SIZE, 0);
+    size_t size = stream_read_size(stream);
+    ssize_t n = recv(stream->fd, loop->read_buffer, size, 0);
     if (n < 0) {
         if (errno != EAGAIN && errno != EINTR)
             br_stream_close_for(stream, BR_END_NETWORK, strerror(errno));
@@ -355,6 +369,7 @@ static bool stream_read_once(struct br_stream *stream)
         return false;
     }
     stream->read_ms = uv_now(&loop->uv);
+    stream->read_last = (uint32_t)n;
     if (stream->server)
         loop->read_bytes += (size_t)n;
     if (stream == loop->turn)
@@ -362,31 +377,45 @@ static bool stream_read_once(struct br_stream *stream)
     if (!stream->shut && !stream->ending)
         stream_take(stream, loop->read_buffer, (size_t)n);
     stream_count_held(stream);
-    return (size_t)n == BR_READ_SIZE;
+    return (size_t)n == size;
 }
 
-/* True when others came before it, or this turn has read enough. */
+/* True when others came before it, or this turn has read enough, or it sends its request byte by
+ * byte. */
 static bool stream_waits_to_read(struct br_stream *stream)
 {
     struct br_loop *loop = stream->loop;
-    if (!stream->server || (!loop->n_unread && loop->read_bytes < BR_TURN_READ_MAX))
+    if (!br_list_empty(&stream->unread))
+        return true;
+    bool trickles = stream->held && stream->read_last < TRICKLE;
+    bool full = loop->n_unread || loop->read_bytes >= BR_TURN_READ_MAX;
+    if (!stream->server || (!trickles && !full))
         return false;
-    if (br_list_empty(&stream->unread)) {
-        br_list_append(&loop->unread, &stream->unread);
-        loop->n_unread++;
-    }
+    stream->trickles = trickles;
+    br_list_append(trickles ? &loop->trickling : &loop->unread, &stream->unread);
+    *(trickles ? &loop->n_trickling : &loop->n_unread) += 1;
     return true;
+}
+
+static void stream_read_waiting(struct br_list *waiting)
+{
+    struct br_stream *stream = br_container_of(waiting->next, struct br_stream, unread);
+    stream_unread_end(stream);
+    (void)stream_read_once(stream);
+    br_stream_wake(stream); /* to be polled again, or closed */
 }
 
 void br_loop_read_unread(struct br_loop *loop)
 {
-    while (loop->read_bytes < BR_TURN_READ_MAX && loop->n_unread) {
-        struct br_stream *stream = br_container_of(loop->unread.next, struct br_stream, unread);
-        stream_unread_end(stream);
-        (void)stream_read_once(stream);
-        br_stream_wake(stream); /* to be polled again, or closed */
-    }
+    while (loop->read_bytes < BR_TURN_READ_MAX && loop->n_unread)
+        stream_read_waiting(&loop->unread);
     loop->read_bytes = 0;
+}
+
+void br_loop_read_trickling(struct br_loop *loop)
+{
+    for (int i = 0; i < TRICKLES_PER_TURN && loop->n_trickling; i++)
+        stream_read_waiting(&loop->trickling);
 }
 
 /* The socket broke. What the peer had said before is still heard, above all a server's answer to a

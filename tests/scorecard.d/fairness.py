@@ -18,7 +18,7 @@ import card
 import clients
 import otlp
 import pprof
-from beside import Healthy
+from beside import TURN_MS, Healthy
 from bombs import MIB, field
 from braid import ROOT, Braid, exporter, pipelines, until
 from card import Figure, line
@@ -26,7 +26,6 @@ from otlp import PROFILES, TRACES
 
 SOURCE = pathlib.Path(__file__).parent / "turns.c"
 RECORDING = ROOT / "tests" / "data" / "jfr" / "jdk17-default.jfr.gz"
-TURN_MS = 5
 SIZE = 64 * MIB - 65536
 ROUNDS, BODIES = 3, 3  # bodies in the busy time of each round
 CALM_S = 0.5
@@ -225,7 +224,8 @@ def measure(idle, server, turns, shape, rounds):
 
 @line(27, "bodies of 64 MiB beside a healthy client (OTLP, gzip, JSON, small spans, profiles, pprof, JFR, folded; "
       "through resource, join, batch)",
-      "no turn of the loop over 5 ms of CPU time; p99 of the healthy client at most twice that of one of an idle server")
+      "no turn of the loop over 5 ms of CPU time; p99 of the healthy client at most twice that of one of an idle server, "
+      "or a turn")
 def fairness(folder, fast):
     texts, good = [], True
     for n, (name, make) in enumerate(shapes(SIZE).items()):
@@ -241,7 +241,7 @@ def fairness(folder, fast):
             for each in (server, idle, backend):
                 each.kill()
         p50, p99 = ([percentile(waits, n) for waits in (calm, busy)] for n in (50, 99))
-        good &= longest <= TURN_MS and p99[1] <= 2 * p99[0] and set(answers) == {200}
+        good &= longest <= TURN_MS and p99[1] <= max(2 * p99[0], TURN_MS) and set(answers) == {200}
         texts.append(f"{name}: longest turn {longest:.1f} ms, p50 {p50[0]:.2f} and {p50[1]:.2f} ms, "
                      f"p99 {p99[0]:.2f} and {p99[1]:.2f} ms{'' if set(answers) == {200} else f', {dict(answers)}'}")
         print(f"        {texts[-1]}", flush=True)
