@@ -424,6 +424,42 @@ static void a_crowd_is_read_in_shares(void **state)
     net_served_finish(&f);
 }
 
+/* Who sends a body byte by byte has no part in what a whole request waits for. */
+static void who_trickles_waits_for_others(void **state)
+{
+    enum { CLIENTS = 200, SHARE = 64, TURNS = CLIENTS / SHARE + 2 };
+    static const char head[] = POST(60000);
+    static const uint8_t bytes[300]; /* more than the buffer of the first has room for */
+    struct fixture f;
+    struct net_peer *p[CLIENTS], *healthy;
+    net_served_open(&f, state, NULL);
+    for (int i = 0; i < CLIENTS; i++) {
+        p[i] = net_served_dial(&f);
+        net_puts(f.rig, p[i], head);
+        net_puts(f.rig, p[i], "x");
+    }
+    healthy = net_served_dial(&f);
+    NET_UNTIL(f.rig, net_connections(f.rig) == CLIENTS + 1);
+    NET_UNTIL(f.rig, br_loop_held(f.rig->loop) >= CLIENTS * 256);
+    size_t had = br_loop_held(f.rig->loop);
+    for (int i = 0; i < CLIENTS; i++)
+        assert_int_equal(net_try(p[i], bytes, sizeof bytes), sizeof bytes);
+    static const char whole[] = POST(2) "ok";
+    assert_int_equal(net_try(healthy, (const uint8_t *)whole, sizeof whole - 1), sizeof whole - 1);
+    net_step(f.rig); /* the end of one turn, the beginning of the next */
+    net_step(f.rig);
+    assert_int_equal(net_count(healthy, OK), 1);
+    size_t grown = br_loop_held(f.rig->loop) - had;
+    for (int turn = 0; turn < TURNS; turn++)
+        net_step(f.rig);
+    size_t all = br_loop_held(f.rig->loop) - had;
+    assert_true(all > 0 && grown * CLIENTS <= all * 2 * SHARE);
+    for (int i = 0; i < CLIENTS; i++)
+        net_hang_up(p[i]);
+    net_hang_up(healthy);
+    net_served_finish(&f);
+}
+
 /* What the pipeline holds is bounded there, and costs nobody here. */
 static void what_was_handed_over_does_not_pause(void **state)
 {
@@ -831,6 +867,7 @@ int main(void)
         NET_TEST(small_bodies_are_never_paused),
         NET_TEST(what_was_handed_over_does_not_pause),
         NET_TEST(a_crowd_is_read_in_shares),
+        NET_TEST(who_trickles_waits_for_others),
         NET_TEST(unix_sockets),
         NET_TEST(ipv6),
         NET_TEST(no_descriptors_left),
