@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "wire/compression.h"
 
+#include <isa-l/igzip_lib.h>
 #include <libdeflate.h>
 #include <string.h>
 #include <strings.h>
@@ -15,6 +16,7 @@
 
 #define DEFLATE_LEVEL_DEFAULT 1
 #define DEFLATE_LEVEL_MAX 12
+#define GZIP_FRAME 64u /* about what a body without content takes */
 #define ZSTD_LEVEL_DEFAULT 1
 #define ZSTD_WINDOW_LOG_MAX 24
 
@@ -32,7 +34,14 @@
 #define ZSTD_SKIPPABLE_MAGIC 0x184D2A50u
 #define ZSTD_SKIPPABLE_MASK 0xFFFFFFF0u
 
+/* ISA-L's encoder with its tables. */
+struct fast_deflate {
+    struct isal_zstream stream;
+    uint8_t room[ISAL_DEF_LVL1_DEFAULT];
+};
+
 struct br_codec {
+    struct fast_deflate *fast;
     struct libdeflate_compressor *deflate[DEFLATE_LEVEL_MAX + 1];
     struct libdeflate_decompressor *inflate;
     ZSTD_CCtx *zstd_c;
@@ -108,6 +117,7 @@ void br_codec_free(struct br_codec *codec)
     for (size_t i = 0; i < BR_COUNT(codec->deflate); i++)
         libdeflate_free_compressor(codec->deflate[i]);
     libdeflate_free_decompressor(codec->inflate);
+    br_free(codec->fast);
     ZSTD_freeCCtx(codec->zstd_c);
     ZSTD_freeDCtx(codec->zstd_d);
     br_free(codec);
@@ -389,10 +399,61 @@ int br_decompress(struct br_codec *codec, enum br_encoding encoding, const uint8
     return 0;
 }
 
+/* Feeds one slice. The output grows as it has to. */
+static int compression_deflate_slice(struct isal_zstream *stream, const struct br_slice *slice,
+                                     bool last, struct br_buf **out)
+{
+    stream->next_in = (uint8_t *)(uintptr_t)slice->data; /* is only read */
+    stream->avail_in = (uint32_t)slice->len;
+    stream->end_of_stream = last;
+    do {
+        if ((*out)->len == (*out)->cap && br_buf_reserve(out, (size_t)(*out)->cap * 2))
+            return BR_ENOMEM;
+        stream->next_out = (*out)->data + (*out)->len;
+        stream->avail_out = (*out)->cap - (*out)->len;
+        if (isal_deflate(stream) != COMP_OK)
+            return BR_EINVAL;
+        (*out)->len = (*out)->cap - stream->avail_out;
+    } while (stream->avail_in || stream->avail_out == 0);
+    return 0;
+}
+
+/* Level 1. It takes slice by slice. */
+static int compression_encode_fast(struct br_codec *codec, bool gzip, const struct br_rope *payload,
+                                   size_t reserve, struct br_pool *pool, struct br_buf **ret)
+{
+    static const struct br_slice nothing = {0};
+    size_t size;
+    if (!codec->fast)
+        codec->fast = br_malloc(sizeof *codec->fast);
+    struct br_buf *out =
+        codec->fast && br_size_add(payload->len / (RATIO_GUESS / 2), reserve + GZIP_FRAME, &size)
+            ? br_buf_new(pool, size)
+            : NULL;
+    if (!out)
+        return BR_ENOMEM;
+    struct isal_zstream *stream = &codec->fast->stream;
+    isal_deflate_init(stream);
+    stream->level = 1;
+    stream->level_buf = codec->fast->room;
+    stream->level_buf_size = sizeof codec->fast->room;
+    stream->gzip_flag = gzip ? IGZIP_GZIP : IGZIP_ZLIB;
+    stream->flush = NO_FLUSH;
+    out->len = (uint32_t)reserve;
+    int rc = payload->count ? 0 : compression_deflate_slice(stream, &nothing, true, &out);
+    for (uint32_t i = 0; !rc && i < payload->count; i++)
+        rc = compression_deflate_slice(stream, &payload->slices[i], i + 1 == payload->count, &out);
+    if (rc) {
+        br_buf_unref(out);
+        return rc;
+    }
+    br_buf_shrink(&out);
+    *ret = out;
+    return 0;
+}
+
 static struct libdeflate_compressor *compression_deflate_of_level(struct br_codec *codec, int level)
 {
-    if (level <= 0)
-        level = DEFLATE_LEVEL_DEFAULT;
     if (level > DEFLATE_LEVEL_MAX)
         level = DEFLATE_LEVEL_MAX;
     if (!codec->deflate[level])
@@ -494,6 +555,8 @@ int br_compress(struct br_codec *codec, enum br_encoding encoding, int level,
 {
     if (encoding == BR_ENCODING_ZSTD)
         return compression_encode_zstd(codec, level, payload, reserve, pool, ret);
-    return compression_encode_deflate(codec, encoding == BR_ENCODING_GZIP, level, payload, reserve,
-                                      pool, ret);
+    bool gzip = encoding == BR_ENCODING_GZIP;
+    return level <= DEFLATE_LEVEL_DEFAULT
+               ? compression_encode_fast(codec, gzip, payload, reserve, pool, ret)
+               : compression_encode_deflate(codec, gzip, level, payload, reserve, pool, ret);
 }
