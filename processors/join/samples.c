@@ -796,6 +796,7 @@ uint32_t join_samples(struct join *join, struct br_item *item, enum join_pass pa
         br_arena_init(&run->arena, ARENA_MAX);
         br_arena_init(&run->additions_arena, ARENA_MAX);
         run->arena.pool = run->additions_arena.pool = join->node->host->pool;
+        run->arena.holder = run->additions_arena.holder = BR_HOLDER_ITEMS;
     }
     if (run && join_run_prepare(run)) {
         join_run_parts(run);

@@ -106,38 +106,40 @@ void br_pool_linger(struct br_pool *pool)
     pool->lingers = true;
 }
 
-/* Frees the block, or only its next slice. */
-static void buf_pool_release(struct br_pool *pool, bool whole)
+/* Frees the first block, or only the last `most` bytes of what it has. Returns how many. */
+static size_t buf_pool_release(struct br_pool *pool, size_t most)
 {
     struct leaving *leaving = pool->leaving;
     uintptr_t begin = (uintptr_t)leaving, end = begin + leaving->left;
-    size_t size = pool->leaving_bytes / RELEASE_TURNS;
-    if (size < RELEASE_SLICE)
-        size = RELEASE_SLICE;
-    if (!whole && leaving->left > size + RELEASE_ALIGN) {
-        uintptr_t slice = (end - size) & ~(RELEASE_ALIGN - 1);
+    size_t size = leaving->left;
+    if (size > RELEASE_ALIGN && most < size - RELEASE_ALIGN) {
+        uintptr_t slice = (end - most) & ~(RELEASE_ALIGN - 1);
         (void)madvise((void *)slice, (end - slice) & ~(RELEASE_ALIGN - 1), MADV_DONTNEED);
         pool->leaving_bytes -= end - slice;
         leaving->left = slice - begin;
-        return;
+        return end - slice;
     }
     pool->leaving = leaving->next;
-    pool->leaving_bytes -= leaving->left;
+    pool->leaving_bytes -= size;
     br_mem_hold(BR_HOLDER_POOL, -(int64_t)leaving->size);
     br_free(leaving);
+    return size;
 }
 
 bool br_pool_release_some(struct br_pool *pool)
 {
-    if (pool->leaving)
-        buf_pool_release(pool, false);
+    size_t share = pool->leaving_bytes / RELEASE_TURNS;
+    if (share < RELEASE_SLICE)
+        share = RELEASE_SLICE;
+    for (size_t done = 0; pool->leaving && done < share;)
+        done += buf_pool_release(pool, share - done);
     return pool->leaving;
 }
 
 void br_pool_trim(struct br_pool *pool)
 {
     while (pool->leaving)
-        buf_pool_release(pool, true);
+        (void)buf_pool_release(pool, SIZE_MAX);
     for (uint32_t c = 0; c < CLASSES; c++) {
         while (pool->free[c]) {
             struct idle *i = pool->free[c];

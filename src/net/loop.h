@@ -3,8 +3,8 @@
  * The event loop of one worker: a libuv loop that is also the worker's host (core/host.h). One
  * thread runs it; the only call that other threads may make is br_loop_post.
  *
- * A turn: timers, sockets, then finished items and deferred work, then one flush of every
- * connection that has something to send, then sleep.
+ * A turn: sockets, then finished items and deferred work, then a flush of every connection that
+ * has something to send; then timers, what they finished, and another flush; then sleep.
  */
 #pragma once
 

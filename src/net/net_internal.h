@@ -116,8 +116,8 @@ struct br_stream {
     struct br_list pause;  /* loop->paused */
     struct br_list unread; /* loop->unread, or loop->trickling with `trickles` */
     bool trickles;
-    uint32_t read_last; /* bytes of the last read */
-    size_t held;        /* by its unfinished requests, as the loop counts it */
+    unsigned n_trickles; /* reads of little in the middle of a request, one after another */
+    size_t held;         /* by its unfinished requests, as the loop counts it */
     uint8_t first[24];
     unsigned n_first;
     bool server; /* obeys the loop's mark, and lets the peer read its last words */
@@ -160,14 +160,14 @@ void br_stream_end(struct br_stream *stream, const char *why);
 void br_loop_flush(struct br_loop *loop);
 
 /* Reads server streams for which earlier turns had no room, those first that have waited longest,
- * until this turn has read BR_TURN_READ_MAX; then the next turn begins to count. A turn that read
- * from all streams would send once for the bytes of hundreds, and what waits for the destination
- * would grow, however fast that is. */
+ * until this turn has read BR_TURN_READ_MAX. A turn that read from all streams would send once for
+ * the bytes of hundreds, and what waits for the destination would grow, however fast that is. */
 void br_loop_read_unread(struct br_loop *loop);
 
-/* Reads a few of the streams that are in the middle of a request and sent little last time, those
- * first that have waited longest; called when the others have their answers. A thousand of them
- * would be a turn of milliseconds, for nothing that could be done yet. */
+/* Reads a few of the streams that are in the middle of a request and sent little twice, those
+ * first that have waited longest, until this turn has read BR_TURN_READ_MAX; then the next turn
+ * begins to count. Called after br_loop_read_unread, when the others have their answers. A thousand
+ * of them would be a turn of milliseconds, for nothing that could be done yet. */
 void br_loop_read_trickling(struct br_loop *loop);
 
 /* Gives streams that have had their share of a turn another one in the next: one of them; or, where

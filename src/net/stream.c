@@ -18,7 +18,8 @@
 #define UNREAD_POLLED 256 /* streams that wait to read; more do so unpolled */
 #define READ_LARGE_FROM (1u << 20) /* who holds more of a request reads it in such steps: */
 #define READ_LARGE_SIZE (64u << 10)
-#define TRICKLE 1024u        /* who sent less in the middle of a request waits for the others, */
+#define TRICKLE 1024         /* who sent less, in the middle of a request, */
+#define TRICKLES 2u          /* so many times, waits for the others, */
 #define TRICKLES_PER_TURN 64 /* and for those that do the same */
 #define TICK_MS 20
 #define TURN_BYTES_MIN (64u << 10) /* who reads less in a tick gives its turn away */
@@ -57,7 +58,9 @@ static bool stream_may_read(const struct br_stream *stream)
 /* To be reported again each turn costs less than to leave the poller, unless many wait. */
 static bool stream_waits_unpolled(const struct br_stream *stream)
 {
-    return !br_list_empty(&stream->unread) && stream->loop->n_unread > UNREAD_POLLED;
+    const struct br_loop *loop = stream->loop;
+    return !br_list_empty(&stream->unread) &&
+           (stream->trickles ? loop->n_trickling : loop->n_unread) > UNREAD_POLLED;
 }
 
 /* Tells the poller what to wait for, when it changed. */
@@ -369,7 +372,6 @@ static bool stream_read_once(struct br_stream *stream)
         return false;
     }
     stream->read_ms = uv_now(&loop->uv);
-    stream->read_last = (uint32_t)n;
     if (stream->server)
         loop->read_bytes += (size_t)n;
     if (stream == loop->turn)
@@ -377,6 +379,7 @@ static bool stream_read_once(struct br_stream *stream)
     if (!stream->shut && !stream->ending)
         stream_take(stream, loop->read_buffer, (size_t)n);
     stream_count_held(stream);
+    stream->n_trickles = stream->held && n < TRICKLE ? stream->n_trickles + 1 : 0;
     return (size_t)n == size;
 }
 
@@ -387,7 +390,7 @@ static bool stream_waits_to_read(struct br_stream *stream)
     struct br_loop *loop = stream->loop;
     if (!br_list_empty(&stream->unread))
         return true;
-    bool trickles = stream->held && stream->read_last < TRICKLE;
+    bool trickles = stream->n_trickles >= TRICKLES;
     bool full = loop->n_unread || loop->read_bytes >= BR_TURN_READ_MAX;
     if (!stream->server || (!trickles && !full))
         return false;
@@ -409,13 +412,14 @@ void br_loop_read_unread(struct br_loop *loop)
 {
     while (loop->read_bytes < BR_TURN_READ_MAX && loop->n_unread)
         stream_read_waiting(&loop->unread);
-    loop->read_bytes = 0;
 }
 
 void br_loop_read_trickling(struct br_loop *loop)
 {
-    for (int i = 0; i < TRICKLES_PER_TURN && loop->n_trickling; i++)
+    for (int i = 0;
+         i < TRICKLES_PER_TURN && loop->n_trickling && loop->read_bytes < BR_TURN_READ_MAX; i++)
         stream_read_waiting(&loop->trickling);
+    loop->read_bytes = 0;
 }
 
 /* The socket broke. What the peer had said before is still heard, above all a server's answer to a

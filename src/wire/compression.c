@@ -17,6 +17,8 @@
 #define DEFLATE_LEVEL_DEFAULT 1
 #define DEFLATE_LEVEL_MAX 12
 #define GZIP_FRAME 64u /* about what a body without content takes */
+/* Of what is smaller ISA-L makes its table as large as the last slice wants it. */
+#define FAST_SLICES_FROM (64u << 10)
 #define ZSTD_LEVEL_DEFAULT 1
 #define ZSTD_WINDOW_LOG_MAX 24
 
@@ -412,17 +414,33 @@ static int compression_deflate_slice(struct isal_zstream *stream, const struct b
         stream->next_out = (*out)->data + (*out)->len;
         stream->avail_out = (*out)->cap - (*out)->len;
         if (isal_deflate(stream) != COMP_OK)
-            return BR_EINVAL;
+            return BR_ENOMEM; /* of what it can say, only a want of room could be */
         (*out)->len = (*out)->cap - stream->avail_out;
-    } while (stream->avail_in || stream->avail_out == 0);
+    } while (stream->avail_in || (last && stream->internal_state.state != ZSTATE_END));
     return 0;
 }
 
-/* Level 1. It takes slice by slice. */
+static int compression_deflate_slices(struct isal_zstream *stream, const struct br_rope *payload,
+                                      struct br_pool *pool, struct br_buf **out)
+{
+    struct br_buf *copy = NULL;
+    struct br_slice whole = {.len = payload->len};
+    int rc = 0;
+    if (payload->count <= 1 || payload->len < FAST_SLICES_FROM) {
+        whole.data = br_rope_bytes(payload, pool, &copy);
+        rc = whole.data ? compression_deflate_slice(stream, &whole, true, out) : BR_ENOMEM;
+        br_buf_unref(copy);
+        return rc;
+    }
+    for (uint32_t i = 0; !rc && i < payload->count; i++)
+        rc = compression_deflate_slice(stream, &payload->slices[i], i + 1 == payload->count, out);
+    return rc;
+}
+
+/* Level 1. */
 static int compression_encode_fast(struct br_codec *codec, bool gzip, const struct br_rope *payload,
                                    size_t reserve, struct br_pool *pool, struct br_buf **ret)
 {
-    static const struct br_slice nothing = {0};
     size_t size;
     if (!codec->fast)
         codec->fast = br_malloc(sizeof *codec->fast);
@@ -440,9 +458,7 @@ static int compression_encode_fast(struct br_codec *codec, bool gzip, const stru
     stream->gzip_flag = gzip ? IGZIP_GZIP : IGZIP_ZLIB;
     stream->flush = NO_FLUSH;
     out->len = (uint32_t)reserve;
-    int rc = payload->count ? 0 : compression_deflate_slice(stream, &nothing, true, &out);
-    for (uint32_t i = 0; !rc && i < payload->count; i++)
-        rc = compression_deflate_slice(stream, &payload->slices[i], i + 1 == payload->count, &out);
+    int rc = compression_deflate_slices(stream, payload, pool, &out);
     if (rc) {
         br_buf_unref(out);
         return rc;
