@@ -24,7 +24,7 @@
  * them; samples are small, and each piece of them has a dictionary of its own. */
 #define BR_PIECES_FROM_TRACES (1u << 20)
 #define BR_PIECES_FROM_PROFILES (512u << 10)
-#define BR_PIECE_SPAN_BYTES 512u   /* what a span counts at least, */
+#define BR_PIECE_SPAN_BYTES 256u   /* what a span counts at least, */
 #define BR_PIECE_SAMPLE_BYTES 256u /* and a sample: small ones cost as much work */
 #define BR_PIECES_PATIENCE_MS 10000
 

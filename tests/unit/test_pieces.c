@@ -109,10 +109,10 @@ static void small_items_stay_whole(void **state)
     fake_bed_end(&b.fake);
 }
 
-/* The pieces of 3.5 MB, in which a span counts 512 bytes at least and a sample 256. */
-static unsigned pieces_of(enum br_signal signal, uint32_t n_items)
+/* The pieces of 3.5 MB, in which a span or a sample counts 256 bytes at least. */
+static unsigned pieces_of(uint32_t n_items)
 {
-    uint32_t weight = n_items * (signal == BR_TRACES ? 512 : 256);
+    uint32_t weight = n_items * 256;
     return (weight > 3500000 ? weight : 3500000) / (256u << 10);
 }
 
@@ -125,7 +125,7 @@ static void a_piece_leaves_each_turn(void **state)
         begin(&b);
         cut(&b, (enum br_signal)s, true);
         unsigned n = count(&b.r.pieces);
-        unsigned least = pieces_of((enum br_signal)s, b.n_items);
+        unsigned least = pieces_of(b.n_items);
         assert_in_range(n, least, least + least / 2);
         assert_int_equal(b.r.item->n_parts, 0);
         assert_int_equal(b.r.item->n_items, b.n_items);
@@ -203,7 +203,7 @@ static uint32_t cut_spans(const struct wire *w, uint32_t *n)
     return n_pieces;
 }
 
-/* Spans of little more than their ids cost as much work as others: a piece has 512 at most, also
+/* Spans of little more than their ids cost as much work as others: a piece has 1,024 at most, also
  * of a body that is small. */
 static void small_spans_count_as_larger(void **state)
 {
@@ -213,7 +213,7 @@ static void small_spans_count_as_larger(void **state)
         uint32_t n;
         items_request(&w, BR_TRACES, 1, 5000, messages);
         assert_true(w.len < 512u << 10);
-        assert_int_equal(cut_spans(&w, &n), 10);
+        assert_int_equal(cut_spans(&w, &n), 5);
         assert_int_equal(n, 5000);
         wire_free(&w);
     }
