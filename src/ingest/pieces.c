@@ -145,7 +145,7 @@ static bool pieces_cut_larger(struct cut *cut, size_t weight)
         cut->bytes *= PIECE_STEP;
         cut->item_bytes = cut->bytes > SMALL_BYTES ? SPREAD * least : least;
     } else if (cut->item_bytes > least) {
-        size_t fewer = cut->item_bytes * 3 / 4;
+        size_t fewer = cut->item_bytes * 7 / 8;
         cut->item_bytes = fewer > least ? fewer : least;
     } else {
         return false;
