@@ -346,8 +346,8 @@ static void stream_take(struct br_stream *stream, const uint8_t *data, size_t le
         stream->events->on_progress(stream);
 }
 
-/* A large body goes into memory that is new to the process, which takes the system ten times as
- * long as memory that is not. */
+/* A large body goes into memory that is new to the process: its pages take the system longer than
+ * the copying takes. */
 static size_t stream_read_size(const struct br_stream *stream)
 {
     return stream->server && stream->held > READ_LARGE_FROM ? READ_LARGE_SIZE : BR_READ_SIZE;

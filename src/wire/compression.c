@@ -16,7 +16,7 @@
 
 #define DEFLATE_LEVEL_DEFAULT 1
 #define DEFLATE_LEVEL_MAX 12
-#define GZIP_FRAME 64u /* about what a body without content takes */
+#define FRAME_GUESS 64u /* about what a body without content takes */
 /* Of what is smaller ISA-L makes its table as large as the last slice wants it. */
 #define FAST_SLICES_FROM (64u << 10)
 #define ZSTD_LEVEL_DEFAULT 1
@@ -401,54 +401,66 @@ int br_decompress(struct br_codec *codec, enum br_encoding encoding, const uint8
     return 0;
 }
 
-/* Feeds one slice. The output grows as it has to. */
-static int compression_deflate_slice(struct isal_zstream *stream, const struct br_slice *slice,
-                                     bool last, struct br_buf **out)
+/* --- Encoding slice by slice ------------------------------------------------------------------ */
+
+/* Feeds one slice; the output grows as it has to. Returns 0 or BR_ENOMEM: memory is the only thing
+ * that an encoder can fail for. */
+typedef int encode_slice_fn(struct br_codec *codec, const struct br_slice *slice, bool last,
+                            struct br_buf **out);
+
+static int compression_encode_slices(struct br_codec *codec, encode_slice_fn *encode,
+                                     const struct br_slice *slices, uint32_t count, size_t len,
+                                     size_t reserve, struct br_pool *pool, struct br_buf **ret)
 {
+    static const struct br_slice nothing = {0};
+    size_t size;
+    struct br_buf *out = br_size_add(len / (RATIO_GUESS / 2), reserve + FRAME_GUESS, &size)
+                             ? br_buf_new(pool, size)
+                             : NULL;
+    if (!out)
+        return BR_ENOMEM;
+    out->len = (uint32_t)reserve;
+    int rc = count ? 0 : encode(codec, &nothing, true, &out);
+    for (uint32_t i = 0; !rc && i < count; i++)
+        rc = encode(codec, &slices[i], i + 1 == count, &out);
+    if (rc) {
+        br_buf_unref(out);
+        return rc;
+    }
+    br_buf_shrink(&out);
+    *ret = out;
+    return 0;
+}
+
+static int compression_room(struct br_buf **out)
+{
+    return (*out)->len < (*out)->cap ? 0 : br_buf_reserve(out, (size_t)(*out)->cap * 2);
+}
+
+static int compression_fast_slice(struct br_codec *codec, const struct br_slice *slice, bool last,
+                                  struct br_buf **out)
+{
+    struct isal_zstream *stream = &codec->fast->stream;
     stream->next_in = (uint8_t *)(uintptr_t)slice->data; /* is only read */
     stream->avail_in = (uint32_t)slice->len;
     stream->end_of_stream = last;
     do {
-        if ((*out)->len == (*out)->cap && br_buf_reserve(out, (size_t)(*out)->cap * 2))
+        if (compression_room(out))
             return BR_ENOMEM;
         stream->next_out = (*out)->data + (*out)->len;
         stream->avail_out = (*out)->cap - (*out)->len;
         if (isal_deflate(stream) != COMP_OK)
-            return BR_ENOMEM; /* of what it can say, only a want of room could be */
+            return BR_ENOMEM;
         (*out)->len = (*out)->cap - stream->avail_out;
     } while (stream->avail_in || (last && stream->internal_state.state != ZSTATE_END));
     return 0;
 }
 
-static int compression_deflate_slices(struct isal_zstream *stream, const struct br_rope *payload,
-                                      struct br_pool *pool, struct br_buf **out)
+static int compression_open_fast(struct br_codec *codec, bool gzip)
 {
-    struct br_buf *copy = NULL;
-    struct br_slice whole = {.len = payload->len};
-    int rc = 0;
-    if (payload->count <= 1 || payload->len < FAST_SLICES_FROM) {
-        whole.data = br_rope_bytes(payload, pool, &copy);
-        rc = whole.data ? compression_deflate_slice(stream, &whole, true, out) : BR_ENOMEM;
-        br_buf_unref(copy);
-        return rc;
-    }
-    for (uint32_t i = 0; !rc && i < payload->count; i++)
-        rc = compression_deflate_slice(stream, &payload->slices[i], i + 1 == payload->count, out);
-    return rc;
-}
-
-/* Level 1. */
-static int compression_encode_fast(struct br_codec *codec, bool gzip, const struct br_rope *payload,
-                                   size_t reserve, struct br_pool *pool, struct br_buf **ret)
-{
-    size_t size;
     if (!codec->fast)
         codec->fast = br_malloc(sizeof *codec->fast);
-    struct br_buf *out =
-        codec->fast && br_size_add(payload->len / (RATIO_GUESS / 2), reserve + GZIP_FRAME, &size)
-            ? br_buf_new(pool, size)
-            : NULL;
-    if (!out)
+    if (!codec->fast)
         return BR_ENOMEM;
     struct isal_zstream *stream = &codec->fast->stream;
     isal_deflate_init(stream);
@@ -457,15 +469,26 @@ static int compression_encode_fast(struct br_codec *codec, bool gzip, const stru
     stream->level_buf_size = sizeof codec->fast->room;
     stream->gzip_flag = gzip ? IGZIP_GZIP : IGZIP_ZLIB;
     stream->flush = NO_FLUSH;
-    out->len = (uint32_t)reserve;
-    int rc = compression_deflate_slices(stream, payload, pool, &out);
-    if (rc) {
-        br_buf_unref(out);
-        return rc;
-    }
-    br_buf_shrink(&out);
-    *ret = out;
     return 0;
+}
+
+/* Level 1. */
+static int compression_encode_fast(struct br_codec *codec, bool gzip, const struct br_rope *payload,
+                                   size_t reserve, struct br_pool *pool, struct br_buf **ret)
+{
+    if (compression_open_fast(codec, gzip))
+        return BR_ENOMEM;
+    if (payload->len >= FAST_SLICES_FROM)
+        return compression_encode_slices(codec, compression_fast_slice, payload->slices,
+                                         payload->count, payload->len, reserve, pool, ret);
+    struct br_buf *copy = NULL;
+    const struct br_slice whole = {.data = br_rope_bytes(payload, pool, &copy),
+                                   .len = payload->len};
+    int rc = whole.data ? compression_encode_slices(codec, compression_fast_slice, &whole, 1,
+                                                    whole.len, reserve, pool, ret)
+                        : BR_ENOMEM;
+    br_buf_unref(copy);
+    return rc;
 }
 
 static struct libdeflate_compressor *compression_deflate_of_level(struct br_codec *codec, int level)
@@ -522,17 +545,16 @@ static int compression_open_zstd_encoder(struct br_codec *codec, int level, size
     return 0;
 }
 
-/* Feeds one slice. Memory is the only thing that the encoder can fail for. */
-static int compression_encode_slice(ZSTD_CCtx *cctx, const struct br_slice *slice, bool last,
-                                    struct br_buf **out)
+static int compression_zstd_slice(struct br_codec *codec, const struct br_slice *slice, bool last,
+                                  struct br_buf **out)
 {
     ZSTD_inBuffer in = {slice->data, slice->len, 0};
     size_t left;
     do {
-        if ((*out)->len == (*out)->cap && br_buf_reserve(out, (size_t)(*out)->cap * 2))
+        if (compression_room(out))
             return BR_ENOMEM;
         ZSTD_outBuffer o = {(*out)->data, (*out)->cap, (*out)->len};
-        left = ZSTD_compressStream2(cctx, &o, &in, last ? ZSTD_e_end : ZSTD_e_continue);
+        left = ZSTD_compressStream2(codec->zstd_c, &o, &in, last ? ZSTD_e_end : ZSTD_e_continue);
         if (ZSTD_isError(left))
             return BR_ENOMEM;
         (*out)->len = (uint32_t)o.pos;
@@ -543,26 +565,10 @@ static int compression_encode_slice(ZSTD_CCtx *cctx, const struct br_slice *slic
 static int compression_encode_zstd(struct br_codec *codec, int level, const struct br_rope *payload,
                                    size_t reserve, struct br_pool *pool, struct br_buf **ret)
 {
-    size_t size;
-    if (compression_open_zstd_encoder(codec, level, payload->len) ||
-        !br_size_add(payload->len / (RATIO_GUESS / 2), reserve, &size))
+    if (compression_open_zstd_encoder(codec, level, payload->len))
         return BR_ENOMEM;
-    struct br_buf *out = br_buf_new(pool, size);
-    if (!out)
-        return BR_ENOMEM;
-    out->len = (uint32_t)reserve;
-    static const struct br_slice nothing = {0};
-    int rc = payload->count ? 0 : compression_encode_slice(codec->zstd_c, &nothing, true, &out);
-    for (uint32_t i = 0; !rc && i < payload->count; i++)
-        rc = compression_encode_slice(codec->zstd_c, &payload->slices[i], i + 1 == payload->count,
-                                      &out);
-    if (rc) {
-        br_buf_unref(out);
-        return rc;
-    }
-    br_buf_shrink(&out);
-    *ret = out;
-    return 0;
+    return compression_encode_slices(codec, compression_zstd_slice, payload->slices, payload->count,
+                                     payload->len, reserve, pool, ret);
 }
 
 int br_compress(struct br_codec *codec, enum br_encoding encoding, int level,

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/arena.h"
+#include "base/buf.h"
 #include "base/mem.h"
 #include "google/rpc/status.pb-c.h"
 #include "tests/support/test.h"
@@ -41,6 +42,34 @@ static void a_maximum_holds(void **state)
     assert_false(a.full);
     assert_null(br_arena_alloc(&a, 9000));
     br_arena_release(&a);
+}
+
+/* Small blocks are memory of its own, large ones buffers that the pool gets back and gives again.
+ */
+static void large_blocks_are_the_pools(void **state)
+{
+    (void)state;
+    struct br_pool *pool = br_pool_new(4u << 20);
+    size_t held = br_mem_held(BR_HOLDER_ITEMS), taken = 0;
+    for (int round = 0; round < 2; round++) {
+        struct br_arena a = {.pool = pool, .holder = BR_HOLDER_ITEMS};
+        assert_non_null(br_arena_alloc(&a, 100));
+        assert_int_equal(br_pool_live(pool), 0);
+        uint8_t *large = br_arena_alloc(&a, 1u << 20);
+        assert_non_null(large);
+        assert_int_equal((uintptr_t)large % _Alignof(max_align_t), 0);
+        memset(large, 1, 1u << 20);
+        assert_true(br_arena_has(&a, large + 1000));
+        assert_true(br_pool_live(pool) >= 1u << 20);
+        assert_true(br_mem_held(BR_HOLDER_ITEMS) >= held + (1u << 20));
+        br_arena_release(&a);
+        assert_int_equal(br_pool_live(pool), 0);
+        assert_int_equal(br_mem_held(BR_HOLDER_ITEMS), held);
+        taken = round ? taken : br_pool_idle(pool);
+        assert_true(taken >= 1u << 20);
+        assert_int_equal(br_pool_idle(pool), taken); /* the same one again */
+    }
+    br_pool_free(pool);
 }
 
 static void a_zeroed_arena_is_a_valid_one(void **state)
@@ -121,6 +150,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(memory_is_aligned_and_apart),
         cmocka_unit_test(a_maximum_holds),
+        cmocka_unit_test(large_blocks_are_the_pools),
         cmocka_unit_test(a_zeroed_arena_is_a_valid_one),
         cmocka_unit_test(sizes_do_not_overflow),
         cmocka_unit_test(text_is_copied_and_printed),
