@@ -386,9 +386,10 @@ static void annotations_mark_add_alone(struct marking *marking, const struct br_
         marking->join->table, trace_id, annotations_mark_span_id_of(span), &ret->own, ret->top);
     if (ret->any && ret->own.taken && trace_id)
         join_taken_add(&marking->locals, trace_id, annotations_mark_span_id_of(span), &ret->own);
-    uint32_t thread = marking->infer.table ? join_thread_hash(marking->infer.table, span->thread_id,
-                                                              span->thread_id_len)
-                                           : 0;
+    uint32_t thread =
+        marking->infer.table
+            ? join_table_hash_value(marking->infer.table, span->thread_id, span->thread_id_len)
+            : 0;
     const struct join_totals *inferred =
         trace_id ? annotations_mark_inferred(marking, trace_id, annotations_mark_span_id_of(span),
                                              thread)

@@ -108,25 +108,27 @@ bool join_service_profiled(const struct join *join, const struct join_service *s
 
 #define ORIGINS 32u
 
-/* Those of one chunk point into what is here. */
+/* Spans that are entered together: those of the item's parts from `first_part` on, up to the one at
+ * hand. */
 struct entering {
     struct join *join;
+    const struct br_item *item;
     uint64_t now_ms;
     struct join_tally tally;
-    unsigned count, n_origins;
-    struct join_entry entries[CHUNK];
+    const struct br_span *spans;
+    size_t count;
+    uint32_t first_part;
     struct join_origin origins[ORIGINS];
-    const struct join_origin *origin;    /* the last one: of the part at hand */
     struct join_identity where[ORIGINS]; /* with infer */
-    /* With sample_attributes: the values of the resource at hand, of the span at hand, and what the
-     * entries of this chunk point to. */
-    bool attributes;
+    /* With sample_attributes: the values of the resource at hand, of the span at hand, and those of
+     * up to CHUNK spans. */
     struct text of_resource[JOIN_KEYS_MAX], of_span[JOIN_KEYS_MAX];
+    struct join_attributes *attributes; /* or NULL */
     uint8_t *chunk, *at;
 };
 
 static void spans_add_attributes(struct entering *entering, const struct br_span *span,
-                                 struct join_entry *entry)
+                                 struct join_attributes *ret)
 {
     const struct join *join = entering->join;
     for (unsigned i = 1; i < join->n_keys; i++)
@@ -134,7 +136,7 @@ static void spans_add_attributes(struct entering *entering, const struct br_span
     spans_take_intrinsics(join, span, entering->of_span);
     spans_take_attributes(join, span->body, span->body + span->body_len, BR_SPAN_ATTRIBUTES,
                           entering->of_span);
-    entry->attributes = entering->at;
+    ret->data = entering->at;
     for (unsigned i = 1; i < join->n_keys; i++) {
         const struct text *text =
             entering->of_span[i].used ? &entering->of_span[i] : &entering->of_resource[i];
@@ -142,53 +144,58 @@ static void spans_add_attributes(struct entering *entering, const struct br_span
         if (text->used)
             entering->at = br_put_bytes(entering->at, text->data, text->used - 1u);
     }
-    entry->attributes_len = (size_t)(entering->at - entry->attributes);
+    ret->len = (size_t)(entering->at - ret->data);
 }
 
-/* What was gathered goes in. The part at hand keeps its origin. */
+/* What was gathered goes in. */
 static void spans_flush(struct entering *entering)
 {
-    join_table_enter(entering->join->table, entering->entries, entering->count, entering->now_ms,
-                     &entering->tally);
-    *entering->join->spans_entered += (double)entering->count;
+    const struct join_entries entries = {.spans = entering->spans,
+                                         .count = entering->count,
+                                         .origins = entering->origins,
+                                         .first_part = entering->first_part,
+                                         .attributes = entering->attributes};
+    *entering->join->spans_entered += (double)join_table_enter(entering->join->table, &entries,
+                                                               entering->now_ms, &entering->tally);
+    entering->spans += entering->count;
     entering->count = 0;
     entering->at = entering->chunk;
 }
 
-static inline void spans_enter(struct entering *entering, const struct br_span *span)
+/* The spans of a part, which come behind those that were gathered. */
+static void spans_enter(struct entering *entering, size_t count)
 {
-    const struct join_table *table = entering->join->table;
-    struct join_entry *entry = &entering->entries[entering->count];
-    *entry = (struct join_entry){
-        .span = span,
-        .origin = entering->origin,
-        .thread = join_thread_hash(table, span->thread_id, span->thread_id_len),
-        .thread_name = join_thread_hash(table, span->thread_name, span->thread_name_len)};
-    if (entering->attributes)
-        spans_add_attributes(entering, span, entry);
-    if (++entering->count == CHUNK)
-        spans_flush(entering);
+    if (!entering->attributes) {
+        entering->count += count;
+        return;
+    }
+    for (; count; count--) {
+        spans_add_attributes(entering, &entering->spans[entering->count],
+                             &entering->attributes[entering->count]);
+        if (++entering->count == CHUNK)
+            spans_flush(entering);
+    }
 }
 
-static void spans_begin_part(struct entering *entering, const struct br_part *part,
+static void spans_begin_part(struct entering *entering, uint32_t number,
                              const struct join_service *service)
 {
-    if (entering->n_origins == ORIGINS) {
+    if (number - entering->first_part >= ORIGINS) {
         spans_flush(entering);
-        entering->n_origins = 0;
+        entering->first_part = number;
     }
-    struct join_identity *where = &entering->where[entering->n_origins];
-    struct join_origin *origin = &entering->origins[entering->n_origins++];
+    uint32_t place = number - entering->first_part;
+    struct join_origin *origin = &entering->origins[place];
     *origin = (struct join_origin){.service = service->name,
                                    .service_len = join_cut(service->name, service->name_len),
                                    .service_hash = service->service};
-    entering->origin = origin;
     size_t len;
-    const uint8_t *resource = br_part_resource(part, &len);
+    const uint8_t *resource = br_part_resource(&entering->item->parts[number], &len);
     if (entering->join->config->infer) {
-        *where = (struct join_identity){0};
-        join_identity_read(entering->join->table, resource, resource + len, NULL, where);
-        origin->where = where;
+        entering->where[place] = (struct join_identity){0};
+        join_identity_read(entering->join->table, resource, resource + len, NULL,
+                           &entering->where[place]);
+        origin->where = &entering->where[place];
     }
     if (!entering->attributes)
         return;
@@ -208,19 +215,25 @@ static void spans_on_adopted(void *arg, const struct join_span *span,
 }
 
 /* Sets up what is not written before it is read. */
-static void spans_begin(struct entering *entering, struct join *join, struct br_arena *arena)
+static void spans_begin(struct entering *entering, struct join *join, const struct br_item *item,
+                        struct br_arena *arena)
 {
     entering->join = join;
+    entering->item = item;
+    entering->spans = item->spans;
     entering->now_ms = br_host_mono_ms(join->node->host);
     entering->tally = (struct join_tally){
         .on_adopted = join->span_metrics.node ? spans_on_adopted : NULL, .arg = join};
-    entering->count = entering->n_origins = 0;
+    entering->count = entering->first_part = 0;
+    entering->chunk = NULL;
+    entering->attributes = NULL;
     br_arena_init(arena, 0);
-    entering->chunk = entering->at =
-        join->n_keys > 1
-            ? br_arena_alloc(arena, (size_t)CHUNK * (join->n_keys - 1) * (TEXT_MAX + 1))
-            : NULL;
-    entering->attributes = entering->chunk != NULL;
+    if (join->n_keys > 1)
+        entering->chunk =
+            br_arena_alloc(arena, (size_t)CHUNK * (join->n_keys - 1) * (TEXT_MAX + 1));
+    if (entering->chunk)
+        entering->attributes = br_arena_alloc(arena, CHUNK * sizeof *entering->attributes);
+    entering->at = entering->chunk;
 }
 
 /* Whether it is too early to say that the service is not profiled, where spans wait for samples. */
@@ -235,23 +248,21 @@ static bool spans_may_be_profiled(const struct entering *entering,
 
 struct join_entered join_enter_spans(struct join *join, struct br_item *item)
 {
-    const struct br_span *span = join_spans_of(item), *end = span ? span + item->n_items : NULL;
+    const bool any = join_spans_of(item) != NULL;
     struct entering entering;
     struct join_entered ret = {0};
     struct br_arena arena;
-    uint32_t part = UINT32_MAX;
-    spans_begin(&entering, join, &arena);
-    for (; span < end; span++) {
-        if (span->part != part) {
-            part = span->part;
-            const struct join_service service = join_service_of(&item->parts[part], NULL);
-            spans_begin_part(&entering, &item->parts[part], &service);
-            bool profiled = join_service_profiled(join, &service, entering.now_ms);
-            ret.profiled = ret.profiled || profiled;
-            ret.waits = ret.waits || profiled || spans_may_be_profiled(&entering, &service);
-        }
-        if (span->head.span_id)
-            spans_enter(&entering, span);
+    spans_begin(&entering, join, item, &arena);
+    for (uint32_t number = 0; any && number < item->n_parts; number++) {
+        const struct br_part *part = &item->parts[number];
+        if (!part->n_items)
+            continue;
+        const struct join_service service = join_service_of(part, NULL);
+        spans_begin_part(&entering, number, &service);
+        bool profiled = join_service_profiled(join, &service, entering.now_ms);
+        ret.profiled = ret.profiled || profiled;
+        ret.waits = ret.waits || profiled || spans_may_be_profiled(&entering, &service);
+        spans_enter(&entering, part->n_items);
     }
     spans_flush(&entering);
     br_arena_release(&arena);

@@ -6,24 +6,36 @@
 #include <string.h>
 
 #include "core/item.h"
+#include "otlp/fields.h"
 #include "processors/join/table/table.h"
+#include "wire/protobuf.h"
 
 #define ENTER_MAX 64u
 
-/* Enters spans as they shall be found; `where` of each, or NULL for none. */
+/* Writes an AnyValue of a thread's number; returns its length. */
+static inline uint32_t enter_thread(uint8_t *p, uint32_t number)
+{
+    p[0] = BR_TAG(BR_VALUE_INT, BR_WIRE_VARINT);
+    return (uint32_t)(br_put_varint(p + 1, number) - p);
+}
+
+/* Enters spans as they shall be found, but that the thread is a number, which is found as its hash
+ * (join_table_hash_int); `where` of each, or NULL for none. */
 static inline void enter_spans(struct join_table *t, const struct join_span *spans, size_t n,
                                uint64_t service_hash, const struct join_identity *where,
                                uint64_t now, struct join_tally *tally)
 {
     struct br_span found[ENTER_MAX];
     struct join_origin origins[ENTER_MAX];
-    struct join_entry entries[ENTER_MAX];
+    struct join_attributes attributes[ENTER_MAX];
+    uint8_t threads[ENTER_MAX][1 + BR_VARINT_MAX];
     assert(n <= ENTER_MAX);
     for (size_t i = 0; i < n; i++) {
         const struct join_span *s = &spans[i];
         found[i] = (struct br_span){.head = {.start_ns = s->start_ns, .end_ns = s->end_ns},
                                     .name = s->name,
                                     .name_len = (uint32_t)s->name_len,
+                                    .part = (uint32_t)i,
                                     .kind = s->kind,
                                     .status = s->status};
         memcpy(&found[i].head.span_id, s->span_id, 8);
@@ -35,12 +47,13 @@ static inline void enter_spans(struct join_table *t, const struct join_span *spa
                                           .service_len = s->service_len,
                                           .service_hash = service_hash,
                                           .where = where ? &where[i] : NULL};
-        entries[i] = (struct join_entry){.span = &found[i],
-                                         .origin = &origins[i],
-                                         .thread = s->thread,
-                                         .thread_name = s->thread_name,
-                                         .attributes = s->attributes,
-                                         .attributes_len = s->attributes_len};
+        attributes[i] = (struct join_attributes){s->attributes, s->attributes_len};
+        if (s->thread) {
+            found[i].thread_id = threads[i];
+            found[i].thread_id_len = enter_thread(threads[i], s->thread);
+        }
     }
-    join_table_enter(t, entries, n, now, tally);
+    const struct join_entries entries = {
+        .spans = found, .count = n, .origins = origins, .attributes = attributes};
+    (void)join_table_enter(t, &entries, now, tally);
 }

@@ -34,14 +34,8 @@ enum join_where join_where_of(const void *key, size_t len)
 uint32_t join_where_hash(const struct join_table *table, const uint8_t *any, size_t len,
                          struct join_texts *texts)
 {
-    struct br_any value = br_any_read((struct br_value){any, len});
-    if (value.type == BR_VALUE_INT)
-        return join_table_hash_int(table, (int64_t)value.number);
-    if (value.reference && texts)
-        return join_texts_hash(texts, value.reference);
-    return value.type == BR_VALUE_STRING && value.len
-               ? join_table_hash(table, value.data, value.len)
-               : 0;
+    uint64_t reference = texts ? br_any_read((struct br_value){any, len}).reference : 0;
+    return reference ? join_texts_hash(texts, reference) : join_table_hash_value(table, any, len);
 }
 
 /* Runtimes whose thread.id is their own and not the system's. */

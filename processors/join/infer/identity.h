@@ -7,9 +7,7 @@
  */
 #pragma once
 
-#include "otlp/fields.h"
 #include "processors/join/table/table.h"
-#include "wire/protobuf.h"
 
 struct join_texts;
 
@@ -26,19 +24,6 @@ uint32_t join_where_hash(const struct join_table *table, const uint8_t *any, siz
  * where this has its own. */
 uint32_t join_where_value(const struct join_table *table, enum join_where where, const uint8_t *any,
                           size_t len, struct join_texts *texts);
-
-/* The same of what a span says of its thread (br_span.thread_id, thread_name); 0 for NULL. */
-static inline uint32_t join_thread_hash(const struct join_table *table, const uint8_t *any,
-                                        size_t len)
-{
-    uint64_t number;
-    if (!any)
-        return 0;
-    if (len > 1 && any[0] == BR_TAG(BR_VALUE_INT, BR_WIRE_VARINT) &&
-        br_varint(any + 1, any + len, &number) == any + len)
-        return join_table_hash_int(table, (int64_t)number);
-    return join_where_hash(table, any, len, NULL);
-}
 
 /* Notes what the attributes of the Resource between `p` and `end` say. */
 void join_identity_read(const struct join_table *table, const uint8_t *p, const uint8_t *end,

@@ -10,6 +10,8 @@
 #include <string.h>
 
 #include "base/map.h"
+#include "otlp/fields.h"
+#include "otlp/scan.h"
 #include "processors/join/table/table.h"
 #include "wire/protobuf.h"
 
@@ -34,8 +36,14 @@
 struct bucket {
     uint16_t tags[WAYS];
     uint32_t positions[WAYS];
-    uint32_t spilled : 28; /* the last record of its own in the neighbour, in units of 128 bytes */
-    uint32_t next : 4;     /* slot to fill */
+    union {
+        struct {
+            uint32_t spilled : 28; /* the last record of its own in the neighbour, in units of 128
+                                      bytes */
+            uint32_t next : 4;     /* slot to fill */
+        };
+        uint32_t word; /* the same, at once: the first field lowest, as wherever Braid is built */
+    };
 };
 _Static_assert(sizeof(struct bucket) == 64, "a bucket is a cache line");
 
@@ -140,6 +148,23 @@ static inline uint64_t join_table_mix(const struct join_table *table, uint64_t v
     return value ^ value >> 29;
 }
 
+/* Returns the hash of an integer, not 0. Nothing is looked up by it alone: it need not be mixed. */
+static inline uint32_t join_table_hash_number(const struct join_table *table, uint64_t value)
+{
+    return (uint32_t)((value ^ table->secret[0]) * 0x9e3779b97f4a7c15u >> 32) | 1;
+}
+
+/* As join_table_hash_value, with what most spans say of their thread in line. */
+static inline uint32_t join_table_thread_of(const struct join_table *table, const uint8_t *any,
+                                            size_t len)
+{
+    uint64_t number;
+    if (any && len > 1 && any[0] == BR_TAG(BR_VALUE_INT, BR_WIRE_VARINT) &&
+        br_scan_varint(any + 1, any + len, &number) == any + len)
+        return join_table_hash_number(table, number);
+    return any ? join_table_hash_value(table, any, len) : 0;
+}
+
 static inline uint32_t join_table_tenths(uint64_t now_ms)
 {
     return (uint32_t)(now_ms / 100);
@@ -210,6 +235,12 @@ static inline void join_shard_forward(const struct shard *shard, uint64_t *posit
 static inline uint32_t join_record_size(const struct record *record)
 {
     return record->size8 * 8u;
+}
+
+/* Returns the one that comes after it, where it has so many bytes. */
+static inline struct record *join_record_behind(struct record *record, uint32_t size)
+{
+    return (struct record *)(void *)((uint8_t *)record + size);
 }
 
 /* Returns what is said of a record's span; pointing into the record. */
@@ -295,13 +326,14 @@ static inline uint64_t join_table_thread_hash(const struct join_table *table, ui
 }
 
 /* Makes the record at `position` the newest of those whose newest `*newest` says, and returns the
- * one before it. Under the shard's lock. */
+ * one before it. Under the shard's lock. `shared`: the table has several. */
 static inline uint64_t join_chain_enter(const struct join_table *table, _Atomic uint64_t *newest,
-                                        uint32_t shard, uint64_t position)
+                                        const struct shard *shard, uint64_t position, bool shared)
 {
-    uint64_t place = position / 8 << table->shard_bits | shard;
-    uint64_t old = atomic_load_explicit(newest, memory_order_relaxed);
-    if (table->shard_bits)
+    uint64_t place = position / 8, old = atomic_load_explicit(newest, memory_order_relaxed);
+    if (shared)
+        place = place << table->shard_bits | (uint64_t)(shard - table->shards);
+    if (shared)
         old = atomic_exchange_explicit(newest, place, memory_order_acq_rel);
     else
         atomic_store_explicit(newest, place, memory_order_release);
@@ -368,16 +400,16 @@ static inline void join_slots_clear(const struct shard *shard, struct bucket *bu
 
 #define SPILLED_UNIT 128u
 #define SPILLED_BITS 28u
+#define SPILLED_MASK ((1u << SPILLED_BITS) - 1)
 
 /* Returns true when a record of this bucket may lie in the neighbour. */
 static inline bool join_slots_has_spilled(const struct shard *shard, const struct bucket *bucket)
 {
-    uint64_t head = shard->head / SPILLED_UNIT,
-             back = (head - bucket->spilled) & ((1u << SPILLED_BITS) - 1);
+    uint64_t head = shard->head / SPILLED_UNIT, back = (head - bucket->spilled) & SPILLED_MASK;
     return back <= head - shard->tail / SPILLED_UNIT;
 }
 
 static inline void join_slots_set_spilled(struct bucket *bucket, uint64_t position)
 {
-    bucket->spilled = (uint32_t)(position / SPILLED_UNIT) & ((1u << SPILLED_BITS) - 1);
+    bucket->spilled = (uint32_t)(position / SPILLED_UNIT) & SPILLED_MASK;
 }

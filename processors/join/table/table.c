@@ -2,6 +2,7 @@
 /* Spans, and the samples that were taken in them. */
 #include "processors/join/table/table.h"
 
+#include <stddef.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -325,24 +326,39 @@ static uint32_t join_table_record_size_for(size_t texts)
 
 /*
  * What leads to the records of the join's table: slots by span id, and chains of families and
- * threads. Spans are entered in groups. Of each group the lines that it needs are asked for before
+ * threads. Spans are entered in groups. Of each group the lines that it needs are asked for while
  * the group before it is entered, so that they have come from memory by then.
  */
 
 #define JOIN_GROUP_MAX 16u /* as many as are entered while a line comes from memory */
 
-/* Where a span will be found. */
+/* A span that will be entered, and where. */
 struct join_coming {
+    const struct br_span *span;
+    const struct join_origin *origin;
     struct home home;
-    uint32_t family; /* the index of its head */
-    bool has_trace, in_family;
+    _Atomic uint64_t *family; /* its head; NULL: the span is in none */
+    uint64_t word;            /* record.words[1], without what its origin says */
+    uint32_t size;            /* of its record */
 };
 
-/* The family of the last span that was looked at; the next one is most likely of the same. */
-struct join_last_family {
+/* Those of one shard: the ones that `order` names, or all. */
+struct join_coming_spans {
+    const struct join_entries *entries;
+    const struct br_span *spans;
+    const uint16_t *order; /* places in `spans`; or NULL */
+    size_t next, end;
+    /* The family of the last span that was looked at; the next one is most likely of the same. */
     uint64_t trace[2], service;
-    uint32_t family;
-    bool has_trace;
+    _Atomic uint64_t *family;
+    uint64_t word;
+};
+
+/* Spans that are entered in one piece of the ring. */
+struct join_group {
+    uint32_t size; /* of its records together */
+    struct join_coming *end;
+    struct join_coming spans[JOIN_GROUP_MAX];
 };
 
 /* Takes the totals of a span's earlier record: of samples that came first, or of the same span
@@ -391,9 +407,13 @@ join_table_index_replace(struct join_table *table, struct shard *shard, struct h
     return true;
 }
 
-static inline void join_table_index_enter(struct join_table *table, struct shard *shard,
-                                          struct home home, struct record *record,
-                                          uint64_t position, uint32_t now, struct join_tally *out)
+/* Puts it in the place of an earlier record of the same span, else into a free slot, else into that
+ * of the oldest, which leaves. */
+__attribute__((noinline)) static void join_table_index_search(struct join_table *table,
+                                                              struct shard *shard, struct home home,
+                                                              struct record *record,
+                                                              uint64_t position, uint32_t now,
+                                                              struct join_tally *out)
 {
     if (!join_table_slots_is_new(shard, home) &&
         join_table_index_replace(table, shard, home, record, position, now, out))
@@ -404,78 +424,167 @@ static inline void join_table_index_enter(struct join_table *table, struct shard
     join_table_slots_fill(home, &place, position);
 }
 
-/* Makes it the newest of its trace and service, and of its thread. */
-static inline void join_table_index_chain(struct join_table *table, struct shard *shard,
-                                          const struct join_coming *coming, struct record *record,
-                                          uint64_t position)
+/* How far a ring reaches back from its head: the same while a group is entered. */
+struct reach {
+    uint32_t head, used;                 /* in the units of slots */
+    uint32_t spilled_head, spilled_used; /* in those of bucket.spilled */
+};
+
+static inline struct reach join_table_reach(const struct shard *shard)
 {
-    uint32_t shard_number = (uint32_t)(shard - table->shards);
-    if (coming->in_family)
-        record->before =
-            join_chain_enter(table, &table->families[coming->family], shard_number, position) &
-            PLACE_MASK;
+    return (struct reach){.head = (uint32_t)(shard->head / 8),
+                          .used = (uint32_t)((shard->head - shard->tail) / 8),
+                          .spilled_head = (uint32_t)(shard->head / SPILLED_UNIT),
+                          .spilled_used =
+                              (uint32_t)(shard->head / SPILLED_UNIT - shard->tail / SPILLED_UNIT)};
+}
+
+/* True when the id is new, and the next slot is free: as it is for nearly every span. */
+IN_LINE bool join_table_index_is_free(const struct reach *reach, struct home home, uint32_t word)
+{
+    uint32_t back = (reach->spilled_head - word) & SPILLED_MASK;
+    return !join_table_slots_any_tagged(home.bucket, home.tag) && back > reach->spilled_used &&
+           reach->head - home.bucket->positions[word >> SPILLED_BITS] > reach->used;
+}
+
+IN_LINE void join_table_index_enter(struct join_table *table, struct shard *shard,
+                                    const struct reach *reach, struct home home,
+                                    struct record *record, uint64_t position, uint32_t now,
+                                    struct join_tally *out)
+{
+    uint32_t word = home.bucket->word, slot = word >> SPILLED_BITS;
+    if (__builtin_expect(!join_table_index_is_free(reach, home, word), 0)) {
+        join_table_index_search(table, shard, home, record, position, now, out);
+        return;
+    }
+    home.bucket->word = slot + 1 < WAYS ? word + (1u << SPILLED_BITS) : word & SPILLED_MASK;
+    join_slots_set(home.bucket, slot, home.tag, position);
+}
+
+/* Makes it the newest of its trace and service, and of its thread. */
+IN_LINE void join_table_index_chain(struct join_table *table, const struct shard *shard,
+                                    const struct join_coming *coming, struct record *record,
+                                    uint64_t position, bool shared)
+{
+    if (coming->family)
+        record->words[0] |= join_chain_enter(table, coming->family, shard, position, shared);
     if (__builtin_expect(!record->located, 1))
         return;
     struct whereabouts *whereabouts = join_record_whereabouts(record);
     uint64_t hash = join_table_thread_hash(table, record->thread, whereabouts->process);
     whereabouts->before = join_chain_enter(table, &table->threads[hash & table->families_mask],
-                                           shard_number, position);
-}
-
-/* Says where a span will be found, and asks for the lines that entering it needs. */
-static inline void join_table_index_foresee(const struct join_table *table,
-                                            const struct shard *shard,
-                                            const struct join_entry *entry,
-                                            struct join_last_family *last, struct join_coming *ret)
-{
-    const struct br_span *span = entry->span;
-    uint64_t trace[2], service = entry->origin->service_hash & SERVICE_MASK;
-    struct home home = join_slots_home(shard, join_table_mix(table, span->head.span_id));
-    __builtin_prefetch(home.bucket, 1);
-    __builtin_prefetch(span->name);
-    memcpy(trace, span->head.trace_id, sizeof trace);
-    if (trace[0] != last->trace[0] || trace[1] != last->trace[1] || service != last->service) {
-        last->trace[0] = trace[0];
-        last->trace[1] = trace[1];
-        last->service = service;
-        last->has_trace = trace[0] | trace[1];
-        last->family = (uint32_t)(join_table_family_hash(table, span->head.trace_id, service) &
-                                  table->families_mask);
-        __builtin_prefetch(&table->families[last->family], 1);
-    }
-    ret->home = home;
-    ret->family = last->family;
-    ret->has_trace = last->has_trace;
-    ret->in_family = last->has_trace && service;
+                                           shard, position, shared);
 }
 
 /* --- Spans ------------------------------------------------------------------------------ */
 
-static size_t join_table_entry_name_len(const struct br_span *span)
+static size_t join_table_span_name_len(const struct br_span *span)
 {
     size_t len = span->name_len;
-    return len <= JOIN_VALUE_MAX ? len : br_utf8_valid(span->name, JOIN_VALUE_MAX);
+    return __builtin_expect(len <= JOIN_VALUE_MAX, 1) ? len
+                                                      : br_utf8_valid(span->name, JOIN_VALUE_MAX);
 }
 
-static inline bool join_table_entry_is_located(const struct join_table *table,
-                                               const struct join_entry *entry,
-                                               const struct join_coming *coming)
+static bool join_table_span_is_located(const struct join_table *table, const struct br_span *span,
+                                       const struct join_origin *origin)
 {
-    return __builtin_expect(table->threads != NULL, 0) && coming->has_trace && entry->thread &&
-           entry->origin->where && entry->origin->where->hashes[JOIN_PROCESS];
+    return br_span_has_trace(&span->head) && origin->where && origin->where->hashes[JOIN_PROCESS] &&
+           join_table_thread_of(table, span->thread_id, span->thread_id_len);
 }
 
-/* What the spans of one resource have in common, as records have it. */
+/* What a record has beside its head is said by one word: record.words[1]. */
+#define WORD_NAME_SHIFT 16u
+#define WORD_SERVICE_SHIFT 24u
+#define WORD_KIND_SHIFT 32u
+_Static_assert(offsetof(struct br_span, status) == offsetof(struct br_span, kind) + 1,
+               "the status is behind the kind, as in the word");
+#define WORD_HAS_TRACE (1ull << 49)
+#define WORD_LOCATED (1ull << 51)
+
+/* Sets the family to that of the span, and asks for the line of its head. */
+static inline void table_foresee_family(const struct join_table *table,
+                                        struct join_coming_spans *these, const uint64_t *trace,
+                                        uint64_t service)
+{
+    uint64_t hash = join_table_family_hash(table, (const uint8_t *)trace, service);
+    bool has_trace = trace[0] | trace[1];
+    these->trace[0] = trace[0];
+    these->trace[1] = trace[1];
+    these->service = service;
+    these->word = has_trace ? WORD_HAS_TRACE : 0;
+    these->family = has_trace && service ? &table->families[hash & table->families_mask] : NULL;
+    __builtin_prefetch(these->family, 1);
+}
+
+/* Says where a span will be found, and how large its record is; asks for the line of its slots. */
+IN_LINE void table_foresee(const struct join_table *table, const struct shard *shard,
+                           struct join_coming_spans *these, const struct br_span *span,
+                           struct join_coming *ret)
+{
+    const struct join_entries *entries = these->entries;
+    const struct join_origin *origin = &entries->origins[span->part - entries->first_part];
+    uint64_t trace[2], service = origin->service_hash & SERVICE_MASK;
+    memcpy(trace, span->head.trace_id, sizeof trace);
+    if (trace[0] != these->trace[0] || trace[1] != these->trace[1] || service != these->service)
+        table_foresee_family(table, these, trace, service);
+    ret->home = join_slots_home(shard, join_table_mix(table, span->head.span_id));
+    __builtin_prefetch(ret->home.bucket, 1);
+    size_t name_len = join_table_span_name_len(span);
+    size_t size = sizeof(struct record) + name_len + origin->service_len + 7;
+    uint64_t word = these->word | name_len << WORD_NAME_SHIFT;
+    if (__builtin_expect(entries->attributes != NULL, 0)) {
+        size_t len = entries->attributes[span - entries->spans].len;
+        size += len;
+        word |= len & UINT16_MAX;
+    }
+    size &= ~(size_t)7;
+    if (__builtin_expect(table->threads != NULL, 0) &&
+        join_table_span_is_located(table, span, origin)) {
+        size += sizeof(struct whereabouts);
+        word |= WORD_LOCATED;
+    }
+    ret->span = span;
+    ret->origin = origin;
+    ret->family = these->family;
+    ret->word = word;
+    ret->size = (uint32_t)size;
+}
+
+/* The next one with a span id, where there is one, becomes the group's. */
+IN_LINE void table_foresee_next(const struct join_table *table, const struct shard *shard,
+                                struct join_coming_spans *these, struct join_group *ret)
+{
+    while (these->next < these->end) {
+        const struct br_span *span =
+            these->order ? &these->spans[these->order[these->next]] : &these->spans[these->next];
+        these->next++;
+        if (__builtin_expect(span->head.span_id != 0, 1)) {
+            table_foresee(table, shard, these, span, ret->end);
+            ret->size += ret->end->size;
+            ret->end++;
+            return;
+        }
+    }
+}
+
+/* What the records of one resource have in common. */
 struct join_staged {
     const struct join_origin *origin;
+    uint64_t word;
     uint8_t service[TEXT_CHUNK]; /* its first bytes, zeros behind them */
 };
 
 static inline void join_table_stage(struct join_staged *staged, const struct join_origin *origin)
 {
     size_t len = origin->service_len;
-    *staged = (struct join_staged){.origin = origin};
+    *staged = (struct join_staged){.origin = origin, .word = len << WORD_SERVICE_SHIFT};
     br_put_bytes(staged->service, origin->service, len < TEXT_CHUNK ? len : TEXT_CHUNK);
+}
+
+/* Returns true when TEXT_CHUNK bytes from the name's first on are the span's. */
+static inline bool join_table_span_goes_on(const struct br_span *span)
+{
+    return (uintptr_t)span->name - (uintptr_t)span->body + TEXT_CHUNK <= span->body_len;
 }
 
 /* Copies a text of which TEXT_CHUNK bytes can be read where `whole`. */
@@ -487,46 +596,24 @@ IN_LINE uint8_t *join_table_record_put_text(uint8_t *p, const uint8_t *text, siz
     return p + len;
 }
 
-/* Returns true when TEXT_CHUNK bytes from the name's first on are the span's. */
-static inline bool join_table_span_goes_on(const struct br_span *span)
+/* The texts behind the record's head. */
+IN_LINE void join_table_record_put_texts(struct record *record, const struct join_coming *coming,
+                                         const struct join_entries *entries,
+                                         const struct join_staged *staged)
 {
-    return (uintptr_t)span->name - (uintptr_t)span->body + TEXT_CHUNK <= span->body_len;
-}
-
-struct shape {
-    uint32_t size;
-    uint8_t name_len;
-    bool located;
-};
-
-/* Word by word: a whole struct would be made elsewhere first, and fields of a word one by one would
- * wait for what lies there, and for each other. */
-IN_LINE void join_table_record_write(struct record *record, const struct join_entry *entry,
-                                     const struct join_staged *staged,
-                                     const struct join_coming *coming, const struct shape *shape,
-                                     uint32_t seen)
-{
-    const struct br_span *span = entry->span;
-    const struct join_origin *origin = entry->origin;
-    record->head = span->head;
-    record->thread = entry->thread;
-    record->thread_name = entry->thread_name;
-    record->totals = 0;
-    record->seen = seen;
-    record->words[0] = (uint64_t)(shape->size / 8) << 48;
-    record->words[1] = (entry->attributes_len & UINT16_MAX) | (uint64_t)shape->name_len << 16 |
-                       (uint64_t)(origin->service_len & UINT8_MAX) << 24 |
-                       (uint64_t)span->kind << 32 | (uint64_t)span->status << 40 |
-                       (uint64_t)coming->has_trace << 49 | (uint64_t)shape->located << 51;
+    const struct br_span *span = coming->span;
+    const struct join_origin *origin = coming->origin;
     uint8_t *text = (uint8_t *)(record + 1);
-    text = join_table_record_put_text(text, span->name, shape->name_len,
+    text = join_table_record_put_text(text, span->name, coming->word >> WORD_NAME_SHIFT & UINT8_MAX,
                                       join_table_span_goes_on(span));
     text = origin->service_len <= TEXT_CHUNK
                ? join_table_record_put_text(text, staged->service, origin->service_len, true)
                : br_put_bytes(text, origin->service, origin->service_len);
-    if (__builtin_expect(entry->attributes_len != 0, 0))
-        (void)br_put_bytes(text, entry->attributes, entry->attributes_len);
-    if (__builtin_expect(shape->located, 0))
+    if (__builtin_expect(entries->attributes != NULL, 0)) {
+        const struct join_attributes *attributes = &entries->attributes[span - entries->spans];
+        (void)br_put_bytes(text, attributes->data, attributes->len);
+    }
+    if (__builtin_expect((coming->word & WORD_LOCATED) != 0, 0))
         *join_record_whereabouts(record) =
             (struct whereabouts){.process = origin->where->hashes[JOIN_PROCESS],
                                  .host = origin->where->hashes[JOIN_HOST],
@@ -535,114 +622,109 @@ IN_LINE void join_table_record_write(struct record *record, const struct join_en
                                  .runtime = origin->where->hashes[JOIN_RUNTIME]};
 }
 
-#define WARM_BYTES 2048u /* so far behind the head */
+/* Word by word: a whole struct would be made elsewhere first, and fields of a word one by one would
+ * wait for what lies there, and for each other. */
+IN_LINE void join_table_record_write(const struct join_table *table, struct record *record,
+                                     const struct join_coming *coming,
+                                     const struct join_entries *entries,
+                                     const struct join_staged *staged, uint32_t now)
+{
+    const struct br_span *span = coming->span;
+    uint16_t kind_and_status; /* as they lie in both */
+    record->head = span->head;
+    record->thread = join_table_thread_of(table, span->thread_id, span->thread_id_len);
+    record->thread_name = join_table_thread_of(table, span->thread_name, span->thread_name_len);
+    record->totals = 0;
+    record->seen = now;
+    record->words[0] = (uint64_t)(coming->size / 8) << 48;
+    memcpy(&kind_and_status, &span->kind, sizeof kind_and_status);
+    record->words[1] = coming->word | staged->word | (uint64_t)kind_and_status << WORD_KIND_SHIFT;
+    join_table_record_put_texts(record, coming, entries, staged);
+}
+
+#define WARM_BYTES 2048u /* so far behind a record */
 
 /* Brings on the way what a record overwrites soon, in a full ring what leaves for it. */
-static inline void join_table_ring_warm(const struct shard *shard)
+static inline void join_table_ring_warm(const struct record *record)
 {
-    const uint8_t *p = shard->ring + shard->head_at + WARM_BYTES; /* or a little behind the ring */
+    const uint8_t *p = (const uint8_t *)record + WARM_BYTES; /* or a little behind the ring */
     __builtin_prefetch(p, 1);
     __builtin_prefetch(p + 64, 1);
 }
 
-/* Writes a span's record and puts it into its slot. */
-IN_LINE struct record *table_append(struct join_table *table, struct shard *shard,
-                                    const struct join_entry *entry,
-                                    const struct join_staged *staged,
-                                    const struct join_coming *coming, uint32_t now,
-                                    struct join_tally *out)
+static inline void table_group_begin(struct join_group *group)
 {
-    struct shape shape = {.name_len = (uint8_t)join_table_entry_name_len(entry->span),
-                          .located = join_table_entry_is_located(table, entry, coming)};
-    shape.size = join_table_record_size_for(shape.name_len + entry->origin->service_len +
-                                            entry->attributes_len) +
-                 (shape.located ? (uint32_t)sizeof(struct whereabouts) : 0);
-    join_table_ring_warm(shard);
-    struct record *record = join_table_ring_reserve(table, shard, shape.size, now, out);
-    join_table_record_write(record, entry, staged, coming, &shape, now);
-    shard->n_spans++;
-    join_table_index_enter(table, shard, coming->home, record, shard->head - shape.size, now, out);
-    return record;
+    group->size = 0;
+    group->end = group->spans;
 }
 
-/* Entries of one shard: those that `order` names, or as they come. */
-struct join_entries {
-    const struct join_entry *entries;
-    const uint16_t *order; /* or NULL */
-    unsigned count;
-    unsigned group; /* so many are foreseen, and entered, at a time */
-};
-
-IN_LINE const struct join_entry *table_entry_at(const struct join_entries *these, unsigned index)
-{
-    return &these->entries[these->order ? these->order[index] : index];
-}
-
-static inline unsigned table_group_end(const struct join_entries *these, unsigned first)
-{
-    return these->count - first > these->group ? first + these->group : these->count;
-}
-
-IN_LINE void table_foresee_group(const struct join_table *table, const struct shard *shard,
-                                 const struct join_entries *these, unsigned first,
-                                 struct join_last_family *last, struct join_coming *ret)
-{
-    unsigned end = table_group_end(these, first);
-    for (unsigned i = first; i < end; i++)
-        join_table_index_foresee(table, shard, table_entry_at(these, i), last, ret++);
-}
-
-/* In a shared table records are linked a group at a time: an exchange waits for everything written
- * before it, and so only the first one of a group has to. */
+/* Enters a group, and foresees the next one meanwhile: one for one, so that what it asks for comes
+ * while something is done. In a shared table records are linked a group at a time: an exchange
+ * waits for everything written before it, and so only the first one of a group has to. */
 IN_LINE void table_enter_group(struct join_table *table, struct shard *shard,
-                               const struct join_entries *these, unsigned first,
-                               const struct join_coming *coming, uint32_t now,
-                               struct join_tally *out)
+                               const struct join_group *group, struct join_coming_spans *these,
+                               struct join_group *next, struct join_staged *staged, bool shared,
+                               uint32_t now, struct join_tally *out)
 {
-    struct record *records[JOIN_GROUP_MAX];
-    uint64_t positions[JOIN_GROUP_MAX];
-    struct join_staged staged = {0};
-    unsigned end = table_group_end(these, first), n = end - first;
-    for (unsigned i = 0; i < n; i++) {
-        const struct join_entry *entry = table_entry_at(these, first + i);
-        if (entry->origin != staged.origin)
-            join_table_stage(&staged, entry->origin);
-        struct record *record = table_append(table, shard, entry, &staged, &coming[i], now, out);
-        records[i] = record;
-        positions[i] = shard->head - join_record_size(record);
-        if (!these->order)
-            join_table_index_chain(table, shard, &coming[i], record, positions[i]);
+    struct record *record = join_table_ring_reserve(table, shard, group->size, now, out), *first;
+    uint64_t position = shard->head - group->size;
+    const struct reach reach = join_table_reach(shard);
+    const struct join_coming *coming;
+    shard->n_spans += (size_t)(group->end - group->spans);
+    table_group_begin(next);
+    first = record;
+    for (coming = group->spans; coming < group->end; coming++) {
+        table_foresee_next(table, shard, these, next);
+        join_table_ring_warm(record);
+        if (coming->origin != staged->origin)
+            join_table_stage(staged, coming->origin);
+        join_table_record_write(table, record, coming, these->entries, staged, now);
+        join_table_index_enter(table, shard, &reach, coming->home, record, position, now, out);
+        if (!shared)
+            join_table_index_chain(table, shard, coming, record, position, shared);
+        position += coming->size;
+        record = join_record_behind(record, coming->size);
     }
-    for (unsigned i = 0; these->order && i < n; i++)
-        join_table_index_chain(table, shard, &coming[i], records[i], positions[i]);
+    position = shard->head - group->size;
+    for (coming = group->spans; shared && coming < group->end; coming++) {
+        join_table_index_chain(table, shard, coming, first, position, shared);
+        position += coming->size;
+        first = join_record_behind(first, coming->size);
+    }
 }
 
-IN_LINE void table_enter_in(struct join_table *table, struct shard *shard,
-                            const struct join_entry *entries, const uint16_t *order, unsigned count,
-                            uint32_t now, struct join_tally *out)
+IN_LINE size_t table_enter_in(struct join_table *table, struct shard *shard,
+                              struct join_coming_spans *these, bool shared, uint32_t now,
+                              struct join_tally *out)
 {
-    const struct join_entries these = {entries, order, count, shard->group};
-    struct join_coming coming[2][JOIN_GROUP_MAX];
-    struct join_last_family last = {.service = UINT64_MAX};
-    table_foresee_group(table, shard, &these, 0, &last, coming[0]);
-    for (unsigned first = 0, which = 0; first < count; which ^= 1) {
-        unsigned next = table_group_end(&these, first);
-        table_foresee_group(table, shard, &these, next, &last, coming[which ^ 1]);
-        table_enter_group(table, shard, &these, first, coming[which], now, out);
-        first = next;
+    struct join_group groups[2];
+    struct join_staged staged = {0};
+    unsigned which = 0;
+    size_t count = 0;
+    table_group_begin(&groups[0]);
+    for (unsigned i = 0; i < shard->group; i++)
+        table_foresee_next(table, shard, these, &groups[0]);
+    while (groups[which].end > groups[which].spans) {
+        table_enter_group(table, shard, &groups[which], these, &groups[which ^ 1], &staged, shared,
+                          now, out);
+        count += (size_t)(groups[which].end - groups[which].spans);
+        which ^= 1;
     }
+    return count;
 }
 
 #define AT_ONCE 256u
 
-/* Up to AT_ONCE entries, of all shards, sorted by shard, so that each lock is taken once. */
-static void table_enter_sorted(struct join_table *table, const struct join_entry *entries,
-                               unsigned count, uint32_t now, struct join_tally *out)
+/* Up to AT_ONCE spans from place `from` on, of all shards, sorted by shard, so that each lock is
+ * taken once. */
+static size_t table_enter_sorted(struct join_table *table, const struct join_entries *entries,
+                                 size_t from, unsigned count, uint32_t now, struct join_tally *out)
 {
     uint8_t shards[AT_ONCE];
     uint16_t order[AT_ONCE], first[SHARDS + 1] = {0}, next[SHARDS];
+    size_t entered = 0;
     for (unsigned i = 0; i < count; i++) {
-        shards[i] = join_table_mix(table, entries[i].span->head.span_id) & (SHARDS - 1);
+        shards[i] = join_table_mix(table, entries->spans[from + i].head.span_id) & (SHARDS - 1);
         first[shards[i] + 1]++;
     }
     for (unsigned k = 1; k <= SHARDS; k++)
@@ -652,25 +734,35 @@ static void table_enter_sorted(struct join_table *table, const struct join_entry
         order[next[shards[i]]++] = (uint16_t)i;
     for (unsigned k = 0; k < SHARDS; k++) {
         struct shard *shard = &table->shards[k];
-        if (first[k] == first[k + 1])
+        struct join_coming_spans these = {.entries = entries,
+                                          .spans = entries->spans + from,
+                                          .order = order + first[k],
+                                          .end = first[k + 1] - (size_t)first[k],
+                                          .service = UINT64_MAX};
+        if (!these.end)
             continue;
         join_shard_lock(table, shard);
-        table_enter_in(table, shard, entries, order + first[k], first[k + 1] - first[k], now, out);
+        entered += table_enter_in(table, shard, &these, true, now, out);
         join_shard_unlock(table, shard);
     }
+    return entered;
 }
 
-void join_table_enter(struct join_table *table, const struct join_entry *entries, size_t count,
-                      uint64_t now_ms, struct join_tally *out)
+size_t join_table_enter(struct join_table *table, const struct join_entries *entries,
+                        uint64_t now_ms, struct join_tally *out)
 {
+    size_t entered = 0;
     uint32_t now = join_table_tenths(now_ms);
-    for (size_t i = 0; i < count; i += AT_ONCE) {
-        unsigned some = (unsigned)(count - i < AT_ONCE ? count - i : AT_ONCE);
-        if (table->shard_bits)
-            table_enter_sorted(table, entries + i, some, now, out);
-        else
-            table_enter_in(table, &table->shards[0], entries + i, NULL, some, now, out);
+    struct join_coming_spans all = {
+        .entries = entries, .spans = entries->spans, .end = entries->count, .service = UINT64_MAX};
+    if (!table->shard_bits)
+        return table_enter_in(table, &table->shards[0], &all, false, now, out);
+    for (size_t from = 0; from < entries->count; from += AT_ONCE) {
+        size_t left = entries->count - from;
+        entered += table_enter_sorted(table, entries, from,
+                                      (unsigned)(left < AT_ONCE ? left : AT_ONCE), now, out);
     }
+    return entered;
 }
 
 /* --- Samples ---------------------------------------------------------------------------- */
@@ -871,8 +963,8 @@ void join_table_take(struct join_table *table, const struct join_sample *sample,
     p = br_put_bytes(p, times, taken->n_times * sizeof *times);
     if (taken->n_values)
         (void)br_put_bytes(p, values, taken->n_values * sizeof *values);
-    record->before = join_chain_enter(table, join_table_taken_newest(table, hash),
-                                      (uint32_t)(shard - table->shards), shard->head - size) &
+    record->before = join_chain_enter(table, join_table_taken_newest(table, hash), shard,
+                                      shard->head - size, table->shard_bits != 0) &
                      PLACE_MASK;
     join_shard_unlock(table, shard);
     atomic_store_explicit(&table->taken_at, now ? now : 1, memory_order_relaxed);

@@ -126,13 +126,20 @@ struct join_origin {
     const struct join_identity *where; /* in a table with threads; or NULL */
 };
 
-/* A span to be entered. All is borrowed. */
-struct join_entry {
-    const struct br_span *span; /* with a span id; of a longer name JOIN_VALUE_MAX bytes are kept */
-    const struct join_origin *origin;
-    uint32_t thread, thread_name; /* as in join_span, as what follows */
-    const uint8_t *attributes;
-    size_t attributes_len; /* at most JOIN_ATTRIBUTES_BYTES_MAX */
+/* As in join_span. */
+struct join_attributes {
+    const uint8_t *data;
+    size_t len; /* at most JOIN_ATTRIBUTES_BYTES_MAX */
+};
+
+/* Spans to be entered, as the walk found them. Those without a span id are passed over; of a longer
+ * name JOIN_VALUE_MAX bytes are kept. All is borrowed. */
+struct join_entries {
+    const struct br_span *spans;
+    size_t count;
+    const struct join_origin *origins; /* that of part `first_part`, and of those that follow */
+    uint32_t first_part;
+    const struct join_attributes *attributes; /* of each span; NULL: none has any */
 };
 
 /* One sample's addition to its span. */
@@ -207,15 +214,16 @@ struct join_pages {
  * thread, and then join_table_pages_end, before the table is freed. */
 bool join_table_pages_begin(struct join_table *table, struct join_pages *ret);
 
-/* Makes them, where the system can (MADV_POPULATE_WRITE, Linux 5.14; MADV_COLLAPSE, Linux 6.1); what
- * is in them stays. */
+/* Makes them, where the system can (MADV_POPULATE_WRITE, Linux 5.14; MADV_COLLAPSE, Linux 6.1);
+ * what is in them stays. */
 void join_table_pages_make(const struct join_pages *pages);
 
 void join_table_pages_end(struct join_table *table);
 
-/* Enters `n` spans that came at `now_ms`. Thread-safe, as everything below, in a shared table. */
-void join_table_enter(struct join_table *table, const struct join_entry *entries, size_t count,
-                      uint64_t now_ms, struct join_tally *tally);
+/* Enters spans that came at `now_ms`, and returns how many have an id. Thread-safe, as everything
+ * below, in a shared table. */
+size_t join_table_enter(struct join_table *table, const struct join_entries *entries,
+                        uint64_t now_ms, struct join_tally *tally);
 
 typedef void join_found_fn(void *arg, const struct join_span *span);
 
@@ -397,6 +405,10 @@ bool join_table_series(struct join_table *table, const void *key, size_t len, si
  * decimal digits. */
 uint32_t join_table_hash(const struct join_table *table, const void *data, size_t len);
 uint32_t join_table_hash_int(const struct join_table *table, int64_t value);
+
+/* The same of an AnyValue that is a text or an integer; 0 when it is neither, or empty, or `any` is
+ * NULL. */
+uint32_t join_table_hash_value(const struct join_table *table, const uint8_t *any, size_t len);
 
 /* What came to all who share the table, so that they can say why nothing is joined. */
 struct join_progress {

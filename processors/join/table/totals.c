@@ -2,6 +2,7 @@
 /* What samples add up to, and what the table knows by name. */
 #include "base/mem.h"
 #include "base/str.h"
+#include "otlp/keyvalue.h"
 #include "processors/join/table/internal.h"
 
 struct join_totals *join_record_totals(const struct join_table *table, struct shard *shard,
@@ -460,7 +461,7 @@ bool join_table_series(struct join_table *table, const void *key, size_t len, si
 
 uint32_t join_table_hash_int(const struct join_table *table, int64_t value)
 {
-    return (uint32_t)join_table_mix(table, (uint64_t)value) | 1;
+    return join_table_hash_number(table, (uint64_t)value);
 }
 
 /* True when the text is what an integer is printed as: no sign but a minus, no zeros in front. */
@@ -489,6 +490,16 @@ uint32_t join_table_hash(const struct join_table *table, const void *data, size_
         return join_table_hash_int(table, number);
     memcpy(secret, table->secret, sizeof secret);
     return (uint32_t)br_siphash(secret, data, len) | 1;
+}
+
+uint32_t join_table_hash_value(const struct join_table *table, const uint8_t *any, size_t len)
+{
+    struct br_any value = br_any_read((struct br_value){any, len});
+    if (value.type == BR_VALUE_INT)
+        return join_table_hash_number(table, (uint64_t)value.number);
+    return value.type == BR_VALUE_STRING && value.len
+               ? join_table_hash(table, value.data, value.len)
+               : 0;
 }
 
 void join_names_init(struct join_table *table)

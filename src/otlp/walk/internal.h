@@ -22,9 +22,9 @@ struct br_walker {
     uint32_t n_dictionaries;
     uint64_t n_references; /* profiles: to strings, that are written inline on their way out */
     uint64_t longest;      /* bytes of the longest string, or more */
-    uint32_t cap_spans;    /* traces: room in the item's list */
-    uint64_t most_spans;   /* in it */
-    uint32_t n_tables[8];  /* profiles: entries by dictionary field number */
+    struct br_span *next_span, *end_span; /* traces: room behind the spans of the item's list */
+    uint64_t most_spans;                  /* in it */
+    uint32_t n_tables[8];                 /* profiles: entries by dictionary field number */
     /* A first walk over profiles only notes the largest index into each table, and compares when
      * all tables are counted. When one is too large, a second walk finds out where it stands. */
     bool exact;

@@ -274,39 +274,36 @@ static bool walk_span(struct br_walker *walker, const uint8_t *p, const uint8_t 
     return true;
 }
 
-/* Room for one more span in the item's list; at first for as many as there are, or where that is
- * not known for as many as `bytes` that follow may hold. */
-static struct br_span *walk_traces_span_slot(struct br_walker *walker, struct br_item *item,
-                                             uint32_t count, size_t bytes)
+/* Makes room for more spans in the item's list, which has `count` and is full; at first for as many
+ * as there are, or where that is not known for as many as `bytes` that follow may hold. */
+static bool walk_traces_more_spans(struct br_walker *walker, struct br_item *item, uint32_t count,
+                                   size_t bytes)
 {
-    if (count == walker->cap_spans) {
-        size_t first = SPANS_FIRST + bytes / SPAN_BYTES;
-        uint32_t cap = count                      ? count * 2
-                       : walker->options->n_spans ? walker->options->n_spans
-                       : first < SPANS_FIRST_MAX  ? (uint32_t)first
-                                                  : SPANS_FIRST_MAX;
-        cap = cap < walker->most_spans ? cap : (uint32_t)walker->most_spans;
-        cap = cap < SPANS_MAX ? cap : SPANS_MAX;
-        if (count == cap) {
-            (void)br_walk_too_big(walker, count == SPANS_MAX
-                                              ? "more spans than one request may have"
-                                              : "too many spans, of too few bytes each");
-            return NULL;
-        }
-        size_t room = cap * sizeof *item->spans;
-        if (!item->spans_buf)
-            item->spans_buf = br_buf_new(item->host->pool, room);
-        else /* full, or of a walk that began anew */
-            item->spans_buf->len = (uint32_t)(count * sizeof *item->spans);
-        if (!item->spans_buf || br_buf_reserve(&item->spans_buf, room)) {
-            walker->what = "out of memory";
-            walker->code = BR_ENOMEM;
-            return NULL;
-        }
-        item->spans = (struct br_span *)(void *)item->spans_buf->data;
-        walker->cap_spans = cap;
+    size_t first = SPANS_FIRST + bytes / SPAN_BYTES;
+    uint32_t cap = count                      ? count * 2
+                   : walker->options->n_spans ? walker->options->n_spans
+                   : first < SPANS_FIRST_MAX  ? (uint32_t)first
+                                              : SPANS_FIRST_MAX;
+    cap = cap < walker->most_spans ? cap : (uint32_t)walker->most_spans;
+    cap = cap < SPANS_MAX ? cap : SPANS_MAX;
+    if (count == cap)
+        return br_walk_too_big(walker, count == SPANS_MAX
+                                           ? "more spans than one request may have"
+                                           : "too many spans, of too few bytes each");
+    size_t room = cap * sizeof *item->spans;
+    if (!item->spans_buf)
+        item->spans_buf = br_buf_new(item->host->pool, room);
+    else /* full, or of a walk that began anew */
+        item->spans_buf->len = (uint32_t)(count * sizeof *item->spans);
+    if (!item->spans_buf || br_buf_reserve(&item->spans_buf, room)) {
+        walker->what = "out of memory";
+        walker->code = BR_ENOMEM;
+        return false;
     }
-    return &item->spans[count];
+    item->spans = (struct br_span *)(void *)item->spans_buf->data;
+    walker->next_span = item->spans + count;
+    walker->end_span = item->spans + cap;
+    return true;
 }
 
 /* Field by field: a whole struct would be zeroed first, by what is slow to start. */
@@ -329,6 +326,7 @@ static bool walk_scope_spans(struct br_walker *walker, struct br_item *item, str
     if (DEPTH_SPAN > walker->max_depth)
         return br_walk_too_deep(walker);
     struct br_span scratch = {0}, *span = &scratch;
+    const uint32_t number = (uint32_t)(part - item->parts);
     struct br_field field;
     while (p < end) {
         p = br_walk_field(walker, p, end, wires, sizeof wires, &field);
@@ -337,11 +335,12 @@ static bool walk_scope_spans(struct br_walker *walker, struct br_item *item, str
         if (field.number == BR_SCOPES_ITEMS) {
             walker->item++;
             if (walker->options->spans) {
-                span = walk_traces_span_slot(walker, item, item->n_items + part->n_items,
-                                             (size_t)(end - field.data));
-                if (!span)
+                if (__builtin_expect(walker->next_span == walker->end_span, 0) &&
+                    !walk_traces_more_spans(walker, item, item->n_items + part->n_items,
+                                            (size_t)(end - field.data)))
                     return false;
-                walk_traces_begin_span(span, &field, (uint32_t)(part - item->parts));
+                span = walker->next_span++;
+                walk_traces_begin_span(span, &field, number);
             }
             if (!walk_span(walker, field.data, p, span))
                 return false;
@@ -363,6 +362,8 @@ bool br_walk_resource_spans(struct br_walker *walker, struct br_item *item, stru
         return br_walk_too_deep(walker);
     const uint8_t *p = part->raw + part->body_at, *end = part->raw + part->raw_len;
     struct br_field field;
+    if (item->spans) /* a part that is put together is walked again */
+        walker->next_span = item->spans + item->n_items;
     while (p < end) {
         p = br_walk_field(walker, p, end, wires, sizeof wires, &field);
         if (!p)
