@@ -192,7 +192,8 @@ enum join_verdict join_policy_of(const struct join_policy *policy, const struct 
         return JOIN_KEEPS;
     if (!span)
         return keep->unknown ? JOIN_KEEPS : JOIN_FOLDS;
-    if ((keep->failed && span->status == BR_SPAN_STATUS_ERROR) || policy_is_slow(policy, span, duration))
+    if ((keep->failed && span->status == BR_SPAN_STATUS_ERROR) ||
+        policy_is_slow(policy, span, duration))
         return JOIN_KEEPS;
     return keep->cpu_threshold ? JOIN_FOLDS_UNLESS_CPU : JOIN_FOLDS;
 }
