@@ -26,6 +26,15 @@ struct idle {
     struct idle *next;
 };
 
+#define BLOCK_STEP 32u                      /* bytes between two sizes of blocks */
+#define BLOCK_SIZES 32u                     /* larger ones are not kept */
+#define BLOCKS_IDLE_MAX ((size_t)256 << 10) /* in unused ones */
+
+/* Before a block. */
+struct block {
+    _Alignas(16) size_t size; /* of what comes after it: a multiple of BLOCK_STEP, or larger */
+};
+
 /* At the beginning of a large block that goes back to the system, slice by slice from its end. */
 struct leaving {
     struct leaving *next;
@@ -41,6 +50,8 @@ struct br_pool {
     struct br_memory *memory;
     uint64_t taken;
     struct idle *free[CLASSES];
+    size_t idle_blocks; /* bytes */
+    struct idle *blocks[BLOCK_SIZES];
 };
 
 static uint32_t buf_class_of(size_t cap)
@@ -136,6 +147,19 @@ bool br_pool_release_some(struct br_pool *pool)
     return pool->leaving;
 }
 
+static void buf_pool_trim_blocks(struct br_pool *pool)
+{
+    for (unsigned place = 0; place < BLOCK_SIZES; place++) {
+        while (pool->blocks[place]) {
+            struct idle *i = pool->blocks[place];
+            pool->blocks[place] = i->next;
+            br_free(i);
+        }
+    }
+    br_mem_hold(BR_HOLDER_POOL, -(int64_t)pool->idle_blocks);
+    pool->idle_blocks = 0;
+}
+
 void br_pool_trim(struct br_pool *pool)
 {
     while (pool->leaving)
@@ -149,6 +173,7 @@ void br_pool_trim(struct br_pool *pool)
     }
     br_mem_hold(BR_HOLDER_POOL, -(int64_t)pool->idle);
     pool->idle = 0;
+    buf_pool_trim_blocks(pool);
 }
 
 void br_pool_free(struct br_pool *pool)
@@ -208,6 +233,81 @@ static bool buf_pool_keep(struct br_pool *pool, struct br_buf *buf)
     br_mem_scope_give(size);
     return true;
 }
+
+/* --- Blocks ----------------------------------------------------------------------------------- */
+
+/* Those of one size lie in pool->blocks at this place. */
+static unsigned buf_block_place(size_t size)
+{
+    return (unsigned)((size - 1) / BLOCK_STEP);
+}
+
+static void *buf_block_take(struct br_pool *pool, enum br_holder holder, size_t size)
+{
+    struct idle *i = pool->blocks[buf_block_place(size)];
+    if (!i || !br_mem_scope_take(sizeof(struct block) + size))
+        return NULL;
+    pool->blocks[buf_block_place(size)] = i->next;
+    pool->idle_blocks -= sizeof(struct block) + size;
+    br_mem_hold(BR_HOLDER_POOL, -(int64_t)(sizeof(struct block) + size));
+    br_mem_hold(holder, (int64_t)(sizeof(struct block) + size));
+    struct block *block = (struct block *)(void *)i;
+    block->size = size;
+    return block + 1;
+}
+
+void *br_block_new(struct br_pool *pool, enum br_holder holder, size_t size)
+{
+    size_t rounded = size ? (size + BLOCK_STEP - 1) & ~(size_t)(BLOCK_STEP - 1) : BLOCK_STEP;
+    void *kept = NULL;
+    if (rounded <= BLOCK_SIZES * BLOCK_STEP) {
+        size = rounded;
+        kept = buf_block_take(pool, holder, size);
+    }
+    if (kept)
+        return kept;
+    struct block *block = size <= SIZE_MAX - sizeof *block ? br_malloc(sizeof *block + size) : NULL;
+    if (!block)
+        return NULL;
+    br_mem_hold(holder, (int64_t)(sizeof *block + size));
+    block->size = size;
+    return block + 1;
+}
+
+void *br_block_resize(struct br_pool *pool, enum br_holder holder, void *block, size_t size)
+{
+    size_t before = block ? ((struct block *)block - 1)->size : 0;
+    if (block && size <= before)
+        return block;
+    void *moved = br_block_new(pool, holder, size);
+    if (!moved || !block)
+        return moved;
+    memcpy(moved, block, before);
+    br_block_free(pool, holder, block);
+    return moved;
+}
+
+void br_block_free(struct br_pool *pool, enum br_holder holder, void *block)
+{
+    if (!block)
+        return;
+    struct block *head = (struct block *)block - 1;
+    size_t size = head->size, all = sizeof *head + size;
+    br_mem_hold(holder, -(int64_t)all);
+    if (size > BLOCK_SIZES * BLOCK_STEP || !pool->max_idle ||
+        pool->idle_blocks + all > BLOCKS_IDLE_MAX) {
+        br_free(head);
+        return;
+    }
+    struct idle *i = (struct idle *)(void *)head;
+    i->next = pool->blocks[buf_block_place(size)];
+    pool->blocks[buf_block_place(size)] = i;
+    pool->idle_blocks += all;
+    br_mem_hold(BR_HOLDER_POOL, (int64_t)all);
+    br_mem_scope_give(all);
+}
+
+/* --- Buffers ---------------------------------------------------------------------------------- */
 
 static size_t buf_block_size(size_t size)
 {

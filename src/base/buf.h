@@ -73,8 +73,16 @@ void br_pool_linger(struct br_pool *pool);
 /* Frees the next 512 KiB of it, or a 64th of all that leaves. Returns true when there is more. */
 bool br_pool_release_some(struct br_pool *pool);
 
-/* Gives all unused buffers back to the system. */
+/* Gives all unused buffers and blocks back to the system. */
 void br_pool_trim(struct br_pool *pool);
+
+/* Memory for what is made and freed with each request, aligned as malloc's. What is freed is kept
+ * for the next block of its size, 256 KiB together, where the pool keeps anything; it counts for
+ * `holder`, the same in all calls for it. Both return NULL when there is no memory; of a block that
+ * cannot be made larger nothing changes. br_block_new of size 0 returns a block. */
+void *br_block_new(struct br_pool *pool, enum br_holder holder, size_t size);
+void *br_block_resize(struct br_pool *pool, enum br_holder holder, void *block, size_t size);
+void br_block_free(struct br_pool *pool, enum br_holder holder, void *block); /* accepts NULL */
 
 /* Returns a buffer with room for at least `cap` bytes, len 0, one reference that the caller owns.
  * NULL when there is no memory or cap > BR_BUF_MAX. */

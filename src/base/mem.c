@@ -323,10 +323,8 @@ bool br_size_mul(size_t left, size_t right, size_t *ret)
     return true;
 }
 
-int br_grow(void *items, uint32_t *cap, size_t need, size_t size, size_t max)
+int br_grow_more(void *items, uint32_t *cap, size_t need, size_t size, size_t max)
 {
-    if (need <= *cap)
-        return 0;
     if (need > max || need > UINT32_MAX)
         return BR_EFULL;
     size_t want = *cap ? (size_t)*cap + *cap / 2 : 8;

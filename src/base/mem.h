@@ -142,7 +142,12 @@ bool br_size_mul(size_t left, size_t right, size_t *ret);
 /* Grows the array `*items` of `*cap` elements of `size` bytes so that it holds at least `need`,
  * but never more than `max`. Returns 0, BR_EFULL (need > max) or BR_ENOMEM; on failure nothing
  * changed. */
-int br_grow(void *items, uint32_t *cap, size_t need, size_t size, size_t max);
+int br_grow_more(void *items, uint32_t *cap, size_t need, size_t size, size_t max);
+
+static inline int br_grow(void *items, uint32_t *cap, size_t need, size_t size, size_t max)
+{
+    return need <= *cap ? 0 : br_grow_more(items, cap, need, size, max);
+}
 
 #define br_container_of(ptr, type, member) ((type *)(void *)((char *)(ptr)-offsetof(type, member)))
 #define BR_COUNT(array) (sizeof(array) / sizeof((array)[0]))

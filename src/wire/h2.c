@@ -50,37 +50,38 @@ int br_h2_pull(nghttp2_session *session, struct br_pool *pool, struct br_buf **s
     return rc;
 }
 
-/* A session's memory, which counts for the connections. */
+/* A session's memory; `user` is the pool. */
 
 static void *h2_mem_malloc(size_t size, void *user)
 {
-    (void)user;
-    return br_malloc_for(BR_HOLDER_CONNECTIONS, size);
+    return br_block_new(user, BR_HOLDER_CONNECTIONS, size);
 }
 
 static void h2_mem_free(void *memory, void *user)
 {
-    (void)user;
-    br_free_for(BR_HOLDER_CONNECTIONS, memory);
+    br_block_free(user, BR_HOLDER_CONNECTIONS, memory);
 }
 
 static void *h2_mem_calloc(size_t count, size_t size, void *user)
 {
-    (void)user;
-    return br_calloc_for(BR_HOLDER_CONNECTIONS, count, size);
+    size_t total;
+    if (!br_size_mul(count, size, &total))
+        return NULL;
+    void *block = br_block_new(user, BR_HOLDER_CONNECTIONS, total);
+    if (block)
+        memset(block, 0, total);
+    return block;
 }
 
 static void *h2_mem_realloc(void *memory, size_t size, void *user)
 {
-    (void)user;
-    return br_realloc_for(BR_HOLDER_CONNECTIONS, memory, size);
+    return br_block_resize(user, BR_HOLDER_CONNECTIONS, memory, size);
 }
 
-nghttp2_session *br_h2_session(bool server, const nghttp2_session_callbacks *callbacks, void *user)
+nghttp2_session *br_h2_session(bool server, const nghttp2_session_callbacks *callbacks,
+                               struct br_pool *pool, void *user)
 {
-    static const nghttp2_mem memory = {NULL, h2_mem_malloc, h2_mem_free, h2_mem_calloc,
-                                       h2_mem_realloc};
-    nghttp2_mem mem = memory;
+    nghttp2_mem mem = {pool, h2_mem_malloc, h2_mem_free, h2_mem_calloc, h2_mem_realloc};
     nghttp2_option *option;
     if (nghttp2_option_new(&option))
         return NULL;

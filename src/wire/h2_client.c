@@ -474,7 +474,7 @@ static nghttp2_session *h2_client_make_session(struct client *cl)
     nghttp2_session_callbacks_set_on_data_chunk_recv_callback(cb, h2_client_on_data_chunk);
     nghttp2_session_callbacks_set_on_stream_close_callback(cb, h2_client_on_stream_close);
     nghttp2_session_callbacks_set_send_data_callback(cb, h2_client_send_data);
-    nghttp2_session *session = br_h2_session(false, cb, cl);
+    nghttp2_session *session = br_h2_session(false, cb, cl->pool, cl);
     nghttp2_session_callbacks_del(cb);
     return session;
 }

@@ -136,9 +136,10 @@ static void h2_server_count_held(struct stream *stream, bool unfinished)
 static void h2_server_head_free(struct stream *stream)
 {
     struct br_request *request = &stream->request;
+    struct br_pool *pool = stream->server->pool;
     stream->server->heads -= h2_server_head_bytes(stream);
-    br_free(stream->head);
-    br_free(stream->headers);
+    br_block_free(pool, BR_HOLDER_CONNECTIONS, stream->head);
+    br_block_free(pool, BR_HOLDER_CONNECTIONS, stream->headers);
     stream->head = NULL;
     stream->headers = NULL;
     stream->head_cap = stream->headers_cap = 0;
@@ -157,7 +158,7 @@ static void h2_server_stream_free(struct stream *stream)
     br_buf_unref(stream->out);
     br_rope_release(&stream->pieces);
     br_str_release(&stream->trailers);
-    br_free(stream);
+    br_block_free(stream->server->pool, BR_HOLDER_CONNECTIONS, stream);
 }
 
 static void h2_server_calm_down(struct server *srv)
@@ -203,10 +204,10 @@ static int h2_server_on_begin_headers(nghttp2_session *session, const nghttp2_fr
                                          NGHTTP2_REFUSED_STREAM)
                    ? NGHTTP2_ERR_CALLBACK_FAILURE
                    : 0;
-    struct stream *stream = br_calloc(1, sizeof *stream);
+    struct stream *stream = br_block_new(srv->pool, BR_HOLDER_CONNECTIONS, sizeof *stream);
     if (!stream)
         return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
-    stream->server = srv;
+    *stream = (struct stream){.server = srv};
     stream->id = frame->hd.stream_id;
     br_progress_start(&stream->progress, srv->now_ms);
     br_list_append(&srv->streams, &stream->link);
@@ -225,17 +226,39 @@ static void h2_server_refuse(struct stream *stream, uint32_t code)
     (void)nghttp2_submit_rst_stream(stream->server->session, NGHTTP2_FLAG_NONE, stream->id, code);
 }
 
-static bool h2_server_head_add(struct stream *stream, const uint8_t *text, size_t len)
+/* Makes room for `len` bytes of text in all and so many fields. */
+static bool h2_server_head_grow(struct stream *stream, size_t len, size_t n_fields)
 {
-    size_t need = stream->head_len + len + 1;
-    if (br_grow(&stream->head, &stream->head_cap, need > HEAD_MIN ? need : HEAD_MIN, 1,
-                2 * BR_REQUEST_HEAD_MAX))
-        return false;
+    struct br_pool *pool = stream->server->pool;
+    size_t before = h2_server_head_bytes(stream);
+    if (len > stream->head_cap) {
+        size_t cap = len > HEAD_MIN ? len + len / 2 : HEAD_MIN;
+        char *head = br_block_resize(pool, BR_HOLDER_CONNECTIONS, stream->head, cap);
+        if (!head)
+            return false;
+        stream->head = head;
+        stream->head_cap = (uint32_t)cap;
+    }
+    if (n_fields > stream->headers_cap) {
+        size_t cap = n_fields > FIELDS_MIN ? n_fields + n_fields / 2 : FIELDS_MIN;
+        struct br_header *headers =
+            br_block_resize(pool, BR_HOLDER_CONNECTIONS, stream->headers, cap * sizeof *headers);
+        if (headers) {
+            stream->headers = headers;
+            stream->headers_cap = (uint32_t)cap;
+        }
+    }
+    stream->server->heads += h2_server_head_bytes(stream) - before;
+    h2_server_count_held(stream, true);
+    return n_fields <= stream->headers_cap;
+}
+
+static void h2_server_head_add(struct stream *stream, const uint8_t *text, size_t len)
+{
     if (len)
         memcpy(stream->head + stream->head_len, text, len);
     stream->head[stream->head_len + len] = '\0';
-    stream->head_len = need;
-    return true;
+    stream->head_len += len + 1;
 }
 
 /* Keeps a field. Offsets for now: the block may move while it grows. */
@@ -243,18 +266,16 @@ static bool h2_server_field_add(struct stream *stream, const uint8_t *name, size
                                 const uint8_t *value, size_t value_len)
 {
     struct br_request *request = &stream->request;
-    size_t before = h2_server_head_bytes(stream), need = request->n_headers + 1;
-    uintptr_t name_at = stream->head_len, value_at = stream->head_len + name_len + 1;
-    bool ok = br_grow(&stream->headers, &stream->headers_cap, need > FIELDS_MIN ? need : FIELDS_MIN,
-                      sizeof *stream->headers, BR_REQUEST_HEADERS_MAX) == 0 &&
-              h2_server_head_add(stream, name, name_len) &&
-              h2_server_head_add(stream, value, value_len);
-    stream->server->heads += h2_server_head_bytes(stream) - before;
-    h2_server_count_held(stream, true);
-    if (ok)
-        stream->headers[request->n_headers++] =
-            (struct br_header){(const char *)name_at, (const char *)value_at};
-    return ok;
+    uintptr_t name_at = stream->head_len, value_at = name_at + name_len + 1;
+    size_t len = value_at + value_len + 1, n_fields = request->n_headers + 1;
+    if ((len > stream->head_cap || n_fields > stream->headers_cap) &&
+        !h2_server_head_grow(stream, len, n_fields))
+        return false;
+    h2_server_head_add(stream, name, name_len);
+    h2_server_head_add(stream, value, value_len);
+    stream->headers[request->n_headers++] =
+        (struct br_header){(const char *)name_at, (const char *)value_at};
+    return true;
 }
 
 static int h2_server_on_header(nghttp2_session *session, const nghttp2_frame *frame,
@@ -1027,7 +1048,7 @@ static nghttp2_session *h2_server_make_session(struct server *srv)
     nghttp2_session_callbacks_set_on_frame_send_callback(cb, h2_server_on_frame_send);
     nghttp2_session_callbacks_set_on_stream_close_callback(cb, h2_server_on_stream_close);
     nghttp2_session_callbacks_set_send_data_callback(cb, h2_server_send_data);
-    nghttp2_session *session = br_h2_session(true, cb, srv);
+    nghttp2_session *session = br_h2_session(true, cb, srv->pool, srv);
     nghttp2_session_callbacks_del(cb);
     return session;
 }

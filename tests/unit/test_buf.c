@@ -342,6 +342,65 @@ static void what_leaves_makes_room_at_once(void **state)
     br_pool_set_memory(pool, NULL);
 }
 
+#define NEW(pool, size) br_block_new(pool, BR_HOLDER_CONNECTIONS, size)
+#define RESIZE(pool, block, size) br_block_resize(pool, BR_HOLDER_CONNECTIONS, block, size)
+#define FREE(pool, block) br_block_free(pool, BR_HOLDER_CONNECTIONS, block)
+
+static void blocks_are_kept_for_the_next_of_their_size(void **state)
+{
+    struct br_pool *pool = *state;
+    size_t held = br_mem_held(BR_HOLDER_CONNECTIONS), idle = br_mem_held(BR_HOLDER_POOL);
+    for (size_t size = 0; size <= 3000; size += 1 + size / 9) {
+        uint8_t *block = NEW(pool, size), *next;
+        assert_true((uintptr_t)block % 16 == 0);
+        memset(block, 0xaa, size);
+        assert_true(br_mem_held(BR_HOLDER_CONNECTIONS) >= held + size);
+        FREE(pool, block);
+        assert_int_equal(br_mem_held(BR_HOLDER_CONNECTIONS), held);
+        next = NEW(pool, size);
+        if (size <= 1024)
+            assert_ptr_equal(next, block);
+        FREE(pool, next);
+    }
+    assert_true(br_mem_held(BR_HOLDER_POOL) > idle);
+    br_pool_trim(pool);
+    assert_int_equal(br_mem_held(BR_HOLDER_POOL), idle);
+    FREE(pool, NULL);
+}
+
+static void a_block_keeps_what_is_in_it_as_it_grows(void **state)
+{
+    struct br_pool *pool = *state;
+    uint8_t *block = NULL;
+    for (size_t size = 1; size < 5000; size += 13) {
+        block = RESIZE(pool, block, size);
+        block[size - 1] = (uint8_t)size;
+        for (size_t before = 1; before <= size; before += 13)
+            assert_int_equal(block[before - 1], (uint8_t)before);
+    }
+    uint8_t *smaller = RESIZE(pool, block, 7);
+    assert_ptr_equal(smaller, block);
+    FREE(pool, block);
+}
+
+static void no_more_blocks_are_kept_than_stated(void **state)
+{
+    struct br_pool *pool = *state;
+    enum { MANY = 1000, SIZE = 1000 };
+    static void *blocks[MANY];
+    size_t idle = br_mem_held(BR_HOLDER_POOL);
+    for (unsigned i = 0; i < MANY; i++)
+        blocks[i] = NEW(pool, SIZE);
+    for (unsigned i = 0; i < MANY; i++)
+        FREE(pool, blocks[i]);
+    size_t kept = br_mem_held(BR_HOLDER_POOL) - idle;
+    assert_true(kept <= 256 << 10 && kept > 250 << 10);
+    struct br_pool *none = br_pool_new(0);
+    FREE(none, NEW(none, SIZE));
+    assert_int_equal(br_mem_held(BR_HOLDER_POOL) - idle, kept);
+    br_pool_free(none);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -359,6 +418,9 @@ int main(void)
         TEST(a_flat_rope_is_its_own_buffer_where_it_can_be),
         TEST(a_large_buffer_leaves_in_slices),
         TEST(what_leaves_makes_room_at_once),
+        TEST(blocks_are_kept_for_the_next_of_their_size),
+        TEST(a_block_keeps_what_is_in_it_as_it_grows),
+        TEST(no_more_blocks_are_kept_than_stated),
     };
     return cmocka_run_group_tests_name("buf", tests, NULL, NULL);
 }

@@ -752,6 +752,90 @@ static void references_in_traces_are_nobodys(void **state)
     }
 }
 
+/* Keys and values of every length around those at which a walk changes its way, with a byte that is
+ * not ASCII at every place: the same of an attribute that is alone in its KeyValue and of one with
+ * an unknown field behind it, for which nothing is short. */
+static void short_attributes_are_as_valid_as_others(void **state)
+{
+    struct walk_check *c = *state;
+    static const unsigned lens[] = {0,  1,  6,  7,  8,  9,  15, 16, 17,  31,  32,
+                                    33, 47, 48, 49, 63, 64, 65, 80, 127, 128, 200};
+    char text[256];
+    for (unsigned n = 0; n < BR_COUNT(lens) * BR_COUNT(lens) * 4; n++) {
+        unsigned key_len = lens[n / 4 % BR_COUNT(lens)], len = lens[n / 4 / BR_COUNT(lens)];
+        for (unsigned bad = 0; bad <= key_len + len; bad += 1 + bad / 7) {
+            int rcs[2];
+            for (int more = 0; more < 2; more++) {
+                struct wire w = {0};
+                struct path p;
+                enter(&w, &p, (const uint32_t[]){1, 2, 2, 9, 0});
+                for (unsigned k = 0; k < 2; k++) {
+                    bool key = k == (n & 1);
+                    unsigned at = key ? bad : bad - key_len, all = key ? key_len : len;
+                    memset(text, 'a', sizeof text);
+                    if (at < all)
+                        text[at] = (char)0xff;
+                    if (key) {
+                        wire_len(&w, 1, text, key_len);
+                        continue;
+                    }
+                    size_t any = wire_open(&w, 2);
+                    wire_len(&w, n & 2 ? 7 : 1, text, len); /* bytes may be anything */
+                    wire_close(&w, any);
+                }
+                if (more)
+                    wire_varint(&w, 15, 1);
+                leave(&w, &p);
+                rcs[more] = walk_check(c, &w);
+                wire_free(&w);
+            }
+            bool in_text = bad < key_len || (bad < key_len + len && !(n & 2));
+            assert_int_equal(rcs[0], in_text ? BR_EINVAL : 0);
+            assert_int_equal(rcs[1], rcs[0]);
+        }
+    }
+}
+
+/* Integers of every length, also overlong, cut off, and followed by something; doubles likewise. */
+static void numbers_of_attributes_end_where_they_end(void **state)
+{
+    struct walk_check *c = *state;
+    for (unsigned n = 0; n < 14 * 14 * 2; n++) {
+        unsigned len = n % 14, last = n / 14 % 14; /* the byte that ends the varint */
+        uint8_t value[16] = {0};
+        struct wire w = {0};
+        struct path p;
+        memset(value, 0x80, sizeof value);
+        value[last] = 1;
+        enter(&w, &p, (const uint32_t[]){1, 2, 2, 9, 0});
+        if (n >= 14 * 14)
+            wire_len(&w, 1, "http.response.size", 18);
+        size_t any = wire_open(&w, 2);
+        wire_raw(&w, "\x18", 1);
+        wire_raw(&w, value, len);
+        wire_close(&w, any);
+        if (n < 14 * 14)
+            wire_len(&w, 1, "http.response.size", 18);
+        leave(&w, &p);
+        /* What comes behind the varint is the tag 0x80, which is cut off. */
+        assert_int_equal(walk_check(c, &w), len == last + 1 && last < 10 ? 0 : BR_EINVAL);
+        wire_free(&w);
+    }
+    for (unsigned len = 0; len < 12; len++) {
+        struct wire w = {0};
+        struct path p;
+        enter(&w, &p, (const uint32_t[]){1, 2, 2, 9, 0});
+        wire_len(&w, 1, "ratio", 5);
+        size_t any = wire_open(&w, 2);
+        wire_raw(&w, "\x21", 1);
+        wire_raw(&w, "\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", len);
+        wire_close(&w, any);
+        leave(&w, &p);
+        assert_int_equal(walk_check(c, &w), len == 8 ? 0 : BR_EINVAL);
+        wire_free(&w);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -778,6 +862,8 @@ int main(void)
         TEST(the_last_of_a_field_counts),
         TEST(errors_say_where),
         TEST(references_in_traces_are_nobodys),
+        TEST(short_attributes_are_as_valid_as_others),
+        TEST(numbers_of_attributes_end_where_they_end),
     };
     return cmocka_run_group_tests_name("walk", tests, NULL, NULL);
 }

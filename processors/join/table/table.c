@@ -516,19 +516,17 @@ static inline void table_foresee_family(const struct join_table *table,
     __builtin_prefetch(these->family, 1);
 }
 
-/* Says where a span will be found, and how large its record is; asks for the line of its slots. */
-IN_LINE void table_foresee(const struct join_table *table, const struct shard *shard,
-                           struct join_coming_spans *these, const struct br_span *span,
+/* Says of which family a span is, and how large its record is. */
+IN_LINE void table_foresee(const struct join_table *table, struct join_coming_spans *these,
                            struct join_coming *ret)
 {
+    const struct br_span *span = ret->span;
     const struct join_entries *entries = these->entries;
     const struct join_origin *origin = &entries->origins[span->part - entries->first_part];
     uint64_t trace[2], service = origin->service_hash & SERVICE_MASK;
     memcpy(trace, span->head.trace_id, sizeof trace);
     if (trace[0] != these->trace[0] || trace[1] != these->trace[1] || service != these->service)
         table_foresee_family(table, these, trace, service);
-    ret->home = join_slots_home(shard, join_table_mix(table, span->head.span_id));
-    __builtin_prefetch(ret->home.bucket, 1);
     size_t name_len = join_table_span_name_len(span);
     size_t size = sizeof(struct record) + name_len + origin->service_len + 7;
     uint64_t word = these->word | name_len << WORD_NAME_SHIFT;
@@ -543,27 +541,31 @@ IN_LINE void table_foresee(const struct join_table *table, const struct shard *s
         size += sizeof(struct whereabouts);
         word |= WORD_LOCATED;
     }
-    ret->span = span;
     ret->origin = origin;
     ret->family = these->family;
     ret->word = word;
     ret->size = (uint32_t)size;
 }
 
-/* The next one with a span id, where there is one, becomes the group's. */
-IN_LINE void table_foresee_next(const struct join_table *table, const struct shard *shard,
-                                struct join_coming_spans *these, struct join_group *ret)
+/* Makes the next ones with a span id the group. Lines of slots are asked for one after the other:
+ * where each is in a page of its own, several pages are looked up at a time. */
+IN_LINE void table_foresee_group(const struct join_table *table, const struct shard *shard,
+                                 struct join_coming_spans *these, struct join_group *ret)
 {
-    while (these->next < these->end) {
-        const struct br_span *span =
+    struct join_coming *coming = ret->spans;
+    for (; these->next < these->end && coming < ret->spans + shard->group; these->next++) {
+        coming->span =
             these->order ? &these->spans[these->order[these->next]] : &these->spans[these->next];
-        these->next++;
-        if (__builtin_expect(span->head.span_id != 0, 1)) {
-            table_foresee(table, shard, these, span, ret->end);
-            ret->size += ret->end->size;
-            ret->end++;
-            return;
-        }
+        uint64_t span_id = coming->span->head.span_id;
+        coming->home = join_slots_home(shard, join_table_mix(table, span_id));
+        __builtin_prefetch(coming->home.bucket, 1);
+        coming += span_id != 0;
+    }
+    ret->end = coming;
+    ret->size = 0;
+    for (coming = ret->spans; coming < ret->end; coming++) {
+        table_foresee(table, these, coming);
+        ret->size += coming->size;
     }
 }
 
@@ -652,33 +654,24 @@ static inline void join_table_ring_warm(const struct record *record)
     __builtin_prefetch(p + 64, 1);
 }
 
-static inline void table_group_begin(struct join_group *group)
-{
-    group->size = 0;
-    group->end = group->spans;
-}
-
-/* Enters a group, and foresees the next one meanwhile: one for one, so that what it asks for comes
- * while something is done. In a shared table records are linked a group at a time: an exchange
- * waits for everything written before it, and so only the first one of a group has to. */
+/* In a shared table records are linked a group at a time: an exchange waits for everything written
+ * before it, and so only the first one of a group has to. */
 IN_LINE void table_enter_group(struct join_table *table, struct shard *shard,
-                               const struct join_group *group, struct join_coming_spans *these,
-                               struct join_group *next, struct join_staged *staged, bool shared,
-                               uint32_t now, struct join_tally *out)
+                               const struct join_group *group, const struct join_entries *entries,
+                               struct join_staged *staged, bool shared, uint32_t now,
+                               struct join_tally *out)
 {
     struct record *record = join_table_ring_reserve(table, shard, group->size, now, out), *first;
     uint64_t position = shard->head - group->size;
     const struct reach reach = join_table_reach(shard);
     const struct join_coming *coming;
     shard->n_spans += (size_t)(group->end - group->spans);
-    table_group_begin(next);
     first = record;
     for (coming = group->spans; coming < group->end; coming++) {
-        table_foresee_next(table, shard, these, next);
         join_table_ring_warm(record);
         if (coming->origin != staged->origin)
             join_table_stage(staged, coming->origin);
-        join_table_record_write(table, record, coming, these->entries, staged, now);
+        join_table_record_write(table, record, coming, entries, staged, now);
         join_table_index_enter(table, shard, &reach, coming->home, record, position, now, out);
         if (!shared)
             join_table_index_chain(table, shard, coming, record, position, shared);
@@ -701,12 +694,10 @@ IN_LINE size_t table_enter_in(struct join_table *table, struct shard *shard,
     struct join_staged staged = {0};
     unsigned which = 0;
     size_t count = 0;
-    table_group_begin(&groups[0]);
-    for (unsigned i = 0; i < shard->group; i++)
-        table_foresee_next(table, shard, these, &groups[0]);
+    table_foresee_group(table, shard, these, &groups[which]);
     while (groups[which].end > groups[which].spans) {
-        table_enter_group(table, shard, &groups[which], these, &groups[which ^ 1], &staged, shared,
-                          now, out);
+        table_foresee_group(table, shard, these, &groups[which ^ 1]);
+        table_enter_group(table, shard, &groups[which], these->entries, &staged, shared, now, out);
         count += (size_t)(groups[which].end - groups[which].spans);
         which ^= 1;
     }

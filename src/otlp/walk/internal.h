@@ -121,6 +121,85 @@ enum br_walk_attribute { BR_WALK_BAD, BR_WALK_GOOD, BR_WALK_THREAD };
 enum br_walk_attribute br_walk_attribute(struct br_walker *walker, const uint8_t *p,
                                          const uint8_t *end, unsigned depth);
 
+/* Returns true when the key begins with "thread."; buffers have room for the load. */
+BR_HOT bool br_walk_is_thread_key(const uint8_t *p, size_t count)
+{
+    static const uint8_t prefix[8] = "thread.";
+    return count >= sizeof prefix && ((br_load64(p) ^ br_load64(prefix)) & 0xffffffffffffffu) == 0;
+}
+
+/* Returns true when up to 64 bytes are ASCII; reads up to 15 past the end (BR_BUF_SLACK). */
+BR_HOT bool br_walk_ascii(const uint8_t *p, size_t count)
+{
+    typedef uint64_t wide __attribute__((vector_size(16)));
+    static const uint8_t counts[32] = {0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80,
+                                       0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80};
+    wide all, more, high;
+    if (count <= sizeof all) {
+        memcpy(&all, p, sizeof all);
+        memcpy(&high, counts + sizeof all - count, sizeof high);
+    } else {
+        /* Four loads that overlap, or are the same. */
+        size_t last = count - sizeof all, second = last < 16 ? last : 16,
+               third = last < 16 ? 0 : last - 16;
+        memcpy(&all, p, sizeof all);
+        memcpy(&more, p + second, sizeof more);
+        all |= more;
+        memcpy(&more, p + third, sizeof more);
+        all |= more;
+        memcpy(&more, p + last, sizeof more);
+        all |= more;
+        memcpy(&high, counts, sizeof high);
+    }
+    all &= high;
+    return (all[0] | all[1]) == 0;
+}
+
+/* Returns true when the `count` bytes (1 to 8) are one varint; reads 8. */
+BR_HOT bool br_walk_is_varint(const uint8_t *p, size_t count)
+{
+    uint64_t high = 0x8080808080808080u;
+    unsigned behind = (unsigned)(64 - 8 * count);
+    return (br_load64(p) & high) << behind == (high << behind) << 8 >> 8;
+}
+
+/* An attribute as nearly all are: a key and a string, integer, bool or double, in either order,
+ * each of less than 128 bytes, all text ASCII. Sets `*ret_value` to the AnyValue, behind its
+ * length. BR_WALK_BAD: it is another one, and may be good. */
+BR_HOT enum br_walk_attribute br_walk_attribute_plain(const uint8_t *p, size_t len,
+                                                      const uint8_t **ret_key,
+                                                      const uint8_t **ret_value)
+{
+    const unsigned key_tag = BR_TAG(BR_KEYVALUE_KEY, BR_WIRE_LEN);
+    const unsigned value_tag = BR_TAG(BR_KEYVALUE_VALUE, BR_WIRE_LEN);
+    if (__builtin_expect(len < 4 || p[1] + 4u > len, 0))
+        return BR_WALK_BAD;
+    const uint8_t *other = p + 2 + p[1];
+    unsigned tags = p[0] | (unsigned)other[0] << 8;
+    bool key_first = tags == (key_tag | value_tag << 8);
+    if (__builtin_expect(!key_first && tags != (value_tag | key_tag << 8), 0))
+        return BR_WALK_BAD;
+    const uint8_t *key = (key_first ? p : other) + 2, *value = (key_first ? other : p) + 2;
+    size_t key_len = key[-1], n = value[-1];
+    if (__builtin_expect(key_len + n + 4 != len || (key_len | n) >= 0x80 || n < 2, 0))
+        return BR_WALK_BAD;
+    bool good = false;
+    if (__builtin_expect(value[0] == BR_TAG(BR_VALUE_STRING, BR_WIRE_LEN), 1))
+        good = value[1] + 2u == n && /* tags and lengths are ASCII, too */
+               (len <= 64 ? br_walk_ascii(p, len) : br_walk_ascii_long(p, len));
+    else if (value[0] == BR_TAG(BR_VALUE_INT, BR_WIRE_VARINT) ||
+             value[0] == BR_TAG(BR_VALUE_BOOL, BR_WIRE_VARINT))
+        good = n <= 9 && br_walk_is_varint(value + 1, n - 1) && key_len <= 64 &&
+               br_walk_ascii(key, key_len);
+    else if (value[0] == BR_TAG(BR_VALUE_DOUBLE, BR_WIRE_I64))
+        good = n == 9 && key_len <= 64 && br_walk_ascii(key, key_len);
+    *ret_key = key;
+    *ret_value = value;
+    if (__builtin_expect(!good, 0))
+        return BR_WALK_BAD;
+    return br_walk_is_thread_key(key, key_len) ? BR_WALK_THREAD : BR_WALK_GOOD;
+}
+
 /* Reads one field and refuses known fields of the wrong wire type: `wires[number]` is the expected
  * wire type + 1, 0 for unknown fields. NULL with w->what on failure. */
 const uint8_t *br_walk_field(struct br_walker *walker, const uint8_t *p, const uint8_t *end,

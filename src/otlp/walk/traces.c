@@ -100,55 +100,30 @@ static bool walk_status(struct br_walker *walker, const uint8_t *p, const uint8_
     return true;
 }
 
-/* The value of a thread.id of less than 128 bytes, behind the tag and the length, that is all of
- * the KeyValue beside its key, in either order; NULL for any other. */
-static inline const uint8_t *walk_traces_thread_id(const uint8_t *p, size_t len)
-{
-    static const uint8_t head[] = {
-        BR_TAG(BR_KEYVALUE_KEY, BR_WIRE_LEN), 9, 't', 'h', 'r', 'e', 'a', 'd', '.', 'i', 'd'};
-    if (len < sizeof head + 2)
-        return NULL;
-    bool value_first = p[0] != head[0];
-    const uint8_t *key = value_first ? p + len - sizeof head : p;
-    const uint8_t *value = value_first ? p : p + sizeof head;
-    return memcmp(key, head, sizeof head) == 0 &&
-                   value[0] == BR_TAG(BR_KEYVALUE_VALUE, BR_WIRE_LEN) && value[1] < 0x80 &&
-                   value[1] + sizeof head + 2 == len
-               ? value + 2
-               : NULL;
-}
-
-/* A KeyValue with a key that begins with "thread.": notes its value when it says on which thread
- * the span ran. */
-static void walk_traces_note_thread(const uint8_t *p, size_t len, struct br_span *span)
+/* Notes the value when the key says that it is where the span ran. */
+static inline void walk_traces_note_thread(const uint8_t *key, size_t key_len, const uint8_t *value,
+                                           size_t len, struct br_span *span)
 {
     static const char id[] = "thread.id", name[] = "thread.name";
-    struct br_keyvalue kv;
-    const uint8_t *value = walk_traces_thread_id(p, len);
-    if (__builtin_expect(value != NULL, 1)) {
+    if (key_len == sizeof id - 1 && memcmp(key, id, sizeof id - 1) == 0) {
         span->thread_id = value;
-        span->thread_id_len = value[-1];
-        return;
-    }
-    if (!br_keyvalue_read_short(p, len, &kv))
-        (void)br_keyvalue_read(p, len, &kv);
-    if (kv.key_len == sizeof id - 1 && memcmp(kv.key, id, sizeof id - 1) == 0) {
-        span->thread_id = kv.value.data;
-        span->thread_id_len = (uint32_t)kv.value.len;
-    } else if (kv.key_len == sizeof name - 1 && memcmp(kv.key, name, sizeof name - 1) == 0) {
-        span->thread_name = kv.value.data;
-        span->thread_name_len = (uint32_t)kv.value.len;
+        span->thread_id_len = (uint32_t)len;
+    } else if (key_len == sizeof name - 1 && memcmp(key, name, sizeof name - 1) == 0) {
+        span->thread_name = value;
+        span->thread_name_len = (uint32_t)len;
     }
 }
 
-/* What is not merely good. */
-__attribute__((noinline)) static bool walk_traces_other_attribute(const struct br_walker *walker,
-                                                                  enum br_walk_attribute found,
+__attribute__((noinline)) static bool walk_traces_other_attribute(struct br_walker *walker,
                                                                   const uint8_t *p, size_t len,
                                                                   struct br_span *span)
 {
-    if (found == BR_WALK_THREAD && walker->options->spans)
-        walk_traces_note_thread(p, len, span);
+    enum br_walk_attribute found = br_walk_attribute(walker, p, p + len, DEPTH_IN_SPAN);
+    struct br_keyvalue kv;
+    if (found == BR_WALK_THREAD && walker->options->spans) {
+        (void)br_keyvalue_read(p, len, &kv);
+        walk_traces_note_thread(kv.key, kv.key_len, kv.value.data, kv.value.len, span);
+    }
     return found != BR_WALK_BAD;
 }
 
@@ -156,9 +131,13 @@ __attribute__((noinline)) static bool walk_traces_other_attribute(const struct b
 BR_HOT bool take_attribute(struct br_walker *walker, const uint8_t *p, size_t len,
                            struct br_span *span)
 {
-    enum br_walk_attribute found = br_walk_attribute(walker, p, p + len, DEPTH_IN_SPAN);
-    return __builtin_expect(found == BR_WALK_GOOD, 1) ||
-           walk_traces_other_attribute(walker, found, p, len, span);
+    const uint8_t *key, *value;
+    enum br_walk_attribute found = br_walk_attribute_plain(p, len, &key, &value);
+    if (__builtin_expect(found == BR_WALK_BAD, 0))
+        return walk_traces_other_attribute(walker, p, len, span);
+    if (__builtin_expect(found == BR_WALK_THREAD, 0) && walker->options->spans)
+        walk_traces_note_thread(key, key[-1], value, value[-1], span);
+    return true;
 }
 
 /* The fields of a span that are seldom or cold. */
@@ -208,9 +187,7 @@ static bool walk_span(struct br_walker *walker, const uint8_t *p, const uint8_t 
     while (p < end) {
         size_t n;
         struct br_field field;
-        /* The usual fields by their whole tag byte; every other shape goes the long way below. */
-        switch (*p) {
-        case BR_TAG(BR_SPAN_ATTRIBUTES, BR_WIRE_LEN): /* attributes are most of a span */
+        if (*p == BR_TAG(BR_SPAN_ATTRIBUTES, BR_WIRE_LEN)) { /* they are most of a span */
             p = br_walk_len(p + 1, end, &n);
             if (!p)
                 return br_walk_malformed(walker);
@@ -218,6 +195,9 @@ static bool walk_span(struct br_walker *walker, const uint8_t *p, const uint8_t 
                 return false;
             p += n;
             continue;
+        }
+        /* The usual fields by their whole tag byte; every other shape goes the long way below. */
+        switch (*p) {
         case BR_TAG(BR_SPAN_TRACE_ID, BR_WIRE_LEN):
             if (end - p < 18 || p[1] != 16)
                 break;

@@ -144,13 +144,6 @@ bool br_walk_any(struct br_walker *walker, const uint8_t *p, const uint8_t *end,
     return any_inline(walker, p, end, depth);
 }
 
-/* Buffers have room for the load. */
-BR_HOT bool is_thread_key(const uint8_t *p, size_t count)
-{
-    static const uint8_t prefix[8] = "thread.";
-    return count >= sizeof prefix && ((br_load64(p) ^ br_load64(prefix)) & 0xffffffffffffffu) == 0;
-}
-
 /* Key and value come in any order. */
 enum br_walk_attribute br_walk_attribute(struct br_walker *walker, const uint8_t *p,
                                          const uint8_t *end, unsigned depth)
@@ -173,7 +166,7 @@ enum br_walk_attribute br_walk_attribute(struct br_walker *walker, const uint8_t
                     return BR_WALK_BAD;
             } else if (!br_walk_string(walker, p, n)) {
                 return BR_WALK_BAD;
-            } else if (__builtin_expect(is_thread_key(p, n), 0)) {
+            } else if (__builtin_expect(br_walk_is_thread_key(p, n), 0)) {
                 good = BR_WALK_THREAD;
             }
             p += n;
@@ -187,7 +180,7 @@ enum br_walk_attribute br_walk_attribute(struct br_walker *walker, const uint8_t
             return BR_WALK_BAD;
         if (field.number == BR_KEYVALUE_KEY && !br_walk_string(walker, field.data, field.value))
             return BR_WALK_BAD;
-        if (field.number == BR_KEYVALUE_KEY && is_thread_key(field.data, field.value))
+        if (field.number == BR_KEYVALUE_KEY && br_walk_is_thread_key(field.data, field.value))
             good = BR_WALK_THREAD;
         if (field.number == BR_KEYVALUE_VALUE &&
             !br_walk_any(walker, field.data, field.data + field.value, depth + 1))
