@@ -258,10 +258,9 @@ static void *buf_block_take(struct br_pool *pool, enum br_holder holder, size_t 
 
 void *br_block_new(struct br_pool *pool, enum br_holder holder, size_t size)
 {
-    size_t rounded = size ? (size + BLOCK_STEP - 1) & ~(size_t)(BLOCK_STEP - 1) : BLOCK_STEP;
     void *kept = NULL;
-    if (rounded <= BLOCK_SIZES * BLOCK_STEP) {
-        size = rounded;
+    if (size <= BLOCK_SIZES * BLOCK_STEP) {
+        size = size ? (size + BLOCK_STEP - 1) & ~(size_t)(BLOCK_STEP - 1) : BLOCK_STEP;
         kept = buf_block_take(pool, holder, size);
     }
     if (kept)

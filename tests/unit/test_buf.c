@@ -380,6 +380,8 @@ static void a_block_keeps_what_is_in_it_as_it_grows(void **state)
     }
     uint8_t *smaller = RESIZE(pool, block, 7);
     assert_ptr_equal(smaller, block);
+    for (size_t less = 0; less < 16; less++)
+        assert_null(RESIZE(pool, block, SIZE_MAX - less));
     FREE(pool, block);
 }
 
