@@ -158,10 +158,11 @@ static inline uint32_t join_table_hash_number(const struct join_table *table, ui
 static inline uint32_t join_table_thread_of(const struct join_table *table, const uint8_t *any,
                                             size_t len)
 {
-    uint64_t number;
-    if (any && len > 1 && any[0] == BR_TAG(BR_VALUE_INT, BR_WIRE_VARINT) &&
-        br_scan_varint(any + 1, any + len, &number) == any + len)
-        return join_table_hash_number(table, number);
+    if (any && len - 2 <= 1 && any[0] == BR_TAG(BR_VALUE_INT, BR_WIRE_VARINT)) {
+        uint32_t first = any[1], last = any[len - 1], two = (uint32_t)len - 2;
+        if (first >> 7 == two && last < 0x80)
+            return join_table_hash_number(table, (first & 0x7f) | (last << 7 & (0u - two)));
+    }
     return any ? join_table_hash_value(table, any, len) : 0;
 }
 

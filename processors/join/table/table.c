@@ -330,7 +330,9 @@ static uint32_t join_table_record_size_for(size_t texts)
  * the group before it is entered, so that they have come from memory by then.
  */
 
-#define JOIN_GROUP_MAX 16u /* as many as are entered while a line comes from memory */
+/* As many as are entered while a line comes from memory; twice as many lines on their way wait for
+ * each other. */
+#define JOIN_GROUP_MAX 8u
 
 /* A span that will be entered, and where. */
 struct join_coming {
@@ -338,7 +340,7 @@ struct join_coming {
     const struct join_origin *origin;
     struct home home;
     _Atomic uint64_t *family; /* its head; NULL: the span is in none */
-    uint64_t word;            /* record.words[1], without what its origin says */
+    uint64_t word;            /* record.words[1], without kind and status */
     uint32_t size;            /* of its record */
 };
 
@@ -348,8 +350,13 @@ struct join_coming_spans {
     const struct br_span *spans;
     const uint16_t *order; /* places in `spans`; or NULL */
     size_t next, end;
-    /* The family of the last span that was looked at; the next one is most likely of the same. */
-    uint64_t trace[2], service;
+    bool more; /* records may have attributes or whereabouts */
+    /* What the last span that was looked at has by its trace and its part; the next one most likely
+     * has the same. */
+    uint64_t trace[2];
+    uint32_t part;
+    uint32_t size; /* of its record without its name, and what rounds that up */
+    const struct join_origin *origin;
     _Atomic uint64_t *family;
     uint64_t word;
 };
@@ -500,20 +507,46 @@ _Static_assert(offsetof(struct br_span, status) == offsetof(struct br_span, kind
                "the status is behind the kind, as in the word");
 #define WORD_HAS_TRACE (1ull << 49)
 #define WORD_LOCATED (1ull << 51)
+#define WORD_MORE (WORD_LOCATED | UINT16_MAX) /* attributes, or whereabouts */
 
-/* Sets the family to that of the span, and asks for the line of its head. */
-static inline void table_foresee_family(const struct join_table *table,
-                                        struct join_coming_spans *these, const uint64_t *trace,
-                                        uint64_t service)
+/* Sets what spans of this trace and this part have, and asks for the line of their family's head.
+ */
+static inline void table_foresee_run(const struct join_table *table,
+                                     struct join_coming_spans *these, const uint64_t *trace,
+                                     uint32_t part)
 {
+    const struct join_origin *origin = &these->entries->origins[part - these->entries->first_part];
+    uint64_t service = origin->service_hash & SERVICE_MASK;
     uint64_t hash = join_table_family_hash(table, (const uint8_t *)trace, service);
     bool has_trace = trace[0] | trace[1];
     these->trace[0] = trace[0];
     these->trace[1] = trace[1];
-    these->service = service;
-    these->word = has_trace ? WORD_HAS_TRACE : 0;
+    these->part = part;
+    these->origin = origin;
+    these->size = (uint32_t)(sizeof(struct record) + origin->service_len + 7);
+    these->word = (has_trace ? WORD_HAS_TRACE : 0) | origin->service_len << WORD_SERVICE_SHIFT;
     these->family = has_trace && service ? &table->families[hash & table->families_mask] : NULL;
     __builtin_prefetch(these->family, 1);
+}
+
+/* Adds what few tables have. */
+static void table_foresee_more(const struct join_table *table,
+                               const struct join_coming_spans *these, struct join_coming *coming)
+{
+    const struct br_span *span = coming->span;
+    const struct join_entries *entries = these->entries;
+    size_t size = these->size + (coming->word >> WORD_NAME_SHIFT & UINT8_MAX);
+    if (entries->attributes) {
+        size_t len = entries->attributes[span - entries->spans].len;
+        size += len;
+        coming->word |= len & UINT16_MAX;
+    }
+    size &= ~(size_t)7;
+    if (table->threads && join_table_span_is_located(table, span, coming->origin)) {
+        size += sizeof(struct whereabouts);
+        coming->word |= WORD_LOCATED;
+    }
+    coming->size = (uint32_t)size;
 }
 
 /* Says of which family a span is, and how large its record is. */
@@ -521,30 +554,17 @@ IN_LINE void table_foresee(const struct join_table *table, struct join_coming_sp
                            struct join_coming *ret)
 {
     const struct br_span *span = ret->span;
-    const struct join_entries *entries = these->entries;
-    const struct join_origin *origin = &entries->origins[span->part - entries->first_part];
-    uint64_t trace[2], service = origin->service_hash & SERVICE_MASK;
+    uint64_t trace[2];
     memcpy(trace, span->head.trace_id, sizeof trace);
-    if (trace[0] != these->trace[0] || trace[1] != these->trace[1] || service != these->service)
-        table_foresee_family(table, these, trace, service);
+    if ((trace[0] ^ these->trace[0]) | (trace[1] ^ these->trace[1]) | (span->part ^ these->part))
+        table_foresee_run(table, these, trace, span->part);
     size_t name_len = join_table_span_name_len(span);
-    size_t size = sizeof(struct record) + name_len + origin->service_len + 7;
-    uint64_t word = these->word | name_len << WORD_NAME_SHIFT;
-    if (__builtin_expect(entries->attributes != NULL, 0)) {
-        size_t len = entries->attributes[span - entries->spans].len;
-        size += len;
-        word |= len & UINT16_MAX;
-    }
-    size &= ~(size_t)7;
-    if (__builtin_expect(table->threads != NULL, 0) &&
-        join_table_span_is_located(table, span, origin)) {
-        size += sizeof(struct whereabouts);
-        word |= WORD_LOCATED;
-    }
-    ret->origin = origin;
+    ret->origin = these->origin;
     ret->family = these->family;
-    ret->word = word;
-    ret->size = (uint32_t)size;
+    ret->word = these->word | name_len << WORD_NAME_SHIFT;
+    ret->size = (these->size + (uint32_t)name_len) & ~7u;
+    if (__builtin_expect(these->more, 0))
+        table_foresee_more(table, these, ret);
 }
 
 /* Makes the next ones with a span id the group. Lines of slots are asked for one after the other:
@@ -572,14 +592,13 @@ IN_LINE void table_foresee_group(const struct join_table *table, const struct sh
 /* What the records of one resource have in common. */
 struct join_staged {
     const struct join_origin *origin;
-    uint64_t word;
     uint8_t service[TEXT_CHUNK]; /* its first bytes, zeros behind them */
 };
 
 static inline void join_table_stage(struct join_staged *staged, const struct join_origin *origin)
 {
     size_t len = origin->service_len;
-    *staged = (struct join_staged){.origin = origin, .word = len << WORD_SERVICE_SHIFT};
+    *staged = (struct join_staged){.origin = origin};
     br_put_bytes(staged->service, origin->service, len < TEXT_CHUNK ? len : TEXT_CHUNK);
 }
 
@@ -598,6 +617,24 @@ IN_LINE uint8_t *join_table_record_put_text(uint8_t *p, const uint8_t *text, siz
     return p + len;
 }
 
+/* Attributes and whereabouts. */
+static void table_record_put_more(struct record *record, uint8_t *text,
+                                  const struct join_coming *coming,
+                                  const struct join_entries *entries)
+{
+    const struct join_origin *origin = coming->origin;
+    if (entries->attributes)
+        (void)br_put_bytes(text, entries->attributes[coming->span - entries->spans].data,
+                           entries->attributes[coming->span - entries->spans].len);
+    if (coming->word & WORD_LOCATED)
+        *join_record_whereabouts(record) =
+            (struct whereabouts){.process = origin->where->hashes[JOIN_PROCESS],
+                                 .host = origin->where->hashes[JOIN_HOST],
+                                 .container = origin->where->hashes[JOIN_CONTAINER],
+                                 .service = origin->where->hashes[JOIN_SERVICE],
+                                 .runtime = origin->where->hashes[JOIN_RUNTIME]};
+}
+
 /* The texts behind the record's head. */
 IN_LINE void join_table_record_put_texts(struct record *record, const struct join_coming *coming,
                                          const struct join_entries *entries,
@@ -611,17 +648,8 @@ IN_LINE void join_table_record_put_texts(struct record *record, const struct joi
     text = origin->service_len <= TEXT_CHUNK
                ? join_table_record_put_text(text, staged->service, origin->service_len, true)
                : br_put_bytes(text, origin->service, origin->service_len);
-    if (__builtin_expect(entries->attributes != NULL, 0)) {
-        const struct join_attributes *attributes = &entries->attributes[span - entries->spans];
-        (void)br_put_bytes(text, attributes->data, attributes->len);
-    }
-    if (__builtin_expect((coming->word & WORD_LOCATED) != 0, 0))
-        *join_record_whereabouts(record) =
-            (struct whereabouts){.process = origin->where->hashes[JOIN_PROCESS],
-                                 .host = origin->where->hashes[JOIN_HOST],
-                                 .container = origin->where->hashes[JOIN_CONTAINER],
-                                 .service = origin->where->hashes[JOIN_SERVICE],
-                                 .runtime = origin->where->hashes[JOIN_RUNTIME]};
+    if (__builtin_expect((coming->word & WORD_MORE) != 0, 0))
+        table_record_put_more(record, text, coming, entries);
 }
 
 /* Word by word: a whole struct would be made elsewhere first, and fields of a word one by one would
@@ -640,7 +668,7 @@ IN_LINE void join_table_record_write(const struct join_table *table, struct reco
     record->seen = now;
     record->words[0] = (uint64_t)(coming->size / 8) << 48;
     memcpy(&kind_and_status, &span->kind, sizeof kind_and_status);
-    record->words[1] = coming->word | staged->word | (uint64_t)kind_and_status << WORD_KIND_SHIFT;
+    record->words[1] = coming->word | (uint64_t)kind_and_status << WORD_KIND_SHIFT;
     join_table_record_put_texts(record, coming, entries, staged);
 }
 
@@ -729,7 +757,8 @@ static size_t table_enter_sorted(struct join_table *table, const struct join_ent
                                           .spans = entries->spans + from,
                                           .order = order + first[k],
                                           .end = first[k + 1] - (size_t)first[k],
-                                          .service = UINT64_MAX};
+                                          .more = entries->attributes || table->threads,
+                                          .part = UINT32_MAX};
         if (!these.end)
             continue;
         join_shard_lock(table, shard);
@@ -744,8 +773,11 @@ size_t join_table_enter(struct join_table *table, const struct join_entries *ent
 {
     size_t entered = 0;
     uint32_t now = join_table_tenths(now_ms);
-    struct join_coming_spans all = {
-        .entries = entries, .spans = entries->spans, .end = entries->count, .service = UINT64_MAX};
+    struct join_coming_spans all = {.entries = entries,
+                                    .spans = entries->spans,
+                                    .end = entries->count,
+                                    .more = entries->attributes || table->threads,
+                                    .part = UINT32_MAX};
     if (!table->shard_bits)
         return table_enter_in(table, &table->shards[0], &all, false, now, out);
     for (size_t from = 0; from < entries->count; from += AT_ONCE) {
