@@ -289,19 +289,34 @@ static void annotations_mark_add_share(const struct join_totals *share, struct j
     join_totals_add_top(into, into_top, JOIN_TOP_MAX, share, join_totals_top(share));
 }
 
+/* Hashes of what a span says of its thread; 0: nothing. */
+struct thread {
+    uint32_t id, name;
+};
+
+static struct thread annotations_mark_thread_of(const struct join_relative *relative)
+{
+    return (struct thread){relative->thread, relative->thread_name};
+}
+
 /* Where a span of the part at hand ran; false where that is not said, or nothing is inferred. */
-static bool annotations_mark_where(const struct marking *marking, uint32_t thread,
+static bool annotations_mark_where(const struct marking *marking, const struct thread *thread,
                                    struct join_identity *ret)
 {
     *ret = marking->where;
-    ret->hashes[JOIN_THREAD_ID] = thread ? thread : ret->hashes[JOIN_THREAD_ID];
-    return marking->infer.table && ret->hashes[JOIN_THREAD_ID] && ret->hashes[JOIN_PROCESS];
+    if (thread->id)
+        ret->hashes[JOIN_THREAD_ID] = thread->id;
+    if (thread->name)
+        ret->hashes[JOIN_THREAD_NAME] = thread->name;
+    return marking->infer.table && ret->hashes[JOIN_PROCESS] &&
+           (ret->hashes[JOIN_THREAD_ID] || ret->hashes[JOIN_THREAD_NAME]);
 }
 
 /* What a span of the part at hand has of the samples that name none; NULL: nothing. */
 static const struct join_totals *annotations_mark_inferred(struct marking *marking,
                                                            const uint8_t *trace_id,
-                                                           const uint8_t *span_id, uint32_t thread)
+                                                           const uint8_t *span_id,
+                                                           const struct thread *thread)
 {
     struct join_identity where;
     return annotations_mark_where(marking, thread, &where)
@@ -311,7 +326,7 @@ static const struct join_totals *annotations_mark_inferred(struct marking *marki
 
 /* Whether samples of a span were lost, or of its thread before it came. */
 static bool annotations_mark_lost(const struct marking *marking, const uint8_t *span_id,
-                                  uint32_t thread, uint64_t start_ns)
+                                  const struct thread *thread, uint64_t start_ns)
 {
     struct join_table *table = marking->join->table;
     struct join_identity where;
@@ -319,8 +334,14 @@ static bool annotations_mark_lost(const struct marking *marking, const uint8_t *
         return true;
     if (!annotations_mark_where(marking, thread, &where))
         return false;
-    const struct join_thread_ids ids = join_thread_ids_of(&where);
-    return join_table_left(table, ids.span, start_ns);
+    bool left = false;
+    for (unsigned key = 0; key < JOIN_THREAD_KEYS && !left; key++) {
+        struct join_thread_ids ids;
+        left = join_thread_is_sought_by(&where, (enum join_thread_key)key) &&
+               join_thread_ids_of(&where, (enum join_thread_key)key, &ids) &&
+               join_table_left(table, ids.span, start_ns);
+    }
+    return left;
 }
 
 /* Likewise of a span of a tree: timestamps of samples that name its root may have left, too, and
@@ -330,8 +351,9 @@ static bool annotations_mark_is_partial(const struct marking *marking,
                                         uint32_t index)
 {
     const struct join_relative *relative = &local->spans[index], *top = &local->spans[root];
+    const struct thread thread = annotations_mark_thread_of(relative);
     bool alone = local->end[root] - local->first[root] == 1;
-    return annotations_mark_lost(marking, (const uint8_t *)&relative->span_id, relative->thread,
+    return annotations_mark_lost(marking, (const uint8_t *)&relative->span_id, &thread,
                                  relative->start_ns) ||
            (top->taken && !alone &&
             join_table_left(marking->join->table, (const uint8_t *)&top->span_id,
@@ -362,8 +384,9 @@ static bool annotations_mark_add_own(struct marking *marking, const struct br_sp
         join_totals_add(into, &totals);
         join_totals_add_top(into, into_top, JOIN_TOP_MAX, &totals, top);
     }
+    const struct thread thread = annotations_mark_thread_of(relative);
     const struct join_totals *inferred = annotations_mark_inferred(
-        marking, span->head.trace_id, (const uint8_t *)&relative->span_id, relative->thread);
+        marking, span->head.trace_id, (const uint8_t *)&relative->span_id, &thread);
     if (share)
         annotations_mark_add_share(share, into, into_top);
     if (inferred)
@@ -386,13 +409,14 @@ static void annotations_mark_add_alone(struct marking *marking, const struct br_
         marking->join->table, trace_id, annotations_mark_span_id_of(span), &ret->own, ret->top);
     if (ret->any && ret->own.taken && trace_id)
         join_taken_add(&marking->locals, trace_id, annotations_mark_span_id_of(span), &ret->own);
-    uint32_t thread =
-        marking->infer.table
-            ? join_table_hash_value(marking->infer.table, span->thread_id, span->thread_id_len)
-            : 0;
+    struct thread thread = {0};
+    if (marking->infer.table)
+        thread = (struct thread){
+            join_table_hash_value(marking->infer.table, span->thread_id, span->thread_id_len),
+            join_table_hash_value(marking->infer.table, span->thread_name, span->thread_name_len)};
     const struct join_totals *inferred =
         trace_id ? annotations_mark_inferred(marking, trace_id, annotations_mark_span_id_of(span),
-                                             thread)
+                                             &thread)
                  : NULL;
     if (inferred) {
         annotations_mark_add_share(inferred, &ret->own, ret->top);
@@ -400,7 +424,7 @@ static void annotations_mark_add_alone(struct marking *marking, const struct br_
         ret->any_own = ret->any = true;
     }
     ret->partial = ret->any && annotations_mark_lost(marking, annotations_mark_span_id_of(span),
-                                                     thread, span->head.start_ns);
+                                                     &thread, span->head.start_ns);
     ret->all = ret->own;
 }
 

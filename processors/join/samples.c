@@ -431,12 +431,17 @@ static struct join_identity join_run_where(const struct run *run,
 static void join_run_take_inferable(struct run *run, const struct join_sample_view *view,
                                     const struct join_identity *where)
 {
-    const struct join_thread_ids ids = join_thread_ids_of(where);
     struct join_sample sample = run_sample_of(run, view, true);
-    sample.trace_id = ids.trace;
-    sample.span_id = ids.span;
-    (void)join_credit_take(&run->credit, &run->scope.value_type, view, where, &sample, run->came_ms,
-                           &run->counts.tally);
+    for (unsigned key = 0; key < JOIN_THREAD_KEYS; key++) {
+        struct join_thread_ids ids;
+        if (!join_thread_is_kept_by(where, (enum join_thread_key)key) ||
+            !join_thread_ids_of(where, (enum join_thread_key)key, &ids))
+            continue;
+        sample.trace_id = ids.trace;
+        sample.span_id = ids.span;
+        (void)join_credit_take(&run->credit, &run->scope.value_type, view, where, &sample,
+                               run->came_ms, &run->counts.tally);
+    }
 }
 
 /* Notes the CPU time of a sample that was inferred, whose totals are shared out by the table. */

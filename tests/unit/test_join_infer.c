@@ -209,52 +209,137 @@ static void process_and_host_must_be_the_same(void **state)
 
 static struct open open_language(struct wire *w, const char *language)
 {
-    const char *const attributes[][2] = {
-        {"process.pid", "42"}, {"host.id", "h1"}, {"telemetry.sdk.language", language}};
+    const char *const attributes[][2] = {{"process.pid", "42"},
+                                         {"host.id", "h1"},
+                                         {"telemetry.sdk.language", language},
+                                         {"service.name", "shop"}};
     return open_resource_of(w, attributes, BR_COUNT(attributes));
 }
 
-/* thread.id of a runtime is not that of the system; where both say a name, that decides. */
-static void thread_ids_must_be_of_one_kind(void **state)
+/* What one of the outputs says of a span's attribute; -1: none does. */
+static long long said_of(struct join_rig *r, const char *span, const char *key)
+{
+    long long said = -1;
+    unsigned n_out = r->n_out;
+    for (r->n_out = 1; r->n_out <= n_out && said < 0; r->n_out++)
+        if (r->out[r->n_out - 1].signal == BR_TRACES)
+            said = join_rig_span_int(r, span, key);
+    r->n_out = n_out;
+    return said;
+}
+
+static long long count_of(struct join_rig *r, const char *span)
+{
+    return said_of(r, span, "profile.sample_count");
+}
+
+struct thread_case {
+    const char *of_span, *of_sample; /* languages */
+    const char *span_name, *sample_name;
+    const char *span_id, *sample_id;
+    bool same;
+};
+
+static void send_case_span(struct join_rig *r, const struct thread_case *c)
+{
+    struct span_in span = root;
+    struct wire w = {0};
+    struct open o = open_language(&w, c->of_span);
+    unsigned n = 0;
+    memset(span.attributes, 0, sizeof span.attributes);
+    if (c->span_id) {
+        span.attributes[n++] = "thread.id";
+        span.attributes[n++] = c->span_id;
+    }
+    if (c->span_name) {
+        span.attributes[n++] = "thread.name";
+        span.attributes[n++] = c->span_name;
+    }
+    put_span(&w, &span);
+    close_resource(&w, o);
+    join_rig_send(r, BR_TRACES, &w, true);
+    wire_free(&w);
+}
+
+static void send_case_sample(struct join_rig *r, const struct thread_case *c)
+{
+    static const uint64_t time = 1050;
+    struct wire w = {0};
+    struct dict d = {0};
+    struct open o = open_language(&w, c->of_sample);
+    size_t p = open_profile(&w, &d, &(struct profile_in){.type = "cpu", .unit = "nanoseconds"});
+    struct sample_in in = {.value = 1, .n_times = 1, .times = &time};
+    unsigned n = 0;
+    if (c->sample_id)
+        in.attributes[n++] = dict_attribute_int(&d, "thread.id", strtoll(c->sample_id, NULL, 10));
+    if (c->sample_name)
+        in.attributes[n++] = dict_attribute(&d, "thread.name", c->sample_name);
+    put_sample(&w, &in);
+    wire_close(&w, p);
+    close_resource(&w, o);
+    dict_put(&w, &d);
+    join_rig_send(r, BR_PROFILES, &w, false);
+    wire_free(&w);
+}
+
+/* thread.id of a runtime is not that of the system: then the names decide, where both say one. */
+static const struct thread_case thread_cases[] = {
+    {"java", "java", NULL, NULL, "9", "9", true},
+    {"java", NULL, NULL, NULL, "9", "9", false},
+    {NULL, "python", NULL, NULL, "9", "9", false},
+    {"java", "dotnet", NULL, NULL, "9", "9", false},
+    {"go", NULL, NULL, NULL, "9", "9", true},
+    {"cpp", "rust", NULL, NULL, "9", "9", true},
+    {"java", NULL, "main", "main", "9", "9", true},
+    {"go", NULL, "main", "other", "9", "9", false},
+    {"java", "java", "main", NULL, "9", "9", true},
+    {"java", NULL, "main", NULL, "9", "9", false},
+    /* Ids that differ say nothing where they are not of one kind, and all where they are. */
+    {"java", NULL, "main", "main", "1", "4711", true},
+    {NULL, "java", "main", "main", "4711", "1", true},
+    {"java", NULL, "main", "other", "1", "4711", false},
+    {"java", NULL, "main", NULL, "1", "4711", false},
+    {"java", NULL, NULL, "main", "1", "4711", false},
+    {"java", "java", "main", "main", "1", "4711", false},
+    {"go", NULL, "worker", "worker", "1", "4711", false},
+    /* One side, or both, say no id. */
+    {"java", NULL, "main", "main", NULL, "4711", true},
+    {"go", NULL, "main", "main", NULL, "4711", true},
+    {"go", NULL, "main", "main", "4711", NULL, true},
+    {"java", NULL, "main", "main", "1", NULL, true},
+    {"go", "go", "main", "main", NULL, NULL, true},
+    {"go", "go", "main", "other", NULL, NULL, false},
+    {"go", NULL, NULL, NULL, NULL, "4711", false},
+    {"go", NULL, "main", NULL, "1", NULL, false},
+};
+
+static void ids_of_one_kind_or_names_tell_threads_apart(void **state)
 {
     (void)state;
-    static const struct {
-        const char *of_span, *of_sample, *span_name, *sample_name;
-        bool same;
-    } cases[] = {
-        {"java", "java", NULL, NULL, true},   {"java", NULL, NULL, NULL, false},
-        {NULL, "python", NULL, NULL, false},  {"java", "dotnet", NULL, NULL, false},
-        {"go", NULL, NULL, NULL, true},       {"cpp", "rust", NULL, NULL, true},
-        {"java", NULL, "main", "main", true}, {"go", NULL, "main", "other", false},
-        {"java", "java", "main", NULL, true}, {"java", NULL, "main", NULL, false},
-    };
-    for (size_t i = 0; i < BR_COUNT(cases); i++) {
-        static const uint64_t time = 1050;
+    for (size_t i = 0; i < BR_COUNT(thread_cases); i++) {
         struct join_rig *r = join_rig_new(INFER, NULL, 0);
-        struct wire w = {0};
-        struct dict d = {0};
-        struct span_in span = root;
-        span.attributes[2] = cases[i].span_name ? "thread.name" : NULL;
-        span.attributes[3] = cases[i].span_name;
-        struct open o = open_language(&w, cases[i].of_span);
-        put_span(&w, &span);
-        close_resource(&w, o);
-        join_rig_send(r, BR_TRACES, &w, true);
-        wire_clear(&w);
-        o = open_language(&w, cases[i].of_sample);
-        size_t p = open_profile(&w, &d, &(struct profile_in){.type = "cpu", .unit = "nanoseconds"});
-        struct sample_in in = {.value = 1, .n_times = 1, .times = &time};
-        in.attributes[0] = dict_attribute_int(&d, "thread.id", 9);
-        if (cases[i].sample_name)
-            in.attributes[1] = dict_attribute(&d, "thread.name", cases[i].sample_name);
-        put_sample(&w, &in);
-        wire_close(&w, p);
-        close_resource(&w, o);
-        dict_put(&w, &d);
-        join_rig_send(r, BR_PROFILES, &w, false);
-        if (join_rig_count(r, "samples_inferred", CPU) != cases[i].same)
+        send_case_span(r, &thread_cases[i]);
+        send_case_sample(r, &thread_cases[i]);
+        if (join_rig_count(r, "samples_inferred", CPU) != thread_cases[i].same)
             fail_msg("case %zu: %s", i, join_rig_last(r));
-        wire_free(&w);
+        join_rig_free(r);
+    }
+}
+
+/* The same where samples come first, and both wait: the span has them once. */
+static void threads_are_told_apart_for_what_waits(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < BR_COUNT(thread_cases); i++) {
+        struct join_rig *r = join_rig_new("{infer: true, hold: 2s, profile_hold: 1s}", NULL, 0);
+        for (unsigned k = 0; k < 3; k++)
+            send_case_sample(r, &thread_cases[i]);
+        send_case_span(r, &thread_cases[i]);
+        fake_host_advance(r->h, 5000);
+        long long each = thread_cases[i].same ? 3 : 0, said = count_of(r, "root");
+        if (join_rig_count(r, "samples_inferred", CPU) != (double)each ||
+            (said > 0 ? said : 0) != each)
+            fail_msg("case %zu: the span says %lld: %s", i, said, join_rig_last(r));
         join_rig_free(r);
     }
 }
@@ -344,23 +429,6 @@ static void inferred_samples_have_figures(void **state)
     assert_int_equal(join_rig_span_int(r, "work", "profile.sample_count"), 0);
     assert_int_equal(join_rig_span_int(r, "work", "profile.inclusive_sample_count"), 4);
     join_rig_free(r);
-}
-
-/* What one of the outputs says of a span's attribute; -1: none does. */
-static long long said_of(struct join_rig *r, const char *span, const char *key)
-{
-    long long said = -1;
-    unsigned n_out = r->n_out;
-    for (r->n_out = 1; r->n_out <= n_out && said < 0; r->n_out++)
-        if (r->out[r->n_out - 1].signal == BR_TRACES)
-            said = join_rig_span_int(r, span, key);
-    r->n_out = n_out;
-    return said;
-}
-
-static long long count_of(struct join_rig *r, const char *span)
-{
-    return said_of(r, span, "profile.sample_count");
 }
 
 /* One sample of a stack and thread with all timestamps of five seconds, as an eBPF profiler sends
@@ -636,7 +704,8 @@ int main(void)
         cmocka_unit_test(what_two_fit_is_neithers),
         cmocka_unit_test(what_hangs_on_a_span_elsewhere_is_not_taken),
         cmocka_unit_test(process_and_host_must_be_the_same),
-        cmocka_unit_test(thread_ids_must_be_of_one_kind),
+        cmocka_unit_test(ids_of_one_kind_or_names_tell_threads_apart),
+        cmocka_unit_test(threads_are_told_apart_for_what_waits),
         cmocka_unit_test(fields_come_in_any_order),
         cmocka_unit_test(off_by_default),
         cmocka_unit_test(who_waits_is_joined_when_it_leaves),

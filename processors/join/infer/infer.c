@@ -9,7 +9,9 @@
 #define THREADS_MAX 65536
 #define OPEN_MAX 64u /* at a time on one thread; of more none is chosen */
 
-/* The spans of one thread, newest first. */
+#define NEAR_MAX (JOIN_THREAD_KEYS * JOIN_NEIGHBOURS_MAX)
+
+/* The spans of threads with one id or one name, newest first by each key. */
 struct near {
     unsigned count;
     uint64_t since_ns; /* what was open before is not all known */
@@ -30,41 +32,64 @@ void join_infer_release(struct join_infer *infer)
 
 bool join_infer_may(const struct join_sample_view *view, const struct join_identity *where)
 {
-    return view->n_times && where->hashes[JOIN_THREAD_ID] && where->hashes[JOIN_PROCESS] &&
+    return view->n_times && where->hashes[JOIN_PROCESS] &&
+           (where->hashes[JOIN_THREAD_ID] || where->hashes[JOIN_THREAD_NAME]) &&
            (where->hashes[JOIN_HOST] || where->hashes[JOIN_CONTAINER]);
 }
 
 /* --- Reading ---------------------------------------------------------------------------- */
 
-static struct near *infer_read_near(struct join_infer *infer, uint32_t thread, uint32_t process)
+static uint32_t infer_thread(const struct join_identity *where, enum join_thread_key key)
 {
-    struct join_neighbour found[JOIN_NEIGHBOURS_MAX];
+    return where->hashes[key == JOIN_BY_THREAD_ID ? JOIN_THREAD_ID : JOIN_THREAD_NAME];
+}
+
+/* Adds the spans that are found by this key; false without memory. */
+static bool infer_read_near(struct join_infer *infer, const struct join_identity *where,
+                            enum join_thread_key key, struct near *near)
+{
+    struct join_neighbour found[JOIN_NEIGHBOURS_MAX], *spans;
     struct join_looked looked;
-    unsigned n = join_table_neighbours(infer->table, thread, process, found, &looked);
+    uint32_t id = where->hashes[JOIN_THREAD_ID];
+    if (!join_thread_is_sought_by(where, key))
+        return true;
+    unsigned n = join_table_neighbours(infer->table, key, infer_thread(where, key),
+                                       where->hashes[JOIN_PROCESS], found, &looked);
     infer->steps += (looked.steps + 1) * (uint64_t)JOIN_STEPS_PER_LOOK;
     if (infer->cut)
         *infer->cut += looked.more;
+    uint64_t since_ns = looked.more && n ? found[n - 1].end_ns : looked.more ? UINT64_MAX : 0;
+    near->since_ns = since_ns > near->since_ns ? since_ns : near->since_ns;
+    spans = br_arena_calloc(infer->arena, near->count + n, sizeof *spans);
+    if (n && !spans)
+        return false;
+    if (near->count)
+        memcpy(spans, near->spans, near->count * sizeof *spans);
+    near->spans = spans;
+    for (unsigned i = 0; i < n; i++)
+        if (key == JOIN_BY_THREAD_ID || !id || found[i].thread != id)
+            near->spans[near->count++] = found[i];
+    return true;
+}
+
+static struct near *infer_new_near(struct join_infer *infer, const struct join_identity *where)
+{
     struct near *near = br_arena_calloc(infer->arena, 1, sizeof *near);
-    if (!near)
-        return NULL;
-    near->count = n;
-    near->since_ns = looked.more && n ? found[n - 1].end_ns : looked.more ? UINT64_MAX : 0;
-    near->spans = br_arena_calloc(infer->arena, n, sizeof *near->spans);
-    if (n && !near->spans)
-        return NULL;
-    if (n)
-        memcpy(near->spans, found, n * sizeof *found);
+    for (unsigned key = 0; near && key < JOIN_THREAD_KEYS; key++)
+        if (!infer_read_near(infer, where, (enum join_thread_key)key, near))
+            return NULL;
     return near;
 }
 
 static struct near *infer_near_of(struct join_infer *infer, const struct join_identity *where)
 {
-    const uint32_t key[] = {where->hashes[JOIN_THREAD_ID], where->hashes[JOIN_PROCESS]};
+    const uint32_t key[] = {where->hashes[JOIN_THREAD_ID], where->hashes[JOIN_THREAD_NAME],
+                            where->hashes[JOIN_PROCESS]};
     if (!infer->threads)
         infer->threads = br_map_new(THREADS_MAX);
     struct near *near = infer->threads ? br_map_get(infer->threads, key, sizeof key) : NULL;
     if (infer->threads && !near && infer->steps <= JOIN_STEPS_MAX) {
-        near = infer_read_near(infer, key[0], key[1]);
+        near = infer_new_near(infer, where);
         if (near)
             (void)br_map_put(infer->threads, key, sizeof key, near, NULL); /* full: read again */
     }
@@ -85,15 +110,16 @@ static bool infer_read_times(struct join_infer *infer, const struct join_sample_
 
 /* --- Finding ---------------------------------------------------------------------------- */
 
-/* Their ids are equal: that says something where both are ids of the same kind, or the names agree.
- */
+/* Many threads may have one name: it decides only where ids say nothing. */
 static bool infer_same_thread(const struct join_neighbour *neighbour,
                               const struct join_identity *where)
 {
-    uint32_t name = where->hashes[JOIN_THREAD_NAME];
-    if (neighbour->thread_name && name)
-        return neighbour->thread_name == name;
-    return neighbour->runtime == where->hashes[JOIN_RUNTIME];
+    uint32_t id = where->hashes[JOIN_THREAD_ID], name = where->hashes[JOIN_THREAD_NAME];
+    bool of_one_kind = neighbour->thread && id && neighbour->runtime == where->hashes[JOIN_RUNTIME];
+    bool named = neighbour->thread_name && name;
+    if (named && neighbour->thread_name != name)
+        return false;
+    return of_one_kind ? neighbour->thread == id : named;
 }
 
 /* A service alone is no process: its replicas often have the same process and thread ids. */
@@ -173,7 +199,7 @@ static const struct join_neighbour *infer_span_at(struct join_infer *infer, cons
                                                   const struct join_identity *where,
                                                   uint64_t time_ns)
 {
-    uint16_t open[JOIN_NEIGHBOURS_MAX];
+    uint16_t open[NEAR_MAX];
     bool known = time_ns > near->since_ns || !near->since_ns;
     unsigned n = known ? infer_open_at(near, where, time_ns, open) : 0;
     infer->steps += near->count + (n <= OPEN_MAX ? (uint64_t)n * n : 0);
@@ -243,22 +269,61 @@ bool join_infer_spans(struct join_infer *infer, const struct join_sample_view *v
 
 /* --- Figures --- */
 
-struct join_thread_ids join_thread_ids_of(const struct join_identity *where)
+bool join_thread_is_kept_by(const struct join_identity *where, enum join_thread_key key)
 {
-    const uint32_t thread = where->hashes[JOIN_THREAD_ID], process = where->hashes[JOIN_PROCESS];
-    const uint32_t trace[] = {thread, process, ~thread, ~process}, span[] = {thread, process};
-    struct join_thread_ids ids;
-    memcpy(ids.trace, trace, sizeof ids.trace);
-    memcpy(ids.span, span, sizeof ids.span);
-    return ids;
+    return key == JOIN_BY_THREAD_ID ||
+           key == join_thread_name_key(where->hashes[JOIN_THREAD_ID], where->hashes[JOIN_RUNTIME]);
 }
 
-static void infer_add_share(struct join_infer *infer, struct near *near,
-                            const struct join_neighbour *span, const struct join_taken *taken,
+bool join_thread_is_sought_by(const struct join_identity *where, enum join_thread_key key)
+{
+    return infer_thread(where, key) &&
+           (key <= JOIN_BY_NAME_ALONE || !join_thread_is_kept_by(where, key));
+}
+
+bool join_thread_ids_of(const struct join_identity *where, enum join_thread_key key,
+                        struct join_thread_ids *ret)
+{
+    const uint32_t thread = infer_thread(where, key), process = where->hashes[JOIN_PROCESS];
+    const uint32_t trace[] = {thread, process, ~thread, process ^ (uint32_t)key};
+    const uint32_t span[] = {thread ^ (0u - (uint32_t)key), process};
+    memcpy(ret->trace, trace, sizeof ret->trace);
+    memcpy(ret->span, span, sizeof ret->span);
+    return thread && process;
+}
+
+/* What is shared out to the spans of `near`: timestamps of a thread that may be theirs, whose own
+ * spans are `its`. */
+struct infer_sharing {
+    struct join_infer *infer;
+    struct near *near;
+    const struct near *its;
+    const struct join_identity *where; /* of the timestamps */
+    const struct join_taken_cursor *cursor;
+};
+
+/* The share of a span of `its`; NULL: it is not near, and has its share elsewhere. */
+static struct join_totals **infer_share_of(const struct infer_sharing *sharing,
+                                           const struct join_neighbour *span)
+{
+    struct near *near = sharing->near;
+    if (sharing->its == near)
+        return &near->shares[span - near->spans];
+    sharing->infer->steps += near->count;
+    for (unsigned i = 0; i < near->count; i++)
+        if (infer_same_span(&near->spans[i], span->trace_id, span->span_id))
+            return &near->shares[i];
+    return NULL;
+}
+
+static void infer_add_share(const struct infer_sharing *sharing, const struct join_neighbour *span,
                             uint64_t value, uint64_t n_times)
 {
-    struct join_totals **share = &near->shares[span - near->spans];
-    struct join_sample sample = join_taken_sample(taken, value, n_times);
+    struct join_infer *infer = sharing->infer;
+    struct join_totals **share = infer_share_of(sharing, span);
+    struct join_sample sample = join_taken_sample(&sharing->cursor->taken, value, n_times);
+    if (!share)
+        return;
     if (!*share)
         *share = br_arena_calloc(infer->arena, 1, join_table_totals_size(infer->table));
     if (!*share) {
@@ -270,29 +335,27 @@ static void infer_add_share(struct join_infer *infer, struct near *near,
 }
 
 /* One value for all timestamps cannot be shared out. */
-static void infer_share_whole(struct join_infer *infer, struct near *near,
-                              const struct join_identity *where,
-                              const struct join_taken_cursor *cursor)
+static void infer_share_whole(const struct infer_sharing *sharing)
 {
-    const struct join_taken *taken = &cursor->taken;
-    const struct join_neighbour *span =
-        infer_span_of(infer, near, where, cursor->times, taken->n_times);
+    const struct join_taken *taken = &sharing->cursor->taken;
+    const struct join_neighbour *span = infer_span_of(sharing->infer, sharing->its, sharing->where,
+                                                      sharing->cursor->times, taken->n_times);
     if (span)
-        infer_add_share(infer, near, span, taken, taken->value, taken->n_times);
+        infer_add_share(sharing, span, taken->value, taken->n_times);
 }
 
-static void infer_share_each(struct join_infer *infer, struct near *near,
-                             const struct join_identity *where,
-                             const struct join_taken_cursor *cursor)
+static void infer_share_each(const struct infer_sharing *sharing)
 {
+    const struct join_taken_cursor *cursor = sharing->cursor;
     const struct join_taken *taken = &cursor->taken;
     uint64_t spans[JOIN_TIMES_MAX];
-    if (!infer_spans_of(infer, near, where, cursor->times, taken->n_times, spans))
+    if (!infer_spans_of(sharing->infer, sharing->its, sharing->where, cursor->times, taken->n_times,
+                        spans))
         return;
     for (uint32_t i = 0; i < taken->n_times; i++) {
         uint64_t value = taken->n_values && (int64_t)cursor->values[i] > 0 ? cursor->values[i] : 0;
         if (spans[i])
-            infer_add_share(infer, near, &near->spans[spans[i] - 1], taken, value, 1);
+            infer_add_share(sharing, &sharing->its->spans[spans[i] - 1], value, 1);
     }
 }
 
@@ -309,24 +372,34 @@ static bool infer_next_taken(struct join_infer *infer, const struct join_thread_
     return found;
 }
 
-/* Shares out what was taken on a thread. */
+/* Shares out what was taken on threads that are found by this key. */
 static void infer_share_near(struct join_infer *infer, struct near *near,
-                             const struct join_identity *where)
+                             const struct join_identity *where, enum join_thread_key key)
 {
-    const struct join_thread_ids ids = join_thread_ids_of(where);
+    uint32_t id = where->hashes[JOIN_THREAD_ID];
     struct join_taken_cursor cursor = {0};
-    near->shares = br_arena_calloc(infer->arena, near->count + 1u, sizeof *near->shares);
-    while (near->shares && infer_next_taken(infer, &ids, &cursor)) {
+    struct join_thread_ids ids;
+    if (!join_thread_is_sought_by(where, key) || !join_thread_ids_of(where, key, &ids))
+        return;
+    while (infer_next_taken(infer, &ids, &cursor)) {
         const struct join_taken *taken = &cursor.taken;
-        const struct join_identity its = {.hashes = {[JOIN_THREAD_NAME] = taken->thread_name,
+        const struct join_identity its = {.hashes = {[JOIN_THREAD_ID] = taken->thread,
+                                                     [JOIN_THREAD_NAME] = taken->thread_name,
+                                                     [JOIN_PROCESS] = where->hashes[JOIN_PROCESS],
                                                      [JOIN_RUNTIME] = taken->runtime,
                                                      [JOIN_HOST] = taken->host,
                                                      [JOIN_CONTAINER] = taken->container,
                                                      [JOIN_SERVICE] = taken->service}};
+        if (key != JOIN_BY_THREAD_ID && id && taken->thread == id)
+            continue; /* it came by its id */
+        const struct infer_sharing sharing = {infer, near, infer_near_of(infer, &its), &its,
+                                              &cursor};
+        if (!sharing.its)
+            continue;
         if (taken->has_value && !taken->n_values)
-            infer_share_whole(infer, near, &its, &cursor);
+            infer_share_whole(&sharing);
         else
-            infer_share_each(infer, near, &its, &cursor);
+            infer_share_each(&sharing);
     }
 }
 
@@ -337,8 +410,11 @@ const struct join_totals *join_infer_share(struct join_infer *infer,
     struct near *near = infer_near_of(infer, where);
     if (!near)
         return NULL;
-    if (!near->shares)
-        infer_share_near(infer, near, where);
+    if (!near->shares) {
+        near->shares = br_arena_calloc(infer->arena, near->count + 1u, sizeof *near->shares);
+        for (unsigned key = 0; near->shares && key < JOIN_THREAD_KEYS; key++)
+            infer_share_near(infer, near, where, (enum join_thread_key)key);
+    }
     infer->steps += near->count;
     for (unsigned i = 0; near->shares && i < near->count && infer->steps <= JOIN_STEPS_MAX; i++)
         if (infer_same_span(&near->spans[i], trace_id, br_load64(span_id)))

@@ -5,10 +5,11 @@
  * deepest span: no other open span lies below it, and every other one lies above it. A sample that
  * fits two spans belongs to neither.
  *
- * Thread and process must be said by both and be equal, and thread ids be of one kind: the
- * system's, or of the same runtime; or the threads' names be equal, where both say one; of host,
- * container and service nothing may contradict, and one at least must be said by both, because
- * process ids come again on every host.
+ * Thread and process must be said by both and be equal. Threads are told apart by their ids where
+ * those are of one kind: the system's, or of the same runtime. Where they are not, or one side says
+ * none, the names decide, which both have to say. Names that differ are never one thread's. Of
+ * host, container and service nothing may contradict, and one at least must be said by both,
+ * because process ids come again on every host.
  */
 #pragma once
 
@@ -41,14 +42,22 @@ bool join_infer_spans(struct join_infer *infer, const struct join_sample_view *v
                       uint64_t *ret_spans);
 
 /* The ids under which the timestamps of samples of a thread and its process are kept
- * (join_table_take). */
+ * (join_table_take): once by the thread's id, and once by its name. False where it is not said. */
 struct join_thread_ids {
     uint8_t trace[16], span[8];
 };
-struct join_thread_ids join_thread_ids_of(const struct join_identity *where);
+bool join_thread_ids_of(const struct join_identity *where, enum join_thread_key key,
+                        struct join_thread_ids *ret);
+
+/* Says whether samples of the thread are kept by this key. */
+bool join_thread_is_kept_by(const struct join_identity *where, enum join_thread_key key);
+
+/* Says whether spans, or samples, that are found by this key may be the thread's: by its id, or by
+ * its name, where their ids are not of its ids' kind. */
+bool join_thread_is_sought_by(const struct join_identity *where, enum join_thread_key key);
 
 /* Returns the totals of a span from samples that name none, with counters behind; NULL: nothing, or
- * no memory. `where` is what the span and its resource say, with thread and process. */
+ * no memory. `where` is what the span and its resource say, with a thread and a process. */
 const struct join_totals *join_infer_share(struct join_infer *infer,
                                            const struct join_identity *where,
                                            const uint8_t *trace_id, const uint8_t *span_id);

@@ -76,7 +76,8 @@ _Static_assert(sizeof(struct record) + sizeof(struct join_taken) == 152, "as in 
 
 struct whereabouts {
     uint32_t process, host, container, service, runtime, spare;
-    uint64_t before; /* the span before it of its thread, as in record */
+    uint64_t before, before_named; /* the span before it of its thread, as in record: with its id,
+                                      and with its name */
 };
 
 /* One that is profiled, or has spans: its hash, 0 where there is none; and when it was seen last,
@@ -320,10 +321,14 @@ static inline uint64_t join_table_family_hash(const struct join_table *table,
                                      join_table_mix(table, br_load64(trace_id + 8) ^ service));
 }
 
-static inline uint64_t join_table_thread_hash(const struct join_table *table, uint32_t thread,
-                                              uint32_t process)
+/* Returns where the newest span is whose thread has this id, or this name. */
+static inline _Atomic uint64_t *join_table_thread_newest(const struct join_table *table,
+                                                         enum join_thread_key key, uint32_t thread,
+                                                         uint32_t process)
 {
-    return join_table_mix(table, (uint64_t)thread << 32 | process);
+    uint64_t hash =
+        join_table_mix(table, ((uint64_t)thread << 32 | process) ^ (0u - (uint64_t)key));
+    return &table->threads[hash & table->families_mask];
 }
 
 /* Makes the record at `position` the newest of those whose newest `*newest` says, and returns the

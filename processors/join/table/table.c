@@ -478,9 +478,16 @@ IN_LINE void join_table_index_chain(struct join_table *table, const struct shard
     if (__builtin_expect(!record->located, 1))
         return;
     struct whereabouts *whereabouts = join_record_whereabouts(record);
-    uint64_t hash = join_table_thread_hash(table, record->thread, whereabouts->process);
-    whereabouts->before = join_chain_enter(table, &table->threads[hash & table->families_mask],
-                                           shard, position, shared);
+    enum join_thread_key by_name = join_thread_name_key(record->thread, whereabouts->runtime);
+    uint32_t process = whereabouts->process;
+    if (record->thread)
+        whereabouts->before = join_chain_enter(
+            table, join_table_thread_newest(table, JOIN_BY_THREAD_ID, record->thread, process),
+            shard, position, shared);
+    if (record->thread_name)
+        whereabouts->before_named = join_chain_enter(
+            table, join_table_thread_newest(table, by_name, record->thread_name, process), shard,
+            position, shared);
 }
 
 /* --- Spans ------------------------------------------------------------------------------ */
@@ -496,7 +503,8 @@ static bool join_table_span_is_located(const struct join_table *table, const str
                                        const struct join_origin *origin)
 {
     return br_span_has_trace(&span->head) && origin->where && origin->where->hashes[JOIN_PROCESS] &&
-           join_table_thread_of(table, span->thread_id, span->thread_id_len);
+           (join_table_thread_of(table, span->thread_id, span->thread_id_len) ||
+            join_table_thread_of(table, span->thread_name, span->thread_name_len));
 }
 
 /* What a record has beside its head is said by one word: record.words[1]. */
@@ -1240,27 +1248,36 @@ static struct join_neighbour join_table_record_neighbour(const struct record *re
                                        .host = whereabouts->host,
                                        .container = whereabouts->container,
                                        .service = whereabouts->service,
+                                       .thread = record->thread,
                                        .thread_name = record->thread_name,
                                        .runtime = whereabouts->runtime};
     memcpy(neighbour.trace_id, record->head.trace_id, sizeof neighbour.trace_id);
     return neighbour;
 }
 
-unsigned join_table_neighbours(struct join_table *table, uint32_t thread, uint32_t process,
-                               struct join_neighbour *out, struct join_looked *ret)
+static bool table_is_thread(const struct record *record, uint32_t runtime, enum join_thread_key key,
+                            uint32_t thread)
 {
-    uint64_t hash = join_table_thread_hash(table, thread, process);
+    return key == JOIN_BY_THREAD_ID ? record->thread == thread
+                                    : record->thread_name == thread &&
+                                          key == join_thread_name_key(record->thread, runtime);
+}
+
+unsigned join_table_neighbours(struct join_table *table, enum join_thread_key key, uint32_t thread,
+                               uint32_t process, struct join_neighbour *out,
+                               struct join_looked *ret)
+{
     const struct record *record = NULL;
     struct walk walk;
     unsigned n = 0, step = 0;
-    join_table_chain_begin(&walk, table, &table->threads[hash & table->families_mask]);
+    join_table_chain_begin(&walk, table, join_table_thread_newest(table, key, thread, process));
     while (step < 2 * JOIN_NEIGHBOURS_MAX && n < JOIN_NEIGHBOURS_MAX &&
            (record = join_table_chain_next(&walk))) {
         const struct whereabouts *whereabouts = join_record_whereabouts(record);
-        if (!record->dead && record->has_trace && record->thread == thread &&
-            whereabouts->process == process)
+        if (!record->dead && record->has_trace && whereabouts->process == process &&
+            table_is_thread(record, whereabouts->runtime, key, thread))
             out[n++] = join_table_record_neighbour(record, whereabouts);
-        walk.place = whereabouts->before;
+        walk.place = key == JOIN_BY_THREAD_ID ? whereabouts->before : whereabouts->before_named;
         step++;
     }
     join_table_chain_end(&walk);

@@ -356,14 +356,33 @@ struct join_neighbour {
     uint8_t trace_id[16];
     uint64_t span_id, parent_id; /* as in join_relative */
     uint64_t start_ns, end_ns;
-    uint32_t thread_name, host, container, service; /* hashes; 0: not known */
-    uint32_t runtime;                               /* as JOIN_RUNTIME */
+    uint32_t thread, thread_name, host, container, service; /* hashes; 0: not known */
+    uint32_t runtime;                                       /* as JOIN_RUNTIME */
 };
 
-/* Copies the spans that ran on a thread of a process (both known), of whatever host, newest first,
- * JOIN_NEIGHBOURS_MAX at most; says how many. Needs a table with threads. */
-unsigned join_table_neighbours(struct join_table *table, uint32_t thread, uint32_t process,
-                               struct join_neighbour *out, struct join_looked *ret);
+/* What a thread is found by: its id, or its name, among those whose ids are of a kind: there is
+ * none, the system's, the runtime's. */
+enum join_thread_key {
+    JOIN_BY_THREAD_ID,
+    JOIN_BY_NAME_ALONE,
+    JOIN_BY_NAME_SYSTEM,
+    JOIN_BY_NAME_MANAGED,
+    JOIN_THREAD_KEYS
+};
+
+/* Returns the one for the name of a thread that says this id, and this runtime (hashes; 0: none).
+ */
+static inline enum join_thread_key join_thread_name_key(uint32_t thread, uint32_t runtime)
+{
+    return !thread ? JOIN_BY_NAME_ALONE : runtime ? JOIN_BY_NAME_MANAGED : JOIN_BY_NAME_SYSTEM;
+}
+
+/* Copies the spans that ran on threads with this id, or name, of a process (both known), of
+ * whatever host, newest first, JOIN_NEIGHBOURS_MAX at most; says how many. Needs a table with
+ * threads. */
+unsigned join_table_neighbours(struct join_table *table, enum join_thread_key key, uint32_t thread,
+                               uint32_t process, struct join_neighbour *out,
+                               struct join_looked *ret);
 
 /* Forgets spans some time after the window, so that samples can still be told that they are too
  * late. Samples that waited for a span in vain count as unknown then. Looks at 8192 records at the
