@@ -98,7 +98,7 @@ bool br_pool_fits(struct br_pool *pool, size_t more)
 {
     if (!pool->memory || br_memory_fits(pool->memory, more))
         return true;
-    if (!pool->idle && !pool->leaving)
+    if (!pool->idle && !pool->leaving && !pool->idle_blocks)
         return false;
     br_pool_trim(pool);
     return br_memory_fits(pool->memory, more);
@@ -219,6 +219,12 @@ static size_t buf_pool_idle_max(const struct br_pool *pool)
     return share < pool->max_idle ? share : pool->max_idle;
 }
 
+static size_t buf_blocks_idle_max(const struct br_pool *pool)
+{
+    size_t max = buf_pool_idle_max(pool);
+    return max < BLOCKS_IDLE_MAX ? max : BLOCKS_IDLE_MAX;
+}
+
 static bool buf_pool_keep(struct br_pool *pool, struct br_buf *buf)
 {
     size_t size = buf->cap, max = buf_pool_idle_max(pool);
@@ -294,7 +300,7 @@ void br_block_free(struct br_pool *pool, enum br_holder holder, void *block)
     size_t size = head->size, all = sizeof *head + size;
     br_mem_hold(holder, -(int64_t)all);
     if (size > BLOCK_SIZES * BLOCK_STEP || !pool->max_idle ||
-        pool->idle_blocks + all > BLOCKS_IDLE_MAX) {
+        pool->idle_blocks + all > buf_blocks_idle_max(pool)) {
         br_free(head);
         return;
     }

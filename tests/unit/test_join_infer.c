@@ -697,10 +697,33 @@ static void without_memory_samples_pass(void **state)
     fault_each("infer", infer_with_faults, config);
 }
 
+/* Lists of spans are used again, and what a span does not say is not written into them. */
+static void spans_without_threads_come_after_others(void **state)
+{
+    (void)state;
+    struct join_rig *r = join_rig_new("{infer: true, hold: 100ms}", NULL, 0);
+    struct span_in bare[8], threaded[8];
+    for (unsigned i = 0; i < BR_COUNT(bare); i++) {
+        threaded[i] = root;
+        threaded[i].ids = (struct ids){.span = {[7] = (uint8_t)(i + 4)}};
+        bare[i] = threaded[i];
+        bare[i].ids.span[7] = (uint8_t)(i + 64);
+        bare[i].attributes[0] = i % 2 ? "thread.name" : "thread.kind";
+    }
+    for (unsigned k = 0; k < 4; k++)
+        send_spans(r, &here, threaded, BR_COUNT(threaded));
+    fake_host_advance(r->h, 300);
+    send_spans(r, &here, bare, BR_COUNT(bare));
+    fake_host_advance(r->h, 300);
+    assert_int_equal(r->n_out, 5);
+    join_rig_free(r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_deepest_open_span_is_taken),
+        cmocka_unit_test(spans_without_threads_come_after_others),
         cmocka_unit_test(what_two_fit_is_neithers),
         cmocka_unit_test(what_hangs_on_a_span_elsewhere_is_not_taken),
         cmocka_unit_test(process_and_host_must_be_the_same),

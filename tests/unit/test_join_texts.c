@@ -162,6 +162,7 @@ static void an_integers_hash_is_that_of_its_digits(void **state)
     };
     struct join_table *table = join_table_new(JOIN_BYTES_MIN, 1000, 0, true, false);
     assert_non_null(table);
+    assert_int_equal(join_table_hash_value(table, NULL, 7), 0); /* a length means nothing then */
     for (size_t i = 0; i < BR_COUNT(cases); i++) {
         uint32_t text = join_table_hash(table, cases[i].text, strlen(cases[i].text)),
                  number = join_table_hash_int(table, cases[i].value);

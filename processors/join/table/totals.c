@@ -494,6 +494,8 @@ uint32_t join_table_hash(const struct join_table *table, const void *data, size_
 
 uint32_t join_table_hash_value(const struct join_table *table, const uint8_t *any, size_t len)
 {
+    if (!any)
+        return 0; /* `len` means nothing then */
     struct br_any value = br_any_read((struct br_value){any, len});
     if (value.type == BR_VALUE_INT)
         return join_table_hash_number(table, (uint64_t)value.number);
