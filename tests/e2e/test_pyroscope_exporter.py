@@ -2,6 +2,8 @@
 """The pyroscope exporter against a stand-in that follows the real server's rules."""
 
 import collections
+import gzip
+import pathlib
 import re
 import socket
 import time
@@ -16,6 +18,7 @@ from otlp import PROFILES, attribute
 from pyroscope import Key, Pyroscope
 
 NOW = time.time_ns
+DATA = pathlib.Path(__file__).parents[1] / "data"
 
 
 class Request:
@@ -156,6 +159,45 @@ def test_processes_of_a_host_are_told_apart(through, pyroscope):
     for key, value in pyroscope.stored().items():
         by_function[key.stack[0][0]] += value
     assert by_function == {"leaf_0": (1 + 3 + 5) * PERIOD, "leaf_1": (2 + 4) * PERIOD}
+
+
+def recorded(tables, resource, sample, period):
+    """What one sample of a profiler that counts by time stamps is: (service, stack) and its CPU time."""
+    texts = tables.string_table
+    name = {each.key: each.value.string_value for each in resource.attributes}.get("process.executable.name")
+    stack = []
+    for index in tables.stack_table[sample.stack_index].location_indices:
+        location = tables.location_table[index]
+        lines = [(tables.function_table[line.function_index], line.line) for line in location.lines]
+        stack += [(texts[function.name_strindex], texts[function.filename_strindex], line)
+                  for function, line in lines] or [("", "", location.address)]
+    return ((f"unknown_service:{name}" if name else "unknown_service", tuple(stack)),
+            len(sample.timestamps_unix_nano) * period)
+
+
+def test_what_a_profiler_of_a_host_sent(through, pyroscope):
+    """Bytes of the real one: every process, function and address has the time that it had there."""
+    wanted, n_profiles = collections.Counter(), 0
+    server = through()
+    for path in sorted((DATA / "ebpf").glob("*.pb.gz")):
+        body = gzip.decompress(path.read_bytes())
+        request = PROFILES.request()
+        request.ParseFromString(body)
+        for resource in request.resource_profiles:
+            for profile in [each for scope in resource.scope_profiles for each in scope.profiles]:
+                n_profiles += 1
+                for sample in profile.samples:
+                    key, value = recorded(request.dictionary, resource.resource, sample, profile.period)
+                    wanted[key] += value
+        clients.http(server.http, PROFILES.path, body).expect_ok()
+    assert n_profiles == 14 and {service for service, _ in wanted} == {
+        "unknown_service", "unknown_service:shop", "unknown_service:cart", "unknown_service:python3.11"}
+    pyroscope.wait(n_profiles)
+    kept = collections.Counter()
+    for key, value in pyroscope.stored().items():
+        assert key.type == CPU_TYPE
+        kept[dict(key.labels)["service_name"], key.stack] += value
+    assert kept == wanted
 
 
 def test_counted_cpu_samples_become_cpu_time(through, pyroscope):
