@@ -2,7 +2,10 @@
 """The join in the binary: local roots, links that survive, inferred spans, counters by span name. How it joins by
 id is tested with the examples and with more than one worker."""
 
+import collections
 import concurrent.futures
+import gzip
+import pathlib
 import urllib.request
 
 import pytest
@@ -14,6 +17,7 @@ import profile_view
 from braid import DEADLINE_S, exporter, pipelines, until
 from otlp import PROFILES, TRACES
 
+EBPF = pathlib.Path(__file__).parents[1] / "data/ebpf"
 START = 1_700_000_000_000_000_000
 MS = 1_000_000
 TRACE = bytes(15) + b"\x07"
@@ -160,6 +164,65 @@ def test_a_thread_tells_the_span(run, sink):
     assert sorted(seen(sink), key=repr) == [([15], 1, 2, {"span.name": "work", **inferred}),
                                             ([25], 1, 3, {"span.name": "query", **inferred}),
                                             ([26], 2, 4, {"span.name": "other", **inferred}), ([27], 5, 0, {})]
+
+
+def recorded():
+    """What the eBPF profiler sent of a host: requests, and {pid: time stamps of its samples}."""
+    bodies = [gzip.decompress(path.read_bytes()) for path in sorted(EBPF.glob("*.pb.gz"))]
+    times = collections.defaultdict(list)
+    for body in bodies:
+        for resource in PROFILES.request().FromString(body).resource_profiles:
+            pid = otlp.attributes_of(resource.resource.attributes)["process.pid"]
+            times[pid] += [at for scope in resource.scope_profiles for profile in scope.profiles
+                           for sample in profile.samples for at in sample.timestamps_unix_nano]
+    return bodies, times
+
+
+def spans_of_processes(times):
+    """In each process spans of half a second one after the other, each with a child of a quarter in its middle, on the
+    thread whose id is the process's; Python's say a number of their own, and the thread's name."""
+    request, wanted = otlp.traces.ExportTraceServiceRequest(), {}
+    begin, end = min(map(min, times.values())), max(map(max, times.values()))
+    for pid, stamps in times.items():
+        python = pid == max(times)
+        place = {"host.id": "h1", "process.pid": pid, **({"telemetry.sdk.language": "python"} if python else {})}
+        thread = {"thread.id": 1, "thread.name": "python3"} if python else {"thread.id": pid}
+        resource = request.resource_spans.add()
+        resource.resource.attributes.extend(otlp.attribute(*each) for each in place.items())
+        scope = resource.scope_spans.add()
+        for at in range(begin, end, 500 * MS):
+            inner = at + 125 * MS, at + 375 * MS
+            for outer in (True, False):
+                number = len(wanted) + 1
+                span = scope.spans.add(
+                    trace_id=TRACE, span_id=span_id(number), name=f"s{number}", parent_span_id=b"" if outer else
+                    span_id(number - 1), start_time_unix_nano=at if outer else inner[0],
+                    end_time_unix_nano=at + 500 * MS if outer else inner[1])
+                span.attributes.extend(otlp.attribute(*each) for each in thread.items())
+                wanted[number] = sum(at <= stamp < at + 500 * MS and (inner[0] <= stamp < inner[1]) != outer
+                                     for stamp in stamps)
+    return request, wanted
+
+
+def test_a_profiler_of_a_host_is_joined_by_thread_and_time(braid, sink):
+    """The real one's bytes: every time stamp is the deepest span's that was open on its thread."""
+    bodies, times = recorded()
+    request, wanted = spans_of_processes(times)
+    server = braid(pipelines(exporter("grpc", sink), processors={
+        "resource": {"attributes": [{"key": "host.id", "value": "h1", "action": "upsert"}]}, "join": {"infer": True}}))
+    clients.grpc(server.grpc, TRACES, request.SerializeToString()).expect_ok()
+    for body in bodies:
+        clients.grpc(server.grpc, PROFILES, body).expect_ok()
+    total = sum(map(len, times.values()))
+    until(lambda: sum(len(view["timestamps"]) for view in views(sink)) == total, "all time stamps")
+    got = collections.Counter()
+    for view in views(sink):
+        got[int(view["link"][1], 16) if view["link"] else 0] += len(view["timestamps"])
+    assert got == {number: count for number, count in wanted.items() if count}
+
+
+def views(sink):
+    return list(profile_view.samples(*(call.message for call in sink.of(PROFILES))))
 
 
 def test_counters_by_span_name(run, sink):
