@@ -53,6 +53,17 @@ struct taken {
     uint64_t times[4];
 };
 
+/* Closes the one profile of a request and sends it. */
+static void send_profile(struct join_rig *r, struct wire *w, struct dict *d, size_t profile,
+                         struct open resource)
+{
+    wire_close(w, profile);
+    close_resource(w, resource);
+    dict_put(w, d);
+    join_rig_send(r, BR_PROFILES, w, false);
+    wire_free(w);
+}
+
 static void put_samples(struct wire *w, const struct place *p, const struct taken *samples,
                         unsigned n)
 {
@@ -275,11 +286,7 @@ static void send_case_sample(struct join_rig *r, const struct thread_case *c)
     if (c->sample_name)
         in.attributes[n++] = dict_attribute(&d, "thread.name", c->sample_name);
     put_sample(&w, &in);
-    wire_close(&w, p);
-    close_resource(&w, o);
-    dict_put(&w, &d);
-    join_rig_send(r, BR_PROFILES, &w, false);
-    wire_free(&w);
+    send_profile(r, &w, &d, p, o);
 }
 
 /* thread.id of a runtime is not that of the system: then the names decide, where both say one. */
@@ -469,11 +476,7 @@ static void a_sample_in_many_spans_is_split(void **state)
         struct sample_in in = {.n_times = TIMES, .times = times, .values = values};
         in.attributes[0] = dict_attribute_int(&d, "thread.id", 9);
         put_sample(&w, &in);
-        wire_close(&w, p);
-        close_resource(&w, o);
-        dict_put(&w, &d);
-        join_rig_send(r, BR_PROFILES, &w, false);
-        wire_free(&w);
+        send_profile(r, &w, &d, p, o);
         fake_host_advance(r->h, 6000);
         assert_int_equal((int)join_rig_count(r, "samples_inferred", CPU), N);
         uint64_t us = 0;
@@ -669,6 +672,53 @@ static void a_long_span_is_whole_or_says_so(void **state)
     join_rig_free(r);
 }
 
+#define THREADS 1500
+
+/* A sample of each thread, by its id or by its name. */
+static void send_sample_of_each(struct join_rig *r, const char *language, const char *key,
+                                char (*values)[8])
+{
+    static const uint64_t time = 1050;
+    struct wire w = {0};
+    struct dict d = {0};
+    struct open o = open_language(&w, language);
+    size_t p = open_profile(&w, &d, &(struct profile_in){.type = "cpu", .unit = "nanoseconds"});
+    for (unsigned i = 0; i < THREADS; i++) {
+        struct sample_in in = {.value = 1, .n_times = 1, .times = &time};
+        in.attributes[0] = dict_attribute(&d, key, values[i]);
+        put_sample(&w, &in);
+    }
+    send_profile(r, &w, &d, p, o);
+}
+
+/* More than there are heads of chains: each chain is followed to its end, of ids and of names. */
+static void many_threads_are_told_apart(void **state)
+{
+    (void)state;
+    static char ids[THREADS][8], names[THREADS][8];
+    struct join_rig *r = join_rig_new("{infer: true, max_bytes: 1048576}", NULL, 0);
+    struct wire w = {0};
+    struct open o = open_language(&w, "java");
+    r->blind = true;
+    for (unsigned i = 0; i < THREADS; i++) {
+        (void)snprintf(ids[i], sizeof ids[i], "%u", i + 1);
+        (void)snprintf(names[i], sizeof names[i], "t%u", i);
+        put_span(&w,
+                 &(struct span_in){.ids = join_ids(7, i + 1),
+                                   .name = "s",
+                                   .start_ns = 1000,
+                                   .end_ns = 2000,
+                                   .attributes = {"thread.id", ids[i], "thread.name", names[i]}});
+    }
+    close_resource(&w, o);
+    join_rig_send(r, BR_TRACES, &w, true);
+    wire_free(&w);
+    send_sample_of_each(r, NULL, "thread.name", names);
+    send_sample_of_each(r, "java", "thread.id", ids);
+    assert_int_equal((int)join_rig_count(r, "samples_inferred", CPU), 2 * THREADS);
+    join_rig_free(r);
+}
+
 /* --- Without memory --------------------------------------------------------------------------- */
 
 static void infer_with_faults(void *arg)
@@ -723,6 +773,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_deepest_open_span_is_taken),
+        cmocka_unit_test(many_threads_are_told_apart),
         cmocka_unit_test(spans_without_threads_come_after_others),
         cmocka_unit_test(what_two_fit_is_neithers),
         cmocka_unit_test(what_hangs_on_a_span_elsewhere_is_not_taken),

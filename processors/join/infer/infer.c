@@ -60,8 +60,10 @@ static bool infer_read_near(struct join_infer *infer, const struct join_identity
         *infer->cut += looked.more;
     uint64_t since_ns = looked.more && n ? found[n - 1].end_ns : looked.more ? UINT64_MAX : 0;
     near->since_ns = since_ns > near->since_ns ? since_ns : near->since_ns;
+    if (!n)
+        return true;
     spans = br_arena_calloc(infer->arena, near->count + n, sizeof *spans);
-    if (n && !spans)
+    if (!spans)
         return false;
     if (near->count)
         memcpy(spans, near->spans, near->count * sizeof *spans);

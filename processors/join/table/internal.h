@@ -123,7 +123,9 @@ struct join_table {
     unsigned shard_bits;        /* of SHARDS_BITS, or 0: one thread does all, nothing is locked */
     _Atomic uint64_t *families; /* where the newest span of each is */
     uint64_t families_mask;
-    _Atomic uint64_t *threads; /* likewise, of each thread, families_mask + 1; NULL: none */
+    /* Likewise, of each thread, families_mask + 1 by ids, and as many by names, whose records are
+     * linked apart. NULL: none. */
+    _Atomic uint64_t *threads;
     _Atomic uint64_t *taken;   /* likewise, of each span that samples name, in its shard */
     _Atomic uint32_t taken_at; /* when something was taken last, in tenths of a second; 0: never */
     bool has_family_pages; /* `families`, `taken` and `threads`; whoever has is_paging writes it */
@@ -328,7 +330,8 @@ static inline _Atomic uint64_t *join_table_thread_newest(const struct join_table
 {
     uint64_t hash =
         join_table_mix(table, ((uint64_t)thread << 32 | process) ^ (0u - (uint64_t)key));
-    return &table->threads[hash & table->families_mask];
+    uint64_t first = key == JOIN_BY_THREAD_ID ? 0 : table->families_mask + 1;
+    return &table->threads[first + (hash & table->families_mask)];
 }
 
 /* Makes the record at `position` the newest of those whose newest `*newest` says, and returns the

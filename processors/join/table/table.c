@@ -1422,7 +1422,7 @@ struct join_table *join_table_new(size_t max_bytes, uint64_t window_ms, unsigned
     /* From the system and not from the allocator: pages are made when they are first used, or
      * ahead of the records. */
     size_t n_families = table_families_in(max_bytes), families = n_families * sizeof(uint64_t);
-    size_t heads = families * (threads ? 3 : 2);
+    size_t heads = families * (threads ? 4 : 2);
     size_t each = ((max_bytes - heads) >> bits) & ~(size_t)127;
     size_t own = (sizeof(struct join_table) + 127) & ~(size_t)127;
     size_t all = each << bits, len = all + heads + own;
