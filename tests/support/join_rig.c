@@ -241,6 +241,17 @@ long long join_rig_span_int(const struct join_rig *r, const char *span, const ch
     return at && at < end ? strtoll(at + strlen(want), NULL, 10) : -1;
 }
 
+long long join_rig_said(struct join_rig *r, const char *span, const char *key)
+{
+    long long said = -1;
+    unsigned n_out = r->n_out;
+    for (r->n_out = 1; r->n_out <= n_out && said < 0; r->n_out++)
+        if (r->out[r->n_out - 1].signal == BR_TRACES)
+            said = join_rig_span_int(r, span, key);
+    r->n_out = n_out;
+    return said;
+}
+
 double join_rig_count(struct join_rig *r, const char *name, const char *type)
 {
     char metric[128], labels[256];

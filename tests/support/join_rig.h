@@ -86,6 +86,9 @@ double join_rig_count(struct join_rig *r, const char *name, const char *type);
 /* What the last output says of a span's attribute; -1: it does not. */
 long long join_rig_span_int(const struct join_rig *r, const char *span, const char *key);
 
+/* What one of the outputs says of it; -1: none does. */
+long long join_rig_said(struct join_rig *r, const char *span, const char *key);
+
 /* What a request says, a line an item:
  *   NAME SPAN_ID: key=value ...
  *   VALUE TRACE_ID/SPAN_ID: key=value ...

@@ -227,21 +227,9 @@ static struct open open_language(struct wire *w, const char *language)
     return open_resource_of(w, attributes, BR_COUNT(attributes));
 }
 
-/* What one of the outputs says of a span's attribute; -1: none does. */
-static long long said_of(struct join_rig *r, const char *span, const char *key)
-{
-    long long said = -1;
-    unsigned n_out = r->n_out;
-    for (r->n_out = 1; r->n_out <= n_out && said < 0; r->n_out++)
-        if (r->out[r->n_out - 1].signal == BR_TRACES)
-            said = join_rig_span_int(r, span, key);
-    r->n_out = n_out;
-    return said;
-}
-
 static long long count_of(struct join_rig *r, const char *span)
 {
-    return said_of(r, span, "profile.sample_count");
+    return join_rig_said(r, span, "profile.sample_count");
 }
 
 struct thread_case {
@@ -482,7 +470,7 @@ static void a_sample_in_many_spans_is_split(void **state)
         uint64_t us = 0;
         for (unsigned i = 0; i < N; i++) {
             assert_int_equal(count_of(r, names[i]), EACH);
-            us += (uint64_t)said_of(r, names[i], "profile.duration_us");
+            us += (uint64_t)join_rig_said(r, names[i], "profile.duration_us");
         }
         assert_true(us == (sum - values[0] - values[1]) / 1000);
         join_rig_free(r);

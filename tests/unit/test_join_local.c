@@ -588,18 +588,6 @@ static void one_world(uint64_t seed)
     free(w);
 }
 
-/* What one of the outputs says of a span's attribute; -1: none does. */
-static long long said_of(struct join_rig *r, const char *span, const char *key)
-{
-    long long said = -1;
-    unsigned n_out = r->n_out;
-    for (r->n_out = 1; r->n_out <= n_out && said < 0; r->n_out++)
-        if (r->out[r->n_out - 1].signal == BR_TRACES)
-            said = join_rig_span_int(r, span, key);
-    r->n_out = n_out;
-    return said;
-}
-
 static void shuffle(uint64_t *seed, unsigned *order, unsigned n)
 {
     for (unsigned i = 0; i < n; i++) {
@@ -632,7 +620,8 @@ static void one_shuffled_world(uint64_t seed, const char *config)
     }
     fake_host_advance(r->h, 6000);
     for (unsigned i = 0; i < w->n; i++) {
-        long long own = said_of(r, w->names[i], OWN), all = said_of(r, w->names[i], ALL);
+        long long own = join_rig_said(r, w->names[i], OWN),
+                  all = join_rig_said(r, w->names[i], ALL);
         if (own != (w->all[i] ? w->own[i] : -1) || all != (w->all[i] ? w->all[i] : -1))
             fail_msg("%s: %lld, %lld and not %lld, %lld", w->names[i], own, all, w->own[i],
                      w->all[i]);
