@@ -6,6 +6,7 @@ import gzip
 import pathlib
 import re
 import socket
+import struct
 import time
 
 import pytest
@@ -175,12 +176,23 @@ def recorded(tables, resource, sample, period):
             len(sample.timestamps_unix_nano) * period)
 
 
+def just_now(body):
+    """The same bytes with times of now, which have eight bytes each: Pyroscope takes none that are older than an hour."""
+    profiles = [profile for resource in PROFILES.request().FromString(body).resource_profiles
+                for scope in resource.scope_profiles for profile in scope.profiles]
+    times = {profile.time_unix_nano for profile in profiles} | {
+        at for profile in profiles for sample in profile.samples for at in sample.timestamps_unix_nano}
+    later = NOW() - max(times)
+    moved = {struct.pack("<Q", at): struct.pack("<Q", at + later) for at in times}
+    return re.sub(b"|".join(map(re.escape, moved)), lambda found: moved[found[0]], body)
+
+
 def test_what_a_profiler_of_a_host_sent(through, pyroscope):
     """Bytes of the real one: every process, function and address has the time that it had there."""
     wanted, n_profiles = collections.Counter(), 0
     server = through()
     for path in sorted((DATA / "ebpf").glob("*.pb.gz")):
-        body = gzip.decompress(path.read_bytes())
+        body = just_now(gzip.decompress(path.read_bytes()))
         request = PROFILES.request()
         request.ParseFromString(body)
         for resource in request.resource_profiles:
