@@ -146,6 +146,20 @@ static void test_outline(void **state)
             }
         }
     }
+    for (int outlined = 0; outlined < 2; outlined++) {
+        struct br_dictionary_view all, late;
+        part->outline_at = outlined ? outline_at : 0;
+        assert_int_equal(br_dictionary_index(item, &arena, &all), 0);
+        assert_int_equal(br_dictionary_index_late(item, 0, &arena, &late), 0);
+        assert_int_equal(late.count[BR_TABLE_STRING], all.count[BR_TABLE_STRING]);
+        for (uint32_t i = 0; i <= all.count[BR_TABLE_STRING]; i++) {
+            uint32_t there_and_back = i % 2 ? i / 2 : i;
+            assert_ptr_equal(br_dictionary_string(&late, there_and_back).data,
+                             br_dictionary_string(&all, there_and_back).data);
+            assert_int_equal(br_dictionary_string(&late, there_and_back).len,
+                             br_dictionary_string(&all, there_and_back).len);
+        }
+    }
     part->outline_at = outline_at;
     struct br_buf *copy = br_buf_new(host.pool, part->raw_len);
     assert_non_null(copy);

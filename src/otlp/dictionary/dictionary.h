@@ -41,10 +41,13 @@ struct br_entry {
     uint32_t len;
 };
 
+struct br_late_strings;
+
 /* The tables of an item's dictionary parts, indexed. Borrows the item's bytes. */
 struct br_dictionary_view {
     struct br_entry *tables[BR_TABLES];
     uint32_t count[BR_TABLES];
+    struct br_late_strings *late; /* strings that br_dictionary_string has yet to index; or NULL */
 };
 
 /* Indexes all dictionary parts of `item` (several count as one, concatenated); the arrays live in
@@ -55,6 +58,11 @@ int br_dictionary_index(const struct br_item *item, struct br_arena *arena,
 /* The same for some tables: `tables` has bit 1 << BR_TABLE_... of each. The others are empty in
  * `ret`. */
 int br_dictionary_index_some(const struct br_item *item, unsigned tables, struct br_arena *arena,
+                             struct br_dictionary_view *ret);
+
+/* The same for whoever needs few of the strings: they are indexed as far as br_dictionary_string is
+ * asked for them, and read by it alone. Strings are always among the tables. */
+int br_dictionary_index_late(const struct br_item *item, unsigned tables, struct br_arena *arena,
                              struct br_dictionary_view *ret);
 
 /* String `index`, or the empty one where there is none. */

@@ -55,24 +55,114 @@ int br_dictionary_index(const struct br_item *item, struct br_arena *arena,
     return br_dictionary_index_some(item, (1u << BR_TABLES) - 1, arena, ret);
 }
 
+/* Counts the entries of tables and makes room for their index. */
+static int dictionary_view_begin(const struct br_item *item, unsigned tables,
+                                 struct br_arena *arena, struct br_dictionary_view *ret)
+{
+    *ret = (struct br_dictionary_view){0};
+    dictionary_view_scan_item(item, tables, ret, false);
+    for (size_t t = 0; t < BR_TABLES; t++) {
+        ret->tables[t] = br_arena_alloc(arena, ret->count[t] * sizeof *ret->tables[t]);
+        if (!ret->tables[t])
+            return br_arena_why(arena);
+    }
+    return 0;
+}
+
+static void dictionary_view_fill(const struct br_item *item, unsigned tables,
+                                 struct br_dictionary_view *view)
+{
+    for (size_t t = 0; t < BR_TABLES; t++) {
+        if (tables & 1u << t)
+            view->count[t] = 0;
+    }
+    dictionary_view_scan_item(item, tables, view, true);
+}
+
 int br_dictionary_index_some(const struct br_item *item, unsigned tables, struct br_arena *arena,
                              struct br_dictionary_view *ret)
 {
-    struct br_dictionary_view view = {0};
-    dictionary_view_scan_item(item, tables, &view, false);
-    for (size_t t = 0; t < BR_TABLES; t++) {
-        view.tables[t] = br_arena_alloc(arena, view.count[t] * sizeof *view.tables[t]);
-        if (!view.tables[t])
-            return br_arena_why(arena);
-        view.count[t] = 0;
+    int rc = dictionary_view_begin(item, tables, arena, ret);
+    if (rc == 0)
+        dictionary_view_fill(item, tables, ret);
+    return rc;
+}
+
+/* --- Strings that few are asked of ------------------------------------------------------------ */
+
+/* Bytes of a dictionary part with the strings, among others where the part has no outline. */
+struct late_range {
+    const uint8_t *p, *end;
+};
+
+struct br_late_strings {
+    uint32_t count;           /* strings that were read */
+    struct late_range *range; /* the one that is being read */
+    struct late_range ranges[];
+};
+
+static struct late_range dictionary_late_range_of(const struct br_part *part)
+{
+    const struct br_outline *outline = br_outline_of(part);
+    if (!outline)
+        return (struct late_range){part->raw + part->body_at, part->raw + part->raw_len};
+    return (struct late_range){part->raw + outline->at[BR_TABLE_STRING],
+                               part->raw + outline->at[BR_TABLE_STRING + 1]};
+}
+
+/* The ranges are kept, since whoever reads samples may give the item other parts beside them. */
+static struct br_late_strings *dictionary_late_new(const struct br_item *item,
+                                                   struct br_arena *arena)
+{
+    size_t n = 0;
+    for (uint32_t i = 0; i < item->n_parts; i++)
+        n += item->parts[i].kind == BR_PART_DICTIONARY;
+    struct br_late_strings *late =
+        br_arena_calloc(arena, 1, sizeof *late + n * sizeof *late->ranges);
+    if (!late)
+        return NULL;
+    late->range = late->ranges;
+    n = 0;
+    for (uint32_t i = 0; i < item->n_parts; i++) {
+        if (item->parts[i].kind == BR_PART_DICTIONARY)
+            late->ranges[n++] = dictionary_late_range_of(&item->parts[i]);
     }
-    dictionary_view_scan_item(item, tables, &view, true);
-    *ret = view;
-    return 0;
+    return late;
+}
+
+int br_dictionary_index_late(const struct br_item *item, unsigned tables, struct br_arena *arena,
+                             struct br_dictionary_view *ret)
+{
+    int rc = dictionary_view_begin(item, tables | 1u << BR_TABLE_STRING, arena, ret);
+    if (rc)
+        return rc;
+    dictionary_view_fill(item, tables & ~(1u << BR_TABLE_STRING), ret);
+    ret->late = dictionary_late_new(item, arena);
+    return ret->late ? 0 : br_arena_why(arena);
+}
+
+/* Indexes strings up to number `index`, which there is. */
+static void dictionary_late_read(struct br_late_strings *late, struct br_entry *strings,
+                                 uint32_t index)
+{
+    struct br_field field;
+    while (late->count <= index) {
+        struct late_range *range = late->range;
+        if (range->p == range->end) {
+            late->range++;
+            continue;
+        }
+        range->p = br_scan(range->p, range->end, &field);
+        if (field.number == BR_TABLE_STRING + 1 && field.wire == BR_WIRE_LEN)
+            strings[late->count++] = (struct br_entry){field.data, (uint32_t)field.value};
+    }
 }
 
 struct br_entry br_dictionary_string(const struct br_dictionary_view *view, uint32_t index)
 {
-    return index < view->count[BR_TABLE_STRING] ? view->tables[BR_TABLE_STRING][index]
-                                                : (struct br_entry){NULL, 0};
+    if (index >= view->count[BR_TABLE_STRING])
+        return (struct br_entry){NULL, 0};
+    if (view->late && index >= view->late->count)
+        dictionary_late_read(view->late, view->tables[BR_TABLE_STRING], index);
+    return view->tables[BR_TABLE_STRING][index];
 }
