@@ -170,8 +170,8 @@ int pprof_guess(const uint8_t *data, size_t len, enum br_profile_format *ret, st
 int pprof_read(struct br_reading *reading, enum br_profile_format format,
                const struct br_profile_source *source);
 
-/* The same in two steps, of several profiles that become one item: each into the builder, and then,
- * with the first failure or 0, all of them. */
+/* The same in two steps, of several profiles that become one item: each into the builder (as
+ * br_profile_reading), and then, with the first failure or 0, all of them. */
 int pprof_build(struct br_reading *reading, enum br_profile_format format,
                 const struct br_profile_source *profile_source);
 int pprof_built(struct br_reading *reading, int rc);

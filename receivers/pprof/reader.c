@@ -2,6 +2,7 @@
 #include <stdio.h>
 
 #include "base/mem.h"
+#include "ingest/profile_reading.h"
 #include "ingest/reading_job.h"
 #include "receivers/pprof/pprof.h"
 
@@ -68,7 +69,7 @@ int pprof_build(struct br_reading *reading, enum br_profile_format format,
     struct br_profile_source source = *profile_source;
     source.lost = &lost;
     br_arena_init(&scratch, reader_grown(reading->max_body));
-    int rc = br_profile_read(reading->bench->build, format, &source, &scratch, &reading->err);
+    int rc = br_profile_reading(reading, format, &source, &scratch);
     br_arena_release(&scratch);
     if (lost.count && !reading->n_lost)
         (void)snprintf(reading->lost, sizeof reading->lost, "%.199s", lost.first.text);
@@ -93,7 +94,8 @@ int pprof_read(struct br_reading *reading, enum br_profile_format format,
                const struct br_profile_source *source)
 {
     int rc = source->len ? pprof_build(reading, format, source) : 0;
-    if (!rc && source->len && format != BR_FORMAT_PPROF && !br_build_items(reading->bench->build))
+    if (!rc && source->len && format != BR_FORMAT_PPROF && !reading->item &&
+        !br_build_items(reading->bench->build))
         rc = br_err_set(&reading->err, BR_EINVAL,
                         "there is no sample in it that could be understood%s",
                         format == BR_FORMAT_JFR ? ": none of its events is known" : "");
@@ -102,7 +104,7 @@ int pprof_read(struct br_reading *reading, enum br_profile_format format,
 
 int pprof_built(struct br_reading *reading, int rc)
 {
-    if (!rc && reading->bench->build && br_build_items(reading->bench->build))
+    if (!rc && !reading->item && reading->bench->build && br_build_items(reading->bench->build))
         rc = reader_take(reading);
     bool large = reading->item && reading->item->n_items > KEPT_ITEMS;
     if (large || rc == BR_ENOMEM) {

@@ -67,7 +67,8 @@ void pyroscope_upload_drop(struct pyroscope_upload *upload);
  */
 void pyroscope_upload_limit(struct pyroscope_upload *upload);
 
-/* Reads a profile into the upload's builder. Returns as br_profile_read. */
+/* Reads a profile into the upload's builder, or at once into the reading's item. Returns as
+ * br_profile_reading. */
 int pyroscope_upload_read(struct pyroscope_upload *upload, enum br_profile_format format,
                           const struct br_profile_source *profile_source);
 

@@ -5,6 +5,7 @@
 
 #include "base/mem.h"
 #include "ingest/pieces.h"
+#include "ingest/profile_reading.h"
 
 /* A builder grows with what it built; one that had to grow beyond this is not kept. */
 #define KEPT_BYTES (8u << 20)
@@ -91,7 +92,7 @@ int pyroscope_upload_read(struct pyroscope_upload *upload, enum br_profile_forma
     struct br_profile_source source = *profile_source;
     source.lost = &upload->lost;
     br_arena_init(&scratch, pyroscope_upload_scratch_max(upload));
-    int rc = br_profile_read(upload->build, format, &source, &scratch, &upload->reading->err);
+    int rc = br_profile_reading(upload->reading, format, &source, &scratch);
     if (rc == BR_ENOMEM && scratch.full)
         rc = pyroscope_upload_too_large(upload, &scratch);
     br_arena_release(&scratch);
@@ -134,8 +135,11 @@ void pyroscope_upload_on_read(struct br_upload *upload, const struct br_reading 
 static int pyroscope_upload_make_item(struct pyroscope_upload *upload)
 {
     struct br_reading *reading = upload->reading;
-    reading->item = br_item_new(reading->host, BR_PROFILES);
-    int rc = reading->item ? br_build_take(upload->build, reading->item) : BR_ENOMEM;
+    int rc = 0;
+    if (!reading->item) {
+        reading->item = br_item_new(reading->host, BR_PROFILES);
+        rc = reading->item ? br_build_take(upload->build, reading->item) : BR_ENOMEM;
+    }
     if (!rc)
         pyroscope_upload_tell_bad(upload);
     return rc ? rc : br_pieces_cut(reading, NULL);

@@ -188,19 +188,6 @@ static bool mem_admitted(size_t size)
     return false;
 }
 
-size_t br_mem_scope_widen(size_t bytes, size_t most)
-{
-    struct br_mem_scope *scope = meter.scope;
-    if (!scope)
-        return bytes;
-    size_t left = most > scope->widened ? most - scope->widened : 0;
-    bytes = bytes < left ? bytes : left;
-    if (!br_size_add(scope->max, bytes, &scope->max))
-        return 0;
-    scope->widened += bytes;
-    return bytes;
-}
-
 bool br_mem_scope_take(size_t bytes)
 {
     if (!mem_admitted(bytes))

@@ -108,7 +108,6 @@ struct br_mem_scope {
     struct br_mem_scope *outer;
     struct br_memory *memory; /* NULL: only `max` counts */
     size_t max;               /* bytes that the work may hold at a time */
-    size_t widened;           /* that it grew by */
     int64_t used;             /* that it holds; blocks from before may make it negative */
     int64_t peak;
     /* Why something was refused last: what went on after a refusal did not need it. */
@@ -122,11 +121,6 @@ void br_mem_scope_begin(struct br_mem_scope *scope, size_t max, struct br_memory
 
 /* Ends the innermost scope, which is `scope`. Its figures stay readable. */
 void br_mem_scope_end(struct br_mem_scope *scope);
-
-/* Adds at most `bytes` to the maximum of the innermost scope, and never more than `most` to that of
- * one scope: what it reads turned out to be worth more than its size said. The budget stays.
- * Returns what was added; without a scope `bytes`. */
-size_t br_mem_scope_widen(size_t bytes, size_t most);
 
 /* For memory that is used again instead of being allocated: counts it for the innermost scope as an
  * allocation would be; false when the scope's maximum or budget is reached. Then the way back. */

@@ -240,7 +240,7 @@ int br_pieces_cut(struct br_reading *reading, const struct br_walk_options *opti
                       .bytes = BR_PIECE_BYTES,
                       .item_bytes = pieces_item_bytes(item->signal)};
     size_t weight = pieces_weight(item->signal, item->size, item->n_items);
-    if (!br_pieces_wanted(item))
+    if (!br_pieces_wanted(item) || !br_list_empty(&reading->pieces))
         return 0;
     br_list_init(&cut.pieces);
     int rc = pieces_cut_try(&cut, item);

@@ -29,31 +29,30 @@ static br_profile_read_fn *const readers[] = {
     [BR_FORMAT_GECKO] = br_gecko_read,
 };
 
-/* Where each stack is written out, many short ones become larger. Recordings and trees share what
- * stacks have in common, so that what they become may be any number of times their size: they have
- * what was sent only. */
-static const bool follows_made[BR_COUNT(readers)] = {
+static const bool divides[BR_COUNT(readers)] = {
     [BR_FORMAT_FOLDED] = true,
     [BR_FORMAT_LINES] = true,
     [BR_FORMAT_PERF_SCRIPT] = true,
     [BR_FORMAT_SPEEDSCOPE] = true,
 };
 
+bool br_profile_divides(enum br_profile_format format)
+{
+    return (size_t)format < BR_COUNT(divides) && divides[format];
+}
+
 /* Reads with the builder and the arena limited by what was sent. The dictionary is copied once more
  * when the request is taken out. */
 static int profile_read_within(br_profile_read_fn *read, struct br_build *build,
-                               const struct br_profile_source *source, bool follows,
-                               struct br_arena *scratch, struct br_err *err)
+                               const struct br_profile_source *source, struct br_arena *scratch,
+                               struct br_err *err)
 {
     size_t most = GROWTH * (source->len + source->labels_len) + SPARE,
            built = br_build_memory(build);
     size_t limit = br_build_limit(build, built + most), arena_max = scratch->max;
     if (arena_max > scratch->used + most)
         scratch->max = scratch->used + most;
-    br_build_follow(build, follows);
     int rc = read(build, source, scratch, err);
-    most += br_build_granted(build);
-    br_build_follow(build, false);
     if (!rc && br_build_memory(build) + br_build_take_size(build) > built + most)
         rc = br_err_set(err, BR_EFULL, "the profile would grow to more than %d times its size",
                         GROWTH);
@@ -68,9 +67,9 @@ int br_profile_read(struct br_build *build, enum br_profile_format format,
 {
     if ((size_t)format >= BR_COUNT(readers) || !readers[format])
         return br_err_set(err, BR_EUNSUPPORTED, "profiles of this format cannot be read");
-    return format == BR_FORMAT_PPROF ? br_pprof_read(build, source, scratch, err)
-                                     : profile_read_within(readers[format], build, source,
-                                                           follows_made[format], scratch, err);
+    return format == BR_FORMAT_PPROF
+               ? br_pprof_read(build, source, scratch, err)
+               : profile_read_within(readers[format], build, source, scratch, err);
 }
 
 size_t br_profile_text_max(const struct br_profile_source *source)

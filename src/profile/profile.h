@@ -66,6 +66,16 @@ struct br_profile_lost {
     struct br_err first; /* what is wrong with the first of them */
 };
 
+/* Asks for a profile in parts, where br_profile_divides. */
+struct br_profile_parts {
+    uint32_t stacks; /* of a part, at least 1 ... */
+    size_t bytes;    /* ... or of its OTLP, whichever comes first */
+    /* Takes what was built so far, which is a request by itself, out of the builder, so that the
+     * next part begins with empty tables. The last part stays in it. Returns 0 or a code. */
+    int (*take)(void *arg);
+    void *arg;
+};
+
 /* What goes with the bytes. All is borrowed until return. */
 struct br_profile_source {
     const uint8_t *data; /* plain, not compressed */
@@ -94,6 +104,7 @@ struct br_profile_source {
                     0 in most samples: a sample is left out of a type of which it has nothing */
     struct br_profile_lost
         *lost; /* pprof, and torn chunks of JFR: is added to; NULL: nobody asks */
+    const struct br_profile_parts *parts; /* NULL: it is read as one */
 };
 
 /* Returns how many bytes the names, or the labels, that a profile puts together from its texts may
@@ -110,6 +121,13 @@ size_t br_profile_text_max(const struct br_profile_source *source);
 int br_profile_read(struct br_build *build, enum br_profile_format format,
                     const struct br_profile_source *source, struct br_arena *scratch,
                     struct br_err *err);
+
+/* Returns true for formats that write each stack out, so that what they become may be several times
+ * as large as they are, and tables that find equal ones larger still: folded text, lines,
+ * speedscope and perf script. They can be read in parts; equal stacks in different parts are
+ * several samples.
+ */
+bool br_profile_divides(enum br_profile_format format);
 
 /* The formats, each with a file of its own; as br_profile_read. */
 typedef int br_profile_read_fn(struct br_build *build, const struct br_profile_source *source,

@@ -76,10 +76,19 @@ static void timed_free(struct br_timed_type *type)
     type->first = type->last = NULL;
 }
 
+static void timed_empty(struct br_timed *timed)
+{
+    for (uint32_t i = 0; i < timed->n_types; i++) {
+        timed_free(&timed->types[i]);
+        timed->types[i].last_ns = 0;
+    }
+    timed->count = 0;
+    timed->first_ns = timed->last_ns = 0;
+}
+
 void br_timed_release(struct br_timed *timed)
 {
-    for (uint32_t i = 0; i < timed->n_types; i++)
-        timed_free(&timed->types[i]);
+    timed_empty(timed);
     *timed = (struct br_timed){0};
 }
 
@@ -91,9 +100,11 @@ static uint32_t timed_string(struct br_build *build, const char *text)
 /* What has to be added to a time of the file's clock; it wraps. */
 static uint64_t timed_shift(const struct br_timed *timed, const struct br_profile_source *source)
 {
-    return timed->last_ns >= DAY_CLOCK_NS || source->end_ns < timed->last_ns - timed->first_ns
+    uint64_t first_ns = timed->has_clock ? timed->clock_first_ns : timed->first_ns;
+    uint64_t last_ns = timed->has_clock ? timed->clock_last_ns : timed->last_ns;
+    return last_ns >= DAY_CLOCK_NS || source->end_ns < last_ns - first_ns
                ? 0
-               : source->end_ns - timed->last_ns;
+               : source->end_ns - last_ns;
 }
 
 static int timed_scope(struct br_timed *timed, const struct br_timed_type *type,
@@ -185,6 +196,6 @@ int br_timed_emit(struct br_timed *timed, const struct br_profile_source *source
     for (uint32_t i = 0; i < timed->n_types && !rc; i++)
         if (timed->types[i].first)
             rc = timed_profile(timed, &timed->types[i], shift, source, scratch);
-    br_timed_release(timed);
+    timed_empty(timed);
     return rc ? br_err_set(err, rc, "it cannot be converted: %s", br_strerror(rc)) : 0;
 }

@@ -37,15 +37,19 @@ struct br_timed {
     uint32_t n_types;
     uint32_t count;             /* samples */
     uint64_t first_ns, last_ns; /* of all */
+    /* Of the whole file, where its samples are written in parts. */
+    bool has_clock;
+    uint64_t clock_first_ns, clock_last_ns;
 };
 
 /* Adds a sample, of which type, stack, attributes, value and time are set. Returns 0 or BR_ENOMEM.
  */
 int br_timed_add(struct br_timed *timed, const struct br_timed_sample *sample);
 
-/* Writes a resource with a scope and a Profile for each type that has samples, and releases
- * `timed`. What is later than 2001 is a time of day; else the last sample was taken when the source
- * ends. Returns 0 or a code with its sentence. */
+/* Writes a resource with a scope and a Profile for each type that has samples. Afterwards, also
+ * after a failure, `timed` has its types and no samples, and need not be released. What is later
+ * than 2001 is a time of day; else the last sample was taken when the source ends. Returns 0 or a
+ * code with its sentence. */
 int br_timed_emit(struct br_timed *timed, const struct br_profile_source *source,
                   struct br_arena *scratch, struct br_err *err);
 void br_timed_release(struct br_timed *timed);

@@ -37,6 +37,23 @@ static inline void profile_fuzz_check(struct br_host *host, const struct br_item
     br_rope_release(&rope);
 }
 
+struct profile_fuzz_parts {
+    struct br_host *host;
+    struct br_build *build;
+};
+
+static inline int profile_fuzz_on_part(void *arg)
+{
+    struct profile_fuzz_parts *parts = arg;
+    struct br_item *item = br_item_new(parts->host, BR_PROFILES);
+    profile_fuzz_require(item && br_build_items(parts->build));
+    int rc = br_build_take(parts->build, item);
+    if (!rc)
+        profile_fuzz_check(parts->host, item);
+    br_item_free(item);
+    return rc;
+}
+
 static inline void profile_fuzz(br_profile_read_fn *read, const uint8_t *data, size_t size)
 {
     static const struct br_host_ops ops = {0};
@@ -47,12 +64,15 @@ static inline void profile_fuzz(br_profile_read_fn *read, const uint8_t *data, s
     struct br_arena arena = {.max = PROFILE_FUZZ_MAX};
     struct br_build *b = host.pool ? br_build_new(&host, PROFILE_FUZZ_MAX) : NULL;
     struct br_item *item = b ? br_item_new(&host, BR_PROFILES) : NULL;
+    struct profile_fuzz_parts each = {&host, b};
+    const struct br_profile_parts parts = {1 + (data[0] >> 2 & 3), 64, profile_fuzz_on_part, &each};
     const struct br_profile_source source = {.data = data + 1,
                                              .len = size - 1,
                                              .from_pyroscope = data[0] & 1,
                                              .cumulative = data[0] & 2,
                                              .datadog = data[0] & 32,
-                                             .spy_name = spies[data[0] >> 2 & 3]};
+                                             .spy_name = spies[data[0] >> 2 & 3],
+                                             .parts = data[0] & 64 ? &parts : NULL};
     enum br_profile_format format;
     profile_fuzz_require(item != NULL);
     (void)br_profile_guess(source.data, source.len, &format);

@@ -11,16 +11,15 @@
 #include "base/mem.h"
 #include "base/steps.h"
 #include "core/host.h"
-#include "profile/profile.h"
+#include "ingest/profile_reading.h"
 #include "tests/support/jfr_shape.h"
 #include "tests/support/test.h"
 #include "tests/support/worst.h"
 
 #define MIB (1u << 20)
 #define GROWTH 4
-#define MADE_MAX (64u << 20) /* beside these, for what has been made */
-#define ROOM (1u << 30)      /* as good as no limit */
-#define STEPS_MAX 24         /* for a byte of the body, and of the mebibyte that is free */
+#define ROOM (1u << 30) /* as good as no limit */
+#define STEPS_MAX 24    /* for a byte of the body, and of the mebibyte that is free */
 
 /* A body, and what goes with it. */
 struct body {
@@ -35,9 +34,10 @@ typedef void shape_fn(struct body *b, size_t size);
 struct cost {
     int rc;
     struct br_err err;
-    size_t len, peak, widened;
+    size_t len, peak;
     uint64_t steps;
     uint32_t items;
+    unsigned n_parts; /* 0: it was read as one */
 };
 
 static struct br_host host;
@@ -144,15 +144,46 @@ static struct cost read_source(const struct br_profile_source *s, enum br_profil
     return cost;
 }
 
-/* The same as a request is read: in a scope of four bodies and a MiB, which follows what is made.
- */
+static unsigned parts_of(const struct br_reading *reading)
+{
+    unsigned n = 0;
+    for (const struct br_list *l = reading->pieces.next; l != &reading->pieces; l = l->next)
+        n++;
+    return n;
+}
+
+/* The same as receivers read: in a scope, and in parts where that is needed. */
 static struct cost read_in_scope(const struct br_profile_source *s, enum br_profile_format format)
 {
-    struct br_mem_scope scope;
-    br_mem_scope_begin(&scope, bytes_max(s->len + s->labels_len), NULL);
-    struct cost cost = read_source(s, format, ROOM);
-    br_mem_scope_end(&scope);
-    cost.widened = scope.widened;
+    struct cost cost = {.len = s->len + s->labels_len};
+    struct br_arena scratch = {.max = ROOM};
+    struct br_workbench bench = {0};
+    struct br_reading reading = {.host = &host, .bench = &bench};
+    memset(&meter, 0, sizeof meter);
+    meter.limit = ROOM;
+    br_mem_set_hooks(&meter_hooks);
+    bench.build = br_build_new(&host, ROOM);
+    assert_non_null(bench.build);
+    br_list_init(&reading.pieces);
+    size_t before = meter.held;
+    uint64_t steps = br_steps();
+    br_mem_scope_begin(&reading.scope, bytes_max(cost.len), NULL);
+    cost.rc = br_profile_reading(&reading, format, s, &scratch);
+    br_arena_release(&scratch);
+    if (!cost.rc && !reading.item && br_build_items(bench.build)) {
+        reading.item = br_item_new(&host, BR_PROFILES);
+        cost.rc = reading.item ? br_build_take(bench.build, reading.item) : BR_ENOMEM;
+    }
+    cost.steps = br_steps() - steps;
+    cost.err = reading.err;
+    cost.peak = meter.peak - before;
+    cost.items = reading.item ? reading.item->n_items : 0;
+    cost.n_parts = parts_of(&reading);
+    br_reading_drop(&reading);
+    br_mem_scope_end(&reading.scope);
+    br_build_free(bench.build);
+    br_mem_set_hooks(NULL);
+    assert_int_equal(meter.held, 0);
     return cost;
 }
 
@@ -1280,8 +1311,6 @@ static void test_memory(void **state)
     }
 }
 
-/* In the scope that follows what is made, a shape of which no more is made than was sent keeps the
- * limit. */
 static void test_memory_in_scope(void **state)
 {
     bool kept = true;
@@ -1289,13 +1318,12 @@ static void test_memory_in_scope(void **state)
     for (size_t i = 0; i < BR_COUNT(shapes); i++) {
         struct cost c = read_shape(shapes[i].make, 2 * MIB, SCOPED);
         if (getenv("BOUNDS_PRINT"))
-            print_message("%s, in a scope: %zu bytes held for %zu, %zu more, %d %s\n",
-                          shapes[i].name, c.peak, c.len, c.widened, c.rc, c.err.text);
-        size_t more = c.widened > 8 * c.len ? c.widened : 0; /* more was made than was sent */
-        if (c.peak <= bytes_max(c.len) + more)
+            print_message("%s, in a scope: %zu bytes held for %zu in %u parts, %d %s\n",
+                          shapes[i].name, c.peak, c.len, c.n_parts, c.rc, c.err.text);
+        if (c.peak <= bytes_max(c.len) && c.steps <= STEPS_MAX * (c.len + MIB))
             continue;
-        print_error("%s: %zu bytes held for %zu; its scope grew by %zu\n", shapes[i].name, c.peak,
-                    c.len, c.widened);
+        print_error("%s: %zu bytes held for %zu, %llu steps\n", shapes[i].name, c.peak, c.len,
+                    (unsigned long long)c.steps);
         kept = false;
     }
     assert_true(kept);
@@ -1378,12 +1406,13 @@ static void expect_taken(const char *name, struct body *b, unsigned n)
     struct br_profile_source s = {.data = b->data.data, .len = b->data.len};
     struct cost c = read_in_scope(&s, b->format);
     if (getenv("BOUNDS_PRINT"))
-        print_message("%s, %u stacks: %zu bytes held for %zu, %d %s\n", name, n, c.peak, c.len,
-                      c.rc, c.err.text);
+        print_message("%s, %u stacks: %zu bytes held for %zu in %u parts, %d %s\n", name, n, c.peak,
+                      c.len, c.n_parts, c.rc, c.err.text);
     if (c.rc)
         fail_msg("%s, %u stacks: %d %s", name, n, c.rc, c.err.text);
     assert_int_equal(c.items, n);
-    assert_true(c.peak <= bytes_max(c.len) + MADE_MAX);
+    assert_true(c.peak <= bytes_max(c.len));
+    assert_true(c.steps <= STEPS_MAX * (c.len + MIB));
     wire_free(&b->data);
     *b = (struct body){0};
 }
@@ -1409,38 +1438,6 @@ static void test_short_stacks(void **state)
     }
 }
 
-/* A push of profiles is one request, however many they are: each makes more than its scope was for.
- */
-static void test_many_profiles_in_scope(void **state)
-{
-    enum { PROFILES = 4 };
-    struct br_arena scratch = {.max = ROOM};
-    struct body bodies[PROFILES] = {0};
-    struct br_mem_scope scope;
-    size_t len = 0;
-    (void)state;
-    for (unsigned i = 0; i < PROFILES; i++) {
-        put_from(&bodies[i], BR_FORMAT_FOLDED, i * 100000, 100000);
-        len += bodies[i].data.len;
-    }
-    br_mem_scope_begin(&scope, bytes_max(len), NULL);
-    struct br_build *build = br_build_new(&host, ROOM);
-    for (unsigned i = 0; i < PROFILES; i++) {
-        struct br_profile_source s = {.data = bodies[i].data.data, .len = bodies[i].data.len};
-        struct br_err err = {0};
-        (void)br_profile_read(build, BR_FORMAT_FOLDED, &s, &scratch, &err);
-        br_arena_release(&scratch);
-        wire_free(&bodies[i].data);
-    }
-    br_build_free(build);
-    br_mem_scope_end(&scope);
-    if (getenv("BOUNDS_PRINT"))
-        print_message("%u profiles: %zu bytes held for %zu, %zu more\n", PROFILES,
-                      (size_t)scope.peak, len, scope.widened);
-    assert_int_equal(scope.widened, MADE_MAX);
-    assert_true((size_t)scope.peak <= bytes_max(len) + MADE_MAX);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -1449,7 +1446,6 @@ int main(void)
         cmocka_unit_test(test_memory_in_scope),
         cmocka_unit_test(test_spans),
         cmocka_unit_test(test_short_stacks),
-        cmocka_unit_test(test_many_profiles_in_scope),
         cmocka_unit_test(test_real_files),
     };
     return cmocka_run_group_tests_name("format_bounds", tests, setup, teardown);

@@ -137,25 +137,6 @@ static void a_scope_counts_for_the_one_around_it(void **state)
     br_free(b);
 }
 
-/* What one scope is widened by has a maximum, however often it is asked for. */
-static void a_scope_is_widened_so_far(void **state)
-{
-    (void)state;
-    struct br_mem_scope scope;
-    assert_int_equal(br_mem_scope_widen(100 * KIB, 0), 100 * KIB); /* there is none */
-    br_mem_scope_begin(&scope, 100 * KIB, NULL);
-    assert_null(br_malloc(150 * KIB));
-    assert_int_equal(br_mem_scope_widen(60 * KIB, 80 * KIB), 60 * KIB);
-    void *a = br_malloc(150 * KIB);
-    assert_non_null(a);
-    assert_int_equal(br_mem_scope_widen(60 * KIB, 80 * KIB), 20 * KIB);
-    assert_int_equal(br_mem_scope_widen(60 * KIB, 80 * KIB), 0);
-    assert_null(br_malloc(40 * KIB));
-    br_free(a);
-    br_mem_scope_end(&scope);
-    assert_int_equal(scope.max, 180 * KIB);
-}
-
 /* The largest maximum is one that nothing reaches, whatever is held. */
 static void a_scope_may_have_the_largest_maximum(void **state)
 {
@@ -376,7 +357,6 @@ int main(void)
         cmocka_unit_test(holders_add_up),
         cmocka_unit_test(a_scope_has_a_maximum),
         cmocka_unit_test(a_scope_counts_for_the_one_around_it),
-        cmocka_unit_test(a_scope_is_widened_so_far),
         cmocka_unit_test(a_scope_may_have_the_largest_maximum),
         cmocka_unit_test(buffers_from_the_pool_count_in_a_scope),
         cmocka_unit_test(marks),

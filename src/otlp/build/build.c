@@ -48,6 +48,12 @@ void br_build_clear(struct br_build *build)
     build->depth = REQUEST;
 }
 
+void br_build_shrink(struct br_build *build)
+{
+    br_merger_release(&build->merge);
+    br_build_clear(build);
+}
+
 size_t br_build_limit(struct br_build *build, size_t max_bytes)
 {
     struct br_merge *merge = &build->merge;
@@ -61,27 +67,12 @@ size_t br_build_limit(struct br_build *build, size_t max_bytes)
     return before;
 }
 
-static size_t build_made(const struct br_budget *budget)
+size_t br_build_made(const struct br_build *build)
 {
-    const struct br_merge *merge = br_container_of(budget, struct br_merge, budget);
-    size_t made = merge->out ? merge->out->len : 0;
+    size_t made = build->merge.out ? build->merge.out->len : 0;
     for (unsigned t = 0; t < BR_TABLES; t++)
-        made += merge->tables[t].len;
+        made += build->merge.tables[t].len;
     return made;
-}
-
-void br_build_follow(struct br_build *build, bool follows)
-{
-    struct br_budget *budget = &build->merge.budget;
-    budget->made = follows ? build_made : NULL;
-    budget->made_before = build_made(budget);
-    budget->granted = 0;
-}
-
-size_t br_build_granted(struct br_build *build)
-{
-    br_budget_widen(&build->merge.budget);
-    return build->merge.budget.granted;
 }
 
 size_t br_build_take_size(const struct br_build *build)

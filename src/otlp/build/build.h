@@ -36,6 +36,9 @@ void br_build_free(struct br_build *build);
  */
 void br_build_clear(struct br_build *build);
 
+/* The same, and keeps no memory. */
+void br_build_shrink(struct br_build *build);
+
 /* Closes what is open and remembers what was built so far; br_build_undo goes back to it, also
  * after an error, which it forgets (but not one from before the mark). What it costs is in
  * proportion to what is undone. The mark lasts until br_build_clear or br_build_take. */
@@ -50,13 +53,8 @@ size_t br_build_memory(const struct br_build *build);
  * places while it moves counts twice. Returns the limit before. */
 size_t br_build_limit(struct br_build *build, size_t max_bytes);
 
-/* With `follows`, the limit, and the maximum of the innermost scope, grow by BR_BUDGET_MADE_GROWTH
- * bytes for each byte of output that is made from now on, for up to BR_BUDGET_MADE_MAX of them.
- * Without, the limit no longer grows. Set the limit first. */
-void br_build_follow(struct br_build *build, bool follows);
-
-/* Returns the bytes that the limit has grown by since br_build_follow. */
-size_t br_build_granted(struct br_build *build);
+/* Returns the bytes of the request that is under construction, so far. */
+size_t br_build_made(const struct br_build *build);
 
 /* Returns the bytes that br_build_take needs beside these: the dictionary, in one piece, less what
  * it gives back before. */

@@ -11,24 +11,11 @@
 #define BYTES_MIN 256u
 #define DOUBLED_MAX (64u << 10) /* bytes of an array that still doubles */
 
-void br_budget_widen(struct br_budget *budget)
-{
-    size_t made = budget->made ? budget->made(budget) : 0;
-    made = made > budget->made_before ? made - budget->made_before : 0;
-    size_t grant = (made < BR_BUDGET_MADE_MAX ? made : BR_BUDGET_MADE_MAX) * BR_BUDGET_MADE_GROWTH;
-    if (grant <= budget->granted)
-        return;
-    grant = br_mem_scope_widen(grant - budget->granted, BR_BUDGET_GRANTS_MAX);
-    budget->max += grant;
-    budget->granted += grant;
-}
-
 int br_budget_grow(struct br_budget *budget, void *items, uint32_t *cap, size_t need, size_t size)
 {
     if (need <= *cap)
         return 0;
     size_t had = *cap * size;
-    br_budget_widen(budget);
     size_t most = br_budget_resized(budget, had) / size;
     if (most > UINT32_MAX)
         most = UINT32_MAX;
@@ -136,7 +123,6 @@ static int intern_grow_slots(struct br_intern *intern, struct br_budget *budget)
 {
     uint32_t n = intern->n_slots ? intern->n_slots * 2 : SLOTS_MIN;
     size_t had = intern->n_slots * sizeof *intern->slots, want = (size_t)n * sizeof *intern->slots;
-    br_budget_widen(budget);
     if (n > UINT32_MAX / 2 || want > br_budget_most(budget, had))
         return BR_EFULL;
     struct br_intern_slot *slots = br_calloc(n, sizeof *slots);

@@ -18,24 +18,11 @@
 #include "base/mem.h"
 #include "wire/protobuf.h"
 
-/* What a budget grows by for each byte of output that was made within it, the most output that
- * counts, and what all budgets of one scope grow by at the most. */
-#define BR_BUDGET_MADE_GROWTH 8
-#define BR_BUDGET_MADE_MAX (8u << 20)
-#define BR_BUDGET_GRANTS_MAX (64u << 20)
-
 /* Memory that several arrays share. */
 struct br_budget {
     size_t used, max;
     bool moves; /* the old place of an array that is being moved counts, too */
-    size_t (*made)(const struct br_budget *budget); /* output bytes; NULL: the maximum stays */
-    size_t made_before;                             /* they did not count when `made` was set */
-    size_t granted;                                 /* that the maximum grew by since then */
 };
-
-/* Lets the maximum, and that of the innermost scope, follow what was made, as far as the scope is
- * not as wide as it may be. */
-void br_budget_widen(struct br_budget *budget);
 
 /* Returns the most bytes that an array may have that has `had` bytes now. */
 static inline size_t br_budget_most(const struct br_budget *budget, size_t had)

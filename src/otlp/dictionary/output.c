@@ -13,7 +13,6 @@ uint8_t *br_merger_room_slow(struct br_merge *merge, size_t len)
     if (merge->rc)
         return NULL;
     if (!merge->out || need > merge->out_cap) {
-        br_budget_widen(budget);
         size_t most = br_budget_resized(budget, merge->out_cap), want = (size_t)merge->out_cap * 2;
         if (want < merge->out_hint)
             want = merge->out_hint;

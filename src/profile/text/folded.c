@@ -6,6 +6,8 @@
 #include "profile/text/stacks.h"
 
 struct reader {
+    struct br_profile_source source; /* of the next part */
+    struct br_arena *scratch;
     struct br_stacks stacks;
     struct br_text_type type;
     const char *p, *end;
@@ -55,7 +57,11 @@ static int folded_add(struct reader *reader, const char *stack, size_t len, int6
     if (rc != 0 || value == 0)
         return rc;
     uint32_t node = br_stacks_path(&reader->stacks, BR_STACKS_ROOT, stack, len);
-    return br_stacks_add(&reader->stacks, node, value, err);
+    bool divided;
+    rc = br_stacks_add(&reader->stacks, node, value, err);
+    return rc ? rc
+              : br_stacks_divide(&reader->stacks, &reader->source, &reader->type, reader->scratch,
+                                 &divided, err);
 }
 
 /* A line without a space is no error to Pyroscope. */
@@ -95,14 +101,15 @@ static int folded_read_all(struct reader *reader, line_fn *read, struct br_err *
 static int folded_read_text(struct br_build *build, const struct br_profile_source *source,
                             line_fn *read, struct br_arena *scratch, struct br_err *err)
 {
-    struct reader reader = {.p = source->len ? (const char *)source->data : ""};
+    struct reader reader = {
+        .source = *source, .scratch = scratch, .p = source->len ? (const char *)source->data : ""};
     reader.end = reader.p + source->len;
     int rc = br_stacks_init(&reader.stacks, build, source, err);
     br_text_type_init(&reader.type, source);
     if (rc == 0)
         rc = folded_read_all(&reader, read, err);
     if (rc == 0)
-        rc = br_stacks_emit(&reader.stacks, source, &reader.type, scratch, err);
+        rc = br_stacks_emit(&reader.stacks, &reader.source, &reader.type, scratch, err);
     br_stacks_release(&reader.stacks);
     return rc;
 }

@@ -19,7 +19,7 @@
 #define DEFAULT_RATE 1000.0
 
 struct perf {
-    const struct br_profile_source *source;
+    struct br_profile_source source; /* of the next part */
     struct br_build *build;
     struct br_arena *scratch;
     struct br_timed timed;
@@ -178,7 +178,7 @@ static int perf_script_type(struct perf *perf, const struct perf_head *perf_head
     if (timed->n_types == BR_TIMED_TYPES_MAX)
         return BR_ETOOBIG;
     struct br_timed_type *type = &timed->types[timed->n_types];
-    double rate = perf->source->sample_rate > 0 ? perf->source->sample_rate : DEFAULT_RATE;
+    double rate = perf->source.sample_rate > 0 ? perf->source.sample_rate : DEFAULT_RATE;
     *type = (struct br_timed_type){.unit = "count", .period = 0};
     if (clock) {
         *type = (struct br_timed_type){.metric = "process_cpu",
@@ -322,6 +322,55 @@ static int perf_script_sample(struct perf *perf, const struct perf_head *perf_he
     return rc ? rc : br_timed_add(&perf->timed, &sample);
 }
 
+static void perf_script_keys(struct perf *perf)
+{
+    perf->thread_name = br_build_string(perf->build, "thread.name", 11);
+    perf->thread_id = br_build_string(perf->build, "thread.id", 9);
+    perf->pid = br_build_string(perf->build, "process.pid", 11);
+}
+
+/* Hands out what was read where it makes a part. */
+static int perf_script_divide(struct perf *perf, struct br_err *err)
+{
+    const struct br_profile_parts *parts = perf->source.parts;
+    if (!parts || (perf->timed.count < parts->stacks && br_build_made(perf->build) < parts->bytes))
+        return 0;
+    int rc = br_timed_emit(&perf->timed, &perf->source, perf->scratch, err);
+    if (rc)
+        return rc;
+    rc = parts->take(parts->arg);
+    if (rc)
+        return br_err_set(err, rc, "a part cannot be converted: %s", br_strerror(rc));
+    perf->source.profile_id = NULL;
+    perf_script_keys(perf);
+    return 0;
+}
+
+/* Finds the times of all samples, for parts of a file whose clock is known at its end. Lines are
+ * told apart as perf_script_read and perf_script_frames do it. */
+static void perf_script_find_clock(const struct perf *perf, struct br_timed *timed)
+{
+    struct perf rest = *perf;
+    struct span line;
+    struct perf_head perf_head;
+    bool inside = false;
+    timed->has_clock = true;
+    timed->clock_first_ns = UINT64_MAX;
+    while (perf_script_line(&rest, &line)) {
+        bool blank = perf_script_is_blank(line);
+        if (inside && !blank && (*line.p == ' ' || *line.p == '\t'))
+            continue; /* a frame */
+        inside = !blank && *line.p != '#' && perf_script_head(line, &perf_head);
+        if (!inside)
+            continue;
+        uint64_t time_ns = perf_head.has_time ? perf_head.time_ns : 0;
+        if (time_ns < timed->clock_first_ns)
+            timed->clock_first_ns = time_ns;
+        if (time_ns > timed->clock_last_ns)
+            timed->clock_last_ns = time_ns;
+    }
+}
+
 static int perf_script_read(struct perf *perf, struct br_err *err)
 {
     struct span line;
@@ -343,6 +392,9 @@ static int perf_script_read(struct perf *perf, struct br_err *err)
                               perf->n_stack >= FRAMES_MAX ? FRAMES_MAX : BR_TIMED_TYPES_MAX);
         if (rc)
             return br_err_set(err, rc, "it cannot be converted: %s", br_strerror(rc));
+        rc = perf_script_divide(perf, err);
+        if (rc)
+            return rc;
     }
     return 0;
 }
@@ -362,15 +414,16 @@ bool br_perf_script_is(const char *text, size_t len)
 int br_perf_script_read(struct br_build *build, const struct br_profile_source *source,
                         struct br_arena *scratch, struct br_err *err)
 {
-    struct perf perf = {.source = source, .build = build, .scratch = scratch, .timed.build = build};
+    struct perf perf = {
+        .source = *source, .build = build, .scratch = scratch, .timed.build = build};
     perf.p = source->len ? (const char *)source->data : "";
     perf.end = perf.p + source->len;
-    perf.thread_name = br_build_string(build, "thread.name", 11);
-    perf.thread_id = br_build_string(build, "thread.id", 9);
-    perf.pid = br_build_string(build, "process.pid", 11);
+    if (source->parts)
+        perf_script_find_clock(&perf, &perf.timed);
+    perf_script_keys(&perf);
     int rc = perf_script_read(&perf, err);
     br_free(perf.stack);
     if (rc)
         br_timed_release(&perf.timed);
-    return rc ? rc : br_timed_emit(&perf.timed, source, scratch, err);
+    return rc ? rc : br_timed_emit(&perf.timed, &perf.source, scratch, err);
 }

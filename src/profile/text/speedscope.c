@@ -20,6 +20,7 @@
 #define DEPTH_MAX 64
 #define PROFILES_MAX 4096
 #define VALUE_MAX 9.2e18
+#define NO_OBJECT UINT32_MAX
 
 /* In the order of `units`. */
 enum unit { NONE, NANOSECONDS, MICROSECONDS, MILLISECONDS, SECONDS, BYTES, N_UNITS };
@@ -45,6 +46,12 @@ struct filing {
     double start;
 };
 
+/* A frame is read when a stack has it, and again in each part of which a stack has it. */
+struct known_frame {
+    uint32_t at; /* where it is in the text, or NO_OBJECT */
+    uint32_t part, location;
+};
+
 struct reader {
     struct br_json_scan scan; /* at the beginning of the text, which has been checked */
     const struct br_profile_source *source;
@@ -57,12 +64,16 @@ struct reader {
     struct profile *profiles;
     uint32_t n_profiles, cap_profiles;
     struct br_map *filed; /* struct filing to the last profile's number + 1 */
-    uint32_t *frames;     /* locations */
+    struct known_frame *frames;
     uint32_t n_frames, cap_frames;
-    char *text; /* a string without its escapes */
+    uint32_t part;     /* from 1 */
+    size_t frame_left; /* bytes that may still be read of frames */
+    char *text;        /* a string without its escapes */
     uint32_t cap_text;
     size_t path_left; /* of all profiles; see br_stacks */
     /* Of the profile that is being read: */
+    struct br_profile_source filed_source;
+    struct br_arena *filed_arena;
     struct br_stacks stacks;
     struct br_text_type type;
     double scale;   /* of the file's numbers */
@@ -129,30 +140,76 @@ static int64_t speedscope_whole(const struct br_json_token *token)
     return br_json_part_number(token, &v) && v > 0 && v < 1e9 ? (int64_t)v : 0;
 }
 
-static int speedscope_add_frame(void *arg, struct br_json_scan *scan)
+static const char *speedscope_text(const struct reader *reader)
+{
+    return (const char *)reader->source->data;
+}
+
+static int speedscope_note_frame_list(void *arg, struct br_json_scan *scan)
 {
     struct reader *reader = arg;
-    struct frame frame = {.name = {.type = BR_JSON_NULL}};
-    size_t len;
-    int rc = br_json_members(scan, speedscope_note_frame, &frame);
+    struct br_json_token value;
+    int rc = br_json_scan_value(scan, &value);
     if (rc)
         return rc;
-    const char *text = speedscope_string(reader, &frame.name, &len);
+    if (br_grow(&reader->frames, &reader->cap_frames, (size_t)reader->n_frames + 1,
+                sizeof *reader->frames, UINT32_MAX) != 0)
+        return speedscope_no_memory(reader);
+    bool object = value.type == BR_JSON_OBJECT;
+    reader->frames[reader->n_frames++] = (struct known_frame){
+        .at = object ? (uint32_t)(scan->at - speedscope_text(reader)) : NO_OBJECT};
+    return br_json_scan_skip(scan, &value);
+}
+
+static int speedscope_make_frame(struct reader *reader, const struct frame *from, uint32_t *ret)
+{
+    size_t len;
+    const char *text = speedscope_string(reader, &from->name, &len);
     if (!text)
         return speedscope_no_memory(reader);
     uint32_t name = br_build_string(reader->build, text, len);
-    text = speedscope_string(reader, &frame.file, &len);
-    if (!text || br_grow(&reader->frames, &reader->cap_frames, (size_t)reader->n_frames + 1,
-                         sizeof *reader->frames, UINT32_MAX) != 0)
+    text = speedscope_string(reader, &from->file, &len);
+    if (!text)
         return speedscope_no_memory(reader);
     uint32_t file = br_build_string(reader->build, text, len);
     struct br_build_line line = {.function = br_build_function(reader->build, name, 0, file, 0),
-                                 .line = speedscope_whole(&frame.line),
-                                 .column = speedscope_whole(&frame.column)};
+                                 .line = speedscope_whole(&from->line),
+                                 .column = speedscope_whole(&from->column)};
     struct br_build_location location = {.lines = &line, .n_lines = 1};
-    reader->frames[reader->n_frames++] = br_build_location(reader->build, &location);
-    rc = br_build_rc(reader->build);
+    *ret = br_build_location(reader->build, &location);
+    int rc = br_build_rc(reader->build);
     return rc ? br_err_set(reader->err, rc, "cannot be converted: %s", br_strerror(rc)) : 0;
+}
+
+static int speedscope_read_frame(struct reader *reader, uint32_t at, uint32_t *ret)
+{
+    struct frame frame = {.name = {.type = BR_JSON_NULL}};
+    if (at == NO_OBJECT)
+        return speedscope_make_frame(reader, &frame, ret);
+    const struct br_json_part part = {speedscope_text(reader) + at};
+    struct br_json_scan scan = br_json_part_scan(&reader->scan, part);
+    int rc = br_json_members(&scan, speedscope_note_frame, &frame);
+    if (rc)
+        return rc;
+    size_t len = (size_t)(scan.at - part.at);
+    if (len > reader->frame_left)
+        return br_err_set(reader->err, BR_EINVAL, "frames that are too large for what was sent");
+    reader->frame_left -= len;
+    return speedscope_make_frame(reader, &frame, ret);
+}
+
+/* The location of a frame in this part. */
+static int speedscope_location(struct reader *reader, uint32_t number, uint32_t *ret)
+{
+    struct known_frame *known = &reader->frames[number];
+    if (known->part != reader->part) {
+        int rc = speedscope_read_frame(reader, known->at, &known->location);
+        if (rc)
+            return rc;
+        known->part = reader->part;
+    }
+    *ret = known->location;
+    return 0;
 }
 
 static bool speedscope_frame_index(const struct reader *reader, const struct br_json_token *token,
@@ -181,14 +238,35 @@ static int speedscope_add_to_path(void *arg, struct br_json_scan *scan)
 {
     struct reader *reader = arg;
     struct br_json_token value;
-    uint32_t frame;
+    uint32_t frame, location;
     int rc = br_json_scan_value(scan, &value);
     if (rc)
         return rc;
     if (!speedscope_frame_index(reader, &value, &frame))
         return speedscope_fail(reader, "a sample of a frame that there is not");
-    reader->node = br_stacks_child(&reader->stacks, reader->node, reader->frames[frame]);
-    return 0;
+    rc = speedscope_location(reader, frame, &location);
+    if (rc == 0)
+        reader->node = br_stacks_child(&reader->stacks, reader->node, location);
+    return rc;
+}
+
+/* Goes on with an empty tree where this one makes a part; what is open stays so. */
+static int speedscope_divide(struct reader *reader)
+{
+    uint32_t n_open = reader->n_open, parent = BR_STACKS_ROOT, location;
+    bool divided;
+    int rc = br_stacks_divide(&reader->stacks, &reader->filed_source, &reader->type,
+                              reader->filed_arena, &divided, reader->err);
+    if (rc || !divided)
+        return rc;
+    reader->part++;
+    for (uint32_t i = 0; i < n_open && rc == 0; i++) {
+        rc = speedscope_location(reader, reader->open_frames[i], &location);
+        if (rc == 0)
+            parent = reader->open[i] = br_stacks_child(&reader->stacks, parent, location);
+    }
+    br_stacks_keep(&reader->stacks);
+    return rc;
 }
 
 /* Reads the sample that comes next in `samples`, of this weight. */
@@ -228,6 +306,8 @@ static int speedscope_read_sampled(struct reader *reader, const struct profile *
         if (!has_sample)
             return 0;
         rc = speedscope_read_sample(reader, &samples.scan, &weight);
+        if (!rc)
+            rc = speedscope_divide(reader);
     }
     return rc;
 }
@@ -235,12 +315,16 @@ static int speedscope_read_sampled(struct reader *reader, const struct profile *
 static int speedscope_open_frame(struct reader *reader, uint32_t frame)
 {
     size_t need = (size_t)reader->n_open + 1;
+    uint32_t location;
+    int rc = speedscope_location(reader, frame, &location);
+    if (rc)
+        return rc;
     if (br_grow(&reader->open, &reader->cap_open, need, sizeof *reader->open, UINT32_MAX) != 0 ||
         br_grow(&reader->open_frames, &reader->cap_open_frames, need, sizeof *reader->open_frames,
                 UINT32_MAX) != 0)
         return speedscope_no_memory(reader);
     uint32_t parent = reader->n_open ? reader->open[reader->n_open - 1] : BR_STACKS_ROOT;
-    reader->open[reader->n_open] = br_stacks_child(&reader->stacks, parent, reader->frames[frame]);
+    reader->open[reader->n_open] = br_stacks_child(&reader->stacks, parent, location);
     reader->open_frames[reader->n_open++] = frame;
     return 0;
 }
@@ -290,7 +374,7 @@ static int speedscope_read_event(void *arg, struct br_json_scan *scan)
     if (!closes)
         return speedscope_open_frame(reader, frame);
     reader->n_open--;
-    return 0;
+    return speedscope_divide(reader);
 }
 
 static int speedscope_read_evented(struct reader *reader, const struct profile *profile)
@@ -442,19 +526,21 @@ static int speedscope_read_filed(struct reader *reader, uint32_t first, bool sev
                                  struct br_arena *arena)
 {
     struct br_addition resource;
-    struct br_profile_source source = *reader->source;
     int rc = br_stacks_init(&reader->stacks, reader->build, reader->source, reader->err);
     reader->stacks.path_left = reader->path_left;
+    reader->n_open = 0;
     speedscope_choose_type(reader, reader->profiles[first].unit, several);
+    if (rc == 0)
+        rc = speedscope_name_resource(reader, &reader->profiles[first], arena, &resource);
+    reader->filed_source.resource = &resource;
+    reader->filed_arena = arena;
     for (uint32_t i = first + 1; rc == 0 && i > 0; i = reader->profiles[i - 1].next) {
         const struct profile *p = &reader->profiles[i - 1];
         rc = p->evented ? speedscope_read_evented(reader, p) : speedscope_read_sampled(reader, p);
     }
     if (rc == 0)
-        rc = speedscope_name_resource(reader, &reader->profiles[first], arena, &resource);
-    source.resource = &resource;
-    if (rc == 0)
-        rc = br_stacks_emit(&reader->stacks, &source, &reader->type, arena, reader->err);
+        rc = br_stacks_emit(&reader->stacks, &reader->filed_source, &reader->type, arena,
+                            reader->err);
     reader->path_left = reader->stacks.path_left;
     br_stacks_release(&reader->stacks);
     return rc;
@@ -513,7 +599,8 @@ static int speedscope_read_file(struct reader *reader)
     if (!rc && !reader->known)
         return speedscope_fail(reader, "unknown schema");
     if (!rc)
-        rc = br_json_elements(&reader->scan, reader->frame_list, speedscope_add_frame, reader);
+        rc =
+            br_json_elements(&reader->scan, reader->frame_list, speedscope_note_frame_list, reader);
     if (!rc)
         rc = br_json_elements(&reader->scan, reader->profile_list, speedscope_note_profile, reader);
     bool several = br_map_count(reader->filed) > 1;
@@ -532,7 +619,9 @@ int br_speedscope_read(struct br_build *build, const struct br_profile_source *s
     if (rc != 0)
         return rc == BR_ETOOBIG ? BR_EINVAL : rc;
     br_random_bytes(reader.secret, sizeof reader.secret);
-    reader.path_left = br_profile_text_max(source);
+    reader.path_left = reader.frame_left = br_profile_text_max(source);
+    reader.filed_source = *source;
+    reader.part = 1;
     reader.filed = br_map_new(PROFILES_MAX);
     rc = reader.filed ? speedscope_read_file(&reader) : speedscope_no_memory(&reader);
     br_map_free(reader.filed, NULL);

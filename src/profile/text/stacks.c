@@ -13,6 +13,15 @@
 
 /* --- The tree --------------------------------------------------------------------------------- */
 
+static int stacks_root(struct br_stacks *stacks, struct br_err *err)
+{
+    if (br_grow(&stacks->nodes, &stacks->cap, NODES_MIN, sizeof *stacks->nodes,
+                BR_STACKS_NODES_MAX))
+        return br_err_set(err, BR_ENOMEM, "no memory for frames");
+    stacks->nodes[stacks->count++] = (struct br_stack_node){0};
+    return 0;
+}
+
 int br_stacks_init(struct br_stacks *stacks, struct br_build *build,
                    const struct br_profile_source *source, struct br_err *err)
 {
@@ -22,11 +31,7 @@ int br_stacks_init(struct br_stacks *stacks, struct br_build *build,
                         ? (uint32_t)(stacks->text_left / BR_STACKS_NODE_BYTES)
                         : BR_STACKS_NODES_MAX;
     br_index_init(&stacks->index, stacks->n_max, BR_HOLDER_REQUESTS);
-    if (br_grow(&stacks->nodes, &stacks->cap, NODES_MIN, sizeof *stacks->nodes,
-                BR_STACKS_NODES_MAX))
-        return br_err_set(err, BR_ENOMEM, "no memory for frames");
-    stacks->nodes[stacks->count++] = (struct br_stack_node){0};
-    return 0;
+    return stacks_root(stacks, err);
 }
 
 void br_stacks_release(struct br_stacks *stacks)
@@ -271,4 +276,55 @@ int br_stacks_emit(struct br_stacks *stacks, const struct br_profile_source *sou
     }
     br_free(path);
     return rc;
+}
+
+/* --- Parts ------------------------------------------------------------------------------------ */
+
+static bool stacks_part_due(const struct br_stacks *stacks, const struct br_profile_source *source)
+{
+    uint32_t n_stacks = stacks->count - stacks->n_kept;
+    if (!source->parts || br_build_rc(stacks->build) || stacks->rc)
+        return false;
+    if (n_stacks >= source->parts->stacks && n_stacks >= stacks->n_kept)
+        return true;
+    size_t bytes = br_build_made(stacks->build) - stacks->bytes_kept;
+    return bytes >= source->parts->bytes && bytes >= stacks->bytes_kept;
+}
+
+/* Back to the root; what names and stacks may still have stays. */
+static void stacks_empty(struct br_stacks *stacks)
+{
+    br_free(stacks->nodes);
+    stacks->nodes = NULL;
+    stacks->count = stacks->cap = stacks->n_kept = 0;
+    stacks->bytes_kept = 0;
+    br_index_release(&stacks->index);
+}
+
+int br_stacks_divide(struct br_stacks *stacks, struct br_profile_source *source,
+                     const struct br_text_type *type, struct br_arena *scratch, bool *ret_divided,
+                     struct br_err *err)
+{
+    *ret_divided = false;
+    if (!stacks_part_due(stacks, source))
+        return 0;
+    int rc = br_stacks_emit(stacks, source, type, scratch, err);
+    if (rc)
+        return rc;
+    stacks_empty(stacks);
+    if (br_build_items(stacks->build))
+        rc = source->parts->take(source->parts->arg);
+    else
+        br_build_clear(stacks->build); /* nothing had a value */
+    if (rc)
+        return br_err_set(err, rc, "a part cannot be converted: %s", br_strerror(rc));
+    source->profile_id = NULL;
+    *ret_divided = true;
+    return stacks_root(stacks, err);
+}
+
+void br_stacks_keep(struct br_stacks *stacks)
+{
+    stacks->n_kept = stacks->count;
+    stacks->bytes_kept = br_build_made(stacks->build);
 }

@@ -29,7 +29,9 @@ struct br_stacks {
     struct br_index index; /* of all nodes but the root */
     uint32_t n_max;        /* nodes: as many as four times what was sent has room for */
     size_t text_left;      /* bytes that names may still have: those of a trie overlap */
-    size_t path_left; /* frames that stacks may still have: a stack is a node and all above it */
+    size_t path_left;  /* frames that stacks may still have: a stack is a node and all above it */
+    uint32_t n_kept;   /* nodes that do not count for the size of a part, ... */
+    size_t bytes_kept; /* ... and OTLP */
     int rc; /* the first failure: BR_EFULL, BR_ETOOBIG, BR_ENOMEM; after it nothing is added */
 };
 
@@ -79,3 +81,13 @@ int br_text_scale(const struct br_text_type *type, int64_t number, int64_t *ret,
  * are none. Returns as br_profile_read. */
 int br_stacks_emit(struct br_stacks *stacks, const struct br_profile_source *source,
                    const struct br_text_type *type, struct br_arena *scratch, struct br_err *err);
+
+/* Where the source is read in parts and this one is large enough: emits it, hands it out, and sets
+ * `*ret_divided`. The tree is empty then, locations that were known are void, and the next part has
+ * no profile id. Returns as br_profile_read. */
+int br_stacks_divide(struct br_stacks *stacks, struct br_profile_source *source,
+                     const struct br_text_type *type, struct br_arena *scratch, bool *ret_divided,
+                     struct br_err *err);
+
+/* What is in the tree was in the last part, too, and does not count for the size of this one. */
+void br_stacks_keep(struct br_stacks *stacks);
