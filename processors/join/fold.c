@@ -455,7 +455,7 @@ static void fold_decide(struct fold *fold, const struct fold_group *fold_group)
 
 /* Whoever comes first of a chain has its place. What did not fit into its sums is a chain of its
  * own when its first sample comes. */
-static int on_fold_sample(void *arg, struct br_visit *visit)
+static int fold_on_sample(void *arg, struct br_visit *visit)
 {
     struct fold *fold = arg;
     struct fold_group fold_group = {.first = visit->index, .last = visit->index};
@@ -529,7 +529,7 @@ int join_fold_samples(struct br_item *item, uint8_t *folds, const struct join_la
         rc = BR_ENOMEM;
     fold_release_table(&fold);
     if (!rc)
-        rc = br_item_rewrite(item, 1u << BR_LEVEL_ITEM, on_fold_sample, &fold);
+        rc = br_item_rewrite(item, 1u << BR_LEVEL_ITEM, fold_on_sample, &fold);
     if (!rc)
         *ret_gone = fold.n_gone;
     fold_release(&fold);

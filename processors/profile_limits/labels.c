@@ -17,7 +17,8 @@ static struct br_entry limits_labels_string_at(const struct limits_edit *edit, u
     return br_dictionary_string(&edit->view, index < UINT32_MAX ? (uint32_t)index : UINT32_MAX);
 }
 
-static void read_label(const struct limits_edit *edit, struct br_entry entry, struct label *ret)
+static void limits_labels_read(const struct limits_edit *edit, struct br_entry entry,
+                               struct label *ret)
 {
     struct br_keyvalue kv;
     (void)br_keyvalue_read_entry(entry.data, entry.len, &kv);
@@ -67,7 +68,7 @@ uint32_t limits_cut_labels(struct limits_edit *edit, const struct limits_labels 
         struct label label;
         if (!used[i])
             continue;
-        read_label(edit, edit->view.tables[BR_TABLE_ATTRIBUTE][i], &label);
+        limits_labels_read(edit, edit->view.tables[BR_TABLE_ATTRIBUTE][i], &label);
         struct br_entry key = limits_labels_string_at(edit, label.key);
         if (!label.is_text || limits_labels_is_unlimited(labels, key) ||
             limits_values_admit(labels->values, key.data, key.len, label.text.data, label.text.len,

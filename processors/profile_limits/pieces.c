@@ -89,7 +89,7 @@ struct pieces {
     double payloads;
 };
 
-static int on_piece(struct br_item *piece, void *arg)
+static int limits_pieces_on_piece(struct br_item *piece, void *arg)
 {
     struct pieces *p = arg;
     br_list_append(&p->list, &piece->link);
@@ -133,7 +133,8 @@ uint32_t limits_forward_pieces(struct br_node *node, const struct limits_sizes *
     struct br_item *piece;
     uint32_t n_forwarded = 0, n_dropped = 0;
     br_list_init(&p.list);
-    int rc = br_profiles_split(item, sizes->max_samples, sizes->max_bytes, on_piece, &p);
+    int rc =
+        br_profiles_split(item, sizes->max_samples, sizes->max_bytes, limits_pieces_on_piece, &p);
     if (rc)
         return limits_pieces_drop_all(&p, item, rc);
     *counts->payloads += p.payloads;

@@ -2,14 +2,14 @@
 #include "processors/profile_limits/values.h"
 
 /* What a key is mapped to is the map of its values, and they are mapped to anything but NULL. */
-static void free_values(void *values)
+static void values_free(void *values)
 {
     br_map_free(values, NULL);
 }
 
 void limits_values_clear(struct limits_values *values)
 {
-    br_map_free(values->keys, free_values);
+    br_map_free(values->keys, values_free);
     *values = (struct limits_values){0};
 }
 

@@ -486,7 +486,7 @@ int pprof_folder_new(struct br_node *node, struct pprof_reader *reader, struct p
     return rc;
 }
 
-static int check_folder(const char *key, const char *path, int mode, struct br_err *err)
+static int folder_check(const char *key, const char *path, int mode, struct br_err *err)
 {
     struct stat st;
     if (stat(path, &st) != 0)
@@ -500,12 +500,12 @@ static int check_folder(const char *key, const char *path, int mode, struct br_e
 }
 
 /* A misspelt path would look like a folder to which nothing comes. */
-static int check_folders(const struct pprof_folder_config *config, struct br_err *err)
+static int folder_check_all(const struct pprof_folder_config *config, struct br_err *err)
 {
     int mode = R_OK | X_OK | (config->after == PPROF_REMEMBER ? 0 : W_OK);
-    int rc = check_folder("path", config->path, mode, err);
+    int rc = folder_check("path", config->path, mode, err);
     return rc == 0 && config->after == PPROF_MOVE
-               ? check_folder("move_to", config->move_to, W_OK | X_OK, err)
+               ? folder_check("move_to", config->move_to, W_OK | X_OK, err)
                : rc;
 }
 
@@ -546,7 +546,7 @@ static int folder_open_taken(struct pprof_folder *folder, struct br_err *err)
 
 int pprof_folder_start(struct pprof_folder *folder, struct br_err *err)
 {
-    int rc = check_folders(folder->config, err);
+    int rc = folder_check_all(folder->config, err);
     if (!rc)
         rc = folder_open_taken(folder, err);
     if (rc)

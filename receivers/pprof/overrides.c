@@ -7,13 +7,13 @@
 
 #define NS_PER_MS 1000000
 
-static struct pprof_scraper *scrape_overrides_scraper_of(struct br_overridable *overridable)
+static struct pprof_scraper *overrides_scraper_of(struct br_overridable *overridable)
 {
     return br_container_of(overridable, struct pprof_scraper, overridable);
 }
 
-static bool scrape_overrides_matches(const struct pprof_override *override,
-                                     const struct pprof_target *target)
+static bool overrides_matches(const struct pprof_override *override,
+                              const struct pprof_target *target)
 {
     bool service = !override->service ||
                    (strlen(override->service) == target->service_len &&
@@ -22,15 +22,15 @@ static bool scrape_overrides_matches(const struct pprof_override *override,
            (!override->target || strcmp(override->target, target->config->endpoint) == 0);
 }
 
-static bool scrape_overrides_is_live(const struct pprof_scraper *scraper,
-                                     const struct pprof_override *override)
+static bool overrides_is_live(const struct pprof_scraper *scraper,
+                              const struct pprof_override *override)
 {
     return override->until_ms > br_host_mono_ms(scraper->node->host);
 }
 
 /* --- What jobs are to do ---------------------------------------------------------------------- */
 
-static uint64_t scrape_overrides_at_once(struct pprof_job *job)
+static uint64_t overrides_at_once(struct pprof_job *job)
 {
     (void)job;
     return 0;
@@ -41,8 +41,8 @@ struct want {
 };
 
 /* The shorter of what is wanted so far and what an override (NULL: the config) asks for. */
-static void scrape_overrides_ask(const struct pprof_config *config, int kind, struct want *want,
-                                 const struct pprof_override *override)
+static void overrides_ask(const struct pprof_config *config, int kind, struct want *want,
+                          const struct pprof_override *override)
 {
     uint64_t shortest = pprof_job_shortest_ms(config, (enum pprof_kind)kind);
     uint64_t interval_ms = override ? override->interval_ms : 0;
@@ -57,21 +57,20 @@ static void scrape_overrides_ask(const struct pprof_config *config, int kind, st
     want->until_ms = override ? override->until_ms : 0;
 }
 
-static void scrape_overrides_refresh_target(struct pprof_scraper *scraper,
-                                            struct pprof_target *target,
-                                            uint64_t (*delay_ms)(struct pprof_job *j))
+static void overrides_refresh_target(struct pprof_scraper *scraper, struct pprof_target *target,
+                                     uint64_t (*delay_ms)(struct pprof_job *j))
 {
     struct want want[PPROF_KINDS] = {0};
     for (int k = 0; k < PPROF_KINDS; k++)
         if (!target->config->on_demand &&
             pprof_profile_config(scraper->config, (enum pprof_kind)k)->enabled)
-            scrape_overrides_ask(scraper->config, k, &want[k], NULL);
+            overrides_ask(scraper->config, k, &want[k], NULL);
     for (size_t i = 0; i < scraper->n_overrides; i++) {
-        if (!scrape_overrides_matches(&scraper->overrides[i], target))
+        if (!overrides_matches(&scraper->overrides[i], target))
             continue;
         for (int k = 0; k < PPROF_KINDS; k++)
             if (scraper->overrides[i].kinds[k])
-                scrape_overrides_ask(scraper->config, k, &want[k], &scraper->overrides[i]);
+                overrides_ask(scraper->config, k, &want[k], &scraper->overrides[i]);
     }
     for (int k = 0; k < PPROF_KINDS; k++) {
         struct pprof_job *j = &target->jobs[k];
@@ -84,17 +83,17 @@ static void scrape_overrides_refresh_target(struct pprof_scraper *scraper,
     }
 }
 
-static void scrape_overrides_forget(struct pprof_scraper *scraper, size_t index)
+static void overrides_forget(struct pprof_scraper *scraper, size_t index)
 {
     br_free(scraper->overrides[index].service);
     br_free(scraper->overrides[index].target);
     scraper->overrides[index] = scraper->overrides[--scraper->n_overrides];
 }
 
-static void scrape_overrides_on_overrides_end(struct br_timer *timer)
+static void overrides_on_end(struct br_timer *timer)
 {
-    pprof_overrides_refresh(br_container_of(timer, struct pprof_scraper, rules_end),
-                            scrape_overrides_at_once);
+    pprof_overrides_refresh(br_container_of(timer, struct pprof_scraper, overrides_end),
+                            overrides_at_once);
 }
 
 void pprof_overrides_refresh(struct pprof_scraper *scraper,
@@ -103,31 +102,30 @@ void pprof_overrides_refresh(struct pprof_scraper *scraper,
     struct br_host *host = scraper->node->host;
     uint64_t now = br_host_mono_ms(host), next = UINT64_MAX;
     for (size_t i = scraper->n_overrides; i-- > 0;) {
-        if (!scrape_overrides_is_live(scraper, &scraper->overrides[i]))
-            scrape_overrides_forget(scraper, i);
+        if (!overrides_is_live(scraper, &scraper->overrides[i]))
+            overrides_forget(scraper, i);
         else if (scraper->overrides[i].until_ms < next)
             next = scraper->overrides[i].until_ms;
     }
     if (next == UINT64_MAX)
-        (void)br_host_timer_park(host, &scraper->rules_end, scrape_overrides_on_overrides_end);
+        (void)br_host_timer_park(host, &scraper->overrides_end, overrides_on_end);
     else
-        (void)br_host_timer(host, &scraper->rules_end, next - now,
-                            scrape_overrides_on_overrides_end);
+        (void)br_host_timer(host, &scraper->overrides_end, next - now, overrides_on_end);
     for (size_t i = 0; i < scraper->n_targets; i++)
-        scrape_overrides_refresh_target(scraper, &scraper->targets[i], delay_ms);
+        overrides_refresh_target(scraper, &scraper->targets[i], delay_ms);
 }
 
 void pprof_overrides_release(struct pprof_scraper *scraper)
 {
     while (scraper->n_overrides > 0)
-        scrape_overrides_forget(scraper, scraper->n_overrides - 1);
-    br_host_timer_stop(scraper->node->host, &scraper->rules_end);
+        overrides_forget(scraper, scraper->n_overrides - 1);
+    br_host_timer_stop(scraper->node->host, &scraper->overrides_end);
 }
 
 /* --- The overridable -------------------------------------------------------------------------- */
 
 /* Where neither the override nor the config names a profile, it is the CPU's. */
-static bool scrape_overrides_is_default(const struct pprof_config *config, enum pprof_kind kind)
+static bool overrides_is_default(const struct pprof_config *config, enum pprof_kind kind)
 {
     for (int k = 0; k < PPROF_KINDS; k++)
         if (pprof_profile_config(config, (enum pprof_kind)k)->enabled)
@@ -136,19 +134,19 @@ static bool scrape_overrides_is_default(const struct pprof_config *config, enum 
 }
 
 /* How many jobs it is about. */
-static int scrape_overrides_count_jobs(const struct pprof_scraper *scraper,
-                                       const struct pprof_override *override)
+static int overrides_count_jobs(const struct pprof_scraper *scraper,
+                                const struct pprof_override *override)
 {
     int n_targets = 0, n_kinds = 0;
     for (size_t i = 0; i < scraper->n_targets; i++)
-        n_targets += scrape_overrides_matches(override, &scraper->targets[i]);
+        n_targets += overrides_matches(override, &scraper->targets[i]);
     for (int k = 0; k < PPROF_KINDS; k++)
         n_kinds += override->kinds[k];
     return n_targets * n_kinds;
 }
 
-static int scrape_overrides_copy_override(struct pprof_override *copy,
-                                          const struct br_override *override, struct br_err *err)
+static int overrides_copy_override(struct pprof_override *copy, const struct br_override *override,
+                                   struct br_err *err)
 {
     copy->service = override->service ? br_strdup(override->service) : NULL;
     copy->target = override->target ? br_strdup(override->target) : NULL;
@@ -159,34 +157,33 @@ static int scrape_overrides_copy_override(struct pprof_override *copy,
     return br_err_set(err, BR_ENOMEM, "out of memory");
 }
 
-static void scrape_overrides_withdraw_override(struct pprof_scraper *scraper, uint64_t id)
+static void overrides_withdraw_override(struct pprof_scraper *scraper, uint64_t id)
 {
     for (size_t i = scraper->n_overrides; i-- > 0;)
         if (scraper->overrides[i].id == id)
-            scrape_overrides_forget(scraper, i);
+            overrides_forget(scraper, i);
 }
 
-static int scrape_overrides_apply(struct br_overridable *overridable,
-                                  const struct br_override *override, struct br_err *err)
+static int overrides_apply(struct br_overridable *overridable, const struct br_override *override,
+                           struct br_err *err)
 {
-    struct pprof_scraper *scraper = scrape_overrides_scraper_of(overridable);
+    struct pprof_scraper *scraper = overrides_scraper_of(overridable);
     struct pprof_override copy = {
         override->id, override->until_ms, override->interval_ms, NULL, NULL, {0}};
     if (scraper->stopping)
         return 0;
     for (int k = 0; k < PPROF_KINDS; k++) {
         const char *name = pprof_kind_name(scraper->config, (enum pprof_kind)k);
-        copy.kinds[k] = *name && br_override_has_type(override, name,
-                                                      !override->keep &&
-                                                          scrape_overrides_is_default(
-                                                              scraper->config, (enum pprof_kind)k));
+        copy.kinds[k] = *name && br_override_has_type(
+                                     override, name,
+                                     !override->keep &&
+                                         overrides_is_default(scraper->config, (enum pprof_kind)k));
     }
-    int rc = scrape_overrides_copy_override(&copy, override, err);
+    int rc = overrides_copy_override(&copy, override, err);
     if (rc)
         return rc;
-    scrape_overrides_withdraw_override(scraper, override->id);
-    int n =
-        scrape_overrides_is_live(scraper, &copy) ? scrape_overrides_count_jobs(scraper, &copy) : 0;
+    overrides_withdraw_override(scraper, override->id);
+    int n = overrides_is_live(scraper, &copy) ? overrides_count_jobs(scraper, &copy) : 0;
     if (n > 0 && scraper->n_overrides == BR_OVERRIDES_MAX)
         n = br_err_set(err, BR_EFULL, "more than %d overrides at a time", BR_OVERRIDES_MAX);
     if (n > 0) {
@@ -195,21 +192,20 @@ static int scrape_overrides_apply(struct br_overridable *overridable,
         br_free(copy.service);
         br_free(copy.target);
     }
-    pprof_overrides_refresh(scraper, scrape_overrides_at_once);
+    pprof_overrides_refresh(scraper, overrides_at_once);
     return n;
 }
 
-static void scrape_overrides_withdraw(struct br_overridable *overridable, uint64_t id)
+static void overrides_withdraw(struct br_overridable *overridable, uint64_t id)
 {
-    struct pprof_scraper *scraper = scrape_overrides_scraper_of(overridable);
+    struct pprof_scraper *scraper = overrides_scraper_of(overridable);
     if (scraper->stopping)
         return;
-    scrape_overrides_withdraw_override(scraper, id);
-    pprof_overrides_refresh(scraper, scrape_overrides_at_once);
+    overrides_withdraw_override(scraper, id);
+    pprof_overrides_refresh(scraper, overrides_at_once);
 }
 
-static void scrape_overrides_list(const struct br_overridable *overridable, br_collected_fn *fn,
-                                  void *arg)
+static void overrides_list(const struct br_overridable *overridable, br_collected_fn *fn, void *arg)
 {
     static const char *const states[PPROF_RESULTS] = {
         [PPROF_WAITING] = "waiting", [PPROF_OK] = "ok",         [PPROF_EMPTY] = "ok",
@@ -234,5 +230,5 @@ static void scrape_overrides_list(const struct br_overridable *overridable, br_c
     }
 }
 
-const struct br_overridable_ops pprof_overridable_ops = {
-    scrape_overrides_apply, scrape_overrides_withdraw, scrape_overrides_list};
+const struct br_overridable_ops pprof_overridable_ops = {overrides_apply, overrides_withdraw,
+                                                         overrides_list};

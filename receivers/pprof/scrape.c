@@ -273,7 +273,7 @@ static void scrape_on_timeout(struct br_timer *timer)
 /* --- Beats ------------------------------------------------------------------------------------ */
 
 /* Begins a scrape now, unless there is a reason not to. */
-static void scrape(struct pprof_job *job)
+static void scrape_begin(struct pprof_job *job)
 {
     struct pprof_scraper *scraper = job->target->scraper;
     struct br_host *host = scraper->node->host;
@@ -312,7 +312,7 @@ static void scrape_on_beat(struct br_timer *timer)
     if (j->due_ms <= now)
         j->due_ms = now + j->interval_ms;
     (void)br_host_timer(host, &j->beat, j->due_ms - now, scrape_on_beat);
-    scrape(j);
+    scrape_begin(j);
 }
 
 void pprof_job_set(struct pprof_job *job, uint64_t interval_ms, uint64_t delay_ms)

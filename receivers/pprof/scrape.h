@@ -83,7 +83,7 @@ struct pprof_scraper {
     struct br_overridable overridable;
     struct pprof_override overrides[BR_OVERRIDES_MAX];
     size_t n_overrides;
-    struct br_timer rules_end;  /* parked from start on */
+    struct br_timer overrides_end;  /* parked from start on */
     struct br_list waiting;     /* pieces of large profiles; in the ledger */
     struct br_timer next_piece; /* parked from start on */
     bool stopping;

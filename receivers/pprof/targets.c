@@ -41,8 +41,8 @@ static void targets_find_service(struct pprof_target *target)
 }
 
 /* `instance`: what the program is called where the config does not say, as in Prometheus. */
-static int init_target(struct pprof_target *target, struct pprof_scraper *scraper,
-                       const struct pprof_target_config *config, struct br_err *err)
+static int targets_init_one(struct pprof_target *target, struct pprof_scraper *scraper,
+                            const struct pprof_target_config *config, struct br_err *err)
 {
     struct br_endpoint endpoint;
     target->scraper = scraper;
@@ -65,7 +65,7 @@ static int init_target(struct pprof_target *target, struct pprof_scraper *scrape
 }
 
 /* This worker's share. */
-static int init_targets(struct pprof_scraper *scraper, struct br_err *err)
+static int targets_init_all(struct pprof_scraper *scraper, struct br_err *err)
 {
     const struct pprof_target_config *all = scraper->config->targets.items;
     const struct br_host *host = scraper->node->host;
@@ -76,7 +76,7 @@ static int init_targets(struct pprof_scraper *scraper, struct br_err *err)
     if (!scraper->targets)
         return br_err_set(err, BR_ENOMEM, "out of memory");
     for (size_t i = host->worker; i < n; i += n_workers) {
-        int rc = init_target(&scraper->targets[scraper->n_targets++], scraper, &all[i], err);
+        int rc = targets_init_one(&scraper->targets[scraper->n_targets++], scraper, &all[i], err);
         if (rc)
             return rc;
     }
@@ -171,7 +171,7 @@ int pprof_scraper_new(struct br_node *node, struct pprof_reader *reader, struct 
     int rc = scraper->redelivery ? targets_init_headers(scraper, err)
                                  : br_err_set(err, BR_ENOMEM, "out of memory");
     if (rc == 0)
-        rc = init_targets(scraper, err);
+        rc = targets_init_all(scraper, err);
     if (rc == 0)
         *ret = scraper;
     else
@@ -197,7 +197,7 @@ static void targets_on_parked(struct br_timer *timer)
 static bool targets_park(struct pprof_scraper *scraper)
 {
     struct br_host *host = scraper->node->host;
-    bool ok = br_host_timer_park(host, &scraper->rules_end, targets_on_parked) &&
+    bool ok = br_host_timer_park(host, &scraper->overrides_end, targets_on_parked) &&
               br_host_timer_park(host, &scraper->next_piece, targets_on_parked);
     for (size_t i = 0; ok && i < scraper->n_targets * PPROF_KINDS; i++) {
         struct pprof_job *j = &scraper->targets[i / PPROF_KINDS].jobs[i % PPROF_KINDS];

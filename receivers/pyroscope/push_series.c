@@ -152,8 +152,8 @@ static int push_series_read_samples(struct pyroscope_upload *upload,
     return rc;
 }
 
-static int read_series(struct pyroscope_upload *upload, const Push__V1__RawProfileSeries *series,
-                       size_t at, uint64_t now_ns)
+static int push_series_read(struct pyroscope_upload *upload,
+                            const Push__V1__RawProfileSeries *series, size_t at, uint64_t now_ns)
 {
     struct br_addition resource = {0};
     int rc = push_series_check_labels(upload, series, at);
@@ -202,7 +202,7 @@ int pyroscope_read_push(struct pyroscope_upload *upload, const uint8_t *data, si
     for (size_t i = 0; i < request->n_series && !rc; i++) {
         n += request->series[i]->n_samples;
         if (request->series[i]->n_samples)
-            rc = read_series(upload, request->series[i], i, now_ns);
+            rc = push_series_read(upload, request->series[i], i, now_ns);
     }
     return rc ? rc : push_series_check_any(upload, n);
 }

@@ -77,8 +77,8 @@ static int sample_types_read_setting(struct reader *reader, const struct br_json
     return 0;
 }
 
-static int read_type(struct reader *reader, const struct br_json_node *key,
-                     const struct br_json_node *node, struct br_sample_type *ret)
+static int sample_types_read_one(struct reader *reader, const struct br_json_node *key,
+                                 const struct br_json_node *node, struct br_sample_type *ret)
 {
     const struct br_json_node *nodes = reader->tree.nodes;
     int rc = sample_types_read_text(reader, key, &ret->type);
@@ -91,7 +91,7 @@ static int read_type(struct reader *reader, const struct br_json_node *key,
     return rc;
 }
 
-static int read_types(struct reader *reader, struct br_sample_type **ret, size_t *ret_n)
+static int sample_types_read_all(struct reader *reader, struct br_sample_type **ret, size_t *ret_n)
 {
     const struct br_json_node *nodes = reader->tree.nodes;
     size_t n = nodes[0].len, i = n;
@@ -105,7 +105,7 @@ static int read_types(struct reader *reader, struct br_sample_type **ret, size_t
     struct br_sample_type *types = br_arena_calloc(reader->arena, n + 1, sizeof *types);
     int rc = types ? 0 : br_err_set(reader->err, BR_ENOMEM, "out of memory");
     for (uint32_t at = nodes[0].at; at && !rc; at = nodes[nodes[at].prev].prev)
-        rc = read_type(reader, &nodes[nodes[at].prev], &nodes[at], &types[--i]);
+        rc = sample_types_read_one(reader, &nodes[nodes[at].prev], &nodes[at], &types[--i]);
     if (rc)
         return rc;
     *ret = types;
@@ -122,7 +122,7 @@ int pyroscope_sample_types(const char *text, size_t len, struct br_arena *arena,
         br_err_prefix(err, "sample_type_config: ");
         return rc == BR_ENOMEM ? rc : BR_EINVAL;
     }
-    rc = read_types(&reader, ret, ret_n);
+    rc = sample_types_read_all(&reader, ret, ret_n);
     br_json_tree_release(&reader.tree);
     return rc;
 }

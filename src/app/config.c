@@ -89,19 +89,19 @@ struct id {
     const char *whole;
 };
 
-static void *load_keep(struct loader *loader, void *memory)
+static void *loader_keep(struct loader *loader, void *memory)
 {
     loader->no_memory = loader->no_memory || !memory;
     return memory;
 }
 
-static void load_note(struct loader *loader, int rc)
+static void loader_note(struct loader *loader, int rc)
 {
     loader->no_memory = loader->no_memory || rc == BR_ENOMEM;
 }
 
 /* The Collector's rule: neither space nor control nor symbol; ASCII's are enough to tell typos. */
-static bool load_name_valid(const char *name, size_t len)
+static bool loader_name_valid(const char *name, size_t len)
 {
     size_t chars = 0;
     for (size_t i = 0; i < len; i++) {
@@ -114,8 +114,8 @@ static bool load_name_valid(const char *name, size_t len)
 }
 
 /* Splits and checks an id; on an error at `node` returns false. */
-static bool load_id_parse(struct loader *loader, const struct br_yaml *node, const char *path,
-                          struct id *ret)
+static bool loader_id_parse(struct loader *loader, const struct br_yaml *node, const char *path,
+                            struct id *ret)
 {
     char shown[BR_SHOWN_SIZE];
     const char *slash = strchr(node->text, '/');
@@ -128,20 +128,20 @@ static bool load_id_parse(struct loader *loader, const struct br_yaml *node, con
                     br_text_show(node->text, shown));
         return false;
     }
-    if (!load_name_valid(name, name_len)) {
+    if (!loader_name_valid(name, name_len)) {
         br_errs_add(loader->errs, node, path,
                     "the name in %s must be at most %d characters without spaces and symbols",
                     br_text_show(node->text, shown), NAME_MAX_CHARS);
         return false;
     }
-    ret->type = load_keep(loader, br_arena_strndup(loader->arena, type, type_len));
-    ret->whole = load_keep(loader, br_arena_printf(loader->arena, "%.*s%s%.*s", (int)type_len, type,
-                                                   slash ? "/" : "", (int)name_len, name));
+    ret->type = loader_keep(loader, br_arena_strndup(loader->arena, type, type_len));
+    ret->whole = loader_keep(loader, br_arena_printf(loader->arena, "%.*s%s%.*s", (int)type_len,
+                                                     type, slash ? "/" : "", (int)name_len, name));
     return ret->type && ret->whole;
 }
 
-static struct br_instance *load_find_instance(const struct loader *loader, enum br_kind kind,
-                                              const char *id)
+static struct br_instance *loader_find_instance(const struct loader *loader, enum br_kind kind,
+                                                const char *id)
 {
     for (size_t i = 0; i < loader->config->n_instances; i++)
         if (loader->slots[i].kind == kind && strcmp(loader->config->instances[i].id, id) == 0)
@@ -151,8 +151,8 @@ static struct br_instance *load_find_instance(const struct loader *loader, enum 
 
 /* The nearest name out of the registry, or NULL; `*ret_any` tells whether it has that kind at all.
  */
-static const char *load_nearest_component(const struct loader *loader, enum br_kind kind,
-                                          const char *type, bool *ret_any)
+static const char *loader_nearest_component(const struct loader *loader, enum br_kind kind,
+                                            const char *type, bool *ret_any)
 {
     const char *names[512];
     size_t n = 0;
@@ -169,16 +169,16 @@ static const char *load_nearest_component(const struct loader *loader, enum br_k
 }
 
 /* What the Collector has and Braid has not. */
-static void load_refuse_foreign(struct loader *loader, const struct slot *slot, const char *path,
-                                const char *type, const struct br_foreign *foreign)
+static void loader_refuse_foreign(struct loader *loader, const struct slot *slot, const char *path,
+                                  const char *type, const struct br_foreign *foreign)
 {
     br_errs_add(loader->errs, slot->key, path, "\"%s\": Braid has no such %s; it %s%s%s", type,
                 br_kind_name(slot->kind), foreign->does, foreign->left ? ". " : "",
                 foreign->left ? foreign->left : "");
 }
 
-static void load_refuse_type(struct loader *loader, const struct slot *slot, const char *path,
-                             const char *type)
+static void loader_refuse_type(struct loader *loader, const struct slot *slot, const char *path,
+                               const char *type)
 {
     char shown[BR_SHOWN_SIZE];
     bool any;
@@ -186,11 +186,11 @@ static void load_refuse_type(struct loader *loader, const struct slot *slot, con
         return;
     const struct br_foreign *foreign = br_foreign_find(slot->kind, type);
     if (foreign && foreign->fate == BR_FOREIGN_LACKING) {
-        load_refuse_foreign(loader, slot, path, type, foreign);
+        loader_refuse_foreign(loader, slot, path, type, foreign);
         return;
     }
     const char *kind = br_kind_name(slot->kind);
-    const char *nearest = load_nearest_component(loader, slot->kind, type, &any);
+    const char *nearest = loader_nearest_component(loader, slot->kind, type, &any);
     br_text_show(type, shown);
     if (nearest)
         br_errs_add(loader->errs, slot->key, path,
@@ -205,10 +205,11 @@ static void load_refuse_type(struct loader *loader, const struct slot *slot, con
 }
 
 /* Reads the settings by the component's table, then lets the component check them. */
-static void load_read_config(struct loader *loader, struct br_instance *instance, const char *path)
+static void loader_read_config(struct loader *loader, struct br_instance *instance,
+                               const char *path)
 {
     const struct br_component *component = instance->component;
-    void *config = load_keep(loader, br_arena_calloc(loader->arena, 1, component->config_size));
+    void *config = loader_keep(loader, br_arena_calloc(loader->arena, 1, component->config_size));
     if (!config)
         return;
     instance->config = config;
@@ -220,7 +221,7 @@ static void load_read_config(struct loader *loader, struct br_instance *instance
                                  loader->errs);
     if (rc == 0 && component->check)
         rc = component->check(config, instance->node, path, loader->arena, loader->errs);
-    load_note(loader, rc);
+    loader_note(loader, rc);
     /* A check that only returns its verdict must not be lost. */
     if (rc && rc != BR_ENOMEM && loader->errs->n_errors == before)
         br_errs_add(loader->errs, instance->node, path, "%s", br_strerror(rc));
@@ -228,8 +229,8 @@ static void load_read_config(struct loader *loader, struct br_instance *instance
 
 /* The component of that type, also by a name that only the Collector has for it; NULL when there is
  * none. */
-static const struct br_component *load_find_component(struct loader *loader, struct slot *slot,
-                                                      const char *path, const char *type)
+static const struct br_component *loader_find_component(struct loader *loader, struct slot *slot,
+                                                        const char *path, const char *type)
 {
     const struct br_component *found = br_component_find(loader->registry, slot->kind, type);
     const struct br_foreign *foreign = found ? NULL : br_foreign_find(slot->kind, type);
@@ -246,15 +247,15 @@ static const struct br_component *load_find_component(struct loader *loader, str
     return found;
 }
 
-static void load_instance(struct loader *loader, enum br_kind kind, const struct br_yaml *key,
-                          const struct br_yaml *node)
+static void loader_instance(struct loader *loader, enum br_kind kind, const struct br_yaml *key,
+                            const struct br_yaml *node)
 {
     const char *section = br_kind_section(kind);
     struct id id;
-    if (!load_id_parse(loader, key, section, &id))
+    if (!loader_id_parse(loader, key, section, &id))
         return;
     char shown[BR_SHOWN_SIZE];
-    const struct br_instance *same = load_find_instance(loader, kind, id.whole);
+    const struct br_instance *same = loader_find_instance(loader, kind, id.whole);
     if (same) {
         br_errs_add(loader->errs, key, section,
                     "the id %s is here a second time; the first is at line %d",
@@ -267,18 +268,18 @@ static void load_instance(struct loader *loader, enum br_kind kind, const struct
     *slot = (struct slot){.kind = kind, .key = key};
     *instance = (struct br_instance){.id = id.whole, .node = node};
     const char *path =
-        load_keep(loader, br_arena_printf(loader->arena, "%s::%s", section, id.whole));
+        loader_keep(loader, br_arena_printf(loader->arena, "%s::%s", section, id.whole));
     if (!path)
         return;
-    instance->component = load_find_component(loader, slot, path, id.type);
+    instance->component = loader_find_component(loader, slot, path, id.type);
     if (instance->component)
-        load_read_config(loader, instance, path);
+        loader_read_config(loader, instance, path);
     else if (!slot->idle)
-        load_refuse_type(loader, slot, section, id.type);
+        loader_refuse_type(loader, slot, section, id.type);
 }
 
-static bool load_section_usable(struct loader *loader, const struct br_yaml *node, const char *path,
-                                const char *of)
+static bool loader_section_usable(struct loader *loader, const struct br_yaml *node,
+                                  const char *path, const char *of)
 {
     char shown[BR_SHOWN_SIZE];
     if (!node || node->type == BR_YAML_NULL)
@@ -291,32 +292,32 @@ static bool load_section_usable(struct loader *loader, const struct br_yaml *nod
     return false;
 }
 
-static void load_sections(struct loader *loader, const struct top *top)
+static void loader_sections(struct loader *loader, const struct top *top)
 {
     size_t n = 0;
     for (int kind = 0; kind < KINDS; kind++)
         if (top->sections[kind])
             n += top->sections[kind]->count;
     loader->config->instances =
-        load_keep(loader, br_arena_calloc(loader->arena, n, sizeof *loader->config->instances));
-    loader->slots = load_keep(loader, br_arena_calloc(loader->arena, n, sizeof *loader->slots));
+        loader_keep(loader, br_arena_calloc(loader->arena, n, sizeof *loader->config->instances));
+    loader->slots = loader_keep(loader, br_arena_calloc(loader->arena, n, sizeof *loader->slots));
     for (int kind = 0; kind < KINDS && !loader->no_memory; kind++) {
         const struct br_yaml *section = top->sections[kind];
         const char *name = br_kind_section((enum br_kind)kind);
-        if (!load_section_usable(loader, section, name, name))
+        if (!loader_section_usable(loader, section, name, name))
             continue;
         for (size_t i = 0; i < section->count && !loader->no_memory; i++)
-            load_instance(loader, (enum br_kind)kind, section->keys[i], section->items[i]);
+            loader_instance(loader, (enum br_kind)kind, section->keys[i], section->items[i]);
     }
 }
 
-static void load_refuse_reference(struct loader *loader, const struct br_yaml *node,
-                                  const char *path, enum br_kind kind, const char *id)
+static void loader_refuse_reference(struct loader *loader, const struct br_yaml *node,
+                                    const char *path, enum br_kind kind, const char *id)
 {
     size_t n = 0;
     if (br_errs_full(loader->errs) || (loader->top_failed && !loader->top->sections[kind]))
         return;
-    const char **names = load_keep(
+    const char **names = loader_keep(
         loader, br_arena_calloc(loader->arena, loader->config->n_instances, sizeof *names));
     if (!names)
         return;
@@ -335,8 +336,8 @@ static void load_refuse_reference(struct loader *loader, const struct br_yaml *n
 }
 
 /* The instance that a list names, or NULL with an error. */
-static struct br_instance *load_resolve(struct loader *loader, const struct br_yaml *node,
-                                        const char *path, enum br_kind kind)
+static struct br_instance *loader_resolve(struct loader *loader, const struct br_yaml *node,
+                                          const char *path, enum br_kind kind)
 {
     char shown[BR_SHOWN_SIZE];
     struct id id;
@@ -345,20 +346,20 @@ static struct br_instance *load_resolve(struct loader *loader, const struct br_y
                     br_yaml_show(node, shown));
         return NULL;
     }
-    if (!load_id_parse(loader, node, path, &id))
+    if (!loader_id_parse(loader, node, path, &id))
         return NULL;
-    struct br_instance *found = load_find_instance(loader, kind, id.whole);
+    struct br_instance *found = loader_find_instance(loader, kind, id.whole);
     if (!found && (kind == BR_RECEIVER || kind == BR_EXPORTER))
-        found = load_find_instance(loader, BR_CONNECTOR, id.whole);
+        found = loader_find_instance(loader, BR_CONNECTOR, id.whole);
     if (found)
         found->used = true;
     else if (!loader->no_memory)
-        load_refuse_reference(loader, node, path, kind, id.whole);
+        loader_refuse_reference(loader, node, path, kind, id.whole);
     return found;
 }
 
-static bool load_carries(struct loader *loader, const struct br_yaml *node, const char *path,
-                         const struct br_instance *instance, enum br_signal signal)
+static bool loader_carries(struct loader *loader, const struct br_yaml *node, const char *path,
+                           const struct br_instance *instance, enum br_signal signal)
 {
     const struct br_component *component = instance->component;
     if (!component || component->signals & BR_SIGNAL_BIT(signal))
@@ -369,27 +370,27 @@ static bool load_carries(struct loader *loader, const struct br_yaml *node, cons
     return false;
 }
 
-static bool load_is_idle(const struct loader *loader, const struct br_instance *instance)
+static bool loader_is_idle(const struct loader *loader, const struct br_instance *instance)
 {
     return loader->slots[instance - loader->config->instances].idle;
 }
 
 /* A list of ids, each at most once. `pipeline` is NULL for service::extensions. */
-static void load_list(struct loader *loader, const struct br_yaml *list, const char *path,
-                      enum br_kind kind, const struct br_pipeline *pipeline,
-                      struct br_instance ***ret, size_t *ret_n)
+static void loader_list(struct loader *loader, const struct br_yaml *list, const char *path,
+                        enum br_kind kind, const struct br_pipeline *pipeline,
+                        struct br_instance ***ret, size_t *ret_n)
 {
     bool seq = list && list->type == BR_YAML_SEQ;
     size_t n = seq ? list->count : list && list->type != BR_YAML_NULL;
     struct br_instance **instances =
-        load_keep(loader, br_arena_calloc(loader->arena, n, sizeof *instances));
+        loader_keep(loader, br_arena_calloc(loader->arena, n, sizeof *instances));
     if (!instances)
         return;
     *ret = instances;
     char shown[BR_SHOWN_SIZE];
     for (size_t i = 0; i < n; i++) {
         const struct br_yaml *node = seq ? list->items[i] : list;
-        struct br_instance *found = load_resolve(loader, node, path, kind);
+        struct br_instance *found = loader_resolve(loader, node, path, kind);
         if (!found)
             continue;
         size_t same = 0;
@@ -398,20 +399,20 @@ static void load_list(struct loader *loader, const struct br_yaml *list, const c
         if (same < *ret_n)
             br_errs_add(loader->errs, node, path, "the %s %s is here twice", br_kind_name(kind),
                         br_text_show(found->id, shown));
-        else if (!load_is_idle(loader, found) &&
-                 (!pipeline || load_carries(loader, node, path, found, pipeline->signal)))
+        else if (!loader_is_idle(loader, found) &&
+                 (!pipeline || loader_carries(loader, node, path, found, pipeline->signal)))
             instances[(*ret_n)++] = found;
     }
 }
 
-static void load_pipeline_list(struct loader *loader, const struct br_yaml *key,
-                               const struct br_yaml *list, enum br_kind kind,
-                               struct br_pipeline *pipeline, struct br_instance ***ret,
-                               size_t *ret_n, bool misspelt)
+static void loader_pipeline_list(struct loader *loader, const struct br_yaml *key,
+                                 const struct br_yaml *list, enum br_kind kind,
+                                 struct br_pipeline *pipeline, struct br_instance ***ret,
+                                 size_t *ret_n, bool misspelt)
 {
     const char *path =
-        load_keep(loader, br_arena_printf(loader->arena, "service::pipelines::%s::%s", pipeline->id,
-                                          br_kind_section(kind)));
+        loader_keep(loader, br_arena_printf(loader->arena, "service::pipelines::%s::%s",
+                                            pipeline->id, br_kind_section(kind)));
     if (!path)
         return;
     bool empty =
@@ -419,11 +420,11 @@ static void load_pipeline_list(struct loader *loader, const struct br_yaml *key,
     if (empty && kind != BR_PROCESSOR && !(misspelt && !list))
         br_errs_add(loader->errs, list ? list : key, path, "a pipeline needs at least one %s",
                     br_kind_name(kind));
-    load_list(loader, list, path, kind, pipeline, ret, ret_n);
+    loader_list(loader, list, path, kind, pipeline, ret, ret_n);
 }
 
-static bool load_parse_signal(struct loader *loader, const struct br_yaml *key, const char *type,
-                              enum br_signal *ret)
+static bool loader_parse_signal(struct loader *loader, const struct br_yaml *key, const char *type,
+                                enum br_signal *ret)
 {
     static const char *const names[] = {"traces", "profiles"};
     static const char *const path = "service::pipelines";
@@ -451,16 +452,16 @@ static bool load_parse_signal(struct loader *loader, const struct br_yaml *key, 
     return false;
 }
 
-static void load_pipeline(struct loader *loader, const struct br_yaml *key,
-                          const struct br_yaml *node)
+static void loader_pipeline(struct loader *loader, const struct br_yaml *key,
+                            const struct br_yaml *node)
 {
     static const char *const section = "service::pipelines";
     char shown[BR_SHOWN_SIZE];
     struct id id;
     struct lists lists;
     struct br_pipeline *p = &loader->config->pipelines[loader->config->n_pipelines];
-    if (!load_id_parse(loader, key, section, &id) ||
-        !load_parse_signal(loader, key, id.type, &p->signal))
+    if (!loader_id_parse(loader, key, section, &id) ||
+        !loader_parse_signal(loader, key, id.type, &p->signal))
         return;
     p->id = id.whole;
     for (size_t i = 0; i < loader->config->n_pipelines; i++) {
@@ -472,23 +473,23 @@ static void load_pipeline(struct loader *loader, const struct br_yaml *key,
     }
     loader->config->n_pipelines++;
     const char *path =
-        load_keep(loader, br_arena_printf(loader->arena, "%s::%s", section, id.whole));
+        loader_keep(loader, br_arena_printf(loader->arena, "%s::%s", section, id.whole));
     if (!path)
         return;
     int rc = br_options_read(lists_options, node, path, &lists, loader->arena, loader->errs);
-    load_note(loader, rc);
+    loader_note(loader, rc);
     if (rc == 0 || node->type == BR_YAML_MAP) {
-        load_pipeline_list(loader, key, lists.receivers, BR_RECEIVER, p, &p->receivers,
-                           &p->n_receivers, rc != 0);
-        load_pipeline_list(loader, key, lists.processors, BR_PROCESSOR, p, &p->processors,
-                           &p->n_processors, rc != 0);
-        load_pipeline_list(loader, key, lists.exporters, BR_EXPORTER, p, &p->exporters,
-                           &p->n_exporters, rc != 0);
+        loader_pipeline_list(loader, key, lists.receivers, BR_RECEIVER, p, &p->receivers,
+                             &p->n_receivers, rc != 0);
+        loader_pipeline_list(loader, key, lists.processors, BR_PROCESSOR, p, &p->processors,
+                             &p->n_processors, rc != 0);
+        loader_pipeline_list(loader, key, lists.exporters, BR_EXPORTER, p, &p->exporters,
+                             &p->n_exporters, rc != 0);
     }
 }
 
-static void load_pipelines(struct loader *loader, const struct br_yaml *service,
-                           const struct br_yaml *pipelines)
+static void loader_pipelines(struct loader *loader, const struct br_yaml *service,
+                             const struct br_yaml *pipelines)
 {
     bool empty = !pipelines || pipelines->type == BR_YAML_NULL ||
                  (pipelines->type == BR_YAML_MAP && pipelines->count == 0);
@@ -498,17 +499,17 @@ static void load_pipelines(struct loader *loader, const struct br_yaml *service,
                     "exporters: [debug]}");
         return;
     }
-    if (!load_section_usable(loader, pipelines, "service::pipelines", "pipelines"))
+    if (!loader_section_usable(loader, pipelines, "service::pipelines", "pipelines"))
         return;
     loader->config->pipelines =
-        load_keep(loader, br_arena_calloc(loader->arena, pipelines->count,
-                                          sizeof *loader->config->pipelines));
+        loader_keep(loader, br_arena_calloc(loader->arena, pipelines->count,
+                                            sizeof *loader->config->pipelines));
     for (size_t i = 0; i < pipelines->count && !loader->no_memory; i++)
-        load_pipeline(loader, pipelines->keys[i], pipelines->items[i]);
+        loader_pipeline(loader, pipelines->keys[i], pipelines->items[i]);
 }
 
 /* What an option of an extension names has to be there, and in a pipeline. */
-static void load_check_references(struct loader *loader)
+static void loader_check_references(struct loader *loader)
 {
     for (size_t i = 0; i < loader->config->n_extensions; i++) {
         const struct br_instance *instance = loader->config->extensions[i];
@@ -517,7 +518,7 @@ static void load_check_references(struct loader *loader)
         if (!instance->component || !instance->component->refers || !instance->config)
             continue;
         instance->component->refers(instance->config, &wanted);
-        const struct br_instance *found = load_find_instance(loader, wanted.kind, wanted.id);
+        const struct br_instance *found = loader_find_instance(loader, wanted.kind, wanted.id);
         if (found && found->used && found->component &&
             strcmp(found->component->name, wanted.component) == 0)
             continue;
@@ -530,7 +531,7 @@ static void load_check_references(struct loader *loader)
     }
 }
 
-static void load_service(struct loader *loader, const struct br_yaml *node)
+static void loader_service(struct loader *loader, const struct br_yaml *node)
 {
     if (!node && loader->top_failed)
         return;
@@ -542,21 +543,21 @@ static void load_service(struct loader *loader, const struct br_yaml *node)
     struct service service;
     int rc =
         br_options_read(service_options, node, "service", &service, loader->arena, loader->errs);
-    load_note(loader, rc);
+    loader_note(loader, rc);
     if (node->type != BR_YAML_MAP || loader->no_memory)
         return;
     loader->config->fanout = service.fanout;
-    load_list(loader, service.extensions, "service::extensions", BR_EXTENSION, NULL,
-              &loader->config->extensions, &loader->config->n_extensions);
-    load_pipelines(loader, node, service.pipelines);
-    load_check_references(loader);
-    load_note(loader, br_telemetry_read(service.telemetry, &loader->config->telemetry,
-                                        loader->arena, loader->errs));
-    load_note(loader, br_workers_read(service.workers, &loader->config->workers, loader->errs));
+    loader_list(loader, service.extensions, "service::extensions", BR_EXTENSION, NULL,
+                &loader->config->extensions, &loader->config->n_extensions);
+    loader_pipelines(loader, node, service.pipelines);
+    loader_check_references(loader);
+    loader_note(loader, br_telemetry_read(service.telemetry, &loader->config->telemetry,
+                                          loader->arena, loader->errs));
+    loader_note(loader, br_workers_read(service.workers, &loader->config->workers, loader->errs));
 }
 
 /* Only when all else is right: a misspelt reference is already an error. */
-static void load_warn_unused(struct loader *loader)
+static void loader_warn_unused(struct loader *loader)
 {
     for (size_t i = 0; i < loader->config->n_instances; i++) {
         const struct br_instance *instance = &loader->config->instances[i];
@@ -572,7 +573,8 @@ static void load_warn_unused(struct loader *loader)
 }
 
 /* Bits of the signals whose pipelines name the processor. */
-static unsigned load_signals_of(const struct br_config *config, const struct br_instance *instance)
+static unsigned loader_signals_of(const struct br_config *config,
+                                  const struct br_instance *instance)
 {
     unsigned signals = 0;
     for (size_t i = 0; i < config->n_pipelines; i++)
@@ -584,31 +586,31 @@ static unsigned load_signals_of(const struct br_config *config, const struct br_
 
 /* An instance of the same component that stands only where this one does not; NULL: there is none.
  */
-static const struct br_instance *load_other_half(const struct br_config *config,
-                                                 const struct br_instance *instance,
-                                                 unsigned missing)
+static const struct br_instance *loader_other_half(const struct br_config *config,
+                                                   const struct br_instance *instance,
+                                                   unsigned missing)
 {
     for (size_t i = 0; i < config->n_instances; i++)
         if (config->instances[i].component == instance->component &&
-            load_signals_of(config, &config->instances[i]) == missing)
+            loader_signals_of(config, &config->instances[i]) == missing)
             return &config->instances[i];
     return NULL;
 }
 
 /* A processor that is one for both signals, as the join is, does nothing where only one comes. */
-static void load_warn_half(struct loader *loader)
+static void loader_warn_half(struct loader *loader)
 {
     const struct br_config *config = loader->config;
     for (size_t i = 0; i < config->n_instances; i++) {
         const struct br_instance *instance = &config->instances[i];
         if (!instance->component || !instance->component->shared)
             continue;
-        unsigned signals = load_signals_of(config, instance);
+        unsigned signals = loader_signals_of(config, instance);
         unsigned missing = instance->component->signals & ~signals;
         if (!signals || !missing)
             continue;
         char path[192];
-        const struct br_instance *half = load_other_half(config, instance, missing);
+        const struct br_instance *half = loader_other_half(config, instance, missing);
         enum br_signal lacking = missing == BR_SIGNAL_BIT(BR_TRACES) ? BR_TRACES : BR_PROFILES;
         br_errs_warn(loader->errs, loader->slots[i].key,
                      br_path_join(path, br_kind_section(loader->slots[i].kind), instance->id),
@@ -619,24 +621,24 @@ static void load_warn_half(struct loader *loader)
     }
 }
 
-static bool load_failed(const struct br_errs *errs)
+static bool loader_failed(const struct br_errs *errs)
 {
     return errs->n_errors || errs->more;
 }
 
 /* Only one text under one key, which has sections in it. */
-static bool load_is_wrapped(const struct br_yaml *tree)
+static bool loader_is_wrapped(const struct br_yaml *tree)
 {
     return tree->count == 1 && tree->items[0]->type == BR_YAML_SCALAR &&
            strstr(tree->items[0]->text, "receivers:");
 }
 
 /* What people paste: a manifest of Kubernetes with the configuration somewhere in it. */
-static bool load_refuse_manifest(struct loader *loader, const struct br_yaml *tree)
+static bool loader_refuse_manifest(struct loader *loader, const struct br_yaml *tree)
 {
     const struct br_yaml *kind = br_yaml_get(tree, "kind"), *data = br_yaml_get(tree, "data");
     char shown[BR_SHOWN_SIZE];
-    if (load_is_wrapped(tree)) {
+    if (loader_is_wrapped(tree)) {
         br_errs_add(loader->errs, tree->keys[0], NULL,
                     "the configuration is text under %s here; give that text itself",
                     br_text_show(tree->keys[0]->text, shown));
@@ -654,37 +656,37 @@ static bool load_refuse_manifest(struct loader *loader, const struct br_yaml *tr
     return true;
 }
 
-static int load_whole(struct loader *loader)
+static int loader_whole(struct loader *loader)
 {
     const struct br_yaml *tree = loader->config->tree;
     if (tree->count == 0)
         return br_errs_add(loader->errs, tree, NULL,
                            "the configuration is empty; it needs receivers, exporters and "
                            "service::pipelines");
-    if (load_refuse_manifest(loader, tree))
+    if (loader_refuse_manifest(loader, tree))
         return BR_EINVAL;
     struct top top;
     int rc = br_options_read(top_options, tree, "", &top, loader->arena, loader->errs);
-    load_note(loader, rc);
+    loader_note(loader, rc);
     loader->top = &top;
     loader->top_failed = rc != 0;
     if (!loader->no_memory)
-        load_sections(loader, &top);
+        loader_sections(loader, &top);
     if (!loader->no_memory)
-        load_service(loader, top.service);
+        loader_service(loader, top.service);
     if (loader->no_memory)
         return br_errs_no_memory(loader->errs);
-    if (load_failed(loader->errs))
+    if (loader_failed(loader->errs))
         return BR_EINVAL;
-    load_warn_unused(loader);
-    load_warn_half(loader);
+    loader_warn_unused(loader);
+    loader_warn_half(loader);
     br_metadata_check(loader->config, loader->errs);
     return 0;
 }
 
 /* The files of the sources by name, for the order of errors. */
-static int load_sort_errors(const struct br_config_sources *sources, struct br_arena *arena,
-                            struct br_errs *errs)
+static int loader_sort_errors(const struct br_config_sources *sources, struct br_arena *arena,
+                              struct br_errs *errs)
 {
     size_t n = 0;
     const char **files = br_arena_calloc(arena, sources->n_uris + 1, sizeof *files);
@@ -702,7 +704,7 @@ static int load_sort_errors(const struct br_config_sources *sources, struct br_a
 }
 
 /* An empty configuration with an arena; NULL when there is no memory. */
-static struct br_config *load_config_new(struct br_errs *errs)
+static struct br_config *loader_config_new(struct br_errs *errs)
 {
     struct br_config *config = br_calloc(1, sizeof *config);
     if (!config) {
@@ -715,12 +717,12 @@ static struct br_config *load_config_new(struct br_errs *errs)
 }
 
 /* Reads config->tree, and gives the configuration to the caller or frees it. */
-static int load_into(struct br_config *config, const struct br_component *const *registry,
-                     struct br_config **ret, struct br_errs *errs)
+static int loader_into(struct br_config *config, const struct br_component *const *registry,
+                       struct br_config **ret, struct br_errs *errs)
 {
     struct loader loader = {
         .config = config, .registry = registry, .arena = &config->arena, .errs = errs};
-    int rc = load_whole(&loader);
+    int rc = loader_whole(&loader);
     if (rc)
         br_config_free(config);
     else
@@ -731,18 +733,18 @@ static int load_into(struct br_config *config, const struct br_component *const 
 int br_config_load_tree(struct br_yaml *tree, const struct br_component *const *registry,
                         struct br_config **ret, struct br_errs *errs)
 {
-    struct br_config *config = load_config_new(errs);
+    struct br_config *config = loader_config_new(errs);
     if (!config)
         return BR_ENOMEM;
     config->tree = tree;
-    return load_into(config, registry, ret, errs);
+    return loader_into(config, registry, ret, errs);
 }
 
 int br_config_load(const struct br_config_sources *sources,
                    const struct br_component *const *registry, struct br_config **ret,
                    struct br_errs *errs)
 {
-    struct br_config *config = load_config_new(errs), *loaded = NULL;
+    struct br_config *config = loader_config_new(errs), *loaded = NULL;
     if (!config)
         return BR_ENOMEM;
     struct br_arena names;
@@ -755,8 +757,8 @@ int br_config_load(const struct br_config_sources *sources,
     if (rc)
         br_config_free(config);
     else
-        rc = load_into(config, registry, &loaded, errs);
-    if (load_sort_errors(sources, &names, errs) && rc == 0)
+        rc = loader_into(config, registry, &loaded, errs);
+    if (loader_sort_errors(sources, &names, errs) && rc == 0)
         rc = br_errs_no_memory(errs);
     br_arena_release(&names);
     if (rc == 0)

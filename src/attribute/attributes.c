@@ -44,8 +44,8 @@ static bool attributes_join_values(struct br_attributes *attributes, struct br_v
     return true;
 }
 
-static bool read_attribute(struct br_attributes *attributes, struct br_attribute *piece,
-                           const uint8_t *data, size_t len)
+static bool attributes_read_one(struct br_attributes *attributes, struct br_attribute *piece,
+                                const uint8_t *data, size_t len)
 {
     struct br_keyvalue kv;
     (void)br_keyvalue_read(data, len, &kv);
@@ -100,7 +100,7 @@ bool br_attributes_read(struct br_attributes *attributes, uint32_t field, const 
             return false;
         piece->raw = at;
         piece->raw_len = (size_t)(p - at);
-        if (attribute && !read_attribute(attributes, piece, found.data, (size_t)found.value))
+        if (attribute && !attributes_read_one(attributes, piece, found.data, (size_t)found.value))
             return false;
     }
     return true;

@@ -239,7 +239,7 @@ static void match_read_group(struct br_matcher *matcher)
 
 /* --- Functions ------------------------------------------------------------------------------- */
 
-static bool name_matches(struct br_matcher *matcher, int at, uint64_t index)
+static bool match_name(struct br_matcher *matcher, int at, uint64_t index)
 {
     if (index >= matcher->view.count[BR_TABLE_STRING])
         return match_text(matcher, &matcher->matches[at]->functions, NULL, 0);
@@ -252,7 +252,7 @@ static bool name_matches(struct br_matcher *matcher, int at, uint64_t index)
     return *memo == YES;
 }
 
-static bool function_matches(struct br_matcher *matcher, int at, uint64_t index)
+static bool match_function(struct br_matcher *matcher, int at, uint64_t index)
 {
     if (index == 0 || index >= matcher->view.count[BR_TABLE_FUNCTION])
         return false;
@@ -266,11 +266,11 @@ static bool function_matches(struct br_matcher *matcher, int at, uint64_t index)
     while (p < end && (p = br_scan(p, end, &field)))
         if (br_scan_tag(&field) == BR_SCAN_VARINT(BR_FUNCTION_NAME))
             name = field.value;
-    *memo = name_matches(matcher, at, name) ? YES : NO;
+    *memo = match_name(matcher, at, name) ? YES : NO;
     return *memo == YES;
 }
 
-static bool location_matches(struct br_matcher *matcher, int at, uint64_t index)
+static bool match_location(struct br_matcher *matcher, int at, uint64_t index)
 {
     if (index == 0 || index >= matcher->view.count[BR_TABLE_LOCATION])
         return false;
@@ -286,13 +286,13 @@ static bool location_matches(struct br_matcher *matcher, int at, uint64_t index)
             continue;
         for (const uint8_t *q = field.data; q && q < p && (q = br_scan(q, p, &line));)
             if (br_scan_tag(&line) == BR_SCAN_VARINT(BR_LINE_FUNCTION) &&
-                function_matches(matcher, at, line.value))
+                match_function(matcher, at, line.value))
                 *memo = YES;
     }
     return *memo == YES;
 }
 
-static bool stack_matches(struct br_matcher *matcher, int at, uint64_t index)
+static bool match_stack(struct br_matcher *matcher, int at, uint64_t index)
 {
     if (index == 0 || index >= matcher->view.count[BR_TABLE_STACK])
         return false;
@@ -306,12 +306,12 @@ static bool stack_matches(struct br_matcher *matcher, int at, uint64_t index)
     while (p < end && (p = br_scan(p, end, &field))) {
         uint64_t location;
         if (br_scan_tag(&field) == BR_SCAN_VARINT(BR_STACK_LOCATIONS) &&
-            location_matches(matcher, at, field.value))
+            match_location(matcher, at, field.value))
             *memo = YES;
         else if (br_scan_tag(&field) == BR_SCAN_LEN(BR_STACK_LOCATIONS))
             for (const uint8_t *q = field.data;
                  q && q < p && (q = br_scan_varint(q, p, &location));)
-                if (location_matches(matcher, at, location))
+                if (match_location(matcher, at, location))
                     *memo = YES;
     }
     return *memo == YES;
@@ -325,7 +325,7 @@ static bool match_functions(struct br_matcher *matcher, int index, const struct 
     while (p < end && (p = br_scan(p, end, &field)))
         if (br_scan_tag(&field) == BR_SCAN_VARINT(BR_SAMPLE_STACK))
             stack = field.value;
-    return stack_matches(matcher, index, stack);
+    return match_stack(matcher, index, stack);
 }
 
 /* --- Items ----------------------------------------------------------------------------------- */

@@ -88,7 +88,7 @@ static int pieces_cut_walk(struct cut *cut, struct br_buf *buf, const uint8_t *d
 }
 
 /* What was split off a large message is bytes of its own. */
-static int on_trace_piece(struct br_item *piece, void *arg)
+static int pieces_on_traces(struct br_item *piece, void *arg)
 {
     struct cut *cut = arg;
     struct br_rope rope = {0};
@@ -119,7 +119,7 @@ static bool pieces_cut_hopeless(const struct cut *cut)
     return (double)cut->made_bytes > share * (double)(item->size * pieces_cut_growth(cut));
 }
 
-static int on_profile_piece(struct br_item *piece, void *arg)
+static int pieces_on_profiles(struct br_item *piece, void *arg)
 {
     struct cut *cut = arg;
     cut->made_bytes += piece->size;
@@ -160,7 +160,7 @@ static int pieces_cut_part(struct cut *cut, const struct br_part *part)
     struct br_item *alone = br_item_new(cut->reading->host, BR_TRACES);
     int rc = alone ? br_item_add_part(alone, part) : BR_ENOMEM;
     if (rc == 0)
-        rc = br_traces_split(alone, pieces_cut_items(cut), cut->bytes, on_trace_piece, cut);
+        rc = br_traces_split(alone, pieces_cut_items(cut), cut->bytes, pieces_on_traces, cut);
     br_item_free(alone);
     return rc;
 }
@@ -197,9 +197,9 @@ static int pieces_cut_traces(struct cut *cut, const struct br_item *item)
 
 static int pieces_cut_split(struct cut *cut, const struct br_item *item)
 {
-    return item->signal == BR_TRACES
-               ? pieces_cut_traces(cut, item)
-               : br_profiles_split(item, pieces_cut_items(cut), cut->bytes, on_profile_piece, cut);
+    return item->signal == BR_TRACES ? pieces_cut_traces(cut, item)
+                                     : br_profiles_split(item, pieces_cut_items(cut), cut->bytes,
+                                                         pieces_on_profiles, cut);
 }
 
 /* Cuts into pieces of c->bytes; BR_EFULL when they would take too much together. */

@@ -85,7 +85,7 @@ bool br_hosts_allow(const struct br_hosts *hosts, const struct br_request *reque
 
 /* An address, in brackets or not, or a name of RFC 1123 (and the underscore that containers have).
  */
-static bool is_host(const char *text)
+static bool hosts_is_valid(const char *text)
 {
     static const char known[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._";
     char host[HOST_SIZE];
@@ -100,7 +100,7 @@ void br_hosts_check(const struct br_strings *allowed, const struct br_yaml *node
                     struct br_errs *errs)
 {
     for (size_t i = 0; i < allowed->count; i++)
-        if (!is_host(allowed->items[i]))
+        if (!hosts_is_valid(allowed->items[i]))
             br_errs_add_key(errs, node, path, "allowed_hosts",
                             "must have names or addresses without a port, such as braid.example, "
                             "got \"%.80s\"",

@@ -64,7 +64,7 @@ static int server_check_place_try(const struct br_server_place *place, const str
     return why == EADDRINUSE ? 0 : why;
 }
 
-static int place_check_tcp(const char *endpoint, struct br_server_place *ret, struct br_err *err)
+static int server_check_tcp(const char *endpoint, struct br_server_place *ret, struct br_err *err)
 {
     struct addrinfo *found = NULL;
     int order[2], why = EAFNOSUPPORT;
@@ -83,7 +83,7 @@ static int place_check_tcp(const char *endpoint, struct br_server_place *ret, st
     return 0;
 }
 
-static int place_check_unix(const char *path, struct br_server_place *ret, struct br_err *err)
+static int server_check_unix(const char *path, struct br_server_place *ret, struct br_err *err)
 {
     char folder[sizeof ret->path];
     if (!*path || strlen(path) >= sizeof ret->path)
@@ -110,8 +110,8 @@ int br_server_check(const struct br_server_config *config, struct br_server_plac
     int rc = config->tls ? br_tls_context_new(config->tls, true, alpn, &tls, err) : 0;
     br_tls_context_free(tls);
     if (!rc)
-        rc = local ? place_check_unix(config->endpoint, &place, err)
-                   : place_check_tcp(config->endpoint, &place, err);
+        rc = local ? server_check_unix(config->endpoint, &place, err)
+                   : server_check_tcp(config->endpoint, &place, err);
     if (!rc)
         *ret = place;
     return rc;

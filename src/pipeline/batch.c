@@ -197,7 +197,7 @@ static void batch_tell_waiting(struct batch *batch)
     br_list_remove(&batch->link);
 }
 
-static void end_batch(struct batch *batch)
+static void batch_end(struct batch *batch)
 {
     struct br_batcher *batcher = batch->batcher;
     batch_tell_waiting(batch);
@@ -250,12 +250,12 @@ static void batch_end_again(struct batch *batch)
     }
 }
 
-static void check_batch(struct batch *batch)
+static void batch_check(struct batch *batch)
 {
     if (!batch->any_done && batch->n_pieces == batch->n_again)
         batch_end_again(batch);
     if (batch->n_pieces == 0)
-        end_batch(batch);
+        batch_end(batch);
 }
 
 static void batch_send_kept(struct kept *kept);
@@ -296,7 +296,7 @@ static void batch_on_kept(struct br_item *attempt, void *arg)
     if (outcome->verdict == BR_DONE)
         batch->delay_ms = AGAIN_FIRST_MS;
     batch_end_kept(k, outcome);
-    check_batch(batch);
+    batch_check(batch);
 }
 
 static void batch_send_kept(struct kept *kept)
@@ -312,14 +312,14 @@ static void batch_send_kept(struct kept *kept)
     if (batch_kept_again(kept, &outcome))
         return;
     batch_end_kept(kept, &outcome);
-    check_batch(batch);
+    batch_check(batch);
 }
 
 static void batch_on_piece(struct br_item *item, void *arg)
 {
     struct batch *batch = arg;
     batch_end_piece(batch, item, &item->outcome);
-    check_batch(batch);
+    batch_check(batch);
 }
 
 /* --- Merging --------------------------------------------------------------------------------- */
@@ -495,7 +495,7 @@ static void batch_send_pieces(struct br_batcher *batcher, struct batch *batch,
 }
 
 /* Where a batch is gathered. */
-static struct br_item *new_batch(struct br_batcher *batcher)
+static struct br_item *batch_new_item(struct br_batcher *batcher)
 {
     struct br_item *item = br_item_new(batcher->host, batcher->signal);
     if (!item || !batcher->config.metadata_len)
@@ -548,7 +548,7 @@ static bool batch_leave(struct br_batcher *batcher, enum leaving leaving)
         return true;
     struct pieces pieces = {.batcher = batcher, .whole = batcher->gathered};
     struct batch *batch = br_calloc(1, sizeof *batch);
-    struct br_item *fresh = new_batch(batcher);
+    struct br_item *fresh = batch_new_item(batcher);
     br_list_init(&pieces.items);
     if (!batch || !fresh ||
         (batch_merging(batcher) && br_merge_items(batcher->merge) && batch_merge_take(batcher)) ||
@@ -768,7 +768,7 @@ struct br_batcher *br_batcher_new(struct br_node *node, enum br_signal signal,
     if (batcher->metadata)
         memcpy(batcher->metadata, config->metadata, config->metadata_len);
     batcher->config.metadata = batcher->metadata;
-    batcher->gathered = !config->metadata_len || batcher->metadata ? new_batch(batcher) : NULL;
+    batcher->gathered = !config->metadata_len || batcher->metadata ? batch_new_item(batcher) : NULL;
     if (signal == BR_PROFILES)
         batcher->merge = br_merge_new(batcher->host, batch_merge_bytes(&batcher->config));
     if (!config->late)

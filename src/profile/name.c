@@ -41,7 +41,7 @@ static bool name_allowed(char letter, bool app)
            (app && (letter == '-' || letter == '/'));
 }
 
-static int check_name(struct span span, bool app, struct br_err *err)
+static int name_check(struct span span, bool app, struct br_err *err)
 {
     const char *what = app ? "service name" : "label name";
     if (span.len == 0)
@@ -109,11 +109,11 @@ int br_app_name_parse(const char *text, size_t len, struct br_arena *arena, stru
         return br_err_set(err, BR_EINVAL, "longer than %d bytes", BR_APP_NAME_MAX);
     const char *brace = len ? memchr(text, '{', len) : NULL;
     struct span app = name_trim(text, brace ? brace : text + len);
-    int rc = check_name(app, true, err);
+    int rc = name_check(app, true, err);
     const char *p = brace ? brace + 1 : text + len;
     while (rc == 0 && name_next_label(&p, text + len, &key, &value)) {
         bool renames = name_equals(key, "__name__");
-        rc = check_name(renames ? value : key, renames, err);
+        rc = name_check(renames ? value : key, renames, err);
         if (rc == 0 && renames)
             app = value;
         else if (rc == 0)

@@ -30,7 +30,7 @@ static int flame_path_find(struct flame_path *path, const struct br_flame *flame
 
 /* --- Folded ----------------------------------------------------------------------------------- */
 
-static void folded_put_name(struct br_str *out, const char *name)
+static void flame_folded_put_name(struct br_str *out, const char *name)
 {
     for (; *name; name++)
         br_str_putc(out, *name == ';'                                    ? ','
@@ -49,11 +49,11 @@ void br_flame_folded(struct br_str *out, const struct br_flame *flame)
             break;
         }
         if (!path.len)
-            folded_put_name(out, flame->names[0]);
+            flame_folded_put_name(out, flame->names[0]);
         for (size_t j = 0; j < path.len; j++) {
             if (j)
                 br_str_putc(out, ';');
-            folded_put_name(out, flame->names[path.names[j]]);
+            flame_folded_put_name(out, flame->names[path.names[j]]);
         }
         br_str_printf(out, " %" PRId64 "\n", flame->nodes[i].self[0]);
     }
@@ -62,25 +62,25 @@ void br_flame_folded(struct br_str *out, const struct br_flame *flame)
 
 /* --- speedscope ------------------------------------------------------------------------------- */
 
-static void speedscope_put_text(struct br_str *out, const char *text)
+static void flame_speedscope_put_text(struct br_str *out, const char *text)
 {
     br_str_json(out, text, strlen(text));
 }
 
-static void speedscope_put_frames(struct br_str *out, const struct br_flame *flame)
+static void flame_speedscope_put_frames(struct br_str *out, const struct br_flame *flame)
 {
     for (uint32_t i = 0; i < flame->n_names; i++) {
         br_str_puts(out, i ? ",{\"name\":" : "{\"name\":");
-        speedscope_put_text(out, flame->names[i]);
+        flame_speedscope_put_text(out, flame->names[i]);
         if (*flame->files[i]) {
             br_str_puts(out, ",\"file\":");
-            speedscope_put_text(out, flame->files[i]);
+            flame_speedscope_put_text(out, flame->files[i]);
         }
         br_str_putc(out, '}');
     }
 }
 
-static int speedscope_put_samples(struct br_str *out, const struct br_flame *flame)
+static int flame_speedscope_put_samples(struct br_str *out, const struct br_flame *flame)
 {
     struct flame_path path = {0};
     bool more = false;
@@ -99,7 +99,7 @@ static int speedscope_put_samples(struct br_str *out, const struct br_flame *fla
     return rc;
 }
 
-static int64_t speedscope_put_weights(struct br_str *out, const struct br_flame *flame)
+static int64_t flame_speedscope_put_weights(struct br_str *out, const struct br_flame *flame)
 {
     int64_t sum = 0;
     bool more = false;
@@ -121,17 +121,17 @@ int br_flame_speedscope(struct br_str *out, const struct br_flame *flame, const 
     bool known = !strcmp(unit, "nanoseconds") || !strcmp(unit, "bytes");
     br_str_puts(out, "{\"$schema\":\"https://www.speedscope.app/file-format-schema.json\","
                      "\"shared\":{\"frames\":[");
-    speedscope_put_frames(out, flame);
+    flame_speedscope_put_frames(out, flame);
     br_str_puts(out, "]},\"profiles\":[{\"type\":\"sampled\",\"name\":");
-    speedscope_put_text(out, name);
+    flame_speedscope_put_text(out, name);
     br_str_puts(out, ",\"unit\":");
-    speedscope_put_text(out, known ? unit : "none");
+    flame_speedscope_put_text(out, known ? unit : "none");
     br_str_puts(out, ",\"startValue\":0,\"samples\":[");
-    int rc = speedscope_put_samples(out, flame);
+    int rc = flame_speedscope_put_samples(out, flame);
     br_str_puts(out, "],\"weights\":[");
-    int64_t sum = speedscope_put_weights(out, flame);
+    int64_t sum = flame_speedscope_put_weights(out, flame);
     br_str_printf(out, "],\"endValue\":%" PRId64 "}],\"activeProfileIndex\":0,\"name\":", sum);
-    speedscope_put_text(out, name);
+    flame_speedscope_put_text(out, name);
     br_str_puts(out, ",\"exporter\":\"braid\"}");
     return rc;
 }
@@ -174,10 +174,10 @@ static void flame_tree_put_head(struct br_str *out, const struct br_flame *flame
 {
     const struct br_flame_node *node = &flame->nodes[at];
     br_str_puts(out, "{\"name\":");
-    speedscope_put_text(out, flame->names[node->name]);
+    flame_speedscope_put_text(out, flame->names[node->name]);
     if (*flame->files[node->name]) {
         br_str_puts(out, ",\"file\":");
-        speedscope_put_text(out, flame->files[node->name]);
+        flame_speedscope_put_text(out, flame->files[node->name]);
     }
     br_str_printf(out, ",\"self\":%" PRId64 ",\"total\":%" PRId64 ",\"children\":[", node->self[0],
                   node->total[0]);

@@ -86,7 +86,7 @@ static int trie_check_sibling(struct reader *reader, const struct node *node, st
     return 0;
 }
 
-static int take_trie(struct reader *reader, const struct node *node, struct level *at,
+static int trie_take(struct reader *reader, const struct node *node, struct level *at,
                      struct br_err *err)
 {
     int rc = trie_check_sibling(reader, node, err);
@@ -138,7 +138,7 @@ static int trie_take_node(struct reader *reader, struct br_err *err)
         parent->n_children--;
     }
     rc =
-        reader->trie ? take_trie(reader, &node, &at, err) : trie_take_tree(reader, &node, &at, err);
+        reader->trie ? trie_take(reader, &node, &at, err) : trie_take_tree(reader, &node, &at, err);
     if (rc != 0)
         return rc;
     at.n_children = node.n_children;
