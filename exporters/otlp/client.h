@@ -27,7 +27,7 @@ struct otlp_target {
 
 struct otlp_sender;
 
-/* NULL when there is no memory. `target` is borrowed for the sender's life. */
+/* Returns NULL when there is no memory. `target` is borrowed for the sender's life. */
 struct otlp_sender *otlp_sender_new(struct br_node *node, const struct otlp_target *target);
 
 /* Sends the item once and finishes it. */

@@ -13,7 +13,7 @@ extern const struct br_option pyroscope_label_options[];
 
 struct pyroscope_labels;
 
-/* `config` is borrowed for the life of it. NULL when there is no memory. */
+/* Borrows `config` for its life. Returns NULL when there is no memory. */
 struct pyroscope_labels *pyroscope_labels_new(struct br_node *node,
                                               const struct br_series_config *config);
 void pyroscope_labels_free(struct pyroscope_labels *labels);
@@ -25,8 +25,8 @@ bool pyroscope_labels_keep(void *labels, const char *key, size_t len);
 /* Counts labels of samples that were left out. */
 void pyroscope_labels_count(struct pyroscope_labels *labels, uint32_t count);
 
-/* To be called when an item is gone: what was read of a Resource or scope is kept for the next
- * profile of the same one, which is told by where it lies. */
+/* Forgets an item that is gone: what was read of a Resource or scope is kept for the next profile
+ * of the same one, which is told by where it lies. */
 void pyroscope_labels_forget(struct pyroscope_labels *labels);
 
 /* Makes the labels of a pprof's series as fields 1 of RawProfileSeries. They live until the next

@@ -33,7 +33,7 @@ struct pyroscope_push_config {
 
 struct pyroscope_push;
 
-/* The config, but not what it points to, is copied. NULL when there is no memory. */
+/* Copies the config, but not what it points to. Returns NULL when there is no memory. */
 struct pyroscope_push *pyroscope_push_new(struct br_node *node,
                                           const struct pyroscope_push_config *config);
 
@@ -45,7 +45,7 @@ struct br_consumer *pyroscope_push_input(struct pyroscope_push *push);
 /* Finishes what is under way, by the host's turns. Accepts NULL. */
 void pyroscope_push_free(struct pyroscope_push *push);
 
-/* A RawProfileSeries as a part, which counts for n_items: encoded labels, and a pprof. The caller
- * owns `ret->buf`. Returns 0 or BR_ENOMEM. */
+/* Makes a RawProfileSeries of encoded labels and a pprof, as a part that counts for n_items. The
+ * caller owns `ret->buf`. Returns 0 or BR_ENOMEM. */
 int pyroscope_part_make(struct br_pool *pool, const uint8_t *labels, size_t labels_len,
                         const struct br_buf *pprof, uint32_t n_items, struct br_part *ret);

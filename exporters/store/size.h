@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sizes as people write them. */
+/* Reads sizes as people write them. */
 #pragma once
 
 #include <stdbool.h>

@@ -71,8 +71,8 @@ void control_overrides_forget(struct control_overrides *rs, struct control_overr
 /* Returns the override that holds with this id, or NULL. */
 struct control_override *control_overrides_find(struct control_overrides *rs, uint64_t id);
 
-/* The ids of the overrides that hold: of override `id` (0: all), of `service` (NULL: whatever it is
- * for). Returns how many. */
+/* Lists the ids of the overrides that hold: of override `id` (0: all), of `service` (NULL:
+ * whatever it is for). Returns how many. */
 size_t control_overrides_match(struct control_overrides *rs, uint64_t id, const char *service,
                                uint64_t ret[BR_OVERRIDES_MAX]);
 
@@ -81,8 +81,8 @@ void control_overrides_end(struct control_overrides *rs, uint64_t id);
 
 /* --- Bodies (read.c) -------------------------------------------------------------------------- */
 
-/* An override out of JSON. Returns 0, BR_ENOMEM, or BR_EINVAL with the field in err->path and a
- * sentence. */
+/* Reads an override from JSON. Returns 0, BR_ENOMEM, or BR_EINVAL with the field in err->path and
+ * a sentence. */
 int control_read(const char *text, size_t len, uint64_t max_duration_ns,
                  struct control_override **ret, struct br_err *err);
 
@@ -104,7 +104,7 @@ struct control {
     char name[192];
 };
 
-/* Each carries a request to the workers, and answers it. The first takes the override. */
+/* Carry a request to the workers, and answer it. The first takes the override. */
 void control_call_add(struct control *control, struct br_request *request,
                       struct control_override *override);
 void control_call_end(struct control *control, struct br_request *request, uint64_t id,
@@ -117,7 +117,7 @@ void control_calls_release(struct control *control);
 
 void control_reply(struct br_request *request, unsigned status, const struct br_header *header,
                    const struct br_str *json);
-/* `field` may be NULL or empty: what of the request is wrong. */
+/* Answers with an error. `field` says what of the request is wrong; it may be NULL or empty. */
 void control_reply_error(struct br_request *request, unsigned status,
                          const struct br_header *header, const char *field, const char *fmt, ...)
     __attribute__((format(printf, 5, 6)));

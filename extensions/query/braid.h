@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Braid's own query API, /api/braid/: what its files share. braid.c has the routes, what the store
- * holds and services; braid_spans.c spans and the live tail; braid_trace.c one trace;
- * braid_profile.c profiles, functions and differences; braid_slow.c slow against typical;
- * braid_timeline.c the time line; braid_join.c how well samples and spans meet;
+ * The types and functions that the files of Braid's own query API, /api/braid/, share. braid.c has
+ * the routes, what the store holds and services; braid_spans.c spans and the live tail;
+ * braid_trace.c one trace; braid_profile.c profiles, functions and differences; braid_slow.c slow
+ * against typical; braid_timeline.c the time line; braid_join.c how well samples and spans meet;
  * braid_privacy.c what is private and what was redacted; braid_slice.c what the store has of a
  * time, as a file.
  *
@@ -26,15 +26,15 @@
 
 /* --- Parameters and JSON (braid.c) ------------------------------------------------------------ */
 
-/* `start` and `end`, by default the last hour; `*ret_until` is past the end. False after
- * query_job_fail. */
+/* Reads `start` and `end`, by default the last hour; `*ret_until` is past the end. Returns false
+ * after query_job_fail. */
 bool query_braid_range(struct query_job *job, uint64_t *ret_from, uint64_t *ret_until);
 
-/* A duration as "100ms", "1.5s" or nanoseconds; 0 where it is not there. False after
+/* Reads a duration as "100ms", "1.5s" or nanoseconds; 0 where it is not there. Returns false after
  * query_job_fail. */
 bool query_braid_duration(struct query_job *job, const char *name, uint64_t *ret);
 
-/* Ids as hex in the order of their bytes. */
+/* Append ids as hex in the order of their bytes. */
 void query_braid_put_trace(struct br_str *out, char before, const char *name,
                            const uint8_t trace_id[16]);
 void query_braid_put_span(struct br_str *out, char before, const char *name, uint64_t span_id);
@@ -61,15 +61,15 @@ struct query_braid_types {
     size_t count;
 };
 
-/* The index of a type, entered where it is new; BRAID_TYPES_MAX where there are too many or no
- * memory. */
+/* Returns the index of a type, entered where it is new; BRAID_TYPES_MAX where there are too many
+ * or no memory. */
 size_t query_braid_type(struct query_job *job, struct query_braid_types *types, const char *id);
 
-/* True for processor time in nanoseconds. */
+/* Returns true for processor time in nanoseconds. */
 bool query_braid_is_cpu(const char *type_id);
 
-/* The type to show where none is asked for: processor time, else wall time, else the one with the
- * most samples. BRAID_TYPES_MAX where there is none. */
+/* Returns the type to show where none is asked for: processor time, else wall time, else the one
+ * with the most samples. BRAID_TYPES_MAX where there is none. */
 size_t query_braid_main_type(const struct query_braid_types *types,
                              const struct query_braid_figures *figures);
 
@@ -109,7 +109,7 @@ void query_braid_rows_release(struct query_braid_rows *rows);
 int query_braid_read_trace(struct query_braid_rows *rows, const uint8_t trace_id[16],
                            struct br_err *err);
 
-/* The row of a span; NULL where there is none. */
+/* Returns the row of a span; NULL where there is none. */
 struct query_braid_row *query_braid_find(const struct query_braid_rows *rows, uint64_t span_id);
 
 /* Adds the ids of a row's local subtree to `pick`. Returns 0, BR_EINVAL (too many), BR_ENOMEM. */

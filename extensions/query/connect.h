@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Messages of the Connect protocol, unary: protobuf (`application/proto`) or its JSON mapping
+ * Reads and answers messages of the Connect protocol, unary: protobuf (`application/proto`) or its
+ * JSON mapping
  * (`application/json`), the same both ways. Source: connectrpc.com/docs/protocol.
  */
 #pragma once
@@ -16,6 +17,6 @@ void *query_connect_read(struct query_job *job, const ProtobufCMessageDescriptor
 /* Answers with a message. */
 void query_connect_answer(struct query_job *job, const ProtobufCMessage *message);
 
-/* The same with its bytes. */
+/* Answers as query_connect_answer, with the message's bytes. */
 void query_connect_answer_bytes(struct query_job *job, const ProtobufCMessageDescriptor *desc,
                                 const uint8_t *data, size_t len);

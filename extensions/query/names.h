@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Profile types, names of labels and values of a label, as far as series have them. */
+/* Lists profile types, names of labels and values of a label, as far as series have them. */
 #pragma once
 
 #include "extensions/query/pick.h"

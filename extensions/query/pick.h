@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which samples a query is about, however it was asked: a type, a label selector, ids of spans and
- * traces, a range of time. Everything lies in the arena of the job.
+ * Selects the samples that a query is about, whichever API it came by: by a type, a label selector,
+ * ids of spans and traces, a range of time. Everything lies in the arena of the job.
  */
 #pragma once
 
@@ -27,11 +27,12 @@ struct query_pick {
     size_t n_trace_ids, cap_trace_ids;
 };
 
-/* False when a query has to end: its client is gone, or its time is up, which its cut then says. */
+/* Returns false when a query has to end: its client is gone, or its time is up, which its cut then
+ * says. */
 bool query_pick_goes_on(struct query_job *job);
 
-/* Each adds to `pick`. A matcher of `span_id`, `profile_id` or `trace_id` is an id: of the form
- * that br_id_parse reads, with `=`, and several in one text with `|` between them. They return 0,
+/* Add to `pick`. A matcher of `span_id`, `profile_id` or `trace_id` is an id: of the form that
+ * br_id_parse reads, with `=`, and several in one text with `|` between them. They return 0,
  * BR_EINVAL with a sentence, BR_ENOMEM or BR_EFULL. */
 int query_pick_add_selector(struct query_job *job, struct query_pick *pick, const char *text,
                             size_t len, struct br_err *err);
@@ -50,8 +51,8 @@ int query_pick_set_type(struct query_job *job, struct query_pick *pick, const ch
 int query_pick_add_query(struct query_job *job, struct query_pick *pick, const char *text,
                          size_t len, struct br_err *err);
 
-/* What the store is asked; a matcher of `span_name` is one of `span.name` where no series has the
- * first. Returns 0, BR_ENOMEM, BR_EFULL or BR_EIO. */
+/* Makes the filter that the store is asked with; a matcher of `span_name` is one of `span.name`
+ * where no series has the first. Returns 0, BR_ENOMEM, BR_EFULL or BR_EIO. */
 int query_pick_filter(struct query_job *job, const struct query_pick *pick,
                       struct br_sample_filter *ret);
 
@@ -60,6 +61,6 @@ int query_pick_filter(struct query_job *job, const struct query_pick *pick,
 int query_pick_flame(struct query_job *job, const struct query_pick *pick, struct br_flame *flame,
                      struct br_err *err);
 
-/* As br_store_samples. */
+/* Asks the store as br_store_samples does. */
 int query_pick_samples(struct query_job *job, const struct query_pick *pick, uint64_t step_ns,
                        br_samples_fn *fn, void *arg, struct br_err *err);

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Answers about what is picked that more than one API gives. Each answers, or fails, the job. */
+/* Writes answers about picked samples that more than one API gives. Each answers, or fails, the
+ * job. */
 #pragma once
 
 #include "extensions/query/pick.h"
 #include "query/functions.h"
 
-/* `{"type","unit","total","functions":[{"name","file","self","total"}],"cut"}` */
+/* Answers `{"type","unit","total","functions":[{"name","file","self","total"}],"cut"}` */
 void query_answer_functions(struct query_job *job, const struct query_pick *pick, uint32_t limit,
                             enum br_function_order order);
 
@@ -13,10 +14,11 @@ void query_answer_functions(struct query_job *job, const struct query_pick *pick
 void query_put_functions(struct query_job *job, const struct br_flame *flame,
                          const struct br_function *functions, uint32_t count);
 
-/* True when a format is one of query_answer_file. */
+/* Returns true when a format is one of query_answer_file. */
 bool query_is_file_format(const char *format);
 
-/* A file of a format: "pprof" (gzip'd), "speedscope", "folded" or "tree"; 400 for another. */
+/* Answers with a file of a format: "pprof" (gzip'd), "speedscope", "folded" or "tree"; 400 for
+ * another. */
 void query_answer_file(struct query_job *job, const struct query_pick *pick, const char *format);
 
 /* Appends `,"cut":null` or the sentence that says why the answer is not all. */

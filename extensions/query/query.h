@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the files of the extension query share: an HTTP server that answers questions about what the
- * store keeps. query.c has the config, the listener and who may ask, route.c finds the route of a
- * path, job.c runs it. Each API has a file and a table of routes.
+ * The types and functions that the files of the query extension share. It is an HTTP server that
+ * answers questions about what the store keeps. query.c has the config, the listener and who may
+ * ask, route.c finds the route of a path, job.c runs it. Each API has a file and a table of routes.
  *
  * A query never runs on a worker's loop. Its handler runs in a thread of the pool, in a scope
  * (base/mem.h) of `max_query_memory` bytes out of the process's budget: body, parameters, what the
@@ -148,7 +148,7 @@ struct query_job {
 
 /* --- For handlers (job_params.c, job_reply.c) ------------------------------------------------- */
 
-/* The first parameter of the name, or NULL. */
+/* Returns the first parameter of the name, or NULL. */
 const char *query_job_param(const struct query_job *job, const char *name);
 
 /* Reads a parameter that is a whole number from 0 to `max`; `otherwise` where it is not there or
@@ -161,7 +161,8 @@ bool query_job_number(struct query_job *job, const char *name, uint64_t otherwis
  * empty. False after query_job_fail (400). */
 bool query_job_time(struct query_job *job, const char *name, uint64_t otherwise, uint64_t *ret);
 
-/* True when the client is gone, or time is up: end soon, with whatever. Cheap. */
+/* Returns true when the client is gone, or time is up: then the handler ends soon, with what it
+ * has. Cheap. */
 bool query_job_is_stopped(const struct query_job *job);
 
 /* Answers with an error, instead of anything that is in `out`. A 404 of a query that was cut is a
@@ -169,9 +170,9 @@ bool query_job_is_stopped(const struct query_job *job);
 void query_job_fail(struct query_job *job, unsigned status, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* The same by a code: BR_EINVAL and BR_EUNSUPPORTED 400, BR_ENOTFOUND 404, BR_ETIMEOUT 504; where
- * memory was short, 422 when the query needs more than max_query_memory and 503 when the process
- * has too little now; others 500. */
+/* Fails the job by a code: BR_EINVAL and BR_EUNSUPPORTED 400, BR_ENOTFOUND 404, BR_ETIMEOUT 504;
+ * where memory was short, 422 when the query needs more than max_query_memory and 503 when the
+ * process has too little now; others 500. */
 void query_job_fail_rc(struct query_job *job, int rc, const struct br_err *err);
 
 /* Begins the store's query anew, within the same time: what it gave is gone, and so is all that is
@@ -201,10 +202,10 @@ struct query_job *query_job_new(struct query *query, struct br_request *request,
                                 const struct query_route *route, const struct query_part *parts,
                                 size_t n_parts, int *ret_rc);
 
-/* The body is here: runs it. */
+/* Runs the job, whose body is complete. */
 void query_job_start(struct query_job *job);
 
-/* The client went away. */
+/* Notes that the client went away. */
 void query_job_gone(struct query_job *job);
 
 /* Ends those that stream: nothing else would end them. */

@@ -10,18 +10,18 @@
 #include "extensions/query/query.h"
 #include "query/traceql.h"
 
-/* GET /api/traces/{id} (v1) and /api/v2/traces/{id}: all spans of a trace. */
+/* Answer GET /api/traces/{id} (v1) and /api/v2/traces/{id}: all spans of a trace. */
 void query_tempo_trace_v1(struct query_job *job);
 void query_tempo_trace_v2(struct query_job *job);
 
-/* GET /api/search. */
+/* Answers GET /api/search. */
 void query_tempo_search(struct query_job *job);
 
-/* GET /api/search/tag/{tag}/values and /api/v2/search/tag/{tag}/values. */
+/* Answer GET /api/search/tag/{tag}/values and /api/v2/search/tag/{tag}/values. */
 void query_tempo_values_v1(struct query_job *job);
 void query_tempo_values_v2(struct query_job *job);
 
-/* GET /api/metrics/query_range and /api/metrics/query. */
+/* Answer GET /api/metrics/query_range and /api/metrics/query. */
 void query_tempo_range(struct query_job *job);
 void query_tempo_instant(struct query_job *job);
 
@@ -62,7 +62,7 @@ bool query_tempo_put(struct query_tempo_names *names, const char *key, size_t ke
 bool query_tempo_put_name(const char *name, uint64_t count, void *arg); /* br_name_fn */
 void query_tempo_put_names(struct query_tempo_names *names, const char *const *list, size_t count);
 
-/* False after query_job_fail. */
+/* Ends the list of names. Returns false after query_job_fail. */
 bool query_tempo_names_end(struct query_tempo_names *names, int rc);
 
 /* --- Scans ------------------------------------------------------------------------------------ */

@@ -28,7 +28,7 @@ struct attributes_state {
     double *gave_up;
 };
 
-/* Room for `size` bytes in s->body, which it empties. */
+/* Empties s->body and makes room for `size` bytes in it. */
 bool attributes_body(struct attributes_state *state, struct br_pool *pool, size_t size);
 
 /* Returns the code for a list that is no good. */

@@ -69,7 +69,7 @@ struct join_policy {
     struct join_overrides overrides;
 };
 
-/* `keep` may be NULL and is borrowed. Returns 0 or BR_ENOMEM. */
+/* Prepares a policy. `keep` may be NULL and is borrowed. Returns 0 or BR_ENOMEM. */
 int join_policy_init(struct join_policy *policy, const struct join_keep *keep);
 void join_policy_release(struct join_policy *policy);
 

@@ -19,7 +19,7 @@ struct limits_edit {
 int limits_edit_begin(struct limits_edit *edit, struct br_arena *arena, const struct br_item *item);
 void limits_edit_release(struct limits_edit *edit);
 
-/* Entry `index` becomes a copy of `data`. */
+/* Replaces entry `index` by a copy of `data`. */
 void limits_edit_replace(struct limits_edit *edit, enum br_table table, uint32_t index,
                          const void *data, size_t len);
 

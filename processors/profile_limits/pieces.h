@@ -15,7 +15,7 @@ struct limits_counts {
     double *splits, *payloads;
 };
 
-/* Whether the item has to be split. Returns 1, 0, BR_ENOMEM or BR_EINVAL. */
+/* Tells whether the item has to be split. Returns 1, 0, BR_ENOMEM or BR_EINVAL. */
 int limits_is_large(const struct limits_sizes *sizes, struct br_item *item);
 
 /* Forwards the pieces of an item, which it takes, and drops those that are one sample and still too

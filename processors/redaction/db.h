@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is left of a statement to a database when its literals are gone: of
- * `SELECT a FROM t WHERE b = 'x'` all but the text, which becomes `?`. As the Collector's
- * db_sanitizer: the systems and what each is cleaned of are contrib's
- * processor/redactionprocessor/internal/db, v0.155.
+ * Takes the literals out of statements to databases: in `SELECT a FROM t WHERE b = 'x'` the text
+ * becomes `?`. As the Collector's db_sanitizer: the systems and what each is cleaned of are
+ * contrib's processor/redactionprocessor/internal/db, v0.155.
  */
 #pragma once
 
@@ -26,7 +25,7 @@ enum redact_db {
  * says that texts may stand in double quotes there. Returns REDACT_DBS for any other. */
 enum redact_db redact_db_find(const uint8_t *name, size_t len, bool *ret_mysql);
 
-/* The room that redact_db_clean needs for a statement of `len` bytes. */
+/* Returns the room that redact_db_clean needs for a statement of `len` bytes. */
 size_t redact_db_room(size_t len);
 
 /* Writes what is left of a statement to `out`. Returns its length, or SIZE_MAX when it had to be

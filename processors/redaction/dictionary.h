@@ -15,12 +15,12 @@ struct redact_dictionary {
     bool *function_asked, *path_asked;
 };
 
-/* Before the profiles are walked: indexes the item, redacts the attribute table and prepares the
- * walk. Everything lives in w->arena. Returns 0 or as redact_message. */
+/* Indexes the item, redacts the attribute table and prepares the walk, before the profiles are
+ * walked. Everything lives in w->arena. Returns 0 or as redact_message. */
 int redact_dictionary_begin(struct redact_dictionary *dictionary, struct redact_walk *walk,
                             const struct br_item *item);
 
-/* After they were: redacts functions and mappings, and then the strings that nothing that stays
- * refers to. */
+/* Ends the walk over the profiles: redacts functions and mappings, and then the strings that
+ * nothing that stays refers to. */
 int redact_dictionary_end(struct redact_dictionary *dictionary, struct redact_walk *walk,
                           struct br_item *item, double *functions, double *paths);

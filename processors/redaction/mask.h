@@ -14,7 +14,8 @@ struct redact_hash {
     size_t key_min;     /* bytes; 0: it takes none */
 };
 
-/* By the name in the config; NULL or "" is no hash. NULL when there is none of that name. */
+/* Finds a hash by its name in the config; NULL or "" is no hash. NULL when there is none of that
+ * name. */
 const struct redact_hash *redact_hash_find(const char *name);
 
 /* Writes what stands for the text into `out`; its length. Where a hash cannot be made, the fixed

@@ -84,7 +84,7 @@ int redact_key_at(struct redact_walk *walk, uint64_t index);
  * what the rules made last, or gone. */
 void redact_note(struct redact_walk *walk, enum redact_key key);
 
-/* The same of a text without a key. */
+/* Notes the same of a text without a key. */
 void redact_note_name(struct redact_walk *walk, const char *place);
 
 /* Notes that something that stays refers to the string. */

@@ -116,10 +116,10 @@ int redact_rules_compile(struct redact_rules *rules, const struct redact_config 
                          struct br_err *err);
 void redact_rules_release(struct redact_rules *rules);
 
-/* "blocked_values: 4[0-9]{12}". */
+/* Returns the name of a rule, as "blocked_values: 4[0-9]{12}". */
 const char *redact_rule_name(const struct redact_rules *rules, uint16_t rule);
 
-/* A new item of so many bytes: its texts have so much time. */
+/* Begins an item of `size` bytes, which sets how much time its texts have. */
 void redact_rules_begin(struct redact_rules *rules, size_t size);
 
 /* Returns what the rules say of a key (enum redact_key), or BR_ENOMEM. */

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is left of a URL or a path when nothing in it tells one thing from another: of
- * `/users/42?x=1`
- * `/users/` and an asterisk. Scheme and host stay; query and fragment go; of the segments of the
- * path those stay that are words: letters, `-`, `_`, `.` and `~`, a digit only as the second
- * character (`v1`), no more than 32 bytes, and not seven or more that are all hexadecimal. The
- * others become `*`, and after ten segments the rest goes.
+ * Takes out of a URL or a path what names one thing among many: `/users/42?x=1` becomes `/users/`
+ * and an asterisk. Scheme and host stay; query and fragment go. Segments of the path stay that are
+ * words: letters, `-`, `_`, `.` and `~`, a digit only as the second character (`v1`), no more than
+ * 32 bytes, and not seven or more that are all hexadecimal. The others become `*`, and after ten
+ * segments the rest goes.
  */
 #pragma once
 

@@ -103,8 +103,8 @@ const struct pprof_profile_config *pprof_profile_config(const struct pprof_confi
 /* Returns what the config and overrides call a kind; "" for one that there is none of. */
 const char *pprof_kind_name(const struct pprof_config *config, enum pprof_kind kind);
 
-/* Its `__name__`: as Grafana Alloy names what it scrapes, with Pyroscope's renaming of
- * godeltaprof_*. */
+/* Returns the `__name__` of a kind: as Grafana Alloy names what it scrapes, with Pyroscope's
+ * renaming of godeltaprof_*. */
 const char *pprof_kind_metric(const struct pprof_config *config, enum pprof_kind kind);
 
 /* Returns true when its values count since the program began. */
@@ -114,8 +114,8 @@ bool pprof_kind_since_start(const struct pprof_config *config, enum pprof_kind k
  */
 bool pprof_kind_lasts(enum pprof_kind kind);
 
-/* Labels of the config (a map of scalars) and `more`, which they go before, as a Resource. Returns
- * 0 or a code with its sentence. */
+/* Makes a Resource of labels of the config (a map of scalars) and `more`, which they go before.
+ * Returns 0 or a code with its sentence. */
 int pprof_resource(const struct br_yaml *labels, const struct br_label *more, size_t n_more,
                    struct br_arena *arena, struct br_addition *ret, struct br_err *err);
 
@@ -160,8 +160,8 @@ bool pprof_is_gzip(const uint8_t *data, size_t len);
  * Returns as br_reading_decompress. */
 int pprof_unpack(struct br_reading *reading);
 
-/* The format by the content; nothing at all is empty text. Returns 0, or BR_EINVAL with a sentence.
- */
+/* Finds the format by the content; nothing at all is empty text. Returns 0, or BR_EINVAL with a
+ * sentence. */
 int pprof_guess(const uint8_t *data, size_t len, enum br_profile_format *ret, struct br_err *err);
 
 /* Makes r->item, not yet in the ledger, out of plain bytes; NULL for nothing at all, and for a
@@ -170,7 +170,7 @@ int pprof_guess(const uint8_t *data, size_t len, enum br_profile_format *ret, st
 int pprof_read(struct br_reading *reading, enum br_profile_format format,
                const struct br_profile_source *source);
 
-/* The same in two steps, of several profiles that become one item: each into the builder (as
+/* Read several profiles that become one item, in two steps: each into the builder (as
  * br_profile_reading), and then, with the first failure or 0, all of them. */
 int pprof_build(struct br_reading *reading, enum br_profile_format format,
                 const struct br_profile_source *profile_source);

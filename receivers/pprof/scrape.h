@@ -83,9 +83,9 @@ struct pprof_scraper {
     struct br_overridable overridable;
     struct pprof_override overrides[BR_OVERRIDES_MAX];
     size_t n_overrides;
-    struct br_timer overrides_end;  /* parked from start on */
-    struct br_list waiting;     /* pieces of large profiles; in the ledger */
-    struct br_timer next_piece; /* parked from start on */
+    struct br_timer overrides_end; /* parked from start on */
+    struct br_list waiting;        /* pieces of large profiles; in the ledger */
+    struct br_timer next_piece;    /* parked from start on */
     bool stopping;
     unsigned n_reading; /* jobs of which a thread reads something */
     void (*on_idle)(void *arg);
@@ -103,8 +103,9 @@ void pprof_scraper_drop(struct pprof_scraper *scraper);
 /* Returns the shortest interval of a kind: a profile over seconds has to fit into it. */
 uint64_t pprof_job_shortest_ms(const struct pprof_config *config, enum pprof_kind kind);
 
-/* From now on every `interval_ms`, the first time in `delay_ms` (or when the next beat was due, if
- * that is sooner); 0: rests, and what it compared with is forgotten. What is under way goes on. */
+/* Sets a job to run every `interval_ms` from now on, the first time in `delay_ms` (or when the
+ * next beat was due, if that is sooner); 0: rests, and what it compared with is forgotten. What is
+ * under way goes on. */
 void pprof_job_set(struct pprof_job *job, uint64_t interval_ms, uint64_t delay_ms);
 
 /* Ends the request under way and all timers; what has come is still read. */

@@ -72,7 +72,7 @@ void pyroscope_upload_limit(struct pyroscope_upload *upload);
 int pyroscope_upload_read(struct pyroscope_upload *upload, enum br_profile_format format,
                           const struct br_profile_source *profile_source);
 
-/* Of a br_upload_kind: counts the samples that were lost, and says so. */
+/* Counts the samples that were lost, and logs it; the `on_read` of a br_upload_kind. */
 void pyroscope_upload_on_read(struct br_upload *upload, const struct br_reading *reading);
 
 /* Counts `count` profiles that are left out for what r->err says. */

@@ -14,8 +14,7 @@
 #define ANSWER_BAR 24             /* columns of a span's bar */
 #define ANSWER_SPANS_MAX 1000000u /* of a trace */
 
-/* --- Figures -----------------------------------------------------------------------------------
- */
+/* --- Figures --------------------------------------------------------------------------------- */
 
 struct answer_scale {
     double from; /* in ns, or in ones */
@@ -114,8 +113,7 @@ static double answer_number(const json_t *object, const char *key)
     return json_number_value(json_object_get(object, key));
 }
 
-/* --- Spans -------------------------------------------------------------------------------------
- */
+/* --- Spans ----------------------------------------------------------------------------------- */
 
 static void answer_cpu(struct br_str *out, const json_t *span)
 {
@@ -165,8 +163,7 @@ bool br_ask_put_spans(struct br_str *out, const json_t *answer)
     return true;
 }
 
-/* --- A trace -----------------------------------------------------------------------------------
- */
+/* --- A trace --------------------------------------------------------------------------------- */
 
 struct answer_span {
     const json_t *json;
@@ -311,8 +308,7 @@ bool br_ask_put_trace(struct br_str *out, const json_t *answer)
     return good;
 }
 
-/* --- Functions ---------------------------------------------------------------------------------
- */
+/* --- Functions ------------------------------------------------------------------------------- */
 
 bool br_ask_put_top(struct br_str *out, const json_t *answer)
 {
@@ -341,8 +337,7 @@ bool br_ask_put_top(struct br_str *out, const json_t *answer)
     return true;
 }
 
-/* --- Flame graphs ------------------------------------------------------------------------------
- */
+/* --- Flame graphs ---------------------------------------------------------------------------- */
 
 /* A bar of one level of a flamebearer: its columns from the left edge, and its figures; for a
  * difference those of the right side, too. */

@@ -244,8 +244,7 @@ static int ask_read(struct ask_args *args, int argc, char **argv, char *start, s
     return ask_check(args);
 }
 
-/* --- The request -------------------------------------------------------------------------------
- */
+/* --- The request ----------------------------------------------------------------------------- */
 
 /* RFC 3986: all but the unreserved characters. */
 static void ask_put_encoded(struct br_str *out, const char *text)
@@ -315,8 +314,7 @@ static void ask_put_path(struct br_str *out, const struct ask_args *args)
         ask_put_parameter(out, "format", "pprof");
 }
 
-/* --- The answer --------------------------------------------------------------------------------
- */
+/* --- The answer ------------------------------------------------------------------------------ */
 
 static unsigned ask_width(void)
 {

@@ -13,8 +13,7 @@ int br_ask_main(int argc, char **argv);
 /* The options of the command, for --help. */
 extern const char br_ask_help[];
 
-/* --- Printing (answer.c) ------------------------------------------------------------------
- */
+/* --- Printing (answer.c) --------------------------------------------------------------------- */
 
 struct json_t;
 

@@ -57,18 +57,19 @@ struct br_config {
     struct br_fanout_config fanout; /* service::fanout */
 };
 
-/* As br_config_load, of a tree that was merged and expanded; it is borrowed for the configuration's
- * life. */
+/* Does what br_config_load does with a tree that was merged and expanded, which is borrowed for
+ * the configuration's life. */
 int br_config_load_tree(struct br_yaml *tree, const struct br_component *const *registry,
                         struct br_config **ret, struct br_errs *errs);
 
-/* As br_config_print, but as the file had it: what ${...} brought is ${...} again, and nothing is
- * hidden. Comments are lost. */
+/* Prints a config as br_config_print does, but as the file had it: what ${...} brought is ${...}
+ * again, and nothing is hidden. Comments are lost. */
 int br_yaml_print(const struct br_yaml *tree, const struct br_component *const *registry,
                   struct br_str *out);
 
-/* The whole way. On success the caller owns `*ret` and frees it with br_config_free; warnings may
- * be in `errs` then too. Returns 0, or a negative code with errors in `errs`. */
+/* Loads a config, from its sources to the checked description. On success the caller owns `*ret`
+ * and frees it with br_config_free; warnings may be in `errs` then too. Returns 0, or a negative
+ * code with errors in `errs`. */
 int br_config_load(const struct br_config_sources *sources,
                    const struct br_component *const *registry, struct br_config **ret,
                    struct br_errs *errs);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One HTTP GET of a command line tool: on a loop of its own, which ends with it. */
+/* Makes one HTTP GET for a command line tool, on a loop of its own, which ends with it. */
 #pragma once
 
 #include <stddef.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a configuration wants of the metadata of clients, beside what its receivers keep. */
+/* Compares the client metadata that a configuration reads with what its receivers keep. */
 #pragma once
 
 #include "app/config.h"

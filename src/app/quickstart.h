@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What `braid` runs without a config: config/examples/quickstart.yaml, which is in the binary, and
- * forwarding to the backends that the environment names.
+ * Makes the config that `braid` runs when it is given none: config/examples/quickstart.yaml, which
+ * is in the binary, and forwarding to the backends that the environment names.
  */
 #pragma once
 

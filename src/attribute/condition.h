@@ -53,7 +53,7 @@ struct br_conditions {
     struct br_value_memo memo;
     struct br_attributes own, resource, scope, profile; /* read when asked for */
     bool own_read, resource_read, scope_read, profile_read;
-    uint32_t part; /* that `resource` is of */
+    uint32_t part;                  /* that `resource` is of */
     uint64_t n_groups, n_resources; /* begun so far, of all items; what is read of one is kept */
     const struct br_visit *visit;
     char hex[2][65]; /* ids as text, of the two sides of a comparison */
@@ -67,8 +67,8 @@ int br_conditions_add(struct br_conditions *conditions, const char *text, enum b
                       enum br_condition_context context, struct br_arena *arena,
                       struct br_err *err);
 
-/* After the last one: bounds what patterns may cost (borrows `time` until the release). Returns 0
- * or BR_ENOMEM. */
+/* Ends the list of conditions: bounds what patterns may cost (borrows `time` until the release).
+ * Returns 0 or BR_ENOMEM. */
 int br_conditions_ready(struct br_conditions *conditions, struct br_regex_time *time);
 void br_conditions_release(struct br_conditions *conditions);
 
@@ -77,6 +77,6 @@ void br_conditions_release(struct br_conditions *conditions);
 int br_conditions_begin(struct br_conditions *conditions, struct br_item *item);
 void br_conditions_end(struct br_conditions *conditions);
 
-/* Whether one of them holds for the span or sample that br_item_rewrite visits, in the order of its
- * visits. Returns 1, 0, BR_EFULL (it has too many attributes) or BR_ENOMEM. */
+/* Tells whether one of them holds for the span or sample that br_item_rewrite visits, in the order
+ * of its visits. Returns 1, 0, BR_EFULL (it has too many attributes) or BR_ENOMEM. */
 int br_conditions_hold(struct br_conditions *conditions, const struct br_visit *visit);

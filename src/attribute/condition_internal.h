@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Compiled conditions, which condition.c and condition_parse.c share. */
+/* The types of compiled conditions, which condition.c and condition_parse.c share. */
 #pragma once
 
 #include "attribute/condition.h"

@@ -95,6 +95,6 @@ static inline bool br_matcher_active(const struct br_matcher *matcher)
 int br_matcher_begin(struct br_matcher *matcher, struct br_item *item);
 void br_matcher_end(struct br_matcher *matcher);
 
-/* Whether what br_item_rewrite visits passes, in the order of its visits: a span, a sample, or a
- * profile. Returns 1, 0, BR_EFULL (it has too many attributes) or BR_ENOMEM. */
+/* Tells whether what br_item_rewrite visits passes, in the order of its visits: a span, a sample,
+ * or a profile. Returns 1, 0, BR_EFULL (it has too many attributes) or BR_ENOMEM. */
 int br_matcher_passes(struct br_matcher *matcher, const struct br_visit *visit);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Compiled criteria, which match.c and match_config.c share. */
+/* The types of compiled criteria, which match.c and match_config.c share. */
 #pragma once
 
 #include "attribute/match.h"

@@ -63,7 +63,7 @@ struct br_rule_problem {
 int br_rules_check(const struct br_structs *rules, const char *key, const struct br_yaml *node,
                    const char *path, struct br_arena *arena, struct br_errs *errs);
 
-/* The headers that the rules read (component.h, metadata_keys), in the arena. Returns 0 or
+/* Lists the headers that the rules read (component.h, metadata_keys), in the arena. Returns 0 or
  * BR_ENOMEM. */
 int br_rules_headers(const struct br_structs *rules, struct br_arena *arena,
                      struct br_strings *ret);

@@ -14,5 +14,6 @@ void br_value_text(struct br_str *out, const struct br_any *any, struct br_arena
  * and from 1e21 on; "NaN", "Infinity", "-Infinity". */
 void br_value_text_double(struct br_str *out, double value);
 
-/* The same without an exponent, as Go's FormatFloat(v, 'f', -1, 64); "NaN", "+Inf", "-Inf". */
+/* Writes a number without an exponent, as Go's FormatFloat(v, 'f', -1, 64); "NaN", "+Inf", "-Inf".
+ */
 void br_value_text_plain(struct br_str *out, double value);

@@ -31,15 +31,15 @@ void br_arena_init(struct br_arena *arena, size_t max_bytes);
 /* Frees everything; the arena can be used again. Accepts a zeroed arena. */
 void br_arena_release(struct br_arena *arena);
 
-/* `size` bytes aligned for any type, uninitialised; NULL when there is no memory or the maximum is
- * reached. The memory lives until br_arena_release. */
+/* Returns `size` bytes aligned for any type, uninitialised; NULL when there is no memory or the
+ * maximum is reached. The memory lives until br_arena_release. */
 void *br_arena_alloc(struct br_arena *arena, size_t size);
 
-/* As br_arena_alloc, zeroed, for `count` elements; NULL on overflow too. */
+/* Returns zeroed memory for `count` elements, as br_arena_alloc does; NULL on overflow too. */
 void *br_arena_calloc(struct br_arena *arena, size_t count, size_t size);
 
-/* Why the last allocation failed: BR_EFULL for the maximum, which trying again cannot help, or
- * BR_ENOMEM. */
+/* Returns why the last allocation failed: BR_EFULL for the maximum, which trying again cannot
+ * help, or BR_ENOMEM. */
 int br_arena_why(const struct br_arena *arena);
 
 /* Returns whether `memory` points into memory of the arena. Takes a step for each of its blocks. */
@@ -48,7 +48,7 @@ bool br_arena_has(const struct br_arena *arena, const void *memory);
 /* Returns a terminated copy of `len` bytes; NULL as br_arena_alloc. */
 char *br_arena_strndup(struct br_arena *arena, const char *text, size_t len);
 
-/* printf into the arena; NULL as br_arena_alloc. */
+/* Formats a text as printf does, into the arena. Returns NULL as br_arena_alloc does. */
 char *br_arena_printf(struct br_arena *arena, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 

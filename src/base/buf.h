@@ -58,16 +58,17 @@ size_t br_pool_live(const struct br_pool *pool);
 /* Returns the bytes in unused buffers; for tests. */
 size_t br_pool_idle(const struct br_pool *pool);
 
-/* True when the pool has an unused buffer of the size that `cap` bytes get: br_buf_new takes it. */
+/* Returns true when the pool has an unused buffer of the size that `cap` bytes get: br_buf_new
+ * takes it. */
 bool br_pool_has(const struct br_pool *pool, size_t cap);
 
 /* Returns the bytes in all buffers that were ever taken, together. */
 uint64_t br_pool_taken(const struct br_pool *pool);
 
-/* From now on a buffer of more than 1 MiB that nobody holds any more goes back to the system in
- * slices, for as long as somebody calls br_pool_release_some: what a worker frees must not hold it
- * up. Until it has gone it counts as an unused buffer (BR_HOLDER_POOL), which makes room when room
- * is asked for. */
+/* Makes a buffer of more than 1 MiB that nobody holds any more go back to the system in slices,
+ * for as long as somebody calls br_pool_release_some: what a worker frees must not hold it up.
+ * Until it has gone it counts as an unused buffer (BR_HOLDER_POOL), which makes room when room is
+ * asked for. */
 void br_pool_linger(struct br_pool *pool);
 
 /* Frees the next 512 KiB of it, or a 64th of all that leaves. Returns true when there is more. */
@@ -76,10 +77,10 @@ bool br_pool_release_some(struct br_pool *pool);
 /* Gives all unused buffers and blocks back to the system. */
 void br_pool_trim(struct br_pool *pool);
 
-/* Memory for what is made and freed with each request, aligned as malloc's. What is freed is kept
- * for the next block of its size, 256 KiB together, where the pool keeps anything; it counts for
- * `holder`, the same in all calls for it. Both return NULL when there is no memory; of a block that
- * cannot be made larger nothing changes. br_block_new of size 0 returns a block. */
+/* Returns memory for what is made and freed with each request, aligned as malloc's. What is freed
+ * is kept for the next block of its size, 256 KiB together, where the pool keeps anything; it
+ * counts for `holder`, the same in all calls for it. Both return NULL when there is no memory; of
+ * a block that cannot be made larger nothing changes. br_block_new of size 0 returns a block. */
 void *br_block_new(struct br_pool *pool, enum br_holder holder, size_t size);
 void *br_block_resize(struct br_pool *pool, enum br_holder holder, void *block, size_t size);
 void br_block_free(struct br_pool *pool, enum br_holder holder, void *block); /* accepts NULL */
@@ -88,8 +89,8 @@ void br_block_free(struct br_pool *pool, enum br_holder holder, void *block); /*
  * NULL when there is no memory or cap > BR_BUF_MAX. */
 struct br_buf *br_buf_new(struct br_pool *pool, size_t cap);
 
-/* The same; a large one (BR_MEM_MAPPED) has room for `cap` bytes and no more, and is not kept when
- * it is freed. For what is known to the byte and lives once. */
+/* Returns a buffer as br_buf_new does; a large one (BR_MEM_MAPPED) has room for `cap` bytes and no
+ * more, and is not kept when it is freed. For what is known to the byte and lives once. */
 struct br_buf *br_buf_new_exact(struct br_pool *pool, size_t cap);
 
 /* Returns the room that a buffer made for `cap` bytes has: up to a fourth more. */
@@ -101,14 +102,14 @@ void br_buf_adopt(struct br_buf *buf, struct br_pool *pool);
 /* Says what `buf` is held for from now on; BR_HOLDER_REQUESTS at first. */
 void br_buf_hold(struct br_buf *buf, enum br_holder holder);
 
-/* One more reference; returns `buf`. */
+/* Adds a reference; returns `buf`. */
 struct br_buf *br_buf_ref(struct br_buf *buf);
 
 /* Gives a reference back; `buf` may be NULL. Returns NULL. */
 struct br_buf *br_buf_unref(struct br_buf *buf);
 
-/* As br_buf_unref, by the last holder: the memory goes back to the system instead of to the pool.
- */
+/* Gives up a reference as br_buf_unref does, by the last holder: the memory goes back to the
+ * system instead of to the pool. */
 struct br_buf *br_buf_discard(struct br_buf *buf);
 
 /* Makes room for `cap` bytes, moving the content when needed; large buffers grow without a second
@@ -149,14 +150,14 @@ void br_rope_drop(struct br_rope *rope, size_t len);
 /* Drops every slice; the rope is empty and usable. Accepts a zeroed rope. */
 void br_rope_release(struct br_rope *rope);
 
-/* All bytes in one buffer, which the caller owns: the rope's own where it is a single whole one,
- * else a copy. `*ret_data` points at the first byte. NULL when there is no memory. */
+/* Returns all bytes in one buffer, which the caller owns: the rope's own where it is a single
+ * whole one, else a copy. `*ret_data` points at the first byte. NULL when there is no memory. */
 struct br_buf *br_rope_flat(const struct br_rope *rope, struct br_pool *pool,
                             const uint8_t **ret_data);
 
-/* All bytes in one place: where they are when the rope is a single slice (`*ret_copy` NULL), else
- * in a copy, which the caller owns. No reference is touched, so that another thread may call it
- * with a pool of its own while the rope's worker keeps the rope as it is. NULL when there is no
- * memory. */
+/* Returns all bytes in one place: where they are when the rope is a single slice (`*ret_copy`
+ * NULL), else in a copy, which the caller owns. No reference is touched, so that another thread
+ * may call it with a pool of its own while the rope's worker keeps the rope as it is. NULL when
+ * there is no memory. */
 const uint8_t *br_rope_bytes(const struct br_rope *rope, struct br_pool *pool,
                              struct br_buf **ret_copy);

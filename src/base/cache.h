@@ -32,8 +32,8 @@ typedef bool br_cache_equal_fn(const void *entry, const void *key);
 void br_cache_init(struct br_cache *cache, void *entries, size_t entry_size, uint32_t n_sets,
                    uint32_t ways);
 
-/* The same with a secret out of br_random_bytes that the holder has already: a small profile, for
- * which a cache is made, would mostly wait for the system's random bytes. */
+/* Prepares a cache with a secret out of br_random_bytes that the holder has already: a small
+ * profile, for which a cache is made, would mostly wait for the system's random bytes. */
 void br_cache_init_keyed(struct br_cache *cache, void *entries, size_t entry_size, uint32_t n_sets,
                          uint32_t ways, const uint64_t secret[2]);
 

@@ -12,6 +12,6 @@ int br_file_open(const char *path, int flags);
 /* Makes a folder of exactly this mode. Returns 0, also where there is one, or an errno. */
 int br_folder_make(const char *path, mode_t mode);
 
-/* Whether br_file_open could, now, without doing it: the file may be written, or be made in its
- * folder. Returns 0 or an errno. */
+/* Tells whether br_file_open could now, without doing it: the file may be written, or be made in
+ * its folder. Returns 0 or an errno. */
 int br_file_check(const char *path);

@@ -66,8 +66,8 @@ static inline uint64_t br_hash_keyed(const uint64_t secret[2], const void *data,
     return h;
 }
 
-/* The same of a number. One multiplication would not do: numbers in a row stay in a row by it, and
- * with one secret in twenty or so they lie in few places of a table. */
+/* Returns the hash of a number. One multiplication would not do: numbers in a row stay in a row by
+ * it, and with one secret in twenty or so they lie in few places of a table. */
 static inline uint64_t br_hash_number(const uint64_t secret[2], uint64_t number)
 {
     return br_hash_mix(br_hash_mix(number ^ secret[1], secret[0]) ^ secret[0], secret[1]);

@@ -19,7 +19,8 @@
  * thread, else put into the ring, or counted as dropped. */
 void br_log_sink_put(int fd, const char *line, size_t len);
 
-/* `notice` makes a line that says how many were dropped; its length. */
+/* Starts the thread that writes. `notice` makes a line that says how many lines were dropped, and
+ * returns its length. */
 bool br_log_sink_start(int fd, size_t (*notice)(uint64_t n, char line[BR_LOG_LINE_MAX + 1]));
 bool br_log_sink_stop(uint64_t wait_ms);
 uint64_t br_log_sink_dropped(void);

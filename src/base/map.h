@@ -17,7 +17,7 @@ struct br_map *br_map_new(size_t max);
 /* Frees the map, first handing every value to `release` (may be NULL). `map` may be NULL. */
 void br_map_free(struct br_map *map, void (*release)(void *value));
 
-/* The value of the key, or NULL. */
+/* Returns the value of the key, or NULL. */
 void *br_map_get(const struct br_map *map, const void *key, size_t len);
 
 /* Sets the key's value (not NULL). `*ret_old`, unless NULL, becomes what it replaced, or NULL.
@@ -29,10 +29,11 @@ void *br_map_remove(struct br_map *map, const void *key, size_t len);
 
 size_t br_map_count(const struct br_map *map);
 
-/* Entry `index` of br_map_count; NULL past the end. `*ret_key` lives until the entry is removed. */
+/* Returns entry `index` of br_map_count; NULL past the end. `*ret_key` lives until the entry is
+ * removed. */
 void *br_map_at(const struct br_map *map, size_t index, const void **ret_key, size_t *ret_len);
 
-/* SipHash-1-3 with a 16-byte key, for tables that hostile input can fill. */
+/* Returns SipHash-1-3 with a 16-byte key, for tables that hostile input can fill. */
 uint64_t br_siphash(const uint8_t key[16], const void *data, size_t len);
 
 /* Fills with bytes that nobody outside can guess (getrandom). */

@@ -37,8 +37,8 @@ void br_mem_set_hooks(const struct br_mem_hooks *hooks);
  * time. At rest br_mem_trim gives them back. */
 void br_mem_tune(size_t limit);
 
-/* As malloc, calloc, realloc, free, strdup, strndup: NULL when there is no memory (size 0 gives a
- * unique pointer). The caller owns the result and gives it back with br_free. */
+/* Do as malloc, calloc, realloc, free, strdup, strndup do: NULL when there is no memory (size 0
+ * gives a unique pointer). The caller owns the result and gives it back with br_free. */
 void *br_malloc(size_t size);
 void *br_calloc(size_t count, size_t size);
 void *br_realloc(void *memory, size_t size);
@@ -67,18 +67,18 @@ enum br_holder {
     BR_HOLDER_CONNECTIONS,  /* sockets, sessions, heads, replies that are not read yet */
     BR_HOLDER_TLS,
     BR_HOLDER_STORE, /* what the store knows of its open partition */
-    BR_HOLDER_POOL, /* unused buffers, kept for the next request */
+    BR_HOLDER_POOL,  /* unused buffers, kept for the next request */
     BR_HOLDERS,
 };
 
-/* "process", "requests", ...: as in braid_memory_bytes{holder}. */
+/* Returns "process", "requests", ..., as in braid_memory_bytes{holder}. */
 const char *br_holder_name(enum br_holder holder);
 
 /* Says that `holder`, which is not BR_HOLDER_PROCESS, holds `bytes` more (or less, when negative)
  * of what this thread allocated. */
 void br_mem_hold(enum br_holder holder, int64_t bytes);
 
-/* As br_malloc and its neighbours, for memory of one holder from its beginning to its end. */
+/* Do as br_malloc and its neighbours do, for memory of one holder from its beginning to its end. */
 void *br_malloc_for(enum br_holder holder, size_t size);
 void *br_calloc_for(enum br_holder holder, size_t count, size_t size);
 void *br_realloc_for(enum br_holder holder, void *memory, size_t size);
@@ -122,8 +122,9 @@ void br_mem_scope_begin(struct br_mem_scope *scope, size_t max, struct br_memory
 /* Ends the innermost scope, which is `scope`. Its figures stay readable. */
 void br_mem_scope_end(struct br_mem_scope *scope);
 
-/* For memory that is used again instead of being allocated: counts it for the innermost scope as an
- * allocation would be; false when the scope's maximum or budget is reached. Then the way back. */
+/* Counts memory that is used again instead of being allocated for the innermost scope, as an
+ * allocation would be. Returns false when the scope's maximum or budget is reached.
+ * br_mem_scope_give is the way back. */
 bool br_mem_scope_take(size_t bytes);
 void br_mem_scope_give(size_t bytes);
 

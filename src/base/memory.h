@@ -71,10 +71,10 @@ bool br_memory_is_over(struct br_memory *memory);
 /* Returns the most that a single request can ever get: what exceeds it is not to be tried again. */
 size_t br_memory_largest(const struct br_memory *memory);
 
-/* Something large was refused, for which `own` bytes are held: gives back what the allocator keeps,
- * asks all workers for their unused buffers (br_memory_trims), and measures. Where nothing else is
- * held for peers, what is left is what is never given back: br_memory_largest follows. Takes
- * milliseconds. */
+/* Makes room after something large was refused, for which `own` bytes are held: gives back what
+ * the allocator keeps, asks all workers for their unused buffers (br_memory_trims), and measures.
+ * Where nothing else is held for peers, what is left is what is never given back:
+ * br_memory_largest follows. Takes milliseconds. */
 void br_memory_settle(struct br_memory *memory, size_t own);
 
 /* Counts how often it was asked for unused buffers. */

@@ -54,8 +54,8 @@ long br_base64_decode(const char *text, size_t len, uint8_t *out);
  * `negative` says. */
 bool br_parse_int(const char *digits, unsigned base, bool negative, int64_t *ret);
 
-/* Length of the longest valid UTF-8 prefix (RFC 3629: no surrogates, nothing overlong). Equal to
- * `len` when all of it is valid. */
+/* Returns the length of the longest valid UTF-8 prefix (RFC 3629: no surrogates, nothing
+ * overlong). Equal to `len` when all of it is valid. */
 size_t br_utf8_valid(const uint8_t *data, size_t len);
 
 /* Copies `len` bytes to `out`, which must have room (three times `len` is enough), with each byte
@@ -63,9 +63,10 @@ size_t br_utf8_valid(const uint8_t *data, size_t len);
  * bytes that the result takes: `len` for what is valid. */
 size_t br_utf8_mend(const uint8_t *data, size_t len, uint8_t *out);
 
-/* Edit distance (insert, delete, replace, swap of neighbours), ASCII case ignored; for "did you
- * mean". Strings over 64 bytes give 64. */
+/* Returns the edit distance (insert, delete, replace, swap of neighbours), ASCII case ignored; for
+ * "did you mean". Strings over 64 bytes give 64. */
 unsigned br_str_distance(const char *left, const char *right);
 
-/* The one of `count` names nearest to `name`, or NULL when none is near enough to be meant. */
+/* Returns the one of `count` names nearest to `name`, or NULL when none is near enough to be
+ * meant. */
 const char *br_str_nearest(const char *name, const char *const *names, size_t count);

@@ -29,7 +29,7 @@ int br_timers_arm(struct br_timers *ts, struct br_timer *timer, uint64_t due_ms,
 /* Disarms; harmless on a timer that is not armed. */
 void br_timers_disarm(struct br_timers *ts, struct br_timer *timer);
 
-/* When the next timer is due, or UINT64_MAX. */
+/* Returns when the next timer is due, or UINT64_MAX. */
 uint64_t br_timers_next(const struct br_timers *ts);
 
 /* Calls every timer due at `now_ms`, disarmed first; what they arm for `now_ms` runs next time. */

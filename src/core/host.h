@@ -110,7 +110,7 @@ void br_host_work(struct br_host *host, struct br_work *work);
  * same, later. */
 void br_host_work_leave(struct br_host *host, struct br_work *work);
 
-/* After br_host_work_leave: waits until `work` is not running any more. Stops the worker for that
+/* Waits, after br_host_work_leave, until `work` is not running any more. Stops the worker for that
  * long. */
 void br_host_work_wait(struct br_host *host, struct br_work *work);
 

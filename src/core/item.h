@@ -36,7 +36,7 @@ struct br_portion;
 enum br_signal { BR_TRACES, BR_PROFILES };
 #define BR_SIGNALS 2
 
-/* "traces" or "profiles"; "spans" or "samples", which is what their items are. */
+/* Return "traces" or "profiles"; "spans" or "samples", which is what their items are. */
 const char *br_signal_name(enum br_signal signal);
 const char *br_signal_items(enum br_signal signal);
 
@@ -62,8 +62,8 @@ struct br_part {
     uint32_t res_at;      /* RESOURCE: where its Resource field starts (the tag), from `raw` ... */
     uint32_t res_len;     /* ... and its length with tag; 0: it has none */
     uint32_t res_body_at; /* where the Resource message itself starts, from `raw` */
-    uint32_t outline_at;  /* DICTIONARY: where its outline is, from `raw` (otlp/dictionary/outline.h);
-                             0: it has none */
+    uint32_t outline_at;  /* DICTIONARY: where its outline is, from `raw`
+                             (otlp/dictionary/outline.h);  0: it has none */
     struct br_buf *new_resource_buf;
     const uint8_t *new_resource; /* replaces the Resource message; NULL: unchanged */
     uint32_t new_resource_len;
@@ -201,8 +201,8 @@ size_t br_part_size(const struct br_part *part);
  * have been appended). */
 int br_item_write(const struct br_item *item, struct br_rope *out);
 
-/* An item without parent and without debt that refers to all parts of `item`. Its metadata is that
- * of `item`, and borrowed as long as it lives. NULL when there is no memory. */
+/* Returns an item without parent and without debt that refers to all parts of `item`. Its metadata
+ * is that of `item`, and borrowed as long as it lives. NULL when there is no memory. */
 struct br_item *br_item_twin(const struct br_item *item);
 
 /* Returns a child that shares all parts and takes all debt, for one try at delivering `item`:
@@ -221,7 +221,7 @@ void br_item_orphan(struct br_item *attempt, const char *reason);
  * back to the parent. */
 void br_item_adopt(struct br_item *item, struct br_item *piece);
 
-/* The parent may finish once its children have: the counterpart of the first br_item_adopt. */
+/* Lets the parent finish once its children have: the counterpart of the first br_item_adopt. */
 void br_item_release_parent(struct br_item *item);
 
 /* Says what became of `n` of the items that `item` owes. */
@@ -233,7 +233,7 @@ void br_item_settle(struct br_item *item, enum br_fate fate, const char *reason,
  * "partial_success"); otherwise it goes back to the parent, or, without one, counts as rejected. */
 void br_item_finish(struct br_item *item, const struct br_outcome *outcome);
 
-/* As br_item_finish with BR_DONE, BR_RETRY, BR_REJECT. */
+/* Finish as br_item_finish does, with BR_DONE, BR_RETRY, BR_REJECT. */
 void br_item_done(struct br_item *item);
 void br_item_retry(struct br_item *item, enum br_status status, uint32_t delay_ms, const char *why);
 void br_item_reject(struct br_item *item, enum br_status status, const char *why);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What was taken out of the data or masked on its way, and by which rule: who redacts notes it, who
- * answers questions tells it. One table for all workers of a service, with a lock of its own and a
- * bound. It knows keys and what became of texts, never a text as it was.
+ * Records what was taken out of the data or masked on its way, and by which rule: who redacts notes
+ * it, who answers queries reads it. One table for all workers of a service, with a lock of its own
+ * and a bound. It knows keys and what became of texts, never a text as it was.
  */
 #pragma once
 
@@ -27,15 +27,15 @@ struct br_masked_row {
     uint64_t count, last_ns;
 };
 
-/* The table of the host's service. Returns a reference, or NULL when there is no memory. */
+/* Returns a reference to the table of the host's service, or NULL when there is no memory. */
 struct br_masked *br_masked_get(struct br_host *host);
 void br_masked_put(struct br_host *host, struct br_masked *masked); /* accepts NULL */
 
-/* Somebody will ask; nothing is noted otherwise, but for who redacts. */
+/* Notes that somebody will ask. Without it nothing is noted but who redacts. */
 void br_masked_watch(struct br_masked *masked);
 bool br_masked_is_watched(const struct br_masked *masked);
 
-/* The component `node` redacts. */
+/* Notes that the component `node` redacts. */
 void br_masked_add_node(struct br_masked *masked, const char *node);
 
 /* Texts of a note need no end; they are cut to BR_MASKED_TEXT_MAX. */

@@ -46,7 +46,7 @@ void br_metrics_free(struct br_metrics *metrics);
 double *br_metric(struct br_metrics *metrics, enum br_metric_type type, const char *name,
                   const char *labels);
 
-/* The same for a histogram, whose bounds are borrowed for ever: equal for all of one name. */
+/* Makes a histogram, whose bounds are borrowed for ever: equal for all of one name. */
 struct br_histogram *br_histogram(struct br_metrics *metrics, const char *name, const char *labels,
                                   const double *bounds, size_t n_bounds);
 void br_histogram_observe(struct br_histogram *histogram, double value);

@@ -68,5 +68,5 @@ unsigned br_outcome_http(const struct br_outcome *outcome);
  * RESOURCE_EXHAUSTED only with a RetryInfo. */
 bool br_status_retryable(enum br_status status, bool has_retry_info);
 
-/* "UNAVAILABLE"; "UNKNOWN" for what is no status. */
+/* Returns the name of a status, as "UNAVAILABLE"; "UNKNOWN" for what is no status. */
 const char *br_status_name(enum br_status status);

@@ -13,9 +13,9 @@ struct br_shared;
 struct br_shared *br_shared_new(void);
 void br_shared_free(struct br_shared *shared); /* everything must have been given up */
 
-/* The thing of that name, made by `make(arg)` for the first who asks; each call is one reference.
- * NULL when `make` returned NULL or there is no memory. Without host->shared every call makes its
- * own. */
+/* Returns the thing of that name, made by `make(arg)` for the first who asks; each call is one
+ * reference. NULL when `make` returned NULL or there is no memory. Without host->shared every call
+ * makes its own. */
 void *br_shared_get(struct br_host *host, const char *name, void *(*make)(const void *arg),
                     const void *arg);
 

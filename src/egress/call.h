@@ -48,7 +48,7 @@ void br_call_send(struct br_call *call);
  * that the attempt has. `packing` is copied. */
 void br_call_pack(struct br_call *call, const struct br_packing *packing, struct br_codec *codec);
 
-/* Likewise, for a body that could not be made: BR_ENOMEM can be tried again, other codes not. */
+/* Fails a call for a body that could not be made: BR_ENOMEM can be tried again, other codes not. */
 void br_call_fail(struct br_call *call, int rc);
 
 /* Returns true when the sentence of a refusal says that the request has too many bytes, as the

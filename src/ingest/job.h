@@ -8,5 +8,6 @@
  * Waits for nothing: that a client goes away costs the others nothing. */
 void br_upload_job_leave(struct br_upload *upload);
 
-/* Before what readings look at goes: waits for those that are running, all of which were let go. */
+/* Waits for the readings that are running, all of which were let go, before what they look at
+ * goes. */
 void br_upload_jobs_wait(struct br_list *jobs);

@@ -18,7 +18,7 @@ struct br_otlp_handler {
     double *repaired;
 };
 
-/* The caller sets the fields down to more_types; makes the metrics of `node`. */
+/* Makes the metrics of `node`. The caller sets the fields down to more_types. */
 void br_otlp_handler_init(struct br_otlp_handler *handler, struct br_node *node);
 
 /* Begins a gRPC call (br_grpc_is) that came by the listener, or an HTTP request. False, with

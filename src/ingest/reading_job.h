@@ -37,6 +37,6 @@ void br_reading_job_start(struct br_reading_job *job);
  * all the same. */
 void br_reading_job_leave(struct br_reading_job *job);
 
-/* After br_reading_job_leave, before what the reading looks at goes: waits until it is not running.
- */
+/* Waits, after br_reading_job_leave and before what the reading looks at goes, until it is not
+ * running. */
 void br_reading_job_wait(struct br_reading_job *job);

@@ -110,9 +110,9 @@ void br_ingest_say_refused(struct br_ingest *ingest, const struct br_request *re
 void br_upload_refuse(struct br_upload *upload, const char *why);
 void br_upload_reject(struct br_upload *upload, enum br_status status, const char *why);
 
-/* Before br_upload_send: `count` pieces of the request are not in the item, because of `why`. They
- * count as failed; the answer, when the item has ended well, is a rejection that says so. Once per
- * upload. Returns 0 or BR_ENOMEM, with nothing done. */
+/* Notes, before br_upload_send, that `count` pieces of the request are not in the item, because of
+ * `why`. They count as failed; the answer, when the item has ended well, is a rejection that says
+ * so. Once per upload. Returns 0 or BR_ENOMEM, with nothing done. */
 int br_upload_partly(struct br_upload *upload, uint32_t count, enum br_status status,
                      const char *why);
 

@@ -47,13 +47,14 @@ int br_addresses_find(const struct br_addresses *addresses, const struct br_addr
 int br_addresses_pick(const struct br_addresses *addresses, uint64_t now_ms, bool last_resort,
                       bool (*taken)(void *arg, unsigned i), void *arg);
 
-/* A connection to it is begun: it is not tried again within a second (`random` from [0, 1)). */
+/* Notes that a connection to an address is begun: it is not tried again within a second (`random`
+ * from [0, 1)). */
 void br_addresses_tried(struct br_addresses *addresses, unsigned index, uint64_t now_ms,
                         double random);
 
-/* It was of no use: no connection, or none that answers. Its turn is over. */
+/* Notes that it was of no use: no connection, or none that answers. Its turn is over. */
 void br_addresses_failed(struct br_addresses *addresses, unsigned index, uint64_t now_ms,
                          double random);
 
-/* It serves: earlier failures are forgotten. */
+/* Notes that it serves: earlier failures are forgotten. */
 void br_addresses_worked(struct br_addresses *addresses, unsigned index);

@@ -63,8 +63,8 @@ struct br_endpoint {
 /* Reads an endpoint. Returns 0, or BR_EINVAL with a sentence. */
 int br_endpoint_read(const char *text, bool grpc, struct br_endpoint *ret, struct br_err *err);
 
-/* Whether a client of this config could be made: the endpoint can be read and certificates load.
- * Returns 0, or what br_host_ops.connect would, with a sentence. */
+/* Tells whether a client of this config could be made: the endpoint can be read and certificates
+ * load. Returns 0, or what br_host_ops.connect would, with a sentence. */
 int br_client_check(const struct br_client_config *config, struct br_err *err);
 
 /* What a client does; a test's host brings its own. */

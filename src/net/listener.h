@@ -70,24 +70,25 @@ void br_listener_leave(struct br_listener *listener, struct br_net_server *serve
 /* Hands an arrival to a server of this or another worker, and counts it there. From any worker. */
 void br_listener_hand_over(struct br_net_server *server, const struct br_arrival *arrival);
 
-/* In server.c: takes an accepted socket, in the server's own loop. */
+/* Takes an accepted socket, in the server's own loop (server.c). */
 void br_server_take(struct br_net_server *server, const struct br_arrival *arrival);
 
 /* Returns true while there is no room for an arrival that is counted already. From any worker. */
 bool br_listener_is_full(struct br_listener *listener, const struct br_arrival *arrival);
 
-/* In server_room.c: counts a connection of an address, and says how many it has (0: they are not
- * counted); false without memory. And the end of one. From any worker. */
+/* Counts a connection of an address, and says how many it has (0: they are not counted); false
+ * without memory. The other counts its end. From any worker (server_room.c). */
 bool br_listener_note_address(struct br_listener *listener, const struct br_address *address,
                               unsigned *ret);
 void br_listener_forget_address(struct br_listener *listener, const struct br_address *address);
 unsigned br_listener_address_count(struct br_listener *listener, const struct br_address *address);
 
-/* In server_room.c: there are too few descriptors: the servers with the most connections close up
- * to `count` idle ones each. In the first worker. */
+/* Makes the servers with the most connections close up to `count` idle ones each, because there
+ * are too few descriptors. In the first worker (server_room.c). */
 void br_net_shed(struct br_loop *here, unsigned count);
 
-/* In server.c: how many connections a server has (any thread), and changing that number. */
+/* Returns how many connections a server has (any thread). The other changes that number
+ * (server.c). */
 unsigned br_server_load(struct br_net_server *server);
 void br_server_add_load(struct br_net_server *server, int change);
 struct br_loop *br_server_loop(struct br_net_server *server);

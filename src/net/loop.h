@@ -36,7 +36,7 @@ struct br_message {
 
 #define BR_MAILBOX_MAX 4096
 
-/* A loop for worker `worker` of `n_workers`. Returns 0, BR_ENOMEM or BR_EIO. */
+/* Makes a loop for worker `worker` of `n_workers`. Returns 0, BR_ENOMEM or BR_EIO. */
 int br_loop_new(struct br_net *net, unsigned worker, unsigned n_workers, struct br_loop **ret,
                 struct br_err *err);
 
@@ -54,15 +54,15 @@ struct br_host *br_loop_host(struct br_loop *loop);
 void br_loop_run(struct br_loop *loop);
 void br_loop_stop(struct br_loop *loop);
 
-/* One turn, asleep until something happens; for tests. */
+/* Runs one turn, asleep until something happens; for tests. */
 void br_loop_step(struct br_loop *loop);
 
 /* Hands a message over, from any thread. False when the mailbox is full: the message stays the
  * caller's. */
 bool br_loop_post(struct br_loop *loop, struct br_message *message);
 
-/* The same without the bound: for the few messages that there are once each, and for answers to
- * messages that were posted. */
+/* Posts a message without the bound: for the few messages that there are once each, and for
+ * answers to messages that were posted. */
 void br_loop_command(struct br_loop *loop, struct br_message *message);
 
 /* Runs what is in the mailbox, for a loop that does not run any more: messages own sockets and
@@ -73,13 +73,11 @@ void br_loop_read_mail(struct br_loop *loop);
  * BR_EIO. */
 int br_loop_signals(struct br_loop *loop, void (*fn)(int signal, void *arg), void *arg);
 
-/*
- * While requests that have not come as a whole hold more than `bytes` in this loop, the server
- * connections with more than their share of it stop reading: what the small ones hold comes first,
+/* Makes server connections stop reading that hold more than their share, while requests that have
+ * not come as a whole hold more than `bytes` in this loop: what the small ones hold comes first,
  * and the large ones (over BR_HELD_SMALL) share the rest equally. One of them reads on, by turns:
  * only the rest of what it sends makes its memory free. Connections that hold little are never
- * stopped; what the pipelines hold does not count. 0: no mark.
- */
+ * stopped; what the pipelines hold does not count. 0: no mark. */
 void br_loop_set_mark(struct br_loop *loop, size_t bytes);
 
 #define BR_HELD_SMALL (256u << 10)

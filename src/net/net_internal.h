@@ -134,8 +134,8 @@ struct br_stream {
     uint64_t opened_ms, read_ms, shut_ms, resumed_ms; /* resumed: the end of the last pause */
 };
 
-/* A stream on a non-blocking socket, which it takes. Returns NULL (and closes the socket) when
- * there is no memory or the loop refuses it. */
+/* Makes a stream on a non-blocking socket, which it takes. Returns NULL (and closes the socket)
+ * when there is no memory or the loop refuses it. */
 struct br_stream *br_stream_new(struct br_loop *loop, int fd, const struct br_stream_events *events,
                                 void *owner, bool server, bool connecting);
 
@@ -179,7 +179,7 @@ bool br_loop_has_crowd(const struct br_loop *loop);
 
 void br_loop_resume(struct br_loop *loop);
 
-/* host->ops entries, in server.c and client.c. */
+/* Serve and connect: entries of host->ops, in server.c and client.c. */
 int br_net_serve(struct br_host *host, const struct br_server_config *config,
                  struct br_handler *service, struct br_server **ret, struct br_err *err);
 int br_net_connect(struct br_host *host, const struct br_client_config *config,

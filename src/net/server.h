@@ -55,9 +55,9 @@ struct br_server_place {
     unsigned port; /* 0: any free one, and for unix sockets */
 };
 
-/* Whether a server of this config could start here, as far as can be said while others may have its
- * port: certificates load, the name resolves, and the address is this machine's. Opens nothing that
- * others see. Returns 0, BR_EINVAL, BR_EIO or BR_ENOMEM with a sentence. */
+/* Tells whether a server of this config could start here, as far as can be said while others may
+ * have its port: certificates load, the name resolves, and the address is this machine's. Opens
+ * nothing that others see. Returns 0, BR_EINVAL, BR_EIO or BR_ENOMEM with a sentence. */
 int br_server_check(const struct br_server_config *config, struct br_server_place *ret,
                     struct br_err *err);
 

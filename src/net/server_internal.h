@@ -43,7 +43,7 @@ struct br_peer {
 void br_server_drop(struct br_net_server *server, const struct br_arrival *arrival,
                     enum br_ending why);
 
-/* Neither a request nor a reply is under way, or it has no protocol yet. */
+/* Returns true when neither a request nor a reply is under way, or it has no protocol yet. */
 bool br_server_stream_idle(const struct br_stream *stream);
 
 /* --- server_times.c --------------------------------------------------------------------------- */
@@ -54,11 +54,11 @@ void br_server_set_times(struct br_net_server *server);
 /* Notes that the peer uses its connection, if it does. */
 void br_server_note_use(struct br_stream *stream);
 
-/* What has to be done from time to time: closes what is overdue, tells those to go who are idle or
- * old, sends PINGs. Arms itself again. */
+/* Does what has to be done from time to time: closes what is overdue, tells those to go who are
+ * idle or old, sends PINGs. Arms itself again. */
 void br_server_sweep(struct br_timer *timer);
 
-/* The same while the server stops. */
+/* Does the same while the server stops. */
 void br_server_stop_sweep(struct br_timer *timer);
 
 /* --- server_room.c ---------------------------------------------------------------------------- */
@@ -71,5 +71,6 @@ bool br_server_make_room(struct br_net_server *server, const struct br_address *
  * connections. True when it is refused. */
 bool br_server_refuse_over(struct br_net_server *server, const struct br_arrival *arrival);
 
-/* This worker could make no room for an arrival: the next one is asked. The last one refuses it. */
+/* Passes on an arrival that this worker could make no room for: the next one is asked. The last
+ * one refuses it. */
 void br_server_pass_on(struct br_net_server *server, const struct br_arrival *arrival);

@@ -63,21 +63,21 @@ struct br_tls;
 int br_tls_context_new(const struct br_tls_config *config, bool server, const char *const *alpn,
                        struct br_tls_context **ret, struct br_err *err);
 
-/* What of a config can be judged without its files: versions, suites and curves that there are
- * here, a key with its certificate. Returns 0, BR_EINVAL or BR_ENOMEM with a sentence. */
+/* Checks what of a config can be judged without its files: versions, suites and curves that there
+ * are here, a key with its certificate. Returns 0, BR_EINVAL or BR_ENOMEM with a sentence. */
 int br_tls_config_check(const struct br_tls_config *config, bool server, struct br_err *err);
 
-/* After the last of its connections. */
+/* Frees a context, after the last of its connections. */
 void br_tls_context_free(struct br_tls_context *ctx);
 
 /* Returns true when a reload failed since the last call; then `err` (not NULL) says why. Any thread
  * may ask, one gets the answer. */
 bool br_tls_context_reload_error(struct br_tls_context *ctx, struct br_err *err);
 
-/* One connection; clients give the name to verify and send (SNI): a host name, or an IP address,
- * which is verified and not sent. `server_name_override` goes before it; servers give NULL. A
- * client's first message is at br_tls_output at once. NULL when there is no memory, or when a
- * client that verifies has no name or one that cannot be (over 255 bytes). */
+/* Makes a connection; clients give the name to verify and send (SNI): a host name, or an IP
+ * address, which is verified and not sent. `server_name_override` goes before it; servers give
+ * NULL. A client's first message is at br_tls_output at once. NULL when there is no memory, or
+ * when a client that verifies has no name or one that cannot be (over 255 bytes). */
 struct br_tls *br_tls_new(struct br_tls_context *ctx, const char *server_name);
 void br_tls_free(struct br_tls *tls);
 

@@ -45,18 +45,19 @@ int br_tls_no_memory(struct br_err *err);
 /* Versions, ciphers and groups of `config`. Returns 0, BR_EINVAL or BR_ENOMEM. */
 int br_tls_policy_apply(SSL_CTX *ssl, const struct br_tls_config *config, struct br_err *err);
 
-/* Our certificate, its chain and its key, if `config` has them. Returns 0, BR_EINVAL, BR_EIO or
- * BR_ENOMEM. */
+/* Loads our certificate, its chain and its key, if `config` has them. Returns 0, BR_EINVAL, BR_EIO
+ * or BR_ENOMEM. */
 int br_tls_identity_load(SSL_CTX *ssl, const struct br_tls_config *config, struct br_err *err);
 
-/* The same from a context that has them. Returns 0 or BR_ENOMEM. */
+/* Copies the same from a context that has them. Returns 0 or BR_ENOMEM. */
 int br_tls_identity_copy(SSL_CTX *ssl, SSL_CTX *from, struct br_err *err);
 
-/* The certificates that the peer's has to come from. Returns 0, BR_EINVAL, BR_EIO or BR_ENOMEM. */
+/* Loads the certificates that the peer's has to come from. Returns 0, BR_EINVAL, BR_EIO or
+ * BR_ENOMEM. */
 int br_tls_trust_load(SSL_CTX *ssl, const struct br_tls_config *config, bool server,
                       struct br_err *err);
 
-/* The same from a context that has them. Returns 0 or BR_ENOMEM. */
+/* Copies the same from a context that has them. Returns 0 or BR_ENOMEM. */
 int br_tls_trust_copy(SSL_CTX *ssl, SSL_CTX *from, struct br_err *err);
 
 /* The SSL_CTX for a new connection, reloaded first when that is due. Returns owned. */

@@ -78,10 +78,11 @@ static inline bool br_keyvalue_read_short(const uint8_t *data, size_t len, struc
 /* Reads a KeyValueAndUnit, as it stands in the attribute table. */
 bool br_keyvalue_read_entry(const uint8_t *data, size_t len, struct br_keyvalue *ret);
 
-/* The next KeyValue that is field `field` of the message between `p` and `end`, which may both be
- * NULL. Returns where to go on, or NULL when there is none. */
+/* Reads the next KeyValue that is field `field` of the message between `p` and `end`, which may
+ * both be NULL. Returns where to go on, or NULL when there is none. */
 const uint8_t *br_keyvalue_next(const uint8_t *p, const uint8_t *end, uint32_t field,
                                 struct br_keyvalue *ret);
 
-/* The next element of a LIST, or KeyValue of a MAP, between `p` and `end`; likewise. */
+/* Reads the next element of a LIST, or KeyValue of a MAP, between `p` and `end`; returns the same.
+ */
 const uint8_t *br_value_next(const uint8_t *p, const uint8_t *end, struct br_value *ret);

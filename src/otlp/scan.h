@@ -7,7 +7,7 @@
 #define BR_SCAN_LEN(number) BR_TAG(number, BR_WIRE_LEN)
 #define BR_SCAN_VARINT(number) BR_TAG(number, BR_WIRE_VARINT)
 
-/* Tag of a field, as one number to switch on. */
+/* Returns the tag of a field, as one number to switch on. */
 static inline uint32_t br_scan_tag(const struct br_field *field)
 {
     return BR_TAG(field->number, field->wire);
@@ -19,7 +19,7 @@ static inline bool br_scan_in(uint64_t set, uint32_t tag)
     return tag < 64 && (set >> tag & 1);
 }
 
-/* As br_varint, with indices of two bytes in line too. */
+/* Reads as br_varint does, with indices of two bytes in line too. */
 static inline const uint8_t *br_scan_varint(const uint8_t *p, const uint8_t *end, uint64_t *ret)
 {
     if (__builtin_expect(p < end && p[0] < 0x80, 1)) {
@@ -33,7 +33,7 @@ static inline const uint8_t *br_scan_varint(const uint8_t *p, const uint8_t *end
     return br_varint_slow(p, end, ret);
 }
 
-/* As br_field_next, with what dictionaries and samples are made of in line. */
+/* Reads as br_field_next does, with what dictionaries and samples are made of in line. */
 static inline __attribute__((always_inline)) const uint8_t *
 br_scan(const uint8_t *p, const uint8_t *end, struct br_field *field)
 {
@@ -52,8 +52,8 @@ br_scan(const uint8_t *p, const uint8_t *end, struct br_field *field)
     return br_field_next(p, end, field);
 }
 
-/* As br_varint, without a branch between one byte and two, which no processor can foretell where
- * indices are mixed. */
+/* Reads as br_varint does, without a branch between one byte and two, which no processor can
+ * foretell where indices are mixed. */
 static inline const uint8_t *br_scan_index(const uint8_t *p, const uint8_t *end, uint64_t *ret)
 {
     if (__builtin_expect(end - p >= 2, 1)) {
@@ -70,7 +70,7 @@ static inline const uint8_t *br_scan_index(const uint8_t *p, const uint8_t *end,
     return p;
 }
 
-/* As br_put_varint, likewise; the byte after a short one is written to. */
+/* Writes as br_put_varint does, without that branch; the byte after a short one is written to. */
 static inline uint8_t *br_put_index(uint8_t *p, uint32_t value)
 {
     if (__builtin_expect(value >= 0x4000, 0))

@@ -21,7 +21,7 @@
 /* Returns true where the id is not all zeros, which is none. */
 bool br_trace_id_valid(const uint8_t trace_id[16]);
 
-/* The last 56 bits. */
+/* Returns the last 56 bits. */
 uint64_t br_trace_randomness(const uint8_t trace_id[16]);
 
 /* Returns the threshold of a probability, rounded to `precision` hex digits (1 to 14) behind those

@@ -63,7 +63,7 @@ void br_batcher_flush(struct br_batcher *batcher);
 /* Returns true when nothing is gathered, sent or kept. */
 bool br_batcher_idle(const struct br_batcher *batcher);
 
-/* Called whenever a batch has ended, for whoever waits for idle; may be NULL. */
+/* Sets what is called whenever a batch has ended, for whoever waits for idle; may be NULL. */
 void br_batcher_on_end(struct br_batcher *batcher, void (*fn)(void *arg), void *arg);
 
 /* Drops what is held, for "shutdown". Accepts NULL. */

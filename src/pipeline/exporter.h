@@ -125,9 +125,9 @@ struct br_divider {
 /* Sets it, before the first item. `divider` is borrowed for the life of `retry`. */
 void br_retry_divide(struct br_retry *retry, const struct br_divider *divider);
 
-/* A connection to the peer of `node` (struct br_node) came about after what was sent before had
- * failed for want of one. Sends nothing itself: it may be called from a client's callbacks. Fits
- * br_client_config.on_reachable. */
+/* Notes that a connection to the peer of `node` (struct br_node) came about after what was sent
+ * before had failed for want of one. Sends nothing itself: it may be called from a client's
+ * callbacks. Fits br_client_config.on_reachable. */
 void br_retry_reachable(void *node);
 
 void br_retry_free(struct br_retry *retry); /* items still held are finished with BR_RETRY */

@@ -42,7 +42,7 @@ extern const struct br_option br_fanout_options[];
 
 struct br_fanout;
 
-/* NULL when there is no memory. `config` NULL: nothing is held. */
+/* Returns NULL when there is no memory. `config` NULL: nothing is held. */
 struct br_fanout *br_fanout_new(struct br_host *host, const struct br_fanout_config *config,
                                 const struct br_fanout_end *ends, size_t count);
 struct br_consumer *br_fanout_input(struct br_fanout *fanout);

@@ -22,7 +22,7 @@ typedef void br_lane_end_fn(const struct br_outcome *outcome, void *arg);
 
 struct br_lane;
 
-/* NULL when there is no memory. */
+/* Returns NULL when there is no memory. */
 struct br_lane *br_lane_new(struct br_host *host, const struct br_lane_config *config);
 
 /* Takes an item without parent and without a callback. `on_end` (NULL: nobody waits) is called
@@ -33,11 +33,12 @@ bool br_lane_hold(struct br_lane *lane, struct br_item *item, br_lane_end_fn *on
  * and logs it. Whoever owes them settles them. */
 void br_lane_lost(struct br_lane *lane, enum br_signal signal, uint32_t count, const char *why);
 
-/* Something waits, so that what comes has to go behind it; or not even an answer is outstanding. */
+/* Tell whether something waits, so that what comes has to go behind it, and whether not even an
+ * answer is outstanding. */
 bool br_lane_waits(const struct br_lane *lane);
 bool br_lane_idle(const struct br_lane *lane);
 
-/* Called whenever an item has ended, for whoever waits for idle. */
+/* Sets what is called whenever an item has ended, for whoever waits for idle. */
 void br_lane_on_end(struct br_lane *lane, void (*fn)(void *arg), void *arg);
 
 /* Drops what waits, and what comes back, for "shutdown". */

@@ -74,9 +74,9 @@ struct br_overridable {
 void br_overridable_register(struct br_overridable *overridable, struct br_host *host);
 void br_overridable_unregister(struct br_overridable *overridable);
 
-/* What a broadcast does at each worker: each of these asks all overridables there.
- * br_override_apply returns the sum of what they returned, or the first code; then the override is
- * withdrawn from all of them. A host that is draining takes no override: 0. */
+/* Ask all overridables of a worker, which a broadcast does at each. br_override_apply returns the
+ * sum of what they returned, or the first code; then the override is withdrawn from all of them. A
+ * host that is draining takes no override: 0. */
 int br_override_apply(struct br_host *host, const struct br_override *override, struct br_err *err);
 void br_override_withdraw(struct br_host *host, uint64_t id);
 void br_override_list(struct br_host *host, br_collected_fn *fn, void *arg);

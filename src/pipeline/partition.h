@@ -20,7 +20,7 @@ struct br_partition_config {
     size_t limit;
 };
 
-/* NULL when there is no memory. `next` is borrowed. */
+/* Borrows `next`. Returns NULL when there is no memory. */
 struct br_partitions *br_partitions_new(struct br_node *node,
                                         const struct br_partition_config *config,
                                         struct br_consumer *next);
@@ -28,7 +28,7 @@ struct br_partitions *br_partitions_new(struct br_node *node,
 /* Takes an item, as a consumer does. */
 void br_partitions_add(struct br_partitions *partitions, struct br_item *item);
 
-/* As for one batcher (batch.h), of all. */
+/* Do what the functions of one batcher (batch.h) do, for all. */
 void br_partitions_flush(struct br_partitions *partitions);
 bool br_partitions_idle(const struct br_partitions *partitions);
 size_t br_partitions_weight(const struct br_partitions *partitions, enum br_signal signal);

@@ -12,8 +12,9 @@
 
 struct br_redelivery;
 
-/* `final`: a BR_RETRY from `next` (borrowed) means that it gave up, so the item is dropped.
- * `on_end`, unless NULL, is called whenever an item has ended. NULL when there is no memory. */
+/* Makes a redelivery. `final`: a BR_RETRY from `next` (borrowed) means that it gave up, so the
+ * item is dropped. `on_end`, unless NULL, is called whenever an item has ended. NULL when there is
+ * no memory. */
 struct br_redelivery *br_redelivery_new(struct br_node *node, struct br_consumer *next, bool final,
                                         void (*on_end)(void *arg), void *arg);
 

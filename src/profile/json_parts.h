@@ -39,7 +39,7 @@ int br_json_members(struct br_json_scan *scan, br_json_member_fn *fn, void *arg)
 typedef int br_json_element_fn(void *arg, struct br_json_scan *scan);
 int br_json_elements_here(struct br_json_scan *scan, br_json_element_fn *fn, void *arg);
 
-/* The same for an array that was found before; one that there is not has no elements. `whole` is a
+/* Goes through an array that was found before; one that there is not has no elements. `whole` is a
  * scan of the text. */
 int br_json_elements(const struct br_json_scan *whole, struct br_json_part array,
                      br_json_element_fn *fn, void *arg);

@@ -40,11 +40,11 @@ struct br_app_name {
 int br_app_name_parse(const char *text, size_t len, struct br_arena *arena, struct br_app_name *ret,
                       struct br_err *err);
 
-/* The series labels that Pyroscope makes of it, into an array in the arena: labels that begin with
- * `__` go, but for `__session_id__`; the first `app_len` bytes of the application's name are added
- * as `service_name`. Where the labels have a `service_name` of their own, they become `app_name`
- * instead (unless there is one) if `app_name` is set: it is for text formats and JFR, and not for
- * pprof. Points into what `name` points into. Returns 0 or BR_ENOMEM. */
+/* Makes the series labels that Pyroscope makes of it, in an array in the arena: labels that begin
+ * with `__` go, but for `__session_id__`; the first `app_len` bytes of the application's name are
+ * added as `service_name`. Where the labels have a `service_name` of their own, they become
+ * `app_name` instead (unless there is one) if `app_name` is set: it is for text formats and JFR,
+ * and not for pprof. Points into what `name` points into. Returns 0 or BR_ENOMEM. */
 int br_app_labels(const struct br_app_name *name, size_t app_len, bool app_name,
                   struct br_arena *arena, struct br_label **ret, size_t *ret_n);
 
@@ -52,11 +52,11 @@ int br_app_labels(const struct br_app_name *name, size_t app_len, bool app_name,
  * client may have both. */
 #define BR_LABEL_SERVICE_NAME "pyroscope.label.service.name"
 
-/* Labels as Resource attributes, encoded for br_build_resource. `service_name` becomes
+/* Encodes labels as Resource attributes for br_build_resource. `service_name` becomes
  * `service.name`, beside which a label of that name is BR_LABEL_SERVICE_NAME; of equal names the
  * last one stays; bytes that are not UTF-8 become U+FFFD. Labels without a name are left out.
- * Returns 0, BR_EINVAL (more than BR_LABELS_MAX labels, or more than BR_APP_NAME_MAX bytes in all),
- * or BR_ENOMEM; `*ret` is untouched on failure. */
+ * Returns 0, BR_EINVAL (more than BR_LABELS_MAX labels, or more than BR_APP_NAME_MAX bytes in
+ * all), or BR_ENOMEM; `*ret` is untouched on failure. */
 int br_labels_resource(struct br_arena *arena, const struct br_label *labels, size_t count,
                        struct br_addition *ret);
 
@@ -71,11 +71,13 @@ struct br_app_type {
     size_t app_len;    /* the name without that part and its dot */
 };
 
-/* A name without a dot is "cpu". Returns 0, or BR_EINVAL "unknown profile type: x". */
+/* Finds the type of an application's name. A name without a dot is "cpu". Returns 0, or BR_EINVAL
+ * "unknown profile type: x". */
 int br_app_type_find(const char *app, size_t app_len, struct br_app_type *ret, struct br_err *err);
 
-/* `from` and `until`: digits are unix seconds, of 13 ms, of 16 us, of 19 ns; 8 digits that are a
- * date are YYYYMMDD in UTC; anything else is `now_ns` with the offset behind its first `+` or `-`:
- * "now-1h30min". Spaces, `_` and `,` are skipped. As Pyroscope: never an error, and what has no
- * meaning counts nothing; before 1970 is 0 and after 2554 is the last ns that has a number. */
+/* Reads `from` and `until`: digits are unix seconds, of 13 ms, of 16 us, of 19 ns; 8 digits that
+ * are a date are YYYYMMDD in UTC; anything else is `now_ns` with the offset behind its first `+`
+ * or `-`: "now-1h30min". Spaces, `_` and `,` are skipped. As Pyroscope: never an error, and what
+ * has no meaning counts nothing; before 1970 is 0 and after 2554 is the last ns that has a number.
+ */
 uint64_t br_app_time(const char *text, size_t len, uint64_t now_ns);

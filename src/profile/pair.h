@@ -13,8 +13,8 @@ struct br_pair {
     struct br_any value;
 };
 
-/* The next KeyValue that is field `field` of the message between `p` and `end`. Returns where to go
- * on, or NULL when there is none. */
+/* Reads the next KeyValue that is field `field` of the message between `p` and `end`. Returns
+ * where to go on, or NULL when there is none. */
 const uint8_t *br_pair_next(const uint8_t *p, const uint8_t *end, uint32_t field,
                             struct br_pair *ret);
 
@@ -23,7 +23,8 @@ const uint8_t *br_pair_next(const uint8_t *p, const uint8_t *end, uint32_t field
 bool br_pair_of(const struct br_dictionary_view *view, uint32_t index, struct br_pair *ret,
                 uint32_t *ret_key, uint32_t *ret_unit);
 
-/* The next element of a BR_VALUE_LIST, between `p` and `end` of it; as the first. */
+/* Reads the next element of a BR_VALUE_LIST, between `p` and `end` of it; returns as br_pair_next
+ * does. */
 const uint8_t *br_list_next(const uint8_t *p, const uint8_t *end, struct br_any *ret);
 
 /* Returns true when the bytes are this text. */

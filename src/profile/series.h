@@ -30,11 +30,11 @@ struct br_series_config {
  * one, which is told by where it lies. */
 struct br_series;
 
-/* `config` is borrowed for the life of it. NULL when there is no memory. */
+/* Borrows `config` for its life. Returns NULL when there is no memory. */
 struct br_series *br_series_new(const struct br_series_config *config);
 void br_series_free(struct br_series *series);
 
-/* To be called when an item is gone. */
+/* Forgets what was read of an item, when it is gone. */
 void br_series_forget(struct br_series *series);
 
 /* Returns true for the attributes of samples that say which span, trace or profile they are of;
@@ -53,6 +53,7 @@ struct br_series_made {
     struct br_label left_out; /* ... and the first of them */
 };
 
-/* The labels of a pprof's series, but for those of its samples. False when there is no memory. */
+/* Makes the labels of a pprof's series, but for those of its samples. Returns false when there is
+ * no memory. */
 bool br_series_make(struct br_series *series, const struct br_pprof_out *result,
                     struct br_series_made *ret);

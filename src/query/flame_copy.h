@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A tree of stacks as Pyroscope has it: functions are told apart by their names alone. */
+/* Copies a tree of stacks as Pyroscope has it: functions are told apart by their names alone. */
 #pragma once
 
 #include "storage/flame.h"

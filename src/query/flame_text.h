@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A tree of stacks as other tools read it. All of these append to `out`, whose `failed` says that
- * it did not fit, and write the left side of the tree, whose totals are filled in.
+ * Writes a tree of stacks in the formats of other tools. All of these append to `out`, whose
+ * `failed` says that it did not fit, and write the left side of the tree, whose totals are filled
+ * in.
  */
 #pragma once
 
 #include "base/str.h"
 #include "storage/flame.h"
 
-/* Folded stacks: `main;read;parse 300`, a line for each node that has something itself, from the
- * root down. In names `;` becomes `,` and what is no printable character a blank. */
+/* Writes folded stacks: `main;read;parse 300`, a line for each node that has something itself,
+ * from the root down. In names `;` becomes `,` and what is no printable character a blank. */
 void br_flame_folded(struct br_str *out, const struct br_flame *flame);
 
-/* speedscope's file format (speedscope.app/file-format-schema.json), one sampled profile. `unit`
- * is pprof's: "nanoseconds" and "bytes" are speedscope's, too, and anything else is "none". Returns
- * 0 or BR_ENOMEM. */
+/* Writes speedscope's file format (speedscope.app/file-format-schema.json), one sampled profile.
+ * `unit` is pprof's: "nanoseconds" and "bytes" are speedscope's, too, and anything else is "none".
+ * Returns 0 or BR_ENOMEM. */
 int br_flame_speedscope(struct br_str *out, const struct br_flame *flame, const char *name,
                         const char *unit);
 
@@ -30,7 +31,7 @@ struct br_flame_about {
     uint64_t time_ns, duration_ns;
 };
 
-/* A pprof (proto/pprof/profile.proto), plain: a sample for each node that has something itself,
- * one location and one function for each name. Returns 0 or BR_ENOMEM. */
+/* Writes a pprof (proto/pprof/profile.proto), plain: a sample for each node that has something
+ * itself, one location and one function for each name. Returns 0 or BR_ENOMEM. */
 int br_flame_pprof(struct br_str *out, const struct br_flame *flame,
                    const struct br_flame_about *about);

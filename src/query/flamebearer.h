@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A flame graph as Pyroscope writes it: rows of bars from the root down. A bar is four numbers,
- * `offset, total, self, name`, where the offset counts from the end of the bar before it in its row
- * and the children of a bar begin behind what it has itself; in a difference seven, the first three
- * for the left and then for the right. Row 0 is the one bar "total", whose name is 0.
+ * Makes and writes flame graphs as Pyroscope has them: rows of bars from the root down. A bar is
+ * four numbers, `offset, total, self, name`, where the offset counts from the end of the bar before
+ * it in its row and the children of a bar begin behind what it has itself; in a difference seven,
+ * the first three for the left and then for the right. Row 0 is the one bar "total", whose name is
+ * 0.
  *
  * Of a tree with more nodes the `max_nodes` with the largest totals are kept (the root counts in a
  * difference alone), and those that are as large as the smallest of them; what the other children

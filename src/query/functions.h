@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What each function of a tree of stacks has: itself, and with what it called. A function that
- * called itself counts once: only its outermost frames do.
+ * Adds up a tree of stacks by function: what each has itself, and with what it called. A function
+ * that called itself counts once: only its outermost frames do.
  */
 #pragma once
 

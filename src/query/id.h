@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Ids of traces and spans as people and tools write them: hex, of which Tempo strips leading zeros,
- * or base64, as Tempo's JSON has them.
+ * Reads ids of traces and spans as people and tools write them: hex, of which Tempo strips leading
+ * zeros, or base64, as Tempo's JSON has them.
  */
 #pragma once
 
@@ -13,5 +13,6 @@
  * left, or base64. False when it is neither, or nothing but zeros. */
 bool br_id_parse(const char *text, size_t len, uint8_t *ret, size_t size);
 
-/* The same for a span's, as the store has it: its bytes in the order of memory. */
+/* Reads a span's id as br_id_parse does, into what the store has: its bytes in the order of
+ * memory. */
 bool br_span_id_parse(const char *text, size_t len, uint64_t *ret);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Ids of profile types, as Pyroscope has them: `name:type:unit:period_type:period_unit`, as in
- * "process_cpu:cpu:nanoseconds:cpu:nanoseconds". Asked for may also be the first three parts alone,
- * or a sixth, "delta". Series are called `<id>{<selector>}`; the name that an application had
- * before there were ids, as `order-service.cpu{...}`, is understood too.
- * Source: grafana/pyroscope pkg/model/profile.go.
+ * Reads and writes ids of profile types, as Pyroscope has them:
+ * `name:type:unit:period_type:period_unit`, as in "process_cpu:cpu:nanoseconds:cpu:nanoseconds".
+ * Asked for may also be the first three parts alone, or a sixth, "delta". Series are called
+ * `<id>{<selector>}`; the name that an application had before there were ids, as
+ * `order-service.cpu{...}`, is understood too. Source: grafana/pyroscope pkg/model/profile.go.
  */
 #pragma once
 
@@ -26,12 +26,12 @@ struct br_profile_type {
 int br_profile_type_parse(const char *text, size_t len, struct br_arena *arena,
                           struct br_profile_type *ret, struct br_err *err);
 
-/* What an application's name says: `order-service.cpu` is the service "order-service" and the type
- * that Pyroscope files `cpu` under, with three parts; a name without a known last part is a service
- * whose type is process_cpu:cpu:nanoseconds. Returns as br_profile_type_parse. */
+/* Reads what an application's name says: `order-service.cpu` is the service "order-service" and
+ * the type that Pyroscope files `cpu` under, with three parts; a name without a known last part is
+ * a service whose type is process_cpu:cpu:nanoseconds. Returns as br_profile_type_parse. */
 int br_profile_type_app(const char *text, size_t len, struct br_arena *arena,
                         struct br_profile_type *ret, const char **ret_service, struct br_err *err);
 
-/* Unit and rate as Pyroscope's renders say them: CPU is "samples" at 1e9 a second, counts of
+/* Gives unit and rate as Pyroscope's renders say them: CPU is "samples" at 1e9 a second, counts of
  * objects "objects" at 100, anything else its own unit at 1e9. */
 const char *br_profile_type_units(const struct br_profile_type *type, uint32_t *ret_rate);

@@ -259,7 +259,7 @@ int br_traceql_trace_read(struct br_traceql_trace *ret, struct br_store_query *s
 int br_traceql_ask_trace(struct br_traceql *query, struct br_store_query *store,
                          struct br_traceql_trace *trace, bool *ret_any, struct br_err *err);
 
-/* The same of a span alone, for a query that does not need the trace. */
+/* Asks a query of a span alone, one that does not need the trace. */
 int br_traceql_ask_span(struct br_traceql *query, struct br_store_query *store,
                         struct br_traceql_span *span, bool *ret, struct br_err *err);
 

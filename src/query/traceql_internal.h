@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of TraceQL share. */
+/* The types and functions that the files of TraceQL share. */
 #pragma once
 
 #include "query/traceql.h"

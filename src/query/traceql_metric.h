@@ -51,7 +51,7 @@ struct br_traceql_line {
 bool br_traceql_metrics_next(const struct br_traceql_metrics *metrics,
                              struct br_traceql_line *line);
 
-/* The value of a line at a step; false where there is none. Counts, rates, quantiles and buckets
- * have one everywhere. */
+/* Gives the value of a line at a step; false where there is none. Counts, rates, quantiles and
+ * buckets have one everywhere. */
 bool br_traceql_metrics_value(const struct br_traceql_metrics *metrics,
                               const struct br_traceql_line *line, uint32_t step, double *ret);

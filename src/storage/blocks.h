@@ -19,7 +19,8 @@
 
 struct br_blocks;
 
-/* `sql` and `totals` are those of the writer, which outlives it. NULL when there is no memory. */
+/* Borrows `sql` and `totals` from the writer, which outlives it. Returns NULL when there is no
+ * memory. */
 struct br_blocks *br_blocks_new(struct br_sql *sql, struct br_store_totals *totals,
                                 struct br_squeezer *squeezer);
 void br_blocks_free(struct br_blocks *blocks);
@@ -37,9 +38,9 @@ int br_blocks_flush(struct br_blocks *blocks, struct br_err *err);
 /* Returns true when the names have reached their maximum, and the partition is to be sealed. */
 bool br_blocks_full(const struct br_blocks *blocks);
 
-/* The hash by which a trace is found, of a partition's secret. */
+/* Returns the hash by which a trace is found, of a partition's secret. */
 int64_t br_blocks_trace_hash(const uint64_t secret[2], const uint8_t trace_id[16]);
 
-/* The hash of an attribute in a block's filter. */
+/* Returns the hash of an attribute in a block's filter. */
 uint64_t br_blocks_attribute_hash(const uint64_t secret[2], bool resource, const void *key,
                                   size_t key_len, const void *value, size_t value_len);

@@ -25,7 +25,7 @@ struct br_columns {
     uint8_t kind[BR_BLOCK_SPANS], status[BR_BLOCK_SPANS];
 };
 
-/* end - start; 0 where a span ends before it starts. */
+/* Returns end - start; 0 where a span ends before it starts. */
 static inline uint64_t br_columns_duration(const struct br_columns *columns, uint32_t index)
 {
     uint64_t start = columns->start_ns[index], end = columns->end_ns[index];

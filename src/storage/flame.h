@@ -40,12 +40,12 @@ struct br_flame {
 int br_flame_init(struct br_flame *flame, uint32_t max_nodes);
 void br_flame_release(struct br_flame *flame); /* accepts a zeroed one */
 
-/* The index of a function of this name and file (NULL or "": not known); copies both. Returns 0,
- * BR_EFULL or BR_ENOMEM. */
+/* Gives the index of a function of this name and file (NULL or "": not known); copies both.
+ * Returns 0, BR_EFULL or BR_ENOMEM. */
 int br_flame_name(struct br_flame *flame, const char *name, const char *file, uint32_t *ret);
 
-/* The child of `parent` with that name, made where it is missing. Returns 0, BR_EFULL or BR_ENOMEM.
- */
+/* Gives the child of `parent` with that name, made where it is missing. Returns 0, BR_EFULL or
+ * BR_ENOMEM. */
 int br_flame_child(struct br_flame *flame, uint32_t parent, uint32_t name, uint32_t *ret);
 
 /* Adds to what node `node` itself has, on the side `flame->side`; stays at the largest number where

@@ -112,7 +112,7 @@ void br_store_expire(struct br_store *store, const struct br_store_partition *sp
 /* Gives back a reference that a query has. */
 void br_store_partition_put(struct br_store *store, struct br_store_partition *partition);
 
-/* A connection for reading. Returns 0 or as br_sql_open. */
+/* Takes a connection for reading. Returns 0 or as br_sql_open. */
 int br_store_reader_take(struct br_store *store, struct br_store_partition *partition,
                          struct br_store_reader **ret, struct br_err *err);
 void br_store_reader_give(struct br_store *store, struct br_store_partition *partition,

@@ -38,7 +38,7 @@ struct br_unpack {
 uint64_t br_unpack_varint(struct br_unpack *unpack);
 int64_t br_unpack_signed(struct br_unpack *unpack);
 
-/* The next `len` bytes, or NULL. */
+/* Returns the next `len` bytes, or NULL. */
 const uint8_t *br_unpack_bytes(struct br_unpack *unpack, size_t len);
 
 /* zstd's state of one thread. Zeroed at first. */
@@ -52,7 +52,8 @@ void br_squeezer_release(struct br_squeezer *squeezer);
 bool br_squeeze(struct br_squeezer *squeezer, int level, const struct br_pack *from,
                 struct br_pack *into);
 
-/* Bytes that br_unsqueeze makes of these; SIZE_MAX when they are not what br_squeeze made. */
+/* Returns how many bytes br_unsqueeze makes of these; SIZE_MAX when they are not what br_squeeze
+ * made. */
 size_t br_squeezed_size(const void *data, size_t len);
 
 /* Replaces what is in `into`. Returns 0, BR_EIO when the bytes are not what br_squeeze made, or

@@ -24,8 +24,7 @@
 #define SLICE_PATH_MAX 4096
 #define SLICE_STEPS 100 /* of SQLite's machine between two looks; one copies a row */
 
-/* --- Headers of members (POSIX.1-2017, pax, "ustar Interchange Format") -------------------------
- */
+/* --- Headers of members (POSIX.1-2017, pax, "ustar Interchange Format") ---------------------- */
 
 static unsigned slice_sum(const unsigned char header[SLICE_BLOCK])
 {
@@ -78,8 +77,7 @@ static bool slice_read_header(const unsigned char header[SLICE_BLOCK], char name
            br_store_number_of(name, &number);
 }
 
-/* --- Bytes -------------------------------------------------------------------------------------
- */
+/* --- Bytes ----------------------------------------------------------------------------------- */
 
 static int slice_write(int fd, const void *data, size_t len, struct br_err *err)
 {
@@ -132,8 +130,7 @@ static size_t slice_padding(uint64_t size)
     return (size_t)(SLICE_BLOCK - size % SLICE_BLOCK) % SLICE_BLOCK;
 }
 
-/* --- Reading a store as an archive -------------------------------------------------------------
- */
+/* --- Reading a store as an archive ----------------------------------------------------------- */
 
 struct br_slice_reader {
     uint64_t from_ns, until_ns;
@@ -341,8 +338,7 @@ void br_slice_end(struct br_slice_reader *slice)
     br_free(slice);
 }
 
-/* --- Saving ------------------------------------------------------------------------------------
- */
+/* --- Saving ---------------------------------------------------------------------------------- */
 
 static int slice_save_to(struct br_slice_reader *slice, int fd, struct br_err *err)
 {
@@ -378,8 +374,7 @@ int br_slice_save(const char *directory, uint64_t from_ns, uint64_t until_ns, co
     return rc;
 }
 
-/* --- Opening -----------------------------------------------------------------------------------
- */
+/* --- Opening --------------------------------------------------------------------------------- */
 
 static int slice_unpack(int fd, const char *directory, const char *name, uint64_t size,
                         struct br_err *err)

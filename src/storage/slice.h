@@ -21,7 +21,7 @@ struct br_store;
 int br_slice_begin(const char *directory, const char *scratch, uint64_t from_ns, uint64_t until_ns,
                    struct br_slice_reader **ret, struct br_err *err);
 
-/* The same of a store that is open. */
+/* Begins a slice of a store that is open. */
 int br_slice_begin_store(const struct br_store *store, uint64_t from_ns, uint64_t until_ns,
                          struct br_slice_reader **ret, struct br_err *err);
 

@@ -99,11 +99,11 @@ int br_sql_run(struct br_sql *sql, sqlite3_stmt *statement, struct br_err *err);
  * of the rows, or as br_sql_fail. */
 bool br_sql_row(struct br_sql *sql, sqlite3_stmt *statement, int *rc, struct br_err *err);
 
-/* What SQLite says went wrong last, as a code and a sentence: BR_EFULL (no room on the disk),
- * BR_ENOMEM, BR_EPROTO (damaged), BR_ETIMEOUT (interrupted), else BR_EIO. */
+/* Returns what SQLite says went wrong last, as a code and a sentence: BR_EFULL (no room on the
+ * disk), BR_ENOMEM, BR_EPROTO (damaged), BR_ETIMEOUT (interrupted), else BR_EIO. */
 int br_sql_fail(struct br_sql *sql, struct br_err *err);
 
-/* Unix nanoseconds as SQLite's integers have them: what is later than 2262 is that. */
+/* Returns Unix nanoseconds as SQLite's integers have them: what is later than 2262 is that. */
 static inline int64_t br_sql_time(uint64_t time_ns)
 {
     return time_ns > INT64_MAX ? INT64_MAX : (int64_t)time_ns;

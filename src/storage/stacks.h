@@ -40,11 +40,12 @@ struct br_stack_tree {
 void br_stack_tree_init(struct br_stack_tree *stacks);
 void br_stack_tree_release(struct br_stack_tree *stacks);
 
-/* The number of a function, which is copied where it is new. Returns 0, BR_EFULL or BR_ENOMEM. */
+/* Gives the number of a function, which is copied where it is new. Returns 0, BR_EFULL or
+ * BR_ENOMEM. */
 int br_stack_tree_function(struct br_stack_tree *stacks, const void *name, size_t name_len,
                            const void *file, size_t file_len, uint32_t *ret);
 
-/* The node below `parent`, made where it is missing. Likewise. */
+/* Gives the node below `parent`, made where it is missing. Returns the same. */
 int br_stack_tree_node(struct br_stack_tree *stacks, uint32_t parent, uint32_t function,
                        uint32_t *ret);
 

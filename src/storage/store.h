@@ -41,8 +41,9 @@ struct br_store_config {
                                   lose the last commits, a killed process nothing */
 };
 
-/* The store that exporter `id` writes to and others read: the same for all workers of a service.
- * It is closed until br_store_open. Returns a reference, or NULL when there is no memory. */
+/* Finds the store that exporter `id` writes to and others read: the same for all workers of a
+ * service. It is closed until br_store_open. Returns a reference, or NULL when there is no memory.
+ */
 struct br_store *br_store_get(struct br_host *host, const char *id);
 
 /* Writes the folder of a store that is told none: $XDG_DATA_HOME/braid or ~/.local/share/braid (XDG
@@ -86,8 +87,9 @@ uint64_t br_store_generation(const struct br_store *store);
 
 /* --- Reading ---------------------------------------------------------------------------------- */
 
-/* One query, in one thread. What is handed to a callback is valid during the call, its texts, labels
- * and series until br_store_query_end: they lie in `arena`, as does what a function returns. */
+/* One query, in one thread. What is handed to a callback is valid during the call, its texts,
+ * labels and series until br_store_query_end: they lie in `arena`, as does what a function returns.
+ */
 struct br_store_query {
     struct br_store *store;
     struct br_arena *arena;
@@ -170,8 +172,8 @@ int br_store_services(struct br_store_query *query, uint64_t from_ns, uint64_t u
 int br_store_operations(struct br_store_query *query, const char *service, uint64_t from_ns,
                         uint64_t until_ns, br_name_fn *fn, void *arg, struct br_err *err);
 
-/* Keys of attributes of spans or of resources, and the values of one key, from partitions that
- * touch [from, until). As br_store_spans. */
+/* List the keys of attributes of spans or of resources, and the values of one key, from partitions
+ * that touch [from, until). As br_store_spans. */
 int br_store_span_keys(struct br_store_query *query, bool resource, uint64_t from_ns,
                        uint64_t until_ns, br_name_fn *fn, void *arg, struct br_err *err);
 int br_store_span_values(struct br_store_query *query, const char *key, bool resource,

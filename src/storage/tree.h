@@ -28,15 +28,15 @@ struct br_store_node_set {
 int br_store_tree_load(struct br_store_query *query, struct br_store_view *view,
                        const struct br_store_node_set *set, bool *ret, struct br_err *err);
 
-/* Of a node that was read, but the root: its parent, which has a lower number, and its function.
- */
+/* Gives the parent of a node that was read, which has a lower number, and its function. Not of the
+ * root. */
 void br_store_tree_node(const struct br_store_tree *tree, uint32_t node, uint32_t *ret_parent,
                         uint32_t *ret_function);
 
-/* Name and file of a node's function. */
+/* Gives name and file of a node's function. */
 const char *br_store_tree_name(const struct br_store_tree *tree, uint32_t function);
 const char *br_store_tree_file(const struct br_store_tree *tree, uint32_t function);
 
-/* Bytes that it holds. Both accept NULL. */
+/* Returns the bytes that it holds. Both accept NULL. */
 size_t br_store_tree_size(const struct br_store_tree *tree);
 void br_store_tree_free(struct br_store_tree *tree);

@@ -60,8 +60,8 @@ void br_store_query_hold(struct br_store_query *query, int64_t bytes);
 bool br_store_view_open(struct br_store_query *query, struct br_store_view *view, int *rc,
                         struct br_err *err);
 
-/* What becomes of a query when reading a partition failed with `code`: 0 where it goes on without
- * it, or is cut; or a code. */
+/* Decides what becomes of a query when reading a partition failed with `code`: 0 where it goes on
+ * without it, or is cut; or a code. */
 int br_store_view_failed(struct br_store_query *query, struct br_store_view *view, int code,
                          struct br_err *err);
 
@@ -70,15 +70,15 @@ int br_store_view_failed(struct br_store_query *query, struct br_store_view *vie
 int br_store_view_blob(struct br_store_query *query, sqlite3_stmt *statement, int column,
                        struct br_err *err);
 
-/* A terminated copy of a column's text in the arena; NULL, and the query is cut, when it is full.
- */
+/* Returns a terminated copy of a column's text in the arena; NULL, and the query is cut, when it
+ * is full. */
 const char *br_store_view_text(struct br_store_query *query, sqlite3_stmt *statement, int column);
 
 /* Returns true when spans of these totals may start in [from, until); until 0: no end. */
 bool br_store_view_has_spans(const struct br_store_totals *totals, uint64_t from_ns,
                              uint64_t until_ns);
 
-/* As br_store_view_failed, of what SQLite said last. */
+/* Decides as br_store_view_failed does, of what SQLite said last. */
 int br_store_view_sql_failed(struct br_store_query *query, struct br_store_view *view,
                              struct br_err *err);
 

@@ -47,7 +47,7 @@ enum br_encoding { BR_ENCODING_NONE, BR_ENCODING_GZIP, BR_ENCODING_DEFLATE, BR_E
  * it is none of them. */
 bool br_encoding_parse(const char *name, size_t len, enum br_encoding *ret);
 
-/* "identity", "gzip", "deflate", "zstd". */
+/* Returns "identity", "gzip", "deflate", "zstd". */
 const char *br_encoding_name(enum br_encoding encoding);
 
 /* Decoders and encoders with their tables, kept for reuse by one worker. */

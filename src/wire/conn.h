@@ -37,7 +37,7 @@ static inline void br_progress_start(struct br_progress *progress, uint64_t now_
     *progress = (struct br_progress){.since_ms = now_ms};
 }
 
-/* `bytes` more came; `enough` of them are progress. */
+/* Counts `bytes` that came; `enough` of them are progress. */
 static inline void br_progress_count(struct br_progress *progress, size_t bytes, size_t enough,
                                      uint64_t now_ms)
 {
@@ -104,7 +104,7 @@ static inline void br_conn_wake(struct br_conn *conn)
     conn->wake(conn, conn->owner);
 }
 
-/* For servers: `bytes` of a body came. */
+/* Notes, for servers, that `bytes` of a body came. */
 static inline void br_conn_body_progress(const struct br_conn *conn, struct br_progress *progress,
                                          size_t bytes, uint64_t now_ms)
 {
@@ -123,7 +123,7 @@ struct br_conn_limits {
     bool ping_without_stream; /* else, without requests under way, two hours apart */
 };
 
-/* Server sides. `peer` is copied. NULL when there is no memory. */
+/* Make server sides. `peer` is copied. Return NULL when there is no memory. */
 struct br_conn *br_h1_server_new(struct br_handler *service, struct br_pool *pool,
                                  const char *peer);
 struct br_conn *br_h2_server_new(struct br_handler *service, struct br_pool *pool, const char *peer,
@@ -171,7 +171,7 @@ struct br_exchange {
  * the machine's clock; 0 when it has gone by, -1 when it is neither. */
 int64_t br_http_retry_after(const char *value);
 
-/* Client sides; `idle` is their state between exchanges. */
+/* Make client sides; `idle` is their state between exchanges. */
 struct br_conn *br_h1_client_new(struct br_pool *pool);
 struct br_conn *br_h2_client_new(struct br_pool *pool);
 
@@ -193,7 +193,7 @@ static inline void br_conn_cancel(struct br_conn *conn, struct br_exchange *exch
     conn->ops->cancel(conn, exchange);
 }
 
-/* HTTP/2: sends a PING; false when the last is still unanswered. HTTP/1.1: true. */
+/* Sends a PING on HTTP/2; false when the last is still unanswered. On HTTP/1.1 returns true. */
 static inline bool br_conn_ping(struct br_conn *conn)
 {
     return conn->ops->ping(conn);

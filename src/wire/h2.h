@@ -19,8 +19,8 @@ int br_h2_pull(nghttp2_session *session, struct br_pool *pool, struct br_buf **s
 int br_h2_put(struct br_pool *pool, struct br_buf **scratch, struct br_rope *out, const void *data,
               size_t len);
 
-/* A new session with the limits that both sides share, whose memory counts for the connections and
- * lies in blocks of the pool; NULL when there is no memory. */
+/* Makes a session with the limits that both sides share, whose memory counts for the connections
+ * and lies in blocks of the pool; NULL when there is no memory. */
 nghttp2_session *br_h2_session(bool server, const nghttp2_session_callbacks *callbacks,
                                struct br_pool *pool, void *user);
 

@@ -56,8 +56,8 @@ bool br_http1_field_line(struct br_http1 *parser, const char *line, size_t len, 
  * it is refused. */
 bool br_http1_finish_head(struct br_http1 *parser);
 
-/* What tokens are made of (RFC 9110 section 5.6.2); SP or HTAB (section 5.6.3); what field values
- * are made of: that, visible ASCII and bytes over it (section 5.5). */
+/* Return true for what tokens are made of (RFC 9110 section 5.6.2); SP or HTAB (section 5.6.3);
+ * what field values are made of: that, visible ASCII and bytes over it (section 5.5). */
 bool br_http1_is_tchar(char letter);
 bool br_http1_is_space(char letter);
 bool br_http1_is_text(char letter);

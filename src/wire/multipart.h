@@ -24,8 +24,8 @@
 /* Returns true when a Content-Type is multipart/form-data, whatever its parameters. */
 bool br_multipart_is(const char *type);
 
-/* The boundary of such a Content-Type. Returns 0, or BR_EINVAL with a sentence: there is none, more
- * than one, or it has no boundary's length or characters. */
+/* Finds the boundary of such a Content-Type. Returns 0, or BR_EINVAL with a sentence: there is
+ * none, more than one, or it has no boundary's length or characters. */
 int br_multipart_boundary(const char *type, char ret[BR_BOUNDARY_MAX + 1], struct br_err *err);
 
 struct br_form_field {
@@ -43,8 +43,9 @@ int br_multipart_parse(const char *boundary, const uint8_t *data, size_t len,
 const struct br_form_field *br_form_find(const struct br_form_field *fields, size_t count,
                                          const char *name);
 
-/* The first value of a name in the query part of a URL, with %XX and `+` decoded, terminated, in
- * the arena. A pair with a broken escape is none. Returns 0, BR_ENOTFOUND or BR_ENOMEM. */
+/* Finds the first value of a name in the query part of a URL, with %XX and `+` decoded,
+ * terminated, in the arena. A pair with a broken escape is none. Returns 0, BR_ENOTFOUND or
+ * BR_ENOMEM. */
 int br_query_get(const char *query, const char *name, struct br_arena *arena, const char **ret,
                  size_t *ret_len);
 

@@ -93,12 +93,12 @@ struct br_request {
     void (*end)(struct br_request *request, bool whole);
 };
 
-/* For protocols: appends a piece of the body. `expected` is how long it is said to become (0: not
+/* Appends a piece of the body; for protocols. `expected` is how long it is said to become (0: not
  * said); memory grows with what is here, not with what is promised. Sets body_error on failure. */
 void br_request_body_add(struct br_request *request, const uint8_t *data, size_t len,
                          size_t expected);
 
-/* For protocols: there will be no usable body. The first reason stays. */
+/* Notes that there will be no usable body; for protocols. The first reason stays. */
 void br_request_body_fail(struct br_request *request, enum br_body_error error);
 
 /* Returns the value of a header (lower-case name), or NULL. */
@@ -114,7 +114,7 @@ bool br_request_write(struct br_request *request, const void *data, size_t len, 
 /* Ends the body of a reply that is a stream; the request may be freed before this returns. */
 void br_request_end(struct br_request *request);
 
-/* The same of a body that is not whole, after what was written: no last chunk and the end of the
+/* Ends a body that is not whole, after what was written: no last chunk and the end of the
  * connection (RFC 9112 section 8), or RST_STREAM. HTTP/1.0 has no way to tell. */
 void br_request_break(struct br_request *request);
 
@@ -127,5 +127,5 @@ static inline bool br_request_is_open(const struct br_request *request)
 /* Answers with a status and a line of plain text. */
 void br_request_reply_text(struct br_request *request, unsigned status, const char *text);
 
-/* "Not Found"; "" for what is unknown. */
+/* Returns the reason phrase of a status, as "Not Found"; "" for what is unknown. */
 const char *br_http_reason(unsigned status);

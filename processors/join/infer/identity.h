@@ -19,8 +19,8 @@ enum join_where join_where_of(const void *key, size_t len);
 uint32_t join_where_hash(const struct join_table *table, const uint8_t *any, size_t len,
                          struct join_texts *texts);
 
-/* The same of an attribute whose key says `where`: the language of an SDK (JOIN_RUNTIME) has none
- * where thread ids are the system's. Source: semantic conventions, thread.id is that of the runtime
+/* Reads an attribute whose key says `where`: the language of an SDK (JOIN_RUNTIME) has none where
+ * thread ids are the system's. Source: semantic conventions, thread.id is that of the runtime
  * where this has its own. */
 uint32_t join_where_value(const struct join_table *table, enum join_where where, const uint8_t *any,
                           size_t len, struct join_texts *texts);

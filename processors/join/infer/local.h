@@ -124,8 +124,8 @@ bool join_credit_take(struct join_credit *credit, const struct join_value_type *
                       const struct join_sample_view *view, const struct join_identity *where,
                       const struct join_sample *sample, uint64_t now_ms, struct join_tally *tally);
 
-/* The one span below the named one, a root, that was open at all timestamps, as far as spans have
- * come; NULL: the named one, or several. Lives as long as join_locals_get says. */
+/* Returns the one span below the named one, a root, that was open at all timestamps, as far as
+ * spans have come; NULL: the named one, or several. Lives as long as join_locals_get says. */
 const uint8_t *join_credit_deepest(struct join_credit *credit, const struct join_sample_view *view,
                                    const struct join_found *named);
 

@@ -32,11 +32,11 @@ struct br_host;
 struct br_build *br_build_new(struct br_host *host, size_t max_bytes);
 void br_build_free(struct br_build *build);
 
-/* Back to an empty request, also after an error; keeps the memory, unless it is most of max_bytes.
- */
+/* Makes the request empty again, also after an error; keeps the memory, unless it is most of
+ * max_bytes. */
 void br_build_clear(struct br_build *build);
 
-/* The same, and keeps no memory. */
+/* Makes the request empty again, and keeps no memory. */
 void br_build_shrink(struct br_build *build);
 
 /* Closes what is open and remembers what was built so far; br_build_undo goes back to it, also
@@ -64,14 +64,15 @@ size_t br_build_take_size(const struct br_build *build);
  * are none. Lives until the builder is changed. */
 const uint64_t *br_build_secret(struct br_build *build);
 
-/* 0, or the error that sticks. */
+/* Returns 0, or the error that sticks. */
 int br_build_rc(const struct br_build *build);
 
 /* --- The dictionary --------------------------------------------------------------------------- */
 
 uint32_t br_build_string(struct br_build *build, const void *data, size_t len);
 
-/* Text, integers with a unit (string index; 0: none), and truth values; `key` is a string index. */
+/* Enter attributes: text, integers with a unit (string index; 0: none), and truth values; `key` is
+ * a string index. */
 uint32_t br_build_attribute_text(struct br_build *build, uint32_t key, const void *data,
                                  size_t len);
 uint32_t br_build_attribute_texts(struct br_build *build, uint32_t key,
@@ -89,7 +90,7 @@ struct br_build_mapping {
 };
 uint32_t br_build_mapping(struct br_build *build, const struct br_build_mapping *mapping);
 
-/* The first three are string indices. */
+/* Enters a function. The first three are string indices. */
 uint32_t br_build_function(struct br_build *build, uint32_t name, uint32_t system_name,
                            uint32_t filename, int64_t start_line);
 
@@ -110,24 +111,25 @@ uint32_t br_build_location(struct br_build *build, const struct br_build_locatio
 /* Locations leaf first. */
 uint32_t br_build_stack(struct br_build *build, const uint32_t *locations, size_t count);
 
-/* The same for locations that the reader knows by numbers of its own, as a packed list of varints
- * that lies in a message: the byte before it and 16 bytes behind it can be read. `places[number]`
- * is the location's index + 1, or 0; with `places` NULL numbers from 1 to n_places - 1 are the
- * indices themselves, which is the fastest way. False, and nothing is added, when a number has no
- * place, or three bytes or more: then the caller has to look at them one by one. */
+/* Enters a stack of locations that the reader knows by numbers of its own, as a packed list of
+ * varints that lies in a message: the byte before it and 16 bytes behind it can be read.
+ * `places[number]` is the location's index + 1, or 0; with `places` NULL numbers from 1 to
+ * n_places - 1 are the indices themselves, which is the fastest way. False, and nothing is added,
+ * when a number has no place, or three bytes or more: then the caller has to look at them one by
+ * one. */
 bool br_build_stack_packed(struct br_build *build, const uint8_t *packed, size_t len,
                            const uint32_t *places, uint32_t n_places, uint32_t *ret);
 
-/* Ids of 16 and 8 bytes; trace_id may be NULL: zeros. */
+/* Enters a link: ids of 16 and 8 bytes; trace_id may be NULL: zeros. */
 uint32_t br_build_link(struct br_build *build, const uint8_t *trace_id, const uint8_t *span_id);
 
 /* --- The messages ----------------------------------------------------------------------------- */
 
-/* A ResourceProfiles. `attributes`: encoded KeyValues as field 1 (Resource.attributes,
+/* Opens a ResourceProfiles. `attributes`: encoded KeyValues as field 1 (Resource.attributes,
  * br_add_string and its neighbours); NULL: none. */
 void br_build_resource(struct br_build *build, const struct br_addition *attributes);
 
-/* A ScopeProfiles. Texts may be NULL; `attributes`: encoded KeyValues as field 3
+/* Opens a ScopeProfiles. Texts may be NULL; `attributes`: encoded KeyValues as field 3
  * (InstrumentationScope.attributes). */
 void br_build_scope(struct br_build *build, const char *name, const char *version,
                     const struct br_addition *attributes);

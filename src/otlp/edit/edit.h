@@ -38,7 +38,7 @@ int br_add_string(struct br_arena *arena, struct br_addition *addition, uint32_t
 int br_add_int(struct br_arena *arena, struct br_addition *addition, uint32_t field,
                const char *key, int64_t value);
 
-/* The same with a list of `count` values; a text is {data, len}. */
+/* Add an attribute with a list of `count` values; a text is {data, len}. */
 int br_add_ints(struct br_arena *arena, struct br_addition *addition, uint32_t field,
                 const char *key, const int64_t *values, size_t count);
 int br_add_texts(struct br_arena *arena, struct br_addition *addition, uint32_t field,

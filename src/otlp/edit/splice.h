@@ -44,11 +44,12 @@ void br_splice_begin(struct br_splice *splice, const uint8_t *src, size_t len);
 /* The functions below return 0, BR_ENOMEM or BR_EFULL (more than BR_BUF_MAX bytes come out, or more
  * than BR_SPLICE_DEPTH_MAX frames); after a failure only begin and release are in order. */
 
-/* The walk goes into the message `field`, a field that ends at `next`, and out of the innermost. */
+/* Follow the walk into the message `field`, a field that ends at `next`, and out of the innermost.
+ */
 int br_splice_enter(struct br_splice *splice, const struct br_field *field, const uint8_t *next);
 int br_splice_leave(struct br_splice *splice);
 
-/* Out of the innermost message, which is left out as a whole. */
+/* Follows the walk out of the innermost message, which is left out as a whole. */
 int br_splice_leave_out(struct br_splice *splice);
 
 /* Leaves out the bytes from `at` to `next`; puts the field `field` or any bytes there instead. */
@@ -57,5 +58,5 @@ int br_splice_replace(struct br_splice *splice, uint32_t field, const uint8_t *a
                       const uint8_t *next, const void *data, size_t len);
 int br_splice_insert(struct br_splice *splice, const uint8_t *at, const void *data, size_t len);
 
-/* `*ret`, which the caller owns, is what came out, or NULL when nothing was changed. */
+/* Gives in `*ret`, which the caller owns, what came out, or NULL when nothing was changed. */
 int br_splice_take(struct br_splice *splice, struct br_buf **ret);

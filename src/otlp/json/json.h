@@ -53,7 +53,7 @@ int br_json_decode(const ProtobufCMessageDescriptor *desc, const char *text, siz
 int br_json_encode(const ProtobufCMessageDescriptor *desc, const uint8_t *data, size_t len,
                    struct br_str *out);
 
-/* The same as ProtoJSON has it, without OTLP's exceptions: ids are base64, enums names, as far as
- * they have one. Tempo answers so. */
+/* Writes the same as ProtoJSON has it, without OTLP's exceptions: ids are base64, enums names, as
+ * far as they have one. Tempo answers so. */
 int br_json_encode_standard(const ProtobufCMessageDescriptor *desc, const uint8_t *data, size_t len,
                             struct br_str *out);

@@ -14,8 +14,8 @@
 #define BR_JSON_NAME_MAX 64
 #define BR_JSON_FIELDS_MAX 32 /* of one message of our schemas */
 
-/* The lowerCamelCase name of a field, as protoc makes it (an underscore goes, the letter after it
- * becomes upper case), terminated. Returns `out`. */
+/* Writes the lowerCamelCase name of a field, as protoc makes it (an underscore goes, the letter
+ * after it becomes upper case), terminated. Returns `out`. */
 const char *br_json_name(const ProtobufCFieldDescriptor *field, char out[BR_JSON_NAME_MAX]);
 
 /* Returns true when a member of `len` bytes is this field's: by its lowerCamelCase name, or with

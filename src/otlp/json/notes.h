@@ -40,7 +40,7 @@ struct br_json_notes {
     size_t max;         /* bytes of notes */
 };
 
-/* Each of these appends a part of a note. 0, BR_EFULL (over `max`) or BR_ENOMEM. */
+/* Append a part of a note. Return 0, BR_EFULL (over `max`) or BR_ENOMEM. */
 int br_json_note_number(struct br_json_notes *notes, uint64_t value);
 int br_json_note_byte(struct br_json_notes *notes, unsigned value);
 int br_json_note_bytes(struct br_json_notes *notes, const void *data, size_t len);
@@ -50,7 +50,8 @@ int br_json_note_string(struct br_json_notes *notes, const char *text,
 /* Makes room for `len` bytes, which the caller may write at the end of the buffer. */
 int br_json_note_room(struct br_json_notes *notes, size_t len);
 
-/* A scalar's bits (as br_put_varint or a fixed field has them) as they are noted, and back. */
+/* Return a scalar's bits (as br_put_varint or a fixed field has them) as they are noted, and back.
+ */
 uint64_t br_json_fold(const ProtobufCFieldDescriptor *field, uint64_t bits);
 uint64_t br_json_unfold(const ProtobufCFieldDescriptor *field, uint64_t folded);
 

@@ -11,7 +11,7 @@
 
 #include "base/str.h"
 
-/* Length of the number that `text` begins with; 0 where it begins with none. */
+/* Returns the length of the number that `text` begins with; 0 where it begins with none. */
 size_t br_number_scan(const char *text, size_t len);
 
 /* Returns true when `text` is the usual integer, nothing but one to 19 digits, and its value. */

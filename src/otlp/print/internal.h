@@ -37,7 +37,7 @@ void br_print_end(struct br_printer *printer);
 void br_print_line(struct br_printer *printer, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* `label` and a text, an id in hex, a time, on a line. */
+/* Print `label` and a text, an id in hex, a time, on a line. */
 void br_print_named_text(struct br_printer *printer, const char *label, const void *text,
                          size_t len);
 void br_print_named_id(struct br_printer *printer, const char *label, ProtobufCBinaryData id);
@@ -50,16 +50,16 @@ void br_print_time(struct br_str *out, uint64_t unix_ns);
 /* Returns a string of the dictionary; empty in traces. */
 struct br_entry br_print_string(const struct br_printer *printer, int32_t index);
 
-/* `indent`-> key: Str(value). */
+/* Prints `indent`-> key: Str(value). */
 void br_print_attribute(struct br_printer *printer, const char *indent, const void *key,
                         size_t key_len, const BR_PB(AnyValue) * value, struct br_entry unit);
 
-/* ` key=value`, as a piece of a line. */
+/* Prints ` key=value`, as a piece of a line. */
 void br_print_pair(struct br_printer *printer, const void *key, size_t key_len,
                    const BR_PB(AnyValue) * value);
 void br_print_pairs(struct br_printer *printer, BR_PB(KeyValue) *const *attributes, size_t count);
 
-/* A heading and the attributes below it; nothing when there are none. */
+/* Prints a heading and the attributes below it; nothing when there are none. */
 void br_print_attributes(struct br_printer *printer, const char *heading, const char *indent,
                          BR_PB(KeyValue) *const *attributes, size_t count);
 
@@ -72,7 +72,8 @@ void br_print_scope(struct br_printer *printer, const BR_PB(InstrumentationScope
 void *br_print_unpack(struct br_printer *printer, const ProtobufCMessageDescriptor *desc,
                       const uint8_t *data, size_t len);
 
-/* The same without the fields number `left` and `right`, which are the bulk of the message. */
+/* Unpacks a message without the fields number `left` and `right`, which are the bulk of the
+ * message. */
 void *br_print_unpack_head(struct br_printer *printer, const ProtobufCMessageDescriptor *desc,
                            const uint8_t *data, size_t len, uint32_t left, uint32_t right);
 

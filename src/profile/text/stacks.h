@@ -55,7 +55,7 @@ uint32_t br_stacks_path(struct br_stacks *stacks, uint32_t parent, const char *t
 /* Adds to a node's value. Returns 0, or BR_EINVAL with a sentence (the sum is no int64). */
 int br_stacks_add(struct br_stacks *stacks, uint32_t node, int64_t value, struct br_err *err);
 
-/* False once something failed here or in the builder: time to stop reading. */
+/* Returns false once something failed here or in the builder: time to stop reading. */
 static inline bool br_stacks_ok(const struct br_stacks *stacks)
 {
     return stacks->rc == 0 && br_build_rc(stacks->build) == 0;
@@ -69,11 +69,13 @@ struct br_text_type {
     int64_t period_ns; /* of cpu; 0: none */
 };
 
-/* By type, units and rate of the source: counts of "cpu" and "wall" become nanoseconds at
- * sample_rate, with a period of "cpu" for both, as Pyroscope has it. Points into `source`. */
+/* Prepares a type by type, units and rate of the source: counts of "cpu" and "wall" become
+ * nanoseconds at sample_rate, with a period of "cpu" for both, as Pyroscope has it. Points into
+ * `source`. */
 void br_text_type_init(struct br_text_type *text_type, const struct br_profile_source *source);
 
-/* Number times t->scale in `*ret`. Returns 0 or BR_EINVAL with a sentence (negative, too large). */
+/* Gives number times t->scale in `*ret`. Returns 0 or BR_EINVAL with a sentence (negative, too
+ * large). */
 int br_text_scale(const struct br_text_type *type, int64_t number, int64_t *ret,
                   struct br_err *err);
 
@@ -82,12 +84,13 @@ int br_text_scale(const struct br_text_type *type, int64_t number, int64_t *ret,
 int br_stacks_emit(struct br_stacks *stacks, const struct br_profile_source *source,
                    const struct br_text_type *type, struct br_arena *scratch, struct br_err *err);
 
-/* Where the source is read in parts and this one is large enough: emits it, hands it out, and sets
- * `*ret_divided`. The tree is empty then, locations that were known are void, and the next part has
- * no profile id. Returns as br_profile_read. */
+/* Emits the tree, hands it out, and sets `*ret_divided`, where the source is read in parts and
+ * this one is large enough. The tree is empty then, locations that were known are void, and the
+ * next part has no profile id. Returns as br_profile_read. */
 int br_stacks_divide(struct br_stacks *stacks, struct br_profile_source *source,
                      const struct br_text_type *type, struct br_arena *scratch, bool *ret_divided,
                      struct br_err *err);
 
-/* What is in the tree was in the last part, too, and does not count for the size of this one. */
+/* Notes that what is in the tree was in the last part, too: it does not count for the size of this
+ * one. */
 void br_stacks_keep(struct br_stacks *stacks);
