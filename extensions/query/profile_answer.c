@@ -31,8 +31,9 @@ void query_put_cut(struct query_job *job)
 
 /* --- Functions -------------------------------------------------------------------------------- */
 
-void query_put_functions(struct query_job *job, const struct br_flame *flame,
-                         const struct br_function *functions, uint32_t count)
+/* Appends `{"name","file","self","total"}` of each of the first `count` functions. */
+static void answer_put_functions(struct query_job *job, const struct br_flame *flame,
+                                 const struct br_function *functions, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {
         const struct br_function *function = &functions[i];
@@ -63,7 +64,7 @@ void query_answer_functions(struct query_job *job, const struct query_pick *pick
         query_put_text(&job->out, '{', "type", pick->type.id ? pick->type.id : "");
         query_put_text(&job->out, ',', "unit", pick->type.id ? pick->type.unit : "");
         br_str_printf(&job->out, ",\"total\":%" PRId64 ",\"functions\":[", flame.nodes[0].total[0]);
-        query_put_functions(job, &flame, functions, count < limit ? count : limit);
+        answer_put_functions(job, &flame, functions, count < limit ? count : limit);
         br_str_putc(&job->out, ']');
         query_put_cut(job);
         br_str_putc(&job->out, '}');
@@ -94,18 +95,23 @@ static int answer_compress(struct query_job *job)
     return 0;
 }
 
-static int answer_pprof(struct query_job *job, const struct query_pick *pick,
-                        const struct br_flame *flame)
+int query_put_pprof(struct query_job *job, const struct query_pick *pick, uint64_t until_ns,
+                    const struct br_flame *flame)
 {
-    uint64_t until_ns = pick->until_ns ? pick->until_ns : job->now_ns;
     const struct br_flame_about about = {.type = pick->type.type,
                                          .unit = pick->type.unit,
                                          .period_type = pick->type.period_type,
                                          .period_unit = pick->type.period_unit,
                                          .time_ns = pick->from_ns,
                                          .duration_ns = until_ns - pick->from_ns};
+    return br_flame_pprof(&job->out, flame, &about);
+}
+
+static int answer_pprof(struct query_job *job, const struct query_pick *pick,
+                        const struct br_flame *flame)
+{
     job->type = "application/octet-stream";
-    int rc = br_flame_pprof(&job->out, flame, &about);
+    int rc = query_put_pprof(job, pick, pick->until_ns ? pick->until_ns : job->now_ns, flame);
     return rc ? rc : answer_compress(job);
 }
 

@@ -10,9 +10,9 @@
 void query_answer_functions(struct query_job *job, const struct query_pick *pick, uint32_t limit,
                             enum br_function_order order);
 
-/* Appends `{"name","file","self","total"}` of each of the first `count` functions. */
-void query_put_functions(struct query_job *job, const struct br_flame *flame,
-                         const struct br_function *functions, uint32_t count);
+/* Appends a flame graph as a pprof of what was picked, up to `until_ns`. Returns 0 or BR_ENOMEM. */
+int query_put_pprof(struct query_job *job, const struct query_pick *pick, uint64_t until_ns,
+                    const struct br_flame *flame);
 
 /* Returns true when a format is one of query_answer_file. */
 bool query_is_file_format(const char *format);

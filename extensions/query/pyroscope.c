@@ -15,6 +15,7 @@
 #include "extensions/query/connect.h"
 #include "extensions/query/names.h"
 #include "extensions/query/pick.h"
+#include "extensions/query/profile_answer.h"
 #include "extensions/query/tables.h"
 #include "pprof/profile.pb-c.h"
 #include "querier/v1/querier.pb-c.h"
@@ -505,13 +506,7 @@ static int pyroscope_pprof(struct query_job *job, const struct query_pick *pick,
                            const struct br_flame *flame, const uint8_t **ret, size_t *ret_len)
 {
     uint64_t until_ns = pick->until_ns ? pick->until_ns - MS : job->now_ns;
-    const struct br_flame_about about = {.type = pick->type.type,
-                                         .unit = pick->type.unit,
-                                         .period_type = pick->type.period_type,
-                                         .period_unit = pick->type.period_unit,
-                                         .time_ns = pick->from_ns,
-                                         .duration_ns = until_ns - pick->from_ns};
-    int rc = br_flame_pprof(&job->out, flame, &about);
+    int rc = query_put_pprof(job, pick, until_ns, flame);
     uint8_t *copy = rc ? NULL : br_arena_alloc(&job->arena, job->out.len + 1);
     if (!rc && !copy)
         rc = br_arena_why(&job->arena);

@@ -218,10 +218,6 @@ void query_jobs_release(struct query *query);
 void query_answer_error(struct query *query, struct br_request *request, unsigned status,
                         enum query_errors errors, const char *text);
 
-/* Writes an error as `errors` has it. Returns its content type. */
-const char *query_put_error(struct br_str *out, enum query_errors errors, unsigned status,
-                            const char *text);
-
 /* Sends the answer of a job, or the next piece of its stream. In the loop. */
 void query_job_reply(struct query_job *job);
 

@@ -35,8 +35,9 @@ static const char *reply_connect_code(unsigned status)
     }
 }
 
-const char *query_put_error(struct br_str *out, enum query_errors errors, unsigned status,
-                            const char *text)
+/* Writes an error as `errors` has it. Returns its content type. */
+static const char *reply_put_error(struct br_str *out, enum query_errors errors, unsigned status,
+                                   const char *text)
 {
     if (errors == QUERY_TEXT) {
         br_str_puts(out, text);
@@ -57,7 +58,7 @@ void query_answer_error(struct query *query, struct br_request *request, unsigne
 {
     const struct query_config *config = query->node->config;
     struct br_str out = {.max = SENTENCE_MAX};
-    const char *type = query_put_error(&out, errors, status, text);
+    const char *type = reply_put_error(&out, errors, status, text);
     *query->refused += 1;
     br_http_reply(&config->http, request,
                   &(struct br_http_answer){.status = status,
@@ -77,7 +78,7 @@ static void reply_set_error(struct query_job *job, unsigned status, const char *
     job->again_ms = 0;
     job->is_packed = false;
     job->status = unknown ? 503 : status;
-    job->type = query_put_error(&job->out, job->route->errors, job->status,
+    job->type = reply_put_error(&job->out, job->route->errors, job->status,
                                 unknown ? job->begun_store.cut : text);
     if (job->status == 503)
         query_job_header(job, "retry-after", "1");

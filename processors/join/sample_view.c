@@ -59,7 +59,9 @@ static struct known *sample_view_texts_read(struct join_texts *texts, uint32_t i
     return known;
 }
 
-bool join_texts_id(struct join_texts *texts, uint64_t index, uint8_t *ret, size_t size)
+/* Text `index` as an id of 8 or 16 bytes (br_hex_id); false when it is none. */
+static bool sample_view_texts_id(struct join_texts *texts, uint64_t index, uint8_t *ret,
+                                 size_t size)
 {
     struct br_entry text = join_texts_at(texts, index);
     bool trace = size == sizeof(struct known){0}.trace;
@@ -159,7 +161,7 @@ static bool sample_view_label_read_id(struct join_texts *texts, struct br_value 
     if (any.type == BR_VALUE_LIST)
         any = sample_view_label_only_element(any);
     if (any.reference)
-        return join_texts_id(texts, any.reference, out, size);
+        return sample_view_texts_id(texts, any.reference, out, size);
     switch (any.type) {
     case BR_VALUE_STRING:
         return br_hex_id((const char *)any.data, any.len, out, size);

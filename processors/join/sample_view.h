@@ -32,9 +32,6 @@ void join_texts_release(struct join_texts *texts); /* accepts a zeroed one */
 /* Returns text `index`, empty where there is none, also without a dictionary. */
 struct br_entry join_texts_at(const struct join_texts *texts, uint64_t index);
 
-/* Reads text `index` as an id of 8 or 16 bytes (br_hex_id); false when it is none. */
-bool join_texts_id(struct join_texts *texts, uint64_t index, uint8_t *ret, size_t size);
-
 /* Return hashes of text `index`: with the table's secret, as join_table_hash; as the name of a
  * service, as join_service_hash. 0 for an empty one. */
 uint32_t join_texts_hash(struct join_texts *texts, uint64_t index);

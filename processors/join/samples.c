@@ -122,17 +122,22 @@ static struct join_sample run_sample_of(struct run *run, const struct join_sampl
     return sample;
 }
 
-/* Adds the sample to the span that it names. */
-static enum join_result join_run_add_to(struct run *run, const struct join_sample_view *view,
-                                        bool held)
+/* Adds the sample, with its values, to the span that it names. */
+static enum join_result join_run_add(struct run *run, const struct join_sample_view *view,
+                                     struct join_sample sample)
 {
-    struct join_sample sample = run_sample_of(run, view, held);
     join_value_type_apply(&run->scope.value_type, view->value, view->n_values, view->n_times,
                           &sample);
     enum join_result result = join_run_ask(run, &sample, true);
     if (result == JOIN_FOUND && run->join->span_metrics.node)
         join_run_credit_found(run, &sample);
     return result;
+}
+
+static enum join_result join_run_add_to(struct run *run, const struct join_sample_view *view,
+                                        bool held)
+{
+    return join_run_add(run, view, run_sample_of(run, view, held));
 }
 
 /* Whether it is to be found out later which span a sample with timestamps was taken in: it may name
@@ -449,12 +454,7 @@ static enum join_result join_run_note_inferred(struct run *run, const struct joi
 {
     struct join_sample sample = run_sample_of(run, view, true);
     sample.taken = true;
-    join_value_type_apply(&run->scope.value_type, view->value, view->n_values, view->n_times,
-                          &sample);
-    enum join_result result = join_run_ask(run, &sample, true);
-    if (result == JOIN_FOUND && run->join->span_metrics.node)
-        join_run_credit_found(run, &sample);
-    return result;
+    return join_run_add(run, view, sample);
 }
 
 /* Whether the sample, which names no span, was taken in one all the same. Only the last pass adds

@@ -69,4 +69,3 @@ bool br_log_allow(struct br_log_limit *limit, uint64_t now_ms, uint64_t every_ms
 #define br_warn(log, ...) BR_LOG_AT(log, BR_LOG_WARN, __VA_ARGS__)
 #define br_info(log, ...) BR_LOG_AT(log, BR_LOG_INFO, __VA_ARGS__)
 #define br_debug(log, ...) BR_LOG_AT(log, BR_LOG_DEBUG, __VA_ARGS__)
-#define br_trace(log, ...) BR_LOG_AT(log, BR_LOG_TRACE, __VA_ARGS__)

@@ -110,7 +110,7 @@ static uint64_t call_left_ms(const struct br_call *call)
     return call->until_ms > now ? call->until_ms - now : 1;
 }
 
-void br_call_send(struct br_call *call)
+static void call_send(struct br_call *call)
 {
     call_begin(call);
     call->exchange.timeout_ms = call_left_ms(call);
@@ -125,7 +125,7 @@ static void call_go(struct br_call *call, int rc)
     if (rc)
         br_call_fail(call, rc);
     else
-        br_call_send(call);
+        call_send(call);
 }
 
 static void call_on_packed(void *arg, int rc, struct br_rope *body)

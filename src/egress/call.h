@@ -41,9 +41,6 @@ void br_calls_release(struct br_calls *calls);
  * BR_RETRY. */
 struct br_call *br_call_new(struct br_calls *calls, struct br_item *item, struct br_client *client);
 
-/* Sends the exchange; the item is finished when it is over. */
-void br_call_send(struct br_call *call);
-
 /* Writes the exchange's body first, with `codec` or in a thread by the body's size, in the time
  * that the attempt has. `packing` is copied. */
 void br_call_pack(struct br_call *call, const struct br_packing *packing, struct br_codec *codec);

@@ -148,7 +148,8 @@ bool br_squeeze(struct br_squeezer *squeezer, int level, const struct br_pack *f
     return !into->failed;
 }
 
-size_t br_squeezed_size(const void *data, size_t len)
+/* How many bytes br_unsqueeze makes of these; SIZE_MAX when they are not what br_squeeze made. */
+static size_t pack_squeezed_size(const void *data, size_t len)
 {
     struct br_unpack unpack = {.p = data, .end = (const uint8_t *)data + len};
     uint64_t head = len ? br_unpack_varint(&unpack) : UINT64_MAX;
@@ -159,7 +160,7 @@ int br_unsqueeze(struct br_squeezer *squeezer, const void *data, size_t len, str
 {
     ZSTD_customMem allocator = {pack_zstd_alloc, pack_zstd_free, NULL};
     struct br_unpack unpack = {.p = data, .end = (const uint8_t *)data + len};
-    size_t size = br_squeezed_size(data, len);
+    size_t size = pack_squeezed_size(data, len);
     if (size == SIZE_MAX)
         return BR_EIO;
     uint64_t head = br_unpack_varint(&unpack);

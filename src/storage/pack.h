@@ -52,10 +52,6 @@ void br_squeezer_release(struct br_squeezer *squeezer);
 bool br_squeeze(struct br_squeezer *squeezer, int level, const struct br_pack *from,
                 struct br_pack *into);
 
-/* Returns how many bytes br_unsqueeze makes of these; SIZE_MAX when they are not what br_squeeze
- * made. */
-size_t br_squeezed_size(const void *data, size_t len);
-
 /* Replaces what is in `into`. Returns 0, BR_EIO when the bytes are not what br_squeeze made, or
  * BR_ENOMEM. */
 int br_unsqueeze(struct br_squeezer *squeezer, const void *data, size_t len, struct br_pack *into);

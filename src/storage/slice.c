@@ -265,8 +265,8 @@ static size_t slice_take_block(struct br_slice_reader *slice, void *data, size_t
     return n;
 }
 
-int br_slice_begin(const char *directory, const char *scratch, uint64_t from_ns, uint64_t until_ns,
-                   struct br_slice_reader **ret, struct br_err *err)
+static int slice_begin_folder(const char *directory, const char *scratch, uint64_t from_ns,
+                              uint64_t until_ns, struct br_slice_reader **ret, struct br_err *err)
 {
     struct br_slice_reader *slice = br_calloc(1, sizeof *slice);
     *ret = NULL;
@@ -294,7 +294,7 @@ int br_slice_begin_store(const struct br_store *store, uint64_t from_ns, uint64_
     if ((size_t)snprintf(scratch, sizeof scratch, "%s/" BR_SLICE_SCRATCH, store->directory) >=
         sizeof scratch)
         return br_err_set(err, BR_EIO, "the path %s is too long", store->directory);
-    return br_slice_begin(store->directory, scratch, from_ns, until_ns, ret, err);
+    return slice_begin_folder(store->directory, scratch, from_ns, until_ns, ret, err);
 }
 
 void br_slice_stop_when(struct br_slice_reader *slice, bool (*is_stopped)(void *arg), void *arg)
@@ -361,7 +361,7 @@ int br_slice_save(const char *directory, uint64_t from_ns, uint64_t until_ns, co
     int fd = open(file, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd < 0)
         return br_err_set(err, BR_EIO, "cannot make %s: %s", file, strerror(errno));
-    int rc = br_slice_begin(directory, file, from_ns, until_ns, &slice, err);
+    int rc = slice_begin_folder(directory, file, from_ns, until_ns, &slice, err);
     if (!rc)
         rc = slice_save_to(slice, fd, err);
     if (close(fd) && !rc)

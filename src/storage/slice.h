@@ -14,14 +14,10 @@
 struct br_slice_reader;
 struct br_store;
 
-/* Begins to read, as such a file, every partition of the folder that has spans or samples in
- * [from, until): the whole partition. The folder may be in use. What is read is a snapshot of one
- * partition at a time, in a file that begins with `scratch` and loses its name at once: so much
- * room is taken there. `*ret` is to be ended. Returns 0, BR_EIO or BR_ENOMEM, with a sentence. */
-int br_slice_begin(const char *directory, const char *scratch, uint64_t from_ns, uint64_t until_ns,
-                   struct br_slice_reader **ret, struct br_err *err);
-
-/* Begins a slice of a store that is open. */
+/* Begins to read, as such a file, every partition of a store that has spans or samples in
+ * [from, until): the whole partition. The store may be in use. What is read is a snapshot of one
+ * partition at a time, in a file in its folder that loses its name at once: so much room is taken
+ * there. `*ret` is to be ended. Returns 0, BR_EIO or BR_ENOMEM, with a sentence. */
 int br_slice_begin_store(const struct br_store *store, uint64_t from_ns, uint64_t until_ns,
                          struct br_slice_reader **ret, struct br_err *err);
 

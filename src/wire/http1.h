@@ -50,7 +50,6 @@ struct br_http1 {
     bool has_length; /* Content-Length was there */
     uint64_t content_length;
     bool expect_continue; /* requests: a body follows, and the peer waits for "100 Continue" */
-    bool upgrade;         /* an Upgrade header was there (it is ignored) */
 
     /* Valid after ERROR. */
     unsigned error_status;  /* 400, 414, 417, 431, 501, 505; 503 when there is no memory */

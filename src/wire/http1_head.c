@@ -299,13 +299,6 @@ static bool http1_head_on_expect(struct br_http1 *parser, const char *value)
     return true;
 }
 
-static bool http1_head_on_upgrade(struct br_http1 *parser, const char *value)
-{
-    (void)value;
-    parser->upgrade = true;
-    return true;
-}
-
 static bool http1_head_on_field(struct br_http1 *parser, const struct br_http1_header *http1_header)
 {
     static const struct {
@@ -317,7 +310,6 @@ static bool http1_head_on_field(struct br_http1 *parser, const struct br_http1_h
         {"host", http1_head_on_host},
         {"connection", http1_head_on_connection},
         {"expect", http1_head_on_expect},
-        {"upgrade", http1_head_on_upgrade},
     };
     for (size_t i = 0; i < BR_COUNT(known); i++) {
         if (strcmp(http1_header->name, known[i].name) == 0)

@@ -27,7 +27,7 @@ static inline void http1_write_head(const struct br_http1 *p, struct br_str *out
         br_str_puts(out, " chunked");
     if (p->has_length)
         br_str_printf(out, " length=%llu", (unsigned long long)p->content_length);
-    br_str_printf(out, "%s%s", p->expect_continue ? " continue" : "", p->upgrade ? " upgrade" : "");
+    br_str_puts(out, p->expect_continue ? " continue" : "");
     for (size_t i = 0; i < p->n_headers; i++)
         br_str_printf(out, "|%s:%s", p->headers[i].name, p->headers[i].value);
     br_str_puts(out, "\n");

@@ -138,7 +138,7 @@ static const struct valid_case valid[] = {
     {'q', GET "Connection: closed\r\n\r\n", "GET / 1.1 keep|host:a|connection:closed\n;\n"},
     /* RFC 9110 section 7.8: Upgrade may be ignored, and then the body is what its length says. */
     {'q', POST "Connection: upgrade\r\nUpgrade: h2c\r\nContent-Length: 2\r\n\r\nab" GET "\r\n",
-     "POST / 1.1 keep length=2 upgrade|host:a|connection:upgrade|upgrade:h2c|content-length:2\n"
+     "POST / 1.1 keep length=2|host:a|connection:upgrade|upgrade:h2c|content-length:2\n"
      "ab;\nGET / 1.1 keep|host:a\n;\n"},
     /* RFC 9110 section 10.1.1: not without content, and not from HTTP/1.0. */
     {'q', POST "Expect: 100-Continue\r\nContent-Length: 1\r\n\r\nx",

@@ -68,12 +68,12 @@ static void levels_above_the_sinks_are_not_written(void **state)
 {
     (void)state;
     br_debug(&node, "x");
-    br_trace(&node, "x");
+    BR_LOG_AT(&node, BR_LOG_TRACE, "x");
     assert_string_equal(written(), "");
     assert_true(br_log_on(BR_LOG_INFO));
     assert_false(br_log_on(BR_LOG_DEBUG));
     br_log_setup(BR_LOG_TRACE, false, fds[1]);
-    br_trace(&node, "x");
+    BR_LOG_AT(&node, BR_LOG_TRACE, "x");
     assert_int_equal(lines(written()), 1);
     br_log_setup(BR_LOG_ERROR, false, fds[1]);
     br_warn(&node, "x");

@@ -31,8 +31,8 @@ enum join_where join_where_of(const void *key, size_t len)
     return (enum join_where)i;
 }
 
-uint32_t join_where_hash(const struct join_table *table, const uint8_t *any, size_t len,
-                         struct join_texts *texts)
+static uint32_t identity_hash(const struct join_table *table, const uint8_t *any, size_t len,
+                              struct join_texts *texts)
 {
     uint64_t reference = texts ? br_any_read((struct br_value){any, len}).reference : 0;
     return reference ? join_texts_hash(texts, reference) : join_table_hash_value(table, any, len);
@@ -52,7 +52,7 @@ static bool identity_is_managed(const struct join_table *table, uint32_t languag
 uint32_t join_where_value(const struct join_table *table, enum join_where where, const uint8_t *any,
                           size_t len, struct join_texts *texts)
 {
-    uint32_t hash = join_where_hash(table, any, len, texts);
+    uint32_t hash = identity_hash(table, any, len, texts);
     return where == JOIN_RUNTIME && !identity_is_managed(table, hash) ? 0 : hash;
 }
 

@@ -246,9 +246,11 @@ static bool local_is_open(const struct join_relative *relative, uint64_t time_ns
            join_same_thread(relative->thread, relative->thread_name, thread, thread_name);
 }
 
-/* Of the deepest spans the first and the last of the tree: what both are below, all are. */
-uint32_t join_local_open(const struct join_local *local, uint32_t root, uint64_t time_ns,
-                         uint32_t thread, uint32_t thread_name)
+/* The deepest span at or below `root` that was open at `time_ns` on that thread (hashes; 0: not
+ * known, which fits every thread); of several, what they have in common above them: of the deepest
+ * spans the first and the last of the tree, because what both are below, all are. */
+static uint32_t local_open(const struct join_local *local, uint32_t root, uint64_t time_ns,
+                           uint32_t thread, uint32_t thread_name)
 {
     uint32_t first = root, last = root;
     br_steps_add(local->count + 1);
@@ -383,7 +385,7 @@ static void local_share_out(const struct join_local *local, uint32_t root,
 {
     bool one = true;
     for (uint32_t i = 0; i < taken->n_times; i++) {
-        times[i] = join_local_open(local, root, times[i], taken->thread, taken->thread_name);
+        times[i] = local_open(local, root, times[i], taken->thread, taken->thread_name);
         one = one && times[i] == times[0];
     }
     if (one || (taken->has_value && !taken->n_values)) {
@@ -525,9 +527,9 @@ bool join_credit_spans(struct join_credit *credit, const struct join_sample_view
         return false;
     uint32_t root = join_local_find(credit->local, named->span);
     for (uint64_t i = 0; i < view->n_times; i++)
-        ret_spans[i] = 1 + (uint64_t)join_local_open(credit->local, root, credit->times[i],
-                                                     view->where.hashes[JOIN_THREAD_ID],
-                                                     view->where.hashes[JOIN_THREAD_NAME]);
+        ret_spans[i] = 1 + (uint64_t)local_open(credit->local, root, credit->times[i],
+                                                view->where.hashes[JOIN_THREAD_ID],
+                                                view->where.hashes[JOIN_THREAD_NAME]);
     *ret_times = credit->times;
     return true;
 }
@@ -543,8 +545,8 @@ const uint8_t *join_credit_deepest(struct join_credit *credit, const struct join
     uint32_t root = join_local_find(local, named->span), all = root;
     for (uint64_t i = 0; i < view->n_times; i++) {
         uint32_t span =
-            join_local_open(local, root, credit->times[i], view->where.hashes[JOIN_THREAD_ID],
-                            view->where.hashes[JOIN_THREAD_NAME]);
+            local_open(local, root, credit->times[i], view->where.hashes[JOIN_THREAD_ID],
+                       view->where.hashes[JOIN_THREAD_NAME]);
         if (i && span != all)
             return NULL;
         all = span;

@@ -82,12 +82,6 @@ static inline bool join_local_below(const struct join_local *local, uint32_t spa
     return local->first[top] <= local->first[span] && local->first[span] < local->end[top];
 }
 
-/* Returns the deepest span at or below `root` that was open at `time_ns` on that thread (hashes; 0:
- * not known, which fits every thread); of several, what they have in common above them. Takes as
- * many steps as there are spans. */
-uint32_t join_local_open(const struct join_local *local, uint32_t root, uint64_t time_ns,
-                         uint32_t thread, uint32_t thread_name);
-
 /* --- Samples of a local tree ------------------------------------------------------------ */
 
 /*
