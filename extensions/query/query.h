@@ -146,7 +146,7 @@ struct query_job {
     struct br_mem_scope scope;
 };
 
-/* --- For handlers (job_params.c, job_reply.c) ------------------------------------------------- */
+/* --- For handlers (params.c, reply.c) --------------------------------------------------------- */
 
 /* Returns the first parameter of the name, or NULL. */
 const char *query_job_param(const struct query_job *job, const char *name);

@@ -15,8 +15,7 @@
  * the server, -1: the default. */
 struct net_peer *h2_dial(struct net_rig *rig, unsigned port, int64_t window);
 
-/* One frame. h2_put is h2_frame for use in floods: what the socket does not take at once is lost.
- */
+/* Sends one frame. h2_bytes writes one to `out` instead and returns its length. */
 void h2_frame(struct net_rig *rig, struct net_peer *p, uint8_t type, uint8_t flags, uint32_t stream,
               const void *payload, size_t len);
 size_t h2_bytes(uint8_t *out, uint8_t type, uint8_t flags, uint32_t stream, const void *payload,
