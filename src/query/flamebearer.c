@@ -12,7 +12,7 @@
 struct bar {
     uint32_t node; /* 0, but for the root: what was left out of a bar's children */
     uint32_t name;
-    int64_t x[BR_FLAME_SIDES], total[BR_FLAME_SIDES], self[BR_FLAME_SIDES];
+    int64_t start[BR_FLAME_SIDES], total[BR_FLAME_SIDES], self[BR_FLAME_SIDES];
 };
 
 struct layout {
@@ -137,7 +137,7 @@ static bool flamebearer_is_kept(const struct layout *layout, const struct br_fla
 
 static void flamebearer_put_bar(struct layout *layout, struct bar bar, int64_t at[BR_FLAME_SIDES])
 {
-    memcpy(bar.x, at, sizeof bar.x);
+    memcpy(bar.start, at, sizeof bar.start);
     for (unsigned side = 0; side < BR_FLAME_SIDES; side++)
         if (__builtin_add_overflow(at[side], bar.total[side], &at[side]))
             at[side] = INT64_MAX;
@@ -168,7 +168,7 @@ static void flamebearer_descend(struct layout *layout, struct bar parent)
     struct bar other = {0};
     int64_t at[BR_FLAME_SIDES];
     for (unsigned side = 0; side < BR_FLAME_SIDES; side++)
-        if (__builtin_add_overflow(parent.x[side], parent.self[side], &at[side]))
+        if (__builtin_add_overflow(parent.start[side], parent.self[side], &at[side]))
             at[side] = INT64_MAX;
     uint32_t count = flamebearer_gather(layout, parent.node, &other);
     qsort_r(layout->children, count, sizeof *layout->children, flamebearer_compare_nodes, layout);
@@ -194,10 +194,10 @@ static void flamebearer_descend(struct layout *layout, struct bar parent)
 static int64_t *flamebearer_put_side(int64_t *out, const struct bar *bar, unsigned side,
                                      int64_t end[BR_FLAME_SIDES])
 {
-    *out++ = bar->x[side] - end[side];
+    *out++ = bar->start[side] - end[side];
     *out++ = bar->total[side];
     *out++ = bar->self[side];
-    if (__builtin_add_overflow(bar->x[side], bar->total[side], &end[side]))
+    if (__builtin_add_overflow(bar->start[side], bar->total[side], &end[side]))
         end[side] = INT64_MAX;
     return out;
 }
