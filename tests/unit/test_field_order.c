@@ -1,20 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Requests whose fields rise, fall and are shuffled say the same, and so does what is made of them:
- * the walk's list of spans, merged and split requests, pprofs, JSON. Messages are compared in
- * rising order; the bytes of pprofs are the same.
+ * the walk's list of spans, merged and split requests, pprofs, JSON, and what a store answers.
+ * Messages are compared in rising order; the bytes of pprofs are the same.
  */
+#include <inttypes.h>
+
 #include "base/mem.h"
 #include "otlp/json/json.h"
 #include "otlp/walk/walk.h"
 #include "profile/pprof/write.h"
+#include "query/flame_text.h"
 #include "tests/support/fake_host.h"
 #include "tests/support/gen.h"
 #include "tests/support/items.h"
 #include "tests/support/join_rig.h"
+#include "tests/support/store_rig.h"
 #include "tests/support/test.h"
 
 #define SEEDS 60
+#define STORED_SEEDS 6 /* a store waits for the disk */
 
 /* --- Requests --------------------------------------------------------------------------------- */
 
@@ -50,9 +55,9 @@ static void make_request(struct wire *w, enum br_signal signal, uint64_t seed)
 typedef void check_fn(struct fake_host *h, const struct wire *plain, const struct wire *ordered,
                       enum br_signal signal);
 
-static void each_request(enum br_signal signal, check_fn *check)
+static void each_request_of(enum br_signal signal, uint64_t n_seeds, check_fn *check)
 {
-    for (uint64_t seed = 1; seed <= SEEDS; seed++) {
+    for (uint64_t seed = 1; seed <= n_seeds; seed++) {
         struct wire w = {0};
         make_request(&w, signal, seed);
         for (unsigned order = REORDER_RISING; order < REORDERS; order++) {
@@ -66,6 +71,11 @@ static void each_request(enum br_signal signal, check_fn *check)
         }
         wire_free(&w);
     }
+}
+
+static void each_request(enum br_signal signal, check_fn *check)
+{
+    each_request_of(signal, SEEDS, check);
 }
 
 static void assert_same_request(const struct wire *a, const struct wire *b, enum br_signal signal)
@@ -271,6 +281,125 @@ static void as_json_they_are_the_same(void **state)
     each_request(BR_PROFILES, check_json);
 }
 
+/* --- What a store answers --------------------------------------------------------------------- */
+
+struct answers {
+    char *lines[4096];
+    size_t count;
+};
+
+static void add_line(struct answers *answers, struct br_str *line)
+{
+    assert_true(answers->count < BR_COUNT(answers->lines) && line->data);
+    answers->lines[answers->count++] = strdup(line->data);
+    br_str_release(line);
+}
+
+static bool on_span(const struct br_stored_span *span, void *arg)
+{
+    struct br_str line = {0};
+    br_str_printf(&line, "span ");
+    for (size_t i = 0; i < sizeof span->trace_id; i++)
+        br_str_printf(&line, "%02x", span->trace_id[i]);
+    br_str_printf(&line,
+                  " %" PRIx64 " below %" PRIx64 " %" PRIu64 "-%" PRIu64 " %s: %s kind %u status %u",
+                  span->span_id, span->parent_id, span->start_ns, span->end_ns, span->service,
+                  span->name, span->kind, span->status);
+    add_line(arg, &line);
+    return true;
+}
+
+static bool on_samples(const struct br_stored_samples *samples, void *arg)
+{
+    struct br_str line = {0};
+    br_str_printf(&line, "samples %" PRIx64 " at %" PRIu64 ": %" PRIu64 " of %" PRId64,
+                  samples->span_id, samples->time_ns, samples->count, samples->value);
+    for (size_t i = 0; i < samples->series->n_labels; i++)
+        br_str_printf(&line, " %s=%s", samples->series->labels[i].name,
+                      samples->series->labels[i].value);
+    add_line(arg, &line);
+    return true;
+}
+
+static bool on_key(const char *name, uint64_t count, void *arg)
+{
+    struct br_str line = {0};
+    (void)count;
+    br_str_printf(&line, "key %s", name);
+    add_line(arg, &line);
+    return true;
+}
+
+static int compare_lines(const void *left, const void *right)
+{
+    return strcmp(*(char *const *)left, *(char *const *)right);
+}
+
+/* Writes the request to a store of its own, and what it answers as lines in the order of bytes. */
+static void ask_store(const struct wire *w, enum br_signal signal, struct answers *ret)
+{
+    struct store_rig rig = {0};
+    struct wire request = copy_of(w);
+    struct br_flame flame;
+    struct br_str folded = {0};
+    store_rig_init(&rig, 0);
+    assert_int_equal(store_rig_write(&rig, signal, &request), 0);
+    struct br_store_query *query = store_rig_ask(&rig);
+    const struct br_span_filter spans = {0};
+    const struct br_sample_filter samples = {0};
+    assert_int_equal(br_store_spans(query, &spans, on_span, ret, &rig.err), 0);
+    assert_int_equal(br_store_span_keys(query, false, 0, 0, on_key, ret, &rig.err), 0);
+    assert_int_equal(br_store_span_keys(query, true, 0, 0, on_key, ret, &rig.err), 0);
+    assert_int_equal(br_store_samples(query, &samples, 0, on_samples, ret, &rig.err), 0);
+    assert_int_equal(br_flame_init(&flame, 10000), 0);
+    assert_int_equal(br_store_flame(query, &samples, &flame, &rig.err), 0);
+    br_flame_total(&flame);
+    br_flame_folded(&folded, &flame);
+    for (char *line = folded.data ? strtok(folded.data, "\n") : NULL; line;
+         line = strtok(NULL, "\n")) {
+        struct br_str copy = {0};
+        br_str_printf(&copy, "stack %s", line);
+        add_line(ret, &copy);
+    }
+    br_str_release(&folded);
+    br_flame_release(&flame);
+    store_rig_answered(&rig);
+    store_rig_release(&rig);
+    wire_free(&request);
+    qsort(ret->lines, ret->count, sizeof *ret->lines, compare_lines);
+}
+
+static size_t n_answered; /* lines of the test, which has to have some */
+
+static void check_stored(struct fake_host *h, const struct wire *plain, const struct wire *ordered,
+                         enum br_signal signal)
+{
+    struct answers *both = calloc(2, sizeof *both);
+    (void)h;
+    assert_non_null(both);
+    ask_store(plain, signal, &both[0]);
+    ask_store(ordered, signal, &both[1]);
+    assert_int_equal(both[0].count, both[1].count);
+    n_answered += both[0].count;
+    for (size_t i = 0; i < both[0].count; i++) {
+        assert_string_equal(both[0].lines[i], both[1].lines[i]);
+        free(both[0].lines[i]);
+        free(both[1].lines[i]);
+    }
+    free(both);
+}
+
+static void a_store_answers_the_same(void **state)
+{
+    static const enum br_signal signals[] = {BR_TRACES, BR_PROFILES};
+    (void)state;
+    for (size_t i = 0; i < BR_COUNT(signals); i++) {
+        n_answered = 0;
+        each_request_of(signals[i], STORED_SEEDS, check_stored);
+        assert_true(n_answered > 50);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -279,6 +408,7 @@ int main(void)
         cmocka_unit_test(cut_they_are_the_same),
         cmocka_unit_test(pprofs_of_them_are_the_same),
         cmocka_unit_test(as_json_they_are_the_same),
+        cmocka_unit_test(a_store_answers_the_same),
     };
     return cmocka_run_group_tests_name("field order", tests, NULL, NULL);
 }
