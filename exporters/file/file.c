@@ -302,7 +302,7 @@ struct grouped {
     uint32_t part;
 };
 
-/* By value, and in one of them as they came. */
+/* Orders by value, and within one value as they came. */
 static int file_exporter_by_value(const void *left, const void *right)
 {
     const struct grouped *one = left, *other = right;
@@ -368,7 +368,7 @@ static int file_exporter_write_group(struct br_node *node, const struct br_item 
     return rc == BR_EINVAL && !writer ? 0 : rc;
 }
 
-/* What has no such attribute is dropped, as by the Collector, and counted. */
+/* Drops and counts what has no such attribute, as the Collector does. */
 static void file_exporter_consume_groups(struct br_node *node, struct br_item *item)
 {
     const struct config *config = node->config;

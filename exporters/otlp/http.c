@@ -103,7 +103,7 @@ static int otlp_http_check(void *config, const struct br_yaml *node, const char 
     return errs->n_errors > before ? BR_EINVAL : 0;
 }
 
-/* Where a signal goes: its own URL as it is, else the common one with the signal's path. */
+/* A signal goes to its own URL as it is, else to the common one with the signal's path. */
 static bool otlp_http_set_path(struct state *state, const struct config *config,
                                enum br_signal signal)
 {

@@ -189,7 +189,7 @@ static void push_settle_stored(struct pyroscope_push *push, struct br_item *atte
     }
 }
 
-/* By the status; INVALID_ARGUMENT is about what the request holds, everything else about all
+/* The status decides; INVALID_ARGUMENT is about what the request holds, everything else about all
  * requests. */
 static struct br_outcome push_outcome_of(const struct br_exchange *exchange, const char *text)
 {

@@ -199,7 +199,7 @@ static const struct br_strings *pyroscope_exporter_metadata_keys(const void *con
 
 /* --- Requests out of an item ----------------------------------------------------------------- */
 
-/* What an item becomes. Nothing is sent, or settled, before all of it is there. */
+/* The requests that an item becomes. Nothing is sent, or settled, before all of it is there. */
 struct batch {
     struct br_node *node;
     struct br_list requests; /* of br_item */

@@ -100,7 +100,7 @@ static bool times_get(const struct pyroscope_times *times, uint64_t key, uint64_
     return true;
 }
 
-/* What `parts` say together; never 0. */
+/* The hash of all `parts`; never 0. */
 static uint64_t times_key(const struct pyroscope_times *times, const uint64_t parts[3])
 {
     uint64_t key = br_siphash(times->secret, parts, 3 * sizeof *parts);

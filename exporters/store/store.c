@@ -105,7 +105,7 @@ static int store_exporter_check(void *config, const struct br_yaml *node, const 
     return errs->n_errors > before ? BR_EINVAL : 0;
 }
 
-/* Where nothing is said. False where the environment names no home. */
+/* The folder where the config names none. False where the environment names no home. */
 static bool store_exporter_directory(const struct config *config, char *out, size_t size)
 {
     if (!config->directory || !*config->directory)
@@ -193,7 +193,7 @@ static void store_exporter_finish(struct state *state)
     }
 }
 
-/* Of several items one may be at fault: they go back, each to be written alone. */
+/* One item of several may be at fault: they go back, each to be written alone. */
 static bool store_exporter_divides(struct state *state)
 {
     if (state->writing->rc != BR_EINVAL || state->writing->n_items < 2)
@@ -316,7 +316,7 @@ static void store_exporter_give_back(struct br_list *list)
                       "shutting down");
 }
 
-/* What a thread has written is written, and what it has not begun is given back. */
+/* Keeps what a thread has written, and gives back what it has not begun. */
 static void store_exporter_leave(struct state *state)
 {
     struct writing *writing = state->writing;

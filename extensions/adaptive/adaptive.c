@@ -88,7 +88,7 @@ static void adaptive_done(struct br_broadcast *broadcast, struct br_host *home)
         adaptive_tell(state);
 }
 
-/* Where it cannot be sent, the next look tries again. */
+/* The next look tries again what cannot be sent now. */
 static void adaptive_tell(struct state *state)
 {
     if (state->under_way)

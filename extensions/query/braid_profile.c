@@ -142,7 +142,7 @@ static size_t profile_find_type(const struct profile_ask *ask)
     return BRAID_TYPES_MAX;
 }
 
-/* Which types there are, and which of them is the one. */
+/* Lists the types of the samples, and chooses the one that is shown. */
 static int profile_choose(struct query_job *job, struct profile_ask *ask, struct br_err *err)
 {
     struct profile_adder adder = {.job = job, .ask = ask};

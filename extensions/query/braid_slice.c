@@ -13,7 +13,7 @@ static void slice_release(void *slice)
     br_slice_end(slice);
 }
 
-/* Not query_timeout: how long a file takes is its reader's affair. */
+/* query_timeout does not count: how long a file takes depends on who reads it. */
 static bool slice_is_stopped(void *arg)
 {
     const struct query_job *job = arg;

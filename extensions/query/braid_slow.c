@@ -103,7 +103,7 @@ static bool slow_on_samples(const struct br_stored_samples *samples, void *arg)
     return !ask->rc && query_pick_goes_on(ask->job);
 }
 
-/* What both sides' spans took, by type. */
+/* Adds up what the spans of both sides took, by type. */
 static int slow_sum(struct slow_ask *ask, struct br_err *err)
 {
     int rc = 0;

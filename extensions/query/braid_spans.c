@@ -290,7 +290,7 @@ void query_braid_spans(struct query_job *job)
 
 /* --- The live tail ---------------------------------------------------------------------------- */
 
-/* Where a span lies grows with its arrival: what lies behind what was told last is new. */
+/* The place of a span grows with its arrival: a span behind the last one that was sent is new. */
 struct spans_place {
     uint64_t partition, block, index;
 };

@@ -204,7 +204,7 @@ static void trace_put_events(struct br_str *out, const OtlpSpan *span)
     br_str_putc(out, ']');
 }
 
-/* What the row does not have. A span that cannot be read has none of it. */
+/* Adds what a span's row does not have; nothing for a span that cannot be read. */
 static void trace_put_details(struct query_job *job, const struct br_span_bytes *bytes)
 {
     struct br_str *out = &job->out;

@@ -239,7 +239,7 @@ static void job_handle(struct query_job *job)
         query_job_header(job, "braid-cut", job->begun_store.cut);
 }
 
-/* What is to be sent, as a buffer that the loop can take. */
+/* Puts the answer into a buffer that the loop can take. */
 static int job_pack(struct query_job *job)
 {
     bool gzip =
@@ -450,7 +450,8 @@ void query_jobs_end_streams(struct query *query)
     }
 }
 
-/* Who runs still is waited for: it reads what is about to be freed. Its `done` finds no query. */
+/* Waits for jobs that still run, because they read what is about to be freed. Their `done` finds
+ * no query. */
 void query_jobs_release(struct query *query)
 {
     struct br_list *list;

@@ -152,7 +152,7 @@ int query_pick_add_query(struct query_job *job, struct query_pick *pick, const c
     return rc;
 }
 
-/* Of three parts: whatever period there is. */
+/* Matches a type of three parts: whatever period there is. */
 static int pick_match_type(struct query_job *job, const char *id, struct br_matcher *ret)
 {
     char *pattern = br_arena_alloc(&job->arena, 2 * strlen(id) + sizeof ":.*");

@@ -79,7 +79,7 @@ static bool render_max_nodes(struct query_job *job, uint32_t *ret)
     return true;
 }
 
-/* What is picked, by names of functions alone, added on the side that `flame` has. */
+/* Adds what is picked, by names of functions alone, on the side that `flame` has. */
 static int render_add_flame(struct query_job *job, const struct query_pick *pick,
                             struct br_flame *flame, struct br_err *err)
 {

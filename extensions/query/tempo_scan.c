@@ -134,7 +134,7 @@ static bool tempo_scan_goes_on(struct query_tempo_scan *scan)
 
 /* --- At once ---------------------------------------------------------------------------------- */
 
-/* Where rows say all, spans are judged as the store gives them. Their values have an arena of their
+/* Spans whose rows say all are judged as the store gives them. Their values have an arena of their
  * own, for the store's is not given back before the end. */
 struct passing {
     struct query_tempo_scan *scan;

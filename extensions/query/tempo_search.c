@@ -13,7 +13,7 @@
 #define TRACES_MAX 10000
 #define SPANS_DEFAULT 3 /* of a spanset; `spss` */
 #define SPANS_MAX 1000
-#define SERVICES_MAX 1000 /* of serviceStats */
+#define SERVICES_MAX 1000                    /* of serviceStats */
 #define TAGS_MAX (16u * BR_REQUEST_HEAD_MAX) /* more than a request's become, quoted */
 #define NO_ROOT "<root span not yet received>"
 
@@ -100,7 +100,7 @@ static void tempo_search_put_trace_id(struct br_str *out, const uint8_t trace_id
     br_str_puts(out, zeros < 32 ? buffer + zeros : "0");
 }
 
-/* What the answer names of a span's attributes; its name has a field of its own. */
+/* The answer names these attributes of a span; its name has a field of its own. */
 static bool tempo_search_is_shown(const struct br_traceql_attribute *attribute)
 {
     bool plain = attribute->scope == BR_TRACEQL_INTRINSIC;

@@ -17,7 +17,7 @@
 #define SHORT 64               /* bytes of a value that is put into an entry each time */
 #define ENTRIES_MAX (1u << 18) /* of longer ones */
 
-/* What became of a list. */
+/* The result of a list. */
 struct outcome {
     bool changed;
     uint32_t count;

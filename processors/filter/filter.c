@@ -320,7 +320,7 @@ static int filter_create(struct br_node *node, struct br_err *err)
 
 /* --- Traffic --------------------------------------------------------------------------------- */
 
-/* What looks at one item. */
+/* The state of looking at one item. */
 struct look {
     struct br_matcher *matcher;
     struct br_conditions *conditions; /* NULL: none */
@@ -356,7 +356,7 @@ static void filter_say(struct br_node *node, unsigned n_gave_up)
         br_warn(&node->log, "a pattern took too long over a text and counts as not matching");
 }
 
-/* What is too large for an arena is no want of memory. */
+/* An item too large for an arena is not a lack of memory. */
 static int filter_why(const struct br_matcher *matcher, const struct br_conditions *conditions)
 {
     int rc = br_arena_why(&matcher->arena);

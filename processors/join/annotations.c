@@ -223,7 +223,7 @@ struct marking {
     int rc;
 };
 
-/* What samples add up to: of the span, and of it and the spans below it. */
+/* The sums of samples: of the span, and of it with the spans below it. */
 struct sums {
     struct join_totals own, all;
     bool any_own, any;
@@ -299,7 +299,8 @@ static struct thread annotations_mark_thread_of(const struct join_relative *rela
     return (struct thread){relative->thread, relative->thread_name};
 }
 
-/* Where a span of the part at hand ran; false where that is not said, or nothing is inferred. */
+/* Reads where a span of the part at hand ran; false where it does not say, or nothing is inferred.
+ */
 static bool annotations_mark_where(const struct marking *marking, const struct thread *thread,
                                    struct join_identity *ret)
 {
@@ -312,7 +313,7 @@ static bool annotations_mark_where(const struct marking *marking, const struct t
            (ret->hashes[JOIN_THREAD_ID] || ret->hashes[JOIN_THREAD_NAME]);
 }
 
-/* What a span of the part at hand has of the samples that name none; NULL: nothing. */
+/* The sums of samples that name no span and were inferred for this one; NULL: none. */
 static const struct join_totals *annotations_mark_inferred(struct marking *marking,
                                                            const uint8_t *trace_id,
                                                            const uint8_t *span_id,
@@ -344,8 +345,8 @@ static bool annotations_mark_lost(const struct marking *marking, const uint8_t *
     return left;
 }
 
-/* Likewise of a span of a tree: timestamps of samples that name its root may have left, too, and
- * then nobody knows whose they were. */
+/* The same for a span of a tree: timestamps of samples that name its root may have left, too, and
+ * then their span is not known. */
 static bool annotations_mark_is_partial(const struct marking *marking,
                                         const struct join_local *local, uint32_t root,
                                         uint32_t index)
@@ -400,7 +401,7 @@ static bool annotations_mark_add_own(struct marking *marking, const struct br_sp
     return any || share || inferred;
 }
 
-/* Of a span whose tree is not known all that names it is its own. */
+/* A span whose tree is not known has all that names it. */
 static void annotations_mark_add_alone(struct marking *marking, const struct br_span *span,
                                        struct sums *ret)
 {
@@ -589,7 +590,7 @@ static bool annotations_mark_is_kept(const struct marking *marking, const struct
            join_totals_cpu_ns(&totals) > join->policy.keep->cpu_threshold;
 }
 
-/* What is appended to one span; nothing when there is nothing to say, or no memory. */
+/* Makes what is appended to one span; nothing when there is nothing to add, or no memory. */
 static struct br_addition annotations_mark_span(struct marking *marking, const struct br_span *span,
                                                 bool totals, bool likely)
 {

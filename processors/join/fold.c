@@ -509,7 +509,7 @@ static void fold_release(struct fold *fold)
     br_free(fold->out);
 }
 
-/* What only chaining needs. */
+/* Frees what only chaining needs. */
 static void fold_release_table(struct fold *fold)
 {
     br_free(fold->last);

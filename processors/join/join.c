@@ -395,7 +395,7 @@ static void join_on_kept_end(void *arg)
         br_node_drained(join->node);
 }
 
-/* So many that among the functions of one request those on top are right. */
+/* Enough counters that the largest functions of one request are right. */
 static unsigned join_top_counters(unsigned shown)
 {
     return shown * 4 < JOIN_TOP_MAX ? shown * 4 : JOIN_TOP_MAX;

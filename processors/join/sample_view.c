@@ -17,7 +17,7 @@
 
 enum { HASHED = 1, SERVICE = 2, READ_AS_SPAN = 4, READ_AS_TRACE = 8, IS_SPAN = 16, IS_TRACE = 32 };
 
-/* What was read of a text so far. */
+/* What a text was read as so far. */
 struct known {
     unsigned flags;
     uint32_t hash;
@@ -44,7 +44,7 @@ struct br_entry join_texts_at(const struct join_texts *texts, uint64_t index)
                : (struct br_entry){NULL, 0};
 }
 
-/* What is known of a long text; NULL without memory. */
+/* Returns what a long text was read as; NULL without memory. */
 static struct known *sample_view_texts_read(struct join_texts *texts, uint32_t index)
 {
     if (!texts->known)
@@ -518,7 +518,7 @@ static bool sample_view_split_is_common(const struct br_field *field)
     return field->number != BR_SAMPLE_VALUES && field->number != BR_SAMPLE_TIMES;
 }
 
-/* What the pieces have in common, or only its length. */
+/* Writes the fields that the pieces have in common, or only returns their length. */
 static size_t sample_view_split_common(const struct join_sample_view *view, uint8_t *out)
 {
     const uint8_t *p = view->body;

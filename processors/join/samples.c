@@ -18,7 +18,7 @@
 #define ARENA_MAX (64u << 20)
 #define ADDITIONS_BLOCK 4096u
 
-/* What the dictionary says of the samples. */
+/* The dictionary of the samples, and what was read of it. */
 struct run_dictionary {
     struct br_dictionary_view view;
     struct join_texts texts;
@@ -36,7 +36,7 @@ struct run_scope {
     struct join_value_type value_type; /* of the profile */
 };
 
-/* Which links survive. */
+/* The links that are kept. */
 struct run_folding {
     uint8_t *verdicts; /* enum join_fold of each sample; NULL: all links survive */
     struct join_undecided undecided;
@@ -46,7 +46,7 @@ struct run_folding {
     } folded[JOIN_TYPES];
 };
 
-/* What is counted when the item leaves. */
+/* The counts that metrics get when the item leaves. */
 struct run_counts {
     uint64_t outcomes[JOIN_TYPES][JOIN_COUNTS];
     struct join_tally tally;
@@ -88,7 +88,7 @@ static enum join_result join_run_ask(struct run *run, const struct join_sample *
                              &run->found, &run->counts.tally);
 }
 
-/* Of profiles that tell the same samples' time in several ways one counts. */
+/* One profile counts of several that tell the same samples' time in different ways. */
 static void join_run_on_credited(void *arg, const struct join_span *span,
                                  const struct join_sample *sample)
 {
@@ -292,7 +292,7 @@ static void join_run_note_profiled(struct run *run, uint64_t service)
         ++*run->join->services_cut;
 }
 
-/* Whose samples these are is not said: then it is whose spans they were taken in. */
+/* Samples without a service have the service of the spans that they were taken in. */
 static void join_run_note_service(struct run *run)
 {
     const struct join_found *found = &run->found;
@@ -422,7 +422,7 @@ static void run_linked_sample(struct run *run, const struct join_sample_view *vi
     run->link = NULL;
 }
 
-/* What the sample says of where it was taken, and else its resource. */
+/* Where the sample was taken: by its own attributes, else by its resource. */
 static struct join_identity join_run_where(const struct run *run,
                                            const struct join_sample_view *view)
 {

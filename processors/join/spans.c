@@ -147,7 +147,7 @@ static void spans_add_attributes(struct entering *entering, const struct br_span
     ret->len = (size_t)(entering->at - ret->data);
 }
 
-/* What was gathered goes in. */
+/* Enters the spans that were gathered. */
 static void spans_flush(struct entering *entering)
 {
     const struct join_entries entries = {.spans = entering->spans,
@@ -205,7 +205,7 @@ static void spans_begin_part(struct entering *entering, uint32_t number,
                           entering->of_resource);
 }
 
-/* What had waited for the span counts for its name now. */
+/* Counts, for the span's name, samples that had waited for it. */
 static void spans_on_adopted(void *arg, const struct join_span *span,
                              const struct join_totals *totals)
 {

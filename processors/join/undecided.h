@@ -12,7 +12,7 @@
 
 #include "base/index.h"
 
-/* What the samples of one type add up to that name the same span. */
+/* The sum of the samples of one type that name the same span. */
 struct join_undecided_span {
     uint8_t trace[16], span[8];
     uint16_t type;

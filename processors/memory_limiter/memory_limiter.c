@@ -19,8 +19,7 @@ struct config {
     int64_t limit_mib, spike_limit_mib, limit_percentage, spike_limit_percentage;
 };
 
-/* Of a limiter there is a node in each pipeline of each worker, and they see the same: one speaks.
- */
+/* A limiter has a node in each pipeline of each worker. All see the same, so that one logs. */
 struct voice {
     bool taken;
 };

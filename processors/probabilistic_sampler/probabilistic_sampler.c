@@ -368,7 +368,7 @@ static uint8_t probabilistic_sampler_trace_of(const struct run *run, const struc
     return by_link ? by_link : by_label;
 }
 
-/* What becomes of samples without a trace in the profile at hand. */
+/* Decides about samples without a trace in the profile at hand. */
 static void probabilistic_sampler_judge_profile(struct run *run)
 {
     const struct config *config = run->node->config;

@@ -48,7 +48,7 @@ static uint64_t sampler_hash_randomness(uint32_t seed, const uint8_t id[16])
     return (BUCKETS - 1 - bucket) << BUCKETS_SHIFT | (rest ^ rest << 10) << 14 | bucket;
 }
 
-/* What a span is drawn by. */
+/* The numbers that decide about a span. */
 struct draw {
     uint64_t randomness;
     enum sampler_policy policy;

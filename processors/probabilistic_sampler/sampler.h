@@ -13,7 +13,7 @@
 
 enum sampler_mode { SAMPLER_HASH_SEED, SAMPLER_PROPORTIONAL, SAMPLER_EQUALIZING };
 
-/* What decided; the names are those of the metric's label `policy`. */
+/* The rule that decided; the names are those of the metric's label `policy`. */
 enum sampler_policy {
     SAMPLER_TRACE_ID_HASH,
     SAMPLER_TRACE_ID_W3C,

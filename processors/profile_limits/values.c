@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "processors/profile_limits/values.h"
 
-/* What a key is mapped to is the map of its values, and they are mapped to anything but NULL. */
+/* A key is mapped to the map of its values, and these are mapped to anything but NULL. */
 static void values_free(void *values)
 {
     br_map_free(values, NULL);

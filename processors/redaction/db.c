@@ -215,7 +215,7 @@ static void db_clean_sql(struct scan *scan, bool mysql)
 
 /* --- Commands -------------------------------------------------------------------------------- */
 
-/* Of each line the command stays. */
+/* Keeps the command of each line. */
 static void db_clean_redis(struct scan *scan)
 {
     db_trim(scan);

@@ -10,7 +10,7 @@ static const uint8_t nothing[1];
 
 /* --- Attributes ------------------------------------------------------------------------------ */
 
-/* What came out of the splice as the replacement of entry `index`, if anything did. */
+/* Takes the splice's result, if there is one, as the replacement of entry `index`. */
 static int redact_dictionary_take_entry(struct redact_dictionary *dictionary,
                                         struct redact_walk *walk, enum br_table table,
                                         uint32_t index)
@@ -136,7 +136,7 @@ static uint32_t redact_dictionary_used(const struct redact_dictionary *dictionar
     return index;
 }
 
-/* What becomes of string `index` as a name or a path: asks once. */
+/* Decides about string `index` as a name or a path, once. */
 static int redact_dictionary_ask(struct redact_dictionary *dictionary, struct redact_walk *walk,
                                  enum redact_kind kind, uint32_t index, double *counter)
 {

@@ -104,7 +104,7 @@ void redact_note_name(struct redact_walk *walk, const char *place)
 
 /* --- Values ---------------------------------------------------------------------------------- */
 
-/* What becomes of a text under such a key: as redact_text. */
+/* Decides about a text under such a key, as redact_text does. */
 static int redact_messages_judge(struct redact_walk *walk, enum redact_key key, const void *text,
                                  size_t len)
 {
@@ -162,7 +162,7 @@ uint32_t redact_add_string(struct redact_walk *walk, const void *text, size_t le
     return walk->view->count[BR_TABLE_STRING] + walk->n_added++;
 }
 
-/* What becomes of string `index` as a value under such a key: asks once. */
+/* Decides about string `index` as a value under such a key, once. */
 static int redact_messages_judge_string(struct redact_walk *walk, enum redact_key key,
                                         uint32_t index, uint32_t *ret)
 {

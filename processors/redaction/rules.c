@@ -334,7 +334,7 @@ static int redact_rules_put(struct redact_rules *rules, size_t *at, const void *
     return 0;
 }
 
-/* What was made is the result. */
+/* Makes the new text the result. */
 static void redact_rules_swap(struct redact_rules *rules, size_t len)
 {
     uint8_t *text = rules->text;

@@ -225,7 +225,7 @@ int pprof_resource(const struct br_yaml *labels, const struct br_label *more, si
 
 /* --- Checks ----------------------------------------------------------------------------------- */
 
-/* Who names a kind wants it: the tables' defaults are those of kinds that are not named. */
+/* A kind that is named is enabled: the tables' defaults are those of kinds that are not named. */
 static void pprof_config_enable_named(struct pprof_config *config, const struct br_yaml *profiles)
 {
     struct pprof_custom_config *custom = config->profiles.custom.items;

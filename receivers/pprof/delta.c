@@ -263,7 +263,7 @@ static uint64_t delta_hash_id(const void *entries, uint32_t place)
     return br_index_hash(&known->index, &known->ids[place], sizeof *known->ids);
 }
 
-/* Of equal ids the first one stays. Slots for all are there. */
+/* The first of equal ids stays. There are slots for all. */
 static void delta_enter_known(struct known *known, uint32_t place)
 {
     uint64_t hash = delta_hash_id(known, place);

@@ -123,7 +123,7 @@ static void folder_put_away(struct file *file)
         folder_complain(file->folder, file->name, strerror(errno));
 }
 
-/* So that neither the next look nor a restart takes it again. */
+/* Notes the file, so that neither the next look nor a restart takes it again. */
 static void folder_note_taken(struct file *file)
 {
     struct pprof_folder *folder = file->folder;
@@ -523,7 +523,7 @@ static void folder_on_taken(void *arg, const char *name, const struct pprof_take
     file->look = UINT64_MAX; /* it was seen */
 }
 
-/* Where nobody asked for the file, it is no reason not to begin that there can be none. */
+/* A record that cannot be opened is no error where the config did not name it. */
 static int folder_open_taken(struct pprof_folder *folder, struct br_err *err)
 {
     const struct pprof_folder_config *config = folder->config;

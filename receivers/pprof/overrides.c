@@ -124,7 +124,7 @@ void pprof_overrides_release(struct pprof_scraper *scraper)
 
 /* --- The overridable -------------------------------------------------------------------------- */
 
-/* Where neither the override nor the config names a profile, it is the CPU's. */
+/* The CPU profile is the default where neither the override nor the config names one. */
 static bool overrides_is_default(const struct pprof_config *config, enum pprof_kind kind)
 {
     for (int k = 0; k < PPROF_KINDS; k++)

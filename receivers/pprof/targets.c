@@ -25,8 +25,8 @@ static int targets_init_job(struct pprof_job *job, struct pprof_target *target,
     return 0;
 }
 
-/* By either name; the config's map has unique keys, and the one that wins in the Resource is asked
- * first. */
+/* Finds the service by either name; the config's map has unique keys, and the one that wins in the
+ * Resource is asked first. */
 static void targets_find_service(struct pprof_target *target)
 {
     static const char *const keys[] = {"service_name", "service.name"};
@@ -179,8 +179,8 @@ int pprof_scraper_new(struct br_node *node, struct pprof_reader *reader, struct 
     return rc;
 }
 
-/* So that the targets of one config, and of many hosts that begin together, are not scraped
- * together. */
+/* A random delay: the targets of one config, and of many hosts that begin together, are not
+ * scraped together. */
 static uint64_t targets_jitter(struct pprof_job *job)
 {
     struct pprof_scraper *scraper = job->target->scraper;

@@ -45,7 +45,7 @@ static int pyroscope_ingest_read_time(struct pyroscope_upload *upload, const cha
     return rc;
 }
 
-/* What is no number is the default, as with Pyroscope. */
+/* A text that is no number counts as the default, as with Pyroscope. */
 static int pyroscope_ingest_read_sample_rate(struct pyroscope_upload *upload, double *ret)
 {
     const char *text;

@@ -173,7 +173,7 @@ static int push_series_read(struct pyroscope_upload *upload,
     return rc ? rc : push_series_read_samples(upload, series, at, &source);
 }
 
-/* Where nothing is good, the first reason is that of the whole. */
+/* When no series is good, the first reason is that of the whole request. */
 static int push_series_check_any(struct pyroscope_upload *upload, size_t count)
 {
     if (count == 0)

@@ -168,7 +168,7 @@ static const char *loader_nearest_component(const struct loader *loader, enum br
     return br_str_nearest(type, names, n);
 }
 
-/* What the Collector has and Braid has not. */
+/* Refuses a component that the Collector has and Braid has not. */
 static void loader_refuse_foreign(struct loader *loader, const struct slot *slot, const char *path,
                                   const char *type, const struct br_foreign *foreign)
 {
@@ -508,7 +508,7 @@ static void loader_pipelines(struct loader *loader, const struct br_yaml *servic
         loader_pipeline(loader, pipelines->keys[i], pipelines->items[i]);
 }
 
-/* What an option of an extension names has to be there, and in a pipeline. */
+/* A component that an option of an extension names has to be there, and in a pipeline. */
 static void loader_check_references(struct loader *loader)
 {
     for (size_t i = 0; i < loader->config->n_extensions; i++) {
@@ -633,7 +633,7 @@ static bool loader_is_wrapped(const struct br_yaml *tree)
            strstr(tree->items[0]->text, "receivers:");
 }
 
-/* What people paste: a manifest of Kubernetes with the configuration somewhere in it. */
+/* Refuses a manifest of Kubernetes with the configuration somewhere in it, which people paste. */
 static bool loader_refuse_manifest(struct loader *loader, const struct br_yaml *tree)
 {
     const struct br_yaml *kind = br_yaml_get(tree, "kind"), *data = br_yaml_get(tree, "data");

@@ -86,7 +86,7 @@ struct br_batcher {
     struct br_histogram *sizes;
 };
 
-/* What is gathered is in the merger, and not in parts. */
+/* True when what is gathered is in the merger, and not in parts. */
 static bool batch_merging(const struct br_batcher *batcher)
 {
     return batcher->merge && batcher->gathered->n_parts == 0;
@@ -104,7 +104,7 @@ static size_t batch_gathered_size(const struct br_batcher *batcher)
     return batch_merging(batcher) ? br_merge_size(batcher->merge) : batcher->gathered->size;
 }
 
-/* So much is out there that no further batch may leave. */
+/* True when so much is under way that no further batch may leave. */
 static bool batch_blocked(const struct br_batcher *batcher)
 {
     return batcher->redelivery && (br_redelivery_kept(batcher->redelivery) >= BR_BATCH_KEPT_MAX ||
@@ -142,7 +142,7 @@ static void batch_tell_one(struct waiting *waiting, const struct br_outcome *out
     br_item_finish(item, outcome);
 }
 
-/* What was refused in part, each hears in its share: all shares add up. */
+/* Tells each sender its share of what was refused: the shares add up. */
 static void batch_tell_all(struct br_list *waiting, const struct br_outcome *outcome,
                            uint32_t count)
 {
@@ -174,7 +174,7 @@ static void batch_count_refused(struct batch *batch)
     br_outcome_fold(&batch->rejection, &batch->refusal);
 }
 
-/* Where only some pieces were refused for good, that is a partial success. */
+/* A batch of which only some pieces were refused for good is a partial success. */
 static struct br_outcome batch_outcome_of(struct batch *batch)
 {
     batch_count_refused(batch);
@@ -494,7 +494,7 @@ static void batch_send_pieces(struct br_batcher *batcher, struct batch *batch,
     }
 }
 
-/* Where a batch is gathered. */
+/* Makes the item in which a batch is gathered. */
 static struct br_item *batch_new_item(struct br_batcher *batcher)
 {
     struct br_item *item = br_item_new(batcher->host, batcher->signal);
@@ -584,8 +584,8 @@ static void batch_refuse(struct br_item *item, const char *why)
     br_item_retry(item, BR_STATUS_UNAVAILABLE, 1000, why);
 }
 
-/* What is a batch by itself, or so large that merging it would hold the worker up, is not merged.
- */
+/* An item is not merged that is a batch by itself, or so large that merging it would hold the
+ * worker up. */
 static bool batch_alone(const struct br_batcher *batcher, const struct br_item *item)
 {
     size_t size = batcher->config.bytes ? item->size : item->n_items;
@@ -676,7 +676,7 @@ static bool batch_brimful(const struct br_batcher *batcher)
            (batcher->config.min_size > least ? batcher->config.min_size : least);
 }
 
-/* What does not fit into an empty batch never will. */
+/* An item that does not fit into an empty batch never will. */
 static void batch_fail(const struct br_batcher *batcher, struct br_item *item, int rc)
 {
     if (rc == BR_EFULL && !batch_gathered_any(batcher))

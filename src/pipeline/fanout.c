@@ -75,8 +75,8 @@ static void fanout_fold(struct br_outcome *into, const struct br_outcome *outcom
 
 static void fanout_group_step(struct group *group);
 
-/* Who waited for the delivery hears that it was not everywhere, and is not to send it again to all.
- */
+/* A sender that waited for the delivery hears that it was not everywhere, and is not to send it
+ * again to all. */
 static void fanout_say_lost(struct share *share)
 {
     struct br_outcome *outcome = &share->group->outcome;
@@ -170,7 +170,7 @@ static void fanout_hold_refused(struct group *group)
 
 /* --- The end of an item ---------------------------------------------------------------------- */
 
-/* Where one has rejected what another has taken, the sender's item is not what is lost. */
+/* The sender's item is not lost where one has rejected what another has taken. */
 static void fanout_say_rejected(struct group *group, const struct br_outcome *outcome)
 {
     size_t n_rejected = 0;
@@ -309,7 +309,7 @@ static bool fanout_is_behind(const struct end *end)
     return end->config.apart_bytes && end->apart >= end->config.apart_bytes;
 }
 
-/* Where all are, the sender has to wait for them. */
+/* True when all destinations lag: then the sender has to wait for them. */
 static bool fanout_all_behind(const struct br_fanout *fanout)
 {
     size_t n = 0;

@@ -183,7 +183,7 @@ static void lane_on_timer(struct br_timer *timer)
     lane_send_on(lane);
 }
 
-/* What an item takes beside its data. */
+/* The memory that an item takes beside its data. */
 static size_t lane_cost(const struct br_item *item)
 {
     return item->size + sizeof *item + sizeof(struct held) + item->n_parts * sizeof *item->parts;

@@ -28,7 +28,8 @@ static bool partition_separates(const struct br_strings *keys, const char *name)
     return false;
 }
 
-/* Of an item's metadata what it is kept apart by: others may have asked for more. */
+/* Makes the key of a partition: the metadata that items are kept apart by. Others may have asked
+ * for more. */
 static void partition_key_of(const struct br_partitions *partitions, const struct br_item *item,
                              struct br_str *out)
 {

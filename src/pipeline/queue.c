@@ -46,7 +46,7 @@ static size_t queue_size_of(const struct br_queue *queue, const struct br_item *
     }
 }
 
-/* What it holds of a signal, gathered data included. */
+/* The size of what it holds of a signal, gathered data included. */
 static size_t queue_signal_size(const struct br_queue *queue, enum br_signal signal)
 {
     return queue->batchers ? br_partitions_weight(queue->batchers, signal) : queue->sizes[signal];
@@ -316,8 +316,7 @@ static void queue_make_gauges(struct br_queue *queue)
     }
 }
 
-/* What of a total is this worker's: the shares of all add up to it, unless there are more workers.
- */
+/* This worker's share of a total: the shares of all add up to it, unless there are more workers. */
 static size_t queue_share(const struct br_host *host, int64_t total)
 {
     size_t n = host->n_workers ? host->n_workers : 1, all = (size_t)total;

@@ -202,7 +202,7 @@ struct wanted {
     size_t count;
 };
 
-/* What is for the server itself is no choice. */
+/* Labels for the server itself cannot be chosen. */
 static bool series_is_wanted(const struct origin *origin, struct wanted want,
                              const struct br_pair *pair)
 {

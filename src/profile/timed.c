@@ -97,7 +97,7 @@ static uint32_t timed_string(struct br_build *build, const char *text)
     return text ? br_build_string(build, text, strlen(text)) : 0;
 }
 
-/* What has to be added to a time of the file's clock; it wraps. */
+/* The number to add to a time of the file's clock; it wraps. */
 static uint64_t timed_shift(const struct br_timed *timed, const struct br_profile_source *source)
 {
     uint64_t first_ns = timed->has_clock ? timed->clock_first_ns : timed->first_ns;
@@ -119,7 +119,7 @@ static int timed_scope(struct br_timed *timed, const struct br_timed_type *type,
     return 0;
 }
 
-/* What was packed here is well-formed. */
+/* Reads what was packed here, which is well-formed. */
 static const uint8_t *timed_unpack(const uint8_t *p, const uint8_t *end, uint64_t *time_ns,
                                    struct br_timed_sample *ret)
 {

@@ -64,7 +64,7 @@ static bool selector_at(const struct selector *selector, char letter)
     return selector->p < selector->end && *selector->p == letter;
 }
 
-/* What stands at the place, for sentences. */
+/* Names what stands at the place, for sentences. */
 static const char *selector_found(const struct selector *selector, char text[16])
 {
     if (selector->p == selector->end)

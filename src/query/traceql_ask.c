@@ -66,8 +66,8 @@ static bool traceql_ask_holds(enum br_traceql_op op, int order)
     }
 }
 
-/* Of two values that are no lists. Different types are neither equal nor unequal, but that nothing
- * is there can be asked. */
+/* Compares two values that are no lists. Different types are neither equal nor unequal, but that
+ * nothing is there can be asked. */
 static bool traceql_ask_compare(enum br_traceql_op op, const struct br_traceql_value *left,
                                 const struct br_traceql_value *right)
 {
@@ -101,7 +101,7 @@ static bool traceql_ask_pair(struct asking *asking, const struct br_traceql_expr
     return traceql_ask_compare(expr->op, left, right);
 }
 
-/* Of a list one value has to do, and with `!=` and `!~` all of them. */
+/* One value of a list has to match, and with `!=` and `!~` all of them. */
 static bool traceql_ask_each(struct asking *asking, const struct br_traceql_expr *expr,
                              const struct br_traceql_value *left,
                              const struct br_traceql_value *right)

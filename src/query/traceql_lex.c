@@ -89,8 +89,8 @@ static size_t traceql_lex_put_rune(char *out, unsigned long rune)
     return len;
 }
 
-/* What stands behind a backslash, as Go has it. Returns its bytes in the query, 0 for what it does
- * not have. */
+/* Reads what stands behind a backslash, as Go has it. Returns its bytes in the query, 0 for what
+ * it does not have. */
 static size_t traceql_lex_escape(const char *p, size_t left, char *out, size_t *ret_len)
 {
     static const char names[] = "abfnrtv\\\"'", values[] = "\a\b\f\n\r\t\v\\\"'";
@@ -274,7 +274,7 @@ static int traceql_lex_number(struct br_traceql_lexer *lexer, struct br_traceql_
 
 /* --- Names ------------------------------------------------------------------------------------ */
 
-/* What ends the name of an attribute, as Tempo has it; a quote begins a quoted part. */
+/* False for what ends the name of an attribute, as Tempo has it; a quote begins a quoted part. */
 static bool traceql_lex_in_name(char letter)
 {
     return letter && !isspace((unsigned char)letter) && !strchr("{}()=~!<>&|^,\"", letter);

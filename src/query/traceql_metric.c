@@ -24,7 +24,7 @@ static bool traceql_metric_has_buckets(const struct br_traceql_metrics *metrics)
     return aggregate == BR_TRACEQL_QUANTILE || aggregate == BR_TRACEQL_HISTOGRAM;
 }
 
-/* Of a list the first value counts. */
+/* The first value of a list counts. */
 static struct br_traceql_value traceql_metric_single(const struct br_traceql_value *value)
 {
     return value->type == BR_TRACEQL_LIST ? value->items[0] : *value;
@@ -77,7 +77,7 @@ static int traceql_metric_new(struct br_traceql_metrics *metrics, const struct b
     return 0;
 }
 
-/* Where nothing tells series apart there is one, also of no spans. */
+/* There is one series, also of no spans, where nothing tells series apart. */
 static int traceql_metric_begin(struct br_traceql_metrics *metrics)
 {
     const struct br_traceql_metric *metric = metrics->query->metric;
@@ -195,7 +195,7 @@ int br_traceql_metrics_add(struct br_traceql_metrics *metrics, const struct br_t
 
 /* --- Lines ------------------------------------------------------------------------------------ */
 
-/* What durations are divided by. */
+/* The divisor of durations. */
 static double traceql_metric_unit(const struct br_traceql_metrics *metrics)
 {
     const struct br_traceql_metric *metric = metrics->query->metric;

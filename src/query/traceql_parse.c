@@ -135,7 +135,7 @@ static bool traceql_parse_same(const struct br_traceql_attribute *left,
            memcmp(left->name, right->name, left->name_len) == 0;
 }
 
-/* What asking for it needs of a span. */
+/* Notes what a field needs of a span when it is asked for. */
 static void traceql_parse_note_needs(struct br_traceql *query,
                                      const struct br_traceql_attribute *attribute)
 {
@@ -367,7 +367,7 @@ static int traceql_parse_compile(struct parser *parser, const struct br_traceql_
     return 0;
 }
 
-/* What both sides have to be, and what comes of it. */
+/* Checks the types of both sides, and sets that of the result. */
 static int traceql_parse_check(struct parser *parser, const struct br_traceql_token *token,
                                struct br_traceql_expr *expr)
 {

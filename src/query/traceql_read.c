@@ -15,7 +15,7 @@
 #include "query/traceql_internal.h"
 
 #define NO_ROOT ""    /* as Tempo says it in queries */
-#define LIST_MAX 1024                          /* values of events, links or an array */
+#define LIST_MAX 1024 /* values of events, links or an array */
 
 /* What is filled in for one span. */
 struct reading {
@@ -394,7 +394,7 @@ static int traceql_read_compare_places(const void *left, const void *right)
     return one->at < other->at ? -1 : one->at > other->at;
 }
 
-/* Of several spans with one id the first is the parent. */
+/* The first of several spans with one id is the parent. */
 static uint32_t traceql_read_find(const struct place *places, uint32_t count, uint64_t id)
 {
     uint32_t low = 0, high = count;

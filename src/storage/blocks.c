@@ -148,7 +148,7 @@ static uint32_t blocks_new_operation(struct br_blocks *blocks, const struct br_e
     return blocks_run(blocks, statement) ? number : 0;
 }
 
-/* Not the service's text, which may be long, in each of its operations. */
+/* The key has the service's number, not its text, which may be long, in each operation. */
 static bool blocks_operation_key(struct br_blocks *blocks, uint32_t service, const void *name,
                                  size_t len)
 {

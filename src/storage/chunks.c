@@ -102,7 +102,7 @@ static int chunks_no_memory(struct br_chunks *chunks)
     return br_err_set(chunks->err, BR_ENOMEM, "out of memory");
 }
 
-/* What comes of an item by references: false when it would be more than a few times the item. */
+/* Counts what an item becomes by references: false when that is more than a few times the item. */
 static bool chunks_spend(struct br_chunks *chunks, size_t count)
 {
     if (count > chunks->room)
@@ -160,7 +160,7 @@ static struct br_entry chunks_mapped_file(struct br_chunks *chunks, uint64_t ind
     return file;
 }
 
-/* What stands for a location without lines: the file that is mapped there, and the address. */
+/* Names a location without lines: by the file that is mapped there, and the address. */
 static int chunks_name_address(struct br_chunks *chunks, uint64_t mapping, uint64_t address,
                                uint32_t *ret)
 {
@@ -821,7 +821,7 @@ static int chunks_insert_id(struct br_chunks *chunks, int64_t id)
     return br_sql_run(chunks->sql, statement, chunks->err);
 }
 
-/* By which the chunk is found: its spans, and its traces. */
+/* Inserts the ids by which the chunk is found: of its spans and of its traces. */
 static int chunks_insert_ids(struct br_chunks *chunks, const struct br_sample_row *rows,
                              uint32_t count)
 {

@@ -40,7 +40,7 @@ static bool pack_grow(struct br_pack *pack, size_t more)
     return true;
 }
 
-/* Where `count` bytes can be written; NULL, and failed, where there is no room. */
+/* Returns where `count` bytes can be written; NULL, and failed, where there is no room. */
 static uint8_t *pack_room(struct br_pack *pack, size_t count)
 {
     if (__builtin_expect(pack->cap - pack->len < count, 0) &&

@@ -316,8 +316,8 @@ int br_store_reader_take(struct br_store *store, struct br_store_partition *part
     return 0;
 }
 
-/* Of the oldest partition that has one: what is asked for is mostly of late. Of those with stacks
- * where `stacks` says so. With the lock held. */
+/* Takes the reader of the oldest partition that has one, because queries are mostly about the
+ * newest; with `stacks` only of those with stacks. With the lock held. */
 static struct br_store_reader *store_reader_oldest(struct br_store *store, bool stacks)
 {
     for (struct br_list *link = store->partitions.next; link != &store->partitions;

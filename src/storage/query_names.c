@@ -84,7 +84,7 @@ static int names_end(struct names *names, br_name_fn *fn, void *arg, int rc)
 
 enum share { NONE, PART, ALL };
 
-/* Of one partition. */
+/* The state of counting in one partition. */
 struct counting {
     struct names *names;
     struct br_store_view *view;
@@ -194,7 +194,7 @@ static int counting_read_blocks(struct counting *counting, int64_t operation, ui
               : 0;
 }
 
-/* Of an operation's row: a service's own has no name, and knows all its whole blocks. */
+/* Counts an operation's row: a service's own has no name, and knows all its whole blocks. */
 static int counting_operation(struct counting *counting, sqlite3_stmt *statement, bool *goes_on)
 {
     int64_t number = sqlite3_column_int64(statement, 0);
@@ -234,8 +234,11 @@ static int names_count(struct names *names, const char *service, uint64_t from_n
     struct br_store_reading *reading = br_store_reading_of(names->query);
     int rc = 0;
     for (uint32_t i = 0; i < reading->n_views && !rc; i++) {
-        struct counting counting = {
-            .names = names, .view = &reading->views[i], .service = service, .from_ns = from_ns, .until_ns = until_ns};
+        struct counting counting = {.names = names,
+                                    .view = &reading->views[i],
+                                    .service = service,
+                                    .from_ns = from_ns,
+                                    .until_ns = until_ns};
         if (!br_store_view_has_spans(&counting.view->totals, from_ns, until_ns) ||
             !br_store_view_open(names->query, counting.view, &rc, names->err))
             continue;

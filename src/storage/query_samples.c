@@ -200,7 +200,7 @@ static int samples_query_find_id(struct samples_query *samples, struct br_store_
     return rc ? rc : samples_query_failed(samples, view, sql_rc, &why);
 }
 
-/* Of the sums that will do the widest: what they are made of comes after them. */
+/* Finds the widest sums that will do: what they are made of comes after them. */
 static int samples_query_find_sums(struct samples_query *samples, struct br_store_view *view,
                                    uint32_t series)
 {
@@ -397,7 +397,7 @@ struct flaming {
     bool no_memory;
 };
 
-/* Of a node in a block that is there. */
+/* Returns what a node has, in a block that is there. */
 static struct flaming_node *flaming_at(const struct flaming *flaming, uint32_t node)
 {
     return &flaming->blocks[node / FLAMING_BLOCK][node % FLAMING_BLOCK];
@@ -497,7 +497,7 @@ static void flaming_forget(struct flaming *flaming)
             flaming_at(flaming, node)->sum = 0;
 }
 
-/* What adds up to nothing is not drawn, whether it is added up here or was before. */
+/* Drops nodes that add up to nothing, whether they were added up here or before. */
 static void flaming_drop_zeros(struct flaming *flaming)
 {
     struct br_store_node_set *set = &flaming->set;

@@ -596,7 +596,7 @@ int br_store_trace(struct br_store_query *query, const uint8_t trace_id[16], br_
 
 /* --- Bytes of a span ------------------------------------------------------------------------- */
 
-/* Where heads and spans begin. Returns 0, BR_EPROTO or BR_ENOMEM. */
+/* Finds where heads and spans begin. Returns 0, BR_EPROTO or BR_ENOMEM. */
 static int spans_index_body(struct br_store_body *body)
 {
     struct br_unpack unpack = {.p = body->plain.data, .end = body->plain.data + body->plain.len};

@@ -116,8 +116,8 @@ static int sums_put(struct sums_window *window, const struct br_sums_part *part,
     return 0;
 }
 
-/* What the window has of a series becomes one part of the next level's, or, where it is little,
- * parts of it as it is. */
+/* The window's parts of a series become one part of the next level, or, where they are few, stay
+ * as they are there. */
 static int sums_close(struct br_sums *sums, uint32_t level, struct br_sample_packer *packer,
                       struct br_err *err)
 {

@@ -170,7 +170,7 @@ static int writer_put(struct br_store_writer *writer, const struct br_item *cons
     return rc;
 }
 
-/* After a failure nothing that is held of the partition is sure: it is read again. */
+/* Reads the partition again after a failure, when nothing that is held of it is sure. */
 static int writer_try(struct br_store_writer *writer, const struct br_item *const *items,
                       size_t n_items, struct br_err *err)
 {

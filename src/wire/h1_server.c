@@ -348,7 +348,7 @@ static void h1_server_on_eof(struct br_conn *conn)
     h1_server_settle(srv);
 }
 
-/* What came ahead of its turn, as far as it goes now. */
+/* Handles requests that came ahead of their turn, as far as they go now. */
 static void h1_server_take_ahead(struct server *srv)
 {
     if (!srv->ahead || (srv->active && srv->complete) || srv->out.len >= OUT_MAX)

@@ -329,7 +329,7 @@ static bool h2_client_can_send(const struct br_conn *conn)
 #define NVS(n, v) NV(n, v, strlen(v))
 #define REQUEST_HEADERS_MAX 64
 
-/* What HTTP/2 has in its frames instead (RFC 9113 section 8.2.2). */
+/* Fields that HTTP/2 has in its frames instead (RFC 9113 section 8.2.2). */
 static bool h2_client_is_of_http1(const char *name)
 {
     static const char *const names[] = {

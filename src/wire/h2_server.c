@@ -469,7 +469,7 @@ static void h2_server_end_of_request(struct stream *stream)
 
 /* --- Frames --------------------------------------------------------------------------------- */
 
-/* What a client's keepalive may cost us (gRPC A8, as grpc-go keeps it). */
+/* Bounds the cost of a client's keepalive (gRPC A8, as grpc-go keeps it). */
 static void h2_server_check_ping_policy(struct server *srv)
 {
     bool busy = srv->n_streams > 0 || srv->ping_without_stream;
@@ -859,8 +859,8 @@ static bool h2_server_is_late(const struct server *srv, uint8_t type, size_t len
            id <= srv->last_stream && !nghttp2_session_get_stream_user_data(srv->session, id);
 }
 
-/* Who has ended a stream may not go on with it (section 5.1): true when it does, and nghttp2, which
- * does not remember closed streams, would not notice. */
+/* A client that has ended a stream may not go on with it (section 5.1): true when it does, and
+ * nghttp2, which does not remember closed streams, would not notice. */
 static bool h2_server_is_after_end(const struct server *srv, int32_t id)
 {
     bool open = id > srv->last_stream || nghttp2_session_get_stream_user_data(srv->session, id);

@@ -157,8 +157,8 @@ struct body {
     const uint8_t *p, *end;
 };
 
-/* What follows a delimiter at `p`: 1 another part, whose first byte `*ret` becomes; 0 the end of
- * the form; -1: it was content that looks like one. */
+/* Tells what follows a delimiter at `p`: 1 another part, whose first byte `*ret` becomes; 0 the
+ * end of the form; -1: it was content that looks like one. */
 static int multipart_after_delimiter(const struct body *body, const uint8_t *p, const uint8_t **ret)
 {
     bool last = body->end - p >= 2 && p[0] == '-' && p[1] == '-';

@@ -71,7 +71,8 @@ static int query_refuse(struct br_err *err, const char *name, const char *why)
     return rc;
 }
 
-/* What a value may be: something, of UTF-8 without control characters. */
+/* Returns what is wrong with a value, which has to be UTF-8 without control characters, and not
+ * empty. */
 static const char *query_fault_of(const char *value, size_t len)
 {
     if (len == 0)

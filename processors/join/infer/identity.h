@@ -11,12 +11,12 @@
 
 struct join_texts;
 
-/* Which of them an attribute's key says; JOIN_WHERES: none. */
+/* Returns which of them an attribute's key names; JOIN_WHERES: none. */
 enum join_where join_where_of(const void *key, size_t len);
 
 /* Returns the hash of an AnyValue that is a text or an integer, of an attribute whose key says
  * `where`; 0 when it is neither, or empty. `texts` resolves references; NULL: there are none. The
- * language of an SDK (JOIN_RUNTIME) has none where thread ids are the system's. Source: semantic
+ * language of an SDK (JOIN_RUNTIME) gives 0 where thread ids are the system's. Source: semantic
  * conventions, thread.id is that of the runtime where this has its own. */
 uint32_t join_where_value(const struct join_table *table, enum join_where where, const uint8_t *any,
                           size_t len, struct join_texts *texts);

@@ -172,8 +172,8 @@ static unsigned infer_parent_of(const struct near *near, const uint16_t *open, u
     return k;
 }
 
-/* Of the spans that were open the one that all others lie above: the only one that is nobody's
- * parent, from which a chain of parents goes through every other one. */
+/* The span that lies below all others that were open: the only one that is no parent of another,
+ * from which a chain of parents goes through every other one. */
 static const struct join_neighbour *infer_deepest(const struct near *near, const uint16_t *open,
                                                   unsigned count)
 {
@@ -242,7 +242,7 @@ const struct join_neighbour *join_infer_span(struct join_infer *infer,
     return infer_span_of(infer, near, where, infer->times, view->n_times);
 }
 
-/* Likewise of each; 0: none, or more than one may be. */
+/* The same for each timestamp; 0: no span, or more than one may be. */
 static bool infer_spans_of(struct join_infer *infer, const struct near *near,
                            const struct join_identity *where, const uint64_t *times,
                            uint64_t n_times, uint64_t *ret)
@@ -294,8 +294,8 @@ bool join_thread_ids_of(const struct join_identity *where, enum join_thread_key 
     return thread && process;
 }
 
-/* What is shared out to the spans of `near`: timestamps of a thread that may be theirs, whose own
- * spans are `its`. */
+/* The timestamps of a thread that are shared out to the spans of `near`; the thread's own spans
+ * are `its`. */
 struct infer_sharing {
     struct join_infer *infer;
     struct near *near;

@@ -314,7 +314,7 @@ static uint64_t join_local_credit_sum(uint64_t left, uint64_t right)
     return __builtin_add_overflow(left, right, &sum) ? UINT64_MAX : sum;
 }
 
-/* Of a value that is none, as of a negative one, nothing counts. */
+/* A missing or negative value counts nothing. */
 static uint64_t join_local_credit_sum_of(const uint64_t *values, uint64_t count)
 {
     uint64_t sum = 0;

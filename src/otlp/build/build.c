@@ -304,7 +304,7 @@ static bool build_refers_well(struct br_build *build, const struct br_build_samp
     return false;
 }
 
-/* What the walk demands of samples. */
+/* Checks what the walk demands of samples. */
 static bool build_is_sample(struct br_build *build, const struct br_build_sample *sample)
 {
     bool counts = sample->n_values ? !sample->n_times || sample->n_times == sample->n_values

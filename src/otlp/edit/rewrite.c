@@ -16,7 +16,7 @@ enum { RESOURCE, SCOPE, PROFILE, DEPTH_MAX };
 #define CHILD 2
 #define OWN_SCOPE 1
 
-/* What a part will be when all went well. */
+/* The part that replaces one when all went well. */
 struct fresh {
     struct br_buf *buf; /* NULL: as it was */
     uint32_t n_dropped, n_added;
@@ -162,7 +162,7 @@ static int rewrite_visit_child(struct rewrite *rewrite, unsigned level,
     return rewrite_walk(rewrite, level + 1, field, next, ret_gone);
 }
 
-/* What is not a child of the message at `level`. */
+/* Visits fields that are no children of the message at `level`. */
 static int rewrite_visit_head(struct rewrite *rewrite, unsigned level, const struct br_field *field,
                               const uint8_t *next)
 {

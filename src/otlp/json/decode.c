@@ -695,7 +695,7 @@ static int decode_read_all(struct reader *reader, const ProtobufCMessageDescript
     return rc;
 }
 
-/* What does not fit the schema may be no JSON further on, which is the worse error. */
+/* Text that does not fit the schema may be no JSON further on, which is the worse error. */
 static int decode_explain(struct reader *reader)
 {
     struct br_json_token value;

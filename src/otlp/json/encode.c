@@ -144,7 +144,7 @@ static void encode_print_scalar(const ProtobufCFieldDescriptor *field, uint64_t 
     }
 }
 
-/* What of a varint the field's type keeps. */
+/* Returns the bits of a varint that the field's type keeps. */
 static uint64_t encode_narrow(const ProtobufCFieldDescriptor *field, uint64_t bits)
 {
     switch (field->type) {

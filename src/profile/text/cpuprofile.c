@@ -277,7 +277,7 @@ struct moment {
     bool any;
 };
 
-/* What was sampled lasts until `us`. */
+/* Ends the sample under way at `us`. */
 static int cpuprofile_end_sample(struct cpuprofile *cpuprofile, struct moment *moment, double us)
 {
     if (!moment->any)

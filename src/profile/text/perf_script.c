@@ -104,7 +104,7 @@ static bool perf_script_cpu(struct span word)
            isdigit((unsigned char)word.p[1]);
 }
 
-/* What follows the thread. */
+/* Reads what follows the thread. */
 static bool perf_script_event(struct span span, struct perf_head *perf_head)
 {
     struct span word = perf_script_word(&span);
