@@ -324,11 +324,6 @@ void join_totals_add(struct join_totals *into, const struct join_totals *from);
 void join_totals_add_top(struct join_totals *into, struct join_top *into_top, unsigned max,
                          const struct join_totals *from, const struct join_top *from_top);
 
-/* Adds to a function's counter among `*n` of at most `max` (at least 1): exact while there are no
- * more functions than counters; then the smallest makes room, and what it had stays in. */
-void join_top_add(struct join_top *top, unsigned max, uint8_t *count, uint32_t function,
-                  uint64_t value);
-
 /* One span of a family: the spans of one trace and one service. */
 struct join_relative {
     uint64_t span_id, parent_id; /* bytes as on the wire; parent 0: none */

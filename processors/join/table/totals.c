@@ -84,8 +84,10 @@ static bool totals_counts_towards(struct join_totals *totals, enum join_measure 
 
 /* Metwally, Agrawal, El Abbadi: "Efficient computation of frequent and top-k elements in data
  * streams": where no counter is free, the newcomer takes the smallest over with what it has. */
-void join_top_add(struct join_top *top, unsigned max, uint8_t *count, uint32_t function,
-                  uint64_t value)
+/* Adds to a function's counter among `*count` of at most `max` (at least 1): exact while there are no
+ * more functions than counters; then the smallest makes room, and what it had stays in. */
+static void totals_add_top(struct join_top *top, unsigned max, uint8_t *count, uint32_t function,
+                           uint64_t value)
 {
     unsigned least = 0;
     for (unsigned i = 0; i < *count; i++) {
@@ -152,8 +154,8 @@ void join_totals_add_sample(const struct join_table *table, struct join_totals *
         totals_add_amount(&totals->allocated_bytes, sample->allocated_bytes);
     if (table->n_top && sample->function &&
         totals_counts_towards(totals, sample->measure, sample->type))
-        join_top_add(join_totals_counters(totals), table->n_top, &totals->n_top, sample->function,
-                     sample->value);
+        totals_add_top(join_totals_counters(totals), table->n_top, &totals->n_top, sample->function,
+                       sample->value);
 }
 
 uint64_t join_totals_cpu_ns(const struct join_totals *totals)
@@ -195,7 +197,7 @@ void join_totals_add_top(struct join_totals *into, struct join_top *into_top, un
         !totals_counts_towards(into, (enum join_measure)from->top_measure, from->top_type))
         return;
     for (unsigned i = 0; i < from->n_top; i++)
-        join_top_add(into_top, max, &into->n_top, from_top[i].function, from_top[i].value);
+        totals_add_top(into_top, max, &into->n_top, from_top[i].function, from_top[i].value);
 }
 
 uint64_t join_times(uint64_t left, uint64_t right)
@@ -465,7 +467,7 @@ uint32_t join_table_hash_int(const struct join_table *table, int64_t value)
 }
 
 /* True when the text is what an integer is printed as: no sign but a minus, no zeros in front. */
-static bool names_is_integer(const char *text, size_t len, int64_t *ret)
+static bool totals_is_integer(const char *text, size_t len, int64_t *ret)
 {
     bool minus = len && text[0] == '-';
     uint64_t value = 0, most = (uint64_t)INT64_MAX + minus;
@@ -486,7 +488,7 @@ uint32_t join_table_hash(const struct join_table *table, const void *data, size_
 {
     uint8_t secret[16];
     int64_t number;
-    if (names_is_integer(data, len, &number))
+    if (totals_is_integer(data, len, &number))
         return join_table_hash_int(table, number);
     memcpy(secret, table->secret, sizeof secret);
     return (uint32_t)br_siphash(secret, data, len) | 1;

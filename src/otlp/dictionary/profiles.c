@@ -168,7 +168,8 @@ void br_merger_put_sample(struct br_merge *merge, const uint8_t *body, size_t le
     merge->n_items++;
 }
 
-static void put_profile(struct br_merge *merge, const struct br_field *profile, const uint8_t *end)
+static void merge_profiles_put_profile(struct br_merge *merge, const struct br_field *profile,
+                                       const uint8_t *end)
 {
     struct br_open open = br_merger_open(merge, BR_SCOPES_ITEMS, profile->value);
     for (const uint8_t *p = profile->data; p < end && !merge->rc;) {
@@ -184,8 +185,8 @@ static void put_profile(struct br_merge *merge, const struct br_field *profile, 
     br_merger_close(merge, open);
 }
 
-static void put_scope_profiles(struct br_merge *merge, const struct br_field *scope,
-                               const uint8_t *end)
+static void merge_profiles_put_scope(struct br_merge *merge, const struct br_field *scope,
+                                     const uint8_t *end)
 {
     struct br_open open = br_merger_open(merge, BR_RESOURCES_SCOPES, scope->value);
     for (const uint8_t *p = scope->data; p < end && !merge->rc;) {
@@ -194,7 +195,7 @@ static void put_scope_profiles(struct br_merge *merge, const struct br_field *sc
         if (!p)
             br_merger_fail(merge, BR_EINVAL);
         else if (br_scan_tag(&field) == BR_SCAN_LEN(BR_SCOPES_ITEMS))
-            put_profile(merge, &field, p);
+            merge_profiles_put_profile(merge, &field, p);
         else
             br_merger_put_scope_field(merge, &field, p);
     }
@@ -212,7 +213,7 @@ void br_merger_put_resource_profiles(struct br_merge *merge, const struct br_par
         if (!p)
             br_merger_fail(merge, BR_EINVAL);
         else if (br_scan_tag(&field) == BR_SCAN_LEN(BR_RESOURCES_SCOPES))
-            put_scope_profiles(merge, &field, p);
+            merge_profiles_put_scope(merge, &field, p);
         else if (br_scan_tag(&field) != BR_SCAN_LEN(BR_RESOURCES_RESOURCE))
             merge_profiles_put_verbatim(merge, &field, p);
     }

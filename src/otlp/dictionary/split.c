@@ -285,8 +285,8 @@ static int split_parts(struct splitter *splitter)
     return rc ? rc : split_flush(splitter);
 }
 
-static int split(const struct br_item *item, unsigned n_levels, uint32_t max_items,
-                 size_t max_bytes, br_split_fn *fn, void *arg)
+static int split_item(const struct br_item *item, unsigned n_levels, uint32_t max_items,
+                      size_t max_bytes, br_split_fn *fn, void *arg)
 {
     struct splitter splitter = {.item = item,
                                 .n_levels = n_levels,
@@ -305,11 +305,11 @@ static int split(const struct br_item *item, unsigned n_levels, uint32_t max_ite
 int br_profiles_split(const struct br_item *item, uint32_t max_items, size_t max_bytes,
                       br_split_fn *fn, void *arg)
 {
-    return split(item, LEVELS, max_items, max_bytes, fn, arg);
+    return split_item(item, LEVELS, max_items, max_bytes, fn, arg);
 }
 
 int br_traces_split(const struct br_item *item, uint32_t max_items, size_t max_bytes,
                     br_split_fn *fn, void *arg)
 {
-    return split(item, LEVELS - 1, max_items, max_bytes, fn, arg);
+    return split_item(item, LEVELS - 1, max_items, max_bytes, fn, arg);
 }

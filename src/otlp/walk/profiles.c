@@ -48,7 +48,7 @@ bool br_walk_indices_fit(const struct br_walker *walker)
 }
 
 /* A repeated index: one field of it, packed or not. */
-BR_HOT bool check_indices(struct br_walker *walker, const struct br_field *field, int table)
+BR_HOT bool walk_check_indices(struct br_walker *walker, const struct br_field *field, int table)
 {
     if (field->wire == BR_WIRE_VARINT)
         return br_walk_index(walker, field->value, table);
@@ -113,7 +113,7 @@ static bool walk_sample(struct br_walker *walker, const uint8_t *p, const uint8_
         if (field.number == BR_SAMPLE_STACK)
             ok = br_walk_index(walker, field.value, STACKS);
         else if (field.number == BR_SAMPLE_ATTRIBUTES)
-            ok = check_indices(walker, &field, ATTRIBUTES);
+            ok = walk_check_indices(walker, &field, ATTRIBUTES);
         else if (field.number == BR_SAMPLE_LINK)
             ok = br_walk_index(walker, field.value, LINKS);
         else if (field.number == BR_SAMPLE_VALUES)
@@ -175,7 +175,7 @@ static bool walk_profile(struct br_walker *walker, struct br_part *part, const u
         } else if (field.number == BR_PROFILE_PAYLOAD_FORMAT) {
             ok = br_walk_string(walker, field.data, field.value);
         } else if (field.number == BR_PROFILE_ATTRIBUTES) {
-            ok = check_indices(walker, &field, ATTRIBUTES);
+            ok = walk_check_indices(walker, &field, ATTRIBUTES);
         }
         if (!ok)
             return false;
@@ -258,7 +258,8 @@ static bool walk_mapping(struct br_walker *walker, const uint8_t *p, const uint8
         p = br_walk_next(walker, p, end, wires, sizeof wires, &field);
         if (!p ||
             (field.number == BR_MAPPING_FILENAME && !br_walk_index(walker, field.value, STRINGS)) ||
-            (field.number == BR_MAPPING_ATTRIBUTES && !check_indices(walker, &field, ATTRIBUTES)))
+            (field.number == BR_MAPPING_ATTRIBUTES &&
+             !walk_check_indices(walker, &field, ATTRIBUTES)))
             return false;
     }
     return true;
@@ -287,7 +288,8 @@ static bool walk_location(struct br_walker *walker, const uint8_t *p, const uint
             (field.number == BR_LOCATION_MAPPING &&
              !br_walk_index(walker, field.value, MAPPINGS)) ||
             (field.number == BR_LOCATION_LINES && !walk_line(walker, field.data, p)) ||
-            (field.number == BR_LOCATION_ATTRIBUTES && !check_indices(walker, &field, ATTRIBUTES)))
+            (field.number == BR_LOCATION_ATTRIBUTES &&
+             !walk_check_indices(walker, &field, ATTRIBUTES)))
             return false;
     }
     return true;
@@ -349,7 +351,8 @@ static bool walk_stack(struct br_walker *walker, const uint8_t *p, const uint8_t
     struct br_field field;
     while (p < end) {
         p = br_walk_next(walker, p, end, wires, sizeof wires, &field);
-        if (!p || (field.number == BR_STACK_LOCATIONS && !check_indices(walker, &field, LOCATIONS)))
+        if (!p ||
+            (field.number == BR_STACK_LOCATIONS && !walk_check_indices(walker, &field, LOCATIONS)))
             return false;
     }
     return true;

@@ -128,8 +128,8 @@ __attribute__((noinline)) static bool walk_traces_other_attribute(struct br_walk
 }
 
 /* An attribute of a span. */
-BR_HOT bool take_attribute(struct br_walker *walker, const uint8_t *p, size_t len,
-                           struct br_span *span)
+BR_HOT bool walk_traces_take_attribute(struct br_walker *walker, const uint8_t *p, size_t len,
+                                       struct br_span *span)
 {
     const uint8_t *key, *value;
     enum br_walk_attribute found = br_walk_attribute_plain(p, len, &key, &value);
@@ -167,7 +167,7 @@ static bool walk_span_field(struct br_walker *walker, const struct br_field *fie
         span->head.end_ns = field->value;
         return true;
     case BR_SPAN_ATTRIBUTES:
-        return take_attribute(walker, field->data, field->value, span);
+        return walk_traces_take_attribute(walker, field->data, field->value, span);
     case BR_SPAN_EVENTS:
         return walk_event(walker, field->data, field->data + field->value);
     case BR_SPAN_LINKS:
@@ -191,7 +191,7 @@ static bool walk_span(struct br_walker *walker, const uint8_t *p, const uint8_t 
             p = br_walk_len(p + 1, end, &n);
             if (!p)
                 return br_walk_malformed(walker);
-            if (!take_attribute(walker, p, n, span))
+            if (!walk_traces_take_attribute(walker, p, n, span))
                 return false;
             p += n;
             continue;

@@ -118,8 +118,8 @@ static bool walk_any_slow(struct br_walker *walker, const uint8_t *p, const uint
     return true;
 }
 
-BR_HOT bool any_inline(struct br_walker *walker, const uint8_t *p, const uint8_t *end,
-                       unsigned depth)
+BR_HOT bool walk_any_inline(struct br_walker *walker, const uint8_t *p, const uint8_t *end,
+                            unsigned depth)
 {
     if (__builtin_expect(p < end, 1)) {
         const uint8_t *next = NULL;
@@ -141,7 +141,7 @@ BR_HOT bool any_inline(struct br_walker *walker, const uint8_t *p, const uint8_t
 
 bool br_walk_any(struct br_walker *walker, const uint8_t *p, const uint8_t *end, unsigned depth)
 {
-    return any_inline(walker, p, end, depth);
+    return walk_any_inline(walker, p, end, depth);
 }
 
 /* Key and value come in any order. */
@@ -162,7 +162,7 @@ enum br_walk_attribute br_walk_attribute(struct br_walker *walker, const uint8_t
             if (__builtin_expect(!p, 0))
                 return (enum br_walk_attribute)br_walk_malformed(walker);
             if (tag == value_tag) {
-                if (!any_inline(walker, p, p + n, depth + 1))
+                if (!walk_any_inline(walker, p, p + n, depth + 1))
                     return BR_WALK_BAD;
             } else if (!br_walk_string(walker, p, n)) {
                 return BR_WALK_BAD;

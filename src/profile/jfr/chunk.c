@@ -8,7 +8,8 @@
 #define MAGIC 0x464c5200u /* "FLR\0" */
 #define NS 1000000000u
 
-int br_jfr_header(struct br_jfr_chunk *chunk, const uint8_t *data, size_t len, struct br_err *err)
+static int jfr_chunk_read_header(struct br_jfr_chunk *chunk, const uint8_t *data, size_t len,
+                                 struct br_err *err)
 {
     struct br_jfr_in in = {.p = data, .end = data + len};
     uint64_t magic = br_jfr_fixed(&in, 4);
@@ -64,7 +65,7 @@ int br_jfr_chunk_open(struct br_jfr_chunk *chunk, const uint8_t *data, size_t le
 {
     for (unsigned i = 0; i < BR_JFR_N_TYPES; i++)
         br_jfr_ids_clear(&chunk->pools[i]);
-    int rc = br_jfr_header(chunk, data, len, err);
+    int rc = jfr_chunk_read_header(chunk, data, len, err);
     if (!rc)
         rc = br_jfr_metadata(chunk, err);
     return rc ? rc : br_jfr_pools(chunk, err);

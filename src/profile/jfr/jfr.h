@@ -233,8 +233,7 @@ void br_jfr_chunk_release(struct br_jfr_chunk *chunk);
  * not there. */
 bool br_jfr_is_torn(const uint8_t *data, size_t len);
 
-/* The parts of br_jfr_chunk_open: the header, the metadata's types, the pools. */
-int br_jfr_header(struct br_jfr_chunk *chunk, const uint8_t *data, size_t len, struct br_err *err);
+/* Read the parts of a chunk for br_jfr_chunk_open: the metadata's types, the pools. */
 int br_jfr_metadata(struct br_jfr_chunk *chunk, struct br_err *err);
 int br_jfr_pools(struct br_jfr_chunk *chunk, struct br_err *err);
 

@@ -159,7 +159,7 @@ static void jfr_labels_take_id(struct br_jfr_context *context, const struct br_j
     }
 }
 
-static int add_label(struct reader *reader, const struct pair *pair)
+static int jfr_labels_add(struct reader *reader, const struct pair *pair)
 {
     struct br_jfr_labels *labels = reader->jfr_labels;
     uint32_t string = br_jfr_string_of(labels, pair->key),
@@ -231,7 +231,7 @@ static int jfr_labels_settle(struct reader *reader, uint32_t *ret_n)
     return 0;
 }
 
-static int read_labels(struct reader *reader, const uint8_t *p, const uint8_t *end)
+static int jfr_labels_read(struct reader *reader, const uint8_t *p, const uint8_t *end)
 {
     struct br_field field;
     struct pair pair;
@@ -243,7 +243,7 @@ static int read_labels(struct reader *reader, const uint8_t *p, const uint8_t *e
             return BR_EINVAL;
         if (field.number != CONTEXT_LABELS || field.wire != BR_WIRE_LEN)
             continue;
-        int rc = jfr_labels_read_pair(&field, &pair) ? add_label(reader, &pair) : BR_EINVAL;
+        int rc = jfr_labels_read_pair(&field, &pair) ? jfr_labels_add(reader, &pair) : BR_EINVAL;
         if (rc)
             return rc;
     }
@@ -295,7 +295,7 @@ static int jfr_labels_new_context(struct reader *reader, uint32_t count, uint64_
 static int jfr_labels_add_context(struct reader *reader, const struct pair *pair)
 {
     uint32_t n;
-    int rc = read_labels(reader, pair->data, pair->data ? pair->data + pair->len : NULL);
+    int rc = jfr_labels_read(reader, pair->data, pair->data ? pair->data + pair->len : NULL);
     if (!rc)
         rc = jfr_labels_settle(reader, &n);
     if (rc)

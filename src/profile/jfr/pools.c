@@ -22,7 +22,7 @@ static void jfr_pools_pass_string(struct br_jfr_in *in)
     br_steps_add((size_t)(in->p - from) + 1);
 }
 
-static int read_pool(struct br_jfr_chunk *chunk, struct br_jfr_in *in)
+static int jfr_pools_read_one(struct br_jfr_chunk *chunk, struct br_jfr_in *in)
 {
     const struct br_jfr_class *k = br_jfr_class(chunk, (int64_t)br_jfr_long(in));
     if (!k || in->bad)
@@ -65,7 +65,7 @@ static int jfr_pools_read_checkpoint(struct br_jfr_chunk *chunk, uint32_t at, ui
     int64_t delta = (int64_t)br_jfr_long(&in);
     (void)br_jfr_fixed(&in, 1); /* what kind of checkpoint */
     for (uint32_t n = br_jfr_int(&in); n && !in.bad; n--) {
-        int rc = read_pool(chunk, &in);
+        int rc = jfr_pools_read_one(chunk, &in);
         if (rc)
             return rc;
     }

@@ -218,7 +218,7 @@ static int jfr_samples_append(struct br_jfr_table *table, const struct br_jfr_sa
     return 0;
 }
 
-static void unpack_sample(struct br_jfr_cursor *cursor, struct br_jfr_sample *ret)
+static void jfr_samples_unpack(struct br_jfr_cursor *cursor, struct br_jfr_sample *ret)
 {
     uint64_t first, second, time;
     if (!cursor->block) {
@@ -260,7 +260,7 @@ bool br_jfr_sample_next(struct br_jfr_cursor *at, struct br_jfr_sample *ret)
         *ret = (struct br_jfr_sample){.key = {.stack = folded->stack, .tags = folded->tags},
                                       .values = {folded->values[0], folded->values[1]}};
     } else {
-        unpack_sample(at, ret);
+        jfr_samples_unpack(at, ret);
     }
     at->count++;
     return true;

@@ -345,7 +345,7 @@ static int pprof_labels_compare(uint64_t left, uint64_t right)
     return left < right ? -1 : left > right;
 }
 
-static int compare_labels(const void *left, const void *right)
+static int pprof_labels_compare_pairs(const void *left, const void *right)
 {
     const struct br_pprof_ordered *ordered = left, *y = right;
     int c = pprof_labels_compare(ordered->label.key, y->label.key);
@@ -403,7 +403,7 @@ static int pprof_labels_put_groups(struct br_pprof *pprof, uint32_t count, struc
     struct br_pprof_ordered *sorted = pprof->ordered;
     for (uint32_t i = 0; i < count; i++)
         sorted[i] = (struct br_pprof_ordered){pprof->labels[i], i};
-    qsort(sorted, count, sizeof *sorted, compare_labels);
+    qsort(sorted, count, sizeof *sorted, pprof_labels_compare_pairs);
     int rc = 0;
     for (uint32_t i = 0, end; i < count && !rc; i = end) {
         for (end = i + 1;
@@ -414,7 +414,7 @@ static int pprof_labels_put_groups(struct br_pprof *pprof, uint32_t count, struc
     return rc;
 }
 
-static int put_labels(struct br_pprof *pprof, uint32_t count, struct named *named)
+static int pprof_labels_put(struct br_pprof *pprof, uint32_t count, struct named *named)
 {
     for (uint32_t i = 0; i < count; i++) {
         struct memo_label *memo_label;
@@ -436,7 +436,7 @@ int br_pprof_read_labels(struct br_pprof *pprof, uint32_t count, uint32_t *ret_l
         return br_pprof_no_memory(pprof);
     int rc = __builtin_expect(pprof_labels_have_repeats(pprof->labels, count), 0)
                  ? pprof_labels_put_groups(pprof, count, &named)
-                 : put_labels(pprof, count, &named);
+                 : pprof_labels_put(pprof, count, &named);
     if (rc)
         return rc;
     *ret_link = named.span ? pprof_labels_link_of(pprof, named.span, named.trace) : 0;

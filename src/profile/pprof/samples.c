@@ -233,8 +233,8 @@ static int pprof_samples_put_record(struct br_pprof *pprof, const struct reading
 }
 
 /* What was written here is well-formed. */
-static const uint8_t *put_sample(struct br_pprof *pprof, const uint8_t *at, const uint8_t *end,
-                                 uint32_t type, uint32_t n_types)
+static const uint8_t *pprof_samples_put_one(struct br_pprof *pprof, const uint8_t *at,
+                                            const uint8_t *end, uint32_t type, uint32_t n_types)
 {
     uint64_t len, value = 0;
     at = br_scan_varint(at, end, &len);
@@ -259,7 +259,7 @@ void br_pprof_put_samples(struct br_pprof *pprof, uint32_t type)
     for (; block && !br_build_rc(pprof->build); block = block->next) {
         const uint8_t *at = block->data, *end = at + block->len;
         while (at < end)
-            at = put_sample(pprof, at, end, type, n_types);
+            at = pprof_samples_put_one(pprof, at, end, type, n_types);
     }
 }
 
@@ -304,8 +304,8 @@ static int pprof_samples_read_fields(struct br_pprof *pprof, struct reading *rea
                                               : pprof_samples_wrong_values(pprof, reading, n_types);
 }
 
-static int read_sample(struct br_pprof *pprof, uint32_t number, uint32_t n_types,
-                       const struct br_field *sample)
+static int pprof_samples_read_one(struct br_pprof *pprof, uint32_t number, uint32_t n_types,
+                                  const struct br_field *sample)
 {
     struct reading reading;
     uint32_t stack, link = 0;
@@ -327,7 +327,7 @@ static int read_sample(struct br_pprof *pprof, uint32_t number, uint32_t n_types
 }
 
 /* Goes on without the sample. */
-static int lose_sample(struct br_pprof *pprof)
+static int pprof_samples_lose(struct br_pprof *pprof)
 {
     br_pprof_blame(pprof);
     pprof->sample_is_bad = false;
@@ -335,7 +335,7 @@ static int lose_sample(struct br_pprof *pprof)
     return 0;
 }
 
-static int end_samples(struct br_pprof *pprof)
+static int pprof_samples_end(struct br_pprof *pprof)
 {
     struct br_profile_lost *into = pprof->source->lost;
     if (!pprof->lost.count)
@@ -363,9 +363,9 @@ int br_pprof_read_samples(struct br_pprof *pprof, uint32_t n_types)
                           "pprof: the samples have too few values for %u sample types", n_types);
     for (uint32_t i = 0;
          !rc && br_pprof_next(&at, range->end, BR_SCAN_LEN(BR_PPROF_SAMPLE), &field); i++) {
-        rc = read_sample(pprof, i, n_types, &field);
+        rc = pprof_samples_read_one(pprof, i, n_types, &field);
         if (rc == BR_EINVAL && pprof->sample_is_bad)
-            rc = lose_sample(pprof);
+            rc = pprof_samples_lose(pprof);
     }
-    return rc ? rc : end_samples(pprof);
+    return rc ? rc : pprof_samples_end(pprof);
 }

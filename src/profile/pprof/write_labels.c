@@ -5,8 +5,8 @@
 
 /* --- Labels ---------------------------------------------------------------------------------- */
 
-static void put_label(struct br_pprof_tables *tables, uint32_t key, uint32_t text, int64_t number,
-                      uint32_t unit)
+static void pprof_write_labels_put(struct br_pprof_tables *tables, uint32_t key, uint32_t text,
+                                   int64_t number, uint32_t unit)
 {
     uint8_t *body =
         br_pprof_tables_open(tables, PPROF_CACHE, BR_PPROF_SAMPLE_LABELS, 4 * (1 + BR_VARINT_MAX));
@@ -24,19 +24,21 @@ static void pprof_write_labels_put_value(struct br_pprof_tables *tables, uint32_
 {
     struct br_str text = {0};
     if (any->type == BR_VALUE_INT) {
-        put_label(tables, key, 0, (int64_t)any->number, br_pprof_tables_string(tables, unit));
+        pprof_write_labels_put(tables, key, 0, (int64_t)any->number,
+                               br_pprof_tables_string(tables, unit));
         return;
     }
     if (any->type == BR_VALUE_STRING) {
-        put_label(tables, key, any->len ? br_pprof_tables_text(tables, any->data, any->len) : 0, 0,
-                  0);
+        pprof_write_labels_put(
+            tables, key, any->len ? br_pprof_tables_text(tables, any->data, any->len) : 0, 0, 0);
         return;
     }
     br_value_text(&text, any, &tables->arena);
     if (text.failed)
         tables->rc = tables->rc ? tables->rc : BR_ENOMEM;
     else if (text.len)
-        put_label(tables, key, br_pprof_tables_text(tables, text.data, text.len), 0, 0);
+        pprof_write_labels_put(tables, key, br_pprof_tables_text(tables, text.data, text.len), 0,
+                               0);
     br_str_release(&text);
 }
 
@@ -148,7 +150,7 @@ static void pprof_write_labels_put_id(struct br_pprof_tables *tables, struct br_
     size_t at = tables->buffers[PPROF_CACHE].len;
     if (!tables->id_keys[key])
         tables->id_keys[key] = br_pprof_tables_text(tables, keys[key], strlen(keys[key]));
-    put_label(tables, tables->id_keys[key], text, 0, 0);
+    pprof_write_labels_put(tables, tables->id_keys[key], text, 0, 0);
     *piece = (struct br_pprof_piece){tables->round, (uint32_t)at,
                                      (uint32_t)(tables->buffers[PPROF_CACHE].len - at)};
 }
