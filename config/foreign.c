@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/str.h"
 
 #define LACKS(what, name_, alias_, does_, left_)                                                   \
     {                                                                                              \
@@ -196,6 +197,22 @@ const struct br_foreign *br_foreign_find(enum br_kind kind, const char *name)
                                      (rows[i].alias && strcmp(rows[i].alias, name) == 0)))
             return &rows[i];
     return NULL;
+}
+
+const char *br_foreign_nearest(enum br_kind kind, const char *name, const char *known)
+{
+    const char *names[2 * BR_COUNT(rows) + 1];
+    size_t n = 0;
+    if (known)
+        names[n++] = known;
+    for (size_t i = 0; i < BR_COUNT(rows); i++) {
+        if (rows[i].kind != kind)
+            continue;
+        names[n++] = rows[i].name;
+        if (rows[i].alias)
+            names[n++] = rows[i].alias;
+    }
+    return br_str_nearest(name, names, n);
 }
 
 static const struct {
