@@ -215,6 +215,8 @@ static int filter_add_group(struct named *named, const struct br_yaml *item, con
         return BR_ENOMEM;
     if (!group)
         return filter_add_named(named, item, path, errs);
+    if (group->type == BR_YAML_NULL)
+        return 0;
     for (size_t i = 0; i < (many ? group->count : 1) && rc != BR_ENOMEM; i++) {
         const char *at = many ? br_arena_printf(arena, "%s::conditions[%zu]", path, i)
                               : br_arena_printf(arena, "%s::conditions", path);

@@ -286,8 +286,9 @@ static bool parse_path(struct parser *parser, struct br_condition_operand *ret)
         n++;
     if (!n || n >= sizeof name)
         return parse_fail(parser, start,
-                          n ? "this path is none that is known here"
-                            : "a path or a literal has to stand here");
+                          n                ? "this path is none that is known here"
+                          : *start == '\'' ? "a text stands in double quotes here"
+                                           : "a path or a literal has to stand here");
     memcpy(name, start, n);
     name[n] = '\0';
     parser->p += n;

@@ -502,6 +502,9 @@ static void configs(void **state)
          "here; only whole spans are\n"
          "test.yaml:1:46: x::trace_conditions[1]: at character 1: the path span.spanevent is none "
          "that is known here\n"},
+        {"{traces: {span: [\"name == 'a'\"]}}",
+         "test.yaml:1:18: x::traces::span[0]: at character 9: a text stands in double quotes "
+         "here\n"},
         {"{traces: {span: ['(name == \"a\"']}}", "test.yaml:1:18: x::traces::span[0]: at character "
                                                  "13: the \"(\" at character 1 has no \")\"\n"},
         {"{traces: {span: ['end_time_unix_nano - start_time_unix_nano > 5']}}",

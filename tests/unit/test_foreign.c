@@ -139,6 +139,21 @@ static void test_misspelt(void **state)
     br_str_release(&said);
 }
 
+static void test_lacking_without_a_value(void **state)
+{
+    (void)state;
+    struct br_str said = {0};
+    struct br_config *config =
+        load("receivers: {otlp: {protocols: {http: {endpoint: 'localhost:0', auth: }}}}\n"
+             "exporters: {otlp: {endpoint: 'a:1', auth: null, sending_queue: {storage: }}}\n"
+             "service: {pipelines: {traces: {receivers: [otlp], exporters: [otlp]}}}\n",
+             &said);
+    assert_non_null(config);
+    assert_string_equal(said.data ? said.data : "", "");
+    br_config_free(config);
+    br_str_release(&said);
+}
+
 /* Numbers are written out. */
 static void test_range(void **state)
 {
@@ -176,6 +191,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_accepted),
         cmocka_unit_test(test_lacking),
+        cmocka_unit_test(test_lacking_without_a_value),
         cmocka_unit_test(test_misspelt),
         cmocka_unit_test(test_range),
         cmocka_unit_test(test_rows),
