@@ -117,7 +117,9 @@ static int filter_check_matches(const struct side *side, const struct br_yaml *n
 /* One of the lists of conditions; `section` is NULL for those that stand by themselves. */
 struct list {
     const struct br_strings *texts;
-    const struct named *named; /* says where each stands; NULL: in the list `key` */ /* of the texts; NULL: they are the section's list */
+    const struct named *named;
+        /* says where each stands; NULL: in the list `key` */ /* of the texts; NULL: they are the
+                                                                 section's list */
     const char *section, *key;
     enum br_signal signal;
     enum br_condition_context context;

@@ -55,7 +55,7 @@ struct br_conditions {
     struct br_value_memo memo;
     struct br_attributes own, resource, scope, profile; /* read when asked for */
     bool own_read, resource_read, scope_read, profile_read;
-    uint32_t part; /* that `resource` is of */
+    uint32_t part;                  /* that `resource` is of */
     uint64_t n_groups, n_resources; /* begun so far, of all items; what is read of one is kept */
     const struct br_visit *visit;
     char hex[2][65]; /* ids as text, of the two sides of a comparison */

@@ -130,7 +130,8 @@ static void test_misspelt(void **state)
         said.data,
         "yaml:1:20: receivers: unknown receiver \"zipkn\"; \"zipkin\", which may be meant, is the "
         "Collector's: it takes spans from Zipkin's clients\n"
-        "yaml:2:14: processors: unknown processor \"k8sattribute\"; \"k8sattributes\", which may be "
+        "yaml:2:14: processors: unknown processor \"k8sattribute\"; \"k8sattributes\", which may "
+        "be "
         "meant, is the Collector's: it adds k8s.* attributes to resources by asking the Kubernetes "
         "API\n"
         "yaml:2:30: processors: unknown processor \"resorce\"; did you mean \"resource\"? \"braid "

@@ -121,8 +121,10 @@ static void test_old_least_version(void **state)
         const char *least;
         int offer;
         bool taken;
-    } rows[] = {{"1.0", TLS1_VERSION, false},   {"1.0", TLS1_1_VERSION, false},
-                {"1.0", TLS1_2_VERSION, true},  {"1.1", TLS1_1_VERSION, false},
+    } rows[] = {{"1.0", TLS1_VERSION, false},
+                {"1.0", TLS1_1_VERSION, false},
+                {"1.0", TLS1_2_VERSION, true},
+                {"1.1", TLS1_1_VERSION, false},
                 {"1.1", TLS1_2_VERSION, true}};
     for (size_t i = 0; i < BR_COUNT(rows); i++) {
         struct br_tls_config config = tls_server_config();
