@@ -26,6 +26,8 @@
 #include "otlp/edit/rewrite.h"
 #include "otlp/groups.h"
 
+#define BR_CONDITION_NO_EVENTS "events of spans are not dropped here; only whole spans are"
+
 /* What a path without a context speaks of. */
 enum br_condition_context {
     BR_CONDITION_SPAN,
@@ -53,7 +55,7 @@ struct br_conditions {
     struct br_value_memo memo;
     struct br_attributes own, resource, scope, profile; /* read when asked for */
     bool own_read, resource_read, scope_read, profile_read;
-    uint32_t part; /* that `resource` is of */
+    uint32_t part;                  /* that `resource` is of */
     uint64_t n_groups, n_resources; /* begun so far, of all items; what is read of one is kept */
     const struct br_visit *visit;
     char hex[2][65]; /* ids as text, of the two sides of a comparison */
@@ -61,8 +63,9 @@ struct br_conditions {
     int rc;
 };
 
-/* Compiles one and adds it; what it needs lives in `arena`. Returns 0, BR_EINVAL with a sentence
- * that starts with "at character N: ", or BR_ENOMEM. */
+/* Compiles one and adds it; what it needs lives in `arena`. Returns 0; BR_EINVAL with a sentence
+ * that starts with "at character N: "; BR_EUNSUPPORTED with such a sentence for one that drops
+ * events of spans in the Collector; or BR_ENOMEM. */
 int br_conditions_add(struct br_conditions *conditions, const char *text, enum br_signal signal,
                       enum br_condition_context context, struct br_arena *arena,
                       struct br_err *err);
