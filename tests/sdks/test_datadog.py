@@ -4,7 +4,9 @@
 import otlp
 import profile_view
 import programs
+import pyroscope_reader
 from braid import Braid
+from pyroscope import Pyroscope
 
 
 def functions(sample):
@@ -12,11 +14,13 @@ def functions(sample):
 
 
 def test_datadog(tmp_path):
+    behind = Pyroscope()
     server = Braid({
         "receivers": {"pprof": {"http": {"endpoint": "127.0.0.1:0"}}},
-        "exporters": {"file": {"path": str(tmp_path / "profiles")}},
+        "exporters": {"file": {"path": str(tmp_path / "profiles")},
+                      "pyroscope": {"endpoint": behind.url, "tls": {"insecure": True}}},
         "service": {"telemetry": {"metrics": {"level": "none"}},
-                    "pipelines": {"profiles": {"receivers": ["pprof"], "exporters": ["file"]}}}}, tmp_path)
+                    "pipelines": {"profiles": {"receivers": ["pprof"], "exporters": ["file", "pyroscope"]}}}}, tmp_path)
     try:
         [(_, span, _)] = programs.datadog(server.address("http", node="receiver/pprof"))
         server.stop()
@@ -24,6 +28,7 @@ def test_datadog(tmp_path):
                     for line in (tmp_path / "profiles").read_text().splitlines()]
     finally:
         server.kill()
+        behind.close()
     samples = list(profile_view.samples(*requests))
     cpu = [each for each in samples if each["type"] == ("cpu", "nanoseconds")]
     linked = [each for each in cpu if each["link"]]
@@ -35,3 +40,7 @@ def test_datadog(tmp_path):
     assert {each["resource"]["service.name"] for each in samples} == {"shop"}
     assert {"wall", "cpu"} <= {each["type"][0] for each in samples}
     assert all(any(each["values"]) for each in samples)
+    read = pyroscope_reader.totals(pyroscope_reader.stacks(behind))
+    assert read == pyroscope_reader.totals_of_stored(behind.stored())
+    of_span = {kind.split(":")[1]: value for (kind, name), value in read.items() if name == span}
+    assert of_span["cpu"] == sum(each["values"][0] for each in linked)
