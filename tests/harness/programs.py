@@ -12,6 +12,7 @@ _BUILT = pathlib.Path(os.environ.get("SDKS", pathlib.Path(__file__).parents[2] /
 _JAVA = [f"-javaagent:{_BUILT}/java/agent-2.9.2.jar", "-cp", f"{_BUILT}/java/classes:{_BUILT}/java/*", "Scene"]
 
 JFR_READER = str(_BUILT / "jfr-reader")
+PYROSCOPE_READER = str(_BUILT / "pyroscope-reader")
 PY_SPY = str(_BUILT / "python" / "bin" / "py-spy")
 SECONDS = "3"
 TRACE, ROOT, CHILD = "0a" * 16, "0b" * 8, "0c" * 8  # of programs that have no tracer of their own

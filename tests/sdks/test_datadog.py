@@ -6,7 +6,9 @@ import pytest
 import otlp
 import profile_view
 import programs
+import pyroscope_reader
 from braid import Braid
+from pyroscope import Pyroscope
 
 
 def functions(sample):
@@ -21,11 +23,13 @@ TYPES = {"python": {"wall", "cpu"}, "go": {"samples", "cpu", "alloc_space", "inu
 
 @pytest.mark.parametrize("language", WORK)
 def test_datadog(language, tmp_path):
+    behind = Pyroscope()
     server = Braid({
         "receivers": {"pprof": {"http": {"endpoint": "127.0.0.1:0"}}},
-        "exporters": {"file": {"path": str(tmp_path / "profiles")}},
+        "exporters": {"file": {"path": str(tmp_path / "profiles")},
+                      "pyroscope": {"endpoint": behind.url, "tls": {"insecure": True}}},
         "service": {"telemetry": {"metrics": {"level": "none"}},
-                    "pipelines": {"profiles": {"receivers": ["pprof"], "exporters": ["file"]}}}}, tmp_path)
+                    "pipelines": {"profiles": {"receivers": ["pprof"], "exporters": ["file", "pyroscope"]}}}}, tmp_path)
     try:
         [(_, span, _)] = programs.datadog(server.address("http", node="receiver/pprof"), language)
         server.stop()
@@ -33,6 +37,7 @@ def test_datadog(language, tmp_path):
                     for line in (tmp_path / "profiles").read_text().splitlines()]
     finally:
         server.kill()
+        behind.close()
     samples = list(profile_view.samples(*requests))
     cpu = [each for each in samples if each["type"] == ("cpu", "nanoseconds")]
     linked = [each for each in cpu if each["link"]]
@@ -46,3 +51,7 @@ def test_datadog(language, tmp_path):
     assert TYPES[language] <= {each["type"][0] for each in samples}
     if language == "python":
         assert all(any(each["values"]) for each in samples)
+    read = pyroscope_reader.totals(pyroscope_reader.stacks(behind))
+    assert read == pyroscope_reader.totals_of_stored(behind.stored())
+    of_span = {kind.split(":")[1]: value for (kind, name), value in read.items() if name == span}
+    assert of_span["cpu"] == sum(each["values"][0] for each in linked)
