@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/str.h"
 
 #define LACKS(what, name_, alias_, does_, left_)                                                   \
     {                                                                                              \
@@ -198,6 +199,22 @@ const struct br_foreign *br_foreign_find(enum br_kind kind, const char *name)
     return NULL;
 }
 
+const char *br_foreign_nearest(enum br_kind kind, const char *name, const char *known)
+{
+    const char *names[2 * BR_COUNT(rows) + 1];
+    size_t n = 0;
+    if (known)
+        names[n++] = known;
+    for (size_t i = 0; i < BR_COUNT(rows); i++) {
+        if (rows[i].kind != kind)
+            continue;
+        names[n++] = rows[i].name;
+        if (rows[i].alias)
+            names[n++] = rows[i].alias;
+    }
+    return br_str_nearest(name, names, n);
+}
+
 static const struct {
     const char *section, *key, *text;
 } keys[] = {
@@ -209,6 +226,8 @@ static const struct {
      "{Authorization: \"Bearer ${env:TOKEN}\"}"},
     {"exporters", "middlewares", "Braid has no middlewares"},
     {"exporters", "storage", "queues are in memory; Braid keeps none on disk"},
+    {"exporters", "proxy_url", "Braid connects to its peers itself, and not through a proxy"},
+    {"exporters", "batcher", "batches are made by the processor batch, or by sending_queue::batch"},
 };
 
 const char *br_foreign_key(const char *path, const char *key)

@@ -30,3 +30,7 @@ const char *br_foreign_key(const char *path, const char *key);
 
 /* Returns the row of that kind with the name or alias, or NULL. */
 const struct br_foreign *br_foreign_find(enum br_kind kind, const char *name);
+
+/* Returns what `name` is most likely a misspelling of: the nearest name or alias of the rows of
+ * that kind, where it is nearer than `known` (may be NULL); else `known`. */
+const char *br_foreign_nearest(enum br_kind kind, const char *name, const char *known);

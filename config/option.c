@@ -602,12 +602,20 @@ static int option_refuse_key(struct reader *reader, const struct br_option *tabl
                         known);
 }
 
+/* A key of the Collector's without a value says there what its absence says. */
+static bool option_says_nothing(const struct br_yaml *key, const struct br_yaml *value,
+                                const char *path)
+{
+    return value->type == BR_YAML_NULL && br_foreign_key(path, key->text);
+}
+
 static int option_check_keys(struct reader *reader, const struct br_option *table,
                              const struct br_yaml *node, const char *path)
 {
     int rc = 0;
     for (size_t i = 0; i < node->count; i++)
-        if (!option_find_row(table, node->keys[i]->text))
+        if (!option_find_row(table, node->keys[i]->text) &&
+            !option_says_nothing(node->keys[i], node->items[i], path))
             rc = option_refuse_key(reader, table, node->keys[i], path);
     return rc;
 }

@@ -17,6 +17,7 @@ import (
 	"log"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"runtime/debug"
 	"syscall"
 	"time"
@@ -41,6 +42,7 @@ type options struct {
 	drain            time.Duration
 	server           []string
 	showServerOutput bool
+	folder           string
 }
 
 func parse() options {
@@ -65,6 +67,7 @@ func parse() options {
 	flag.DurationVar(&o.duration, "duration", 6*time.Second, "length of the run; 0: only start and look")
 	flag.IntVar(&o.count, "count", 0, "stop after so many requests (0: by time alone)")
 	flag.DurationVar(&o.drain, "drain", 10*time.Second, "how long to wait for the last item")
+	flag.StringVar(&o.folder, "write", "", "only write the corpus into this folder, a file for each request")
 	flag.BoolVar(&o.showServerOutput, "v", false, "let the server's standard error through")
 	flag.Parse()
 
@@ -176,12 +179,35 @@ func measure(ctx context.Context, o options) (report, error) {
 	return r, nil
 }
 
+// writeCorpus gives every request a file of its own, for the benchmarks that measure a part alone.
+func writeCorpus(o options) error {
+	corpus, err := o.signal.corpus(o.shape)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(o.folder, 0o755); err != nil {
+		return err
+	}
+	for i, body := range corpus {
+		if err := os.WriteFile(filepath.Join(o.folder, fmt.Sprintf("%05d", i)), body, 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func main() {
 	log.SetFlags(0)
 	log.SetPrefix("driver: ")
 	// The corpus is large and never garbage: collecting often would only take the server's cores.
 	debug.SetGCPercent(400)
 	o := parse()
+	if o.folder != "" {
+		if err := writeCorpus(o); err != nil {
+			log.Fatal(err)
+		}
+		return
+	}
 	ctx, forget := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer forget()
 	r, err := measure(ctx, o)

@@ -236,3 +236,14 @@ bool otlp_read_compression(const char *name, enum br_encoding *ret)
 {
     return br_encoding_parse(name, strlen(name), ret);
 }
+
+void otlp_refuse_compression(struct br_errs *errs, const struct br_yaml *node, const char *path,
+                             const char *known, const char *name)
+{
+    static const char *const collectors[] = {"snappy", "x-snappy-framed", "lz4"};
+    bool lacks = false;
+    for (size_t i = 0; i < BR_COUNT(collectors); i++)
+        lacks = lacks || strcmp(name, collectors[i]) == 0;
+    (void)(lacks ? br_errs_lack : br_errs_add)(errs, node, path, "must be %s, got \"%s\"", known,
+                                               name);
+}

@@ -39,3 +39,8 @@ void otlp_sender_free(struct otlp_sender *sender);
 /* Reads "gzip", "zstd", "deflate", "zlib", "none", "" as a compression; false when it is none of
  * these. */
 bool otlp_read_compression(const char *name, enum br_encoding *ret);
+
+/* Tells of a compression that is none of `known`; of one that the Collector has, as of something
+ * that Braid lacks. */
+void otlp_refuse_compression(struct br_errs *errs, const struct br_yaml *node, const char *path,
+                             const char *known, const char *name);

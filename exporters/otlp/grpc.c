@@ -75,8 +75,8 @@ static int otlp_grpc_check(void *config, const struct br_yaml *node, const char 
     if (!otlp_read_compression(settings->compression, &encoding) ||
         encoding == BR_ENCODING_DEFLATE) {
         (void)snprintf(at, sizeof at, "%s::compression", path);
-        br_errs_add(errs, br_yaml_get(node, "compression"), at,
-                    "must be gzip, zstd or none, got \"%s\"", settings->compression);
+        otlp_refuse_compression(errs, br_yaml_get(node, "compression"), at, "gzip, zstd or none",
+                                settings->compression);
     }
     (void)br_exporter_check(&settings->common, node, path, errs);
     return errs->n_errors > before ? BR_EINVAL : 0;

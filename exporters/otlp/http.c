@@ -96,8 +96,8 @@ static int otlp_http_check(void *config, const struct br_yaml *node, const char 
     otlp_http_check_url(settings->profiles_endpoint, "profiles_endpoint", node, path, errs);
     if (!otlp_read_compression(settings->compression, &encoding)) {
         (void)snprintf(at, sizeof at, "%s::compression", path);
-        br_errs_add(errs, br_yaml_get(node, "compression"), at,
-                    "must be gzip, zstd, deflate, zlib or none, got \"%s\"", settings->compression);
+        otlp_refuse_compression(errs, br_yaml_get(node, "compression"), at,
+                                "gzip, zstd, deflate, zlib or none", settings->compression);
     }
     (void)br_exporter_check(&settings->common, node, path, errs);
     return errs->n_errors > before ? BR_EINVAL : 0;

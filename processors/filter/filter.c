@@ -28,6 +28,7 @@ struct traces {
 struct named {
     struct br_strings texts;
     const struct br_yaml **nodes;
+    const char **paths;
 };
 
 struct config {
@@ -116,7 +117,9 @@ static int filter_check_matches(const struct side *side, const struct br_yaml *n
 /* One of the lists of conditions; `section` is NULL for those that stand by themselves. */
 struct list {
     const struct br_strings *texts;
-    const struct br_yaml *const *nodes; /* of the texts; NULL: they are the section's list */
+    const struct named *named;
+        /* says where each stands; NULL: in the list `key` */ /* of the texts; NULL: they are the
+                                                                 section's list */
     const char *section, *key;
     enum br_signal signal;
     enum br_condition_context context;
@@ -129,12 +132,12 @@ static void filter_lists(const struct config *config, struct list ret[LISTS])
     const struct list lists[LISTS] = {
         {&config->traces.resource, NULL, "traces", "resource", BR_TRACES, BR_CONDITION_RESOURCE},
         {&config->traces.span, NULL, "traces", "span", BR_TRACES, BR_CONDITION_SPAN},
-        {&config->trace_named.texts, config->trace_named.nodes, NULL, "trace_conditions", BR_TRACES,
+        {&config->trace_named.texts, &config->trace_named, NULL, "trace_conditions", BR_TRACES,
          BR_CONDITION_NAMED},
         {&config->profiles.resource, NULL, "profiles", "resource", BR_PROFILES,
          BR_CONDITION_RESOURCE},
         {&config->profiles.profile, NULL, "profiles", "profile", BR_PROFILES, BR_CONDITION_PROFILE},
-        {&config->profile_named.texts, config->profile_named.nodes, NULL, "profile_conditions",
+        {&config->profile_named.texts, &config->profile_named, NULL, "profile_conditions",
          BR_PROFILES, BR_CONDITION_NAMED},
     };
     memcpy(ret, lists, sizeof lists);
@@ -154,16 +157,18 @@ static int filter_check_list(const struct list *list, const struct br_yaml *node
                                     arena, &err);
         rc = one ? one : rc;
         bool seq = texts && texts->type == BR_YAML_SEQ;
-        char *at = br_arena_printf(arena, "%s%s%s::%s[%zu]", path, list->section ? "::" : "",
-                                   list->section ? list->section : "", list->key, i);
+        const struct br_yaml *text = list->named ? list->named->nodes[i]
+                                     : seq       ? texts->items[i]
+                                                 : texts;
+        const char *at = list->named ? list->named->paths[i]
+                                     : br_arena_printf(arena, "%s::%s::%s[%zu]", path,
+                                                       list->section, list->key, i);
         if (!at)
             rc = BR_ENOMEM;
         else if (one == BR_EINVAL)
-            br_errs_add(errs,
-                        list->nodes ? list->nodes[i]
-                        : seq       ? texts->items[i]
-                                    : texts,
-                        at, "%s", err.text);
+            br_errs_add(errs, text, at, "%s", err.text);
+        else if (one == BR_EUNSUPPORTED)
+            br_errs_lack(errs, text, at, "%s", err.text);
     }
     br_conditions_release(&conditions);
     return rc;
@@ -183,22 +188,44 @@ static int filter_check_conditions(const struct config *config, const struct br_
         config->traces.spanevent->type == BR_YAML_NULL)
         return rc;
     char *at = br_arena_printf(arena, "%s::traces::spanevent", path);
-    return at ? br_errs_add(errs, config->traces.spanevent, at,
-                            "events of spans are not dropped here; only whole spans are")
+    return at ? br_errs_lack(errs, config->traces.spanevent, at, "%s", BR_CONDITION_NO_EVENTS)
               : BR_ENOMEM;
 }
 
 static int filter_add_named(struct named *named, const struct br_yaml *text, const char *path,
-                            const char *key, struct br_errs *errs)
+                            struct br_errs *errs)
 {
-    char at[256];
-    (void)snprintf(at, sizeof at, "%s::%s", path, key);
+    if (!path)
+        return BR_ENOMEM;
     if (text->type != BR_YAML_SCALAR)
-        return br_errs_add(errs, text, at,
+        return br_errs_add(errs, text, path,
                            "must be conditions, or maps with a list of them under \"conditions\"");
     named->nodes[named->texts.count] = text;
+    named->paths[named->texts.count] = path;
     named->texts.items[named->texts.count++] = text->text;
     return 0;
+}
+
+/* What stands at `path`: a condition, or a group of them. */
+static int filter_add_group(struct named *named, const struct br_yaml *item, const char *path,
+                            struct br_arena *arena, struct br_errs *errs)
+{
+    const struct br_yaml *group = br_yaml_get(item, "conditions");
+    bool many = group && group->type == BR_YAML_SEQ;
+    int rc = 0;
+    if (!path)
+        return BR_ENOMEM;
+    if (!group)
+        return filter_add_named(named, item, path, errs);
+    if (group->type == BR_YAML_NULL)
+        return 0;
+    for (size_t i = 0; i < (many ? group->count : 1) && rc != BR_ENOMEM; i++) {
+        const char *at = many ? br_arena_printf(arena, "%s::conditions[%zu]", path, i)
+                              : br_arena_printf(arena, "%s::conditions", path);
+        int one = filter_add_named(named, many ? group->items[i] : group, at, errs);
+        rc = one ? one : rc;
+    }
+    return rc;
 }
 
 /* The two forms: texts, and groups, which are maps with texts under `conditions`. Other keys of a
@@ -217,17 +244,15 @@ static int filter_read_named(struct named *named, const struct br_yaml *list, co
     }
     named->texts.items = br_arena_calloc(arena, most + 1, sizeof *named->texts.items);
     named->nodes = br_arena_calloc(arena, most + 1, sizeof *named->nodes);
-    if (!named->texts.items || !named->nodes)
+    named->paths = br_arena_calloc(arena, most + 1, sizeof *named->paths);
+    if (!named->texts.items || !named->nodes || !named->paths)
         return BR_ENOMEM;
     int rc = 0;
-    for (size_t i = 0; i < count; i++) {
-        const struct br_yaml *group = br_yaml_get(items[i], "conditions");
-        bool many = group && group->type == BR_YAML_SEQ;
-        for (size_t k = 0; k < (many ? group->count : 1) && rc != BR_ENOMEM; k++) {
-            const struct br_yaml *text = many ? group->items[k] : group ? group : items[i];
-            int one = filter_add_named(named, text, path, key, errs);
-            rc = one ? one : rc;
-        }
+    for (size_t i = 0; i < count && rc != BR_ENOMEM; i++) {
+        const char *at = seq ? br_arena_printf(arena, "%s::%s[%zu]", path, key, i)
+                             : br_arena_printf(arena, "%s::%s", path, key);
+        int one = filter_add_group(named, items[i], at, arena, errs);
+        rc = one ? one : rc;
     }
     return rc;
 }

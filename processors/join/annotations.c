@@ -590,6 +590,17 @@ static bool annotations_mark_is_kept(const struct marking *marking, const struct
            join_totals_cpu_ns(&totals) > join->policy.keep->cpu_threshold;
 }
 
+/* Whether samples of its own name the span as they leave. With `link: span` those of a root that
+ * were taken below it, and have waited for the spans there, do not. */
+static bool annotations_mark_is_named(const struct marking *marking, const struct sums *sums)
+{
+    bool any =
+        sums->any_own && !(marking->locals.link_spans && marking->join->config->profile_hold);
+    for (unsigned measure = 0; sums->any_own && measure < JOIN_MEASURES; measure++)
+        any = any || sums->own.count[measure];
+    return any;
+}
+
 /* Makes what is appended to one span; nothing when there is nothing to add, or no memory. */
 static struct br_addition annotations_mark_span(struct marking *marking, const struct br_span *span,
                                                 bool totals, bool likely)
@@ -602,7 +613,8 @@ static struct br_addition annotations_mark_span(struct marking *marking, const s
     likely = likely && (marking->locals.link_spans || annotations_mark_is_entry(span));
     if (totals)
         annotations_mark_add_up(marking, span, &sums);
-    bool leads = sums.any_own && annotations_mark_is_kept(marking, span, sums.own.under);
+    bool leads = annotations_mark_is_named(marking, &sums) &&
+                 annotations_mark_is_kept(marking, span, sums.own.under);
     marking->dead = marking->exact && !leads &&
                     !join_table_lost(marking->join->table, annotations_mark_span_id_of(span));
     if (!sums.any && !likely)

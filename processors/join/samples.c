@@ -182,11 +182,13 @@ static enum join_result join_run_look_up(struct run *run, const struct join_samp
     enum join_result result = JOIN_UNKNOWN;
     if (!add || view->n_times)
         result = join_run_ask(run, &sample, false);
-    if (add && result != JOIN_TOO_LATE &&
-        !(view->n_times && join_run_is_open(run, result, &sample) &&
-          join_run_take(run, view, &result)))
+    bool taken = add && view->n_times && join_run_is_open(run, result, &sample) &&
+                 join_run_take(run, view, &result);
+    if (add && result != JOIN_TOO_LATE && !taken)
         result = join_run_add_to(run, view, held);
-    run->counts.n_unknown += result == JOIN_UNKNOWN;
+    /* The deepest span, whose link it is to leave with, may still be to come. */
+    bool links_span = taken && run->join->config->local_root.link == JOIN_LINK_SPAN;
+    run->counts.n_unknown += result == JOIN_UNKNOWN || links_span;
     return result;
 }
 

@@ -21,6 +21,7 @@
 #define FILES_MAX 10000 /* that are known at a time; further ones wait */
 #define BUSY_MAX 4      /* files that are read or in the pipeline at a time */
 #define LOG_EVERY_MS 60000
+#define NAMED_MAX 20 /* files that are named in the log within it; further ones are counted */
 #define TAKEN_FILE ".braid-taken"
 #define TAKEN_SPARE 1000 /* lines of it that say nothing any more */
 #define NS_PER_MS 1000000
@@ -62,6 +63,7 @@ struct pprof_folder {
     bool more; /* files were ready and had to wait */
     bool stopping;
     struct br_log_limit log_limit;
+    unsigned n_named; /* since it began */
     struct br_meter meter;
     double *taken, *failed;
     void (*on_idle)(void *arg);
@@ -70,10 +72,14 @@ struct pprof_folder {
 
 static void folder_complain(struct pprof_folder *folder, const char *name, const char *why)
 {
-    uint64_t held;
+    uint64_t held = 0, now = br_host_mono_ms(folder->node->host);
     char more[64] = "";
-    if (!br_log_allow(&folder->log_limit, br_host_mono_ms(folder->node->host), LOG_EVERY_MS, &held))
+    if (now >= folder->log_limit.next_ms)
+        folder->n_named = 0;
+    if ((folder->n_named == 0 || folder->n_named == NAMED_MAX) &&
+        !br_log_allow(&folder->log_limit, now, LOG_EVERY_MS, &held))
         return;
+    folder->n_named++;
     if (held)
         (void)snprintf(more, sizeof more, " (%llu such messages held back)",
                        (unsigned long long)held);
@@ -224,25 +230,63 @@ static int folder_load(struct br_reading *reading)
     return folder_read_bytes(file, buf, &reading->err);
 }
 
-/* Of folded text that grew, what is new: its beginning was counted. Where that ended in the middle
- * of a line, as the program that writes it had just got so far, the rest of the line is no stack.
- */
-static void folder_skip_counted(const struct file *file, struct br_reading *reading,
+/* The number in `text`, of at most 18 digits and nothing else; false where it is none. */
+static bool folder_read_number(const uint8_t *text, const uint8_t *end, uint64_t *ret)
+{
+    uint64_t number = 0;
+    if (text == end || end - text > 18)
+        return false;
+    for (; text < end; text++) {
+        if (*text < '0' || *text > '9')
+            return false;
+        number = number * 10 + (uint64_t)(*text - '0');
+    }
+    *ret = number;
+    return true;
+}
+
+/* A line was counted up to `counted`, since the program that writes it had just got so far. Makes it
+ * a line of what is new: of a stack that was counted the number becomes the difference. False where
+ * it is another stack now. */
+static bool folder_count_rest(uint8_t *line, const uint8_t *counted, const uint8_t *eol)
+{
+    uint8_t *space = memrchr(line, ' ', (size_t)(counted - line));
+    uint64_t before, all;
+    if (!space)
+        return true; /* so far it was no stack */
+    if (eol > counted && eol[-1] == '\r')
+        eol--;
+    if (!folder_read_number(space + 1, counted, &before) ||
+        !folder_read_number(space + 1, eol, &all))
+        return false;
+    uint64_t rest = all - before;
+    for (uint8_t *digit = space + (eol - space) - 1; digit > space; digit--, rest /= 10)
+        *digit = (uint8_t)('0' + rest % 10);
+    return true;
+}
+
+/* Of folded text that grew, what is new: its beginning was counted. `data` is the source's. */
+static void folder_skip_counted(const struct file *file, struct br_reading *reading, uint8_t *data,
                                 struct br_profile_source *source)
 {
     static const uint8_t key[16]; /* the hash is kept in a file */
     const struct pprof_mark *mark = &file->mark;
     size_t skip = 0;
-    if (mark->len && mark->len <= source->len &&
-        br_siphash(key, source->data, mark->len) == mark->hash)
+    if (mark->len && mark->len <= source->len && br_siphash(key, data, mark->len) == mark->hash)
         skip = mark->len;
-    *file->read = (struct pprof_mark){source->len, br_siphash(key, source->data, source->len)};
-    if (skip && skip < source->len && source->data[skip - 1] != '\n' &&
-        source->data[skip] != '\n') {
-        const uint8_t *eol = memchr(source->data + skip, '\n', source->len - skip);
-        skip = eol ? (size_t)(eol - source->data) + 1 : source->len;
-        reading->n_lost = 1;
-        (void)snprintf(reading->lost, sizeof reading->lost, "a line went on after it was counted");
+    *file->read = (struct pprof_mark){source->len, br_siphash(key, data, source->len)};
+    if (skip && skip < source->len && data[skip - 1] != '\n' && data[skip] != '\n') {
+        const uint8_t *eol = memchr(data + skip, '\n', source->len - skip);
+        const uint8_t *before = memrchr(data, '\n', skip);
+        size_t end = eol ? (size_t)(eol - data) : source->len,
+               start = before ? (size_t)(before - data) + 1 : 0;
+        bool goes_on = folder_count_rest(data + start, data + skip, data + end);
+        skip = goes_on ? start : end + (eol != NULL);
+        if (!goes_on) {
+            reading->n_lost = 1;
+            (void)snprintf(reading->lost, sizeof reading->lost,
+                           "a line went on after it was counted");
+        }
     }
     source->data += skip;
     source->len -= skip;
@@ -261,7 +305,7 @@ static int folder_read_item(struct br_reading *reading)
     rc = pprof_unpack(reading);
     if (rc)
         return rc;
-    const struct br_buf *plain = br_reading_bytes(reading);
+    struct br_buf *plain = br_reading_bytes(reading);
     struct br_profile_source source = {.data = plain->data,
                                        .len = plain->len,
                                        .resource = &folder->resource,
@@ -271,7 +315,7 @@ static int folder_read_item(struct br_reading *reading)
                                        .from_file = true};
     rc = pprof_guess(source.data, source.len, &format, &reading->err);
     if (!rc && format == BR_FORMAT_FOLDED && !packed)
-        folder_skip_counted(file, reading, &source);
+        folder_skip_counted(file, reading, plain->data, &source);
     if (rc == 0)
         rc = pprof_read(reading, format, &source);
     return rc || !reading->item ? rc : br_pieces_cut(reading, NULL);

@@ -72,14 +72,15 @@ static int pprof_upload_read_format(struct reading *reading, struct ask *ret)
                       "cpuprofile or firefox");
 }
 
-static int pprof_upload_read_time(struct reading *reading, const char *name, uint64_t now_ns,
+static int pprof_upload_read_time(struct reading *reading, const char *name, uint64_t absent_ns,
                                   uint64_t *ret)
 {
+    uint64_t now_ns = reading->reading->now_ns;
     const char *text;
     size_t len;
     int rc = pprof_upload_parameter(reading, name, &text, &len);
     if (rc == 0)
-        *ret = len ? br_app_time(text, len, now_ns) : now_ns;
+        *ret = len ? br_app_time(text, len, now_ns) : absent_ns;
     return rc;
 }
 
@@ -101,16 +102,15 @@ static int pprof_upload_read_rate(struct reading *reading, double *ret)
 
 static int pprof_upload_read_query(struct reading *reading, struct ask *ret)
 {
-    uint64_t now_ns = reading->reading->now_ns;
     int rc = pprof_upload_parameter(reading, "name", &ret->name, &ret->name_len);
     if (rc == 0)
         rc = pprof_upload_parameter(reading, "labels", &ret->labels, &ret->labels_len);
     if (rc == 0)
         rc = pprof_upload_read_format(reading, ret);
     if (rc == 0)
-        rc = pprof_upload_read_time(reading, "from", now_ns, &ret->start_ns);
+        rc = pprof_upload_read_time(reading, "until", reading->reading->now_ns, &ret->end_ns);
     if (rc == 0)
-        rc = pprof_upload_read_time(reading, "until", now_ns, &ret->end_ns);
+        rc = pprof_upload_read_time(reading, "from", ret->end_ns, &ret->start_ns);
     if (rc == 0)
         rc = pprof_upload_read_rate(reading, &ret->sample_rate);
     if (ret->end_ns < ret->start_ns)

@@ -191,8 +191,14 @@ static void loader_refuse_type(struct loader *loader, const struct slot *slot, c
     }
     const char *kind = br_kind_name(slot->kind);
     const char *nearest = loader_nearest_component(loader, slot->kind, type, &any);
+    const char *collectors = br_foreign_nearest(slot->kind, type, nearest);
     br_text_show(type, shown);
-    if (nearest)
+    foreign = collectors ? br_foreign_find(slot->kind, collectors) : NULL;
+    if (foreign && foreign->fate == BR_FOREIGN_LACKING)
+        br_errs_add(loader->errs, slot->key, path,
+                    "unknown %s %s; \"%s\", which may be meant, is the Collector's: it %s", kind,
+                    shown, collectors, foreign->does);
+    else if (nearest)
         br_errs_add(loader->errs, slot->key, path,
                     "unknown %s %s; did you mean \"%s\"? \"braid components\" lists all", kind,
                     shown, nearest);
@@ -642,6 +648,13 @@ static bool loader_refuse_manifest(struct loader *loader, const struct br_yaml *
         br_errs_add(loader->errs, tree->keys[0], NULL,
                     "the configuration is text under %s here; give that text itself",
                     br_text_show(tree->keys[0]->text, shown));
+        return true;
+    }
+    const struct br_yaml *config = br_yaml_get(tree, "config");
+    if (br_yaml_get(config, "service") && !br_yaml_get(tree, "service")) {
+        br_errs_add(loader->errs, config, NULL,
+                    "the configuration stands under \"config\" here, as in the values of a chart; "
+                    "give what stands there");
         return true;
     }
     if (!kind || kind->type != BR_YAML_SCALAR || !br_yaml_get(tree, "apiVersion"))

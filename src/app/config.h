@@ -14,10 +14,10 @@
 
 /* One configured component. */
 struct br_instance {
-    const struct br_component *component;
-    const char *id;             /* "otlp/tempo", as the user spelled it */
-    const struct br_yaml *node; /* its settings; may be a NULL node */
-    const void *config;         /* the component's struct, filled */
+    const struct br_component *component; /* NULL: one of the Collector's that changes no data */
+    const char *id;                       /* "otlp/tempo", as the user spelled it */
+    const struct br_yaml *node;           /* its settings; may be a NULL node */
+    const void *config;                   /* the component's struct, filled */
     bool used;
 };
 

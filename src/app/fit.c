@@ -23,6 +23,7 @@ struct unit {
     bool named;          /* some pipeline names it */
     bool wanted;         /* one that Braid carries named it */
     bool used;           /* one that stays names it */
+    bool cut;            /* a setting of it has gone */
 };
 
 struct fitter {
@@ -41,6 +42,15 @@ static void *fit_keep(struct fitter *fitter, void *memory)
 
 /* --- Taking out ------------------------------------------------------------------------------ */
 
+/* The path ends with the name. */
+static bool fit_is_named(const char *path, const char *name)
+{
+    size_t path_len = strlen(path), len = strlen(name);
+    if (path_len < len || strcmp(path + path_len - len, name) != 0)
+        return false;
+    return path_len == len || path[path_len - len - 1] == ':';
+}
+
 /* Tells of the pair or the item and takes it out; without `why`, in silence. */
 static void fit_cut(struct fitter *fitter, struct br_yaml *parent, size_t index, const char *path,
                     const char *why)
@@ -49,7 +59,7 @@ static void fit_cut(struct fitter *fitter, struct br_yaml *parent, size_t index,
     const char *note = NULL;
     if (why) {
         const char *name = parent->keys ? at->text : "an entry";
-        bool named = parent->keys && strstr(path, name);
+        bool named = parent->keys && fit_is_named(path, name);
         br_errs_warn(fitter->fit->errs, at, path, "%s%sleft out: %s", named ? "" : name,
                      named ? "" : " is ", why);
         note =
@@ -432,10 +442,11 @@ static void fit_chain_point(struct chain *chain, const struct br_err *err)
 /* The place in the chain of a key that guards something; c->n when it has none. */
 static size_t fit_chain_guard(const struct chain *chain)
 {
+    static const char *const guards[] = {"tls", "tls_settings", "auth"};
     for (size_t i = 2; i < chain->count; i++)
-        if (strcmp(fit_chain_key(chain, i), "tls") == 0 ||
-            strcmp(fit_chain_key(chain, i), "auth") == 0)
-            return i;
+        for (size_t k = 0; k < BR_COUNT(guards); k++)
+            if (strcmp(fit_chain_key(chain, i), guards[k]) == 0)
+                return i;
     return chain->count;
 }
 
@@ -458,18 +469,39 @@ static const char *fit_why(struct fitter *fitter, const struct br_err *err)
     return fit_keep(fitter, br_arena_strndup(fitter->fit->arena, text, strlen(text)));
 }
 
+/* One of a list of conditions, each of which is a rule of its own, wherever the list stands. */
+static bool fit_chain_is_condition(const struct chain *chain, size_t index)
+{
+    return !chain->value[index].parent->keys &&
+           strcmp(fit_chain_key(chain, index - 1), "conditions") == 0;
+}
+
+/* The component that the chain starts with; NULL where it starts with none. */
+static struct unit *fit_chain_unit(const struct fitter *fitter, const struct chain *chain)
+{
+    const struct br_yaml *parent = chain->value[1].parent;
+    for (size_t i = 0; parent->keys && i < fitter->n_units; i++)
+        if (fitter->units[i].key == parent->keys[chain->value[1].index])
+            return &fitter->units[i];
+    return NULL;
+}
+
 /* Makes the component that the chain starts with one that cannot stay. */
 static bool fit_lose_unit(struct fitter *fitter, const struct chain *chain, const char *why)
 {
-    const struct br_yaml *key = chain->value[1].parent->keys[chain->value[1].index];
-    for (size_t i = 0; i < fitter->n_units; i++) {
-        struct unit *unit = &fitter->units[i];
-        if (unit->key != key || unit->lacking)
-            continue;
-        unit->lacking = why;
-        return true;
-    }
-    return false;
+    struct unit *unit = fit_chain_unit(fitter, chain);
+    if (!unit || unit->lacking)
+        return false;
+    unit->lacking = why;
+    return true;
+}
+
+/* What an error is about has a value that ${...} brings, which may be what is wrong. What is wrong
+ * with a component that has lost a setting is what it has lost. */
+static bool fit_may_be_expanded(const struct fitter *fitter, const struct chain *chain)
+{
+    const struct unit *unit = chain->count == 2 ? fit_chain_unit(fitter, chain) : NULL;
+    return fit_is_expanded(fit_chain_value(chain, chain->count - 1)) && !(unit && unit->cut);
 }
 
 static int fit_kind_of(const char *section)
@@ -488,7 +520,7 @@ static bool fit_answer(struct fitter *fitter, const struct br_err *err)
     fit_chain_point(&chain, err);
     if (chain.count < 2 || (!fitter->fit->all && err->code != BR_EUNSUPPORTED))
         return false;
-    if (fitter->fit->all && fit_is_expanded(fit_chain_value(&chain, chain.count - 1)))
+    if (fitter->fit->all && fit_may_be_expanded(fitter, &chain))
         return false;
     int kind = fit_kind_of(fit_chain_key(&chain, 0));
     if (kind < 0 && err->code != BR_EUNSUPPORTED &&
@@ -506,10 +538,13 @@ static bool fit_answer(struct fitter *fitter, const struct br_err *err)
         last = 1;
     const char *why = fit_why(fitter, err);
     for (size_t i = 2; i < last; i++)
-        if (!chain.value[i].parent->keys)
+        if (!chain.value[i].parent->keys && !fit_chain_is_condition(&chain, last))
             last = i; /* half a rule is another rule */
     if (kind >= 0 && last == 1)
         return why && fit_lose_unit(fitter, &chain, why);
+    struct unit *unit = fit_chain_unit(fitter, &chain);
+    if (unit)
+        unit->cut = true;
     fit_cut(fitter, chain.value[last].parent, chain.value[last].index, err->path, why);
     return true;
 }

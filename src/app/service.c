@@ -264,7 +264,8 @@ static void service_last_words(const struct app *app)
     for (size_t i = 0; i < app->config->n_instances; i++) {
         const struct br_instance *instance = &app->config->instances[i];
         for (enum br_signal s = BR_TRACES; s < BR_SIGNALS; s++)
-            if (instance->component->kind == BR_EXPORTER && service_exports(app, instance, s))
+            if (instance->component && instance->component->kind == BR_EXPORTER &&
+                service_exports(app, instance, s))
                 service_say_exporter(app, instance, s);
     }
     for (enum br_signal s = BR_TRACES; s < BR_SIGNALS; s++) {

@@ -15,6 +15,11 @@ static int tls_check_block(const struct br_tls_config *tls, bool server, const s
     struct br_err err = {0};
     if (!server && tls->insecure)
         return 0;
+    if (br_tls_version_is_old(tls->min_version)) {
+        char at[192];
+        br_errs_warn(errs, br_yaml_get(node, "min_version"), br_path_join(at, path, "min_version"),
+                     "%s is broken; 1.2 is the lowest version that is taken", tls->min_version);
+    }
     int rc = br_tls_config_check(tls, server, &err);
     if (rc == 0 || rc == BR_ENOMEM)
         return rc;

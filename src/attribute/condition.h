@@ -26,6 +26,8 @@
 #include "otlp/edit/rewrite.h"
 #include "otlp/groups.h"
 
+#define BR_CONDITION_NO_EVENTS "events of spans are not dropped here; only whole spans are"
+
 /* What a path without a context speaks of. */
 enum br_condition_context {
     BR_CONDITION_SPAN,
@@ -61,8 +63,9 @@ struct br_conditions {
     int rc;
 };
 
-/* Compiles one and adds it; what it needs lives in `arena`. Returns 0, BR_EINVAL with a sentence
- * that starts with "at character N: ", or BR_ENOMEM. */
+/* Compiles one and adds it; what it needs lives in `arena`. Returns 0; BR_EINVAL with a sentence
+ * that starts with "at character N: "; BR_EUNSUPPORTED with such a sentence for one that drops
+ * events of spans in the Collector; or BR_ENOMEM. */
 int br_conditions_add(struct br_conditions *conditions, const char *text, enum br_signal signal,
                       enum br_condition_context context, struct br_arena *arena,
                       struct br_err *err);

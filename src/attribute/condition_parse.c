@@ -42,6 +42,16 @@ __attribute__((format(printf, 3, 4))) static void *parse_fail(struct parser *par
     return NULL;
 }
 
+/* The same of what the Collector has and this has not. */
+static void *parse_lack(struct parser *parser, const char *at, const char *text)
+{
+    bool first = !parser->rc;
+    (void)parse_fail(parser, at, "%s", text);
+    if (first)
+        parser->rc = BR_EUNSUPPORTED;
+    return NULL;
+}
+
 static void *parse_keep(struct parser *parser, void *memory)
 {
     if (!memory && !parser->rc)
@@ -276,8 +286,9 @@ static bool parse_path(struct parser *parser, struct br_condition_operand *ret)
         n++;
     if (!n || n >= sizeof name)
         return parse_fail(parser, start,
-                          n ? "this path is none that is known here"
-                            : "a path or a literal has to stand here");
+                          n                ? "this path is none that is known here"
+                          : *start == '\'' ? "a text stands in double quotes here"
+                                           : "a path or a literal has to stand here");
     memcpy(name, start, n);
     name[n] = '\0';
     parser->p += n;
@@ -287,6 +298,8 @@ static bool parse_path(struct parser *parser, struct br_condition_operand *ret)
     const struct path *path = parse_context(parser, name, &skip);
     while (path && path->name && strcmp(path->name, name + skip) != 0)
         path++;
+    if (!path && parser->signal == BR_TRACES && strncmp(name, "spanevent.", 10) == 0)
+        return parse_lack(parser, start, BR_CONDITION_NO_EVENTS);
     if (!path)
         return parse_fail(parser, start, "the path %s has to start with %s, resource or scope",
                           name, parser->signal == BR_TRACES ? "span" : "profile, sample");

@@ -114,6 +114,10 @@ int br_endpoint_read(const char *text, bool grpc, struct br_endpoint *ret, struc
     size_t path_len = strlen(p + len);
     while (path_len && p[len + path_len - 1] == '/')
         path_len--;
+    if (grpc && path_len)
+        return br_err_set(err, BR_EINVAL,
+                          "\"%s\" has a path, which gRPC has no use for: %.*s is enough", text,
+                          (int)(p + len - text), text);
     if (path_len >= sizeof endpoint.path)
         return br_err_set(err, BR_EINVAL, "the path of \"%s\" is too long", text);
     memcpy(endpoint.path, p + len, path_len);

@@ -63,6 +63,11 @@ struct br_tls;
 int br_tls_context_new(const struct br_tls_config *config, bool server, const char *const *alpn,
                        struct br_tls_context **ret, struct br_err *err);
 
+/* Returns true for "1.0" and "1.1", which the Collector knows and which are broken. As a
+ * min_version they are read as 1.2, which lets in less; as a max_version they are refused. NULL is
+ * none. */
+bool br_tls_version_is_old(const char *version);
+
 /* Checks what of a config can be judged without its files: versions, suites and curves that there
  * are here, a key with its certificate. Returns 0, BR_EINVAL or BR_ENOMEM with a sentence. */
 int br_tls_config_check(const struct br_tls_config *config, bool server, struct br_err *err);

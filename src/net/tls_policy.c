@@ -32,6 +32,11 @@ static const struct group groups[] = {
     {"SecP384r1MLKEM1024", "SecP384r1MLKEM1024"},
 };
 
+bool br_tls_version_is_old(const char *version)
+{
+    return version && (strcmp(version, "1.0") == 0 || strcmp(version, "1.1") == 0);
+}
+
 static int tls_policy_parse_version(const char *key, const char *text, int dflt, int *ret,
                                     struct br_err *err)
 {
@@ -41,7 +46,7 @@ static int tls_policy_parse_version(const char *key, const char *text, int dflt,
         *ret = TLS1_2_VERSION;
     } else if (strcmp(text, "1.3") == 0) {
         *ret = TLS1_3_VERSION;
-    } else if (strcmp(text, "1.0") == 0 || strcmp(text, "1.1") == 0) {
+    } else if (br_tls_version_is_old(text)) {
         return br_err_set(err, BR_EINVAL,
                           "%s is \"%s\", which is broken and not supported: \"1.2\" or \"1.3\".",
                           key, text);
@@ -55,9 +60,9 @@ static int tls_policy_parse_version(const char *key, const char *text, int dflt,
 static int tls_policy_apply_versions(SSL_CTX *ssl, const struct br_tls_config *config,
                                      struct br_err *err)
 {
+    const char *least = br_tls_version_is_old(config->min_version) ? NULL : config->min_version;
     int min = 0, max = 0;
-    int rc =
-        tls_policy_parse_version("min_version", config->min_version, TLS1_2_VERSION, &min, err);
+    int rc = tls_policy_parse_version("min_version", least, TLS1_2_VERSION, &min, err);
     if (!rc)
         rc =
             tls_policy_parse_version("max_version", config->max_version, TLS1_3_VERSION, &max, err);

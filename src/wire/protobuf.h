@@ -48,6 +48,24 @@ static inline size_t br_varint_size(uint64_t value)
     return (size_t)(70 - __builtin_clzll(value | 1)) / 7;
 }
 
+/* Returns the first eight bytes of a varint of at most 56 bits, as br_load64 reads them. What is
+ * behind it is zero. */
+static inline uint64_t br_varint_bytes(uint64_t value)
+{
+    uint64_t bits = value, more = 0x8080808080808080u;
+    bits = (bits & 0x000000000fffffffu) | (bits & 0x00fffffff0000000u) << 4;
+    bits = (bits & 0x00003fff00003fffu) | (bits & 0x0fffc0000fffc000u) << 2;
+    bits = (bits & 0x007f007f007f007fu) | (bits & 0x3f803f803f803f80u) << 1;
+    return bits | (more & ((UINT64_C(1) << (8 * (br_varint_size(value) - 1))) - 1));
+}
+
+/* The same of a number below 2^14, which takes one byte or two. */
+static inline uint64_t br_varint_short(uint32_t value)
+{
+    uint32_t two = value >= 0x80;
+    return (value & 0x7f) | two << 7 | value >> 7 << 8;
+}
+
 /* Writes into `p`, which must have room; returns the byte after. */
 static inline uint8_t *br_put_varint(uint8_t *p, uint64_t value)
 {

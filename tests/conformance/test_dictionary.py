@@ -416,6 +416,59 @@ def test_merge_like_before(run, seed):
     check_dictionary(merged[0])
 
 
+REFERS_TO = {"stack_index": "stack_table", "link_index": "link_table", "mapping_index": "mapping_table",
+             "function_index": "function_table", "location_indices": "location_table",
+             "attribute_indices": "attribute_table"}
+
+
+def refer(message, places):
+    """Every index in a message, and in those below it, becomes the one that `places` has for it."""
+    for field, value in message.ListFields():
+        table = "string_table" if field.name.endswith("_strindex") else REFERS_TO.get(field.name)
+        repeated = hasattr(value, "extend")
+        if table and repeated:
+            value[:] = [places[table][i] for i in value]
+        elif table:
+            setattr(message, field.name, places[table][value])
+        elif field.message_type:
+            for each in value if repeated else [value]:
+                refer(each, places)
+
+
+def in_another_order(rng, request):
+    """The same, but for the order of all tables."""
+    request = Profiles.FromString(request.SerializeToString())
+    places = {}
+    for table in TABLES:
+        entries = getattr(request.dictionary, table)
+        order = [0, *rng.sample(range(1, len(entries)), len(entries) - 1)]
+        places[table] = {old: new for new, old in enumerate(order)}
+        before = [e if isinstance(e, str) else type(e).FromString(e.SerializeToString()) for e in entries]
+        del entries[:]
+        entries.extend(before[old] for old in order)
+    refer(request, places)
+    return request
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_merge_in_another_order(run, seed):
+    """Whatever the order of a dictionary, the merged one has each entry once, and so no more of them."""
+    rng = random.Random(seed)
+    maker = Maker(rng)
+    request = maker.profiles()
+    while n_samples(request) < 20:
+        request = maker.profiles()
+    requests = [request, *(in_another_order(rng, request) for _ in range(5))]
+    assert meaning(requests[1:2]) == meaning([request])
+    bodies = [each.SerializeToString() for each in requests]  # values are told apart by their bytes
+    merged, _ = run("merge", bodies)
+    assert meaning(merged) == meaning(requests)
+    check_dictionary(merged[0])
+    alone, _ = run("roundtrip", bodies[:1])
+    for table in TABLES:
+        assert len(getattr(merged[0].dictionary, table)) == len(getattr(alone[0].dictionary, table)), table
+
+
 def check_split(pieces, requests, most):
     assert meaning(pieces) == meaning(requests)
     for piece in pieces:

@@ -10,6 +10,7 @@ import subprocess
 import time
 
 import pytest
+import yaml
 
 import clients
 import ingest
@@ -387,3 +388,23 @@ def test_example_is_valid_as_it_is_shipped(name, tmp_path):
                           timeout=DEADLINE_S, env={"TOKEN": "x", "BRAID_CONTROL_TOKEN": CONTROL_TOKEN,
                                                   "BRAID_PROFILES": str(tmp_path)})
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_compose_runs_braid(tmp_path):
+    """The compose file of docs/grafana.md: what it mounts is there, Braid takes its arguments, and its exporters and
+    Grafana's data sources go to services that it has."""
+    folder = FOLDER.parents[1] / "demo" / "grafana"
+    services = yaml.safe_load((folder / "compose.yaml").read_text())["services"]
+    mounts = [mount.split(":")[:2] for service in services.values() for mount in service.get("volumes", [])]
+    assert all((folder / source).is_file() for source, _ in mounts)
+    build = services["braid"]["build"]
+    assert (folder / build["context"] / build["dockerfile"]).is_file()
+    inside = {target: str(folder / source) for source, target in mounts}
+    arguments = [inside.get(each, each) for each in services["braid"]["command"]]
+    done = subprocess.run([BINARY, "print-config", *arguments], capture_output=True, text=True, timeout=DEADLINE_S)
+    assert (done.returncode, done.stderr) == (0, "")
+    sources = yaml.safe_load((folder / "datasources.yaml").read_text())["datasources"]
+    urls = re.findall(r"http://(\w+):", done.stdout) + [re.match(r"http://(\w+):", each["url"]).group(1) for each in sources]
+    assert set(urls) == {"tempo", "pyroscope"} <= set(services)
+    published = {port.rsplit(":", 1)[1] for port in services["braid"]["ports"]}
+    assert published == set(re.findall(r"0\.0\.0\.0:(\d+)", done.stdout))

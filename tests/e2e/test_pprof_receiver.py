@@ -235,6 +235,18 @@ def test_recordings_in_a_folder(braid, sink, pyroscope, tmp_path):
     assert {push.profile.time_nanos // 10**9 for push in pyroscope.profiles()} == {start // 10**9 for start in starts}
 
 
+def test_each_file_that_nobody_understands_is_named(braid, sink, tmp_path):
+    folder = tmp_path / "in"
+    folder.mkdir()
+    names = [f"{i}.txt" for i in range(5)]
+    for name in names:
+        (folder / name).write_bytes(b"\1\2\3")
+    server = braid(config(sink, {"file": {"path": str(folder), "poll_interval": "50ms", "after": "delete"}}))
+    until(lambda: all(f"/{name}: neither pprof" in server.log() for name in names), "all of them")
+    assert {path.name for path in folder.iterdir()} == set(names)
+    server.stop()
+
+
 def test_an_upload_that_nobody_understands(braid, sink):
     server = braid(config(sink, {"http": {"endpoint": "127.0.0.1:0"}}))
     answer = clients.http(server.address("http", "receiver/pprof"), "/v1/profiles/upload?name=shop",

@@ -7,10 +7,14 @@ import pathlib
 import re
 import subprocess
 import sys
-
+import time
+import urllib.parse
+import urllib.request
 
 import pytest
 
+import clients
+import otlp
 from braid import BINARY, DEADLINE_S, until
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -57,6 +61,29 @@ def test_forwards_where_the_environment_says(start, sink):
     running = start(TEMPO_ENDPOINT=sink.grpc)
     text = until(lambda: "Traces go on to" in (said := running.stdout_path.read_text()) and said)
     assert sink.grpc in text
+
+
+def test_marks_where_grafana_wants_them(start, tmp_path):
+    """As docs/grafana.md says: with a hold and exact marks Grafana's Tempo data source finds the spans with samples."""
+    marked = start("--set=processors.join.hold=1s", "--set=processors.join.profile_hold=1s", "--set=processors.join.mark=exact")
+    plain = start(XDG_DATA_HOME=str(tmp_path / "plain"))
+    of_spans, of_samples = otlp.trace_request(2), otlp.profile_request(1)
+    now_ns = time.time_ns()
+    for _, _, span in otlp.spans_of(of_spans):
+        span.start_time_unix_nano, span.end_time_unix_nano = now_ns - 10**9, now_ns
+    for _, profile, _ in otlp.samples_of(of_samples):
+        profile.time_unix_nano = now_ns - 10**9
+
+    def found(running, condition):
+        text = urllib.parse.urlencode({"q": "{" + condition + "}"})
+        with urllib.request.urlopen(f"{page(running)}/api/search?{text}", timeout=DEADLINE_S) as answer:
+            return {span["name"] for trace in json.load(answer)["traces"] for span in trace["spanSet"]["spans"]}
+    for running in (marked, plain):
+        clients.grpc(running.grpc, otlp.TRACES, of_spans.SerializeToString()).expect_ok()
+        clients.grpc(running.grpc, otlp.PROFILES, of_samples.SerializeToString()).expect_ok()
+        until(lambda: found(running, 'name =~ "span.*"') == {"span 1", "span 2"}, "both spans")
+    assert found(marked, "span.pyroscope.profile.id != nil") == {"span 1"}
+    assert found(plain, "span.pyroscope.profile.id != nil") == set()
 
 
 def test_is_quiet(braid, tmp_path):

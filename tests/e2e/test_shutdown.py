@@ -48,6 +48,14 @@ def test_idle_connections_do_not_hold_it_up(braid):
         client.socket.close()
 
 
+def test_extensions_that_have_no_effect(braid):
+    """Those of the Collector that are passed over are no more in the way at the end than at the start."""
+    server = braid(pipelines({"nop": {}}, extensions={"pprof": {}, "zpages": {}, "opamp": {}}))
+    clients.grpc(server.grpc, TRACES, BODY).expect_ok()
+    _, words = timed_stop(server)
+    assert words["traces"]["received"] == words["traces"]["sent"] == 5
+
+
 def test_half_a_request_costs_others_nothing(braid, sink):
     """Receivers drain first: one that waits for a slow client must not keep batches from being sent."""
     server = braid(pipelines(exporter("grpc", sink), processors={"batch": {"timeout": "1h"}}),

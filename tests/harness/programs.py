@@ -12,6 +12,7 @@ _BUILT = pathlib.Path(os.environ.get("SDKS", pathlib.Path(__file__).parents[2] /
 _JAVA = [f"-javaagent:{_BUILT}/java/agent-2.9.2.jar", "-cp", f"{_BUILT}/java/classes:{_BUILT}/java/*", "Scene"]
 
 JFR_READER = str(_BUILT / "jfr-reader")
+PYROSCOPE_READER = str(_BUILT / "pyroscope-reader")
 PY_SPY = str(_BUILT / "python" / "bin" / "py-spy")
 SECONDS = "3"
 TRACE, ROOT, CHILD = "0a" * 16, "0b" * 8, "0c" * 8  # of programs that have no tracer of their own
@@ -47,12 +48,14 @@ def run(name, pyroscope, otlp, requests=0):
     return _said(command, env)
 
 
-def datadog(address):
-    """Runs a program under Datadog's profiler, whose agent is at the address."""
-    command = [str(_BUILT / "python-datadog" / "bin" / "python"), str(_HERE / "python" / "datadog.py")]
+def datadog(address, language):
+    """Runs a program under Datadog's profiler for python or go, whose agent is at the address."""
+    command = {"python": [str(_BUILT / "python-datadog" / "bin" / "python"), str(_HERE / "python" / "datadog.py")],
+               "go": [str(_BUILT / "datadog")]}[language]
     return _said(command, {"DD_TRACE_AGENT_URL": f"http://{address}", "DD_SERVICE": "shop", "DD_ENV": "test",
                            "DD_PROFILING_UPLOAD_INTERVAL": "1", "DD_INSTRUMENTATION_TELEMETRY_ENABLED": "false",
-                           "DD_REMOTE_CONFIGURATION_ENABLED": "false", "SECONDS": SECONDS})
+                           "DD_REMOTE_CONFIGURATION_ENABLED": "false", "DD_PROFILING_FLUSH_ON_EXIT": "true",
+                           "SECONDS": SECONDS})
 
 
 def serve(address, otlp):

@@ -30,7 +30,7 @@ PUSH_PATH = "/push.v1.PusherService/Push"
 MAX_LABELS, MAX_VALUE = 30, 2048
 _CODES = {400: "invalid_argument", 401: "unauthenticated", 403: "permission_denied",
           404: "not_found", 429: "resource_exhausted", 500: "unknown", 503: "unavailable"}
-_IDS = {"span_id": 16, "profile_id": 16, "trace_id": 32}  # hex digits; any other length is ignored
+_IDS = {"span_id": 16, "trace_id": 32}  # hex digits; any other length is ignored
 
 # What one unit of value belongs to. type: "process_cpu:cpu:nanoseconds:cpu:nanoseconds".
 Key = collections.namedtuple("Key", "labels type stack span_id trace_id")
@@ -126,9 +126,11 @@ def check_labels(labels):
 
 
 class _Labels:
-    """What the server makes of the labels of a pprof's samples. It looks a name up in the string table once: a
-    sample's id is what has the first string that is equal to `span_id` as its key, and what is kept out of
-    the series has the last one (pprof.RenameLabel, LabelID, LabelKeysByString)."""
+    """What the server makes of the labels of a pprof's samples. It looks a name up in the string table once. What is
+    kept out of the series has the last string that is equal to `span_id` as its key, and a sample's id is what has the
+    first one; but where any sample has a label for the series, only the labels that are kept out are left then, in a
+    table of strings that is written anew (pprof.RenameLabel, LabelKeysByString, LabelID, SampleExporter).
+    tests/sdks/test_pyroscope_reader.py has it by the server's own code."""
 
     def __init__(self, profile):
         self._strings = [*profile.string_table]
@@ -137,14 +139,19 @@ class _Labels:
         first = {text: i for i, text in reversed([*enumerate(self._strings)])}
         last = {text: i for i, text in enumerate(self._strings)}
         self._renamed = {first["profile_id"]: first["span_id"]} if "profile_id" in first else {}
-        self._ids = {first[name]: name for name in _IDS if name in first}
-        self._hidden = {last[name] for name in _IDS if name in last}
+        self._hidden = {last[name]: name for name in _IDS if name in last}
+        keys = {self._key(label) for sample in profile.sample for label in sample.label if label.str}
+        anew = not keys <= self._hidden.keys()
+        self._ids = {key: name for key, name in self._hidden.items() if anew or key == first[name]}
+
+    def _key(self, label):
+        return self._renamed.get(label.key, label.key)
 
     def of(self, sample):
         """(what becomes a label of the series, {"span_id": ..., "trace_id": ...})"""
         labels, ids = {}, {}
         for label in sample.label:
-            key, text = self._renamed.get(label.key, label.key), self._strings[label.str]
+            key, text = self._key(label), self._strings[label.str]
             name = self._ids.get(key)
             if name and re.fullmatch(f"[0-9a-fA-F]{{{_IDS[name]}}}", text):
                 ids.setdefault(name, text.lower())

@@ -15,6 +15,7 @@ import pytest
 import otlp
 import profile_view
 import programs
+import pyroscope_reader
 from braid import Braid
 from pyroscope import Pyroscope
 
@@ -69,6 +70,7 @@ def test_at_pyroscope(recording, server):
         assert post(direct.address, ingest, recording.read_bytes()) == 200
         braid.stop()
         assert behind.stored() == direct.stored()
+        assert pyroscope_reader.stacks(behind) == pyroscope_reader.stacks(direct)
         kinds = {key.type for key in direct.stored()}
         assert {"process_cpu:cpu:nanoseconds:cpu:nanoseconds", "mutex:delay:nanoseconds:mutex:count",
                 "memory:alloc_sample_bytes:bytes:space:bytes", "block:delay:nanoseconds:block:count"} <= kinds
@@ -192,3 +194,7 @@ def test_joined(recording, server, tmp_path):
         if key.type == "process_cpu:cpu:nanoseconds:cpu:nanoseconds":
             stored[(key.trace_id, key.span_id) if key.span_id else None] += value
     assert found == stored == expected and set(expected) == {(TRACE, ROOT), (TRACE, CHILD), None}
+    read = pyroscope_reader.totals(pyroscope_reader.stacks(behind))
+    assert read == pyroscope_reader.totals_of_stored(behind.stored())
+    for span in (ROOT, CHILD):
+        assert read["process_cpu:cpu:nanoseconds:cpu:nanoseconds", span] == expected[TRACE, span]

@@ -8,6 +8,7 @@ import pytest
 
 import otlp
 import programs
+import pyroscope_reader
 from braid import ROOT, Braid
 from pyroscope import Pyroscope
 from sink import Sink
@@ -50,7 +51,7 @@ def test_marks(sdk, tmp_path):
         braid.stop()
         marks = {span.span_id.hex(): otlp.attributes_of(span.attributes).get("pyroscope.profile.id")
                  for call in sink.of(otlp.TRACES) for _, _, span in otlp.spans_of(call.message)}
-        stored = pyroscope.stored()
+        stored, read = pyroscope.stored(), pyroscope_reader.stacks(pyroscope)
     finally:
         braid.kill()
         sink.close()
@@ -58,6 +59,7 @@ def test_marks(sdk, tmp_path):
     names = {span: name for _, span, name in said}
     assert marks.keys() == names.keys()
     sampled = {key.span_id for key in stored if key.span_id}
+    assert sampled == {span for _, span in read if span}
     buttons = {span for span, mark in marks.items() if mark}
     print(f"{len(marks)} spans, {len(sampled)} with samples, {len(buttons)} buttons")
     assert len(names) == 2 * REQUESTS and REQUESTS / 2 < len(sampled) < len(names)

@@ -14,6 +14,7 @@ import ingest
 import otlp
 import profile_view
 import programs
+import pyroscope_reader
 from braid import Braid
 from pyroscope import Pyroscope
 
@@ -134,3 +135,4 @@ def test_what_it_says(recording, way, tmp_path):
         assert ("service_name", "shop") in key.labels
         stored[tuple(frame[0] for frame in key.stack)] += value
     assert came == stored == said
+    assert pyroscope_reader.stacks(behind) == {(TYPES[kind], ""): said}

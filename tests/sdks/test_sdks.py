@@ -14,6 +14,7 @@ import ingest
 import otlp
 import profile_view
 import programs
+import pyroscope_reader
 from braid import Braid
 from pyroscope import Pyroscope
 from tap import Tap
@@ -187,6 +188,17 @@ def test_round_trip_joined(scene, sdk):
     assert without_traces(joined) == without_traces(scene(sdk).direct.stored())
 
 
+@pytest.mark.parametrize("sdk", sorted(set(programs.SDKS) - {"java-otlp"}))
+def test_spans_at_pyroscope(scene, sdk):
+    """By the server's own code each span has behind Braid, stack by stack, what it has without it."""
+    made = scene(sdk)
+    direct = pyroscope_reader.stacks(made.direct)
+    assert (made.root[1] in {span for _, span in direct}) == (sdk in LINKED)
+    assert pyroscope_reader.stacks(made.plain) == direct
+    assert pyroscope_reader.stacks(made.joined) == direct
+    assert pyroscope_reader.totals(direct) == pyroscope_reader.totals_of_stored(made.direct.stored()) != {}
+
+
 def by_stack(rows):
     """{(functions, the leaf first): sum}."""
     found = collections.Counter()
@@ -202,7 +214,9 @@ def test_otlp_is_pushed_on(scene):
                     for each in samples)
     stored = scene("java-otlp").joined.stored()
     assert by_stack((tuple(frame[0] for frame in key.stack), value) for key, value in stored.items()) == sent != {}
-    assert {key.type for key in stored} == {"process_cpu:cpu:nanoseconds:cpu:nanoseconds"}
+    kind = "process_cpu:cpu:nanoseconds:cpu:nanoseconds"
+    assert {key.type for key in stored} == {kind}
+    assert pyroscope_reader.stacks(scene("java-otlp").joined) == {(kind, ""): sent}
 
 
 class Served:
@@ -252,4 +266,7 @@ def test_served(tmp_path):
             stored[tuple(key.type.split(":")[:3])] += value
     assert stored == {("process_cpu", *kind): sum(sum(each["values"]) for each in linked if each["type"] == kind)
                       for kind in (("samples", "count"), ("cpu", "nanoseconds"))}
+    read = pyroscope_reader.totals(pyroscope_reader.stacks(scene.joined))
+    assert read == pyroscope_reader.totals_of_stored(scene.joined.stored())
+    assert {span for _, span in read} == {"", scene.root[1]}
     check_figures(scene)

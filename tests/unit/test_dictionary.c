@@ -480,6 +480,44 @@ static void test_intern(void **state)
     assert_int_equal(budget.used, 0);
 }
 
+/* Several at once are found as each is alone, present or not, also after others with the same slot.
+ */
+static void test_intern_find_many(void **state)
+{
+    (void)state;
+    struct br_budget budget = {.max = 1 << 20};
+    struct br_intern t = {0};
+    char texts[600][40];
+    uint32_t hash;
+    assert_int_equal(br_intern_init(&t, &budget, 5), 0);
+    for (uint32_t i = 0; i < 600; i++) {
+        (void)snprintf(texts[i], sizeof texts[i], "%.*s%u", (int)(i % 30),
+                       "abcdefghijklmnopqrstuvwxyzabcdef", i);
+        if (i % 3 == 0)
+            continue;
+        size_t len = strlen(texts[i]);
+        assert_int_equal(br_intern_find(&t, (uint8_t *)texts[i], len, 0, &hash), BR_INTERN_NONE);
+        assert_int_equal(br_intern_reserve(&t, &budget, len), 0);
+        memcpy(br_intern_body(&t), texts[i], len);
+        br_intern_append(&t, len, hash);
+    }
+    for (uint32_t i = 0; i < 600; i += 3) {
+        uint32_t n = 1 + i % BR_INTERN_MANY, places[BR_INTERN_MANY];
+        struct br_intern_text many[BR_INTERN_MANY];
+        for (uint32_t k = 0; k < n; k++) {
+            const char *text = texts[(i + k) % 600];
+            many[k] = (struct br_intern_text){(const uint8_t *)text, strlen(text)};
+        }
+        br_intern_find_many(&t, many, n, places);
+        for (uint32_t k = 0; k < n; k++) {
+            assert_int_equal(places[k],
+                             br_intern_find(&t, many[k].data, many[k].len, BR_INTERN_NONE, &hash));
+            assert_int_equal(places[k] == BR_INTERN_NONE, (i + k) % 600 % 3 == 0);
+        }
+    }
+    br_intern_release(&t, &budget);
+}
+
 /* Forgetting is as if the entries had never come: each slot is as in a table of those that stay. */
 static void test_intern_truncate(void **state)
 {
@@ -589,6 +627,7 @@ int main(void)
         cmocka_unit_test(test_shapes),
         cmocka_unit_test(test_malformed),
         cmocka_unit_test(test_intern),
+        cmocka_unit_test(test_intern_find_many),
         cmocka_unit_test(test_intern_truncate),
         cmocka_unit_test(test_no_memory_merge),
     };

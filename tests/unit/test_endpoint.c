@@ -19,6 +19,7 @@ static void what_is_an_endpoint(void **state)
         {"http://tempo:4317", true, "tempo", "tempo:4317", "", 4317, false, true, false},
         {"https://tempo:4317", true, "tempo", "tempo:4317", "", 4317, true, true, false},
         {"https://tempo", true, "tempo", "tempo:443", "", 443, true, true, false},
+        {"http://tempo:4317/", true, "tempo", "tempo:4317", "", 4317, false, true, false},
         {"dns:///tempo:4317", true, "tempo", "tempo:4317", "", 4317, false, false, false},
         {"dns:///tempo", true, "tempo", "tempo:443", "", 443, false, false, false},
         {"passthrough:///10.0.0.1:5", true, "10.0.0.1", "10.0.0.1:5", "", 5, false, false, false},
@@ -81,6 +82,9 @@ static void what_is_none(void **state)
         {"http://a b:1", false},
         {"http://h\n:1", false},
         {"http://user@h:1", false},
+        {"http://h:1/a", true},
+        {"h:1/a", true},
+        {"h:1?a", true},
     };
     for (size_t i = 0; i < BR_COUNT(cases); i++) {
         struct br_endpoint e = {.port = 12345};

@@ -486,9 +486,10 @@ static void configs(void **state)
          "that "
          "is known here\n"},
         {"{trace_conditions: [{conditions: ['span.name == \"a\"', name]}, {a: b}]}",
-         "test.yaml:1:63: x::trace_conditions: must be conditions, or maps with a list of them "
+         "test.yaml:1:63: x::trace_conditions[1]: must be conditions, or maps with a list of them "
          "under \"conditions\"\n"
-         "test.yaml:1:55: x::trace_conditions[1]: at character 1: the path name has to start with "
+         "test.yaml:1:55: x::trace_conditions[0]::conditions[1]: at character 1: the path name has "
+         "to start with "
          "span, resource or scope\n"},
         {"{traces: {span: ['IsMatch(name, \"a\") == 1']}}",
          "test.yaml:1:18: x::traces::span[0]: at character 20: a function can be == or != true or "
@@ -497,6 +498,14 @@ static void configs(void **state)
          "test.yaml:1:22: x::traces::spanevent: events of spans are not dropped here; only whole "
          "spans "
          "are\n"},
+        {"{trace_conditions: ['spanevent.name == \"a\"', 'span.spanevent == \"a\"']}",
+         "test.yaml:1:21: x::trace_conditions[0]: at character 1: events of spans are not dropped "
+         "here; only whole spans are\n"
+         "test.yaml:1:46: x::trace_conditions[1]: at character 1: the path span.spanevent is none "
+         "that is known here\n"},
+        {"{traces: {span: [\"name == 'a'\"]}}",
+         "test.yaml:1:18: x::traces::span[0]: at character 9: a text stands in double quotes "
+         "here\n"},
         {"{traces: {span: ['(name == \"a\"']}}", "test.yaml:1:18: x::traces::span[0]: at character "
                                                  "13: the \"(\" at character 1 has no \")\"\n"},
         {"{traces: {span: ['end_time_unix_nano - start_time_unix_nano > 5']}}",

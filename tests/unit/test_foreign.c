@@ -116,6 +116,45 @@ static void test_lacking(void **state)
     br_str_release(&said);
 }
 
+/* What is a misspelling of a name that only the Collector has is none of another. */
+static void test_misspelt(void **state)
+{
+    (void)state;
+    struct br_str said = {0};
+    assert_null(load("receivers: {nop: , zipkn: }\n"
+                     "processors: {k8sattribute: , resorce: }\n"
+                     "exporters: {nop: }\n"
+                     "service: {pipelines: {traces: {receivers: [nop], exporters: [nop]}}}\n",
+                     &said));
+    assert_string_equal(
+        said.data,
+        "yaml:1:20: receivers: unknown receiver \"zipkn\"; \"zipkin\", which may be meant, is the "
+        "Collector's: it takes spans from Zipkin's clients\n"
+        "yaml:2:14: processors: unknown processor \"k8sattribute\"; \"k8sattributes\", which may "
+        "be "
+        "meant, is the Collector's: it adds k8s.* attributes to resources by asking the Kubernetes "
+        "API\n"
+        "yaml:2:30: processors: unknown processor \"resorce\"; did you mean \"resource\"? \"braid "
+        "components\" lists all\n"
+        "warning: yaml:1:18: receivers::nop: receives nothing\n");
+    br_str_release(&said);
+}
+
+static void test_lacking_without_a_value(void **state)
+{
+    (void)state;
+    struct br_str said = {0};
+    struct br_config *config =
+        load("receivers: {otlp: {protocols: {http: {endpoint: 'localhost:0', auth: }}}}\n"
+             "exporters: {otlp: {endpoint: 'a:1', auth: null, sending_queue: {storage: }}}\n"
+             "service: {pipelines: {traces: {receivers: [otlp], exporters: [otlp]}}}\n",
+             &said);
+    assert_non_null(config);
+    assert_string_equal(said.data ? said.data : "", "");
+    br_config_free(config);
+    br_str_release(&said);
+}
+
 /* Numbers are written out. */
 static void test_range(void **state)
 {
@@ -153,6 +192,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_accepted),
         cmocka_unit_test(test_lacking),
+        cmocka_unit_test(test_lacking_without_a_value),
+        cmocka_unit_test(test_misspelt),
         cmocka_unit_test(test_range),
         cmocka_unit_test(test_rows),
     };

@@ -255,6 +255,37 @@ static void samples_may_leave_with_the_deepest_spans_link(void **state)
     join_rig_free(r);
 }
 
+/* Who leaves with the deepest span's link waits for it, also where the root has come; and the root,
+ * which no sample names then, has no mark. */
+static void links_to_the_deepest_span_wait_for_it(void **state)
+{
+    (void)state;
+    static const struct taken below = {.span = 1, .thread = "1", .n = 1, .times = {1250}};
+    struct join_rig *r = join_rig_new(
+        "{hold: 5s, profile_hold: 5s, mark: exact, local_root: {link: span}}", NULL, 0);
+    struct wire w = {0};
+    put_spans(&w, &tree[3], 1); /* root */
+    join_rig_send(r, BR_TRACES, &w, true);
+    wire_clear(&w);
+    put_samples(&w, 7, &below, 1);
+    join_rig_send(r, BR_PROFILES, &w, false);
+    wire_clear(&w);
+    put_spans(&w, tree, 2); /* query, work */
+    join_rig_send(r, BR_TRACES, &w, true);
+    assert_int_equal(r->n_out, 0);
+    fake_host_advance(r->h, 5000);
+    assert_int_equal(r->n_out, 3);
+    assert_int_equal(r->out[0].signal, BR_PROFILES);
+    assert_string_equal(r->out[0].text, "1250 " TRACE "3: thread.id=1 span.name=query\n");
+    assert_int_equal(join_rig_said(r, "query", STORED_AT), 3);
+    assert_int_equal(join_rig_said(r, "query", OWN), 1);
+    assert_int_equal(join_rig_said(r, "root", STORED_AT), -1);
+    assert_int_equal(join_rig_said(r, "root", OWN), 0);
+    assert_int_equal(join_rig_said(r, "root", ALL), 1);
+    wire_free(&w);
+    join_rig_free(r);
+}
+
 static void without_timestamps_all_is_the_roots(void **state)
 {
     (void)state;
@@ -722,6 +753,7 @@ int main(void)
         cmocka_unit_test(a_sample_is_shared_out_by_its_timestamps),
         cmocka_unit_test(a_root_without_samples_of_its_own_keeps_its_way_to_the_store),
         cmocka_unit_test(samples_may_leave_with_the_deepest_spans_link),
+        cmocka_unit_test(links_to_the_deepest_span_wait_for_it),
         cmocka_unit_test(without_timestamps_all_is_the_roots),
         cmocka_unit_test(what_names_a_span_below_the_root_is_that_spans),
         cmocka_unit_test(a_server_below_is_a_root_of_its_own),

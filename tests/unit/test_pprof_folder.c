@@ -364,10 +364,16 @@ static void test_folded_text_that_grows(void **state)
     fake_host_advance(f->rig.h, 10000);
     receiver_rig_expect_in(&f->rig, "main;last 10000000\n");
     assert_false(receiver_rig_has_bytes(&f->rig, "later"));
-    append(f, "a", "7\nmain;more 1\n");
+    append(f, "a", "7\nmain;more 1\nmain;cut"); /* 17 of it, of which 1 was counted */
     fake_host_advance(f->rig.h, 10000);
-    receiver_rig_expect_in(&f->rig, "main;more 10000000\n");
-    assert_false(receiver_rig_has_bytes(&f->rig, "last"));
+    receiver_rig_expect_in(&f->rig, "main;last 160000000\nmain;more 10000000\n");
+    append(f, "a", "ting 3\nmain;x 5"); /* of what was no line, nothing was */
+    fake_host_advance(f->rig.h, 10000);
+    receiver_rig_expect_in(&f->rig, "main;cutting 30000000\nmain;x 50000000\n");
+    append(f, "a", "0 2\nmain;end 1\n"); /* another stack than the one that was counted */
+    fake_host_advance(f->rig.h, 10000);
+    receiver_rig_expect_in(&f->rig, "main;end 10000000\n");
+    assert_float_equal(files(f, "failed"), 0, 0);
     put_text(f, "a", "main;other 4\n" FOLDED); /* another file under that name */
     fake_host_advance(f->rig.h, 10000);
     receiver_rig_expect_in(&f->rig,

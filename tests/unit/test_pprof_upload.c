@@ -77,6 +77,19 @@ static void test_the_name_says_the_type_and_labels(void **state)
     receiver_rig_expect_in(r, "main;work 3\n");
 }
 
+static void test_the_end_alone_is_believed(void **state)
+{
+    struct receiver_rig *r = *state;
+    assert_int_equal(post_text(r, UPLOAD "?name=shop&until=1767225610", FOLDED), 200);
+    receiver_rig_expect_in(r, "time 1767225610000000000 duration 0");
+    br_str_clear(&r->text);
+    assert_int_equal(post_text(r, UPLOAD "?name=shop&format=perf&until=1767225610",
+                               "shop 1/2 100.5: 10 cpu-clock: \n\tff work (shop)\n\n"
+                               "shop 1/2 102.5: 10 cpu-clock: \n\tff work (shop)\n\n"),
+                     200);
+    receiver_rig_expect_in(r, "time 1767225608000000000 duration 2000000000");
+}
+
 static void test_labels_without_a_name(void **state)
 {
     struct receiver_rig *r = *state;
@@ -368,6 +381,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(test_folded),
         TEST(test_the_name_says_the_type_and_labels),
+        TEST(test_the_end_alone_is_believed),
         TEST(test_labels_without_a_name),
         TEST(test_pprof),
         TEST(test_gzip_by_its_magic),

@@ -55,6 +55,12 @@ static void every_length_of_varint_comes_back(void **state)
                 want++;
             assert_int_equal(end - bytes, want);
             assert_int_equal(br_varint_size(v), want);
+            uint8_t eight[8] = {0};
+            memcpy(eight, bytes, want < 8 ? want : 8);
+            if (want <= 8)
+                assert_int_equal(br_varint_bytes(v), br_load64(eight));
+            if (v < 1 << 14)
+                assert_int_equal(br_varint_short((uint32_t)v), br_load64(eight));
             assert_ptr_equal(br_varint(bytes, end, &got), end);
             assert_true(got == v);
             assert_null(br_varint(bytes, end - 1, &got));

@@ -87,7 +87,7 @@ static void test_bad_policy(void **state)
         const char *min, *max, *cipher, *curve;
         const char *words, *more;
     } rows[] = {
-        {"1.1", NULL, NULL, NULL, "min_version is \"1.1\"", "\"1.2\" or \"1.3\""},
+        {NULL, "1.1", NULL, NULL, "max_version is \"1.1\"", "\"1.2\" or \"1.3\""},
         {NULL, "1.0", NULL, NULL, "max_version is \"1.0\"", "\"1.2\" or \"1.3\""},
         {"TLS1.2", NULL, NULL, NULL, "min_version is \"TLS1.2\"", "\"1.2\" or \"1.3\""},
         {"1.3", "1.2", NULL, NULL, "min_version", "greater than max_version"},
@@ -110,6 +110,30 @@ static void test_bad_policy(void **state)
         config.cipher_suites = (struct br_strings){&cipher, cipher ? 1 : 0};
         config.curve_preferences = (struct br_strings){&curve, curve ? 1 : 0};
         assert_refused(&config, true, BR_EINVAL, rows[i].words, rows[i].more);
+    }
+}
+
+/* The least is 1.2, whatever older version a config names. */
+static void test_old_least_version(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *least;
+        int offer;
+        bool taken;
+    } rows[] = {{"1.0", TLS1_VERSION, false},
+                {"1.0", TLS1_1_VERSION, false},
+                {"1.0", TLS1_2_VERSION, true},
+                {"1.1", TLS1_1_VERSION, false},
+                {"1.1", TLS1_2_VERSION, true}};
+    for (size_t i = 0; i < BR_COUNT(rows); i++) {
+        struct br_tls_config config = tls_server_config();
+        config.min_version = rows[i].least;
+        struct tls_end server = tls_server_end(&config);
+        struct tls_raw client = tls_raw_client(rows[i].offer, "ALL:@SECLEVEL=0");
+        assert_int_equal(tls_raw_handshake(&client, &server) == 1, rows[i].taken);
+        tls_raw_free(&client);
+        tls_end_free(&server);
     }
 }
 
@@ -339,6 +363,7 @@ int main(void)
         cmocka_unit_test(test_bad_files),
         cmocka_unit_test(test_bad_ca_files),
         cmocka_unit_test(test_bad_policy),
+        cmocka_unit_test(test_old_least_version),
         cmocka_unit_test(test_insecure_ciphers_on_demand),
         cmocka_unit_test(test_tls13_names_alone),
         cmocka_unit_test(test_option_tables),

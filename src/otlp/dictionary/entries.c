@@ -116,6 +116,15 @@ static uint32_t merge_entry_intern_string(struct br_merge *merge, const uint8_t 
     return br_merger_string(merge, body, len, guess);
 }
 
+/* See br_interned: a function is the user of its name, a location of the function of its last line.
+ */
+static void merge_entry_note_user(struct br_merge *merge, enum br_table kind, uint32_t used,
+                                  uint32_t place)
+{
+    if (place != BR_INTERN_NONE)
+        merge->tables[kind].entries[used].user = place;
+}
+
 static uint32_t merge_entry_intern_function(struct br_merge *merge, const uint8_t *p, uint32_t len,
                                             uint32_t guess)
 {
@@ -128,12 +137,14 @@ static uint32_t merge_entry_intern_function(struct br_merge *merge, const uint8_
         return 0;
     }
     for (uint32_t k = 0; k < 3; k++)
-        o = br_merger_put_scalar(o, BR_FUNCTION_NAME + k,
-                                 br_merger_index(merge, BR_TABLE_STRING, v[k]));
-    o = br_merger_put_scalar(o, BR_FUNCTION_START_LINE, v[3]);
+        v[k] = br_merger_index(merge, BR_TABLE_STRING, v[k]);
+    for (uint32_t k = 0; k < 4; k++)
+        o = br_merger_put_scalar(o, BR_FUNCTION_NAME + k, v[k]);
     if (others)
         o = merge_entry_put_unknown(known, p, p + len, o);
-    return br_merger_enter(merge, BR_TABLE_FUNCTION, o, guess);
+    uint32_t place = br_merger_enter(merge, BR_TABLE_FUNCTION, o, guess);
+    merge_entry_note_user(merge, BR_TABLE_STRING, (uint32_t)v[0], place);
+    return place;
 }
 
 static uint32_t merge_entry_intern_mapping(struct br_merge *merge, const uint8_t *p, uint32_t len,
@@ -158,7 +169,7 @@ static uint32_t merge_entry_intern_mapping(struct br_merge *merge, const uint8_t
 }
 
 static uint8_t *merge_entry_put_line(struct br_merge *merge, const uint8_t *p, const uint8_t *end,
-                                     uint8_t *out)
+                                     uint8_t *out, uint32_t *ret_function)
 {
     const uint64_t known = TAGS(0x08, 0x10, 0x18, 0x18, 0x18);
     uint64_t v[3] = {0};
@@ -167,8 +178,8 @@ static uint8_t *merge_entry_put_line(struct br_merge *merge, const uint8_t *p, c
         br_merger_fail(merge, BR_EINVAL);
     *out++ = (uint8_t)BR_SCAN_LEN(BR_LOCATION_LINES);
     uint8_t *line = ++out;
-    out = br_merger_put_scalar(out, BR_LINE_FUNCTION,
-                               br_merger_index(merge, BR_TABLE_FUNCTION, v[0]));
+    *ret_function = br_merger_index(merge, BR_TABLE_FUNCTION, v[0]);
+    out = br_merger_put_scalar(out, BR_LINE_FUNCTION, *ret_function);
     out = br_merger_put_scalar(out, BR_LINE_LINE, v[1]);
     out = br_merger_put_scalar(out, BR_LINE_COLUMN, v[2]);
     if (others)
@@ -182,6 +193,7 @@ static uint32_t merge_entry_intern_location(struct br_merge *merge, const uint8_
     const uint64_t known = TAGS(0x08, 0x10, 0x1a, 0x20, 0x22);
     const uint8_t *start = p, *end = p + len;
     uint64_t mapping = 0, address = 0;
+    uint32_t function = 0;
     bool others = false;
     uint8_t *o = br_merger_entry(merge, BR_TABLE_LOCATION, GROWTH * (size_t)len);
     while (o && p < end) {
@@ -199,7 +211,7 @@ static uint32_t merge_entry_intern_location(struct br_merge *merge, const uint8_
             address = field.value;
             break;
         case BR_SCAN_LEN(BR_LOCATION_LINES):
-            o = merge_entry_put_line(merge, field.data, p, o);
+            o = merge_entry_put_line(merge, field.data, p, o, &function);
             break;
         default:
             others = true;
@@ -214,7 +226,9 @@ static uint32_t merge_entry_intern_location(struct br_merge *merge, const uint8_
         o = merge_entry_put_list(merge, BR_TABLE_ATTRIBUTE, BR_LOCATION_ATTRIBUTES, start, end, o);
         o = merge_entry_put_unknown(known, start, end, o);
     }
-    return br_merger_enter(merge, BR_TABLE_LOCATION, o, guess);
+    uint32_t place = br_merger_enter(merge, BR_TABLE_LOCATION, o, guess);
+    merge_entry_note_user(merge, BR_TABLE_FUNCTION, function, place);
+    return place;
 }
 
 static uint32_t merge_entry_intern_link(struct br_merge *merge, const uint8_t *p, uint32_t len,
@@ -309,6 +323,8 @@ static uint32_t merge_entry_intern_attribute(struct br_merge *merge, const uint8
             others = true;
         }
     }
+    if (merge->recalling && (refers || n_values > 1))
+        return BR_INTERN_NONE; /* it may take more than there is room for, and nobody may need it */
     if (refers || n_values > 1) {
         br_merger_fail(merge, merge_entry_resolve_values(merge, p, end));
         value = merge->scratch->data;
@@ -351,10 +367,12 @@ static uint32_t merge_entry_intern_stack(struct br_merge *merge, const uint8_t *
     return br_merger_enter(merge, BR_TABLE_STACK, o, guess);
 }
 
-uint32_t br_merger_intern(struct br_merge *merge, enum br_table table, uint32_t index)
+typedef uint32_t merge_entry_fn(struct br_merge *merge, const uint8_t *body, uint32_t len,
+                                uint32_t guess);
+
+static uint32_t merge_entry_intern(struct br_merge *merge, enum br_table table, uint32_t index)
 {
-    static uint32_t (*const intern[BR_TABLES])(struct br_merge *, const uint8_t *, uint32_t,
-                                               uint32_t) = {
+    static merge_entry_fn *const interns[BR_TABLES] = {
         [BR_TABLE_MAPPING] = merge_entry_intern_mapping,
         [BR_TABLE_LOCATION] = merge_entry_intern_location,
         [BR_TABLE_FUNCTION] = merge_entry_intern_function,
@@ -362,17 +380,31 @@ uint32_t br_merger_intern(struct br_merge *merge, enum br_table table, uint32_t 
         [BR_TABLE_STRING] = merge_entry_intern_string,
         [BR_TABLE_ATTRIBUTE] = merge_entry_intern_attribute,
         [BR_TABLE_STACK] = merge_entry_intern_stack};
-    uint32_t *map = merge->source.tables[table].map;
-    if (merge->rc)
-        return 0;
+    const uint32_t *map = merge->source.tables[table].map;
     uint32_t len;
     const uint8_t *body = br_source_body(&merge->source, table, index, &len);
     /* Neighbours in the source are mostly neighbours in the merged dictionary. Entry 0 has its
      * place, so there is one before. */
     uint32_t guess = map[index - 1] ? map[index - 1] : BR_INTERN_NONE;
-    uint32_t place = intern[table](merge, body, len, guess);
+    return interns[table](merge, body, len, guess);
+}
+
+uint32_t br_merger_intern(struct br_merge *merge, enum br_table table, uint32_t index)
+{
+    if (merge->recalling)
+        merge->unknown = true;
+    if (merge->rc || merge->recalling)
+        return 0;
+    uint32_t place = merge_entry_intern(merge, table, index);
     if (merge->rc)
         return 0;
-    map[index] = place + 1;
+    merge->source.tables[table].map[index] = place + 1;
     return place;
+}
+
+uint32_t br_merger_recall_entry(struct br_merge *merge, enum br_table table, uint32_t index)
+{
+    merge->unknown = false;
+    uint32_t place = merge_entry_intern(merge, table, index);
+    return merge->unknown || merge->rc ? BR_INTERN_NONE : place;
 }

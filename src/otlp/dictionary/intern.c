@@ -48,51 +48,57 @@ void br_budget_free(struct br_budget *budget, void *items, uint32_t *cap, size_t
     *cap = 0;
 }
 
-static inline bool intern_equal(const uint8_t *left, const uint8_t *right, size_t len)
+static inline uint32_t intern_find_hashed(const struct br_intern *intern, const uint8_t *body,
+                                          size_t len, uint32_t hash)
 {
-    if (len > 16) {
-        const uint8_t *last = left + len - 16;
-        for (; left < last; left += 16, right += 16) {
-            if ((br_load64(left) ^ br_load64(right)) | (br_load64(left + 8) ^ br_load64(right + 8)))
-                return false;
-        }
-        right -= left - last;
-        left = last;
-        return ((br_load64(left) ^ br_load64(right)) |
-                (br_load64(left + 8) ^ br_load64(right + 8))) == 0;
+    uint32_t mask = intern->n_slots - 1;
+    for (uint32_t at = hash & mask; intern->slots[at].index; at = (at + 1) & mask) {
+        const struct br_intern_slot *slot = &intern->slots[at];
+        if (slot->hash == hash && br_intern_is(intern, slot->index - 1, body, len))
+            return slot->index - 1;
     }
-    if (len >= 8)
-        return br_load64(left) == br_load64(right) &&
-               br_load64(left + len - 8) == br_load64(right + len - 8);
-    if (len >= 4)
-        return br_load32(left) == br_load32(right) &&
-               br_load32(left + len - 4) == br_load32(right + len - 4);
-    return len == 0 || (left[0] == right[0] && left[len >> 1] == right[len >> 1] &&
-                        left[len - 1] == right[len - 1]);
-}
-
-static inline bool intern_is_entry(const struct br_intern *intern, uint32_t index,
-                                   const uint8_t *body, size_t len)
-{
-    const struct br_interned *interned = &intern->entries[index];
-    return interned->len == len && intern_equal(intern->bytes + interned->at, body, len);
+    return BR_INTERN_NONE;
 }
 
 uint32_t br_intern_find(const struct br_intern *intern, const uint8_t *body, size_t len,
                         uint32_t guess, uint32_t *ret_hash)
 {
     br_steps_add(len);
-    if (guess < intern->count && intern_is_entry(intern, guess, body, len))
+    if (br_intern_is(intern, guess, body, len))
         return guess;
-    uint32_t hash = (uint32_t)br_hash_keyed(intern->secret, body, len);
-    uint32_t mask = intern->n_slots - 1;
-    for (uint32_t at = hash & mask; intern->slots[at].index; at = (at + 1) & mask) {
-        const struct br_intern_slot *intern_slot = &intern->slots[at];
-        if (intern_slot->hash == hash && intern_is_entry(intern, intern_slot->index - 1, body, len))
-            return intern_slot->index - 1;
+    *ret_hash = (uint32_t)br_hash_keyed(intern->secret, body, len);
+    return intern_find_hashed(intern, body, len, *ret_hash);
+}
+
+/* The first entry with a hash, as its number + 1; 0: none has it. */
+static inline uint32_t intern_first(const struct br_intern *intern, uint32_t hash)
+{
+    uint32_t mask = intern->n_slots - 1, at = hash & mask;
+    while (intern->slots[at].index && intern->slots[at].hash != hash)
+        at = (at + 1) & mask;
+    return intern->slots[at].index;
+}
+
+void br_intern_find_many(const struct br_intern *intern, const struct br_intern_text *texts,
+                         uint32_t count, uint32_t *ret)
+{
+    uint32_t hashes[BR_INTERN_MANY], firsts[BR_INTERN_MANY];
+    for (uint32_t i = 0; i < count; i++) {
+        br_steps_add(texts[i].len);
+        hashes[i] = (uint32_t)br_hash_keyed(intern->secret, texts[i].data, texts[i].len);
+        __builtin_prefetch(&intern->slots[hashes[i] & (intern->n_slots - 1)]);
     }
-    *ret_hash = hash;
-    return BR_INTERN_NONE;
+    for (uint32_t i = 0; i < count; i++) {
+        firsts[i] = intern_first(intern, hashes[i]);
+        __builtin_prefetch(&intern->entries[firsts[i] ? firsts[i] - 1 : 0]);
+    }
+    for (uint32_t i = 0; i < count; i++)
+        __builtin_prefetch(intern->bytes + intern->entries[firsts[i] ? firsts[i] - 1 : 0].at);
+    for (uint32_t i = 0; i < count; i++) {
+        ret[i] = firsts[i] ? firsts[i] - 1 : BR_INTERN_NONE;
+        if (firsts[i] && !br_intern_is(intern, ret[i], texts[i].data, texts[i].len))
+            ret[i] = intern_find_hashed(intern, texts[i].data, texts[i].len, hashes[i]);
+    }
 }
 
 static void intern_enter(struct br_intern_slot *slots, uint32_t n_slots, uint32_t hash,
@@ -113,7 +119,7 @@ uint32_t br_intern_append(struct br_intern *intern, size_t len, uint32_t hash)
     *start = intern->tag;
     br_put_varint(start + 1, len);
     intern->entries[intern->count] =
-        (struct br_interned){intern->len + (uint32_t)head, (uint32_t)len, hash};
+        (struct br_interned){intern->len + (uint32_t)head, (uint32_t)len, hash, BR_INTERN_NONE};
     intern_enter(intern->slots, intern->n_slots, hash, intern->count);
     intern->len += (uint32_t)(head + len);
     return intern->count++;

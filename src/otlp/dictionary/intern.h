@@ -46,6 +46,8 @@ struct br_interned {
     uint32_t at;  /* where the body starts in `bytes` */
     uint32_t len; /* of the body */
     uint32_t hash;
+    uint32_t
+        user; /* an entry of another table that refers to this one: a guess, whoever keeps it */
 };
 
 struct br_intern_slot {
@@ -115,10 +117,55 @@ static inline uint8_t *br_intern_body(struct br_intern *intern)
     return intern->bytes + intern->len + BR_INTERN_HEAD;
 }
 
+static inline bool br_intern_equal(const uint8_t *left, const uint8_t *right, size_t len)
+{
+    if (len > 16) {
+        const uint8_t *last = left + len - 16;
+        for (; left < last; left += 16, right += 16) {
+            if ((br_load64(left) ^ br_load64(right)) | (br_load64(left + 8) ^ br_load64(right + 8)))
+                return false;
+        }
+        right -= left - last;
+        left = last;
+        return ((br_load64(left) ^ br_load64(right)) |
+                (br_load64(left + 8) ^ br_load64(right + 8))) == 0;
+    }
+    if (len >= 8)
+        return br_load64(left) == br_load64(right) &&
+               br_load64(left + len - 8) == br_load64(right + len - 8);
+    if (len >= 4)
+        return br_load32(left) == br_load32(right) &&
+               br_load32(left + len - 4) == br_load32(right + len - 4);
+    return len == 0 || (left[0] == right[0] && left[len >> 1] == right[len >> 1] &&
+                        left[len - 1] == right[len - 1]);
+}
+
+/* Returns true when entry `index`, which may be out of range, is equal to `len` bytes. */
+static inline bool br_intern_is(const struct br_intern *intern, uint32_t index, const uint8_t *body,
+                                size_t len)
+{
+    if (index >= intern->count)
+        return false;
+    const struct br_interned *interned = &intern->entries[index];
+    return interned->len == len && br_intern_equal(intern->bytes + interned->at, body, len);
+}
+
 /* Returns the entry equal to `len` bytes, or BR_INTERN_NONE; `*ret_hash` is then their hash.
  * `guess` is compared first, without hashing (it may be out of range). */
 uint32_t br_intern_find(const struct br_intern *intern, const uint8_t *body, size_t len,
                         uint32_t guess, uint32_t *ret_hash);
+
+#define BR_INTERN_MANY 8u
+
+struct br_intern_text {
+    const uint8_t *data;
+    size_t len;
+};
+
+/* As br_intern_find without guesses, of up to BR_INTERN_MANY texts: what one look-up waits for from
+ * memory is on its way while the others are at work. Sets `ret[i]` of each. */
+void br_intern_find_many(const struct br_intern *intern, const struct br_intern_text *texts,
+                         uint32_t count, uint32_t *ret);
 
 /* After br_intern_reserve: makes the `len` bytes at br_intern_body, which no entry is equal to, an
  * entry. Returns its index. */

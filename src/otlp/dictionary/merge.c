@@ -116,6 +116,7 @@ static int merge_add(struct br_merge *merge, const struct br_item *item)
     struct br_merger_mark mark;
     br_merger_mark(merge, &mark);
     br_merger_fail(merge, br_source_load(&merge->source, item));
+    br_merger_recall(merge);
     for (uint32_t i = 0; i < item->n_parts && !merge->rc; i++) {
         const struct br_part *part = &item->parts[i];
         if (part->kind == BR_PART_RESOURCE)

@@ -36,6 +36,8 @@ struct br_merge {
     uint32_t n_parts, cap_parts;
     uint32_t n_items;
     int rc;
+    bool recalling; /* entries are only looked up; see br_merger_recall */
+    bool unknown;   /* what was looked up refers to an entry that is not there */
 };
 
 /* What br_merger_restore goes back to. */
@@ -94,14 +96,19 @@ static inline uint8_t *br_merger_entry(struct br_merge *merge, enum br_table tab
     return br_intern_body(&merge->tables[table]);
 }
 
-/* Ends it where its body ends; the index of the entry that it is. `guess`: see br_intern_find. */
+/* Ends it where its body ends; the index of the entry that it is, or BR_INTERN_NONE where it was
+ * only looked up. `guess`: see br_intern_find. */
 static inline uint32_t br_merger_enter(struct br_merge *merge, enum br_table kind,
                                        const uint8_t *end, uint32_t guess)
 {
     struct br_intern *table = &merge->tables[kind];
     const uint8_t *body = br_intern_body(table);
+    if (__builtin_expect(merge->unknown, 0))
+        return BR_INTERN_NONE;
     uint32_t hash, i = br_intern_find(table, body, (size_t)(end - body), guess, &hash);
-    return i != BR_INTERN_NONE ? i : br_intern_append(table, (size_t)(end - body), hash);
+    if (i != BR_INTERN_NONE || merge->recalling)
+        return i;
+    return br_intern_append(table, (size_t)(end - body), hash);
 }
 
 /* A string of the source or the builder, without being written first. */
@@ -116,7 +123,17 @@ static inline uint8_t *br_merger_put_scalar(uint8_t *out, uint32_t field, uint64
     return br_put_varint(out, value);
 }
 
+/* Takes entry `index` of the source over, unless an equal one is there. Returns its place. */
 uint32_t br_merger_intern(struct br_merge *merge, enum br_table table, uint32_t index);
+
+/* Looks the source's entries up, table by table, and notes the place of those that are there. What
+ * is not there, or refers to what is not, is left to br_merger_index. That would find all the same:
+ * but in the order in which samples refer to them, each after the last, where a table is read from
+ * its beginning to its end, several look-ups at a time. */
+void br_merger_recall(struct br_merge *merge);
+
+/* Looks entry `index` up while the merger recalls. Returns its place or BR_INTERN_NONE. */
+uint32_t br_merger_recall_entry(struct br_merge *merge, enum br_table table, uint32_t index);
 
 /* Returns where entry `index` of the source is in the merged table; takes it over when it is used
  * first. */

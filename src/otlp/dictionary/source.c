@@ -128,7 +128,7 @@ static int source_settle_maps(struct br_source *source, const struct kept *kept)
                                 sizeof *table->map);
         if (rc)
             return rc;
-        uint32_t n = holds ? kept[which].count : 0;
+        uint32_t n = table->n_kept = holds ? kept[which].count : 0;
         if (table->count > n)
             memset(table->map + n, 0, (table->count - n) * sizeof *table->map);
         if (table->count)

@@ -22,6 +22,8 @@ struct br_source_table {
     struct br_source_entry *entries;
     uint32_t *map; /* index in the merged table + 1; 0: not looked up yet */
     uint32_t count, cap_entries, cap_map;
+    uint32_t
+        n_kept; /* entries in front that may have kept their place from the dictionary before */
     uint32_t run_n, run_len; /* entries and bytes from `base` on that nothing else interrupts */
 };
 

@@ -222,19 +222,17 @@ BR_HOT const uint8_t *br_walk_next(struct br_walker *walker, const uint8_t *p, c
             return NULL;
         }
         if (wire == BR_WIRE_VARINT) {
-            if (__builtin_expect(end - p >= 3, 1)) {
-                if (p[1] < 0x80) {
-                    ret->value = p[1];
-                    return p + 2;
-                }
-                if (p[2] < 0x80) {
-                    ret->value = (uint64_t)(p[1] & 0x7f) | (uint64_t)p[2] << 7;
-                    return p + 3;
-                }
-                const uint8_t *next = br_varint_slow(p + 1, end, &ret->value);
-                if (next)
-                    return next;
+            if (__builtin_expect(end - p >= 2 && p[1] < 0x80, 1)) {
+                ret->value = p[1];
+                return p + 2;
             }
+            if (__builtin_expect(end - p >= 3 && p[2] < 0x80, 1)) {
+                ret->value = (uint64_t)(p[1] & 0x7f) | (uint64_t)p[2] << 7;
+                return p + 3;
+            }
+            const uint8_t *next = br_varint_slow(p + 1, end, &ret->value);
+            if (next)
+                return next;
         } else if (wire == BR_WIRE_LEN) {
             size_t n;
             const uint8_t *data = br_walk_len(p + 1, end, &n);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
 
+#include "otlp/plain.h"
 #include "otlp/walk/internal.h"
 
 #define LEN (BR_WIRE_LEN + 1)
@@ -281,7 +282,11 @@ static bool walk_line(struct br_walker *walker, const uint8_t *p, const uint8_t 
 static bool walk_location(struct br_walker *walker, const uint8_t *p, const uint8_t *end)
 {
     static const uint8_t wires[] = {0, VARINT, VARINT, LEN, ANY};
+    struct br_plain_location plain;
     struct br_field field;
+    if (__builtin_expect(br_plain_location(p, end, &plain), 1))
+        return br_walk_index(walker, plain.mapping, MAPPINGS) &&
+               br_walk_index(walker, plain.line[0], FUNCTIONS);
     while (p < end) {
         p = br_walk_next(walker, p, end, wires, sizeof wires, &field);
         if (!p ||
@@ -299,7 +304,13 @@ BR_HOT bool walk_function(struct br_walker *walker, const uint8_t *p, const uint
 {
     static const uint8_t wires[] = {0, VARINT, VARINT, VARINT, VARINT};
     uint64_t largest = 0;
+    struct br_plain_function plain;
     struct br_field field;
+    if (__builtin_expect(br_plain_function(p, end, &plain), 1)) {
+        for (int i = 0; i < BR_FUNCTION_FILENAME; i++)
+            largest = plain.values[i] > largest ? plain.values[i] : largest;
+        return br_walk_index(walker, largest, STRINGS);
+    }
     while (p < end) {
         p = br_walk_next(walker, p, end, wires, sizeof wires, &field);
         if (!p)

@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "otlp/dictionary/merger.h"
+#include "otlp/plain.h"
+
+#define MISSES_MAX 32u /* more entries that are not there than are, before a table is left alone   \
+                        */
+
+/* --- Entries as nearly all are -------------------------------------------------------------- */
+
+/* An entry is compared with what would be written of it, which then need not be written: bytes that
+ * were written one by one are slow to read as words. */
+struct recall_expect {
+    const uint8_t *p;
+    uint64_t differs;
+};
+
+/* What br_merger_put_scalar writes. A table has room for eight bytes more than it holds. */
+static inline void recall_expect_scalar(struct recall_expect *expect, uint32_t field,
+                                        uint64_t value)
+{
+    uint64_t want;
+    unsigned n;
+    if (value == 0)
+        return;
+    if (__builtin_expect(value < 0x4000, 1)) {
+        n = 2 + (value >= 0x80);
+        want = br_varint_short((uint32_t)value);
+    } else {
+        n = 1 + (unsigned)br_varint_size(value);
+        if (__builtin_expect(n > 8, 0)) {
+            expect->differs = 1;
+            return;
+        }
+        want = br_varint_bytes(value);
+    }
+    want = want << 8 | BR_TAG(field, BR_WIRE_VARINT);
+    expect->differs |= (br_load64(expect->p) ^ want) << (64 - 8 * n);
+    expect->p += n;
+}
+
+/* Sets `*index` to its place in the merged dictionary; false where it has none. */
+static inline bool recall_index(const struct br_merge *merge, enum br_table kind, uint64_t *index)
+{
+    const struct br_source_table *table = &merge->source.tables[kind];
+    uint32_t place = *index < table->count ? table->map[*index] : 1;
+    *index = place - 1;
+    return place != 0;
+}
+
+/* The entry that referred to `used` the last time, if it is still there: most functions have a name
+ * of their own, and most locations a function. */
+static inline uint32_t recall_user(const struct br_merge *merge, enum br_table kind,
+                                   enum br_table used_kind, uint64_t used)
+{
+    uint32_t user = merge->tables[used_kind].entries[used].user;
+    return user < merge->tables[kind].count ? user : BR_INTERN_NONE;
+}
+
+static inline uint32_t recall_function(const struct br_merge *merge, const uint8_t *p, uint32_t len)
+{
+    const struct br_intern *table = &merge->tables[BR_TABLE_FUNCTION];
+    struct br_plain_function function;
+    if (!br_plain_function(p, p + len, &function))
+        return BR_INTERN_NONE;
+    uint64_t *values = function.values;
+    for (uint32_t k = 0; k < 3; k++)
+        if (values[k] && !recall_index(merge, BR_TABLE_STRING, &values[k]))
+            return BR_INTERN_NONE;
+    uint32_t user = recall_user(merge, BR_TABLE_FUNCTION, BR_TABLE_STRING, values[0]);
+    if (user == BR_INTERN_NONE)
+        return user;
+    const struct br_interned *entry = &table->entries[user];
+    struct recall_expect expect = {table->bytes + entry->at, 0};
+    for (uint32_t k = 0; k < 4; k++)
+        recall_expect_scalar(&expect, BR_FUNCTION_NAME + k, values[k]);
+    bool same = !expect.differs && expect.p == table->bytes + entry->at + entry->len;
+    return same ? user : BR_INTERN_NONE;
+}
+
+static inline uint32_t recall_location(const struct br_merge *merge, const uint8_t *p, uint32_t len)
+{
+    const struct br_intern *table = &merge->tables[BR_TABLE_LOCATION];
+    struct br_plain_location location;
+    if (!br_plain_location(p, p + len, &location) ||
+        !recall_index(merge, BR_TABLE_FUNCTION, &location.line[0]) ||
+        !recall_index(merge, BR_TABLE_MAPPING, &location.mapping))
+        return BR_INTERN_NONE;
+    uint32_t user = recall_user(merge, BR_TABLE_LOCATION, BR_TABLE_FUNCTION, location.line[0]);
+    if (user == BR_INTERN_NONE)
+        return user;
+    const uint8_t *at = table->bytes + table->entries[user].at;
+    struct recall_expect expect = {at + 2, at[0] ^ BR_SCAN_LEN(BR_LOCATION_LINES)};
+    for (uint32_t k = 0; k < 3; k++)
+        recall_expect_scalar(&expect, BR_LINE_FUNCTION + k, location.line[k]);
+    expect.differs |= (uint64_t)(expect.p - at - 2) ^ at[1];
+    recall_expect_scalar(&expect, BR_LOCATION_MAPPING, location.mapping);
+    recall_expect_scalar(&expect, BR_LOCATION_ADDRESS, location.address);
+    bool same = !expect.differs && expect.p == at + table->entries[user].len;
+    return same ? user : BR_INTERN_NONE;
+}
+
+/* --- Tables --------------------------------------------------------------------------------- */
+
+/* Whether looking a table up to its end is worth it: its entries are not many times those that
+ * could be found. */
+static bool recall_is_worth_it(const struct br_merge *merge, enum br_table kind)
+{
+    return merge->source.tables[kind].count / 2 <= merge->tables[kind].count;
+}
+
+/* What was there in the dictionary before has its place, or nobody needed it. */
+static uint32_t recall_start(const struct br_source_table *table)
+{
+    return table->n_kept > 1 ? table->n_kept : 1;
+}
+
+static bool recall_goes_on(const struct br_source_table *table, uint32_t index, uint32_t missing)
+{
+    return index < table->count && missing <= (index - table->n_kept) / 2 + MISSES_MAX;
+}
+
+/* Looks up the strings from `*index` on that have no place yet; returns how many were not found. */
+static uint32_t recall_group(struct br_merge *merge, uint32_t *index)
+{
+    struct br_source_table *table = &merge->source.tables[BR_TABLE_STRING];
+    struct br_intern_text texts[BR_INTERN_MANY];
+    uint32_t places[BR_INTERN_MANY], first = *index, n = 0, missing = 0;
+    for (; n < BR_INTERN_MANY && first + n < table->count && !table->map[first + n]; n++) {
+        const struct br_source_entry *entry = &table->entries[first + n];
+        texts[n] = (struct br_intern_text){table->base + entry->at, entry->len};
+    }
+    br_intern_find_many(&merge->tables[BR_TABLE_STRING], texts, n, places);
+    for (uint32_t i = 0; i < n; i++) {
+        missing += places[i] == BR_INTERN_NONE;
+        table->map[first + i] = places[i] + 1; /* 0 for none */
+    }
+    *index += n;
+    return missing;
+}
+
+/* Where one string is what follows the last one's place, the next one mostly is, too. */
+static void recall_strings(struct br_merge *merge)
+{
+    struct br_source_table *table = &merge->source.tables[BR_TABLE_STRING];
+    uint32_t missing = 0;
+    for (uint32_t i = recall_start(table); recall_goes_on(table, i, missing);) {
+        const struct br_source_entry *entry = &table->entries[i];
+        uint32_t guess = table->map[i - 1];
+        if (table->map[i]) {
+            i++;
+        } else if (guess && br_intern_is(&merge->tables[BR_TABLE_STRING], guess,
+                                         table->base + entry->at, entry->len)) {
+            table->map[i++] = guess + 1;
+        } else {
+            missing += recall_group(merge, &i);
+        }
+    }
+}
+
+static inline uint32_t recall_plain(const struct br_merge *merge, enum br_table kind,
+                                    const uint8_t *body, uint32_t len)
+{
+    switch (kind) {
+    case BR_TABLE_FUNCTION:
+        return recall_function(merge, body, len);
+    case BR_TABLE_LOCATION:
+        return recall_location(merge, body, len);
+    default:
+        return BR_INTERN_NONE;
+    }
+}
+
+static inline __attribute__((always_inline)) void recall_table(struct br_merge *merge,
+                                                               enum br_table kind)
+{
+    struct br_source_table *table = &merge->source.tables[kind];
+    uint32_t missing = 0;
+    if (!recall_is_worth_it(merge, kind))
+        return;
+    for (uint32_t i = recall_start(table); recall_goes_on(table, i, missing) && !merge->rc; i++) {
+        const struct br_source_entry *entry = &table->entries[i];
+        if (table->map[i])
+            continue;
+        uint32_t place = recall_plain(merge, kind, table->base + entry->at, entry->len);
+        if (place == BR_INTERN_NONE)
+            place = br_merger_recall_entry(merge, kind, i);
+        missing += place == BR_INTERN_NONE;
+        table->map[i] = place + 1;
+    }
+}
+
+void br_merger_recall(struct br_merge *merge)
+{
+    if (merge->rc)
+        return;
+    if (recall_is_worth_it(merge, BR_TABLE_STRING))
+        recall_strings(merge);
+    merge->recalling = true;
+    recall_table(merge, BR_TABLE_ATTRIBUTE);
+    recall_table(merge, BR_TABLE_MAPPING);
+    recall_table(merge, BR_TABLE_FUNCTION);
+    recall_table(merge, BR_TABLE_LOCATION);
+    /* What does not fit may not be needed; who needs it says so. */
+    merge->recalling = merge->unknown = false;
+    merge->rc = 0;
+}

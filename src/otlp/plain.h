@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Reads entries of a profiles dictionary as nearly all are written: each field at most once, no
+ * other fields, a location with one line. What is not so is left to whoever reads any entry.
+ */
+#pragma once
+
+#include <stdbool.h>
+
+#include "otlp/fields.h"
+#include "otlp/scan.h"
+
+/* Reads a message of varints alone, of the fields 1 to `count` (at most 15), into `values`, which
+ * are zero before. Returns false for everything else, which may be good all the same. */
+static inline bool br_plain_scalars(const uint8_t *p, const uint8_t *end, uint64_t *values,
+                                    uint32_t count)
+{
+    uint32_t seen = 0;
+    while (p < end) {
+        uint32_t number = p[0] >> 3, bit = 1u << (number & 31);
+        if (__builtin_expect(
+                (p[0] & 7) != BR_WIRE_VARINT || number - 1 >= count || (seen & bit) != 0, 0))
+            return false;
+        seen |= bit;
+        p = br_scan_index(p + 1, end, &values[number - 1]);
+        if (__builtin_expect(!p, 0))
+            return false;
+    }
+    return true;
+}
+
+struct br_plain_function {
+    uint64_t values[4]; /* name, system name, file name, first line */
+};
+
+static inline bool br_plain_function(const uint8_t *p, const uint8_t *end,
+                                     struct br_plain_function *ret)
+{
+    *ret = (struct br_plain_function){0};
+    return br_plain_scalars(p, end, ret->values, BR_FUNCTION_START_LINE);
+}
+
+struct br_plain_location {
+    uint64_t line[3]; /* function, line, column */
+    uint64_t mapping, address;
+};
+
+static inline bool br_plain_location(const uint8_t *p, const uint8_t *end,
+                                     struct br_plain_location *ret)
+{
+    uint64_t seen = 0;
+    *ret = (struct br_plain_location){0};
+    while (p && p < end) {
+        uint64_t bit = UINT64_C(1) << (*p & 63);
+        if (__builtin_expect((seen & bit) != 0, 0))
+            return false;
+        seen |= bit;
+        switch (*p) {
+        case BR_SCAN_LEN(BR_LOCATION_LINES):
+            if (end - p < 2 || p[1] >= 0x80 || p[1] > end - p - 2 ||
+                !br_plain_scalars(p + 2, p + 2 + p[1], ret->line, BR_LINE_COLUMN))
+                return false;
+            p += 2 + p[1];
+            break;
+        case BR_SCAN_VARINT(BR_LOCATION_ADDRESS):
+            p = br_varint(p + 1, end, &ret->address);
+            break;
+        case BR_SCAN_VARINT(BR_LOCATION_MAPPING):
+            p = br_scan_index(p + 1, end, &ret->mapping);
+            break;
+        default:
+            return false;
+        }
+    }
+    return p && (seen >> BR_SCAN_LEN(BR_LOCATION_LINES) & 1);
+}

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// What Pyroscope has of what was pushed to it, by its own code: pushes as JSON on stdin; on stdout, as JSON, what each
+// sample adds to a profile type, and to the span that it is found by.
+package main
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"os"
+	"slices"
+	"sort"
+
+	"github.com/go-kit/log"
+	profilev1 "github.com/grafana/pyroscope/api/gen/proto/go/google/v1"
+	typesv1 "github.com/grafana/pyroscope/api/gen/proto/go/types/v1"
+	"github.com/grafana/pyroscope/pkg/distributor/model"
+	phlaremodel "github.com/grafana/pyroscope/pkg/model"
+	"github.com/grafana/pyroscope/pkg/model/pprof_split"
+	"github.com/grafana/pyroscope/pkg/phlaredb/labels"
+	"github.com/grafana/pyroscope/pkg/pprof"
+)
+
+type push struct {
+	Labels map[string]string // of its series
+	Pprof  []byte
+}
+
+type row struct {
+	Type  string   `json:"type"`
+	Span  string   `json:"span"`  // or empty
+	Stack []string `json:"stack"` // functions, the leaf first
+	Value int64    `json:"value"`
+}
+
+func check(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// take is what the distributor does with a push (PushParsed, extractSampleSeries).
+func take(p push) []row {
+	profile, err := pprof.RawFromBytes(p.Pprof)
+	check(err)
+	series := &model.ProfileSeries{}
+	for name, value := range p.Labels {
+		series.Labels = append(series.Labels, &typesv1.LabelPair{Name: name, Value: value})
+	}
+	sort.Sort(phlaremodel.Labels(series.Labels))
+	language := series.GetLanguage()
+	if language == "" {
+		language = pprof.GetLanguage(profile, log.NewNopLogger())
+	}
+	if language == "go" {
+		profile.Profile = pprof.FixGoProfile(profile.Profile)
+	}
+	profile.Normalize()
+	withoutTraces(profile.Profile)
+	v := &visitor{profile: profile.Profile}
+	pprof_split.VisitSampleSeries(profile.Profile, series.Labels, nil, v)
+	return v.rows
+}
+
+// withoutTraces takes out what makes no series since Pyroscope 2.0: the version here does not know it.
+func withoutTraces(p *profilev1.Profile) {
+	for _, sample := range p.Sample {
+		sample.Label = slices.DeleteFunc(sample.Label, func(l *profilev1.Label) bool {
+			return p.StringTable[l.Key] == "trace_id"
+		})
+	}
+}
+
+// visitor is told how a profile splits into series, each with a profile of its own, as the distributor's is.
+type visitor struct {
+	profile  *profilev1.Profile
+	exporter *pprof.SampleExporter
+	rows     []row
+}
+
+func (v *visitor) VisitProfile(of []*typesv1.LabelPair) { v.ingest(v.profile, of) }
+
+func (v *visitor) VisitSampleSeries(of []*typesv1.LabelPair, samples []*profilev1.Sample) {
+	if v.exporter == nil {
+		v.exporter = pprof.NewSampleExporter(v.profile)
+	}
+	own := slices.Clone(samples) // the exporter changes it; the profile must not refer to them any more
+	clear(samples)
+	profile := pprof.NewProfile()
+	v.exporter.ExportSamples(profile.Profile, own)
+	v.ingest(profile.Profile, of)
+}
+
+func (v *visitor) Discarded(profiles, bytes int) {}
+
+// ingest is what the head does with the profile of a series (Ingest, WriteProfileSymbols, Compact): it asks once for the
+// spans of all samples, and keeps what is more than nothing.
+func (v *visitor) ingest(p *profilev1.Profile, of phlaremodel.Labels) {
+	types, _ := labels.CreateProfileLabels(true, p, of...)
+	spans := pprof.ProfileSpans(p)
+	for i, sample := range p.Sample {
+		span, stack := "", stackOf(p, sample)
+		if spans != nil && spans[i] != 0 {
+			span = hex.EncodeToString(binary.LittleEndian.AppendUint64(nil, spans[i]))
+		}
+		for kind, value := range sample.Value {
+			if value > 0 && len(stack) > 0 { // what has no stack is in no flame graph
+				v.rows = append(v.rows, row{types[kind].Get(phlaremodel.LabelNameProfileType), span, stack, value})
+			}
+		}
+	}
+}
+
+// stackOf follows identifiers, which are indices, from one, in what was normalised.
+func stackOf(p *profilev1.Profile, sample *profilev1.Sample) (names []string) {
+	for _, location := range sample.LocationId {
+		for _, line := range p.Location[location-1].Line {
+			names = append(names, p.StringTable[p.Function[line.FunctionId-1].Name])
+		}
+	}
+	return names
+}
+
+func main() {
+	var pushes []push
+	check(json.NewDecoder(os.Stdin).Decode(&pushes))
+	rows := []row{}
+	for _, p := range pushes {
+		rows = append(rows, take(p)...)
+	}
+	check(json.NewEncoder(os.Stdout).Encode(rows))
+}

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""By which of its strings Pyroscope finds a sample's span, by its own code; and that its stand-in has the same."""
+
+import pytest
+
+import ingest
+import pprof
+import pyroscope_reader
+from pyroscope import PUSH_PATH, Pyroscope
+
+SPAN, TYPE = "1112131415161718", "process_cpu:cpu:nanoseconds::"
+ALL, OF_SPAN = 40_000_000, 10_000_000
+
+
+def push(strings, key, others=None):
+    """A pprof with these strings; the first sample names the span by that one of them."""
+    profile = pprof.parse(ingest.make_pprof(values=((OF_SPAN, ), (ALL - OF_SPAN, )), labels=others))
+    first = len(profile.string_table)
+    profile.string_table.extend([*strings, SPAN])
+    profile.sample[0].label.add(key=first + key, str=first + len(strings))
+    request = ingest.push_request(({"__name__": "process_cpu", "service_name": "shop"},
+                                   [(profile.SerializeToString(), "")]))
+    pyroscope = Pyroscope()
+    try:
+        answer = ingest.http1(pyroscope.address, PUSH_PATH, request.SerializeToString(),
+                              {"content-type": "application/proto"})
+        assert answer.code == 200
+    finally:
+        pyroscope.close()
+    return pyroscope
+
+
+@pytest.mark.parametrize("strings, key, others, found", [
+    (["span_id"], 0, {}, True),
+    (["span_id"], 0, {"region": "eu"}, True),
+    (["span_id", "span_id"], 0, {}, False),
+    (["span_id", "span_id"], 0, {"region": "eu"}, False),
+    (["span_id", "span_id"], 1, {}, False),
+    (["span_id", "span_id"], 1, {"region": "eu"}, True),
+    (["profile_id"], 0, {}, True),
+    (["profile_id", "profile_id"], 0, {}, True),
+    (["profile_id", "profile_id"], 1, {}, False),
+    (["span_id", "profile_id"], 1, {}, True),
+    (["span_id", "profile_id", "span_id"], 1, {}, False),
+], ids=str)
+def test_which_string_counts(strings, key, others, found):
+    """A name that is there twice: totals stay, and the span has nothing. Only where a sample has another label, and
+    the span's is by the last of them, it is found: the server writes the strings anew then."""
+    pyroscope = push(strings, key, others)
+    expected = {(TYPE, ""): ALL, **({(TYPE, SPAN): OF_SPAN} if found else {})}
+    stacks = pyroscope_reader.stacks(pyroscope)
+    assert pyroscope_reader.totals(stacks) == expected == pyroscope_reader.totals_of_stored(pyroscope.stored())
+    assert stacks[TYPE, ""] == {("work", "main"): OF_SPAN, ("main", ): ALL - OF_SPAN}
+    assert not found or stacks[TYPE, SPAN] == {("work", "main"): OF_SPAN}
