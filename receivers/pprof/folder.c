@@ -222,7 +222,7 @@ static int folder_load(struct br_reading *reading)
     size_t size = (size_t)file->is.size;
     if (size > reading->max_now)
         return BR_EAGAIN;
-    reading->scope.max += size * (BR_READING_GROWTH + 1); /* the file itself is not there yet */
+    reading->scope.max += size * BR_READING_GROWTH; /* the file is the first of it */
     struct br_buf *buf = br_buf_new(reading->host->pool, size);
     if (!buf)
         return br_err_set(&reading->err, BR_ENOMEM, "out of memory");

@@ -3,6 +3,8 @@
 
 #include "ingest/pieces.h"
 
+#define HOLES BR_MEM_MAPPED /* larger tables are the system's to move */
+
 int br_workbench_init(struct br_workbench *workbench)
 {
     *workbench = (struct br_workbench){.codec = br_codec_new()};
@@ -28,11 +30,26 @@ void br_reading_replace(struct br_reading *reading, struct br_buf *buf)
     reading->made = buf;
 }
 
-/* What a reading may take grows with what is decompressed in it. */
+/* --- What it may take ------------------------------------------------------------------------- */
+
+/* The size of the body as it came, or as it is without compression, whichever is more. */
+static size_t reading_size(const struct br_reading *reading)
+{
+    size_t body = reading->body ? reading->body->len : 0;
+    return body > reading->plain ? body : reading->plain;
+}
+
+/* With the body itself, and with the holes that tables leave in the heap while they grow. */
+static size_t reading_max(size_t size)
+{
+    return size * BR_READING_GROWTH + BR_READING_ROOM - (size < HOLES ? size : HOLES);
+}
+
 static void reading_widen(struct br_reading *reading, size_t plain)
 {
+    size_t before = reading_max(reading_size(reading));
     reading->plain += plain;
-    reading->scope.max += plain * BR_READING_GROWTH;
+    reading->scope.max += reading_max(reading_size(reading)) - before;
 }
 
 int br_reading_decompress(struct br_reading *reading, enum br_encoding encoding,
@@ -70,11 +87,6 @@ int br_reading_unpack(struct br_reading *reading)
 
 /* --- Running ---------------------------------------------------------------------------------- */
 
-static size_t reading_scope_max(const struct br_buf *body)
-{
-    return (body ? (size_t)body->len * BR_READING_GROWTH : 0) + BR_READING_ROOM;
-}
-
 void br_reading_drop(struct br_reading *reading)
 {
     br_pieces_free(&reading->pieces);
@@ -97,7 +109,8 @@ static bool reading_never_fits(const struct br_reading *reading)
 
 int br_reading_run(struct br_reading *reading, br_read_fn *read)
 {
-    br_mem_scope_begin(&reading->scope, reading_scope_max(reading->body), reading->host->memory);
+    size_t body = reading->body ? reading->body->len : 0;
+    br_mem_scope_begin(&reading->scope, reading_max(body) - body, reading->host->memory);
     int rc = read(reading);
     if (rc)
         br_reading_drop(reading);
@@ -108,14 +121,13 @@ int br_reading_run(struct br_reading *reading, br_read_fn *read)
                           "reading it takes more memory than the limit ever leaves");
     if (rc == 0 || rc == BR_EAGAIN || !reading->scope.full)
         return rc;
-    size_t bytes = (reading->body ? reading->body->len : 0) + reading->plain;
+    size_t bytes = reading_size(reading), most = reading->scope.max + body;
     reading->invalid = BR_STATUS_INVALID_ARGUMENT;
     reading->err = (struct br_err){0};
     return br_err_set(
         &reading->err, BR_EINVAL,
         "reading it takes more than %zu bytes of memory: %u times its %zu bytes and %zu",
-        reading->scope.max, BR_READING_GROWTH, bytes,
-        reading->scope.max - BR_READING_GROWTH * bytes);
+        most, BR_READING_GROWTH, bytes, most - BR_READING_GROWTH * bytes);
 }
 
 const char *br_reading_why(const struct br_reading *reading, int rc)

@@ -5,9 +5,9 @@
  * A reading touches nothing but what is in it, so that it can run where the request came, or,
  * because it would take long, in a thread of the pool, while the worker goes on with others. Small
  * bodies are read at once; a body that turns out to be large on the way is begun again in a thread
- * (BR_EAGAIN). What a reading allocates lies in a scope: at most BR_READING_GROWTH times the body
- * as it is without compression, and BR_READING_ROOM, and never more than the process's memory
- * budget has.
+ * (BR_EAGAIN). What a reading allocates lies in a scope: with the body itself at most
+ * BR_READING_GROWTH times the body as it is without compression, and BR_READING_ROOM, and never
+ * more than the process's memory budget has.
  */
 #pragma once
 

@@ -3,6 +3,7 @@
 
 import dataclasses
 import http.client as http_client
+import re
 import socket
 import struct
 
@@ -64,9 +65,10 @@ def grpc(address, signal, body, metadata=(), compression=None, method=None, chan
 
 
 def parse_http(code, headers, body):
-    """An Answer; the body of a refusal is a google.rpc.Status in the content type that it names."""
+    """An Answer; the body of a refusal is a google.rpc.Status in the content type that it names, unless it is Connect's."""
     status, kind = None, headers.get("content-type")
-    if code >= 400 and body and kind in (otlp.PROTOBUF, otlp.JSON):
+    connect = kind == otlp.JSON and re.match(rb'\{"code":"', body)
+    if code >= 400 and body and kind in (otlp.PROTOBUF, otlp.JSON) and not connect:
         status = otlp.decode(status_pb2.Status, kind, body)
     return Answer(code, body, headers, status, status.message if status else "")
 

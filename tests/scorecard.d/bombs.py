@@ -3,6 +3,7 @@
 
 import dataclasses
 import gzip
+import itertools
 import zlib
 
 import zstandard
@@ -21,6 +22,7 @@ class Bomb:
     encoding: str
     body: bytes
     plain: int  # bytes, decompressed, as far as a server has to look
+    node: str = "receiver/otlp"
 
 
 def varint(n):
@@ -104,3 +106,97 @@ def shapes(size):
         yield Bomb(name, TRACES.path, otlp.JSON, "gzip", gzip.compress(data, 1), len(data))
     for encoding in ("gzip", "zstd"):
         yield Bomb(f"{encoding} bomb", TRACES.path, otlp.PROTOBUF, encoding, zeros(encoding, size), 64 * MIB)
+
+
+# --- Profiles of other formats -------------------------------------------------------------------
+
+SCHEMA = "https://www.speedscope.app/file-format-schema.json"
+FORM = "multipart/form-data; boundary=x"
+
+
+def numbered(size, form):
+    """Of form % 0, form % 1 ..., as many as there is room for."""
+    texts, n = [], 0
+    for number in itertools.count():
+        texts.append(form % number)
+        n += len(texts[-1])
+        if n > size:
+            return b"".join(texts[:-1])
+
+
+def leaf(name):
+    return varint(len(name)) + name + b"\1\0"  # counted once, without children
+
+
+def tree(size):
+    """A root, and below it siblings of names of their own."""
+    names = [b"%07x" % i for i in range(size // 10)]
+    return b"\0\0" + varint(len(names)) + b"".join(map(leaf, names))
+
+
+def trie(size):
+    """Each byte of a name has a node of its own, and so has what follows its semicolon."""
+    def below(depth, width):
+        return b"".join(leaf(bytes([65 + i])) if depth == 1 else varint(2) + bytes([65 + i, 59]) + b"\1" + varint(width) +
+                        below(depth - 1, width) for i in range(width))
+    width = next(n for n in itertools.count(2) if 6 * (n + 1) ** 4 > size)
+    return b"\0\0" + varint(width) + below(4, width)
+
+
+def speedscope(size):
+    n = size // 26
+    frames = numbered(14 * n, b'{"name":"%x"},')
+    n = frames.count(b"{")
+    return (b'{"$schema":"%s","shared":{"frames":[%s]},"profiles":[{"type":"sampled","unit":"none","samples":[%s],"weights":[%s]}]}'
+            % (SCHEMA.encode(), frames[:-1], b",".join(b"[%d]" % i for i in range(n)), b",".join([b"1"] * n)))
+
+
+def number(n, value):
+    return varint(n << 3) + varint(value)
+
+
+def pprof(size):
+    """Samples of a function each, whose names differ."""
+    texts = [field(6, b""), field(6, b"cpu"), field(6, b"ns")]
+    parts, n = [field(1, number(1, 1) + number(2, 2))], 64
+    for i in itertools.count(1):
+        line = field(4, number(1, i) + number(2, 1))
+        parts.append(field(2, number(1, i) + number(2, 1)) + field(4, number(1, i) + line) + field(5, number(1, i) + number(2, i + 2)))
+        texts.append(field(6, b"f%x" % i))
+        n += len(parts[-1]) + len(texts[-1])
+        if n > size:
+            return b"".join(parts[:-1] + texts[:-1])
+
+
+def labelled(size):
+    """A pprof of samples that differ in a label alone."""
+    head = b"".join([field(1, number(1, 1) + number(2, 2)), *(field(6, text) for text in (b"", b"cpu", b"ns", b"k"))])
+    samples, n = [head], len(head)
+    for i in itertools.count(1):
+        samples.append(field(2, number(2, 1) + field(3, number(1, 3) + number(3, i))))
+        n += len(samples[-1])
+        if n > size:
+            return b"".join(samples[:-1])
+
+
+def profiles(size):
+    """As uploads and as what Pyroscope's clients push, as they are and by gzip."""
+    def upload(kind):
+        return f"/v1/profiles/upload?name=shop&format={kind}"
+    form = b'--x\r\nContent-Disposition: form-data; name="profile"; filename="a"\r\n\r\n%s\r\n--x--\r\n'
+    made = {
+        "folded": (numbered(size, b"f%x 1\n"), upload("folded")),
+        "folded, deeper": (numbered(size, b"a;b;c;d;f%x 1\n"), upload("folded")),
+        "lines": (numbered(size, b"fn%015x\n"), upload("lines")),
+        "tree": (tree(size), upload("tree")),
+        "trie": (trie(size), upload("trie")),
+        "speedscope": (speedscope(size), upload("speedscope")),
+        "pprof": (pprof(size), upload("pprof")),
+        "labels of a pprof": (labelled(size), upload("pprof")),
+    }
+    for name, (data, path) in made.items():
+        yield Bomb(name, path, None, "identity", data, len(data), "receiver/pprof")
+        yield Bomb(name + " by gzip", path, None, "gzip", gzip.compress(data, 1), len(data), "receiver/pprof")
+    data = made["pprof"][0]
+    for name, packed in (("multipart", data), ("multipart, gzip in it", gzip.compress(data, 1))):
+        yield Bomb(name, "/ingest?name=shop", FORM, "identity", form % packed, len(data), "receiver/pyroscope")

@@ -2,6 +2,7 @@
 """Lines about memory, and about connections that take it."""
 
 import contextlib
+import itertools
 import resource
 import select
 import socket
@@ -58,31 +59,45 @@ def overload(folder, fast):
 # --- 13
 
 
-def growth_mib(bomb, folder, address):
-    """(MiB, answer) of one request to a Braid of its own."""
-    dead = {"otlp": {"endpoint": address, "tls": {"insecure": True}}}
-    server = Braid(pipelines(dead, processors=LIMIT), folder)
+def growing(address, limit_mib):
+    """A config with all receivers, to a backend that is not there."""
+    config = pipelines({"otlp": {"endpoint": address, "tls": {"insecure": True}}},
+                       processors={"memory_limiter": {**LIMIT["memory_limiter"], "limit_mib": limit_mib}})
+    config["receivers"]["pprof"] = {"http": {"endpoint": "127.0.0.1:0"}}
+    config["receivers"]["pyroscope"] = {"protocols": {"http": {"endpoint": "127.0.0.1:0"}}}
+    config["service"]["pipelines"]["profiles"] = {
+        **config["service"]["pipelines"]["profiles"], "receivers": ["otlp", "pprof", "pyroscope"]}
+    return config
+
+
+def growth_mib(bomb, folder, address, limit_mib=200):
+    """(MiB, answer) of one request to a Braid of its own, which has read something small of its format before."""
+    server = Braid(growing(address, limit_mib), folder)
     try:
         clients.http(server.http, TRACES.path, BODY)
+        if bomb.node != "receiver/otlp":
+            clients.http(server.address("http", bomb.node), bomb.path, bytes(300_000), bomb.content_type)
         before = memory_mib(server.process.pid, "VmHWM")
         if not sanitized():  # whoever grows without end is to fail, and not the machine
             resource.prlimit(server.process.pid, resource.RLIMIT_AS, (4096 * MIB, 4096 * MIB))
-        answer = clients.http(server.http, bomb.path, bomb.body, bomb.content_type,
+        answer = clients.http(server.address("http", bomb.node), bomb.path, bomb.body, bomb.content_type,
                               {"content-encoding": bomb.encoding}).code
         return memory_mib(server.process.pid, "VmHWM") - before, answer
     finally:
         server.kill()
 
 
-@line(13, "worst growth by one request (empty messages, depth, unknown fields, JSON, dictionaries, gzip and zstd bombs)",
+@line(13, "worst growth by one request (empty messages, depth, unknown fields, JSON, dictionaries, gzip and zstd bombs, "
+      "profiles of other formats)",
       "<= 4 x body + 1 MiB (a bomb: the limit of a body + 1 MiB), never a signal", fast=True)
 def growth(folder, fast):
     size = 8 * MIB if fast else 64 * MIB - 1024
     worst, text, within, n = 0.0, "", 0, 0
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
-        for bomb in bombs.shapes(size):
-            grown, code = growth_mib(bomb, folder / str(n), "127.0.0.1:%d" % nobody.getsockname()[1])
+        for bomb in itertools.chain(bombs.shapes(size), bombs.profiles(size)):
+            limit_mib = 200 if bomb.node == "receiver/otlp" else 8 * size // MIB + 100  # theirs is what is looked for
+            grown, code = growth_mib(bomb, folder / str(n), "127.0.0.1:%d" % nobody.getsockname()[1], limit_mib)
             allowed = bomb.plain / MIB * (1 if bomb.name.endswith("bomb") else 4) + 1
             n += 1
             within += grown <= allowed
