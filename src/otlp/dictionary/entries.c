@@ -15,9 +15,9 @@
 /* An index of one byte may take five in the merged dictionary. */
 #define GROWTH 5
 
-#define TAGS(a, b, c, d, e)                                                                        \
-    (UINT64_C(1) << (a) | UINT64_C(1) << (b) | UINT64_C(1) << (c) | UINT64_C(1) << (d) |           \
-     UINT64_C(1) << (e))
+/* A bit for the tag of a field; see br_scan_in. */
+#define VARINT(number) (UINT64_C(1) << BR_SCAN_VARINT(number))
+#define LEN(number) (UINT64_C(1) << BR_SCAN_LEN(number))
 
 uint8_t *br_merger_put_packed(struct br_merge *merge, enum br_table kind, const uint8_t *p,
                               const uint8_t *end, uint8_t *out)
@@ -128,7 +128,8 @@ static void merge_entry_note_user(struct br_merge *merge, enum br_table kind, ui
 static uint32_t merge_entry_intern_function(struct br_merge *merge, const uint8_t *p, uint32_t len,
                                             uint32_t guess)
 {
-    const uint64_t known = TAGS(0x08, 0x10, 0x18, 0x20, 0x20);
+    const uint64_t known = VARINT(BR_FUNCTION_NAME) | VARINT(BR_FUNCTION_SYSTEM_NAME) |
+                           VARINT(BR_FUNCTION_FILENAME) | VARINT(BR_FUNCTION_START_LINE);
     uint64_t v[4] = {0};
     bool others = false;
     uint8_t *o = br_merger_entry(merge, BR_TABLE_FUNCTION, GROWTH * (size_t)len);
@@ -150,7 +151,9 @@ static uint32_t merge_entry_intern_function(struct br_merge *merge, const uint8_
 static uint32_t merge_entry_intern_mapping(struct br_merge *merge, const uint8_t *p, uint32_t len,
                                            uint32_t guess)
 {
-    const uint64_t known = TAGS(0x08, 0x10, 0x18, 0x20, 0x28) | UINT64_C(1) << 0x2a;
+    const uint64_t known = VARINT(BR_MAPPING_START) | VARINT(BR_MAPPING_LIMIT) |
+                           VARINT(BR_MAPPING_FILE_OFFSET) | VARINT(BR_MAPPING_FILENAME) |
+                           VARINT(BR_MAPPING_ATTRIBUTES) | LEN(BR_MAPPING_ATTRIBUTES);
     uint64_t v[4] = {0};
     bool others = false;
     uint8_t *o = br_merger_entry(merge, BR_TABLE_MAPPING, GROWTH * (size_t)len);
@@ -171,7 +174,7 @@ static uint32_t merge_entry_intern_mapping(struct br_merge *merge, const uint8_t
 static uint8_t *merge_entry_put_line(struct br_merge *merge, const uint8_t *p, const uint8_t *end,
                                      uint8_t *out, uint32_t *ret_function)
 {
-    const uint64_t known = TAGS(0x08, 0x10, 0x18, 0x18, 0x18);
+    const uint64_t known = VARINT(BR_LINE_FUNCTION) | VARINT(BR_LINE_LINE) | VARINT(BR_LINE_COLUMN);
     uint64_t v[3] = {0};
     bool others = false;
     if (!merge_entry_read_scalars(p, end, v, 3, &others))
@@ -190,7 +193,9 @@ static uint8_t *merge_entry_put_line(struct br_merge *merge, const uint8_t *p, c
 static uint32_t merge_entry_intern_location(struct br_merge *merge, const uint8_t *p, uint32_t len,
                                             uint32_t guess)
 {
-    const uint64_t known = TAGS(0x08, 0x10, 0x1a, 0x20, 0x22);
+    const uint64_t known = VARINT(BR_LOCATION_MAPPING) | VARINT(BR_LOCATION_ADDRESS) |
+                           LEN(BR_LOCATION_LINES) | VARINT(BR_LOCATION_ATTRIBUTES) |
+                           LEN(BR_LOCATION_ATTRIBUTES);
     const uint8_t *start = p, *end = p + len;
     uint64_t mapping = 0, address = 0;
     uint32_t function = 0;
@@ -234,7 +239,7 @@ static uint32_t merge_entry_intern_location(struct br_merge *merge, const uint8_
 static uint32_t merge_entry_intern_link(struct br_merge *merge, const uint8_t *p, uint32_t len,
                                         uint32_t guess)
 {
-    const uint64_t known = TAGS(0x0a, 0x12, 0x12, 0x12, 0x12);
+    const uint64_t known = LEN(BR_LINK_TRACE_ID) | LEN(BR_LINK_SPAN_ID);
     struct br_field field, ids[2] = {0};
     bool others = false;
     uint8_t *o = br_merger_entry(merge, BR_TABLE_LINK, len);
@@ -300,7 +305,8 @@ static int merge_entry_resolve_values(struct br_merge *merge, const uint8_t *p, 
 static uint32_t merge_entry_intern_attribute(struct br_merge *merge, const uint8_t *p, uint32_t len,
                                              uint32_t guess)
 {
-    const uint64_t known = TAGS(0x08, 0x12, 0x18, 0x18, 0x18);
+    const uint64_t known =
+        VARINT(BR_ATTRIBUTE_KEY) | LEN(BR_ATTRIBUTE_VALUE) | VARINT(BR_ATTRIBUTE_UNIT);
     uint64_t v[3] = {0};
     bool others = false, refers = false;
     const uint8_t *value = NULL, *end = p + len;
@@ -346,7 +352,7 @@ static uint32_t merge_entry_intern_attribute(struct br_merge *merge, const uint8
 static uint32_t merge_entry_intern_stack(struct br_merge *merge, const uint8_t *p, uint32_t len,
                                          uint32_t guess)
 {
-    const uint64_t known = TAGS(0x08, 0x0a, 0x0a, 0x0a, 0x0a);
+    const uint64_t known = VARINT(BR_STACK_LOCATIONS) | LEN(BR_STACK_LOCATIONS);
     struct br_field field;
     const uint8_t *end = p + len;
     uint8_t *o = br_merger_entry(merge, BR_TABLE_STACK, GROWTH * (size_t)len);

@@ -324,8 +324,9 @@ BR_HOT bool walk_function(struct br_walker *walker, const uint8_t *p, const uint
 static bool walk_profiles_link(struct br_walker *walker, const uint8_t *p, const uint8_t *end)
 {
     static const uint8_t wires[] = {0, LEN, LEN};
-    if (end - p == 28 && ((p[0] == 0x0a && p[1] == 16 && p[18] == 0x12 && p[19] == 8) ||
-                          (p[0] == 0x12 && p[1] == 8 && p[10] == 0x0a && p[11] == 16)))
+    const uint8_t trace = BR_SCAN_LEN(BR_LINK_TRACE_ID), span = BR_SCAN_LEN(BR_LINK_SPAN_ID);
+    if (end - p == 28 && ((p[0] == trace && p[1] == 16 && p[18] == span && p[19] == 8) ||
+                          (p[0] == span && p[1] == 8 && p[10] == trace && p[11] == 16)))
         return true; /* both ids, in either order: what all links are */
     struct br_field field;
     while (p < end) {
