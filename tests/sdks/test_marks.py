@@ -45,7 +45,7 @@ def test_marks(sdk, tmp_path):
     # What waits does so until the end: when the SDKs send, and how fast the machine is, decides nothing.
     waits = [f"--set=processors.join.{key}=10m" for key in ("window", "hold", "profile_hold")]
     braid = Braid(text, tmp_path, "--set=service.telemetry.metrics.level=none", *waits,
-                  env={"TEMPO": f"http://{sink.grpc}", "PYROSCOPE": pyroscope.url})
+                  env={"TEMPO_ENDPOINT": f"http://{sink.grpc}", "PYROSCOPE_ENDPOINT": pyroscope.url})
     try:
         said = programs.run(sdk, braid.address("http", node="receiver/pyroscope"), braid.http, REQUESTS)
         braid.stop()
