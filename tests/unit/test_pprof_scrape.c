@@ -355,7 +355,8 @@ static unsigned start_very_large(struct fixture *f)
     set_body(f, &(struct pprof_wire){CPU, .samples = {{"work", {3, 30}, 64}}});
     for (; f->program.body.len < 4u << 20; n++) {
         size_t sample = wire_open(&f->program.body, 2);
-        wire_varint(&f->program.body, 1, 1);
+        for (unsigned depth = 0; depth < 8; depth++)
+            wire_varint(&f->program.body, 1, 1);
         wire_varint(&f->program.body, 2, f->program.body.len);
         wire_varint(&f->program.body, 2, 1);
         wire_close(&f->program.body, sample);
