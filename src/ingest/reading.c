@@ -4,6 +4,7 @@
 #include "ingest/pieces.h"
 
 #define HOLES BR_MEM_MAPPED /* larger tables are the system's to move */
+#define ROUNDING 64u        /* what blocks take beside what is asked of them, as a part of the size */
 
 int br_workbench_init(struct br_workbench *workbench)
 {
@@ -39,10 +40,12 @@ static size_t reading_size(const struct br_reading *reading)
     return body > reading->plain ? body : reading->plain;
 }
 
-/* With the body itself, and with the holes that tables leave in the heap while they grow. */
+/* With the body itself, with the holes that tables leave in the heap while they grow, and with what
+ * the heap needs for its own. */
 static size_t reading_max(size_t size)
 {
-    return size * BR_READING_GROWTH + BR_READING_ROOM - (size < HOLES ? size : HOLES);
+    size_t unused = (size < HOLES ? size : HOLES) + size / ROUNDING;
+    return size * BR_READING_GROWTH + BR_READING_ROOM - unused;
 }
 
 static void reading_widen(struct br_reading *reading, size_t plain)
@@ -126,8 +129,8 @@ int br_reading_run(struct br_reading *reading, br_read_fn *read)
     reading->err = (struct br_err){0};
     return br_err_set(
         &reading->err, BR_EINVAL,
-        "reading it takes more than %zu bytes of memory: %u times its %zu bytes and %zu",
-        most, BR_READING_GROWTH, bytes, most - BR_READING_GROWTH * bytes);
+        "reading it takes more than %zu bytes of memory, of %u times its %zu bytes and %u",
+        most, BR_READING_GROWTH, bytes, BR_READING_ROOM);
 }
 
 const char *br_reading_why(const struct br_reading *reading, int rc)

@@ -216,7 +216,9 @@ static void stream_on_eof(struct br_stream *stream, bool cut_off)
             return;
         }
     }
-    br_stream_close_for(stream, BR_END_PEER, "the peer closed the connection");
+    /* Where we ended it first, all was said: the peer only follows. */
+    br_stream_close_for(stream, stream->shut ? BR_END_DONE : BR_END_PEER,
+                        "the peer closed the connection");
 }
 
 /* --- What unfinished requests hold ------------------------------------------------------------ */

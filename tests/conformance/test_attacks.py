@@ -5,6 +5,8 @@ serves everybody else meanwhile."""
 
 import itertools
 import resource
+import socket
+import struct
 import time
 
 import hpack
@@ -297,6 +299,41 @@ def test_slow_clients_are_closed(braid, tmp_path, name):
         attacker.socket.close()
     if not raw.sanitized(server.process.pid):
         assert each <= 256, f"{each:.0f} KiB each"
+
+
+# What ends at once, by the client's doing: (port, what is sent, whether it breaks the connection, the reason).
+LAST = b"GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"
+ENDS = {
+    "a client that leaves": ("http", b"", False, "client"),
+    "the last request": ("http", LAST, False, "done"),
+    "a client that resets": ("http", POST + b"Content-Length: 10\r\n\r\n", True, "network"),
+    "no HTTP": ("http", b"GARBAGE\r\n\r\n", False, "protocol_error"),
+    "data on stream 0": ("grpc", H2 + frame(DATA, 0, 0, b"x"), False, "protocol_error"),
+    "pings": ("grpc", H2 + frame(PING, payload=b"12345678") * FRAMES, False, "flood"),
+    "plaintext where TLS is spoken": ("http", POST, False, "tls"),
+}
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_why_a_connection_ended_is_counted(braid, tmp_path, name):
+    port, first, breaks, reason = ENDS[name]
+    pem = str(certs.self_signed(tmp_path))
+    http = {"tls": {"cert_file": pem, "key_file": pem}} if reason == "tls" else {}
+    server = braid(pipelines({"nop": {}}, http=http))
+
+    def counted():
+        found = server.metrics().get("braid_server_connections_closed", {})
+        return found.get(f'server="receiver/otlp {port}",reason="{reason}"', 0)
+    client = Raw(getattr(server, port))
+    until(lambda: connections(server, port) == 1, "the connection")
+    client.send(first)
+    if breaks:
+        time.sleep(0.1)  # it is read
+        client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    elif first:
+        client.wait()
+    client.socket.close()
+    until(lambda: counted() == 1, f"a connection to be counted as {reason}")
 
 
 # --- Room ------------------------------------------------------------------------------------------
