@@ -243,9 +243,14 @@ int br_pieces_cut(struct br_reading *reading, const struct br_walk_options *opti
     if (!br_pieces_wanted(item) || !br_list_empty(&reading->pieces))
         return 0;
     br_list_init(&cut.pieces);
+    /* The pieces stand beside the item and the body for a moment: one that is not cut would hold
+     * the worker instead. */
+    size_t before = reading->scope.max;
+    reading->scope.max += br_reading_size(reading);
     int rc = pieces_cut_try(&cut, item);
     while (rc == BR_EFULL && pieces_cut_larger(&cut, weight))
         rc = pieces_cut_try(&cut, item);
+    reading->scope.max = before;
     if (rc)
         return rc == BR_EFULL ? 0 : rc;
     uint32_t n_items = item->n_items;

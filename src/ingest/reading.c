@@ -33,8 +33,7 @@ void br_reading_replace(struct br_reading *reading, struct br_buf *buf)
 
 /* --- What it may take ------------------------------------------------------------------------- */
 
-/* The size of the body as it came, or as it is without compression, whichever is more. */
-static size_t reading_size(const struct br_reading *reading)
+size_t br_reading_size(const struct br_reading *reading)
 {
     size_t body = reading->body ? reading->body->len : 0;
     return body > reading->plain ? body : reading->plain;
@@ -50,9 +49,9 @@ static size_t reading_max(size_t size)
 
 static void reading_widen(struct br_reading *reading, size_t plain)
 {
-    size_t before = reading_max(reading_size(reading));
+    size_t before = reading_max(br_reading_size(reading));
     reading->plain += plain;
-    reading->scope.max += reading_max(reading_size(reading)) - before;
+    reading->scope.max += reading_max(br_reading_size(reading)) - before;
 }
 
 int br_reading_decompress(struct br_reading *reading, enum br_encoding encoding,
@@ -124,7 +123,7 @@ int br_reading_run(struct br_reading *reading, br_read_fn *read)
                           "reading it takes more memory than the limit ever leaves");
     if (rc == 0 || rc == BR_EAGAIN || !reading->scope.full)
         return rc;
-    size_t bytes = reading_size(reading), most = reading->scope.max + body;
+    size_t bytes = br_reading_size(reading), most = reading->scope.max + body;
     reading->invalid = BR_STATUS_INVALID_ARGUMENT;
     reading->err = (struct br_err){0};
     return br_err_set(

@@ -87,6 +87,9 @@ const char *br_reading_why(const struct br_reading *reading, int rc);
 /* Frees what was made. */
 void br_reading_drop(struct br_reading *reading);
 
+/* Returns the size of the body as it came, or as it is without compression, whichever is more. */
+size_t br_reading_size(const struct br_reading *reading);
+
 /* Returns the current bytes: `made`, or else `body`. */
 struct br_buf *br_reading_bytes(const struct br_reading *reading);
 
