@@ -2,19 +2,20 @@
 #include "otlp/dictionary/merger.h"
 #include "otlp/plain.h"
 
-#define MISSES_MAX 32u /* more entries that are not there than are, before a table is left alone   \
-                        */
+/* More entries that are not there than are, before a table is left alone. */
+#define MISSES_MAX 32u
 
 /* --- Entries as nearly all are -------------------------------------------------------------- */
 
 /* An entry is compared with what would be written of it, which then need not be written: bytes that
  * were written one by one are slow to read as words. */
 struct recall_expect {
-    const uint8_t *p;
+    const uint8_t *p, *end;
     uint64_t differs;
 };
 
-/* What br_merger_put_scalar writes. A table has room for eight bytes more than it holds. */
+/* What br_merger_put_scalar writes. Nothing is read from behind the entry's end on: a table has
+ * room for seven bytes more than it holds. */
 static inline void recall_expect_scalar(struct recall_expect *expect, uint32_t field,
                                         uint64_t value)
 {
@@ -22,6 +23,10 @@ static inline void recall_expect_scalar(struct recall_expect *expect, uint32_t f
     unsigned n;
     if (value == 0)
         return;
+    if (__builtin_expect(expect->p >= expect->end, 0)) {
+        expect->differs = 1;
+        return;
+    }
     if (__builtin_expect(value < 0x4000, 1)) {
         n = 2 + (value >= 0x80);
         want = br_varint_short((uint32_t)value);
@@ -70,10 +75,11 @@ static inline uint32_t recall_function(const struct br_merge *merge, const uint8
     if (user == BR_INTERN_NONE)
         return user;
     const struct br_interned *entry = &table->entries[user];
-    struct recall_expect expect = {table->bytes + entry->at, 0};
+    const uint8_t *at = table->bytes + entry->at;
+    struct recall_expect expect = {at, at + entry->len, 0};
     for (uint32_t k = 0; k < 4; k++)
         recall_expect_scalar(&expect, BR_FUNCTION_NAME + k, values[k]);
-    bool same = !expect.differs && expect.p == table->bytes + entry->at + entry->len;
+    bool same = !expect.differs && expect.p == expect.end;
     return same ? user : BR_INTERN_NONE;
 }
 
@@ -89,13 +95,14 @@ static inline uint32_t recall_location(const struct br_merge *merge, const uint8
     if (user == BR_INTERN_NONE)
         return user;
     const uint8_t *at = table->bytes + table->entries[user].at;
-    struct recall_expect expect = {at + 2, at[0] ^ BR_SCAN_LEN(BR_LOCATION_LINES)};
+    struct recall_expect expect = {at + 2, at + table->entries[user].len,
+                                   at[0] ^ BR_SCAN_LEN(BR_LOCATION_LINES)};
     for (uint32_t k = 0; k < 3; k++)
         recall_expect_scalar(&expect, BR_LINE_FUNCTION + k, location.line[k]);
     expect.differs |= (uint64_t)(expect.p - at - 2) ^ at[1];
     recall_expect_scalar(&expect, BR_LOCATION_MAPPING, location.mapping);
     recall_expect_scalar(&expect, BR_LOCATION_ADDRESS, location.address);
-    bool same = !expect.differs && expect.p == at + table->entries[user].len;
+    bool same = !expect.differs && expect.p == expect.end;
     return same ? user : BR_INTERN_NONE;
 }
 
