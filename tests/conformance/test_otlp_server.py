@@ -378,7 +378,7 @@ class TestBackPressure:
     def test_destination_is_down(self, braid, new_sink, transport, signal):
         gone = new_sink()
         config = pipelines(to_sink(gone, wait_for_result=True))
-        gone.close()
+        gone.leave()
         expect_retry(transport.send(braid(config), signal, otlp.request_of(signal)))
 
     @every

@@ -406,7 +406,7 @@ def test_logs_parse_and_obey_their_level(braid, sink, tmp_path, encoding, parse,
 
 def test_nobody_there_is_said_at_once_and_once(braid, new_sink):
     gone = new_sink()
-    gone.close()
+    gone.leave()
     server = braid(pipelines(exporter("grpc", gone, retry_on_failure={"initial_interval": "10ms"})),
                    "--shutdown-timeout=100ms")
     for n in range(3):
@@ -453,7 +453,7 @@ def test_secrets_are_sent_and_never_shown(braid, sink):
     assert all(call.headers["authorization"] == f"Bearer {SECRET}" == "Bearer " + call.headers["x-api-key"]
                for call in sink.calls) and sink.calls
     shown.append(scrape_text(server))
-    sink.close()  # and now there is nobody
+    sink.leave()  # and now there is nobody
     shown.append(send(server, TRACES))
     server.wait_log("exporter/otlp/a\tconnection to .* refused")
     server.stop()

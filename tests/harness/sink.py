@@ -3,6 +3,7 @@
 
 import dataclasses
 import gzip
+import socket
 import ssl
 import threading
 import zlib
@@ -55,6 +56,7 @@ class Sink:
 
     def __init__(self, max_message=64 << 20, certificate=None, prefix=""):
         self.calls, self.reply, self.script = [], ACCEPT, []
+        self._kept = []
         self._lock = threading.Lock()
         self._max = max_message
         self._grpc = grpc.server(futures.ThreadPoolExecutor(16),
@@ -77,6 +79,16 @@ class Sink:
         self._http.shutdown()
         self._http.server_close()
         self._grpc.stop(None).wait()
+        while self._kept:
+            self._kept.pop().close()
+
+    def leave(self):
+        """Stops, and keeps its ports until it is closed: who connects is refused, and no other server gets them."""
+        self.close()
+        for address in (self.grpc, self.http):
+            self._kept.append(socket.socket())
+            self._kept[-1].setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            self._kept[-1].bind(("127.0.0.1", int(address.rpartition(":")[2])))
 
     def take(self, call):
         """Notes a call (kept only if it is accepted) and says what to answer."""
