@@ -7,7 +7,7 @@
  */
 #include <string.h>
 
-#include "ingest/pieces.h"
+#include "ingest/profile_reading.h"
 #include "otlp/json/scan.h"
 #include "receivers/pprof/pprof.h"
 #include "wire/multipart.h"
@@ -225,5 +225,5 @@ int pprof_datadog_read(struct br_reading *reading)
     br_arena_release(&arena);
     if (!rc && !reading->item)
         rc = (reading->item = br_item_new(reading->host, BR_PROFILES)) ? 0 : BR_ENOMEM;
-    return rc ? rc : br_pieces_cut(reading, NULL);
+    return rc ? rc : br_profile_reading_cut(reading);
 }

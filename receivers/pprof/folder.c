@@ -15,6 +15,7 @@
 #include "base/map.h"
 #include "base/mem.h"
 #include "ingest/pieces.h"
+#include "ingest/profile_reading.h"
 #include "receivers/pprof/pprof.h"
 #include "receivers/pprof/taken.h"
 
@@ -245,9 +246,9 @@ static bool folder_read_number(const uint8_t *text, const uint8_t *end, uint64_t
     return true;
 }
 
-/* A line was counted up to `counted`, since the program that writes it had just got so far. Makes it
- * a line of what is new: of a stack that was counted the number becomes the difference. False where
- * it is another stack now. */
+/* A line was counted up to `counted`, since the program that writes it had just got so far. Makes
+ * it a line of what is new: of a stack that was counted the number becomes the difference. False
+ * where it is another stack now. */
 static bool folder_count_rest(uint8_t *line, const uint8_t *counted, const uint8_t *eol)
 {
     uint8_t *space = memrchr(line, ' ', (size_t)(counted - line));
@@ -318,7 +319,7 @@ static int folder_read_item(struct br_reading *reading)
         folder_skip_counted(file, reading, plain->data, &source);
     if (rc == 0)
         rc = pprof_read(reading, format, &source);
-    return rc || !reading->item ? rc : br_pieces_cut(reading, NULL);
+    return rc ? rc : br_profile_reading_cut(reading);
 }
 
 static void folder_close_file(struct file *file)

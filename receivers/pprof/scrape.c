@@ -5,7 +5,7 @@
 
 #include "base/mem.h"
 #include "base/str.h"
-#include "ingest/pieces.h"
+#include "ingest/profile_reading.h"
 #include "receivers/pprof/scrape.h"
 
 #define HELD_MAX (64u << 20) /* bytes with the redelivery above which nothing is scraped */
@@ -134,7 +134,7 @@ static int scrape_read_profile(struct br_reading *reading)
     if (rc == 0 && len > 0)
         rc = pprof_read(reading, BR_FORMAT_PPROF, &source);
     br_arena_release(&arena);
-    return rc || !reading->item ? rc : br_pieces_cut(reading, NULL);
+    return rc ? rc : br_profile_reading_cut(reading);
 }
 
 static void scrape_on_next_piece(struct br_timer *timer)

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "ingest/pieces.h"
+#include "ingest/profile_reading.h"
 #include "receivers/pprof/pprof.h"
 #include "wire/multipart.h"
 
@@ -217,7 +217,7 @@ static int pprof_upload_read_request(struct br_reading *reading)
     if (rc == 0 && !reading->item) /* a profile without samples is taken, too */
         rc = (reading->item = br_item_new(reading->host, BR_PROFILES)) ? 0 : BR_ENOMEM;
     if (rc == 0)
-        rc = br_pieces_cut(reading, NULL);
+        rc = br_profile_reading_cut(reading);
     br_arena_release(&p.arena);
     return rc;
 }

@@ -4,7 +4,6 @@
 #include <stdio.h>
 
 #include "base/mem.h"
-#include "ingest/pieces.h"
 #include "ingest/profile_reading.h"
 
 /* A builder grows with what it built; one that had to grow beyond this is not kept. */
@@ -142,7 +141,7 @@ static int pyroscope_upload_make_item(struct pyroscope_upload *upload)
     }
     if (!rc)
         pyroscope_upload_tell_bad(upload);
-    return rc ? rc : br_pieces_cut(reading, NULL);
+    return rc;
 }
 
 int pyroscope_upload_end(struct pyroscope_upload *upload, int rc)
@@ -162,5 +161,5 @@ int pyroscope_upload_end(struct pyroscope_upload *upload, int rc)
         br_build_free(upload->build);
         bench->build = NULL;
     }
-    return rc;
+    return rc ? rc : br_profile_reading_cut(upload->reading);
 }

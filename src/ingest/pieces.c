@@ -70,8 +70,8 @@ static int pieces_cut_add(struct cut *cut, struct br_item *piece)
     return 0;
 }
 
-/* A piece out of a request's bytes, which it refers to; with its spans found. Their list is as long
- * as it has to be: of small spans it is most of the piece, and all pieces are there at once. */
+/* A piece out of a request's bytes, which it refers to. A list of its spans is as long as it has to
+ * be: of small spans it is most of the piece, and all pieces are there at once. */
 static int pieces_cut_walk(struct cut *cut, struct br_buf *buf, const uint8_t *data, size_t len,
                            uint32_t n_spans)
 {
@@ -243,14 +243,15 @@ int br_pieces_cut(struct br_reading *reading, const struct br_walk_options *opti
     if (!br_pieces_wanted(item) || !br_list_empty(&reading->pieces))
         return 0;
     br_list_init(&cut.pieces);
-    /* The pieces stand beside the item and the body for a moment: one that is not cut would hold
-     * the worker instead. */
-    size_t before = reading->scope.max;
-    reading->scope.max += br_reading_size(reading);
     int rc = pieces_cut_try(&cut, item);
+    struct br_walk_options unlisted = options ? *options : (struct br_walk_options){0};
+    if (rc == BR_EFULL && unlisted.spans) { /* a list is twice as large as the smallest spans are */
+        unlisted.spans = false;
+        cut.options = &unlisted;
+        rc = pieces_cut_try(&cut, item);
+    }
     while (rc == BR_EFULL && pieces_cut_larger(&cut, weight))
         rc = pieces_cut_try(&cut, item);
-    reading->scope.max = before;
     if (rc)
         return rc == BR_EFULL ? 0 : rc;
     uint32_t n_items = item->n_items;

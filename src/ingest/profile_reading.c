@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "ingest/profile_reading.h"
 
+#include "ingest/pieces.h"
+
 /* Of a part. Its tables take up to 200 bytes for each stack, beside what its OTLP may have. */
 #define PART_STACKS 2048u
 #define PART_BYTES (128u << 10)
@@ -79,4 +81,10 @@ int br_profile_reading(struct br_reading *reading, enum br_profile_format format
     if (rc)
         br_build_shrink(build);
     return rc;
+}
+
+int br_profile_reading_cut(struct br_reading *reading)
+{
+    br_reading_give_up(reading);
+    return reading->item ? br_pieces_cut(reading, NULL) : 0;
 }

@@ -16,3 +16,7 @@
  * as br_profile_read, with the sentence in r->err. */
 int br_profile_reading(struct br_reading *reading, enum br_profile_format format,
                        const struct br_profile_source *source, struct br_arena *scratch);
+
+/* Cuts what was read into pieces, where it is large (br_pieces_cut), without the bytes that it was
+ * read from: they are given up before. Nothing happens without an item. Returns 0 or BR_ENOMEM. */
+int br_profile_reading_cut(struct br_reading *reading);

@@ -4,7 +4,7 @@
 #include "ingest/pieces.h"
 
 #define HOLES BR_MEM_MAPPED /* larger tables are the system's to move */
-#define ROUNDING 64u        /* what blocks take beside what is asked of them, as a part of the size */
+#define ROUNDING 64u /* what blocks take beside what is asked of them, as a part of the size */
 
 int br_workbench_init(struct br_workbench *workbench)
 {
@@ -31,12 +31,19 @@ void br_reading_replace(struct br_reading *reading, struct br_buf *buf)
     reading->made = buf;
 }
 
+void br_reading_give_up(struct br_reading *reading)
+{
+    br_reading_replace(reading, NULL);
+    if (reading->owns_body)
+        reading->body = br_buf_unref(reading->body);
+}
+
 /* --- What it may take ------------------------------------------------------------------------- */
 
-size_t br_reading_size(const struct br_reading *reading)
+/* The body's size as it came, or as it is without compression, whichever is more. */
+static size_t reading_size(const struct br_reading *reading)
 {
-    size_t body = reading->body ? reading->body->len : 0;
-    return body > reading->plain ? body : reading->plain;
+    return reading->came > reading->plain ? reading->came : reading->plain;
 }
 
 /* With the body itself, with the holes that tables leave in the heap while they grow, and with what
@@ -49,9 +56,9 @@ static size_t reading_max(size_t size)
 
 static void reading_widen(struct br_reading *reading, size_t plain)
 {
-    size_t before = reading_max(br_reading_size(reading));
+    size_t before = reading_max(reading_size(reading));
     reading->plain += plain;
-    reading->scope.max += reading_max(br_reading_size(reading)) - before;
+    reading->scope.max += reading_max(reading_size(reading)) - before;
 }
 
 int br_reading_decompress(struct br_reading *reading, enum br_encoding encoding,
@@ -101,35 +108,36 @@ void br_reading_drop(struct br_reading *reading)
 static bool reading_never_fits(const struct br_reading *reading)
 {
     struct br_memory *memory = reading->host->memory;
-    size_t body = reading->body ? reading->body->cap : 0, wanted = body + reading->scope.wanted;
+    size_t held = reading->body ? reading->body->cap : 0,
+           wanted = (held ? held : reading->came) + reading->scope.wanted;
     if (!memory || !reading->scope.refused)
         return false;
     if (wanted > br_memory_hard(memory) / BR_READING_LARGE)
-        br_memory_settle(memory, body);
+        br_memory_settle(memory, held);
     return wanted > br_memory_largest(memory);
 }
 
 int br_reading_run(struct br_reading *reading, br_read_fn *read)
 {
-    size_t body = reading->body ? reading->body->len : 0;
+    size_t body = reading->came = reading->body ? reading->body->len : 0;
     br_mem_scope_begin(&reading->scope, reading_max(body) - body, reading->host->memory);
     int rc = read(reading);
     if (rc)
         br_reading_drop(reading);
-    br_reading_replace(reading, NULL);
+    br_reading_give_up(reading);
     br_mem_scope_end(&reading->scope);
     if (rc == BR_ENOMEM && !reading->scope.full && reading_never_fits(reading))
         return br_err_set(&reading->err, BR_ETOOBIG,
                           "reading it takes more memory than the limit ever leaves");
     if (rc == 0 || rc == BR_EAGAIN || !reading->scope.full)
         return rc;
-    size_t bytes = br_reading_size(reading), most = reading->scope.max + body;
+    size_t bytes = reading_size(reading), most = reading->scope.max + body;
     reading->invalid = BR_STATUS_INVALID_ARGUMENT;
     reading->err = (struct br_err){0};
     return br_err_set(
         &reading->err, BR_EINVAL,
-        "reading it takes more than %zu bytes of memory, of %u times its %zu bytes and %u",
-        most, BR_READING_GROWTH, bytes, BR_READING_ROOM);
+        "reading it takes more than %zu bytes of memory, of %u times its %zu bytes and %u", most,
+        BR_READING_GROWTH, bytes, BR_READING_ROOM);
 }
 
 const char *br_reading_why(const struct br_reading *reading, int rc)

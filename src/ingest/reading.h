@@ -56,8 +56,10 @@ struct br_reading {
     struct br_workbench *bench;
     struct br_mem_scope scope;
     size_t plain;        /* bytes that were decompressed so far */
-    struct br_buf *body; /* as it came, borrowed; never changed, and not given up; NULL: nothing */
+    struct br_buf *body; /* as it came; never changed; NULL: nothing, or no more */
     struct br_buf *made; /* what took its place, owned; NULL: nothing */
+    bool owns_body;      /* of its own pool, and held by nobody else; else borrowed */
+    size_t came;         /* the body's size */
 
     /* What came of it. */
     struct br_item *item;  /* owned by the reading */
@@ -78,7 +80,7 @@ struct br_reading {
 typedef int br_read_fn(struct br_reading *reading);
 
 /* Runs `read` inside a scope. What memory refuses is told apart from what is wrong: BR_EINVAL when
- * the scope's maximum is what refused it. On failure there is no item. */
+ * the scope's maximum is what refused it. On failure there is no item. Gives up what was read. */
 int br_reading_run(struct br_reading *reading, br_read_fn *read);
 
 /* Returns why the reading failed with `rc`. Borrowed from `reading`, or a constant. */
@@ -86,9 +88,6 @@ const char *br_reading_why(const struct br_reading *reading, int rc);
 
 /* Frees what was made. */
 void br_reading_drop(struct br_reading *reading);
-
-/* Returns the size of the body as it came, or as it is without compression, whichever is more. */
-size_t br_reading_size(const struct br_reading *reading);
 
 /* Returns the current bytes: `made`, or else `body`. */
 struct br_buf *br_reading_bytes(const struct br_reading *reading);
@@ -101,6 +100,10 @@ void br_reading_replace(struct br_reading *reading, struct br_buf *buf);
  * once; or an error of br_decompress. */
 int br_reading_decompress(struct br_reading *reading, enum br_encoding encoding,
                           const uint8_t *data, size_t len, struct br_buf **ret);
+
+/* Gives up the current bytes and an owned body, to which nothing in the item refers: what comes
+ * next has the room. */
+void br_reading_give_up(struct br_reading *reading);
 
 /* Undoes the body's encoding: the current bytes are plain afterwards. Returns as
  * br_reading_decompress. */

@@ -16,6 +16,8 @@ static void reading_job_on_ran(struct br_work *work)
 {
     struct br_reading_job *job = br_container_of(work, struct br_reading_job, work);
     struct br_reading *reading = &job->reading;
+    if (reading->owns_body && reading->body) /* it never ran */
+        br_buf_adopt(reading->body, job->home->pool);
     if (reading->item)
         br_item_move(reading->item, job->home);
     for (struct br_list *list = reading->pieces.next; list != &reading->pieces; list = list->next)
@@ -59,6 +61,10 @@ void br_reading_job_release(struct br_reading_job *job)
 
 void br_reading_job_start(struct br_reading_job *job)
 {
+    struct br_buf *body = job->reading.body;
+    job->reading.owns_body = body && body->refs == 1;
+    if (job->reading.owns_body)
+        br_buf_adopt(body, job->host.pool);
     br_host_work(job->home, &job->work);
 }
 

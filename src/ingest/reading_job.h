@@ -30,7 +30,8 @@ int br_reading_job_init(struct br_reading_job *job, const struct br_reading *how
 /* Frees what it made unless somebody took it. Accepts a zeroed one. */
 void br_reading_job_release(struct br_reading_job *job);
 
-/* Begins it. Where there is no thread, it is done when this returns. */
+/* Begins it. The body becomes the reading's own where nobody else holds it any more. Where there is
+ * no thread, it is done when this returns. */
 void br_reading_job_start(struct br_reading_job *job);
 
 /* Cancels the reading where it has not begun; one that is running goes on. `done` is called later

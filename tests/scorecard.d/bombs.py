@@ -179,6 +179,15 @@ def labelled(size):
             return b"".join(samples[:-1])
 
 
+def dense(size):
+    """A pprof of samples of eight bytes with two values each: nothing makes more of less."""
+    head = b"".join([field(1, number(1, 1) + number(2, 2)), field(1, number(1, 3) + number(2, 4)),
+                     *(field(6, text) for text in (b"", b"samples", b"count", b"cpu", b"nanoseconds", b"f")),
+                     field(5, number(1, 1) + number(2, 5)), field(4, number(1, 1) + field(4, number(1, 1)))])
+    sample = field(2, number(1, 1) + field(2, b"\5\6"))
+    return head + sample * ((size - len(head)) // len(sample))
+
+
 def profiles(size):
     """As uploads and as what Pyroscope's clients push, as they are and by gzip."""
     def upload(kind):
@@ -193,6 +202,7 @@ def profiles(size):
         "speedscope": (speedscope(size), upload("speedscope")),
         "pprof": (pprof(size), upload("pprof")),
         "labels of a pprof": (labelled(size), upload("pprof")),
+        "dense pprof": (dense(size), upload("pprof")),
     }
     for name, (data, path) in made.items():
         yield Bomb(name, path, None, "identity", data, len(data), "receiver/pprof")

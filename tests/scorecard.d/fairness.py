@@ -14,6 +14,7 @@ import struct
 import subprocess
 import time
 
+import bombs
 import card
 import clients
 import otlp
@@ -125,6 +126,7 @@ def shapes(size):
         "scattered profile": lambda name: Shape(name, "receiver/otlp", PROFILES.path, otlp.PROTOBUF, "",
                                                 profile(size, scattered)),
         "pprof": upload(pprof_profile, "pprof"),
+        "dense pprof": upload(bombs.dense, "pprof"),
         "JFR": upload(lambda size: repeated(gzip.decompress(RECORDING.read_bytes()), size), "jfr"),
         "folded": upload(folded, "folded"),
     }

@@ -178,6 +178,23 @@ static void put_deep(struct wire *w, uint32_t n_samples)
     wire_close(w, dictionary);
 }
 
+/* Spans that have their ids and a name, in one message. */
+static void put_small_spans(struct wire *w, uint32_t n_spans)
+{
+    uint8_t id[16] = {1};
+    size_t part = wire_open(w, 1), scope = wire_open(w, 2);
+    for (uint32_t i = 0; i < n_spans; i++) {
+        size_t span = wire_open(w, 2);
+        wire_len(w, 1, id, 16);
+        memcpy(id + 8, &i, sizeof i);
+        wire_len(w, 2, id + 8, 8);
+        wire_str(w, 5, "GET /carts/summary");
+        wire_close(w, span);
+    }
+    wire_close(w, scope);
+    wire_close(w, part);
+}
+
 /* Cuts what `w` holds, spans of no more than 1,024 a piece. Returns how many pieces there are, and
  * adds up their spans in *n. */
 static uint32_t cut_spans(const struct wire *w, uint32_t *n)
@@ -201,6 +218,38 @@ static uint32_t cut_spans(const struct wire *w, uint32_t *n)
     br_item_free(b.r.item);
     fake_bed_end(&b.fake);
     return n_pieces;
+}
+
+/* The list of such spans is twice as large as they are: without room for lists there are pieces
+ * all the same. */
+static void without_room_for_lists_pieces_have_none(void **state)
+{
+    (void)state;
+    const struct br_walk_options options = {.spans = true};
+    for (unsigned tenths = 20; tenths <= 80; tenths += 60) {
+        struct bench b;
+        struct wire w = {0};
+        uint32_t n = 0;
+        begin(&b);
+        put_small_spans(&w, 50000);
+        b.r = (struct br_reading){.host = &b.fake.h->host};
+        br_list_init(&b.r.pieces);
+        b.r.item = items_walk(&b.fake.h->host, BR_TRACES, w.data, w.len);
+        br_mem_scope_begin(&b.r.scope, w.len / 10 * tenths, b.fake.h->host.memory);
+        assert_int_equal(br_pieces_cut(&b.r, &options), 0);
+        br_mem_scope_end(&b.r.scope);
+        for (struct br_list *l = b.r.pieces.next; l != &b.r.pieces; l = l->next) {
+            const struct br_item *piece = br_container_of(l, struct br_item, link);
+            assert_int_equal(piece->spans != NULL, tenths == 80);
+            assert_in_range(piece->n_items, 1, 1024);
+            n += piece->n_items;
+        }
+        assert_int_equal(n, 50000);
+        br_pieces_free(&b.r.pieces);
+        br_item_free(b.r.item);
+        wire_free(&w);
+        fake_bed_end(&b.fake);
+    }
 }
 
 /* Spans of little more than their ids cost as much work as others: a piece has 1,024 at most, also
@@ -466,6 +515,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(small_items_stay_whole),
+        cmocka_unit_test(without_room_for_lists_pieces_have_none),
         cmocka_unit_test(small_spans_count_as_larger),
         cmocka_unit_test(the_smallest_spans_are_pieces_too),
         cmocka_unit_test(a_piece_leaves_each_turn),

@@ -99,6 +99,30 @@ static void a_thread_has_the_body_for_itself(void **state)
     fake_request_free(large);
 }
 
+static int give_up(struct br_reading *reading)
+{
+    assert_int_equal(reading->body->len, 1000);
+    br_reading_give_up(reading);
+    assert_null(reading->body);
+    assert_int_equal(br_pool_live(reading->host->pool), 0);
+    assert_true(reading->scope.used <= -1000);
+    return 0;
+}
+
+/* What comes after its bytes are not needed any more has the room that they had. */
+static void what_was_read_is_given_up_before_the_end(void **state)
+{
+    (void)state;
+    struct br_host host = {.pool = br_pool_new(0)};
+    struct br_reading reading = {.host = &host, .owns_body = true};
+    br_list_init(&reading.pieces);
+    reading.body = br_buf_new(host.pool, 1000);
+    assert_non_null(reading.body);
+    reading.body->len = 1000;
+    assert_int_equal(br_reading_run(&reading, give_up), 0);
+    br_pool_free(host.pool);
+}
+
 static void others_are_answered_while_a_large_body_is_read(void **state)
 {
     struct receiver_rig *r = *state;
@@ -331,6 +355,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(a_thread_has_the_body_for_itself),
+        cmocka_unit_test(what_was_read_is_given_up_before_the_end),
         TEST(others_are_answered_while_a_large_body_is_read),
         TEST(a_body_that_decompresses_to_much_is_read_in_a_thread),
         TEST(the_window_of_a_decoder_is_not_what_a_body_grows_to),
