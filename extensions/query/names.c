@@ -109,6 +109,9 @@ int query_names_each_series(struct query_job *job, const struct query_names_ask 
                             br_series_fn *fn, void *arg, struct br_err *err)
 {
     int rc = 0;
+    if (ask->n_selectors > QUERY_SELECTORS_MAX) /* the store is looked through for each */
+        return br_err_set(err, BR_EINVAL, "%zu selectors: at most %d are taken", ask->n_selectors,
+                          QUERY_SELECTORS_MAX);
     for (size_t i = 0; i < (ask->n_selectors ? ask->n_selectors : 1) && !rc; i++) {
         struct query_pick pick = {.from_ns = ask->from_ns, .until_ns = ask->until_ns};
         struct br_sample_filter filter;

@@ -5,6 +5,7 @@
 #include "extensions/query/pick.h"
 
 #define QUERY_NAMES_MAX 100000 /* of one answer */
+#define QUERY_SELECTORS_MAX 64 /* of one request */
 
 enum query_names_of { QUERY_TYPES, QUERY_LABEL_NAMES, QUERY_LABEL_VALUES };
 
@@ -18,8 +19,8 @@ struct query_names_ask {
     size_t n_selectors;
 };
 
-/* Gathers them, each once, sorted, in the job's arena. Returns 0, BR_EINVAL (a bad selector) with a
- * sentence, BR_EFULL, BR_ENOMEM or BR_EIO. */
+/* Gathers them, each once, sorted, in the job's arena. Returns 0, BR_EINVAL (a bad selector, or
+ * too many) with a sentence, BR_EFULL, BR_ENOMEM or BR_EIO. */
 int query_names_gather(struct query_job *job, const struct query_names_ask *ask, char ***ret,
                        size_t *ret_n, struct br_err *err);
 

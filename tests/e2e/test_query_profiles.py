@@ -500,8 +500,12 @@ def test_pyroscope_s_client_hears_what_is_wrong(asked):
         ("LabelValues", {**RANGE}),
         ("SelectHeatmap", {}),
         ("SelectMergeStacktraces", {**select, "labelSelector": "{" * 70000}),
+        ("LabelNames", {**RANGE, "matchers": [SHOP] * 65}),
+        ("Series", {**RANGE, "matchers": [SHOP] * 65}),
     ], "proto")
-    assert [answer["code"] for answer in answers] == ["invalid_argument"] * 9 + ["unimplemented", "invalid_argument"]
+    assert [answer["code"] for answer in answers] == [
+        *["invalid_argument"] * 9, "unimplemented", *["invalid_argument"] * 3]
+    assert "65 selectors: at most 64" in answers[-1]["message"]
     assert "1:7: parse error" in answers[1]["message"]
 
 
