@@ -635,28 +635,73 @@ static void of_times_before_what_is_known_nothing_is_said(void **state)
     join_rig_free(r);
 }
 
-/* Spans come at their end: what was taken on a thread before is its spans', or they say that theirs
- * is not all. */
-static void a_long_span_is_whole_or_says_so(void **state)
+/* What the last output says of a span. */
+static bool says_partial(struct join_rig *r, const char *span)
+{
+    const char *line = strstr(join_rig_last(r), span);
+    assert_non_null(line);
+    const char *end = strchr(line, '\n'), *partial = strstr(line, " profile.partial=true");
+    return partial && partial < end;
+}
+
+/* A sample of thread 9 each 4 s, of the nanoseconds from `time` on. */
+static void sample_on(struct join_rig *r, uint64_t time, unsigned n)
+{
+    for (unsigned i = 0; i < n; i++) {
+        const struct taken sample = {"9", 1, {time + i}};
+        send_samples(r, &here, &sample, 1);
+        fake_host_advance(r->h, 4000);
+    }
+}
+
+/* Spans come at their end: what was taken on a thread waits for them as long as samples come. */
+static void a_long_span_is_whole(void **state)
 {
     (void)state;
     enum { N = 50 };
     struct join_rig *r = join_rig_new("{infer: true, window: 10s}", NULL, 0);
-    for (unsigned i = 0; i < N; i++) {
-        const struct taken sample = {"9", 1, {1200 + i}};
-        send_samples(r, &here, &sample, 1);
-        fake_host_advance(r->h, 4000);
-    }
+    sample_on(r, 1200, N);
     struct span_in spans[] = {work, query};
-    spans[1].start_ns = 1245;
+    spans[1].start_ns = 1205;
+    spans[1].end_ns = 1220;
     send_spans(r, &here, spans, 2);
-    const char *partial = strstr(join_rig_last(r), " profile.partial=true"),
-               *query_says = strstr(join_rig_last(r), "query ");
-    assert_non_null(query_says);
-    assert_true(join_rig_span_int(r, "work", "profile.inclusive_sample_count") == N ||
-                (partial && partial < query_says));
-    assert_int_equal(join_rig_span_int(r, "query", "profile.sample_count"), 5);
-    assert_null(strstr(query_says, "profile.partial"));
+    assert_int_equal(join_rig_span_int(r, "work", "profile.sample_count"), N - 15);
+    assert_int_equal(join_rig_span_int(r, "work", "profile.inclusive_sample_count"), N);
+    assert_int_equal(join_rig_span_int(r, "query", "profile.sample_count"), 15);
+    assert_false(says_partial(r, "work"));
+    assert_false(says_partial(r, "query"));
+    join_rig_free(r);
+}
+
+/* Where none came on the thread for a window they are forgotten, and the span says so. */
+static void a_long_span_with_a_gap_says_so(void **state)
+{
+    (void)state;
+    struct join_rig *r = join_rig_new("{infer: true, window: 10s}", NULL, 0);
+    sample_on(r, 1200, 20);
+    fake_host_advance(r->h, 40000);
+    sample_on(r, 1300, 4);
+    send_spans(r, &here, (struct span_in[]){work, query}, 2);
+    assert_int_equal(join_rig_span_int(r, "work", "profile.sample_count"), 4);
+    assert_true(says_partial(r, "work"));
+    join_rig_free(r);
+}
+
+/* What was taken in spans below that have come and left is not the long one's own; and as it is
+ * missing from the sum, the long one says so. */
+static void a_long_span_has_not_what_was_taken_below(void **state)
+{
+    (void)state;
+    struct join_rig *r = join_rig_new("{infer: true, window: 10s, hold: 5s}", NULL, 0);
+    sample_on(r, 1120, 5);
+    sample_on(r, 1210, 5);
+    send_spans(r, &here, &query, 1);
+    sample_on(r, 1310, 20);
+    assert_int_equal(join_rig_said(r, "query", "profile.sample_count"), 5);
+    send_spans(r, &here, &work, 1);
+    fake_host_advance(r->h, 6000);
+    assert_int_equal(join_rig_said(r, "work", "profile.sample_count"), 25);
+    assert_true(says_partial(r, "work"));
     join_rig_free(r);
 }
 
@@ -777,7 +822,9 @@ int main(void)
         cmocka_unit_test(random_worlds_agree_with_the_oracle),
         cmocka_unit_test(spans_and_samples_that_wait_meet_in_any_order),
         cmocka_unit_test(of_times_before_what_is_known_nothing_is_said),
-        cmocka_unit_test(a_long_span_is_whole_or_says_so),
+        cmocka_unit_test(a_long_span_is_whole),
+        cmocka_unit_test(a_long_span_with_a_gap_says_so),
+        cmocka_unit_test(a_long_span_has_not_what_was_taken_below),
         cmocka_unit_test(without_memory_samples_pass),
     };
     return cmocka_run_group_tests_name("join infer", tests, NULL, NULL);
