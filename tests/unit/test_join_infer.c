@@ -477,6 +477,44 @@ static void a_sample_in_many_spans_is_split(void **state)
     }
 }
 
+/* A sample of two threads' spans in turn, and so in as many pieces as timestamps. */
+static double splits_cut_of(unsigned n_attributes, int *ret_inferred)
+{
+    enum { TIMES = 50 };
+    static uint64_t times[TIMES];
+    struct span_in inner[] = {query, root};
+    struct join_rig *r = join_rig_new(INFER, NULL, 0);
+    struct wire w = {0};
+    struct dict d = {0};
+    inner[0].parent = 1;
+    send_spans(r, &here, inner, 2);
+    for (unsigned i = 0; i < TIMES; i++)
+        times[i] = i % 2 ? 1010 + i : 1210 + i;
+    struct open o = open_place(&w, &here);
+    size_t p = open_profile(&w, &d, &(struct profile_in){.type = "cpu", .unit = "nanoseconds"});
+    struct sample_in in = {.no_value = true, .n_times = TIMES, .times = times};
+    in.attributes[0] = dict_attribute_int(&d, "thread.id", 9);
+    for (unsigned i = 1; i < n_attributes; i++)
+        in.attributes[i] = dict_attribute_int(&d, "number", i);
+    put_sample(&w, &in);
+    send_profile(r, &w, &d, p, o);
+    double cut = join_rig_count(r, "splits_cut", NULL);
+    *ret_inferred = (int)join_rig_count(r, "samples_inferred", CPU);
+    join_rig_free(r);
+    return cut;
+}
+
+/* A sample of 512 bytes has 62 in common that would stand in 50 pieces; one of 453 has 3. */
+static void a_sample_that_stays_whole_is_counted(void **state)
+{
+    (void)state;
+    int inferred;
+    assert_true(splits_cut_of(1, &inferred) == 0);
+    assert_int_equal(inferred, 50);
+    assert_true(splits_cut_of(60, &inferred) == 1);
+    assert_int_equal(inferred, 0);
+}
+
 /* --- Random worlds ---------------------------------------------------------------------------- */
 
 #define SPANS 30
@@ -819,6 +857,7 @@ int main(void)
         cmocka_unit_test(services_that_are_inferred_are_profiled),
         cmocka_unit_test(inferred_samples_have_figures),
         cmocka_unit_test(a_sample_in_many_spans_is_split),
+        cmocka_unit_test(a_sample_that_stays_whole_is_counted),
         cmocka_unit_test(random_worlds_agree_with_the_oracle),
         cmocka_unit_test(spans_and_samples_that_wait_meet_in_any_order),
         cmocka_unit_test(of_times_before_what_is_known_nothing_is_said),
