@@ -809,6 +809,36 @@ static void what_left_below_a_long_span_is_missed(void **state)
     }
 }
 
+/* The same, of a span that has come but waits as the one below it leaves. */
+static void what_leaves_while_a_long_span_waits_is_missed(void **state)
+{
+    (void)state;
+    static const struct span_in spans[] = {
+        {.ids = ID(2), .name = "below", .parent = 1, .start_ns = 1100, .end_ns = 1200},
+        {.ids = ID(1), .name = "top", .start_ns = 1000, .end_ns = 2000},
+    };
+    struct join_rig *r = join_rig_new("{window: 10s, hold: 5s}", NULL, 0);
+    struct wire w = {0};
+    put_samples(&w, 7, &(struct taken){.span = 2}, 1);
+    join_rig_send(r, BR_PROFILES, &w, false);
+    for (unsigned i = 0; i < 2; i++) {
+        wire_clear(&w);
+        put_spans(&w, &spans[i], 1);
+        join_rig_send(r, BR_TRACES, &w, true);
+        for (unsigned k = 0; k < 5 && i == 0; k++) {
+            fake_host_advance(r->h, 4000);
+            wire_clear(&w);
+            put_samples(&w, 7, &(struct taken){.span = 1}, 1);
+            join_rig_send(r, BR_PROFILES, &w, false);
+        }
+    }
+    fake_host_advance(r->h, 6000);
+    check(r, "top", 5, 5);
+    assert_true(says_partial(r, "top"));
+    wire_free(&w);
+    join_rig_free(r);
+}
+
 static void random_trees_add_up(void **state)
 {
     (void)state;
@@ -840,6 +870,7 @@ int main(void)
         cmocka_unit_test(a_span_below_a_long_root_is_whole_or_says_so),
         cmocka_unit_test(what_came_before_a_gap_counts_nowhere),
         cmocka_unit_test(what_left_below_a_long_span_is_missed),
+        cmocka_unit_test(what_leaves_while_a_long_span_waits_is_missed),
     };
     int failed = 0;
     for (unsigned order = 0; order < REORDERS; order += REORDER_FALLING) {

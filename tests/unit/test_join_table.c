@@ -827,9 +827,43 @@ static void timestamps_of_spans_that_came_wait_no_longer(void **state)
     join_table_free(t);
 }
 
+/* A span with samples, four above it without, and those above them that come when all of these have
+ * left: of each chain one. Spans of one request leave at the same time, in whatever shards they
+ * are.
+ */
+static void what_left_is_known_to_the_spans_above(void **state)
+{
+    (void)state;
+    enum { CHAINS = 50, DEPTH = 5 };
+    struct join_table *t = table_rig_new(MIB);
+    struct join_tally tally = {0};
+    for (uint64_t i = 0; i < CHAINS; i++) {
+        struct join_span spans[DEPTH];
+        struct ids ids[DEPTH + 1];
+        for (uint64_t k = 0; k <= DEPTH; k++)
+            ids[k] = table_rig_ids(i + 1, 100 * (i + 1) + k);
+        for (unsigned k = 0; k < DEPTH; k++) {
+            spans[k] = table_rig_span(&ids[k], "a");
+            spans[k].parent_id = ids[k + 1].span;
+        }
+        enter_spans(t, spans, DEPTH, 0, NULL, NOW, &tally);
+        if (i % 2)
+            (void)table_rig_sample(t, i + 1, 100 * (i + 1), NOW, NULL, &tally);
+    }
+    expire_all(t, NOW + 2 * WINDOW_MS + 2000, &tally);
+    assert_int_equal(table_rig_stats(t, NOW).spans, 0);
+    for (uint64_t i = 0; i < CHAINS; i++)
+        for (uint64_t k = 1; k <= DEPTH; k++) {
+            const struct ids ids = table_rig_ids(i + 1, 100 * (i + 1) + k);
+            assert_int_equal(join_table_lost_below(t, ids.span), i % 2 && k == DEPTH);
+        }
+    join_table_free(t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_left_is_known_to_the_spans_above),
         cmocka_unit_test(timestamps_that_wait_for_longer_take_so_much_at_most),
         cmocka_unit_test(timestamps_of_spans_that_came_wait_no_longer),
         cmocka_unit_test(a_span_is_found_with_all_that_was_said),

@@ -67,7 +67,7 @@ struct record {
             uint64_t located : 1;                /* whereabouts are at its end */
             uint64_t taken : 1; /* timestamps of a sample: a struct join_taken follows, then they */
             uint64_t kept : 1;  /* they wait for longer; its start_ns is when the last came */
-            uint64_t below : 1; /* spans with samples have left whose parent it is */
+            uint64_t told : 1;  /* samples of it, or of a span below it, leave: those above know */
             uint64_t spare : 9;
         };
         uint64_t words[2]; /* the same: first fields lowest, as wherever Braid is built */

@@ -205,33 +205,58 @@ bool join_table_lost_below(struct join_table *table, const uint8_t *span_id)
     return table_has_noted(table, table->lost_below, span_id);
 }
 
-/* Tells the parent of a span of `shard`, which is locked. False where it has not come; and where it
- * is in a shard that somebody else has, which is not waited for. */
-static bool table_tell_parent(struct join_table *table, const struct shard *shard,
-                              const struct record *record)
+#define ABOVE_MAX 64u /* spans above one that leaves that are told */
+
+/* What a record says of the span above it. */
+struct above {
+    uint64_t parent_id; /* 0: none, or of another service */
+    uint8_t trace_id[16];
+    bool has_trace;
+};
+
+static struct above table_above(const struct record *record)
 {
-    uint64_t id = record->head.parent_id, hash = join_table_mix(table, id);
+    struct above above = {.parent_id =
+                              br_span_kind_is_entry(record->kind) ? 0 : record->head.parent_id,
+                          .has_trace = record->has_trace};
+    memcpy(above.trace_id, record->head.trace_id, sizeof above.trace_id);
+    return above;
+}
+
+/* Tells the span above one of `shard`, which is locked, and says what is above it in turn: nothing
+ * where it has not come, or is in a shard that somebody else has, which is not waited for. */
+static void table_tell(struct join_table *table, const struct shard *shard, struct above *above,
+                       uint32_t now)
+{
+    uint64_t id = above->parent_id, hash = join_table_mix(table, id);
     struct shard *other = join_table_shard(table, hash);
-    if (other != shard && pthread_mutex_trylock(&other->lock) != 0)
-        return false;
+    above->parent_id = 0;
+    if (other != shard && pthread_mutex_trylock(&other->lock) != 0) {
+        table_note_span(table, table->lost_below, id);
+        return;
+    }
     struct place place = join_table_slots_find(other, join_slots_home(other, hash), id,
-                                               record->has_trace ? record->head.trace_id : NULL);
+                                               above->has_trace ? above->trace_id : NULL);
     struct record *parent = join_table_slots_record(other, &place);
     bool known = parent && !parent->pending;
+    if (known && !parent->told)
+        *above = table_above(parent);
     if (known)
-        parent->below = true;
+        parent->told = true;
+    if (!known || !join_record_expired(table, parent, now)) /* or it may wait for its figures */
+        table_note_span(table, table->lost_below, id);
     if (other != shard)
         pthread_mutex_unlock(&other->lock);
-    return known;
 }
 
 /* What a span that leaves has is missing from the sums of those above it that are still to come. */
-static void table_note_lost_below(struct join_table *table, const struct shard *shard,
-                                  const struct record *record)
+static void table_tell_above(struct join_table *table, const struct shard *shard,
+                             struct record *record, uint32_t now)
 {
-    if (record->head.parent_id && !br_span_kind_is_entry(record->kind) &&
-        !table_tell_parent(table, shard, record))
-        table_note_span(table, table->lost_below, record->head.parent_id);
+    struct above above = table_above(record);
+    record->told = true;
+    for (unsigned i = 0; i < ABOVE_MAX && above.parent_id; i++)
+        table_tell(table, shard, &above, now);
 }
 
 static struct left *table_left_slot(struct join_table *table, uint64_t hash)
@@ -273,8 +298,8 @@ static inline void join_table_ring_settle(struct join_table *table, struct shard
         join_totals_tally(out->unknown, join_shard_totals(table, shard, record->totals), out);
     } else {
         shard->n_spans--;
-        if (record->totals || record->below)
-            table_note_lost_below(table, shard, record);
+        if (record->totals && !record->told)
+            table_tell_above(table, shard, record, now);
         if (!join_record_expired(table, record, now)) {
             if (record->totals)
                 table_note_span(table, table->lost, record->head.span_id);
@@ -1274,11 +1299,32 @@ static void table_renew(struct join_table *table, struct shard *shard, uint32_t 
                                shard->head - join_record_size(&old));
 }
 
+/* Tells the spans above those that leave next, while all of them are there. */
+static void table_tell_of_expired(struct join_table *table, uint64_t keep, uint32_t now)
+{
+    uint32_t left = EXPIRED_AT_ONCE;
+    for (unsigned k = 0; k < join_table_n_shards(table); k++) {
+        struct shard *shard = &table->shards[k];
+        join_shard_lock(table, shard);
+        for (uint64_t p = shard->tail; p < shard->head && left > 0; left--) {
+            struct record *record = join_shard_record(shard, p);
+            if (!record->dead && join_record_age(record->seen, now) <= keep)
+                break;
+            if (!record->dead && !record->taken && !record->pending && record->totals &&
+                !record->told)
+                table_tell_above(table, shard, record, now);
+            p += join_record_size(record);
+        }
+        join_shard_unlock(table, shard);
+    }
+}
+
 bool join_table_expire(struct join_table *table, uint64_t now_ms, struct join_tally *out)
 {
     /* An item may be held for a window at most, and then looks again; and a timer may come late. */
     uint64_t keep = 2ull * table->window + 10;
     uint32_t now = join_table_tenths(now_ms), left = EXPIRED_AT_ONCE;
+    table_tell_of_expired(table, keep, now);
     for (unsigned k = 0; k < join_table_n_shards(table); k++) {
         struct shard *shard = &table->shards[k];
         join_shard_lock(table, shard);
