@@ -356,6 +356,7 @@ static bool annotations_mark_is_partial(const struct marking *marking,
     bool alone = local->end[root] - local->first[root] == 1;
     return annotations_mark_lost(marking, (const uint8_t *)&relative->span_id, &thread,
                                  relative->start_ns) ||
+           join_table_lost_below(marking->join->table, (const uint8_t *)&relative->span_id) ||
            (top->taken && !alone &&
             join_table_left(marking->join->table, (const uint8_t *)&top->span_id,
                             relative->start_ns));
@@ -461,12 +462,15 @@ static void annotations_mark_add_up(struct marking *marking, const struct br_spa
     ret->partial = annotations_mark_is_partial(marking, local, root, top);
     ret->all = ret->own;
     marking->locals.steps += local->count;
-    for (uint32_t i = 0; i < local->count; i++)
-        if (i != top && join_local_below(local, i, top) &&
-            annotations_mark_add_own(marking, span, local, i, &ret->all, ret->top)) {
-            ret->any = true;
-            ret->partial = ret->partial || annotations_mark_is_partial(marking, local, root, i);
-        }
+    for (uint32_t i = 0; i < local->count; i++) {
+        if (i == top || !join_local_below(local, i, top))
+            continue;
+        bool any = annotations_mark_add_own(marking, span, local, i, &ret->all, ret->top);
+        ret->any = ret->any || any;
+        ret->partial =
+            ret->partial || (any && annotations_mark_is_partial(marking, local, root, i)) ||
+            join_table_lost_below(marking->join->table, (const uint8_t *)&local->spans[i].span_id);
+    }
 }
 
 static bool annotations_mark_is_before(const struct br_addition *addition,

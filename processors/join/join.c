@@ -426,6 +426,7 @@ static void join_make_metrics(struct join *join)
     join->trace_spans_cut =
         br_node_metric(node, BR_COUNTER, "braid_join_trace_spans_cut", NULL, NULL);
     join->steps_cut = br_node_metric(node, BR_COUNTER, "braid_join_steps_cut", NULL, NULL);
+    join->splits_cut = br_node_metric(node, BR_COUNTER, "braid_join_splits_cut", NULL, NULL);
     join->services_cut = br_node_metric(node, BR_COUNTER, "braid_join_services_cut", NULL, NULL);
     join->table_bytes = br_node_metric(node, BR_GAUGE, "braid_join_table_bytes", NULL, NULL);
     join->table_spans = br_node_metric(node, BR_GAUGE, "braid_join_table_spans", NULL, NULL);

@@ -76,7 +76,7 @@ struct join {
     double *counts[JOIN_TYPES][JOIN_COUNTS];
     double *folded[JOIN_TYPES], *folded_values[JOIN_TYPES];
     double *other_values, *evicted, *marked, *spans_entered, *hold_full, *trace_spans_cut,
-        *steps_cut, *services_cut;
+        *steps_cut, *splits_cut, *services_cut;
     double *table_bytes, *table_spans, *table_pending, *table_age;
 };
 

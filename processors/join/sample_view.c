@@ -563,7 +563,7 @@ static uint8_t *sample_view_split_put(uint8_t *out, const struct piece *piece)
 
 uint32_t join_sample_view_split(const struct join_sample_view *view, const uint64_t *times,
                                 const uint64_t *numbers, struct br_arena *arena,
-                                struct br_addition *ret)
+                                struct br_addition *ret, uint64_t *n_cut)
 {
     uint64_t n = view->n_times, n_pieces = 1;
     if (n < 2 || n > UINT32_MAX || (view->n_values && view->n_values != n))
@@ -572,8 +572,12 @@ uint32_t join_sample_view_split(const struct join_sample_view *view, const uint6
         n_pieces += numbers[i] != numbers[i - 1];
     size_t common_len = sample_view_split_common(view, NULL),
            all = (size_t)(view->end - view->body);
-    if (n_pieces == 1 || n_pieces * (common_len + 3 * BR_VARINT_MAX) > PIECES_GROW * all)
+    if (n_pieces == 1)
         return 0;
+    if (n_pieces * (common_len + 3 * BR_VARINT_MAX) > PIECES_GROW * all) {
+        ++*n_cut;
+        return 0;
+    }
     uint8_t *common = br_arena_alloc(arena, common_len + 1);
     uint64_t *values = br_arena_alloc(arena, (view->n_values + 1) * sizeof *values);
     size_t cap = n_pieces * (common_len + 6 * BR_VARINT_MAX) + n * (8 + BR_VARINT_MAX);

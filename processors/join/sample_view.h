@@ -105,10 +105,11 @@ void join_sample_view_of(struct join_links *links, const struct join_label *labe
 
 /* Writes the sample in pieces, as fields of a Profile, into `arena`: one for each row of timestamps
  * that have the same number in `numbers`. Says how many; 0: it is one piece, its values are of no
- * timestamp, the pieces would repeat too much of it, or there is no memory. */
+ * timestamp, the pieces would repeat too much of it (which `*n_cut` counts), or there is no memory.
+ */
 uint32_t join_sample_view_split(const struct join_sample_view *view, const uint64_t *times,
                                 const uint64_t *numbers, struct br_arena *arena,
-                                struct br_addition *ret);
+                                struct br_addition *ret, uint64_t *n_cut);
 
 /* Returns how many numbers to make room for where `need` are needed: few grow often, many once. */
 static inline uint64_t join_numbers_cap(uint64_t need)

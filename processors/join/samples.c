@@ -51,6 +51,7 @@ struct run_counts {
     uint64_t outcomes[JOIN_TYPES][JOIN_COUNTS];
     struct join_tally tally;
     uint64_t n_other;
+    uint64_t n_splits_cut;
     uint32_t n_unknown;
     uint32_t n_named; /* samples that name a span */
 };
@@ -642,6 +643,7 @@ static void join_run_note_counts(struct run *run)
     if (run->counts.n_named)
         join_progress_note(&join_table_progress(run->join->table)->named);
     *run->join->other_values += (double)run->counts.n_other;
+    *run->join->splits_cut += (double)run->counts.n_splits_cut;
     *run->join->steps_cut +=
         (double)(run->credit.n_cut + run->credit.locals.n_cut + run->infer.n_cut);
     join_count_tally(run->join, &run->counts.tally);
@@ -720,8 +722,8 @@ static int splitting_on_sample(void *arg, struct br_visit *visit)
                         visit->body + visit->len, &view);
     visit->n_out = 0;
     if (view.n_times > 1 && join_samples_splitting_spans(splitting, &view, &times))
-        visit->n_out =
-            join_sample_view_split(&view, times, splitting->spans, &run->arena, &visit->out);
+        visit->n_out = join_sample_view_split(&view, times, splitting->spans, &run->arena,
+                                              &visit->out, &run->counts.n_splits_cut);
     if (!join_samples_splitting_note(splitting, visit->index, visit->n_out ? visit->n_out : 1))
         return BR_ENOMEM;
     return visit->n_out ? BR_SPLIT : BR_KEEP;

@@ -39,7 +39,8 @@ struct file {
     enum state state;
     struct pprof_identity is;
     bool taken;                    /* as `is` says */
-    struct pprof_mark mark;        /* what was counted of it, when it was taken last */
+    struct pprof_mark mark;        /* what was counted of it, when it was taken last ... */
+    uint64_t mark_inode;           /* ... and was this file */
     struct pprof_mark next;        /* and what will have been, when what is read now is taken ... */
     struct pprof_mark *read;       /* ... where a thread writes it */
     uint64_t since_ms;             /* it has been the same */
@@ -49,6 +50,12 @@ struct file {
     struct br_item *item;
 };
 
+/* A file that was taken, whatever its name is now. */
+struct known {
+    struct pprof_taken taken;
+    uint64_t look; /* number of the last look that saw it */
+};
+
 struct pprof_folder {
     struct br_node *node;
     const struct pprof_folder_config *config;
@@ -56,6 +63,7 @@ struct pprof_folder {
     struct br_arena arena;
     struct br_addition resource;
     struct br_map *files;    /* of struct file, by name */
+    struct br_map *known;    /* of struct known, by inode; as many */
     struct br_list sendings; /* of pieces.h */
     struct br_timer timer;
     uint64_t look;
@@ -130,6 +138,26 @@ static void folder_put_away(struct file *file)
         folder_complain(file->folder, file->name, strerror(errno));
 }
 
+static struct known *folder_known(const struct pprof_folder *folder, uint64_t inode)
+{
+    return br_map_get(folder->known, &inode, sizeof inode);
+}
+
+/* Notes what a file is like that was taken. Without memory it is another one under another name. */
+static void folder_note_known(struct pprof_folder *folder, const struct pprof_taken *taken)
+{
+    struct known *known = folder_known(folder, taken->is.inode);
+    bool is_new = !known;
+    if (is_new)
+        known = br_calloc(1, sizeof *known);
+    if (!known)
+        return;
+    *known = (struct known){*taken, folder->look};
+    if (is_new &&
+        br_map_put(folder->known, &taken->is.inode, sizeof taken->is.inode, known, NULL) != 0)
+        br_free(known);
+}
+
 /* Notes the file, so that neither the next look nor a restart takes it again. */
 static void folder_note_taken(struct file *file)
 {
@@ -137,6 +165,8 @@ static void folder_note_taken(struct file *file)
     const struct pprof_taken taken = {file->is, file->next};
     file->taken = true;
     file->mark = file->next;
+    file->mark_inode = file->is.inode;
+    folder_note_known(folder, &taken);
     if (folder->log && !pprof_taken_add(folder->log, file->name, &taken))
         folder_complain(folder, TAKEN_FILE, strerror(errno));
 }
@@ -266,16 +296,20 @@ static bool folder_count_rest(uint8_t *line, const uint8_t *counted, const uint8
     return true;
 }
 
+static struct pprof_mark folder_mark_of(const uint8_t *data, size_t len)
+{
+    static const uint8_t key[16]; /* the hash is kept in a file */
+    return (struct pprof_mark){len, br_siphash(key, data, len)};
+}
+
 /* Of folded text that grew, what is new: its beginning was counted. `data` is the source's. */
 static void folder_skip_counted(const struct file *file, struct br_reading *reading, uint8_t *data,
                                 struct br_profile_source *source)
 {
-    static const uint8_t key[16]; /* the hash is kept in a file */
     const struct pprof_mark *mark = &file->mark;
     size_t skip = 0;
-    if (mark->len && mark->len <= source->len && br_siphash(key, data, mark->len) == mark->hash)
+    if (mark->len && mark->len <= source->len && folder_mark_of(data, mark->len).hash == mark->hash)
         skip = mark->len;
-    *file->read = (struct pprof_mark){source->len, br_siphash(key, data, source->len)};
     if (skip && skip < source->len && data[skip - 1] != '\n' && data[skip] != '\n') {
         const uint8_t *eol = memchr(data + skip, '\n', source->len - skip);
         const uint8_t *before = memrchr(data, '\n', skip);
@@ -302,7 +336,12 @@ static int folder_read_item(struct br_reading *reading)
     int rc = folder_load(reading);
     if (rc)
         return rc;
-    bool packed = pprof_is_gzip(br_reading_bytes(reading)->data, br_reading_bytes(reading)->len);
+    const struct br_buf *raw = br_reading_bytes(reading);
+    bool packed = pprof_is_gzip(raw->data, raw->len);
+    *file->read = folder_mark_of(raw->data, raw->len);
+    if (file->mark_inode == file->is.inode && file->mark.len == file->read->len &&
+        file->mark.hash == file->read->hash)
+        return 0; /* only its time has changed */
     rc = pprof_unpack(reading);
     if (rc)
         return rc;
@@ -317,7 +356,7 @@ static int folder_read_item(struct br_reading *reading)
     rc = pprof_guess(source.data, source.len, &format, &reading->err);
     if (!rc && format == BR_FORMAT_FOLDED && !packed)
         folder_skip_counted(file, reading, plain->data, &source);
-    if (rc == 0)
+    if (rc == 0 && source.len)
         rc = pprof_read(reading, format, &source);
     return rc ? rc : br_profile_reading_cut(reading);
 }
@@ -368,6 +407,19 @@ static void folder_on_read(void *arg, struct br_reading *reading, int rc)
         br_pieces_send(file->folder->node, file->item, &reading->pieces, &file->folder->sendings);
 }
 
+/* Which counted beginning the file may have: its own, where it was taken under any name; else that
+ * of the file that had its name, unless this has another one now. */
+static void folder_choose_mark(struct file *file)
+{
+    const struct known *known = folder_known(file->folder, file->is.inode);
+    if (known) {
+        file->mark = known->taken.mark;
+        file->mark_inode = file->is.inode;
+    } else if (file->mark_inode != file->is.inode && folder_known(file->folder, file->mark_inode)) {
+        file->mark = (struct pprof_mark){0};
+    }
+}
+
 static void folder_take(struct file *file)
 {
     struct pprof_folder *folder = file->folder;
@@ -378,6 +430,7 @@ static void folder_take(struct file *file)
     folder->n_busy++;
     int rc = folder_open_file(file, &err);
     if (rc == 0) {
+        folder_choose_mark(file);
         pprof_reader_start(folder->reader, NULL, folder_read_item, file, folder_on_read, file,
                            &file->reading);
         return;
@@ -422,17 +475,43 @@ static bool folder_is_hidden(const char *name)
     return name[0] == '.' || folder_ends_with(name, ".tmp") || folder_ends_with(name, ".part");
 }
 
+/* A file that was taken and has another name now, as nothing else of it has changed. */
+static bool folder_was_taken(struct file *file, const struct known *known)
+{
+    if (!known || !folder_same(&file->is, &known->taken.is))
+        return false;
+    file->state = OVER;
+    file->next = known->taken.mark;
+    folder_note_taken(file);
+    return true;
+}
+
+/* Whether it is read, or in the pipeline, under a name that it had. */
+static bool folder_is_busy(const struct pprof_folder *folder, const struct pprof_identity *is)
+{
+    const void *key;
+    size_t len, n = folder->n_busy ? br_map_count(folder->files) : 0;
+    for (size_t i = 0; i < n; i++) {
+        const struct file *file = br_map_at(folder->files, i, &key, &len);
+        if (file->state == BUSY && folder_same(&file->is, is))
+            return true;
+    }
+    return false;
+}
+
 static void folder_look_at(struct pprof_folder *folder, int dir, const char *name)
 {
     uint64_t now = br_host_mono_ms(folder->node->host);
     struct stat st;
-    if (folder_is_hidden(name) || fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) != 0 ||
-        !S_ISREG(st.st_mode))
-        return;
-    struct file *file = folder_find(folder, name);
-    if (!file)
+    if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(st.st_mode))
         return;
     struct pprof_identity is = folder_identify(&st);
+    struct known *known = folder_known(folder, is.inode);
+    if (known)
+        known->look = folder->look;
+    struct file *file = folder_is_hidden(name) ? NULL : folder_find(folder, name);
+    if (!file)
+        return;
     bool seen = file->look != 0;
     file->look = folder->look;
     if (file->state == BUSY)
@@ -442,10 +521,12 @@ static void folder_look_at(struct pprof_folder *folder, int dir, const char *nam
         file->taken = false;
         file->state = WATCHED;
         file->since_ms = now;
+        (void)folder_was_taken(file, known);
         return;
     }
     if (file->state != WATCHED || is.size == 0 ||
-        now - file->since_ms < folder->config->poll_interval / NS_PER_MS)
+        now - file->since_ms < folder->config->poll_interval / NS_PER_MS ||
+        folder_was_taken(file, known) || folder_is_busy(folder, &is))
         return;
     if (folder->n_busy < BUSY_MAX && !br_host_over_limit(folder->node->host) &&
         br_shed_step(folder->node->host) == BR_SHED_NONE)
@@ -464,6 +545,15 @@ static void folder_forget_gone(struct pprof_folder *folder)
             continue;
         (void)br_map_remove(folder->files, key, len);
         br_free(file);
+    }
+    for (size_t i = br_map_count(folder->known); i-- > 0;) {
+        const void *key;
+        size_t len;
+        struct known *known = br_map_at(folder->known, i, &key, &len);
+        if (known->look == folder->look)
+            continue;
+        (void)br_map_remove(folder->known, key, len);
+        br_free(known);
     }
 }
 
@@ -521,9 +611,10 @@ int pprof_folder_new(struct br_node *node, struct pprof_reader *reader, struct p
     folder->failed =
         br_node_metric(node, BR_COUNTER, "braid_receiver_pprof_files", "result", "failed");
     folder->files = br_map_new(FILES_MAX);
-    int rc = folder->files ? pprof_resource(config->file->labels, NULL, 0, &folder->arena,
-                                            &folder->resource, err)
-                           : br_err_set(err, BR_ENOMEM, "out of memory");
+    folder->known = br_map_new(FILES_MAX);
+    int rc = folder->files && folder->known ? pprof_resource(config->file->labels, NULL, 0,
+                                                             &folder->arena, &folder->resource, err)
+                                            : br_err_set(err, BR_ENOMEM, "out of memory");
     if (rc == 0)
         *ret = folder;
     else
@@ -563,9 +654,11 @@ static void folder_on_taken(void *arg, const char *name, const struct pprof_take
         return;
     file->is = taken->is;
     file->mark = taken->mark;
+    file->mark_inode = taken->is.inode;
     file->taken = true;
     file->state = OVER;
     file->look = UINT64_MAX; /* it was seen */
+    folder_note_known(folder, taken);
 }
 
 /* A record that cannot be opened is no error where the config did not name it. */
@@ -612,6 +705,11 @@ void pprof_folder_stop(struct pprof_folder *folder, void (*on_idle)(void *arg), 
         on_idle(arg);
 }
 
+static void folder_free_known(void *arg)
+{
+    br_free(arg);
+}
+
 static void folder_free_file(void *arg)
 {
     struct file *file = arg;
@@ -630,6 +728,7 @@ void pprof_folder_free(struct pprof_folder *folder)
         return;
     br_host_timer_stop(folder->node->host, &folder->timer);
     br_map_free(folder->files, folder_free_file);
+    br_map_free(folder->known, folder_free_known);
     br_pieces_stop(&folder->sendings);
     pprof_taken_close(folder->log);
     br_arena_release(&folder->arena);

@@ -17,7 +17,7 @@ struct pprof_identity {
     uint64_t changed_ns;
 };
 
-/* How much of a folded file was counted: its first bytes, and their hash. It may grow. */
+/* How much of a file was counted: its first bytes, and their hash. A folded one may grow. */
 struct pprof_mark {
     uint64_t len, hash;
 };

@@ -48,6 +48,8 @@ static const struct row rows[] = {
     {"braid_join_spans_entered", "Spans entered in the table."},
     {"braid_join_spans_evicted", "Spans forgotten before their time because the table was full."},
     {"braid_join_spans_marked", "Spans that left with what says that they have a profile."},
+    {"braid_join_splits_cut",
+     "Samples in several spans that stayed whole because their pieces would be too large."},
     {"braid_join_steps_cut", "Searches for a span that ended at their bound."},
     {"braid_join_table_bytes", "Bytes of the table."},
     {"braid_join_table_oldest_seconds", "Age of the oldest span in the table."},

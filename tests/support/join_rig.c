@@ -601,7 +601,7 @@ void put_sample(struct wire *w, const struct sample_in *s)
         wire_varint(w, 3, s->link);
     if (s->attributes[0]) {
         size_t list = wire_open(w, 2);
-        for (unsigned i = 0; i < 6 && s->attributes[i]; i++)
+        for (unsigned i = 0; i < BR_COUNT(s->attributes) && s->attributes[i]; i++)
             wire_number(w, s->attributes[i]);
         wire_close(w, list);
     }

@@ -161,7 +161,7 @@ size_t open_profile(struct wire *w, struct dict *d, const struct profile_in *p);
 struct sample_in {
     uint32_t link;
     uint32_t stack;
-    uint32_t attributes[6]; /* ended by 0 */
+    uint32_t attributes[64]; /* ended by 0 */
     uint64_t value;
     bool no_value;
     unsigned n_times;

@@ -477,6 +477,44 @@ static void a_sample_in_many_spans_is_split(void **state)
     }
 }
 
+/* A sample of two threads' spans in turn, and so in as many pieces as timestamps. */
+static double splits_cut_of(unsigned n_attributes, int *ret_inferred)
+{
+    enum { TIMES = 50 };
+    static uint64_t times[TIMES];
+    struct span_in inner[] = {query, root};
+    struct join_rig *r = join_rig_new(INFER, NULL, 0);
+    struct wire w = {0};
+    struct dict d = {0};
+    inner[0].parent = 1;
+    send_spans(r, &here, inner, 2);
+    for (unsigned i = 0; i < TIMES; i++)
+        times[i] = i % 2 ? 1010 + i : 1210 + i;
+    struct open o = open_place(&w, &here);
+    size_t p = open_profile(&w, &d, &(struct profile_in){.type = "cpu", .unit = "nanoseconds"});
+    struct sample_in in = {.no_value = true, .n_times = TIMES, .times = times};
+    in.attributes[0] = dict_attribute_int(&d, "thread.id", 9);
+    for (unsigned i = 1; i < n_attributes; i++)
+        in.attributes[i] = dict_attribute_int(&d, "number", i);
+    put_sample(&w, &in);
+    send_profile(r, &w, &d, p, o);
+    double cut = join_rig_count(r, "splits_cut", NULL);
+    *ret_inferred = (int)join_rig_count(r, "samples_inferred", CPU);
+    join_rig_free(r);
+    return cut;
+}
+
+/* A sample of 512 bytes has 62 in common that would stand in 50 pieces; one of 453 has 3. */
+static void a_sample_that_stays_whole_is_counted(void **state)
+{
+    (void)state;
+    int inferred;
+    assert_true(splits_cut_of(1, &inferred) == 0);
+    assert_int_equal(inferred, 50);
+    assert_true(splits_cut_of(60, &inferred) == 1);
+    assert_int_equal(inferred, 0);
+}
+
 /* --- Random worlds ---------------------------------------------------------------------------- */
 
 #define SPANS 30
@@ -635,28 +673,73 @@ static void of_times_before_what_is_known_nothing_is_said(void **state)
     join_rig_free(r);
 }
 
-/* Spans come at their end: what was taken on a thread before is its spans', or they say that theirs
- * is not all. */
-static void a_long_span_is_whole_or_says_so(void **state)
+/* What the last output says of a span. */
+static bool says_partial(struct join_rig *r, const char *span)
+{
+    const char *line = strstr(join_rig_last(r), span);
+    assert_non_null(line);
+    const char *end = strchr(line, '\n'), *partial = strstr(line, " profile.partial=true");
+    return partial && partial < end;
+}
+
+/* A sample of thread 9 each 4 s, of the nanoseconds from `time` on. */
+static void sample_on(struct join_rig *r, uint64_t time, unsigned n)
+{
+    for (unsigned i = 0; i < n; i++) {
+        const struct taken sample = {"9", 1, {time + i}};
+        send_samples(r, &here, &sample, 1);
+        fake_host_advance(r->h, 4000);
+    }
+}
+
+/* Spans come at their end: what was taken on a thread waits for them as long as samples come. */
+static void a_long_span_is_whole(void **state)
 {
     (void)state;
     enum { N = 50 };
     struct join_rig *r = join_rig_new("{infer: true, window: 10s}", NULL, 0);
-    for (unsigned i = 0; i < N; i++) {
-        const struct taken sample = {"9", 1, {1200 + i}};
-        send_samples(r, &here, &sample, 1);
-        fake_host_advance(r->h, 4000);
-    }
+    sample_on(r, 1200, N);
     struct span_in spans[] = {work, query};
-    spans[1].start_ns = 1245;
+    spans[1].start_ns = 1205;
+    spans[1].end_ns = 1220;
     send_spans(r, &here, spans, 2);
-    const char *partial = strstr(join_rig_last(r), " profile.partial=true"),
-               *query_says = strstr(join_rig_last(r), "query ");
-    assert_non_null(query_says);
-    assert_true(join_rig_span_int(r, "work", "profile.inclusive_sample_count") == N ||
-                (partial && partial < query_says));
-    assert_int_equal(join_rig_span_int(r, "query", "profile.sample_count"), 5);
-    assert_null(strstr(query_says, "profile.partial"));
+    assert_int_equal(join_rig_span_int(r, "work", "profile.sample_count"), N - 15);
+    assert_int_equal(join_rig_span_int(r, "work", "profile.inclusive_sample_count"), N);
+    assert_int_equal(join_rig_span_int(r, "query", "profile.sample_count"), 15);
+    assert_false(says_partial(r, "work"));
+    assert_false(says_partial(r, "query"));
+    join_rig_free(r);
+}
+
+/* Where none came on the thread for a window they are forgotten, and the span says so. */
+static void a_long_span_with_a_gap_says_so(void **state)
+{
+    (void)state;
+    struct join_rig *r = join_rig_new("{infer: true, window: 10s}", NULL, 0);
+    sample_on(r, 1200, 20);
+    fake_host_advance(r->h, 40000);
+    sample_on(r, 1300, 4);
+    send_spans(r, &here, (struct span_in[]){work, query}, 2);
+    assert_int_equal(join_rig_span_int(r, "work", "profile.sample_count"), 4);
+    assert_true(says_partial(r, "work"));
+    join_rig_free(r);
+}
+
+/* What was taken in spans below that have come and left is not the long one's own; and as it is
+ * missing from the sum, the long one says so. */
+static void a_long_span_has_not_what_was_taken_below(void **state)
+{
+    (void)state;
+    struct join_rig *r = join_rig_new("{infer: true, window: 10s, hold: 5s}", NULL, 0);
+    sample_on(r, 1120, 5);
+    sample_on(r, 1210, 5);
+    send_spans(r, &here, &query, 1);
+    sample_on(r, 1310, 20);
+    assert_int_equal(join_rig_said(r, "query", "profile.sample_count"), 5);
+    send_spans(r, &here, &work, 1);
+    fake_host_advance(r->h, 6000);
+    assert_int_equal(join_rig_said(r, "work", "profile.sample_count"), 25);
+    assert_true(says_partial(r, "work"));
     join_rig_free(r);
 }
 
@@ -774,10 +857,13 @@ int main(void)
         cmocka_unit_test(services_that_are_inferred_are_profiled),
         cmocka_unit_test(inferred_samples_have_figures),
         cmocka_unit_test(a_sample_in_many_spans_is_split),
+        cmocka_unit_test(a_sample_that_stays_whole_is_counted),
         cmocka_unit_test(random_worlds_agree_with_the_oracle),
         cmocka_unit_test(spans_and_samples_that_wait_meet_in_any_order),
         cmocka_unit_test(of_times_before_what_is_known_nothing_is_said),
-        cmocka_unit_test(a_long_span_is_whole_or_says_so),
+        cmocka_unit_test(a_long_span_is_whole),
+        cmocka_unit_test(a_long_span_with_a_gap_says_so),
+        cmocka_unit_test(a_long_span_has_not_what_was_taken_below),
         cmocka_unit_test(without_memory_samples_pass),
     };
     return cmocka_run_group_tests_name("join infer", tests, NULL, NULL);

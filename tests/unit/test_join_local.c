@@ -738,6 +738,107 @@ static void a_span_below_a_long_root_is_whole_or_says_so(void **state)
     join_rig_free(r);
 }
 
+static void send_taken(struct join_rig *r, uint64_t span, uint64_t time)
+{
+    struct wire w = {0};
+    put_samples(&w, 7, &(struct taken){.span = span, .n = 1, .times = {time}}, 1);
+    join_rig_send(r, BR_PROFILES, &w, false);
+    wire_free(&w);
+}
+
+/* What came before a gap longer than the window is forgotten, by the counters and by the figures.
+ */
+static void what_came_before_a_gap_counts_nowhere(void **state)
+{
+    (void)state;
+    for (unsigned rest_ms = 0; rest_ms <= 8000; rest_ms += 8000) { /* and when its memory is used */
+        struct join_rig *r = join_rig_new("{window: 10s}", NULL, 0);
+        struct wire w = {0};
+        send_taken(r, 1, 1050);
+        fake_host_advance(r->h, 15000);
+        send_taken(r, 1, 1150);
+        send_taken(r, 1, 1250);
+        fake_host_advance(r->h, rest_ms);
+        put_spans(&w, (struct span_in[]){tree[3], tree[1]}, 2);
+        join_rig_send(r, BR_TRACES, &w, true);
+        check(r, "root", 0, 2);
+        check(r, "work", 2, 2);
+        assert_true(says_partial(r, "root"));
+        assert_int_equal((int)join_rig_count(r, "samples_unknown_span", "wall:nanoseconds"), 1);
+        assert_int_equal((int)join_rig_count(r, "samples_joined_late", "wall:nanoseconds"), 2);
+        wire_free(&w);
+        join_rig_free(r);
+    }
+}
+
+/* A span below has come, has samples and has left before those above it come: theirs is not all. */
+static void what_left_below_a_long_span_is_missed(void **state)
+{
+    (void)state;
+    static const struct span_in spans[] = {
+        {.ids = ID(1), .name = "top", .start_ns = 1000, .end_ns = 2000},
+        {.ids = ID(3), .name = "beside", .parent = 1, .start_ns = 1000, .end_ns = 2000},
+        {.ids = ID(2), .name = "above", .parent = 1, .start_ns = 1000, .end_ns = 2000},
+    };
+    static const struct span_in below = {
+        .ids = ID(4), .name = "below", .parent = 2, .start_ns = 1100, .end_ns = 1200};
+    for (unsigned i = 0; i < 4; i++) { /* the one between may come, and leave, with the lowest */
+        unsigned left = i % 2, with = i / 2;
+        struct join_rig *r = join_rig_new("{window: 10s}", NULL, 0);
+        struct wire w = {0};
+        put_samples(&w, 7, &(struct taken){.span = 4}, 1);
+        join_rig_send(r, BR_PROFILES, &w, false);
+        wire_clear(&w);
+        put_spans(&w, (struct span_in[]){below, spans[2]}, 1 + with);
+        join_rig_send(r, BR_TRACES, &w, true);
+        for (unsigned k = 0; k < (left ? 10 : 2); k++) {
+            wire_clear(&w);
+            put_samples(&w, 7, (struct taken[]){{.span = 1}, {.span = 3}}, 2);
+            join_rig_send(r, BR_PROFILES, &w, false);
+            fake_host_advance(r->h, 4000);
+        }
+        wire_clear(&w);
+        put_spans(&w, spans, 3 - with);
+        join_rig_send(r, BR_TRACES, &w, true);
+        check(r, "top", left ? 10 : 2, left ? 20 : 5);
+        check(r, "beside", left ? 10 : 2, left ? 10 : 2);
+        assert_int_equal(says_partial(r, "top"), left);
+        assert_false(says_partial(r, "beside"));
+        wire_free(&w);
+        join_rig_free(r);
+    }
+}
+
+/* The same, of a span that has come but waits as the one below it leaves. */
+static void what_leaves_while_a_long_span_waits_is_missed(void **state)
+{
+    (void)state;
+    static const struct span_in spans[] = {
+        {.ids = ID(2), .name = "below", .parent = 1, .start_ns = 1100, .end_ns = 1200},
+        {.ids = ID(1), .name = "top", .start_ns = 1000, .end_ns = 2000},
+    };
+    struct join_rig *r = join_rig_new("{window: 10s, hold: 5s}", NULL, 0);
+    struct wire w = {0};
+    put_samples(&w, 7, &(struct taken){.span = 2}, 1);
+    join_rig_send(r, BR_PROFILES, &w, false);
+    for (unsigned i = 0; i < 2; i++) {
+        wire_clear(&w);
+        put_spans(&w, &spans[i], 1);
+        join_rig_send(r, BR_TRACES, &w, true);
+        for (unsigned k = 0; k < 5 && i == 0; k++) {
+            fake_host_advance(r->h, 4000);
+            wire_clear(&w);
+            put_samples(&w, 7, &(struct taken){.span = 1}, 1);
+            join_rig_send(r, BR_PROFILES, &w, false);
+        }
+    }
+    fake_host_advance(r->h, 6000);
+    check(r, "top", 5, 5);
+    assert_true(says_partial(r, "top"));
+    wire_free(&w);
+    join_rig_free(r);
+}
+
 static void random_trees_add_up(void **state)
 {
     (void)state;
@@ -767,6 +868,9 @@ int main(void)
         cmocka_unit_test(random_trees_add_up_in_any_order),
         cmocka_unit_test(what_was_the_roots_moves_to_the_span_that_comes_later),
         cmocka_unit_test(a_span_below_a_long_root_is_whole_or_says_so),
+        cmocka_unit_test(what_came_before_a_gap_counts_nowhere),
+        cmocka_unit_test(what_left_below_a_long_span_is_missed),
+        cmocka_unit_test(what_leaves_while_a_long_span_waits_is_missed),
     };
     int failed = 0;
     for (unsigned order = 0; order < REORDERS; order += REORDER_FALLING) {

@@ -739,9 +739,133 @@ static void pages_are_there_before_records_are(void **state)
     join_table_free(t);
 }
 
+#define TIMES 100u
+#define TAKEN_BYTES (152u + 8u * TIMES)
+
+/* How many records of timestamps there are of a thread. */
+static unsigned count_taken(struct join_table *t, const struct ids *thread)
+{
+    struct join_taken_cursor cursor = {0};
+    unsigned n = 0;
+    while (join_table_taken(t, thread->trace, thread->span, &cursor))
+        n++;
+    return n;
+}
+
+static void expire_all(struct join_table *t, uint64_t now, struct join_tally *tally)
+{
+    while (join_table_expire(t, now, tally))
+        ;
+}
+
+/* Timestamps of a thread whose samples keep coming, and whose spans do not, take an eighth of the
+ * rings at most; when no more come they leave. */
+static void timestamps_that_wait_for_longer_take_so_much_at_most(void **state)
+{
+    (void)state;
+    enum { N = 300, EACH_MS = 20000, WAIT_MS = 2 * WINDOW_MS + 1000 };
+    struct join_table *t = table_rig_new(MIB);
+    struct join_tally tally = {0};
+    const struct ids thread = table_rig_ids(3, 4);
+    const struct join_sample sample = {.trace_id = thread.trace, .span_id = thread.span};
+    const struct join_taken taken = {.of_thread = true, .n_times = TIMES};
+    const unsigned n_rings = table_rig_shared ? 16 : 1, n_fresh = WAIT_MS / EACH_MS + 2;
+    uint64_t now = NOW, times[TIMES];
+    for (unsigned i = 0; i < N; i++, now += EACH_MS) {
+        for (unsigned k = 0; k < TIMES; k++)
+            times[k] = 1000 + i;
+        join_table_take(t, &sample, &taken, times, NULL, now, &tally);
+        expire_all(t, now, &tally);
+        assert_in_range(table_rig_stats(t, now).bytes, TAKEN_BYTES,
+                        MIB / n_rings / 8 + n_fresh * TAKEN_BYTES);
+    }
+    /* Three quarters of the table are rings, or a little less, and half of an eighth is used again.
+     */
+    assert_in_range(count_taken(t, &thread),
+                    WAIT_MS / EACH_MS + MIB / n_rings / 8 / 3 / TAKEN_BYTES,
+                    n_fresh + MIB / n_rings / 8 / TAKEN_BYTES);
+    assert_true(join_table_left(t, thread.span, 1000));
+    for (unsigned i = 0; i < 3; i++) {
+        now += WAIT_MS;
+        expire_all(t, now, &tally);
+    }
+    assert_int_equal(count_taken(t, &thread), 0);
+    assert_true(join_table_left(t, thread.span, 1000 + N - 1));
+    assert_int_equal(tally.evicted, 0);
+    join_table_free(t);
+}
+
+/* What was taken in a span that has come does not wait for longer, and says that it left. */
+static void timestamps_of_spans_that_came_wait_no_longer(void **state)
+{
+    (void)state;
+    struct join_table *t = table_rig_new(MIB);
+    struct join_tally tally = {0};
+    struct join_taken_cursor cursor = {0};
+    const struct ids thread = table_rig_ids(3, 4);
+    const struct join_sample sample = {.trace_id = thread.trace, .span_id = thread.span};
+    struct join_taken taken = {.of_thread = true, .has_value = true, .n_times = 3, .n_values = 3};
+    const uint64_t times[] = {1001, 1002, 1003}, values[] = {5, 6, 7}, spans[] = {1, 0, 2};
+    join_table_take(t, &sample, &taken, times, values, NOW, &tally);
+    assert_true(join_table_taken(t, thread.trace, thread.span, &cursor));
+    join_table_claim(t, thread.span, &cursor, spans);
+    taken.n_times = taken.n_values = 1;
+    join_table_take(t, &sample, &taken, &(uint64_t){2000}, values, NOW + 2 * WINDOW_MS, &tally);
+    cursor = (struct join_taken_cursor){0};
+    assert_true(join_table_taken(t, thread.trace, thread.span, &cursor));
+    assert_true(join_table_taken(t, thread.trace, thread.span, &cursor));
+    assert_memory_equal(cursor.times, times, sizeof times); /* it is theirs while it is there */
+    expire_all(t, NOW + 2 * WINDOW_MS + 2000, &tally);
+    cursor = (struct join_taken_cursor){0};
+    assert_true(join_table_taken(t, thread.trace, thread.span, &cursor));
+    assert_int_equal(cursor.taken.n_times, 1);
+    assert_int_equal(cursor.taken.n_values, 1);
+    assert_int_equal(cursor.times[0], 1002);
+    assert_int_equal(cursor.values[0], 6);
+    assert_true(join_table_left(t, thread.span, 1003));
+    assert_false(join_table_left(t, thread.span, 1004));
+    join_table_free(t);
+}
+
+/* A span with samples, four above it without, and those above them that come when all of these have
+ * left: of each chain one. Spans of one request leave at the same time, in whatever shards they
+ * are.
+ */
+static void what_left_is_known_to_the_spans_above(void **state)
+{
+    (void)state;
+    enum { CHAINS = 50, DEPTH = 5 };
+    struct join_table *t = table_rig_new(MIB);
+    struct join_tally tally = {0};
+    for (uint64_t i = 0; i < CHAINS; i++) {
+        struct join_span spans[DEPTH];
+        struct ids ids[DEPTH + 1];
+        for (uint64_t k = 0; k <= DEPTH; k++)
+            ids[k] = table_rig_ids(i + 1, 100 * (i + 1) + k);
+        for (unsigned k = 0; k < DEPTH; k++) {
+            spans[k] = table_rig_span(&ids[k], "a");
+            spans[k].parent_id = ids[k + 1].span;
+        }
+        enter_spans(t, spans, DEPTH, 0, NULL, NOW, &tally);
+        if (i % 2)
+            (void)table_rig_sample(t, i + 1, 100 * (i + 1), NOW, NULL, &tally);
+    }
+    expire_all(t, NOW + 2 * WINDOW_MS + 2000, &tally);
+    assert_int_equal(table_rig_stats(t, NOW).spans, 0);
+    for (uint64_t i = 0; i < CHAINS; i++)
+        for (uint64_t k = 1; k <= DEPTH; k++) {
+            const struct ids ids = table_rig_ids(i + 1, 100 * (i + 1) + k);
+            assert_int_equal(join_table_lost_below(t, ids.span), i % 2 && k == DEPTH);
+        }
+    join_table_free(t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_left_is_known_to_the_spans_above),
+        cmocka_unit_test(timestamps_that_wait_for_longer_take_so_much_at_most),
+        cmocka_unit_test(timestamps_of_spans_that_came_wait_no_longer),
         cmocka_unit_test(a_span_is_found_with_all_that_was_said),
         cmocka_unit_test(ids_must_be_equal),
         cmocka_unit_test(a_span_id_of_two_traces_needs_the_trace),

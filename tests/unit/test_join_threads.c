@@ -58,18 +58,20 @@ static void enter_some(struct thread *t, uint64_t now)
 {
     enum { N = 40 };
     struct join_span spans[N];
-    uint8_t ids[N][8], trace[16] = {1};
+    uint8_t ids[N][8], parents[N][8], trace[16] = {1};
     char names[N][40];
     struct join_identity wheres[N];
     unsigned n = (unsigned)(fake_random(&t->seed) % N);
     for (unsigned i = 0; i < n; i++) {
-        uint64_t id = 1 + fake_random(&t->seed) % IDS;
+        uint64_t id = 1 + fake_random(&t->seed) % IDS, parent = id / 2;
         memcpy(ids[i], &id, 8);
+        memcpy(parents[i], &parent, 8);
         name_of(id, names[i]);
         wheres[i] =
             (struct join_identity){.hashes[JOIN_PROCESS] = 42, .hashes[JOIN_HOST] = (uint32_t)id};
         spans[i] = (struct join_span){.trace_id = trace,
                                       .span_id = ids[i],
+                                      .parent_id = parents[i],
                                       .start_ns = id,
                                       .name = (const uint8_t *)names[i],
                                       .name_len = strlen(names[i]),
@@ -139,6 +141,32 @@ static void ask_around(struct thread *t, uint64_t random, const uint8_t *trace, 
     }
 }
 
+/* Timestamps of five threads, one of which is a span's that has come: it leaves before the other.
+ */
+static void take_of_thread(struct thread *t, uint64_t random, uint64_t now)
+{
+    struct join_table *table = t->shared->table;
+    const uint64_t id = 1ull << 62 | random % 5, times[] = {3, 4}, values[] = {id, id + 1},
+                   spans[] = {1, 0};
+    const uint8_t trace[16] = {2};
+    const uint8_t *span = (const uint8_t *)&id;
+    const struct join_sample s = {.trace_id = trace, .span_id = span, .count = 1};
+    const struct join_taken taken = {
+        .of_thread = true, .has_value = true, .n_times = 2, .n_values = 2};
+    struct join_taken_cursor cursor = {0};
+    join_table_take(table, &s, &taken, times, values, now, &t->tally);
+    for (unsigned i = 0; i < 20 && join_table_taken(table, trace, span, &cursor); i++) {
+        uint32_t last = cursor.taken.n_times - 1;
+        t->n_broken += last > 1 || cursor.taken.n_values != cursor.taken.n_times ||
+                       cursor.times[last] != 4 || cursor.values[last] != id + 1 ||
+                       (last && (cursor.times[0] != 3 || cursor.values[0] != id));
+        if (last == 1)
+            join_table_claim(table, span, &cursor, spans);
+    }
+    (void)join_table_left(table, span, 3);
+    (void)join_table_lost_below(table, span);
+}
+
 static void ask_names(struct thread *t, uint64_t random, const char *text, size_t len)
 {
     struct join_table *table = t->shared->table;
@@ -188,6 +216,9 @@ static void ask(struct thread *t, uint64_t now)
     case 7:
     case 8:
         ask_around(t, random, trace, span);
+        break;
+    case 9:
+        take_of_thread(t, random, now);
         break;
     default:
         if (join_table_totals(table, trace, span, &f, top)) {

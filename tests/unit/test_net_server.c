@@ -236,6 +236,7 @@ static void stop_waits_for_the_pipeline_only(void **state)
     NET_UNTIL(f.rig, stopped == 1);
     assert_int_equal(net_count(held, OK), 1);
     assert_int_equal(net_count(held, "Connection: close"), 1);
+    assert_int_equal(net_closed(f.rig, "stop"), 4); /* no client has closed one */
     struct net_peer *all[] = {idle, held, half, fresh};
     for (size_t i = 0; i < BR_COUNT(all); i++)
         net_hang_up(all[i]);

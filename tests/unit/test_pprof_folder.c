@@ -381,6 +381,125 @@ static void test_folded_text_that_grows(void **state)
     end(f);
 }
 
+static void rename_to(const struct fixture *f, const char *from, const char *to)
+{
+    char path[300];
+    (void)snprintf(path, sizeof path, "%s/%s", f->folder, from);
+    assert_int_equal(rename(path, path_of(f, to)), 0);
+}
+
+/* Makes the time at which it changed another one. */
+static void touch(const struct fixture *f, const char *name, time_t seconds)
+{
+    const struct timespec times[] = {{seconds, 0}, {seconds, 0}};
+    assert_int_equal(utimensat(AT_FDCWD, path_of(f, name), times, 0), 0);
+}
+
+/* As logs are rotated: files move on by a name, and the first one begins anew. */
+static void test_a_file_is_the_same_under_another_name(void **state)
+{
+    struct fixture *f = *state;
+    put_text(f, "a", FOLDED);
+    copy(f, "tests/data/pprof/cpu.pb.gz", "b.pb.gz");
+    start(f, "");
+    fake_host_advance(f->rig.h, 10000);
+    assert_int_equal(f->rig.n, 2);
+    for (unsigned again = 0; again < 2; again++) { /* at once, and by what a restart remembers */
+        rename_to(f, "b.pb.gz", "c.pb.gz");
+        rename_to(f, "a", "a.1");
+        fake_host_advance(f->rig.h, 10000);
+        rename_to(f, "a.1", "a.2");
+        put_text(f, "a.1", FOLDED); /* of these bytes it is the first file */
+        fake_host_advance(f->rig.h, 10000);
+        assert_int_equal(f->rig.n, again ? 1 : 3);
+        receiver_rig_expect_in(&f->rig, "main;rest 10000000\nmain;work 30000000\n");
+        append(f, "a.2", "main;later 2\n"); /* and grows under its new name */
+        fake_host_advance(f->rig.h, 10000);
+        assert_int_equal(f->rig.n, again ? 2 : 4);
+        receiver_rig_expect_in(&f->rig, "main;later 20000000\n");
+        assert_false(receiver_rig_has_bytes(&f->rig, "work"));
+        end(f);
+        rename_to(f, "a.2", "a");
+        rename_to(f, "a.1", "done/a");
+        rename_to(f, "c.pb.gz", "b.pb.gz");
+        start(f, "");
+        fake_host_advance(f->rig.h, 10000);
+        assert_int_equal(f->rig.n, 0);
+    }
+    assert_float_equal(files(f, "failed"), 0, 0);
+    end(f);
+}
+
+/* Names change places, also by a name that is not looked at. */
+static void test_names_change_places(void **state)
+{
+    struct fixture *f = *state;
+    put_text(f, "a", "main;first 1\n");
+    put_text(f, "b", "main;second 1\n");
+    start(f, "");
+    fake_host_advance(f->rig.h, 10000);
+    assert_int_equal(f->rig.n, 2);
+    rename_to(f, "a", ".a");
+    rename_to(f, "b", "a");
+    fake_host_advance(f->rig.h, 10000);
+    rename_to(f, ".a", "b");
+    fake_host_advance(f->rig.h, 10000);
+    assert_int_equal(f->rig.n, 2);
+    end(f);
+}
+
+static void test_a_file_whose_time_alone_changes_is_not_taken_again(void **state)
+{
+    struct fixture *f = *state;
+    put_text(f, "a", FOLDED);
+    copy(f, "tests/data/pprof/cpu.pb.gz", "b.pb.gz");
+    start(f, "");
+    fake_host_advance(f->rig.h, 10000);
+    assert_int_equal(f->rig.n, 2);
+    touch(f, "a", 1000000);
+    touch(f, "b.pb.gz", 1000000);
+    fake_host_advance(f->rig.h, 10000);
+    assert_int_equal(f->rig.n, 2);
+    assert_float_equal(files(f, "failed"), 0, 0);
+    end(f);
+}
+
+/* Another file has the number of one that was: its size or its time tells. */
+static void test_a_number_that_is_used_again(void **state)
+{
+    struct fixture *f = *state;
+    struct stat before, after;
+    put_text(f, "a", "main;first 1\n");
+    start(f, "");
+    fake_host_advance(f->rig.h, 10000);
+    assert_int_equal(stat(path_of(f, "a"), &before), 0);
+    put_text(f, "a", "main;other 1\n"); /* as long, and the same number for sure */
+    touch(f, "a", before.st_mtim.tv_sec + 7);
+    rename_to(f, "a", "b");
+    assert_int_equal(stat(path_of(f, "b"), &after), 0);
+    assert_true(before.st_ino == after.st_ino && before.st_size == after.st_size);
+    fake_host_advance(f->rig.h, 10000);
+    assert_int_equal(f->rig.n, 2);
+    receiver_rig_expect_in(&f->rig, "main;other 10000000\n");
+    end(f);
+}
+
+static void test_a_file_that_is_renamed_while_it_is_sent(void **state)
+{
+    struct fixture *f = *state;
+    put_text(f, "a", FOLDED);
+    start(f, "");
+    f->rig.hold = true;
+    fake_host_advance(f->rig.h, 3000);
+    rename_to(f, "a", "b");
+    fake_host_advance(f->rig.h, 5000);
+    f->rig.hold = false;
+    receiver_rig_finish(&f->rig);
+    fake_host_advance(f->rig.h, 5000);
+    assert_int_equal(f->rig.n, 1);
+    end(f);
+}
+
 static void test_moved(void **state)
 {
     struct fixture *f = *state;
@@ -712,6 +831,11 @@ int main(void)
         TEST(test_the_list_is_written_anew),
         TEST(test_where_it_is_remembered),
         TEST(test_folded_text_that_grows),
+        TEST(test_a_file_is_the_same_under_another_name),
+        TEST(test_names_change_places),
+        TEST(test_a_file_whose_time_alone_changes_is_not_taken_again),
+        TEST(test_a_number_that_is_used_again),
+        TEST(test_a_file_that_is_renamed_while_it_is_sent),
         TEST(test_moved),
         TEST(test_what_cannot_be_read_stays),
         TEST(test_a_large_file_stays),

@@ -301,6 +301,7 @@ struct infer_sharing {
     struct near *near;
     const struct near *its;
     const struct join_identity *where; /* of the timestamps */
+    const struct join_thread_ids *ids; /* under which they are kept */
     const struct join_taken_cursor *cursor;
 };
 
@@ -342,8 +343,13 @@ static void infer_share_whole(const struct infer_sharing *sharing)
     const struct join_taken *taken = &sharing->cursor->taken;
     const struct join_neighbour *span = infer_span_of(sharing->infer, sharing->its, sharing->where,
                                                       sharing->cursor->times, taken->n_times);
-    if (span)
-        infer_add_share(sharing, span, taken->value, taken->n_times);
+    uint64_t spans[JOIN_TIMES_MAX];
+    if (!span)
+        return;
+    for (uint32_t i = 0; i < taken->n_times; i++)
+        spans[i] = 1;
+    join_table_claim(sharing->infer->table, sharing->ids->span, sharing->cursor, spans);
+    infer_add_share(sharing, span, taken->value, taken->n_times);
 }
 
 static void infer_share_each(const struct infer_sharing *sharing)
@@ -354,6 +360,7 @@ static void infer_share_each(const struct infer_sharing *sharing)
     if (!infer_spans_of(sharing->infer, sharing->its, sharing->where, cursor->times, taken->n_times,
                         spans))
         return;
+    join_table_claim(sharing->infer->table, sharing->ids->span, cursor, spans);
     for (uint32_t i = 0; i < taken->n_times; i++) {
         uint64_t value = taken->n_values && (int64_t)cursor->values[i] > 0 ? cursor->values[i] : 0;
         if (spans[i])
@@ -394,8 +401,8 @@ static void infer_share_near(struct join_infer *infer, struct near *near,
                                                      [JOIN_SERVICE] = taken->service}};
         if (key != JOIN_BY_THREAD_ID && id && taken->thread == id)
             continue; /* it came by its id */
-        const struct infer_sharing sharing = {infer, near, infer_near_of(infer, &its), &its,
-                                              &cursor};
+        const struct infer_sharing sharing = {infer, near, infer_near_of(infer, &its),
+                                              &its,  &ids, &cursor};
         if (!sharing.its)
             continue;
         if (taken->has_value && !taken->n_values)

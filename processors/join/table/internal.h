@@ -66,7 +66,9 @@ struct record {
             uint64_t dead : 1;                   /* a later record took its place */
             uint64_t located : 1;                /* whereabouts are at its end */
             uint64_t taken : 1; /* timestamps of a sample: a struct join_taken follows, then they */
-            uint64_t spare : 11;
+            uint64_t kept : 1;  /* they wait for longer; its start_ns is when the last came */
+            uint64_t told : 1;  /* samples of it, or of a span below it, leave: those above know */
+            uint64_t spare : 9;
         };
         uint64_t words[2]; /* the same: first fields lowest, as wherever Braid is built */
     };
@@ -107,6 +109,7 @@ struct shard {
     uint32_t n_totals, used_totals; /* those past used_totals were never taken */
     uint32_t free_totals;           /* free list through types[0].waiting; index + 1 */
     uint64_t n_spans, n_pending;
+    uint64_t kept;  /* bytes of records that are */
     uint64_t paged; /* bytes of the ring that have pages, or soon will */
     bool has_bucket_pages;
 } __attribute__((aligned(64)));
@@ -139,7 +142,8 @@ struct join_table {
     struct br_map *series;
     struct service profiled[SERVICE_SLOTS], with_spans[SERVICE_SLOTS];
     struct join_progress progress;
-    _Atomic uint64_t lost[JOIN_LOST_MAX]; /* hashes of spans some of whose samples are */
+    _Atomic uint64_t lost[JOIN_LOST_MAX];       /* hashes of spans some of whose samples are */
+    _Atomic uint64_t lost_below[JOIN_LOST_MAX]; /* of those whose children left with samples */
     struct left left[JOIN_LEFT_MAX];
 };
 
@@ -294,10 +298,9 @@ static inline struct join_top *join_totals_counters(struct join_totals *totals)
     return (struct join_top *)(void *)(totals + 1);
 }
 
-/* Returns the record's totals, made where there are none and `make`; NULL without, or without room.
- */
+/* Returns the record's totals, made at `now` where there are none; NULL without room. */
 struct join_totals *join_record_totals(const struct join_table *table, struct shard *shard,
-                                       struct record *record, bool make);
+                                       struct record *record, uint32_t now);
 void join_totals_untake(struct join_totals *totals, const struct join_sample *sample);
 void join_record_free_totals(const struct join_table *table, struct shard *shard,
                              struct record *record);

@@ -10,7 +10,8 @@
  *
  * A sample may come before its span. What it adds up to then waits in a record without a name
  * (pending), which the span takes over when it comes; it waits for as long as samples keep coming,
- * and a window more.
+ * and a window more. So do timestamps of samples that name no span, for the spans of their thread,
+ * in JOIN_KEPT_SHARE of a ring at the most.
  */
 #pragma once
 
@@ -34,6 +35,7 @@ struct join_table;
 #define JOIN_SERVICES_MAX 16384u  /* that are profiled at a time */
 #define JOIN_LOST_MAX 4096u /* spans of which it is known that samples were lost, the last ones */
 #define JOIN_LEFT_MAX 4096u /* local roots and threads whose timestamps left, likewise */
+#define JOIN_KEPT_SHARE 8u  /* of a ring is for timestamps that are older than two windows */
 #define JOIN_FUNCTION_OTHER UINT32_MAX
 #define JOIN_NEIGHBOURS_MAX 1024u /* spans of one thread that are looked at, the newest */
 #define JOIN_FAMILY_MAX                                                                            \
@@ -73,7 +75,8 @@ struct join_totals {
     /* Of samples that name it and whose span is found out later: struct join_taken. */
     uint64_t taken_ns[JOIN_WALL_TIME], taken_allocated_bytes;
     uint32_t taken_count[JOIN_OTHER];
-    bool taken; /* there are some */
+    uint32_t since; /* when the first sample came, in tenths of a second of the monotonic clock */
+    bool taken;     /* there are some */
     uint8_t profile_id[16];
     uint8_t under[8];    /* the span that samples name which are its own; itself where some do */
     uint16_t top_type;   /* of the values that the functions' counters count */
@@ -278,12 +281,19 @@ void join_table_take(struct join_table *table, const struct join_sample *sample,
 struct join_taken_cursor {
     bool begun;
     uint32_t steps; /* records that were looked at, by the last call */
-    uint64_t position;
+    bool has_since; /* what came more than a window before `since` is not the span's any more */
+    uint32_t since;
+    uint64_t position, found; /* of the next one, and of the one at hand */
     struct join_taken taken;
     uint64_t times[JOIN_TIMES_MAX], values[JOIN_TIMES_MAX];
 };
 bool join_table_taken(struct join_table *table, const uint8_t *trace_id, const uint8_t *span_id,
                       struct join_taken_cursor *cursor);
+
+/* Notes which timestamps of the one at hand were taken in a span that has come (`spans`: not 0; of
+ * a thread, whose ids `span_id` is made of): they do not wait for longer. */
+void join_table_claim(struct join_table *table, const uint8_t *span_id,
+                      const struct join_taken_cursor *cursor, const uint64_t *spans);
 
 /* Says whether anything was taken in the last window. */
 bool join_table_any_taken(const struct join_table *table, uint64_t now_ms);
@@ -295,6 +305,10 @@ struct join_sample join_taken_sample(const struct join_taken *taken, uint64_t va
 /* Says whether samples of the span were lost: they came before it and nothing did for a window, or
  * there was no room for what they add up to. */
 bool join_table_lost(struct join_table *table, const uint8_t *span_id);
+
+/* Says whether spans with samples left whose parent it is: the sum of what is below it is not all,
+ * unless it was asked for before. */
+bool join_table_lost_below(struct join_table *table, const uint8_t *span_id);
 
 /* Says whether timestamps after `start_ns` of samples that name the span (or of the thread whose
  * ids are made into one) left before the spans came that they may be of: what such a span has since

@@ -6,17 +6,18 @@
 #include "processors/join/table/internal.h"
 
 struct join_totals *join_record_totals(const struct join_table *table, struct shard *shard,
-                                       struct record *record, bool make)
+                                       struct record *record, uint32_t now)
 {
     if (record->totals)
         return join_shard_totals(table, shard, record->totals);
-    if (!make || !join_shard_has_totals(shard))
+    if (!join_shard_has_totals(shard))
         return NULL;
     record->totals = shard->free_totals ? shard->free_totals : ++shard->used_totals;
     struct join_totals *totals = join_shard_totals(table, shard, record->totals);
     if (record->totals == shard->free_totals)
         shard->free_totals = totals->types[0].waiting;
     memset(totals, 0, sizeof *totals);
+    totals->since = now;
     return totals;
 }
 
