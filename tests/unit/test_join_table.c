@@ -827,37 +827,37 @@ static void timestamps_of_spans_that_came_wait_no_longer(void **state)
     join_table_free(t);
 }
 
-/* A span with samples, four above it without, and those above them that come when all of these have
- * left: of each chain one. Spans of one request leave at the same time, in whatever shards they
- * are.
- */
+/* A chain of spans, of which the first may have a sample, and what is above them and comes when all of
+ * these have left. Spans of one request leave at the same time, in whatever shards they are. */
+static void leave_below(uint64_t number, bool sampled)
+{
+    enum { DEPTH = 5 };
+    struct join_table *t = table_rig_new(MIB);
+    struct join_tally tally = {0};
+    struct join_span spans[DEPTH];
+    struct ids ids[DEPTH + 1];
+    for (uint64_t k = 0; k <= DEPTH; k++)
+        ids[k] = table_rig_ids(number, 100 * number + k);
+    for (unsigned k = 0; k < DEPTH; k++) {
+        spans[k] = table_rig_span(&ids[k], "a");
+        spans[k].parent_id = ids[k + 1].span;
+    }
+    enter_spans(t, spans, DEPTH, 0, NULL, NOW, &tally);
+    if (sampled)
+        (void)table_rig_sample(t, number, 100 * number, NOW, NULL, &tally);
+    expire_all(t, NOW + 2 * WINDOW_MS + 2000, &tally);
+    assert_int_equal(table_rig_stats(t, NOW).spans, 0);
+    for (unsigned k = 1; k <= DEPTH; k++)
+        assert_int_equal(join_table_lost_below(t, ids[k].span), sampled && k == DEPTH);
+    join_table_free(t);
+}
+
+/* In a table each: where two have the same place, the later one is known. */
 static void what_left_is_known_to_the_spans_above(void **state)
 {
     (void)state;
-    enum { CHAINS = 50, DEPTH = 5 };
-    struct join_table *t = table_rig_new(MIB);
-    struct join_tally tally = {0};
-    for (uint64_t i = 0; i < CHAINS; i++) {
-        struct join_span spans[DEPTH];
-        struct ids ids[DEPTH + 1];
-        for (uint64_t k = 0; k <= DEPTH; k++)
-            ids[k] = table_rig_ids(i + 1, 100 * (i + 1) + k);
-        for (unsigned k = 0; k < DEPTH; k++) {
-            spans[k] = table_rig_span(&ids[k], "a");
-            spans[k].parent_id = ids[k + 1].span;
-        }
-        enter_spans(t, spans, DEPTH, 0, NULL, NOW, &tally);
-        if (i % 2)
-            (void)table_rig_sample(t, i + 1, 100 * (i + 1), NOW, NULL, &tally);
-    }
-    expire_all(t, NOW + 2 * WINDOW_MS + 2000, &tally);
-    assert_int_equal(table_rig_stats(t, NOW).spans, 0);
-    for (uint64_t i = 0; i < CHAINS; i++)
-        for (uint64_t k = 1; k <= DEPTH; k++) {
-            const struct ids ids = table_rig_ids(i + 1, 100 * (i + 1) + k);
-            assert_int_equal(join_table_lost_below(t, ids.span), i % 2 && k == DEPTH);
-        }
-    join_table_free(t);
+    for (uint64_t number = 1; number <= 50; number++)
+        leave_below(number, number % 2);
 }
 
 int main(void)
