@@ -109,6 +109,9 @@ void br_store_partition_set_aside(struct br_store *store, struct br_store_partit
 /* Unlinks the oldest partitions until the limits are kept, but for `spare` (or NULL). */
 void br_store_expire(struct br_store *store, const struct br_store_partition *spare);
 
+/* Says whether its files were removed, or set aside. */
+bool br_store_partition_is_gone(struct br_store *store, const struct br_store_partition *partition);
+
 /* Gives back a reference that a query has. */
 void br_store_partition_put(struct br_store *store, struct br_store_partition *partition);
 

@@ -288,6 +288,14 @@ void br_store_expire(struct br_store *store, const struct br_store_partition *sp
     (void)pthread_mutex_unlock(&store->lock);
 }
 
+bool br_store_partition_is_gone(struct br_store *store, const struct br_store_partition *partition)
+{
+    (void)pthread_mutex_lock(&store->lock);
+    bool gone = partition->gone;
+    (void)pthread_mutex_unlock(&store->lock);
+    return gone;
+}
+
 /* --- Readers --------------------------------------------------------------------------------- */
 
 int br_store_reader_take(struct br_store *store, struct br_store_partition *partition,

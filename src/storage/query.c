@@ -43,6 +43,8 @@ int br_store_view_failed(struct br_store_query *query, struct br_store_view *vie
 {
     if (code == BR_ETIMEOUT)
         return 0; /* the progress handler has said why */
+    if (code == BR_EIO && br_store_partition_is_gone(query->store, view->partition))
+        code = BR_ENOTFOUND; /* SQLite had one of its files open, and did not find another */
     if (code != BR_EPROTO && code != BR_ENOTFOUND)
         return code;
     view->failed = true;

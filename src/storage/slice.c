@@ -219,6 +219,8 @@ static int slice_take_partition(struct br_slice_reader *slice, const char *name,
     if (wanted)
         rc = slice_snapshot(slice, &sql, err);
     br_sql_close(&sql);
+    if (rc == BR_EIO && access(path, F_OK) != 0)
+        return 0; /* removed while it was read */
     if (wanted && !rc) {
         slice_make_header(name, slice->size, slice->block);
         slice->block_len = SLICE_BLOCK;
