@@ -22,13 +22,11 @@ struct server {
     struct br_header headers[BR_REQUEST_HEADERS_MAX];
     char *path; /* copy of the target, cut at '?' */
     char peer[64];
-    bool active;       /* a request was begun and not replied to */
-    bool has_body;     /* a body follows its head */
-    bool complete;     /* all of it was read */
-    bool handed_over;  /* the service got the body, or heard why there is none */
-    uint8_t n_preface; /* bytes of "PRI" that it began with */
-    bool has_begun;    /* it has said more than these */
-    bool is_text;      /* the peer understands an answer: it has begun with text, or said "HTTP/" */
+    bool active;      /* a request was begun and not replied to */
+    bool has_body;    /* a body follows its head */
+    bool complete;    /* all of it was read */
+    bool handed_over; /* the service got the body, or heard why there is none */
+    bool is_http;     /* the peer has said "HTTP/" */
     bool keep_alive;
     bool head_only;
     bool chunked;     /* the reply is a stream in chunks; else it ends with the connection */
@@ -232,11 +230,11 @@ static void h1_server_give_up(struct server *srv)
     srv->active = false;
 }
 
-/* A peer of another protocol (TLS, HTTP/2) would take our words for its own. */
+/* A peer of another protocol (a broken HTTP/2 preface, say) would take our words for its own. */
 static void h1_server_put_refusal(struct server *srv)
 {
     const char *long_target = srv->parser.error_status == 414 ? srv->service->long_target : NULL;
-    if (!srv->is_text)
+    if (!srv->is_http)
         return;
     h1_server_put_response(
         srv, &(struct br_response){.status = long_target ? 400 : srv->parser.error_status,
@@ -316,28 +314,21 @@ static void h1_server_drop_ahead(struct server *srv)
     srv->conn.paused = false;
 }
 
-/* TLS begins with a control character, frames of HTTP/2 with a length, and its preface with PRI, of
- * which there may be a part alone. */
-static bool h1_server_begins_with_text(struct server *srv, const uint8_t *data, size_t len)
+/* "HTTP/"; or "GET /", of a line that is too long to come to that. */
+static bool h1_server_says_http(const struct server *srv, const uint8_t *data, size_t len)
 {
-    static const char preface[] = "PRI";
-    bool is_text = false;
-    for (size_t i = 0; i < len && !srv->has_begun; i++) {
-        bool goes_on = data[i] == (uint8_t)preface[srv->n_preface];
-        bool is_letter = (data[i] >= ' ' && data[i] < 0x7f) || data[i] == '\r' || data[i] == '\n';
-        is_text = !goes_on && (srv->n_preface > 0 || is_letter);
-        srv->n_preface += goes_on;
-        srv->has_begun = !goes_on || srv->n_preface == sizeof preface - 1;
-    }
-    return is_text;
+    size_t letters = 0;
+    while (letters < len && data[letters] >= 'A' && data[letters] <= 'Z')
+        letters++;
+    bool begins = !srv->mid_message && letters > 0 && len - letters >= 2;
+    return (begins && memcmp(data + letters, " /", 2) == 0) || memmem(data, len, "HTTP/", 5);
 }
 
 static int h1_server_input(struct br_conn *conn, const uint8_t *data, size_t len, uint64_t now_ms)
 {
     struct server *srv = h1_server_of(conn);
     srv->now_ms = now_ms;
-    srv->is_text =
-        h1_server_begins_with_text(srv, data, len) || srv->is_text || memmem(data, len, "HTTP/", 5);
+    srv->is_http = srv->is_http || h1_server_says_http(srv, data, len);
     if (srv->ahead)
         return br_buf_append(&srv->ahead, data, len, AHEAD_MAX);
     h1_server_advance(srv, &data, &len);

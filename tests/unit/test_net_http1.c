@@ -244,45 +244,6 @@ static void last_words_survive_unread_input(void **state)
     net_served_finish(&f);
 }
 
-/* As Go's net/http: 400, and the end. A peer that speaks TLS or HTTP/2 would not understand it. */
-static void what_is_no_http_is_told_so(void **state)
-{
-    static const struct {
-        const char *text;
-        size_t len;
-        bool is_told;
-    } cases[] = {
-        {"GARBAGE\r\n\r\n", 11, true},
-        {"hello\n", 6, true},
-        {"\r\nSSH-2.0-x\r\n", 13, true},
-        {"{\"resourceSpans\": []}\r\n", 23, true},
-        {"\x16\x03\x01\x00\x05\x01\x00\x00\x01\x03\r\n\r\n", 14, false}, /* TLS */
-        {"\x00\x00\x00\x04\x00\x00\x00\x00\x00\r\n\r\n", 13, false},     /* SETTINGS of HTTP/2 */
-        {"PRI * HTTQ/2.0\r\n\r\n", 18, false},
-        {"PRI\r\n\r\n", 7, false},
-        {"POT\r\n", 5, true},
-        {"\x80\r\n\r\n", 5, false},
-    };
-    struct fixture f;
-    net_served_open(&f, state, NULL);
-    for (size_t i = 0; i < BR_COUNT(cases); i++)
-        for (unsigned split = 0; split < 2; split++) { /* in one piece, or its first byte alone */
-            struct net_peer *p = net_served_dial(&f);
-            net_send(f.rig, p, cases[i].text, split);
-            net_idle(f.rig, 20 * split);
-            net_send(f.rig, p, cases[i].text + split, cases[i].len - split);
-            NET_UNTIL(f.rig, net_poll(p));
-            if (net_count(p, "HTTP/1.1 400 Bad Request\r\n") != cases[i].is_told ||
-                net_count(p, "Connection: close\r\n") != cases[i].is_told ||
-                net_count(p, "HTTP/1.1 ") != cases[i].is_told)
-                fail_msg("case %zu, split %u", i, split);
-            net_hang_up(p);
-        }
-    assert_int_equal(f.service.n_begun, 0);
-    NET_UNTIL(f.rig, net_closed(f.rig, "protocol_error") == 2 * BR_COUNT(cases));
-    net_served_finish(&f);
-}
-
 /* RFC 9110 section 15.5.15; 400 where such a target is a query. "HTTP/" never comes. */
 static void long_targets_are_answered(void **state)
 {
@@ -296,9 +257,9 @@ static void long_targets_are_answered(void **state)
         struct net_peer *p = net_served_dial(&f);
         net_send(f.rig, p, line, sizeof line);
         NET_UNTIL(f.rig, net_poll(p));
-        assert_int_equal(
-            net_count(p, turn ? "HTTP/1.1 400 Bad Request\r\n" : "HTTP/1.1 414 URI Too Long\r\n"),
-            1);
+        assert_int_equal(net_count(p, turn ? "HTTP/1.1 400 Bad Request\r\n"
+                                           : "HTTP/1.1 414 URI Too Long\r\n"),
+                         1);
         assert_int_equal(net_count(p, "the query is too long"), turn);
         net_hang_up(p);
     }
@@ -424,7 +385,6 @@ int main(void)
         NET_TEST(closes_when_it_should),
         NET_TEST(early_answers),
         NET_TEST(last_words_survive_unread_input),
-        NET_TEST(what_is_no_http_is_told_so),
         NET_TEST(long_targets_are_answered),
         NET_TEST(half_closed_clients_get_their_answers),
         NET_TEST(body_over_the_limit),
