@@ -42,10 +42,11 @@ struct br_field {
  * number 0 or past 2^29 - 1, a group, an unknown wire type. */
 const uint8_t *br_field_next(const uint8_t *p, const uint8_t *end, struct br_field *ret);
 
-/* Returns the bytes that a varint takes: 1 to 10. */
+/* Returns the bytes that a varint takes: 1 to 10. A seventh of the bits, as 9/64 of them: that is
+ * exact up to 64 bits, and no division. */
 static inline size_t br_varint_size(uint64_t value)
 {
-    return (size_t)(70 - __builtin_clzll(value | 1)) / 7;
+    return ((63 ^ (unsigned)__builtin_clzll(value | 1)) * 9 + 73) / 64;
 }
 
 /* Returns the first eight bytes of a varint of at most 56 bits, as br_load64 reads them. What is
