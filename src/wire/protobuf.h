@@ -29,6 +29,14 @@ static inline const uint8_t *br_varint(const uint8_t *p, const uint8_t *end, uin
     return br_varint_slow(p, end, ret);
 }
 
+/* Returns the number of seven bits of each of eight bytes, put together pair by pair. */
+static inline uint64_t br_varint_join(uint64_t bytes)
+{
+    bytes = (bytes & 0x007f007f007f007fu) | (bytes & 0x7f007f007f007f00u) >> 1;
+    bytes = (bytes & 0x00003fff00003fffu) | (bytes & 0x3fff00003fff0000u) >> 2;
+    return (bytes & 0x000000000fffffffu) | (bytes & 0x0fffffff00000000u) >> 4;
+}
+
 /* One field of a message. */
 struct br_field {
     uint32_t number;

@@ -118,8 +118,8 @@ struct br_pprof {
     uint32_t cap_composed;
 };
 
-/* Gives the next field of this tag, of length-delimited ones, in the range; false at the end. What is
- * there is well-formed: mostly it is that field, with a length of one byte. */
+/* Gives the next field of this tag, of length-delimited ones, in the range; false at the end. What
+ * is there is well-formed: mostly it is that field, with a length of one byte. */
 static inline bool br_pprof_next(const uint8_t **p, const uint8_t *end, uint32_t tag,
                                  struct br_field *field)
 {
