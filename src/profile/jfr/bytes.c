@@ -39,13 +39,11 @@ const uint8_t *br_jfr_varint_slow(const uint8_t *p, const uint8_t *end, uint64_t
     return p + 1;
 }
 
-uint64_t br_jfr_fixed(struct br_jfr_in *in, unsigned count)
+uint64_t br_jfr_big_endian(const uint8_t *p, unsigned count)
 {
     uint64_t v = 0;
-    if ((size_t)(in->end - in->p) < count)
-        return jfr_bytes_fail(in);
     for (unsigned i = 0; i < count; i++)
-        v = v << 8 | *in->p++;
+        v = v << 8 | p[i];
     return v;
 }
 

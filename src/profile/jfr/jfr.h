@@ -65,8 +65,17 @@ static inline uint64_t br_jfr_varint(struct br_jfr_in *in)
     return value;
 }
 
-/* `count` bytes as an unsigned big-endian number; n is 1 to 8. */
-uint64_t br_jfr_fixed(struct br_jfr_in *in, unsigned count);
+uint64_t br_jfr_big_endian(const uint8_t *p, unsigned count);
+
+/* `count` bytes as an unsigned big-endian number; it is 1 to 8. */
+static inline uint64_t br_jfr_fixed(struct br_jfr_in *in, unsigned count)
+{
+    const uint8_t *p = in->p;
+    bool there = (size_t)(in->end - p) >= count;
+    in->bad = in->bad || !there;
+    in->p = there ? p + count : in->end;
+    return there ? br_jfr_big_endian(p, count) : 0;
+}
 
 /* Leaves out `count` bytes. */
 void br_jfr_pass(struct br_jfr_in *in, uint64_t count);
