@@ -25,13 +25,14 @@ struct bench {
 static uint32_t count_events(const struct bench *b)
 {
     struct br_jfr_chunk c = {0};
+    struct br_jfr_events events;
     struct br_err err = {0};
     uint64_t v[BR_JFR_N_SLOTS];
     uint32_t n = 0;
     for (size_t at = 0; at < b->file->len; at += c.size) {
         int type, rc = br_jfr_chunk_open(&c, b->file->data + at, b->file->len - at, &err);
-        uint32_t next = BR_JFR_HEADER;
-        while (!rc && (type = br_jfr_event(&c, &next, v, &err)) != 0) {
+        br_jfr_events_begin(&events, &c);
+        while (!rc && (type = br_jfr_event(&c, &events, v, &err)) != 0) {
             n += type > 0 && type != BR_JFR_ACTIVE_SETTING;
             rc = type < 0 ? type : 0;
         }

@@ -158,16 +158,12 @@ void br_str_base64(struct br_str *str, const uint8_t *data, size_t len)
     }
 }
 
-static int str_hex_digit(char letter)
-{
-    if (letter >= '0' && letter <= '9')
-        return letter - '0';
-    if (letter >= 'a' && letter <= 'f')
-        return letter - 'a' + 10;
-    if (letter >= 'A' && letter <= 'F')
-        return letter - 'A' + 10;
-    return -1;
-}
+/* The value of a digit, + 1; 0: it is none. */
+static const uint8_t str_hex_digits[256] = {
+    ['0'] = 1,  ['1'] = 2,  ['2'] = 3,  ['3'] = 4,  ['4'] = 5,  ['5'] = 6,  ['6'] = 7,  ['7'] = 8,
+    ['8'] = 9,  ['9'] = 10, ['a'] = 11, ['b'] = 12, ['c'] = 13, ['d'] = 14, ['e'] = 15, ['f'] = 16,
+    ['A'] = 11, ['B'] = 12, ['C'] = 13, ['D'] = 14, ['E'] = 15, ['F'] = 16,
+};
 
 long br_hex_decode(const char *text, size_t len, uint8_t *out, size_t size)
 {
@@ -175,10 +171,11 @@ long br_hex_decode(const char *text, size_t len, uint8_t *out, size_t size)
         return -1;
     br_steps_add(len);
     for (size_t i = 0; i < len / 2; i++) {
-        int hi = str_hex_digit(text[2 * i]), lo = str_hex_digit(text[2 * i + 1]);
-        if (hi < 0 || lo < 0)
+        unsigned hi = str_hex_digits[(uint8_t)text[2 * i]],
+                 lo = str_hex_digits[(uint8_t)text[2 * i + 1]];
+        if (!hi || !lo)
             return -1;
-        out[i] = (uint8_t)(hi << 4 | lo);
+        out[i] = (uint8_t)((hi - 1) << 4 | (lo - 1));
     }
     return (long)(len / 2);
 }

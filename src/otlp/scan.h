@@ -30,26 +30,34 @@ static inline const uint8_t *br_scan_varint(const uint8_t *p, const uint8_t *end
         *ret = (uint64_t)(p[0] & 0x7f) | (uint64_t)p[1] << 7;
         return p + 2;
     }
-    return br_varint_slow(p, end, ret);
+    uint64_t slow = 0;
+    p = br_varint_slow(p, end, &slow);
+    *ret = slow;
+    return p;
 }
 
-/* Reads as br_field_next does, with what dictionaries and samples are made of in line. */
+/* Reads as br_field_next does, with what dictionaries and samples are made of in line. Only what is
+ * local here is handed on, so that the caller's field can lie in registers. */
 static inline __attribute__((always_inline)) const uint8_t *
 br_scan(const uint8_t *p, const uint8_t *end, struct br_field *field)
 {
-    if (__builtin_expect(end - p >= 2 && p[0] >= 8 && p[0] < 0x80 && (p[0] & 5) == 0, 1)) {
-        const uint8_t *next = br_scan_varint(p + 1, end, &field->value);
-        if (__builtin_expect(!next, 0))
-            return NULL;
+    if (__builtin_expect(end - p >= 2 && p[0] >= 8 && (p[0] & 0x85) == 0, 1)) {
+        const uint8_t *next = p + 2;
+        field->value = p[1];
+        if (p[1] >= 0x80)
+            next = br_scan_varint(p + 1, end, &field->value);
         field->at = p;
         field->number = p[0] >> 3;
         field->wire = (enum br_wire)(p[0] & 7);
-        if (field->wire == BR_WIRE_VARINT)
-            return next;
         field->data = next;
+        if (field->wire == BR_WIRE_VARINT || __builtin_expect(!next, 0))
+            return next;
         return field->value <= (uint64_t)(end - next) ? next + field->value : NULL;
     }
-    return br_field_next(p, end, field);
+    struct br_field other = {0};
+    p = br_field_next(p, end, &other);
+    *field = other;
+    return p;
 }
 
 /* Reads as br_varint does, without a branch between one byte and two, which no processor can

@@ -1,21 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "wire/protobuf.h"
 
-/* Seven bits of each of eight bytes, put together pair by pair. */
-static inline uint64_t protobuf_join_varint(uint64_t bits)
-{
-    bits = (bits & 0x007f007f007f007fu) | (bits & 0x7f007f007f007f00u) >> 1;
-    bits = (bits & 0x00003fff00003fffu) | (bits & 0x3fff00003fff0000u) >> 2;
-    return (bits & 0x000000000fffffffu) | (bits & 0x0fffffff00000000u) >> 4;
-}
-
 const uint8_t *br_varint_slow(const uint8_t *p, const uint8_t *end, uint64_t *ret)
 {
     uint64_t v = 0;
     if (__builtin_expect(end - p >= 8, 1)) {
         uint64_t eight = br_load64(p), last = ~eight & 0x8080808080808080u;
         if (__builtin_expect(last != 0, 1)) {
-            *ret = protobuf_join_varint(eight & (last ^ (last - 1)));
+            *ret = br_varint_join(eight & (last ^ (last - 1)));
             return p + (__builtin_ctzll(last) >> 3) + 1;
         }
     }

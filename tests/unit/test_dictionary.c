@@ -440,6 +440,45 @@ static void test_malformed(void **state)
 
 /* --- The table ------------------------------------------------------------------------------ */
 
+static uint32_t enter(struct br_intern *t, struct br_budget *budget, const uint8_t *body,
+                      size_t len, uint32_t guess)
+{
+    assert_int_equal(br_intern_reserve(t, budget, len), 0);
+    memcpy(br_intern_body(t), body, len);
+    return br_intern_enter(t, len, guess);
+}
+
+/* A text becomes an entry once, whatever is guessed, and lies there as on the wire. */
+static void test_intern_enter(void **state)
+{
+    (void)state;
+    struct br_budget budget = {.max = 1 << 20};
+    struct br_intern t = {0};
+    uint8_t body[300];
+    assert_int_equal(br_intern_init(&t, &budget, 5), 0);
+    for (unsigned round = 0; round < 2; round++) {
+        for (size_t len = 1; len <= sizeof body; len++) {
+            memset(body, 'x', len);
+            body[len / 2] = (uint8_t)len;
+            uint32_t before = t.len, i = enter(&t, &budget, body, len, UINT32_MAX);
+            assert_int_equal(i, len);
+            if (round) {
+                assert_int_equal(t.len, before);
+            } else {
+                assert_int_equal(t.len - before, 1 + br_varint_size(len) + len);
+                assert_int_equal(t.bytes[before], BR_TAG(5, BR_WIRE_LEN));
+                assert_memory_equal(t.bytes + t.len - len, body, len);
+            }
+            assert_int_equal(enter(&t, &budget, body, len, i), i);
+            assert_int_equal(enter(&t, &budget, body, len, i - 1), i);
+        }
+    }
+    assert_int_equal(t.count, 301);
+    assert_int_equal(enter(&t, &budget, body, 0, UINT32_MAX), 0);
+    br_intern_release(&t, &budget);
+    assert_int_equal(budget.used, 0);
+}
+
 /* Every length up to 300 twice, differing in one byte only; then a truncation. */
 static void test_intern(void **state)
 {
@@ -627,6 +666,7 @@ int main(void)
         cmocka_unit_test(test_shapes),
         cmocka_unit_test(test_malformed),
         cmocka_unit_test(test_intern),
+        cmocka_unit_test(test_intern_enter),
         cmocka_unit_test(test_intern_find_many),
         cmocka_unit_test(test_intern_truncate),
         cmocka_unit_test(test_no_memory_merge),

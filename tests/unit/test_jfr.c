@@ -12,6 +12,7 @@
 #include "profile/jfr/jfr.h"
 #include "profile/profile.h"
 #include "tests/support/corpus.h"
+#include "tests/support/fake_sink.h"
 #include "tests/support/jfr_made.h"
 #include "tests/support/profile_view.h"
 #include "tests/support/test.h"
@@ -298,6 +299,123 @@ static void test_no_memory(void **state)
     with_failures(convert_once, &c);
     br_buf_unref(c.file);
     br_buf_unref(c.labels);
+}
+
+/* --- The walk over events --------------------------------------------------------------------- */
+
+enum { WANTED = 101, N_EVENTS = 12000 };
+
+struct row {
+    struct wire w;
+    uint32_t starts[N_EVENTS];
+    uint64_t ticks[N_EVENTS]; /* of those that are wanted */
+    uint32_t n_wanted;
+    uint64_t random;
+};
+
+/* LEB128 in `n` bytes. */
+static void leb128(struct wire *w, uint64_t value, unsigned n)
+{
+    for (; n > 1; n--, value >>= 7)
+        wire_byte(w, (unsigned)(value & 0x7f) | 0x80);
+    wire_byte(w, (unsigned)value);
+}
+
+/* Its tick, and bytes that are anything. */
+static void row_event(struct row *row, uint64_t type, unsigned n_type, unsigned n_size,
+                      unsigned n_rest)
+{
+    struct wire body = {0};
+    uint64_t tick = fake_random(&row->random) % 1000000;
+    leb128(&body, type, n_type);
+    leb128(&body, tick, 3);
+    for (unsigned k = 0; k < n_rest; k++)
+        wire_byte(&body, (unsigned)(fake_random(&row->random) & 0xff));
+    leb128(&row->w, n_size + body.len, n_size);
+    wire_raw(&row->w, body.data, body.len);
+    if (type == WANTED)
+        row->ticks[row->n_wanted++] = tick;
+    wire_free(&body);
+}
+
+/* Types that begin with the byte of the wanted one, or are equal to it modulo BR_JFR_WANTED, too.
+ */
+static void row_events(struct row *row, unsigned wanted_of_100)
+{
+    static const struct {
+        uint64_t type;
+        unsigned n_type;
+    } others[] = {{50, 1}, {50, 1}, {50, 2}, {49, 1}, {WANTED + 128, 2}, {WANTED + 1024, 2}};
+    for (size_t k = 0; k < BR_JFR_HEADER; k++)
+        wire_byte(&row->w, 0);
+    for (uint32_t i = 0; i < N_EVENTS; i++) {
+        uint64_t dice = fake_random(&row->random);
+        size_t other = dice >> 8 & 7 ? 0 : dice >> 16;
+        row->starts[i] = (uint32_t)row->w.len;
+        unsigned n_size = dice >> 32 & 15 ? 1 : dice >> 36 & 1 ? 2 : 4;
+        unsigned n_rest = n_size == 1 ? (unsigned)(dice >> 40 & 63) : 200;
+        if (dice % 100 < wanted_of_100)
+            row_event(row, WANTED, dice >> 48 & 1 ? 1 : 2, n_size, n_rest);
+        else
+            row_event(row, others[other % BR_COUNT(others)].type,
+                      others[other % BR_COUNT(others)].n_type, n_size, n_rest);
+    }
+}
+
+static void check_events(const struct row *row, struct br_jfr_chunk *chunk, uint32_t middle)
+{
+    static struct br_jfr_events events;
+    uint64_t v[BR_JFR_N_SLOTS];
+    struct br_err err = {0};
+    uint32_t n = 0;
+    chunk->middle = middle;
+    br_jfr_events_begin(&events, chunk);
+    for (int type; (type = br_jfr_event(chunk, &events, v, &err)) != 0; n++) {
+        assert_int_equal(type, BR_JFR_EXECUTION_SAMPLE);
+        assert_in_range(n, 0, row->n_wanted - 1);
+        assert_int_equal(v[BR_JFR_START], row->ticks[n]);
+    }
+    assert_int_equal(n, row->n_wanted);
+}
+
+/* Wherever the second walk begins, at an event or not, all events come, once, in their order; and
+ * so they do where it finds more than it can remember. */
+static void test_events_ahead(void **state)
+{
+    (void)state;
+    static const unsigned wanted_of_100[] = {0, 1, 10, 95};
+    struct br_jfr_field field = {.slot = BR_JFR_START, .type = BR_JFR_LONG, .plain = true};
+    struct br_jfr_class class = {.id = WANTED, .n_fields = 1, .n_needed = 1};
+    static struct br_jfr_chunk chunk;
+    for (size_t i = 0; i < BR_COUNT(wanted_of_100); i++) {
+        struct row *row = calloc(1, sizeof *row);
+        assert_non_null(row);
+        row_events(row, wanted_of_100[i]);
+        chunk = (struct br_jfr_chunk){.data = row->w.data,
+                                      .size = (uint32_t)row->w.len,
+                                      .packed = true,
+                                      .classes = &class,
+                                      .n_classes = 1,
+                                      .fields = &field,
+                                      .n_fields = 1};
+        for (unsigned type = 0; type < BR_JFR_N_TYPES; type++)
+            chunk.class_of[type] = BR_JFR_NO_CLASS;
+        chunk.class_of[BR_JFR_EXECUTION_SAMPLE] = 0;
+        chunk.event_ids[BR_JFR_EXECUTION_SAMPLE - BR_JFR_FIRST_EVENT] = WANTED;
+        chunk.wanted[WANTED] = chunk.wanted_first[WANTED] = chunk.wanted_first[WANTED | 0x80] =
+            true;
+        check_events(row, &chunk, 0);
+        for (uint32_t k = 0; k < 64; k++) {
+            uint32_t start = row->starts[k < 8 ? k : N_EVENTS - 1 - (k - 8) * (k - 8)];
+            check_events(row, &chunk, start);
+            check_events(row, &chunk, start + 1);
+            check_events(row, &chunk,
+                         (uint32_t)(BR_JFR_HEADER +
+                                    fake_random(&row->random) % (row->w.len - BR_JFR_HEADER)));
+        }
+        wire_free(&row->w);
+        free(row);
+    }
 }
 
 /* --- By hand ---------------------------------------------------------------------------------- */
@@ -612,7 +730,8 @@ int main(void)
         cmocka_unit_test(test_folded),        cmocka_unit_test(test_broken),
         cmocka_unit_test(test_broken_around), cmocka_unit_test(test_torn),
         cmocka_unit_test(test_cpu_time),      cmocka_unit_test(test_unknown_stack),
-        cmocka_unit_test(test_corpus),        cmocka_unit_test(test_merge_name),
+        cmocka_unit_test(test_events_ahead),  cmocka_unit_test(test_corpus),
+        cmocka_unit_test(test_merge_name),
     };
     return cmocka_run_group_tests(tests, request_setup, request_teardown);
 }

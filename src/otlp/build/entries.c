@@ -54,12 +54,15 @@ static uint8_t *build_entry_put_text(uint8_t *out, const struct br_addition *tex
 
 uint32_t br_build_string(struct br_build *build, const void *data, size_t len)
 {
-    if (!br_build_ready(build) || len == 0)
+    if (len == 0)
         return 0;
-    if (__builtin_expect(br_utf8_valid(data, len) == len, 1))
-        return br_merger_string(&build->merge, data, len, BR_INTERN_NONE);
-    uint8_t *o = build_entry_begin(build, BR_TABLE_STRING, br_utf8_mend(data, len, NULL));
-    return o ? build_entry_finish(build, BR_TABLE_STRING, o + br_utf8_mend(data, len, o)) : 0;
+    bool valid = __builtin_expect(br_utf8_valid(data, len) == len, 1);
+    uint8_t *o =
+        build_entry_begin(build, BR_TABLE_STRING, valid ? len : br_utf8_mend(data, len, NULL));
+    if (!o)
+        return 0;
+    o = valid ? br_put_bytes(o, data, len) : o + br_utf8_mend(data, len, o);
+    return br_merger_enter(&build->merge, BR_TABLE_STRING, o, BR_INTERN_NONE);
 }
 
 /* --- Attributes ------------------------------------------------------------------------------- */

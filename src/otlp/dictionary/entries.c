@@ -95,10 +95,12 @@ static bool merge_entry_read_scalars(const uint8_t *p, const uint8_t *end, uint6
     return true;
 }
 
-uint32_t br_merger_string(struct br_merge *merge, const uint8_t *data, size_t len, uint32_t guess)
+/* Without being written first: most are there already. */
+static uint32_t merge_entry_intern_string(struct br_merge *merge, const uint8_t *body, uint32_t len,
+                                          uint32_t guess)
 {
     struct br_intern *table = &merge->tables[BR_TABLE_STRING];
-    uint32_t hash, i = br_intern_find(table, data, len, guess, &hash);
+    uint32_t hash, i = br_intern_find(table, body, len, guess, &hash);
     if (i != BR_INTERN_NONE)
         return i;
     int rc = br_intern_reserve(table, &merge->budget, len);
@@ -106,14 +108,8 @@ uint32_t br_merger_string(struct br_merge *merge, const uint8_t *data, size_t le
         br_merger_fail(merge, rc);
         return 0;
     }
-    br_put_bytes(br_intern_body(table), data, len);
+    br_put_bytes(br_intern_body(table), body, len);
     return br_intern_append(table, len, hash);
-}
-
-static uint32_t merge_entry_intern_string(struct br_merge *merge, const uint8_t *body, uint32_t len,
-                                          uint32_t guess)
-{
-    return br_merger_string(merge, body, len, guess);
 }
 
 /* See br_interned: a function is the user of its name, a location of the function of its last line.
@@ -353,7 +349,7 @@ static uint32_t merge_entry_intern_stack(struct br_merge *merge, const uint8_t *
                                          uint32_t guess)
 {
     const uint64_t known = VARINT(BR_STACK_LOCATIONS) | LEN(BR_STACK_LOCATIONS);
-    struct br_field field;
+    struct br_field field = {0};
     const uint8_t *end = p + len;
     uint8_t *o = br_merger_entry(merge, BR_TABLE_STACK, GROWTH * (size_t)len);
     if (!o)

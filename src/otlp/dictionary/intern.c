@@ -48,16 +48,25 @@ void br_budget_free(struct br_budget *budget, void *items, uint32_t *cap, size_t
     *cap = 0;
 }
 
+/* The slot of the equal entry, or the empty one where it would go. */
+static inline struct br_intern_slot *intern_slot(const struct br_intern *intern,
+                                                 const uint8_t *body, size_t len, uint32_t hash)
+{
+    uint32_t mask = intern->n_slots - 1, at = hash & mask;
+    struct br_intern_slot *slot = &intern->slots[at];
+    while (slot->index &&
+           (slot->hash != hash || !br_intern_is(intern, slot->index - 1, body, len))) {
+        at = (at + 1) & mask;
+        slot = &intern->slots[at];
+    }
+    return slot;
+}
+
 static inline uint32_t intern_find_hashed(const struct br_intern *intern, const uint8_t *body,
                                           size_t len, uint32_t hash)
 {
-    uint32_t mask = intern->n_slots - 1;
-    for (uint32_t at = hash & mask; intern->slots[at].index; at = (at + 1) & mask) {
-        const struct br_intern_slot *slot = &intern->slots[at];
-        if (slot->hash == hash && br_intern_is(intern, slot->index - 1, body, len))
-            return slot->index - 1;
-    }
-    return BR_INTERN_NONE;
+    uint32_t index = intern_slot(intern, body, len, hash)->index;
+    return index ? index - 1 : BR_INTERN_NONE;
 }
 
 uint32_t br_intern_find(const struct br_intern *intern, const uint8_t *body, size_t len,
@@ -101,28 +110,49 @@ void br_intern_find_many(const struct br_intern *intern, const struct br_intern_
     }
 }
 
-static void intern_enter(struct br_intern_slot *slots, uint32_t n_slots, uint32_t hash,
-                         uint32_t index)
+/* The first empty slot for an entry with a hash. */
+static inline struct br_intern_slot *intern_empty(const struct br_intern *intern, uint32_t hash)
 {
-    uint32_t at = hash & (n_slots - 1);
-    while (slots[at].index)
-        at = (at + 1) & (n_slots - 1);
-    slots[at] = (struct br_intern_slot){hash, index + 1};
+    uint32_t mask = intern->n_slots - 1, at = hash & mask;
+    while (intern->slots[at].index)
+        at = (at + 1) & mask;
+    return &intern->slots[at];
+}
+
+static inline uint32_t intern_append_at(struct br_intern *intern, size_t len, uint32_t hash,
+                                        struct br_intern_slot *slot)
+{
+    uint8_t *start = intern->bytes + intern->len;
+    uint32_t index = intern->count++, head = BR_INTERN_HEAD;
+    *start = intern->tag;
+    if (__builtin_expect(len < 0x80, 1)) {
+        start[1] = (uint8_t)len;
+    } else {
+        head = 1 + (uint32_t)br_varint_size(len);
+        memmove(start + head, start + BR_INTERN_HEAD, len);
+        br_put_varint(start + 1, len);
+    }
+    intern->entries[index] =
+        (struct br_interned){intern->len + head, (uint32_t)len, hash, BR_INTERN_NONE};
+    *slot = (struct br_intern_slot){hash, index + 1};
+    intern->len += head + (uint32_t)len;
+    return index;
 }
 
 uint32_t br_intern_append(struct br_intern *intern, size_t len, uint32_t hash)
 {
-    uint8_t *start = intern->bytes + intern->len;
-    size_t head = 1 + br_varint_size(len);
-    if (head != BR_INTERN_HEAD)
-        memmove(start + head, start + BR_INTERN_HEAD, len);
-    *start = intern->tag;
-    br_put_varint(start + 1, len);
-    intern->entries[intern->count] =
-        (struct br_interned){intern->len + (uint32_t)head, (uint32_t)len, hash, BR_INTERN_NONE};
-    intern_enter(intern->slots, intern->n_slots, hash, intern->count);
-    intern->len += (uint32_t)(head + len);
-    return intern->count++;
+    return intern_append_at(intern, len, hash, intern_empty(intern, hash));
+}
+
+uint32_t br_intern_enter(struct br_intern *intern, size_t len, uint32_t guess)
+{
+    const uint8_t *body = br_intern_body(intern);
+    br_steps_add(len);
+    if (br_intern_is(intern, guess, body, len))
+        return guess;
+    uint32_t hash = (uint32_t)br_hash_keyed(intern->secret, body, len);
+    struct br_intern_slot *slot = intern_slot(intern, body, len, hash);
+    return slot->index ? slot->index - 1 : intern_append_at(intern, len, hash, slot);
 }
 
 static int intern_grow_slots(struct br_intern *intern, struct br_budget *budget)
@@ -134,13 +164,20 @@ static int intern_grow_slots(struct br_intern *intern, struct br_budget *budget)
     struct br_intern_slot *slots = br_calloc(n, sizeof *slots);
     if (!slots)
         return BR_ENOMEM;
-    for (uint32_t i = 0; i < intern->count; i++)
-        intern_enter(slots, n, intern->entries[i].hash, i);
     br_free(intern->slots);
     intern->slots = slots;
     intern->n_slots = n;
+    for (uint32_t i = 0; i < intern->count; i++)
+        *intern_empty(intern, intern->entries[i].hash) =
+            (struct br_intern_slot){intern->entries[i].hash, i + 1};
     budget->used += want - had;
     return 0;
+}
+
+/* Entries that the slots have room for. */
+static uint32_t intern_slots_most(const struct br_intern *intern)
+{
+    return intern->n_slots / 4 * 3;
 }
 
 int br_intern_reserve_slow(struct br_intern *intern, struct br_budget *budget, size_t body_max)
@@ -154,8 +191,10 @@ int br_intern_reserve_slow(struct br_intern *intern, struct br_budget *budget, s
     if (!rc)
         rc = br_budget_grow(budget, &intern->entries, &intern->cap_entries,
                             (size_t)intern->count + 1, sizeof *intern->entries);
-    if (!rc && intern->count >= br_intern_most(intern))
+    if (!rc && intern->count >= intern_slots_most(intern))
         rc = intern_grow_slots(intern, budget);
+    uint32_t most = intern_slots_most(intern);
+    intern->most = most < intern->cap_entries ? most : intern->cap_entries;
     return rc;
 }
 
@@ -187,6 +226,7 @@ void br_intern_strip(struct br_intern *intern, struct br_budget *budget)
 {
     br_budget_free(budget, &intern->entries, &intern->cap_entries, sizeof *intern->entries);
     br_budget_free(budget, &intern->slots, &intern->n_slots, sizeof *intern->slots);
+    intern->most = 0;
 }
 
 /* Slots are taken in the entries' order, also when they are made anew: so the last one can go

@@ -62,6 +62,7 @@ struct br_intern {
     uint32_t count, cap_entries;
     struct br_intern_slot *slots; /* a power of two, at most three quarters full */
     uint32_t n_slots;
+    uint32_t most; /* entries that the two arrays have room for */
     uint8_t tag;
     uint64_t secret[2];
 };
@@ -94,17 +95,10 @@ void br_intern_truncate(struct br_intern *intern, uint32_t count, uint32_t len);
  * BR_ENOMEM. */
 int br_intern_reserve_slow(struct br_intern *intern, struct br_budget *budget, size_t body_max);
 
-/* Entries that the slots have room for. */
-static inline uint32_t br_intern_most(const struct br_intern *intern)
-{
-    return intern->n_slots / 4 * 3;
-}
-
 static inline int br_intern_reserve(struct br_intern *intern, struct br_budget *budget,
                                     size_t body_max)
 {
-    if (__builtin_expect(intern->count < intern->cap_entries &&
-                             intern->count < br_intern_most(intern) &&
+    if (__builtin_expect(intern->count < intern->most &&
                              (size_t)intern->cap - intern->len >= body_max + 2 * BR_VARINT_MAX,
                          1))
         return 0;
@@ -170,3 +164,7 @@ void br_intern_find_many(const struct br_intern *intern, const struct br_intern_
 /* After br_intern_reserve: makes the `len` bytes at br_intern_body, which no entry is equal to, an
  * entry. Returns its index. */
 uint32_t br_intern_append(struct br_intern *intern, size_t len, uint32_t hash);
+
+/* After br_intern_reserve: the same unless an entry is equal to them, which is returned then.
+ * `guess`: as above. */
+uint32_t br_intern_enter(struct br_intern *intern, size_t len, uint32_t guess);

@@ -103,16 +103,12 @@ static inline uint32_t br_merger_enter(struct br_merge *merge, enum br_table kin
 {
     struct br_intern *table = &merge->tables[kind];
     const uint8_t *body = br_intern_body(table);
-    if (__builtin_expect(merge->unknown, 0))
-        return BR_INTERN_NONE;
-    uint32_t hash, i = br_intern_find(table, body, (size_t)(end - body), guess, &hash);
-    if (i != BR_INTERN_NONE || merge->recalling)
-        return i;
-    return br_intern_append(table, (size_t)(end - body), hash);
+    size_t len = (size_t)(end - body);
+    if (__builtin_expect(!merge->recalling, 1))
+        return br_intern_enter(table, len, guess);
+    uint32_t hash;
+    return merge->unknown ? BR_INTERN_NONE : br_intern_find(table, body, len, guess, &hash);
 }
-
-/* A string of the source or the builder, without being written first. */
-uint32_t br_merger_string(struct br_merge *merge, const uint8_t *data, size_t len, uint32_t guess);
 
 /* Writes a scalar field (number below 16), unless it is zero. */
 static inline uint8_t *br_merger_put_scalar(uint8_t *out, uint32_t field, uint64_t value)

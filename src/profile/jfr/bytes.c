@@ -2,6 +2,9 @@
 #include "profile/jfr/jfr.h"
 
 #include "base/steps.h"
+#include "wire/protobuf.h"
+
+#define HIGH_BITS 0x8080808080808080u
 
 static uint64_t jfr_bytes_fail(struct br_jfr_in *in)
 {
@@ -10,34 +13,37 @@ static uint64_t jfr_bytes_fail(struct br_jfr_in *in)
     return 0;
 }
 
-uint64_t br_jfr_varint_slow(struct br_jfr_in *in)
+const uint8_t *br_jfr_varint_slow(const uint8_t *p, const uint8_t *end, uint64_t *ret)
 {
     uint64_t v = 0;
-    const uint8_t *p = in->p;
+    if (__builtin_expect(end - p >= 8, 1)) {
+        uint64_t eight = br_load64(p), last = ~eight & HIGH_BITS;
+        if (__builtin_expect(last != 0, 1)) {
+            *ret = br_varint_join(eight & (last ^ (last - 1)));
+            return p + (__builtin_ctzll(last) >> 3) + 1;
+        }
+    }
     for (unsigned shift = 0; shift < 56; shift += 7) {
-        if (p == in->end)
-            return jfr_bytes_fail(in);
+        if (p == end)
+            return NULL;
         uint8_t b = *p++;
         v |= (uint64_t)(b & 0x7f) << shift;
         if (b < 0x80) {
-            in->p = p;
-            return v;
+            *ret = v;
+            return p;
         }
     }
-    if (p == in->end)
-        return jfr_bytes_fail(in);
-    v |= (uint64_t)*p++ << 56;
-    in->p = p;
-    return v;
+    if (p == end)
+        return NULL;
+    *ret = v | (uint64_t)*p << 56;
+    return p + 1;
 }
 
-uint64_t br_jfr_fixed(struct br_jfr_in *in, unsigned count)
+uint64_t br_jfr_big_endian(const uint8_t *p, unsigned count)
 {
     uint64_t v = 0;
-    if ((size_t)(in->end - in->p) < count)
-        return jfr_bytes_fail(in);
     for (unsigned i = 0; i < count; i++)
-        v = v << 8 | *in->p++;
+        v = v << 8 | p[i];
     return v;
 }
 
@@ -49,6 +55,12 @@ void br_jfr_pass(struct br_jfr_in *in, uint64_t count)
         in->p += count;
 }
 
+/* True when the next eight characters have a byte each. */
+static bool jfr_bytes_are_ascii(const struct br_jfr_in *in)
+{
+    return in->end - in->p >= 8 && !(br_load64(in->p) & HIGH_BITS);
+}
+
 static void jfr_bytes_pass_chars(struct br_jfr_in *in)
 {
     uint32_t n = br_jfr_int(in);
@@ -56,8 +68,15 @@ static void jfr_bytes_pass_chars(struct br_jfr_in *in)
         br_jfr_pass(in, (uint64_t)n * 2);
         return;
     }
-    for (; n && !in->bad; n--)
+    while (n && !in->bad) {
+        if (n >= 8 && jfr_bytes_are_ascii(in)) {
+            in->p += 8;
+            n -= 8;
+            continue;
+        }
         (void)br_jfr_varint(in);
+        n--;
+    }
 }
 
 void br_jfr_pass_string(struct br_jfr_in *in)
@@ -116,6 +135,12 @@ static void jfr_bytes_add_utf16(struct br_jfr_in *in, struct br_str *out)
 {
     uint32_t n = br_jfr_int(in), high = 0;
     for (; n && !out->failed; n--) {
+        if (in->packed && !high && n >= 8 && jfr_bytes_are_ascii(in)) {
+            br_str_add(out, in->p, 8);
+            in->p += 8;
+            n -= 7;
+            continue;
+        }
         uint32_t u = (uint32_t)(in->packed ? br_jfr_varint(in) : br_jfr_fixed(in, 2)) & 0xffff;
         if (in->bad)
             return;

@@ -16,6 +16,7 @@ struct recording {
     const struct br_profile_source *source;
     struct br_build *build;
     struct br_jfr_chunk chunk;
+    struct br_jfr_events events; /* of the chunk */
     struct br_jfr_labels labels;
     struct br_jfr_samples samples;
     struct br_jfr_stacks stacks;
@@ -315,8 +316,8 @@ static int jfr_read_chunk(struct recording *recording, size_t at, struct br_err 
     if (__builtin_add_overflow(recording->chunk.start_ns, recording->chunk.duration_ns,
                                &recording->end_ns))
         recording->end_ns = recording->chunk.start_ns;
-    uint32_t next = BR_JFR_HEADER;
-    while ((type = br_jfr_event(&recording->chunk, &next, v, err)) > 0) {
+    br_jfr_events_begin(&recording->events, &recording->chunk);
+    while ((type = br_jfr_event(&recording->chunk, &recording->events, v, err)) > 0) {
         rc = jfr_on_event(recording, type, v, err);
         if (!rc)
             rc = br_build_rc(recording->build);

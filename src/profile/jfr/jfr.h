@@ -26,6 +26,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "base/err.h"
 #include "base/str.h"
@@ -41,22 +42,40 @@ struct br_jfr_in {
     bool bad;
 };
 
-/* LEB128 of at most nine bytes, of which the ninth counts with all its bits. */
-uint64_t br_jfr_varint_slow(struct br_jfr_in *in);
+/* LEB128 of at most nine bytes, of which the ninth counts with all its bits. Returns the byte after
+ * it, or NULL where it is cut off. */
+const uint8_t *br_jfr_varint_slow(const uint8_t *p, const uint8_t *end, uint64_t *ret);
 
+/* The reader is not handed on, so that it can lie in registers. */
 static inline uint64_t br_jfr_varint(struct br_jfr_in *in)
 {
-    if (__builtin_expect(in->p < in->end && *in->p < 0x80, 1))
-        return *in->p++;
-    if (in->end - in->p >= 2 && in->p[1] < 0x80) {
-        in->p += 2;
-        return (uint64_t)in->p[-1] << 7 | (in->p[-2] & 0x7f);
+    const uint8_t *p = in->p;
+    if (__builtin_expect(p < in->end && p[0] < 0x80, 1)) {
+        in->p = p + 1;
+        return p[0];
     }
-    return br_jfr_varint_slow(in);
+    if (in->end - p >= 2 && p[1] < 0x80) {
+        in->p = p + 2;
+        return (uint64_t)p[1] << 7 | (p[0] & 0x7f);
+    }
+    uint64_t value = 0;
+    p = br_jfr_varint_slow(p, in->end, &value);
+    in->bad = in->bad || !p;
+    in->p = p ? p : in->end;
+    return value;
 }
 
-/* `count` bytes as an unsigned big-endian number; n is 1 to 8. */
-uint64_t br_jfr_fixed(struct br_jfr_in *in, unsigned count);
+uint64_t br_jfr_big_endian(const uint8_t *p, unsigned count);
+
+/* `count` bytes as an unsigned big-endian number; it is 1 to 8. */
+static inline uint64_t br_jfr_fixed(struct br_jfr_in *in, unsigned count)
+{
+    const uint8_t *p = in->p;
+    bool there = (size_t)(in->end - p) >= count;
+    in->bad = in->bad || !there;
+    in->p = there ? p + count : in->end;
+    return there ? br_jfr_big_endian(p, count) : 0;
+}
 
 /* Leaves out `count` bytes. */
 void br_jfr_pass(struct br_jfr_in *in, uint64_t count);
@@ -147,8 +166,10 @@ enum br_jfr_slot {
     BR_JFR_OS_NAME,
     BR_JFR_JAVA_NAME,
     BR_JFR_JAVA_ID,
-    BR_JFR_N_SLOTS
+    BR_JFR_SLOTS_END
 };
+#define BR_JFR_N_SLOTS 32 /* a multiple of 8; see br_jfr_no_values */
+_Static_assert(BR_JFR_SLOTS_END <= BR_JFR_N_SLOTS, "every slot has its place");
 
 struct br_jfr_field {
     int64_t type_id;
@@ -157,6 +178,7 @@ struct br_jfr_field {
     uint8_t type;   /* enum br_jfr_type of it */
     uint8_t slot;   /* enum br_jfr_slot */
     bool array, pool;
+    bool plain; /* where integers are packed, it is one of them, and nothing else */
 };
 #define BR_JFR_NO_CLASS UINT32_MAX
 
@@ -203,6 +225,7 @@ struct br_jfr_chunk {
     uint32_t size;
     bool packed;
     uint32_t pools_at, metadata_at;
+    uint32_t middle; /* where a checkpoint begins, in the second half; 0: nowhere */
     uint64_t start_ns, duration_ns, start_ticks, ticks_per_second;
 
     const uint8_t *known; /* the metadata that the following is of */
@@ -216,6 +239,7 @@ struct br_jfr_chunk {
     uint32_t class_of[BR_JFR_N_TYPES];                      /* index, or BR_JFR_NO_CLASS */
     int64_t event_ids[BR_JFR_N_TYPES - BR_JFR_FIRST_EVENT]; /* of those that have a class */
     bool wanted[BR_JFR_WANTED]; /* by an event's type modulo: whether event_ids has one of these */
+    bool wanted_first[256];     /* by the first byte of the type: the same of those that have it */
     struct br_jfr_ids pools[BR_JFR_N_TYPES]; /* of THREAD to SYMBOL, and of STRING */
 };
 
@@ -248,6 +272,14 @@ static inline struct br_jfr_in br_jfr_at(const struct br_jfr_chunk *chunk, uint6
 /* Returns the class with this id, or NULL. */
 const struct br_jfr_class *br_jfr_class(const struct br_jfr_chunk *chunk, int64_t id);
 
+/* Makes all of them 0, in pieces of a few stores each: a string instruction for all takes longer to
+ * begin. */
+static inline void br_jfr_no_values(uint64_t values[BR_JFR_N_SLOTS])
+{
+    for (unsigned i = 0; i < BR_JFR_N_SLOTS; i += 8)
+        memset(values + i, 0, 8 * sizeof *values);
+}
+
 /* Reads the first `n_fields` fields of a value and puts those with a slot into `values`. Structures
  * may be nested eight deep. */
 void br_jfr_value(struct br_jfr_in *in, const struct br_jfr_chunk *chunk,
@@ -268,11 +300,30 @@ struct br_jfr_entry *br_jfr_pooled(const struct br_jfr_chunk *chunk, uint64_t at
  * `out` is full: what a few bytes have to be compared with is read into a fixed string. */
 void br_jfr_text(const struct br_jfr_chunk *chunk, uint64_t at, struct br_str *out);
 
-/* The next event of the chunk. `*at` is where it begins (BR_JFR_HEADER at first) and becomes where
- * the next does. Events of types that nobody wants are left out. Returns the type with `values`
- * filled, 0 at the end, or BR_EINVAL with a sentence. */
-int br_jfr_event(const struct br_jfr_chunk *chunk, uint32_t *at, uint64_t values[BR_JFR_N_SLOTS],
-                 struct br_err *err);
+/* --- Events ----------------------------------------------------------------------------------- */
+
+#define BR_JFR_AHEAD 4096
+
+/* A walk over a chunk's events. Where an event ends is what the next one waits for, and most are
+ * nobody's: so a second walk goes ahead from a checkpoint in the middle of the chunk, beside the
+ * first, and remembers what it finds. Where the first never comes to that checkpoint, that is
+ * nothing. */
+struct br_jfr_events {
+    uint32_t at;     /* where the next event begins */
+    uint32_t middle; /* where the checkpoint does; 0: there is none ahead */
+    uint32_t ahead;  /* where the second walk has come to */
+    bool met;        /* the first has come to `middle`: what was found is given out */
+    uint32_t n_found, n_given;
+    uint32_t found[BR_JFR_AHEAD]; /* where events begin that somebody may want */
+};
+
+/* Begins before the first event; the rest is left as it is. */
+void br_jfr_events_begin(struct br_jfr_events *events, const struct br_jfr_chunk *chunk);
+
+/* The next event of the chunk. Events of types that nobody wants are left out. Returns the type
+ * with `values` filled, 0 at the end, or BR_EINVAL with a sentence. */
+int br_jfr_event(const struct br_jfr_chunk *chunk, struct br_jfr_events *events,
+                 uint64_t values[BR_JFR_N_SLOTS], struct br_err *err);
 
 /* Unix time of a tick. */
 uint64_t br_jfr_time(const struct br_jfr_chunk *chunk, uint64_t ticks);

@@ -291,47 +291,56 @@ static int jfr_metadata_read_texts(struct walk *walk)
     return walk->in.bad ? BR_EINVAL : 0;
 }
 
-static uint32_t jfr_metadata_text_index(struct walk *walk)
+static uint32_t jfr_metadata_text_index(const struct walk *walk, struct br_jfr_in *in)
 {
-    uint32_t i = br_jfr_int(&walk->in);
+    uint32_t i = br_jfr_int(in);
     if (i < walk->n_texts)
         return i;
-    walk->in.bad = true;
-    walk->in.p = walk->in.end;
+    in->bad = true;
+    in->p = in->end;
     return 0;
+}
+
+static void jfr_metadata_note_attribute(struct element *element, uint8_t word, uint32_t value)
+{
+    switch (word) {
+    case W_ID:
+        element->id = value;
+        break;
+    case W_NAME:
+        element->named = value;
+        break;
+    case W_CLASS:
+        element->type = value;
+        break;
+    case W_CONSTANT_POOL:
+        element->pool = value;
+        break;
+    case W_DIMENSION:
+        element->dimension = value;
+        break;
+    default:
+        break;
+    }
 }
 
 static bool jfr_metadata_read_element(struct walk *walk, struct element *element)
 {
+    struct br_jfr_in in = walk->in;
     memset(element, 0, sizeof *element);
     if (!walk->n_texts)
         return false;
-    element->name = jfr_metadata_text_index(walk);
-    element->n_attributes = br_jfr_int(&walk->in);
-    for (uint32_t i = 0; i < element->n_attributes && !walk->in.bad; i++) {
-        uint32_t key = jfr_metadata_text_index(walk), value = jfr_metadata_text_index(walk) + 1;
-        switch (walk->texts[key].word) {
-        case W_ID:
-            element->id = value;
-            break;
-        case W_NAME:
-            element->named = value;
-            break;
-        case W_CLASS:
-            element->type = value;
-            break;
-        case W_CONSTANT_POOL:
-            element->pool = value;
-            break;
-        case W_DIMENSION:
-            element->dimension = value;
-            break;
-        default:
-            break;
-        }
+    element->name = jfr_metadata_text_index(walk, &in);
+    element->n_attributes = br_jfr_int(&in);
+    for (uint32_t i = 0; i < element->n_attributes && !in.bad; i++) {
+        uint32_t key = jfr_metadata_text_index(walk, &in);
+        uint32_t value = jfr_metadata_text_index(walk, &in) + 1;
+        jfr_metadata_note_attribute(element, walk->texts[key].word, value);
     }
-    element->n_children = br_jfr_int(&walk->in);
-    return !walk->in.bad;
+    element->n_children = br_jfr_int(&in);
+    walk->in.p = in.p;
+    walk->in.bad = in.bad;
+    return !in.bad;
 }
 
 static int jfr_metadata_add_class(struct walk *walk, const struct element *element)
@@ -425,6 +434,22 @@ static uint8_t jfr_metadata_slot_of(const struct walk *walk, const struct br_jfr
     return BR_JFR_NOWHERE;
 }
 
+static bool jfr_metadata_is_plain(const struct br_jfr_field *field)
+{
+    return !field->array &&
+           (field->pool || field->type == BR_JFR_CHAR || field->type == BR_JFR_SHORT ||
+            field->type == BR_JFR_INT || field->type == BR_JFR_LONG);
+}
+
+/* A machine may write an id with more bytes than it takes. */
+static void jfr_metadata_want(struct br_jfr_chunk *chunk, uint64_t id)
+{
+    chunk->wanted[id % BR_JFR_WANTED] = true;
+    chunk->wanted_first[id % 0x80 | 0x80] = true;
+    if (id < 0x80)
+        chunk->wanted_first[id] = true;
+}
+
 /* With all classes known: the fields' types, and for the classes that matter their slots. */
 static void jfr_metadata_connect(struct walk *walk)
 {
@@ -435,6 +460,7 @@ static void jfr_metadata_connect(struct walk *walk)
             chunk->fields[i].class = (uint32_t)(type - chunk->classes);
             chunk->fields[i].type = type->type;
         }
+        chunk->fields[i].plain = jfr_metadata_is_plain(&chunk->fields[i]);
     }
     for (uint32_t i = 0; i < chunk->n_classes; i++) {
         struct br_jfr_class *k = &chunk->classes[i];
@@ -443,7 +469,7 @@ static void jfr_metadata_connect(struct walk *walk)
         chunk->class_of[k->type] = i;
         if (k->type >= BR_JFR_FIRST_EVENT) {
             chunk->event_ids[k->type - BR_JFR_FIRST_EVENT] = k->id;
-            chunk->wanted[(uint64_t)k->id % BR_JFR_WANTED] = true;
+            jfr_metadata_want(chunk, (uint64_t)k->id);
         }
         for (uint32_t n = 0; n < k->n_fields; n++) {
             struct br_jfr_field *field = &chunk->fields[k->first + n];
@@ -459,6 +485,7 @@ static void jfr_metadata_forget(struct br_jfr_chunk *chunk)
     chunk->n_classes = chunk->n_fields = chunk->known_len = 0;
     br_jfr_ids_clear(&chunk->class_of_id);
     memset(chunk->wanted, 0, sizeof chunk->wanted);
+    memset(chunk->wanted_first, 0, sizeof chunk->wanted_first);
     for (unsigned i = 0; i < BR_JFR_N_TYPES; i++)
         chunk->class_of[i] = BR_JFR_NO_CLASS;
 }

@@ -78,6 +78,7 @@ static int jfr_pools_read_checkpoint(struct br_jfr_chunk *chunk, uint32_t at, ui
 int br_jfr_pools(struct br_jfr_chunk *chunk, struct br_err *err)
 {
     uint32_t before = chunk->size, at = chunk->pools_at;
+    chunk->middle = 0;
     while (at >= BR_JFR_HEADER) {
         uint32_t next = 0;
         int rc = jfr_pools_read_checkpoint(chunk, at, before, &next);
@@ -86,6 +87,8 @@ int br_jfr_pools(struct br_jfr_chunk *chunk, struct br_err *err)
                 err, rc, "the constant pools at byte %u of the chunk are cut off or malformed", at);
         if (rc)
             return rc;
+        if (at >= chunk->size / 2)
+            chunk->middle = at;
         before = at;
         at = next;
     }

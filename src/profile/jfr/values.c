@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <string.h>
-
 #include "base/steps.h"
 #include "profile/jfr/jfr.h"
-#include "wire/protobuf.h"
 
 #define DEPTH_MAX 8
 
@@ -69,22 +66,48 @@ static void jfr_values_pass(struct br_jfr_in *in, const struct br_jfr_chunk *chu
         jfr_values_pass_one(in, chunk, field, depth);
 }
 
+static void jfr_values_read(struct br_jfr_in *in, const struct br_jfr_chunk *chunk,
+                            const struct br_jfr_field *field, uint64_t values[BR_JFR_N_SLOTS])
+{
+    if (field->slot == BR_JFR_NOWHERE) {
+        jfr_values_pass(in, chunk, field, 0);
+    } else if (field->array || field->type == BR_JFR_STRING) {
+        values[field->slot] = (uint64_t)(in->p - chunk->data);
+        jfr_values_pass(in, chunk, field, 0);
+    } else {
+        values[field->slot] =
+            field->type == BR_JFR_INT && !field->pool ? br_jfr_int(in) : br_jfr_long(in);
+    }
+}
+
+/* Fields that are an integer each: reads as many as there are in a row, also what nobody wants,
+ * since nobody looks at BR_JFR_NOWHERE. Returns the field behind them. */
+static const struct br_jfr_field *jfr_values_read_plain(struct br_jfr_in *in,
+                                                        const struct br_jfr_field *field,
+                                                        const struct br_jfr_field *end,
+                                                        uint64_t values[BR_JFR_N_SLOTS])
+{
+    struct br_jfr_in at = {in->p, in->end, in->packed, in->bad};
+    for (; field < end && field->plain; field++) {
+        uint64_t value = br_jfr_varint(&at);
+        values[field->slot] = field->type == BR_JFR_INT && !field->pool ? (uint32_t)value : value;
+    }
+    in->p = at.p;
+    in->bad = at.bad;
+    return field;
+}
+
 void br_jfr_value(struct br_jfr_in *in, const struct br_jfr_chunk *chunk,
                   const struct br_jfr_class *class, uint32_t n_fields,
                   uint64_t values[BR_JFR_N_SLOTS])
 {
-    const struct br_jfr_field *field = chunk->fields + class->first;
+    const struct br_jfr_field *field = chunk->fields + class->first, *end = field + n_fields;
     const uint8_t *from = in->p;
-    for (const struct br_jfr_field *end = field + n_fields; field < end; field++) {
-        if (field->slot == BR_JFR_NOWHERE) {
-            jfr_values_pass(in, chunk, field, 0);
-        } else if (field->array || field->type == BR_JFR_STRING) {
-            values[field->slot] = (uint64_t)(in->p - chunk->data);
-            jfr_values_pass(in, chunk, field, 0);
-        } else {
-            values[field->slot] =
-                field->type == BR_JFR_INT && !field->pool ? br_jfr_int(in) : br_jfr_long(in);
-        }
+    while (field < end) {
+        if (in->packed)
+            field = jfr_values_read_plain(in, field, end, values);
+        if (field < end)
+            jfr_values_read(in, chunk, field++, values);
     }
     br_steps_add((size_t)(in->p - from) + 1);
 }
@@ -97,81 +120,7 @@ struct br_jfr_entry *br_jfr_constant(const struct br_jfr_chunk *chunk, enum br_j
         return NULL;
     const struct br_jfr_class *k = &chunk->classes[chunk->class_of[type]];
     struct br_jfr_in in = br_jfr_at(chunk, entry->at);
-    memset(values, 0, BR_JFR_N_SLOTS * sizeof *values);
+    br_jfr_no_values(values);
     br_jfr_value(&in, chunk, k, k->n_needed, values);
     return entry;
-}
-
-static int jfr_values_bad_event(uint32_t at, struct br_err *err)
-{
-    return br_err_set(err, BR_EINVAL, "the event at byte %u of the chunk is cut off or malformed",
-                      at);
-}
-
-/* The size that an event begins with, when it has one byte or, padded, four, as machines write it;
- * returns how many bytes, or 0. Where an event ends is what the next one waits for. */
-static unsigned jfr_values_read_size(uint64_t word, uint32_t *ret)
-{
-    if (!(word & 0x80)) {
-        *ret = word & 0x7f;
-        return 1;
-    }
-    if ((word & 0x80808080) != 0x808080)
-        return 0;
-    *ret = (uint32_t)((word & 0x7f) | (word >> 1 & 0x3f80) | (word >> 2 & 0x1fc000) |
-                      (word >> 3 & 0xfe00000));
-    return 4;
-}
-
-/* A type modulo BR_JFR_WANTED: of its first two bytes, however many it has. */
-static size_t jfr_values_low_bits(uint64_t word)
-{
-    return (word & 0x7f) | (word >> 1 & 0x380 & -(word >> 7 & 1));
-}
-
-/* Where the next event is that somebody may want, from `at` on: most of a machine's are nobody's.
- */
-static uint32_t jfr_values_pass_unwanted(const struct br_jfr_chunk *chunk, uint32_t at)
-{
-    const uint8_t *p = chunk->data + at, *end = chunk->data + chunk->size;
-    while (chunk->packed && end - p >= 16) {
-        uint64_t w = br_load64(p);
-        uint32_t size;
-        unsigned n = jfr_values_read_size(w, &size);
-        if (!n || size <= n || size > end - p || chunk->wanted[jfr_values_low_bits(w >> 8 * n)])
-            break;
-        p += size;
-    }
-    return (uint32_t)(p - chunk->data);
-}
-
-static unsigned jfr_values_event_type(const struct br_jfr_chunk *chunk, int64_t id)
-{
-    unsigned type = BR_JFR_FIRST_EVENT;
-    while (type < BR_JFR_N_TYPES && (chunk->event_ids[type - BR_JFR_FIRST_EVENT] != id ||
-                                     chunk->class_of[type] == BR_JFR_NO_CLASS))
-        type++;
-    return type;
-}
-
-int br_jfr_event(const struct br_jfr_chunk *chunk, uint32_t *at, uint64_t values[BR_JFR_N_SLOTS],
-                 struct br_err *err)
-{
-    while ((*at = jfr_values_pass_unwanted(chunk, *at)) < chunk->size) {
-        struct br_jfr_in in = br_jfr_at(chunk, *at);
-        uint32_t from = *at, size = br_jfr_int(&in);
-        int64_t id = (int64_t)br_jfr_long(&in);
-        if (in.bad || size > chunk->size - from || in.p > chunk->data + from + size)
-            return jfr_values_bad_event(from, err);
-        in.end = chunk->data + from + size;
-        *at += size;
-        unsigned type = jfr_values_event_type(chunk, id);
-        if (type == BR_JFR_N_TYPES)
-            continue;
-        const struct br_jfr_class *k = &chunk->classes[chunk->class_of[type]];
-        memset(values, 0, BR_JFR_N_SLOTS * sizeof *values);
-        br_jfr_value(&in, chunk, k, k->n_needed, values);
-        return in.bad ? jfr_values_bad_event(from, err) : (int)type;
-    }
-    return 0;
 }

@@ -118,16 +118,38 @@ struct br_pprof {
     uint32_t cap_composed;
 };
 
-/* Gives the next field of this tag in the range; false at the end. What is there is well-formed. */
+/* Gives the next field of this tag, of length-delimited ones, in the range; false at the end. What
+ * is there is well-formed: mostly it is that field, with a length of one byte. */
 static inline bool br_pprof_next(const uint8_t **p, const uint8_t *end, uint32_t tag,
                                  struct br_field *field)
 {
     while (*p < end) {
-        *p = br_scan(*p, end, field);
+        const uint8_t *at = *p;
+        if (__builtin_expect(at[0] == tag && at[1] < 0x80, 1)) {
+            *field = (struct br_field){tag >> 3, BR_WIRE_LEN, at[1], at + 2, at};
+            *p = at + 2 + at[1];
+            return true;
+        }
+        *p = br_scan(at, end, field);
         if (br_scan_tag(field) == tag)
             return true;
     }
     return false;
+}
+
+/* Reads a field of a byte of tag and a byte of value, as most are, into `values`, as below; false
+ * where the next is another. */
+static inline bool br_pprof_short(const uint8_t **p, const uint8_t *end, uint64_t *values,
+                                  uint32_t count)
+{
+    if (__builtin_expect(end - *p < 2, 0))
+        return false;
+    uint32_t tag = (*p)[0], value = (*p)[1];
+    if (((tag & 0x87) | (value & 0x80)) != 0 || (tag >> 3) - 1 >= count)
+        return false;
+    values[tag >> 3] = value;
+    *p += 2;
+    return true;
 }
 
 /* A message of varints: reads fields 1 to `count` into v[1] to v[n], the last one of each. Others

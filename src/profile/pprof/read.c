@@ -56,15 +56,24 @@ static bool pprof_read_is_nested(uint32_t number)
     return number <= BR_PPROF_STRING || number == BR_PPROF_PERIOD_TYPE;
 }
 
-static void pprof_read_note(struct br_pprof *pprof, const struct br_field *field,
-                            const uint8_t *next)
+/* Notes the field and, of one that is length-delimited, those of the same number that follow it in
+ * a row, as nearly all do: while their lengths take a byte. Returns where they end. */
+static const uint8_t *pprof_read_note(struct br_pprof *pprof, const struct br_field *field,
+                                      const uint8_t *next, const uint8_t *end)
 {
     struct br_pprof_range *range = &pprof->ranges[field->number];
-    if (range->count++ == 0)
+    uint32_t count = range->count + 1, tag = br_scan_tag(field);
+    if (!range->count)
         range->start = field->at;
-    range->end = next;
     if (field->wire == BR_WIRE_VARINT)
         pprof->scalars[field->number] = field->value;
+    else
+        for (; end - next >= 2 && next[0] == tag && next[1] < 0x80 && next[1] <= end - next - 2;
+             count++)
+            next += 2 + next[1];
+    range->count = count;
+    range->end = next;
+    return next;
 }
 
 static int pprof_read_top(struct br_pprof *pprof)
@@ -85,7 +94,7 @@ static int pprof_read_top(struct br_pprof *pprof)
         if (field.wire != wire && !(field.number == BR_PPROF_COMMENT && field.wire == BR_WIRE_LEN))
             return br_err_set(pprof->err, BR_EINVAL, "pprof: field %u has the wrong wire type",
                               field.number);
-        pprof_read_note(pprof, &field, at);
+        at = pprof_read_note(pprof, &field, at, end);
     }
     return 0;
 }

@@ -49,14 +49,8 @@ bool br_pprof_scalars(const uint8_t *p, const uint8_t *end, uint64_t *values, ui
 {
     struct br_field field;
     while (p < end) {
-        /* Most are a tag and a value of a byte each. */
-        if (__builtin_expect(end - p >= 2 && p[1] < 0x80 && p[0] >= 8 && (p[0] & 0x87) == 0 &&
-                                 p[0] >> 3 <= count,
-                             1)) {
-            values[p[0] >> 3] = p[1];
-            p += 2;
+        if (__builtin_expect(br_pprof_short(&p, end, values, count), 1))
             continue;
-        }
         p = br_scan(p, end, &field);
         if (!p)
             return false;
@@ -407,6 +401,8 @@ static int pprof_tables_read_location(struct br_pprof *pprof, const struct br_fi
     const uint8_t *at = location->data, *end = at + location->value;
     struct br_field field;
     while (at < end) {
+        if (br_pprof_short(&at, end, v, ADDRESS))
+            continue;
         at = br_scan(at, end, &field);
         if (!at)
             return pprof_tables_malformed(pprof, "location");
