@@ -13,7 +13,8 @@
 #define SMALL_GROWTH 3u /* the same of small pieces that have a dictionary each */
 #define SMALL_BYTES (1u << 20)
 #define SPREAD 8u          /* times that is what an item of large pieces counts at first */
-#define FORECAST_PIECES 8u /* after so many it is foretold what all of them will take */
+#define FORECAST_PIECES 8u /* after so many it is foretold what all of them will take, */
+#define FORECAST_SHARE 16u /* or after such a part of the item */
 
 struct br_pieces {
     struct br_list link;  /* the sendings */
@@ -49,7 +50,8 @@ struct cut {
     size_t bytes;      /* that a piece counts */
     size_t item_bytes; /* that an item of it counts at least */
     bool last;         /* after it comes none that are larger */
-    size_t made_bytes; /* in pieces, so far */
+    const struct br_mem_scope *scope; /* of all pieces */
+    size_t made_bytes;                /* in pieces, so far */
     uint32_t n_pieces;
     uint64_t n_made; /* spans or samples in them */
 };
@@ -109,14 +111,17 @@ static size_t pieces_cut_growth(const struct cut *cut)
     return small ? SMALL_GROWTH : CUT_GROWTH;
 }
 
-/* What cannot end well ends early: the next pieces are as the first ones. */
+/* What cannot end well ends early: the next pieces are as the first ones, and beside them stands
+ * what it takes to make one. */
 static bool pieces_cut_hopeless(const struct cut *cut)
 {
     const struct br_item *item = cut->reading->item;
-    if (cut->last || cut->n_pieces != FORECAST_PIECES)
+    double share = (double)cut->n_made / item->n_items, made = (double)cut->made_bytes,
+           beside = (double)cut->scope->used - made;
+    if (cut->last || (cut->n_pieces < FORECAST_PIECES && share * FORECAST_SHARE < 1))
         return false;
-    double share = (double)cut->n_made / item->n_items;
-    return (double)cut->made_bytes > share * (double)(item->size * pieces_cut_growth(cut));
+    return made > share * (double)(item->size * pieces_cut_growth(cut)) ||
+           made > share * ((double)cut->scope->max - (beside > 0 ? beside : 0));
 }
 
 static int pieces_on_profiles(struct br_item *piece, void *arg)
@@ -145,7 +150,7 @@ static bool pieces_cut_larger(struct cut *cut, size_t weight)
         cut->bytes *= PIECE_STEP;
         cut->item_bytes = cut->bytes > SMALL_BYTES ? SPREAD * least : least;
     } else if (cut->item_bytes > least) {
-        size_t fewer = cut->item_bytes * 7 / 8;
+        size_t fewer = cut->item_bytes * 3 / 4;
         cut->item_bytes = fewer > least ? fewer : least;
     } else {
         return false;
@@ -210,6 +215,7 @@ static int pieces_cut_try(struct cut *cut, const struct br_item *item)
     cut->made_bytes = cut->n_made = cut->n_pieces = 0;
     size_t most = item->size * pieces_cut_growth(cut) + BR_READING_ROOM;
     br_mem_scope_begin(&scope, most, reading->host->memory);
+    cut->scope = &scope;
     int rc = pieces_cut_split(cut, item);
     br_mem_scope_end(&scope);
     if (!rc)
