@@ -9,6 +9,7 @@
 #include "base/str.h"
 #include "otlp/fields.h"
 #include "otlp/keyvalue.h"
+#include "otlp/scan.h"
 #include "wire/protobuf.h"
 
 /* --- Texts ------------------------------------------------------------------------------ */
@@ -305,7 +306,7 @@ void join_value_type_read(struct join_table *table, const struct br_dictionary_v
     struct br_field field;
     int64_t period = 0;
     struct join_value_type value_type = {.measure = JOIN_OTHER};
-    while (p < end && (p = br_field_next(p, end, &field))) {
+    while (p < end && (p = br_scan(p, end, &field))) {
         if (field.number == BR_PROFILE_SAMPLE_TYPE) {
             sample_view_value_type_read_texts(view, &field, &type, &unit);
         } else if (field.number == BR_PROFILE_PERIOD_TYPE) {
@@ -458,14 +459,29 @@ void join_links_release(struct join_links *links)
     links->known = NULL;
 }
 
+/* Field by field: a whole struct would be zeroed first, by what is slow to start. */
+static inline void sample_view_begin(struct join_sample_view *view, const uint8_t *body,
+                                     const uint8_t *end)
+{
+    view->body = body;
+    view->end = end;
+    view->trace_id = view->span_id = NULL;
+    view->trace_number = view->span_number = 0;
+    view->linked = false;
+    view->has_keys = view->stack = 0;
+    view->value = view->n_values = view->n_times = 0;
+    for (int i = 0; i < JOIN_WHERES; i++)
+        view->where.hashes[i] = 0;
+}
+
 void join_sample_view_of(struct join_links *links, const struct join_label *labels,
                          const uint8_t *p, const uint8_t *end, struct join_sample_view *ret)
 {
     struct reader reader = {links->view, labels, ret};
     struct br_field field;
     uint64_t link = 0;
-    *ret = (struct join_sample_view){.body = p, .end = end};
-    while (p < end && (p = br_field_next(p, end, &field))) {
+    sample_view_begin(ret, p, end);
+    while (p < end && (p = br_scan(p, end, &field))) {
         if (field.number == BR_SAMPLE_STACK)
             ret->stack = (uint32_t)field.value;
         else if (field.number == BR_SAMPLE_ATTRIBUTES && labels)

@@ -6,6 +6,7 @@
 #include "otlp/edit/edit.h"
 #include "otlp/edit/rewrite.h"
 #include "otlp/fields.h"
+#include "otlp/scan.h"
 #include "processors/join/annotations.h"
 #include "processors/join/fold.h"
 #include "processors/join/infer/infer.h"
@@ -465,9 +466,9 @@ static enum join_result join_run_note_inferred(struct run *run, const struct joi
 static bool run_infer_sample(struct run *run, struct join_sample_view *view,
                              struct br_addition *addition)
 {
-    struct join_identity where = join_run_where(run, view);
     if (!run->join->config->infer)
         return false;
+    struct join_identity where = join_run_where(run, view);
     if (!join_infer_may(view, &where))
         return false;
     join_progress_note(&join_table_progress(run->join->table)->inferable);
@@ -530,6 +531,20 @@ static void join_run_keep_addition(struct run *run, const struct br_part *part, 
         run->no_memory = true;
 }
 
+/* Whether no sample can be anybody's: nothing names a span, and nothing is inferred. */
+static bool join_run_finds_nothing(const struct run *run)
+{
+    return !run->dictionary.any_label && run->dictionary.view.count[BR_TABLE_LINK] <= 1 &&
+           !run->join->config->infer && !run->folding.verdicts && !run->memo;
+}
+
+static void join_run_pass(struct run *run, uint32_t n_samples)
+{
+    run->counts.outcomes[run->scope.value_type.type][JOIN_COUNT_UNLINKED] +=
+        run->pass != JOIN_PASS_FIRST ? n_samples : 0;
+    run->index += n_samples;
+}
+
 /* Goes through the samples of a part; `additions`, its list of them, is NULL when nothing is to be
  * written. */
 static void join_run_part(struct run *run, const struct br_part *part,
@@ -538,6 +553,7 @@ static void join_run_part(struct run *run, const struct br_part *part,
     const uint8_t *p = part->raw + part->body_at, *end = part->raw + part->raw_len;
     struct br_field field, g, h;
     struct br_addition addition = {0};
+    bool nothing = join_run_finds_nothing(run);
     uint32_t index = 0;
     while (p < end && (p = br_field_next(p, end, &field))) {
         const uint8_t *q = field.data, *q_end = field.data + field.value;
@@ -548,8 +564,11 @@ static void join_run_part(struct run *run, const struct br_part *part,
                 continue;
             join_value_type_read(run->join->table, &run->dictionary.view, s, s_end,
                                  &run->scope.value_type);
-            while (s < s_end && (s = br_field_next(s, s_end, &h))) {
-                if (h.number != BR_PROFILE_SAMPLES)
+            uint32_t n_passed = 0;
+            while (s < s_end && (s = br_scan(s, s_end, &h))) {
+                bool is_sample = h.number == BR_PROFILE_SAMPLES;
+                n_passed += is_sample;
+                if (!is_sample || nothing)
                     continue;
                 addition.len = 0;
                 run_sample(run, h.data, s, additions ? &addition : NULL);
@@ -557,6 +576,8 @@ static void join_run_part(struct run *run, const struct br_part *part,
                     join_run_keep_addition(run, part, index, &addition, additions);
                 index++;
             }
+            if (nothing)
+                join_run_pass(run, n_passed);
         }
     }
 }
