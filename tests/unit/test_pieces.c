@@ -178,6 +178,85 @@ static void put_deep(struct wire *w, uint32_t n_samples)
     wire_close(w, dictionary);
 }
 
+#define SCATTERED_DEPTH 20u
+
+/* Samples of stacks that have frames from all over `n_functions` functions: pieces have most of
+ * these each. */
+static void put_scattered(struct wire *w, uint32_t n_samples, uint32_t n_functions)
+{
+    size_t part = wire_open(w, 1), scope = wire_open(w, 2), profile = wire_open(w, 2);
+    for (uint32_t i = 1; i <= n_samples; i++) {
+        size_t sample = wire_open(w, 2);
+        wire_varint(w, 1, i);
+        wire_varint(w, 4, i);
+        wire_close(w, sample);
+    }
+    wire_close(w, profile);
+    wire_close(w, scope);
+    wire_close(w, part);
+    size_t dictionary = wire_open(w, 2);
+    wire_len(w, 1, NULL, 0);
+    for (uint32_t i = 0; i <= n_functions; i++) {
+        size_t location = wire_open(w, 2);
+        if (i > 0) {
+            size_t line = wire_open(w, 3);
+            wire_varint(w, 1, i);
+            wire_close(w, line);
+        }
+        wire_close(w, location);
+    }
+    for (uint32_t i = 0; i <= n_functions; i++) {
+        size_t function = wire_open(w, 3);
+        if (i > 0)
+            wire_varint(w, 1, i);
+        wire_close(w, function);
+    }
+    wire_len(w, 4, NULL, 0);
+    wire_str(w, 5, "");
+    for (uint32_t i = 1; i <= n_functions; i++) {
+        char name[48];
+        (void)snprintf(name, sizeof name, "com.example.shop.Service%u.handle", i);
+        wire_str(w, 5, name);
+    }
+    wire_len(w, 6, NULL, 0);
+    wire_len(w, 7, NULL, 0);
+    for (uint32_t i = 1; i <= n_samples; i++) {
+        size_t stack = wire_open(w, 7), list = wire_open(w, 1);
+        for (uint32_t k = 0; k < SCATTERED_DEPTH; k++)
+            wire_number(w, (i * 31 + k * k * 7 + k) % n_functions + 1);
+        wire_close(w, list);
+        wire_close(w, stack);
+    }
+    wire_close(w, dictionary);
+}
+
+/* What cannot end well is given up soon, for as many sizes as there are: all tries together take
+ * no more buffers than a few times the item. */
+static void trying_takes_a_few_times_the_item(void **state)
+{
+    (void)state;
+    struct bench b;
+    struct wire w = {0};
+    uint32_t n = 0;
+    begin(&b);
+    put_scattered(&w, 160000, 40000);
+    b.r = (struct br_reading){.host = &b.fake.h->host};
+    br_list_init(&b.r.pieces);
+    b.r.item = items_walk(&b.fake.h->host, BR_PROFILES, w.data, w.len);
+    uint64_t before = br_pool_taken(b.fake.h->host.pool);
+    br_mem_scope_begin(&b.r.scope, w.len * 3, b.fake.h->host.memory);
+    assert_int_equal(br_pieces_cut(&b.r, NULL), 0);
+    br_mem_scope_end(&b.r.scope);
+    assert_true(br_pool_taken(b.fake.h->host.pool) - before < 12 * w.len);
+    for (struct br_list *l = b.r.pieces.next; l != &b.r.pieces; l = l->next)
+        n += br_container_of(l, struct br_item, link)->n_items;
+    assert_int_equal(n, 160000);
+    br_pieces_free(&b.r.pieces);
+    br_item_free(b.r.item);
+    wire_free(&w);
+    fake_bed_end(&b.fake);
+}
+
 /* Spans that have their ids and a name, in one message. */
 static void put_small_spans(struct wire *w, uint32_t n_spans)
 {
@@ -515,6 +594,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(small_items_stay_whole),
+        cmocka_unit_test(trying_takes_a_few_times_the_item),
         cmocka_unit_test(without_room_for_lists_pieces_have_none),
         cmocka_unit_test(small_spans_count_as_larger),
         cmocka_unit_test(the_smallest_spans_are_pieces_too),
