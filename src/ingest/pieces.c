@@ -47,9 +47,9 @@ struct cut {
     struct br_reading *reading;
     const struct br_walk_options *options;
     struct br_list pieces;
-    size_t bytes;      /* that a piece counts */
-    size_t item_bytes; /* that an item of it counts at least */
-    bool last;         /* after it comes none that are larger */
+    size_t bytes;                     /* that a piece counts */
+    size_t item_bytes;                /* that an item of it counts at least */
+    bool last;                        /* after it comes none that are larger */
     const struct br_mem_scope *scope; /* of all pieces */
     size_t made_bytes;                /* in pieces, so far */
     uint32_t n_pieces;
