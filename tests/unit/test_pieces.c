@@ -145,20 +145,26 @@ static void a_piece_leaves_each_turn(void **state)
     }
 }
 
-/* One profile with a stack of so many frames that it alone is half of a piece, again and again in
- * every piece. */
-static void put_deep(struct wire *w, uint32_t n_samples)
+/* One profile, whose samples have the stacks 1 to n_stacks in turn. */
+static void put_samples(struct wire *w, uint32_t n_samples, uint32_t n_stacks)
 {
     size_t part = wire_open(w, 1), scope = wire_open(w, 2), profile = wire_open(w, 2);
     for (uint32_t i = 0; i < n_samples; i++) {
         size_t sample = wire_open(w, 2);
-        wire_varint(w, 1, 1);
+        wire_varint(w, 1, i % n_stacks + 1);
         wire_varint(w, 4, i + 1);
         wire_close(w, sample);
     }
     wire_close(w, profile);
     wire_close(w, scope);
     wire_close(w, part);
+}
+
+/* One profile with a stack of so many frames that it alone is half of a piece, again and again in
+ * every piece. */
+static void put_deep(struct wire *w, uint32_t n_samples)
+{
+    put_samples(w, n_samples, 1);
     size_t dictionary = wire_open(w, 2);
     wire_len(w, 1, NULL, 0);
     wire_len(w, 2, NULL, 0);
@@ -184,16 +190,7 @@ static void put_deep(struct wire *w, uint32_t n_samples)
  * these each. */
 static void put_scattered(struct wire *w, uint32_t n_samples, uint32_t n_functions)
 {
-    size_t part = wire_open(w, 1), scope = wire_open(w, 2), profile = wire_open(w, 2);
-    for (uint32_t i = 1; i <= n_samples; i++) {
-        size_t sample = wire_open(w, 2);
-        wire_varint(w, 1, i);
-        wire_varint(w, 4, i);
-        wire_close(w, sample);
-    }
-    wire_close(w, profile);
-    wire_close(w, scope);
-    wire_close(w, part);
+    put_samples(w, n_samples, n_samples);
     size_t dictionary = wire_open(w, 2);
     wire_len(w, 1, NULL, 0);
     for (uint32_t i = 0; i <= n_functions; i++) {
