@@ -22,18 +22,19 @@ var visits = []struct{ method, path string }{
 	{http.MethodPost, "/checkout?items=150"},
 }
 
+// patience is how long a customer waits for a page.
+const patience = 30 * time.Second
+
 // driver visits the shop, one page after the other.
 type driver struct {
 	url    string
 	served atomic.Int64
 }
 
+// run visits until the context ends. The last page is waited for: its spans would end before those that they called.
 func (d *driver) run(ctx context.Context) error {
 	for n := 0; ctx.Err() == nil; n++ {
-		err := d.visit(ctx, visits[n%len(visits)].method, visits[n%len(visits)].path)
-		if ctx.Err() != nil {
-			return nil
-		}
+		err := d.visit(visits[n%len(visits)].method, visits[n%len(visits)].path)
 		if err != nil {
 			return err
 		}
@@ -43,7 +44,9 @@ func (d *driver) run(ctx context.Context) error {
 	return nil
 }
 
-func (d *driver) visit(ctx context.Context, method, path string) error {
+func (d *driver) visit(method, path string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, method, d.url+path, nil)
 	if err != nil {
 		return err

@@ -127,7 +127,7 @@ def test_demo(shop):
     assert {span["name"] for span in slow} == {"POST /price"}
     assert [span["duration_ns"] for span in slow] == sorted((span["duration_ns"] for span in slow), reverse=True)
 
-    # The slowest of all may have waited for a processor, or be what was at work when the shop ended.
+    # The slowest of all may have waited for a processor, and have few samples or none.
     def guilty_of(span):
         trace = ask(shop, "trace", span["trace_id"])["spans"]
         profile = ask(shop, "profile", "--span", f"{span['trace_id']}/{span['span_id']}", "--type", CPU)
