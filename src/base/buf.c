@@ -16,7 +16,7 @@
 #define ROPE_MAX (1u << 24)
 #define IDLE_SHARE 16u /* of the memory limit is the most that unused buffers may hold */
 #define RELEASE_SLICE (512u << 10)          /* at least, */
-#define RELEASE_TURNS 64u                   /* or such a part of all that leaves */
+#define RELEASE_TURNS 256u                  /* or such a part of all that leaves */
 #define RELEASE_ALIGN ((uintptr_t)64 << 10) /* a multiple of every system's pages */
 #define RELEASE_FROM (1u << 20)             /* what is larger goes in slices */
 #define FOREIGN_FROM (8u << 10)             /* what is smaller leaves its pages to malloc */
@@ -69,6 +69,28 @@ static size_t buf_class_size(uint32_t size_class)
         return 1u << CLASS_MIN_LOG2;
     unsigned log2 = CLASS_MIN_LOG2 + (size_class - 1) / 4;
     return ((size_t)1 << log2) + (((size_t)1 << (log2 - 2)) * ((size_class - 1) % 4 + 1));
+}
+
+/* What a buffer with room for `size` bytes takes. */
+static size_t buf_block_size(size_t size)
+{
+    return sizeof(struct br_buf) + size + BR_BUF_SLACK;
+}
+
+/* A large one in the C library's heap would be copied when it grows, which takes a millisecond for
+ * each MiB. */
+static void *buf_block_new(size_t size)
+{
+    size_t all = buf_block_size(size);
+    return size >= BR_MEM_MAPPED ? br_map(all) : br_malloc(all);
+}
+
+static void buf_block_free(void *block, size_t size)
+{
+    if (size >= BR_MEM_MAPPED)
+        br_unmap(block, buf_block_size(size));
+    else
+        br_free(block);
 }
 
 struct br_pool *br_pool_new(size_t max_idle)
@@ -133,7 +155,7 @@ static size_t buf_pool_release(struct br_pool *pool, size_t most)
     pool->leaving = leaving->next;
     pool->leaving_bytes -= size;
     br_mem_hold(BR_HOLDER_POOL, -(int64_t)leaving->size);
-    br_free(leaving);
+    buf_block_free(leaving, leaving->size);
     return size;
 }
 
@@ -168,7 +190,7 @@ void br_pool_trim(struct br_pool *pool)
         while (pool->free[c]) {
             struct idle *i = pool->free[c];
             pool->free[c] = i->next;
-            br_free(i);
+            buf_block_free(i, buf_class_size(c));
         }
     }
     br_mem_hold(BR_HOLDER_POOL, -(int64_t)pool->idle);
@@ -314,11 +336,6 @@ void br_block_free(struct br_pool *pool, enum br_holder holder, void *block)
 
 /* --- Buffers ---------------------------------------------------------------------------------- */
 
-static size_t buf_block_size(size_t size)
-{
-    return sizeof(struct br_buf) + size + BR_BUF_SLACK;
-}
-
 size_t br_pool_idle(const struct br_pool *pool)
 {
     return pool->idle;
@@ -361,15 +378,15 @@ struct br_buf *br_buf_new(struct br_pool *pool, size_t cap)
         return NULL;
     uint32_t c = buf_class_of(cap);
     size_t size = buf_class_size(c);
-    return buf_begin(pool->free[c] ? buf_pool_take(pool, c, size) : br_malloc(buf_block_size(size)),
-                     pool, c, size);
+    return buf_begin(pool->free[c] ? buf_pool_take(pool, c, size) : buf_block_new(size), pool, c,
+                     size);
 }
 
 struct br_buf *br_buf_new_exact(struct br_pool *pool, size_t cap)
 {
     if (cap < BR_MEM_MAPPED || cap > BR_BUF_MAX)
         return br_buf_new(pool, cap);
-    return buf_begin(br_malloc(buf_block_size(cap)), pool, CLASS_NONE, cap);
+    return buf_begin(buf_block_new(cap), pool, CLASS_NONE, cap);
 }
 
 void br_buf_adopt(struct br_buf *buf, struct br_pool *pool)
@@ -413,7 +430,7 @@ static void buf_free(struct br_buf *buf)
     if (!pool->lingers || size <= RELEASE_FROM) {
         if (buf->foreign && size >= FOREIGN_FROM && size < BR_MEM_MAPPED)
             buf_release_pages(buf);
-        br_free(buf);
+        buf_block_free(buf, size);
         return;
     }
     struct leaving *leaving = (struct leaving *)(void *)buf;
@@ -439,7 +456,7 @@ struct br_buf *br_buf_discard(struct br_buf *buf)
         return NULL;
     assert(buf->refs == 1);
     buf_pool_count(buf->pool, buf->holder, -(int64_t)buf->cap);
-    br_free(buf);
+    buf_block_free(buf, buf->cap);
     return NULL;
 }
 
@@ -448,7 +465,7 @@ struct br_buf *br_buf_discard(struct br_buf *buf)
 static int buf_resize(struct br_buf **buf, uint32_t size_class)
 {
     size_t size = buf_class_size(size_class), before = (*buf)->cap;
-    struct br_buf *moved = br_realloc(*buf, buf_block_size(size));
+    struct br_buf *moved = br_remap(*buf, buf_block_size(before), buf_block_size(size));
     if (!moved)
         return BR_ENOMEM;
     moved->cap = (uint32_t)size;

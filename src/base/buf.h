@@ -71,7 +71,7 @@ uint64_t br_pool_taken(const struct br_pool *pool);
  * asked for. */
 void br_pool_linger(struct br_pool *pool);
 
-/* Frees the next 512 KiB of it, or a 64th of all that leaves. Returns true when there is more. */
+/* Frees the next 512 KiB of it, or a 256th of all that leaves. Returns true when there is more. */
 bool br_pool_release_some(struct br_pool *pool);
 
 /* Gives all unused buffers and blocks back to the system. */

@@ -6,6 +6,8 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "base/err.h"
 #include "base/memory.h"
@@ -239,6 +241,61 @@ void br_free(void *memory)
         return;
     br_mem_count(-(int64_t)mem_block(memory));
     hooks->release(memory);
+}
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define MEM_MAPS false
+#else
+#define MEM_MAPS true
+#endif
+
+static bool mem_maps(void)
+{
+    return MEM_MAPS && hooks == &libc_hooks;
+}
+
+static size_t mem_pages(size_t size)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    return (size + page - 1) & ~(page - 1);
+}
+
+void *br_map(size_t size)
+{
+    if (!mem_maps())
+        return br_malloc(size);
+    if (!mem_admitted(size))
+        return NULL;
+    size_t len = mem_pages(size);
+    void *p = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED)
+        return NULL;
+    br_mem_count((int64_t)len);
+    return p;
+}
+
+void *br_remap(void *memory, size_t had, size_t size)
+{
+    if (!mem_maps())
+        return br_realloc(memory, size);
+    size_t before = mem_pages(had), len = mem_pages(size);
+    if (len > before && !mem_admitted(len - before))
+        return NULL;
+    void *moved = mremap(memory, before, len, MREMAP_MAYMOVE);
+    if (moved == MAP_FAILED)
+        return NULL;
+    br_mem_count((int64_t)len - (int64_t)before);
+    return moved;
+}
+
+void br_unmap(void *memory, size_t had)
+{
+    if (!mem_maps()) {
+        br_free(memory);
+        return;
+    }
+    br_mem_count(-(int64_t)mem_pages(had));
+    (void)munmap(memory, mem_pages(had));
 }
 
 void br_mem_trim(void)

@@ -28,8 +28,9 @@ struct br_mem_hooks {
  * process. */
 void br_mem_set_hooks(const struct br_mem_hooks *hooks);
 
-/* From this size on a block is mapped on its own: it goes back to the system when it is freed, and
- * is resized without being copied. */
+/* From this size on the C library mostly maps a block on its own: it goes back to the system when
+ * it is freed, and is resized without being copied. Mostly: where its heap has room of that size at
+ * hand, the block is a part of the heap. */
 #define BR_MEM_MAPPED (512u << 10)
 
 /* Sets the C library's allocator to that, and to keep a 32nd of `limit` bytes of what is freed, 4
@@ -45,6 +46,14 @@ void *br_realloc(void *memory, size_t size);
 void br_free(void *memory);
 char *br_strdup(const char *text);
 char *br_strndup(const char *text, size_t len);
+
+/* Likewise of blocks that are always mapped on their own, in whole pages: br_remap never copies,
+ * but moves a block's pages. `had` is the size that the block was made with or given last. With
+ * hooks, and where a sanitizer watches the C library's blocks, they are such blocks. The caller
+ * owns the block and gives it back with br_unmap. */
+void *br_map(size_t size);
+void *br_remap(void *memory, size_t had, size_t size);
+void br_unmap(void *memory, size_t had);
 
 /* Gives the system back what the C library keeps of freed memory. Takes milliseconds, and for that
  * time the locks of its heaps. */

@@ -131,6 +131,62 @@ static void sizes_of_arrays_do_not_overflow(void **state)
     assert_int_equal(cap, 0);
 }
 
+/* A block of the C library's heap would be copied when it grows. The heap has room of this size
+ * here, below a block that stays. */
+static void mapped_blocks_keep_content_and_are_counted_by_pages(void **state)
+{
+    (void)state;
+    enum { KEPT = 64, MIB = 1 << 20, ROOM = 100000 };
+    void *room[KEPT];
+    for (int i = 0; i < KEPT; i++)
+        room[i] = br_malloc(ROOM);
+    for (int i = 0; i < KEPT - 1; i++)
+        br_free(room[i]);
+    size_t live = br_mem_live();
+    unsigned char *p = br_map(MIB);
+    assert_non_null(p);
+    assert_in_range(br_mem_live() - live, MIB, MIB + 65536);
+    bool pages = (uintptr_t)p % 4096 == 0;
+    memset(p, 7, MIB);
+    p = br_remap(p, MIB, 3 * MIB);
+    assert_non_null(p);
+    assert_in_range(br_mem_live() - live, 3 * MIB, 3 * MIB + 65536);
+    p[3 * MIB - 1] = 9;
+    p = br_remap(p, 3 * MIB, MIB / 2);
+    assert_non_null(p);
+    assert_int_equal(p[0], 7);
+    assert_int_equal(p[MIB / 2 - 1], 7);
+    br_unmap(p, MIB / 2);
+    assert_int_equal(br_mem_live(), live);
+    br_free(room[KEPT - 1]);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+    assert_true(pages);
+#else
+    (void)pages;
+#endif
+}
+
+static void mapped_blocks_obey_hooks_and_scopes(void **state)
+{
+    (void)state;
+    br_mem_set_hooks(&refuse);
+    void *refused = br_map(1 << 20);
+    br_mem_set_hooks(NULL);
+    assert_null(refused);
+
+    struct br_mem_scope scope;
+    br_mem_scope_begin(&scope, 3u << 20, NULL);
+    void *p = br_map(2u << 20);
+    assert_non_null(p);
+    assert_null(br_map(2u << 20));
+    assert_null(br_remap(p, 2u << 20, 4u << 20));
+    br_unmap(p, 2u << 20);
+    p = br_map(2u << 20);
+    assert_non_null(p);
+    br_unmap(p, 2u << 20);
+    br_mem_scope_end(&scope);
+}
+
 static void container_of_goes_back(void **state)
 {
     (void)state;
@@ -154,6 +210,8 @@ int main(void)
         cmocka_unit_test(arrays_grow_up_to_their_maximum),
         cmocka_unit_test(arrays_grow_by_a_share_of_their_size),
         cmocka_unit_test(sizes_of_arrays_do_not_overflow),
+        cmocka_unit_test(mapped_blocks_keep_content_and_are_counted_by_pages),
+        cmocka_unit_test(mapped_blocks_obey_hooks_and_scopes),
         cmocka_unit_test(container_of_goes_back),
     };
     return cmocka_run_group_tests_name("mem", tests, NULL, NULL);
