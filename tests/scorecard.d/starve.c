@@ -4,12 +4,17 @@
  * fail, from the STARVE_AT-th on. How many there were in all goes to the file STARVE_COUNT at the
  * end. Where it crashes goes to stderr.
  */
+#define _GNU_SOURCE
 #include <errno.h>
 #include <execinfo.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 extern void *__libc_malloc(size_t size);
 extern void *__libc_calloc(size_t n, size_t size);
@@ -73,4 +78,23 @@ void *calloc(size_t n, size_t size)
 void *realloc(void *old, size_t size)
 {
     return starves() ? NULL : __libc_realloc(old, size);
+}
+
+/* What the C library maps for itself does not come through here. */
+void *mmap(void *at, size_t size, int protection, int flags, int fd, off_t offset)
+{
+    if ((flags & MAP_ANONYMOUS) && starves())
+        return MAP_FAILED;
+    return (void *)syscall(SYS_mmap, at, size, protection, flags, fd, offset);
+}
+
+void *mremap(void *old, size_t had, size_t size, int flags, ...)
+{
+    va_list more;
+    va_start(more, flags);
+    void *at = flags & MREMAP_FIXED ? va_arg(more, void *) : NULL;
+    va_end(more);
+    if (size > had && starves())
+        return MAP_FAILED;
+    return (void *)syscall(SYS_mremap, old, had, size, flags, at);
 }
