@@ -43,7 +43,7 @@ struct br_item *br_item_new(struct br_host *host, enum br_signal signal)
     item->parent = NULL;
     item->n_children = 0;
     item->finished = item->parent_released = item->attempt = false;
-    item->keeps_debt = item->waits = false;
+    item->keeps_debt = item->waits = item->answered = false;
     item->weight = 0;
     item->host = host;
     item->signal = signal;
@@ -389,6 +389,7 @@ struct br_item *br_item_twin(const struct br_item *item)
     twin->received_items = item->received_items;
     twin->received_ms = item->received_ms;
     twin->waits = item->waits;
+    twin->answered = item->answered;
     return twin;
 }
 
@@ -398,6 +399,7 @@ static void item_inherit(struct br_item *child, struct br_item *parent)
     child->parent = parent;
     child->received_ms = parent->received_ms;
     child->waits = parent->waits;
+    child->answered = parent->answered;
     child->debt.exporter = parent->debt.exporter;
 }
 

@@ -138,6 +138,7 @@ struct br_item {
     bool attempt;    /* a try at its parent: debt goes back, the outcome is not folded */
     bool keeps_debt; /* what it owes when it ends other than DONE stays for its callback to take */
     bool waits;      /* somebody waits for its delivery: nobody may finish it before */
+    bool answered;   /* its sender has the answer already: nobody waits for its end */
     size_t weight;   /* what it counts for in the queue that holds it; moved by batchers */
     struct br_list link; /* for whoever holds the item; then the host's queue of finished ones */
 };

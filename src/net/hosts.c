@@ -31,6 +31,8 @@ static bool host_read(const char *text, char ret[HOST_SIZE])
     if (text[0] == '[') {
         text++;
         len = strcspn(text, "]");
+        if (text[len] != ']' || (text[len + 1] && text[len + 1] != ':'))
+            return false;
     } else if (colon && !strchr(colon + 1, ':')) {
         len = (size_t)(colon - text);
     }

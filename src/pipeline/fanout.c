@@ -13,6 +13,7 @@ struct end {
     struct br_fanout_end config;
     struct br_lane *lane;
     size_t apart; /* bytes that it goes on with alone */
+    bool slow;    /* a sender has waited for it in vain, and it has taken nothing since */
 };
 
 struct br_fanout {
@@ -40,8 +41,9 @@ struct share {
     struct br_debt debt; /* REFUSED: what the destination has left of it */
     bool lent;           /* REFUSED: `debt` is all of it */
     bool rejected;
-    bool lags;    /* REFUSED: because it goes on alone with all that it may */
-    size_t apart; /* bytes, while it goes on alone */
+    bool lags;           /* REFUSED: because it goes on alone with all that it may */
+    size_t apart;        /* bytes, while it goes on alone */
+    struct br_item *own; /* then: the data without debt, to be held should it refuse; or NULL */
 };
 
 /* One item that is not finished. */
@@ -49,9 +51,12 @@ struct group {
     struct br_fanout *fanout;
     struct br_item *item;
     struct br_account *account;
+    uint32_t count; /* spans or samples that it owes */
     unsigned n_under_way, n_held;
-    bool taken; /* one has ended for good: nothing goes back to the sender */
-    bool apart; /* the item has ended; neither it nor the account is there any more */
+    bool taken;            /* one has ended for good: nothing goes back to the sender */
+    bool waited;           /* for as long as a sender does */
+    struct br_timer timer; /* until then */
+    bool apart;            /* the item has ended; neither it nor the account is there any more */
     enum br_signal signal;
     struct br_outcome outcome; /* of those that have ended for good */
     struct br_outcome refusal; /* of the others */
@@ -87,15 +92,27 @@ static void fanout_say_lost(struct share *share)
                        fanout_end_of(share)->config.name);
 }
 
+/* A sender that has not waited for as long as it takes hears why. */
+static void fanout_say_kept(struct share *share)
+{
+    struct br_outcome *outcome = &share->group->outcome;
+    if (!outcome->text[0])
+        (void)snprintf(outcome->text, sizeof outcome->text,
+                       "%s has not taken it yet; it is kept for it",
+                       fanout_end_of(share)->config.name);
+}
+
 static void fanout_on_lane_end(const struct br_outcome *outcome, void *arg)
 {
     struct share *share = arg;
     struct group *group = share->group;
     share->fate = OVER;
     group->n_held--;
-    if (outcome->verdict != BR_RETRY)
+    if (outcome->verdict == BR_DONE)
+        fanout_end_of(share)->slow = false;
+    if (!group->apart && outcome->verdict != BR_RETRY)
         fanout_fold(&group->outcome, outcome);
-    else
+    else if (!group->apart)
         fanout_say_lost(share);
     fanout_group_step(group);
 }
@@ -112,15 +129,24 @@ static bool fanout_borrow(struct share *share)
     return true;
 }
 
+/* The data without debt, which may outlive the item. NULL when there is no memory. */
+static struct br_item *fanout_make_own(const struct br_item *item)
+{
+    struct br_item *own = br_item_twin(item);
+    if (!own)
+        return NULL;
+    own->metadata = NULL; /* of the item's arena */
+    if (br_item_keep_metadata(own, item))
+        return own;
+    br_item_free(own);
+    return NULL;
+}
+
 /* The data with all of its debt, to be held for one destination. NULL when there is no memory. */
 static struct br_item *fanout_make_held(struct share *share)
 {
-    struct group *group = share->group;
-    struct br_item *own = br_item_twin(group->item);
-    if (!own)
-        return NULL;
-    own->metadata = NULL;
-    if (!br_item_keep_metadata(own, group->item) || !fanout_borrow(share)) {
+    struct br_item *own = fanout_make_own(share->group->item);
+    if (!own || !fanout_borrow(share)) {
         br_item_free(own);
         return NULL;
     }
@@ -144,7 +170,8 @@ static void fanout_hold(struct share *share)
 {
     struct group *group = share->group;
     struct end *end = fanout_end_of(share);
-    bool waits = end->config.delivers || group->item->waits;
+    bool told = group->item->waits || (end->config.delivers && !group->item->answered),
+         waits = told && (group->item->waits || !end->slow);
     struct br_item *own = NULL;
     share->fate = OVER;
     if (group->fanout->closing)
@@ -153,10 +180,13 @@ static void fanout_hold(struct share *share)
         fanout_lose(share, share->lags ? "lagging" : "retries_exhausted", group->refusal.text);
     else if (!(own = fanout_make_held(share)))
         fanout_lose(share, "out_of_memory", "out of memory");
-    if (own && br_lane_hold(end->lane, own, waits ? fanout_on_lane_end : NULL, share) && waits) {
+    bool held = own && br_lane_hold(end->lane, own, waits ? fanout_on_lane_end : NULL, share);
+    if (held && waits) {
         share->fate = HELD;
         group->n_held++;
-    } else if (waits) {
+    } else if (held && told) {
+        fanout_say_kept(share);
+    } else if (told) {
         fanout_say_lost(share);
     }
 }
@@ -182,6 +212,12 @@ static void fanout_say_rejected(struct group *group, const struct br_outcome *ou
                          br_account_size(group->account), outcome->text);
 }
 
+static void fanout_group_free(struct group *group)
+{
+    br_host_timer_stop(group->fanout->host, &group->timer);
+    br_free(group);
+}
+
 static void fanout_group_end(struct group *group, const struct br_outcome *outcome)
 {
     fanout_say_rejected(group, outcome);
@@ -190,7 +226,7 @@ static void fanout_group_end(struct group *group, const struct br_outcome *outco
     else
         br_account_close(group->account);
     br_item_finish(group->item, outcome);
-    br_free(group);
+    fanout_group_free(group);
 }
 
 static void fanout_give_back(struct group *group)
@@ -202,26 +238,51 @@ static void fanout_give_back(struct group *group)
 
 /* --- Going on alone -------------------------------------------------------------------------- */
 
+static bool fanout_may_leave(const struct group *group, size_t index)
+{
+    const struct end *end = &group->fanout->ends[index];
+    switch (group->shares[index].fate) {
+    case UNDER_WAY:
+        return end->config.apart_bytes &&
+               (end->config.final || group->item->answered || group->waited || end->slow);
+    case HELD:
+        return group->waited;
+    default:
+        return true;
+    }
+}
+
 /* Nobody but such as can go on alone is left of what another one has taken. */
 static bool fanout_may_part(const struct group *group)
 {
-    bool may = group->taken && group->n_under_way && !group->n_held && !group->apart &&
-               !group->item->waits;
-    for (size_t i = 0; i < group->fanout->count; i++)
-        may = may &&
-              (group->shares[i].fate != UNDER_WAY || group->fanout->ends[i].config.apart_bytes);
+    bool may =
+        group->taken && group->n_under_way + group->n_held && !group->apart && !group->item->waits;
+    for (size_t i = 0; may && i < group->fanout->count; i++)
+        may = fanout_may_leave(group, i);
     return may;
+}
+
+static void fanout_leave(struct share *share)
+{
+    struct group *group = share->group;
+    struct end *end = fanout_end_of(share);
+    if (share->fate == OVER)
+        return;
+    if (share->fate == UNDER_WAY) {
+        share->apart = group->item->size + APART_COST;
+        end->apart += share->apart;
+        share->own = end->config.final ? NULL : fanout_make_own(group->item);
+    }
+    if (!end->config.final && !group->item->answered) {
+        end->slow = true;
+        fanout_say_kept(share);
+    }
 }
 
 static void fanout_part(struct group *group)
 {
-    for (size_t i = 0; i < group->fanout->count; i++) {
-        struct share *share = &group->shares[i];
-        if (share->fate != UNDER_WAY)
-            continue;
-        share->apart = group->item->size + APART_COST;
-        fanout_end_of(share)->apart += share->apart;
-    }
+    for (size_t i = 0; i < group->fanout->count; i++)
+        fanout_leave(&group->shares[i]);
     group->apart = true;
     group->fanout->n_apart++;
     fanout_say_rejected(group, &group->outcome);
@@ -235,9 +296,21 @@ static void fanout_part_end(struct group *group)
 {
     struct br_fanout *fanout = group->fanout;
     fanout->n_apart--;
-    br_free(group);
+    fanout_group_free(group);
     if (fanout->on_end)
         fanout->on_end(fanout->on_end_arg);
+}
+
+/* It has taken nothing of what is kept for it, and holds nothing up. */
+static bool fanout_hold_apart(struct share *share, struct br_item *child)
+{
+    struct br_item *own = share->own;
+    if (!own || share->group->fanout->closing || child->n_held != share->group->count)
+        return false;
+    share->own = NULL;
+    (void)br_debt_move(&own->debt, &child->debt, child->n_held);
+    (void)br_lane_hold(fanout_end_of(share)->lane, own, NULL, NULL);
+    return true;
 }
 
 /* One that went on alone has ended. */
@@ -246,13 +319,34 @@ static void fanout_on_apart(struct share *share, struct br_item *child)
     struct group *group = share->group;
     const struct br_outcome *outcome = &child->outcome;
     const char *reason = group->fanout->closing ? "shutdown" : "retries_exhausted";
+    bool held = outcome->verdict == BR_RETRY && fanout_hold_apart(share, child);
+    br_item_free(share->own);
+    share->own = NULL;
     fanout_end_of(share)->apart -= share->apart;
     share->fate = OVER;
     if (outcome->verdict == BR_DONE)
+        fanout_end_of(share)->slow = false;
+    if (outcome->verdict == BR_DONE || held)
         return;
     br_lane_lost(fanout_end_of(share)->lane, group->signal, child->n_held, outcome->text);
     br_item_settle(child, outcome->verdict == BR_RETRY ? BR_FATE_DROPPED : BR_FATE_REJECTED, reason,
                    child->n_held);
+}
+
+static void fanout_on_waited(struct br_timer *timer)
+{
+    struct group *group = br_container_of(timer, struct group, timer);
+    group->waited = true;
+    fanout_group_step(group);
+}
+
+/* Without memory for the timer the sender waits as long as it takes. */
+static void fanout_wait(struct group *group)
+{
+    if (group->taken && !group->apart && !group->item->waits && !group->waited &&
+        !group->timer.due_ms)
+        (void)br_host_timer(group->fanout->host, &group->timer, BR_FANOUT_WAIT_MS,
+                            fanout_on_waited);
 }
 
 static void fanout_group_step(struct group *group)
@@ -261,8 +355,10 @@ static void fanout_group_step(struct group *group)
         fanout_hold_refused(group);
     if (fanout_may_part(group))
         fanout_part(group);
-    if (group->n_under_way || group->n_held)
+    if (group->n_under_way || group->n_held) {
+        fanout_wait(group);
         return;
+    }
     if (group->apart)
         fanout_part_end(group);
     else if (group->taken)
@@ -286,7 +382,7 @@ static void fanout_on_share(struct br_item *child, void *arg)
     if (group->apart) {
         fanout_on_apart(share, child);
     } else if (outcome->verdict == BR_RETRY) {
-        share->lent = child->n_held == br_account_size(group->account);
+        share->lent = child->n_held == group->count;
         if (share->lent)
             (void)br_debt_move(&share->debt, &child->debt, child->n_held);
         br_debt_forgive(&child->debt, child->signal);
@@ -294,6 +390,8 @@ static void fanout_on_share(struct br_item *child, void *arg)
     } else {
         share->fate = OVER;
         share->rejected = outcome->verdict == BR_REJECT;
+        if (outcome->verdict == BR_DONE)
+            fanout_end_of(share)->slow = false;
         group->taken = true;
         fanout_fold(&group->outcome, outcome);
         br_item_settle(child, BR_FATE_REJECTED, NULL, child->n_held);
@@ -321,14 +419,7 @@ static bool fanout_all_behind(const struct br_fanout *fanout)
 /* The data for one destination, without debt. NULL when there is no memory. */
 static struct br_item *fanout_make_child(const struct group *group, const struct end *end)
 {
-    struct br_item *child = br_item_twin(group->item);
-    if (!child || !end->config.apart_bytes)
-        return child;
-    child->metadata = NULL; /* it may outlive the item */
-    if (br_item_keep_metadata(child, group->item))
-        return child;
-    br_item_free(child);
-    return NULL;
+    return end->config.apart_bytes ? fanout_make_own(group->item) : br_item_twin(group->item);
 }
 
 static void fanout_share_out(struct group *group, size_t index)
@@ -370,6 +461,7 @@ static void fanout_consume(struct br_consumer *self, struct br_item *item)
     group->fanout = fanout;
     group->item = item;
     group->account = account;
+    group->count = br_account_size(account);
     group->signal = item->signal;
     group->outcome = group->refusal = BR_OUTCOME_DONE;
     group->n_under_way = 1; /* until all have theirs */

@@ -7,13 +7,16 @@
  * send it again: then nothing of it is kept here.
  *
  * The sender also waits for what is held where somebody waits for the item's delivery
- * (br_item.waits), or where the destination answers when it has delivered. Where one goes without
- * the item after all, that is a partial success of which nothing was taken there: its sender is
- * told, and does not send it to everybody again.
+ * (br_item.waits), or, for BR_FANOUT_WAIT_MS, where the destination answers when it has delivered
+ * and the sender is not answered yet (br_item.answered). Where one goes without the item after all,
+ * that is a partial success of which nothing was taken there: its sender is told, and does not send
+ * it to everybody again. Where it only takes longer, the sender is told that. Senders that come
+ * after one that has waited in vain do not wait until the destination takes something again.
  *
- * One that tries again by itself for a long time (`final`) would hold up the others through their
- * sender: within a bound it goes on alone, and what it gives up then is lost to it. Over the bound
- * it gets nothing as long as another one takes the data.
+ * One that does not answer, or tries again by itself for a long time, would hold up the others
+ * through their sender: within a bound it goes on alone (`apart_bytes`). What it refuses then is
+ * held as above; what one gives up that has tried for long (`final`) is lost to it. Over the bound
+ * the data is held, or lost to it, as long as another one takes the data.
  *
  * To the ledger the item is one, however many destinations there are (debt.h).
  */
@@ -27,9 +30,9 @@ struct br_fanout_end {
     const char *name;         /* for logs; borrowed */
     const char *kind, *id; /* label of its metrics: exporter="otlp/tempo"; borrowed until return */
     bool delivers;         /* DONE from it means delivered, not just taken */
-    bool final;            /* RETRY from it means that it has given up: nothing is held for it */
-    size_t apart_bytes; /* final ones: what it may go on with alone when others have ended, so that
-                           the sender does not wait for it; 0: the sender does */
+    bool final; /* RETRY from it means that it has given up: nothing is held for it, and no sender
+                   of which another one has the data waits for it */
+    size_t apart_bytes; /* what it may go on with alone when others have ended; 0: nothing */
 };
 
 /* service::fanout. */
@@ -39,6 +42,9 @@ struct br_fanout_config {
 };
 
 extern const struct br_option br_fanout_options[];
+
+/* Half of what an exporter of OTLP waits for an answer, by its default. */
+#define BR_FANOUT_WAIT_MS 5000
 
 struct br_fanout;
 

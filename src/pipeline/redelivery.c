@@ -118,6 +118,7 @@ void br_redelivery_send(struct br_redelivery *redelivery, struct br_item *item)
 {
     struct kept *p = br_calloc(1, sizeof *p);
     br_item_hold(item, BR_HOLDER_BATCHES);
+    item->answered = true;
     if (!p) {
         struct br_outcome outcome = br_outcome_retry(BR_STATUS_UNAVAILABLE, 0, "out of memory");
         br_redelivery_drop(redelivery->node, item, "out_of_memory", &outcome,

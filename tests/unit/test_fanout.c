@@ -309,11 +309,114 @@ static void who_waits_for_delivery_waits_for_all(void **state)
         assert_int_equal(b->tally.n_done, i + 1);
         assert_int_equal(b->tally.last.text[0] != 0,
                          i >= 2); /* it hears that one goes without it */
-        assert_int_equal(b->tally.last.n_rejected, i < 2 ? 0 : 5); /* and of how much */
+        assert_int_equal(b->tally.last.n_rejected, i == 2 ? 5 : 0); /* or of what is kept for it */
         check_accounts(b);
         br_fanout_free(f);
     }
     assert_int_equal(fake_sink_once(&b->sinks[1], BR_TRACES, 0, 20), 10);
+}
+
+static struct br_item *answered_item(struct bed *b, uint64_t first)
+{
+    struct br_item *item = fake_tally_item(&b->tally, &b->h->host, BR_TRACES, first, 5);
+    item->answered = true;
+    return item;
+}
+
+static struct br_fanout *make_delivering(struct bed *b, size_t apart_bytes)
+{
+    for (int i = 0; i < 2; i++) {
+        b->ends[i].delivers = true;
+        b->ends[i].apart_bytes = apart_bytes;
+    }
+    return make(b, 2);
+}
+
+/* A batch whose senders have their answers does not wait for one that refuses, or does not answer;
+ * it gets everything once nevertheless. */
+static void nobody_waits_for_the_answered(void **state)
+{
+    struct bed *b = *state;
+    struct br_fanout *f = make_delivering(b, 1 << 20);
+    b->sinks[1].verdict = FAKE_RETRY;
+    br_consume(br_fanout_input(f), answered_item(b, 0));
+    fake_host_turn(b->h);
+    assert_int_equal(b->tally.n_done, 1);
+    b->sinks[1].verdict = FAKE_DONE;
+    fake_host_advance(b->h, 2000);
+    assert_int_equal(fake_sink_once(&b->sinks[1], BR_TRACES, 0, 5), 5);
+
+    b->sinks[1].verdict = FAKE_HOLD;
+    for (unsigned i = 0; i < 3; i++) {
+        br_consume(br_fanout_input(f), answered_item(b, 5 + i * 5));
+        fake_host_turn(b->h);
+        check_accounts(b);
+        assert_int_equal(b->tally.n_done, i + 2);
+    }
+    assert_int_equal(b->tally.last.text[0], 0);
+    b->sinks[1].verdict = FAKE_DONE;
+    fake_sink_release_one(&b->sinks[1], FAKE_RETRY); /* is kept for it */
+    fake_sink_release_one(&b->sinks[1], FAKE_REJECT);
+    fake_sink_release_one(&b->sinks[1], FAKE_DONE);
+    fake_host_turn(b->h);
+    check_accounts(b);
+    assert_false(br_fanout_idle(f));
+    fake_host_advance(b->h, 2000);
+    check_accounts(b);
+    assert_true(br_fanout_idle(f));
+    assert_true(*b->ledgers[1].rejected[BR_TRACES] == 5 && *b->ledgers[1].sent[BR_TRACES] == 15);
+    assert_int_equal(fake_sink_once(&b->sinks[0], BR_TRACES, 0, 20), 20);
+    br_fanout_free(f);
+}
+
+/* Over the bound it is kept, too. */
+static void what_is_over_the_bound_is_held(void **state)
+{
+    struct bed *b = *state;
+    struct br_fanout *f = make_delivering(b, 3000);
+    b->sinks[1].verdict = FAKE_HOLD;
+    for (unsigned i = 0; i < 10; i++) {
+        br_consume(br_fanout_input(f), answered_item(b, i * 5));
+        fake_host_turn(b->h);
+    }
+    assert_int_equal(b->tally.n_done, 10);
+    assert_in_range(b->sinks[1].n_items, 2, 3);
+    b->sinks[1].verdict = FAKE_DONE;
+    fake_sink_release(&b->sinks[1], FAKE_DONE);
+    fake_host_advance(b->h, 2000);
+    assert_true(br_fanout_idle(f));
+    assert_true(*b->ledgers[1].sent[BR_TRACES] == 50 && lost(b, 1, BR_TRACES) == 0);
+    br_fanout_free(f);
+}
+
+/* A sender waits for so long and no longer, and those after it do not wait, until it goes again. */
+static void a_sender_waits_for_a_while(void **state)
+{
+    struct bed *b = *state;
+    struct br_fanout *f = make_delivering(b, 1 << 20);
+    b->sinks[1].verdict = FAKE_HOLD;
+    send_to(b, f, 0, 5);
+    fake_host_advance(b->h, BR_FANOUT_WAIT_MS - 100);
+    assert_int_equal(b->tally.n, 0);
+    fake_host_advance(b->h, 200);
+    check_accounts(b);
+    assert_int_equal(b->tally.n_done, 1);
+    assert_int_equal(b->tally.last.n_rejected, 0);
+    assert_non_null(strstr(b->tally.last.text, "sink/1"));
+    send_to(b, f, 5, 5);
+    assert_int_equal(b->tally.n_done, 2);
+    assert_non_null(strstr(b->tally.last.text, "sink/1"));
+    fake_sink_release(&b->sinks[1], FAKE_DONE);
+    fake_host_turn(b->h);
+    assert_true(br_fanout_idle(f));
+    send_to(b, f, 10, 5);
+    assert_int_equal(b->tally.n_done, 2);
+    fake_sink_release(&b->sinks[1], FAKE_DONE);
+    fake_host_turn(b->h);
+    assert_int_equal(b->tally.n_done, 3);
+    assert_int_equal(b->tally.last.text[0], 0);
+    assert_true(*b->ledgers[1].sent[BR_TRACES] == 15);
+    br_fanout_free(f);
 }
 
 /* --- Destinations that try again by themselves ------------------------------------------------ */
@@ -453,8 +556,10 @@ static void accounts_close_whatever_happens(void **state)
         nodes[i].ledger = &b->ledgers[i];
         b->sinks[i].verdict = FAKE_RANDOM;
         b->sinks[i].seed = (uint64_t)i;
+        b->ends[i].delivers = i == 1;
+        b->ends[i].apart_bytes = i == 1 ? 8000 : 0;
         queues[i] = br_queue_new(&nodes[i], &config, &b->sinks[i].consumer);
-        b->ends[i].next = br_queue_input(queues[i]);
+        b->ends[i].next = i == 1 ? &b->sinks[i].consumer : br_queue_input(queues[i]);
     }
     b->config.hold_size = 10000;
     struct br_fanout *inner = make(b, 3);
@@ -464,9 +569,10 @@ static void accounts_close_whatever_happens(void **state)
     struct br_fanout *outer = br_fanout_new(&b->h->host, &b->config, ends, 2);
     for (uint64_t i = 0; i < 2000; i++) {
         uint64_t r = fake_random(&seed);
-        br_consume(
-            br_fanout_input(r & 1 ? inner : outer),
-            fake_tally_item(&b->tally, &b->h->host, BR_TRACES, i * 9, 1 + (uint32_t)(r >> 1) % 9));
+        struct br_item *item =
+            fake_tally_item(&b->tally, &b->h->host, BR_TRACES, i * 9, 1 + (uint32_t)(r >> 1) % 9);
+        item->answered = r & 1024;
+        br_consume(br_fanout_input(r & 1 ? inner : outer), item);
         fake_host_turn(b->h);
         if (r & 64)
             fake_host_advance(b->h, r >> 8 & 31);
@@ -533,6 +639,9 @@ int main(void)
         TEST(what_nobody_takes_is_the_senders),
         TEST(a_late_answer_decides),
         TEST(who_waits_for_delivery_waits_for_all),
+        TEST(nobody_waits_for_the_answered),
+        TEST(what_is_over_the_bound_is_held),
+        TEST(a_sender_waits_for_a_while),
         TEST(who_is_left_goes_on_alone),
         TEST(it_goes_on_with_so_much_and_no_more),
         TEST(nobody_goes_on_alone_with_what_somebody_waits_for),
