@@ -7,6 +7,7 @@
 #include <strings.h>
 
 #include "base/mem.h"
+#include "base/str.h"
 #include "egress/call.h"
 #include "otlp/fields.h"
 #include "otlp/json/json.h"
@@ -65,17 +66,17 @@ static void otlp_client_read_partial_json(const uint8_t *text, size_t len, enum 
     json_decref(root);
 }
 
-static struct br_outcome otlp_client_success(const struct br_call *call)
+static struct br_outcome otlp_client_success(const struct br_call *call,
+                                             const struct br_buf *message)
 {
     const struct br_exchange *exchange = &call->exchange;
     struct br_outcome outcome = BR_OUTCOME_DONE;
-    if (!exchange->response)
+    if (!message)
         return outcome;
     if (!exchange->grpc && strncasecmp(exchange->response_type, "application/json", 16) == 0)
-        otlp_client_read_partial_json(exchange->response->data, exchange->response->len,
-                                      call->item->signal, &outcome);
-    else if (!exchange->response_compressed)
-        otlp_client_read_partial(exchange->response->data, exchange->response->len, &outcome);
+        otlp_client_read_partial_json(message->data, message->len, call->item->signal, &outcome);
+    else
+        otlp_client_read_partial(message->data, message->len, &outcome);
     return outcome;
 }
 
@@ -88,11 +89,12 @@ static bool otlp_client_is_too_large(const struct br_exchange *exchange, enum br
     return exchange->http_status == 413 || br_call_says_too_large(exchange->grpc_message);
 }
 
-static struct br_outcome otlp_client_read_grpc(const struct br_call *call)
+static struct br_outcome otlp_client_read_grpc(const struct br_call *call,
+                                               const struct br_buf *message)
 {
     const struct br_exchange *exchange = &call->exchange;
     if (exchange->grpc_status == BR_STATUS_OK)
-        return otlp_client_success(call);
+        return otlp_client_success(call, message);
     enum br_status status = (enum br_status)exchange->grpc_status;
     int64_t delay_ms = -1;
     if (exchange->grpc_status < 0) {
@@ -118,28 +120,33 @@ static struct br_outcome otlp_client_read_grpc(const struct br_call *call)
     return br_outcome_reject(status, "%s", text);
 }
 
-static struct br_outcome otlp_client_read_http(const struct br_call *call)
+static struct br_outcome otlp_client_read_http(const struct br_call *call,
+                                               const struct br_buf *message)
 {
     const struct br_exchange *exchange = &call->exchange;
-    char message[128] = "";
+    char text[128] = "";
     int code = 0;
     int64_t ignored;
     if (exchange->http_status >= 200 && exchange->http_status < 300)
-        return otlp_client_success(call);
-    if (exchange->response &&
-        strncasecmp(exchange->response_type, "application/x-protobuf", 22) == 0)
-        (void)br_status_decode(exchange->response->data, exchange->response->len, &code, message,
-                               sizeof message, &ignored);
-    else if (exchange->response)
-        (void)snprintf(message, sizeof message, "%.*s",
-                       (int)(exchange->response->len < 120 ? exchange->response->len : 120),
-                       (const char *)exchange->response->data);
-    return br_call_refusal(exchange, message);
+        return otlp_client_success(call, message);
+    if (message && strncasecmp(exchange->response_type, "application/x-protobuf", 22) == 0)
+        (void)br_status_decode(message->data, message->len, &code, text, sizeof text, &ignored);
+    else if (message)
+        (void)snprintf(
+            text, sizeof text, "%.*s",
+            (int)br_utf8_valid(message->data, message->len < 120 ? message->len : 120),
+            (const char *)message->data);
+    return br_call_refusal(exchange, text);
 }
 
 static struct br_outcome otlp_client_read_answer(const struct br_call *call)
 {
-    return call->exchange.grpc ? otlp_client_read_grpc(call) : otlp_client_read_http(call);
+    struct otlp_sender *sender = br_container_of(call->calls, struct otlp_sender, calls);
+    struct br_buf *message = br_call_message(call, sender->codec);
+    struct br_outcome outcome = call->exchange.grpc ? otlp_client_read_grpc(call, message)
+                                                    : otlp_client_read_http(call, message);
+    br_buf_unref(message);
+    return outcome;
 }
 
 /* --- Writing the request --------------------------------------------------------------------- */

@@ -13,7 +13,6 @@
 #include "wire/protobuf.h"
 
 #define PUSH_PATH "/push.v1.PusherService/Push"
-#define MESSAGE_MAX (1u << 20) /* of a refusal, decompressed */
 #define LOG_EVERY_MS 60000
 /* The words of grafana/pyroscope's distributor, for a profile that it names and for one that it
  * does not. */
@@ -74,22 +73,6 @@ int pyroscope_part_make(struct br_pool *pool, const uint8_t *labels, size_t labe
 }
 
 /* --- Answers --------------------------------------------------------------------------------- */
-
-/* Their size is all that says whether an answer is compressed: the client does not ask for it. */
-static struct br_buf *push_message_of(struct pyroscope_push *push,
-                                      const struct br_exchange *exchange)
-{
-    const struct br_buf *body = exchange->response;
-    struct br_buf *plain = NULL;
-    if (!body)
-        return NULL;
-    if (body->len > 2 && body->data[0] == 0x1f && body->data[1] == 0x8b) {
-        (void)br_decompress(push->codec, BR_ENCODING_GZIP, body->data, body->len, MESSAGE_MAX,
-                            push->node->host->pool, &plain, NULL);
-        return plain;
-    }
-    return br_buf_ref(exchange->response);
-}
 
 static bool push_is_named(const struct br_buf *message, const struct br_part *part)
 {
@@ -218,7 +201,7 @@ static struct br_outcome push_read_answer(const struct br_call *call)
     char text[128] = "";
     if (exchange->http_status >= 200 && exchange->http_status < 300)
         return BR_OUTCOME_DONE;
-    struct br_buf *message = push_message_of(p, exchange);
+    struct br_buf *message = br_call_message(call, p->codec);
     if (message) {
         size_t len = message->len < sizeof text ? message->len : sizeof text - 1;
         (void)snprintf(text, sizeof text, "%.*s", (int)br_utf8_valid(message->data, len),

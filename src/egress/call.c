@@ -155,6 +155,22 @@ void br_call_pack(struct br_call *call, const struct br_packing *packing, struct
     br_packing_job_start(call->job);
 }
 
+struct br_buf *br_call_message(const struct br_call *call, struct br_codec *codec)
+{
+    const struct br_exchange *exchange = &call->exchange;
+    const char *name = exchange->response_encoding;
+    struct br_buf *body = exchange->response, *plain = NULL;
+    enum br_encoding encoding = BR_ENCODING_NONE;
+    bool said = !exchange->grpc || exchange->response_compressed;
+    if (!body || (said && !br_encoding_parse(name, strlen(name), &encoding)))
+        return NULL;
+    if (encoding == BR_ENCODING_NONE)
+        return exchange->response_compressed ? NULL : br_buf_ref(body);
+    (void)br_decompress(codec, encoding, body->data, body->len, BR_CALL_MESSAGE_MAX,
+                        call->calls->node->host->pool, &plain, NULL);
+    return plain;
+}
+
 uint32_t br_call_delay(int64_t delay_ms)
 {
     return delay_ms <= 0 ? 0 : delay_ms < UINT32_MAX ? (uint32_t)delay_ms : UINT32_MAX;

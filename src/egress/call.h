@@ -10,6 +10,8 @@
 #include "net/client.h"
 #include "pipeline/component.h"
 
+#define BR_CALL_MESSAGE_MAX (1u << 20) /* bytes that an answer may decompress to */
+
 struct br_call;
 
 /* The attempts of one exporter that are under way. */
@@ -47,6 +49,11 @@ void br_call_pack(struct br_call *call, const struct br_packing *packing, struct
 
 /* Fails a call for a body that could not be made: BR_ENOMEM can be tried again, other codes not. */
 void br_call_fail(struct br_call *call, int rc);
+
+/* Returns owned what the peer's answer says, decompressed. NULL when it says nothing, or nothing
+ * that can be read: in an unknown encoding, damaged, of more than BR_CALL_MESSAGE_MAX bytes when
+ * decompressed, or more than there is memory for. */
+struct br_buf *br_call_message(const struct br_call *call, struct br_codec *codec);
 
 /* Returns true when the sentence of a refusal says that the request has too many bytes, as the
  * servers of gRPC and HTTP, and OTLP backends, say it; false for one about a rate, a quota or

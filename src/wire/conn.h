@@ -156,8 +156,11 @@ struct br_exchange {
     int grpc_status; /* -1: none came */
     char grpc_message[160];
     struct br_buf *response;  /* body, or the gRPC message; may be NULL; unref'd after on_done */
-    bool response_compressed; /* gRPC: the message's compressed flag (never asked for) */
+    bool response_compressed; /* gRPC: the message's compressed flag */
     char response_type[64];
+    /* content-encoding or grpc-encoding as the peer says it, which it may do unasked: grpc-go
+     * answers in the request's. "": none. */
+    char response_encoding[32];
     uint8_t details[512]; /* grpc-status-details-bin, decoded; cut off when longer */
     size_t details_len;
     int64_t retry_after_s; /* HTTP Retry-After in seconds; -1: none */

@@ -43,6 +43,7 @@ void br_exchange_begin(struct br_exchange *exchange)
     exchange->http_status = 0;
     exchange->grpc_status = -1;
     exchange->grpc_message[0] = exchange->response_type[0] = '\0';
+    exchange->response_encoding[0] = '\0';
     exchange->response = NULL;
     exchange->response_compressed = false;
     exchange->details_len = 0;

@@ -45,10 +45,13 @@ static void h1_client_on_head(struct client *cl)
 {
     struct br_exchange *exchange = cl->exchange;
     const char *type = br_http1_header(&cl->parser, "content-type");
+    const char *encoding = br_http1_header(&cl->parser, "content-encoding");
     const char *after = br_http1_header(&cl->parser, "retry-after");
     cl->answered = true;
     exchange->http_status = cl->parser.status;
     (void)snprintf(exchange->response_type, sizeof exchange->response_type, "%s", type ? type : "");
+    (void)snprintf(exchange->response_encoding, sizeof exchange->response_encoding, "%s",
+                   encoding ? encoding : "");
     exchange->retry_after_s = after ? br_http_retry_after(after) : -1;
     if (!cl->parser.keep_alive)
         cl->broken = true;

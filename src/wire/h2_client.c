@@ -172,6 +172,8 @@ static int h2_client_on_header(nghttp2_session *session, const nghttp2_frame *fr
         h2_client_take_details(exchange, v, value_len);
     else if (strcmp(n, "content-type") == 0)
         (void)snprintf(exchange->response_type, sizeof exchange->response_type, "%s", v);
+    else if (strcmp(n, exchange->grpc ? "grpc-encoding" : "content-encoding") == 0)
+        (void)snprintf(exchange->response_encoding, sizeof exchange->response_encoding, "%s", v);
     else if (strcmp(n, "retry-after") == 0)
         exchange->retry_after_s = br_http_retry_after(v);
     return 0;

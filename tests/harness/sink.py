@@ -29,6 +29,7 @@ class Reply:
     retry_s: float | None = None  # RetryInfo, Retry-After
     rejected: int = 0             # partial success; with message alone it is a warning
     hold: threading.Event | None = None
+    gzip: bool = False            # over HTTP: the answer is compressed
 
 
 ACCEPT = Reply()
@@ -168,10 +169,13 @@ class _HttpHandler(httpd.Handler):
         reply = sink.take(Call(signal, headers, raw, otlp.decode(signal.request, kind, raw)))
         ok = reply.http == 200
         message = sink.partial_success(signal, reply) if ok else _status(reply)
-        self._answer(reply.http, kind, otlp.encode(message, kind), reply.retry_s)
+        self._answer(reply.http, kind, otlp.encode(message, kind), reply.retry_s, reply.gzip)
 
-    def _answer(self, code, kind, body, retry_s=None):
+    def _answer(self, code, kind, body, retry_s=None, packed=False):
+        body = gzip.compress(body) if packed else body
         self.send_response(code)
+        if packed:
+            self.send_header("content-encoding", "gzip")
         self.send_header("content-type", kind or "text/plain")
         self.send_header("content-length", str(len(body)))
         if retry_s is not None and code != 200:

@@ -79,6 +79,9 @@ static void put_answer(struct br_exchange *x, const struct fake_answer *a, struc
                    a->grpc_message ? a->grpc_message : "");
     (void)snprintf(x->response_type, sizeof x->response_type, "%s",
                    a->type ? a->type : "application/x-protobuf");
+    (void)snprintf(x->response_encoding, sizeof x->response_encoding, "%s",
+                   a->encoding ? a->encoding : "");
+    x->response_compressed = x->grpc && a->encoding;
     x->details_len = a->details_len;
     if (a->details_len)
         memcpy(x->details, a->details, a->details_len);

@@ -27,7 +27,8 @@ struct fake_answer {
     unsigned http_status; /* 0: 200 */
     int grpc_status;
     const char *grpc_message;
-    const char *type; /* of the body; NULL: application/x-protobuf */
+    const char *type;     /* of the body; NULL: application/x-protobuf */
+    const char *encoding; /* of the body, or of gRPC's message; NULL: none */
     const void *body;
     size_t len;
     const void *details; /* grpc-status-details-bin */

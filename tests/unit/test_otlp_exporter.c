@@ -188,6 +188,53 @@ static void http_says_it_in_two_ways(void **state)
     }
 }
 
+/* partial_success { rejected_spans = 2 }, compressed as a peer does it. */
+static struct br_buf *make_packed(struct fixture *f, enum br_encoding encoding)
+{
+    static const uint8_t partial[] = {0x0a, 0x02, 0x08, 0x02};
+    struct br_codec *codec = br_codec_new();
+    struct br_buf *plain = br_buf_new(f->rig.h->host.pool, sizeof partial), *packed = NULL;
+    struct br_rope rope = {0};
+    assert_int_equal(br_buf_append(&plain, partial, sizeof partial, sizeof partial), 0);
+    assert_int_equal(br_rope_add(&rope, plain, plain->data, plain->len), 0);
+    assert_int_equal(
+        br_compress(codec, encoding, 0, &rope, 0, f->rig.h->host.pool, &packed), 0);
+    br_rope_release(&rope);
+    br_buf_unref(plain);
+    br_codec_free(codec);
+    return packed;
+}
+
+static void compressed_answers_are_read(void **state)
+{
+    static const struct {
+        const char *said;
+        uint32_t n_rejected;
+        enum br_encoding encoding;
+    } cases[] = {
+        {"gzip", 2, BR_ENCODING_GZIP},       {"x-gzip", 2, BR_ENCODING_GZIP},
+        {"deflate", 2, BR_ENCODING_DEFLATE}, {"zstd", 2, BR_ENCODING_ZSTD},
+        {"snappy", 0, BR_ENCODING_GZIP},     {"zstd", 0, BR_ENCODING_GZIP},
+    };
+    static const struct br_component *const components[] = {&br_otlp_exporter,
+                                                            &br_otlphttp_exporter};
+    (void)state;
+    for (size_t i = 0; i < BR_COUNT(cases) * BR_COUNT(components); i++) {
+        struct fake_answer answer = {.encoding = cases[i / 2].said};
+        struct fixture f;
+        start(&f, components[i % 2], &answer);
+        struct br_buf *packed = make_packed(&f, cases[i / 2].encoding);
+        answer.body = packed->data;
+        answer.len = packed->len;
+        send(&f, 5);
+        assert_int_equal(f.rig.h->n_exchanges, 1);
+        assert_int_equal(f.tally.n_done, 1);
+        assert_int_equal(f.tally.last.n_rejected, cases[i / 2].n_rejected);
+        br_buf_unref(packed);
+        end(&f);
+    }
+}
+
 /* What got no answer is wanted of the client, and what waits is sent when it has a connection. */
 static void a_backend_that_is_back_gets_what_waits(void **state)
 {
@@ -219,6 +266,7 @@ int main(void)
         cmocka_unit_test(a_rate_limit_is_backed_off_from),
         cmocka_unit_test(a_size_limit_is_divided_for),
         cmocka_unit_test(http_says_it_in_two_ways),
+        cmocka_unit_test(compressed_answers_are_read),
         cmocka_unit_test(a_backend_that_is_back_gets_what_waits),
     };
     br_log_setup(BR_LOG_ERROR, false, 2);

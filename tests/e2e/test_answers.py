@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Answers of backends that a client has to read although it did not ask for their form: compressed ones, too long
+ones, and ones that break off."""
+
+import gzip
+import socket
+import ssl
+import threading
+
+import h2.config
+import h2.connection
+import h2.events
+import pytest
+from grpc import StatusCode
+
+import certs
+import clients
+import otlp
+from braid import exporter, pipelines, until
+from otlp import TRACES
+from sink import Reply
+
+PARTIAL = TRACES.response()
+PARTIAL.partial_success.rejected_spans = 2
+PARTIAL.partial_success.error_message = "too old"
+LATE = {"batch": {"timeout": "5ms", "acknowledge": "late"}}
+QUICK = {"initial_interval": "10ms", "max_interval": "20ms", "max_elapsed_time": "200ms"}
+
+
+class Backend:
+    """Calls answer(socket) for each connection, on a thread of its own."""
+
+    def __init__(self, answer):
+        self.n_requests, self._answer = 0, answer
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.grpc = self.http = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self):
+        while True:
+            try:
+                sock, _ = self._listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._serve, args=(sock,), daemon=True).start()
+
+    def _serve(self, sock):
+        try:
+            self._answer(self, sock)
+        except OSError:
+            pass
+        finally:
+            sock.close()
+
+    def close(self):
+        self._listener.close()
+
+
+@pytest.fixture
+def backend():
+    """backend(answer) makes a Backend that dies with the test."""
+    made = []
+
+    def make(answer):
+        made.append(Backend(answer))
+        return made[-1]
+    yield make
+    for each in made:
+        each.close()
+
+
+def over_http2(reply, tls=None):
+    """An answer to each request of a connection: reply(connection, stream id)."""
+    def serve(backend, sock):
+        sock = tls.wrap_socket(sock, server_side=True) if tls else sock
+        state = h2.connection.H2Connection(h2.config.H2Configuration(client_side=False))
+        state.initiate_connection()
+        data = b""
+        while True:
+            for event in state.receive_data(data):
+                if isinstance(event, h2.events.DataReceived):
+                    state.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
+                elif isinstance(event, h2.events.StreamEnded):
+                    backend.n_requests += 1
+                    reply(state, event.stream_id)
+            sock.sendall(state.data_to_send())
+            data = sock.recv(65536)
+            if not data:
+                return
+    return serve
+
+
+def as_grpc(encoding, message):
+    """A compressed message, as grpc-go sends one."""
+    def reply(state, stream):
+        state.send_headers(stream, [(":status", "200"), ("content-type", "application/grpc"),
+                                    ("grpc-encoding", encoding)])
+        state.send_data(stream, b"\1" + len(message).to_bytes(4, "big") + message)
+        state.send_headers(stream, [("grpc-status", "0")], end_stream=True)
+    return reply
+
+
+def over_http1(head, body, ends):
+    """That answer to each request; then the connection ends, or waits."""
+    def serve(backend, sock):
+        stream = sock.makefile("rb")
+        while stream.readline():
+            length = 0
+            for line in iter(stream.readline, b"\r\n"):
+                name, _, value = line.partition(b":")
+                length = int(value) if name.lower() == b"content-length" else length
+            stream.read(length)
+            backend.n_requests += 1
+            sock.sendall(head + body)
+            if ends:
+                return
+    return serve
+
+
+def check_partial(server, answer):
+    """Two of five were rejected, and the sender hears it."""
+    heard = TRACES.response.FromString(answer.expect_ok().body)
+    assert heard.partial_success.rejected_spans == 2
+    account = server.ledger(TRACES)
+    assert (account["received"], account["sent"], account["rejected"] + account["dropped"]) == (5, 3, 2)
+
+
+def send(server, n_items=5):
+    return clients.grpc(server.grpc, TRACES, otlp.request_of(TRACES, n_items).SerializeToString())
+
+
+# --- Compressed ---------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("kind", ["proto", "json"])
+def test_a_compressed_partial_success(braid, sink, kind):
+    server = braid(pipelines(exporter(kind, sink), signals=["traces"], processors=LATE))
+    sink.reply = Reply(rejected=2, message="too old", gzip=True)
+    check_partial(server, send(server))
+
+
+def test_a_compressed_partial_success_of_grpc(braid, backend):
+    to = backend(over_http2(as_grpc("gzip", gzip.compress(PARTIAL.SerializeToString()))))
+    server = braid(pipelines(exporter("grpc", to), signals=["traces"], processors=LATE))
+    check_partial(server, send(server))
+
+
+def test_a_compressed_partial_success_over_http2(braid, backend, tmp_path):
+    def reply(state, stream):
+        state.send_headers(stream, [(":status", "200"), ("content-type", otlp.PROTOBUF),
+                                    ("content-encoding", "gzip")])
+        state.send_data(stream, gzip.compress(PARTIAL.SerializeToString()), end_stream=True)
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(certs.self_signed(tmp_path))
+    tls.set_alpn_protocols(["h2"])
+    to = backend(over_http2(reply, tls))
+    server = braid(pipelines({"otlphttp": {"endpoint": f"https://{to.http}", "tls": {"insecure_skip_verify": True}}},
+                             signals=["traces"], processors=LATE))
+    check_partial(server, send(server))
+
+
+@pytest.mark.parametrize("kind", ["proto", "json"])
+def test_a_compressed_refusal_says_why(braid, sink, kind):
+    """A sender that waits hears the backend's words."""
+    server = braid(pipelines(exporter(kind, sink), signals=["traces"], processors=LATE))
+    sink.reply = Reply(StatusCode.INVALID_ARGUMENT, 400, "a span without a name", gzip=True)
+    assert "a span without a name" in send(server).message
+
+
+@pytest.mark.parametrize("encoding, message", [
+    ("gzip", gzip.compress(PARTIAL.SerializeToString() + b"\x12\x80\x80\x80\x08" + bytes(16 << 20))),
+    ("gzip", gzip.compress(PARTIAL.SerializeToString())[:-9]),
+    ("snappy", PARTIAL.SerializeToString()),
+    ("identity", PARTIAL.SerializeToString())], ids=["bomb", "cut", "unknown", "none"])
+def test_what_cannot_be_decompressed_is_an_answer_without_a_message(braid, backend, encoding, message):
+    to = backend(over_http2(as_grpc(encoding, message)))
+    server = braid(pipelines(exporter("grpc", to), signals=["traces"], processors=LATE))
+    assert not TRACES.response.FromString(send(server).expect_ok().body).HasField("partial_success")
+    assert (server.ledger(TRACES)["sent"], to.n_requests) == (5, 1)
