@@ -318,16 +318,22 @@ static void pyroscope_exporter_settle_lost(struct batch *batch, struct br_item *
     }
 }
 
-static void pyroscope_exporter_give_up(struct batch *batch, struct br_item *item, int rc)
+static void pyroscope_exporter_drop_requests(struct batch *batch)
 {
     struct br_list *list;
     while ((list = br_list_shift(&batch->requests)))
         br_item_free(br_container_of(list, struct br_item, link));
+}
+
+static void pyroscope_exporter_give_up(struct batch *batch, struct br_item *item, int rc)
+{
+    pyroscope_exporter_drop_requests(batch);
     if (rc == BR_ENOMEM)
         br_item_retry(item, BR_STATUS_UNAVAILABLE, 1000, "out of memory");
     else
         br_item_reject(item, BR_STATUS_INVALID_ARGUMENT,
-                       "as pprof they take too many bytes, or the dictionary has too many entries");
+                       "as pprof they take too many bytes or more memory than the limit ever "
+                       "leaves, or the dictionary has too many entries");
 }
 
 /* Sends what the item has become; `rc` says whether all of it is there. */
@@ -355,7 +361,7 @@ static void pyroscope_exporter_batch_send(struct batch *batch, struct br_item *i
 }
 
 /* A pprof goes as soon as it is part of a request, so that all of them are there once. */
-static void pyroscope_exporter_on_written(struct br_node *node, struct br_item *item, int rc,
+static bool pyroscope_exporter_on_written(struct br_node *node, struct br_item *item, int rc,
                                           struct br_pprof_out *pprofs, uint32_t count)
 {
     struct batch batch = {.node = node, .max_size = pyroscope_writing_work(item, false)};
@@ -363,13 +369,20 @@ static void pyroscope_exporter_on_written(struct br_node *node, struct br_item *
     br_list_init(&batch.requests);
     br_mem_scope_begin(&scope, SIZE_MAX / 2, node->host->memory);
     scope.sends = true;
+    bool whole = rc == 0;
     for (uint32_t i = 0; i < count && !rc; i++) {
         rc = pyroscope_exporter_on_pprof(&pprofs[i], &batch);
         br_buf_unref(pprofs[i].buf);
         pprofs[i].buf = NULL;
     }
     br_mem_scope_end(&scope);
+    if (whole && rc == BR_ENOMEM) {
+        pyroscope_labels_forget(((struct state *)node->state)->labels);
+        pyroscope_exporter_drop_requests(&batch);
+        return false;
+    }
     pyroscope_exporter_batch_send(&batch, item, rc);
+    return true;
 }
 
 static void pyroscope_exporter_consume(struct br_node *node, struct br_item *item)
@@ -383,8 +396,8 @@ static void pyroscope_exporter_consume(struct br_node *node, struct br_item *ite
                                               config->labels.sample_attributes.items != NULL,
                                           .arg = state->labels};
     if (!pyroscope_writing_start(&state->writings, node, item, state->writer, &want,
-                                 pyroscope_exporter_on_written))
-        pyroscope_exporter_on_written(node, item, BR_ENOMEM, NULL, 0);
+                                 &config->common.retry_on_failure, pyroscope_exporter_on_written))
+        (void)pyroscope_exporter_on_written(node, item, BR_ENOMEM, NULL, 0);
 }
 
 /* --- Life ------------------------------------------------------------------------------------ */

@@ -9,6 +9,7 @@
 
 /* What is large enough to make room for when it is refused, as a part of the limit. */
 #define WRITING_LARGE 16
+#define NS_PER_MS 1000000u
 
 struct writing {
     struct br_list link;
@@ -18,6 +19,10 @@ struct writing {
     struct br_node *node;
     struct br_item *item; /* NULL: it was left */
     struct br_pprof_options options;
+    const struct br_retry_config *retry;
+    struct br_timer timer; /* to the next try */
+    uint64_t began_ms;
+    bool waits;
     pyroscope_written_fn *written;
     struct br_pprof_writer *writer; /* the thread's; NULL: there was no need of it yet */
     struct br_arena arena; /* names */
@@ -108,7 +113,14 @@ static void writing_on_run(struct br_work *work)
     br_mem_flush();
 }
 
-/* False where it is more than the worker may do. */
+/* Hands the pprofs on; false without memory for it, and for what is made of them. */
+static bool writing_hand_on(struct writing *writing)
+{
+    return writing->rc != BR_ENOMEM && writing->written(writing->node, writing->item, writing->rc,
+                                                        writing->pprofs, writing->count);
+}
+
+/* False where it is more than the worker may do, or has memory for. */
 static bool writing_now(struct writing *writing, struct br_pprof_writer *writer)
 {
     struct br_mem_scope scope;
@@ -116,7 +128,29 @@ static bool writing_now(struct writing *writing, struct br_pprof_writer *writer)
         return false;
     writing->options.max_work = pyroscope_writing_work(writing->item, true);
     writing->rc = writing_run(writing, writer, &scope);
-    return writing->rc != BR_ETOOBIG && writing->rc != BR_ENOMEM;
+    return writing->rc != BR_ETOOBIG && writing_hand_on(writing);
+}
+
+static void writing_on_due(struct br_timer *timer)
+{
+    struct writing *writing = br_container_of(timer, struct writing, timer);
+    writing->waits = false;
+    br_host_work(writing->home, &writing->work);
+}
+
+/* Waits until others hold less; all of them at once would be in each other's way again. False where
+ * that is too late. */
+static bool writing_wait(struct writing *writing)
+{
+    struct br_host *home = writing->home;
+    uint64_t limit_ms = writing->retry->max_elapsed_time / NS_PER_MS,
+             passed = br_host_mono_ms(home) - writing->began_ms;
+    double delay = PYROSCOPE_WRITING_AGAIN_MS * (0.5 + br_host_random(home));
+    if (!writing->retry->enabled || (limit_ms && passed + (uint64_t)delay > limit_ms))
+        return false;
+    writing_drop(writing);
+    writing->waits = br_host_timer(home, &writing->timer, (uint64_t)delay, writing_on_due);
+    return writing->waits;
 }
 
 static void writing_on_ran(struct br_work *work)
@@ -124,10 +158,12 @@ static void writing_on_ran(struct br_work *work)
     struct writing *writing = br_container_of(work, struct writing, work);
     for (uint32_t i = 0; i < writing->count; i++)
         br_buf_adopt(writing->pprofs[i].buf, writing->home->pool);
+    if (writing->item && !writing_hand_on(writing)) {
+        if (writing_wait(writing))
+            return;
+        (void)writing->written(writing->node, writing->item, BR_ENOMEM, NULL, 0);
+    }
     br_list_remove(&writing->link);
-    if (writing->item)
-        writing->written(writing->node, writing->item, writing->rc, writing->pprofs,
-                         writing->count);
     writing_free(writing);
 }
 
@@ -146,7 +182,8 @@ static bool writing_init_thread(struct writing *writing)
 
 bool pyroscope_writing_start(struct br_list *list, struct br_node *node, struct br_item *item,
                              struct br_pprof_writer *writer,
-                             const struct br_pprof_options *options, pyroscope_written_fn *written)
+                             const struct br_pprof_options *options,
+                             const struct br_retry_config *retry, pyroscope_written_fn *written)
 {
     struct writing *writing = br_calloc(1, sizeof *writing);
     if (!writing)
@@ -156,12 +193,14 @@ bool pyroscope_writing_start(struct br_list *list, struct br_node *node, struct 
     writing->node = node;
     writing->item = item;
     writing->options = *options;
+    writing->retry = retry;
+    writing->began_ms = br_host_mono_ms(node->host);
     writing->written = written;
     if (writing_now(writing, writer)) {
-        written(node, item, writing->rc, writing->pprofs, writing->count);
         writing_free(writing);
         return true;
     }
+    writing_drop(writing);
     if (!writing_init_thread(writing)) {
         writing_free(writing);
         return false;
@@ -177,9 +216,14 @@ void pyroscope_writing_leave(struct br_list *list)
     while ((link = br_list_shift(list))) {
         struct writing *writing = br_container_of(link, struct writing, link);
         struct br_item *item = writing->item;
-        br_host_work_leave(writing->home, &writing->work);
-        br_host_work_wait(writing->home, &writing->work);
-        writing->item = NULL;
+        if (writing->waits) {
+            br_host_timer_stop(writing->home, &writing->timer);
+            writing_free(writing);
+        } else {
+            br_host_work_leave(writing->home, &writing->work);
+            br_host_work_wait(writing->home, &writing->work);
+            writing->item = NULL;
+        }
         br_item_retry(item, BR_STATUS_UNAVAILABLE, 0, "shutting down");
     }
 }

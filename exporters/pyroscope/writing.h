@@ -13,6 +13,7 @@
 #pragma once
 
 #include "pipeline/component.h"
+#include "pipeline/exporter.h"
 #include "profile/pprof/write.h"
 
 #define PYROSCOPE_WRITING_NOW (512u << 10) /* bytes of an item that is written at once */
@@ -34,19 +35,23 @@ static inline size_t pyroscope_writing_work(const struct br_item *item, bool in_
 }
 
 /* Called in the worker with the `n` pprofs of `item`, in their order, which live until it returns;
- * without types. It may take a pprof's buffer, which is NULL then. `rc` is 0, BR_ENOMEM, which may
- * be of the budget for now, or what can never pass, as br_pprof_write returns it. Takes the item.
- */
-typedef void pyroscope_written_fn(struct br_node *node, struct br_item *item, int rc,
+ * without types. It may take a pprof's buffer, which is NULL then. Takes the item and returns true;
+ * or false with nothing taken, where `rc` is 0 and there is no memory. `rc` is BR_ENOMEM once that
+ * was waited for long enough, or what can never pass, as br_pprof_write returns it. */
+typedef bool pyroscope_written_fn(struct br_node *node, struct br_item *item, int rc,
                                   struct br_pprof_out *pprofs, uint32_t n);
+
+#define PYROSCOPE_WRITING_AGAIN_MS 1000 /* about: half of it to one and a half */
 
 /* Begins to write `item`, which it takes, with the worker's `writer` as long as it is in the
  * worker, and puts what is under way into `list`. `options` is copied, but any thread calls its
- * keep_label; max_work is not looked at. Where no thread is needed, or is there, `written` is
+ * keep_label; max_work is not looked at. Where there is no memory it is written
+ * again, for as long as `retry` says, which is borrowed. Where no thread is needed, or is there, `written` is
  * called before this returns. False, and the item is the caller's, without memory. */
 bool pyroscope_writing_start(struct br_list *list, struct br_node *node, struct br_item *item,
                              struct br_pprof_writer *writer,
-                             const struct br_pprof_options *options, pyroscope_written_fn *written);
+                             const struct br_pprof_options *options,
+                             const struct br_retry_config *retry, pyroscope_written_fn *written);
 
 /* Gives up all that are in `list`: their items are finished with BR_RETRY, and `written` is not
  * called. Waits for the one that a thread is at. */

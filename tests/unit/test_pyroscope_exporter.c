@@ -364,11 +364,25 @@ static void what_is_held_is_sent_or_waits(void **state)
     push_with_left(&f, BUDGET / 16);
     assert_true(f.tally.n_done == 1 && f.n_requests == 1);
     push_with_left(&f, 0);
-    assert_true(f.tally.n_retry == 1 && f.tally.n_reject == 0 && f.n_requests == 1);
-    assert_true(f.tally.last.delay_ms > 0);
-    push_with_left(&f, BUDGET / 16);
+    assert_true(f.tally.n == 1 && f.n_requests == 1);
+    fake_host_advance(f.rig.h, 2000);
     assert_true(f.tally.n_done == 2 && f.n_requests == 2);
     end(&f);
+}
+
+static void it_waits_as_long_as_it_may(void **state)
+{
+    static const char *const off = "retry_on_failure: {enabled: false}";
+    struct fixture f;
+    (void)state;
+    for (int waits = 0; waits < 2; waits++) {
+        start(&f, waits ? "" : off);
+        br_mem_flush();
+        br_memory_limit(&f.rig.h->memory, 1, br_mem_live() + BUDGET);
+        push_with_left(&f, 0);
+        assert_int_equal(f.tally.n_retry, waits ? 0 : 1);
+        end(&f);
+    }
 }
 
 static void what_never_has_room_is_rejected(void **state)
@@ -704,6 +718,7 @@ int main(void)
         cmocka_unit_test(a_resource_is_read_once),
         cmocka_unit_test(what_an_item_becomes_is_bounded),
         cmocka_unit_test(what_is_held_is_sent_or_waits),
+        cmocka_unit_test(it_waits_as_long_as_it_may),
         cmocka_unit_test(what_never_has_room_is_rejected),
         cmocka_unit_test(what_profiles_share_is_in_each),
         cmocka_unit_test(all_may_be_bad),
