@@ -18,10 +18,6 @@
 #define ENDPOINTS_MAX 16
 #define LOG_EVERY_MS 60000
 #define NS_PER_MS 1000000u
-/* What the pprofs of an item take, of which each needs its own tables and labels: so many times the
- * item, but at least so many bytes. */
-#define ITEM_GROWTH 4
-#define ITEM_BYTES ((size_t)64 << 20)
 
 struct basic_auth {
     const char *username;
@@ -278,9 +274,8 @@ static bool pyroscope_exporter_tell_apart(const struct state *state,
     return true;
 }
 
-static int pyroscope_exporter_on_pprof(const struct br_pprof_out *result, void *arg)
+static int pyroscope_exporter_on_pprof(const struct br_pprof_out *result, struct batch *batch)
 {
-    struct batch *batch = arg;
     struct state *state = pyroscope_exporter_state_of(batch);
     enum reason why;
     const uint8_t *labels;
@@ -323,28 +318,22 @@ static void pyroscope_exporter_settle_lost(struct batch *batch, struct br_item *
     }
 }
 
-static void pyroscope_exporter_give_up(struct batch *batch, struct br_item *item, int rc)
+static void pyroscope_exporter_drop_requests(struct batch *batch)
 {
     struct br_list *list;
     while ((list = br_list_shift(&batch->requests)))
         br_item_free(br_container_of(list, struct br_item, link));
+}
+
+static void pyroscope_exporter_give_up(struct batch *batch, struct br_item *item, int rc)
+{
+    pyroscope_exporter_drop_requests(batch);
     if (rc == BR_ENOMEM)
         br_item_retry(item, BR_STATUS_UNAVAILABLE, 1000, "out of memory");
     else
         br_item_reject(item, BR_STATUS_INVALID_ARGUMENT,
-                       "as pprof they take too many bytes, or the dictionary has too many entries");
-}
-
-static size_t pyroscope_exporter_max_size(const struct br_item *item)
-{
-    return item->size > ITEM_BYTES / ITEM_GROWTH ? ITEM_GROWTH * item->size : ITEM_BYTES;
-}
-
-static void pyroscope_exporter_batch_init(struct batch *batch, struct br_node *node,
-                                          const struct br_item *item)
-{
-    *batch = (struct batch){.node = node, .max_size = pyroscope_exporter_max_size(item)};
-    br_list_init(&batch->requests);
+                       "as pprof they take too many bytes or more memory than the limit ever "
+                       "leaves, or the dictionary has too many entries");
 }
 
 /* Sends what the item has become; `rc` says whether all of it is there. */
@@ -371,14 +360,29 @@ static void pyroscope_exporter_batch_send(struct batch *batch, struct br_item *i
     br_item_release_parent(item);
 }
 
-static void pyroscope_exporter_on_written(struct br_node *node, struct br_item *item, int rc,
-                                          const struct br_pprof_out *pprofs, uint32_t count)
+/* A pprof goes as soon as it is part of a request, so that all of them are there once. */
+static bool pyroscope_exporter_on_written(struct br_node *node, struct br_item *item, int rc,
+                                          struct br_pprof_out *pprofs, uint32_t count)
 {
-    struct batch batch;
-    pyroscope_exporter_batch_init(&batch, node, item);
-    for (uint32_t i = 0; i < count && !rc; i++)
+    struct batch batch = {.node = node, .max_size = pyroscope_writing_work(item, false)};
+    struct br_mem_scope scope;
+    br_list_init(&batch.requests);
+    br_mem_scope_begin(&scope, SIZE_MAX / 2, node->host->memory);
+    scope.sends = true;
+    bool whole = rc == 0;
+    for (uint32_t i = 0; i < count && !rc; i++) {
         rc = pyroscope_exporter_on_pprof(&pprofs[i], &batch);
+        br_buf_unref(pprofs[i].buf);
+        pprofs[i].buf = NULL;
+    }
+    br_mem_scope_end(&scope);
+    if (whole && rc == BR_ENOMEM) {
+        pyroscope_labels_forget(((struct state *)node->state)->labels);
+        pyroscope_exporter_drop_requests(&batch);
+        return false;
+    }
     pyroscope_exporter_batch_send(&batch, item, rc);
+    return true;
 }
 
 static void pyroscope_exporter_consume(struct br_node *node, struct br_item *item)
@@ -387,20 +391,13 @@ static void pyroscope_exporter_consume(struct br_node *node, struct br_item *ite
     const struct config *config = node->config;
     const struct br_pprof_options want = {.max_samples = (uint32_t)config->limits.max_samples,
                                           .max_bytes = (size_t)config->limits.max_profile_size,
-                                          .max_work = pyroscope_exporter_max_size(item),
                                           .keep_label = pyroscope_labels_keep,
                                           .asks_clients =
                                               config->labels.sample_attributes.items != NULL,
                                           .arg = state->labels};
-    struct batch batch;
-    pyroscope_exporter_batch_init(&batch, node, item);
-    if (item->size <= PYROSCOPE_WRITING_NOW)
-        pyroscope_exporter_batch_send(
-            &batch, item,
-            br_pprof_write(state->writer, item, &want, pyroscope_exporter_on_pprof, &batch));
-    else if (!pyroscope_writing_start(&state->writings, node, item, &want,
-                                      pyroscope_exporter_on_written))
-        pyroscope_exporter_batch_send(&batch, item, BR_ENOMEM);
+    if (!pyroscope_writing_start(&state->writings, node, item, state->writer, &want,
+                                 &config->common.retry_on_failure, pyroscope_exporter_on_written))
+        (void)pyroscope_exporter_on_written(node, item, BR_ENOMEM, NULL, 0);
 }
 
 /* --- Life ------------------------------------------------------------------------------------ */

@@ -5,6 +5,11 @@
 
 #include "base/arena.h"
 #include "base/mem.h"
+#include "base/memory.h"
+
+/* What is large enough to make room for when it is refused, as a part of the limit. */
+#define WRITING_LARGE 16
+#define NS_PER_MS 1000000u
 
 struct writing {
     struct br_list link;
@@ -14,20 +19,31 @@ struct writing {
     struct br_node *node;
     struct br_item *item; /* NULL: it was left */
     struct br_pprof_options options;
+    const struct br_retry_config *retry;
+    struct br_timer timer; /* to the next try */
+    uint64_t began_ms;
+    bool waits;
     pyroscope_written_fn *written;
-    struct br_pprof_writer *writer;
+    struct br_pprof_writer *writer; /* the thread's; NULL: there was no need of it yet */
     struct br_arena arena; /* names */
     struct br_pprof_out *pprofs;
     uint32_t count, cap;
     int rc;
 };
 
-static void writing_free(struct writing *writing)
+static void writing_drop(struct writing *writing)
 {
     for (uint32_t i = 0; i < writing->count; i++)
         br_buf_unref(writing->pprofs[i].buf);
     br_free(writing->pprofs);
     br_arena_release(&writing->arena);
+    writing->pprofs = NULL;
+    writing->count = writing->cap = 0;
+}
+
+static void writing_free(struct writing *writing)
+{
+    writing_drop(writing);
     br_pprof_writer_free(writing->writer);
     br_pool_free(writing->host.pool);
     br_free(writing);
@@ -57,12 +73,84 @@ static int writing_on_pprof(const struct br_pprof_out *result, void *arg)
     return 0;
 }
 
+/* What was refused for the budget is more than an idle process has. Room is made for what is large.
+ */
+static bool writing_never_fits(const struct writing *writing, const struct br_mem_scope *scope)
+{
+    struct br_memory *memory = scope->memory;
+    size_t held = writing->item->size, wanted = held + scope->wanted;
+    if (!memory || !scope->refused)
+        return false;
+    if (wanted > br_memory_hard(memory) / WRITING_LARGE)
+        br_memory_settle(memory, held);
+    return wanted > br_memory_largest(memory);
+}
+
+/* Writes all of the item, or keeps nothing of it. */
+static int writing_run(struct writing *writing, struct br_pprof_writer *writer,
+                       struct br_mem_scope *scope)
+{
+    const struct br_item *item = writing->item;
+    br_mem_scope_begin(scope, PYROSCOPE_MEMORY_GROWTH * item->size + PYROSCOPE_MEMORY_ROOM,
+                       writing->home->memory);
+    scope->sends = true;
+    br_arena_init(&writing->arena, writing->options.max_work);
+    int rc = br_pprof_write(writer, item, &writing->options, writing_on_pprof, writing);
+    if (rc)
+        writing_drop(writing);
+    br_mem_scope_end(scope);
+    return rc;
+}
+
 static void writing_on_run(struct br_work *work)
 {
     struct writing *writing = br_container_of(work, struct writing, work);
-    writing->rc = br_pprof_write(writing->writer, writing->item, &writing->options,
-                                 writing_on_pprof, writing);
+    struct br_mem_scope scope;
+    writing->options.max_work = pyroscope_writing_work(writing->item, false);
+    writing->rc = writing_run(writing, writing->writer, &scope);
+    if (writing->rc == BR_ENOMEM && (scope.full || writing_never_fits(writing, &scope)))
+        writing->rc = BR_ETOOBIG;
     br_mem_flush();
+}
+
+/* Hands the pprofs on; false without memory for it, and for what is made of them. */
+static bool writing_hand_on(struct writing *writing)
+{
+    return writing->rc != BR_ENOMEM && writing->written(writing->node, writing->item, writing->rc,
+                                                        writing->pprofs, writing->count);
+}
+
+/* False where it is more than the worker may do, or has memory for. */
+static bool writing_now(struct writing *writing, struct br_pprof_writer *writer)
+{
+    struct br_mem_scope scope;
+    if (writing->item->size > PYROSCOPE_WRITING_NOW)
+        return false;
+    writing->options.max_work = pyroscope_writing_work(writing->item, true);
+    writing->rc = writing_run(writing, writer, &scope);
+    return writing->rc != BR_ETOOBIG && writing_hand_on(writing);
+}
+
+static void writing_on_due(struct br_timer *timer)
+{
+    struct writing *writing = br_container_of(timer, struct writing, timer);
+    writing->waits = false;
+    br_host_work(writing->home, &writing->work);
+}
+
+/* Waits until others hold less; all of them at once would be in each other's way again. False where
+ * that is too late. */
+static bool writing_wait(struct writing *writing)
+{
+    struct br_host *home = writing->home;
+    uint64_t limit_ms = writing->retry->max_elapsed_time / NS_PER_MS,
+             passed = br_host_mono_ms(home) - writing->began_ms;
+    double delay = PYROSCOPE_WRITING_AGAIN_MS * (0.5 + br_host_random(home));
+    if (!writing->retry->enabled || (limit_ms && passed + (uint64_t)delay > limit_ms))
+        return false;
+    writing_drop(writing);
+    writing->waits = br_host_timer(home, &writing->timer, (uint64_t)delay, writing_on_due);
+    return writing->waits;
 }
 
 static void writing_on_ran(struct br_work *work)
@@ -70,17 +158,19 @@ static void writing_on_ran(struct br_work *work)
     struct writing *writing = br_container_of(work, struct writing, work);
     for (uint32_t i = 0; i < writing->count; i++)
         br_buf_adopt(writing->pprofs[i].buf, writing->home->pool);
+    if (writing->item && !writing_hand_on(writing)) {
+        if (writing_wait(writing))
+            return;
+        (void)writing->written(writing->node, writing->item, BR_ENOMEM, NULL, 0);
+    }
     br_list_remove(&writing->link);
-    if (writing->item)
-        writing->written(writing->node, writing->item, writing->rc, writing->pprofs,
-                         writing->count);
     writing_free(writing);
 }
 
-static bool writing_init(struct writing *writing, struct br_host *home)
+static bool writing_init_thread(struct writing *writing)
 {
+    struct br_host *home = writing->home;
     writing->work = (struct br_work){.run = writing_on_run, .done = writing_on_ran};
-    writing->home = home;
     writing->host.memory = home->memory;
     writing->host.pool = br_pool_new(0);
     writing->writer = br_pprof_writer_new(&writing->host);
@@ -91,21 +181,30 @@ static bool writing_init(struct writing *writing, struct br_host *home)
 }
 
 bool pyroscope_writing_start(struct br_list *list, struct br_node *node, struct br_item *item,
-                             const struct br_pprof_options *options, pyroscope_written_fn *written)
+                             struct br_pprof_writer *writer,
+                             const struct br_pprof_options *options,
+                             const struct br_retry_config *retry, pyroscope_written_fn *written)
 {
     struct writing *writing = br_calloc(1, sizeof *writing);
     if (!writing)
         return false;
     br_list_init(&writing->link);
-    br_arena_init(&writing->arena, options->max_work);
-    if (!writing_init(writing, node->host)) {
-        writing_free(writing);
-        return false;
-    }
+    writing->home = node->host;
     writing->node = node;
     writing->item = item;
     writing->options = *options;
+    writing->retry = retry;
+    writing->began_ms = br_host_mono_ms(node->host);
     writing->written = written;
+    if (writing_now(writing, writer)) {
+        writing_free(writing);
+        return true;
+    }
+    writing_drop(writing);
+    if (!writing_init_thread(writing)) {
+        writing_free(writing);
+        return false;
+    }
     br_list_append(list, &writing->link);
     br_host_work(writing->home, &writing->work);
     return true;
@@ -117,9 +216,14 @@ void pyroscope_writing_leave(struct br_list *list)
     while ((link = br_list_shift(list))) {
         struct writing *writing = br_container_of(link, struct writing, link);
         struct br_item *item = writing->item;
-        br_host_work_leave(writing->home, &writing->work);
-        br_host_work_wait(writing->home, &writing->work);
-        writing->item = NULL;
+        if (writing->waits) {
+            br_host_timer_stop(writing->home, &writing->timer);
+            writing_free(writing);
+        } else {
+            br_host_work_leave(writing->home, &writing->work);
+            br_host_work_wait(writing->home, &writing->work);
+            writing->item = NULL;
+        }
         br_item_retry(item, BR_STATUS_UNAVAILABLE, 0, "shutting down");
     }
 }

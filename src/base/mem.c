@@ -150,6 +150,7 @@ void br_mem_scope_begin(struct br_mem_scope *scope, size_t max, struct br_memory
     size_t used = mem_positive(outer->used), left = used < outer->max ? outer->max - used : 0;
     scope->max = left < max ? left : max;
     scope->memory = memory ? memory : outer->memory;
+    scope->sends = outer->sends;
 }
 
 void br_mem_scope_end(struct br_mem_scope *scope)
@@ -181,7 +182,8 @@ static bool mem_admitted(size_t size)
         scope->refused = false;
         return false;
     }
-    if (!scope->memory || br_memory_fits(scope->memory, size))
+    if (!scope->memory || (scope->sends ? br_memory_sends(scope->memory, size)
+                                        : br_memory_fits(scope->memory, size)))
         return true;
     scope->refused = true;
     scope->full = false;

@@ -126,13 +126,22 @@ size_t br_memory_used(struct br_memory *memory)
     return live + memory_load(&memory->overhead);
 }
 
-bool br_memory_fits(struct br_memory *memory, size_t more)
+static bool memory_fits_below(struct br_memory *memory, size_t mark, size_t more)
 {
-    size_t intake = br_memory_intake(memory);
-    if (intake == SIZE_MAX)
+    if (mark == SIZE_MAX)
         return true;
     size_t used = br_memory_used(memory);
-    return used <= intake && more <= intake - used;
+    return used <= mark && more <= mark - used;
+}
+
+bool br_memory_fits(struct br_memory *memory, size_t more)
+{
+    return memory_fits_below(memory, br_memory_intake(memory), more);
+}
+
+bool br_memory_sends(struct br_memory *memory, size_t more)
+{
+    return memory_fits_below(memory, br_memory_hard(memory), more);
 }
 
 bool br_memory_is_over(struct br_memory *memory)

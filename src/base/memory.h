@@ -64,6 +64,9 @@ void br_memory_look(struct br_memory *memory);
 /* Returns true when `more` bytes can be taken from a peer now. */
 bool br_memory_fits(struct br_memory *memory, size_t more);
 
+/* Returns true when `more` bytes can be taken to send what is held: above the intake mark, too. */
+bool br_memory_sends(struct br_memory *memory, size_t more);
+
 /* Returns true when the process holds more than the hard mark: nothing is begun that can be begun
  * later. */
 bool br_memory_is_over(struct br_memory *memory);

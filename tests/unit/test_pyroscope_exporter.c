@@ -335,6 +335,81 @@ static void what_an_item_becomes_is_bounded(void **state)
     end(&f);
 }
 
+/* --- The budget ------------------------------------------------------------------------------ */
+
+#define BUDGET ((size_t)16 << 20)
+
+/* Sends while the process holds all but `left` bytes of its limit. */
+static void push_with_left(struct fixture *f, size_t left)
+{
+    struct br_memory *memory = &f->rig.h->memory;
+    br_mem_flush();
+    size_t used = br_memory_used(memory), hard = br_memory_hard(memory);
+    assert_true(used + left < hard);
+    void *held = br_malloc(hard - used - left);
+    assert_non_null(held);
+    push(f, "AB", NULL);
+    br_free(held);
+    br_mem_flush();
+}
+
+/* An eighth of the limit is for sending: 2 MiB and more. */
+static void what_is_held_is_sent_or_waits(void **state)
+{
+    struct fixture f;
+    (void)state;
+    start(&f, "");
+    br_mem_flush();
+    br_memory_limit(&f.rig.h->memory, 1, br_mem_live() + BUDGET);
+    push_with_left(&f, BUDGET / 16);
+    assert_true(f.tally.n_done == 1 && f.n_requests == 1);
+    push_with_left(&f, 0);
+    assert_true(f.tally.n == 1 && f.n_requests == 1);
+    fake_host_advance(f.rig.h, 2000);
+    assert_true(f.tally.n_done == 2 && f.n_requests == 2);
+    end(&f);
+}
+
+static void it_waits_as_long_as_it_may(void **state)
+{
+    static const char *const off = "retry_on_failure: {enabled: false}";
+    struct fixture f;
+    (void)state;
+    for (int waits = 0; waits < 2; waits++) {
+        start(&f, waits ? "" : off);
+        br_mem_flush();
+        br_memory_limit(&f.rig.h->memory, 1, br_mem_live() + BUDGET);
+        push_with_left(&f, 0);
+        assert_int_equal(f.tally.n_retry, waits ? 0 : 1);
+        end(&f);
+    }
+}
+
+static void what_never_has_room_is_rejected(void **state)
+{
+    struct fixture f;
+    (void)state;
+    start(&f, "");
+    br_mem_flush();
+    br_memory_limit(&f.rig.h->memory, 1, br_mem_live() + 4096);
+    push(&f, "AB", NULL);
+    assert_true(f.tally.n_reject == 1 && f.tally.n_retry == 0 && f.n_requests == 0);
+    end(&f);
+}
+
+/* Each of 30 has labels of 200 kB, which are there once. */
+static void what_profiles_share_is_in_each(void **state)
+{
+    struct fixture f;
+    (void)state;
+    start(&f, "labels: {resource_attributes: [\"*\"], max: 128}");
+    struct br_item *item = one_resource(&f, 100, 30);
+    br_pyroscope_exporter.consume(&f.rig.node, item);
+    fake_host_turn(f.rig.h);
+    assert_true(f.tally.n_done == 1 && f.stored[0] == 30);
+    end(&f);
+}
+
 /* --- Refusals -------------------------------------------------------------------------------- */
 
 /* One of eight: 8, then its half, quarter and itself, each with a sister. */
@@ -642,6 +717,10 @@ int main(void)
         cmocka_unit_test(a_bad_profile_is_found),
         cmocka_unit_test(a_resource_is_read_once),
         cmocka_unit_test(what_an_item_becomes_is_bounded),
+        cmocka_unit_test(what_is_held_is_sent_or_waits),
+        cmocka_unit_test(it_waits_as_long_as_it_may),
+        cmocka_unit_test(what_never_has_room_is_rejected),
+        cmocka_unit_test(what_profiles_share_is_in_each),
         cmocka_unit_test(all_may_be_bad),
         cmocka_unit_test(the_server_may_name_the_bad),
         cmocka_unit_test(a_server_that_refuses_all_is_left_alone),

@@ -363,6 +363,7 @@ static void pprof_write_put_sample(struct br_pprof_writer *writer, const struct 
     const struct br_pprof_piece *stack = br_pprof_tables_stack(tables, sample->stack);
     size_t len = stack->len + br_len_size(BR_PPROF_SAMPLE_VALUES, values_len) +
                  pprof_write_collect_labels(writer, sample);
+    br_pprof_tables_check(tables, len);
     uint8_t *o = br_pprof_tables_room(tables, PPROF_SAMPLES, br_len_size(BR_PPROF_SAMPLE, len));
     if (!o)
         return;
@@ -397,7 +398,8 @@ static int pprof_write_add_sample(struct br_pprof_writer *writer, const struct s
     bool full = options->max_samples && writer->n_samples >= options->max_samples;
     if (!full)
         pprof_write_put_sample(writer, sample, values);
-    bool over = !full && br_pprof_tables_size(&writer->tables) > max;
+    size_t size = br_pprof_tables_size(&writer->tables);
+    bool over = !full && size > max;
     if (full || (over && writer->n_samples > 0)) {
         br_pprof_tables_restore(&writer->tables, &before);
         writer->n_left_out = n_left_out;
@@ -406,8 +408,10 @@ static int pprof_write_add_sample(struct br_pprof_writer *writer, const struct s
             return rc;
         pprof_write_begin(writer);
         pprof_write_put_sample(writer, sample, values);
-        over = br_pprof_tables_size(&writer->tables) > max;
+        size = br_pprof_tables_size(&writer->tables);
+        over = size > max;
     }
+    br_pprof_tables_check(&writer->tables, size);
     writer->n_samples++;
     writer->too_large = over;
     return writer->tables.rc;

@@ -170,6 +170,14 @@ static inline bool br_pprof_tables_work(struct br_pprof_tables *tables, size_t l
     return true;
 }
 
+/* Fails with BR_EFULL when a pprof of `size` bytes so far, which are counted when it is handed out,
+ * is more than may be. */
+static inline void br_pprof_tables_check(struct br_pprof_tables *tables, size_t size)
+{
+    if (__builtin_expect(size > tables->max_work - tables->work && !tables->rc, 0))
+        tables->rc = BR_EFULL;
+}
+
 /* Reads attribute `index`, as br_pair_of, for one that refers to it; false after a failure, too.
  * Reading again what others refer to counts PPROF_AGAIN times. */
 #define PPROF_AGAIN 8
