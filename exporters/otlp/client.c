@@ -37,7 +37,9 @@ static void otlp_client_read_partial(const uint8_t *p, size_t len, struct br_out
         const uint8_t *q = field.data, *stop = field.data + field.value;
         while (q && q < stop && (q = br_field_next(q, stop, &g))) {
             if (g.number == BR_PARTIAL_SUCCESS_REJECTED && g.wire == BR_WIRE_VARINT)
-                outcome->n_rejected = g.value > UINT32_MAX ? UINT32_MAX : (uint32_t)g.value;
+                outcome->n_rejected = g.value > INT64_MAX    ? 0
+                                      : g.value > UINT32_MAX ? UINT32_MAX
+                                                             : (uint32_t)g.value;
             else if (g.number == BR_PARTIAL_SUCCESS_MESSAGE && g.wire == BR_WIRE_LEN)
                 (void)snprintf(
                     outcome->text, sizeof outcome->text, "%.*s",
@@ -77,6 +79,8 @@ static struct br_outcome otlp_client_success(const struct br_call *call,
         otlp_client_read_partial_json(message->data, message->len, call->item->signal, &outcome);
     else
         otlp_client_read_partial(message->data, message->len, &outcome);
+    if (outcome.n_rejected > call->item->n_items)
+        outcome.n_rejected = call->item->n_items;
     return outcome;
 }
 
@@ -132,10 +136,9 @@ static struct br_outcome otlp_client_read_http(const struct br_call *call,
     if (message && strncasecmp(exchange->response_type, "application/x-protobuf", 22) == 0)
         (void)br_status_decode(message->data, message->len, &code, text, sizeof text, &ignored);
     else if (message)
-        (void)snprintf(
-            text, sizeof text, "%.*s",
-            (int)br_utf8_valid(message->data, message->len < 120 ? message->len : 120),
-            (const char *)message->data);
+        (void)snprintf(text, sizeof text, "%.*s",
+                       (int)br_utf8_valid(message->data, message->len < 120 ? message->len : 120),
+                       (const char *)message->data);
     return br_call_refusal(exchange, text);
 }
 

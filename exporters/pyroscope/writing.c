@@ -25,7 +25,7 @@ struct writing {
     bool waits;
     pyroscope_written_fn *written;
     struct br_pprof_writer *writer; /* the thread's; NULL: there was no need of it yet */
-    struct br_arena arena; /* names */
+    struct br_arena arena;          /* names */
     struct br_pprof_out *pprofs;
     uint32_t count, cap;
     int rc;
@@ -181,8 +181,7 @@ static bool writing_init_thread(struct writing *writing)
 }
 
 bool pyroscope_writing_start(struct br_list *list, struct br_node *node, struct br_item *item,
-                             struct br_pprof_writer *writer,
-                             const struct br_pprof_options *options,
+                             struct br_pprof_writer *writer, const struct br_pprof_options *options,
                              const struct br_retry_config *retry, pyroscope_written_fn *written)
 {
     struct writing *writing = br_calloc(1, sizeof *writing);

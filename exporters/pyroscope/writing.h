@@ -46,11 +46,10 @@ typedef bool pyroscope_written_fn(struct br_node *node, struct br_item *item, in
 /* Begins to write `item`, which it takes, with the worker's `writer` as long as it is in the
  * worker, and puts what is under way into `list`. `options` is copied, but any thread calls its
  * keep_label; max_work is not looked at. Where there is no memory it is written
- * again, for as long as `retry` says, which is borrowed. Where no thread is needed, or is there, `written` is
- * called before this returns. False, and the item is the caller's, without memory. */
+ * again, for as long as `retry` says, which is borrowed. Where no thread is needed, or is there,
+ * `written` is called before this returns. False, and the item is the caller's, without memory. */
 bool pyroscope_writing_start(struct br_list *list, struct br_node *node, struct br_item *item,
-                             struct br_pprof_writer *writer,
-                             const struct br_pprof_options *options,
+                             struct br_pprof_writer *writer, const struct br_pprof_options *options,
                              const struct br_retry_config *retry, pyroscope_written_fn *written);
 
 /* Gives up all that are in `list`: their items are finished with BR_RETRY, and `written` is not

@@ -182,8 +182,8 @@ static bool mem_admitted(size_t size)
         scope->refused = false;
         return false;
     }
-    if (!scope->memory || (scope->sends ? br_memory_sends(scope->memory, size)
-                                        : br_memory_fits(scope->memory, size)))
+    if (!scope->memory ||
+        (scope->sends ? br_memory_sends(scope->memory, size) : br_memory_fits(scope->memory, size)))
         return true;
     scope->refused = true;
     scope->full = false;

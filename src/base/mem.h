@@ -116,9 +116,9 @@ struct br_memory;
 struct br_mem_scope {
     struct br_mem_scope *outer;
     struct br_memory *memory; /* NULL: only `max` counts */
-    bool sends; /* set after the beginning: it is for sending what is held (br_memory_sends) */
-    size_t max;               /* bytes that the work may hold at a time */
-    int64_t used;             /* that it holds; blocks from before may make it negative */
+    bool sends;   /* set after the beginning: it is for sending what is held (br_memory_sends) */
+    size_t max;   /* bytes that the work may hold at a time */
+    int64_t used; /* that it holds; blocks from before may make it negative */
     int64_t peak;
     /* Why something was refused last: what went on after a refusal did not need it. */
     bool full;     /* for `max`: it can never succeed */

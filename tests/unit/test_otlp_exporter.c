@@ -197,8 +197,7 @@ static struct br_buf *make_packed(struct fixture *f, enum br_encoding encoding)
     struct br_rope rope = {0};
     assert_int_equal(br_buf_append(&plain, partial, sizeof partial, sizeof partial), 0);
     assert_int_equal(br_rope_add(&rope, plain, plain->data, plain->len), 0);
-    assert_int_equal(
-        br_compress(codec, encoding, 0, &rope, 0, f->rig.h->host.pool, &packed), 0);
+    assert_int_equal(br_compress(codec, encoding, 0, &rope, 0, f->rig.h->host.pool, &packed), 0);
     br_rope_release(&rope);
     br_buf_unref(plain);
     br_codec_free(codec);

@@ -161,7 +161,10 @@ static void put_lists(struct parts *p, unsigned n)
     size_t m = wire_open(d, ATTRIBUTE);
     wire_varint(d, 1, 1);
     size_t value = wire_open(d, 2), list = wire_open(d, 5);
-    fill(d, p->size / 2, "\x0a\x04\x0a\x02" "ab", 6);
+    fill(d, p->size / 2,
+         "\x0a\x04\x0a\x02"
+         "ab",
+         6);
     wire_close(d, list);
     wire_close(d, value);
     wire_close(d, m);
