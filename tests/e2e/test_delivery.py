@@ -49,6 +49,45 @@ class Accounts:
         return self._metrics["otelcol_exporter_sent_spans"][f'exporter="{name}"']
 
 
+def test_a_full_disk_costs_its_neighbour_nothing(braid, new_sink, tmp_path):
+    """Without a queue, too, and behind a batch whose senders have their answers: it would keep sixteen batches waiting."""
+    good, full = new_sink(), tmp_path / "full.json"
+    full.symlink_to("/dev/full")
+    server = braid(pipelines(
+        {"file": {"path": str(full)}, **exporter("grpc", good, "/good")}, signals=["traces"],
+        processors={"batch": {"timeout": "5ms", "send_batch_size": 10}}, fanout={"hold_size": 20_000}))
+    channel = grpc.insecure_channel(server.grpc, clients.LOCAL)
+    for n in range(100):
+        clients.grpc(None, TRACES, body(10, 1 + 10 * n), channel=channel).expect_ok()
+    good.wait(TRACES, 1000)
+    assert sorted(ids(good)) == list(range(1, 1001))
+    until(lambda: Accounts(server).ledger["held"] == 0, "the last answer")
+    assert Accounts(server).of("file")["sent"] == 0 and Accounts(server).of("file")["dropped"] > 0
+    channel.close()
+    server.kill()  # it would try until shutdown_timeout
+
+
+def test_one_that_does_not_answer_costs_its_neighbour_nothing(braid, new_sink):
+    """Without a queue: who sends waits for a while at first, and hears that one is behind."""
+    good, bad, gate = new_sink(), new_sink(), threading.Event()
+    bad.reply = Reply(hold=gate)
+    server = braid(pipelines({**exporter("grpc", bad, "/bad", timeout="0", sending_queue={"enabled": False}),
+                              **exporter("grpc", good, "/good")}, signals=["traces"]))
+    channel = grpc.insecure_channel(server.grpc, clients.LOCAL)
+    for n in range(20):
+        answer = clients.grpc(None, TRACES, body(5, 1 + 5 * n), channel=channel).expect_ok()
+        heard = TRACES.response.FromString(answer.body).partial_success
+        assert "otlp/bad" in heard.error_message and heard.rejected_spans == 0
+    good.wait(TRACES, 100)
+    assert sorted(ids(good)) == list(range(1, 101))
+    gate.set()
+    bad.wait(TRACES, 100)
+    assert sorted(ids(bad)) == list(range(1, 101))
+    until(lambda: Accounts(server).of("otlp/bad")["held"] == 0, "what it had")
+    assert Accounts(server).of("otlp/bad")["sent"] == 100
+    channel.close()
+
+
 @pytest.mark.parametrize("processors", [None, {"batch": {"timeout": "5ms", "send_batch_size": 10}}],
                          ids=["direct", "batch"])
 def test_a_full_exporter_costs_its_neighbour_nothing(braid, new_sink, processors):
