@@ -106,6 +106,22 @@ static void long_keys(struct shape *s)
     }
 }
 
+/* Each attribute is a sample's, and has a text. */
+static void long_keys_of_texts(struct shape *s)
+{
+    struct wire *w = &s->tables[ATTRIBUTE];
+    s->long_string = true;
+    for (uint64_t i = 1; more(s); i++) {
+        size_t entry = wire_open(w, ATTRIBUTE);
+        wire_varint(w, 1, 2);
+        size_t any = wire_open(w, 2);
+        wire_len(w, 1, "v", 1);
+        wire_close(w, any);
+        wire_close(w, entry);
+        put_sample(&s->samples, 2, i);
+    }
+}
+
 static void inline_label(struct shape *s)
 {
     struct wire *w = &s->tables[ATTRIBUTE];
@@ -359,6 +375,7 @@ static const struct {
     {"thread.name", "thread.name", labels, true},
     {"a few long span_ids", "span_id", some_labels, false},
     {"long keys", "k", long_keys, false},
+    {"long keys of texts", "k", long_keys_of_texts, false},
     {"a long value in many lists", "k", inline_label, false},
     {"a long attribute", "span_id", padded_label, false},
     {"a long link", "k", padded_link, false},
