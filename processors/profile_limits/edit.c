@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "processors/profile_limits/edit.h"
 
+#include "base/steps.h"
 #include "otlp/edit/rewrite.h"
 #include "wire/protobuf.h"
 
-#define MORE_MAX (32u << 20)
+#define MORE_FREE (1u << 20)
 
 int limits_edit_begin(struct limits_edit *edit, struct br_arena *arena, const struct br_item *item)
 {
     edit->arena = arena;
+    edit->more_max = item->size + MORE_FREE;
     edit->rc = br_dictionary_index(item, arena, &edit->view);
     return edit->rc;
 }
@@ -30,6 +32,7 @@ void limits_edit_replace(struct limits_edit *edit, enum br_table table, uint32_t
         edit->rc = BR_ENOMEM;
         return;
     }
+    br_steps_add(len);
     br_put_bytes(copy, data, len);
     edit->entries[table][index] = (struct br_entry){copy, (uint32_t)len};
     edit->changed = true;
@@ -42,7 +45,7 @@ static uint32_t limits_edit_append(struct limits_edit *edit, enum br_table table
     /* enum br_table counts the tables in the order of their fields, which begin with 1. */
     uint8_t *p = br_put_varint(head, BR_TAG(table + 1, BR_WIRE_LEN));
     p = br_put_varint(p, len);
-    if (!edit->rc && edit->more.len + len > MORE_MAX)
+    if (!edit->rc && edit->more.len + len > edit->more_max)
         edit->rc = BR_EFULL;
     if (edit->rc)
         return 0;

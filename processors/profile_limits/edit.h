@@ -10,6 +10,7 @@ struct limits_edit {
     struct br_dictionary_view view;
     struct br_entry *entries[BR_TABLES]; /* replacements */
     struct br_str more;                  /* further entries */
+    size_t more_max;                     /* as many bytes as the item has, and 1 MiB */
     uint32_t n_added[BR_TABLES];
     bool changed;
     int rc; /* sticks: BR_ENOMEM, or BR_EFULL when the additions would be too large */

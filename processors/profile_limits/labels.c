@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/steps.h"
 #include "otlp/keyvalue.h"
 #include "wire/protobuf.h"
 
@@ -21,6 +22,7 @@ static void limits_labels_read(const struct limits_edit *edit, struct br_entry e
                                struct label *ret)
 {
     struct br_keyvalue kv;
+    br_steps_add(entry.len);
     (void)br_keyvalue_read_entry(entry.data, entry.len, &kv);
     struct br_any any = br_any_read(kv.value);
     *ret = (struct label){.key = kv.key_index, .unit = kv.unit};
@@ -60,19 +62,35 @@ static void limits_labels_set_other(struct limits_edit *edit, uint32_t index,
     limits_edit_replace(edit, BR_TABLE_ATTRIBUTE, index, entry, len);
 }
 
+/* A key's text is read once, however many attributes have it. `keys` are numbers, by string. */
+static bool limits_labels_admit(const struct limits_edit *edit, const struct limits_labels *labels,
+                                uint16_t *keys, const struct label *label)
+{
+    struct br_entry key = limits_labels_string_at(edit, label->key);
+    if (!label->is_text || limits_labels_is_unlimited(labels, key))
+        return true;
+    uint32_t count = edit->view.count[BR_TABLE_STRING];
+    uint16_t *number = &keys[label->key < count ? label->key : count];
+    if (!*number)
+        *number = limits_values_key(labels->values, key.data, key.len);
+    return limits_values_admit(labels->values, *number, label->text.data, label->text.len,
+                               labels->max_values);
+}
+
 uint32_t limits_cut_labels(struct limits_edit *edit, const struct limits_labels *labels,
                            const bool *used)
 {
     uint32_t other = 0, n_changed = 0;
+    uint16_t *keys =
+        br_arena_calloc(edit->arena, (size_t)edit->view.count[BR_TABLE_STRING] + 1, sizeof *keys);
+    if (!keys)
+        edit->rc = BR_ENOMEM;
     for (uint32_t i = 1; i < edit->view.count[BR_TABLE_ATTRIBUTE] && !edit->rc; i++) {
         struct label label;
         if (!used[i])
             continue;
         limits_labels_read(edit, edit->view.tables[BR_TABLE_ATTRIBUTE][i], &label);
-        struct br_entry key = limits_labels_string_at(edit, label.key);
-        if (!label.is_text || limits_labels_is_unlimited(labels, key) ||
-            limits_values_admit(labels->values, key.data, key.len, label.text.data, label.text.len,
-                                labels->max_values))
+        if (limits_labels_admit(edit, labels, keys, &label))
             continue;
         if (!other)
             other = limits_edit_add(edit, BR_TABLE_STRING, LIMITS_OTHER, strlen(LIMITS_OTHER));

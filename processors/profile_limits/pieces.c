@@ -2,6 +2,7 @@
 #include "processors/profile_limits/pieces.h"
 
 #include "base/mem.h"
+#include "base/steps.h"
 #include "otlp/dictionary/dictionary.h"
 #include "otlp/edit/rewrite.h"
 #include "otlp/scan.h"
@@ -58,6 +59,7 @@ static int limits_pieces_on_profile(void *arg, struct br_visit *visit)
     struct br_field field;
     if (!copy)
         return BR_ENOMEM;
+    br_steps_add(visit->len);
     for (const uint8_t *p = visit->body; p < end && (p = br_scan(p, end, &field));)
         if (field.number != PAYLOAD_FORMAT && field.number != PAYLOAD)
             out = br_put_bytes(out, field.at, (size_t)(p - field.at));

@@ -4,6 +4,7 @@
  * to what a profile backend takes, before it refuses all of a request. Stacks and labels are
  * changed in the dictionary, each once, however many samples refer to them.
  */
+#include "base/steps.h"
 #include "otlp/edit/rewrite.h"
 #include "otlp/scan.h"
 #include "pipeline/component.h"
@@ -101,6 +102,7 @@ static int profile_limits_on_labelled(void *arg, struct br_visit *visit)
     uint32_t field = visit->level == BR_LEVEL_ITEM ? 2 : 11;
     const uint8_t *end = visit->body + visit->len;
     struct br_field found;
+    br_steps_add(visit->len);
     for (const uint8_t *p = visit->body; p < end && (p = br_scan(p, end, &found));) {
         if (br_scan_tag(&found) == BR_TAG(field, BR_WIRE_VARINT)) {
             profile_limits_use(uses, found.value);

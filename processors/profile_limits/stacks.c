@@ -3,18 +3,25 @@
 
 #include <string.h>
 
+#include "base/steps.h"
 #include "otlp/scan.h"
 
 enum { STACK_LOCATION = 1, LOCATION_LINE = 3, LINE_FUNCTION = 1, FUNCTION_NAME = 1 };
 
+/* A location that is cut, read once: copies of it are made of this without reading it again. */
+struct cut {
+    const uint8_t *lines; /* the innermost, as many as a stack may have */
+    uint32_t lines_len;
+    struct br_entry before, after; /* what is not lines, by whether it precedes the first of them */
+    uint32_t *copies;              /* by number of lines; 0: none yet */
+};
+
 struct cutter {
     struct limits_edit *edit;
     uint32_t max_depth;
-    uint32_t *frames; /* by location */
-    uint32_t most;    /* of one location */
-    struct cut {      /* by location: the newest copy of it with only some of its lines */
-        uint32_t lines, copy;
-    } * cuts;
+    uint32_t *frames;   /* by location */
+    uint32_t most;      /* of one location */
+    struct cut **cuts;  /* by location; NULL: none was cut */
     uint32_t truncated; /* the location at the root; 0: there is none yet */
     uint32_t n_cut;
 };
@@ -26,6 +33,7 @@ static uint32_t limits_stacks_frames_of(struct br_entry location)
     const uint8_t *end = location.data + location.len;
     uint32_t n = 0;
     struct br_field field;
+    br_steps_add(location.len);
     for (const uint8_t *p = location.data; p < end && (p = br_scan(p, end, &field));)
         n += br_scan_tag(&field) == BR_SCAN_LEN(LOCATION_LINE);
     return n ? n : 1;
@@ -46,33 +54,89 @@ static bool limits_stacks_count_frames(struct cutter *cutter)
     return true;
 }
 
-/* A location like `index` with only the innermost of its lines. */
-static uint32_t limits_stacks_cut_location(struct cutter *cutter, uint32_t index, uint32_t lines)
+enum side { BEFORE, LINES, AFTER };
+
+/* Copies the first `most` lines of a location, or what is not lines on one side of the first. */
+static uint8_t *limits_stacks_gather(struct br_entry location, enum side side, uint32_t most,
+                                     uint8_t *out)
+{
+    const uint8_t *end = location.data + location.len;
+    uint32_t n = 0;
+    struct br_field field;
+    br_steps_add(location.len);
+    for (const uint8_t *p = location.data; p < end && (p = br_scan(p, end, &field));) {
+        bool is_line = br_scan_tag(&field) == BR_SCAN_LEN(LOCATION_LINE);
+        n += is_line;
+        enum side here = is_line ? LINES : n ? AFTER : BEFORE;
+        if (here == side && (!is_line || n <= most))
+            out = br_put_bytes(out, field.at, (size_t)(p - field.at));
+    }
+    return out;
+}
+
+static struct cut *limits_stacks_read_cut(struct cutter *cutter, uint32_t index)
+{
+    struct br_arena *arena = cutter->edit->arena;
+    struct br_entry location = cutter->edit->view.tables[BR_TABLE_LOCATION][index];
+    uint32_t most = cutter->max_depth - 1;
+    most = most < cutter->frames[index] ? most : cutter->frames[index];
+    struct cut *cut = br_arena_alloc(arena, sizeof *cut);
+    uint8_t *before = br_arena_alloc(arena, location.len);
+    uint32_t *copies = br_arena_calloc(arena, (size_t)most + 1, sizeof *copies);
+    if (!cut || !before || !copies)
+        return NULL;
+    uint8_t *lines = limits_stacks_gather(location, BEFORE, most, before);
+    uint8_t *after = limits_stacks_gather(location, LINES, most, lines);
+    uint8_t *end = limits_stacks_gather(location, AFTER, most, after);
+    *cut = (struct cut){.lines = lines,
+                        .lines_len = (uint32_t)(after - lines),
+                        .before = {before, (uint32_t)(lines - before)},
+                        .after = {after, (uint32_t)(end - after)},
+                        .copies = copies};
+    return cut;
+}
+
+static struct cut *limits_stacks_cut_of(struct cutter *cutter, uint32_t index)
 {
     struct limits_edit *edit = cutter->edit;
     if (!cutter->cuts)
         cutter->cuts =
             br_arena_calloc(edit->arena, edit->view.count[BR_TABLE_LOCATION], sizeof *cutter->cuts);
-    if (!cutter->cuts) {
-        edit->rc = BR_ENOMEM;
+    if (cutter->cuts && !cutter->cuts[index])
+        cutter->cuts[index] = limits_stacks_read_cut(cutter, index);
+    return cutter->cuts ? cutter->cuts[index] : NULL;
+}
+
+/* Takes steps for what it writes, which an edit bounds. */
+static uint32_t limits_stacks_copy(struct cutter *cutter, const struct cut *cut, uint32_t lines)
+{
+    const uint8_t *p = cut->lines, *end = p + cut->lines_len;
+    struct br_str copy = {0};
+    struct br_field field;
+    for (uint32_t n = 0; n < lines && p && p < end; n++)
+        p = br_scan(p, end, &field);
+    br_str_add(&copy, cut->before.data, cut->before.len);
+    br_str_add(&copy, cut->lines, p ? (size_t)(p - cut->lines) : 0);
+    br_str_add(&copy, cut->after.data, cut->after.len);
+    if (copy.failed)
+        cutter->edit->rc = BR_ENOMEM;
+    uint32_t ret = limits_edit_add(cutter->edit, BR_TABLE_LOCATION, copy.data, copy.len);
+    br_str_release(&copy);
+    return ret;
+}
+
+/* A location like `index` with only the innermost of its lines: fewer than it has, and than a stack
+ * may have. */
+static uint32_t limits_stacks_cut_location(struct cutter *cutter, uint32_t index, uint32_t lines)
+{
+    struct cut *cut = limits_stacks_cut_of(cutter, index);
+    if (!cut) {
+        cutter->edit->rc = BR_ENOMEM;
         return 0;
     }
-    if (cutter->cuts[index].lines == lines)
-        return cutter->cuts[index].copy;
-    struct br_entry location = edit->view.tables[BR_TABLE_LOCATION][index];
-    const uint8_t *end = location.data + location.len;
-    struct br_str copy = {0};
-    uint32_t n = 0;
-    struct br_field field;
-    for (const uint8_t *p = location.data; p < end && (p = br_scan(p, end, &field));)
-        if (br_scan_tag(&field) != BR_SCAN_LEN(LOCATION_LINE) || n++ < lines)
-            br_str_add(&copy, field.at, (size_t)(p - field.at));
-    if (copy.failed)
-        edit->rc = BR_ENOMEM;
-    cutter->cuts[index].lines = lines;
-    cutter->cuts[index].copy = limits_edit_add(edit, BR_TABLE_LOCATION, copy.data, copy.len);
-    br_str_release(&copy);
-    return cutter->cuts[index].copy;
+    if (!cut->copies[lines])
+        cut->copies[lines] = limits_stacks_copy(cutter, cut, lines);
+    return cut->copies[lines];
 }
 
 static size_t limits_stacks_put_index(uint8_t *out, uint32_t field, uint32_t index)
@@ -136,6 +200,7 @@ static bool limits_stacks_is_deep(const struct cutter *cutter, struct br_entry s
     uint64_t depth = 0, location;
     if ((uint64_t)stack.len * cutter->most <= cutter->max_depth) /* an index is a byte at least */
         return false;
+    br_steps_add(stack.len);
     while (depth <= cutter->max_depth && limits_stacks_next_index(&it, &location))
         depth += limits_stacks_frames_at(cutter, location);
     return depth > cutter->max_depth;
@@ -148,7 +213,8 @@ static void limits_stacks_cut(struct cutter *cutter, uint32_t at, struct br_entr
     uint64_t location;
     uint8_t index[BR_VARINT_MAX];
     struct br_str list = {0};
-    while (room && limits_stacks_next_index(&it, &location)) {
+    br_steps_add(stack.len);
+    while (room && !cutter->edit->rc && limits_stacks_next_index(&it, &location)) {
         uint32_t frames = limits_stacks_frames_at(cutter, location);
         if (frames > room) {
             location = limits_stacks_cut_location(cutter, (uint32_t)location, room);

@@ -12,6 +12,7 @@
 #include "base/map.h"
 
 #define LIMITS_KEYS_MAX 1024
+#define LIMITS_KEY_NONE UINT16_MAX
 #define LIMITS_VALUES_MAX (1u << 20) /* of all keys together */
 
 /* Zeroed at first. */
@@ -24,7 +25,11 @@ struct limits_values {
 /* Forgets everything; usable again. */
 void limits_values_clear(struct limits_values *values);
 
-/* Returns true when the value is one of the first `max` of its key. What there is no memory for is
- * not. */
-bool limits_values_admit(struct limits_values *limits_values, const void *key, size_t key_len,
-                         const void *value, size_t len, uint32_t max);
+/* Returns the number of the key, from 1; LIMITS_KEY_NONE when there are too many keys, or no memory.
+ * It is good until everything is forgotten. */
+uint16_t limits_values_key(struct limits_values *limits_values, const void *key, size_t len);
+
+/* Returns true when the value is one of the first `max` of the key with this number. What there is
+ * no memory for is not. */
+bool limits_values_admit(struct limits_values *limits_values, uint16_t key, const void *value,
+                         size_t len, uint32_t max);

@@ -106,6 +106,22 @@ static void long_keys(struct shape *s)
     }
 }
 
+/* Each attribute is a sample's, and has a text. */
+static void long_keys_of_texts(struct shape *s)
+{
+    struct wire *w = &s->tables[ATTRIBUTE];
+    s->long_string = true;
+    for (uint64_t i = 1; more(s); i++) {
+        size_t entry = wire_open(w, ATTRIBUTE);
+        wire_varint(w, 1, 2);
+        size_t any = wire_open(w, 2);
+        wire_len(w, 1, "v", 1);
+        wire_close(w, any);
+        wire_close(w, entry);
+        put_sample(&s->samples, 2, i);
+    }
+}
+
 static void inline_label(struct shape *s)
 {
     struct wire *w = &s->tables[ATTRIBUTE];
@@ -194,6 +210,58 @@ static void inlined_location(struct shape *s)
         put_number(w, 3, 1, 1);
     wire_close(w, entry);
     stacks(s, s->size);
+}
+
+/* Stacks of the first location below 0 to `most` others of one frame, in turn. */
+static void stacks_cut(struct shape *s, uint64_t most)
+{
+    struct wire *w = &s->tables[STACK];
+    put_number(&s->tables[FUNCTION], FUNCTION, 1, 1);
+    put_number(&s->tables[LOCATION], LOCATION, 2, 7);
+    for (uint64_t i = 1; refs_len(s) < s->size; i++) {
+        size_t entry = wire_open(w, STACK), list = wire_open(w, 1);
+        for (uint64_t n = i % (most + 1); n; n--)
+            wire_number(w, 2);
+        wire_number(w, 1);
+        wire_close(w, list);
+        wire_close(w, entry);
+        put_sample(&s->samples, 1, i);
+    }
+}
+
+static void inlined_location_cut(struct shape *s)
+{
+    struct wire *w = &s->tables[LOCATION];
+    size_t entry = wire_open(w, LOCATION);
+    for (size_t i = 0; i < s->size / 8; i++)
+        put_number(w, 3, 1, 1);
+    wire_close(w, entry);
+    stacks_cut(s, 1);
+}
+
+/* Of which each cut copies everything: what is long is its first line, or beside its lines. */
+static void long_location_cut(struct shape *s, bool in_line)
+{
+    struct wire *w = &s->tables[LOCATION];
+    size_t entry = wire_open(w, LOCATION), line = in_line ? wire_open(w, 3) : 0;
+    for (size_t i = 0; i < s->size / 4; i++)
+        wire_varint(w, UNKNOWN_FIELD, 1);
+    if (in_line)
+        wire_close(w, line);
+    for (size_t i = 0; i < 1000; i++)
+        put_number(w, 3, 1, 1);
+    wire_close(w, entry);
+    stacks_cut(s, 90);
+}
+
+static void long_line_cut(struct shape *s)
+{
+    long_location_cut(s, true);
+}
+
+static void padded_location_cut(struct shape *s)
+{
+    long_location_cut(s, false);
 }
 
 static void locations(struct shape *s, bool functions)
@@ -359,6 +427,7 @@ static const struct {
     {"thread.name", "thread.name", labels, true},
     {"a few long span_ids", "span_id", some_labels, false},
     {"long keys", "k", long_keys, false},
+    {"long keys of texts", "k", long_keys_of_texts, false},
     {"a long value in many lists", "k", inline_label, false},
     {"a long attribute", "span_id", padded_label, false},
     {"a long link", "k", padded_link, false},
@@ -366,6 +435,9 @@ static const struct {
     {"a deep stack", "k", deep_stack, false},
     {"a long location", "k", padded_location, false},
     {"a location of many lines", "k", inlined_location, false},
+    {"many lines, cut at two", "k", inlined_location_cut, false},
+    {"a long line, cut at each", "k", long_line_cut, false},
+    {"a long location, cut at each", "k", padded_location_cut, false},
     {"a long function", "k", padded_function, false},
     {"a long mapping", "k", padded_mapping, false},
     {"functions of a long name", "k", long_function_names, false},
