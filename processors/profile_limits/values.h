@@ -25,8 +25,8 @@ struct limits_values {
 /* Forgets everything; usable again. */
 void limits_values_clear(struct limits_values *values);
 
-/* Returns the number of the key, from 1; LIMITS_KEY_NONE when there are too many keys, or no memory.
- * It is good until everything is forgotten. */
+/* Returns the number of the key, from 1; LIMITS_KEY_NONE when there are too many keys, or no
+ * memory. It is good until everything is forgotten. */
 uint16_t limits_values_key(struct limits_values *limits_values, const void *key, size_t len);
 
 /* Returns true when the value is one of the first `max` of the key with this number. What there is
