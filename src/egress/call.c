@@ -68,14 +68,23 @@ void br_call_fail(struct br_call *call, int rc)
     call_end(call, &outcome);
 }
 
+/* The peer has said by its status that it took the request, whatever became of the answer's body:
+ * another attempt would make copies. gRPC says it in the trailers only. */
+static bool call_is_taken(const struct br_exchange *exchange)
+{
+    return !exchange->grpc && exchange->http_status >= 200 && exchange->http_status < 300;
+}
+
 static void call_on_done(struct br_exchange *exchange)
 {
     struct br_call *call = exchange->user;
-    if (exchange->error)
+    struct br_outcome outcome = BR_OUTCOME_DONE;
+    if (!exchange->error) {
+        outcome = call->calls->read(call);
+    } else if (!call_is_taken(exchange)) {
         br_client_want(call->client);
-    struct br_outcome outcome =
-        exchange->error ? br_outcome_retry(BR_STATUS_UNAVAILABLE, 0, "%s", exchange->error_text)
-                        : call->calls->read(call);
+        outcome = br_outcome_retry(BR_STATUS_UNAVAILABLE, 0, "%s", exchange->error_text);
+    }
     call_end(call, &outcome);
 }
 
@@ -83,9 +92,11 @@ static void call_on_timeout(struct br_timer *timer)
 {
     struct br_call *call = br_container_of(timer, struct br_call, timer);
     struct br_outcome outcome =
-        br_outcome_retry(BR_STATUS_DEADLINE_EXCEEDED, 0, "%s in %llu ms",
-                         call->job ? "the request could not be compressed" : "no answer",
-                         (unsigned long long)call->calls->timeout_ms);
+        call_is_taken(&call->exchange)
+            ? BR_OUTCOME_DONE
+            : br_outcome_retry(BR_STATUS_DEADLINE_EXCEEDED, 0, "%s in %llu ms",
+                               call->job ? "the request could not be compressed" : "no answer",
+                               (unsigned long long)call->calls->timeout_ms);
     call_stop(call);
     br_client_want(call->client);
     call_end(call, &outcome);

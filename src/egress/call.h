@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A call is one attempt of an exporter at sending an item, from its exchange to its outcome. The
- * answer, the time limit or the exporter's end finishes it, whichever comes first.
+ * answer, the time limit or the exporter's end finishes it, whichever comes first. Over HTTP an
+ * item is delivered with a 2xx, although its body is too long, breaks off or does not end in time.
  */
 #pragma once
 
@@ -18,7 +19,7 @@ struct br_call;
 struct br_calls {
     struct br_node *node;
     uint64_t timeout_ms;                                   /* of one attempt; 0: none */
-    struct br_outcome (*read)(const struct br_call *call); /* what an answer means */
+    struct br_outcome (*read)(const struct br_call *call); /* what a complete answer means */
     struct br_list list;
 };
 

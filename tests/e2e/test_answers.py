@@ -17,7 +17,7 @@ import certs
 import clients
 import otlp
 from braid import exporter, pipelines, until
-from otlp import TRACES
+from otlp import PROFILES, TRACES
 from sink import Reply
 
 PARTIAL = TRACES.response()
@@ -176,3 +176,45 @@ def test_what_cannot_be_decompressed_is_an_answer_without_a_message(braid, backe
     server = braid(pipelines(exporter("grpc", to), signals=["traces"], processors=LATE))
     assert not TRACES.response.FromString(send(server).expect_ok().body).HasField("partial_success")
     assert (server.ledger(TRACES)["sent"], to.n_requests) == (5, 1)
+
+
+# --- Too long, cut off --------------------------------------------------------------------------
+
+def http1(length, body, ends=False, status=b"200 OK"):
+    return over_http1(b"HTTP/1.1 %b\r\ncontent-type: text/plain\r\ncontent-length: %d\r\n\r\n" % (status, length),
+                      body, ends)
+
+
+UNREADABLE = {"long": http1(5 << 20, bytes(5 << 20)), "cut": http1(100, b"abc", ends=True),
+              "slow": http1(100, b"abc")}
+
+
+def destination(kind, to, **more):
+    options = {"endpoint": f"http://{to.http}", "retry_on_failure": QUICK, "timeout": "500ms", **more}
+    return {kind: options}
+
+
+@pytest.mark.parametrize("answer", UNREADABLE)
+def test_what_was_taken_is_not_sent_again(braid, backend, answer):
+    """A 2xx decides, whatever becomes of its body."""
+    to = backend(UNREADABLE[answer])
+    server = braid(pipelines(destination("otlphttp", to), signals=["traces"], processors=LATE))
+    send(server).expect_ok()
+    account = server.ledger(TRACES)
+    assert (account["sent"], account["dropped"], to.n_requests) == (5, 0, 1)
+
+
+def test_a_profile_that_was_taken_is_not_sent_again(braid, backend):
+    to = backend(UNREADABLE["long"])
+    server = braid(pipelines(destination("pyroscope", to, limits={"max_age": "0"}), signals=["profiles"]))
+    body = otlp.request_of(PROFILES, 5).SerializeToString()
+    clients.grpc(server.grpc, PROFILES, body).expect_ok()
+    until(lambda: server.ledger(PROFILES)["held"] == 0, "the answer")
+    assert (server.ledger(PROFILES)["sent"], to.n_requests) == (5, 1)
+
+
+def test_a_refusal_that_breaks_off_is_sent_again(braid, backend):
+    to = backend(http1(100, b"abc", ends=True, status=b"503 Service Unavailable"))
+    server = braid(pipelines(destination("otlphttp", to), signals=["traces"], processors=LATE))
+    assert not send(server).ok
+    assert to.n_requests > 1

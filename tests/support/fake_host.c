@@ -73,7 +73,7 @@ static void put_answer(struct br_exchange *x, const struct fake_answer *a, struc
 {
     x->error = a->error;
     (void)snprintf(x->error_text, sizeof x->error_text, "%s", a->error ? "scripted" : "");
-    x->http_status = a->http_status ? a->http_status : 200;
+    x->http_status = a->http_status ? a->http_status : a->error ? 0 : 200;
     x->grpc_status = x->grpc ? a->grpc_status : -1;
     (void)snprintf(x->grpc_message, sizeof x->grpc_message, "%s",
                    a->grpc_message ? a->grpc_message : "");

@@ -24,7 +24,7 @@ struct fake_answer {
     bool never;           /* stays open until it is cancelled or the client is freed */
     uint64_t delay_ms;    /* 0: at the end of the turn */
     int error;            /* a code: there is no response */
-    unsigned http_status; /* 0: 200 */
+    unsigned http_status; /* 0: 200, or none with an error */
     int grpc_status;
     const char *grpc_message;
     const char *type;     /* of the body; NULL: application/x-protobuf */
