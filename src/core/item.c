@@ -457,7 +457,10 @@ static void item_settle_rest(struct br_item *item)
     } else if (item->keeps_debt) {
         return;
     } else if (item->parent) {
-        if (item->debt.exporter != item->parent->debt.exporter)
+        struct br_ledger *exporter = item->parent->debt.exporter;
+        if (!item->debt.exporter)
+            br_debt_enter(&item->debt, item->signal, exporter); /* a late batch has left it */
+        else if (item->debt.exporter != exporter)
             br_debt_leave(&item->debt, item->signal);
         (void)br_debt_move(&item->parent->debt, &item->debt, item->n_held);
     } else {
