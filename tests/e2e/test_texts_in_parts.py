@@ -105,7 +105,8 @@ def test_pyroscope_takes_it_all(braid, pyroscope):
     settings = {
         "receivers": {"pyroscope": {"protocols": {"http": {"endpoint": "127.0.0.1:0"}}}},
         "exporters": {"pyroscope": {"endpoint": pyroscope.url, "limits": {"max_age": "0"}}},
-        "service": {"pipelines": {"profiles": {"receivers": ["pyroscope"], "exporters": ["pyroscope"]}}}}
+        "service": {"telemetry": {"metrics": {"level": "none"}},  # of which the default has a port of its own
+                    "pipelines": {"profiles": {"receivers": ["pyroscope"], "exporters": ["pyroscope"]}}}}
     server = braid(settings)
     path = f"/ingest?name=shop.cpu&from={START_S}&until={END_S}"
     answer = clients.http(server.address("http", "receiver/pyroscope"), path, body.encode(), None)
