@@ -301,7 +301,8 @@ static void fanout_part_end(struct group *group)
         fanout->on_end(fanout->on_end_arg);
 }
 
-/* It has taken nothing of what is kept for it, and holds nothing up. */
+/* Holds what it refused after the others had ended. False where a part of it was taken, at the end,
+ * or without memory. */
 static bool fanout_hold_apart(struct share *share, struct br_item *child)
 {
     struct br_item *own = share->own;

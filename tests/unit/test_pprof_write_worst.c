@@ -140,8 +140,8 @@ static void profiles_of_a_long_name(struct parts *p)
         profile(p, 0, 2);
 }
 
-/* Each pprof has the stack, and half of the item is stack. */
-static void profiles_of_a_long_stack(struct parts *p)
+/* Half of the item is a stack. */
+static void put_long_stack(struct parts *p)
 {
     struct wire *d = &p->dictionary;
     wire_raw(d, "\x12\x02\x10\x01", 4); /* a location */
@@ -149,6 +149,12 @@ static void profiles_of_a_long_stack(struct parts *p)
     fill(d, p->size / 2, "\x01", 1);
     wire_close(d, list);
     wire_close(d, stack);
+}
+
+/* Each pprof has the stack. */
+static void profiles_of_a_long_stack(struct parts *p)
+{
+    put_long_stack(p);
     while (size_of(p) < p->size)
         profile(p, 0, 2);
 }
@@ -216,12 +222,7 @@ static void build_ids(struct parts *p)
 
 static void long_stacks(struct parts *p)
 {
-    struct wire *d = &p->dictionary;
-    wire_raw(d, "\x12\x02\x10\x01", 4); /* a location */
-    size_t stack = wire_open(d, STACK), list = wire_open(d, 1);
-    fill(d, p->size / 2, "\x01", 1);
-    wire_close(d, list);
-    wire_close(d, stack);
+    put_long_stack(p);
     samples(p, 0, 2);
 }
 
