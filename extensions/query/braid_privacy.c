@@ -90,7 +90,7 @@ static int privacy_compile(struct privacy_ask *ask)
         rc = br_regex_ready(&ask->regex);
     if (rc)
         return rc;
-    br_regex_time_begin(&ask->time, PRIVACY_MATCH_NS, 0);
+    br_regex_time_begin(&ask->time, PRIVACY_MATCH_NS, NULL);
     br_regex_bound(&ask->regex, &ask->time);
     return 0;
 }

@@ -29,8 +29,8 @@ static const struct br_option options[] = {
     BR_ENUM(struct attributes_config, apply_to, "both", targets,
             "in profiles: the attributes of samples, those of profiles, or both"),
     BR_DURATION(
-        struct attributes_config, match_time, "100ms",
-        "processor time that all patterns together may take in a request, beside 100 ns for "
+        struct attributes_config, match_time, "20ms",
+        "processor time that all patterns together may take in a request, beside 20 ns for "
         "each of its bytes; then delete and hash act on all keys, and nothing else matches"),
     BR_OPT_END,
 };
@@ -182,7 +182,7 @@ static void attributes_processor_consume(struct br_node *node, struct br_item *i
     struct attributes_state *state = node->state;
     const struct attributes_config *config = node->config;
     struct run run = {.node = node, .metadata = item->metadata};
-    br_regex_time_begin(&state->time, config->match_time, item->size);
+    br_regex_time_begin(&state->time, config->match_time, item);
     int rc = br_matcher_begin(&state->matcher, item);
     if (!rc)
         rc = item->signal == BR_TRACES

@@ -12,7 +12,7 @@
 #include "processors/attributes/attributes.h"
 
 #define ARENA_MAX (64u << 20)
-#define KNOWN_MAX (1u << 18)   /* lists; further ones are worked out each time */
+#define KNOWN_MAX (1u << 13)   /* lists; further ones are worked out each time */
 #define LIST_MAX 1024          /* bytes of the key of one; so are longer ones */
 #define SHORT 64               /* bytes of a value that is put into an entry each time */
 #define ENTRIES_MAX (1u << 18) /* of longer ones */
@@ -52,7 +52,7 @@ static uint32_t attributes_profiles_make_entry(struct run *run,
             br_additions_add(&run->additions, BR_TABLE_STRING, attribute->key, attribute->key_len);
     uint8_t *entry = br_arena_alloc(&run->state->scratch, attribute->value.len + 6 * BR_VARINT_MAX);
     if (!entry) {
-        run->additions.no_memory = true;
+        run->additions.rc = BR_ENOMEM;
         return 0;
     }
     uint8_t *p = br_put_varint(entry, BR_TAG(BR_ATTRIBUTE_KEY, BR_WIRE_VARINT));
@@ -73,7 +73,7 @@ static uint32_t attributes_profiles_add_entry(struct run *run, const struct br_a
     if (attribute->value.len <= SHORT || br_arena_has(&run->state->scratch, attribute->value.data))
         return attributes_profiles_make_entry(run, attribute);
     if (!run->entries && !(run->entries = br_map_new(ENTRIES_MAX))) {
-        run->additions.no_memory = true;
+        run->additions.rc = BR_ENOMEM;
         return 0;
     }
     uint32_t index = (uint32_t)(uintptr_t)br_map_get(run->entries, key, sizeof key);
@@ -82,7 +82,7 @@ static uint32_t attributes_profiles_add_entry(struct run *run, const struct br_a
     index = attributes_profiles_make_entry(run, attribute);
     if (index &&
         br_map_put(run->entries, key, sizeof key, (void *)(uintptr_t)index, NULL) == BR_ENOMEM)
-        run->additions.no_memory = true;
+        run->additions.rc = BR_ENOMEM;
     return index;
 }
 
@@ -107,8 +107,10 @@ static struct outcome *attributes_profiles_apply(struct run *run, int *ret_rc)
                                       : attribute->entry;
         }
     }
-    if (!outcome || run->additions.no_memory)
-        *ret_rc = run->arena.full || run->state->scratch.full ? BR_EFULL : BR_ENOMEM;
+    if (!outcome || run->additions.rc)
+        *ret_rc = run->arena.full || run->state->scratch.full ? BR_EFULL
+                  : run->additions.rc                         ? run->additions.rc
+                                                              : BR_ENOMEM;
     br_arena_release(&run->state->scratch);
     return outcome;
 }
@@ -211,7 +213,7 @@ int attributes_profiles(struct br_node *node, struct br_item *item)
                       .pool = node->host->pool,
                       .metadata = item->metadata};
     br_arena_init(&run.arena, ARENA_MAX);
-    br_additions_init(&run.additions, &run.arena, &state->matcher.view);
+    br_additions_init(&run.additions, &state->matcher.view);
     run.memo.arena = &run.arena;
     state->list.memo = &run.memo;
     int rc =

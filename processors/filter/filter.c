@@ -80,8 +80,8 @@ static const struct br_option options[] = {
     BR_STRUCT(struct config, spans, span_options, "for traces"),
     BR_STRUCT(struct config, profiles, profile_options, "for profiles"),
     BR_DURATION(
-        struct config, match_time, "100ms",
-        "processor time that all patterns together may take in a request, beside 100 ns for "
+        struct config, match_time, "20ms",
+        "processor time that all patterns together may take in a request, beside 20 ns for "
         "each of its bytes; then none matches any more"),
     BR_STRUCT(struct config, traces, trace_options, "conditions for traces"),
     BR_VALUE(struct config, trace_conditions, ANY_OF "a span; paths name their context"),
@@ -396,7 +396,7 @@ static void filter_consume(struct br_node *node, struct br_item *item)
     struct br_conditions *conditions = &state->conditions[item->signal];
     struct look look = {matcher, conditions->count ? conditions : NULL};
     uint32_t before = item->n_items;
-    br_regex_time_begin(&state->time, config->match_time, item->size);
+    br_regex_time_begin(&state->time, config->match_time, item);
     int rc = br_matcher_begin(matcher, item);
     if (!rc && look.conditions)
         rc = br_conditions_begin(conditions, item);

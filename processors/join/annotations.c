@@ -22,11 +22,10 @@
 #define OTHER_VALUE "_other"
 #define SEEN_MAX (1u << 20) /* about further ones is asked each time */
 
-void join_additions_init(struct join_additions *additions, struct br_arena *arena,
-                         const struct br_dictionary_view *view)
+void join_additions_init(struct join_additions *additions, const struct br_dictionary_view *view)
 {
     *additions = (struct join_additions){0};
-    br_additions_init(&additions->made, arena, view);
+    br_additions_init(&additions->made, view);
 }
 
 void join_additions_release(struct join_additions *additions)

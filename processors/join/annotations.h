@@ -21,8 +21,7 @@ struct join_additions {
 };
 
 /* Begins behind the entries of `view`; memory comes from `arena`, which lives longer. */
-void join_additions_init(struct join_additions *additions, struct br_arena *arena,
-                         const struct br_dictionary_view *view);
+void join_additions_init(struct join_additions *additions, const struct br_dictionary_view *view);
 void join_additions_release(struct join_additions *additions);
 
 /* Says whether a value that is new to the additions may be used for key number `key`. */

@@ -786,7 +786,7 @@ static bool join_run_prepare(struct run *run)
         join_labels_read(&run->dictionary.texts, &names, &run->arena, &run->dictionary.any_label);
     run->dictionary.links =
         (struct join_links){.view = &run->dictionary.view, .arena = &run->arena};
-    join_additions_init(&run->additions, &run->arena, &run->dictionary.view);
+    join_additions_init(&run->additions, &run->dictionary.view);
     if (run->join->config->top_functions)
         join_leaves_init(&run->dictionary.leaves, run->join->table, &run->dictionary.view,
                          &run->arena);

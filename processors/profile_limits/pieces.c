@@ -7,9 +7,9 @@
 #include "otlp/edit/rewrite.h"
 #include "otlp/scan.h"
 
-#define GROWTH_MAX 8
-#define GROWTH_FREE (16u << 20)
-#define PIECE_COST 4096 /* of a piece beside its bytes */
+#define GROWTH_MAX 4
+#define GROWTH_FREE (1u << 20)
+#define PIECE_COST 1536 /* of a piece beside its bytes */
 #define GROWS_TOO_MUCH 1
 
 enum { PAYLOAD_FORMAT = 9, PAYLOAD = 10 }; /* Profile.original_payload */

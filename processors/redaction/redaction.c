@@ -113,7 +113,7 @@ static int redact_profiles(struct state *state, struct br_item *item)
 static void redaction_consume(struct br_node *node, struct br_item *item)
 {
     struct state *state = node->state;
-    redact_rules_begin(&state->rules, item->size);
+    redact_rules_begin(&state->rules, item);
     int rc =
         item->signal == BR_TRACES ? redact_parts(&state->walk, item) : redact_profiles(state, item);
     br_splice_begin(&state->walk.splice, NULL, 0);

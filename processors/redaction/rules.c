@@ -249,13 +249,13 @@ static void redact_rules_forget_text(uint8_t **text, uint32_t *cap)
     *cap = 0;
 }
 
-void redact_rules_begin(struct redact_rules *rules, size_t size)
+void redact_rules_begin(struct redact_rules *rules, const struct br_item *item)
 {
     rules->n_gave_up = 0;
     redact_rules_forget_text(&rules->text, &rules->text_cap);
     redact_rules_forget_text(&rules->next, &rules->next_cap);
     redact_rules_forget_text(&rules->clean, &rules->clean_cap);
-    br_regex_time_begin(&rules->time, rules->config->match_time, size);
+    br_regex_time_begin(&rules->time, rules->config->match_time, item);
 }
 
 /* Counts what a match says: whether it gave up. */

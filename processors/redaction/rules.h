@@ -119,8 +119,8 @@ void redact_rules_release(struct redact_rules *rules);
 /* Returns the name of a rule, as "blocked_values: 4[0-9]{12}". */
 const char *redact_rule_name(const struct redact_rules *rules, uint16_t rule);
 
-/* Begins an item of `size` bytes, which sets how much time its texts have. */
-void redact_rules_begin(struct redact_rules *rules, size_t size);
+/* Begins an item, which sets how much time its texts have. */
+void redact_rules_begin(struct redact_rules *rules, const struct br_item *item);
 
 /* Returns what the rules say of a key (enum redact_key), or BR_ENOMEM. */
 int redact_key(struct redact_rules *rules, const void *key, size_t len);

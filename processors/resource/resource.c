@@ -41,8 +41,8 @@ static const struct br_option options[] = {
      .size = sizeof(struct br_rule_config),
      .help = "actions on resource attributes, applied in order"},
     BR_DURATION(
-        struct config, match_time, "100ms",
-        "processor time that all patterns together may take in a request, beside 100 ns for "
+        struct config, match_time, "20ms",
+        "processor time that all patterns together may take in a request, beside 20 ns for "
         "each of its bytes; then delete and hash act on all keys, and extract on none"),
     BR_OPT_END,
 };
@@ -200,7 +200,7 @@ static void resource_consume(struct br_node *node, struct br_item *item)
     const struct config *config = node->config;
     struct job j = {.state = state, .item = item};
     int rc = 0;
-    br_regex_time_begin(&state->time, config->match_time, item->size);
+    br_regex_time_begin(&state->time, config->match_time, item);
     if (state->reads_metadata) {
         j.metadata = item->metadata;
         j.metadata_len = br_item_metadata_len(item);

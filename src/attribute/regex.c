@@ -9,14 +9,16 @@
 #include "base/steps.h"
 
 #define MATCH_STEPS_MAX 1000000 /* of one pattern over one text */
-#define BOUND_STEPS_MAX 100000  /* where there is a time: a millisecond or so */
-#define TIME_NS_PER_BYTE 100u
-#define HEAP_KIB_MAX 16384 /* of the interpreter, where machine code has too little stack */
+#define BOUND_STEPS_MAX 20000   /* where there is a time: a fifth of a millisecond or so */
+#define TIME_NS_PER_BYTE 20u    /* most patterns take half of one, few more than two */
+#define SURE_NS 1000000u        /* what takes less was hardly interrupted */
+#define SHARE_MIN (1.0 / 256)   /* of a piece: to begin to match takes time for a short text, too */
+#define HEAP_KIB_MAX 16384      /* of the interpreter, where machine code has too little stack */
 
 /* Places to begin at between two looks at the clock: fewer in long texts, where each takes longer.
  */
 #define STRIDE_MAX 128
-#define STRIDE_MIN 16
+#define STRIDE_MIN 4
 #define STRIDE_WORK (4u << 20)
 
 static void *regex_memory_get(size_t size, void *arg)
@@ -106,31 +108,33 @@ static uint64_t regex_clock_ns(clockid_t clock)
     return (uint64_t)timespec.tv_sec * 1000000000u + (uint64_t)timespec.tv_nsec;
 }
 
-void br_regex_time_begin(struct br_regex_time *time_left, uint64_t match_ns, size_t size)
+void br_regex_time_begin(struct br_regex_time *time_left, uint64_t match_ns,
+                         const struct br_item *item)
 {
-    *time_left = (struct br_regex_time){.allowed_ns = match_ns + (uint64_t)size * TIME_NS_PER_BYTE};
+    double share = item ? br_item_share(item) : 1;
+    share = share < SHARE_MIN ? SHARE_MIN : share;
+    *time_left = (struct br_regex_time){.allowed_ns = (uint64_t)((double)match_ns * share)};
+    if (item)
+        time_left->allowed_ns += (uint64_t)item->size * TIME_NS_PER_BYTE;
 }
 
-static void regex_start(struct br_regex_time *time_left)
+static uint64_t regex_time_read(const struct br_regex_time *time)
 {
-    time_left->began_ns = regex_clock_ns(CLOCK_THREAD_CPUTIME_ID);
-    time_left->look_ns = regex_clock_ns(CLOCK_MONOTONIC) + time_left->allowed_ns;
+    return regex_clock_ns(time->exact ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC);
 }
 
-/* The thread's own clock is dear to read: not before the other says that it could be time. */
-static bool regex_time_spent(struct br_regex_time *time_left)
+/* Counts what a match took that began at `began_ns` of the clock of then. The thread's own clock is
+ * dear to read: it is not read before a match takes so long that the thread may have been waiting.
+ */
+static void regex_time_take(struct br_regex_time *time, uint64_t began_ns)
 {
-    if (time_left->spent)
-        return true;
-    if (!time_left->look_ns)
-        regex_start(time_left);
-    uint64_t now = regex_clock_ns(CLOCK_MONOTONIC);
-    if (now < time_left->look_ns)
-        return false;
-    uint64_t used = regex_clock_ns(CLOCK_THREAD_CPUTIME_ID) - time_left->began_ns;
-    time_left->spent = used >= time_left->allowed_ns;
-    time_left->look_ns = now + (time_left->spent ? 0 : time_left->allowed_ns - used);
-    return time_left->spent;
+    uint64_t took_ns = regex_time_read(time) - began_ns;
+    if (!time->exact && took_ns > SURE_NS) {
+        time->exact = true;
+        took_ns = SURE_NS;
+    }
+    time->used_ns += took_ns;
+    time->spent = time->used_ns >= time->allowed_ns;
 }
 
 /* A match that begins between `start` and `last`: PCRE2's result. */
@@ -160,13 +164,17 @@ static int regex_match(const struct br_regex *regex, const pcre2_code *pattern, 
 {
     PCRE2_SPTR subject = text ? text : (const void *)"";
     size_t stride = regex_stride_of(regex, len);
+    struct br_regex_time *time = regex->time;
     int rc;
     for (bool more = true; more;) {
-        if (regex->time && regex_time_spent(regex->time))
+        if (time && time->spent)
             return BR_EFULL;
+        uint64_t began_ns = time ? regex_time_read(time) : 0;
         more = len - start >= stride;
         rc = regex_match_within(regex, pattern, subject, len, start,
                                 more ? start + stride - 1 : PCRE2_UNSET, options);
+        if (time)
+            regex_time_take(time, began_ns);
         if (rc != PCRE2_ERROR_NOMATCH)
             break;
         start += more ? stride : 0;

@@ -13,21 +13,25 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
+#include "core/item.h"
+
 #define BR_REGEX_WHY_SIZE 200
 
 /* What matches may take together, in processor time of this thread. Steps alone bound little: they
  * are counted anew at every place that a match may begin at, and loops over one character are not.
  */
 struct br_regex_time {
-    uint64_t allowed_ns, began_ns;
-    uint64_t look_ns; /* monotonic: not all can be spent before; 0: nothing was matched yet */
+    uint64_t allowed_ns, used_ns;
+    bool exact; /* by the thread's clock */
     bool spent;
 };
 
-/* Begins a time: `match_ns` (an option) and, beside it, many times what
- * matching takes for each of `size` bytes. Once it is spent all that is left to match is BR_EFULL.
- */
-void br_regex_time_begin(struct br_regex_time *time_left, uint64_t match_ns, size_t size);
+/* Begins a time: `match_ns` (an option), of which a piece of a request has its share
+ * (br_item_share; at least a 256th), and many times what matching takes for each byte of `item`. Of
+ * a query, which has no item (NULL), it is all of `match_ns`. Once it is spent all that is left to
+ * match is BR_EFULL. */
+void br_regex_time_begin(struct br_regex_time *time_left, uint64_t match_ns,
+                         const struct br_item *item);
 
 /* What the patterns of one owner share; not for several threads at a time. Zeroed at first. */
 struct br_regex {
@@ -48,7 +52,7 @@ int br_regex_ready(struct br_regex *regex);
 void br_regex_release(struct br_regex *regex);
 
 /* Bounds what hostile texts can cost, after br_regex_ready: all matches by a time (borrowed until
- * the release), and each by 100 000 steps from one place on, where else a million are too many. */
+ * the release), and each by 20 000 steps from one place on, where else a million are too many. */
 void br_regex_bound(struct br_regex *regex, struct br_regex_time *time);
 
 /* Returns where the pattern matches next in the text, at `start` (between two characters) or after,

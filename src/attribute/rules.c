@@ -322,6 +322,10 @@ int br_rules_headers(const struct br_structs *rules, struct br_arena *arena, str
 
 /* --- Applying -------------------------------------------------------------------------------- */
 
+#define SHORT 64               /* bytes of a key or a value that are worked on each time */
+#define SHORT_MAX (1u << 13)   /* results of which those of short values are kept */
+#define OF_KEY ((uintptr_t)-1) /* stands for the length of a value in the memo's keys */
+
 /* `in_doubt`: what a text is that takes too long. */
 static bool attribute_rules_matches(const struct br_rules *rules, const struct br_rule *rule,
                                     struct br_attributes *attributes, const uint8_t *text,
@@ -331,6 +335,33 @@ static bool attribute_rules_matches(const struct br_rules *rules, const struct b
     attributes->no_memory = attributes->no_memory || rc == BR_ENOMEM;
     attributes->n_gave_up += rc == BR_EFULL;
     return rc == BR_EFULL ? in_doubt : rc > 0;
+}
+
+/* Whether the pattern matches a key. Many lists may have a long one of the dictionary. */
+static bool attribute_rules_matches_key(const struct br_rules *rules, const struct br_rule *rule,
+                                        struct br_attributes *attributes,
+                                        const struct br_attribute *attribute)
+{
+    enum { NO = 1, YES };
+    struct br_value_memo *memo = attributes->memo;
+    const uintptr_t key[] = {(uintptr_t)rule, (uintptr_t)attribute->key, OF_KEY};
+    if (!memo || !attribute->key_string || attribute->key_len <= SHORT)
+        return attribute_rules_matches(rules, rule, attributes, attribute->key, attribute->key_len,
+                                       true);
+    if (!memo->known && !(memo->known = br_map_new(BR_VALUE_MEMO_MAX))) {
+        attributes->no_memory = true;
+        return true;
+    }
+    uintptr_t known = (uintptr_t)br_map_get(memo->known, key, sizeof key);
+    if (!known) {
+        known = attribute_rules_matches(rules, rule, attributes, attribute->key, attribute->key_len,
+                                        true)
+                    ? YES
+                    : NO;
+        if (br_map_put(memo->known, key, sizeof key, (void *)known, NULL) == BR_ENOMEM)
+            attributes->no_memory = true;
+    }
+    return known == YES;
 }
 
 /* The values of a header, joined by ";". */
@@ -385,8 +416,6 @@ static void attribute_rules_assign(const struct br_rule *rule, struct br_attribu
         br_attributes_put(attributes, rule->key, rule->key_len, value);
 }
 
-#define SHORT 64 /* bytes of a value that are worked on each time */
-
 static bool attribute_rules_work_out(const struct br_rule *rule, struct br_value value,
                                      struct br_arena *arena, struct br_value *ret)
 {
@@ -401,8 +430,8 @@ static bool attribute_rules_result_of(const struct br_rule *rule, struct br_attr
 {
     struct br_value_memo *memo = attributes->memo;
     const uintptr_t key[] = {(uintptr_t)rule, (uintptr_t)value.data, value.len};
-    bool is_short =
-        value.len <= SHORT && (rule->action != BR_RULE_HASH || !memo || memo->arena->full);
+    bool is_short = value.len <= SHORT && (rule->action != BR_RULE_HASH || !memo ||
+                                           (memo->known && br_map_count(memo->known) > SHORT_MAX));
     if (!memo || is_short ||
         br_arena_has(attributes->arena, value.data)) /* that is of this list alone */
         return attribute_rules_work_out(rule, value, attributes->arena, ret);
@@ -443,8 +472,7 @@ static void attribute_rules_each_key(const struct br_rules *rules, const struct 
         if (rule->key_len && p->key_len == rule->key_len &&
             memcmp(p->key, rule->key, p->key_len) == 0)
             attribute_rules_act(rule, attributes, p);
-        if (rule->pattern && !p->deleted &&
-            attribute_rules_matches(rules, rule, attributes, p->key, p->key_len, true))
+        if (rule->pattern && !p->deleted && attribute_rules_matches_key(rules, rule, attributes, p))
             attribute_rules_act(rule, attributes, p);
     }
 }

@@ -495,6 +495,14 @@ void br_item_reject(struct br_item *item, enum br_status status, const char *why
     br_item_finish(item, &outcome);
 }
 
+double br_item_share(const struct br_item *item)
+{
+    const struct br_item *whole = item;
+    while (whole->parent)
+        whole = whole->parent;
+    return whole->n_items > item->n_items ? (double)item->n_items / whole->n_items : 1;
+}
+
 void br_item_release_parent(struct br_item *item)
 {
     item->parent_released = true;

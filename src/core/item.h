@@ -222,6 +222,10 @@ void br_item_orphan(struct br_item *attempt, const char *reason);
  * back to the parent. */
 void br_item_adopt(struct br_item *item, struct br_item *piece);
 
+/* Returns which part of a request `item` is, by its spans or samples: 1 where it is no piece of one
+ * (br_item_adopt). What a request may cost, all its pieces together may. */
+double br_item_share(const struct br_item *item);
+
 /* Lets the parent finish once its children have: the counterpart of the first br_item_adopt. */
 void br_item_release_parent(struct br_item *item);
 

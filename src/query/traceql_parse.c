@@ -764,7 +764,7 @@ int br_traceql_parse(struct br_traceql *ret, const char *text, size_t len, struc
     if (rc == BR_ENOMEM)
         return br_err_set(err, rc, "out of memory");
     if (!rc && ret->n_patterns) {
-        br_regex_time_begin(&ret->time, MATCH_MS * 1000000u, 0);
+        br_regex_time_begin(&ret->time, MATCH_MS * 1000000u, NULL);
         br_regex_bound(&ret->regex, &ret->time);
     }
     return rc;

@@ -56,7 +56,7 @@ int br_store_matching_init(struct br_store_matching *matching, struct br_store_q
         rc = matching_no_memory(matching);
     if (rc)
         return rc;
-    br_regex_time_begin(&matching->time, MATCH_NS, 0);
+    br_regex_time_begin(&matching->time, MATCH_NS, NULL);
     br_regex_bound(&matching->regex, &matching->time);
     return 0;
 }

@@ -436,13 +436,11 @@ static void no_memory(void **state)
 static void extension(void **state)
 {
     (void)state;
-    struct br_arena arena;
     struct br_additions e;
     struct br_dictionary_view view = {.count = {[BR_TABLE_STRING] = 4}};
     char big[5000];
     memset(big, 'a', sizeof big);
-    br_arena_init(&arena, 0);
-    br_additions_init(&e, &arena, &view);
+    br_additions_init(&e, &view);
     assert_int_equal(br_additions_add(&e, BR_TABLE_STRING, "a", 1), 4);
     assert_int_equal(br_additions_add(&e, BR_TABLE_STRING, "b", 1), 5);
     assert_int_equal(br_additions_add(&e, BR_TABLE_STRING, "a", 1), 4);
@@ -452,8 +450,8 @@ static void extension(void **state)
                                     6 << 3 | 2, 0, 6 << 3 | 2, 1,          'a'};
     assert_memory_equal(e.fields.data, start, sizeof start);
     assert_int_equal(e.fields.len, sizeof start + 1 + 2 + sizeof big);
+    assert_int_equal(br_additions_add(&e, BR_TABLE_STRING, big, sizeof big), 6);
     br_additions_release(&e);
-    br_arena_release(&arena);
 }
 
 int main(void)

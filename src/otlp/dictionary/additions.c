@@ -3,89 +3,120 @@
 
 #include <string.h>
 
-#include "base/map.h"
-#include "base/str.h"
+#include "base/mem.h"
+#include "base/steps.h"
 #include "core/host.h"
 #include "otlp/fields.h"
 #include "wire/protobuf.h"
 
-#define KNOWN_MAX (1u << 20) /* further ones are made each time */
-#define KEY_MAX 4096         /* so are longer ones */
+#define BYTES_MAX (256u << 20)
+#define ENTRIES_MAX (1u << 24)
 
-void br_additions_init(struct br_additions *additions, struct br_arena *arena,
-                       const struct br_dictionary_view *view)
+/* Where an entry is in `fields`. */
+struct br_added {
+    uint32_t at, len;
+    uint32_t index; /* in its table */
+    enum br_table table;
+};
+
+/* An entry as it is looked for. */
+struct wanted {
+    enum br_table table;
+    const void *entry;
+    size_t len;
+};
+
+void br_additions_init(struct br_additions *additions, const struct br_dictionary_view *view)
 {
-    *additions = (struct br_additions){.arena = arena};
+    *additions = (struct br_additions){0};
     memcpy(additions->count, view->count, sizeof additions->count);
 }
 
 void br_additions_release(struct br_additions *additions)
 {
-    br_map_free(additions->known, NULL);
-    additions->known = NULL;
+    br_index_release(&additions->index);
+    br_free(additions->bytes);
+    br_free(additions->added);
+    additions->bytes = NULL;
+    additions->added = NULL;
+    additions->fields = (struct br_addition){0};
 }
 
-static bool additions_reserve(struct br_additions *additions, size_t size)
+static bool additions_is_wanted(const void *entries, uint32_t place, const void *key)
 {
-    if (size <= additions->cap - additions->fields.len)
-        return true;
-    size_t want = additions->cap ? additions->cap * 2 : 1024;
-    while (want < additions->fields.len + size)
-        want *= 2;
-    uint8_t *grown = br_arena_alloc(additions->arena, want);
-    if (!grown)
-        return false;
-    br_put_bytes(grown, additions->fields.data, additions->fields.len);
-    additions->fields.data = grown;
-    additions->cap = want;
-    return true;
+    const struct br_additions *additions = entries;
+    const struct br_added *added = &additions->added[place];
+    const struct wanted *wanted = key;
+    return added->table == wanted->table && added->len == wanted->len &&
+           (!wanted->len || memcmp(additions->bytes + added->at, wanted->entry, wanted->len) == 0);
 }
 
-static uint32_t additions_append(struct br_additions *additions, enum br_table table,
-                                 const void *entry, size_t len)
+static uint64_t additions_hash(const struct br_additions *additions, enum br_table table,
+                               const void *entry, size_t len)
 {
-    uint32_t field = (uint32_t)table + 1, *n = &additions->count[table];
-    if (!additions_reserve(additions, br_len_size(field, len) + br_len_size(field, 0))) {
-        additions->no_memory = true;
-        return 0;
-    }
-    uint8_t *p = (uint8_t *)(uintptr_t)additions->fields.data + additions->fields.len, *start = p;
+    const uint64_t secret[2] = {additions->index.secret[0] + (uint64_t)table,
+                                additions->index.secret[1]};
+    return br_hash_keyed(secret, entry, len);
+}
+
+static uint64_t additions_rehash(const void *entries, uint32_t place)
+{
+    const struct br_additions *additions = entries;
+    const struct br_added *added = &additions->added[place];
+    return additions_hash(additions, added->table, additions->bytes + added->at, added->len);
+}
+
+/* Appends the entry as a field; what is known of it becomes additions->added[n_added]. */
+static int additions_append(struct br_additions *additions, const struct wanted *wanted)
+{
+    uint32_t field = (uint32_t)wanted->table + 1, *n = &additions->count[wanted->table];
+    size_t len = additions->fields.len,
+           most = len + br_len_size(field, wanted->len) + br_len_size(field, 0);
+    int rc = br_grow(&additions->bytes, &additions->cap, most, 1, BYTES_MAX);
+    if (!rc)
+        rc = br_grow(&additions->added, &additions->cap_added, (size_t)additions->n_added + 1,
+                     sizeof *additions->added, ENTRIES_MAX);
+    if (rc)
+        return rc;
+    uint8_t *p = additions->bytes + len;
     /* A table that was empty begins with the zero entry. */
     if (*n == 0) {
         p = br_put_len(p, field, NULL, 0);
         ++*n;
     }
-    p = br_put_len(p, field, entry, len);
-    additions->fields.len += (size_t)(p - start);
-    return (*n)++;
+    p = br_put_len(p, field, wanted->entry, wanted->len);
+    additions->fields = (struct br_addition){additions->bytes, (size_t)(p - additions->bytes)};
+    additions->added[additions->n_added] =
+        (struct br_added){.at = (uint32_t)(additions->fields.len - wanted->len),
+                          .len = (uint32_t)wanted->len,
+                          .index = (*n)++,
+                          .table = wanted->table};
+    return 0;
 }
 
 uint32_t br_additions_add(struct br_additions *additions, enum br_table table, const void *entry,
                           size_t len)
 {
-    uint8_t key[1 + KEY_MAX];
-    if (len > KEY_MAX)
-        return additions_append(additions, table, entry, len);
-    key[0] = (uint8_t)table;
-    br_put_bytes(key + 1, entry, len);
-    uint32_t index =
-        additions->known ? (uint32_t)(uintptr_t)br_map_get(additions->known, key, 1 + len) : 0;
-    if (index)
-        return index;
-    if (!additions->known && !(additions->known = br_map_new(KNOWN_MAX))) {
-        additions->no_memory = true;
-        return 0;
-    }
-    index = additions_append(additions, table, entry, len);
-    int rc = index ? br_map_put(additions->known, key, 1 + len, (void *)(uintptr_t)index, NULL) : 0;
-    additions->no_memory = additions->no_memory || rc == BR_ENOMEM;
-    return index;
+    const struct wanted wanted = {table, entry, len};
+    if (!additions->index.max) /* random bytes are dear, and most items add nothing */
+        br_index_init(&additions->index, ENTRIES_MAX, BR_HOLDER_PROCESS);
+    uint64_t hash = additions_hash(additions, table, entry, len);
+    br_steps_add(len);
+    uint32_t place =
+        br_index_find(&additions->index, hash, additions_is_wanted, additions, &wanted);
+    if (place != BR_INDEX_NONE)
+        return additions->added[place].index;
+    int rc = additions->rc ? additions->rc : additions_append(additions, &wanted);
+    if (!rc)
+        rc = br_index_add(&additions->index, hash, additions->n_added, additions_rehash, additions);
+    additions->rc = rc;
+    return rc ? 0 : additions->added[additions->n_added++].index;
 }
 
 int br_additions_write(const struct br_additions *additions, struct br_item *item)
 {
-    if (additions->no_memory)
-        return BR_ENOMEM;
+    if (additions->rc)
+        return additions->rc;
     if (!additions->fields.len)
         return 0;
     struct br_buf *buf =
