@@ -7,7 +7,7 @@
 #include "otlp/edit/rewrite.h"
 #include "otlp/scan.h"
 
-#define GROWTH_MAX 4
+#define GROWTH_MAX 3 /* beside the request itself */
 #define GROWTH_FREE (1u << 20)
 #define PIECE_COST 1536 /* of a piece beside its bytes */
 #define GROWS_TOO_MUCH 1

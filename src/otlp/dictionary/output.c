@@ -4,7 +4,7 @@
 #include "otlp/dictionary/merger.h"
 #include "otlp/scan.h"
 
-#define OUT_MIN 4096u
+#define OUT_MIN 512u
 
 uint8_t *br_merger_room_slow(struct br_merge *merge, size_t len)
 {
