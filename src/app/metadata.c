@@ -1,26 +1,39 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "app/metadata.h"
 
+#include <strings.h>
+
 #include "config/parts.h"
 #include "pipeline/exporter.h"
+
+static const struct br_strings no_keys;
+
+static const struct br_strings *metadata_partition_keys(const struct br_instance *instance)
+{
+    if (!instance->component->exporter_wrapped)
+        return &no_keys;
+    const struct br_exporter_config *common =
+        (const void *)((const char *)instance->config + instance->component->common_at);
+    const struct br_queue_batch_config *batch = common->sending_queue.batch;
+    return batch ? &batch->partition.metadata_keys : &no_keys;
+}
+
+/* The keys that an instance reads. */
+static const struct br_strings *metadata_keys_of(const struct br_instance *instance)
+{
+    const struct br_component *component = instance->component;
+    if (!component || !instance->config)
+        return &no_keys; /* left out by --skip-unsupported */
+    const struct br_strings *keys =
+        component->metadata_keys ? component->metadata_keys(instance->config) : NULL;
+    return keys && keys->count ? keys : metadata_partition_keys(instance);
+}
 
 /* A key that an instance reads; NULL: it reads none. */
 static const char *metadata_key_of(const struct br_instance *instance)
 {
-    const struct br_component *component = instance->component;
-    if (!component || !instance->config)
-        return NULL; /* left out by --skip-unsupported */
-    const struct br_strings *keys =
-        component->metadata_keys ? component->metadata_keys(instance->config) : NULL;
-    if (keys && keys->count)
-        return keys->items[0];
-    if (!component->exporter_wrapped)
-        return NULL;
-    const struct br_exporter_config *common =
-        (const void *)((const char *)instance->config + component->common_at);
-    const struct br_queue_batch_config *batch = common->sending_queue.batch;
-    return batch && batch->partition.metadata_keys.count ? batch->partition.metadata_keys.items[0]
-                                                         : NULL;
+    const struct br_strings *keys = metadata_keys_of(instance);
+    return keys->count ? keys->items[0] : NULL;
 }
 
 /* The first of a pipeline's processors and exporters that reads metadata; NULL: none does. */
@@ -60,6 +73,58 @@ static void metadata_check_receiver(const struct br_config *config,
                  br_kind_name(reader->component->kind), reader->id, metadata_key_of(reader));
 }
 
+static bool metadata_names(const struct br_strings *keys, const char *key)
+{
+    for (size_t i = 0; i < keys->count; i++)
+        if (strcasecmp(keys->items[i], key) == 0)
+            return true;
+    return false;
+}
+
+/* A key that `reader` reads and `gatherer` does not keep; NULL: there is none. */
+static const char *metadata_lost(const struct br_instance *gatherer,
+                                 const struct br_instance *reader)
+{
+    const struct br_strings *keys = metadata_keys_of(reader);
+    for (size_t i = 0; i < keys->count; i++)
+        if (!metadata_names(metadata_keys_of(gatherer), keys->items[i]))
+            return keys->items[i];
+    return NULL;
+}
+
+/* The first reader behind `gatherer` in a pipeline that misses a key; NULL: none does. */
+static const struct br_instance *metadata_loser_of(const struct br_pipeline *pipeline,
+                                                   const struct br_instance *gatherer)
+{
+    bool behind = false;
+    for (size_t i = 0; i < pipeline->n_processors; i++) {
+        if (behind && metadata_lost(gatherer, pipeline->processors[i]))
+            return pipeline->processors[i];
+        behind = behind || pipeline->processors[i] == gatherer;
+    }
+    for (size_t i = 0; i < pipeline->n_exporters && behind; i++)
+        if (metadata_lost(gatherer, pipeline->exporters[i]))
+            return pipeline->exporters[i];
+    return NULL;
+}
+
+/* A request of several clients has only the metadata that they have in common. */
+static void metadata_check_gatherer(const struct br_config *config,
+                                    const struct br_instance *gatherer, struct br_errs *errs)
+{
+    const struct br_instance *reader = NULL;
+    for (size_t i = 0; i < config->n_pipelines && !reader; i++)
+        reader = metadata_loser_of(&config->pipelines[i], gatherer);
+    if (!reader)
+        return;
+    char path[192];
+    br_errs_warn(
+        errs, gatherer->node, br_path_join(path, br_kind_section(BR_PROCESSOR), gatherer->id),
+        "%s %s reads the client metadata \"%s\", which is lost here, where requests of "
+        "several clients become one; add it to metadata_keys",
+        br_kind_name(reader->component->kind), reader->id, metadata_lost(gatherer, reader));
+}
+
 void br_metadata_check(const struct br_config *config, struct br_errs *errs)
 {
     for (size_t i = 0; i < config->n_instances; i++) {
@@ -68,5 +133,7 @@ void br_metadata_check(const struct br_config *config, struct br_errs *errs)
         if (instance->used && component && instance->config && component->kind == BR_RECEIVER &&
             component->keeps_metadata && !component->keeps_metadata(instance->config))
             metadata_check_receiver(config, instance, errs);
+        if (instance->used && component && instance->config && component->request_items)
+            metadata_check_gatherer(config, instance, errs);
     }
 }

@@ -477,27 +477,67 @@ static void attribute_rules_each_key(const struct br_rules *rules, const struct 
     }
 }
 
+/* What the groups of an extract rule are in a text. */
+struct extracted {
+    bool matches;
+    struct br_value groups[];
+};
+
+static struct extracted *attribute_rules_read_text(const struct br_rules *rules,
+                                                   const struct br_rule *rule,
+                                                   struct br_attributes *attributes,
+                                                   const struct br_any *any, struct br_arena *arena)
+{
+    struct extracted *extracted =
+        br_arena_calloc(arena, 1, sizeof *extracted + rule->n_groups * sizeof *extracted->groups);
+    if (!extracted)
+        return NULL;
+    extracted->matches =
+        attribute_rules_matches(rules, rule, attributes, any->data, any->len, false);
+    const PCRE2_SIZE *at = pcre2_get_ovector_pointer(rules->regex.match);
+    for (uint32_t i = 0; i < rule->n_groups && extracted->matches; i++) {
+        PCRE2_SIZE from = at[2 * i + 2], to = at[2 * i + 3];
+        if (from == PCRE2_UNSET || to < from)
+            from = to = 0;
+        if (!br_value_string(any->data + from, to - from, arena, &extracted->groups[i]))
+            return NULL;
+    }
+    return extracted;
+}
+
+/* The same, where many lists may have a long text of the dictionary. */
+static struct extracted *attribute_rules_extracted(const struct br_rules *rules,
+                                                   const struct br_rule *rule,
+                                                   struct br_attributes *attributes,
+                                                   struct br_value value, const struct br_any *any)
+{
+    struct br_value_memo *memo = attributes->memo;
+    const uintptr_t key[] = {(uintptr_t)rule, (uintptr_t)value.data, value.len};
+    if (!memo || value.len <= SHORT || br_arena_has(attributes->arena, value.data))
+        return attribute_rules_read_text(rules, rule, attributes, any, attributes->arena);
+    if (!memo->known && !(memo->known = br_map_new(BR_VALUE_MEMO_MAX)))
+        return NULL;
+    struct extracted *known = br_map_get(memo->known, key, sizeof key);
+    if (known)
+        return known;
+    known = attribute_rules_read_text(rules, rule, attributes, any, memo->arena);
+    return known && br_map_put(memo->known, key, sizeof key, known, NULL) != BR_ENOMEM ? known
+                                                                                       : NULL;
+}
+
 static void attribute_rules_extract(const struct br_rules *rules, const struct br_rule *rule,
                                     struct br_attributes *attributes)
 {
     const struct br_attribute *p = br_attributes_find(attributes, rule->key, rule->key_len);
     struct br_any any = p ? br_any_read(p->value) : (struct br_any){0};
-    if (any.type != BR_VALUE_STRING ||
-        !attribute_rules_matches(rules, rule, attributes, any.data, any.len, false))
+    if (any.type != BR_VALUE_STRING)
         return;
-    const PCRE2_SIZE *at = pcre2_get_ovector_pointer(rules->regex.match);
-    uint32_t n = pcre2_get_ovector_count(rules->regex.match);
-    for (uint32_t i = 0; i < rule->n_groups && i + 1 < n; i++) {
-        PCRE2_SIZE from = at[2 * i + 2], to = at[2 * i + 3];
-        struct br_value value;
-        if (from == PCRE2_UNSET || to < from)
-            from = to = 0;
-        if (!br_value_string(any.data + from, to - from, attributes->arena, &value)) {
-            attributes->no_memory = true;
-            return;
-        }
-        br_attributes_put(attributes, rule->groups[i], strlen(rule->groups[i]), value);
-    }
+    const struct extracted *extracted =
+        attribute_rules_extracted(rules, rule, attributes, p->value, &any);
+    attributes->no_memory = attributes->no_memory || !extracted;
+    for (uint32_t i = 0; extracted && extracted->matches && i < rule->n_groups; i++)
+        br_attributes_put(attributes, rule->groups[i], strlen(rule->groups[i]),
+                          extracted->groups[i]);
 }
 
 static void attribute_rules_convert(const struct br_rule *rule, struct br_attributes *attributes)

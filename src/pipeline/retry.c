@@ -9,6 +9,7 @@
 #define AGAIN_MS 1000
 #define SILENCE_MS 5000 /* without an answer; then one wakes those who wait */
 #define WAKE_OVER_MS 1000.0
+#define HINT_MIN_MS 100
 
 struct br_retry {
     struct br_consumer input;
@@ -78,7 +79,8 @@ static void retry_on_due(struct br_timer *timer)
     retry_try_once(br_container_of(timer, struct attempt, timer));
 }
 
-/* Exponential back-off with jitter, as the Collector's; a server's hint wins. */
+/* Exponential back-off with jitter, as the Collector's. A server's hint wins (OTLP, "Failures"),
+ * but for one so short that it is no wait at all. */
 static uint64_t retry_next_delay(struct attempt *attempt, uint32_t hint_ms)
 {
     const struct br_retry_config *retry_config = attempt->retry->config;
@@ -87,7 +89,9 @@ static uint64_t retry_next_delay(struct attempt *attempt, uint32_t hint_ms)
     double delay = attempt->interval_ms - spread + 2 * spread * random;
     attempt->interval_ms = fmin(attempt->interval_ms * retry_config->multiplier,
                                 (double)retry_config->max_interval / 1e6);
-    return hint_ms ? hint_ms : (uint64_t)delay;
+    if (hint_ms)
+        return hint_ms < HINT_MIN_MS ? HINT_MIN_MS : hint_ms;
+    return (uint64_t)delay;
 }
 
 /* --- The end of a silence -------------------------------------------------------------------- */

@@ -104,6 +104,19 @@ def test_from_context_needs_include_metadata(braid, sink):
     assert 'processor attributes reads the client metadata "x-tenant"' in log and "include_metadata: true" in log
 
 
+@pytest.mark.parametrize("keys, warned", [([], True), (["X-Other"], True), (["x-TENANT"], False)])
+def test_partitions_behind_batch_need_its_metadata_keys(braid, sink, keys, warned):
+    """A request of several clients has no tenant; a batch without the key made it of them."""
+    config = pipelines(exporter("grpc", sink, sending_queue={"batch": {"partition": {"metadata_keys": ["x-tenant"]}}}),
+                       processors={"batch": {"metadata_keys": keys}} if keys else {"batch": {}})
+    server = braid(config)
+    assert server.grpc  # it has started
+    log = server.log()
+    [warning] = [line for line in log.splitlines() if "which is lost here" in line] or [""]
+    assert bool(warning) == warned, log
+    assert not warned or all(text in warning for text in ("processors::batch", "x-tenant", "metadata_keys")), warning
+
+
 def test_from_context_with_include_metadata(braid, sink):
     found, log = tenants(braid, sink, include_metadata=True)
     assert found == ["blue", "blue"]

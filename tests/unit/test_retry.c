@@ -138,6 +138,18 @@ static void the_servers_hint_wins(void **state)
     assert_int_equal(b->fake.tally.n_done, 1);
 }
 
+/* A server that says "after a millisecond" is not asked a thousand times a second. */
+static void a_hint_is_a_wait(void **state)
+{
+    struct bed *b = *state;
+    make(b);
+    b->fake.sink.verdict = FAKE_RETRY;
+    b->fake.sink.delay_ms = 1;
+    send(b, BR_TRACES, 0, 1);
+    fake_host_advance(b->fake.h, 1000);
+    assert_int_equal(b->fake.sink.n_items, 1 + 10);
+}
+
 /* Attempts at 0, 5, 12.5, 23.75, 40.625, 65.937 and then every 30 s up to 275.937; the next would
  * be after 300 s. */
 static void it_gives_up_before_the_time_is_over(void **state)
@@ -611,6 +623,7 @@ int main(void)
         TEST(delays_grow_up_to_their_maximum),
         TEST(jitter_stays_within_its_share_and_uses_all_of_it),
         TEST(the_servers_hint_wins),
+        TEST(a_hint_is_a_wait),
         TEST(it_gives_up_before_the_time_is_over),
         TEST(disabled_it_passes_the_first_answer_on),
         TEST(items_wait_for_themselves),

@@ -509,6 +509,8 @@ static const struct worst_reader readers[] = {
      "[home]}, match_time: 1h}"},
     {"redaction, keys", &br_redaction_processor,
      "{allow_all_keys: false, allowed_keys: [span_id], match_time: 1h}"},
+    {"redaction, patterns", &br_redaction_processor,
+     "{blocked_key_patterns: ['^secret'], blocked_values: ['secret'], match_time: 1h}"},
     {"filter", &br_filter_processor,
      "{match_time: 1h, profiles: {exclude: {match_type: regexp, functions: [secret]}}}"},
     {"filter, scopes", &br_filter_processor,
@@ -525,10 +527,14 @@ static const struct worst_reader readers[] = {
     {"attributes", &br_attributes_processor,
      "{match_time: 1h, actions: [{key: k, action: hash}, {key: copy, from_attribute: k, action: "
      "upsert}, {key: copy, action: convert, converted_type: int}]}"},
+    {"attributes, patterns", &br_attributes_processor,
+     "{match_time: 1h, actions: [{pattern: '^secret', action: hash}, {pattern: '^none', action: "
+     "delete}, {key: k, pattern: '^(?P<first>[^ ]+)', action: extract}]}"},
     {"resource", &br_resource_processor,
      "{match_time: 1h, attributes: [{key: service.name, action: hash}]}"},
     {"profile_limits", &br_profile_limits_processor,
      "{max_stack_depth: 100, max_label_values: 10, max_samples: 0}"},
+    {"profile_limits, split", &br_profile_limits_processor, "{max_samples: 1}"},
 };
 
 /* The item of a shape; NULL where the walk refuses it, and it says so. What the walk keeps of it is

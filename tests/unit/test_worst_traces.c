@@ -385,6 +385,8 @@ static const struct worst_reader readers[] = {
      "{blocked_value_words: [secret], span_names: {words: [private]}, match_time: 1h}"},
     {"redaction, keys", &br_redaction_processor,
      "{allow_all_keys: false, allowed_keys: [k], match_time: 1h}"},
+    {"redaction, patterns", &br_redaction_processor,
+     "{blocked_key_patterns: ['^secret'], blocked_values: ['secret'], match_time: 1h}"},
     {"redaction, URLs", &br_redaction_processor,
      "{match_time: 1h, url_sanitizer: {enabled: true, attributes: [k]}}"},
     {"filter, conditions", &br_filter_processor,
