@@ -62,21 +62,29 @@ static struct br_net_server *listener_choose(struct br_listener *listener)
     return best;
 }
 
-/* Where room is looked for first. */
-static struct br_net_server *listener_fullest(const struct br_listener *listener)
+/* Where room is looked for first. While all connections are on their way, it is behind the most of
+ * them. */
+static struct br_net_server *listener_oldest(const struct br_listener *listener)
 {
     struct br_net_server *best = NULL;
-    for (unsigned i = 0; i < listener->n_targets; i++)
-        if (listener->targets[i] &&
-            (!best || br_server_load(listener->targets[i]) > br_server_load(best)))
-            best = listener->targets[i];
+    uint64_t best_ns = UINT64_MAX;
+    for (unsigned i = 0; i < listener->n_targets; i++) {
+        struct br_net_server *server = listener->targets[i];
+        uint64_t oldest_ns = server ? br_server_oldest_ns(server) : UINT64_MAX;
+        if (server && (!best || oldest_ns < best_ns ||
+                       (oldest_ns == best_ns && br_server_load(server) > br_server_load(best)))) {
+            best = server;
+            best_ns = oldest_ns;
+        }
+    }
     return best;
 }
 
 void br_listener_hand_over(struct br_net_server *server, const struct br_arrival *arrival)
 {
     struct br_loop *loop = br_server_loop(server);
-    br_server_add_load(server, 1);
+    if (!arrival->n_asked)
+        br_server_add_load(server, 1);
     struct handover *handover = br_malloc(sizeof *handover);
     if (handover) {
         *handover = (struct handover){
@@ -85,8 +93,8 @@ void br_listener_hand_over(struct br_net_server *server, const struct br_arrival
             return;
         br_free(handover);
     }
-    br_server_add_load(server, -1);
-    br_listener_forget_address(br_server_listener(server), &arrival->address);
+    if (!arrival->n_asked)
+        br_server_uncount(server, &arrival->address);
     close(arrival->fd);
 }
 
@@ -100,9 +108,10 @@ static unsigned listener_connections(const struct br_listener *listener)
 
 bool br_listener_is_full(struct br_listener *listener, const struct br_arrival *arrival)
 {
-    if (arrival->room == BR_ROOM_NONE_OF_ADDRESS)
-        return br_listener_address_count(listener, &arrival->address) > listener->max_per_address;
-    return arrival->room && listener_connections(listener) > listener->max;
+    if (arrival->room == BR_ROOM_NONE_OF_ADDRESS &&
+        br_listener_address_count(listener, &arrival->address) > listener->max_per_address)
+        return true;
+    return arrival->room && listener->max && listener_connections(listener) > listener->max;
 }
 
 static enum br_room listener_room_for(const struct br_listener *listener, unsigned of_address)
@@ -120,7 +129,7 @@ static void listener_dispatch(struct br_listener *listener, struct br_arrival *a
     bool noted = br_listener_note_address(listener, &arrival->address, &of_address);
     arrival->room = listener_room_for(listener, of_address);
     struct br_net_server *server =
-        arrival->room ? listener_fullest(listener) : listener_choose(listener);
+        arrival->room ? listener_oldest(listener) : listener_choose(listener);
     if (!server || !noted) {
         if (noted)
             br_listener_forget_address(listener, &arrival->address);
@@ -212,7 +221,8 @@ static void listener_on_acceptable(uv_poll_t *poll_handle, int status, int event
             listener_put_off(listener, errno);
             return;
         }
-        struct br_arrival arrival = {.fd = fd, .address = listener_address_of(&addr)};
+        struct br_arrival arrival = {
+            .fd = fd, .address = listener_address_of(&addr), .oldest_ns = UINT64_MAX};
         listener_peer_name(&addr, arrival.peer, sizeof arrival.peer);
         listener_dispatch(listener, &arrival);
     }

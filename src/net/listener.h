@@ -26,7 +26,9 @@ struct br_arrival {
     char peer[64]; /* as text */
     struct br_address address;
     enum br_room { BR_ROOM_ENOUGH, BR_ROOM_NONE, BR_ROOM_NONE_OF_ADDRESS } room;
-    unsigned n_asked; /* servers that could make no room for it */
+    unsigned n_asked;   /* servers that were asked for room, or passed by */
+    uint64_t oldest_ns; /* of the idle connections that they have; UINT64_MAX: of none so far */
+    unsigned oldest_at; /* which worker has that one */
 };
 
 struct br_listener {
@@ -67,7 +69,9 @@ void br_listener_stop(struct br_listener *listener);
 /* Forgets a worker's server; frees the listener with the last one. */
 void br_listener_leave(struct br_listener *listener, struct br_net_server *server);
 
-/* Hands an arrival to a server of this or another worker, and counts it there. From any worker. */
+/* Hands an arrival to a server of this or another worker. It is counted there at once, unless
+ * others were asked for room before: many on their way would take all places from each other. From
+ * any worker. */
 void br_listener_hand_over(struct br_net_server *server, const struct br_arrival *arrival);
 
 /* Takes an accepted socket, in the server's own loop (server.c). */
@@ -87,9 +91,15 @@ unsigned br_listener_address_count(struct br_listener *listener, const struct br
  * are too few descriptors. In the first worker (server_room.c). */
 void br_net_shed(struct br_loop *here, unsigned count);
 
+/* Returns since when the first connection of a server has been without a new request, UINT64_MAX
+ * when it has none (any thread; server.c). */
+uint64_t br_server_oldest_ns(struct br_net_server *server);
+
 /* Returns how many connections a server has (any thread). The other changes that number
  * (server.c). */
 unsigned br_server_load(struct br_net_server *server);
 void br_server_add_load(struct br_net_server *server, int change);
+
+/* Counts a connection no more, nor for its address. */
+void br_server_uncount(struct br_net_server *server, const struct br_address *address);
 struct br_loop *br_server_loop(struct br_net_server *server);
-struct br_listener *br_server_listener(struct br_net_server *server);

@@ -16,6 +16,11 @@ unsigned br_server_load(struct br_net_server *server)
     return atomic_load_explicit(&server->load, memory_order_relaxed);
 }
 
+uint64_t br_server_oldest_ns(struct br_net_server *server)
+{
+    return atomic_load_explicit(&server->oldest_ns, memory_order_relaxed);
+}
+
 void br_server_add_load(struct br_net_server *server, int change)
 {
     atomic_fetch_add_explicit(&server->load, (unsigned)change, memory_order_relaxed);
@@ -23,14 +28,15 @@ void br_server_add_load(struct br_net_server *server, int change)
                               memory_order_relaxed);
 }
 
+void br_server_uncount(struct br_net_server *server, const struct br_address *address)
+{
+    br_server_add_load(server, -1);
+    br_listener_forget_address(server->listener, address);
+}
+
 struct br_loop *br_server_loop(struct br_net_server *server)
 {
     return server->loop;
-}
-
-struct br_listener *br_server_listener(struct br_net_server *server)
-{
-    return server->listener;
 }
 
 static struct br_net_server *server_of(struct br_server *server)
@@ -101,9 +107,8 @@ static void server_on_closed(struct br_stream *stream, const char *why)
     struct br_peer *peer = stream->owner;
     struct br_net_server *server = peer->server;
     br_debug(server->config.log, "connection of %s closed: %s", peer->name, why);
-    br_list_remove(&stream->link);
-    br_server_add_load(server, -1);
-    br_listener_forget_address(server->listener, &peer->address);
+    br_server_forget(server, stream);
+    br_server_uncount(server, &peer->address);
     *server->connections -= 1;
     *server->closed[server_ending_of(stream)] += 1;
     if (server->stopping && br_list_empty(&server->streams))
@@ -117,8 +122,7 @@ void br_server_drop(struct br_net_server *server, const struct br_arrival *arriv
                     enum br_ending why)
 {
     close(arrival->fd);
-    br_server_add_load(server, -1);
-    br_listener_forget_address(server->listener, &arrival->address);
+    br_server_uncount(server, &arrival->address);
     *server->closed[why] += 1;
 }
 
@@ -149,20 +153,31 @@ static void server_start_tls(struct br_net_server *server, struct br_stream *str
         br_stream_close_for(stream, BR_END_MEMORY, "out of memory");
 }
 
+/* One that looks for room is not counted on its way. */
+static bool server_count_again(struct br_net_server *server, const struct br_arrival *arrival)
+{
+    unsigned of_address;
+    if (!br_listener_note_address(server->listener, &arrival->address, &of_address)) {
+        close(arrival->fd);
+        *server->closed[BR_END_MEMORY] += 1;
+        return false;
+    }
+    br_server_add_load(server, 1);
+    return true;
+}
+
 void br_server_take(struct br_net_server *server, const struct br_arrival *arrival)
 {
-    bool of_address = arrival->room == BR_ROOM_NONE_OF_ADDRESS;
+    if (arrival->n_asked && !server_count_again(server, arrival))
+        return;
     if (server->stopping) {
         br_server_drop(server, arrival, BR_END_STOP);
         return;
     }
     if (br_server_refuse_over(server, arrival))
         return;
-    if (br_listener_is_full(server->listener, arrival) &&
-        !br_server_make_room(server, of_address ? &arrival->address : NULL)) {
-        br_server_pass_on(server, arrival);
+    if (br_listener_is_full(server->listener, arrival) && !br_server_find_room(server, arrival))
         return;
-    }
     struct br_peer *peer = server_peer_new(server, arrival);
     if (!peer) {
         br_server_drop(server, arrival, BR_END_MEMORY);
@@ -171,12 +186,11 @@ void br_server_take(struct br_net_server *server, const struct br_arrival *arriv
     struct br_stream *stream = br_stream_new(server->loop, arrival->fd, &events, peer, true, false);
     if (!stream) {
         br_free(peer);
-        br_server_add_load(server, -1);
-        br_listener_forget_address(server->listener, &arrival->address);
+        br_server_uncount(server, &arrival->address);
         *server->closed[BR_END_MEMORY] += 1;
         return;
     }
-    br_list_append(&server->streams, &stream->link);
+    br_server_put_last(server, stream);
     *server->connections += 1;
     if (server->tls)
         server_start_tls(server, stream);
@@ -306,6 +320,7 @@ int br_net_serve(struct br_host *host, const struct br_server_config *config,
     server->connections = server_connections_of(host, config->name);
     server_make_endings(server);
     br_list_init(&server->streams);
+    server->oldest_ns = UINT64_MAX;
     br_server_set_times(server);
     int rc = server_make_tls(server, err);
     if (!rc && !br_host_timer(host, &server->sweep, server->sweep_ms, br_server_sweep))

@@ -11,9 +11,10 @@ struct br_net_server {
     struct br_server_config config;
     struct br_handler *service;
     struct br_tls_context *tls;
-    struct br_list streams; /* who had a request the longest ago comes first */
-    _Atomic unsigned load;  /* connections, also those on their way here */
-    double *connections;    /* those that are here */
+    struct br_list streams;     /* who had a request the longest ago comes first */
+    _Atomic uint64_t oldest_ns; /* of the first of them; UINT64_MAX: none, or without a limit */
+    _Atomic unsigned load;      /* connections, also those on their way here */
+    double *connections;        /* those that are here */
     double *closed[BR_ENDINGS];
     struct br_timer sweep;
     uint64_t sweep_ms, stop_ms;
@@ -33,6 +34,7 @@ struct br_peer {
     struct br_address address;
     struct br_net_server *server;
     uint64_t n_requests; /* that had come when it was last looked at */
+    uint64_t since_ns;   /* when the last of them came, or else it itself; 0 without a limit */
     uint64_t used_ms;    /* when a request came or was under way */
     uint64_t pinged_ms;  /* 0: no PING waits for its answer */
     uint64_t retired_ms; /* 0: it has not been told to go */
@@ -63,14 +65,16 @@ void br_server_stop_sweep(struct br_timer *timer);
 
 /* --- server_room.c ---------------------------------------------------------------------------- */
 
-/* Closes the connection that has been idle for the longest; of `address`, unless that is NULL.
- * False when there is none. */
-bool br_server_make_room(struct br_net_server *server, const struct br_address *address);
+/* Notes that a stream has come or has a request: it is the last that makes room. The other forgets
+ * it. */
+void br_server_put_last(struct br_net_server *server, struct br_stream *stream);
+void br_server_forget(struct br_net_server *server, struct br_stream *stream);
+
+/* Closes the connection of the listener (or of the arrival's address) that has been idle for the
+ * longest, if it is here. Otherwise passes on the arrival to where it may be, or refuses it when
+ * none is idle anywhere, and returns false. */
+bool br_server_find_room(struct br_net_server *server, const struct br_arrival *arrival);
 
 /* Refuses an arrival while the process holds more than it may, unless the server has few
  * connections. True when it is refused. */
 bool br_server_refuse_over(struct br_net_server *server, const struct br_arrival *arrival);
-
-/* Passes on an arrival that this worker could make no room for: the next one is asked. The last
- * one refuses it. */
-void br_server_pass_on(struct br_net_server *server, const struct br_arrival *arrival);

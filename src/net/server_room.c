@@ -1,9 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Room for connections. A connection that comes when there are as many as there may be takes the
- * place of the one that has been without a request for the longest; where all have one, it is
- * refused. Whoever is asked looks among its own only, so an arrival goes from worker to worker
- * until one has such a connection.
+ * place of the one that has been without a request for the longest, whichever worker has it; where
+ * all have one, it is refused.
+ *
+ * A worker looks among its own connections only. It tells the others since when the first of them
+ * has had no new request: none of its idle ones is older. So an arrival begins where that is the
+ * longest ago, goes round the workers, passes by those that cannot have an older idle one than was
+ * found, and returns to the oldest. Where that has gone or has a request by then, a second round
+ * takes the first that is idle.
  */
 #include <string.h>
 
@@ -13,6 +18,48 @@
 #define LOOK_AT_MOST 4096 /* streams, for one that can go */
 #define WARN_EVERY_MS 60000
 #define SPARE_CONNECTIONS 8 /* of a server on a worker: probes and scrapes get through */
+
+/* --- The order -------------------------------------------------------------------------------- */
+
+/* Where nothing limits connections, requests do not pay for the order of those of all workers. */
+static bool server_room_has_limit(const struct br_net_server *server)
+{
+    return server->listener->max || server->listener->max_per_address;
+}
+
+static uint64_t server_room_since(const struct br_list *list)
+{
+    const struct br_stream *stream = br_container_of(list, struct br_stream, link);
+    const struct br_peer *peer = stream->owner;
+    return peer->since_ns;
+}
+
+static void server_room_tell_oldest(struct br_net_server *server)
+{
+    const struct br_list *list = &server->streams;
+    uint64_t oldest_ns = br_list_empty(list) ? UINT64_MAX : server_room_since(list->next);
+    atomic_store_explicit(&server->oldest_ns, oldest_ns, memory_order_relaxed);
+}
+
+void br_server_put_last(struct br_net_server *server, struct br_stream *stream)
+{
+    struct br_peer *peer = stream->owner;
+    br_list_remove(&stream->link);
+    br_list_append(&server->streams, &stream->link);
+    if (!server_room_has_limit(server))
+        return;
+    peer->since_ns = uv_hrtime();
+    server_room_tell_oldest(server);
+}
+
+void br_server_forget(struct br_net_server *server, struct br_stream *stream)
+{
+    br_list_remove(&stream->link);
+    if (server_room_has_limit(server))
+        server_room_tell_oldest(server);
+}
+
+/* --- On a worker ------------------------------------------------------------------------------ */
 
 static bool server_room_same_address(const struct br_address *address,
                                      const struct br_address *other)
@@ -29,21 +76,26 @@ static bool server_room_may_go(const struct br_stream *stream, const struct br_a
     return stream->shut || br_server_stream_idle(stream);
 }
 
-bool br_server_make_room(struct br_net_server *server, const struct br_address *address)
+/* The connection that has been idle for the longest; of `address`, unless that is NULL. */
+static struct br_stream *server_room_oldest(struct br_net_server *server,
+                                            const struct br_address *address)
 {
     unsigned looked_at = 0;
     for (struct br_list *list = server->streams.next; list != &server->streams; list = list->next) {
         struct br_stream *stream = br_container_of(list, struct br_stream, link);
         if (++looked_at > LOOK_AT_MOST)
-            return false;
-        if (!server_room_may_go(stream, address))
-            continue;
-        if (stream->conn && !stream->shut)
-            stream->conn->ops->shutdown(stream->conn);
-        br_stream_close_for(stream, BR_END_ROOM, "it made room for another one");
-        return true;
+            return NULL;
+        if (server_room_may_go(stream, address))
+            return stream;
     }
-    return false;
+    return NULL;
+}
+
+static void server_room_close(struct br_stream *stream)
+{
+    if (stream->conn && !stream->shut)
+        stream->conn->ops->shutdown(stream->conn);
+    br_stream_close_for(stream, BR_END_ROOM, "it made room for another one");
 }
 
 /* --- Places of an address --------------------------------------------------------------------- */
@@ -106,22 +158,48 @@ bool br_server_refuse_over(struct br_net_server *server, const struct br_arrival
     return true;
 }
 
-void br_server_pass_on(struct br_net_server *server, const struct br_arrival *arrival)
+/* Who is asked after `server`: itself, when what it has is the oldest; NULL after the last. */
+static struct br_net_server *server_room_next(const struct br_net_server *server,
+                                              struct br_arrival *arrival)
 {
-    struct br_listener *listener = server->listener;
-    struct br_arrival next = *arrival;
-    unsigned at = server->loop->host.worker;
-    for (next.n_asked++; next.n_asked < listener->n_targets; next.n_asked++) {
-        struct br_net_server *other =
-            listener->targets[(at + next.n_asked - arrival->n_asked) % listener->n_targets];
-        if (!other)
-            continue;
-        br_server_add_load(server, -1);
-        br_listener_hand_over(other, &next);
-        return;
+    const struct br_listener *listener = server->listener;
+    unsigned n = listener->n_targets, at = server->loop->host.worker, asked = arrival->n_asked;
+    unsigned end = asked < n ? n : 2 * n;
+    while (++arrival->n_asked < end) {
+        struct br_net_server *other = listener->targets[(at + arrival->n_asked - asked) % n];
+        if (other && br_server_oldest_ns(other) <= arrival->oldest_ns)
+            return other;
     }
-    server_room_refuse(server, arrival, BR_END_LIMIT,
-                       "there are as many as there may be, and none is idle");
+    if (end > n || arrival->oldest_ns == UINT64_MAX)
+        return NULL;
+    arrival->oldest_ns = UINT64_MAX; /* nobody is passed by in the second round */
+    return listener->targets[arrival->oldest_at];
+}
+
+bool br_server_find_room(struct br_net_server *server, const struct br_arrival *arrival)
+{
+    bool of_address = arrival->room == BR_ROOM_NONE_OF_ADDRESS;
+    struct br_stream *stream = server_room_oldest(server, of_address ? &arrival->address : NULL);
+    struct br_arrival next = *arrival;
+    struct br_net_server *other = server;
+    if (stream && server_room_since(&stream->link) < next.oldest_ns) {
+        next.oldest_ns = server_room_since(&stream->link);
+        next.oldest_at = server->loop->host.worker;
+    }
+    if (!stream || arrival->n_asked < server->listener->n_targets)
+        other = server_room_next(server, &next);
+    if (other == server) {
+        server_room_close(stream);
+        return true;
+    }
+    if (other) {
+        br_server_uncount(server, &arrival->address);
+        br_listener_hand_over(other, &next);
+    } else {
+        server_room_refuse(server, arrival, BR_END_LIMIT,
+                           "there are as many as there may be, and none is idle");
+    }
+    return false;
 }
 
 /* --- Descriptors ------------------------------------------------------------------------------ */
@@ -135,8 +213,9 @@ struct plea {
 
 static void server_room_shed(struct br_net_server *server, unsigned count)
 {
-    for (unsigned i = 0; i < count && br_server_make_room(server, NULL); i++)
-        ;
+    struct br_stream *stream;
+    while (count-- && (stream = server_room_oldest(server, NULL)))
+        server_room_close(stream);
 }
 
 static void server_room_on_plea(struct br_message *message, struct br_loop *loop)

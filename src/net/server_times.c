@@ -96,8 +96,7 @@ void br_server_note_use(struct br_stream *stream)
     if (stream->conn->n_requests == peer->n_requests)
         return;
     peer->n_requests = stream->conn->n_requests;
-    br_list_remove(&stream->link);
-    br_list_append(&peer->server->streams, &stream->link);
+    br_server_put_last(peer->server, stream);
 }
 
 /* Ends gently: HTTP/2 clients are told that nothing they send from here on is looked at. */

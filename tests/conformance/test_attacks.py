@@ -375,6 +375,43 @@ def test_connections_have_a_limit(braid, key):
         attacker.socket.close()
 
 
+# Ten connections come one after another where four may be; after which of them who sends what, and who stays.
+COMING = {
+    "they do nothing": ({}, [6, 7, 8, 9]),
+    "each has a request": ({n: (n, WHOLE) for n in range(10)}, [6, 7, 8, 9]),
+    "one is used again": ({6: (3, WHOLE)}, [3, 7, 8, 9]),
+    "one has a request under way": ({0: (0, BEGUN)}, [0, 7, 8, 9]),
+}
+
+
+@pytest.mark.parametrize("key", ["max_connections", "max_connections_per_address"])
+@pytest.mark.parametrize("workers", [1, 2, 4])
+@pytest.mark.parametrize("name", COMING)
+def test_the_oldest_idle_one_makes_room(braid, key, workers, name):
+    """Whichever worker has it, and whichever the new one comes to."""
+    server, (sent, stay) = braid(pipelines({"nop": {}}, http={key: 4}, workers=workers)), COMING[name]
+    others = [h2(server.http, source="127.0.0.2") for _ in range(3 if "address" in key else 0)]
+    for other in others:  # older, but not of the address
+        arrived(other)
+    came = []
+    for n in range(10):
+        came.append(h2(server.http))
+        arrived(came[n])
+        who, what = sent.get(n, (n, b""))
+        came[who].send(what)
+        if what == WHOLE:
+            came[who].wait(lambda: any(f[1] & END_STREAM for f in came[who].frames() if f[0] in (HEADERS, DATA)))
+        elif what:
+            came[who].got.clear()
+            arrived(came[who])
+    until(lambda: sum(client.read() for client in came) == 6, "six to make room")
+    assert [n for n, client in enumerate(came) if not client.read()] == stay
+    assert not any(other.read() for other in others)
+    until(lambda: closed(server, "made_room") == 6, "six to be counted")
+    for client in came + others:
+        client.socket.close()
+
+
 def test_promises_take_no_memory(braid):
     """A hundred streams of ten connections that announce 60 MiB each and send a byte of it."""
     server = braid(pipelines({"nop": {}}))

@@ -50,11 +50,13 @@ def ready(sock, events, timeout_s):
 class Raw:
     """A connection that remembers what came."""
 
-    def __init__(self, address, first=b"", receive_buffer=None):
+    def __init__(self, address, first=b"", receive_buffer=None, source=None):
         host, port = address.rsplit(":", 1)
         self.socket = socket.socket()
         if receive_buffer:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+        if source:
+            self.socket.bind((source, 0))
         self.socket.connect((host, int(port)))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.socket.setblocking(False)
