@@ -161,7 +161,8 @@ static void debug_print(const struct config *config, const struct br_item *item,
     if (rc && out->data) {
         out->len = counts_len;
         out->failed = false;
-        br_str_puts(out, "... (no memory to print it)\n");
+        br_str_puts(out, rc == BR_EFULL ? "... (too many entries in its dictionary to print it)\n"
+                                        : "... (no memory to print it)\n");
     }
 }
 

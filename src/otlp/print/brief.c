@@ -1,20 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <inttypes.h>
-#include <string.h>
 
-#include "opentelemetry/proto/profiles/v1development/profiles.pb-c.h"
-#include "opentelemetry/proto/trace/v1/trace.pb-c.h"
 #include "otlp/print/internal.h"
 #include "otlp/print/print.h"
-#include "wire/protobuf.h"
-
-#define CHILDREN 2u /* of resources, scopes and profiles in both signals */
-#define ORIGINAL_PAYLOAD 10u
-#define INDEX_COST 16u /* bytes of index for a byte of dictionary, and slack of the arena */
-#define SPAN(name) Opentelemetry__Proto__Trace__V1__##name
-#define PROFILE(name) Opentelemetry__Proto__Profiles__V1development__##name
-#define SPAN_TYPE(name) opentelemetry__proto__trace__v1__##name##__descriptor
-#define PROFILE_TYPE(name) opentelemetry__proto__profiles__v1development__##name##__descriptor
 
 /* In the largest unit that it fills, without trailing zeros: 1.5ms. */
 static void brief_add_duration(struct br_str *out, uint64_t ns)
@@ -40,111 +28,108 @@ static void brief_add_duration(struct br_str *out, uint64_t ns)
     br_str_printf(out, "%" PRIu64 "ns", ns);
 }
 
-static void brief_add_schema(struct br_printer *printer, const char *schema_url)
+static void brief_add_schema(struct br_printer *printer, struct br_entry schema_url)
 {
-    if (!schema_url[0])
+    if (!schema_url.len)
         return;
     br_str_puts(printer->out, " [");
-    br_print_text(printer->out, schema_url, strlen(schema_url));
+    br_print_text(printer->out, schema_url.data, schema_url.len);
     br_str_putc(printer->out, ']');
 }
 
 static void print_resource(struct br_printer *printer, unsigned index, const struct br_part *part,
-                           const char *schema_url)
+                           struct br_entry body)
 {
-    const BR_PB_RESOURCE *resource = br_print_part_resource(printer, part);
+    struct br_print_fields fields;
+    br_print_read(body, &fields);
     if (!br_print_begin(printer))
         return;
     br_str_printf(printer->out, "%s #%u",
                   printer->dictionary ? "ResourceProfiles" : "ResourceTraces", index);
-    brief_add_schema(printer, schema_url);
-    if (resource)
-        br_print_pairs(printer, resource->attributes, resource->n_attributes);
+    brief_add_schema(printer, br_print_bytes(&fields, BR_RESOURCES_SCHEMA_URL));
+    br_print_pairs(printer, br_print_part_resource(part), BR_RESOURCE_ATTRIBUTES);
     br_print_end(printer);
 }
 
-static void print_scope(struct br_printer *printer, unsigned index,
-                        const BR_PB(InstrumentationScope) * scope, const char *schema_url)
+static void print_scope(struct br_printer *printer, unsigned index, struct br_entry message)
 {
+    struct br_print_fields fields, scope_fields;
+    br_print_read(message, &fields);
+    struct br_entry scope = br_print_bytes(&fields, BR_SCOPES_SCOPE);
+    br_print_read(scope, &scope_fields);
+    struct br_entry name = br_print_bytes(&scope_fields, BR_SCOPE_NAME);
+    struct br_entry version = br_print_bytes(&scope_fields, BR_SCOPE_VERSION);
     if (!br_print_begin(printer))
         return;
     br_str_printf(printer->out, "%s #%u", printer->dictionary ? "ScopeProfiles" : "ScopeTraces",
                   index);
-    if (scope && scope->name[0]) {
+    if (name.len) {
         br_str_putc(printer->out, ' ');
-        br_print_text(printer->out, scope->name, strlen(scope->name));
+        br_print_text(printer->out, name.data, name.len);
     }
-    if (scope && scope->version[0]) {
-        br_str_puts(printer->out, scope->name[0] ? "@" : " @");
-        br_print_text(printer->out, scope->version, strlen(scope->version));
+    if (version.len) {
+        br_str_puts(printer->out, name.len ? "@" : " @");
+        br_print_text(printer->out, version.data, version.len);
     }
-    brief_add_schema(printer, schema_url);
-    if (scope)
-        br_print_pairs(printer, scope->attributes, scope->n_attributes);
+    brief_add_schema(printer, br_print_bytes(&fields, BR_SCOPES_SCHEMA_URL));
+    br_print_pairs(printer, scope, BR_SCOPE_ATTRIBUTES);
     br_print_end(printer);
 }
 
 /* --- Traces --------------------------------------------------------------------------------- */
 
-static void brief_print_span(struct br_printer *printer, unsigned index, const uint8_t *data,
-                             size_t len)
+static void brief_print_span(struct br_printer *printer, unsigned index, struct br_entry span)
 {
-    const SPAN(Span) *s = br_print_unpack(printer, &SPAN_TYPE(span), data, len);
+    struct br_print_fields fields;
     (void)index;
-    if (s && br_print_begin(printer)) {
-        br_print_text(printer->out, s->name, strlen(s->name));
-        br_str_putc(printer->out, ' ');
-        br_str_hex(printer->out, s->trace_id.data, s->trace_id.len);
-        br_str_putc(printer->out, ' ');
-        br_str_hex(printer->out, s->span_id.data, s->span_id.len);
-        br_str_putc(printer->out, ' ');
-        brief_add_duration(printer->out, s->end_time_unix_nano > s->start_time_unix_nano
-                                             ? s->end_time_unix_nano - s->start_time_unix_nano
-                                             : 0);
-        br_print_pairs(printer, s->attributes, s->n_attributes);
-        br_print_end(printer);
-    }
-    br_arena_release(&printer->scratch);
+    br_print_read(span, &fields);
+    struct br_entry name = br_print_bytes(&fields, BR_SPAN_NAME);
+    struct br_entry trace_id = br_print_bytes(&fields, BR_SPAN_TRACE_ID);
+    struct br_entry span_id = br_print_bytes(&fields, BR_SPAN_SPAN_ID);
+    uint64_t start = br_print_number(&fields, BR_SPAN_START_TIME);
+    uint64_t end = br_print_number(&fields, BR_SPAN_END_TIME);
+    if (!br_print_begin(printer))
+        return;
+    br_print_text(printer->out, name.data, name.len);
+    br_str_putc(printer->out, ' ');
+    br_str_hex(printer->out, trace_id.data, trace_id.len);
+    br_str_putc(printer->out, ' ');
+    br_str_hex(printer->out, span_id.data, span_id.len);
+    br_str_putc(printer->out, ' ');
+    brief_add_duration(printer->out, end > start ? end - start : 0);
+    br_print_pairs(printer, span, BR_SPAN_ATTRIBUTES);
+    br_print_end(printer);
 }
 
-static void brief_print_scope_spans(struct br_printer *printer, unsigned index, const uint8_t *data,
-                                    size_t len)
+static void brief_print_scope_spans(struct br_printer *printer, unsigned index,
+                                    struct br_entry scope_spans)
 {
-    const SPAN(ScopeSpans) *head =
-        br_print_unpack_head(printer, &SPAN_TYPE(scope_spans), data, len, CHILDREN, 0);
-    if (head)
-        print_scope(printer, index, head->scope, head->schema_url);
-    br_arena_release(&printer->scratch);
-    br_print_each(printer, data, len, CHILDREN, brief_print_span);
+    print_scope(printer, index, scope_spans);
+    (void)br_print_each(printer, scope_spans, BR_SCOPES_ITEMS, brief_print_span);
 }
 
 static void print_spans_part(struct br_printer *printer, unsigned index, const struct br_part *part,
-                             const uint8_t *body, size_t len)
+                             struct br_entry body)
 {
-    const SPAN(ResourceSpans) *head =
-        br_print_unpack_head(printer, &SPAN_TYPE(resource_spans), body, len, CHILDREN, 1);
-    if (head)
-        print_resource(printer, index, part, head->schema_url);
-    br_arena_release(&printer->scratch);
-    br_print_each(printer, body, len, CHILDREN, brief_print_scope_spans);
+    print_resource(printer, index, part, body);
+    (void)br_print_each(printer, body, BR_RESOURCES_SCOPES, brief_print_scope_spans);
 }
 
 /* --- Profiles ------------------------------------------------------------------------------- */
 
-static unsigned brief_count_children(const uint8_t *p, size_t len)
+static void brief_count_child(struct br_printer *printer, unsigned index, struct br_entry message)
 {
-    const uint8_t *end = p + len;
-    struct br_field field;
-    unsigned n = 0;
-    while (p < end && (p = br_field_next(p, end, &field)))
-        n += field.number == CHILDREN && field.wire == BR_WIRE_LEN;
-    return n;
+    (void)printer;
+    (void)index;
+    (void)message;
 }
 
-static void brief_add_type(struct br_printer *printer, const PROFILE(ValueType) * type)
+static void brief_add_type(struct br_printer *printer, struct br_entry type)
 {
-    struct br_entry name = br_print_string(printer, type->type_strindex);
-    struct br_entry unit = br_print_string(printer, type->unit_strindex);
+    struct br_print_fields fields;
+    br_print_read(type, &fields);
+    struct br_entry name = br_print_string(printer, br_print_number(&fields, BR_VALUE_TYPE_TYPE));
+    struct br_entry unit = br_print_string(printer, br_print_number(&fields, BR_VALUE_TYPE_UNIT));
     if (!name.len)
         return;
     br_str_putc(printer->out, ' ');
@@ -154,60 +139,48 @@ static void brief_add_type(struct br_printer *printer, const PROFILE(ValueType) 
     br_str_putc(printer->out, ')');
 }
 
-static void brief_add_attribute(struct br_printer *printer, int32_t index)
+static void brief_add_attributes(struct br_printer *printer, struct br_entry profile)
 {
-    const struct br_dictionary_view *view = printer->dictionary;
-    if (index <= 0 || (uint32_t)index >= view->count[BR_TABLE_ATTRIBUTE])
-        return;
-    const struct br_entry *entry = &view->tables[BR_TABLE_ATTRIBUTE][index];
-    const PROFILE(KeyValueAndUnit) *a =
-        br_print_unpack(printer, &PROFILE_TYPE(key_value_and_unit), entry->data, entry->len);
-    if (!a)
-        return;
-    struct br_entry key = br_print_string(printer, a->key_strindex);
-    br_print_pair(printer, key.data, key.len, a->value);
+    struct br_print_list list = br_print_list_of(profile, BR_PROFILE_ATTRIBUTES, false);
+    struct br_keyvalue at;
+    uint64_t index;
+    while (!printer->out->failed && br_print_list_next(&list, &index)) {
+        struct br_entry entry = br_print_entry(printer, BR_TABLE_ATTRIBUTE, index);
+        if (entry.data && br_keyvalue_read_entry(entry.data, entry.len, &at))
+            br_print_pair(printer, br_print_string(printer, at.key_index), at.value);
+    }
 }
 
-static void brief_print_profile(struct br_printer *printer, unsigned index, const uint8_t *data,
-                                size_t len)
+static void brief_print_profile(struct br_printer *printer, unsigned index, struct br_entry profile)
 {
-    const PROFILE(Profile) *head = br_print_unpack_head(printer, &PROFILE_TYPE(profile), data, len,
-                                                        CHILDREN, ORIGINAL_PAYLOAD);
+    struct br_print_fields fields;
     (void)index;
-    if (head && br_print_begin(printer)) {
-        br_str_hex(printer->out, head->profile_id.data, head->profile_id.len);
-        if (head->sample_type)
-            brief_add_type(printer, head->sample_type);
-        br_str_putc(printer->out, ' ');
-        brief_add_duration(printer->out, head->duration_nano);
-        br_str_printf(printer->out, " samples=%u", brief_count_children(data, len));
-        for (size_t i = 0; i < head->n_attribute_indices && !printer->out->failed; i++)
-            brief_add_attribute(printer, head->attribute_indices[i]);
-        br_print_end(printer);
-    }
-    br_arena_release(&printer->scratch);
+    br_print_read(profile, &fields);
+    struct br_entry id = br_print_bytes(&fields, BR_PROFILE_PROFILE_ID);
+    if (!br_print_begin(printer))
+        return;
+    br_str_hex(printer->out, id.data, id.len);
+    brief_add_type(printer, br_print_bytes(&fields, BR_PROFILE_SAMPLE_TYPE));
+    br_str_putc(printer->out, ' ');
+    brief_add_duration(printer->out, br_print_number(&fields, BR_PROFILE_DURATION));
+    br_str_printf(printer->out, " samples=%u",
+                  br_print_each(printer, profile, BR_PROFILE_SAMPLES, brief_count_child));
+    brief_add_attributes(printer, profile);
+    br_print_end(printer);
 }
 
 static void brief_print_scope_profiles(struct br_printer *printer, unsigned index,
-                                       const uint8_t *data, size_t len)
+                                       struct br_entry scope_profiles)
 {
-    const PROFILE(ScopeProfiles) *head =
-        br_print_unpack_head(printer, &PROFILE_TYPE(scope_profiles), data, len, CHILDREN, 0);
-    if (head)
-        print_scope(printer, index, head->scope, head->schema_url);
-    br_arena_release(&printer->scratch);
-    br_print_each(printer, data, len, CHILDREN, brief_print_profile);
+    print_scope(printer, index, scope_profiles);
+    (void)br_print_each(printer, scope_profiles, BR_SCOPES_ITEMS, brief_print_profile);
 }
 
 static void brief_print_profiles_part(struct br_printer *printer, unsigned index,
-                                      const struct br_part *part, const uint8_t *body, size_t len)
+                                      const struct br_part *part, struct br_entry body)
 {
-    const PROFILE(ResourceProfiles) *head =
-        br_print_unpack_head(printer, &PROFILE_TYPE(resource_profiles), body, len, CHILDREN, 1);
-    if (head)
-        print_resource(printer, index, part, head->schema_url);
-    br_arena_release(&printer->scratch);
-    br_print_each(printer, body, len, CHILDREN, brief_print_scope_profiles);
+    print_resource(printer, index, part, body);
+    (void)br_print_each(printer, body, BR_RESOURCES_SCOPES, brief_print_scope_profiles);
 }
 
 int br_print_brief(const struct br_item *item, struct br_str *out)
@@ -217,8 +190,7 @@ int br_print_brief(const struct br_item *item, struct br_str *out)
     struct br_printer p = {.out = out};
     if (item->signal == BR_TRACES)
         return br_print_parts(&p, item, print_spans_part);
-    br_arena_init(&arena, item->size * INDEX_COST + 4096);
-    int rc = br_dictionary_index(item, &arena, &dictionary);
+    int rc = br_print_index(item, &arena, &dictionary);
     p.dictionary = &dictionary;
     if (rc == 0)
         rc = br_print_parts(&p, item, brief_print_profiles_part);

@@ -7,10 +7,10 @@
 #include <time.h>
 
 #include "otlp/json/number.h"
+#include "otlp/keyvalue.h"
 #include "otlp/print/internal.h"
 #include "wire/protobuf.h"
 
-#define SCRATCH_MAX (64u << 20)
 #define OUT_MAX_DEFAULT (64u << 20) /* br_str's */
 #define CUT_RESERVE 64u             /* for the line that announces the cut */
 #define DEPTH_SHOWN 16u
@@ -23,14 +23,19 @@ bool br_print_begin(struct br_printer *printer)
     return !printer->full;
 }
 
-static void print_cut(struct br_printer *printer)
+void br_print_take_back(struct br_printer *printer)
 {
     struct br_str *out = printer->out;
     out->len = printer->line;
     if (out->data)
         out->data[out->len] = '\0';
     out->failed = false;
-    br_str_puts(out, "... (cut here: the rest does not fit)\n");
+}
+
+static void print_cut(struct br_printer *printer)
+{
+    br_print_take_back(printer);
+    br_str_puts(printer->out, "... (cut here: the rest does not fit)\n");
     printer->full = true;
 }
 
@@ -100,17 +105,16 @@ void br_print_time(struct br_str *out, uint64_t unix_ns)
     br_str_printf(out, "%s%.*s +0000 UTC", text, (int)n, fraction);
 }
 
-void br_print_named_text(struct br_printer *printer, const char *label, const void *text,
-                         size_t len)
+void br_print_named_text(struct br_printer *printer, const char *label, struct br_entry text)
 {
     if (!br_print_begin(printer))
         return;
     br_str_puts(printer->out, label);
-    br_print_text(printer->out, text, len);
+    br_print_text(printer->out, text.data, text.len);
     br_print_end(printer);
 }
 
-void br_print_named_id(struct br_printer *printer, const char *label, ProtobufCBinaryData id)
+void br_print_named_id(struct br_printer *printer, const char *label, struct br_entry id)
 {
     if (!br_print_begin(printer))
         return;
@@ -128,26 +132,24 @@ void br_print_named_time(struct br_printer *printer, const char *label, uint64_t
     br_print_end(printer);
 }
 
-struct br_entry br_print_string(const struct br_printer *printer, int32_t index)
+struct br_entry br_print_string(const struct br_printer *printer, uint64_t index)
 {
     struct br_entry none = {NULL, 0};
-    return printer->dictionary && index >= 0
+    return printer->dictionary && index <= UINT32_MAX
                ? br_dictionary_string(printer->dictionary, (uint32_t)index)
                : none;
 }
 
 /* --- Attributes ----------------------------------------------------------------------------- */
 
-#define ANY(name) OPENTELEMETRY__PROTO__COMMON__V1__ANY_VALUE__VALUE_##name
-
-static void print_add_nested(const struct br_printer *printer, const BR_PB(AnyValue) * value,
+static void print_add_nested(const struct br_printer *printer, struct br_value value,
                              unsigned depth);
 
-static struct br_entry print_key_of(const struct br_printer *printer, const BR_PB(KeyValue) * left)
+static struct br_entry print_key_of(const struct br_printer *printer, const struct br_keyvalue *at)
 {
-    if (left->key_strindex != 0)
-        return br_print_string(printer, left->key_strindex);
-    return (struct br_entry){(const uint8_t *)left->key, (uint32_t)strlen(left->key)};
+    if (!at->key_len && at->key_index)
+        return br_print_string(printer, at->key_index);
+    return (struct br_entry){at->key, (uint32_t)at->key_len};
 }
 
 static void print_add_quoted(struct br_str *out, const void *text, size_t len)
@@ -157,72 +159,71 @@ static void print_add_quoted(struct br_str *out, const void *text, size_t len)
     br_str_putc(out, '"');
 }
 
-static void print_add_list(const struct br_printer *printer, const BR_PB(AnyValue) * value,
+static void print_add_list(const struct br_printer *printer, const struct br_any *list,
                            unsigned depth)
 {
-    const BR_PB(ArrayValue) *list = value->array_value;
+    const uint8_t *p = list->data, *end = p + list->len;
+    struct br_value value;
     br_str_putc(printer->out, '[');
-    for (size_t i = 0; i < list->n_values && !printer->out->failed; i++) {
+    for (unsigned i = 0; !printer->out->failed && (p = br_value_next(p, end, &value)); i++) {
         br_str_puts(printer->out, i ? "," : "");
-        print_add_nested(printer, list->values[i], depth + 1);
+        print_add_nested(printer, value, depth + 1);
     }
     br_str_putc(printer->out, ']');
 }
 
-static void print_add_map(const struct br_printer *printer, const BR_PB(AnyValue) * value,
+static void print_add_map(const struct br_printer *printer, const struct br_any *map,
                           unsigned depth)
 {
-    const BR_PB(KeyValueList) *list = value->kvlist_value;
+    const uint8_t *p = map->data, *end = p + map->len;
+    struct br_keyvalue at;
     br_str_putc(printer->out, '{');
-    for (size_t i = 0; i < list->n_values && !printer->out->failed; i++) {
-        struct br_entry key = print_key_of(printer, list->values[i]);
+    for (unsigned i = 0;
+         !printer->out->failed && (p = br_keyvalue_next(p, end, BR_LIST_VALUES, &at)); i++) {
+        struct br_entry key = print_key_of(printer, &at);
         br_str_puts(printer->out, i ? "," : "");
         print_add_quoted(printer->out, key.data, key.len);
         br_str_putc(printer->out, ':');
-        print_add_nested(printer, list->values[i]->value, depth + 1);
+        print_add_nested(printer, at.value, depth + 1);
     }
     br_str_putc(printer->out, '}');
 }
 
-static void print_add_bytes(struct br_str *out, ProtobufCBinaryData bytes)
-{
-    br_str_base64(out, bytes.data, bytes.len);
-}
-
 /* The value without its type; strings `quoted` inside lists and maps. */
-static void print_add_value(const struct br_printer *printer, const BR_PB(AnyValue) * value,
-                            bool quoted, unsigned depth)
+static void print_add_value(const struct br_printer *printer, const struct br_any *any, bool quoted,
+                            unsigned depth)
 {
     struct br_str *out = printer->out;
-    struct br_entry entry = {NULL, 0};
-    switch (value->value_case) {
-    case ANY(STRING_VALUE):
-        entry = (struct br_entry){(const uint8_t *)value->string_value,
-                                  (uint32_t)strlen(value->string_value)};
+    struct br_entry entry = {any->data, (uint32_t)any->len};
+    double number;
+    switch (any->type) {
+    case BR_VALUE_EMPTY:
+        if (!any->reference) {
+            br_str_puts(out, quoted ? "null" : "");
+            return;
+        }
+        entry = br_print_string(printer, any->reference);
         break;
-    case ANY(STRING_VALUE_STRINDEX):
-        entry = br_print_string(printer, value->string_value_strindex);
+    case BR_VALUE_STRING:
         break;
-    case ANY(BOOL_VALUE):
-        br_str_puts(out, value->bool_value ? "true" : "false");
+    case BR_VALUE_BOOL:
+        br_str_puts(out, any->number ? "true" : "false");
         return;
-    case ANY(INT_VALUE):
-        br_str_printf(out, "%" PRId64, value->int_value);
+    case BR_VALUE_INT:
+        br_str_printf(out, "%" PRId64, (int64_t)any->number);
         return;
-    case ANY(DOUBLE_VALUE):
-        br_number_print(out, value->double_value);
+    case BR_VALUE_DOUBLE:
+        memcpy(&number, &any->number, sizeof number);
+        br_number_print(out, number);
         return;
-    case ANY(ARRAY_VALUE):
-        print_add_list(printer, value, depth);
+    case BR_VALUE_LIST:
+        print_add_list(printer, any, depth);
         return;
-    case ANY(KVLIST_VALUE):
-        print_add_map(printer, value, depth);
+    case BR_VALUE_MAP:
+        print_add_map(printer, any, depth);
         return;
-    case ANY(BYTES_VALUE):
-        print_add_bytes(out, value->bytes_value);
-        return;
-    default:
-        br_str_puts(out, quoted ? "null" : "");
+    case BR_VALUE_BYTES:
+        br_str_base64(out, any->data, any->len);
         return;
     }
     if (quoted)
@@ -231,50 +232,33 @@ static void print_add_value(const struct br_printer *printer, const BR_PB(AnyVal
         br_print_text(out, entry.data, entry.len);
 }
 
-static void print_add_nested(const struct br_printer *printer, const BR_PB(AnyValue) * value,
+static void print_add_nested(const struct br_printer *printer, struct br_value value,
                              unsigned depth)
 {
+    struct br_any any = br_any_read(value);
     if (depth > DEPTH_SHOWN)
         br_str_puts(printer->out, "...");
-    else if (!value)
-        br_str_puts(printer->out, "null");
     else
-        print_add_value(printer, value, true, depth);
+        print_add_value(printer, &any, true, depth);
 }
 
-static const char *print_type_of(const BR_PB(AnyValue) * value)
+static const char *print_type_of(const struct br_any *any)
 {
-    switch (value ? value->value_case : ANY(_NOT_SET)) {
-    case ANY(STRING_VALUE):
-    case ANY(STRING_VALUE_STRINDEX):
-        return "Str";
-    case ANY(BOOL_VALUE):
-        return "Bool";
-    case ANY(INT_VALUE):
-        return "Int";
-    case ANY(DOUBLE_VALUE):
-        return "Double";
-    case ANY(ARRAY_VALUE):
-        return "Slice";
-    case ANY(KVLIST_VALUE):
-        return "Map";
-    case ANY(BYTES_VALUE):
-        return "Bytes";
-    default:
-        return "Empty";
-    }
+    static const char *const names[] = {"Empty", "Str",   "Bool", "Int",
+                                        "Double", "Slice", "Map",  "Bytes"};
+    return any->reference ? "Str" : names[any->type];
 }
 
-void br_print_attribute(struct br_printer *printer, const char *indent, const void *key,
-                        size_t key_len, const BR_PB(AnyValue) * value, struct br_entry unit)
+void br_print_attribute(struct br_printer *printer, const char *indent, struct br_entry key,
+                        struct br_value value, struct br_entry unit)
 {
+    struct br_any any = br_any_read(value);
     if (!br_print_begin(printer))
         return;
     br_str_printf(printer->out, "%s-> ", indent);
-    br_print_text(printer->out, key, key_len);
-    br_str_printf(printer->out, ": %s(", print_type_of(value));
-    if (value)
-        print_add_value(printer, value, false, 0);
+    br_print_text(printer->out, key.data, key.len);
+    br_str_printf(printer->out, ": %s(", print_type_of(&any));
+    print_add_value(printer, &any, false, 0);
     br_str_putc(printer->out, ')');
     if (unit.len > 0) {
         br_str_putc(printer->out, ' ');
@@ -283,143 +267,171 @@ void br_print_attribute(struct br_printer *printer, const char *indent, const vo
     br_print_end(printer);
 }
 
-void br_print_pair(struct br_printer *printer, const void *key, size_t key_len,
-                   const BR_PB(AnyValue) * value)
+void br_print_pair(struct br_printer *printer, struct br_entry key, struct br_value value)
 {
+    struct br_any any = br_any_read(value);
     br_str_putc(printer->out, ' ');
-    br_print_text(printer->out, key, key_len);
+    br_print_text(printer->out, key.data, key.len);
     br_str_putc(printer->out, '=');
-    if (value)
-        print_add_value(printer, value, false, 0);
+    print_add_value(printer, &any, false, 0);
 }
 
-void br_print_pairs(struct br_printer *printer, BR_PB(KeyValue) *const *attributes, size_t count)
+void br_print_pairs(struct br_printer *printer, struct br_entry message, uint32_t number)
 {
-    for (size_t i = 0; i < count && !printer->out->failed; i++) {
-        struct br_entry key = print_key_of(printer, attributes[i]);
-        br_print_pair(printer, key.data, key.len, attributes[i]->value);
-    }
+    const uint8_t *p = message.data, *end = message.len ? p + message.len : p;
+    struct br_keyvalue at;
+    while (!printer->out->failed && (p = br_keyvalue_next(p, end, number, &at)))
+        br_print_pair(printer, print_key_of(printer, &at), at.value);
 }
 
 void br_print_attributes(struct br_printer *printer, const char *heading, const char *indent,
-                         BR_PB(KeyValue) *const *attributes, size_t count)
+                         struct br_entry message, uint32_t number)
 {
-    if (count > 0)
-        br_print_line(printer, "%s", heading);
-    for (size_t i = 0; i < count && !printer->full; i++) {
-        struct br_entry key = print_key_of(printer, attributes[i]), unit = {NULL, 0};
-        br_print_attribute(printer, indent, key.data, key.len, attributes[i]->value, unit);
+    const uint8_t *p = message.data, *end = message.len ? p + message.len : p;
+    const struct br_entry no_unit = {NULL, 0};
+    struct br_keyvalue at;
+    for (bool first = true; !printer->full && (p = br_keyvalue_next(p, end, number, &at));
+         first = false) {
+        if (first)
+            br_print_line(printer, "%s", heading);
+        br_print_attribute(printer, indent, print_key_of(printer, &at), at.value, no_unit);
     }
 }
 
 /* --- Resource and scope --------------------------------------------------------------------- */
 
-static void print_dropped(struct br_printer *printer, const char *indent, uint32_t count)
+static void print_dropped(struct br_printer *printer, uint64_t count)
 {
     if (count > 0)
-        br_print_line(printer, "%sDroppedAttributesCount: %" PRIu32, indent, count);
+        br_print_line(printer, "DroppedAttributesCount: %" PRIu32, (uint32_t)count);
 }
 
-void br_print_resource(struct br_printer *printer, const BR_PB_RESOURCE *resource,
-                       const char *schema_url)
+void br_print_resource(struct br_printer *printer, struct br_entry resource,
+                       struct br_entry schema_url)
 {
-    br_print_named_text(printer, "Resource SchemaURL: ", schema_url, strlen(schema_url));
-    if (!resource)
-        return;
-    br_print_attributes(printer, "Resource attributes:", "     ", resource->attributes,
-                        resource->n_attributes);
-    print_dropped(printer, "", resource->dropped_attributes_count);
+    struct br_print_fields fields;
+    br_print_read(resource, &fields);
+    br_print_named_text(printer, "Resource SchemaURL: ", schema_url);
+    br_print_attributes(printer, "Resource attributes:", "     ", resource, BR_RESOURCE_ATTRIBUTES);
+    print_dropped(printer, br_print_number(&fields, BR_RESOURCE_DROPPED_ATTRIBUTES));
 }
 
-void br_print_scope(struct br_printer *printer, const BR_PB(InstrumentationScope) * scope,
-                    const char *schema_url)
+void br_print_scope(struct br_printer *printer, const struct br_print_fields *head)
 {
+    struct br_entry scope = br_print_bytes(head, BR_SCOPES_SCOPE);
+    struct br_print_fields fields;
     br_print_named_text(
-        printer,
-        printer->dictionary ? "ScopeProfiles SchemaURL: " : "ScopeSpans SchemaURL: ", schema_url,
-        strlen(schema_url));
-    if (!scope)
+        printer, printer->dictionary ? "ScopeProfiles SchemaURL: " : "ScopeSpans SchemaURL: ",
+        br_print_bytes(head, BR_SCOPES_SCHEMA_URL));
+    if (!scope.data)
         return;
+    br_print_read(scope, &fields);
     if (br_print_begin(printer)) {
+        struct br_entry name = br_print_bytes(&fields, BR_SCOPE_NAME);
+        struct br_entry version = br_print_bytes(&fields, BR_SCOPE_VERSION);
         br_str_puts(printer->out, "InstrumentationScope ");
-        br_print_text(printer->out, scope->name, strlen(scope->name));
+        br_print_text(printer->out, name.data, name.len);
         br_str_putc(printer->out, ' ');
-        br_print_text(printer->out, scope->version, strlen(scope->version));
+        br_print_text(printer->out, version.data, version.len);
         br_print_end(printer);
     }
-    br_print_attributes(printer, "InstrumentationScope attributes:", "     ", scope->attributes,
-                        scope->n_attributes);
-    print_dropped(printer, "", scope->dropped_attributes_count);
+    br_print_attributes(printer, "InstrumentationScope attributes:", "     ", scope,
+                        BR_SCOPE_ATTRIBUTES);
+    print_dropped(printer, br_print_number(&fields, BR_SCOPE_DROPPED_ATTRIBUTES));
 }
 
-/* --- Unpacking ------------------------------------------------------------------------------ */
+/* --- Messages ------------------------------------------------------------------------------- */
 
-void *br_print_unpack(struct br_printer *printer, const ProtobufCMessageDescriptor *desc,
-                      const uint8_t *data, size_t len)
+void br_print_read(struct br_entry message, struct br_print_fields *ret)
 {
-    void *message = protobuf_c_message_unpack(desc, br_arena_pb(&printer->scratch), len, data);
-    if (!message)
-        br_print_line(printer, "    (%s: too large to print)", desc->short_name);
-    return message;
-}
-
-void *br_print_unpack_head(struct br_printer *printer, const ProtobufCMessageDescriptor *desc,
-                           const uint8_t *data, size_t len, uint32_t left, uint32_t right)
-{
-    const uint8_t *end = data + len;
+    const uint8_t *p = message.data, *end = message.len ? p + message.len : p;
     struct br_field field;
-    size_t n = 0;
-    uint8_t *head = br_arena_alloc(&printer->scratch, len ? len : 1);
-    for (const uint8_t *at = data, *next; head && at < end; at = next) {
-        next = br_field_next(at, end, &field);
-        if (!next)
-            break;
-        if (field.number == left || field.number == right)
-            continue;
-        memcpy(head + n, at, (size_t)(next - at));
-        n += (size_t)(next - at);
-    }
-    if (!head) {
-        br_print_line(printer, "    (%s: too large to print)", desc->short_name);
-        return NULL;
-    }
-    return br_print_unpack(printer, desc, head, n);
+    *ret = (struct br_print_fields){0};
+    while (p < end && (p = br_field_next(p, end, &field)))
+        if (field.number < BR_PRINT_FIELDS)
+            ret->last[field.number] = field;
 }
 
-const BR_PB_RESOURCE *br_print_part_resource(struct br_printer *printer, const struct br_part *part)
+struct br_entry br_print_bytes(const struct br_print_fields *fields, uint32_t number)
+{
+    const struct br_field *field = &fields->last[number];
+    bool there = field->number && field->wire == BR_WIRE_LEN;
+    return there ? (struct br_entry){field->data, (uint32_t)field->value}
+                 : (struct br_entry){NULL, 0};
+}
+
+uint64_t br_print_number(const struct br_print_fields *fields, uint32_t number)
+{
+    const struct br_field *field = &fields->last[number];
+    return field->wire == BR_WIRE_LEN ? 0 : field->value;
+}
+
+struct br_entry br_print_part_resource(const struct br_part *part)
 {
     size_t len;
     const uint8_t *data = br_part_resource(part, &len);
-    if (!data)
-        return NULL;
-    return br_print_unpack(printer, &opentelemetry__proto__resource__v1__resource__descriptor, data,
-                           len);
+    return (struct br_entry){data, data ? (uint32_t)len : 0};
 }
 
-void br_print_each(struct br_printer *printer, const uint8_t *data, size_t len, uint32_t number,
-                   br_print_fn *fn)
+unsigned br_print_each(struct br_printer *printer, struct br_entry message, uint32_t number,
+                       br_print_fn *fn)
 {
-    const uint8_t *end = data + len;
+    const uint8_t *p = message.data, *end = message.len ? p + message.len : p;
     struct br_field field;
     unsigned index = 0;
-    for (const uint8_t *at = data; at < end && !printer->full;) {
-        at = br_field_next(at, end, &field);
-        if (!at)
-            return;
+    while (p < end && !printer->full && (p = br_field_next(p, end, &field)))
         if (field.number == number && field.wire == BR_WIRE_LEN)
-            fn(printer, index++, field.data, (size_t)field.value);
+            fn(printer, index++, (struct br_entry){field.data, (uint32_t)field.value});
+    return index;
+}
+
+bool br_print_list_next(struct br_print_list *list, uint64_t *ret)
+{
+    struct br_field field;
+    while (list->packed == list->packed_end) {
+        if (list->p == list->end || !(list->p = br_field_next(list->p, list->end, &field))) {
+            list->p = list->end;
+            return false;
+        }
+        if (field.number != list->number)
+            continue;
+        *ret = field.value;
+        if (field.wire != BR_WIRE_LEN)
+            return true;
+        list->packed = field.data;
+        list->packed_end = field.data + field.value;
     }
+    if (list->fixed) {
+        bool whole = list->packed_end - list->packed >= 8;
+        *ret = whole ? br_load64(list->packed) : 0;
+        list->packed = whole ? list->packed + 8 : list->packed_end;
+        return whole;
+    }
+    list->packed = br_varint(list->packed, list->packed_end, ret);
+    if (!list->packed)
+        list->packed = list->packed_end = list->p = list->end;
+    return list->packed != NULL;
+}
+
+void br_print_list_end(struct br_printer *printer, size_t count, size_t shown)
+{
+    if (count > shown)
+        br_str_printf(printer->out, ", and %zu more", count - shown);
+    if (count)
+        br_print_end(printer);
+    else
+        br_print_take_back(printer);
 }
 
 int br_print_parts(struct br_printer *printer, const struct br_item *item, br_print_part_fn *fn)
 {
     unsigned index = 0;
-    br_arena_init(&printer->scratch, SCRATCH_MAX);
     for (uint32_t i = 0; i < item->n_parts && !printer->full; i++) {
         const struct br_part *part = &item->parts[i];
         if (part->kind == BR_PART_RESOURCE)
-            fn(printer, index++, part, part->raw + part->body_at, part->raw_len - part->body_at);
+            fn(printer, index++, part,
+               (struct br_entry){part->raw + part->body_at,
+                                 (uint32_t)(part->raw_len - part->body_at)});
     }
-    br_arena_release(&printer->scratch);
     return printer->out->failed ? BR_ENOMEM : 0;
 }

@@ -10,9 +10,13 @@
 #include "base/str.h"
 #include "core/item.h"
 
+#define BR_PRINT_INDEX 2u /* what the index of a dictionary may take, in items */
+#define BR_PRINT_INDEX_FREE (64u << 10)
+
 /* Append the text of an item that a walk has accepted. What is over the maximum of `out`, which is
- * 256 bytes or more, is cut at a line, and a last line says so. A span or sample that takes more
- * than 64 MiB to unpack is one line that says so. Return 0 or BR_ENOMEM. */
+ * 256 bytes or more, is cut at a line, and a last line says so. Beside the text they take memory
+ * for the index of a dictionary alone. Return 0, BR_EFULL where that would be too large, or
+ * BR_ENOMEM. */
 int br_print_traces(const struct br_item *item, struct br_str *out);
 int br_print_profiles(const struct br_item *item, struct br_str *out);
 

@@ -1,245 +1,253 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <inttypes.h>
-#include <string.h>
 
-#include "opentelemetry/proto/profiles/v1development/profiles.pb-c.h"
 #include "otlp/print/internal.h"
 #include "otlp/print/print.h"
 
-#define CHILDREN 2u /* ResourceProfiles.scope_profiles, ScopeProfiles.profiles, Profile.samples */
-#define ORIGINAL_PAYLOAD 10u
 #define LIST_SHOWN 16u /* values or timestamps on a line */
-#define INDEX_COST 16u /* bytes of index for a byte of dictionary, and slack of the arena */
-#define PROFILES(name) opentelemetry__proto__profiles__v1development__##name##__descriptor
-#define PB(name) Opentelemetry__Proto__Profiles__V1development__##name
 
 /* --- The dictionary ------------------------------------------------------------------------- */
 
-/* Entry `index` of a table, unpacked; NULL for 0 ("none") and where there is none. */
-static const void *print_profiles_entry(struct br_printer *printer, enum br_table table,
-                                        const ProtobufCMessageDescriptor *desc, int32_t index)
+int br_print_index(const struct br_item *item, struct br_arena *arena,
+                   struct br_dictionary_view *ret)
 {
-    const struct br_dictionary_view *view = printer->dictionary;
-    if (index <= 0 || (uint32_t)index >= view->count[table])
-        return NULL;
-    const struct br_entry *entry = &view->tables[table][index];
-    return br_print_unpack(printer, desc, entry->data, entry->len);
+    br_arena_init(arena, item->size * BR_PRINT_INDEX + BR_PRINT_INDEX_FREE);
+    return br_dictionary_index(item, arena, ret);
 }
 
-static void print_profiles_add_string(const struct br_printer *printer, int32_t index)
+struct br_entry br_print_entry(const struct br_printer *printer, enum br_table table,
+                               uint64_t index)
+{
+    const struct br_dictionary_view *view = printer->dictionary;
+    if (index == 0 || index >= view->count[table])
+        return (struct br_entry){NULL, 0};
+    return view->tables[table][index];
+}
+
+static void print_profiles_add_string(const struct br_printer *printer, uint64_t index)
 {
     struct br_entry entry = br_print_string(printer, index);
     br_print_text(printer->out, entry.data, entry.len);
 }
 
+/* The attributes that a list of indices, field `number` of a message, names. */
 static void print_attributes(struct br_printer *printer, const char *heading, const char *indent,
-                             const int32_t *indices, size_t count)
+                             struct br_entry message, uint32_t number)
 {
-    if (count > 0)
-        br_print_line(printer, "%s", heading);
-    for (size_t i = 0; i < count && !printer->full; i++) {
-        const PB(KeyValueAndUnit) *a = print_profiles_entry(
-            printer, BR_TABLE_ATTRIBUTE, &PROFILES(key_value_and_unit), indices[i]);
-        if (!a)
-            continue;
-        struct br_entry key = br_print_string(printer, a->key_strindex);
-        br_print_attribute(printer, indent, key.data, key.len, a->value,
-                           br_print_string(printer, a->unit_strindex));
+    struct br_print_list list = br_print_list_of(message, number, false);
+    uint64_t index;
+    for (bool first = true; !printer->full && br_print_list_next(&list, &index); first = false) {
+        struct br_entry entry = br_print_entry(printer, BR_TABLE_ATTRIBUTE, index);
+        struct br_keyvalue at;
+        if (first)
+            br_print_line(printer, "%s", heading);
+        if (entry.data && br_keyvalue_read_entry(entry.data, entry.len, &at))
+            br_print_attribute(printer, indent, br_print_string(printer, at.key_index), at.value,
+                               br_print_string(printer, at.unit));
     }
 }
 
 /* --- Stacks --------------------------------------------------------------------------------- */
 
-static void print_frame(struct br_printer *printer, const PB(Line) * line)
+static void print_frame(struct br_printer *printer, unsigned index, struct br_entry line)
 {
-    const PB(Function) *f =
-        print_profiles_entry(printer, BR_TABLE_FUNCTION, &PROFILES(function), line->function_index);
+    struct br_print_fields at, function;
+    (void)index;
+    br_print_read(line, &at);
+    br_print_read(br_print_entry(printer, BR_TABLE_FUNCTION,
+                                 br_print_number(&at, BR_LINE_FUNCTION)),
+                  &function);
+    uint64_t name = br_print_number(&function, BR_FUNCTION_NAME);
+    uint64_t system_name = br_print_number(&function, BR_FUNCTION_SYSTEM_NAME);
+    uint64_t file = br_print_number(&function, BR_FUNCTION_FILENAME);
+    int64_t number = (int64_t)br_print_number(&at, BR_LINE_LINE);
     if (!br_print_begin(printer))
         return;
     br_str_puts(printer->out, "        ");
-    if (f && f->name_strindex != 0)
-        print_profiles_add_string(printer, f->name_strindex);
-    else if (f && f->system_name_strindex != 0)
-        print_profiles_add_string(printer, f->system_name_strindex);
+    if (name || system_name)
+        print_profiles_add_string(printer, name ? name : system_name);
     else
         br_str_puts(printer->out, "(unknown)");
-    if (f && f->filename_strindex != 0) {
+    if (file) {
         br_str_putc(printer->out, ' ');
-        print_profiles_add_string(printer, f->filename_strindex);
-        if (line->line != 0)
-            br_str_printf(printer->out, ":%" PRId64, line->line);
+        print_profiles_add_string(printer, file);
+        if (number)
+            br_str_printf(printer->out, ":%" PRId64, number);
     }
     br_print_end(printer);
 }
 
 /* A location that nobody has symbolized. */
-static void print_address(struct br_printer *printer, const PB(Location) * location)
+static void print_address(struct br_printer *printer, struct br_entry location)
 {
-    const PB(Mapping) *m = print_profiles_entry(printer, BR_TABLE_MAPPING, &PROFILES(mapping),
-                                                location->mapping_index);
+    struct br_print_fields at, mapping;
+    br_print_read(location, &at);
+    br_print_read(br_print_entry(printer, BR_TABLE_MAPPING,
+                                 br_print_number(&at, BR_LOCATION_MAPPING)),
+                  &mapping);
+    uint64_t file = br_print_number(&mapping, BR_MAPPING_FILENAME);
     if (!br_print_begin(printer))
         return;
-    br_str_printf(printer->out, "        0x%" PRIx64, location->address);
-    if (m && m->filename_strindex != 0) {
+    br_str_printf(printer->out, "        0x%" PRIx64, br_print_number(&at, BR_LOCATION_ADDRESS));
+    if (file) {
         br_str_puts(printer->out, " in ");
-        print_profiles_add_string(printer, m->filename_strindex);
+        print_profiles_add_string(printer, file);
     }
     br_print_end(printer);
 }
 
-static void print_location(struct br_printer *printer, int32_t index)
+static void print_location(struct br_printer *printer, uint64_t index)
 {
-    const PB(Location) *location =
-        print_profiles_entry(printer, BR_TABLE_LOCATION, &PROFILES(location), index);
-    if (!location) {
+    struct br_entry location = br_print_entry(printer, BR_TABLE_LOCATION, index);
+    if (!location.data)
         br_print_line(printer, "        (unknown)");
-        return;
-    }
-    for (size_t i = 0; i < location->n_lines && !printer->full; i++)
-        print_frame(printer, location->lines[i]);
-    if (location->n_lines == 0)
+    else if (br_print_each(printer, location, BR_LOCATION_LINES, print_frame) == 0)
         print_address(printer, location);
 }
 
-static void print_stack(struct br_printer *printer, int32_t index)
+static void print_stack(struct br_printer *printer, uint64_t index)
 {
-    const PB(Stack) *stack = print_profiles_entry(printer, BR_TABLE_STACK, &PROFILES(stack), index);
-    if (!stack)
+    struct br_entry stack = br_print_entry(printer, BR_TABLE_STACK, index);
+    struct br_print_list locations = br_print_list_of(stack, BR_STACK_LOCATIONS, false);
+    uint64_t location;
+    if (!stack.data)
         return;
     br_print_line(printer, "    Stack:");
-    for (size_t i = 0; i < stack->n_location_indices && !printer->full; i++)
-        print_location(printer, stack->location_indices[i]);
+    while (!printer->full && br_print_list_next(&locations, &location))
+        print_location(printer, location);
 }
 
 /* --- Samples -------------------------------------------------------------------------------- */
 
-static void print_values(struct br_printer *printer, const PB(Sample) * sample)
+static void print_values(struct br_printer *printer, struct br_entry sample)
 {
-    if (sample->n_values == 0 || !br_print_begin(printer))
+    struct br_print_list list = br_print_list_of(sample, BR_SAMPLE_VALUES, false);
+    size_t count = 0;
+    uint64_t value;
+    if (!br_print_begin(printer))
         return;
     br_str_puts(printer->out, "    Values         : ");
-    for (size_t i = 0; i < sample->n_values && i < LIST_SHOWN; i++)
-        br_str_printf(printer->out, "%s%" PRId64, i ? ", " : "", sample->values[i]);
-    if (sample->n_values > LIST_SHOWN)
-        br_str_printf(printer->out, ", and %zu more", sample->n_values - LIST_SHOWN);
-    br_print_end(printer);
+    for (; br_print_list_next(&list, &value); count++)
+        if (count < LIST_SHOWN)
+            br_str_printf(printer->out, "%s%" PRId64, count ? ", " : "", (int64_t)value);
+    br_print_list_end(printer, count, LIST_SHOWN);
 }
 
-static void print_timestamps(struct br_printer *printer, const PB(Sample) * sample)
+static void print_timestamps(struct br_printer *printer, struct br_entry sample)
 {
-    size_t n = sample->n_timestamps_unix_nano;
-    if (n == 0 || !br_print_begin(printer))
+    struct br_print_list list = br_print_list_of(sample, BR_SAMPLE_TIMES, true);
+    size_t count = 0;
+    uint64_t unix_ns;
+    if (!br_print_begin(printer))
         return;
     br_str_puts(printer->out, "    Timestamps     : ");
-    for (size_t i = 0; i < n && i < LIST_SHOWN; i++) {
-        br_str_puts(printer->out, i ? ", " : "");
-        br_print_time(printer->out, sample->timestamps_unix_nano[i]);
+    for (; br_print_list_next(&list, &unix_ns); count++) {
+        if (count >= LIST_SHOWN)
+            continue;
+        br_str_puts(printer->out, count ? ", " : "");
+        br_print_time(printer->out, unix_ns);
     }
-    if (n > LIST_SHOWN)
-        br_str_printf(printer->out, ", and %zu more", n - LIST_SHOWN);
-    br_print_end(printer);
+    br_print_list_end(printer, count, LIST_SHOWN);
 }
 
-static void print_sample(struct br_printer *printer, unsigned index, const uint8_t *data,
-                         size_t len)
+static void print_sample(struct br_printer *printer, unsigned index, struct br_entry sample)
 {
+    struct br_print_fields fields, link_fields;
+    br_print_read(sample, &fields);
     br_print_line(printer, "Sample #%u", index);
-    const PB(Sample) *s = br_print_unpack(printer, &PROFILES(sample), data, len);
-    if (s) {
-        print_values(printer, s);
-        print_timestamps(printer, s);
-        const PB(Link) *link =
-            print_profiles_entry(printer, BR_TABLE_LINK, &PROFILES(link), s->link_index);
-        if (link) {
-            br_print_named_id(printer, "    Trace ID       : ", link->trace_id);
-            br_print_named_id(printer, "    Span ID        : ", link->span_id);
-        }
-        print_attributes(printer, "    Attributes:", "         ", s->attribute_indices,
-                         s->n_attribute_indices);
-        print_stack(printer, s->stack_index);
+    print_values(printer, sample);
+    print_timestamps(printer, sample);
+    struct br_entry link =
+        br_print_entry(printer, BR_TABLE_LINK, br_print_number(&fields, BR_SAMPLE_LINK));
+    if (link.data) {
+        br_print_read(link, &link_fields);
+        br_print_named_id(printer, "    Trace ID       : ",
+                          br_print_bytes(&link_fields, BR_LINK_TRACE_ID));
+        br_print_named_id(printer, "    Span ID        : ",
+                          br_print_bytes(&link_fields, BR_LINK_SPAN_ID));
     }
-    br_arena_release(&printer->scratch);
+    print_attributes(printer, "    Attributes:", "         ", sample, BR_SAMPLE_ATTRIBUTES);
+    print_stack(printer, br_print_number(&fields, BR_SAMPLE_STACK));
 }
 
 /* --- Profiles ------------------------------------------------------------------------------- */
 
 /* `count` of it, unless 0: cpu (nanoseconds). */
 static void print_type(struct br_printer *printer, const char *label, int64_t count,
-                       const PB(ValueType) * type)
+                       struct br_entry type)
 {
-    if (!type || !br_print_begin(printer))
+    struct br_print_fields fields;
+    if (!type.data || !br_print_begin(printer))
         return;
+    br_print_read(type, &fields);
     br_str_puts(printer->out, label);
     if (count != 0)
         br_str_printf(printer->out, "%" PRId64 " ", count);
-    print_profiles_add_string(printer, type->type_strindex);
+    print_profiles_add_string(printer, br_print_number(&fields, BR_VALUE_TYPE_TYPE));
     br_str_puts(printer->out, " (");
-    print_profiles_add_string(printer, type->unit_strindex);
+    print_profiles_add_string(printer, br_print_number(&fields, BR_VALUE_TYPE_UNIT));
     br_str_putc(printer->out, ')');
     br_print_end(printer);
 }
 
-static void print_profiles_head(struct br_printer *printer, const PB(Profile) * profile)
+static void print_profiles_head(struct br_printer *printer, struct br_entry profile)
 {
-    br_print_named_id(printer, "    Profile ID     : ", profile->profile_id);
-    print_type(printer, "    Type           : ", 0, profile->sample_type);
-    br_print_named_time(printer, "    Start time     : ", profile->time_unix_nano);
+    struct br_print_fields fields;
+    br_print_read(profile, &fields);
+    uint64_t duration = br_print_number(&fields, BR_PROFILE_DURATION);
+    struct br_entry format = br_print_bytes(&fields, BR_PROFILE_PAYLOAD_FORMAT);
+    uint32_t dropped = (uint32_t)br_print_number(&fields, BR_PROFILE_DROPPED_ATTRIBUTES);
+    br_print_named_id(printer, "    Profile ID     : ",
+                      br_print_bytes(&fields, BR_PROFILE_PROFILE_ID));
+    print_type(printer, "    Type           : ", 0,
+               br_print_bytes(&fields, BR_PROFILE_SAMPLE_TYPE));
+    br_print_named_time(printer, "    Start time     : ",
+                        br_print_number(&fields, BR_PROFILE_TIME));
     br_print_line(printer, "    Duration       : %" PRIu64 ".%09" PRIu64 "s",
-                  profile->duration_nano / 1000000000, profile->duration_nano % 1000000000);
-    print_type(printer, "    Period         : ", profile->period, profile->period_type);
-    if (profile->original_payload_format[0])
-        br_print_named_text(printer, "    Original format: ", profile->original_payload_format,
-                            strlen(profile->original_payload_format));
-    if (profile->dropped_attributes_count > 0)
-        br_print_line(printer, "    DroppedAttributesCount: %" PRIu32,
-                      profile->dropped_attributes_count);
-    print_attributes(printer, "Attributes:", "     ", profile->attribute_indices,
-                     profile->n_attribute_indices);
+                  duration / 1000000000, duration % 1000000000);
+    print_type(printer, "    Period         : ",
+               (int64_t)br_print_number(&fields, BR_PROFILE_PERIOD),
+               br_print_bytes(&fields, BR_PROFILE_PERIOD_TYPE));
+    if (format.len)
+        br_print_named_text(printer, "    Original format: ", format);
+    if (dropped > 0)
+        br_print_line(printer, "    DroppedAttributesCount: %" PRIu32, dropped);
+    print_attributes(printer, "Attributes:", "     ", profile, BR_PROFILE_ATTRIBUTES);
 }
 
-static void print_profile(struct br_printer *printer, unsigned index, const uint8_t *data,
-                          size_t len)
+static void print_profile(struct br_printer *printer, unsigned index, struct br_entry profile)
 {
     br_print_line(printer, "Profile #%u", index);
-    const PB(Profile) *head =
-        br_print_unpack_head(printer, &PROFILES(profile), data, len, CHILDREN, ORIGINAL_PAYLOAD);
-    if (head)
-        print_profiles_head(printer, head);
-    br_arena_release(&printer->scratch);
-    br_print_each(printer, data, len, CHILDREN, print_sample);
+    print_profiles_head(printer, profile);
+    (void)br_print_each(printer, profile, BR_PROFILE_SAMPLES, print_sample);
 }
 
 static void print_profiles_scope_profiles(struct br_printer *printer, unsigned index,
-                                          const uint8_t *data, size_t len)
+                                          struct br_entry scope_profiles)
 {
+    struct br_print_fields fields;
+    br_print_read(scope_profiles, &fields);
     br_print_line(printer, "ScopeProfiles #%u", index);
-    const PB(ScopeProfiles) *head =
-        br_print_unpack_head(printer, &PROFILES(scope_profiles), data, len, CHILDREN, 0);
-    if (head)
-        br_print_scope(printer, head->scope, head->schema_url);
-    br_arena_release(&printer->scratch);
-    br_print_each(printer, data, len, CHILDREN, print_profile);
+    br_print_scope(printer, &fields);
+    (void)br_print_each(printer, scope_profiles, BR_SCOPES_ITEMS, print_profile);
 }
 
 static void print_profiles_print_part(struct br_printer *printer, unsigned index,
-                                      const struct br_part *part, const uint8_t *body, size_t len)
+                                      const struct br_part *part, struct br_entry body)
 {
+    struct br_print_fields fields;
+    br_print_read(body, &fields);
     br_print_line(printer, "ResourceProfiles #%u", index);
-    const BR_PB_RESOURCE *resource = br_print_part_resource(printer, part);
-    const PB(ResourceProfiles) *head =
-        br_print_unpack_head(printer, &PROFILES(resource_profiles), body, len, CHILDREN, 1);
-    if (head)
-        br_print_resource(printer, resource, head->schema_url);
-    br_arena_release(&printer->scratch);
-    br_print_each(printer, body, len, CHILDREN, print_profiles_scope_profiles);
+    br_print_resource(printer, br_print_part_resource(part),
+                      br_print_bytes(&fields, BR_RESOURCES_SCHEMA_URL));
+    (void)br_print_each(printer, body, BR_RESOURCES_SCOPES, print_profiles_scope_profiles);
 }
 
 int br_print_profiles(const struct br_item *item, struct br_str *out)
 {
     struct br_arena arena;
     struct br_dictionary_view dictionary;
-    br_arena_init(&arena, item->size * INDEX_COST + 4096);
-    int rc = br_dictionary_index(item, &arena, &dictionary);
+    int rc = br_print_index(item, &arena, &dictionary);
     if (rc == 0) {
         struct br_printer p = {.out = out, .dictionary = &dictionary};
         rc = br_print_parts(&p, item, print_profiles_print_part);

@@ -1,14 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <inttypes.h>
-#include <string.h>
 
-#include "opentelemetry/proto/trace/v1/trace.pb-c.h"
 #include "otlp/print/internal.h"
 #include "otlp/print/print.h"
-
-#define SPANS 2u /* field number of ResourceSpans.scope_spans and of ScopeSpans.spans */
-#define TRACE(name) opentelemetry__proto__trace__v1__##name##__descriptor
-#define PB(name) Opentelemetry__Proto__Trace__V1__##name
 
 static void print_kind(struct br_printer *printer, int kind)
 {
@@ -20,113 +14,113 @@ static void print_kind(struct br_printer *printer, int kind)
         br_print_line(printer, "    Kind           : %d", kind);
 }
 
-static void print_status(struct br_printer *printer, const PB(Status) * status)
+static void print_status(struct br_printer *printer, struct br_entry status)
 {
     static const char *const names[] = {"Unset", "Ok", "Error"};
-    int code = status ? (int)status->code : 0;
+    struct br_print_fields fields;
+    br_print_read(status, &fields);
+    int code = (int)br_print_number(&fields, BR_SPAN_STATUS_CODE);
     if (code >= 0 && code < 3)
         br_print_line(printer, "    Status code    : %s", names[code]);
     else
         br_print_line(printer, "    Status code    : %d", code);
-    const char *message = status ? status->message : "";
-    br_print_named_text(printer, "    Status message : ", message, strlen(message));
+    br_print_named_text(printer, "    Status message : ",
+                        br_print_bytes(&fields, BR_SPAN_STATUS_MESSAGE));
 }
 
-static void print_traces_dropped(struct br_printer *printer, const char *what, uint32_t count)
+static void print_traces_dropped(struct br_printer *printer, const char *what, uint64_t count)
 {
     if (count > 0)
-        br_print_line(printer, "    %s: %" PRIu32, what, count);
+        br_print_line(printer, "    %s: %" PRIu32, what, (uint32_t)count);
 }
 
-static void print_events(struct br_printer *printer, const PB(Span) * span)
+static void print_event(struct br_printer *printer, unsigned index, struct br_entry event)
 {
-    if (span->n_events > 0)
+    struct br_print_fields fields;
+    br_print_read(event, &fields);
+    if (index == 0)
         br_print_line(printer, "Events:");
-    for (size_t i = 0; i < span->n_events && !printer->full; i++) {
-        const PB(Span__Event) *e = span->events[i];
-        br_print_line(printer, "SpanEvent #%zu", i);
-        br_print_named_text(printer, "     -> Name: ", e->name, strlen(e->name));
-        br_print_named_time(printer, "     -> Timestamp: ", e->time_unix_nano);
-        br_print_line(printer, "     -> DroppedAttributesCount: %" PRIu32,
-                      e->dropped_attributes_count);
-        br_print_attributes(printer, "     -> Attributes:", "          ", e->attributes,
-                            e->n_attributes);
-    }
+    br_print_line(printer, "SpanEvent #%u", index);
+    br_print_named_text(printer, "     -> Name: ", br_print_bytes(&fields, BR_EVENT_NAME));
+    br_print_named_time(printer, "     -> Timestamp: ", br_print_number(&fields, BR_EVENT_TIME));
+    br_print_line(printer, "     -> DroppedAttributesCount: %" PRIu32,
+                  (uint32_t)br_print_number(&fields, BR_EVENT_DROPPED_ATTRIBUTES));
+    br_print_attributes(printer, "     -> Attributes:", "          ", event, BR_EVENT_ATTRIBUTES);
 }
 
-static void print_links(struct br_printer *printer, const PB(Span) * span)
+static void print_link(struct br_printer *printer, unsigned index, struct br_entry link)
 {
-    if (span->n_links > 0)
+    struct br_print_fields fields;
+    br_print_read(link, &fields);
+    if (index == 0)
         br_print_line(printer, "Links:");
-    for (size_t i = 0; i < span->n_links && !printer->full; i++) {
-        const PB(Span__Link) *l = span->links[i];
-        br_print_line(printer, "SpanLink #%zu", i);
-        br_print_named_id(printer, "     -> Trace ID: ", l->trace_id);
-        br_print_named_id(printer, "     -> ID: ", l->span_id);
-        br_print_named_text(printer, "     -> TraceState: ", l->trace_state,
-                            strlen(l->trace_state));
-        br_print_line(printer, "     -> DroppedAttributesCount: %" PRIu32,
-                      l->dropped_attributes_count);
-        br_print_attributes(printer, "     -> Attributes:", "          ", l->attributes,
-                            l->n_attributes);
-    }
+    br_print_line(printer, "SpanLink #%u", index);
+    br_print_named_id(printer, "     -> Trace ID: ",
+                      br_print_bytes(&fields, BR_SPAN_LINK_TRACE_ID));
+    br_print_named_id(printer, "     -> ID: ", br_print_bytes(&fields, BR_SPAN_LINK_SPAN_ID));
+    br_print_named_text(printer, "     -> TraceState: ",
+                        br_print_bytes(&fields, BR_SPAN_LINK_TRACE_STATE));
+    br_print_line(printer, "     -> DroppedAttributesCount: %" PRIu32,
+                  (uint32_t)br_print_number(&fields, BR_SPAN_LINK_DROPPED_ATTRIBUTES));
+    br_print_attributes(printer, "     -> Attributes:", "          ", link,
+                        BR_SPAN_LINK_ATTRIBUTES);
 }
 
-static void print_traces_head(struct br_printer *printer, const PB(Span) * span)
+static void print_traces_head(struct br_printer *printer, struct br_entry span)
 {
-    br_print_named_id(printer, "    Trace ID       : ", span->trace_id);
-    br_print_named_id(printer, "    Parent ID      : ", span->parent_span_id);
-    br_print_named_id(printer, "    ID             : ", span->span_id);
-    br_print_named_text(printer, "    Name           : ", span->name, strlen(span->name));
-    print_kind(printer, (int)span->kind);
-    if (span->trace_state[0])
-        br_print_named_text(printer, "    TraceState     : ", span->trace_state,
-                            strlen(span->trace_state));
-    br_print_named_time(printer, "    Start time     : ", span->start_time_unix_nano);
-    br_print_named_time(printer, "    End time       : ", span->end_time_unix_nano);
-    print_status(printer, span->status);
-    print_traces_dropped(printer, "DroppedAttributesCount", span->dropped_attributes_count);
-    print_traces_dropped(printer, "DroppedEventsCount", span->dropped_events_count);
-    print_traces_dropped(printer, "DroppedLinksCount", span->dropped_links_count);
+    struct br_print_fields fields;
+    br_print_read(span, &fields);
+    br_print_named_id(printer, "    Trace ID       : ",
+                      br_print_bytes(&fields, BR_SPAN_TRACE_ID));
+    br_print_named_id(printer, "    Parent ID      : ",
+                      br_print_bytes(&fields, BR_SPAN_PARENT_SPAN_ID));
+    br_print_named_id(printer, "    ID             : ", br_print_bytes(&fields, BR_SPAN_SPAN_ID));
+    br_print_named_text(printer, "    Name           : ", br_print_bytes(&fields, BR_SPAN_NAME));
+    print_kind(printer, (int)br_print_number(&fields, BR_SPAN_KIND));
+    struct br_entry trace_state = br_print_bytes(&fields, BR_SPAN_TRACE_STATE);
+    if (trace_state.len)
+        br_print_named_text(printer, "    TraceState     : ", trace_state);
+    br_print_named_time(printer, "    Start time     : ",
+                        br_print_number(&fields, BR_SPAN_START_TIME));
+    br_print_named_time(printer, "    End time       : ",
+                        br_print_number(&fields, BR_SPAN_END_TIME));
+    print_status(printer, br_print_bytes(&fields, BR_SPAN_STATUS));
+    print_traces_dropped(printer, "DroppedAttributesCount",
+                         br_print_number(&fields, BR_SPAN_DROPPED_ATTRIBUTES));
+    print_traces_dropped(printer, "DroppedEventsCount",
+                         br_print_number(&fields, BR_SPAN_DROPPED_EVENTS));
+    print_traces_dropped(printer, "DroppedLinksCount",
+                         br_print_number(&fields, BR_SPAN_DROPPED_LINKS));
 }
 
-static void print_traces_span(struct br_printer *printer, unsigned index, const uint8_t *data,
-                              size_t len)
+static void print_traces_span(struct br_printer *printer, unsigned index, struct br_entry span)
 {
     br_print_line(printer, "Span #%u", index);
-    const PB(Span) *span = br_print_unpack(printer, &TRACE(span), data, len);
-    if (span) {
-        print_traces_head(printer, span);
-        br_print_attributes(printer, "Attributes:", "     ", span->attributes, span->n_attributes);
-        print_events(printer, span);
-        print_links(printer, span);
-    }
-    br_arena_release(&printer->scratch);
+    print_traces_head(printer, span);
+    br_print_attributes(printer, "Attributes:", "     ", span, BR_SPAN_ATTRIBUTES);
+    (void)br_print_each(printer, span, BR_SPAN_EVENTS, print_event);
+    (void)br_print_each(printer, span, BR_SPAN_LINKS, print_link);
 }
 
 static void print_traces_scope_spans(struct br_printer *printer, unsigned index,
-                                     const uint8_t *data, size_t len)
+                                     struct br_entry scope_spans)
 {
+    struct br_print_fields fields;
+    br_print_read(scope_spans, &fields);
     br_print_line(printer, "ScopeSpans #%u", index);
-    const PB(ScopeSpans) *head =
-        br_print_unpack_head(printer, &TRACE(scope_spans), data, len, SPANS, 0);
-    if (head)
-        br_print_scope(printer, head->scope, head->schema_url);
-    br_arena_release(&printer->scratch);
-    br_print_each(printer, data, len, SPANS, print_traces_span);
+    br_print_scope(printer, &fields);
+    (void)br_print_each(printer, scope_spans, BR_SCOPES_ITEMS, print_traces_span);
 }
 
 static void print_traces_part(struct br_printer *printer, unsigned index,
-                              const struct br_part *part, const uint8_t *body, size_t len)
+                              const struct br_part *part, struct br_entry body)
 {
+    struct br_print_fields fields;
+    br_print_read(body, &fields);
     br_print_line(printer, "ResourceSpans #%u", index);
-    const BR_PB_RESOURCE *resource = br_print_part_resource(printer, part);
-    const PB(ResourceSpans) *head =
-        br_print_unpack_head(printer, &TRACE(resource_spans), body, len, SPANS, 1);
-    if (head)
-        br_print_resource(printer, resource, head->schema_url);
-    br_arena_release(&printer->scratch);
-    br_print_each(printer, body, len, SPANS, print_traces_scope_spans);
+    br_print_resource(printer, br_print_part_resource(part),
+                      br_print_bytes(&fields, BR_RESOURCES_SCHEMA_URL));
+    (void)br_print_each(printer, body, BR_RESOURCES_SCOPES, print_traces_scope_spans);
 }
 
 int br_print_traces(const struct br_item *item, struct br_str *out)
