@@ -79,10 +79,9 @@ static const struct br_option trace_options[] = {
 static const struct br_option options[] = {
     BR_STRUCT(struct config, spans, span_options, "for traces"),
     BR_STRUCT(struct config, profiles, profile_options, "for profiles"),
-    BR_DURATION(
-        struct config, match_time, "20ms",
-        "processor time that all patterns together may take in a request, beside 20 ns for "
-        "each of its bytes; then none matches any more"),
+    BR_DURATION(struct config, match_time, "20ms",
+                "processor time that all patterns together may take in a request, beside 20 ns for "
+                "each of its bytes; then none matches any more"),
     BR_STRUCT(struct config, traces, trace_options, "conditions for traces"),
     BR_VALUE(struct config, trace_conditions, ANY_OF "a span; paths name their context"),
     BR_VALUE(struct config, profile_conditions, ANY_OF "a sample; paths name their context"),
@@ -118,8 +117,8 @@ static int filter_check_matches(const struct side *side, const struct br_yaml *n
 struct list {
     const struct br_strings *texts;
     const struct named *named;
-        /* says where each stands; NULL: in the list `key` */ /* of the texts; NULL: they are the
-                                                                 section's list */
+    /* says where each stands; NULL: in the list `key` */ /* of the texts; NULL: they are the
+                                                             section's list */
     const char *section, *key;
     enum br_signal signal;
     enum br_condition_context context;

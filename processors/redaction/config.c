@@ -74,10 +74,9 @@ const struct br_option redact_options[] = {
               "instead of [REDACTED] a hash in hex: md5, sha1, sha3, hmac-sha256 or hmac-sha512"),
     BR_SECRET(struct redact_config, hmac_key,
               "the salt of hmac-sha256 (at least 32 bytes) and hmac-sha512 (at least 64)"),
-    BR_DURATION(
-        struct redact_config, match_time, "20ms",
-        "processor time that all patterns together may take in a request, beside 20 ns for "
-        "each of its bytes; when it is used up the rest is masked unseen"),
+    BR_DURATION(struct redact_config, match_time, "20ms",
+                "processor time that all patterns together may take in a request, beside 20 ns for "
+                "each of its bytes; when it is used up the rest is masked unseen"),
     BR_STRUCT(struct redact_config, url_sanitizer, url_options,
               "numbers, ids and queries in URLs become * or go"),
     BR_STRUCT(struct redact_config, db_sanitizer, db_options,

@@ -40,10 +40,9 @@ static const struct br_option options[] = {
      .sub = br_rule_options,
      .size = sizeof(struct br_rule_config),
      .help = "actions on resource attributes, applied in order"},
-    BR_DURATION(
-        struct config, match_time, "20ms",
-        "processor time that all patterns together may take in a request, beside 20 ns for "
-        "each of its bytes; then delete and hash act on all keys, and extract on none"),
+    BR_DURATION(struct config, match_time, "20ms",
+                "processor time that all patterns together may take in a request, beside 20 ns for "
+                "each of its bytes; then delete and hash act on all keys, and extract on none"),
     BR_OPT_END,
 };
 

@@ -244,7 +244,7 @@ static void print_add_nested(const struct br_printer *printer, struct br_value v
 
 static const char *print_type_of(const struct br_any *any)
 {
-    static const char *const names[] = {"Empty", "Str",   "Bool", "Int",
+    static const char *const names[] = {"Empty",  "Str",   "Bool", "Int",
                                         "Double", "Slice", "Map",  "Bytes"};
     return any->reference ? "Str" : names[any->type];
 }

@@ -54,9 +54,9 @@ static void print_frame(struct br_printer *printer, unsigned index, struct br_en
     struct br_print_fields at, function;
     (void)index;
     br_print_read(line, &at);
-    br_print_read(br_print_entry(printer, BR_TABLE_FUNCTION,
-                                 br_print_number(&at, BR_LINE_FUNCTION)),
-                  &function);
+    br_print_read(
+        br_print_entry(printer, BR_TABLE_FUNCTION, br_print_number(&at, BR_LINE_FUNCTION)),
+        &function);
     uint64_t name = br_print_number(&function, BR_FUNCTION_NAME);
     uint64_t system_name = br_print_number(&function, BR_FUNCTION_SYSTEM_NAME);
     uint64_t file = br_print_number(&function, BR_FUNCTION_FILENAME);
@@ -82,9 +82,9 @@ static void print_address(struct br_printer *printer, struct br_entry location)
 {
     struct br_print_fields at, mapping;
     br_print_read(location, &at);
-    br_print_read(br_print_entry(printer, BR_TABLE_MAPPING,
-                                 br_print_number(&at, BR_LOCATION_MAPPING)),
-                  &mapping);
+    br_print_read(
+        br_print_entry(printer, BR_TABLE_MAPPING, br_print_number(&at, BR_LOCATION_MAPPING)),
+        &mapping);
     uint64_t file = br_print_number(&mapping, BR_MAPPING_FILENAME);
     if (!br_print_begin(printer))
         return;
@@ -161,10 +161,10 @@ static void print_sample(struct br_printer *printer, unsigned index, struct br_e
         br_print_entry(printer, BR_TABLE_LINK, br_print_number(&fields, BR_SAMPLE_LINK));
     if (link.data) {
         br_print_read(link, &link_fields);
-        br_print_named_id(printer, "    Trace ID       : ",
-                          br_print_bytes(&link_fields, BR_LINK_TRACE_ID));
-        br_print_named_id(printer, "    Span ID        : ",
-                          br_print_bytes(&link_fields, BR_LINK_SPAN_ID));
+        br_print_named_id(printer,
+                          "    Trace ID       : ", br_print_bytes(&link_fields, BR_LINK_TRACE_ID));
+        br_print_named_id(printer,
+                          "    Span ID        : ", br_print_bytes(&link_fields, BR_LINK_SPAN_ID));
     }
     print_attributes(printer, "    Attributes:", "         ", sample, BR_SAMPLE_ATTRIBUTES);
     print_stack(printer, br_print_number(&fields, BR_SAMPLE_STACK));
@@ -197,16 +197,16 @@ static void print_profiles_head(struct br_printer *printer, struct br_entry prof
     uint64_t duration = br_print_number(&fields, BR_PROFILE_DURATION);
     struct br_entry format = br_print_bytes(&fields, BR_PROFILE_PAYLOAD_FORMAT);
     uint32_t dropped = (uint32_t)br_print_number(&fields, BR_PROFILE_DROPPED_ATTRIBUTES);
-    br_print_named_id(printer, "    Profile ID     : ",
-                      br_print_bytes(&fields, BR_PROFILE_PROFILE_ID));
+    br_print_named_id(printer,
+                      "    Profile ID     : ", br_print_bytes(&fields, BR_PROFILE_PROFILE_ID));
     print_type(printer, "    Type           : ", 0,
                br_print_bytes(&fields, BR_PROFILE_SAMPLE_TYPE));
-    br_print_named_time(printer, "    Start time     : ",
-                        br_print_number(&fields, BR_PROFILE_TIME));
-    br_print_line(printer, "    Duration       : %" PRIu64 ".%09" PRIu64 "s",
-                  duration / 1000000000, duration % 1000000000);
-    print_type(printer, "    Period         : ",
-               (int64_t)br_print_number(&fields, BR_PROFILE_PERIOD),
+    br_print_named_time(printer,
+                        "    Start time     : ", br_print_number(&fields, BR_PROFILE_TIME));
+    br_print_line(printer, "    Duration       : %" PRIu64 ".%09" PRIu64 "s", duration / 1000000000,
+                  duration % 1000000000);
+    print_type(printer,
+               "    Period         : ", (int64_t)br_print_number(&fields, BR_PROFILE_PERIOD),
                br_print_bytes(&fields, BR_PROFILE_PERIOD_TYPE));
     if (format.len)
         br_print_named_text(printer, "    Original format: ", format);

@@ -24,8 +24,8 @@ static void print_status(struct br_printer *printer, struct br_entry status)
         br_print_line(printer, "    Status code    : %s", names[code]);
     else
         br_print_line(printer, "    Status code    : %d", code);
-    br_print_named_text(printer, "    Status message : ",
-                        br_print_bytes(&fields, BR_SPAN_STATUS_MESSAGE));
+    br_print_named_text(printer,
+                        "    Status message : ", br_print_bytes(&fields, BR_SPAN_STATUS_MESSAGE));
 }
 
 static void print_traces_dropped(struct br_printer *printer, const char *what, uint64_t count)
@@ -55,11 +55,11 @@ static void print_link(struct br_printer *printer, unsigned index, struct br_ent
     if (index == 0)
         br_print_line(printer, "Links:");
     br_print_line(printer, "SpanLink #%u", index);
-    br_print_named_id(printer, "     -> Trace ID: ",
-                      br_print_bytes(&fields, BR_SPAN_LINK_TRACE_ID));
+    br_print_named_id(printer,
+                      "     -> Trace ID: ", br_print_bytes(&fields, BR_SPAN_LINK_TRACE_ID));
     br_print_named_id(printer, "     -> ID: ", br_print_bytes(&fields, BR_SPAN_LINK_SPAN_ID));
-    br_print_named_text(printer, "     -> TraceState: ",
-                        br_print_bytes(&fields, BR_SPAN_LINK_TRACE_STATE));
+    br_print_named_text(printer,
+                        "     -> TraceState: ", br_print_bytes(&fields, BR_SPAN_LINK_TRACE_STATE));
     br_print_line(printer, "     -> DroppedAttributesCount: %" PRIu32,
                   (uint32_t)br_print_number(&fields, BR_SPAN_LINK_DROPPED_ATTRIBUTES));
     br_print_attributes(printer, "     -> Attributes:", "          ", link,
@@ -70,20 +70,19 @@ static void print_traces_head(struct br_printer *printer, struct br_entry span)
 {
     struct br_print_fields fields;
     br_print_read(span, &fields);
-    br_print_named_id(printer, "    Trace ID       : ",
-                      br_print_bytes(&fields, BR_SPAN_TRACE_ID));
-    br_print_named_id(printer, "    Parent ID      : ",
-                      br_print_bytes(&fields, BR_SPAN_PARENT_SPAN_ID));
+    br_print_named_id(printer, "    Trace ID       : ", br_print_bytes(&fields, BR_SPAN_TRACE_ID));
+    br_print_named_id(printer,
+                      "    Parent ID      : ", br_print_bytes(&fields, BR_SPAN_PARENT_SPAN_ID));
     br_print_named_id(printer, "    ID             : ", br_print_bytes(&fields, BR_SPAN_SPAN_ID));
     br_print_named_text(printer, "    Name           : ", br_print_bytes(&fields, BR_SPAN_NAME));
     print_kind(printer, (int)br_print_number(&fields, BR_SPAN_KIND));
     struct br_entry trace_state = br_print_bytes(&fields, BR_SPAN_TRACE_STATE);
     if (trace_state.len)
         br_print_named_text(printer, "    TraceState     : ", trace_state);
-    br_print_named_time(printer, "    Start time     : ",
-                        br_print_number(&fields, BR_SPAN_START_TIME));
-    br_print_named_time(printer, "    End time       : ",
-                        br_print_number(&fields, BR_SPAN_END_TIME));
+    br_print_named_time(printer,
+                        "    Start time     : ", br_print_number(&fields, BR_SPAN_START_TIME));
+    br_print_named_time(printer,
+                        "    End time       : ", br_print_number(&fields, BR_SPAN_END_TIME));
     print_status(printer, br_print_bytes(&fields, BR_SPAN_STATUS));
     print_traces_dropped(printer, "DroppedAttributesCount",
                          br_print_number(&fields, BR_SPAN_DROPPED_ATTRIBUTES));
