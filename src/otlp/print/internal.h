@@ -77,7 +77,6 @@ int br_print_parts(struct br_printer *printer, const struct br_item *item, br_pr
  * when nothing is printed any more. */
 bool br_print_begin(struct br_printer *printer);
 void br_print_end(struct br_printer *printer);
-void br_print_take_back(struct br_printer *printer); /* what was begun */
 void br_print_line(struct br_printer *printer, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 

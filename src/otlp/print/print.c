@@ -23,7 +23,7 @@ bool br_print_begin(struct br_printer *printer)
     return !printer->full;
 }
 
-void br_print_take_back(struct br_printer *printer)
+static void print_take_back(struct br_printer *printer)
 {
     struct br_str *out = printer->out;
     out->len = printer->line;
@@ -34,7 +34,7 @@ void br_print_take_back(struct br_printer *printer)
 
 static void print_cut(struct br_printer *printer)
 {
-    br_print_take_back(printer);
+    print_take_back(printer);
     br_str_puts(printer->out, "... (cut here: the rest does not fit)\n");
     printer->full = true;
 }
@@ -420,7 +420,7 @@ void br_print_list_end(struct br_printer *printer, size_t count, size_t shown)
     if (count)
         br_print_end(printer);
     else
-        br_print_take_back(printer);
+        print_take_back(printer);
 }
 
 int br_print_parts(struct br_printer *printer, const struct br_item *item, br_print_part_fn *fn)
