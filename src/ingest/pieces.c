@@ -12,6 +12,7 @@
 #define CUT_GROWTH 4u   /* times the item is what its pieces may take */
 #define SMALL_GROWTH 3u /* the same of small pieces that have a dictionary each */
 #define SMALL_BYTES (1u << 20)
+#define SPANS_GROWTH 2u    /* the same of spans; 1 more where they are listed */
 #define SPREAD 8u          /* times that is what an item of large pieces counts at first */
 #define FORECAST_PIECES 8u /* after so many it is foretold what all of them will take, */
 #define FORECAST_SHARE 16u /* or after such a part of the item */
@@ -72,6 +73,35 @@ static int pieces_cut_add(struct cut *cut, struct br_item *piece)
     return 0;
 }
 
+static size_t pieces_cut_growth(const struct cut *cut)
+{
+    if (cut->reading->item->signal == BR_TRACES)
+        return SPANS_GROWTH + (cut->options->spans ? 1 : 0);
+    return cut->bytes < SMALL_BYTES ? SMALL_GROWTH : CUT_GROWTH;
+}
+
+/* What cannot end well ends early: the next pieces are as the first ones, and beside them stands
+ * what it takes to make one. */
+static bool pieces_cut_hopeless(const struct cut *cut)
+{
+    const struct br_item *item = cut->reading->item;
+    double share = (double)cut->n_made / item->n_items, made = (double)cut->made_bytes,
+           beside = (double)cut->scope->used - made;
+    if (cut->last || (cut->n_pieces < FORECAST_PIECES && share * FORECAST_SHARE < 1))
+        return false;
+    return made > share * (double)(item->size * pieces_cut_growth(cut)) ||
+           made > share * ((double)cut->scope->max - (beside > 0 ? beside : 0));
+}
+
+/* Counts a piece: `bytes` of its own, and not those of the request. */
+static int pieces_cut_made(struct cut *cut, size_t bytes, uint32_t n_items)
+{
+    cut->made_bytes += bytes;
+    cut->n_made += n_items;
+    cut->n_pieces++;
+    return pieces_cut_hopeless(cut) ? BR_EFULL : 0;
+}
+
 /* A piece out of a request's bytes, which it refers to. A list of its spans is as long as it has to
  * be: of small spans it is most of the piece, and all pieces are there at once. */
 static int pieces_cut_walk(struct cut *cut, struct br_buf *buf, const uint8_t *data, size_t len,
@@ -101,37 +131,19 @@ static int pieces_on_traces(struct br_item *piece, void *arg)
     br_item_free(piece);
     int rc = buf ? pieces_cut_walk(cut, buf, data, rope.len, n_spans) : BR_ENOMEM;
     br_buf_unref(buf);
+    if (rc == 0)
+        rc = pieces_cut_made(cut, rope.len, n_spans);
     br_rope_release(&rope);
     return rc;
-}
-
-static size_t pieces_cut_growth(const struct cut *cut)
-{
-    bool small = cut->reading->item->signal == BR_PROFILES && cut->bytes < SMALL_BYTES;
-    return small ? SMALL_GROWTH : CUT_GROWTH;
-}
-
-/* What cannot end well ends early: the next pieces are as the first ones, and beside them stands
- * what it takes to make one. */
-static bool pieces_cut_hopeless(const struct cut *cut)
-{
-    const struct br_item *item = cut->reading->item;
-    double share = (double)cut->n_made / item->n_items, made = (double)cut->made_bytes,
-           beside = (double)cut->scope->used - made;
-    if (cut->last || (cut->n_pieces < FORECAST_PIECES && share * FORECAST_SHARE < 1))
-        return false;
-    return made > share * (double)(item->size * pieces_cut_growth(cut)) ||
-           made > share * ((double)cut->scope->max - (beside > 0 ? beside : 0));
 }
 
 static int pieces_on_profiles(struct br_item *piece, void *arg)
 {
     struct cut *cut = arg;
-    cut->made_bytes += piece->size;
-    cut->n_made += piece->n_items;
-    cut->n_pieces++;
+    size_t bytes = piece->size;
+    uint32_t n_items = piece->n_items;
     int rc = pieces_cut_add(cut, piece);
-    return rc == 0 && pieces_cut_hopeless(cut) ? BR_EFULL : rc;
+    return rc == 0 ? pieces_cut_made(cut, bytes, n_items) : rc;
 }
 
 /* The most spans or samples of a piece. */
@@ -159,13 +171,27 @@ static bool pieces_cut_larger(struct cut *cut, size_t weight)
     return true;
 }
 
+/* What the spans of a piece count: so much that the resource, which each of them repeats, does not
+ * make them too much together; and the more, the larger pieces have become. */
+static size_t pieces_cut_part_bytes(const struct cut *cut, const struct br_part *part)
+{
+    size_t rest = part->raw_len - part->res_len,
+           weight = pieces_weight(BR_TRACES, rest, part->n_items), most = weight;
+    if (part->res_len)
+        most = ((size_t)part->raw_len * SPANS_GROWTH - rest) / part->res_len;
+    size_t least = (weight / (most ? most : 1) + 1) * (cut->bytes / BR_PIECE_BYTES);
+    return least > cut->bytes ? least : cut->bytes;
+}
+
 /* One message that is larger than a piece. */
 static int pieces_cut_part(struct cut *cut, const struct br_part *part)
 {
     struct br_item *alone = br_item_new(cut->reading->host, BR_TRACES);
+    size_t bytes = pieces_cut_part_bytes(cut, part);
     int rc = alone ? br_item_add_part(alone, part) : BR_ENOMEM;
     if (rc == 0)
-        rc = br_traces_split(alone, pieces_cut_items(cut), cut->bytes, pieces_on_traces, cut);
+        rc = br_traces_split(alone, (uint32_t)(bytes / cut->item_bytes), bytes + part->res_len,
+                             pieces_on_traces, cut);
     br_item_free(alone);
     return rc;
 }
@@ -193,9 +219,10 @@ static int pieces_cut_traces(struct cut *cut, const struct br_item *item)
             len += part->raw_len;
             n_items += part->n_items;
         }
-        rc = pieces_weight(BR_TRACES, len, n_items) > cut->bytes
-                 ? pieces_cut_part(cut, first)
-                 : pieces_cut_walk(cut, first->buf, first->raw, len, n_items);
+        if (pieces_weight(BR_TRACES, len, n_items) > cut->bytes)
+            rc = pieces_cut_part(cut, first);
+        else if (!(rc = pieces_cut_walk(cut, first->buf, first->raw, len, n_items)))
+            rc = pieces_cut_made(cut, 0, n_items);
     }
     return rc;
 }
@@ -221,6 +248,7 @@ static int pieces_cut_try(struct cut *cut, const struct br_item *item)
     if (!rc)
         return 0;
     br_pieces_free(&cut->pieces);
+    br_pool_trim(reading->host->pool); /* the next pieces are of another size */
     reading->err = (struct br_err){0};
     reading->scope.full = reading->scope.refused =
         false; /* of this scope: what came before has ended well */

@@ -37,10 +37,12 @@ bool br_pieces_wanted(const struct br_item *item);
 /* Cuts r->item, which has spans or samples, where it counts more than br_pieces_from:
  * afterwards it is the whole, without parts, and r->pieces are its pieces. Each piece of a profiles
  * item has a dictionary of its own. Where pieces below 1 MiB would take more than three times the
- * item's size, larger ones more than four times, or either more than the memory budget has, they
- * are made twice as large, above 1 MiB with fewer items in proportion; where halves would, the item
- * stays as it is, and so does one that has pieces. Where lists of spans (options->spans) would take
- * too much, pieces have none: whoever wants one makes it. Returns 0 or BR_ENOMEM. */
+ * item's size, larger ones more than four times, those of traces more than twice (and once more
+ * with lists of spans), or either more than the memory budget has, they are made larger, above 1
+ * MiB with fewer items in proportion; where halves would, the item stays as it is, and so does one
+ * that has pieces. Where lists of spans (options->spans) would take too much, pieces have none:
+ * whoever wants one makes it. `options` is as br_walk's; of profiles NULL. Returns 0 or BR_ENOMEM.
+ */
 int br_pieces_cut(struct br_reading *reading, const struct br_walk_options *options);
 
 /* Frees pieces that were not sent. */

@@ -254,11 +254,41 @@ static void trying_takes_a_few_times_the_item(void **state)
     fake_bed_end(&b.fake);
 }
 
+/* A Resource with a long attribute. */
+static void put_long_resource(struct wire *w, size_t len)
+{
+    char *text = calloc(1, len + 1);
+    assert_non_null(text);
+    memset(text, 'x', len);
+    size_t head = wire_open(w, 1), attribute = wire_open(w, 1);
+    wire_str(w, 1, text);
+    wire_close(w, attribute);
+    wire_close(w, head);
+    free(text);
+}
+
+/* A scope with a long name. */
+static void put_long_scope(struct wire *w, size_t len)
+{
+    char *text = calloc(1, len + 1);
+    assert_non_null(text);
+    memset(text, 'x', len);
+    size_t head = wire_open(w, 1);
+    wire_str(w, 1, text);
+    wire_close(w, head);
+    free(text);
+}
+
 /* Spans that have their ids and a name, in one message. */
-static void put_small_spans(struct wire *w, uint32_t n_spans)
+static void put_spans_of(struct wire *w, uint32_t n_spans, size_t resource, size_t scope_name)
 {
     uint8_t id[16] = {1};
-    size_t part = wire_open(w, 1), scope = wire_open(w, 2);
+    size_t part = wire_open(w, 1);
+    if (resource)
+        put_long_resource(w, resource);
+    size_t scope = wire_open(w, 2);
+    if (scope_name)
+        put_long_scope(w, scope_name);
     for (uint32_t i = 0; i < n_spans; i++) {
         size_t span = wire_open(w, 2);
         wire_len(w, 1, id, 16);
@@ -269,6 +299,48 @@ static void put_small_spans(struct wire *w, uint32_t n_spans)
     }
     wire_close(w, scope);
     wire_close(w, part);
+}
+
+static void put_small_spans(struct wire *w, uint32_t n_spans)
+{
+    put_spans_of(w, n_spans, 0, 0);
+}
+
+/* Each piece repeats the resource and the scope of its spans: there are fewer pieces then. */
+static void what_pieces_repeat_is_bounded(void **state)
+{
+    (void)state;
+    const struct br_walk_options options = {.spans = false};
+    const size_t long_one = 400000, sizes[][2] = {{long_one, 0}, {0, long_one}, {1 << 20, 0}};
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        struct bench b;
+        struct wire w = {0};
+        uint32_t n = 0;
+        size_t bytes = 0;
+        begin(&b);
+        put_spans_of(&w, 30000, sizes[i][0], sizes[i][1]);
+        b.r = (struct br_reading){.host = &b.fake.h->host};
+        br_list_init(&b.r.pieces);
+        b.r.item = items_walk(&b.fake.h->host, BR_TRACES, w.data, w.len);
+        uint64_t before = br_pool_taken(b.fake.h->host.pool);
+        br_mem_scope_begin(&b.r.scope, w.len * 3 + BR_READING_ROOM, b.fake.h->host.memory);
+        assert_int_equal(br_pieces_cut(&b.r, &options), 0);
+        br_mem_scope_end(&b.r.scope);
+        assert_in_range(count(&b.r.pieces), 2, 16);
+        for (struct br_list *l = b.r.pieces.next; l != &b.r.pieces; l = l->next) {
+            const struct br_item *piece = br_container_of(l, struct br_item, link);
+            n += piece->n_items;
+            bytes += piece->size;
+        }
+        assert_int_equal(n, 30000);
+        assert_true(bytes <= 2 * w.len);
+        if (sizes[i][0]) /* its size is known before anything is cut */
+            assert_true(br_pool_taken(b.fake.h->host.pool) - before <= 4 * w.len);
+        br_pieces_free(&b.r.pieces);
+        br_item_free(b.r.item);
+        wire_free(&w);
+        fake_bed_end(&b.fake);
+    }
 }
 
 /* Cuts what `w` holds, spans of no more than 1,024 a piece. Returns how many pieces there are, and
@@ -592,6 +664,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(small_items_stay_whole),
         cmocka_unit_test(trying_takes_a_few_times_the_item),
+        cmocka_unit_test(what_pieces_repeat_is_bounded),
         cmocka_unit_test(without_room_for_lists_pieces_have_none),
         cmocka_unit_test(small_spans_count_as_larger),
         cmocka_unit_test(the_smallest_spans_are_pieces_too),
