@@ -83,12 +83,15 @@ struct br_chunks {
     struct br_str encoded, list;
     struct br_map *lists; /* of several labels, to the series */
     size_t room;          /* bytes of labels, and lines of locations, that the item may come to */
+    size_t held;          /* of that, bytes that stay in memory */
     /* Of the sample. */
     int64_t *values;
     uint64_t *times;
     uint32_t *kept; /* attributes that are labels */
     uint32_t n_values, cap_values, n_times, cap_times, n_kept, cap_kept;
     uint64_t stack, link;
+    uint32_t locations[BR_CHUNKS_DEPTH_MAX]; /* of the stack; number i at i modulo the size */
+    size_t n_locations;
     /* Of the chunks under construction. */
     struct br_sample_row *rows;
     uint32_t n_rows, cap_rows;
@@ -108,6 +111,14 @@ static bool chunks_spend(struct br_chunks *chunks, size_t count)
     if (count > chunks->room)
         return false;
     chunks->room -= count;
+    return true;
+}
+
+static bool chunks_hold(struct br_chunks *chunks, size_t count)
+{
+    if (count > chunks->held)
+        return false;
+    chunks->held -= count;
     return true;
 }
 
@@ -166,7 +177,8 @@ static int chunks_name_address(struct br_chunks *chunks, uint64_t mapping, uint6
 {
     struct br_entry file = chunks_mapped_file(chunks, mapping), base = chunks_base_name(file);
     char name[FILE_LEN + 32];
-    if (!chunks_spend(chunks, (size_t)file.len + base.len))
+    size_t text_len = (size_t)file.len + base.len;
+    if (!chunks_spend(chunks, text_len) || !chunks_hold(chunks, text_len))
         file.len = base.len = 0;
     int len = snprintf(name, sizeof name, "%.*s%s0x%" PRIx64, (int)base.len,
                        base.len ? (const char *)base.data : "", base.len ? " " : "", address);
@@ -181,7 +193,8 @@ static size_t chunks_name_len(const struct br_entry *name)
 /* Very many functions may have one long name. */
 static void chunks_cut_names(struct br_chunks *chunks, struct br_entry *name, struct br_entry *file)
 {
-    if (chunks_spend(chunks, chunks_name_len(name) + chunks_name_len(file)))
+    size_t len = chunks_name_len(name) + chunks_name_len(file);
+    if (chunks_spend(chunks, len) && chunks_hold(chunks, len))
         return;
     if (name->len > NAME_LEN)
         name->len = (uint32_t)br_utf8_valid(name->data, NAME_LEN);
@@ -273,45 +286,57 @@ static int chunks_add_frames(struct br_chunks *chunks, uint64_t index, uint32_t 
     return rc;
 }
 
-/* The locations of a stack, the leaf first, are its packed field or many of one. */
-static int chunks_list_locations(struct br_chunks *chunks, struct br_entry body, uint64_t **ret,
-                                 uint32_t *ret_count)
+static void chunks_add_location(struct br_chunks *chunks, uint64_t index)
+{
+    chunks->locations[chunks->n_locations++ % BR_CHUNKS_DEPTH_MAX] =
+        index < UINT32_MAX ? (uint32_t)index : UINT32_MAX;
+}
+
+/* The locations of a stack, the leaf first, are its packed field or many of one. The last ones,
+ * which are the outermost, are kept. */
+static void chunks_list_locations(struct br_chunks *chunks, struct br_entry body)
 {
     const uint8_t *p = body.data, *end = body.len ? p + body.len : p;
     struct br_field field;
-    uint64_t *list = br_arena_alloc(&chunks->memo.arena, ((size_t)body.len + 1) * sizeof *list);
-    uint32_t count = 0;
-    if (!list)
-        return br_arena_why(&chunks->memo.arena);
+    chunks->n_locations = 0;
     br_steps_add(body.len);
     while (p < end && (p = br_scan(p, end, &field))) {
         if (br_scan_tag(&field) == BR_SCAN_VARINT(BR_STACK_LOCATIONS)) {
-            list[count++] = field.value;
+            chunks_add_location(chunks, field.value);
         } else if (br_scan_tag(&field) == BR_SCAN_LEN(BR_STACK_LOCATIONS)) {
             const uint8_t *at = field.data, *last = at + field.value;
-            while (at < last && (at = br_scan_varint(at, last, &list[count])))
-                count++;
+            uint64_t index;
+            while (at < last && (at = br_scan_varint(at, last, &index)))
+                chunks_add_location(chunks, index);
         }
     }
-    *ret = list;
-    *ret_count = count;
-    return 0;
+}
+
+/* The item may not add further nodes, though the partition could take them. */
+static bool chunks_nodes_end(const struct br_chunks *chunks)
+{
+    return chunks->stacks.max_nodes < BR_STACK_NODES_MAX &&
+           chunks->stacks.n_nodes >= chunks->stacks.max_nodes;
 }
 
 static int chunks_node(struct br_chunks *chunks, uint64_t stack, uint32_t *ret)
 {
     struct memo *memo = &chunks->memo;
-    uint32_t node = 0, count = 0;
-    uint64_t *locations = NULL;
+    uint32_t node = 0;
     bool known = stack < memo->view->count[BR_TABLE_STACK];
     if (known && memo->stacks[stack]) {
         *ret = memo->stacks[stack] - 1;
         return 0;
     }
-    int rc = chunks_list_locations(chunks, chunks_entry(memo, BR_TABLE_STACK, stack), &locations,
-                                   &count);
-    for (uint32_t i = count; !rc && i > 0; i--)
-        rc = chunks_add_frames(chunks, locations[i - 1], &node);
+    int rc = 0;
+    chunks_list_locations(chunks, chunks_entry(memo, BR_TABLE_STACK, stack));
+    size_t count = chunks->n_locations, cut = 0;
+    if (count > BR_CHUNKS_DEPTH_MAX)
+        cut = count - BR_CHUNKS_DEPTH_MAX;
+    for (size_t i = count; !rc && i > cut; i--)
+        rc = chunks_add_frames(chunks, chunks->locations[(i - 1) % BR_CHUNKS_DEPTH_MAX], &node);
+    if (rc == BR_EFULL && chunks_nodes_end(chunks))
+        rc = 0;
     if (rc)
         return chunks_stacks_failed(chunks, rc);
     if (known)
@@ -394,6 +419,8 @@ static int chunks_series_of_labels(struct br_chunks *chunks, uint32_t *ret)
     struct br_str *encoded = &chunks->encoded;
     uintptr_t id = (uintptr_t)br_map_get(chunks->series, encoded->data, encoded->len);
     if (!id) {
+        if (!chunks_hold(chunks, encoded->len) && chunks->n_kept)
+            return BR_EFULL;
         id = br_map_count(chunks->series) + 1;
         int rc = br_map_put(chunks->series, encoded->data, encoded->len, (void *)id, NULL);
         if (rc == BR_EFULL)
@@ -761,6 +788,8 @@ int br_chunks_add(struct br_chunks *chunks, const struct br_item *item, struct b
     chunks->err = &why;
     br_arena_init(&chunks->memo.arena, MEMO_GROWTH * item->size + (1u << 20));
     chunks->room = BR_CHUNKS_GROWTH * item->size + BR_CHUNKS_ROOM;
+    chunks->held = BR_CHUNKS_HELD * item->size + BR_CHUNKS_HELD_FREE;
+    br_stack_tree_allow(&chunks->stacks, item->size / BR_CHUNKS_NODE_BYTES + BR_CHUNKS_NODES_FREE);
     int rc = br_pprof_groups(chunks->reader, item, chunks_on_group, chunks);
     /* Rows point into the item, which lives until the transaction ends. */
     br_series_forget(chunks->labels);

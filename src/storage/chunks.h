@@ -13,7 +13,7 @@
 
 #define BR_SERIES_MAX 100000u     /* of a partition; past a half another begins */
 #define BR_CHUNK_SAMPLES 8192u    /* of one */
-#define BR_SAMPLES_WAITING 65536u /* before chunks are made of them */
+#define BR_SAMPLES_WAITING 32768u /* before chunks are made of them */
 
 /* What an item may come to by references, so many times its bytes and so many more: bytes of the
  * labels of series that samples make, of the names of functions, and lines of locations. Past that
@@ -21,6 +21,18 @@
  * the innermost one is kept. */
 #define BR_CHUNKS_GROWTH 16u
 #define BR_CHUNKS_ROOM (4u << 20)
+
+/* What of that stays in memory while the partition is open, beside as much: names of functions, and
+ * labels of series that are new. */
+#define BR_CHUNKS_HELD 2u
+#define BR_CHUNKS_HELD_FREE (512u << 10)
+
+/* Nodes of stacks that an item may add: one for so many of its bytes, and so many more. Past that
+ * stacks keep the outermost frames that are there. */
+#define BR_CHUNKS_NODE_BYTES 8u
+#define BR_CHUNKS_NODES_FREE 16384u
+
+#define BR_CHUNKS_DEPTH_MAX 4096u /* locations of a stack: the outermost are kept */
 
 struct br_chunks;
 

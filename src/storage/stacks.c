@@ -18,7 +18,7 @@ struct function_key {
 
 void br_stack_tree_init(struct br_stack_tree *stacks)
 {
-    *stacks = (struct br_stack_tree){.nodes = NULL};
+    *stacks = (struct br_stack_tree){.max_nodes = BR_STACK_NODES_MAX};
     br_index_init(&stacks->nodes_index, BR_STACK_NODES_MAX, BR_HOLDER_STORE);
     br_index_init(&stacks->functions_index, BR_FUNCTIONS_MAX, BR_HOLDER_STORE);
     br_random_bytes(stacks->nodes_index.secret, sizeof stacks->nodes_index.secret);
@@ -143,6 +143,12 @@ static uint64_t stack_tree_rehash_node(const void *entries, uint32_t place)
     return stack_tree_node_hash(stacks, &stacks->nodes[place]);
 }
 
+void br_stack_tree_allow(struct br_stack_tree *stacks, size_t count)
+{
+    size_t left = BR_STACK_NODES_MAX - stacks->n_nodes;
+    stacks->max_nodes = stacks->n_nodes + (uint32_t)(count < left ? count : left);
+}
+
 int br_stack_tree_node(struct br_stack_tree *stacks, uint32_t parent, uint32_t function,
                        uint32_t *ret)
 {
@@ -152,6 +158,8 @@ int br_stack_tree_node(struct br_stack_tree *stacks, uint32_t parent, uint32_t f
     uint32_t place = br_index_find(&stacks->nodes_index, hash, stack_tree_is_node, stacks, &node);
     if (place == BR_INDEX_NONE) {
         place = stacks->n_nodes;
+        if (place >= stacks->max_nodes)
+            return BR_EFULL;
         int rc = br_grow(&stacks->nodes, &stacks->cap_nodes, (size_t)place + 1,
                          sizeof *stacks->nodes, BR_STACK_NODES_MAX);
         if (rc)

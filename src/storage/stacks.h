@@ -33,6 +33,7 @@ struct br_stack_tree {
     struct br_stack_function *functions;
     char *texts;
     uint32_t n_nodes, cap_nodes, n_functions, cap_functions, texts_len, cap_texts;
+    uint32_t max_nodes;                    /* br_stack_tree_allow */
     uint32_t saved_nodes, saved_functions; /* that are in the database */
     struct br_index nodes_index, functions_index;
 };
@@ -44,6 +45,9 @@ void br_stack_tree_release(struct br_stack_tree *stacks);
  * BR_ENOMEM. */
 int br_stack_tree_function(struct br_stack_tree *stacks, const void *name, size_t name_len,
                            const void *file, size_t file_len, uint32_t *ret);
+
+/* Lets `count` nodes more be made, up to BR_STACK_NODES_MAX, which holds at first. */
+void br_stack_tree_allow(struct br_stack_tree *stacks, size_t count);
 
 /* Gives the node below `parent`, made where it is missing. Returns the same. */
 int br_stack_tree_node(struct br_stack_tree *stacks, uint32_t parent, uint32_t function,
