@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/index.h"
 
+#include <string.h>
+
 #include "base/err.h"
 #include "base/map.h"
 #include "base/steps.h"
@@ -60,19 +62,23 @@ int br_index_reserve(struct br_index *index, uint32_t count)
     return index->slots ? 0 : BR_ENOMEM;
 }
 
-/* Slots for twice as many entries as `count`, within the maximum, with those in it. */
+/* Slots for twice as many entries as `count`, within the maximum, with those in it. The slots that
+ * were there are not needed for it: the new ones take their memory. */
 static int index_grow(struct br_index *index, uint32_t count, br_index_hash_fn *rehash,
                       const void *entries)
 {
-    struct br_index grown = *index;
     size_t want = count < COUNT_MIN ? COUNT_MIN : (size_t)count * 2;
-    int rc = br_index_reserve(&grown, want < index->max ? (uint32_t)want : index->max);
-    if (rc)
-        return rc;
+    size_t n_slots = index_slots_for(want < index->max ? want : index->max);
+    uint32_t *slots = index->holder == BR_HOLDER_PROCESS
+                          ? br_realloc(index->slots, n_slots * sizeof *slots)
+                          : br_realloc_for(index->holder, index->slots, n_slots * sizeof *slots);
+    if (!slots)
+        return BR_ENOMEM;
+    memset(slots, 0, n_slots * sizeof *slots);
+    index->slots = slots;
+    index->n_slots = n_slots;
     for (uint32_t place = 0; place < count; place++)
-        index_enter(&grown, rehash(entries, place), place);
-    br_index_release(index);
-    *index = grown;
+        index_enter(index, rehash(entries, place), place);
     return 0;
 }
 
