@@ -25,12 +25,12 @@
 /* What of that stays in memory while the partition is open, beside as much: names of functions, and
  * labels of series that are new. */
 #define BR_CHUNKS_HELD 2u
-#define BR_CHUNKS_HELD_FREE (512u << 10)
+#define BR_CHUNKS_HELD_FREE (256u << 10)
 
 /* Nodes of stacks that an item may add: one for so many of its bytes, and so many more. Past that
  * stacks keep the outermost frames that are there. */
-#define BR_CHUNKS_NODE_BYTES 8u
-#define BR_CHUNKS_NODES_FREE 16384u
+#define BR_CHUNKS_NODE_BYTES 12u
+#define BR_CHUNKS_NODES_FREE 8192u
 
 #define BR_CHUNKS_DEPTH_MAX 4096u /* locations of a stack: the outermost are kept */
 

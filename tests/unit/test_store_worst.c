@@ -6,6 +6,8 @@
  * faster, and come to STEPS_MAX for each byte of it and of the mebibytes that are free.
  */
 #include "base/steps.h"
+#include "storage/chunks.h"
+#include "storage/flame.h"
 #include "storage/stacks.h"
 #include "tests/support/store_rig.h"
 #include "tests/support/test.h"
@@ -371,9 +373,73 @@ static void a_deep_stack_is_found_by_any_secret(void **state)
     }
 }
 
+/* Says how much the samples of a store come to, and in how many nodes. */
+static void read_flame(struct store_rig *rig, int64_t *ret_total, uint32_t *ret_nodes)
+{
+    struct br_sample_filter all = {.n_matchers = 0};
+    struct br_store_query *query = store_rig_ask(rig);
+    struct br_flame flame;
+    assert_int_equal(br_flame_init(&flame, 1u << 20), 0);
+    assert_int_equal(br_store_flame(query, &all, &flame, &rig->err), 0);
+    store_rig_answered(rig);
+    br_flame_total(&flame);
+    *ret_total = flame.nodes[0].total[0];
+    *ret_nodes = flame.n_nodes;
+    br_flame_release(&flame);
+}
+
+/* Of stacks that would make more nodes than the request may, the values stay. */
+static void stacks_are_cut_and_values_stay(void **state)
+{
+    static void (*const makes[])(struct shape *s) = {deep_stack, many_lines};
+    (void)state;
+    for (size_t i = 0; i < BR_COUNT(makes); i++) {
+        struct store_rig rig;
+        struct wire w = {0};
+        int64_t total;
+        uint32_t n_nodes;
+        store_rig_init(&rig, 0);
+        for (size_t k = 0; k < BR_COUNT(shapes); k++)
+            if (shapes[k].samples == makes[i])
+                make_shape(&w, k, 8 * MIB, "");
+        const struct br_item *item = store_rig_item(&rig, BR_PROFILES, &w);
+        assert_int_equal(br_store_write(rig.store, &item, 1, &rig.err), 0);
+        read_flame(&rig, &total, &n_nodes);
+        assert_int_equal(total, item->n_items);
+        size_t most = makes[i] == deep_stack
+                          ? BR_CHUNKS_DEPTH_MAX
+                          : item->size / BR_CHUNKS_NODE_BYTES + BR_CHUNKS_NODES_FREE;
+        assert_in_range(n_nodes, 2, most + 1); /* and the root */
+        br_item_free((struct br_item *)(uintptr_t)item);
+        wire_free(&w);
+        store_rig_release(&rig);
+    }
+}
+
+/* What is there is found, whatever may be added. */
+static void no_more_nodes_than_are_allowed(void **state)
+{
+    (void)state;
+    struct br_stack_tree stacks;
+    uint32_t first, second, node;
+    br_stack_tree_init(&stacks);
+    br_stack_tree_allow(&stacks, 2);
+    assert_int_equal(br_stack_tree_node(&stacks, 0, 1, &first), 0);
+    assert_int_equal(br_stack_tree_node(&stacks, first, 1, &second), 0);
+    assert_int_equal(br_stack_tree_node(&stacks, second, 1, &node), BR_EFULL);
+    assert_int_equal(br_stack_tree_node(&stacks, first, 1, &node), 0);
+    assert_int_equal(node, second);
+    br_stack_tree_allow(&stacks, 1);
+    assert_int_equal(br_stack_tree_node(&stacks, second, 1, &node), 0);
+    assert_int_equal(br_stack_tree_node(&stacks, node, 1, &node), BR_EFULL);
+    br_stack_tree_release(&stacks);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(work_is_in_proportion_to_bytes),
-                                       cmocka_unit_test(a_deep_stack_is_found_by_any_secret)};
+                                       cmocka_unit_test(a_deep_stack_is_found_by_any_secret),
+                                       cmocka_unit_test(stacks_are_cut_and_values_stay),
+                                       cmocka_unit_test(no_more_nodes_than_are_allowed)};
     return cmocka_run_group_tests_name("store_worst", tests, NULL, NULL);
 }
