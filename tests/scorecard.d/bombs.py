@@ -12,6 +12,7 @@ import otlp
 from otlp import PROFILES, TRACES
 
 MIB = 1 << 20
+SPAN_IDS = b"\x0a\x10" + bytes(range(1, 17)) + b"\x12\x08" + bytes(range(1, 9))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,6 +24,7 @@ class Bomb:
     body: bytes
     plain: int  # bytes, decompressed, as far as a server has to look
     node: str = "receiver/otlp"
+    exporter: str = "otlp"
 
 
 def varint(n):
@@ -210,3 +212,44 @@ def profiles(size):
     data = made["pprof"][0]
     for name, packed in (("multipart", data), ("multipart, gzip in it", gzip.compress(data, 1))):
         yield Bomb(name, "/ingest?name=shop", FORM, "identity", form % packed, len(data), "receiver/pyroscope")
+
+
+# --- What grows on its way out -------------------------------------------------------------------
+
+def dictionary(*texts, **tables):
+    """A dictionary, each of whose tables begins with the entry that stands for none."""
+    names = ["mapping", "location", "function", "link", "string", "attribute", "stack"]
+    tables["string"] = [text.encode() for text in texts]
+    return field(2, b"".join(field(1 + names.index(name), entry) for name in names
+                             for entry in [b"", *tables.get(name, [])]))
+
+
+def profile(samples, more=b""):
+    """A profile of one type, in a scope, in a resource."""
+    kind = field(1, number(1, 1) + number(2, 2))
+    return field(1, field(2, field(2, kind + samples + more)))
+
+
+def exported(size):
+    """Requests that are made to grow in an exporter, with its name."""
+    function, location, stack = [number(1, 3)], [field(3, number(1, 1))], [field(1, b"\1" * (size // 3))]
+    sample, labelled = field(2, number(1, 1) + field(4, b"\1")), field(2, field(2, b"\1") + field(4, b"\1"))
+    lines = [field(3, number(1, 1)) * (size // 8)]
+    nested = field(5, field(1, field(1, b"ab")) * (size // 16))
+    attribute = [number(1, 3) + field(2, nested)]
+    made = {
+        "deep stack": (PROFILES, profile(sample * (size // 2 // len(sample))) +
+                       dictionary("cpu", "ns", "f", function=function, location=location, stack=stack)),
+        "location of many lines": (PROFILES, profile(sample * (size // 4 // len(sample))) + dictionary(
+            "cpu", "ns", "f", function=function, location=lines, stack=[field(1, b"\1" * (size // 8))])),
+        "nested value": (PROFILES, profile(labelled * (size // 2 // len(labelled))) +
+                         dictionary("cpu", "ns", "k", attribute=attribute, stack=[b""])),
+        "attributes of a profile": (PROFILES, profile(sample, field(11, b"\1" * (size - 256))) + dictionary(
+            "cpu", "ns", "k", attribute=[number(1, 3) + field(2, field(1, b"v"))], stack=[b""])),
+        "attributes of a span": (TRACES, field(1, field(2, field(2, SPAN_IDS + b"".join(
+            field(9, field(1, b"k%d" % i) + field(2, field(1, b"v"))) for i in range(size // 20)))))),
+    }
+    for exporter, names in {"debug": made, "store": list(made)[:2], "file": ["attributes of a profile"]}.items():
+        for name in names:
+            signal, data = made[name]
+            yield Bomb(f"{exporter}, {name}", signal.path, otlp.PROTOBUF, "identity", data, len(data), exporter=exporter)

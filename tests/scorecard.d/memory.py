@@ -16,7 +16,7 @@ from bombs import MIB
 from braid import Braid, exporter, pipelines, until
 from card import Figure, line
 from load import Late, Load, memory_mib
-from otlp import TRACES
+from otlp import PROFILES, TRACES
 from pki import Authority
 from raw import DATA, END_HEADERS, END_STREAM, HEADERS, PREFACE, SETTINGS, block, frame, sanitized
 from sink import Sink
@@ -59,9 +59,13 @@ def overload(folder, fast):
 # --- 13
 
 
-def growing(address, limit_mib):
-    """A config with all receivers, to a backend that is not there."""
-    config = pipelines({"otlp": {"endpoint": address, "tls": {"insecure": True}}},
+def growing(exporter, address, folder, limit_mib):
+    """A config with all receivers; to a backend that is not there, or to an exporter without one."""
+    exporters = {"otlp": {"endpoint": address, "tls": {"insecure": True}},
+                 "debug": {"verbosity": "detailed", "output_paths": [str(folder / "debug.txt")]},
+                 "store": {"directory": str(folder / "store")},
+                 "file": {"path": str(folder / "out.json")}}
+    config = pipelines({exporter: exporters[exporter]},
                        processors={"memory_limiter": {**LIMIT["memory_limiter"], "limit_mib": limit_mib}})
     config["receivers"]["pprof"] = {"http": {"endpoint": "127.0.0.1:0"}}
     config["receivers"]["pyroscope"] = {"protocols": {"http": {"endpoint": "127.0.0.1:0"}}}
@@ -72,9 +76,11 @@ def growing(address, limit_mib):
 
 def growth_mib(bomb, folder, address, limit_mib=200):
     """(MiB, answer) of one request to a Braid of its own, which has read something small of its format before."""
-    server = Braid(growing(address, limit_mib), folder)
+    server = Braid(growing(bomb.exporter, address, folder, limit_mib), folder)
     try:
         clients.http(server.http, TRACES.path, BODY)
+        if bomb.path == PROFILES.path:
+            clients.http(server.http, PROFILES.path, otlp.profile_request(20).SerializeToString())
         if bomb.node != "receiver/otlp":
             clients.http(server.address("http", bomb.node), bomb.path, bytes(300_000), bomb.content_type)
         before = memory_mib(server.process.pid, "VmHWM")
@@ -88,14 +94,14 @@ def growth_mib(bomb, folder, address, limit_mib=200):
 
 
 @line(13, "worst growth by one request (empty messages, depth, unknown fields, JSON, dictionaries, gzip and zstd bombs, "
-      "profiles of other formats)",
+      "profiles of other formats, what is printed, stored or written to a file)",
       "<= 4 x body + 1 MiB (a bomb: the limit of a body + 1 MiB), never a signal", fast=True)
 def growth(folder, fast):
     size = 8 * MIB if fast else 64 * MIB - 1024
     worst, text, within, n = 0.0, "", 0, 0
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
-        for bomb in itertools.chain(bombs.shapes(size), bombs.profiles(size)):
+        for bomb in itertools.chain(bombs.shapes(size), bombs.profiles(size), bombs.exported(4 * MIB)):
             limit_mib = 200 if bomb.node == "receiver/otlp" else 8 * size // MIB + 100  # theirs is what is looked for
             grown, code = growth_mib(bomb, folder / str(n), "127.0.0.1:%d" % nobody.getsockname()[1], limit_mib)
             allowed = bomb.plain / MIB * (1 if bomb.name.endswith("bomb") else 4) + 1
