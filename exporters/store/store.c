@@ -57,8 +57,8 @@ struct state {
     size_t alone; /* items that are written one by one, to find the one at fault */
     struct writing *writing;
     struct br_timer timer;
-    struct br_log_limit limit;
-    double *bytes, *partitions, *damaged, *spans, *samples, *commits;
+    struct br_log_limit limit, shortened_limit;
+    double *bytes, *partitions, *damaged, *spans, *samples, *commits, *shortened;
 };
 
 static const char *const syncs[] = {"normal", "full", NULL};
@@ -120,6 +120,7 @@ static bool store_exporter_directory(const struct config *config, char *out, siz
 static void store_exporter_show(struct state *state)
 {
     struct br_store_usage usage;
+    uint64_t held;
     if (state->node->host->worker || !br_store_is_open(state->store))
         return;
     br_store_usage(state->store, &usage);
@@ -128,6 +129,14 @@ static void store_exporter_show(struct state *state)
     *state->damaged = (double)usage.n_damaged;
     *state->spans = (double)usage.n_spans;
     *state->samples = (double)usage.n_samples;
+    if (usage.n_shortened > (uint64_t)*state->shortened &&
+        br_log_allow(&state->shortened_limit, br_host_mono_ms(state->node->host), LOG_EVERY_MS,
+                     &held))
+        br_warn(
+            &state->node->log,
+            "requests refer to more labels, names or frames than the store keeps of their size: "
+            "some were left out (braid_store_shortened_items_total)");
+    *state->shortened = (double)usage.n_shortened;
 }
 
 static int store_exporter_create(struct br_node *node, struct br_err *err)
@@ -141,6 +150,7 @@ static int store_exporter_create(struct br_node *node, struct br_err *err)
     state->damaged = br_node_metric(node, BR_GAUGE, "braid_store_damaged_partitions", NULL, NULL);
     state->spans = br_node_metric(node, BR_GAUGE, "braid_store_spans", NULL, NULL);
     state->samples = br_node_metric(node, BR_GAUGE, "braid_store_samples", NULL, NULL);
+    state->shortened = br_node_metric(node, BR_COUNTER, "braid_store_shortened_items", NULL, NULL);
     state->commits = br_node_metric(node, BR_COUNTER, "braid_store_commits", NULL, NULL);
     state->writing = br_calloc(1, sizeof *state->writing);
     state->store = br_store_get(node->host, node->id);

@@ -59,6 +59,7 @@ struct memo {
 };
 
 struct br_chunks {
+    uint64_t n_shortened; /* items, since they were taken */
     struct br_sql *sql;
     struct br_store_totals *totals;
     struct br_squeezer *squeezer;
@@ -84,6 +85,7 @@ struct br_chunks {
     struct br_map *lists; /* of several labels, to the series */
     size_t room;          /* bytes of labels, and lines of locations, that the item may come to */
     size_t held;          /* of that, bytes that stay in memory */
+    bool shortened;       /* something of it was left out for these bounds */
     /* Of the sample. */
     int64_t *values;
     uint64_t *times;
@@ -108,16 +110,20 @@ static int chunks_no_memory(struct br_chunks *chunks)
 /* Counts what an item becomes by references: false when that is more than a few times the item. */
 static bool chunks_spend(struct br_chunks *chunks, size_t count)
 {
-    if (count > chunks->room)
+    if (count > chunks->room) {
+        chunks->shortened = true;
         return false;
+    }
     chunks->room -= count;
     return true;
 }
 
 static bool chunks_hold(struct br_chunks *chunks, size_t count)
 {
-    if (count > chunks->held)
+    if (count > chunks->held) {
+        chunks->shortened = true;
         return false;
+    }
     chunks->held -= count;
     return true;
 }
@@ -333,10 +339,14 @@ static int chunks_node(struct br_chunks *chunks, uint64_t stack, uint32_t *ret)
     size_t count = chunks->n_locations, cut = 0;
     if (count > BR_CHUNKS_DEPTH_MAX)
         cut = count - BR_CHUNKS_DEPTH_MAX;
+    if (cut)
+        chunks->shortened = true;
     for (size_t i = count; !rc && i > cut; i--)
         rc = chunks_add_frames(chunks, chunks->locations[(i - 1) % BR_CHUNKS_DEPTH_MAX], &node);
-    if (rc == BR_EFULL && chunks_nodes_end(chunks))
+    if (rc == BR_EFULL && chunks_nodes_end(chunks)) {
+        chunks->shortened = true;
         rc = 0;
+    }
     if (rc)
         return chunks_stacks_failed(chunks, rc);
     if (known)
@@ -788,6 +798,7 @@ int br_chunks_add(struct br_chunks *chunks, const struct br_item *item, struct b
     chunks->err = &why;
     br_arena_init(&chunks->memo.arena, MEMO_GROWTH * item->size + (1u << 20));
     chunks->room = BR_CHUNKS_GROWTH * item->size + BR_CHUNKS_ROOM;
+    chunks->shortened = false;
     chunks->held = BR_CHUNKS_HELD * item->size + BR_CHUNKS_HELD_FREE;
     br_stack_tree_allow(&chunks->stacks, item->size / BR_CHUNKS_NODE_BYTES + BR_CHUNKS_NODES_FREE);
     int rc = br_pprof_groups(chunks->reader, item, chunks_on_group, chunks);
@@ -798,10 +809,18 @@ int br_chunks_add(struct br_chunks *chunks, const struct br_item *item, struct b
     br_map_free(chunks->lists, NULL);
     chunks->lists = NULL;
     chunks->err = NULL;
+    chunks->n_shortened += chunks->shortened;
     if (!rc)
         return 0;
     return br_err_set(err, rc == BR_ETOOBIG ? BR_EINVAL : rc, "%s",
                       *why.text ? why.text : br_strerror(rc));
+}
+
+uint64_t br_chunks_take_shortened(struct br_chunks *chunks)
+{
+    uint64_t count = chunks->n_shortened;
+    chunks->n_shortened = 0;
+    return count;
 }
 
 /* --- Chunks ---------------------------------------------------------------------------------- */

@@ -24,13 +24,13 @@
 
 /* What of that stays in memory while the partition is open, beside as much: names of functions, and
  * labels of series that are new. */
-#define BR_CHUNKS_HELD 2u
-#define BR_CHUNKS_HELD_FREE (256u << 10)
+#define BR_CHUNKS_HELD 3u
+#define BR_CHUNKS_HELD_FREE (512u << 10)
 
 /* Nodes of stacks that an item may add: one for so many of its bytes, and so many more. Past that
  * stacks keep the outermost frames that are there. */
-#define BR_CHUNKS_NODE_BYTES 12u
-#define BR_CHUNKS_NODES_FREE 8192u
+#define BR_CHUNKS_NODE_BYTES 6u
+#define BR_CHUNKS_NODES_FREE 32768u
 
 #define BR_CHUNKS_DEPTH_MAX 4096u /* locations of a stack: the outermost are kept */
 
@@ -42,5 +42,9 @@ struct br_chunks *br_chunks_new(struct br_sql *sql, struct br_store_totals *tota
 void br_chunks_free(struct br_chunks *chunks);
 int br_chunks_load(struct br_chunks *chunks, struct br_err *err);
 int br_chunks_add(struct br_chunks *chunks, const struct br_item *item, struct br_err *err);
+
+/* Returns how many of the items that were added since the last call have lost labels, parts of
+ * names or frames to the bounds above. */
+uint64_t br_chunks_take_shortened(struct br_chunks *chunks);
 int br_chunks_flush(struct br_chunks *chunks, struct br_err *err);
 bool br_chunks_full(const struct br_chunks *chunks);

@@ -68,7 +68,8 @@ struct br_store {
     struct br_log log;
     struct br_list partitions; /* the oldest first */
     unsigned n_partitions, n_damaged, n_idle;
-    size_t idle_bytes; /* of trees that idle readers keep */
+    uint64_t n_shortened; /* items */
+    size_t idle_bytes;    /* of trees that idle readers keep */
     uint32_t last_number;
     struct br_store_writer *writer; /* under `writing` */
 };
@@ -98,9 +99,9 @@ void br_store_partitions_close(struct br_store *store);
 /* Looks again how much of the disk it takes: a log that was written back is gone. */
 void br_store_partition_measure(struct br_store *store, struct br_store_partition *partition);
 
-/* Notes what the partition holds after a commit. */
+/* Notes what the partition holds after a commit, in which so many items were shortened. */
 void br_store_partition_wrote(struct br_store *store, struct br_store_partition *partition,
-                              const struct br_store_totals *totals);
+                              const struct br_store_totals *totals, uint64_t n_shortened);
 
 /* Takes the partition off the list and renames its files: it is damaged. `why` goes to the log. */
 void br_store_partition_set_aside(struct br_store *store, struct br_store_partition *partition,

@@ -228,12 +228,13 @@ void br_store_partition_measure(struct br_store *store, struct br_store_partitio
 }
 
 void br_store_partition_wrote(struct br_store *store, struct br_store_partition *partition,
-                              const struct br_store_totals *totals)
+                              const struct br_store_totals *totals, uint64_t n_shortened)
 {
     uint64_t bytes = store_partition_size(partition->path);
     (void)pthread_mutex_lock(&store->lock);
     partition->totals = *totals;
     partition->bytes = bytes;
+    store->n_shortened += n_shortened;
     (void)pthread_mutex_unlock(&store->lock);
     atomic_fetch_add(&store->generation, 1);
 }

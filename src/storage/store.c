@@ -252,6 +252,7 @@ void br_store_usage(struct br_store *store, struct br_store_usage *ret)
     (void)pthread_mutex_lock(&store->lock);
     usage.n_partitions = store->n_partitions;
     usage.n_damaged = store->n_damaged;
+    usage.n_shortened = store->n_shortened;
     for (struct br_list *link = store->partitions.next; link != &store->partitions;
          link = link->next) {
         const struct br_store_partition *partition =

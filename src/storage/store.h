@@ -77,6 +77,8 @@ struct br_store_usage {
     uint64_t bytes, max_bytes;
     uint64_t n_partitions, n_damaged;
     uint64_t n_spans, n_samples;
+    uint64_t n_shortened;          /* items since the start that came to too much by references
+                                    * (storage/chunks.h): something of them was left out */
     uint64_t oldest_ns, newest_ns; /* of spans' starts and samples' times; 0: there is none */
 };
 void br_store_usage(struct br_store *store, struct br_store_usage *ret);

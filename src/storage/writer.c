@@ -181,7 +181,8 @@ static int writer_try(struct br_store_writer *writer, const struct br_item *cons
     if (!rc)
         rc = writer_put(writer, items, n_items, err);
     if (!rc) {
-        br_store_partition_wrote(writer->store, writer->partition, &writer->totals);
+        br_store_partition_wrote(writer->store, writer->partition, &writer->totals,
+                                 br_chunks_take_shortened(writer->chunks));
         return 0;
     }
     struct br_store_partition *partition = writer->partition;

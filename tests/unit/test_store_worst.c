@@ -379,7 +379,7 @@ static void read_flame(struct store_rig *rig, int64_t *ret_total, uint32_t *ret_
     struct br_sample_filter all = {.n_matchers = 0};
     struct br_store_query *query = store_rig_ask(rig);
     struct br_flame flame;
-    assert_int_equal(br_flame_init(&flame, 1u << 20), 0);
+    assert_int_equal(br_flame_init(&flame, 4u << 20), 0);
     assert_int_equal(br_store_flame(query, &all, &flame, &rig->err), 0);
     store_rig_answered(rig);
     br_flame_total(&flame);
@@ -398,6 +398,7 @@ static void stacks_are_cut_and_values_stay(void **state)
         struct wire w = {0};
         int64_t total;
         uint32_t n_nodes;
+        struct br_store_usage usage;
         store_rig_init(&rig, 0);
         for (size_t k = 0; k < BR_COUNT(shapes); k++)
             if (shapes[k].samples == makes[i])
@@ -405,6 +406,8 @@ static void stacks_are_cut_and_values_stay(void **state)
         const struct br_item *item = store_rig_item(&rig, BR_PROFILES, &w);
         assert_int_equal(br_store_write(rig.store, &item, 1, &rig.err), 0);
         read_flame(&rig, &total, &n_nodes);
+        br_store_usage(rig.store, &usage);
+        assert_int_equal(usage.n_shortened, 1);
         assert_int_equal(total, item->n_items);
         size_t most = makes[i] == deep_stack
                           ? BR_CHUNKS_DEPTH_MAX
