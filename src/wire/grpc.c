@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/str.h"
 #include "google/protobuf/any.pb-c.h"
 #include "google/protobuf/duration.pb-c.h"
 #include "google/rpc/error_details.pb-c.h"
@@ -62,6 +63,9 @@ uint8_t *br_status_encode(int code, const char *message, uint32_t delay_ms, stru
     Google__Rpc__RetryInfo retry = GOOGLE__RPC__RETRY_INFO__INIT;
     Google__Protobuf__Any any = GOOGLE__PROTOBUF__ANY__INIT, *details[] = {&any};
     Google__Rpc__Status status = GOOGLE__RPC__STATUS__INIT;
+    size_t valid = br_utf8_valid((const uint8_t *)message, strlen(message));
+    if (message[valid] && !(message = br_arena_strndup(arena, message, valid)))
+        return NULL;
     status.code = code;
     status.message = (char *)(uintptr_t)message;
     if (delay_ms > 0) {

@@ -13,6 +13,8 @@ import h2.events
 import pytest
 from grpc import StatusCode
 
+from google.rpc.status_pb2 import Status
+
 import certs
 import clients
 import otlp
@@ -127,6 +129,27 @@ def check_partial(server, answer):
 
 def send(server, n_items=5):
     return clients.grpc(server.grpc, TRACES, otlp.request_of(TRACES, n_items).SerializeToString())
+
+
+# --- Texts --------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("first", ["", "a"])  # a text is cut after an even or an odd number of bytes
+@pytest.mark.parametrize("kind", ["grpc", "proto", "json"])
+def test_a_long_text_stays_utf8(braid, sink, kind, first):
+    """A string of protobuf that is not UTF-8 makes the whole answer unreadable, and its client sends again."""
+    server = braid(pipelines(exporter(kind, sink, retry_on_failure={"enabled": False}), signals=["traces"],
+                             processors=LATE))
+    body = otlp.request_of(TRACES, 5).SerializeToString()
+    text = first + "\u00fc" * 400
+    for sink.reply in (Reply(rejected=2, message=text), Reply(StatusCode.INVALID_ARGUMENT, 400, text)):
+        of_grpc, of_http = clients.grpc(server.grpc, TRACES, body), clients.http(server.http, TRACES.path, body)
+        if sink.reply.rejected:
+            said = [TRACES.response.FromString(each.expect_ok().body).partial_success.error_message
+                    for each in (of_grpc, of_http)]
+        else:
+            said = [Status.FromString(of_http.body).message]
+        for each in said:
+            assert "\u00fc" * 50 in each or "\\u00fc" * 10 in each  # JSON is told as it came
 
 
 # --- Compressed ---------------------------------------------------------------------------------
