@@ -10,8 +10,8 @@
 #include "wire/grpc.h"
 #include "wire/protobuf.h"
 
-/* A text may be a backend's, cut anywhere. In a string of protobuf nothing is allowed but UTF-8: who
- * reads another text refuses the whole answer, and sends again what was taken. */
+/* A text may be a backend's, cut anywhere. In a string of protobuf nothing is allowed but UTF-8:
+ * who reads another text refuses the whole answer, and sends again what was taken. */
 static size_t otlp_reply_text_len(const struct br_outcome *outcome)
 {
     return br_utf8_valid((const uint8_t *)outcome->text, strlen(outcome->text));
@@ -28,8 +28,7 @@ static size_t otlp_reply_encode_partial(const struct br_outcome *outcome, uint8_
         p = br_put_varint(p, outcome->n_rejected);
     }
     if (outcome->text[0])
-        p = br_put_len(p, BR_PARTIAL_SUCCESS_MESSAGE, outcome->text,
-                       otlp_reply_text_len(outcome));
+        p = br_put_len(p, BR_PARTIAL_SUCCESS_MESSAGE, outcome->text, otlp_reply_text_len(outcome));
     return (size_t)(br_put_len(out, BR_RESPONSE_PARTIAL_SUCCESS, inner, (size_t)(p - inner)) - out);
 }
 

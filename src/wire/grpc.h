@@ -27,8 +27,8 @@ void br_grpc_decode_message(const char *text, size_t len, char *out, size_t size
 void br_grpc_timeout(uint64_t timeout_ms, char *out);
 
 /* Encodes a google.rpc.Status with code, message and, where delay_ms > 0, a RetryInfo. The bytes
- * live in `arena`; NULL when there is no memory. A message that is not UTF-8 ends where it is not: a
- * string of protobuf is nothing else. */
+ * live in `arena`; NULL when there is no memory. A message that is not UTF-8 ends where it is not:
+ * a string of protobuf is nothing else. */
 uint8_t *br_status_encode(int code, const char *message, uint32_t delay_ms, struct br_arena *arena,
                           size_t *ret_len);
 
