@@ -2,6 +2,7 @@
 /* Reads protobuf fields on hot paths: those of the dictionary and the join. */
 #pragma once
 
+#include "base/steps.h"
 #include "wire/protobuf.h"
 
 #define BR_SCAN_LEN(number) BR_TAG(number, BR_WIRE_LEN)
@@ -41,6 +42,7 @@ static inline const uint8_t *br_scan_varint(const uint8_t *p, const uint8_t *end
 static inline __attribute__((always_inline)) const uint8_t *
 br_scan(const uint8_t *p, const uint8_t *end, struct br_field *field)
 {
+    br_steps_add_field();
     if (__builtin_expect(end - p >= 2 && p[0] >= 8 && (p[0] & 0x85) == 0, 1)) {
         const uint8_t *next = p + 2;
         field->value = p[1];
@@ -64,6 +66,7 @@ br_scan(const uint8_t *p, const uint8_t *end, struct br_field *field)
  * foretell where indices are mixed. */
 static inline const uint8_t *br_scan_index(const uint8_t *p, const uint8_t *end, uint64_t *ret)
 {
+    br_steps_add_field();
     if (__builtin_expect(end - p >= 2, 1)) {
         unsigned two = p[0] >> 7;
         unsigned i = (p[0] & 0x7fu) | ((unsigned)p[1] << 7 & (0u - two));
