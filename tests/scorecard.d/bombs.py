@@ -214,6 +214,20 @@ def profiles(size):
         yield Bomb(name, "/ingest?name=shop", FORM, "identity", form % packed, len(data), "receiver/pyroscope")
 
 
+# --- What is cut -----------------------------------------------------------------------------------
+
+def repeated(size):
+    """Small spans below a resource or a scope that is a part of the request: pieces repeat it."""
+    long_text, span = b"x" * (size // 2), field(2, SPAN_IDS + field(5, b"GET /carts"))
+    spans = span * (size // 2 // len(span))
+    made = {
+        "long resource": field(1, field(1, field(1, field(1, b"k") + field(2, field(1, long_text)))) + field(2, spans)),
+        "long scope": field(1, field(2, field(1, field(1, long_text)) + spans)),
+    }
+    for name, data in made.items():
+        yield Bomb(name, TRACES.path, otlp.PROTOBUF, "identity", data, len(data))
+
+
 # --- What grows on its way out -------------------------------------------------------------------
 
 def dictionary(*texts, **tables):

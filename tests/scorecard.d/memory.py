@@ -101,7 +101,8 @@ def growth(folder, fast):
     worst, text, within, n = 0.0, "", 0, 0
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
-        for bomb in itertools.chain(bombs.shapes(size), bombs.profiles(size), bombs.exported(4 * MIB)):
+        for bomb in itertools.chain(bombs.shapes(size), bombs.profiles(size), bombs.repeated(MIB),
+                                    bombs.repeated(2 * MIB), bombs.exported(4 * MIB)):
             limit_mib = 200 if bomb.node == "receiver/otlp" else 8 * size // MIB + 100  # theirs is what is looked for
             grown, code = growth_mib(bomb, folder / str(n), "127.0.0.1:%d" % nobody.getsockname()[1], limit_mib)
             allowed = bomb.plain / MIB * (1 if bomb.name.endswith("bomb") else 4) + 1
