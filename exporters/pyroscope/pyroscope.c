@@ -357,7 +357,7 @@ static void pyroscope_exporter_batch_send(struct batch *batch, struct br_item *i
     pyroscope_exporter_settle_lost(batch, item);
     while ((list = br_list_shift(&batch->requests)))
         br_consume(next, br_container_of(list, struct br_item, link));
-    br_item_release_parent(item);
+    br_item_release_pieces(item);
 }
 
 /* A pprof goes as soon as it is part of a request, so that all of them are there once. */

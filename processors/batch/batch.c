@@ -69,7 +69,8 @@ static int batch_processor_create(struct br_node *node, struct br_err *err)
         .batch = {.timeout_ms = settings->timeout / 1000000,
                   .min_size = (size_t)settings->send_batch_size,
                   .max_size = (size_t)settings->send_batch_max_size,
-                  .late = settings->acknowledge == 1},
+                  .late = settings->acknowledge == 1,
+                  .again = true},
         .keys = &settings->metadata_keys,
         .limit = (size_t)settings->metadata_cardinality_limit};
     if (settings->timeout && !config.batch.timeout_ms)

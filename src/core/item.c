@@ -41,9 +41,10 @@ struct br_item *br_item_new(struct br_host *host, enum br_signal signal)
     item->done = NULL;
     item->done_arg = NULL;
     item->parent = NULL;
-    item->n_children = 0;
+    item->n_children = item->n_refused = item->n_given_up = 0;
     item->finished = item->parent_released = item->attempt = false;
     item->keeps_debt = item->waits = item->answered = false;
+    item->divided = item->taken = false;
     item->weight = 0;
     item->host = host;
     item->signal = signal;
@@ -510,6 +511,12 @@ void br_item_release_parent(struct br_item *item)
         br_item_finish(item, &item->outcome);
 }
 
+void br_item_release_pieces(struct br_item *item)
+{
+    item->divided = true;
+    br_item_release_parent(item);
+}
+
 void br_item_free(struct br_item *item)
 {
     if (!item)
@@ -522,15 +529,41 @@ void br_item_free(struct br_item *item)
     br_free(item);
 }
 
+static void item_fold_piece(struct br_item *parent, const struct br_item *piece)
+{
+    br_outcome_fold(&parent->outcome, &piece->outcome);
+    if (piece->outcome.verdict == BR_DONE)
+        parent->taken = true;
+    else if (piece->outcome.verdict == BR_REJECT)
+        parent->n_refused += piece->n_items;
+    else
+        parent->n_given_up += piece->n_items;
+}
+
+/* What pieces that were not taken owe is the parent's again. */
+static void item_lose_pieces(struct br_item *parent)
+{
+    struct br_outcome *outcome = &parent->outcome;
+    uint64_t lost = (uint64_t)parent->n_refused + parent->n_given_up + outcome->n_rejected;
+    br_item_settle(parent, BR_FATE_DROPPED, "retries_exhausted", parent->n_given_up);
+    outcome->verdict = BR_DONE;
+    outcome->status = BR_STATUS_OK;
+    outcome->delay_ms = 0;
+    outcome->n_rejected = lost < parent->n_items ? (uint32_t)lost : parent->n_items;
+}
+
 void br_item_complete(struct br_item *item)
 {
     struct br_item *parent = item->parent;
     if (item->done)
         item->done(item, item->done_arg);
     if (parent && !item->attempt) {
-        br_outcome_fold(&parent->outcome, &item->outcome);
-        if (--parent->n_children == 0 && parent->parent_released && !parent->finished)
+        item_fold_piece(parent, item);
+        if (--parent->n_children == 0 && parent->parent_released && !parent->finished) {
+            if (parent->divided && parent->taken)
+                item_lose_pieces(parent);
             br_item_finish(parent, &parent->outcome);
+        }
     }
     br_item_free(item);
 }

@@ -132,10 +132,13 @@ struct br_item {
     struct br_outcome outcome; /* valid once finished */
     br_item_done_fn *done;     /* set by who made the item; NULL: nobody waits */
     void *done_arg;
-    struct br_item *parent; /* folds our outcome into its own; NULL: none */
-    uint32_t n_children;    /* unfinished ones */
+    struct br_item *parent;         /* folds our outcome into its own; NULL: none */
+    uint32_t n_children;            /* unfinished ones */
+    uint32_t n_refused, n_given_up; /* items in pieces that ended as BR_REJECT, and as BR_RETRY */
     bool finished, parent_released;
-    bool attempt;    /* a try at its parent: debt goes back, the outcome is not folded */
+    bool divided; /* its pieces are tried for as long as they ever are (br_item_release_pieces) */
+    bool taken;   /* a piece ended as BR_DONE */
+    bool attempt; /* a try at its parent: debt goes back, the outcome is not folded */
     bool keeps_debt; /* what it owes when it ends other than DONE stays for its callback to take */
     bool waits;      /* somebody waits for its delivery: nobody may finish it before */
     bool answered;   /* its sender has the answer already: nobody waits for its end */
@@ -228,6 +231,11 @@ double br_item_share(const struct br_item *item);
 
 /* Lets the parent finish once its children have: the counterpart of the first br_item_adopt. */
 void br_item_release_parent(struct br_item *item);
+
+/* Likewise where the children are pieces that somebody has tried for as long as they are tried:
+ * where one was taken, the parent ends as BR_DONE, and the others are the rejected part of that
+ * (OTLP, "Partial Success"). What they owe is dropped. Nobody sends again what was taken. */
+void br_item_release_pieces(struct br_item *item);
 
 /* Says what became of `n` of the items that `item` owes. */
 enum br_fate { BR_FATE_SENT, BR_FATE_REJECTED, BR_FATE_DROPPED };

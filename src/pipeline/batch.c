@@ -437,7 +437,7 @@ static int batch_make_pieces(struct br_batcher *batcher, struct br_item *whole,
 
 static void batch_on_timer(struct br_timer *timer);
 
-/* Late, and not for a queue, which weighs what it gets. False when there is no memory. */
+/* Late, and not for a queue, whose exporter tries again. False when there is no memory. */
 static bool batch_send_late(struct batch *batch, struct br_item *item)
 {
     struct kept *k = br_calloc(1, sizeof *k);
@@ -454,7 +454,7 @@ static bool batch_send_late(struct batch *batch, struct br_item *item)
 static void batch_send_piece(struct batch *batch, struct br_item *item)
 {
     struct br_batcher *batcher = batch->batcher;
-    if (batcher->config.late && !batcher->config.weight && batch->several &&
+    if (batcher->config.late && batcher->config.again && batch->several &&
         batch_send_late(batch, item))
         return;
     item->done = batch_on_piece;

@@ -39,6 +39,7 @@ struct br_batch_config {
     size_t max_size;     /* cut above it; 0: no limit */
     bool bytes;          /* sizes are bytes on the wire, not items */
     bool late;           /* acknowledge late */
+    bool again; /* late: a piece that is refused for now is tried again once others were taken */
     bool final; /* BR_RETRY from downstream means that it gave up: drop, do not try again */
     const char *metadata; /* of every batch, as br_item.metadata without its end; copied */
     size_t metadata_len;  /* 0: none */

@@ -130,6 +130,8 @@ static void queue_on_sent(struct br_item *child, void *arg)
     } else {
         if (outcome->verdict != BR_DONE)
             queue_lose(queue, item, outcome);
+        else
+            br_redelivery_partly(queue->node, item, outcome, &queue->log_limit);
         br_item_done(item);
     }
     queue_dispatch(queue);

@@ -47,6 +47,16 @@ void br_redelivery_drop(struct br_node *node, struct br_item *item, const char *
              br_status_name(why->status), why->text, more);
 }
 
+void br_redelivery_partly(struct br_node *node, const struct br_item *item,
+                          const struct br_outcome *outcome, struct br_log_limit *limit)
+{
+    uint64_t held;
+    if (outcome->n_rejected &&
+        br_log_allow(limit, br_host_mono_ms(node->host), LOG_EVERY_MS, &held))
+        br_warn(&node->log, "dropped %u of %u %s (partial success): %s", outcome->n_rejected,
+                item->n_items, br_signal_items(item->signal), outcome->text);
+}
+
 void br_redelivery_end(struct br_node *node, struct br_item *item)
 {
     node->n_unsent[item->signal] += item->n_held;
@@ -62,6 +72,8 @@ static void redelivery_end(struct kept *kept, const struct br_outcome *outcome)
         br_redelivery_end(k->node, kept->item);
     else if (outcome->verdict == BR_RETRY)
         br_redelivery_drop(k->node, kept->item, "retries_exhausted", outcome, &k->log_limit);
+    else
+        br_redelivery_partly(k->node, kept->item, outcome, &k->log_limit);
     br_host_timer_stop(k->node->host, &kept->timer);
     k->bytes -= kept->bytes;
     br_item_done(kept->item);

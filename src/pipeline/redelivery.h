@@ -36,6 +36,11 @@ void br_redelivery_free(struct br_redelivery *redelivery);
  * that nothing is held back. */
 void br_redelivery_end(struct br_node *node, struct br_item *item);
 
+/* Logs within `limit` that `outcome`, a success, has a rejected part: where nobody else hears it.
+ */
+void br_redelivery_partly(struct br_node *node, const struct br_item *item,
+                          const struct br_outcome *outcome, struct br_log_limit *limit);
+
 /* Counts what `item` owes as dropped for `reason`, and logs it within `limit`. */
 void br_redelivery_drop(struct br_node *node, struct br_item *item, const char *reason,
                         const struct br_outcome *why, struct br_log_limit *limit);

@@ -276,7 +276,7 @@ static bool retry_divide(struct attempt *attempt)
         br_list_append(&pieces, l);
     while ((l = br_list_shift(&pieces)))
         br_list_append(&attempt->pieces, l);
-    br_item_release_parent(attempt->item);
+    br_item_release_pieces(attempt->item);
     return true;
 }
 

@@ -396,7 +396,7 @@ static void late_items_are_answered_as_their_batch_is(void **state)
 /* Two items in three pieces or more, all of them under way. Returns the number of pieces. */
 static unsigned late_pieces(struct bed *b)
 {
-    b->config.late = true;
+    b->config.late = b->config.again = true;
     b->config.max_size = 10;
     make(b, BR_TRACES);
     b->fake.sink.verdict = FAKE_HOLD;
@@ -504,7 +504,7 @@ static void on_take(struct br_consumer *self, struct br_item *item)
 static void late_data_that_was_taken_and_refused_is_still_there(void **state)
 {
     struct bed *b = *state;
-    b->config.late = true;
+    b->config.late = b->config.again = true;
     for (unsigned cut = 0; cut < 2; cut++) {
         struct taker t = {{on_take}, &b->fake.sink, 1};
         b->config.max_size = cut ? 10 : 0;

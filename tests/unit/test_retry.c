@@ -241,12 +241,38 @@ static void one_giant_costs_two_log_n(void **state)
             fake_host_turn(b->fake.h);
             assert_int_equal(b->fake.sink.n_items - n_before, 2 * 6 + 1);
             assert_int_equal(fake_sink_once(&b->fake.sink, (enum br_signal)s, first, 64), 63);
-            assert_int_equal(b->fake.tally.n_reject, before.n_reject + 1);
-            assert_int_equal(b->fake.tally.last.status, BR_STATUS_RESOURCE_EXHAUSTED);
+            assert_int_equal(b->fake.tally.n_done, before.n_done + 1); /* a partial success */
+            assert_int_equal(b->fake.tally.last.n_rejected, 1);
+            assert_true(b->fake.tally.last.text[0]);
         }
         assert_int_equal(fake_sink_twice(&b->fake.sink, (enum br_signal)s), 0);
-        assert_true(*b->fake.h->host.ledger.rejected[s] == 64);
+        assert_true(*b->fake.h->host.ledger.sent[s] == 64 * 63);
+        fake_host_check_ledger(b->fake.h);
     }
+}
+
+/* One half is taken, and the other refused for now for as long as it is tried: to send all of it
+ * again would double what was taken (OTLP, "Partial Success"). */
+static void a_half_that_is_given_up_is_a_part(void **state)
+{
+    struct bed *b = *state;
+    b->config.max_elapsed_time = 60 * S;
+    make(b);
+    b->fake.sink.verdict = FAKE_TOO_LARGE;
+    b->fake.sink.limit = 8;
+    send(b, BR_TRACES, 0, 16);
+    b->fake.sink.verdict = FAKE_HOLD;
+    fake_host_turn(b->fake.h);
+    assert_int_equal(b->fake.sink.n_held, 1);
+    fake_sink_release(&b->fake.sink, FAKE_DONE);
+    b->fake.sink.verdict = FAKE_RETRY;
+    fake_host_advance(b->fake.h, 120000);
+    assert_int_equal(b->fake.tally.n, 1);
+    assert_int_equal(b->fake.tally.n_done, 1);
+    assert_int_equal(b->fake.tally.last.n_rejected, 8);
+    assert_int_equal(fake_sink_once(&b->fake.sink, BR_TRACES, 0, 16), 8);
+    assert_true(*b->fake.h->host.ledger.sent[BR_TRACES] == 8);
+    fake_host_check_ledger(b->fake.h);
 }
 
 /* A run of giants does not take what stands beside it with it; a short one makes nothing wait. */
@@ -311,7 +337,8 @@ static void a_peer_that_recovers_gets_the_rest(void **state)
     b->fake.sink.limit = 64;
     fake_host_advance(b->fake.h, 5000);
     assert_int_equal(b->fake.tally.n, 1);
-    assert_true(*b->fake.h->host.ledger.rejected[BR_PROFILES] == 5);
+    assert_int_equal(b->fake.tally.last.n_rejected, 5);
+    assert_true(*b->fake.h->host.ledger.sent[BR_PROFILES] == 64 - 5);
     assert_int_equal(fake_sink_once(&b->fake.sink, BR_PROFILES, 0, 64), 64 - 5);
 }
 
@@ -629,6 +656,7 @@ int main(void)
         TEST(items_wait_for_themselves),
         TEST(what_is_too_large_is_halved_until_it_fits),
         TEST(one_giant_costs_two_log_n),
+        TEST(a_half_that_is_given_up_is_a_part),
         TEST(giants_side_by_side_cost_only_themselves),
         TEST(a_peer_that_refuses_every_piece_is_left_alone),
         TEST(a_peer_that_recovers_gets_the_rest),
