@@ -98,6 +98,8 @@ static const struct row rows[] = {
     {"braid_store_damaged_partitions", "Databases that were set aside."},
     {"braid_store_partitions", "Databases in the store's folder."},
     {"braid_store_samples", "Samples that the store holds."},
+    {"braid_store_shortened_items",
+     "Requests of profiles that refer to more labels, names or frames than the store keeps."},
     {"braid_store_spans", "Spans that the store holds."},
     {"otelcol_exporter_enqueue_failed_profile_samples",
      "Number of profile samples failed to be added to the sending queue."},
