@@ -22,8 +22,9 @@ struct call {
     uint32_t slice;        /* where `sent` is in the body */
     size_t slice_at;
     size_t head_sum;
-    bool ended;  /* the response is complete */
-    size_t n_in; /* response bytes of prefix seen */
+    bool interim; /* the last :status was a 1xx: its fields are not the answer's */
+    bool ended;   /* the response is complete */
+    size_t n_in;  /* response bytes of prefix seen */
     uint8_t prefix_in[BR_GRPC_PREFIX];
 };
 
@@ -148,6 +149,27 @@ static long h2_client_number(const char *value, long otherwise)
     return n;
 }
 
+/* nghttp2 has :status in front of all other fields, and lets no trailers follow a 1xx. */
+static void h2_client_take_status(struct call *call, unsigned status)
+{
+    call->interim = status >= 100 && status < 200;
+    if (!call->interim)
+        call->exchange->http_status = status;
+}
+
+/* PROTOCOL-HTTP2.md has a status in Trailers and Trailers-Only, which end the stream. What stands
+ * elsewhere is none: the stream may still break, and then nobody knows. */
+static void h2_client_take_trailer(struct br_exchange *exchange, const char *name,
+                                   const char *value, size_t len)
+{
+    if (strcmp(name, "grpc-status") == 0)
+        exchange->grpc_status = (int)h2_client_number(value, 2);
+    else if (strcmp(name, "grpc-message") == 0)
+        br_grpc_decode_message(value, len, exchange->grpc_message, sizeof exchange->grpc_message);
+    else if (strcmp(name, "grpc-status-details-bin") == 0)
+        h2_client_take_details(exchange, value, len);
+}
+
 static int h2_client_on_header(nghttp2_session *session, const nghttp2_frame *frame,
                                const uint8_t *name, size_t name_len, const uint8_t *value,
                                size_t value_len, uint8_t flags, void *user)
@@ -163,13 +185,11 @@ static int h2_client_on_header(nghttp2_session *session, const nghttp2_frame *fr
     struct br_exchange *exchange = call->exchange;
     const char *n = (const char *)name, *v = (const char *)value; /* nghttp2 terminates both */
     if (strcmp(n, ":status") == 0)
-        exchange->http_status = (unsigned)h2_client_number(v, 0);
-    else if (strcmp(n, "grpc-status") == 0)
-        exchange->grpc_status = (int)h2_client_number(v, 2);
-    else if (strcmp(n, "grpc-message") == 0)
-        br_grpc_decode_message(v, value_len, exchange->grpc_message, sizeof exchange->grpc_message);
-    else if (strcmp(n, "grpc-status-details-bin") == 0)
-        h2_client_take_details(exchange, v, value_len);
+        h2_client_take_status(call, (unsigned)h2_client_number(v, 0));
+    else if (call->interim)
+        return 0;
+    else if (strncmp(n, "grpc-", 5) == 0 && (frame->hd.flags & NGHTTP2_FLAG_END_STREAM))
+        h2_client_take_trailer(exchange, n, v, value_len);
     else if (strcmp(n, "content-type") == 0)
         (void)snprintf(exchange->response_type, sizeof exchange->response_type, "%s", v);
     else if (strcmp(n, exchange->grpc ? "grpc-encoding" : "content-encoding") == 0)

@@ -241,3 +241,70 @@ def test_a_refusal_that_breaks_off_is_sent_again(braid, backend):
     server = braid(pipelines(destination("otlphttp", to), signals=["traces"], processors=LATE))
     assert not send(server).ok
     assert to.n_requests > 1
+
+
+# --- gRPC: what a status is ---------------------------------------------------------------------
+
+TAKEN = [(":status", "200"), ("content-type", "application/grpc")]
+EARLY = [(":status", "103"), ("link", "</style.css>")]
+REFUSED_STREAM, INTERNAL_ERROR, CANCEL = 7, 2, 8
+
+
+def after(first):
+    """first(connection, stream id) answers the first request, and success the others."""
+    requests = []
+
+    def reply(state, stream):
+        requests.append(stream)
+        if len(requests) == 1:
+            first(state, stream)
+            return
+        state.send_headers(stream, TAKEN)
+        state.send_data(stream, bytes(5))
+        state.send_headers(stream, [("grpc-status", "0")], end_stream=True)
+    return over_http2(reply)
+
+
+def broken_off(fields, code):
+    """Fields that do not end the stream, and then its reset."""
+    def reply(state, stream):
+        state.send_headers(stream, fields)
+        state.reset_stream(stream, code)
+    return reply
+
+
+@pytest.mark.parametrize("first", [
+    broken_off(EARLY, CANCEL), broken_off(EARLY, REFUSED_STREAM),
+    broken_off(TAKEN, INTERNAL_ERROR), broken_off(TAKEN + [("grpc-status", "0")], INTERNAL_ERROR),
+    broken_off(TAKEN + [("grpc-status", "13")], REFUSED_STREAM)],
+    ids=["early-cancelled", "early-refused", "nothing", "ok", "internal"])
+def test_a_stream_that_breaks_has_no_status(braid, backend, first):
+    """PROTOCOL-HTTP2: Response -> (Response-Headers *Length-Prefixed-Message Trailers) / Trailers-Only. A status
+    elsewhere is none, and an interim answer is no answer."""
+    to = backend(after(first))
+    server = braid(pipelines(exporter("grpc", to, retry_on_failure=QUICK), signals=["traces"], processors=LATE))
+    send(server).expect_ok()
+    account = server.ledger(TRACES)
+    assert (account["sent"], account["rejected"], to.n_requests) == (5, 0, 2)
+
+
+def test_an_early_hint_changes_nothing(braid, backend):
+    """The final answer counts, whatever an interim one says."""
+    def reply(state, stream):
+        state.send_headers(stream, EARLY + [("grpc-status", "3"), ("retry-after", "60")])
+        state.send_headers(stream, TAKEN)
+        message = PARTIAL.SerializeToString()
+        state.send_data(stream, b"\0" + len(message).to_bytes(4, "big") + message)
+        state.send_headers(stream, [("grpc-status", "0")], end_stream=True)
+    to = backend(over_http2(reply))
+    server = braid(pipelines(exporter("grpc", to), signals=["traces"], processors=LATE))
+    check_partial(server, send(server))
+
+
+def test_trailers_alone_are_an_answer(braid, backend):
+    def reply(state, stream):
+        state.send_headers(stream, TAKEN + [("grpc-status", "3"), ("grpc-message", "a%20span")], end_stream=True)
+    to = backend(over_http2(reply))
+    server = braid(pipelines(exporter("grpc", to), signals=["traces"], processors=LATE))
+    assert "a span" in send(server).message
+    assert to.n_requests == 1
