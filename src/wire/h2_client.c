@@ -124,16 +124,20 @@ static int h2_client_send_data(nghttp2_session *session, nghttp2_frame *frame, c
 
 /* --- Receiving ------------------------------------------------------------------------------ */
 
+/* Without memory it is as if none had come: the status counts without them. */
 static void h2_client_take_details(struct br_exchange *exchange, const char *value, size_t len)
 {
-    uint8_t decoded[2048];
-    if (len / 4 * 3 + 3 > sizeof decoded)
+    if (len > (BR_EXCHANGE_DETAILS_MAX + 2) / 3 * 4)
         return;
-    long n = br_base64_decode(value, len, decoded);
-    if (n > 0 && (size_t)n <= sizeof exchange->details) {
-        memcpy(exchange->details, decoded, (size_t)n);
-        exchange->details_len = (size_t)n;
+    uint8_t *decoded = br_malloc(len / 4 * 3 + 3);
+    long n = decoded ? br_base64_decode(value, len, decoded) : 0;
+    if (n <= 0 || n > BR_EXCHANGE_DETAILS_MAX) {
+        br_free(decoded);
+        return;
     }
+    br_free(exchange->details);
+    exchange->details = decoded;
+    exchange->details_len = (size_t)n;
 }
 
 static long h2_client_number(const char *value, long otherwise)
@@ -452,7 +456,7 @@ static void h2_client_cancel(struct br_conn *conn, struct br_exchange *exchange)
 {
     struct client *cl = h2_client_of(conn);
     struct call *call = exchange->impl;
-    exchange->response = br_buf_unref(exchange->response);
+    br_exchange_drop(exchange);
     exchange->conn = NULL;
     exchange->impl = NULL;
     call->exchange = NULL;

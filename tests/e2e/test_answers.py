@@ -2,10 +2,12 @@
 """Answers of backends that a client has to read although it did not ask for their form: compressed ones, too long
 ones, and ones that break off."""
 
+import base64
 import gzip
 import socket
 import ssl
 import threading
+import time
 
 import h2.config
 import h2.connection
@@ -13,6 +15,8 @@ import h2.events
 import pytest
 from grpc import StatusCode
 
+from google.protobuf.duration_pb2 import Duration
+from google.rpc.error_details_pb2 import DebugInfo, RetryInfo
 from google.rpc.status_pb2 import Status
 
 import certs
@@ -308,3 +312,57 @@ def test_trailers_alone_are_an_answer(braid, backend):
     server = braid(pipelines(exporter("grpc", to), signals=["traces"], processors=LATE))
     assert "a span" in send(server).message
     assert to.n_requests == 1
+
+
+# --- When to come again -------------------------------------------------------------------------
+
+def details_of(code, n_bytes, padded):
+    """A Status that asks for a second, behind n_bytes of other details."""
+    status = Status(code=code.value[0], message="busy")
+    status.details.add().Pack(DebugInfo(detail="x" * n_bytes))
+    status.details.add().Pack(RetryInfo(retry_delay=Duration(seconds=1)))
+    text = base64.b64encode(status.SerializeToString()).decode()
+    return text if padded else text.rstrip("=")
+
+
+def check_hint(braid, backend, first, n_items=5):
+    """The second attempt comes after a second, where the retry would not wait so long, and is the last."""
+    to = backend(after(first))
+    server = braid(pipelines(exporter("grpc", to, retry_on_failure={**QUICK, "max_elapsed_time": "5s"}),
+                             signals=["traces"], processors=LATE))
+    began = time.monotonic()
+    send(server, n_items).expect_ok()
+    assert time.monotonic() - began >= 1
+    assert (server.ledger(TRACES)["sent"], to.n_requests) == (n_items, 2)
+
+
+@pytest.mark.parametrize("padded", [True, False], ids=["padded", "bare"])
+@pytest.mark.parametrize("n_bytes", [0, 400, 900, 3000, 7900])
+def test_a_hint_stands_behind_other_details(braid, backend, n_bytes, padded):
+    """Servers send stack traces and words for users with it."""
+    def first(state, stream):
+        state.send_headers(stream, TAKEN + [("grpc-status", "14"), ("grpc-status-details-bin", details_of(
+            StatusCode.UNAVAILABLE, n_bytes, padded))], end_stream=True)
+    check_hint(braid, backend, first)
+
+
+def test_what_asks_for_mercy_is_not_halved(braid, backend):
+    """RESOURCE_EXHAUSTED with a hint is about the rate, whatever its message says."""
+    def first(state, stream):
+        state.send_headers(stream, TAKEN + [
+            ("grpc-status", "8"), ("grpc-message", "received message larger than max (9 vs. 8)"),
+            ("grpc-status-details-bin", details_of(StatusCode.RESOURCE_EXHAUSTED, 900, True))], end_stream=True)
+    check_hint(braid, backend, first)
+
+
+def test_details_have_a_bound(braid, backend):
+    """Over 8 KiB they are passed over; the status counts."""
+    def first(state, stream):
+        state.send_headers(stream, TAKEN + [("grpc-status", "14"), ("grpc-status-details-bin", details_of(
+            StatusCode.UNAVAILABLE, 8193, True))], end_stream=True)
+    to = backend(after(first))
+    server = braid(pipelines(exporter("grpc", to, retry_on_failure=QUICK), signals=["traces"], processors=LATE))
+    began = time.monotonic()
+    send(server).expect_ok()
+    assert time.monotonic() - began < 1
+    assert to.n_requests == 2
