@@ -90,7 +90,23 @@ static bool otlp_client_is_too_large(const struct br_exchange *exchange, enum br
 {
     if (status != BR_STATUS_RESOURCE_EXHAUSTED && status != BR_STATUS_OUT_OF_RANGE)
         return false;
-    return exchange->http_status == 413 || br_call_says_too_large(exchange->grpc_message);
+    return br_call_says_too_large(exchange->grpc_message);
+}
+
+/* Not a gRPC answer but a proxy's; grpc/doc/http-grpc-status-mapping.md. */
+static struct br_outcome otlp_client_read_foreign(const struct br_exchange *exchange)
+{
+    unsigned http = exchange->http_status;
+    enum br_status status = http == 400   ? BR_STATUS_INTERNAL
+                            : http == 401 ? BR_STATUS_UNAUTHENTICATED
+                            : http == 403 ? BR_STATUS_PERMISSION_DENIED
+                            : http == 404 ? BR_STATUS_UNIMPLEMENTED
+                            : http == 413 ? BR_STATUS_RESOURCE_EXHAUSTED
+                                          : BR_STATUS_UNKNOWN;
+    if (http == 429 || (http >= 502 && http <= 504))
+        return br_outcome_retry(BR_STATUS_UNAVAILABLE,
+                                br_call_delay(br_call_retry_after_ms(exchange)), "HTTP %u", http);
+    return br_outcome_reject(status, "HTTP %u", http);
 }
 
 static struct br_outcome otlp_client_read_grpc(const struct br_call *call,
@@ -99,19 +115,10 @@ static struct br_outcome otlp_client_read_grpc(const struct br_call *call,
     const struct br_exchange *exchange = &call->exchange;
     if (exchange->grpc_status == BR_STATUS_OK)
         return otlp_client_success(call, message);
+    if (exchange->grpc_status < 0)
+        return otlp_client_read_foreign(exchange);
     enum br_status status = (enum br_status)exchange->grpc_status;
     int64_t delay_ms = -1;
-    if (exchange->grpc_status < 0) {
-        /* Not a gRPC answer; grpc/doc/http-grpc-status-mapping.md. */
-        unsigned http = exchange->http_status;
-        status = http == 400                                   ? BR_STATUS_INTERNAL
-                 : http == 401                                 ? BR_STATUS_UNAUTHENTICATED
-                 : http == 403                                 ? BR_STATUS_PERMISSION_DENIED
-                 : http == 404                                 ? BR_STATUS_UNIMPLEMENTED
-                 : http == 413                                 ? BR_STATUS_RESOURCE_EXHAUSTED
-                 : http == 429 || (http >= 502 && http <= 504) ? BR_STATUS_UNAVAILABLE
-                                                               : BR_STATUS_UNKNOWN;
-    }
     int code;
     if (exchange->details_len &&
         !br_status_decode(exchange->details, exchange->details_len, &code, NULL, 0, &delay_ms))

@@ -366,3 +366,24 @@ def test_details_have_a_bound(braid, backend):
     send(server).expect_ok()
     assert time.monotonic() - began < 1
     assert to.n_requests == 2
+
+
+@pytest.mark.parametrize("status", ["429", "502", "503", "504"])
+def test_a_proxy_says_when_to_come_again(braid, backend, status):
+    """One that knows no gRPC; http-grpc-status-mapping.md calls these UNAVAILABLE, RFC 9110 has Retry-After."""
+    def first(state, stream):
+        state.send_headers(stream, [(":status", status), ("retry-after", "1"), ("content-type", "text/plain")],
+                           end_stream=True)
+    check_hint(braid, backend, first)
+
+
+@pytest.mark.parametrize("status, code", [("413", "RESOURCE_EXHAUSTED"), ("404", "UNIMPLEMENTED"), ("500", "UNKNOWN")])
+def test_what_a_proxy_refuses_is_not_sent_again(braid, backend, status, code):
+    def first(state, stream):
+        state.send_headers(stream, [(":status", status), ("retry-after", "1"), ("content-type", "text/plain")],
+                           end_stream=True)
+    to = backend(after(first))
+    server = braid(pipelines(exporter("grpc", to, retry_on_failure=QUICK), signals=["traces"], processors=LATE))
+    answer = send(server, 1)
+    assert (answer.code, to.n_requests) == (code, 1)
+    assert f"HTTP {status}" in answer.message
