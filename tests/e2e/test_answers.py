@@ -387,3 +387,69 @@ def test_what_a_proxy_refuses_is_not_sent_again(braid, backend, status, code):
     answer = send(server, 1)
     assert (answer.code, to.n_requests) == (code, 1)
     assert f"HTTP {status}" in answer.message
+
+
+# --- JSON ---------------------------------------------------------------------------------------
+
+# By protobuf.dev/programming-guides/json: both names of a field, and integers as numbers or texts, also with an
+# exponent or a fraction of zeros. The texts that follow are none that JSON or UTF-8 have.
+PARTIALS = {
+    "number": b'{"partialSuccess":{"rejectedSpans":2}}',
+    "text": b'{"partialSuccess":{"rejectedSpans":"2","errorMessage":"why"}}',
+    "proto-names": b'{"partial_success":{"rejected_spans":"2","error_message":"why"}}',
+    "fraction": b'{"partialSuccess":{"rejectedSpans":2.0,"errorMessage":"why"}}',
+    "fraction-text": b'{"partialSuccess":{"rejectedSpans":"2.0","errorMessage":"why"}}',
+    "exponent": b'{"partialSuccess":{"rejectedSpans":2e0,"errorMessage":"why"}}',
+    "exponent-text": b'{"partialSuccess":{"rejectedSpans":"0.2e1","errorMessage":"why"}}',
+    "nul": b'{"partialSuccess":{"rejectedSpans":"2","errorMessage":"why\\u0000not"}}',
+    "high-surrogate": b'{"partialSuccess":{"rejectedSpans":"2","errorMessage":"why\\ud800b"}}',
+    "low-surrogate": b'{"partialSuccess":{"errorMessage":"why\\\\\\udc00","rejectedSpans":"2"}}',
+    "two-high": b'{"partialSuccess":{"errorMessage":"why\\uD83D\\ud83d\\uDE00\\ud83d","rejectedSpans":"2"}}',
+    "latin1": b'{"partialSuccess":{"rejectedSpans":"2","errorMessage":"why \xff\xfcber"}}',
+    "cut-character": b'{"partialSuccess":{"rejectedSpans":"2","errorMessage":"why \xe2\x82"}}',
+    "line-feed": b'{"partialSuccess":{"rejectedSpans":"2","errorMessage":"why\nnot\0\x1b"}}',
+    "byte-order-mark": b'\xef\xbb\xbf{"partialSuccess":{"rejectedSpans":"2","errorMessage":"why"}}'}
+
+
+def json_answer(text):
+    return over_http1(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(text),
+                      text, ends=False)
+
+
+@pytest.mark.parametrize("text", PARTIALS.values(), ids=PARTIALS)
+def test_a_partial_success_in_json(braid, backend, text):
+    to = backend(json_answer(text))
+    server = braid(pipelines(exporter("json", to, retry_on_failure=QUICK), signals=["traces"], processors=LATE))
+    answer = send(server)
+    check_partial(server, answer)
+    said = TRACES.response.FromString(answer.body).partial_success.error_message
+    assert said.startswith("why") or b"why" not in text
+    assert to.n_requests == 1
+
+
+UNREAD = {"cut": b'{"partialSuccess":{"rejectedSpans":"2",', "words": b"ok", "list": b"[]",
+          "no-number": b'{"partialSuccess":{"rejectedSpans":"two"}}',
+          "half": b'{"partialSuccess":{"rejectedSpans":2.5}}',
+          "object": b'{"partialSuccess":{"rejectedSpans":{}}}', "no-object": b'{"partialSuccess":2}'}
+
+
+@pytest.mark.parametrize("text", UNREAD.values(), ids=UNREAD)
+def test_json_that_cannot_be_read_is_told_once(braid, backend, text):
+    """What a 2xx took is not sent again; that nobody knows of a part that was rejected is said, and not each time."""
+    to = backend(json_answer(text))
+    server = braid(pipelines(exporter("json", to, retry_on_failure=QUICK), signals=["traces"], processors=LATE))
+    for _ in range(3):
+        assert not TRACES.response.FromString(send(server).expect_ok().body).partial_success.rejected_spans
+    assert (server.ledger(TRACES)["sent"], to.n_requests) == (15, 3)
+    assert server.log().count("cannot be read") == 1
+
+
+@pytest.mark.parametrize("text", [b"", b"{}", b'{"partialSuccess":null}', b'{"partialSuccess":{}}',
+                                  b'{"partialSuccess":{"rejectedSpans":"0"}}',
+                                  b'{"partialSuccess":{"rejectedSpans":null,"errorMessage":null}}'])
+def test_json_that_says_nothing_is_no_fault(braid, backend, text):
+    to = backend(json_answer(text))
+    server = braid(pipelines(exporter("json", to, retry_on_failure=QUICK), signals=["traces"], processors=LATE))
+    send(server).expect_ok()
+    assert server.ledger(TRACES)["sent"] == 5
+    assert "cannot be read" not in server.log()
