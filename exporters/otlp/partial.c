@@ -138,3 +138,34 @@ bool otlp_partial_read_json(const uint8_t *text, size_t len, enum br_signal sign
     json_decref(root);
     return read;
 }
+
+/* --- Profiles -------------------------------------------------------------------------------- */
+
+static uint32_t partial_count_profiles(const uint8_t *scopes, const uint8_t *end)
+{
+    uint32_t count = 0;
+    struct br_field field;
+    for (const uint8_t *p = scopes; p && p < end && (p = br_field_next(p, end, &field));)
+        count += field.number == BR_SCOPES_ITEMS && field.wire == BR_WIRE_LEN;
+    return count;
+}
+
+static uint32_t partial_count_in_part(const struct br_part *part)
+{
+    uint32_t count = 0;
+    const uint8_t *p = part->raw + part->body_at, *end = part->raw + part->raw_len;
+    struct br_field field;
+    while (p && p < end && (p = br_field_next(p, end, &field)))
+        if (field.number == BR_RESOURCES_SCOPES && field.wire == BR_WIRE_LEN)
+            count += partial_count_profiles(field.data, p);
+    return count;
+}
+
+void otlp_partial_to_samples(const struct br_item *item, struct br_outcome *outcome)
+{
+    uint32_t n_profiles = 0;
+    for (uint32_t i = 0; i < item->n_parts; i++)
+        if (item->parts[i].kind == BR_PART_RESOURCE)
+            n_profiles += partial_count_in_part(&item->parts[i]);
+    outcome->n_rejected = br_signal_share(outcome->n_rejected, n_profiles, item->n_items);
+}

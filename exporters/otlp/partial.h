@@ -21,3 +21,7 @@ void otlp_partial_read(const uint8_t *data, size_t len, struct br_outcome *outco
  * surrogate pairs, control characters) is replaced. False when it cannot be read nevertheless. */
 bool otlp_partial_read_json(const uint8_t *text, size_t len, enum br_signal signal,
                             struct br_outcome *outcome);
+
+/* Makes n_rejected, which is of profiles (ExportProfilesPartialSuccess.rejected_profiles), one of
+ * the item's samples: the share of them that these profiles have of its own. */
+void otlp_partial_to_samples(const struct br_item *item, struct br_outcome *outcome);

@@ -453,3 +453,38 @@ def test_json_that_says_nothing_is_no_fault(braid, backend, text):
     send(server).expect_ok()
     assert server.ledger(TRACES)["sent"] == 5
     assert "cannot be read" not in server.log()
+
+
+# --- Profiles -----------------------------------------------------------------------------------
+
+def profiles_of(*n_samples):
+    """A profile of each of these numbers of samples, in two ResourceProfiles."""
+    request = otlp.request_of(PROFILES, 1)
+    request.resource_profiles.add().CopyFrom(request.resource_profiles[0])
+    pattern = request.resource_profiles[0].scope_profiles[0].profiles[0]
+    made = []
+    for n in n_samples:
+        made.append(type(pattern)())
+        made[-1].CopyFrom(pattern)
+        del made[-1].samples[:]
+        made[-1].samples.extend(pattern.samples[0] for _ in range(n))
+    for resource, some in zip(request.resource_profiles, (made[:1], made[1:])):
+        del resource.scope_profiles[0].profiles[:]
+        resource.scope_profiles[0].profiles.extend(some)
+    return request
+
+
+# By arithmetic: of 100 samples a quarter each; 100/3 and 200/3 of them; more than there are, of a backend that counts
+# otherwise.
+@pytest.mark.parametrize("n_samples, rejected, lost, said", [
+    ((25, 25, 25, 25), 1, 25, 1), ((25, 25, 25, 25), 3, 75, 3), ((25, 25, 25, 25), 4, 100, 4),
+    ((98, 1, 1), 1, 34, 2), ((98, 1, 1), 2, 67, 3), ((5,), 1, 5, 1), ((5,), 2, 5, 1), ((2, 3), 99, 5, 2)])
+@pytest.mark.parametrize("kind", ["grpc", "proto", "json"])
+def test_rejected_profiles_are_not_samples(braid, sink, kind, n_samples, rejected, lost, said):
+    server = braid(pipelines(exporter(kind, sink), signals=["profiles"], processors=LATE))
+    sink.reply = Reply(rejected=rejected, message="too old")
+    answer = clients.grpc(server.grpc, PROFILES, profiles_of(*n_samples).SerializeToString())
+    assert PROFILES.response.FromString(answer.expect_ok().body).partial_success.rejected_profiles == said
+    account = server.ledger(PROFILES)
+    n = sum(n_samples)
+    assert (account["received"], account["sent"], account["rejected"] + account["dropped"]) == (n, n - lost, lost)
