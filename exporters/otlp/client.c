@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "exporters/otlp/client.h"
 
-#include <jansson.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -9,10 +8,11 @@
 #include "base/mem.h"
 #include "base/str.h"
 #include "egress/call.h"
-#include "otlp/fields.h"
+#include "exporters/otlp/partial.h"
 #include "otlp/json/json.h"
 #include "wire/grpc.h"
-#include "wire/protobuf.h"
+
+#define LOG_EVERY_MS 60000
 
 struct otlp_sender {
     struct br_node *node;
@@ -22,50 +22,19 @@ struct otlp_sender {
     struct br_call_headers named;
     struct br_header headers[1 + BR_HEADERS_MAX];
     size_t n_headers;
+    struct br_log_limit unread_limit;
 };
 
 /* --- Reading the answer ---------------------------------------------------------------------- */
 
-/* partial_success of an Export...ServiceResponse: field 1 { rejected = 1, error_message = 2 }. */
-static void otlp_client_read_partial(const uint8_t *p, size_t len, struct br_outcome *outcome)
+/* The request was taken, and how much of it was not stays unknown. */
+static void otlp_client_say_unread(struct otlp_sender *sender)
 {
-    const uint8_t *end = p + len;
-    struct br_field field, g;
-    while (p && p < end && (p = br_field_next(p, end, &field))) {
-        if (field.number != BR_RESPONSE_PARTIAL_SUCCESS || field.wire != BR_WIRE_LEN)
-            continue;
-        const uint8_t *q = field.data, *stop = field.data + field.value;
-        while (q && q < stop && (q = br_field_next(q, stop, &g))) {
-            if (g.number == BR_PARTIAL_SUCCESS_REJECTED && g.wire == BR_WIRE_VARINT)
-                outcome->n_rejected = g.value > INT64_MAX    ? 0
-                                      : g.value > UINT32_MAX ? UINT32_MAX
-                                                             : (uint32_t)g.value;
-            else if (g.number == BR_PARTIAL_SUCCESS_MESSAGE && g.wire == BR_WIRE_LEN)
-                (void)snprintf(
-                    outcome->text, sizeof outcome->text, "%.*s",
-                    (int)(g.value < sizeof outcome->text ? g.value : sizeof outcome->text - 1),
-                    (const char *)g.data);
-        }
-    }
-}
-
-static void otlp_client_read_partial_json(const uint8_t *text, size_t len, enum br_signal signal,
-                                          struct br_outcome *outcome)
-{
-    json_t *root = json_loadb((const char *)text, len, 0, NULL);
-    const json_t *partial = json_object_get(root, "partialSuccess");
-    const json_t *n =
-        json_object_get(partial, signal == BR_TRACES ? "rejectedSpans" : "rejectedProfiles");
-    const char *message = json_string_value(json_object_get(partial, "errorMessage"));
-    long long rejected = json_integer_value(n);
-    for (const char *c = json_string_value(n); c && *c >= '0' && *c <= '9' && rejected < UINT32_MAX;
-         c++)
-        rejected = rejected * 10 + (*c - '0');
-    if (rejected > 0)
-        outcome->n_rejected = rejected > UINT32_MAX ? UINT32_MAX : (uint32_t)rejected;
-    if (message)
-        (void)snprintf(outcome->text, sizeof outcome->text, "%s", message);
-    json_decref(root);
+    uint64_t held;
+    if (br_log_allow(&sender->unread_limit, br_host_mono_ms(sender->node->host), LOG_EVERY_MS,
+                     &held))
+        br_warn(&sender->node->log,
+                "the JSON of an answer cannot be read: what it rejects in part is not known");
 }
 
 static struct br_outcome otlp_client_success(const struct br_call *call,
@@ -73,12 +42,17 @@ static struct br_outcome otlp_client_success(const struct br_call *call,
 {
     const struct br_exchange *exchange = &call->exchange;
     struct br_outcome outcome = BR_OUTCOME_DONE;
-    if (!message)
+    bool read = true;
+    if (!message || !message->len)
         return outcome;
     if (!exchange->grpc && strncasecmp(exchange->response_type, "application/json", 16) == 0)
-        otlp_client_read_partial_json(message->data, message->len, call->item->signal, &outcome);
+        read = otlp_partial_read_json(message->data, message->len, call->item->signal, &outcome);
     else
-        otlp_client_read_partial(message->data, message->len, &outcome);
+        otlp_partial_read(message->data, message->len, &outcome);
+    if (!read)
+        otlp_client_say_unread(br_container_of(call->calls, struct otlp_sender, calls));
+    if (outcome.n_rejected && call->item->signal == BR_PROFILES)
+        otlp_partial_to_samples(call->item, &outcome);
     if (outcome.n_rejected > call->item->n_items)
         outcome.n_rejected = call->item->n_items;
     return outcome;
@@ -90,7 +64,23 @@ static bool otlp_client_is_too_large(const struct br_exchange *exchange, enum br
 {
     if (status != BR_STATUS_RESOURCE_EXHAUSTED && status != BR_STATUS_OUT_OF_RANGE)
         return false;
-    return exchange->http_status == 413 || br_call_says_too_large(exchange->grpc_message);
+    return br_call_says_too_large(exchange->grpc_message);
+}
+
+/* Not a gRPC answer but a proxy's; grpc/doc/http-grpc-status-mapping.md. */
+static struct br_outcome otlp_client_read_foreign(const struct br_exchange *exchange)
+{
+    unsigned http = exchange->http_status;
+    enum br_status status = http == 400   ? BR_STATUS_INTERNAL
+                            : http == 401 ? BR_STATUS_UNAUTHENTICATED
+                            : http == 403 ? BR_STATUS_PERMISSION_DENIED
+                            : http == 404 ? BR_STATUS_UNIMPLEMENTED
+                            : http == 413 ? BR_STATUS_RESOURCE_EXHAUSTED
+                                          : BR_STATUS_UNKNOWN;
+    if (http == 429 || (http >= 502 && http <= 504))
+        return br_outcome_retry(BR_STATUS_UNAVAILABLE,
+                                br_call_delay(br_call_retry_after_ms(exchange)), "HTTP %u", http);
+    return br_outcome_reject(status, "HTTP %u", http);
 }
 
 static struct br_outcome otlp_client_read_grpc(const struct br_call *call,
@@ -99,19 +89,10 @@ static struct br_outcome otlp_client_read_grpc(const struct br_call *call,
     const struct br_exchange *exchange = &call->exchange;
     if (exchange->grpc_status == BR_STATUS_OK)
         return otlp_client_success(call, message);
+    if (exchange->grpc_status < 0)
+        return otlp_client_read_foreign(exchange);
     enum br_status status = (enum br_status)exchange->grpc_status;
     int64_t delay_ms = -1;
-    if (exchange->grpc_status < 0) {
-        /* Not a gRPC answer; grpc/doc/http-grpc-status-mapping.md. */
-        unsigned http = exchange->http_status;
-        status = http == 400                                   ? BR_STATUS_INTERNAL
-                 : http == 401                                 ? BR_STATUS_UNAUTHENTICATED
-                 : http == 403                                 ? BR_STATUS_PERMISSION_DENIED
-                 : http == 404                                 ? BR_STATUS_UNIMPLEMENTED
-                 : http == 413                                 ? BR_STATUS_RESOURCE_EXHAUSTED
-                 : http == 429 || (http >= 502 && http <= 504) ? BR_STATUS_UNAVAILABLE
-                                                               : BR_STATUS_UNKNOWN;
-    }
     int code;
     if (exchange->details_len &&
         !br_status_decode(exchange->details, exchange->details_len, &code, NULL, 0, &delay_ms))

@@ -37,6 +37,16 @@ enum br_signal { BR_TRACES, BR_PROFILES };
 #define BR_SIGNALS 2
 
 /* Return "traces" or "profiles"; "spans" or "samples", which is what their items are. */
+/* OTLP counts whole profiles as rejected, where we count samples. Returns what `part` of `whole` is
+ * of `other`, rounded up: each of them that may be meant. All where `part` is no less than `whole`.
+ */
+static inline uint32_t br_signal_share(uint32_t part, uint32_t whole, uint32_t other)
+{
+    if (part >= whole)
+        return part ? other : 0;
+    return (uint32_t)(((uint64_t)part * other + whole - 1) / whole);
+}
+
 const char *br_signal_name(enum br_signal signal);
 const char *br_signal_items(enum br_signal signal);
 
@@ -126,6 +136,7 @@ struct br_item {
     struct br_buf *spans_buf; /* or NULL */
     struct br_arena arena;
     uint32_t received_items; /* n_items when it was received */
+    uint32_t n_profiles;     /* profiles: Profile messages that the walk found; 0: not known */
     uint64_t received_ms;    /* monotonic */
     const char *metadata; /* client metadata that processors asked for (br_component.metadata_keys),
                              or NULL: name\0value\0 pairs, ended by an empty name; in the arena */

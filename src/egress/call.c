@@ -210,10 +210,16 @@ bool br_call_says_too_large(const char *sentence)
     return call_says(sentence, what) && call_says(sentence, size) && !call_says(sentence, pace);
 }
 
+int64_t br_call_retry_after_ms(const struct br_exchange *exchange)
+{
+    if (exchange->retry_after_s < 0)
+        return -1;
+    return exchange->retry_after_s < INT64_MAX / 1000 ? exchange->retry_after_s * 1000 : INT64_MAX;
+}
+
 struct br_outcome br_call_refusal(const struct br_exchange *exchange, const char *message)
 {
-    int64_t delay_ms =
-        exchange->retry_after_s < INT64_MAX / 1000 ? exchange->retry_after_s * 1000 : INT64_MAX;
+    int64_t delay_ms = br_call_retry_after_ms(exchange);
     unsigned status = exchange->http_status;
     switch (status) {
     case 429:

@@ -67,6 +67,9 @@ bool br_call_says_too_large(const char *sentence);
  * large: 413, and 400 with a message that says so. */
 struct br_outcome br_call_refusal(const struct br_exchange *exchange, const char *message);
 
+/* Returns the answer's Retry-After in milliseconds; -1: none. */
+int64_t br_call_retry_after_ms(const struct br_exchange *exchange);
+
 /* Milliseconds as an outcome has them; 0 for what is negative. */
 uint32_t br_call_delay(int64_t delay_ms);
 

@@ -88,7 +88,12 @@ static void ingest_otlp_on_read(struct br_upload *upload, const struct br_readin
 static void ingest_otlp_answer(const struct br_upload *upload, struct br_request *request,
                                const struct br_outcome *outcome)
 {
-    br_otlp_reply(request, upload->signal, upload->format, outcome,
+    const struct br_item *item = upload->item;
+    struct br_outcome of_profiles = *outcome;
+    if (upload->signal == BR_PROFILES && item && item->n_profiles)
+        of_profiles.n_rejected =
+            br_signal_share(outcome->n_rejected, item->received_items, item->n_profiles);
+    br_otlp_reply(request, upload->signal, upload->format, &of_profiles,
                   upload->format == BR_UPLOAD_GRPC ? NULL : upload->listener->http);
 }
 

@@ -260,7 +260,6 @@ static void upload_on_done(struct br_item *item, void *arg)
                         : outcome->verdict == BR_RETRY ? meter->refused
                                                        : meter->failed;
     *by[upload->signal] += item->received_items;
-    upload->item = NULL;
     if (upload->request) {
         struct br_outcome how =
             upload->partly && outcome->verdict == BR_DONE ? *upload->partly : *outcome;

@@ -58,7 +58,8 @@ struct br_upload_kind {
     size_t read_now; /* plain bytes of a body that is read at once */
     /* For counters of the receiver's own: a reading has ended well. NULL: there are none. */
     void (*on_read)(struct br_upload *upload, const struct br_reading *reading);
-    /* Answers `r` with how it ended. `x` is borrowed until return and has no request any more. */
+    /* Answers `r` with how it ended. `x` is borrowed until return and has no request any more; its
+     * item is the one that ended, NULL where there was none. */
     void (*answer)(const struct br_upload *upload, struct br_request *request,
                    const struct br_outcome *outcome);
 };

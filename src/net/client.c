@@ -597,6 +597,8 @@ static void client_send(struct br_client *base, struct br_exchange *exchange)
     struct waiting *waiting = br_malloc(sizeof *waiting);
     exchange->conn = NULL;
     exchange->response = NULL;
+    exchange->details = NULL;
+    exchange->details_len = 0;
     if (!exchange->authority)
         exchange->authority =
             client->config.authority ? client->config.authority : client->endpoint.authority;

@@ -161,7 +161,7 @@ struct br_exchange {
     /* content-encoding or grpc-encoding as the peer says it, which it may do unasked: grpc-go
      * answers in the request's. "": none. */
     char response_encoding[32];
-    uint8_t details[512]; /* grpc-status-details-bin, decoded; cut off when longer */
+    uint8_t *details; /* grpc-status-details-bin, decoded; NULL: none; freed after on_done */
     size_t details_len;
     int64_t retry_after_s; /* HTTP Retry-After in seconds; -1: none */
     /* The connection's. */

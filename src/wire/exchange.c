@@ -46,6 +46,7 @@ void br_exchange_begin(struct br_exchange *exchange)
     exchange->response_encoding[0] = '\0';
     exchange->response = NULL;
     exchange->response_compressed = false;
+    exchange->details = NULL;
     exchange->details_len = 0;
     exchange->retry_after_s = -1;
 }
@@ -70,12 +71,22 @@ int br_exchange_append(struct br_exchange *exchange, struct br_pool *pool, const
     return rc;
 }
 
+void br_exchange_drop(struct br_exchange *exchange)
+{
+    exchange->response = br_buf_unref(exchange->response);
+    br_free(exchange->details);
+    exchange->details = NULL;
+    exchange->details_len = 0;
+}
+
 void br_exchange_finish(struct br_exchange *exchange)
 {
     struct br_buf *response = exchange->response;
+    uint8_t *details = exchange->details;
     exchange->conn->n_answered += !exchange->error;
     exchange->conn = NULL;
     exchange->impl = NULL;
     exchange->on_done(exchange);
     br_buf_unref(response);
+    br_free(details);
 }

@@ -9,6 +9,8 @@
 
 #define BR_EXCHANGE_RESPONSE_MAX (4u << 20) /* bytes, where an exchange says none */
 
+#define BR_EXCHANGE_DETAILS_MAX (8u << 10) /* bytes of grpc-status-details-bin, decoded */
+
 /* Returns what is sent of a header that the exchange has a field for: the value of the one in
  * `headers`, which replaces the field, else `own`, which may be NULL. `name` is in lower case;
  * names in `headers` may be in any. The Collector's clients do the same (Go's http.Header.Set,
@@ -31,6 +33,9 @@ void br_exchange_fail(struct br_exchange *exchange, int error, const char *text)
  * exchange's error. */
 int br_exchange_append(struct br_exchange *exchange, struct br_pool *pool, const uint8_t *data,
                        size_t len);
+
+/* Gives back what a result holds, for an exchange that is given up. */
+void br_exchange_drop(struct br_exchange *exchange);
 
 /* Takes the exchange off its connection, and calls on_done. */
 void br_exchange_finish(struct br_exchange *exchange);

@@ -199,7 +199,7 @@ static int h1_client_send(struct br_conn *conn, struct br_exchange *exchange)
 static void h1_client_cancel(struct br_conn *conn, struct br_exchange *exchange)
 {
     struct client *cl = h1_client_of(conn);
-    exchange->response = br_buf_unref(exchange->response);
+    br_exchange_drop(exchange);
     exchange->conn = NULL;
     cl->exchange = NULL;
     cl->broken = true;

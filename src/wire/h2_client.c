@@ -22,8 +22,9 @@ struct call {
     uint32_t slice;        /* where `sent` is in the body */
     size_t slice_at;
     size_t head_sum;
-    bool ended;  /* the response is complete */
-    size_t n_in; /* response bytes of prefix seen */
+    bool interim; /* the last :status was a 1xx: its fields are not the answer's */
+    bool ended;   /* the response is complete */
+    size_t n_in;  /* response bytes of prefix seen */
     uint8_t prefix_in[BR_GRPC_PREFIX];
 };
 
@@ -123,16 +124,20 @@ static int h2_client_send_data(nghttp2_session *session, nghttp2_frame *frame, c
 
 /* --- Receiving ------------------------------------------------------------------------------ */
 
+/* Without memory it is as if none had come: the status counts without them. */
 static void h2_client_take_details(struct br_exchange *exchange, const char *value, size_t len)
 {
-    uint8_t decoded[2048];
-    if (len / 4 * 3 + 3 > sizeof decoded)
+    if (len > (BR_EXCHANGE_DETAILS_MAX + 2) / 3 * 4)
         return;
-    long n = br_base64_decode(value, len, decoded);
-    if (n > 0 && (size_t)n <= sizeof exchange->details) {
-        memcpy(exchange->details, decoded, (size_t)n);
-        exchange->details_len = (size_t)n;
+    uint8_t *decoded = br_malloc(len / 4 * 3 + 3);
+    long n = decoded ? br_base64_decode(value, len, decoded) : 0;
+    if (n <= 0 || n > BR_EXCHANGE_DETAILS_MAX) {
+        br_free(decoded);
+        return;
     }
+    br_free(exchange->details);
+    exchange->details = decoded;
+    exchange->details_len = (size_t)n;
 }
 
 static long h2_client_number(const char *value, long otherwise)
@@ -146,6 +151,27 @@ static long h2_client_number(const char *value, long otherwise)
         n = n * 10 + (*value - '0');
     }
     return n;
+}
+
+/* nghttp2 has :status in front of all other fields, and lets no trailers follow a 1xx. */
+static void h2_client_take_status(struct call *call, unsigned status)
+{
+    call->interim = status >= 100 && status < 200;
+    if (!call->interim)
+        call->exchange->http_status = status;
+}
+
+/* PROTOCOL-HTTP2.md has a status in Trailers and Trailers-Only, which end the stream. What stands
+ * elsewhere is none: the stream may still break, and then nobody knows. */
+static void h2_client_take_trailer(struct br_exchange *exchange, const char *name,
+                                   const char *value, size_t len)
+{
+    if (strcmp(name, "grpc-status") == 0)
+        exchange->grpc_status = (int)h2_client_number(value, 2);
+    else if (strcmp(name, "grpc-message") == 0)
+        br_grpc_decode_message(value, len, exchange->grpc_message, sizeof exchange->grpc_message);
+    else if (strcmp(name, "grpc-status-details-bin") == 0)
+        h2_client_take_details(exchange, value, len);
 }
 
 static int h2_client_on_header(nghttp2_session *session, const nghttp2_frame *frame,
@@ -163,13 +189,11 @@ static int h2_client_on_header(nghttp2_session *session, const nghttp2_frame *fr
     struct br_exchange *exchange = call->exchange;
     const char *n = (const char *)name, *v = (const char *)value; /* nghttp2 terminates both */
     if (strcmp(n, ":status") == 0)
-        exchange->http_status = (unsigned)h2_client_number(v, 0);
-    else if (strcmp(n, "grpc-status") == 0)
-        exchange->grpc_status = (int)h2_client_number(v, 2);
-    else if (strcmp(n, "grpc-message") == 0)
-        br_grpc_decode_message(v, value_len, exchange->grpc_message, sizeof exchange->grpc_message);
-    else if (strcmp(n, "grpc-status-details-bin") == 0)
-        h2_client_take_details(exchange, v, value_len);
+        h2_client_take_status(call, (unsigned)h2_client_number(v, 0));
+    else if (call->interim)
+        return 0;
+    else if (strncmp(n, "grpc-", 5) == 0 && (frame->hd.flags & NGHTTP2_FLAG_END_STREAM))
+        h2_client_take_trailer(exchange, n, v, value_len);
     else if (strcmp(n, "content-type") == 0)
         (void)snprintf(exchange->response_type, sizeof exchange->response_type, "%s", v);
     else if (strcmp(n, exchange->grpc ? "grpc-encoding" : "content-encoding") == 0)
@@ -432,7 +456,7 @@ static void h2_client_cancel(struct br_conn *conn, struct br_exchange *exchange)
 {
     struct client *cl = h2_client_of(conn);
     struct call *call = exchange->impl;
-    exchange->response = br_buf_unref(exchange->response);
+    br_exchange_drop(exchange);
     exchange->conn = NULL;
     exchange->impl = NULL;
     call->exchange = NULL;

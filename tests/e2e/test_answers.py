@@ -2,10 +2,12 @@
 """Answers of backends that a client has to read although it did not ask for their form: compressed ones, too long
 ones, and ones that break off."""
 
+import base64
 import gzip
 import socket
 import ssl
 import threading
+import time
 
 import h2.config
 import h2.connection
@@ -13,6 +15,8 @@ import h2.events
 import pytest
 from grpc import StatusCode
 
+from google.protobuf.duration_pb2 import Duration
+from google.rpc.error_details_pb2 import DebugInfo, RetryInfo
 from google.rpc.status_pb2 import Status
 
 import certs
@@ -241,3 +245,246 @@ def test_a_refusal_that_breaks_off_is_sent_again(braid, backend):
     server = braid(pipelines(destination("otlphttp", to), signals=["traces"], processors=LATE))
     assert not send(server).ok
     assert to.n_requests > 1
+
+
+# --- gRPC: what a status is ---------------------------------------------------------------------
+
+TAKEN = [(":status", "200"), ("content-type", "application/grpc")]
+EARLY = [(":status", "103"), ("link", "</style.css>")]
+REFUSED_STREAM, INTERNAL_ERROR, CANCEL = 7, 2, 8
+
+
+def after(first):
+    """first(connection, stream id) answers the first request, and success the others."""
+    requests = []
+
+    def reply(state, stream):
+        requests.append(stream)
+        if len(requests) == 1:
+            first(state, stream)
+            return
+        state.send_headers(stream, TAKEN)
+        state.send_data(stream, bytes(5))
+        state.send_headers(stream, [("grpc-status", "0")], end_stream=True)
+    return over_http2(reply)
+
+
+def broken_off(fields, code):
+    """Fields that do not end the stream, and then its reset."""
+    def reply(state, stream):
+        state.send_headers(stream, fields)
+        state.reset_stream(stream, code)
+    return reply
+
+
+@pytest.mark.parametrize("first", [
+    broken_off(EARLY, CANCEL), broken_off(EARLY, REFUSED_STREAM),
+    broken_off(TAKEN, INTERNAL_ERROR), broken_off(TAKEN + [("grpc-status", "0")], INTERNAL_ERROR),
+    broken_off(TAKEN + [("grpc-status", "13")], REFUSED_STREAM)],
+    ids=["early-cancelled", "early-refused", "nothing", "ok", "internal"])
+def test_a_stream_that_breaks_has_no_status(braid, backend, first):
+    """PROTOCOL-HTTP2: Response -> (Response-Headers *Length-Prefixed-Message Trailers) / Trailers-Only. A status
+    elsewhere is none, and an interim answer is no answer."""
+    to = backend(after(first))
+    server = braid(pipelines(exporter("grpc", to, retry_on_failure=QUICK), signals=["traces"], processors=LATE))
+    send(server).expect_ok()
+    account = server.ledger(TRACES)
+    assert (account["sent"], account["rejected"], to.n_requests) == (5, 0, 2)
+
+
+def test_an_early_hint_changes_nothing(braid, backend):
+    """The final answer counts, whatever an interim one says."""
+    def reply(state, stream):
+        state.send_headers(stream, EARLY + [("grpc-status", "3"), ("retry-after", "60")])
+        state.send_headers(stream, TAKEN)
+        message = PARTIAL.SerializeToString()
+        state.send_data(stream, b"\0" + len(message).to_bytes(4, "big") + message)
+        state.send_headers(stream, [("grpc-status", "0")], end_stream=True)
+    to = backend(over_http2(reply))
+    server = braid(pipelines(exporter("grpc", to), signals=["traces"], processors=LATE))
+    check_partial(server, send(server))
+
+
+def test_trailers_alone_are_an_answer(braid, backend):
+    def reply(state, stream):
+        state.send_headers(stream, TAKEN + [("grpc-status", "3"), ("grpc-message", "a%20span")], end_stream=True)
+    to = backend(over_http2(reply))
+    server = braid(pipelines(exporter("grpc", to), signals=["traces"], processors=LATE))
+    assert "a span" in send(server).message
+    assert to.n_requests == 1
+
+
+# --- When to come again -------------------------------------------------------------------------
+
+def details_of(code, n_bytes, padded):
+    """A Status that asks for a second, behind n_bytes of other details."""
+    status = Status(code=code.value[0], message="busy")
+    status.details.add().Pack(DebugInfo(detail="x" * n_bytes))
+    status.details.add().Pack(RetryInfo(retry_delay=Duration(seconds=1)))
+    text = base64.b64encode(status.SerializeToString()).decode()
+    return text if padded else text.rstrip("=")
+
+
+def check_hint(braid, backend, first, n_items=5):
+    """The second attempt comes after a second, where the retry would not wait so long, and is the last."""
+    to = backend(after(first))
+    server = braid(pipelines(exporter("grpc", to, retry_on_failure={**QUICK, "max_elapsed_time": "5s"}),
+                             signals=["traces"], processors=LATE))
+    began = time.monotonic()
+    send(server, n_items).expect_ok()
+    assert time.monotonic() - began >= 1
+    assert (server.ledger(TRACES)["sent"], to.n_requests) == (n_items, 2)
+
+
+@pytest.mark.parametrize("padded", [True, False], ids=["padded", "bare"])
+@pytest.mark.parametrize("n_bytes", [0, 400, 900, 3000, 7900])
+def test_a_hint_stands_behind_other_details(braid, backend, n_bytes, padded):
+    """Servers send stack traces and words for users with it."""
+    def first(state, stream):
+        state.send_headers(stream, TAKEN + [("grpc-status", "14"), ("grpc-status-details-bin", details_of(
+            StatusCode.UNAVAILABLE, n_bytes, padded))], end_stream=True)
+    check_hint(braid, backend, first)
+
+
+def test_what_asks_for_mercy_is_not_halved(braid, backend):
+    """RESOURCE_EXHAUSTED with a hint is about the rate, whatever its message says."""
+    def first(state, stream):
+        state.send_headers(stream, TAKEN + [
+            ("grpc-status", "8"), ("grpc-message", "received message larger than max (9 vs. 8)"),
+            ("grpc-status-details-bin", details_of(StatusCode.RESOURCE_EXHAUSTED, 900, True))], end_stream=True)
+    check_hint(braid, backend, first)
+
+
+def test_details_have_a_bound(braid, backend):
+    """Over 8 KiB they are passed over; the status counts."""
+    def first(state, stream):
+        state.send_headers(stream, TAKEN + [("grpc-status", "14"), ("grpc-status-details-bin", details_of(
+            StatusCode.UNAVAILABLE, 8193, True))], end_stream=True)
+    to = backend(after(first))
+    server = braid(pipelines(exporter("grpc", to, retry_on_failure=QUICK), signals=["traces"], processors=LATE))
+    began = time.monotonic()
+    send(server).expect_ok()
+    assert time.monotonic() - began < 1
+    assert to.n_requests == 2
+
+
+@pytest.mark.parametrize("status", ["429", "502", "503", "504"])
+def test_a_proxy_says_when_to_come_again(braid, backend, status):
+    """One that knows no gRPC; http-grpc-status-mapping.md calls these UNAVAILABLE, RFC 9110 has Retry-After."""
+    def first(state, stream):
+        state.send_headers(stream, [(":status", status), ("retry-after", "1"), ("content-type", "text/plain")],
+                           end_stream=True)
+    check_hint(braid, backend, first)
+
+
+@pytest.mark.parametrize("status, code", [("413", "RESOURCE_EXHAUSTED"), ("404", "UNIMPLEMENTED"), ("500", "UNKNOWN")])
+def test_what_a_proxy_refuses_is_not_sent_again(braid, backend, status, code):
+    def first(state, stream):
+        state.send_headers(stream, [(":status", status), ("retry-after", "1"), ("content-type", "text/plain")],
+                           end_stream=True)
+    to = backend(after(first))
+    server = braid(pipelines(exporter("grpc", to, retry_on_failure=QUICK), signals=["traces"], processors=LATE))
+    answer = send(server, 1)
+    assert (answer.code, to.n_requests) == (code, 1)
+    assert f"HTTP {status}" in answer.message
+
+
+# --- JSON ---------------------------------------------------------------------------------------
+
+# By protobuf.dev/programming-guides/json: both names of a field, and integers as numbers or texts, also with an
+# exponent or a fraction of zeros. The texts that follow are none that JSON or UTF-8 have.
+PARTIALS = {
+    "number": b'{"partialSuccess":{"rejectedSpans":2}}',
+    "text": b'{"partialSuccess":{"rejectedSpans":"2","errorMessage":"why"}}',
+    "proto-names": b'{"partial_success":{"rejected_spans":"2","error_message":"why"}}',
+    "fraction": b'{"partialSuccess":{"rejectedSpans":2.0,"errorMessage":"why"}}',
+    "fraction-text": b'{"partialSuccess":{"rejectedSpans":"2.0","errorMessage":"why"}}',
+    "exponent": b'{"partialSuccess":{"rejectedSpans":2e0,"errorMessage":"why"}}',
+    "exponent-text": b'{"partialSuccess":{"rejectedSpans":"0.2e1","errorMessage":"why"}}',
+    "nul": b'{"partialSuccess":{"rejectedSpans":"2","errorMessage":"why\\u0000not"}}',
+    "high-surrogate": b'{"partialSuccess":{"rejectedSpans":"2","errorMessage":"why\\ud800b"}}',
+    "low-surrogate": b'{"partialSuccess":{"errorMessage":"why\\\\\\udc00","rejectedSpans":"2"}}',
+    "two-high": b'{"partialSuccess":{"errorMessage":"why\\uD83D\\ud83d\\uDE00\\ud83d","rejectedSpans":"2"}}',
+    "latin1": b'{"partialSuccess":{"rejectedSpans":"2","errorMessage":"why \xff\xfcber"}}',
+    "cut-character": b'{"partialSuccess":{"rejectedSpans":"2","errorMessage":"why \xe2\x82"}}',
+    "line-feed": b'{"partialSuccess":{"rejectedSpans":"2","errorMessage":"why\nnot\0\x1b"}}',
+    "byte-order-mark": b'\xef\xbb\xbf{"partialSuccess":{"rejectedSpans":"2","errorMessage":"why"}}'}
+
+
+def json_answer(text):
+    return over_http1(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(text),
+                      text, ends=False)
+
+
+@pytest.mark.parametrize("text", PARTIALS.values(), ids=PARTIALS)
+def test_a_partial_success_in_json(braid, backend, text):
+    to = backend(json_answer(text))
+    server = braid(pipelines(exporter("json", to, retry_on_failure=QUICK), signals=["traces"], processors=LATE))
+    answer = send(server)
+    check_partial(server, answer)
+    said = TRACES.response.FromString(answer.body).partial_success.error_message
+    assert said.startswith("why") or b"why" not in text
+    assert to.n_requests == 1
+
+
+UNREAD = {"cut": b'{"partialSuccess":{"rejectedSpans":"2",', "words": b"ok", "list": b"[]",
+          "no-number": b'{"partialSuccess":{"rejectedSpans":"two"}}',
+          "half": b'{"partialSuccess":{"rejectedSpans":2.5}}',
+          "object": b'{"partialSuccess":{"rejectedSpans":{}}}', "no-object": b'{"partialSuccess":2}'}
+
+
+@pytest.mark.parametrize("text", UNREAD.values(), ids=UNREAD)
+def test_json_that_cannot_be_read_is_told_once(braid, backend, text):
+    """What a 2xx took is not sent again; that nobody knows of a part that was rejected is said, and not each time."""
+    to = backend(json_answer(text))
+    server = braid(pipelines(exporter("json", to, retry_on_failure=QUICK), signals=["traces"], processors=LATE))
+    for _ in range(3):
+        assert not TRACES.response.FromString(send(server).expect_ok().body).partial_success.rejected_spans
+    assert (server.ledger(TRACES)["sent"], to.n_requests) == (15, 3)
+    assert server.log().count("cannot be read") == 1
+
+
+@pytest.mark.parametrize("text", [b"", b"{}", b'{"partialSuccess":null}', b'{"partialSuccess":{}}',
+                                  b'{"partialSuccess":{"rejectedSpans":"0"}}',
+                                  b'{"partialSuccess":{"rejectedSpans":null,"errorMessage":null}}'])
+def test_json_that_says_nothing_is_no_fault(braid, backend, text):
+    to = backend(json_answer(text))
+    server = braid(pipelines(exporter("json", to, retry_on_failure=QUICK), signals=["traces"], processors=LATE))
+    send(server).expect_ok()
+    assert server.ledger(TRACES)["sent"] == 5
+    assert "cannot be read" not in server.log()
+
+
+# --- Profiles -----------------------------------------------------------------------------------
+
+def profiles_of(*n_samples):
+    """A profile of each of these numbers of samples, in two ResourceProfiles."""
+    request = otlp.request_of(PROFILES, 1)
+    request.resource_profiles.add().CopyFrom(request.resource_profiles[0])
+    pattern = request.resource_profiles[0].scope_profiles[0].profiles[0]
+    made = []
+    for n in n_samples:
+        made.append(type(pattern)())
+        made[-1].CopyFrom(pattern)
+        del made[-1].samples[:]
+        made[-1].samples.extend(pattern.samples[0] for _ in range(n))
+    for resource, some in zip(request.resource_profiles, (made[:1], made[1:])):
+        del resource.scope_profiles[0].profiles[:]
+        resource.scope_profiles[0].profiles.extend(some)
+    return request
+
+
+# By arithmetic: of 100 samples a quarter each; 100/3 and 200/3 of them; more than there are, of a backend that counts
+# otherwise.
+@pytest.mark.parametrize("n_samples, rejected, lost, said", [
+    ((25, 25, 25, 25), 1, 25, 1), ((25, 25, 25, 25), 3, 75, 3), ((25, 25, 25, 25), 4, 100, 4),
+    ((98, 1, 1), 1, 34, 2), ((98, 1, 1), 2, 67, 3), ((5,), 1, 5, 1), ((5,), 2, 5, 1), ((2, 3), 99, 5, 2)])
+@pytest.mark.parametrize("kind", ["grpc", "proto", "json"])
+def test_rejected_profiles_are_not_samples(braid, sink, kind, n_samples, rejected, lost, said):
+    server = braid(pipelines(exporter(kind, sink), signals=["profiles"], processors=LATE))
+    sink.reply = Reply(rejected=rejected, message="too old")
+    answer = clients.grpc(server.grpc, PROFILES, profiles_of(*n_samples).SerializeToString())
+    assert PROFILES.response.FromString(answer.expect_ok().body).partial_success.rejected_profiles == said
+    account = server.ledger(PROFILES)
+    n = sum(n_samples)
+    assert (account["received"], account["sent"], account["rejected"] + account["dropped"]) == (n, n - lost, lost)

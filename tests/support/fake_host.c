@@ -82,9 +82,8 @@ static void put_answer(struct br_exchange *x, const struct fake_answer *a, struc
     (void)snprintf(x->response_encoding, sizeof x->response_encoding, "%s",
                    a->encoding ? a->encoding : "");
     x->response_compressed = x->grpc && a->encoding;
+    x->details = (uint8_t *)(uintptr_t)a->details;
     x->details_len = a->details_len;
-    if (a->details_len)
-        memcpy(x->details, a->details, a->details_len);
     x->retry_after_s = a->has_retry_after ? a->retry_after_s : -1;
     x->response = a->len ? br_buf_new(pool, a->len) : NULL;
     if (x->response) {

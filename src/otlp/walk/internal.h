@@ -20,6 +20,7 @@ struct br_walker {
     bool resources_twice;              /* the part has more than one Resource field */
     struct br_buf *united; /* where such parts are written anew; NULL before the first */
     uint32_t n_dictionaries;
+    uint32_t n_profiles;
     uint64_t n_references; /* profiles: to strings, that are written inline on their way out */
     uint64_t longest;      /* bytes of the longest string, or more */
     struct br_span *next_span, *end_span; /* traces: room behind the spans of the item's list */

@@ -196,6 +196,7 @@ static bool walk_scope_profiles(struct br_walker *walker, struct br_part *part, 
         if (field.number == BR_SCOPES_ITEMS) {
             walker->item++;
             walker->inner = -1;
+            walker->n_profiles++;
             if (!walk_profile(walker, part, field.data, p))
                 return false;
         } else if (field.number == BR_SCOPES_SCOPE

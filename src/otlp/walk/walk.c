@@ -404,12 +404,14 @@ static bool walk_resource_part(struct br_walker *walker, struct br_item *item, s
 {
     bool (*walk)(struct br_walker *, struct br_item *, struct br_part *) =
         item->signal == BR_TRACES ? br_walk_resource_spans : br_walk_resource_profiles;
+    uint32_t n_profiles = walker->n_profiles;
     walker->resources_twice = false;
     if (!walk(walker, item, part))
         return false;
     if (!walker->resources_twice)
         return true;
     walker->scope = walker->item = walker->inner = -1;
+    walker->n_profiles = n_profiles;
     return walk_unite_resources(walker, item, part) && walk(walker, item, part);
 }
 
@@ -490,6 +492,7 @@ static int walk_once(struct br_item *item, struct br_buf *buf, const uint8_t *da
     if (!ok)
         return walk_report(&walker, item->signal, err);
     *ret_bad = walker.bad_utf8;
+    item->n_profiles = walker.n_profiles;
     return 0;
 }
 
