@@ -3,71 +3,11 @@
 
 #include <inttypes.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/double.h"
 #include "wire/protobuf.h"
-
-#define DIGITS_MAX 17
-
-/* The least digits that read back as `value` > 0; returns their number. The value is 0.DIGITS *
- * 10^point. */
-static int value_text_shortest(double value, char digits[DIGITS_MAX + 1], int *ret_point)
-{
-    char text[32];
-    int precision = 0;
-    do {
-        (void)snprintf(text, sizeof text, "%.*e", precision, value);
-    } while (memcmp(&(double){strtod(text, NULL)}, &value, sizeof value) != 0 &&
-             ++precision < DIGITS_MAX);
-    char *e = strchr(text, 'e');
-    int n = 0;
-    for (const char *p = text; p < e; p++)
-        if (*p != '.')
-            digits[n++] = *p;
-    *ret_point = (int)strtol(e + 1, NULL, 10) + 1;
-    return n;
-}
-
-/* Positive and finite. */
-static void value_text_put_exponent(struct br_str *out, const char *digits, int count, int point)
-{
-    br_str_printf(out, "%c%s%.*s", digits[0], count > 1 ? "." : "", count - 1, digits + 1);
-    br_str_printf(out, "e%+d", point - 1);
-}
-
-static void value_text_put_plain(struct br_str *out, const char *digits, int count, int point)
-{
-    int whole = point < 0 ? 0 : point < count ? point : count;
-    br_str_printf(out, "%.*s", whole, digits);
-    for (int i = count; i < point; i++)
-        br_str_putc(out, '0');
-    if (point <= 0)
-        br_str_putc(out, '0');
-    if (whole < count)
-        br_str_putc(out, '.');
-    for (int i = point; i < 0; i++)
-        br_str_putc(out, '0');
-    br_str_printf(out, "%.*s", count - whole, digits + whole);
-}
-
-static void value_text_put_double(struct br_str *out, double value, bool may_have_exponent)
-{
-    char digits[DIGITS_MAX + 1];
-    int point;
-    br_str_puts(out, signbit(value) ? "-" : "");
-    value = fabs(value);
-    if (fpclassify(value) == FP_ZERO) {
-        br_str_putc(out, '0');
-        return;
-    }
-    int n = value_text_shortest(value, digits, &point);
-    if (may_have_exponent && (value < 1e-6 || value >= 1e21))
-        value_text_put_exponent(out, digits, n, point);
-    else
-        value_text_put_plain(out, digits, n, point);
-}
 
 void br_value_text_double(struct br_str *out, double value)
 {
@@ -76,7 +16,7 @@ void br_value_text_double(struct br_str *out, double value)
     else if (isinf(value))
         br_str_puts(out, signbit(value) ? "-Infinity" : "Infinity");
     else
-        value_text_put_double(out, value, true);
+        br_double_print(out, value);
 }
 
 void br_value_text_plain(struct br_str *out, double value)
@@ -86,7 +26,7 @@ void br_value_text_plain(struct br_str *out, double value)
     else if (isinf(value))
         br_str_puts(out, signbit(value) ? "-Inf" : "+Inf");
     else
-        value_text_put_double(out, value, false);
+        br_double_print_plain(out, value);
 }
 
 /* --- JSON ------------------------------------------------------------------------------------ */
