@@ -3,71 +3,11 @@
 
 #include <inttypes.h>
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "base/double.h"
+#include "base/steps.h"
 #include "wire/protobuf.h"
-
-#define DIGITS_MAX 17
-
-/* The least digits that read back as `value` > 0; returns their number. The value is 0.DIGITS *
- * 10^point. */
-static int value_text_shortest(double value, char digits[DIGITS_MAX + 1], int *ret_point)
-{
-    char text[32];
-    int precision = 0;
-    do {
-        (void)snprintf(text, sizeof text, "%.*e", precision, value);
-    } while (memcmp(&(double){strtod(text, NULL)}, &value, sizeof value) != 0 &&
-             ++precision < DIGITS_MAX);
-    char *e = strchr(text, 'e');
-    int n = 0;
-    for (const char *p = text; p < e; p++)
-        if (*p != '.')
-            digits[n++] = *p;
-    *ret_point = (int)strtol(e + 1, NULL, 10) + 1;
-    return n;
-}
-
-/* Positive and finite. */
-static void value_text_put_exponent(struct br_str *out, const char *digits, int count, int point)
-{
-    br_str_printf(out, "%c%s%.*s", digits[0], count > 1 ? "." : "", count - 1, digits + 1);
-    br_str_printf(out, "e%+d", point - 1);
-}
-
-static void value_text_put_plain(struct br_str *out, const char *digits, int count, int point)
-{
-    int whole = point < 0 ? 0 : point < count ? point : count;
-    br_str_printf(out, "%.*s", whole, digits);
-    for (int i = count; i < point; i++)
-        br_str_putc(out, '0');
-    if (point <= 0)
-        br_str_putc(out, '0');
-    if (whole < count)
-        br_str_putc(out, '.');
-    for (int i = point; i < 0; i++)
-        br_str_putc(out, '0');
-    br_str_printf(out, "%.*s", count - whole, digits + whole);
-}
-
-static void value_text_put_double(struct br_str *out, double value, bool may_have_exponent)
-{
-    char digits[DIGITS_MAX + 1];
-    int point;
-    br_str_puts(out, signbit(value) ? "-" : "");
-    value = fabs(value);
-    if (fpclassify(value) == FP_ZERO) {
-        br_str_putc(out, '0');
-        return;
-    }
-    int n = value_text_shortest(value, digits, &point);
-    if (may_have_exponent && (value < 1e-6 || value >= 1e21))
-        value_text_put_exponent(out, digits, n, point);
-    else
-        value_text_put_plain(out, digits, n, point);
-}
 
 void br_value_text_double(struct br_str *out, double value)
 {
@@ -76,7 +16,7 @@ void br_value_text_double(struct br_str *out, double value)
     else if (isinf(value))
         br_str_puts(out, signbit(value) ? "-Infinity" : "Infinity");
     else
-        value_text_put_double(out, value, true);
+        br_double_print(out, value);
 }
 
 void br_value_text_plain(struct br_str *out, double value)
@@ -86,68 +26,127 @@ void br_value_text_plain(struct br_str *out, double value)
     else if (isinf(value))
         br_str_puts(out, signbit(value) ? "-Inf" : "+Inf");
     else
-        value_text_put_double(out, value, false);
+        br_double_print_plain(out, value);
 }
 
 /* --- JSON ------------------------------------------------------------------------------------ */
 
 static void value_text_json(struct br_str *out, struct br_value value, struct br_arena *arena);
 
-struct pair {
-    struct br_keyvalue entry;
-    size_t index;
+/* The entries of a map by their keys, as where each begins: a map of many small entries is not to
+ * take many times its bytes. Keys are read again where they are compared. Without key an entry may
+ * have two bytes, so that of those only the last is kept, apart; with one it has five at least. */
+struct sorting {
+    const uint8_t *data, *end;
+    uint32_t *half; /* room for half of the entries */
 };
 
-static int value_text_by_key(const void *left, const void *right)
+static struct br_keyvalue value_text_entry(const struct sorting *map, uint32_t at)
 {
-    const struct pair *pair = left, *y = right;
-    size_t x_len = pair->entry.key_len, y_len = y->entry.key_len, n = x_len < y_len ? x_len : y_len;
-    int order = n ? memcmp(pair->entry.key, y->entry.key, n) : 0;
-    if (order == 0)
-        order = (x_len > y_len) - (x_len < y_len);
-    return order ? order : (pair->index > y->index) - (pair->index < y->index);
+    struct br_keyvalue entry = {0};
+    (void)br_keyvalue_next(map->data + at, map->end, BR_LIST_VALUES, &entry);
+    return entry;
 }
 
-static size_t value_text_count(const struct br_any *list)
+static int value_text_compare(const struct br_keyvalue *left, const struct br_keyvalue *right)
 {
-    struct br_value element;
+    size_t len = left->key_len < right->key_len ? left->key_len : right->key_len;
+    br_steps_add(len + 1);
+    int order = len ? memcmp(left->key, right->key, len) : 0;
+    return order ? order : (left->key_len > right->key_len) - (left->key_len < right->key_len);
+}
+
+/* Merges the first of the entries, which move to `half`, with the rest. Of equal keys the last
+ * stays. Returns how many are left. */
+static size_t value_text_merge(const struct sorting *map, uint32_t *entries, size_t n_first,
+                               const uint32_t *rest, size_t n_rest)
+{
+    const uint32_t *first = map->half, *first_end = first + n_first, *rest_end = rest + n_rest;
+    uint32_t *out = entries;
+    memcpy(map->half, entries, n_first * sizeof *entries);
+    struct br_keyvalue left = value_text_entry(map, *first), right = value_text_entry(map, *rest);
+    for (;;) {
+        int order = value_text_compare(&left, &right);
+        if (order > 0)
+            *out++ = *rest++;
+        else if (order < 0)
+            *out++ = *first;
+        first += order <= 0;
+        if (first == first_end || rest == rest_end)
+            break;
+        if (order > 0)
+            right = value_text_entry(map, *rest);
+        else
+            left = value_text_entry(map, *first);
+    }
+    while (first < first_end)
+        *out++ = *first++;
+    while (rest < rest_end)
+        *out++ = *rest++;
+    return (size_t)(out - entries);
+}
+
+/* Levels are as many as `count` has bits. */
+static size_t value_text_sort(const struct sorting *map, uint32_t *entries, size_t count)
+{
+    if (count < 2)
+        return count;
+    size_t n_half = count / 2;
+    size_t n_first = value_text_sort(map, entries, n_half);
+    size_t n_rest = value_text_sort(map, entries + n_half, count - n_half);
+    return value_text_merge(map, entries, n_first, entries + n_half, n_rest);
+}
+
+static size_t value_text_count_keys(const struct br_any *map)
+{
+    struct br_keyvalue entry;
     size_t n = 0;
-    for (const uint8_t *p = list->data; (p = br_value_next(p, list->data + list->len, &element));)
-        n++;
+    const uint8_t *p = map->data, *end = map->len ? p + map->len : p;
+    while ((p = br_keyvalue_next(p, end, BR_LIST_VALUES, &entry)))
+        n += entry.key_len > 0;
     return n;
 }
 
-static bool value_text_same_key(const struct pair *left, const struct pair *right)
+/* Gives where the entries that are written begin, in their order. */
+static bool value_text_list(struct sorting *map, size_t count, struct br_arena *arena,
+                            uint32_t **ret, size_t *ret_len)
 {
-    const struct br_keyvalue *keyvalue = &left->entry, *y = &right->entry;
-    return keyvalue->key_len == y->key_len &&
-           (!keyvalue->key_len || memcmp(keyvalue->key, y->key, keyvalue->key_len) == 0);
+    uint32_t *entries = br_arena_alloc(arena, (count + 1 + count / 2) * sizeof *entries);
+    struct br_keyvalue entry;
+    size_t n = 1;
+    bool without_key = false;
+    if (!entries)
+        return false;
+    const uint8_t *p = map->data, *at = p;
+    for (; (p = br_keyvalue_next(p, map->end, BR_LIST_VALUES, &entry)); at = p) {
+        entries[entry.key_len ? n++ : 0] = (uint32_t)(at - map->data);
+        without_key = without_key || !entry.key_len;
+    }
+    map->half = entries + count + 1;
+    n = value_text_sort(map, entries + 1, n - 1);
+    *ret = entries + !without_key;
+    *ret_len = n + without_key;
+    return true;
 }
 
 static void value_text_json_map(struct br_str *out, const struct br_any *map,
                                 struct br_arena *arena)
 {
-    size_t n = value_text_count(map), i = 0;
-    struct pair *pairs = br_arena_calloc(arena, n, sizeof *pairs);
-    if (!pairs) {
+    struct sorting sorting = {map->data, map->len ? map->data + map->len : map->data, NULL};
+    uint32_t *entries;
+    size_t n;
+    if (map->len > UINT32_MAX ||
+        !value_text_list(&sorting, value_text_count_keys(map), arena, &entries, &n)) {
         out->failed = true;
         return;
     }
-    const uint8_t *p = map->data, *end = n ? p + map->len : p;
-    for (; i < n && (p = br_keyvalue_next(p, end, BR_LIST_VALUES, &pairs[i].entry)); i++)
-        pairs[i].index = i;
-    if (n)
-        qsort(pairs, n, sizeof *pairs, value_text_by_key);
-    const char *comma = "";
     br_str_putc(out, '{');
-    for (i = 0; i < n && !out->failed; i++) {
-        if (i + 1 < n && value_text_same_key(&pairs[i], &pairs[i + 1]))
-            continue;
-        br_str_puts(out, comma);
-        comma = ",";
-        br_str_json(out, (const char *)pairs[i].entry.key, pairs[i].entry.key_len);
+    for (size_t i = 0; i < n && !out->failed; i++) {
+        struct br_keyvalue entry = value_text_entry(&sorting, entries[i]);
+        br_str_puts(out, i ? "," : "");
+        br_str_json(out, (const char *)entry.key, entry.key_len);
         br_str_putc(out, ':');
-        value_text_json(out, pairs[i].entry.value, arena);
+        value_text_json(out, entry.value, arena);
     }
     br_str_putc(out, '}');
 }

@@ -272,33 +272,33 @@ static void blocks_note_hash(struct br_blocks *blocks, bool resource, uint64_t h
         blocks->resource_hashes[blocks->n_resource_hashes++] = hash;
 }
 
-/* Enters a value of an attribute into the block's filter, and lists it where that is wanted. */
-static void blocks_value(struct br_blocks *blocks, bool resource, const struct br_keyvalue *at,
-                         bool listed)
+/* Enters a value of an attribute into the block's filter, and lists it. */
+static void blocks_value(struct br_blocks *blocks, bool resource, const struct br_keyvalue *at)
 {
     size_t len;
     const char *value = blocks_value_text(blocks, at->value, &len);
     uint64_t hash = br_blocks_attribute_hash(blocks->totals->secret, resource, at->key, at->key_len,
                                              value, len);
-    if (br_hashes_add(&blocks->attributes, hash) && listed)
+    if (br_hashes_add(&blocks->attributes, hash))
         blocks_list_value(blocks, resource, at, value, len, hash);
     else if (blocks->attributes.failed)
         (void)blocks_no_memory(blocks);
     blocks_note_hash(blocks, resource, hash);
 }
 
-/* Enters an attribute; a list also by its elements: it is found by each of them, and they are what
+/* Enters an attribute; a list by its elements: queries compare with each of them, and they are what
  * is listed. */
 static void blocks_attribute(struct br_blocks *blocks, bool resource, const struct br_keyvalue *at)
 {
     const struct br_any any = br_any_read(at->value);
     struct br_keyvalue element = *at;
-    blocks_value(blocks, resource, at, any.type != BR_VALUE_LIST);
-    if (any.type != BR_VALUE_LIST || !any.data)
+    if (any.type != BR_VALUE_LIST) {
+        blocks_value(blocks, resource, at);
         return;
-    for (const uint8_t *p = any.data, *end = p + any.len;
+    }
+    for (const uint8_t *p = any.data, *end = any.len ? p + any.len : p;
          !blocks->rc && (p = br_value_next(p, end, &element.value));)
-        blocks_value(blocks, resource, &element, true);
+        blocks_value(blocks, resource, &element);
 }
 
 /* A resource or scope without the fields that do not fit into BR_HEAD_BYTES: each block has those

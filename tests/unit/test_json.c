@@ -562,6 +562,8 @@ static void test_number_print(void **state)
         {1e22, "1e+22"},
         {-1.5, "-1.5"},
         {100, "100"},
+        {5e-324, "5e-324"},
+        {1e-7, "1e-7"},
         {1e300 * 1e300, "\"Infinity\""},
     };
     for (size_t i = 0; i < BR_COUNT(cases); i++) {

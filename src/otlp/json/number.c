@@ -2,9 +2,9 @@
 #include "otlp/json/number.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
+
+#include "base/double.h"
 
 static bool json_number_is_digit(char letter)
 {
@@ -118,18 +118,10 @@ bool br_number_double(const char *text, double *ret)
 
 void br_number_print(struct br_str *out, double value)
 {
-    if (isnan(value)) {
+    if (isnan(value))
         br_str_puts(out, "\"NaN\"");
-        return;
-    }
-    if (isinf(value)) {
+    else if (isinf(value))
         br_str_puts(out, value < 0 ? "\"-Infinity\"" : "\"Infinity\"");
-        return;
-    }
-    char text[32];
-    int precision = 15;
-    do {
-        (void)snprintf(text, sizeof text, "%.*g", precision, value);
-    } while (memcmp(&(double){strtod(text, NULL)}, &value, sizeof value) != 0 && precision++ < 17);
-    br_str_puts(out, text);
+    else
+        br_double_print(out, value);
 }

@@ -26,6 +26,7 @@ bool br_number_integer(const char *text, size_t len, bool *ret_negative, uint64_
  * number must be readable and must not continue it: a terminator, a quote, a bracket, a comma. */
 bool br_number_double(const char *text, double *ret);
 
-/* Appends a double as proto3 JSON has it: the shortest of 15 to 17 digits that reads back the same;
- * "NaN", "Infinity" and "-Infinity" quoted. */
+/* Appends a double as proto3 JSON has it: br_double_print; "NaN", "Infinity" and "-Infinity"
+ * quoted.
+ */
 void br_number_print(struct br_str *out, double value);
