@@ -433,7 +433,8 @@ static char long_values[] =
                                   ":2,'value':{'doubleValue':2.5}},"
                                   "{'keyStrindex':3,'value':{'stringValue':'" V80 "'}},"
                                   "{'keyStrindex':4,'value':{'stringValue':'" V80 "'}},"
-                                  "{'keyStrindex':4,'value':{'stringValue':'" V80 "w'}}]}}";
+                                  "{'keyStrindex':4,'value':{'stringValue':'" EIGHT(
+                                      "vvvvvvvvvw") "'}}]}}";
 
 static const struct example long_value_conditions[] = {
     {"IsMatch(sample.attributes[\"x\"], \"^(ab){72}$\")", "14"}, /* hex */

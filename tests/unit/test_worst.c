@@ -165,7 +165,7 @@ static void profiles_of_value(struct shape *s)
     struct wire fields = {0};
     wire_varint(&fields, 11, 1);
     put_sample(&fields, 2, 1);
-    while (refs_len(s) < s->size * 3 / 4)
+    while (refs_len(s) < s->size * 9 / 16)
         put_profile(&s->profiles, &fields);
     while (refs_len(s) < s->size)
         put_sample(&s->samples, 2, 1);
