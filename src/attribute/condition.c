@@ -6,12 +6,15 @@
 #include "attribute/condition_internal.h"
 #include "attribute/sample.h"
 #include "attribute/value_text.h"
+#include "base/map.h"
 #include "base/mem.h"
 #include "base/steps.h"
 #include "base/str.h"
 #include "otlp/scan.h"
 
 #define ARENA_MAX (64u << 20)
+#define SHORT 64                  /* bytes of a value that are worked on each time */
+#define OF_NUMBER ((uintptr_t)-1) /* stands for the length of a value in the memo's keys */
 
 enum { RESOURCE_ATTRIBUTES = 1, SCOPE_NAME = 1, SCOPE_VERSION = 2, SCOPE_ATTRIBUTES = 3 };
 enum {
@@ -273,7 +276,7 @@ static struct br_any condition_read(struct br_conditions *conditions,
     }
 }
 
-/* The number of the group or resource that an operand is of; 0: of the span or sample. */
+/* The number of the group, scope or resource that an operand is of; 0: of the span or sample. */
 static uint64_t condition_place(const struct br_conditions *conditions,
                                 const struct br_condition_operand *operand)
 {
@@ -281,9 +284,10 @@ static uint64_t condition_place(const struct br_conditions *conditions,
     case CONDITION_RESOURCE_ATTRIBUTE:
         return conditions->n_resources;
     case CONDITION_SCOPE_ATTRIBUTE:
-    case CONDITION_PROFILE_ATTRIBUTE:
     case CONDITION_SCOPE_NAME:
     case CONDITION_SCOPE_VERSION:
+        return conditions->n_scopes;
+    case CONDITION_PROFILE_ATTRIBUTE:
     case CONDITION_TYPE:
     case CONDITION_UNIT:
     case CONDITION_DURATION:
@@ -294,7 +298,8 @@ static uint64_t condition_place(const struct br_conditions *conditions,
     }
 }
 
-/* What is of a group or a resource is read once, however many spans or samples are in it. */
+/* What is of a group, a scope or a resource is read once, however many spans or samples are in it.
+ */
 static struct br_any condition_value(struct br_conditions *conditions,
                                      struct br_condition_operand *operand)
 {
@@ -306,6 +311,32 @@ static struct br_any condition_value(struct br_conditions *conditions,
         operand->known_in = place;
     }
     return operand->known;
+}
+
+/* --- Results --------------------------------------------------------------------------------- */
+
+/* Whether several spans or samples may have the value: all but those that lie in a span. */
+static bool condition_is_shared(const struct br_conditions *conditions,
+                                const struct br_condition_operand *operand)
+{
+    return conditions->item->signal == BR_PROFILES || operand->field == CONDITION_LITERAL ||
+           condition_place(conditions, operand) != 0;
+}
+
+/* A result for shared values, which are worked on once for an item; 0: not known yet. */
+static uintptr_t condition_known(const struct br_conditions *conditions, const uintptr_t key[3])
+{
+    const struct br_map *known = conditions->memo.known;
+    return known ? (uintptr_t)br_map_get(known, key, 3 * sizeof *key) : 0;
+}
+
+static void condition_keep(struct br_conditions *conditions, const uintptr_t key[3],
+                           uintptr_t result)
+{
+    struct br_value_memo *memo = &conditions->memo;
+    if ((!memo->known && !(memo->known = br_map_new(BR_VALUE_MEMO_MAX))) ||
+        br_map_put(memo->known, key, 3 * sizeof *key, (void *)result, NULL) == BR_ENOMEM)
+        conditions->rc = BR_ENOMEM;
 }
 
 /* --- Comparing ------------------------------------------------------------------------------- */
@@ -325,6 +356,7 @@ enum order { ORDER_LESS = 1, ORDER_EQUAL = 2, ORDER_GREATER = 4, ORDER_NONE = 8 
 static enum order condition_order_bytes(const struct br_any *any, const struct br_any *other)
 {
     size_t n = any->len < other->len ? any->len : other->len;
+    br_steps_add(n);
     int order = n ? memcmp(any->data, other->data, n) : 0;
     if (order == 0)
         return any->len == other->len  ? ORDER_EQUAL
@@ -356,11 +388,28 @@ static enum order condition_order(const struct br_any *any, const struct br_any 
     return condition_order_bytes(any, other);
 }
 
+/* Many samples may have the same two long values. */
+static enum order condition_order_known(struct br_conditions *conditions,
+                                        const struct br_condition *node, const struct br_any *any,
+                                        const struct br_any *other)
+{
+    const uintptr_t key[3] = {(uintptr_t)node, (uintptr_t)any->data, (uintptr_t)other->data};
+    if (any->len <= SHORT || other->len <= SHORT || !condition_is_shared(conditions, &node->left) ||
+        !condition_is_shared(conditions, &node->right))
+        return condition_order(any, other);
+    uintptr_t known = condition_known(conditions, key);
+    if (!known) {
+        known = condition_order(any, other);
+        condition_keep(conditions, key, known);
+    }
+    return (enum order)known;
+}
+
 static bool condition_compare(struct br_conditions *conditions, struct br_condition *node)
 {
     struct br_any any = condition_value(conditions, &node->left),
                   b = condition_value(conditions, &node->right);
-    unsigned order = condition_order(&any, &b);
+    unsigned order = condition_order_known(conditions, node, &any, &b);
     bool nil = any.type == BR_VALUE_EMPTY || b.type == BR_VALUE_EMPTY;
     switch (node->op) {
     case CONDITION_EQ:
@@ -398,15 +447,15 @@ static bool condition_match_text(struct br_conditions *conditions, const struct 
     return !out->failed;
 }
 
-static bool condition_match_now(struct br_conditions *conditions, struct br_condition *node)
+static bool condition_match_now(struct br_conditions *conditions, const struct br_condition *node,
+                                const struct br_any *any)
 {
-    struct br_any any = condition_value(conditions, &node->left);
     struct br_str text = {.max = BR_BUF_MAX};
     int rc = 0;
-    if (any.type == BR_VALUE_STRING)
+    if (any->type == BR_VALUE_STRING)
         rc = br_regex_match(&conditions->regex, node->pattern,
-                            any.len ? (const char *)any.data : "", any.len);
-    else if (condition_match_text(conditions, &any, &text))
+                            any->len ? (const char *)any->data : "", any->len);
+    else if (condition_match_text(conditions, any, &text))
         rc = br_regex_match(&conditions->regex, node->pattern, text.data, text.len);
     br_str_release(&text);
     conditions->n_gave_up += rc == BR_EFULL;
@@ -415,11 +464,29 @@ static bool condition_match_now(struct br_conditions *conditions, struct br_cond
     return rc > 0;
 }
 
+/* Many samples or profiles may have the same value; a double's digits are dear, too. */
+static bool condition_match_known(struct br_conditions *conditions, struct br_condition *node)
+{
+    enum { NO = 1, YES };
+    struct br_any any = condition_value(conditions, &node->left);
+    bool number = any.type == BR_VALUE_DOUBLE;
+    const uintptr_t key[3] = {(uintptr_t)node, number ? (uintptr_t)any.number : (uintptr_t)any.data,
+                              number ? OF_NUMBER : any.len};
+    if ((!number && any.len <= SHORT) || !condition_is_shared(conditions, &node->left))
+        return condition_match_now(conditions, node, &any);
+    uintptr_t known = condition_known(conditions, key);
+    if (!known) {
+        known = condition_match_now(conditions, node, &any) ? YES : NO;
+        condition_keep(conditions, key, known);
+    }
+    return known == YES;
+}
+
 static bool condition_match(struct br_conditions *conditions, struct br_condition *node)
 {
     uint64_t place = condition_place(conditions, &node->left);
     if (!place || node->left.known_in != place)
-        node->matched = condition_match_now(conditions, node);
+        node->matched = condition_match_known(conditions, node);
     return node->matched;
 }
 
@@ -447,17 +514,27 @@ static bool condition_holds(struct br_conditions *conditions, struct br_conditio
     }
 }
 
+/* Many profiles may have one scope. */
+static void condition_begin_group(struct br_conditions *conditions)
+{
+    const struct br_groups *groups = &conditions->groups;
+    bool same_part = conditions->part == groups->part;
+    bool same_scope = conditions->scope_at && conditions->scope_at == groups->scope;
+    conditions->resource_read = conditions->resource_read && same_part;
+    conditions->scope_read = conditions->scope_read && same_scope;
+    conditions->profile_read = false;
+    conditions->n_resources += !same_part;
+    conditions->n_scopes += !same_scope;
+    conditions->n_groups++;
+    conditions->part = groups->part;
+    conditions->scope_at = groups->scope;
+}
+
 int br_conditions_hold(struct br_conditions *conditions, const struct br_visit *visit)
 {
     bool holds = false;
-    if (br_groups_at_item(&conditions->groups, visit->index)) {
-        bool same = conditions->part == conditions->groups.part;
-        conditions->resource_read = conditions->resource_read && same;
-        conditions->n_resources += !same;
-        conditions->n_groups++;
-        conditions->part = conditions->groups.part;
-        conditions->scope_read = conditions->profile_read = false;
-    }
+    if (br_groups_at_item(&conditions->groups, visit->index))
+        condition_begin_group(conditions);
     conditions->visit = visit;
     conditions->own_read = false;
     for (uint32_t i = 0; i < conditions->count && !holds && !conditions->rc; i++)
@@ -482,7 +559,9 @@ int br_conditions_begin(struct br_conditions *conditions, struct br_item *item)
     conditions->item = item;
     conditions->rc = 0;
     conditions->part = UINT32_MAX;
+    conditions->scope_at = NULL;
     conditions->n_groups++;
+    conditions->n_scopes++;
     conditions->n_resources++;
     conditions->own_read = conditions->resource_read = conditions->scope_read =
         conditions->profile_read = false;

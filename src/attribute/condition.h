@@ -55,8 +55,10 @@ struct br_conditions {
     struct br_value_memo memo;
     struct br_attributes own, resource, scope, profile; /* read when asked for */
     bool own_read, resource_read, scope_read, profile_read;
-    uint32_t part;                  /* that `resource` is of */
-    uint64_t n_groups, n_resources; /* begun so far, of all items; what is read of one is kept */
+    uint32_t part;           /* that `resource` is of */
+    const uint8_t *scope_at; /* the scope that `scope` is of */
+    /* Begun so far, of all items; what is read of one is kept. */
+    uint64_t n_groups, n_scopes, n_resources;
     const struct br_visit *visit;
     char hex[2][65]; /* ids as text, of the two sides of a comparison */
     unsigned n_hex;

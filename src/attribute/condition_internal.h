@@ -37,7 +37,7 @@ struct br_condition_operand {
     const char *key; /* of attributes and of members of trace_state */
     size_t key_len;
     struct br_any literal;
-    struct br_any known; /* of a group or a resource: its value, which was read in ... */
+    struct br_any known; /* of a group, a scope or a resource: its value, which was read in ... */
     uint64_t known_in;   /* ... this one */
 };
 
@@ -59,7 +59,8 @@ enum br_condition_op {
 struct br_condition {
     enum br_condition_op op;
     bool constant;
-    bool matched; /* MATCH of a group's or a resource's value: the result in `left.known_in` */
+    bool matched; /* MATCH of a group's, a scope's or a resource's value: the result in
+                     `left.known_in` */
     struct br_condition_operand left, right;
     pcre2_code *pattern;
     struct br_condition *first, *next; /* children; the next child of the same parent */

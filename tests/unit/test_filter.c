@@ -394,6 +394,100 @@ static void conditions(void **state)
     check(BR_PROFILES, drop("traces: {span", "true"), samples, of_samples, "123456", 6);
 }
 
+#define TWICE(text) text text
+#define EIGHT(text) TWICE(TWICE(TWICE(text)))
+#define V80 EIGHT("vvvvvvvvvv")
+
+/* Samples 101 to 106 of values that several of them and of their profiles have: 72 bytes 0xab (1,
+ * 4), a list of 40 numbers (2, 5), a map of a long text (3, 6); d is a double; y and z are texts.
+ * Each scope but that of 1 to 3, which are of two profiles, is another. */
+static char long_values[] =
+    "{'resourceProfiles':[{'scopeProfiles':["
+    "{'scope':{'name':'lib','version':'1','attributes':[{'key':'s','value':{'stringValue':'one'"
+    "}}]},"
+    "'profiles':["
+    "{'attributeIndices':[1],'samples':[{'values':['101'],'attributeIndices':[1,6,7]},"
+    "{'values':['102'],'attributeIndices':[2,6,8]}]},"
+    "{'attributeIndices':[2],'samples':[{'values':['103'],'attributeIndices':[3,6,7]}]}]},"
+    "{'profiles':[{'attributeIndices':[1],'samples':[{'values':['104'],'attributeIndices':[1,4]"
+    "}]}]"
+    "},"
+    "{'scope':{'name':'other','attributes':[{'key':'s','value':{'stringValue':'two'}}]},'"
+    "profiles':["
+    "{'attributeIndices':[3],'samples':[{'values':['105'],'attributeIndices':[2,4,6]}]}]}]},"
+    "{'scopeProfiles':["
+    "{'scope':{'name':'lib','version':'2'},'profiles':["
+    "{'samples':[{'values':['106'],'attributeIndices':[3,5,7]}]}]}]}],"
+    "'dictionary':{'stringTable':['','x','d','y','z'],'stackTable':[{}],'attributeTable':[{},"
+    "{'keyStrindex':1,'value':{'bytesValue':'" EIGHT(
+        "q6urq6urq6ur") "'}},"
+                        "{'keyStrindex':1,'value':{'arrayValue':{'values':[" EIGHT(
+                            "{'intValue':'7'},{'intValue':'7'},{'intValue':'7'},{'intValue':'7'"
+                            "},") "{'intValue':'7'},{'intValue':'7'},{'intValue':'7'},{'"
+                                  "intValue':'7'},"
+                                  "{'intValue':'7'},{'intValue':'7'},{'intValue':'7'},{'"
+                                  "intValue':'8'}]}}},"
+                                  "{'keyStrindex':1,'value':{'kvlistValue':{'values':["
+                                  "{'key':'k','value':{'stringValue':'" V80 "'}}]}}},"
+                                  "{'keyStrindex':2,'value':{'doubleValue':0.5}},{'keyStrindex'"
+                                  ":2,'value':{'doubleValue':2.5}},"
+                                  "{'keyStrindex':3,'value':{'stringValue':'" V80 "'}},"
+                                  "{'keyStrindex':4,'value':{'stringValue':'" V80 "'}},"
+                                  "{'keyStrindex':4,'value':{'stringValue':'" EIGHT(
+                                      "vvvvvvvvvw") "'}}]}}";
+
+static const struct example long_value_conditions[] = {
+    {"IsMatch(sample.attributes[\"x\"], \"^(ab){72}$\")", "14"}, /* hex */
+    {"IsMatch(sample.attributes[\"x\"], \"^[[](7,){39}8[]]$\")", "25"},
+    {"IsMatch(sample.attributes[\"x\"], \"^.{2}k.:.v{80}.{2}$\")", "36"},
+    {"IsMatch(sample.attributes[\"x\"], \"secret\")", ""},
+    {"IsMatch(sample.attributes[\"x\"], \"ab\") or IsMatch(sample.attributes[\"x\"], \"v\")",
+     "1346"},
+    {"not IsMatch(sample.attributes[\"x\"], \"ab\")", "2356"},
+    {"IsMatch(profile.attributes[\"x\"], \"ab\")", "124"},
+    {"IsMatch(profile.attributes[\"x\"], \"7,8\")", "3"},
+    {"IsMatch(profile.attributes[\"x\"], \"vv\")", "5"},
+    {"IsMatch(sample.attributes[\"d\"], \"^0[.]5$\")", "45"},
+    {"IsMatch(sample.attributes[\"d\"], \"^2[.]5$\")", "6"},
+    {"IsMatch(sample.attributes[\"y\"], \"v{80}\")", "1235"},
+    {"IsMatch(sample.attributes[\"z\"], \"w$\")", "2"},
+    {"sample.attributes[\"y\"] == sample.attributes[\"z\"]", "134"}, /* 4 has neither */
+    {"sample.attributes[\"y\"] != sample.attributes[\"z\"]", "256"},
+    {"sample.attributes[\"y\"] < sample.attributes[\"z\"]", "2"},
+    {"sample.attributes[\"z\"] < sample.attributes[\"y\"]", ""},
+    {"sample.attributes[\"x\"] == profile.attributes[\"x\"]", "14"},
+    {"scope.name == \"lib\"", "1236"},
+    {"scope.name == \"\"", "4"},
+    {"scope.version == \"1\"", "123"},
+    {"scope.version != \"1\"", "456"},
+    {"IsMatch(scope.name, \"^oth\")", "5"},
+    {"scope.attributes[\"s\"] == \"one\"", "123"},
+    {"scope.attributes[\"s\"] == \"two\"", "5"},
+    {"instrumentation_scope.attributes[\"s\"] == nil", "46"},
+    {"IsMatch(scope.attributes[\"s\"], \"o\")", "1235"},
+};
+
+/* What is found out once is found out of the value or the scope at hand, in each request. */
+static void conditions_on_shared_values(void **state)
+{
+    (void)state;
+    static const char mark[] = "\"values\":[\"10";
+    for (size_t i = 0; i < BR_COUNT(long_value_conditions); i++)
+        check(BR_PROFILES, drop("profile_conditions", long_value_conditions[i].match), long_values,
+              mark, without("123456", long_value_conditions[i].yes), 6);
+    struct rig *r =
+        rig_new(&br_filter_processor,
+                drop("profile_conditions", "scope.name == \"lib\" or "
+                                           "IsMatch(sample.attributes[\"x\"], \"ab\")"));
+    for (int i = 0; i < 3; i++) {
+        (void)rig_run(r, BR_PROFILES, long_values);
+        assert_string_equal(numbers(r, mark), "5");
+        (void)rig_run(r, BR_PROFILES, samples);
+        assert_string_equal(numbers(r, mark), "56");
+    }
+    rig_free(r);
+}
+
 /* As deep as it may be, and a level deeper. */
 static void deep_condition(void **state)
 {
@@ -645,19 +739,31 @@ static void no_memory(void **state)
                                    " profile.attributes[\"env\"] == nil']}",
                                    samples, "\"values\":[\"10", "12"),
                     3, 100);
+    assert_in_range(
+        without_memory(BR_PROFILES,
+                       "{profile_conditions: ['IsMatch(sample.attributes[\"x\"], \"ab|7\") or "
+                       "sample.attributes[\"y\"] < sample.attributes[\"z\"]']}",
+                       long_values, "\"values\":[\"10", "36"),
+        3, 100);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(spans_in_and_out),   cmocka_unit_test(untouched),
-        cmocka_unit_test(samples_in_and_out), cmocka_unit_test(configs),
-        cmocka_unit_test(hard_pattern),       cmocka_unit_test(matching_has_a_time),
-        cmocka_unit_test(conditions),         cmocka_unit_test(deep_condition),
+        cmocka_unit_test(spans_in_and_out),
+        cmocka_unit_test(untouched),
+        cmocka_unit_test(samples_in_and_out),
+        cmocka_unit_test(configs),
+        cmocka_unit_test(hard_pattern),
+        cmocka_unit_test(matching_has_a_time),
+        cmocka_unit_test(conditions),
+        cmocka_unit_test(deep_condition),
+        cmocka_unit_test(conditions_on_shared_values),
         cmocka_unit_test(no_memory),
     };
     put_right(spans);
     put_right(samples);
+    put_right(long_values);
     int failed = 0;
     for (unsigned order = 0; order < REORDERS; order++) {
         rig_set_order((enum reorder)order);

@@ -69,6 +69,14 @@ static void put_sample(struct wire *w, uint32_t field, uint64_t v)
     wire_close(w, sample);
 }
 
+static void put_profile(struct wire *w, const struct wire *fields)
+{
+    size_t profile = wire_open(w, 2);
+    wire_raw(w, fields->data, fields->len);
+    put_sample(w, 3, 0);
+    wire_close(w, profile);
+}
+
 /* An attribute of string 1, with a reference to string 2. */
 static void put_reference(struct wire *w)
 {
@@ -145,6 +153,89 @@ static void inline_label(struct shape *s)
         wire_number(&s->samples, 1);
         wire_number(&s->samples, 2 + i % 1000);
         wire_number(&s->samples, 2 + i / 1000 % 1000);
+        wire_close(&s->samples, list);
+        wire_varint(&s->samples, 4, 1);
+        wire_close(&s->samples, sample);
+    }
+}
+
+/* Profiles and samples of attribute 1. */
+static void profiles_of_value(struct shape *s)
+{
+    struct wire fields = {0};
+    wire_varint(&fields, 11, 1);
+    put_sample(&fields, 2, 1);
+    while (refs_len(s) < s->size * 9 / 16)
+        put_profile(&s->profiles, &fields);
+    while (refs_len(s) < s->size)
+        put_sample(&s->samples, 2, 1);
+    wire_free(&fields);
+}
+
+static void bytes_value(struct shape *s)
+{
+    struct wire *w = &s->tables[ATTRIBUTE];
+    size_t entry = wire_open(w, ATTRIBUTE);
+    wire_varint(w, 1, 1);
+    size_t any = wire_open(w, 2);
+    wire_len(w, 7, s->text, s->size / 2);
+    wire_close(w, any);
+    wire_close(w, entry);
+    profiles_of_value(s);
+}
+
+/* A list or a map of numbers. */
+static void put_numbers(struct shape *s, uint32_t type)
+{
+    struct wire *w = &s->tables[ATTRIBUTE];
+    size_t entry = wire_open(w, ATTRIBUTE);
+    wire_varint(w, 1, 1);
+    size_t any = wire_open(w, 2), list = wire_open(w, type);
+    for (unsigned i = 0; w->len < s->size / 2; i++) {
+        size_t element = wire_open(w, 1), value = element;
+        if (type == 6) {
+            char key[16];
+            (void)snprintf(key, sizeof key, "%u", i);
+            wire_str(w, 1, key);
+            value = wire_open(w, 2);
+        }
+        wire_varint(w, 3, 1);
+        if (type == 6)
+            wire_close(w, value);
+        wire_close(w, element);
+    }
+    wire_close(w, list);
+    wire_close(w, any);
+    wire_close(w, entry);
+    profiles_of_value(s);
+}
+
+static void list_value(struct shape *s)
+{
+    put_numbers(s, 5);
+}
+
+static void map_value(struct shape *s)
+{
+    put_numbers(s, 6);
+}
+
+/* Two texts that are the same to the end, of one key and of another. */
+static void same_values(struct shape *s)
+{
+    struct wire *w = &s->tables[ATTRIBUTE];
+    for (uint64_t i = 0; i < 2; i++) {
+        size_t entry = wire_open(w, ATTRIBUTE);
+        wire_varint(w, 1, i);
+        size_t any = wire_open(w, 2);
+        wire_len(w, 1, s->text, s->size / 4);
+        wire_close(w, any);
+        wire_close(w, entry);
+    }
+    while (refs_len(s) < s->size) {
+        size_t sample = wire_open(&s->samples, 2), list = wire_open(&s->samples, 2);
+        wire_number(&s->samples, 1);
+        wire_number(&s->samples, 2);
         wire_close(&s->samples, list);
         wire_varint(&s->samples, 4, 1);
         wire_close(&s->samples, sample);
@@ -322,20 +413,23 @@ static void resources(struct shape *s)
     }
 }
 
-static void put_profile(struct wire *w, const struct wire *fields)
-{
-    size_t profile = wire_open(w, 2);
-    wire_raw(w, fields->data, fields->len);
-    put_sample(w, 3, 0);
-    wire_close(w, profile);
-}
-
 /* Profiles of a scope with a long name. */
 static void profiles_of_scope(struct shape *s)
 {
     struct wire *w = &s->profiles, none = {0};
     size_t scope = wire_open(w, 1);
     wire_len(w, 1, s->text, s->size / 2);
+    wire_close(w, scope);
+    while (refs_len(s) < s->size)
+        put_profile(w, &none);
+}
+
+static void profiles_of_scope_of_many(struct shape *s)
+{
+    struct wire *w = &s->profiles, none = {0};
+    size_t scope = wire_open(w, 1);
+    while (w->len < s->size / 2)
+        wire_attribute_of(w, 3, "k", "v", 1);
     wire_close(w, scope);
     while (refs_len(s) < s->size)
         put_profile(w, &none);
@@ -429,6 +523,10 @@ static const struct {
     {"long keys", "k", long_keys, false},
     {"long keys of texts", "k", long_keys_of_texts, false},
     {"a long value in many lists", "k", inline_label, false},
+    {"a value of bytes", "k", bytes_value, false},
+    {"a list of numbers", "k", list_value, false},
+    {"a map of numbers", "k", map_value, false},
+    {"two long values, the same", "k", same_values, false},
     {"a long attribute", "span_id", padded_label, false},
     {"a long link", "k", padded_link, false},
     {"a long stack", "k", padded_stack, false},
@@ -443,6 +541,7 @@ static const struct {
     {"functions of a long name", "k", long_function_names, false},
     {"resources of a long service", "service.name", resources, true},
     {"profiles of a long scope", "k", profiles_of_scope, false},
+    {"a scope of many attributes", "k", profiles_of_scope_of_many, false},
     {"profiles of a long type", "k", profile_types, false},
     {"a profile of many attributes", "k", profile_attributes, false},
     {"empty profiles", "k", empty_profiles, false},
@@ -519,6 +618,13 @@ static const struct worst_reader readers[] = {
     {"filter, conditions", &br_filter_processor,
      "{match_time: 1h, profiles: {profile: ['profile.sample_type.type == \"none\"', "
      "'IsMatch(profile.sample_type.unit, \"none\")']}}"},
+    {"filter, conditions on values", &br_filter_processor,
+     "{match_time: 1h, profiles: {profile: ['IsMatch(attributes[\"k\"], \"secret\")']}, "
+     "profile_conditions: ['IsMatch(sample.attributes[\"k\"], \"secret\")', "
+     "'sample.attributes[\"k\"] != sample.attributes[\"\"]']}"},
+    {"filter, conditions on scopes", &br_filter_processor,
+     "{match_time: 1h, profile_conditions: ['scope.name == \"none\" or scope.version == \"none\"', "
+     "'scope.attributes[\"k\"] == \"none\"', 'IsMatch(scope.name, \"none\")']}"},
     {"filter, types", &br_filter_processor,
      "{match_time: 1h, profiles: {exclude: {match_type: regexp, sample_types: [none]}}}"},
     {"filter, values", &br_filter_processor,
