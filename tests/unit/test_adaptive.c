@@ -228,9 +228,9 @@ static struct answers send(struct node_rig *f, enum br_signal signal, unsigned n
         const struct fake_reply *reply = fake_request_reply(r);
         a.n_ok += reply->status == 200 && reply->body_len == 0;
         a.n_refused += reply->status == 503 && strstr(reply->headers, "retry-after: 5\n");
-        /* ExportProfilesServiceResponse{partial_success{rejected 3, error_message}} */
+        /* ExportProfilesServiceResponse{partial_success{one profile rejected, error_message}} */
         a.n_partial += reply->status == 200 && reply->body_len > 6 && reply->body[0] == 0x0a &&
-                       memcmp(reply->body + 2, "\x08\x03\x12", 3) == 0;
+                       memcmp(reply->body + 2, "\x08\x01\x12", 3) == 0;
         fake_request_free(r);
     }
     wire_free(&w);
