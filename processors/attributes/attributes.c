@@ -182,7 +182,9 @@ static void attributes_processor_consume(struct br_node *node, struct br_item *i
     struct attributes_state *state = node->state;
     const struct attributes_config *config = node->config;
     struct run run = {.node = node, .metadata = item->metadata};
+    struct br_mem_scope scope;
     br_regex_time_begin(&state->time, config->match_time, item);
+    br_item_edit_begin(&scope, item);
     int rc = br_matcher_begin(&state->matcher, item);
     if (!rc)
         rc = item->signal == BR_TRACES
@@ -192,6 +194,7 @@ static void attributes_processor_consume(struct br_node *node, struct br_item *i
         rc = BR_EFULL;
     br_matcher_end(&state->matcher);
     br_arena_release(&state->scratch);
+    rc = br_item_edit_end(&scope, rc);
     attributes_processor_say(node);
     if (rc)
         attributes_processor_finish(item, rc);

@@ -113,12 +113,15 @@ static int redact_profiles(struct state *state, struct br_item *item)
 static void redaction_consume(struct br_node *node, struct br_item *item)
 {
     struct state *state = node->state;
+    struct br_mem_scope scope;
     redact_rules_begin(&state->rules, item);
+    br_item_edit_begin(&scope, item);
     int rc =
         item->signal == BR_TRACES ? redact_parts(&state->walk, item) : redact_profiles(state, item);
     br_splice_begin(&state->walk.splice, NULL, 0);
     rc = rc == BR_ENOMEM ? br_arena_why(&state->arena) : rc;
     br_arena_release(&state->arena);
+    rc = br_item_edit_end(&scope, rc);
     uint64_t held;
     if (state->rules.n_gave_up &&
         br_log_allow(&state->limit, br_host_mono_ms(node->host), LOG_EVERY_MS, &held))

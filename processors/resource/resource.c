@@ -198,15 +198,18 @@ static void resource_consume(struct br_node *node, struct br_item *item)
     struct state *state = node->state;
     const struct config *config = node->config;
     struct job j = {.state = state, .item = item};
+    struct br_mem_scope scope;
     int rc = 0;
     br_regex_time_begin(&state->time, config->match_time, item);
     if (state->reads_metadata) {
         j.metadata = item->metadata;
         j.metadata_len = br_item_metadata_len(item);
     }
+    br_item_edit_begin(&scope, item);
     for (uint32_t i = 0; i < item->n_parts && !rc; i++)
         if (item->parts[i].kind == BR_PART_RESOURCE)
             rc = resource_rewrite(&j, &item->parts[i]);
+    rc = br_item_edit_end(&scope, rc);
     resource_say(node);
     if (rc == BR_EFULL)
         br_item_reject(item, BR_STATUS_INVALID_ARGUMENT,

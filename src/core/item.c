@@ -8,6 +8,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/memory.h"
 #include "core/debt.h"
 #include "core/host.h"
 #include "wire/protobuf.h"
@@ -527,6 +528,21 @@ void br_item_free(struct br_item *item)
     br_arena_release(&item->arena);
     br_mem_hold(BR_HOLDER_ITEMS, -(int64_t)sizeof *item);
     br_free(item);
+}
+
+void br_item_edit_begin(struct br_mem_scope *scope, const struct br_item *item)
+{
+    br_mem_scope_begin(scope, BR_EDIT_GROWTH * item->size + BR_EDIT_ROOM, item->host->memory);
+}
+
+int br_item_edit_end(struct br_mem_scope *scope, int rc)
+{
+    br_mem_scope_end(scope);
+    if (rc != BR_ENOMEM)
+        return rc;
+    bool never =
+        scope->refused && scope->memory && scope->wanted > br_memory_largest(scope->memory);
+    return scope->full || never ? BR_EFULL : rc;
 }
 
 static void item_fold_piece(struct br_item *parent, const struct br_item *piece)

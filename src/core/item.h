@@ -26,6 +26,7 @@
 #include "base/arena.h"
 #include "base/buf.h"
 #include "base/list.h"
+#include "base/mem.h"
 #include "core/outcome.h"
 
 struct br_host;
@@ -247,6 +248,18 @@ void br_item_release_parent(struct br_item *item);
  * where one was taken, the parent ends as BR_DONE, and the others are the rejected part of that
  * (OTLP, "Partial Success"). What they owe is dropped. Nobody sends again what was taken. */
 void br_item_release_pieces(struct br_item *item);
+
+/* What a processor may allocate to change an item, so many times its bytes and so many more. */
+#define BR_EDIT_GROWTH 8u
+#define BR_EDIT_ROOM (8u << 20)
+
+/* Begins a processor's changes to `item`: until br_item_edit_end this thread allocates within these
+ * bounds and the memory budget. The caller keeps `scope` where it is. */
+void br_item_edit_begin(struct br_mem_scope *scope, const struct br_item *item);
+
+/* Ends them, before the item is handed on. Returns `rc`, or BR_EFULL instead of BR_ENOMEM where the
+ * same item never fits. */
+int br_item_edit_end(struct br_mem_scope *scope, int rc);
 
 /* Says what became of `n` of the items that `item` owes. */
 enum br_fate { BR_FATE_SENT, BR_FATE_REJECTED, BR_FATE_DROPPED };

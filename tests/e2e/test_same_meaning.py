@@ -10,6 +10,7 @@ from grpc import StatusCode
 
 import clients
 import otlp
+import raw
 from braid import BINARY, DEADLINE_S, exporter, pipelines, until
 from otlp import PROFILES, TRACES
 from sink import Reply
@@ -121,6 +122,17 @@ def test_from_context_with_include_metadata(braid, sink):
     found, log = tenants(braid, sink, include_metadata=True)
     assert found == ["blue", "blue"]
     assert "include_metadata" not in log
+
+
+def test_a_long_header_does_not_grow_without_end(braid, sink):
+    """Each span would get the 15,000 bytes of the header: 45 MB of 260 KB. One span may have them."""
+    server = braid(pipelines(exporter("grpc", sink), processors=TENANT, signals=("traces",), http={"include_metadata": True}))
+    headers = {"X-Tenant": "x" * 15000}
+    answer = clients.http(server.http, TRACES.path, otlp.trace_request(3000).SerializeToString(), headers=headers)
+    assert answer.code == 400 and b"attributes: something" in answer.body
+    assert raw.sanitized() or server.metrics()["otelcol_process_memory_rss"][""] < 60 << 20
+    clients.http(server.http, TRACES.path, otlp.trace_request(1).SerializeToString(), headers=headers).expect_ok()
+    sink.wait(TRACES, 1)
 
 
 # --- What the log says ---------------------------------------------------------------------------
