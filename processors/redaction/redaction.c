@@ -115,7 +115,8 @@ static void redaction_consume(struct br_node *node, struct br_item *item)
     struct state *state = node->state;
     struct br_mem_scope scope;
     redact_rules_begin(&state->rules, item);
-    br_item_edit_begin(&scope, item);
+    /* A text that becomes too large is masked as a whole: the budget alone counts. */
+    br_mem_scope_begin(&scope, SIZE_MAX / 2, node->host->memory);
     int rc =
         item->signal == BR_TRACES ? redact_parts(&state->walk, item) : redact_profiles(state, item);
     br_splice_begin(&state->walk.splice, NULL, 0);
