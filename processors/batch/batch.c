@@ -85,6 +85,8 @@ static void batch_processor_consume(struct br_node *node, struct br_item *item)
 {
     struct state *state = node->state;
     br_partitions_add(state->batchers, item);
+    if (node->draining)
+        br_partitions_flush(state->batchers);
     *state->cardinality = (double)br_partitions_count(state->batchers);
 }
 

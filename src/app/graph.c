@@ -23,6 +23,7 @@ struct place {
     unsigned turn; /* of a shared processor: which of the pipelines of each signal it is in */
     unsigned depth;
     bool started;
+    bool drains; /* its turn to drain has come: all that is before it is drained */
     struct br_graph *graph;
     char *log_name;
     struct br_queue *queue; /* exporters */
@@ -43,6 +44,7 @@ struct br_graph {
     void (*on_drained)(void *arg);
     void *on_drained_arg;
     struct br_deferred step;
+    struct br_timer hurry;
 };
 
 #define each_place(g, l) for (struct br_list *l = (g)->places.next; l != &(g)->places; l = l->next)
@@ -620,25 +622,54 @@ static void graph_step(struct br_deferred *deferred)
             struct place *p = graph_place_of(l);
             if (p->depth != graph->depth || !p->node.state)
                 continue;
-            if (!p->node.draining)
+            if (!p->drains) {
+                p->drains = true;
+                p->node.drained = false; /* it may have said so in a hurry, and have got more */
                 graph_drain(p);
+            }
             waiting = waiting || !p->node.drained;
         }
         if (waiting || !graph_fanouts_drained(graph))
             return;
     }
+    br_host_timer_stop(graph->host, &graph->hurry);
     void (*fn)(void *) = graph->on_drained;
     graph->on_drained = NULL;
     if (fn)
         fn(graph->on_drained_arg);
 }
 
-void br_graph_drain(struct br_graph *graph, void (*fn)(void *arg), void *arg)
+static void graph_empty(struct place *place)
+{
+    place->node.draining = true;
+    if (place->queue)
+        br_queue_drain(place->queue, NULL, NULL);
+    else if (place->node.component->kind == BR_PROCESSOR)
+        graph_drain_node(&place->node);
+}
+
+/* A sender that waits for a backend which hangs must not keep what is held for other backends: they
+ * get it now. A level still counts as drained only after the one before it. */
+static void graph_on_hurry(struct br_timer *timer)
+{
+    struct br_graph *graph = br_container_of(timer, struct br_graph, hurry);
+    for (unsigned depth = 1; depth <= DEPTH_EXPORTER; depth++) {
+        each_place(graph, l)
+        {
+            struct place *p = graph_place_of(l);
+            if (p->depth == depth && p->node.state && !p->drains)
+                graph_empty(p);
+        }
+    }
+}
+
+void br_graph_drain(struct br_graph *graph, uint64_t hurry_ms, void (*fn)(void *arg), void *arg)
 {
     graph->host->draining = true;
     graph->on_drained = fn;
     graph->on_drained_arg = arg;
     graph->depth = 0;
+    (void)br_host_timer(graph->host, &graph->hurry, hurry_ms, graph_on_hurry);
     br_host_defer(graph->host, &graph->step, graph_step);
 }
 
@@ -693,6 +724,7 @@ void br_graph_free(struct br_graph *graph)
     if (!graph)
         return;
     br_host_defer_cancel(&graph->step);
+    br_host_timer_stop(graph->host, &graph->hurry);
     graph->on_drained = NULL;
     /* Downstream first: nothing that is destroyed has an item left further down. */
     for (unsigned depth = DEPTH_EXPORTER + 2; depth-- > 0;) {

@@ -26,8 +26,9 @@ int br_graph_start(struct br_graph *graph, struct br_err *err);
 int br_graph_check(const struct br_config *config, struct br_host *host, struct br_errs *errs);
 
 /* Drains from the receivers on, each level once the one before it is empty; then calls `fn` once.
- */
-void br_graph_drain(struct br_graph *graph, void (*fn)(void *arg), void *arg);
+ * After `hurry_ms` what processors and queues hold leaves them, also where a level before them is
+ * not empty. Without memory for that timer it does not. */
+void br_graph_drain(struct br_graph *graph, uint64_t hurry_ms, void (*fn)(void *arg), void *arg);
 
 /* Destroys the nodes; what they still hold is finished and counted. Accepts NULL. */
 void br_graph_free(struct br_graph *graph);

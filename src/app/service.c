@@ -172,7 +172,8 @@ static void service_on_drain_message(struct br_message *message, struct br_loop 
 {
     struct worker *worker = br_container_of(message, struct worker, drain);
     (void)loop;
-    br_graph_drain(worker->graph, service_on_drained, worker);
+    br_graph_drain(worker->graph, worker->app->options->shutdown_timeout_ms / 2, service_on_drained,
+                   worker);
 }
 
 static void service_on_deadline(struct br_timer *timer)

@@ -86,7 +86,9 @@ struct br_component {
     int (*start)(struct br_node *node, struct br_err *err); /* NULL: nothing to open */
     void (*consume)(struct br_node *node,
                     struct br_item *item); /* NULL for receivers, extensions */
-    void (*drain)(struct br_node *node);   /* NULL: drained at once */
+    /* What it holds must leave, and so must what still comes: it ends with br_node_drained. May be
+     * called again, when more has come in between. NULL: drained at once. */
+    void (*drain)(struct br_node *node);
     void (*destroy)(struct br_node *node); /* NULL: only the state, which the graph frees */
 };
 
@@ -125,7 +127,7 @@ double *br_node_metric(struct br_node *node, enum br_metric_type type, const cha
 struct br_histogram *br_node_histogram(struct br_node *node, const char *name, const double *bounds,
                                        size_t n_bounds);
 
-/* Says that everything the node held is finished or handed on. Once, after drain was called. */
+/* Says that everything the node held is finished or handed on, after drain was called. */
 void br_node_drained(struct br_node *node);
 
 /* Returns the component of that kind with the name or alias, or NULL. */

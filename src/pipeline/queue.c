@@ -198,6 +198,8 @@ static void queue_enqueue(struct br_queue *queue, struct br_item *item)
         item->weight = queue_size_of(queue, item);
         enum br_signal signal = item->signal;
         br_partitions_add(queue->batchers, item);
+        if (queue->draining)
+            br_partitions_flush(queue->batchers);
         queue_show_size(queue, signal);
         return;
     }

@@ -292,7 +292,7 @@ static void on_drained(void *arg)
 
 static void drain(struct bed *b, uint64_t ms)
 {
-    br_graph_drain(b->graph, on_drained, b);
+    br_graph_drain(b->graph, 60000, on_drained, b);
     for (uint64_t at = 0; at < ms && !b->n_drained; at += 1000)
         fake_host_advance(b->h, 1000);
 }
@@ -454,7 +454,7 @@ static void a_graph_drained_twice_ends_well(void **state)
     start_graph(b);
     if (b->source_node)
         send_items(b);
-    br_graph_drain(b->graph, on_drained, b);
+    br_graph_drain(b->graph, 60000, on_drained, b);
     drain(b, 60000);
     assert_true(b->n_drained >= 1);
     drain(b, 60000);

@@ -200,6 +200,36 @@ def test_who_waits_for_an_answer_is_told(braid, down):
     assert said(server, "spans") == 0
 
 
+@pytest.mark.parametrize("processors, queue", [
+    ({"batch": {"timeout": "1h"}}, {}),
+    ({"join": {"hold": "1m"}}, {}),
+    ({}, {"batch": {"flush_timeout": "1h"}}),
+    ({"join": {"hold": "1m"}, "batch": {"timeout": "1h"}}, {"batch": {"flush_timeout": "1h"}}),
+], ids=["batch", "join", "queue", "all"])
+@pytest.mark.parametrize("workers", [1, 3])
+def test_a_hung_backend_keeps_nothing_from_another(braid, sink, new_sink, processors, queue, workers):
+    """A sender of profiles waits for its backend; spans, which only wait for company, leave in the meantime."""
+    hung, gate = new_sink(), threading.Event()
+    hung.reply = Reply(hold=gate)
+    config = pipelines({**exporter("grpc", sink, sending_queue=queue),
+                        **exporter("grpc", hung, "/hung", sending_queue={"enabled": False})},
+                       processors=processors, workers=workers)
+    config["service"]["pipelines"]["traces"]["exporters"] = ["otlp"]
+    config["service"]["pipelines"]["profiles"] = {"receivers": ["otlp"], "exporters": ["otlp/hung"]}
+    server = braid(config, "--shutdown-timeout", "3s")
+    clients.grpc(server.grpc, TRACES, BODY).expect_ok()
+    profiles = otlp.profile_request(2).SerializeToString()
+    thread = threading.Thread(target=clients.grpc, args=(server.grpc, PROFILES, profiles))
+    thread.start()
+    until(lambda: server.ledger("profiles")["received"] == 2, "the request that the backend does not answer")
+    assert not sink.items(TRACES)
+    words = server.stop()
+    thread.join()
+    gate.set()
+    assert words["traces"] == {"received": 5, "sent": 5, "rejected": 0, "dropped": 0, "left": 0}
+    assert words["profiles"] == {"received": 2, "sent": 0, "rejected": 2, "dropped": 0, "left": 0}
+
+
 def test_second_signal_ends_it_at_once(braid, down):
     server = braid(pipelines(down(), workers=3), "--shutdown-timeout", "10m")
     clients.grpc(server.grpc, TRACES, BODY).expect_ok()

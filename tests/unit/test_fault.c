@@ -207,7 +207,7 @@ static void pipeline_scenario(void *arg)
     }
     fault_stop();
     if (graph)
-        br_graph_drain(graph, on_drained, &drained);
+        br_graph_drain(graph, 60000, on_drained, &drained);
     fake_host_advance(h, 600000); /* memory is back: everything comes to its end */
     assert_true(rc || drained);
     for (int i = 0; i < 4; i++) {

@@ -100,6 +100,7 @@ static void on_hold_over(struct br_timer *t)
     for (int i = 0; i < BR_SIGNALS; i++)
         if (s->held[i])
             br_node_forward(s->node, s->held[i]);
+    memset(s->held, 0, sizeof s->held);
     note("drained", s->node);
     br_node_drained(s->node);
 }
@@ -116,7 +117,7 @@ static void destroy_holder(struct br_node *node)
     struct state *s = node->state;
     br_host_timer_stop(node->host, &s->timer);
     note("destroy", node);
-    for (int i = 0; i < BR_SIGNALS && !node->drained; i++)
+    for (int i = 0; i < BR_SIGNALS; i++)
         if (s->held[i])
             br_item_retry(s->held[i], BR_STATUS_UNAVAILABLE, 0, "shutting down");
 }
@@ -284,12 +285,12 @@ static void on_drained(void *arg)
 
 static void drain(void)
 {
-    br_graph_drain(bed->graph, on_drained, NULL);
+    br_graph_drain(bed->graph, 60000, on_drained, NULL);
     fake_host_advance(bed->h, 10000);
 }
 
 #define ONE                                                                                        \
-    "receivers: {in: }\nprocessors: {pass: , hold: , pass/2: , both: }\n"                          \
+    "receivers: {in: }\nprocessors: {pass: , hold: , pass/2: , hold/2: , both: }\n"                \
     "exporters: {sink: , sink/1: , sink/2: , queued: }\nextensions: {ext: }\n"                     \
     "service:\n  extensions: [ext]\n  pipelines:\n"
 
@@ -321,7 +322,7 @@ static void a_level_waits_for_the_one_before(void **state)
     run(ONE "    traces: {receivers: [in], processors: [hold, pass], exporters: [sink]}\n");
     send(bed->receivers[0], BR_TRACES, 0, 3);
     forget();
-    br_graph_drain(bed->graph, on_drained, NULL);
+    br_graph_drain(bed->graph, 60000, on_drained, NULL);
     fake_host_advance(bed->h, 99);
     assert_string_equal(bed->log, "drain in; drain hold; ");
     fake_host_advance(bed->h, 1);
@@ -329,6 +330,29 @@ static void a_level_waits_for_the_one_before(void **state)
                                   "drain pass; drain sink; drain ext; all drained; ");
     assert_int_equal(bed->n_drained, 1);
     assert_int_equal(bed->tally.n_done, 1);
+}
+
+static void a_level_that_waits_does_not_keep_what_later_ones_hold(void **state)
+{
+    (void)state;
+    run(ONE "    traces: {receivers: [in], processors: [hold], exporters: [sink]}\n"
+            "    profiles: {receivers: [in], processors: [pass, hold/2], exporters: [sink/1]}\n");
+    send(bed->receivers[0], BR_PROFILES, 0, 3);
+    forget();
+    br_graph_drain(bed->graph, 30, on_drained, NULL);
+    fake_host_advance(bed->h, 29);
+    assert_string_equal(bed->log, "drain in; drain hold; drain pass; ");
+    fake_host_advance(bed->h, 1);
+    assert_string_equal(bed->log, "drain in; drain hold; drain pass; drain hold/2; ");
+    fake_host_advance(bed->h, 69);
+    forget();
+    fake_host_advance(bed->h, 1); /* the level before it is drained: it may have got more */
+    assert_string_equal(bed->log, "drained hold; drain hold/2; ");
+    fake_host_advance(bed->h, 99);
+    assert_int_equal(bed->n_drained, 0);
+    fake_host_advance(bed->h, 1);
+    assert_int_equal(bed->n_drained, 1);
+    assert_int_equal(fake_sink_once(&bed->sinks[1], BR_PROFILES, 0, 3), 3);
 }
 
 /* First in one pipeline, last in the other: what is behind it in either is drained after it. */
@@ -528,7 +552,7 @@ static void destroyed_with_items_everywhere(void **state)
     send(bed->receivers[0], BR_PROFILES, 0, 3);
     for (uint64_t i = 0; i < 9; i++)
         send(bed->receivers[0], BR_TRACES, i * 3, 3);
-    br_graph_drain(bed->graph, on_drained, NULL);
+    br_graph_drain(bed->graph, 60000, on_drained, NULL);
     fake_host_advance(bed->h, 1000);
     end();
     assert_int_equal(bed->n_drained, 0);
@@ -584,6 +608,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(starts_from_the_end_and_drains_from_the_beginning),
         TEST(a_level_waits_for_the_one_before),
+        TEST(a_level_that_waits_does_not_keep_what_later_ones_hold),
         TEST(a_shared_processor_is_drained_before_all_that_is_behind_it),
         TEST(shared_processors_in_opposite_orders_are_refused),
         TEST(a_shared_processor_may_stand_in_several_pipelines_of_a_signal),

@@ -786,7 +786,8 @@ static void many_threads_are_told_apart(void **state)
     wire_free(&w);
     send_sample_of_each(r, NULL, "thread.name", names);
     send_sample_of_each(r, "java", "thread.id", ids);
-    assert_int_equal((int)join_rig_count(r, "samples_inferred", CPU), 2 * THREADS);
+    /* One time in 2,000 two of the names have one hash, of 31 bits: their samples fit two spans. */
+    assert_in_range((int)join_rig_count(r, "samples_inferred", CPU), 2 * THREADS - 2, 2 * THREADS);
     join_rig_free(r);
 }
 
