@@ -38,8 +38,9 @@ struct br_yaml {
     struct br_yaml **items;    /* SEQ, MAP: values, in order */
     struct br_yaml **keys;     /* MAP: SCALAR nodes, so that errors can point at a key */
     const struct br_yaml *raw; /* of what ${...} brought: the scalar that said so; else NULL */
-    const char *brought;       /* SEQ, MAP: the text that ${...} brought, terminated; NULL: it stood
-                                  there.       Where text is wanted, that is meant, as in the Collector. */
+    const char
+        *brought; /* SEQ, MAP: the text that ${...} brought, terminated; NULL: it stood
+                     there.       Where text is wanted, that is meant, as in the Collector. */
     size_t brought_len;
 };
 

@@ -278,7 +278,8 @@ static int control_create(struct br_node *node, struct br_err *err)
     struct control *control = node->state;
     control->node = node;
     const struct control_config *config = node->config;
-    control->service = (struct br_handler){.begin = control_begin, .body = control_body, .gone = control_gone};
+    control->service =
+        (struct br_handler){.begin = control_begin, .body = control_body, .gone = control_gone};
     control->hosts = (struct br_hosts){config->endpoint, config->transport, &config->allowed_hosts};
     control->refused = br_node_metric(node, BR_COUNTER, "braid_control_unauthorized", NULL, NULL);
     control->throttled = br_node_metric(node, BR_COUNTER, "braid_control_throttled", NULL, NULL);

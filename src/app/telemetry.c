@@ -248,7 +248,8 @@ int br_telemetry_new(struct br_host *host, const struct br_hosts *hosts,
     struct br_telemetry *telemetry = br_calloc(1, sizeof *telemetry);
     if (!telemetry)
         return br_err_set(err, BR_ENOMEM, "out of memory");
-    telemetry->service = (struct br_handler){.begin = telemetry_begin, .body = telemetry_body, .gone = telemetry_gone};
+    telemetry->service = (struct br_handler){
+        .begin = telemetry_begin, .body = telemetry_body, .gone = telemetry_gone};
     telemetry->host = host;
     telemetry->hosts = *hosts;
     telemetry->snapshot = snapshot;

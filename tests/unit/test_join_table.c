@@ -827,8 +827,8 @@ static void timestamps_of_spans_that_came_wait_no_longer(void **state)
     join_table_free(t);
 }
 
-/* A chain of spans, of which the first may have a sample, and what is above them and comes when all of
- * these have left. Spans of one request leave at the same time, in whatever shards they are. */
+/* A chain of spans, of which the first may have a sample, and what is above them and comes when all
+ * of these have left. Spans of one request leave at the same time, in whatever shards they are. */
 static void leave_below(uint64_t number, bool sampled)
 {
     enum { DEPTH = 5 };

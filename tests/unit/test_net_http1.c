@@ -257,9 +257,9 @@ static void long_targets_are_answered(void **state)
         struct net_peer *p = net_served_dial(&f);
         net_send(f.rig, p, line, sizeof line);
         NET_UNTIL(f.rig, net_poll(p));
-        assert_int_equal(net_count(p, turn ? "HTTP/1.1 400 Bad Request\r\n"
-                                           : "HTTP/1.1 414 URI Too Long\r\n"),
-                         1);
+        assert_int_equal(
+            net_count(p, turn ? "HTTP/1.1 400 Bad Request\r\n" : "HTTP/1.1 414 URI Too Long\r\n"),
+            1);
         assert_int_equal(net_count(p, "the query is too long"), turn);
         net_hang_up(p);
     }

@@ -221,7 +221,7 @@ static void test_numbers(void **state)
                                        "size: -1",
                                        "size: +7",
                                        "size: 0xff",
-                                      "size: 1_000_000",
+                                       "size: 1_000_000",
                                        "size: 0XFF",
                                        "size: 9223372036854775807",
                                        "size: -9223372036854775808",
@@ -385,12 +385,11 @@ static void test_endpoint(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_defaults),     cmocka_unit_test(test_values),
-        cmocka_unit_test(test_present),      cmocka_unit_test(test_secrets),
-        cmocka_unit_test(test_secrets_stay), cmocka_unit_test(test_grouped_digits),
-        cmocka_unit_test(test_headers_at_most),
-        cmocka_unit_test(test_numbers),      cmocka_unit_test(test_duration),
-        cmocka_unit_test(test_endpoint),
+        cmocka_unit_test(test_defaults),        cmocka_unit_test(test_values),
+        cmocka_unit_test(test_present),         cmocka_unit_test(test_secrets),
+        cmocka_unit_test(test_secrets_stay),    cmocka_unit_test(test_grouped_digits),
+        cmocka_unit_test(test_headers_at_most), cmocka_unit_test(test_numbers),
+        cmocka_unit_test(test_duration),        cmocka_unit_test(test_endpoint),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

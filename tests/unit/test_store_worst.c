@@ -391,7 +391,7 @@ static void read_flame(struct store_rig *rig, int64_t *ret_total, uint32_t *ret_
 /* Of stacks that would make more nodes than the request may, the values stay. */
 static void stacks_are_cut_and_values_stay(void **state)
 {
-    static void (*const makes[])(struct shape *s) = {deep_stack, many_lines};
+    static void (*const makes[])(struct shape * s) = {deep_stack, many_lines};
     (void)state;
     for (size_t i = 0; i < BR_COUNT(makes); i++) {
         struct store_rig rig;

@@ -85,8 +85,8 @@ static bool totals_counts_towards(struct join_totals *totals, enum join_measure 
 
 /* Metwally, Agrawal, El Abbadi: "Efficient computation of frequent and top-k elements in data
  * streams": where no counter is free, the newcomer takes the smallest over with what it has. */
-/* Adds to a function's counter among `*count` of at most `max` (at least 1): exact while there are no
- * more functions than counters; then the smallest makes room, and what it had stays in. */
+/* Adds to a function's counter among `*count` of at most `max` (at least 1): exact while there are
+ * no more functions than counters; then the smallest makes room, and what it had stays in. */
 static void totals_add_top(struct join_top *top, unsigned max, uint8_t *count, uint32_t function,
                            uint64_t value)
 {
