@@ -38,8 +38,10 @@ sample_attributes_read_long_entry(struct br_value_memo *memo, const struct br_di
     if (attribute)
         return attribute;
     attribute = br_arena_alloc(memo->arena, sizeof *attribute);
-    if (attribute)
+    if (attribute) {
         *attribute = sample_attributes_read_entry(view, index);
+        attribute->value = br_value_last(attribute->value);
+    }
     return attribute && br_map_put(memo->known, key, sizeof key, attribute, NULL) != BR_ENOMEM
                ? attribute
                : NULL;

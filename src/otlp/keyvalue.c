@@ -42,6 +42,22 @@ struct br_any br_any_read(struct br_value value)
     return any;
 }
 
+struct br_value br_value_last(struct br_value value)
+{
+    struct br_value last = {0};
+    const uint8_t *p = value.data, *end = value.len ? p + value.len : p;
+    struct br_field field;
+    while (p < end) {
+        const uint8_t *at = p;
+        p = br_scan(p, end, &field);
+        if (!p)
+            return (struct br_value){0};
+        if (keyvalue_type_fits(&field))
+            last = (struct br_value){at, (size_t)(p - at)};
+    }
+    return last;
+}
+
 static inline void keyvalue_take_value(struct br_keyvalue *kv, const struct br_field *field)
 {
     if (field->value == 0 && kv->value.data)

@@ -39,6 +39,10 @@ struct br_any {
  */
 struct br_any br_any_read(struct br_value value);
 
+/* Returns the field that br_any_read reads of it, alone: short where a value repeats its fields,
+ * and is read often. Empty where that says EMPTY without a reference. */
+struct br_value br_value_last(struct br_value value);
+
 struct br_keyvalue {
     const uint8_t *key; /* KeyValue: as it is written out */
     size_t key_len;

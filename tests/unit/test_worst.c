@@ -184,6 +184,38 @@ static void bytes_value(struct shape *s)
     profiles_of_value(s);
 }
 
+/* The value is its last field: those before it count for nothing. */
+static void value_of_many_fields(struct shape *s)
+{
+    struct wire *w = &s->tables[ATTRIBUTE];
+    size_t entry = wire_open(w, ATTRIBUTE);
+    wire_varint(w, 1, 1);
+    size_t any = wire_open(w, 2);
+    while (w->len < s->size / 2)
+        wire_varint(w, 3, 1);
+    wire_str(w, 1, "v");
+    wire_close(w, any);
+    wire_close(w, entry);
+    profiles_of_value(s);
+}
+
+/* The same of an attribute of a scope. */
+static void scope_of_many_fields(struct shape *s)
+{
+    struct wire *w = &s->profiles, none = {0};
+    size_t scope = wire_open(w, 1), pair = wire_open(w, 3);
+    wire_str(w, 1, "k");
+    size_t any = wire_open(w, 2);
+    while (w->len < s->size / 2)
+        wire_varint(w, 3, 1);
+    wire_str(w, 1, "v");
+    wire_close(w, any);
+    wire_close(w, pair);
+    wire_close(w, scope);
+    while (refs_len(s) < s->size)
+        put_profile(w, &none);
+}
+
 /* A list or a map of numbers. */
 static void put_numbers(struct shape *s, uint32_t type)
 {
@@ -524,6 +556,8 @@ static const struct {
     {"long keys of texts", "k", long_keys_of_texts, false},
     {"a long value in many lists", "k", inline_label, false},
     {"a value of bytes", "k", bytes_value, false},
+    {"a value of many fields", "k", value_of_many_fields, false},
+    {"a scope's value of many fields", "k", scope_of_many_fields, false},
     {"a list of numbers", "k", list_value, false},
     {"a map of numbers", "k", map_value, false},
     {"two long values, the same", "k", same_values, false},

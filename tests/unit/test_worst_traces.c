@@ -75,6 +75,33 @@ static void long_resource_value(struct shape *s)
     put_spans(s);
 }
 
+/* A value is its last field: those before it count for nothing. */
+static void put_value_of_many_fields(const struct shape *s, struct wire *w, uint32_t field)
+{
+    size_t pair = wire_open(w, field);
+    wire_str(w, 1, "k");
+    size_t any = wire_open(w, 2);
+    while (w->len < s->size / 2)
+        wire_varint(w, 3, 1);
+    wire_str(w, 1, "v");
+    wire_close(w, any);
+    wire_close(w, pair);
+}
+
+static void resource_of_many_fields(struct shape *s)
+{
+    put_value_of_many_fields(s, &s->resource, 1);
+    put_spans(s);
+}
+
+static void scope_of_many_fields(struct shape *s)
+{
+    size_t scope = wire_open(&s->scope, 1);
+    put_value_of_many_fields(s, &s->scope, 3);
+    wire_close(&s->scope, scope);
+    put_spans(s);
+}
+
 static void many_resource_attributes(struct shape *s)
 {
     while (s->resource.len < s->size / 2)
@@ -316,6 +343,8 @@ static const struct {
 } shapes[] = {
     {"a long service", long_service, false},
     {"a long value of a resource", long_resource_value, false},
+    {"a resource's value of many fields", resource_of_many_fields, false},
+    {"a scope's value of many fields", scope_of_many_fields, false},
     {"a resource of many attributes", many_resource_attributes, false},
     {"a long scope", long_scope, false},
     {"a scope of many attributes", many_scope_attributes, false},
