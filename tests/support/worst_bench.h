@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the worst shapes are sent through: a processor in front of a destination that takes
- * everything. */
+/* What the worst shapes are sent through: an exporter, or a processor in front of a destination
+ * that takes everything. */
 #pragma once
 
 #include <time.h>
@@ -11,7 +11,7 @@
 #include "tests/support/rig.h"
 #include "tests/support/test.h"
 
-/* A processor and its config. */
+/* A processor or an exporter, and its config. */
 struct worst_reader {
     const char *name;
     const struct br_component *component;

@@ -630,7 +630,7 @@ static struct wire make_shape(size_t i, size_t size)
 
 extern const struct br_component br_join_processor, br_batch_processor, br_redaction_processor,
     br_filter_processor, br_attributes_processor, br_resource_processor,
-    br_profile_limits_processor;
+    br_profile_limits_processor, br_debug_exporter;
 
 static const struct worst_reader readers[] = {
     {"join", &br_join_processor,
@@ -675,6 +675,8 @@ static const struct worst_reader readers[] = {
     {"profile_limits", &br_profile_limits_processor,
      "{max_stack_depth: 100, max_label_values: 10, max_samples: 0}"},
     {"profile_limits, split", &br_profile_limits_processor, "{max_samples: 1}"},
+    {"debug", &br_debug_exporter, "{verbosity: detailed, output_paths: [/dev/null]}"},
+    {"debug, normal", &br_debug_exporter, "{verbosity: normal, output_paths: [/dev/null]}"},
 };
 
 /* The item of a shape; NULL where the walk refuses it, and it says so. What the walk keeps of it is

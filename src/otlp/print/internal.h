@@ -20,6 +20,8 @@ struct br_printer {
     struct br_str *out;
     const struct br_dictionary_view *dictionary; /* NULL: traces */
     size_t line;                                 /* where the line at hand starts in `out` */
+    size_t item_size;
+    size_t n_read; /* bytes of the dictionary's entries, each as often as it was looked up */
     bool full;
 };
 
@@ -124,6 +126,6 @@ void br_print_scope(struct br_printer *printer, const struct br_print_fields *he
 int br_print_index(const struct br_item *item, struct br_arena *arena,
                    struct br_dictionary_view *ret);
 
-/* Returns an entry of a table; NULL for 0 ("none") and where there is none. */
-struct br_entry br_print_entry(const struct br_printer *printer, enum br_table table,
-                               uint64_t index);
+/* Returns an entry of a table, to be read once; NULL for 0 ("none"), where there is none, and when
+ * long ones have been read too often: then the line at hand is cut. */
+struct br_entry br_print_entry(struct br_printer *printer, enum br_table table, uint64_t index);

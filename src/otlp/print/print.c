@@ -6,6 +6,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/steps.h"
 #include "otlp/json/number.h"
 #include "otlp/keyvalue.h"
 #include "otlp/print/internal.h"
@@ -14,6 +15,8 @@
 #define OUT_MAX_DEFAULT (64u << 20) /* br_str's */
 #define CUT_RESERVE 64u             /* for the line that announces the cut */
 #define DEPTH_SHOWN 16u
+#define READ_SHARE 4u /* what may be read of entries, in bytes of the item and the text */
+#define READ_FREE (64u << 10)
 
 /* --- Lines ---------------------------------------------------------------------------------- */
 
@@ -32,11 +35,17 @@ static void print_take_back(struct br_printer *printer)
     out->failed = false;
 }
 
-static void print_cut(struct br_printer *printer)
+static void print_cut(struct br_printer *printer, const char *why)
 {
     print_take_back(printer);
-    br_str_puts(printer->out, "... (cut here: the rest does not fit)\n");
+    br_str_printf(printer->out, "... (cut here: the rest %s)\n", why);
     printer->full = true;
+}
+
+/* What refers to a long entry is short, and an entry may say little: neither bounds the reading. */
+static bool print_reads_too_much(const struct br_printer *printer)
+{
+    return printer->n_read > READ_SHARE * (printer->item_size + printer->out->len) + READ_FREE;
 }
 
 void br_print_end(struct br_printer *printer)
@@ -44,7 +53,9 @@ void br_print_end(struct br_printer *printer)
     size_t max = printer->out->max ? printer->out->max : OUT_MAX_DEFAULT;
     br_str_putc(printer->out, '\n');
     if (printer->out->failed || printer->out->len + CUT_RESERVE > max)
-        print_cut(printer);
+        print_cut(printer, "does not fit");
+    else if (print_reads_too_much(printer))
+        print_cut(printer, "takes too long to read");
 }
 
 void br_print_line(struct br_printer *printer, const char *fmt, ...)
@@ -423,9 +434,20 @@ void br_print_list_end(struct br_printer *printer, size_t count, size_t shown)
         print_take_back(printer);
 }
 
+struct br_entry br_print_entry(struct br_printer *printer, enum br_table table, uint64_t index)
+{
+    const struct br_dictionary_view *view = printer->dictionary;
+    if (index == 0 || index >= view->count[table] || print_reads_too_much(printer))
+        return (struct br_entry){NULL, 0};
+    printer->n_read += view->tables[table][index].len;
+    br_steps_add(view->tables[table][index].len);
+    return view->tables[table][index];
+}
+
 int br_print_parts(struct br_printer *printer, const struct br_item *item, br_print_part_fn *fn)
 {
     unsigned index = 0;
+    printer->item_size = item->size;
     for (uint32_t i = 0; i < item->n_parts && !printer->full; i++) {
         const struct br_part *part = &item->parts[i];
         if (part->kind == BR_PART_RESOURCE)

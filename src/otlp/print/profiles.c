@@ -15,15 +15,6 @@ int br_print_index(const struct br_item *item, struct br_arena *arena,
     return br_dictionary_index(item, arena, ret);
 }
 
-struct br_entry br_print_entry(const struct br_printer *printer, enum br_table table,
-                               uint64_t index)
-{
-    const struct br_dictionary_view *view = printer->dictionary;
-    if (index == 0 || index >= view->count[table])
-        return (struct br_entry){NULL, 0};
-    return view->tables[table][index];
-}
-
 static void print_profiles_add_string(const struct br_printer *printer, uint64_t index)
 {
     struct br_entry entry = br_print_string(printer, index);
