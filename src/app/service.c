@@ -333,11 +333,14 @@ static int service_make_workers(struct app *app, struct br_err *err)
         if (rc)
             return rc;
     }
-    for (unsigned i = 0; i < app->n_workers; i++) {
-        int rc = br_graph_start(app->workers[i].graph, err);
-        if (rc)
-            return rc;
-    }
+    /* Before it listens: who sees that may end it. */
+    int rc = br_loop_signals(app->workers[0].loop, service_on_signal, app);
+    if (rc)
+        return br_err_set(err, rc, "cannot watch for signals");
+    for (unsigned i = 0; i < app->n_workers && !rc; i++)
+        rc = br_graph_start(app->workers[i].graph, err);
+    if (rc)
+        return rc;
     service_limit_memory(app);
     return 0;
 }
@@ -429,8 +432,6 @@ int br_service_run(const struct br_config *config, const struct br_service_optio
     if (!rc && hosts.endpoint)
         rc = br_telemetry_new(br_loop_host(app.workers[0].loop), &hosts, &config->telemetry,
                               service_snapshot, &app, &app.telemetry, err);
-    if (!rc)
-        rc = br_loop_signals(app.workers[0].loop, service_on_signal, &app);
     if (!rc)
         rc = service_start_threads(&app, err);
     if (!rc) {

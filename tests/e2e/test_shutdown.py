@@ -244,6 +244,15 @@ def test_second_signal_ends_it_at_once(braid, down):
     assert said(server, "spans") == 5
 
 
+def test_ends_well_as_soon_as_it_listens(braid):
+    """SIGTERM before it is ready: it takes part in the shutdown, and is not killed by it."""
+    for _ in range(20):
+        server = braid(pipelines({"nop": {}}, workers=2))
+        while "listening on" not in server.log():
+            assert server.process.poll() is None
+        assert set(server.stop()) == {"traces", "profiles"}
+
+
 def test_stops_while_connections_come(braid):
     """Sockets on their way from worker to worker when it ends."""
     for _ in range(5):
