@@ -114,8 +114,8 @@ int br_net_start_pool(struct br_loop *loop, struct br_err *err)
                           n, strerror(error ? error : ENOMEM));
     sigset_t all, before;
     sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all,
-                    &before); /* the pool inherits it: signals are the worker's */
+    /* The pool inherits it: signals are the worker's. */
+    pthread_sigmask(SIG_SETMASK, &all, &before);
     (void)uv_queue_work(&loop->uv, first, pool_on_first_work, pool_on_first_done);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return 0;

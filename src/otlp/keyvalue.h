@@ -40,7 +40,7 @@ struct br_any {
 struct br_any br_any_read(struct br_value value);
 
 /* Returns the field that br_any_read reads of it, alone: short where a value repeats its fields,
- * and is read often. Empty where that says EMPTY without a reference. */
+ * and is read often. Empty where no field says what it is, and where it is malformed. */
 struct br_value br_value_last(struct br_value value);
 
 struct br_keyvalue {

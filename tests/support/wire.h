@@ -96,6 +96,17 @@ static inline void wire_close(struct wire *w, size_t start)
     free(prefix.data);
 }
 
+/* Writes an AnyValue that is a text by its last field; as many before it as fill `w` to `size`
+ * bytes count for nothing. */
+static inline void wire_value_of_many_fields(struct wire *w, uint32_t field, size_t size)
+{
+    size_t any = wire_open(w, field);
+    while (w->len < size)
+        wire_varint(w, 3, 1);
+    wire_str(w, 1, "v");
+    wire_close(w, any);
+}
+
 /* A KeyValue in field `field`, with a string of `len` bytes. */
 static inline void wire_attribute_of(struct wire *w, uint32_t field, const char *key,
                                      const char *value, size_t len)

@@ -192,8 +192,7 @@ static void test_client_certificates(void **state)
     }
 }
 
-/* --- Versions, ciphers, curves------------------------------------------------------------------
- */
+/* --- Versions, ciphers, curves ---------------------------------------------------------------- */
 
 static void test_old_versions_are_refused(void **state)
 {

@@ -184,32 +184,22 @@ static void bytes_value(struct shape *s)
     profiles_of_value(s);
 }
 
-/* The value is its last field: those before it count for nothing. */
 static void value_of_many_fields(struct shape *s)
 {
     struct wire *w = &s->tables[ATTRIBUTE];
     size_t entry = wire_open(w, ATTRIBUTE);
     wire_varint(w, 1, 1);
-    size_t any = wire_open(w, 2);
-    while (w->len < s->size / 2)
-        wire_varint(w, 3, 1);
-    wire_str(w, 1, "v");
-    wire_close(w, any);
+    wire_value_of_many_fields(w, 2, s->size / 2);
     wire_close(w, entry);
     profiles_of_value(s);
 }
 
-/* The same of an attribute of a scope. */
 static void scope_of_many_fields(struct shape *s)
 {
     struct wire *w = &s->profiles, none = {0};
     size_t scope = wire_open(w, 1), pair = wire_open(w, 3);
     wire_str(w, 1, "k");
-    size_t any = wire_open(w, 2);
-    while (w->len < s->size / 2)
-        wire_varint(w, 3, 1);
-    wire_str(w, 1, "v");
-    wire_close(w, any);
+    wire_value_of_many_fields(w, 2, s->size / 2);
     wire_close(w, pair);
     wire_close(w, scope);
     while (refs_len(s) < s->size)
