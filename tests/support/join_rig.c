@@ -66,9 +66,10 @@ void join_rig_release(struct join_rig *r, enum join_rig_sink verdict)
 
 static enum reorder field_order;
 
-void join_rig_set_order(enum reorder order)
+const char *join_rig_order(unsigned variant)
 {
-    field_order = order;
+    field_order = (enum reorder)variant;
+    return reorder_name(field_order);
 }
 
 /* --- The node --------------------------------------------------------------------------------- */

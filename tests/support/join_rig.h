@@ -41,8 +41,8 @@ struct join_rig {
     bool drained;
 };
 
-/* The `order` of rigs that are made from now on. */
-void join_rig_set_order(enum reorder order);
+/* Variants of a suite (RUN_VARIANTS): each value of enum reorder, as the order of new rigs. */
+const char *join_rig_order(unsigned variant);
 
 /* A started join with the YAML as its config, on a host of its own. `shared` (may be NULL) is what
  * it shares with others. */

@@ -16,6 +16,13 @@ struct piece {
     const ProtobufCMessageDescriptor *inner; /* NULL: no message */
 };
 
+const char *reorder_name(enum reorder order)
+{
+    static const char *const names[] = {"fields as written", "fields rising", "fields falling",
+                                        "fields shuffled"};
+    return order < REORDERS ? names[order] : NULL;
+}
+
 static int piece_compare(const void *a, const void *b)
 {
     const struct piece *x = a, *y = b;

@@ -13,6 +13,9 @@
 
 enum reorder { REORDER_NOT, REORDER_RISING, REORDER_FALLING, REORDER_SHUFFLED, REORDERS };
 
+/* Returns the name of an order, or NULL from REORDERS on. */
+const char *reorder_name(enum reorder order);
+
 /* Writes every message of `*w`, a message of that type, with its fields in that order, at every
  * depth. What a message means stays: fields of one number, and those of a oneof, keep their order
  * among each other. `*random` is the state of what shuffles. The test fails when `*w` is malformed.

@@ -14,9 +14,15 @@
 
 static enum reorder field_order;
 
-void rig_set_order(enum reorder order)
+const char *rig_order(unsigned variant)
 {
-    field_order = order;
+    field_order = (enum reorder)variant;
+    return reorder_name(field_order);
+}
+
+const char *rig_order_not_rising(unsigned variant)
+{
+    return rig_order(variant < REORDER_RISING ? variant : variant + 1);
 }
 
 /* The bytes with their fields in another order. */

@@ -29,9 +29,13 @@ struct rig {
     bool drained;
 };
 
-/* Rigs send what rig_item and rig_item_of make with its fields in that order from now on; the JSON
- * that comes out is of the fields in rising order. REORDER_NOT, as at first: both as they are. */
-void rig_set_order(enum reorder order);
+/* Variants of a suite (RUN_VARIANTS): each value of enum reorder. Items made by rig_item and
+ * rig_item_of get their fields in this order, and the resulting JSON has them in rising order.
+ * REORDER_NOT, the default, changes neither. */
+const char *rig_order(unsigned variant);
+
+/* The same without REORDER_RISING, for suites that take long. */
+const char *rig_order_not_rising(unsigned variant);
 
 /* A node of the component, created and started with the YAML as its config. Fails the test when
  * that is refused. */

@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What `braid query` prints of answers of the query API. */
+#include <jansson.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "app/ask.h"
+#include "tests/support/test.h"
+
+static json_t *parse(const char *text)
+{
+    json_t *json = json_loads(text, 0, NULL);
+    assert_non_null(json);
+    return json;
+}
+
+static void assert_amount(double value, const char *unit, const char *want)
+{
+    struct br_str out = {0};
+    br_ask_put_amount(&out, value, unit);
+    assert_string_equal(out.data, want);
+    br_str_release(&out);
+}
+
+static void amounts_have_three_digits_and_a_unit(void **state)
+{
+    (void)state;
+    assert_amount(0, "nanoseconds", "0 ns");
+    assert_amount(999, "nanoseconds", "999 ns");
+    assert_amount(1500, "nanoseconds", "1.50 µs");
+    assert_amount(310e6, "nanoseconds", "310 ms");
+    assert_amount(12.34e9, "nanoseconds", "12.3 s");
+    assert_amount(-1.5e6, "nanoseconds", "-1.50 ms");
+    assert_amount(90e9, "nanoseconds", "1.50 min");
+    assert_amount(2048, "bytes", "2.00 KiB");
+    assert_amount(123456, "count", "123k");
+}
+
+static void spans_are_a_table(void **state)
+{
+    struct br_str out = {0};
+    (void)state;
+    json_t *answer = parse(
+        "{\"spans\":[{\"trace_id\":\"0af7651916cd43dd8448eb211c80319c\",\"span_id\":"
+        "\"b7ad6b7169203331\",\"service\":\"shop\",\"name\":\"POST "
+        "/checkout\",\"status\":\"error\","
+        "\"start_unix_ns\":\"0\",\"duration_ns\":310000000,\"profile\":{\"samples\":3,\"cpu_ns\":"
+        "30000000}},{\"service\":\"a\\u001b[31m\",\"name\":\"\\u009b1\",\"duration_ns\":1,"
+        "\"profile\":{\"samples\":0,\"cpu_ns\":0}}]}");
+    assert_true(br_ask_put_spans(&out, answer));
+    assert_non_null(
+        strstr(out.data, "   310 ms    30.0 ms  shop                  POST /checkout "));
+    assert_non_null(
+        strstr(out.data, "  0af7651916cd43dd8448eb211c80319c/b7ad6b7169203331  error\n"));
+    assert_non_null(strstr(out.data, "     1 ns          -  a?[31m                ?1 "));
+    assert_null(strchr(out.data, '\033'));
+    json_decref(answer);
+    br_str_release(&out);
+}
+
+/* A root from 0 to 100, a child in its second half, and one whose parent is not there. */
+static void a_trace_is_a_waterfall(void **state)
+{
+    struct br_str out = {0};
+    (void)state;
+    json_t *answer = parse(
+        "{\"spans\":[{\"span_id\":\"02\",\"parent_id\":\"01\",\"service\":\"b\",\"name\":\"child\","
+        "\"start_unix_ns\":\"50\",\"duration_ns\":50},{\"span_id\":\"01\",\"parent_id\":\"\","
+        "\"service\":\"a\",\"name\":\"root\",\"start_unix_ns\":\"0\",\"duration_ns\":100},"
+        "{\"span_id\":\"03\",\"parent_id\":\"99\",\"service\":\"c\",\"name\":\"lost\","
+        "\"start_unix_ns\":\"75\",\"duration_ns\":25}]}");
+    assert_true(br_ask_put_trace(&out, answer));
+    assert_string_equal(out.data, "     TOOK     ON CPU\n"
+                                  "   100 ns          -  ████████████████████████  a: root\n"
+                                  "    50 ns          -  ············████████████    b: child\n"
+                                  "    25 ns          -  ··················██████  c: lost\n");
+    json_decref(answer);
+    br_str_release(&out);
+}
+
+static void spans_that_are_their_own_parents_end(void **state)
+{
+    struct br_str out = {0};
+    (void)state;
+    json_t *answer =
+        parse("{\"spans\":[{\"span_id\":\"01\",\"parent_id\":\"02\"},{\"span_id\":\"02\","
+              "\"parent_id\":\"01\"},{\"span_id\":\"03\",\"parent_id\":\"03\"}]}");
+    assert_true(br_ask_put_trace(&out, answer));
+    json_decref(answer);
+    br_str_release(&out);
+}
+
+static void functions_have_their_share(void **state)
+{
+    struct br_str out = {0};
+    (void)state;
+    json_t *answer =
+        parse("{\"unit\":\"nanoseconds\",\"total\":4000000,\"functions\":[{\"name\":\"f\","
+              "\"self\":3000000,\"total\":4000000}]}");
+    assert_true(br_ask_put_top(&out, answer));
+    assert_non_null(strstr(out.data, "  3.00 ms   75.0%    4.00 ms  100.0%  f\n"));
+    json_decref(answer);
+    br_str_release(&out);
+}
+
+/* total(10) -> a(6: b(4)), c(4: b(4)): the second b lies under c, four columns of a's own behind.
+ */
+static void a_flame_graph_is_a_tree(void **state)
+{
+    struct br_str out = {0};
+    (void)state;
+    json_t *answer = parse(
+        "{\"type\":\"cpu\",\"unit\":\"samples\",\"samples\":10,\"flamebearer\":{\"numTicks\":10,"
+        "\"names\":[\"total\",\"a\",\"b\",\"c\"],\"levels\":[[0,10,0,0],[0,6,2,1,0,4,0,3],[0,4,4,2,"
+        "2,4,"
+        "4,2]]}}");
+    assert_true(br_ask_put_profile(&out, answer, 100, SIZE_MAX));
+    assert_string_equal(out.data, "cpu of 10 samples\n"
+                                  "            TOTAL       SELF  FUNCTION\n"
+                                  "100.0%         10          0  total\n"
+                                  " 60.0%          6          2    a\n"
+                                  " 40.0%          4          4      b\n"
+                                  " 40.0%          4          0    c\n"
+                                  " 40.0%          4          4      b\n");
+    br_str_clear(&out);
+    assert_true(br_ask_put_profile(&out, answer, 100, 2));
+    assert_string_equal(out.data, "cpu of 10 samples\n"
+                                  "            TOTAL       SELF  FUNCTION\n"
+                                  "100.0%         10          0  total\n"
+                                  " 60.0%          6          2    a\n");
+    json_decref(answer);
+    br_str_release(&out);
+}
+
+static void an_empty_flame_graph_says_why(void **state)
+{
+    struct br_str out = {0};
+    (void)state;
+    json_t *answer = parse("{\"flamebearer\":{\"numTicks\":0,\"names\":[\"total\"],\"levels\":[]},"
+                           "\"why_empty\":\"this span lasted 4 ms\"}");
+    assert_true(br_ask_put_profile(&out, answer, 100, SIZE_MAX));
+    assert_string_equal(out.data, "this span lasted 4 ms\n");
+    json_decref(answer);
+    br_str_release(&out);
+}
+
+/* a has half of 10 on the left, and 30 of 40 on the right. */
+static void a_difference_is_in_shares(void **state)
+{
+    struct br_str out = {0};
+    (void)state;
+    json_t *answer = parse(
+        "{\"type\":\"cpu\",\"unit\":\"samples\",\"left\":{\"total\":10},\"right\":{\"total\":40},"
+        "\"flamebearer\":{\"names\":[\"total\",\"a\"],\"levels\":[[0,10,5,0,40,10,0],[0,5,5,0,30,"
+        "30,1]]}"
+        "}");
+    assert_true(br_ask_put_difference(&out, answer, 100, SIZE_MAX));
+    assert_non_null(strstr(out.data, "  100.0%    100.0%     +0.0  total\n"));
+    assert_non_null(strstr(out.data, "   50.0%     75.0%    +25.0    a\n"));
+    json_decref(answer);
+    br_str_release(&out);
+}
+
+static void other_shapes_are_refused(void **state)
+{
+    struct br_str out = {0};
+    (void)state;
+    json_t *answer = parse("{\"spans\":1,\"functions\":{},\"flamebearer\":{\"levels\":[]}}");
+    assert_false(br_ask_put_spans(&out, answer));
+    assert_false(br_ask_put_trace(&out, answer));
+    assert_false(br_ask_put_top(&out, answer));
+    assert_false(br_ask_put_profile(&out, answer, 100, SIZE_MAX));
+    assert_false(br_ask_put_difference(&out, answer, 100, SIZE_MAX));
+    json_decref(answer);
+    br_str_release(&out);
+}
+
+SUITE(answer)
+{
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(amounts_have_three_digits_and_a_unit),
+        cmocka_unit_test(spans_are_a_table),
+        cmocka_unit_test(a_trace_is_a_waterfall),
+        cmocka_unit_test(spans_that_are_their_own_parents_end),
+        cmocka_unit_test(functions_have_their_share),
+        cmocka_unit_test(a_flame_graph_is_a_tree),
+        cmocka_unit_test(an_empty_flame_graph_says_why),
+        cmocka_unit_test(a_difference_is_in_shares),
+        cmocka_unit_test(other_shapes_are_refused),
+    };
+    return RUN(tests, NULL, NULL);
+}

@@ -1,0 +1,628 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <fcntl.h>
+
+#include "app/graph.h"
+#include "base/mem.h"
+#include "pipeline/exporter.h"
+#include "tests/support/fake_host.h"
+#include "tests/support/fake_sink.h"
+#include "tests/support/fault.h"
+#include "tests/support/items.h"
+#include "tests/support/test.h"
+
+/* --- Components that write down what happens to them ------------------------------------------ */
+
+struct config {
+    bool fail_create, fail_start;
+    struct br_exporter_config common;
+};
+
+static const struct br_option options[] = {
+    BR_BOOL(struct config, fail_create, false, "or not"),
+    BR_BOOL(struct config, fail_start, false, "or not"),
+    BR_EXPORTER_OPTIONS(struct config, common, "5s"),
+    BR_OPT_END,
+};
+
+struct state {
+    struct br_node *node;
+    struct br_item *held[BR_SIGNALS]; /* holders: the last item of each signal, until the drain */
+    struct br_timer timer;
+};
+
+#define SINKS 3
+
+static struct bed {
+    struct fake_host *h;
+    struct br_config *config;
+    struct br_graph *graph;
+    struct fake_tally tally;
+    char log[2048]; /* "create a; start a; " */
+    struct br_node *receivers[4];
+    unsigned n_receivers;
+    struct fake_sink sinks[SINKS]; /* of exporters sink/0, sink/1, ... */
+    unsigned n_drained;
+    struct br_err err;
+} * bed;
+
+static void note(const char *what, const struct br_node *node)
+{
+    size_t at = strlen(bed->log);
+    (void)snprintf(bed->log + at, sizeof bed->log - at, "%s %s; ", what, node->id);
+}
+
+static int on_create(struct br_node *node, struct br_err *err)
+{
+    const struct config *c = node->config;
+    struct state *s = node->state;
+    s->node = node;
+    note("create", node);
+    if (node->component->kind == BR_RECEIVER)
+        bed->receivers[bed->n_receivers++] = node;
+    return c->fail_create ? br_err_set(err, BR_EINVAL, "no") : 0;
+}
+
+static int on_start(struct br_node *node, struct br_err *err)
+{
+    const struct config *c = node->config;
+    note("start", node);
+    return c->fail_start ? br_err_set(err, BR_EIO, "no") : 0;
+}
+
+static void on_drain(struct br_node *node)
+{
+    note("drain", node);
+    br_node_drained(node);
+}
+
+static void on_destroy(struct br_node *node)
+{
+    note("destroy", node);
+}
+
+static void pass(struct br_node *node, struct br_item *item)
+{
+    note("take", node);
+    br_node_forward(node, item);
+}
+
+static void hold(struct br_node *node, struct br_item *item)
+{
+    struct state *s = node->state;
+    note("take", node);
+    assert_null(s->held[item->signal]);
+    s->held[item->signal] = item;
+}
+
+static void on_hold_over(struct br_timer *t)
+{
+    struct state *s = br_container_of(t, struct state, timer);
+    for (int i = 0; i < BR_SIGNALS; i++)
+        if (s->held[i])
+            br_node_forward(s->node, s->held[i]);
+    memset(s->held, 0, sizeof s->held);
+    note("drained", s->node);
+    br_node_drained(s->node);
+}
+
+static void drain_holder(struct br_node *node)
+{
+    struct state *s = node->state;
+    note("drain", node);
+    assert_true(br_host_timer(node->host, &s->timer, 100, on_hold_over));
+}
+
+static void destroy_holder(struct br_node *node)
+{
+    struct state *s = node->state;
+    br_host_timer_stop(node->host, &s->timer);
+    note("destroy", node);
+    for (int i = 0; i < BR_SIGNALS; i++)
+        if (s->held[i])
+            br_item_retry(s->held[i], BR_STATUS_UNAVAILABLE, 0, "shutting down");
+}
+
+static struct fake_sink *sink_of(const struct br_node *node)
+{
+    const char *slash = strchr(node->id, '/');
+    return &bed->sinks[slash ? slash[1] - '0' : 0];
+}
+
+static void sink_consume(struct br_node *node, struct br_item *item)
+{
+    note("take", node);
+    br_consume(&sink_of(node)->consumer, item);
+}
+
+static void drain_sink(struct br_node *node)
+{
+    sink_of(node)->closed = true;
+    on_drain(node);
+}
+
+static void destroy_sink(struct br_node *node)
+{
+    fake_sink_release(sink_of(node), FAKE_RETRY);
+    on_destroy(node);
+}
+
+static const struct br_strings *keys(const void *config)
+{
+    static const char *names[] = {"x-tenant"};
+    static const struct br_strings list = {names, 1};
+    (void)config;
+    return &list;
+}
+
+#define COMMON                                                                                     \
+    .signals = BR_BOTH_SIGNALS, .options = options, .config_size = sizeof(struct config),          \
+    .state_size = sizeof(struct state), .create = on_create, .start = on_start
+
+static const struct br_component receiver = {
+    .name = "in", .kind = BR_RECEIVER, COMMON, .drain = on_drain, .destroy = on_destroy};
+static const struct br_component passer = {.name = "pass",
+                                           .kind = BR_PROCESSOR,
+                                           COMMON,
+                                           .metadata_keys = keys,
+                                           .consume = pass,
+                                           .drain = on_drain,
+                                           .destroy = on_destroy};
+static const struct br_component holder = {.name = "hold",
+                                           .kind = BR_PROCESSOR,
+                                           COMMON,
+                                           .wants_spans = true,
+                                           .consume = hold,
+                                           .drain = drain_holder,
+                                           .destroy = destroy_holder};
+static const struct br_component both = {.name = "both",
+                                         .kind = BR_PROCESSOR,
+                                         COMMON,
+                                         .shared = true,
+                                         .consume = hold,
+                                         .drain = drain_holder,
+                                         .destroy = destroy_holder};
+static const struct br_component sink = {.name = "sink",
+                                         .kind = BR_EXPORTER,
+                                         COMMON,
+                                         .consume = sink_consume,
+                                         .drain = drain_sink,
+                                         .destroy = destroy_sink};
+static const struct br_component queued = {.name = "queued",
+                                           .kind = BR_EXPORTER,
+                                           COMMON,
+                                           .exporter_wrapped = true,
+                                           .common_at = offsetof(struct config, common),
+                                           .consume = sink_consume,
+                                           .drain = on_drain,
+                                           .destroy = destroy_sink};
+static const struct br_component extension = {
+    .name = "ext",
+    .kind = BR_EXTENSION,
+    .options = options,
+    .config_size = sizeof(struct config),
+    .state_size = sizeof(struct state),
+    .create = on_create,
+    .start = on_start,
+    .drain = on_drain,
+    .destroy = on_destroy,
+};
+static const struct br_component *const registry[] = {&receiver, &passer, &holder,    &both,
+                                                      &sink,     &queued, &extension, NULL};
+
+/* --- The bed ---------------------------------------------------------------------------------- */
+
+static int setup(void **state)
+{
+    bed = calloc(1, sizeof *bed);
+    bed->h = fake_host_new();
+    for (int i = 0; i < SINKS; i++)
+        fake_sink_init(&bed->sinks[i], &bed->h->host);
+    *state = bed;
+    return 0;
+}
+
+static void load(const char *yaml)
+{
+    char uri[4096];
+    const char *uris[] = {uri};
+    struct br_errs errs = {0};
+    struct br_config_sources sources = {.uris = uris, .n_uris = 1};
+    (void)snprintf(uri, sizeof uri, "yaml:%s", yaml);
+    if (br_config_load(&sources, registry, &bed->config, &errs))
+        fail_msg("%s", errs.errors[0].text);
+    br_errs_release(&errs);
+}
+
+static int build(const char *yaml)
+{
+    load(yaml);
+    return br_graph_new(bed->config, &bed->h->host, &bed->graph, &bed->err);
+}
+
+static void run(const char *yaml)
+{
+    if (build(yaml) || br_graph_start(bed->graph, &bed->err))
+        fail_msg("%s", bed->err.text);
+}
+
+static void end(void)
+{
+    br_graph_free(bed->graph);
+    bed->graph = NULL;
+    fake_host_turn(bed->h);
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    end();
+    br_config_free(bed->config);
+    for (int i = 0; i < SINKS; i++)
+        fake_sink_free(&bed->sinks[i]);
+    fake_host_check_ledger(bed->h);
+    fake_host_free(bed->h);
+    free(bed);
+    return 0;
+}
+
+static void forget(void)
+{
+    bed->log[0] = '\0';
+}
+
+static void send(struct br_node *from, enum br_signal signal, uint64_t first, uint32_t n)
+{
+    br_node_forward(from, fake_tally_item(&bed->tally, &bed->h->host, signal, first, n));
+    fake_host_turn(bed->h);
+}
+
+static void on_drained(void *arg)
+{
+    (void)arg;
+    bed->n_drained++;
+    note("all", &(struct br_node){.id = "drained"});
+}
+
+static void drain(void)
+{
+    br_graph_drain(bed->graph, 60000, on_drained, NULL);
+    fake_host_advance(bed->h, 10000);
+}
+
+#define ONE                                                                                        \
+    "receivers: {in: }\nprocessors: {pass: , hold: , pass/2: , hold/2: , both: }\n"                \
+    "exporters: {sink: , sink/1: , sink/2: , queued: }\nextensions: {ext: }\n"                     \
+    "service:\n  extensions: [ext]\n  pipelines:\n"
+
+/* --- The order of things ---------------------------------------------------------------------- */
+
+static void starts_from_the_end_and_drains_from_the_beginning(void **state)
+{
+    (void)state;
+    run(ONE "    traces: {receivers: [in], processors: [pass, pass/2], exporters: [sink]}\n");
+    const char *starts = strstr(bed->log, "start");
+    assert_string_equal(starts, "start ext; start sink; start pass/2; start pass; start in; ");
+    forget();
+    send(bed->receivers[0], BR_TRACES, 0, 3);
+    assert_string_equal(bed->log, "take pass; take pass/2; take sink; ");
+    assert_int_equal(bed->tally.n_done, 1);
+    forget();
+    drain();
+    assert_string_equal(bed->log,
+                        "drain in; drain pass; drain pass/2; drain sink; drain ext; all drained; ");
+    forget();
+    end();
+    assert_string_equal(bed->log,
+                        "destroy ext; destroy sink; destroy pass/2; destroy pass; destroy in; ");
+}
+
+static void a_level_waits_for_the_one_before(void **state)
+{
+    (void)state;
+    run(ONE "    traces: {receivers: [in], processors: [hold, pass], exporters: [sink]}\n");
+    send(bed->receivers[0], BR_TRACES, 0, 3);
+    forget();
+    br_graph_drain(bed->graph, 60000, on_drained, NULL);
+    fake_host_advance(bed->h, 99);
+    assert_string_equal(bed->log, "drain in; drain hold; ");
+    fake_host_advance(bed->h, 1);
+    assert_string_equal(bed->log, "drain in; drain hold; take pass; take sink; drained hold; "
+                                  "drain pass; drain sink; drain ext; all drained; ");
+    assert_int_equal(bed->n_drained, 1);
+    assert_int_equal(bed->tally.n_done, 1);
+}
+
+static void a_level_that_waits_does_not_keep_what_later_ones_hold(void **state)
+{
+    (void)state;
+    run(ONE "    traces: {receivers: [in], processors: [hold], exporters: [sink]}\n"
+            "    profiles: {receivers: [in], processors: [pass, hold/2], exporters: [sink/1]}\n");
+    send(bed->receivers[0], BR_PROFILES, 0, 3);
+    forget();
+    br_graph_drain(bed->graph, 30, on_drained, NULL);
+    fake_host_advance(bed->h, 29);
+    assert_string_equal(bed->log, "drain in; drain hold; drain pass; ");
+    fake_host_advance(bed->h, 1);
+    assert_string_equal(bed->log, "drain in; drain hold; drain pass; drain hold/2; ");
+    fake_host_advance(bed->h, 69);
+    forget();
+    fake_host_advance(bed->h, 1); /* the level before it is drained: it may have got more */
+    assert_string_equal(bed->log, "drained hold; drain hold/2; ");
+    fake_host_advance(bed->h, 99);
+    assert_int_equal(bed->n_drained, 0);
+    fake_host_advance(bed->h, 1);
+    assert_int_equal(bed->n_drained, 1);
+    assert_int_equal(fake_sink_once(&bed->sinks[1], BR_PROFILES, 0, 3), 3);
+}
+
+/* First in one pipeline, last in the other: what is behind it in either is drained after it. */
+static void a_shared_processor_is_drained_before_all_that_is_behind_it(void **state)
+{
+    (void)state;
+    run(ONE "    traces: {receivers: [in], processors: [pass, pass/2, both], exporters: [sink]}\n"
+            "    profiles: {receivers: [in], processors: [both, hold], exporters: [sink/1]}\n");
+    send(bed->receivers[0], BR_TRACES, 0, 3);
+    send(bed->receivers[0], BR_PROFILES, 0, 3);
+    drain();
+    const char *mine = strstr(bed->log, "drained both"), *behind = strstr(bed->log, "drain hold");
+    assert_non_null(mine);
+    assert_non_null(behind);
+    assert_true(mine < behind);
+    assert_int_equal(bed->n_drained, 1);
+    assert_int_equal(bed->tally.n_done, 2);
+}
+
+static void shared_processors_in_opposite_orders_are_refused(void **state)
+{
+    (void)state;
+    int rc =
+        build("receivers: {in: }\nprocessors: {both: , both/2: }\nexporters: {sink: }\n"
+              "service:\n  pipelines:\n"
+              "    traces: {receivers: [in], processors: [both, both/2], exporters: [sink]}\n"
+              "    profiles: {receivers: [in], processors: [both/2, both], exporters: [sink]}\n");
+    assert_int_equal(rc, BR_EINVAL);
+    assert_non_null(strstr(bed->err.text, "order"));
+}
+
+/* --- Who is there how often ------------------------------------------------------------------- */
+
+static unsigned count(const char *what)
+{
+    unsigned n = 0;
+    for (const char *at = bed->log; (at = strstr(at, what)); at++)
+        n++;
+    return n;
+}
+
+/* One for the first pipelines of both signals, one for the second ones; each leads to its own. */
+static void a_shared_processor_may_stand_in_several_pipelines_of_a_signal(void **state)
+{
+    (void)state;
+    run("receivers: {in: , in/2: }\nprocessors: {pass: , both: }\nexporters: {sink: , sink/1: }\n"
+        "service:\n  pipelines:\n"
+        "    traces: {receivers: [in], processors: [both], exporters: [sink]}\n"
+        "    traces/2: {receivers: [in/2], processors: [both], exporters: [sink/1]}\n"
+        "    profiles: {receivers: [in], processors: [both], exporters: [sink]}\n");
+    assert_int_equal(count("create both;"), 2);
+    send(bed->receivers[0], BR_TRACES, 0, 3);
+    send(bed->receivers[1], BR_TRACES, 0, 4);
+    send(bed->receivers[0], BR_PROFILES, 0, 5);
+    drain();
+    assert_int_equal(bed->tally.n_done, 3);
+    assert_int_equal(bed->sinks[0].n_items, 2);
+    assert_int_equal(bed->sinks[1].n_items, 1);
+}
+
+static void ends_are_one_per_id_and_processors_one_per_pipeline(void **state)
+{
+    (void)state;
+    run(ONE "    traces: {receivers: [in], processors: [pass], exporters: [sink]}\n"
+            "    traces/2: {receivers: [in], processors: [pass], exporters: [sink]}\n"
+            "    profiles: {receivers: [in], processors: [pass, both], exporters: [sink]}\n");
+    assert_int_equal(count("create in;"), 1);
+    assert_int_equal(count("create sink;"), 1);
+    assert_int_equal(count("create pass;"), 3);
+    assert_int_equal(count("create both;"), 1);
+    /* An item of the receiver goes to both of its traces pipelines. */
+    send(bed->receivers[0], BR_TRACES, 0, 3);
+    assert_int_equal(bed->tally.n_done, 1);
+    assert_int_equal(bed->sinks[0].n_items, 2);
+    assert_int_equal(bed->sinks[0].seen[BR_TRACES][0], 2);
+    assert_true(*bed->h->host.ledger.received[BR_TRACES] == 3);
+}
+
+static void several_exporters_each_get_everything(void **state)
+{
+    (void)state;
+    run(ONE "    traces: {receivers: [in], exporters: [sink, sink/1, sink/2]}\n");
+    bed->sinks[1].verdict = FAKE_LATE;
+    send(bed->receivers[0], BR_TRACES, 0, 3);
+    assert_int_equal(bed->tally.n, 0);
+    fake_host_advance(bed->h, 50);
+    assert_int_equal(bed->tally.n_done, 1);
+    for (int i = 0; i < SINKS; i++)
+        assert_int_equal(fake_sink_once(&bed->sinks[i], BR_TRACES, 0, 3), 3);
+}
+
+static void signals_go_their_own_ways(void **state)
+{
+    (void)state;
+    run(ONE "    traces: {receivers: [in], exporters: [sink]}\n"
+            "    profiles: {receivers: [in], exporters: [sink/1]}\n");
+    send(bed->receivers[0], BR_TRACES, 0, 3);
+    send(bed->receivers[0], BR_PROFILES, 0, 4);
+    assert_int_equal(fake_sink_once(&bed->sinks[0], BR_TRACES, 0, 3), 3);
+    assert_int_equal(fake_sink_once(&bed->sinks[1], BR_PROFILES, 0, 4), 4);
+    assert_int_equal(bed->sinks[0].n_items + bed->sinks[1].n_items, 2);
+}
+
+static void a_signal_without_pipeline_is_rejected(void **state)
+{
+    (void)state;
+    run(ONE "    traces: {receivers: [in], exporters: [sink]}\n");
+    assert_null(bed->receivers[0]->next[BR_PROFILES]);
+    send(bed->receivers[0], BR_PROFILES, 0, 4);
+    assert_int_equal(bed->tally.n_reject, 1);
+}
+
+static void receivers_hear_what_processors_want(void **state)
+{
+    (void)state;
+    run("receivers: {in: , in/2: }\nprocessors: {pass: , hold: }\nexporters: {sink: }\n"
+        "service:\n  pipelines:\n"
+        "    traces: {receivers: [in], processors: [hold], exporters: [sink]}\n"
+        "    profiles: {receivers: [in/2], processors: [pass], exporters: [sink]}\n");
+    const struct br_node *in = bed->receivers[0], *in2 = bed->receivers[1];
+    assert_string_equal(in->id, "in");
+    assert_true(in->spans_wanted);
+    assert_null(in->metadata_keys);
+    assert_false(in2->spans_wanted);
+    assert_non_null(in2->metadata_keys);
+    assert_string_equal(in2->metadata_keys->items[0], "x-tenant");
+    assert_true(in->in_pipeline[BR_TRACES] && !in->in_pipeline[BR_PROFILES]);
+    assert_true(!in2->in_pipeline[BR_TRACES] && in2->in_pipeline[BR_PROFILES]);
+}
+
+static void extensions_live_in_the_first_worker_only(void **state)
+{
+    (void)state;
+    bed->h->host.worker = 1;
+    run(ONE "    traces: {receivers: [in], exporters: [sink]}\n");
+    assert_int_equal(count("create ext;"), 0);
+    assert_int_equal(count("create in;"), 1);
+}
+
+/* --- Failing ---------------------------------------------------------------------------------- */
+
+static void a_create_that_fails_leaves_nothing(void **state)
+{
+    (void)state;
+    int rc = build("receivers: {in: }\nprocessors: {pass: {fail_create: true}}\n"
+                   "exporters: {sink: }\nservice:\n  pipelines:\n"
+                   "    traces: {receivers: [in], processors: [pass], exporters: [sink]}\n");
+    assert_int_equal(rc, BR_EINVAL);
+    assert_string_equal(bed->err.text, "processor/pass: no");
+    /* What was created is destroyed, the one that failed too; what was not is not. */
+    assert_int_equal(count("create"), count("destroy"));
+    assert_int_equal(count("destroy sink"), 0);
+}
+
+static void a_start_that_fails_can_be_freed(void **state)
+{
+    (void)state;
+    int rc = build("receivers: {in: }\nprocessors: {pass: {fail_start: true}}\n"
+                   "exporters: {sink: }\nservice:\n  pipelines:\n"
+                   "    traces: {receivers: [in], processors: [pass], exporters: [sink]}\n");
+    assert_int_equal(rc, 0);
+    assert_int_equal(br_graph_start(bed->graph, &bed->err), BR_EIO);
+    assert_string_equal(bed->err.text, "processor/pass: no");
+    assert_int_equal(count("start sink"), 1);
+    assert_int_equal(count("start in"), 0);
+    end();
+    assert_int_equal(count("destroy"), 3);
+}
+
+/* --- Exporters with their queue --------------------------------------------------------------- */
+
+static void a_wrapped_exporter_is_queued_and_retried(void **state)
+{
+    (void)state;
+    run(ONE "    traces: {receivers: [in], exporters: [queued]}\n");
+    bed->sinks[0].first_fail = 2;
+    send(bed->receivers[0], BR_TRACES, 0, 3);
+    assert_int_equal(bed->tally.n_done, 1);
+    assert_int_equal(bed->sinks[0].n_items, 1);
+    drain(); /* 10 s: 2.5 to 7.5 for the first delay, at most 11.25 for the second */
+    fake_host_advance(bed->h, 10000);
+    assert_int_equal(fake_sink_once(&bed->sinks[0], BR_TRACES, 0, 3), 3);
+    assert_int_equal(bed->n_drained, 1);
+}
+
+static void destroyed_with_items_everywhere(void **state)
+{
+    (void)state;
+    run("receivers: {in: }\nprocessors: {hold: , pass: }\n"
+        "exporters: {queued: {sending_queue: {num_consumers: 1, batch: {min_size: 4}}}, "
+        "sink/1: , queued/2: {sending_queue: {wait_for_result: true, batch: {min_size: 4}}}}\n"
+        "service:\n  pipelines:\n"
+        "    traces: {receivers: [in], processors: [pass], exporters: [queued, sink/1, queued/2]}\n"
+        "    profiles: {receivers: [in], processors: [hold], exporters: [queued]}\n");
+    for (int i = 0; i < SINKS; i++)
+        bed->sinks[i].verdict = FAKE_HOLD;
+    send(bed->receivers[0], BR_PROFILES, 0, 3);
+    for (uint64_t i = 0; i < 9; i++)
+        send(bed->receivers[0], BR_TRACES, i * 3, 3);
+    br_graph_drain(bed->graph, 60000, on_drained, NULL);
+    fake_host_advance(bed->h, 1000);
+    end();
+    assert_int_equal(bed->n_drained, 0);
+    assert_int_equal(bed->tally.n, 10);
+}
+
+/* --- Memory ----------------------------------------------------------------------------------- */
+
+static void scenario(void *arg)
+{
+    void *state;
+    setup(&state);
+    load(arg);
+    bed->sinks[0].verdict = FAKE_LATE;
+    fault_start();
+    int rc = br_graph_new(bed->config, &bed->h->host, &bed->graph, &bed->err);
+    assert_true(rc == 0 || (rc == BR_ENOMEM && fault_failed()));
+    unsigned n = 0;
+    if (!rc && !br_graph_start(bed->graph, &bed->err)) {
+        for (uint64_t i = 0; i < 4; i++) {
+            enum br_signal s = i & 1 ? BR_PROFILES : BR_TRACES;
+            struct br_item *item = fake_tally_item(&bed->tally, &bed->h->host, s, i * 10, 5);
+            n += item != NULL;
+            if (item)
+                br_node_forward(bed->receivers[0], item);
+        }
+        fake_host_advance(bed->h, 1000);
+        drain();
+    }
+    fault_stop();
+    fake_host_advance(bed->h, 100000);
+    assert_true(rc || bed->n_drained == 1);
+    assert_int_equal(bed->tally.n, n);
+    teardown(&state);
+}
+
+static void without_memory_it_is_there_or_not(void **state)
+{
+    (void)state;
+    fault_some("graph", scenario,
+               "receivers: {in: }\nprocessors: {pass: }\n"
+               "exporters: {queued: {sending_queue: {batch: {min_size: 8}}}, sink/1: }\n"
+               "service:\n  pipelines:\n"
+               "    traces: {receivers: [in], processors: [pass], exporters: [queued, sink/1]}\n"
+               "    profiles: {receivers: [in], processors: [pass], exporters: [queued, sink/1]}\n"
+               "    profiles/2: {receivers: [in], exporters: [queued]}\n",
+               1);
+}
+
+SUITE(graph)
+{
+    br_log_setup(BR_LOG_ERROR, false, open("/dev/null", O_WRONLY | O_CLOEXEC));
+    const struct CMUnitTest tests[] = {
+        TEST(starts_from_the_end_and_drains_from_the_beginning),
+        TEST(a_level_waits_for_the_one_before),
+        TEST(a_level_that_waits_does_not_keep_what_later_ones_hold),
+        TEST(a_shared_processor_is_drained_before_all_that_is_behind_it),
+        TEST(shared_processors_in_opposite_orders_are_refused),
+        TEST(a_shared_processor_may_stand_in_several_pipelines_of_a_signal),
+        TEST(ends_are_one_per_id_and_processors_one_per_pipeline),
+        TEST(several_exporters_each_get_everything),
+        TEST(signals_go_their_own_ways),
+        TEST(a_signal_without_pipeline_is_rejected),
+        TEST(receivers_hear_what_processors_want),
+        TEST(extensions_live_in_the_first_worker_only),
+        TEST(a_create_that_fails_leaves_nothing),
+        TEST(a_start_that_fails_can_be_freed),
+        TEST(a_wrapped_exporter_is_queued_and_retried),
+        TEST(destroyed_with_items_everywhere),
+        cmocka_unit_test(without_memory_it_is_there_or_not),
+    };
+    return RUN(tests, NULL, NULL);
+}

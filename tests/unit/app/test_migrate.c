@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Every case of tests/conformance/migrate, whose README says what the files are: what comes out,
+ * word for word; that it is right for the loader; that nothing is left to migrate in it; and that
+ * --skip-unsupported comes to the same. `--mode write`, run in the source root, replaces the stored
+ * results.
+ */
+#include <dirent.h>
+#include <unistd.h>
+
+#include "app/migrate.h"
+#include "app/registry.h"
+#include "base/mem.h"
+#include "tests/support/fault.h"
+#include "tests/support/file.h"
+#include "tests/support/test.h"
+
+static char *slurp(const char *name, const char *suffix)
+{
+    char path[300];
+    (void)snprintf(path, sizeof path, "%s%s", name, suffix);
+    char *text = file_read(path, NULL);
+    if (!text)
+        text = calloc(1, 1);
+    assert_non_null(text);
+    return text;
+}
+
+/* `arg` is NAME=value by lines. */
+static const char *case_getenv(const char *name, void *arg)
+{
+    static char value[256];
+    size_t len = strlen(name);
+    for (const char *line = arg; *line; line += strcspn(line, "\n") + 1) {
+        if (strncmp(line, name, len) == 0 && line[len] == '=') {
+            (void)snprintf(value, sizeof value, "%.*s", (int)strcspn(line + len + 1, "\n"),
+                           line + len + 1);
+            return value;
+        }
+        if (!line[strcspn(line, "\n")])
+            break;
+    }
+    return NULL;
+}
+
+static void tell(const struct br_errs *errs, struct br_str *out)
+{
+    char line[1200];
+    br_str_add(out, "", 0);
+    for (size_t i = 0; i < errs->n_errors; i++)
+        br_str_printf(out, "%s\n", br_err_format(&errs->errors[i], line, sizeof line));
+    for (size_t i = 0; i < errs->n_warnings; i++)
+        br_str_printf(out, "warning: %s\n", br_err_format(&errs->warnings[i], line, sizeof line));
+}
+
+static int compare(const char *name, const char *suffix, const char *got)
+{
+    char *expected = slurp(name, suffix);
+    int differs = strcmp(expected, got) != 0;
+    if (differs && test_mode_is("write")) {
+        char path[300];
+        (void)snprintf(path, sizeof path, "%s%s", name, suffix);
+        FILE *f = fopen(path, "w");
+        assert_non_null(f);
+        (void)fputs(got, f);
+        assert_int_equal(fclose(f), 0);
+    } else if (differs) {
+        print_error("%s%s:\n--- expected\n%s--- got\n%s", name, suffix, expected, got);
+    }
+    free(expected);
+    return differs && !test_mode_is("write");
+}
+
+/* What came out is a config, and migrating it changes nothing. */
+static int check_result(const char *name, const struct br_str *text, char *env)
+{
+    int wrong = 0;
+    char *uri = malloc(text->len + 6);
+    assert_non_null(uri);
+    (void)sprintf(uri, "yaml:%s", text->data);
+    const char *uris[] = {uri};
+    struct br_config_sources sources = {
+        .uris = uris, .n_uris = 1, .getenv = case_getenv, .arg = env};
+    struct br_errs errs = {0};
+    struct br_config *config = NULL;
+    if (br_config_load(&sources, br_components, &config, &errs)) {
+        struct br_str said = {0};
+        tell(&errs, &said);
+        print_error("%s: what comes out is refused:\n%s", name, said.data);
+        br_str_release(&said);
+        wrong = 1;
+    }
+    br_config_free(config);
+    br_errs_release(&errs);
+    char path[] = "/tmp/braid-migrate-XXXXXX";
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, text->data, text->len), (ssize_t)text->len);
+    assert_int_equal(close(fd), 0);
+    struct br_migration again = {0};
+    int rc = br_config_migrate(path, &sources, br_components, &again, &errs);
+    if (rc || strcmp(again.config.data, text->data) != 0 || again.rest.len) {
+        print_error("%s: what comes out is not the end of it (%d)\n%s", name, rc,
+                    again.config.data ? again.config.data : "");
+        wrong = 1;
+    }
+    br_migration_release(&again);
+    br_errs_release(&errs);
+    (void)unlink(path);
+    free(uri);
+    return wrong;
+}
+
+/* The same file, run as it is. */
+static int check_skip(const char *name, const char *path, char *env)
+{
+    const char *uris[] = {path};
+    struct br_config_sources sources = {
+        .uris = uris, .n_uris = 1, .getenv = case_getenv, .arg = env, .skip_unsupported = true};
+    struct br_errs errs = {0};
+    struct br_config *config = NULL;
+    struct br_str said = {0};
+    int rc = br_config_load(&sources, br_components, &config, &errs);
+    tell(&errs, &said);
+    int wrong = compare(name, ".skip", said.data) + ((rc == 0) != (config != NULL));
+    br_str_release(&said);
+    br_config_free(config);
+    br_errs_release(&errs);
+    return wrong;
+}
+
+static int run_case(const char *name)
+{
+    char path[300];
+    (void)snprintf(path, sizeof path, "%s.yaml", name);
+    char *env = slurp(name, ".env");
+    struct br_config_sources sources = {.getenv = case_getenv, .arg = env};
+    struct br_errs errs = {0};
+    struct br_migration result = {0};
+    struct br_str said = {0};
+    int rc = br_config_migrate(path, &sources, br_components, &result, &errs);
+    tell(&errs, &said);
+    int wrong = compare(name, ".report", said.data);
+    wrong += compare(name, ".braid", result.config.data ? result.config.data : "");
+    wrong += compare(name, ".rest", result.rest.data ? result.rest.data : "");
+    assert_int_equal(rc == 0, errs.n_errors == 0);
+    if (rc == 0)
+        wrong += check_result(name, &result.config, env);
+    wrong += check_skip(name, path, env);
+    br_str_release(&said);
+    br_errs_release(&errs);
+    br_migration_release(&result);
+    free(env);
+    return wrong;
+}
+
+static void test_cases(void **state)
+{
+    (void)state;
+    char *before = getcwd(NULL, 0);
+    assert_int_equal(chdir("tests/conformance/migrate"), 0);
+    struct dirent **found;
+    int n = scandir(".", &found, NULL, alphasort), n_cases = 0, n_wrong = 0;
+    assert_true(n > 0);
+    for (int i = 0; i < n; i++) {
+        char *dot = strstr(found[i]->d_name, ".yaml");
+        if (dot) {
+            *dot = '\0';
+            n_cases++;
+            n_wrong += run_case(found[i]->d_name);
+        }
+        free(found[i]);
+    }
+    free(found);
+    assert_int_equal(chdir(before), 0);
+    free(before);
+    assert_true(n_cases >= 8);
+    assert_int_equal(n_wrong, 0);
+}
+
+static void without_memory(void *arg)
+{
+    struct br_config_sources sources = {.getenv = case_getenv, .arg = (char[]){""}};
+    struct br_errs errs = {0};
+    struct br_migration result = {0};
+    fault_start();
+    int rc = br_config_migrate(arg, &sources, br_components, &result, &errs);
+    fault_stop();
+    assert_true(fault_failed() || rc == 0);
+    assert_true(rc == 0 || result.config.data == NULL);
+    br_migration_release(&result);
+    br_errs_release(&errs);
+}
+
+/* Half a config never comes out. */
+static void test_no_memory(void **state)
+{
+    (void)state;
+    static char gateway[] = "tests/conformance/migrate/gateway.yaml";
+    static char anchors[] = "tests/conformance/migrate/anchors.yaml";
+    fault_each("a migration", without_memory, gateway);
+    fault_each("a migration without comments", without_memory, anchors);
+}
+
+SUITE(migrate)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_cases),
+                                       cmocka_unit_test(test_no_memory)};
+    return RUN(tests, NULL, NULL);
+}

@@ -1,0 +1,372 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The meter and the scopes of base/mem.h, and the process's budget. */
+#include <pthread.h>
+
+#include "base/arena.h"
+#include "base/buf.h"
+#include "base/mem.h"
+#include "base/memory.h"
+#include "tests/support/test.h"
+
+#define KIB 1024u
+#define MIB (1u << 20)
+
+/* What the C library adds to a block at the most: its own word, and rounding up to 16 bytes, or to
+ * a page where the block is mapped on its own. */
+#define ROUNDING 64u
+#define PAGE 4096u
+
+static void blocks_are_counted_while_they_live(void **state)
+{
+    (void)state;
+    size_t before = br_mem_live();
+    char *small = br_malloc(1000), *large = br_malloc(3 * MIB);
+    size_t held = br_mem_live() - before;
+    assert_in_range(held, 1000 + 3 * MIB, 1000 + 3 * MIB + ROUNDING + PAGE);
+    small = br_realloc(small, 100 * KIB);
+    held = br_mem_live() - before;
+    assert_in_range(held, 100 * KIB + 3 * MIB, 100 * KIB + 3 * MIB + ROUNDING + PAGE);
+    br_free(small);
+    br_free(large);
+    assert_int_equal(br_mem_live(), before);
+}
+
+static void *allocate_there(void *arg)
+{
+    *(void **)arg = br_malloc(MIB);
+    br_mem_flush();
+    return NULL;
+}
+
+/* What one thread takes and another gives back cancels out. */
+static void threads_share_the_count(void **state)
+{
+    (void)state;
+    size_t before = br_mem_live();
+    pthread_t thread;
+    void *block = NULL;
+    assert_int_equal(pthread_create(&thread, NULL, allocate_there, &block), 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_in_range(br_mem_live() - before, MIB, MIB + ROUNDING + PAGE);
+    br_free(block);
+    assert_int_equal(br_mem_live(), before);
+}
+
+static size_t sum_of_holders(void)
+{
+    size_t sum = 0;
+    for (int i = 0; i < BR_HOLDERS; i++)
+        sum += br_mem_held((enum br_holder)i);
+    return sum;
+}
+
+/* A buffer moves from holder to holder, and to the pool; all of them are what is held. */
+static void holders_add_up(void **state)
+{
+    (void)state;
+    struct br_pool *pool = br_pool_new(MIB);
+    struct br_arena arena;
+    size_t queues = br_mem_held(BR_HOLDER_QUEUES), items = br_mem_held(BR_HOLDER_ITEMS);
+    size_t requests = br_mem_held(BR_HOLDER_REQUESTS), unused = br_mem_held(BR_HOLDER_POOL);
+    struct br_buf *buf = br_buf_new(pool, 100 * KIB);
+    size_t cap = buf->cap;
+    assert_int_equal(br_mem_held(BR_HOLDER_REQUESTS) - requests, cap);
+    br_buf_hold(buf, BR_HOLDER_QUEUES);
+    assert_int_equal(br_mem_held(BR_HOLDER_REQUESTS), requests);
+    assert_int_equal(br_mem_held(BR_HOLDER_QUEUES) - queues, cap);
+    assert_int_equal(sum_of_holders(), br_mem_live());
+    br_buf_unref(buf);
+    assert_int_equal(br_mem_held(BR_HOLDER_QUEUES), queues);
+    assert_int_equal(br_mem_held(BR_HOLDER_POOL) - unused, cap);
+
+    br_arena_init(&arena, 0);
+    arena.holder = BR_HOLDER_ITEMS;
+    assert_non_null(br_arena_alloc(&arena, 10000));
+    assert_int_equal(br_mem_held(BR_HOLDER_ITEMS) - items, arena.used);
+    assert_int_equal(sum_of_holders(), br_mem_live());
+    br_arena_release(&arena);
+    assert_int_equal(br_mem_held(BR_HOLDER_ITEMS), items);
+    br_pool_free(pool);
+    assert_int_equal(br_mem_held(BR_HOLDER_POOL), unused);
+}
+
+/* --- Scopes ----------------------------------------------------------------------------------- */
+
+static void a_scope_has_a_maximum(void **state)
+{
+    (void)state;
+    struct br_mem_scope scope;
+    void *from_before = br_malloc(50 * KIB);
+    br_mem_scope_begin(&scope, 100 * KIB, NULL);
+    void *a = br_malloc(60 * KIB);
+    assert_non_null(a);
+    assert_false(scope.full);
+    assert_null(br_malloc(60 * KIB));
+    assert_null(br_realloc(a, 110 * KIB)); /* a stays */
+    assert_true(scope.full);
+    assert_false(scope.refused);
+    br_free(a);
+    a = br_malloc(90 * KIB);
+    assert_non_null(a);
+    br_free(from_before); /* makes room */
+    void *b = br_malloc(40 * KIB);
+    assert_non_null(b);
+    br_mem_scope_end(&scope);
+    assert_in_range(scope.used, 80 * KIB, 80 * KIB + 2 * ROUNDING);
+    void *after = br_malloc(200 * KIB); /* nothing limits it any more */
+    assert_non_null(after);
+    br_free(after);
+    br_free(a);
+    br_free(b);
+}
+
+static void a_scope_counts_for_the_one_around_it(void **state)
+{
+    (void)state;
+    struct br_mem_scope outer, inner;
+    br_mem_scope_begin(&outer, MIB, NULL);
+    void *a = br_malloc(100 * KIB);
+    br_mem_scope_begin(&inner, 50 * KIB, NULL);
+    void *b = br_malloc(40 * KIB);
+    assert_null(br_malloc(40 * KIB));
+    br_mem_scope_end(&inner);
+    br_mem_scope_end(&outer);
+    assert_in_range(outer.used, 140 * KIB, 140 * KIB + 2 * ROUNDING);
+    assert_true(outer.full);
+    br_free(a);
+    br_free(b);
+}
+
+/* The largest maximum is one that nothing reaches, whatever is held. */
+static void a_scope_may_have_the_largest_maximum(void **state)
+{
+    (void)state;
+    static const size_t largest[] = {SIZE_MAX, SIZE_MAX - 1, (size_t)INT64_MAX + 1, INT64_MAX};
+    for (size_t i = 0; i < BR_COUNT(largest); i++) {
+        struct br_mem_scope scope, inner;
+        void *from_before = br_malloc(50 * KIB);
+        br_mem_scope_begin(&scope, largest[i], NULL);
+        void *a = br_malloc(KIB);
+        assert_non_null(a);
+        assert_true(br_mem_scope_take(KIB));
+        br_mem_scope_begin(&inner, largest[i], NULL);
+        void *b = br_malloc(KIB);
+        assert_non_null(b);
+        br_mem_scope_end(&inner);
+        br_mem_scope_give(KIB);
+        br_free(from_before); /* less is held than at the beginning */
+        void *c = br_malloc(KIB);
+        assert_non_null(c);
+        br_mem_scope_end(&scope);
+        assert_false(scope.full);
+        br_free(a);
+        br_free(b);
+        br_free(c);
+    }
+}
+
+/* A buffer that was used before counts as one that is allocated. */
+static void buffers_from_the_pool_count_in_a_scope(void **state)
+{
+    (void)state;
+    struct br_pool *pool = br_pool_new(MIB);
+    struct br_mem_scope scope;
+    for (int again = 0; again < 2; again++) {
+        br_mem_scope_begin(&scope, 150 * KIB, NULL);
+        struct br_buf *buf = br_buf_new(pool, 100 * KIB);
+        assert_non_null(buf);
+        assert_null(br_buf_new(pool, 100 * KIB));
+        br_mem_scope_end(&scope);
+        br_buf_unref(buf);
+    }
+    br_pool_free(pool);
+}
+
+/* --- The budget ------------------------------------------------------------------------------- */
+
+static size_t resident_bytes;
+
+static size_t resident(void)
+{
+    return resident_bytes;
+}
+
+static void marks(void **state)
+{
+    (void)state;
+    struct br_memory m = {0};
+    assert_true(br_memory_fits(&m, SIZE_MAX)); /* no limit */
+    assert_int_equal(br_memory_largest(&m), SIZE_MAX);
+    br_memory_limit(&m, 60 * MIB, 80 * MIB);
+    assert_int_equal(br_memory_soft(&m), 60 * MIB);
+    assert_int_equal(br_memory_hard(&m), 80 * MIB);
+    assert_int_equal(br_memory_intake(&m), 70 * MIB); /* an eighth is for sending */
+    br_memory_limit(&m, 70 * MIB, 90 * MIB);          /* the lower ones stay */
+    assert_int_equal(br_memory_soft(&m), 60 * MIB);
+    assert_int_equal(br_memory_hard(&m), 80 * MIB);
+    size_t used = br_memory_used(&m);
+    assert_int_equal(used, br_mem_live());
+    assert_true(br_memory_fits(&m, 70 * MIB - used));
+    assert_false(br_memory_fits(&m, 70 * MIB - used + 1));
+    assert_int_equal(br_memory_largest(&m), 70 * MIB - used);
+}
+
+/* What is resident and not counted is overhead, measured when the count has moved by a 64th. */
+static void overhead_is_what_is_resident_beside_the_count(void **state)
+{
+    (void)state;
+    struct br_memory m = {.resident = resident};
+    size_t live = br_mem_live();
+    resident_bytes = live + 5 * MIB;
+    br_memory_limit(&m, 48 * MIB, 64 * MIB);
+    assert_int_equal(br_memory_used(&m), live + 5 * MIB);
+    void *little = br_malloc(512 * KIB);
+    resident_bytes = live + 20 * MIB;
+    assert_int_equal(br_memory_used(&m), br_mem_live() + 5 * MIB); /* not looked at yet */
+    void *more = br_malloc(MIB);
+    assert_int_equal(br_memory_used(&m), resident_bytes);
+    resident_bytes = 0; /* memory that nobody touched yet is held all the same */
+    br_memory_look(&m);
+    assert_int_equal(br_memory_used(&m), br_mem_live());
+    br_free(little);
+    br_free(more);
+}
+
+/* What an idle process holds is found anew when something is refused, but not while others hold
+ * something: that goes. */
+static void what_is_left_for_one_request_follows_what_is_held(void **state)
+{
+    (void)state;
+    struct br_memory m = {.resident = resident};
+    size_t live = br_mem_live();
+    resident_bytes = live + 5 * MIB;
+    br_memory_limit(&m, 48 * MIB, 64 * MIB); /* 56 MiB are for taking */
+    assert_int_equal(br_memory_largest(&m), 51 * MIB - live);
+    struct br_pool *pool = br_pool_new(0);
+    struct br_buf *other = br_buf_new(pool, 8 * MIB);
+    resident_bytes = br_mem_live() + 20 * MIB;
+    br_memory_settle(&m, 0);
+    assert_int_equal(br_memory_largest(&m), 51 * MIB - live);
+    br_memory_settle(&m, 8 * MIB); /* it is the request's own */
+    size_t rest = br_mem_live() - other->cap;
+    assert_int_equal(br_memory_largest(&m), 36 * MIB - rest);
+    br_buf_unref(other);
+    resident_bytes = br_mem_live() + 6 * MIB;
+    br_memory_settle(&m, 0);
+    assert_int_equal(br_memory_largest(&m), 50 * MIB - br_mem_live());
+    assert_int_equal(br_memory_trims(&m), 3);
+    br_pool_free(pool);
+}
+
+/* What went on without what was refused first, and fails for want of memory that others hold, can
+ * succeed later; and the other way round. */
+static void the_last_refusal_counts(void **state)
+{
+    (void)state;
+    struct br_memory m = {0};
+    struct br_mem_scope scope, inner;
+    br_memory_limit(&m, 8 * MIB, br_mem_live() + 16 * MIB);
+    br_mem_scope_begin(&scope, 100 * MIB, &m);
+    assert_null(br_malloc(101 * MIB));
+    assert_true(scope.full);
+    br_mem_scope_begin(&inner, 100 * MIB, NULL);
+    assert_null(br_malloc(15 * MIB));
+    br_mem_scope_end(&inner);
+    assert_true(scope.refused && !scope.full);
+    assert_null(br_malloc(101 * MIB));
+    assert_true(scope.full && !scope.refused);
+    br_mem_scope_end(&scope);
+}
+
+/* However many workers there are, their unused buffers are a sixteenth of the limit. */
+static void pools_share_what_they_may_keep(void **state)
+{
+    (void)state;
+    struct br_memory m = {0};
+    struct br_pool *pools[8];
+    br_memory_limit(&m, 0, 64 * MIB);
+    for (size_t i = 0; i < BR_COUNT(pools); i++) {
+        pools[i] = br_pool_new(24 * MIB);
+        assert_non_null(pools[i]);
+        br_pool_set_memory(pools[i], &m);
+    }
+    size_t idle = 0;
+    for (size_t i = 0; i < BR_COUNT(pools); i++) {
+        struct br_buf *bufs[40];
+        for (size_t k = 0; k < BR_COUNT(bufs); k++)
+            assert_non_null(bufs[k] = br_buf_new(pools[i], 64 * KIB));
+        for (size_t k = 0; k < BR_COUNT(bufs); k++)
+            br_buf_unref(bufs[k]);
+        idle += br_pool_idle(pools[i]);
+    }
+    assert_in_range(idle, 3 * MIB, 4 * MIB);
+    for (size_t i = 0; i < BR_COUNT(pools); i++)
+        br_pool_free(pools[i]);
+}
+
+static void the_resident_set_can_be_read(void **state)
+{
+    (void)state;
+    assert_true(br_memory_resident() > br_mem_live());
+    assert_int_equal(br_memory_resident() % PAGE, 0);
+}
+
+/* Unused buffers are given back before anybody is refused for them. */
+static void a_pool_gives_way(void **state)
+{
+    (void)state;
+    struct br_memory m = {0};
+    struct br_pool *pool = br_pool_new(8 * MIB);
+    br_pool_set_memory(pool, &m);
+    br_memory_limit(&m, br_mem_live() + 8 * MIB, br_mem_live() + 64 * MIB);
+    br_buf_unref(br_buf_new(pool, 4 * MIB)); /* kept: a sixteenth of the limit */
+    assert_true(br_mem_held(BR_HOLDER_POOL) >= 4 * MIB);
+    size_t room = br_memory_intake(&m) - br_mem_live();
+    assert_true(br_pool_fits(pool, room));
+    assert_true(br_mem_held(BR_HOLDER_POOL) >= 4 * MIB);
+    assert_true(br_pool_fits(pool, room + 2 * MIB));
+    assert_int_equal(br_mem_held(BR_HOLDER_POOL), 0);
+    assert_false(br_pool_fits(pool, room + 8 * MIB));
+    br_buf_unref(br_buf_new(pool, 6 * MIB)); /* more than a sixteenth is not kept */
+    assert_int_equal(br_mem_held(BR_HOLDER_POOL), 0);
+    br_pool_free(pool);
+}
+
+/* An allocation in a scope that the process has no room for. */
+static void a_scope_obeys_the_budget(void **state)
+{
+    (void)state;
+    struct br_memory m = {0};
+    struct br_mem_scope scope;
+    br_memory_limit(&m, 8 * MIB, br_mem_live() + 16 * MIB);
+    br_mem_scope_begin(&scope, 100 * MIB, &m);
+    assert_null(br_malloc(15 * MIB));
+    br_mem_scope_end(&scope);
+    assert_true(scope.refused);
+    assert_false(scope.full);
+    void *p = br_malloc(15 * MIB); /* what is no intake is not refused */
+    assert_non_null(p);
+    br_free(p);
+}
+
+SUITE(memory)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(blocks_are_counted_while_they_live),
+        cmocka_unit_test(threads_share_the_count),
+        cmocka_unit_test(holders_add_up),
+        cmocka_unit_test(a_scope_has_a_maximum),
+        cmocka_unit_test(a_scope_counts_for_the_one_around_it),
+        cmocka_unit_test(a_scope_may_have_the_largest_maximum),
+        cmocka_unit_test(buffers_from_the_pool_count_in_a_scope),
+        cmocka_unit_test(marks),
+        cmocka_unit_test(what_is_left_for_one_request_follows_what_is_held),
+        cmocka_unit_test(pools_share_what_they_may_keep),
+        cmocka_unit_test(the_last_refusal_counts),
+        cmocka_unit_test(overhead_is_what_is_resident_beside_the_count),
+        cmocka_unit_test(the_resident_set_can_be_read),
+        cmocka_unit_test(a_pool_gives_way),
+        cmocka_unit_test(a_scope_obeys_the_budget),
+    };
+    return RUN(tests, NULL, NULL);
+}

@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the Collector has under other names, what changes no data, and what Braid has not. */
+#include "app/config.h"
+#include "app/registry.h"
+#include "base/mem.h"
+#include "base/str.h"
+#include "config/foreign.h"
+#include "tests/support/test.h"
+
+static const char *no_env(const char *name, void *arg)
+{
+    (void)name;
+    (void)arg;
+    return NULL;
+}
+
+/* Reads `text` with the real registry; `ret` gets the errors, then the warnings. */
+static struct br_config *load(const char *text, struct br_str *ret)
+{
+    char *uri = malloc(strlen(text) + 6), line[1200];
+    assert_non_null(uri);
+    (void)sprintf(uri, "yaml:%s", text);
+    const char *uris[] = {uri};
+    struct br_config_sources sources = {.uris = uris, .n_uris = 1, .getenv = no_env};
+    struct br_config *config = NULL;
+    struct br_errs errs = {0};
+    int rc = br_config_load(&sources, br_components, &config, &errs);
+    br_str_add(ret, "", 0);
+    for (size_t i = 0; i < errs.n_errors; i++)
+        br_str_printf(ret, "%s\n", br_err_format(&errs.errors[i], line, sizeof line));
+    for (size_t i = 0; i < errs.n_warnings; i++)
+        br_str_printf(ret, "warning: %s\n", br_err_format(&errs.warnings[i], line, sizeof line));
+    assert_int_equal(rc == 0, config != NULL);
+    br_errs_release(&errs);
+    free(uri);
+    return config;
+}
+
+static void test_accepted(void **state)
+{
+    (void)state;
+    struct br_str said = {0};
+    struct br_config *config =
+        load("receivers:\n"
+             "  nop:\n"
+             "  otlp:\n"
+             "    protocols:\n"
+             "      grpc:\n"
+             "        keepalive:\n"
+             "          enabled: true\n"
+             "          server_parameters: {enabled: true, max_connection_age: 1m}\n"
+             "          enforcement_policy: {enabled: false, min_time: 1m}\n"
+             "      http: {enabled: false}\n"
+             "exporters:\n"
+             "  logging: {logLevel: debug, verbosity: detailed}\n"
+             "  otlp:\n"
+             "    endpoint: a:1\n"
+             "    sending_queue: {batch: {enabled: false, min_size: 5}}\n"
+             "extensions:\n"
+             "  pprof: {endpoint: 'localhost:1777'}\n"
+             "  zpages:\n"
+             "  opamp: {server: {ws: {endpoint: 'wss://a'}}}\n"
+             "  healthcheckv2:\n"
+             "service:\n"
+             "  extensions: [pprof, zpages, opamp, healthcheckv2]\n"
+             "  pipelines:\n"
+             "    traces: {receivers: [nop, otlp], exporters: [logging, otlp]}\n",
+             &said);
+    assert_string_equal(
+        said.data,
+        "warning: yaml:2:7: receivers::nop: receives nothing\n"
+        "warning: yaml:12:3: exporters::logging: is read as the exporter \"debug\"\n"
+        "warning: yaml:12:13: exporters::logging::logLevel: is read and has no effect: verbosity "
+        "says "
+        "how much is printed\n"
+        "warning: yaml:17:3: extensions::pprof: is read and has no effect: it shows Go's own "
+        "profiles; the receiver pprof is another thing\n"
+        "warning: yaml:18:3: extensions::zpages: is read and has no effect: it shows pages about "
+        "the "
+        "Collector; /metrics is here\n"
+        "warning: yaml:19:3: extensions::opamp: is read and has no effect: it reports to a "
+        "management "
+        "server, and Braid does not\n"
+        "warning: yaml:20:3: extensions::healthcheckv2: is read as the extension "
+        "\"health_check\"\n");
+    assert_non_null(config);
+    assert_int_equal(config->n_extensions, 1);
+    assert_string_equal(config->extensions[0]->component->name, "health_check");
+    br_config_free(config);
+    br_str_release(&said);
+}
+
+static void test_lacking(void **state)
+{
+    (void)state;
+    struct br_str said = {0};
+    assert_null(
+        load("receivers: {otlp: {protocols: {grpc: {auth: {authenticator: b}}}}}\n"
+             "processors: {k8sattributes: }\n"
+             "exporters: {otlp: {endpoint: 'a:1', auth: {authenticator: b}}}\n"
+             "service:\n"
+             "  pipelines:\n"
+             "    traces: {receivers: [otlp], processors: [k8sattributes], exporters: [otlp]}\n",
+             &said));
+    assert_string_equal(
+        said.data,
+        "yaml:1:39: receivers::otlp::protocols::grpc: \"auth\": Braid does not check who sends. "
+        "Listen "
+        "on loopback, ask for client certificates (tls: client_ca_file), or put a proxy in front.\n"
+        "yaml:2:14: processors: \"k8sattributes\": Braid has no such processor; it adds k8s.* "
+        "attributes "
+        "to resources by asking the Kubernetes API. Set them by the downward API in "
+        "OTEL_RESOURCE_ATTRIBUTES, or keep a Collector in front that adds them.\n"
+        "yaml:3:37: exporters::otlp: \"auth\": Braid has no authenticators: put what it sends in "
+        "`headers`, such as headers: {Authorization: \"Bearer ${env:TOKEN}\"}\n");
+    br_str_release(&said);
+}
+
+/* What is a misspelling of a name that only the Collector has is none of another. */
+static void test_misspelt(void **state)
+{
+    (void)state;
+    struct br_str said = {0};
+    assert_null(load("receivers: {nop: , zipkn: }\n"
+                     "processors: {k8sattribute: , resorce: }\n"
+                     "exporters: {nop: }\n"
+                     "service: {pipelines: {traces: {receivers: [nop], exporters: [nop]}}}\n",
+                     &said));
+    assert_string_equal(
+        said.data,
+        "yaml:1:20: receivers: unknown receiver \"zipkn\"; \"zipkin\", which may be meant, is the "
+        "Collector's: it takes spans from Zipkin's clients\n"
+        "yaml:2:14: processors: unknown processor \"k8sattribute\"; \"k8sattributes\", which may "
+        "be "
+        "meant, is the Collector's: it adds k8s.* attributes to resources by asking the Kubernetes "
+        "API\n"
+        "yaml:2:30: processors: unknown processor \"resorce\"; did you mean \"resource\"? \"braid "
+        "components\" lists all\n"
+        "warning: yaml:1:18: receivers::nop: receives nothing\n");
+    br_str_release(&said);
+}
+
+static void test_lacking_without_a_value(void **state)
+{
+    (void)state;
+    struct br_str said = {0};
+    struct br_config *config =
+        load("receivers: {otlp: {protocols: {http: {endpoint: 'localhost:0', auth: }}}}\n"
+             "exporters: {otlp: {endpoint: 'a:1', auth: null, sending_queue: {storage: }}}\n"
+             "service: {pipelines: {traces: {receivers: [otlp], exporters: [otlp]}}}\n",
+             &said);
+    assert_non_null(config);
+    assert_string_equal(said.data ? said.data : "", "");
+    br_config_free(config);
+    br_str_release(&said);
+}
+
+/* Numbers are written out. */
+static void test_range(void **state)
+{
+    (void)state;
+    struct br_str said = {0};
+    assert_null(load("receivers: {nop: }\n"
+                     "exporters: {otlp: {endpoint: 'a:1', sending_queue: {queue_size: 0}}}\n"
+                     "service: {pipelines: {traces: {receivers: [nop], exporters: [otlp]}}}\n",
+                     &said));
+    assert_string_equal(
+        said.data, "yaml:2:65: exporters::otlp::sending_queue::queue_size: must be a whole number "
+                   "from 1 to 9007199254740992, got \"0\"\n"
+                   "warning: yaml:1:18: receivers::nop: receives nothing\n");
+    br_str_release(&said);
+}
+
+/* A row must not hide what the registry has. */
+static void test_rows(void **state)
+{
+    (void)state;
+    for (size_t i = 0; br_components[i]; i++) {
+        const struct br_component *c = br_components[i];
+        assert_null(br_foreign_find(c->kind, c->name));
+        if (c->alias)
+            assert_null(br_foreign_find(c->kind, c->alias));
+    }
+    assert_non_null(
+        br_component_find(br_components, BR_EXPORTER, br_foreign_find(BR_EXPORTER, "logging")->as));
+    assert_non_null(br_component_find(br_components, BR_EXTENSION,
+                                      br_foreign_find(BR_EXTENSION, "health_check_v2")->as));
+}
+
+SUITE(foreign)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_accepted),
+        cmocka_unit_test(test_lacking),
+        cmocka_unit_test(test_lacking_without_a_value),
+        cmocka_unit_test(test_misspelt),
+        cmocka_unit_test(test_range),
+        cmocka_unit_test(test_rows),
+    };
+    return RUN(tests, NULL, NULL);
+}

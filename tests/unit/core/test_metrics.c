@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <math.h>
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "core/metrics.h"
+#include "tests/support/fault.h"
+#include "tests/support/test.h"
+
+static int setup(void **state)
+{
+    *state = br_metrics_new();
+    return *state ? 0 : -1;
+}
+
+static int teardown(void **state)
+{
+    br_metrics_free(*state);
+    return 0;
+}
+
+static void assert_printed(const struct br_metrics *m, const char *want)
+{
+    struct br_str text = {0};
+    br_str_puts(&text, "");
+    br_metrics_print(m, BR_METRICS_TEXT, NULL, &text);
+    assert_false(text.failed);
+    assert_string_equal(text.data, want);
+    br_str_release(&text);
+}
+
+static void a_metric_is_one_number(void **state)
+{
+    double *a = br_metric(*state, BR_COUNTER, "a", "");
+    double *b = br_metric(*state, BR_COUNTER, "a", "x=\"1\"");
+    assert_true(*a == 0 && *b == 0);
+    assert_ptr_not_equal(a, b);
+    assert_ptr_equal(br_metric(*state, BR_COUNTER, "a", ""), a);
+    for (int i = 0; i < 1000; i++) {
+        char name[32];
+        (void)snprintf(name, sizeof name, "other_%d", i);
+        (void)br_metric(*state, BR_GAUGE, name, "");
+    }
+    *b = 5;
+    assert_ptr_equal(br_metric(*state, BR_COUNTER, "a", "x=\"1\""), b); /* it has not moved */
+}
+
+/* prometheus.io/docs/instrumenting/exposition_formats: one TYPE line before a metric's samples. */
+static void printed_as_prometheus_text(void **state)
+{
+    assert_printed(*state, "");
+    *br_metric(*state, BR_GAUGE, "b_size", "") = 2.5;
+    *br_metric(*state, BR_COUNTER, "a", "x=\"2\"") = 7;
+    *br_metric(*state, BR_COUNTER, "a", "x=\"1\"") = 123456789012345;
+    assert_printed(*state, "# TYPE a_total counter\n"
+                           "a_total{x=\"1\"} 123456789012345\n"
+                           "a_total{x=\"2\"} 7\n"
+                           "# TYPE b_size gauge\n"
+                           "b_size 2.5\n");
+}
+
+static const char *help_of(const char *name)
+{
+    return strcmp(name, "a") == 0 ? "How many." : NULL;
+}
+
+/* OpenMetrics 1.0.0, "Counter" and "Histogram": the family has no suffix, bounds are floats. */
+static void printed_as_openmetrics(void **state)
+{
+    static const double bounds[] = {1, 2.5};
+    struct br_str text = {0};
+    *br_metric(*state, BR_COUNTER, "a", "x=\"1\"") = 3;
+    struct br_histogram *h = br_histogram(*state, "size", "x=\"1\"", bounds, 2);
+    const double values[] = {1, 2, 2.5, 100};
+    for (size_t i = 0; i < BR_COUNT(values); i++)
+        br_histogram_observe(h, values[i]);
+    br_metrics_print(*state, BR_METRICS_OPENMETRICS, help_of, &text);
+    assert_string_equal(text.data, "# HELP a How many.\n# TYPE a counter\n"
+                                   "a_total{x=\"1\"} 3\n"
+                                   "# TYPE size histogram\n"
+                                   "size_bucket{x=\"1\",le=\"1.0\"} 1\n"
+                                   "size_bucket{x=\"1\",le=\"2.5\"} 3\n"
+                                   "size_bucket{x=\"1\",le=\"+Inf\"} 4\n"
+                                   "size_sum{x=\"1\"} 105.5\n"
+                                   "size_count{x=\"1\"} 4\n");
+    br_str_release(&text);
+}
+
+static void histograms_add_up(void **state)
+{
+    static const double bounds[] = {10};
+    struct br_metrics *one = br_metrics_new();
+    br_histogram_observe(br_histogram(one, "h", "", bounds, 1), 5);
+    br_histogram_observe(br_histogram(one, "h", "", bounds, 1), 50);
+    assert_int_equal(br_metrics_add(*state, one), 0);
+    assert_int_equal(br_metrics_add(*state, one), 0);
+    assert_printed(*state, "# TYPE h histogram\nh_bucket{le=\"10\"} 2\nh_bucket{le=\"+Inf\"} 4\n"
+                           "h_sum 110\nh_count 4\n");
+    br_metrics_free(one);
+}
+
+static void numbers_are_printed_so_that_they_read_back(void **state)
+{
+    static const double values[] = {0, -1, 0.1, 1e300, 1e-300, 9007199254740993.0, 3.0000000001};
+    for (size_t i = 0; i < BR_COUNT(values); i++) {
+        struct br_str text = {0};
+        *br_metric(*state, BR_GAUGE, "v", "") = values[i];
+        br_metrics_print(*state, BR_METRICS_TEXT, NULL, &text);
+        assert_true(strtod(strchr(strchr(text.data, '\n'), ' ') + 1, NULL) == values[i]);
+        br_str_release(&text);
+    }
+}
+
+static void infinite_numbers_as_prometheus_spells_them(void **state)
+{
+    *br_metric(*state, BR_GAUGE, "a", "") = INFINITY;
+    *br_metric(*state, BR_GAUGE, "b", "") = -INFINITY;
+    *br_metric(*state, BR_GAUGE, "c", "") = NAN;
+    assert_printed(*state,
+                   "# TYPE a gauge\na +Inf\n# TYPE b gauge\nb -Inf\n# TYPE c gauge\nc NaN\n");
+}
+
+static void label_values_are_escaped(void **state)
+{
+    (void)state;
+    struct br_str s = {0};
+    br_label(&s, "a", "x");
+    br_label(&s, "b", "q\"b\\n\nl");
+    assert_string_equal(s.data, "a=\"x\",b=\"q\\\"b\\\\n\\nl\"");
+    br_str_release(&s);
+}
+
+static void snapshots_add_up_by_name_and_labels(void **state)
+{
+    struct br_metrics *sum = *state, *one = br_metrics_new(), *two = br_metrics_new();
+    *br_metric(one, BR_COUNTER, "a", "x=\"1\"") = 1;
+    *br_metric(two, BR_COUNTER, "a", "x=\"1\"") = 10;
+    *br_metric(two, BR_COUNTER, "a", "x=\"2\"") = 100;
+    assert_int_equal(br_metrics_add(sum, one), 0);
+    assert_int_equal(br_metrics_add(sum, two), 0);
+    assert_printed(sum, "# TYPE a_total counter\na_total{x=\"1\"} 11\na_total{x=\"2\"} 100\n");
+    br_metrics_free(one);
+    br_metrics_free(two);
+    br_metrics_free(NULL);
+}
+
+static void past_the_maximum_numbers_are_lost_not_refused(void **state)
+{
+    char labels[32];
+    for (int i = 0; i < BR_METRICS_MAX; i++) {
+        (void)snprintf(labels, sizeof labels, "n=\"%d\"", i);
+        *br_metric(*state, BR_COUNTER, "a", labels) = 1;
+    }
+    double *lost = br_metric(*state, BR_COUNTER, "a", "n=\"more\"");
+    assert_non_null(lost);
+    *lost += 5;
+    struct br_str text = {0};
+    br_metrics_print(*state, BR_METRICS_TEXT, NULL, &text);
+    assert_null(strstr(text.data, "more"));
+    br_str_release(&text);
+    struct br_metrics *sum = br_metrics_new();
+    assert_int_equal(br_metrics_add(sum, *state), 0); /* a full one still adds up */
+    br_metrics_free(sum);
+}
+
+/* --- The ledger ------------------------------------------------------------------------------- */
+
+static void the_ledger_counts_each_reason(void **state)
+{
+    struct br_ledger l;
+    assert_int_equal(br_ledger_init(&l, *state, NULL), 0);
+    br_ledger_dropped(&l, BR_TRACES, "queue_full", 3);
+    br_ledger_dropped(&l, BR_TRACES, "queue_full", 4);
+    br_ledger_dropped(&l, BR_PROFILES, "shutdown", 1);
+    assert_true(*br_metric(*state, BR_COUNTER, "braid_ledger_dropped",
+                           "signal=\"traces\",reason=\"queue_full\"") == 7);
+    assert_true(*br_metric(*state, BR_COUNTER, "braid_ledger_dropped",
+                           "signal=\"profiles\",reason=\"shutdown\"") == 1);
+    assert_ptr_equal(l.received[BR_PROFILES],
+                     br_metric(*state, BR_COUNTER, "braid_ledger_received", "signal=\"profiles\""));
+}
+
+static void *no_alloc(size_t size)
+{
+    (void)size;
+    return NULL;
+}
+
+static void *no_resize(void *p, size_t size)
+{
+    (void)p;
+    (void)size;
+    return NULL;
+}
+
+static const struct br_mem_hooks nothing = {no_alloc, no_resize, free, NULL};
+
+static void what_is_dropped_without_memory_is_counted_all_the_same(void **state)
+{
+    struct br_ledger l;
+    assert_int_equal(br_ledger_init(&l, *state, NULL), 0);
+    br_ledger_dropped(&l, BR_TRACES, "rejected", 1);
+    br_mem_set_hooks(&nothing);
+    br_ledger_dropped(&l, BR_TRACES, "rejected", 2);
+    br_ledger_dropped(&l, BR_TRACES, "never seen before", 5);
+    br_mem_set_hooks(NULL);
+    double sum = 0;
+    struct br_str text = {0};
+    br_metrics_print(*state, BR_METRICS_TEXT, NULL, &text);
+    for (const char *at = text.data; (at = strstr(at, "braid_ledger_dropped_total{")); at++)
+        sum += strtod(strchr(at, ' ') + 1, NULL);
+    br_str_release(&text);
+    assert_true(sum == 8);
+}
+
+/* With the same place for several numbers none of them would be right. */
+static void a_ledger_without_memory_is_none(void **state)
+{
+    struct br_ledger l;
+    br_mem_set_hooks(&nothing);
+    assert_int_equal(br_ledger_init(&l, *state, NULL), BR_ENOMEM);
+    br_mem_set_hooks(NULL);
+    for (unsigned n = 1;; n++) {
+        struct br_metrics *m = br_metrics_new();
+        fault_nth(n);
+        int rc = br_ledger_init(&l, m, "otlp");
+        bool failed = fault_nth_stop();
+        assert_int_equal(rc, failed ? BR_ENOMEM : 0);
+        br_metrics_free(m);
+        if (!failed)
+            return;
+    }
+}
+
+SUITE(metrics)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(a_metric_is_one_number),
+        TEST(printed_as_prometheus_text),
+        TEST(printed_as_openmetrics),
+        TEST(histograms_add_up),
+        TEST(numbers_are_printed_so_that_they_read_back),
+        TEST(infinite_numbers_as_prometheus_spells_them),
+        TEST(label_values_are_escaped),
+        TEST(snapshots_add_up_by_name_and_labels),
+        TEST(past_the_maximum_numbers_are_lost_not_refused),
+        TEST(the_ledger_counts_each_reason),
+        TEST(what_is_dropped_without_memory_is_counted_all_the_same),
+        TEST(a_ledger_without_memory_is_none),
+    };
+    return RUN(tests, NULL, NULL);
+}

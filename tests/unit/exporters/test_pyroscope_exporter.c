@@ -1,0 +1,738 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Exporter pyroscope on a fake host, whose clients answer as Pyroscope's distributor does
+ * (pkg/distributor, connectrpc.com/docs/protocol); requests are read by proto/push/v1/push.proto.
+ * tests/e2e/test_pyroscope_exporter.py has labels, names and HTTP.
+ */
+#include <inttypes.h>
+
+#include "base/mem.h"
+#include "base/steps.h"
+#include "pipeline/component.h"
+#include "push/v1/push.pb-c.h"
+#include "tests/support/fake_sink.h"
+#include "tests/support/fault.h"
+#include "tests/support/node_rig.h"
+#include "tests/support/otlp_text.h"
+#include "tests/support/test.h"
+
+extern const struct br_component br_pyroscope_exporter;
+
+#define SERVICES_MAX 64
+#define HOUR_NS 3600000000000u
+#define MINUTE_NS 60000000000u
+
+enum mood {
+    FINE,
+    BAD_PROFILES,  /* 400 while a service that is bad is in the request; nothing is stored */
+    NAMES_THE_BAD, /* the same, but the rest is stored and the message names the bad ones; X, Y and
+                      Z are so large that it cannot read them, which the message says without a name
+                    */
+    TOO_LARGE,     /* 413 for more than three profiles */
+    BUSY,          /* 503, until busy_left is 0 */
+    FORBIDDEN,     /* 403 */
+};
+
+struct fixture {
+    struct node_rig rig;
+    enum mood mood;
+    unsigned busy_left, n_requests;
+    int64_t retry_after_s;
+    const char *bad;               /* services, each a letter */
+    unsigned stored[SERVICES_MAX]; /* by letter: how often */
+    char message[8192];            /* of the last refusal */
+    struct fake_tally tally;
+};
+
+/* --- Pyroscope ------------------------------------------------------------------------------- */
+
+static char service_of(const Push__V1__RawProfileSeries *s)
+{
+    for (size_t i = 0; i < s->n_labels; i++)
+        if (strcmp(s->labels[i]->name, "service_name") == 0)
+            return s->labels[i]->value[0];
+    return '?';
+}
+
+static void store(struct fixture *f, const Push__V1__PushRequest *r, bool all)
+{
+    for (size_t i = 0; i < r->n_series; i++) {
+        char c = service_of(r->series[i]);
+        if (all || (!strchr(f->bad, c) && (f->mood != NAMES_THE_BAD || c < 'X')))
+            f->stored[c - 'A']++;
+    }
+}
+
+/* As the distributor words it: what it could not read first, in a list only where there are
+ * several. */
+static size_t name_bad(struct fixture *f, const Push__V1__PushRequest *r)
+{
+    size_t n = 0, at = 0, n_unread = 0, n_bad = 0;
+    f->message[0] = '\0';
+    for (size_t i = 0; i < r->n_series; i++) {
+        n_unread += f->mood == NAMES_THE_BAD && service_of(r->series[i]) >= 'X';
+        n_bad += strchr(f->bad, service_of(r->series[i])) != NULL;
+    }
+    if (n_unread + n_bad > 1)
+        at += (size_t)snprintf(f->message, sizeof f->message, "%zu errors: ", n_unread + n_bad);
+    for (; n < n_unread; n++)
+        at += (size_t)snprintf(f->message + at, sizeof f->message - at, "%s",
+                               "uncompressed profile payload size exceeds limit of 4.2 MB; ");
+    for (size_t i = 0; i < r->n_series; i++) {
+        if (!strchr(f->bad, service_of(r->series[i])))
+            continue;
+        n++;
+        assert_int_equal(r->series[i]->n_samples, 1);
+        assert_int_equal(strlen(r->series[i]->samples[0]->id), 32);
+        at += (size_t)snprintf(f->message + at, sizeof f->message - at,
+                               "push series with index %zu and id %s failed: bad; ", i,
+                               r->series[i]->samples[0]->id);
+    }
+    return n;
+}
+
+static struct fake_answer refusal(struct fixture *f, unsigned status, bool with_message)
+{
+    return (struct fake_answer){.http_status = status,
+                                .type = "application/json",
+                                .body = with_message ? f->message : "no",
+                                .len = with_message ? strlen(f->message) : 2,
+                                .has_retry_after = f->retry_after_s > 0,
+                                .retry_after_s = f->retry_after_s};
+}
+
+static struct fake_answer judge(struct fixture *f, const Push__V1__PushRequest *r)
+{
+    size_t n_bad = name_bad(f, r);
+    f->n_requests++;
+    if (f->busy_left > 0) {
+        f->busy_left--;
+        return refusal(f, 503, false);
+    }
+    if (f->mood == FORBIDDEN)
+        return refusal(f, 403, false);
+    if (f->mood == TOO_LARGE && r->n_series > 3)
+        return refusal(f, 413, false);
+    if (f->mood == BAD_PROFILES && n_bad)
+        return refusal(f, 400, false);
+    if (f->mood == NAMES_THE_BAD && n_bad) {
+        store(f, r, false);
+        return refusal(f, 400, true);
+    }
+    store(f, r, true);
+    return (struct fake_answer){.type = "application/proto"};
+}
+
+/* The request is read in the C library's memory: the code under test alone lacks it. */
+static struct fake_answer on_exchange(const struct br_exchange *x, void *arg)
+{
+    struct fixture *f = arg;
+    uint8_t *data = malloc(x->body.len + 1);
+    size_t at = 0;
+    assert_non_null(data);
+    assert_string_equal(x->path, "/push.v1.PusherService/Push");
+    assert_string_equal(x->content_type, "application/proto");
+    for (size_t i = 0; i < x->body.count; i++) {
+        memcpy(data + at, x->body.slices[i].data, x->body.slices[i].len);
+        at += x->body.slices[i].len;
+    }
+    assert_int_equal(at, x->body.len);
+    Push__V1__PushRequest *r = push__v1__push_request__unpack(NULL, at, data);
+    assert_non_null(r);
+    struct fake_answer answer = judge(f, r);
+    push__v1__push_request__free_unpacked(r, NULL);
+    free(data);
+    return answer;
+}
+
+/* --- The exporter ---------------------------------------------------------------------------- */
+
+static int create(struct fixture *f, const char *yaml)
+{
+    struct br_err err = {0};
+    *f = (struct fixture){.bad = ""};
+    node_rig_begin(&f->rig, &br_pyroscope_exporter, yaml);
+    f->rig.h->answer = on_exchange;
+    f->rig.h->answer_arg = f;
+    f->rig.node.in_pipeline[BR_PROFILES] = true;
+    assert_int_equal(br_pyroscope_exporter.create(&f->rig.node, &err), 0);
+    return br_pyroscope_exporter.start(&f->rig.node, &err);
+}
+
+static void start(struct fixture *f, const char *more)
+{
+    char yaml[512];
+    (void)snprintf(yaml, sizeof yaml,
+                   "{endpoint: \"http://localhost:4040\", compression: none, %s}", more);
+    assert_int_equal(create(f, yaml), 0);
+}
+
+static void end(struct fixture *f)
+{
+    node_rig_end(&f->rig);
+}
+
+static void on_done(struct br_item *item, void *arg)
+{
+    struct fake_tally *t = arg;
+    t->n++;
+    t->n_done += item->outcome.verdict == BR_DONE;
+    t->n_retry += item->outcome.verdict == BR_RETRY;
+    t->n_reject += item->outcome.verdict == BR_REJECT;
+    t->last = item->outcome;
+}
+
+/* A resource, of the service that the letter is, with a profile of one sample. */
+static void put_resource(struct br_str *json, char service, uint64_t time_ns)
+{
+    char name[64] = {service};
+    if (service >= 'X')
+        memset(name, service, sizeof name - 1); /* a large one */
+    br_str_printf(
+        json,
+        "%s{'resource':{'attributes':[{'key':'service.name','value':{'stringValue':'%s'}}]},"
+        "'scopeProfiles':[{'profiles':[{'samples':[{'values':[1]}],'timeUnixNano':%" PRIu64 "}]}]}",
+        json->len ? "," : "{'resourceProfiles':[", name, time_ns);
+}
+
+/* The item of resources that were put there; `json` is given back. */
+static struct br_item *end_item(struct fixture *f, struct br_str *json)
+{
+    br_str_puts(json, "]}");
+    assert_false(json->failed);
+    struct br_item *item = otlp_text_item(&f->rig.h->host, BR_PROFILES, json->data);
+    br_str_release(json);
+    br_item_received(item);
+    item->done = on_done;
+    item->done_arg = &f->tally;
+    return item;
+}
+
+/* An item with a profile for each letter; times[i] is taken from now. */
+static struct br_item *item_of(struct fixture *f, const char *services, const int64_t *times)
+{
+    struct br_str json = {0};
+    for (size_t i = 0; services[i]; i++)
+        put_resource(&json, services[i], f->rig.h->unix_ns + (uint64_t)(times ? times[i] : 0));
+    return end_item(f, &json);
+}
+
+static void push(struct fixture *f, const char *services, const int64_t *times)
+{
+    br_pyroscope_exporter.consume(&f->rig.node, item_of(f, services, times));
+    fake_host_turn(f->rig.h);
+}
+
+static void stored_once(const struct fixture *f, const char *services)
+{
+    for (char c = 'A'; c <= 'Z'; c++)
+        assert_int_equal(f->stored[c - 'A'], strchr(services, c) ? 1 : 0);
+}
+
+static double dropped(struct fixture *f, const char *reason)
+{
+    return fake_host_dropped(f->rig.h, BR_PROFILES, reason);
+}
+
+/* --- Before a request ------------------------------------------------------------------------ */
+
+static void times_by_the_clock(void **state)
+{
+    struct fixture f;
+    const int64_t hour = (int64_t)HOUR_NS, minute = (int64_t)MINUTE_NS;
+    const int64_t times[] = {0, -hour, -hour + 1, 10 * minute, 10 * minute - 1};
+    (void)state;
+    start(&f, "");
+    push(&f, "ABCDE", times);
+    stored_once(&f, "ACE");
+    assert_true(dropped(&f, "too_old") == 1 && dropped(&f, "too_new") == 1);
+    assert_true(f.tally.n_done == 1 && f.tally.last.n_rejected == 2);
+    fake_host_advance(f.rig.h, 3600000); /* what is new becomes old while the clock goes */
+    push(&f, "F", &(const int64_t){-hour});
+    push(&f, "G", &(const int64_t){0});
+    stored_once(&f, "ACEG");
+    end(&f);
+    start(&f, "limits: {max_age: 0, max_ahead: 0}");
+    push(&f, "ABCDE", times);
+    stored_once(&f, "ABCDE");
+    end(&f);
+}
+
+/* Nothing is left to be sent, so nothing is. */
+static void all_may_be_dropped(void **state)
+{
+    struct fixture f;
+    (void)state;
+    start(&f, "limits: {max_profile_size: 1}");
+    push(&f, "ABC", NULL);
+    assert_true(f.n_requests == 0 && dropped(&f, "too_large") == 3);
+    assert_true(f.tally.n_done == 1 && f.tally.last.n_rejected == 3);
+    end(&f);
+}
+
+static void requests_are_bounded(void **state)
+{
+    struct fixture f;
+    (void)state;
+    start(&f, "limits: {max_request_profiles: 3}");
+    push(&f, "ABCDEFGH", NULL);
+    assert_int_equal(f.n_requests, 3);
+    stored_once(&f, "ABCDEFGH");
+    end(&f);
+    start(&f, "limits: {max_request_size: 1}"); /* one profile each, since each is larger */
+    push(&f, "ABC", NULL);
+    assert_int_equal(f.n_requests, 3);
+    stored_once(&f, "ABC");
+    end(&f);
+}
+
+/* A Resource of `n` attributes of 2000 bytes, with so many scopes of a profile of one sample. */
+static struct br_item *one_resource(struct fixture *f, unsigned n, unsigned scopes)
+{
+    struct br_str json = {0};
+    char text[2001];
+    memset(text, 'x', sizeof text - 1);
+    text[sizeof text - 1] = '\0';
+    br_str_puts(&json,
+                "{'resourceProfiles':[{'resource':{'attributes':[{'key':'service.name','value':"
+                "{'stringValue':'A'}}");
+    for (unsigned i = 0; i < n; i++)
+        br_str_printf(&json, ",{'key':'k%u','value':{'stringValue':'%s'}}", i, text);
+    br_str_puts(&json, "]},'scopeProfiles':[");
+    for (unsigned i = 0; i < scopes; i++)
+        br_str_printf(&json, "%s{'profiles':[{'samples':[{'values':[1]}]}]}", i ? "," : "");
+    br_str_puts(&json, "]}");
+    return end_item(f, &json);
+}
+
+/* Its texts are checked once, not for each of 2,000 profiles. */
+static void a_resource_is_read_once(void **state)
+{
+    struct fixture f;
+    (void)state;
+    start(&f, "labels: {resource_attributes: [\"*\"], max: 2}");
+    struct br_item *item = one_resource(&f, 100, 2000);
+    uint64_t steps = br_steps(), most = 4 * item->size;
+    br_pyroscope_exporter.consume(&f.rig.node, item);
+    steps = br_steps() - steps;
+    fake_host_turn(f.rig.h);
+    assert_true(f.tally.n_done == 1 && f.stored[0] == 2000);
+    assert_true(steps < most);
+    end(&f);
+}
+
+/* Each of 2,000 pprofs would have labels of 200 kB. */
+static void what_an_item_becomes_is_bounded(void **state)
+{
+    struct fixture f;
+    (void)state;
+    start(&f, "labels: {resource_attributes: [\"*\"], max: 128}");
+    struct br_item *item = one_resource(&f, 100, 2000);
+    br_pyroscope_exporter.consume(&f.rig.node, item);
+    fake_host_turn(f.rig.h);
+    assert_true(f.tally.n_reject == 1 && f.n_requests == 0);
+    assert_non_null(strstr(f.tally.last.text, "too many bytes"));
+    end(&f);
+}
+
+/* --- The budget ------------------------------------------------------------------------------ */
+
+#define BUDGET ((size_t)16 << 20)
+
+/* Sends while the process holds all but `left` bytes of its limit. */
+static void push_with_left(struct fixture *f, size_t left)
+{
+    struct br_memory *memory = &f->rig.h->memory;
+    br_mem_flush();
+    size_t used = br_memory_used(memory), hard = br_memory_hard(memory);
+    assert_true(used + left < hard);
+    void *held = br_malloc(hard - used - left);
+    assert_non_null(held);
+    push(f, "AB", NULL);
+    br_free(held);
+    br_mem_flush();
+}
+
+/* An eighth of the limit is for sending: 2 MiB and more. */
+static void what_is_held_is_sent_or_waits(void **state)
+{
+    struct fixture f;
+    (void)state;
+    start(&f, "");
+    br_mem_flush();
+    br_memory_limit(&f.rig.h->memory, 1, br_mem_live() + BUDGET);
+    push_with_left(&f, BUDGET / 16);
+    assert_true(f.tally.n_done == 1 && f.n_requests == 1);
+    push_with_left(&f, 0);
+    assert_true(f.tally.n == 1 && f.n_requests == 1);
+    fake_host_advance(f.rig.h, 2000);
+    assert_true(f.tally.n_done == 2 && f.n_requests == 2);
+    end(&f);
+}
+
+static void it_waits_as_long_as_it_may(void **state)
+{
+    static const char *const off = "retry_on_failure: {enabled: false}";
+    struct fixture f;
+    (void)state;
+    for (int waits = 0; waits < 2; waits++) {
+        start(&f, waits ? "" : off);
+        br_mem_flush();
+        br_memory_limit(&f.rig.h->memory, 1, br_mem_live() + BUDGET);
+        push_with_left(&f, 0);
+        assert_int_equal(f.tally.n_retry, waits ? 0 : 1);
+        end(&f);
+    }
+}
+
+static void what_never_has_room_is_rejected(void **state)
+{
+    struct fixture f;
+    (void)state;
+    start(&f, "");
+    br_mem_flush();
+    br_memory_limit(&f.rig.h->memory, 1, br_mem_live() + 4096);
+    push(&f, "AB", NULL);
+    assert_true(f.tally.n_reject == 1 && f.tally.n_retry == 0 && f.n_requests == 0);
+    end(&f);
+}
+
+/* Each of 30 has labels of 200 kB, which are there once. */
+static void what_profiles_share_is_in_each(void **state)
+{
+    struct fixture f;
+    (void)state;
+    start(&f, "labels: {resource_attributes: [\"*\"], max: 128}");
+    struct br_item *item = one_resource(&f, 100, 30);
+    br_pyroscope_exporter.consume(&f.rig.node, item);
+    fake_host_turn(f.rig.h);
+    assert_true(f.tally.n_done == 1 && f.stored[0] == 30);
+    end(&f);
+}
+
+/* --- Refusals -------------------------------------------------------------------------------- */
+
+/* One of eight: 8, then its half, quarter and itself, each with a sister. */
+static void a_bad_profile_is_found(void **state)
+{
+    struct fixture f;
+    (void)state;
+    start(&f, "");
+    f.mood = BAD_PROFILES;
+    f.bad = "F";
+    push(&f, "ABCDEFGH", NULL);
+    stored_once(&f, "ABCDEGH");
+    assert_int_equal(f.n_requests, 1 + 2 + 2 + 2);
+    assert_true(dropped(&f, "profile_rejected") == 1 && f.tally.n_done == 1);
+    assert_int_equal(f.tally.last.n_rejected, 1);
+    end(&f);
+}
+
+static void all_may_be_bad(void **state)
+{
+    struct fixture f;
+    (void)state;
+    start(&f, "");
+    f.mood = BAD_PROFILES;
+    f.bad = "ABCDE";
+    push(&f, "ABCDE", NULL);
+    assert_int_equal(f.n_requests, 2 * 5 - 1);
+    assert_true(dropped(&f, "profile_rejected") == 5 && f.tally.n_done == 1);
+    end(&f);
+}
+
+/* A server that refuses everything: 2 log2(64) + 2 = 14 refusals, a try of the largest piece, and
+ * then one request for each delay. What it takes again goes at once. */
+static void a_server_that_refuses_all_is_left_alone(void **state)
+{
+    struct fixture f;
+    char services[65];
+    (void)state;
+    memset(services, 'A', 64);
+    services[64] = '\0';
+    start(&f, "retry_on_failure: {initial_interval: 1s, randomization_factor: 0}");
+    f.mood = BAD_PROFILES;
+    f.bad = "A";
+    push(&f, services, NULL);
+    assert_int_equal(f.n_requests, 14 + 1);
+    assert_int_equal(f.tally.n, 0);
+    fake_host_advance(f.rig.h, 999);
+    assert_int_equal(f.n_requests, 14 + 1);
+    fake_host_advance(f.rig.h, 1);
+    assert_int_equal(f.n_requests, 14 + 2);
+    unsigned n_lost = (unsigned)dropped(&f, "profile_rejected");
+    f.bad = "";
+    fake_host_advance(f.rig.h, 1500);
+    assert_int_equal(f.stored[0], 64 - n_lost);
+    assert_in_range(n_lost, 1, 7);
+    assert_true(f.tally.n_done == 1 && f.tally.last.n_rejected == n_lost);
+    end(&f);
+}
+
+/* What is not named was stored, and must not be sent again. */
+static void the_server_may_name_the_bad(void **state)
+{
+    struct fixture f;
+    (void)state;
+    start(&f, "");
+    f.mood = NAMES_THE_BAD;
+    f.bad = "CH";
+    push(&f, "ABCDEFGH", NULL);
+    stored_once(&f, "ABDEFG");
+    assert_int_equal(f.n_requests, 1 + 2); /* the two that were named, apart */
+    assert_true(dropped(&f, "profile_rejected") == 2 && f.tally.n_done == 1);
+    end(&f);
+}
+
+/* What could not even be read has no name, and was not stored either. */
+static void the_server_may_not_name_all_that_are_bad(void **state)
+{
+    static const struct {
+        const char *services, *bad, *stored;
+        unsigned n_requests;
+    } cases[] = {
+        {"ABXCDEYF", "CE", "ABDF", 1 + 2},
+        {"ABX", "B", "A", 1},
+        {"ABXYZ", "", "AB", 1},
+        {"X", "", "", 1},
+    };
+    (void)state;
+    for (size_t i = 0; i < BR_COUNT(cases); i++) {
+        struct fixture f;
+        start(&f, "");
+        f.mood = NAMES_THE_BAD;
+        f.bad = cases[i].bad;
+        push(&f, cases[i].services, NULL);
+        stored_once(&f, cases[i].stored);
+        assert_int_equal(f.n_requests, cases[i].n_requests);
+        assert_true(dropped(&f, "profile_rejected") ==
+                    (double)(strlen(cases[i].services) - strlen(cases[i].stored)));
+        assert_true(*f.rig.h->host.ledger.sent[BR_PROFILES] == (double)strlen(cases[i].stored));
+        end(&f);
+    }
+}
+
+static void too_large_requests_are_halved(void **state)
+{
+    struct fixture f;
+    (void)state;
+    start(&f, "");
+    f.mood = TOO_LARGE;
+    push(&f, "ABCDE", NULL);
+    stored_once(&f, "ABCDE");
+    assert_int_equal(f.n_requests, 3);
+    end(&f);
+}
+
+static void what_nobody_may_is_given_up(void **state)
+{
+    struct fixture f;
+    (void)state;
+    start(&f, "");
+    f.mood = FORBIDDEN;
+    push(&f, "ABCDE", NULL);
+    stored_once(&f, "");
+    assert_int_equal(f.n_requests, 1);
+    assert_true(f.tally.n_reject == 1 && f.tally.last.status == BR_STATUS_PERMISSION_DENIED);
+    end(&f);
+}
+
+/* --- Later ----------------------------------------------------------------------------------- */
+
+#define RETRY "retry_on_failure: {initial_interval: 1s, randomization_factor: 0}"
+
+static void a_busy_server_is_asked_again(void **state)
+{
+    struct fixture f;
+    (void)state;
+    start(&f, RETRY);
+    f.busy_left = 2;
+    push(&f, "AB", NULL);
+    assert_true(f.n_requests == 1 && f.tally.n == 0);
+    fake_host_advance(f.rig.h, 999);
+    assert_int_equal(f.n_requests, 1);
+    fake_host_advance(f.rig.h, 1);
+    assert_int_equal(f.n_requests, 2);
+    fake_host_advance(f.rig.h, 1500);
+    assert_true(f.n_requests == 3 && f.tally.n_done == 1);
+    stored_once(&f, "AB");
+    end(&f);
+}
+
+static void it_says_when(void **state)
+{
+    struct fixture f;
+    (void)state;
+    start(&f, RETRY);
+    f.busy_left = 1;
+    f.retry_after_s = 7;
+    push(&f, "A", NULL);
+    fake_host_advance(f.rig.h, 6999);
+    assert_int_equal(f.n_requests, 1);
+    fake_host_advance(f.rig.h, 1);
+    assert_true(f.n_requests == 2 && f.tally.n_done == 1);
+    end(&f);
+}
+
+/* Every endpoint gets everything; one that fails does not make the others get it twice. The queue
+ * waits for it only where it was told to. */
+static void endpoints_fail_alone(void **state)
+{
+    struct fixture f;
+    (void)state;
+    for (unsigned waits = 0; waits < 2; waits++) {
+        assert_int_equal(
+            create(&f,
+                   waits ? "{endpoints: [\"http://a:1\", \"http://b:1\"], compression: none, "
+                           "sending_queue: {wait_for_result: true}, " RETRY "}"
+                         : "{endpoints: [\"http://a:1\", \"http://b:1\"], compression: none, " RETRY
+                           "}"),
+            0);
+        f.busy_left = 1;
+        push(&f, "A", NULL);
+        assert_true(f.n_requests == 2 && f.stored[0] == 1 && f.tally.n == 1 - waits);
+        fake_host_advance(f.rig.h, 1000);
+        assert_true(f.n_requests == 3 && f.stored[0] == 2 && f.tally.n_done == 1);
+        end(&f);
+    }
+}
+
+static void it_may_end_in_the_middle(void **state)
+{
+    struct fixture f;
+    (void)state;
+    start(&f, RETRY);
+    f.busy_left = 100;
+    push(&f, "ABC", NULL);
+    end(&f); /* checks the ledger and the memory */
+}
+
+/* --- Config ---------------------------------------------------------------------------------- */
+
+/* The first error or else warning; empty when there is none. */
+static void first_message(const struct br_errs *errs, char *out, size_t size)
+{
+    const struct br_err *first = errs->n_errors     ? errs->errors
+                                 : errs->n_warnings ? errs->warnings
+                                                    : NULL;
+    out[0] = '\0';
+    if (first)
+        (void)br_err_format(first, out, size);
+}
+
+static void config_is_checked(void **state)
+{
+    const struct br_component *c = &br_pyroscope_exporter;
+    static const struct {
+        const char *yaml, *message;
+        int rc;
+    } cases[] = {
+        {"endpoint: \"http://localhost:4040\"", "", 0},
+        {"endpoints: [\"http://a\", \"https://b/x\"]", "", 0},
+        {"endpoints: http://a", "", 0},
+        {"", "t:1:1: x: endpoint, or endpoints, is required", BR_EINVAL},
+        {"endpoints: []", "t:1:1: x: endpoint, or endpoints, is required", BR_EINVAL},
+        {"{endpoint: \"http://a\", endpoints: [\"http://b\"]}",
+         "t:1:35: x: endpoint and endpoints are both given; keep one", BR_EINVAL},
+        {"endpoint: nowhere",
+         "t:1:11: x::endpoint: \"nowhere\" must be a URL that starts with http:// or https://",
+         BR_EINVAL},
+        {"endpoints: [\"http://a\", nowhere]",
+         "t:1:25: x::endpoints[1]: \"nowhere\" must be a URL that starts with http:// or https://",
+         BR_EINVAL},
+        {"endpoints: nowhere",
+         "t:1:12: x::endpoints[0]: \"nowhere\" must be a URL that starts with http:// or https://",
+         BR_EINVAL},
+        {"{endpoint: \"http://a\", bearer_token: x, basic_auth: {username: u}}",
+         "t:1:1: x: basic_auth and bearer_token exclude each other", BR_EINVAL},
+        {"{endpoint: \"http://a\", tenant_metadata: X, sending_queue: {batch: {}}}",
+         "t:1:1: x: tenant_metadata needs batches of one tenant each: "
+         "sending_queue::batch::partition::metadata_keys must have \"X\"",
+         BR_EINVAL},
+        {"{endpoint: \"http://a\", tenant_metadata: X, "
+         "sending_queue: {batch: {partition: {metadata_keys: [x]}}}}",
+         "", 0},
+        {"{endpoint: \"http://a\", labels: {max: 30}}", "", 0},
+        {"{endpoint: \"http://a\", labels: {max: 31}}",
+         "t:1:38: x::labels::max: Pyroscope refuses series of more than 30 labels, unless its own "
+         "limit (max_label_names_per_series) is raised",
+         0},
+    };
+    (void)state;
+    for (size_t i = 0; i < BR_COUNT(cases); i++) {
+        struct br_errs errs = {0};
+        struct br_arena arena;
+        struct br_yaml *tree;
+        char message[1024];
+        br_arena_init(&arena, 0);
+        void *config = br_arena_calloc(&arena, 1, c->config_size);
+        assert_int_equal(
+            br_yaml_parse(cases[i].yaml, strlen(cases[i].yaml), "t", &arena, &tree, &errs), 0);
+        assert_int_equal(br_options_read(c->options, tree, "x", config, &arena, &errs), 0);
+        int rc = c->check(config, tree, "x", &arena, &errs);
+        first_message(&errs, message, sizeof message);
+        if (rc != cases[i].rc || strcmp(message, cases[i].message) != 0)
+            fail_msg("%s: %d, %s", cases[i].yaml, rc, message);
+        br_errs_release(&errs);
+        br_arena_release(&arena);
+    }
+}
+
+/* --- Without memory -------------------------------------------------------------------------- */
+
+/* Whatever fails, nothing that is good is lost without a word, and the ledger closes. */
+static void scenario(void *arg)
+{
+    struct fixture f;
+    start(&f, RETRY ", limits: {max_request_profiles: 4}");
+    f.mood = *(const enum mood *)arg;
+    f.bad = "B";
+    struct br_item *item = item_of(&f, "ABCDE", NULL);
+    fault_start();
+    br_pyroscope_exporter.consume(&f.rig.node, item);
+    fake_host_turn(f.rig.h);
+    fault_stop();
+    fake_host_advance(f.rig.h, 60000);
+    assert_int_equal(f.tally.n, 1);
+    assert_true(f.tally.n_done == 1 || fault_failed());
+    if (!fault_failed())
+        stored_once(&f, f.mood == FINE ? "ABCDE" : "ACDE");
+    end(&f);
+}
+
+static void without_memory(void **state)
+{
+    static const enum mood moods[] = {FINE, BAD_PROFILES, NAMES_THE_BAD};
+    (void)state;
+    for (size_t i = 0; i < BR_COUNT(moods); i++)
+        fault_each("a request", scenario, (void *)(uintptr_t)&moods[i]);
+}
+
+SUITE(pyroscope_exporter)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(times_by_the_clock),
+        cmocka_unit_test(all_may_be_dropped),
+        cmocka_unit_test(requests_are_bounded),
+        cmocka_unit_test(a_bad_profile_is_found),
+        cmocka_unit_test(a_resource_is_read_once),
+        cmocka_unit_test(what_an_item_becomes_is_bounded),
+        cmocka_unit_test(what_is_held_is_sent_or_waits),
+        cmocka_unit_test(it_waits_as_long_as_it_may),
+        cmocka_unit_test(what_never_has_room_is_rejected),
+        cmocka_unit_test(what_profiles_share_is_in_each),
+        cmocka_unit_test(all_may_be_bad),
+        cmocka_unit_test(the_server_may_name_the_bad),
+        cmocka_unit_test(a_server_that_refuses_all_is_left_alone),
+        cmocka_unit_test(the_server_may_not_name_all_that_are_bad),
+        cmocka_unit_test(too_large_requests_are_halved),
+        cmocka_unit_test(what_nobody_may_is_given_up),
+        cmocka_unit_test(a_busy_server_is_asked_again),
+        cmocka_unit_test(it_says_when),
+        cmocka_unit_test(endpoints_fail_alone),
+        cmocka_unit_test(it_may_end_in_the_middle),
+        cmocka_unit_test(config_is_checked),
+        cmocka_unit_test(without_memory),
+    };
+    return RUN(tests, NULL, NULL);
+}

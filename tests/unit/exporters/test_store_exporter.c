@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The exporter of the store: what its senders hear, and when. */
+#include <signal.h>
+#include <stdio.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+#include "base/arena.h"
+#include "exporters/store/size.h"
+#include "storage/store.h"
+#include "tests/support/fake_host.h"
+#include "tests/support/items.h"
+#include "tests/support/rig.h"
+#include "tests/support/test.h"
+
+extern const struct br_component br_store_exporter;
+
+static char folder[64], yaml[128];
+
+static int setup(void **state)
+{
+    (void)state;
+    (void)snprintf(folder, sizeof folder, "/tmp/test_store_exporter.XXXXXX");
+    if (!mkdtemp(folder))
+        return -1;
+    (void)snprintf(yaml, sizeof yaml, "{directory: %s/deep/er}", folder);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    char command[96];
+    (void)state;
+    (void)snprintf(command, sizeof command, "rm -r %s", folder);
+    return system(command);
+}
+
+static void test_sizes(void **state)
+{
+    static const struct {
+        const char *text;
+        uint64_t bytes; /* 0: refused */
+    } cases[] = {{"2GiB", UINT64_C(2) << 30},
+                 {"500MB", 500000000},
+                 {"1048576", 1048576},
+                 {"1 mib", 1048576},
+                 {"3tb", UINT64_C(3000000000000)},
+                 {"1048575", 0},
+                 {"1KiB", 0},
+                 {"", 0},
+                 {"GiB", 0},
+                 {"-1GiB", 0},
+                 {"2GiBs", 0},
+                 {"1.5GiB", 0},
+                 {"99999999999999999999", 0},
+                 {"9999999999TiB", 0}};
+    (void)state;
+    for (size_t i = 0; i < BR_COUNT(cases); i++) {
+        uint64_t bytes = 0;
+        assert_int_equal(store_size_parse(cases[i].text, &bytes), cases[i].bytes != 0);
+        assert_int_equal(bytes, cases[i].bytes);
+    }
+}
+
+static void test_config(void **state)
+{
+    (void)state;
+    assert_string_equal(rig_errors(&br_store_exporter, "{}"), "");
+    assert_non_null(strstr(rig_errors(&br_store_exporter, "{retention: {max_bytes: many}}"),
+                           "must be a size of at least 1MiB"));
+}
+
+/* A folder that cannot be made is an error at the start. */
+static void test_no_folder(void **state)
+{
+    (void)state;
+    assert_non_null(strstr(rig_start_error(&br_store_exporter, "{directory: /dev/null/a}"),
+                           "cannot make /dev/null/a"));
+}
+
+static void test_written(void **state)
+{
+    struct wire w = {0};
+    struct stat info;
+    char path[128];
+    (void)state;
+    struct rig *r = rig_new(&br_store_exporter, yaml);
+    items_traces(&w, 0, 100, 2);
+    rig_send(r, rig_item_of(r, BR_TRACES, &w));
+    assert_int_equal(r->outcome.verdict, BR_DONE);
+    items_profiles(&w, 0, 60, 2);
+    rig_send(r, rig_item_of(r, BR_PROFILES, &w));
+    assert_int_equal(r->outcome.verdict, BR_DONE);
+    /* What is kept is for nobody else. */
+    (void)snprintf(path, sizeof path, "%s/deep/er/partition-00000001.db", folder);
+    assert_int_equal(stat(path, &info), 0);
+    assert_int_equal(info.st_mode & 0777, 0600);
+    (void)snprintf(path, sizeof path, "%s/deep", folder);
+    assert_int_equal(stat(path, &info), 0);
+    assert_int_equal(info.st_mode & 0777, 0700);
+    rig_free(r);
+}
+
+/* Without room the sender is told to try again, and what it then sends again is taken. */
+static void test_full(void **state)
+{
+    struct wire w = {0};
+    struct rlimit before, limit;
+    (void)state;
+    struct rig *r = rig_new(&br_store_exporter, yaml);
+    (void)signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    limit = (struct rlimit){4096, before.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    items_traces(&w, 0, 100, 1);
+    rig_send(r, rig_item_of(r, BR_TRACES, &w));
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    assert_int_equal(r->outcome.verdict, BR_RETRY);
+    assert_true(r->outcome.delay_ms > 0);
+    assert_non_null(strstr(r->outcome.text, "store: cannot write: "));
+    items_traces(&w, 0, 100, 1);
+    rig_send(r, rig_item_of(r, BR_TRACES, &w));
+    assert_int_equal(r->outcome.verdict, BR_DONE);
+    rig_free(r);
+}
+
+struct ended {
+    unsigned n_done, n_retry, n_others;
+};
+
+static void on_done(struct br_item *item, void *arg)
+{
+    struct ended *ended = arg;
+    ended->n_done += item->outcome.verdict == BR_DONE;
+    ended->n_retry += item->outcome.verdict == BR_RETRY;
+    ended->n_others += item->outcome.verdict == BR_REJECT;
+}
+
+static void consume(struct fake_host *h, struct br_node *node, uint64_t first, struct ended *ended)
+{
+    struct br_item *item = items_new(&h->host, BR_TRACES, first, 10);
+    assert_non_null(item);
+    item->done = on_done;
+    item->done_arg = ended;
+    br_store_exporter.consume(node, item);
+    (void)br_host_turn(&h->host);
+}
+
+/* Nobody hears of a write before a thread has made it; what comes meanwhile is one more write. */
+static void test_thread(void **state)
+{
+    struct fake_host *h = fake_host_new();
+    struct br_arena arena = {0};
+    struct ended ended = {0};
+    bool drained = false;
+    (void)state;
+    h->threads = true;
+    struct br_node node = rig_node(&br_store_exporter, yaml, &h->host, &arena, &drained);
+    rig_node_start(&node);
+    for (uint64_t i = 0; i < 5; i++)
+        consume(h, &node, 10 * i, &ended);
+    assert_int_equal(ended.n_done, 0);
+    assert_int_equal(h->n_works, 1);
+    (void)fake_host_work(h);
+    (void)br_host_turn(&h->host);
+    assert_int_equal(ended.n_done, 1);
+    assert_int_equal(h->n_works, 1);
+    node.draining = true;
+    br_store_exporter.drain(&node);
+    assert_false(drained);
+    (void)fake_host_work(h);
+    (void)br_host_turn(&h->host);
+    assert_int_equal(ended.n_done, 5);
+    assert_true(drained);
+    br_store_exporter.destroy(&node);
+    br_free(node.state);
+    br_arena_release(&arena);
+    fake_host_free(h);
+}
+
+/* What was not begun when the node goes is given back. */
+static void test_left(void **state)
+{
+    struct fake_host *h = fake_host_new();
+    struct br_arena arena = {0};
+    struct ended ended = {0};
+    (void)state;
+    h->threads = true;
+    struct br_node node = rig_node(&br_store_exporter, yaml, &h->host, &arena, NULL);
+    rig_node_start(&node);
+    for (uint64_t i = 0; i < 3; i++)
+        consume(h, &node, 10 * i, &ended);
+    br_store_exporter.destroy(&node);
+    br_free(node.state);
+    (void)br_host_turn(&h->host);
+    assert_int_equal(ended.n_retry, 3);
+    (void)fake_host_work(h); /* its `done` comes all the same */
+    (void)br_host_turn(&h->host);
+    assert_int_equal(ended.n_done + ended.n_others, 0);
+    br_arena_release(&arena);
+    fake_host_free(h);
+}
+
+SUITE(store_exporter)
+{
+    const struct CMUnitTest tests[] = {TEST(test_sizes),   TEST(test_config), TEST(test_no_folder),
+                                       TEST(test_written), TEST(test_full),   TEST(test_thread),
+                                       TEST(test_left)};
+    return RUN(tests, NULL, NULL);
+}

@@ -1,0 +1,380 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Extension adaptive and pipeline/shed: the CPU's time is the test's, and so is the clock. Steps
+ * and shares are those of extensions/adaptive/README.md.
+ */
+#include "base/mem.h"
+#include "core/shed.h"
+#include "extensions/adaptive/cpus.h"
+#include "tests/support/fake_root.h"
+#include "tests/support/fake_sink.h"
+#include "tests/support/fault.h"
+#include "tests/support/items.h"
+#include "tests/support/node_rig.h"
+#include "tests/support/rig.h"
+#include "tests/support/test.h"
+
+extern const struct br_component br_adaptive_extension;
+extern const struct br_component br_otlp_receiver;
+
+#define MIB (1u << 20)
+#define CPUS 2
+
+static void begin(struct node_rig *f, const char *yaml)
+{
+    node_rig_begin(f, &br_adaptive_extension, yaml);
+}
+
+static void start(struct node_rig *f, const char *yaml)
+{
+    node_rig_start(f, &br_adaptive_extension, yaml);
+    fake_host_turn(f->h);
+}
+
+/* Seconds in which the process uses so much of the two CPUs; the step at their end. */
+static unsigned use(struct node_rig *f, unsigned percentage, unsigned seconds)
+{
+    for (unsigned i = 0; i < seconds; i++) {
+        f->h->cpu_ns += percentage * 10000000ull * CPUS;
+        fake_host_advance(f->h, 1000);
+    }
+    return br_shed_step(&f->h->host);
+}
+
+static double gauge(struct node_rig *f, const char *name)
+{
+    return fake_host_metric(f->h, name, "extension=\"adaptive\"");
+}
+
+/* --- The CPU ---------------------------------------------------------------------------------- */
+
+static void climbs_by_looks(void **state)
+{
+    struct node_rig f;
+    (void)state;
+    start(&f, "cpus: 2");
+    assert_int_equal(use(&f, 79, 30), BR_SHED_NONE);
+    assert_int_equal(use(&f, 80, 1), BR_SHED_HALF);
+    assert_true(gauge(&f, "braid_adaptive_step") == 1);
+    assert_true(gauge(&f, "braid_adaptive_cpu_percentage") == 80);
+    assert_int_equal(use(&f, 100, 1), BR_SHED_MOST);
+    assert_int_equal(use(&f, 100, 1), BR_SHED_PROFILES);
+    assert_int_equal(use(&f, 100, 1), BR_SHED_TRACES);
+    assert_int_equal(use(&f, 100, 9), BR_SHED_TRACES);
+    node_rig_end(&f);
+}
+
+/* Between the two marks nothing changes, in either direction, however long. */
+static void stays_in_between(void **state)
+{
+    struct node_rig f;
+    (void)state;
+    start(&f, "cpus: 2");
+    assert_int_equal(use(&f, 70, 60), BR_SHED_NONE);
+    assert_int_equal(use(&f, 90, 2), BR_SHED_MOST);
+    assert_int_equal(use(&f, 79, 60), BR_SHED_MOST);
+    assert_int_equal(use(&f, 60, 60), BR_SHED_MOST);
+    node_rig_end(&f);
+}
+
+/* 10 s of calm, which begin at a look, for each step; what is not calm begins them anew. */
+static void recovers_slowly(void **state)
+{
+    struct node_rig f;
+    (void)state;
+    start(&f, "cpus: 2");
+    assert_int_equal(use(&f, 90, 3), BR_SHED_PROFILES);
+    assert_int_equal(use(&f, 59, 10), BR_SHED_PROFILES);
+    assert_int_equal(use(&f, 59, 1), BR_SHED_MOST);
+    assert_int_equal(use(&f, 10, 10), BR_SHED_MOST);
+    assert_int_equal(use(&f, 61, 1), BR_SHED_MOST);
+    assert_int_equal(use(&f, 10, 10), BR_SHED_MOST);
+    assert_int_equal(use(&f, 10, 1), BR_SHED_HALF);
+    assert_int_equal(use(&f, 10, 5), BR_SHED_HALF);
+    assert_int_equal(use(&f, 85, 1), BR_SHED_MOST);
+    assert_int_equal(use(&f, 0, 22), BR_SHED_NONE);
+    assert_int_equal(use(&f, 0, 22), BR_SHED_NONE);
+    assert_true(gauge(&f, "braid_adaptive_step") == 0);
+    node_rig_end(&f);
+}
+
+static void options(void **state)
+{
+    struct node_rig f;
+    (void)state;
+    start(&f, "{cpus: 2, shed_traces: false, cpu_percentage: 30, resume_percentage: 5, "
+              "recovery: 0s}");
+    assert_int_equal(use(&f, 29, 3), BR_SHED_NONE);
+    assert_int_equal(use(&f, 30, 9), BR_SHED_PROFILES);
+    assert_int_equal(use(&f, 5, 9), BR_SHED_PROFILES);
+    assert_int_equal(use(&f, 4, 2), BR_SHED_MOST);
+    node_rig_end(&f);
+    start(&f, "{cpus: 1, check_interval: 10s}"); /* of 1 CPU, 50 % of 2 are all */
+    assert_int_equal(use(&f, 50, 9), BR_SHED_NONE);
+    assert_int_equal(use(&f, 50, 1), BR_SHED_HALF);
+    node_rig_end(&f);
+    start(&f, "{cpus: 2, cpu_percentage: 0, resume_percentage: 0}");
+    assert_int_equal(use(&f, 100, 60), BR_SHED_NONE);
+    node_rig_end(&f);
+}
+
+static void one_is_enough(void **state)
+{
+    struct node_rig f;
+    struct br_node other;
+    struct br_err err = {0};
+    (void)state;
+    start(&f, "cpus: 2");
+    other = rig_node(&br_adaptive_extension, "cpus: 2", &f.h->host, &f.arena, NULL);
+    assert_int_equal(other.component->create(&other, &err), 0);
+    assert_int_equal(other.component->start(&other, &err), BR_EINVAL);
+    assert_non_null(strstr(err.text, "one such extension"));
+    other.component->destroy(&other);
+    br_free(other.state);
+    node_rig_end(&f);
+}
+
+/* --- Memory ----------------------------------------------------------------------------------- */
+
+/* Sets the limit so that what is held is so many per cent of it. */
+static unsigned hold(struct node_rig *f, unsigned percentage)
+{
+    f->h->memory.soft = br_memory_used(&f->h->memory) * 100 / percentage;
+    return br_shed_step(&f->h->host);
+}
+
+/* Up at 70, 80 and 90 per cent, and back 5 below each. */
+static void by_memory(void **state)
+{
+    static const struct {
+        unsigned percentage, step;
+    } levels[] = {{1, 0},  {69, 0}, {71, 1}, {79, 1}, {66, 1},  {64, 0}, {81, 2},  {76, 2}, {74, 1},
+                  {91, 3}, {86, 3}, {84, 2}, {99, 3}, {120, 3}, {66, 1}, {120, 3}, {10, 0}};
+    struct node_rig f;
+    (void)state;
+    start(&f, "cpus: 2");
+    struct br_buf *held = br_buf_new(f.h->host.pool, 64 * MIB);
+    assert_int_equal(br_shed_step(&f.h->host), BR_SHED_NONE); /* there is no limit */
+    for (size_t i = 0; i < BR_COUNT(levels); i++)
+        if (hold(&f, levels[i].percentage) != levels[i].step)
+            fail_msg("%zu: %u%% give step %u", i, levels[i].percentage, br_shed_step(&f.h->host));
+    assert_int_equal(hold(&f, 71), BR_SHED_HALF); /* the higher of the two counts */
+    assert_int_equal(use(&f, 90, 3), BR_SHED_PROFILES);
+    assert_int_equal(hold(&f, 10), BR_SHED_PROFILES);
+    assert_int_equal(use(&f, 0, 33), BR_SHED_NONE);
+    assert_int_equal(hold(&f, 81), BR_SHED_MOST);
+    br_buf_unref(held);
+    assert_int_equal(br_shed_step(&f.h->host), BR_SHED_NONE);
+    node_rig_end(&f);
+    start(&f, "{cpus: 2, memory_percentage: 0}");
+    held = br_buf_new(f.h->host.pool, 64 * MIB);
+    assert_int_equal(hold(&f, 99), BR_SHED_NONE);
+    br_buf_unref(held);
+    node_rig_end(&f);
+}
+
+/* --- What is shed ----------------------------------------------------------------------------- */
+
+static void shares(void **state)
+{
+    static const struct {
+        double dropped;
+        bool profiles, traces; /* refused */
+    } steps[] = {{0, false, false},
+                 {0.5, false, false},
+                 {0.75, false, false},
+                 {0, true, false},
+                 {0, true, true}};
+    struct node_rig f;
+    (void)state;
+    start(&f, "cpus: 2");
+    for (unsigned step = 0; step < BR_COUNT(steps); step++) {
+        br_shed_set(&f.h->host, step, 0);
+        unsigned n = 0;
+        for (int i = 0; i < 10000; i++) {
+            n += br_shed_drops(&f.h->host, BR_PROFILES);
+            assert_false(br_shed_drops(&f.h->host, BR_TRACES));
+        }
+        /* five standard deviations of 10000 draws are 250 at the most */
+        assert_in_range(n + 1000, steps[step].dropped * 10000 + 750,
+                        steps[step].dropped * 10000 + 1250);
+        assert_true(steps[step].dropped > 0 || n == 0);
+        assert_int_equal(br_shed_refuses(&f.h->host, BR_PROFILES), steps[step].profiles);
+        assert_int_equal(br_shed_refuses(&f.h->host, BR_TRACES), steps[step].traces);
+    }
+    assert_true(
+        fake_host_metric(f.h, "braid_shed_requests", "signal=\"profiles\",how=\"refused\"") == 2);
+    assert_true(fake_host_metric(f.h, "braid_shed_requests", "signal=\"traces\",how=\"refused\"") ==
+                1);
+    node_rig_end(&f);
+}
+
+struct answers {
+    unsigned n_ok, n_partial, n_refused;
+};
+
+/* Sends requests of three items each. */
+static struct answers send(struct node_rig *f, enum br_signal signal, unsigned n)
+{
+    struct answers a = {0};
+    struct wire w = {0};
+    items_request(&w, signal, 1, 3, 1);
+    for (unsigned i = 0; i < n; i++) {
+        struct fake_request *r = fake_request_new(
+            f->h, "http", signal == BR_TRACES ? "/v1/traces" : "/v1development/profiles");
+        fake_request_header(r, "content-type", "application/x-protobuf");
+        fake_request_send(r, w.data, w.len);
+        fake_host_turn(f->h);
+        const struct fake_reply *reply = fake_request_reply(r);
+        a.n_ok += reply->status == 200 && reply->body_len == 0;
+        a.n_refused += reply->status == 503 && strstr(reply->headers, "retry-after: 5\n");
+        /* ExportProfilesServiceResponse{partial_success{one profile rejected, error_message}} */
+        a.n_partial += reply->status == 200 && reply->body_len > 6 && reply->body[0] == 0x0a &&
+                       memcmp(reply->body + 2, "\x08\x01\x12", 3) == 0;
+        fake_request_free(r);
+    }
+    wire_free(&w);
+    return a;
+}
+
+static void at_the_receivers(void **state)
+{
+    struct node_rig f;
+    struct br_node receiver;
+    struct fake_sink sink;
+    (void)state;
+    start(&f, "cpus: 2");
+    receiver = rig_node(&br_otlp_receiver, "protocols: {http: }", &f.h->host, &f.arena, NULL);
+    fake_sink_init(&sink, &f.h->host);
+    receiver.next[BR_TRACES] = receiver.next[BR_PROFILES] = &sink.consumer;
+    assert_int_equal(receiver.component->create(&receiver, NULL), 0);
+    assert_int_equal(receiver.component->start(&receiver, NULL), 0);
+
+    assert_int_equal(send(&f, BR_PROFILES, 20).n_ok, 20);
+    use(&f, 90, 2);
+    struct answers a = send(&f, BR_PROFILES, 100);
+    assert_in_range(a.n_ok, 1, 99);
+    assert_int_equal(a.n_partial, 100 - a.n_ok);
+    assert_int_equal(sink.n_items, 20 + a.n_ok);
+    assert_true(fake_host_dropped(f.h, BR_PROFILES, "shed") == 3.0 * a.n_partial);
+    assert_true(fake_host_dropped(f.h, BR_PROFILES, NULL) == 3.0 * a.n_partial);
+    assert_int_equal(send(&f, BR_TRACES, 5).n_ok, 5);
+    use(&f, 90, 1);
+    assert_int_equal(send(&f, BR_PROFILES, 5).n_refused, 5);
+    assert_int_equal(send(&f, BR_TRACES, 5).n_ok, 5);
+    use(&f, 90, 1);
+    assert_int_equal(send(&f, BR_TRACES, 5).n_refused, 5);
+    assert_true(fake_host_dropped(f.h, BR_TRACES, NULL) == 0);
+    use(&f, 0, 44);
+    assert_int_equal(send(&f, BR_PROFILES, 5).n_ok, 5);
+    fake_host_check_ledger(f.h);
+
+    receiver.component->destroy(&receiver);
+    br_free(receiver.state);
+    fake_sink_free(&sink);
+    node_rig_end(&f);
+}
+
+/* --- Without memory --------------------------------------------------------------------------- */
+
+static void scenario(void *arg)
+{
+    struct node_rig f;
+    struct br_err err = {0};
+    (void)arg;
+    begin(&f, "cpus: 2");
+    fault_start();
+    int rc = f.node.component->create(&f.node, &err);
+    if (!rc)
+        rc = f.node.component->start(&f.node, &err);
+    if (!rc) /* once it runs, it needs no more */
+        assert_int_equal(use(&f, 90, 4), BR_SHED_TRACES);
+    fault_stop();
+    assert_true(rc == 0 || fault_failed());
+    node_rig_end(&f);
+}
+
+static void without_memory(void **state)
+{
+    (void)state;
+    fault_each("adaptive", scenario, NULL);
+}
+
+/* Before its first word has reached anybody. */
+static void destroyed_at_once(void **state)
+{
+    struct node_rig f;
+    (void)state;
+    begin(&f, "cpus: 2");
+    assert_int_equal(f.node.component->create(&f.node, NULL), 0);
+    assert_int_equal(f.node.component->start(&f.node, NULL), 0);
+    node_rig_end(&f);
+    begin(&f, "cpus: 2");
+    node_rig_end(&f);
+}
+
+/* --- How many CPUs, from files as Linux has them (cgroups(7), kernel's cgroup-v2.rst) --------- */
+
+static void cpus(void **state)
+{
+    (void)state;
+    struct fake_root root = fake_root_new();
+    assert_true(adaptive_quota(root.path) == 0);
+    fake_root_put(&root, "/proc/self/cgroup", "0::/a.slice/b.service\n");
+    assert_true(adaptive_quota(root.path) == 0);
+    fake_root_put(&root, "/sys/fs/cgroup/a.slice/b.service/cpu.max", "max 100000\n");
+    assert_true(adaptive_quota(root.path) == 0);
+    fake_root_put(&root, "/sys/fs/cgroup/a.slice/cpu.max", "150000 100000\n");
+    assert_true(adaptive_quota(root.path) == 1.5);
+    fake_root_put(&root, "/sys/fs/cgroup/a.slice/b.service/cpu.max", "25000 50000\n");
+    assert_true(adaptive_quota(root.path) == 0.5);
+    fake_root_put(&root, "/sys/fs/cgroup/a.slice/b.service/cpu.max", "400000 100000\n");
+    assert_true(adaptive_quota(root.path) == 1.5);
+    fake_root_put(&root, "/sys/fs/cgroup/a.slice/cpu.max", "150000\n"); /* half a line */
+    assert_true(adaptive_quota(root.path) == 4);
+    fake_root_put(&root, "/proc/self/cgroup", "4:cpu,cpuacct:/x\n");
+    assert_true(adaptive_quota(root.path) == 0);
+    fake_root_free(&root);
+
+    assert_true(adaptive_cpus(1, 0) == 1);
+    assert_true(adaptive_cpus(1, 0.25) == 0.25);
+    assert_true(adaptive_cpus(1, 4) == 1);
+    assert_true(adaptive_cpus(100000, 0) < 100000); /* nobody has as many */
+}
+
+static void wrong_configs(void **state)
+{
+    static const char *const configs[][2] = {
+        {"{resume_percentage: 80}", "x::resume_percentage: must be smaller than cpu_percentage"},
+        {"{cpu_percentage: 50}", "x::resume_percentage: must be smaller than cpu_percentage"},
+        {"{cpu_percentage: 101}", "x::cpu_percentage: must be"},
+        {"{memory_percentage: 100}", "x::memory_percentage: must be"},
+        {"{check_interval: 99ms}", "test.yaml:1:18: x::check_interval: must be 100ms or more"},
+        {"{cpu_percentage: 0, memory_percentage: 0}",
+         "x::cpu_percentage: or memory_percentage must be greater than zero"},
+    };
+    (void)state;
+    rig_expect_errors_in(&br_adaptive_extension, configs, BR_COUNT(configs));
+    assert_string_equal(rig_errors(&br_adaptive_extension, ""), "");
+    assert_string_equal(rig_errors(&br_adaptive_extension, "cpu_percentage: 0"), "");
+    assert_string_equal(rig_errors(&br_adaptive_extension, "memory_percentage: 0"), "");
+}
+
+SUITE(adaptive)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(climbs_by_looks),
+        cmocka_unit_test(stays_in_between),
+        cmocka_unit_test(recovers_slowly),
+        cmocka_unit_test(options),
+        cmocka_unit_test(one_is_enough),
+        cmocka_unit_test(by_memory),
+        cmocka_unit_test(shares),
+        cmocka_unit_test(at_the_receivers),
+        cmocka_unit_test(without_memory),
+        cmocka_unit_test(destroyed_at_once),
+        cmocka_unit_test(cpus),
+        cmocka_unit_test(wrong_configs),
+    };
+    return RUN(tests, NULL, NULL);
+}

@@ -1,0 +1,512 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Extension query on a fake host: who may ask, what is answered where nothing is stored. */
+#include <ftw.h>
+
+#include "base/mem.h"
+#include "extensions/query/query.h"
+#include "tests/support/fault.h"
+#include "tests/support/items.h"
+#include "tests/support/node_rig.h"
+#include "tests/support/rig.h"
+#include "tests/support/test.h"
+
+extern const struct br_component br_query_extension;
+
+static void start(struct node_rig *f, const char *yaml)
+{
+    node_rig_start(f, &br_query_extension, yaml);
+}
+
+static void end_now(struct node_rig *f)
+{
+    f->node.component->destroy(&f->node);
+    br_free(f->node.state);
+    br_arena_release(&f->arena);
+}
+
+static void end(struct node_rig *f)
+{
+    node_rig_drain(f);
+    node_rig_end(f);
+}
+
+static struct fake_request *ask(struct node_rig *f, const char *method, const char *path,
+                                const char *header, const char *value)
+{
+    struct fake_request *r = fake_request_new(f->h, "query", path);
+    fake_request_method(r, method);
+    if (header)
+        fake_request_header(r, header, value);
+    fake_request_send(r, NULL, 0);
+    fake_host_turn(f->h);
+    return r;
+}
+
+static void expect(struct node_rig *f, const char *method, const char *path, unsigned status,
+                   const char *body)
+{
+    struct fake_request *r = ask(f, method, path, NULL, NULL);
+    const struct fake_reply *reply = fake_request_reply(r);
+    assert_true(reply->came);
+    if (reply->status != status || strcmp(reply->body, body) != 0)
+        fail_msg("%s %s\ngave %u %s\nnot  %u %s", method, path, reply->status, reply->body, status,
+                 body);
+    fake_request_free(r);
+}
+
+static void answers_what_needs_no_store(void **state)
+{
+    struct node_rig f;
+    (void)state;
+    start(&f, "{}");
+    expect(&f, "GET", "/api/echo", 200, "echo");
+    expect(&f, "GET", "/ready", 503, "the store is not open\n");
+    expect(&f, "GET", "/nowhere", 404, "404 page not found\n");
+    expect(&f, "GET", "/api/echo/", 404, "404 page not found\n");
+    expect(&f, "GET", "/api", 404, "404 page not found\n");
+    expect(&f, "POST", "/api/echo", 405, "there is no such method here\n");
+    expect(&f, "DELETE", "/api/echo", 405, "there is no such method here\n");
+    expect(&f, "GET", "/api/echo?a=%zz", 400,
+           "the query has a broken escape, or too many parameters\n");
+    struct fake_request *r = ask(&f, "GET", "/api/status/buildinfo", NULL, NULL);
+    assert_string_equal(fake_request_reply(r)->type, "application/json");
+    assert_non_null(strstr(fake_request_reply(r)->body, "\"version\":\"2."));
+    fake_request_free(r);
+    end(&f);
+}
+
+static void refuses_foreign_hosts_and_origins(void **state)
+{
+    static const struct {
+        const char *host, *origin;
+        unsigned status;
+    } cases[] = {
+        {"localhost:3200", NULL, 200},
+        {"127.0.0.1:3200", NULL, 200},
+        {"evil.example", NULL, 403},
+        {"braid.example:3200", NULL, 200}, /* allowed_hosts */
+        {"localhost:3200", "http://localhost:3200", 200},
+        {"localhost:3200", "https://localhost:3200", 200},
+        {"localhost:3200", "http://localhost:3000", 403},
+        {"localhost:3200", "http://evil.example", 403},
+        {"localhost:3200", "null", 403},
+        {"localhost:3200", "", 403},
+        {"localhost:3200", "https://grafana.example", 200}, /* cors */
+    };
+    struct node_rig f;
+    (void)state;
+    start(&f, "{allowed_hosts: [braid.example], "
+              "cors: {allowed_origins: ['https://grafana.example']}}");
+    for (size_t i = 0; i < BR_COUNT(cases); i++) {
+        struct fake_request *r = fake_request_new(f.h, "query", "/api/echo");
+        fake_request_method(r, "GET");
+        fake_request_host(r, cases[i].host);
+        if (cases[i].origin)
+            fake_request_header(r, "origin", cases[i].origin);
+        fake_request_send(r, NULL, 0);
+        fake_host_turn(f.h);
+        if (fake_request_reply(r)->status != cases[i].status)
+            fail_msg("%s %s gave %u", cases[i].host, cases[i].origin ? cases[i].origin : "-",
+                     fake_request_reply(r)->status);
+        fake_request_free(r);
+    }
+    end(&f);
+}
+
+/* A browser's requests without Origin: an image of another page may not make the server work, a
+ * link may lead here. */
+static void refuses_what_other_pages_embed(void **state)
+{
+    static const struct {
+        const char *site, *mode;
+        unsigned status;
+    } cases[] = {
+        {"same-origin", "no-cors", 200}, {"none", "navigate", 200},
+        {"cross-site", "navigate", 200}, {"cross-site", "no-cors", 403},
+        {"same-site", "no-cors", 403}, /* another port of localhost */
+        {"cross-site", NULL, 403},
+    };
+    struct node_rig f;
+    (void)state;
+    start(&f, "");
+    for (size_t i = 0; i < BR_COUNT(cases); i++) {
+        struct fake_request *r = fake_request_new(f.h, "query", "/api/echo");
+        fake_request_method(r, "GET");
+        fake_request_header(r, "sec-fetch-site", cases[i].site);
+        if (cases[i].mode)
+            fake_request_header(r, "sec-fetch-mode", cases[i].mode);
+        fake_request_send(r, NULL, 0);
+        fake_host_turn(f.h);
+        if (fake_request_reply(r)->status != cases[i].status)
+            fail_msg("%s gave %u", cases[i].site, fake_request_reply(r)->status);
+        fake_request_free(r);
+    }
+    end(&f);
+}
+
+/* Grafana opens it whatever is set, and waits. */
+static void refuses_grpc(void **state)
+{
+    struct node_rig f;
+    (void)state;
+    start(&f, "{}");
+    struct fake_request *r =
+        ask(&f, "POST", "/tempopb.StreamingQuerier/Search", "content-type", "application/grpc");
+    assert_true(fake_request_reply(r)->grpc);
+    assert_int_equal(fake_request_reply(r)->grpc_status, 12);
+    fake_request_free(r);
+    end(&f);
+}
+
+/* --- With a store ----------------------------------------------------------------------------- */
+
+/* A node whose store has an empty folder. */
+struct stored {
+    struct node_rig rig; /* first */
+    char folder[64];
+};
+
+static void start_stored(struct stored *f, const char *yaml)
+{
+    struct br_err err = {0};
+    start(&f->rig, yaml);
+    (void)snprintf(f->folder, sizeof f->folder, "/tmp/braid-query-XXXXXX");
+    assert_non_null(mkdtemp(f->folder));
+    const struct query *query = f->rig.node.state;
+    const struct br_store_config config = {.directory = f->folder,
+                                           .max_bytes = 1 << 30,
+                                           .max_age_ns = UINT64_MAX / 4,
+                                           .partition_rows = 1000,
+                                           .partition_age_ns = UINT64_MAX / 4};
+    if (br_store_open(query->store, &config, &f->rig.node.log, &err))
+        fail_msg("%s", err.text);
+}
+
+static int remove_one(const char *path, const struct stat *info, int kind, struct FTW *walk)
+{
+    (void)info;
+    (void)kind;
+    (void)walk;
+    return remove(path);
+}
+
+static void remove_folder(const struct stored *f)
+{
+    assert_int_equal(nftw(f->folder, remove_one, 8, FTW_DEPTH | FTW_PHYS), 0);
+}
+
+static void end_stored(struct stored *f)
+{
+    end(&f->rig);
+    remove_folder(f);
+}
+
+/* Ends a node that was drained, or is not to be. */
+static void end_stored_now(struct stored *f)
+{
+    end_now(&f->rig);
+    fake_host_free(f->rig.h);
+    remove_folder(f);
+}
+
+static struct fake_request *begin_get(struct stored *f, const char *path)
+{
+    struct fake_request *r = fake_request_new(f->rig.h, "query", path);
+    fake_request_method(r, "GET");
+    fake_request_send(r, NULL, 0);
+    return r;
+}
+
+static void answers_in_a_thread(void **state)
+{
+    struct stored f;
+    (void)state;
+    start_stored(&f, "{}");
+    f.rig.h->threads = true;
+    struct fake_request *r = begin_get(&f, "/api/search?q=%7B%7D");
+    fake_host_turn(f.rig.h);
+    assert_false(fake_request_reply(r)->came);
+    assert_int_equal(fake_host_work(f.rig.h), 1);
+    assert_string_equal(fake_request_reply(r)->body,
+                        "{\"traces\":[],\"metrics\":{\"inspectedTraces\":0,\"completedJobs\":1,"
+                        "\"totalJobs\":1}}");
+    fake_request_free(r);
+    expect(&f.rig, "GET", "/ready", 200, "ready\n");
+    end_stored(&f);
+}
+
+/* A client may go before its query has a thread, and while the thread has it. */
+static void ends_what_nobody_waits_for(void **state)
+{
+    struct stored f;
+    (void)state;
+    start_stored(&f, "{max_concurrent: 2}");
+    f.rig.h->threads = true;
+    struct fake_request *one = begin_get(&f, "/api/search?q=%7B%7D");
+    struct fake_request *other = begin_get(&f, "/api/search?q=%7B%7D");
+    struct fake_request *third = begin_get(&f, "/api/search?q=%7B%7D");
+    assert_int_equal(fake_request_reply(third)->status, 503);
+    assert_non_null(strstr(fake_request_reply(third)->headers, "retry-after: 1\n"));
+    fake_request_gone(one);
+    assert_int_equal(fake_host_work(f.rig.h), 2);
+    assert_false(fake_request_reply(one)->came);
+    assert_int_equal(fake_request_reply(other)->status, 200);
+    fake_request_free(one);
+    fake_request_free(other);
+    fake_request_free(third);
+    end_stored(&f);
+}
+
+/* The node goes before the thread has ended: it is waited for, and answers nobody. */
+static void may_be_destroyed_under_way(void **state)
+{
+    struct stored f;
+    (void)state;
+    start_stored(&f, "{}");
+    f.rig.h->threads = true;
+    struct fake_request *r = begin_get(&f, "/api/search?q=%7B%7D");
+    end_now(&f.rig);
+    fake_request_free(r);
+    fake_host_free(f.rig.h);
+    remove_folder(&f);
+}
+
+/* What streams lives on what is written, says now and then that it is alive, and ends with the
+ * server. */
+static void streams_until_the_end(void **state)
+{
+    struct stored f;
+    (void)state;
+    start_stored(&f, "{}");
+    struct fake_request *r = begin_get(&f, "/api/braid/tail");
+    fake_host_turn(f.rig.h);
+    const struct fake_reply *reply = fake_request_reply(r);
+    assert_true(reply->came && reply->streaming);
+    assert_string_equal(reply->type, "text/event-stream");
+    size_t len = reply->body_len;
+    fake_host_advance(f.rig.h, 14000);
+    assert_int_equal(reply->body_len, len);
+    fake_host_advance(f.rig.h, 3000);
+    assert_int_equal(reply->body_len, len + 3); /* a comment */
+    assert_string_equal(reply->body + len, ":\n\n");
+    struct fake_request *gone = begin_get(&f, "/api/braid/tail");
+    fake_host_turn(f.rig.h);
+    fake_request_gone(gone);
+    fake_request_free(gone);
+    fake_host_drain(f.rig.h, &f.rig.node);
+    assert_false(reply->streaming);
+    assert_true(f.rig.drained);
+    fake_request_free(r);
+    end_stored_now(&f);
+}
+
+/* --- Without memory --------------------------------------------------------------------------- */
+
+#define METHOD(name) "/querier.v1.QuerierService/" name
+#define TYPE "process_cpu:cpu:nanoseconds:cpu:nanoseconds"
+#define ALL "\"start\":1767225590000,\"end\":1767225610000"
+#define SELECT "\"profileTypeID\":\"" TYPE "\",\"labelSelector\":\"{}\"," ALL
+#define RANGE "start=1767225590&end=1767225610"
+#define FROM "from=1767225590&until=1767225610"
+#define TRACE "01000000000000000000000000000001"
+
+/* One of each route, and of what is done there in different ways. */
+static const struct {
+    const char *path, *body;
+} asked[] = {
+    {"/api/traces/" TRACE, NULL},
+    {"/api/v2/traces/" TRACE, NULL},
+    {"/api/search?q=%7Bname=~%22GET.*%22%7D%7Cselect(kind)&limit=2", NULL},
+    {"/api/search?q=%7B%7D%3E%7Bspan.http.route=%22/a%22%7D%7Ccount()%3E0&limit=2", NULL},
+    {"/api/search?tags=service.name%3Dservice-0&minDuration=1ns&limit=2", NULL},
+    {"/api/search/tags", NULL},
+    {"/api/v2/search/tags", NULL},
+    {"/api/search/tag/service.name/values", NULL},
+    {"/api/v2/search/tag/name/values", NULL},
+    {"/api/v2/search/tag/span.http.route/values?q=%7Bname=%22GET%20/%22%7D", NULL},
+    {"/api/v2/search/tag/rootServiceName/values", NULL},
+    {"/api/metrics/query_range?q=%7B%7D%7Crate()by(name)&step=10s&" RANGE, NULL},
+    {"/api/metrics/query?q=%7B%7D%7Cquantile_over_time(duration,.5)&" RANGE, NULL},
+    {METHOD("ProfileTypes"), "{" ALL "}"},
+    {METHOD("LabelNames"), "{" ALL "}"},
+    {METHOD("LabelValues"), "{\"name\":\"service_name\"," ALL "}"},
+    {METHOD("Series"), "{\"labelNames\":[\"service_name\"]," ALL "}"},
+    {METHOD("SelectSeries"), "{\"step\":15,\"groupBy\":[\"service_name\"]," SELECT "}"},
+    {METHOD("SelectMergeStacktraces"), "{" SELECT "}"},
+    {METHOD("SelectMergeSpanProfile"), "{\"spanSelector\":[\"0000000000000001\"]," SELECT "}"},
+    {METHOD("SelectMergeProfile"), "{" SELECT "}"},
+    {METHOD("Diff"), "{\"left\":{" SELECT "},\"right\":{" SELECT "}}"},
+    {METHOD("GetProfileStats"), "{}"},
+    {"/pyroscope/render?query=" TYPE "{}&" FROM, NULL},
+    {"/pyroscope/render-diff?leftQuery=" TYPE "{}&rightQuery=" TYPE "{}&leftFrom=1767225590&"
+     "leftUntil=1767225610&rightFrom=1767225590&rightUntil=1767225610",
+     NULL},
+    {"/pyroscope/label-names", NULL},
+    {"/pyroscope/label-values?label=service_name", NULL},
+    {"/api/v1/query?query=topk(10,%20service-0.cpu{})&" FROM, NULL},
+    {"/api/v1/profile?app=service-0&format=pprof&" FROM, NULL},
+    {"/api/v1/profile?app=service-0&format=speedscope&" FROM, NULL},
+    {"/api/v1/profile?app=service-0&format=folded&" FROM, NULL},
+    {"/api/braid/status", NULL},
+    {"/api/braid/services", NULL},
+    {"/api/braid/spans?figures=subtree&order=cpu&limit=3", NULL},
+    {"/api/braid/spans?q=%7Bname=%22GET%20/%22%7D&limit=3", NULL},
+    {"/api/braid/traces/" TRACE, NULL},
+    {"/api/braid/spans/" TRACE "/0000000000000004/profile?scope=subtree", NULL},
+    {"/api/braid/profile?query=" TYPE "{}&" FROM, NULL},
+    {"/api/braid/top?query=" TYPE "{}&" FROM, NULL},
+    {"/api/braid/diff?left=query%3D" TYPE "{}&right=query%3D" TYPE "{}", NULL},
+    {"/api/braid/slow?service=service-0&name=GET%20/", NULL},
+    {"/api/braid/timeline?step=10&" FROM, NULL},
+    {"/api/braid/join", NULL},
+};
+
+static void write_items(struct stored *f)
+{
+    const struct query *query = f->rig.node.state;
+    for (enum br_signal signal = BR_TRACES; signal <= BR_PROFILES; signal++) {
+        struct br_err err = {0};
+        struct wire w = {0};
+        items_request(&w, signal, 0, 40, 2);
+        struct br_item *item = items_walk(&f->rig.h->host, signal, w.data, w.len);
+        const struct br_item *items[] = {item};
+        if (br_store_write(query->store, items, 1, &err))
+            fail_msg("%s", err.text);
+        br_item_free(item);
+        wire_free(&w);
+    }
+}
+
+/* The `n`-th allocation fails; 0: none. Returns whether it came to that. */
+static bool ask_without_memory(struct stored *f, size_t at, unsigned long n,
+                               struct fake_request **ret)
+{
+    const char *body = asked[at].body;
+    struct fake_request *r = fake_request_new(f->rig.h, "query", asked[at].path);
+    fake_request_method(r, body ? "POST" : "GET");
+    fake_request_header(r, "content-type", "application/json");
+    fake_request_header(r, "accept-encoding", at % 2 ? "gzip" : "identity");
+    if (n)
+        fault_nth(n);
+    fake_request_send(r, body, body ? strlen(body) : 0);
+    fake_host_turn(f->rig.h);
+    *ret = r;
+    return n && fault_nth_stop();
+}
+
+/* Says all, or that it does not. */
+static void check_answer(size_t at, unsigned long n, const struct fake_reply *whole,
+                         const struct fake_reply *reply)
+{
+    assert_true(reply->came);
+    if (reply->status != 200) {
+        if ((reply->status != 503 && reply->status != 422) || !reply->body_len)
+            fail_msg("%s\nwithout allocation %lu gave %u %s", asked[at].path, n, reply->status,
+                     reply->body);
+        return;
+    }
+    bool same = reply->body_len == whole->body_len &&
+                memcmp(reply->body, whole->body, whole->body_len) == 0;
+    if (!same && !strstr(reply->headers, "braid-cut: "))
+        fail_msg("%s\nwithout allocation %lu gave\n%s\nnot\n%s", asked[at].path, n, reply->body,
+                 whole->body);
+}
+
+static void every_answer_is_whole_or_an_error(void **state)
+{
+    struct stored f;
+    (void)state;
+    start_stored(&f, "{}");
+    write_items(&f);
+    for (size_t at = 0; at < BR_COUNT(asked); at++) {
+        struct fake_request *whole, *after, *r;
+        (void)ask_without_memory(&f, at, 0, &whole);
+        if (fake_request_reply(whole)->status != 200)
+            fail_msg("%s\ngave %u %s", asked[at].path, fake_request_reply(whole)->status,
+                     fake_request_reply(whole)->body);
+        bool failed = true;
+        for (unsigned long n = 1; failed; n++) {
+            failed = ask_without_memory(&f, at, n, &r);
+            check_answer(at, n, fake_request_reply(whole), fake_request_reply(r));
+            fake_request_free(r);
+        }
+        (void)ask_without_memory(&f, at, 0, &after);
+        check_answer(at, 0, fake_request_reply(whole), fake_request_reply(after));
+        assert_int_equal(fake_request_reply(after)->status, 200);
+        fake_request_free(after);
+        fake_request_free(whole);
+    }
+    end_stored(&f);
+}
+
+static struct fake_request *begin_slice(struct stored *f)
+{
+    struct fake_request *r = begin_get(f, "/api/braid/slice");
+    fake_host_turn(f->rig.h);
+    assert_true(fake_request_reply(r)->streaming);
+    return r;
+}
+
+/* A download has no length in its head: how its transfer ends says whether it is whole. */
+static void a_download_is_whole_or_broken(void **state)
+{
+    struct stored f;
+    (void)state;
+    start_stored(&f, "{}");
+    write_items(&f);
+    struct fake_request *r = begin_slice(&f);
+    const struct fake_reply *reply = fake_request_reply(r);
+    fake_host_advance(f.rig.h, 1000);
+    assert_false(reply->streaming || reply->broken);
+    assert_int_equal(reply->body_len % 512, 0);
+    fake_request_free(r);
+
+    r = begin_slice(&f);
+    reply = fake_request_reply(r);
+    size_t len = reply->body_len;
+    fault_nth(1);
+    fake_host_advance(f.rig.h, 1000);
+    assert_true(fault_nth_stop());
+    assert_true(reply->broken && !reply->streaming);
+    assert_int_equal(reply->body_len, len); /* and no sentence in the file */
+    fake_request_free(r);
+
+    r = begin_slice(&f);
+    reply = fake_request_reply(r);
+    fake_host_drain(f.rig.h, &f.rig.node);
+    assert_true(reply->broken && !reply->streaming);
+    fake_request_free(r);
+    end_stored_now(&f);
+}
+
+static void refuses_configs(void **state)
+{
+    static const char *const cases[][2] = {
+        {"{endpoint: here}", "endpoint: must be host:port"},
+        {"{store: ''}", "store: must be the id of a store exporter"},
+        {"{query_timeout: 11m}", "query_timeout: must be from 1ms to 10m"},
+        {"{max_query_memory: 1}", "max_query_memory"},
+        {"{max_concurrent: 0}", "max_concurrent"},
+        {"{allowed_hosts: ['http://x']}", "allowed_hosts"},
+    };
+    (void)state;
+    rig_expect_errors_in(&br_query_extension, cases, BR_COUNT(cases));
+}
+
+SUITE(query)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(answers_what_needs_no_store),
+        cmocka_unit_test(refuses_foreign_hosts_and_origins),
+        cmocka_unit_test(refuses_what_other_pages_embed),
+        cmocka_unit_test(refuses_grpc),
+        cmocka_unit_test(answers_in_a_thread),
+        cmocka_unit_test(ends_what_nobody_waits_for),
+        cmocka_unit_test(may_be_destroyed_under_way),
+        cmocka_unit_test(streams_until_the_end),
+        cmocka_unit_test(every_answer_is_whole_or_an_error),
+        cmocka_unit_test(a_download_is_whole_or_broken),
+        cmocka_unit_test(refuses_configs),
+    };
+    return RUN(tests, NULL, NULL);
+}

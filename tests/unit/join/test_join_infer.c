@@ -1,0 +1,871 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Samples that name no span: who gets them by thread, process and time. What is expected follows
+ * from the times alone; in random worlds an oracle tries all spans.
+ */
+#include "base/mem.h"
+#include "tests/support/fake_sink.h"
+#include "tests/support/fault.h"
+#include "tests/support/join_rig.h"
+#include "tests/support/test.h"
+
+#define CPU "cpu:nanoseconds"
+#define INFER "{infer: true}"
+#define T7 "00000000000000000000000000000007"
+
+/* Where something runs; NULL: not said. */
+struct place {
+    const char *pid, *host, *container, *service;
+};
+
+static const struct place here = {"42", "h1", NULL, "shop"};
+
+static struct open open_place(struct wire *w, const struct place *p)
+{
+    const char *const attributes[][2] = {{"process.pid", p->pid},
+                                         {"host.id", p->host},
+                                         {"container.id", p->container},
+                                         {"service.name", p->service}};
+    return open_resource_of(w, attributes, BR_COUNT(attributes));
+}
+
+static void put_spans(struct wire *w, const struct place *p, const struct span_in *spans,
+                      unsigned n)
+{
+    struct open o = open_place(w, p);
+    for (unsigned i = 0; i < n; i++)
+        put_span(w, &spans[i]);
+    close_resource(w, o);
+}
+
+static void send_spans(struct join_rig *r, const struct place *p, const struct span_in *spans,
+                       unsigned n)
+{
+    struct wire w = {0};
+    put_spans(&w, p, spans, n);
+    join_rig_send(r, BR_TRACES, &w, true);
+    wire_free(&w);
+}
+
+struct taken {
+    const char *thread;
+    unsigned n;
+    uint64_t times[4];
+};
+
+/* Closes the one profile of a request and sends it. */
+static void send_profile(struct join_rig *r, struct wire *w, struct dict *d, size_t profile,
+                         struct open resource)
+{
+    wire_close(w, profile);
+    close_resource(w, resource);
+    dict_put(w, d);
+    join_rig_send(r, BR_PROFILES, w, false);
+    wire_free(w);
+}
+
+static void put_samples(struct wire *w, const struct place *p, const struct taken *samples,
+                        unsigned n)
+{
+    struct dict d = {0};
+    struct open o = open_place(w, p);
+    size_t at = open_profile(
+        w, &d, &(struct profile_in){"cpu", "nanoseconds", "cpu", "nanoseconds", 1000, NULL});
+    for (unsigned i = 0; i < n; i++) {
+        struct sample_in in = {
+            .no_value = true, .n_times = samples[i].n, .times = samples[i].times};
+        if (!samples[i].n)
+            in = (struct sample_in){.value = 1000};
+        if (samples[i].thread)
+            in.attributes[0] =
+                dict_attribute_int(&d, "thread.id", strtoll(samples[i].thread, NULL, 10));
+        put_sample(w, &in);
+    }
+    wire_close(w, at);
+    close_resource(w, o);
+    dict_put(w, &d);
+}
+
+static void send_samples(struct join_rig *r, const struct place *p, const struct taken *samples,
+                         unsigned n)
+{
+    struct wire w = {0};
+    put_samples(&w, p, samples, n);
+    join_rig_send(r, BR_PROFILES, &w, false);
+    wire_free(&w);
+}
+
+#define ID(n)                                                                                      \
+    {                                                                                              \
+        .trace = {[15] = 7}, .span = { [7] = (n) }                                                 \
+    }
+#define ON(thread)                                                                                 \
+    {                                                                                              \
+        "thread.id", thread                                                                        \
+    }
+static const struct span_in root = {
+    .ids = ID(1), .name = "root", .start_ns = 1000, .end_ns = 2000, .attributes = ON("9")};
+static const struct span_in work = {.ids = ID(2),
+                                    .name = "work",
+                                    .parent = 1,
+                                    .start_ns = 1100,
+                                    .end_ns = 1500,
+                                    .attributes = ON("9")};
+static const struct span_in query = {.ids = ID(3),
+                                     .name = "query",
+                                     .parent = 2,
+                                     .start_ns = 1200,
+                                     .end_ns = 1300,
+                                     .attributes = ON("9")};
+
+static void the_deepest_open_span_is_taken(void **state)
+{
+    (void)state;
+    static const struct taken samples[] = {
+        {"9", 1, {1050}},       {"9", 1, {1250}}, {"9", 2, {1150, 1400}}, /* root, query, work */
+        {"9", 2, {1150, 1250}}, /* work and query: it becomes two */
+        {"9", 1, {2000}},       /* none is open any more */
+        {"8", 1, {1250}},       /* nobody's thread */
+        {NULL, 1, {1250}},      /* no thread */
+        {"9", 0, {0}},          /* no time */
+    };
+    struct join_rig *r = join_rig_new(INFER, NULL, 0);
+    send_spans(r, &here, (struct span_in[]){query, work, root}, 3);
+    send_samples(r, &here, samples, BR_COUNT(samples));
+    assert_string_equal(
+        join_rig_last(r),
+        "1050 " T7 "/0000000000000001: thread.id=9 span.name=root profile.join=inferred\n"
+        "1250 " T7 "/0000000000000003: thread.id=9 span.name=query profile.join=inferred\n"
+        "1150 " T7 "/0000000000000002: thread.id=9 span.name=work profile.join=inferred\n"
+        "1150 " T7 "/0000000000000002: thread.id=9 span.name=work profile.join=inferred\n"
+        "1250 " T7 "/0000000000000003: thread.id=9 span.name=query profile.join=inferred\n"
+        "2000 -: thread.id=9\n"
+        "1250 -: thread.id=8\n"
+        "1250 -:\n"
+        "1000 -: thread.id=9\n");
+    assert_int_equal(join_rig_count(r, "samples_inferred", CPU), 5);
+    assert_int_equal(join_rig_count(r, "samples_unlinked", CPU), 4);
+    assert_int_equal(join_rig_count(r, "samples_joined", CPU), 0);
+    join_rig_free(r);
+}
+
+/* Two spans that do not lie in one another, of one trace or of two, in either order. */
+static void what_two_fit_is_neithers(void **state)
+{
+    (void)state;
+    static const struct taken samples[] = {{"9", 1, {1250}}, {"9", 1, {1450}}};
+    struct span_in other = query;
+    other.ids = join_ids(8, 4);
+    for (unsigned i = 0; i < 4; i++) {
+        struct span_in sibling = i / 2 ? other : query;
+        sibling.ids.span[7] = 4;
+        sibling.parent = i / 2 ? 0 : 2;
+        struct join_rig *r = join_rig_new(INFER, NULL, 0);
+        send_spans(r, &here,
+                   i % 2 ? (struct span_in[]){sibling, query, work, root}
+                         : (struct span_in[]){query, sibling, work, root},
+                   4);
+        send_samples(r, &here, samples, 2);
+        assert_int_equal(join_rig_count(r, "samples_inferred", CPU), 1); /* 1450: work alone */
+        assert_non_null(strstr(join_rig_last(r), "1250 -:"));
+        join_rig_free(r);
+    }
+}
+
+/* A span whose parent ran elsewhere is not known to lie in the other one that is open. */
+static void what_hangs_on_a_span_elsewhere_is_not_taken(void **state)
+{
+    (void)state;
+    static const struct taken samples[] = {{"9", 1, {1250}}};
+    struct span_in away = work;
+    away.attributes[1] = "10";
+    struct join_rig *r = join_rig_new(INFER, NULL, 0);
+    send_spans(r, &here, (struct span_in[]){query, away, root}, 3);
+    send_samples(r, &here, samples, 1);
+    assert_int_equal(join_rig_count(r, "samples_inferred", CPU), 0);
+    join_rig_free(r);
+}
+
+static void process_and_host_must_be_the_same(void **state)
+{
+    (void)state;
+    static const struct {
+        struct place spans, samples;
+        bool same;
+    } cases[] = {
+        {{"42", "h1", NULL, "shop"}, {"42", "h1", NULL, "shop"}, true},
+        {{"42", "h1", NULL, "shop"}, {"42", "h1", NULL, NULL}, true},
+        {{"42", NULL, "c1", NULL}, {"42", "h1", "c1", NULL}, true},
+        {{"42", NULL, "c1", "shop"}, {"42", "h1", "c1", "shop"}, true},
+        {{"42", NULL, NULL, "shop"}, {"42", "h1", "c1", "shop"}, false}, /* of any replica */
+        {{"42", NULL, NULL, "shop"}, {"42", NULL, NULL, "shop"}, false},
+        {{"42", "h1", NULL, "shop"}, {"42", "h2", NULL, "shop"}, false},
+        {{"42", "h1", "c1", NULL}, {"42", "h1", "c2", NULL}, false},
+        {{"42", "h1", NULL, "shop"}, {"42", "h1", NULL, "cart"}, false},
+        {{"42", "h1", NULL, "shop"}, {"43", "h1", NULL, "shop"}, false},
+        {{"42", "h1", NULL, NULL}, {"42", NULL, NULL, "shop"}, false}, /* nothing in common */
+        {{"42", NULL, NULL, NULL}, {"42", NULL, NULL, NULL}, false},
+        {{NULL, "h1", NULL, "shop"}, {NULL, "h1", NULL, "shop"}, false},
+    };
+    static const struct taken samples[] = {{"9", 1, {1050}}};
+    for (size_t i = 0; i < BR_COUNT(cases); i++) {
+        struct join_rig *r = join_rig_new(INFER, NULL, 0);
+        send_spans(r, &cases[i].spans, &root, 1);
+        send_samples(r, &cases[i].samples, samples, 1);
+        if (join_rig_count(r, "samples_inferred", CPU) != cases[i].same)
+            fail_msg("case %zu: %s", i, join_rig_last(r));
+        join_rig_free(r);
+    }
+}
+
+static struct open open_language(struct wire *w, const char *language)
+{
+    const char *const attributes[][2] = {{"process.pid", "42"},
+                                         {"host.id", "h1"},
+                                         {"telemetry.sdk.language", language},
+                                         {"service.name", "shop"}};
+    return open_resource_of(w, attributes, BR_COUNT(attributes));
+}
+
+static long long count_of(struct join_rig *r, const char *span)
+{
+    return join_rig_said(r, span, "profile.sample_count");
+}
+
+struct thread_case {
+    const char *of_span, *of_sample; /* languages */
+    const char *span_name, *sample_name;
+    const char *span_id, *sample_id;
+    bool same;
+};
+
+static void send_case_span(struct join_rig *r, const struct thread_case *c)
+{
+    struct span_in span = root;
+    struct wire w = {0};
+    struct open o = open_language(&w, c->of_span);
+    unsigned n = 0;
+    memset(span.attributes, 0, sizeof span.attributes);
+    if (c->span_id) {
+        span.attributes[n++] = "thread.id";
+        span.attributes[n++] = c->span_id;
+    }
+    if (c->span_name) {
+        span.attributes[n++] = "thread.name";
+        span.attributes[n++] = c->span_name;
+    }
+    put_span(&w, &span);
+    close_resource(&w, o);
+    join_rig_send(r, BR_TRACES, &w, true);
+    wire_free(&w);
+}
+
+static void send_case_sample(struct join_rig *r, const struct thread_case *c)
+{
+    static const uint64_t time = 1050;
+    struct wire w = {0};
+    struct dict d = {0};
+    struct open o = open_language(&w, c->of_sample);
+    size_t p = open_profile(&w, &d, &(struct profile_in){.type = "cpu", .unit = "nanoseconds"});
+    struct sample_in in = {.value = 1, .n_times = 1, .times = &time};
+    unsigned n = 0;
+    if (c->sample_id)
+        in.attributes[n++] = dict_attribute_int(&d, "thread.id", strtoll(c->sample_id, NULL, 10));
+    if (c->sample_name)
+        in.attributes[n++] = dict_attribute(&d, "thread.name", c->sample_name);
+    put_sample(&w, &in);
+    send_profile(r, &w, &d, p, o);
+}
+
+/* thread.id of a runtime is not that of the system: then the names decide, where both say one. */
+static const struct thread_case thread_cases[] = {
+    {"java", "java", NULL, NULL, "9", "9", true},
+    {"java", NULL, NULL, NULL, "9", "9", false},
+    {NULL, "python", NULL, NULL, "9", "9", false},
+    {"java", "dotnet", NULL, NULL, "9", "9", false},
+    {"go", NULL, NULL, NULL, "9", "9", true},
+    {"cpp", "rust", NULL, NULL, "9", "9", true},
+    {"java", NULL, "main", "main", "9", "9", true},
+    {"go", NULL, "main", "other", "9", "9", false},
+    {"java", "java", "main", NULL, "9", "9", true},
+    {"java", NULL, "main", NULL, "9", "9", false},
+    /* Ids that differ say nothing where they are not of one kind, and all where they are. */
+    {"java", NULL, "main", "main", "1", "4711", true},
+    {NULL, "java", "main", "main", "4711", "1", true},
+    {"java", NULL, "main", "other", "1", "4711", false},
+    {"java", NULL, "main", NULL, "1", "4711", false},
+    {"java", NULL, NULL, "main", "1", "4711", false},
+    {"java", "java", "main", "main", "1", "4711", false},
+    {"go", NULL, "worker", "worker", "1", "4711", false},
+    /* One side, or both, say no id. */
+    {"java", NULL, "main", "main", NULL, "4711", true},
+    {"go", NULL, "main", "main", NULL, "4711", true},
+    {"go", NULL, "main", "main", "4711", NULL, true},
+    {"java", NULL, "main", "main", "1", NULL, true},
+    {"go", "go", "main", "main", NULL, NULL, true},
+    {"go", "go", "main", "other", NULL, NULL, false},
+    {"go", NULL, NULL, NULL, NULL, "4711", false},
+    {"go", NULL, "main", NULL, "1", NULL, false},
+};
+
+static void ids_of_one_kind_or_names_tell_threads_apart(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < BR_COUNT(thread_cases); i++) {
+        struct join_rig *r = join_rig_new(INFER, NULL, 0);
+        send_case_span(r, &thread_cases[i]);
+        send_case_sample(r, &thread_cases[i]);
+        if (join_rig_count(r, "samples_inferred", CPU) != thread_cases[i].same)
+            fail_msg("case %zu: %s", i, join_rig_last(r));
+        join_rig_free(r);
+    }
+}
+
+/* The same where samples come first, and both wait: the span has them once. */
+static void threads_are_told_apart_for_what_waits(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < BR_COUNT(thread_cases); i++) {
+        struct join_rig *r = join_rig_new("{infer: true, hold: 2s, profile_hold: 1s}", NULL, 0);
+        for (unsigned k = 0; k < 3; k++)
+            send_case_sample(r, &thread_cases[i]);
+        send_case_span(r, &thread_cases[i]);
+        fake_host_advance(r->h, 5000);
+        long long each = thread_cases[i].same ? 3 : 0, said = count_of(r, "root");
+        if (join_rig_count(r, "samples_inferred", CPU) != (double)each ||
+            (said > 0 ? said : 0) != each)
+            fail_msg("case %zu: the span says %lld: %s", i, said, join_rig_last(r));
+        join_rig_free(r);
+    }
+}
+
+/* Threads and places of spans and samples are seen wherever they stand in their messages. */
+static void fields_come_in_any_order(void **state)
+{
+    (void)state;
+    static const struct taken samples[] = {{"9", 1, {1250}}, {"9", 1, {1050}}};
+    for (unsigned order = 0; order < REORDERS; order++) {
+        struct join_rig *r = join_rig_new(INFER, NULL, 0);
+        r->order = (enum reorder)order;
+        send_spans(r, &here, (struct span_in[]){query, work, root}, 3);
+        send_samples(r, &here, samples, 2);
+        if (join_rig_count(r, "samples_inferred", CPU) != 2)
+            fail_msg("order %u: %s", order, join_rig_last(r));
+        join_rig_free(r);
+    }
+}
+
+static void off_by_default(void **state)
+{
+    (void)state;
+    static const struct taken samples[] = {{"9", 1, {1050}}};
+    struct join_rig *r = join_rig_new("{}", NULL, 0);
+    send_spans(r, &here, &root, 1);
+    send_samples(r, &here, samples, 1);
+    assert_string_equal(join_rig_last(r), "1050 -: thread.id=9\n");
+    join_rig_free(r);
+}
+
+/* A profile that waits is joined by what is known when it leaves; its figures are the span's once.
+ */
+static void who_waits_is_joined_when_it_leaves(void **state)
+{
+    (void)state;
+    static const struct taken samples[] = {{"9", 1, {1250}}, {"9", 1, {1050}}};
+    struct join_rig *r = join_rig_new("{infer: true, profile_hold: 1s, hold: 2s}", NULL, 0);
+    send_spans(r, &here, (struct span_in[]){work}, 1);
+    send_samples(r, &here, samples, 2); /* work's, at first, and nobody's */
+    send_spans(r, &here, (struct span_in[]){query, root}, 2);
+    fake_host_advance(r->h, 1000);
+    assert_string_equal(
+        join_rig_last(r),
+        "1250 " T7 "/0000000000000003: thread.id=9 span.name=query profile.join=inferred\n"
+        "1050 " T7 "/0000000000000001: thread.id=9 span.name=root profile.join=inferred\n");
+    assert_int_equal(join_rig_count(r, "samples_inferred", CPU), 2);
+    join_rig_free(r);
+}
+
+/* A service is profiled though nothing of it was inferred yet, and its profiles wait. */
+static void services_that_are_inferred_are_profiled(void **state)
+{
+    (void)state;
+    static const struct taken samples[] = {{"9", 1, {1050}}};
+    struct join_rig *r = join_rig_new("{infer: true, profile_hold: 60s, mark: likely}", NULL, 0);
+    send_samples(r, &here, samples, 1);
+    assert_int_equal(r->n_out, 0);
+    send_spans(r, &here, &root, 1);
+    assert_non_null(strstr(join_rig_last(r), "pyroscope.profile.id=0000000000000001"));
+    join_rig_free(r);
+    r = join_rig_new("{infer: true, profile_hold: 60s, hold: 2s, window: 60s}", NULL, 0);
+    send_spans(r, &here, &root, 1);
+    fake_host_advance(r->h, 5000); /* its first spans have waited */
+    send_spans(r, &here, &root, 1);
+    assert_int_equal(r->n_out, 2);
+    send_samples(r, &here, samples, 1);
+    send_spans(r, &here, &root, 1);
+    assert_int_equal(r->n_out, 2); /* waits */
+    fake_host_advance(r->h, 2000);
+    assert_int_equal(join_rig_span_int(r, "root", "profile.sample_count"), 1);
+    join_rig_free(r);
+}
+
+static void inferred_samples_have_figures(void **state)
+{
+    (void)state;
+    static const struct taken samples[] = {{"9", 2, {1250, 1260}}, {"9", 1, {1050}}};
+    struct join_rig *r = join_rig_new("{infer: true, hold: 1s}", NULL, 0);
+    send_spans(r, &here, (struct span_in[]){root}, 1);
+    send_samples(r, &here, samples,
+                 2); /* the links are root's; the service is a profiled one now */
+    send_spans(r, &here, (struct span_in[]){query, work}, 2);
+    send_samples(r, &here, samples, 2);
+    fake_host_advance(r->h, 1000);
+    assert_int_equal(join_rig_span_int(r, "query", "profile.sample_count"), 4);
+    assert_int_equal(join_rig_span_int(r, "work", "profile.sample_count"), 0);
+    assert_int_equal(join_rig_span_int(r, "work", "profile.inclusive_sample_count"), 4);
+    join_rig_free(r);
+}
+
+/* One sample of a stack and thread with all timestamps of five seconds, as an eBPF profiler sends
+ * it, in fifty spans: each has its share, and what was before them is nobody's. */
+static void a_sample_in_many_spans_is_split(void **state)
+{
+    (void)state;
+    enum { N = 50, EACH = 10, TIMES = N * EACH + 2 };
+    static uint64_t times[TIMES], values[TIMES];
+    struct span_in spans[N];
+    char names[N][16];
+    for (unsigned held = 0; held < 2; held++) {
+        struct join_rig *r = join_rig_new(held ? "{infer: true, hold: 5s, profile_hold: 2s}"
+                                               : "{infer: true, hold: 5s}",
+                                          NULL, 0);
+        struct wire w = {0};
+        struct dict d = {0};
+        static const struct taken first = {"77", 1, {1}};
+        send_samples(r, &here, &first, 1); /* the service is a profiled one now */
+        for (unsigned i = 0; i < N; i++) {
+            (void)snprintf(names[i], sizeof names[i], "s%u", i);
+            spans[i] = (struct span_in){.ids = join_ids(7, i + 1),
+                                        .name = names[i],
+                                        .start_ns = 1000 + 100 * i,
+                                        .end_ns = 1100 + 100 * i,
+                                        .attributes = ON("9")};
+        }
+        uint64_t sum = 0;
+        for (unsigned i = 0; i < TIMES; i++) {
+            times[i] =
+                i < 2 ? 500 + i : 1000 + 10 * (i - 2); /* the first two are before all spans */
+            values[i] = 1000 * (i + 1);
+            sum += values[i];
+        }
+        send_spans(r, &here, spans, N);
+        struct open o = open_place(&w, &here);
+        size_t p = open_profile(&w, &d, &(struct profile_in){.type = "cpu", .unit = "nanoseconds"});
+        struct sample_in in = {.n_times = TIMES, .times = times, .values = values};
+        in.attributes[0] = dict_attribute_int(&d, "thread.id", 9);
+        put_sample(&w, &in);
+        send_profile(r, &w, &d, p, o);
+        fake_host_advance(r->h, 6000);
+        assert_int_equal((int)join_rig_count(r, "samples_inferred", CPU), N);
+        uint64_t us = 0;
+        for (unsigned i = 0; i < N; i++) {
+            assert_int_equal(count_of(r, names[i]), EACH);
+            us += (uint64_t)join_rig_said(r, names[i], "profile.duration_us");
+        }
+        assert_true(us == (sum - values[0] - values[1]) / 1000);
+        join_rig_free(r);
+    }
+}
+
+/* A sample of two threads' spans in turn, and so in as many pieces as timestamps. */
+static double splits_cut_of(unsigned n_attributes, int *ret_inferred)
+{
+    enum { TIMES = 50 };
+    static uint64_t times[TIMES];
+    struct span_in inner[] = {query, root};
+    struct join_rig *r = join_rig_new(INFER, NULL, 0);
+    struct wire w = {0};
+    struct dict d = {0};
+    inner[0].parent = 1;
+    send_spans(r, &here, inner, 2);
+    for (unsigned i = 0; i < TIMES; i++)
+        times[i] = i % 2 ? 1010 + i : 1210 + i;
+    struct open o = open_place(&w, &here);
+    size_t p = open_profile(&w, &d, &(struct profile_in){.type = "cpu", .unit = "nanoseconds"});
+    struct sample_in in = {.no_value = true, .n_times = TIMES, .times = times};
+    in.attributes[0] = dict_attribute_int(&d, "thread.id", 9);
+    for (unsigned i = 1; i < n_attributes; i++)
+        in.attributes[i] = dict_attribute_int(&d, "number", i);
+    put_sample(&w, &in);
+    send_profile(r, &w, &d, p, o);
+    double cut = join_rig_count(r, "splits_cut", NULL);
+    *ret_inferred = (int)join_rig_count(r, "samples_inferred", CPU);
+    join_rig_free(r);
+    return cut;
+}
+
+/* A sample of 512 bytes has 62 in common that would stand in 50 pieces; one of 453 has 3. */
+static void a_sample_that_stays_whole_is_counted(void **state)
+{
+    (void)state;
+    int inferred;
+    assert_true(splits_cut_of(1, &inferred) == 0);
+    assert_int_equal(inferred, 50);
+    assert_true(splits_cut_of(60, &inferred) == 1);
+    assert_int_equal(inferred, 0);
+}
+
+/* --- Random worlds ---------------------------------------------------------------------------- */
+
+#define SPANS 30
+#define SAMPLES 40
+
+/* Spans of a few threads, of which some nest and some do not; their parents come before them. */
+static void make_spans(uint64_t *random, struct span_in *spans)
+{
+    static const char *const threads[] = {"1", "2", "3"};
+    for (unsigned i = 0; i < SPANS; i++) {
+        struct span_in *s = &spans[i];
+        *s = (struct span_in){.ids = join_ids(7, i + 1), .name = "s"};
+        s->parent = i && fake_random(random) % 3 ? 1 + fake_random(random) % i : 0;
+        s->start_ns = 1000 + fake_random(random) % 400;
+        s->end_ns = s->start_ns + fake_random(random) % 60;
+        s->attributes[0] = "thread.id";
+        s->attributes[1] = threads[fake_random(random) % 3];
+    }
+}
+
+static bool is_above(const struct span_in *spans, const bool *open, unsigned above, unsigned below)
+{
+    for (uint64_t p = spans[below].parent; p && open[p - 1]; p = spans[p - 1].parent)
+        if (p - 1 == above)
+            return true;
+    return false;
+}
+
+/* The only span with all others that were open above it; SPANS: none. */
+static unsigned oracle(const struct span_in *spans, const char *thread, uint64_t time)
+{
+    bool open[SPANS];
+    for (unsigned i = 0; i < SPANS; i++)
+        open[i] = strcmp(spans[i].attributes[1], thread) == 0 && spans[i].start_ns <= time &&
+                  time < spans[i].end_ns;
+    for (unsigned i = 0; i < SPANS; i++) {
+        bool all = open[i];
+        for (unsigned k = 0; k < SPANS && all; k++)
+            all = !open[k] || k == i || is_above(spans, open, k, i);
+        if (all)
+            return i;
+    }
+    return SPANS;
+}
+
+static void one_world(uint64_t seed, enum reorder order)
+{
+    uint64_t random = seed;
+    struct span_in spans[SPANS];
+    struct taken samples[SAMPLES];
+    static const char *const threads[] = {"1", "2", "3"};
+    char want[SAMPLES][80], *rest = NULL;
+    make_spans(&random, spans);
+    for (unsigned i = 0; i < SAMPLES; i++) {
+        struct taken *t = &samples[i];
+        *t = (struct taken){
+            threads[fake_random(&random) % 3], 1, {1000 + fake_random(&random) % 450}};
+        unsigned span = oracle(spans, t->thread, t->times[0]);
+        (void)snprintf(want[i], sizeof want[i], span < SPANS ? "%llu " T7 "/%016x: " : "%llu -: ",
+                       (unsigned long long)t->times[0], span + 1);
+    }
+    struct join_rig *r = join_rig_new(INFER, NULL, 0);
+    r->order = order;
+    r->random = seed;
+    send_spans(r, &here, spans, SPANS);
+    send_samples(r, &here, samples, SAMPLES);
+    char *line = strtok_r(r->out[r->n_out - 1].text, "\n", &rest);
+    for (unsigned i = 0; i < SAMPLES; i++, line = strtok_r(NULL, "\n", &rest))
+        if (!line || strncmp(line, want[i], strlen(want[i])) != 0)
+            fail_msg("seed %llu, order %u, sample %u: %s, not %s", (unsigned long long)seed, order,
+                     i, line, want[i]);
+    join_rig_free(r);
+}
+
+/* Each span and each sample in a request of its own, shuffled, within a second, and both wait. */
+static void one_shuffled_world(uint64_t seed)
+{
+    static const char *const threads[] = {"1", "2", "3"};
+    uint64_t random = seed;
+    struct span_in spans[SPANS];
+    struct taken samples[SAMPLES];
+    char names[SPANS][16];
+    unsigned order[SPANS + SAMPLES], expected = 0, n[SPANS] = {0};
+    make_spans(&random, spans);
+    for (unsigned i = 0; i < SPANS; i++) {
+        (void)snprintf(names[i], sizeof names[i], "s%u", i);
+        spans[i].name = names[i];
+    }
+    for (unsigned i = 0; i < SAMPLES; i++) {
+        samples[i] = (struct taken){
+            threads[fake_random(&random) % 3], 1, {1000 + fake_random(&random) % 450}};
+        unsigned span = oracle(spans, samples[i].thread, samples[i].times[0]);
+        if (span < SPANS)
+            n[span]++;
+        expected += span < SPANS;
+    }
+    for (unsigned i = 0; i < SPANS + SAMPLES; i++) {
+        unsigned k = (unsigned)(fake_random(&random) % (i + 1));
+        order[i] = order[k];
+        order[k] = i;
+    }
+    struct join_rig *r = join_rig_new("{infer: true, hold: 5s, profile_hold: 5s}", NULL, 0);
+    static const struct taken first = {"77", 1, {1}};
+    send_samples(r, &here, &first, 1); /* the service is a profiled one now */
+    for (unsigned i = 0; i < SPANS + SAMPLES; i++) {
+        if (order[i] < SPANS)
+            send_spans(r, &here, &spans[order[i]], 1);
+        else
+            send_samples(r, &here, &samples[order[i] - SPANS], 1);
+        fake_host_advance(r->h, 10);
+    }
+    fake_host_advance(r->h, 6000);
+    assert_int_equal((int)join_rig_count(r, "samples_inferred", CPU), expected);
+    for (unsigned i = 0; i < SPANS; i++)
+        if (n[i] ? count_of(r, names[i]) != n[i] : count_of(r, names[i]) > 0)
+            fail_msg("seed %llu: %s has %lld samples and not %u", (unsigned long long)seed,
+                     names[i], count_of(r, names[i]), n[i]);
+    join_rig_free(r);
+}
+
+static void spans_and_samples_that_wait_meet_in_any_order(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 100; seed++)
+        one_shuffled_world(seed);
+}
+
+static void random_worlds_agree_with_the_oracle(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 300; seed++)
+        one_world(seed, (enum reorder)(seed % REORDERS));
+}
+
+/* So many spans on one thread that not all are looked at: of an early time nothing is said. */
+static void of_times_before_what_is_known_nothing_is_said(void **state)
+{
+    (void)state;
+    struct join_rig *r = join_rig_new(INFER, NULL, 0);
+    struct wire w = {0};
+    struct open o = open_place(&w, &here);
+    for (unsigned i = 0; i < 3000; i++)
+        put_span(&w, &(struct span_in){.ids = join_ids(7, i + 1),
+                                       .name = "s",
+                                       .start_ns = 1000 + 10 * i,
+                                       .end_ns = 1010 + 10 * i,
+                                       .attributes = ON("9")});
+    close_resource(&w, o);
+    join_rig_send(r, BR_TRACES, &w, true);
+    wire_free(&w);
+    static const struct taken samples[] = {{"9", 1, {1005}}, {"9", 1, {30995}}};
+    send_samples(r, &here, samples, 2);
+    assert_string_equal(join_rig_last(r), "1005 -: thread.id=9\n"
+                                          "30995 " T7 "/0000000000000bb8: thread.id=9 span.name=s "
+                                          "profile.join=inferred\n");
+    join_rig_free(r);
+}
+
+/* What the last output says of a span. */
+static bool says_partial(struct join_rig *r, const char *span)
+{
+    const char *line = strstr(join_rig_last(r), span);
+    assert_non_null(line);
+    const char *end = strchr(line, '\n'), *partial = strstr(line, " profile.partial=true");
+    return partial && partial < end;
+}
+
+/* A sample of thread 9 each 4 s, of the nanoseconds from `time` on. */
+static void sample_on(struct join_rig *r, uint64_t time, unsigned n)
+{
+    for (unsigned i = 0; i < n; i++) {
+        const struct taken sample = {"9", 1, {time + i}};
+        send_samples(r, &here, &sample, 1);
+        fake_host_advance(r->h, 4000);
+    }
+}
+
+/* Spans come at their end: what was taken on a thread waits for them as long as samples come. */
+static void a_long_span_is_whole(void **state)
+{
+    (void)state;
+    enum { N = 50 };
+    struct join_rig *r = join_rig_new("{infer: true, window: 10s}", NULL, 0);
+    sample_on(r, 1200, N);
+    struct span_in spans[] = {work, query};
+    spans[1].start_ns = 1205;
+    spans[1].end_ns = 1220;
+    send_spans(r, &here, spans, 2);
+    assert_int_equal(join_rig_span_int(r, "work", "profile.sample_count"), N - 15);
+    assert_int_equal(join_rig_span_int(r, "work", "profile.inclusive_sample_count"), N);
+    assert_int_equal(join_rig_span_int(r, "query", "profile.sample_count"), 15);
+    assert_false(says_partial(r, "work"));
+    assert_false(says_partial(r, "query"));
+    join_rig_free(r);
+}
+
+/* Where none came on the thread for a window they are forgotten, and the span says so. */
+static void a_long_span_with_a_gap_says_so(void **state)
+{
+    (void)state;
+    struct join_rig *r = join_rig_new("{infer: true, window: 10s}", NULL, 0);
+    sample_on(r, 1200, 20);
+    fake_host_advance(r->h, 40000);
+    sample_on(r, 1300, 4);
+    send_spans(r, &here, (struct span_in[]){work, query}, 2);
+    assert_int_equal(join_rig_span_int(r, "work", "profile.sample_count"), 4);
+    assert_true(says_partial(r, "work"));
+    join_rig_free(r);
+}
+
+/* What was taken in spans below that have come and left is not the long one's own; and as it is
+ * missing from the sum, the long one says so. */
+static void a_long_span_has_not_what_was_taken_below(void **state)
+{
+    (void)state;
+    struct join_rig *r = join_rig_new("{infer: true, window: 10s, hold: 5s}", NULL, 0);
+    sample_on(r, 1120, 5);
+    sample_on(r, 1210, 5);
+    send_spans(r, &here, &query, 1);
+    sample_on(r, 1310, 20);
+    assert_int_equal(join_rig_said(r, "query", "profile.sample_count"), 5);
+    send_spans(r, &here, &work, 1);
+    fake_host_advance(r->h, 6000);
+    assert_int_equal(join_rig_said(r, "work", "profile.sample_count"), 25);
+    assert_true(says_partial(r, "work"));
+    join_rig_free(r);
+}
+
+#define THREADS 1500
+
+/* A sample of each thread, by its id or by its name. */
+static void send_sample_of_each(struct join_rig *r, const char *language, const char *key,
+                                char (*values)[8])
+{
+    static const uint64_t time = 1050;
+    struct wire w = {0};
+    struct dict d = {0};
+    struct open o = open_language(&w, language);
+    size_t p = open_profile(&w, &d, &(struct profile_in){.type = "cpu", .unit = "nanoseconds"});
+    for (unsigned i = 0; i < THREADS; i++) {
+        struct sample_in in = {.value = 1, .n_times = 1, .times = &time};
+        in.attributes[0] = dict_attribute(&d, key, values[i]);
+        put_sample(&w, &in);
+    }
+    send_profile(r, &w, &d, p, o);
+}
+
+/* More than there are heads of chains: each chain is followed to its end, of ids and of names. */
+static void many_threads_are_told_apart(void **state)
+{
+    (void)state;
+    static char ids[THREADS][8], names[THREADS][8];
+    struct join_rig *r = join_rig_new("{infer: true, max_bytes: 1048576}", NULL, 0);
+    struct wire w = {0};
+    struct open o = open_language(&w, "java");
+    r->blind = true;
+    for (unsigned i = 0; i < THREADS; i++) {
+        (void)snprintf(ids[i], sizeof ids[i], "%u", i + 1);
+        (void)snprintf(names[i], sizeof names[i], "t%u", i);
+        put_span(&w,
+                 &(struct span_in){.ids = join_ids(7, i + 1),
+                                   .name = "s",
+                                   .start_ns = 1000,
+                                   .end_ns = 2000,
+                                   .attributes = {"thread.id", ids[i], "thread.name", names[i]}});
+    }
+    close_resource(&w, o);
+    join_rig_send(r, BR_TRACES, &w, true);
+    wire_free(&w);
+    send_sample_of_each(r, NULL, "thread.name", names);
+    send_sample_of_each(r, "java", "thread.id", ids);
+    /* One time in 2,000 two of the names have one hash, of 31 bits: their samples fit two spans. */
+    assert_in_range((int)join_rig_count(r, "samples_inferred", CPU), 2 * THREADS - 2, 2 * THREADS);
+    join_rig_free(r);
+}
+
+/* --- Without memory --------------------------------------------------------------------------- */
+
+static void infer_with_faults(void *arg)
+{
+    static const struct taken samples[] = {{"9", 1, {1250}}, {"9", 1, {1050}}};
+    struct join_rig *r = join_rig_new(arg, NULL, 0);
+    struct wire w = {0};
+    send_spans(r, &here, (struct span_in[]){query, work, root}, 3);
+    put_samples(&w, &here, samples, 2);
+    struct br_item *item = join_rig_item(r, BR_PROFILES, &w, false);
+    r->blind = true;
+    fault_start();
+    join_rig_consume(r, item);
+    fault_stop();
+    if (!fault_failed())
+        assert_int_equal(join_rig_count(r, "samples_inferred", CPU), 2);
+    assert_int_equal(r->n_done + r->n_retry + r->n_reject, 2);
+    wire_free(&w);
+    join_rig_free(r);
+}
+
+static void without_memory_samples_pass(void **state)
+{
+    (void)state;
+    static char config[] = INFER;
+    fault_each("infer", infer_with_faults, config);
+}
+
+/* Lists of spans are used again, and what a span does not say is not written into them. */
+static void spans_without_threads_come_after_others(void **state)
+{
+    (void)state;
+    struct join_rig *r = join_rig_new("{infer: true, hold: 100ms}", NULL, 0);
+    struct span_in bare[8], threaded[8];
+    for (unsigned i = 0; i < BR_COUNT(bare); i++) {
+        threaded[i] = root;
+        threaded[i].ids = (struct ids){.span = {[7] = (uint8_t)(i + 4)}};
+        bare[i] = threaded[i];
+        bare[i].ids.span[7] = (uint8_t)(i + 64);
+        bare[i].attributes[0] = i % 2 ? "thread.name" : "thread.kind";
+    }
+    for (unsigned k = 0; k < 4; k++)
+        send_spans(r, &here, threaded, BR_COUNT(threaded));
+    fake_host_advance(r->h, 300);
+    send_spans(r, &here, bare, BR_COUNT(bare));
+    fake_host_advance(r->h, 300);
+    assert_int_equal(r->n_out, 5);
+    join_rig_free(r);
+}
+
+SUITE(join_infer)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_deepest_open_span_is_taken),
+        cmocka_unit_test(many_threads_are_told_apart),
+        cmocka_unit_test(spans_without_threads_come_after_others),
+        cmocka_unit_test(what_two_fit_is_neithers),
+        cmocka_unit_test(what_hangs_on_a_span_elsewhere_is_not_taken),
+        cmocka_unit_test(process_and_host_must_be_the_same),
+        cmocka_unit_test(ids_of_one_kind_or_names_tell_threads_apart),
+        cmocka_unit_test(threads_are_told_apart_for_what_waits),
+        cmocka_unit_test(fields_come_in_any_order),
+        cmocka_unit_test(off_by_default),
+        cmocka_unit_test(who_waits_is_joined_when_it_leaves),
+        cmocka_unit_test(services_that_are_inferred_are_profiled),
+        cmocka_unit_test(inferred_samples_have_figures),
+        cmocka_unit_test(a_sample_in_many_spans_is_split),
+        cmocka_unit_test(a_sample_that_stays_whole_is_counted),
+        cmocka_unit_test(random_worlds_agree_with_the_oracle),
+        cmocka_unit_test(spans_and_samples_that_wait_meet_in_any_order),
+        cmocka_unit_test(of_times_before_what_is_known_nothing_is_said),
+        cmocka_unit_test(a_long_span_is_whole),
+        cmocka_unit_test(a_long_span_with_a_gap_says_so),
+        cmocka_unit_test(a_long_span_has_not_what_was_taken_below),
+        cmocka_unit_test(without_memory_samples_pass),
+    };
+    return RUN(tests, NULL, NULL);
+}

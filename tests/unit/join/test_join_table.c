@@ -1,0 +1,900 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The join's table: which samples find which spans, and what is counted. */
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "tests/support/fake_sink.h"
+#include "tests/support/join_enter.h"
+#include "tests/support/join_table_rig.h"
+#include "tests/support/test.h"
+
+static void a_span_is_found_with_all_that_was_said(void **state)
+{
+    (void)state;
+    struct join_table *t = table_rig_new(MIB);
+    struct join_tally tally = {0};
+    struct ids i = table_rig_ids(7, 42);
+    uint8_t parent[8] = {9, 8, 7, 6, 5, 4, 3, 2};
+    struct join_span s = table_rig_span(&i, "POST /checkout");
+    s.parent_id = parent;
+    s.start_ns = 1000;
+    s.end_ns = 2000;
+    s.kind = 2;
+    s.status = 1;
+    s.attributes = (const uint8_t *)"\003/x";
+    s.attributes_len = 3;
+    enter_spans(t, &s, 1, 0, NULL, NOW, &tally);
+    struct seen seen = {0};
+    assert_int_equal(table_rig_sample(t, 7, 42, NOW, &seen, &tally), JOIN_FOUND);
+    assert_int_equal(seen.n, 1);
+    assert_string_equal(seen.name, "POST /checkout");
+    assert_string_equal(seen.service, "shop");
+    assert_string_equal(seen.attributes, "\003/x");
+    assert_true(seen.has_trace);
+    assert_memory_equal(seen.trace, i.trace, 16);
+    assert_memory_equal(seen.id, i.span, 8);
+    assert_memory_equal(seen.parent, parent, 8);
+    assert_int_equal(seen.start, 1000);
+    assert_int_equal(seen.end, 2000);
+    assert_int_equal(seen.kind, 2);
+    assert_int_equal(seen.status, 1);
+    assert_false(tally.any);
+    join_table_free(t);
+}
+
+static void ids_must_be_equal(void **state)
+{
+    (void)state;
+    struct join_table *t = table_rig_new(MIB);
+    struct join_tally tally = {0};
+    struct seen seen = {0};
+    table_rig_enter(t, 7, 42, "a", NOW, &tally);
+    assert_int_equal(table_rig_look(t, 8, 42, NOW, &seen), JOIN_UNKNOWN);
+    assert_int_equal(table_rig_look(t, 7, 43, NOW, &seen), JOIN_UNKNOWN);
+    assert_int_equal(seen.n, 0);
+    assert_int_equal(table_rig_look(t, 0, 42, NOW, &seen),
+                     JOIN_FOUND); /* a span id alone is enough */
+    assert_string_equal(seen.name, "a");
+    join_table_free(t);
+}
+
+static void a_span_id_of_two_traces_needs_the_trace(void **state)
+{
+    (void)state;
+    struct join_table *t = table_rig_new(MIB);
+    struct join_tally tally = {0};
+    struct seen seen = {0};
+    table_rig_enter(t, 7, 42, "a", NOW, &tally);
+    table_rig_enter(t, 8, 42, "b", NOW, &tally);
+    assert_int_equal(table_rig_look(t, 0, 42, NOW, &seen), JOIN_UNKNOWN);
+    assert_int_equal(table_rig_look(t, 7, 42, NOW, &seen), JOIN_FOUND);
+    assert_string_equal(seen.name, "a");
+    assert_int_equal(table_rig_look(t, 8, 42, NOW, &seen), JOIN_FOUND);
+    assert_string_equal(seen.name, "b");
+    /* A sample that cannot be told apart is unknown at once, and adds to neither. */
+    assert_int_equal(table_rig_sample(t, 0, 42, NOW, &seen, &tally), JOIN_UNKNOWN);
+    assert_int_equal(tally.unknown[1], 1);
+    struct join_totals f;
+    struct ids i = table_rig_ids(7, 42);
+    assert_false(join_table_totals(t, i.trace, i.span, &f, NULL));
+    assert_int_equal(table_rig_stats(t, NOW).pending, 0);
+    join_table_free(t);
+}
+
+static void a_span_without_a_trace_id_is_found_by_its_own(void **state)
+{
+    (void)state;
+    struct join_table *t = table_rig_new(MIB);
+    struct join_tally tally = {0};
+    struct ids i = table_rig_ids(0, 5);
+    struct join_span s = table_rig_span(&i, "x");
+    struct seen seen = {0};
+    s.trace_id = NULL;
+    enter_spans(t, &s, 1, 0, NULL, NOW, &tally);
+    assert_int_equal(table_rig_look(t, 9, 5, NOW, &seen), JOIN_FOUND);
+    assert_false(seen.has_trace);
+    join_table_free(t);
+}
+
+static void the_same_span_again_replaces_it_and_keeps_its_figures(void **state)
+{
+    (void)state;
+    struct join_table *t = table_rig_new(MIB);
+    struct join_tally tally = {0};
+    struct join_totals f;
+    struct seen seen = {0};
+    struct ids i = table_rig_ids(7, 42);
+    table_rig_enter(t, 7, 42, "first", NOW, &tally);
+    assert_int_equal(table_rig_sample(t, 7, 42, NOW, NULL, &tally), JOIN_FOUND);
+    table_rig_enter(t, 7, 42, "second", NOW, &tally);
+    assert_int_equal(table_rig_look(t, 7, 42, NOW, &seen), JOIN_FOUND);
+    assert_string_equal(seen.name, "second");
+    assert_int_equal(table_rig_stats(t, NOW).spans, 1);
+    assert_true(join_table_totals(t, i.trace, i.span, &f, NULL));
+    assert_int_equal(f.count[JOIN_CPU_TIME], 1);
+    assert_false(tally.any); /* nothing was late, nothing left */
+    join_table_free(t);
+}
+
+static void the_window_has_an_edge(void **state)
+{
+    (void)state;
+    struct join_table *t = table_rig_new(MIB);
+    struct join_tally tally = {0};
+    struct seen seen = {0};
+    table_rig_enter(t, 7, 42, "a", NOW, &tally);
+    assert_int_equal(table_rig_sample(t, 7, 42, NOW + WINDOW_MS, &seen, &tally), JOIN_FOUND);
+    /* The clock of the table ticks ten times a second. */
+    assert_int_equal(table_rig_sample(t, 7, 42, NOW + WINDOW_MS + 200, &seen, &tally),
+                     JOIN_TOO_LATE);
+    assert_int_equal(seen.n, 1);
+    join_table_expire(t, NOW + WINDOW_MS + 200, &tally);
+    assert_int_equal(table_rig_sample(t, 7, 42, NOW + WINDOW_MS + 200, &seen, &tally),
+                     JOIN_TOO_LATE);
+    join_table_expire(t, NOW + 2 * WINDOW_MS + 2000, &tally);
+    assert_int_equal(table_rig_stats(t, NOW).spans, 0);
+    assert_false(tally.any); /* what left after its time is not missed */
+    assert_int_equal(table_rig_look(t, 7, 42, NOW + 2 * WINDOW_MS + 2000, &seen), JOIN_UNKNOWN);
+    join_table_free(t);
+}
+
+static void a_late_sample_adds_nothing(void **state)
+{
+    (void)state;
+    struct join_table *t = table_rig_new(MIB);
+    struct join_tally tally = {0};
+    struct join_totals f;
+    struct ids i = table_rig_ids(7, 42);
+    table_rig_enter(t, 7, 42, "a", NOW, &tally);
+    assert_int_equal(table_rig_sample(t, 7, 42, NOW + WINDOW_MS + 200, NULL, &tally),
+                     JOIN_TOO_LATE);
+    assert_false(join_table_totals(t, i.trace, i.span, &f, NULL));
+    join_table_free(t);
+}
+
+/* Workers read the clock once a loop turn: one may enter what for another lies ahead. */
+static void clocks_of_workers_may_differ(void **state)
+{
+    (void)state;
+    struct join_table *t = table_rig_new(MIB);
+    struct join_tally tally = {0};
+    struct seen seen = {0};
+    table_rig_enter(t, 7, 42, "a", NOW + 150, &tally);
+    assert_int_equal(table_rig_sample(t, 7, 42, NOW, &seen, &tally), JOIN_FOUND);
+    join_table_expire(t, NOW, &tally);
+    assert_int_equal(table_rig_stats(t, NOW).spans, 1);
+    assert_int_equal(table_rig_stats(t, NOW).oldest_ms, 0);
+    join_table_profiled(t, 99, NOW + 1500);
+    assert_true(join_table_is_profiled(t, 99, NOW));
+    assert_false(tally.any);
+    join_table_free(t);
+}
+
+static void a_sample_before_its_span_is_late_once(void **state)
+{
+    (void)state;
+    struct join_table *t = table_rig_new(MIB);
+    struct join_tally tally = {0};
+    struct join_totals f;
+    struct ids i = table_rig_ids(7, 42);
+    assert_int_equal(table_rig_sample(t, 7, 42, NOW, NULL, &tally), JOIN_UNKNOWN);
+    assert_int_equal(table_rig_sample(t, 7, 42, NOW, NULL, &tally), JOIN_UNKNOWN);
+    assert_int_equal(table_rig_stats(t, NOW).pending, 1);
+    assert_int_equal(table_rig_stats(t, NOW).spans, 0);
+    assert_false(tally.any);
+    table_rig_enter(t, 7, 42, "a", NOW + 1000, &tally);
+    assert_int_equal(tally.late[1], 2);
+    assert_int_equal(tally.adopted, 1);
+    assert_int_equal(table_rig_stats(t, NOW).pending, 0);
+    assert_int_equal(table_rig_stats(t, NOW).spans, 1);
+    assert_true(join_table_totals(t, i.trace, i.span, &f, NULL));
+    assert_int_equal(f.count[JOIN_CPU_TIME], 2);
+    assert_int_equal(f.time_ns[JOIN_CPU_TIME], 20);
+    table_rig_enter(t, 7, 42, "a", NOW + 2000, &tally); /* sent again */
+    join_table_expire(t, NOW + 3 * WINDOW_MS, &tally);
+    assert_int_equal(tally.late[1], 2);
+    assert_int_equal(tally.adopted, 1);
+    assert_int_equal(table_rig_sum(tally.unknown), 0);
+    join_table_free(t);
+}
+
+static void a_label_alone_waits_too(void **state)
+{
+    (void)state;
+    struct join_table *t = table_rig_new(MIB);
+    struct join_tally tally = {0};
+    assert_int_equal(table_rig_sample(t, 0, 42, NOW, NULL, &tally), JOIN_UNKNOWN);
+    table_rig_enter(t, 7, 42, "a", NOW, &tally);
+    assert_int_equal(tally.late[1], 1);
+    table_rig_enter(t, 8, 42, "b", NOW, &tally); /* another span: they are given away */
+    assert_int_equal(tally.late[1], 1);
+    struct join_totals f;
+    struct ids i = table_rig_ids(8, 42);
+    assert_false(join_table_totals(t, i.trace, i.span, &f, NULL));
+    join_table_free(t);
+}
+
+/* Samples of a label alone wait; a later one says of which trace the span is. */
+static void what_waits_takes_a_trace_over(void **state)
+{
+    (void)state;
+    struct join_table *t = table_rig_new(MIB);
+    struct join_tally tally = {0};
+    struct join_totals f;
+    struct ids other = table_rig_ids(8, 42), named = table_rig_ids(7, 42);
+    (void)table_rig_sample(t, 0, 42, NOW, NULL, &tally);
+    (void)table_rig_sample(t, 7, 42, NOW, NULL, &tally);
+    table_rig_enter(t, 8, 42, "other", NOW, &tally);
+    assert_int_equal(table_rig_sum(tally.late), 0);
+    assert_false(join_table_totals(t, other.trace, other.span, &f, NULL));
+    table_rig_enter(t, 7, 42, "named", NOW, &tally);
+    assert_int_equal(tally.late[1], 2);
+    assert_true(join_table_totals(t, named.trace, named.span, &f, NULL));
+    assert_int_equal(f.count[JOIN_CPU_TIME], 2);
+    join_table_free(t);
+}
+
+static void a_sample_whose_span_never_comes_is_unknown_once(void **state)
+{
+    (void)state;
+    struct join_table *t = table_rig_new(MIB);
+    struct join_tally tally = {0};
+    (void)table_rig_sample(t, 7, 42, NOW, NULL, &tally);
+    join_table_expire(t, NOW + WINDOW_MS, &tally);
+    assert_false(tally.any);
+    join_table_expire(t, NOW + 3 * WINDOW_MS, &tally);
+    assert_int_equal(tally.unknown[1], 1);
+    join_table_expire(t, NOW + 4 * WINDOW_MS, &tally);
+    assert_int_equal(tally.unknown[1], 1);
+    assert_int_equal(table_rig_stats(t, NOW).pending, 0);
+    join_table_free(t);
+}
+
+static void a_span_after_the_window_does_not_take_samples_over(void **state)
+{
+    (void)state;
+    struct join_table *t = table_rig_new(MIB);
+    struct join_tally tally = {0};
+    struct join_totals f;
+    struct ids i = table_rig_ids(7, 42);
+    (void)table_rig_sample(t, 7, 42, NOW, NULL, &tally);
+    table_rig_enter(t, 7, 42, "a", NOW + WINDOW_MS + 200, &tally);
+    assert_int_equal(tally.unknown[1], 1);
+    assert_int_equal(table_rig_sum(tally.late), 0);
+    assert_int_equal(tally.adopted, 0);
+    assert_false(join_table_totals(t, i.trace, i.span, &f, NULL));
+    assert_int_equal(table_rig_stats(t, NOW).pending, 0);
+    join_table_free(t);
+}
+
+static void a_sample_after_the_window_begins_anew(void **state)
+{
+    (void)state;
+    struct join_table *t = table_rig_new(MIB);
+    struct join_tally tally = {0};
+    (void)table_rig_sample(t, 7, 42, NOW, NULL, &tally);
+    (void)table_rig_sample(t, 7, 42, NOW + WINDOW_MS + 200, NULL, &tally);
+    assert_int_equal(tally.unknown[1], 1);
+    table_rig_enter(t, 7, 42, "a", NOW + WINDOW_MS + 300, &tally);
+    assert_int_equal(tally.late[1], 1);
+    assert_int_equal(tally.unknown[1], 1);
+    join_table_free(t);
+}
+
+static void samples_of_items_that_wait_are_not_counted_here(void **state)
+{
+    (void)state;
+    struct join_table *t = table_rig_new(MIB);
+    struct join_tally tally = {0};
+    struct join_totals f;
+    struct seen seen = {0};
+    struct ids i = table_rig_ids(7, 42), k = table_rig_ids(7, 43);
+    struct join_sample s = {.trace_id = i.trace,
+                            .span_id = i.span,
+                            .measure = JOIN_WALL_TIME,
+                            .time_ns = 5,
+                            .count = 3,
+                            .held = true};
+    assert_int_equal(join_table_sample(t, &s, true, NOW, table_rig_on_found, &seen, &tally),
+                     JOIN_UNKNOWN);
+    table_rig_enter(t, 7, 42, "a", NOW, &tally);
+    assert_int_equal(tally.adopted, 1);
+    assert_int_equal(table_rig_sum(tally.late), 0);
+    assert_true(join_table_totals(t, i.trace, i.span, &f, NULL));
+    assert_int_equal(f.count[JOIN_WALL_TIME], 3);
+    s.span_id = k.span;
+    (void)join_table_sample(t, &s, true, NOW, table_rig_on_found, &seen, &tally);
+    join_table_expire(t, NOW + 3 * WINDOW_MS, &tally);
+    assert_int_equal(table_rig_sum(tally.unknown), 0);
+    join_table_free(t);
+}
+
+static void figures_add_up_by_measure_and_stop_at_their_limits(void **state)
+{
+    (void)state;
+    struct join_table *t = table_rig_new(MIB);
+    struct join_tally tally = {0};
+    struct join_totals f;
+    struct seen seen = {0};
+    struct ids i = table_rig_ids(7, 42);
+    uint8_t profile[16] = {1, 2, 3};
+    table_rig_enter(t, 7, 42, "a", NOW, &tally);
+    for (uint16_t type = 0; type < JOIN_SPAN_TYPES + 2; type++) {
+        struct join_sample s = {.trace_id = i.trace,
+                                .span_id = i.span,
+                                .measure = (enum join_measure)(type % JOIN_MEASURES),
+                                .time_ns = 100,
+                                .count = 2,
+                                .type = type,
+                                .profile_id = type == 1 ? profile : NULL};
+        assert_int_equal(join_table_sample(t, &s, true, NOW, table_rig_on_found, &seen, &tally),
+                         JOIN_FOUND);
+    }
+    assert_true(join_table_totals(t, i.trace, i.span, &f, NULL));
+    for (unsigned m = 0; m < JOIN_MEASURES; m++)
+        assert_int_equal(f.count[m], 4); /* 8 types on 4 measures */
+    for (unsigned m = 0; m < JOIN_OTHER; m++)
+        assert_int_equal(f.time_ns[m], 200);
+    assert_memory_equal(f.profile_id, profile, 16);
+    for (unsigned k = 0; k < JOIN_SPAN_TYPES; k++) {
+        assert_true(f.types[k].used);
+        assert_int_equal(f.types[k].type, k == JOIN_SPAN_TYPES - 1 ? JOIN_TYPES - 1 : k);
+    }
+    struct join_sample big = {
+        .trace_id = i.trace, .span_id = i.span, .time_ns = UINT64_MAX, .count = UINT32_MAX};
+    (void)join_table_sample(t, &big, true, NOW, table_rig_on_found, &seen, &tally);
+    assert_true(join_table_totals(t, i.trace, i.span, &f, NULL));
+    assert_int_equal(f.count[0], UINT32_MAX);
+    assert_true(f.time_ns[0] == UINT64_MAX);
+    join_table_free(t);
+}
+
+/* Past the types of one span, samples that wait are still counted, as "other". */
+static void types_past_a_spans_limit_are_other(void **state)
+{
+    (void)state;
+    struct join_table *t = table_rig_new(MIB);
+    struct join_tally tally = {0};
+    struct ids i = table_rig_ids(7, 42);
+    for (uint16_t type = 1; type <= JOIN_SPAN_TYPES + 3; type++)
+        (void)table_rig_sample_of_type(t, i.trace, i.span, type, NOW, NULL, &tally);
+    table_rig_enter(t, 7, 42, "a", NOW, &tally);
+    for (unsigned type = 1; type < JOIN_SPAN_TYPES; type++)
+        assert_int_equal(tally.late[type], 1);
+    assert_int_equal(tally.late[JOIN_TYPES - 1], 4);
+    assert_int_equal(table_rig_sum(tally.late), JOIN_SPAN_TYPES + 3);
+    join_table_free(t);
+}
+
+/* A table of 1 MiB has 16 shards with figures for an eighth of their 64 KiB each. */
+static void without_room_for_figures_samples_are_unknown_at_once(void **state)
+{
+    (void)state;
+    struct join_table *t = table_rig_new(MIB);
+    struct join_tally tally = {0};
+    uint64_t most = MIB / 8 / sizeof(struct join_totals), n = 4 * most;
+    for (uint64_t k = 1; k <= n; k++)
+        (void)table_rig_sample(t, 7, k, NOW, NULL, &tally);
+    uint64_t pending = table_rig_stats(t, NOW).pending;
+    assert_true(pending <= most);
+    assert_true(pending > most / 2);
+    assert_int_equal(table_rig_sum(tally.unknown), n - pending);
+    /* Everything is free again once they have left. */
+    join_table_expire(t, NOW + 3 * WINDOW_MS, &tally);
+    assert_int_equal(table_rig_sum(tally.unknown), n);
+    for (uint64_t k = 1; k <= n; k++)
+        (void)table_rig_sample(t, 8, k, NOW + 3 * WINDOW_MS, NULL, &tally);
+    assert_int_equal(table_rig_stats(t, NOW).pending, pending);
+    join_table_free(t);
+}
+
+/* Timestamps that leave before the span is asked for are the span's that the sample names. */
+static void what_was_taken_is_the_named_spans_when_it_leaves(void **state)
+{
+    (void)state;
+    struct join_table *t = table_rig_new(MIB);
+    struct join_tally tally = {0};
+    struct ids i = table_rig_ids(7, 42);
+    struct join_totals f;
+    struct join_taken_cursor cursor = {0};
+    const struct join_sample s = {
+        .trace_id = i.trace, .span_id = i.span, .time_ns = 30, .count = 3, .taken = true};
+    const struct join_taken taken = {.unit_ns = 1, .has_value = true, .value = 30, .n_times = 3};
+    (void)join_table_sample(t, &s, true, NOW, table_rig_on_found, NULL, &tally);
+    join_table_take(t, &s, &taken, (const uint64_t[]){5, 6, 7}, NULL, NOW, &tally);
+    table_rig_enter(t, 7, 42, "a", NOW + WINDOW_MS, &tally);
+    assert_true(join_table_any_taken(t, NOW));
+    assert_true(join_table_taken(t, i.trace, i.span, &cursor));
+    assert_int_equal(cursor.taken.n_times, 3);
+    assert_true(cursor.times[2] == 7);
+    assert_false(join_table_taken(t, i.trace, i.span, &cursor));
+    assert_true(join_table_totals(t, i.trace, i.span, &f, NULL));
+    assert_int_equal(f.count[0], 0);
+    assert_true(join_totals_cpu_ns(&f) == 30);
+    join_table_expire(t, NOW + 2 * WINDOW_MS + 2000, &tally);
+    cursor = (struct join_taken_cursor){0};
+    assert_false(join_table_taken(t, i.trace, i.span, &cursor));
+    assert_true(join_table_totals(t, i.trace, i.span, &f, NULL));
+    assert_int_equal(f.count[0], 3);
+    assert_true(f.time_ns[0] == 30);
+    assert_true(join_totals_cpu_ns(&f) == 30);
+    assert_int_equal(table_rig_stats(t, NOW).spans, 1);
+    join_table_free(t);
+}
+
+static void statistics_say_what_is_there(void **state)
+{
+    (void)state;
+    struct join_table *t = table_rig_new(MIB);
+    struct join_tally tally = {0};
+    struct join_stats s = table_rig_stats(t, NOW);
+    assert_int_equal(s.spans + s.pending + s.bytes + s.oldest_ms, 0);
+    table_rig_enter(t, 7, 1, "a", NOW, &tally);
+    table_rig_enter(t, 7, 2, "b", NOW + 5000, &tally);
+    (void)table_rig_sample(t, 7, 3, NOW + 5000, NULL, &tally);
+    s = table_rig_stats(t, NOW + 12000);
+    assert_int_equal(s.spans, 2);
+    assert_int_equal(s.pending, 1);
+    assert_int_equal(s.oldest_ms, 12000);
+    assert_true(s.bytes > 0);
+    assert_true(s.max_bytes > MIB - MIB / 16);
+    join_table_free(t);
+}
+
+/* --- Names ------------------------------------------------------------------------------------ */
+
+static void types_are_numbered_by_name(void **state)
+{
+    (void)state;
+    struct join_table *t = table_rig_new(MIB);
+    assert_int_equal(join_table_type(t, "cpu:nanoseconds", 15), 0);
+    assert_int_equal(join_table_type(t, "wall:nanoseconds", 16), 1);
+    assert_int_equal(join_table_type(t, "cpu:nanoseconds", 15), 0);
+    assert_int_equal(join_table_type(t, "cpu\0poison", 10), 2);
+    assert_int_equal(join_table_type(t, "cpu\0poison", 10), 2);
+    assert_string_equal(join_table_type_name(t, 1), "wall:nanoseconds");
+    assert_string_equal(join_table_type_name(t, 2), "cpu");
+    char name[16];
+    for (unsigned i = 3; i < JOIN_TYPES + 10; i++) {
+        int n = snprintf(name, sizeof name, "t%u", i);
+        assert_int_equal(join_table_type(t, name, (size_t)n), i < JOIN_TYPES ? i : JOIN_TYPES - 1);
+    }
+    assert_string_equal(join_table_type_name(t, JOIN_TYPES - 1), "other");
+    join_table_free(t);
+}
+
+static void services_are_profiled_for_a_window(void **state)
+{
+    (void)state;
+    struct join_table *t = table_rig_new(MIB);
+    assert_false(join_table_is_profiled(t, 17, NOW));
+    join_table_profiled(t, 17, NOW);
+    assert_true(join_table_is_profiled(t, 17, NOW));
+    assert_true(join_table_is_profiled(t, 17, NOW + WINDOW_MS));
+    assert_false(join_table_is_profiled(t, 17, NOW + WINDOW_MS + 2000));
+    assert_false(join_table_is_profiled(t, 18, NOW));
+    join_table_profiled(t, 17, NOW + WINDOW_MS);
+    assert_true(join_table_is_profiled(t, 17, NOW + WINDOW_MS + 2000));
+    join_table_free(t);
+}
+
+static void a_service_is_profiled_for_twice_the_interval_of_its_profiles(void **state)
+{
+    (void)state;
+    struct join_table *t = table_rig_new(MIB);
+    uint64_t interval = 5 * WINDOW_MS, last = NOW + interval;
+    assert_true(join_table_profiled(t, 77, NOW));
+    assert_true(join_table_profiled(t, 77, NOW + 200)); /* of another kind */
+    assert_false(join_table_is_profiled(t, 77, NOW + WINDOW_MS + 2000));
+    assert_true(join_table_profiled(t, 77, last));
+    assert_true(join_table_is_profiled(t, 77, last + 2 * interval - 2000));
+    assert_false(join_table_is_profiled(t, 77, last + 2 * interval + 2000));
+    assert_true(join_table_profiled(t, 77, last + 4000 * 1000)); /* it has begun anew */
+    assert_false(join_table_is_profiled(t, 77, last + 4000 * 1000 + WINDOW_MS + 2000));
+    join_table_free(t);
+}
+
+/* None takes another's place, up to the maximum; beyond it who has none is told so, until some are
+ * not profiled any more. */
+static void services_do_not_push_each_other_out(void **state)
+{
+    (void)state;
+    struct join_table *t = table_rig_new(MIB);
+    unsigned n_cut = 0;
+    for (unsigned k = 1; k <= JOIN_SERVICES_MAX; k++)
+        assert_true(join_table_profiled(t, k, NOW));
+    for (unsigned k = 1; k <= JOIN_SERVICES_MAX; k++)
+        assert_true(join_table_is_profiled(t, k, NOW));
+    for (unsigned k = 1; k <= 2 * JOIN_SERVICES_MAX; k++) {
+        bool noted = join_table_profiled(t, 1000000 + k, NOW);
+        n_cut += !noted;
+        assert_int_equal(join_table_is_profiled(t, 1000000 + k, NOW), noted);
+    }
+    assert_in_range(n_cut, JOIN_SERVICES_MAX, 2 * JOIN_SERVICES_MAX);
+    for (unsigned k = 1; k <= JOIN_SERVICES_MAX; k++)
+        assert_true(join_table_profiled(t, 2000000 + k, NOW + 2 * WINDOW_MS));
+    join_table_free(t);
+}
+
+/* Of those with spans, likewise: who has no place is none that waits. */
+static void newcomers_are_so_many_at_most(void **state)
+{
+    (void)state;
+    struct join_table *t = table_rig_new(MIB);
+    unsigned n_noted = 0;
+    assert_true(join_table_is_newcomer(t, 7, NOW, 5000));
+    assert_true(join_table_is_newcomer(t, 7, NOW + 4000, 5000));
+    assert_false(join_table_is_newcomer(t, 7, NOW + 6000, 5000));
+    assert_false(join_table_is_newcomer(t, 7, NOW + WINDOW_MS + 5000, 5000));
+    assert_true(join_table_is_newcomer(t, 7, NOW + 3 * WINDOW_MS, 5000));
+    assert_false(join_table_is_profiled(t, 7, NOW + 3 * WINDOW_MS));
+    for (unsigned k = 1; k <= 4 * JOIN_SERVICES_MAX; k++)
+        n_noted += join_table_is_newcomer(t, 1000000 + k, NOW + 3 * WINDOW_MS, 5000);
+    assert_in_range(n_noted, JOIN_SERVICES_MAX, 2 * JOIN_SERVICES_MAX);
+    join_table_free(t);
+}
+
+static void each_key_has_so_many_values(void **state)
+{
+    (void)state;
+    struct join_table *t = table_rig_new(MIB);
+    assert_true(join_table_value(t, 0, "a", 1, 2));
+    assert_true(join_table_value(t, 0, "b", 1, 2));
+    assert_false(join_table_value(t, 0, "c", 1, 2));
+    assert_true(join_table_value(t, 0, "a", 1, 2));
+    assert_true(join_table_value(t, 1, "c", 1, 2));
+    assert_false(join_table_value(t, 32, "c", 1, 2));
+    join_table_free(t);
+}
+
+/* --- Memory ----------------------------------------------------------------------------------- */
+
+static int fail_after = -1;
+
+static void *failing_alloc(size_t n)
+{
+    return fail_after >= 0 && fail_after-- == 0 ? NULL : malloc(n);
+}
+
+static void *failing_resize(void *p, size_t n)
+{
+    return fail_after >= 0 && fail_after-- == 0 ? NULL : realloc(p, n);
+}
+
+static void without_memory_nothing_breaks(void **state)
+{
+    (void)state;
+    static const struct br_mem_hooks hooks = {failing_alloc, failing_resize, free, NULL};
+    assert_null(join_table_new((size_t)1 << 60, WINDOW_MS, 0, false, table_rig_shared));
+    br_mem_set_hooks(&hooks);
+    unsigned n_others = 0, n_refused = 0;
+    for (int n = 0; n < 20; n++) {
+        fail_after = -1;
+        struct join_table *t = table_rig_new(MIB);
+        fail_after = n;
+        uint16_t type = join_table_type(t, "cpu", 3);
+        assert_true(type == 0 || type == JOIN_TYPES - 1);
+        n_others += type != 0;
+        n_refused += !join_table_value(t, 0, "a", 1, 2);
+        fail_after = -1;
+        assert_int_equal(join_table_type(t, "cpu", 3), 0);
+        assert_true(join_table_value(t, 0, "a", 1, 2));
+        join_table_free(t);
+    }
+    br_mem_set_hooks(NULL);
+    assert_int_equal(n_others, 1);
+    assert_true(n_refused > 1);
+}
+
+/* --- A random history ------------------------------------------------------------------------- */
+
+/* Every sample ends in exactly one of found, late, unknown and too late. */
+static void a_random_history_counts_every_sample_once(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 8; seed++) {
+        uint64_t random = seed, now = NOW, n_samples = 0, found = 0, too_late = 0;
+        /* Few ids: everything happens to them. Many: the table overflows. */
+        uint64_t n_ids = seed % 2 ? 50 : 30000;
+        struct join_table *t = table_rig_new(MIB);
+        struct join_tally tally = {0};
+        struct seen seen = {0};
+        for (unsigned step = 0; step < 60000; step++) {
+            uint64_t trace = 1 + fake_random(&random) % 2, id = 1 + fake_random(&random) % n_ids;
+            if (n_ids > 50)
+                trace = 1 + id % 2;
+            switch (fake_random(&random) % 20) {
+            case 0:
+                now += fake_random(&random) % 3000;
+                break;
+            case 1:
+                if (fake_random(&random) % 50 == 0)
+                    join_table_expire(t, now, &tally);
+                break;
+            case 2:
+            case 3:
+            case 4:
+            case 5:
+            case 6:
+            case 7:
+            case 8:
+                table_rig_enter(t, trace, id, "some name of a span",
+                                now - fake_random(&random) % 200, &tally);
+                break;
+            default:
+                n_samples++;
+                if (fake_random(&random) % 4 == 0)
+                    trace = 0;
+                struct ids i = table_rig_ids(trace, id);
+                enum join_result r = table_rig_sample_of_type(
+                    t, trace ? i.trace : NULL, i.span,
+                    (uint16_t)(fake_random(&random) % JOIN_TYPES), now, &seen, &tally);
+                found += r == JOIN_FOUND;
+                too_late += r == JOIN_TOO_LATE;
+            }
+        }
+        join_table_expire(t, now + 10 * WINDOW_MS, &tally);
+        struct join_stats s = table_rig_stats(t, now);
+        assert_int_equal(s.spans + s.pending + s.bytes, 0);
+        assert_int_equal(found, seen.n);
+        assert_true(found > 0 && table_rig_sum(tally.late) > 0 && table_rig_sum(tally.unknown) > 0);
+        if (found + too_late + table_rig_sum(tally.late) + table_rig_sum(tally.unknown) !=
+            n_samples)
+            fail_msg("seed %llu: %llu samples, %llu found, %llu late, %llu unknown, %llu too late",
+                     (unsigned long long)seed, (unsigned long long)n_samples,
+                     (unsigned long long)found, (unsigned long long)table_rig_sum(tally.late),
+                     (unsigned long long)table_rig_sum(tally.unknown),
+                     (unsigned long long)too_late);
+        join_table_free(t);
+    }
+}
+
+/* A full table is not forgotten in one turn of the loop. */
+static void spans_are_forgotten_some_at_a_time(void **state)
+{
+    enum { SPANS = 20000, AT_ONCE = 8192 };
+    (void)state;
+    struct join_table *t = table_rig_new(8 * MIB);
+    struct join_tally tally = {0};
+    for (unsigned i = 1; i <= SPANS; i++)
+        table_rig_enter(t, 1, i, "a", NOW, &tally);
+    unsigned left = SPANS;
+    for (bool more = true; more;) {
+        assert_int_equal(table_rig_stats(t, NOW).spans, left);
+        more = join_table_expire(t, NOW + 3 * WINDOW_MS, &tally);
+        assert_int_equal(more, left >= AT_ONCE);
+        left -= left < AT_ONCE ? left : AT_ONCE;
+    }
+    assert_int_equal(table_rig_stats(t, NOW).spans, 0);
+    join_table_free(t);
+}
+
+/* True when every page of it is there. */
+static bool is_resident(const struct join_pages *pages)
+{
+    static unsigned char there[16384];
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), end = (uintptr_t)pages->at + pages->len;
+    uintptr_t begin = (uintptr_t)pages->at & ~(page - 1);
+    size_t n = (end - begin + page - 1) / page;
+    assert_true(n <= sizeof there);
+    assert_int_equal(mincore((void *)begin, end - begin, there), 0);
+    for (size_t i = 0; i < n; i++)
+        if (!(there[i] & 1))
+            return false;
+    return true;
+}
+
+/* Makes all that come next; their bytes. */
+static size_t make_pages(struct join_table *t)
+{
+    struct join_pages pages, other;
+    size_t made = 0;
+    while (join_table_pages_begin(t, &pages)) {
+        assert_false(join_table_pages_begin(t, &other)); /* one at a time */
+        join_table_pages_make(&pages);
+        assert_true(is_resident(&pages));
+        join_table_pages_end(t);
+        made += pages.len;
+    }
+    return made;
+}
+
+static bool can_make_pages(void)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    void *one = mmap(NULL, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    bool can = madvise(one, page, 23) == 0; /* MADV_POPULATE_WRITE */
+    munmap(one, page);
+    return can;
+}
+
+/* A span's record has 100 bytes or so: the twelve of 16 MiB that are the ring are not full with
+ * 20,000 of them, and are with 160,000. */
+static void pages_are_there_before_records_are(void **state)
+{
+    (void)state;
+    struct join_table *t = table_rig_new(16 * MIB);
+    struct join_tally tally = {0};
+    struct seen seen = {0};
+    size_t made = make_pages(t), more;
+    assert_true(made < MIB); /* nothing but heads of families, while there is no span */
+    table_rig_enter(t, 1, 1, "a", NOW, &tally);
+    more = make_pages(t);
+    /* A quarter of the ring, up to a large page more, and the buckets. */
+    assert_in_range(more, table_rig_shared ? 1 : 4 * MIB, 7 * MIB);
+    made += more;
+    for (unsigned i = 2; i <= 160000; i++) {
+        table_rig_enter(t, 1, i, "a", NOW, &tally);
+        if (i % 500 == 0)
+            made += make_pages(t);
+        if (i == 20000 && !table_rig_shared) /* whose rings are less than a large page */
+            assert_true(made < 11 * MIB);
+    }
+    assert_in_range(made, 12 * MIB, 16 * MIB); /* all but totals */
+    assert_int_equal(make_pages(t), 0);
+    assert_int_equal(table_rig_look(t, 1, 160000, NOW, &seen), JOIN_FOUND);
+    join_table_free(t);
+}
+
+#define TIMES 100u
+#define TAKEN_BYTES (152u + 8u * TIMES)
+
+/* How many records of timestamps there are of a thread. */
+static unsigned count_taken(struct join_table *t, const struct ids *thread)
+{
+    struct join_taken_cursor cursor = {0};
+    unsigned n = 0;
+    while (join_table_taken(t, thread->trace, thread->span, &cursor))
+        n++;
+    return n;
+}
+
+static void expire_all(struct join_table *t, uint64_t now, struct join_tally *tally)
+{
+    while (join_table_expire(t, now, tally))
+        ;
+}
+
+/* Timestamps of a thread whose samples keep coming, and whose spans do not, take an eighth of the
+ * rings at most; when no more come they leave. */
+static void timestamps_that_wait_for_longer_take_so_much_at_most(void **state)
+{
+    (void)state;
+    enum { N = 300, EACH_MS = 20000, WAIT_MS = 2 * WINDOW_MS + 1000 };
+    struct join_table *t = table_rig_new(MIB);
+    struct join_tally tally = {0};
+    const struct ids thread = table_rig_ids(3, 4);
+    const struct join_sample sample = {.trace_id = thread.trace, .span_id = thread.span};
+    const struct join_taken taken = {.of_thread = true, .n_times = TIMES};
+    const unsigned n_rings = table_rig_shared ? 16 : 1, n_fresh = WAIT_MS / EACH_MS + 2;
+    uint64_t now = NOW, times[TIMES];
+    for (unsigned i = 0; i < N; i++, now += EACH_MS) {
+        for (unsigned k = 0; k < TIMES; k++)
+            times[k] = 1000 + i;
+        join_table_take(t, &sample, &taken, times, NULL, now, &tally);
+        expire_all(t, now, &tally);
+        assert_in_range(table_rig_stats(t, now).bytes, TAKEN_BYTES,
+                        MIB / n_rings / 8 + n_fresh * TAKEN_BYTES);
+    }
+    /* Three quarters of the table are rings, or a little less, and half of an eighth is used again.
+     */
+    assert_in_range(count_taken(t, &thread),
+                    WAIT_MS / EACH_MS + MIB / n_rings / 8 / 3 / TAKEN_BYTES,
+                    n_fresh + MIB / n_rings / 8 / TAKEN_BYTES);
+    assert_true(join_table_left(t, thread.span, 1000));
+    for (unsigned i = 0; i < 3; i++) {
+        now += WAIT_MS;
+        expire_all(t, now, &tally);
+    }
+    assert_int_equal(count_taken(t, &thread), 0);
+    assert_true(join_table_left(t, thread.span, 1000 + N - 1));
+    assert_int_equal(tally.evicted, 0);
+    join_table_free(t);
+}
+
+/* What was taken in a span that has come does not wait for longer, and says that it left. */
+static void timestamps_of_spans_that_came_wait_no_longer(void **state)
+{
+    (void)state;
+    struct join_table *t = table_rig_new(MIB);
+    struct join_tally tally = {0};
+    struct join_taken_cursor cursor = {0};
+    const struct ids thread = table_rig_ids(3, 4);
+    const struct join_sample sample = {.trace_id = thread.trace, .span_id = thread.span};
+    struct join_taken taken = {.of_thread = true, .has_value = true, .n_times = 3, .n_values = 3};
+    const uint64_t times[] = {1001, 1002, 1003}, values[] = {5, 6, 7}, spans[] = {1, 0, 2};
+    join_table_take(t, &sample, &taken, times, values, NOW, &tally);
+    assert_true(join_table_taken(t, thread.trace, thread.span, &cursor));
+    join_table_claim(t, thread.span, &cursor, spans);
+    taken.n_times = taken.n_values = 1;
+    join_table_take(t, &sample, &taken, &(uint64_t){2000}, values, NOW + 2 * WINDOW_MS, &tally);
+    cursor = (struct join_taken_cursor){0};
+    assert_true(join_table_taken(t, thread.trace, thread.span, &cursor));
+    assert_true(join_table_taken(t, thread.trace, thread.span, &cursor));
+    assert_memory_equal(cursor.times, times, sizeof times); /* it is theirs while it is there */
+    expire_all(t, NOW + 2 * WINDOW_MS + 2000, &tally);
+    cursor = (struct join_taken_cursor){0};
+    assert_true(join_table_taken(t, thread.trace, thread.span, &cursor));
+    assert_int_equal(cursor.taken.n_times, 1);
+    assert_int_equal(cursor.taken.n_values, 1);
+    assert_int_equal(cursor.times[0], 1002);
+    assert_int_equal(cursor.values[0], 6);
+    assert_true(join_table_left(t, thread.span, 1003));
+    assert_false(join_table_left(t, thread.span, 1004));
+    join_table_free(t);
+}
+
+/* A chain of spans, of which the first may have a sample, and what is above them and comes when all
+ * of these have left. Spans of one request leave at the same time, in whatever shards they are. */
+static void leave_below(uint64_t number, bool sampled)
+{
+    enum { DEPTH = 5 };
+    struct join_table *t = table_rig_new(MIB);
+    struct join_tally tally = {0};
+    struct join_span spans[DEPTH];
+    struct ids ids[DEPTH + 1];
+    for (uint64_t k = 0; k <= DEPTH; k++)
+        ids[k] = table_rig_ids(number, 100 * number + k);
+    for (unsigned k = 0; k < DEPTH; k++) {
+        spans[k] = table_rig_span(&ids[k], "a");
+        spans[k].parent_id = ids[k + 1].span;
+    }
+    enter_spans(t, spans, DEPTH, 0, NULL, NOW, &tally);
+    if (sampled)
+        (void)table_rig_sample(t, number, 100 * number, NOW, NULL, &tally);
+    expire_all(t, NOW + 2 * WINDOW_MS + 2000, &tally);
+    assert_int_equal(table_rig_stats(t, NOW).spans, 0);
+    for (unsigned k = 1; k <= DEPTH; k++)
+        assert_int_equal(join_table_lost_below(t, ids[k].span), sampled && k == DEPTH);
+    join_table_free(t);
+}
+
+/* In a table each: where two have the same place, the later one is known. */
+static void what_left_is_known_to_the_spans_above(void **state)
+{
+    (void)state;
+    for (uint64_t number = 1; number <= 50; number++)
+        leave_below(number, number % 2);
+}
+
+SUITE(join_table)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_left_is_known_to_the_spans_above),
+        cmocka_unit_test(timestamps_that_wait_for_longer_take_so_much_at_most),
+        cmocka_unit_test(timestamps_of_spans_that_came_wait_no_longer),
+        cmocka_unit_test(a_span_is_found_with_all_that_was_said),
+        cmocka_unit_test(ids_must_be_equal),
+        cmocka_unit_test(a_span_id_of_two_traces_needs_the_trace),
+        cmocka_unit_test(a_span_without_a_trace_id_is_found_by_its_own),
+        cmocka_unit_test(the_same_span_again_replaces_it_and_keeps_its_figures),
+        cmocka_unit_test(the_window_has_an_edge),
+        cmocka_unit_test(a_late_sample_adds_nothing),
+        cmocka_unit_test(clocks_of_workers_may_differ),
+        cmocka_unit_test(a_sample_before_its_span_is_late_once),
+        cmocka_unit_test(a_label_alone_waits_too),
+        cmocka_unit_test(what_waits_takes_a_trace_over),
+        cmocka_unit_test(a_sample_whose_span_never_comes_is_unknown_once),
+        cmocka_unit_test(a_span_after_the_window_does_not_take_samples_over),
+        cmocka_unit_test(a_sample_after_the_window_begins_anew),
+        cmocka_unit_test(samples_of_items_that_wait_are_not_counted_here),
+        cmocka_unit_test(figures_add_up_by_measure_and_stop_at_their_limits),
+        cmocka_unit_test(types_past_a_spans_limit_are_other),
+        cmocka_unit_test(without_room_for_figures_samples_are_unknown_at_once),
+        cmocka_unit_test(what_was_taken_is_the_named_spans_when_it_leaves),
+        cmocka_unit_test(statistics_say_what_is_there),
+        cmocka_unit_test(types_are_numbered_by_name),
+        cmocka_unit_test(services_are_profiled_for_a_window),
+        cmocka_unit_test(a_service_is_profiled_for_twice_the_interval_of_its_profiles),
+        cmocka_unit_test(services_do_not_push_each_other_out),
+        cmocka_unit_test(newcomers_are_so_many_at_most),
+        cmocka_unit_test(each_key_has_so_many_values),
+        cmocka_unit_test(spans_are_forgotten_some_at_a_time),
+        test_if(can_make_pages(),
+                (struct CMUnitTest)cmocka_unit_test(pages_are_there_before_records_are)),
+        cmocka_unit_test(without_memory_nothing_breaks),
+        cmocka_unit_test(a_random_history_counts_every_sample_once),
+    };
+    return RUN_VARIANTS(tests, table_rig_way);
+}

@@ -1,0 +1,668 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <fcntl.h>
+
+#include "base/mem.h"
+#include "pipeline/exporter.h"
+#include "tests/support/fake_host.h"
+#include "tests/support/fake_sink.h"
+#include "tests/support/fault.h"
+#include "tests/support/items.h"
+#include "tests/support/test.h"
+
+#define MAX 4
+
+struct bed {
+    struct fake_host *h;
+    struct fake_sink sinks[MAX];
+    struct br_fanout_config config; /* a second, 1 MiB */
+    struct br_fanout_end ends[MAX];
+    struct br_ledger ledgers[MAX]; /* of exporters sink/0, sink/1, ... */
+    struct fake_tally tally;
+};
+
+static int setup(void **state)
+{
+    static const char *const names[MAX] = {"sink/0", "sink/1", "sink/2", "sink/3"};
+    struct bed *b = calloc(1, sizeof *b);
+    b->h = fake_host_new();
+    b->config = (struct br_fanout_config){.hold_size = 1 << 20, .hold_time = 10000000000u};
+    for (int i = 0; i < MAX; i++) {
+        fake_sink_init(&b->sinks[i], &b->h->host);
+        assert_int_equal(br_ledger_init(&b->ledgers[i], b->h->host.metrics, names[i]), 0);
+        b->ends[i] = (struct br_fanout_end){.next = &b->sinks[i].consumer,
+                                            .ledger = &b->ledgers[i],
+                                            .name = names[i],
+                                            .kind = "exporter",
+                                            .id = names[i]};
+    }
+    *state = b;
+    return 0;
+}
+
+static struct br_fanout *make(struct bed *b, size_t n)
+{
+    return br_fanout_new(&b->h->host, &b->config, b->ends, n);
+}
+
+/* What is not the exporter's own word for it. */
+static double dropped(const struct bed *b, int i, enum br_signal signal, const char *reason)
+{
+    char labels[128];
+    (void)snprintf(labels, sizeof labels, "exporter=\"sink/%d\",signal=\"%s\",reason=\"%s\"", i,
+                   br_signal_name(signal), reason);
+    double n = fake_host_metric(b->h, "braid_exporter_dropped", labels);
+    return n < 0 ? 0 : n;
+}
+
+static double lost(const struct bed *b, int i, enum br_signal signal)
+{
+    static const char *const reasons[] = {
+        "lagging", "rejected", "shutdown",        "out_of_memory",
+        "other",   "test",     "partial_success", "retries_exhausted"};
+    double n = 0;
+    for (size_t r = 0; r < BR_COUNT(reasons); r++)
+        n += dropped(b, i, signal, reasons[r]);
+    return n;
+}
+
+/* All accounts close at this moment. */
+static void check_accounts(const struct bed *b)
+{
+    assert_true(fake_host_ledger_closes(b->h));
+    for (int i = 0; i < MAX; i++) {
+        for (enum br_signal s = BR_TRACES; s < BR_SIGNALS; s++) {
+            const struct br_ledger *l = &b->ledgers[i];
+            assert_true(*l->received[s] ==
+                        *l->sent[s] + *l->rejected[s] + *l->held[s] + lost(b, i, s));
+            assert_true(*l->held[s] >= 0);
+        }
+    }
+}
+
+static int teardown(void **state)
+{
+    struct bed *b = *state;
+    for (int i = 0; i < MAX; i++)
+        fake_sink_free(&b->sinks[i]);
+    fake_host_turn(b->h);
+    fake_host_check_ledger(b->h);
+    check_accounts(b);
+    for (int i = 0; i < MAX; i++)
+        for (int s = 0; s < BR_SIGNALS; s++)
+            assert_true(*b->ledgers[i].held[s] == 0);
+    fake_host_free(b->h);
+    free(b);
+    return 0;
+}
+
+static void send_to(struct bed *b, struct br_fanout *f, uint64_t first, uint32_t n)
+{
+    br_consume(br_fanout_input(f), fake_tally_item(&b->tally, &b->h->host, BR_TRACES, first, n));
+    fake_host_turn(b->h);
+    check_accounts(b);
+}
+
+static double ledger(const struct bed *b, double *const *entry)
+{
+    (void)b;
+    return *entry[BR_TRACES];
+}
+
+static void everybody_gets_everything_once(void **state)
+{
+    struct bed *b = *state;
+    for (size_t n = 1; n <= MAX; n++) {
+        struct br_fanout *f = make(b, n);
+        for (int s = 0; s < BR_SIGNALS; s++)
+            br_consume(br_fanout_input(f),
+                       fake_tally_item(&b->tally, &b->h->host, (enum br_signal)s, n * 100, 7));
+        fake_host_turn(b->h);
+        for (size_t i = 0; i < MAX; i++)
+            for (int s = 0; s < BR_SIGNALS; s++)
+                assert_int_equal(fake_sink_once(&b->sinks[i], (enum br_signal)s, n * 100, 7),
+                                 i < n ? 7 : 0);
+        assert_int_equal(b->tally.n, 2 * n);
+        assert_int_equal(b->tally.n_done, 2 * n);
+        br_fanout_free(f);
+    }
+    /* 7 spans to one, then two, three and four destinations: to the ledger they are 28. */
+    assert_true(*b->h->host.ledger.received[BR_TRACES] == 4 * 7);
+    assert_true(*b->h->host.ledger.sent[BR_TRACES] == 4 * 7);
+    for (int i = 0; i < MAX; i++)
+        assert_true(*b->ledgers[i].sent[BR_TRACES] == (MAX - i) * 7);
+    br_fanout_free(NULL);
+}
+
+static void the_sender_hears_when_all_have_answered(void **state)
+{
+    struct bed *b = *state;
+    struct br_fanout *f = make(b, 3);
+    for (int i = 0; i < 3; i++)
+        b->sinks[i].verdict = FAKE_HOLD;
+    br_consume(br_fanout_input(f), fake_tally_item(&b->tally, &b->h->host, BR_TRACES, 0, 5));
+    for (int i = 2; i >= 0; i--) {
+        fake_host_turn(b->h);
+        assert_int_equal(b->tally.n, 0);
+        fake_sink_release(&b->sinks[i], FAKE_DONE);
+    }
+    fake_host_turn(b->h);
+    assert_int_equal(b->tally.n_done, 1);
+    br_fanout_free(f);
+}
+
+/* Refused for good by one, it is refused for good; refused for now by all, it is the sender's
+ * again; refused for now by some, it is done: what they refused is held for them. */
+static void the_answer_is_of_those_who_have_ended(void **state)
+{
+    struct bed *b = *state;
+    static const enum fake_verdict verdicts[] = {FAKE_DONE, FAKE_RETRY, FAKE_REJECT};
+    struct br_fanout *f = NULL;
+    for (unsigned all = 0; all < 27; all++) {
+        unsigned v[3] = {all % 3, all / 3 % 3, all / 9}, n[3] = {0};
+        f = make(b, 3);
+        for (int i = 0; i < 3; i++) {
+            b->sinks[i].verdict = verdicts[v[i]];
+            n[v[i]]++;
+        }
+        send_to(b, f, 0, 5);
+        assert_int_equal(b->tally.last.verdict, n[2] ? BR_REJECT : n[0] ? BR_DONE : BR_RETRY);
+        assert_true(br_fanout_idle(f) == (n[1] == 0 || n[1] == 3));
+        br_fanout_free(f);
+        fake_host_turn(b->h);
+        check_accounts(b);
+    }
+    assert_int_equal(b->tally.n, 27);
+}
+
+/* --- One that lags behind --------------------------------------------------------------------- */
+
+static void what_one_refuses_is_held_for_it_alone(void **state)
+{
+    struct bed *b = *state;
+    struct br_fanout *f = make(b, 2);
+    b->sinks[1].verdict = FAKE_RETRY;
+    for (uint64_t i = 0; i < 40; i++)
+        send_to(b, f, i * 5, 5);
+    assert_int_equal(b->tally.n_done, 40);
+    assert_int_equal(fake_sink_once(&b->sinks[0], BR_TRACES, 0, 200), 200);
+    assert_int_equal(b->sinks[1].n_items, 1); /* not asked again for each that comes */
+    assert_true(fake_host_metric(b->h, "braid_fanout_held",
+                                 "exporter=\"sink/1\",signal=\"traces\"") == 200);
+    assert_true(*b->ledgers[1].held[BR_TRACES] == 200);
+    assert_true(ledger(b, b->h->host.ledger.received) == 200);
+    assert_true(ledger(b, b->h->host.ledger.sent) == 200); /* one has them all */
+    fake_host_advance(b->h, 3000);
+    b->sinks[1].verdict = FAKE_DONE;
+    fake_host_advance(b->h, 2000);
+    assert_int_equal(fake_sink_once(&b->sinks[1], BR_TRACES, 0, 200), 200);
+    assert_int_equal(fake_sink_twice(&b->sinks[0], BR_TRACES), 0);
+    assert_true(br_fanout_idle(f));
+    assert_true(*b->ledgers[1].received[BR_TRACES] == 200);
+    assert_true(*b->ledgers[1].sent[BR_TRACES] == 200);
+    send_to(b, f, 200, 5); /* now it is asked at once again */
+    assert_int_equal(fake_sink_once(&b->sinks[1], BR_TRACES, 200, 5), 5);
+    br_fanout_free(f);
+}
+
+static void over_the_bound_it_is_dropped_for_it(void **state)
+{
+    struct bed *b = *state;
+    struct wire w = {0};
+    items_traces(&w, 0, 5, 1);
+    b->config.hold_size =
+        (int64_t)(10 * (w.len + 2000)); /* ten at the least, with what they cost */
+    b->sinks[1].verdict = FAKE_RETRY;
+    struct br_fanout *f = make(b, 2);
+    for (uint64_t i = 0; i < 100; i++)
+        send_to(b, f, i * 5, 5);
+    assert_int_equal(b->tally.n_done, 100);
+    double held = *b->ledgers[1].held[BR_TRACES];
+    assert_true(held >= 50 && held < 500);
+    assert_true(dropped(b, 1, BR_TRACES, "lagging") == 500 - held);
+    assert_true(fake_host_metric(b->h, "braid_fanout_dropped",
+                                 "exporter=\"sink/1\",signal=\"traces\"") == 500 - held);
+    /* Nobody lacks what one has. */
+    assert_true(ledger(b, b->h->host.ledger.sent) == 500);
+    b->sinks[1].verdict = FAKE_DONE;
+    fake_host_advance(b->h, 2000);
+    assert_int_equal(fake_sink_once(&b->sinks[1], BR_TRACES, 0, (size_t)held), (size_t)held);
+    br_fanout_free(f);
+    wire_free(&w);
+}
+
+static void what_waited_too_long_is_dropped_for_it(void **state)
+{
+    struct bed *b = *state;
+    struct br_fanout *f = make(b, 2);
+    b->sinks[0].verdict = FAKE_RETRY;
+    send_to(b, f, 0, 5);
+    fake_host_advance(b->h, 9000);
+    send_to(b, f, 5, 5);
+    fake_host_advance(b->h, 2000);
+    assert_true(dropped(b, 0, BR_TRACES, "lagging") == 5);
+    assert_true(*b->ledgers[0].held[BR_TRACES] == 5);
+    fake_host_advance(b->h, 10000);
+    assert_true(dropped(b, 0, BR_TRACES, "lagging") == 10);
+    assert_true(br_fanout_idle(f));
+    br_fanout_free(f);
+}
+
+static void what_nobody_takes_is_the_senders(void **state)
+{
+    struct bed *b = *state;
+    struct br_fanout *f = make(b, 3);
+    for (int i = 0; i < 3; i++)
+        b->sinks[i].verdict = FAKE_RETRY;
+    b->sinks[1].delay_ms = 700;
+    send_to(b, f, 0, 5);
+    assert_int_equal(b->tally.n_retry, 1);
+    assert_int_equal(b->tally.last.delay_ms, 700);
+    assert_true(br_fanout_idle(f));
+    assert_true(ledger(b, b->h->host.ledger.rejected) == 5);
+    for (int i = 0; i < 3; i++)
+        b->sinks[i].verdict = FAKE_DONE;
+    send_to(b, f, 0, 5);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(fake_sink_once(&b->sinks[i], BR_TRACES, 0, 5), 5);
+    br_fanout_free(f);
+}
+
+/* One has it only after the other has refused it: until then it may still be the sender's. */
+static void a_late_answer_decides(void **state)
+{
+    struct bed *b = *state;
+    static const enum fake_verdict late[] = {FAKE_DONE, FAKE_RETRY};
+    for (int i = 0; i < 2; i++) {
+        struct br_fanout *f = make(b, 2);
+        b->sinks[0].verdict = FAKE_HOLD;
+        b->sinks[1].verdict = FAKE_RETRY;
+        send_to(b, f, (uint64_t)i * 5, 5);
+        assert_int_equal(b->tally.n, (unsigned)i);
+        fake_sink_release(&b->sinks[0], late[i]);
+        fake_host_turn(b->h);
+        check_accounts(b);
+        assert_int_equal(b->tally.n_done, 1);
+        assert_int_equal(b->tally.n_retry, (unsigned)i);
+        b->sinks[1].verdict = FAKE_DONE;
+        fake_host_advance(b->h, 2000);
+        assert_int_equal(fake_sink_once(&b->sinks[1], BR_TRACES, 0, 10), 5);
+        assert_true(br_fanout_idle(f));
+        br_fanout_free(f);
+    }
+}
+
+static void who_waits_for_delivery_waits_for_all(void **state)
+{
+    struct bed *b = *state;
+    for (unsigned i = 0; i < 4; i++) {
+        b->ends[1].delivers = i & 1;
+        struct br_fanout *f = make(b, 2);
+        struct br_item *item = fake_tally_item(&b->tally, &b->h->host, BR_TRACES, i * 5, 5);
+        item->waits = !b->ends[1].delivers;
+        b->sinks[1].verdict = FAKE_RETRY;
+        br_consume(br_fanout_input(f), item);
+        fake_host_turn(b->h);
+        assert_int_equal(b->tally.n, i);
+        if (i < 2)
+            b->sinks[1].verdict = FAKE_DONE;
+        fake_host_advance(b->h, 20000);
+        assert_int_equal(b->tally.n_done, i + 1);
+        assert_int_equal(b->tally.last.text[0] != 0,
+                         i >= 2); /* it hears that one goes without it */
+        assert_int_equal(b->tally.last.n_rejected, i == 2 ? 5 : 0); /* or of what is kept for it */
+        check_accounts(b);
+        br_fanout_free(f);
+    }
+    assert_int_equal(fake_sink_once(&b->sinks[1], BR_TRACES, 0, 20), 10);
+}
+
+static struct br_item *answered_item(struct bed *b, uint64_t first)
+{
+    struct br_item *item = fake_tally_item(&b->tally, &b->h->host, BR_TRACES, first, 5);
+    item->answered = true;
+    return item;
+}
+
+static struct br_fanout *make_delivering(struct bed *b, size_t apart_bytes)
+{
+    for (int i = 0; i < 2; i++) {
+        b->ends[i].delivers = true;
+        b->ends[i].apart_bytes = apart_bytes;
+    }
+    return make(b, 2);
+}
+
+/* A batch whose senders have their answers does not wait for one that refuses, or does not answer;
+ * it gets everything once nevertheless. */
+static void nobody_waits_for_the_answered(void **state)
+{
+    struct bed *b = *state;
+    struct br_fanout *f = make_delivering(b, 1 << 20);
+    b->sinks[1].verdict = FAKE_RETRY;
+    br_consume(br_fanout_input(f), answered_item(b, 0));
+    fake_host_turn(b->h);
+    assert_int_equal(b->tally.n_done, 1);
+    b->sinks[1].verdict = FAKE_DONE;
+    fake_host_advance(b->h, 2000);
+    assert_int_equal(fake_sink_once(&b->sinks[1], BR_TRACES, 0, 5), 5);
+
+    b->sinks[1].verdict = FAKE_HOLD;
+    for (unsigned i = 0; i < 3; i++) {
+        br_consume(br_fanout_input(f), answered_item(b, 5 + i * 5));
+        fake_host_turn(b->h);
+        check_accounts(b);
+        assert_int_equal(b->tally.n_done, i + 2);
+    }
+    assert_int_equal(b->tally.last.text[0], 0);
+    b->sinks[1].verdict = FAKE_DONE;
+    fake_sink_release_one(&b->sinks[1], FAKE_RETRY); /* is kept for it */
+    fake_sink_release_one(&b->sinks[1], FAKE_REJECT);
+    fake_sink_release_one(&b->sinks[1], FAKE_DONE);
+    fake_host_turn(b->h);
+    check_accounts(b);
+    assert_false(br_fanout_idle(f));
+    fake_host_advance(b->h, 2000);
+    check_accounts(b);
+    assert_true(br_fanout_idle(f));
+    assert_true(*b->ledgers[1].rejected[BR_TRACES] == 5 && *b->ledgers[1].sent[BR_TRACES] == 15);
+    assert_int_equal(fake_sink_once(&b->sinks[0], BR_TRACES, 0, 20), 20);
+    br_fanout_free(f);
+}
+
+/* Over the bound it is kept, too. */
+static void what_is_over_the_bound_is_held(void **state)
+{
+    struct bed *b = *state;
+    struct br_fanout *f = make_delivering(b, 3000);
+    b->sinks[1].verdict = FAKE_HOLD;
+    for (unsigned i = 0; i < 10; i++) {
+        br_consume(br_fanout_input(f), answered_item(b, i * 5));
+        fake_host_turn(b->h);
+    }
+    assert_int_equal(b->tally.n_done, 10);
+    assert_in_range(b->sinks[1].n_items, 2, 3);
+    b->sinks[1].verdict = FAKE_DONE;
+    fake_sink_release(&b->sinks[1], FAKE_DONE);
+    fake_host_advance(b->h, 2000);
+    assert_true(br_fanout_idle(f));
+    assert_true(*b->ledgers[1].sent[BR_TRACES] == 50 && lost(b, 1, BR_TRACES) == 0);
+    br_fanout_free(f);
+}
+
+/* A sender waits for so long and no longer, and those after it do not wait, until it goes again. */
+static void a_sender_waits_for_a_while(void **state)
+{
+    struct bed *b = *state;
+    struct br_fanout *f = make_delivering(b, 1 << 20);
+    b->sinks[1].verdict = FAKE_HOLD;
+    send_to(b, f, 0, 5);
+    fake_host_advance(b->h, BR_FANOUT_WAIT_MS - 100);
+    assert_int_equal(b->tally.n, 0);
+    fake_host_advance(b->h, 200);
+    check_accounts(b);
+    assert_int_equal(b->tally.n_done, 1);
+    assert_int_equal(b->tally.last.n_rejected, 0);
+    assert_non_null(strstr(b->tally.last.text, "sink/1"));
+    send_to(b, f, 5, 5);
+    assert_int_equal(b->tally.n_done, 2);
+    assert_non_null(strstr(b->tally.last.text, "sink/1"));
+    fake_sink_release(&b->sinks[1], FAKE_DONE);
+    fake_host_turn(b->h);
+    assert_true(br_fanout_idle(f));
+    send_to(b, f, 10, 5);
+    assert_int_equal(b->tally.n_done, 2);
+    fake_sink_release(&b->sinks[1], FAKE_DONE);
+    fake_host_turn(b->h);
+    assert_int_equal(b->tally.n_done, 3);
+    assert_int_equal(b->tally.last.text[0], 0);
+    assert_true(*b->ledgers[1].sent[BR_TRACES] == 15);
+    br_fanout_free(f);
+}
+
+/* --- Destinations that try again by themselves ------------------------------------------------ */
+
+static struct br_fanout *make_apart(struct bed *b, size_t apart_bytes)
+{
+    for (int i = 0; i < 2; i++) {
+        b->ends[i].delivers = b->ends[i].final = true;
+        b->ends[i].apart_bytes = apart_bytes;
+    }
+    return make(b, 2);
+}
+
+/* One that does not answer, or tries again for minutes, does not keep the sender from the others.
+ */
+static void who_is_left_goes_on_alone(void **state)
+{
+    struct bed *b = *state;
+    struct br_fanout *f = make_apart(b, 1 << 20);
+    b->sinks[1].verdict = FAKE_HOLD;
+    for (unsigned i = 0; i < 3; i++) {
+        send_to(b, f, i * 5, 5);
+        assert_int_equal(b->tally.n_done, i + 1);
+    }
+    assert_false(br_fanout_idle(f));
+    assert_true(ledger(b, b->h->host.ledger.sent) == 15 && *b->ledgers[1].held[BR_TRACES] == 15);
+    fake_sink_release_one(&b->sinks[1], FAKE_RETRY); /* it has given up */
+    fake_sink_release_one(&b->sinks[1], FAKE_REJECT);
+    fake_sink_release_one(&b->sinks[1], FAKE_DONE);
+    fake_host_turn(b->h);
+    check_accounts(b);
+    assert_true(br_fanout_idle(f));
+    assert_true(ledger(b, b->h->host.ledger.sent) == 15);
+    assert_true(dropped(b, 1, BR_TRACES, "retries_exhausted") == 5);
+    assert_true(*b->ledgers[1].rejected[BR_TRACES] == 5 && *b->ledgers[1].sent[BR_TRACES] == 5);
+    br_fanout_free(f);
+}
+
+static void it_goes_on_with_so_much_and_no_more(void **state)
+{
+    struct bed *b = *state;
+    struct br_fanout *f = make_apart(b, 3000); /* each counts 1 KiB and more */
+    b->sinks[1].verdict = FAKE_HOLD;
+    for (unsigned i = 0; i < 10; i++)
+        send_to(b, f, i * 5, 5);
+    assert_int_equal(b->tally.n_done, 10);
+    assert_in_range(b->sinks[1].n_items, 2, 3);
+    assert_true(dropped(b, 1, BR_TRACES, "lagging") == (10 - b->sinks[1].n_items) * 5);
+    unsigned n = b->sinks[1].n_items;
+    fake_sink_release(&b->sinks[1], FAKE_DONE);
+    fake_host_turn(b->h);
+    send_to(b, f, 50, 5);
+    assert_int_equal(b->sinks[1].n_items, n + 1);
+    fake_sink_release(&b->sinks[1], FAKE_DONE);
+    fake_host_turn(b->h);
+    br_fanout_free(f);
+}
+
+/* Where nobody has taken it, or somebody waits for its delivery, the sender waits. */
+static void nobody_goes_on_alone_with_what_somebody_waits_for(void **state)
+{
+    struct bed *b = *state;
+    struct br_fanout *f = make_apart(b, 1 << 20);
+    b->sinks[1].verdict = FAKE_HOLD;
+    struct br_item *item = fake_tally_item(&b->tally, &b->h->host, BR_TRACES, 0, 5);
+    item->waits = true;
+    br_consume(br_fanout_input(f), item);
+    b->sinks[0].verdict = FAKE_HOLD;
+    send_to(b, f, 5, 5);
+    assert_int_equal(b->tally.n, 0);
+    fake_sink_release(&b->sinks[0], FAKE_RETRY);
+    fake_sink_release(&b->sinks[1], FAKE_RETRY);
+    fake_host_turn(b->h);
+    assert_int_equal(b->tally.n_done, 1);
+    assert_int_equal(b->tally.n_retry, 1);
+    br_fanout_free(f);
+}
+
+/* Partial successes of copies of one request are not more than the worst of them. */
+static void what_two_refuse_in_part_is_not_refused_twice(void **state)
+{
+    struct bed *b = *state;
+    struct br_fanout *f = make(b, 2);
+    b->sinks[0].n_rejected = 2;
+    b->sinks[1].n_rejected = 3;
+    send_to(b, f, 0, 10);
+    assert_int_equal(b->tally.last.n_rejected, 3);
+    assert_true(ledger(b, b->h->host.ledger.sent) == 8);
+    assert_true(fake_host_dropped(b->h, BR_TRACES, "partial_success") == 2);
+    assert_true(*b->ledgers[1].sent[BR_TRACES] == 7);
+    br_fanout_free(f);
+}
+
+static void at_the_end_what_is_held_is_dropped_for_shutdown(void **state)
+{
+    struct bed *b = *state;
+    struct br_fanout *f = make(b, 2);
+    b->sinks[0].verdict = FAKE_RETRY;
+    send_to(b, f, 0, 5);
+    br_fanout_close(f);
+    assert_true(dropped(b, 0, BR_TRACES, "shutdown") == 5);
+    assert_true(br_fanout_idle(f));
+    send_to(b, f, 5, 5);
+    assert_true(dropped(b, 0, BR_TRACES, "shutdown") == 10);
+    br_fanout_free(f);
+}
+
+static void one_that_has_given_up_is_not_asked_again(void **state)
+{
+    struct bed *b = *state;
+    b->ends[0].final = true;
+    struct br_fanout *f = make(b, 2);
+    b->sinks[0].verdict = FAKE_RETRY;
+    send_to(b, f, 0, 5);
+    assert_int_equal(b->tally.n_done, 1);
+    assert_true(dropped(b, 0, BR_TRACES, "retries_exhausted") == 5);
+    fake_host_advance(b->h, 5000);
+    assert_int_equal(b->sinks[0].n_items, 1);
+    br_fanout_free(f);
+}
+
+/* --- Accounts that meet ----------------------------------------------------------------------- */
+
+/* Two fan-outs, one behind the other, into queues that make batches of what both bring: whatever
+ * the ends say, all accounts close after every tenth request, and nobody gets anything twice. */
+static void close_accounts(struct bed *b, bool waits)
+{
+    struct br_node nodes[MAX];
+    struct br_queue *queues[MAX];
+    struct br_queue_batch_config batch = {.flush_timeout = 20000000, .min_size = 20, .max_size = 7};
+    struct br_queue_config config = {
+        .enabled = true, .num_consumers = 2, .queue_size = 30, .batch = &batch};
+    uint64_t seed = 7;
+    for (int i = 0; i < MAX; i++) {
+        nodes[i] = fake_node(&b->h->host);
+        nodes[i].ledger = &b->ledgers[i];
+        b->sinks[i].verdict = FAKE_RANDOM;
+        b->sinks[i].seed = (uint64_t)i;
+        b->ends[i].delivers = i == 1;
+        b->ends[i].apart_bytes = i == 1 ? 8000 : 0;
+        queues[i] = br_queue_new(&nodes[i], &config, &b->sinks[i].consumer);
+        b->ends[i].next = i == 1 ? &b->sinks[i].consumer : br_queue_input(queues[i]);
+    }
+    b->config.hold_size = 10000;
+    struct br_fanout *inner = make(b, 3);
+    struct br_fanout_end ends[2] = {
+        b->ends[3],
+        {.next = br_fanout_input(inner), .name = "inner", .kind = "pipeline", .id = "inner"}};
+    struct br_fanout *outer = br_fanout_new(&b->h->host, &b->config, ends, 2);
+    for (uint64_t i = 0; i < 2000; i++) {
+        uint64_t r = fake_random(&seed);
+        struct br_item *item =
+            fake_tally_item(&b->tally, &b->h->host, BR_TRACES, i * 9, 1 + (uint32_t)(r >> 1) % 9);
+        item->answered = r & 1024;
+        item->waits = waits && !item->answered && r & 2048;
+        br_consume(br_fanout_input(r & 1 ? inner : outer), item);
+        fake_host_turn(b->h);
+        if (r & 64)
+            fake_host_advance(b->h, r >> 8 & 31);
+        if (i % 10 == 0)
+            check_accounts(b);
+    }
+    fake_host_advance(b->h, 60000);
+    assert_int_equal(b->tally.n, 2000);
+    for (int i = 0; i < MAX && !waits; i++) {
+        size_t got = fake_sink_once(&b->sinks[i], BR_TRACES, 0, 18000);
+        assert_int_equal(fake_sink_twice(&b->sinks[i], BR_TRACES), 0);
+        assert_true(*b->ledgers[i].sent[BR_TRACES] == (double)got && got > 0);
+    }
+    assert_true(ledger(b, b->h->host.ledger.held) == 0);
+    for (int i = 0; i < MAX; i++) {
+        br_queue_close(queues[i]);
+        br_queue_free(queues[i]);
+    }
+    br_fanout_free(outer);
+    br_fanout_free(inner);
+}
+
+static void accounts_close_whatever_happens(void **state)
+{
+    close_accounts(*state, false);
+}
+
+/* What was delivered in part, and comes again for somebody who waits, may arrive twice. */
+static void accounts_close_where_somebody_waits(void **state)
+{
+    close_accounts(*state, true);
+}
+
+/* --- Memory ----------------------------------------------------------------------------------- */
+
+static void scenario(void *arg)
+{
+    struct bed *b;
+    (void)arg;
+    setup((void **)&b);
+    fault_start();
+    struct br_fanout *f = make(b, 3);
+    struct br_item *item = fake_tally_item(&b->tally, &b->h->host, BR_TRACES, 0, 5);
+    if (f && item) {
+        b->sinks[0].first_fail = 1;
+        br_consume(br_fanout_input(f), item);
+        fake_host_turn(b->h);
+        assert_int_equal(b->tally.n, 1);
+        assert_true(b->tally.n_done == 1 || (fault_failed() && b->tally.n_retry == 1));
+        fake_host_advance(b->h, 20000);
+        assert_true(fault_failed() || b->sinks[0].n_done == 1);
+    } else {
+        br_item_free(item);
+    }
+    br_fanout_free(f);
+    fault_stop();
+    teardown((void **)&b);
+}
+
+static void without_memory_the_sender_is_told_to_try_again(void **state)
+{
+    (void)state;
+    fault_each("fanout", scenario, NULL);
+}
+
+SUITE(fanout)
+{
+    br_log_setup(BR_LOG_ERROR, false, open("/dev/null", O_WRONLY | O_CLOEXEC));
+    const struct CMUnitTest tests[] = {
+        TEST(everybody_gets_everything_once),
+        TEST(the_sender_hears_when_all_have_answered),
+        TEST(the_answer_is_of_those_who_have_ended),
+        TEST(what_one_refuses_is_held_for_it_alone),
+        TEST(over_the_bound_it_is_dropped_for_it),
+        TEST(what_waited_too_long_is_dropped_for_it),
+        TEST(what_nobody_takes_is_the_senders),
+        TEST(a_late_answer_decides),
+        TEST(who_waits_for_delivery_waits_for_all),
+        TEST(nobody_waits_for_the_answered),
+        TEST(what_is_over_the_bound_is_held),
+        TEST(a_sender_waits_for_a_while),
+        TEST(who_is_left_goes_on_alone),
+        TEST(it_goes_on_with_so_much_and_no_more),
+        TEST(nobody_goes_on_alone_with_what_somebody_waits_for),
+        TEST(what_two_refuse_in_part_is_not_refused_twice),
+        TEST(at_the_end_what_is_held_is_dropped_for_shutdown),
+        TEST(one_that_has_given_up_is_not_asked_again),
+        TEST(accounts_close_whatever_happens),
+        TEST(accounts_close_where_somebody_waits),
+        cmocka_unit_test(without_memory_the_sender_is_told_to_try_again),
+    };
+    return RUN(tests, NULL, NULL);
+}

@@ -1,0 +1,678 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "pipeline/exporter.h"
+#include "tests/support/fake_host.h"
+#include "tests/support/fake_sink.h"
+#include "tests/support/fault.h"
+#include "tests/support/items.h"
+#include "tests/support/test.h"
+
+#define S 1000000000ull /* ns */
+
+struct bed {
+    struct fake_bed fake;
+    struct br_retry_config config; /* the Collector's defaults, without jitter and limit */
+    struct br_retry *retry;
+};
+
+static int setup(void **state)
+{
+    struct bed *b = calloc(1, sizeof *b);
+    fake_bed_begin(&b->fake);
+    b->config = (struct br_retry_config){
+        .enabled = true, .initial_interval = 5 * S, .max_interval = 30 * S, .multiplier = 1.5};
+    *state = b;
+    return 0;
+}
+
+static void make(struct bed *b)
+{
+    b->retry = br_retry_new(&b->fake.node, &b->config, &b->fake.sink.consumer);
+}
+
+static int teardown(void **state)
+{
+    struct bed *b = *state;
+    br_retry_free(b->retry);
+    fake_bed_end(&b->fake);
+    free(b);
+    return 0;
+}
+
+static void send(struct bed *b, enum br_signal signal, uint64_t first, uint32_t n)
+{
+    br_consume(br_retry_input(b->retry),
+               fake_tally_item(&b->fake.tally, &b->fake.h->host, signal, first, n));
+}
+
+static void what_succeeds_is_sent_once(void **state)
+{
+    struct bed *b = *state;
+    make(b);
+    send(b, BR_TRACES, 0, 3);
+    assert_int_equal(b->fake.tally.n_done, 0);
+    fake_host_advance(b->fake.h, 100000);
+    assert_int_equal(b->fake.sink.n_items, 1);
+    assert_int_equal(b->fake.tally.n_done, 1);
+}
+
+static void what_is_rejected_is_sent_once(void **state)
+{
+    struct bed *b = *state;
+    make(b);
+    b->fake.sink.verdict = FAKE_REJECT;
+    send(b, BR_TRACES, 0, 3);
+    fake_host_advance(b->fake.h, 100000);
+    assert_int_equal(b->fake.sink.n_items, 1);
+    assert_int_equal(b->fake.tally.n_reject, 1);
+    assert_string_equal(b->fake.tally.last.text, "scripted: reject");
+}
+
+/* 5 s, then half as much again each time, up to 30 s. */
+static void delays_grow_up_to_their_maximum(void **state)
+{
+    struct bed *b = *state;
+    static const uint64_t delays[] = {5000, 7500, 11250, 16875, 25312, 30000, 30000, 30000};
+    make(b);
+    b->fake.sink.verdict = FAKE_RETRY;
+    send(b, BR_TRACES, 0, 1);
+    fake_host_turn(b->fake.h);
+    for (unsigned i = 0; i < BR_COUNT(delays); i++) {
+        fake_host_advance(b->fake.h, delays[i] - 1);
+        assert_int_equal(b->fake.sink.n_items, i + 1);
+        fake_host_advance(b->fake.h, 1);
+        assert_int_equal(b->fake.sink.n_items, i + 2);
+    }
+    b->fake.sink.verdict = FAKE_DONE;
+    fake_host_advance(b->fake.h, 30000);
+    assert_int_equal(b->fake.tally.n_done, 1);
+    assert_int_equal(b->fake.tally.n, 1);
+}
+
+static void jitter_stays_within_its_share_and_uses_all_of_it(void **state)
+{
+    struct bed *b = *state;
+    enum { N = 400 };
+    uint64_t low = UINT64_MAX, high = 0, sum = 0;
+    b->config.randomization_factor = 0.5;
+    make(b);
+    for (int i = 0; i < N; i++) {
+        b->fake.sink.first_fail = 1;
+        uint64_t start = b->fake.h->now_ms;
+        send(b, BR_TRACES, 0, 1);
+        fake_host_advance(b->fake.h, 7500);
+        uint64_t delay = b->fake.sink.last_ms - start;
+        assert_in_range(delay, 2500, 7500);
+        low = delay < low ? delay : low;
+        high = delay > high ? delay : high;
+        sum += delay;
+    }
+    assert_int_equal(b->fake.tally.n_done, N);
+    assert_true(low < 2600 && high > 7400);
+    /* Uniform over 5,000: standard deviation of the mean 5000 / sqrt(12 * N) = 72; five of them. */
+    assert_in_range(sum / N, 5000 - 361, 5000 + 361);
+}
+
+static void the_servers_hint_wins(void **state)
+{
+    struct bed *b = *state;
+    b->config.randomization_factor = 0.5;
+    make(b);
+    b->fake.sink.first_fail = 2;
+    b->fake.sink.delay_ms = 123;
+    send(b, BR_TRACES, 0, 1);
+    fake_host_advance(b->fake.h, 122);
+    assert_int_equal(b->fake.sink.n_items, 1);
+    fake_host_advance(b->fake.h, 1);
+    assert_int_equal(b->fake.sink.n_items, 2);
+    b->fake.sink.delay_ms = 90000; /* longer than max_interval, too */
+    b->fake.sink.first_fail = 1;
+    fake_host_advance(b->fake.h, 123 + 89999);
+    assert_int_equal(b->fake.sink.n_items, 3);
+    fake_host_advance(b->fake.h, 1);
+    assert_int_equal(b->fake.sink.n_items, 4);
+    assert_int_equal(b->fake.tally.n_done, 1);
+}
+
+/* A server that says "after a millisecond" is not asked a thousand times a second. */
+static void a_hint_is_a_wait(void **state)
+{
+    struct bed *b = *state;
+    make(b);
+    b->fake.sink.verdict = FAKE_RETRY;
+    b->fake.sink.delay_ms = 1;
+    send(b, BR_TRACES, 0, 1);
+    fake_host_advance(b->fake.h, 1000);
+    assert_int_equal(b->fake.sink.n_items, 1 + 10);
+}
+
+/* Attempts at 0, 5, 12.5, 23.75, 40.625, 65.937 and then every 30 s up to 275.937; the next would
+ * be after 300 s. */
+static void it_gives_up_before_the_time_is_over(void **state)
+{
+    struct bed *b = *state;
+    b->config.max_elapsed_time = 300 * S;
+    make(b);
+    b->fake.sink.verdict = FAKE_RETRY;
+    send(b, BR_TRACES, 0, 3);
+    fake_host_advance(b->fake.h, 275936);
+    assert_int_equal(b->fake.sink.n_items, 12);
+    assert_int_equal(b->fake.tally.n, 0);
+    fake_host_advance(b->fake.h, 1);
+    assert_int_equal(b->fake.sink.n_items, 13);
+    assert_int_equal(b->fake.tally.n_retry, 1);
+    assert_string_equal(b->fake.tally.last.text, "scripted: retry");
+    fake_host_advance(b->fake.h, 600000);
+    assert_int_equal(b->fake.sink.n_items, 13);
+}
+
+static void disabled_it_passes_the_first_answer_on(void **state)
+{
+    struct bed *b = *state;
+    b->config.enabled = false;
+    make(b);
+    b->fake.sink.verdict = FAKE_RETRY;
+    b->fake.sink.delay_ms = 77;
+    send(b, BR_TRACES, 0, 3);
+    fake_host_turn(b->fake.h);
+    assert_int_equal(b->fake.tally.n_retry, 1);
+    assert_int_equal(b->fake.tally.last.delay_ms, 77);
+}
+
+static void items_wait_for_themselves(void **state)
+{
+    struct bed *b = *state;
+    make(b);
+    b->fake.sink.first_fail = 1;
+    send(b, BR_TRACES, 0, 1);
+    fake_host_advance(b->fake.h, 1000);
+    send(b, BR_TRACES, 1, 1);
+    fake_host_turn(b->fake.h);
+    assert_int_equal(b->fake.tally.n_done, 1); /* the second did not wait for the first */
+    fake_host_advance(b->fake.h, 4000);
+    assert_int_equal(b->fake.tally.n_done, 2);
+}
+
+/* --- Too large -------------------------------------------------------------------------------- */
+
+static void what_is_too_large_is_halved_until_it_fits(void **state)
+{
+    struct bed *b = *state;
+    make(b);
+    b->fake.sink.verdict = FAKE_TOO_LARGE;
+    for (int s = 0; s < BR_SIGNALS; s++) {
+        uint64_t first = 0;
+        for (uint32_t limit = 1; limit <= 5; limit++) {
+            for (uint32_t n = 1; n <= 17; n++) {
+                struct fake_tally before = b->fake.tally;
+                b->fake.sink.limit = limit;
+                send(b, (enum br_signal)s, first, n);
+                fake_host_turn(b->fake.h);
+                assert_int_equal(fake_sink_once(&b->fake.sink, (enum br_signal)s, first, n), n);
+                assert_int_equal(b->fake.tally.n, before.n + 1);
+                assert_int_equal(b->fake.tally.n_done, before.n_done + 1);
+                first += n;
+            }
+        }
+        assert_int_equal(fake_sink_twice(&b->fake.sink, (enum br_signal)s), 0);
+    }
+}
+
+/* One giant among n: refused in each of the pieces that it stands in, log2(n) + 1 of them, while
+ * the log2(n) others are taken. */
+static void one_giant_costs_two_log_n(void **state)
+{
+    struct bed *b = *state;
+    make(b);
+    b->fake.sink.verdict = FAKE_TOO_LARGE;
+    b->fake.sink.limit = 1000;
+    b->fake.sink.n_giants = 1;
+    for (int s = 0; s < BR_SIGNALS; s++) {
+        for (uint64_t at = 0; at < 64; at++) {
+            struct fake_tally before = b->fake.tally;
+            unsigned n_before = b->fake.sink.n_items;
+            uint64_t first = at * 64;
+            b->fake.sink.giant = first + at;
+            send(b, (enum br_signal)s, first, 64);
+            fake_host_turn(b->fake.h);
+            assert_int_equal(b->fake.sink.n_items - n_before, 2 * 6 + 1);
+            assert_int_equal(fake_sink_once(&b->fake.sink, (enum br_signal)s, first, 64), 63);
+            assert_int_equal(b->fake.tally.n_done, before.n_done + 1); /* a partial success */
+            assert_int_equal(b->fake.tally.last.n_rejected, 1);
+            assert_true(b->fake.tally.last.text[0]);
+        }
+        assert_int_equal(fake_sink_twice(&b->fake.sink, (enum br_signal)s), 0);
+        assert_true(*b->fake.h->host.ledger.sent[s] == 64 * 63);
+        fake_host_check_ledger(b->fake.h);
+    }
+}
+
+/* One half is taken, and the other refused for now for as long as it is tried: to send all of it
+ * again would double what was taken (OTLP, "Partial Success"). */
+static void a_half_that_is_given_up_is_a_part(void **state)
+{
+    struct bed *b = *state;
+    b->config.max_elapsed_time = 60 * S;
+    make(b);
+    b->fake.sink.verdict = FAKE_TOO_LARGE;
+    b->fake.sink.limit = 8;
+    send(b, BR_TRACES, 0, 16);
+    b->fake.sink.verdict = FAKE_HOLD;
+    fake_host_turn(b->fake.h);
+    assert_int_equal(b->fake.sink.n_held, 1);
+    fake_sink_release(&b->fake.sink, FAKE_DONE);
+    b->fake.sink.verdict = FAKE_RETRY;
+    fake_host_advance(b->fake.h, 120000);
+    assert_int_equal(b->fake.tally.n, 1);
+    assert_int_equal(b->fake.tally.n_done, 1);
+    assert_int_equal(b->fake.tally.last.n_rejected, 8);
+    assert_int_equal(fake_sink_once(&b->fake.sink, BR_TRACES, 0, 16), 8);
+    assert_true(*b->fake.h->host.ledger.sent[BR_TRACES] == 8);
+    fake_host_check_ledger(b->fake.h);
+}
+
+/* A run of giants does not take what stands beside it with it; a short one makes nothing wait. */
+static void giants_side_by_side_cost_only_themselves(void **state)
+{
+    struct bed *b = *state;
+    make(b);
+    b->fake.sink.verdict = FAKE_TOO_LARGE;
+    b->fake.sink.limit = 1000;
+    uint64_t first = 0;
+    for (uint32_t n = 1; n < 64; n += 3) {
+        for (uint32_t at = 0; at + n <= 64; at += 7) {
+            b->fake.sink.giant = first + at;
+            b->fake.sink.n_giants = n;
+            struct fake_tally before = b->fake.tally;
+            send(b, BR_TRACES, first, 64);
+            fake_host_advance(b->fake.h, n < 5 ? 0 : 3600000);
+            assert_int_equal(fake_sink_once(&b->fake.sink, BR_TRACES, first, 64), 64 - n);
+            assert_int_equal(b->fake.tally.n, before.n + 1);
+            first += 64;
+        }
+    }
+    assert_int_equal(fake_sink_twice(&b->fake.sink, BR_TRACES), 0);
+}
+
+/* A peer that finds everything too large: 2 log2(8192) + 2 = 28 refusals and a try of the largest
+ * piece, and then one request for each delay, of which 12 pass in 300 s (5, 7.5, 11.25, 16.875,
+ * 25.312 and seven times 30 s make 275.937). */
+static void a_peer_that_refuses_every_piece_is_left_alone(void **state)
+{
+    struct bed *b = *state;
+    b->config.max_elapsed_time = 300 * S;
+    make(b);
+    b->fake.sink.verdict = FAKE_TOO_LARGE;
+    b->fake.sink.limit = 0;
+    send(b, BR_TRACES, 0, 8192);
+    fake_host_turn(b->fake.h);
+    assert_int_equal(b->fake.sink.n_items, 28 + 1);
+    fake_host_advance(b->fake.h, 4999);
+    assert_int_equal(b->fake.sink.n_items, 28 + 1);
+    fake_host_advance(b->fake.h, 1);
+    assert_int_equal(b->fake.sink.n_items, 28 + 2);
+    assert_int_equal(b->fake.tally.n, 0);
+    fake_host_advance(b->fake.h, 600000);
+    assert_int_equal(b->fake.sink.n_items, 28 + 1 + 12);
+    assert_int_equal(b->fake.tally.n, 1);
+    assert_int_equal(b->fake.tally.n_done, 0);
+    fake_host_check_ledger(b->fake.h);
+}
+
+/* It takes something again: then all that is left goes at once. Refused were 64, 32, 16, 8, 4, 2,
+ * 1, 1, 2, 1, 1, 4, 2 and 1: five of them alone. */
+static void a_peer_that_recovers_gets_the_rest(void **state)
+{
+    struct bed *b = *state;
+    make(b);
+    b->fake.sink.verdict = FAKE_TOO_LARGE;
+    b->fake.sink.limit = 0;
+    send(b, BR_PROFILES, 0, 64);
+    fake_host_turn(b->fake.h);
+    assert_int_equal(b->fake.sink.n_items, 14 + 1);
+    b->fake.sink.limit = 64;
+    fake_host_advance(b->fake.h, 5000);
+    assert_int_equal(b->fake.tally.n, 1);
+    assert_int_equal(b->fake.tally.last.n_rejected, 5);
+    assert_true(*b->fake.h->host.ledger.sent[BR_PROFILES] == 64 - 5);
+    assert_int_equal(fake_sink_once(&b->fake.sink, BR_PROFILES, 0, 64), 64 - 5);
+}
+
+/* Without retries there is no later: the rest shares the fate of what was refused. */
+static void disabled_it_gives_up_where_all_is_refused(void **state)
+{
+    struct bed *b = *state;
+    b->config.enabled = false;
+    make(b);
+    b->fake.sink.verdict = FAKE_TOO_LARGE;
+    b->fake.sink.limit = 0;
+    send(b, BR_TRACES, 0, 8192);
+    fake_host_turn(b->fake.h);
+    assert_int_equal(b->fake.sink.n_items, 28 + 1);
+    assert_int_equal(b->fake.tally.n_reject, 1);
+    assert_true(*b->fake.h->host.ledger.rejected[BR_TRACES] == 8192);
+}
+
+static void a_single_item_that_is_too_large_is_rejected(void **state)
+{
+    struct bed *b = *state;
+    make(b);
+    b->fake.sink.verdict = FAKE_TOO_LARGE;
+    b->fake.sink.limit = 0;
+    send(b, BR_TRACES, 0, 1);
+    fake_host_turn(b->fake.h);
+    assert_int_equal(b->fake.sink.n_items, 1);
+    assert_int_equal(b->fake.tally.n_reject, 1);
+    assert_int_equal(b->fake.tally.last.status, BR_STATUS_RESOURCE_EXHAUSTED);
+    assert_true(*b->fake.h->host.ledger.rejected[BR_TRACES] == 1);
+}
+
+/* Halves are retried on their own, and nothing that was delivered is sent again. */
+static void halves_are_retried_on_their_own(void **state)
+{
+    struct bed *b = *state;
+    b->config.randomization_factor = 0.5;
+    make(b);
+    for (uint64_t seed = 1; seed <= 50; seed++) {
+        for (int s = 0; s < BR_SIGNALS; s++) {
+            uint64_t first = seed * 100;
+            b->fake.sink.verdict = FAKE_TOO_LARGE;
+            b->fake.sink.limit = 4;
+            send(b, (enum br_signal)s, first, 30);
+            b->fake.sink.first_fail = (unsigned)(seed % 7); /* of the halves too */
+            fake_host_advance(b->fake.h, 200000);
+            assert_int_equal(fake_sink_once(&b->fake.sink, (enum br_signal)s, first, 30), 30);
+        }
+    }
+    assert_int_equal(b->fake.tally.n_done, 100);
+    assert_int_equal(fake_sink_twice(&b->fake.sink, BR_TRACES), 0);
+    assert_int_equal(fake_sink_twice(&b->fake.sink, BR_PROFILES), 0);
+}
+
+/* --- The peer is back ------------------------------------------------------------------------- */
+
+/* Five items that came 3 s apart, and a minute without an answer: each waits for up to 30 s. */
+static void fail_for_a_minute(struct bed *b, enum br_signal signal)
+{
+    b->fake.sink.verdict = FAKE_RETRY;
+    for (uint64_t i = 0; i < 5; i++) {
+        send(b, signal, i, 1);
+        fake_host_advance(b->fake.h, 3000);
+    }
+    fake_host_advance(b->fake.h, 45000);
+    assert_int_equal(b->fake.tally.n, 0);
+}
+
+/* Until it came to `n` items; how long that took. */
+static uint64_t until_came(struct bed *b, unsigned n)
+{
+    uint64_t begun = b->fake.h->now_ms;
+    while (b->fake.sink.n_items < n && b->fake.h->now_ms - begun < 100000)
+        fake_host_advance(b->fake.h, 1);
+    assert_true(b->fake.sink.n_items >= n);
+    return b->fake.h->now_ms - begun;
+}
+
+static void the_first_answer_after_a_silence_wakes_the_others(void **state)
+{
+    struct bed *b = *state;
+    make(b);
+    fail_for_a_minute(b, BR_TRACES);
+    b->fake.sink.verdict = FAKE_DONE;
+    (void)until_came(b, b->fake.sink.n_items + 1);
+    assert_int_equal(b->fake.tally.n_done, 1); /* not all in the same moment */
+    fake_host_advance(b->fake.h, 1000);
+    assert_int_equal(b->fake.tally.n_done, 5);
+}
+
+static void one_finds_out_when_the_peer_can_be_reached(void **state)
+{
+    struct bed *b = *state;
+    make(b);
+    fail_for_a_minute(b, BR_PROFILES);
+    unsigned before = b->fake.sink.n_items;
+    br_retry_reachable(&b->fake.node);
+    fake_host_advance(b->fake.h, 0);
+    assert_int_equal(b->fake.sink.n_items, before + 1); /* and it still fails */
+    assert_int_equal(b->fake.tally.n, 0);
+    b->fake.sink.verdict = FAKE_DONE;
+    br_retry_reachable(&b->fake.node);
+    fake_host_advance(b->fake.h, 0);
+    assert_int_equal(b->fake.sink.n_items, before + 2);
+    fake_host_advance(b->fake.h, 1000);
+    assert_int_equal(b->fake.tally.n_done, 5);
+}
+
+/* One that can be reached, but answers nothing, gets no more than that one. */
+static void what_was_woken_in_vain_waits_as_long_as_ever(void **state)
+{
+    struct bed *b = *state;
+    make(b);
+    b->fake.sink.verdict = FAKE_RETRY;
+    send(b, BR_TRACES, 0, 1);
+    fake_host_advance(b->fake.h, 5000 + 7500);
+    assert_int_equal(b->fake.sink.n_items, 3);
+    br_retry_reachable(&b->fake.node);
+    fake_host_advance(b->fake.h, 0);
+    assert_int_equal(b->fake.sink.n_items, 4);
+    fake_host_advance(b->fake.h, 16874);
+    assert_int_equal(b->fake.sink.n_items, 4);
+    fake_host_advance(b->fake.h, 1);
+    assert_int_equal(b->fake.sink.n_items, 5);
+    b->fake.sink.verdict = FAKE_DONE;
+    fake_host_advance(b->fake.h, 30000);
+    assert_int_equal(b->fake.tally.n_done, 1);
+}
+
+static void a_delay_that_the_peer_asked_for_is_kept(void **state)
+{
+    struct bed *b = *state;
+    make(b);
+    b->fake.sink.verdict = FAKE_RETRY;
+    b->fake.sink.delay_ms = 90000;
+    send(b, BR_TRACES, 0, 1);
+    fake_host_turn(b->fake.h);
+    b->fake.sink.delay_ms = 0;
+    send(b, BR_TRACES, 1, 1);
+    fake_host_advance(b->fake.h, 10000);
+    b->fake.sink.verdict = FAKE_DONE;
+    br_retry_reachable(&b->fake.node);
+    fake_host_advance(b->fake.h, 1000);
+    assert_int_equal(b->fake.tally.n_done, 1);
+    fake_host_advance(b->fake.h, 90000 - 11000 - 1);
+    assert_int_equal(b->fake.tally.n_done, 1);
+    fake_host_advance(b->fake.h, 1);
+    assert_int_equal(b->fake.tally.n_done, 2);
+}
+
+/* Every other request is refused: those wait for their delays, whatever is answered meanwhile. */
+static void a_peer_that_takes_some_is_not_hurried(void **state)
+{
+    struct bed *b = *state;
+    make(b);
+    for (uint64_t i = 0; i < 4; i++) {
+        b->fake.sink.first_fail = 1;
+        send(b, BR_TRACES, 2 * i, 1);
+        send(b, BR_TRACES, 2 * i + 1, 1);
+        fake_host_advance(b->fake.h, 1000);
+        assert_int_equal(b->fake.sink.n_items, 2 * (i + 1));
+    }
+    fake_host_advance(b->fake.h, 10000);
+    assert_int_equal(b->fake.tally.n_done, 8);
+}
+
+/* They may go to different places: one of the other signal finds out about its own. */
+static void an_answer_to_one_signal_wakes_one_of_the_other(void **state)
+{
+    struct bed *b = *state;
+    make(b);
+    fail_for_a_minute(b, BR_PROFILES);
+    send(b, BR_TRACES, 0, 1);
+    fake_host_turn(b->fake.h);
+    unsigned before = b->fake.sink.n_items;
+    b->fake.sink.verdict = FAKE_DONE;
+    uint64_t took = until_came(b, before + 1);
+    fake_host_advance(b->fake.h, 1000);
+    assert_true(took < 30000);
+    assert_int_equal(b->fake.tally.n_done, 6);
+}
+
+/* --- The log ---------------------------------------------------------------------------------- */
+
+/* Every line since the last call. */
+static const char *logged(int fd)
+{
+    static char text[65536];
+    ssize_t n = read(fd, text, sizeof text - 1);
+    text[n > 0 ? n : 0] = '\0';
+    return text;
+}
+
+static unsigned lines_of(const char *text, const char *words)
+{
+    unsigned n = 0;
+    for (const char *at = text; (at = strstr(at, words)); at++)
+        n++;
+    return n;
+}
+
+/* A warning when it begins to fail, and a line when it is over; neither more than once a minute. */
+static void that_it_sends_again_is_said_once(void **state)
+{
+    struct bed *b = *state;
+    int fds[2];
+    assert_int_equal(pipe2(fds, O_NONBLOCK | O_CLOEXEC), 0);
+    br_log_setup(BR_LOG_INFO, false, fds[1]);
+    make(b);
+    send(b, BR_TRACES, 0, 1);
+    fake_host_turn(b->fake.h);
+    assert_string_equal(logged(fds[0]), "");
+    b->fake.sink.first_fail = 3;
+    send(b, BR_TRACES, 0, 1);
+    send(b, BR_TRACES, 0, 1);
+    send(b, BR_TRACES, 0, 1);
+    fake_host_advance(b->fake.h, 20000);
+    const char *text = logged(fds[0]);
+    assert_int_equal(lines_of(text, "not delivered, next try in 5.0 s"), 1);
+    assert_int_equal(lines_of(text, "sending again after 5.0 s"), 1);
+    for (int i = 0; i < 3; i++) { /* up and down within the same minute */
+        b->fake.sink.first_fail = 1;
+        send(b, BR_TRACES, 0, 1);
+        fake_host_advance(b->fake.h, 10000);
+    }
+    assert_string_equal(logged(fds[0]), "");
+    fake_host_advance(b->fake.h, 60000);
+    b->fake.sink.first_fail = 2;
+    send(b, BR_TRACES, 0, 1);
+    fake_host_advance(b->fake.h, 100000);
+    text = logged(fds[0]);
+    assert_int_equal(lines_of(text, "not delivered"), 1);
+    assert_int_equal(lines_of(text, "sending again after 12.5 s"), 1);
+    fake_host_advance(b->fake.h, 60000);
+    b->fake.sink.first_fail = 1;
+    send(b, BR_TRACES, 0, 1);
+    send(b, BR_TRACES, 0, 1); /* was on its way; it tells nothing */
+    fake_host_advance(b->fake.h, 999);
+    assert_int_equal(lines_of(logged(fds[0]), "sending again"), 0);
+    fake_host_advance(b->fake.h, 4001);
+    assert_int_equal(lines_of(logged(fds[0]), "sending again after 5.0 s"), 1);
+    br_log_setup(BR_LOG_ERROR, false, 2);
+    close(fds[0]);
+    close(fds[1]);
+}
+
+/* --- The end ---------------------------------------------------------------------------------- */
+
+static void freed_while_waiting_it_tells_the_senders(void **state)
+{
+    struct bed *b = *state;
+    make(b);
+    b->fake.sink.verdict = FAKE_RETRY;
+    for (int i = 0; i < 5; i++)
+        send(b, BR_TRACES, 0, 2);
+    fake_host_advance(b->fake.h, 1000);
+    br_retry_free(b->retry);
+    b->retry = NULL;
+    fake_host_turn(b->fake.h);
+    assert_int_equal(b->fake.tally.n_retry, 5);
+    br_retry_free(NULL);
+}
+
+static void scenario(void *arg)
+{
+    const enum br_signal signal = *(const enum br_signal *)arg;
+    struct bed *b;
+    setup((void **)&b);
+    b->fake.sink.verdict = FAKE_TOO_LARGE;
+    b->fake.sink.limit = 2;
+    b->fake.sink.first_fail = 1;
+    fault_start();
+    make(b);
+    struct br_item *item =
+        b->retry ? fake_tally_item(&b->fake.tally, &b->fake.h->host, signal, 0, 6) : NULL;
+    if (item) {
+        br_consume(br_retry_input(b->retry), item);
+        fake_host_advance(b->fake.h, 3000);
+        fake_host_advance(b->fake.h, 120000);
+    }
+    fault_stop();
+    fake_host_advance(b->fake.h, 120000); /* memory is back */
+    if (item) {
+        assert_int_equal(b->fake.tally.n, 1);
+        size_t once = fake_sink_once(&b->fake.sink, signal, 0, 6);
+        assert_int_equal(fake_sink_twice(&b->fake.sink, signal), 0);
+        if (b->fake.tally.n_done)
+            assert_int_equal(once, 6);
+        assert_true(b->fake.tally.n_done || fault_failed());
+        assert_int_equal(b->fake.tally.n_reject,
+                         0); /* memory comes back: never is too strong a word */
+        assert_true(*b->fake.h->host.ledger.sent[signal] == (double)once);
+    }
+    teardown((void **)&b);
+}
+
+static void without_memory_nothing_is_lost_or_sent_twice(void **state)
+{
+    (void)state;
+    for (enum br_signal s = BR_TRACES; s <= BR_PROFILES; s++)
+        fault_each("retry", scenario, &s);
+}
+
+SUITE(retry)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(what_succeeds_is_sent_once),
+        TEST(what_is_rejected_is_sent_once),
+        TEST(delays_grow_up_to_their_maximum),
+        TEST(jitter_stays_within_its_share_and_uses_all_of_it),
+        TEST(the_servers_hint_wins),
+        TEST(a_hint_is_a_wait),
+        TEST(it_gives_up_before_the_time_is_over),
+        TEST(disabled_it_passes_the_first_answer_on),
+        TEST(items_wait_for_themselves),
+        TEST(what_is_too_large_is_halved_until_it_fits),
+        TEST(one_giant_costs_two_log_n),
+        TEST(a_half_that_is_given_up_is_a_part),
+        TEST(giants_side_by_side_cost_only_themselves),
+        TEST(a_peer_that_refuses_every_piece_is_left_alone),
+        TEST(a_peer_that_recovers_gets_the_rest),
+        TEST(disabled_it_gives_up_where_all_is_refused),
+        TEST(a_single_item_that_is_too_large_is_rejected),
+        TEST(halves_are_retried_on_their_own),
+        TEST(the_first_answer_after_a_silence_wakes_the_others),
+        TEST(one_finds_out_when_the_peer_can_be_reached),
+        TEST(what_was_woken_in_vain_waits_as_long_as_ever),
+        TEST(a_delay_that_the_peer_asked_for_is_kept),
+        TEST(a_peer_that_takes_some_is_not_hurried),
+        TEST(an_answer_to_one_signal_wakes_one_of_the_other),
+        TEST(that_it_sends_again_is_said_once),
+        TEST(freed_while_waiting_it_tells_the_senders),
+        cmocka_unit_test(without_memory_nothing_is_lost_or_sent_twice),
+    };
+    br_log_setup(BR_LOG_ERROR, false, 2);
+    return RUN(tests, NULL, NULL);
+}

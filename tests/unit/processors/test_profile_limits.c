@@ -1,0 +1,643 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Requests are written so that what has to come out can be counted: frames by their numbers,
+ * samples by theirs. The rig checks that the ledger closes after every test.
+ */
+#include "base/mem.h"
+#include "otlp/dictionary/dictionary.h"
+#include "otlp/scan.h"
+#include "tests/support/rig.h"
+#include "tests/support/test.h"
+#include "tests/support/wire.h"
+
+extern const struct br_component br_profile_limits_processor;
+
+#define LABELS "processor=\"profile_limits\""
+#define CHANGED(what) "braid_profile_limits_changed", LABELS ",what=\"" what "\""
+
+static void expect(const char *text, const char *part)
+{
+    if (!text || !strstr(text, part))
+        fail_msg("%s\nis not in\n%s", part, text ? text : "nothing");
+}
+
+static struct rig *rig_of(const char *config)
+{
+    return rig_new(&br_profile_limits_processor, config);
+}
+
+/* --- Stacks ---------------------------------------------------------------------------------- */
+
+/* Locations 1 to 9 with function 1 to 9; 10 has functions 1, 2, 3 inlined into 4; 11 has none. */
+static const char *deep(const char *stacks)
+{
+    static char text[1 << 16];
+    (void)snprintf(
+        text, sizeof text,
+        "{\"resourceProfiles\":[{\"scopeProfiles\":[{\"profiles\":[{\"samples\":"
+        "[{\"stackIndex\":1,\"values\":[\"1\"]}]}]}]}],\"dictionary\":{\"mappingTable\":[{}],"
+        "\"locationTable\":[{},{\"lines\":[{\"functionIndex\":1}]},{\"lines\":[{\"functionIndex\":"
+        "2}]},"
+        "{\"lines\":[{\"functionIndex\":3}]},{\"lines\":[{\"functionIndex\":4}]},"
+        "{\"lines\":[{\"functionIndex\":5}]},{\"address\":\"7\",\"lines\":[{\"functionIndex\":1,"
+        "\"line\":\"11\"},{\"functionIndex\":2,\"line\":\"12\"},{\"functionIndex\":3},"
+        "{\"functionIndex\":4}]},{\"address\":\"8\"}],\"functionTable\":[{},{\"nameStrindex\":1},"
+        "{\"nameStrindex\":2},{\"nameStrindex\":3},{\"nameStrindex\":4},{\"nameStrindex\":5}],"
+        "\"linkTable\":[{}],\"stringTable\":[\"\",\"a\",\"b\",\"c\",\"d\",\"e\"],"
+        "\"attributeTable\":[{}],\"stackTable\":[{},%s]}}",
+        stacks);
+    return text;
+}
+
+#define STACK(list) "{\"locationIndices\":[" list "]}"
+/* String 6, function 6 and the given location. */
+#define MARK_STRINGS "\"stringTable\":[\"\",\"a\",\"b\",\"c\",\"d\",\"e\",\"[truncated]\"]"
+#define MARK_FUNCTION "{\"nameStrindex\":5},{\"nameStrindex\":6}]"
+#define MARK_LOCATION "{\"lines\":[{\"functionIndex\":6}]}"
+
+static void stacks(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *config, *before, *after, *locations;
+        int cut;
+    } cases[] = {
+        {"max_stack_depth: 3", STACK("1,2,3"), STACK("1,2,3"), "{\"address\":\"8\"}]", 0},
+        {"max_stack_depth: 3", STACK("1,2,3,4"), STACK("1,2,8"),
+         "{\"address\":\"8\"}," MARK_LOCATION "]", 1},
+        {"max_stack_depth: 3", STACK("1,2,3,4,5") "," STACK("5") "," STACK("5,4,3,2"),
+         STACK("1,2,8") "," STACK("5") "," STACK("5,4,8"), "{\"address\":\"8\"}," MARK_LOCATION "]",
+         2},
+        {"max_stack_depth: 1", STACK("1,2"), STACK("8"), "{\"address\":\"8\"}," MARK_LOCATION "]",
+         1},
+        {"max_stack_depth: 0", STACK("1,2,3,4,5"), STACK("1,2,3,4,5"), "{\"address\":\"8\"}]", 0},
+        /* Inlined functions are frames. */
+        {"max_stack_depth: 5", STACK("5,6"), STACK("5,6"), "{\"address\":\"8\"}]", 0},
+        {"max_stack_depth: 5", STACK("6,7"), STACK("6,7"), "{\"address\":\"8\"}]", 0},
+        {"max_stack_depth: 5", STACK("6,7,7"), STACK("6,8"),
+         "{\"address\":\"8\"}," MARK_LOCATION "]", 1},
+        {"max_stack_depth: 4", STACK("7,6"), STACK("7,8,9"),
+         "{\"address\":\"8\"},{\"address\":\"7\",\"lines\":[{\"functionIndex\":1,\"line\":\"11\"},"
+         "{\"functionIndex\":2,\"line\":\"12\"}]}," MARK_LOCATION "]",
+         1},
+        {"max_stack_depth: 4", STACK("7,6") "," STACK("1,6") "," STACK("6,1"),
+         STACK("7,8,9") "," STACK("1,8,9") "," STACK("10,9"),
+         "{\"address\":\"8\"},{\"address\":\"7\",\"lines\":[{\"functionIndex\":1,\"line\":\"11\"},"
+         "{\"functionIndex\":2,\"line\":\"12\"}]}," MARK_LOCATION
+         ",{\"address\":\"7\",\"lines\":[{\"functionIndex\":1,\"line\":\"11\"},"
+         "{\"functionIndex\":2,\"line\":\"12\"},{\"functionIndex\":3}]}]",
+         3},
+    };
+    for (size_t i = 0; i < BR_COUNT(cases); i++) {
+        struct rig *r = rig_of(cases[i].config);
+        char after[1 << 10];
+        const char *out = rig_run(r, BR_PROFILES, deep(cases[i].before));
+        (void)snprintf(after, sizeof after, "\"stackTable\":[{},%s]", cases[i].after);
+        expect(out, after);
+        expect(out, cases[i].locations);
+        if (cases[i].cut) {
+            expect(out, MARK_STRINGS);
+            expect(out, MARK_FUNCTION);
+        } else {
+            assert_string_equal(out, deep(cases[i].before));
+        }
+        assert_int_equal((int)rig_metric(r, CHANGED("stack")), cases[i].cut);
+        /* What is not too deep now stays so. */
+        char again[1 << 16];
+        (void)snprintf(again, sizeof again, "%s", out);
+        assert_string_equal(rig_run(r, BR_PROFILES, again), again);
+        rig_free(r);
+    }
+}
+
+/* A request of one sample with a stack of `depth` times location 1, which has no lines; there are
+ * no functions and but one string. */
+static struct br_item *tower(struct rig *r, unsigned depth, bool packed)
+{
+    struct wire w = {0};
+    size_t part = wire_open(&w, 1), scope = wire_open(&w, 2), profile = wire_open(&w, 2);
+    size_t sample = wire_open(&w, 2);
+    wire_varint(&w, 1, 1);
+    wire_varint(&w, 4, 1);
+    wire_close(&w, sample);
+    wire_close(&w, profile);
+    wire_close(&w, scope);
+    wire_close(&w, part);
+    size_t dictionary = wire_open(&w, 2);
+    wire_close(&w, wire_open(&w, 2));
+    wire_close(&w, wire_open(&w, 2));
+    wire_close(&w, wire_open(&w, 7));
+    size_t stack = wire_open(&w, 7), list = packed ? wire_open(&w, 1) : 0;
+    for (unsigned i = 0; i < depth; i++) {
+        if (packed)
+            wire_number(&w, 1);
+        else
+            wire_varint(&w, 1, 1);
+    }
+    if (packed)
+        wire_close(&w, list);
+    wire_close(&w, stack);
+    wire_close(&w, dictionary);
+    return rig_item_of(r, BR_PROFILES, &w);
+}
+
+static void sixty_four_by_default(void **state)
+{
+    (void)state;
+    static const unsigned depths[] = {63, 64, 65, 1000, 1000000};
+    for (unsigned i = 0; i < 2 * BR_COUNT(depths); i++) {
+        unsigned depth = depths[i / 2], n = 0;
+        struct rig *r = rig_of("");
+        rig_send(r, tower(r, depth, i % 2));
+        assert_int_equal(r->n_out, 1);
+        const char *at = strstr(r->out.data, "\"locationIndices\":[");
+        assert_non_null(at);
+        at += strlen("\"locationIndices\":[");
+        for (; strncmp(at, "1,", 2) == 0; at += 2)
+            n++;
+        if (depth <= 64) {
+            assert_int_equal(n, depth - 1);
+            expect(at, "1]");
+        } else {
+            /* An empty table gets its zero value first. */
+            assert_int_equal(n, 63);
+            assert_int_equal(strncmp(at, "2]", 2), 0);
+            expect(r->out.data, "\"stringTable\":[\"\",\"[truncated]\"]");
+            expect(r->out.data, "\"functionTable\":[{},{\"nameStrindex\":1}]");
+            expect(r->out.data, "\"locationTable\":[{},{},{\"lines\":[{\"functionIndex\":1}]}]");
+        }
+        rig_free(r);
+    }
+}
+
+/* A location of 200 lines of 200 kB, cut differently by each of 63 stacks: too much to write. */
+static void cuts_are_bounded(void **state)
+{
+    (void)state;
+    struct wire w = {0};
+    char *text = calloc(1, 200000);
+    assert_non_null(text);
+    memset(text, 'x', 199999);
+    size_t part = wire_open(&w, 1), scope = wire_open(&w, 2), profile = wire_open(&w, 2);
+    size_t sample = wire_open(&w, 2);
+    wire_varint(&w, 4, 1);
+    wire_close(&w, sample);
+    wire_close(&w, profile);
+    wire_close(&w, scope);
+    wire_close(&w, part);
+    size_t dictionary = wire_open(&w, 2);
+    wire_close(&w, wire_open(&w, 2));
+    wire_close(&w, wire_open(&w, 2));
+    size_t location = wire_open(&w, 2);
+    for (unsigned i = 0; i < 100; i++) {
+        size_t line = wire_open(&w, 3);
+        wire_str(&w, 1000, text); /* a field that nobody knows */
+        wire_close(&w, line);
+    }
+    wire_close(&w, location);
+    wire_close(&w, wire_open(&w, 7));
+    for (unsigned i = 0; i < 63; i++) {
+        size_t stack = wire_open(&w, 7);
+        for (unsigned k = 0; k < i; k++)
+            wire_varint(&w, 1, 1);
+        wire_varint(&w, 1, 2);
+        wire_close(&w, stack);
+    }
+    wire_close(&w, dictionary);
+    free(text);
+    struct rig *r = rig_of("max_profile_size: 0");
+    rig_send(r, rig_item_of(r, BR_PROFILES, &w));
+    assert_int_equal(r->n_out, 0);
+    assert_int_equal(r->outcome.verdict, BR_DONE);
+    assert_true(rig_dropped(r, BR_PROFILES, "profile_too_large") == 1);
+    rig_free(r);
+}
+
+/* --- Labels ---------------------------------------------------------------------------------- */
+
+/* Samples with attributes 1, 2 ...; `attributes` have keys 1 (k), 2 (span_id) or 3 (n); strings 4
+ * to 7 are a, b, c, d. Attribute 1 is a mapping's, too, if `mapping`. */
+static const char *labelled(const char *attributes, unsigned n, const char *mapping)
+{
+    static char text[1 << 16];
+    char indices[256] = "";
+    for (unsigned i = 1; i <= n; i++)
+        (void)snprintf(indices + strlen(indices), sizeof indices - strlen(indices), "%s%u",
+                       i > 1 ? "," : "", i);
+    (void)snprintf(text, sizeof text,
+                   "{\"resourceProfiles\":[{\"scopeProfiles\":[{\"profiles\":[{\"samples\":"
+                   "[{\"attributeIndices\":[%s],\"values\":[\"1\"]}]}]}]}],\"dictionary\":"
+                   "{\"mappingTable\":[{}%s],\"locationTable\":[{}],\"functionTable\":[{}],"
+                   "\"linkTable\":[{}],\"stringTable\":[\"\",\"k\",\"span_id\",\"n\",\"a\",\"b\","
+                   "\"c\",\"d\"],\"attributeTable\":[{},%s],\"stackTable\":[{}]}}",
+                   indices, mapping, attributes);
+    return text;
+}
+
+#define REF(key, value) "{\"keyStrindex\":" key ",\"value\":{\"stringValueStrindex\":" value "}}"
+#define TEXT(key, value) "{\"keyStrindex\":" key ",\"value\":{\"stringValue\":\"" value "\"}}"
+#define INT(key, value) "{\"keyStrindex\":" key ",\"value\":{\"intValue\":\"" value "\"}}"
+
+static void labels(void **state)
+{
+    (void)state;
+    struct rig *r = rig_of("max_label_values: 2");
+    const char *out = rig_run(r, BR_PROFILES,
+                              labelled(REF("1", "4") "," TEXT("1", "b") "," REF("1", "6"), 3, ""));
+    expect(out, "\"attributeTable\":[{}," REF("1", "4") "," TEXT("1", "b") "," REF("1", "8") "]");
+    expect(out, "\"d\",\"[other]\"]");
+    assert_int_equal((int)rig_metric(r, CHANGED("label")), 1);
+    /* Known values pass, written out or not; others do not, also in later requests. */
+    const char *known = labelled(TEXT("1", "a") "," REF("1", "5"), 2, "");
+    assert_string_equal(rig_run(r, BR_PROFILES, known), known);
+    out =
+        rig_run(r, BR_PROFILES,
+                labelled("{\"keyStrindex\":1,\"value\":{\"stringValue\":\"d\"},\"unitStrindex\":5}",
+                         1, ""));
+    expect(out, "{\"keyStrindex\":1,\"value\":{\"stringValueStrindex\":8},\"unitStrindex\":5}");
+    /* Each key has values of its own; numbers are none; and the ids of spans are not counted. */
+    const char *others =
+        labelled(REF("3", "6") "," REF("3", "7") "," INT("1", "7") "," INT("1", "8") "," TEXT(
+                     "2", "x") "," TEXT("2", "y") "," TEXT("2", "z"),
+                 7, "");
+    assert_string_equal(rig_run(r, BR_PROFILES, others), others);
+    rig_free(r);
+}
+
+static void only_labels_are_labels(void **state)
+{
+    (void)state;
+    struct rig *r = rig_of("max_label_values: 1");
+    /* Attributes 2 and 3 are the mapping's alone. */
+    const char *in = labelled(REF("1", "4") "," REF("1", "5") "," REF("1", "6"), 1,
+                              ",{\"attributeIndices\":[2,3]}");
+    assert_string_equal(rig_run(r, BR_PROFILES, in), in);
+    rig_free(r);
+}
+
+static void values_are_forgotten(void **state)
+{
+    (void)state;
+    struct rig *r =
+        rig_of("{max_label_values: 1, label_values_window: 10s, unlimited_labels: [n]}");
+    const char *a = "{\"stringValue\":\"a\"}";
+    expect(rig_run(r, BR_PROFILES, labelled(TEXT("1", "a"), 1, "")), a);
+    r->now_ms += 9999;
+    expect(rig_run(r, BR_PROFILES, labelled(TEXT("1", "b"), 1, "")), "\"[other]\"");
+    r->now_ms += 1;
+    expect(rig_run(r, BR_PROFILES, labelled(TEXT("1", "b"), 1, "")), "{\"stringValue\":\"b\"}");
+    expect(rig_run(r, BR_PROFILES, labelled(TEXT("1", "a"), 1, "")), "\"[other]\"");
+    /* The list of the config stands for the one that is there without. */
+    expect(rig_run(r, BR_PROFILES, labelled(TEXT("2", "a") "," TEXT("2", "b"), 2, "")), "[other]");
+    const char *n = labelled(TEXT("3", "a") "," TEXT("3", "b"), 2, "");
+    assert_string_equal(rig_run(r, BR_PROFILES, n), n);
+    rig_free(r);
+}
+
+/* 1025 keys: the last of them may have no values. */
+static void keys_are_bounded(void **state)
+{
+    (void)state;
+    struct br_str text = {0};
+    br_str_puts(&text, "{'resourceProfiles': [{'scopeProfiles': [{'profiles': [{'samples': ["
+                       "{'values': ['1'], 'attributeIndices': [1");
+    for (unsigned i = 2; i <= 1025; i++)
+        br_str_printf(&text, ",%u", i);
+    br_str_puts(&text, "]}]}]}]}], 'dictionary': {'stringTable': [''");
+    for (unsigned i = 1; i <= 1025; i++)
+        br_str_printf(&text, ",'k%u'", i);
+    br_str_puts(&text, "], 'attributeTable': [{}");
+    for (unsigned i = 1; i <= 1025; i++)
+        br_str_printf(&text, ",{'keyStrindex': %u, 'value': {'stringValue': 'v'}}", i);
+    br_str_puts(&text, "]}}");
+    struct rig *r = rig_of("max_label_values: 5");
+    (void)rig_run(r, BR_PROFILES, text.data);
+    br_str_release(&text);
+    assert_int_equal((int)rig_metric(r, CHANGED("label")), 1);
+    expect(r->out.data, "{\"keyStrindex\":1024,\"value\":{\"stringValue\":\"v\"}}");
+    expect(r->out.data, "{\"keyStrindex\":1025,\"value\":{\"stringValueStrindex\":1026}}");
+    rig_free(r);
+}
+
+/* --- Sizes ----------------------------------------------------------------------------------- */
+
+/* Takes what comes out in place of the rig's sink. */
+struct taker {
+    struct br_consumer input;
+    unsigned n, n_samples, most_samples;
+    size_t most_bytes;
+    uint64_t sum; /* of the values */
+    bool metadata;
+};
+
+static uint64_t sum_of(const uint8_t *p, const uint8_t *end, unsigned level)
+{
+    uint64_t sum = 0;
+    struct br_field f;
+    while (p < end && (p = br_scan(p, end, &f))) {
+        if (level < 4 && f.number == (level == 0 ? 1 : 2) && f.wire == BR_WIRE_LEN)
+            sum += sum_of(f.data, p, level + 1);
+        else if (level == 4 && f.number == 4 && f.wire == BR_WIRE_VARINT)
+            sum += f.value;
+        else if (level == 4 && f.number == 4) {
+            uint64_t v;
+            assert_non_null(br_scan_varint(f.data, p, &v));
+            sum += v;
+        }
+    }
+    return sum;
+}
+
+static void on_item(struct br_consumer *self, struct br_item *item)
+{
+    struct taker *t = br_container_of(self, struct taker, input);
+    struct br_rope rope = {0};
+    const uint8_t *data;
+    br_mem_set_hooks(NULL);
+    assert_int_equal(br_item_write(item, &rope), 0);
+    struct br_buf *buf = br_rope_flat(&rope, item->host->pool, &data);
+    assert_non_null(buf);
+    t->n++;
+    t->n_samples += item->n_items;
+    t->most_samples = item->n_items > t->most_samples ? item->n_items : t->most_samples;
+    t->most_bytes = rope.len > t->most_bytes ? rope.len : t->most_bytes;
+    t->sum += sum_of(data, data + rope.len, 0);
+    t->metadata = t->metadata || item->metadata;
+    br_buf_unref(buf);
+    br_rope_release(&rope);
+    br_item_done(item);
+}
+
+/* Profiles of so many samples, of values 1, 2, 3 ...; each sample refers to a string of its own of
+ * `each` bytes as an attribute, the one numbered `big` of `big_len`, and, if `shared`, to one that
+ * all have. The first profile has an original payload. */
+struct sizes {
+    unsigned profiles[4];
+    unsigned each, big, big_len, shared, payload;
+};
+
+static void put_attribute(struct br_str *text, size_t len, unsigned number)
+{
+    br_str_puts(text, ",{'value': {'stringValue': '");
+    for (size_t i = 0; i < len; i++)
+        br_str_putc(text, 'x');
+    br_str_printf(text, "%u'}}", number);
+}
+
+static void put_payload(struct br_str *text, size_t len)
+{
+    uint8_t *bytes = malloc(len);
+    assert_non_null(bytes);
+    memset(bytes, 'p', len);
+    br_str_puts(text, "'originalPayloadFormat': 'jfr', 'originalPayload': '");
+    br_str_base64(text, bytes, len);
+    br_str_puts(text, "',");
+    free(bytes);
+}
+
+static struct br_item *sized(struct rig *r, const struct sizes *s)
+{
+    struct br_str text = {0};
+    unsigned n = 0;
+    br_str_puts(&text, "{'resourceProfiles': [{'scopeProfiles': [{'profiles': [");
+    for (unsigned k = 0; k < 4 && s->profiles[k]; k++) {
+        br_str_puts(&text, k ? ",{" : "{");
+        if (k == 0 && s->payload)
+            put_payload(&text, s->payload);
+        br_str_puts(&text, "'samples': [");
+        for (unsigned i = 0; i < s->profiles[k]; i++) {
+            n++;
+            br_str_printf(&text, "%s{'attributeIndices': [%u%s], 'values': ['%u']}", i ? "," : "",
+                          n + 1, s->shared ? ",1" : "", n);
+        }
+        br_str_puts(&text, "]}");
+    }
+    br_str_puts(&text, "]}]}], 'dictionary': {'attributeTable': [{}");
+    put_attribute(&text, s->shared, 0);
+    for (unsigned i = 1; i <= n; i++)
+        put_attribute(&text, i == s->big ? s->big_len : s->each, i);
+    br_str_puts(&text, "]}}");
+    struct br_item *item = rig_item(r, BR_PROFILES, text.data);
+    br_str_release(&text);
+    return item;
+}
+
+static struct taker take(const char *config, const struct sizes *s, struct rig **ret)
+{
+    struct taker t = {.input = {on_item}};
+    *ret = rig_of(config);
+    (*ret)->node.next[BR_PROFILES] = &t.input;
+    struct br_item *item = sized(*ret, s);
+    item->metadata = "a\0b\0";
+    rig_send(*ret, item);
+    (*ret)->node.next[BR_PROFILES] = &(*ret)->sink;
+    assert_int_equal((*ret)->n_ended, 1);
+    assert_int_equal((*ret)->outcome.verdict, BR_DONE);
+    return t;
+}
+
+static void profiles_of_many_samples(void **state)
+{
+    (void)state;
+    struct rig *r;
+    /* One profile of ten: at most four in a request. */
+    struct taker t = take("max_samples: 4", &(struct sizes){.profiles = {10}}, &r);
+    assert_int_equal(t.n, 3);
+    assert_int_equal(t.most_samples, 4);
+    assert_int_equal(t.sum, 55);
+    assert_true(t.metadata);
+    assert_int_equal((int)rig_metric(r, "braid_profile_limits_splits", LABELS), 1);
+    rig_free(r);
+    /* Three profiles of four are none too many. */
+    t = take("max_samples: 4", &(struct sizes){.profiles = {4, 4, 4}}, &r);
+    assert_int_equal(t.n, 1);
+    assert_int_equal(t.sum, 78);
+    rig_free(r);
+    /* Between smaller ones. */
+    t = take("max_samples: 4", &(struct sizes){.profiles = {1, 5, 1}}, &r);
+    assert_int_equal(t.n, 2);
+    assert_int_equal(t.sum, 28);
+    rig_free(r);
+    t = take("max_samples: 0", &(struct sizes){.profiles = {10}}, &r);
+    assert_int_equal(t.n, 1);
+    rig_free(r);
+}
+
+static void large_requests(void **state)
+{
+    (void)state;
+    struct rig *r;
+    /* 100 samples of 1000 bytes and a few: at most 9 in 10 000. */
+    struct taker t =
+        take("max_profile_size: 10000", &(struct sizes){.profiles = {60, 40}, .each = 1000}, &r);
+    assert_in_range(t.n, 12, 13);
+    assert_in_range(t.most_bytes, 9000, 10000);
+    assert_int_equal(t.n_samples, 100);
+    assert_int_equal(t.sum, 5050);
+    rig_free(r);
+    t = take("max_profile_size: 0", &(struct sizes){.profiles = {60, 40}, .each = 1000}, &r);
+    assert_int_equal(t.n, 1);
+    rig_free(r);
+}
+
+/* The 7th of ten samples is too large by itself: it alone is dropped. */
+static void one_sample_too_large(void **state)
+{
+    (void)state;
+    struct rig *r;
+    struct sizes s = {.profiles = {10}, .each = 1000, .big = 7, .big_len = 20000};
+    struct taker t = take("max_profile_size: 10000", &s, &r);
+    assert_int_equal(t.n_samples, 9);
+    assert_int_equal(t.sum, 55 - 7);
+    assert_in_range(t.most_bytes, 3000, 10000);
+    assert_true(rig_dropped(r, BR_PROFILES, "profile_too_large") == 1);
+    assert_true(*r->host.ledger.sent[BR_PROFILES] == 9);
+    rig_free(r);
+    /* And if it is the only one nothing comes out. */
+    s = (struct sizes){.profiles = {1}, .each = 20000};
+    t = take("max_profile_size: 10000", &s, &r);
+    assert_int_equal(t.n, 0);
+    assert_true(rig_dropped(r, BR_PROFILES, "profile_too_large") == 1);
+    rig_free(r);
+}
+
+/* The format that a profile came in goes before any of its samples does, and only then. */
+static void original_payloads(void **state)
+{
+    (void)state;
+    struct rig *r;
+    struct sizes s = {.profiles = {10}, .each = 100, .payload = 20000};
+    struct taker t = take("max_profile_size: 10000", &s, &r);
+    assert_int_equal(t.n_samples, 10);
+    assert_int_equal(t.sum, 55);
+    assert_true(t.most_bytes < 10000);
+    assert_int_equal((int)rig_metric(r, CHANGED("payload")), 1);
+    rig_free(r);
+    s.payload = 5000;
+    s.each = 1000;
+    t = take("max_profile_size: 10000", &s, &r);
+    assert_int_equal(t.sum, 55);
+    assert_int_equal((int)rig_metric(r, CHANGED("payload")), 0);
+    rig_free(r);
+}
+
+/* Every sample has a megabyte in common with all others, so that each piece would repeat it. */
+static void pieces_are_bounded(void **state)
+{
+    (void)state;
+    struct rig *r;
+    struct sizes s = {.profiles = {200}, .shared = 1000000};
+    struct taker t = take("{max_samples: 1, max_profile_size: 0}", &s, &r);
+    assert_int_equal(t.n, 0);
+    assert_true(rig_dropped(r, BR_PROFILES, "profile_too_large") == 200);
+    rig_free(r);
+}
+
+/* --- Failure --------------------------------------------------------------------------------- */
+
+/* What is in them may be anything that a walk lets pass. */
+static void odd_requests(void **state)
+{
+    (void)state;
+    struct rig *r =
+        rig_of("{max_stack_depth: 3, max_label_values: 1, max_samples: 1, max_profile_size: 250}");
+    assert_in_range(
+        rig_send_mutants(r, BR_PROFILES, deep(STACK("7,6") "," STACK("1,2,3,4,5")), 20000), 300,
+        2900);
+    assert_in_range(rig_send_mutants(
+                        r, BR_PROFILES,
+                        labelled(REF("1", "4") "," TEXT("1", "b") "," INT("1", "7"), 3, ""), 20000),
+                    300, 19000);
+    rig_free(r);
+}
+
+static void configs(void **state)
+{
+    (void)state;
+    static const char *const bad[][2] = {
+        {"max_stack_depth: -1", "max_stack_depth"},
+        {"max_profile_size: 1GB", "max_profile_size"},
+        {"max_samples: -5", "max_samples"},
+        {"max_label_values: 1000001", "max_label_values"},
+        {"label_values_window: 5", "label_values_window"},
+        {"max_depth: 5", "max_depth"},
+    };
+    rig_expect_errors_in(&br_profile_limits_processor, bad, BR_COUNT(bad));
+    assert_string_equal(rig_errors(&br_profile_limits_processor, ""), "");
+}
+
+/* Sends what `make` says, and takes what comes out, of which the sum has to be `sum`. */
+struct short_of_memory {
+    struct taker taker;
+    struct br_item *(*make)(struct rig *r);
+    uint64_t sum;
+};
+
+static struct br_item *make_taken(struct rig *r, void *arg)
+{
+    struct short_of_memory *s = arg;
+    s->taker = (struct taker){.input = {on_item}};
+    r->node.next[BR_PROFILES] = &s->taker.input;
+    return s->make(r);
+}
+
+static bool came(struct rig *r, void *arg)
+{
+    const struct short_of_memory *s = arg;
+    (void)r;
+    assert_true(s->taker.n == 0 || s->taker.sum == s->sum);
+    return s->taker.n > 0;
+}
+
+static unsigned without_memory_for(const char *config, struct br_item *(*make)(struct rig *r),
+                                   uint64_t sum)
+{
+    struct short_of_memory s = {.make = make, .sum = sum};
+    return rig_run_short(&(struct rig_shortage){&br_profile_limits_processor, config,
+                                                .make = make_taken, .came = came, .arg = &s});
+}
+
+static struct br_item *make_large(struct rig *r)
+{
+    return sized(r, &(struct sizes){.profiles = {5}, .each = 1000, .payload = 20000});
+}
+
+static struct br_item *make_deep(struct rig *r)
+{
+    return rig_item(r, BR_PROFILES, deep(STACK("7,6") "," STACK("1,2,3,4,5")));
+}
+
+static struct br_item *make_labelled(struct rig *r)
+{
+    return rig_item(r, BR_PROFILES, labelled(REF("1", "4") "," REF("1", "5"), 2, ""));
+}
+
+static void without_memory(void **state)
+{
+    (void)state;
+    assert_in_range(without_memory_for("max_profile_size: 3000", make_large, 15), 10, 300);
+    assert_in_range(without_memory_for("max_stack_depth: 3", make_deep, 1), 5, 100);
+    assert_in_range(without_memory_for("max_label_values: 1", make_labelled, 1), 5, 100);
+}
+
+SUITE(profile_limits)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(stacks),
+        cmocka_unit_test(sixty_four_by_default),
+        cmocka_unit_test(cuts_are_bounded),
+        cmocka_unit_test(labels),
+        cmocka_unit_test(only_labels_are_labels),
+        cmocka_unit_test(values_are_forgotten),
+        cmocka_unit_test(keys_are_bounded),
+        cmocka_unit_test(profiles_of_many_samples),
+        cmocka_unit_test(large_requests),
+        cmocka_unit_test(one_sample_too_large),
+        cmocka_unit_test(original_payloads),
+        cmocka_unit_test(pieces_are_bounded),
+        cmocka_unit_test(odd_requests),
+        cmocka_unit_test(configs),
+        cmocka_unit_test(without_memory),
+    };
+    return RUN_VARIANTS(tests, rig_order_not_rising);
+}

@@ -1,0 +1,615 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * TraceQL against a trace made by hand:
+ *
+ *     0 checkout   GET /cart      server  1000 ms  ok     (root)
+ *     1   checkout   charge       client   600 ms  error  attempt 1, 1.5 ratio, retried, tags a b
+ *     2     payments   charge     server   500 ms  unset  attempt 2, event exception, a link
+ *     3       payments   db.query client   100 ms  unset
+ *     4   checkout   render       internal 200 ms  unset  attempt "2"
+ *
+ * What is expected of it is arithmetic on that table.
+ */
+#include "opentelemetry/proto/trace/v1/trace.pb-c.h"
+#include "query/traceql.h"
+#include "tests/support/corpus.h"
+#include "tests/support/fake_sink.h"
+#include "tests/support/otlp_text.h"
+#include "tests/support/reorder.h"
+#include "tests/support/test.h"
+#include "tests/support/traceql_fuzz.h"
+#include "tests/support/wire.h"
+
+#define MS 1000000u
+
+/* Where the service's own would be: this store has one trace. */
+static const uint8_t trace_id[16] = {0xaf, 0x76, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 0x9c};
+static struct br_stored_span rows[] = {
+    {.span_id = 10,
+     .parent_id = 0,
+     .start_ns = 1000 * MS,
+     .duration_ns = 1000 * MS,
+     .service = "checkout",
+     .name = "GET /cart",
+     .kind = 2,
+     .status = 1,
+     .index = 0},
+    {.span_id = 11,
+     .parent_id = 10,
+     .start_ns = 1100 * MS,
+     .duration_ns = 600 * MS,
+     .service = "checkout",
+     .name = "charge",
+     .kind = 3,
+     .status = 2,
+     .index = 1},
+    {.span_id = 12,
+     .parent_id = 11,
+     .start_ns = 1150 * MS,
+     .duration_ns = 500 * MS,
+     .service = "payments",
+     .name = "charge",
+     .kind = 2,
+     .status = 0,
+     .index = 2},
+    {.span_id = 13,
+     .parent_id = 12,
+     .start_ns = 1200 * MS,
+     .duration_ns = 100 * MS,
+     .service = "payments",
+     .name = "db.query",
+     .kind = 3,
+     .status = 0,
+     .index = 3},
+    {.span_id = 14,
+     .parent_id = 10,
+     .start_ns = 1750 * MS,
+     .duration_ns = 200 * MS,
+     .service = "checkout",
+     .name = "render",
+     .kind = 1,
+     .status = 0,
+     .index = 4},
+};
+/* Two spans that are each other's parents, one that is its own, and a leaf. */
+static const uint8_t circle_id[16] = {0xcc};
+static struct br_stored_span circle[] = {
+    {.span_id = 1, .parent_id = 2, .service = "x", .name = "one"},
+    {.span_id = 2, .parent_id = 1, .service = "x", .name = "two"},
+    {.span_id = 3, .parent_id = 3, .service = "x", .name = "own"},
+    {.span_id = 4, .parent_id = 1, .service = "x", .name = "leaf"},
+};
+static const uint8_t *asked_id = trace_id;
+static unsigned n_reads; /* of bytes */
+static struct wire spans[BR_COUNT(rows)], resources[BR_COUNT(rows)], scope;
+
+int br_store_trace(struct br_store_query *query, const uint8_t id[16], br_span_fn *fn, void *arg,
+                   struct br_err *err)
+{
+    (void)query;
+    (void)err;
+    static const uint8_t any[16];
+    bool ours = memcmp(id, trace_id, 16) == 0 || memcmp(id, any, 16) == 0;
+    for (size_t i = 0; memcmp(id, circle_id, 16) == 0 && i < BR_COUNT(circle); i++)
+        (void)fn(&circle[i], arg);
+    for (size_t i = 0; ours && i < BR_COUNT(rows); i++)
+        if (!fn(&rows[i], arg))
+            break;
+    return 0;
+}
+
+int br_store_span_bytes(struct br_store_query *query, const struct br_stored_span *span,
+                        struct br_span_bytes *ret, struct br_err *err)
+{
+    (void)query;
+    (void)err;
+    n_reads++;
+    *ret = (struct br_span_bytes){.span = spans[span->index].data,
+                                  .span_len = spans[span->index].len,
+                                  .scope = scope.data,
+                                  .scope_len = scope.len,
+                                  .resource = resources[span->index].data,
+                                  .resource_len = resources[span->index].len};
+    return 0;
+}
+
+/* --- The bytes of the trace ------------------------------------------------------------------- */
+
+/* A message with its fields falling, at every depth, as Go writes it: values before their keys. */
+static struct wire made(struct br_pool *pool, const ProtobufCMessageDescriptor *type,
+                        const char *text)
+{
+    struct wire message = {0};
+    uint64_t random = 1;
+    struct br_buf *buf = otlp_text_message(pool, type, text);
+    wire_raw(&message, buf->data, buf->len);
+    br_buf_unref(buf);
+    reorder_message(&message, type, REORDER_FALLING, &random);
+    return message;
+}
+
+static int make(void **state)
+{
+    static const char *const texts[BR_COUNT(rows)] = {
+        "{}",
+        "{'attributes': [{'key': 'attempt', 'value': {'intValue': '1'}},"
+        "{'key': 'ratio', 'value': {'doubleValue': 1.5}},"
+        "{'key': 'retried', 'value': {'boolValue': true}},"
+        "{'key': 'tags', 'value': {'arrayValue': {'values': ["
+        "{'stringValue': 'a'}, {'stringValue': 'b'}]}}},"
+        "{'key': 'region', 'value': {'stringValue': 'span'}}],"
+        "'status': {'message': 'card refused'}}",
+        "{'attributes': [{'key': 'attempt', 'value': {'intValue': '2'}}],"
+        "'events': [{'name': 'exception', 'timeUnixNano': '1157000000'," /* 7 ms after its start */
+        "'attributes': [{'key': 'exception.type', 'value': {'stringValue': 'Timeout'}}]}],"
+        "'links': [{'traceId': 'af760102030405060708090a0b0c0d9c',"
+        "'spanId': '6162636465666768'}]}",
+        "{'attributes': [{'key': 'db statement', 'value': {'stringValue': 'select 1'}}]}",
+        "{'attributes': [{'key': 'attempt', 'value': {'stringValue': '2'}}]}",
+    };
+    char resource[256];
+    (void)state;
+    struct br_pool *pool = br_pool_new(0);
+    assert_non_null(pool);
+    for (size_t i = 0; i < BR_COUNT(rows); i++) {
+        memcpy(rows[i].trace_id, trace_id, sizeof trace_id);
+        (void)snprintf(resource, sizeof resource,
+                       "{'attributes': [{'key': 'service.name', 'value': {'stringValue': '%s'}},"
+                       "{'key': 'region', 'value': {'stringValue': '%s'}}]}",
+                       rows[i].service, i < 2 ? "eu" : "us");
+        resources[i] =
+            made(pool, &opentelemetry__proto__resource__v1__resource__descriptor, resource);
+        spans[i] = made(pool, &opentelemetry__proto__trace__v1__span__descriptor, texts[i]);
+    }
+    scope = made(pool, &opentelemetry__proto__common__v1__instrumentation_scope__descriptor,
+                 "{'name': 'net/http', 'version': '1.2'}");
+    br_pool_free(pool);
+    return 0;
+}
+
+static int unmake(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < BR_COUNT(rows); i++) {
+        free(spans[i].data);
+        free(resources[i].data);
+    }
+    free(scope.data);
+    return 0;
+}
+
+/* --- What is found ---------------------------------------------------------------------------- */
+
+/* The spans that are found, by their numbers: "134"; or the error. */
+static const char *found(const char *text, char *out, size_t size)
+{
+    struct br_arena arena;
+    struct br_traceql query;
+    struct br_traceql_trace trace;
+    struct br_err err = {0};
+    bool any;
+    size_t n = 0;
+    br_arena_init(&arena, 0);
+    struct br_store_query store = {.arena = &arena};
+    int rc = br_traceql_parse(&query, text, strlen(text), &arena, &err);
+    if (!rc)
+        rc = br_traceql_trace_read(&trace, &store, asked_id, 0, &err);
+    if (!rc)
+        rc = br_traceql_ask_trace(&query, &store, &trace, &any, &err);
+    out[0] = '\0';
+    for (uint32_t i = 0; !rc && i < trace.n_spans && n + 1 < size; i++) {
+        bool alone = false;
+        struct br_traceql_span span = {.row = trace.spans[i].row};
+        if (trace.spans[i].in)
+            out[n++] = (char)('0' + i);
+        out[n] = '\0';
+        if (query.needs_trace || query.n_stages)
+            continue;
+        assert_int_equal(br_traceql_ask_span(&query, &store, &span, &alone, &err), 0);
+        if (alone != trace.spans[i].in)
+            fail_msg("%s: span %u alone is judged otherwise", text, i);
+    }
+    if (!rc)
+        assert_true(any == (n > 0));
+    if (rc)
+        (void)snprintf(out, size, "%s", err.text);
+    br_traceql_release(&query);
+    br_arena_release(&arena);
+    return out;
+}
+
+static void expect_all(const char *const (*cases)[2], size_t count)
+{
+    char out[600];
+    unsigned wrong = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (strcmp(found(cases[i][0], out, sizeof out), cases[i][1]) == 0)
+            continue;
+        print_error("%s\n  gave \"%s\"\n  not  \"%s\"\n", cases[i][0], out, cases[i][1]);
+        wrong++;
+    }
+    assert_int_equal(wrong, 0);
+}
+
+static void compares(void **state)
+{
+    static const char *const cases[][2] = {
+        {"{}", "01234"},
+        {" \n# all of them\n{ # here\n}", "01234"},
+        {"{true}", "01234"},
+        {"{false}", ""},
+        {"{resource.service.name=\"checkout\" && name=\"charge\"\n && duration > 500ms} # slow",
+         "1"},
+        {"{name = \"charge\"}", "12"},
+        {"{name != \"charge\"}", "034"},
+        {"{name = `charge`}", "12"},
+        {"{name =~ \"char.*\"}", "12"},
+        {"{name =~ \"char\"}", ""}, /* all of the text */
+        {"{name !~ \"char.*\"}", "034"},
+        {"{name =~ \"GET|render\"}", "4"},
+        {"{name < \"c\"}", "0"},
+        {"{duration = 0.5s}", "2"},
+        {"{duration >= 500ms && duration <= 600ms}", "12"},
+        {"{duration < 100ms}", ""},
+        {"{duration <= 100000us}", "3"},
+        {"{duration > 500\302\265s}", "01234"},
+        {"{duration = 1s}", "0"},
+        {"{duration > 1m}", ""},
+        {"{duration > 599ms1000us}", "0"},
+        {"{500ms < duration}", "01"},
+        {"{status = error}", "1"},
+        {"{status != unset}", "01"},
+        {"{status = ok || status = error}", "01"},
+        {"{kind = server}", "02"},
+        {"{kind = client && resource.service.name = \"payments\"}", "3"},
+        {"{span:kind = internal}", "4"},
+        {"{span:id = \"0a00000000000000\"}", "0"},
+        {"{span:parentID = \"0a00000000000000\"}", "14"},
+        {"{trace:id = \"af760102030405060708090a0b0c0d9c\"}", "01234"},
+        {"{nestedSetParent < 0}", "0"},
+        {"{nestedSetParent >= 0}", "1234"},
+        {"{nestedSetParent = -1}", "0"},
+        {"{rootName = \"GET /cart\" && name = \"render\"}", "4"},
+        {"{rootServiceName = \"payments\"}", ""},
+        {"{trace:rootService = \"checkout\" && trace:rootName =~ \"GET.+\"}", "01234"},
+        {"{traceDuration = 1s}", "01234"},
+        {"{traceDuration > 1s}", ""},
+        {"{childCount = 2}", "0"},
+        {"{span:childCount = 0}", "34"},
+        /* Attributes: of a type, or not there. */
+        {"{span.attempt = 2}", "2"},
+        {"{span.attempt = \"2\"}", "4"},
+        {"{.attempt = 2 || .attempt = \"2\"}", "24"},
+        {"{span.attempt != 2}", "1"}, /* nothing that is no number is unequal to one */
+        {"{span.attempt > 0}", "12"},
+        {"{span.attempt * 2 + 1 = 5}", "2"},
+        {"{-span.attempt = -2}", "2"},
+        {"{span.attempt = nil}", "03"},
+        {"{span.attempt != nil}", "124"},
+        {"{span.nowhere = \"x\"}", ""},
+        {"{span.nowhere != \"x\"}", ""},
+        {"{span.ratio = 1.5}", "1"},
+        {"{span.ratio > 1}", "1"},
+        {"{span.ratio < .2e1}", "1"},
+        {"{span.retried}", "1"},
+        {"{span.retried = true}", "1"},
+        {"{!span.retried}", ""},
+        {"{span.tags = \"b\"}", "1"},
+        {"{span.tags != \"b\"}", ""},
+        {"{span.tags != \"c\"}", "1"},
+        {"{span.tags =~ \"[ab]\"}", "1"},
+        {"{span.tags !~ \"[a]\"}", ""},
+        {"{resource.region = \"eu\"}", "01"},
+        {"{.region = \"eu\"}", "0"}, /* span 1 says another */
+        {"{.region = \"span\"}", "1"},
+        {"{span.region = \"span\"}", "1"},
+        {"{.service.name = \"payments\"}", "23"},
+        {"{span.\"db statement\" = \"select 1\"}", "3"},
+        {"{.\"db statement\" != nil}", "3"},
+        {"{statusMessage = \"card refused\"}", "1"},
+        {"{span:statusMessage =~ \"card .*\"}", "1"},
+        {"{event:name = \"exception\"}", "2"},
+        {"{event.exception.type = \"Timeout\"}", "2"},
+        {"{event:timeSinceStart = 7ms}", "2"},
+        {"{link:spanID = \"6162636465666768\"}", "2"},
+        {"{link:traceID = \"af760102030405060708090a0b0c0d9c\"}", "2"},
+        {"{instrumentation:name = \"net/http\" && instrumentation:version = \"1.2\"}", "01234"},
+        /* && and || bind alike, to the left; brackets bind more. */
+        {"{kind = server || kind = client && name = \"charge\"}", "12"},
+        {"{kind = server || (kind = client && name = \"charge\")}", "012"},
+        {"{!(kind = server) && !(kind = client)}", "4"},
+        {"{2 + 3 * 2 = 8 && 2 ^ 3 ^ 2 = 512 && 7 % 4 = 3 && 10 - 2 - 3 = 5}", "01234"},
+        {"{name = \"\\u0063harge\"}", "12"},
+        {"{name = \"\\x63harge\"}", "12"},
+    };
+    (void)state;
+    expect_all(cases, BR_COUNT(cases));
+}
+
+static void relates(void **state)
+{
+    static const char *const cases[][2] = {
+        {"{name=\"GET /cart\"} && {name=\"db.query\"}", "03"},
+        {"{name=\"GET /cart\"} && {name=\"nothing\"}", ""},
+        {"{name=\"GET /cart\"} || {name=\"nothing\"}", "0"},
+        {"{nestedSetParent<0} > {}", "14"},
+        {"{resource.service.name=\"checkout\"} > {resource.service.name=\"payments\"}", "2"},
+        {"{resource.service.name=\"checkout\"} >> {resource.service.name=\"payments\"}", "23"},
+        {"{name=\"render\"} >> {}", ""},
+        {"{} < {}", "012"},
+        {"{name=\"db.query\"} < {}", "2"},
+        {"{name=\"db.query\"} << {}", "012"},
+        {"{name=\"db.query\"} << {kind=server}", "02"},
+        {"{name=\"render\"} ~ {}", "1"},
+        {"{} ~ {}", "14"},
+        {"{name=\"render\"} ~ {name=\"render\"}", ""},
+        {"{status=ok} >> {status=error} >> {kind=client}", "3"},
+        {"({status=ok} > {name=\"charge\"}) > {}", "2"},
+        {"{} && {name=\"render\"} ~ {status=error}", "01234"},
+        /* Stages. */
+        {"{} | count() > 4", "01234"},
+        {"{} | count() > 5", ""},
+        {"{name=\"charge\"} | count() = 2", "12"},
+        {"{name=\"charge\"} | avg(duration) = 550ms", "12"},
+        {"{} | max(duration) < 1s", ""},
+        {"{} | max(duration) <= 1s", "01234"},
+        {"{} | min(duration) = 100ms", "01234"},
+        {"{} | sum(duration) = 2400ms", "01234"},
+        {"{} | sum(span.attempt) = 3", "01234"},
+        {"{} | avg(span.nowhere) >= 0", ""},
+        {"{} | min(span.attempt) > -1", "01234"},
+        {"{} | {kind=client} | count() = 2", "13"},
+        {"{kind=client} | select(span.attempt, name) | count() < 3", "13"},
+        {"{} | count() > 1 | {name = \"render\"}", "4"},
+    };
+    (void)state;
+    expect_all(cases, BR_COUNT(cases));
+}
+
+static void goes_through_circles_once(void **state)
+{
+    static const char *const cases[][2] = {
+        {"{} > {}", "013"},
+        {"{} >> {}", "013"},
+        {"{} < {}", "01"},
+        {"{} << {}", "01"},
+        {"{} ~ {}", "13"},
+        {"{name=\"leaf\"} >> {}", ""},
+        {"{name=\"leaf\"} << {}", "01"},
+        {"{name=\"two\"} >> {}", "013"},
+        {"{name=\"own\"} >> {}", ""},
+        {"{childCount = 2}", "0"},
+        {"{rootName = \"\"}", "0123"},
+    };
+    (void)state;
+    asked_id = circle_id;
+    expect_all(cases, BR_COUNT(cases));
+    asked_id = trace_id;
+}
+
+/* Where it is wrong, and what. */
+static void refuses(void **state)
+{
+    static const char *const cases[][2] = {
+        {"", "1:1: the query ends where '{' is wanted"},
+        {"{", "1:2: the query ends where an attribute is wanted"},
+        {"{bad", "1:2: unexpected bad; an attribute (.name, span.name, resource.name) or an "
+                 "intrinsic is wanted"},
+        {"{ name = }", "1:10: unexpected }; an attribute is wanted"},
+        {"{ name = \"x\"", "1:13: the query ends where '}' is wanted"},
+        {"{\n  name = \"x\" &&\n  duration > 5q }", "3:14: this unit of time is not known: ns, us, "
+                                                    "ms, s, m, h, d, w or y"},
+        {"{ name = \"x }", "1:10: the string has no end"},
+        {"{ name = \"x\n\" }", "1:10: the string has no end on its line"},
+        {"{ name = \"\\q\" }", "1:11: this escape is not known"},
+        {"{ . = 1 }", "1:4: the name of an attribute is missing"},
+        {"{ name > 3 }", "1:8: the two sides are of different types"},
+        {"{ duration = \"1s\" }", "1:12: the two sides are of different types"},
+        {"{ status > error }", "1:10: these have no order: '=' and '!=' compare them"},
+        {"{ name && true }", "1:8: '&&' and '||' want true or false on both sides"},
+        {"{ duration }", "1:1: what stands in braces has to be true or false"},
+        {"{ !duration }", "1:3: '!' wants true or false"},
+        {"{ -name = 1 }", "1:3: '-' wants a number"},
+        {"{ name + 1 = 2 }", "1:8: arithmetic wants numbers on both sides"},
+        {"{ name =~ 3 }", "1:8: '=~' and '!~' want a text and a quoted regular expression"},
+        {"{ duration =~ \"3\" }",
+         "1:12: '=~' and '!~' want a text and a quoted regular expression"},
+        {"{ .a = 99999999999999999999 }", "1:8: this number does not fit into 64 bits"},
+        {"{ duration > 999999999y }", "1:14: the duration is too long"},
+        {"{} {}", "1:4: unexpected {; '|' or the end is wanted"},
+        {"{} |", "1:5: the query ends where '{', select(), an aggregate or a metric is wanted"},
+        {"{} | count()", "1:13: the query ends where a comparison, as count() > 2, is wanted"},
+        {"{} | count() > \"x\"", "1:6: an aggregate is compared with a number or a duration"},
+        {"{} | avg(name) > 1", "1:6: a number is wanted in brackets"},
+        {"{} | rate() | rate()", "1:13: nothing may follow a metric: topk(), bottomk() and "
+                                 "comparisons are not supported"},
+        {"{} | quantile_over_time(duration)",
+         "1:33: unexpected ); a quantile, as quantile_over_time(duration, .9), is wanted"},
+        {"{} | quantile_over_time(duration, 2)",
+         "1:35: unexpected 2; a quantile from 0 to 1, at most 8 of them, is wanted"},
+        {"{ @ }", "1:3: unexpected '@'"},
+        {"{ \303\244 }", "1:3: unexpected character"},
+        /* By name. */
+        {"{ parent.name = \"x\" }",
+         "1:3: parent. is not supported; {...} > {...} compares with the parent"},
+        {"{ nestedSetLeft = 1 }", "1:3: nestedSetLeft and nestedSetRight are not supported"},
+        {"{} !>> {}", "1:4: '!>>' is not supported; '>', '>>', '<', '<<' and '~' are"},
+        {"{} &>> {}", "1:4: '&>>' is not supported; '>', '>>', '<', '<<' and '~' are"},
+        {"{} | by(name)", "1:6: by() is not supported"},
+        {"{} | coalesce()", "1:6: coalesce() is not supported"},
+        {"{} | compare({status=error})", "1:6: compare() is not supported"},
+        {"{} | topk(10)", "1:6: topk() is not supported"},
+        {"({} | count() > 1) && {}", "1:5: a pipeline in brackets is not supported"},
+        {"{} | {} && {}", "1:9: spansets are combined before the first '|' alone"},
+    };
+    char out[600];
+    (void)state;
+    expect_all(cases, BR_COUNT(cases));
+    assert_non_null(strstr(found("{ name =~ \"a(\" }", out, sizeof out),
+                           "1:8: the regular expression is wrong: "));
+    assert_non_null(strstr(found("{ name =~ \"a)|(b\" }", out, sizeof out),
+                           "1:8: the regular expression is wrong: "));
+}
+
+static const char *repeated(const char *head, const char *piece, size_t times, const char *tail,
+                            char *out)
+{
+    char *p = stpcpy(out, head);
+    for (size_t i = 0; i < times; i++)
+        p = stpcpy(p, piece);
+    (void)strcpy(p, tail);
+    return out;
+}
+
+static void bounds_what_a_query_is(void **state)
+{
+    char out[600];
+    char *text = malloc(11u << 20);
+    (void)state;
+    assert_non_null(text);
+    assert_string_equal(found(repeated("{name = \"", "x", 10u << 20, "\"}", text), out, sizeof out),
+                        "1:1: a query may have 65536 bytes");
+    assert_non_null(strstr(found(repeated("{", "(", 1000, "true", text), out, sizeof out),
+                           "the query nests deeper than 64"));
+    assert_non_null(strstr(found(repeated("{", "!", 1000, "true}", text), out, sizeof out),
+                           "the query nests deeper than 64"));
+    assert_non_null(strstr(found(repeated("", "(", 1000, "{}", text), out, sizeof out),
+                           "the query nests deeper than 64"));
+    assert_non_null(strstr(found(repeated("{ 1 = 1 ^", "2 ^ ", 1000, "2}", text), out, sizeof out),
+                           "the query nests deeper than 64"));
+    assert_non_null(strstr(found(repeated("{ true", " && true", 5000, "}", text), out, sizeof out),
+                           "the query has more than 4096 operators and operands"));
+    assert_non_null(strstr(found(repeated("{ name =~ \"", "x", 1025, "\"}", text), out, sizeof out),
+                           "a regular expression may have 1024 bytes"));
+    assert_non_null(
+        strstr(found(repeated("{ true", " && name =~ \"x\"", 17, "}", text), out, sizeof out),
+               "a query may have 16 regular expressions"));
+    assert_string_equal(found(repeated("{ true", " && true", 2000, "}", text), out, sizeof out),
+                        "01234");
+    free(text);
+}
+
+/* A pattern that goes back and forth takes its time, and no more. */
+static void bounds_what_a_pattern_takes(void **state)
+{
+    static char name[200];
+    char out[600];
+    const char *before = rows[3].name;
+    (void)state;
+    memset(name, 'a', sizeof name - 2);
+    rows[3].name = name;
+    found("{ name =~ \"(a|aa|aaa)+[bc]\" }", out, sizeof out);
+    assert_true(out[0] == '\0' || strcmp(out, "a regular expression takes too long") == 0);
+    rows[3].name = before;
+}
+
+static void reads_a_span_once(void **state)
+{
+    char out[600];
+    (void)state;
+    n_reads = 0;
+    found("{.attempt = 1 || .attempt = 2} >> {.attempt = 3 || .ratio = 1} | max(.attempt) > 0", out,
+          sizeof out);
+    assert_int_equal(n_reads, BR_COUNT(rows));
+    n_reads = 0;
+    found("{resource.service.name = \"checkout\" && rootName = \"x\" && duration > 1s} > {}", out,
+          sizeof out);
+    assert_int_equal(n_reads, 0);
+}
+
+/* --- What the store is told ------------------------------------------------------------------- */
+
+static const char *filter_of(const char *text, char *out, size_t size)
+{
+    struct br_arena arena;
+    struct br_traceql query;
+    struct br_span_filter f = {0};
+    size_t n;
+    br_arena_init(&arena, 0);
+    assert_int_equal(br_traceql_parse(&query, text, strlen(text), &arena, NULL), 0);
+    assert_int_equal(br_traceql_filter(&query, &f), 0);
+    n = (size_t)snprintf(out, size, "%s %s %llu-%llu%s%s", f.service ? f.service : "-",
+                         f.name ? f.name : "-", (unsigned long long)(f.min_duration_ns),
+                         (unsigned long long)(f.max_duration_ns), f.roots ? " roots" : "",
+                         f.failed ? " failed" : "");
+    for (size_t i = 0; i < f.n_needles; i++)
+        n += (size_t)snprintf(out + n, size - n, " %s%s=%s", f.needles[i].resource ? "r." : "",
+                              f.needles[i].key, f.needles[i].value);
+    br_traceql_release(&query);
+    br_arena_release(&arena);
+    return out;
+}
+
+static void tells_the_store(void **state)
+{
+    static const char *const cases[][2] = {
+        {"{}", "- - 0-0"},
+        {"{resource.service.name = \"a\" && name = \"b\" && duration > 5ns}", "a b 6-0"},
+        {"{duration >= 5ns && duration >= 3ns && duration < 9ns && duration <= 20ns}", "- - 5-8"},
+        {"{duration = 5ns}", "- - 5-5"},
+        {"{duration < 1ns}", "- - 0-0"},
+        {"{status = error && nestedSetParent < 0}", "- - 0-0 roots failed"},
+        {"{nestedSetParent < 2}", "- - 0-0"},
+        {"{nestedSetParent = -1}", "- - 0-0 roots"},
+        {"{span.a = \"x\" && resource.b = \"y\" && span.c = true}", "- - 0-0 c=true r.b=y a=x"},
+        {"{span.a = 5}", "- - 0-0"}, /* 5.0 is equal, and may be written otherwise */
+        {"{.a = \"x\"}", "- - 0-0"}, /* where it is cannot be said */
+        {"{name = \"a\" || name = \"b\"}", "- - 0-0"},
+        {"{(name = \"a\" || true) && status = error}", "- - 0-0 failed"},
+        {"{name != \"a\" && !(name = \"b\")}", "- - 0-0"},
+        {"{name = \"a\"} || {name = \"b\"}", "- - 0-0"},
+        {"{name = \"a\"} >> {name = \"b\"}", "- a 0-0"},
+        {"{} >> {name = \"b\"}", "- b 0-0"},
+        {"{name = \"a\"} >> {name = \"b\" && duration > 1ns}", "- b 2-0"},
+        {"{name = \"a\" && status = error} > {resource.service.name = \"c\"}", "- a 0-0 failed"},
+        {"{.x = 1} && {status = error}", "- - 0-0 failed"},
+    };
+    char out[400];
+    (void)state;
+    for (size_t i = 0; i < BR_COUNT(cases); i++)
+        if (strcmp(filter_of(cases[i][0], out, sizeof out), cases[i][1]) != 0)
+            fail_msg("%s gave \"%s\", not \"%s\"", cases[i][0], out, cases[i][1]);
+}
+
+/* --- Any bytes -------------------------------------------------------------------------------- */
+
+/* Each seed with bytes changed, moved and cut: a short fuzzing run in every test run. */
+static void mutate(const uint8_t *data, size_t len)
+{
+    uint64_t seed = len;
+    for (int round = 0; round < 400 && len; round++) {
+        size_t kept = fake_random(&seed) % len + 1;
+        uint8_t *copy = malloc(kept);
+        assert_non_null(copy);
+        memcpy(copy, data, kept);
+        for (uint64_t k = fake_random(&seed) % 4 + 1; k > 0; k--) {
+            uint64_t r = fake_random(&seed);
+            copy[r % kept] = r >> 63 ? (uint8_t)(r >> 32) : copy[(r >> 32) % kept];
+        }
+        traceql_fuzz(copy, kept);
+        free(copy);
+    }
+}
+
+static void any_bytes(void **state)
+{
+    (void)state;
+    assert_true(corpus_replay("traceql", traceql_fuzz) >= 6);
+    assert_true(corpus_replay("traceql", mutate) >= 6);
+}
+
+SUITE(traceql)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(compares),
+        cmocka_unit_test(relates),
+        cmocka_unit_test(goes_through_circles_once),
+        cmocka_unit_test(refuses),
+        cmocka_unit_test(bounds_what_a_query_is),
+        cmocka_unit_test(bounds_what_a_pattern_takes),
+        cmocka_unit_test(reads_a_span_once),
+        cmocka_unit_test(tells_the_store),
+        cmocka_unit_test(any_bytes),
+    };
+    return RUN(tests, make, unmake);
+}

@@ -1,0 +1,857 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Receiver pprof: a folder, with real files in a temporary one and a clock that the test moves. */
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "ingest/pieces.h"
+#include "tests/support/fault.h"
+#include "tests/support/pprof_wire.h"
+#include "tests/support/receiver_rig.h"
+#include "tests/support/test.h"
+
+extern const struct br_component br_pprof_receiver;
+
+#define FOLDED "main;work 3\nmain;rest 1\n"
+
+struct fixture {
+    struct receiver_rig rig;
+    char folder[64], done[80]; /* the second is below the first */
+};
+
+static const char *path_of(const struct fixture *f, const char *name)
+{
+    static char path[300];
+    (void)snprintf(path, sizeof path, "%s/%s", f->folder, name);
+    return path;
+}
+
+static void put(const struct fixture *f, const char *name, const void *data, size_t len)
+{
+    FILE *file = fopen(path_of(f, name), "we");
+    assert_non_null(file);
+    assert_int_equal(fwrite(data, 1, len, file), len);
+    assert_int_equal(fclose(file), 0);
+}
+
+static void put_text(const struct fixture *f, const char *name, const char *text)
+{
+    put(f, name, text, strlen(text));
+}
+
+static bool is_there(const struct fixture *f, const char *name)
+{
+    return access(path_of(f, name), F_OK) == 0;
+}
+
+static const char *config(const struct fixture *f, const char *more)
+{
+    static char yaml[400];
+    (void)snprintf(yaml, sizeof yaml,
+                   "{file: {path: %s, poll_interval: 1s, labels: {service_name: batch}%s}}",
+                   f->folder, more);
+    return yaml;
+}
+
+static void start(struct fixture *f, const char *more)
+{
+    receiver_rig_start(&f->rig, &br_pprof_receiver, config(f, more));
+}
+
+static void end(struct fixture *f)
+{
+    receiver_rig_drain(&f->rig);
+    assert_true(f->rig.drained);
+    receiver_rig_end(&f->rig);
+}
+
+static void make_folder(struct fixture *f)
+{
+    (void)snprintf(f->folder, sizeof f->folder, "/tmp/braid-folder-XXXXXX");
+    assert_non_null(mkdtemp(f->folder));
+    (void)snprintf(f->done, sizeof f->done, "%s/done", f->folder);
+    assert_int_equal(mkdir(f->done, 0700), 0);
+}
+
+static void empty(const char *folder)
+{
+    DIR *dir = opendir(folder);
+    assert_non_null(dir);
+    for (struct dirent *e = readdir(dir); e; e = readdir(dir))
+        (void)unlinkat(dirfd(dir), e->d_name, 0);
+    (void)closedir(dir);
+}
+
+static void remove_folder(struct fixture *f)
+{
+    empty(f->done);
+    (void)rmdir(f->done);
+    empty(f->folder);
+    assert_int_equal(rmdir(f->folder), 0);
+}
+
+static int setup(void **state)
+{
+    struct fixture *f = calloc(1, sizeof *f);
+    assert_non_null(f);
+    make_folder(f);
+    *state = f;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    remove_folder(*state);
+    free(*state);
+    return 0;
+}
+
+static double files(struct fixture *f, const char *result)
+{
+    char labels[64];
+    (void)snprintf(labels, sizeof labels, "receiver=\"pprof\",result=\"%s\"", result);
+    return fake_host_metric(f->rig.h, "braid_receiver_pprof_files", labels);
+}
+
+/* --- What is taken ---------------------------------------------------------------------------- */
+
+/* 100 Hz: a count is 10 ms. */
+static void test_folded_text(void **state)
+{
+    struct fixture *f = *state;
+    put_text(f, "a.folded", FOLDED);
+    start(f, "");
+    fake_host_advance(f->rig.h, 2000);
+    assert_int_equal(f->rig.n, 1);
+    receiver_rig_expect_in(&f->rig, "service.name=batch");
+    receiver_rig_expect_in(&f->rig, "main;rest 10000000\nmain;work 30000000\n");
+    assert_true(is_there(f, "a.folded"));
+    assert_float_equal(files(f, "ok"), 1, 0);
+    assert_float_equal(fake_host_metric(f->rig.h, "otelcol_receiver_accepted_profile_samples",
+                                        "receiver=\"pprof\",transport=\"file\""),
+                       2, 0);
+    end(f);
+}
+
+static void test_sample_rate(void **state)
+{
+    struct fixture *f = *state;
+    put_text(f, "a.folded", FOLDED);
+    start(f, ", sample_rate: 1000");
+    fake_host_advance(f->rig.h, 2000);
+    receiver_rig_expect_in(&f->rig, "main;rest 1000000\nmain;work 3000000\n");
+    end(f);
+}
+
+static void copy(const struct fixture *f, const char *from, const char *name)
+{
+    static char data[65536];
+    FILE *file = fopen(from, "re");
+    assert_non_null(file);
+    size_t n = fread(data, 1, sizeof data, file);
+    assert_true(n > 0 && n < sizeof data);
+    (void)fclose(file);
+    put(f, name, data, n);
+}
+
+/* The totals that `go tool pprof` says of it are in tests/data/pprof/cpu.txt. */
+static void test_pprof_of_go(void **state)
+{
+    struct fixture *f = *state;
+    copy(f, "tests/data/pprof/cpu.pb.gz", "cpu.pb.gz");
+    start(f, "");
+    fake_host_advance(f->rig.h, 2000);
+    assert_int_equal(f->rig.n, 1);
+    receiver_rig_expect_in(&f->rig, "profile samples count");
+    receiver_rig_expect_in(&f->rig, "profile cpu nanoseconds");
+    end(f);
+}
+
+static void test_speedscope(void **state)
+{
+    struct fixture *f = *state;
+    put_text(
+        f, "a.json",
+        "{\"$schema\":\"https://www.speedscope.app/file-format-schema.json\",\"shared\":"
+        "{\"frames\":[{\"name\":\"main\"}]},\"profiles\":[{\"type\":\"sampled\",\"name\":\"p\","
+        "\"unit\":\"milliseconds\",\"startValue\":0,\"endValue\":7,\"samples\":[[0]],"
+        "\"weights\":[7]}]}");
+    start(f, "");
+    fake_host_advance(f->rig.h, 2000);
+    receiver_rig_expect_in(&f->rig, "main 7");
+    end(f);
+}
+
+/* --- When ------------------------------------------------------------------------------------- */
+
+static void append(const struct fixture *f, const char *name, const char *text)
+{
+    FILE *file = fopen(path_of(f, name), "ae");
+    assert_non_null(file);
+    assert_int_equal(fputs(text, file) >= 0, 1);
+    assert_int_equal(fclose(file), 0);
+}
+
+static void test_a_file_is_taken_when_it_rests(void **state)
+{
+    struct fixture *f = *state;
+    start(f, ", after: delete");
+    put_text(f, "a", "main;work");
+    fake_host_advance(f->rig.h, 1000); /* seen */
+    for (int i = 0; i < 5; i++) {
+        append(f, "a", ";deeper");
+        fake_host_advance(f->rig.h, 1000);
+        assert_int_equal(f->rig.n, 0);
+    }
+    append(f, "a", " 2\n");
+    fake_host_advance(f->rig.h, 1000);
+    assert_int_equal(f->rig.n, 0);
+    fake_host_advance(f->rig.h, 1000);
+    assert_int_equal(f->rig.n, 1);
+    receiver_rig_expect_in(&f->rig, "main;work;deeper;deeper;deeper;deeper;deeper 20000000\n");
+    assert_false(is_there(f, "a"));
+    end(f);
+}
+
+/* From the first step of extension adaptive on. */
+static void test_files_wait_while_profiles_are_shed(void **state)
+{
+    struct fixture *f = *state;
+    start(f, ", after: delete");
+    br_shed_set(&f->rig.h->host, BR_SHED_HALF, 0);
+    put_text(f, "a", "main;work 2\n");
+    fake_host_advance(f->rig.h, 20000);
+    assert_int_equal(f->rig.n, 0);
+    br_shed_set(&f->rig.h->host, BR_SHED_NONE, 0);
+    fake_host_advance(f->rig.h, 2000);
+    assert_int_equal(f->rig.n, 1);
+    assert_false(is_there(f, "a"));
+    end(f);
+}
+
+static void test_an_empty_file_is_not_begun(void **state)
+{
+    struct fixture *f = *state;
+    start(f, ", after: delete");
+    put_text(f, "a", "");
+    fake_host_advance(f->rig.h, 5000);
+    assert_true(is_there(f, "a"));
+    assert_true(files(f, "ok") == 0 && files(f, "failed") == 0);
+    end(f);
+}
+
+static void test_what_is_not_looked_at(void **state)
+{
+    struct fixture *f = *state;
+    put_text(f, ".hidden", FOLDED);
+    put_text(f, "a.tmp", FOLDED);
+    put_text(f, "a.part", FOLDED);
+    assert_int_equal(symlink(".hidden", path_of(f, "link")), 0);
+    assert_int_equal(mkfifo(path_of(f, "fifo"), 0600), 0);
+    start(f, ", after: delete");
+    fake_host_advance(f->rig.h, 5000);
+    assert_int_equal(f->rig.n, 0);
+    assert_true(files(f, "ok") == 0 && files(f, "failed") == 0);
+    assert_int_equal(rename(path_of(f, "a.tmp"), "/tmp/braid-folder-x"), 0);
+    assert_int_equal(rename("/tmp/braid-folder-x", path_of(f, "a.folded")), 0);
+    fake_host_advance(f->rig.h, 2000);
+    assert_int_equal(f->rig.n, 1);
+    end(f);
+}
+
+/* --- And then --------------------------------------------------------------------------------- */
+
+static void test_remembered_until_it_changes(void **state)
+{
+    struct fixture *f = *state;
+    put_text(f, "a", FOLDED);
+    start(f, "");
+    fake_host_advance(f->rig.h, 10000);
+    assert_int_equal(f->rig.n, 1);
+    append(f, "a", "main 5\n");
+    fake_host_advance(f->rig.h, 3000);
+    assert_int_equal(f->rig.n, 2);
+    end(f);
+}
+
+/* A restart takes what is new, and what has changed. */
+static void test_a_restart_takes_nothing_twice(void **state)
+{
+    struct fixture *f = *state;
+    put_text(f, "a", FOLDED);
+    put_text(f, "b %\n\xff", FOLDED);
+    put(f, "c", "\x01", 1); /* is no profile, and is said to be none once more */
+    start(f, "");
+    fake_host_advance(f->rig.h, 10000);
+    assert_int_equal(f->rig.n, 2);
+    end(f);
+    put_text(f, "d", FOLDED);
+    start(f, "");
+    fake_host_advance(f->rig.h, 10000);
+    assert_int_equal(f->rig.n, 1);
+    assert_float_equal(files(f, "failed"), 1, 0);
+    append(f, "a", "main 5\n");
+    fake_host_advance(f->rig.h, 3000);
+    assert_int_equal(f->rig.n, 2);
+    end(f);
+    append(f, ".braid-taken", "1 2 3 4 5 a"); /* a crash left half a line */
+    start(f, "");
+    fake_host_advance(f->rig.h, 10000);
+    assert_int_equal(f->rig.n, 0);
+    end(f);
+    start(f, ""); /* that half line is none now either */
+    fake_host_advance(f->rig.h, 10000);
+    assert_int_equal(f->rig.n, 0);
+    end(f);
+}
+
+/* Names that are gone do not stay in the list for ever. */
+static void test_the_list_is_written_anew(void **state)
+{
+    struct fixture *f = *state;
+    char name[32];
+    struct stat before, after;
+    put_text(f, "a", FOLDED);
+    for (unsigned i = 0; i < 2000; i++) {
+        (void)snprintf(name, sizeof name, "1 %u 3 0 0 gone%u\n", i, i);
+        append(f, ".braid-taken", name);
+    }
+    assert_int_equal(stat(path_of(f, ".braid-taken"), &before), 0);
+    for (int n = 0; n < 2; n++) {
+        start(f, "");
+        fake_host_advance(f->rig.h, 10000);
+        assert_int_equal(f->rig.n, n == 0);
+        end(f);
+        assert_int_equal(stat(path_of(f, ".braid-taken"), &after), 0);
+        assert_true(after.st_size < 100 && before.st_size > 20000);
+    }
+}
+
+static void test_where_it_is_remembered(void **state)
+{
+    struct fixture *f = *state;
+    char more[128];
+    put_text(f, "a", FOLDED);
+    (void)snprintf(more, sizeof more, ", state: %s/list", f->done);
+    for (int n = 0; n < 2; n++) {
+        start(f, more);
+        fake_host_advance(f->rig.h, 10000);
+        assert_int_equal(f->rig.n, n == 0);
+        end(f);
+    }
+    assert_true(is_there(f, "done/list"));
+    assert_false(is_there(f, ".braid-taken"));
+}
+
+/* The lines that were there are not counted once more. */
+static void test_folded_text_that_grows(void **state)
+{
+    struct fixture *f = *state;
+    put_text(f, "a", FOLDED);
+    start(f, "");
+    fake_host_advance(f->rig.h, 10000);
+    receiver_rig_expect_in(&f->rig, "main;rest 10000000\nmain;work 30000000\n");
+    append(f, "a", "main;later 2\n");
+    fake_host_advance(f->rig.h, 10000);
+    assert_int_equal(f->rig.n, 2);
+    receiver_rig_expect_in(&f->rig, "main;later 20000000\n");
+    assert_false(receiver_rig_has_bytes(&f->rig, "work"));
+    end(f);
+    append(f, "a", "main;last 1"); /* without its end, and after a restart */
+    start(f, "");
+    fake_host_advance(f->rig.h, 10000);
+    receiver_rig_expect_in(&f->rig, "main;last 10000000\n");
+    assert_false(receiver_rig_has_bytes(&f->rig, "later"));
+    append(f, "a", "7\nmain;more 1\nmain;cut"); /* 17 of it, of which 1 was counted */
+    fake_host_advance(f->rig.h, 10000);
+    receiver_rig_expect_in(&f->rig, "main;last 160000000\nmain;more 10000000\n");
+    append(f, "a", "ting 3\nmain;x 5"); /* of what was no line, nothing was */
+    fake_host_advance(f->rig.h, 10000);
+    receiver_rig_expect_in(&f->rig, "main;cutting 30000000\nmain;x 50000000\n");
+    append(f, "a", "0 2\nmain;end 1\n"); /* another stack than the one that was counted */
+    fake_host_advance(f->rig.h, 10000);
+    receiver_rig_expect_in(&f->rig, "main;end 10000000\n");
+    assert_float_equal(files(f, "failed"), 0, 0);
+    put_text(f, "a", "main;other 4\n" FOLDED); /* another file under that name */
+    fake_host_advance(f->rig.h, 10000);
+    receiver_rig_expect_in(&f->rig,
+                           "main;other 40000000\nmain;rest 10000000\nmain;work 30000000\n");
+    end(f);
+}
+
+static void rename_to(const struct fixture *f, const char *from, const char *to)
+{
+    char path[300];
+    (void)snprintf(path, sizeof path, "%s/%s", f->folder, from);
+    assert_int_equal(rename(path, path_of(f, to)), 0);
+}
+
+/* Makes the time at which it changed another one. */
+static void touch(const struct fixture *f, const char *name, time_t seconds)
+{
+    const struct timespec times[] = {{seconds, 0}, {seconds, 0}};
+    assert_int_equal(utimensat(AT_FDCWD, path_of(f, name), times, 0), 0);
+}
+
+/* As logs are rotated: files move on by a name, and the first one begins anew. */
+static void test_a_file_is_the_same_under_another_name(void **state)
+{
+    struct fixture *f = *state;
+    put_text(f, "a", FOLDED);
+    copy(f, "tests/data/pprof/cpu.pb.gz", "b.pb.gz");
+    start(f, "");
+    fake_host_advance(f->rig.h, 10000);
+    assert_int_equal(f->rig.n, 2);
+    for (unsigned again = 0; again < 2; again++) { /* at once, and by what a restart remembers */
+        rename_to(f, "b.pb.gz", "c.pb.gz");
+        rename_to(f, "a", "a.1");
+        fake_host_advance(f->rig.h, 10000);
+        rename_to(f, "a.1", "a.2");
+        put_text(f, "a.1", FOLDED); /* of these bytes it is the first file */
+        fake_host_advance(f->rig.h, 10000);
+        assert_int_equal(f->rig.n, again ? 1 : 3);
+        receiver_rig_expect_in(&f->rig, "main;rest 10000000\nmain;work 30000000\n");
+        append(f, "a.2", "main;later 2\n"); /* and grows under its new name */
+        fake_host_advance(f->rig.h, 10000);
+        assert_int_equal(f->rig.n, again ? 2 : 4);
+        receiver_rig_expect_in(&f->rig, "main;later 20000000\n");
+        assert_false(receiver_rig_has_bytes(&f->rig, "work"));
+        end(f);
+        rename_to(f, "a.2", "a");
+        rename_to(f, "a.1", "done/a");
+        rename_to(f, "c.pb.gz", "b.pb.gz");
+        start(f, "");
+        fake_host_advance(f->rig.h, 10000);
+        assert_int_equal(f->rig.n, 0);
+    }
+    assert_float_equal(files(f, "failed"), 0, 0);
+    end(f);
+}
+
+/* Names change places, also by a name that is not looked at. */
+static void test_names_change_places(void **state)
+{
+    struct fixture *f = *state;
+    put_text(f, "a", "main;first 1\n");
+    put_text(f, "b", "main;second 1\n");
+    start(f, "");
+    fake_host_advance(f->rig.h, 10000);
+    assert_int_equal(f->rig.n, 2);
+    rename_to(f, "a", ".a");
+    rename_to(f, "b", "a");
+    fake_host_advance(f->rig.h, 10000);
+    rename_to(f, ".a", "b");
+    fake_host_advance(f->rig.h, 10000);
+    assert_int_equal(f->rig.n, 2);
+    end(f);
+}
+
+static void test_a_file_whose_time_alone_changes_is_not_taken_again(void **state)
+{
+    struct fixture *f = *state;
+    put_text(f, "a", FOLDED);
+    copy(f, "tests/data/pprof/cpu.pb.gz", "b.pb.gz");
+    start(f, "");
+    fake_host_advance(f->rig.h, 10000);
+    assert_int_equal(f->rig.n, 2);
+    touch(f, "a", 1000000);
+    touch(f, "b.pb.gz", 1000000);
+    fake_host_advance(f->rig.h, 10000);
+    assert_int_equal(f->rig.n, 2);
+    assert_float_equal(files(f, "failed"), 0, 0);
+    end(f);
+}
+
+/* Another file has the number of one that was: its size or its time tells. */
+static void test_a_number_that_is_used_again(void **state)
+{
+    struct fixture *f = *state;
+    struct stat before, after;
+    put_text(f, "a", "main;first 1\n");
+    start(f, "");
+    fake_host_advance(f->rig.h, 10000);
+    assert_int_equal(stat(path_of(f, "a"), &before), 0);
+    put_text(f, "a", "main;other 1\n"); /* as long, and the same number for sure */
+    touch(f, "a", before.st_mtim.tv_sec + 7);
+    rename_to(f, "a", "b");
+    assert_int_equal(stat(path_of(f, "b"), &after), 0);
+    assert_true(before.st_ino == after.st_ino && before.st_size == after.st_size);
+    fake_host_advance(f->rig.h, 10000);
+    assert_int_equal(f->rig.n, 2);
+    receiver_rig_expect_in(&f->rig, "main;other 10000000\n");
+    end(f);
+}
+
+static void test_a_file_that_is_renamed_while_it_is_sent(void **state)
+{
+    struct fixture *f = *state;
+    put_text(f, "a", FOLDED);
+    start(f, "");
+    f->rig.hold = true;
+    fake_host_advance(f->rig.h, 3000);
+    rename_to(f, "a", "b");
+    fake_host_advance(f->rig.h, 5000);
+    f->rig.hold = false;
+    receiver_rig_finish(&f->rig);
+    fake_host_advance(f->rig.h, 5000);
+    assert_int_equal(f->rig.n, 1);
+    end(f);
+}
+
+static void test_moved(void **state)
+{
+    struct fixture *f = *state;
+    char more[128];
+    put_text(f, "a", FOLDED);
+    put_text(f, "done/b", "old");
+    put_text(f, "b", FOLDED);
+    (void)snprintf(more, sizeof more, ", after: move, move_to: %s", f->done);
+    start(f, more);
+    fake_host_advance(f->rig.h, 10000);
+    assert_int_equal(f->rig.n, 2);
+    assert_false(is_there(f, "a"));
+    assert_true(is_there(f, "done/a"));
+    assert_true(is_there(f, "b")); /* nothing is written over, and nothing taken twice */
+    end(f);
+}
+
+static void test_what_cannot_be_read_stays(void **state)
+{
+    struct fixture *f = *state;
+    put_text(f, "a", "{\"neither\": 1}");
+    put(f, "b", "\x1f\x8b\x08\x00 cut", 8);
+    start(f, ", after: delete");
+    fake_host_advance(f->rig.h, 5000);
+    assert_int_equal(f->rig.n, 0);
+    assert_float_equal(files(f, "failed"), 2, 0);
+    assert_true(is_there(f, "a") && is_there(f, "b"));
+    put_text(f, "a", FOLDED);
+    fake_host_advance(f->rig.h, 3000);
+    assert_int_equal(f->rig.n, 1);
+    assert_false(is_there(f, "a"));
+    end(f);
+}
+
+static void test_a_large_file_stays(void **state)
+{
+    struct fixture *f = *state;
+    char yaml[300], text[2000];
+    memset(text, 'x', sizeof text);
+    memcpy(text + sizeof text - 3, " 1\n", 3);
+    put(f, "a", text, sizeof text);
+    (void)snprintf(yaml, sizeof yaml, "{max_profile_size: 1999, file: {path: %s, after: delete}}",
+                   f->folder);
+    receiver_rig_start(&f->rig, &br_pprof_receiver, yaml);
+    fake_host_advance(f->rig.h, 5000);
+    assert_float_equal(files(f, "failed"), 1, 0);
+    assert_true(is_there(f, "a"));
+    put(f, "a", text + 1, sizeof text - 1);
+    fake_host_advance(f->rig.h, 3000);
+    assert_float_equal(files(f, "ok"), 1, 0);
+    end(f);
+}
+
+/* --- The pipeline ----------------------------------------------------------------------------- */
+
+static void test_refused_for_now_and_for_good(void **state)
+{
+    struct fixture *f = *state;
+    put_text(f, "a", FOLDED);
+    start(f, ", after: delete");
+    f->rig.outcome = br_outcome_retry(BR_STATUS_UNAVAILABLE, 1000, "full");
+    fake_host_advance(f->rig.h, 3500);
+    assert_true(f->rig.n >= 2);
+    assert_true(is_there(f, "a"));
+    f->rig.outcome = br_outcome_reject(BR_STATUS_INVALID_ARGUMENT, "no");
+    unsigned before = f->rig.n;
+    fake_host_advance(f->rig.h, 10000);
+    assert_int_equal(f->rig.n, before + 1);
+    assert_true(is_there(f, "a"));
+    assert_float_equal(files(f, "failed"), 1, 0);
+    end(f);
+}
+
+static void test_drain_waits_for_the_pipeline(void **state)
+{
+    struct fixture *f = *state;
+    put_text(f, "a", FOLDED);
+    start(f, ", after: delete");
+    f->rig.hold = true;
+    fake_host_advance(f->rig.h, 2000);
+    receiver_rig_drain(&f->rig);
+    assert_false(f->rig.drained);
+    receiver_rig_finish(&f->rig);
+    assert_true(f->rig.drained);
+    assert_false(is_there(f, "a"));
+    receiver_rig_end(&f->rig);
+}
+
+static void test_a_file_that_changes_while_it_is_sent_stays(void **state)
+{
+    struct fixture *f = *state;
+    put_text(f, "a", FOLDED);
+    start(f, ", after: delete");
+    f->rig.hold = true;
+    fake_host_advance(f->rig.h, 2000);
+    append(f, "a", "main;more 1\n");
+    f->rig.hold = false;
+    receiver_rig_finish(&f->rig);
+    assert_true(is_there(f, "a"));
+    fake_host_advance(f->rig.h, 3000);
+    assert_int_equal(f->rig.n, 2);
+    assert_false(is_there(f, "a"));
+    end(f);
+}
+
+static void test_destroyed_while_it_is_sent(void **state)
+{
+    struct fixture *f = *state;
+    put_text(f, "a", FOLDED);
+    start(f, ", after: delete");
+    f->rig.hold = true;
+    fake_host_advance(f->rig.h, 2000);
+    receiver_rig_end(&f->rig);
+    assert_true(is_there(f, "a"));
+}
+
+/* A folder that goes away is waited for. */
+static void test_no_folder_any_more(void **state)
+{
+    struct fixture *f = *state;
+    start(f, "");
+    remove_folder(f);
+    fake_host_advance(f->rig.h, 5000);
+    assert_int_equal(mkdir(f->folder, 0700), 0);
+    assert_int_equal(mkdir(f->done, 0700), 0);
+    put_text(f, "a", FOLDED);
+    fake_host_advance(f->rig.h, 5000);
+    assert_int_equal(f->rig.n, 1);
+    end(f);
+}
+
+static void test_folders_that_are_not_there(void **state)
+{
+    struct fixture *f = *state;
+    char yaml[500], error[400];
+    put_text(f, "a", FOLDED);
+    for (int there = 0; there < 2; there++) {
+        const char *path = path_of(f, there ? "a" : "b");
+        const char *why = there ? " is no folder" : ": No such file or directory";
+        (void)snprintf(yaml, sizeof yaml, "file: {path: %s}", path);
+        (void)snprintf(error, sizeof error, "file::path: %s%s", path, why);
+        receiver_rig_refused(&br_pprof_receiver, yaml, error);
+        (void)snprintf(yaml, sizeof yaml, "file: {path: %s, after: move, move_to: %s}", f->folder,
+                       path);
+        (void)snprintf(error, sizeof error, "file::move_to: %s%s", path, why);
+        receiver_rig_refused(&br_pprof_receiver, yaml, error);
+    }
+}
+
+/* --- In a thread ------------------------------------------------------------------------------ */
+
+static void put_large(const struct fixture *f, const char *name)
+{
+    struct br_str text = {0};
+    while (text.len < 300u << 10)
+        br_str_puts(&text, FOLDED);
+    assert_false(text.failed);
+    put(f, name, text.data, text.len);
+    br_str_release(&text);
+}
+
+static void test_large_files_are_read_in_a_thread(void **state)
+{
+    struct fixture *f = *state;
+    put_large(f, "large");
+    start(f, ", after: delete");
+    f->rig.h->threads = true;
+    fake_host_advance(f->rig.h, 2000);
+    assert_int_equal(f->rig.n, 0);
+    put_text(f, "small", FOLDED);
+    fake_host_advance(f->rig.h, 3000);
+    assert_int_equal(f->rig.n, 1);
+    assert_false(is_there(f, "small"));
+    assert_true(is_there(f, "large"));
+    assert_int_equal(fake_host_work(f->rig.h), 1);
+    fake_host_turn(f->rig.h);
+    assert_int_equal(f->rig.n, 2);
+    assert_false(is_there(f, "large"));
+    assert_float_equal(files(f, "ok"), 2, 0);
+    end(f);
+}
+
+/* A pprof of 4 MiB: one stack over and over. Returns its samples. */
+static unsigned put_pprof(const struct fixture *f, const char *name)
+{
+    struct wire w = {0};
+    unsigned n = 64;
+    pprof_wire_write(&w, &(struct pprof_wire){.types = {{"samples", "count"}},
+                                              .n_types = 1,
+                                              .samples = {{"work", {1}, 64}}});
+    for (; w.len < 4u << 20; n++) {
+        size_t sample = wire_open(&w, 2);
+        wire_varint(&w, 1, 1);
+        wire_varint(&w, 2, n);
+        wire_close(&w, sample);
+    }
+    put(f, name, w.data, w.len);
+    wire_free(&w);
+    return n;
+}
+
+/* One each turn, and the file is taken when the last of them is. */
+static void test_large_files_go_on_in_pieces(void **state)
+{
+    struct fixture *f = *state;
+    unsigned pieces = put_pprof(f, "large") / (BR_PIECE_BYTES / BR_PIECE_SAMPLE_BYTES);
+    start(f, ", after: delete");
+    f->rig.quiet = true;
+    f->rig.h->threads = true;
+    fake_host_advance(f->rig.h, 2000);
+    assert_int_equal(fake_host_work(f->rig.h), 1);
+    assert_int_equal(f->rig.n, 0);
+    (void)br_host_turn(&f->rig.h->host);
+    assert_int_equal(f->rig.n, 1);
+    assert_true(is_there(f, "large"));
+    fake_host_advance(f->rig.h, 1000);
+    assert_in_range(f->rig.n, pieces, 2 * pieces);
+    assert_false(is_there(f, "large"));
+    assert_float_equal(files(f, "ok"), 1, 0);
+    end(f);
+}
+
+static void test_pieces_may_be_cut_short(void **state)
+{
+    struct fixture *f = *state;
+    put_pprof(f, "large");
+    start(f, ", after: delete");
+    f->rig.quiet = true;
+    f->rig.h->threads = true;
+    fake_host_advance(f->rig.h, 2000);
+    (void)fake_host_work(f->rig.h);
+    (void)br_host_turn(&f->rig.h->host);
+    receiver_rig_end(&f->rig);
+    assert_int_equal(f->rig.n, 1);
+    assert_true(is_there(f, "large"));
+}
+
+static void test_large_files_are_waited_for(void **state)
+{
+    struct fixture *f = *state;
+    put_large(f, "large");
+    start(f, "");
+    f->rig.h->threads = true;
+    fake_host_advance(f->rig.h, 2000);
+    receiver_rig_drain(&f->rig);
+    assert_false(f->rig.drained);
+    (void)fake_host_work(f->rig.h);
+    fake_host_turn(f->rig.h);
+    assert_true(f->rig.drained);
+    assert_int_equal(f->rig.n, 1);
+    receiver_rig_end(&f->rig);
+}
+
+static void test_the_end_may_come_meanwhile(void **state)
+{
+    struct fixture *f = *state;
+    put_large(f, "large");
+    start(f, ", after: delete");
+    f->rig.h->threads = true;
+    fake_host_advance(f->rig.h, 2000);
+    assert_int_equal(f->rig.h->n_works, 1);
+    receiver_rig_end(&f->rig);
+    assert_int_equal(f->rig.n, 0);
+    assert_true(is_there(f, "large"));
+}
+
+static void large_without_memory(void *arg)
+{
+    struct fixture *f = arg;
+    fault_stop();
+    put_large(f, "a");
+    start(f, ", after: delete");
+    f->rig.h->threads = true;
+    f->rig.quiet = true;
+    fault_start();
+    fake_host_advance(f->rig.h, 3000);
+    (void)fake_host_work(f->rig.h);
+    fake_host_turn(f->rig.h);
+    fault_stop();
+    f->rig.h->threads = false;
+    fake_host_advance(f->rig.h, 60000);
+    assert_int_equal(f->rig.n, 1);
+    assert_false(is_there(f, "a"));
+    end(f);
+}
+
+static void test_large_files_without_memory(void **state)
+{
+    fault_each("a large file", large_without_memory, *state);
+}
+
+static void without_memory(void *arg)
+{
+    struct fixture *f = arg;
+    put_text(f, "a", FOLDED);
+    if (!receiver_rig_try(&f->rig, &br_pprof_receiver, config(f, ", after: delete"))) {
+        assert_true(fault_failed());
+        return;
+    }
+    f->rig.quiet = true;
+    fault_start();
+    fake_host_advance(f->rig.h, 3000);
+    fault_stop();
+    assert_true(fault_failed() || f->rig.n == 1);
+    fake_host_advance(f->rig.h, 60000);
+    assert_int_equal(f->rig.n, 1); /* what there was no memory for is tried again */
+    assert_false(is_there(f, "a"));
+    end(f);
+}
+
+static void test_no_memory(void **state)
+{
+    fault_each("a folder", without_memory, *state);
+}
+
+SUITE(pprof_folder)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(test_folded_text),
+        TEST(test_sample_rate),
+        TEST(test_pprof_of_go),
+        TEST(test_speedscope),
+        TEST(test_a_file_is_taken_when_it_rests),
+        TEST(test_files_wait_while_profiles_are_shed),
+        TEST(test_an_empty_file_is_not_begun),
+        TEST(test_what_is_not_looked_at),
+        TEST(test_remembered_until_it_changes),
+        TEST(test_a_restart_takes_nothing_twice),
+        TEST(test_the_list_is_written_anew),
+        TEST(test_where_it_is_remembered),
+        TEST(test_folded_text_that_grows),
+        TEST(test_a_file_is_the_same_under_another_name),
+        TEST(test_names_change_places),
+        TEST(test_a_file_whose_time_alone_changes_is_not_taken_again),
+        TEST(test_a_number_that_is_used_again),
+        TEST(test_a_file_that_is_renamed_while_it_is_sent),
+        TEST(test_moved),
+        TEST(test_what_cannot_be_read_stays),
+        TEST(test_a_large_file_stays),
+        TEST(test_refused_for_now_and_for_good),
+        TEST(test_drain_waits_for_the_pipeline),
+        TEST(test_a_file_that_changes_while_it_is_sent_stays),
+        TEST(test_destroyed_while_it_is_sent),
+        TEST(test_no_folder_any_more),
+        TEST(test_folders_that_are_not_there),
+        TEST(test_large_files_are_read_in_a_thread),
+        TEST(test_large_files_go_on_in_pieces),
+        TEST(test_pieces_may_be_cut_short),
+        TEST(test_large_files_are_waited_for),
+        TEST(test_the_end_may_come_meanwhile),
+        TEST(test_large_files_without_memory),
+        TEST(test_no_memory),
+    };
+    return RUN(tests, NULL, NULL);
+}

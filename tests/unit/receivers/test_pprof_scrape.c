@@ -1,0 +1,949 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Receiver pprof: scraping, on a fake host whose clients answer as the test says. */
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "ingest/pieces.h"
+#include "pipeline/override.h"
+#include "tests/support/fake_host.h"
+#include "tests/support/fault.h"
+#include "tests/support/pprof_wire.h"
+#include "tests/support/receiver_rig.h"
+#include "tests/support/test.h"
+
+extern const struct br_component br_pprof_receiver;
+
+#define TARGET "targets: [{endpoint: 'http://127.0.0.1:6060', labels: {service_name: shop}}]"
+#define ONLY_CPU                                                                                   \
+    "profiles: {allocs: {enabled: false}, goroutine: {enabled: false}, block: {enabled: false}, "  \
+    "mutex: {enabled: false}}"
+#define ONLY_MUTEX                                                                                 \
+    "profiles: {cpu: {enabled: false}, allocs: {enabled: false}, goroutine: {enabled: false}, "    \
+    "block: {enabled: false}}"
+#define CPU .types = {{"samples", "count"}, {"cpu", "nanoseconds"}}, .n_types = 2
+#define MUTEX .types = {{"contentions", "count"}, {"delay", "nanoseconds"}}, .n_types = 2
+#define PATHS_MAX 256
+
+/* What the program that is scraped says. */
+struct program {
+    struct fake_answer answer; /* but for the body, which is `body` */
+    struct wire body;
+    unsigned n;                /* requests */
+    uint64_t at_ms[PATHS_MAX]; /* since the beginning */
+    char paths[PATHS_MAX][64];
+    char authorization[64], more[64];
+    const struct fake_host *host;
+};
+
+struct fixture {
+    struct receiver_rig rig;
+    struct program program;
+};
+
+static struct fake_answer on_request(const struct br_exchange *x, void *arg)
+{
+    struct program *p = arg;
+    assert_string_equal(x->method, "GET");
+    assert_int_equal(x->body.len, 0);
+    if (p->n < PATHS_MAX) {
+        p->at_ms[p->n] = p->host->now_ms - 1000000;
+        (void)snprintf(p->paths[p->n], sizeof p->paths[0], "%s", x->path);
+    }
+    p->n++;
+    for (size_t i = 0; i < x->n_headers; i++) {
+        bool own = strcmp(x->headers[i].name, "authorization") == 0;
+        (void)snprintf(own ? p->authorization : p->more, 64, "%s", x->headers[i].value);
+    }
+    struct fake_answer a = p->answer;
+    if (!a.body) {
+        a.body = p->body.data;
+        a.len = p->body.len;
+    }
+    return a;
+}
+
+static void set_body(struct fixture *f, const struct pprof_wire *p)
+{
+    wire_clear(&f->program.body);
+    pprof_wire_write(&f->program.body, p);
+}
+
+static void start(struct fixture *f, const char *yaml)
+{
+    receiver_rig_start(&f->rig, &br_pprof_receiver, yaml);
+    f->program.host = f->rig.h;
+    f->rig.h->answer = on_request;
+    f->rig.h->answer_arg = &f->program;
+    set_body(f, &(struct pprof_wire){CPU, .samples = {{"work", {3, 30}, 0}}});
+}
+
+static void end(struct fixture *f)
+{
+    receiver_rig_drain(&f->rig);
+    assert_true(f->rig.drained);
+    receiver_rig_end(&f->rig);
+    wire_free(&f->program.body);
+}
+
+static int setup(void **state)
+{
+    *state = calloc(1, sizeof(struct fixture));
+    return *state ? 0 : -1;
+}
+
+static int teardown(void **state)
+{
+    free(*state);
+    return 0;
+}
+
+static double scrapes(struct fixture *f, const char *result)
+{
+    char labels[64];
+    (void)snprintf(labels, sizeof labels, "receiver=\"pprof\",result=\"%s\"", result);
+    return fake_host_metric(f->rig.h, "braid_receiver_pprof_scrapes", labels);
+}
+
+/* How many of the requests were for this path. */
+static unsigned asked(const struct program *p, const char *path)
+{
+    unsigned n = 0;
+    for (unsigned i = 0; i < p->n && i < PATHS_MAX; i++)
+        n += strcmp(p->paths[i], path) == 0;
+    return n;
+}
+
+/* --- What is asked for ------------------------------------------------------------------------ */
+
+static void test_paths_of_the_defaults(void **state)
+{
+    struct fixture *f = *state;
+    static const char *const paths[] = {"/debug/pprof/profile?seconds=14", "/debug/pprof/allocs",
+                                        "/debug/pprof/goroutine", "/debug/pprof/block",
+                                        "/debug/pprof/mutex"};
+    start(f, "{" TARGET "}");
+    fake_host_advance(f->rig.h, 14999);
+    assert_int_equal(f->program.n, BR_COUNT(paths));
+    for (size_t i = 0; i < BR_COUNT(paths); i++)
+        assert_int_equal(asked(&f->program, paths[i]), 1);
+    end(f);
+}
+
+static void test_paths_of_the_config(void **state)
+{
+    struct fixture *f = *state;
+    start(f, "{targets: [{endpoint: 'http://127.0.0.1:6060/behind/'}], scrape_interval: 10s, "
+             "profiles: {cpu: {seconds: 4, path: '/p?x=1'}, heap: {enabled: true, seconds: 3}, "
+             "allocs: {enabled: false}, goroutine: {enabled: false}, block: {enabled: false}, "
+             "mutex: {enabled: false}, godeltaprof_memory: {enabled: true}, "
+             "godeltaprof_block: {enabled: true}, godeltaprof_mutex: {enabled: true}}}");
+    fake_host_advance(f->rig.h, 9999);
+    assert_int_equal(f->program.n, 5);
+    assert_int_equal(asked(&f->program, "/behind/p?x=1&seconds=4"), 1);
+    assert_int_equal(asked(&f->program, "/behind/debug/pprof/heap?seconds=3"), 1);
+    assert_int_equal(asked(&f->program, "/behind/debug/pprof/delta_heap"), 1);
+    assert_int_equal(asked(&f->program, "/behind/debug/pprof/delta_block"), 1);
+    assert_int_equal(asked(&f->program, "/behind/debug/pprof/delta_mutex"), 1);
+    end(f);
+}
+
+/* Kinds that few programs have, and paths of the program's own. */
+static void test_further_kinds(void **state)
+{
+    struct fixture *f = *state;
+    start(f, "{" TARGET ", profiles: {cpu: {enabled: false}, allocs: {enabled: false}, "
+             "goroutine: {enabled: false}, block: {enabled: false}, mutex: {enabled: false}, "
+             "threadcreate: , fgprof: , custom: [{name: cache, path: /debug/cache}, "
+             "{name: slow, path: '/slow?x=1', seconds: 5}]}}");
+    fake_host_advance(f->rig.h, 14999);
+    assert_int_equal(f->program.n, 4);
+    assert_int_equal(asked(&f->program, "/debug/pprof/threadcreate"), 1);
+    assert_int_equal(asked(&f->program, "/debug/fgprof?seconds=14"), 1);
+    assert_int_equal(asked(&f->program, "/debug/cache"), 1);
+    assert_int_equal(asked(&f->program, "/slow?x=1&seconds=5"), 1);
+    end(f);
+}
+
+/* A kind that is named is scraped, by whatever it is named, unless it is said that it is not;
+ * others as ever. */
+static void test_kinds_that_are_named(void **state)
+{
+    struct fixture *f = *state;
+    static const char *const paths[] = {
+        "/debug/pprof/profile?seconds=14",
+        "/debug/pprof/allocs",
+        "/debug/pprof/goroutine",
+        "/debug/pprof/block",
+        "/debug/pprof/heap",
+        "/debug/pprof/delta_heap",
+        "/debug/pprof/delta_block?x",
+        "/debug/pprof/delta_mutex",
+    };
+    start(f,
+          "{" TARGET ", profiles: {cpu: , heap: {}, mutex: {enabled: false}, godeltaprof_memory: , "
+          "godeltaprof_block: {path: '/debug/pprof/delta_block?x'}, "
+          "godeltaprof_mutex: {enabled: }}}");
+    fake_host_advance(f->rig.h, 14999);
+    assert_int_equal(f->program.n, BR_COUNT(paths));
+    for (size_t i = 0; i < BR_COUNT(paths); i++)
+        assert_int_equal(asked(&f->program, paths[i]), 1);
+    end(f);
+}
+
+/* One beat each interval, from a moment within the first on, which is not the same for all. */
+static void test_beat_and_jitter(void **state)
+{
+    struct fixture *f = *state;
+    start(f, "{" TARGET ", scrape_interval: 10s}");
+    fake_host_advance(f->rig.h, 30000 - 1);
+    assert_int_equal(f->program.n, 15);
+    unsigned apart = 0;
+    for (unsigned i = 0; i < 5; i++) {
+        assert_true(f->program.at_ms[i] < 10000);
+        assert_int_equal(f->program.at_ms[i + 5], f->program.at_ms[i] + 10000);
+        assert_int_equal(f->program.at_ms[i + 10], f->program.at_ms[i] + 20000);
+        apart += i > 0 && f->program.at_ms[i] != f->program.at_ms[i - 1];
+    }
+    assert_int_equal(apart, 4);
+    end(f);
+}
+
+/* RFC 7617 section 2: the example of the specification. */
+static void test_basic_auth(void **state)
+{
+    struct fixture *f = *state;
+    start(f, "{" TARGET ", " ONLY_CPU ", headers: {X-Scope-OrgID: me}, "
+             "basic_auth: {username: Aladdin, password: 'open sesame'}}");
+    fake_host_advance(f->rig.h, 15000);
+    assert_string_equal(f->program.authorization, "Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==");
+    assert_string_equal(f->program.more, "me");
+    end(f);
+}
+
+static void test_bearer_token(void **state)
+{
+    struct fixture *f = *state;
+    start(f, "{" TARGET ", " ONLY_CPU ", bearer_token: canary}");
+    fake_host_advance(f->rig.h, 15000);
+    assert_string_equal(f->program.authorization, "Bearer canary");
+    end(f);
+}
+
+/* --- What comes of it ------------------------------------------------------------------------- */
+
+static void test_a_profile(void **state)
+{
+    struct fixture *f = *state;
+    start(f, "{" TARGET ", " ONLY_CPU "}");
+    fake_host_advance(f->rig.h, 15000);
+    assert_int_equal(f->rig.n, 1);
+    receiver_rig_expect_in(&f->rig, "service.name=shop");
+    receiver_rig_expect_in(&f->rig, "instance=127.0.0.1:6060");
+    receiver_rig_expect_in(&f->rig, "pyroscope.name=process_cpu");
+    receiver_rig_expect_in(&f->rig, "profile samples count");
+    receiver_rig_expect_in(&f->rig, "work 3");
+    receiver_rig_expect_in(&f->rig, "profile cpu nanoseconds");
+    receiver_rig_expect_in(&f->rig, "work 30");
+    assert_float_equal(scrapes(f, "ok"), 1, 0);
+    assert_float_equal(fake_host_metric(f->rig.h, "otelcol_receiver_accepted_profile_samples",
+                                        "receiver=\"pprof\",transport=\"scrape\""),
+                       2, 0);
+    end(f);
+}
+
+static void test_labels_win_over_the_instance(void **state)
+{
+    struct fixture *f = *state;
+    start(f, "{targets: [{endpoint: 'http://127.0.0.1:6060', labels: {instance: mine}}], " ONLY_CPU
+             "}");
+    fake_host_advance(f->rig.h, 15000);
+    receiver_rig_expect_in(&f->rig, "instance=mine");
+    assert_null(strstr(f->rig.text.data, "127.0.0.1"));
+    end(f);
+}
+
+static void test_deltas(void **state)
+{
+    struct fixture *f = *state;
+    start(f, "{" TARGET ", " ONLY_MUTEX ", scrape_interval: 10s}");
+    set_body(f, &(struct pprof_wire){MUTEX, .samples = {{"lock", {5, 50}, 0}}});
+    fake_host_advance(f->rig.h, 10000);
+    assert_int_equal(f->rig.n, 0);
+    assert_float_equal(scrapes(f, "empty"), 1, 0);
+    set_body(f, &(struct pprof_wire){MUTEX, .samples = {{"lock", {7, 90}, 0}}});
+    fake_host_advance(f->rig.h, 10000);
+    assert_int_equal(f->rig.n, 1);
+    receiver_rig_expect_in(&f->rig, "lock 2");
+    receiver_rig_expect_in(&f->rig, "lock 40");
+    assert_false(receiver_rig_has_bytes(&f->rig, "pprof.profile.cumulative"));
+    end(f);
+}
+
+/* --- In a thread ------------------------------------------------------------------------------ */
+
+/* The body, and a string of 300 KiB that nothing refers to. */
+static void set_large_body(struct fixture *f, const struct pprof_wire *p)
+{
+    char *text = malloc(300u << 10);
+    assert_non_null(text);
+    memset(text, 'x', 300u << 10);
+    set_body(f, p);
+    wire_len(&f->program.body, 6, text, 300u << 10);
+    free(text);
+}
+
+static void work(struct fixture *f)
+{
+    assert_int_equal(fake_host_work(f->rig.h), 1);
+    fake_host_turn(f->rig.h);
+}
+
+static void start_large(struct fixture *f)
+{
+    start(f, "{" TARGET ", " ONLY_MUTEX ", scrape_interval: 10s}");
+    f->rig.h->threads = true;
+    set_large_body(f, &(struct pprof_wire){MUTEX, .samples = {{"lock", {5, 50}, 0}}});
+    fake_host_advance(f->rig.h, 10000);
+    assert_int_equal(f->program.n, 1);
+    assert_float_equal(scrapes(f, "empty"), 0, 0);
+}
+
+/* No scrape begins before the one before is compared. */
+static void test_large_profiles_are_read_in_a_thread(void **state)
+{
+    struct fixture *f = *state;
+    start_large(f);
+    fake_host_advance(f->rig.h, 10000);
+    assert_int_equal(f->program.n, 1);
+    assert_float_equal(scrapes(f, "busy"), 1, 0);
+    work(f);
+    assert_float_equal(scrapes(f, "empty"), 1, 0);
+    set_large_body(f, &(struct pprof_wire){MUTEX, .samples = {{"lock", {7, 90}, 0}}});
+    fake_host_advance(f->rig.h, 10000);
+    assert_int_equal(f->rig.n, 0);
+    work(f);
+    assert_int_equal(f->rig.n, 1);
+    receiver_rig_expect_in(&f->rig, "lock 2");
+    receiver_rig_expect_in(&f->rig, "lock 40");
+    end(f);
+}
+
+static void test_what_a_thread_reads_is_waited_for(void **state)
+{
+    struct fixture *f = *state;
+    start(f, "{" TARGET ", " ONLY_CPU ", scrape_interval: 10s}");
+    f->rig.h->threads = true;
+    set_large_body(f, &(struct pprof_wire){CPU, .samples = {{"work", {3, 30}, 0}}});
+    fake_host_advance(f->rig.h, 10000);
+    receiver_rig_drain(&f->rig);
+    assert_false(f->rig.drained);
+    work(f);
+    assert_true(f->rig.drained);
+    assert_int_equal(f->rig.n, 1);
+    receiver_rig_end(&f->rig);
+    wire_free(&f->program.body);
+}
+
+/* Four MiB of one stack, with two values a sample, each of which becomes a profile's. Returns the
+ * pieces that they make. */
+static unsigned start_very_large(struct fixture *f)
+{
+    unsigned n = 64;
+    start(f, "{" TARGET ", " ONLY_CPU ", scrape_interval: 10s}");
+    f->rig.h->threads = true;
+    f->rig.quiet = true;
+    set_body(f, &(struct pprof_wire){CPU, .samples = {{"work", {3, 30}, 64}}});
+    for (; f->program.body.len < 4u << 20; n++) {
+        size_t sample = wire_open(&f->program.body, 2);
+        for (unsigned depth = 0; depth < 8; depth++)
+            wire_varint(&f->program.body, 1, 1);
+        wire_varint(&f->program.body, 2, f->program.body.len);
+        wire_varint(&f->program.body, 2, 1);
+        wire_close(&f->program.body, sample);
+    }
+    fake_host_advance(f->rig.h, 10000);
+    assert_int_equal(fake_host_work(f->rig.h), 1);
+    assert_int_equal(f->rig.n, 0);
+    (void)br_host_turn(&f->rig.h->host);
+    (void)br_host_turn(&f->rig.h->host);
+    assert_int_equal(f->rig.n, 1);
+    return 2 * n / (BR_PIECE_BYTES / BR_PIECE_SAMPLE_BYTES);
+}
+
+/* One each turn, and the end waits for them. */
+static void test_large_profiles_go_on_in_pieces(void **state)
+{
+    struct fixture *f = *state;
+    unsigned pieces = start_very_large(f);
+    receiver_rig_drain(&f->rig);
+    assert_false(f->rig.drained);
+    fake_host_advance(f->rig.h, 1000);
+    assert_true(f->rig.drained);
+    assert_in_range(f->rig.n, pieces, 2 * pieces);
+    assert_float_equal(scrapes(f, "ok"), 1, 0);
+    receiver_rig_end(&f->rig);
+    wire_free(&f->program.body);
+}
+
+/* The ledger says that the others were dropped. */
+static void test_pieces_may_be_cut_short(void **state)
+{
+    struct fixture *f = *state;
+    (void)start_very_large(f);
+    receiver_rig_end(&f->rig);
+    assert_int_equal(f->rig.n, 1);
+    wire_free(&f->program.body);
+}
+
+static void test_the_end_may_come_meanwhile(void **state)
+{
+    struct fixture *f = *state;
+    start_large(f);
+    receiver_rig_end(&f->rig); /* nothing is read any more, and nothing is left */
+    assert_int_equal(f->rig.n, 0);
+    wire_free(&f->program.body);
+}
+
+static void test_a_large_answer_that_is_no_pprof(void **state)
+{
+    struct fixture *f = *state;
+    start(f, "{" TARGET ", " ONLY_MUTEX ", scrape_interval: 10s}");
+    f->rig.h->threads = true;
+    set_large_body(f, &(struct pprof_wire){MUTEX, .samples = {{"lock", {5, 50}, 0}}});
+    memset(f->program.body.data, 0xff, 16);
+    fake_host_advance(f->rig.h, 10000);
+    work(f);
+    assert_float_equal(scrapes(f, "failed"), 1, 0);
+    end(f);
+}
+
+static void test_without_delta(void **state)
+{
+    struct fixture *f = *state;
+    start(f, "{" TARGET ", " ONLY_MUTEX ", delta: false}");
+    set_body(f, &(struct pprof_wire){MUTEX, .samples = {{"lock", {5, 50}, 0}}});
+    fake_host_advance(f->rig.h, 15000);
+    assert_int_equal(f->rig.n, 1);
+    receiver_rig_expect_in(&f->rig, "lock 5");
+    assert_true(receiver_rig_has_bytes(&f->rig, "pprof.profile.cumulative"));
+    end(f);
+}
+
+static void test_what_the_program_subtracts_is_sent_as_it_is(void **state)
+{
+    struct fixture *f = *state;
+    start(f, "{" TARGET ", profiles: {cpu: {enabled: false}, allocs: {enabled: false}, goroutine: "
+             "{enabled: false}, block: {enabled: false}, mutex: {seconds: 5}}}");
+    set_body(f, &(struct pprof_wire){MUTEX, .samples = {{"lock", {5, 50}, 0}}});
+    fake_host_advance(f->rig.h, 15000);
+    assert_int_equal(f->rig.n, 1);
+    receiver_rig_expect_in(&f->rig, "lock 5");
+    assert_false(receiver_rig_has_bytes(&f->rig, "pprof.profile.cumulative"));
+    end(f);
+}
+
+static void test_in_use_is_a_skip(void **state)
+{
+    struct fixture *f = *state;
+    static const char text[] =
+        "Could not enable CPU profiling: cpu profiling already in use\n"; /* Go's */
+    start(f, "{" TARGET ", " ONLY_CPU "}");
+    f->program.answer =
+        (struct fake_answer){.http_status = 500, .type = "text/plain", .body = text, .len = 61};
+    fake_host_advance(f->rig.h, 45000);
+    assert_int_equal(f->rig.n, 0);
+    assert_float_equal(scrapes(f, "in_use"), 3, 0);
+    assert_float_equal(scrapes(f, "failed"), 0, 0);
+    end(f);
+}
+
+/* --- The log ---------------------------------------------------------------------------------- */
+
+/* What the log said while `ms` went by. */
+static char *log_of(struct fixture *f, uint64_t ms)
+{
+    static char text[4096];
+    FILE *file = tmpfile();
+    assert_non_null(file);
+    br_log_setup(BR_LOG_INFO, false, fileno(file));
+    fake_host_advance(f->rig.h, ms);
+    br_log_setup(BR_LOG_INFO, false, 2);
+    rewind(file);
+    size_t n = fread(text, 1, sizeof text - 1, file);
+    text[n] = '\0';
+    (void)fclose(file);
+    return text;
+}
+
+static unsigned lines(const char *text)
+{
+    unsigned n = 0;
+    for (; *text; text++)
+        n += *text == '\n';
+    return n;
+}
+
+static void test_failures_are_news_once(void **state)
+{
+    struct fixture *f = *state;
+    static const char text[] = "no such page\nhere";
+    start(f, "{" TARGET ", " ONLY_CPU "}");
+    f->program.answer = (struct fake_answer){.error = BR_EIO};
+    char *log = log_of(f, 60000);
+    assert_int_equal(lines(log), 1);
+    assert_non_null(strstr(log, "http://127.0.0.1:6060/debug/pprof/profile?seconds=14: scripted"));
+    f->program.answer = (struct fake_answer){.http_status = 404, .body = text, .len = 17};
+    assert_int_equal(lines(log_of(f, 60000)), 0);
+    assert_float_equal(scrapes(f, "failed"), 8, 0);
+    f->program.answer = (struct fake_answer){0};
+    log = log_of(f, 60000);
+    assert_int_equal(lines(log), 1);
+    assert_non_null(strstr(log, "answers again"));
+    f->program.answer = (struct fake_answer){.http_status = 404, .body = text, .len = 17};
+    log = log_of(f, 60000);
+    assert_int_equal(lines(log), 1);
+    assert_non_null(strstr(log, "HTTP 404: no such page\n"));
+    end(f);
+}
+
+static void test_answers_that_are_no_pprof(void **state)
+{
+    struct fixture *f = *state;
+    static const uint8_t broken[] = {0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3, 1, 2, 3};
+    start(f, "{" TARGET ", " ONLY_CPU "}");
+    f->program.answer = (struct fake_answer){.body = "<html>", .len = 6};
+    fake_host_advance(f->rig.h, 15000);
+    assert_float_equal(scrapes(f, "failed"), 1, 0);
+    f->program.answer = (struct fake_answer){.body = broken, .len = sizeof broken};
+    fake_host_advance(f->rig.h, 15000);
+    assert_float_equal(scrapes(f, "failed"), 2, 0);
+    assert_float_equal(fake_host_metric(f->rig.h, "otelcol_receiver_failed_profile_samples",
+                                        "receiver=\"pprof\",transport=\"scrape\""),
+                       2, 0);
+    assert_int_equal(f->rig.n, 0);
+    end(f);
+}
+
+/* --- When ------------------------------------------------------------------------------------- */
+
+/* seconds=14 and the 10 s of scrape_timeout are longer than the interval: the beat between is
+ * skipped. */
+static void test_timeout_and_busy(void **state)
+{
+    struct fixture *f = *state;
+    start(f, "{" TARGET ", " ONLY_CPU "}");
+    f->program.answer = (struct fake_answer){.never = true};
+    fake_host_advance(f->rig.h, 15000); /* begins within it */
+    assert_int_equal(f->program.n, 1);
+    fake_host_advance(f->rig.h, 24000 - 15000 + f->program.at_ms[0] - 1);
+    assert_float_equal(scrapes(f, "failed"), 0, 0);
+    fake_host_advance(f->rig.h, 1);
+    assert_float_equal(scrapes(f, "failed"), 1, 0);
+    assert_float_equal(scrapes(f, "busy"), 1, 0);
+    assert_int_equal(f->program.n, 1);
+    f->program.answer = (struct fake_answer){0};
+    fake_host_advance(f->rig.h, 6000);
+    assert_int_equal(f->program.n, 2);
+    assert_float_equal(scrapes(f, "ok"), 1, 0);
+    end(f);
+}
+
+static void test_nothing_is_scraped_above_the_memory_limit(void **state)
+{
+    struct fixture *f = *state;
+    start(f, "{" TARGET ", " ONLY_CPU "}");
+    struct br_buf *held = br_buf_new(f->rig.h->host.pool, 4096);
+    assert_non_null(held);
+    br_memory_limit(&f->rig.h->memory, 1, 0);
+    fake_host_advance(f->rig.h, 30000);
+    assert_int_equal(f->program.n, 0);
+    assert_float_equal(scrapes(f, "memory"), 2, 0);
+    br_buf_unref(held);
+    end(f);
+}
+
+/* The steps of extension adaptive: some scrapes, then none. */
+static void test_scrapes_are_shed(void **state)
+{
+    struct fixture *f = *state;
+    start(f, "{" TARGET ", " ONLY_CPU "}");
+    br_shed_set(&f->rig.h->host, BR_SHED_HALF, 0);
+    fake_host_advance(f->rig.h, 40 * 15000);
+    assert_in_range(f->program.n, 1, 39);
+    assert_true(scrapes(f, "shed") == 40 - f->program.n);
+    br_shed_set(&f->rig.h->host, BR_SHED_PROFILES, 0);
+    unsigned before = f->program.n;
+    fake_host_advance(f->rig.h, 10 * 15000);
+    assert_int_equal(f->program.n, before);
+    assert_true(scrapes(f, "shed") == 50 - before);
+    br_shed_set(&f->rig.h->host, BR_SHED_NONE, 0);
+    fake_host_advance(f->rig.h, 2 * 15000);
+    assert_int_equal(f->program.n, before + 2);
+    end(f);
+}
+
+/* A pipeline that is full for a while loses nothing. */
+static void test_refused_profiles_are_sent_again(void **state)
+{
+    struct fixture *f = *state;
+    start(f, "{" TARGET ", " ONLY_CPU "}");
+    f->rig.outcome = br_outcome_retry(BR_STATUS_UNAVAILABLE, 1000, "full");
+    fake_host_advance(f->rig.h, 15000);
+    assert_true(f->rig.n >= 1);
+    unsigned before = f->rig.n;
+    f->rig.outcome = (struct br_outcome){.verdict = BR_DONE};
+    f->program.answer = (struct fake_answer){.never = true};
+    fake_host_advance(f->rig.h, 12000);
+    assert_int_equal(f->rig.n, before + 1);
+    end(f);
+}
+
+static void test_drain_gives_up_what_is_under_way(void **state)
+{
+    struct fixture *f = *state;
+    start(f, "{" TARGET ", " ONLY_CPU "}");
+    f->program.answer = (struct fake_answer){.never = true};
+    fake_host_advance(f->rig.h, 15000);
+    receiver_rig_drain(&f->rig);
+    assert_true(f->rig.drained);
+    unsigned n = f->program.n;
+    fake_host_advance(f->rig.h, 60000);
+    assert_int_equal(f->program.n, n);
+    receiver_rig_end(&f->rig);
+    wire_free(&f->program.body);
+}
+
+static void test_drain_waits_for_what_was_scraped(void **state)
+{
+    struct fixture *f = *state;
+    start(f, "{" TARGET ", " ONLY_CPU "}");
+    f->rig.hold = true;
+    fake_host_advance(f->rig.h, 15000);
+    assert_non_null(f->rig.held);
+    receiver_rig_drain(&f->rig);
+    assert_false(f->rig.drained);
+    receiver_rig_finish(&f->rig);
+    assert_true(f->rig.drained);
+    receiver_rig_end(&f->rig);
+    wire_free(&f->program.body);
+}
+
+/* --- Workers ---------------------------------------------------------------------------------- */
+
+static void test_each_worker_has_its_share(void **state)
+{
+    (void)state;
+    static const char yaml[] =
+        "{" ONLY_CPU ", targets: [{endpoint: 'http://a:1'}, {endpoint: 'http://b:1'}, "
+        "{endpoint: 'http://c:1'}, {endpoint: 'http://d:1'}, {endpoint: 'http://e:1'}]}";
+    static const unsigned share[3] = {2, 2, 1};
+    for (unsigned worker = 0; worker < 3; worker++) {
+        struct fixture f = {0};
+        const struct br_component *c = &br_pprof_receiver;
+        start(&f, yaml);
+        receiver_rig_drain(&f.rig);
+        c->destroy(&f.rig.node);
+        memset(f.rig.node.state, 0, c->state_size);
+        f.rig.h->host.worker = worker;
+        f.rig.h->host.n_workers = 3;
+        f.rig.node.draining = f.rig.node.drained = f.rig.drained = false;
+        assert_int_equal(c->create(&f.rig.node, NULL), 0);
+        assert_int_equal(c->start(&f.rig.node, NULL), 0);
+        fake_host_advance(f.rig.h, 14999);
+        assert_int_equal(f.program.n, share[worker]);
+        end(&f);
+    }
+}
+
+/* --- Overrides -------------------------------------------------------------------------------- */
+
+struct listing {
+    char text[1024];
+};
+
+static void add_line(const struct br_collected *c, void *arg)
+{
+    struct listing *l = arg;
+    size_t len = strlen(l->text);
+    assert_string_equal(c->component, "pprof");
+    (void)snprintf(l->text + len, sizeof l->text - len, "%s %s %s %llu override %llu %s\n",
+                   c->service, c->target, c->type, (unsigned long long)c->interval_ms,
+                   (unsigned long long)c->override, c->state);
+}
+
+static void expect_list(struct fixture *f, const char *text)
+{
+    struct listing l = {""};
+    br_override_list(&f->rig.h->host, add_line, &l);
+    assert_string_equal(l.text, text);
+}
+
+static int override(struct fixture *f, struct br_override r, uint64_t for_ms)
+{
+    struct br_err err = {0};
+    r.until_ms = br_host_mono_ms(&f->rig.h->host) + for_ms;
+    return br_override_apply(&f->rig.h->host, &r, &err);
+}
+
+#define ON_DEMAND                                                                                  \
+    "targets: [{endpoint: 'http://127.0.0.1:6060', labels: {service_name: shop}, on_demand: true}"
+static const char *const cpu_type[] = {"cpu"}, *const mutex_type[] = {"mutex"};
+
+static void test_a_override_scrapes_at_once_and_expires(void **state)
+{
+    struct fixture *f = *state;
+    start(f, "{" ON_DEMAND "]}");
+    fake_host_advance(f->rig.h, 60000);
+    assert_int_equal(f->program.n, 0);
+    expect_list(f, "");
+    struct br_override r = {
+        .id = 7, .service = "shop", .types = cpu_type, .n_types = 1, .interval_ms = 5000};
+    assert_int_equal(override(f, r, 20000), 1);
+    fake_host_turn(f->rig.h);
+    assert_int_equal(f->program.n, 1);
+    assert_int_equal(asked(&f->program, "/debug/pprof/profile?seconds=4"), 1);
+    expect_list(f, "shop http://127.0.0.1:6060 cpu 5000 override 7 ok\n");
+    fake_host_advance(f->rig.h, 19999);
+    assert_int_equal(f->program.n, 4); /* at 0, 5, 10 and 15 s */
+    fake_host_advance(f->rig.h, 60000);
+    assert_int_equal(f->program.n, 4);
+    expect_list(f, "");
+    end(f);
+}
+
+static void test_a_override_for_others_is_not_kept(void **state)
+{
+    struct fixture *f = *state;
+    start(f, "{" TARGET ", " ONLY_CPU "}");
+    static const char *const unknown[] = {"heapless"};
+    struct br_override overrides[] = {
+        {.id = 1, .service = "sho"},
+        {.id = 1, .target = "http://127.0.0.1:6061"},
+        {.id = 1, .service = "shop", .types = unknown, .n_types = 1},
+        {.id = 1, .service = "shop", .keep = true, .sampling_percentage = 100},
+    };
+    for (size_t i = 0; i < BR_COUNT(overrides); i++)
+        assert_int_equal(override(f, overrides[i], 10000), 0);
+    overrides[0].service = "shop";
+    assert_int_equal(override(f, overrides[0], 0), 0); /* over already */
+    expect_list(f, "shop http://127.0.0.1:6060 cpu 15000 override 0 waiting\n");
+    end(f);
+}
+
+/* The shortest interval holds; when its override ends, the next one's; at last the config's. */
+static void test_overrides_beside_each_other(void **state)
+{
+    struct fixture *f = *state;
+    start(f, "{" TARGET ", " ONLY_CPU "}");
+    struct br_override slow = {.id = 1, .types = cpu_type, .n_types = 1, .interval_ms = 10000};
+    struct br_override fast = {.id = 2, .types = cpu_type, .n_types = 1, .interval_ms = 1};
+    struct br_override other = {.id = 3, .types = mutex_type, .n_types = 1};
+    assert_int_equal(override(f, slow, 60000), 1);
+    assert_int_equal(override(f, fast, 30000), 1);
+    assert_int_equal(override(f, other, 40000), 1);
+    expect_list(f, "shop http://127.0.0.1:6060 cpu 2000 override 2 waiting\n" /* seconds=1 */
+                   "shop http://127.0.0.1:6060 mutex 15000 override 3 waiting\n");
+    fake_host_advance(f->rig.h, 30000);
+    expect_list(f, "shop http://127.0.0.1:6060 cpu 10000 override 1 ok\n"
+                   "shop http://127.0.0.1:6060 mutex 15000 override 3 ok\n");
+    assert_int_equal(asked(&f->program, "/debug/pprof/profile?seconds=1"), 15);
+    fake_host_advance(f->rig.h, 30000);
+    expect_list(f, "shop http://127.0.0.1:6060 cpu 15000 override 0 ok\n");
+    end(f);
+}
+
+static void test_withdrawn_and_replaced(void **state)
+{
+    struct fixture *f = *state;
+    start(f, "{" ON_DEMAND "], " ONLY_CPU "}");
+    assert_int_equal(override(f, (struct br_override){.id = 9}, 600000),
+                     1); /* what the config names */
+    expect_list(f, "shop http://127.0.0.1:6060 cpu 15000 override 9 waiting\n");
+    assert_int_equal(
+        override(f, (struct br_override){.id = 9, .types = mutex_type, .n_types = 1}, 600000), 1);
+    expect_list(f, "shop http://127.0.0.1:6060 mutex 15000 override 9 waiting\n");
+    br_override_withdraw(&f->rig.h->host, 8);
+    expect_list(f, "shop http://127.0.0.1:6060 mutex 15000 override 9 waiting\n");
+    br_override_withdraw(&f->rig.h->host, 9);
+    expect_list(f, "");
+    fake_host_advance(f->rig.h, 60000);
+    assert_int_equal(f->program.n, 0);
+    end(f);
+}
+
+/* A base from before a pause would make the pause's values those of the first interval. */
+static void test_a_pause_forgets_the_base(void **state)
+{
+    struct fixture *f = *state;
+    start(f, "{" ON_DEMAND "], " ONLY_MUTEX "}");
+    set_body(f, &(struct pprof_wire){MUTEX, .samples = {{"lock", {5, 50}, 0}}});
+    assert_int_equal(override(f, (struct br_override){.id = 1}, 1000), 1);
+    fake_host_advance(f->rig.h, 10000);
+    set_body(f, &(struct pprof_wire){MUTEX, .samples = {{"lock", {7, 90}, 0}}});
+    assert_int_equal(override(f, (struct br_override){.id = 1}, 1000), 1);
+    fake_host_advance(f->rig.h, 10000);
+    assert_int_equal(f->program.n, 2);
+    assert_int_equal(f->rig.n, 0);
+    end(f);
+}
+
+static void test_overrides_have_a_maximum(void **state)
+{
+    struct fixture *f = *state;
+    start(f, "{" ON_DEMAND "], " ONLY_CPU "}");
+    for (uint64_t id = 1; id <= BR_OVERRIDES_MAX; id++)
+        assert_int_equal(override(f, (struct br_override){.id = id}, 1000 * id), 1);
+    assert_int_equal(override(f, (struct br_override){.id = 1000}, 1000), BR_EFULL);
+    assert_int_equal(override(f, (struct br_override){.id = 5}, 1000), 1); /* is there already */
+    fake_host_advance(f->rig.h, 1000);
+    assert_int_equal(override(f, (struct br_override){.id = 1000}, 1000), 1);
+    end(f);
+}
+
+/* --- Memory ----------------------------------------------------------------------------------- */
+
+/* The override ends while a thread compares: what it compared with is forgotten after that. */
+static void test_what_is_compared_rests_with_its_override(void **state)
+{
+    struct fixture *f = *state;
+    start(
+        f,
+        "{" TARGET ", scrape_interval: 10s, profiles: {cpu: {enabled: false}, allocs: {enabled: "
+        "false}, goroutine: {enabled: false}, block: {enabled: false}, mutex: {enabled: false}}}");
+    f->rig.h->threads = true;
+    set_large_body(f, &(struct pprof_wire){MUTEX, .samples = {{"lock", {5, 50}, 0}}});
+    struct br_override r = {.id = 1, .service = "shop", .types = mutex_type, .n_types = 1};
+    assert_int_equal(override(f, r, 600000), 1);
+    fake_host_advance(f->rig.h, 10000);
+    br_override_withdraw(&f->rig.h->host, 1);
+    work(f);
+    assert_float_equal(scrapes(f, "empty"), 1, 0);
+    assert_int_equal(override(f, r, 600000), 1);
+    fake_host_advance(f->rig.h, 10000);
+    work(f);
+    assert_float_equal(scrapes(f, "empty"), 2, 0); /* a first one again */
+    end(f);
+}
+
+static void large_without_memory(void *arg)
+{
+    struct fixture f = {0};
+    (void)arg;
+    fault_stop();
+    start(&f, "{" TARGET ", " ONLY_CPU ", scrape_interval: 10s}");
+    f.rig.h->threads = true;
+    f.rig.quiet = true;
+    set_large_body(&f, &(struct pprof_wire){CPU, .samples = {{"work", {3, 30}, 0}}});
+    fault_start();
+    fake_host_advance(f.rig.h, 10000);
+    (void)fake_host_work(f.rig.h);
+    fake_host_turn(f.rig.h);
+    fault_stop();
+    /* empty: the fake client had no memory for its answer */
+    assert_true(scrapes(&f, "ok") + scrapes(&f, "failed") + scrapes(&f, "empty") == 1);
+    assert_true(scrapes(&f, "ok") == 1 || fault_failed());
+    receiver_rig_drain(&f.rig);
+    fake_host_advance(f.rig.h, 60000);
+    assert_true(f.rig.drained);
+    receiver_rig_end(&f.rig);
+    wire_free(&f.program.body);
+}
+
+static void test_large_profiles_without_memory(void **state)
+{
+    (void)state;
+    FILE *file = tmpfile();
+    assert_non_null(file);
+    br_log_setup(BR_LOG_ERROR, false, fileno(file));
+    fault_each("a large profile", large_without_memory, NULL);
+    br_log_setup(BR_LOG_INFO, false, 2);
+    (void)fclose(file);
+}
+
+static void without_memory(void *arg)
+{
+    struct fixture f = {0};
+    (void)arg;
+    if (!receiver_rig_try(&f.rig, &br_pprof_receiver,
+                          "{" TARGET ", basic_auth: {username: a, password: b}, "
+                          "scrape_interval: 10s}")) {
+        assert_true(fault_failed());
+        return;
+    }
+    f.rig.quiet = true;
+    f.program.host = f.rig.h;
+    f.rig.h->answer = on_request;
+    f.rig.h->answer_arg = &f.program;
+    set_body(&f, &(struct pprof_wire){MUTEX, .samples = {{"lock", {5, 50}, 0}}});
+    struct br_override r = {.id = 1, .service = "shop", .types = cpu_type, .n_types = 1};
+    fault_start();
+    fake_host_advance(f.rig.h, 10000);
+    int rc = override(&f, r, 5000);
+    fault_stop();
+    assert_true(rc == 1 || fault_failed());
+    set_body(&f, &(struct pprof_wire){MUTEX, .samples = {{"lock", {7, 90}, 0}}});
+    fault_start();
+    fake_host_advance(f.rig.h, 10000);
+    fault_stop();
+    assert_true(f.rig.n > 0 || fault_failed());
+    receiver_rig_drain(&f.rig);
+    fake_host_advance(f.rig.h, 60000); /* what there was no memory to send is sent again */
+    assert_true(f.rig.drained);
+    receiver_rig_end(&f.rig);
+    wire_free(&f.program.body);
+}
+
+static void test_no_memory(void **state)
+{
+    (void)state;
+    FILE *file = tmpfile();
+    assert_non_null(file);
+    br_log_setup(BR_LOG_ERROR, false, fileno(file));
+    fault_each("scraping", without_memory, NULL);
+    br_log_setup(BR_LOG_INFO, false, 2);
+    (void)fclose(file);
+}
+
+SUITE(pprof_scrape)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(test_paths_of_the_defaults),
+        TEST(test_paths_of_the_config),
+        TEST(test_kinds_that_are_named),
+        TEST(test_further_kinds),
+        TEST(test_beat_and_jitter),
+        TEST(test_basic_auth),
+        TEST(test_bearer_token),
+        TEST(test_a_profile),
+        TEST(test_labels_win_over_the_instance),
+        TEST(test_deltas),
+        TEST(test_large_profiles_are_read_in_a_thread),
+        TEST(test_what_a_thread_reads_is_waited_for),
+        TEST(test_large_profiles_go_on_in_pieces),
+        TEST(test_pieces_may_be_cut_short),
+        TEST(test_the_end_may_come_meanwhile),
+        TEST(test_a_large_answer_that_is_no_pprof),
+        TEST(test_what_is_compared_rests_with_its_override),
+        TEST(test_large_profiles_without_memory),
+        TEST(test_without_delta),
+        TEST(test_what_the_program_subtracts_is_sent_as_it_is),
+        TEST(test_in_use_is_a_skip),
+        TEST(test_failures_are_news_once),
+        TEST(test_answers_that_are_no_pprof),
+        TEST(test_timeout_and_busy),
+        TEST(test_nothing_is_scraped_above_the_memory_limit),
+        TEST(test_scrapes_are_shed),
+        TEST(test_refused_profiles_are_sent_again),
+        TEST(test_drain_gives_up_what_is_under_way),
+        TEST(test_drain_waits_for_what_was_scraped),
+        TEST(test_each_worker_has_its_share),
+        TEST(test_a_override_scrapes_at_once_and_expires),
+        TEST(test_a_override_for_others_is_not_kept),
+        TEST(test_overrides_beside_each_other),
+        TEST(test_withdrawn_and_replaced),
+        TEST(test_a_pause_forgets_the_base),
+        TEST(test_overrides_have_a_maximum),
+        TEST(test_no_memory),
+    };
+    return RUN(tests, NULL, NULL);
+}

@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The store: spans that are written come back, whichever way they are asked for. */
+#include "storage/store.h"
+
+#include "otlp/keyvalue.h"
+#include "tests/support/items.h"
+#include "tests/support/store_rig.h"
+#include "tests/support/test.h"
+
+#define BEGAN 1767225600000000000u /* start of span 0 of items.h */
+
+struct found {
+    struct br_stored_span spans[4096];
+    size_t count, stop_at;
+};
+
+static bool on_span(const struct br_stored_span *span, void *arg)
+{
+    struct found *found = arg;
+    assert_true(found->count < BR_COUNT(found->spans));
+    found->spans[found->count++] = *span;
+    return found->count != found->stop_at;
+}
+
+static uint64_t number_of(const struct br_stored_span *span)
+{
+    return __builtin_bswap64(span->span_id);
+}
+
+static int setup(void **state)
+{
+    struct store_rig *rig = calloc(1, sizeof *rig);
+    assert_non_null(rig);
+    store_rig_init(rig, 300);
+    *state = rig;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    store_rig_release(*state);
+    free(*state);
+    return 0;
+}
+
+/* Spans 0 to 999 in ten writes: four partitions. */
+static void write_thousand(struct store_rig *rig)
+{
+    struct wire w = {0};
+    for (uint64_t first = 0; first < 1000; first += 100) {
+        items_traces(&w, first, 100, 2);
+        if (store_rig_write(rig, BR_TRACES, &w))
+            fail_msg("%s", rig->err.text);
+    }
+    wire_free(&w);
+}
+
+static void test_trace(void **state)
+{
+    struct store_rig *rig = *state;
+    struct found *found = calloc(1, sizeof *found);
+    write_thousand(rig);
+    for (int turn = 0; turn < 2; turn++) {
+        struct br_store_query *query = store_rig_ask(rig);
+        for (uint64_t trace = 0; trace < 250; trace++) {
+            uint8_t id[16] = {1};
+            id[15] = (uint8_t)trace;
+            found->count = 0;
+            assert_int_equal(br_store_trace(query, id, on_span, found, &rig->err), 0);
+            assert_int_equal(found->count, 4);
+            for (size_t i = 0; i < 4; i++) {
+                const struct br_stored_span *span = &found->spans[i];
+                uint64_t n = number_of(span);
+                assert_int_equal(n, 4 * trace + i);
+                assert_memory_equal(span->trace_id, id, 16);
+                assert_int_equal(span->start_ns, BEGAN + n);
+                assert_int_equal(span->duration_ns, 1000);
+                assert_int_equal(span->kind, n % 6);
+                assert_string_equal(span->name, n % 3 ? "GET /" : "POST /checkout");
+                assert_string_equal(span->service, n % 100 < 50 ? "service-0" : "service-1");
+            }
+        }
+        assert_null(query->cut);
+        store_rig_answered(rig);
+        assert_int_equal(store_rig_reopen(rig), 0);
+    }
+    free(found);
+}
+
+static void test_spans(void **state)
+{
+    struct store_rig *rig = *state;
+    struct found *found = calloc(1, sizeof *found);
+    write_thousand(rig);
+    struct br_store_query *query = store_rig_ask(rig);
+    /* The newest ten of one service. */
+    struct br_span_filter filter = {.service = "service-0", .limit = 10};
+    assert_int_equal(br_store_spans(query, &filter, on_span, found, &rig->err), 0);
+    assert_int_equal(found->count, 10);
+    for (size_t i = 0; i < 10; i++)
+        assert_int_equal(number_of(&found->spans[i]), 949 - i);
+    /* All in a range. */
+    filter = (struct br_span_filter){.from_ns = BEGAN + 95, .until_ns = BEGAN + 505};
+    found->count = 0;
+    assert_int_equal(br_store_spans(query, &filter, on_span, found, &rig->err), 0);
+    assert_int_equal(found->count, 410);
+    /* An attribute leaves out nothing that has it. */
+    struct br_span_needle needle = {.key = "http.route", .value = "/a"};
+    filter = (struct br_span_filter){.needles = &needle, .n_needles = 1, .name = "POST /checkout"};
+    found->count = 0;
+    assert_int_equal(br_store_spans(query, &filter, on_span, found, &rig->err), 0);
+    assert_true(found->count >= 167);
+    /* Of values that no span has, a filter of ten bits a value takes one in a hundred for there. */
+    size_t n_let_through = 0;
+    for (int i = 0; i < 100; i++) {
+        char value[16];
+        (void)snprintf(value, sizeof value, "/%d", i);
+        needle.value = value;
+        found->count = 0;
+        assert_int_equal(br_store_spans(query, &filter, on_span, found, &rig->err), 0);
+        n_let_through += found->count;
+    }
+    assert_true(n_let_through < 100 * 334 / 10);
+    store_rig_answered(rig);
+    free(found);
+}
+
+static void test_bytes(void **state)
+{
+    struct store_rig *rig = *state;
+    struct found *found = calloc(1, sizeof *found);
+    write_thousand(rig);
+    struct br_store_query *query = store_rig_ask(rig);
+    struct br_span_filter filter = {.order = BR_SPANS_NEWEST};
+    assert_int_equal(br_store_spans(query, &filter, on_span, found, &rig->err), 0);
+    assert_int_equal(found->count, 1000);
+    for (size_t i = 0; i < found->count; i++) {
+        struct br_span_bytes bytes;
+        struct br_keyvalue at;
+        uint64_t n = number_of(&found->spans[i]);
+        assert_int_equal(br_store_span_bytes(query, &found->spans[i], &bytes, &rig->err), 0);
+        assert_non_null(br_keyvalue_next(bytes.span, bytes.span + bytes.span_len, 9, &at));
+        assert_int_equal(at.key_len, strlen("http.route"));
+        struct br_any any = br_any_read(at.value);
+        assert_memory_equal(any.data, n % 2 ? "/a" : "/b", 2);
+        assert_non_null(
+            br_keyvalue_next(bytes.resource, bytes.resource + bytes.resource_len, 1, &at));
+        any = br_any_read(at.value);
+        assert_memory_equal(any.data, n % 100 < 50 ? "service-0" : "service-1", 9);
+        assert_int_equal(bytes.scope_len, 0);
+    }
+    store_rig_answered(rig);
+    free(found);
+}
+
+struct names {
+    char text[8][64];
+    uint64_t counts[8];
+    size_t count;
+};
+
+static bool on_name(const char *name, uint64_t count, void *arg)
+{
+    struct names *names = arg;
+    assert_true(names->count < BR_COUNT(names->text));
+    names->counts[names->count] = count;
+    (void)snprintf(names->text[names->count++], sizeof names->text[0], "%s", name);
+    return true;
+}
+
+static void test_names(void **state)
+{
+    struct store_rig *rig = *state;
+    write_thousand(rig);
+    struct br_store_query *query = store_rig_ask(rig);
+    struct names names = {.count = 0};
+    assert_int_equal(br_store_services(query, 0, 0, on_name, &names, &rig->err), 0);
+    assert_int_equal(names.count, 2);
+    assert_string_equal(names.text[0], "service-0");
+    assert_int_equal(names.counts[0], 500);
+    assert_int_equal(names.counts[1], 500);
+    /* 10 to 49 of the first hundred, and 100 to 109. */
+    names.count = 0;
+    assert_int_equal(br_store_services(query, BEGAN + 10, BEGAN + 110, on_name, &names, &rig->err),
+                     0);
+    assert_int_equal(names.counts[0], 50);
+    assert_int_equal(names.counts[1], 50);
+    names.count = 0;
+    assert_int_equal(br_store_operations(query, "service-1", 0, 0, on_name, &names, &rig->err), 0);
+    assert_int_equal(names.count, 2);
+    assert_string_equal(names.text[1], "POST /checkout");
+    assert_int_equal(names.counts[0] + names.counts[1], 500);
+    names.count = 0;
+    assert_int_equal(br_store_span_keys(query, false, 0, 0, on_name, &names, &rig->err), 0);
+    assert_int_equal(names.count, 1);
+    assert_string_equal(names.text[0], "http.route");
+    names.count = 0;
+    assert_int_equal(
+        br_store_span_values(query, "http.route", false, 0, 0, on_name, &names, &rig->err), 0);
+    assert_int_equal(names.count, 2);
+    assert_string_equal(names.text[1], "/b");
+    names.count = 0;
+    assert_int_equal(
+        br_store_span_values(query, "service.name", true, 0, 0, on_name, &names, &rig->err), 0);
+    assert_int_equal(names.count, 2);
+    store_rig_answered(rig);
+    struct br_store_usage usage;
+    br_store_usage(rig->store, &usage);
+    assert_int_equal(usage.n_spans, 1000);
+    assert_int_equal(usage.n_partitions, 4);
+    assert_int_equal(usage.oldest_ns, BEGAN);
+    assert_int_equal(usage.newest_ns, BEGAN + 999);
+}
+
+SUITE(store)
+{
+    const struct CMUnitTest tests[] = {TEST(test_trace), TEST(test_spans), TEST(test_bytes),
+                                       TEST(test_names)};
+    return RUN(tests, NULL, NULL);
+}

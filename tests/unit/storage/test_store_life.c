@@ -1,0 +1,561 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The store's folder: who has it, what is too much or too old, what is damaged, and what is left
+ * after a process was killed or the disk was full.
+ */
+#include <dirent.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "storage/internal.h"
+#include "storage/slice.h"
+#include "tests/support/items.h"
+#include "tests/support/store_rig.h"
+#include "tests/support/test.h"
+
+static int setup(void **state)
+{
+    struct store_rig *rig = calloc(1, sizeof *rig);
+    assert_non_null(rig);
+    store_rig_init(rig, 0);
+    *state = rig;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    store_rig_release(*state);
+    free(*state);
+    return 0;
+}
+
+static int write_items(struct store_rig *rig, enum br_signal signal, uint64_t first, uint32_t count)
+{
+    struct wire w = {0};
+    items_request(&w, signal, first, count, 1);
+    int rc = store_rig_write(rig, signal, &w);
+    wire_free(&w);
+    return rc;
+}
+
+static int write_spans(struct store_rig *rig, uint64_t first, uint32_t count)
+{
+    return write_items(rig, BR_TRACES, first, count);
+}
+
+static void must_write(struct store_rig *rig, uint64_t first, uint32_t count)
+{
+    if (write_spans(rig, first, count))
+        fail_msg("%s", rig->err.text);
+}
+
+static struct br_store_usage usage_of(struct store_rig *rig)
+{
+    struct br_store_usage usage;
+    br_store_usage(rig->store, &usage);
+    return usage;
+}
+
+static bool on_span(const struct br_stored_span *span, void *arg)
+{
+    uint8_t *seen = arg;
+    seen[__builtin_bswap64(span->span_id)]++;
+    return true;
+}
+
+/* How often each span is there, by its number. */
+static void read_all(struct store_rig *rig, uint8_t *seen)
+{
+    struct br_span_filter all = {.order = BR_SPANS_NEWEST};
+    struct br_store_query *query = store_rig_ask(rig);
+    assert_int_equal(br_store_spans(query, &all, on_span, seen, &rig->err), 0);
+    assert_null(query->cut);
+    store_rig_answered(rig);
+}
+
+/* What all samples add up to: sample n has the value n. */
+static int64_t read_sum(struct store_rig *rig)
+{
+    struct br_sample_filter all = {.n_matchers = 0};
+    struct br_store_query *query = store_rig_ask(rig);
+    struct br_flame flame;
+    assert_int_equal(br_flame_init(&flame, 1u << 20), 0);
+    assert_int_equal(br_store_flame(query, &all, &flame, &rig->err), 0);
+    assert_null(query->cut);
+    store_rig_answered(rig);
+    br_flame_total(&flame);
+    int64_t sum = flame.nodes[0].total[0];
+    br_flame_release(&flame);
+    return sum;
+}
+
+/* Of the samples from `from` to before `until`. */
+static int64_t sum_of(uint64_t from, uint64_t until)
+{
+    return (int64_t)((until * (until - 1) - from * (from - 1)) / 2);
+}
+
+static void in_folder(const struct store_rig *rig, const char *name, char out[256])
+{
+    (void)snprintf(out, 256, "%s/%s", rig->directory, name);
+}
+
+/* --- Slices ---------------------------------------------------------------------------------- */
+
+static bool is_stopped_now(void *arg)
+{
+    unsigned *looks_left = arg;
+    return *looks_left == 0 || --*looks_left == 0;
+}
+
+static int read_slice(struct store_rig *rig, unsigned *looks_left, size_t *ret_bytes)
+{
+    static char data[65536];
+    struct br_slice_reader *slice;
+    size_t n = 1;
+    int rc = br_slice_begin_store(rig->store, 0, UINT64_MAX, &slice, &rig->err);
+    assert_int_equal(rc, 0);
+    br_slice_stop_when(slice, is_stopped_now, looks_left);
+    for (*ret_bytes = 0; !rc && n; *ret_bytes += n)
+        rc = br_slice_read(slice, data, sizeof data, &n, &rig->err);
+    br_slice_end(slice);
+    return rc;
+}
+
+static bool is_scratch(const struct dirent *entry)
+{
+    return strncmp(entry->d_name, BR_SLICE_SCRATCH, strlen(BR_SLICE_SCRATCH)) == 0;
+}
+
+/* In the middle of a partition, of which nothing is left then. */
+static void test_slice_stops(void **state)
+{
+    struct store_rig *rig = *state;
+    struct dirent *entry;
+    unsigned always = UINT_MAX, looks;
+    size_t bytes;
+    must_write(rig, 0, 20000);
+    assert_int_equal(read_slice(rig, &always, &bytes), 0);
+    assert_true(bytes > 65536);
+    looks = UINT_MAX - always;
+    assert_true(looks >= 2); /* at once, and later */
+    for (unsigned left = 1; left <= looks; left++) {
+        unsigned counted = left;
+        assert_int_equal(read_slice(rig, &counted, &bytes), BR_ETIMEOUT);
+        assert_int_equal(bytes, 0);
+    }
+    DIR *folder = opendir(rig->directory);
+    assert_non_null(folder);
+    while ((entry = readdir(folder)))
+        assert_false(is_scratch(entry));
+    (void)closedir(folder);
+    must_write(rig, 20000, 10);
+}
+
+/* --- Who has the folder ---------------------------------------------------------------------- */
+
+static void test_second_process(void **state)
+{
+    struct store_rig *rig = *state;
+    char wanted[64];
+    struct br_store *other = br_store_get(&rig->host, "other");
+    (void)snprintf(wanted, sizeof wanted, "is in use by process %ld", (long)getpid());
+    assert_int_equal(br_store_open(other, &rig->config, &rig->log, &rig->err), BR_EINVAL);
+    assert_non_null(strstr(rig->err.text, wanted));
+    br_store_put(&rig->host, other);
+    /* Opened once more, it stays open. */
+    assert_int_equal(br_store_open(rig->store, &rig->config, &rig->log, &rig->err), 0);
+    must_write(rig, 0, 10);
+}
+
+static void test_newer_version(void **state)
+{
+    struct store_rig *rig = *state;
+    char path[256];
+    must_write(rig, 0, 10);
+    br_store_put(&rig->host, rig->store);
+    /* PRAGMA user_version is the four bytes at 60 (sqlite.org/fileformat.html, 1.3). */
+    in_folder(rig, "partition-00000001.db", path);
+    int fd = open(path, O_WRONLY);
+    assert_int_equal(pwrite(fd, "\0\0\0\x63", 4, 60), 4);
+    (void)close(fd);
+    rig->store = br_store_get(&rig->host, "store");
+    assert_int_equal(br_store_open(rig->store, &rig->config, &rig->log, &rig->err), BR_EINVAL);
+    assert_non_null(strstr(rig->err.text, "version 99"));
+    assert_int_equal(store_rig_files(rig, ".db"), 1);
+}
+
+/* --- Retention ------------------------------------------------------------------------------- */
+
+/* What is written back into a sealed partition is not counted twice. */
+static void test_bytes(void **state)
+{
+    struct store_rig *rig = *state;
+    struct wire w = {0};
+    char path[512];
+    uint64_t bytes = 0;
+    rig->config.partition_rows = 100;
+    assert_int_equal(store_rig_reopen(rig), 0);
+    for (uint64_t first = 0; first < 400; first += 100) {
+        items_traces(&w, first, 100, 2);
+        assert_int_equal(store_rig_write(rig, BR_TRACES, &w), 0);
+    }
+    assert_int_equal(br_store_write(rig->store, NULL, 0, &rig->err), 0);
+    wire_free(&w);
+    for (unsigned i = 1; i <= 4; i++) {
+        struct stat info;
+        (void)snprintf(path, sizeof path, "%s/partition-%08x.db", rig->directory, i);
+        assert_int_equal(stat(path, &info), 0);
+        bytes += (uint64_t)info.st_size;
+    }
+    assert_int_equal(usage_of(rig).bytes, bytes);
+}
+
+static void test_max_bytes(void **state)
+{
+    struct store_rig *rig = *state;
+    uint8_t *seen = calloc(1, 200000);
+    rig->config.max_bytes = 1 << 20;
+    assert_int_equal(store_rig_reopen(rig), 0);
+    uint64_t n = 0;
+    for (; n < 200000; n += 2000) {
+        must_write(rig, n, 2000);
+        assert_true(usage_of(rig).bytes <= rig->config.max_bytes);
+    }
+    struct br_store_usage usage = usage_of(rig);
+    assert_true(usage.n_spans < n);
+    assert_int_equal(store_rig_files(rig, ".db"), usage.n_partitions);
+    /* What is left is the newest, without holes. */
+    read_all(rig, seen);
+    for (uint64_t i = 0; i < n; i++)
+        assert_int_equal(seen[i], i >= n - usage.n_spans);
+    free(seen);
+}
+
+static void test_max_age(void **state)
+{
+    struct store_rig *rig = *state;
+    must_write(rig, 0, 100);
+    assert_int_equal(usage_of(rig).n_spans, 100);
+    rig->config.max_age_ns = 1;
+    rig->config.partition_age_ns = 1;
+    assert_int_equal(store_rig_reopen(rig), 0);
+    assert_int_equal(br_store_write(rig->store, NULL, 0, &rig->err), 0);
+    assert_int_equal(usage_of(rig).n_spans, 0);
+    assert_int_equal(store_rig_files(rig, ".db"), 0);
+    /* A query that is under way when its partition goes reads on. */
+    rig->config.max_age_ns = 0;
+    assert_int_equal(store_rig_reopen(rig), 0);
+    must_write(rig, 0, 100);
+    uint8_t seen[100] = {0};
+    struct br_span_filter all = {.order = BR_SPANS_NEWEST};
+    struct br_store_query *query = store_rig_ask(rig);
+    assert_int_equal(br_store_spans(query, &all, on_span, seen, &rig->err), 0);
+    rig->config.max_bytes = 1;
+    br_store_put(&rig->host, NULL);
+    must_write(rig, 100, 100);
+    assert_int_equal(br_store_spans(query, &all, on_span, seen, &rig->err), 0);
+    for (size_t i = 0; i < BR_COUNT(seen); i++)
+        assert_int_equal(seen[i], 2);
+    store_rig_answered(rig);
+}
+
+/* --- Damage ---------------------------------------------------------------------------------- */
+
+static void damage(const struct store_rig *rig, const char *name, off_t at)
+{
+    char path[256], noise[4096];
+    in_folder(rig, name, path);
+    memset(noise, 0xa5, sizeof noise);
+    int fd = open(path, O_WRONLY);
+    assert_true(fd >= 0);
+    assert_int_equal(pwrite(fd, noise, sizeof noise, at), (ssize_t)sizeof noise);
+    (void)close(fd);
+}
+
+/* Whatever page of a partition is damaged: the other two serve, and what is answered is right. */
+static void test_damaged(void **state)
+{
+    struct store_rig *rig = *state;
+    unsigned n_noticed = 0;
+    for (off_t at = 0; at < 20; at++) {
+        uint8_t seen[3000] = {0};
+        rig->config.partition_rows = 1000;
+        store_rig_release(rig);
+        store_rig_init(rig, 1000);
+        for (uint64_t n = 0; n < 3000; n += 500)
+            must_write(rig, n, 500);
+        assert_int_equal(usage_of(rig).n_partitions, 3);
+        br_store_put(&rig->host, rig->store);
+        damage(rig, "partition-00000002.db", at * 8192);
+        rig->store = br_store_get(&rig->host, "store");
+        assert_int_equal(br_store_open(rig->store, &rig->config, &rig->log, &rig->err), 0);
+        read_all(rig, seen);
+        for (size_t i = 0; i < 3000; i++)
+            if (i < 1000 || i >= 2000)
+                assert_int_equal(seen[i], 1);
+            else
+                assert_true(seen[i] <= 1);
+        n_noticed += usage_of(rig).n_damaged != 0;
+        assert_int_equal(usage_of(rig).n_damaged, store_rig_files(rig, ".db.damaged"));
+        /* It takes more. */
+        must_write(rig, 3000, 100);
+    }
+    assert_true(n_noticed > 2);
+}
+
+static void copy_file(const char *from, const char *into)
+{
+    static char data[4 << 20];
+    int fd = open(from, O_RDONLY);
+    assert_true(fd >= 0);
+    ssize_t len = read(fd, data, sizeof data);
+    assert_true(len > 0 && (size_t)len < sizeof data);
+    (void)close(fd);
+    fd = open(into, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, data, (size_t)len), len);
+    (void)close(fd);
+}
+
+/* Likewise of a partition of samples, which has sums of chunks: what it holds is in the answer as a
+ * whole, or not at all. */
+static void test_damaged_samples(void **state)
+{
+    struct store_rig *rig = *state;
+    char path[256], kept[256], damaged[256];
+    uint64_t n = 0, begins[4] = {0};
+    unsigned n_noticed = 0;
+    struct stat info;
+    rig->config.partition_rows = 200;
+    assert_int_equal(store_rig_reopen(rig), 0);
+    while (usage_of(rig).n_partitions < 4) {
+        begins[usage_of(rig).n_partitions] = n;
+        assert_int_equal(write_items(rig, BR_PROFILES, n, 20), 0);
+        n += 20;
+    }
+    br_store_put(&rig->host, rig->store);
+    in_folder(rig, "partition-00000002.db", path);
+    in_folder(rig, "partition-00000002.db.damaged", damaged);
+    in_folder(rig, "kept", kept);
+    copy_file(path, kept);
+    assert_int_equal(stat(kept, &info), 0);
+    for (off_t at = 0; at < info.st_size; at += 8192) {
+        copy_file(kept, path);
+        damage(rig, "partition-00000002.db", at);
+        rig->store = br_store_get(&rig->host, "store");
+        assert_int_equal(br_store_open(rig->store, &rig->config, &rig->log, &rig->err), 0);
+        int64_t all = sum_of(0, n), sum = read_sum(rig);
+        bool noticed = usage_of(rig).n_damaged != 0;
+        assert_int_equal(sum, all - (noticed ? sum_of(begins[1], begins[2]) : 0));
+        n_noticed += noticed;
+        br_store_put(&rig->host, rig->store);
+        (void)unlink(damaged);
+    }
+    assert_true(n_noticed > 2);
+    rig->store = br_store_get(&rig->host, "store");
+}
+
+/* --- Killed, and no room --------------------------------------------------------------------- */
+
+/* Writes in a child, which says of each write that it was acknowledged, until it is killed so long
+ * after so many writes. */
+static uint64_t write_until_killed(struct store_rig *rig, enum br_signal signal, uint64_t first,
+                                   unsigned after_writes, long after_us)
+{
+    int ends[2];
+    uint64_t acknowledged = first, number;
+    assert_int_equal(pipe(ends), 0);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (!child) {
+        (void)close(ends[0]);
+        rig->store = br_store_get(&rig->host, "child");
+        if (br_store_open(rig->store, &rig->config, &rig->log, &rig->err))
+            _exit(1);
+        for (uint64_t n = first;; n += 50)
+            if (write_items(rig, signal, n, 50) ||
+                write(ends[1], &(uint64_t){n + 50}, sizeof n) != sizeof n)
+                _exit(2);
+    }
+    (void)close(ends[1]);
+    /* It is killed in the middle of whatever it does then. */
+    for (unsigned i = 0; i < after_writes; i++) {
+        assert_int_equal(read(ends[0], &number, sizeof number), sizeof number);
+        acknowledged = number;
+    }
+    struct timespec pause = {.tv_nsec = after_us * 1000};
+    (void)nanosleep(&pause, NULL);
+    assert_int_equal(kill(child, SIGKILL), 0);
+    while (read(ends[0], &number, sizeof number) == sizeof number)
+        acknowledged = number;
+    (void)close(ends[0]);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    return acknowledged;
+}
+
+/* All that was acknowledged is there, once; of what was not, all of a write or nothing. */
+static void test_killed(void **state)
+{
+    struct store_rig *rig = *state;
+    uint64_t next = 0;
+    br_store_put(&rig->host, rig->store);
+    rig->config.partition_rows = 2000;
+    for (long turn = 0; turn < 12; turn++) {
+        uint64_t acknowledged = write_until_killed(rig, BR_TRACES, next, 1, 500 + 1700 * turn);
+        rig->store = br_store_get(&rig->host, "store");
+        if (br_store_open(rig->store, &rig->config, &rig->log, &rig->err))
+            fail_msg("%s", rig->err.text);
+        struct br_store_usage usage = usage_of(rig);
+        assert_int_equal(usage.n_damaged, 0);
+        uint8_t *seen = calloc(1, acknowledged + 100);
+        read_all(rig, seen);
+        for (uint64_t i = 0; i < acknowledged; i++)
+            assert_int_equal(seen[i], 1);
+        for (uint64_t i = 1; i < 50; i++)
+            assert_int_equal(seen[acknowledged + i], seen[acknowledged]);
+        next = acknowledged + (seen[acknowledged] ? 50 : 0);
+        assert_int_equal(usage.n_spans, next);
+        free(seen);
+        br_store_put(&rig->host, rig->store);
+    }
+    rig->store = br_store_get(&rig->host, "store");
+}
+
+/* Likewise of samples; it is killed about when their chunks are summed up, with the 64th write. */
+static void test_killed_samples(void **state)
+{
+    struct store_rig *rig = *state;
+    uint64_t next = 0;
+    br_store_put(&rig->host, rig->store);
+    for (unsigned turn = 0; turn < 6; turn++) {
+        uint64_t acknowledged =
+            write_until_killed(rig, BR_PROFILES, next, 61 + turn, 100 + 300 * (long)turn);
+        rig->store = br_store_get(&rig->host, "store");
+        if (br_store_open(rig->store, &rig->config, &rig->log, &rig->err))
+            fail_msg("%s", rig->err.text);
+        struct br_store_usage usage = usage_of(rig);
+        assert_int_equal(usage.n_damaged, 0);
+        next = usage.n_samples;
+        assert_true(next == acknowledged || next == acknowledged + 50);
+        assert_int_equal(read_sum(rig), sum_of(0, next));
+        br_store_put(&rig->host, rig->store);
+    }
+    rig->store = br_store_get(&rig->host, "store");
+}
+
+/* Where files cannot grow (RLIMIT_FSIZE), nothing is lost, and nothing is half there; once they can
+ * again, it goes on. */
+static void test_full(void **state)
+{
+    struct store_rig *rig = *state;
+    struct rlimit before, limit;
+    uint8_t *seen = calloc(1, 100000);
+    uint64_t n = 0;
+    (void)signal(SIGXFSZ, SIG_IGN);
+    must_write(rig, 0, 500);
+    n = 500;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    limit = (struct rlimit){400 << 10, before.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    /* SQLite tells a full disk from a write that failed, and a limit is the latter. A log that is
+     * given up makes room once more, until the database itself is full. */
+    for (int refused = 0; refused < 5 && n < 90000;) {
+        int rc = write_spans(rig, n, 500);
+        assert_true(rc == 0 || rc == BR_EFULL || rc == BR_EIO);
+        refused = rc ? refused + 1 : 0;
+        n += rc ? 0 : 500;
+    }
+    assert_true(n < 90000);
+    read_all(rig, seen);
+    for (uint64_t i = 0; i < n + 500; i++)
+        assert_int_equal(seen[i], i < n);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    must_write(rig, n, 500);
+    n += 500;
+    memset(seen, 0, 100000);
+    read_all(rig, seen);
+    for (uint64_t i = 0; i < n; i++)
+        assert_int_equal(seen[i], 1);
+    assert_int_equal(usage_of(rig).n_damaged, 0);
+    free(seen);
+}
+
+/* Likewise of samples and of their sums. */
+static void test_full_of_samples(void **state)
+{
+    struct store_rig *rig = *state;
+    struct rlimit before, limit;
+    uint64_t n = 0;
+    (void)signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    limit = (struct rlimit){400 << 10, before.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    for (int refused = 0; refused < 5 && n < 900000;) {
+        int rc = write_items(rig, BR_PROFILES, n, 100);
+        assert_true(rc == 0 || rc == BR_EFULL || rc == BR_EIO);
+        refused = rc ? refused + 1 : 0;
+        n += rc ? 0 : 100;
+    }
+    assert_true(n > 6400 && n < 900000);
+    assert_int_equal(read_sum(rig), sum_of(0, n));
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    for (unsigned i = 0; i < 70; i++, n += 100)
+        assert_int_equal(write_items(rig, BR_PROFILES, n, 100), 0);
+    assert_int_equal(read_sum(rig), sum_of(0, n));
+    assert_int_equal(usage_of(rig).n_damaged, 0);
+}
+
+/* --- Bounds of a query ----------------------------------------------------------------------- */
+
+static bool count_spans(const struct br_stored_span *span, void *arg)
+{
+    (void)span;
+    ++*(size_t *)arg;
+    return true;
+}
+
+static void test_cut(void **state)
+{
+    struct store_rig *rig = *state;
+    struct br_span_filter all = {.order = BR_SPANS_NEWEST};
+    size_t count = 0;
+    for (uint64_t n = 0; n < 20000; n += 1000)
+        must_write(rig, n, 1000);
+    struct br_store_query *query = store_rig_ask(rig);
+    query->deadline_ms = 1; /* long ago */
+    assert_int_equal(br_store_spans(query, &all, count_spans, &count, &rig->err), 0);
+    assert_string_equal(query->cut, "it takes too long");
+    assert_int_equal(count, 0);
+    store_rig_answered(rig);
+    query = store_rig_ask(rig);
+    query->max_bytes = 10000;
+    assert_int_equal(br_store_spans(query, &all, count_spans, &count, &rig->err), 0);
+    assert_string_equal(query->cut, "it takes too much memory");
+    assert_true(count < 20000);
+    store_rig_answered(rig);
+}
+
+SUITE(store_life)
+{
+    const struct CMUnitTest tests[] = {TEST(test_slice_stops),
+                                       TEST(test_second_process),
+                                       TEST(test_newer_version),
+                                       TEST(test_bytes),
+                                       TEST(test_max_bytes),
+                                       TEST(test_max_age),
+                                       TEST(test_damaged),
+                                       TEST(test_damaged_samples),
+                                       TEST(test_killed),
+                                       TEST(test_killed_samples),
+                                       TEST(test_full),
+                                       TEST(test_full_of_samples),
+                                       TEST(test_cut)};
+    return RUN(tests, NULL, NULL);
+}
