@@ -21,6 +21,8 @@ from otlp import TRACES
 from raw import (CONTINUATION, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PADDED, PING, PRIORITY,
                  PUSH_PROMISE, RST_STREAM, SETTINGS, WINDOW_UPDATE, Raw, block, frame, h2, literal)
 
+pytestmark = pytest.mark.release
+
 FRAMES = 1000
 ENHANCE_YOUR_CALM = 11
 GRPC = (b"content-type", b"application/grpc")

@@ -8,6 +8,8 @@ import subprocess
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool
 
+pytestmark = pytest.mark.release_only
+
 PROTO = pathlib.Path(__file__).resolve().parents[2] / "proto"
 
 # Our file: the official module, and whether ours holds all of its messages or a choice.

@@ -15,6 +15,8 @@ import raw
 from braid import exporter, pipelines, until
 from otlp import PROFILES, TRACES
 
+pytestmark = pytest.mark.release
+
 MIB = 1 << 20
 DEAD = {"otlp": {"endpoint": "127.0.0.1:1", "tls": {"insecure": True},
                  "retry_on_failure": {"max_elapsed_time": "0s"},

@@ -15,7 +15,8 @@ from braid import BINARY
 ROOT = pathlib.Path(__file__).parents[2]
 PACKAGING = ROOT / "packaging"
 
-pytestmark = pytest.mark.skipif(not shutil.which("dpkg-deb"), reason="not a Debian system")
+pytestmark = [pytest.mark.release_only,
+              pytest.mark.skipif(not shutil.which("dpkg-deb"), reason="not a Debian system")]
 
 
 def run(*command, **options):

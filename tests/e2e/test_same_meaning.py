@@ -124,6 +124,7 @@ def test_from_context_with_include_metadata(braid, sink):
     assert "include_metadata" not in log
 
 
+@pytest.mark.release
 def test_a_long_header_does_not_grow_without_end(braid, sink):
     """Each span would get the 15,000 bytes of the header: 45 MB of 260 KB. One span may have them."""
     server = braid(pipelines(exporter("grpc", sink), processors=TENANT, signals=("traces",), http={"include_metadata": True}))

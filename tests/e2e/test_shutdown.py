@@ -18,6 +18,8 @@ from otlp import PROFILES, TRACES
 from raw import DATA, END_HEADERS, HEADERS, PREFACE, SETTINGS, Raw, block, frame, h2, sanitized
 from sink import Reply
 
+pytestmark = pytest.mark.release
+
 BODY = otlp.trace_request(5).SerializeToString()
 GET = b"GET /metrics HTTP/1.1\r\nHost: h\r\n\r\n"
 

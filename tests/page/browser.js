@@ -53,15 +53,15 @@ export async function openPage(browser, server, hash = "", { clock = true, ...op
   return page;
 }
 
-/** What axe finds wrong. It is evaluated by the debugger, which the page's policy does not bind. */
-export async function checkAccessibility(page, what) {
+/** Fails if axe finds a violation, of some of its rules or of any. The debugger evaluates it, since the page's policy forbids that to scripts. */
+export async function checkAccessibility(page, what, rules = null) {
   await page.evaluate(axe);
-  const found = await page.evaluate(async () => {
-    const result = await window.axe.run(document, { resultTypes: ["violations", "incomplete"] });
+  const found = await page.evaluate(async (only) => {
+    const result = await window.axe.run(document, { resultTypes: ["violations", "incomplete"], ...(only && { runOnly: only }) });
     // Text of the colour of its ground is no violation to axe: it may be hidden on purpose. Nothing is, here.
     const unseen = result.incomplete.filter(({ id }) => id === "color-contrast").map((found) => ({ ...found, nodes: found.nodes.filter((node) => node.any.some(({ data }) => data?.messageKey === "equalRatio")) }));
     return [...result.violations, ...unseen.filter(({ nodes }) => nodes.length)].map((violation) => `${violation.id}: ${violation.nodes.slice(0, 3).map((node) => `${node.target} ${node.failureSummary}`).join(" | ")}`);
-  });
+  }, rules);
   assert.deepEqual(found, [], what);
 }
 

@@ -51,7 +51,7 @@ def analyzer():
 
 @line(22, "sanitizers over all tests", "0 reports of ASan, UBSan, TSan and Valgrind; -fanalyzer clean")
 def sanitizers(folder, fast):
-    return joined(tests_run("asan", "e2e-asan"), tests_run("tsan-all", "tsan"), valgrind(), analyzer())
+    return joined(tests_run("asan", "e2e"), tests_run("tsan-all", "tsan"), valgrind(), analyzer())
 
 
 def secretive(sink, folder):

@@ -43,7 +43,7 @@ def test_marks(sdk, tmp_path):
     sink, pyroscope = Sink(), Pyroscope()
     text = re.sub(r"\b0\.0\.0\.0:\d+$", "127.0.0.1:0", (ROOT / MEASURED).read_text(), flags=re.M)
     # What waits does so until the end: when the SDKs send, and how fast the machine is, decides nothing. That the shipped
-    # values fit how often they send is what tests/unit/test_join_defaults.c shows, by a clock of its own.
+    # values fit how often they send is what tests/unit/join/test_join_defaults.c shows, by a clock of its own.
     waits = [f"--set=processors.join.{key}=10m" for key in ("window", "hold", "profile_hold")]
     braid = Braid(text, tmp_path, "--set=service.telemetry.metrics.level=none", *waits,
                   env={"TEMPO_ENDPOINT": f"http://{sink.grpc}", "PYROSCOPE_ENDPOINT": pyroscope.url})

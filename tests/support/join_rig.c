@@ -72,6 +72,11 @@ const char *join_rig_order(unsigned variant)
     return reorder_name(field_order);
 }
 
+const char *join_rig_order_falling(unsigned variant)
+{
+    return join_rig_order(variant == 0 ? REORDER_NOT : variant == 1 ? REORDER_FALLING : REORDERS);
+}
+
 /* --- The node --------------------------------------------------------------------------------- */
 
 static int load(const char *yaml, void *config, struct br_arena *arena, struct br_errs *errs)

@@ -44,6 +44,9 @@ struct join_rig {
 /* Variants of a suite (RUN_VARIANTS): each value of enum reorder, as the order of new rigs. */
 const char *join_rig_order(unsigned variant);
 
+/* The same with REORDER_NOT and REORDER_FALLING alone, for suites that take long. */
+const char *join_rig_order_falling(unsigned variant);
+
 /* A started join with the YAML as its config, on a host of its own. `shared` (may be NULL) is what
  * it shares with others. */
 struct join_rig *join_rig_new(const char *yaml, struct br_shared *shared, unsigned worker);

@@ -872,5 +872,5 @@ SUITE(join_local)
         cmocka_unit_test(what_left_below_a_long_span_is_missed),
         cmocka_unit_test(what_leaves_while_a_long_span_waits_is_missed),
     };
-    return RUN_VARIANTS(tests, join_rig_order);
+    return RUN_VARIANTS(tests, join_rig_order_falling);
 }

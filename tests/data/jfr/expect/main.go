@@ -4,7 +4,7 @@
 //
 //	go run . RECORDING.jfr[.gz] [LABELS.pb[.gz]] > RECORDING.expected
 //
-// At 100 Hz, as tests/unit/test_jfr.c has it.
+// At 100 Hz, as tests/unit/profile/test_jfr.c has it.
 package main
 
 import (
