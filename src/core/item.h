@@ -138,6 +138,7 @@ struct br_item {
     struct br_arena arena;
     uint32_t received_items; /* n_items when it was received */
     uint32_t n_profiles;     /* profiles: Profile messages that the walk found; 0: not known */
+    bool odd_times;          /* profiles: the walk found times before 1971 (otlp/edit/times.h) */
     uint64_t received_ms;    /* monotonic */
     const char *metadata; /* client metadata that processors asked for (br_component.metadata_keys),
                              or NULL: name\0value\0 pairs, ended by an empty name; in the arena */

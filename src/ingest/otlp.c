@@ -7,6 +7,7 @@
 #include <strings.h>
 
 #include "base/mem.h"
+#include "otlp/edit/times.h"
 #include "otlp/json/json.h"
 
 /* What takes one or two milliseconds: protobuf is walked, JSON is translated first. */
@@ -18,6 +19,8 @@ void br_otlp_handler_init(struct br_otlp_handler *handler, struct br_node *node)
     handler->node = node;
     handler->repaired =
         br_node_metric(node, BR_COUNTER, "braid_receiver_repaired_strings", NULL, NULL);
+    handler->corrected =
+        br_node_metric(node, BR_COUNTER, "braid_receiver_corrected_times", NULL, NULL);
 }
 
 /* --- What is sent ----------------------------------------------------------------------------- */
@@ -44,8 +47,11 @@ static int ingest_otlp_walk_whole(struct br_reading *reading, const struct br_wa
     reading->item = br_item_new(reading->host, reading->signal);
     if (!reading->item)
         return BR_ENOMEM;
-    return br_walk(reading->item, buf, buf->data, buf->len, options, &reading->n_repaired,
-                   &reading->err);
+    int rc = br_walk(reading->item, buf, buf->data, buf->len, options, &reading->n_repaired,
+                     &reading->err);
+    if (rc == 0 && reading->item->odd_times)
+        rc = br_item_correct_times(reading->item, reading->now_ns, &reading->n_corrected);
+    return rc;
 }
 
 /* The list of the spans is made of what leaves, pieces or the whole: two lists would be much. */
@@ -83,6 +89,12 @@ static void ingest_otlp_on_read(struct br_upload *upload, const struct br_readin
 {
     const struct br_otlp_handler *handler = upload->arg;
     *handler->repaired += reading->n_repaired;
+    if (reading->n_corrected && !*handler->corrected)
+        br_warn(
+            &handler->node->log,
+            "profiles have times before 1971, in another unit than nanoseconds or none: they are "
+            "corrected and counted (braid_receiver_corrected_times_total); logged once");
+    *handler->corrected += reading->n_corrected;
 }
 
 static void ingest_otlp_answer(const struct br_upload *upload, struct br_request *request,

@@ -15,7 +15,7 @@ struct br_otlp_handler {
     const char *paths[BR_SIGNALS]; /* HTTP; NULL: not served */
     bool more_types;               /* application/protobuf is taken as well */
     const struct br_node *node;
-    double *repaired;
+    double *repaired, *corrected;
 };
 
 /* Makes the metrics of `node`. The caller sets the fields down to more_types. */

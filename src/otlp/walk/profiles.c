@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
 
+#include "otlp/edit/times.h"
 #include "otlp/plain.h"
 #include "otlp/walk/internal.h"
 
@@ -92,11 +93,14 @@ static bool walk_profiles_count_fixed64(struct br_walker *walker, const struct b
                                         uint64_t *count)
 {
     if (field->wire == BR_WIRE_I64) {
+        walker->odd_times = walker->odd_times || field->value < BR_TIME_MIN_NS;
         ++*count;
         return true;
     }
     if (field->wire != BR_WIRE_LEN || field->value % 8)
         return br_walk_fail(walker, "timestamps_unix_nano is not a list of fixed64");
+    if (field->value && br_load64(field->data) < BR_TIME_MIN_NS)
+        walker->odd_times = true;
     *count += field->value / 8;
     return true;
 }
@@ -158,6 +162,7 @@ static bool walk_profile(struct br_walker *walker, struct br_part *part, const u
     static const uint8_t wires[] = {0,      LEN, LEN,    I64, VARINT, LEN,
                                     VARINT, LEN, VARINT, LEN, LEN,    ANY};
     struct br_field field;
+    uint64_t time = 0;
     while (p < end) {
         p = br_walk_next(walker, p, end, wires, sizeof wires, &field);
         if (!p)
@@ -173,6 +178,8 @@ static bool walk_profile(struct br_walker *walker, struct br_part *part, const u
         } else if (field.number == BR_PROFILE_PROFILE_ID) {
             ok = field.value == 16 || field.value == 0 ||
                  br_walk_fail(walker, "a profile id must have 16 bytes or none");
+        } else if (field.number == BR_PROFILE_TIME) {
+            time = field.value;
         } else if (field.number == BR_PROFILE_PAYLOAD_FORMAT) {
             ok = br_walk_string(walker, field.data, field.value);
         } else if (field.number == BR_PROFILE_ATTRIBUTES) {
@@ -181,6 +188,7 @@ static bool walk_profile(struct br_walker *walker, struct br_part *part, const u
         if (!ok)
             return false;
     }
+    walker->odd_times = walker->odd_times || time < BR_TIME_MIN_NS;
     return true;
 }
 

@@ -493,6 +493,7 @@ static int walk_once(struct br_item *item, struct br_buf *buf, const uint8_t *da
         return walk_report(&walker, item->signal, err);
     *ret_bad = walker.bad_utf8;
     item->n_profiles = walker.n_profiles;
+    item->odd_times = walker.odd_times;
     return 0;
 }
 

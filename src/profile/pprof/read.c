@@ -2,10 +2,10 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "otlp/edit/times.h"
 #include "profile/pprof/internal.h"
 
 /* 1971-01-01. Some agents count microseconds, which end up in 1970. */
-#define TIME_MIN (INT64_C(365) * 86400 * 1000000000)
 #define NAME_MAX_LEN 256
 #define COMPOSE_SPARE (64u << 10)
 #define PROFILE_SIZE 512 /* bytes of a Profile beside its samples, at most */
@@ -414,7 +414,7 @@ static int pprof_read_period(struct br_pprof *pprof, struct br_build_profile *pr
 static uint64_t pprof_read_time_of(const struct br_pprof *pprof)
 {
     int64_t time = (int64_t)pprof->scalars[BR_PPROF_TIME];
-    if (time >= TIME_MIN || (time > 0 && !pprof->source->start_ns))
+    if (time >= (int64_t)BR_TIME_MIN_NS || (time > 0 && !pprof->source->start_ns))
         return (uint64_t)time;
     return pprof->source->start_ns;
 }
