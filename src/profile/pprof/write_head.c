@@ -255,13 +255,19 @@ static bool pprof_head_is_cpu_time(struct br_entry type, struct br_entry unit)
     return br_text_is(type, "cpu") && br_text_is(unit, "nanoseconds");
 }
 
-/* "samples/count" of a profiler that samples the CPU by time. */
-static bool pprof_head_counts_cpu(const struct br_pprof_head *head)
+/* Whether the values are counts of sampling periods: samples:count, cpu:count and itimer:count of a
+ * CPU period, wall:count of a wall-clock period. */
+static bool pprof_head_counts_periods(const struct br_pprof_head *head)
 {
-    return head->n_profiles == 1 && !head->scope->ordered && !head->scope->has_cpu &&
-           head->period > 0 && br_text_is(head->types[0].type, "samples") &&
-           br_text_is(head->types[0].unit, "count") &&
-           pprof_head_is_cpu_time(head->period_type, head->period_unit);
+    const struct br_pprof_type *type = &head->types[0];
+    if (head->n_profiles != 1 || head->scope->ordered || head->period <= 0 ||
+        !br_text_is(type->unit, "count"))
+        return false;
+    if (pprof_head_is_cpu_time(head->period_type, head->period_unit))
+        return !head->scope->has_cpu &&
+               (br_text_is(type->type, "samples") || br_text_is(type->type, "cpu"));
+    return br_text_is(type->type, "wall") && br_text_is(head->period_type, "wall") &&
+           br_text_is(head->period_unit, "nanoseconds");
 }
 
 static void pprof_head_make_period(struct br_pprof_head *head, const struct br_pprof_tables *tables)
@@ -275,9 +281,9 @@ static void pprof_head_make_period(struct br_pprof_head *head, const struct br_p
         head->period_type = pprof_head_usual_type(head->period_type);
         head->period_unit = pprof_head_usual_unit(head->period_unit);
     }
-    if (pprof_head_counts_cpu(head)) {
+    if (pprof_head_counts_periods(head)) {
         head->types[0].times_period = true;
-        (void)memcpy(head->types[0].text, "cpu", sizeof "cpu");
+        pprof_head_clean(head->period_type, true, head->types[0].text, sizeof head->types[0].text);
         head->types[0].type = head->period_type;
         head->types[0].unit = head->period_unit;
     }

@@ -20,10 +20,10 @@ enum { S_STACK = 1, S_ATTRIBUTES, S_LINK, S_VALUES, S_TIMES };
 
 /* Strings of every request here, by their index. */
 static const char *const strings[] = {
-    "",          "cpu",       "nanoseconds", "samples", "count",    "main",
-    "leaf",      "/src/a.go", "thread",      "pid",     "span_id",  "shop.bin",
-    "bytes",     "build",     "space",       "task",    "trace_id", "pprof.location.is_folded",
-    "wall clock"};
+    "",           "cpu",       "nanoseconds", "samples", "count",    "main",
+    "leaf",       "/src/a.go", "thread",      "pid",     "span_id",  "shop.bin",
+    "bytes",      "build",     "space",       "task",    "trace_id", "pprof.location.is_folded",
+    "wall clock", "itimer",    "ns",          "wall"};
 enum {
     CPU = 1,
     NS,
@@ -42,7 +42,10 @@ enum {
     TASK,
     TRACE_ID,
     FOLDED,
-    WALL
+    WALL,
+    ITIMER,
+    SHORT_NS,
+    WALL_TIME
 };
 
 static struct message *none(void)
@@ -348,6 +351,35 @@ static void counted_samples_become_cpu_time(void **state)
     assert_string_equal(r->out[0].types[0], "cpu");
     assert_int_equal(p->sample[0]->value[0], 4000);
     free_result(r);
+}
+
+/* async-profiler's OTLP: itimer:count and wall:count with a period in ns. */
+static void counted_periods_become_time(void **state)
+{
+    (void)state;
+    static const struct {
+        uint32_t type, period_type;
+        const char *name, *result;
+        int64_t value;
+    } cases[] = {
+        {ITIMER, ITIMER, "process_cpu", "cpu", 4000},
+        {ITIMER, CPU, "process_cpu", "cpu", 4000},
+        {CPU, CPU, "process_cpu", "cpu", 4000},
+        {WALL_TIME, WALL_TIME, "wall", "wall", 4000},
+        {WALL_TIME, CPU, "wall", "wall", 4}, /* of another clock */
+        {TASK, CPU, "task", "task", 4},
+    };
+    for (size_t i = 0; i < BR_COUNT(cases); i++) {
+        struct message *counts = nest(
+            2, value_type(P_TYPE, cases[i].type, COUNT), sample(2, none(), 4), fixed(P_TIME, T0),
+            value_type(P_PERIOD_TYPE, cases[i].period_type, SHORT_NS), number(P_PERIOD, 1000), END);
+        struct result *r = write_all(counts, none(), NULL);
+        types_are(r->out[0].pprof, 1, cases[i].result,
+                  cases[i].value > 4 ? "nanoseconds" : "count");
+        assert_string_equal(r->out[0].name, cases[i].name);
+        assert_int_equal(r->out[0].pprof->sample[0]->value[0], cases[i].value);
+        free_result(r);
+    }
 }
 
 static void what_a_client_named_stays(void **state)
@@ -768,6 +800,7 @@ SUITE(pprof_write)
         cmocka_unit_test(profiles_without_samples_give_none),
         cmocka_unit_test(values),
         cmocka_unit_test(counted_samples_become_cpu_time),
+        cmocka_unit_test(counted_periods_become_time),
         cmocka_unit_test(what_a_client_named_stays),
         cmocka_unit_test(profiles_that_line_up_are_one),
         cmocka_unit_test(profiles_that_differ_stay_apart),
