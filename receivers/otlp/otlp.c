@@ -8,6 +8,8 @@
 #include "base/mem.h"
 #include "ingest/otlp.h"
 
+#define OTHER_MAX 224 /* bytes of otlp_receiver_say_other's text */
+
 struct otlp {
     struct br_ingest ingest;
     struct br_otlp_handler service;
@@ -24,14 +26,31 @@ static void otlp_receiver_say_unknown(const struct br_ingest_listener *listener,
     br_ingest_say_refused(listener->ingest, request, BR_STATUS_UNIMPLEMENTED, why);
 }
 
+/* A client of the other protocol: SDKs differ in their default protocol, and their users set the
+ * port alone. Writes what is wrong and what would be right, and logs it. */
+static void otlp_receiver_say_other(const struct br_ingest_listener *listener,
+                                    const struct br_request *request, const char *here,
+                                    const char *there, const char *endpoint, char *why, size_t size)
+{
+    int len = snprintf(why, size, "this port takes OTLP over %s", here);
+    if (endpoint)
+        (void)snprintf(why + len, size - (size_t)len, "; send OTLP over %s to %.120s", there,
+                       endpoint);
+    br_ingest_say_refused(listener->ingest, request, BR_STATUS_UNIMPLEMENTED, why);
+}
+
 static void otlp_receiver_begin_grpc(struct br_handler *self, struct br_request *request)
 {
     struct br_ingest_listener *listener = br_container_of(self, struct br_ingest_listener, service);
     struct otlp *otlp = br_container_of(listener, struct otlp, grpc);
-    if (!br_grpc_is(request))
-        br_request_reply_text(request, 415,
-                              "this is a gRPC endpoint: content-type application/grpc\n");
-    else if (strcmp(request->method, "POST") != 0)
+    if (!br_grpc_is(request)) {
+        const struct otlp_config *config = listener->ingest->node->config;
+        const struct otlp_http *http = config->protocols.http;
+        char why[OTHER_MAX];
+        otlp_receiver_say_other(listener, request, "gRPC", "HTTP",
+                                http ? http->server.endpoint : NULL, why, sizeof why);
+        br_request_reply_text(request, 415, why);
+    } else if (strcmp(request->method, "POST") != 0)
         br_grpc_refuse(request, BR_STATUS_UNIMPLEMENTED, "gRPC requests are POSTs");
     else if (!br_otlp_begin_grpc(&otlp->service, listener, &otlp->grpc_meter, request)) {
         otlp_receiver_say_unknown(listener, request);
@@ -43,6 +62,15 @@ static void otlp_receiver_begin_http(struct br_handler *self, struct br_request 
 {
     struct br_ingest_listener *listener = br_container_of(self, struct br_ingest_listener, service);
     struct otlp *otlp = br_container_of(listener, struct otlp, http);
+    if (br_grpc_is(request)) {
+        const struct otlp_config *config = listener->ingest->node->config;
+        const struct otlp_grpc *grpc = config->protocols.grpc;
+        char why[OTHER_MAX];
+        otlp_receiver_say_other(listener, request, "HTTP", "gRPC", grpc ? grpc->endpoint : NULL,
+                                why, sizeof why);
+        br_grpc_refuse(request, BR_STATUS_UNIMPLEMENTED, why);
+        return;
+    }
     if (br_otlp_begin_http(&otlp->service, listener, &otlp->http_meter, request))
         return;
     otlp_receiver_say_unknown(listener, request);

@@ -261,7 +261,7 @@ def test_production_example(braid, sink, pyroscope):
     rule = {"service": "shop", "duration": "1m", "sampling_percentage": 100}
     assert ask_control(process, "POST", rule)["service"] == "shop"
     assert {(each["component"], each.get("service"), each["state"]) for each in ask_control(process, "GET")["collected"]
-            } == {("otlp", None, "ok"), ("join", None, "some"), ("join", "shop", "all")}
+            } == {("otlp", None, "ok"), ("pyroscope", None, "ok"), ("join", None, "some"), ("join", "shop", "all")}
     send(otlp.PROFILES)
     assert by_span(pyroscope.wait(2)[1]) == {ids[n]: (n * 10_000_000, f"span {n}") for n in (1, 2, 3)}
     sink.wait(otlp.TRACES, 2)
