@@ -7,6 +7,7 @@
 
 #include "base/mem.h"
 #include "extensions/query/braid.h"
+#include "profile/profile.h"
 
 #define SPANS_MAX 300000
 #define SERVICES_MAX 1000
@@ -18,7 +19,7 @@
 #define HINT_MAX 320
 
 struct join_tally {
-    uint64_t samples, with_span, unknown;
+    uint64_t samples, with_span, unknown, ambiguous;
 };
 
 struct join_service {
@@ -129,10 +130,10 @@ static void join_note_skew(struct join_ask *ask, uint32_t service, const struct 
         ask->skews[ask->n_skews++] = (struct join_skew){service, skew_ns};
 }
 
-static const char *join_service_name(const struct br_stored_series *series)
+static const char *join_label(const struct br_stored_series *series, const char *name)
 {
     for (size_t i = 0; i < series->n_labels; i++)
-        if (!strcmp(series->labels[i].name, "service_name"))
+        if (!strcmp(series->labels[i].name, name))
             return series->labels[i].value;
     return "";
 }
@@ -140,7 +141,7 @@ static const char *join_service_name(const struct br_stored_series *series)
 static bool join_on_samples(const struct br_stored_samples *samples, void *arg)
 {
     struct join_ask *ask = arg;
-    uint32_t number = join_find_service(ask, join_service_name(samples->series));
+    uint32_t number = join_find_service(ask, join_label(samples->series, "service_name"));
     if (number == SERVICES_MAX)
         return !ask->rc;
     struct join_service *service = ask->services[number];
@@ -150,8 +151,11 @@ static bool join_on_samples(const struct br_stored_samples *samples, void *arg)
         return !ask->rc;
     struct join_tally *tally = &service->tallies[type];
     tally->samples += samples->count;
-    if (!samples->span_id)
+    if (!samples->span_id) {
+        if (!strcmp(join_label(samples->series, BR_SAMPLE_JOIN), "ambiguous"))
+            tally->ambiguous += samples->count;
         return query_pick_goes_on(ask->job);
+    }
     tally->with_span += samples->count;
     const struct join_span key = {.span_id = samples->span_id};
     struct join_span *span =
@@ -204,6 +208,12 @@ static const char *join_hint(const struct join_service *service, const struct jo
         (void)snprintf(hint, HINT_MAX,
                        "profiles came, and no spans: are its traces sent here, under "
                        "the same service name?");
+    else if (tally->ambiguous * 20 > tally->samples)
+        (void)snprintf(hint, HINT_MAX,
+                       "%.0f %% of the samples name several spans at once and are left unlinked: "
+                       "its threads serve several requests (asyncio) and need a bridge that labels "
+                       "each task",
+                       100.0 * (double)tally->ambiguous / (double)tally->samples);
     else if (!tally->with_span)
         (void)snprintf(hint, HINT_MAX,
                        "profiles of this service come without span ids: let its profiler set the "
@@ -234,9 +244,9 @@ static void join_put_service(struct query_job *job, const struct join_service *s
     br_str_printf(&job->out,
                   ",\"spans\":%" PRIu64 ",\"spans_with_samples\":%" PRIu64 ",\"samples\":%" PRIu64
                   ",\"samples_with_span\":%" PRIu64 ",\"samples_of_unknown_span\":%" PRIu64
-                  ",\"median_skew_ns\":%" PRIu64,
+                  ",\"samples_ambiguous\":%" PRIu64 ",\"median_skew_ns\":%" PRIu64,
                   service->n_spans, service->n_spans_with_samples, tally.samples, tally.with_span,
-                  tally.unknown, service->median_skew_ns);
+                  tally.unknown, tally.ambiguous, service->median_skew_ns);
     if (hint)
         query_put_text(&job->out, ',', "hint", hint);
     else

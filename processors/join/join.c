@@ -133,9 +133,12 @@ static double *join_type_metric(struct join *join, double **at, uint16_t type, c
 
 static double *join_counter(struct join *join, uint16_t type, enum join_outcome outcome)
 {
-    static const char *const names[JOIN_COUNTS] = {"samples_joined",       "samples_joined_late",
-                                                   "samples_unknown_span", "samples_too_late",
-                                                   "samples_unlinked",     "samples_inferred"};
+    static const char *const names[JOIN_COUNTS] = {
+        [JOIN_COUNT_JOINED] = "samples_joined",        [JOIN_COUNT_LATE] = "samples_joined_late",
+        [JOIN_COUNT_UNKNOWN] = "samples_unknown_span", [JOIN_COUNT_TOO_LATE] = "samples_too_late",
+        [JOIN_COUNT_UNLINKED] = "samples_unlinked",    [JOIN_COUNT_INFERRED] = "samples_inferred",
+        [JOIN_COUNT_AMBIGUOUS] = "samples_ambiguous",
+    };
     return join_type_metric(join, &join->counts[type][outcome], type, names[outcome]);
 }
 
@@ -180,6 +183,9 @@ static void join_note_table(struct join *join)
 
 static const char *join_reason(const struct join_progress *progress)
 {
+    if (!progress->named && progress->ambiguous)
+        return "samples name several spans at once: the profiler labels threads that serve several "
+               "requests, and needs a bridge that labels each task";
     if (!progress->named && !progress->inferable)
         return "no sample names a span by its link or a label of `labels`, or says enough for "
                "`infer`";

@@ -10,6 +10,8 @@
 #include "otlp/fields.h"
 #include "otlp/keyvalue.h"
 #include "otlp/scan.h"
+#include "profile/pair.h"
+#include "profile/profile.h"
 #include "wire/protobuf.h"
 
 /* --- Texts ------------------------------------------------------------------------------ */
@@ -114,7 +116,7 @@ static size_t sample_view_label_number_of(const char *const *names, size_t count
                                           struct br_entry key)
 {
     for (size_t i = 0; i < count; i++)
-        if (strlen(names[i]) == key.len && memcmp(names[i], key.data, key.len) == 0)
+        if (names[i] && strlen(names[i]) == key.len && memcmp(names[i], key.data, key.len) == 0)
             return i;
     return NOT_NAMED;
 }
@@ -146,21 +148,9 @@ static bool sample_view_label_read_int(uint64_t value, uint8_t *out, size_t size
     return true;
 }
 
-/* A list of one, which is what some translators make of a pprof label, is its element. */
-static struct br_any sample_view_label_only_element(struct br_any list)
+static bool sample_view_label_read_one(struct join_texts *texts, struct br_any any, uint8_t *out,
+                                       size_t size)
 {
-    struct br_value first, more;
-    const uint8_t *end = list.data + list.len, *p = br_value_next(list.data, end, &first);
-    bool one = p && !br_value_next(p, end, &more);
-    return one ? br_any_read(first) : (struct br_any){.type = BR_VALUE_EMPTY};
-}
-
-static bool sample_view_label_read_id(struct join_texts *texts, struct br_value value, uint8_t *out,
-                                      size_t size)
-{
-    struct br_any any = br_any_read(value);
-    if (any.type == BR_VALUE_LIST)
-        any = sample_view_label_only_element(any);
     if (any.reference)
         return sample_view_texts_id(texts, any.reference, out, size);
     switch (any.type) {
@@ -175,6 +165,45 @@ static bool sample_view_label_read_id(struct join_texts *texts, struct br_value 
     }
 }
 
+/* Some translators make a list of a pprof label's values. */
+static bool sample_view_label_read_list(struct join_texts *texts, struct br_any list, uint8_t *out,
+                                        size_t size, bool *ret_several)
+{
+    const uint8_t *p = list.data, *end = p + list.len;
+    struct br_value element;
+    uint8_t id[16];
+    bool any = false;
+    while (!*ret_several && p && (p = br_value_next(p, end, &element))) {
+        if (!sample_view_label_read_one(texts, br_any_read(element), id, size))
+            continue;
+        *ret_several = any && memcmp(out, id, size) != 0;
+        if (!any)
+            memcpy(out, id, size);
+        any = true;
+    }
+    return any;
+}
+
+static bool sample_view_label_read_id(struct join_texts *texts, struct br_value value,
+                                      struct join_label *label, size_t size)
+{
+    struct br_any any = br_any_read(value);
+    if (any.type == BR_VALUE_LIST)
+        return sample_view_label_read_list(texts, any, label->id, size, &label->several);
+    return sample_view_label_read_one(texts, any, label->id, size);
+}
+
+static bool sample_view_label_is_estimated(struct join_texts *texts, struct br_entry key,
+                                           struct br_value value)
+{
+    if (!br_text_is(key, BR_SAMPLE_TIME))
+        return false;
+    struct br_any any = br_any_read(value);
+    struct br_entry text = any.reference ? join_texts_at(texts, any.reference)
+                                         : (struct br_entry){any.data, (uint32_t)any.len};
+    return br_text_is(text, BR_SAMPLE_TIME_ESTIMATED);
+}
+
 static void sample_view_label_read_kind(struct join_texts *texts,
                                         const struct join_label_names *names, struct br_entry key,
                                         struct br_value value, struct join_label *label)
@@ -187,12 +216,16 @@ static void sample_view_label_read_kind(struct join_texts *texts,
     }
     if (!value.data)
         return;
+    if (sample_view_label_is_estimated(texts, key, value)) {
+        label->kind = JOIN_LABEL_ESTIMATED;
+        return;
+    }
     n = sample_view_label_number_of(names->span_id.items, names->span_id.count, key);
-    if (n != NOT_NAMED && sample_view_label_read_id(texts, value, label->id, 8))
+    if (n != NOT_NAMED && sample_view_label_read_id(texts, value, label, 8))
         label->kind = JOIN_LABEL_SPAN_ID;
     if (n == NOT_NAMED) {
         n = sample_view_label_number_of(names->trace_id.items, names->trace_id.count, key);
-        if (n != NOT_NAMED && sample_view_label_read_id(texts, value, label->id, 16))
+        if (n != NOT_NAMED && sample_view_label_read_id(texts, value, label, 16))
             label->kind = JOIN_LABEL_TRACE_ID;
     }
     label->number = (uint8_t)(n < UINT8_MAX ? n : UINT8_MAX);
@@ -239,11 +272,6 @@ struct join_label *join_labels_read(struct join_texts *texts, const struct join_
 
 #define NAME_MAX_LEN 159
 
-static bool sample_view_value_type_text_is(struct br_entry entry, const char *text)
-{
-    return entry.len == strlen(text) && memcmp(entry.data, text, entry.len) == 0;
-}
-
 static void sample_view_value_type_read_texts(const struct br_dictionary_view *view,
                                               const struct br_field *value_type,
                                               struct br_entry *type, struct br_entry *unit)
@@ -260,26 +288,16 @@ static void sample_view_value_type_read_texts(const struct br_dictionary_view *v
 
 static uint64_t sample_view_value_type_time_unit(struct br_entry unit)
 {
-    return sample_view_value_type_text_is(unit, "nanoseconds") ||
-                   sample_view_value_type_text_is(unit, "ns")
-               ? 1
-           : sample_view_value_type_text_is(unit, "microseconds") ||
-                   sample_view_value_type_text_is(unit, "us")
-               ? 1000
-           : sample_view_value_type_text_is(unit, "milliseconds") ||
-                   sample_view_value_type_text_is(unit, "ms")
-               ? 1000000
-           : sample_view_value_type_text_is(unit, "seconds") ||
-                   sample_view_value_type_text_is(unit, "s")
-               ? 1000000000
-               : 0;
+    return br_text_is(unit, "nanoseconds") || br_text_is(unit, "ns")    ? 1
+           : br_text_is(unit, "microseconds") || br_text_is(unit, "us") ? 1000
+           : br_text_is(unit, "milliseconds") || br_text_is(unit, "ms") ? 1000000
+           : br_text_is(unit, "seconds") || br_text_is(unit, "s")       ? 1000000000
+                                                                        : 0;
 }
 
 static bool sample_view_value_type_is_cpu(struct br_entry type)
 {
-    return sample_view_value_type_text_is(type, "cpu") ||
-           sample_view_value_type_text_is(type, "itimer") ||
-           sample_view_value_type_text_is(type, "process_cpu");
+    return br_text_is(type, "cpu") || br_text_is(type, "itimer") || br_text_is(type, "process_cpu");
 }
 
 /* "alloc_space" of Go and pprof, JFR's "alloc_in_new_tlab_bytes", and their like. */
@@ -321,20 +339,22 @@ void join_value_type_read(struct join_table *table, const struct br_dictionary_v
     }
     value_type.type = sample_view_value_type_type_number(table, type, unit);
     value_type.unit_ns = sample_view_value_type_time_unit(unit);
-    value_type.counts = sample_view_value_type_text_is(unit, "count");
-    value_type.allocates =
-        sample_view_value_type_text_is(unit, "bytes") && sample_view_value_type_is_allocation(type);
+    value_type.counts = br_text_is(unit, "count");
+    value_type.allocates = br_text_is(unit, "bytes") && sample_view_value_type_is_allocation(type);
     if (period > 0)
         value_type.period_ns =
             join_times((uint64_t)period, sample_view_value_type_time_unit(period_unit));
     if (value_type.period_ns == UINT64_MAX)
         value_type.period_ns = 0;
+    bool cpu = sample_view_value_type_is_cpu(type);
     if (value_type.unit_ns)
-        value_type.measure = sample_view_value_type_is_cpu(type) ? JOIN_CPU_TIME : JOIN_WALL_TIME;
+        value_type.measure = cpu ? JOIN_CPU_TIME : JOIN_WALL_TIME;
     else if (value_type.counts && value_type.period_ns &&
-             sample_view_value_type_is_cpu(period_type) &&
-             sample_view_value_type_text_is(type, "samples"))
+             sample_view_value_type_is_cpu(period_type) && (cpu || br_text_is(type, "samples")))
         value_type.measure = JOIN_CPU_COUNT;
+    else if (value_type.counts && value_type.period_ns && br_text_is(period_type, "wall") &&
+             br_text_is(type, "wall"))
+        value_type.measure = JOIN_WALL_TIME;
     *ret = value_type;
 }
 
@@ -344,28 +364,42 @@ struct reader {
     const struct br_dictionary_view *view;
     const struct join_label *labels;
     struct join_sample_view *sample_view;
+    bool several_spans, several_traces; /* of the labels that decide */
 };
+
+/* Takes an id, unless the sample has one under a name that comes first in the list. */
+static void sample_view_take_id(const struct join_label *label, size_t size, const uint8_t **id,
+                                uint8_t *number, bool *several)
+{
+    if (*id && label->number > *number)
+        return;
+    if (*id && label->number == *number) {
+        *several = *several || label->several || memcmp(*id, label->id, size) != 0;
+        return;
+    }
+    *id = label->id;
+    *number = label->number;
+    *several = label->several;
+}
 
 static void sample_view_take_label(void *arg, uint64_t index)
 {
-    const struct reader *reader = arg;
+    struct reader *reader = arg;
     struct join_sample_view *view = reader->sample_view;
     if (index >= reader->view->count[BR_TABLE_ATTRIBUTE])
         return;
     const struct join_label *label = &reader->labels[index];
     if (label->where < JOIN_WHERES)
         view->where.hashes[label->where] = label->hash;
-    if (label->kind == JOIN_LABEL_OWN) {
+    if (label->kind == JOIN_LABEL_ESTIMATED)
+        view->estimated = true;
+    else if (label->kind == JOIN_LABEL_OWN)
         view->has_keys |= 1u << label->number;
-    } else if (label->kind == JOIN_LABEL_SPAN_ID &&
-               (!view->span_id || label->number < view->span_number)) {
-        view->span_id = label->id;
-        view->span_number = label->number;
-    } else if (label->kind == JOIN_LABEL_TRACE_ID &&
-               (!view->trace_id || label->number < view->trace_number)) {
-        view->trace_id = label->id;
-        view->trace_number = label->number;
-    }
+    else if (label->kind == JOIN_LABEL_SPAN_ID)
+        sample_view_take_id(label, 8, &view->span_id, &view->span_number, &reader->several_spans);
+    else if (label->kind == JOIN_LABEL_TRACE_ID)
+        sample_view_take_id(label, 16, &view->trace_id, &view->trace_number,
+                            &reader->several_traces);
 }
 
 static void sample_view_add_value(void *arg, uint64_t value)
@@ -434,23 +468,24 @@ static struct link sample_view_link_read_long(struct join_links *links, uint32_t
     return link ? *link : (struct link){NULL, NULL};
 }
 
-/* A link beats labels; what it does not say of trace and span it leaves to them. */
-static void sample_view_take_link(struct join_links *links, uint64_t index,
-                                  struct join_sample_view *view)
+/* A link takes precedence over labels, which supply only the trace or the span that it lacks. */
+static void sample_view_take_link(struct join_links *links, uint64_t index, struct reader *reader)
 {
+    struct join_sample_view *view = reader->sample_view;
     if (index == 0 || index >= links->view->count[BR_TABLE_LINK])
         return;
     const struct br_entry *entry = &links->view->tables[BR_TABLE_LINK][index];
     struct link link = entry->len <= SHORT ? sample_view_link_read(entry)
                                            : sample_view_link_read_long(links, (uint32_t)index);
-    if (!link.span) {
-        view->trace_id = link.trace ? link.trace : view->trace_id;
-        return;
-    }
-    view->linked = true;
-    view->span_id = link.span;
-    if (link.trace)
+    if (link.trace) {
         view->trace_id = link.trace;
+        reader->several_traces = false;
+    }
+    if (link.span) {
+        view->linked = true;
+        view->span_id = link.span;
+        reader->several_spans = false;
+    }
 }
 
 void join_links_release(struct join_links *links)
@@ -467,7 +502,7 @@ static inline void sample_view_begin(struct join_sample_view *view, const uint8_
     view->end = end;
     view->trace_id = view->span_id = NULL;
     view->trace_number = view->span_number = 0;
-    view->linked = false;
+    view->linked = view->ambiguous = view->estimated = false;
     view->has_keys = view->stack = 0;
     view->value = view->n_values = view->n_times = 0;
     for (int i = 0; i < JOIN_WHERES; i++)
@@ -477,7 +512,7 @@ static inline void sample_view_begin(struct join_sample_view *view, const uint8_
 void join_sample_view_of(struct join_links *links, const struct join_label *labels,
                          const uint8_t *p, const uint8_t *end, struct join_sample_view *ret)
 {
-    struct reader reader = {links->view, labels, ret};
+    struct reader reader = {.view = links->view, .labels = labels, .sample_view = ret};
     struct br_field field;
     uint64_t link = 0;
     sample_view_begin(ret, p, end);
@@ -493,7 +528,10 @@ void join_sample_view_of(struct join_links *links, const struct join_label *labe
         else if (field.number == BR_SAMPLE_TIMES)
             ret->n_times += field.wire == BR_WIRE_LEN ? field.value / 8 : 1;
     }
-    sample_view_take_link(links, link, ret);
+    sample_view_take_link(links, link, &reader);
+    ret->ambiguous = ret->span_id && (reader.several_spans || reader.several_traces);
+    if (ret->ambiguous)
+        ret->span_id = ret->trace_id = NULL;
 }
 
 static void sample_view_put_number(void *arg, uint64_t value)

@@ -44,15 +44,22 @@ uint64_t join_texts_service(struct join_texts *texts, uint64_t index);
 
 struct join_label_names {
     struct br_strings span_id, trace_id; /* the first of a list wins */
-    const char *const *own;              /* the keys that joined samples get */
+    const char *const *own;              /* the keys that joined samples get; NULL: unused */
     size_t n_own;
 };
 
-enum join_label_kind { JOIN_LABEL_NONE, JOIN_LABEL_SPAN_ID, JOIN_LABEL_TRACE_ID, JOIN_LABEL_OWN };
+enum join_label_kind {
+    JOIN_LABEL_NONE,
+    JOIN_LABEL_SPAN_ID,
+    JOIN_LABEL_TRACE_ID,
+    JOIN_LABEL_OWN,
+    JOIN_LABEL_ESTIMATED, /* BR_SAMPLE_TIME: timestamps are estimated */
+};
 
 struct join_label {
     uint8_t kind;   /* enum join_label_kind */
     uint8_t number; /* of its name in the list */
+    bool several;   /* the value is a list of different ids, of which `id` is the first */
     uint8_t where;  /* enum join_where, beside its kind */
     uint8_t id[16]; /* 8 of them for a span */
     uint32_t hash;  /* of what it says there */
@@ -92,7 +99,9 @@ struct join_sample_view {
     const uint8_t *trace_id, *span_id; /* NULL: none */
     uint8_t trace_number, span_number; /* of the labels that they came from */
     bool linked;                       /* by a link, not by a label */
-    uint32_t has_keys;                 /* bits: keys that the join would add, and the sample has */
+    bool ambiguous;    /* its labels name several spans or traces: span_id and trace_id are NULL */
+    bool estimated;    /* its timestamps are estimated, so that they place it in no span */
+    uint32_t has_keys; /* bits: keys that the join would add, and the sample has */
     uint32_t stack;
     uint64_t value; /* the sum of its values */
     uint64_t n_values, n_times;
@@ -102,6 +111,12 @@ struct join_sample_view {
 /* Reads a Sample message. `labels` is of join_labels_read; NULL: none of them means anything. */
 void join_sample_view_of(struct join_links *links, const struct join_label *labels,
                          const uint8_t *p, const uint8_t *end, struct join_sample_view *ret);
+
+/* Returns whether the sample has timestamps that tell which span it was taken in. */
+static inline bool join_sample_view_is_timed(const struct join_sample_view *view)
+{
+    return view->n_times > 0 && !view->estimated;
+}
 
 /* Writes the sample in pieces, as fields of a Profile, into `arena`: one for each row of timestamps
  * that have the same number in `numbers`. Says how many; 0: it is one piece, its values are of no

@@ -182,9 +182,9 @@ static enum join_result join_run_look_up(struct run *run, const struct join_samp
     bool held = run->pass == JOIN_PASS_FIRST, add = run->pass != JOIN_PASS_LAST;
     struct join_sample sample = run_sample_of(run, view, held);
     enum join_result result = JOIN_UNKNOWN;
-    if (!add || view->n_times)
+    if (!add || join_sample_view_is_timed(view))
         result = join_run_ask(run, &sample, false);
-    bool taken = add && view->n_times && join_run_is_open(run, result, &sample) &&
+    bool taken = add && join_sample_view_is_timed(view) && join_run_is_open(run, result, &sample) &&
                  join_run_take(run, view, &result);
     if (add && result != JOIN_TOO_LATE && !taken)
         result = join_run_add_to(run, view, held);
@@ -257,20 +257,22 @@ static uint8_t *join_run_addition_room(struct run *run, size_t size)
     return start;
 }
 
-/* The bytes to append to a sample: attribute indices, and the link that it had not. */
+/* The bytes to append to a sample: attribute indices, `profile.join` among them unless `how` is
+ * NULL, and the link if the sample has none. */
 static struct br_addition join_run_addition_for(struct run *run,
                                                 const struct join_sample_view *view, bool found,
-                                                bool inferred)
+                                                const char *how)
 {
     uint32_t indices[JOIN_KEYS_MAX], link = 0;
     uint32_t n = found ? join_run_indices_of(run, view->has_keys, indices) : 0;
-    if (inferred)
-        indices[n++] = join_run_index_of(run, JOIN_HOW_KEY, (const uint8_t *)"inferred", 8);
+    bool links = run->link || (view->span_id && !view->linked);
+    if (how && !(view->has_keys >> JOIN_HOW_KEY & 1))
+        indices[n++] = join_run_index_of(run, JOIN_HOW_KEY, (const uint8_t *)how, strlen(how));
     uint8_t packed[BR_VARINT_MAX * JOIN_KEYS_MAX], *q = packed;
     for (uint32_t i = 0; i < n; i++)
         q = br_put_varint(q, indices[i]);
     size_t len = (size_t)(q - packed), size = n ? br_len_size(2, len) : 0;
-    if (!view->linked || run->link) {
+    if (links) {
         const uint8_t *trace = found && run->found.has_trace ? run->found.trace : NULL;
         link = join_additions_link(&run->additions, view->trace_id ? view->trace_id : trace,
                                    run->link ? run->link : view->span_id);
@@ -283,7 +285,7 @@ static struct br_addition join_run_addition_for(struct run *run,
     }
     if (n)
         p = br_put_len(p, BR_SAMPLE_ATTRIBUTES, packed, len);
-    if (!view->linked || run->link) {
+    if (links) {
         p = br_put_varint(p, BR_TAG(BR_SAMPLE_LINK, BR_WIRE_VARINT));
         (void)br_put_varint(p, link);
     }
@@ -390,7 +392,7 @@ static void join_run_fold(struct run *run)
  * link and name, where the config says so. */
 static void join_run_relink(struct run *run, const struct join_sample_view *view)
 {
-    if (run->join->config->local_root.link != JOIN_LINK_SPAN || !view->n_times)
+    if (run->join->config->local_root.link != JOIN_LINK_SPAN || !join_sample_view_is_timed(view))
         return;
     const uint8_t *span = join_credit_deepest(&run->credit, view, &run->found);
     if (!span)
@@ -420,7 +422,7 @@ static void run_linked_sample(struct run *run, const struct join_sample_view *vi
     if (result == JOIN_FOUND && run->pass != JOIN_PASS_FIRST)
         join_run_relink(run, view);
     if (addition)
-        *addition = join_run_addition_for(run, view, result == JOIN_FOUND, false);
+        *addition = join_run_addition_for(run, view, result == JOIN_FOUND, NULL);
     if (run->folding.verdicts)
         join_run_decide(run, view, result == JOIN_FOUND);
     run->link = NULL;
@@ -488,10 +490,24 @@ static bool run_infer_sample(struct run *run, struct join_sample_view *view,
     join_run_note_service(run);
     run->counts.outcomes[run->scope.value_type.type][JOIN_COUNT_INFERRED]++;
     if (addition)
-        *addition = join_run_addition_for(run, view, true, true);
+        *addition = join_run_addition_for(run, view, true, "inferred");
     if (run->folding.verdicts)
         join_run_decide(run, view, true);
     return true;
+}
+
+/* A sample that names several spans was taken in one of them, and nobody knows in which: a thread
+ * that serves several requests gets the labels of all. Inference by thread would only guess. */
+static void run_ambiguous_sample(struct run *run, const struct join_sample_view *view,
+                                 struct br_addition *addition)
+{
+    join_progress_note(&join_table_progress(run->join->table)->ambiguous);
+    run->counts.outcomes[run->scope.value_type.type][JOIN_COUNT_AMBIGUOUS] +=
+        run->pass != JOIN_PASS_FIRST;
+    if (addition)
+        *addition = join_run_addition_for(run, view, false, "ambiguous");
+    if (run->folding.verdicts)
+        run->folding.verdicts[run->index] = JOIN_FOLD_UNLINKED;
 }
 
 static void run_sample(struct run *run, const uint8_t *p, const uint8_t *end,
@@ -505,6 +521,8 @@ static void run_sample(struct run *run, const uint8_t *p, const uint8_t *end,
         run->counts.n_named++;
     if (view.span_id) {
         run_linked_sample(run, &view, memo, addition);
+    } else if (view.ambiguous) {
+        run_ambiguous_sample(run, &view, addition);
     } else if (!run_infer_sample(run, &view, addition)) {
         run->counts.outcomes[run->scope.value_type.type][JOIN_COUNT_UNLINKED] +=
             run->pass != JOIN_PASS_FIRST;
@@ -709,7 +727,7 @@ static bool join_samples_splitting_spans(struct splitting *splitting,
     if (!splitting->spans)
         return false;
     if (!view->span_id)
-        return config->infer && join_infer_may(view, &where) &&
+        return config->infer && !view->ambiguous && join_infer_may(view, &where) &&
                join_infer_spans(&run->infer, view, &where, times, splitting->spans);
     const struct join_sample sample = {.trace_id = view->trace_id, .span_id = view->span_id};
     return config->local_root.link == JOIN_LINK_SPAN &&
@@ -742,7 +760,8 @@ static int splitting_on_sample(void *arg, struct br_visit *visit)
                         run->dictionary.any_label ? run->dictionary.labels : NULL, visit->body,
                         visit->body + visit->len, &view);
     visit->n_out = 0;
-    if (view.n_times > 1 && join_samples_splitting_spans(splitting, &view, &times))
+    if (view.n_times > 1 && !view.estimated &&
+        join_samples_splitting_spans(splitting, &view, &times))
         visit->n_out = join_sample_view_split(&view, times, splitting->spans, &run->arena,
                                               &visit->out, &run->counts.n_splits_cut);
     if (!join_samples_splitting_note(splitting, visit->index, visit->n_out ? visit->n_out : 1))
@@ -777,7 +796,7 @@ static bool join_run_prepare(struct run *run)
     const struct join_label_names names = {.span_id = run->join->config->labels.span_id,
                                            .trace_id = run->join->config->labels.trace_id,
                                            .own = run->join->keys,
-                                           .n_own = run->join->n_keys};
+                                           .n_own = JOIN_KEYS_MAX};
     unsigned tables = run->join->config->top_functions ? WITH_STACKS : WITHOUT_STACKS;
     if (br_dictionary_index_late(run->item, tables, &run->arena, &run->dictionary.view))
         return false;

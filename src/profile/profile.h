@@ -33,6 +33,14 @@
 #define BR_PROFILE_DOC_URL "pprof.profile.doc_url"         /* string */
 #define BR_PROFILE_CUMULATIVE "pprof.profile.cumulative"   /* bool: since the process began */
 
+/* Sample attribute that the processor `join` writes: "inferred" or "ambiguous". */
+#define BR_SAMPLE_JOIN "profile.join"
+
+/* Sample attribute whose value is "estimated" if the file has times of an unknown clock, which were
+ * moved so that the last sample was taken when the file was written. */
+#define BR_SAMPLE_TIME "profile.time"
+#define BR_SAMPLE_TIME_ESTIMATED "estimated"
+
 /* Mapping and location attributes; the truth values only where they are true. */
 #define BR_MAPPING_BUILD_ID "process.executable.build_id.gnu" /* string */
 #define BR_MAPPING_HAS_FUNCTIONS "pprof.mapping.has_functions"

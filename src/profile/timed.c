@@ -97,14 +97,26 @@ static uint32_t timed_string(struct br_build *build, const char *text)
     return text ? br_build_string(build, text, strlen(text)) : 0;
 }
 
-/* The number to add to a time of the file's clock; it wraps. */
-static uint64_t timed_shift(const struct br_timed *timed, const struct br_profile_source *source)
+/* How times of the file's clock become times of day. */
+struct timed_clock {
+    uint64_t shift_ns;  /* to add; it wraps */
+    uint32_t attribute; /* of every sample, if times are estimated; else 0 */
+};
+
+static struct timed_clock timed_clock_of(const struct br_timed *timed,
+                                         const struct br_profile_source *source)
 {
     uint64_t first_ns = timed->has_clock ? timed->clock_first_ns : timed->first_ns;
     uint64_t last_ns = timed->has_clock ? timed->clock_last_ns : timed->last_ns;
-    return last_ns >= DAY_CLOCK_NS || source->end_ns < last_ns - first_ns
-               ? 0
-               : source->end_ns - last_ns;
+    struct timed_clock clock = {0};
+    if (last_ns >= DAY_CLOCK_NS)
+        return clock;
+    if (source->end_ns >= last_ns - first_ns)
+        clock.shift_ns = source->end_ns - last_ns;
+    uint32_t key = br_build_string(timed->build, BR_SAMPLE_TIME, strlen(BR_SAMPLE_TIME));
+    clock.attribute = br_build_attribute_text(timed->build, key, BR_SAMPLE_TIME_ESTIMATED,
+                                              strlen(BR_SAMPLE_TIME_ESTIMATED));
+    return clock;
 }
 
 static int timed_scope(struct br_timed *timed, const struct br_timed_type *type,
@@ -134,10 +146,11 @@ static const uint8_t *timed_unpack(const uint8_t *p, const uint8_t *end, uint64_
     return p;
 }
 
-static void timed_put(struct br_timed *timed, const struct br_timed_sample *from, uint64_t shift)
+static void timed_put(struct br_timed *timed, const struct br_timed_sample *from,
+                      const struct timed_clock *clock)
 {
-    uint32_t attributes[BR_TIMED_ATTRIBUTES];
-    uint64_t time_ns = from->time_ns + shift;
+    uint32_t attributes[BR_TIMED_ATTRIBUTES + 1];
+    uint64_t time_ns = from->time_ns + clock->shift_ns;
     struct br_build_sample sample = {.stack = from->stack,
                                      .attributes = attributes,
                                      .values = &from->value,
@@ -147,11 +160,14 @@ static void timed_put(struct br_timed *timed, const struct br_timed_sample *from
     for (uint32_t k = 0; k < BR_TIMED_ATTRIBUTES; k++)
         if (from->attributes[k])
             attributes[sample.n_attributes++] = from->attributes[k];
+    if (clock->attribute)
+        attributes[sample.n_attributes++] = clock->attribute;
     br_build_sample(timed->build, &sample);
 }
 
 /* Each block goes when it was written. */
-static void timed_samples(struct br_timed *timed, struct br_timed_type *type, uint64_t shift)
+static void timed_samples(struct br_timed *timed, struct br_timed_type *type,
+                          const struct timed_clock *clock)
 {
     struct br_timed_sample sample;
     uint64_t time_ns = 0;
@@ -159,15 +175,16 @@ static void timed_samples(struct br_timed *timed, struct br_timed_type *type, ui
         struct br_timed_block *block = type->first;
         for (const uint8_t *p = block->data, *end = p + block->len; p < end;) {
             p = timed_unpack(p, end, &time_ns, &sample);
-            timed_put(timed, &sample, shift);
+            timed_put(timed, &sample, clock);
         }
         type->first = block->next;
         br_free(block);
     }
 }
 
-static int timed_profile(struct br_timed *timed, struct br_timed_type *type, uint64_t shift,
-                         const struct br_profile_source *source, struct br_arena *scratch)
+static int timed_profile(struct br_timed *timed, struct br_timed_type *type,
+                         const struct timed_clock *clock, const struct br_profile_source *source,
+                         struct br_arena *scratch)
 {
     struct br_build *build = timed->build;
     int rc = timed_scope(timed, type, source, scratch);
@@ -178,24 +195,24 @@ static int timed_profile(struct br_timed *timed, struct br_timed_type *type, uin
                                              .period_type = timed_string(build, type->period_type),
                                              .period_unit = timed_string(build, type->period_unit),
                                              .period = type->period,
-                                             .time_ns = timed->first_ns + shift,
+                                             .time_ns = timed->first_ns + clock->shift_ns,
                                              .duration_ns = timed->last_ns - timed->first_ns,
                                              .profile_id = source->profile_id};
     br_build_profile(build, &profile);
-    timed_samples(timed, type, shift);
+    timed_samples(timed, type, clock);
     return br_build_rc(build);
 }
 
 int br_timed_emit(struct br_timed *timed, const struct br_profile_source *source,
                   struct br_arena *scratch, struct br_err *err)
 {
-    uint64_t shift = timed_shift(timed, source);
+    struct timed_clock clock = timed_clock_of(timed, source);
     int rc = br_build_rc(timed->build);
     if (timed->count)
         br_build_resource(timed->build, source->resource);
     for (uint32_t i = 0; i < timed->n_types && !rc; i++)
         if (timed->types[i].first)
-            rc = timed_profile(timed, &timed->types[i], shift, source, scratch);
+            rc = timed_profile(timed, &timed->types[i], &clock, source, scratch);
     timed_empty(timed);
     return rc ? br_err_set(err, rc, "it cannot be converted: %s", br_strerror(rc)) : 0;
 }

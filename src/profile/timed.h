@@ -48,8 +48,8 @@ int br_timed_add(struct br_timed *timed, const struct br_timed_sample *sample);
 
 /* Writes a resource with a scope and a Profile for each type that has samples. Afterwards, also
  * after a failure, `timed` has its types and no samples, and need not be released. What is later
- * than 2001 is a time of day; else the last sample was taken when the source ends. Returns 0 or a
- * code with its sentence. */
+ * than 2001 is a time of day; otherwise the last sample is dated to the end of the source, and
+ * every sample has the attribute BR_SAMPLE_TIME. Returns 0 or a code with its sentence. */
 int br_timed_emit(struct br_timed *timed, const struct br_profile_source *source,
                   struct br_arena *scratch, struct br_err *err);
 void br_timed_release(struct br_timed *timed);

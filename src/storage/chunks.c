@@ -560,7 +560,8 @@ static bool chunks_keeps(struct br_chunks *chunks, uint32_t index)
             pair.value.type == BR_VALUE_STRING && pair.value.len && pair.key.len) {
             key = (const char *)pair.key.data;
             if (!br_series_is_id(key, pair.key.len) &&
-                (chunks->group->out->from_pyroscope || br_series_keeps(&usual, key, pair.key.len)))
+                (chunks->group->out->from_pyroscope || br_text_is(pair.key, BR_SAMPLE_JOIN) ||
+                 br_series_keeps(&usual, key, pair.key.len)))
                 attributes[index] = LABEL;
         }
     }

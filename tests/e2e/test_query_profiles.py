@@ -259,7 +259,7 @@ def test_services_time_line_and_join_health(asked):
     assert sum(bucket["cpu_ns"] for bucket in line["buckets"]) == 11 * shop.PERIOD
     health = {service["name"]: service for service in asked.braid("join", **RANGE)["services"]}
     assert health["shop"] == {"name": "shop", "spans": 3, "spans_with_samples": 3, "samples": 11,
-                              "samples_with_span": 6, "samples_of_unknown_span": 0, "median_skew_ns": 0, "hint": None}
+                              "samples_with_span": 6, "samples_of_unknown_span": 0, "samples_ambiguous": 0, "median_skew_ns": 0, "hint": None}
 
 
 def test_what_is_empty_says_why(start):

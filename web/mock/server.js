@@ -219,7 +219,7 @@ export async function startMock({ port = 0, host = "127.0.0.1", now = Date.now()
     join: () => ({ cut: null, services: [...new Set(store.spans.map((s) => s.service))].sort().map((name, i) => {
       const list = store.spans.filter((s) => s.service === name);
       const samples = list.reduce((all, s) => all + s.samples, 0);
-      const row = { name: say(name), spans: list.length, spans_with_samples: list.filter((s) => s.samples).length, samples, samples_with_span: samples, samples_of_unknown_span: 0, median_skew_ns: (i * 7919) % 400000, hint: null };
+      const row = { name: say(name), spans: list.length, spans_with_samples: list.filter((s) => s.samples).length, samples, samples_with_span: samples, samples_of_unknown_span: 0, samples_ambiguous: 0, median_skew_ns: (i * 7919) % 400000, hint: null };
       if (name === "cart") Object.assign(row, { samples: 18230, hint: `Profiles of ${row.name} come without span ids: add the Pyroscope SDK's span bridge, or turn "infer" on in the join.` });
       if (name === "mail") row.hint = `No profile of ${row.name} has come in this range: start a profiler beside it.`;
       if (name === "payment") Object.assign(row, { samples: samples + 960, samples_with_span: samples + 930, samples_of_unknown_span: 930, median_skew_ns: 184e6, hint: "A tenth of the samples name spans that never came: is the tracer sampling more than the profiler?" });

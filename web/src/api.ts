@@ -126,6 +126,7 @@ export interface JoinRow {
   samples: number;
   samples_with_span: number;
   samples_of_unknown_span: number;
+  samples_ambiguous: number;
   median_skew_ns: number;
   hint: string | null;
 }

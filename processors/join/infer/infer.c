@@ -32,7 +32,7 @@ void join_infer_release(struct join_infer *infer)
 
 bool join_infer_may(const struct join_sample_view *view, const struct join_identity *where)
 {
-    return view->n_times && where->hashes[JOIN_PROCESS] &&
+    return join_sample_view_is_timed(view) && where->hashes[JOIN_PROCESS] &&
            (where->hashes[JOIN_THREAD_ID] || where->hashes[JOIN_THREAD_NAME]) &&
            (where->hashes[JOIN_HOST] || where->hashes[JOIN_CONTAINER]);
 }

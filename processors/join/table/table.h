@@ -45,8 +45,8 @@ struct join_table;
 /* What samples add up to, by the kind of their profile. */
 enum join_measure {
     JOIN_CPU_TIME,  /* a CPU time: cpu/nanoseconds */
-    JOIN_CPU_COUNT, /* samples of a CPU period: samples/count with a period of cpu/nanoseconds */
-    JOIN_WALL_TIME, /* any other time: wall, off_cpu, delays */
+    JOIN_CPU_COUNT, /* counts of a CPU period: samples, cpu or itimer in count, period in time */
+    JOIN_WALL_TIME, /* any other time: wall, off_cpu, delays; counts of a wall-clock period */
     JOIN_OTHER,
     JOIN_MEASURES,
 };
@@ -442,9 +442,9 @@ uint32_t join_table_hash_value(const struct join_table *table, const uint8_t *an
 struct join_progress {
     _Atomic unsigned signals; /* bits: of the pipelines that they stand in */
     _Atomic bool warned;      /* that one is missing */
-    /* Spans came; samples came; some of them name a span; some say enough to infer it; a service
-     * has both; one was joined. */
-    _Atomic bool spans, samples, named, inferable, common, joined;
+    /* Whether spans came, samples came, a sample names a span, a sample names several, one contains
+     * enough to infer its span, a service has both signals, a sample was joined. */
+    _Atomic bool spans, samples, named, ambiguous, inferable, common, joined;
 };
 
 /* Sets one of them, which it mostly is. */

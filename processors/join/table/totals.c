@@ -220,7 +220,7 @@ void join_value_type_apply(const struct join_value_type *value_type, uint64_t va
     } else if (value_type->counts && has_value) {
         count = value;
     }
-    if (value_type->measure == JOIN_CPU_COUNT)
+    if (value_type->measure < JOIN_OTHER && !value_type->unit_ns)
         time_ns = join_times(count, value_type->period_ns);
     ret->measure = value_type->measure;
     ret->time_ns = time_ns;

@@ -240,6 +240,7 @@ static uint32_t pprof_labels_link_of(struct br_pprof *pprof, uint64_t span, uint
 struct named {
     uint64_t span, profile, trace;
     uint64_t number, root; /* the ids themselves; 0: there is none */
+    unsigned several;      /* bits by enum kind: labels with more than one value */
 };
 
 /* The id that a label has as a number or as a decimal text; 0 where it has none. */
@@ -379,6 +380,14 @@ static int pprof_labels_list_of(struct br_pprof *pprof, const struct br_pprof_or
                             : pprof_labels_numbers_of(pprof, key, group, count, unit, ret);
 }
 
+static bool pprof_labels_differ(const struct br_pprof_ordered *group, size_t count)
+{
+    for (size_t i = 1; i < count; i++)
+        if (group[i].label.str != group->label.str || group[i].label.num != group->label.num)
+            return true;
+    return false;
+}
+
 static int pprof_labels_put_group(struct br_pprof *pprof, const struct br_pprof_ordered *group,
                                   size_t count, struct named *named)
 {
@@ -388,6 +397,8 @@ static int pprof_labels_put_group(struct br_pprof *pprof, const struct br_pprof_
         return rc;
     uint32_t attribute = memo_label->attribute - 1;
     pprof_labels_note_name(pprof, named, memo_label->kind, &group->label);
+    if (pprof_labels_differ(group, count))
+        named->several |= 1u << memo_label->kind;
     if (count > 1)
         rc = pprof_labels_list_of(pprof, group, count, &attribute);
     if (!rc && !pprof_labels_add_attribute(pprof, attribute))
@@ -429,6 +440,25 @@ static int pprof_labels_put(struct br_pprof *pprof, uint32_t count, struct named
     return 0;
 }
 
+/* The link to the span that the labels name; 0 if there is none, or if the label that decides has
+ * several values: the SDKs label a thread, which may serve several requests at once (asyncio). */
+static uint32_t pprof_labels_link_named(struct br_pprof *pprof, const struct named *named)
+{
+    enum kind kind = named->span      ? KIND_SPAN
+                     : named->profile ? KIND_PROFILE
+                     : named->number  ? KIND_NUMBER
+                                      : KIND_ROOT_NUMBER;
+    if (named->several & (1u << kind | 1u << KIND_TRACE))
+        return 0;
+    uint32_t link = named->span ? pprof_labels_link_of(pprof, named->span, named->trace) : 0;
+    if (!link && named->profile && !(named->several & 1u << KIND_PROFILE))
+        link = pprof_labels_link_of(pprof, named->profile, named->trace);
+    uint64_t number = named->number ? named->number : named->root;
+    if (!link && number)
+        link = pprof_labels_link_of_number(pprof, number, named->trace);
+    return link;
+}
+
 int br_pprof_read_labels(struct br_pprof *pprof, uint32_t count, uint32_t *ret_link)
 {
     struct named named = {0};
@@ -439,11 +469,6 @@ int br_pprof_read_labels(struct br_pprof *pprof, uint32_t count, uint32_t *ret_l
                  : pprof_labels_put(pprof, count, &named);
     if (rc)
         return rc;
-    *ret_link = named.span ? pprof_labels_link_of(pprof, named.span, named.trace) : 0;
-    if (!*ret_link && named.profile)
-        *ret_link = pprof_labels_link_of(pprof, named.profile, named.trace);
-    uint64_t number = named.number ? named.number : named.root;
-    if (!*ret_link && number)
-        *ret_link = pprof_labels_link_of_number(pprof, number, named.trace);
+    *ret_link = pprof_labels_link_named(pprof, &named);
     return 0;
 }

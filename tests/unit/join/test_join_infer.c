@@ -150,6 +150,40 @@ static void the_deepest_open_span_is_taken(void **state)
 }
 
 /* Two spans that do not lie in one another, of one trace or of two, in either order. */
+/* Times of a file without a clock are those of the file's end: they place a sample in no span. */
+static void estimated_times_are_no_evidence(void **state)
+{
+    (void)state;
+    struct join_rig *r = join_rig_new("{infer: true, local_root: {link: span}}", NULL, 0);
+    struct wire w = {0};
+    struct dict d = {0};
+    send_spans(r, &here, (struct span_in[]){query, work, root}, 3);
+    struct open o = open_place(&w, &here);
+    size_t at = open_profile(
+        &w, &d, &(struct profile_in){"cpu", "nanoseconds", "cpu", "nanoseconds", 1000, NULL});
+    uint32_t thread = dict_attribute_int(&d, "thread.id", 9),
+             estimated = dict_attribute(&d, "profile.time", "estimated"),
+             other = dict_attribute(&d, "profile.time", "exact");
+    static const uint64_t times[] = {1250};
+    uint32_t link = dict_link(&d, root.ids.trace, root.ids.span);
+    put_sample(&w,
+               &(struct sample_in){
+                   .value = 1, .n_times = 1, .times = times, .attributes = {thread, estimated}});
+    put_sample(&w, &(struct sample_in){
+                       .value = 2, .n_times = 1, .times = times, .attributes = {thread, other}});
+    put_sample(
+        &w, &(struct sample_in){
+                .value = 4, .n_times = 1, .times = times, .link = link, .attributes = {estimated}});
+    send_profile(r, &w, &d, at, o);
+    const char *text = join_rig_last(r);
+    assert_non_null(strstr(text, "thread.id=9 profile.time=estimated\n"));
+    assert_non_null(strstr(text, "span.name=query profile.join=inferred\n"));
+    assert_non_null(strstr(text, "profile.time=estimated span.name=root\n"));
+    assert_int_equal((int)join_rig_count(r, "samples_inferred", CPU), 1);
+    assert_int_equal((int)join_rig_count(r, "samples_unlinked", CPU), 1);
+    join_rig_free(r);
+}
+
 static void what_two_fit_is_neithers(void **state)
 {
     (void)state;
@@ -847,6 +881,7 @@ SUITE(join_infer)
         cmocka_unit_test(the_deepest_open_span_is_taken),
         cmocka_unit_test(many_threads_are_told_apart),
         cmocka_unit_test(spans_without_threads_come_after_others),
+        cmocka_unit_test(estimated_times_are_no_evidence),
         cmocka_unit_test(what_two_fit_is_neithers),
         cmocka_unit_test(what_hangs_on_a_span_elsewhere_is_not_taken),
         cmocka_unit_test(process_and_host_must_be_the_same),

@@ -169,11 +169,84 @@ static void ids_come_in_every_type(void **state)
     assert_null(strstr(join_labelled(r, "'bytesValue': '/ty6mHZUMg=='", NULL, NULL), "span.name"));
     assert_non_null(strstr(join_labelled(r, "'arrayValue': {'values': [{" LABEL "}]}", NULL, NULL),
                            "span.name=op\n"));
-    /* a list of two names no span */
-    assert_null(
+    /* a list of equal ids is one id */
+    assert_non_null(
         strstr(join_labelled(r, "'arrayValue': {'values': [{" LABEL "}, {" LABEL "}]}", NULL, NULL),
-               "span.name"));
-    join_steps_check_counts(r, CPU, 3, 0, 0, 0, 2);
+               "span.name=op\n"));
+    join_steps_check_counts(r, CPU, 4, 0, 0, 0, 1);
+    join_rig_free(r);
+}
+
+/* Sends one sample with these labels and returns the text of what leaves. */
+static const char *with_labels(struct join_rig *r, const char *const (*labels)[2], size_t n,
+                               const struct ids *link)
+{
+    struct wire w = {0};
+    struct dict d = {0};
+    struct open o = open_resource(&w, "shop", NULL, NULL, NULL);
+    size_t p = open_profile(&w, &d, &(struct profile_in){.type = "samples", .unit = "count"});
+    struct sample_in sample = {.value = 5};
+    for (size_t i = 0; i < n; i++)
+        sample.attributes[i] = dict_attribute(&d, labels[i][0], labels[i][1]);
+    if (link)
+        sample.link = dict_link(&d, link->trace, link->span);
+    put_sample(&w, &sample);
+    wire_close(&w, p);
+    close_resource(&w, o);
+    dict_put(&w, &d);
+    join_rig_send(r, BR_PROFILES, &w, false);
+    wire_free(&w);
+    return join_rig_last(r);
+}
+
+/* asyncio: the SDK labels a thread with all requests that it serves. */
+static void a_sample_of_several_spans_stays_unlinked(void **state)
+{
+    (void)state;
+    static const char *const cases[][4][2] = {
+        {{"span_id", "1"}, {"span_id", "2"}},
+        {{"span_id", "1"}, {"trace_id", "7"}, {"span_id", "2"}, {"trace_id", "8"}},
+        {{"span_id", "1"}, {"trace_id", "7"}, {"trace_id", "8"}},
+        {{"trace_id", "8"}, {"trace_id", "7"}, {"span_id", "1"}},
+    };
+    struct join_rig *r = join_rig_new("{infer: true}", NULL, 0);
+    join_steps_send_span(r, "shop", 7, 1, "one");
+    join_steps_send_span(r, "shop", 7, 2, "two");
+    for (size_t i = 0; i < BR_COUNT(cases); i++) {
+        size_t n = 0;
+        while (n < 4 && cases[i][n][0])
+            n++;
+        const char *text = with_labels(r, cases[i], n, NULL);
+        if (strncmp(text, "5 -: ", 5) != 0 || strstr(text, "span.name") ||
+            !strstr(text, " profile.join=ambiguous\n"))
+            fail_msg("case %zu: %s", i, text);
+    }
+    assert_int_equal((int)join_rig_count(r, "samples_ambiguous", CPU), (int)BR_COUNT(cases));
+    join_steps_check_counts(r, CPU, 0, 0, 0, 0, 0);
+    join_rig_free(r);
+}
+
+static void a_repeated_label_is_not_ambiguous(void **state)
+{
+    (void)state;
+    struct join_rig *r = join_rig_new("{}", NULL, 0);
+    struct ids two = join_ids(7, 2);
+    join_steps_send_span(r, "shop", 7, 1, "one");
+    join_steps_send_span(r, "shop", 7, 2, "two");
+    /* the same id twice; a name behind the first in the list; ids beside a link */
+    static const char *const same[][2] = {{"span_id", "1"}, {"span_id", "01"}};
+    static const char *const other[][2] = {
+        {"profile_id", "2"}, {"span_id", "1"}, {"profile_id", "3"}};
+    static const char *const linked[][2] = {{"span_id", "1"}, {"span_id", "3"}};
+    assert_non_null(strstr(with_labels(r, same, 2, NULL), "span.name=one\n"));
+    assert_non_null(strstr(with_labels(r, other, 3, NULL), "span.name=one\n"));
+    assert_non_null(strstr(with_labels(r, linked, 2, &two), "span.name=two\n"));
+    assert_int_equal((int)join_rig_count(r, "samples_ambiguous", CPU), 0);
+    /* an earlier join said so already */
+    static const char *const again[][2] = {
+        {"span_id", "1"}, {"span_id", "2"}, {"profile.join", "ambiguous"}};
+    const char *text = with_labels(r, again, 3, NULL);
+    assert_ptr_equal(strstr(text, "profile.join"), strrchr(text, ' ') + 1);
     join_rig_free(r);
 }
 
@@ -506,6 +579,8 @@ SUITE(join_samples)
         cmocka_unit_test(what_does_not_join_passes_unchanged),
         cmocka_unit_test(labels_name_spans),
         cmocka_unit_test(ids_come_in_every_type),
+        cmocka_unit_test(a_sample_of_several_spans_stays_unlinked),
+        cmocka_unit_test(a_repeated_label_is_not_ambiguous),
         cmocka_unit_test(the_first_label_of_the_list_wins),
         cmocka_unit_test(labels_become_links),
         cmocka_unit_test(a_link_beats_a_label),

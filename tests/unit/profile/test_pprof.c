@@ -182,6 +182,18 @@ static void test_labels(void **state)
         join(label(USER, MAIN, 0, 0), join(label(BYTES, 0, 1, 0), label(USER, CPU, 0, 0))),
         join(label(BYTES, 0, 7, KILOBYTES),
              join(label(BYTES, 0, UINT64_MAX, KILOBYTES), label(BYTES, 0, 3, 0))),
+        /* several spans on one sample: it names none */
+        join(label(SPAN_ID, SPAN, 0, 0), label(SPAN_ID, SHORT, 0, 0)),
+        join(label(SPAN_ID, SHORT, 0, 0),
+             join(label(TRACE_ID, TRACE, 0, 0), label(SPAN_ID, SPAN, 0, 0))),
+        join(label(TRACE_ID, TRACE, 0, 0),
+             join(label(SPAN_ID, SPAN, 0, 0), label(TRACE_ID, SPAN, 0, 0))),
+        join(label(PROFILE_ID, SPAN, 0, 0), label(PROFILE_ID, SHORT, 0, 0)),
+        /* the same span twice, and several under a name that does not count */
+        join(label(SPAN_ID, SPAN, 0, 0),
+             join(label(TRACE_ID, TRACE, 0, 0), label(SPAN_ID, SPAN, 0, 0))),
+        join(label(PROFILE_ID, SPAN, 0, 0),
+             join(label(PROFILE_ID, SHORT, 0, 0), label(SPAN_ID, SPAN, 0, 0))),
     };
     struct message *samples = new_message(0);
     for (size_t i = 0; i < BR_COUNT(cases); i++)
@@ -197,6 +209,10 @@ static void test_labels(void **state)
     check_link(&r, 5, none, span);
     check_link(&r, 6, NULL, NULL);
     check_link(&r, 7, NULL, NULL);
+    for (size_t i = 12; i < 16; i++)
+        check_link(&r, i, NULL, NULL);
+    check_link(&r, 16, trace, span);
+    check_link(&r, 17, none, span);
     Sample **s = profile_at(&r, 0)->samples;
     assert_int_equal(s[0]->n_attribute_indices, 2); /* they stay labels */
     const char *unit;

@@ -316,12 +316,14 @@ static void test_perf_script(void **state)
                "scope pyroscope.metric=process_cpu\n"
                "profile cpu nanoseconds period cpu nanoseconds 10101010 time 19794111000 "
                "duration 205889000\n"
-               " 10101010 {thread.name=node thread.id=23885}\n"
-               "[unknown];ns::f(int, char) const;leaf 10101010 {thread.name=node thread.id=23885}\n"
+               " 10101010 {thread.name=node thread.id=23885 profile.time=estimated}\n"
+               "[unknown];ns::f(int, char) const;leaf 10101010 {thread.name=node thread.id=23885 "
+               "profile.time=estimated}\n"
                "scope\n"
                "profile cycles:u count time 19794111000 duration 205889000\n"
-               "idle 1 {thread.name=swapper thread.id=0}\n"
-               "main 250000 {thread.name=Web Content 7 thread.id=12 process.pid=1}\n");
+               "idle 1 {thread.name=swapper thread.id=0 profile.time=estimated}\n"
+               "main 250000 {thread.name=Web Content 7 thread.id=12 process.pid=1 "
+               "profile.time=estimated}\n");
     reads_text(br_perf_script_read, s, "", "");
     reads_text(br_perf_script_read, s, "# nothing\n\n", "");
 }
@@ -386,10 +388,10 @@ static void test_cpuprofile(void **state)
         "scope pyroscope.metric=wall\n"
         "profile wall nanoseconds period wall nanoseconds 100000 time 700000 "
         "duration 300000\n"
-        "(idle) 0\n"
-        "work 100000\n"
-        "work 45000\n"
-        "work;(anonymous) 200000\n";
+        "(idle) 0 {profile.time=estimated}\n"
+        "work 100000 {profile.time=estimated}\n"
+        "work 45000 {profile.time=estimated}\n"
+        "work;(anonymous) 200000 {profile.time=estimated}\n";
     struct br_profile_source s = {.start_ns = 1, .end_ns = 1000000};
     reads_text(br_cpuprofile_read, s, "{" V8_NODES "," V8_TIMES "}", want);
     reads_text(br_cpuprofile_read, s, "{" V8_TIMES "," V8_NODES "}", want);
@@ -559,14 +561,15 @@ static void test_gecko_weights(void **state)
     reads_text(br_gecko_read, s,
                FF_ONE("\"time\":[2],\"weight\":[0.5],\"weightType\":\"tracing-ms\""),
                "resource\nscope pyroscope.metric=wall\nprofile wall nanoseconds period wall "
-               "nanoseconds 1000000 time 5000000 duration 0\na 500000\n");
+               "nanoseconds 1000000 time 5000000 duration 0\na 500000 {profile.time=estimated}\n");
     reads_text(br_gecko_read, s, FF_ONE("\"time\":[2],\"weight\":[512],\"weightType\":\"bytes\""),
                "resource\nscope pyroscope.metric=memory\nprofile samples bytes time 5000000 "
-               "duration 0\na 512\n");
+               "duration 0\na 512 {profile.time=estimated}\n");
     s.sample_rate = 100;
-    reads_text(br_gecko_read, s, FF_ONE("\"time\":[2],\"weight\":null"),
-               "resource\nscope pyroscope.metric=wall\nprofile wall nanoseconds period wall "
-               "nanoseconds 10000000 time 5000000 duration 0\na 10000000\n");
+    reads_text(
+        br_gecko_read, s, FF_ONE("\"time\":[2],\"weight\":null"),
+        "resource\nscope pyroscope.metric=wall\nprofile wall nanoseconds period wall "
+        "nanoseconds 10000000 time 5000000 duration 0\na 10000000 {profile.time=estimated}\n");
     /* before the process began, and before 1970 */
     reads_text(br_gecko_read, s,
                "{\"meta\":{\"startTime\":1700000000000},\"threads\":[{" FF_TABLES
