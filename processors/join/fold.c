@@ -21,6 +21,7 @@
 /* A sample as it is compared. */
 struct fold_sample {
     uint32_t stack;
+    uint32_t link; /* 0: none, or one that is not kept */
     uint32_t n_values, n_times;
     bool odd;             /* it has what we do not know, or numbers that do not go together */
     uint32_t *attributes; /* ascending, without those that name the span */
@@ -59,15 +60,28 @@ struct fold {
 
 /* --- Reading ---------------------------------------------------------------------------------- */
 
-static bool fold_names_span(const struct fold *fold, uint64_t index)
+static bool fold_is_kept(uint8_t verdict)
 {
-    return index < fold->n_labels && (fold->labels[index].kind == JOIN_LABEL_SPAN_ID ||
-                                      fold->labels[index].kind == JOIN_LABEL_TRACE_ID);
+    return (verdict & ~JOIN_FOLD_TIMELESS) == JOIN_FOLD_KEPT;
 }
 
-static void fold_put_attribute(struct fold *fold, struct fold_sample *fold_sample, uint64_t index)
+/* Whether samples with this verdict lose the attribute. */
+static bool fold_drops(const struct fold *fold, uint8_t verdict, uint64_t index)
 {
-    if (fold_names_span(fold, index))
+    if (index >= fold->n_labels)
+        return false;
+    const struct join_label *label = &fold->labels[index];
+    if (verdict & JOIN_FOLD_TIMELESS &&
+        (label->where == JOIN_THREAD_ID || label->where == JOIN_THREAD_NAME))
+        return true;
+    return !fold_is_kept(verdict) &&
+           (label->kind == JOIN_LABEL_SPAN_ID || label->kind == JOIN_LABEL_TRACE_ID);
+}
+
+static void fold_put_attribute(struct fold *fold, uint8_t verdict, struct fold_sample *fold_sample,
+                               uint64_t index)
+{
+    if (fold_drops(fold, verdict, index))
         return;
     if (br_grow(&fold_sample->attributes, &fold_sample->cap_attributes,
                 (size_t)fold_sample->n_attributes + 1, sizeof *fold_sample->attributes,
@@ -127,10 +141,11 @@ static bool fold_number(const struct br_field *field, const uint8_t **at, uint64
     return p < end && (*at = br_varint(p, end, ret));
 }
 
-static void fold_read(struct fold *fold, const uint8_t *p, const uint8_t *end,
+static void fold_read(struct fold *fold, uint8_t verdict, const uint8_t *p, const uint8_t *end,
                       struct fold_sample *fold_sample)
 {
     struct br_field field;
+    fold_sample->link = 0;
     fold_sample->stack = fold_sample->n_values = fold_sample->n_times = fold_sample->n_attributes =
         0;
     fold_sample->odd = false;
@@ -141,7 +156,7 @@ static void fold_read(struct fold *fold, const uint8_t *p, const uint8_t *end,
             fold_sample->stack = (uint32_t)field.value;
         else if (field.number == BR_SAMPLE_ATTRIBUTES)
             while (fold_number(&field, &at, &v))
-                fold_put_attribute(fold, fold_sample, v);
+                fold_put_attribute(fold, verdict, fold_sample, v);
         else if (field.number == BR_SAMPLE_VALUES)
             while (fold_number(&field, &at, &v))
                 fold_sample->n_values++;
@@ -149,6 +164,13 @@ static void fold_read(struct fold *fold, const uint8_t *p, const uint8_t *end,
             fold_sample->n_times += field.wire == BR_WIRE_LEN ? (uint32_t)(field.value / 8) : 1;
         else if (field.number != BR_SAMPLE_LINK)
             fold_sample->odd = true;
+        else if (fold_is_kept(verdict))
+            fold_sample->link = (uint32_t)field.value;
+    }
+    if (verdict & JOIN_FOLD_TIMELESS) {
+        fold_sample->odd = fold_sample->odd || fold_sample->n_values != fold_sample->n_times;
+        fold_sample->n_values = 1; /* their sum */
+        fold_sample->n_times = 0;
     }
     fold_sample->odd = fold_sample->odd || (fold_sample->n_times && fold_sample->n_values &&
                                             fold_sample->n_times != fold_sample->n_values);
@@ -184,9 +206,10 @@ static uint64_t fold_hash(const struct fold *fold)
 {
     const struct fold_sample *fold_sample = &fold->here;
     struct {
-        uint32_t profile, stack, shape, zero;
+        uint32_t profile, stack, shape, link;
         uint64_t attributes;
-    } key = {fold->profile_first, fold_sample->stack, fold_shape(fold_sample), 0, 0};
+    } key = {fold->profile_first, fold_sample->stack, fold_shape(fold_sample), fold_sample->link,
+             0};
     if (fold_sample->n_attributes)
         key.attributes = br_siphash(fold->secret, fold_sample->attributes,
                                     fold_sample->n_attributes * sizeof *fold_sample->attributes);
@@ -200,8 +223,8 @@ static bool fold_same(struct fold *fold, uint32_t index)
     if (index < fold->profile_first)
         return false;
     const uint8_t *end, *p = fold_body(fold, index, &end);
-    fold_read(fold, p, end, &fold->there);
-    return !fold->no_memory && there->stack == here->stack &&
+    fold_read(fold, fold->folds[index], p, end, &fold->there);
+    return !fold->no_memory && there->stack == here->stack && there->link == here->link &&
            fold_shape(there) == fold_shape(here) && there->n_attributes == here->n_attributes &&
            (!here->n_attributes || memcmp(there->attributes, here->attributes,
                                           here->n_attributes * sizeof *here->attributes) == 0);
@@ -231,7 +254,7 @@ static void fold_note(struct fold *fold, uint32_t index, const uint8_t *at, cons
         return;
     fold->at[index] = (uint32_t)(at - fold->ranges[fold->n_ranges - 1].base);
     fold->next[index] = index;
-    fold_read(fold, body, end, &fold->here);
+    fold_read(fold, fold->folds[index], body, end, &fold->here);
     if (!fold->here.odd && !fold->no_memory)
         fold_chain(fold, index);
 }
@@ -272,26 +295,42 @@ struct fold_group {
     uint32_t first, last;
     uint32_t n_values, n_times;
     size_t values_len; /* of them as varints */
-    bool folded;       /* a sample among them loses its link */
+    bool folded;       /* a sample among them loses its link, or its times */
 };
 
-/* Adds the values of a sample; false when a sum would not fit into 64 bits. */
+static bool fold_changes(uint8_t verdict)
+{
+    return verdict == JOIN_FOLD_FOLDED || verdict & JOIN_FOLD_TIMELESS;
+}
+
+/* Adds the values of a sample; false when a sum would not fit into 64 bits. Those of a sample that
+ * loses its times are added to one another first. */
 static bool fold_add(struct fold *fold, uint32_t index, bool check)
 {
+    bool one = fold->folds[index] & JOIN_FOLD_TIMELESS;
     struct br_field field;
     uint32_t n = 0;
+    int64_t sum, total = 0;
     const uint8_t *end, *p = fold_body(fold, index, &end);
     while (p < end && (p = br_field_next(p, end, &field))) {
         const uint8_t *at = NULL;
         uint64_t v;
-        int64_t sum;
         while (field.number == BR_SAMPLE_VALUES && fold_number(&field, &at, &v)) {
+            if (one) {
+                if (__builtin_add_overflow(total, (int64_t)v, &total))
+                    total = INT64_MAX;
+                continue;
+            }
             if (__builtin_add_overflow((int64_t)fold->sums[n], (int64_t)v, &sum) && check)
                 return false;
             fold->sums[n] = check ? fold->sums[n] : (uint64_t)sum;
             n++;
         }
     }
+    if (one && __builtin_add_overflow((int64_t)fold->sums[0], total, &sum) && check)
+        return false;
+    if (one && !check)
+        fold->sums[0] = (uint64_t)sum;
     return true;
 }
 
@@ -322,7 +361,7 @@ static int fold_sum(struct fold *fold, struct fold_group *fold_group)
         if (!fold_add(fold, index, true))
             break;
         (void)fold_add(fold, index, false);
-        fold_group->folded = fold_group->folded || fold->folds[index] == JOIN_FOLD_FOLDED;
+        fold_group->folded = fold_group->folded || fold_changes(fold->folds[index]);
         fold_group->last = index;
         index = fold->next[index];
     } while (index > fold_group->last);
@@ -337,10 +376,10 @@ static void fold_measure(struct fold *fold, struct fold_group *fold_group)
     uint32_t index = fold_group->first;
     do {
         const uint8_t *end, *p = fold_body(fold, index, &end);
-        fold_read(fold, p, end, &fold->there);
+        fold_read(fold, fold->folds[index], p, end, &fold->there);
         fold_group->values_len += fold_values_len(fold, index, &fold_group->n_values);
         fold_group->n_times += fold->there.n_times;
-        fold_group->folded = fold_group->folded || fold->folds[index] == JOIN_FOLD_FOLDED;
+        fold_group->folded = fold_group->folded || fold_changes(fold->folds[index]);
         fold_group->last = index;
         index = fold->next[index];
     } while (index > fold_group->last);
@@ -434,6 +473,10 @@ static int fold_write(struct fold *fold, const struct fold_group *fold_group,
         o = br_put_varint(o, fold_sample->stack);
     }
     o = fold_write_attributes(o, fold_sample);
+    if (fold_sample->link) {
+        o = br_put_varint(o, BR_TAG(BR_SAMPLE_LINK, BR_WIRE_VARINT));
+        o = br_put_varint(o, fold_sample->link);
+    }
     o = fold_write_values(fold, fold_group, o);
     if (fold_group->n_times)
         o = fold_copy(fold, fold_group, BR_SAMPLE_TIMES,
@@ -465,7 +508,7 @@ static int fold_on_sample(void *arg, struct br_visit *visit)
         fold->n_gone++;
         return BR_DROP;
     }
-    fold_read(fold, visit->body, visit->body + visit->len, &fold->here);
+    fold_read(fold, fold->folds[visit->index], visit->body, visit->body + visit->len, &fold->here);
     if (fold->no_memory)
         return BR_ENOMEM;
     if (fold->here.n_times)

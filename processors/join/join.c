@@ -568,6 +568,7 @@ const struct br_component br_join_processor = {
     .state_size = sizeof(struct join),
     .shared = true,
     .wants_spans = true,
+    .wants_times = true,
     .check = join_check,
     .create = join_create,
     .start = join_start,

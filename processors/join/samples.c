@@ -14,6 +14,8 @@
 #include "processors/join/join.h"
 #include "processors/join/sample_view.h"
 #include "processors/join/undecided.h"
+#include "profile/pair.h"
+#include "profile/profile.h"
 #include "wire/protobuf.h"
 
 #define ARENA_MAX (64u << 20)
@@ -35,11 +37,13 @@ struct run_scope {
     struct join_identity where;        /* with infer */
     enum join_measure best;            /* with span_metrics: of the profiles of the resource */
     struct join_value_type value_type; /* of the profile */
+    bool timeless; /* samples of a Pyroscope client, which leave without the times that they have */
 };
 
 /* The links that are kept. */
 struct run_folding {
-    uint8_t *verdicts; /* enum join_fold of each sample; NULL: all links survive */
+    uint8_t *verdicts; /* enum join_fold of each sample; NULL: all stay as they are */
+    bool timeless;     /* some of them lose their times */
     struct join_undecided undecided;
     struct {
         uint64_t samples;
@@ -308,6 +312,18 @@ static void join_run_note_service(struct run *run)
 
 /* --- Links that do not survive ---------------------------------------------------------- */
 
+/* Whether the config says which links survive. */
+static bool join_run_decides(const struct run *run)
+{
+    return run->folding.verdicts && run->join->policy.keep;
+}
+
+static void join_run_note_unlinked(struct run *run)
+{
+    if (join_run_decides(run))
+        run->folding.verdicts[run->index] = JOIN_FOLD_UNLINKED;
+}
+
 static void join_run_note_folded(struct run *run, uint32_t index, uint16_t type, uint64_t value)
 {
     run->folding.verdicts[index] = JOIN_FOLD_FOLDED;
@@ -365,7 +381,8 @@ static void join_run_decide_rest(struct run *run)
         join_run_decide_span(run, &undecided->spans[i]);
     for (uint32_t i = 0; i < undecided->n_samples; i++)
         if (undecided->of[i] && undecided->spans[undecided->of[i] - 1].folds)
-            run->folding.verdicts[i] = JOIN_FOLD_FOLDED;
+            run->folding.verdicts[i] =
+                JOIN_FOLD_FOLDED | (run->folding.verdicts[i] & JOIN_FOLD_TIMELESS);
     join_undecided_release(undecided);
 }
 
@@ -375,7 +392,7 @@ static void join_run_fold(struct run *run)
     join_run_decide_rest(run);
     for (uint16_t t = 0; t < JOIN_TYPES; t++)
         n += run->folding.folded[t].samples > 0;
-    if (!n || run->no_memory ||
+    if ((!n && !run->folding.timeless) || run->no_memory ||
         join_fold_samples(run->item, run->folding.verdicts, run->dictionary.labels,
                           run->dictionary.view.count[BR_TABLE_ATTRIBUTE], &gone))
         return;
@@ -423,7 +440,7 @@ static void run_linked_sample(struct run *run, const struct join_sample_view *vi
         join_run_relink(run, view);
     if (addition)
         *addition = join_run_addition_for(run, view, result == JOIN_FOUND, NULL);
-    if (run->folding.verdicts)
+    if (join_run_decides(run))
         join_run_decide(run, view, result == JOIN_FOUND);
     run->link = NULL;
 }
@@ -491,7 +508,7 @@ static bool run_infer_sample(struct run *run, struct join_sample_view *view,
     run->counts.outcomes[run->scope.value_type.type][JOIN_COUNT_INFERRED]++;
     if (addition)
         *addition = join_run_addition_for(run, view, true, "inferred");
-    if (run->folding.verdicts)
+    if (join_run_decides(run))
         join_run_decide(run, view, true);
     return true;
 }
@@ -506,8 +523,7 @@ static void run_ambiguous_sample(struct run *run, const struct join_sample_view 
         run->pass != JOIN_PASS_FIRST;
     if (addition)
         *addition = join_run_addition_for(run, view, false, "ambiguous");
-    if (run->folding.verdicts)
-        run->folding.verdicts[run->index] = JOIN_FOLD_UNLINKED;
+    join_run_note_unlinked(run);
 }
 
 static void run_sample(struct run *run, const uint8_t *p, const uint8_t *end,
@@ -526,8 +542,11 @@ static void run_sample(struct run *run, const uint8_t *p, const uint8_t *end,
     } else if (!run_infer_sample(run, &view, addition)) {
         run->counts.outcomes[run->scope.value_type.type][JOIN_COUNT_UNLINKED] +=
             run->pass != JOIN_PASS_FIRST;
-        if (run->folding.verdicts)
-            run->folding.verdicts[run->index] = JOIN_FOLD_UNLINKED;
+        join_run_note_unlinked(run);
+    }
+    if (run->scope.timeless && view.n_times && run->folding.verdicts) {
+        run->folding.verdicts[run->index] |= JOIN_FOLD_TIMELESS;
+        run->folding.timeless = true;
     }
     run->index++;
 }
@@ -553,7 +572,7 @@ static void join_run_keep_addition(struct run *run, const struct br_part *part, 
 static bool join_run_finds_nothing(const struct run *run)
 {
     return !run->dictionary.any_label && run->dictionary.view.count[BR_TABLE_LINK] <= 1 &&
-           !run->join->config->infer && !run->folding.verdicts && !run->memo;
+           !run->join->config->infer && !run->join->policy.keep && !run->memo;
 }
 
 static void join_run_pass(struct run *run, uint32_t n_samples)
@@ -561,6 +580,47 @@ static void join_run_pass(struct run *run, uint32_t n_samples)
     run->counts.outcomes[run->scope.value_type.type][JOIN_COUNT_UNLINKED] +=
         run->pass != JOIN_PASS_FIRST ? n_samples : 0;
     run->index += n_samples;
+}
+
+/* Whether the scope of a ScopeProfiles is of a Pyroscope client (profile/profile.h). */
+static bool run_scope_is_pyroscopes(const uint8_t *p, const uint8_t *end)
+{
+    struct br_field field;
+    struct br_pair pair;
+    while (p < end && (p = br_scan(p, end, &field))) {
+        const uint8_t *q = field.data, *q_end = field.data + field.value;
+        while (field.number == BR_SCOPES_SCOPE && q &&
+               (q = br_pair_next(q, q_end, BR_SCOPE_ATTRIBUTES, &pair)))
+            if (br_text_is(pair.key, BR_SCOPE_PYROSCOPE_NAME))
+                return true;
+    }
+    return false;
+}
+
+/* Whether the first sample of a Profile has timestamps. */
+static bool join_run_has_times(const uint8_t *p, const uint8_t *end)
+{
+    struct br_field field, inner;
+    while (p < end && (p = br_scan(p, end, &field))) {
+        if (field.number != BR_PROFILE_SAMPLES)
+            continue;
+        const uint8_t *q = field.data, *q_end = field.data + field.value;
+        while (q < q_end && (q = br_scan(q, q_end, &inner)))
+            if (inner.number == BR_SAMPLE_TIMES)
+                return true;
+        return false;
+    }
+    return false;
+}
+
+/* Receivers keep the times of these samples for the join alone: no other client of Pyroscope sends
+ * any, and its store keeps none. */
+static void run_scope_begin(struct run *run, const struct br_field *scopes)
+{
+    run->scope.timeless = run->pass != JOIN_PASS_FIRST &&
+                          run_scope_is_pyroscopes(scopes->data, scopes->data + scopes->value);
+    if (run->scope.timeless && !run->folding.verdicts)
+        run->folding.verdicts = br_arena_calloc(&run->arena, run->item->n_items, 1);
 }
 
 /* Goes through the samples of a part; `additions`, its list of them, is NULL when nothing is to be
@@ -571,10 +631,12 @@ static void join_run_part(struct run *run, const struct br_part *part,
     const uint8_t *p = part->raw + part->body_at, *end = part->raw + part->raw_len;
     struct br_field field, g, h;
     struct br_addition addition = {0};
-    bool nothing = join_run_finds_nothing(run);
+    bool finds_nothing = join_run_finds_nothing(run);
     uint32_t index = 0;
     while (p < end && (p = br_field_next(p, end, &field))) {
         const uint8_t *q = field.data, *q_end = field.data + field.value;
+        if (field.number == BR_RESOURCES_SCOPES)
+            run_scope_begin(run, &field);
         while (field.number == BR_RESOURCES_SCOPES && q < q_end &&
                (q = br_field_next(q, q_end, &g))) {
             const uint8_t *s = g.data, *s_end = g.data + g.value;
@@ -583,6 +645,7 @@ static void join_run_part(struct run *run, const struct br_part *part,
             join_value_type_read(run->join->table, &run->dictionary.view, s, s_end,
                                  &run->scope.value_type);
             uint32_t n_passed = 0;
+            bool nothing = finds_nothing && !(run->scope.timeless && join_run_has_times(s, s_end));
             while (s < s_end && (s = br_scan(s, s_end, &h))) {
                 bool is_sample = h.number == BR_PROFILE_SAMPLES;
                 n_passed += is_sample;

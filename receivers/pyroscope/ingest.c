@@ -182,8 +182,10 @@ static int pyroscope_ingest_make_source(struct pyroscope_upload *upload, const s
                                         struct br_addition *resource)
 {
     size_t app_len = ask->name.app_len;
+    const struct pyroscope *pyroscope = upload->reading->arg;
     *source = (struct br_profile_source){.resource = resource,
                                          .from_pyroscope = true,
+                                         .keeps_times = pyroscope->ingest.node->times_wanted,
                                          .spy_name = ask->spy,
                                          .start_ns = ask->start_ns,
                                          .end_ns = ask->end_ns,

@@ -372,11 +372,16 @@ static int graph_want_metadata_of(struct place *at, const struct br_instance *in
 static int graph_note_wishes(struct place *at, const struct br_pipeline *pipeline)
 {
     int rc = 0;
+    bool times = false;
     for (size_t i = 0; i < pipeline->n_processors && !rc; i++) {
-        if (pipeline->processors[i]->component->wants_spans && pipeline->signal == BR_TRACES)
+        const struct br_component *component = pipeline->processors[i]->component;
+        if (component->wants_spans && pipeline->signal == BR_TRACES)
             at->node.spans_wanted = true;
+        times = times || component->wants_times;
         rc = graph_want_metadata_of(at, pipeline->processors[i]);
     }
+    if (pipeline->signal == BR_PROFILES && !times)
+        at->node.times_wanted = false;
     for (size_t i = 0; i < pipeline->n_exporters && !rc; i++)
         rc = graph_want_metadata_of(at, pipeline->exporters[i]);
     return rc;
@@ -400,6 +405,7 @@ static int graph_wire_receiver(struct br_graph *graph, struct place *at, struct 
     if (!heads)
         return graph_no_memory(err);
     int rc = 0;
+    at->node.times_wanted = true;
     for (int s = 0; s < BR_SIGNALS && !rc; s++) {
         size_t n = 0;
         for (size_t i = 0; i < config->n_pipelines; i++) {

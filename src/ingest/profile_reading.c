@@ -68,16 +68,19 @@ int br_profile_reading(struct br_reading *reading, enum br_profile_format format
                        const struct br_profile_source *source, struct br_arena *scratch)
 {
     struct br_build *build = reading->bench->build;
-    if (!br_profile_divides(format))
-        return br_profile_read(build, format, source, scratch, &reading->err);
-    int rc = profile_reading_whole(reading, format, source, scratch);
-    if (!profile_reading_full(reading, rc))
+    bool divides = br_profile_divides(format);
+    int rc = divides ? profile_reading_whole(reading, format, source, scratch)
+                     : br_profile_read(build, format, source, scratch, &reading->err);
+    if (!profile_reading_full(reading, rc) || (!divides && !source->keeps_times))
         return rc;
     br_build_shrink(build);
     br_arena_release(scratch);
     reading->err = (struct br_err){0};
     reading->scope.full = false;
-    rc = profile_reading_parts(reading, format, source, scratch);
+    struct br_profile_source folded = *source;
+    folded.keeps_times = false;
+    rc = divides ? profile_reading_parts(reading, format, source, scratch)
+                 : br_profile_read(build, format, &folded, scratch, &reading->err);
     if (rc)
         br_build_shrink(build);
     return rc;

@@ -61,7 +61,10 @@ struct br_component {
      * of an item. */
     bool retries_parts;
     bool wants_spans; /* a processor that reads br_item.spans */
-    bool resolves;    /* an exporter whose peer is not known to read attributes by reference */
+    bool
+        wants_times; /* a processor that needs the time and thread of each sample, and folds samples
+                        of Pyroscope's clients, which have none elsewhere, when they leave */
+    bool resolves;   /* an exporter whose peer is not known to read attributes by reference */
     size_t common_at; /* exporter_wrapped: offset of its struct br_exporter_config (exporter.h) */
 
     /* Returns the client metadata that a processor or exporter reads from items. NULL: none. */
@@ -110,6 +113,7 @@ struct br_node {
     const struct br_strings
         *metadata_keys;       /* receivers: client metadata to keep on items; NULL: none */
     bool spans_wanted;        /* receivers: a processor downstream reads br_item.spans */
+    bool times_wanted;        /* receivers: all pipelines of profiles have a wants_times */
     struct br_ledger *ledger; /* exporters: what came to it; NULL in tests */
     struct br_retry *retry;   /* exporters: what sends again; NULL where nothing does */
     double *incoming[BR_SIGNALS], *outgoing[BR_SIGNALS]; /* processors: spans or samples that were

@@ -99,7 +99,9 @@ struct br_profile_source {
     double sample_rate;        /* in Hz, of formats that count samples; 0: 100 */
     const char *type;          /* text formats: "cpu", "wall", "alloc_objects" ...; NULL: "cpu" */
     const char *units;         /* text formats: of the values; NULL: by the type */
-    const uint8_t *labels;     /* JFR: the LabelsSnapshot message, plain; NULL: none */
+    bool keeps_times; /* JFR with from_pyroscope: keeps the time and thread of each sample, for the
+                         processor join; otherwise samples of equal stack and labels are one */
+    const uint8_t *labels; /* JFR: the LabelsSnapshot message, plain; NULL: none */
     size_t labels_len;
     const struct br_sample_type *types; /* pprof */
     size_t n_types;

@@ -6,10 +6,12 @@
  * of the series (`jfr_event`) may stand anywhere in the recording, and because one event can be of
  * two profiles. Dictionary entries go to the builder at once.
  *
- * Two ways to keep a sample:
- * - What a Pyroscope client sent goes on to Pyroscope, and must be there what it would have been
- *   had it gone there directly: samples of equal stack and labels are folded; threads and times are
- *   left out, and so are samples whose stack is not in the recording.
+ * Three ways to keep a sample:
+ * - A recording of a Pyroscope client must become in Pyroscope what it would have become there
+ *   directly: samples of equal stack and labels are folded; threads and times are left out, and so
+ *   are samples whose stack is not in the recording.
+ * - With keeps_times its samples keep both for the processor join, which leaves them out later.
+ *   Samples of equal stack, labels and thread are one with a list of times and values.
  * - Otherwise nothing is lost: each event is a sample with its time, and has `thread.name` and
  *   `thread.id` (Java's number, as OpenTelemetry's Java agent has it on spans) as attributes, so
  *   that a join can find the span that was open then.
@@ -204,6 +206,29 @@ size_t br_jfr_samples_size(const struct br_jfr_samples *samples);
 
 /* Empties a table that nobody needs any more. */
 void br_jfr_table_release(struct br_jfr_table *table);
+
+/* --- Groups of samples ------------------------------------------------------------------------ */
+
+/* Samples with one stack, one thread and the same tags. */
+struct br_jfr_group {
+    struct br_jfr_key key;
+    uint32_t count, first; /* of its samples in `times` and `values` */
+};
+
+/* The samples of a table that are not folded, group by group, each in the order of the recording.
+ */
+struct br_jfr_groups {
+    struct br_jfr_group *groups; /* in the order of their first samples */
+    uint32_t count, cap;
+    uint64_t *times;
+    int64_t *values;
+    struct br_index index; /* of `groups`, while they are made */
+};
+
+/* Groups the samples, with their value `which`. Returns 0 or BR_ENOMEM; br_jfr_groups_release in
+ * either case. */
+int br_jfr_groups_make(struct br_jfr_groups *groups, const struct br_jfr_table *table, int which);
+void br_jfr_groups_release(struct br_jfr_groups *groups);
 
 /* --- Stacks ----------------------------------------------------------------------------------- */
 

@@ -285,7 +285,7 @@ static int jfr_on_event(struct recording *recording, int type, const uint64_t *v
     struct br_jfr_sample sample = {.values = {1, 0}};
     int rc = br_jfr_stack(&recording->stacks, &recording->chunk, values[BR_JFR_STACK],
                           &sample.key.stack, err);
-    if (rc < 0 || (!rc && recording->samples.fold))
+    if (rc < 0 || (!rc && recording->source->from_pyroscope))
         return rc;
     rc = jfr_tags_of(recording, values, &sample.key.tags);
     if (!rc && !recording->samples.fold) {
@@ -390,7 +390,8 @@ static int jfr_write(struct recording *recording, struct br_arena *scratch)
 static int jfr_read_all(struct recording *recording, struct br_arena *scratch, struct br_err *err)
 {
     const struct br_profile_source *source = recording->source;
-    int rc = br_jfr_samples_init(&recording->samples, source->from_pyroscope);
+    int rc =
+        br_jfr_samples_init(&recording->samples, source->from_pyroscope && !source->keeps_times);
     if (!rc)
         rc = br_jfr_labels_begin(&recording->labels, recording->build, br_profile_text_max(source));
     if (!rc && source->labels)

@@ -121,39 +121,76 @@ static int jfr_write_tag_attributes(struct writer *writer, const struct br_jfr_t
     return 0;
 }
 
+/* The tags of the sample before, which mostly are those of the next one, too. */
+struct written_tags {
+    uint32_t tags, link;
+    size_t count; /* of attributes */
+};
+
+/* Writes `count` samples of a key as one, with their values and, unless NULL, their times. */
+static int jfr_write_sample(struct writer *writer, struct written_tags *last,
+                            const struct br_jfr_key *key, const int64_t *values,
+                            const uint64_t *times_ns, size_t count)
+{
+    const struct br_jfr_samples *samples = writer->result->samples;
+    if (key->tags != last->tags) {
+        int rc =
+            jfr_write_tag_attributes(writer, &samples->tags[key->tags], &last->link, &last->count);
+        if (rc)
+            return rc;
+        last->tags = key->tags;
+    }
+    const struct br_jfr_thread *thread = &samples->threads[key->thread];
+    memcpy(writer->attributes + last->count, thread->attributes, sizeof thread->attributes);
+    const struct br_build_sample sample = {.stack = key->stack,
+                                           .link = last->link,
+                                           .attributes = writer->attributes,
+                                           .n_attributes = last->count + thread->count,
+                                           .values = values,
+                                           .n_values = count,
+                                           .times_ns = times_ns,
+                                           .n_times = times_ns ? count : 0};
+    br_build_sample(writer->build, &sample);
+    return br_build_rc(writer->build);
+}
+
+static int64_t jfr_write_times(int64_t value, int64_t multiplier)
+{
+    return (int64_t)((uint64_t)value * (uint64_t)multiplier);
+}
+
 static int jfr_write_samples(struct writer *writer, const struct br_jfr_table *table, int which,
                              int64_t multiplier)
 {
-    const struct br_jfr_samples *samples = writer->result->samples;
     struct br_jfr_cursor at = {.table = table};
-    struct br_jfr_sample jfr_sample;
-    uint32_t tags = 0, link = 0;
-    size_t n_tag_attributes = 0;
-    while (br_jfr_sample_next(&at, &jfr_sample)) {
-        if (jfr_sample.key.tags != tags) { /* what follows each other is mostly of one span */
-            int rc = jfr_write_tag_attributes(writer, &samples->tags[jfr_sample.key.tags], &link,
-                                              &n_tag_attributes);
-            if (rc)
-                return rc;
-            tags = jfr_sample.key.tags;
-        }
-        const struct br_jfr_thread *thread = &samples->threads[jfr_sample.key.thread];
-        memcpy(writer->attributes + n_tag_attributes, thread->attributes,
-               sizeof thread->attributes);
-        int64_t value = (int64_t)((uint64_t)jfr_sample.values[which] * (uint64_t)multiplier);
-        const struct br_build_sample sample = {.stack = jfr_sample.key.stack,
-                                               .link = link,
-                                               .attributes = writer->attributes,
-                                               .n_attributes = n_tag_attributes + thread->count,
-                                               .values = &value,
-                                               .n_values = 1,
-                                               .times_ns = &jfr_sample.time_ns,
-                                               .n_times = jfr_sample.time_ns != 0};
-        br_build_sample(writer->build, &sample);
-        if (br_build_rc(writer->build))
-            return br_build_rc(writer->build);
+    struct br_jfr_sample sample;
+    struct written_tags last = {0};
+    int rc = 0;
+    while (!rc && br_jfr_sample_next(&at, &sample)) {
+        int64_t value = jfr_write_times(sample.values[which], multiplier);
+        rc = jfr_write_sample(writer, &last, &sample.key, &value,
+                              sample.time_ns ? &sample.time_ns : NULL, 1);
     }
-    return 0;
+    return rc;
+}
+
+/* The same with one sample for each group: as few as there would be folded ones, but for threads.
+ */
+static int jfr_write_groups(struct writer *writer, const struct br_jfr_table *table, int which,
+                            int64_t multiplier)
+{
+    struct br_jfr_groups groups;
+    struct written_tags last = {0};
+    int rc = br_jfr_groups_make(&groups, table, which);
+    for (uint32_t i = 0; i < table->count && !rc; i++)
+        groups.values[i] = jfr_write_times(groups.values[i], multiplier);
+    for (uint32_t i = 0; i < groups.count && !rc; i++) {
+        const struct br_jfr_group *group = &groups.groups[i];
+        rc = jfr_write_sample(writer, &last, &group->key, groups.values + group->first,
+                              groups.times + group->first, group->count);
+    }
+    br_jfr_groups_release(&groups);
+    return rc;
 }
 
 static int jfr_write_scope(struct writer *writer, const char *metric)
@@ -195,7 +232,9 @@ static int jfr_write_kind(struct writer *writer, enum br_jfr_kind kind)
             .duration_ns = writer->result->duration_ns,
             .profile_id = writer->source->profile_id};
         br_build_profile(build, &profile);
-        rc = jfr_write_samples(writer, table, i, p->by_period ? period_ns : 1);
+        bool grouped = writer->source->from_pyroscope && writer->source->keeps_times;
+        rc = (grouped ? jfr_write_groups : jfr_write_samples)(writer, table, i,
+                                                              p->by_period ? period_ns : 1);
     }
     br_jfr_table_release(table);
     return rc;
