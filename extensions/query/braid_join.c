@@ -64,7 +64,7 @@ static uint32_t join_find_service(struct join_ask *ask, const char *name)
     if (known)
         return (uint32_t)(known - ask->services);
     if (ask->n_services == SERVICES_MAX) {
-        ask->job->store->cut = "there are more services than one answer lists";
+        ask->job->store->note = "there are more services than one answer lists";
         return SERVICES_MAX;
     }
     struct join_service *service = br_arena_calloc(arena, 1, sizeof *service);
@@ -91,7 +91,7 @@ static bool join_on_span(const struct br_stored_span *span, void *arg)
     if (service == SERVICES_MAX)
         return !ask->rc;
     if (ask->n_spans == SPANS_MAX) {
-        ask->job->store->cut = "there are more spans than are looked at: the newest are counted";
+        ask->job->store->note = "there are more spans than are looked at: the newest are counted";
         return false;
     }
     ask->rc =

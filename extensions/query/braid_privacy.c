@@ -163,7 +163,7 @@ static void privacy_found(struct privacy_ask *ask, const char *key, size_t kind,
         return;
     }
     if (br_map_count(ask->finds) == PRIVACY_FINDS_MAX) {
-        ask->job->store->cut = "more was found than one answer lists";
+        ask->job->store->note = "more was found than one answer lists";
         return;
     }
     find = privacy_new_find(ask, key, kind, text);
@@ -179,7 +179,7 @@ static bool privacy_matches(struct privacy_ask *ask, size_t kind, const char *te
 {
     int rc = br_regex_match(&ask->regex, ask->patterns[kind], text, strlen(text));
     if (rc == BR_EFULL)
-        ask->job->store->cut = "looking for patterns took too long; ask for a shorter time";
+        ask->job->store->note = "looking for patterns took too long; ask for a shorter time";
     else if (rc < 0)
         ask->rc = rc;
     return rc == 1;
@@ -291,7 +291,7 @@ static bool privacy_on_span(const struct br_stored_span *span, void *arg)
     struct br_span_bytes bytes = {0};
     struct br_arena arena;
     if (ask->n_spans == PRIVACY_SPANS_MAX) {
-        ask->job->store->cut = "there are more spans than are looked at: these are the newest";
+        ask->job->store->note = "there are more spans than are looked at: these are the newest";
         return false;
     }
     ask->n_spans++;

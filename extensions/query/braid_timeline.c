@@ -37,7 +37,8 @@ static bool timeline_on_span(const struct br_stored_span *span, void *arg)
     if (bucket >= timeline->n_buckets)
         bucket = timeline->n_buckets - 1;
     if (timeline->count == SPANS_MAX) {
-        timeline->job->store->cut = "there are more spans than are looked at: the newest are shown";
+        timeline->job->store->note =
+            "there are more spans than are looked at: the newest are shown";
         return false;
     }
     timeline->rc = br_grow(&timeline->spans, &timeline->cap, timeline->count + 1,

@@ -235,8 +235,8 @@ static void job_handle(struct query_job *job)
         query_job_fail(job, 504, "the query waited for longer than query_timeout");
     else
         job->route->handle(job);
-    if (job->begun_store.cut && job->status == 200 && !job->route->stream)
-        query_job_header(job, "braid-cut", job->begun_store.cut);
+    if (br_store_query_remark(&job->begun_store) && job->status == 200 && !job->route->stream)
+        query_job_header(job, "braid-cut", br_store_query_remark(&job->begun_store));
 }
 
 /* Puts the answer into a buffer that the loop can take. */

@@ -224,13 +224,7 @@ int query_pick_flame(struct query_job *job, const struct query_pick *pick, struc
 {
     struct br_sample_filter filter;
     int rc = query_pick_filter(job, pick, &filter);
-    if (!rc)
-        rc = br_store_flame(job->store, &filter, flame, err);
-    if (rc == BR_EFULL && !job->arena.full && !job->scope.full) {
-        job->store->cut = "there are more stacks than one query adds up; ask for a shorter time";
-        rc = 0;
-    }
-    return rc;
+    return rc ? rc : br_store_flame(job->store, &filter, flame, err);
 }
 
 int query_pick_samples(struct query_job *job, const struct query_pick *pick, uint64_t step_ns,

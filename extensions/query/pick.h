@@ -56,8 +56,8 @@ int query_pick_add_query(struct query_job *job, struct query_pick *pick, const c
 int query_pick_filter(struct query_job *job, const struct query_pick *pick,
                       struct br_sample_filter *ret);
 
-/* Adds the stacks to a flame. Where there are too many of them it is cut, and job->store->cut says
- * so. Errors as br_store_flame. */
+/* Adds the stacks to a flame. If they are more than it may have, the smallest become part of
+ * BR_FLAME_OTHER, and job->store->note mentions it. Errors as br_store_flame. */
 int query_pick_flame(struct query_job *job, const struct query_pick *pick, struct br_flame *flame,
                      struct br_err *err);
 

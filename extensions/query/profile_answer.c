@@ -22,7 +22,7 @@ void query_put_text(struct br_str *out, char before, const char *name, const cha
 
 void query_put_cut(struct query_job *job)
 {
-    const char *cut = job->store ? job->store->cut : NULL;
+    const char *cut = job->store ? br_store_query_remark(job->store) : NULL;
     if (cut)
         query_put_text(&job->out, ',', "cut", cut);
     else

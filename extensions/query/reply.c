@@ -72,14 +72,14 @@ void query_answer_error(struct query *query, struct br_request *request, unsigne
 /* A query that was cut has not found that a thing is not there. */
 static void reply_set_error(struct query_job *job, unsigned status, const char *text)
 {
-    bool unknown = status == 404 && job->begun_store.cut;
+    bool unknown = status == 404 && br_store_query_remark(&job->begun_store);
     br_str_clear(&job->out);
     job->n_headers = 0;
     job->again_ms = 0;
     job->is_packed = false;
     job->status = unknown ? 503 : status;
     job->type = reply_put_error(&job->out, job->route->errors, job->status,
-                                unknown ? job->begun_store.cut : text);
+                                unknown ? br_store_query_remark(&job->begun_store) : text);
     if (job->status == 503)
         query_job_header(job, "retry-after", "1");
 }
@@ -157,7 +157,7 @@ static void reply_drop_error(struct query_job *job)
 
 void query_job_reply(struct query_job *job)
 {
-    if (job->begun_store.cut)
+    if (br_store_query_remark(&job->begun_store))
         *job->query->cut += 1;
     if (!job->route->stream || (!job->started && !job->again_ms)) {
         reply_whole(job);

@@ -126,7 +126,7 @@ static int tempo_scan_read_page(struct query_tempo_scan *scan, struct br_span_fi
 static bool tempo_scan_goes_on(struct query_tempo_scan *scan)
 {
     if (!scan->cut && scan->job->store)
-        scan->cut = scan->job->store->cut;
+        scan->cut = br_store_query_remark(scan->job->store);
     if (!scan->cut && query_job_is_stopped(scan->job))
         scan->cut = "it takes too long";
     return !scan->cut && !scan->rc;

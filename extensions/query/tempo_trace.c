@@ -195,7 +195,7 @@ static void tempo_trace_answer_v1(struct assembly *assembly)
 static void tempo_trace_answer_v2(struct assembly *assembly)
 {
     struct query_job *job = assembly->job;
-    const char *cut = job->store->cut;
+    const char *cut = br_store_query_remark(job->store);
     if (tempo_trace_wants_protobuf(job)) {
         job->type = "application/protobuf";
         tempo_trace_put_head(&job->out, RESPONSE_TRACE, tempo_trace_len(assembly));

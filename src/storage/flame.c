@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "storage/flame.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/arena.h"
@@ -192,4 +193,101 @@ void br_flame_total(struct br_flame *flame)
         for (unsigned side = 0; side < BR_FLAME_SIDES; side++)
             flame_sum(&flame->nodes[flame->nodes[i].parent].total[side],
                       flame->nodes[i].total[side]);
+}
+
+/* --- Making room ------------------------------------------------------------------------------ */
+
+static uint64_t flame_weight(const struct br_flame_node *node)
+{
+    uint64_t weight = 0;
+    for (unsigned side = 0; side < BR_FLAME_SIDES; side++) {
+        int64_t total = node->total[side];
+        uint64_t size = total < 0 ? -(uint64_t)total : (uint64_t)total;
+        if (__builtin_add_overflow(weight, size, &weight))
+            weight = UINT64_MAX;
+    }
+    return weight;
+}
+
+static int flame_compare_weights(const void *left, const void *right)
+{
+    uint64_t a = *(const uint64_t *)left, b = *(const uint64_t *)right;
+    return a < b ? -1 : a > b;
+}
+
+/* The weight that at most `keep` nodes exceed. Returns 0 or BR_ENOMEM. */
+static int flame_threshold(const struct br_flame *flame, uint32_t keep, uint64_t *ret)
+{
+    uint64_t *weights = br_malloc(flame->n_nodes * sizeof *weights);
+    if (!weights)
+        return BR_ENOMEM;
+    for (uint32_t i = 0; i < flame->n_nodes; i++)
+        weights[i] = flame_weight(&flame->nodes[i]);
+    qsort(weights, flame->n_nodes, sizeof *weights, flame_compare_weights);
+    *ret = keep < flame->n_nodes ? weights[flame->n_nodes - keep - 1] : 0;
+    br_free(weights);
+    return 0;
+}
+
+struct flame_pruning {
+    const struct br_flame *from;
+    struct br_flame to;
+    uint32_t *map;
+    bool *folded; /* nodes that are part of another */
+    uint64_t threshold;
+    uint32_t other; /* the name */
+};
+
+static int flame_move(struct flame_pruning *pruning, uint32_t index)
+{
+    const struct br_flame_node *node = &pruning->from->nodes[index];
+    uint32_t parent = pruning->map[node->parent], name = pruning->other;
+    bool stays = !pruning->folded[node->parent] && flame_weight(node) > pruning->threshold;
+    int rc = 0;
+    pruning->folded[index] = !stays;
+    if (stays)
+        rc = br_flame_name(&pruning->to, pruning->from->names[node->name],
+                           pruning->from->files[node->name], &name);
+    if (pruning->folded[node->parent])
+        pruning->map[index] = parent;
+    else if (!rc)
+        rc = br_flame_child(&pruning->to, parent, name, &pruning->map[index]);
+    return rc;
+}
+
+static int flame_move_all(struct flame_pruning *pruning)
+{
+    int rc = br_flame_name(&pruning->to, BR_FLAME_OTHER, NULL, &pruning->other);
+    for (uint32_t i = 0; i < pruning->from->n_nodes && !rc; i++) {
+        rc = i ? flame_move(pruning, i) : 0;
+        struct br_flame_node *to = &pruning->to.nodes[pruning->map[i]];
+        for (unsigned side = 0; side < BR_FLAME_SIDES && !rc; side++)
+            flame_sum(&to->self[side], pruning->from->nodes[i].self[side]);
+    }
+    return rc;
+}
+
+int br_flame_prune(struct br_flame *flame, uint32_t keep, uint32_t **ret_map)
+{
+    struct flame_pruning pruning = {.from = flame};
+    br_flame_total(flame);
+    pruning.map = br_calloc(flame->n_nodes, sizeof *pruning.map);
+    pruning.folded = br_calloc(flame->n_nodes, sizeof *pruning.folded);
+    int rc = pruning.map && pruning.folded ? flame_threshold(flame, keep, &pruning.threshold)
+                                           : BR_ENOMEM;
+    if (!rc)
+        rc = br_flame_init(&pruning.to, flame->max_nodes);
+    if (!rc)
+        rc = flame_move_all(&pruning);
+    br_free(pruning.folded);
+    if (rc) {
+        br_flame_release(&pruning.to);
+        br_free(pruning.map);
+        return rc;
+    }
+    pruning.to.side = flame->side;
+    br_flame_release(flame);
+    *flame = pruning.to;
+    *ret_map = pruning.map;
+    return 0;
 }

@@ -54,3 +54,10 @@ void br_flame_add(struct br_flame *flame, uint32_t node, int64_t value);
 
 /* Fills in the totals from the selves, in one pass over the nodes. */
 void br_flame_total(struct br_flame *flame);
+
+/* Makes room in a tree: nodes other than the `keep` with the largest totals (and fewer if totals
+ * are equal) become part of a child BR_FLAME_OTHER of the nearest node above them that stays. Sums
+ * stay exact. `*ret_map` is the new number of each node, and owned by the caller (br_free). Returns
+ * 0 or BR_ENOMEM, and the tree is unchanged then. */
+#define BR_FLAME_OTHER "other"
+int br_flame_prune(struct br_flame *flame, uint32_t keep, uint32_t **ret_map);

@@ -123,7 +123,7 @@ static int query_look(struct br_store_query *query, struct br_store_reading *rea
 
 int br_store_query_begin(struct br_store_query *query, struct br_err *err)
 {
-    query->cut = NULL;
+    query->cut = query->note = NULL;
     query->impl = NULL;
     if (!query->store || !br_store_is_open(query->store))
         return br_err_set(err, BR_EINVAL, "the store is not open");

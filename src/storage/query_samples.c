@@ -545,21 +545,47 @@ static int flaming_name(struct flaming *flaming, const struct br_store_tree *tre
     return rc;
 }
 
-/* Makes the flame's node of one of the tree, whose parent has one. */
+/* Gives a node of the tree, whose parent has one, its node in the flame. */
+static int flaming_place(struct flaming *flaming, const struct br_store_tree *tree, uint32_t number)
+{
+    uint32_t parent, function, name;
+    br_store_tree_node(tree, number, &parent, &function);
+    int rc = flaming_name(flaming, tree, function, &name);
+    return rc ? rc
+              : br_flame_child(flaming->flame, parent ? flaming_at(flaming, parent)->in_flame : 0,
+                               name - 1, &flaming_at(flaming, number)->in_flame);
+}
+
+/* Folds the smallest stacks of a flame that is full. */
+static int flaming_make_room(struct flaming *flaming)
+{
+    uint32_t *map, n_nodes = flaming->flame->n_nodes;
+    int rc = br_flame_prune(flaming->flame, flaming->flame->max_nodes / 4, &map);
+    if (rc)
+        return rc;
+    for (uint32_t i = 0; i < flaming->cap_blocks; i++) {
+        struct flaming_node *block = flaming->blocks[i];
+        for (uint32_t k = 0; block && k < FLAMING_BLOCK; k++)
+            block[k].in_flame = block[k].in_flame < n_nodes ? map[block[k].in_flame] : 0;
+    }
+    if (flaming->names)
+        memset(flaming->names, 0, flaming->cap_names * sizeof *flaming->names);
+    br_free(map);
+    flaming->reader.samples->query->note =
+        "there are more stacks than one query adds up: the smallest are shown as \"other\"";
+    return 0;
+}
+
 static int flaming_graft_node(struct flaming *flaming, const struct br_store_tree *tree,
                               uint32_t number)
 {
-    uint32_t parent, function, name;
     if (!flaming_make(flaming, number))
         return BR_ENOMEM;
     struct flaming_node *node = flaming_at(flaming, number);
-    int rc = 0;
-    if (number) {
-        br_store_tree_node(tree, number, &parent, &function);
-        rc = flaming_name(flaming, tree, function, &name);
-        if (!rc)
-            rc = br_flame_child(flaming->flame, parent ? flaming_at(flaming, parent)->in_flame : 0,
-                                name - 1, &node->in_flame);
+    int rc = number ? flaming_place(flaming, tree, number) : 0;
+    if (rc == BR_EFULL) {
+        rc = flaming_make_room(flaming);
+        rc = rc ? rc : flaming_place(flaming, tree, number);
     }
     if (!rc && node->sum)
         br_flame_add(flaming->flame, number ? node->in_flame : 0, node->sum);
@@ -589,8 +615,6 @@ static int flaming_on_view(struct samples_query *samples, struct br_store_view *
     if (rc || !whole)
         return rc;
     rc = flaming_graft(flaming, view->reader->tree);
-    if (rc == BR_EFULL)
-        samples->query->cut = "the flame graph has too many nodes";
     return rc ? br_err_set(samples->err, rc, "%s", br_strerror(rc)) : 0;
 }
 

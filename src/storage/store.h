@@ -97,9 +97,17 @@ struct br_store_query {
     struct br_arena *arena;
     uint64_t deadline_ms; /* monotonic; past it the query is cut; 0: never */
     size_t max_bytes;     /* what it may hold, arena included; 0: anything */
-    const char *cut;      /* why what it returned is not all; NULL: it is */
-    void *impl;           /* open partitions and blocks read */
+    const char *cut;      /* why it has ended before its end (time, memory); NULL: it has not */
+    const char *note; /* why a result is not complete, or not as it was asked for, though reading
+                         goes on; set by whoever limits it. NULL: nothing to mention */
+    void *impl;       /* open partitions and blocks read */
 };
+
+/* Returns what to show beside the result of a query that is not complete; NULL if it is. */
+static inline const char *br_store_query_remark(const struct br_store_query *query)
+{
+    return query->cut ? query->cut : query->note;
+}
 
 /* Begins a query; the other fields of `query` are set. Returns 0, BR_EINVAL when the store is not
  * open, BR_ENOMEM. */

@@ -413,6 +413,42 @@ def test_renders_of_pyroscope(asked):
     assert code == 400 and "1:15: parse error" in error["message"]
 
 
+def many_stacks(first, n_stacks, depth):
+    """A profile with a stack of its own for each sample, of so many frames: n_stacks * depth nodes."""
+    made = shop.Profiles().add("shop", "main", 1)
+    tables, profile = made.request.dictionary, made.request.resource_profiles[0].scope_profiles[0].profiles[0]
+    frames = [made._location(f"frame {n}") for n in range(depth - 1)]
+    for n in range(first, first + n_stacks):
+        tables.stack_table.add(location_indices=[*frames, made._location(f"top {n}")])
+        profile.samples.add(stack_index=len(tables.stack_table) - 1, values=[shop.PERIOD], timestamps_unix_nano=[START])
+    return made.request
+
+
+def test_totals_are_exact_above_the_most_nodes_of_a_query(start):
+    """262,144 nodes are added up at a time; of more, small stacks are shown as "other"."""
+    asked, n = start(), 2500
+    asked.send(*(many_stacks(first, 99, 120) for first in range(0, n, 99)), shop.Profiles().add("shop", "main;hot", 500).request)
+    n_samples = -(-n // 99) * 100 + 500  # with one of `main` in each request
+    asked.stored(n_samples)
+    total = n_samples * shop.PERIOD
+    times = {"from": START // MS - 1000, "until": START // MS + 1000}
+    got = asked.braid("profile", query=SHOP, type=CPU, **RANGE)
+    assert got["flamebearer"]["numTicks"] == total and "other" in got["cut"]
+    stacks = shop.stacks_of(got["flamebearer"])
+    assert sum(stacks.values()) == total and stacks["main;hot"] == 500 * shop.PERIOD
+    top = asked.braid("top", query=SHOP, type=CPU, **RANGE)
+    assert next(each["self"] for each in top["functions"] if each["name"] == "hot") == 500 * shop.PERIOD
+    assert asked.get("/pyroscope/render", query=f"{CPU}{SHOP}", **times)["flamebearer"]["numTicks"] == total
+    diff = asked.get("/pyroscope/render-diff", leftQuery=f"{CPU}{SHOP}", rightQuery=f"{CPU}{SHOP}", **{
+        f"{side}{key}": value for side in ("left", "right") for key, value in (("From", times["from"]), ("Until", times["until"]))})
+    assert (diff["leftTicks"], diff["rightTicks"]) == (total, total)
+    select = {"profileTypeID": CPU, "labelSelector": SHOP, "start": RANGE["start"], "end": RANGE["end"]}
+    merged, packed = (answer["response"] for answer in ask_pyroscope(asked, [
+        ("SelectMergeStacktraces", select), ("SelectMergeProfile", select)], "proto"))
+    assert int(merged["flamegraph"]["total"]) == total
+    assert sum(int(sample["value"][0]) for sample in packed["sample"]) == total
+
+
 # --- Pyroscope's client -----------------------------------------------------------------------------------------------
 
 def ask_pyroscope(asked, questions, transport, compression="none"):

@@ -199,6 +199,65 @@ static void tree_without_memory(void *arg)
     br_flame_release(&flame);
 }
 
+/* The largest stay, with what is above them; sums are what they were, on both sides. */
+static void pruning_keeps_sums(void **state)
+{
+    (void)state;
+    struct br_flame flame;
+    uint32_t *map;
+    assert_int_equal(br_flame_init(&flame, 100), 0);
+    uint32_t hot = PATH(&flame, "main", "hot"), cold = PATH(&flame, "main", "cold"),
+             below = PATH(&flame, "main", "cold", "below"), late = PATH(&flame, "main", "late"),
+             alone = PATH(&flame, "alone");
+    br_flame_add(&flame, hot, 100);
+    br_flame_add(&flame, cold, 3);
+    br_flame_add(&flame, below, 4);
+    br_flame_add(&flame, alone, 5);
+    flame.side = 1;
+    br_flame_add(&flame, late, 90);
+    br_flame_add(&flame, below, 1);
+    assert_int_equal(br_flame_prune(&flame, 4, &map), 0); /* root, main, hot, late */
+    br_flame_total(&flame);
+    assert_int_equal(flame.nodes[0].total[0], 112);
+    assert_int_equal(flame.nodes[0].total[1], 91);
+    assert_int_equal(flame.n_nodes, 6);
+    assert_int_equal(map[hot], PATH(&flame, "main", "hot"));
+    assert_int_equal(map[cold], PATH(&flame, "main", BR_FLAME_OTHER));
+    assert_int_equal(map[below], map[cold]);
+    assert_int_equal(map[alone], PATH(&flame, BR_FLAME_OTHER));
+    assert_int_equal(map[late], PATH(&flame, "main", "late"));
+    assert_int_equal(flame.nodes[map[cold]].self[0], 7);
+    assert_int_equal(flame.nodes[map[cold]].self[1], 1);
+    assert_int_equal(flame.nodes[map[hot]].self[0], 100);
+    assert_int_equal(flame.side, 1);
+    assert_int_equal(flame.n_nodes, 6);
+    br_free(map);
+    br_flame_release(&flame);
+}
+
+static void prune_without_memory(void *arg)
+{
+    struct br_flame flame;
+    uint32_t *map = NULL;
+    (void)arg;
+    assert_int_equal(br_flame_init(&flame, 100), 0);
+    br_flame_add(&flame, PATH(&flame, "a", "b"), 5);
+    fault_start();
+    int rc = br_flame_prune(&flame, 1, &map);
+    fault_stop();
+    assert_true(rc == 0 || (rc == BR_ENOMEM && flame.n_nodes == 3 && !map));
+    br_flame_total(&flame);
+    assert_int_equal(flame.nodes[0].total[0], 5);
+    br_free(map);
+    br_flame_release(&flame);
+}
+
+static void pruning_without_memory_changes_nothing(void **state)
+{
+    (void)state;
+    fault_each("prune", prune_without_memory, NULL);
+}
+
 static void without_memory_what_was_made_stays(void **state)
 {
     (void)state;
@@ -214,6 +273,8 @@ SUITE(flame)
         cmocka_unit_test(it_has_a_maximum),
         cmocka_unit_test(sums_stay_at_the_largest_number),
         cmocka_unit_test(a_child_is_found_among_many),
+        cmocka_unit_test(pruning_keeps_sums),
+        cmocka_unit_test(pruning_without_memory_changes_nothing),
         cmocka_unit_test(without_memory_what_was_made_stays),
     };
     return RUN(tests, NULL, NULL);
