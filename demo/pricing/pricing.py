@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The demo's pricing service: POST /price?items=N answers {"Total": ...}. Its spans and its CPU profile are sent by the
-official SDKs of OpenTelemetry and Pyroscope. It is slow on purpose: match_coupons is quadratic in the cart."""
+"""The demo's pricing service: POST /price?items=N answers {"Total": ...}. The official SDKs of OpenTelemetry and Pyroscope
+send its spans and its CPU profile, and the bridge labels the samples of every span. It is slow on purpose: match_coupons is quadratic in the cart."""
 
 import http.server
 import json
@@ -9,6 +9,7 @@ import signal
 import threading
 import urllib.parse
 
+import braid_bridge
 import pyroscope
 from opentelemetry import propagate, trace
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -16,7 +17,6 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace import SpanKind
-from pyroscope.otel import PyroscopeSpanProcessor
 
 SERVICE = "pricing"
 COUPONS = [f"coupon-{number}" for number in range(200)]
@@ -54,7 +54,8 @@ class Pricing(http.server.BaseHTTPRequestHandler):
                                           kind=SpanKind.SERVER, attributes={"cart.items": items}):
             cart = list(range(items))
             prices = base_prices(cart)
-            discount = match_coupons(cart) * 0.01
+            with tracer.start_as_current_span("apply coupons"):
+                discount = match_coupons(cart) * 0.01
             body = json.dumps({"Total": add_taxes(sum(prices) - discount)}).encode()
         self.send_response(200)
         self.send_header("Content-Type", "application/json")
@@ -68,9 +69,9 @@ class Pricing(http.server.BaseHTTPRequestHandler):
 
 pyroscope.configure(application_name=SERVICE, server_address=os.environ["PYROSCOPE"], sample_rate=100)
 provider = TracerProvider(resource=Resource.create({"service.name": SERVICE}))
-provider.add_span_processor(PyroscopeSpanProcessor())
 provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(os.environ["OTLP"] + "/v1/traces"),
                                                schedule_delay_millis=1000))
+braid_bridge.install(provider)
 trace.set_tracer_provider(provider)
 tracer = provider.get_tracer(SERVICE)
 server = http.server.ThreadingHTTPServer(("127.0.0.1", int(os.environ.get("PORT", "0"))), Pricing)

@@ -43,9 +43,11 @@ func startTelemetry(ctx context.Context, otlp, server string) (*telemetry, error
 	return &telemetry{spans: spans, profiler: profiler}, nil
 }
 
-// tracer is the SDK's, behind Grafana's bridge: CPU samples carry the id of the span that they are taken in.
+// tracer is the SDK's, behind Grafana's bridge: CPU samples carry the id of the span that they are taken in. Without the
+// option they carry that of the service's first span in the request.
 func (t *telemetry) tracer() trace.Tracer {
-	return otelpyroscope.NewTracerProvider(t.spans).Tracer("shop")
+	return otelpyroscope.NewTracerProvider(t.spans,
+		otelpyroscope.WithSpanIDLabelScope(otelpyroscope.ScopeAllSpans)).Tracer("shop")
 }
 
 func (t *telemetry) stop(ctx context.Context) error {

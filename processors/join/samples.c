@@ -269,7 +269,11 @@ static struct br_addition join_run_addition_for(struct run *run,
 {
     uint32_t indices[JOIN_KEYS_MAX], link = 0;
     uint32_t n = found ? join_run_indices_of(run, view->has_keys, indices) : 0;
-    bool links = run->link || (view->span_id && !view->linked);
+    const uint8_t *trace = view->trace_id                  ? view->trace_id
+                           : found && run->found.has_trace ? run->found.trace
+                                                           : NULL;
+    /* Stores look a span up by its trace, too: a link without one gets that of the span. */
+    bool links = run->link || (view->span_id && (!view->linked || (!view->trace_id && trace)));
     if (how && !(view->has_keys >> JOIN_HOW_KEY & 1))
         indices[n++] = join_run_index_of(run, JOIN_HOW_KEY, (const uint8_t *)how, strlen(how));
     uint8_t packed[BR_VARINT_MAX * JOIN_KEYS_MAX], *q = packed;
@@ -277,9 +281,7 @@ static struct br_addition join_run_addition_for(struct run *run,
         q = br_put_varint(q, indices[i]);
     size_t len = (size_t)(q - packed), size = n ? br_len_size(2, len) : 0;
     if (links) {
-        const uint8_t *trace = found && run->found.has_trace ? run->found.trace : NULL;
-        link = join_additions_link(&run->additions, view->trace_id ? view->trace_id : trace,
-                                   run->link ? run->link : view->span_id);
+        link = join_additions_link(&run->additions, trace, run->link ? run->link : view->span_id);
         size += 1 + br_varint_size(link);
     }
     uint8_t *start = join_run_addition_room(run, size), *p = start;

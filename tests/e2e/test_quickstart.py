@@ -123,7 +123,7 @@ def test_demo(shop):
         return [function["name"] for function in top["functions"] if "match_coupons" in function["name"]]
 
     until(guilty, "the pricing service's profile")
-    slow = ask(shop, "spans", "--service", "pricing", "--limit", "20")["spans"]
+    slow = ask(shop, "spans", "--service", "pricing", "--name", "POST /price", "--limit", "20")["spans"]
     assert {span["name"] for span in slow} == {"POST /price"}
     assert [span["duration_ns"] for span in slow] == sorted((span["duration_ns"] for span in slow), reverse=True)
 
@@ -139,6 +139,11 @@ def test_demo(shop):
     assert {other["service"] for other in trace} == {"shop", "pricing"}
     root = next(other for other in trace if other["name"] == "POST /checkout")
     assert root["duration_ns"] >= span["duration_ns"]
-    text = query(shop, "spans", "--service", "pricing", "--limit", "1")
+    # The bridges label every span: the child has the function, and the rest of its request has not.
+    child = next(other for other in trace if other["name"] == "apply coupons" and other["parent_id"] == span["span_id"])
+    for each, has in ((child, True), (span, False)):
+        profile = ask(shop, "profile", "--span", f"{span['trace_id']}/{each['span_id']}", "--scope", "self", "--type", CPU)
+        assert any("match_coupons" in name for name in profile["flamebearer"]["names"]) == has
+    text = query(shop, "spans", "--service", "pricing", "--name", "POST /price", "--limit", "1")
     assert re.search(r"pricing +POST /price +[0-9a-f]{32}/[0-9a-f]{16}$", text, re.M)
     assert re.search(r"pricing: POST /price$", query(shop, "trace", span["trace_id"]), re.M)

@@ -226,6 +226,22 @@ static void a_sample_of_several_spans_stays_unlinked(void **state)
     join_rig_free(r);
 }
 
+/* Java's profiler labels samples with a span id alone. */
+static void a_link_without_a_trace_gets_that_of_its_span(void **state)
+{
+    (void)state;
+    struct join_rig *r = join_rig_new("{}", NULL, 0);
+    struct ids bare = join_ids(0, 1), unknown = join_ids(0, 9), whole = join_ids(7, 1);
+    join_steps_send_span(r, "shop", 7, 1, "one");
+    assert_string_equal(with_labels(r, NULL, 0, &bare),
+                        "5 " T7 "/0000000000000001: span.name=one\n");
+    assert_string_equal(with_labels(r, NULL, 0, &whole),
+                        "5 " T7 "/0000000000000001: span.name=one\n");
+    assert_string_equal(with_labels(r, NULL, 0, &unknown),
+                        "5 00000000000000000000000000000000/0000000000000009:\n");
+    join_rig_free(r);
+}
+
 static void a_repeated_label_is_not_ambiguous(void **state)
 {
     (void)state;
@@ -581,6 +597,7 @@ SUITE(join_samples)
         cmocka_unit_test(ids_come_in_every_type),
         cmocka_unit_test(a_sample_of_several_spans_stays_unlinked),
         cmocka_unit_test(a_repeated_label_is_not_ambiguous),
+        cmocka_unit_test(a_link_without_a_trace_gets_that_of_its_span),
         cmocka_unit_test(the_first_label_of_the_list_wins),
         cmocka_unit_test(labels_become_links),
         cmocka_unit_test(a_link_beats_a_label),
