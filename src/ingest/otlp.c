@@ -89,7 +89,7 @@ static void ingest_otlp_on_read(struct br_upload *upload, const struct br_readin
 {
     const struct br_otlp_handler *handler = upload->arg;
     *handler->repaired += reading->n_repaired;
-    if (reading->n_corrected && !*handler->corrected)
+    if (reading->n_corrected && *handler->corrected < 1)
         br_warn(
             &handler->node->log,
             "profiles have times before 1971, in another unit than nanoseconds or none: they are "
