@@ -474,8 +474,8 @@ static int graph_start(struct place *place, struct br_err *err)
 }
 
 /* Says what a queue of batches may come to: the number in the config is of requests. */
-static void graph_warn_of_queue(const struct br_pipeline *pipeline, const struct place *exporter,
-                                uint64_t items)
+static void graph_note_queue(const struct br_pipeline *pipeline, const struct place *exporter,
+                             uint64_t items)
 {
     const struct br_queue_config *queue_config =
         &graph_common_of(exporter->instance)->sending_queue;
@@ -483,7 +483,7 @@ static void graph_warn_of_queue(const struct br_pipeline *pipeline, const struct
     if (!queue_config->enabled || queue_config->sizer != BR_SIZER_REQUESTS ||
         n > UINT64_MAX / items || n * items < QUEUE_ITEMS_LARGE)
         return;
-    br_warn(
+    br_info(
         &exporter->node.log,
         "sending_queue may hold %llu requests, which the batch processor of %s makes of %llu %s: "
         "%llu %s, as far as memory goes; sizer: items or bytes counts what it holds",
@@ -492,7 +492,7 @@ static void graph_warn_of_queue(const struct br_pipeline *pipeline, const struct
         br_signal_items(pipeline->signal));
 }
 
-static void graph_warn_of_queues(struct br_graph *graph, const struct br_pipeline *pipeline)
+static void graph_note_queues(struct br_graph *graph, const struct br_pipeline *pipeline)
 {
     uint64_t items = 0;
     for (size_t k = 0; k < pipeline->n_processors; k++) {
@@ -502,13 +502,13 @@ static void graph_warn_of_queues(struct br_graph *graph, const struct br_pipelin
     }
     for (size_t k = 0; items && k < pipeline->n_exporters; k++)
         if (pipeline->exporters[k]->component->exporter_wrapped)
-            graph_warn_of_queue(pipeline, graph_find(graph, pipeline->exporters[k], NULL), items);
+            graph_note_queue(pipeline, graph_find(graph, pipeline->exporters[k], NULL), items);
 }
 
 int br_graph_start(struct br_graph *graph, struct br_err *err)
 {
     for (size_t i = 0; i < graph->config->n_pipelines && graph->host->worker == 0; i++)
-        graph_warn_of_queues(graph, &graph->config->pipelines[i]);
+        graph_note_queues(graph, &graph->config->pipelines[i]);
     for (unsigned depth = DEPTH_EXPORTER + 2; depth-- > 0;) {
         each_place(graph, l)
         {

@@ -142,6 +142,10 @@ class Run:
         return scene.send_profiles(transport, address, service=SERVICE, spans=spans)
 
 
+def warnings(process):
+    return [line for line in process.log().splitlines() if re.search(r"\t(warn|error)\t", line)]
+
+
 @pytest.mark.parametrize("name", [name for name in FILES if not EXAMPLES[name].pushed and not EXAMPLES[name].selective])
 def test_example(name, braid, new_sink, certificate, tmp_path):
     example = EXAMPLES[name]
@@ -155,6 +159,7 @@ def test_example(name, braid, new_sink, certificate, tmp_path):
     for gauge, value in example.gauges.items():
         assert set(metrics[gauge].values()) == {value}
     words = run.braid.stop()
+    assert warnings(run.braid) == []
     n_spans, n_samples = N_SPANS * len(ids), N_SAMPLES * len(sent)
     nothing_else = {"rejected": 0, "dropped": 0, "left": 0}
     # Once, also where they go to files and to debug.
@@ -193,6 +198,7 @@ def test_pushed_example(name, braid, new_sink, pyroscope):
         labels = [dict(pprof.labels_of(push.profile, sample)) for sample in push.profile.sample]
         assert labels == [{"trace_id": trace, "span_id": root, "span.name": "POST /checkout"}] * 2
     process.stop()
+    assert warnings(process) == []
     arrived = [span for call in spans.of(otlp.TRACES) for _, _, span in otlp.spans_of(call.message)]
     marks = {span.span_id.hex(): otlp.attributes_of(span.attributes).get("pyroscope.profile.id") for span in arrived}
     assert len(marks) == N_SPANS and {span: mark for span, mark in marks.items() if mark} == {root: root}
@@ -275,6 +281,7 @@ def test_production_example(braid, sink, pyroscope):
     assert sorted(round(value, 6) for value in seconds.values()) == [0.02, 0.04, 0.06]  # of both times
     assert set(metrics["braid_adaptive_step"].values()) == {0}
     words = process.stop()
+    assert warnings(process) == []
     assert words["traces"] == {"received": 6, "sent": 2, "rejected": 0, "dropped": 4, "left": 0}
     assert words["profiles"] == {"received": 6, "sent": 6, "rejected": 0, "dropped": 0, "left": 0}
 
