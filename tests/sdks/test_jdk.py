@@ -180,7 +180,7 @@ def test_joined(recording, server, tmp_path):
         return (TRACE, CHILD if begin <= time < end else ROOT) if inside else None
     found, stored, expected = collections.Counter(), collections.Counter(), collections.Counter()
     for e in printed(recording, "jdk.ExecutionSample"):
-        thread = e["sampledThread"]["javaName"]
+        thread = (e["sampledThread"] or NO_THREAD)["javaName"]
         expected[owner(thread, when(e["startTime"]))] += 10_000_000
     for sample in profile_view.samples(*(otlp.from_json(otlp.PROFILES.request, line)
                                          for line in (tmp_path / "out").read_text().splitlines())):
