@@ -33,7 +33,9 @@ struct profile_ask {
     uint8_t trace_id[16];
     const char *type; /* NULL: none is asked for */
     struct br_stored_span span;
-    bool found; /* the span is stored */
+    bool found;                 /* the span is stored */
+    struct br_stored_span root; /* the first span of its service above it; span_id 0: itself */
+    const struct br_stored_span *why; /* whose samples explain why it has none; NULL: nobody's */
     struct query_braid_types types;
     struct query_braid_figures sums;
     size_t chosen; /* type; BRAID_TYPES_MAX: none */
@@ -68,6 +70,17 @@ static bool profile_read_ids(struct query_job *job, const char *trace, const cha
     return false;
 }
 
+/* The first span above a row that is of its service without a gap. */
+static const struct query_braid_row *profile_local_root(const struct query_braid_rows *rows,
+                                                        const struct query_braid_row *row)
+{
+    size_t left = rows->count;
+    while (row->parent != UINT32_MAX && left-- > 0 &&
+           !strcmp(rows->rows[row->parent].span.service, row->span.service))
+        row = &rows->rows[row->parent];
+    return row;
+}
+
 /* The span's trace, and of it the ids that the scope takes in. */
 static int profile_pick_span(struct query_job *job, struct profile_ask *ask, struct br_err *err)
 {
@@ -77,6 +90,8 @@ static int profile_pick_span(struct query_job *job, struct profile_ask *ask, str
     ask->found = row != NULL;
     if (row)
         ask->span = row->span;
+    if (row && profile_local_root(&rows, row) != row)
+        ask->root = profile_local_root(&rows, row)->span;
     if (!rc)
         rc = query_pick_add_trace(job, &ask->pick, ask->trace_id);
     if (!rc && ask->scope == SCOPE_SUBTREE && row)
@@ -207,9 +222,19 @@ static void profile_put_type(struct query_job *job, char before, const struct qu
 /* Samples of a service around a span. */
 struct profile_near {
     struct query_job *job;
-    uint64_t samples, with_span, cpu_samples;
-    int64_t cpu_ns;
+    uint64_t samples, with_span, of_root;
+    uint64_t period_ns; /* the largest of which all CPU times are multiples; 0: there are none */
 };
+
+static uint64_t profile_common_divisor(uint64_t larger, uint64_t smaller)
+{
+    while (smaller) {
+        uint64_t rest = larger % smaller;
+        larger = smaller;
+        smaller = rest;
+    }
+    return larger;
+}
 
 static bool profile_on_near(const struct br_stored_samples *samples, void *arg)
 {
@@ -217,11 +242,29 @@ static bool profile_on_near(const struct br_stored_samples *samples, void *arg)
     near->samples += samples->count;
     if (samples->span_id)
         near->with_span += samples->count;
-    if (query_braid_is_cpu(samples->series->type)) {
-        near->cpu_samples += samples->count;
-        near->cpu_ns += samples->value;
-    }
+    if (query_braid_is_cpu(samples->series->type) && samples->value > 0)
+        near->period_ns = profile_common_divisor(near->period_ns, (uint64_t)samples->value);
     return query_pick_goes_on(near->job);
+}
+
+static bool profile_on_root(const struct br_stored_samples *samples, void *arg)
+{
+    struct profile_near *near = arg;
+    near->of_root += samples->count;
+    return query_pick_goes_on(near->job);
+}
+
+/* Counts the samples that name the first span of the service in the request. */
+static int profile_look_at_root(struct query_job *job, const struct profile_ask *ask,
+                                struct profile_near *near, struct br_err *err)
+{
+    struct query_pick pick = {0};
+    if (!ask->root.span_id)
+        return 0;
+    int rc = query_pick_add_trace(job, &pick, ask->trace_id);
+    if (!rc)
+        rc = query_pick_add_span(job, &pick, ask->root.span_id);
+    return rc ? rc : query_pick_samples(job, &pick, 0, profile_on_root, near, err);
 }
 
 static int profile_look_near(struct query_job *job, const struct br_stored_span *span,
@@ -250,12 +293,15 @@ static const char *profile_time(char text[32], uint64_t ns)
     return text;
 }
 
-static const char *profile_explain(const struct br_stored_span *span,
-                                   const struct profile_near *near, char why[WHY_MAX])
+/* Below it no common divisor is a sampling interval: values were measured, not counted. */
+#define PERIOD_MIN_NS 100000
+
+static void profile_explain(const struct profile_ask *ask, const struct profile_near *near,
+                            char why[WHY_MAX])
 {
+    const struct br_stored_span *span = &ask->span;
     char lasted[32], interval[32];
-    uint64_t interval_ns =
-        near->cpu_samples && near->cpu_ns > 0 ? (uint64_t)near->cpu_ns / near->cpu_samples : 0;
+    uint64_t interval_ns = near->period_ns >= PERIOD_MIN_NS ? near->period_ns : 0;
     (void)profile_time(lasted, span->duration_ns);
     (void)profile_time(interval, interval_ns);
     if (!near->samples)
@@ -272,21 +318,23 @@ static const char *profile_explain(const struct br_stored_span *span,
     else if (interval_ns && span->duration_ns < 2 * interval_ns)
         (void)snprintf(why, WHY_MAX, "no samples: this span lasted %s, one sampling interval is %s",
                        lasted, interval);
-    else if (interval_ns)
-        (void)snprintf(why, WHY_MAX,
-                       "no samples: this span lasted %s and used less processor time than one "
-                       "sampling interval, %s: it waited, or others worked for it",
-                       lasted, interval);
+    else if (near->of_root)
+        (void)snprintf(
+            why, WHY_MAX,
+            "no samples name this span, and %" PRIu64
+            " name \"%.60s\", the first span of %.60s in this request: this span waited, "
+            "or the profiler labels first spans only (see docs/recipes.md)",
+            near->of_root, ask->root.name, span->service);
     else
         (void)snprintf(why, WHY_MAX,
-                       "no samples: other spans of %.60s have some, this one has none",
-                       span->service);
-    return why;
+                       "no samples: this span lasted %s, and nothing of it was sampled: it waited, "
+                       "or other spans worked for it",
+                       lasted);
 }
 
 /* The sentence, or NULL where there are samples. */
-static int profile_why_empty(struct query_job *job, const struct profile_ask *ask,
-                             char why[WHY_MAX], const char **ret, struct br_err *err)
+static int profile_why_empty(struct query_job *job, struct profile_ask *ask, char why[WHY_MAX],
+                             const char **ret, struct br_err *err)
 {
     struct profile_near near = {.job = job};
     *ret = NULL;
@@ -316,8 +364,12 @@ static int profile_why_empty(struct query_job *job, const struct profile_ask *as
     }
     int rc = profile_look_near(job, &ask->span, &near, err);
     if (!rc)
-        (void)profile_explain(&ask->span, &near, why);
-    return rc;
+        rc = profile_look_at_root(job, ask, &near, err);
+    if (rc)
+        return rc;
+    profile_explain(ask, &near, why);
+    ask->why = near.of_root ? &ask->root : NULL;
+    return 0;
 }
 
 /* --- Answers ---------------------------------------------------------------------------------- */
@@ -335,14 +387,14 @@ static int profile_put_flame(struct query_job *job, struct br_flame *flame, bool
     return 0;
 }
 
-static int profile_answer(struct query_job *job, const struct profile_ask *ask, struct br_err *err)
+static int profile_answer(struct query_job *job, struct profile_ask *ask, struct br_err *err)
 {
     char why[WHY_MAX];
     const char *why_empty;
     struct br_flame flame;
     uint64_t max_nodes;
-    if (!query_job_number(job, "max_nodes", QUERY_FLAMEBEARER_NODES_MAX,
-                          QUERY_FLAMEBEARER_NODES_TOP, &max_nodes))
+    if (!query_job_number(job, "max_nodes", QUERY_BRAID_NODES_MAX, QUERY_FLAMEBEARER_NODES_TOP,
+                          &max_nodes))
         return BR_EINVAL;
     int rc = br_flame_init(&flame, QUERY_FLAME_NODES_MAX);
     if (!rc && ask->chosen < BRAID_TYPES_MAX)
@@ -361,6 +413,10 @@ static int profile_answer(struct query_job *job, const struct profile_ask *ask, 
         query_put_text(&job->out, ',', "why_empty", why_empty);
     else
         br_str_puts(&job->out, ",\"why_empty\":null");
+    if (ask->why)
+        query_braid_put_span(&job->out, ',', "why_span", ask->why->span_id);
+    else
+        br_str_puts(&job->out, ",\"why_span\":null");
     return 0;
 }
 
@@ -538,8 +594,8 @@ void query_braid_diff(struct query_job *job)
     struct br_flame flame;
     struct br_err err = {0};
     uint64_t max_nodes;
-    if (!query_job_number(job, "max_nodes", QUERY_FLAMEBEARER_NODES_MAX,
-                          QUERY_FLAMEBEARER_NODES_TOP, &max_nodes) ||
+    if (!query_job_number(job, "max_nodes", QUERY_BRAID_NODES_MAX, QUERY_FLAMEBEARER_NODES_TOP,
+                          &max_nodes) ||
         !profile_read_side(job, names[0], &asks[0]) || !profile_read_side(job, names[1], &asks[1]))
         return;
     int rc = br_flame_init(&flame, QUERY_FLAME_NODES_MAX);

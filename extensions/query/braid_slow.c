@@ -222,8 +222,7 @@ static int slow_answer(struct slow_ask *ask, struct br_flame *flame, struct br_e
     if (!rc && id)
         rc = slow_flame(ask, &type, flame, err);
     if (!rc)
-        rc = br_flamebearer_make(flame, QUERY_FLAMEBEARER_NODES_MAX, true, &job->arena,
-                                 &flamebearer);
+        rc = br_flamebearer_make(flame, QUERY_BRAID_NODES_MAX, true, &job->arena, &flamebearer);
     if (rc)
         return rc;
     slow_put_side(ask, '{', &ask->sides[1]);

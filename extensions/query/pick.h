@@ -12,7 +12,9 @@
 
 #define QUERY_FLAME_NODES_MAX 262144 /* that a query adds up */
 #define QUERY_FLAMEBEARER_NODES_MAX                                                                \
-    8192 /* that it answers with where it does not say; Pyroscope's */
+    8192                             /* that it answers with where it does not say; Pyroscope's */
+#define QUERY_BRAID_NODES_MAX 131072 /* the same of Braid's own API, whose page adds up functions  \
+                                      */
 #define QUERY_FLAMEBEARER_NODES_TOP 1048576 /* the most that it can ask for; Pyroscope's, too */
 #define QUERY_IDS_MAX 65536                 /* spans or traces of one query */
 

@@ -274,7 +274,9 @@ def test_what_is_empty_says_why(start):
     assert "without span ids" in asked.braid("join", **RANGE)["services"][0]["hint"]
     asked.send(shop.Profiles().add("shop", "main;checkout", 1, TRACE, SPAN["checkout"]).request)
     asked.stored(6)
-    assert "used less processor time than one sampling interval, 10 ms" in span_profile(asked, "query")["why_empty"]
+    empty = span_profile(asked, "query")
+    assert '1 name "checkout", the first span of shop in this request: this span waited' in empty["why_empty"]
+    assert empty["why_span"] == SPAN["checkout"].hex() and span_profile(asked, "checkout")["why_span"] is None
     assert "this span is not stored" in asked.braid("spans/1/1/profile")["why_empty"]
     asked.send(shop.Profiles().add("stock", "main", 1, TRACE, SPAN["checkout"]).request)
     asked.stored(7)

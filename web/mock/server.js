@@ -139,7 +139,7 @@ export async function startMock({ port = 0, host = "127.0.0.1", now = Date.now()
     const flame = flamebearer(trie);
     const samples = Math.round(flame.numTicks / types[type].scale);
     return { types: big ? [{ ...types[cpuType], samples, total: flame.numTicks }] : typesOf(spans), type, unit: types[type].unit, flamebearer: flame, samples,
-      why_empty: flame.numTicks ? null : whyEmpty(span), cut: null };
+      why_empty: flame.numTicks ? null : whyEmpty(span), why_span: null, cut: null };
   };
   const formats = {
     folded: ["text/plain", "folded.txt"], pprof: ["application/octet-stream", "pprof.pb.gz"], speedscope: ["application/json", "speedscope.json"],

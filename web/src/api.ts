@@ -65,6 +65,7 @@ export interface Profile {
   flamebearer: Flamebearer;
   samples: number;
   why_empty: string | null;
+  why_span: string | null;
   cut: string | null;
 }
 

@@ -200,6 +200,11 @@ function SpanProfile({ node, trace, query }: { node: Node; trace: Trace; query: 
       ) : data.samples === 0 ? (
         <Empty title="No samples">
           <p>{data.why_empty ?? "No profile names this span."}</p>
+          {data.why_span && (
+            <button type="button" class="button" onClick={() => set({ span: data.why_span! }, true)}>
+              Show the first span of the service
+            </button>
+          )}
           {wider && (
             <button type="button" class="button" onClick={() => set({ scope: wider }, true)}>
               {wider === "subtree" ? `Show the ${count(subtree)} samples of its descendants` : "Show the samples of the whole trace"}
