@@ -66,8 +66,14 @@ struct run {
     struct join *join;
     struct br_item *item;
     enum join_pass pass;
-    uint8_t *memo;  /* of the next sample; NULL with JOIN_PASS_ONLY */
-    uint8_t *memos; /* owned, where samples were split */
+    uint8_t *memo;   /* of the next sample; NULL with JOIN_PASS_ONLY */
+    uint8_t *memos;  /* owned, where samples were split */
+    bool *continues; /* of each sample: it is a piece of the one before; NULL: none is */
+    struct {
+        bool any;
+        enum join_outcome outcome;
+        uint16_t type;
+    } noted; /* of the sample at hand, and its pieces so far */
     uint64_t came_ms, now_ms;
     uint32_t index; /* of the next sample */
     struct br_arena arena;
@@ -198,19 +204,40 @@ static enum join_result join_run_look_up(struct run *run, const struct join_samp
     return result;
 }
 
+/* Adds what was noted of the last sample to the counts. */
+static void join_run_count_noted(struct run *run)
+{
+    if (run->noted.any)
+        run->counts.outcomes[run->noted.type][run->noted.outcome]++;
+    run->noted.any = false;
+}
+
+/* Notes what became of the sample, or of a piece: a sample in several spans counts once, as joined
+ * if a piece was. */
+static void join_run_note_outcome(struct run *run, enum join_outcome outcome)
+{
+    static const uint8_t rank[JOIN_COUNTS] = {
+        [JOIN_COUNT_UNLINKED] = 0, [JOIN_COUNT_AMBIGUOUS] = 1, [JOIN_COUNT_UNKNOWN] = 2,
+        [JOIN_COUNT_TOO_LATE] = 3, [JOIN_COUNT_INFERRED] = 4,  [JOIN_COUNT_LATE] = 5,
+        [JOIN_COUNT_JOINED] = 6};
+    if (run->pass == JOIN_PASS_FIRST ||
+        (run->noted.any && rank[run->noted.outcome] >= rank[outcome]))
+        return;
+    run->noted.any = true;
+    run->noted.outcome = outcome;
+    run->noted.type = run->scope.value_type.type;
+}
+
 /* Counts a sample whose item does not wait any more. Without a second pass the table says what
  * becomes of those whose span has not come: see join_tally. */
 static void join_run_count(struct run *run, enum join_result result, uint8_t memo)
 {
-    uint64_t *counts = run->counts.outcomes[run->scope.value_type.type];
     if (result == JOIN_TOO_LATE)
-        counts[JOIN_COUNT_TOO_LATE]++;
-    else if (result == JOIN_FOUND && memo == JOIN_UNKNOWN)
-        counts[JOIN_COUNT_LATE]++;
+        join_run_note_outcome(run, JOIN_COUNT_TOO_LATE);
     else if (result == JOIN_FOUND)
-        counts[JOIN_COUNT_JOINED]++;
+        join_run_note_outcome(run, memo == JOIN_UNKNOWN ? JOIN_COUNT_LATE : JOIN_COUNT_JOINED);
     else if (run->pass == JOIN_PASS_LAST)
-        counts[JOIN_COUNT_UNKNOWN]++;
+        join_run_note_outcome(run, JOIN_COUNT_UNKNOWN);
 }
 
 static bool join_run_allows(void *arg, unsigned key, const uint8_t *value, size_t len)
@@ -507,7 +534,7 @@ static bool run_infer_sample(struct run *run, struct join_sample_view *view,
     if (join_run_note_inferred(run, view) != JOIN_FOUND)
         return false; /* it left just now */
     join_run_note_service(run);
-    run->counts.outcomes[run->scope.value_type.type][JOIN_COUNT_INFERRED]++;
+    join_run_note_outcome(run, JOIN_COUNT_INFERRED);
     if (addition)
         *addition = join_run_addition_for(run, view, true, "inferred");
     if (join_run_decides(run))
@@ -521,8 +548,7 @@ static void run_ambiguous_sample(struct run *run, const struct join_sample_view 
                                  struct br_addition *addition)
 {
     join_progress_note(&join_table_progress(run->join->table)->ambiguous);
-    run->counts.outcomes[run->scope.value_type.type][JOIN_COUNT_AMBIGUOUS] +=
-        run->pass != JOIN_PASS_FIRST;
+    join_run_note_outcome(run, JOIN_COUNT_AMBIGUOUS);
     if (addition)
         *addition = join_run_addition_for(run, view, false, "ambiguous");
     join_run_note_unlinked(run);
@@ -535,6 +561,8 @@ static void run_sample(struct run *run, const uint8_t *p, const uint8_t *end,
     join_sample_view_of(&run->dictionary.links,
                         run->dictionary.any_label ? run->dictionary.labels : NULL, p, end, &view);
     uint8_t unused = JOIN_FOUND, *memo = run->memo ? run->memo++ : &unused;
+    if (!run->continues || !run->continues[run->index])
+        join_run_count_noted(run);
     if (view.span_id)
         run->counts.n_named++;
     if (view.span_id) {
@@ -542,8 +570,7 @@ static void run_sample(struct run *run, const uint8_t *p, const uint8_t *end,
     } else if (view.ambiguous) {
         run_ambiguous_sample(run, &view, addition);
     } else if (!run_infer_sample(run, &view, addition)) {
-        run->counts.outcomes[run->scope.value_type.type][JOIN_COUNT_UNLINKED] +=
-            run->pass != JOIN_PASS_FIRST;
+        join_run_note_outcome(run, JOIN_COUNT_UNLINKED);
         join_run_note_unlinked(run);
     }
     if (run->scope.timeless && view.n_times && run->folding.verdicts) {
@@ -739,6 +766,7 @@ static void join_run_parts(struct run *run)
 
 static void join_run_note_counts(struct run *run)
 {
+    join_run_count_noted(run);
     for (uint16_t t = 0; t < JOIN_TYPES; t++)
         for (int c = 0; c < JOIN_COUNTS; c++)
             if (run->counts.outcomes[t][c])
@@ -759,7 +787,8 @@ struct splitting {
     struct run *run;
     const uint8_t *memo; /* of the samples as they came; NULL with JOIN_PASS_ONLY */
     uint8_t *memos;      /* of those that they become */
-    uint32_t count, cap;
+    bool *continues;     /* likewise: struct run */
+    uint32_t count, cap, cap_continues;
     uint32_t part; /* the one at hand */
     uint64_t *spans;
     uint64_t cap_spans;
@@ -800,15 +829,17 @@ static bool join_samples_splitting_spans(struct splitting *splitting,
            join_credit_spans(&run->credit, view, &run->found, times, splitting->spans);
 }
 
-/* The pieces have the memo of the whole. */
+/* The pieces have the memo of the whole, and all but the first continue it. */
 static bool join_samples_splitting_note(struct splitting *splitting, uint32_t index, uint32_t count)
 {
-    if (!splitting->memo)
-        return true;
-    if (br_grow(&splitting->memos, &splitting->cap, (size_t)splitting->count + count, 1,
-                UINT32_MAX))
+    size_t need = (size_t)splitting->count + count;
+    if ((splitting->memo && br_grow(&splitting->memos, &splitting->cap, need, 1, UINT32_MAX)) ||
+        br_grow(&splitting->continues, &splitting->cap_continues, need, sizeof(bool), UINT32_MAX))
         return false;
-    memset(splitting->memos + splitting->count, splitting->memo[index], count);
+    if (splitting->memo)
+        memset(splitting->memos + splitting->count, splitting->memo[index], count);
+    for (uint32_t i = 0; i < count; i++)
+        splitting->continues[splitting->count + i] = i > 0;
     splitting->count += count;
     return true;
 }
@@ -849,6 +880,10 @@ static void join_run_split(struct run *run)
         run->memo = run->memos = splitting.memos;
     else
         br_free(splitting.memos);
+    if (ok)
+        run->continues = splitting.continues;
+    else
+        br_free(splitting.continues);
 }
 
 /* Tables of a dictionary. Those of stacks, which are most of it, are for top_functions. */
@@ -929,6 +964,7 @@ uint32_t join_samples(struct join *join, struct br_item *item, enum join_pass pa
         br_arena_release(&run->additions_arena);
         br_arena_release(&run->arena);
         br_free(run->memos);
+        br_free(run->continues);
     }
     br_free(run);
     return unknown;

@@ -143,7 +143,7 @@ static void the_deepest_open_span_is_taken(void **state)
         "1250 -: thread.id=8\n"
         "1250 -:\n"
         "1000 -: thread.id=9\n");
-    assert_int_equal(join_rig_count(r, "samples_inferred", CPU), 5);
+    assert_int_equal(join_rig_count(r, "samples_inferred", CPU), 4); /* one of them in two pieces */
     assert_int_equal(join_rig_count(r, "samples_unlinked", CPU), 4);
     assert_int_equal(join_rig_count(r, "samples_joined", CPU), 0);
     join_rig_free(r);
@@ -500,7 +500,8 @@ static void a_sample_in_many_spans_is_split(void **state)
         put_sample(&w, &in);
         send_profile(r, &w, &d, p, o);
         fake_host_advance(r->h, 6000);
-        assert_int_equal((int)join_rig_count(r, "samples_inferred", CPU), N);
+        /* in N pieces, but one sample that was received */
+        assert_int_equal((int)join_rig_count(r, "samples_inferred", CPU), 1);
         uint64_t us = 0;
         for (unsigned i = 0; i < N; i++) {
             assert_int_equal(count_of(r, names[i]), EACH);
@@ -544,7 +545,7 @@ static void a_sample_that_stays_whole_is_counted(void **state)
     (void)state;
     int inferred;
     assert_true(splits_cut_of(1, &inferred) == 0);
-    assert_int_equal(inferred, 50);
+    assert_int_equal(inferred, 1);
     assert_true(splits_cut_of(60, &inferred) == 1);
     assert_int_equal(inferred, 0);
 }
