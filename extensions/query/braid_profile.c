@@ -223,7 +223,7 @@ static void profile_put_type(struct query_job *job, char before, const struct qu
 struct profile_near {
     struct query_job *job;
     uint64_t samples, with_span, of_root;
-    uint64_t period_ns; /* the largest of which all CPU times are multiples; 0: there are none */
+    uint64_t period_ns; /* greatest common divisor of all CPU times; 0: without CPU samples */
 };
 
 static uint64_t profile_common_divisor(uint64_t larger, uint64_t smaller)

@@ -10,13 +10,15 @@
 #include "query/profile_type.h"
 #include "query/selector.h"
 
-#define QUERY_FLAME_NODES_MAX 262144 /* that a query adds up */
-#define QUERY_FLAMEBEARER_NODES_MAX                                                                \
-    8192                             /* that it answers with where it does not say; Pyroscope's */
-#define QUERY_BRAID_NODES_MAX 131072 /* the same of Braid's own API, whose page adds up functions  \
-                                      */
-#define QUERY_FLAMEBEARER_NODES_TOP 1048576 /* the most that it can ask for; Pyroscope's, too */
-#define QUERY_IDS_MAX 65536                 /* spans or traces of one query */
+/* Nodes of a flame graph: the most that a query adds up; the default of an answer, as Pyroscope's;
+ * the default of Braid's own API, whose page sums functions over the tree; the most that a client
+ * can ask for, as Pyroscope's. */
+#define QUERY_FLAME_NODES_MAX 262144
+#define QUERY_FLAMEBEARER_NODES_MAX 8192
+#define QUERY_BRAID_NODES_MAX 131072
+#define QUERY_FLAMEBEARER_NODES_TOP 1048576
+
+#define QUERY_IDS_MAX 65536 /* spans or traces of one query */
 
 struct query_pick {
     uint64_t from_ns, until_ns;  /* until 0: no end */

@@ -17,7 +17,7 @@ static uint64_t groups_hash(const void *entries, uint32_t place)
                          sizeof groups->groups[place].key);
 }
 
-/* The group of a key, new if there is none. Returns BR_INDEX_NONE if there is no memory. */
+/* Returns the group of a key, which is added if necessary; BR_INDEX_NONE without memory. */
 static uint32_t groups_place(struct br_jfr_groups *groups, const struct br_jfr_key *key)
 {
     uint64_t hash = br_index_hash(&groups->index, key, sizeof *key);

@@ -119,7 +119,7 @@ static void a_missing_time_is_that_of_the_earliest_sample(void **state)
     check(&(struct given){.time_ns = 0}, &(struct given){.time_ns = NOW});
 }
 
-/* Of an unknown clock nothing is known but that the request came now. */
+/* The time of arrival is the only one known where the clock is not. */
 static void other_times_become_the_time_of_arrival(void **state)
 {
     (void)state;

@@ -199,7 +199,7 @@ static void tree_without_memory(void *arg)
     br_flame_release(&flame);
 }
 
-/* The largest stay, with what is above them; sums are what they were, on both sides. */
+/* The largest nodes and their ancestors stay; the sums of both sides do not change. */
 static void pruning_keeps_sums(void **state)
 {
     (void)state;
