@@ -138,13 +138,19 @@ enum br_traceql_op {
     BR_TRACEQL_ATTRIBUTE, /* number `attribute` */
 };
 
+/* A regular expression, and what it was matched with: spans have few names and many repeat. */
+struct br_traceql_pattern {
+    pcre2_code *code;
+    struct br_map *known; /* text -> whether it matches (NULL: no entry yet); see traceql_ask.c */
+};
+
 struct br_traceql_expr {
     enum br_traceql_op op;
     const struct br_traceql_expr *left, *right;
     struct br_traceql_value value;
     uint32_t attribute;
-    pcre2_code *pattern;       /* MATCHES, MATCHES_NOT */
-    enum br_traceql_type type; /* of what it gives */
+    struct br_traceql_pattern *pattern; /* MATCHES, MATCHES_NOT; of the query */
+    enum br_traceql_type type;          /* of what it gives */
 };
 
 enum br_traceql_relation {
@@ -206,7 +212,7 @@ struct br_traceql {
     bool needs_bytes; /* ... nor by its row alone */
     struct br_regex regex;
     struct br_regex_time time;
-    pcre2_code *patterns[BR_TRACEQL_PATTERNS_MAX];
+    struct br_traceql_pattern patterns[BR_TRACEQL_PATTERNS_MAX];
     size_t n_patterns;
 };
 

@@ -3,8 +3,13 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/map.h"
 #include "base/mem.h"
 #include "query/traceql_internal.h"
+
+/* Remembered texts of all patterns of a query, and the length of each: at most some 16 MiB. */
+#define KNOWN_MAX 65536
+#define KNOWN_LEN_MAX 128
 
 struct asking {
     struct br_traceql *query;
@@ -79,12 +84,30 @@ static bool traceql_ask_compare(enum br_traceql_op op, const struct br_traceql_v
     return traceql_ask_holds(op, traceql_ask_order(left, right));
 }
 
+/* As br_regex_match, but once for each text, up to a number of texts that are not long. */
+static int traceql_ask_match(const struct br_traceql *query, struct br_traceql_pattern *pattern,
+                             const struct br_traceql_value *value)
+{
+    static char yes, no;
+    const void *known = pattern->known && value->len <= KNOWN_LEN_MAX
+                            ? br_map_get(pattern->known, value->text, value->len)
+                            : NULL;
+    if (known)
+        return known == &yes;
+    int rc = br_regex_match(&query->regex, pattern->code, value->text, value->len);
+    if (!pattern->known)
+        pattern->known = br_map_new(KNOWN_MAX / query->n_patterns);
+    if (rc >= 0 && pattern->known && value->len <= KNOWN_LEN_MAX)
+        (void)br_map_put(pattern->known, value->text, value->len, rc ? &yes : &no, NULL);
+    return rc;
+}
+
 static bool traceql_ask_matches(struct asking *asking, const struct br_traceql_expr *expr,
                                 const struct br_traceql_value *value)
 {
     if (value->type != BR_TRACEQL_STRING || asking->rc)
         return false;
-    int rc = br_regex_match(&asking->query->regex, expr->pattern, value->text, value->len);
+    int rc = traceql_ask_match(asking->query, expr->pattern, value);
     if (rc < 0)
         asking->rc = rc == BR_EFULL ? br_err_set(asking->err, BR_ETOOBIG,
                                                  "a regular expression takes too long")

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/map.h"
 #include "base/mem.h"
 #include "query/traceql_internal.h"
 
@@ -357,13 +358,13 @@ static int traceql_parse_compile(struct parser *parser, const struct br_traceql_
     int rc = whole ? br_regex_compile(&query->regex, value->text, &alone, why) : BR_ENOMEM;
     pcre2_code_free(alone);
     if (!rc)
-        rc = br_regex_compile(&query->regex, whole, &expr->pattern, why);
+        rc = br_regex_compile(&query->regex, whole, &query->patterns[query->n_patterns].code, why);
     if (rc == BR_EINVAL)
         return br_traceql_fail(parser->lexer.err, rc, token->line, token->col,
                                "the regular expression is wrong: %s", why);
     if (rc)
         return br_err_set(parser->lexer.err, BR_ENOMEM, "out of memory");
-    query->patterns[query->n_patterns++] = expr->pattern;
+    expr->pattern = &query->patterns[query->n_patterns++];
     return 0;
 }
 
@@ -786,8 +787,10 @@ int br_traceql_select(struct br_traceql *query, const char *text, size_t len, ui
 
 void br_traceql_release(struct br_traceql *query)
 {
-    for (size_t i = 0; i < query->n_patterns; i++)
-        pcre2_code_free(query->patterns[i]);
+    for (size_t i = 0; i < query->n_patterns; i++) {
+        pcre2_code_free(query->patterns[i].code);
+        br_map_free(query->patterns[i].known, NULL);
+    }
     query->n_patterns = 0;
     br_regex_release(&query->regex);
 }

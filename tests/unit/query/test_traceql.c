@@ -503,6 +503,35 @@ static void bounds_what_a_pattern_takes(void **state)
     rows[3].name = before;
 }
 
+/* With no time left for matches, only texts that were matched before have an answer. */
+static void a_pattern_is_matched_once_with_each_text(void **state)
+{
+    static const char *const queries[] = {"{ name =~ \"GET.*\" }", "{ name !~ \"GET.*\" }"};
+    (void)state;
+    for (size_t i = 0; i < BR_COUNT(queries); i++) {
+        struct br_arena arena;
+        struct br_traceql query;
+        struct br_err err = {0};
+        br_arena_init(&arena, 0);
+        struct br_store_query store = {.arena = &arena};
+        struct br_stored_span get = rows[0], post = rows[0], other = rows[0];
+        get.name = "GET /", post.name = "POST /", other.name = "GET /other";
+        struct br_traceql_span judged[] = {{.row = &get}, {.row = &post}, {.row = &other}};
+        bool first[2], second[2], third;
+        assert_int_equal(br_traceql_parse(&query, queries[i], strlen(queries[i]), &arena, &err), 0);
+        for (size_t k = 0; k < 2; k++)
+            assert_int_equal(br_traceql_ask_span(&query, &store, &judged[k], &first[k], &err), 0);
+        query.time.spent = true;
+        for (size_t k = 0; k < 2; k++)
+            assert_int_equal(br_traceql_ask_span(&query, &store, &judged[k], &second[k], &err), 0);
+        assert_true(first[0] == (i == 0) && first[1] == (i == 1));
+        assert_true(second[0] == first[0] && second[1] == first[1]);
+        assert_int_equal(br_traceql_ask_span(&query, &store, &judged[2], &third, &err), BR_ETOOBIG);
+        br_traceql_release(&query);
+        br_arena_release(&arena);
+    }
+}
+
 static void reads_a_span_once(void **state)
 {
     char out[600];
@@ -607,6 +636,7 @@ SUITE(traceql)
         cmocka_unit_test(refuses),
         cmocka_unit_test(bounds_what_a_query_is),
         cmocka_unit_test(bounds_what_a_pattern_takes),
+        cmocka_unit_test(a_pattern_is_matched_once_with_each_text),
         cmocka_unit_test(reads_a_span_once),
         cmocka_unit_test(tells_the_store),
         cmocka_unit_test(any_bytes),
