@@ -43,7 +43,7 @@ struct br_store_partition {
     uint64_t bytes;
     struct br_list idle; /* of br_store_reader */
     bool gone;           /* its file is unlinked or renamed */
-    bool sealed;         /* a program before this one wrote it; it takes no more */
+    bool sealed;         /* takes no more: of an older program, or full of names or stacks */
 };
 
 struct br_store_tree; /* the partition's stacks (tree.h) */

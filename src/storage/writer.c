@@ -122,7 +122,20 @@ static int writer_open(struct br_store_writer *writer, struct br_err *err)
     return rc;
 }
 
-/* Seals the open partition where it is full. */
+/* Returns whether the open partition holds a large part of the names, series or stacks that it may;
+ * then the next write does not open it again. */
+static bool writer_seal_if_crowded(struct br_store_writer *writer)
+{
+    struct br_store *store = writer->store;
+    if (!br_blocks_full(writer->blocks) && !br_chunks_full(writer->chunks))
+        return false;
+    (void)pthread_mutex_lock(&store->lock);
+    writer->partition->sealed = true;
+    (void)pthread_mutex_unlock(&store->lock);
+    return true;
+}
+
+/* Closes the open partition where it is full. */
 static void writer_rotate(struct br_store_writer *writer)
 {
     struct br_store *store = writer->store;
@@ -131,7 +144,7 @@ static void writer_rotate(struct br_store_writer *writer)
     (void)pthread_mutex_lock(&store->lock);
     bool full = writer->partition->gone || writer_is_full(store, writer->partition);
     (void)pthread_mutex_unlock(&store->lock);
-    if (full || br_blocks_full(writer->blocks) || br_chunks_full(writer->chunks))
+    if (writer_seal_if_crowded(writer) || full)
         writer_close(writer);
 }
 
@@ -170,14 +183,18 @@ static int writer_put(struct br_store_writer *writer, const struct br_item *cons
     return rc;
 }
 
-/* Reads the partition again after a failure, when nothing that is held of it is sure. */
+/* Reads the partition again after a failure, when nothing that is held of it is sure. Sets `*again`
+ * where another partition may take the items: this one is damaged, or had no room for their names.
+ */
 static int writer_try(struct br_store_writer *writer, const struct br_item *const *items,
-                      size_t n_items, struct br_err *err)
+                      size_t n_items, bool *again, struct br_err *err)
 {
     int rc = 0;
+    *again = false;
     writer_rotate(writer);
     if (!writer->partition)
         rc = writer_open(writer, err);
+    const struct br_store_totals held = writer->totals;
     if (!rc)
         rc = writer_put(writer, items, n_items, err);
     if (!rc) {
@@ -190,6 +207,8 @@ static int writer_try(struct br_store_writer *writer, const struct br_item *cons
         br_sql_close(&writer->sql);
         br_store_partition_set_aside(writer->store, partition, err->text);
     }
+    *again = rc == BR_EPROTO || (rc == BR_EINVAL && partition && (held.n_spans || held.n_samples) &&
+                                 writer_seal_if_crowded(writer));
     writer_close(writer);
     return rc;
 }
@@ -203,9 +222,9 @@ int br_store_write(struct br_store *store, const struct br_item *const *items, s
     if (!atomic_load(&store->open))
         rc = br_err_set(&why, BR_EIO, "the store is not open");
     struct br_store_writer *writer = store->writer;
-    for (int attempt = 0; attempt < 2 && n_items && (!attempt || rc == BR_EPROTO); attempt++)
-        if (!rc || attempt)
-            rc = writer_try(writer, items, n_items, &why);
+    bool again = !rc && n_items;
+    for (int attempt = 0; attempt < 2 && again; attempt++)
+        rc = writer_try(writer, items, n_items, &again, &why);
     if (!n_items && !rc)
         writer_rotate(writer);
     if (writer)

@@ -13,6 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "storage/blocks.h"
 #include "storage/internal.h"
 #include "storage/slice.h"
 #include "tests/support/items.h"
@@ -104,6 +105,50 @@ static int64_t sum_of(uint64_t from, uint64_t until)
 static void in_folder(const struct store_rig *rig, const char *name, char out[256])
 {
     (void)snprintf(out, 256, "%s/%s", rig->directory, name);
+}
+
+/* --- Names ----------------------------------------------------------------------------------- */
+
+/* Writes a span for each of `count` names, from number `first` on. */
+static void must_write_names(struct store_rig *rig, uint32_t first, uint32_t count)
+{
+    const uint8_t id[16] = {1};
+    struct wire w = {0};
+    size_t resource = wire_open(&w, 1), scope = wire_open(&w, 2);
+    for (uint32_t i = first; i < first + count; i++) {
+        char name[16];
+        (void)snprintf(name, sizeof name, "%u", i);
+        size_t span = wire_open(&w, 2);
+        wire_len(&w, 1, id, 16);
+        wire_len(&w, 2, id, 8);
+        wire_str(&w, 5, name);
+        wire_i64(&w, 7, 1767225600000000000u);
+        wire_i64(&w, 8, 1767225600000000001u);
+        wire_close(&w, span);
+    }
+    wire_close(&w, scope);
+    wire_close(&w, resource);
+    if (store_rig_write(rig, BR_TRACES, &w))
+        fail_msg("%s", rig->err.text);
+    wire_free(&w);
+}
+
+/* A partition with a quarter of the names is not opened again, and one that has no room for the
+ * names of a write leaves it to the next. */
+static void test_names_have_room(void **state)
+{
+    struct store_rig *rig = *state;
+    const uint32_t few = BR_OPERATIONS_MAX / 4 - 2, many = BR_OPERATIONS_MAX - 10;
+    must_write_names(rig, 0, few);
+    assert_int_equal(usage_of(rig).n_partitions, 1);
+    must_write_names(rig, few, many);
+    assert_int_equal(usage_of(rig).n_partitions, 2);
+    for (uint32_t i = 0; i < 3; i++) {
+        must_write_names(rig, few + many + i, 1);
+        assert_int_equal(usage_of(rig).n_partitions, 3);
+    }
+    assert_int_equal(usage_of(rig).n_spans, few + many + 3);
+    assert_int_equal(usage_of(rig).n_damaged, 0);
 }
 
 /* --- Slices ---------------------------------------------------------------------------------- */
@@ -544,18 +589,12 @@ static void test_cut(void **state)
 
 SUITE(store_life)
 {
-    const struct CMUnitTest tests[] = {TEST(test_slice_stops),
-                                       TEST(test_second_process),
-                                       TEST(test_newer_version),
-                                       TEST(test_bytes),
-                                       TEST(test_max_bytes),
-                                       TEST(test_max_age),
-                                       TEST(test_damaged),
-                                       TEST(test_damaged_samples),
-                                       TEST(test_killed),
-                                       TEST(test_killed_samples),
-                                       TEST(test_full),
-                                       TEST(test_full_of_samples),
-                                       TEST(test_cut)};
+    const struct CMUnitTest tests[] = {TEST(test_names_have_room), TEST(test_slice_stops),
+                                       TEST(test_second_process),  TEST(test_newer_version),
+                                       TEST(test_bytes),           TEST(test_max_bytes),
+                                       TEST(test_max_age),         TEST(test_damaged),
+                                       TEST(test_damaged_samples), TEST(test_killed),
+                                       TEST(test_killed_samples),  TEST(test_full),
+                                       TEST(test_full_of_samples), TEST(test_cut)};
     return RUN(tests, NULL, NULL);
 }
