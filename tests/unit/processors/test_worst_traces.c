@@ -498,7 +498,7 @@ static void work_is_in_proportion_to_bytes(void **state)
     (void)state;
     struct fake_host *h = fake_host_new();
     for (size_t s = 0; s < BR_COUNT(shapes); s++) {
-        for (size_t size = MIB; size <= WORST_MIB_MAX * MIB; size *= 2) {
+        for (size_t size = MIB; size <= WORST_MIB_MAX * MIB; size *= 8) {
             struct wire w = make_shape(s, size);
             struct br_item *item = walk(h, s, &w);
             for (size_t r = 0; r < BR_COUNT(readers); r++) {
