@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "extensions/query/braid.h"
+#include "extensions/query/tempo.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -272,6 +273,7 @@ const struct query_route query_braid_routes[] = {
     GET("services", braid_list_services),
     GET("spans", query_braid_spans),
     GET("traces/*", query_braid_trace),
+    GET("traces/*/otlp", query_trace_otlp),
     GET("spans/*/*/profile", query_braid_span_profile),
     GET("profile", query_braid_profile),
     GET("top", query_braid_top),

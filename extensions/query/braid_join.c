@@ -7,15 +7,17 @@
 
 #include "base/mem.h"
 #include "extensions/query/braid.h"
+#include "otlp/fields.h"
 #include "profile/profile.h"
 
 #define SPANS_MAX 300000
 #define SERVICES_MAX 1000
-#define SKEWS_MAX 100000 /* sums of samples whose distance from their span is looked at */
+#define SKEWS_MAX 100000 /* calls whose spans' clocks are compared */
 #define SLACK_NS                                                                                   \
     (60 * BRAID_SECOND_NS) /* before and after the range, where a sample's span may be */
-#define SKEW_LARGE_NS                                                                              \
-    60000000000u /* profilers send every 10 to 30 s, and may say only when one began */
+#define SKEW_LARGE_NS 50000000u
+#define CHILD_LONG_NS 50000000u /* five sampling intervals: one that computes has samples */
+#define CHILDREN_MIN 5u         /* such spans, before something is said of them */
 #define HINT_MAX 320
 
 struct join_tally {
@@ -26,14 +28,17 @@ struct join_service {
     const char *name;
     uint64_t n_spans, n_spans_with_samples;
     struct query_braid_types types;
-    struct query_braid_figures samples; /* by type; of these: */
-    struct join_tally *tallies;         /* by type, BRAID_TYPES_MAX of them */
+    struct query_braid_figures samples;           /* by type; of these: */
+    struct join_tally *tallies;                   /* by type, BRAID_TYPES_MAX of them */
+    uint64_t n_children, n_children_with_samples; /* long ones of its own spans */
+    bool has_skew;                                /* clocks were compared */
     uint64_t median_skew_ns;
 };
 
 struct join_span {
-    uint64_t span_id, start_ns, end_ns;
+    uint64_t span_id, parent_id, start_ns, end_ns;
     uint32_t service;
+    uint8_t kind;
     bool in_range, has_samples;
 };
 
@@ -101,6 +106,8 @@ static bool join_on_span(const struct br_stored_span *span, void *arg)
     bool in_range = span->start_ns >= ask->from_ns && span->start_ns < ask->until_ns;
     ask->services[service]->n_spans += in_range;
     ask->spans[ask->n_spans++] = (struct join_span){.span_id = span->span_id,
+                                                    .parent_id = span->parent_id,
+                                                    .kind = span->kind,
                                                     .start_ns = span->start_ns,
                                                     .end_ns = span->start_ns + span->duration_ns,
                                                     .service = service,
@@ -114,21 +121,50 @@ static int join_compare_spans(const void *left, const void *right)
     return a->span_id < b->span_id ? -1 : a->span_id > b->span_id;
 }
 
-/* --- Samples ---------------------------------------------------------------------------------- */
-
-static void join_note_skew(struct join_ask *ask, uint32_t service, const struct join_span *span,
-                           uint64_t time_ns)
+static struct join_span *join_find_span(struct join_ask *ask, uint64_t span_id)
 {
-    uint64_t skew_ns = time_ns < span->start_ns ? span->start_ns - time_ns
-                       : time_ns > span->end_ns ? time_ns - span->end_ns
-                                                : 0;
+    const struct join_span key = {.span_id = span_id};
+    return ask->n_spans && span_id
+               ? bsearch(&key, ask->spans, ask->n_spans, sizeof key, join_compare_spans)
+               : NULL;
+}
+
+/* A server's span lies within the client's where their clocks agree. */
+static void join_compare_clocks(struct join_ask *ask, const struct join_span *server,
+                                const struct join_span *client)
+{
+    uint64_t before_ns =
+        server->start_ns < client->start_ns ? client->start_ns - server->start_ns : 0;
+    uint64_t after_ns = server->end_ns > client->end_ns ? server->end_ns - client->end_ns : 0;
     if (ask->n_skews == SKEWS_MAX)
         return;
     ask->rc =
         br_grow(&ask->skews, &ask->cap_skews, ask->n_skews + 1, sizeof *ask->skews, SKEWS_MAX);
     if (!ask->rc)
-        ask->skews[ask->n_skews++] = (struct join_skew){service, skew_ns};
+        ask->skews[ask->n_skews++] =
+            (struct join_skew){server->service, before_ns > after_ns ? before_ns : after_ns};
 }
+
+static void join_look_at_parents(struct join_ask *ask)
+{
+    for (size_t i = 0; i < ask->n_spans && !ask->rc; i++) {
+        const struct join_span *span = &ask->spans[i];
+        const struct join_span *parent =
+            span->in_range ? join_find_span(ask, span->parent_id) : NULL;
+        if (!parent)
+            continue;
+        if (span->kind == BR_SPAN_KIND_SERVER && parent->kind == BR_SPAN_KIND_CLIENT)
+            join_compare_clocks(ask, span, parent);
+        /* A client's span waits, and has no samples of its own. */
+        if (span->service != parent->service || br_span_kind_is_entry(span->kind) ||
+            span->kind == BR_SPAN_KIND_CLIENT || span->end_ns - span->start_ns < CHILD_LONG_NS)
+            continue;
+        ask->services[span->service]->n_children++;
+        ask->services[span->service]->n_children_with_samples += span->has_samples;
+    }
+}
+
+/* --- Samples ---------------------------------------------------------------------------------- */
 
 static const char *join_label(const struct br_stored_series *series, const char *name)
 {
@@ -157,10 +193,7 @@ static bool join_on_samples(const struct br_stored_samples *samples, void *arg)
         return query_pick_goes_on(ask->job);
     }
     tally->with_span += samples->count;
-    const struct join_span key = {.span_id = samples->span_id};
-    struct join_span *span =
-        ask->n_spans ? bsearch(&key, ask->spans, ask->n_spans, sizeof key, join_compare_spans)
-                     : NULL;
+    struct join_span *span = join_find_span(ask, samples->span_id);
     if (!span) {
         tally->unknown += samples->count;
         return query_pick_goes_on(ask->job);
@@ -168,8 +201,7 @@ static bool join_on_samples(const struct br_stored_samples *samples, void *arg)
     if (!span->has_samples && span->in_range)
         ask->services[span->service]->n_spans_with_samples++;
     span->has_samples = true;
-    join_note_skew(ask, number, span, samples->time_ns);
-    return !ask->rc && query_pick_goes_on(ask->job);
+    return query_pick_goes_on(ask->job);
 }
 
 /* --- The answer ------------------------------------------------------------------------------- */
@@ -190,8 +222,9 @@ static void join_find_medians(struct join_ask *ask)
         for (until = from;
              until < ask->n_skews && ask->skews[until].service == ask->skews[from].service;)
             until++;
-        ask->services[ask->skews[from].service]->median_skew_ns =
-            ask->skews[from + (until - from - 1) / 2].ns;
+        struct join_service *service = ask->services[ask->skews[from].service];
+        service->has_skew = true;
+        service->median_skew_ns = ask->skews[from + (until - from - 1) / 2].ns;
     }
 }
 
@@ -222,12 +255,26 @@ static const char *join_hint(const struct join_service *service, const struct jo
         (void)snprintf(hint, HINT_MAX,
                        "most samples name spans that are not stored: are its traces sampled before "
                        "they come here, or are its spans still to come?");
+    else if (service->n_children >= CHILDREN_MIN && !service->n_children_with_samples &&
+             service->n_spans_with_samples)
+        (void)snprintf(hint, HINT_MAX,
+                       "first spans of a request have samples, and none of %" PRIu64
+                       " longer spans below them: either all of these wait, or the profiler labels "
+                       "first spans only (see docs/recipes.md)",
+                       service->n_children);
+    else if (tally->with_span * 5 < tally->samples)
+        (void)snprintf(hint, HINT_MAX,
+                       "%.0f %% of the samples name a span: the rest is work outside of requests, "
+                       "or of processes that forked without the profiler's hook, or of threads and "
+                       "tasks that need a bridge (see docs/recipes.md)",
+                       100.0 * (double)tally->with_span / (double)tally->samples);
     else if (service->median_skew_ns > SKEW_LARGE_NS)
         (void)snprintf(
             hint, HINT_MAX,
-            "samples lie %.1f s away from their spans: profiles without times of samples "
-            "say when they began, or two clocks differ",
-            (double)service->median_skew_ns / 1e9);
+            "its server spans lie %.0f ms (median) outside of the client spans that called "
+            "them: two clocks differ, and samples that are joined by time may go to a "
+            "neighbour",
+            (double)service->median_skew_ns / 1e6);
     else
         return NULL;
     return hint;
@@ -244,9 +291,13 @@ static void join_put_service(struct query_job *job, const struct join_service *s
     br_str_printf(&job->out,
                   ",\"spans\":%" PRIu64 ",\"spans_with_samples\":%" PRIu64 ",\"samples\":%" PRIu64
                   ",\"samples_with_span\":%" PRIu64 ",\"samples_of_unknown_span\":%" PRIu64
-                  ",\"samples_ambiguous\":%" PRIu64 ",\"median_skew_ns\":%" PRIu64,
+                  ",\"samples_ambiguous\":%" PRIu64,
                   service->n_spans, service->n_spans_with_samples, tally.samples, tally.with_span,
-                  tally.unknown, tally.ambiguous, service->median_skew_ns);
+                  tally.unknown, tally.ambiguous);
+    if (service->has_skew)
+        br_str_printf(&job->out, ",\"median_skew_ns\":%" PRIu64, service->median_skew_ns);
+    else
+        br_str_puts(&job->out, ",\"median_skew_ns\":null");
     if (hint)
         query_put_text(&job->out, ',', "hint", hint);
     else
@@ -306,6 +357,8 @@ void query_braid_join(struct query_job *job)
         qsort(ask->spans, ask->n_spans, sizeof *ask->spans, join_compare_spans);
     if (!rc)
         rc = query_pick_samples(job, &pick, 0, join_on_samples, ask, &err);
+    if (!rc && !ask->rc)
+        join_look_at_parents(ask);
     if (!rc)
         rc = ask->rc;
     if (!rc)

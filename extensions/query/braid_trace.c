@@ -20,6 +20,14 @@ typedef Opentelemetry__Proto__Trace__V1__Span OtlpSpan;
 
 static void trace_put_value(struct br_str *out, const AnyValue *value, unsigned depth);
 
+/* As text where a JavaScript reader would round it. */
+static void trace_put_int(struct br_str *out, int64_t value)
+{
+    const int64_t exact = INT64_C(1) << 53;
+    const char *quote = value > exact || value < -exact ? "\"" : "";
+    br_str_printf(out, "%s%" PRId64 "%s", quote, value, quote);
+}
+
 static void trace_put_double(struct br_str *out, double value)
 {
     if (isfinite(value))
@@ -63,7 +71,7 @@ static void trace_put_value(struct br_str *out, const AnyValue *value, unsigned 
         br_str_puts(out, value->bool_value ? "true" : "false");
         break;
     case OPENTELEMETRY__PROTO__COMMON__V1__ANY_VALUE__VALUE_INT_VALUE:
-        br_str_printf(out, "%" PRId64, value->int_value);
+        trace_put_int(out, value->int_value);
         break;
     case OPENTELEMETRY__PROTO__COMMON__V1__ANY_VALUE__VALUE_DOUBLE_VALUE:
         trace_put_double(out, value->double_value);

@@ -14,6 +14,10 @@
 void query_tempo_trace_v1(struct query_job *job);
 void query_tempo_trace_v2(struct query_job *job);
 
+/* Answers GET /api/braid/traces/{id}/otlp: all spans of a trace with all their fields, as a file of
+ * OTLP/JSON (opentelemetry-proto, docs/specification.md#json-protobuf-encoding). */
+void query_trace_otlp(struct query_job *job);
+
 /* Answers GET /api/search. */
 void query_tempo_search(struct query_job *job);
 

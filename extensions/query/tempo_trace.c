@@ -3,6 +3,8 @@
  * Whole traces, put together again from their spans. Each pair of a resource and a scope is a
  * ResourceSpans of its own, as most senders have it, and as readers of `scopeSpans[0]` expect.
  */
+#include <ctype.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/map.h"
@@ -133,7 +135,11 @@ static void tempo_trace_put_group(struct br_str *out, const struct group *group)
         tempo_trace_put_field(out, BR_SCOPES_ITEMS, member->data, member->len);
 }
 
-static void tempo_trace_put_json(struct assembly *assembly, const char *key)
+typedef int tempo_trace_encode_fn(const ProtobufCMessageDescriptor *desc, const uint8_t *data,
+                                  size_t len, struct br_str *out);
+
+static void tempo_trace_put_json(struct assembly *assembly, const char *key,
+                                 tempo_trace_encode_fn *encode)
 {
     struct br_str *out = &assembly->job->out, bytes = {.max = SIZE_MAX / 2};
     br_str_printf(out, "{\"%s\":[", key);
@@ -144,9 +150,8 @@ static void tempo_trace_put_json(struct assembly *assembly, const char *key)
             br_str_putc(out, ',');
         assembly->rc = bytes.failed
                            ? BR_ENOMEM
-                           : br_json_encode_standard(
-                                 &opentelemetry__proto__trace__v1__resource_spans__descriptor,
-                                 (const uint8_t *)bytes.data, bytes.len, out);
+                           : encode(&opentelemetry__proto__trace__v1__resource_spans__descriptor,
+                                    (const uint8_t *)bytes.data, bytes.len, out);
     }
     br_str_puts(out, "]}");
     br_str_release(&bytes);
@@ -186,7 +191,7 @@ static void tempo_trace_answer_v1(struct assembly *assembly)
         job->type = "application/protobuf";
         tempo_trace_put_protobuf(assembly);
     } else {
-        tempo_trace_put_json(assembly, "batches");
+        tempo_trace_put_json(assembly, "batches", br_json_encode_standard);
     }
 }
 
@@ -209,7 +214,7 @@ static void tempo_trace_answer_v2(struct assembly *assembly)
     }
     br_str_puts(&job->out, "{\"trace\":");
     if (assembly->first)
-        tempo_trace_put_json(assembly, "resourceSpans");
+        tempo_trace_put_json(assembly, "resourceSpans", br_json_encode_standard);
     else
         br_str_puts(&job->out, "{}");
     br_str_puts(&job->out, ",\"metrics\":{}");
@@ -218,6 +223,24 @@ static void tempo_trace_answer_v2(struct assembly *assembly)
         br_str_json(&job->out, cut, strlen(cut));
     }
     br_str_putc(&job->out, '}');
+}
+
+/* OTLP has no place to say that spans are missing: the file's name does. */
+static void tempo_trace_answer_otlp(struct assembly *assembly)
+{
+    struct query_job *job = assembly->job;
+    char value[128];
+    if (!assembly->first) {
+        query_job_fail(job, 404, "there is no span of this trace");
+        return;
+    }
+    (void)snprintf(value, sizeof value, "attachment; filename=\"%.64s%s.json\"", job->parts[0],
+                   br_store_query_remark(job->store) ? "-partial" : "");
+    for (char *p = value + sizeof "attachment; filename=\"" - 1; p[1]; p++)
+        if (!isalnum((unsigned char)*p) && *p != '-' && *p != '.')
+            *p = '_';
+    query_job_header(job, "content-disposition", value);
+    tempo_trace_put_json(assembly, "resourceSpans", br_json_encode);
 }
 
 static void tempo_trace(struct query_job *job, void (*answer)(struct assembly *assembly))
@@ -253,4 +276,9 @@ void query_tempo_trace_v1(struct query_job *job)
 void query_tempo_trace_v2(struct query_job *job)
 {
     tempo_trace(job, tempo_trace_answer_v2);
+}
+
+void query_trace_otlp(struct query_job *job)
+{
+    tempo_trace(job, tempo_trace_answer_otlp);
 }

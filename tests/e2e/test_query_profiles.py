@@ -15,6 +15,7 @@ import urllib.request
 import pytest
 
 import clients
+import otlp
 import pprof
 import shop
 from braid import BINARY, DEADLINE_S, pipelines, until
@@ -259,7 +260,88 @@ def test_services_time_line_and_join_health(asked):
     assert sum(bucket["cpu_ns"] for bucket in line["buckets"]) == 11 * shop.PERIOD
     health = {service["name"]: service for service in asked.braid("join", **RANGE)["services"]}
     assert health["shop"] == {"name": "shop", "spans": 3, "spans_with_samples": 3, "samples": 11,
-                              "samples_with_span": 6, "samples_of_unknown_span": 0, "samples_ambiguous": 0, "median_skew_ns": 0, "hint": None}
+                              "samples_with_span": 6, "samples_of_unknown_span": 0, "samples_ambiguous": 0, "median_skew_ns": None, "hint": None}
+
+
+def test_a_trace_as_a_file_has_every_field(start):
+    asked = start()
+    request = shop.spans()
+    span = request.resource_spans[0].scope_spans[0].spans[1]
+    for n in (2 ** 53, 2 ** 53 + 1, -2 ** 53 - 1):
+        span.attributes.add(key=f"n{n}").value.int_value = n
+    span.attributes.add(key="bytes").value.bytes_value = b"\x00\xff"
+    span.attributes.add(key="list").value.array_value.values.add().double_value = 0.5
+    span.trace_state, span.flags, span.dropped_attributes_count = "a=b", 0x101, 3
+    event = span.events.add(time_unix_nano=START + 1, name="retry", dropped_attributes_count=1)
+    event.attributes.append(otlp.attribute("reason", "late"))
+    span.links.add(trace_id=TRACE, span_id=SPAN["reserve"], trace_state="c=d", flags=1)
+    span.status.message = "it's \N{SNOWMAN}"
+    asked.send(request)
+    until(lambda: asked.braid("status")["store"]["spans"] == 4, "the spans")
+    shown = next(each for each in asked.braid(f"traces/{TRACE_HEX}")["spans"] if each["name"] == span.name)
+    assert [each["value"] for each in shown["attributes"][1:4]] == [2 ** 53, str(2 ** 53 + 1), str(-2 ** 53 - 1)]
+    found = otlp.from_json(TRACES.request, json.dumps(asked.braid(f"traces/{TRACE_HEX}/otlp")))
+
+    def of(message):
+        return {each.span_id: (resource, scope, each) for resource, scope, each in otlp.spans_of(message)}
+    assert {key: each[2] for key, each in of(found).items()} == {key: each[2] for key, each in of(request).items()}
+    assert {key: each[0] for key, each in of(found).items()} == {key: each[0] for key, each in of(request).items()}
+    assert asked.refused("/api/braid/traces/1/otlp")[0] == 404
+
+
+def call(request, n, client, server, skew, parent=b""):
+    """A client span of 100 ms, and the server span of 40 ms that it called: 30 ms later by the same clock."""
+    for k, (service, kind, begin, end) in enumerate(((client, 3, 0, 100), (server, 2, 30 + skew, 70 + skew))):
+        resource = request.resource_spans.add()
+        resource.resource.attributes.append(otlp.attribute("service.name", service))
+        resource.scope_spans.add().spans.add(
+            trace_id=TRACE, span_id=bytes([k + 1, n, 0, 0, 0, 0, 0, 1]), name="call", kind=kind,
+            parent_span_id=bytes([1, n, 0, 0, 0, 0, 0, 1]) if k else parent,
+            start_time_unix_nano=START + begin * MS, end_time_unix_nano=START + end * MS)
+
+
+@pytest.mark.parametrize("skew, outside", [(0, 0), (-30, 0), (-130, 100), (130, 100)])
+def test_clocks_are_compared_by_calls(start, skew, outside):
+    asked = start(infer=False)
+    request = otlp.traces.ExportTraceServiceRequest()
+    for n in range(3):
+        call(request, n, "shop", "stock", skew)
+    asked.send(request)
+    until(lambda: asked.braid("status")["store"]["spans"] == 6, "the spans")
+    samples = shop.Profiles().add("stock", "main", 1, TRACE, bytes([2, 0, 0, 0, 0, 0, 0, 1]), at=START + 500 * MS)
+    asked.send(samples.request)
+    asked.stored(1)
+    health = {row["name"]: row for row in asked.braid("join", **RANGE)["services"]}
+    assert health["shop"]["median_skew_ns"] is None
+    assert health["stock"]["median_skew_ns"] == outside * MS
+    assert ("two clocks differ" in (health["stock"]["hint"] or "")) == (outside > 0)
+
+
+def test_health_names_likely_causes(start):
+    """Only first spans labelled; few samples with a span. Both halves: nothing is said where children have samples."""
+    asked = start(infer=False)
+    request = otlp.traces.ExportTraceServiceRequest()
+    for service in ("roots", "all", "few"):
+        resource = request.resource_spans.add()
+        resource.resource.attributes.append(otlp.attribute("service.name", service))
+        scope = resource.scope_spans.add()
+        for n in range(6):
+            scope.spans.add(trace_id=TRACE, span_id=service.ljust(7).encode()[:7] + bytes([n]), name="step", kind=1 if n else 2,
+                            parent_span_id=service.ljust(7).encode()[:7] + bytes([0]) if n else b"",
+                            start_time_unix_nano=START, end_time_unix_nano=START + 50 * MS)
+    asked.send(request)
+    until(lambda: asked.braid("status")["store"]["spans"] == 18, "the spans")
+    made = shop.Profiles()
+    for service in ("roots", "all", "few"):
+        made.add(service, "main", 1, TRACE, service.ljust(7).encode()[:7] + bytes([0]))
+        if service != "roots":
+            made.add(service, "main", 1, TRACE, service.ljust(7).encode()[:7] + bytes([1]))
+    made.add("few", "main", 9)
+    asked.send(made.request)
+    asked.stored(14)
+    hints = {row["name"]: row["hint"] for row in asked.braid("join", **RANGE)["services"]}
+    assert "none of 5 longer spans below them" in hints["roots"] and hints["all"] is None
+    assert hints["few"].startswith("18 % of the samples name a span")
 
 
 def test_what_is_empty_says_why(start):

@@ -148,7 +148,7 @@ describe("page on Braid", { concurrency: false, skip: existsSync(program) ? fals
   it("exports what it shows", async () => {
     const page = await open(`#/trace/${slow.trace.id}?span=${slow.id}`);
     await page.locator(".flame canvas").waitFor();
-    for (const name of ["pprof (gzip)", "speedscope JSON", "Folded stacks"]) {
+    for (const name of ["pprof (gzip)", "speedscope JSON", "Folded stacks", "OTLP JSON of the trace"]) {
       await page.getByRole("button", { name: "Export" }).click();
       const [download] = await Promise.all([page.waitForEvent("download"), page.getByRole("link", { name }).click()]);
       assert.equal(await download.failure(), null, name);

@@ -442,7 +442,7 @@ describe("page: flame graph", { concurrency: false }, () => {
       assert.equal(download.suggestedFilename(), file);
     }
     await page.getByRole("button", { name: "Export" }).click();
-    const [download] = await Promise.all([page.waitForEvent("download"), page.getByRole("button", { name: "OTLP JSON" }).click()]);
+    const [download] = await Promise.all([page.waitForEvent("download"), page.getByRole("link", { name: "OTLP JSON" }).click()]);
     assert.equal(download.suggestedFilename(), `${slow.trace.id}.json`);
     const { resourceSpans } = JSON.parse(readFileSync(await download.path(), "utf8"));
     const spans = resourceSpans.flatMap((resource) => resource.scopeSpans.flatMap((scope) => scope.spans));

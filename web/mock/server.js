@@ -219,7 +219,7 @@ export async function startMock({ port = 0, host = "127.0.0.1", now = Date.now()
     join: () => ({ cut: null, services: [...new Set(store.spans.map((s) => s.service))].sort().map((name, i) => {
       const list = store.spans.filter((s) => s.service === name);
       const samples = list.reduce((all, s) => all + s.samples, 0);
-      const row = { name: say(name), spans: list.length, spans_with_samples: list.filter((s) => s.samples).length, samples, samples_with_span: samples, samples_of_unknown_span: 0, samples_ambiguous: 0, median_skew_ns: (i * 7919) % 400000, hint: null };
+      const row = { name: say(name), spans: list.length, spans_with_samples: list.filter((s) => s.samples).length, samples, samples_with_span: samples, samples_of_unknown_span: 0, samples_ambiguous: 0, median_skew_ns: i ? (i * 7919) % 400000 : null, hint: null };
       if (name === "cart") Object.assign(row, { samples: 18230, hint: `Profiles of ${row.name} come without span ids: add the Pyroscope SDK's span bridge, or turn "infer" on in the join.` });
       if (name === "mail") row.hint = `No profile of ${row.name} has come in this range: start a profiler beside it.`;
       if (name === "payment") Object.assign(row, { samples: samples + 960, samples_with_span: samples + 930, samples_of_unknown_span: 930, median_skew_ns: 184e6, hint: "A tenth of the samples name spans that never came: is the tracer sampling more than the profiler?" });
@@ -263,6 +263,11 @@ export async function startMock({ port = 0, host = "127.0.0.1", now = Date.now()
         links: s.name === "mail.Send" ? [{ trace_id: [...store.byTrace.keys()][1], span_id: "b7ad6b7169203331", attributes: [{ key: say("messaging.operation"), value: say("send") }] }] : [] }; }) };
   };
 
+  const otlpOf = (trace) => ({ resourceSpans: trace.spans.map((s) => ({
+    resource: { attributes: [{ key: "service.name", value: { stringValue: say(s.service) } }] },
+    scopeSpans: [{ scope: { name: say(`shop/${s.service}`) }, spans: [{ traceId: trace.id, spanId: s.id, ...(s.parent ? { parentSpanId: s.parent.id } : {}), name: say(s.name),
+      startTimeUnixNano: ns(s.startMs), endTimeUnixNano: String(BigInt(ns(s.startMs)) + BigInt(Math.round(s.durationMs * 1e6))) }] }] })) });
+
   const requests = [];
   const tails = new Set();
   const server = createServer(async (request, response) => {
@@ -298,6 +303,8 @@ export async function startMock({ port = 0, host = "127.0.0.1", now = Date.now()
         response.on("close", () => { clearInterval(timer); tails.delete(response); });
         return;
       }
+      const ofOtlp = /^traces\/(\w+)\/otlp$/.exec(path);
+      if (ofOtlp) return send(200, "application/json", JSON.stringify(otlpOf(store.byTrace.get(ofOtlp[1]))), { "content-disposition": `attachment; filename="${ofOtlp[1]}.json"` });
       const ofSpan = /^spans\/(\w+)\/(\w+)\/profile$/.exec(path);
       const ofTrace = /^traces\/(\w+)$/.exec(path);
       let answer;

@@ -128,7 +128,7 @@ export interface JoinRow {
   samples_with_span: number;
   samples_of_unknown_span: number;
   samples_ambiguous: number;
-  median_skew_ns: number;
+  median_skew_ns: number | null;
   hint: string | null;
 }
 

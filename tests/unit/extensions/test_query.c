@@ -352,6 +352,7 @@ static const struct {
     {"/api/braid/spans?figures=subtree&order=cpu&limit=3", NULL},
     {"/api/braid/spans?q=%7Bname=%22GET%20/%22%7D&limit=3", NULL},
     {"/api/braid/traces/" TRACE, NULL},
+    {"/api/braid/traces/" TRACE "/otlp", NULL},
     {"/api/braid/spans/" TRACE "/0000000000000004/profile?scope=subtree", NULL},
     {"/api/braid/profile?query=" TYPE "{}&" FROM, NULL},
     {"/api/braid/top?query=" TYPE "{}&" FROM, NULL},

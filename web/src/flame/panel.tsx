@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A profile with all that can be done with it: search, zoom and its path, tables, callers and callees, colours, flip, export.
 import { useMemo } from "preact/hooks";
-import type { Trace } from "../api";
 import { hash } from "../color";
-import { saveTrace } from "../trace/otlp";
 import { amount, percent, shortName } from "../format";
 import { useKeys } from "../keys";
 import { Icon, Popover, SearchField, Segments } from "../parts/basics";
@@ -30,8 +28,6 @@ export interface PanelProps {
   label: string;
   since?: number;
   exports?: [string, string][];
-  /** To export, too. */
-  trace?: Trace;
   /** What `d` does: compares this selection with another. */
   onCompare?: () => void;
   /** Of a difference: how widths are drawn where the query does not say. */
@@ -42,7 +38,7 @@ export interface PanelProps {
 
 type Show = "flame" | "both" | "table" | "tree";
 
-export function FlamePanel({ bearer, unit, query, label, since, exports, trace, onCompare, small, scale = "relative" }: PanelProps) {
+export function FlamePanel({ bearer, unit, query, label, since, exports, onCompare, small, scale = "relative" }: PanelProps) {
   const dark = useDark();
   const blind = useRemembered("palette") === "blue";
   const relative = (query.scale || scale) !== "absolute";
@@ -134,13 +130,6 @@ export function FlamePanel({ bearer, unit, query, label, since, exports, trace, 
                       </a>
                     </li>
                   ))}
-                  {trace && (
-                    <li>
-                      <button type="button" onClick={() => (close(), saveTrace(trace))}>
-                        OTLP JSON of the trace
-                      </button>
-                    </li>
-                  )}
                 </ul>
               )}
             </Popover>

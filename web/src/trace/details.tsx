@@ -214,7 +214,7 @@ function SpanProfile({ node, trace, query }: { node: Node; trace: Trace; query: 
       ) : (
         <>
           <Cut text={data.cut} />
-          <FlamePanel bearer={data.flamebearer} unit={data.unit} query={query} since={at} label={`Flame graph of ${span.name}`} exports={exportsOf(path, ask)} trace={trace} onCompare={() => pin(compareWith, `${span.service} ${span.name}, ${duration(span.duration_ns)}`)} small />
+          <FlamePanel bearer={data.flamebearer} unit={data.unit} query={query} since={at} label={`Flame graph of ${span.name}`} exports={[...exportsOf(path, ask), ["OTLP JSON of the trace", url(`traces/${trace.trace_id}/otlp`, {})]]} onCompare={() => pin(compareWith, `${span.service} ${span.name}, ${duration(span.duration_ns)}`)} small />
         </>
       )}
     </div>

@@ -46,7 +46,7 @@ export function HealthView({ query }: { query: Query }) {
                 const spans = row.spans ? row.spans_with_samples / row.spans : 0;
                 const samples = row.samples ? row.samples_with_span / row.samples : 0;
                 const lost = row.samples ? row.samples_of_unknown_span / row.samples : 0;
-                const skewed = Math.abs(row.median_skew_ns) > 50e6;
+                const skewed = (row.median_skew_ns ?? 0) > 50e6;
                 return (
                   <Fragment key={row.name}>
                     <tr class={row.hint ? "with-hint" : ""}>
@@ -63,7 +63,7 @@ export function HealthView({ query }: { query: Query }) {
                         <Meter share={samples} of={row.samples} judge />
                       </td>
                       <td class={`number${lost > 0.02 ? " more" : ""}`}>{row.samples_of_unknown_span ? count(row.samples_of_unknown_span) : <span class="quiet">0</span>}</td>
-                      <td class={`number${skewed ? " more" : ""}`}>{duration(row.median_skew_ns)}</td>
+                      <td class={`number${skewed ? " more" : ""}`}>{row.median_skew_ns === null ? <span class="quiet">–</span> : duration(row.median_skew_ns)}</td>
                     </tr>
                     {row.hint && (
                       <tr class="hint">
