@@ -17,7 +17,7 @@
     (60 * BRAID_SECOND_NS) /* before and after the range, where a sample's span may be */
 #define SKEW_LARGE_NS 50000000u
 #define CHILD_LONG_NS 50000000u /* five sampling intervals: one that computes has samples */
-#define CHILDREN_MIN 5u         /* such spans, before something is said of them */
+#define CHILDREN_MIN 5u         /* of them, before a hint names a cause */
 #define HINT_MAX 320
 
 struct join_tally {
@@ -30,7 +30,7 @@ struct join_service {
     struct query_braid_types types;
     struct query_braid_figures samples;           /* by type; of these: */
     struct join_tally *tallies;                   /* by type, BRAID_TYPES_MAX of them */
-    uint64_t n_children, n_children_with_samples; /* long ones of its own spans */
+    uint64_t n_children, n_children_with_samples; /* child spans of CHILD_LONG_NS and more */
     bool has_skew;                                /* clocks were compared */
     uint64_t median_skew_ns;
 };
@@ -155,7 +155,7 @@ static void join_look_at_parents(struct join_ask *ask)
             continue;
         if (span->kind == BR_SPAN_KIND_SERVER && parent->kind == BR_SPAN_KIND_CLIENT)
             join_compare_clocks(ask, span, parent);
-        /* A client's span waits, and has no samples of its own. */
+        /* Client spans wait: they have no samples even with a bridge. */
         if (span->service != parent->service || br_span_kind_is_entry(span->kind) ||
             span->kind == BR_SPAN_KIND_CLIENT || span->end_ns - span->start_ns < CHILD_LONG_NS)
             continue;

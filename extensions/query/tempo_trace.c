@@ -225,7 +225,7 @@ static void tempo_trace_answer_v2(struct assembly *assembly)
     br_str_putc(&job->out, '}');
 }
 
-/* OTLP has no place to say that spans are missing: the file's name does. */
+/* OTLP has no field for an incomplete trace, so the file name is marked "-partial". */
 static void tempo_trace_answer_otlp(struct assembly *assembly)
 {
     struct query_job *job = assembly->job;
