@@ -7,6 +7,7 @@
 #include "opentelemetry/proto/collector/profiles/v1development/profiles_service.pb-c.h"
 #include "opentelemetry/proto/collector/trace/v1/trace_service.pb-c.h"
 #include "otlp/walk/walk.h"
+#include "processors/join/join.h"
 #include "tests/support/otlp_text.h"
 #include "tests/support/rig.h"
 #include "tests/support/test.h"
@@ -105,6 +106,10 @@ const char *join_rig_error(const char *yaml)
     return text;
 }
 
+/* The kernel needs longer to clear a table of the default size than most tests need for the rest. */
+#define DEFAULT_TABLE (64 << 20)
+#define SMALL_TABLE (16 << 20)
+
 struct join_rig *join_rig_prepare(const char *yaml, struct br_shared *shared, unsigned worker)
 {
     struct join_rig *r = calloc(1, sizeof *r);
@@ -116,6 +121,9 @@ struct join_rig *join_rig_prepare(const char *yaml, struct br_shared *shared, un
     r->sink.consume = sink;
     r->order = field_order;
     r->node = rig_node(&br_join_processor, yaml, &r->h->host, &r->arena, &r->drained);
+    struct join_config *config = (struct join_config *)(uintptr_t)r->node.config;
+    if (config->max_bytes == DEFAULT_TABLE)
+        config->max_bytes = SMALL_TABLE;
     for (int s = 0; s < BR_SIGNALS; s++) {
         r->node.next[s] = &r->sink;
         r->node.in_pipeline[s] = true;

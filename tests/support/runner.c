@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/runner.h"
 
+#include "base/mem.h"
+
 #include <errno.h>
 #include <fnmatch.h>
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/sysinfo.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -113,21 +116,45 @@ static int run_suite(const struct test_suite *suite)
     return run.n_selected > 0 || run.mode ? SUITE_PASSED : SUITE_EMPTY;
 }
 
-/* A process per suite: a crash, a limit or an allocator hook of one does not affect the next. */
-static int fork_suite(const struct test_suite *suite)
+/* A suite that runs in a process of its own: a crash, a limit or an allocator hook of one does not
+ * affect the others. What it prints is kept until it ends, so that suites that run at the same time
+ * do not mix their lines. */
+struct job {
+    const struct test_suite *suite;
+    pid_t process; /* 0: none */
+    FILE *output;
+};
+
+static void start_job(struct job *job, const struct test_suite *suite)
 {
+    *job = (struct job){.suite = suite, .output = tmpfile()};
+    if (!job->output)
+        abort();
     (void)fflush(NULL);
-    pid_t child = fork();
-    if (child == 0) {
-        int code = run_suite(suite);
-        exit(code); /* runs the leak check */
-    }
-    int status = 0;
-    while (child > 0 && waitpid(child, &status, 0) < 0 && errno == EINTR)
-        continue;
-    if (child > 0 && WIFEXITED(status))
+    job->process = fork();
+    if (job->process < 0)
+        abort();
+    if (job->process > 0)
+        return;
+    if (dup2(fileno(job->output), STDOUT_FILENO) < 0 || dup2(fileno(job->output), STDERR_FILENO) < 0)
+        abort();
+    int code = run_suite(suite);
+    exit(code); /* runs the leak check */
+}
+
+/* Prints the output of a suite that ended. Returns its exit code. */
+static int end_job(struct job *job, int status)
+{
+    char bytes[4096];
+    size_t n;
+    rewind(job->output);
+    while ((n = fread(bytes, 1, sizeof bytes, job->output)) > 0)
+        (void)fwrite(bytes, 1, n, stdout);
+    (void)fclose(job->output);
+    job->process = 0;
+    if (WIFEXITED(status))
         return WEXITSTATUS(status);
-    (void)fprintf(stderr, "suite %s: ended by signal %d\n", suite->name, WTERMSIG(status));
+    printf("suite %s: ended by signal %d\n", job->suite->name, WTERMSIG(status));
     return SUITE_FAILED;
 }
 
@@ -170,28 +197,75 @@ static bool check_suites(char **names)
     return true;
 }
 
+static bool is_wanted(const struct test_suite *suite, char **names)
+{
+    for (char **name = names; *name; name++) {
+        if (strcmp(*name, suite->name) == 0)
+            return true;
+    }
+    return !*names;
+}
+
+#define JOBS_MAX 64
+
+static struct {
+    struct job jobs[JOBS_MAX];
+    size_t n_run, n_failed;
+    const char *failed[256];
+} all;
+
+static struct job *find_job(size_t n_jobs, pid_t process)
+{
+    for (size_t i = 0; i < n_jobs; i++) {
+        if (all.jobs[i].process == process)
+            return &all.jobs[i];
+    }
+    return NULL;
+}
+
+/* Waits until a suite ends. Returns false if none is running. */
+static bool wait_for_job(size_t n_jobs)
+{
+    int status;
+    pid_t process;
+    do
+        process = wait(&status);
+    while (process < 0 && errno == EINTR);
+    struct job *job = process > 0 ? find_job(n_jobs, process) : NULL;
+    if (!job)
+        return process > 0;
+    const char *name = job->suite->name;
+    int code = end_job(job, status);
+    all.n_run += code != SUITE_EMPTY;
+    if (code != SUITE_EMPTY && code != SUITE_PASSED && all.n_failed < BR_COUNT(all.failed))
+        all.failed[all.n_failed++] = name;
+    return true;
+}
+
 static int run_all(char **names)
 {
-    const char *failed[256];
-    size_t n_failed = 0, n_run = 0;
+    /* More than there are processors: many suites only wait for a timer. */
+    size_t n_jobs = run.lists ? 1 : (size_t)get_nprocs() * 4;
+    n_jobs = n_jobs < JOBS_MAX ? n_jobs : JOBS_MAX;
     for (const struct test_suite *suite = test_suites; suite->name; suite++) {
-        bool wanted = !*names;
-        for (char **name = names; *name && !wanted; name++)
-            wanted = strcmp(*name, suite->name) == 0;
-        int code = wanted ? fork_suite(suite) : SUITE_EMPTY;
-        n_run += code != SUITE_EMPTY;
-        if (code != SUITE_EMPTY && code != SUITE_PASSED && n_failed < 256)
-            failed[n_failed++] = suite->name;
+        if (!is_wanted(suite, names))
+            continue;
+        struct job *job;
+        while (!(job = find_job(n_jobs, 0)))
+            (void)wait_for_job(n_jobs);
+        start_job(job, suite);
     }
-    if (n_run == 0) {
+    while (wait_for_job(n_jobs))
+        continue;
+    if (all.n_run == 0) {
         (void)fprintf(stderr, "no test matches '%s'; --list prints all names\n", run.filter);
         return 2;
     }
     if (!run.lists)
-        printf("%zu of %zu suites passed\n", n_run - n_failed, n_run);
-    for (size_t i = 0; i < n_failed; i++)
-        printf("FAILED: %s\n", failed[i]);
-    return n_failed > 0;
+        printf("%zu of %zu suites passed\n", all.n_run - all.n_failed, all.n_run);
+    for (size_t i = 0; i < all.n_failed; i++)
+        printf("FAILED: %s\n", all.failed[i]);
+    return all.n_failed > 0;
 }
 
 int main(int argc, char **argv)

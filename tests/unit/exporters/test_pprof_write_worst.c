@@ -447,7 +447,7 @@ static void test_worst(void **state)
 {
     (void)state;
     for (size_t i = 0; i < BR_COUNT(shapes); i++)
-        for (size_t size = SMALLEST; size <= WORST_MIB_MAX * MIB; size *= 2)
+        for (size_t size = SMALLEST; size <= worst_mib_max() * MIB; size *= 2)
             check(&shapes[i], size, size <= PYROSCOPE_WRITING_NOW);
 }
 

@@ -300,7 +300,7 @@ static void forms_of_datadog(void **state)
 {
     (void)state;
     for (size_t i = 0; i < BR_COUNT(forms); i++)
-        for (size_t size = MIB; size <= WORST_MIB_MAX * MIB; size *= 2)
+        for (size_t size = MIB; size <= worst_mib_max() * MIB; size *= 2)
             send_form(&forms[i], size);
 }
 
@@ -308,7 +308,7 @@ static void push_as_json(void **state)
 {
     (void)state;
     for (size_t i = 0; i < BR_COUNT(pushes); i++)
-        for (size_t size = MIB; size <= WORST_MIB_MAX * MIB; size *= 2)
+        for (size_t size = MIB; size <= worst_mib_max() * MIB; size *= 2)
             send_push(&pushes[i], size);
 }
 

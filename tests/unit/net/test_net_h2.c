@@ -253,7 +253,7 @@ static void a_first_request_has_its_time(void **state)
         {"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0\0\0\5\1\4\0\0\0\1\x83", 43},
         {"GET / HTTP/1.1\r\nHost", 20},
     };
-    struct br_server_config config = {.first_request_timeout_ms = 200, .linger_timeout_ms = 50};
+    struct br_server_config config = {.first_request_timeout_ms = 60, .linger_timeout_ms = 20};
     struct fixture f;
     open_with(&f, state, &config, -1);
     h2_request(f.rig, f.peer, 1, true); /* who had one may stay */
@@ -384,7 +384,7 @@ static const struct flood floods[] = {
 static void flood_ends(void **state, const struct flood *flood, size_t chunk)
 {
     struct fixture f;
-    struct br_server_config config = {.linger_timeout_ms = 100};
+    struct br_server_config config = {.linger_timeout_ms = 20};
     uint8_t *bytes = malloc(FLOOD * 160), block[128];
     size_t n = 0, block_len = h2_block(block, "POST");
     open_with(&f, state, &config, -1);

@@ -212,11 +212,11 @@ static struct cost read_shape(shape_fn *shape, size_t size, enum limit limit)
     return cost;
 }
 
-/* Steps at 1, 2, 4 and 8 MiB. What is too much is refused for that, sooner or later. */
+/* Steps at 1 MiB, 2 MiB and so on. What is too much is refused for that, sooner or later. */
 static void grows_with_the_body(const char *name, shape_fn *shape)
 {
     uint64_t first = 0;
-    for (size_t n = 1; n <= WORST_MIB_MAX; n *= 2) {
+    for (size_t n = 1; n <= worst_mib_max(); n *= 2) {
         struct cost c = read_shape(shape, n * MIB, UNLIMITED);
         if (getenv("BOUNDS_PRINT"))
             print_message("%s: %zu bytes, %llu steps, %zu bytes held, %u samples, %d %s\n", name,

@@ -556,7 +556,7 @@ static void test_large(void **state)
 {
     (void)state;
     for (size_t i = 0; i < BR_COUNT(shapes); i++)
-        for (size_t size = MIB; size <= WORST_MIB_MAX * MIB; size *= 2)
+        for (size_t size = MIB; size <= worst_mib_max() * MIB; size *= 2)
             check(&shapes[i], size);
 }
 

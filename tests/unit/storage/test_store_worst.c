@@ -333,9 +333,9 @@ static uint64_t write_shape(size_t i, size_t size, const char *text)
 static void work_is_in_proportion_to_bytes(void **state)
 {
     (void)state;
-    char *text = new_text(WORST_MIB_MAX * MIB / 2);
+    char *text = new_text(worst_mib_max() * MIB / 2);
     for (size_t i = 0; i < BR_COUNT(shapes); i++) {
-        for (size_t size = MIB; size <= WORST_MIB_MAX * MIB; size *= 2) {
+        for (size_t size = MIB; size <= worst_mib_max() * MIB; size *= 2) {
             uint64_t steps = write_shape(i, size, text);
             if (getenv("BOUNDS_PRINT"))
                 print_message("%s: %zu MiB, %llu steps\n", shapes[i].name, size / MIB,
