@@ -137,19 +137,19 @@ def seconds_of(server, span, function=None, profile_type=CPU):
 
 
 def faults(server, spans, profile_type=CPU, period=0.01, sleeping=0):
-    """What is wrong with the flame graphs of spans: each has its function with the CPU time that it used, give or take a
-    twentieth and a sample, and a span that sleeps has at most `sleeping` seconds."""
+    """What is wrong with the flame graphs of spans, as (whether it is an inexact figure, text): each has its function with the
+    CPU time that it used, give or take a twentieth and a sample, and a span that sleeps has at most `sleeping` seconds."""
     found = []
     for span in spans:
         used, function = span["cpu_seconds"], FUNCTIONS[span["name"]]
         whole = seconds_of(server, span, None, profile_type)
         if function is None:
             if whole > sleeping:
-                found.append(f"{span}: {whole} s")
+                found.append((False, f"{span}: {whole} s"))
             continue
         for got in (whole, seconds_of(server, span, function, profile_type)):
             if abs(got - used) > used / 20 + period:
-                found.append(f"{span}: {got} s")
+                found.append((used / 2 < got < used * 2, f"{span}: {got} s"))
     return found
 
 
@@ -171,8 +171,9 @@ def run(server, service):
     return spans
 
 
-def check(server, spans, **how):
-    """Waits until the profiles are stored, of which a span may have several, and the flame graphs are right."""
+def measure(server, spans, **how):
+    """Waits until the profiles are stored, of which a span may have several, and the flame graphs are right. Returns what is
+    still wrong at the deadline."""
     left = []
 
     def right():
@@ -181,4 +182,18 @@ def check(server, spans, **how):
     try:
         until(right, "the profiles")
     except AssertionError:
-        raise AssertionError("\n".join(left)) from None
+        assert left and all(is_inexact for is_inexact, _ in left), "\n".join(text for _, text in left)
+    return left
+
+
+def check(server, start, **how):
+    """Runs the service that `start` starts, and compares the flame graphs with the CPU time that the program measured.
+
+    A profiler's timer and the CPU clock of a thread disagree where a hypervisor takes the processor away, so that a figure which
+    is only inexact is measured again, twice."""
+    for _ in range(3):
+        left = measure(server, run(server, start()), **how)
+        if not left:
+            return
+        print("\n".join(text for _, text in left))
+    raise AssertionError("inexact three times: " + "\n".join(text for _, text in left))
