@@ -18,10 +18,9 @@
 #include "extensions/query/profile_answer.h"
 #include "extensions/query/tables.h"
 
-#define BRAID_TRACE_SPANS_MAX 20000 /* of a trace that are looked at */
+#define BRAID_TRACE_SPANS_MAX 100000 /* of a trace that are looked at */
 #define BRAID_TYPES_MAX 64          /* profile types of one answer */
 #define BRAID_SPANS_MAX 1000        /* that one answer lists */
-#define BRAID_CANDIDATES_MAX 10000  /* spans that are sorted by what they took */
 #define BRAID_SECOND_NS UINT64_C(1000000000)
 
 /* --- Parameters and JSON (braid.c) ------------------------------------------------------------ */
@@ -89,6 +88,7 @@ struct query_braid_row {
     struct br_stored_span span;
     struct query_braid_figures self, subtree;
     uint32_t first_child, next, parent; /* rows; UINT32_MAX: none */
+    int64_t rank;                       /* of a search: rows with a larger one come first */
     bool seen;
 };
 
@@ -97,6 +97,7 @@ struct query_braid_rows {
     struct query_braid_row *rows;
     size_t count, max;
     uint32_t cap;
+    struct br_map *by_id; /* of a trace: rows by span id; NULL: not read */
     struct query_braid_types types;
     int rc;
 };
@@ -109,7 +110,7 @@ void query_braid_rows_release(struct query_braid_rows *rows);
 int query_braid_read_trace(struct query_braid_rows *rows, const uint8_t trace_id[16],
                            struct br_err *err);
 
-/* Returns the row of a span; NULL where there is none. */
+/* Returns the row of a span of a trace; NULL where there is none. */
 struct query_braid_row *query_braid_find(const struct query_braid_rows *rows, uint64_t span_id);
 
 /* Adds the ids of a row's local subtree to `pick`. Returns 0, BR_EINVAL (too many), BR_ENOMEM. */

@@ -144,15 +144,14 @@ bool query_braid_rows_add(const struct br_stored_span *span, void *arg)
 void query_braid_rows_release(struct query_braid_rows *rows)
 {
     br_free(rows->rows);
+    br_map_free(rows->by_id, NULL);
     rows->rows = NULL;
+    rows->by_id = NULL;
 }
 
 struct query_braid_row *query_braid_find(const struct query_braid_rows *rows, uint64_t span_id)
 {
-    for (size_t i = 0; i < rows->count; i++)
-        if (rows->rows[i].span.span_id == span_id)
-            return &rows->rows[i];
-    return NULL;
+    return rows->by_id ? br_map_get(rows->by_id, &span_id, sizeof span_id) : NULL;
 }
 
 /* Places of rows by the ids of their spans: of equal ones the first. */
@@ -172,12 +171,12 @@ static int figures_index(const struct query_braid_rows *rows, struct br_map **re
     return rc;
 }
 
-static void figures_link(struct query_braid_rows *rows, const struct br_map *map)
+static void figures_link(struct query_braid_rows *rows)
 {
     for (size_t i = rows->count; i-- > 0;) {
         struct query_braid_row *row = &rows->rows[i];
         uint64_t id = row->span.parent_id;
-        struct query_braid_row *parent = id ? br_map_get(map, &id, sizeof id) : NULL;
+        struct query_braid_row *parent = id ? query_braid_find(rows, id) : NULL;
         if (!parent || parent == row)
             continue;
         row->parent = (uint32_t)(parent - rows->rows);
@@ -189,18 +188,15 @@ static void figures_link(struct query_braid_rows *rows, const struct br_map *map
 int query_braid_read_trace(struct query_braid_rows *rows, const uint8_t trace_id[16],
                            struct br_err *err)
 {
-    struct br_map *map;
     rows->max = rows->max ? rows->max : BRAID_TRACE_SPANS_MAX;
     int rc = br_store_trace(rows->job->store, trace_id, query_braid_rows_add, rows, err);
     if (!rc)
         rc = rows->rc;
     if (!rc)
-        rc = figures_index(rows, &map);
-    if (rc)
-        return rc;
-    figures_link(rows, map);
-    br_map_free(map, NULL);
-    return 0;
+        rc = figures_index(rows, &rows->by_id);
+    if (!rc)
+        figures_link(rows);
+    return rc;
 }
 
 static bool figures_is_local(const struct query_braid_rows *rows,
@@ -249,7 +245,7 @@ int query_braid_pick_subtree(struct query_braid_rows *rows, const struct query_b
 
 struct figures_adder {
     struct query_braid_rows *rows;
-    const struct br_map *map;
+    const struct br_map *by_id;
 };
 
 static bool figures_on_samples(const struct br_stored_samples *samples, void *arg)
@@ -257,7 +253,7 @@ static bool figures_on_samples(const struct br_stored_samples *samples, void *ar
     struct figures_adder *adder = arg;
     struct query_braid_rows *rows = adder->rows;
     uint64_t id = samples->span_id;
-    struct query_braid_row *row = id ? br_map_get(adder->map, &id, sizeof id) : NULL;
+    struct query_braid_row *row = id ? br_map_get(adder->by_id, &id, sizeof id) : NULL;
     if (row)
         rows->rc = query_braid_add(rows->job, &row->self,
                                    query_braid_type(rows->job, &rows->types, samples->series->type),
@@ -268,7 +264,7 @@ static bool figures_on_samples(const struct br_stored_samples *samples, void *ar
 int query_braid_sum_rows(struct query_braid_rows *rows, struct br_err *err)
 {
     struct figures_adder adder = {.rows = rows};
-    struct br_map *map;
+    struct br_map *own = NULL;
     if (!rows->count)
         return 0;
     uint64_t *ids = br_arena_calloc(&rows->job->arena, rows->count, sizeof *ids);
@@ -276,13 +272,13 @@ int query_braid_sum_rows(struct query_braid_rows *rows, struct br_err *err)
         return br_arena_why(&rows->job->arena);
     for (size_t i = 0; i < rows->count; i++)
         ids[i] = rows->rows[i].span.span_id;
-    int rc = figures_index(rows, &map);
+    int rc = rows->by_id ? 0 : figures_index(rows, &own);
     if (rc)
         return rc;
-    adder.map = map;
+    adder.by_id = rows->by_id ? rows->by_id : own;
     struct br_sample_filter filter = {.span_ids = ids, .n_span_ids = rows->count};
     rc = br_store_samples(rows->job->store, &filter, 0, figures_on_samples, &adder, err);
-    br_map_free(map, NULL);
+    br_map_free(own, NULL);
     return rc ? rc : rows->rc;
 }
 

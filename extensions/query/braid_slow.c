@@ -10,23 +10,34 @@
 #include "base/mem.h"
 #include "extensions/query/braid.h"
 
-#define SPANS_MAX 20000 /* of the operation, the newest */
-#define SIDE_MAX 50     /* spans of a side whose subtrees are read, evenly over it */
+#define SPANS_MAX (4u << 20) /* of the operation: their durations are sorted */
+#define SIDE_MAX 50          /* spans of a side whose subtrees are read, evenly over it */
 #define EXAMPLES_MAX 5
 #define FUNCTIONS_MAX 30
 #define SPANS_MIN 5 /* fewer have no percentiles */
 
+/* Spans with these durations, which are sorted, one for each; found by a second pass. */
+struct slow_list {
+    uint64_t durations_ns[SIDE_MAX];
+    struct br_stored_span spans[SIDE_MAX];
+    bool found[SIDE_MAX];
+    size_t count;
+};
+
 struct slow_side {
     const char *name;
-    size_t first, count; /* rows, by duration */
-    size_t n_read;       /* spans whose samples are in the flame */
+    size_t first, count; /* of the durations */
+    struct slow_list read, examples;
+    size_t n_read; /* spans whose samples are in the flame */
     int64_t cpu_ns;
     struct query_pick pick;
 };
 
 struct slow_ask {
     struct query_job *job;
-    struct query_braid_rows rows;
+    uint64_t *durations_ns; /* of all spans, sorted */
+    size_t count;
+    uint32_t cap;
     struct slow_side sides[BR_FLAME_SIDES]; /* typical, slow */
     struct query_braid_types types;
     struct query_braid_figures sums;
@@ -35,12 +46,11 @@ struct slow_ask {
 
 static int slow_compare(const void *left, const void *right)
 {
-    const struct query_braid_row *a = left, *b = right;
-    return a->span.duration_ns < b->span.duration_ns ? -1
-                                                     : a->span.duration_ns > b->span.duration_ns;
+    uint64_t first = *(const uint64_t *)left, second = *(const uint64_t *)right;
+    return (first > second) - (first < second);
 }
 
-/* Nearest rank: the first row of which at least `percent` are at or below. */
+/* Nearest rank: the first place up to which at least `percent` are. */
 static size_t slow_rank(size_t count, size_t percent)
 {
     size_t rank = (count * percent + 99) / 100;
@@ -49,30 +59,77 @@ static size_t slow_rank(size_t count, size_t percent)
 
 static void slow_divide(struct slow_ask *ask)
 {
-    size_t count = ask->rows.count, slow = slow_rank(count, 95);
+    size_t count = ask->count, slow = slow_rank(count, 95);
     size_t low = slow_rank(count, 40), high = slow_rank(count, 60);
-    while (slow > 0 &&
-           ask->rows.rows[slow - 1].span.duration_ns == ask->rows.rows[slow].span.duration_ns)
+    while (slow > 0 && ask->durations_ns[slow - 1] == ask->durations_ns[slow])
         slow--;
     if (high >= slow)
         high = slow ? slow - 1 : 0;
     if (low > high)
         low = high;
-    ask->sides[0] = (struct slow_side){.name = "typical", .first = low, .count = high - low + 1};
-    ask->sides[1] = (struct slow_side){.name = "slow", .first = slow, .count = count - slow};
-    if (!slow)
-        ask->sides[0].count = 0;
+    ask->sides[0].first = low;
+    ask->sides[0].count = slow ? high - low + 1 : 0;
+    ask->sides[1].first = slow;
+    ask->sides[1].count = count - slow;
 }
 
-/* Ids of spans that `pick` is about: of up to SIDE_MAX of them, evenly chosen. */
+/* --- Finding the spans ------------------------------------------------------------------------ */
+
+static bool slow_on_duration(const struct br_stored_span *span, void *arg)
+{
+    struct slow_ask *ask = arg;
+    if (ask->count == SPANS_MAX) {
+        ask->job->store->note = "there are more spans of this operation than are looked at";
+        return false;
+    }
+    ask->rc = br_grow(&ask->durations_ns, &ask->cap, ask->count + 1, sizeof *ask->durations_ns,
+                      SPANS_MAX);
+    if (ask->rc)
+        return false;
+    ask->durations_ns[ask->count++] = span->duration_ns;
+    return query_pick_goes_on(ask->job);
+}
+
+static void slow_choose(const struct slow_ask *ask, struct slow_side *side)
+{
+    const uint64_t *durations_ns = ask->durations_ns + side->first;
+    side->read.count = side->count < SIDE_MAX ? side->count : SIDE_MAX;
+    for (size_t i = 0; i < side->read.count; i++)
+        side->read.durations_ns[i] = durations_ns[i * side->count / side->read.count];
+    side->examples.count = side->count < EXAMPLES_MAX ? side->count : EXAMPLES_MAX;
+    for (size_t i = 0; i < side->examples.count; i++)
+        side->examples.durations_ns[i] = durations_ns[side->count - side->examples.count + i];
+}
+
+static void slow_take(struct slow_list *list, const struct br_stored_span *span)
+{
+    for (size_t i = 0; i < list->count && list->durations_ns[i] <= span->duration_ns; i++)
+        if (list->durations_ns[i] == span->duration_ns && !list->found[i]) {
+            list->spans[i] = *span;
+            list->found[i] = true;
+            return;
+        }
+}
+
+static bool slow_on_span(const struct br_stored_span *span, void *arg)
+{
+    struct slow_ask *ask = arg;
+    for (unsigned i = 0; i < BR_FLAME_SIDES; i++) {
+        slow_take(&ask->sides[i].read, span);
+        slow_take(&ask->sides[i].examples, span);
+    }
+    return query_pick_goes_on(ask->job);
+}
+
+/* Ids of spans that `pick` is about: the local subtrees of those that are read. */
 static int slow_pick_side(struct slow_ask *ask, struct slow_side *side, struct br_err *err)
 {
-    size_t n_read = side->count < SIDE_MAX ? side->count : SIDE_MAX;
     int rc = 0;
-    for (size_t i = 0; i < n_read && !rc && query_pick_goes_on(ask->job); i++) {
-        const struct br_stored_span *span =
-            &ask->rows.rows[side->first + i * side->count / n_read].span;
+    for (size_t i = 0; i < side->read.count && !rc && query_pick_goes_on(ask->job); i++) {
+        const struct br_stored_span *span = &side->read.spans[i];
         struct query_braid_rows trace = {.job = ask->job};
+        if (!side->read.found[i])
+            continue;
         rc = query_braid_read_trace(&trace, span->trace_id, err);
         const struct query_braid_row *row = rc ? NULL : query_braid_find(&trace, span->span_id);
         if (row)
@@ -84,6 +141,8 @@ static int slow_pick_side(struct slow_ask *ask, struct slow_side *side, struct b
     }
     return rc;
 }
+
+/* --- Sums ------------------------------------------------------------------------------------- */
 
 struct slow_adder {
     struct slow_ask *ask;
@@ -144,22 +203,26 @@ static int slow_flame(struct slow_ask *ask, const struct br_profile_type *type,
 static void slow_put_side(struct slow_ask *ask, char before, const struct slow_side *side)
 {
     struct br_str *out = &ask->job->out;
-    const struct query_braid_row *rows = ask->rows.rows + side->first;
+    const uint64_t *durations_ns = ask->durations_ns + side->first;
+    bool more = false;
     br_str_putc(out, before);
     br_str_json(out, side->name, strlen(side->name));
     br_str_printf(out,
                   ":{\"spans\":%zu,\"min_duration_ns\":%" PRIu64 ",\"median_duration_ns\":%" PRIu64
                   ",\"cpu_ns_per_span\":%" PRId64 ",\"examples\":[",
-                  side->count, side->count ? rows[0].span.duration_ns : 0,
-                  side->count ? rows[(side->count - 1) / 2].span.duration_ns : 0,
+                  side->count, side->count ? durations_ns[0] : 0,
+                  side->count ? durations_ns[(side->count - 1) / 2] : 0,
                   slow_per_span(side->cpu_ns, side->n_read));
-    for (size_t i = 0; i < side->count && i < EXAMPLES_MAX; i++) {
-        const struct br_stored_span *span = &rows[side->count - 1 - i].span;
-        if (i)
+    for (size_t i = side->examples.count; i-- > 0;) {
+        const struct br_stored_span *span = &side->examples.spans[i];
+        if (!side->examples.found[i])
+            continue;
+        if (more)
             br_str_putc(out, ',');
         query_braid_put_trace(out, '{', "trace_id", span->trace_id);
         query_braid_put_span(out, ',', "span_id", span->span_id);
         br_str_printf(out, ",\"duration_ns\":%" PRIu64 "}", span->duration_ns);
+        more = true;
     }
     br_str_puts(out, "]}");
 }
@@ -188,9 +251,9 @@ static int slow_put_functions(struct query_job *job, const struct br_flame *flam
 
 static const char *slow_why_empty(const struct slow_ask *ask, size_t type)
 {
-    if (!ask->rows.count)
+    if (!ask->count)
         return "there are no spans of this operation in this range of time";
-    if (ask->rows.count < SPANS_MIN)
+    if (ask->count < SPANS_MIN)
         return "there are fewer than 5 spans of this operation: ask for a longer time";
     if (!ask->sides[0].count)
         return "all spans of this operation take equally long";
@@ -239,16 +302,19 @@ static int slow_answer(struct slow_ask *ask, struct br_flame *flame, struct br_e
     return rc;
 }
 
-static int slow_ask_store(struct slow_ask *ask, const struct br_span_filter *filter,
-                          struct br_err *err)
+static int slow_ask_store(struct slow_ask *ask, struct br_span_filter *filter, struct br_err *err)
 {
-    int rc = br_store_spans(ask->job->store, filter, query_braid_rows_add, &ask->rows, err);
+    int rc = br_store_spans(ask->job->store, filter, slow_on_duration, ask, err);
     if (!rc)
-        rc = ask->rows.rc;
-    if (rc || ask->rows.count < SPANS_MIN)
+        rc = ask->rc;
+    if (rc || ask->count < SPANS_MIN)
         return rc;
-    qsort(ask->rows.rows, ask->rows.count, sizeof *ask->rows.rows, slow_compare);
+    qsort(ask->durations_ns, ask->count, sizeof *ask->durations_ns, slow_compare);
     slow_divide(ask);
+    for (unsigned i = 0; i < BR_FLAME_SIDES; i++)
+        slow_choose(ask, &ask->sides[i]);
+    filter->min_duration_ns = ask->durations_ns[ask->sides[ask->sides[0].count ? 0 : 1].first];
+    rc = br_store_spans(ask->job->store, filter, slow_on_span, ask, err);
     for (unsigned i = 0; i < BR_FLAME_SIDES && !rc; i++)
         rc = slow_pick_side(ask, &ask->sides[i], err);
     return rc ? rc : slow_sum(ask, err);
@@ -256,9 +322,7 @@ static int slow_ask_store(struct slow_ask *ask, const struct br_span_filter *fil
 
 void query_braid_slow(struct query_job *job)
 {
-    struct slow_ask ask = {.job = job,
-                           .rows = {.job = job, .max = SPANS_MAX},
-                           .sides = {{.name = "typical"}, {.name = "slow"}}};
+    struct slow_ask ask = {.job = job, .sides = {{.name = "typical"}, {.name = "slow"}}};
     struct br_span_filter filter = {.order = BR_SPANS_NEWEST};
     struct br_flame flame;
     struct br_err err = {0};
@@ -276,6 +340,6 @@ void query_braid_slow(struct query_job *job)
     if (!rc)
         rc = slow_answer(&ask, &flame, &err);
     br_flame_release(&flame);
-    query_braid_rows_release(&ask.rows);
+    br_free(ask.durations_ns);
     query_braid_end(job, rc, &err);
 }

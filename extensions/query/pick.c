@@ -209,6 +209,7 @@ int query_pick_filter(struct query_job *job, const struct query_pick *pick,
     if (!rc)
         *ret = (struct br_sample_filter){.from_ns = pick->from_ns,
                                          .until_ns = pick->until_ns,
+                                         .spans_together = pick->spans_together,
                                          .type = pick->type.whole ? pick->type.id : NULL,
                                          .matchers = matchers,
                                          .n_matchers = n_matchers,

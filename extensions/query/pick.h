@@ -22,6 +22,7 @@
 
 struct query_pick {
     uint64_t from_ns, until_ns;  /* until 0: no end */
+    bool spans_together;         /* query_pick_samples: as in struct br_sample_filter */
     struct br_profile_type type; /* id NULL: any */
     struct br_matcher *matchers;
     size_t n_matchers, cap_matchers;

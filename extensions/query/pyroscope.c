@@ -417,6 +417,7 @@ static void pyroscope_select_series(struct query_job *job)
     sets.from_ns = pick.from_ns + 1 - (sets.step_ns < pick.from_ns ? sets.step_ns : pick.from_ns);
     pick.from_ns = sets.from_ns;
     pick.until_ns -= MS - 1; /* to the end itself */
+    pick.spans_together = true;
     sets.map = br_map_new(SETS_MAX);
     int rc = sets.map
                  ? query_pick_samples(job, &pick, sets.step_ns, pyroscope_on_samples, &sets, &err)

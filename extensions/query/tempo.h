@@ -78,6 +78,8 @@ struct query_tempo_scan {
     struct query_job *job;
     struct br_traceql *query;
     uint64_t from_ns, until_ns; /* until 0: no end */
+    const struct br_span_filter *filter; /* NULL, or one that the spans of interest fit and that
+                                            br_traceql_filter has narrowed; its limit is not used */
     bool whole_traces;          /* `take` is called with each trace that the query finds; otherwise
                                    with a trace of the one span where that can be judged alone */
     /* Takes a trace, some of whose spans are `in`. Returns false to end the scan, with `rc` set
@@ -91,5 +93,8 @@ struct query_tempo_scan {
     struct br_map *seen; /* traces that were taken, or judged as a whole */
 };
 
-/* Runs it. False after query_job_fail. */
+/* Runs it: `rc`, `err` and `cut` say how it ended. */
+void query_tempo_scan_ask(struct query_tempo_scan *scan);
+
+/* The same. False after query_job_fail. */
 bool query_tempo_scan_run(struct query_tempo_scan *scan);

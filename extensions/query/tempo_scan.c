@@ -178,7 +178,12 @@ static void tempo_scan_all(struct query_tempo_scan *scan)
         .from_ns = scan->from_ns, .until_ns = scan->until_ns, .order = BR_SPANS_NEWEST};
     struct page page = {0};
     bool last = false, goes_on = true;
-    scan->rc = br_traceql_filter(scan->query, &filter);
+    if (scan->filter)
+        filter = *scan->filter;
+    else
+        scan->rc = br_traceql_filter(scan->query, &filter);
+    filter.order = BR_SPANS_NEWEST;
+    filter.limit = 0;
     if (!scan->rc && !scan->whole_traces && !scan->query->needs_trace &&
         !scan->query->needs_bytes) {
         tempo_scan_pass(scan, &filter);
@@ -192,7 +197,7 @@ static void tempo_scan_all(struct query_tempo_scan *scan)
     }
 }
 
-bool query_tempo_scan_run(struct query_tempo_scan *scan)
+void query_tempo_scan_ask(struct query_tempo_scan *scan)
 {
     scan->seen = br_map_new(SEEN_MAX);
     if (!scan->seen)
@@ -201,6 +206,11 @@ bool query_tempo_scan_run(struct query_tempo_scan *scan)
         tempo_scan_all(scan);
     br_map_free(scan->seen, NULL);
     scan->seen = NULL;
+}
+
+bool query_tempo_scan_run(struct query_tempo_scan *scan)
+{
+    query_tempo_scan_ask(scan);
     if (scan->rc)
         query_job_fail_rc(scan->job, scan->rc, &scan->err);
     return !scan->rc;

@@ -222,11 +222,18 @@ struct marking {
     int rc;
 };
 
+/* The samples of a span that leave with the id that they name: its own, or that of its root. */
+struct named {
+    bool any; /* they may have been taken below it */
+    uint32_t count[JOIN_MEASURES];
+};
+
 /* The sums of samples: of the span, and of it with the spans below it. */
 struct sums {
     struct join_totals own, all;
     bool any_own, any;
-    bool partial;                      /* samples of some of them were lost */
+    struct named named;                /* of `own` */
+    bool partial;                      /* samples of some of them were lost, or are elsewhere */
     struct join_top top[JOIN_TOP_MAX]; /* of `all` */
 };
 
@@ -334,14 +341,7 @@ static bool annotations_mark_lost(const struct marking *marking, const uint8_t *
         return true;
     if (!annotations_mark_where(marking, thread, &where))
         return false;
-    bool left = false;
-    for (unsigned key = 0; key < JOIN_THREAD_KEYS && !left; key++) {
-        struct join_thread_ids ids;
-        left = join_thread_is_sought_by(&where, (enum join_thread_key)key) &&
-               join_thread_ids_of(&where, (enum join_thread_key)key, &ids) &&
-               join_table_left(table, ids.span, start_ns);
-    }
-    return left;
+    return join_infer_is_partial(&marking->infer, &where, start_ns);
 }
 
 /* The same for a span of a tree: timestamps of samples that name its root may have left, too, and
@@ -357,8 +357,20 @@ static bool annotations_mark_is_partial(const struct marking *marking,
                                  relative->start_ns) ||
            join_table_lost_below(marking->join->table, (const uint8_t *)&relative->span_id) ||
            (top->taken && !alone &&
-            join_table_left(marking->join->table, (const uint8_t *)&top->span_id,
-                            relative->start_ns));
+            (relative->start_ns < local->since_ns ||
+             join_table_left(marking->join->table, (const uint8_t *)&top->span_id,
+                             relative->start_ns)));
+}
+
+/* Whether a profile store has other samples under the span's id than its own: they left before a
+ * span came that they were taken in. */
+static bool annotations_mark_is_elsewhere(const struct sums *sums)
+{
+    unsigned measure = 0;
+    while (measure < JOIN_MEASURES &&
+           sums->own.count[measure] - sums->named.count[measure] == sums->own.linked_count[measure])
+        measure++;
+    return measure < JOIN_MEASURES;
 }
 
 static uint32_t annotations_mark_root_of(const struct join_local *local, uint32_t index)
@@ -368,10 +380,12 @@ static uint32_t annotations_mark_root_of(const struct join_local *local, uint32_
     return index;
 }
 
-/* Adds what one span has of its own: totals, and its share of what was taken. */
+/* Adds what one span has of its own: totals, and its share of what was taken. Sets
+ * `named`. */
 static bool annotations_mark_add_own(struct marking *marking, const struct br_span *span,
                                      const struct join_local *local, uint32_t index,
-                                     struct join_totals *into, struct join_top *into_top)
+                                     struct join_totals *into, struct join_top *into_top,
+                                     struct named *named)
 {
     const struct join_relative *relative = &local->spans[index];
     const struct join_totals *share = join_locals_share(&marking->locals, local, index);
@@ -388,7 +402,11 @@ static bool annotations_mark_add_own(struct marking *marking, const struct br_sp
     const struct thread thread = annotations_mark_thread_of(relative);
     const struct join_totals *inferred = annotations_mark_inferred(
         marking, span->head.trace_id, (const uint8_t *)&relative->span_id, &thread);
-    if (share)
+    if (share && !marking->locals.link_spans)
+        annotations_mark_add_share(share, into, into_top);
+    named->any = any || (share && !marking->locals.link_spans);
+    memcpy(named->count, into->count, sizeof named->count);
+    if (share && marking->locals.link_spans)
         annotations_mark_add_share(share, into, into_top);
     if (inferred)
         annotations_mark_add_share(inferred, into, into_top);
@@ -410,6 +428,8 @@ static void annotations_mark_add_alone(struct marking *marking, const struct br_
         marking->join->table, trace_id, annotations_mark_span_id_of(span), &ret->own, ret->top);
     if (ret->any && ret->own.taken && trace_id)
         join_taken_add(&marking->locals, trace_id, annotations_mark_span_id_of(span), &ret->own);
+    ret->named.any = ret->any;
+    memcpy(ret->named.count, ret->own.count, sizeof ret->named.count);
     struct thread thread = {0};
     if (marking->infer.table)
         thread = (struct thread){
@@ -456,7 +476,7 @@ static void annotations_mark_add_up(struct marking *marking, const struct br_spa
     if (!local->totals && !marking->infer.table)
         return;
     ret->any_own = ret->any =
-        annotations_mark_add_own(marking, span, local, top, &ret->own, ret->top);
+        annotations_mark_add_own(marking, span, local, top, &ret->own, ret->top, &ret->named);
     uint32_t root = annotations_mark_root_of(local, top);
     ret->partial = annotations_mark_is_partial(marking, local, root, top);
     ret->all = ret->own;
@@ -464,7 +484,8 @@ static void annotations_mark_add_up(struct marking *marking, const struct br_spa
     for (uint32_t i = 0; i < local->count; i++) {
         if (i == top || !join_local_below(local, i, top))
             continue;
-        bool any = annotations_mark_add_own(marking, span, local, i, &ret->all, ret->top);
+        struct named named;
+        bool any = annotations_mark_add_own(marking, span, local, i, &ret->all, ret->top, &named);
         ret->any = ret->any || any;
         ret->partial =
             ret->partial || (any && annotations_mark_is_partial(marking, local, root, i)) ||
@@ -593,14 +614,13 @@ static bool annotations_mark_is_kept(const struct marking *marking, const struct
            join_totals_cpu_ns(&totals) > join->policy.keep->cpu_threshold;
 }
 
-/* Whether samples of its own name the span as they leave. With `link: span` those of a root that
- * were taken below it, and have waited for the spans there, do not. */
+/* Whether samples leave with the span's id, or, with `link: root`, with that of its root. Those
+ * that name a root leave with it even where all of them were taken below it. */
 static bool annotations_mark_is_named(const struct marking *marking, const struct sums *sums)
 {
-    bool any =
-        sums->any_own && !(marking->locals.link_spans && marking->join->config->profile_hold);
+    bool any = sums->named.any && !marking->locals.link_spans;
     for (unsigned measure = 0; sums->any_own && measure < JOIN_MEASURES; measure++)
-        any = any || sums->own.count[measure];
+        any = any || sums->named.count[measure] || sums->own.linked_count[measure];
     return any;
 }
 
@@ -611,6 +631,7 @@ static struct br_addition annotations_mark_span(struct marking *marking, const s
     struct br_addition addition = {0};
     struct sums sums;
     sums.any = sums.any_own = sums.partial = marking->dead = false;
+    sums.named.any = false;
     if (!span->head.span_id)
         return addition;
     likely = likely && (marking->locals.link_spans || annotations_mark_is_entry(span));
@@ -618,6 +639,7 @@ static struct br_addition annotations_mark_span(struct marking *marking, const s
         annotations_mark_add_up(marking, span, &sums);
     bool leads = annotations_mark_is_named(marking, &sums) &&
                  annotations_mark_is_kept(marking, span, sums.own.under);
+    sums.partial = sums.partial || (leads && annotations_mark_is_elsewhere(&sums));
     marking->dead = marking->exact && !leads &&
                     !join_table_lost(marking->join->table, annotations_mark_span_id_of(span));
     if (!sums.any && !likely)
@@ -706,6 +728,7 @@ void join_mark_spans(struct join *join, struct br_item *item, bool totals, bool 
         (struct join_locals){.table = join->table,
                              .link_spans = join->config->local_root.link == JOIN_LINK_SPAN,
                              .max_spans = (unsigned)join->config->local_root.max_spans,
+                             .now_ms = now_ms,
                              .cut = join->trace_spans_cut};
     join_infer_init(&marking.infer, totals && join->config->infer ? join->table : NULL,
                     &marking.arena);

@@ -236,7 +236,7 @@ static void join_release(struct join *join, enum br_signal signal, struct held *
     br_list_remove(&held->link);
     join->held_bytes -= item->size;
     if (signal == BR_TRACES)
-        join_mark_spans(join, item, true, true);
+        join_mark_spans(join, item, true, held->until_ms <= br_host_mono_ms(join->node->host));
     else
         (void)join_samples(join, item, JOIN_PASS_LAST, held->memo, held->came_ms);
     br_free(held->memo);

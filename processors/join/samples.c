@@ -75,6 +75,7 @@ struct run {
         uint16_t type;
     } noted; /* of the sample at hand, and its pieces so far */
     uint64_t came_ms, now_ms;
+    uint64_t exact; /* the service that was noted last as one whose samples name exact spans */
     uint32_t index; /* of the next sample */
     struct br_arena arena;
     struct br_arena additions_arena; /* what is added to samples, until it is written */
@@ -153,13 +154,28 @@ static enum join_result join_run_add_to(struct run *run, const struct join_sampl
 }
 
 /* Whether it is to be found out later which span a sample with timestamps was taken in: it may name
- * a local root, as far as is known so far. */
+ * a local root, as far as is known so far. One that names a span below a root says that others of
+ * its service that name a root mean just that one. */
 static bool join_run_is_open(struct run *run, enum join_result result,
                              const struct join_sample *sample)
 {
-    if (result == JOIN_UNKNOWN)
-        return sample->trace_id != NULL;
-    return result == JOIN_FOUND && join_credit_may_be_root(&run->credit, &run->found);
+    if (result != JOIN_FOUND)
+        return result == JOIN_UNKNOWN && sample->trace_id;
+    enum join_tree_place place = join_credit_place(&run->credit, &run->found);
+    uint64_t service = place == JOIN_TREE_BELOW
+                           ? join_service_hash(run->found.service, run->found.service_len)
+                           : 0;
+    if (service && service != run->exact) {
+        join_table_note_exact(run->join->table, service, run->came_ms);
+        run->exact = service;
+    }
+    return place == JOIN_TREE_ROOT;
+}
+
+/* How long the samples of the item wait. */
+static uint64_t join_run_waits_ms(const struct run *run)
+{
+    return run->pass == JOIN_PASS_ONLY ? 0 : run->join->config->profile_hold / 1000000;
 }
 
 /* Adds the sample to the span that it names, and its timestamps to what is shared out later. */
@@ -173,7 +189,7 @@ static bool join_run_take(struct run *run, const struct join_sample_view *view,
         sample.trace_id = trace;
     }
     if (!join_credit_take(&run->credit, &run->scope.value_type, view, &view->where, &sample,
-                          run->came_ms, &run->counts.tally))
+                          join_run_waits_ms(run), run->came_ms, &run->counts.tally))
         return false;
     sample.taken = true;
     join_value_type_apply(&run->scope.value_type, view->value, view->n_values, view->n_times,
@@ -497,7 +513,7 @@ static void join_run_take_inferable(struct run *run, const struct join_sample_vi
         sample.trace_id = ids.trace;
         sample.span_id = ids.span;
         (void)join_credit_take(&run->credit, &run->scope.value_type, view, where, &sample,
-                               run->came_ms, &run->counts.tally);
+                               join_run_waits_ms(run), run->came_ms, &run->counts.tally);
     }
 }
 
@@ -509,8 +525,8 @@ static enum join_result join_run_note_inferred(struct run *run, const struct joi
     return join_run_add(run, view, sample);
 }
 
-/* Whether the sample, which names no span, was taken in one all the same. Only the last pass adds
- * something: what fits a sample first may not be the only one when its item leaves. */
+/* Whether it is decided for a sample that names no span in which one it was taken. Only the last
+ * pass decides: what fits a sample first may not be the only one when its item leaves. */
 static bool run_infer_sample(struct run *run, struct join_sample_view *view,
                              struct br_addition *addition)
 {
@@ -527,6 +543,11 @@ static bool run_infer_sample(struct run *run, struct join_sample_view *view,
         return false;
     }
     const struct join_neighbour *span = join_infer_span(&run->infer, view, &where);
+    if (!span && run->infer.unknown) {
+        join_run_note_outcome(run, JOIN_COUNT_UNKNOWN);
+        join_run_note_unlinked(run);
+        return true;
+    }
     if (!span)
         return false;
     view->trace_id = span->trace_id;
@@ -911,11 +932,14 @@ static bool join_run_prepare(struct run *run)
                          &run->arena);
     join_infer_init(&run->infer, run->join->table, &run->arena);
     run->infer.cut = run->join->trace_spans_cut;
+    run->infer.leaving = join_leaving(run->came_ms, join_run_waits_ms(run));
     run->credit = (struct join_credit){
         .arena = &run->arena,
+        .leaving = run->infer.leaving,
         .locals = {.table = run->join->table,
                    .link_spans = run->join->config->local_root.link == JOIN_LINK_SPAN,
                    .max_spans = (unsigned)run->join->config->local_root.max_spans,
+                   .now_ms = run->came_ms,
                    .cut = run->join->trace_spans_cut},
         .arg = run};
     if (run->join->span_metrics.node)

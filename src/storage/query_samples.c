@@ -652,6 +652,9 @@ struct summing {
     uint64_t *steps; /* of each group */
     uint32_t n_groups, cap_groups, cap_steps;
     struct br_index index;
+    br_samples_fn *fn;
+    void *arg;
+    bool stopped;
     int rc;
 };
 
@@ -734,9 +737,25 @@ static bool summing_add(struct summing *summing, const struct group_key *key, in
     return true;
 }
 
+/* Returns true, for the chunk is read on: false would call it damaged. */
+static bool summing_hand_out(struct summing *summing, const struct br_sample_read *sample)
+{
+    struct br_stored_samples one = {.series = summing->reader.chunk->series,
+                                    .span_id = sample->span_id,
+                                    .time_ns = sample->time_ns > 0 ? (uint64_t)sample->time_ns : 0,
+                                    .count = 1,
+                                    .value = sample->value};
+    if (sample->trace_id)
+        memcpy(one.trace_id, sample->trace_id, 16);
+    summing->stopped = summing->stopped || !summing->fn(&one, summing->arg);
+    return true;
+}
+
 static bool summing_on_sample(void *arg, const struct br_sample_read *sample)
 {
     struct summing *summing = arg;
+    if (summing->reader.samples->filter->each)
+        return summing_hand_out(summing, sample);
     struct group_key key = {.series = summing->reader.chunk->series,
                             .step = summing_step(summing, sample->time_ns)};
     if (!summing->reader.samples->filter->spans_together) {
@@ -769,6 +788,8 @@ static int summing_on_chunk(struct samples_query *samples, const struct chunk *c
 {
     struct summing *summing = samples->arg;
     struct chunk read = *chunk;
+    if (summing->stopped)
+        return 0;
     summing->reader.samples = samples;
     bool together =
         samples->filter->spans_together && chunk->whole &&
@@ -795,7 +816,7 @@ static int summing_on_chunk(struct samples_query *samples, const struct chunk *c
 int br_store_samples(struct br_store_query *query, const struct br_sample_filter *filter,
                      uint64_t step_ns, br_samples_fn *fn, void *arg, struct br_err *err)
 {
-    struct summing summing = {.from_ns = filter->from_ns, .step_ns = step_ns};
+    struct summing summing = {.from_ns = filter->from_ns, .step_ns = step_ns, .fn = fn, .arg = arg};
     struct samples_query samples = {
         .on_chunk = summing_on_chunk, .takes_sum = summing_takes_sum, .arg = &summing};
     br_index_init(&summing.index, GROUPS_MAX, BR_HOLDER_STORE);

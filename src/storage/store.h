@@ -223,6 +223,7 @@ struct br_sample_filter {
     size_t n_trace_ids;
     bool spans_together; /* br_store_samples: those of all spans are added up; span_id and trace_id
                             are 0 then. Much faster where nobody asks for the spans */
+    bool each; /* br_store_samples: nothing is added up, each sample is handed out as it is read */
 };
 
 /* Samples of one series, type and span, as they were added up. */

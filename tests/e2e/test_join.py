@@ -47,7 +47,7 @@ def spans(tree=TREE, failed=()):
 
 
 def samples(*taken):
-    """One CPU profile of (span id or None, thread, times in ms) each."""
+    """One CPU profile of (span id or None, thread, times in ms) each; one without times took 10 ms."""
     request = otlp.profile_request(0, service="shop")
     tables, resource = request.dictionary, request.resource_profiles[0]
     for key, value in {"host.id": "h1", "process.pid": 42}.items():
@@ -64,7 +64,7 @@ def samples(*taken):
             tables.link_table.add(trace_id=TRACE, span_id=span_id(span))
             link = len(tables.link_table) - 1
         profile.samples.add(stack_index=1, attribute_indices=[threads[thread]], link_index=link,
-                            timestamps_unix_nano=[START + at * MS for at in times])
+                            timestamps_unix_nano=[START + at * MS for at in times], values=() if times else [10 * MS])
     return request
 
 
@@ -94,7 +94,7 @@ def seen(sink):
 def test_a_local_roots_samples_count_for_what_was_open(run, sink):
     """The service is known as a profiled one when its spans come, so that they wait for their samples."""
     run(samples((9, 1, [99])), spans(),
-        samples((1, 1, [5]), (1, 1, [15, 25]), (1, 2, [25]), (1, 3, [25]), (2, 1, [25])), hold="1s")
+        samples((1, 1, [5]), (1, 1, [15, 25]), (1, 2, [25]), (1, 3, [25]), (2, 1, [])), hold="1s")
     marks = {span.name: otlp.attributes_of(span.attributes) for _, _, span in sink.wait(TRACES, 4)}
     figures = {name: (each["profile.sample_count"], each["profile.inclusive_sample_count"],
                       each["profile.duration_us"], each["profile.inclusive_duration_us"])
@@ -102,6 +102,15 @@ def test_a_local_roots_samples_count_for_what_was_open(run, sink):
     assert figures == {"root": (2, 6, 20_000, 60_000), "work": (2, 3, 20_000, 30_000),
                        "query": (1, 1, 10_000, 10_000), "other": (1, 1, 10_000, 10_000)}
     assert {each["pyroscope.profile.id"] for name, each in marks.items() if name != "work"} == {span_id(1).hex()}
+
+
+def test_who_labels_every_span_means_the_span_that_is_named(run, sink):
+    """The profiler's clock is 20 ms ahead: only the names are right."""
+    run(samples((9, 1, [99])), spans(), samples((2, 1, [45]), (1, 1, [25]), (1, 1, [35])), hold="1s")
+    marks = {span.name: otlp.attributes_of(span.attributes) for _, _, span in sink.wait(TRACES, 4)}
+    figures = {name: (each["profile.sample_count"], each["profile.inclusive_sample_count"])
+               for name, each in marks.items() if "profile.sample_count" in each}
+    assert figures == {"root": (2, 3), "work": (1, 1)}
 
 
 def test_sums_are_whole_whichever_worker_has_a_span(braid, sink):

@@ -106,7 +106,8 @@ const char *join_rig_error(const char *yaml)
     return text;
 }
 
-/* The kernel needs longer to clear a table of the default size than most tests need for the rest. */
+/* The kernel needs longer to clear a table of the default size than most tests need for the rest.
+ */
 #define DEFAULT_TABLE (64 << 20)
 #define SMALL_TABLE (16 << 20)
 
@@ -274,6 +275,33 @@ double join_rig_count(struct join_rig *r, const char *name, const char *type)
                    type ? "processor=\"join\",profile_type=\"%s\"" : "processor=\"join\"", type);
     double v = fake_host_metric(r->h, metric, labels);
     return v < 0 ? 0 : v;
+}
+
+/* How many samples left with the link of a span of trace 7. */
+static unsigned count_linked(const struct join_rig *r, uint64_t id)
+{
+    char link[80];
+    unsigned n = 0;
+    (void)snprintf(link, sizeof link, " %032x/%016llx:", 7, (unsigned long long)id);
+    for (unsigned i = 0; i < r->n_out; i++)
+        for (const char *p = r->out[i].text;
+             r->out[i].signal == BR_PROFILES && (p = strstr(p, link)); p++)
+            n++;
+    return n;
+}
+
+void join_rig_check_mark(struct join_rig *r, const char *span, uint64_t id,
+                         struct join_rig_marks *marks)
+{
+    if (join_rig_said(r, span, "pyroscope.profile.id") < 0)
+        return;
+    unsigned linked = count_linked(r, id);
+    long long said = join_rig_said(r, span, "profile.sample_count");
+    bool partial = join_rig_said(r, span, "profile.partial") >= 0;
+    marks->n++;
+    marks->n_partial += partial;
+    if (!linked || (!partial && said != linked))
+        fail_msg("%s: %u samples left with its link, and it says %lld", span, linked, said);
 }
 
 /* --- Text ------------------------------------------------------------------------------------- */

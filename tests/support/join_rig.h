@@ -176,3 +176,14 @@ void put_sample(struct wire *w, const struct sample_in *s);
 /* A request with one sample of samples:count of `service`, linked. */
 void put_one_sample(struct wire *w, const char *service, uint64_t trace, uint64_t span,
                     uint64_t value);
+
+/* Spans with a mark, and those of them whose figures say that they are partial. */
+struct join_rig_marks {
+    unsigned n, n_partial;
+};
+
+/* Fails the test if the span, number `id` of trace 7, left with the mark pyroscope.profile.id and
+ * no sample left with its link, or not as many as it says, unless it says that it is partial. Each
+ * sample has one timestamp. Counts the mark. */
+void join_rig_check_mark(struct join_rig *r, const char *span, uint64_t id,
+                         struct join_rig_marks *marks);

@@ -17,10 +17,12 @@ static const struct {
     [JOIN_THREAD_ID] = {"thread.id", 9},
     [JOIN_THREAD_NAME] = {"thread.name", 11},
     [JOIN_PROCESS] = {"process.pid", 11},
-    [JOIN_HOST] = {"host.id", 7},
-    [JOIN_CONTAINER] = {"container.id", 12},
     [JOIN_SERVICE] = {"service.name", 12},
     [JOIN_RUNTIME] = {"telemetry.sdk.language", 22},
+    [JOIN_HOST] = {"host.id", 7},
+    [JOIN_CONTAINER] = {"container.id", 12},
+    [JOIN_POD] = {"k8s.pod.uid", 11},
+    [JOIN_INSTANCE] = {"service.instance.id", 19},
 };
 
 enum join_where join_where_of(const void *key, size_t len)
@@ -113,14 +115,6 @@ static struct pair join_identity_service_pair_of(const struct br_keyvalue *kv,
 static bool join_identity_service_text_is(struct br_entry entry, const char *text)
 {
     return entry.len == strlen(text) && memcmp(entry.data, text, entry.len) == 0;
-}
-
-/* The secret is known, and may be: who chooses names that collide marks spans of a service of his
- * own. */
-uint64_t join_service_hash(const uint8_t *name, size_t len)
-{
-    static const uint8_t secret[16];
-    return br_siphash(secret, name, len) | 1;
 }
 
 size_t join_cut(const uint8_t *text, size_t len)

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reads from attributes where a span or a sample ran: thread, process, host, container and service.
- * Each is a hash of its text (of a number, its decimal digits) with the table's secret; 0: not
- * said. Source: opentelemetry.io/docs/specs/semconv/registry/attributes (thread, process, host,
- * container, service).
+ * Reads from attributes where a span or a sample ran: thread, process, service, and the places
+ * host, container, pod and instance. Each is a hash of its text (of a number, its decimal digits)
+ * with the table's secret; 0: not said. Source:
+ * opentelemetry.io/docs/specs/semconv/registry/attributes (thread, process, host, container, k8s,
+ * service).
  */
 #pragma once
 
@@ -42,7 +43,6 @@ struct join_service {
     size_t name_len;
 };
 struct join_service join_service_of(const struct br_part *part, struct join_texts *texts);
-uint64_t join_service_hash(const uint8_t *name, size_t len);
 
 /* Returns the length of what is kept of a name: JOIN_VALUE_MAX bytes, cut between characters. */
 size_t join_cut(const uint8_t *text, size_t len);

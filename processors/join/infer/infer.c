@@ -6,17 +6,22 @@
 #include "base/map.h"
 #include "wire/protobuf.h"
 
-#define THREADS_MAX 65536
-#define OPEN_MAX 64u /* at a time on one thread; of more none is chosen */
+#define KNOWN_MAX 65536u   /* entries of each map of an item */
+#define STEPS_PER_SLOT 16u /* of which the table has none */
+#define OPEN_MAX 64u       /* at a time on one thread; of more none is chosen */
 
-#define NEAR_MAX (JOIN_THREAD_KEYS * JOIN_NEIGHBOURS_MAX)
-
-/* The spans of threads with one id or one name, newest first by each key. */
-struct near {
-    unsigned count;
-    uint64_t since_ns; /* what was open before is not all known */
+/* The spans of some threads that are of one level and one slot: join_table_neighbours. */
+struct slot {
     struct join_neighbour *spans;
-    struct join_totals **shares; /* of each, once somebody has asked */
+    unsigned count;
+    bool more; /* not all of them */
+};
+
+/* A span that something was taken in. */
+struct found {
+    const struct join_neighbour *span;
+    uint64_t number;
+    struct join_totals *share; /* of samples that name no span; NULL: none */
 };
 
 void join_infer_init(struct join_infer *infer, struct join_table *table, struct br_arena *arena)
@@ -26,76 +31,83 @@ void join_infer_init(struct join_infer *infer, struct join_table *table, struct 
 
 void join_infer_release(struct join_infer *infer)
 {
-    br_map_free(infer->threads, NULL);
-    infer->threads = NULL;
+    br_map_free(infer->slots, NULL);
+    br_map_free(infer->found, NULL);
+    br_map_free(infer->shared, NULL);
+    infer->slots = infer->found = infer->shared = NULL;
+}
+
+static bool infer_has_place(const struct join_identity *where)
+{
+    unsigned place = JOIN_HOST;
+    while (place < JOIN_WHERES && !where->hashes[place])
+        place++;
+    return place < JOIN_WHERES;
 }
 
 bool join_infer_may(const struct join_sample_view *view, const struct join_identity *where)
 {
     return join_sample_view_is_timed(view) && where->hashes[JOIN_PROCESS] &&
            (where->hashes[JOIN_THREAD_ID] || where->hashes[JOIN_THREAD_NAME]) &&
-           (where->hashes[JOIN_HOST] || where->hashes[JOIN_CONTAINER]);
+           infer_has_place(where);
 }
 
 /* --- Reading ---------------------------------------------------------------------------- */
 
-static uint32_t infer_thread(const struct join_identity *where, enum join_thread_key key)
+static struct join_threads infer_threads(const struct join_identity *where,
+                                         enum join_thread_key key)
 {
-    return where->hashes[key == JOIN_BY_THREAD_ID ? JOIN_THREAD_ID : JOIN_THREAD_NAME];
+    return (struct join_threads){
+        key, where->hashes[key == JOIN_BY_THREAD_ID ? JOIN_THREAD_ID : JOIN_THREAD_NAME],
+        where->hashes[JOIN_PROCESS]};
 }
 
-/* Adds the spans that are found by this key; false without memory. */
-static bool infer_read_near(struct join_infer *infer, const struct join_identity *where,
-                            enum join_thread_key key, struct near *near)
+static bool infer_prepare(struct br_map **map)
 {
-    struct join_neighbour found[JOIN_NEIGHBOURS_MAX], *spans;
+    if (!*map)
+        *map = br_map_new(KNOWN_MAX);
+    return *map != NULL;
+}
+
+/* Reads a slot from the table into memory of the arena; false without memory. */
+static bool infer_read_slot(struct join_infer *infer, const struct join_threads *threads,
+                            unsigned level, uint64_t number, struct slot *ret)
+{
+    struct join_neighbour spans[JOIN_NEIGHBOURS_MAX];
     struct join_looked looked;
-    uint32_t id = where->hashes[JOIN_THREAD_ID];
-    if (!join_thread_is_sought_by(where, key))
-        return true;
-    unsigned n = join_table_neighbours(infer->table, key, infer_thread(where, key),
-                                       where->hashes[JOIN_PROCESS], found, &looked);
-    infer->steps += (looked.steps + 1) * (uint64_t)JOIN_STEPS_PER_LOOK;
+    unsigned n = join_table_neighbours(infer->table, threads, level, number, spans, &looked);
+    *ret = (struct slot){.count = n, .more = looked.more};
+    infer->steps += STEPS_PER_SLOT + looked.steps * (uint64_t)JOIN_STEPS_PER_LOOK;
     if (infer->cut)
         *infer->cut += looked.more;
-    uint64_t since_ns = looked.more && n ? found[n - 1].end_ns : looked.more ? UINT64_MAX : 0;
-    near->since_ns = since_ns > near->since_ns ? since_ns : near->since_ns;
-    if (!n)
-        return true;
-    spans = br_arena_calloc(infer->arena, near->count + n, sizeof *spans);
-    if (!spans)
+    if (n)
+        ret->spans = br_arena_alloc(infer->arena, n * sizeof *spans);
+    if (ret->spans)
+        memcpy(ret->spans, spans, n * sizeof *spans);
+    return !n || ret->spans;
+}
+
+/* As infer_read_slot, but what is not empty is read once. */
+static bool infer_slot(struct join_infer *infer, const struct join_threads *threads, unsigned level,
+                       uint64_t number, struct slot *ret)
+{
+    const uint64_t key[] = {(uint64_t)threads->thread << 32 | threads->process,
+                            (uint64_t)threads->key << 8 | level, number};
+    if (!infer_prepare(&infer->slots))
         return false;
-    if (near->count)
-        memcpy(spans, near->spans, near->count * sizeof *spans);
-    near->spans = spans;
-    for (unsigned i = 0; i < n; i++)
-        if (key == JOIN_BY_THREAD_ID || !id || found[i].thread != id)
-            near->spans[near->count++] = found[i];
-    return true;
-}
-
-static struct near *infer_new_near(struct join_infer *infer, const struct join_identity *where)
-{
-    struct near *near = br_arena_calloc(infer->arena, 1, sizeof *near);
-    for (unsigned key = 0; near && key < JOIN_THREAD_KEYS; key++)
-        if (!infer_read_near(infer, where, (enum join_thread_key)key, near))
-            return NULL;
-    return near;
-}
-
-static struct near *infer_near_of(struct join_infer *infer, const struct join_identity *where)
-{
-    const uint32_t key[] = {where->hashes[JOIN_THREAD_ID], where->hashes[JOIN_THREAD_NAME],
-                            where->hashes[JOIN_PROCESS]};
-    if (!infer->threads)
-        infer->threads = br_map_new(THREADS_MAX);
-    struct near *near = infer->threads ? br_map_get(infer->threads, key, sizeof key) : NULL;
-    if (infer->threads && !near && infer->steps <= JOIN_STEPS_MAX) {
-        near = infer_new_near(infer, where);
-        if (near)
-            (void)br_map_put(infer->threads, key, sizeof key, near, NULL); /* full: read again */
+    const struct slot *known = br_map_get(infer->slots, key, sizeof key);
+    if (known) {
+        *ret = *known;
+        return true;
     }
-    return near;
+    if (!infer_read_slot(infer, threads, level, number, ret))
+        return false;
+    struct slot *kept = ret->count || ret->more ? br_arena_alloc(infer->arena, sizeof *kept) : NULL;
+    if (kept) {
+        *kept = *ret;
+        (void)br_map_put(infer->slots, key, sizeof key, kept, NULL); /* full: read again */
+    }
+    return true;
 }
 
 static bool infer_read_times(struct join_infer *infer, const struct join_sample_view *view)
@@ -124,20 +136,27 @@ static bool infer_same_thread(const struct join_neighbour *neighbour,
     return of_one_kind ? neighbour->thread == id : named;
 }
 
-/* A service alone is no process: its replicas often have the same process and thread ids. */
+/* Whether nothing that both say differs, and one place at least is the same. A service alone is no
+ * process: its replicas often have the same process and thread ids. */
+static bool infer_same_process(uint32_t service, const uint32_t places[JOIN_PLACES],
+                               const struct join_identity *where)
+{
+    const uint32_t *ours = &where->hashes[JOIN_HOST];
+    bool same = false;
+    if (service && where->hashes[JOIN_SERVICE] && service != where->hashes[JOIN_SERVICE])
+        return false;
+    for (unsigned k = 0; k < JOIN_PLACES; k++) {
+        if (places[k] && ours[k] && places[k] != ours[k])
+            return false;
+        same = same || (places[k] && ours[k]);
+    }
+    return same;
+}
+
 static bool infer_is_from(const struct join_neighbour *neighbour, const struct join_identity *where)
 {
-    const uint32_t its[] = {neighbour->host, neighbour->container, neighbour->service};
-    const uint32_t ours[] = {where->hashes[JOIN_HOST], where->hashes[JOIN_CONTAINER],
-                             where->hashes[JOIN_SERVICE]};
-    const unsigned n_places = 2; /* the first of them */
-    unsigned n_same = 0;
-    for (unsigned k = 0; k < 3; k++) {
-        if (its[k] && ours[k] && its[k] != ours[k])
-            return false;
-        n_same += k < n_places && its[k] && its[k] == ours[k];
-    }
-    return n_same > 0 && infer_same_thread(neighbour, where);
+    return infer_same_process(neighbour->service, neighbour->places, where) &&
+           infer_same_thread(neighbour, where);
 }
 
 static bool infer_same_span(const struct join_neighbour *neighbour, const uint8_t *trace_id,
@@ -146,49 +165,95 @@ static bool infer_same_span(const struct join_neighbour *neighbour, const uint8_
     return neighbour->span_id == span_id && memcmp(neighbour->trace_id, trace_id, 16) == 0;
 }
 
-/* The spans that were open: their numbers. */
-static unsigned infer_open_at(const struct near *near, const struct join_identity *where,
-                              uint64_t time_ns, uint16_t *ret)
+/* The spans of a thread that were open at a time. */
+struct open {
+    const struct join_neighbour *spans[OPEN_MAX];
+    unsigned count;
+    bool unknown; /* there may be others */
+};
+
+/* Whom a timestamp is shared out to: the one span that it was taken in, and the one with whose link
+ * the sample leaves, because others had not come by then. NULL: none. */
+struct owners {
+    const struct join_neighbour *span, *linked;
+};
+
+/* Adds those of one slot. By its name a thread is found that has no id of the kind of ours. */
+static void infer_add_open(struct join_infer *infer, const struct join_threads *threads,
+                           unsigned level, uint64_t number, const struct join_identity *where,
+                           uint64_t time_ns, struct open *open)
 {
-    unsigned n = 0;
-    for (unsigned i = 0; i < near->count; i++) {
-        const struct join_neighbour *neighbour = &near->spans[i];
-        if (neighbour->start_ns <= time_ns && time_ns < neighbour->end_ns &&
-            infer_is_from(neighbour, where))
-            ret[n++] = (uint16_t)i;
+    const uint32_t id = where->hashes[JOIN_THREAD_ID];
+    struct slot slot;
+    if (!infer_slot(infer, threads, level, number, &slot)) {
+        open->unknown = true;
+        return;
     }
-    return n;
+    infer->steps += slot.count + 1;
+    open->unknown = open->unknown || slot.more;
+    for (unsigned i = 0; i < slot.count && !open->unknown; i++) {
+        const struct join_neighbour *span = &slot.spans[i];
+        bool by_id = threads->key != JOIN_BY_THREAD_ID && id && span->thread == id;
+        if (by_id || time_ns < span->start_ns || time_ns >= span->end_ns ||
+            !infer_is_from(span, where))
+            continue;
+        if (open->count == OPEN_MAX)
+            open->unknown = true;
+        else
+            open->spans[open->count++] = span;
+    }
 }
 
-/* The number in `open` of a span's parent; `n` when it is not among them. */
-static unsigned infer_parent_of(const struct near *near, const uint16_t *open, unsigned count,
-                                unsigned index)
+static void infer_open_at(struct join_infer *infer, const struct join_identity *where,
+                          uint64_t time_ns, bool sharing, struct open *ret)
 {
-    const struct join_neighbour *neighbour = &near->spans[open[index]];
+    const uint32_t levels = join_table_levels(infer->table);
+    ret->count = 0;
+    ret->unknown = false;
+    for (unsigned key = 0; key < JOIN_THREAD_KEYS && !ret->unknown; key++) {
+        const struct join_threads threads = infer_threads(where, (enum join_thread_key)key);
+        if (!join_thread_is_sought_by(where, threads.key))
+            continue;
+        ret->unknown = time_ns < join_table_known_since(infer->table, &threads,
+                                                        &where->hashes[JOIN_HOST], sharing);
+        for (uint32_t rest = levels; rest && !ret->unknown; rest &= rest - 1) {
+            unsigned level = (unsigned)__builtin_ctz(rest);
+            uint64_t slot = time_ns >> join_level_shift(level);
+            infer_add_open(infer, &threads, level, slot, where, time_ns, ret);
+            if (slot)
+                infer_add_open(infer, &threads, level, slot - 1, where, time_ns, ret);
+        }
+    }
+}
+
+/* The number in `open` of a span's parent; its count when it is not among them. */
+static unsigned infer_parent_of(const struct open *open, unsigned index)
+{
+    const struct join_neighbour *span = open->spans[index];
     unsigned k = 0;
-    while (k < count && (k == index || !infer_same_span(&near->spans[open[k]], neighbour->trace_id,
-                                                        neighbour->parent_id)))
+    while (k < open->count &&
+           (k == index || !infer_same_span(open->spans[k], span->trace_id, span->parent_id)))
         k++;
     return k;
 }
 
 /* The span that lies below all others that were open: the only one that is no parent of another,
  * from which a chain of parents goes through every other one. */
-static const struct join_neighbour *infer_deepest(const struct near *near, const uint16_t *open,
-                                                  unsigned count)
+static const struct join_neighbour *infer_deepest(const struct open *open)
 {
+    const unsigned count = open->count;
     unsigned parents[OPEN_MAX], at = count, n_above = 0;
     bool is_parent[OPEN_MAX] = {false};
-    if (count == 0 || count > OPEN_MAX)
+    if (open->unknown || !count)
         return NULL;
     for (unsigned i = 0; i < count; i++) {
-        parents[i] = infer_parent_of(near, open, count, i);
+        parents[i] = infer_parent_of(open, i);
         if (parents[i] < count)
             is_parent[parents[i]] = true;
     }
     for (unsigned i = 0; i < count; i++)
         at = is_parent[i] ? at : i;
-    const struct join_neighbour *span = at < count ? &near->spans[open[at]] : NULL;
+    const struct join_neighbour *span = at < count ? open->spans[at] : NULL;
     while (at < count && parents[at] < count && n_above < count) {
         at = parents[at];
         n_above++;
@@ -196,77 +261,116 @@ static const struct join_neighbour *infer_deepest(const struct near *near, const
     return n_above == count - 1 ? span : NULL;
 }
 
-/* The one span that a sample of that time was taken in. */
-static const struct join_neighbour *infer_span_at(struct join_infer *infer, const struct near *near,
-                                                  const struct join_identity *where,
-                                                  uint64_t time_ns)
+/* Takes those out that come too late for a sample. Returns false if none does. */
+static bool infer_drop_late(struct open *open, struct join_leaving leaving)
 {
-    uint16_t open[NEAR_MAX];
-    bool known = time_ns > near->since_ns || !near->since_ns;
-    unsigned n = known ? infer_open_at(near, where, time_ns, open) : 0;
-    infer->steps += near->count + (n <= OPEN_MAX ? (uint64_t)n * n : 0);
-    return infer_deepest(near, open, n);
+    unsigned n = 0, count = open->count;
+    for (unsigned i = 0; i < count; i++)
+        if (join_is_in_time(open->spans[i]->seen, leaving))
+            open->spans[n++] = open->spans[i];
+    open->count = n;
+    return n < count;
 }
 
-/* The one span that all those timestamps are of; NULL: none, or too many steps. */
-static const struct join_neighbour *infer_span_of(struct join_infer *infer, const struct near *near,
-                                                  const struct join_identity *where,
-                                                  const uint64_t *times, uint64_t n_times)
+/* The one span that a sample of that time was taken in, and the one with whose link it leaves. With
+ * `taken` it is shared out: what was taken in spans that left after the window has been claimed by
+ * them. */
+static struct owners infer_owners_at(struct join_infer *infer, const struct join_identity *where,
+                                     uint64_t time_ns, const struct join_taken *taken)
 {
-    const struct join_neighbour *span = NULL;
-    if (infer->steps + n_times * near->count > JOIN_STEPS_MAX) {
-        infer->n_cut++;
-        return NULL;
-    }
+    const struct join_leaving leaving = taken ? join_taken_leaving(taken) : infer->leaving;
+    struct open open;
+    infer_open_at(infer, where, time_ns, taken != NULL, &open);
+    infer->unknown = infer->unknown || open.unknown;
+    infer->steps += (uint64_t)open.count * open.count;
+    struct owners owners = {.span = infer_deepest(&open)};
+    owners.linked = infer_drop_late(&open, leaving) ? infer_deepest(&open) : owners.span;
+    return owners;
+}
+
+static bool infer_is_same(const struct join_neighbour *left, const struct join_neighbour *right)
+{
+    return left && right && infer_same_span(left, right->trace_id, right->span_id);
+}
+
+/* The owners that all those timestamps have in common; none, too, after too many steps. */
+static struct owners infer_owners_of(struct join_infer *infer, const struct join_identity *where,
+                                     const uint64_t *times, uint64_t n_times,
+                                     const struct join_taken *taken)
+{
+    struct owners all = {NULL, NULL};
     for (uint64_t k = 0; k < n_times; k++) {
-        const struct join_neighbour *one = infer_span_at(infer, near, where, times[k]);
-        if (!one || (span && one != span))
-            return NULL;
-        span = one;
         if (infer->steps > JOIN_STEPS_MAX) {
             infer->n_cut++;
-            return NULL;
+            return (struct owners){NULL, NULL};
         }
+        struct owners one = infer_owners_at(infer, where, times[k], taken);
+        if (k == 0)
+            all = one;
+        if (!infer_is_same(all.span, one.span))
+            all.span = NULL;
+        if (!infer_is_same(all.linked, one.linked))
+            all.linked = NULL;
+        if (!all.span && !all.linked)
+            break;
     }
-    return span;
+    return all;
 }
 
 const struct join_neighbour *join_infer_span(struct join_infer *infer,
                                              const struct join_sample_view *view,
                                              const struct join_identity *where)
 {
-    const struct near *near = infer_near_of(infer, where);
-    infer->n_cut += !near && infer->steps > JOIN_STEPS_MAX;
-    if (!near || !infer_read_times(infer, view))
-        return NULL;
-    return infer_span_of(infer, near, where, infer->times, view->n_times);
+    infer->unknown = false;
+    return infer_read_times(infer, view)
+               ? infer_owners_of(infer, where, infer->times, view->n_times, NULL).linked
+               : NULL;
 }
 
-/* The same for each timestamp; 0: no span, or more than one may be. */
-static bool infer_spans_of(struct join_infer *infer, const struct near *near,
-                           const struct join_identity *where, const uint64_t *times,
-                           uint64_t n_times, uint64_t *ret)
+#define FOUND_KEY 24
+
+static void infer_found_key(const uint8_t *trace_id, uint64_t span_id, uint8_t ret[FOUND_KEY])
 {
-    for (uint64_t k = 0; k < n_times; k++) {
-        if (infer->steps > JOIN_STEPS_MAX) {
-            infer->n_cut++;
-            return false;
-        }
-        const struct join_neighbour *one = infer_span_at(infer, near, where, times[k]);
-        ret[k] = one ? (uint64_t)(one - near->spans) + 1 : 0;
-    }
-    return true;
+    memcpy(ret, trace_id, 16);
+    memcpy(ret + 16, &span_id, sizeof span_id);
+}
+
+/* The entry of a span, made where there is none; NULL without a span or room. */
+static struct found *infer_find(struct join_infer *infer, const struct join_neighbour *span)
+{
+    uint8_t key[FOUND_KEY];
+    if (!span)
+        return NULL;
+    infer_found_key(span->trace_id, span->span_id, key);
+    struct found *found =
+        infer_prepare(&infer->found) ? br_map_get(infer->found, key, sizeof key) : NULL;
+    if (found || !infer->found)
+        return found;
+    found = br_arena_calloc(infer->arena, 1, sizeof *found);
+    if (!found || br_map_put(infer->found, key, sizeof key, found, NULL))
+        return NULL;
+    found->span = span;
+    found->number = br_map_count(infer->found);
+    return found;
 }
 
 bool join_infer_spans(struct join_infer *infer, const struct join_sample_view *view,
                       const struct join_identity *where, const uint64_t **ret_times,
                       uint64_t *ret_spans)
 {
-    const struct near *near = infer_near_of(infer, where);
-    if (!near || !infer_read_times(infer, view))
+    if (!infer_read_times(infer, view))
         return false;
     *ret_times = infer->times;
-    return infer_spans_of(infer, near, where, infer->times, view->n_times, ret_spans);
+    for (uint64_t k = 0; k < view->n_times; k++) {
+        if (infer->steps > JOIN_STEPS_MAX) {
+            infer->n_cut++;
+            return false;
+        }
+        const struct found *found =
+            infer_find(infer, infer_owners_at(infer, where, infer->times[k], NULL).linked);
+        ret_spans[k] = found ? found->number : 0;
+    }
+    return true;
 }
 
 /* --- Figures --- */
@@ -279,14 +383,14 @@ bool join_thread_is_kept_by(const struct join_identity *where, enum join_thread_
 
 bool join_thread_is_sought_by(const struct join_identity *where, enum join_thread_key key)
 {
-    return infer_thread(where, key) &&
+    return infer_threads(where, key).thread &&
            (key <= JOIN_BY_NAME_ALONE || !join_thread_is_kept_by(where, key));
 }
 
 bool join_thread_ids_of(const struct join_identity *where, enum join_thread_key key,
                         struct join_thread_ids *ret)
 {
-    const uint32_t thread = infer_thread(where, key), process = where->hashes[JOIN_PROCESS];
+    const uint32_t thread = infer_threads(where, key).thread, process = where->hashes[JOIN_PROCESS];
     const uint32_t trace[] = {thread, process, ~thread, process ^ (uint32_t)key};
     const uint32_t span[] = {thread ^ (0u - (uint32_t)key), process};
     memcpy(ret->trace, trace, sizeof ret->trace);
@@ -294,78 +398,69 @@ bool join_thread_ids_of(const struct join_identity *where, enum join_thread_key 
     return thread && process;
 }
 
-/* The timestamps of a thread that are shared out to the spans of `near`; the thread's own spans
- * are `its`. */
+/* The timestamps at hand of a thread that are shared out to the spans that they were taken in. */
 struct infer_sharing {
     struct join_infer *infer;
-    struct near *near;
-    const struct near *its;
     const struct join_identity *where; /* of the timestamps */
     const struct join_thread_ids *ids; /* under which they are kept */
     const struct join_taken_cursor *cursor;
 };
 
-/* The share of a span of `its`; NULL: it is not near, and has its share elsewhere. */
-static struct join_totals **infer_share_of(const struct infer_sharing *sharing,
-                                           const struct join_neighbour *span)
-{
-    struct near *near = sharing->near;
-    if (sharing->its == near)
-        return &near->shares[span - near->spans];
-    sharing->infer->steps += near->count;
-    for (unsigned i = 0; i < near->count; i++)
-        if (infer_same_span(&near->spans[i], span->trace_id, span->span_id))
-            return &near->shares[i];
-    return NULL;
-}
-
+/* Adds timestamps to the share of the span that they were taken in, and notes them in that of the
+ * span with whose link they leave. */
 static void infer_add_share(const struct infer_sharing *sharing, const struct join_neighbour *span,
-                            uint64_t value, uint64_t n_times)
+                            bool linked, uint64_t value, uint64_t n_times)
 {
     struct join_infer *infer = sharing->infer;
-    struct join_totals **share = infer_share_of(sharing, span);
-    struct join_sample sample = join_taken_sample(&sharing->cursor->taken, value, n_times);
-    if (!share)
+    struct found *found = infer_find(infer, span);
+    if (!span)
         return;
-    if (!*share)
-        *share = br_arena_calloc(infer->arena, 1, join_table_totals_size(infer->table));
-    if (!*share) {
+    if (found && !found->share)
+        found->share = br_arena_calloc(infer->arena, 1, join_table_totals_size(infer->table));
+    if (!found || !found->share) {
         infer->n_cut++;
         return;
     }
-    sample.span_id = (const uint8_t *)&span->span_id;
-    join_totals_add_sample(infer->table, *share, &sample, false);
+    struct join_sample sample = join_taken_sample(&sharing->cursor->taken, value, n_times);
+    sample.span_id = (const uint8_t *)&found->span->span_id;
+    if (linked)
+        join_totals_add_linked(found->share, &sample);
+    else
+        join_totals_add_sample(infer->table, found->share, &sample, false);
 }
 
 /* One value for all timestamps cannot be shared out. */
 static void infer_share_whole(const struct infer_sharing *sharing)
 {
     const struct join_taken *taken = &sharing->cursor->taken;
-    const struct join_neighbour *span = infer_span_of(sharing->infer, sharing->its, sharing->where,
-                                                      sharing->cursor->times, taken->n_times);
+    const struct owners owners = infer_owners_of(sharing->infer, sharing->where,
+                                                 sharing->cursor->times, taken->n_times, taken);
     uint64_t spans[JOIN_TIMES_MAX];
-    if (!span)
-        return;
     for (uint32_t i = 0; i < taken->n_times; i++)
-        spans[i] = 1;
+        spans[i] = owners.span != NULL;
     join_table_claim(sharing->infer->table, sharing->ids->span, sharing->cursor, spans);
-    infer_add_share(sharing, span, taken->value, taken->n_times);
+    infer_add_share(sharing, owners.span, false, taken->value, taken->n_times);
+    infer_add_share(sharing, owners.linked, true, taken->value, taken->n_times);
 }
 
 static void infer_share_each(const struct infer_sharing *sharing)
 {
     const struct join_taken_cursor *cursor = sharing->cursor;
     const struct join_taken *taken = &cursor->taken;
-    uint64_t spans[JOIN_TIMES_MAX];
-    if (!infer_spans_of(sharing->infer, sharing->its, sharing->where, cursor->times, taken->n_times,
-                        spans))
-        return;
-    join_table_claim(sharing->infer->table, sharing->ids->span, cursor, spans);
+    uint64_t spans[JOIN_TIMES_MAX] = {0};
     for (uint32_t i = 0; i < taken->n_times; i++) {
+        if (sharing->infer->steps > JOIN_STEPS_MAX) {
+            sharing->infer->n_cut++;
+            break;
+        }
+        const struct owners owners =
+            infer_owners_at(sharing->infer, sharing->where, cursor->times[i], taken);
         uint64_t value = taken->n_values && (int64_t)cursor->values[i] > 0 ? cursor->values[i] : 0;
-        if (spans[i])
-            infer_add_share(sharing, &sharing->its->spans[spans[i] - 1], value, 1);
+        spans[i] = owners.span != NULL;
+        infer_add_share(sharing, owners.span, false, value, 1);
+        infer_add_share(sharing, owners.linked, true, value, 1);
     }
+    join_table_claim(sharing->infer->table, sharing->ids->span, cursor, spans);
 }
 
 /* As join_table_taken; ends when the steps do, too. */
@@ -381,9 +476,31 @@ static bool infer_next_taken(struct join_infer *infer, const struct join_thread_
     return found;
 }
 
-/* Shares out what was taken on threads that are found by this key. */
-static void infer_share_near(struct join_infer *infer, struct near *near,
-                             const struct join_identity *where, enum join_thread_key key)
+/* Whether it is the first time in this item; false without room. */
+static bool infer_is_first(struct join_infer *infer, const void *key, size_t len)
+{
+    static char yes;
+    if (!infer_prepare(&infer->shared) || br_map_get(infer->shared, key, len))
+        return false;
+    bool ok = br_map_put(infer->shared, key, len, &yes, NULL) == 0;
+    infer->n_cut += !ok;
+    return ok;
+}
+
+static struct join_identity infer_taken_where(const struct join_taken *taken, uint32_t process)
+{
+    struct join_identity where = {.hashes = {[JOIN_THREAD_ID] = taken->thread,
+                                             [JOIN_THREAD_NAME] = taken->thread_name,
+                                             [JOIN_PROCESS] = process,
+                                             [JOIN_SERVICE] = taken->service,
+                                             [JOIN_RUNTIME] = taken->runtime}};
+    memcpy(&where.hashes[JOIN_HOST], taken->places, sizeof taken->places);
+    return where;
+}
+
+/* Shares out what was taken on threads that are found by this key, and that may be ours. */
+static void infer_share_threads(struct join_infer *infer, const struct join_identity *where,
+                                enum join_thread_key key)
 {
     uint32_t id = where->hashes[JOIN_THREAD_ID];
     struct join_taken_cursor cursor = {0};
@@ -392,19 +509,14 @@ static void infer_share_near(struct join_infer *infer, struct near *near,
         return;
     while (infer_next_taken(infer, &ids, &cursor)) {
         const struct join_taken *taken = &cursor.taken;
-        const struct join_identity its = {.hashes = {[JOIN_THREAD_ID] = taken->thread,
-                                                     [JOIN_THREAD_NAME] = taken->thread_name,
-                                                     [JOIN_PROCESS] = where->hashes[JOIN_PROCESS],
-                                                     [JOIN_RUNTIME] = taken->runtime,
-                                                     [JOIN_HOST] = taken->host,
-                                                     [JOIN_CONTAINER] = taken->container,
-                                                     [JOIN_SERVICE] = taken->service}};
+        const struct join_identity its = infer_taken_where(taken, where->hashes[JOIN_PROCESS]);
+        const uint64_t record[] = {br_load64(ids.span), cursor.found};
         if (key != JOIN_BY_THREAD_ID && id && taken->thread == id)
             continue; /* it came by its id */
-        const struct infer_sharing sharing = {infer, near, infer_near_of(infer, &its),
-                                              &its,  &ids, &cursor};
-        if (!sharing.its)
+        if (!infer_same_process(taken->service, taken->places, where) ||
+            !infer_is_first(infer, record, sizeof record))
             continue;
+        const struct infer_sharing sharing = {infer, &its, &ids, &cursor};
         if (taken->has_value && !taken->n_values)
             infer_share_whole(&sharing);
         else
@@ -416,17 +528,29 @@ const struct join_totals *join_infer_share(struct join_infer *infer,
                                            const struct join_identity *where,
                                            const uint8_t *trace_id, const uint8_t *span_id)
 {
-    struct near *near = infer_near_of(infer, where);
-    if (!near)
-        return NULL;
-    if (!near->shares) {
-        near->shares = br_arena_calloc(infer->arena, near->count + 1u, sizeof *near->shares);
-        for (unsigned key = 0; near->shares && key < JOIN_THREAD_KEYS; key++)
-            infer_share_near(infer, near, where, (enum join_thread_key)key);
+    uint8_t key[FOUND_KEY];
+    infer->steps++;
+    if (infer->steps <= JOIN_STEPS_MAX && infer_is_first(infer, where, sizeof *where))
+        for (unsigned k = 0; k < JOIN_THREAD_KEYS; k++)
+            infer_share_threads(infer, where, (enum join_thread_key)k);
+    infer_found_key(trace_id, br_load64(span_id), key);
+    const struct found *found = infer->found ? br_map_get(infer->found, key, sizeof key) : NULL;
+    return found ? found->share : NULL;
+}
+
+bool join_infer_is_partial(const struct join_infer *infer, const struct join_identity *where,
+                           uint64_t start_ns)
+{
+    for (unsigned key = 0; key < JOIN_THREAD_KEYS; key++) {
+        const struct join_threads threads = infer_threads(where, (enum join_thread_key)key);
+        struct join_thread_ids ids;
+        if (!join_thread_is_sought_by(where, threads.key) ||
+            !join_thread_ids_of(where, threads.key, &ids))
+            continue;
+        if (join_table_left(infer->table, ids.span, start_ns) ||
+            start_ns <
+                join_table_known_since(infer->table, &threads, &where->hashes[JOIN_HOST], true))
+            return true;
     }
-    infer->steps += near->count;
-    for (unsigned i = 0; near->shares && i < near->count && infer->steps <= JOIN_STEPS_MAX; i++)
-        if (infer_same_span(&near->spans[i], trace_id, br_load64(span_id)))
-            return near->shares[i];
-    return NULL;
+    return false;
 }

@@ -8,8 +8,11 @@
  * Thread and process must be said by both and be equal. Threads are told apart by their ids where
  * those are of one kind: the system's, or of the same runtime. Where they are not, or one side says
  * none, the names decide, which both have to say. Names that differ are never one thread's. Of
- * host, container and service nothing may contradict, and one at least must be said by both,
- * because process ids come again on every host.
+ * host, container, pod, instance and service nothing may contradict, and one of the first four at
+ * least must be said by both, because process ids come again in every container.
+ *
+ * A sample whose thread had spans at that time that are not in the table any more is in none: the
+ * ones that are left may be those above the right one.
  */
 #pragma once
 
@@ -20,8 +23,12 @@
 struct join_infer {
     struct join_table *table;
     struct br_arena *arena;
-    struct br_map *threads; /* of this item: thread and process -> their spans */
-    double *cut;            /* NULL, or counts threads of which not all spans were read */
+    struct br_map *slots;        /* of this item: threads, level and slot -> spans */
+    struct br_map *found;        /* likewise: spans that something was taken in */
+    struct br_map *shared;       /* likewise: threads and timestamps that were shared out */
+    double *cut;                 /* NULL, or counts slots of which not all spans were read */
+    bool unknown;                /* by join_infer_span: spans are not known that were open then */
+    struct join_leaving leaving; /* of the samples that are asked about */
     uint64_t *times;
     uint64_t cap;
     uint64_t steps; /* done so far: past JOIN_STEPS_MAX nothing is inferred */
@@ -62,8 +69,13 @@ const struct join_totals *join_infer_share(struct join_infer *infer,
                                            const struct join_identity *where,
                                            const uint8_t *trace_id, const uint8_t *span_id);
 
+/* Says whether what join_infer_share returns of a span that began then is not all: timestamps, or
+ * spans of the thread, left the table too early. */
+bool join_infer_is_partial(const struct join_infer *infer, const struct join_identity *where,
+                           uint64_t start_ns);
+
 /* Returns the span that the sample was taken in, for which it says enough; NULL when none is, or
- * more than one may be. Lives as long as the arena. */
+ * more than one may be. Lives as long as the arena. Sets `unknown`. */
 const struct join_neighbour *join_infer_span(struct join_infer *infer,
                                              const struct join_sample_view *view,
                                              const struct join_identity *where);

@@ -234,6 +234,10 @@ const struct join_local *join_locals_get(struct join_locals *locals, const uint8
     locals->steps += (looked.steps + 1) * (uint64_t)JOIN_STEPS_PER_LOOK;
     br_steps_add((looked.steps + 1) * (size_t)JOIN_STEPS_PER_LOOK);
     locals->newest = locals_add(locals, key, locals->read, n);
+    if (locals->newest) {
+        locals->newest->since_ns = looked.since_ns;
+        locals->newest->exact = join_table_is_exact(locals->table, service_hash, locals->now_ms);
+    }
     return locals->newest;
 }
 
@@ -246,17 +250,33 @@ static bool local_is_open(const struct join_relative *relative, uint64_t time_ns
            join_same_thread(relative->thread, relative->thread_name, thread, thread_name);
 }
 
-/* The deepest span at or below `root` that was open at `time_ns` on that thread (hashes; 0: not
+/* Whether a span below `root` was known to be when a sample left: it and all spans between them had
+ * come, and the root. */
+static bool local_was_below(const struct join_local *local, uint32_t span, uint32_t root,
+                            struct join_leaving leaving)
+{
+    while (span != root && join_is_in_time(local->spans[span].seen, leaving))
+        span = local->parents[span] - 1u;
+    return join_is_in_time(local->spans[span].seen, leaving);
+}
+
+/* `root` itself where names are exact, or where spans of that time may have left. Otherwise the
+ * deepest span at or below `root` that was open at `time_ns` on that thread (hashes; 0: not
  * known, which fits every thread); of several, what they have in common above them: of the deepest
- * spans the first and the last of the tree, because what both are below, all are. */
+ * spans the first and the last of the tree, because what both are below, all are. `leaving`, unless
+ * NULL: spans that come too late for the link of the sample do not count. */
 static uint32_t local_open(const struct join_local *local, uint32_t root, uint64_t time_ns,
-                           uint32_t thread, uint32_t thread_name)
+                           uint32_t thread, uint32_t thread_name,
+                           const struct join_leaving *leaving)
 {
     uint32_t first = root, last = root;
     br_steps_add(local->count + 1);
+    if (local->exact || time_ns < local->since_ns)
+        return root;
     for (uint32_t i = 0; i < local->count; i++) {
         if (local->depths[i] < local->depths[first] || !join_local_below(local, i, root) ||
-            !local_is_open(&local->spans[i], time_ns, thread, thread_name))
+            !local_is_open(&local->spans[i], time_ns, thread, thread_name) ||
+            (leaving && !local_was_below(local, i, root, *leaving)))
             continue;
         if (local->depths[i] > local->depths[first])
             first = last = i;
@@ -282,13 +302,17 @@ static uint32_t join_local_credit_read_tree(struct join_credit *credit,
     return credit->local ? join_local_find(credit->local, named->span) : JOIN_NO_SPAN;
 }
 
-bool join_credit_may_be_root(struct join_credit *credit, const struct join_found *named)
+enum join_tree_place join_credit_place(struct join_credit *credit, const struct join_found *named)
 {
     if (!named->has_trace || !named->service_len)
-        return false;
+        return JOIN_TREE_UNKNOWN;
     uint32_t i = join_local_credit_read_tree(credit, named);
     credit->n_cut += !credit->local;
-    return i != JOIN_NO_SPAN && !credit->local->parents[i];
+    if (i == JOIN_NO_SPAN)
+        return JOIN_TREE_UNKNOWN;
+    if (credit->local->parents[i])
+        return JOIN_TREE_BELOW;
+    return credit->local->exact ? JOIN_TREE_EXACT_ROOT : JOIN_TREE_ROOT;
 }
 
 static bool join_local_credit_read_numbers(struct join_credit *credit,
@@ -326,8 +350,10 @@ static uint64_t join_local_credit_sum_of(const uint64_t *values, uint64_t count)
 
 bool join_credit_take(struct join_credit *credit, const struct join_value_type *value_type,
                       const struct join_sample_view *view, const struct join_identity *where,
-                      const struct join_sample *sample, uint64_t now_ms, struct join_tally *tally)
+                      const struct join_sample *sample, uint64_t waits_ms, uint64_t now_ms,
+                      struct join_tally *tally)
 {
+    const struct join_leaving leaving = join_leaving(now_ms, waits_ms);
     bool apart = view->n_values == view->n_times;
     if ((view->n_values && !apart && view->n_times > JOIN_TIMES_MAX) ||
         !join_local_credit_read_numbers(credit, view))
@@ -342,11 +368,12 @@ bool join_credit_take(struct join_credit *credit, const struct join_value_type *
                                .of_thread = !view->span_id,
                                .thread = where->hashes[JOIN_THREAD_ID],
                                .thread_name = where->hashes[JOIN_THREAD_NAME],
-                               .host = where->hashes[JOIN_HOST],
-                               .container = where->hashes[JOIN_CONTAINER],
                                .service = where->hashes[JOIN_SERVICE],
                                .runtime = where->hashes[JOIN_RUNTIME],
-                               .function = sample->function};
+                               .function = sample->function,
+                               .leaves = leaving.at,
+                               .waits = leaving.waits};
+    memcpy(taken.places, &where->hashes[JOIN_HOST], sizeof taken.places);
     for (uint64_t i = 0; i < view->n_times; i += JOIN_TIMES_MAX) {
         uint64_t rest = view->n_times - i;
         taken.n_times = rest < JOIN_TIMES_MAX ? (uint32_t)rest : JOIN_TIMES_MAX;
@@ -378,14 +405,15 @@ static bool locals_may_take(struct join_locals *locals, const struct join_local 
 }
 
 /* Calls `fn` for the spans at or below `root` that were open at `times`, which become the spans'
- * numbers. Where there is one value for several of them all is the root's. */
+ * numbers. Where there is one value for several of them all is the root's. `leaving`: as in
+ * local_open. */
 static void local_share_out(const struct join_local *local, uint32_t root,
-                            const struct join_taken *taken, uint64_t *times, const uint64_t *values,
-                            run_of_times_fn *fn, void *arg)
+                            const struct join_taken *taken, const struct join_leaving *leaving,
+                            uint64_t *times, const uint64_t *values, run_of_times_fn *fn, void *arg)
 {
     bool one = true;
     for (uint32_t i = 0; i < taken->n_times; i++) {
-        times[i] = local_open(local, root, times[i], taken->thread, taken->thread_name);
+        times[i] = local_open(local, root, times[i], taken->thread, taken->thread_name, leaving);
         one = one && times[i] == times[0];
     }
     if (one || (taken->has_value && !taken->n_values)) {
@@ -409,26 +437,65 @@ struct sharing {
     uint32_t named;
 };
 
+/* NULL without memory. */
+static struct join_totals *local_share_of(struct sharing *sharing, uint32_t span)
+{
+    struct join_totals **share = &sharing->local->shares[span];
+    if (!*share)
+        *share = br_arena_calloc(&sharing->locals->arena, 1,
+                                 join_table_totals_size(sharing->locals->table));
+    if (!*share)
+        sharing->locals->n_cut++;
+    return *share;
+}
+
 static void join_local_sharing_add(void *arg, uint32_t span, uint64_t value, uint64_t n_times)
 {
     struct sharing *sharing = arg;
     struct join_local *local = sharing->local;
     struct join_sample sample = join_taken_sample(sharing->taken, value, n_times);
-    struct join_totals **share = &local->shares[span];
-    if (!*share)
-        *share = br_arena_calloc(&sharing->locals->arena, 1,
-                                 join_table_totals_size(sharing->locals->table));
-    if (!*share) {
-        sharing->locals->n_cut++;
+    struct join_totals *share = local_share_of(sharing, span);
+    if (!share)
         return;
-    }
     sample.span_id = (const uint8_t *)&local->spans[span].span_id;
     /* Samples that can be split are; what has one value for all timestamps, and several spans, is
      * the root's here, too. */
     bool stays = !sharing->locals->link_spans;
     if (span != sharing->named && stays)
         sample.under = (const uint8_t *)&local->spans[sharing->named].span_id;
-    join_totals_add_sample(sharing->locals->table, *share, &sample, false);
+    join_totals_add_sample(sharing->locals->table, share, &sample, false);
+}
+
+static void local_sharing_add_linked(void *arg, uint32_t span, uint64_t value, uint64_t n_times)
+{
+    struct sharing *sharing = arg;
+    struct join_sample sample = join_taken_sample(sharing->taken, value, n_times);
+    struct join_totals *share = local_share_of(sharing, span);
+    if (share)
+        join_totals_add_linked(share, &sample);
+}
+
+/* Shares out the timestamps at hand: their figures, and the links that they leave with. */
+static void locals_share_one(struct sharing *sharing, struct join_taken_cursor *cursor)
+{
+    const struct join_locals *locals = sharing->locals;
+    const struct join_local *local = sharing->local;
+    const struct join_taken *taken = &cursor->taken;
+    uint64_t times[JOIN_TIMES_MAX];
+    if (local->parents[sharing->named] ||
+        !locals_may_take(sharing->locals, local, taken->n_times)) {
+        join_local_sharing_add(sharing, sharing->named, taken->value, taken->n_times);
+        local_sharing_add_linked(sharing, sharing->named, taken->value, taken->n_times);
+        return;
+    }
+    if (locals->link_spans) {
+        const struct join_leaving leaving = join_taken_leaving(taken);
+        memcpy(times, cursor->times, taken->n_times * sizeof *times);
+        local_share_out(local, sharing->named, taken, &leaving, times, cursor->values,
+                        local_sharing_add_linked, sharing);
+    }
+    local_share_out(local, sharing->named, taken, NULL, cursor->times, cursor->values,
+                    join_local_sharing_add, sharing);
 }
 
 /* As join_table_taken; ends when the steps do, too. */
@@ -451,13 +518,8 @@ static void locals_share_named(struct join_locals *locals, struct join_local *lo
     struct join_taken_cursor cursor = {0};
     struct sharing sharing = {locals, local, &cursor.taken, named};
     const uint8_t *span_id = (const uint8_t *)&local->spans[named].span_id;
-    while (locals_next_taken(locals, local->trace_id, span_id, &cursor)) {
-        if (local->parents[named] || !locals_may_take(locals, local, cursor.taken.n_times))
-            join_local_sharing_add(&sharing, named, cursor.taken.value, cursor.taken.n_times);
-        else
-            local_share_out(local, named, &cursor.taken, cursor.times, cursor.values,
-                            join_local_sharing_add, &sharing);
-    }
+    while (locals_next_taken(locals, local->trace_id, span_id, &cursor))
+        locals_share_one(&sharing, &cursor);
 }
 
 const struct join_totals *join_locals_share(struct join_locals *locals,
@@ -521,15 +583,16 @@ bool join_credit_spans(struct join_credit *credit, const struct join_sample_view
                        const struct join_found *named, const uint64_t **ret_times,
                        uint64_t *ret_spans)
 {
-    if (!join_credit_may_be_root(credit, named) ||
+    if (join_credit_place(credit, named) != JOIN_TREE_ROOT ||
         !locals_may_take(&credit->locals, credit->local, view->n_times) ||
         !join_local_credit_read_numbers(credit, view))
         return false;
     uint32_t root = join_local_find(credit->local, named->span);
     for (uint64_t i = 0; i < view->n_times; i++)
-        ret_spans[i] = 1 + (uint64_t)local_open(credit->local, root, credit->times[i],
-                                                view->where.hashes[JOIN_THREAD_ID],
-                                                view->where.hashes[JOIN_THREAD_NAME]);
+        ret_spans[i] =
+            1 + (uint64_t)local_open(credit->local, root, credit->times[i],
+                                     view->where.hashes[JOIN_THREAD_ID],
+                                     view->where.hashes[JOIN_THREAD_NAME], &credit->leaving);
     *ret_times = credit->times;
     return true;
 }
@@ -537,7 +600,7 @@ bool join_credit_spans(struct join_credit *credit, const struct join_sample_view
 const uint8_t *join_credit_deepest(struct join_credit *credit, const struct join_sample_view *view,
                                    const struct join_found *named)
 {
-    if (!join_credit_may_be_root(credit, named) ||
+    if (join_credit_place(credit, named) != JOIN_TREE_ROOT ||
         !locals_may_take(&credit->locals, credit->local, view->n_times) ||
         !join_local_credit_read_numbers(credit, view))
         return NULL;
@@ -546,7 +609,7 @@ const uint8_t *join_credit_deepest(struct join_credit *credit, const struct join
     for (uint64_t i = 0; i < view->n_times; i++) {
         uint32_t span =
             local_open(local, root, credit->times[i], view->where.hashes[JOIN_THREAD_ID],
-                       view->where.hashes[JOIN_THREAD_NAME]);
+                       view->where.hashes[JOIN_THREAD_NAME], &credit->leaving);
         if (i && span != all)
             return NULL;
         all = span;
@@ -573,6 +636,6 @@ void join_credit_below(struct join_credit *credit, const struct join_value_type 
         !join_local_credit_read_numbers(credit, view))
         join_local_crediting_add(&crediting, root, view->value, view->n_times);
     else
-        local_share_out(credit->local, root, &taken, credit->times, credit->values,
+        local_share_out(credit->local, root, &taken, NULL, credit->times, credit->values,
                         join_local_crediting_add, &crediting);
 }

@@ -25,6 +25,8 @@ struct join_local {
     uint8_t trace_id[16];
     uint64_t service_hash;
     uint64_t multiplier;         /* of the slots */
+    uint64_t since_ns;           /* of those that ended before not all are known */
+    bool exact;                  /* samples name the very spans that they were taken in */
     bool totals;                 /* some of them have totals */
     bool shared;                 /* `shares` are made */
     struct join_totals **shares; /* of each span, of what was taken; NULL: nothing */
@@ -40,11 +42,12 @@ struct join_local {
 #define JOIN_LOCALS_BYTES (512u << 10) /* of an item's trees; past it they are forgotten */
 
 /* The trees that the samples or spans of one item belong to, each read once: zeroed at first, then
- * `table`, `max_spans` and `cut` set. Reading counts in `steps`. */
+ * `table`, `max_spans`, `now_ms` and `cut` set. Reading counts in `steps`. */
 struct join_locals {
     struct join_table *table;
-    bool link_spans;            /* samples that are one span's leave with its link */
-    unsigned max_spans;         /* of a tree, at most JOIN_FAMILY_MAX */
+    bool link_spans;    /* samples that are one span's leave with its link */
+    unsigned max_spans; /* of a tree, at most JOIN_FAMILY_MAX */
+    uint64_t now_ms;
     struct join_relative *read; /* room for so many */
     double *cut;                /* counts traces of which not all spans of the service were read */
     uint64_t steps;             /* done so far; past JOIN_STEPS_MAX nothing is looked up */
@@ -85,9 +88,10 @@ static inline bool join_local_below(const struct join_local *local, uint32_t spa
 /* --- Samples of a local tree ------------------------------------------------------------ */
 
 /*
- * A sample is the span's that it names, unless that is the root of a local tree and the sample has
- * timestamps: then each of them is the deepest span's that was open there, as far as its thread
- * tells. The table keeps the timestamps (join_table_take), and whose they are is found out when a
+ * A sample is the span's that it names, unless that is the root of a local tree, the sample has
+ * timestamps, and no other sample of its service names a span below a root: then each of them is
+ * the deepest span's that was open there, as far as its thread tells and the spans of that time are
+ * known. The table keeps the timestamps (join_table_take), and whose they are is found out when a
  * span's totals are asked for, by all spans that have come by then. Counters by span name cannot
  * wait: they go by the spans that came before the sample.
  */
@@ -99,6 +103,7 @@ typedef void join_credited_fn(void *arg, const struct join_span *span,
 /* For the samples of one item; memory lies in `arena`. */
 struct join_credit {
     struct br_arena *arena;
+    struct join_leaving leaving;   /* of the samples that are asked about */
     join_credited_fn *on_credited; /* NULL: nobody wants to know */
     void *arg;
     struct join_locals locals;      /* set up and released by whoever made this */
@@ -108,15 +113,18 @@ struct join_credit {
     uint64_t n_cut; /* samples that would have taken too many steps, and are the span's they name */
 };
 
-/* Says whether a span that was found may be the root of a local tree. */
-bool join_credit_may_be_root(struct join_credit *credit, const struct join_found *named);
+/* Says where a span that was found is in its local tree. A root of a service whose samples name the
+ * very spans that they were taken in is as good as one below. */
+enum join_tree_place { JOIN_TREE_UNKNOWN, JOIN_TREE_ROOT, JOIN_TREE_EXACT_ROOT, JOIN_TREE_BELOW };
+enum join_tree_place join_credit_place(struct join_credit *credit, const struct join_found *named);
 
 /* Keeps the sample's timestamps for later: `sample` says trace and span, `where` where it was
- * taken. False where that cannot be done: its values are of no timestamp, and there are too many of
- * them; or there is no memory. */
+ * taken, and it leaves after `waits_ms`. False where that cannot be done: its values are of
+ * no timestamp, and there are too many of them; or there is no memory. */
 bool join_credit_take(struct join_credit *credit, const struct join_value_type *value_type,
                       const struct join_sample_view *view, const struct join_identity *where,
-                      const struct join_sample *sample, uint64_t now_ms, struct join_tally *tally);
+                      const struct join_sample *sample, uint64_t waits_ms, uint64_t now_ms,
+                      struct join_tally *tally);
 
 /* Returns the one span below the named one, a root, that was open at all timestamps, as far as
  * spans have come; NULL: the named one, or several. Lives as long as join_locals_get says. */

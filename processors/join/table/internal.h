@@ -74,10 +74,10 @@ struct record {
     };
 };
 _Static_assert(sizeof(struct record) == 80, "a record's head is ten words");
-_Static_assert(sizeof(struct record) + sizeof(struct join_taken) == 152, "as in the README");
+_Static_assert(sizeof(struct record) + sizeof(struct join_taken) == 160, "as in the README");
 
 struct whereabouts {
-    uint32_t process, host, container, service, runtime, spare;
+    uint32_t process, service, runtime, places[JOIN_PLACES], spare;
     uint64_t before, before_named; /* the span before it of its thread, as in record: with its id,
                                       and with its name */
 };
@@ -126,9 +126,13 @@ struct join_table {
     unsigned shard_bits;        /* of SHARDS_BITS, or 0: one thread does all, nothing is locked */
     _Atomic uint64_t *families; /* where the newest span of each is */
     uint64_t families_mask;
-    /* Likewise, of each thread, families_mask + 1 by ids, and as many by names, whose records are
-     * linked apart. NULL: none. */
+    /* Likewise, of each thread, level and slot (related.c), THREADS_PER_FAMILY * (families_mask +
+     * 1) by ids, and as many by names, whose records are linked apart. NULL: none. */
     _Atomic uint64_t *threads;
+    _Atomic uint32_t levels; /* of the spans among them */
+    /* families_mask + 1 each: the latest ends of spans that left; those of families early, that is,
+     * inside the window; and, with threads, those of threads at all and early. */
+    _Atomic uint64_t *family_ends, *ends, *early_ends;
     _Atomic uint64_t *taken;   /* likewise, of each span that samples name, in its shard */
     _Atomic uint32_t taken_at; /* when something was taken last, in tenths of a second; 0: never */
     bool has_family_pages; /* `families`, `taken` and `threads`; whoever has is_paging writes it */
@@ -326,16 +330,15 @@ static inline uint64_t join_table_family_hash(const struct join_table *table,
                                      join_table_mix(table, br_load64(trace_id + 8) ^ service));
 }
 
-/* Returns where the newest span is whose thread has this id, or this name. */
-static inline _Atomic uint64_t *join_table_thread_newest(const struct join_table *table,
-                                                         enum join_thread_key key, uint32_t thread,
-                                                         uint32_t process)
-{
-    uint64_t hash =
-        join_table_mix(table, ((uint64_t)thread << 32 | process) ^ (0u - (uint64_t)key));
-    uint64_t first = key == JOIN_BY_THREAD_ID ? 0 : table->families_mask + 1;
-    return &table->threads[first + (hash & table->families_mask)];
-}
+#define THREADS_PER_FAMILY 2u
+
+/* Makes a record whose whereabouts are known the newest of its thread, level and slot. */
+void join_related_enter(struct join_table *table, const struct shard *shard, struct record *record,
+                        uint64_t position);
+
+/* Notes that a span's record leaves, `early` inside the window: needed where either this holds or
+ * its whereabouts are known. */
+void join_related_leave(struct join_table *table, const struct record *record, bool early);
 
 /* Makes the record at `position` the newest of those whose newest `*newest` says, and returns the
  * one before it. Under the shard's lock. `shared`: the table has several. */

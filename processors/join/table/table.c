@@ -309,6 +309,10 @@ static inline void join_table_ring_settle(struct join_table *table, struct shard
     }
     if (record->totals)
         join_record_free_totals(table, shard, record);
+    if (__builtin_expect(record->located, 0))
+        join_related_leave(table, record, !join_record_expired(table, record, now));
+    else if (!record->pending && !join_record_expired(table, record, now))
+        join_related_leave(table, record, true);
 }
 
 static void join_table_record_leave(struct join_table *table, struct shard *shard,
@@ -541,17 +545,7 @@ IN_LINE void join_table_index_chain(struct join_table *table, const struct shard
         record->words[0] |= join_chain_enter(table, coming->family, shard, position, shared);
     if (__builtin_expect(!record->located, 1))
         return;
-    struct whereabouts *whereabouts = join_record_whereabouts(record);
-    enum join_thread_key by_name = join_thread_name_key(record->thread, whereabouts->runtime);
-    uint32_t process = whereabouts->process;
-    if (record->thread)
-        whereabouts->before = join_chain_enter(
-            table, join_table_thread_newest(table, JOIN_BY_THREAD_ID, record->thread, process),
-            shard, position, shared);
-    if (record->thread_name)
-        whereabouts->before_named = join_chain_enter(
-            table, join_table_thread_newest(table, by_name, record->thread_name, process), shard,
-            position, shared);
+    join_related_enter(table, shard, record, position);
 }
 
 /* --- Spans ------------------------------------------------------------------------------ */
@@ -698,13 +692,13 @@ static void table_record_put_more(struct record *record, uint8_t *text,
     if (entries->attributes)
         (void)br_put_bytes(text, entries->attributes[coming->span - entries->spans].data,
                            entries->attributes[coming->span - entries->spans].len);
-    if (coming->word & WORD_LOCATED)
-        *join_record_whereabouts(record) =
-            (struct whereabouts){.process = origin->where->hashes[JOIN_PROCESS],
-                                 .host = origin->where->hashes[JOIN_HOST],
-                                 .container = origin->where->hashes[JOIN_CONTAINER],
-                                 .service = origin->where->hashes[JOIN_SERVICE],
-                                 .runtime = origin->where->hashes[JOIN_RUNTIME]};
+    if (!(coming->word & WORD_LOCATED))
+        return;
+    struct whereabouts *whereabouts = join_record_whereabouts(record);
+    *whereabouts = (struct whereabouts){.process = origin->where->hashes[JOIN_PROCESS],
+                                        .service = origin->where->hashes[JOIN_SERVICE],
+                                        .runtime = origin->where->hashes[JOIN_RUNTIME]};
+    memcpy(whereabouts->places, &origin->where->hashes[JOIN_HOST], sizeof whereabouts->places);
 }
 
 /* The texts behind the record's head. */
@@ -1370,155 +1364,6 @@ void join_table_stats(struct join_table *table, uint64_t now_ms, struct join_sta
     ret->oldest_ms = (uint64_t)oldest * 100;
 }
 
-/* --- Families and threads --------------------------------------------------------------- */
-
-/*
- * Families: the spans of one trace and one service, found from any of them. They lie in all shards,
- * so each record names the one entered before it with the same hash, and `families` has the newest
- * for each hash: eight bytes that one exchange sets. Nothing is taken out when a record leaves its
- * ring: who follows the chain stops at the first place that is not in its ring any more, for what
- * lies behind is older. Other families of the same hash are passed over; steps are bounded.
- */
-
-#define STEPS_PER_RELATIVE 4u
-
-/* Goes back from the newest; one lock is held at a time. */
-struct walk {
-    struct join_table *table;
-    struct shard *locked;
-    uint64_t place; /* of the next */
-};
-
-static void join_table_chain_begin(struct walk *walk, struct join_table *table,
-                                   const _Atomic uint64_t *newest)
-{
-    *walk =
-        (struct walk){.table = table, .place = atomic_load_explicit(newest, memory_order_acquire)};
-}
-
-/* The next record, under its lock until the next call; NULL behind the last. */
-static const struct record *join_table_chain_next(struct walk *walk)
-{
-    struct shard *shard =
-        &walk->table->shards[walk->place & (join_table_n_shards(walk->table) - 1)];
-    if (walk->locked && (!walk->place || shard != walk->locked)) {
-        join_shard_unlock(walk->table, walk->locked);
-        walk->locked = NULL;
-    }
-    if (!walk->place)
-        return NULL;
-    if (!walk->locked)
-        join_shard_lock(walk->table, shard);
-    walk->locked = shard;
-    uint64_t position = join_shard_whole(shard, walk->place >> walk->table->shard_bits,
-                                         48 - walk->table->shard_bits);
-    return position >= shard->tail ? join_shard_record(shard, position) : NULL;
-}
-
-static void join_table_chain_end(struct walk *walk)
-{
-    if (walk->locked)
-        join_shard_unlock(walk->table, walk->locked);
-}
-
-static bool join_table_record_is_of(const struct record *record, const uint8_t *trace_id,
-                                    const uint8_t *service, size_t service_len)
-{
-    return !record->dead && record->has_trace && record->service_len == service_len &&
-           memcmp(record->head.trace_id, trace_id, 16) == 0 &&
-           memcmp((const uint8_t *)(record + 1) + record->name_len, service, service_len) == 0;
-}
-
-static bool join_table_record_has_taken(const struct join_table *table, const struct shard *shard,
-                                        const struct record *record)
-{
-    return record->totals && join_shard_totals(table, shard, record->totals)->taken;
-}
-
-static struct join_relative join_table_record_relative(const struct join_table *table,
-                                                       const struct shard *shard,
-                                                       const struct record *record)
-{
-    return (struct join_relative){.span_id = record->head.span_id,
-                                  .parent_id = record->head.parent_id,
-                                  .start_ns = record->head.start_ns,
-                                  .end_ns = record->head.end_ns,
-                                  .thread = record->thread,
-                                  .thread_name = record->thread_name,
-                                  .kind = record->kind,
-                                  .totals = record->totals != 0,
-                                  .taken = join_table_record_has_taken(table, shard, record)};
-}
-
-unsigned join_table_family(struct join_table *table, const uint8_t *trace_id,
-                           const uint8_t *service, size_t service_len, uint64_t service_hash,
-                           struct join_relative *out, unsigned max, struct join_looked *ret)
-{
-    uint64_t hash = join_table_family_hash(table, trace_id, service_hash & SERVICE_MASK);
-    const struct record *record;
-    struct walk walk;
-    unsigned n = 0, step = 0;
-    join_table_chain_begin(&walk, table, &table->families[hash & table->families_mask]);
-    for (; (record = join_table_chain_next(&walk)) && step < STEPS_PER_RELATIVE * max; step++) {
-        bool ours = join_table_record_is_of(record, trace_id, service, service_len);
-        if (ours && n == max)
-            break;
-        if (ours)
-            out[n++] = join_table_record_relative(table, walk.locked, record);
-        walk.place = record->before;
-    }
-    join_table_chain_end(&walk);
-    *ret = (struct join_looked){record != NULL, step};
-    return n;
-}
-
-static struct join_neighbour join_table_record_neighbour(const struct record *record,
-                                                         const struct whereabouts *whereabouts)
-{
-    struct join_neighbour neighbour = {.span_id = record->head.span_id,
-                                       .parent_id = record->head.parent_id,
-                                       .start_ns = record->head.start_ns,
-                                       .end_ns = record->head.end_ns,
-                                       .host = whereabouts->host,
-                                       .container = whereabouts->container,
-                                       .service = whereabouts->service,
-                                       .thread = record->thread,
-                                       .thread_name = record->thread_name,
-                                       .runtime = whereabouts->runtime};
-    memcpy(neighbour.trace_id, record->head.trace_id, sizeof neighbour.trace_id);
-    return neighbour;
-}
-
-static bool table_is_thread(const struct record *record, uint32_t runtime, enum join_thread_key key,
-                            uint32_t thread)
-{
-    return key == JOIN_BY_THREAD_ID ? record->thread == thread
-                                    : record->thread_name == thread &&
-                                          key == join_thread_name_key(record->thread, runtime);
-}
-
-unsigned join_table_neighbours(struct join_table *table, enum join_thread_key key, uint32_t thread,
-                               uint32_t process, struct join_neighbour *out,
-                               struct join_looked *ret)
-{
-    const struct record *record = NULL;
-    struct walk walk;
-    unsigned n = 0, step = 0;
-    join_table_chain_begin(&walk, table, join_table_thread_newest(table, key, thread, process));
-    while (step < 2 * JOIN_NEIGHBOURS_MAX && n < JOIN_NEIGHBOURS_MAX &&
-           (record = join_table_chain_next(&walk))) {
-        const struct whereabouts *whereabouts = join_record_whereabouts(record);
-        if (!record->dead && record->has_trace && whereabouts->process == process &&
-            table_is_thread(record, whereabouts->runtime, key, thread))
-            out[n++] = join_table_record_neighbour(record, whereabouts);
-        walk.place = key == JOIN_BY_THREAD_ID ? whereabouts->before : whereabouts->before_named;
-        step++;
-    }
-    join_table_chain_end(&walk);
-    *ret = (struct join_looked){record != NULL, step};
-    return n;
-}
-
 /* --- Pages ------------------------------------------------------------------------------ */
 
 /* Large pages are made ahead of the records: in another thread, because each may take milliseconds.
@@ -1656,7 +1501,7 @@ struct join_table *join_table_new(size_t max_bytes, uint64_t window_ms, unsigned
     /* From the system and not from the allocator: pages are made when they are first used, or
      * ahead of the records. */
     size_t n_families = table_families_in(max_bytes), families = n_families * sizeof(uint64_t);
-    size_t heads = families * (threads ? 4 : 2);
+    size_t heads = families * (threads ? 5 + 2 * THREADS_PER_FAMILY : 3);
     size_t each = ((max_bytes - heads) >> bits) & ~(size_t)127;
     size_t own = (sizeof(struct join_table) + 127) & ~(size_t)127;
     size_t all = each << bits, len = all + heads + own;
@@ -1675,7 +1520,12 @@ struct join_table *join_table_new(size_t max_bytes, uint64_t window_ms, unsigned
     table->families = (void *)behind;
     table->families_mask = n_families - 1;
     table->taken = (void *)(behind + families);
-    table->threads = threads ? (void *)(behind + 2 * families) : NULL;
+    table->family_ends = (void *)(behind + 2 * families);
+    if (threads) {
+        table->ends = (void *)(behind + 3 * families);
+        table->early_ends = (void *)(behind + 4 * families);
+        table->threads = (void *)(behind + 5 * families);
+    }
     table->shard_bits = bits;
     for (unsigned i = 0; i < join_table_n_shards(table); i++)
         join_table_shard_init(table, &table->shards[i], memory + i * each, each);

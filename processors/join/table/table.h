@@ -37,7 +37,7 @@ struct join_table;
 #define JOIN_LEFT_MAX 4096u /* local roots and threads whose timestamps left, likewise */
 #define JOIN_KEPT_SHARE 8u  /* of a ring is for timestamps that are older than two windows */
 #define JOIN_FUNCTION_OTHER UINT32_MAX
-#define JOIN_NEIGHBOURS_MAX 1024u /* spans of one thread that are looked at, the newest */
+#define JOIN_NEIGHBOURS_MAX 1024u /* spans of one thread near one time that are looked at */
 #define JOIN_FAMILY_MAX                                                                            \
     4096u /* spans of one trace and service that may be looked at, the newest                      \
            */
@@ -75,6 +75,9 @@ struct join_totals {
     /* Of samples that name it and whose span is found out later: struct join_taken. */
     uint64_t taken_ns[JOIN_WALL_TIME], taken_allocated_bytes;
     uint32_t taken_count[JOIN_OTHER];
+    /* Of a share of timestamps: those that leave with the link of this span, whosever they turn out
+     * to be when later spans have come. */
+    uint32_t linked_count[JOIN_MEASURES];
     uint32_t since; /* when the first sample came, in tenths of a second of the monotonic clock */
     bool taken;     /* there are some */
     uint8_t profile_id[16];
@@ -90,17 +93,21 @@ struct join_top {
     uint32_t function;
 };
 
-/* What says where a span or a sample ran; identity.h. */
+/* What says where a span or a sample ran; identity.h. Those from JOIN_HOST on are its places: they
+ * tell processes apart whose ids are the same. */
 enum join_where {
     JOIN_THREAD_ID,
     JOIN_THREAD_NAME,
     JOIN_PROCESS,
-    JOIN_HOST,
-    JOIN_CONTAINER,
     JOIN_SERVICE,
     JOIN_RUNTIME, /* whose thread ids they are; 0: the system's */
+    JOIN_HOST,
+    JOIN_CONTAINER,
+    JOIN_POD,
+    JOIN_INSTANCE,
     JOIN_WHERES,
 };
+#define JOIN_PLACES (JOIN_WHERES - JOIN_HOST)
 
 struct join_identity {
     uint32_t hashes[JOIN_WHERES];
@@ -266,10 +273,12 @@ struct join_taken {
     bool counts, allocates;
     bool has_value;
     bool of_thread; /* of a sample that names no span */
+    bool waits;     /* struct join_leaving */
     uint32_t thread, thread_name, function;
-    uint32_t host, container, service, runtime; /* of a sample that names no span */
+    uint32_t service, runtime, places[JOIN_PLACES]; /* of a sample that names no span */
     uint32_t n_times, n_values; /* at most JOIN_TIMES_MAX; values: as many, or none */
-    uint64_t value;             /* their sum */
+    uint32_t leaves;            /* struct join_leaving */
+    uint64_t value;             /* the sum of the values */
 };
 
 /* Keeps the timestamps of a sample that was added with `taken`; the oldest records make room. */
@@ -330,6 +339,9 @@ uint64_t join_totals_cpu_ns(const struct join_totals *totals);
 /* Adds a sample to totals with counters behind them, of join_table_totals_size bytes. */
 void join_totals_add_sample(const struct join_table *table, struct join_totals *totals,
                             const struct join_sample *sample, bool waits);
+/* Notes that the sample leaves with the link of the totals' span. */
+void join_totals_add_linked(struct join_totals *totals, const struct join_sample *sample);
+
 const struct join_top *join_totals_top(const struct join_totals *totals);
 size_t join_table_totals_size(const struct join_table *table);
 
@@ -343,15 +355,20 @@ struct join_relative {
     uint64_t span_id, parent_id; /* bytes as on the wire; parent 0: none */
     uint64_t start_ns, end_ns;
     uint32_t thread, thread_name;
+    uint32_t seen; /* when it came, in tenths of a second of the monotonic clock */
     uint8_t kind;
     bool totals; /* it has some */
     bool taken;  /* samples with timestamps name it */
 };
 
+/* Returns the hash of a service's name, which tells families apart; not 0. */
+uint64_t join_service_hash(const uint8_t *name, size_t len);
+
 /* How a list of spans was found. */
 struct join_looked {
-    bool more;      /* there may be older ones */
-    unsigned steps; /* records that were looked at */
+    bool more;         /* there may be older ones */
+    uint64_t since_ns; /* of a family: of those that ended before not all are known */
+    unsigned steps;    /* records that were looked at */
 };
 
 /* Copies the spans of a trace (16 bytes) and a service, newest first, `max` at most; says
@@ -365,9 +382,35 @@ struct join_neighbour {
     uint8_t trace_id[16];
     uint64_t span_id, parent_id; /* as in join_relative */
     uint64_t start_ns, end_ns;
-    uint32_t thread, thread_name, host, container, service; /* hashes; 0: not known */
-    uint32_t runtime;                                       /* as JOIN_RUNTIME */
+    uint32_t thread, thread_name, service, places[JOIN_PLACES]; /* hashes; 0: not known */
+    uint32_t runtime;                                           /* as JOIN_RUNTIME */
+    uint32_t seen;                                              /* as in join_relative */
 };
+
+/* When a sample leaves. */
+struct join_leaving {
+    uint32_t at; /* in tenths of a second of the monotonic clock */
+    bool waits;  /* it has waited until then, or will */
+};
+
+static inline struct join_leaving join_leaving(uint64_t came_ms, uint64_t waits_ms)
+{
+    return (struct join_leaving){(uint32_t)((came_ms + waits_ms) / 100), waits_ms != 0};
+}
+
+/* Says whether a span came early enough to be the one with whose link a sample leaves. Of what
+ * waits it is the same whenever it is asked: a span is too late that comes in the tenth of a second
+ * in which the sample leaves. */
+static inline bool join_is_in_time(uint32_t seen, struct join_leaving leaving)
+{
+    int32_t before = (int32_t)(leaving.at - seen);
+    return before > 0 || (before == 0 && !leaving.waits);
+}
+
+static inline struct join_leaving join_taken_leaving(const struct join_taken *taken)
+{
+    return (struct join_leaving){taken->leaves, taken->waits};
+}
 
 /* What a thread is found by: its id, or its name, among those whose ids are of a kind: there is
  * none, the system's, the runtime's. */
@@ -386,12 +429,37 @@ static inline enum join_thread_key join_thread_name_key(uint32_t thread, uint32_
     return !thread ? JOIN_BY_NAME_ALONE : runtime ? JOIN_BY_NAME_MANAGED : JOIN_BY_NAME_SYSTEM;
 }
 
-/* Copies the spans that ran on threads with this id, or name, of a process (both known), of
- * whatever host, newest first, JOIN_NEIGHBOURS_MAX at most; says how many. Needs a table with
- * threads. */
-unsigned join_table_neighbours(struct join_table *table, enum join_thread_key key, uint32_t thread,
-                               uint32_t process, struct join_neighbour *out,
+/* The threads that have an id, or a name, in processes that have an id (hashes, none of them 0), in
+ * whatever place. */
+struct join_threads {
+    enum join_thread_key key;
+    uint32_t thread, process;
+};
+
+/* Spans of threads are found by time: level by level of their durations, each four times as long as
+ * the one before. Time is cut into slots as long as the longest spans of a level, so that a span
+ * that was open at a time began in the slot of that time, or in the one before. */
+#define JOIN_LEVELS 22u
+
+static inline unsigned join_level_shift(unsigned level)
+{
+    return 20 + 2 * level; /* from a millisecond */
+}
+
+/* Returns which levels have spans: bit 0 is the shortest. */
+uint32_t join_table_levels(const struct join_table *table);
+
+/* Copies the spans of these threads and this level that began in the slot `time >> shift`, newest
+ * first, JOIN_NEIGHBOURS_MAX at most; says how many. Needs a table with threads. */
+unsigned join_table_neighbours(struct join_table *table, const struct join_threads *threads,
+                               unsigned level, uint64_t slot, struct join_neighbour *out,
                                struct join_looked *ret);
+
+/* Returns the latest end of the spans of these threads that left the table, at one of the places
+ * (hashes; 0: not known), or later: before that time not all spans are known. `early`: of those
+ * alone that left inside the window, for want of room. */
+uint64_t join_table_known_since(const struct join_table *table, const struct join_threads *threads,
+                                const uint32_t places[JOIN_PLACES], bool early);
 
 /* Forgets spans some time after the window, so that samples can still be told that they are too
  * late. Samples that waited for a span in vain count as unknown then. Looks at 8192 records at the
@@ -409,6 +477,11 @@ const char *join_table_type_name(struct join_table *table, uint16_t type);
  * JOIN_SERVICES_MAX of them, more or less: then it is not noted. */
 bool join_table_profiled(struct join_table *table, uint64_t service, uint64_t now_ms);
 bool join_table_is_profiled(struct join_table *table, uint64_t service, uint64_t now_ms);
+
+/* The same for services whose samples name the very spans that they were taken in: some name a span
+ * that is no local root. */
+void join_table_note_exact(struct join_table *table, uint64_t service, uint64_t now_ms);
+bool join_table_is_exact(struct join_table *table, uint64_t service, uint64_t now_ms);
 
 /* Notes that spans of a service came. Returns true when the first came less than `for_ms` ago, and
  * none for a window before: whether it is profiled is not known yet. False for those beyond

@@ -159,6 +159,11 @@ void join_totals_add_sample(const struct join_table *table, struct join_totals *
                        sample->value);
 }
 
+void join_totals_add_linked(struct join_totals *totals, const struct join_sample *sample)
+{
+    totals_add_count(&totals->linked_count[sample->measure], sample->count);
+}
+
 uint64_t join_totals_cpu_ns(const struct join_totals *totals)
 {
     uint64_t ns[JOIN_WALL_TIME];
@@ -180,8 +185,10 @@ enum join_measure join_totals_measure(const struct join_totals *totals)
 void join_totals_add(struct join_totals *into, const struct join_totals *from)
 {
     static const uint8_t none[16];
-    for (unsigned m = 0; m < JOIN_MEASURES; m++)
+    for (unsigned m = 0; m < JOIN_MEASURES; m++) {
         totals_add_count(&into->count[m], from->count[m]);
+        totals_add_count(&into->linked_count[m], from->linked_count[m]);
+    }
     for (unsigned m = 0; m < JOIN_OTHER; m++)
         totals_add_amount(&into->time_ns[m], from->time_ns[m]);
     totals_add_amount(&into->allocated_bytes, from->allocated_bytes);
@@ -386,6 +393,22 @@ bool join_table_is_profiled(struct join_table *table, uint64_t service, uint64_t
             return false;
     }
     return false;
+}
+
+/* They are noted beside the profiled ones. */
+static uint64_t totals_exact(uint64_t service)
+{
+    return ~service | 1;
+}
+
+void join_table_note_exact(struct join_table *table, uint64_t service, uint64_t now_ms)
+{
+    (void)join_table_profiled(table, totals_exact(service), now_ms);
+}
+
+bool join_table_is_exact(struct join_table *table, uint64_t service, uint64_t now_ms)
+{
+    return join_table_is_profiled(table, totals_exact(service), now_ms);
 }
 
 bool join_table_is_newcomer(struct join_table *table, uint64_t service, uint64_t now_ms,

@@ -210,7 +210,6 @@ static void samples_may_leave_with_the_deepest_spans_link(void **state)
         {.span = 1, .thread = "1", .n = 2, .times = {1150, 1160}},
         {.span = 1, .thread = "1", .n = 1, .times = {1050}},
         {.span = 1, .thread = "1", .n = 2, .times = {1050, 1150}}, /* root and work: two */
-        {.span = 2, .thread = "1", .n = 1, .times = {1250}},       /* no root */
     };
     struct join_rig *r =
         join_rig_new("{hold: 1s, mark: likely, local_root: {link: span}}", NULL, 0);
@@ -229,8 +228,7 @@ static void samples_may_leave_with_the_deepest_spans_link(void **state)
                                           "1150 " TRACE "2: thread.id=1 span.name=work\n"
                                           "1050 " TRACE "1: thread.id=1 span.name=root\n"
                                           "1050 " TRACE "1: thread.id=1 span.name=root\n"
-                                          "1150 " TRACE "2: thread.id=1 span.name=work\n"
-                                          "1250 " TRACE "2: thread.id=1 span.name=work\n");
+                                          "1150 " TRACE "2: thread.id=1 span.name=work\n");
     /* A label that named the root goes. */
     wire_clear(&w);
     struct open o = open_resource(&w, "shop", NULL, NULL, NULL);
@@ -253,6 +251,39 @@ static void samples_may_leave_with_the_deepest_spans_link(void **state)
     assert_int_equal(join_rig_span_int(r, "other", STORED_AT), 4); /* likely */
     wire_free(&w);
     join_rig_free(r);
+}
+
+/* A service with a sample that names a span below a root labels every span: its samples that name a
+ * root are the root's own, whatever their times, which may be of another clock. */
+static void who_names_a_span_below_names_roots_exactly(void **state)
+{
+    (void)state;
+    static const struct taken samples[] = {
+        {.span = 1, .thread = "1", .n = 1, .times = {1250}},
+        {.span = 3, .thread = "1", .n = 1, .times = {1050}},
+        {.span = 1, .thread = "1", .n = 2, .times = {1150, 1400}},
+    };
+    static const char *const configs[] = {"{hold: 1s, profile_hold: 1s}",
+                                          "{hold: 1s, profile_hold: 1s, local_root: {link: span}}"};
+    for (size_t i = 0; i < BR_COUNT(configs); i++) {
+        struct join_rig *r = join_rig_new(configs[i], NULL, 0);
+        struct wire w = {0};
+        put_samples(&w, 99, &(struct taken){.span = 99}, 1); /* now the service is a profiled one */
+        join_rig_send(r, BR_PROFILES, &w, false);
+        wire_clear(&w);
+        put_spans(&w, tree, 4);
+        join_rig_send(r, BR_TRACES, &w, true);
+        wire_clear(&w);
+        put_samples(&w, 7, samples, BR_COUNT(samples));
+        join_rig_send(r, BR_PROFILES, &w, false);
+        fake_host_advance(r->h, 2000);
+        assert_int_equal(r->out[r->n_out - 1].signal, BR_TRACES);
+        check(r, "root", 3, 4);
+        check(r, "query", 1, 1);
+        check(r, "work", 0, 1);
+        wire_free(&w);
+        join_rig_free(r);
+    }
 }
 
 /* Who leaves with the deepest span's link waits for it, also where the root has come; and the root,
@@ -671,6 +702,47 @@ static void random_trees_add_up_in_any_order(void **state)
     }
 }
 
+/* With `link: span`, where spans come up to 8 s after samples that wait for 2 s: each span with a
+ * mark has as many samples under its id as it says, or says that it is partial. */
+static void marks_lead_to_samples(void **state)
+{
+    (void)state;
+    struct join_rig_marks marks = {0};
+    for (uint64_t seed = 1; seed <= 100; seed++) {
+        struct taken samples[SAMPLES];
+        unsigned order[SPANS];
+        uint64_t random = seed;
+        struct world *w = make_world(&random, samples);
+        struct join_rig *r = join_rig_new(
+            "{hold: 3s, profile_hold: 2s, mark: exact, local_root: {link: span}}", NULL, 0);
+        struct wire out = {0};
+        shuffle(&random, order, w->n);
+        put_samples(&out, 99, &(struct taken){.span = 99},
+                    1); /* now the service is a profiled one */
+        join_rig_send(r, BR_PROFILES, &out, false);
+        for (unsigned i = 0; i < SAMPLES + w->n; i++) {
+            bool span = i >= SAMPLES;
+            wire_clear(&out);
+            if (span) {
+                put_spans(&out, &w->spans[order[i - SAMPLES]], 1);
+            } else {
+                samples[i].n = 1;
+                put_samples(&out, 7, &samples[i], 1);
+            }
+            join_rig_send(r, span ? BR_TRACES : BR_PROFILES, &out, true);
+            fake_host_advance(r->h, fake_random(&random) % 160);
+        }
+        fake_host_advance(r->h, 6000);
+        for (unsigned i = 0; i < w->n; i++)
+            join_rig_check_mark(r, w->names[i], i + 1, &marks);
+        wire_free(&out);
+        join_rig_free(r);
+        free(w);
+    }
+    assert_in_range(marks.n, 300, 600);
+    assert_in_range(marks.n_partial, 100, marks.n - 20);
+}
+
 /* Without `hold` the root has all until the span below it comes, and that has its share. */
 static void what_was_the_roots_moves_to_the_span_that_comes_later(void **state)
 {
@@ -854,6 +926,7 @@ SUITE(join_local)
         cmocka_unit_test(a_sample_is_shared_out_by_its_timestamps),
         cmocka_unit_test(a_root_without_samples_of_its_own_keeps_its_way_to_the_store),
         cmocka_unit_test(samples_may_leave_with_the_deepest_spans_link),
+        cmocka_unit_test(who_names_a_span_below_names_roots_exactly),
         cmocka_unit_test(links_to_the_deepest_span_wait_for_it),
         cmocka_unit_test(without_timestamps_all_is_the_roots),
         cmocka_unit_test(what_names_a_span_below_the_root_is_that_spans),
@@ -866,6 +939,7 @@ SUITE(join_local)
         cmocka_unit_test(reading_families_is_bounded_too),
         cmocka_unit_test(random_trees_add_up),
         cmocka_unit_test(random_trees_add_up_in_any_order),
+        cmocka_unit_test(marks_lead_to_samples),
         cmocka_unit_test(what_was_the_roots_moves_to_the_span_that_comes_later),
         cmocka_unit_test(a_span_below_a_long_root_is_whole_or_says_so),
         cmocka_unit_test(what_came_before_a_gap_counts_nowhere),

@@ -124,12 +124,12 @@ static void ask_around(struct thread *t, uint64_t random, const uint8_t *trace, 
                            u.family[i].thread !=
                                join_table_hash_int(table, (int64_t)(1 + u.family[i].span_id % 3));
     } else if (random % 3 == 1) {
-        n = join_table_neighbours(table, JOIN_BY_THREAD_ID,
-                                  join_table_hash_int(table, 1 + (int64_t)(random / 3 % 3)), 42,
-                                  u.near, &more);
+        const struct join_threads threads = {
+            JOIN_BY_THREAD_ID, join_table_hash_int(table, 1 + (int64_t)(random / 3 % 3)), 42};
+        n = join_table_neighbours(table, &threads, 0, 0, u.near, &more);
         for (unsigned i = 0; i < n; i++)
             t->n_broken += u.near[i].span_id != u.near[i].start_ns ||
-                           u.near[i].host != u.near[i].span_id ||
+                           u.near[i].places[0] != u.near[i].span_id ||
                            u.near[i].span_id % 3 != random / 3 % 3;
     } else {
         const struct join_sample s = {.trace_id = trace, .span_id = span, .count = 1};

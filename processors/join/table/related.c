@@ -1,0 +1,324 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Spans that are found through others: by their trace and service, or by their thread and time. */
+#include <stdbool.h>
+
+#include "processors/join/table/table.h"
+
+#include "processors/join/table/internal.h"
+
+/* --- Families --------------------------------------------------------------------------- */
+
+/*
+ * Families: the spans of one trace and one service, found from any of them. They lie in all shards,
+ * so each record names the one entered before it with the same hash, and `families` has the newest
+ * for each hash: eight bytes that one exchange sets. Nothing is taken out when a record leaves its
+ * ring: who follows the chain stops at the first place that is not in its ring any more, for what
+ * lies behind is older. Other families of the same hash are passed over; steps are bounded.
+ */
+
+#define STEPS_PER_RELATIVE 4u
+
+/* Goes back from the newest; one lock is held at a time. */
+struct walk {
+    struct join_table *table;
+    struct shard *locked;
+    uint64_t place; /* of the next */
+};
+
+static void join_table_chain_begin(struct walk *walk, struct join_table *table,
+                                   const _Atomic uint64_t *newest)
+{
+    *walk =
+        (struct walk){.table = table, .place = atomic_load_explicit(newest, memory_order_acquire)};
+}
+
+/* The next record, under its lock until the next call; NULL behind the last. */
+static const struct record *join_table_chain_next(struct walk *walk)
+{
+    struct shard *shard =
+        &walk->table->shards[walk->place & (join_table_n_shards(walk->table) - 1)];
+    if (walk->locked && (!walk->place || shard != walk->locked)) {
+        join_shard_unlock(walk->table, walk->locked);
+        walk->locked = NULL;
+    }
+    if (!walk->place)
+        return NULL;
+    if (!walk->locked)
+        join_shard_lock(walk->table, shard);
+    walk->locked = shard;
+    uint64_t position = join_shard_whole(shard, walk->place >> walk->table->shard_bits,
+                                         48 - walk->table->shard_bits);
+    return position >= shard->tail ? join_shard_record(shard, position) : NULL;
+}
+
+static void join_table_chain_end(struct walk *walk)
+{
+    if (walk->locked)
+        join_shard_unlock(walk->table, walk->locked);
+}
+
+static bool join_table_record_is_of(const struct record *record, const uint8_t *trace_id,
+                                    const uint8_t *service, size_t service_len)
+{
+    return !record->dead && record->has_trace && record->service_len == service_len &&
+           memcmp(record->head.trace_id, trace_id, 16) == 0 &&
+           memcmp((const uint8_t *)(record + 1) + record->name_len, service, service_len) == 0;
+}
+
+static bool join_table_record_has_taken(const struct join_table *table, const struct shard *shard,
+                                        const struct record *record)
+{
+    return record->totals && join_shard_totals(table, shard, record->totals)->taken;
+}
+
+static struct join_relative join_table_record_relative(const struct join_table *table,
+                                                       const struct shard *shard,
+                                                       const struct record *record)
+{
+    return (struct join_relative){.span_id = record->head.span_id,
+                                  .parent_id = record->head.parent_id,
+                                  .start_ns = record->head.start_ns,
+                                  .end_ns = record->head.end_ns,
+                                  .thread = record->thread,
+                                  .thread_name = record->thread_name,
+                                  .seen = record->seen,
+                                  .kind = record->kind,
+                                  .totals = record->totals != 0,
+                                  .taken = join_table_record_has_taken(table, shard, record)};
+}
+
+/* The secret is known, and may be: who chooses names that collide marks spans of a service of his
+ * own. */
+uint64_t join_service_hash(const uint8_t *name, size_t len)
+{
+    static const uint8_t secret[16];
+    return br_siphash(secret, name, len) | 1;
+}
+
+static uint64_t related_family_end(const struct join_table *table, uint64_t hash)
+{
+    return atomic_load_explicit(&table->family_ends[hash & table->families_mask],
+                                memory_order_relaxed);
+}
+
+unsigned join_table_family(struct join_table *table, const uint8_t *trace_id,
+                           const uint8_t *service, size_t service_len, uint64_t service_hash,
+                           struct join_relative *out, unsigned max, struct join_looked *ret)
+{
+    uint64_t hash = join_table_family_hash(table, trace_id, service_hash & SERVICE_MASK);
+    const struct record *record;
+    struct walk walk;
+    unsigned n = 0, step = 0;
+    join_table_chain_begin(&walk, table, &table->families[hash & table->families_mask]);
+    for (; (record = join_table_chain_next(&walk)) && step < STEPS_PER_RELATIVE * max; step++) {
+        bool ours = join_table_record_is_of(record, trace_id, service, service_len);
+        if (ours && n == max)
+            break;
+        if (ours)
+            out[n++] = join_table_record_relative(table, walk.locked, record);
+        walk.place = record->before;
+    }
+    join_table_chain_end(&walk);
+    *ret = (struct join_looked){.more = record != NULL, .steps = step};
+    ret->since_ns = related_family_end(table, hash);
+    if (ret->more && n && out[n - 1].end_ns > ret->since_ns)
+        ret->since_ns = out[n - 1].end_ns;
+    else if (ret->more && !n)
+        ret->since_ns = UINT64_MAX;
+    return n;
+}
+
+/* --- Threads ---------------------------------------------------------------------------- */
+
+/* A thread of an eBPF profile and of an SDK may say different places of one process, so that no
+ * place can be part of the hash: replicas with the same ids share a chain. */
+
+uint32_t join_table_levels(const struct join_table *table)
+{
+    return atomic_load_explicit(&table->levels, memory_order_relaxed);
+}
+
+static uint64_t related_hash(const struct join_table *table, const struct join_threads *threads)
+{
+    return join_table_mix(table, ((uint64_t)threads->thread << 32 | threads->process) ^
+                                     (0u - (uint64_t)threads->key));
+}
+
+static _Atomic uint64_t *related_newest(const struct join_table *table,
+                                        const struct join_threads *threads, unsigned level,
+                                        uint64_t slot)
+{
+    uint64_t hash =
+        join_table_mix(table, related_hash(table, threads) ^ slot ^ (uint64_t)level << 58);
+    uint64_t n = (table->families_mask + 1) * THREADS_PER_FAMILY;
+    uint64_t first = threads->key == JOIN_BY_THREAD_ID ? 0 : n;
+    return &table->threads[first + (hash & (n - 1))];
+}
+
+static unsigned related_level(const struct record *record)
+{
+    uint64_t lasts_ns = record->head.end_ns > record->head.start_ns
+                            ? record->head.end_ns - record->head.start_ns
+                            : 0;
+    unsigned level = 0;
+    while (level < JOIN_LEVELS - 1 && lasts_ns > UINT64_C(1) << join_level_shift(level))
+        level++;
+    return level;
+}
+
+/* The two that lead to a record: by its id, and by its name. */
+static unsigned related_threads(const struct record *record, struct join_threads ret[2])
+{
+    const struct whereabouts *whereabouts = join_record_whereabouts(record);
+    unsigned n = 0;
+    if (record->thread)
+        ret[n++] = (struct join_threads){JOIN_BY_THREAD_ID, record->thread, whereabouts->process};
+    if (record->thread_name)
+        ret[n++] = (struct join_threads){join_thread_name_key(record->thread, whereabouts->runtime),
+                                         record->thread_name, whereabouts->process};
+    return n;
+}
+
+void join_related_enter(struct join_table *table, const struct shard *shard, struct record *record,
+                        uint64_t position)
+{
+    struct whereabouts *whereabouts = join_record_whereabouts(record);
+    unsigned level = related_level(record);
+    uint64_t slot = record->head.start_ns >> join_level_shift(level);
+    struct join_threads threads[2];
+    unsigned n = related_threads(record, threads);
+    if (!(join_table_levels(table) >> level & 1))
+        atomic_fetch_or_explicit(&table->levels, 1u << level, memory_order_relaxed);
+    for (unsigned i = 0; i < n; i++) {
+        uint64_t before = join_chain_enter(table, related_newest(table, &threads[i], level, slot),
+                                           shard, position, table->shard_bits != 0);
+        if (threads[i].key == JOIN_BY_THREAD_ID)
+            whereabouts->before = before;
+        else
+            whereabouts->before_named = before;
+    }
+}
+
+static struct join_neighbour related_neighbour(const struct record *record,
+                                               const struct whereabouts *whereabouts)
+{
+    struct join_neighbour neighbour = {.span_id = record->head.span_id,
+                                       .parent_id = record->head.parent_id,
+                                       .start_ns = record->head.start_ns,
+                                       .end_ns = record->head.end_ns,
+                                       .thread = record->thread,
+                                       .thread_name = record->thread_name,
+                                       .service = whereabouts->service,
+                                       .runtime = whereabouts->runtime,
+                                       .seen = record->seen};
+    memcpy(neighbour.trace_id, record->head.trace_id, sizeof neighbour.trace_id);
+    memcpy(neighbour.places, whereabouts->places, sizeof neighbour.places);
+    return neighbour;
+}
+
+static bool related_is_of(const struct record *record, const struct join_threads *threads,
+                          unsigned level, uint64_t slot)
+{
+    const struct whereabouts *whereabouts = join_record_whereabouts(record);
+    if (record->dead || !record->has_trace || whereabouts->process != threads->process)
+        return false;
+    bool same =
+        threads->key == JOIN_BY_THREAD_ID
+            ? record->thread == threads->thread
+            : record->thread_name == threads->thread &&
+                  threads->key == join_thread_name_key(record->thread, whereabouts->runtime);
+    return same && related_level(record) == level &&
+           record->head.start_ns >> join_level_shift(level) == slot;
+}
+
+#define STEPS_PER_NEIGHBOUR 8u
+
+unsigned join_table_neighbours(struct join_table *table, const struct join_threads *threads,
+                               unsigned level, uint64_t slot, struct join_neighbour *out,
+                               struct join_looked *ret)
+{
+    const struct record *record = NULL;
+    struct walk walk;
+    unsigned n = 0, step = 0;
+    join_table_chain_begin(&walk, table, related_newest(table, threads, level, slot));
+    while (step < STEPS_PER_NEIGHBOUR * JOIN_NEIGHBOURS_MAX && n < JOIN_NEIGHBOURS_MAX &&
+           (record = join_table_chain_next(&walk))) {
+        const struct whereabouts *whereabouts = join_record_whereabouts(record);
+        if (related_is_of(record, threads, level, slot))
+            out[n++] = related_neighbour(record, whereabouts);
+        walk.place =
+            threads->key == JOIN_BY_THREAD_ID ? whereabouts->before : whereabouts->before_named;
+        step++;
+    }
+    join_table_chain_end(&walk);
+    *ret = (struct join_looked){.more = record != NULL, .steps = step};
+    return n;
+}
+
+/* --- What is not known any more --------------------------------------------------------- */
+
+/* The latest ends, of threads by a hash of them and of one place. Two that fall together only make
+ * more unknown. */
+
+static uint64_t related_end_at(const struct join_table *table, const struct join_threads *threads,
+                               unsigned place, uint32_t value)
+{
+    uint64_t hash =
+        join_table_mix(table, related_hash(table, threads) ^ ((uint64_t)(place + 1) << 32 | value));
+    return hash & table->families_mask;
+}
+
+static void related_raise(_Atomic uint64_t *end, uint64_t end_ns)
+{
+    uint64_t old = atomic_load_explicit(end, memory_order_relaxed);
+    while (old < end_ns && !atomic_compare_exchange_weak_explicit(
+                               end, &old, end_ns, memory_order_relaxed, memory_order_relaxed))
+        continue;
+}
+
+static void related_leave_family(const struct join_table *table, const struct record *record)
+{
+    const uint8_t *service = (const uint8_t *)(record + 1) + record->name_len;
+    if (!record->has_trace || !record->service_len)
+        return;
+    uint64_t hash =
+        join_table_family_hash(table, record->head.trace_id,
+                               join_service_hash(service, record->service_len) & SERVICE_MASK);
+    related_raise(&table->family_ends[hash & table->families_mask], record->head.end_ns);
+}
+
+void join_related_leave(struct join_table *table, const struct record *record, bool early)
+{
+    if (early)
+        related_leave_family(table, record);
+    if (!record->located)
+        return;
+    const struct whereabouts *whereabouts = join_record_whereabouts(record);
+    struct join_threads threads[2];
+    unsigned n = related_threads(record, threads);
+    for (unsigned i = 0; i < n * JOIN_PLACES; i++) {
+        unsigned place = i % JOIN_PLACES;
+        if (!whereabouts->places[place])
+            continue;
+        uint64_t at =
+            related_end_at(table, &threads[i / JOIN_PLACES], place, whereabouts->places[place]);
+        related_raise(&table->ends[at], record->head.end_ns);
+        if (early)
+            related_raise(&table->early_ends[at], record->head.end_ns);
+    }
+}
+
+uint64_t join_table_known_since(const struct join_table *table, const struct join_threads *threads,
+                                const uint32_t places[JOIN_PLACES], bool early)
+{
+    const _Atomic uint64_t *ends = early ? table->early_ends : table->ends;
+    uint64_t since_ns = 0;
+    for (unsigned place = 0; place < JOIN_PLACES; place++) {
+        if (!places[place])
+            continue;
+        uint64_t end_ns = atomic_load_explicit(
+            &ends[related_end_at(table, threads, place, places[place])], memory_order_relaxed);
+        since_ns = end_ns > since_ns ? end_ns : since_ns;
+    }
+    return since_ns;
+}
