@@ -79,8 +79,6 @@ int query_braid_add(struct query_job *job, struct query_braid_figures *figures, 
 /* Appends `{"samples":0,"cpu_ns":0,"types":{}}`, without the last brace. */
 void query_braid_put_figures(struct br_str *out, const struct query_braid_types *types,
                              const struct query_braid_figures *figures);
-int64_t query_braid_cpu(const struct query_braid_types *types,
-                        const struct query_braid_figures *figures);
 
 /* --- Traces (braid_figures.c) ----------------------------------------------------------------- */
 

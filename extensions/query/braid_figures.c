@@ -86,8 +86,8 @@ int query_braid_add(struct query_job *job, struct query_braid_figures *figures, 
     return 0;
 }
 
-int64_t query_braid_cpu(const struct query_braid_types *types,
-                        const struct query_braid_figures *figures)
+static int64_t figures_cpu(const struct query_braid_types *types,
+                           const struct query_braid_figures *figures)
 {
     int64_t sum = 0;
     for (size_t i = 0; i < figures->n_types && i < types->count; i++)
@@ -109,7 +109,7 @@ void query_braid_put_figures(struct br_str *out, const struct query_braid_types 
 {
     bool more = false;
     br_str_printf(out, "{\"samples\":%" PRIu64 ",\"cpu_ns\":%" PRId64 ",\"types\":{",
-                  figures_samples(types, figures), query_braid_cpu(types, figures));
+                  figures_samples(types, figures), figures_cpu(types, figures));
     for (size_t i = 0; i < figures->n_types && i < types->count; i++) {
         if (!figures->types[i].samples)
             continue;

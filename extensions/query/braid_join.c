@@ -10,7 +10,7 @@
 #include "otlp/fields.h"
 #include "profile/profile.h"
 
-#define SPANS_MAX 300000
+#define SPANS_MAX (4u << 20)
 #define SERVICES_MAX 1000
 #define SKEWS_MAX 100000 /* calls whose spans' clocks are compared */
 #define SLACK_NS                                                                                   \

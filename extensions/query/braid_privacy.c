@@ -11,13 +11,13 @@
 #include "attribute/regex.h"
 #include "base/mem.h"
 #include "extensions/query/braid.h"
+#include "extensions/query/tempo.h"
 #include "opentelemetry/proto/trace/v1/trace.pb-c.h"
 
-#define PRIVACY_SPANS_MAX 5000 /* the newest, that are looked at */
 #define PRIVACY_FINDS_MAX 500
 #define PRIVACY_SEEN_MAX 10000 /* resources */
 #define PRIVACY_DEPTH_MAX 16   /* lists and maps in a value */
-#define PRIVACY_MATCH_NS UINT64_C(2000000000)
+#define PRIVACY_MATCH_NS UINT64_C(8000000000)
 #define PRIVACY_TEXT_MAX 160 /* bytes of an example */
 #define PRIVACY_BEFORE 40    /* of these before the first match */
 #define PRIVACY_KEY_MAX 320
@@ -67,6 +67,7 @@ struct privacy_find {
 
 struct privacy_ask {
     struct query_job *job;
+    struct br_arena arena; /* of what is found: the job's is used anew for each page of spans */
     struct br_regex regex;
     struct br_regex_time time;
     pcre2_code *patterns[BR_COUNT(kinds)];
@@ -76,6 +77,7 @@ struct privacy_ask {
     const char *place, *service;
     const struct br_stored_span *span; /* NULL: none */
     uint64_t n_spans, n_series, n_functions;
+    const char *note;
     int rc;
     struct br_err *err;
 };
@@ -102,6 +104,7 @@ static void privacy_release(struct privacy_ask *ask)
     br_regex_release(&ask->regex);
     br_map_free(ask->finds, NULL);
     br_map_free(ask->seen, NULL);
+    br_arena_release(&ask->arena);
 }
 
 /* --- What is found ---------------------------------------------------------------------------- */
@@ -129,7 +132,7 @@ static const char *privacy_example(struct privacy_ask *ask, size_t kind, const c
     if (done + rest < len)
         br_str_puts(&out, "\xE2\x80\xA6");
     const char *copy =
-        out.failed ? NULL : br_arena_strndup(&ask->job->arena, out.data ? out.data : "", out.len);
+        out.failed ? NULL : br_arena_strndup(&ask->arena, out.data ? out.data : "", out.len);
     br_str_release(&out);
     return copy;
 }
@@ -137,7 +140,7 @@ static const char *privacy_example(struct privacy_ask *ask, size_t kind, const c
 static struct privacy_find *privacy_new_find(struct privacy_ask *ask, const char *key, size_t kind,
                                              const char *text)
 {
-    struct br_arena *arena = &ask->job->arena;
+    struct br_arena *arena = &ask->arena;
     struct privacy_find *find = br_arena_calloc(arena, 1, sizeof *find);
     if (!find)
         return NULL;
@@ -163,7 +166,7 @@ static void privacy_found(struct privacy_ask *ask, const char *key, size_t kind,
         return;
     }
     if (br_map_count(ask->finds) == PRIVACY_FINDS_MAX) {
-        ask->job->store->note = "more was found than one answer lists";
+        ask->note = "more was found than one answer lists";
         return;
     }
     find = privacy_new_find(ask, key, kind, text);
@@ -171,7 +174,7 @@ static void privacy_found(struct privacy_ask *ask, const char *key, size_t kind,
         find->count = 1;
         ask->rc = br_map_put(ask->finds, name, (size_t)len, find, NULL);
     } else {
-        ask->rc = br_arena_why(&ask->job->arena);
+        ask->rc = br_arena_why(&ask->arena);
     }
 }
 
@@ -179,7 +182,7 @@ static bool privacy_matches(struct privacy_ask *ask, size_t kind, const char *te
 {
     int rc = br_regex_match(&ask->regex, ask->patterns[kind], text, strlen(text));
     if (rc == BR_EFULL)
-        ask->job->store->note = "looking for patterns took too long; ask for a shorter time";
+        ask->note = "looking for patterns took too long; ask for a shorter time";
     else if (rc < 0)
         ask->rc = rc;
     return rc == 1;
@@ -285,39 +288,52 @@ static void privacy_look_at_resource(struct privacy_ask *ask, const struct br_sp
     br_arena_release(&arena);
 }
 
-static bool privacy_on_span(const struct br_stored_span *span, void *arg)
+static int privacy_look_at_span(struct privacy_ask *ask, const struct br_stored_span *span)
 {
-    struct privacy_ask *ask = arg;
     struct br_span_bytes bytes = {0};
     struct br_arena arena;
-    if (ask->n_spans == PRIVACY_SPANS_MAX) {
-        ask->job->store->note = "there are more spans than are looked at: these are the newest";
-        return false;
-    }
     ask->n_spans++;
     ask->span = span;
     ask->service = span->service;
-    ask->rc = br_store_span_bytes(ask->job->store, span, &bytes, ask->err);
-    if (ask->rc)
-        return false;
+    int rc = br_store_span_bytes(ask->job->store, span, &bytes, ask->err);
+    if (rc)
+        return rc;
     const OtlpSpan *message = privacy_unpack(&opentelemetry__proto__trace__v1__span__descriptor,
                                              &arena, bytes.span, bytes.span_len);
     if (message)
         privacy_look_at_message(ask, message);
     br_arena_release(&arena);
     privacy_look_at_resource(ask, &bytes);
-    return !ask->rc && query_pick_goes_on(ask->job);
+    return ask->rc;
+}
+
+static bool privacy_on_spans(struct query_tempo_scan *scan, struct br_traceql_trace *trace)
+{
+    for (uint32_t i = 0; i < trace->n_spans && !scan->rc; i++)
+        scan->rc = privacy_look_at_span(scan->arg, trace->spans[i].row);
+    return !scan->rc && query_pick_goes_on(scan->job);
 }
 
 static int privacy_look_at_spans(struct privacy_ask *ask, uint64_t from_ns, uint64_t until_ns)
 {
-    const struct br_span_filter filter = {.from_ns = from_ns,
-                                          .until_ns = until_ns,
-                                          .order = BR_SPANS_NEWEST,
-                                          .limit = PRIVACY_SPANS_MAX + 1};
-    int rc = br_store_spans(ask->job->store, &filter, privacy_on_span, ask, ask->err);
+    struct br_traceql all = {0};
+    struct query_tempo_scan scan = {.job = ask->job,
+                                    .query = &all,
+                                    .from_ns = from_ns,
+                                    .until_ns = until_ns,
+                                    .take = privacy_on_spans,
+                                    .arg = ask};
+    int rc = br_traceql_parse(&all, "{}", 2, &ask->arena, ask->err);
+    all.needs_bytes = true;
+    if (!rc) {
+        query_tempo_scan_ask(&scan);
+        rc = scan.rc;
+    }
+    if (scan.cut && !ask->note)
+        ask->note = scan.cut;
+    br_traceql_release(&all);
     ask->span = NULL;
-    return rc ? rc : ask->rc;
+    return rc;
 }
 
 /* --- Profiles --------------------------------------------------------------------------------- */
@@ -462,15 +478,18 @@ void query_braid_privacy(struct query_job *job)
     uint64_t from_ns, until_ns;
     if (!query_braid_range(job, &from_ns, &until_ns))
         return;
+    br_arena_init(&ask.arena, (size_t)job->config->max_query_memory);
     ask.finds = br_map_new(PRIVACY_FINDS_MAX);
     ask.seen = br_map_new(PRIVACY_SEEN_MAX);
     int rc = ask.finds && ask.seen ? privacy_compile(&ask) : BR_ENOMEM;
     if (!rc)
-        rc = privacy_look_at_spans(&ask, from_ns, until_ns);
-    if (!rc)
         rc = privacy_look_at_profiles(&ask, from_ns, until_ns);
     if (!rc)
+        rc = privacy_look_at_spans(&ask, from_ns, until_ns);
+    if (!rc)
         privacy_put(&ask);
+    if (!rc && ask.note && job->store)
+        job->store->note = ask.note;
     privacy_release(&ask);
     query_braid_end(job, rc, &err);
 }

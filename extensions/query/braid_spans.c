@@ -238,7 +238,7 @@ static int spans_read_cpu(struct spans_ask *ask, struct br_err *err)
     return rc ? rc : ask->rows->rc;
 }
 
-static int64_t spans_rank(const struct spans_ask *ask, const struct br_stored_span *span)
+static int64_t spans_search_rank(const struct spans_ask *ask, const struct br_stored_span *span)
 {
     uint64_t hash;
     const struct spans_cpu *cpu;
@@ -278,7 +278,7 @@ static void spans_settle(struct spans_ask *ask)
 /* Whether a span may be among the best ones. */
 static bool spans_is_good(const struct spans_ask *ask, const struct br_stored_span *span)
 {
-    return !ask->has_floor || spans_rank(ask, span) >= ask->floor;
+    return !ask->has_floor || spans_search_rank(ask, span) >= ask->floor;
 }
 
 static const char *spans_keep_text(struct spans_ask *ask, const char *text)
@@ -306,7 +306,7 @@ static bool spans_take(struct spans_ask *ask, const struct br_stored_span *span)
     kept.name = spans_keep_text(ask, span->name);
     if (rows->rc || !query_braid_rows_add(&kept, rows))
         return false;
-    rows->rows[rows->count - 1].rank = spans_rank(ask, span);
+    rows->rows[rows->count - 1].rank = spans_search_rank(ask, span);
     return query_pick_goes_on(rows->job);
 }
 
@@ -379,7 +379,7 @@ static int spans_search(struct spans_ask *ask, struct br_err *err)
     return rc;
 }
 
-static void spans_release(struct spans_ask *ask)
+static void spans_ask_release(struct spans_ask *ask)
 {
     br_traceql_release(&ask->query);
     br_free(ask->cpu);
@@ -480,7 +480,7 @@ void query_braid_spans(struct query_job *job)
     spans_put_all(job, &rows, ask.subtree);
     br_str_putc(&job->out, ']');
     query_braid_rows_release(&rows);
-    spans_release(&ask);
+    spans_ask_release(&ask);
     query_braid_end(job, rc, &err);
 }
 
@@ -603,7 +603,7 @@ void query_braid_tail(struct query_job *job)
         br_str_puts(&job->out, ": following\n\n");
     }
     query_braid_rows_release(&tail.rows);
-    spans_release(&tail.ask);
+    spans_ask_release(&tail.ask);
     job->cursor[0] = tail.most.partition;
     job->cursor[1] = tail.most.block;
     job->cursor[2] = tail.most.index;

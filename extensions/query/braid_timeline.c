@@ -9,7 +9,7 @@
 
 #define POINTS_DEFAULT 120
 #define POINTS_MAX 2000
-#define SPANS_MAX 500000
+#define SPANS_MAX (4u << 20)
 
 struct timeline_span {
     uint64_t duration_ns;

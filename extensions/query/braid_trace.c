@@ -117,10 +117,10 @@ struct trace_answer {
     struct br_span_bytes *bytes;  /* by row */
 };
 
-static void *trace_unpack(struct query_job *job, const ProtobufCMessageDescriptor *desc,
+static void *trace_unpack(struct br_arena *arena, const ProtobufCMessageDescriptor *desc,
                           const uint8_t *data, size_t len)
 {
-    return data ? protobuf_c_message_unpack(desc, br_arena_pb(&job->arena), len, data) : NULL;
+    return data ? protobuf_c_message_unpack(desc, br_arena_pb(arena), len, data) : NULL;
 }
 
 static void trace_put_resource(struct trace_answer *answer, const struct br_stored_span *span,
@@ -128,7 +128,7 @@ static void trace_put_resource(struct trace_answer *answer, const struct br_stor
 {
     struct br_str *out = &answer->resources_out;
     const Opentelemetry__Proto__Resource__V1__Resource *resource =
-        trace_unpack(answer->job, &opentelemetry__proto__resource__v1__resource__descriptor,
+        trace_unpack(&answer->job->arena, &opentelemetry__proto__resource__v1__resource__descriptor,
                      bytes->resource, bytes->resource_len);
     if (out->len)
         br_str_putc(out, ',');
@@ -216,10 +216,12 @@ static void trace_put_events(struct br_str *out, const OtlpSpan *span)
 static void trace_put_details(struct query_job *job, const struct br_span_bytes *bytes)
 {
     struct br_str *out = &job->out;
+    struct br_arena arena;
+    br_arena_init(&arena, (size_t)job->config->max_query_memory);
     const Opentelemetry__Proto__Common__V1__InstrumentationScope *scope =
-        trace_unpack(job, &opentelemetry__proto__common__v1__instrumentation_scope__descriptor,
+        trace_unpack(&arena, &opentelemetry__proto__common__v1__instrumentation_scope__descriptor,
                      bytes->scope, bytes->scope_len);
-    const OtlpSpan *span = trace_unpack(job, &opentelemetry__proto__trace__v1__span__descriptor,
+    const OtlpSpan *span = trace_unpack(&arena, &opentelemetry__proto__trace__v1__span__descriptor,
                                         bytes->span, bytes->span_len);
     query_put_text(out, ',', "status_message", span && span->status ? span->status->message : "");
     query_put_text(out, ',', "scope", scope ? scope->name : "");
@@ -228,6 +230,7 @@ static void trace_put_details(struct query_job *job, const struct br_span_bytes 
         trace_put_events(out, span);
     else
         br_str_puts(out, ",\"events\":[],\"links\":[]");
+    br_arena_release(&arena);
 }
 
 static void trace_put_span(struct trace_answer *answer, size_t at)

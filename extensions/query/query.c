@@ -23,7 +23,7 @@ static const struct br_option options[] = {
     BR_STRING(struct query_config, store, "store", "id of the exporter that keeps what is asked"),
     BR_DURATION(struct query_config, query_timeout, "10s",
                 "a query is cut after it, counted from its head"),
-    BR_INT(struct query_config, max_query_memory, 64 << 20, 1 << 20, 4096ll << 20,
+    BR_INT(struct query_config, max_query_memory, 256 << 20, 1 << 20, 4096ll << 20,
            "bytes that one query may hold, its answer included"),
     BR_INT(struct query_config, max_concurrent, 64, 1, QUERY_JOBS_MAX,
            "queries of one worker that run, wait for a thread, or stream; others are answered 503"),

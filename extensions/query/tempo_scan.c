@@ -206,6 +206,10 @@ void query_tempo_scan_ask(struct query_tempo_scan *scan)
         tempo_scan_all(scan);
     br_map_free(scan->seen, NULL);
     scan->seen = NULL;
+    if (scan->rc == BR_ETIMEOUT) {
+        scan->cut = "it takes too long";
+        scan->rc = 0;
+    }
 }
 
 bool query_tempo_scan_run(struct query_tempo_scan *scan)

@@ -742,7 +742,7 @@ int br_store_span_bytes(struct br_store_query *query, const struct br_stored_spa
     if (!rc && span->index >= body->n_spans)
         rc = br_err_set(err, BR_EPROTO, "the body of a block is damaged");
     if (rc)
-        return rc == BR_EPROTO || rc == BR_ETIMEOUT ? BR_EIO : rc;
+        return rc == BR_EPROTO ? BR_EIO : rc;
     if (!spans_assemble(query, span, body, span->end_ns, ret))
         return br_err_set(err, BR_ENOMEM, "out of memory");
     return 0;

@@ -14,10 +14,10 @@ import urllib.request
 
 import pytest
 
-import clients
 import otlp
 import pprof
 import shop
+from asked import Asked
 from braid import BINARY, DEADLINE_S, pipelines, until
 from otlp import PROFILES, TRACES
 from shop import CPU, MS, SPAN, START, TRACE
@@ -26,37 +26,6 @@ GO_CLIENTS = os.environ.get("GO_CLIENTS", str(pathlib.Path(__file__).parents[2] 
 RANGE = {"start": START // MS - 1000, "end": START // MS + 1000}  # ms
 SHOP = '{service_name="shop"}'
 TRACE_HEX = TRACE.hex()
-
-
-class Asked:
-    """A server and its query API."""
-
-    def __init__(self, server):
-        self.server, self.address = server, server.address("http", "extension/query")
-
-    def send(self, *requests):
-        for request in requests:
-            signal = TRACES if hasattr(request, "resource_spans") else PROFILES
-            clients.grpc(self.server.grpc, signal, request.SerializeToString()).expect_ok()
-
-    def raw(self, path, **params):
-        query = urllib.parse.urlencode(params)
-        with urllib.request.urlopen(f"http://{self.address}{path}?{query}", timeout=DEADLINE_S) as answer:
-            return answer.headers, answer.read()
-
-    def get(self, path, **params):
-        return json.loads(self.raw(path, **params)[1])
-
-    def refused(self, path, **params):
-        with pytest.raises(urllib.error.HTTPError) as failure:
-            self.raw(path, **params)
-        return failure.value.code, json.loads(failure.value.read())
-
-    def braid(self, path, **params):
-        return self.get(f"/api/braid/{path}", **params)
-
-    def stored(self, n_samples):
-        until(lambda: self.braid("status")["store"]["samples"] >= n_samples, f"{n_samples} samples")
 
 
 @pytest.fixture

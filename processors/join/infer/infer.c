@@ -62,6 +62,20 @@ static struct join_threads infer_threads(const struct join_identity *where,
         where->hashes[JOIN_PROCESS]};
 }
 
+bool join_thread_is_kept_by(const struct join_identity *where, enum join_thread_key key)
+{
+    return key == JOIN_BY_THREAD_ID ||
+           key == join_thread_name_key(where->hashes[JOIN_THREAD_ID], where->hashes[JOIN_RUNTIME]);
+}
+
+/* Says whether spans, or samples, that are found by this key may be the thread's: by its id, or by
+ * its name, where their ids are not of its ids' kind. */
+static bool infer_is_sought_by(const struct join_identity *where, enum join_thread_key key)
+{
+    return infer_threads(where, key).thread &&
+           (key <= JOIN_BY_NAME_ALONE || !join_thread_is_kept_by(where, key));
+}
+
 static bool infer_prepare(struct br_map **map)
 {
     if (!*map)
@@ -212,7 +226,7 @@ static void infer_open_at(struct join_infer *infer, const struct join_identity *
     ret->unknown = false;
     for (unsigned key = 0; key < JOIN_THREAD_KEYS && !ret->unknown; key++) {
         const struct join_threads threads = infer_threads(where, (enum join_thread_key)key);
-        if (!join_thread_is_sought_by(where, threads.key))
+        if (!infer_is_sought_by(where, threads.key))
             continue;
         ret->unknown = time_ns < join_table_known_since(infer->table, &threads,
                                                         &where->hashes[JOIN_HOST], sharing);
@@ -375,18 +389,6 @@ bool join_infer_spans(struct join_infer *infer, const struct join_sample_view *v
 
 /* --- Figures --- */
 
-bool join_thread_is_kept_by(const struct join_identity *where, enum join_thread_key key)
-{
-    return key == JOIN_BY_THREAD_ID ||
-           key == join_thread_name_key(where->hashes[JOIN_THREAD_ID], where->hashes[JOIN_RUNTIME]);
-}
-
-bool join_thread_is_sought_by(const struct join_identity *where, enum join_thread_key key)
-{
-    return infer_threads(where, key).thread &&
-           (key <= JOIN_BY_NAME_ALONE || !join_thread_is_kept_by(where, key));
-}
-
 bool join_thread_ids_of(const struct join_identity *where, enum join_thread_key key,
                         struct join_thread_ids *ret)
 {
@@ -505,7 +507,7 @@ static void infer_share_threads(struct join_infer *infer, const struct join_iden
     uint32_t id = where->hashes[JOIN_THREAD_ID];
     struct join_taken_cursor cursor = {0};
     struct join_thread_ids ids;
-    if (!join_thread_is_sought_by(where, key) || !join_thread_ids_of(where, key, &ids))
+    if (!infer_is_sought_by(where, key) || !join_thread_ids_of(where, key, &ids))
         return;
     while (infer_next_taken(infer, &ids, &cursor)) {
         const struct join_taken *taken = &cursor.taken;
@@ -544,7 +546,7 @@ bool join_infer_is_partial(const struct join_infer *infer, const struct join_ide
     for (unsigned key = 0; key < JOIN_THREAD_KEYS; key++) {
         const struct join_threads threads = infer_threads(where, (enum join_thread_key)key);
         struct join_thread_ids ids;
-        if (!join_thread_is_sought_by(where, threads.key) ||
+        if (!infer_is_sought_by(where, threads.key) ||
             !join_thread_ids_of(where, threads.key, &ids))
             continue;
         if (join_table_left(infer->table, ids.span, start_ns) ||

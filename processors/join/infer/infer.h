@@ -59,10 +59,6 @@ bool join_thread_ids_of(const struct join_identity *where, enum join_thread_key 
 /* Says whether samples of the thread are kept by this key. */
 bool join_thread_is_kept_by(const struct join_identity *where, enum join_thread_key key);
 
-/* Says whether spans, or samples, that are found by this key may be the thread's: by its id, or by
- * its name, where their ids are not of its ids' kind. */
-bool join_thread_is_sought_by(const struct join_identity *where, enum join_thread_key key);
-
 /* Returns the totals of a span from samples that name none, with counters behind; NULL: nothing, or
  * no memory. `where` is what the span and its resource say, with a thread and a process. */
 const struct join_totals *join_infer_share(struct join_infer *infer,
