@@ -11,7 +11,7 @@
 #define HOUR_NS UINT64_C(3600000000000)
 #define SERVICES_MAX 1000
 #define OPERATIONS_MAX 10000 /* of one service */
-#define DURATION_MAX 1e18   /* ns: 31 years */
+#define DURATION_MAX 1e18    /* ns: 31 years */
 
 /* --- Parameters and JSON ---------------------------------------------------------------------- */
 

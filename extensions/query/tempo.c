@@ -182,7 +182,16 @@ bool query_tempo_names_end(struct query_tempo_names *names, int rc)
     return rc == 0;
 }
 
-/* {"tagNames":[...]}: of spans and resources, each name once. */
+static const struct {
+    const char *name;
+    enum br_key_scope scope;
+} tempo_scopes[] = {{"resource", BR_KEYS_OF_RESOURCES},
+                    {"span", BR_KEYS_OF_SPANS},
+                    {"event", BR_KEYS_OF_EVENTS},
+                    {"link", BR_KEYS_OF_LINKS},
+                    {"instrumentation", BR_KEYS_OF_SCOPES}};
+
+/* {"tagNames":[...]}: each name once. */
 static void tempo_tags_v1(struct query_job *job)
 {
     struct query_tempo_names names;
@@ -193,39 +202,29 @@ static void tempo_tags_v1(struct query_job *job)
     br_str_puts(&job->out, "{\"tagNames\":[");
     if (query_job_param(job, "scope") && strcmp(query_job_param(job, "scope"), "intrinsic") == 0)
         query_tempo_put_names(&names, query_tempo_intrinsics, QUERY_TEMPO_INTRINSICS);
-    if (tempo_is_scope(job, "resource"))
-        rc = br_store_span_keys(job->store, true, from, until, query_tempo_put_name, &names,
-                                &names.err);
-    if (!rc && tempo_is_scope(job, "span"))
-        rc = br_store_span_keys(job->store, false, from, until, query_tempo_put_name, &names,
-                                &names.err);
+    for (size_t i = 0; i < BR_COUNT(tempo_scopes) && !rc; i++)
+        if (tempo_is_scope(job, tempo_scopes[i].name))
+            rc = br_store_span_keys(job->store, tempo_scopes[i].scope, from, until,
+                                    query_tempo_put_name, &names, &names.err);
     if (query_tempo_names_end(&names, rc))
         br_str_puts(&job->out, "],\"metrics\":{}}");
 }
 
-static int tempo_put_scope(struct query_tempo_names *names, const char *scope, uint64_t from,
-                           uint64_t until)
+/* Begins the list of a scope; false where it is not asked for. */
+static bool tempo_begin_scope(struct query_tempo_names *names, const char *scope)
 {
     struct query_job *job = names->job;
-    bool resource = strcmp(scope, "resource") == 0, first = job->out.len == strlen("{\"scopes\":[");
-    int rc = 0;
+    bool first = job->out.len == strlen("{\"scopes\":[");
     if (!tempo_is_scope(job, scope))
-        return 0;
+        return false;
     br_str_printf(&job->out, "%s{\"name\":\"%s\",\"tags\":[", first ? "" : ",", scope);
     names->any = false;
-    if (strcmp(scope, "intrinsic") == 0)
-        query_tempo_put_names(names, query_tempo_intrinsics, QUERY_TEMPO_INTRINSICS);
-    else
-        rc = br_store_span_keys(job->store, resource, from, until, query_tempo_put_name, names,
-                                &names->err);
-    br_str_puts(&job->out, "]}");
-    return rc;
+    return true;
 }
 
 /* {"scopes":[{"name":"resource","tags":[...]},...],"metrics":{}} */
 static void tempo_tags_v2(struct query_job *job)
 {
-    static const char *const scopes[] = {"resource", "span", "intrinsic"};
     struct query_tempo_names names;
     uint64_t from, until, left;
     int rc = 0;
@@ -233,9 +232,18 @@ static void tempo_tags_v2(struct query_job *job)
         return;
     left = names.left;
     br_str_puts(&job->out, "{\"scopes\":[");
-    for (size_t i = 0; i < BR_COUNT(scopes) && !rc; i++) {
+    for (size_t i = 0; i < BR_COUNT(tempo_scopes) && !rc; i++) {
         names.left = left; /* of each */
-        rc = tempo_put_scope(&names, scopes[i], from, until);
+        if (!tempo_begin_scope(&names, tempo_scopes[i].name))
+            continue;
+        rc = br_store_span_keys(job->store, tempo_scopes[i].scope, from, until,
+                                query_tempo_put_name, &names, &names.err);
+        br_str_puts(&job->out, "]}");
+    }
+    names.left = left;
+    if (!rc && tempo_begin_scope(&names, "intrinsic")) {
+        query_tempo_put_names(&names, query_tempo_intrinsics, QUERY_TEMPO_INTRINSICS);
+        br_str_puts(&job->out, "]}");
     }
     if (query_tempo_names_end(&names, rc))
         br_str_puts(&job->out, "],\"metrics\":{}}");

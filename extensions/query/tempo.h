@@ -77,11 +77,11 @@ bool query_tempo_names_end(struct query_tempo_names *names, int rc);
 struct query_tempo_scan {
     struct query_job *job;
     struct br_traceql *query;
-    uint64_t from_ns, until_ns; /* until 0: no end */
+    uint64_t from_ns, until_ns;          /* until 0: no end */
     const struct br_span_filter *filter; /* NULL, or one that the spans of interest fit and that
                                             br_traceql_filter has narrowed; its limit is not used */
-    bool whole_traces;          /* `take` is called with each trace that the query finds; otherwise
-                                   with a trace of the one span where that can be judged alone */
+    bool whole_traces; /* `take` is called with each trace that the query finds; otherwise
+                          with a trace of the one span where that can be judged alone */
     /* Takes a trace, some of whose spans are `in`. Returns false to end the scan, with `rc` set
      * after a failure. */
     bool (*take)(struct query_tempo_scan *scan, struct br_traceql_trace *trace);

@@ -9,6 +9,7 @@
 #include "config/option.h"
 #include "extensions/query/tempo.h"
 #include "otlp/json/number.h"
+#include "query/traceql_compare.h"
 #include "query/traceql_metric.h"
 
 #define RANGE_DEFAULT_NS 3600000000000u
@@ -31,6 +32,109 @@ static bool tempo_metrics_take(struct query_tempo_scan *scan, struct br_traceql_
         }
     }
     return !scan->rc;
+}
+
+/* --- compare() -------------------------------------------------------------------------------- */
+
+static int tempo_metrics_compare_span(struct query_tempo_scan *scan, struct br_traceql_trace *trace,
+                                      struct br_traceql_span *span)
+{
+    struct br_traceql_comparison *comparison = scan->arg;
+    const struct br_traceql_metric *metric = comparison->query->metric;
+    uint64_t start_ns = span->row->start_ns;
+    bool selected =
+        !metric->until_ns || (start_ns > metric->from_ns && start_ns <= metric->until_ns);
+    struct br_span_bytes bytes;
+    int rc = selected ? br_traceql_holds(scan->query, scan->job->store, trace, span,
+                                         metric->selection, &selected, &scan->err)
+                      : 0;
+    if (!rc)
+        rc = br_store_span_bytes(scan->job->store, span->row, &bytes, &scan->err);
+    return rc ? rc
+              : br_traceql_comparison_add(comparison, trace, span, &bytes,
+                                          selected ? BR_TRACEQL_SELECTION : BR_TRACEQL_BASELINE);
+}
+
+static bool tempo_metrics_compare(struct query_tempo_scan *scan, struct br_traceql_trace *trace)
+{
+    for (uint32_t i = 0; i < trace->n_spans && !scan->rc; i++)
+        if (trace->spans[i].in)
+            scan->rc = tempo_metrics_compare_span(scan, trace, &trace->spans[i]);
+    return !scan->rc;
+}
+
+static void tempo_metrics_put_compared(struct query_job *job,
+                                       const struct br_traceql_comparison *comparison,
+                                       const struct br_traceql_compared *entry, bool instant)
+{
+    static const char *const sides[] = {"baseline", "selection"};
+    struct br_str *out = &job->out;
+    bool first = true;
+    br_str_printf(out,
+                  "{\"labels\":[{\"key\":\"__meta_type\",\"value\":{\"stringValue\":\"%s%s\"}},",
+                  sides[entry->side], entry->is_total ? "_total" : "");
+    query_tempo_put_attribute(out, entry->name, &entry->value);
+    br_str_putc(out, ']');
+    if (instant) {
+        br_str_printf(out, ",\"value\":%" PRIu64 "}", entry->count);
+        return;
+    }
+    br_str_puts(out, ",\"samples\":[");
+    for (uint32_t step = 0; step < comparison->n_steps; step++, first = false)
+        br_str_printf(out, "%s{\"timestampMs\":\"%" PRIu64 "\",\"value\":%" PRIu32 "}",
+                      first ? "" : ",",
+                      (comparison->start_ns - 1 + (step + 1) * comparison->step_ns) / 1000000,
+                      entry->counts[step]);
+    br_str_puts(out, "]}");
+}
+
+static void tempo_metrics_put_comparison(struct query_job *job,
+                                         struct br_traceql_comparison *comparison, bool instant)
+{
+    const struct br_traceql_compared *before = NULL;
+    uint32_t n_shown = 0;
+    bool first = true;
+    br_traceql_comparison_sort(comparison);
+    br_str_puts(&job->out, "{\"series\":[");
+    for (uint32_t i = 0; i < comparison->n_entries; i++) {
+        const struct br_traceql_compared *entry = &comparison->entries[i];
+        bool same = before && before->side == entry->side && before->is_total == entry->is_total &&
+                    strcmp(before->name, entry->name) == 0;
+        n_shown = same ? n_shown + 1 : 1;
+        before = entry;
+        if (n_shown > comparison->query->metric->top)
+            continue;
+        br_str_puts(&job->out, first ? "" : ",");
+        tempo_metrics_put_compared(job, comparison, entry, instant);
+        first = false;
+    }
+}
+
+static void tempo_metrics_run_comparison(struct query_job *job, struct br_traceql *query,
+                                         const struct br_traceql_metrics *metrics, bool instant)
+{
+    struct br_traceql_comparison comparison = {.query = query,
+                                               .start_ns = metrics->start_ns,
+                                               .step_ns = metrics->step_ns,
+                                               .n_steps = metrics->n_steps,
+                                               .arena = metrics->arena};
+    struct query_tempo_scan scan = {.job = job,
+                                    .query = query,
+                                    .from_ns = metrics->start_ns,
+                                    .until_ns =
+                                        metrics->start_ns + metrics->n_steps * metrics->step_ns,
+                                    .take = tempo_metrics_compare,
+                                    .arg = &comparison};
+    br_traceql_comparison_init(&comparison);
+    if (query_tempo_scan_run(&scan)) {
+        tempo_metrics_put_comparison(job, &comparison, instant);
+        if (!scan.cut && comparison.full)
+            scan.cut = "there are more values than are counted";
+        br_str_printf(&job->out, "],\"metrics\":{\"completedJobs\":%d,\"totalJobs\":1}}",
+                      scan.cut ? 0 : 1);
+        job->begun_store.cut = scan.cut;
+    }
+    br_traceql_comparison_release(&comparison);
 }
 
 /* --- Answers ---------------------------------------------------------------------------------- */
@@ -66,45 +170,45 @@ static void tempo_metrics_put_labels(struct br_str *out, const struct br_traceql
 }
 
 static void tempo_metrics_put_samples(struct br_str *out, const struct br_traceql_metrics *metrics,
-                                      const struct br_traceql_line *line)
+                                      const double *values)
 {
     bool first = true;
-    double value;
     br_str_puts(out, ",\"samples\":[");
     for (uint32_t step = 0; step < metrics->n_steps; step++) {
-        if (!br_traceql_metrics_value(metrics, line, step, &value) || !isfinite(value))
+        if (isnan(values[step]))
             continue;
         br_str_printf(out, "%s{\"timestampMs\":\"%" PRIu64 "\",\"value\":", first ? "" : ",",
                       (metrics->start_ns - 1 + (step + 1) * metrics->step_ns) / 1000000);
-        br_number_print(out, value);
+        br_number_print(out, values[step]);
         br_str_putc(out, '}');
         first = false;
     }
     br_str_putc(out, ']');
 }
 
-static void tempo_metrics_answer(struct query_job *job, const struct br_traceql_metrics *metrics,
-                                 bool instant)
+static int tempo_metrics_answer(struct query_job *job, const struct br_traceql_metrics *metrics,
+                                bool instant)
 {
-    struct br_traceql_line line = {0};
+    struct br_traceql_lines lines;
     bool first = true;
-    double value;
+    int rc = br_traceql_metrics_lines(metrics, &lines);
     br_str_puts(&job->out, "{\"series\":[");
-    while (br_traceql_metrics_next(metrics, &line)) {
-        bool there = br_traceql_metrics_value(metrics, &line, 0, &value) && isfinite(value);
-        if (instant && !there)
+    for (uint32_t i = 0; i < lines.n_lines && !rc; i++) {
+        const double *values = &lines.values[(size_t)i * lines.n_steps];
+        if (instant && isnan(values[0]))
             continue;
         br_str_puts(&job->out, first ? "{" : ",{");
-        tempo_metrics_put_labels(&job->out, metrics, &line);
+        tempo_metrics_put_labels(&job->out, metrics, &lines.lines[i]);
         if (instant) {
             br_str_puts(&job->out, ",\"value\":");
-            br_number_print(&job->out, value);
+            br_number_print(&job->out, values[0]);
         } else {
-            tempo_metrics_put_samples(&job->out, metrics, &line);
+            tempo_metrics_put_samples(&job->out, metrics, values);
         }
         br_str_putc(&job->out, '}');
         first = false;
     }
+    return rc;
 }
 
 /* --- What is asked ---------------------------------------------------------------------------- */
@@ -179,7 +283,11 @@ static void tempo_metrics_run(struct query_job *job, struct br_traceql *query,
                                     .arg = metrics};
     if (!query_tempo_scan_run(&scan))
         return;
-    tempo_metrics_answer(job, metrics, instant);
+    int rc = tempo_metrics_answer(job, metrics, instant);
+    if (rc) {
+        query_job_fail_rc(job, rc, NULL);
+        return;
+    }
     br_str_printf(&job->out, "],\"metrics\":{\"completedJobs\":%d,\"totalJobs\":1}}",
                   scan.cut ? 0 : 1);
     job->begun_store.cut = scan.cut;
@@ -206,9 +314,12 @@ static void tempo_metrics(struct query_job *job, bool instant)
     } else if (tempo_metrics_read_range(job, instant, metrics)) {
         metrics->query = &query;
         metrics->arena = &arena;
-        rc = br_traceql_metrics_init(metrics);
+        bool compares = query.metric->aggregate == BR_TRACEQL_COMPARISON;
+        rc = compares ? 0 : br_traceql_metrics_init(metrics);
         if (rc)
             query_job_fail_rc(job, rc, NULL);
+        else if (compares)
+            tempo_metrics_run_comparison(job, &query, metrics, instant);
         else
             tempo_metrics_run(job, &query, metrics, instant);
         br_traceql_metrics_release(metrics);

@@ -2,6 +2,7 @@
 /* GET /api/search: traces by TraceQL, or by tags (logfmt) and durations, which become TraceQL. */
 #include <ctype.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -40,6 +41,40 @@ static const char *tempo_search_enum(const struct br_traceql_value *value)
     return at < BR_COUNT(kinds) ? kinds[at] : "unspecified";
 }
 
+/* A duration as Go writes it (pkg.go.dev/time#Duration.String): 1h2m3.5s, 70.5ms, 3\u00b5s. */
+static void tempo_search_put_time(struct br_str *out, int64_t ns)
+{
+    static const struct {
+        uint64_t ns;
+        const char *name;
+    } small[] = {{1000000, "ms"}, {1000, "\u00b5s"}, {1, "ns"}};
+    uint64_t rest = ns < 0 ? 0 - (uint64_t)ns : (uint64_t)ns;
+    char fraction[16] = "";
+    br_str_puts(out, ns < 0 ? "-" : "");
+    if (rest && rest < 1000000000) {
+        size_t i = 0;
+        while (rest < small[i].ns)
+            i++;
+        int digits = i == 0 ? 6 : i == 1 ? 3 : 0;
+        if (rest % small[i].ns)
+            (void)snprintf(fraction, sizeof fraction, ".%0*" PRIu64, digits, rest % small[i].ns);
+        for (size_t n = strlen(fraction); n && fraction[n - 1] == '0'; n--)
+            fraction[n - 1] = '\0';
+        br_str_printf(out, "%" PRIu64 "%s%s", rest / small[i].ns, fraction, small[i].name);
+        return;
+    }
+    uint64_t seconds = rest / 1000000000;
+    if (rest % 1000000000)
+        (void)snprintf(fraction, sizeof fraction, ".%09" PRIu64, rest % 1000000000);
+    for (size_t n = strlen(fraction); n && fraction[n - 1] == '0'; n--)
+        fraction[n - 1] = '\0';
+    if (seconds >= 3600)
+        br_str_printf(out, "%" PRIu64 "h", seconds / 3600);
+    if (seconds >= 60)
+        br_str_printf(out, "%" PRIu64 "m", seconds / 60 % 60);
+    br_str_printf(out, "%" PRIu64 "%ss", seconds % 60, fraction);
+}
+
 static void tempo_search_put_value(struct br_str *out, const struct br_traceql_value *value)
 {
     switch (value->type) {
@@ -51,8 +86,12 @@ static void tempo_search_put_value(struct br_str *out, const struct br_traceql_v
         br_str_printf(out, "{\"boolValue\":%s", value->boolean ? "true" : "false");
         break;
     case BR_TRACEQL_INT:
-    case BR_TRACEQL_DURATION:
         br_str_printf(out, "{\"intValue\":\"%" PRId64 "\"", value->integer);
+        break;
+    case BR_TRACEQL_DURATION:
+        br_str_puts(out, "{\"stringValue\":\"");
+        tempo_search_put_time(out, value->integer);
+        br_str_putc(out, '"');
         break;
     case BR_TRACEQL_FLOAT:
         br_str_puts(out, "{\"doubleValue\":");
@@ -100,14 +139,24 @@ static void tempo_search_put_trace_id(struct br_str *out, const uint8_t trace_id
     br_str_puts(out, zeros < 32 ? buffer + zeros : "0");
 }
 
-/* The answer names these attributes of a span; its name has a field of its own. */
+/* The answer names these attributes of a span; others have fields of their own, of the span or of
+ * the trace. */
 static bool tempo_search_is_shown(const struct br_traceql_attribute *attribute)
 {
-    bool plain = attribute->scope == BR_TRACEQL_INTRINSIC;
-    return attribute->shown && !(plain && (attribute->intrinsic == BR_TRACEQL_SPAN_NAME ||
-                                           attribute->intrinsic == BR_TRACEQL_SPAN_DURATION ||
-                                           attribute->intrinsic == BR_TRACEQL_SPAN_ID ||
-                                           attribute->intrinsic == BR_TRACEQL_TRACE_ID));
+    if (!attribute->shown || attribute->scope != BR_TRACEQL_INTRINSIC)
+        return attribute->shown;
+    switch (attribute->intrinsic) {
+    case BR_TRACEQL_SPAN_NAME:
+    case BR_TRACEQL_SPAN_DURATION:
+    case BR_TRACEQL_SPAN_ID:
+    case BR_TRACEQL_TRACE_ID:
+    case BR_TRACEQL_TRACE_DURATION:
+    case BR_TRACEQL_ROOT_NAME:
+    case BR_TRACEQL_ROOT_SERVICE:
+        return false;
+    default:
+        return true;
+    }
 }
 
 static void tempo_search_put_span(struct br_str *out, const struct br_traceql *query,
@@ -131,24 +180,38 @@ static void tempo_search_put_span(struct br_str *out, const struct br_traceql *q
     br_str_puts(out, first ? "}" : "]}");
 }
 
-static void tempo_search_put_set(struct query_tempo_scan *scan, struct br_traceql_trace *trace)
+/* The results of the stages for a set, in the order of the stages. */
+static void tempo_search_put_labels(struct br_str *out, const struct br_traceql_label *label)
+{
+    if (label->before) {
+        tempo_search_put_labels(out, label->before);
+        br_str_putc(out, ',');
+    }
+    query_tempo_put_attribute(out, label->name, &label->value);
+}
+
+static void tempo_search_put_set(struct query_tempo_scan *scan, struct br_traceql_trace *trace,
+                                 const struct br_traceql_set *set)
 {
     const struct search *search = scan->arg;
     struct br_str *out = &scan->job->out;
-    uint64_t matched = 0, shown = 0;
     br_str_puts(out, "{\"spans\":[");
-    for (uint32_t i = 0; i < trace->n_spans && !scan->rc; i++) {
-        if (!trace->spans[i].in || matched++ >= search->spans_limit)
-            continue;
-        scan->rc = br_traceql_read_span(scan->query, scan->job->store, &trace->spans[i], trace,
-                                        &scan->err);
+    for (uint32_t i = 0; i < set->n_spans && i < search->spans_limit && !scan->rc; i++) {
+        struct br_traceql_span *span = &trace->spans[set->spans[i]];
+        scan->rc = br_traceql_read_span(scan->query, scan->job->store, span, trace, &scan->err);
         if (scan->rc)
             return;
-        if (shown++)
+        if (i)
             br_str_putc(out, ',');
-        tempo_search_put_span(out, scan->query, &trace->spans[i]);
+        tempo_search_put_span(out, scan->query, span);
     }
-    br_str_printf(out, "],\"matched\":%" PRIu64 "}", matched);
+    br_str_printf(out, "],\"matched\":%" PRIu32, set->n_spans);
+    if (set->labels) {
+        br_str_puts(out, ",\"attributes\":[");
+        tempo_search_put_labels(out, set->labels);
+        br_str_putc(out, ']');
+    }
+    br_str_putc(out, '}');
 }
 
 struct service {
@@ -196,21 +259,23 @@ static bool tempo_search_take(struct query_tempo_scan *scan, struct br_traceql_t
     tempo_search_put_trace_id(out, trace->spans[0].row->trace_id);
     br_str_puts(out, "\",\"rootServiceName\":");
     tempo_search_put_text(out, trace->root ? trace->root->service : NO_ROOT);
-    br_str_puts(out, ",\"rootTraceName\":");
-    tempo_search_put_text(out, trace->root ? trace->root->name : "");
+    if (trace->root && *trace->root->name) {
+        br_str_puts(out, ",\"rootTraceName\":");
+        tempo_search_put_text(out, trace->root->name);
+    }
     br_str_printf(out, ",\"startTimeUnixNano\":\"%" PRIu64 "\"", trace->start_ns);
     br_str_printf(out, ",\"durationMs\":%" PRIu32,
                   (uint32_t)((trace->end_ns - trace->start_ns) / 1000000));
+    /* The older field has the first one; clients look at one or the other. */
     br_str_puts(out, ",\"spanSet\":");
-    size_t from = out->len;
-    tempo_search_put_set(scan, trace);
+    tempo_search_put_set(scan, trace, &trace->sets[0]);
+    br_str_puts(out, ",\"spanSets\":[");
+    for (uint32_t i = 0; i < trace->n_sets && !scan->rc && !out->failed; i++) {
+        br_str_puts(out, i ? "," : "");
+        tempo_search_put_set(scan, trace, &trace->sets[i]);
+    }
     if (out->failed || scan->rc)
         return false;
-    /* The older field has the same; clients look at one or the other. */
-    size_t len = out->len - from;
-    char *copy = br_arena_strndup(&scan->job->arena, out->data + from, len);
-    br_str_puts(out, ",\"spanSets\":[");
-    br_str_add(out, copy ? copy : "", copy ? len : 0);
     br_str_putc(out, ']');
     tempo_search_put_services(out, trace, services);
     br_str_putc(out, '}');

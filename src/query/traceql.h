@@ -5,20 +5,28 @@
  *
  *     query     := spansets ("|" stage)* ("|" metric)? ("with" "(" hints ")")?
  *     spansets  := spansets op spansets | "(" spansets ")" | "{" [expression] "}"
- *     op        := "&&" | "||" | ">" | ">>" | "<" | "<<" | "~"
+ *     op        := "&&" | "||" | ["!" | "&"] (">" | ">>" | "<" | "<<" | "~")
  *     stage     := "{" [expression] "}" | "select(" attributes ")" | aggregate comparison value
- *     aggregate := "count()" | ("min" | "max" | "avg" | "sum") "(" attribute ")"
+ *                | "by(" expression ")" | "coalesce()"
+ *     aggregate := "count()" | ("min" | "max" | "avg" | "sum") "(" expression ")"
  *     metric    := ("rate()" | "count_over_time()" | "min_over_time(" attribute ")" | ...)
- *                  ["by(" attributes ")"]
+ *                  ["by(" attributes ")"] after*
+ *                | "compare(" "{" [expression] "}" ["," top ["," start "," end]] ")"
+ *     after     := "|" ("topk(" number ")" | "bottomk(" number ")") | comparison value
  *
  * `&&` and `||` bind alike and to the left, in spansets and in expressions, as Tempo's grammar has
  * it; structural operators bind tighter. Blanks, newlines and comments (from `#` to the end of the
  * line) mean nothing. A comparison of values of different types is false, also with `!=`; numbers
  * and durations are of one type. A regular expression has to match all of the text.
  *
- * What Tempo has and this has not is refused by its name: by() and coalesce() of spansets, parent.,
- * the negated and union structural operators, compare(), topk(), bottomk(), nestedSetLeft and
- * nestedSetRight. nestedSetParent is -1 for a root and 1 for any other span.
+ * `!>>` and its like find spans of the right side without such a relative on the left; `&>>` and
+ * its like find the spans of both sides that are related. The spans that a query finds are one set
+ * for each trace, until by() makes one for each value and coalesce() one again.
+ *
+ * nestedSetLeft and nestedSetRight number the trace's tree depth first, from 1; nestedSetParent
+ * is the left number of the parent, -1 for a root. Spans whose parent is not there have 0.
+ *
+ * Not supported, and refused by name: parent., pipelines in brackets and arithmetic on metrics.
  */
 #pragma once
 
@@ -40,6 +48,7 @@
 #define BR_TRACEQL_STAGES_MAX 16
 #define BR_TRACEQL_BY_MAX 8
 #define BR_TRACEQL_QUANTILES_MAX 8
+#define BR_TRACEQL_AFTER_MAX 8 /* topk(), bottomk() and comparisons of a metric */
 
 /* --- The query -------------------------------------------------------------------------------- */
 
@@ -100,6 +109,8 @@ enum br_traceql_intrinsic {
     BR_TRACEQL_SCOPE_NAME,
     BR_TRACEQL_SCOPE_VERSION,
     BR_TRACEQL_CHILD_COUNT, /* from here on of the whole trace */
+    BR_TRACEQL_NESTED_SET_LEFT,
+    BR_TRACEQL_NESTED_SET_RIGHT,
     BR_TRACEQL_TRACE_DURATION,
     BR_TRACEQL_ROOT_NAME,
     BR_TRACEQL_ROOT_SERVICE,
@@ -109,7 +120,7 @@ enum br_traceql_intrinsic {
 struct br_traceql_attribute {
     enum br_traceql_scope scope;
     enum br_traceql_intrinsic intrinsic;
-    const char *name;  /* "http.status_code"; of an intrinsic as the query spells it */
+    const char *name;  /* "http.status_code"; of an intrinsic as answers have it */
     const char *label; /* with its scope: "span.http.status_code" */
     size_t name_len;
     bool shown; /* a search's answer has it */
@@ -166,6 +177,8 @@ enum br_traceql_relation {
 
 struct br_traceql_spanset {
     enum br_traceql_relation relation;
+    bool negated; /* a structural relation: those of `right` that have no such relative */
+    bool unites;  /* a structural relation: both relatives */
     const struct br_traceql_spanset *left, *right;
     const struct br_traceql_expr *expr;
 };
@@ -176,28 +189,54 @@ enum br_traceql_aggregate {
     BR_TRACEQL_MAX,
     BR_TRACEQL_AVG,
     BR_TRACEQL_SUM,
-    BR_TRACEQL_RATE,      /* metrics alone */
-    BR_TRACEQL_QUANTILE,  /* metrics alone */
-    BR_TRACEQL_HISTOGRAM, /* metrics alone */
+    BR_TRACEQL_RATE,       /* metrics alone */
+    BR_TRACEQL_QUANTILE,   /* metrics alone */
+    BR_TRACEQL_HISTOGRAM,  /* metrics alone */
+    BR_TRACEQL_COMPARISON, /* metrics alone: compare(), query/traceql_compare.h */
 };
 
-/* A filter (`aggregate` does not count), or a comparison of an aggregate. */
+enum br_traceql_stage_kind {
+    BR_TRACEQL_STAGE_AGGREGATE, /* compared with a value */
+    BR_TRACEQL_STAGE_FILTER,
+    BR_TRACEQL_STAGE_BY,
+    BR_TRACEQL_STAGE_COALESCE,
+};
+
 struct br_traceql_stage {
-    bool is_filter;
-    const struct br_traceql_expr *expr; /* of the filter; what is aggregated, NULL for count */
+    enum br_traceql_stage_kind kind;
+    const char *text; /* of AGGREGATE and BY, as answers name what a set has by them */
+    /* The condition of a filter, the argument of by(), or that of an aggregate (NULL for count). */
+    const struct br_traceql_expr *expr;
     enum br_traceql_aggregate aggregate;
     enum br_traceql_op compare;
     struct br_traceql_value value;
 };
 
+enum br_traceql_after_kind { BR_TRACEQL_TOPK, BR_TRACEQL_BOTTOMK, BR_TRACEQL_COMPARE };
+
+/* A stage after a metric: it selects from the metric's lines at each step. */
+struct br_traceql_after {
+    enum br_traceql_after_kind kind;
+    uint32_t count;             /* of the first two: lines that are left at each step */
+    enum br_traceql_op compare; /* of the third */
+    double value;
+};
+
 struct br_traceql_metric {
     enum br_traceql_aggregate aggregate;
+    struct br_traceql_after after[BR_TRACEQL_AFTER_MAX];
+    size_t n_after;
     const char *name;   /* "rate" */
     uint32_t attribute; /* what is aggregated; of RATE and COUNT nothing */
     uint32_t by[BR_TRACEQL_BY_MAX];
     size_t n_by;
     double quantiles[BR_TRACEQL_QUANTILES_MAX];
     size_t n_quantiles;
+    /* compare(): the selected spans (those that start in (from, until]; 0: any), and the number of
+     * values per attribute in the answer. */
+    const struct br_traceql_expr *selection; /* NULL: all */
+    uint64_t from_ns, until_ns;
+    uint32_t top;
 };
 
 struct br_traceql {
@@ -208,8 +247,9 @@ struct br_traceql {
     struct br_traceql_stage stages[BR_TRACEQL_STAGES_MAX];
     size_t n_stages;
     const struct br_traceql_metric *metric; /* NULL: a search */
-    bool needs_trace; /* a span cannot be judged without the others of its trace */
-    bool needs_bytes; /* ... nor by its row alone */
+    bool needs_trace;  /* a span cannot be judged without the others of its trace */
+    bool needs_bytes;  /* ... nor by its row alone */
+    bool needs_nested; /* nestedSetLeft or nestedSetRight, or nestedSetParent beside them */
     struct br_regex regex;
     struct br_regex_time time;
     struct br_traceql_pattern patterns[BR_TRACEQL_PATTERNS_MAX];
@@ -246,8 +286,25 @@ struct br_traceql_span {
     bool in; /* the query finds it */
 };
 
+/* The result of a stage for a set of spans: "count()" and its value. */
+struct br_traceql_label {
+    const char *name;
+    struct br_traceql_value value;
+    const struct br_traceql_label *before; /* of an earlier stage; NULL: none */
+};
+
+/* Spans that a query finds together. */
+struct br_traceql_set {
+    uint32_t *spans; /* their numbers in the trace, rising */
+    uint32_t n_spans;
+    const struct br_traceql_label *labels; /* the last one */
+};
+
 /* A trace as far as the store has it. */
 struct br_traceql_trace {
+    struct br_traceql_set *sets; /* of br_traceql_ask_trace */
+    uint32_t n_sets;
+    uint32_t (*nested)[2]; /* nestedSetLeft and nestedSetRight of each span; NULL: not made */
     struct br_traceql_span *spans; /* in the order of their starts */
     uint32_t n_spans, cap_spans;
     const struct br_stored_span *root; /* the first without a parent; NULL: none is here */
@@ -260,7 +317,8 @@ struct br_traceql_trace {
 int br_traceql_trace_read(struct br_traceql_trace *ret, struct br_store_query *store,
                           const uint8_t trace_id[16], uint32_t max_spans, struct br_err *err);
 
-/* Says of each span of a trace whether the query finds it (span->in), and whether any is. Returns
+/* Says of each span of a trace whether the query finds it (span->in), and whether any is, and sets
+ * the trace's sets, in the store's arena. Returns
  * 0; BR_ETOOBIG when a regular expression takes too long; BR_EIO; BR_ENOMEM. */
 int br_traceql_ask_trace(struct br_traceql *query, struct br_store_query *store,
                          struct br_traceql_trace *trace, bool *ret_any, struct br_err *err);
@@ -268,6 +326,12 @@ int br_traceql_ask_trace(struct br_traceql *query, struct br_store_query *store,
 /* Asks a query of a span alone, one that does not need the trace. */
 int br_traceql_ask_span(struct br_traceql *query, struct br_store_query *store,
                         struct br_traceql_span *span, bool *ret, struct br_err *err);
+
+/* Says whether an expression of the query (NULL: true) holds for a span of a trace. As
+ * br_traceql_ask_span. */
+int br_traceql_holds(struct br_traceql *query, struct br_store_query *store,
+                     struct br_traceql_trace *trace, struct br_traceql_span *span,
+                     const struct br_traceql_expr *expr, bool *ret, struct br_err *err);
 
 /* Reads the values of all attributes that the query names, where that was not done. `trace` may be
  * NULL for a query that does not need it. Values live in the store's arena. As br_traceql_ask_span.

@@ -5,6 +5,7 @@
 
 #include "base/map.h"
 #include "base/mem.h"
+#include "base/str.h"
 #include "query/traceql_internal.h"
 
 /* Remembered texts of all patterns of a query, and the length of each: at most some 16 MiB. */
@@ -351,6 +352,22 @@ static bool *traceql_ask_related(struct asking *asking, enum br_traceql_relation
     }
 }
 
+static enum br_traceql_relation traceql_ask_inverse(enum br_traceql_relation relation)
+{
+    switch (relation) {
+    case BR_TRACEQL_CHILD:
+        return BR_TRACEQL_PARENT;
+    case BR_TRACEQL_PARENT:
+        return BR_TRACEQL_CHILD;
+    case BR_TRACEQL_DESCENDANT:
+        return BR_TRACEQL_ANCESTOR;
+    case BR_TRACEQL_ANCESTOR:
+        return BR_TRACEQL_DESCENDANT;
+    default:
+        return relation;
+    }
+}
+
 /* The spans that a spanset finds; NULL after a failure. */
 static bool *traceql_ask_spanset(struct asking *asking, const struct br_traceql_spanset *spanset)
 {
@@ -373,76 +390,262 @@ static bool *traceql_ask_spanset(struct asking *asking, const struct br_traceql_
         return right;
     }
     const bool *related = traceql_ask_related(asking, spanset->relation, left);
-    for (uint32_t i = 0; related && i < n_spans; i++)
-        right[i] = right[i] && related[i];
-    return related ? right : NULL;
+    const bool *relatives =
+        related && spanset->unites
+            ? traceql_ask_related(asking, traceql_ask_inverse(spanset->relation), right)
+            : NULL;
+    if (!related || (spanset->unites && !relatives))
+        return NULL;
+    for (uint32_t i = 0; i < n_spans; i++)
+        right[i] =
+            (right[i] && related[i] != spanset->negated) || (relatives && left[i] && relatives[i]);
+    return right;
+}
+
+/* --- Sets ------------------------------------------------------------------------------------- */
+
+static void *traceql_ask_alloc(struct asking *asking, size_t count, size_t size)
+{
+    void *items = br_arena_calloc(asking->store->arena, count + 1, size);
+    if (!items && !asking->rc)
+        asking->rc = br_err_set(asking->err, BR_ENOMEM, "out of memory");
+    return items;
+}
+
+/* Makes one set of the spans in `in`; if there are none, no set. */
+static void traceql_ask_begin_sets(struct asking *asking, const bool *in)
+{
+    struct br_traceql_trace *trace = asking->trace;
+    trace->n_sets = 0;
+    trace->sets = traceql_ask_alloc(asking, 1, sizeof *trace->sets);
+    uint32_t *spans = trace->sets ? traceql_ask_alloc(asking, trace->n_spans, sizeof *spans) : NULL;
+    uint32_t n = 0;
+    for (uint32_t i = 0; spans && i < trace->n_spans; i++)
+        if (in[i])
+            spans[n++] = i;
+    if (n)
+        trace->sets[trace->n_sets++] = (struct br_traceql_set){.spans = spans, .n_spans = n};
+}
+
+static struct br_traceql_value traceql_ask_of(struct asking *asking,
+                                              const struct br_traceql_expr *expr, uint32_t index)
+{
+    struct br_traceql_span *span = &asking->trace->spans[index];
+    if (!asking->rc)
+        asking->rc =
+            br_traceql_read_span(asking->query, asking->store, span, asking->trace, asking->err);
+    return asking->rc ? (struct br_traceql_value){0} : traceql_ask_expr(asking, expr, span);
+}
+
+static void traceql_ask_label(struct asking *asking, struct br_traceql_set *set, const char *name,
+                              struct br_traceql_value value)
+{
+    struct br_traceql_label *label = traceql_ask_alloc(asking, 1, sizeof *label);
+    if (!label)
+        return;
+    *label = (struct br_traceql_label){.name = name, .value = value, .before = set->labels};
+    set->labels = label;
+}
+
+void br_traceql_value_key(struct br_str *key, const struct br_traceql_value *value)
+{
+    br_str_putc(key, (char)('a' + (int)value->type));
+    if (value->type == BR_TRACEQL_STRING) {
+        br_str_add(key, &value->len, sizeof value->len);
+        br_str_add(key, value->text, value->len);
+    } else if (value->type == BR_TRACEQL_BOOL) {
+        br_str_putc(key, value->boolean ? '1' : '0');
+    } else if (value->type == BR_TRACEQL_LIST) {
+        br_str_add(key, &value->n_items, sizeof value->n_items);
+        for (size_t i = 0; i < value->n_items; i++)
+            br_traceql_value_key(key, &value->items[i]); /* not a list: lists are flat */
+    } else if (value->type != BR_TRACEQL_NIL) {
+        br_str_add(key, &value->integer, sizeof value->integer); /* or the bits of the double */
+    }
 }
 
 /* --- Stages ----------------------------------------------------------------------------------- */
 
-/* min, max, avg or sum of a number over the spans in the set; NIL where none has it. */
-static struct br_traceql_value
-traceql_ask_aggregate(struct asking *asking, const struct br_traceql_stage *stage, const bool *set)
+/* Sums of one type stay of that type, as Tempo's; values of another than the first do not count. */
+static void traceql_ask_sum(struct br_traceql_value *sum, const struct br_traceql_value *value)
 {
-    double sum = 0, least = INFINITY, most = -INFINITY;
-    uint32_t count = 0;
-    for (uint32_t i = 0; i < asking->trace->n_spans && !asking->rc; i++) {
-        struct br_traceql_span *span = &asking->trace->spans[i];
-        struct br_traceql_value value = {.type = BR_TRACEQL_INT};
-        if (!set[i])
-            continue;
-        if (stage->expr) {
-            asking->rc = br_traceql_read_span(asking->query, asking->store, span, asking->trace,
-                                              asking->err);
-            if (asking->rc)
-                break;
-            value = traceql_ask_expr(asking, stage->expr, span);
-        }
-        if (!traceql_ask_is_number(&value))
-            continue;
-        double real = traceql_ask_real(&value);
-        sum += real;
-        least = fmin(least, real);
-        most = fmax(most, real);
-        count++;
-    }
-    if (stage->aggregate == BR_TRACEQL_COUNT)
-        return (struct br_traceql_value){.type = BR_TRACEQL_INT, .integer = count};
-    if (!count)
-        return (struct br_traceql_value){0};
-    return (struct br_traceql_value){.type = BR_TRACEQL_FLOAT,
-                                     .real = stage->aggregate == BR_TRACEQL_MIN   ? least
-                                             : stage->aggregate == BR_TRACEQL_MAX ? most
-                                             : stage->aggregate == BR_TRACEQL_AVG ? sum / count
-                                                                                  : sum};
+    if (sum->type != value->type)
+        return;
+    if (sum->type == BR_TRACEQL_FLOAT)
+        sum->real += value->real;
+    else if (__builtin_add_overflow(sum->integer, value->integer, &sum->integer))
+        sum->integer = value->integer < 0 ? INT64_MIN : INT64_MAX;
 }
 
-static void traceql_ask_stage(struct asking *asking, const struct br_traceql_stage *stage,
-                              bool *set)
+static struct br_traceql_value traceql_ask_average(struct br_traceql_value sum, uint32_t count)
 {
-    if (stage->is_filter) {
-        for (uint32_t i = 0; i < asking->trace->n_spans; i++)
-            set[i] = set[i] && traceql_ask_filter(asking, stage->expr, &asking->trace->spans[i]);
+    if (sum.type == BR_TRACEQL_DURATION)
+        sum.integer /= count;
+    else
+        sum = (struct br_traceql_value){.type = BR_TRACEQL_FLOAT,
+                                        .real = traceql_ask_real(&sum) / count};
+    return sum;
+}
+
+/* The number of spans in the set; or min, max, avg or sum of a number, NIL where none has it. */
+static struct br_traceql_value traceql_ask_aggregate(struct asking *asking,
+                                                     const struct br_traceql_stage *stage,
+                                                     const struct br_traceql_set *set)
+{
+    struct br_traceql_value result = {0};
+    uint32_t count = 0;
+    if (stage->aggregate == BR_TRACEQL_COUNT)
+        return (struct br_traceql_value){.type = BR_TRACEQL_INT, .integer = set->n_spans};
+    for (uint32_t i = 0; i < set->n_spans && !asking->rc; i++) {
+        const struct br_traceql_value value = traceql_ask_of(asking, stage->expr, set->spans[i]);
+        if (!traceql_ask_is_number(&value))
+            continue;
+        int order = count ? traceql_ask_order(&value, &result) : 0;
+        if (!count++)
+            result = value;
+        else if (stage->aggregate == BR_TRACEQL_MIN)
+            result = order == -1 ? value : result;
+        else if (stage->aggregate == BR_TRACEQL_MAX)
+            result = order == 1 ? value : result;
+        else
+            traceql_ask_sum(&result, &value);
+    }
+    return stage->aggregate == BR_TRACEQL_AVG && count ? traceql_ask_average(result, count)
+                                                       : result;
+}
+
+/* Whether something of the set is left. */
+static bool traceql_ask_narrow(struct asking *asking, const struct br_traceql_stage *stage,
+                               struct br_traceql_set *set)
+{
+    uint32_t n = 0;
+    if (stage->kind == BR_TRACEQL_STAGE_AGGREGATE) {
+        const struct br_traceql_value value = traceql_ask_aggregate(asking, stage, set);
+        if (!traceql_ask_compare(stage->compare, &value, &stage->value))
+            return false;
+        traceql_ask_label(asking, set, stage->text, value);
+        return true;
+    }
+    for (uint32_t i = 0; i < set->n_spans; i++)
+        if (traceql_ask_filter(asking, stage->expr, &asking->trace->spans[set->spans[i]]))
+            set->spans[n++] = set->spans[i];
+    set->n_spans = n;
+    return n > 0;
+}
+
+/* The group of a value, made where it is new: spans are counted first, and then put. */
+static struct br_traceql_set *traceql_ask_group(struct asking *asking, struct br_map *groups,
+                                                const struct br_traceql_value *value)
+{
+    struct br_str key = {.max = 1 << 20};
+    br_traceql_value_key(&key, value);
+    struct br_traceql_set *group = key.failed ? NULL : br_map_get(groups, key.data, key.len);
+    if (!group && !key.failed) {
+        group = traceql_ask_alloc(asking, 1, sizeof *group);
+        if (group && br_map_put(groups, key.data, key.len, group, NULL))
+            group = NULL;
+    }
+    br_str_release(&key);
+    if (!group && !asking->rc)
+        asking->rc = br_err_set(asking->err, BR_ENOMEM, "out of memory");
+    return group;
+}
+
+/* Puts the spans of a set into the sets of its groups, behind those that are in `trace->sets`. */
+static void traceql_ask_split(struct asking *asking, const struct br_traceql_stage *stage,
+                              const struct br_traceql_set *set)
+{
+    struct br_traceql_trace *trace = asking->trace;
+    struct br_map *groups = br_map_new(set->n_spans);
+    struct br_traceql_set **of = traceql_ask_alloc(asking, set->n_spans, sizeof(void *));
+    uint32_t *spans = traceql_ask_alloc(asking, set->n_spans, sizeof *spans);
+    const void *key;
+    size_t len;
+    if (!groups && !asking->rc)
+        asking->rc = br_err_set(asking->err, BR_ENOMEM, "out of memory");
+    for (uint32_t i = 0; i < set->n_spans && !asking->rc; i++) {
+        const struct br_traceql_value value = traceql_ask_of(asking, stage->expr, set->spans[i]);
+        of[i] = asking->rc ? NULL : traceql_ask_group(asking, groups, &value);
+        if (of[i] && !of[i]->n_spans++) {
+            of[i]->labels = set->labels;
+            traceql_ask_label(asking, of[i], stage->text, value);
+        }
+    }
+    for (size_t i = 0; !asking->rc && i < br_map_count(groups); i++) {
+        struct br_traceql_set *group = br_map_at(groups, i, &key, &len);
+        group->spans = spans;
+        spans += group->n_spans;
+        group->n_spans = 0;
+    }
+    for (uint32_t i = 0; i < set->n_spans && !asking->rc; i++)
+        of[i]->spans[of[i]->n_spans++] = set->spans[i];
+    for (size_t i = 0; !asking->rc && i < br_map_count(groups); i++)
+        trace->sets[trace->n_sets++] =
+            *(const struct br_traceql_set *)br_map_at(groups, i, &key, &len);
+    br_map_free(groups, NULL);
+}
+
+static void traceql_ask_by(struct asking *asking, const struct br_traceql_stage *stage)
+{
+    struct br_traceql_trace *trace = asking->trace;
+    const struct br_traceql_set *sets = trace->sets;
+    uint32_t n_sets = trace->n_sets, n_spans = 0;
+    for (uint32_t i = 0; i < n_sets; i++)
+        n_spans += sets[i].n_spans;
+    trace->sets = traceql_ask_alloc(asking, n_spans, sizeof *trace->sets);
+    trace->n_sets = 0;
+    for (uint32_t i = 0; i < n_sets && !asking->rc; i++)
+        traceql_ask_split(asking, stage, &sets[i]);
+}
+
+static void traceql_ask_coalesce(struct asking *asking)
+{
+    struct br_traceql_trace *trace = asking->trace;
+    bool *in = traceql_ask_set(asking);
+    for (uint32_t i = 0; in && i < trace->n_sets; i++)
+        for (uint32_t k = 0; k < trace->sets[i].n_spans; k++)
+            in[trace->sets[i].spans[k]] = true;
+    if (in)
+        traceql_ask_begin_sets(asking, in);
+}
+
+static void traceql_ask_stage(struct asking *asking, const struct br_traceql_stage *stage)
+{
+    struct br_traceql_trace *trace = asking->trace;
+    uint32_t n = 0;
+    if (stage->kind == BR_TRACEQL_STAGE_BY) {
+        traceql_ask_by(asking, stage);
         return;
     }
-    const struct br_traceql_value value = traceql_ask_aggregate(asking, stage, set);
-    if (!traceql_ask_compare(stage->compare, &value, &stage->value))
-        memset(set, 0, asking->trace->n_spans * sizeof *set);
+    if (stage->kind == BR_TRACEQL_STAGE_COALESCE) {
+        traceql_ask_coalesce(asking);
+        return;
+    }
+    for (uint32_t i = 0; i < trace->n_sets && !asking->rc; i++)
+        if (traceql_ask_narrow(asking, stage, &trace->sets[i]))
+            trace->sets[n++] = trace->sets[i];
+    trace->n_sets = n;
 }
 
 int br_traceql_ask_trace(struct br_traceql *query, struct br_store_query *store,
                          struct br_traceql_trace *trace, bool *ret_any, struct br_err *err)
 {
     struct asking asking = {.query = query, .store = store, .trace = trace, .err = err};
-    bool *set = traceql_ask_spanset(&asking, query->spansets);
-    for (size_t i = 0; set && !asking.rc && i < query->n_stages; i++)
-        if (traceql_ask_any(&asking, set))
-            traceql_ask_stage(&asking, &query->stages[i], set);
+    if (query->needs_nested && !trace->nested && br_traceql_trace_nest(trace, store->arena))
+        return br_err_set(err, BR_ENOMEM, "out of memory");
+    const bool *in = traceql_ask_spanset(&asking, query->spansets);
+    if (in)
+        traceql_ask_begin_sets(&asking, in);
+    for (size_t i = 0; !asking.rc && trace->n_sets && i < query->n_stages; i++)
+        traceql_ask_stage(&asking, &query->stages[i]);
     if (asking.rc)
         return asking.rc;
-    *ret_any = traceql_ask_any(&asking, set);
+    *ret_any = trace->n_sets > 0;
     for (uint32_t i = 0; i < trace->n_spans; i++)
-        trace->spans[i].in = set[i];
+        trace->spans[i].in = false;
+    for (uint32_t i = 0; i < trace->n_sets; i++)
+        for (uint32_t k = 0; k < trace->sets[i].n_spans; k++)
+            trace->spans[trace->sets[i].spans[k]].in = true;
     return 0;
 }
 
@@ -453,5 +656,14 @@ int br_traceql_ask_span(struct br_traceql *query, struct br_store_query *store,
     bool holds = traceql_ask_filter(&asking, query->spansets->expr, span);
     if (!asking.rc)
         *ret = holds;
+    return asking.rc;
+}
+
+int br_traceql_holds(struct br_traceql *query, struct br_store_query *store,
+                     struct br_traceql_trace *trace, struct br_traceql_span *span,
+                     const struct br_traceql_expr *expr, bool *ret, struct br_err *err)
+{
+    struct asking asking = {.query = query, .store = store, .trace = trace, .err = err};
+    *ret = traceql_ask_filter(&asking, expr, span);
     return asking.rc;
 }

@@ -133,6 +133,8 @@ static const struct br_traceql_expr *traceql_filter_choose(const struct br_trace
         return spanset->expr;
     if (spanset->relation == BR_TRACEQL_EITHER)
         return NULL;
+    if (spanset->negated)
+        return traceql_filter_choose(query, spanset->right);
     const struct br_traceql_expr *left = traceql_filter_choose(query, spanset->left),
                                  *right = traceql_filter_choose(query, spanset->right);
     return traceql_filter_worth(query, left) >= traceql_filter_worth(query, right) ? left : right;

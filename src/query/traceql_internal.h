@@ -36,6 +36,15 @@ void br_traceql_lexer_init(struct br_traceql_lexer *lexer, const char *text, siz
  * BR_ENOMEM. */
 int br_traceql_lexer_next(struct br_traceql_lexer *lexer, struct br_traceql_token *ret);
 
+/* Numbers the trees below roots, in the order of starts; what hangs on no root has 0. Returns 0 or
+ * BR_ENOMEM. */
+int br_traceql_trace_nest(struct br_traceql_trace *trace, struct br_arena *arena);
+
+struct br_str;
+
+/* Appends bytes that are equal for equal values alone. */
+void br_traceql_value_key(struct br_str *key, const struct br_traceql_value *value);
+
 /* Fails at a place of the query: "line:col: ...". Returns `code`. */
 int br_traceql_fail(struct br_err *err, int code, int line, int col, const char *fmt, ...)
     __attribute__((format(printf, 5, 6)));

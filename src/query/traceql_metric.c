@@ -2,10 +2,12 @@
 #include "query/traceql_metric.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
 #include "base/str.h"
+#include "query/traceql_internal.h"
 
 #define KEY_MAX 4096 /* bytes of the values of by() together */
 #define NS_PER_S 1e9
@@ -30,17 +32,18 @@ static struct br_traceql_value traceql_metric_single(const struct br_traceql_val
     return value->type == BR_TRACEQL_LIST ? value->items[0] : *value;
 }
 
-static void traceql_metric_put_key(struct br_str *key, const struct br_traceql_value *value)
+/* The value by which series are separated. As in Tempo, an array counts as nil, and a missing text
+ * of an intrinsic as an empty one. */
+static struct br_traceql_value traceql_metric_by(const struct br_traceql_attribute *attribute,
+                                                 const struct br_traceql_value *value)
 {
-    br_str_putc(key, (char)('a' + (int)value->type));
-    if (value->type == BR_TRACEQL_STRING) {
-        br_str_add(key, &value->len, sizeof value->len);
-        br_str_add(key, value->text, value->len);
-    } else if (value->type == BR_TRACEQL_BOOL) {
-        br_str_putc(key, value->boolean ? '1' : '0');
-    } else if (value->type != BR_TRACEQL_NIL) {
-        br_str_add(key, &value->integer, sizeof value->integer); /* or the bits of the double */
-    }
+    bool intrinsic = attribute->scope == BR_TRACEQL_INTRINSIC;
+    bool array = value->type == BR_TRACEQL_LIST &&
+                 (attribute->scope == BR_TRACEQL_SPAN || attribute->scope == BR_TRACEQL_RESOURCE ||
+                  attribute->scope == BR_TRACEQL_UNSCOPED);
+    if (value->type == BR_TRACEQL_NIL && intrinsic)
+        return (struct br_traceql_value){.type = BR_TRACEQL_STRING, .text = ""};
+    return array ? (struct br_traceql_value){0} : traceql_metric_single(value);
 }
 
 static bool traceql_metric_keep(struct br_traceql_metrics *metrics, struct br_traceql_value *value)
@@ -102,10 +105,11 @@ static int traceql_metric_find(struct br_traceql_metrics *metrics,
     struct br_str key = {.max = KEY_MAX};
     br_str_putc(&key, '.');
     for (size_t i = 0; i < metric->n_by; i++) {
-        by[i] = traceql_metric_single(&span->values[metric->by[i]]);
+        by[i] = traceql_metric_by(&metrics->query->attributes[metric->by[i]],
+                                  &span->values[metric->by[i]]);
         if (by[i].type == BR_TRACEQL_STRING && by[i].len > KEY_MAX / BR_TRACEQL_BY_MAX / 2)
             by[i].len = br_utf8_valid((const uint8_t *)by[i].text, KEY_MAX / BR_TRACEQL_BY_MAX / 2);
-        traceql_metric_put_key(&key, &by[i]);
+        br_traceql_value_key(&key, &by[i]);
     }
     *ret = key.failed ? NULL : br_map_get(metrics->by_key, key.data, key.len);
     int rc = key.failed ? BR_ENOMEM : *ret ? 0 : traceql_metric_new(metrics, by, &key, ret);
@@ -241,7 +245,9 @@ static bool traceql_metric_line_at(const struct br_traceql_metrics *metrics, uin
     return true;
 }
 
-bool br_traceql_metrics_next(const struct br_traceql_metrics *metrics, struct br_traceql_line *line)
+/* Goes through the lines: the one after `*line`, which is zeroed at first. False at the end. */
+static bool traceql_metric_next(const struct br_traceql_metrics *metrics,
+                                struct br_traceql_line *line)
 {
     uint32_t at = line->series ? (uint32_t)(line->series - metrics->series) : 0;
     if (line->series && traceql_metric_line_at(metrics, line->bucket + 1, line))
@@ -273,8 +279,10 @@ static double traceql_metric_quantile(const uint32_t *buckets, uint64_t count, d
     return 0;
 }
 
-bool br_traceql_metrics_value(const struct br_traceql_metrics *metrics,
-                              const struct br_traceql_line *line, uint32_t step, double *ret)
+/* The value of a line at a step; false if it has no value there. Counts, rates, quantiles and
+ * buckets have one at every step. */
+static bool traceql_metric_value(const struct br_traceql_metrics *metrics,
+                                 const struct br_traceql_line *line, uint32_t step, double *ret)
 {
     const struct br_traceql_series *series = line->series;
     double unit = traceql_metric_unit(metrics);
@@ -302,4 +310,134 @@ bool br_traceql_metrics_value(const struct br_traceql_metrics *metrics,
             *ret = series->sums[step] / unit;
         return count > 0;
     }
+}
+
+/* --- What follows a metric -------------------------------------------------------------------- */
+
+/* If lines are equal at a step, the first by its labels is kept, as in Tempo. */
+struct candidate {
+    uint32_t line;
+    double value;
+    const struct br_traceql_lines *lines;
+};
+
+static int traceql_metric_compare_labels(const struct br_traceql_line *left,
+                                         const struct br_traceql_line *right, size_t n_by)
+{
+    for (size_t i = 0; i < n_by; i++) {
+        const struct br_traceql_value *a = &left->series->by[i], *b = &right->series->by[i];
+        if (a->type != BR_TRACEQL_STRING || b->type != BR_TRACEQL_STRING)
+            continue;
+        size_t len = a->len < b->len ? a->len : b->len;
+        int order = len ? memcmp(a->text, b->text, len) : 0;
+        if (order || a->len != b->len)
+            return order ? order : a->len < b->len ? -1 : 1;
+    }
+    return 0;
+}
+
+static int traceql_metric_compare_candidates(const void *left, const void *right, void *arg)
+{
+    const struct candidate *a = left, *b = right;
+    const struct br_traceql_after *after = arg;
+    if (a->value < b->value || a->value > b->value)
+        return (a->value > b->value) == (after->kind == BR_TRACEQL_TOPK) ? -1 : 1;
+    return traceql_metric_compare_labels(&a->lines->lines[a->line], &b->lines->lines[b->line],
+                                         a->lines->n_by);
+}
+
+/* Leaves `after->count` values at a step. */
+static void traceql_metric_choose(struct br_traceql_lines *lines, struct candidate *candidates,
+                                  const struct br_traceql_after *after, uint32_t step)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < lines->n_lines; i++) {
+        double *value = &lines->values[(size_t)i * lines->n_steps + step];
+        if (!isnan(*value))
+            candidates[n++] = (struct candidate){i, *value, lines};
+    }
+    qsort_r(candidates, n, sizeof *candidates, traceql_metric_compare_candidates,
+            (void *)(uintptr_t)after);
+    for (uint32_t i = after->count; i < n; i++)
+        lines->values[(size_t)candidates[i].line * lines->n_steps + step] = NAN;
+}
+
+static bool traceql_metric_holds(const struct br_traceql_after *after, double value)
+{
+    switch (after->compare) {
+    case BR_TRACEQL_EQUAL:
+        return value == after->value;
+    case BR_TRACEQL_NOT_EQUAL:
+        return value != after->value;
+    case BR_TRACEQL_LESS:
+        return value < after->value;
+    case BR_TRACEQL_LESS_EQUAL:
+        return value <= after->value;
+    case BR_TRACEQL_GREATER:
+        return value > after->value;
+    default:
+        return value >= after->value;
+    }
+}
+
+static void traceql_metric_apply(struct br_traceql_lines *lines, struct candidate *candidates,
+                                 const struct br_traceql_after *after)
+{
+    if (after->kind != BR_TRACEQL_COMPARE) {
+        for (uint32_t step = 0; step < lines->n_steps; step++)
+            traceql_metric_choose(lines, candidates, after, step);
+        return;
+    }
+    for (size_t i = 0; i < (size_t)lines->n_lines * lines->n_steps; i++)
+        if (!traceql_metric_holds(after, lines->values[i]))
+            lines->values[i] = NAN;
+}
+
+/* Drops lines without a value. */
+static void traceql_metric_drop(struct br_traceql_lines *lines)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < lines->n_lines; i++) {
+        const double *values = &lines->values[(size_t)i * lines->n_steps];
+        bool any = false;
+        for (uint32_t step = 0; step < lines->n_steps; step++)
+            any = any || !isnan(values[step]);
+        if (!any)
+            continue;
+        lines->lines[n] = lines->lines[i];
+        memmove(&lines->values[(size_t)n++ * lines->n_steps], values,
+                lines->n_steps * sizeof *values);
+    }
+    lines->n_lines = n;
+}
+
+int br_traceql_metrics_lines(const struct br_traceql_metrics *metrics, struct br_traceql_lines *ret)
+{
+    const struct br_traceql_metric *metric = metrics->query->metric;
+    struct br_traceql_line line = {0};
+    *ret = (struct br_traceql_lines){.n_steps = metrics->n_steps, .n_by = metric->n_by};
+    while (traceql_metric_next(metrics, &line))
+        ret->n_lines++;
+    ret->lines = br_arena_calloc(metrics->arena, ret->n_lines + 1u, sizeof *ret->lines);
+    ret->values = br_arena_calloc(metrics->arena, (size_t)ret->n_lines * ret->n_steps + 1,
+                                  sizeof *ret->values);
+    struct candidate *candidates =
+        metric->n_after ? br_arena_calloc(metrics->arena, ret->n_lines + 1u, sizeof *candidates)
+                        : NULL;
+    if (!ret->lines || !ret->values || (metric->n_after && !candidates))
+        return BR_ENOMEM;
+    line = (struct br_traceql_line){0};
+    for (uint32_t i = 0; traceql_metric_next(metrics, &line); i++) {
+        ret->lines[i] = line;
+        for (uint32_t step = 0; step < ret->n_steps; step++) {
+            double *value = &ret->values[(size_t)i * ret->n_steps + step];
+            if (!traceql_metric_value(metrics, &line, step, value) || !isfinite(*value))
+                *value = NAN;
+        }
+    }
+    for (size_t i = 0; i < metric->n_after; i++)
+        traceql_metric_apply(ret, candidates, &metric->after[i]);
+    if (metric->n_after)
+        traceql_metric_drop(ret);
+    return 0;
 }

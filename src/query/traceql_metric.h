@@ -47,11 +47,14 @@ struct br_traceql_line {
     uint32_t bucket;
 };
 
-/* Goes through the lines: the one after `*line`, which is zeroed at first. False at the end. */
-bool br_traceql_metrics_next(const struct br_traceql_metrics *metrics,
-                             struct br_traceql_line *line);
+/* All lines with their values, after what follows the metric. */
+struct br_traceql_lines {
+    struct br_traceql_line *lines;
+    double *values; /* n_steps of each line; NaN: none */
+    uint32_t n_lines, n_steps;
+    size_t n_by; /* labels that separate series */
+};
 
-/* Gives the value of a line at a step; false where there is none. Counts, rates, quantiles and
- * buckets have one everywhere. */
-bool br_traceql_metrics_value(const struct br_traceql_metrics *metrics,
-                              const struct br_traceql_line *line, uint32_t step, double *ret);
+/* Makes them, in the arena. Returns 0 or BR_ENOMEM. */
+int br_traceql_metrics_lines(const struct br_traceql_metrics *metrics,
+                             struct br_traceql_lines *ret);

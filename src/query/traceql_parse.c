@@ -7,7 +7,9 @@
 #include "query/traceql_internal.h"
 
 #define MATCH_MS 1000 /* of processor time that the matches of a query may take */
-#define SHOWN_MAX 40  /* characters of a token that an error repeats */
+#define COMPARE_TOP_DEFAULT 10
+#define COMPARE_TOP_MAX 1000
+#define SHOWN_MAX 40 /* characters of a token that an error repeats */
 
 struct parser {
     struct br_traceql *query;
@@ -83,6 +85,7 @@ static void *traceql_parse_alloc(struct parser *parser, size_t size, int *ret_rc
 
 /* --- Attributes ------------------------------------------------------------------------------- */
 
+/* If an intrinsic has several names, answers use the first. */
 static const struct {
     const char *name;
     enum br_traceql_intrinsic intrinsic;
@@ -108,8 +111,10 @@ static const struct {
     {"link:spanID", BR_TRACEQL_LINK_SPAN_ID, BR_TRACEQL_STRING},
     {"instrumentation:name", BR_TRACEQL_SCOPE_NAME, BR_TRACEQL_STRING},
     {"instrumentation:version", BR_TRACEQL_SCOPE_VERSION, BR_TRACEQL_STRING},
-    {"childCount", BR_TRACEQL_CHILD_COUNT, BR_TRACEQL_INT},
+    {"nestedSetLeft", BR_TRACEQL_NESTED_SET_LEFT, BR_TRACEQL_INT},
+    {"nestedSetRight", BR_TRACEQL_NESTED_SET_RIGHT, BR_TRACEQL_INT},
     {"span:childCount", BR_TRACEQL_CHILD_COUNT, BR_TRACEQL_INT},
+    {"childCount", BR_TRACEQL_CHILD_COUNT, BR_TRACEQL_INT},
     {"traceDuration", BR_TRACEQL_TRACE_DURATION, BR_TRACEQL_DURATION},
     {"trace:duration", BR_TRACEQL_TRACE_DURATION, BR_TRACEQL_DURATION},
     {"rootName", BR_TRACEQL_ROOT_NAME, BR_TRACEQL_STRING},
@@ -117,6 +122,14 @@ static const struct {
     {"rootServiceName", BR_TRACEQL_ROOT_SERVICE, BR_TRACEQL_STRING},
     {"trace:rootService", BR_TRACEQL_ROOT_SERVICE, BR_TRACEQL_STRING},
 };
+
+static const char *traceql_parse_intrinsic_name(enum br_traceql_intrinsic intrinsic)
+{
+    size_t i = 0;
+    while (intrinsics[i].intrinsic != intrinsic)
+        i++;
+    return intrinsics[i].name;
+}
 
 static const char *traceql_parse_scope_name(enum br_traceql_scope scope)
 {
@@ -142,6 +155,8 @@ static void traceql_parse_note_needs(struct br_traceql *query,
 {
     if (attribute->scope == BR_TRACEQL_INTRINSIC) {
         query->needs_trace |= attribute->intrinsic >= BR_TRACEQL_CHILD_COUNT;
+        query->needs_nested |= attribute->intrinsic == BR_TRACEQL_NESTED_SET_LEFT ||
+                               attribute->intrinsic == BR_TRACEQL_NESTED_SET_RIGHT;
         query->needs_bytes |= attribute->intrinsic >= BR_TRACEQL_STATUS_MESSAGE &&
                               attribute->intrinsic < BR_TRACEQL_CHILD_COUNT;
     } else if (attribute->scope != BR_TRACEQL_RESOURCE ||
@@ -189,17 +204,13 @@ static int traceql_parse_attribute(struct parser *parser, bool shown, uint32_t *
         size_t i = 0;
         while (i < BR_COUNT(intrinsics) && !traceql_parse_is_word(parser, intrinsics[i].name))
             i++;
-        if (traceql_parse_is_word(parser, "nestedSetLeft") ||
-            traceql_parse_is_word(parser, "nestedSetRight"))
-            return traceql_parse_fail_at(parser, BR_EUNSUPPORTED, &token,
-                                         "nestedSetLeft and nestedSetRight are not supported");
         if (i == BR_COUNT(intrinsics))
             return traceql_parse_unexpected(parser, "an attribute (.name, span.name, "
                                                     "resource.name) or an intrinsic");
-        attribute = (struct br_traceql_attribute){.scope = BR_TRACEQL_INTRINSIC,
-                                                  .intrinsic = intrinsics[i].intrinsic,
-                                                  .name = intrinsics[i].name,
-                                                  .name_len = token.len};
+        attribute.scope = BR_TRACEQL_INTRINSIC;
+        attribute.intrinsic = intrinsics[i].intrinsic;
+        attribute.name = traceql_parse_intrinsic_name(attribute.intrinsic);
+        attribute.name_len = strlen(attribute.name);
         *ret_type = intrinsics[i].type;
     } else {
         return traceql_parse_unexpected(parser, "an attribute");
@@ -455,6 +466,21 @@ static const struct {
     {"~", BR_TRACEQL_SIBLING, 2},
 };
 
+/* The one that is next, also behind a "!" or "&"; or BR_COUNT(relations). */
+static size_t traceql_parse_relation(const struct parser *parser, bool *ret_negated,
+                                     bool *ret_unites)
+{
+    const char *op = parser->token.op;
+    bool is_op = parser->token.kind == BR_TRACEQL_PUNCT;
+    *ret_negated = is_op && op[0] == '!' && strchr("<>~", op[1]) && op[1];
+    *ret_unites = is_op && op[0] == '&' && strchr("<>~", op[1]) && op[1];
+    size_t i = 0;
+    while (i < BR_COUNT(relations) &&
+           !(is_op && strcmp(relations[i].text, op + (*ret_negated || *ret_unites)) == 0))
+        i++;
+    return i;
+}
+
 static int traceql_parse_spansets(struct parser *parser, int least,
                                   const struct br_traceql_spanset **ret);
 
@@ -478,17 +504,6 @@ static int traceql_parse_spanset(struct parser *parser, const struct br_traceql_
     return rc ? rc : traceql_parse_filter(parser, &spanset->expr);
 }
 
-/* True when the next token is one of Tempo's operators that is not ours. */
-static bool traceql_parse_is_lacking(const struct parser *parser)
-{
-    static const char *const lacking[] = {"!>>", "!<<", "!>", "!<", "!~",
-                                          "&>>", "&<<", "&>", "&<", "&~"};
-    for (size_t i = 0; i < BR_COUNT(lacking); i++)
-        if (traceql_parse_is(parser, lacking[i]))
-            return true;
-    return false;
-}
-
 static int traceql_parse_spansets(struct parser *parser, int least,
                                   const struct br_traceql_spanset **ret)
 {
@@ -497,20 +512,17 @@ static int traceql_parse_spansets(struct parser *parser, int least,
     if (!rc)
         rc = traceql_parse_spanset(parser, &left);
     while (!rc) {
-        size_t i = 0;
-        while (i < BR_COUNT(relations) && !traceql_parse_is(parser, relations[i].text))
-            i++;
-        if (traceql_parse_is_lacking(parser))
-            rc = br_traceql_fail(
-                parser->lexer.err, BR_EUNSUPPORTED, parser->token.line, parser->token.col,
-                "'%s' is not supported; '>', '>>', '<', '<<' and '~' are", parser->token.op);
-        if (rc || i == BR_COUNT(relations) || relations[i].binds < least)
+        bool negated, unites;
+        size_t i = traceql_parse_relation(parser, &negated, &unites);
+        if (i == BR_COUNT(relations) || relations[i].binds < least)
             break;
         struct br_traceql_spanset *spanset = traceql_parse_alloc(parser, sizeof *spanset, &rc);
         if (rc || (rc = traceql_parse_step(parser)) ||
             (rc = traceql_parse_spansets(parser, relations[i].binds + 1, &spanset->right)))
             break;
         spanset->relation = relations[i].relation;
+        spanset->negated = negated;
+        spanset->unites = unites;
         spanset->left = left;
         parser->query->needs_trace = true;
         left = spanset;
@@ -559,32 +571,23 @@ static struct br_traceql_stage *traceql_parse_add_stage(struct parser *parser, i
     return NULL;
 }
 
-/* count() > 2, avg(duration) >= 10ms; the word is next. */
-static int traceql_parse_aggregate(struct parser *parser, enum br_traceql_aggregate aggregate)
+static bool traceql_parse_is_comparison(const struct parser *parser)
+{
+    size_t i = traceql_parse_operator(parser);
+    return i < BR_COUNT(operators) && operators[i].op >= BR_TRACEQL_EQUAL &&
+           operators[i].op <= BR_TRACEQL_GREATER_EQUAL;
+}
+
+/* A comparison with a number or a duration. */
+static int traceql_parse_comparison(struct parser *parser, const char *wanted,
+                                    enum br_traceql_op *ret_op, struct br_traceql_value *ret)
 {
     struct br_traceql_token token = parser->token;
     const struct br_traceql_expr *value;
     int rc;
-    struct br_traceql_stage *stage = traceql_parse_add_stage(parser, &rc);
-    if (rc || (rc = traceql_parse_step(parser)))
-        return rc;
-    stage->aggregate = aggregate;
-    parser->query->needs_trace = true;
-    if (aggregate == BR_TRACEQL_COUNT) {
-        rc = traceql_parse_empty(parser);
-    } else if (!(rc = traceql_parse_expect(parser, "(")) &&
-               !(rc = traceql_parse_expr(parser, 0, &stage->expr)) &&
-               !(rc = traceql_parse_expect(parser, ")")) &&
-               !traceql_parse_is_number(stage->expr->type)) {
-        return traceql_parse_fail_at(parser, BR_EINVAL, &token, "a number is wanted in brackets");
-    }
-    size_t i = rc ? 0 : traceql_parse_operator(parser);
-    if (rc)
-        return rc;
-    if (i == BR_COUNT(operators) || operators[i].op < BR_TRACEQL_EQUAL ||
-        operators[i].op > BR_TRACEQL_GREATER_EQUAL)
-        return traceql_parse_unexpected(parser, "a comparison, as count() > 2,");
-    stage->compare = operators[i].op;
+    if (!traceql_parse_is_comparison(parser))
+        return traceql_parse_unexpected(parser, wanted);
+    *ret_op = operators[traceql_parse_operator(parser)].op;
     if ((rc = traceql_parse_step(parser)) || (rc = traceql_parse_unary(parser, &value)))
         return rc;
     bool negative = value->op == BR_TRACEQL_NEGATE && value->left->op == BR_TRACEQL_VALUE;
@@ -592,12 +595,75 @@ static int traceql_parse_aggregate(struct parser *parser, enum br_traceql_aggreg
     if (plain->op != BR_TRACEQL_VALUE || !traceql_parse_is_number(plain->type))
         return traceql_parse_fail_at(parser, BR_EINVAL, &token,
                                      "an aggregate is compared with a number or a duration");
-    stage->value = plain->value;
-    if (negative && stage->value.type == BR_TRACEQL_FLOAT)
-        stage->value.real = -stage->value.real;
+    *ret = plain->value;
+    if (negative && ret->type == BR_TRACEQL_FLOAT)
+        ret->real = -ret->real;
     else if (negative)
-        stage->value.integer = -stage->value.integer;
+        ret->integer = -ret->integer;
     return 0;
+}
+
+/* The name of a stage in answers: that of an attribute, or else the text of the query. */
+static const char *traceql_parse_text(struct parser *parser, const char *function,
+                                      const struct br_traceql_expr *expr, const char *from,
+                                      const char *until)
+{
+    if (expr && expr->op == BR_TRACEQL_ATTRIBUTE) {
+        from = parser->query->attributes[expr->attribute].label;
+        until = from + strlen(from);
+    }
+    while (until > from && until[-1] == ' ')
+        until--;
+    return br_arena_printf(parser->query->arena, "%s(%.*s)", function, (int)(until - from), from);
+}
+
+/* "(" expression ")" of a function; sets the stage's expression and text. */
+static int traceql_parse_of(struct parser *parser, const char *function,
+                            struct br_traceql_stage *stage)
+{
+    int rc = traceql_parse_expect(parser, "(");
+    const char *from = parser->token.text;
+    if (rc || (rc = traceql_parse_expr(parser, 0, &stage->expr)))
+        return rc;
+    stage->text = traceql_parse_text(parser, function, stage->expr, from, parser->token.text);
+    if (!stage->text)
+        return br_err_set(parser->lexer.err, BR_ENOMEM, "out of memory");
+    return traceql_parse_expect(parser, ")");
+}
+
+/* by(...) and coalesce() */
+static int traceql_parse_grouping(struct parser *parser, bool coalesces)
+{
+    int rc;
+    struct br_traceql_stage *stage = traceql_parse_add_stage(parser, &rc);
+    if (rc || (rc = traceql_parse_step(parser)))
+        return rc;
+    stage->kind = coalesces ? BR_TRACEQL_STAGE_COALESCE : BR_TRACEQL_STAGE_BY;
+    parser->query->needs_trace = true;
+    return coalesces ? traceql_parse_empty(parser) : traceql_parse_of(parser, "by", stage);
+}
+
+/* count() > 2, avg(duration) >= 10ms; the word is next. */
+static int traceql_parse_aggregate(struct parser *parser, enum br_traceql_aggregate aggregate,
+                                   const char *name)
+{
+    struct br_traceql_token token = parser->token;
+    int rc;
+    struct br_traceql_stage *stage = traceql_parse_add_stage(parser, &rc);
+    if (rc || (rc = traceql_parse_step(parser)))
+        return rc;
+    stage->aggregate = aggregate;
+    parser->query->needs_trace = true;
+    if (aggregate == BR_TRACEQL_COUNT) {
+        stage->text = "count()";
+        rc = traceql_parse_empty(parser);
+    } else if (!(rc = traceql_parse_of(parser, name, stage)) &&
+               !traceql_parse_is_number(stage->expr->type)) {
+        return traceql_parse_fail_at(parser, BR_EINVAL, &token, "a number is wanted in brackets");
+    }
+    return rc ? rc
+              : traceql_parse_comparison(parser, "a comparison, as count() > 2,", &stage->compare,
+                                         &stage->value);
 }
 
 /* quantile_over_time(duration, .5, .9): what follows the attribute. */
@@ -640,6 +706,51 @@ static int traceql_parse_metric_of(struct parser *parser, struct br_traceql_metr
     return rc ? rc : traceql_parse_expect(parser, ")");
 }
 
+/* "topk(" number ")", whose "|" was read; the word is next. */
+static int traceql_parse_topk(struct parser *parser, struct br_traceql_after *after)
+{
+    bool top = traceql_parse_is_word(parser, "topk");
+    if (!top && !traceql_parse_is_word(parser, "bottomk"))
+        return traceql_parse_unexpected(parser, "topk() or bottomk()");
+    after->kind = top ? BR_TRACEQL_TOPK : BR_TRACEQL_BOTTOMK;
+    int rc = traceql_parse_step(parser);
+    if (!rc)
+        rc = traceql_parse_expect(parser, "(");
+    const struct br_traceql_value *value = &parser->token.value;
+    bool number = parser->token.kind == BR_TRACEQL_LITERAL && value->type == BR_TRACEQL_INT;
+    if (rc)
+        return rc;
+    if (!number || value->integer < 1 || value->integer > UINT32_MAX)
+        return traceql_parse_unexpected(parser, "a number of series, at least 1,");
+    after->count = (uint32_t)value->integer;
+    rc = traceql_parse_step(parser);
+    return rc ? rc : traceql_parse_expect(parser, ")");
+}
+
+static int traceql_parse_after(struct parser *parser, struct br_traceql_metric *metric)
+{
+    int rc = 0;
+    while (!rc && (traceql_parse_is(parser, "|") || traceql_parse_is_comparison(parser))) {
+        struct br_traceql_after after = {.kind = BR_TRACEQL_COMPARE};
+        struct br_traceql_value value = {0};
+        if (metric->n_after == BR_TRACEQL_AFTER_MAX)
+            return traceql_parse_fail_at(parser, BR_EINVAL, &parser->token,
+                                         "too much follows the metric");
+        if (traceql_parse_is(parser, "|"))
+            rc = (rc = traceql_parse_step(parser)) ? rc : traceql_parse_topk(parser, &after);
+        else
+            rc = traceql_parse_comparison(parser, "a comparison", &after.compare, &value);
+        after.value = value.type == BR_TRACEQL_FLOAT      ? value.real
+                      : value.type == BR_TRACEQL_DURATION ? (double)value.integer / 1e9
+                                                          : (double)value.integer;
+        metric->after[metric->n_after++] = after;
+    }
+    if (!rc && traceql_parse_operator(parser) < BR_COUNT(operators))
+        return traceql_parse_fail_at(parser, BR_EUNSUPPORTED, &parser->token,
+                                     "arithmetic of metrics is not supported");
+    return rc;
+}
+
 static int traceql_parse_metric(struct parser *parser, enum br_traceql_aggregate aggregate,
                                 const char *name)
 {
@@ -655,13 +766,55 @@ static int traceql_parse_metric(struct parser *parser, enum br_traceql_aggregate
         if (!rc)
             rc = traceql_parse_list(parser, false, metric->by, BR_TRACEQL_BY_MAX, &metric->n_by);
     }
-    if (!rc &&
-        (traceql_parse_is(parser, "|") || traceql_parse_operator(parser) < BR_COUNT(operators)))
-        return traceql_parse_fail_at(parser, BR_EUNSUPPORTED, &parser->token,
-                                     "nothing may follow a metric: topk(), bottomk() and "
-                                     "comparisons are not supported");
+    if (!rc)
+        rc = traceql_parse_after(parser, metric);
     if (!rc)
         parser->query->metric = metric;
+    return rc;
+}
+
+/* ", " and a whole number above 0. */
+static int traceql_parse_whole(struct parser *parser, uint64_t *ret)
+{
+    int rc = traceql_parse_expect(parser, ",");
+    const struct br_traceql_value *value = &parser->token.value;
+    if (rc)
+        return rc;
+    if (parser->token.kind != BR_TRACEQL_LITERAL || value->type != BR_TRACEQL_INT ||
+        value->integer <= 0)
+        return traceql_parse_unexpected(parser, "a whole number above 0");
+    *ret = (uint64_t)value->integer;
+    return traceql_parse_step(parser);
+}
+
+/* compare({...}, top, start, end); the word is next. */
+static int traceql_parse_compare(struct parser *parser)
+{
+    uint64_t top = COMPARE_TOP_DEFAULT;
+    int rc;
+    struct br_traceql_metric *metric = traceql_parse_alloc(parser, sizeof *metric, &rc);
+    struct br_traceql_token token = parser->token;
+    if (rc || (rc = traceql_parse_step(parser)) || (rc = traceql_parse_expect(parser, "(")) ||
+        (rc = traceql_parse_filter(parser, &metric->selection)))
+        return rc;
+    metric->aggregate = BR_TRACEQL_COMPARISON;
+    metric->name = "compare";
+    parser->query->needs_trace = parser->query->needs_bytes = true;
+    if (traceql_parse_is(parser, ","))
+        rc = traceql_parse_whole(parser, &top);
+    if (!rc && traceql_parse_is(parser, ",")) {
+        rc = traceql_parse_whole(parser, &metric->from_ns);
+        if (!rc)
+            rc = traceql_parse_whole(parser, &metric->until_ns);
+    }
+    if (!rc)
+        rc = traceql_parse_expect(parser, ")");
+    if (!rc && (top > COMPARE_TOP_MAX || metric->until_ns < metric->from_ns))
+        return traceql_parse_fail_at(parser, BR_EINVAL, &token,
+                                     "compare() wants at most 1000 values, and a start before an "
+                                     "end");
+    metric->top = (uint32_t)top;
+    parser->query->metric = metric;
     return rc;
 }
 
@@ -687,13 +840,12 @@ static const struct {
 
 static int traceql_parse_stage(struct parser *parser)
 {
-    static const char *const lacking[] = {"by", "coalesce", "compare", "topk", "bottomk"};
     int rc;
     if (traceql_parse_is(parser, "{")) {
         struct br_traceql_stage *stage = traceql_parse_add_stage(parser, &rc);
         if (rc)
             return rc;
-        stage->is_filter = true;
+        stage->kind = BR_TRACEQL_STAGE_FILTER;
         parser->query->needs_trace = true;
         rc = traceql_parse_filter(parser, &stage->expr);
         if (!rc && !traceql_parse_is(parser, "|") && parser->token.kind == BR_TRACEQL_PUNCT)
@@ -709,11 +861,14 @@ static int traceql_parse_stage(struct parser *parser)
         if (traceql_parse_is_word(parser, functions[i].name))
             return functions[i].metric
                        ? traceql_parse_metric(parser, functions[i].aggregate, functions[i].name)
-                       : traceql_parse_aggregate(parser, functions[i].aggregate);
-    for (size_t i = 0; i < BR_COUNT(lacking); i++)
-        if (traceql_parse_is_word(parser, lacking[i]))
-            return br_traceql_fail(parser->lexer.err, BR_EUNSUPPORTED, parser->token.line,
-                                   parser->token.col, "%s() is not supported", lacking[i]);
+                       : traceql_parse_aggregate(parser, functions[i].aggregate, functions[i].name);
+    if (traceql_parse_is_word(parser, "compare"))
+        return traceql_parse_compare(parser);
+    if (traceql_parse_is_word(parser, "by") || traceql_parse_is_word(parser, "coalesce"))
+        return traceql_parse_grouping(parser, traceql_parse_is_word(parser, "coalesce"));
+    if (traceql_parse_is_word(parser, "topk") || traceql_parse_is_word(parser, "bottomk"))
+        return traceql_parse_fail_at(parser, BR_EINVAL, &parser->token,
+                                     "topk() and bottomk() follow a metric, as rate()");
     return traceql_parse_unexpected(parser, "'{', select(), an aggregate or a metric");
 }
 

@@ -296,6 +296,15 @@ static struct br_traceql_value traceql_read_of_trace(const struct br_traceql_tra
     switch (intrinsic) {
     case BR_TRACEQL_CHILD_COUNT:
         return traceql_read_integer(BR_TRACEQL_INT, span->n_children);
+    case BR_TRACEQL_NESTED_SET_LEFT:
+        return traceql_read_integer(BR_TRACEQL_INT, trace->nested[span - trace->spans][0]);
+    case BR_TRACEQL_NESTED_SET_RIGHT:
+        return traceql_read_integer(BR_TRACEQL_INT, trace->nested[span - trace->spans][1]);
+    case BR_TRACEQL_NESTED_SET_PARENT:
+        return traceql_read_integer(BR_TRACEQL_INT, !span->row->parent_id ? -1
+                                                    : span->parent == BR_TRACEQL_NO_PARENT
+                                                        ? 0
+                                                        : (int64_t)trace->nested[span->parent][0]);
     case BR_TRACEQL_TRACE_DURATION:
         return traceql_read_integer(BR_TRACEQL_DURATION,
                                     (int64_t)(trace->end_ns - trace->start_ns));
@@ -334,9 +343,11 @@ int br_traceql_read_span(const struct br_traceql *query, struct br_store_query *
             reading.values[i] = traceql_read_text(span->row->service, strlen(span->row->service));
         if (attribute->scope != BR_TRACEQL_INTRINSIC)
             continue;
-        if (attribute->intrinsic < BR_TRACEQL_STATUS_MESSAGE)
+        bool nested =
+            attribute->intrinsic == BR_TRACEQL_NESTED_SET_PARENT && trace && trace->nested;
+        if (attribute->intrinsic < BR_TRACEQL_STATUS_MESSAGE && !nested)
             reading.values[i] = traceql_read_row(&reading, attribute->intrinsic);
-        else if (attribute->intrinsic >= BR_TRACEQL_CHILD_COUNT && trace)
+        else if (nested || (attribute->intrinsic >= BR_TRACEQL_CHILD_COUNT && trace))
             reading.values[i] = traceql_read_of_trace(trace, span, attribute->intrinsic);
     }
     span->values = reading.values;
@@ -430,6 +441,42 @@ static int traceql_read_relate(struct br_traceql_trace *trace, struct br_arena *
             trace->start_ns = row->start_ns;
         if (end_ns > trace->end_ns)
             trace->end_ns = end_ns;
+    }
+    return 0;
+}
+
+int br_traceql_trace_nest(struct br_traceql_trace *trace, struct br_arena *arena)
+{
+    uint32_t n_spans = trace->n_spans, number = 0;
+    uint32_t *first = br_arena_calloc(arena, n_spans + 1, sizeof *first); /* child + 1 */
+    uint32_t *next = br_arena_calloc(arena, n_spans + 1, sizeof *next);   /* sibling + 1 */
+    trace->nested = br_arena_calloc(arena, n_spans + 1, sizeof *trace->nested);
+    if (!first || !next || !trace->nested)
+        return BR_ENOMEM;
+    for (uint32_t i = n_spans; i-- > 0;) {
+        uint32_t parent = trace->spans[i].parent;
+        if (parent == BR_TRACEQL_NO_PARENT)
+            continue;
+        next[i] = first[parent];
+        first[parent] = i + 1;
+    }
+    for (uint32_t root = 0; root < n_spans; root++) {
+        if (trace->spans[root].row->parent_id)
+            continue;
+        trace->nested[root][0] = ++number;
+        for (uint32_t at = root;;) {
+            if (first[at]) { /* down, to a child that was not there yet */
+                uint32_t child = first[at] - 1;
+                first[at] = next[child];
+                trace->nested[child][0] = ++number;
+                at = child;
+                continue;
+            }
+            trace->nested[at][1] = ++number;
+            if (at == root)
+                break;
+            at = trace->spans[at].parent;
+        }
     }
     return 0;
 }

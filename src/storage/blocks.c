@@ -43,7 +43,7 @@ struct br_blocks {
     struct br_map *services;   /* to the number that stands for all operations of one */
     uint32_t *service_of;      /* an operation's, by number */
     uint32_t last_operation, cap_service_of;
-    struct br_map *keys;     /* 'r' or 's', key to struct key */
+    struct br_map *keys;     /* digit of enum br_key_scope, key to struct key */
     struct br_hashes values; /* that are listed */
     int64_t last_block;
     /* Of the block under construction. */
@@ -181,8 +181,8 @@ static uint32_t blocks_operation(struct br_blocks *blocks, struct br_entry name)
     return blocks->operation = (uint32_t)number;
 }
 
-static struct key *blocks_new_key(struct br_blocks *blocks, bool resource, const uint8_t *data,
-                                  size_t len)
+static struct key *blocks_new_key(struct br_blocks *blocks, enum br_key_scope scope,
+                                  const uint8_t *data, size_t len)
 {
     struct key *key = br_calloc(1, sizeof *key);
     if (!key || br_map_put(blocks->keys, blocks->key_text.data, blocks->key_text.len, key, NULL)) {
@@ -194,7 +194,7 @@ static struct key *blocks_new_key(struct br_blocks *blocks, bool resource, const
     sqlite3_stmt *statement = br_sql_take(blocks->sql, BR_SQL_KEY_ADD);
     if (statement) {
         (void)sqlite3_bind_int64(statement, 1, key->id);
-        (void)sqlite3_bind_int(statement, 2, resource);
+        (void)sqlite3_bind_int(statement, 2, (int)scope);
         (void)sqlite3_bind_text(statement, 3, len ? (const char *)data : "", (int)len,
                                 SQLITE_STATIC);
     }
@@ -202,13 +202,13 @@ static struct key *blocks_new_key(struct br_blocks *blocks, bool resource, const
 }
 
 /* The key as it is listed; NULL where it is not. */
-static struct key *blocks_key(struct br_blocks *blocks, bool resource, const uint8_t *data,
-                              size_t len)
+static struct key *blocks_key(struct br_blocks *blocks, enum br_key_scope scope,
+                              const uint8_t *data, size_t len)
 {
     if (len > BR_VALUE_BYTES_MAX)
         return NULL;
     br_str_clear(&blocks->key_text);
-    br_str_putc(&blocks->key_text, resource ? 'r' : 's');
+    br_str_putc(&blocks->key_text, (char)('0' + (int)scope));
     br_str_add(&blocks->key_text, data, len);
     if (blocks->key_text.failed) {
         (void)blocks_no_memory(blocks);
@@ -217,14 +217,25 @@ static struct key *blocks_key(struct br_blocks *blocks, bool resource, const uin
     struct key *key = br_map_get(blocks->keys, blocks->key_text.data, blocks->key_text.len);
     if (key || br_map_count(blocks->keys) >= BR_KEYS_MAX)
         return key;
-    return blocks_new_key(blocks, resource, data, len);
+    return blocks_new_key(blocks, scope, data, len);
+}
+
+/* Lists the keys of attributes in field `number` of a message. */
+static void blocks_list_keys(struct br_blocks *blocks, enum br_key_scope scope, const uint8_t *data,
+                             size_t len, uint32_t number)
+{
+    struct br_keyvalue at;
+    const uint8_t *p = data, *end = len ? p + len : p;
+    while (!blocks->rc && (p = br_keyvalue_next(p, end, number, &at)))
+        (void)blocks_key(blocks, scope, at.key, at.key_len);
 }
 
 /* An attribute that this block has not had: is it one that the partition lists? */
 static void blocks_list_value(struct br_blocks *blocks, bool resource, const struct br_keyvalue *at,
                               const char *value, size_t len, uint64_t hash)
 {
-    struct key *key = blocks_key(blocks, resource, at->key, at->key_len);
+    struct key *key = blocks_key(blocks, resource ? BR_KEYS_OF_RESOURCES : BR_KEYS_OF_SPANS,
+                                 at->key, at->key_len);
     if (!key || len > BR_VALUE_BYTES_MAX || key->n_values >= BR_VALUES_MAX)
         return;
     if (!br_hashes_add(&blocks->values, hash)) {
@@ -491,6 +502,14 @@ static bool blocks_read_field(struct br_blocks *blocks, const struct br_field *f
         if (br_keyvalue_read(field->data, (size_t)field->value, &at))
             blocks_attribute(blocks, false, &at);
         return false;
+    case BR_SCAN_LEN(BR_SPAN_EVENTS):
+        blocks_list_keys(blocks, BR_KEYS_OF_EVENTS, field->data, (size_t)field->value,
+                         BR_EVENT_ATTRIBUTES);
+        return false;
+    case BR_SCAN_LEN(BR_SPAN_LINKS):
+        blocks_list_keys(blocks, BR_KEYS_OF_LINKS, field->data, (size_t)field->value,
+                         BR_SPAN_LINK_ATTRIBUTES);
+        return false;
     default:
         return false;
     }
@@ -586,6 +605,8 @@ static int blocks_add_scope(struct br_blocks *blocks, const uint8_t *body, const
         if (br_scan_tag(&field) == BR_SCAN_LEN(BR_SCOPES_SCOPE))
             blocks->scope =
                 blocks_cut_head(blocks, &blocks->cut[1], field.data, (size_t)field.value);
+    blocks_list_keys(blocks, BR_KEYS_OF_SCOPES, blocks->scope.data, blocks->scope.len,
+                     BR_SCOPE_ATTRIBUTES);
     for (p = body; p && p < end && (p = br_scan(p, end, &field));) {
         if (br_scan_tag(&field) != BR_SCAN_LEN(BR_SCOPES_ITEMS))
             continue;
@@ -836,12 +857,12 @@ static bool blocks_load_keys(struct br_blocks *blocks)
     sqlite3_stmt *statement = br_sql_take(blocks->sql, BR_SQL_KEYS);
     int rc = 0;
     while (br_sql_row(blocks->sql, statement, &rc, blocks->err)) {
-        bool resource = sqlite3_column_int(statement, 1) != 0;
+        int scope = sqlite3_column_int(statement, 1);
         const char *name = (const char *)sqlite3_column_text(statement, 2);
         size_t len = (size_t)sqlite3_column_bytes(statement, 2);
         struct key *key = br_calloc(1, sizeof *key);
         br_str_clear(&blocks->key_text);
-        br_str_putc(&blocks->key_text, resource ? 'r' : 's');
+        br_str_putc(&blocks->key_text, (char)('0' + scope));
         br_str_add(&blocks->key_text, name ? name : "", len);
         if (!key || blocks->key_text.failed ||
             br_map_put(blocks->keys, blocks->key_text.data, blocks->key_text.len, key, NULL)) {
@@ -849,7 +870,7 @@ static bool blocks_load_keys(struct br_blocks *blocks)
             return blocks_no_memory(blocks);
         }
         key->id = sqlite3_column_int64(statement, 0);
-        if (!blocks_load_values(blocks, key, resource, name ? name : "", len))
+        if (!blocks_load_values(blocks, key, scope == BR_KEYS_OF_RESOURCES, name ? name : "", len))
             return false;
     }
     blocks_fail(blocks, rc);

@@ -282,7 +282,7 @@ static int names_add_values(struct names *names, struct br_store_view *view, int
 
 /* Keys, or the values of `key` unless it is NULL. */
 static int names_add_keys(struct names *names, struct br_store_view *view, const char *key,
-                          bool resource)
+                          enum br_key_scope scope)
 {
     struct br_sql *sql = &view->reader->sql;
     sqlite3_stmt *statement = br_sql_take(sql, BR_SQL_KEYS);
@@ -290,7 +290,7 @@ static int names_add_keys(struct names *names, struct br_store_view *view, const
     bool goes_on = true;
     while (goes_on && !ours && br_sql_row(sql, statement, &rc, NULL)) {
         const char *text = (const char *)sqlite3_column_text(statement, 2);
-        if ((sqlite3_column_int(statement, 1) != 0) != resource)
+        if (sqlite3_column_int(statement, 1) != (int)scope)
             continue;
         if (!key)
             goes_on = names_add_column(names, statement, 2, 0);
@@ -300,9 +300,9 @@ static int names_add_keys(struct names *names, struct br_store_view *view, const
     return ours ? ours : rc ? br_store_view_sql_failed(names->query, view, names->err) : 0;
 }
 
-static int names_of_attributes(struct br_store_query *query, const char *key, bool resource,
-                               const uint64_t range_ns[2], br_name_fn *fn, void *arg,
-                               struct br_err *err)
+static int names_of_attributes(struct br_store_query *query, const char *key,
+                               enum br_key_scope scope, const uint64_t range_ns[2], br_name_fn *fn,
+                               void *arg, struct br_err *err)
 {
     struct names names = {.query = query, .err = err};
     struct br_store_reading *reading = br_store_reading_of(query);
@@ -313,16 +313,16 @@ static int names_of_attributes(struct br_store_query *query, const char *key, bo
         struct br_store_view *view = &reading->views[i];
         if (br_store_view_has_spans(&view->totals, range_ns[0], range_ns[1]) &&
             br_store_view_open(query, view, &rc, err))
-            rc = names_add_keys(&names, view, key, resource);
+            rc = names_add_keys(&names, view, key, scope);
     }
     return names_end(&names, fn, arg, rc);
 }
 
-int br_store_span_keys(struct br_store_query *query, bool resource, uint64_t from_ns,
+int br_store_span_keys(struct br_store_query *query, enum br_key_scope scope, uint64_t from_ns,
                        uint64_t until_ns, br_name_fn *fn, void *arg, struct br_err *err)
 {
     uint64_t range_ns[] = {from_ns, until_ns};
-    return names_of_attributes(query, NULL, resource, range_ns, fn, arg, err);
+    return names_of_attributes(query, NULL, scope, range_ns, fn, arg, err);
 }
 
 int br_store_span_values(struct br_store_query *query, const char *key, bool resource,
@@ -330,5 +330,6 @@ int br_store_span_values(struct br_store_query *query, const char *key, bool res
                          struct br_err *err)
 {
     uint64_t range_ns[] = {from_ns, until_ns};
-    return names_of_attributes(query, key, resource, range_ns, fn, arg, err);
+    return names_of_attributes(query, key, resource ? BR_KEYS_OF_RESOURCES : BR_KEYS_OF_SPANS,
+                               range_ns, fn, arg, err);
 }

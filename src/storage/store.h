@@ -182,9 +182,19 @@ int br_store_services(struct br_store_query *query, uint64_t from_ns, uint64_t u
 int br_store_operations(struct br_store_query *query, const char *service, uint64_t from_ns,
                         uint64_t until_ns, br_name_fn *fn, void *arg, struct br_err *err);
 
-/* List the keys of attributes of spans or of resources, and the values of one key, from partitions
- * that touch [from, until). As br_store_spans. */
-int br_store_span_keys(struct br_store_query *query, bool resource, uint64_t from_ns,
+/* Owners of attributes. The database stores these numbers. */
+enum br_key_scope {
+    BR_KEYS_OF_SPANS,
+    BR_KEYS_OF_RESOURCES,
+    BR_KEYS_OF_EVENTS,
+    BR_KEYS_OF_LINKS,
+    BR_KEYS_OF_SCOPES,
+    BR_KEYS_SCOPES
+};
+
+/* List the keys of attributes of one scope, and the values of one key of spans or resources, from
+ * partitions that touch [from, until). As br_store_spans. */
+int br_store_span_keys(struct br_store_query *query, enum br_key_scope scope, uint64_t from_ns,
                        uint64_t until_ns, br_name_fn *fn, void *arg, struct br_err *err);
 int br_store_span_values(struct br_store_query *query, const char *key, bool resource,
                          uint64_t from_ns, uint64_t until_ns, br_name_fn *fn, void *arg,

@@ -68,7 +68,10 @@ def request():
         part.resource.attributes.append(otlp.attribute("service.name", name))
         scope = part.scope_spans.add()
         scope.scope.name = "tests"
+        scope.scope.attributes.append(otlp.attribute("language", "c"))
         scope.spans.extend(spans)
+    message.resource_spans[2].scope_spans[0].spans[0].links.add(
+        trace_id=CHECKOUT, span_id=span_id(1), attributes=[otlp.attribute("reason", "retry")])
     message.resource_spans[1].scope_spans[0].spans[0].events.append(event)
     return message
 
@@ -293,10 +296,14 @@ def test_names_tags(api):
     assert sorted(scopes["span"]) == ["attempt", "db.statement", "http.status_code", "ok"]
     assert {"duration", "kind", "name", "rootName", "rootServiceName", "status", "statusMessage", "trace:duration",
             "span:id"} <= set(scopes["intrinsic"])
+    assert scopes["event"] == ["exception.type"]
+    assert scopes["instrumentation"] == ["language"]
+    assert scopes["link"] == ["reason"]
     [only] = api.json("/api/v2/search/tags", tempo.TAGS_V2, scope="resource")["scopes"]
     assert only == {"name": "resource", "tags": ["service.name"]}
     old = api.json("/api/search/tags", tempo.TAGS_V1)
-    assert sorted(old["tagNames"]) == ["attempt", "db.statement", "http.status_code", "ok", "service.name"]
+    assert sorted(old["tagNames"]) == ["attempt", "db.statement", "exception.type", "http.status_code", "language", "ok",
+                                       "reason", "service.name"]
 
 
 @pytest.mark.parametrize("tag, kind, expected", [
@@ -407,7 +414,7 @@ def test_measures_durations(api):
 @pytest.mark.parametrize("q, says", [
     ("{bad", "invalid TraceQL query: 1:2: unexpected bad"),
     ("{ name = }", "invalid TraceQL query: 1:10: unexpected }"),
-    ("{} | by(name)", "invalid TraceQL query: 1:6: by() is not supported"),
+    ("({} | count() > 1) && {}", "invalid TraceQL query: 1:5: a pipeline in brackets is not supported"),
     ("(" * 10000, "the query nests deeper than 64"),
     ("{" + "!" * 10000 + "true}", "the query nests deeper than 64"),
     ('{name =~ "' + "(a+)+" * 400 + '"}', "a regular expression may have 1024 bytes"),

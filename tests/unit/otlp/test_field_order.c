@@ -348,8 +348,8 @@ static void ask_store(const struct wire *w, enum br_signal signal, struct answer
     const struct br_span_filter spans = {0};
     const struct br_sample_filter samples = {0};
     assert_int_equal(br_store_spans(query, &spans, on_span, ret, &rig.err), 0);
-    assert_int_equal(br_store_span_keys(query, false, 0, 0, on_key, ret, &rig.err), 0);
-    assert_int_equal(br_store_span_keys(query, true, 0, 0, on_key, ret, &rig.err), 0);
+    assert_int_equal(br_store_span_keys(query, BR_KEYS_OF_SPANS, 0, 0, on_key, ret, &rig.err), 0);
+    assert_int_equal(br_store_span_keys(query, BR_KEYS_OF_RESOURCES, 0, 0, on_key, ret, &rig.err), 0);
     assert_int_equal(br_store_samples(query, &samples, 0, on_samples, ret, &rig.err), 0);
     assert_int_equal(br_flame_init(&flame, 10000), 0);
     assert_int_equal(br_store_flame(query, &samples, &flame, &rig.err), 0);

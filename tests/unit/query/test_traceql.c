@@ -387,6 +387,48 @@ static void goes_through_circles_once(void **state)
     asked_id = trace_id;
 }
 
+static void relates_and_groups(void **state)
+{
+    static const char *const cases[][2] = {
+        /* Those of the right side without such a relative on the left. */
+        {"{} !>> {}", "0"},
+        {"{name=\"charge\"} !>> {}", "014"},
+        {"{name=\"charge\"} !> {}", "014"},
+        {"{name=\"nothing\"} !>> {kind=server}", "02"},
+        {"{} !>> {name=\"nothing\"}", ""},
+        {"{name=\"db.query\"} !<< {}", "34"},
+        {"{kind=server} !< {}", "0234"},
+        {"{name=\"render\"} !~ {}", "0234"},
+        /* Both relatives. */
+        {"{} &>> {name=\"db.query\"}", "0123"},
+        {"{name=\"charge\"} &> {kind=client}", "23"},
+        {"{name=\"db.query\"} &<< {name=\"GET /cart\"}", "03"},
+        {"{name=\"db.query\"} &< {}", "23"},
+        {"{name=\"render\"} &~ {}", "14"},
+        {"{name=\"render\"} &> {}", ""},
+        {"({} &>> {name=\"db.query\"}) && {name=\"render\"}", "01234"},
+        /* Numbers of the tree. */
+        {"{nestedSetLeft = 1 && nestedSetRight = 10}", "0"},
+        {"{nestedSetLeft = 4 && nestedSetRight = 5 && nestedSetParent = 3}", "3"},
+        {"{nestedSetLeft = 8 && nestedSetRight = 9 && nestedSetParent = 1}", "4"},
+        {"{nestedSetParent < 0 && nestedSetLeft > 0}", "0"},
+        /* Groups. */
+        {"{} | by(name) | count() > 1", "12"},
+        {"{} | by(name) | count() > 1 | coalesce() | count() = 2", "12"},
+        {"{} | by(name) | coalesce() | count() = 5", "01234"},
+        {"{} | by(resource.service.name) | avg(duration) > 500ms", "014"},
+        {"{} | by(resource.service.name) | sum(duration) < 1s", "23"},
+        {"{} | by(kind) | by(resource.service.name) | count() = 1", "01234"},
+        {"{} | by(kind) | max(duration) <= 200ms", "4"},
+        {"{} | by(kind) | min(duration) = 500ms", "02"},
+        {"{} | by(span.nothing) | count() = 5", "01234"},
+        {"{} | by(duration > 500ms) | count() = 3", "234"},
+        {"{} | by(name) | {kind=client} | count() = 1", "13"},
+    };
+    (void)state;
+    expect_all(cases, BR_COUNT(cases));
+}
+
 /* Where it is wrong, and what. */
 static void refuses(void **state)
 {
@@ -419,10 +461,17 @@ static void refuses(void **state)
         {"{} {}", "1:4: unexpected {; '|' or the end is wanted"},
         {"{} |", "1:5: the query ends where '{', select(), an aggregate or a metric is wanted"},
         {"{} | count()", "1:13: the query ends where a comparison, as count() > 2, is wanted"},
-        {"{} | count() > \"x\"", "1:6: an aggregate is compared with a number or a duration"},
+        {"{} | count() > \"x\"", "1:14: an aggregate is compared with a number or a duration"},
         {"{} | avg(name) > 1", "1:6: a number is wanted in brackets"},
-        {"{} | rate() | rate()", "1:13: nothing may follow a metric: topk(), bottomk() and "
-                                 "comparisons are not supported"},
+        {"{} | rate() | rate()", "1:15: unexpected rate; topk() or bottomk() is wanted"},
+        {"{} | rate() | topk(0)", "1:20: unexpected 0; a number of series, at least 1, is wanted"},
+        {"{} | rate() > \"x\"", "1:13: an aggregate is compared with a number or a duration"},
+        {"{} | topk(10)", "1:6: topk() and bottomk() follow a metric, as rate()"},
+        {"{} | by()", "1:9: unexpected ); an attribute is wanted"},
+        {"{} | coalesce(name)", "1:15: unexpected name; ')' is wanted"},
+        {"{} | compare({}, 0)", "1:18: unexpected 0; a whole number above 0 is wanted"},
+        {"{} | compare({}, 10, 20, 10)",
+         "1:6: compare() wants at most 1000 values, and a start before an end"},
         {"{} | quantile_over_time(duration)",
          "1:33: unexpected ); a quantile, as quantile_over_time(duration, .9), is wanted"},
         {"{} | quantile_over_time(duration, 2)",
@@ -432,13 +481,7 @@ static void refuses(void **state)
         /* By name. */
         {"{ parent.name = \"x\" }",
          "1:3: parent. is not supported; {...} > {...} compares with the parent"},
-        {"{ nestedSetLeft = 1 }", "1:3: nestedSetLeft and nestedSetRight are not supported"},
-        {"{} !>> {}", "1:4: '!>>' is not supported; '>', '>>', '<', '<<' and '~' are"},
-        {"{} &>> {}", "1:4: '&>>' is not supported; '>', '>>', '<', '<<' and '~' are"},
-        {"{} | by(name)", "1:6: by() is not supported"},
-        {"{} | coalesce()", "1:6: coalesce() is not supported"},
-        {"{} | compare({status=error})", "1:6: compare() is not supported"},
-        {"{} | topk(10)", "1:6: topk() is not supported"},
+        {"{} | rate() / {} | rate()", "1:13: arithmetic of metrics is not supported"},
         {"({} | count() > 1) && {}", "1:5: a pipeline in brackets is not supported"},
         {"{} | {} && {}", "1:9: spansets are combined before the first '|' alone"},
     };
@@ -633,6 +676,7 @@ SUITE(traceql)
         cmocka_unit_test(compares),
         cmocka_unit_test(relates),
         cmocka_unit_test(goes_through_circles_once),
+        cmocka_unit_test(relates_and_groups),
         cmocka_unit_test(refuses),
         cmocka_unit_test(bounds_what_a_query_is),
         cmocka_unit_test(bounds_what_a_pattern_takes),

@@ -191,7 +191,8 @@ static void test_names(void **state)
     assert_string_equal(names.text[1], "POST /checkout");
     assert_int_equal(names.counts[0] + names.counts[1], 500);
     names.count = 0;
-    assert_int_equal(br_store_span_keys(query, false, 0, 0, on_name, &names, &rig->err), 0);
+    assert_int_equal(br_store_span_keys(query, BR_KEYS_OF_SPANS, 0, 0, on_name, &names, &rig->err),
+                     0);
     assert_int_equal(names.count, 1);
     assert_string_equal(names.text[0], "http.route");
     names.count = 0;
