@@ -186,6 +186,30 @@ static void tempo_metrics_put_samples(struct br_str *out, const struct br_traceq
     br_str_putc(out, ']');
 }
 
+static void tempo_metrics_put_exemplars(struct br_str *out,
+                                        const struct br_traceql_metrics *metrics,
+                                        const struct br_traceql_line *line, const double *values)
+{
+    bool first = true;
+    for (uint32_t i = 0; i < line->series->n_exemplars; i++) {
+        const struct br_traceql_exemplar *exemplar = &line->series->exemplars[i];
+        double value;
+        if (!br_traceql_metrics_exemplar(metrics, line, values, exemplar, &value))
+            continue;
+        br_str_printf(out, "%s{\"labels\":[{\"key\":\"trace:id\",\"value\":{\"stringValue\":\"",
+                      first ? ",\"exemplars\":[" : ",");
+        br_str_hex(out, exemplar->trace_id, sizeof exemplar->trace_id);
+        br_str_puts(out, "\"}},{\"key\":\"span:id\",\"value\":{\"stringValue\":\"");
+        br_str_hex(out, (const uint8_t *)&exemplar->span_id, sizeof exemplar->span_id);
+        br_str_printf(
+            out, "\"}}],\"timestampMs\":\"%" PRIu64 "\",\"value\":", exemplar->start_ns / 1000000);
+        br_number_print(out, value);
+        br_str_putc(out, '}');
+        first = false;
+    }
+    br_str_puts(out, first ? "" : "]");
+}
+
 static int tempo_metrics_answer(struct query_job *job, const struct br_traceql_metrics *metrics,
                                 bool instant)
 {
@@ -204,6 +228,7 @@ static int tempo_metrics_answer(struct query_job *job, const struct br_traceql_m
             br_number_print(&job->out, values[0]);
         } else {
             tempo_metrics_put_samples(&job->out, metrics, values);
+            tempo_metrics_put_exemplars(&job->out, metrics, &lines.lines[i], values);
         }
         br_str_putc(&job->out, '}');
         first = false;
@@ -248,6 +273,7 @@ static bool tempo_metrics_read_range(struct query_job *job, bool instant,
         query_job_fail(job, 400, "invalid start or end: the start must be before the end");
         return false;
     }
+    metrics->max_exemplars = 0;
     metrics->start_ns = from;
     metrics->step_ns = until - from + 1;
     metrics->n_steps = 1;
@@ -268,6 +294,22 @@ static bool tempo_metrics_read_range(struct query_job *job, bool instant,
     metrics->start_ns = (from > step ? from - step : 0) + 1;
     metrics->step_ns = step;
     metrics->n_steps = (uint32_t)n_steps;
+    return true;
+}
+
+/* The number of exemplars of a series: the query's hint, or the parameter; as in Tempo 0 and none
+ * mean the most. */
+static bool tempo_metrics_read_exemplars(struct query_job *job, struct br_traceql_metrics *metrics)
+{
+    uint64_t asked;
+    if (!query_job_number(job, "exemplars", 0, UINT32_MAX, &asked))
+        return false;
+    if (metrics->query->exemplars >= 0)
+        asked = (uint64_t)metrics->query->exemplars;
+    else if (asked == 0)
+        asked = BR_TRACEQL_EXEMPLARS_MAX;
+    metrics->max_exemplars =
+        (uint32_t)(asked < BR_TRACEQL_EXEMPLARS_MAX ? asked : BR_TRACEQL_EXEMPLARS_MAX);
     return true;
 }
 
@@ -293,6 +335,24 @@ static void tempo_metrics_run(struct query_job *job, struct br_traceql *query,
     job->begun_store.cut = scan.cut;
 }
 
+static void tempo_metrics_ask(struct query_job *job, struct br_traceql *query,
+                              struct br_traceql_metrics *metrics, bool instant)
+{
+    bool compares = query->metric->aggregate == BR_TRACEQL_COMPARISON;
+    metrics->query = query;
+    if (!tempo_metrics_read_range(job, instant, metrics) ||
+        (!instant && !tempo_metrics_read_exemplars(job, metrics)))
+        return;
+    int rc = compares ? 0 : br_traceql_metrics_init(metrics);
+    if (rc)
+        query_job_fail_rc(job, rc, NULL);
+    else if (compares)
+        tempo_metrics_run_comparison(job, query, metrics, instant);
+    else
+        tempo_metrics_run(job, query, metrics, instant);
+    br_traceql_metrics_release(metrics);
+}
+
 static void tempo_metrics(struct query_job *job, bool instant)
 {
     const char *text =
@@ -311,18 +371,9 @@ static void tempo_metrics(struct query_job *job, bool instant)
         br_err_prefix(&err, "invalid TraceQL query: ");
     if (rc) {
         query_job_fail_rc(job, rc, &err);
-    } else if (tempo_metrics_read_range(job, instant, metrics)) {
-        metrics->query = &query;
+    } else {
         metrics->arena = &arena;
-        bool compares = query.metric->aggregate == BR_TRACEQL_COMPARISON;
-        rc = compares ? 0 : br_traceql_metrics_init(metrics);
-        if (rc)
-            query_job_fail_rc(job, rc, NULL);
-        else if (compares)
-            tempo_metrics_run_comparison(job, &query, metrics, instant);
-        else
-            tempo_metrics_run(job, &query, metrics, instant);
-        br_traceql_metrics_release(metrics);
+        tempo_metrics_ask(job, &query, metrics, instant);
     }
     br_traceql_release(&query);
     br_arena_release(&arena);

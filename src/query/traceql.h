@@ -247,6 +247,7 @@ struct br_traceql {
     struct br_traceql_stage stages[BR_TRACEQL_STAGES_MAX];
     size_t n_stages;
     const struct br_traceql_metric *metric; /* NULL: a search */
+    int32_t exemplars;                      /* with(exemplars=...); -1: not set */
     bool needs_trace;  /* a span cannot be judged without the others of its trace */
     bool needs_bytes;  /* ... nor by its row alone */
     bool needs_nested; /* nestedSetLeft or nestedSetRight, or nestedSetParent beside them */

@@ -11,6 +11,7 @@
 
 #define KEY_MAX 4096 /* bytes of the values of by() together */
 #define NS_PER_S 1e9
+#define EXEMPLARS_IN_PART 2u /* as in Tempo */
 
 void br_traceql_metrics_release(struct br_traceql_metrics *metrics)
 {
@@ -117,6 +118,52 @@ static int traceql_metric_find(struct br_traceql_metrics *metrics,
     return rc;
 }
 
+/* --- Exemplars -------------------------------------------------------------------------------- */
+
+static uint32_t traceql_metric_parts(const struct br_traceql_metrics *metrics)
+{
+    uint32_t parts = metrics->max_exemplars / EXEMPLARS_IN_PART;
+    return parts ? parts : 1;
+}
+
+static bool traceql_metric_has_exemplar_of(const struct br_traceql_series *series,
+                                           const struct br_stored_span *row)
+{
+    const struct br_traceql_exemplar *last =
+        series->n_exemplars ? &series->exemplars[series->n_exemplars - 1] : NULL;
+    return last && memcmp(last->trace_id, row->trace_id, sizeof last->trace_id) == 0;
+}
+
+/* Keeps the span where its part of the range has none yet, and not two in a row of one trace. */
+static int traceql_metric_exemplify(struct br_traceql_metrics *metrics,
+                                    struct br_traceql_series *series,
+                                    const struct br_stored_span *row, double value)
+{
+    uint32_t parts = traceql_metric_parts(metrics);
+    uint64_t width = metrics->step_ns * metrics->n_steps / parts + 1;
+    if (metrics->max_exemplars == 0 || series->n_exemplars == metrics->max_exemplars ||
+        metrics->n_exemplars == BR_TRACEQL_EXEMPLARS_TOGETHER ||
+        traceql_metric_has_exemplar_of(series, row))
+        return 0;
+    if (!series->exemplars) {
+        series->exemplars =
+            br_arena_calloc(metrics->arena, metrics->max_exemplars, sizeof *series->exemplars);
+        series->n_exemplars_in = br_arena_calloc(metrics->arena, parts, 1);
+        if (!series->exemplars || !series->n_exemplars_in)
+            return BR_ENOMEM;
+    }
+    uint8_t *n_in = &series->n_exemplars_in[(row->start_ns - metrics->start_ns) / width];
+    if (*n_in == EXEMPLARS_IN_PART)
+        return 0;
+    (*n_in)++;
+    metrics->n_exemplars++;
+    struct br_traceql_exemplar *exemplar = &series->exemplars[series->n_exemplars++];
+    *exemplar = (struct br_traceql_exemplar){
+        .span_id = row->span_id, .start_ns = row->start_ns, .value = value};
+    memcpy(exemplar->trace_id, row->trace_id, sizeof exemplar->trace_id);
+    return 0;
+}
+
 /* --- Spans ------------------------------------------------------------------------------------ */
 
 /* Bucket i holds what is over 2^(i-1) and up to 2^i. */
@@ -194,7 +241,7 @@ int br_traceql_metrics_add(struct br_traceql_metrics *metrics, const struct br_t
         traceql_metric_sum(metrics->query->metric->aggregate, value, series->counts[step] == 0,
                            &series->sums[step]);
     series->counts[step]++;
-    return 0;
+    return traceql_metric_exemplify(metrics, series, span->row, value);
 }
 
 /* --- Lines ------------------------------------------------------------------------------------ */
@@ -440,4 +487,46 @@ int br_traceql_metrics_lines(const struct br_traceql_metrics *metrics, struct br
     if (metric->n_after)
         traceql_metric_drop(ret);
     return 0;
+}
+
+/* --- Exemplars of lines ----------------------------------------------------------------------- */
+
+static bool traceql_metric_is_quantile(const struct br_traceql_metrics *metrics,
+                                       const struct br_traceql_line *line, uint32_t step,
+                                       double value)
+{
+    const struct br_traceql_metric *metric = metrics->query->metric;
+    struct br_traceql_line each = {.series = line->series};
+    double bound;
+    for (uint32_t i = 0; i < metric->n_quantiles; i++) {
+        each.number = metric->quantiles[i];
+        if (i + 1 == metric->n_quantiles ||
+            (traceql_metric_value(metrics, &each, step, &bound) && bound >= value))
+            return line->bucket == i;
+    }
+    return false;
+}
+
+bool br_traceql_metrics_exemplar(const struct br_traceql_metrics *metrics,
+                                 const struct br_traceql_line *line, const double *values,
+                                 const struct br_traceql_exemplar *exemplar, double *ret)
+{
+    uint32_t step = (uint32_t)((exemplar->start_ns - metrics->start_ns) / metrics->step_ns);
+    if (isnan(values[step]))
+        return false;
+    switch (metrics->query->metric->aggregate) {
+    case BR_TRACEQL_RATE:
+    case BR_TRACEQL_COUNT:
+        *ret = values[step];
+        return true;
+    case BR_TRACEQL_HISTOGRAM:
+        *ret = values[step];
+        return traceql_metric_bucket(exemplar->value) == line->bucket;
+    case BR_TRACEQL_QUANTILE:
+        *ret = exemplar->value / traceql_metric_unit(metrics);
+        return traceql_metric_is_quantile(metrics, line, step, *ret);
+    default:
+        *ret = exemplar->value / traceql_metric_unit(metrics);
+        return true;
+    }
 }

@@ -229,13 +229,20 @@ static bool traceql_parse_constant(const struct parser *parser, struct br_traceq
     static const struct {
         const char *name;
         enum br_traceql_type type;
-        int value;
+        int64_t value;
     } constants[] = {
-        {"nil", BR_TRACEQL_NIL, 0},          {"unset", BR_TRACEQL_STATUS, 0},
-        {"ok", BR_TRACEQL_STATUS, 1},        {"error", BR_TRACEQL_STATUS, 2},
-        {"unspecified", BR_TRACEQL_KIND, 0}, {"internal", BR_TRACEQL_KIND, 1},
-        {"server", BR_TRACEQL_KIND, 2},      {"client", BR_TRACEQL_KIND, 3},
-        {"producer", BR_TRACEQL_KIND, 4},    {"consumer", BR_TRACEQL_KIND, 5},
+        {"nil", BR_TRACEQL_NIL, 0},
+        {"unset", BR_TRACEQL_STATUS, 0},
+        {"ok", BR_TRACEQL_STATUS, 1},
+        {"error", BR_TRACEQL_STATUS, 2},
+        {"unspecified", BR_TRACEQL_KIND, 0},
+        {"internal", BR_TRACEQL_KIND, 1},
+        {"server", BR_TRACEQL_KIND, 2},
+        {"client", BR_TRACEQL_KIND, 3},
+        {"producer", BR_TRACEQL_KIND, 4},
+        {"consumer", BR_TRACEQL_KIND, 5},
+        {"minInt", BR_TRACEQL_INT, INT64_MIN},
+        {"maxInt", BR_TRACEQL_INT, INT64_MAX},
     };
     for (size_t i = 0; i < BR_COUNT(constants); i++) {
         if (!traceql_parse_is_word(parser, constants[i].name))
@@ -872,7 +879,25 @@ static int traceql_parse_stage(struct parser *parser)
     return traceql_parse_unexpected(parser, "'{', select(), an aggregate or a metric");
 }
 
-/* with(name=value, ...): hints, which change no answer. */
+/* exemplars=<number> or exemplars=<boolean>; true leaves the number to the request. */
+static int traceql_parse_hint_exemplars(struct parser *parser)
+{
+    int rc = traceql_parse_step(parser);
+    if (rc || !traceql_parse_is(parser, "="))
+        return rc;
+    rc = traceql_parse_step(parser);
+    const struct br_traceql_value *value = &parser->token.value;
+    if (rc)
+        return rc;
+    if (parser->token.kind == BR_TRACEQL_LITERAL && value->type == BR_TRACEQL_INT)
+        parser->query->exemplars =
+            (int32_t)(value->integer < INT32_MAX ? value->integer : INT32_MAX);
+    else if (traceql_parse_is_word(parser, "false"))
+        parser->query->exemplars = 0;
+    return 0;
+}
+
+/* with(name=value, ...): of these hints only the number of exemplars changes an answer. */
 static int traceql_parse_hints(struct parser *parser)
 {
     int rc = traceql_parse_step(parser);
@@ -881,7 +906,10 @@ static int traceql_parse_hints(struct parser *parser)
     while (!rc && !traceql_parse_is(parser, ")")) {
         if (parser->token.kind == BR_TRACEQL_END)
             return traceql_parse_unexpected(parser, "')'");
-        rc = traceql_parse_step(parser);
+        if (traceql_parse_is_word(parser, "exemplars"))
+            rc = traceql_parse_hint_exemplars(parser);
+        else
+            rc = traceql_parse_step(parser);
     }
     return rc ? rc : traceql_parse_step(parser);
 }
@@ -909,7 +937,7 @@ int br_traceql_parse(struct br_traceql *ret, const char *text, size_t len, struc
                      struct br_err *err)
 {
     struct parser parser = {.query = ret};
-    *ret = (struct br_traceql){.arena = arena};
+    *ret = (struct br_traceql){.arena = arena, .exemplars = -1};
     if (len > BR_TRACEQL_LENGTH_MAX)
         return br_traceql_fail(err, BR_EINVAL, 1, 1, "a query may have %u bytes",
                                BR_TRACEQL_LENGTH_MAX);

@@ -220,6 +220,8 @@ DOCUMENTS = """{
     ("{span.attempt = 2}", {"checkout": [3]}),
     ('{span.db.statement = "select \\"1\\""}', {"checkout": [4]}),
     ('{event.exception.type =~ "Time.*"}', {"checkout": [3]}),
+    ("{span.attempt > minInt && span.attempt < maxInt}", {"checkout": [2, 3]}),
+    ("{span.attempt < minInt || span.attempt > maxInt}", {}),
     ('{statusMessage = "card refused"}', {"checkout": [2]}),
     ('{rootServiceName = "shop" && kind = client}', {"checkout": [2, 4]}),
     ("{traceDuration < 1s}", {"other": [9]}),
@@ -387,6 +389,37 @@ def test_counts_over_time(api):
     assert "steps" in api.error("/api/metrics/query_range", q="{} | rate()", **{**where, "step": "1ms"})
     assert "a metric is wanted" in api.error("/api/metrics/query_range", q="{}", **where)
     assert "/api/metrics/query_range" in api.error("/api/search", q="{} | rate()")
+
+
+def exemplars_of(api, q, **params):
+    """(trace, value) of the spans that stand beside the only series."""
+    second = BASE // 1_000_000_000
+    where = {"start": second - 10, "end": second + 10, "step": "10s", **params}
+    [only] = api.json("/api/metrics/query_range", tempo.RANGE, q=q, **where)["series"]
+    found = []
+    for exemplar in only.get("exemplars", []):
+        labels = tempo.attributes(exemplar["labels"])
+        assert sorted(labels) == ["span:id", "trace:id"] and len(labels["span:id"]) == 16
+        assert BASE - 5000 * MS <= int(exemplar["timestampMs"]) * MS <= BASE + 1000 * MS
+        found.append((labels["trace:id"], exemplar["value"]))
+    return sorted(found)
+
+
+def test_names_spans_beside_metrics(api):
+    """Of the spans of a trace that follow each other one; counted ones with the value of their step."""
+    checkout, other = exemplars_of(api, "{} | count_over_time()")
+    assert checkout in [(CHECKOUT.hex(), 4), (CHECKOUT.hex(), 2)]  # its last span or its first one
+    assert other == (OTHER.hex(), 2)
+    assert exemplars_of(api, '{name="query"} | max_over_time(duration)') == [(CHECKOUT.hex(), pytest.approx(0.1))]
+    assert exemplars_of(api, '{name="GET /"} | avg_over_time(duration)') == [(OTHER.hex(), pytest.approx(0.05))]
+    assert exemplars_of(api, '{name="query"} | histogram_over_time(duration)') == [(CHECKOUT.hex(), 1)]
+    assert exemplars_of(api, '{name="query"} | quantile_over_time(duration, .9)') == [(CHECKOUT.hex(), pytest.approx(0.1))]
+    for q in ("{} | count_over_time() with(exemplars=1)", "{} | count_over_time() with(exemplars=1, sample=true)"):
+        assert len(exemplars_of(api, q)) == 1
+    assert len(exemplars_of(api, "{} | count_over_time()", exemplars=1)) == 1
+    assert len(exemplars_of(api, "{} | count_over_time()", exemplars=0)) == 2
+    assert exemplars_of(api, "{} | count_over_time() with(exemplars=false)", exemplars=5) == []
+    assert len(exemplars_of(api, "{} | count_over_time() with(exemplars=true)", exemplars=1)) == 1
 
 
 def test_measures_durations(api):

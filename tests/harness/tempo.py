@@ -63,7 +63,9 @@ TAGS_V2 = {"scopes": List({"name": _is_text, "tags": List(_is_text)}), "metrics"
 VALUES_V1 = {"tagValues": List(_is_text), "metrics": METADATA}
 VALUES_V2 = {"tagValues": List({"type": _is_text, "value": _is_text}), "metrics": METADATA}
 RANGE = {"series": List({"labels": List(KEY_VALUE),
-                         "samples": List({"timestampMs": _is_int64, "value": _is_double})}), "metrics": METRICS}
+                         "samples": List({"timestampMs": _is_int64, "value": _is_double}),
+                         "exemplars": List({"labels": List(KEY_VALUE), "timestampMs": _is_int64, "value": _is_double})}),
+         "metrics": METRICS}
 INSTANT = {"series": List({"labels": List(KEY_VALUE), "value": _is_double}), "metrics": METRICS}
 
 
