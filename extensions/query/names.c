@@ -27,6 +27,21 @@ static void names_enter(struct query_names *names, const char *text)
     }
 }
 
+bool query_names_label(const struct br_stored_series *series, size_t index,
+                       struct br_series_label *ret)
+{
+    *ret = (struct br_series_label){0};
+    if (index < series->n_labels) {
+        if (strcmp(series->labels[index].name, "__session_id__") != 0)
+            *ret = series->labels[index];
+        return true;
+    }
+    for (size_t i = 0; i < series->n_labels && index == series->n_labels; i++)
+        if (!strcmp(series->labels[i].name, "service_name"))
+            *ret = (struct br_series_label){"__service_name__", series->labels[i].value};
+    return index == series->n_labels;
+}
+
 /* What Pyroscope keeps of a type as labels of their own. */
 static const char *names_type_part(struct query_job *job, const char *type, const char *label)
 {
@@ -44,9 +59,10 @@ static const char *names_type_part(struct query_job *job, const char *type, cons
 static const char *names_value_of(struct query_job *job, const struct br_stored_series *series,
                                   const char *label)
 {
-    for (size_t i = 0; i < series->n_labels; i++)
-        if (!strcmp(series->labels[i].name, label))
-            return series->labels[i].value;
+    struct br_series_label shown;
+    for (size_t i = 0; query_names_label(series, i, &shown); i++)
+        if (shown.name && !strcmp(shown.name, label))
+            return shown.value;
     if (!strcmp(label, "__profile_type__"))
         return series->type;
     return strncmp(label, "__", 2) == 0 ? names_type_part(job, series->type, label) : NULL;
@@ -66,6 +82,7 @@ static bool names_on_series(const struct br_stored_series *series, void *arg)
 {
     struct query_names *names = arg;
     const struct query_names_ask *ask = names->ask;
+    struct br_series_label label;
     const char *value;
     switch (ask->of) {
     case QUERY_TYPES:
@@ -77,9 +94,9 @@ static bool names_on_series(const struct br_stored_series *series, void *arg)
             names_enter(names, value);
         break;
     case QUERY_LABEL_NAMES:
-        for (size_t i = 0; i < series->n_labels && !names->rc; i++)
-            if (!ask->plain_only || names_is_plain(series->labels[i].name))
-                names_enter(names, series->labels[i].name);
+        for (size_t i = 0; query_names_label(series, i, &label) && !names->rc; i++)
+            if (label.name && (!ask->plain_only || names_is_plain(label.name)))
+                names_enter(names, label.name);
         break;
     }
     return !names->rc && query_pick_goes_on(names->job);

@@ -19,6 +19,12 @@ struct query_names_ask {
     size_t n_selectors;
 };
 
+/* Reads label `index` of a series as Pyroscope shows it: without __session_id__, and with
+ * __service_name__, a copy of service_name, as the last one. `ret->name` NULL: this one is not
+ * shown. Returns false after the last. */
+bool query_names_label(const struct br_stored_series *series, size_t index,
+                       struct br_series_label *ret);
+
 /* Gathers them, each once, sorted, in the job's arena. Returns 0, BR_EINVAL (a bad selector, or
  * too many) with a sentence, BR_EFULL, BR_ENOMEM or BR_EIO. */
 int query_names_gather(struct query_job *job, const struct query_names_ask *ask, char ***ret,

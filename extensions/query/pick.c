@@ -102,6 +102,7 @@ static int pick_add_ids(struct query_job *job, struct query_pick *pick,
 int query_pick_add_matcher(struct query_job *job, struct query_pick *pick,
                            const struct br_matcher *matcher, struct br_err *err)
 {
+    struct br_matcher named = *matcher;
     bool traces = !strcmp(matcher->name, "trace_id");
     if (traces || !strcmp(matcher->name, "span_id") || !strcmp(matcher->name, "profile_id"))
         return pick_add_ids(job, pick, matcher, traces, err);
@@ -109,7 +110,9 @@ int query_pick_add_matcher(struct query_job *job, struct query_pick *pick,
                        sizeof *pick->matchers, 2 * BR_SELECTOR_MATCHERS_MAX);
     if (rc)
         return rc == BR_EINVAL ? br_err_set(err, rc, "too many matchers") : rc;
-    pick->matchers[pick->n_matchers++] = *matcher;
+    if (!strcmp(named.name, "__service_name__"))
+        named.name = "service_name";
+    pick->matchers[pick->n_matchers++] = named;
     return 0;
 }
 
@@ -220,12 +223,29 @@ int query_pick_filter(struct query_job *job, const struct query_pick *pick,
     return rc ? rc : pick_name_spans(job, ret, matchers);
 }
 
+static int pick_place_frameless(const struct query_pick *pick, struct br_flame *flame)
+{
+    int64_t *self = &flame->nodes[0].self[flame->side], value = *self;
+    uint32_t name, child;
+    int rc = 0;
+    *self = 0;
+    if (value && !pick->stacks_only) {
+        rc = br_flame_name(flame, QUERY_NO_STACK, NULL, &name);
+        if (!rc)
+            rc = br_flame_child(flame, 0, name, &child);
+        br_flame_add(flame, rc ? 0 : child, value);
+    }
+    return rc == BR_EFULL ? 0 : rc;
+}
+
 int query_pick_flame(struct query_job *job, const struct query_pick *pick, struct br_flame *flame,
                      struct br_err *err)
 {
     struct br_sample_filter filter;
     int rc = query_pick_filter(job, pick, &filter);
-    return rc ? rc : br_store_flame(job->store, &filter, flame, err);
+    if (!rc)
+        rc = br_store_flame(job->store, &filter, flame, err);
+    return rc ? rc : pick_place_frameless(pick, flame);
 }
 
 int query_pick_samples(struct query_job *job, const struct query_pick *pick, uint64_t step_ns,

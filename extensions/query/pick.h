@@ -18,11 +18,14 @@
 #define QUERY_BRAID_NODES_MAX 131072
 #define QUERY_FLAMEBEARER_NODES_TOP 1048576
 
+#define QUERY_NO_STACK "(no stack)"
+
 #define QUERY_IDS_MAX 65536 /* spans or traces of one query */
 
 struct query_pick {
     uint64_t from_ns, until_ns;  /* until 0: no end */
     bool spans_together;         /* query_pick_samples: as in struct br_sample_filter */
+    bool stacks_only;            /* query_pick_flame: without samples that have no stack */
     struct br_profile_type type; /* id NULL: any */
     struct br_matcher *matchers;
     size_t n_matchers, cap_matchers;
@@ -61,8 +64,9 @@ int query_pick_add_query(struct query_job *job, struct query_pick *pick, const c
 int query_pick_filter(struct query_job *job, const struct query_pick *pick,
                       struct br_sample_filter *ret);
 
-/* Adds the stacks to a flame. If they are more than it may have, the smallest become part of
- * BR_FLAME_OTHER, and job->store->note mentions it. Errors as br_store_flame. */
+/* Adds the stacks to a flame; samples without a stack get a bar QUERY_NO_STACK, or are left out, as
+ * Pyroscope does, if the pick has `stacks_only`. If stacks are more than it may have, the smallest
+ * become part of BR_FLAME_OTHER, and job->store->note mentions it. Errors as br_store_flame. */
 int query_pick_flame(struct query_job *job, const struct query_pick *pick, struct br_flame *flame,
                      struct br_err *err);
 

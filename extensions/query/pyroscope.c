@@ -21,6 +21,7 @@
 #include "querier/v1/querier.pb-c.h"
 #include "query/flame_copy.h"
 #include "query/flame_text.h"
+#include "settings/v1/setting.pb-c.h"
 #include "wire/protobuf.h"
 
 #define MESSAGE(name) Querier__V1__##name
@@ -42,6 +43,7 @@ static bool pyroscope_set_range(struct query_job *job, int64_t start, int64_t en
         query_job_fail(job, 400, "invalid time range: start is after end");
         return false;
     }
+    pick->stacks_only = true;
     pick->from_ns = (uint64_t)start * MS;
     pick->until_ns = end ? ((uint64_t)end + 1) * MS : 0;
     return true;
@@ -190,8 +192,8 @@ struct pyroscope_set {
 
 static bool pyroscope_sets_has(const struct pyroscope_sets *sets, const char *name)
 {
-    if (!sets->n_only)
-        return !sets->grouping;
+    if (!name || !sets->n_only)
+        return name && !sets->grouping;
     for (size_t i = 0; i < sets->n_only; i++)
         if (!strcmp(sets->only[i], name))
             return true;
@@ -203,19 +205,19 @@ static int pyroscope_set_fill(struct pyroscope_sets *sets, const struct br_store
 {
     struct br_arena *arena = &sets->job->arena;
     Push__V1__LabelPair *pairs = br_arena_calloc(arena, series->n_labels + 1, sizeof *pairs);
+    struct br_series_label label;
     set->pairs = br_arena_calloc(arena, series->n_labels + 1, sizeof *set->pairs);
     set->sums = br_arena_calloc(arena, sets->n_steps + 1, sizeof *set->sums);
     if (!pairs || !set->pairs || !set->sums)
         return br_arena_why(arena);
     for (size_t i = 0; i < sets->n_steps; i++)
         set->sums[i] = (double)NAN;
-    for (size_t i = 0; i < series->n_labels; i++) {
-        const struct br_series_label *label = &series->labels[i];
-        if (!pyroscope_sets_has(sets, label->name))
+    for (size_t i = 0; query_names_label(series, i, &label); i++) {
+        if (!pyroscope_sets_has(sets, label.name))
             continue;
         push__v1__label_pair__init(&pairs[set->n_pairs]);
-        pairs[set->n_pairs].name = br_arena_strndup(arena, label->name, strlen(label->name));
-        pairs[set->n_pairs].value = br_arena_strndup(arena, label->value, strlen(label->value));
+        pairs[set->n_pairs].name = br_arena_strndup(arena, label.name, strlen(label.name));
+        pairs[set->n_pairs].value = br_arena_strndup(arena, label.value, strlen(label.value));
         if (!pairs[set->n_pairs].name || !pairs[set->n_pairs].value)
             return br_arena_why(arena);
         set->pairs[set->n_pairs] = &pairs[set->n_pairs];
@@ -229,10 +231,11 @@ static struct pyroscope_set *pyroscope_sets_find(struct pyroscope_sets *sets,
                                                  const struct br_stored_series *series)
 {
     struct br_str key = {0};
-    for (size_t i = 0; i < series->n_labels; i++)
-        if (pyroscope_sets_has(sets, series->labels[i].name)) {
-            br_str_json(&key, series->labels[i].name, strlen(series->labels[i].name));
-            br_str_json(&key, series->labels[i].value, strlen(series->labels[i].value));
+    struct br_series_label label;
+    for (size_t i = 0; query_names_label(series, i, &label); i++)
+        if (pyroscope_sets_has(sets, label.name)) {
+            br_str_json(&key, label.name, strlen(label.name));
+            br_str_json(&key, label.value, strlen(label.value));
         }
     br_str_puts(&key, "");
     struct pyroscope_set *set = key.failed ? NULL : br_map_get(sets->map, key.data, key.len);
@@ -622,8 +625,6 @@ static void pyroscope_select_span(struct query_job *job)
                                &err);
     if (rc)
         query_job_fail_rc(job, rc, &err);
-    else if (!pick.n_span_ids)
-        query_job_fail(job, 400, "span_selector is missing: ids of spans, of 16 hex digits");
     else
         pyroscope_answer_flame(job, &pick, NULL, request->max_nodes, request->format);
 }
@@ -731,13 +732,7 @@ static void pyroscope_diff(struct query_job *job)
         !pyroscope_read_stacktraces(job, request->right, &picks[1]) ||
         !pyroscope_max_nodes(job, asked, &nodes))
         return;
-    if (strcmp(picks[0].type.id, picks[1].type.id) != 0)
-        query_job_fail(job, 400,
-                       "left and right must be of one profile type, got \"%.100s\" and "
-                       "\"%.100s\"",
-                       picks[0].type.id, picks[1].type.id);
-    else
-        pyroscope_answer_diff(job, request, picks, nodes);
+    pyroscope_answer_diff(job, request, picks, nodes);
 }
 
 /* --- Statistics ------------------------------------------------------------------------------- */
@@ -756,6 +751,13 @@ static void pyroscope_stats(struct query_job *job)
 }
 
 /* --- Routes ----------------------------------------------------------------------------------- */
+
+static void pyroscope_settings(struct query_job *job)
+{
+    const Settings__V1__GetSettingsResponse answer = SETTINGS__V1__GET_SETTINGS_RESPONSE__INIT;
+    if (query_connect_read(job, &settings__v1__get_settings_request__descriptor))
+        query_connect_answer(job, &answer.base);
+}
 
 #define METHOD(name, function)                                                                     \
     {                                                                                              \
@@ -780,5 +782,9 @@ const struct query_route query_pyroscope_routes[] = {
     METHOD("Diff", pyroscope_diff),
     METHOD("GetProfileStats", pyroscope_stats),
     METHOD("*", pyroscope_unimplemented),
+    {.methods = QUERY_POST,
+     .path = "/settings.v1.SettingsService/Get",
+     .handle = pyroscope_settings,
+     .errors = QUERY_CONNECT},
     {0},
 };

@@ -87,8 +87,10 @@ static int render_add_flame(struct query_job *job, const struct query_pick *pick
     int rc = br_flame_init(&whole, QUERY_FLAME_NODES_MAX);
     if (rc)
         return rc;
+    struct query_pick stacks = *pick;
+    stacks.stacks_only = true;
     whole.side = flame->side;
-    rc = query_pick_flame(job, pick, &whole, err);
+    rc = query_pick_flame(job, &stacks, &whole, err);
     if (!rc)
         rc = br_flame_copy(&whole, NULL, 0, flame);
     br_flame_release(&whole);

@@ -51,6 +51,12 @@ PUSH = {
 }
 
 
+# Source: api/settings/v1/setting.proto of the same.
+SETTINGS = {
+    "GetSettingsRequest": "", "GetSettingsResponse": "settings=1", "Setting": "name=1 value=2 modifiedAt=3",
+}
+
+
 def compile_ours(folder):
     """Our files as a FileDescriptorSet, by the compiler that the build uses."""
     out = folder / "ours.bin"
@@ -140,7 +146,8 @@ def ours(raw):
 
 def test_every_file_is_held_against_something(raw):
     """querier.v1 is asked by Pyroscope's own client (tests/e2e/test_query_profiles.py), which has its own descriptors."""
-    assert set(raw) == set(OFFICIAL) | {"pprof/profile.proto", "push/v1/push.proto", "querier/v1/querier.proto"}
+    assert set(raw) == set(OFFICIAL) | {"pprof/profile.proto", "push/v1/push.proto", "querier/v1/querier.proto",
+                                    "settings/v1/setting.proto"}
 
 
 @pytest.mark.parametrize("name", OFFICIAL)
@@ -156,11 +163,13 @@ def test_profiles_are_at_the_numbering_of_1_10():
         "timestamps_unix_nano": 5}
 
 
-def test_push(ours):
-    file = ours["push/v1/push.proto"]
-    assert file.package == "push.v1"
+@pytest.mark.parametrize("name, package, messages", [("push/v1/push.proto", "push.v1", PUSH),
+                                                     ("settings/v1/setting.proto", "settings.v1", SETTINGS)])
+def test_pyroscope_s(ours, name, package, messages):
+    file = ours[name]
+    assert file.package == package
     assert {m.name: " ".join(f"{f.name}={f.number}" for f in m.fields)
-            for m in file.message_types_by_name.values()} == PUSH
+            for m in file.message_types_by_name.values()} == messages
 
 
 def test_pprof(ours):

@@ -502,6 +502,62 @@ def test_totals_are_exact_above_the_most_nodes_of_a_query(start):
     assert sum(int(sample["value"][0]) for sample in packed["sample"]) == total
 
 
+def test_samples_without_a_stack_are_no_time_of_the_root(start):
+    """Braid gives them a bar; Pyroscope leaves them out of its flame graphs and counts them in its series."""
+    asked, no_stack = start(), 3 * shop.PERIOD
+    asked.send(shop.Profiles().add("shop", "", 3).add("shop", "main;hot", 2).request)
+    asked.stored(5)
+    got = asked.braid("profile", query=SHOP, type=CPU, **RANGE)
+    assert shop.stacks_of(got["flamebearer"]) == {"(no stack)": no_stack, "main;hot": 2 * shop.PERIOD}
+    top = asked.braid("top", query=SHOP, type=CPU, **RANGE)
+    assert {each["name"]: each["self"] for each in top["functions"]} == {
+        "(no stack)": no_stack, "main": 0, "hot": 2 * shop.PERIOD}
+    select = {"profileTypeID": CPU, "labelSelector": SHOP, **RANGE}
+    merged = asked.post("/querier.v1.QuerierService/SelectMergeStacktraces", select)
+    assert shop.stacks_of(bearer_of(merged["flamegraph"])) == {"main;hot": 2 * shop.PERIOD}
+    profile = asked.post("/querier.v1.QuerierService/SelectMergeProfile", select)
+    assert [int(each["value"][0]) for each in profile["sample"]] == [2 * shop.PERIOD]
+    diff = asked.post("/querier.v1.QuerierService/Diff", {"left": select, "right": select})
+    assert int(diff["flamegraph"]["leftTicks"]) == int(diff["flamegraph"]["rightTicks"]) == 2 * shop.PERIOD
+    rendered = asked.get("/pyroscope/render", query=f"{CPU}{SHOP}", **{"from": RANGE["start"], "until": RANGE["end"]})
+    assert rendered["flamebearer"]["numTicks"] == 2 * shop.PERIOD
+    [series] = asked.post("/querier.v1.QuerierService/SelectSeries", {**select, "step": 1})["series"]
+    assert sum(point["value"] for point in series["points"]) == 5 * shop.PERIOD
+
+
+def test_labels_are_named_as_pyroscope_names_them(start):
+    """service_name under two names; the session of a client is not shown."""
+    asked, profiles = start(), shop.Profiles().add("shop", "main", 1).add("stock", "main", 1)
+    profiles.label("__session_id__", "77e425ea48b3919f")
+    asked.send(profiles.request)
+    asked.stored(2)
+    names = asked.post("/querier.v1.QuerierService/LabelNames", RANGE)["names"]
+    assert "__service_name__" in names and "service_name" in names and "__session_id__" not in names
+
+    def values(name):
+        return asked.post("/querier.v1.QuerierService/LabelValues", {"name": name, **RANGE}).get("names", [])
+    assert values("__service_name__") == values("service_name") == ["shop", "stock"]
+    assert values("__session_id__") == []
+    for asked_for in ({}, {"labelNames": ["__service_name__"]}):
+        sets = asked.post("/querier.v1.QuerierService/Series", {**RANGE, **asked_for})["labelsSet"]
+        found = [{label["name"]: label["value"] for label in each["labels"]} for each in sets]
+        assert sorted(each["__service_name__"] for each in found) == ["shop", "stock"]
+        assert not any("__session_id__" in each for each in found)
+    merged = asked.post("/querier.v1.QuerierService/SelectMergeStacktraces",
+                        {"profileTypeID": CPU, "labelSelector": '{__service_name__="stock"}', **RANGE})
+    assert int(merged["flamegraph"]["total"]) == shop.PERIOD
+
+
+def test_calls_that_pyroscope_answers_without_a_condition(asked):
+    select = {"profileTypeID": CPU, "labelSelector": SHOP, **RANGE}
+    assert asked.post("/settings.v1.SettingsService/Get", {}) == {}
+    every = asked.post("/querier.v1.QuerierService/SelectMergeSpanProfile", select)
+    assert int(every["flamegraph"]["total"]) == 11 * shop.PERIOD  # no span is named: all samples
+    other = {**select, "profileTypeID": "wall:wall:nanoseconds:wall:nanoseconds"}
+    diff = asked.post("/querier.v1.QuerierService/Diff", {"left": select, "right": other})["flamegraph"]
+    assert (int(diff["leftTicks"]), int(diff.get("rightTicks", 0))) == (11 * shop.PERIOD, 0)
+
+
 # --- Pyroscope's client -----------------------------------------------------------------------------------------------
 
 def ask_pyroscope(asked, questions, transport, compression="none"):
@@ -582,7 +638,6 @@ def test_pyroscope_s_client_hears_what_is_wrong(asked):
         ("SelectMergeStacktraces", {**select, "labelSelector": '{a="b"'}),
         ("SelectMergeStacktraces", {**select, "labelSelector": '{a=~"("}'}),
         ("SelectMergeSpanProfile", {**select, "spanSelector": ["xyz"]}),
-        ("SelectMergeSpanProfile", select),
         ("SelectMergeStacktraces", {**select, "start": 5, "end": 4}),
         ("Diff", {}),
         ("SelectSeries", {**select, "step": 0}),
@@ -593,7 +648,7 @@ def test_pyroscope_s_client_hears_what_is_wrong(asked):
         ("Series", {**RANGE, "matchers": [SHOP] * 65}),
     ], "proto")
     assert [answer["code"] for answer in answers] == [
-        *["invalid_argument"] * 9, "unimplemented", *["invalid_argument"] * 3]
+        *["invalid_argument"] * 8, "unimplemented", *["invalid_argument"] * 3]
     assert "65 selectors: at most 64" in answers[-1]["message"]
     assert "1:7: parse error" in answers[1]["message"]
 

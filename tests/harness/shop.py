@@ -80,9 +80,9 @@ class Profiles:
         return self._profiles[service]
 
     def add(self, service, stack, count, trace=None, span=None, at=START):
-        """`count` samples of a stack, written from the root down, under a span or none."""
+        """`count` samples of a stack, written from the root down ("": none), under a span or none."""
         tables, profile = self._tables, self._profile(service)
-        tables.stack_table.add(location_indices=[self._location(name) for name in reversed(stack.split(";"))])
+        tables.stack_table.add(location_indices=[self._location(name) for name in reversed(stack.split(";")) if name])
         if span:
             tables.link_table.add(trace_id=trace, span_id=span)
         for n in range(count):
