@@ -486,6 +486,20 @@ describe("page: compare", { concurrency: false }, () => {
     await page.finish();
   });
 
+  it("gives changes one unit in every view", async () => {
+    const page = await open("#/compare?show=both");
+    await page.locator(".flame canvas").waitFor();
+    const change = /^[+−]?\d+\.\d\d pp$/;
+    const table = page.locator(".functions-two .table-body [role=row] > :last-child");
+    await table.first().waitFor();
+    for (const text of await table.allTextContents()) assert.match(text, change);
+    await page.to("#/compare?show=tree");
+    const tree = page.locator(".tree .table-body [role=row] > :nth-child(2)");
+    await tree.first().waitFor();
+    for (const text of await tree.allTextContents()) assert.match(text, change);
+    await page.finish();
+  });
+
   it("compares labels that one writes", async () => {
     const page = await open("#/compare");
     await page.locator(".flame canvas").waitFor();

@@ -63,6 +63,14 @@ export function amount(value: number, unit: string): string {
   return compact(value);
 }
 
+/** The difference of two sides: of their shares in percentage points (pp), or of the values themselves. */
+export function difference(left: number, right: number, leftAll: number, rightAll: number, unit: string, relative: boolean): string {
+  const share = (value: number, all: number): number => (all > 0 ? value / all : 0);
+  const delta = relative ? share(right, rightAll) - share(left, leftAll) : right - left;
+  const sign = delta > 0 ? "+" : delta < 0 ? "−" : "";
+  return `${sign}${relative ? `${(Math.abs(delta) * 100).toFixed(2)} pp` : amount(Math.abs(delta), unit)}`;
+}
+
 /** "process_cpu:cpu:nanoseconds:cpu:nanoseconds" as people say it. */
 export function typeName(id: string): string {
   const [family = id, kind = ""] = id.split(":");

@@ -2,7 +2,7 @@
 // The flame graph that one sees: a canvas, what hovers over it, the keys, and a tree for who cannot see it.
 import { useEffect, useId, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { changeColor, flameColors, packageColor, valueColor } from "../color";
-import { amount, packageOf, percent } from "../format";
+import { amount, difference, packageOf, percent } from "../format";
 import { useSize } from "../parts/basics";
 import { barAt, changeOf, fileOf, nameOf, pathTo, type Flame, type Matches } from "./model";
 import { barHeight, draw, levelAt } from "./draw";
@@ -37,8 +37,7 @@ export function describe(flame: Flame, bar: number, unit: string, relative = tru
     return [
       ["A", `${amount(sides.left[bar], unit)}, ${percent(left)}`],
       ["B", `${amount(sides.right[bar], unit)}, ${percent(right)}`],
-      !relative ? ["change", `${sides.right[bar] >= sides.left[bar] ? "+" : "−"}${amount(Math.abs(sides.right[bar] - sides.left[bar]), unit)}`] :
-      ["change", `${right >= left ? "+" : "−"}${(Math.abs(right - left) * 100).toFixed(2)} pp`],
+      ["change", difference(sides.left[bar], sides.right[bar], sides.leftTotal, sides.rightTotal, unit, relative)],
     ];
   }
   const all = flame.width || 1;

@@ -2,7 +2,7 @@
 // The same profile as rows: functions by self and total, and the tree of calls.
 import { useEffect, useLayoutEffect, useMemo, useState } from "preact/hooks";
 import { packageColor } from "../color";
-import { amount, fileHint, packageOf, percent, shortName } from "../format";
+import { amount, difference, fileHint, packageOf, percent, shortName } from "../format";
 import { Icon, useWindow } from "../parts/basics";
 import { changeOf, fileOf, functionsOf, nameOf, type Flame, type FunctionRow, type Matches } from "./model";
 
@@ -99,8 +99,7 @@ export function FunctionTable({ flame, unit, dark, relative, matches, chosen, on
                       <div role="cell" class="number">{amount(row.left, unit)}</div>
                       <div role="cell" class="number">{amount(row.right, unit)}</div>
                       <div role="cell" class={`number ${delta > 0 ? "more" : delta < 0 ? "less" : ""}`}>
-                        {delta > 0 ? "+" : delta < 0 ? "−" : ""}
-                        {relative ? percent(Math.abs(delta)) : amount(Math.abs(delta), unit)}
+                        {difference(row.left, row.right, leftAll, rightAll, unit, relative)}
                       </div>
                     </>
                   ) : (
@@ -233,7 +232,7 @@ export function CallTree({ flame, unit, dark, relative, matches, chosen, onChoos
                     </span>
                   </div>
                   <div role="gridcell" class={`number ${sides ? (change > 0 ? "more" : change < 0 ? "less" : "") : "quiet"}`}>
-                    {sides ? `${change > 0 ? "+" : change < 0 ? "−" : ""}${relative ? `${Math.abs(change * 100).toFixed(0)}%` : amount(Math.abs(sides.right[i] - sides.left[i]), unit)}` : amount(flame.self[i], unit)}
+                    {sides ? difference(sides.left[i], sides.right[i], sides.leftTotal, sides.rightTotal, unit, relative) : amount(flame.self[i], unit)}
                   </div>
                   <div role="gridcell" class="number">{sides ? amount(sides.right[i], unit) : amount(flame.total[i], unit)}</div>
                   <div role="gridcell" class="number share">

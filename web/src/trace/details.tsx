@@ -125,7 +125,17 @@ export const selector = (service: string, name = ""): string => {
   return `{service_name=${quote(service)}${name ? `,span_name=${quote(name)}` : ""}}`;
 };
 
-/** One bar: on a CPU, in children, and what neither tells. */
+const longestInterval = 100e6; // ns; a longer mean is that of samples which were added up before they came here
+
+/** Why a span has more CPU than wall time. */
+function excess(over: number, cpu: number, samples: number): string {
+  const each = samples ? cpu / samples : 0;
+  if (over > each) return "More CPU than wall time: several threads worked for this span.";
+  const error = each <= longestInterval ? ` (${samples} ${samples === 1 ? "sample" : "samples"}, ±${duration(each)})` : "";
+  return `More CPU than wall time, within the sampling error${error}.`;
+}
+
+/** One bar: on a CPU, in children, and the rest. */
 function TimeSpent({ node }: { node: Node }) {
   const time = spent(node);
   const all = Math.max(1, time.wall);
@@ -159,7 +169,7 @@ function TimeSpent({ node }: { node: Node }) {
           <dd>{percent(time.unexplained / all)}</dd>
         </div>
       </dl>
-      {time.cpu > all * 1.02 && <p class="note">More CPU than wall time: several threads worked for this span.</p>}
+      {time.cpu > all * 1.02 && <p class="note">{excess(time.cpu - all, time.cpu, node.span.profile?.samples ?? 0)}</p>}
     </div>
   );
 }
