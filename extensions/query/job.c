@@ -379,7 +379,7 @@ struct query_job *query_job_new(struct query *query, struct br_request *request,
                               .query = query,
                               .route = route,
                               .config = query->node->config,
-                              .wants_gzip = job_is_gzip_wanted(request)};
+                              .wants_gzip = !request->grpc && job_is_gzip_wanted(request)};
     atomic_init(&job->stopped, false);
     br_list_append(&query->jobs, &job->link);
     query->n_jobs++;
@@ -397,6 +397,17 @@ struct query_job *query_job_new(struct query *query, struct br_request *request,
     return job;
 }
 
+/* Reads the coding of the body. Returns false for one that is not known. */
+static bool job_read_encoding(struct query_job *job, const struct br_request *request)
+{
+    if (!request->grpc)
+        return br_http_encoding(&job->config->http, request, &job->encoding);
+    const char *name = br_request_header(request, "grpc-encoding");
+    job->encoding = BR_ENCODING_NONE;
+    return !request->grpc_compressed ||
+           (name && br_encoding_parse(name, strlen(name), &job->encoding));
+}
+
 void query_job_start(struct query_job *job)
 {
     struct br_request *request = job->request;
@@ -406,10 +417,13 @@ void query_job_start(struct query_job *job)
     if (request->body_error == BR_BODY_TOO_BIG) {
         status = 400;
         why = "the body is longer than 1 MiB";
+    } else if (request->body_error == BR_BODY_MALFORMED) {
+        status = 400;
+        why = "the body is not one message of gRPC";
     } else if (request->body_error) {
         status = 503;
         why = "out of memory";
-    } else if (!br_http_encoding(&job->config->http, request, &job->encoding)) {
+    } else if (!job_read_encoding(job, request)) {
         status = 415;
         why = "this Content-Encoding is not known";
     } else if (!job->route->at_once && !job->route->no_store && !br_store_is_open(query->store)) {

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "extensions/query/pick.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -97,6 +99,40 @@ static int pick_add_ids(struct query_job *job, struct query_pick *pick,
         if (rc || !*p)
             return rc;
     }
+}
+
+void query_pick_print_profile(const struct query_profile *profile, char ret[QUERY_PROFILE_ID])
+{
+    uint64_t first = profile->series_hash, second = profile->time_ns;
+    (void)snprintf(ret, QUERY_PROFILE_ID,
+                   "%08" PRIx64 "-%04" PRIx64 "-%04" PRIx64 "-%04" PRIx64 "-%012" PRIx64,
+                   first >> 32, first >> 16 & 0xffff, first & 0xffff, second >> 48,
+                   second & 0xffffffffffff);
+}
+
+int query_pick_add_profile_text(struct query_job *job, struct query_pick *pick, const char *text,
+                                size_t len, struct br_err *err)
+{
+    char digits[2 * 16 + 1];
+    uint8_t bytes[16];
+    size_t n_digits = 0;
+    for (size_t i = 0; i < len && n_digits < sizeof digits; i++)
+        if (text[i] != '-')
+            digits[n_digits++] = text[i];
+    if (n_digits != 32 || br_hex_decode(digits, n_digits, bytes, sizeof bytes) != 16)
+        return br_err_set(err, BR_EINVAL, "invalid profile id \"%.*s\": must be a UUID",
+                          (int)(len < 64 ? len : 64), text);
+    int rc = pick_grow(job, &pick->profiles, &pick->cap_profiles, pick->n_profiles,
+                       sizeof *pick->profiles, QUERY_IDS_MAX);
+    if (rc)
+        return rc == BR_EINVAL ? br_err_set(err, rc, "too many profile ids") : rc;
+    struct query_profile *profile = &pick->profiles[pick->n_profiles++];
+    *profile = (struct query_profile){0};
+    for (int i = 0; i < 8; i++) {
+        profile->series_hash = profile->series_hash << 8 | bytes[i];
+        profile->time_ns = profile->time_ns << 8 | bytes[8 + i];
+    }
+    return 0;
 }
 
 int query_pick_add_matcher(struct query_job *job, struct query_pick *pick,
@@ -238,13 +274,34 @@ static int pick_place_frameless(const struct query_pick *pick, struct br_flame *
     return rc == BR_EFULL ? 0 : rc;
 }
 
+/* Adds the stacks of each profile that is asked for and lies in the range. */
+static int pick_flame_profiles(struct query_job *job, const struct query_pick *pick,
+                               const struct br_sample_filter *filter, struct br_flame *flame,
+                               struct br_err *err)
+{
+    int rc = 0;
+    for (size_t i = 0; i < pick->n_profiles && !rc && query_pick_goes_on(job); i++) {
+        const struct query_profile *profile = &pick->profiles[i];
+        struct br_sample_filter one = *filter;
+        if (profile->time_ns < filter->from_ns ||
+            (filter->until_ns && profile->time_ns >= filter->until_ns))
+            continue;
+        one.from_ns = profile->time_ns;
+        one.until_ns = profile->time_ns + 1;
+        one.series_hash = profile->series_hash;
+        rc = br_store_flame(job->store, &one, flame, err);
+    }
+    return rc;
+}
+
 int query_pick_flame(struct query_job *job, const struct query_pick *pick, struct br_flame *flame,
                      struct br_err *err)
 {
     struct br_sample_filter filter;
     int rc = query_pick_filter(job, pick, &filter);
     if (!rc)
-        rc = br_store_flame(job->store, &filter, flame, err);
+        rc = pick->n_profiles ? pick_flame_profiles(job, pick, &filter, flame, err)
+                              : br_store_flame(job->store, &filter, flame, err);
     return rc ? rc : pick_place_frameless(pick, flame);
 }
 

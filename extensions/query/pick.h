@@ -22,6 +22,12 @@
 
 #define QUERY_IDS_MAX 65536 /* spans or traces of one query */
 
+/* A profile: the samples of one series with the same time. The store keeps no ids of profiles. */
+struct query_profile {
+    uint64_t series_hash, time_ns;
+};
+#define QUERY_PROFILE_ID 37 /* bytes of its text, a UUID, with its end */
+
 struct query_pick {
     uint64_t from_ns, until_ns;  /* until 0: no end */
     bool spans_together;         /* query_pick_samples: as in struct br_sample_filter */
@@ -33,6 +39,8 @@ struct query_pick {
     size_t n_span_ids, cap_span_ids;
     uint8_t (*trace_ids)[16];
     size_t n_trace_ids, cap_trace_ids;
+    struct query_profile *profiles; /* query_pick_flame: only these; none: all */
+    size_t n_profiles, cap_profiles;
 };
 
 /* Returns false when a query has to end: its client is gone, or its time is up, which its cut then
@@ -52,12 +60,17 @@ int query_pick_add_span_text(struct query_job *job, struct query_pick *pick, con
 int query_pick_add_trace(struct query_job *job, struct query_pick *pick, const uint8_t id[16]);
 int query_pick_add_trace_text(struct query_job *job, struct query_pick *pick, const char *text,
                               size_t len, struct br_err *err);
+int query_pick_add_profile_text(struct query_job *job, struct query_pick *pick, const char *text,
+                                size_t len, struct br_err *err);
 int query_pick_set_type(struct query_job *job, struct query_pick *pick, const char *text,
                         size_t len, struct br_err *err);
 
 /* Adds a query as Pyroscope's `<type>{<selector>}`, or `<application>{<selector>}`. */
 int query_pick_add_query(struct query_job *job, struct query_pick *pick, const char *text,
                          size_t len, struct br_err *err);
+
+/* Writes the id of a profile as query_pick_add_profile_text reads it. */
+void query_pick_print_profile(const struct query_profile *profile, char ret[QUERY_PROFILE_ID]);
 
 /* Makes the filter that the store is asked with; a matcher of `span_name` is one of `span.name`
  * where no series has the first. Returns 0, BR_ENOMEM, BR_EFULL or BR_EIO. */

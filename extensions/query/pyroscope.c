@@ -16,6 +16,7 @@
 #include "extensions/query/names.h"
 #include "extensions/query/pick.h"
 #include "extensions/query/profile_answer.h"
+#include "extensions/query/pyroscope.h"
 #include "extensions/query/tables.h"
 #include "pprof/profile.pb-c.h"
 #include "querier/v1/querier.pb-c.h"
@@ -25,14 +26,12 @@
 #include "wire/protobuf.h"
 
 #define MESSAGE(name) Querier__V1__##name
-#define SETS_MAX 100000 /* series of one answer */
-#define STEPS_MAX 11000 /* of a series; Prometheus' limit, too */
 #define MS UINT64_C(1000000)
 
 /* --- Ranges and ids --------------------------------------------------------------------------- */
 
-static bool pyroscope_set_range(struct query_job *job, int64_t start, int64_t end,
-                                struct query_pick *pick)
+bool query_pyroscope_range(struct query_job *job, int64_t start, int64_t end,
+                           struct query_pick *pick)
 {
     const int64_t most = INT64_MAX / (int64_t)MS - 1;
     if (start < 0 || end < 0 || start > most || end > most) {
@@ -49,6 +48,15 @@ static bool pyroscope_set_range(struct query_job *job, int64_t start, int64_t en
     return true;
 }
 
+static int pyroscope_add_profiles(struct query_job *job, struct query_pick *pick, char *const *ids,
+                                  size_t count, struct br_err *err)
+{
+    int rc = 0;
+    for (size_t i = 0; i < count && !rc; i++)
+        rc = query_pick_add_profile_text(job, pick, ids[i], strlen(ids[i]), err);
+    return rc;
+}
+
 static int pyroscope_add_ids(struct query_job *job, struct query_pick *pick, bool traces,
                              char *const *ids, size_t count, struct br_err *err)
 {
@@ -59,12 +67,11 @@ static int pyroscope_add_ids(struct query_job *job, struct query_pick *pick, boo
     return rc;
 }
 
-/* Type, selector and range of a request that has them. */
-static bool pyroscope_read_pick(struct query_job *job, const char *type, const char *selector,
-                                int64_t start, int64_t end, struct query_pick *pick)
+bool query_pyroscope_pick(struct query_job *job, const char *type, const char *selector,
+                          int64_t start, int64_t end, struct query_pick *pick)
 {
     struct br_err err = {0};
-    if (!pyroscope_set_range(job, start, end, pick))
+    if (!query_pyroscope_range(job, start, end, pick))
         return false;
     int rc = query_pick_set_type(job, pick, type, strlen(type), &err);
     if (!rc)
@@ -82,7 +89,7 @@ static bool pyroscope_gather(struct query_job *job, struct query_names_ask *ask,
 {
     struct query_pick range = {0};
     struct br_err err = {0};
-    if (!pyroscope_set_range(job, start, end, &range))
+    if (!query_pyroscope_range(job, start, end, &range))
         return false;
     ask->from_ns = range.from_ns;
     ask->until_ns = range.until_ns;
@@ -166,272 +173,6 @@ static void pyroscope_label_values(struct query_job *job)
     ask.n_selectors = request->n_matchers;
     if (pyroscope_gather(job, &ask, request->start, request->end, &list, &count))
         pyroscope_answer_names(job, list, count);
-}
-
-/* --- Label sets ------------------------------------------------------------------------------- */
-
-/* Label sets, each once, in the order in which they came. */
-struct pyroscope_sets {
-    struct query_job *job;
-    struct br_map *map; /* by names and values, of pyroscope_set */
-    char *const *only;  /* these labels; none: all */
-    size_t n_only;
-    bool grouping; /* none: no label at all */
-    uint64_t from_ns, step_ns;
-    size_t n_steps;
-    int rc;
-};
-
-struct pyroscope_set {
-    Push__V1__LabelPair **pairs;
-    size_t n_pairs;
-    double *sums; /* by step; NAN: there was nothing */
-    double total;
-    const char *key;
-};
-
-static bool pyroscope_sets_has(const struct pyroscope_sets *sets, const char *name)
-{
-    if (!name || !sets->n_only)
-        return name && !sets->grouping;
-    for (size_t i = 0; i < sets->n_only; i++)
-        if (!strcmp(sets->only[i], name))
-            return true;
-    return false;
-}
-
-static int pyroscope_set_fill(struct pyroscope_sets *sets, const struct br_stored_series *series,
-                              struct pyroscope_set *set)
-{
-    struct br_arena *arena = &sets->job->arena;
-    Push__V1__LabelPair *pairs = br_arena_calloc(arena, series->n_labels + 1, sizeof *pairs);
-    struct br_series_label label;
-    set->pairs = br_arena_calloc(arena, series->n_labels + 1, sizeof *set->pairs);
-    set->sums = br_arena_calloc(arena, sets->n_steps + 1, sizeof *set->sums);
-    if (!pairs || !set->pairs || !set->sums)
-        return br_arena_why(arena);
-    for (size_t i = 0; i < sets->n_steps; i++)
-        set->sums[i] = (double)NAN;
-    for (size_t i = 0; query_names_label(series, i, &label); i++) {
-        if (!pyroscope_sets_has(sets, label.name))
-            continue;
-        push__v1__label_pair__init(&pairs[set->n_pairs]);
-        pairs[set->n_pairs].name = br_arena_strndup(arena, label.name, strlen(label.name));
-        pairs[set->n_pairs].value = br_arena_strndup(arena, label.value, strlen(label.value));
-        if (!pairs[set->n_pairs].name || !pairs[set->n_pairs].value)
-            return br_arena_why(arena);
-        set->pairs[set->n_pairs] = &pairs[set->n_pairs];
-        set->n_pairs++;
-    }
-    return 0;
-}
-
-/* The set of a series; NULL with sets->rc. */
-static struct pyroscope_set *pyroscope_sets_find(struct pyroscope_sets *sets,
-                                                 const struct br_stored_series *series)
-{
-    struct br_str key = {0};
-    struct br_series_label label;
-    for (size_t i = 0; query_names_label(series, i, &label); i++)
-        if (pyroscope_sets_has(sets, label.name)) {
-            br_str_json(&key, label.name, strlen(label.name));
-            br_str_json(&key, label.value, strlen(label.value));
-        }
-    br_str_puts(&key, "");
-    struct pyroscope_set *set = key.failed ? NULL : br_map_get(sets->map, key.data, key.len);
-    if (!set && !key.failed) {
-        set = br_arena_calloc(&sets->job->arena, 1, sizeof *set);
-        sets->rc = set ? pyroscope_set_fill(sets, series, set) : br_arena_why(&sets->job->arena);
-        if (!sets->rc)
-            sets->rc = br_map_put(sets->map, key.data, key.len, set, NULL);
-        if (!sets->rc)
-            set->key = br_arena_strndup(&sets->job->arena, key.data, key.len);
-        if (!sets->rc && !set->key)
-            sets->rc = br_arena_why(&sets->job->arena);
-    } else if (!set) {
-        sets->rc = BR_ENOMEM;
-    }
-    br_str_release(&key);
-    return sets->rc ? NULL : set;
-}
-
-static bool pyroscope_sets_on_series(const struct br_stored_series *series, void *arg)
-{
-    struct pyroscope_sets *sets = arg;
-    return pyroscope_sets_find(sets, series) && query_pick_goes_on(sets->job);
-}
-
-static void pyroscope_series(struct query_job *job)
-{
-    const MESSAGE(SeriesRequest) *request =
-        query_connect_read(job, &querier__v1__series_request__descriptor);
-    MESSAGE(SeriesResponse) answer = QUERIER__V1__SERIES_RESPONSE__INIT;
-    struct query_pick range = {0};
-    struct pyroscope_sets sets = {.job = job};
-    struct br_err err = {0};
-    if (!request || !pyroscope_set_range(job, request->start, request->end, &range))
-        return;
-    sets.only = request->label_names;
-    sets.n_only = request->n_label_names;
-    sets.map = br_map_new(SETS_MAX);
-    const struct query_names_ask ask = {.from_ns = range.from_ns,
-                                        .until_ns = range.until_ns,
-                                        .selectors = request->matchers,
-                                        .n_selectors = request->n_matchers};
-    int rc = sets.map ? query_names_each_series(job, &ask, pyroscope_sets_on_series, &sets, &err)
-                      : BR_ENOMEM;
-    size_t count = rc || sets.rc ? 0 : br_map_count(sets.map), len;
-    const void *key;
-    MESSAGE(Labels) *labels = br_arena_calloc(&job->arena, count + 1, sizeof *labels);
-    answer.labels_set = br_arena_calloc(&job->arena, count + 1, sizeof(void *));
-    if (!rc)
-        rc = sets.rc;
-    if (!rc && (!labels || !answer.labels_set))
-        rc = br_arena_why(&job->arena);
-    for (size_t i = 0; i < count && !rc; i++) {
-        const struct pyroscope_set *set = br_map_at(sets.map, i, &key, &len);
-        querier__v1__labels__init(&labels[i]);
-        labels[i].labels = set->pairs;
-        labels[i].n_labels = set->n_pairs;
-        answer.labels_set[answer.n_labels_set++] = &labels[i];
-    }
-    br_map_free(sets.map, NULL);
-    if (rc)
-        query_job_fail_rc(job, rc, &err);
-    else
-        query_connect_answer(job, &answer.base);
-}
-
-/* --- Time series ------------------------------------------------------------------------------ */
-
-static bool pyroscope_on_samples(const struct br_stored_samples *samples, void *arg)
-{
-    struct pyroscope_sets *sets = arg;
-    struct pyroscope_set *set = pyroscope_sets_find(sets, samples->series);
-    if (!set)
-        return false;
-    if (samples->time_ns >= sets->from_ns) {
-        size_t step = (size_t)((samples->time_ns - sets->from_ns) / sets->step_ns);
-        if (step < sets->n_steps) {
-            double before = isnan(set->sums[step]) ? 0 : set->sums[step];
-            set->sums[step] = before + (double)samples->value;
-            set->total += (double)samples->value;
-        }
-    }
-    return query_pick_goes_on(sets->job);
-}
-
-static int pyroscope_compare_sets(const void *left, const void *right)
-{
-    const struct pyroscope_set *a = *(const struct pyroscope_set *const *)left;
-    const struct pyroscope_set *b = *(const struct pyroscope_set *const *)right;
-    if (a->total > b->total || a->total < b->total)
-        return a->total > b->total ? -1 : 1;
-    return strcmp(a->key, b->key);
-}
-
-static int pyroscope_set_points(struct pyroscope_sets *sets, const struct pyroscope_set *set,
-                                int64_t start_ms, MESSAGE(Series) * ret)
-{
-    struct br_arena *arena = &sets->job->arena;
-    MESSAGE(Point) *points = br_arena_calloc(arena, sets->n_steps + 1, sizeof *points);
-    querier__v1__series__init(ret);
-    ret->labels = set->pairs;
-    ret->n_labels = set->n_pairs;
-    ret->points = br_arena_calloc(arena, sets->n_steps + 1, sizeof(void *));
-    if (!points || !ret->points)
-        return br_arena_why(arena);
-    for (size_t i = 0; i < sets->n_steps; i++) {
-        if (isnan(set->sums[i]))
-            continue;
-        querier__v1__point__init(&points[i]);
-        points[i].value = set->sums[i];
-        points[i].timestamp = start_ms + (int64_t)(i * (sets->step_ns / MS));
-        ret->points[ret->n_points++] = &points[i];
-    }
-    return 0;
-}
-
-static void pyroscope_answer_series(struct pyroscope_sets *sets, int64_t start_ms, int64_t limit)
-{
-    MESSAGE(SelectSeriesResponse) answer = QUERIER__V1__SELECT_SERIES_RESPONSE__INIT;
-    struct query_job *job = sets->job;
-    size_t count = br_map_count(sets->map), len;
-    const void *key;
-    struct pyroscope_set **list = br_arena_calloc(&job->arena, count + 1, sizeof *list);
-    MESSAGE(Series) *series = br_arena_calloc(&job->arena, count + 1, sizeof *series);
-    answer.series = br_arena_calloc(&job->arena, count + 1, sizeof(void *));
-    int rc = list && series && answer.series ? 0 : br_arena_why(&job->arena);
-    for (size_t i = 0; i < count && !rc; i++)
-        list[i] = br_map_at(sets->map, i, &key, &len);
-    if (!rc)
-        qsort(list, count, sizeof *list, pyroscope_compare_sets);
-    if (limit > 0 && (uint64_t)limit < count)
-        count = (size_t)limit;
-    for (size_t i = 0; i < count && !rc; i++) {
-        rc = pyroscope_set_points(sets, list[i], start_ms, &series[i]);
-        answer.series[answer.n_series++] = &series[i];
-    }
-    if (rc)
-        query_job_fail_rc(job, rc, NULL);
-    else
-        query_connect_answer(job, &answer.base);
-}
-
-/* A point sums up what came after the one before it, up to its own time. */
-static bool pyroscope_set_steps(struct pyroscope_sets *sets,
-                                const MESSAGE(SelectSeriesRequest) * request)
-{
-    double step_ms = floor(request->step * 1000);
-    struct query_job *job = sets->job;
-    if (!(step_ms >= 1) || step_ms > 1e12)
-        query_job_fail(job, 400, "step must be seconds, more than 0");
-    else if (!request->start || !request->end)
-        query_job_fail(job, 400, "start and end must be set");
-    else if ((double)(request->end - request->start) / step_ms > STEPS_MAX)
-        query_job_fail(job, 400, "more than %d steps; ask for a longer step", STEPS_MAX);
-    else if (request->aggregation)
-        query_job_fail(job, 501, "aggregation: only SUM is supported");
-    else if (request->stack_trace_selector && request->stack_trace_selector->n_call_site)
-        query_job_fail(job, 501, "stack_trace_selector is not supported for series");
-    else {
-        sets->step_ns = (uint64_t)step_ms * MS;
-        sets->n_steps =
-            (size_t)((uint64_t)(request->end - request->start) * MS / sets->step_ns) + 1;
-        return true;
-    }
-    return false;
-}
-
-static void pyroscope_select_series(struct query_job *job)
-{
-    const MESSAGE(SelectSeriesRequest) *request =
-        query_connect_read(job, &querier__v1__select_series_request__descriptor);
-    struct query_pick pick = {0};
-    struct pyroscope_sets sets = {.job = job, .grouping = true};
-    struct br_err err = {0};
-    if (!request ||
-        !pyroscope_read_pick(job, request->profile_typeid, request->label_selector, request->start,
-                             request->end, &pick) ||
-        !pyroscope_set_steps(&sets, request))
-        return;
-    sets.only = request->group_by;
-    sets.n_only = request->n_group_by;
-    sets.from_ns = pick.from_ns + 1 - (sets.step_ns < pick.from_ns ? sets.step_ns : pick.from_ns);
-    pick.from_ns = sets.from_ns;
-    pick.until_ns -= MS - 1; /* to the end itself */
-    pick.spans_together = true;
-    sets.map = br_map_new(SETS_MAX);
-    int rc = sets.map
-                 ? query_pick_samples(job, &pick, sets.step_ns, pyroscope_on_samples, &sets, &err)
-                 : BR_ENOMEM;
-    if (!rc)
-        rc = sets.rc;
-    if (rc)
-        query_job_fail_rc(job, rc, &err);
-    else
-        pyroscope_answer_series(&sets, request->start, request->limit);
-    br_map_free(sets.map, NULL);
 }
 
 /* --- Flame graphs ----------------------------------------------------------------------------- */
@@ -583,20 +324,17 @@ static bool pyroscope_read_stacktraces(struct query_job *job,
                                        struct query_pick *pick)
 {
     struct br_err err = {0};
-    if (request->n_profile_id_selector) {
-        query_job_fail(job, 501,
-                       "profile_id_selector is not supported: samples are kept without "
-                       "the ids of the profiles that they came in");
-        return false;
-    }
-    if (!pyroscope_read_pick(job, request->profile_typeid, request->label_selector, request->start,
-                             request->end, pick))
+    if (!query_pyroscope_pick(job, request->profile_typeid, request->label_selector, request->start,
+                              request->end, pick))
         return false;
     int rc = pyroscope_add_ids(job, pick, true, request->trace_id_selector,
                                request->n_trace_id_selector, &err);
     if (!rc)
         rc = pyroscope_add_ids(job, pick, false, request->span_selector, request->n_span_selector,
                                &err);
+    if (!rc)
+        rc = pyroscope_add_profiles(job, pick, request->profile_id_selector,
+                                    request->n_profile_id_selector, &err);
     if (rc)
         query_job_fail_rc(job, rc, &err);
     return !rc;
@@ -618,8 +356,8 @@ static void pyroscope_select_span(struct query_job *job)
         query_connect_read(job, &querier__v1__select_merge_span_profile_request__descriptor);
     struct query_pick pick = {0};
     struct br_err err = {0};
-    if (!request || !pyroscope_read_pick(job, request->profile_typeid, request->label_selector,
-                                         request->start, request->end, &pick))
+    if (!request || !query_pyroscope_pick(job, request->profile_typeid, request->label_selector,
+                                          request->start, request->end, &pick))
         return;
     int rc = pyroscope_add_ids(job, &pick, false, request->span_selector, request->n_span_selector,
                                &err);
@@ -638,17 +376,14 @@ static void pyroscope_select_profile(struct query_job *job)
     struct br_err err = {0};
     const uint8_t *pprof;
     size_t len;
-    if (!request || !pyroscope_read_pick(job, request->profile_typeid, request->label_selector,
-                                         request->start, request->end, &pick))
+    if (!request || !query_pyroscope_pick(job, request->profile_typeid, request->label_selector,
+                                          request->start, request->end, &pick))
         return;
-    if (request->n_profile_id_selector) {
-        query_job_fail(job, 501,
-                       "profile_id_selector is not supported: samples are kept without "
-                       "the ids of the profiles that they came in");
-        return;
-    }
     int rc = pyroscope_add_ids(job, &pick, true, request->trace_id_selector,
                                request->n_trace_id_selector, &err);
+    if (!rc)
+        rc = pyroscope_add_profiles(job, &pick, request->profile_id_selector,
+                                    request->n_profile_id_selector, &err);
     if (!rc)
         rc = br_flame_init(&flame, QUERY_FLAME_NODES_MAX);
     if (rc) {
@@ -752,6 +487,13 @@ static void pyroscope_stats(struct query_job *job)
 
 /* --- Routes ----------------------------------------------------------------------------------- */
 
+static void pyroscope_analyze(struct query_job *job)
+{
+    const MESSAGE(AnalyzeQueryResponse) answer = QUERIER__V1__ANALYZE_QUERY_RESPONSE__INIT;
+    if (query_connect_read(job, &querier__v1__analyze_query_request__descriptor))
+        query_connect_answer(job, &answer.base);
+}
+
 static void pyroscope_settings(struct query_job *job)
 {
     const Settings__V1__GetSettingsResponse answer = SETTINGS__V1__GET_SETTINGS_RESPONSE__INIT;
@@ -774,13 +516,15 @@ const struct query_route query_pyroscope_routes[] = {
     METHOD("ProfileTypes", pyroscope_profile_types),
     METHOD("LabelNames", pyroscope_label_names),
     METHOD("LabelValues", pyroscope_label_values),
-    METHOD("Series", pyroscope_series),
-    METHOD("SelectSeries", pyroscope_select_series),
+    METHOD("Series", query_pyroscope_series),
+    METHOD("SelectSeries", query_pyroscope_select_series),
+    METHOD("SelectHeatmap", query_pyroscope_select_heatmap),
     METHOD("SelectMergeStacktraces", pyroscope_select_stacktraces),
     METHOD("SelectMergeSpanProfile", pyroscope_select_span),
     METHOD("SelectMergeProfile", pyroscope_select_profile),
     METHOD("Diff", pyroscope_diff),
     METHOD("GetProfileStats", pyroscope_stats),
+    METHOD("AnalyzeQuery", pyroscope_analyze),
     METHOD("*", pyroscope_unimplemented),
     {.methods = QUERY_POST,
      .path = "/settings.v1.SettingsService/Get",

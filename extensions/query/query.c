@@ -117,7 +117,11 @@ static void query_take(struct query *query, struct br_request *request)
     int rc = BR_ENOMEM;
     const struct query_route *route =
         query_route_find(request->path, query_method_of(request), parts, &n_parts, &methods);
-    if (!route && methods) {
+    if (request->grpc && (!route || route->errors != QUERY_GRPC)) {
+        query_answer_error(query, request, 501, QUERY_GRPC, "this method is not supported");
+    } else if (!request->grpc && route && route->errors == QUERY_GRPC) {
+        query_answer_error(query, request, 415, QUERY_TEXT, "this path is one of gRPC");
+    } else if (!route && methods) {
         query_refuse_method(query, request, methods);
     } else if (!route) {
         query_answer_error(query, request, 404, QUERY_TEXT, "404 page not found");
@@ -136,12 +140,11 @@ static void query_take(struct query *query, struct br_request *request)
     }
 }
 
-/* Grafana's Tempo source opens gRPC on the port that it is given, whatever is set: it is told so
- * instead of left waiting. */
 static void query_begin(struct br_handler *self, struct br_request *request)
 {
     struct query *query = br_container_of(self, struct query, service);
     const struct query_config *config = query->node->config;
+    enum br_encoding encoding; /* read again when the body is there */
     request->user = NULL;
     request->max_body = 0;
     request->leaves_at_eof = true;
@@ -151,12 +154,13 @@ static void query_begin(struct br_handler *self, struct br_request *request)
     else if (!query_is_allowed_origin(query, request))
         query_answer_error(query, request, 403, QUERY_TEXT,
                            "pages of this Origin may not ask; cors::allowed_origins can name it");
-    else if (br_grpc_is(request))
-        br_grpc_refuse(request, BR_STATUS_UNIMPLEMENTED, "queries are answered over HTTP");
+    else if (br_grpc_is(request) && !br_grpc_begin(request, &encoding))
+        return;
     else if (br_http_preflight(&config->http, request))
         return;
     else if (query->node->host->draining)
-        query_answer_error(query, request, 503, QUERY_TEXT, "shutting down");
+        query_answer_error(query, request, 503, request->grpc ? QUERY_GRPC : QUERY_TEXT,
+                           "shutting down");
     else
         query_take(query, request);
 }

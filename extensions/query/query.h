@@ -70,6 +70,7 @@ enum query_errors {
     QUERY_TEXT,    /* text/plain, the sentence alone: Tempo's */
     QUERY_JSON,    /* {"error":"..."}: Braid's own */
     QUERY_CONNECT, /* {"code":"invalid_argument","message":"..."}: the Connect protocol's */
+    QUERY_GRPC, /* a status and its message: the route is one of gRPC, body and answer a message */
 };
 
 /* One path. A segment `*` stands for any one segment, and `**` at the end for all the rest; what

@@ -35,13 +35,39 @@ static const char *reply_connect_code(unsigned status)
     }
 }
 
+/* The gRPC status of an HTTP status. */
+static enum br_status reply_grpc_status(unsigned status)
+{
+    switch (status) {
+    case 200:
+        return BR_STATUS_OK;
+    case 400:
+    case 415:
+        return BR_STATUS_INVALID_ARGUMENT;
+    case 403:
+        return BR_STATUS_PERMISSION_DENIED;
+    case 404:
+        return BR_STATUS_NOT_FOUND;
+    case 422:
+        return BR_STATUS_RESOURCE_EXHAUSTED;
+    case 501:
+        return BR_STATUS_UNIMPLEMENTED;
+    case 503:
+        return BR_STATUS_UNAVAILABLE;
+    case 504:
+        return BR_STATUS_DEADLINE_EXCEEDED;
+    default:
+        return BR_STATUS_INTERNAL;
+    }
+}
+
 /* Writes an error as `errors` has it. Returns its content type. */
 static const char *reply_put_error(struct br_str *out, enum query_errors errors, unsigned status,
                                    const char *text)
 {
-    if (errors == QUERY_TEXT) {
+    if (errors == QUERY_TEXT || errors == QUERY_GRPC) {
         br_str_puts(out, text);
-        br_str_putc(out, '\n');
+        br_str_puts(out, errors == QUERY_TEXT ? "\n" : "");
         return "text/plain; charset=utf-8";
     }
     if (errors == QUERY_CONNECT)
@@ -58,8 +84,12 @@ void query_answer_error(struct query *query, struct br_request *request, unsigne
 {
     const struct query_config *config = query->node->config;
     struct br_str out = {.max = SENTENCE_MAX};
-    const char *type = reply_put_error(&out, errors, status, text);
     *query->refused += 1;
+    if (errors == QUERY_GRPC) {
+        br_grpc_refuse(request, reply_grpc_status(status), text);
+        return;
+    }
+    const char *type = reply_put_error(&out, errors, status, text);
     br_http_reply(&config->http, request,
                   &(struct br_http_answer){.status = status,
                                            .delay_ms = status == 503 ? 1000 : 0,
@@ -132,6 +162,19 @@ static bool reply_piece(struct query_job *job, const void *data, size_t len)
            br_request_write(job->request, data, len, QUERY_PIECES_MAX);
 }
 
+/* Answers a gRPC call with one message, or with an error status. */
+static void reply_grpc(struct query_job *job, struct br_request *request)
+{
+    char text[SENTENCE_MAX] = "out of memory";
+    unsigned status = job->packed ? job->status : 503;
+    if (job->packed && status != 200)
+        (void)snprintf(text, sizeof text, "%.*s", (int)job->packed->len,
+                       (const char *)job->packed->data);
+    br_request_reply(request, &(struct br_response){.grpc_status = reply_grpc_status(status),
+                                                    .grpc_message = status == 200 ? NULL : text,
+                                                    .body = status == 200 ? job->packed : NULL});
+}
+
 /* Answers once: a stream, too, where its first call says so. */
 static void reply_whole(struct query_job *job)
 {
@@ -143,7 +186,10 @@ static void reply_whole(struct query_job *job)
                                           .body = job->packed};
     job->request = NULL;
     request->user = NULL;
-    br_http_reply(&job->config->http, request, &answer);
+    if (job->route->errors == QUERY_GRPC)
+        reply_grpc(job, request);
+    else
+        br_http_reply(&job->config->http, request, &answer);
 }
 
 /* The head of the stream has said 200. */

@@ -5,9 +5,9 @@
 #include "extensions/query/query.h"
 #include "extensions/query/tables.h"
 
-static const struct query_route *const query_tables[] = {query_tempo_routes, query_pyroscope_routes,
-                                                         query_render_routes, query_braid_routes,
-                                                         query_page_routes};
+static const struct query_route *const query_tables[] = {
+    query_tempo_routes,  query_tempo_stream_routes, query_pyroscope_routes,
+    query_render_routes, query_braid_routes,        query_page_routes};
 
 static size_t route_segment(const char *text)
 {

@@ -192,7 +192,7 @@ static const struct {
                     {"instrumentation", BR_KEYS_OF_SCOPES}};
 
 /* {"tagNames":[...]}: each name once. */
-static void tempo_tags_v1(struct query_job *job)
+void query_tempo_tags_v1(struct query_job *job)
 {
     struct query_tempo_names names;
     uint64_t from, until;
@@ -223,7 +223,7 @@ static bool tempo_begin_scope(struct query_tempo_names *names, const char *scope
 }
 
 /* {"scopes":[{"name":"resource","tags":[...]},...],"metrics":{}} */
-static void tempo_tags_v2(struct query_job *job)
+void query_tempo_tags_v2(struct query_job *job)
 {
     struct query_tempo_names names;
     uint64_t from, until, left;
@@ -266,8 +266,8 @@ const struct query_route query_tempo_routes[] = {
     GET("/api/traces/*", query_tempo_trace_v1),
     GET("/api/v2/traces/*", query_tempo_trace_v2),
     GET("/api/search", query_tempo_search),
-    GET("/api/search/tags", tempo_tags_v1),
-    GET("/api/v2/search/tags", tempo_tags_v2),
+    GET("/api/search/tags", query_tempo_tags_v1),
+    GET("/api/v2/search/tags", query_tempo_tags_v2),
     GET("/api/search/tag/*/values", query_tempo_values_v1),
     GET("/api/v2/search/tag/*/values", query_tempo_values_v2),
     GET("/api/metrics/query_range", query_tempo_range),

@@ -2,8 +2,8 @@
 /*
  * Tempo's HTTP API in pieces: tempo.c has the routes and the tags, tempo_values.c their values,
  * tempo_trace.c whole traces, tempo_search.c searches, tempo_metrics.c metrics; tempo_scan.c asks a
- * query of all spans of a range of time. Shapes: tempopb of Tempo (pkg/tempopb/tempo.proto), whose
- * clients fail on any field that it has not.
+ * query of all spans of a range of time, tempo_stream.c answers the same over gRPC. Shapes: tempopb
+ * of Tempo (pkg/tempopb/tempo.proto), whose clients fail on any field that it has not.
  */
 #pragma once
 
@@ -20,6 +20,10 @@ void query_trace_otlp(struct query_job *job);
 
 /* Answers GET /api/search. */
 void query_tempo_search(struct query_job *job);
+
+/* Answer GET /api/search/tags and /api/v2/search/tags. */
+void query_tempo_tags_v1(struct query_job *job);
+void query_tempo_tags_v2(struct query_job *job);
 
 /* Answer GET /api/search/tag/{tag}/values and /api/v2/search/tag/{tag}/values. */
 void query_tempo_values_v1(struct query_job *job);

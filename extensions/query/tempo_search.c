@@ -219,8 +219,10 @@ struct service {
     uint64_t spans, errors;
 };
 
+/* Writes an object by service; with `entries` a list of key and value, as protobuf encodes a map.
+ */
 static void tempo_search_put_services(struct br_str *out, const struct br_traceql_trace *trace,
-                                      struct service *services)
+                                      struct service *services, bool entries)
 {
     size_t n_services = 0;
     for (uint32_t i = 0; i < trace->n_spans; i++) {
@@ -236,14 +238,16 @@ static void tempo_search_put_services(struct br_str *out, const struct br_traceq
         services[at].errors += row->status == 2;
     }
     for (size_t i = 0; i < n_services; i++) {
-        br_str_puts(out, i ? "," : ",\"serviceStats\":{");
+        br_str_puts(out, i ? "," : entries ? ",\"serviceStats\":[" : ",\"serviceStats\":{");
+        br_str_puts(out, entries ? "{\"key\":" : "");
         tempo_search_put_text(out, services[i].name);
-        br_str_printf(out, ":{\"spanCount\":%" PRIu64, services[i].spans);
+        br_str_printf(out, "%s{\"spanCount\":%" PRIu64, entries ? ",\"value\":" : ":",
+                      services[i].spans);
         if (services[i].errors)
             br_str_printf(out, ",\"errorCount\":%" PRIu64, services[i].errors);
-        br_str_putc(out, '}');
+        br_str_puts(out, entries ? "}}" : "}");
     }
-    br_str_puts(out, n_services ? "}" : "");
+    br_str_puts(out, !n_services ? "" : entries ? "]" : "}");
 }
 
 static bool tempo_search_take(struct query_tempo_scan *scan, struct br_traceql_trace *trace)
@@ -277,7 +281,7 @@ static bool tempo_search_take(struct query_tempo_scan *scan, struct br_traceql_t
     if (out->failed || scan->rc)
         return false;
     br_str_putc(out, ']');
-    tempo_search_put_services(out, trace, services);
+    tempo_search_put_services(out, trace, services, scan->job->route->errors == QUERY_GRPC);
     br_str_putc(out, '}');
     return !out->failed && search->n_traces < search->limit;
 }

@@ -157,7 +157,7 @@ static int matching_take(struct br_store_matching *matching, sqlite3_stmt *state
     const char *data = sqlite3_column_blob(statement, 3);
     size_t len = (size_t)sqlite3_column_bytes(statement, 3), count = 0;
     *ret = br_map_get(matching->known, &hash, sizeof hash);
-    if (*ret)
+    if (*ret || (matching->filter->series_hash && hash != matching->filter->series_hash))
         return 0;
     if (matching->filter->type && (!type || strcmp(type, matching->filter->type) != 0))
         return 0;

@@ -225,6 +225,7 @@ struct br_stored_series {
 struct br_sample_filter {
     uint64_t from_ns, until_ns; /* until 0: no end */
     const char *type;           /* five parts, NULL: any */
+    uint64_t series_hash;       /* of one series; 0: any */
     const struct br_matcher *matchers;
     size_t n_matchers;
     const uint64_t *span_ids; /* one of these */

@@ -8,6 +8,8 @@ import subprocess
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool
 
+import tempopb
+
 pytestmark = pytest.mark.release_only
 
 PROTO = pathlib.Path(__file__).resolve().parents[2] / "proto"
@@ -147,7 +149,7 @@ def ours(raw):
 def test_every_file_is_held_against_something(raw):
     """querier.v1 is asked by Pyroscope's own client (tests/e2e/test_query_profiles.py), which has its own descriptors."""
     assert set(raw) == set(OFFICIAL) | {"pprof/profile.proto", "push/v1/push.proto", "querier/v1/querier.proto",
-                                    "settings/v1/setting.proto"}
+                                    "settings/v1/setting.proto", "tempo/tempo.proto"}
 
 
 @pytest.mark.parametrize("name", OFFICIAL)
@@ -170,6 +172,17 @@ def test_pyroscope_s(ours, name, package, messages):
     assert file.package == package
     assert {m.name: " ".join(f"{f.name}={f.number}" for f in m.fields)
             for m in file.message_types_by_name.values()} == messages
+
+
+def test_tempo(ours):
+    """A map is on the wire what a list of its entries is."""
+    def fields(message):
+        return {field.name: (field.number, field.type, field.is_repeated) for field in message.fields}
+    found = {message.name: fields(message) for message in ours["tempo/tempo.proto"].message_types_by_name.values()}
+    entries = {name: found.pop(name) for name in ("TagsEntry", "ServiceStatsEntry")}
+    assert found == {name: fields(message.DESCRIPTOR) for name, message in tempopb.CLASSES.items()}
+    for name, of in (("TagsEntry", "SearchRequest"), ("ServiceStatsEntry", "TraceSearchMetadata")):
+        assert entries[name] == fields(tempopb.CLASSES[of].DESCRIPTOR.nested_types_by_name[name])
 
 
 def test_pprof(ours):

@@ -477,6 +477,26 @@ def many_stacks(first, n_stacks, depth):
     return made.request
 
 
+def test_functions_are_summed_over_the_whole_tree(start):
+    """20,000 nodes, more than Pyroscope shows: what "frame 0" has in 198 small bars is its whole time, in each answer."""
+    asked = start()
+    asked.send(*(many_stacks(first, 99, 100) for first in (0, 99)))
+    asked.stored(200)
+    hot = 198 * shop.PERIOD
+
+    def own(names, levels, step, own_at):
+        return sum(level[at + own_at] for level in levels for at in range(0, len(level), step)
+                   if names[level[at + step - 1]] == "frame 0")
+    top = asked.braid("top", query=SHOP, type=CPU, **RANGE, limit=1)["functions"]
+    assert [(each["name"], each["self"], each["total"]) for each in top] == [("frame 0", hot, hot)]
+    bearer = asked.braid("profile", query=SHOP, type=CPU, **RANGE)["flamebearer"]
+    assert sum(len(level) // 4 for level in bearer["levels"]) == 198 * 100 + 2
+    assert own(bearer["names"], bearer["levels"], 4, 2) == hot
+    side = urllib.parse.urlencode({"query": SHOP, "type": CPU, **RANGE})
+    bearer = asked.braid("diff", left=side, right=side)["flamebearer"]
+    assert own(bearer["names"], bearer["levels"], 7, 2) == own(bearer["names"], bearer["levels"], 7, 5) == hot
+
+
 def test_totals_are_exact_above_the_most_nodes_of_a_query(start):
     """262,144 nodes are added up at a time; of more, small stacks are shown as "other"."""
     asked, n = start(), 2500
@@ -551,6 +571,7 @@ def test_labels_are_named_as_pyroscope_names_them(start):
 def test_calls_that_pyroscope_answers_without_a_condition(asked):
     select = {"profileTypeID": CPU, "labelSelector": SHOP, **RANGE}
     assert asked.post("/settings.v1.SettingsService/Get", {}) == {}
+    assert asked.post("/querier.v1.QuerierService/AnalyzeQuery", {"query": SHOP, **RANGE}) == {}
     every = asked.post("/querier.v1.QuerierService/SelectMergeSpanProfile", select)
     assert int(every["flamegraph"]["total"]) == 11 * shop.PERIOD  # no span is named: all samples
     other = {**select, "profileTypeID": "wall:wall:nanoseconds:wall:nanoseconds"}
@@ -631,6 +652,94 @@ def test_pyroscope_s_client_asks_every_method(asked, transport, compression):
     assert sum(int(sample["value"][0]) for sample in packed["pprof"]["profile"]["sample"]) == 11 * shop.PERIOD
 
 
+def spans_beside(exemplars):
+    """{span: (value, its own label)}; each names its trace."""
+    names = {SPAN[name].hex(): name for name in SPAN}
+    assert {exemplar["traceId"] for exemplar in exemplars} <= {TRACE_HEX}
+    labels = [{label["name"]: label["value"] for label in exemplar["labels"]} for exemplar in exemplars]
+    return {names[exemplar["spanId"]]: (int(exemplar["value"]), of["span.name"]) for exemplar, of in zip(exemplars, labels)}
+
+
+@pytest.mark.parametrize("transport", ["proto", "json"])
+def test_heatmaps_lead_from_profiles_to_traces(asked, transport):
+    """Rows of a twentieth from the least to the most that a span took in a step: 10 to 30 ms, or 40 with the other service."""
+    heatmap = {"profileTypeID": CPU, "labelSelector": SHOP, **RANGE, "step": 1, "queryType": "HEATMAP_QUERY_TYPE_SPAN",
+               "exemplarType": "EXEMPLAR_TYPE_SPAN"}
+    one, two, plain, top = (answer["response"] for answer in ask_pyroscope(asked, [
+        ("SelectHeatmap", heatmap), ("SelectHeatmap", {**heatmap, "labelSelector": "{}", "groupBy": ["service_name"]}),
+        ("SelectHeatmap", {**heatmap, "exemplarType": "EXEMPLAR_TYPE_NONE"}),
+        ("SelectHeatmap", {**heatmap, "labelSelector": "{}", "groupBy": ["service_name"], "limit": 1})], transport))
+    [series] = one["series"]
+    assert not series.get("labels")
+    first, second = series["slots"]
+    assert [int(slot["timestamp"]) - START // MS for slot in (first, second)] == [0, 1000]
+    assert first["yMin"] == second["yMin"] == [(10 + row) * MS for row in range(20)]
+    assert first["counts"] == [1] + 19 * [0]
+    assert second["counts"] == [1 if row in (10, 19) else 0 for row in range(20)]
+    assert spans_beside(first["exemplars"]) == {"checkout": (shop.PERIOD, "checkout")}
+    assert spans_beside(second["exemplars"]) == {"price": (2 * shop.PERIOD, "price"), "query": (3 * shop.PERIOD, "query")}
+    assert not any(slot.get("exemplars") for slot in plain["series"][0]["slots"])
+    by_service = {each["labels"][0]["value"]: each["slots"] for each in two["series"]}
+    assert [sum(slot["counts"]) for slot in by_service["shop"]] == [1, 2]
+    [stock] = by_service["stock"]
+    assert stock["yMin"][1] == 11.5 * MS and stock["counts"] == 19 * [0] + [1]
+    assert [each["labels"][0]["value"] for each in top["series"]] == ["shop"]
+
+
+def test_points_of_series_lead_to_spans(asked):
+    select = {"profileTypeID": CPU, "labelSelector": SHOP, **RANGE, "step": 1}
+    with_spans, plain = (answer["response"]["series"] for answer in ask_pyroscope(asked, [
+        ("SelectSeries", {**select, "exemplarType": "EXEMPLAR_TYPE_SPAN"}), ("SelectSeries", select)], "proto"))
+    assert [[point["value"] for point in series["points"]] for series in with_spans] == \
+        [[point["value"] for point in series["points"]] for series in plain]
+    assert [spans_beside(point["exemplars"]) for point in with_spans[0]["points"]] == [
+        {"checkout": (shop.PERIOD, "checkout")}, {"query": (3 * shop.PERIOD, "query")}]
+    assert not any(point.get("exemplars") for point in plain[0]["points"])
+
+
+def test_points_and_heatmaps_lead_to_profiles(start):
+    """A profile is what a series has at one time; its id gives its flame graph."""
+    asked, profiles = start(), shop.Profiles()
+    for stack, count, at in (("main;a", 1, 1), ("main;b", 1, 1), ("main;c", 1, 5)):
+        profiles.add("shop", stack, count, at=START + at * MS)
+    asked.send(profiles.request)
+    asked.stored(3)
+    select = {"profileTypeID": CPU, "labelSelector": SHOP, **RANGE}
+    series, heatmap = (answer["response"]["series"][0] for answer in ask_pyroscope(asked, [
+        ("SelectSeries", {**select, "step": 1, "exemplarType": "EXEMPLAR_TYPE_INDIVIDUAL"}),
+        ("SelectHeatmap", {**select, "step": 1, "queryType": "HEATMAP_QUERY_TYPE_INDIVIDUAL",
+                           "exemplarType": "EXEMPLAR_TYPE_INDIVIDUAL"})], "proto"))
+    [point] = series["points"]
+    [largest] = point["exemplars"]
+    assert (point["value"], int(largest["value"]), int(largest["timestamp"])) == (3 * shop.PERIOD, 2 * shop.PERIOD, START // MS + 1)
+    [slot] = heatmap["slots"]
+    assert slot["counts"] == [1] + 18 * [0] + [1]
+    small, large = slot["exemplars"]
+    assert large["profileId"] == largest["profileId"] != small["profileId"]
+    graphs = [answer["response"] for answer in ask_pyroscope(asked, [
+        ("SelectMergeStacktraces", {**select, "profileIdSelector": ids})
+        for ids in ([large["profileId"]], [small["profileId"]], [small["profileId"], large["profileId"]],
+                    ["7c9e6679-7425-40de-944b-e07fc1f90ae7"])], "proto")]
+    assert [int(graph["flamegraph"].get("total", 0)) // shop.PERIOD for graph in graphs] == [2, 1, 3, 0]
+    assert shop.stacks_of(bearer_of(graphs[0]["flamegraph"])) == {"main;a": shop.PERIOD, "main;b": shop.PERIOD}
+    [packed] = ask_pyroscope(asked, [("SelectMergeProfile", {**select, "profileIdSelector": [small["profileId"]]})], "proto")
+    assert [int(sample["value"][0]) for sample in packed["response"]["sample"]] == [shop.PERIOD]
+
+
+def test_series_of_averages(start):
+    """A profile's samples have its time: one of 20 ms and one of 10 ms are 15 ms on average."""
+    asked, profiles = start(), shop.Profiles()
+    for stack, at in (("main;a", 1), ("main;b", 1), ("main;a", 5)):
+        profiles.add("shop", stack, 1, at=START + at * MS)
+    asked.send(profiles.request)
+    asked.stored(3)
+    select = {"profileTypeID": CPU, "labelSelector": SHOP, **RANGE, "step": 1}
+    average, total = (answer["response"]["series"] for answer in ask_pyroscope(asked, [
+        ("SelectSeries", {**select, "aggregation": "TIME_SERIES_AGGREGATION_TYPE_AVERAGE"}), ("SelectSeries", select)], "proto"))
+    assert [point["value"] for point in average[0]["points"]] == [1.5 * shop.PERIOD]
+    assert [point["value"] for point in total[0]["points"]] == [3 * shop.PERIOD]
+
+
 def test_pyroscope_s_client_hears_what_is_wrong(asked):
     select = {"profileTypeID": CPU, "labelSelector": SHOP, **RANGE}
     answers = ask_pyroscope(asked, [
@@ -643,12 +752,14 @@ def test_pyroscope_s_client_hears_what_is_wrong(asked):
         ("SelectSeries", {**select, "step": 0}),
         ("LabelValues", {**RANGE}),
         ("SelectHeatmap", {}),
+        ("SelectHeatmap", {**select, "step": 1, "queryType": "HEATMAP_QUERY_TYPE_SPAN", "exemplarType": "EXEMPLAR_TYPE_INDIVIDUAL"}),
+        ("SelectMergeStacktraces", {**select, "profileIdSelector": ["7c9e6679-7425"]}),
         ("SelectMergeStacktraces", {**select, "labelSelector": "{" * 70000}),
         ("LabelNames", {**RANGE, "matchers": [SHOP] * 65}),
         ("Series", {**RANGE, "matchers": [SHOP] * 65}),
     ], "proto")
     assert [answer["code"] for answer in answers] == [
-        *["invalid_argument"] * 8, "unimplemented", *["invalid_argument"] * 3]
+        *["invalid_argument"] * 14]
     assert "65 selectors: at most 64" in answers[-1]["message"]
     assert "1:7: parse error" in answers[1]["message"]
 

@@ -22,6 +22,7 @@ import subprocess
 import time
 import urllib.parse
 
+import grpc
 import pytest
 from google.protobuf import json_format
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as service
@@ -31,6 +32,7 @@ import clients
 import otlp
 import raw
 import tempo
+import tempopb
 import wire
 from braid import BINARY, DEADLINE_S, WORKERS, Braid, pipelines
 
@@ -499,13 +501,88 @@ def test_compresses_where_that_is_wanted(api):
     assert headers["Content-Encoding"] is None
 
 
-def test_speaks_http2_and_refuses_grpc(api):
-    """Grafana opens gRPC on the port whatever is set, and must not be left waiting."""
+@pytest.fixture
+def channel(api):
+    with grpc.insecure_channel(api.address, clients.LOCAL) as channel:
+        yield channel
+
+
+def streamed(channel, method, **fields):
+    """The only message of a call, as ProtoJSON has it."""
+    [message] = tempopb.ask(channel, method, DEADLINE_S, **fields)
+    return json_format.MessageToDict(message)
+
+
+def test_streams_searches(api, channel):
+    """With streaming on, Grafana asks over gRPC, on the same port: it hears what HTTP answers."""
+    second = BASE // 1_000_000_000
+    asked = api.json("/api/search", tempo.SEARCH, q="{name=`charge`} | select(span.attempt)", spss=1, limit=5, start=second - 10, end=second + 10)
+    got = streamed(channel, "Search", Query="{name=`charge`} | select(span.attempt)", SpansPerSpanSet=1, Limit=5,
+                   start=second - 10, end=second + 10)
+    assert got == asked and len(got["traces"]) == 1
+    assert got["traces"][0]["serviceStats"]["payments"] == {"spanCount": 2}
+    assert streamed(channel, "Search", Tags={"service.name": "front"})["traces"][0]["rootTraceName"] == "GET /"
+    assert len(streamed(channel, "Search", MinDurationMs=100)["traces"]) == 1
+    assert streamed(channel, "Search", Query="{name=`nothing`}").get("traces", []) == []
+    assert len(streamed(channel, "Search", Query="{}", end=second - 1)["traces"]) == 1
+
+
+def test_streams_names_and_values(api, channel):
+    for method, path in (("SearchTags", "/api/search/tags"), ("SearchTagsV2", "/api/v2/search/tags")):
+        asked = api.json(path)
+        del asked["metrics"]
+        assert streamed(channel, method) == asked
+    [only] = streamed(channel, "SearchTagsV2", scope="resource")["scopes"]
+    assert only == {"name": "resource", "tags": ["service.name"]}
+    for method, path, tag in (("SearchTagValues", "/api/search/tag/{}/values", "service.name"),
+                              ("SearchTagValuesV2", "/api/v2/search/tag/{}/values", "span.attempt")):
+        assert streamed(channel, method, tagName=tag) == {"tagValues": api.json(path.format(tag))["tagValues"]}
+    got = streamed(channel, "SearchTagValuesV2", tagName="resource.service.name", query="{span.attempt = 1}")
+    assert [value["value"] for value in got["tagValues"]] == ["shop"]
+    assert len(streamed(channel, "SearchTagValuesV2", tagName="resource.service.name", maxTagValues=1)["tagValues"]) == 1
+
+
+def test_streams_metrics(api, channel):
+    second = BASE // 1_000_000_000
+    nanoseconds = {"start": (second - 10) * 10**9, "end": (second + 10) * 10**9}
+    asked = api.json("/api/metrics/query_range", q="{} | count_over_time() by (name)", start=second - 10, end=second + 10, step="10s")
+    got = streamed(channel, "MetricsQueryRange", query="{} | count_over_time() by (name)", step=10 * 10**9, **nanoseconds)
+    for answer in (asked, got):  # a zero is not written
+        for series in answer["series"]:
+            for sample in series["samples"]:
+                sample["value"] = sample.get("value", 0)
+    assert got == asked and got["series"][0]["exemplars"]
+    asked = api.json("/api/metrics/query", q="{} | count_over_time()", start=second - 10, end=second + 10)
+    assert streamed(channel, "MetricsQueryInstant", query="{} | count_over_time()", **nanoseconds) == asked
+
+
+def test_streams_end_with_a_status(api, channel):
+    def status(method, **fields):
+        with pytest.raises(grpc.RpcError) as failure:
+            tempopb.ask(channel, method, DEADLINE_S, **fields)
+        return failure.value.code(), failure.value.details()
+    code, details = status("Search", Query="{bad")
+    assert code is grpc.StatusCode.INVALID_ARGUMENT and details.startswith("invalid TraceQL query: 1:2:")
+    assert status("Search", Query="{}", start=20, end=10)[0] is grpc.StatusCode.INVALID_ARGUMENT
+    assert status("MetricsQueryRange", query="{}")[0] is grpc.StatusCode.INVALID_ARGUMENT
+    call = channel.unary_stream("/tempopb.StreamingQuerier/Search")
+    with pytest.raises(grpc.RpcError) as failure:
+        list(call(b"\xff\xff\xff", timeout=DEADLINE_S))
+    assert failure.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    for path in ("/tempopb.StreamingQuerier/Nothing", "/tempopb.Querier/SearchRecent", "/api/search"):
+        with pytest.raises(grpc.RpcError) as failure:
+            list(channel.unary_stream(path)(b"", timeout=DEADLINE_S))
+        assert failure.value.code() is grpc.StatusCode.UNIMPLEMENTED, path
+    assert api.raw("/tempopb.StreamingQuerier/Search", method="POST", body=b"x")[0] == 415
+
+
+def test_speaks_http2(api):
     connection = clients.H2(api.address)
     headers, body = connection.request("/api/echo", {}, b"", method="GET")
     assert headers[":status"] == "200" and body == b"echo"
-    headers, _ = connection.request("/tempopb.StreamingQuerier/Search", clients.GRPC_HEADERS, clients.frame(b""))
-    assert headers["grpc-status"] == "12"
+    headers, body = connection.request("/tempopb.StreamingQuerier/SearchTags", {**clients.GRPC_HEADERS, "grpc-encoding": "gzip"},
+                                       b"\1" + len(gzip.compress(b"")).to_bytes(4, "big") + gzip.compress(b""))
+    assert headers["grpc-status"] == "0" and b"service.name" in body
     headers, body = connection.request("/api/search?q=%7B%7D&spss=100", {}, b"", method="GET")
     assert headers[":status"] == "200" and len(tempo.check(json.loads(body), tempo.SEARCH)["traces"]) == 2
     connection.close()

@@ -9,7 +9,7 @@ import pytest
 import otlp
 import programs
 import pyroscope_reader
-from braid import ROOT, Braid
+from braid import DEADLINE_S, ROOT, Braid, until
 from pyroscope import Pyroscope
 from sink import Sink
 
@@ -42,13 +42,15 @@ def test_spans_wait_for_longer_than_profilers_gather():
 def test_marks(sdk, tmp_path):
     sink, pyroscope = Sink(), Pyroscope()
     text = re.sub(r"\b0\.0\.0\.0:\d+$", "127.0.0.1:0", (ROOT / MEASURED).read_text(), flags=re.M)
-    # What waits does so until the end: when the SDKs send, and how fast the machine is, decides nothing. That the shipped
-    # values fit how often they send is what tests/unit/join/test_join_defaults.c shows, by a clock of its own.
-    waits = [f"--set=processors.join.{key}=10m" for key in ("window", "hold", "profile_hold")]
+    # Longer than the shipped values, so that a slow machine changes nothing. That the shipped values fit how often SDKs send
+    # is what tests/unit/join/test_join_defaults.c shows, by a clock of its own.
+    waits = [f"--set=processors.join.{key}={wait}" for key, wait in (("window", "10m"), ("hold", "30s"), ("profile_hold", "15s"))]
     braid = Braid(text, tmp_path, "--set=service.telemetry.metrics.level=none", *waits,
                   env={"TEMPO_ENDPOINT": f"http://{sink.grpc}", "PYROSCOPE_ENDPOINT": pyroscope.url})
     try:
         said = programs.run(sdk, braid.address("http", node="receiver/pyroscope"), braid.http, REQUESTS)
+        # The end would release spans early, with the marks of the SDK.
+        until(lambda: len(sink.items(otlp.TRACES)) == len(said), "all spans", 3 * DEADLINE_S)
         braid.stop()
         marks = {span.span_id.hex(): otlp.attributes_of(span.attributes).get("pyroscope.profile.id")
                  for call in sink.of(otlp.TRACES) for _, _, span in otlp.spans_of(call.message)}
