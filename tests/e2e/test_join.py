@@ -113,6 +113,19 @@ def test_who_labels_every_span_means_the_span_that_is_named(run, sink):
     assert figures == {"root": (2, 3), "work": (1, 1)}
 
 
+@pytest.mark.parametrize("hold, kept", [("1s", False), ("30s", True)])
+def test_the_end_keeps_the_marks_of_sdks(run, sink, hold, kept):
+    """A span that has waited loses a mark without samples. Samples of one that SIGTERM releases early may still come, to
+    another gateway."""
+    marked = spans([("root", 1, None, 0, 100, 1)])
+    marked.resource_spans[0].scope_spans[0].spans[0].attributes.append(otlp.attribute("pyroscope.profile.id", span_id(1).hex()))
+    server = run(samples((9, 1, [99])), marked, hold=hold, mark="exact")
+    if kept:
+        server.stop()
+    [(_, _, span)] = sink.wait(TRACES, 1)
+    assert ("pyroscope.profile.id" in otlp.attributes_of(span.attributes)) == kept
+
+
 def test_sums_are_whole_whichever_worker_has_a_span(braid, sink):
     """96 spans below one root come over eight connections at once, to three workers; each has a sample of its own."""
     children = [(f"child {n}", n, 1, 10, 50, 1) for n in range(2, 98)]
