@@ -144,17 +144,27 @@ static void refuses_what_other_pages_embed(void **state)
     end(&f);
 }
 
-/* Grafana opens it whatever is set, and waits. */
-static void refuses_grpc(void **state)
+static void answers_grpc_with_a_status(void **state)
 {
+    static const struct {
+        const char *path;
+        unsigned status;
+    } cases[] = {
+        {"/tempopb.StreamingQuerier/Search", BR_STATUS_UNAVAILABLE}, /* the store is not open */
+        {"/tempopb.Querier/SearchRecent", BR_STATUS_UNIMPLEMENTED},
+        {"/api/echo", BR_STATUS_UNIMPLEMENTED},
+        {"/", BR_STATUS_UNIMPLEMENTED},
+    };
     struct node_rig f;
     (void)state;
     start(&f, "{}");
-    struct fake_request *r =
-        ask(&f, "POST", "/tempopb.StreamingQuerier/Search", "content-type", "application/grpc");
-    assert_true(fake_request_reply(r)->grpc);
-    assert_int_equal(fake_request_reply(r)->grpc_status, 12);
-    fake_request_free(r);
+    for (size_t i = 0; i < BR_COUNT(cases); i++) {
+        struct fake_request *r = ask(&f, "POST", cases[i].path, "content-type", "application/grpc");
+        assert_true(fake_request_reply(r)->grpc);
+        assert_int_equal(fake_request_reply(r)->grpc_status, cases[i].status);
+        fake_request_free(r);
+    }
+    expect(&f, "POST", "/tempopb.StreamingQuerier/Search", 415, "this path is one of gRPC\n");
     end(&f);
 }
 
@@ -500,7 +510,7 @@ SUITE(query)
         cmocka_unit_test(answers_what_needs_no_store),
         cmocka_unit_test(refuses_foreign_hosts_and_origins),
         cmocka_unit_test(refuses_what_other_pages_embed),
-        cmocka_unit_test(refuses_grpc),
+        cmocka_unit_test(answers_grpc_with_a_status),
         cmocka_unit_test(answers_in_a_thread),
         cmocka_unit_test(ends_what_nobody_waits_for),
         cmocka_unit_test(may_be_destroyed_under_way),
