@@ -108,7 +108,7 @@ void query_braid_rows_release(struct query_braid_rows *rows);
 int query_braid_read_trace(struct query_braid_rows *rows, const uint8_t trace_id[16],
                            struct br_err *err);
 
-/* Returns the row of a span of a trace; NULL where there is none. */
+/* Returns the row of a span of a trace, or NULL. */
 struct query_braid_row *query_braid_find(const struct query_braid_rows *rows, uint64_t span_id);
 
 /* Adds the ids of a row's local subtree to `pick`. Returns 0, BR_EINVAL (too many), BR_ENOMEM. */

@@ -67,7 +67,7 @@ struct privacy_find {
 
 struct privacy_ask {
     struct query_job *job;
-    struct br_arena arena; /* of what is found: the job's is used anew for each page of spans */
+    struct br_arena arena; /* holds results: the job's is emptied for each page of spans */
     struct br_regex regex;
     struct br_regex_time time;
     pcre2_code *patterns[BR_COUNT(kinds)];

@@ -12,7 +12,7 @@
 #define LIMIT_DEFAULT 100
 #define TAIL_SPANS_MAX 500        /* of one event */
 #define TAIL_CANDIDATES_MAX 10000 /* new spans that a query is asked of */
-#define TAIL_LOOK_MAX 20000       /* the newest, of which new ones are told */
+#define TAIL_LOOK_MAX 20000       /* newest spans that a turn searches for new ones */
 #define TAIL_BACK_NS (15 * 60 * BRAID_SECOND_NS)
 #define TAIL_AGAIN_MS 500
 #define TEXTS_MAX (1u << 20) /* of services and operations, that the best spans so far had */
@@ -53,8 +53,8 @@ struct spans_ask {
     struct br_traceql query;
     bool has_query;
     struct query_braid_rows *rows;
-    /* Of a search through all spans: `rows` are the best ones so far, in two halves of `limit`
-     * rows; of those after the first half is full, those that come before what is there by rank. */
+    /* For a search through all spans: `rows` holds the best ones so far, in two halves of `limit`
+     * rows. Once the first half is full, only rows at or above the floor are added. */
     bool has_floor;
     int64_t floor;
     struct br_arena own;  /* the query, and texts of the rows: the store's end with each page */

@@ -319,22 +319,32 @@ static int pyroscope_set_points(struct pyroscope_sets *sets, const struct pyrosc
     return rc;
 }
 
+/* The sets in the order of `compare`, at most `limit` of them (0: all). NULL without memory. */
+static struct pyroscope_set **pyroscope_sets_list(const struct pyroscope_sets *sets,
+                                                  int (*compare)(const void *, const void *),
+                                                  int64_t limit, size_t *ret_count)
+{
+    size_t count = br_map_count(sets->map), len;
+    const void *key;
+    struct pyroscope_set **list = br_arena_calloc(&sets->job->arena, count + 1, sizeof *list);
+    if (!list)
+        return NULL;
+    for (size_t i = 0; i < count; i++)
+        list[i] = br_map_at(sets->map, i, &key, &len);
+    qsort(list, count, sizeof *list, compare);
+    *ret_count = limit > 0 && (uint64_t)limit < count ? (size_t)limit : count;
+    return list;
+}
+
 static void pyroscope_answer_series(struct pyroscope_sets *sets, int64_t start_ms, int64_t limit)
 {
     MESSAGE(SelectSeriesResponse) answer = QUERIER__V1__SELECT_SERIES_RESPONSE__INIT;
     struct query_job *job = sets->job;
-    size_t count = br_map_count(sets->map), len;
-    const void *key;
-    struct pyroscope_set **list = br_arena_calloc(&job->arena, count + 1, sizeof *list);
+    size_t count = 0;
+    struct pyroscope_set **list = pyroscope_sets_list(sets, pyroscope_compare_sets, limit, &count);
     MESSAGE(Series) *series = br_arena_calloc(&job->arena, count + 1, sizeof *series);
     answer.series = br_arena_calloc(&job->arena, count + 1, sizeof(void *));
     int rc = list && series && answer.series ? 0 : br_arena_why(&job->arena);
-    for (size_t i = 0; i < count && !rc; i++)
-        list[i] = br_map_at(sets->map, i, &key, &len);
-    if (!rc)
-        qsort(list, count, sizeof *list, pyroscope_compare_sets);
-    if (limit > 0 && (uint64_t)limit < count)
-        count = (size_t)limit;
     for (size_t i = 0; i < count && !rc; i++) {
         rc = pyroscope_set_points(sets, list[i], start_ms, &series[i]);
         answer.series[answer.n_series++] = &series[i];
@@ -556,18 +566,12 @@ static void pyroscope_answer_heatmap(struct pyroscope_heatmap *heatmap, int64_t 
 {
     MESSAGE(SelectHeatmapResponse) answer = QUERIER__V1__SELECT_HEATMAP_RESPONSE__INIT;
     struct query_job *job = heatmap->sets.job;
-    size_t count = br_map_count(heatmap->sets.map), len;
-    const void *key;
-    struct pyroscope_set **list = br_arena_calloc(&job->arena, count + 1, sizeof *list);
+    size_t count = 0;
+    struct pyroscope_set **list =
+        pyroscope_sets_list(&heatmap->sets, pyroscope_heatmap_compare, limit, &count);
     MESSAGE(HeatmapSeries) *series = br_arena_calloc(&job->arena, count + 1, sizeof *series);
     answer.series = br_arena_calloc(&job->arena, count + 1, sizeof(void *));
     int rc = list && series && answer.series ? 0 : br_arena_why(&job->arena);
-    for (size_t i = 0; i < count && !rc; i++)
-        list[i] = br_map_at(heatmap->sets.map, i, &key, &len);
-    if (!rc)
-        qsort(list, count, sizeof *list, pyroscope_heatmap_compare);
-    if (limit > 0 && (uint64_t)limit < count)
-        count = (size_t)limit;
     for (size_t i = 0; i < count && !rc; i++) {
         rc = pyroscope_heatmap_series(heatmap, list[i], start_ms, &series[i]);
         answer.series[answer.n_series++] = &series[i];
