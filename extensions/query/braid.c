@@ -100,6 +100,11 @@ static void braid_status(struct query_job *job)
     struct br_store *store = job->query->store;
     struct br_store_usage usage = {0};
     br_store_usage(store, &usage);
+    uint64_t oldest_ns = usage.spans.oldest_ns, newest_ns = usage.spans.newest_ns;
+    if (usage.samples.oldest_ns && (!oldest_ns || usage.samples.oldest_ns < oldest_ns))
+        oldest_ns = usage.samples.oldest_ns;
+    if (usage.samples.newest_ns > newest_ns)
+        newest_ns = usage.samples.newest_ns;
     query_put_text(&job->out, '{', "version", BR_VERSION);
     br_str_printf(&job->out,
                   ",\"started_unix_ns\":\"%" PRIu64 "\",\"now_unix_ns\":\"%" PRIu64
@@ -108,8 +113,8 @@ static void braid_status(struct query_job *job)
                   ",\"samples\":%" PRIu64 ",\"oldest_unix_ns\":\"%" PRIu64
                   "\",\"newest_unix_ns\":\"%" PRIu64 "\"},\"generation\":%" PRIu64 "}",
                   job->query->started_ns, job->now_ns, usage.bytes, usage.max_bytes,
-                  usage.n_partitions, usage.n_damaged, usage.n_spans, usage.n_samples,
-                  usage.oldest_ns, usage.newest_ns, br_store_generation(store));
+                  usage.n_partitions, usage.n_damaged, usage.n_spans, usage.n_samples, oldest_ns,
+                  newest_ns, br_store_generation(store));
 }
 
 /* --- Services --------------------------------------------------------------------------------- */

@@ -204,8 +204,11 @@ static void profile_put_types(struct query_job *job, const struct profile_ask *a
         query_put_text(out, '{', "id", id);
         query_put_text(out, ',', "name", type.type);
         query_put_text(out, ',', "unit", type.unit);
-        br_str_printf(out, ",\"samples\":%" PRIu64 ",\"total\":%" PRId64 "}", sum.samples,
-                      sum.value);
+        br_str_printf(out, ",\"samples\":%" PRIu64, sum.samples);
+        if (br_profile_type_is_gauge(&type))
+            br_str_puts(out, ",\"total\":null}");
+        else
+            br_str_printf(out, ",\"total\":%" PRId64 "}", sum.value);
         more = true;
     }
     br_str_putc(out, ']');
@@ -215,6 +218,7 @@ static void profile_put_type(struct query_job *job, char before, const struct qu
 {
     query_put_text(&job->out, before, "type", pick->type.id ? pick->type.id : "");
     query_put_text(&job->out, ',', "unit", pick->type.id ? pick->type.unit : "");
+    query_put_average(job, pick);
 }
 
 /* --- Why there is nothing --------------------------------------------------------------------- */

@@ -68,8 +68,7 @@ static const char *names_value_of(struct query_job *job, const struct br_stored_
     return strncmp(label, "__", 2) == 0 ? names_type_part(job, series->type, label) : NULL;
 }
 
-/* A name that Prometheus had before there were others. */
-static bool names_is_plain(const char *name)
+bool query_names_is_plain(const char *name)
 {
     for (const char *p = name; *p; p++)
         if (*p != '_' && (*p < 'a' || *p > 'z') && (*p < 'A' || *p > 'Z') &&
@@ -95,7 +94,7 @@ static bool names_on_series(const struct br_stored_series *series, void *arg)
         break;
     case QUERY_LABEL_NAMES:
         for (size_t i = 0; query_names_label(series, i, &label) && !names->rc; i++)
-            if (label.name && (!ask->plain_only || names_is_plain(label.name)))
+            if (label.name && (!ask->plain_only || query_names_is_plain(label.name)))
                 names_enter(names, label.name);
         break;
     }
@@ -125,22 +124,14 @@ static int names_list(const struct query_names *names, char ***ret, size_t *ret_
 int query_names_each_series(struct query_job *job, const struct query_names_ask *ask,
                             br_series_fn *fn, void *arg, struct br_err *err)
 {
+    struct query_pick pick = {.from_ns = ask->from_ns, .until_ns = ask->until_ns};
+    struct br_sample_filter filter;
     int rc = 0;
-    if (ask->n_selectors > QUERY_SELECTORS_MAX) /* the store is looked through for each */
-        return br_err_set(err, BR_EINVAL, "%zu selectors: at most %d are taken", ask->n_selectors,
-                          QUERY_SELECTORS_MAX);
-    for (size_t i = 0; i < (ask->n_selectors ? ask->n_selectors : 1) && !rc; i++) {
-        struct query_pick pick = {.from_ns = ask->from_ns, .until_ns = ask->until_ns};
-        struct br_sample_filter filter;
-        if (ask->n_selectors)
-            rc = query_pick_add_selector(job, &pick, ask->selectors[i], strlen(ask->selectors[i]),
-                                         err);
-        if (!rc)
-            rc = query_pick_filter(job, &pick, &filter);
-        if (!rc)
-            rc = br_store_series(job->store, &filter, fn, arg, err);
-    }
-    return rc;
+    for (size_t i = 0; i < ask->n_selectors && !rc; i++)
+        rc = query_pick_add_selector(job, &pick, ask->selectors[i], strlen(ask->selectors[i]), err);
+    if (!rc)
+        rc = query_pick_filter(job, &pick, &filter);
+    return rc ? rc : br_store_series(job->store, &filter, fn, arg, err);
 }
 
 int query_names_gather(struct query_job *job, const struct query_names_ask *ask, char ***ret,

@@ -5,7 +5,6 @@
 #include "extensions/query/pick.h"
 
 #define QUERY_NAMES_MAX 100000 /* of one answer */
-#define QUERY_SELECTORS_MAX 64 /* of one request */
 
 enum query_names_of { QUERY_TYPES, QUERY_LABEL_NAMES, QUERY_LABEL_VALUES };
 
@@ -15,7 +14,7 @@ struct query_names_ask {
                           profile type */
     bool plain_only;   /* of QUERY_LABEL_NAMES: not those that need quotes in a selector */
     uint64_t from_ns, until_ns;
-    char *const *selectors; /* what any of them matches; none: all */
+    char *const *selectors; /* what all of them match */
     size_t n_selectors;
 };
 
@@ -25,11 +24,14 @@ struct query_names_ask {
 bool query_names_label(const struct br_stored_series *series, size_t index,
                        struct br_series_label *ret);
 
-/* Gathers them, each once, sorted, in the job's arena. Returns 0, BR_EINVAL (a bad selector, or
- * too many) with a sentence, BR_EFULL, BR_ENOMEM or BR_EIO. */
+/* Gathers them, each once, sorted, in the job's arena. Returns 0, BR_EINVAL (a bad selector) with a
+ * sentence, BR_EFULL, BR_ENOMEM or BR_EIO. */
 int query_names_gather(struct query_job *job, const struct query_names_ask *ask, char ***ret,
                        size_t *ret_n, struct br_err *err);
 
-/* Calls `fn` for the series of each selector; of none, for all. Errors as query_names_gather. */
+/* Returns whether a label's name needs no quotes in a selector: Prometheus' older names. */
+bool query_names_is_plain(const char *name);
+
+/* Calls `fn` for the series that all selectors match. Errors as query_names_gather. */
 int query_names_each_series(struct query_job *job, const struct query_names_ask *ask,
                             br_series_fn *fn, void *arg, struct br_err *err);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "extensions/query/average.h"
 #include "query/id.h"
 
 #define SHOWN 64
@@ -103,7 +104,7 @@ static int pick_add_ids(struct query_job *job, struct query_pick *pick,
 
 void query_pick_print_profile(const struct query_profile *profile, char ret[QUERY_PROFILE_ID])
 {
-    uint64_t first = profile->series_hash, second = profile->time_ns;
+    uint64_t first = profile->source, second = profile->time_ns;
     (void)snprintf(ret, QUERY_PROFILE_ID,
                    "%08" PRIx64 "-%04" PRIx64 "-%04" PRIx64 "-%04" PRIx64 "-%012" PRIx64,
                    first >> 32, first >> 16 & 0xffff, first & 0xffff, second >> 48,
@@ -129,7 +130,7 @@ int query_pick_add_profile_text(struct query_job *job, struct query_pick *pick, 
     struct query_profile *profile = &pick->profiles[pick->n_profiles++];
     *profile = (struct query_profile){0};
     for (int i = 0; i < 8; i++) {
-        profile->series_hash = profile->series_hash << 8 | bytes[i];
+        profile->source = profile->source << 8 | bytes[i];
         profile->time_ns = profile->time_ns << 8 | bytes[8 + i];
     }
     return 0;
@@ -255,7 +256,9 @@ int query_pick_filter(struct query_job *job, const struct query_pick *pick,
                                          .span_ids = pick->span_ids,
                                          .n_span_ids = pick->n_span_ids,
                                          .trace_ids = (const uint8_t(*)[16])pick->trace_ids,
-                                         .n_trace_ids = pick->n_trace_ids};
+                                         .n_trace_ids = pick->n_trace_ids,
+                                         .call_site = pick->call_site,
+                                         .n_call_site = pick->n_call_site};
     return rc ? rc : pick_name_spans(job, ret, matchers);
 }
 
@@ -265,13 +268,18 @@ static int pick_place_frameless(const struct query_pick *pick, struct br_flame *
     uint32_t name, child;
     int rc = 0;
     *self = 0;
-    if (value && !pick->stacks_only) {
+    if (value && !pick->as_pyroscope) {
         rc = br_flame_name(flame, QUERY_NO_STACK, NULL, &name);
         if (!rc)
             rc = br_flame_child(flame, 0, name, &child);
         br_flame_add(flame, rc ? 0 : child, value);
     }
     return rc == BR_EFULL ? 0 : rc;
+}
+
+static bool pick_has_source(const struct br_stored_series *series, void *arg)
+{
+    return series->source == *(const uint64_t *)arg;
 }
 
 /* Adds the stacks of each profile that is asked for and lies in the range. */
@@ -281,17 +289,24 @@ static int pick_flame_profiles(struct query_job *job, const struct query_pick *p
 {
     int rc = 0;
     for (size_t i = 0; i < pick->n_profiles && !rc && query_pick_goes_on(job); i++) {
-        const struct query_profile *profile = &pick->profiles[i];
+        struct query_profile *profile = &pick->profiles[i];
         struct br_sample_filter one = *filter;
         if (profile->time_ns < filter->from_ns ||
             (filter->until_ns && profile->time_ns >= filter->until_ns))
             continue;
         one.from_ns = profile->time_ns;
         one.until_ns = profile->time_ns + 1;
-        one.series_hash = profile->series_hash;
+        one.wants = pick_has_source;
+        one.wants_arg = &profile->source;
         rc = br_store_flame(job->store, &one, flame, err);
     }
     return rc;
+}
+
+bool query_pick_is_average(const struct query_pick *pick)
+{
+    return !pick->as_pyroscope && !pick->n_profiles && pick->type.id &&
+           br_profile_type_is_gauge(&pick->type);
 }
 
 int query_pick_flame(struct query_job *job, const struct query_pick *pick, struct br_flame *flame,
@@ -299,9 +314,12 @@ int query_pick_flame(struct query_job *job, const struct query_pick *pick, struc
 {
     struct br_sample_filter filter;
     int rc = query_pick_filter(job, pick, &filter);
-    if (!rc)
-        rc = pick->n_profiles ? pick_flame_profiles(job, pick, &filter, flame, err)
-                              : br_store_flame(job->store, &filter, flame, err);
+    if (!rc && pick->n_profiles)
+        rc = pick_flame_profiles(job, pick, &filter, flame, err);
+    else if (!rc && query_pick_is_average(pick))
+        rc = query_average_flame(job, &filter, flame, err);
+    else if (!rc)
+        rc = br_store_flame(job->store, &filter, flame, err);
     return rc ? rc : pick_place_frameless(pick, flame);
 }
 

@@ -22,16 +22,18 @@
 
 #define QUERY_IDS_MAX 65536 /* spans or traces of one query */
 
-/* A profile: the samples of one series with the same time. The store keeps no ids of profiles. */
+/* A profile: the samples of one source (struct br_stored_series) with the same time. The store
+ * keeps no ids of profiles. */
 struct query_profile {
-    uint64_t series_hash, time_ns;
+    uint64_t source, time_ns;
 };
 #define QUERY_PROFILE_ID 37 /* bytes of its text, a UUID, with its end */
 
 struct query_pick {
-    uint64_t from_ns, until_ns;  /* until 0: no end */
-    bool spans_together;         /* query_pick_samples: as in struct br_sample_filter */
-    bool stacks_only;            /* query_pick_flame: without samples that have no stack */
+    uint64_t from_ns, until_ns; /* until 0: no end */
+    bool spans_together;        /* query_pick_samples: as in struct br_sample_filter */
+    bool as_pyroscope; /* query_pick_flame: samples that have no stack are left out, and values of
+                          gauges are added up; else they are averaged over time */
     struct br_profile_type type; /* id NULL: any */
     struct br_matcher *matchers;
     size_t n_matchers, cap_matchers;
@@ -41,6 +43,8 @@ struct query_pick {
     size_t n_trace_ids, cap_trace_ids;
     struct query_profile *profiles; /* query_pick_flame: only these; none: all */
     size_t n_profiles, cap_profiles;
+    const char *const *call_site; /* as in struct br_sample_filter */
+    size_t n_call_site;
 };
 
 /* Returns false when a query has to end: its client is gone, or its time is up, which its cut then
@@ -77,9 +81,14 @@ void query_pick_print_profile(const struct query_profile *profile, char ret[QUER
 int query_pick_filter(struct query_job *job, const struct query_pick *pick,
                       struct br_sample_filter *ret);
 
-/* Adds the stacks to a flame; samples without a stack get a bar QUERY_NO_STACK, or are left out, as
- * Pyroscope does, if the pick has `stacks_only`. If stacks are more than it may have, the smallest
- * become part of BR_FLAME_OTHER, and job->store->note mentions it. Errors as br_store_flame. */
+/* Returns whether query_pick_flame averages what is picked: the values of gauges
+ * (br_profile_type_is_gauge). */
+bool query_pick_is_average(const struct query_pick *pick);
+
+/* Adds the stacks to a flame; samples without a stack get a bar QUERY_NO_STACK. Gauges are averaged
+ * over the profiles of each process, and the averages of processes are added up. If stacks are more
+ * than it may have, the smallest become part of BR_FLAME_OTHER, and job->store->note mentions it.
+ * Errors as br_store_flame. */
 int query_pick_flame(struct query_job *job, const struct query_pick *pick, struct br_flame *flame,
                      struct br_err *err);
 

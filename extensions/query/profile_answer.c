@@ -29,6 +29,11 @@ void query_put_cut(struct query_job *job)
         br_str_puts(&job->out, ",\"cut\":null");
 }
 
+void query_put_average(struct query_job *job, const struct query_pick *pick)
+{
+    br_str_printf(&job->out, ",\"average\":%s", query_pick_is_average(pick) ? "true" : "false");
+}
+
 /* --- Functions -------------------------------------------------------------------------------- */
 
 /* Appends `{"name","file","self","total"}` of each of the first `count` functions. */
@@ -63,6 +68,7 @@ void query_answer_functions(struct query_job *job, const struct query_pick *pick
     if (!rc) {
         query_put_text(&job->out, '{', "type", pick->type.id ? pick->type.id : "");
         query_put_text(&job->out, ',', "unit", pick->type.id ? pick->type.unit : "");
+        query_put_average(job, pick);
         br_str_printf(&job->out, ",\"total\":%" PRId64 ",\"functions\":[", flame.nodes[0].total[0]);
         answer_put_functions(job, &flame, functions, count < limit ? count : limit);
         br_str_putc(&job->out, ']');

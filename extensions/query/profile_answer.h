@@ -6,7 +6,10 @@
 #include "extensions/query/pick.h"
 #include "query/functions.h"
 
-/* Answers `{"type","unit","total","functions":[{"name","file","self","total"}],"cut"}` */
+/* Appends `,"average":` and whether values are averages over time (query_pick_is_average). */
+void query_put_average(struct query_job *job, const struct query_pick *pick);
+
+/* Answers `{"type","unit","average","total","functions":[{"name","file","self","total"}],"cut"}` */
 void query_answer_functions(struct query_job *job, const struct query_pick *pick, uint32_t limit,
                             enum br_function_order order);
 

@@ -20,13 +20,19 @@
 #include "extensions/query/tables.h"
 #include "pprof/profile.pb-c.h"
 #include "querier/v1/querier.pb-c.h"
-#include "query/flame_copy.h"
 #include "query/flame_text.h"
+#include "query/flame_tree.h"
 #include "settings/v1/setting.pb-c.h"
 #include "wire/protobuf.h"
 
 #define MESSAGE(name) Querier__V1__##name
 #define MS UINT64_C(1000000)
+#define KEEP_LOCATIONS_MAX 128
+
+bool query_pyroscope_wants_plain(const struct query_job *job)
+{
+    return !strcasestr(job->accept, "allow-utf8-labelnames=true");
+}
 
 /* --- Ranges and ids --------------------------------------------------------------------------- */
 
@@ -42,7 +48,7 @@ bool query_pyroscope_range(struct query_job *job, int64_t start, int64_t end,
         query_job_fail(job, 400, "invalid time range: start is after end");
         return false;
     }
-    pick->stacks_only = true;
+    pick->as_pyroscope = true;
     pick->from_ns = (uint64_t)start * MS;
     pick->until_ns = end ? ((uint64_t)end + 1) * MS : 0;
     return true;
@@ -79,6 +85,28 @@ bool query_pyroscope_pick(struct query_job *job, const char *type, const char *s
     if (rc)
         query_job_fail_rc(job, rc, &err);
     return !rc;
+}
+
+bool query_pyroscope_stacks(struct query_job *job, const MESSAGE(StackTraceSelector) * selector,
+                            struct query_pick *pick)
+{
+    size_t count = selector && !selector->go_pgo ? selector->n_call_site : 0;
+    const char **names = br_arena_calloc(&job->arena, count + 1, sizeof *names);
+    if (count > BR_CALL_SITE_MAX)
+        query_job_fail(job, 400, "stack_trace_selector.call_site has more than %d functions",
+                       BR_CALL_SITE_MAX);
+    else if (selector && selector->go_pgo && selector->go_pgo->keep_locations > KEEP_LOCATIONS_MAX)
+        query_job_fail(job, 400, "go_pgo.keep_locations must be at most %d", KEEP_LOCATIONS_MAX);
+    else if (!names)
+        query_job_fail_rc(job, br_arena_why(&job->arena), NULL);
+    else {
+        for (size_t i = 0; i < count; i++)
+            names[i] = selector->call_site[i]->name;
+        pick->call_site = names;
+        pick->n_call_site = count;
+        return true;
+    }
+    return false;
 }
 
 /* --- Names ------------------------------------------------------------------------------------ */
@@ -148,7 +176,7 @@ static void pyroscope_label_names(struct query_job *job)
     size_t count;
     if (!request)
         return;
-    ask.plain_only = !strcasestr(job->accept, "allow-utf8-labelnames=true");
+    ask.plain_only = query_pyroscope_wants_plain(job);
     ask.selectors = request->matchers;
     ask.n_selectors = request->n_matchers;
     if (pyroscope_gather(job, &ask, request->start, request->end, &list, &count))
@@ -191,21 +219,35 @@ static bool pyroscope_max_nodes(struct query_job *job, int64_t asked, uint32_t *
 
 /* Adds what is picked to `flame`, by names of functions, on the side that the flame has. */
 static int pyroscope_add_flame(struct query_job *job, const struct query_pick *pick,
+                               struct br_flame *flame, struct br_err *err)
+{
+    struct br_flame whole;
+    int rc = br_flame_init(&whole, QUERY_FLAME_NODES_MAX);
+    if (rc)
+        return rc;
+    whole.side = flame->side;
+    rc = query_pick_flame(job, pick, &whole, err);
+    if (!rc)
+        rc = br_flame_merge(flame, &whole, false, 1);
+    br_flame_release(&whole);
+    return rc;
+}
+
+/* Adds what is picked to an empty flame, with files, for a pprof file. Profiles for Go's PGO have
+ * the innermost frames alone. */
+static int pyroscope_add_pprof(struct query_job *job, const struct query_pick *pick,
                                const MESSAGE(StackTraceSelector) * stacks, struct br_flame *flame,
                                struct br_err *err)
 {
     struct br_flame whole;
-    size_t n_sites = stacks ? stacks->n_call_site : 0;
-    const char **sites = br_arena_calloc(&job->arena, n_sites + 1, sizeof *sites);
-    int rc = sites ? br_flame_init(&whole, QUERY_FLAME_NODES_MAX) : br_arena_why(&job->arena);
+    if (!stacks || !stacks->go_pgo || !stacks->go_pgo->keep_locations)
+        return query_pick_flame(job, pick, flame, err);
+    int rc = br_flame_init(&whole, QUERY_FLAME_NODES_MAX);
     if (rc)
         return rc;
-    for (size_t i = 0; i < n_sites; i++)
-        sites[i] = stacks->call_site[i]->name;
-    whole.side = flame->side;
     rc = query_pick_flame(job, pick, &whole, err);
     if (!rc)
-        rc = br_flame_copy(&whole, sites, n_sites, flame);
+        rc = br_flame_keep_innermost(flame, &whole, stacks->go_pgo->keep_locations);
     br_flame_release(&whole);
     return rc;
 }
@@ -285,35 +327,61 @@ static int pyroscope_answer_pprof(struct query_job *job, const struct query_pick
     return 0;
 }
 
+static int pyroscope_answer_tree(struct query_job *job, struct br_flame *flame, uint32_t max_nodes)
+{
+    MESSAGE(SelectMergeStacktracesResponse)
+    answer = QUERIER__V1__SELECT_MERGE_STACKTRACES_RESPONSE__INIT;
+    struct br_str tree = {0};
+    uint32_t *map = NULL;
+    int rc = flame->n_nodes > max_nodes ? br_flame_prune(flame, max_nodes, &map) : 0;
+    br_free(map);
+    br_flame_total(flame);
+    if (!rc)
+        rc = br_flame_tree_write(&tree, flame);
+    answer.tree.data = (uint8_t *)tree.data;
+    answer.tree.len = tree.len;
+    if (!rc)
+        query_connect_answer(job, &answer.base);
+    br_str_release(&tree);
+    return rc;
+}
+
+static int pyroscope_answer_bars(struct query_job *job, struct br_flame *flame, uint32_t max_nodes)
+{
+    MESSAGE(SelectMergeStacktracesResponse)
+    answer = QUERIER__V1__SELECT_MERGE_STACKTRACES_RESPONSE__INIT;
+    MESSAGE(FlameGraph) graph;
+    int rc = pyroscope_flame_graph(job, flame, max_nodes, &graph);
+    answer.flamegraph = &graph;
+    if (!rc)
+        query_connect_answer(job, &answer.base);
+    return rc;
+}
+
 /* SelectMergeStacktraces and SelectMergeSpanProfile answer with the same fields. */
 static void pyroscope_answer_flame(struct query_job *job, const struct query_pick *pick,
                                    const MESSAGE(StackTraceSelector) * stacks, int64_t max_nodes,
                                    MESSAGE(ProfileFormat) format)
 {
-    MESSAGE(SelectMergeStacktracesResponse)
-    answer = QUERIER__V1__SELECT_MERGE_STACKTRACES_RESPONSE__INIT;
-    MESSAGE(FlameGraph) graph;
+    bool pprof = format == QUERIER__V1__PROFILE_FORMAT__PROFILE_FORMAT_PPROF;
     struct br_flame flame;
     struct br_err err = {0};
     uint32_t nodes;
-    if (format == QUERIER__V1__PROFILE_FORMAT__PROFILE_FORMAT_TREE ||
-        format == QUERIER__V1__PROFILE_FORMAT__PROFILE_FORMAT_DOT) {
-        query_job_fail(job, 501, "format: only FLAMEGRAPH and PPROF are supported");
+    if (format == QUERIER__V1__PROFILE_FORMAT__PROFILE_FORMAT_DOT) {
+        query_job_fail(job, 501, "format: DOT is not supported");
         return;
     }
     if (!pyroscope_max_nodes(job, max_nodes, &nodes))
         return;
     int rc = br_flame_init(&flame, QUERY_FLAME_NODES_MAX);
     if (!rc)
-        rc = pyroscope_add_flame(job, pick, stacks, &flame, &err);
-    if (!rc && format == QUERIER__V1__PROFILE_FORMAT__PROFILE_FORMAT_PPROF) {
-        rc = pyroscope_answer_pprof(job, pick, &flame);
-    } else if (!rc) {
-        rc = pyroscope_flame_graph(job, &flame, nodes, &graph);
-        answer.flamegraph = &graph;
-        if (!rc)
-            query_connect_answer(job, &answer.base);
-    }
+        rc = pprof ? pyroscope_add_pprof(job, pick, stacks, &flame, &err)
+                   : pyroscope_add_flame(job, pick, &flame, &err);
+    if (!rc)
+        rc = pprof ? pyroscope_answer_pprof(job, pick, &flame)
+             : format == QUERIER__V1__PROFILE_FORMAT__PROFILE_FORMAT_TREE
+                 ? pyroscope_answer_tree(job, &flame, nodes)
+                 : pyroscope_answer_bars(job, &flame, nodes);
     if (rc)
         query_job_fail_rc(job, rc, &err);
     br_flame_release(&flame);
@@ -325,7 +393,8 @@ static bool pyroscope_read_stacktraces(struct query_job *job,
 {
     struct br_err err = {0};
     if (!query_pyroscope_pick(job, request->profile_typeid, request->label_selector, request->start,
-                              request->end, pick))
+                              request->end, pick) ||
+        !query_pyroscope_stacks(job, request->stack_trace_selector, pick))
         return false;
     int rc = pyroscope_add_ids(job, pick, true, request->trace_id_selector,
                                request->n_trace_id_selector, &err);
@@ -376,8 +445,10 @@ static void pyroscope_select_profile(struct query_job *job)
     struct br_err err = {0};
     const uint8_t *pprof;
     size_t len;
-    if (!request || !query_pyroscope_pick(job, request->profile_typeid, request->label_selector,
-                                          request->start, request->end, &pick))
+    if (!request ||
+        !query_pyroscope_pick(job, request->profile_typeid, request->label_selector, request->start,
+                              request->end, &pick) ||
+        !query_pyroscope_stacks(job, request->stack_trace_selector, &pick))
         return;
     int rc = pyroscope_add_ids(job, &pick, true, request->trace_id_selector,
                                request->n_trace_id_selector, &err);
@@ -390,9 +461,7 @@ static void pyroscope_select_profile(struct query_job *job)
         query_job_fail_rc(job, rc, &err);
         return;
     }
-    rc = request->stack_trace_selector
-             ? pyroscope_add_flame(job, &pick, request->stack_trace_selector, &flame, &err)
-             : query_pick_flame(job, &pick, &flame, &err); /* with files */
+    rc = pyroscope_add_pprof(job, &pick, request->stack_trace_selector, &flame, &err);
     if (!rc)
         rc = pyroscope_pprof(job, &pick, &flame, &pprof, &len);
     if (rc)
@@ -424,7 +493,7 @@ static int pyroscope_diff_graph(struct query_job *job, struct br_flame *flame, u
     return ret->levels ? 0 : br_arena_why(&job->arena);
 }
 
-static void pyroscope_answer_diff(struct query_job *job, const MESSAGE(DiffRequest) * request,
+static void pyroscope_answer_diff(struct query_job *job,
                                   const struct query_pick picks[BR_FLAME_SIDES], uint32_t max_nodes)
 {
     MESSAGE(DiffResponse) answer = QUERIER__V1__DIFF_RESPONSE__INIT;
@@ -434,11 +503,10 @@ static void pyroscope_answer_diff(struct query_job *job, const MESSAGE(DiffReque
     answer.flamegraph = &graph;
     int rc = br_flame_init(&flame, QUERY_FLAME_NODES_MAX);
     if (!rc)
-        rc = pyroscope_add_flame(job, &picks[0], request->left->stack_trace_selector, &flame, &err);
+        rc = pyroscope_add_flame(job, &picks[0], &flame, &err);
     flame.side = 1;
     if (!rc)
-        rc =
-            pyroscope_add_flame(job, &picks[1], request->right->stack_trace_selector, &flame, &err);
+        rc = pyroscope_add_flame(job, &picks[1], &flame, &err);
     if (!rc)
         rc = pyroscope_diff_graph(job, &flame, max_nodes, &graph);
     if (rc)
@@ -467,7 +535,7 @@ static void pyroscope_diff(struct query_job *job)
         !pyroscope_read_stacktraces(job, request->right, &picks[1]) ||
         !pyroscope_max_nodes(job, asked, &nodes))
         return;
-    pyroscope_answer_diff(job, request, picks, nodes);
+    pyroscope_answer_diff(job, picks, nodes);
 }
 
 /* --- Statistics ------------------------------------------------------------------------------- */
@@ -480,8 +548,8 @@ static void pyroscope_stats(struct query_job *job)
         return;
     br_store_usage(job->query->store, &usage);
     answer.data_ingested = usage.n_samples > 0;
-    answer.oldest_profile_time = (int64_t)(usage.oldest_ns / MS);
-    answer.newest_profile_time = (int64_t)(usage.newest_ns / MS);
+    answer.oldest_profile_time = (int64_t)(usage.samples.oldest_ns / MS);
+    answer.newest_profile_time = (int64_t)(usage.samples.newest_ns / MS);
     query_connect_answer(job, &answer.base);
 }
 

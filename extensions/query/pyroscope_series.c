@@ -18,6 +18,7 @@
 #define MESSAGE(name) Querier__V1__##name
 #define SETS_MAX 100000 /* series of one answer */
 #define STEPS_MAX 11000 /* of a series; Prometheus' limit, too */
+#define PROFILES_MAX (4u << 20)
 #define MS UINT64_C(1000000)
 #define EXEMPLARS(type) QUERIER__V1__EXEMPLAR_TYPE__EXEMPLAR_TYPE_##type
 #define HEATMAP(type) QUERIER__V1__HEATMAP_QUERY_TYPE__HEATMAP_QUERY_TYPE_##type
@@ -30,6 +31,7 @@ struct pyroscope_sets {
     struct br_map *map; /* by names and values, of pyroscope_set */
     char *const *only;  /* these labels; none: all */
     size_t n_only;
+    bool plain;    /* without names that need quotes in a selector */
     bool grouping; /* none: no label at all */
     uint64_t from_ns, step_ns;
     size_t n_steps;
@@ -37,15 +39,27 @@ struct pyroscope_sets {
     bool heatmap;                 /* sets have slots; else sums */
     bool profiles;                /* exemplars are profiles; else spans */
     struct pyroscope_sets *every; /* all labels of a series, for exemplars; NULL: none are wanted */
+    struct br_map
+        *map_profiles; /* of pyroscope_profile; NULL: samples are not added up by profile */
     int rc;
 };
 
 /* A span, as its samples in a step were added up, or a profile. */
 struct pyroscope_exemplar {
-    const struct pyroscope_set *labels; /* NULL: none */
-    uint64_t series_hash, time_ns, span_id;
+    Push__V1__LabelPair **pairs; /* of its series, or those that its series share; NULL: none */
+    size_t n_pairs;
+    uint64_t source, time_ns, span_id;
     uint8_t trace_id[16];
     int64_t value;
+};
+
+/* The part of a profile that belongs to a set. Samples have labels, so one profile may have several
+ * series. */
+struct pyroscope_profile {
+    struct pyroscope_set *set;
+    const struct pyroscope_set *labels; /* of its first series */
+    bool shared;                        /* exemplar.pairs are its own */
+    struct pyroscope_exemplar exemplar;
 };
 
 struct pyroscope_set {
@@ -62,8 +76,10 @@ struct pyroscope_set {
 
 static bool pyroscope_sets_has(const struct pyroscope_sets *sets, const char *name)
 {
-    if (!name || !sets->n_only)
-        return name && !sets->grouping;
+    if (!name || (sets->plain && !query_names_is_plain(name)))
+        return false;
+    if (!sets->n_only)
+        return !sets->grouping;
     for (size_t i = 0; i < sets->n_only; i++)
         if (!strcmp(sets->only[i], name))
             return true;
@@ -149,6 +165,7 @@ void query_pyroscope_series(struct query_job *job)
         return;
     sets.only = request->label_names;
     sets.n_only = request->n_label_names;
+    sets.plain = query_pyroscope_wants_plain(job);
     sets.map = br_map_new(SETS_MAX);
     const struct query_names_ask ask = {.from_ns = range.from_ns,
                                         .until_ns = range.until_ns,
@@ -180,25 +197,45 @@ void query_pyroscope_series(struct query_job *job)
 
 /* --- Exemplars -------------------------------------------------------------------------------- */
 
-/* Keeps the span or profile if it is larger than the one before it. False with sets->rc. */
-static bool pyroscope_exemplar_keep(struct pyroscope_sets *sets,
-                                    const struct br_stored_samples *samples,
-                                    struct pyroscope_exemplar *exemplar)
+/* Keeps an exemplar if it is larger than the one before it. */
+static void pyroscope_exemplar_keep(const struct pyroscope_exemplar *exemplar,
+                                    struct pyroscope_exemplar *kept)
 {
-    if ((!samples->span_id && !sets->profiles) ||
-        (exemplar->labels && exemplar->value >= samples->value))
-        return true;
+    if (!kept->pairs || kept->value < exemplar->value)
+        *kept = *exemplar;
+}
+
+/* Makes an exemplar of samples: of a span, or of a profile's first series. False with sets->rc. */
+static bool pyroscope_exemplar_of(struct pyroscope_sets *sets,
+                                  const struct br_stored_samples *samples,
+                                  struct pyroscope_exemplar *ret)
+{
     const struct pyroscope_set *labels = pyroscope_sets_find(sets->every, samples->series);
     if (!labels) {
         sets->rc = sets->every->rc;
         return false;
     }
-    *exemplar = (struct pyroscope_exemplar){.labels = labels,
-                                            .series_hash = samples->series->hash,
-                                            .time_ns = samples->time_ns,
-                                            .span_id = samples->span_id,
-                                            .value = samples->value};
-    memcpy(exemplar->trace_id, samples->trace_id, sizeof exemplar->trace_id);
+    *ret = (struct pyroscope_exemplar){.pairs = labels->pairs,
+                                       .n_pairs = labels->n_pairs,
+                                       .source = samples->series->source,
+                                       .time_ns = samples->time_ns,
+                                       .span_id = samples->span_id,
+                                       .value = samples->value};
+    memcpy(ret->trace_id, samples->trace_id, sizeof ret->trace_id);
+    return true;
+}
+
+/* Keeps the span of samples. False with sets->rc. */
+static bool pyroscope_exemplar_keep_span(struct pyroscope_sets *sets,
+                                         const struct br_stored_samples *samples,
+                                         struct pyroscope_exemplar *kept)
+{
+    struct pyroscope_exemplar exemplar;
+    if (!samples->span_id || (kept->pairs && kept->value >= samples->value))
+        return true;
+    if (!pyroscope_exemplar_of(sets, samples, &exemplar))
+        return false;
+    *kept = exemplar;
     return true;
 }
 
@@ -214,7 +251,7 @@ static char *pyroscope_exemplar_id(struct br_arena *arena, const void *id, size_
 static char *pyroscope_exemplar_profile(struct br_arena *arena,
                                         const struct pyroscope_exemplar *exemplar)
 {
-    const struct query_profile profile = {exemplar->series_hash, exemplar->time_ns};
+    const struct query_profile profile = {exemplar->source, exemplar->time_ns};
     char text[QUERY_PROFILE_ID];
     query_pick_print_profile(&profile, text);
     return br_arena_strndup(arena, text, sizeof text - 1);
@@ -226,7 +263,6 @@ static int pyroscope_exemplar_make(const struct pyroscope_sets *sets,
                                    MESSAGE(Exemplar) * *ret)
 {
     struct br_arena *arena = &sets->job->arena;
-    const struct pyroscope_set *labels = exemplar->labels;
     static const uint8_t no_trace[16];
     MESSAGE(Exemplar) *made = br_arena_calloc(arena, 1, sizeof *made);
     if (!made)
@@ -240,25 +276,110 @@ static int pyroscope_exemplar_make(const struct pyroscope_sets *sets,
         made->span_id = pyroscope_exemplar_id(arena, &exemplar->span_id, sizeof exemplar->span_id);
     if (memcmp(exemplar->trace_id, no_trace, sizeof no_trace) != 0)
         made->trace_id = pyroscope_exemplar_id(arena, exemplar->trace_id, sizeof no_trace);
-    made->labels = br_arena_calloc(arena, labels->n_pairs + 1, sizeof *made->labels);
+    made->labels = br_arena_calloc(arena, exemplar->n_pairs + 1, sizeof *made->labels);
     if (!made->profile_id || !made->span_id || !made->trace_id || !made->labels)
         return br_arena_why(arena);
-    for (size_t i = 0; i < labels->n_pairs; i++)
-        if (!pyroscope_sets_has(sets, labels->pairs[i]->name))
-            made->labels[made->n_labels++] = labels->pairs[i];
+    for (size_t i = 0; i < exemplar->n_pairs; i++)
+        if (!pyroscope_sets_has(sets, exemplar->pairs[i]->name))
+            made->labels[made->n_labels++] = exemplar->pairs[i];
     *ret = made;
     return 0;
+}
+
+/* --- Profiles --------------------------------------------------------------------------------- */
+
+static bool pyroscope_set_has_pair(const struct pyroscope_set *set, const Push__V1__LabelPair *pair)
+{
+    for (size_t i = 0; i < set->n_pairs; i++)
+        if (!strcmp(set->pairs[i]->name, pair->name) && !strcmp(set->pairs[i]->value, pair->value))
+            return true;
+    return false;
+}
+
+/* Removes the labels of a profile that another of its series does not have. */
+static int pyroscope_profile_share(struct pyroscope_sets *sets, struct pyroscope_profile *profile,
+                                   const struct pyroscope_set *labels)
+{
+    struct pyroscope_exemplar *exemplar = &profile->exemplar;
+    size_t n_shared = 0;
+    if (profile->labels == labels)
+        return 0;
+    if (!profile->shared) {
+        Push__V1__LabelPair **pairs =
+            br_arena_calloc(&sets->job->arena, exemplar->n_pairs + 1, sizeof *pairs);
+        if (!pairs)
+            return br_arena_why(&sets->job->arena);
+        memcpy(pairs, exemplar->pairs, exemplar->n_pairs * sizeof *pairs);
+        exemplar->pairs = pairs;
+        profile->shared = true;
+    }
+    for (size_t i = 0; i < exemplar->n_pairs; i++)
+        if (pyroscope_set_has_pair(labels, exemplar->pairs[i]))
+            exemplar->pairs[n_shared++] = exemplar->pairs[i];
+    exemplar->n_pairs = n_shared;
+    return 0;
+}
+
+static struct pyroscope_profile *pyroscope_profile_new(struct pyroscope_sets *sets,
+                                                       struct pyroscope_set *set,
+                                                       const struct br_stored_samples *samples)
+{
+    struct br_arena *arena = &sets->job->arena;
+    struct pyroscope_profile *profile = br_arena_calloc(arena, 1, sizeof *profile);
+    if (!profile)
+        sets->rc = br_arena_why(arena);
+    else if (sets->every && pyroscope_exemplar_of(sets, samples, &profile->exemplar))
+        profile->labels = pyroscope_sets_find(sets->every, samples->series);
+    if (sets->rc)
+        return NULL;
+    profile->set = set;
+    profile->exemplar.time_ns = samples->time_ns;
+    profile->exemplar.value = 0;
+    return profile;
+}
+
+/* Adds samples, which were added up by series and time, to their profile. */
+static bool pyroscope_on_profile(const struct br_stored_samples *samples, void *arg)
+{
+    struct pyroscope_sets *sets = arg;
+    struct pyroscope_set *set = pyroscope_sets_find(sets, samples->series);
+    const struct {
+        const struct pyroscope_set *set;
+        uint64_t source, time_ns;
+    } key = {set, samples->series->source, samples->time_ns};
+    if (!set)
+        return false;
+    struct pyroscope_profile *profile = br_map_get(sets->map_profiles, &key, sizeof key);
+    if (profile && sets->every) {
+        const struct pyroscope_set *labels = pyroscope_sets_find(sets->every, samples->series);
+        sets->rc = labels ? pyroscope_profile_share(sets, profile, labels) : sets->every->rc;
+    } else if (!profile) {
+        profile = pyroscope_profile_new(sets, set, samples);
+        if (profile)
+            sets->rc = br_map_put(sets->map_profiles, &key, sizeof key, profile, NULL);
+    }
+    if (sets->rc)
+        return false;
+    if (__builtin_add_overflow(profile->exemplar.value, samples->value, &profile->exemplar.value))
+        profile->exemplar.value = INT64_MAX;
+    return query_pick_goes_on(sets->job);
 }
 
 /* --- Time series ------------------------------------------------------------------------------ */
 
 /* The number of a step; n_steps or more: outside. */
-static size_t pyroscope_sets_step(const struct pyroscope_sets *sets,
-                                  const struct br_stored_samples *samples)
+static size_t pyroscope_sets_step(const struct pyroscope_sets *sets, uint64_t time_ns)
 {
-    return samples->time_ns < sets->from_ns
-               ? sets->n_steps
-               : (size_t)((samples->time_ns - sets->from_ns) / sets->step_ns);
+    return time_ns < sets->from_ns ? sets->n_steps
+                                   : (size_t)((time_ns - sets->from_ns) / sets->step_ns);
+}
+
+static void pyroscope_set_add(struct pyroscope_set *set, size_t step, int64_t value)
+{
+    set->sums[step] = (isnan(set->sums[step]) ? 0 : set->sums[step]) + (double)value;
+    set->total += (double)value;
+    if (set->counts)
+        set->counts[step]++;
 }
 
 static bool pyroscope_on_samples(const struct br_stored_samples *samples, void *arg)
@@ -267,17 +388,28 @@ static bool pyroscope_on_samples(const struct br_stored_samples *samples, void *
     struct pyroscope_set *set = pyroscope_sets_find(sets, samples->series);
     if (!set)
         return false;
-    size_t step = pyroscope_sets_step(sets, samples);
+    size_t step = pyroscope_sets_step(sets, samples->time_ns);
     if (step < sets->n_steps) {
-        double before = isnan(set->sums[step]) ? 0 : set->sums[step];
-        set->sums[step] = before + (double)samples->value;
-        set->total += (double)samples->value;
-        if (set->counts)
-            set->counts[step]++;
-        if (set->exemplars && !pyroscope_exemplar_keep(sets, samples, &set->exemplars[step]))
+        pyroscope_set_add(set, step, samples->value);
+        if (set->exemplars && !pyroscope_exemplar_keep_span(sets, samples, &set->exemplars[step]))
             return false;
     }
     return query_pick_goes_on(sets->job);
+}
+
+static void pyroscope_add_profiles_to_sets(struct pyroscope_sets *sets)
+{
+    size_t count = br_map_count(sets->map_profiles), len;
+    const void *key;
+    for (size_t i = 0; i < count; i++) {
+        const struct pyroscope_profile *profile = br_map_at(sets->map_profiles, i, &key, &len);
+        size_t step = pyroscope_sets_step(sets, profile->exemplar.time_ns);
+        if (step >= sets->n_steps)
+            continue;
+        pyroscope_set_add(profile->set, step, profile->exemplar.value);
+        if (profile->set->exemplars)
+            pyroscope_exemplar_keep(&profile->exemplar, &profile->set->exemplars[step]);
+    }
 }
 
 static int pyroscope_compare_sets(const void *left, const void *right)
@@ -308,7 +440,7 @@ static int pyroscope_set_points(struct pyroscope_sets *sets, const struct pyrosc
         points[i].value = set->counts ? set->sums[i] / (double)set->counts[i] : set->sums[i];
         points[i].timestamp = start_ms + (int64_t)(i * (sets->step_ns / MS));
         ret->points[ret->n_points++] = &points[i];
-        if (!set->exemplars || !set->exemplars[i].labels)
+        if (!set->exemplars || !set->exemplars[i].pairs)
             continue;
         points[i].exemplars = br_arena_calloc(arena, 1, sizeof *points[i].exemplars);
         points[i].n_exemplars = 1;
@@ -387,13 +519,10 @@ void query_pyroscope_select_series(struct query_job *job)
     struct query_pick pick = {0};
     struct pyroscope_sets every = {.job = job}, sets = {.job = job, .grouping = true};
     struct br_err err = {0};
-    if (request && request->stack_trace_selector && request->stack_trace_selector->n_call_site) {
-        query_job_fail(job, 501, "stack_trace_selector is not supported for series");
-        return;
-    }
     if (!request ||
         !query_pyroscope_pick(job, request->profile_typeid, request->label_selector, request->start,
                               request->end, &pick) ||
+        !query_pyroscope_stacks(job, request->stack_trace_selector, &pick) ||
         !pyroscope_sets_steps(&sets, request->step, request->start, request->end, &pick))
         return;
     sets.only = request->group_by;
@@ -405,21 +534,26 @@ void query_pyroscope_select_series(struct query_job *job)
     if (sets.profiles || spans)
         sets.every = &every;
     pick.spans_together = !spans;
+    bool by_profile = sets.averages || sets.profiles;
     sets.map = br_map_new(SETS_MAX);
     every.map = br_map_new(SETS_MAX);
-    /* Samples of one time are of one profile. */
-    uint64_t step_ns = sets.averages || sets.profiles ? 1 : sets.step_ns;
-    int rc = sets.map && every.map
-                 ? query_pick_samples(job, &pick, step_ns, pyroscope_on_samples, &sets, &err)
-                 : BR_ENOMEM;
-    if (!rc)
-        rc = sets.rc;
+    if (by_profile)
+        sets.map_profiles = br_map_new(PROFILES_MAX);
+    int rc = BR_ENOMEM;
+    if (sets.map && every.map && (sets.map_profiles || !by_profile))
+        rc = query_pick_samples(job, &pick, by_profile ? 1 : sets.step_ns,
+                                by_profile ? pyroscope_on_profile : pyroscope_on_samples, &sets,
+                                &err);
+    rc = rc ? rc : sets.rc;
+    if (!rc && by_profile)
+        pyroscope_add_profiles_to_sets(&sets);
     if (rc)
         query_job_fail_rc(job, rc, &err);
     else
         pyroscope_answer_series(&sets, request->start, request->limit);
     br_map_free(sets.map, NULL);
     br_map_free(every.map, NULL);
+    br_map_free(sets.map_profiles, NULL);
 }
 
 /* --- Heatmaps --------------------------------------------------------------------------------- */
@@ -439,17 +573,23 @@ struct pyroscope_heatmap {
     double lower[HEATMAP_ROWS]; /* of each row */
 };
 
+static void pyroscope_heatmap_widen(struct pyroscope_heatmap *heatmap, uint64_t time_ns,
+                                    int64_t value)
+{
+    if (pyroscope_sets_step(&heatmap->sets, time_ns) >= heatmap->sets.n_steps)
+        return;
+    if (!heatmap->any || value < heatmap->least)
+        heatmap->least = value;
+    if (!heatmap->any || value > heatmap->most)
+        heatmap->most = value;
+    heatmap->any = true;
+}
+
 static bool pyroscope_heatmap_on_range(const struct br_stored_samples *samples, void *arg)
 {
     struct pyroscope_heatmap *heatmap = arg;
-    if ((samples->span_id || heatmap->sets.profiles) &&
-        pyroscope_sets_step(&heatmap->sets, samples) < heatmap->sets.n_steps) {
-        if (!heatmap->any || samples->value < heatmap->least)
-            heatmap->least = samples->value;
-        if (!heatmap->any || samples->value > heatmap->most)
-            heatmap->most = samples->value;
-        heatmap->any = true;
-    }
+    if (samples->span_id)
+        pyroscope_heatmap_widen(heatmap, samples->time_ns, samples->value);
     return query_pick_goes_on(heatmap->sets.job);
 }
 
@@ -473,37 +613,84 @@ static int pyroscope_heatmap_row(const struct pyroscope_heatmap *heatmap, int64_
     return row;
 }
 
-/* Counts a span in its cell. Returns 0, BR_EFULL or BR_ENOMEM. */
-static int pyroscope_heatmap_count(struct pyroscope_heatmap *heatmap, struct pyroscope_set *set,
-                                   const struct br_stored_samples *samples, size_t step)
+/* Counts a value in its cell, and gives the cell's exemplar. NULL with sets->rc. */
+static struct pyroscope_exemplar *pyroscope_heatmap_count(struct pyroscope_heatmap *heatmap,
+                                                          struct pyroscope_set *set, int64_t value,
+                                                          size_t step)
 {
     struct br_arena *arena = &heatmap->sets.job->arena;
-    int row = pyroscope_heatmap_row(heatmap, samples->value);
+    int row = pyroscope_heatmap_row(heatmap, value);
     if (!set->slots)
         set->slots = br_arena_calloc(arena, heatmap->sets.n_steps, sizeof(void *));
     if (set->slots && !set->slots[step])
         set->slots[step] = br_arena_calloc(arena, 1, sizeof **set->slots);
-    if (!set->slots || !set->slots[step])
-        return br_arena_why(arena);
+    if (!set->slots || !set->slots[step]) {
+        heatmap->sets.rc = br_arena_why(arena);
+        return NULL;
+    }
     set->slots[step]->counts[row]++;
     set->n_points++;
-    return !heatmap->with_exemplars || pyroscope_exemplar_keep(&heatmap->sets, samples,
-                                                               &set->slots[step]->exemplars[row])
-               ? 0
-               : heatmap->sets.rc;
+    return &set->slots[step]->exemplars[row];
 }
 
-static bool pyroscope_heatmap_on_samples(const struct br_stored_samples *samples, void *arg)
+static bool pyroscope_heatmap_on_span(const struct br_stored_samples *samples, void *arg)
 {
     struct pyroscope_heatmap *heatmap = arg;
     struct pyroscope_sets *sets = &heatmap->sets;
-    size_t step = pyroscope_sets_step(sets, samples);
-    if ((samples->span_id || sets->profiles) && step < sets->n_steps) {
+    size_t step = pyroscope_sets_step(sets, samples->time_ns);
+    if (samples->span_id && step < sets->n_steps) {
         struct pyroscope_set *set = pyroscope_sets_find(sets, samples->series);
-        if (set)
-            sets->rc = pyroscope_heatmap_count(heatmap, set, samples, step);
+        struct pyroscope_exemplar *exemplar =
+            set ? pyroscope_heatmap_count(heatmap, set, samples->value, step) : NULL;
+        if (exemplar && heatmap->with_exemplars)
+            (void)pyroscope_exemplar_keep_span(sets, samples, exemplar);
     }
     return !sets->rc && query_pick_goes_on(sets->job);
+}
+
+/* The range of values is found in a first pass, so that memory grows with steps and series, not
+ * with spans. */
+static int pyroscope_heatmap_read_spans(struct pyroscope_heatmap *heatmap, struct query_pick *pick,
+                                        struct br_err *err)
+{
+    struct pyroscope_sets *sets = &heatmap->sets;
+    int rc = query_pick_samples(sets->job, pick, sets->step_ns, pyroscope_heatmap_on_range, heatmap,
+                                err);
+    pyroscope_heatmap_rows(heatmap);
+    return rc ? rc
+              : query_pick_samples(sets->job, pick, sets->step_ns, pyroscope_heatmap_on_span,
+                                   heatmap, err);
+}
+
+static int pyroscope_heatmap_read_profiles(struct pyroscope_heatmap *heatmap,
+                                           struct query_pick *pick, struct br_err *err)
+{
+    struct pyroscope_sets *sets = &heatmap->sets;
+    const void *key;
+    size_t len;
+    sets->map_profiles = br_map_new(PROFILES_MAX);
+    pick->spans_together = true;
+    int rc = sets->map_profiles
+                 ? query_pick_samples(sets->job, pick, 1, pyroscope_on_profile, sets, err)
+                 : BR_ENOMEM;
+    size_t count = rc || sets->rc ? 0 : br_map_count(sets->map_profiles);
+    for (size_t i = 0; i < count; i++) {
+        const struct pyroscope_profile *profile = br_map_at(sets->map_profiles, i, &key, &len);
+        pyroscope_heatmap_widen(heatmap, profile->exemplar.time_ns, profile->exemplar.value);
+    }
+    pyroscope_heatmap_rows(heatmap);
+    for (size_t i = 0; i < count && !sets->rc; i++) {
+        const struct pyroscope_profile *profile = br_map_at(sets->map_profiles, i, &key, &len);
+        size_t step = pyroscope_sets_step(sets, profile->exemplar.time_ns);
+        struct pyroscope_exemplar *exemplar =
+            step < sets->n_steps
+                ? pyroscope_heatmap_count(heatmap, profile->set, profile->exemplar.value, step)
+                : NULL;
+        if (exemplar && heatmap->with_exemplars)
+            pyroscope_exemplar_keep(&profile->exemplar, exemplar);
+    }
+    br_map_free(sets->map_profiles, NULL);
+    return rc;
 }
 
 static int pyroscope_heatmap_compare(const void *left, const void *right)
@@ -529,7 +716,7 @@ static int pyroscope_heatmap_slot(struct pyroscope_heatmap *heatmap, struct pyro
     if (!ret->exemplars)
         return br_arena_why(arena);
     for (int row = 0; row < HEATMAP_ROWS && !rc; row++)
-        if (slot->exemplars[row].labels)
+        if (slot->exemplars[row].pairs)
             rc = pyroscope_exemplar_make(&heatmap->sets, &slot->exemplars[row],
                                          &ret->exemplars[ret->n_exemplars++]);
     return rc;
@@ -599,8 +786,7 @@ static bool pyroscope_read_heatmap(struct query_job *job,
     return false;
 }
 
-/* Spans or profiles by time and by value. The range of values is found in a first pass, so that
- * memory grows with steps and series, not with spans. */
+/* Spans or profiles by time and by value. */
 void query_pyroscope_select_heatmap(struct query_job *job)
 {
     const MESSAGE(SelectHeatmapRequest) *request =
@@ -619,18 +805,14 @@ void query_pyroscope_select_heatmap(struct query_job *job)
     heatmap.with_exemplars = request->exemplar_type == EXEMPLARS(SPAN) ||
                              request->exemplar_type == EXEMPLARS(INDIVIDUAL);
     sets->profiles = request->query_type == HEATMAP(INDIVIDUAL);
-    pick.spans_together = sets->profiles;
-    uint64_t step_ns = sets->profiles ? 1 : sets->step_ns;
     sets->only = request->group_by;
     sets->n_only = request->n_group_by;
     sets->map = br_map_new(SETS_MAX);
     every.map = br_map_new(SETS_MAX);
-    int rc = sets->map && every.map ? query_pick_samples(job, &pick, step_ns,
-                                                         pyroscope_heatmap_on_range, &heatmap, &err)
-                                    : BR_ENOMEM;
-    pyroscope_heatmap_rows(&heatmap);
-    if (!rc)
-        rc = query_pick_samples(job, &pick, step_ns, pyroscope_heatmap_on_samples, &heatmap, &err);
+    int rc = BR_ENOMEM;
+    if (sets->map && every.map)
+        rc = sets->profiles ? pyroscope_heatmap_read_profiles(&heatmap, &pick, &err)
+                            : pyroscope_heatmap_read_spans(&heatmap, &pick, &err);
     if (!rc)
         rc = sets->rc;
     if (rc)

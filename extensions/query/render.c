@@ -6,21 +6,23 @@
  * Source: grafana/pyroscope pkg/querier/http.go, pkg/og/structs/flamebearer.
  */
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
+#include "base/map.h"
 #include "base/mem.h"
 #include "extensions/query/names.h"
 #include "extensions/query/profile_answer.h"
 #include "extensions/query/tables.h"
-#include "query/flame_copy.h"
 #include "query/flame_text.h"
 #include "query/functions.h"
 
 #define HOUR_NS UINT64_C(3600000000000)
 #define SECOND_NS UINT64_C(1000000000)
 #define STEP_MIN_S 15
+#define GROUPS_MAX 10000 /* of one answer */
 #define STEPS_AIM 1500
 #define TOP_MAX 10000
 
@@ -88,57 +90,148 @@ static int render_add_flame(struct query_job *job, const struct query_pick *pick
     if (rc)
         return rc;
     struct query_pick stacks = *pick;
-    stacks.stacks_only = true;
+    stacks.as_pyroscope = true;
     whole.side = flame->side;
     rc = query_pick_flame(job, &stacks, &whole, err);
     if (!rc)
-        rc = br_flame_copy(&whole, NULL, 0, flame);
+        rc = br_flame_merge(flame, &whole, false, 1);
     br_flame_release(&whole);
     return rc;
 }
 
-/* --- Timeline --------------------------------------------------------------------------------- */
+/* --- Timelines -------------------------------------------------------------------------------- */
 
+/* The values of one group by time. */
 struct render_line {
-    uint64_t from_ns, step_ns;
-    int64_t *values;
-    size_t n_values;
+    const char *group;
+    double *values;
+    uint64_t *profiles; /* counts of an average; NULL: the values are sums */
 };
+
+struct render_lines {
+    struct query_job *job;
+    uint64_t from_ns, step_ns;
+    size_t n_values;
+    const char *group_by; /* a label; NULL: all are one group */
+    bool averages;
+    struct br_map *map; /* by group, of struct render_line */
+    int rc;
+};
+
+static struct render_line *render_line_new(struct render_lines *lines, const char *group)
+{
+    struct br_arena *arena = &lines->job->arena;
+    struct render_line *line = br_arena_calloc(arena, 1, sizeof *line);
+    if (line) {
+        line->group = br_arena_strndup(arena, group, strlen(group));
+        line->values = br_arena_calloc(arena, lines->n_values, sizeof *line->values);
+        if (lines->averages)
+            line->profiles = br_arena_calloc(arena, lines->n_values, sizeof *line->profiles);
+    }
+    if (!line || !line->group || !line->values || (lines->averages && !line->profiles))
+        lines->rc = br_arena_why(arena);
+    else
+        lines->rc = br_map_put(lines->map, line->group, strlen(group), line, NULL);
+    return lines->rc ? NULL : line;
+}
+
+/* The group of a series: "*" if it does not have the label. NULL with lines->rc. */
+static struct render_line *render_line_of(struct render_lines *lines,
+                                          const struct br_stored_series *series)
+{
+    struct br_series_label label;
+    const char *group = "*";
+    for (size_t i = 0; lines->group_by && query_names_label(series, i, &label); i++)
+        if (label.name && !strcmp(label.name, lines->group_by))
+            group = label.value;
+    struct render_line *line = br_map_get(lines->map, group, strlen(group));
+    return line ? line : render_line_new(lines, group);
+}
 
 static bool render_on_samples(const struct br_stored_samples *samples, void *arg)
 {
-    struct render_line *line = arg;
-    uint64_t at =
-        samples->time_ns < line->from_ns ? 0 : (samples->time_ns - line->from_ns) / line->step_ns;
-    if (at < line->n_values &&
-        __builtin_add_overflow(line->values[at], samples->value, &line->values[at]))
-        line->values[at] = INT64_MAX;
-    return true;
+    struct render_lines *lines = arg;
+    uint64_t at = samples->time_ns < lines->from_ns
+                      ? 0
+                      : (samples->time_ns - lines->from_ns) / lines->step_ns;
+    struct render_line *line = render_line_of(lines, samples->series);
+    if (!line)
+        return false;
+    if (at < lines->n_values) {
+        line->values[at] += (double)samples->value;
+        if (line->profiles)
+            line->profiles[at]++;
+    }
+    return query_pick_goes_on(lines->job);
+}
+
+/* Appends a timeline; without a line one of zeros. */
+static void render_put_line(const struct render_lines *lines, const struct render_line *line)
+{
+    struct br_str *out = &lines->job->out;
+    br_str_printf(out, "{\"startTime\":%" PRIu64 ",\"samples\":[", lines->from_ns / SECOND_NS);
+    for (size_t i = 0; i < lines->n_values; i++) {
+        double value = line ? line->values[i] : 0;
+        if (line && line->profiles && line->profiles[i])
+            value /= (double)line->profiles[i];
+        br_str_printf(out, i ? ",%.0f" : "%.0f", trunc(value));
+    }
+    br_str_printf(out, "],\"durationDelta\":%" PRIu64 ",\"watermarks\":null}",
+                  lines->step_ns / SECOND_NS);
+}
+
+/* The timeline of all is the only group; if there are several, it has no values, as in Pyroscope.
+ */
+static void render_put_lines(const struct render_lines *lines)
+{
+    struct br_str *out = &lines->job->out;
+    size_t count = br_map_count(lines->map), len;
+    const void *key;
+    br_str_puts(out, ",\"timeline\":");
+    render_put_line(lines, count == 1 ? br_map_at(lines->map, 0, &key, &len) : NULL);
+    if (!lines->group_by) {
+        br_str_puts(out, ",\"groups\":null");
+        return;
+    }
+    br_str_puts(out, ",\"groups\":{");
+    for (size_t i = 0; i < count; i++) {
+        const struct render_line *line = br_map_at(lines->map, i, &key, &len);
+        if (i)
+            br_str_putc(out, ',');
+        br_str_json(out, line->group, strlen(line->group));
+        br_str_putc(out, ':');
+        render_put_line(lines, line);
+    }
+    br_str_putc(out, '}');
 }
 
 static int render_put_timeline(struct query_job *job, const struct query_pick *pick,
                                struct br_err *err)
 {
+    const char *group_by = query_job_param(job, "groupBy");
+    const char *aggregation = query_job_param(job, "aggregation");
     uint64_t seconds = (pick->until_ns - pick->from_ns) / SECOND_NS;
     uint64_t step_s = (seconds + STEPS_AIM - 1) / STEPS_AIM;
-    struct render_line line = {0};
+    struct render_lines lines = {.job = job};
     step_s = step_s < STEP_MIN_S ? STEP_MIN_S : step_s;
-    line.step_ns = step_s * SECOND_NS;
-    line.from_ns = pick->from_ns / line.step_ns * line.step_ns;
-    line.n_values = (size_t)((pick->until_ns - line.from_ns) / line.step_ns) + 1;
-    line.values = br_arena_calloc(&job->arena, line.n_values, sizeof *line.values);
-    if (!line.values)
-        return br_arena_why(&job->arena);
+    lines.step_ns = step_s * SECOND_NS;
+    lines.from_ns = pick->from_ns / lines.step_ns * lines.step_ns;
+    lines.n_values = (size_t)((pick->until_ns - lines.from_ns) / lines.step_ns) + 1;
+    lines.group_by = group_by && *group_by ? group_by : NULL;
+    lines.averages = aggregation && !strcmp(aggregation, "avg");
+    lines.map = br_map_new(GROUPS_MAX);
+    if (!lines.map)
+        return BR_ENOMEM;
     struct query_pick aligned = *pick;
-    aligned.from_ns = line.from_ns;
-    int rc = query_pick_samples(job, &aligned, line.step_ns, render_on_samples, &line, err);
-    if (rc)
-        return rc;
-    br_str_printf(&job->out, "{\"startTime\":%" PRIu64 ",\"samples\":[", line.from_ns / SECOND_NS);
-    for (size_t i = 0; i < line.n_values; i++)
-        br_str_printf(&job->out, i ? ",%" PRId64 : "%" PRId64, line.values[i]);
-    br_str_printf(&job->out, "],\"durationDelta\":%" PRIu64 ",\"watermarks\":null}", step_s);
-    return 0;
+    aligned.from_ns = lines.from_ns;
+    aligned.spans_together = true;
+    uint64_t step_ns = lines.averages ? 1 : lines.step_ns; /* samples of a profile have one time */
+    int rc = query_pick_samples(job, &aligned, step_ns, render_on_samples, &lines, err);
+    rc = rc ? rc : lines.rc;
+    if (!rc)
+        render_put_lines(&lines);
+    br_map_free(lines.map, NULL);
+    return rc;
 }
 
 /* --- Render ----------------------------------------------------------------------------------- */
@@ -188,10 +281,9 @@ static void render_answer(struct query_job *job, const struct query_pick *pick)
     br_flame_release(&flame);
     if (!rc) {
         render_put_metadata(job, &pick->type, "single");
-        br_str_puts(&job->out, ",\"timeline\":");
         rc = render_put_timeline(job, pick, &err);
     }
-    br_str_puts(&job->out, ",\"groups\":null,\"heatmap\":null}");
+    br_str_puts(&job->out, ",\"heatmap\":null}");
     if (rc)
         query_job_fail_rc(job, rc, &err);
 }

@@ -323,6 +323,8 @@ bool br_ask_put_top(struct br_str *out, const json_t *answer)
         br_str_puts(out, "no samples\n");
         return true;
     }
+    if (json_is_true(json_object_get(answer, "average")))
+        br_str_printf(out, "%s, average over the time\n", answer_string(answer, "type"));
     br_str_printf(out, "%9s  %6s  %9s  %6s  %s\n", "SELF", "", "TOTAL", "", "FUNCTION");
     json_array_foreach(functions, i, function)
     {
@@ -495,8 +497,11 @@ bool br_ask_put_profile(struct br_str *out, const json_t *answer, unsigned width
         br_str_putc(out, '\n');
         return true;
     }
-    br_str_printf(out, "%s of %.0f samples\n", answer_string(answer, "type"),
-                  answer_number(answer, "samples"));
+    if (json_is_true(json_object_get(answer, "average")))
+        br_str_printf(out, "%s, average over the time\n", answer_string(answer, "type"));
+    else
+        br_str_printf(out, "%s of %.0f samples\n", answer_string(answer, "type"),
+                      answer_number(answer, "samples"));
     br_str_printf(out, "%6s  %9s  %9s  %s\n", "", "TOTAL", "SELF", "FUNCTION");
     return answer_tree(out, &flame);
 }

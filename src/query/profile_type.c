@@ -78,13 +78,20 @@ int br_profile_type_app(const char *text, size_t len, struct br_arena *arena,
 const char *br_profile_type_units(const struct br_profile_type *type, uint32_t *ret_rate)
 {
     static const char *const objects[] = {"inuse_objects", "alloc_objects", "goroutine", "samples"};
-    *ret_rate = 1000000000;
-    if (!strcmp(type->type, "cpu"))
-        return "samples";
+    bool cpu = !strcmp(type->type, "cpu");
+    *ret_rate = cpu ? 1000000000 : 100;
     for (size_t i = 0; i < sizeof objects / sizeof *objects; i++)
-        if (!strcmp(type->type, objects[i])) {
-            *ret_rate = 100;
+        if (!strcmp(type->type, objects[i]))
             return "objects";
-        }
-    return type->unit;
+    return cpu ? "samples" : type->unit;
+}
+
+bool br_profile_type_is_gauge(const struct br_profile_type *type)
+{
+    static const char *const gauges[] = {"inuse_space", "inuse_objects", "goroutine", "goroutines",
+                                         "live"};
+    for (size_t i = 0; i < sizeof gauges / sizeof *gauges; i++)
+        if (!strcmp(type->type, gauges[i]))
+            return true;
+    return false;
 }

@@ -33,5 +33,9 @@ int br_profile_type_app(const char *text, size_t len, struct br_arena *arena,
                         struct br_profile_type *ret, const char **ret_service, struct br_err *err);
 
 /* Gives unit and rate as Pyroscope's renders say them: CPU is "samples" at 1e9 a second, counts of
- * objects "objects" at 100, anything else its own unit at 1e9. */
+ * objects "objects", anything else its own unit, both at 100. */
 const char *br_profile_type_units(const struct br_profile_type *type, uint32_t *ret_rate);
+
+/* Returns whether the type is a gauge, whose values must not be added up over time: memory in use,
+ * goroutines, live objects. */
+bool br_profile_type_is_gauge(const struct br_profile_type *type);

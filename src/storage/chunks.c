@@ -456,13 +456,40 @@ static size_t chunks_labels_len(const struct br_label *labels, uint32_t count)
     return len;
 }
 
+static bool chunks_is_count(const char *type, const char *unit)
+{
+    return !strcmp(unit, "count") && (!strcmp(type, "samples") || !strcmp(type, "sample"));
+}
+
+/* Writes the value of BR_SERIES_HIDDEN for the type at hand. The period is the value of one sample
+ * only if it is of the same type. */
+static void chunks_write_hidden(const struct br_chunks *chunks, char *ret, size_t size)
+{
+    static const uint8_t secret[16] = "source of series";
+    const char(*texts)[TYPE_TEXT_LEN] = chunks->texts;
+    uint64_t per_sample = 0, source = 0;
+    if (!strcmp(texts[0], texts[2]) && !strcmp(texts[1], texts[3]) && chunks->group->period > 0)
+        per_sample = (uint64_t)chunks->group->period;
+    else if (chunks_is_count(texts[0], texts[1]))
+        per_sample = 1;
+    for (uint32_t i = 0; i < chunks->n_base; i++) { /* in any order */
+        const struct br_label *label = &chunks->base[i];
+        source += br_siphash(secret, label->name, label->name_len) ^
+                  (br_siphash(secret, label->value, label->value_len) * 31);
+    }
+    (void)snprintf(ret, size, "%" PRIx64 " %" PRIx64, per_sample, source);
+}
+
 /* The series of the type at hand with the labels that the sample at hand adds. */
 static int chunks_make_series(struct br_chunks *chunks, uint32_t *ret)
 {
     static const char *const names[] = {"__type__", "__unit__", "__period_type__",
                                         "__period_unit__"};
     struct br_label labels[2 * BR_SERIES_LABELS_MAX];
+    char hidden[2 * (16 + 1)];
     uint32_t count = 0;
+    chunks_write_hidden(chunks, hidden, sizeof hidden);
+    labels[count++] = chunks_label(BR_SERIES_HIDDEN, hidden);
     labels[count++] = chunks_label("__profile_type__", chunks->profile_type);
     for (size_t i = 0; i < BR_COUNT(names); i++)
         labels[count++] = chunks_label(names[i], chunks->texts[i]);

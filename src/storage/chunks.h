@@ -11,9 +11,10 @@
 #include "storage/internal.h"
 #include "storage/pack.h"
 
-#define BR_SERIES_MAX 100000u     /* of a partition; past a half another begins */
-#define BR_CHUNK_SAMPLES 8192u    /* of one */
-#define BR_SAMPLES_WAITING 32768u /* before chunks are made of them */
+#define BR_SERIES_MAX 100000u        /* of a partition; past a half another begins */
+#define BR_SERIES_HIDDEN "__braid__" /* a label: per_sample and source of a series, hex numbers */
+#define BR_CHUNK_SAMPLES 8192u       /* of one */
+#define BR_SAMPLES_WAITING 32768u    /* before chunks are made of them */
 
 /* What an item may come to by references, so many times its bytes and so many more: bytes of the
  * labels of series that samples make, of the names of functions, and lines of locations. Past that

@@ -195,6 +195,56 @@ void br_flame_total(struct br_flame *flame)
                       flame->nodes[i].total[side]);
 }
 
+/* --- Copies ----------------------------------------------------------------------------------- */
+
+static int flame_copy_child(struct br_flame *flame, uint32_t parent, const struct br_flame *from,
+                            uint32_t node, bool files, uint32_t *ret)
+{
+    uint32_t name = from->nodes[node].name;
+    int rc = br_flame_name(flame, from->names[name], files ? from->files[name] : NULL, &name);
+    return rc ? rc : br_flame_child(flame, parent, name, ret);
+}
+
+int br_flame_merge(struct br_flame *flame, const struct br_flame *from, bool files,
+                   uint64_t divisor)
+{
+    uint32_t *map = br_calloc(from->n_nodes, sizeof *map);
+    int64_t carried[BR_FLAME_SIDES] = {0};
+    int rc = map ? 0 : BR_ENOMEM;
+    for (uint32_t i = 0; i < from->n_nodes && !rc; i++) {
+        if (i)
+            rc = flame_copy_child(flame, map[from->nodes[i].parent], from, i, files, &map[i]);
+        for (unsigned side = 0; side < BR_FLAME_SIDES && !rc; side++) {
+            int64_t value = from->nodes[i].self[side], by = (int64_t)divisor;
+            carried[side] += value % by;
+            flame_sum(&flame->nodes[map[i]].self[side], value / by + carried[side] / by);
+            carried[side] %= by;
+        }
+    }
+    br_free(map);
+    return rc;
+}
+
+int br_flame_keep_innermost(struct br_flame *flame, const struct br_flame *from, uint32_t n_frames)
+{
+    uint32_t *frames = br_calloc((size_t)n_frames + 1, sizeof *frames);
+    int rc = frames ? 0 : BR_ENOMEM;
+    for (uint32_t i = 0; i < from->n_nodes && !rc; i++) {
+        const struct br_flame_node *node = &from->nodes[i];
+        uint32_t count = 0, at = 0;
+        if (!node->self[0] && !node->self[1])
+            continue;
+        for (uint32_t frame = i; frame && count < n_frames; frame = from->nodes[frame].parent)
+            frames[count++] = frame;
+        while (count > 0 && !rc)
+            rc = flame_copy_child(flame, at, from, frames[--count], true, &at);
+        for (unsigned side = 0; side < BR_FLAME_SIDES && !rc; side++)
+            flame_sum(&flame->nodes[at].self[side], node->self[side]);
+    }
+    br_free(frames);
+    return rc;
+}
+
 /* --- Making room ------------------------------------------------------------------------------ */
 
 static uint64_t flame_weight(const struct br_flame_node *node)

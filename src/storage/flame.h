@@ -52,6 +52,17 @@ int br_flame_child(struct br_flame *flame, uint32_t parent, uint32_t name, uint3
  * the sum is larger. */
 void br_flame_add(struct br_flame *flame, uint32_t node, int64_t value);
 
+/* Adds both sides of `from` to `flame`, divided by `divisor`. Fractions are carried from node to
+ * node: a side's total is exact but for the last fraction. Without `files`, functions are
+ * equal if their names are, as in Pyroscope. Returns 0, BR_EFULL or BR_ENOMEM, and a part may
+ * have been added then. */
+int br_flame_merge(struct br_flame *flame, const struct br_flame *from, bool files,
+                   uint64_t divisor);
+
+/* Adds the stacks of `from` to `flame`, both sides, cut to their `n_frames` innermost frames.
+ * Returns as br_flame_merge. */
+int br_flame_keep_innermost(struct br_flame *flame, const struct br_flame *from, uint32_t n_frames);
+
 /* Fills in the totals from the selves, in one pass over the nodes. */
 void br_flame_total(struct br_flame *flame);
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "storage/matching.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/map.h"
@@ -141,7 +142,17 @@ static const struct br_stored_series *matching_keep(struct br_store_matching *ma
     if (!copy || !type)
         return NULL;
     memcpy(copy, labels, count * sizeof *copy);
-    *series = (struct br_stored_series){copy, count, type, hash};
+    *series = (struct br_stored_series){
+        .labels = copy, .n_labels = count, .type = type, .hash = hash, .source = hash};
+    for (size_t i = 0; i < count; i++)
+        if (!strcmp(copy[i].name, BR_SERIES_HIDDEN)) {
+            char *end;
+            series->per_sample = strtoull(copy[i].value, &end, 16);
+            series->source = strtoull(end, NULL, 16);
+            memmove(copy + i, copy + i + 1, (count - i - 1) * sizeof *copy);
+            series->n_labels--;
+            break;
+        }
     if (br_map_put(matching->known, &hash, sizeof hash, series, NULL))
         return NULL;
     return series;
@@ -157,7 +168,7 @@ static int matching_take(struct br_store_matching *matching, sqlite3_stmt *state
     const char *data = sqlite3_column_blob(statement, 3);
     size_t len = (size_t)sqlite3_column_bytes(statement, 3), count = 0;
     *ret = br_map_get(matching->known, &hash, sizeof hash);
-    if (*ret || (matching->filter->series_hash && hash != matching->filter->series_hash))
+    if (*ret)
         return 0;
     if (matching->filter->type && (!type || strcmp(type, matching->filter->type) != 0))
         return 0;
@@ -190,6 +201,9 @@ int br_store_matching_read(struct br_store_matching *matching, struct br_store_v
         while (matching->n_series <= id)
             matching->series[matching->n_series++] = NULL;
         rc = matching_take(matching, statement, &matching->series[id]);
+        if (matching->filter->wants && matching->series[id] &&
+            !matching->filter->wants(matching->series[id], matching->filter->wants_arg))
+            matching->series[id] = NULL;
     }
     if (statement)
         (void)sqlite3_reset(statement);

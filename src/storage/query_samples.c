@@ -6,6 +6,7 @@
 #include "base/map.h"
 #include "base/mem.h"
 #include "storage/blocks.h"
+#include "storage/callsite.h"
 #include "storage/matching.h"
 #include "storage/samples.h"
 #include "storage/stacks.h"
@@ -44,6 +45,7 @@ struct samples_query {
     struct part *list;
     uint32_t n_list, cap_list;
     struct br_pack plain[2]; /* totals and samples */
+    struct br_store_callsite call_site;
     /* Called for each chunk of a view, and when the view is done. */
     int (*on_chunk)(struct samples_query *samples, const struct chunk *chunk);
     int (*on_view)(struct samples_query *samples, struct br_store_view *view);
@@ -77,6 +79,8 @@ static int samples_query_init(struct samples_query *samples, struct br_store_que
     samples->query = query;
     samples->filter = filter;
     samples->err = err;
+    samples->call_site.names = filter->call_site;
+    samples->call_site.n_names = filter->n_call_site;
     samples->from = br_sql_time(filter->from_ns);
     samples->until = filter->until_ns ? br_sql_time(filter->until_ns) : INT64_MAX;
     int rc = br_store_matching_init(&samples->matching, query, filter, err);
@@ -105,6 +109,7 @@ static void samples_query_release(struct samples_query *samples)
     br_free(samples->list);
     br_pack_release(&samples->plain[0]);
     br_pack_release(&samples->plain[1]);
+    br_store_callsite_release(&samples->call_site);
 }
 
 static bool samples_query_has_ids(const struct samples_query *samples)
@@ -339,6 +344,11 @@ struct chunk_reader {
     br_sample_fn *fn;
 };
 
+static bool samples_query_takes_node(const struct samples_query *samples, uint32_t node)
+{
+    return !samples->call_site.n_names || br_store_callsite_has(&samples->call_site, node);
+}
+
 static bool chunk_reader_on_span(void *arg, const uint8_t *trace_id, uint64_t span_id)
 {
     struct chunk_reader *reader = arg;
@@ -348,8 +358,17 @@ static bool chunk_reader_on_span(void *arg, const uint8_t *trace_id, uint64_t sp
 static bool chunk_reader_on_sample(void *arg, const struct br_sample_read *sample)
 {
     struct chunk_reader *reader = arg;
-    return sample->time_ns < reader->samples->from || sample->time_ns >= reader->samples->until ||
-           reader->fn(reader, sample);
+    struct samples_query *samples = reader->samples;
+    if (sample->time_ns < samples->from || sample->time_ns >= samples->until ||
+        !samples_query_takes_node(samples, sample->node))
+        return true;
+    return reader->fn(reader, sample);
+}
+
+static bool chunk_reader_on_total(void *arg, uint32_t node, int64_t value)
+{
+    struct chunk_reader *reader = arg;
+    return !samples_query_takes_node(reader->samples, node) || reader->total(reader, node, value);
 }
 
 static int chunk_reader_run(struct chunk_reader *reader)
@@ -362,10 +381,16 @@ static int chunk_reader_run(struct chunk_reader *reader)
     if (!rc && !reader->total)
         rc = br_unsqueeze(&reading->squeezer, chunk->samples, chunk->samples_len,
                           &samples->plain[1]);
+    if (!rc && samples->call_site.n_names) {
+        rc = br_store_callsite_learn(&samples->call_site, samples->query, chunk->view,
+                                     samples->plain[0].data, samples->plain[0].len, samples->err);
+        if (rc || chunk->view->failed)
+            return rc;
+    }
     bool good = rc == 0;
     if (good && reader->total)
-        good = br_sample_totals_read(samples->plain[0].data, samples->plain[0].len, reader->total,
-                                     reader);
+        good = br_sample_totals_read(samples->plain[0].data, samples->plain[0].len,
+                                     chunk_reader_on_total, reader);
     else if (good)
         good = br_samples_read(samples->plain[1].data, samples->plain[1].len,
                                samples->plain[0].data, samples->plain[0].len,
@@ -737,6 +762,18 @@ static bool summing_add(struct summing *summing, const struct group_key *key, in
     return true;
 }
 
+/* Hands out sums of samples, counted by their value if that is known. */
+static bool summing_call(const struct summing *summing, struct br_stored_samples *samples)
+{
+    uint64_t each = samples->series->per_sample;
+    uint64_t value = samples->value < 0 ? -(uint64_t)samples->value : (uint64_t)samples->value;
+    if (each) {
+        samples->count = value / each + (value % each >= each - each / 2);
+        samples->count += value && !samples->count;
+    }
+    return summing->fn(samples, summing->arg);
+}
+
 /* Returns true, for the chunk is read on: false would call it damaged. */
 static bool summing_hand_out(struct summing *summing, const struct br_sample_read *sample)
 {
@@ -747,7 +784,7 @@ static bool summing_hand_out(struct summing *summing, const struct br_sample_rea
                                     .value = sample->value};
     if (sample->trace_id)
         memcpy(one.trace_id, sample->trace_id, 16);
-    summing->stopped = summing->stopped || !summing->fn(&one, summing->arg);
+    summing->stopped = summing->stopped || !summing_call(summing, &one);
     return true;
 }
 
@@ -780,7 +817,7 @@ static bool summing_takes_sum(const struct samples_query *samples, int64_t min_t
                               int64_t max_time)
 {
     const struct summing *summing = samples->arg;
-    return samples->filter->spans_together &&
+    return samples->filter->spans_together && !samples->filter->n_call_site &&
            summing_step(summing, min_time) == summing_step(summing, max_time);
 }
 
@@ -791,9 +828,7 @@ static int summing_on_chunk(struct samples_query *samples, const struct chunk *c
     if (summing->stopped)
         return 0;
     summing->reader.samples = samples;
-    bool together =
-        samples->filter->spans_together && chunk->whole &&
-        summing_step(summing, chunk->min_time) == summing_step(summing, chunk->max_time);
+    bool together = chunk->whole && summing_takes_sum(samples, chunk->min_time, chunk->max_time);
     if (chunk->whole && !together) {
         /* The row is still at hand. */
         sqlite3_stmt *statement = chunk->view->reader->sql.statements[BR_SQL_CHUNK];
@@ -825,7 +860,7 @@ int br_store_samples(struct br_store_query *query, const struct br_sample_filter
     if (!rc)
         rc = samples_query_run(&samples);
     for (uint32_t i = 0; i < summing.n_groups && !rc; i++)
-        if (!fn(&summing.groups[i], arg))
+        if (!summing_call(&summing, &summing.groups[i]))
             break;
     br_store_query_hold(query, -(int64_t)(summing.cap_groups * (sizeof *summing.groups + 24)));
     br_free(summing.groups);

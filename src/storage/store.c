@@ -235,15 +235,15 @@ bool br_store_is_open(const struct br_store *store)
 
 /* --- What it holds --------------------------------------------------------------------------- */
 
-static void store_usage_range(struct br_store_usage *usage, int64_t from, int64_t until)
+static void store_widen(struct br_store_range *range, int64_t from, int64_t until)
 {
     if (from > until)
         return;
     uint64_t oldest = from > 0 ? (uint64_t)from : 0, newest = until > 0 ? (uint64_t)until : 0;
-    if (!usage->oldest_ns || oldest < usage->oldest_ns)
-        usage->oldest_ns = oldest;
-    if (newest > usage->newest_ns)
-        usage->newest_ns = newest;
+    if (!range->oldest_ns || oldest < range->oldest_ns)
+        range->oldest_ns = oldest;
+    if (newest > range->newest_ns)
+        range->newest_ns = newest;
 }
 
 void br_store_usage(struct br_store *store, struct br_store_usage *ret)
@@ -260,8 +260,8 @@ void br_store_usage(struct br_store *store, struct br_store_usage *ret)
         usage.bytes += partition->bytes;
         usage.n_spans += partition->totals.n_spans;
         usage.n_samples += partition->totals.n_samples;
-        store_usage_range(&usage, partition->totals.span_from, partition->totals.span_until);
-        store_usage_range(&usage, partition->totals.sample_from, partition->totals.sample_until);
+        store_widen(&usage.spans, partition->totals.span_from, partition->totals.span_until);
+        store_widen(&usage.samples, partition->totals.sample_from, partition->totals.sample_until);
     }
     (void)pthread_mutex_unlock(&store->lock);
     *ret = usage;

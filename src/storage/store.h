@@ -72,14 +72,19 @@ bool br_store_is_open(const struct br_store *store);
 int br_store_write(struct br_store *store, const struct br_item *const *items, size_t n_items,
                    struct br_err *err);
 
+/* From the oldest time to the newest one; zeros: there is nothing. */
+struct br_store_range {
+    uint64_t oldest_ns, newest_ns;
+};
+
 /* What the store holds. Called in any thread. */
 struct br_store_usage {
     uint64_t bytes, max_bytes;
     uint64_t n_partitions, n_damaged;
     uint64_t n_spans, n_samples;
-    uint64_t n_shortened;          /* items since the start that came to too much by references
-                                    * (storage/chunks.h): something of them was left out */
-    uint64_t oldest_ns, newest_ns; /* of spans' starts and samples' times; 0: there is none */
+    uint64_t n_shortened; /* items since the start that came to too much by references
+                           * (storage/chunks.h): something of them was left out */
+    struct br_store_range spans, samples; /* of spans' starts and samples' times */
 };
 void br_store_usage(struct br_store *store, struct br_store_usage *ret);
 
@@ -218,20 +223,31 @@ struct br_stored_series {
     const struct br_series_label *labels;
     size_t n_labels;
     const char *type; /* "process_cpu:cpu:nanoseconds:cpu:nanoseconds" */
-    uint64_t hash;    /* equal for equal labels, also across partitions */
+    uint64_t hash;    /* of all that follows and of the labels; equal across partitions */
+    uint64_t source; /* of the labels that all samples of a profile have: its process; 0: unknown */
+    uint64_t per_sample; /* value of one sample by the profile's period; 0: unknown */
 };
+
+/* Takes a series. Returns false to stop, or where it selects, to leave the series out. */
+typedef bool br_series_fn(const struct br_stored_series *series, void *arg);
+
+#define BR_CALL_SITE_MAX 1024
 
 /* Every condition holds; a zeroed one holds for all samples. */
 struct br_sample_filter {
     uint64_t from_ns, until_ns; /* until 0: no end */
     const char *type;           /* five parts, NULL: any */
-    uint64_t series_hash;       /* of one series; 0: any */
     const struct br_matcher *matchers;
     size_t n_matchers;
     const uint64_t *span_ids; /* one of these */
     size_t n_span_ids;
     const uint8_t (*trace_ids)[16]; /* and one of these */
     size_t n_trace_ids;
+    br_series_fn *wants; /* selects series; NULL: all that match */
+    void *wants_arg;
+    const char *const *call_site; /* functions that stacks begin with, the outermost first; at most
+                                     BR_CALL_SITE_MAX */
+    size_t n_call_site;
     bool spans_together; /* br_store_samples: those of all spans are added up; span_id and trace_id
                             are 0 then. Much faster where nobody asks for the spans */
     bool each; /* br_store_samples: nothing is added up, each sample is handed out as it is read */
@@ -243,7 +259,8 @@ struct br_stored_samples {
     uint8_t trace_id[16]; /* zeros: none */
     uint64_t span_id;     /* 0: none */
     uint64_t time_ns;     /* of the first */
-    uint64_t count;       /* samples; one with several time stamps is so many */
+    uint64_t count; /* samples: the value by series->per_sample, rounded, at least 1 unless the
+                       value is 0; where that is unknown, times and values that were stored */
     int64_t value;
 };
 
@@ -259,9 +276,6 @@ int br_store_samples(struct br_store_query *query, const struct br_sample_filter
  * values. As br_store_spans; BR_EFULL when the flame has too many nodes (the query is cut then). */
 int br_store_flame(struct br_store_query *query, const struct br_sample_filter *filter,
                    struct br_flame *flame, struct br_err *err);
-
-/* Takes a series. */
-typedef bool br_series_fn(const struct br_stored_series *series, void *arg);
 
 /* Calls `fn` once for each series that the filter (its range, type and matchers) lets through. */
 int br_store_series(struct br_store_query *query, const struct br_sample_filter *filter,

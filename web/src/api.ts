@@ -55,13 +55,14 @@ export interface ProfileType {
   name: string;
   unit: string;
   samples: number;
-  total: number;
+  total: number | null;
 }
 
 export interface Profile {
   types: ProfileType[];
   type: string;
   unit: string;
+  average: boolean;
   flamebearer: Flamebearer;
   samples: number;
   why_empty: string | null;
@@ -72,6 +73,7 @@ export interface Profile {
 export interface Difference {
   type: string;
   unit: string;
+  average: boolean;
   flamebearer: Flamebearer;
   left: { total: number; samples: number };
   right: { total: number; samples: number };

@@ -209,8 +209,8 @@ static void test_names(void **state)
     br_store_usage(rig->store, &usage);
     assert_int_equal(usage.n_spans, 1000);
     assert_int_equal(usage.n_partitions, 4);
-    assert_int_equal(usage.oldest_ns, BEGAN);
-    assert_int_equal(usage.newest_ns, BEGAN + 999);
+    assert_int_equal(usage.spans.oldest_ns, BEGAN);
+    assert_int_equal(usage.spans.newest_ns, BEGAN + 999);
 }
 
 SUITE(store)

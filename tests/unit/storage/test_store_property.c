@@ -21,6 +21,7 @@
 #define STACKS 400
 #define DEPTH 6
 #define TYPES 2
+#define PERIOD 10 /* of the first type; the second has none */
 
 struct made_span {
     uint64_t id, parent, trace; /* 0: none */
@@ -100,6 +101,8 @@ static void make_samples(struct world *world)
                                        .time_ns = BEGAN + below(world, 3600) * SECOND +
                                                   below(world, 1000000000),
                                        .value = 1 + (int64_t)below(world, 1000)};
+        if (sample->type == 0)
+            sample->value *= PERIOD;
     }
 }
 
@@ -206,7 +209,7 @@ static void put_profile(struct world *world, struct wire *w, unsigned service, u
     put_value_type(w, 1, type);
     put_value_type(w, 5, type);
     wire_i64(w, 3, BEGAN);
-    wire_varint(w, 6, 1);
+    wire_varint(w, 6, type == 0 ? PERIOD : 0);
     for (size_t i = from; i < to; i++) {
         const struct made_sample *sample = &world->samples[i];
         if (sample->service != service || sample->type != type)
@@ -318,11 +321,17 @@ struct wanted {
     size_t n_spans;
     uint64_t trace; /* 0: any */
     uint64_t from_ns, until_ns;
-    bool twice; /* each sample was written two times */
+    bool twice;           /* each sample was written two times */
+    const unsigned *site; /* functions that stacks begin with */
+    size_t n_site;
 };
 
-static bool wants(const struct wanted *wanted, const struct made_sample *sample)
+static bool wants(const struct world *world, const struct wanted *wanted,
+                  const struct made_sample *sample)
 {
+    for (size_t i = 0; i < wanted->n_site; i++)
+        if (i == DEPTH || world->stacks[sample->stack][i] != wanted->site[i])
+            return false;
     bool span = !wanted->spans;
     for (size_t i = 0; i < wanted->n_spans && !span; i++)
         span = sample->span == wanted->spans[i];
@@ -354,7 +363,7 @@ static void check_stacks(struct world *world, const struct wanted *wanted,
     for (size_t i = 0; i < world->n_samples; i++) {
         const struct made_sample *sample = &world->samples[i];
         uint32_t node = 0;
-        if (!wants(wanted, sample))
+        if (!wants(world, wanted, sample))
             continue;
         for (unsigned d = 0; d < DEPTH && world->stacks[sample->stack][d] < FUNCTIONS; d++) {
             char name[32];
@@ -389,11 +398,21 @@ static void check(struct world *world, const struct wanted *wanted)
                                       .n_span_ids = wanted->n_spans,
                                       .trace_ids = (const uint8_t(*)[16])(const void *)trace_id,
                                       .n_trace_ids = wanted->trace != 0};
+    char names[DEPTH + 1][32];
+    const char *site[DEPTH + 1];
+    for (size_t i = 0; i < wanted->n_site; i++) {
+        (void)snprintf(names[i], sizeof names[i], "function-%u", wanted->site[i]);
+        site[i] = names[i];
+    }
+    filter.call_site = site;
+    filter.n_call_site = wanted->n_site;
     for (size_t i = 0; i < world->n_samples; i++) {
-        if (!wants(wanted, &world->samples[i]))
+        if (!wants(world, wanted, &world->samples[i]))
             continue;
         expected.value += world->samples[i].value;
-        expected.count += wanted->twice ? 2 : 1;
+        expected.count += world->samples[i].type == 0 ? (uint64_t)world->samples[i].value / PERIOD
+                          : wanted->twice             ? 2
+                                                      : 1;
     }
     struct store_rig *rig = &world->rig;
     struct br_store_query *query = store_rig_ask(rig);
@@ -742,6 +761,27 @@ static void test_old_version(void **state)
     assert_int_equal(after.n_damaged, 0);
 }
 
+/* Call sites of each length select stacks, also one that no stack begins with. */
+static void test_call_sites(void **state)
+{
+    struct world *world = *state;
+    for (unsigned turn = 0; turn < 24; turn++) {
+        const unsigned *stack = world->stacks[below(world, world->n_stacks)];
+        unsigned site[DEPTH + 1] = {0};
+        struct wanted wanted = {.service = -1, .type = (int)(turn % TYPES), .site = site};
+        for (wanted.n_site = 0; wanted.n_site < turn / TYPES % DEPTH + 1; wanted.n_site++) {
+            if (stack[wanted.n_site] == FUNCTIONS)
+                break;
+            site[wanted.n_site] = stack[wanted.n_site];
+        }
+        if (turn % 3 == 1)
+            wanted.from_ns = BEGAN + below(world, 3600) * SECOND;
+        if (turn % 5 == 4)
+            site[wanted.n_site++] = FUNCTIONS + 1;
+        check(world, &wanted);
+    }
+}
+
 /* Nothing is different after it was closed and opened again. */
 static void test_reopened(void **state)
 {
@@ -782,10 +822,10 @@ static void test_goes_on(void **state)
 SUITE(store_property)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_services),   cmocka_unit_test(test_operations),
-        cmocka_unit_test(test_orders),     cmocka_unit_test(test_subtrees),
-        cmocka_unit_test(test_series),     cmocka_unit_test(test_reopened),
-        cmocka_unit_test(test_old_version)};
+        cmocka_unit_test(test_services), cmocka_unit_test(test_operations),
+        cmocka_unit_test(test_orders),   cmocka_unit_test(test_subtrees),
+        cmocka_unit_test(test_series),   cmocka_unit_test(test_call_sites),
+        cmocka_unit_test(test_reopened), cmocka_unit_test(test_old_version)};
     return RUN(tests, setup, teardown);
 }
 
@@ -793,6 +833,7 @@ SUITE(store_small_writes)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sums_are_there), cmocka_unit_test(test_services),
-        cmocka_unit_test(test_subtrees), cmocka_unit_test(test_goes_on)};
+        cmocka_unit_test(test_subtrees), cmocka_unit_test(test_call_sites),
+        cmocka_unit_test(test_goes_on)};
     return RUN(tests, setup_small_writes, teardown);
 }

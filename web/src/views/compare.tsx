@@ -66,11 +66,11 @@ function TwoView({ query }: { query: Query }) {
     <>
       <Loading on={loading} />
       {left && right && <div class="sides">
-        <Side title="A" value={left} onChange={(to) => set({ left: to, zoom: "" })} figures={data ? `${amount(data.left.total, data.unit)} in ${count(data.left.samples)} samples` : ""} />
+        <Side title="A" value={left} onChange={(to) => set({ left: to, zoom: "" })} figures={data ? sideFigures(data.left, data) : ""} />
         <button type="button" class="button square swap" aria-label="Swap A and B" title="Swap A and B" onClick={() => set({ left: right, right: left, zoom: "" })}>
           <Icon name="swap" />
         </button>
-        <Side title="B" value={right} onChange={(to) => set({ right: to, zoom: "" })} figures={data ? `${amount(data.right.total, data.unit)} in ${count(data.right.samples)} samples` : ""} />
+        <Side title="B" value={right} onChange={(to) => set({ right: to, zoom: "" })} figures={data ? sideFigures(data.right, data) : ""} />
       </div>}
       <div class="scopes">
         <TypeSelect value={data?.type ?? query.type ?? ""} />
@@ -100,6 +100,8 @@ export function Legend({ query, less, more }: { query: Query; less: string; more
     </p>
   );
 }
+
+const sideFigures = (side: Difference["left"], { unit, average }: Difference): string => `${amount(side.total, unit)} ${average ? "on average" : `in ${count(side.samples)} samples`}`;
 
 function Side({ title, value, onChange, figures }: { title: string; value: string; onChange: (value: string) => void; figures: string }) {
   const side = asQuery(value);

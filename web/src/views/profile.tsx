@@ -86,7 +86,7 @@ export function ProfileView({ query }: { query: Query }) {
         {data && data.types.length > 0 && <Types data={data} />}
         {data && data.samples > 0 && (
           <p class="sum">
-            <b>{amount(data.flamebearer.numTicks, data.unit)}</b> in {count(data.samples)} samples
+            <b>{amount(data.flamebearer.numTicks, data.unit)}</b> {data.average ? "on average over this time" : `in ${count(data.samples)} samples`}
           </p>
         )}
         {!ofSpan && service && name && (
