@@ -10,6 +10,7 @@
 #include "query/id.h"
 
 #define SHOWN 64
+#define MATCHERS_MAX 128
 
 bool query_pick_goes_on(struct query_job *job)
 {
@@ -144,7 +145,7 @@ int query_pick_add_matcher(struct query_job *job, struct query_pick *pick,
     if (traces || !strcmp(matcher->name, "span_id") || !strcmp(matcher->name, "profile_id"))
         return pick_add_ids(job, pick, matcher, traces, err);
     int rc = pick_grow(job, &pick->matchers, &pick->cap_matchers, pick->n_matchers,
-                       sizeof *pick->matchers, 2 * BR_SELECTOR_MATCHERS_MAX);
+                       sizeof *pick->matchers, MATCHERS_MAX);
     if (rc)
         return rc == BR_EINVAL ? br_err_set(err, rc, "too many matchers") : rc;
     if (!strcmp(named.name, "__service_name__"))

@@ -85,9 +85,11 @@ bool query_tempo_put(struct query_tempo_names *names, const char *key, size_t ke
     if (names->seen && (names->rc = br_map_put(names->seen, key, key_len, names, NULL)))
         return false;
     br_str_puts(out, names->any ? "," : "");
+    size_t len = key_len - (size_t)(name - key);
     if (type)
-        br_str_printf(out, "{\"type\":\"%s\",\"value\":", type);
-    br_str_json(out, name, key_len - (size_t)(name - key));
+        br_str_printf(out, len ? "{\"type\":\"%s\",\"value\":" : "{\"type\":\"%s\"", type);
+    if (!type || len)
+        br_str_json(out, name, len);
     br_str_puts(out, type ? "}" : "");
     names->any = true;
     names->left--;

@@ -273,6 +273,8 @@ static bool tempo_metrics_read_range(struct query_job *job, bool instant,
         query_job_fail(job, 400, "invalid start or end: the start must be before the end");
         return false;
     }
+    if (until > job->now_ns && from < job->now_ns)
+        until = job->now_ns; /* as in Tempo: rates are those of the time that has passed */
     metrics->max_exemplars = 0;
     metrics->start_ns = from;
     metrics->step_ns = until - from + 1;

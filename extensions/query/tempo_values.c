@@ -20,8 +20,8 @@ enum tag {
     TAG_NAME,
     TAG_STATUS,
     TAG_KIND,
-    TAG_ROOT, /* of the first span of a trace */
     TAG_READ, /* in the spans alone */
+    TAG_TEXT, /* the same; a span without it has an empty one */
     TAG_NONE, /* nobody wants a list of them: ids, durations */
 };
 
@@ -30,7 +30,7 @@ static enum tag tempo_tag_of(const char *text, const char **ret_name)
     static const struct {
         const char *name;
         enum tag tag;
-        const char *of_root;
+        const char *query; /* how a query names it; NULL: the same */
     } known[] = {
         {"name", TAG_NAME, NULL},
         {"span:name", TAG_NAME, NULL},
@@ -38,17 +38,17 @@ static enum tag tempo_tag_of(const char *text, const char **ret_name)
         {"span:status", TAG_STATUS, NULL},
         {"kind", TAG_KIND, NULL},
         {"span:kind", TAG_KIND, NULL},
-        {"rootName", TAG_ROOT, "name"},
-        {"trace:rootName", TAG_ROOT, "name"},
-        {"root.name", TAG_ROOT, "name"},
-        {"rootServiceName", TAG_ROOT, "resource.service.name"},
-        {"trace:rootService", TAG_ROOT, "resource.service.name"},
-        {"root.service.name", TAG_ROOT, "resource.service.name"},
-        {"statusMessage", TAG_READ, NULL},
-        {"span:statusMessage", TAG_READ, NULL},
+        {"rootName", TAG_TEXT, NULL},
+        {"trace:rootName", TAG_TEXT, NULL},
+        {"root.name", TAG_TEXT, "rootName"},
+        {"rootServiceName", TAG_TEXT, NULL},
+        {"trace:rootService", TAG_TEXT, NULL},
+        {"root.service.name", TAG_TEXT, "rootServiceName"},
+        {"statusMessage", TAG_TEXT, NULL},
+        {"span:statusMessage", TAG_TEXT, NULL},
         {"event:name", TAG_READ, NULL},
-        {"instrumentation:name", TAG_READ, NULL},
-        {"instrumentation:version", TAG_READ, NULL},
+        {"instrumentation:name", TAG_TEXT, NULL},
+        {"instrumentation:version", TAG_TEXT, NULL},
     };
     static const struct {
         const char *prefix;
@@ -59,7 +59,7 @@ static enum tag tempo_tag_of(const char *text, const char **ret_name)
     *ret_name = text;
     for (size_t i = 0; i < BR_COUNT(known); i++)
         if (strcmp(text, known[i].name) == 0) {
-            *ret_name = known[i].of_root ? known[i].of_root : text;
+            *ret_name = known[i].query ? known[i].query : text;
             return known[i].tag;
         }
     for (size_t i = 0; i < QUERY_TEMPO_INTRINSICS; i++)
@@ -147,6 +147,7 @@ static int tempo_put_attributes(struct query_tempo_names *names, enum tag what, 
 struct values {
     struct query_tempo_names *names;
     uint32_t attribute;
+    bool text; /* nothing is an empty text */
 };
 
 static const char *tempo_value_type(enum br_traceql_type type)
@@ -202,13 +203,17 @@ static bool tempo_put_value(struct query_tempo_names *names, const struct br_tra
 
 static bool tempo_values_take(struct query_tempo_scan *scan, struct br_traceql_trace *trace)
 {
+    static const struct br_traceql_value no_text = {.type = BR_TRACEQL_STRING, .text = ""};
     const struct values *values = scan->arg;
     for (uint32_t i = 0; i < trace->n_spans && !scan->rc; i++) {
         struct br_traceql_span *span = &trace->spans[i];
         if (!span->in)
             continue;
         scan->rc = br_traceql_read_span(scan->query, scan->job->store, span, trace, &scan->err);
-        if (!scan->rc && !tempo_put_value(values->names, &span->values[values->attribute]))
+        const struct br_traceql_value *value = &span->values[values->attribute];
+        if (!scan->rc &&
+            !tempo_put_value(values->names,
+                             values->text && value->type == BR_TRACEQL_NIL ? &no_text : value))
             return false;
     }
     return !scan->rc;
@@ -216,12 +221,12 @@ static bool tempo_values_take(struct query_tempo_scan *scan, struct br_traceql_t
 
 /* Puts what spans that `text` finds have of a tag. False when it is no query, or the tag none that
  * a query can have. */
-static bool tempo_put_of_spans(struct query_tempo_names *names, const char *text, const char *tag,
-                               uint64_t from, uint64_t until)
+static bool tempo_put_of_spans(struct query_tempo_names *names, const char *text, enum tag what,
+                               const char *tag, uint64_t from, uint64_t until)
 {
     struct br_traceql query = {0};
     struct br_arena arena;
-    struct values values = {.names = names};
+    struct values values = {.names = names, .text = what == TAG_TEXT};
     struct query_tempo_scan scan = {.job = names->job,
                                     .query = &query,
                                     .from_ns = from,
@@ -252,8 +257,82 @@ static const char *tempo_tag_text(struct query_job *job, enum tag what, const ch
     return what == TAG_UNSCOPED && *tag != '.' ? br_arena_printf(&job->head, ".%s", tag) : tag;
 }
 
-/* `q` of the request, if it says anything. What is no query (a client may ask while somebody is
- * writing it) is as good as none, as it is to Tempo. */
+/* --- Queries that somebody is typing -----------------------------------------------------------
+ */
+
+#define NESTING_MAX 64
+
+static bool tempo_is_of_name(char letter)
+{
+    return letter && !strchr(" \t\n\r{}()&|=!<>~\"`", letter);
+}
+
+/* The length of a comparison operator, or 0. */
+static size_t tempo_operator(const char *text)
+{
+    static const char *const operators[] = {"=~", "!~", "!=", ">=", "<=", "=", ">", "<"};
+    for (size_t i = 0; i < BR_COUNT(operators); i++)
+        if (!strncmp(text, operators[i], strlen(operators[i])))
+            return strlen(operators[i]);
+    return 0;
+}
+
+/* Whether nothing that can be a value follows. */
+static bool tempo_ends_value(const char *text)
+{
+    text += strspn(text, " \t\n\r");
+    return !*text || *text == '}' || *text == ')' || !strncmp(text, "&&", 2) ||
+           !strncmp(text, "||", 2);
+}
+
+static const char *tempo_after_text(const char *text)
+{
+    char quote = *text++;
+    while (*text && *text != quote)
+        text += *text == '\\' && quote == '"' && text[1] ? 2 : 1;
+    return *text ? text + 1 : text;
+}
+
+/* Replaces comparisons without a value by `true`, and closes what is open: `{name = "a" && kind = `
+ * becomes `{name = "a" && true}`. NULL without memory or if it is nested too deeply. */
+static const char *tempo_mend(struct query_job *job, const char *text)
+{
+    char open[NESTING_MAX];
+    size_t n_open = 0, name_at = 0;
+    struct br_str out = {.max = VALUE_MAX};
+    while (*text) {
+        size_t len = tempo_operator(text);
+        const char *end = *text == '"' || *text == '`' ? tempo_after_text(text) : text + 1;
+        if (len && tempo_ends_value(text + len)) {
+            out.len = name_at < out.len ? name_at : out.len;
+            br_str_puts(&out, "true");
+            text += len;
+            continue;
+        }
+        if (!tempo_is_of_name(*text) && !strchr(" \t\"`", *text))
+            name_at = 0;
+        else if (!name_at && tempo_is_of_name(*text))
+            name_at = out.len;
+        if (*text == '{' || *text == '(') {
+            if (n_open == NESTING_MAX)
+                break;
+            open[n_open++] = *text == '{' ? '}' : ')';
+        } else if (n_open && *text == open[n_open - 1]) {
+            n_open--;
+        }
+        br_str_add(&out, text, (size_t)(end - text));
+        text = end;
+    }
+    while (n_open > 0)
+        br_str_putc(&out, open[--n_open]);
+    const char *ret = out.failed || *text ? NULL : br_arena_strndup(&job->head, out.data, out.len);
+    br_str_release(&out);
+    return ret;
+}
+
+/* `q` of the request, if it says anything. Comparisons that are not whole (a client may ask while
+ * somebody is writing the query) are left out, and what is still no query is ignored, as in Tempo.
+ */
 static bool tempo_put_filtered(struct query_tempo_names *names, enum tag what, const char *tag,
                                uint64_t from, uint64_t until)
 {
@@ -263,7 +342,11 @@ static bool tempo_put_filtered(struct query_tempo_names *names, enum tag what, c
     tag = tempo_tag_text(names->job, what, tag);
     if (!tag)
         names->rc = BR_ENOMEM;
-    return !tag || tempo_put_of_spans(names, text, tag, from, until);
+    if (!tag || tempo_put_of_spans(names, text, what, tag, from, until))
+        return true;
+    text = tempo_mend(names->job, text);
+    return text && text[strspn(text, "{} \t\n")] &&
+           tempo_put_of_spans(names, text, what, tag, from, until);
 }
 
 /* --- Answers ---------------------------------------------------------------------------------- */
@@ -286,9 +369,8 @@ static int tempo_put_values(struct query_tempo_names *names, uint64_t from, uint
         return 0;
     else if (what == TAG_NAME)
         return tempo_put_operations(names, from, until);
-    else if (what == TAG_ROOT || what == TAG_READ)
-        (void)tempo_put_of_spans(names, what == TAG_ROOT ? "{nestedSetParent < 0}" : "{}", name,
-                                 from, until);
+    else if (what == TAG_TEXT || what == TAG_READ)
+        (void)tempo_put_of_spans(names, "{}", what, name, from, until);
     else
         return tempo_put_attributes(names, what, name, from, until);
     return 0;

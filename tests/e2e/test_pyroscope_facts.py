@@ -75,7 +75,7 @@ def call(tmp_path_factory):
     server = Braid({"receivers": {"pyroscope": {"protocols": {"http": {"endpoint": "127.0.0.1:0"}}}},
                     "exporters": {"store": {"directory": str(folder / "store"), "retention": {"max_age": "0s"}}},
                     "extensions": {"query": {"endpoint": "127.0.0.1:0"}},
-                    "service": {"extensions": ["query"],
+                    "service": {"extensions": ["query"], "telemetry": {"metrics": {"level": "none"}},
                                 "pipelines": {"profiles": {"receivers": ["pyroscope"], "exporters": ["store"]}}}},
                    folder / "braid")
     try:

@@ -26,7 +26,7 @@ def asked(braid, tmp_path):
     server = braid({"receivers": {"pyroscope": {"protocols": {"http": {"endpoint": "127.0.0.1:0"}}}},
                     "exporters": {"store": {"directory": str(tmp_path / "data"), "retention": {"max_age": "0s"}}},
                     "extensions": {"query": {"endpoint": "127.0.0.1:0"}},
-                    "service": {"extensions": ["query"],
+                    "service": {"extensions": ["query"], "telemetry": {"metrics": {"level": "none"}},
                                 "pipelines": {"profiles": {"receivers": ["pyroscope"], "exporters": ["store"]}}}})
     return Asked(server)
 

@@ -59,14 +59,13 @@ OURS_FINDS_LESS = {
 OTHER_VALUES = {
     # Values are lists of texts, where no query is given: "402" is a number, 1.0 is 1.
     "span.http.status_code", ".http.status_code", "span.weight",
-    # Empty ones of what is not there, and the root that the other has of two; durations.
-    "rootName", "rootServiceName", "trace:rootName", "trace:rootService", "statusMessage", "span.template",
-    "instrumentation:version", "trace:duration", "event:timeSinceStart",
+    # The root that the other has of two; durations.
+    "rootName", "trace:rootName", "trace:duration", "event:timeSinceStart",
     # Without a scope it is taken for an attribute.
     "service.name", "env", "nowhere", "bad.", "root.name",
 }
-OTHER_FILTERS = {  # a query that is not whole is not mended; a value has its type; either scope has an attribute without one
-    ("span.attempt", '{name="charge" && kind=}'), ("span.http.status_code", '{name="charge"}'),
+OTHER_FILTERS = {  # a value has its type; either scope has an attribute without one
+    ("span.http.status_code", '{name="charge"}'),
     ("name", '{.env="production"}')}
 OTHER_METRICS = {  # 0 and 1 are in a bucket; a list counts with its first value
     '{resource.service.name="steps"} | quantile_over_time(span.k, .5)',
