@@ -164,6 +164,32 @@ describe("page on Braid", { concurrency: false, skip: existsSync(program) ? fals
     await page.finish();
   });
 
+  it("shows memory in use as an average over time", async () => {
+    for (const [k, value] of [3072, 1024].entries()) {
+      const profile = {
+        sampleType: { typeStrindex: 1, unitStrindex: 2 }, periodType: { typeStrindex: 3, unitStrindex: 2 }, period: 524288,
+        timeUnixNano: `${now - 60000 + 1000 * k}000000`, samples: [{ stackIndex: 1, values: [value] }],
+      };
+      const dictionary = {
+        stringTable: ["", "inuse_space", "bytes", "space", "allocate"], mappingTable: [{}], linkTable: [{}], attributeTable: [{}],
+        functionTable: [{}, { nameStrindex: 4 }], locationTable: [{}, { lines: [{ functionIndex: 1 }] }], stackTable: [{}, { locationIndices: [1] }],
+      };
+      const resource = { attributes: [{ key: "service.name", value: { stringValue: "heap" } }] };
+      const body = JSON.stringify({ resourceProfiles: [{ resource, scopeProfiles: [{ profiles: [profile] }] }], dictionary });
+      const answer = await fetch(`${server.otlp}v1development/profiles`, { method: "POST", headers: { "content-type": "application/json" }, body });
+      assert.equal(answer.status, 200, await answer.text());
+    }
+    const end = Date.now() + patience;
+    const query = encodeURIComponent('{service_name="heap"}');
+    while ((await get(`profile?query=${query}`)).samples < 2) assert.ok(Date.now() < end, "the heap's profiles are not stored");
+    const page = await open(`#/profile?query=${query}`);
+    await page.getByText(/2(\.0+)? KiB on average over this time/).waitFor();
+    await findBar(page, "allocate");
+    await page.to(`#/compare?left=${encodeURIComponent(`query=${query}`)}&right=${encodeURIComponent(`query=${query}`)}`);
+    await page.getByText(/2(\.0+)? KiB on average/).first().waitFor();
+    await page.finish();
+  });
+
   it("compares, shows a service's profile, its join health, and refuses bad TraceQL in words", async () => {
     const page = await open("#/compare");
     await page.locator(".flame canvas").waitFor();

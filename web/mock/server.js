@@ -138,7 +138,7 @@ export async function startMock({ port = 0, host = "127.0.0.1", now = Date.now()
     const trie = big ? largeStacks(20000, types[type].scale) : trieOf(stacksOf(spans, type), types[type].scale);
     const flame = flamebearer(trie);
     const samples = Math.round(flame.numTicks / types[type].scale);
-    return { types: big ? [{ ...types[cpuType], samples, total: flame.numTicks }] : typesOf(spans), type, unit: types[type].unit, flamebearer: flame, samples,
+    return { types: big ? [{ ...types[cpuType], samples, total: flame.numTicks }] : typesOf(spans), type, unit: types[type].unit, average: false, flamebearer: flame, samples,
       why_empty: flame.numTicks ? null : whyEmpty(span), why_span: null, cut: null };
   };
   const formats = {
@@ -189,14 +189,14 @@ export async function startMock({ port = 0, host = "127.0.0.1", now = Date.now()
       const type = types[q.type] ? q.type : cpuType;
       const trie = trieOf(stacksOf(spans, type), types[type].scale);
       const rows = [...functionsOf(trie)].map(([full, v]) => { const [file, name] = splitName(full); return { name, file, ...v }; });
-      return { type, unit: types[type].unit, total: trie.total, functions: rows.sort((a, b) => b.self - a.self).slice(0, Number(q.limit ?? 20)), cut: null };
+      return { type, unit: types[type].unit, average: false, total: trie.total, functions: rows.sort((a, b) => b.self - a.self).slice(0, Number(q.limit ?? 20)), cut: null };
     },
     diff: (q) => {
       const type = types[q.type] ? q.type : cpuType;
       const side = (text) => trieOf(stacksOf(selectionOf(Object.fromEntries(new URLSearchParams(text))).spans, type), types[type].scale);
       const flame = flamebearerOfDifference(side(q.left), side(q.right));
       const n = (ticks) => ({ total: ticks, samples: Math.round(ticks / types[type].scale) });
-      return { type, unit: types[type].unit, flamebearer: flame, left: n(flame.leftTicks), right: n(flame.rightTicks), cut: null };
+      return { type, unit: types[type].unit, average: false, flamebearer: flame, left: n(flame.leftTicks), right: n(flame.rightTicks), cut: null };
     },
     slow: (q) => {
       const { spans } = select({ ...q, q: "" });
