@@ -9,15 +9,10 @@
 #include "base/str.h"
 #include "egress/call.h"
 #include "exporters/pyroscope/push_fields.h"
-#include "pipeline/redelivery.h"
 #include "wire/protobuf.h"
 
 #define PUSH_PATH "/push.v1.PusherService/Push"
 #define LOG_EVERY_MS 60000
-/* The words of grafana/pyroscope's distributor, for a profile that it names and for one that it
- * does not. */
-#define NAMED_ERROR "push series with index"
-#define UNNAMED_ERROR "uncompressed profile payload size exceeds limit"
 #define OWN_HEADERS 3 /* authorization, tenant, protocol version */
 
 struct pyroscope_push {
@@ -25,9 +20,8 @@ struct pyroscope_push {
     struct pyroscope_push_config config;
     char *path;
     struct br_client *client;
-    struct br_retry *retry;    /* sends each request until it is settled ... */
-    struct br_divider divider; /* ... divided where it is refused ... */
-    struct br_consumer sender; /* ... by this */
+    struct br_retry *retry;    /* sends each request until it is settled, */
+    struct br_consumer sender; /* by this */
     struct br_calls calls;
     struct br_call_headers headers;
     struct br_codec *codec;
@@ -74,124 +68,19 @@ int pyroscope_part_make(struct br_pool *pool, const uint8_t *labels, size_t labe
 
 /* --- Answers --------------------------------------------------------------------------------- */
 
-static bool push_is_named(const struct br_buf *message, const struct br_part *part)
+/* Drops a profile that the server will never take. */
+static struct br_outcome push_drop(struct pyroscope_push *push, struct br_item *item,
+                                   unsigned status, const char *text)
 {
-    return memmem(message->data, message->len, part->raw + part->raw_len - PYROSCOPE_ID_LEN,
-                  PYROSCOPE_ID_LEN) != NULL;
-}
-
-static uint32_t push_count_text(const struct br_buf *message, const char *text)
-{
-    const uint8_t *at = message->data, *end = at + message->len;
-    uint32_t n = 0;
-    for (; (at = memmem(at, (size_t)(end - at), text, strlen(text))); at += strlen(text))
-        n++;
-    return n;
-}
-
-/* Errors that the message lists: "3 errors: ...; 2 errors: ...; ...; ..." are four. */
-static uint64_t push_count_errors(const struct br_buf *message)
-{
-    static const char mark[] = " errors: ";
-    const uint8_t *start = message->data, *at = start, *end = at + message->len;
-    uint64_t n = 1;
-    for (; (at = memmem(at, (size_t)(end - at), mark, sizeof mark - 1)); at++) {
-        uint64_t listed = 0, unit = 1;
-        for (const uint8_t *d = at; d > start && d[-1] >= '0' && d[-1] <= '9' && unit < 1000000;
-             d--) {
-            listed += unit * (uint64_t)(d[-1] - '0');
-            unit *= 10;
-        }
-        n += listed ? listed - 1 : 0;
-    }
-    return n;
-}
-
-/* Profiles that the server could not even read have no id in its message. Without any id it has
- * refused the request as a whole, unless it speaks of single profiles. */
-static uint64_t push_count_unnamed(const struct br_buf *message, uint32_t n_named)
-{
-    uint32_t n_listed = push_count_text(message, NAMED_ERROR);
-    uint64_t n_errors = push_count_errors(message);
-    if (n_named == 0)
-        return push_count_text(message, UNNAMED_ERROR);
-    return n_errors > n_listed ? n_errors - n_listed : 0;
-}
-
-/* The largest part that is not named: what has no name was too large to be read. */
-static uint32_t push_largest(const struct br_item *request, const bool *named)
-{
-    uint32_t best = UINT32_MAX;
-    for (uint32_t i = 0; i < request->n_parts; i++)
-        if (!named[i] &&
-            (best == UINT32_MAX || request->parts[i].raw_len > request->parts[best].raw_len))
-            best = i;
-    return best;
-}
-
-static void push_lose_part(struct pyroscope_push *push, struct br_item *attempt, uint32_t index)
-{
-    struct br_item *request = attempt->parent;
-    uint32_t n = request->parts[index].n_items;
-    size_t size = br_part_size(&request->parts[index]);
+    struct br_outcome outcome = BR_OUTCOME_DONE;
     uint64_t held;
-    br_item_settle(attempt, BR_FATE_DROPPED, "profile_rejected", n);
-    br_item_remove_part(request, index);
+    outcome.n_rejected = item->n_items;
+    br_item_settle(item, BR_FATE_DROPPED, "profile_rejected", item->n_items);
     if (br_log_allow(&push->refused_limit, br_host_mono_ms(push->node->host), LOG_EVERY_MS, &held))
         br_error(&push->node->log,
-                 "dropped %u samples (refused): the server did not read a profile of %zu bytes", n,
-                 size);
-}
-
-/* Takes out of the request what the server has stored although it refused the request, and what it
- * will never read. */
-static void push_settle_stored(struct pyroscope_push *push, struct br_item *attempt,
-                               const struct br_buf *message)
-{
-    struct br_item *request = attempt->parent;
-    bool *named = br_arena_calloc(&attempt->arena, request->n_parts, sizeof *named);
-    uint32_t n_named = 0;
-    if (!named)
-        return; /* all of it is sent again */
-    for (uint32_t i = 0; i < request->n_parts; i++) {
-        named[i] = push_is_named(message, &request->parts[i]);
-        n_named += named[i];
-    }
-    uint64_t n_unnamed = push_count_unnamed(message, n_named);
-    if (n_named == 0 && n_unnamed == 0)
-        return;
-    for (uint32_t i; n_unnamed && (i = push_largest(request, named)) != UINT32_MAX; n_unnamed--) {
-        push_lose_part(push, attempt, i);
-        memmove(named + i, named + i + 1, request->n_parts - i);
-    }
-    for (uint32_t i = request->n_parts; i-- > 0;) {
-        if (named[i])
-            continue;
-        br_item_settle(attempt, BR_FATE_SENT, NULL, request->parts[i].n_items);
-        br_item_remove_part(request, i);
-    }
-}
-
-/* The status decides; INVALID_ARGUMENT is about what the request holds, everything else about all
- * requests. */
-static struct br_outcome push_outcome_of(const struct br_exchange *exchange, const char *text)
-{
-    switch (exchange->http_status) {
-    case 400:
-    case 413:
-    case 422:
-        return br_outcome_reject(BR_STATUS_INVALID_ARGUMENT, "HTTP %u %s", exchange->http_status,
-                                 text);
-    case 408:
-    case 500:
-        return br_outcome_retry(BR_STATUS_UNAVAILABLE,
-                                br_call_delay(exchange->retry_after_s < UINT32_MAX
-                                                  ? exchange->retry_after_s * 1000
-                                                  : UINT32_MAX),
-                                "HTTP %u %s", exchange->http_status, text);
-    default:
-        return br_call_refusal(exchange, text);
-    }
+                 "dropped %u samples (profile_rejected): HTTP %u %s (%llu such messages held back)",
+                 item->n_items, status, text, (unsigned long long)held);
+    return outcome;
 }
 
 static struct br_outcome push_read_answer(const struct br_call *call)
@@ -206,10 +95,23 @@ static struct br_outcome push_read_answer(const struct br_call *call)
         size_t len = message->len < sizeof text ? message->len : sizeof text - 1;
         (void)snprintf(text, sizeof text, "%.*s", (int)br_utf8_valid(message->data, len),
                        (const char *)message->data);
-        push_settle_stored(p, call->item, message);
     }
     br_buf_unref(message);
-    return push_outcome_of(exchange, text);
+    switch (exchange->http_status) {
+    case 400:
+    case 413:
+    case 422:
+        return push_drop(p, call->item, exchange->http_status, text);
+    case 408:
+    case 500:
+        return br_outcome_retry(BR_STATUS_UNAVAILABLE,
+                                br_call_delay(exchange->retry_after_s < UINT32_MAX
+                                                  ? exchange->retry_after_s * 1000
+                                                  : UINT32_MAX),
+                                "HTTP %u %s", exchange->http_status, text);
+    default:
+        return br_call_refusal(exchange, text);
+    }
 }
 
 /* --- Sending --------------------------------------------------------------------------------- */
@@ -262,50 +164,6 @@ static void push_on_send(struct br_consumer *self, struct br_item *item)
     br_call_pack(call, &packing, p->codec);
 }
 
-/* --- Dividing what was refused --------------------------------------------------------------- */
-
-static bool push_divides(const struct br_outcome *outcome)
-{
-    return outcome->status == BR_STATUS_INVALID_ARGUMENT;
-}
-
-static uint32_t push_count_profiles(const struct br_item *request)
-{
-    return request->n_parts;
-}
-
-/* Parts `from` to `to` of a request, as one of its own. */
-static int push_cut_piece(const struct br_item *request, uint32_t from, uint32_t to,
-                          struct br_list *pieces)
-{
-    struct br_item *piece = br_item_new(request->host, request->signal);
-    if (!piece)
-        return BR_ENOMEM;
-    br_list_append(pieces, &piece->link);
-    piece->metadata = request->metadata; /* in the arena of an item further up */
-    for (uint32_t i = from; i < to; i++)
-        if (br_item_add_part(piece, &request->parts[i]))
-            return BR_ENOMEM;
-    return 0;
-}
-
-static int push_cut(const struct br_item *request, struct br_list *pieces)
-{
-    uint32_t half = request->n_parts / 2;
-    int rc = push_cut_piece(request, 0, half, pieces);
-    return rc ? rc : push_cut_piece(request, half, request->n_parts, pieces);
-}
-
-static void push_refuse(const struct br_divider *divider, struct br_item *request,
-                        const struct br_outcome *outcome)
-{
-    struct pyroscope_push *p = br_container_of(divider, struct pyroscope_push, divider);
-    struct br_outcome lost = BR_OUTCOME_DONE;
-    lost.n_rejected = request->n_items;
-    br_redelivery_drop(p->node, request, "profile_rejected", outcome, &p->refused_limit);
-    br_item_finish(request, &lost);
-}
-
 /* --- Life ------------------------------------------------------------------------------------ */
 
 static bool push_make_path(struct pyroscope_push *push)
@@ -327,7 +185,6 @@ struct pyroscope_push *pyroscope_push_new(struct br_node *node,
         return NULL;
     p->node = node;
     p->config = *config;
-    p->divider = (struct br_divider){push_divides, push_count_profiles, push_cut, push_refuse};
     p->sender.consume = push_on_send;
     br_calls_init(&p->calls, node, config->timeout_ms, push_read_answer);
     p->retry = br_retry_new(node, config->retry, &p->sender);
@@ -337,7 +194,6 @@ struct pyroscope_push *pyroscope_push_new(struct br_node *node,
         pyroscope_push_free(p);
         return NULL;
     }
-    br_retry_divide(p->retry, &p->divider);
     return p;
 }
 

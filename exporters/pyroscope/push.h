@@ -2,14 +2,11 @@
 /*
  * Sends requests to push.v1.PusherService/Push of one Pyroscope, over Connect (unary, protobuf).
  *
- * A request is an item whose parts are its `series` fields, one profile each (pyroscope_part_*). It
- * is sent, and sent again, like any item; what it holds shrinks on the way:
- * - Servers since 2.0 store what they can of a request that they refuse, and name the ids of the
- *   rest in their message. What is not named was stored, and is not sent again. Profiles that they
- *   could not read are in their list of errors without a name. As many profiles, the largest of
- *   those without a name, are dropped for the reason "profile_rejected".
- * - A request that is refused for good is halved until the profile at fault stands alone. That one
- *   is dropped for the reason "profile_rejected". br_retry bounds how often a request is halved.
+ * A request is an item with one part, a `series` field with one profile (pyroscope_part_make).
+ * Pyroscope pushes the profiles of a request one by one, and its error does not say which of them
+ * it has stored (2.x: Connect sends the innermost error alone). If a request had several, those
+ * that were stored would be stored again. A profile that is refused for good is dropped for the
+ * reason "profile_rejected".
  */
 #pragma once
 

@@ -26,7 +26,7 @@ struct basic_auth {
 
 struct limits {
     uint64_t max_age, max_ahead;
-    int64_t max_profile_size, max_samples, max_request_size, max_request_profiles;
+    int64_t max_profile_size, max_samples;
 };
 
 #define APART_BYTES                                                                                \
@@ -76,12 +76,11 @@ static const struct br_option basic_auth_options[] = {
 static const struct br_option limits_options[] = {
     BR_DURATION(struct limits, max_age, "1h", "older profiles are dropped; 0: none are"),
     BR_DURATION(struct limits, max_ahead, "10m", "profiles of the future are dropped; 0: none are"),
-    BR_INT(struct limits, max_profile_size, 4 << 20, 0, BR_BUF_MAX / 2,
+    BR_INT(struct limits, max_profile_size, 1 << 20, 0, BR_BUF_MAX / 2,
            "bytes of a pprof, plain; larger ones are divided; 0: no limit"),
     BR_INT(struct limits, max_samples, 16000, 0, UINT32_MAX, "samples of a pprof, likewise"),
-    BR_INT(struct limits, max_request_size, 4 << 20, 1, BR_BUF_MAX / 2,
-           "bytes of a request, plain, unless one profile has more"),
-    BR_INT(struct limits, max_request_profiles, 64, 1, 4096, "profiles of a request"),
+    BR_IGNORED("max_request_size", "each profile is a request"),
+    BR_IGNORED("max_request_profiles", "each profile is a request"),
     BR_OPT_END,
 };
 
@@ -97,7 +96,8 @@ static const struct br_option options[] = {
     BR_HEADERS(struct config, headers, "headers of every request"),
     BR_STRUCT(struct config, tls, br_tls_client_options, "TLS"),
     BR_ENUM(struct config, compression, "gzip", compressions, "of requests"),
-    BR_INT(struct config, max_conns_per_host, 0, 0, 10000, "connections at once; 0: 100"),
+    BR_INT(struct config, max_conns_per_host, 256, 0, 10000,
+           "connections at once, each with one profile; 0: 100"),
     BR_DURATION(struct config, idle_conn_timeout, "90s", "close unused connections after it"),
     BR_STRUCT(struct config, labels, pyroscope_label_options, "labels of the series"),
     BR_STRUCT(struct config, limits, limits_options, "what Pyroscope would refuse"),
@@ -198,8 +198,7 @@ static const struct br_strings *pyroscope_exporter_metadata_keys(const void *con
 /* The requests that an item becomes. Nothing is sent, or settled, before all of it is there. */
 struct batch {
     struct br_node *node;
-    struct br_list requests; /* of br_item */
-    struct br_item *request; /* the last one */
+    struct br_list requests; /* of br_item, a profile each */
     size_t size, max_size;   /* bytes of them */
     uint32_t n_lost[REASONS];
     char text[REASONS][160];
@@ -242,18 +241,13 @@ static void pyroscope_exporter_lose(struct batch *batch, const struct br_pprof_o
     batch->n_lost[why] += result->n_items;
 }
 
-/* The request that has room for so many bytes more, which may be a new one. */
-static struct br_item *pyroscope_exporter_request_for(struct batch *batch, size_t len)
+static int pyroscope_exporter_add_request(struct batch *batch, const struct br_part *part)
 {
-    const struct limits *limits = &((const struct config *)batch->node->config)->limits;
-    struct br_item *item = batch->request;
-    if (item && item->n_parts < (uint64_t)limits->max_request_profiles &&
-        item->size + len <= (uint64_t)limits->max_request_size)
-        return item;
-    batch->request = br_item_new(batch->node->host, BR_PROFILES);
-    if (batch->request)
-        br_list_append(&batch->requests, &batch->request->link);
-    return batch->request;
+    struct br_item *request = br_item_new(batch->node->host, BR_PROFILES);
+    if (!request)
+        return BR_ENOMEM;
+    br_list_append(&batch->requests, &request->link);
+    return br_item_add_part(request, part);
 }
 
 /* Gives it a time that no other profile of its series has. */
@@ -297,8 +291,7 @@ static int pyroscope_exporter_on_pprof(const struct br_pprof_out *result, struct
         br_buf_unref(part.buf);
         return BR_ETOOBIG;
     }
-    struct br_item *request = pyroscope_exporter_request_for(batch, part.raw_len);
-    int rc = request ? br_item_add_part(request, &part) : BR_ENOMEM;
+    int rc = pyroscope_exporter_add_request(batch, &part);
     br_buf_unref(part.buf);
     return rc;
 }

@@ -220,17 +220,6 @@ void br_item_set_resource(struct br_item *item, struct br_part *part, struct br_
     item->size += br_part_size(part);
 }
 
-void br_item_remove_part(struct br_item *item, uint32_t index)
-{
-    struct br_part *part = &item->parts[index];
-    item->n_items -= part->n_items;
-    item->size -= br_part_size(part);
-    item->spans = NULL;
-    item_part_unref(part);
-    item->n_parts--;
-    memmove(part, part + 1, (item->n_parts - index) * sizeof *part);
-}
-
 void br_item_clear_parts(struct br_item *item)
 {
     for (uint32_t i = 0; i < item->n_parts; i++)

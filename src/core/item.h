@@ -198,9 +198,6 @@ const char *br_item_metadata(const struct br_item *item, const char *key);
 void br_item_set_resource(struct br_item *item, struct br_part *part, struct br_buf *buf,
                           const uint8_t *data, size_t len);
 
-/* Takes part `index` out, with what it counts for; the ledger debt stays. */
-void br_item_remove_part(struct br_item *item, uint32_t index);
-
 /* Drops all parts; n_items and size become 0. The ledger debt stays. */
 void br_item_clear_parts(struct br_item *item);
 

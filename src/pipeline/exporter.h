@@ -108,23 +108,6 @@ struct br_retry *br_retry_new(struct br_node *node, const struct br_retry_config
                               struct br_consumer *next);
 struct br_consumer *br_retry_input(struct br_retry *retry);
 
-/* How an exporter's refused requests are divided, where it is not by size. All are of it. */
-struct br_divider {
-    /* True when a part of an item may be taken where all of it was rejected with this. */
-    bool (*divides)(const struct br_outcome *outcome);
-    /* How many things it holds that can stand alone. */
-    uint32_t (*count)(const struct br_item *item);
-    /* Appends pieces (new items without debt, by `link`) that together are the item, two where it
-     * holds two things at least. Returns 0 or a code; what was appended then is freed. */
-    int (*cut)(const struct br_item *item, struct br_list *pieces);
-    /* Finishes an item that holds one thing, and was refused. NULL: it is rejected with `o`. */
-    void (*refuse)(const struct br_divider *divider, struct br_item *item,
-                   const struct br_outcome *outcome);
-};
-
-/* Sets it, before the first item. `divider` is borrowed for the life of `retry`. */
-void br_retry_divide(struct br_retry *retry, const struct br_divider *divider);
-
 /* Notes that a connection to the peer of `node` (struct br_node) came about after what was sent
  * before had failed for want of one. Sends nothing itself: it may be called from a client's
  * callbacks. Fits br_client_config.on_reachable. */

@@ -15,7 +15,6 @@ struct br_retry {
     struct br_consumer input;
     struct br_node *node;
     const struct br_retry_config *config;
-    const struct br_divider *divider;
     struct br_consumer *next;
     struct br_list held; /* of attempt */
     struct br_log_limit log_limit, back_limit;
@@ -227,26 +226,17 @@ static int retry_take_piece(struct br_item *piece, void *arg)
     return 0;
 }
 
-static bool retry_size_divides(const struct br_outcome *outcome)
+static bool retry_is_too_large(const struct br_outcome *outcome)
 {
     return outcome->status == BR_STATUS_RESOURCE_EXHAUSTED;
 }
 
-static uint32_t retry_size_count(const struct br_item *item)
-{
-    return item->n_items;
-}
-
-static int retry_size_cut(const struct br_item *item, struct br_list *pieces)
+static int retry_cut(const struct br_item *item, struct br_list *pieces)
 {
     uint32_t half = (item->n_items + 1) / 2;
     return item->signal == BR_TRACES ? br_traces_split(item, half, 0, retry_take_piece, pieces)
                                      : br_profiles_split(item, half, 0, retry_take_piece, pieces);
 }
-
-/* The peer takes no request of this size: two halves may do. */
-static const struct br_divider by_size = {retry_size_divides, retry_size_count, retry_size_cut,
-                                          NULL};
 
 /* One thing that is at fault costs a refusal for each time that what it stands in is halved, and
  * one more for itself. Twice as many without anything that was taken is not the fault of one. */
@@ -263,13 +253,13 @@ static bool retry_divide(struct attempt *attempt)
 {
     struct br_list pieces, *l;
     br_list_init(&pieces);
-    if (attempt->retry->divider->cut(attempt->item, &pieces)) {
+    if (retry_cut(attempt->item, &pieces)) {
         while ((l = br_list_shift(&pieces)))
             br_item_free(br_container_of(l, struct br_item, link));
         return false;
     }
     if (!attempt->most_refused)
-        attempt->most_refused = retry_most_refused(attempt->retry->divider->count(attempt->item));
+        attempt->most_refused = retry_most_refused(attempt->item->n_items);
     for (l = pieces.next; l != &pieces; l = l->next)
         br_item_adopt(attempt->item, br_container_of(l, struct br_item, link));
     while (!attempt->out_of_turn && (l = br_list_shift(&attempt->pieces)))
@@ -278,16 +268,6 @@ static bool retry_divide(struct attempt *attempt)
         br_list_append(&attempt->pieces, l);
     br_item_release_pieces(attempt->item);
     return true;
-}
-
-static void retry_end_refused(struct attempt *attempt, struct br_item *item,
-                              const struct br_outcome *outcome)
-{
-    const struct br_divider *divider = attempt->retry->divider;
-    if (divider->refuse)
-        divider->refuse(divider, item, outcome);
-    else
-        br_item_finish(item, outcome);
 }
 
 /* Goes on with the next piece. The largest comes once out of turn when too many were refused in a
@@ -315,14 +295,14 @@ static void retry_go_on(struct attempt *attempt, const struct br_outcome *outcom
 static void retry_on_refused(struct attempt *attempt, const struct br_outcome *outcome)
 {
     struct br_item *item = attempt->item;
-    if (attempt->retry->divider->count(item) > 1) {
+    if (item->n_items > 1) {
         if (!retry_divide(attempt)) {
             struct br_outcome later = br_outcome_retry(BR_STATUS_UNAVAILABLE, 0, "out of memory");
             retry_again(attempt, &later);
             return;
         }
     } else {
-        retry_end_refused(attempt, item, outcome);
+        br_item_finish(item, outcome);
     }
     attempt->n_refused++;
     retry_go_on(attempt, outcome);
@@ -339,7 +319,7 @@ static void retry_on_attempt(struct br_item *child, void *arg)
         retry_again(attempt, outcome);
         return;
     }
-    if (outcome->verdict == BR_REJECT && retry->divider->divides(outcome) && !retry->closing) {
+    if (outcome->verdict == BR_REJECT && retry_is_too_large(outcome) && !retry->closing) {
         retry_on_refused(attempt, outcome);
         return;
     }
@@ -390,16 +370,10 @@ struct br_retry *br_retry_new(struct br_node *node, const struct br_retry_config
     retry->input.consume = retry_consume;
     retry->node = node;
     retry->config = config;
-    retry->divider = &by_size;
     retry->next = next;
     br_list_init(&retry->held);
     node->retry = retry;
     return retry;
-}
-
-void br_retry_divide(struct br_retry *retry, const struct br_divider *divider)
-{
-    retry->divider = divider;
 }
 
 struct br_consumer *br_retry_input(struct br_retry *retry)

@@ -33,7 +33,7 @@ class Peer:
     def __init__(self, command, folder, port):
         folder.mkdir(parents=True, exist_ok=True)
         self.address = f"127.0.0.1:{port}"
-        self._log = open(folder / "log", "wb")
+        self._log = open(folder / "log", "ab")
         self.process = subprocess.Popen(command, cwd=folder, stdin=subprocess.DEVNULL, stdout=self._log,
                                         stderr=subprocess.STDOUT)
 
@@ -49,15 +49,19 @@ class Peer:
         except OSError as failure:
             return 0, str(failure).encode()
 
-    def stop(self):
-        self.process.kill()
+    def stop(self, kill=True):
+        if kill:
+            self.process.kill()
+        else:
+            self.process.terminate()
         self.process.wait()
         self._log.close()
 
 
-def pyroscope(folder, **flags):
-    """A Pyroscope that takes profiles of any age. flags: further options, `_` for `-` and `__` for `.`."""
-    http, grpc, raft, gossip = free_ports(4)
+def pyroscope(folder, ports=None, **flags):
+    """A Pyroscope that takes profiles of any age. flags: further options, `_` for `-` and `__` for `.`. With the same
+    folder and ports (of `free_ports(4)`) it goes on where another one stopped."""
+    http, grpc, raft, gossip = ports or free_ports(4)
     options = {
         "server.http-listen-address": "127.0.0.1", "server.http-listen-port": http,
         "server.grpc-listen-address": "127.0.0.1", "server.grpc-listen-port": grpc,

@@ -52,9 +52,8 @@ class Push:
 
 @dataclasses.dataclass
 class Rule:
-    """How pushes that match are answered instead. whole: nothing of their request is stored, and the
-    message does not say which it was, as of servers before 2.0; else the others of the request are stored
-    and the message names the one. times: how often, None: always."""
+    """How pushes that match are answered instead. whole: nothing of their request is stored, as of servers before 2.0;
+    else the others of the request are. Neither message says which it was. times: how often, None: always."""
     match: object
     http: int = 400
     message: str = "refused by the stand-in"
@@ -215,22 +214,20 @@ class Pyroscope:
         """One request. Raises Refused when it is answered with an error."""
         with self._lock:
             self.n_requests += 1
-            failed, status, retry_after = [], 0, None
-            good = []
-            for index, push in enumerate(pushes):
+            failed, good = None, []
+            for push in pushes:
                 try:
                     for labels in with_samples(push):
                         check_labels(labels)
                     self._apply_rules(push)
                     good.append(push)
                 except Refused as error:
-                    failed.append(f"push series with index {index} and id {push.id} failed: {error}")
-                    status, retry_after = error.status, error.retry_after
+                    failed = failed or error  # 2.x answers with the innermost error alone
                 except _Whole as error:
                     raise Refused(error.status, str(error), error.retry_after) from None
             self.pushes += good
         if failed:
-            raise Refused(status, f"{len(failed)} errors: {'; '.join(failed)}", retry_after)
+            raise failed
 
     def _apply_rules(self, push):
         for rule in self.rules:

@@ -24,13 +24,8 @@ extern const struct br_component br_pyroscope_exporter;
 
 enum mood {
     FINE,
-    BAD_PROFILES,  /* 400 while a service that is bad is in the request; nothing is stored */
-    NAMES_THE_BAD, /* the same, but the rest is stored and the message names the bad ones; X, Y and
-                      Z are so large that it cannot read them, which the message says without a name
-                    */
-    TOO_LARGE,     /* 413 for more than three profiles */
-    BUSY,          /* 503, until busy_left is 0 */
-    FORBIDDEN,     /* 403 */
+    BAD_PROFILES, /* 400 for a service that is bad */
+    FORBIDDEN,    /* 403 */
 };
 
 struct fixture {
@@ -40,7 +35,6 @@ struct fixture {
     int64_t retry_after_s;
     const char *bad;               /* services, each a letter */
     unsigned stored[SERVICES_MAX]; /* by letter: how often */
-    char message[8192];            /* of the last refusal */
     struct fake_tally tally;
 };
 
@@ -54,72 +48,32 @@ static char service_of(const Push__V1__RawProfileSeries *s)
     return '?';
 }
 
-static void store(struct fixture *f, const Push__V1__PushRequest *r, bool all)
-{
-    for (size_t i = 0; i < r->n_series; i++) {
-        char c = service_of(r->series[i]);
-        if (all || (!strchr(f->bad, c) && (f->mood != NAMES_THE_BAD || c < 'X')))
-            f->stored[c - 'A']++;
-    }
-}
-
-/* As the distributor words it: what it could not read first, in a list only where there are
- * several. */
-static size_t name_bad(struct fixture *f, const Push__V1__PushRequest *r)
-{
-    size_t n = 0, at = 0, n_unread = 0, n_bad = 0;
-    f->message[0] = '\0';
-    for (size_t i = 0; i < r->n_series; i++) {
-        n_unread += f->mood == NAMES_THE_BAD && service_of(r->series[i]) >= 'X';
-        n_bad += strchr(f->bad, service_of(r->series[i])) != NULL;
-    }
-    if (n_unread + n_bad > 1)
-        at += (size_t)snprintf(f->message, sizeof f->message, "%zu errors: ", n_unread + n_bad);
-    for (; n < n_unread; n++)
-        at += (size_t)snprintf(f->message + at, sizeof f->message - at, "%s",
-                               "uncompressed profile payload size exceeds limit of 4.2 MB; ");
-    for (size_t i = 0; i < r->n_series; i++) {
-        if (!strchr(f->bad, service_of(r->series[i])))
-            continue;
-        n++;
-        assert_int_equal(r->series[i]->n_samples, 1);
-        assert_int_equal(strlen(r->series[i]->samples[0]->id), 32);
-        at += (size_t)snprintf(f->message + at, sizeof f->message - at,
-                               "push series with index %zu and id %s failed: bad; ", i,
-                               r->series[i]->samples[0]->id);
-    }
-    return n;
-}
-
-static struct fake_answer refusal(struct fixture *f, unsigned status, bool with_message)
+static struct fake_answer refusal(const struct fixture *f, unsigned status)
 {
     return (struct fake_answer){.http_status = status,
                                 .type = "application/json",
-                                .body = with_message ? f->message : "no",
-                                .len = with_message ? strlen(f->message) : 2,
+                                .body = "no",
+                                .len = 2,
                                 .has_retry_after = f->retry_after_s > 0,
                                 .retry_after_s = f->retry_after_s};
 }
 
 static struct fake_answer judge(struct fixture *f, const Push__V1__PushRequest *r)
 {
-    size_t n_bad = name_bad(f, r);
+    char service = service_of(r->series[0]);
+    assert_int_equal(r->n_series, 1);
+    assert_int_equal(r->series[0]->n_samples, 1);
+    assert_int_equal(strlen(r->series[0]->samples[0]->id), 32);
     f->n_requests++;
     if (f->busy_left > 0) {
         f->busy_left--;
-        return refusal(f, 503, false);
+        return refusal(f, 503);
     }
     if (f->mood == FORBIDDEN)
-        return refusal(f, 403, false);
-    if (f->mood == TOO_LARGE && r->n_series > 3)
-        return refusal(f, 413, false);
-    if (f->mood == BAD_PROFILES && n_bad)
-        return refusal(f, 400, false);
-    if (f->mood == NAMES_THE_BAD && n_bad) {
-        store(f, r, false);
-        return refusal(f, 400, true);
-    }
-    store(f, r, true);
+        return refusal(f, 403);
+    if (f->mood == BAD_PROFILES && strchr(f->bad, service))
+        return refusal(f, 400);
+    f->stored[service - 'A']++;
     return (struct fake_answer){.type = "application/proto"};
 }
 
@@ -270,19 +224,14 @@ static void all_may_be_dropped(void **state)
     end(&f);
 }
 
-static void requests_are_bounded(void **state)
+static void each_profile_is_a_request(void **state)
 {
     struct fixture f;
     (void)state;
-    start(&f, "limits: {max_request_profiles: 3}");
+    start(&f, "");
     push(&f, "ABCDEFGH", NULL);
-    assert_int_equal(f.n_requests, 3);
+    assert_int_equal(f.n_requests, 8);
     stored_once(&f, "ABCDEFGH");
-    end(&f);
-    start(&f, "limits: {max_request_size: 1}"); /* one profile each, since each is larger */
-    push(&f, "ABC", NULL);
-    assert_int_equal(f.n_requests, 3);
-    stored_once(&f, "ABC");
     end(&f);
 }
 
@@ -362,11 +311,11 @@ static void what_is_held_is_sent_or_waits(void **state)
     br_mem_flush();
     br_memory_limit(&f.rig.h->memory, 1, br_mem_live() + BUDGET);
     push_with_left(&f, BUDGET / 16);
-    assert_true(f.tally.n_done == 1 && f.n_requests == 1);
+    assert_true(f.tally.n_done == 1 && f.n_requests == 2);
     push_with_left(&f, 0);
-    assert_true(f.tally.n == 1 && f.n_requests == 1);
+    assert_true(f.tally.n == 1 && f.n_requests == 2);
     fake_host_advance(f.rig.h, 2000);
-    assert_true(f.tally.n_done == 2 && f.n_requests == 2);
+    assert_true(f.tally.n_done == 2 && f.n_requests == 4);
     end(&f);
 }
 
@@ -412,8 +361,7 @@ static void what_profiles_share_is_in_each(void **state)
 
 /* --- Refusals -------------------------------------------------------------------------------- */
 
-/* One of eight: 8, then its half, quarter and itself, each with a sister. */
-static void a_bad_profile_is_found(void **state)
+static void a_bad_profile_is_dropped_alone(void **state)
 {
     struct fixture f;
     (void)state;
@@ -422,7 +370,7 @@ static void a_bad_profile_is_found(void **state)
     f.bad = "F";
     push(&f, "ABCDEFGH", NULL);
     stored_once(&f, "ABCDEGH");
-    assert_int_equal(f.n_requests, 1 + 2 + 2 + 2);
+    assert_int_equal(f.n_requests, 8);
     assert_true(dropped(&f, "profile_rejected") == 1 && f.tally.n_done == 1);
     assert_int_equal(f.tally.last.n_rejected, 1);
     end(&f);
@@ -436,91 +384,8 @@ static void all_may_be_bad(void **state)
     f.mood = BAD_PROFILES;
     f.bad = "ABCDE";
     push(&f, "ABCDE", NULL);
-    assert_int_equal(f.n_requests, 2 * 5 - 1);
+    assert_int_equal(f.n_requests, 5);
     assert_true(dropped(&f, "profile_rejected") == 5 && f.tally.n_done == 1);
-    end(&f);
-}
-
-/* A server that refuses everything: 2 log2(64) + 2 = 14 refusals, a try of the largest piece, and
- * then one request for each delay. What it takes again goes at once. */
-static void a_server_that_refuses_all_is_left_alone(void **state)
-{
-    struct fixture f;
-    char services[65];
-    (void)state;
-    memset(services, 'A', 64);
-    services[64] = '\0';
-    start(&f, "retry_on_failure: {initial_interval: 1s, randomization_factor: 0}");
-    f.mood = BAD_PROFILES;
-    f.bad = "A";
-    push(&f, services, NULL);
-    assert_int_equal(f.n_requests, 14 + 1);
-    assert_int_equal(f.tally.n, 0);
-    fake_host_advance(f.rig.h, 999);
-    assert_int_equal(f.n_requests, 14 + 1);
-    fake_host_advance(f.rig.h, 1);
-    assert_int_equal(f.n_requests, 14 + 2);
-    unsigned n_lost = (unsigned)dropped(&f, "profile_rejected");
-    f.bad = "";
-    fake_host_advance(f.rig.h, 1500);
-    assert_int_equal(f.stored[0], 64 - n_lost);
-    assert_in_range(n_lost, 1, 7);
-    assert_true(f.tally.n_done == 1 && f.tally.last.n_rejected == n_lost);
-    end(&f);
-}
-
-/* What is not named was stored, and must not be sent again. */
-static void the_server_may_name_the_bad(void **state)
-{
-    struct fixture f;
-    (void)state;
-    start(&f, "");
-    f.mood = NAMES_THE_BAD;
-    f.bad = "CH";
-    push(&f, "ABCDEFGH", NULL);
-    stored_once(&f, "ABDEFG");
-    assert_int_equal(f.n_requests, 1 + 2); /* the two that were named, apart */
-    assert_true(dropped(&f, "profile_rejected") == 2 && f.tally.n_done == 1);
-    end(&f);
-}
-
-/* What could not even be read has no name, and was not stored either. */
-static void the_server_may_not_name_all_that_are_bad(void **state)
-{
-    static const struct {
-        const char *services, *bad, *stored;
-        unsigned n_requests;
-    } cases[] = {
-        {"ABXCDEYF", "CE", "ABDF", 1 + 2},
-        {"ABX", "B", "A", 1},
-        {"ABXYZ", "", "AB", 1},
-        {"X", "", "", 1},
-    };
-    (void)state;
-    for (size_t i = 0; i < BR_COUNT(cases); i++) {
-        struct fixture f;
-        start(&f, "");
-        f.mood = NAMES_THE_BAD;
-        f.bad = cases[i].bad;
-        push(&f, cases[i].services, NULL);
-        stored_once(&f, cases[i].stored);
-        assert_int_equal(f.n_requests, cases[i].n_requests);
-        assert_true(dropped(&f, "profile_rejected") ==
-                    (double)(strlen(cases[i].services) - strlen(cases[i].stored)));
-        assert_true(*f.rig.h->host.ledger.sent[BR_PROFILES] == (double)strlen(cases[i].stored));
-        end(&f);
-    }
-}
-
-static void too_large_requests_are_halved(void **state)
-{
-    struct fixture f;
-    (void)state;
-    start(&f, "");
-    f.mood = TOO_LARGE;
-    push(&f, "ABCDE", NULL);
-    stored_once(&f, "ABCDE");
-    assert_int_equal(f.n_requests, 3);
     end(&f);
 }
 
@@ -532,7 +397,7 @@ static void what_nobody_may_is_given_up(void **state)
     f.mood = FORBIDDEN;
     push(&f, "ABCDE", NULL);
     stored_once(&f, "");
-    assert_int_equal(f.n_requests, 1);
+    assert_int_equal(f.n_requests, 5);
     assert_true(f.tally.n_reject == 1 && f.tally.last.status == BR_STATUS_PERMISSION_DENIED);
     end(&f);
 }
@@ -541,21 +406,21 @@ static void what_nobody_may_is_given_up(void **state)
 
 #define RETRY "retry_on_failure: {initial_interval: 1s, randomization_factor: 0}"
 
+/* Only the two that were refused are sent again. */
 static void a_busy_server_is_asked_again(void **state)
 {
     struct fixture f;
     (void)state;
     start(&f, RETRY);
     f.busy_left = 2;
-    push(&f, "AB", NULL);
-    assert_true(f.n_requests == 1 && f.tally.n == 0);
+    push(&f, "ABC", NULL);
+    assert_true(f.n_requests == 3 && f.tally.n == 0);
+    stored_once(&f, "C");
     fake_host_advance(f.rig.h, 999);
-    assert_int_equal(f.n_requests, 1);
+    assert_int_equal(f.n_requests, 3);
     fake_host_advance(f.rig.h, 1);
-    assert_int_equal(f.n_requests, 2);
-    fake_host_advance(f.rig.h, 1500);
-    assert_true(f.n_requests == 3 && f.tally.n_done == 1);
-    stored_once(&f, "AB");
+    assert_true(f.n_requests == 5 && f.tally.n_done == 1);
+    stored_once(&f, "ABC");
     end(&f);
 }
 
@@ -657,6 +522,10 @@ static void config_is_checked(void **state)
          "t:1:38: x::labels::max: Pyroscope refuses series of more than 30 labels, unless its own "
          "limit (max_label_names_per_series) is raised",
          0},
+        {"{endpoint: \"http://a\", limits: {max_request_profiles: 64}}",
+         "t:1:33: x::limits::max_request_profiles: is read and has no effect: each profile is a "
+         "request",
+         0},
     };
     (void)state;
     for (size_t i = 0; i < BR_COUNT(cases); i++) {
@@ -684,7 +553,7 @@ static void config_is_checked(void **state)
 static void scenario(void *arg)
 {
     struct fixture f;
-    start(&f, RETRY ", limits: {max_request_profiles: 4}");
+    start(&f, RETRY);
     f.mood = *(const enum mood *)arg;
     f.bad = "B";
     struct br_item *item = item_of(&f, "ABCDE", NULL);
@@ -702,7 +571,7 @@ static void scenario(void *arg)
 
 static void without_memory(void **state)
 {
-    static const enum mood moods[] = {FINE, BAD_PROFILES, NAMES_THE_BAD};
+    static const enum mood moods[] = {FINE, BAD_PROFILES};
     (void)state;
     for (size_t i = 0; i < BR_COUNT(moods); i++)
         fault_each("a request", scenario, (void *)(uintptr_t)&moods[i]);
@@ -713,8 +582,8 @@ SUITE(pyroscope_exporter)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(times_by_the_clock),
         cmocka_unit_test(all_may_be_dropped),
-        cmocka_unit_test(requests_are_bounded),
-        cmocka_unit_test(a_bad_profile_is_found),
+        cmocka_unit_test(each_profile_is_a_request),
+        cmocka_unit_test(a_bad_profile_is_dropped_alone),
         cmocka_unit_test(a_resource_is_read_once),
         cmocka_unit_test(what_an_item_becomes_is_bounded),
         cmocka_unit_test(what_is_held_is_sent_or_waits),
@@ -722,10 +591,6 @@ SUITE(pyroscope_exporter)
         cmocka_unit_test(what_never_has_room_is_rejected),
         cmocka_unit_test(what_profiles_share_is_in_each),
         cmocka_unit_test(all_may_be_bad),
-        cmocka_unit_test(the_server_may_name_the_bad),
-        cmocka_unit_test(a_server_that_refuses_all_is_left_alone),
-        cmocka_unit_test(the_server_may_not_name_all_that_are_bad),
-        cmocka_unit_test(too_large_requests_are_halved),
         cmocka_unit_test(what_nobody_may_is_given_up),
         cmocka_unit_test(a_busy_server_is_asked_again),
         cmocka_unit_test(it_says_when),
