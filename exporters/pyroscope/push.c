@@ -72,9 +72,9 @@ int pyroscope_part_make(struct br_pool *pool, const uint8_t *labels, size_t labe
 static struct br_outcome push_drop(struct pyroscope_push *push, struct br_item *item,
                                    unsigned status, const char *text)
 {
-    struct br_outcome outcome = BR_OUTCOME_DONE;
+    struct br_outcome outcome =
+        br_outcome_reject(BR_STATUS_INVALID_ARGUMENT, "HTTP %u %s", status, text);
     uint64_t held;
-    outcome.n_rejected = item->n_items;
     br_item_settle(item, BR_FATE_DROPPED, "profile_rejected", item->n_items);
     if (br_log_allow(&push->refused_limit, br_host_mono_ms(push->node->host), LOG_EVERY_MS, &held))
         br_error(&push->node->log,

@@ -534,15 +534,26 @@ int br_item_edit_end(struct br_mem_scope *scope, int rc)
     return scope->full || never ? BR_EFULL : rc;
 }
 
+/* A piece that may be taken later outweighs those that never will: then all is sent again. */
 static void item_fold_piece(struct br_item *parent, const struct br_item *piece)
 {
-    br_outcome_fold(&parent->outcome, &piece->outcome);
-    if (piece->outcome.verdict == BR_DONE)
+    struct br_outcome *into = &parent->outcome;
+    const struct br_outcome *outcome = &piece->outcome;
+    uint32_t n_rejected = into->n_rejected;
+    if (outcome->verdict == BR_DONE)
         parent->taken = true;
-    else if (piece->outcome.verdict == BR_REJECT)
+    else if (outcome->verdict == BR_REJECT)
         parent->n_refused += piece->n_items;
     else
         parent->n_given_up += piece->n_items;
+    if (outcome->verdict == BR_REJECT && into->verdict == BR_RETRY)
+        return;
+    if (outcome->verdict == BR_RETRY && into->verdict == BR_REJECT) {
+        *into = *outcome;
+        into->n_rejected = n_rejected;
+        return;
+    }
+    br_outcome_fold(into, outcome);
 }
 
 /* What pieces that were not taken owe is the parent's again. */
@@ -565,7 +576,7 @@ void br_item_complete(struct br_item *item)
     if (parent && !item->attempt) {
         item_fold_piece(parent, item);
         if (--parent->n_children == 0 && parent->parent_released && !parent->finished) {
-            if (parent->divided && parent->taken)
+            if (parent->taken && (parent->divided || !parent->n_given_up))
                 item_lose_pieces(parent);
             br_item_finish(parent, &parent->outcome);
         }

@@ -230,9 +230,10 @@ struct br_item *br_item_attempt(struct br_item *item, br_item_done_fn *done, voi
 void br_item_orphan(struct br_item *attempt, const char *reason);
 
 /* Makes `piece`, a twin of `item` or a part of its data, its child and gives it its share of the
- * debt. Its outcome folds into the parent's, which is finished when its last child is and
- * br_item_release_parent was called; what a child still owes when it ends other than BR_DONE goes
- * back to the parent. */
+ * debt. The parent is finished when its last child is and br_item_release_parent was called: as
+ * BR_RETRY if one child is, else as BR_DONE if one is, and what others refused is the rejected part
+ * of that success; as BR_REJECT if all refused. What a child still owes when it ends other than
+ * BR_DONE goes back to the parent. */
 void br_item_adopt(struct br_item *item, struct br_item *piece);
 
 /* Returns which part of a request `item` is, by its spans or samples: 1 where it is no piece of one
@@ -242,9 +243,9 @@ double br_item_share(const struct br_item *item);
 /* Lets the parent finish once its children have: the counterpart of the first br_item_adopt. */
 void br_item_release_parent(struct br_item *item);
 
-/* Likewise where the children are pieces that somebody has tried for as long as they are tried:
- * where one was taken, the parent ends as BR_DONE, and the others are the rejected part of that
- * (OTLP, "Partial Success"). What they owe is dropped. Nobody sends again what was taken. */
+/* Likewise where the children are pieces that somebody has tried for as long as they are tried: if
+ * one was taken, the parent ends as BR_DONE, also if others ended as BR_RETRY: they are part of
+ * what was rejected (OTLP, "Partial Success") and dropped. Nobody sends again what was taken. */
 void br_item_release_pieces(struct br_item *item);
 
 /* What a processor may allocate to change an item, so many times its bytes and so many more. */

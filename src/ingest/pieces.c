@@ -26,8 +26,7 @@ struct br_pieces {
     struct br_outcome refusal;      /* the last one */
     struct br_timer next;
     uint64_t delay_ms, until_ms;
-    bool any;   /* something was taken, or refused for good */
-    bool taken; /* something was taken */
+    bool any; /* something was taken, or refused for good */
 };
 
 /* --- Cutting ---------------------------------------------------------------------------------- */
@@ -305,27 +304,11 @@ static void pieces_later(struct br_pieces *pieces, uint64_t delay_ms)
     (void)br_host_timer(pieces->host, &pieces->next, delay_ms, pieces_on_next);
 }
 
-/* Of a success `piece` is the part that was refused. */
-static struct br_outcome pieces_partly(const struct br_item *piece,
-                                       const struct br_outcome *outcome)
-{
-    struct br_outcome partly = *outcome;
-    partly.verdict = BR_DONE;
-    partly.status = BR_STATUS_OK;
-    partly.delay_ms = 0;
-    partly.n_rejected = piece->n_items;
-    return partly;
-}
-
-/* Refuses what waits: for good where others were taken and there is time to come. */
 static void pieces_refuse(struct br_pieces *pieces, const struct br_outcome *outcome)
 {
     struct br_list *list;
-    while ((list = br_list_shift(&pieces->waiting))) {
-        struct br_item *piece = br_container_of(list, struct br_item, link);
-        struct br_outcome partly = pieces_partly(piece, outcome);
-        br_item_finish(piece, pieces->taken && pieces->node ? &partly : outcome);
-    }
+    while ((list = br_list_shift(&pieces->waiting)))
+        br_item_finish(br_container_of(list, struct br_item, link), outcome);
 }
 
 /* Ends the sending when no piece is left. */
@@ -335,7 +318,10 @@ static void pieces_check(struct br_pieces *pieces)
         return;
     br_host_timer_stop(pieces->host, &pieces->next);
     br_list_remove(&pieces->link);
-    br_item_release_parent(pieces->whole);
+    if (pieces->node)
+        br_item_release_pieces(pieces->whole);
+    else
+        br_item_release_parent(pieces->whole); /* at the end there was no time to try */
     br_free(pieces);
 }
 
@@ -354,14 +340,6 @@ static void pieces_again(struct br_pieces *pieces, struct br_item *piece,
     pieces->delay_ms = pieces->delay_ms * 2 < RETRY_MAX_MS ? pieces->delay_ms * 2 : RETRY_MAX_MS;
 }
 
-/* One piece that is refused for good does not take the others along: it is the rejected part of a
- * success, and what is to be sent again stays so. */
-static void pieces_finish(struct br_item *piece, const struct br_outcome *outcome)
-{
-    struct br_outcome partly = pieces_partly(piece, outcome);
-    br_item_finish(piece, outcome->verdict == BR_REJECT ? &partly : outcome);
-}
-
 static void pieces_on_attempt(struct br_item *attempt, void *arg)
 {
     struct br_pieces *pieces = arg;
@@ -372,9 +350,8 @@ static void pieces_on_attempt(struct br_item *attempt, void *arg)
         pieces_again(pieces, piece, outcome);
     } else {
         pieces->any = true;
-        pieces->taken = pieces->taken || outcome->verdict == BR_DONE;
         pieces->delay_ms = RETRY_FIRST_MS;
-        pieces_finish(piece, outcome);
+        br_item_finish(piece, outcome);
     }
     pieces_check(pieces);
 }

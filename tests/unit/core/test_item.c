@@ -340,7 +340,7 @@ static void cleared_parts_leave_the_debt(void **state)
 
 /* --- Children --------------------------------------------------------------------------------- */
 
-static void the_worst_child_decides_and_its_debt_comes_back(void **state)
+static void a_child_to_try_again_decides_and_its_debt_comes_back(void **state)
 {
     struct fake_host *h = *state;
     struct end e = {0};
@@ -358,9 +358,9 @@ static void the_worst_child_decides_and_its_debt_comes_back(void **state)
     br_item_release_parent(item);
     fake_host_turn(h);
     assert_int_equal(e.n, 1);
-    assert_int_equal(e.outcome.verdict, BR_REJECT);
-    assert_int_equal(e.outcome.status, BR_STATUS_PERMISSION_DENIED);
-    assert_string_equal(e.outcome.text, "b");
+    assert_int_equal(e.outcome.verdict, BR_RETRY);
+    assert_int_equal(e.outcome.status, BR_STATUS_UNAVAILABLE);
+    assert_string_equal(e.outcome.text, "a");
     assert_int_equal(e.outcome.delay_ms, 700);
     assert_true(sent(h) == 0);
     assert_true(rejected(h) == 5);
@@ -415,11 +415,10 @@ static void an_attempt_is_not_folded_and_gives_the_debt_back(void **state)
     assert_int_equal(e.outcome.verdict, BR_DONE);
 }
 
-static void adopted_pieces_share_the_debt(void **state)
+/* Three of five items are in the first piece, two in the second. */
+static void end_pieces(struct fake_host *h, struct end *e, bool first_taken)
 {
-    struct fake_host *h = *state;
-    struct end e = {0};
-    struct br_item *item = received(h, 5, &e);
+    struct br_item *item = received(h, 5, e);
     struct wire w = {0};
     struct br_item *pieces[2];
     for (uint32_t i = 0; i < 2; i++) {
@@ -431,13 +430,36 @@ static void adopted_pieces_share_the_debt(void **state)
     }
     wire_free(&w);
     br_item_release_parent(item);
-    br_item_done(pieces[0]);
+    if (first_taken)
+        br_item_done(pieces[0]);
+    else
+        br_item_reject(pieces[0], BR_STATUS_INTERNAL, "no");
     br_item_reject(pieces[1], BR_STATUS_INTERNAL, "no");
     fake_host_turn(h);
-    assert_int_equal(e.n, 1);
-    assert_int_equal(e.outcome.verdict, BR_REJECT);
+    assert_int_equal(e->n, 1);
+}
+
+static void adopted_pieces_share_the_debt(void **state)
+{
+    struct fake_host *h = *state;
+    struct end e = {0};
+    end_pieces(h, &e, true);
+    assert_int_equal(e.outcome.verdict, BR_DONE);
+    assert_int_equal(e.outcome.n_rejected, 2);
     assert_true(sent(h) == 3);
-    assert_true(rejected(h) == 2);
+    assert_true(fake_host_dropped(h, BR_TRACES, "partial_success") == 2);
+    assert_true(rejected(h) == 0);
+}
+
+static void pieces_that_are_all_rejected_are_a_rejection(void **state)
+{
+    struct fake_host *h = *state;
+    struct end e = {0};
+    end_pieces(h, &e, false);
+    assert_int_equal(e.outcome.verdict, BR_REJECT);
+    assert_string_equal(e.outcome.text, "no");
+    assert_true(sent(h) == 0);
+    assert_true(rejected(h) == 5);
 }
 
 static void names_of_signals(void **state)
@@ -464,10 +486,11 @@ SUITE(item)
         TEST(absorbing_moves_parts_and_debt),
         TEST(spans_are_gone_once_parts_came_that_have_none),
         TEST(cleared_parts_leave_the_debt),
-        TEST(the_worst_child_decides_and_its_debt_comes_back),
+        TEST(a_child_to_try_again_decides_and_its_debt_comes_back),
         TEST(a_parent_whose_children_ended_first_finishes_when_released),
         TEST(an_attempt_is_not_folded_and_gives_the_debt_back),
         TEST(adopted_pieces_share_the_debt),
+        TEST(pieces_that_are_all_rejected_are_a_rejection),
         TEST(names_of_signals),
     };
     return RUN(tests, NULL, NULL);

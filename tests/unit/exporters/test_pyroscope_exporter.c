@@ -385,7 +385,7 @@ static void all_may_be_bad(void **state)
     f.bad = "ABCDE";
     push(&f, "ABCDE", NULL);
     assert_int_equal(f.n_requests, 5);
-    assert_true(dropped(&f, "profile_rejected") == 5 && f.tally.n_done == 1);
+    assert_true(dropped(&f, "profile_rejected") == 5 && f.tally.n_reject == 1);
     end(&f);
 }
 

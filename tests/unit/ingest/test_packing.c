@@ -202,7 +202,8 @@ static void profiles_for_pyroscope_too(void **state)
 {
     struct fixture f;
     (void)state;
-    start(&f, &br_pyroscope_exporter, "{endpoint: \"http://localhost:1\"}");
+    start(&f, &br_pyroscope_exporter,
+          "{endpoint: \"http://localhost:1\", limits: {max_profile_size: 4194304}}");
     send_functions(&f);
     assert_int_equal(f.rig.h->n_exchanges, 0);
     work(&f); /* the pprof is written */
@@ -224,7 +225,9 @@ static void a_thread_writes_the_same(void **state)
     (void)state;
     for (int threads = 0; threads < 2; threads++) {
         struct fixture f;
-        start(&f, &br_pyroscope_exporter, "{endpoint: \"http://localhost:1\", compression: none}");
+        start(&f, &br_pyroscope_exporter,
+              "{endpoint: \"http://localhost:1\", compression: none, limits: {max_profile_size: "
+              "4194304}}");
         f.rig.h->threads = threads;
         send_functions(&f);
         assert_int_equal(fake_host_work(f.rig.h), threads);
@@ -248,7 +251,8 @@ static void it_may_end_between_the_steps(void **state)
 {
     struct fixture f;
     (void)state;
-    start(&f, &br_pyroscope_exporter, "{endpoint: \"http://localhost:1\"}");
+    start(&f, &br_pyroscope_exporter,
+          "{endpoint: \"http://localhost:1\", limits: {max_profile_size: 4194304}}");
     send_functions(&f);
     work(&f);
     assert_int_equal(f.tally.n, 0);
