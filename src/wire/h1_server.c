@@ -191,6 +191,15 @@ static void h1_server_begin(struct server *srv)
     srv->handed_over = false;
     srv->keep_alive = p->keep_alive;
     srv->head_only = strcmp(p->method, "HEAD") == 0;
+    if (!srv->path) {
+        static const struct br_header later = {"retry-after", "1"};
+        br_request_reply(request, &(struct br_response){.status = 503,
+                                                        .content_type = "text/plain; charset=utf-8",
+                                                        .text = "out of memory",
+                                                        .headers = &later,
+                                                        .n_headers = 1});
+        return;
+    }
     srv->service->begin(srv->service, request);
     if (!request->replied && request->content_length > 0 &&
         (uint64_t)request->content_length > request->max_body)

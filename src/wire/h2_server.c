@@ -193,6 +193,14 @@ static bool h2_server_takes(const struct server *srv, unsigned others)
 
 /* --- Headers -------------------------------------------------------------------------------- */
 
+/* A client may send a refused stream again: nothing of it was read (RFC 9113 section 8.7). */
+static int h2_server_refuse_new(nghttp2_session *session, int32_t id)
+{
+    return nghttp2_submit_rst_stream(session, NGHTTP2_FLAG_NONE, id, NGHTTP2_REFUSED_STREAM)
+               ? NGHTTP2_ERR_CALLBACK_FAILURE
+               : 0;
+}
+
 static int h2_server_on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame,
                                       void *user)
 {
@@ -200,13 +208,10 @@ static int h2_server_on_begin_headers(nghttp2_session *session, const nghttp2_fr
     if (frame->hd.type != NGHTTP2_HEADERS || frame->headers.cat != NGHTTP2_HCAT_REQUEST)
         return 0;
     if (!h2_server_takes(srv, srv->n_streams))
-        return nghttp2_submit_rst_stream(session, NGHTTP2_FLAG_NONE, frame->hd.stream_id,
-                                         NGHTTP2_REFUSED_STREAM)
-                   ? NGHTTP2_ERR_CALLBACK_FAILURE
-                   : 0;
+        return h2_server_refuse_new(session, frame->hd.stream_id);
     struct stream *stream = br_block_new(srv->pool, BR_HOLDER_CONNECTIONS, sizeof *stream);
     if (!stream)
-        return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
+        return h2_server_refuse_new(session, frame->hd.stream_id);
     *stream = (struct stream){.server = srv};
     stream->id = frame->hd.stream_id;
     br_progress_start(&stream->progress, srv->now_ms);
@@ -293,11 +298,10 @@ static int h2_server_on_header(nghttp2_session *session, const nghttp2_frame *fr
         return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
     if (frame->headers.cat != NGHTTP2_HCAT_REQUEST)
         return 0; /* trailers */
-    if (!h2_server_field_add(stream, name, name_len, value, value_len))
-        return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
-    if (srv->heads <= HEADS_MAX)
+    bool added = h2_server_field_add(stream, name, name_len, value, value_len);
+    if (added && srv->heads <= HEADS_MAX)
         return 0;
-    h2_server_refuse(stream, NGHTTP2_ENHANCE_YOUR_CALM);
+    h2_server_refuse(stream, added ? NGHTTP2_ENHANCE_YOUR_CALM : NGHTTP2_REFUSED_STREAM);
     return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
 }
 

@@ -356,6 +356,41 @@ static void a_hard_pattern_masks_all(void **state)
     rig_free(r);
 }
 
+/* As many steps of a key: one that may be blocked is masked, one that may be ignored is looked at.
+ */
+static void a_hard_pattern_of_keys_masks(void **state)
+{
+    static const char key[] = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaa!";
+    char in[256], out[256];
+    (void)state;
+    (void)snprintf(in, sizeof in, S("%s", "secret 1234"), key);
+    struct rig *r =
+        rig_new(&br_redaction_processor, "{blocked_key_patterns: ['^(a+)+$'], match_time: 1h}");
+    (void)snprintf(out, sizeof out, S("%s", X), key);
+    expect(rig_run(r, BR_TRACES, request(in)), out);
+    assert_int_equal((int)rig_metric(r, "braid_redaction_gave_up", LABELS), 1);
+    rig_free(r);
+    r = rig_new(&br_redaction_processor, "{ignored_key_patterns: ['^(a+)+$'], "
+                                         "blocked_values: ['[0-9]+'], match_time: 1h}");
+    (void)snprintf(out, sizeof out, S("%s", "secret " X), key);
+    expect(rig_run(r, BR_TRACES, request(in)), out);
+    rig_free(r);
+}
+
+/* Values that may be allowed are looked at, too. */
+static void a_hard_pattern_allows_nothing(void **state)
+{
+    static const char value[] = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaa 1234";
+    char in[256], out[256];
+    (void)state;
+    struct rig *r = rig_new(&br_redaction_processor, "{allowed_values: ['^(a+)+$'], "
+                                                     "blocked_values: ['[0-9]+'], match_time: 1h}");
+    (void)snprintf(in, sizeof in, S("k", "%s"), value);
+    (void)snprintf(out, sizeof out, S("k", "%.30s " X), value);
+    expect(rig_run(r, BR_TRACES, request(in)), out);
+    rig_free(r);
+}
+
 /* A traces item whose span has `n` attributes with a text of `len` bytes that repeats `unit`. */
 static struct br_item *long_values(struct rig *r, unsigned n, size_t len, const char *unit)
 {
@@ -574,6 +609,8 @@ SUITE(redaction)
         cmocka_unit_test(attributes_that_are_not_allowed),
         cmocka_unit_test(references_are_followed),
         cmocka_unit_test(a_hard_pattern_masks_all),
+        cmocka_unit_test(a_hard_pattern_of_keys_masks),
+        cmocka_unit_test(a_hard_pattern_allows_nothing),
         cmocka_unit_test(long_texts_do_not_stall),
         cmocka_unit_test(found_anywhere_in_long_texts),
         cmocka_unit_test(results_are_bounded),

@@ -4,6 +4,7 @@
  * section 7.1 has them, and what our own HTTP/2 client makes of the frames.
  */
 #include "base/str.h"
+#include "tests/support/fault.h"
 #include "tests/support/test.h"
 #include "wire/conn.h"
 
@@ -22,6 +23,7 @@ struct fixture {
 static void on_begin(struct br_handler *self, struct br_request *request)
 {
     (void)self;
+    assert_true(*request->path != '\0');
     request->max_body = 0;
     request->leaves_at_eof = strcmp(request->path, "/slow") == 0;
 }
@@ -112,6 +114,29 @@ static void pieces_are_chunks(void **state)
     assert_non_null(strstr(pull(&f), "\r\n\r\n0\r\n\r\n"));
     assert_int_equal(f.n_gone, 0);
     end(&f);
+}
+
+/* Without memory a request fails for now: the service never sees one without its path. */
+static void scenario_without_memory(void *arg)
+{
+    struct fixture f;
+    (void)arg;
+    start(&f, false);
+    fault_start();
+    int rc = f.server->ops->input(f.server, (const uint8_t *)GET_11, strlen(GET_11), NOW_MS);
+    fault_stop();
+    const char *answer = rc ? "" : pull(&f);
+    if (*answer && !strstr(answer, " 200 ") && !strstr(answer, " 503 "))
+        fail_msg("%s", answer);
+    if (f.request)
+        br_request_end(f.request);
+    end(&f);
+}
+
+static void without_memory(void **state)
+{
+    (void)state;
+    fault_each("a request", scenario_without_memory, NULL);
 }
 
 static void what_is_broken_has_no_last_chunk(void **state)
@@ -355,6 +380,7 @@ SUITE(stream_reply)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pieces_are_chunks),
+        cmocka_unit_test(without_memory),
         cmocka_unit_test(what_is_broken_has_no_last_chunk),
         cmocka_unit_test(the_end_of_the_connection_ends_it),
         cmocka_unit_test(a_head_has_no_body),
