@@ -40,6 +40,7 @@ struct br_store_partition {
     uint32_t number;
     char *path;
     struct br_store_totals totals; /* of what is committed */
+    int64_t aged_from_ns; /* when it was written last, by br_store_boot_ns: a wall clock may jump */
     uint64_t bytes;
     struct br_list idle; /* of br_store_reader */
     bool gone;           /* its file is unlinked or renamed */
@@ -75,6 +76,7 @@ struct br_store {
 };
 
 uint64_t br_store_now_ns(void); /* of the wall clock */
+int64_t br_store_boot_ns(void); /* since the machine was started; never jumps */
 
 /* --- Partitions ------------------------------------------------------------------------------ */
 
@@ -92,6 +94,11 @@ int br_store_partition_new(struct br_store *store, struct br_sql *sql,
 /* Lists one that a process before made; one that is damaged is set aside. Returns 0 or as
  * br_sql_open. */
 int br_store_partition_load(struct br_store *store, uint32_t number, struct br_err *err);
+
+/* Sets the ages of the partitions that were loaded, by the wall clock. If it is ahead of the newest
+ * of them by more than the retention, or behind it, it may be wrong: then ages are counted from the
+ * newest one, and the log says so. */
+void br_store_partitions_date(struct br_store *store);
 
 /* Forgets all partitions, when nothing reads or writes any more. */
 void br_store_partitions_close(struct br_store *store);

@@ -20,6 +20,13 @@ uint64_t br_store_now_ns(void)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
+int64_t br_store_boot_ns(void)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_BOOTTIME, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
 /* --- What it says of itself ------------------------------------------------------------------ */
 
 int br_store_totals_read(struct br_sql *sql, struct br_store_totals *ret, struct br_err *err)
@@ -181,6 +188,7 @@ int br_store_partition_new(struct br_store *store, struct br_sql *sql,
         return rc;
     }
     partition->totals.created_ns = partition->totals.written_ns = br_sql_time(br_store_now_ns());
+    partition->aged_from_ns = br_store_boot_ns();
     br_random_bytes(partition->totals.secret, sizeof partition->totals.secret);
     store_partition_list(store, partition);
     *ret = partition;
@@ -233,6 +241,7 @@ void br_store_partition_wrote(struct br_store *store, struct br_store_partition 
     uint64_t bytes = store_partition_size(partition->path);
     (void)pthread_mutex_lock(&store->lock);
     partition->totals = *totals;
+    partition->aged_from_ns = br_store_boot_ns();
     partition->bytes = bytes;
     store->n_shortened += n_shortened;
     (void)pthread_mutex_unlock(&store->lock);
@@ -260,13 +269,57 @@ void br_store_partition_set_aside(struct br_store *store, struct br_store_partit
 
 /* --- Retention ------------------------------------------------------------------------------- */
 
+static int64_t store_newest_written(const struct br_store *store)
+{
+    int64_t newest = INT64_MIN;
+    for (const struct br_list *link = store->partitions.next; link != &store->partitions;
+         link = link->next) {
+        const struct br_store_partition *partition =
+            br_container_of(link, struct br_store_partition, link);
+        if (partition->totals.written_ns > newest)
+            newest = partition->totals.written_ns;
+    }
+    return newest;
+}
+
+static void store_warn_of_clock(const struct br_store *store, int64_t now_ns, int64_t newest_ns)
+{
+    char now[32] = "", newest[32] = "";
+    time_t seconds[] = {now_ns / 1000000000, newest_ns / 1000000000};
+    struct tm parts[2];
+    (void)strftime(now, sizeof now, "%FT%TZ", gmtime_r(&seconds[0], &parts[0]));
+    (void)strftime(newest, sizeof newest, "%FT%TZ", gmtime_r(&seconds[1], &parts[1]));
+    br_warn(&store->log,
+            "the clock is at %s, and the newest data was written at %s: ages are counted from the "
+            "newest data, and nothing is removed for its age now",
+            now, newest);
+}
+
+void br_store_partitions_date(struct br_store *store)
+{
+    int64_t now = br_sql_time(br_store_now_ns()), boot = br_store_boot_ns();
+    int64_t max_age = br_sql_time(store->config.max_age_ns), newest = store_newest_written(store);
+    if (br_list_empty(&store->partitions))
+        return;
+    if (max_age && (now < newest || now - newest > max_age)) {
+        store_warn_of_clock(store, now, newest);
+        now = newest;
+    }
+    for (struct br_list *link = store->partitions.next; link != &store->partitions;
+         link = link->next) {
+        struct br_store_partition *partition =
+            br_container_of(link, struct br_store_partition, link);
+        partition->aged_from_ns = boot - (now - partition->totals.written_ns);
+    }
+}
+
 static bool store_partition_is_over(const struct br_store *store,
                                     const struct br_store_partition *oldest, uint64_t bytes)
 {
     const struct br_store_config *config = &store->config;
-    uint64_t now = br_store_now_ns(), written = (uint64_t)oldest->totals.written_ns;
+    int64_t age = br_store_boot_ns() - oldest->aged_from_ns;
     return (config->max_bytes && bytes > config->max_bytes) ||
-           (config->max_age_ns && now > written && now - written > config->max_age_ns);
+           (config->max_age_ns && age > 0 && (uint64_t)age > config->max_age_ns);
 }
 
 void br_store_expire(struct br_store *store, const struct br_store_partition *spare)

@@ -208,10 +208,12 @@ static int store_open(struct br_store *store, const struct br_store_config *conf
         rc = store_load(store, err);
     if (!rc && !(store->writer = br_store_writer_new(store)))
         rc = br_err_set(err, BR_ENOMEM, "out of memory");
-    if (rc)
+    if (rc) {
         store_close(store);
-    else
+    } else {
+        br_store_partitions_date(store);
         br_store_expire(store, NULL);
+    }
     return rc;
 }
 

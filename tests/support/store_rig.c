@@ -25,9 +25,15 @@ void store_rig_init(struct store_rig *rig, uint64_t rows)
         fail_msg("%s", rig->err.text);
 }
 
-int store_rig_reopen(struct store_rig *rig)
+void store_rig_close(struct store_rig *rig)
 {
     br_store_put(&rig->host, rig->store);
+    rig->store = NULL;
+}
+
+int store_rig_reopen(struct store_rig *rig)
+{
+    store_rig_close(rig);
     open_it(rig);
     return br_store_open(rig->store, &rig->config, &rig->log, &rig->err);
 }

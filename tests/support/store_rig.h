@@ -22,6 +22,9 @@ struct store_rig {
 /* Makes a folder and opens a store in it, with partitions of `rows`; 0: no bound. */
 void store_rig_init(struct store_rig *rig, uint64_t rows);
 
+/* Closes the store, until store_rig_reopen. */
+void store_rig_close(struct store_rig *rig);
+
 /* Closes the store and opens it again. Returns what br_store_open does. */
 int store_rig_reopen(struct store_rig *rig);
 

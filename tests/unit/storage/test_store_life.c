@@ -283,6 +283,61 @@ static void test_max_bytes(void **state)
     free(seen);
 }
 
+/* Makes as if partition `number` had been written so many hours before the clock's time. */
+static void write_hours_ago(struct store_rig *rig, unsigned number, int hours)
+{
+    char path[128], statement[128];
+    struct timespec now;
+    sqlite3 *db;
+    assert_int_equal(clock_gettime(CLOCK_REALTIME, &now), 0);
+    (void)snprintf(path, sizeof path, "%s/partition-%08x.db", rig->directory, number);
+    (void)snprintf(statement, sizeof statement, "UPDATE totals SET written_ns = %lld",
+                   ((long long)now.tv_sec - 3600LL * hours) * 1000000000);
+    assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(db, statement, NULL, NULL, NULL), SQLITE_OK);
+    assert_int_equal(sqlite3_close(db), SQLITE_OK);
+}
+
+/* Three partitions of 100 spans each, written so many hours ago, with a retention of a day. */
+static uint64_t spans_left_of(struct store_rig *rig, const int hours[3])
+{
+    rig->config.partition_rows = 100;
+    assert_int_equal(store_rig_reopen(rig), 0);
+    for (unsigned i = 0; i < 3; i++)
+        must_write(rig, 100 * i, 100);
+    assert_int_equal(store_rig_files(rig, ".db"), 3);
+    store_rig_close(rig);
+    for (unsigned i = 0; i < 3; i++)
+        write_hours_ago(rig, i + 1, hours[i]);
+    rig->config.max_age_ns = 24 * 3600 * UINT64_C(1000000000);
+    assert_int_equal(store_rig_reopen(rig), 0);
+    assert_int_equal(br_store_write(rig->store, NULL, 0, &rig->err), 0);
+    return usage_of(rig).n_spans;
+}
+
+static void test_old_partitions_go(void **state)
+{
+    assert_int_equal(spans_left_of(*state, (const int[]){30, 25, 1}), 100);
+}
+
+/* The clock is two days ahead, or the process was off for two days: nobody can tell. */
+static void test_a_clock_ahead_removes_nothing(void **state)
+{
+    assert_int_equal(spans_left_of(*state, (const int[]){60, 50, 48}), 300);
+}
+
+/* All the same, what is a day older than the newest data goes. */
+static void test_a_clock_ahead_removes_the_oldest(void **state)
+{
+    assert_int_equal(spans_left_of(*state, (const int[]){80, 50, 48}), 200);
+}
+
+/* A machine that starts in 1970. */
+static void test_a_clock_behind_removes_nothing(void **state)
+{
+    assert_int_equal(spans_left_of(*state, (const int[]){-490000, -490000, -490000}), 300);
+}
+
 static void test_max_age(void **state)
 {
     struct store_rig *rig = *state;
@@ -589,12 +644,23 @@ static void test_cut(void **state)
 
 SUITE(store_life)
 {
-    const struct CMUnitTest tests[] = {TEST(test_names_have_room), TEST(test_slice_stops),
-                                       TEST(test_second_process),  TEST(test_newer_version),
-                                       TEST(test_bytes),           TEST(test_max_bytes),
-                                       TEST(test_max_age),         TEST(test_damaged),
-                                       TEST(test_damaged_samples), TEST(test_killed),
-                                       TEST(test_killed_samples),  TEST(test_full),
-                                       TEST(test_full_of_samples), TEST(test_cut)};
+    const struct CMUnitTest tests[] = {TEST(test_names_have_room),
+                                       TEST(test_slice_stops),
+                                       TEST(test_second_process),
+                                       TEST(test_newer_version),
+                                       TEST(test_bytes),
+                                       TEST(test_max_bytes),
+                                       TEST(test_max_age),
+                                       TEST(test_old_partitions_go),
+                                       TEST(test_a_clock_ahead_removes_nothing),
+                                       TEST(test_a_clock_ahead_removes_the_oldest),
+                                       TEST(test_a_clock_behind_removes_nothing),
+                                       TEST(test_damaged),
+                                       TEST(test_damaged_samples),
+                                       TEST(test_killed),
+                                       TEST(test_killed_samples),
+                                       TEST(test_full),
+                                       TEST(test_full_of_samples),
+                                       TEST(test_cut)};
     return RUN(tests, NULL, NULL);
 }
