@@ -27,10 +27,8 @@ static const struct query_page_file *page_find(const char *path)
 static void page_set_headers(struct query_job *job, const struct query_page_file *file)
 {
     query_job_header(job, "content-security-policy", PAGE_POLICY);
-    query_job_header(job, "x-content-type-options", "nosniff");
     query_job_header(job, "referrer-policy", "no-referrer");
     query_job_header(job, "cross-origin-opener-policy", "same-origin");
-    query_job_header(job, "cross-origin-resource-policy", "same-origin");
     if (!file)
         return;
     query_job_header(job, "cache-control",

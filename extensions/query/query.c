@@ -53,37 +53,6 @@ static int query_check(void *config, const struct br_yaml *node, const char *pat
     return errs->n_errors > before ? BR_EINVAL : 0;
 }
 
-/* --- Who may ask ------------------------------------------------------------------------------ */
-
-/* True for a page that came from this server: its origin is a scheme and our Host. */
-static bool query_is_own_origin(const struct br_request *request, const char *origin)
-{
-    const char *host =
-        request->scheme_host[0] ? request->scheme_host : br_request_header(request, "host");
-    const char *colon = strstr(origin, "://");
-    return host && colon && strcasecmp(colon + 3, host) == 0;
-}
-
-/* True for what another page embeds, as an image: browsers say no Origin then, but where it comes
- * from and that it is no navigation (w3.org/TR/fetch-metadata). */
-static bool query_is_embedded(const struct br_request *request)
-{
-    const char *site = br_request_header(request, "sec-fetch-site");
-    const char *mode = br_request_header(request, "sec-fetch-mode");
-    return site && strcmp(site, "same-origin") != 0 && strcmp(site, "none") != 0 &&
-           !(mode && strcmp(mode, "navigate") == 0);
-}
-
-static bool query_is_allowed_origin(const struct query *query, const struct br_request *request)
-{
-    const struct query_config *config = query->node->config;
-    const char *origin = br_request_header(request, "origin");
-    if (!origin)
-        return !query_is_embedded(request);
-    return query_is_own_origin(request, origin) ||
-           br_http_is_allowed_origin(&config->http, request);
-}
-
 /* --- Requests --------------------------------------------------------------------------------- */
 
 static unsigned query_method_of(const struct br_request *request)
@@ -151,12 +120,9 @@ static void query_begin(struct br_handler *self, struct br_request *request)
     *query->requests += 1;
     if (!br_hosts_allow(&query->hosts, request))
         query_answer_error(query, request, 403, QUERY_TEXT, BR_HOSTS_REFUSAL);
-    else if (!query_is_allowed_origin(query, request))
-        query_answer_error(query, request, 403, QUERY_TEXT,
-                           "pages of this Origin may not ask; cors::allowed_origins can name it");
+    else if (br_http_answer_page(&config->http, &config->allowed_hosts, request))
+        *query->refused += strcmp(request->method, "OPTIONS") != 0;
     else if (br_grpc_is(request) && !br_grpc_begin(request, &encoding))
-        return;
-    else if (br_http_preflight(&config->http, request))
         return;
     else if (query->node->host->draining)
         query_answer_error(query, request, 503, request->grpc ? QUERY_GRPC : QUERY_TEXT,

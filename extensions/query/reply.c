@@ -95,7 +95,8 @@ void query_answer_error(struct query *query, struct br_request *request, unsigne
                                            .delay_ms = status == 503 ? 1000 : 0,
                                            .type = type,
                                            .data = out.data,
-                                           .len = out.failed ? 0 : out.len});
+                                           .len = out.failed ? 0 : out.len,
+                                           .apart = true});
     br_str_release(&out);
 }
 
@@ -183,7 +184,8 @@ static void reply_whole(struct query_job *job)
                                           .type = job->type,
                                           .headers = job->headers,
                                           .n_headers = job->n_headers,
-                                          .body = job->packed};
+                                          .body = job->packed,
+                                          .apart = true};
     job->request = NULL;
     request->user = NULL;
     if (job->route->errors == QUERY_GRPC)
@@ -214,7 +216,8 @@ void query_job_reply(struct query_job *job)
                                             .type = job->type,
                                             .headers = job->headers,
                                             .n_headers = job->n_headers,
-                                            .stream = true};
+                                            .stream = true,
+                                            .apart = true};
         job->started = true;
         br_http_reply(&job->config->http, job->request, &head);
     }

@@ -273,7 +273,7 @@ static void pprof_upload_begin(struct br_handler *self, struct br_request *reque
         how.kind = NULL;
     if (!how.kind)
         br_http_reply(ingest_listener->http, request, &(struct br_http_answer){.status = 404});
-    else if (br_http_preflight(ingest_listener->http, request))
+    else if (br_http_answer_page(ingest_listener->http, NULL, request))
         return;
     else if (strcmp(request->method, "POST") != 0)
         br_http_reply(ingest_listener->http, request, &(struct br_http_answer){.status = 405});

@@ -341,7 +341,7 @@ bool pyroscope_begin_ingest(struct pyroscope *pyroscope, struct br_request *requ
     const struct br_http_config *http = pyroscope->listener.http;
     if (strcmp(request->path, "/ingest") != 0 && strcmp(request->path, "/pyroscope/ingest") != 0)
         return false;
-    if (br_http_preflight(http, request))
+    if (br_http_answer_page(http, NULL, request))
         return true;
     if (strcmp(request->method, "POST") != 0)
         br_http_reply(http, request, &(struct br_http_answer){.status = 405});

@@ -183,7 +183,7 @@ bool pyroscope_begin_push(struct pyroscope *pyroscope, struct br_request *reques
     const struct br_http_config *http = pyroscope->listener.http;
     if (strcmp(request->path, PATH) != 0)
         return false;
-    if (br_http_preflight(http, request))
+    if (br_http_answer_page(http, NULL, request))
         return true;
     bool known = pyroscope_push_read_type(request, &how);
     if (known && how.kind == &grpc_kind) {

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "net/hosts.h"
 #include "wire/grpc.h"
 
 #define RETRY_DELAY_MS 1000
@@ -107,18 +108,45 @@ static const char *ingest_http_allowed_origin(const struct br_request *request,
     return NULL;
 }
 
-bool br_http_is_allowed_origin(const struct br_http_config *http, const struct br_request *request)
-{
-    return ingest_http_allowed_origin(request, http) != NULL;
-}
-
 static void ingest_http_join(struct br_str *out, const struct br_strings *list)
 {
     for (size_t i = 0; i < list->count; i++)
         br_str_printf(out, "%s%s", out->len ? ", " : "", list->items[i]);
 }
 
-bool br_http_preflight(const struct br_http_config *http, struct br_request *request)
+/* True for a page that came from this server: its origin is a scheme and our Host. */
+static bool ingest_http_is_own_origin(const struct br_hosts *hosts,
+                                      const struct br_request *request, const char *origin)
+{
+    const char *host =
+        request->scheme_host[0] ? request->scheme_host : br_request_header(request, "host");
+    const char *colon = strstr(origin, "://");
+    return host && colon && strcasecmp(colon + 3, host) == 0 && br_hosts_allow(hosts, request);
+}
+
+/* True for what another page embeds, as an image: browsers say no Origin then, but where it comes
+ * from and that it is no navigation (w3.org/TR/fetch-metadata). */
+static bool ingest_http_is_embedded(const struct br_request *request)
+{
+    const char *site = br_request_header(request, "sec-fetch-site");
+    const char *mode = br_request_header(request, "sec-fetch-mode");
+    return site && strcmp(site, "same-origin") != 0 && strcmp(site, "none") != 0 &&
+           !(mode && strcmp(mode, "navigate") == 0);
+}
+
+static bool ingest_http_is_foreign(const struct br_http_config *http,
+                                   const struct br_strings *allowed_hosts,
+                                   const struct br_request *request)
+{
+    const struct br_hosts hosts = {http->endpoint, http->transport, allowed_hosts};
+    const char *origin = br_request_header(request, "origin");
+    if (!origin)
+        return ingest_http_is_embedded(request);
+    return !ingest_http_is_own_origin(&hosts, request, origin) &&
+           !ingest_http_allowed_origin(request, http);
+}
+
+static bool ingest_http_preflight(const struct br_http_config *http, struct br_request *request)
 {
     if (!http->cors || strcmp(request->method, "OPTIONS") != 0 ||
         !br_request_header(request, "access-control-request-method"))
@@ -127,7 +155,7 @@ bool br_http_preflight(const struct br_http_config *http, struct br_request *req
     const char *asked = br_request_header(request, "access-control-request-headers");
     struct br_str headers = {.max = 4096};
     char age[24];
-    struct br_header h[6];
+    struct br_header h[7];
     size_t n = 0;
     h[n++] = (struct br_header){"vary", "origin, access-control-request-headers"};
     if (origin) {
@@ -137,6 +165,7 @@ bool br_http_preflight(const struct br_http_config *http, struct br_request *req
         br_str_puts(&headers, ALWAYS_ALLOWED); /* OTLP/JSON cannot do without */
         ingest_http_join(&headers, &http->cors->allowed_headers);
         h[n++] = (struct br_header){"access-control-allow-origin", origin};
+        h[n++] = (struct br_header){"access-control-allow-credentials", "true"};
         h[n++] = (struct br_header){"access-control-allow-methods", "POST"};
         h[n++] =
             (struct br_header){"access-control-allow-headers", any && asked   ? asked
@@ -148,6 +177,23 @@ bool br_http_preflight(const struct br_http_config *http, struct br_request *req
     }
     br_request_reply(request, &(struct br_response){.status = 204, .headers = h, .n_headers = n});
     br_str_release(&headers);
+    return true;
+}
+
+bool br_http_answer_page(const struct br_http_config *http, const struct br_strings *allowed_hosts,
+                         struct br_request *request)
+{
+    static const char text[] =
+        "pages of this Origin may not ask; cors::allowed_origins can name it\n";
+    if (ingest_http_preflight(http, request))
+        return true;
+    if (!ingest_http_is_foreign(http, allowed_hosts, request))
+        return false;
+    br_http_reply(http, request,
+                  &(struct br_http_answer){.status = 403,
+                                           .type = "text/plain; charset=utf-8",
+                                           .data = text,
+                                           .len = sizeof text - 1});
     return true;
 }
 
@@ -167,6 +213,7 @@ static size_t ingest_http_add_headers(struct br_header *header, size_t count,
     const char *origin = ingest_http_allowed_origin(request, http);
     if (origin) {
         header[count++] = (struct br_header){"access-control-allow-origin", origin};
+        header[count++] = (struct br_header){"access-control-allow-credentials", "true"};
         header[count++] = (struct br_header){"vary", "origin"};
         ingest_http_join(exposed, &http->cors->exposed_headers);
         if (exposed->len)
@@ -183,13 +230,17 @@ void br_http_reply(const struct br_http_config *http, struct br_request *request
 {
     struct br_str exposed = {.max = 4096};
     char seconds[16];
-    struct br_header h[HEADERS_MAX + BR_HTTP_ANSWER_HEADERS + 5];
+    struct br_header h[HEADERS_MAX + BR_HTTP_ANSWER_HEADERS + 8];
     size_t n = 0;
     for (size_t i = 0; i < left->n_headers && i < BR_HTTP_ANSWER_HEADERS; i++)
         h[n++] = left->headers[i];
     if (left->delay_ms) {
         (void)snprintf(seconds, sizeof seconds, "%u", (left->delay_ms - 1) / 1000 + 1);
         h[n++] = (struct br_header){"retry-after", seconds};
+    }
+    if (left->apart) {
+        h[n++] = (struct br_header){"x-content-type-options", "nosniff"};
+        h[n++] = (struct br_header){"cross-origin-resource-policy", "same-origin"};
     }
     if (left->status == 405)
         h[n++] = (struct br_header){"allow", left->allow ? left->allow : "POST"};

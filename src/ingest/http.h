@@ -109,11 +109,14 @@ void br_connections_apply(const struct br_connections *connections,
 bool br_http_encoding(const struct br_http_config *http, const struct br_request *request,
                       enum br_encoding *ret);
 
-/* Returns true when `cors` names the origin of the page that the request comes from. */
-bool br_http_is_allowed_origin(const struct br_http_config *http, const struct br_request *request);
-
-/* Answers a CORS preflight; false when it is none, or CORS is off. */
-bool br_http_preflight(const struct br_http_config *http, struct br_request *request);
+/* Answers requests of web pages that end here: preflights if `cors` is on, and those of other
+ * origins that it does not name (403), so that no page a user visits writes to a server that only
+ * the user's machine reaches. Such requests have an Origin, or Sec-Fetch-Site (Fetch, "CORS
+ * protocol"; w3.org/TR/fetch-metadata). A page is of our own origin if it is our Host, and that is
+ * one that br_hosts_allow, with `allowed_hosts` (may be NULL), lets through. Returns whether it has
+ * answered. */
+bool br_http_answer_page(const struct br_http_config *http, const struct br_strings *allowed_hosts,
+                         struct br_request *request);
 
 #define BR_HTTP_ANSWER_HEADERS 16 /* an answer's own; further ones are not sent */
 
@@ -128,6 +131,7 @@ struct br_http_answer {
     const struct br_header *headers; /* further ones, at most BR_HTTP_ANSWER_HEADERS */
     size_t n_headers;
     bool stream; /* the body follows (br_request_write) */
+    bool apart;  /* other pages can neither embed it nor read it as another type (nosniff, CORP) */
 };
 
 /* Replies with the headers that config and origin ask for. `http` may be NULL. */

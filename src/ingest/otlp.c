@@ -205,7 +205,7 @@ bool br_otlp_begin_http(struct br_otlp_handler *handler, struct br_ingest_listen
     if (signal == BR_SIGNALS)
         return false;
     how.signal = (enum br_signal)signal;
-    if (br_http_preflight(http, request))
+    if (br_http_answer_page(http, NULL, request))
         return true;
     if (strcmp(request->method, "POST") != 0)
         ingest_otlp_refuse(listener, request, 405, "export requests are POSTs");

@@ -40,7 +40,7 @@ struct br_store_partition {
     uint32_t number;
     char *path;
     struct br_store_totals totals; /* of what is committed */
-    int64_t aged_from_ns; /* when it was written last, by br_store_boot_ns: a wall clock may jump */
+    int64_t aged_from_ns; /* when it was written last, by CLOCK_BOOTTIME: a wall clock may jump */
     uint64_t bytes;
     struct br_list idle; /* of br_store_reader */
     bool gone;           /* its file is unlinked or renamed */
@@ -76,7 +76,7 @@ struct br_store {
 };
 
 uint64_t br_store_now_ns(void); /* of the wall clock */
-int64_t br_store_boot_ns(void); /* since the machine was started; never jumps */
+
 
 /* --- Partitions ------------------------------------------------------------------------------ */
 

@@ -20,7 +20,7 @@ uint64_t br_store_now_ns(void)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-int64_t br_store_boot_ns(void)
+static int64_t store_boot_ns(void)
 {
     struct timespec now;
     (void)clock_gettime(CLOCK_BOOTTIME, &now);
@@ -188,7 +188,7 @@ int br_store_partition_new(struct br_store *store, struct br_sql *sql,
         return rc;
     }
     partition->totals.created_ns = partition->totals.written_ns = br_sql_time(br_store_now_ns());
-    partition->aged_from_ns = br_store_boot_ns();
+    partition->aged_from_ns = store_boot_ns();
     br_random_bytes(partition->totals.secret, sizeof partition->totals.secret);
     store_partition_list(store, partition);
     *ret = partition;
@@ -241,7 +241,7 @@ void br_store_partition_wrote(struct br_store *store, struct br_store_partition 
     uint64_t bytes = store_partition_size(partition->path);
     (void)pthread_mutex_lock(&store->lock);
     partition->totals = *totals;
-    partition->aged_from_ns = br_store_boot_ns();
+    partition->aged_from_ns = store_boot_ns();
     partition->bytes = bytes;
     store->n_shortened += n_shortened;
     (void)pthread_mutex_unlock(&store->lock);
@@ -297,7 +297,7 @@ static void store_warn_of_clock(const struct br_store *store, int64_t now_ns, in
 
 void br_store_partitions_date(struct br_store *store)
 {
-    int64_t now = br_sql_time(br_store_now_ns()), boot = br_store_boot_ns();
+    int64_t now = br_sql_time(br_store_now_ns()), boot = store_boot_ns();
     int64_t max_age = br_sql_time(store->config.max_age_ns), newest = store_newest_written(store);
     if (br_list_empty(&store->partitions))
         return;
@@ -317,7 +317,7 @@ static bool store_partition_is_over(const struct br_store *store,
                                     const struct br_store_partition *oldest, uint64_t bytes)
 {
     const struct br_store_config *config = &store->config;
-    int64_t age = br_store_boot_ns() - oldest->aged_from_ns;
+    int64_t age = store_boot_ns() - oldest->aged_from_ns;
     return (config->max_bytes && bytes > config->max_bytes) ||
            (config->max_age_ns && age > 0 && (uint64_t)age > config->max_age_ns);
 }

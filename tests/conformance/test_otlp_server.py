@@ -818,4 +818,4 @@ class TestListeners:
                               TRACES.path,
                               b"",
                               headers={"origin": "https://example.com"})
-        assert answer.ok and "access-control-allow-origin" not in answer.headers
+        assert answer.code == 403 and "access-control-allow-origin" not in answer.headers
