@@ -25,16 +25,43 @@ void br_otlp_handler_init(struct br_otlp_handler *handler, struct br_node *node)
 
 /* --- What is sent ----------------------------------------------------------------------------- */
 
-static int ingest_otlp_from_json(struct br_reading *reading)
+static int ingest_otlp_decode(struct br_reading *reading, struct br_buf **ret)
 {
     const struct br_otlp_handler *handler = reading->arg;
     const struct br_buf *text = br_reading_bytes(reading);
+    return br_json_decode(br_otlp_request(reading->signal), (const char *)text->data, text->len,
+                          handler->max_depth, reading->max_body, reading->host->pool, ret,
+                          &reading->err);
+}
+
+/* Makes a text UTF-8. Returns 0; BR_EINVAL when it is already, or would be too large; BR_ENOMEM. */
+static int ingest_otlp_mend(struct br_reading *reading)
+{
+    const struct br_buf *text = br_reading_bytes(reading);
+    size_t len = text->len;
+    if (br_utf8_valid(text->data, len) == len ||
+        (len = br_utf8_mend(text->data, len, NULL)) > reading->max_body)
+        return BR_EINVAL;
+    struct br_buf *mended = br_buf_new(reading->host->pool, len);
+    if (!mended)
+        return br_err_set(&reading->err, BR_ENOMEM, "no memory for a text");
+    mended->len = (uint32_t)br_utf8_mend(text->data, text->len, mended->data);
+    br_reading_replace(reading, mended);
+    reading->mended = true;
+    return 0;
+}
+
+static int ingest_otlp_from_json(struct br_reading *reading)
+{
+    const struct br_otlp_handler *handler = reading->arg;
     struct br_buf *plain = NULL;
-    if (text->len > JSON_NOW && reading->max_now != SIZE_MAX)
+    if (br_reading_bytes(reading)->len > JSON_NOW && reading->max_now != SIZE_MAX)
         return BR_EAGAIN;
-    int rc = br_json_decode(br_otlp_request(reading->signal), (const char *)text->data, text->len,
-                            handler->max_depth, reading->max_body, reading->host->pool, &plain,
-                            &reading->err);
+    int rc = ingest_otlp_decode(reading, &plain);
+    if (rc == BR_EINVAL && handler->utf8 == BR_UTF8_REPAIR) {
+        int mended = ingest_otlp_mend(reading);
+        rc = mended == BR_EINVAL ? rc : mended ? mended : ingest_otlp_decode(reading, &plain);
+    }
     if (rc == 0)
         br_reading_replace(reading, plain);
     return rc;
@@ -88,7 +115,7 @@ static int ingest_otlp_read_request(struct br_reading *reading)
 static void ingest_otlp_on_read(struct br_upload *upload, const struct br_reading *reading)
 {
     const struct br_otlp_handler *handler = upload->arg;
-    *handler->repaired += reading->n_repaired;
+    *handler->repaired += reading->n_repaired + (double)reading->mended;
     if (reading->n_corrected && *handler->corrected < 1)
         br_warn(
             &handler->node->log,

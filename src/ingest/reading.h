@@ -72,6 +72,7 @@ struct br_reading {
     uint32_t n_lost;      /* samples without which their profile was read ... */
     char lost[200];       /* ... and what is wrong with the first of them */
     uint32_t n_repaired;  /* strings */
+    bool mended;          /* a JSON text was not UTF-8, and is now */
     uint32_t n_corrected; /* profiles whose times were corrected */
 };
 

@@ -51,8 +51,10 @@ static long scan_hex4(const char *p, const char *end)
     return v;
 }
 
-/* Reads the escape whose backslash is at `p`. Returns the byte after it, or NULL; a surrogate pair
- * is one escape, a lone surrogate is none. */
+#define REPLACEMENT 0xfffd
+
+/* Reads the escape whose backslash is at `p`. Returns the byte after it, or NULL. A surrogate pair
+ * is one escape. A lone surrogate stands for U+FFFD: SDKs cut texts in the middle of a pair. */
 static const char *scan_escape(const char *p, const char *end, uint32_t *ret)
 {
     static const char letters[] = "\"\\/bfnrt", meanings[] = "\"\\/\b\f\n\r\t";
@@ -65,18 +67,19 @@ static const char *scan_escape(const char *p, const char *end, uint32_t *ret)
         *ret = (unsigned char)meanings[letter - letters];
         return p + 2;
     }
-    long high = scan_hex4(p + 2, end);
-    if (high < 0 || (high >= 0xdc00 && high <= 0xdfff))
+    long high = scan_hex4(p + 2, end), low = -1;
+    if (high < 0)
         return NULL;
-    if (high < 0xd800 || high > 0xdbff) {
+    if (high < 0xd800 || high > 0xdfff) {
         *ret = (uint32_t)high;
         return p + 6;
     }
-    if (end - p < 12 || p[6] != '\\' || p[7] != 'u')
-        return NULL;
-    long low = scan_hex4(p + 8, end);
-    if (low < 0xdc00 || low > 0xdfff)
-        return NULL;
+    if (high < 0xdc00 && end - p >= 12 && p[6] == '\\' && p[7] == 'u')
+        low = scan_hex4(p + 8, end);
+    if (low < 0xdc00 || low > 0xdfff) {
+        *ret = REPLACEMENT;
+        return p + 6;
+    }
     *ret = 0x10000u + ((uint32_t)(high - 0xd800) << 10) + (uint32_t)(low - 0xdc00);
     return p + 12;
 }

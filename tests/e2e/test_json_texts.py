@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Texts in JSON that are not UTF-8: SDKs cut attributes in the middle of a character, and no batch is lost for that. What is
+not a character becomes U+FFFD, as in protobuf."""
+
+import pytest
+
+import clients
+import otlp
+from braid import exporter, pipelines
+from otlp import TRACES
+
+BEFORE = b'{"resourceSpans":[{"scopeSpans":[{"spans":[{"traceId":"5b8efff798038103d269b633813fc60c","spanId":"eee19b7ec3c1b174","name":"'
+AFTER = b'"}]}]}]}'
+
+
+def name_of(server, sink, text):
+    answer = clients.http(server.http, TRACES.path, BEFORE + text + AFTER, otlp.JSON)
+    assert answer.code == 200, answer
+    [(_, _, span)] = sink.wait(TRACES, 1)
+    return span.name
+
+
+@pytest.mark.parametrize("text, name", [
+    (rb"cut \ud83d", "cut \ufffd"), (rb"\udc00 cut", "\ufffd cut"), (rb"\ud83d\ude00", "\U0001f600"),
+    (rb"\ud83d\ud83d\ude00", "\ufffd\U0001f600"), (rb"\ud83d\u0041", "\ufffdA"),
+    (b"cut \xf0\x9f", "cut \ufffd\ufffd"), (b"\xff", "\ufffd"), (b"latin \xe9", "latin \ufffd"),
+    ("\u00e9".encode(), "\u00e9"),
+])
+def test_what_is_no_character_is_replaced(braid, sink, text, name):
+    server = braid(pipelines(exporter("proto", sink)))
+    assert name_of(server, sink, text) == name
+    repaired = sum(server.metrics()["braid_receiver_repaired_strings"].values())
+    assert repaired == (0 if text.isascii() or text == "\u00e9".encode() else 1)
+
+
+def test_a_strict_receiver_refuses_bytes(braid, sink):
+    server = braid(pipelines(exporter("proto", sink), receiver={"invalid_utf8": "reject"}))
+    answer = clients.http(server.http, TRACES.path, BEFORE + b"\xff" + AFTER, otlp.JSON)
+    assert answer.code == 400 and "UTF-8" in answer.message
+
+
+def test_json_that_is_not_whole_is_refused_as_such(braid, sink):
+    server = braid(pipelines(exporter("proto", sink)))
+    answer = clients.http(server.http, TRACES.path, BEFORE + b"\xff", otlp.JSON)
+    assert answer.code == 400 and "not JSON" in answer.message
