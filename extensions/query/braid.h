@@ -21,6 +21,8 @@
 #define BRAID_TRACE_SPANS_MAX 100000 /* of a trace that are looked at */
 #define BRAID_TYPES_MAX 64           /* profile types of one answer */
 #define BRAID_SPANS_MAX 1000         /* that one answer lists */
+#define BRAID_VALUE_DEPTH_MAX                                                                      \
+    64 /* lists and maps in an attribute's value; what is deeper is null */
 #define BRAID_SECOND_NS UINT64_C(1000000000)
 
 /* --- Parameters and JSON (braid.c) ------------------------------------------------------------ */

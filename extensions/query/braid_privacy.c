@@ -16,7 +16,6 @@
 
 #define PRIVACY_FINDS_MAX 500
 #define PRIVACY_SEEN_MAX 10000 /* resources */
-#define PRIVACY_DEPTH_MAX 16   /* lists and maps in a value */
 #define PRIVACY_MATCH_NS UINT64_C(8000000000)
 #define PRIVACY_TEXT_MAX 160 /* bytes of an example */
 #define PRIVACY_BEFORE 40    /* of these before the first match */
@@ -212,7 +211,7 @@ static void privacy_look_at_pairs(struct privacy_ask *ask, KeyValue *const *pair
 static void privacy_look_at_value(struct privacy_ask *ask, const char *key, const AnyValue *value,
                                   unsigned depth)
 {
-    if (!value || depth == PRIVACY_DEPTH_MAX)
+    if (!value || depth == BRAID_VALUE_DEPTH_MAX)
         return;
     switch ((int)value->value_case) {
     case OPENTELEMETRY__PROTO__COMMON__V1__ANY_VALUE__VALUE_STRING_VALUE:

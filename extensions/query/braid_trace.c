@@ -10,8 +10,6 @@
 #include "opentelemetry/proto/trace/v1/trace.pb-c.h"
 #include "query/id.h"
 
-#define VALUE_DEPTH_MAX 16 /* lists and maps in an attribute's value; what is deeper is null */
-
 typedef Opentelemetry__Proto__Common__V1__AnyValue AnyValue;
 typedef Opentelemetry__Proto__Common__V1__KeyValue KeyValue;
 typedef Opentelemetry__Proto__Trace__V1__Span OtlpSpan;
@@ -63,7 +61,7 @@ static void trace_put_list(struct br_str *out, AnyValue *const *values, size_t c
 
 static void trace_put_value(struct br_str *out, const AnyValue *value, unsigned depth)
 {
-    switch (value && depth < VALUE_DEPTH_MAX ? (int)value->value_case : -1) {
+    switch (value && depth < BRAID_VALUE_DEPTH_MAX ? (int)value->value_case : -1) {
     case OPENTELEMETRY__PROTO__COMMON__V1__ANY_VALUE__VALUE_STRING_VALUE:
         br_str_json(out, value->string_value, strlen(value->string_value));
         break;

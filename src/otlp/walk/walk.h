@@ -21,7 +21,7 @@
 
 enum br_utf8_policy { BR_UTF8_REPAIR, BR_UTF8_REJECT, BR_UTF8_PASS };
 
-#define BR_WALK_DEPTH 64
+#define BR_WALK_DEPTH 128
 #define BR_WALK_DEPTH_MAX 1000
 
 /* What a request may have, so that what is kept of it takes no more than a few times its bytes:
