@@ -138,6 +138,41 @@ static int redact_messages_judge_text(struct redact_walk *walk, const struct br_
     return redact_messages_put_result(walk, field, next);
 }
 
+/* Replaces a value by the result, in which U+FFFD replaces invalid UTF-8. */
+static int redact_messages_put_mended(struct redact_walk *walk, const struct br_field *field,
+                                      const uint8_t *next)
+{
+    const struct redact_rules *rules = walk->rules;
+    size_t len = br_utf8_mend(rules->text, rules->text_len, NULL);
+    if (len == rules->text_len)
+        return redact_messages_put_result(walk, field, next);
+    uint8_t *mended = br_arena_alloc(walk->arena, len);
+    if (!mended)
+        return BR_ENOMEM;
+    br_utf8_mend(rules->text, rules->text_len, mended);
+    ++*walk->values;
+    return br_splice_replace(&walk->splice, BR_VALUE_STRING, field->at, next, mended, len);
+}
+
+/* Bytes are looked at in base64, as the Collector does, and then as the text that they may be. */
+static int redact_messages_judge_bytes(struct redact_walk *walk, const struct br_field *field,
+                                       const uint8_t *next, enum redact_key key)
+{
+    size_t size = (field->value + 2) / 3 * 4 + 1;
+    struct br_str text = {
+        .data = br_arena_alloc(walk->arena, size), .cap = size, .max = size - 1, .fixed = true};
+    if (!text.data)
+        return BR_ENOMEM;
+    br_str_base64(&text, field->data, field->value);
+    int rc = redact_messages_judge(walk, key, text.data, text.len);
+    if (rc == 0 && !redact_messages_masks(key))
+        rc = redact_messages_judge(walk, key, field->data, field->value);
+    if (rc != 1)
+        return rc;
+    redact_note(walk, key);
+    return redact_messages_put_mended(walk, field, next);
+}
+
 static int redact_messages_judge_number(struct redact_walk *walk, const struct br_field *field,
                                         const uint8_t *next, enum redact_key key)
 {
@@ -247,7 +282,7 @@ static int redact_messages_judge_field(struct redact_walk *walk, const struct br
     case BR_SCAN_LEN(BR_VALUE_BYTES):
         if (!redact_messages_masks(key) && !walk->rules->config->redact_all_types)
             return 0;
-        return redact_messages_judge_text(walk, field, next, key, field->data, field->value);
+        return redact_messages_judge_bytes(walk, field, next, key);
     case BR_SCAN_LEN(BR_VALUE_LIST):
     case BR_SCAN_LEN(BR_VALUE_MAP):
         return redact_messages_judge_list(walk, field, next, key);

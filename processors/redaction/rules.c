@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "processors/redaction/rules.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/buf.h"
@@ -11,6 +12,7 @@
 
 #define TEXT_MAX (32u << 20) /* a result that would be longer is masked as a whole */
 #define TEXT_KEPT (1u << 20)
+#define RANGES_MAX 65536u /* a text with more parts to mask is masked as a whole */
 #define PATTERN_MAX (1u << 20)
 #define NAMES_MAX (1u << 20)
 
@@ -235,6 +237,7 @@ void redact_rules_release(struct redact_rules *rules)
     br_free(rules->text);
     br_free(rules->next);
     br_free(rules->clean);
+    br_free(rules->ranges);
 }
 
 /* --- Keys ------------------------------------------------------------------------------------ */
@@ -357,46 +360,85 @@ static int redact_rules_mask_all(struct redact_rules *rules, const void *text, s
     return rc ? rc : 1;
 }
 
-/* Replaces every match of one pattern: 1, 0, BR_EFULL or BR_ENOMEM. */
-static int redact_rules_replace(struct redact_rules *rules, const pcre2_code *pattern,
-                                const uint8_t *text, size_t len)
+/* Adds every match of one pattern to the ranges. Returns 0, BR_EFULL or BR_ENOMEM. */
+static int redact_rules_find(struct redact_rules *rules, const pcre2_code *pattern,
+                             const uint8_t *text, size_t len)
 {
-    size_t at = 0, done = 0, from, to;
-    char mask[REDACT_MASK_MAX];
+    size_t done = 0, from, to;
     int rc;
     while ((rc = br_regex_find(&rules->regex, pattern, text, len, done, &from, &to)) == 1) {
+        if (rules->n_ranges == RANGES_MAX)
+            return BR_EFULL;
+        if (br_grow(&rules->ranges, &rules->cap_ranges, (size_t)rules->n_ranges + 1,
+                    sizeof *rules->ranges, RANGES_MAX))
+            return BR_ENOMEM;
         from = from < done ? done : from;
-        size_t n =
-            redact_mask(rules->hash, rules->config->hmac_key.text, text + from, to - from, mask);
-        rc = redact_rules_put(rules, &at, text + done, from - done);
-        if (!rc)
-            rc = redact_rules_put(rules, &at, mask, n);
-        if (rc)
-            return rc;
+        rules->ranges[rules->n_ranges++] = (struct redact_range){from, to};
         done = to;
     }
-    if (rc < 0 || done == 0)
-        return rc;
-    rc = redact_rules_put(rules, &at, text + done, len - done);
+    return rc;
+}
+
+static int redact_rules_compare_ranges(const void *left, const void *right)
+{
+    const struct redact_range *first = left, *second = right;
+    return (first->from > second->from) - (first->from < second->from);
+}
+
+/* Puts the ranges in order; those that overlap become one. */
+static void redact_rules_merge(struct redact_rules *rules)
+{
+    uint32_t n = 0;
+    qsort(rules->ranges, rules->n_ranges, sizeof *rules->ranges, redact_rules_compare_ranges);
+    for (uint32_t i = 0; i < rules->n_ranges; i++) {
+        struct redact_range range = rules->ranges[i];
+        if (n && range.from < rules->ranges[n - 1].to)
+            rules->ranges[n - 1].to =
+                range.to > rules->ranges[n - 1].to ? range.to : rules->ranges[n - 1].to;
+        else
+            rules->ranges[n++] = range;
+    }
+    rules->n_ranges = n;
+}
+
+/* Adds what the patterns match in the text to the ranges. Each looks at the text as it came: in
+ * one with masks in it, a pattern could match a part of a mask. */
+static int redact_rules_find_all(struct redact_rules *rules, const struct redact_patterns *list,
+                                 const uint8_t *text, size_t len)
+{
+    for (uint32_t i = 0; i < list->count; i++) {
+        uint32_t before = rules->n_ranges;
+        int rc = redact_rules_find(rules, list->items[i], text, len);
+        if (rc)
+            return rc;
+        if (before == 0 && rules->n_ranges)
+            rules->rule = (uint16_t)(list->first + i);
+        else if (rules->n_ranges > before)
+            redact_rules_merge(rules);
+    }
+    return 0;
+}
+
+/* Masks the ranges of the text: 1, BR_EFULL or BR_ENOMEM. */
+static int redact_rules_mask_ranges(struct redact_rules *rules, const uint8_t *text, size_t len)
+{
+    size_t at = 0, done = 0;
+    char mask[REDACT_MASK_MAX];
+    int rc = 0;
+    for (uint32_t i = 0; i < rules->n_ranges && !rc; i++) {
+        struct redact_range range = rules->ranges[i];
+        size_t n = redact_mask(rules->hash, rules->config->hmac_key.text, text + range.from,
+                               range.to - range.from, mask);
+        rc = redact_rules_put(rules, &at, text + done, range.from - done);
+        if (!rc)
+            rc = redact_rules_put(rules, &at, mask, n);
+        done = range.to;
+    }
+    if (!rc)
+        rc = redact_rules_put(rules, &at, text + done, len - done);
     if (!rc)
         redact_rules_swap(rules, at);
     return rc ? rc : 1;
-}
-
-/* Replaces what the patterns match in the text, or in what is left of it in r->text. */
-static int redact_rules_replace_all(struct redact_rules *rules, const struct redact_patterns *list,
-                                    const uint8_t *text, size_t len, bool *changed)
-{
-    for (uint32_t i = 0; i < list->count; i++) {
-        int rc = redact_rules_replace(rules, list->items[i], *changed ? rules->text : text,
-                                      *changed ? rules->text_len : len);
-        if (rc < 0)
-            return rc;
-        if (rc == 1 && !*changed)
-            rules->rule = (uint16_t)(list->first + i);
-        *changed = *changed || rc == 1;
-    }
-    return 0;
 }
 
 static int redact_rules_look_at_text(struct redact_rules *rules, enum redact_kind kind,
@@ -405,15 +447,17 @@ static int redact_rules_look_at_text(struct redact_rules *rules, enum redact_kin
     int rc = redact_rules_any_matches(rules, &rules->allowed, text, len, false);
     if (rc)
         return rc < 0 ? rc : 0;
-    bool changed = false;
-    rc = redact_rules_replace_all(rules, &rules->blocked[REDACT_VALUE], text, len, &changed);
+    rules->n_ranges = 0;
+    rc = redact_rules_find_all(rules, &rules->blocked[REDACT_VALUE], text, len);
     if (!rc && kind != REDACT_VALUE)
-        rc = redact_rules_replace_all(rules, &rules->blocked[kind], text, len, &changed);
+        rc = redact_rules_find_all(rules, &rules->blocked[kind], text, len);
+    if (!rc && rules->n_ranges)
+        rc = redact_rules_mask_ranges(rules, text, len);
     if (redact_rules_gave_up(rules, rc)) {
         rules->rule = REDACT_RULE_TIME;
         return redact_rules_mask_all(rules, text, len);
     }
-    return rc ? rc : changed;
+    return rc;
 }
 
 /* The result that is remembered becomes r->text. */

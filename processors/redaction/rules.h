@@ -84,6 +84,11 @@ struct redact_patterns {
 /* Rules that are no patterns; those of the config follow. */
 enum { REDACT_RULE_ALLOWED, REDACT_RULE_URL, REDACT_RULE_DB, REDACT_RULE_TIME, REDACT_RULES_FIXED };
 
+/* Bytes of a text that are masked. */
+struct redact_range {
+    size_t from, to;
+};
+
 struct redact_rules {
     const struct redact_config *config;
     struct br_regex regex;
@@ -102,6 +107,8 @@ struct redact_rules {
     uint32_t next_cap;
     uint8_t *clean; /* the last URL or statement that was cleaned */
     uint32_t clean_cap;
+    struct redact_range *ranges; /* of the last text */
+    uint32_t n_ranges, cap_ranges;
     char **names; /* of the rules, as the config has them */
     uint32_t n_names, cap_names;
     uint16_t matched;        /* the rule of the last match */
@@ -126,7 +133,8 @@ void redact_rules_begin(struct redact_rules *rules, const struct br_item *item);
 int redact_key(struct redact_rules *rules, const void *key, size_t len);
 
 /* Replaces what is blocked in a text: 1 with the result in r->text (until the next call), 0 when
- * nothing is, or BR_ENOMEM. Where a pattern takes too long all of the text is. */
+ * nothing is, or BR_ENOMEM. Every pattern sees the text as it came; what several match is masked
+ * once. Where a pattern takes too long all of the text is. */
 int redact_text(struct redact_rules *rules, enum redact_kind kind, const void *text, size_t len);
 
 /* Replaces the whole text, unless it is allowed or empty. As redact_text. */

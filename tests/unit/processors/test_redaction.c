@@ -88,6 +88,22 @@ static const struct example examples[] = {
     {"{blocked_key_patterns: ['mail'], allowed_values: ['@mycompany.com$']}",
      S("mail", "x@mycompany.com") "," S("mail2", "x@other.com"),
      S("mail", "x@mycompany.com") "," S("mail2", X)},
+    /* No pattern sees the mask of another; what several match is masked once. */
+    {"blocked_values: ['bob', 'RED', 'ACT']", S("a", "bob") "," S("b", "a RED bob"),
+     S("a", X) "," S("b", "a " X " " X)},
+    {"blocked_values: ['bcd', 'abc', 'f+']", S("a", "xabcdyffbcd"), S("a", "x" X "y" X X)},
+    {"{blocked_values: ['secret text', '[0-9a-f]{8}'], hash_function: md5}",
+     S("a", "a secret text"), S("a", "a f6d86c00ecc4d51fe0da3f8abdb79938")},
+    /* Bytes are looked at in base64 and as text; what they become is UTF-8. */
+    {"{blocked_values: ['4[0-9]{15}'], redact_all_types: true}",
+     V("a", "bytesValue", "\"//4gY2FyZCA0MTExMTExMTExMTExMTExIIA=\""),
+     S("a", "\xef\xbf\xbd\xef\xbf\xbd card " X " \xef\xbf\xbd")},
+    {"{blocked_values: ['^AAE'], redact_all_types: true}",
+     V("a", "bytesValue", "\"AAEC\"") "," V("b", "bytesValue", "\"AQEC\""),
+     S("a", X "C") "," V("b", "bytesValue", "\"AQEC\"")},
+    {"{blocked_values: ['4[0-9]{15}']}",
+     V("a", "bytesValue", "\"//4gY2FyZCA0MTExMTExMTExMTExMTExIIA=\""),
+     V("a", "bytesValue", "\"//4gY2FyZCA0MTExMTExMTExMTExMTExIIA=\"")},
     /* Hashes. */
     {"{blocked_values: ['4[0-9]{15}'], hash_function: hmac-sha256,"
      " hmac_key: 0123456789abcdef0123456789abcdef}",
