@@ -10,6 +10,7 @@
 #define GROWTH 4
 #define GROWN_MIN (1u << 20) /* of what is small, tables and names may be most */
 #define KEPT_ITEMS 16384     /* a builder that held more is not kept */
+#define GZIPS_MAX 2          /* inside each other, as clients send a .pb.gz that they compress */
 
 struct pprof_reading {
     struct br_reading_job job;
@@ -37,12 +38,15 @@ int pprof_unpack(struct br_reading *reading)
 {
     int rc = br_reading_unpack(reading);
     const struct br_buf *bytes = br_reading_bytes(reading);
-    struct br_buf *plain = NULL;
-    if (rc || !bytes || !pprof_is_gzip(bytes->data, bytes->len))
-        return rc;
-    rc = br_reading_decompress(reading, BR_ENCODING_GZIP, bytes->data, bytes->len, &plain);
-    if (rc == 0)
-        br_reading_replace(reading, plain);
+    for (unsigned i = 0; i < GZIPS_MAX && !rc && bytes; i++) {
+        struct br_buf *plain = NULL;
+        if (!pprof_is_gzip(bytes->data, bytes->len))
+            break;
+        rc = br_reading_decompress(reading, BR_ENCODING_GZIP, bytes->data, bytes->len, &plain);
+        if (rc == 0)
+            br_reading_replace(reading, plain);
+        bytes = br_reading_bytes(reading);
+    }
     return rc;
 }
 
@@ -51,9 +55,10 @@ int pprof_guess(const uint8_t *data, size_t len, enum br_profile_format *ret, st
     *ret = BR_FORMAT_FOLDED;
     if (len == 0 || br_profile_guess(data, len, ret))
         return 0;
+    const char *odd = br_profile_odd(data, len);
     return br_err_set(
-        err, BR_EINVAL,
-        "neither pprof, JFR, speedscope, folded text nor perf script's by its content");
+        err, BR_EINVAL, "%s",
+        odd ? odd : "neither pprof, JFR, speedscope, folded text nor perf script's by its content");
 }
 
 /* Into the builder; what it took to read goes before the item is made. */

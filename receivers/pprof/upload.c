@@ -143,19 +143,21 @@ static int pprof_upload_read_name(struct reading *reading, const struct ask *ask
     return rc;
 }
 
-/* The suffix of a name, where it has one that says a type, goes for text. */
+/* A suffix that names a type, as in "shop.cpu", is not part of the service. It is the type of
+ * formats that do not carry one. */
 static void pprof_upload_read_suffix(const struct ask *ask, const struct br_app_name *name,
                                      struct br_profile_source *source, size_t *ret_app_len)
 {
     struct br_app_type type;
+    if (br_app_type_find(name->app, name->app_len, &type, NULL) != 0)
+        return;
+    *ret_app_len = type.app_len;
     if (ask->format == BR_FORMAT_PPROF || ask->format == BR_FORMAT_JFR ||
-        ask->format >= BR_FORMAT_PERF_SCRIPT ||
-        br_app_type_find(name->app, name->app_len, &type, NULL) != 0)
+        ask->format >= BR_FORMAT_PERF_SCRIPT)
         return;
     source->pyroscope_name = type.name;
     source->type = type.type;
     source->units = type.units;
-    *ret_app_len = type.app_len;
 }
 
 static int pprof_upload_make_source(struct reading *reading, const struct ask *ask,

@@ -61,15 +61,55 @@ static int profile_read_within(br_profile_read_fn *read, struct br_build *build,
     return rc;
 }
 
+static bool profile_is_text(enum br_profile_format format)
+{
+    return format != BR_FORMAT_PPROF && format != BR_FORMAT_JFR && format != BR_FORMAT_TRIE &&
+           format != BR_FORMAT_TREE;
+}
+
+/* Skips the byte order mark that Windows puts in front of a text. */
+static const uint8_t *profile_skip_mark(const uint8_t *data, size_t *len)
+{
+    static const uint8_t mark[] = {0xef, 0xbb, 0xbf};
+    if (*len < sizeof mark || memcmp(data, mark, sizeof mark) != 0)
+        return data;
+    *len -= sizeof mark;
+    return data + sizeof mark;
+}
+
+const char *br_profile_odd(const uint8_t *data, size_t len)
+{
+    static const struct {
+        const char *start;
+        const char *why;
+    } odd[] = {
+        {"\x04\x22\x4d\x18",
+         "it is compressed with LZ4, as .jfr.lz4 files are: decompress it first"},
+        {"[object FormData]",
+         "the client sent \"[object FormData]\", which is the name of its form "
+         "and not what is in it"},
+    };
+    for (size_t i = 0; i < BR_COUNT(odd); i++)
+        if (len >= strlen(odd[i].start) && memcmp(data, odd[i].start, strlen(odd[i].start)) == 0)
+            return odd[i].why;
+    return NULL;
+}
+
 int br_profile_read(struct br_build *build, enum br_profile_format format,
                     const struct br_profile_source *source, struct br_arena *scratch,
                     struct br_err *err)
 {
     if ((size_t)format >= BR_COUNT(readers) || !readers[format])
         return br_err_set(err, BR_EUNSUPPORTED, "profiles of this format cannot be read");
-    return format == BR_FORMAT_PPROF
-               ? br_pprof_read(build, source, scratch, err)
-               : profile_read_within(readers[format], build, source, scratch, err);
+    const char *odd = br_profile_odd(source->data, source->len);
+    if (odd)
+        return br_err_set(err, BR_EINVAL, "%s", odd);
+    if (format == BR_FORMAT_PPROF)
+        return br_pprof_read(build, source, scratch, err);
+    struct br_profile_source plain = *source;
+    if (profile_is_text(format))
+        plain.data = profile_skip_mark(plain.data, &plain.len);
+    return profile_read_within(readers[format], build, &plain, scratch, err);
 }
 
 size_t br_profile_text_max(const struct br_profile_source *source)
@@ -157,9 +197,10 @@ static bool profile_is_folded(const uint8_t *p, const uint8_t *end)
     while (p < end && isspace(end[-1]))
         end--;
     const uint8_t *count = end;
-    while (count > p && isdigit(count[-1]))
+    while (count > p && (isdigit(count[-1]) || count[-1] == '.'))
         count--;
-    if (count == end || count - p < 2 || (count[-1] != ' ' && count[-1] != '\t'))
+    if (count == end || !isdigit(*count) || count - p < 2 ||
+        (count[-1] != ' ' && count[-1] != '\t'))
         return false;
     for (const uint8_t *q = p; q < end; q++)
         if (iscntrl(*q) && *q != '\t')
@@ -170,6 +211,7 @@ static bool profile_is_folded(const uint8_t *p, const uint8_t *end)
 bool br_profile_guess(const uint8_t *data, size_t len, enum br_profile_format *ret)
 {
     static const uint8_t jfr[] = {'F', 'L', 'R', 0}, gzip[] = {0x1f, 0x8b};
+    data = profile_skip_mark(data, &len);
     if (len == 0)
         return false;
     const uint8_t *end = data + len;

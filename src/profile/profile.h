@@ -148,6 +148,10 @@ br_profile_read_fn br_pprof_read, br_jfr_read, br_folded_read, br_lines_read, br
 /* Returns true when the first line that says something is a sample as `perf script` prints it. */
 bool br_perf_script_is(const char *text, size_t len);
 
+/* Returns what is wrong with bytes that clients send by mistake in place of a profile, as a
+ * sentence; NULL for all others. br_profile_read refuses them. */
+const char *br_profile_odd(const uint8_t *data, size_t len);
+
 /* Gives the format that bytes look to be in: pprof (also without gzip), JFR, speedscope,
  * .cpuprofile, Firefox's, perf script's or folded text. False when they are none of these. */
 bool br_profile_guess(const uint8_t *data, size_t len, enum br_profile_format *ret);

@@ -11,7 +11,8 @@ struct reader {
     struct br_stacks stacks;
     struct br_text_type type;
     const char *p, *end;
-    size_t line; /* from 1 */
+    size_t line;        /* from 1 */
+    int64_t billionths; /* of a unit, that the stacks so far have more than was added for them */
 };
 
 /* The next line without its end, LF or CRLF. False at the end of the text. */
@@ -28,6 +29,18 @@ static bool folded_next_line(struct reader *reader, const char **ret, size_t *re
         --*ret_len;
     *ret = start;
     return true;
+}
+
+#define BILLION 1000000000
+
+/* The digits behind a point, of which the first nine count. */
+static bool folded_read_fraction(const char *p, const char *end, int64_t *ret_billionths)
+{
+    int64_t unit = BILLION / 10;
+    *ret_billionths = 0;
+    for (; p < end && *p >= '0' && *p <= '9'; p++, unit /= 10)
+        *ret_billionths += unit * (*p - '0');
+    return p == end;
 }
 
 /* A decimal int64 with an optional sign, as strconv.Atoi takes it. */
@@ -50,12 +63,20 @@ static bool folded_read_count(const char *p, size_t len, int64_t *ret)
 }
 
 static int folded_add(struct reader *reader, const char *stack, size_t len, int64_t count,
-                      struct br_err *err)
+                      int64_t billionths, struct br_err *err)
 {
-    int64_t value;
+    int64_t value, carried = 0;
     int rc = br_text_scale(&reader->type, count, &value, err);
-    if (rc != 0 || value == 0)
+    if (rc == 0)
+        rc = br_text_scale(&reader->type, billionths, &carried, err);
+    if (rc != 0)
         return rc;
+    reader->billionths += carried;
+    if (__builtin_add_overflow(value, reader->billionths / BILLION, &value))
+        return br_err_set(err, BR_EINVAL, "a number too large for its unit");
+    reader->billionths %= BILLION;
+    if (value == 0)
+        return 0;
     uint32_t node = br_stacks_path(&reader->stacks, BR_STACKS_ROOT, stack, len);
     bool divided;
     rc = br_stacks_add(&reader->stacks, node, value, err);
@@ -64,22 +85,25 @@ static int folded_add(struct reader *reader, const char *stack, size_t len, int6
                                  &divided, err);
 }
 
-/* A line without a space is no error to Pyroscope. */
+/* Skips a line without a space, as Pyroscope does. Counts may have a fraction, as FlameGraph allows
+ * (Pyroscope does not); they are rounded so that their sum is right. */
 static int folded_read_group(struct reader *reader, const char *line, size_t len,
                              struct br_err *err)
 {
-    const char *space = len ? memrchr(line, ' ', len) : NULL;
-    int64_t count;
+    const char *space = len ? memrchr(line, ' ', len) : NULL, *end = line + len;
+    int64_t count, billionths = 0;
     if (!space)
         return 0;
-    if (!folded_read_count(space + 1, len - (size_t)(space + 1 - line), &count))
+    const char *point = memchr(space, '.', (size_t)(end - space));
+    if (!folded_read_count(space + 1, (size_t)((point ? point : end) - (space + 1)), &count) ||
+        (point && !folded_read_fraction(point + 1, end, &billionths)))
         return br_err_set(err, BR_EINVAL, "no number of samples behind the last space");
-    return folded_add(reader, line, (size_t)(space - line), count, err);
+    return folded_add(reader, line, (size_t)(space - line), count, billionths, err);
 }
 
 static int folded_read_line(struct reader *reader, const char *line, size_t len, struct br_err *err)
 {
-    return len == 0 ? 0 : folded_add(reader, line, len, 1, err);
+    return len == 0 ? 0 : folded_add(reader, line, len, 1, 0, err);
 }
 
 typedef int line_fn(struct reader *reader, const char *line, size_t len, struct br_err *err);

@@ -37,7 +37,8 @@ struct span {
 /* What a sample's first line says. */
 struct perf_head {
     struct span comm, event, rest; /* `rest`: a frame on the same line */
-    uint64_t pid, tid, time_ns, period;
+    int64_t pid, tid;
+    uint64_t time_ns, period;
     bool has_pid, has_time, has_period;
 };
 
@@ -67,18 +68,30 @@ static bool perf_script_digits(const char **p, const char *end, uint64_t *ret)
     return *p > start;
 }
 
+/* Reads the number of a process or thread, which is -1 when perf does not know it. */
+static bool perf_script_number(const char **p, const char *end, int64_t *ret)
+{
+    uint64_t number;
+    bool unknown = *p < end && **p == '-';
+    *p += unknown;
+    if (!perf_script_digits(p, end, &number) || number > INT64_MAX || (unknown && number != 1))
+        return false;
+    *ret = unknown ? -1 : (int64_t)number;
+    return true;
+}
+
 /* "124" or "123/124". */
 static bool perf_script_thread(struct span word, struct perf_head *perf_head)
 {
     const char *p = word.p;
     perf_head->has_pid = false;
-    if (!perf_script_digits(&p, word.end, &perf_head->tid))
+    if (!perf_script_number(&p, word.end, &perf_head->tid))
         return false;
     if (p < word.end && *p == '/') {
         p++;
         perf_head->pid = perf_head->tid;
         perf_head->has_pid = true;
-        if (!perf_script_digits(&p, word.end, &perf_head->tid))
+        if (!perf_script_number(&p, word.end, &perf_head->tid))
             return false;
     }
     return p == word.end;
@@ -201,6 +214,25 @@ static int perf_script_type(struct perf *perf, const struct perf_head *perf_head
 
 /* --- Frames ----------------------------------------------------------------------------------- */
 
+/* Returns where the brackets at the end of a frame begin, or NULL without such brackets. Names of
+ * functions and of files may contain brackets, too. */
+static const char *perf_script_object(struct span frame)
+{
+    const char *last = NULL;
+    unsigned depth = 0;
+    if (frame.p == frame.end || frame.end[-1] != ')')
+        return NULL;
+    for (const char *p = frame.end; p > frame.p; p--) {
+        depth += p[-1] == ')';
+        if (p[-1] != '(')
+            continue;
+        last = last ? last : p - 1;
+        if (--depth == 0)
+            return p - 1;
+    }
+    return last;
+}
+
 /* "ffffffff81 name+0x1f (/usr/lib/libc.so.6)": names may have blanks and brackets, too. */
 static bool perf_script_frame(struct span line, uint64_t *ret_address, struct span *name,
                               struct span *object)
@@ -216,9 +248,7 @@ static bool perf_script_frame(struct span line, uint64_t *ret_address, struct sp
     while (line.p < line.end && *line.p == ' ')
         line.p++;
     *object = (struct span){line.end, line.end};
-    const char *open = line.end > line.p && line.end[-1] == ')'
-                           ? memrchr(line.p, '(', (size_t)(line.end - line.p))
-                           : NULL;
+    const char *open = perf_script_object(line);
     if (open) {
         *object = (struct span){open + 1, line.end - 1};
         line.end = open;
@@ -232,32 +262,7 @@ static bool perf_script_frame(struct span line, uint64_t *ret_address, struct sp
     return true;
 }
 
-/* The address of a frame with a name would make a frame of each instruction. */
-static int perf_script_push(struct perf *perf, struct span line)
-{
-    struct span name, object;
-    uint64_t address;
-    if (!perf_script_frame(line, &address, &name, &object))
-        return BR_EINVAL;
-    bool known = name.end > name.p && !perf_script_span_is(name, "[unknown]");
-    const struct br_build_mapping mapping = {
-        .filename = br_build_string(perf->build, object.p, (size_t)(object.end - object.p))};
-    uint32_t text = br_build_string(perf->build, name.p, (size_t)(name.end - name.p));
-    const struct br_build_line made = {.function = br_build_function(perf->build, text, 0, 0, 0)};
-    const struct br_build_location location = {.mapping = br_build_mapping(perf->build, &mapping),
-                                               .address = known ? 0 : address,
-                                               .lines = &made,
-                                               .n_lines = name.end > name.p};
-    int rc = br_grow(&perf->stack, &perf->cap_stack, (size_t)perf->n_stack + 1, sizeof *perf->stack,
-                     FRAMES_MAX);
-    if (!rc)
-        perf->stack[perf->n_stack++] = br_build_location(perf->build, &location);
-    return rc == BR_EFULL ? BR_ETOOBIG : rc;
-}
-
-/* --- Samples ---------------------------------------------------------------------------------- */
-
-/* Without its end, LF or CRLF. */
+/* Reads a line and removes its end, LF or CRLF. */
 static bool perf_script_line(struct perf *perf, struct span *ret)
 {
     if (perf->p == perf->end)
@@ -276,6 +281,78 @@ static bool perf_script_is_blank(struct span line)
     struct span word = perf_script_word(&line);
     return word.p == word.end;
 }
+
+/* What "-F +srcline" prints below a frame: "server.c:42", or "??:0" where it is not known. */
+static bool perf_script_srcline(struct span line, struct span *file, int64_t *ret_line)
+{
+    static const char more[] = " (discriminator ";
+    uint64_t number;
+    while (line.p < line.end && (*line.p == ' ' || *line.p == '\t'))
+        line.p++;
+    const char *open = perf_script_object(line);
+    if (open && open > line.p && (size_t)(line.end - open) > sizeof more - 2 &&
+        memcmp(open - 1, more, sizeof more - 1) == 0)
+        line.end = open - 1;
+    const char *colon =
+        line.end > line.p ? memrchr(line.p, ':', (size_t)(line.end - line.p)) : NULL;
+    if (!colon || colon == line.p)
+        return false;
+    *file = (struct span){line.p, colon};
+    const char *p = colon + 1;
+    bool read = perf_script_digits(&p, line.end, &number) && p == line.end && number <= INT32_MAX;
+    *ret_line = read ? (int64_t)number : 0;
+    return read;
+}
+
+/* Takes the next line where it is one of source code, of the frame before it. */
+static void perf_script_take_srcline(struct perf *perf, struct span *file, int64_t *ret_line)
+{
+    struct perf before = *perf;
+    struct span line, name, object;
+    uint64_t address;
+    bool taken = perf_script_line(perf, &line) && line.p < line.end &&
+                 (*line.p == ' ' || *line.p == '\t') &&
+                 !perf_script_frame(line, &address, &name, &object) &&
+                 perf_script_srcline(line, file, ret_line);
+    if (!taken) {
+        perf->p = before.p;
+        perf->line = before.line;
+    }
+    if (!taken || perf_script_span_is(*file, "??")) {
+        *file = (struct span){perf->p, perf->p};
+        *ret_line = 0;
+    }
+}
+
+/* The address of a frame with a name would make a frame of each instruction. */
+static int perf_script_push(struct perf *perf, struct span line)
+{
+    struct span name, object;
+    uint64_t address;
+    if (!perf_script_frame(line, &address, &name, &object))
+        return BR_EINVAL;
+    bool known = name.end > name.p && !perf_script_span_is(name, "[unknown]");
+    const struct br_build_mapping mapping = {
+        .filename = br_build_string(perf->build, object.p, (size_t)(object.end - object.p))};
+    struct span file;
+    int64_t number;
+    perf_script_take_srcline(perf, &file, &number);
+    uint32_t text = br_build_string(perf->build, name.p, (size_t)(name.end - name.p));
+    uint32_t path = br_build_string(perf->build, file.p, (size_t)(file.end - file.p));
+    const struct br_build_line made = {.function = br_build_function(perf->build, text, 0, path, 0),
+                                       .line = number};
+    const struct br_build_location location = {.mapping = br_build_mapping(perf->build, &mapping),
+                                               .address = known ? 0 : address,
+                                               .lines = &made,
+                                               .n_lines = name.end > name.p};
+    int rc = br_grow(&perf->stack, &perf->cap_stack, (size_t)perf->n_stack + 1, sizeof *perf->stack,
+                     FRAMES_MAX);
+    if (!rc)
+        perf->stack[perf->n_stack++] = br_build_location(perf->build, &location);
+    return rc == BR_EFULL ? BR_ETOOBIG : rc;
+}
+
+/* --- Samples ---------------------------------------------------------------------------------- */
 
 static int perf_script_frames(struct perf *perf, struct span rest)
 {
@@ -313,11 +390,9 @@ static int perf_script_sample(struct perf *perf, const struct perf_head *perf_he
     sample.attributes[0] =
         br_build_attribute_text(build, perf->thread_name, perf_head->comm.p,
                                 (size_t)(perf_head->comm.end - perf_head->comm.p));
-    sample.attributes[1] =
-        br_build_attribute_int(build, perf->thread_id, (int64_t)(perf_head->tid & INT64_MAX), 0);
+    sample.attributes[1] = br_build_attribute_int(build, perf->thread_id, perf_head->tid, 0);
     if (perf_head->has_pid)
-        sample.attributes[2] =
-            br_build_attribute_int(build, perf->pid, (int64_t)(perf_head->pid & INT64_MAX), 0);
+        sample.attributes[2] = br_build_attribute_int(build, perf->pid, perf_head->pid, 0);
     rc = br_build_rc(build);
     return rc ? rc : br_timed_add(&perf->timed, &sample);
 }

@@ -128,6 +128,12 @@ static void test_folded_lines(void **state)
     /* equal stacks are one; empty lines, and lines without a space, are nothing */
     reads_text(br_folded_read, plain, "a;b 1\r\n\r\n\na 1\na;b 2\r\nnothing\na;c 0\n",
                HEAD CPU("10000000") "a 10000000\na;b 30000000\n");
+    /* Fractions: the sum is right; in nanoseconds they are exact. */
+    reads_text(br_folded_read, plain, "a 12.5\nb 0.25\nc 0.25\nd 0.\n",
+               HEAD CPU("10000000") "a 125000000\nb 2500000\nc 2500000\n");
+    reads_text(br_folded_read, (struct br_profile_source){.type = "samples", .units = "samples"},
+               "a 12.5\nb 0.25\nc 0.25\nd 1.999999999\ne 0.000000001\n",
+               HEAD "profile samples samples time 0 duration 0\na 12\nc 1\nd 1\ne 1\n");
     /* spaces in frames, and what py-spy writes */
     reads_text(br_folded_read, plain, "<module> (b.py:7);f (b.py:3) 14\n",
                HEAD CPU("10000000") "<module> (b.py:7);f (b.py:3) 140000000\n");
@@ -153,7 +159,9 @@ static void test_folded_refused(void **state)
     (void)state;
     refuses_folded("a 1\na b\n", why);
     refuses_folded("a 1\na 1 \n", why);
-    refuses_folded("a 1\na 1.5\n", why);
+    refuses_folded("a 1\na 1.5.2\n", why);
+    refuses_folded("a 1\na .5\n", why);
+    refuses_folded("a 1\na 1.5e3\n", why);
     refuses_folded("a 1\na -\n", why);
     refuses_folded("a 1\na 9223372036854775808\n", why);
     refuses_folded("a 1\na -9223372036854775809\n", why);
@@ -326,6 +334,27 @@ static void test_perf_script(void **state)
                "profile.time=estimated}\n");
     reads_text(br_perf_script_read, s, "", "");
     reads_text(br_perf_script_read, s, "# nothing\n\n", "");
+}
+
+/* Paths with blanks and brackets, unknown processes, and lines of source code. */
+static void test_perf_script_of_any_shape(void **state)
+{
+    (void)state;
+    struct br_profile_source s = {.start_ns = 1, .end_ns = 20000000000};
+    reads_text(br_perf_script_read, s,
+               "app  2500/2510 [000] 10.000001: 250 cycles:\n"
+               "\t7fbc work (/opt/app/bin/server (deleted))\n"
+               "\t7fbd System.Text.Json.Parse (/memfd:doublemapper (deleted))\n"
+               "\t7fc0 run (/home/u/Program Files (x86)/Game/game.exe)\n"
+               "\t7fc1 operator()(int) (/usr/lib/x.so)\n"
+               "\t7fc2 odd() (/tmp/a)b)\n\n"
+               ":-1    -1/-1    [001] 11.000001: 250 cycles:\n"
+               "\t7f9 idle ([kernel.kallsyms])\n\n",
+               HEAD
+               "profile cycles count time 19000000000 duration 1000000000\n"
+               "idle 250 {thread.name=:-1 thread.id=-1 process.pid=-1 profile.time=estimated}\n"
+               "odd();operator()(int);run;System.Text.Json.Parse;work 250 {thread.name=app "
+               "thread.id=2510 process.pid=2500 profile.time=estimated}\n");
 }
 
 static void test_perf_script_refused(void **state)
@@ -987,6 +1016,7 @@ SUITE(text_profiles)
         cmocka_unit_test(test_trie_refused),
         cmocka_unit_test(test_tree),
         cmocka_unit_test(test_perf_script),
+        cmocka_unit_test(test_perf_script_of_any_shape),
         cmocka_unit_test(test_perf_script_refused),
         cmocka_unit_test(test_perf_script_without_memory),
         cmocka_unit_test(test_cpuprofile),
