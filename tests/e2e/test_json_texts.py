@@ -2,12 +2,16 @@
 """Texts in JSON that are not UTF-8: SDKs cut attributes in the middle of a character, and no batch is lost for that. What is
 not a character becomes U+FFFD, as in protobuf."""
 
+import base64
+import json
+
 import pytest
+from google.protobuf import json_format
 
 import clients
 import otlp
 from braid import exporter, pipelines
-from otlp import TRACES
+from otlp import PROFILES, TRACES
 
 BEFORE = b'{"resourceSpans":[{"scopeSpans":[{"spans":[{"traceId":"5b8efff798038103d269b633813fc60c","spanId":"eee19b7ec3c1b174","name":"'
 AFTER = b'"}]}]}]}'
@@ -43,3 +47,24 @@ def test_json_that_is_not_whole_is_refused_as_such(braid, sink):
     server = braid(pipelines(exporter("proto", sink)))
     answer = clients.http(server.http, TRACES.path, BEFORE + b"\xff", otlp.JSON)
     assert answer.code == 400 and "not JSON" in answer.message
+
+
+def by_original_names(message):
+    def with_hex(node):
+        if isinstance(node, dict):
+            return {key: base64.b64decode(value).hex() if key in ("trace_id", "span_id", "parent_span_id", "profile_id")
+                    else with_hex(value) for key, value in node.items()}
+        return [with_hex(each) for each in node] if isinstance(node, list) else node
+    return json.dumps(with_hex(json_format.MessageToDict(
+        message, preserving_proto_field_name=True, use_integers_for_enums=True))).encode()
+
+
+@pytest.mark.parametrize("signal", [TRACES, PROFILES])
+def test_original_names_are_read_like_lower_camel_case(braid, sink, signal):
+    server = braid(pipelines(exporter("proto", sink)))
+    made = otlp.request_of(signal, 3)
+    body = by_original_names(made)
+    assert b"resource_" in body
+    assert clients.http(server.http, signal.path, body, otlp.JSON).code == 200
+    found = list(sink.wait(signal, 3))
+    assert [each[-1] for each in found] == [each[-1] for each in otlp.items_of(signal, made)]

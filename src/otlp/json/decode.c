@@ -542,7 +542,7 @@ static int decode_read_list(struct reader *reader, const ProtobufCFieldDescripto
 
 /* The index of the field of this name, or the number of fields where it has none. */
 static unsigned decode_find_field(const ProtobufCMessageDescriptor *desc,
-                                  const struct br_json_token *name, unsigned next, bool original)
+                                  const struct br_json_token *name, unsigned next)
 {
     char plain[NAME_MAX_ESCAPED];
     const char *text = name->text;
@@ -554,7 +554,7 @@ static unsigned decode_find_field(const ProtobufCMessageDescriptor *desc,
     }
     for (unsigned n = 0, i = next; n < desc->n_fields; n++, i++) {
         i = i < desc->n_fields ? i : 0;
-        if (br_json_is_name(&desc->fields[i], text, name->plain_len, original))
+        if (br_json_is_name(&desc->fields[i], text, name->plain_len))
             return i;
     }
     return desc->n_fields;
@@ -595,7 +595,7 @@ static int decode_read_member(struct reader *reader, const ProtobufCMessageDescr
 static int decode_read_members(struct reader *reader, const ProtobufCMessageDescriptor *desc,
                                struct members *members, const struct place *place)
 {
-    bool original = br_json_original_names(desc), more = true;
+    bool more = true;
     int rc = br_json_scan_enter(&reader->scan);
     for (bool first = true; rc == 0; first = false) {
         struct br_json_token name;
@@ -605,7 +605,7 @@ static int decode_read_members(struct reader *reader, const ProtobufCMessageDesc
         rc = br_json_scan_name(&reader->scan, &name);
         if (rc != 0)
             break;
-        unsigned i = decode_find_field(desc, &name, members->next, original);
+        unsigned i = decode_find_field(desc, &name, members->next);
         if (i < desc->n_fields) {
             rc = decode_read_member(reader, desc, i, members, place);
         } else {

@@ -3,9 +3,8 @@
  * Translates between OTLP's JSON (opentelemetry-proto docs/specification.md, "JSON Protobuf
  * Encoding") and protobuf, both ways, by protobuf-c's descriptors. There is no struct in between.
  * Ids are hex (any case when read), other bytes base64, enums numbers (names are accepted when
- * read), 64-bit integers strings (numbers are accepted when read), names lowerCamelCase, unknown
- * names ignored, null means absent. Messages that are not OpenTelemetry's have their fields'
- * original names accepted too, as ProtoJSON says.
+ * read), 64-bit integers strings (numbers are accepted when read), names lowerCamelCase (the
+ * schema's are accepted when read, as by the Collector), unknown names ignored, null means absent.
  */
 #pragma once
 

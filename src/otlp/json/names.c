@@ -56,20 +56,14 @@ static size_t json_names_same_characters(const char **p, const char *name, size_
     return i;
 }
 
-bool br_json_is_name(const ProtobufCFieldDescriptor *field, const char *name, size_t len,
-                     bool original)
+bool br_json_is_name(const ProtobufCFieldDescriptor *field, const char *name, size_t len)
 {
     const char *p = field->name;
     size_t same = json_names_same_characters(&p, name, len);
     br_steps_add(same + 1);
     if (same == len && *p == '\0')
         return true;
-    return original && strlen(field->name) == len && memcmp(field->name, name, len) == 0;
-}
-
-bool br_json_original_names(const ProtobufCMessageDescriptor *desc)
-{
-    return strncmp(desc->package_name, "opentelemetry.", 14) != 0;
+    return same && strlen(field->name) == len && memcmp(field->name, name, len) == 0;
 }
 
 size_t br_json_id_size(const ProtobufCFieldDescriptor *field)

@@ -18,14 +18,9 @@
  * after it becomes upper case), terminated. Returns `out`. */
 const char *br_json_name(const ProtobufCFieldDescriptor *field, char out[BR_JSON_NAME_MAX]);
 
-/* Returns true when a member of `len` bytes is this field's: by its lowerCamelCase name, or with
- * `original` by the schema's, too. */
-bool br_json_is_name(const ProtobufCFieldDescriptor *field, const char *name, size_t len,
-                     bool original);
-
-/* Returns true when a reader takes a message's fields by the names of the schema as well
- * ("raw_profile"), which ProtoJSON wants and OTLP forbids. */
-bool br_json_original_names(const ProtobufCMessageDescriptor *desc);
+/* Returns true when a member's name of `len` bytes is that of the field: in lowerCamelCase, or as
+ * in the schema ("raw_profile"), which parsers of ProtoJSON must accept and the Collector does. */
+bool br_json_is_name(const ProtobufCFieldDescriptor *field, const char *name, size_t len);
 
 /* Returns the bytes of an id that OTLP writes in hex: 16 for traceId and profileId, 8 for spanId
  * and parentSpanId; 0 for every other field. */
