@@ -6,6 +6,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/map.h"
 #include "base/mem.h"
 #include "otlp/edit/times.h"
 #include "otlp/json/json.h"
@@ -112,9 +113,37 @@ static int ingest_otlp_read_request(struct br_reading *reading)
     return rc ? rc : ingest_otlp_walk(reading);
 }
 
+/* A request with bytes but without records is most likely of another version of OTLP, or of another
+ * signal. It is logged once for each address. */
+static void ingest_otlp_note_empty(struct br_otlp_handler *handler, const struct br_upload *upload,
+                                   const struct br_reading *reading)
+{
+    static const uint8_t key[16];
+    const struct br_item *item = reading->item;
+    if (reading->came == 0 || !item || item->n_items || item->n_profiles ||
+        !br_list_empty(&reading->pieces) || !upload->request)
+        return;
+    const char *peer = upload->request->peer, *port = strrchr(peer, ':');
+    int len = (int)(port ? (size_t)(port - peer) : strlen(peer));
+    uint64_t hash = br_siphash(key, peer, (size_t)len);
+    for (unsigned i = 0; i < handler->n_noted; i++)
+        if (handler->noted[i] == hash)
+            return;
+    if (handler->n_noted == BR_COUNT(handler->noted))
+        return;
+    handler->noted[handler->n_noted++] = hash;
+    br_warn(&handler->node->log,
+            "a request of %.*s with %zu bytes held no %s that this version of OTLP knows: is it of "
+            "an old version, or of another signal? (counted in braid_ledger_empty_requests_total; "
+            "logged once for each address)",
+            len ? len : 14, len ? peer : "a local client", reading->came,
+            item->signal == BR_TRACES ? "span" : "profile");
+}
+
 static void ingest_otlp_on_read(struct br_upload *upload, const struct br_reading *reading)
 {
-    const struct br_otlp_handler *handler = upload->arg;
+    struct br_otlp_handler *handler = upload->arg;
+    ingest_otlp_note_empty(handler, upload, reading);
     *handler->repaired += reading->n_repaired + (double)reading->mended;
     if (reading->n_corrected && *handler->corrected < 1)
         br_warn(

@@ -16,6 +16,8 @@ struct br_otlp_handler {
     bool more_types;               /* application/protobuf is taken as well */
     const struct br_node *node;
     double *repaired, *corrected;
+    uint64_t noted[256]; /* hashes of addresses whose requests held nothing */
+    unsigned n_noted;
 };
 
 /* Makes the metrics of `node`. The caller sets the fields down to more_types. */
