@@ -135,12 +135,25 @@ static bool flamebearer_is_kept(const struct layout *layout, const struct br_fla
             strcmp(layout->flame->names[node->name], OTHER) != 0);
 }
 
+/* Sums and differences that are too large, as only hostile profiles have them, are the nearest
+ * number that fits. */
+static int64_t flamebearer_sum(int64_t left, int64_t right)
+{
+    int64_t sum;
+    return __builtin_add_overflow(left, right, &sum) ? left < 0 ? INT64_MIN : INT64_MAX : sum;
+}
+
+static int64_t flamebearer_difference(int64_t left, int64_t right)
+{
+    int64_t rest;
+    return __builtin_sub_overflow(left, right, &rest) ? left < 0 ? INT64_MIN : INT64_MAX : rest;
+}
+
 static void flamebearer_put_bar(struct layout *layout, struct bar bar, int64_t at[BR_FLAME_SIDES])
 {
     memcpy(bar.start, at, sizeof bar.start);
     for (unsigned side = 0; side < BR_FLAME_SIDES; side++)
-        if (__builtin_add_overflow(at[side], bar.total[side], &at[side]))
-            at[side] = INT64_MAX;
+        at[side] = flamebearer_sum(at[side], bar.total[side]);
     layout->bars[layout->n_bars++] = bar;
 }
 
@@ -155,9 +168,7 @@ static uint32_t flamebearer_gather(struct layout *layout, uint32_t parent, struc
             continue;
         }
         for (unsigned side = 0; side < BR_FLAME_SIDES; side++)
-            if (__builtin_add_overflow(other->total[side], nodes[i].total[side],
-                                       &other->total[side]))
-                other->total[side] = INT64_MAX;
+            other->total[side] = flamebearer_sum(other->total[side], nodes[i].total[side]);
     }
     return count;
 }
@@ -168,8 +179,7 @@ static void flamebearer_descend(struct layout *layout, struct bar parent)
     struct bar other = {0};
     int64_t at[BR_FLAME_SIDES];
     for (unsigned side = 0; side < BR_FLAME_SIDES; side++)
-        if (__builtin_add_overflow(parent.start[side], parent.self[side], &at[side]))
-            at[side] = INT64_MAX;
+        at[side] = flamebearer_sum(parent.start[side], parent.self[side]);
     uint32_t count = flamebearer_gather(layout, parent.node, &other);
     qsort_r(layout->children, count, sizeof *layout->children, flamebearer_compare_nodes, layout);
     for (uint32_t i = 0; i < count; i++) {
@@ -194,11 +204,10 @@ static void flamebearer_descend(struct layout *layout, struct bar parent)
 static int64_t *flamebearer_put_side(int64_t *out, const struct bar *bar, unsigned side,
                                      int64_t end[BR_FLAME_SIDES])
 {
-    *out++ = bar->start[side] - end[side];
+    *out++ = flamebearer_difference(bar->start[side], end[side]);
     *out++ = bar->total[side];
     *out++ = bar->self[side];
-    if (__builtin_add_overflow(bar->start[side], bar->total[side], &end[side]))
-        end[side] = INT64_MAX;
+    end[side] = flamebearer_sum(bar->start[side], bar->total[side]);
     return out;
 }
 

@@ -76,6 +76,26 @@ static void offsets_count_from_the_end_of_the_bar_before(void **state)
     br_flame_release(&flame);
 }
 
+/* Numbers that do not fit are the nearest that do. */
+static void extreme_values_do_not_wrap(void **state)
+{
+    (void)state;
+    struct br_flame flame;
+    struct br_arena arena = {0};
+    struct br_flamebearer made;
+    assert_int_equal(br_flame_init(&flame, 100), 0);
+    add_stack(&flame, "a;b", INT64_MIN, INT64_MAX);
+    add_stack(&flame, "a", INT64_MIN, INT64_MAX);
+    add_stack(&flame, "c;d", INT64_MAX, INT64_MIN);
+    add_stack(&flame, "e;f", INT64_MIN, INT64_MIN);
+    add_stack(&flame, "g;h", INT64_MAX, INT64_MAX);
+    br_flame_total(&flame);
+    for (unsigned diff = 0; diff < 2; diff++)
+        assert_int_equal(br_flamebearer_make(&flame, 0, diff, &arena, &made), 0);
+    br_arena_release(&arena);
+    br_flame_release(&flame);
+}
+
 /* Four nodes below the root: a 60, b 30, c 8, d 2. The two largest stay; c and d are other: 10. */
 static void small_nodes_become_other(void **state)
 {
@@ -370,6 +390,7 @@ SUITE(flamebearer)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_row_of_bars_for_each_depth),
         cmocka_unit_test(offsets_count_from_the_end_of_the_bar_before),
+        cmocka_unit_test(extreme_values_do_not_wrap),
         cmocka_unit_test(small_nodes_become_other),
         cmocka_unit_test(what_has_nothing_is_left_out),
         cmocka_unit_test(a_difference_has_both_sides),
