@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/sum.h"
 #include "extensions/query/braid.h"
 
 #define NO_ROW UINT32_MAX
@@ -58,12 +59,6 @@ size_t query_braid_main_type(const struct query_braid_types *types,
 
 /* --- Figures ---------------------------------------------------------------------------------- */
 
-static void figures_sum(int64_t *sum, int64_t value)
-{
-    if (__builtin_add_overflow(*sum, value, sum))
-        *sum = value < 0 ? INT64_MIN : INT64_MAX;
-}
-
 int query_braid_add(struct query_job *job, struct query_braid_figures *figures, size_t type,
                     uint64_t samples, int64_t value)
 {
@@ -82,7 +77,7 @@ int query_braid_add(struct query_job *job, struct query_braid_figures *figures, 
         figures->n_types = n_types;
     }
     figures->types[type].samples += samples;
-    figures_sum(&figures->types[type].value, value);
+    figures->types[type].value = br_sum(figures->types[type].value, value);
     return 0;
 }
 
@@ -92,7 +87,7 @@ static int64_t figures_cpu(const struct query_braid_types *types,
     int64_t sum = 0;
     for (size_t i = 0; i < figures->n_types && i < types->count; i++)
         if (query_braid_is_cpu(types->ids[i]))
-            figures_sum(&sum, figures->types[i].value);
+            sum = br_sum(sum, figures->types[i].value);
     return sum;
 }
 

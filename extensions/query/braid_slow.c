@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/sum.h"
 #include "extensions/query/braid.h"
 
 #define SPANS_MAX (4u << 20) /* of the operation: their durations are sorted */
@@ -156,9 +157,8 @@ static bool slow_on_samples(const struct br_stored_samples *samples, void *arg)
     ask->rc = query_braid_add(ask->job, &ask->sums,
                               query_braid_type(ask->job, &ask->types, samples->series->type),
                               samples->count, samples->value);
-    if (query_braid_is_cpu(samples->series->type) &&
-        __builtin_add_overflow(adder->side->cpu_ns, samples->value, &adder->side->cpu_ns))
-        adder->side->cpu_ns = INT64_MAX;
+    if (query_braid_is_cpu(samples->series->type))
+        adder->side->cpu_ns = br_sum(adder->side->cpu_ns, samples->value);
     return !ask->rc && query_pick_goes_on(ask->job);
 }
 

@@ -5,6 +5,7 @@
 
 #include "base/index.h"
 #include "base/mem.h"
+#include "base/sum.h"
 #include "extensions/query/braid.h"
 #include "extensions/query/tempo.h"
 #include "query/traceql.h"
@@ -203,8 +204,7 @@ static bool spans_on_cpu(const struct br_stored_samples *samples, void *arg)
         return true;
     struct spans_cpu *cpu = spans_find_cpu(ask, samples->span_id, &hash);
     if (cpu) {
-        if (__builtin_add_overflow(cpu->ns, samples->value, &cpu->ns))
-            cpu->ns = INT64_MAX;
+        cpu->ns = br_sum(cpu->ns, samples->value);
         return true;
     }
     if (ask->n_cpu == ask->max_cpu) {

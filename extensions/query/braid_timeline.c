@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/sum.h"
 #include "extensions/query/braid.h"
 
 #define POINTS_DEFAULT 120
@@ -55,10 +56,8 @@ static bool timeline_on_samples(const struct br_stored_samples *samples, void *a
     struct timeline *timeline = arg;
     if (query_braid_is_cpu(samples->series->type) && samples->time_ns >= timeline->from_ns) {
         uint64_t bucket = (samples->time_ns - timeline->from_ns) / timeline->step_ns;
-        if (bucket < timeline->n_buckets &&
-            __builtin_add_overflow(timeline->cpu_ns[bucket], samples->value,
-                                   &timeline->cpu_ns[bucket]))
-            timeline->cpu_ns[bucket] = INT64_MAX;
+        if (bucket < timeline->n_buckets)
+            timeline->cpu_ns[bucket] = br_sum(timeline->cpu_ns[bucket], samples->value);
     }
     return query_pick_goes_on(timeline->job);
 }

@@ -10,6 +10,7 @@
 
 #include "base/map.h"
 #include "base/mem.h"
+#include "base/sum.h"
 #include "extensions/query/connect.h"
 #include "extensions/query/names.h"
 #include "extensions/query/pyroscope.h"
@@ -360,8 +361,7 @@ static bool pyroscope_on_profile(const struct br_stored_samples *samples, void *
     }
     if (sets->rc)
         return false;
-    if (__builtin_add_overflow(profile->exemplar.value, samples->value, &profile->exemplar.value))
-        profile->exemplar.value = INT64_MAX;
+    profile->exemplar.value = br_sum(profile->exemplar.value, samples->value);
     return query_pick_goes_on(sets->job);
 }
 

@@ -11,6 +11,7 @@
 #include "base/err.h"
 #include "base/map.h"
 #include "base/mem.h"
+#include "base/sum.h"
 #include "otlp/edit/rewrite.h"
 #include "otlp/fields.h"
 #include "wire/protobuf.h"
@@ -317,8 +318,7 @@ static bool fold_add(struct fold *fold, uint32_t index, bool check)
         uint64_t v;
         while (field.number == BR_SAMPLE_VALUES && fold_number(&field, &at, &v)) {
             if (one) {
-                if (__builtin_add_overflow(total, (int64_t)v, &total))
-                    total = INT64_MAX;
+                total = br_sum(total, (int64_t)v);
                 continue;
             }
             if (__builtin_add_overflow((int64_t)fold->sums[n], (int64_t)v, &sum) && check)

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/sum.h"
 
 /* Names from the root down to a node, without the root. */
 struct flame_path {
@@ -108,8 +109,7 @@ static int64_t flame_speedscope_put_weights(struct br_str *out, const struct br_
         if (value <= 0)
             continue;
         br_str_printf(out, more ? ",%" PRId64 : "%" PRId64, value);
-        if (__builtin_add_overflow(sum, value, &sum))
-            sum = INT64_MAX;
+        sum = br_sum(sum, value);
         more = true;
     }
     return sum;

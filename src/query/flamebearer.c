@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/sum.h"
 
 #define OTHER "other"
 
@@ -135,25 +136,11 @@ static bool flamebearer_is_kept(const struct layout *layout, const struct br_fla
             strcmp(layout->flame->names[node->name], OTHER) != 0);
 }
 
-/* Sums and differences that are too large, as only hostile profiles have them, are the nearest
- * number that fits. */
-static int64_t flamebearer_sum(int64_t left, int64_t right)
-{
-    int64_t sum;
-    return __builtin_add_overflow(left, right, &sum) ? left < 0 ? INT64_MIN : INT64_MAX : sum;
-}
-
-static int64_t flamebearer_difference(int64_t left, int64_t right)
-{
-    int64_t rest;
-    return __builtin_sub_overflow(left, right, &rest) ? left < 0 ? INT64_MIN : INT64_MAX : rest;
-}
-
 static void flamebearer_put_bar(struct layout *layout, struct bar bar, int64_t at[BR_FLAME_SIDES])
 {
     memcpy(bar.start, at, sizeof bar.start);
     for (unsigned side = 0; side < BR_FLAME_SIDES; side++)
-        at[side] = flamebearer_sum(at[side], bar.total[side]);
+        at[side] = br_sum(at[side], bar.total[side]);
     layout->bars[layout->n_bars++] = bar;
 }
 
@@ -168,7 +155,7 @@ static uint32_t flamebearer_gather(struct layout *layout, uint32_t parent, struc
             continue;
         }
         for (unsigned side = 0; side < BR_FLAME_SIDES; side++)
-            other->total[side] = flamebearer_sum(other->total[side], nodes[i].total[side]);
+            other->total[side] = br_sum(other->total[side], nodes[i].total[side]);
     }
     return count;
 }
@@ -179,7 +166,7 @@ static void flamebearer_descend(struct layout *layout, struct bar parent)
     struct bar other = {0};
     int64_t at[BR_FLAME_SIDES];
     for (unsigned side = 0; side < BR_FLAME_SIDES; side++)
-        at[side] = flamebearer_sum(parent.start[side], parent.self[side]);
+        at[side] = br_sum(parent.start[side], parent.self[side]);
     uint32_t count = flamebearer_gather(layout, parent.node, &other);
     qsort_r(layout->children, count, sizeof *layout->children, flamebearer_compare_nodes, layout);
     for (uint32_t i = 0; i < count; i++) {
@@ -204,10 +191,10 @@ static void flamebearer_descend(struct layout *layout, struct bar parent)
 static int64_t *flamebearer_put_side(int64_t *out, const struct bar *bar, unsigned side,
                                      int64_t end[BR_FLAME_SIDES])
 {
-    *out++ = flamebearer_difference(bar->start[side], end[side]);
+    *out++ = br_difference(bar->start[side], end[side]);
     *out++ = bar->total[side];
     *out++ = bar->self[side];
-    end[side] = flamebearer_sum(bar->start[side], bar->total[side]);
+    end[side] = br_sum(bar->start[side], bar->total[side]);
     return out;
 }
 
@@ -299,9 +286,8 @@ static void flamebearer_put_texts(struct br_str *out, const char *const *texts, 
 void br_flamebearer_json(struct br_str *out, const struct br_flamebearer *flamebearer, bool files)
 {
     bool diff = flamebearer->width == BR_FLAMEBEARER_DIFF;
-    int64_t ticks = flamebearer->ticks[0];
-    if (diff && __builtin_add_overflow(ticks, flamebearer->ticks[1], &ticks))
-        ticks = INT64_MAX;
+    int64_t ticks =
+        diff ? br_sum(flamebearer->ticks[0], flamebearer->ticks[1]) : flamebearer->ticks[0];
     br_str_puts(out, "{\"names\":[");
     flamebearer_put_texts(out, flamebearer->names, flamebearer->n_names);
     if (files) {

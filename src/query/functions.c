@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "query/functions.h"
+#include "base/sum.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -11,20 +12,14 @@ struct functions {
     uint32_t *open; /* frames of a name above the node, by name */
 };
 
-static void functions_sum(int64_t *sum, int64_t value)
-{
-    if (__builtin_add_overflow(*sum, value, sum))
-        *sum = value < 0 ? INT64_MIN : INT64_MAX;
-}
-
 static void functions_enter(struct functions *functions, uint32_t at)
 {
     const struct br_flame_node *node = &functions->flame->nodes[at];
     struct br_function *function = &functions->by_name[node->name];
     for (unsigned side = 0; side < BR_FLAME_SIDES; side++) {
-        functions_sum(&function->self[side], node->self[side]);
+        function->self[side] = br_sum(function->self[side], node->self[side]);
         if (!functions->open[node->name])
-            functions_sum(&function->total[side], node->total[side]);
+            function->total[side] = br_sum(function->total[side], node->total[side]);
     }
     functions->open[node->name]++;
 }
@@ -93,8 +88,10 @@ int br_functions_make(const struct br_flame *flame, enum br_function_order order
         return br_arena_why(arena);
     functions_walk(&functions);
     for (unsigned side = 0; side < BR_FLAME_SIDES; side++) {
-        functions_sum(&functions.by_name[0].self[side], flame->nodes[0].self[side]);
-        functions_sum(&functions.by_name[0].total[side], functions.by_name[0].self[side]);
+        functions.by_name[0].self[side] =
+            br_sum(functions.by_name[0].self[side], flame->nodes[0].self[side]);
+        functions.by_name[0].total[side] =
+            br_sum(functions.by_name[0].total[side], functions.by_name[0].self[side]);
     }
     uint32_t count = 0;
     for (uint32_t i = 0; i < flame->n_names; i++) {

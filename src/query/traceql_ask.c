@@ -6,6 +6,7 @@
 #include "base/map.h"
 #include "base/mem.h"
 #include "base/str.h"
+#include "base/sum.h"
 #include "query/traceql_internal.h"
 
 /* Remembered texts of all patterns of a query, and the length of each: at most some 16 MiB. */
@@ -473,8 +474,8 @@ static void traceql_ask_sum(struct br_traceql_value *sum, const struct br_traceq
         return;
     if (sum->type == BR_TRACEQL_FLOAT)
         sum->real += value->real;
-    else if (__builtin_add_overflow(sum->integer, value->integer, &sum->integer))
-        sum->integer = value->integer < 0 ? INT64_MIN : INT64_MAX;
+    else
+        sum->integer = br_sum(sum->integer, value->integer);
 }
 
 static struct br_traceql_value traceql_ask_average(struct br_traceql_value sum, uint32_t count)

@@ -10,6 +10,7 @@
 #include "base/mem.h"
 #include "base/steps.h"
 #include "base/str.h"
+#include "base/sum.h"
 #include "otlp/scan.h"
 #include "profile/pair.h"
 #include "profile/series.h"
@@ -683,12 +684,6 @@ static int64_t chunks_times(int64_t left, int64_t right)
                : product;
 }
 
-static int64_t chunks_plus(int64_t left, int64_t right)
-{
-    int64_t sum;
-    return __builtin_add_overflow(left, right, &sum) ? (right < 0 ? INT64_MIN : INT64_MAX) : sum;
-}
-
 static int chunks_add_row(struct br_chunks *chunks, const struct br_sample_row *like,
                           uint64_t time_ns, int64_t value)
 {
@@ -724,7 +719,7 @@ static int chunks_add_rows(struct br_chunks *chunks, const struct br_sample_row 
         return rc;
     }
     for (uint32_t i = 0; i < chunks->n_values; i++)
-        sum = chunks_plus(sum, chunks->values[i]);
+        sum = br_sum(sum, chunks->values[i]);
     return chunks_add_row(chunks, like, chunks->n_times ? chunks->times[0] : time_ns,
                           chunks_times(sum, factor));
 }

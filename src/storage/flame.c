@@ -7,6 +7,7 @@
 #include "base/arena.h"
 #include "base/index.h"
 #include "base/mem.h"
+#include "base/sum.h"
 
 struct flame_lookup {
     struct br_index names;    /* by name and file */
@@ -173,15 +174,9 @@ void br_flame_release(struct br_flame *flame)
     *flame = (struct br_flame){0};
 }
 
-static void flame_sum(int64_t *sum, int64_t value)
-{
-    if (__builtin_add_overflow(*sum, value, sum))
-        *sum = value < 0 ? INT64_MIN : INT64_MAX;
-}
-
 void br_flame_add(struct br_flame *flame, uint32_t node, int64_t value)
 {
-    flame_sum(&flame->nodes[node].self[flame->side], value);
+    flame->nodes[node].self[flame->side] = br_sum(flame->nodes[node].self[flame->side], value);
 }
 
 /* From behind: children stand behind their parents. */
@@ -189,10 +184,11 @@ void br_flame_total(struct br_flame *flame)
 {
     for (uint32_t i = 0; i < flame->n_nodes; i++)
         memcpy(flame->nodes[i].total, flame->nodes[i].self, sizeof flame->nodes[i].total);
-    for (uint32_t i = flame->n_nodes; i-- > 1;)
+    for (uint32_t i = flame->n_nodes; i-- > 1;) {
+        struct br_flame_node *parent = &flame->nodes[flame->nodes[i].parent];
         for (unsigned side = 0; side < BR_FLAME_SIDES; side++)
-            flame_sum(&flame->nodes[flame->nodes[i].parent].total[side],
-                      flame->nodes[i].total[side]);
+            parent->total[side] = br_sum(parent->total[side], flame->nodes[i].total[side]);
+    }
 }
 
 /* --- Copies ----------------------------------------------------------------------------------- */
@@ -217,7 +213,8 @@ int br_flame_merge(struct br_flame *flame, const struct br_flame *from, bool fil
         for (unsigned side = 0; side < BR_FLAME_SIDES && !rc; side++) {
             int64_t value = from->nodes[i].self[side], by = (int64_t)divisor;
             carried[side] += value % by;
-            flame_sum(&flame->nodes[map[i]].self[side], value / by + carried[side] / by);
+            flame->nodes[map[i]].self[side] =
+                br_sum(flame->nodes[map[i]].self[side], value / by + carried[side] / by);
             carried[side] %= by;
         }
     }
@@ -239,7 +236,7 @@ int br_flame_keep_innermost(struct br_flame *flame, const struct br_flame *from,
         while (count > 0 && !rc)
             rc = flame_copy_child(flame, at, from, frames[--count], true, &at);
         for (unsigned side = 0; side < BR_FLAME_SIDES && !rc; side++)
-            flame_sum(&flame->nodes[at].self[side], node->self[side]);
+            flame->nodes[at].self[side] = br_sum(flame->nodes[at].self[side], node->self[side]);
     }
     br_free(frames);
     return rc;
@@ -312,7 +309,7 @@ static int flame_move_all(struct flame_pruning *pruning)
         rc = i ? flame_move(pruning, i) : 0;
         struct br_flame_node *to = &pruning->to.nodes[pruning->map[i]];
         for (unsigned side = 0; side < BR_FLAME_SIDES && !rc; side++)
-            flame_sum(&to->self[side], pruning->from->nodes[i].self[side]);
+            to->self[side] = br_sum(to->self[side], pruning->from->nodes[i].self[side]);
     }
     return rc;
 }

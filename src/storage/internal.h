@@ -77,7 +77,6 @@ struct br_store {
 
 uint64_t br_store_now_ns(void); /* of the wall clock */
 
-
 /* --- Partitions ------------------------------------------------------------------------------ */
 
 /* Reads the number of a partition out of the name of its file; false when it is no such name. */

@@ -5,6 +5,7 @@
 #include "base/index.h"
 #include "base/map.h"
 #include "base/mem.h"
+#include "base/sum.h"
 #include "storage/blocks.h"
 #include "storage/callsite.h"
 #include "storage/matching.h"
@@ -470,8 +471,7 @@ static bool flaming_add(struct flaming *flaming, uint32_t node, int64_t value)
         return false;
     }
     int64_t *sum = &flaming_at(flaming, node)->sum;
-    if (__builtin_add_overflow(*sum, value, sum))
-        *sum = value < 0 ? INT64_MIN : INT64_MAX;
+    *sum = br_sum(*sum, value);
     flaming->set.words[word] |= UINT64_C(1) << node % 64;
     return true;
 }
@@ -756,8 +756,7 @@ static bool summing_add(struct summing *summing, const struct group_key *key, in
         return false;
     }
     group->count += count;
-    if (__builtin_add_overflow(group->value, value, &group->value))
-        group->value = value < 0 ? INT64_MIN : INT64_MAX;
+    group->value = br_sum(group->value, value);
     group->time_ns = time < group->time_ns ? time : group->time_ns;
     return true;
 }

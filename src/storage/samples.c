@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/sum.h"
 #include "storage/chunks.h"
 #include "storage/stacks.h"
 
@@ -61,13 +62,6 @@ static int samples_compare_nodes(const void *left, const void *right)
     return (first > second) - (first < second);
 }
 
-/* Adds up, without passing what the type holds. */
-static int64_t samples_sum(int64_t left, int64_t right)
-{
-    int64_t sum;
-    return __builtin_add_overflow(left, right, &sum) ? (right < 0 ? INT64_MIN : INT64_MAX) : sum;
-}
-
 /* Room for a node that has no sum yet. */
 static bool samples_grow_sums(struct br_sample_packer *packer, uint32_t node)
 {
@@ -87,7 +81,7 @@ bool br_sample_packer_add(void *arg, uint32_t node, int64_t value)
     struct br_sample_packer *packer = arg;
     uint32_t place = node < packer->cap_places ? packer->place_of[node] : 0;
     if (place) {
-        packer->sums[place - 1] = samples_sum(packer->sums[place - 1], value);
+        packer->sums[place - 1] = br_sum(packer->sums[place - 1], value);
         return true;
     }
     if (!samples_grow_sums(packer, node)) {

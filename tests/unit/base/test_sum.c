@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/sum.h"
+#include "tests/support/test.h"
+
+static void sums_that_do_not_fit_are_the_nearest_that_do(void **state)
+{
+    (void)state;
+    assert_int_equal(br_sum(2, -5), -3);
+    assert_true(br_sum(INT64_MAX, 0) == INT64_MAX && br_sum(INT64_MIN, INT64_MAX) == -1);
+    assert_true(br_sum(INT64_MAX, 1) == INT64_MAX && br_sum(1, INT64_MAX) == INT64_MAX);
+    assert_true(br_sum(INT64_MIN, -1) == INT64_MIN && br_sum(-1, INT64_MIN) == INT64_MIN);
+}
+
+static void differences_that_do_not_fit_are_the_nearest_that_do(void **state)
+{
+    (void)state;
+    assert_int_equal(br_difference(2, 5), -3);
+    assert_true(br_difference(-1, INT64_MIN) == INT64_MAX);
+    assert_true(br_difference(0, INT64_MIN) == INT64_MAX);
+    assert_true(br_difference(-2, INT64_MAX) == INT64_MIN);
+    assert_true(br_difference(INT64_MAX, -1) == INT64_MAX);
+}
+
+SUITE(sum)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sums_that_do_not_fit_are_the_nearest_that_do),
+        cmocka_unit_test(differences_that_do_not_fit_are_the_nearest_that_do),
+    };
+    return RUN(tests, NULL, NULL);
+}
