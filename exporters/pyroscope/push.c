@@ -9,10 +9,10 @@
 #include "base/str.h"
 #include "egress/call.h"
 #include "exporters/pyroscope/push_fields.h"
+#include "pipeline/redelivery.h"
 #include "wire/protobuf.h"
 
 #define PUSH_PATH "/push.v1.PusherService/Push"
-#define LOG_EVERY_MS 60000
 #define OWN_HEADERS 3 /* authorization, tenant, protocol version */
 
 struct pyroscope_push {
@@ -74,12 +74,7 @@ static struct br_outcome push_drop(struct pyroscope_push *push, struct br_item *
 {
     struct br_outcome outcome =
         br_outcome_reject(BR_STATUS_INVALID_ARGUMENT, "HTTP %u %s", status, text);
-    uint64_t held;
-    br_item_settle(item, BR_FATE_DROPPED, "profile_rejected", item->n_items);
-    if (br_log_allow(&push->refused_limit, br_host_mono_ms(push->node->host), LOG_EVERY_MS, &held))
-        br_error(&push->node->log,
-                 "dropped %u samples (profile_rejected): HTTP %u %s (%llu such messages held back)",
-                 item->n_items, status, text, (unsigned long long)held);
+    br_redelivery_drop(push->node, item, "profile_rejected", &outcome, &push->refused_limit);
     return outcome;
 }
 

@@ -3,8 +3,8 @@
  * Sends requests to push.v1.PusherService/Push of one Pyroscope, over Connect (unary, protobuf).
  *
  * A request is an item with one part, a `series` field with one profile (pyroscope_part_make).
- * Pyroscope pushes the profiles of a request one by one, and its error does not say which of them
- * it has stored (2.x: Connect sends the innermost error alone). If a request had several, those
+ * Pyroscope stores the profiles of a request one by one, and its error does not name those that it
+ * has stored (2.x: Connect sends the innermost error alone). If a request had several, those
  * that were stored would be stored again. A profile that is refused for good is dropped for the
  * reason "profile_rejected".
  */
