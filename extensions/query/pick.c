@@ -324,6 +324,23 @@ int query_pick_flame(struct query_job *job, const struct query_pick *pick, struc
     return rc ? rc : pick_place_frameless(pick, flame);
 }
 
+int query_pick_flame_by_name(struct query_job *job, const struct query_pick *pick,
+                             struct br_flame *flame, struct br_err *err)
+{
+    struct query_pick stacks = *pick;
+    struct br_flame whole;
+    int rc = br_flame_init(&whole, QUERY_FLAME_NODES_MAX);
+    if (rc)
+        return rc;
+    stacks.as_pyroscope = true;
+    whole.side = flame->side;
+    rc = query_pick_flame(job, &stacks, &whole, err);
+    if (!rc)
+        rc = br_flame_merge(flame, &whole, false, 1);
+    br_flame_release(&whole);
+    return rc;
+}
+
 int query_pick_samples(struct query_job *job, const struct query_pick *pick, uint64_t step_ns,
                        br_samples_fn *fn, void *arg, struct br_err *err)
 {

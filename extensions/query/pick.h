@@ -92,6 +92,11 @@ bool query_pick_is_average(const struct query_pick *pick);
 int query_pick_flame(struct query_job *job, const struct query_pick *pick, struct br_flame *flame,
                      struct br_err *err);
 
+/* Likewise, as Pyroscope does it (as_pyroscope): functions of one name are one function. The stacks
+ * are added on the side that the flame has. */
+int query_pick_flame_by_name(struct query_job *job, const struct query_pick *pick,
+                             struct br_flame *flame, struct br_err *err);
+
 /* Asks the store as br_store_samples does. */
 int query_pick_samples(struct query_job *job, const struct query_pick *pick, uint64_t step_ns,
                        br_samples_fn *fn, void *arg, struct br_err *err);

@@ -12,6 +12,7 @@
 
 #include "base/map.h"
 #include "base/mem.h"
+#include "base/sum.h"
 #include "extensions/query/connect.h"
 #include "extensions/query/names.h"
 #include "extensions/query/pick.h"
@@ -217,22 +218,6 @@ static bool pyroscope_max_nodes(struct query_job *job, int64_t asked, uint32_t *
     return true;
 }
 
-/* Adds what is picked to `flame`, by names of functions, on the side that the flame has. */
-static int pyroscope_add_flame(struct query_job *job, const struct query_pick *pick,
-                               struct br_flame *flame, struct br_err *err)
-{
-    struct br_flame whole;
-    int rc = br_flame_init(&whole, QUERY_FLAME_NODES_MAX);
-    if (rc)
-        return rc;
-    whole.side = flame->side;
-    rc = query_pick_flame(job, pick, &whole, err);
-    if (!rc)
-        rc = br_flame_merge(flame, &whole, false, 1);
-    br_flame_release(&whole);
-    return rc;
-}
-
 /* Adds what is picked to an empty flame, with files, for a pprof file. Profiles for Go's PGO have
  * the innermost frames alone. */
 static int pyroscope_add_pprof(struct query_job *job, const struct query_pick *pick,
@@ -376,7 +361,7 @@ static void pyroscope_answer_flame(struct query_job *job, const struct query_pic
     int rc = br_flame_init(&flame, QUERY_FLAME_NODES_MAX);
     if (!rc)
         rc = pprof ? pyroscope_add_pprof(job, pick, stacks, &flame, &err)
-                   : pyroscope_add_flame(job, pick, &flame, &err);
+                   : query_pick_flame_by_name(job, pick, &flame, &err);
     if (!rc)
         rc = pprof ? pyroscope_answer_pprof(job, pick, &flame)
              : format == QUERIER__V1__PROFILE_FORMAT__PROFILE_FORMAT_TREE
@@ -485,8 +470,7 @@ static int pyroscope_diff_graph(struct query_job *job, struct br_flame *flame, u
     ret->n_names = flamebearer.n_names;
     ret->levels = pyroscope_levels(job, &flamebearer);
     ret->n_levels = flamebearer.n_levels;
-    if (__builtin_add_overflow(flamebearer.ticks[0], flamebearer.ticks[1], &ret->total))
-        ret->total = INT64_MAX;
+    ret->total = br_sum(flamebearer.ticks[0], flamebearer.ticks[1]);
     ret->max_self = flamebearer.max_self;
     ret->leftticks = flamebearer.ticks[0];
     ret->rightticks = flamebearer.ticks[1];
@@ -503,10 +487,10 @@ static void pyroscope_answer_diff(struct query_job *job,
     answer.flamegraph = &graph;
     int rc = br_flame_init(&flame, QUERY_FLAME_NODES_MAX);
     if (!rc)
-        rc = pyroscope_add_flame(job, &picks[0], &flame, &err);
+        rc = query_pick_flame_by_name(job, &picks[0], &flame, &err);
     flame.side = 1;
     if (!rc)
-        rc = pyroscope_add_flame(job, &picks[1], &flame, &err);
+        rc = query_pick_flame_by_name(job, &picks[1], &flame, &err);
     if (!rc)
         rc = pyroscope_diff_graph(job, &flame, max_nodes, &graph);
     if (rc)

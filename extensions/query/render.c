@@ -81,24 +81,6 @@ static bool render_max_nodes(struct query_job *job, uint32_t *ret)
     return true;
 }
 
-/* Adds what is picked, by names of functions alone, on the side that `flame` has. */
-static int render_add_flame(struct query_job *job, const struct query_pick *pick,
-                            struct br_flame *flame, struct br_err *err)
-{
-    struct br_flame whole;
-    int rc = br_flame_init(&whole, QUERY_FLAME_NODES_MAX);
-    if (rc)
-        return rc;
-    struct query_pick stacks = *pick;
-    stacks.as_pyroscope = true;
-    whole.side = flame->side;
-    rc = query_pick_flame(job, &stacks, &whole, err);
-    if (!rc)
-        rc = br_flame_merge(flame, &whole, false, 1);
-    br_flame_release(&whole);
-    return rc;
-}
-
 /* --- Timelines -------------------------------------------------------------------------------- */
 
 /* The values of one group by time. */
@@ -275,7 +257,7 @@ static void render_answer(struct query_job *job, const struct query_pick *pick)
         return;
     int rc = br_flame_init(&flame, QUERY_FLAME_NODES_MAX);
     if (!rc)
-        rc = render_add_flame(job, pick, &flame, &err);
+        rc = query_pick_flame_by_name(job, pick, &flame, &err);
     if (!rc)
         rc = render_put_flamebearer(job, &flame, false, max_nodes);
     br_flame_release(&flame);
@@ -323,7 +305,7 @@ static void render_diff(struct query_job *job)
     int rc = br_flame_init(&flame, QUERY_FLAME_NODES_MAX);
     for (unsigned side = 0; side < BR_FLAME_SIDES && !rc; side++) {
         flame.side = side;
-        rc = render_add_flame(job, &picks[side], &flame, &err);
+        rc = query_pick_flame_by_name(job, &picks[side], &flame, &err);
     }
     if (!rc)
         rc = render_put_flamebearer(job, &flame, true, max_nodes);

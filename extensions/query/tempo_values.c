@@ -330,8 +330,8 @@ static const char *tempo_mend(struct query_job *job, const char *text)
     return ret;
 }
 
-/* `q` of the request, if it says anything. Comparisons that are not whole (a client may ask while
- * somebody is writing the query) are left out, and what is still no query is ignored, as in Tempo.
+/* Applies `q` of the request. Comparisons that are not whole (a client may ask while somebody is
+ * writing the query) are left out; if the rest is not a query either, it is ignored, as in Tempo.
  */
 static bool tempo_put_filtered(struct query_tempo_names *names, enum tag what, const char *tag,
                                uint64_t from, uint64_t until)
