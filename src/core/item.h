@@ -231,9 +231,9 @@ void br_item_orphan(struct br_item *attempt, const char *reason);
 
 /* Makes `piece`, a twin of `item` or a part of its data, its child and gives it its share of the
  * debt. The parent is finished when its last child is and br_item_release_parent was called: as
- * BR_RETRY if one child is, else as BR_DONE if one is, and what others refused is the rejected part
- * of that success; as BR_REJECT if all refused. What a child still owes when it ends other than
- * BR_DONE goes back to the parent. */
+ * BR_RETRY if one child is, else as BR_DONE if one is, and items that others refused are the
+ * rejected part of that success; as BR_REJECT if all refused. What a child still owes when it ends
+ * other than BR_DONE goes back to the parent. */
 void br_item_adopt(struct br_item *item, struct br_item *piece);
 
 /* Returns which part of a request `item` is, by its spans or samples: 1 where it is no piece of one

@@ -124,8 +124,8 @@ static bool ingest_http_is_own_origin(const struct br_hosts *hosts,
     return host && colon && strcasecmp(colon + 3, host) == 0 && br_hosts_allow(hosts, request);
 }
 
-/* True for what another page embeds, as an image: browsers say no Origin then, but where it comes
- * from and that it is no navigation (w3.org/TR/fetch-metadata). */
+/* Returns true for a resource that another page embeds, such as an image: browsers send no Origin
+ * then, but they send its site and that this is not a navigation (w3.org/TR/fetch-metadata). */
 static bool ingest_http_is_embedded(const struct br_request *request)
 {
     const char *site = br_request_header(request, "sec-fetch-site");

@@ -293,8 +293,9 @@ static bool perf_script_srcline(struct span line, struct span *file, int64_t *re
     if (open && open > line.p && (size_t)(line.end - open) > sizeof more - 2 &&
         memcmp(open - 1, more, sizeof more - 1) == 0)
         line.end = open - 1;
-    const char *colon =
-        line.end > line.p ? memrchr(line.p, ':', (size_t)(line.end - line.p)) : NULL;
+    const char *colon = line.end > line.p && isdigit((unsigned char)line.end[-1])
+                            ? memrchr(line.p, ':', (size_t)(line.end - line.p))
+                            : NULL;
     if (!colon || colon == line.p)
         return false;
     *file = (struct span){line.p, colon};
@@ -311,9 +312,8 @@ static void perf_script_take_srcline(struct perf *perf, struct span *file, int64
     struct span line, name, object;
     uint64_t address;
     bool taken = perf_script_line(perf, &line) && line.p < line.end &&
-                 (*line.p == ' ' || *line.p == '\t') &&
-                 !perf_script_frame(line, &address, &name, &object) &&
-                 perf_script_srcline(line, file, ret_line);
+                 (*line.p == ' ' || *line.p == '\t') && perf_script_srcline(line, file, ret_line) &&
+                 !perf_script_frame(line, &address, &name, &object);
     if (!taken) {
         perf->p = before.p;
         perf->line = before.line;
