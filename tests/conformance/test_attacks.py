@@ -23,7 +23,7 @@ from raw import (CONTINUATION, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, P
 
 pytestmark = pytest.mark.release
 
-FRAMES = 1000
+FRAMES = 20000  # at most: what a client may do in a second is allowed for as long as it does it
 ENHANCE_YOUR_CALM = 11
 GRPC = (b"content-type", b"application/grpc")
 BODY = otlp.trace_request(3).SerializeToString()
@@ -123,7 +123,7 @@ FLOODS = {
 @pytest.mark.parametrize("name", FLOODS)
 def test_flood_is_ended(server, port, name):
     with h2(getattr(server, port)) as attacker:
-        for _, data in zip(range(FRAMES + 1), FLOODS[name]()):
+        for _, data in zip(range(FRAMES), FLOODS[name]()):
             if not attacker.send(data):
                 break
         attacker.wait()
@@ -311,7 +311,7 @@ ENDS = {
     "a client that resets": ("http", POST + b"Content-Length: 10\r\n\r\n", True, "network"),
     "no HTTP": ("http", b"GARBAGE\r\n\r\n", False, "protocol_error"),
     "data on stream 0": ("grpc", H2 + frame(DATA, 0, 0, b"x"), False, "protocol_error"),
-    "pings": ("grpc", H2 + frame(PING, payload=b"12345678") * FRAMES, False, "flood"),
+    "pings": ("grpc", H2 + frame(PING, payload=b"12345678") * 1000, False, "flood"),
     "plaintext where TLS is spoken": ("http", POST, False, "tls"),
 }
 

@@ -28,7 +28,7 @@ from tap import Tap
 HERE = pathlib.Path(__file__).resolve().parent
 CASES = HERE.parent / "support" / "http1_cases.h"
 PROXIES = ("haproxy", "haproxy lenient", "nginx")
-FRAMES = 1000
+FRAMES = 1000  # a proxy may take them all
 
 
 def load(path):
