@@ -58,7 +58,7 @@ struct state {
     struct writing *writing;
     struct br_timer timer;
     struct br_log_limit limit, shortened_limit;
-    double *bytes, *partitions, *damaged, *spans, *samples, *commits, *shortened;
+    double *bytes, *partitions, *damaged, *unread, *spans, *samples, *commits, *shortened;
 };
 
 static const char *const syncs[] = {"normal", "full", NULL};
@@ -127,6 +127,7 @@ static void store_exporter_show(struct state *state)
     *state->bytes = (double)usage.bytes;
     *state->partitions = (double)usage.n_partitions;
     *state->damaged = (double)usage.n_damaged;
+    *state->unread = (double)usage.n_unread;
     *state->spans = (double)usage.n_spans;
     *state->samples = (double)usage.n_samples;
     if (usage.n_shortened > (uint64_t)*state->shortened &&
@@ -148,6 +149,7 @@ static int store_exporter_create(struct br_node *node, struct br_err *err)
     state->bytes = br_node_metric(node, BR_GAUGE, "braid_store_bytes", NULL, NULL);
     state->partitions = br_node_metric(node, BR_GAUGE, "braid_store_partitions", NULL, NULL);
     state->damaged = br_node_metric(node, BR_GAUGE, "braid_store_damaged_partitions", NULL, NULL);
+    state->unread = br_node_metric(node, BR_GAUGE, "braid_store_unread_partitions", NULL, NULL);
     state->spans = br_node_metric(node, BR_GAUGE, "braid_store_spans", NULL, NULL);
     state->samples = br_node_metric(node, BR_GAUGE, "braid_store_samples", NULL, NULL);
     state->shortened = br_node_metric(node, BR_COUNTER, "braid_store_shortened_items", NULL, NULL);

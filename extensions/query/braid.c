@@ -109,12 +109,12 @@ static void braid_status(struct query_job *job)
     br_str_printf(&job->out,
                   ",\"started_unix_ns\":\"%" PRIu64 "\",\"now_unix_ns\":\"%" PRIu64
                   "\",\"store\":{\"bytes\":%" PRIu64 ",\"max_bytes\":%" PRIu64
-                  ",\"partitions\":%" PRIu64 ",\"damaged\":%" PRIu64 ",\"spans\":%" PRIu64
-                  ",\"samples\":%" PRIu64 ",\"oldest_unix_ns\":\"%" PRIu64
+                  ",\"partitions\":%" PRIu64 ",\"damaged\":%" PRIu64 ",\"unread\":%" PRIu64
+                  ",\"spans\":%" PRIu64 ",\"samples\":%" PRIu64 ",\"oldest_unix_ns\":\"%" PRIu64
                   "\",\"newest_unix_ns\":\"%" PRIu64 "\"},\"generation\":%" PRIu64 "}",
                   job->query->started_ns, job->now_ns, usage.bytes, usage.max_bytes,
-                  usage.n_partitions, usage.n_damaged, usage.n_spans, usage.n_samples, oldest_ns,
-                  newest_ns, br_store_generation(store));
+                  usage.n_partitions, usage.n_damaged, usage.n_unread, usage.n_spans,
+                  usage.n_samples, oldest_ns, newest_ns, br_store_generation(store));
 }
 
 /* --- Services --------------------------------------------------------------------------------- */

@@ -65,6 +65,10 @@ void query_braid_slice(struct query_job *job)
         query_job_fail_rc(job, rc, &err);
         return;
     }
+    unsigned n_unread = br_slice_unread(job->kept);
+    if (!len && n_unread)
+        br_warn(&job->query->node->log, "a slice lacks partitions that could not be read: %u",
+                n_unread);
     br_str_add(&job->out, piece, len);
     job->again_ms = len ? 1 : 0;
 }

@@ -278,23 +278,31 @@ static int main_load_and(struct arguments *left)
     return code;
 }
 
+static int main_open_in(struct arguments *left, const char *folder, struct br_arena *arena)
+{
+    struct br_err err = {0};
+    char line[1200];
+    if (!br_replay_open(&left->sources, left->file, folder, left->uris, arena, &err))
+        return main_load_and(left);
+    (void)fprintf(stderr, "braid: %s\n", br_err_format(&err, line, sizeof line));
+    return EXIT_FAILURE;
+}
+
 /* Shows a saved file until it is told to end. */
 static int main_open(struct arguments *left)
 {
     struct br_arena arena;
     struct br_err err = {0};
-    const char *folder;
     char line[1200];
     int code = EXIT_FAILURE;
     if (!left->file || left->sources.n_uris)
         return main_usage("open wants a file that braid save wrote, and nothing else", NULL);
     br_arena_init(&arena, 1u << 20);
-    if (br_replay_open(&left->sources, left->file, left->uris, &arena, &folder, &err)) {
+    const char *folder = br_replay_folder(&arena, &err);
+    if (!folder)
         (void)fprintf(stderr, "braid: %s\n", br_err_format(&err, line, sizeof line));
-    } else {
-        code = main_load_and(left);
-        br_replay_close(folder);
-    }
+    else if (br_replay_fork(folder, &code))
+        code = main_open_in(left, folder, &arena);
     br_arena_release(&arena);
     return code;
 }

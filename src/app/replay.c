@@ -4,12 +4,16 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "base/mem.h"
 #include "config/option.h"
 #include "storage/slice.h"
 #include "storage/store.h"
@@ -56,15 +60,20 @@ static uint64_t replay_now_ns(void)
 static int replay_write(const char *folder, uint64_t range_ns, const char *file)
 {
     struct br_err err = {0};
-    unsigned count = 0;
+    struct br_slice_saved saved = {0, 0};
     char line[1200];
     uint64_t now = replay_now_ns(), from = range_ns && range_ns < now ? now - range_ns : 0;
-    if (br_slice_save(folder, from, UINT64_MAX, file, &count, &err)) {
+    if (br_slice_save(folder, from, UINT64_MAX, file, &saved, &err)) {
         (void)fprintf(stderr, "braid save: %s\n", br_err_format(&err, line, sizeof line));
         return EXIT_FAILURE;
     }
-    (void)printf("%u partition%s in %s; braid open %s shows %s\n", count, count == 1 ? "" : "s",
-                 file, file, count == 1 ? "it" : "them");
+    bool one = saved.n_partitions == 1;
+    (void)printf("%u partition%s in %s; braid open %s shows %s\n", saved.n_partitions,
+                 one ? "" : "s", file, file, one ? "it" : "them");
+    if (saved.n_unread)
+        (void)fprintf(stderr, "braid save: %u partition%s could not be read and %s left out\n",
+                      saved.n_unread, saved.n_unread == 1 ? "" : "s",
+                      saved.n_unread == 1 ? "was" : "were");
     return EXIT_SUCCESS;
 }
 
@@ -92,7 +101,7 @@ int br_replay_save(int argc, char **argv)
     return replay_write(folder ? folder : path, range_ns, file);
 }
 
-void br_replay_close(const char *folder)
+static void replay_remove(const char *folder)
 {
     DIR *dir = opendir(folder);
     for (struct dirent *entry; dir && (entry = readdir(dir));)
@@ -102,25 +111,90 @@ void br_replay_close(const char *folder)
     (void)rmdir(folder);
 }
 
-int br_replay_open(struct br_config_sources *sources, const char *file, const char **uri,
-                   struct br_arena *arena, const char **ret_folder, struct br_err *err)
+static void replay_watched(sigset_t *signals)
+{
+    static const int numbers[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGCHLD};
+    (void)sigemptyset(signals);
+    for (size_t i = 0; i < BR_COUNT(numbers); i++)
+        (void)sigaddset(signals, numbers[i]);
+}
+
+/* Passes signals on until the child has ended. Returns its exit code. */
+static int replay_wait(pid_t child, const sigset_t *signals)
+{
+    for (int status, number;;) {
+        if (waitpid(child, &status, WNOHANG) == child)
+            return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+        if (sigwait(signals, &number) == 0 && number != SIGCHLD)
+            (void)kill(child, number);
+    }
+}
+
+/* In the child: a terminal's Ctrl-C comes by way of the parent, and the child ends with it. */
+static void replay_become_child(const sigset_t *before)
+{
+    (void)setpgid(0, 0);
+    (void)prctl(PR_SET_PDEATHSIG, SIGTERM);
+    (void)sigprocmask(SIG_SETMASK, before, NULL);
+}
+
+bool br_replay_fork(const char *folder, int *ret_code)
+{
+    sigset_t signals, before;
+    replay_watched(&signals);
+    (void)sigprocmask(SIG_BLOCK, &signals, &before);
+    pid_t child = fork();
+    if (child == 0) {
+        replay_become_child(&before);
+        return true;
+    }
+    *ret_code = child < 0 ? EXIT_FAILURE : replay_wait(child, &signals);
+    if (child < 0)
+        (void)fprintf(stderr, "braid: cannot fork: %s\n", strerror(errno));
+    replay_remove(folder);
+    return false;
+}
+
+char *br_replay_folder(struct br_arena *arena, struct br_err *err)
 {
     const char *base = getenv("TMPDIR");
     char *folder = br_arena_printf(arena, "%s/braid-XXXXXX", base && *base ? base : "/tmp");
     if (!folder)
-        return br_err_set(err, BR_ENOMEM, "out of memory");
-    if (!mkdtemp(folder))
-        return br_err_set(err, BR_EIO, "cannot make %s: %s", folder, strerror(errno));
-    int rc = br_slice_open(file, folder, err);
-    *uri = rc ? NULL : br_arena_printf(arena, replay_config, folder);
-    if (!rc && !*uri)
-        rc = br_err_set(err, BR_ENOMEM, "out of memory");
-    if (rc) {
-        br_replay_close(folder);
-        return rc;
+        (void)br_err_set(err, BR_ENOMEM, "out of memory");
+    else if (!mkdtemp(folder))
+        (void)br_err_set(err, BR_EIO, "cannot make %s: %s", folder, strerror(errno));
+    else
+        return folder;
+    return NULL;
+}
+
+/* What the saved file lacks. */
+static void replay_show_list(const char *file, const char *folder)
+{
+    char path[REPLAY_PATH_MAX], line[256];
+    if ((size_t)snprintf(path, sizeof path, "%s/" BR_SLICE_LIST, folder) >= sizeof path)
+        return;
+    FILE *list = fopen(path, "re");
+    while (list && fgets(line, sizeof line, list)) {
+        for (char *p = line; *p; p++)
+            *p = *p < ' ' || *p > '~' ? ' ' : *p; /* it may be a stranger's */
+        (void)fprintf(stderr, "%s lacks %s\n", file, line);
     }
+    if (list)
+        (void)fclose(list);
+}
+
+int br_replay_open(struct br_config_sources *sources, const char *file, const char *folder,
+                   const char **uri, struct br_arena *arena, struct br_err *err)
+{
+    int rc = br_slice_open(file, folder, err);
+    if (rc)
+        return rc;
+    replay_show_list(file, folder);
+    *uri = br_arena_printf(arena, replay_config, folder);
+    if (!*uri)
+        return br_err_set(err, BR_ENOMEM, "out of memory");
     sources->uris = uri;
     sources->n_uris = 1;
-    *ret_folder = folder;
     return 0;
 }

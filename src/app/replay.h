@@ -11,11 +11,15 @@ extern const char br_replay_help[];
  * for arguments that make no sense. */
 int br_replay_save(int argc, char **argv);
 
-/* Unpacks `file` into a new folder of the system's for temporary files, and sets the sources' only
- * URI, in `*uri`, to a config that shows it. Texts are in the arena, `*ret_folder`, too. Returns 0
- * or a negative code with a sentence; then there is no folder. */
-int br_replay_open(struct br_config_sources *sources, const char *file, const char **uri,
-                   struct br_arena *arena, const char **ret_folder, struct br_err *err);
+/* Makes a folder of the system's for temporary files. Returns its path, in the arena; NULL with a
+ * sentence. */
+char *br_replay_folder(struct br_arena *arena, struct br_err *err);
 
-/* Removes the folder and the files in it. */
-void br_replay_close(const char *folder);
+/* Goes on in a child, where it returns true. In the parent, which removes the folder once the child
+ * has ended, however that was, it returns false, and the exit code in `*ret_code`. */
+bool br_replay_fork(const char *folder, int *ret_code);
+
+/* Unpacks `file` into the folder, and sets the sources' only URI, in `*uri`, to a config that shows
+ * it. Texts are in the arena. Returns 0 or a negative code with a sentence. */
+int br_replay_open(struct br_config_sources *sources, const char *file, const char *folder,
+                   const char **uri, struct br_arena *arena, struct br_err *err);

@@ -1,17 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
-#include "base/file.h"
 #include "base/map.h"
 #include "base/mem.h"
 #include "storage/internal.h"
 #include "storage/tree.h"
 
 #define NAME_MAX_LEN 64
+#define NUMBERS_TRIED 1000
+#define LOADS_MAX 2
+#define PROVEN_NS 60000000000 /* for so long a partition that was checked is not checked again */
+#define READERS_MAX 64u
+#define READERS_MIN 4u
+#define DESCRIPTORS_A_READER 12u /* of the process; it takes three of them */
 
 uint64_t br_store_now_ns(void)
 {
@@ -74,7 +82,8 @@ static void store_partition_free(struct br_store_partition *partition)
     br_free(partition);
 }
 
-static struct br_store_partition *store_partition_make(struct br_store *store, uint32_t number)
+static struct br_store_partition *store_partition_make(const struct br_store *store,
+                                                       const struct br_store_name *name)
 {
     struct br_store_partition *partition = br_calloc(1, sizeof *partition);
     size_t size = strlen(store->directory) + NAME_MAX_LEN;
@@ -84,13 +93,15 @@ static struct br_store_partition *store_partition_make(struct br_store *store, u
     br_list_init(&partition->idle);
     br_store_totals_init(&partition->totals);
     partition->refs = 1;
-    partition->number = number;
+    partition->number = name->number;
     partition->path = br_malloc(size);
     if (!partition->path) {
         store_partition_free(partition);
         return NULL;
     }
-    (void)snprintf(partition->path, size, "%s/partition-%08x.db", store->directory, number);
+    (void)snprintf(partition->path, size, "%s/partition-%08x" BR_PARTITION_SUFFIX "%s",
+                   store->directory, name->number,
+                   name->damaged ? BR_PARTITION_DAMAGED_SUFFIX : "");
     return partition;
 }
 
@@ -101,6 +112,7 @@ static void store_reader_free(struct br_store_reader *reader)
     br_free(reader);
 }
 
+/* With the lock held. */
 static void store_partition_close_idle(struct br_store *store, struct br_store_partition *partition)
 {
     struct br_list *link;
@@ -109,7 +121,15 @@ static void store_partition_close_idle(struct br_store *store, struct br_store_p
         store->idle_bytes -= br_store_tree_size(reader->tree);
         store_reader_free(reader);
         store->n_idle--;
+        store->n_readers--;
     }
+}
+
+void br_store_partition_close_idle(struct br_store *store, struct br_store_partition *partition)
+{
+    (void)pthread_mutex_lock(&store->lock);
+    store_partition_close_idle(store, partition);
+    (void)pthread_mutex_unlock(&store->lock);
 }
 
 /* With the lock held. */
@@ -131,11 +151,11 @@ void br_store_partition_put(struct br_store *store, struct br_store_partition *p
 static void store_partition_list(struct br_store *store, struct br_store_partition *partition)
 {
     partition->bytes = store_partition_size(partition->path);
+    partition->file = br_file_id_at(partition->path, "");
     (void)pthread_mutex_lock(&store->lock);
     br_list_append(&store->partitions, &partition->link);
     store->n_partitions++;
-    if (partition->number > store->last_number)
-        store->last_number = partition->number;
+    store->last_number = partition->number;
     (void)pthread_mutex_unlock(&store->lock);
 }
 
@@ -158,30 +178,44 @@ static void store_partition_unlink(const char *path)
     }
 }
 
-static void store_partition_rename_damaged(const char *path)
+/* --- Making and loading ---------------------------------------------------------------------- */
+
+/* A file under the next number that is free, and was not there before. SQLite gives those beside it
+ * the same mode. */
+static int store_partition_make_file(struct br_store *store, struct br_store_partition **ret,
+                                     struct br_err *err)
 {
-    static const char *const suffixes[] = {"", "-wal", "-shm"};
-    char from[4096], into[4096 + 16];
-    for (size_t i = 0; i < BR_COUNT(suffixes); i++) {
-        (void)snprintf(from, sizeof from, "%s%s", path, suffixes[i]);
-        (void)snprintf(into, sizeof into, "%s.damaged%s", path, suffixes[i]);
-        (void)rename(from, into);
+    int rc = BR_EIO;
+    for (int i = 0; i < NUMBERS_TRIED; i++) {
+        struct br_store_name name = {++store->last_number, false};
+        struct br_store_partition *partition = store_partition_make(store, &name);
+        if (!partition)
+            return br_err_set(err, BR_ENOMEM, "out of memory");
+        int fd = open(partition->path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+        if (fd >= 0) {
+            (void)fchmod(fd, 0600); /* the umask may have taken from us, too */
+            (void)close(fd);
+            *ret = partition;
+            return 0;
+        }
+        int error = errno;
+        rc = br_err_set(err, error == ENOSPC ? BR_EFULL : BR_EIO, "cannot make %s: %s",
+                        partition->path, strerror(error));
+        store_partition_free(partition);
+        if (error != EEXIST)
+            break;
     }
+    return rc;
 }
 
 int br_store_partition_new(struct br_store *store, struct br_sql *sql,
                            struct br_store_partition **ret, struct br_err *err)
 {
-    struct br_store_partition *partition = store_partition_make(store, store->last_number + 1);
-    if (!partition)
-        return br_err_set(err, BR_ENOMEM, "out of memory");
-    /* What was begun under this name, and is not listed, holds nothing. The file is for us alone,
-     * and SQLite gives those beside it the same mode. */
-    store_partition_unlink(partition->path);
-    int fd = br_file_open(partition->path, 0);
-    if (fd >= 0)
-        (void)close(fd);
-    int rc = br_sql_open(sql, partition->path, BR_SQL_CREATE, store->config.sync_full, err);
+    struct br_store_partition *partition = NULL;
+    int rc = store_partition_make_file(store, &partition, err);
+    if (rc)
+        return rc;
+    rc = br_sql_open(sql, partition->path, BR_SQL_CREATE, store->config.sync_full, err);
     if (rc) {
         store_partition_unlink(partition->path);
         store_partition_free(partition);
@@ -195,36 +229,240 @@ int br_store_partition_new(struct br_store *store, struct br_sql *sql,
     return 0;
 }
 
-/* One that a process before made: 0, also where it held nothing and was removed. */
-int br_store_partition_load(struct br_store *store, uint32_t number, struct br_err *err)
+/* Reads the totals of a partition that an earlier process made. */
+static int store_partition_read(const struct br_store_partition *partition,
+                                struct br_store_totals *totals, bool *sealed, struct br_err *err)
 {
-    struct br_store_partition *partition = store_partition_make(store, number);
     struct br_sql sql;
-    if (!partition)
-        return br_err_set(err, BR_ENOMEM, "out of memory");
-    struct br_err why = {0};
-    int rc = br_sql_open(&sql, partition->path, BR_SQL_WRITE, false, &why);
-    if (!rc) {
-        rc = br_store_totals_read(&sql, &partition->totals, &why);
-        partition->sealed = sql.version < BR_SQL_VERSION;
-        br_sql_close(&sql);
-    }
-    if (!rc) {
-        store_partition_list(store, partition);
-        return 0;
-    }
-    if (rc == BR_EPROTO) {
-        br_store_partition_set_aside(store, partition, why.text);
-        rc = 0;
-    } else if (rc == BR_ENOTFOUND) {
-        store_partition_unlink(partition->path); /* nothing was ever committed to it */
-        rc = 0;
-    } else {
-        rc = br_err_set(err, rc, "%s: %s", partition->path, why.text);
-    }
-    store_partition_free(partition);
+    int rc = br_sql_open(&sql, partition->path, BR_SQL_WRITE, false, err);
+    if (rc)
+        return rc;
+    rc = br_store_totals_read(&sql, totals, err);
+    if (rc == BR_ENOTFOUND && br_sql_has_rows(&sql))
+        rc = br_err_set(err, BR_EUNSUPPORTED, "it has data, but no totals");
+    *sealed = sql.version < BR_SQL_VERSION;
+    br_sql_close(&sql);
     return rc;
 }
+
+static void store_partition_date_file(struct br_store_partition *partition)
+{
+    struct stat info;
+    br_store_totals_any(&partition->totals);
+    if (lstat(partition->path, &info) == 0)
+        partition->totals.created_ns = partition->totals.written_ns =
+            (int64_t)info.st_mtim.tv_sec * 1000000000 + info.st_mtim.tv_nsec;
+}
+
+int br_store_partition_load(struct br_store *store, const struct br_store_name *name,
+                            struct br_err *err)
+{
+    struct br_store_partition *partition = store_partition_make(store, name);
+    struct br_err why = {0};
+    int rc = 0;
+    if (!partition)
+        return br_err_set(err, BR_ENOMEM, "out of memory");
+    for (int i = 0; i < LOADS_MAX && !name->damaged; i++) {
+        rc = store_partition_read(partition, &partition->totals, &partition->sealed, &why);
+        if (!rc || rc == BR_ENOTFOUND)
+            break;
+    }
+    if (rc == BR_ENOTFOUND) {
+        br_warn(&store->log, "%s was removed: %s", partition->path, why.text);
+        store_partition_unlink(partition->path);
+        store_partition_free(partition);
+        return 0;
+    }
+    if (rc || name->damaged)
+        store_partition_date_file(partition);
+    partition->state = name->damaged ? BR_PARTITION_DAMAGED
+                       : rc          ? BR_PARTITION_UNREAD
+                                     : BR_PARTITION_READ;
+    store_partition_list(store, partition);
+    if (name->damaged)
+        br_warn(&store->log, "%s is damaged: it is not read, and goes with the retention",
+                partition->path);
+    else if (rc && !(rc == BR_EPROTO && br_store_partition_suspect(store, partition, why.text)))
+        br_error(&store->log, "%s is not read: %s", partition->path, why.text);
+    return 0;
+}
+
+/* --- What is not as it should be ------------------------------------------------------------- */
+
+/* Renames without taking the place of another file. */
+static bool store_rename(const char *from, const char *into)
+{
+    if (renameat2(AT_FDCWD, from, AT_FDCWD, into, RENAME_NOREPLACE) == 0)
+        return true;
+    /* Not every file system knows that flag. */
+    return errno == EINVAL && access(into, F_OK) != 0 && rename(from, into) == 0;
+}
+
+static bool store_partition_rename(const char *path, const char *into)
+{
+    static const char *const beside[] = {"-wal", "-shm"};
+    char from[4096], name[4096];
+    if (!store_rename(path, into))
+        return false;
+    for (size_t i = 0; i < BR_COUNT(beside); i++) {
+        (void)snprintf(from, sizeof from, "%s%s", path, beside[i]);
+        (void)snprintf(name, sizeof name, "%s%s", into, beside[i]);
+        (void)rename(from, name);
+    }
+    return true;
+}
+
+/* Under its own number or, where such a file lies there already, the next one. */
+static struct br_store_partition *store_partition_rename_damaged(struct br_store *store,
+                                                                 const char *path, uint32_t number)
+{
+    struct br_store_name name = {number, true};
+    for (int i = 0; i < NUMBERS_TRIED; i++) {
+        struct br_store_partition *damaged = store_partition_make(store, &name);
+        if (!damaged || store_partition_rename(path, damaged->path))
+            return damaged;
+        store_partition_free(damaged);
+        if (errno != EEXIST)
+            return NULL;
+        name.number++;
+    }
+    return NULL;
+}
+
+/* The partition becomes another one, which is the damaged file, in its place on the list. */
+static void store_partition_set_aside(struct br_store *store, struct br_store_partition *partition,
+                                      const char *why)
+{
+    (void)pthread_mutex_lock(&store->lock);
+    bool listed = !partition->gone && !br_list_empty(&partition->link);
+    struct br_store_partition *damaged =
+        listed ? store_partition_rename_damaged(store, partition->path, partition->number) : NULL;
+    if (damaged) {
+        damaged->state = BR_PARTITION_DAMAGED;
+        damaged->totals = partition->totals;
+        damaged->aged_from_ns = partition->aged_from_ns;
+        damaged->bytes = store_partition_size(damaged->path);
+        damaged->file = br_file_id_at(damaged->path, "");
+        br_list_append(&partition->link, &damaged->link);
+        store->n_partitions++;
+        store_partition_unlist(store, partition);
+        br_error(&store->log, "%s is damaged and was renamed to %s: %s", partition->path,
+                 damaged->path, why);
+        store_partition_unref(store, partition);
+    } else if (listed) {
+        partition->state = BR_PARTITION_UNREAD;
+        br_error(&store->log, "%s is damaged and cannot be renamed: %s", partition->path, why);
+    }
+    (void)pthread_mutex_unlock(&store->lock);
+}
+
+bool br_store_partition_suspect(struct br_store *store, struct br_store_partition *partition,
+                                const char *why)
+{
+    struct br_err proof = {0};
+    int64_t now = store_boot_ns();
+    (void)pthread_mutex_lock(&store->lock);
+    bool gone = partition->gone,
+         recent = partition->proven_ns && now - partition->proven_ns < PROVEN_NS;
+    if (!recent)
+        partition->proven_ns = now; /* others need not read it, too */
+    (void)pthread_mutex_unlock(&store->lock);
+    if (gone || recent)
+        return gone;
+    br_warn(&store->log, "%s may be damaged (%s) and is being checked", partition->path, why);
+    int rc = br_sql_prove(partition->path, &proof);
+    if (rc == BR_EPROTO)
+        store_partition_set_aside(store, partition, proof.text);
+    else if (rc)
+        br_error(&store->log, "%s cannot be checked: %s", partition->path, proof.text);
+    else
+        br_info(&store->log, "%s is not damaged", partition->path);
+    return rc == BR_EPROTO;
+}
+
+void br_store_partition_lost(struct br_store *store, struct br_store_partition *partition)
+{
+    (void)pthread_mutex_lock(&store->lock);
+    if (!partition->gone &&
+        !br_file_id_equal(partition->file, br_file_id_at(partition->path, ""))) {
+        const struct br_store_totals *totals = &partition->totals;
+        bool known = partition->state == BR_PARTITION_READ;
+        br_error(&store->log,
+                 "%s was deleted or replaced while it was in use: its %llu spans and %llu samples "
+                 "are lost",
+                 partition->path, known ? (unsigned long long)totals->n_spans : 0,
+                 known ? (unsigned long long)totals->n_samples : 0);
+        store_partition_unlist(store, partition);
+        store_partition_unref(store, partition);
+    }
+    (void)pthread_mutex_unlock(&store->lock);
+}
+
+static bool store_partition_is_odd(const struct br_store_partition *partition)
+{
+    return partition->state == BR_PARTITION_UNREAD ||
+           !br_file_id_equal(partition->file, br_file_id_at(partition->path, ""));
+}
+
+/* The first partition from number `*at` of the list on that is not what it was when it was listed,
+ * with a reference. */
+static struct br_store_partition *store_next_odd(struct br_store *store, uint32_t *at, bool *unread)
+{
+    struct br_store_partition *found = NULL;
+    uint32_t number = 0;
+    (void)pthread_mutex_lock(&store->lock);
+    for (struct br_list *link = store->partitions.next; !found && link != &store->partitions;
+         link = link->next, number++) {
+        struct br_store_partition *partition =
+            br_container_of(link, struct br_store_partition, link);
+        if (number < *at || !store_partition_is_odd(partition))
+            continue;
+        found = partition;
+        found->refs++;
+        *at = number;
+        *unread = found->state == BR_PARTITION_UNREAD;
+    }
+    (void)pthread_mutex_unlock(&store->lock);
+    return found;
+}
+
+/* Tries again to read a partition that could not be read: it may be another file now. */
+static void store_partition_retry(struct br_store *store, struct br_store_partition *partition)
+{
+    struct br_file_id file = br_file_id_at(partition->path, "");
+    struct br_store_totals totals;
+    struct br_err why = {0};
+    bool sealed = false;
+    int rc = store_partition_read(partition, &totals, &sealed, &why);
+    if (rc == BR_EPROTO)
+        (void)br_store_partition_suspect(store, partition, why.text);
+    (void)pthread_mutex_lock(&store->lock);
+    partition->file = file;
+    if (!rc) {
+        partition->totals = totals;
+        partition->sealed = true;
+        partition->state = BR_PARTITION_READ;
+    }
+    (void)pthread_mutex_unlock(&store->lock);
+    if (!rc)
+        br_info(&store->log, "%s is read again", partition->path);
+}
+
+void br_store_look(struct br_store *store)
+{
+    struct br_store_partition *partition;
+    bool unread;
+    for (uint32_t at = 0; (partition = store_next_odd(store, &at, &unread));) {
+        if (unread && br_file_id_at(partition->path, "").ino)
+            store_partition_retry(store, partition);
+        else
+            br_store_partition_lost(store, partition);
+        at += !br_store_partition_is_gone(store, partition);
+        br_store_partition_put(store, partition);
+    }
+}
+
+/* --- What was written ------------------------------------------------------------------------ */
 
 void br_store_partition_measure(struct br_store *store, struct br_store_partition *partition)
 {
@@ -246,25 +484,6 @@ void br_store_partition_wrote(struct br_store *store, struct br_store_partition 
     store->n_shortened += n_shortened;
     (void)pthread_mutex_unlock(&store->lock);
     atomic_fetch_add(&store->generation, 1);
-}
-
-void br_store_partition_set_aside(struct br_store *store, struct br_store_partition *partition,
-                                  const char *why)
-{
-    (void)pthread_mutex_lock(&store->lock);
-    bool gone = partition->gone, listed = !br_list_empty(&partition->link);
-    if (listed && !gone)
-        store_partition_unlist(store, partition);
-    store->n_damaged += !gone;
-    partition->gone = true;
-    (void)pthread_mutex_unlock(&store->lock);
-    if (gone)
-        return;
-    store_partition_rename_damaged(partition->path);
-    br_error(&store->log, "%s is damaged and was renamed to %s.damaged: %s", partition->path,
-             partition->path, why);
-    if (listed)
-        br_store_partition_put(store, partition);
 }
 
 /* --- Retention ------------------------------------------------------------------------------- */
@@ -291,7 +510,7 @@ static void store_warn_of_clock(const struct br_store *store, int64_t now_ns, in
     (void)strftime(newest, sizeof newest, "%FT%TZ", gmtime_r(&seconds[1], &parts[1]));
     br_warn(&store->log,
             "the clock is at %s, and the newest data was written at %s: ages are counted from the "
-            "newest data, and nothing is removed for its age now",
+            "earlier of both, and nothing is removed for its age now",
             now, newest);
 }
 
@@ -303,7 +522,7 @@ void br_store_partitions_date(struct br_store *store)
         return;
     if (max_age && (now < newest || now - newest > max_age)) {
         store_warn_of_clock(store, now, newest);
-        now = newest;
+        now = now < newest ? now : newest;
     }
     for (struct br_list *link = store->partitions.next; link != &store->partitions;
          link = link->next) {
@@ -336,7 +555,10 @@ void br_store_expire(struct br_store *store, const struct br_store_partition *sp
             break;
         store_partition_unlist(store, oldest);
         store_partition_unlink(oldest->path);
-        br_info(&store->log, "%s was removed: it is over the retention", oldest->path);
+        if (access(oldest->path, F_OK) == 0)
+            br_warn(&store->log, "%s is over the retention and cannot be removed", oldest->path);
+        else
+            br_info(&store->log, "%s was removed: it is over the retention", oldest->path);
         store_partition_unref(store, oldest);
     }
     (void)pthread_mutex_unlock(&store->lock);
@@ -352,30 +574,22 @@ bool br_store_partition_is_gone(struct br_store *store, const struct br_store_pa
 
 /* --- Readers --------------------------------------------------------------------------------- */
 
-int br_store_reader_take(struct br_store *store, struct br_store_partition *partition,
-                         struct br_store_reader **ret, struct br_err *err)
+unsigned br_store_readers_max(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 ||
+        limit.rlim_cur > READERS_MAX * DESCRIPTORS_A_READER)
+        return READERS_MAX;
+    unsigned max = (unsigned)limit.rlim_cur / DESCRIPTORS_A_READER;
+    return max > READERS_MIN ? max : READERS_MIN;
+}
+
+bool br_store_readers_full(struct br_store *store)
 {
     (void)pthread_mutex_lock(&store->lock);
-    struct br_list *link = br_list_shift(&partition->idle);
-    if (link) {
-        *ret = br_container_of(link, struct br_store_reader, link);
-        store->n_idle--;
-        store->idle_bytes -= br_store_tree_size((*ret)->tree);
-    }
+    bool full = store->n_readers - store->n_idle >= store->readers_max;
     (void)pthread_mutex_unlock(&store->lock);
-    if (link)
-        return 0;
-    struct br_store_reader *reader = br_calloc(1, sizeof *reader);
-    if (!reader)
-        return br_err_set(err, BR_ENOMEM, "out of memory");
-    br_list_init(&reader->link);
-    int rc = br_sql_open(&reader->sql, partition->path, BR_SQL_READ, false, err);
-    if (rc) {
-        br_free(reader);
-        return rc;
-    }
-    *ret = reader;
-    return 0;
+    return full;
 }
 
 /* Takes the reader of the oldest partition that has one, because queries are mostly about the
@@ -402,25 +616,76 @@ static struct br_store_reader *store_reader_spare(struct br_store *store)
     struct br_store_reader *reader = NULL;
     if (store->idle_bytes > BR_STORE_IDLE_BYTES)
         reader = store_reader_oldest(store, true);
-    else if (store->n_idle > BR_STORE_IDLE_MAX)
+    else if (store->n_idle > BR_STORE_IDLE_MAX ||
+             (store->n_idle && store->n_readers > store->readers_max))
         reader = store_reader_oldest(store, false);
     if (!reader)
         return NULL;
     br_list_remove(&reader->link);
     store->n_idle--;
+    store->n_readers--;
     store->idle_bytes -= br_store_tree_size(reader->tree);
     return reader;
+}
+
+static void store_readers_free(struct br_list *readers)
+{
+    struct br_list *link;
+    while ((link = br_list_shift(readers)))
+        store_reader_free(br_container_of(link, struct br_store_reader, link));
+}
+
+/* A new connection, in the place of one that waits where there are too many. */
+static int store_reader_open(struct br_store *store, const struct br_store_partition *partition,
+                             struct br_store_reader **ret, struct br_err *err)
+{
+    struct br_store_reader *reader = br_calloc(1, sizeof *reader), *spare;
+    struct br_list spares;
+    if (!reader)
+        return br_err_set(err, BR_ENOMEM, "out of memory");
+    br_list_init(&reader->link);
+    br_list_init(&spares);
+    (void)pthread_mutex_lock(&store->lock);
+    store->n_readers++;
+    while ((spare = store_reader_spare(store)))
+        br_list_append(&spares, &spare->link);
+    (void)pthread_mutex_unlock(&store->lock);
+    store_readers_free(&spares);
+    int rc = br_sql_open(&reader->sql, partition->path, BR_SQL_READ, false, err);
+    if (!rc) {
+        *ret = reader;
+        return 0;
+    }
+    br_free(reader);
+    (void)pthread_mutex_lock(&store->lock);
+    store->n_readers--;
+    (void)pthread_mutex_unlock(&store->lock);
+    return rc;
+}
+
+int br_store_reader_take(struct br_store *store, struct br_store_partition *partition,
+                         struct br_store_reader **ret, struct br_err *err)
+{
+    (void)pthread_mutex_lock(&store->lock);
+    struct br_list *link = br_list_shift(&partition->idle);
+    if (link) {
+        *ret = br_container_of(link, struct br_store_reader, link);
+        store->n_idle--;
+        store->idle_bytes -= br_store_tree_size((*ret)->tree);
+    }
+    (void)pthread_mutex_unlock(&store->lock);
+    return link ? 0 : store_reader_open(store, partition, ret, err);
 }
 
 void br_store_reader_give(struct br_store *store, struct br_store_partition *partition,
                           struct br_store_reader *reader)
 {
     struct br_list spare;
-    struct br_list *link;
     br_list_init(&spare);
     (void)pthread_mutex_lock(&store->lock);
     if (partition->gone) {
         br_list_append(&spare, &reader->link);
+        store->n_readers--;
     } else {
         br_list_append(&partition->idle, &reader->link);
         store->n_idle++;
@@ -429,8 +694,7 @@ void br_store_reader_give(struct br_store *store, struct br_store_partition *par
     while ((reader = store_reader_spare(store)))
         br_list_append(&spare, &reader->link);
     (void)pthread_mutex_unlock(&store->lock);
-    while ((link = br_list_shift(&spare)))
-        store_reader_free(br_container_of(link, struct br_store_reader, link));
+    store_readers_free(&spare);
 }
 
 void br_store_partitions_close(struct br_store *store)

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
 #include <string.h>
 #include <time.h>
 
@@ -38,21 +39,75 @@ static int query_on_steps(void *arg)
 
 /* --- Partitions ------------------------------------------------------------------------------ */
 
+/* Adds a remark to the result; of several, the first one stays. */
+static void query_note_unread(struct br_store_query *query, const struct br_store_view *view,
+                              const char *why)
+{
+    static const char unknown[] = "a part of the data could not be read";
+    char text[640];
+    if (query->note)
+        return;
+    (void)snprintf(text, sizeof text, "a part of the data could not be read (partition %08x: %s)",
+                   view->partition->number, why);
+    const char *note = br_arena_strndup(query->arena, text, strlen(text));
+    query->note = note ? note : unknown;
+}
+
+static void query_leave_reader(struct br_store_query *query, struct br_store_view *view)
+{
+    if (!view->reader)
+        return;
+    struct br_sql *sql = &view->reader->sql;
+    sqlite3_progress_handler(sql->db, 0, NULL, NULL);
+    for (int i = 0; i < BR_SQL_STATEMENTS; i++)
+        (void)sqlite3_reset(sql->statements[i]);
+    (void)br_sql_run(sql, br_sql_take(sql, BR_SQL_ROLLBACK), NULL);
+    br_store_reader_give(query->store, view->partition, view->reader);
+    view->reader = NULL;
+}
+
 int br_store_view_failed(struct br_store_query *query, struct br_store_view *view, int code,
                          struct br_err *err)
 {
+    const char *why = err && *err->text ? err->text : "it cannot be read";
+    bool gone = br_store_partition_is_gone(query->store, view->partition);
     if (code == BR_ETIMEOUT)
         return 0; /* the progress handler has said why */
-    if (code == BR_EIO && br_store_partition_is_gone(query->store, view->partition))
-        code = BR_ENOTFOUND; /* SQLite had one of its files open, and did not find another */
-    if (code != BR_EPROTO && code != BR_ENOTFOUND)
+    if (code == BR_ENOMEM)
         return code;
+    if (code == BR_ENOTFOUND && !gone)
+        br_store_partition_lost(query->store, view->partition);
     view->failed = true;
-    if (code == BR_ENOTFOUND)
-        return 0; /* it was removed meanwhile */
-    br_store_partition_set_aside(query->store, view->partition,
-                                 err && *err->text ? err->text : "it cannot be read");
+    if (code == BR_EPROTO)
+        (void)br_store_partition_suspect(query->store, view->partition, why);
+    if (code != BR_ENOTFOUND || !gone)
+        query_note_unread(query, view, gone ? "it was removed meanwhile" : why);
     return 0;
+}
+
+/* Closes what the query does not need now, where many are open. */
+static void query_make_room(struct br_store_query *query)
+{
+    struct br_store_reading *reading = br_store_reading_of(query);
+    for (uint32_t i = 0; i < reading->n_views && br_store_readers_full(query->store); i++)
+        if (!reading->views[i].uses)
+            query_leave_reader(query, &reading->views[i]);
+}
+
+static int query_open_reader(struct br_store_query *query, struct br_store_view *view,
+                             struct br_err *err)
+{
+    query_make_room(query);
+    int rc = br_store_reader_take(query->store, view->partition, &view->reader, err);
+    if (rc)
+        return rc;
+    struct br_sql *sql = &view->reader->sql;
+    br_sql_mend(sql);
+    sqlite3_progress_handler(sql->db, STEPS_BETWEEN_LOOKS, query_on_steps, query);
+    rc = br_sql_run(sql, br_sql_take(sql, BR_SQL_BEGIN_READ), err);
+    if (!rc)
+        rc = br_store_totals_read(sql, &view->totals, err);
+    return rc;
 }
 
 bool br_store_view_open(struct br_store_query *query, struct br_store_view *view, int *rc,
@@ -60,24 +115,29 @@ bool br_store_view_open(struct br_store_query *query, struct br_store_view *view
 {
     struct br_err why = {0};
     *rc = 0;
+    if (view->unread)
+        query_note_unread(query, view, view->unread);
     if (view->failed || !br_store_query_goes_on(query))
         return false;
-    if (view->reader)
+    if (view->reader) {
+        view->uses++;
         return true;
-    int code = br_store_reader_take(query->store, view->partition, &view->reader, &why);
-    if (!code) {
-        struct br_sql *sql = &view->reader->sql;
-        sqlite3_progress_handler(sql->db, STEPS_BETWEEN_LOOKS, query_on_steps, query);
-        code = br_sql_run(sql, br_sql_take(sql, BR_SQL_BEGIN_READ), &why);
-        if (!code)
-            code = br_store_totals_read(sql, &view->totals, &why);
     }
-    if (!code)
+    int code = query_open_reader(query, view, &why);
+    if (!code) {
+        view->uses++;
         return true;
+    }
+    query_leave_reader(query, view);
     *rc = br_store_view_failed(query, view, code, &why);
     if (*rc && err)
         *err = why;
     return false;
+}
+
+void br_store_view_rest(struct br_store_view *view)
+{
+    view->uses--;
 }
 
 int br_store_view_blob(struct br_store_query *query, sqlite3_stmt *statement, int column,
@@ -116,6 +176,10 @@ static int query_look(struct br_store_query *query, struct br_store_reading *rea
         view->partition = br_container_of(link, struct br_store_partition, link);
         view->partition->refs++;
         view->totals = view->partition->totals;
+        view->unread = view->partition->state == BR_PARTITION_DAMAGED  ? "it is damaged"
+                       : view->partition->state == BR_PARTITION_UNREAD ? "it cannot be read"
+                                                                       : NULL;
+        view->failed = view->unread;
     }
     (void)pthread_mutex_unlock(&store->lock);
     return reading->views ? 0 : BR_ENOMEM;
@@ -140,14 +204,7 @@ static void query_leave(struct br_store_query *query, struct br_store_view *view
 {
     br_free(view->services);
     br_free(view->names);
-    if (view->reader) {
-        struct br_sql *sql = &view->reader->sql;
-        sqlite3_progress_handler(sql->db, 0, NULL, NULL);
-        for (int i = 0; i < BR_SQL_STATEMENTS; i++)
-            (void)sqlite3_reset(sql->statements[i]);
-        (void)br_sql_run(sql, br_sql_take(sql, BR_SQL_ROLLBACK), NULL);
-        br_store_reader_give(query->store, view->partition, view->reader);
-    }
+    query_leave_reader(query, view);
     br_store_partition_put(query->store, view->partition);
 }
 

@@ -121,8 +121,10 @@ static int counting_add(struct counting *counting, uint64_t operation, uint64_t 
 
 static int counting_note_block(struct counting *counting, int64_t block, enum share share)
 {
-    if (block < 0 || block > INT32_MAX)
-        return 0;
+    int rc;
+    if (!br_store_view_block(counting->names->query, counting->view, block, &rc,
+                             counting->names->err))
+        return rc;
     if ((size_t)block >= counting->n_blocks) {
         size_t wanted = 2 * (size_t)block + 256;
         uint8_t *shares = br_realloc(counting->shares, wanted);
@@ -143,7 +145,7 @@ static int counting_note_blocks(struct counting *counting)
     int64_t from = br_sql_time(counting->from_ns);
     int64_t until = counting->until_ns ? br_sql_time(counting->until_ns) : INT64_MAX;
     int rc = 0, sql_rc = 0;
-    while (!rc && br_sql_row(sql, statement, &sql_rc, NULL)) {
+    while (!rc && !counting->view->failed && br_sql_row(sql, statement, &sql_rc, NULL)) {
         int64_t first = sqlite3_column_int64(statement, 1),
                 last = sqlite3_column_int64(statement, 2);
         enum share share = last < from || first >= until   ? NONE
@@ -243,6 +245,7 @@ static int names_count(struct names *names, const char *service, uint64_t from_n
             !br_store_view_open(names->query, counting.view, &rc, names->err))
             continue;
         rc = counting_run(&counting);
+        br_store_view_rest(counting.view);
         br_free(counting.shares);
         br_free(counting.counts);
     }
@@ -311,9 +314,11 @@ static int names_of_attributes(struct br_store_query *query, const char *key,
         return rc;
     for (uint32_t i = 0; i < reading->n_views && !rc; i++) {
         struct br_store_view *view = &reading->views[i];
-        if (br_store_view_has_spans(&view->totals, range_ns[0], range_ns[1]) &&
-            br_store_view_open(query, view, &rc, err))
-            rc = names_add_keys(&names, view, key, scope);
+        if (!br_store_view_has_spans(&view->totals, range_ns[0], range_ns[1]) ||
+            !br_store_view_open(query, view, &rc, err))
+            continue;
+        rc = names_add_keys(&names, view, key, scope);
+        br_store_view_rest(view);
     }
     return names_end(&names, fn, arg, rc);
 }

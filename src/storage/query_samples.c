@@ -329,9 +329,11 @@ static int samples_query_run(struct samples_query *samples)
     for (uint32_t i = 0; i < reading->n_views && !rc; i++) {
         struct br_store_view *view = &reading->views[i];
         samples->n_list = 0;
-        if (samples_query_touches(samples, &view->totals) &&
-            br_store_view_open(samples->query, view, &rc, samples->err))
-            rc = samples_query_view(samples, view);
+        if (!samples_query_touches(samples, &view->totals) ||
+            !br_store_view_open(samples->query, view, &rc, samples->err))
+            continue;
+        rc = samples_query_view(samples, view);
+        br_store_view_rest(view);
     }
     return rc;
 }
@@ -908,9 +910,11 @@ int br_store_series(struct br_store_query *query, const struct br_sample_filter 
         rc = samples_query_no_memory(&samples);
     for (uint32_t i = 0; i < reading->n_views && !rc && !listing.stopped; i++) {
         struct br_store_view *view = &reading->views[i];
-        if (samples_query_touches(&samples, &view->totals) &&
-            br_store_view_open(query, view, &rc, err))
-            rc = listing_view(&samples, &listing, view);
+        if (!samples_query_touches(&samples, &view->totals) ||
+            !br_store_view_open(query, view, &rc, err))
+            continue;
+        rc = listing_view(&samples, &listing, view);
+        br_store_view_rest(view);
     }
     samples_query_release(&samples);
     br_map_free(listing.out, NULL);

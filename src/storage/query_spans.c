@@ -56,6 +56,19 @@ int br_store_view_sql_failed(struct br_store_query *query, struct br_store_view 
     return rc;
 }
 
+bool br_store_view_block(struct br_store_query *query, struct br_store_view *view, int64_t block,
+                         int *rc, struct br_err *err)
+{
+    struct br_err why = {0};
+    if (block >= 0 && block <= BLOCKS_MAX && (uint64_t)block <= view->totals.n_spans)
+        return true;
+    (void)br_err_set(&why, BR_EPROTO, "a block has a number that it cannot have");
+    *rc = br_store_view_failed(query, view, BR_EPROTO, &why);
+    if (*rc && err)
+        *err = why;
+    return false;
+}
+
 /* Reads the columns of a block. `*ret` says whether it was there. */
 int br_store_view_columns(struct br_store_query *query, struct br_store_view *view, int64_t block,
                           bool *ret, struct br_err *err)
@@ -168,14 +181,14 @@ static int spans_note_operation(struct spans_query *spans, struct br_store_view 
 {
     struct br_sql *sql = &view->reader->sql;
     sqlite3_stmt *statement = br_sql_take(sql, BR_SQL_BLOCKS_OF_OPERATION);
-    int rc = 0;
+    int rc = 0, ours = 0;
     if (statement)
         (void)sqlite3_bind_int64(statement, 1, operation);
     while (br_sql_row(sql, statement, &rc, NULL)) {
         int64_t block = sqlite3_column_int64(statement, 0);
         int64_t duration = sqlite3_column_int64(statement, 2);
-        if (block < 0 || block >= BLOCKS_MAX)
-            continue;
+        if (!br_store_view_block(spans->query, view, block, &ours, spans->err))
+            break;
         if ((size_t)block >= durations->count) {
             size_t count = 2 * (size_t)block + 256;
             int64_t *by_block = br_realloc(durations->by_block, count * sizeof *by_block);
@@ -188,6 +201,8 @@ static int spans_note_operation(struct spans_query *spans, struct br_store_view 
         if (duration > durations->by_block[block])
             durations->by_block[block] = duration;
     }
+    if (ours || view->failed)
+        return ours;
     return rc ? br_store_view_sql_failed(spans->query, view, spans->err) : 0;
 }
 
@@ -228,7 +243,7 @@ static int spans_note_operations(struct spans_query *spans, struct br_store_view
     sqlite3_stmt *statement = br_sql_take(sql, BR_SQL_OPERATIONS);
     int rc = 0, ours = 0;
     bool finds;
-    while (!ours && br_sql_row(sql, statement, &rc, NULL)) {
+    while (!ours && !view->failed && br_sql_row(sql, statement, &rc, NULL)) {
         int64_t operation = sqlite3_column_int64(statement, 0);
         if (spans_is_operation(spans->filter, statement, &finds))
             ours = spans_want(spans, wanted, operation);
@@ -269,10 +284,12 @@ static int spans_find_blocks(struct spans_query *spans, struct br_store_view *vi
     bool named = spans->filter->service || spans->filter->name;
     int rc = named ? spans_note_operations(spans, view, &durations) : 0, sql_rc = 0;
     struct br_sql *sql = &view->reader->sql;
-    sqlite3_stmt *statement = rc ? NULL : br_sql_take(sql, BR_SQL_BLOCKS);
-    while (!rc && br_sql_row(sql, statement, &sql_rc, NULL)) {
+    sqlite3_stmt *statement = rc || view->failed ? NULL : br_sql_take(sql, BR_SQL_BLOCKS);
+    while (statement && !rc && br_sql_row(sql, statement, &sql_rc, NULL)) {
         int64_t block = sqlite3_column_int64(statement, 0);
         int64_t duration = sqlite3_column_int64(statement, 3);
+        if (!br_store_view_block(spans->query, view, block, &rc, spans->err))
+            break;
         if (named)
             duration = (size_t)block < durations.count ? durations.by_block[block] : -1;
         if (duration >= 0)
@@ -439,7 +456,7 @@ static int spans_read_block(struct spans_query *spans, const struct candidate *c
     struct br_stored_span span;
     bool there;
     int rc = 0;
-    if (view->failed || !spans_may_have(spans, candidate, &rc))
+    if (!spans_may_have(spans, candidate, &rc))
         return rc;
     rc = br_store_view_columns(spans->query, view, candidate->block, &there, spans->err);
     for (uint32_t i = 0; there && !rc && i < columns->n_spans; i++) {
@@ -476,9 +493,11 @@ static int spans_run(struct spans_query *spans)
     }
     for (uint32_t i = 0; i < reading->n_views && !rc; i++) {
         struct br_store_view *view = &reading->views[i];
-        if (br_store_view_has_spans(&view->totals, filter->from_ns, filter->until_ns) &&
-            br_store_view_open(spans->query, view, &rc, spans->err))
-            rc = spans_find_blocks(spans, view);
+        if (!br_store_view_has_spans(&view->totals, filter->from_ns, filter->until_ns) ||
+            !br_store_view_open(spans->query, view, &rc, spans->err))
+            continue;
+        rc = spans_find_blocks(spans, view);
+        br_store_view_rest(view);
     }
     if (spans->n_candidates)
         qsort(spans->candidates, spans->n_candidates, sizeof *spans->candidates,
@@ -487,7 +506,11 @@ static int spans_run(struct spans_query *spans)
         spans_hand_out(spans, false, spans->candidates[i].bound);
         if (spans->stopped || !br_store_query_goes_on(spans->query))
             break;
+        struct br_store_view *view = spans->candidates[i].view;
+        if (!br_store_view_open(spans->query, view, &rc, spans->err))
+            continue;
         rc = spans_read_block(spans, &spans->candidates[i]);
+        br_store_view_rest(view);
     }
     if (!rc)
         spans_hand_out(spans, true, 0);
@@ -578,8 +601,10 @@ int br_store_trace(struct br_store_query *query, const uint8_t trace_id[16], br_
     int rc = 0;
     for (uint32_t i = 0; i < reading->n_views && !rc; i++) {
         struct br_store_view *view = &reading->views[i];
-        if (view->totals.n_spans && br_store_view_open(query, view, &rc, err))
-            rc = spans_read_trace(&spans, view, trace_id);
+        if (!view->totals.n_spans || !br_store_view_open(query, view, &rc, err))
+            continue;
+        rc = spans_read_trace(&spans, view, trace_id);
+        br_store_view_rest(view);
     }
     if (spans.n_pending)
         qsort(spans.pending, spans.n_pending, sizeof *spans.pending, spans_compare_starts);
@@ -738,7 +763,15 @@ int br_store_span_bytes(struct br_store_query *query, const struct br_stored_spa
     struct br_store_reading *reading = br_store_reading_of(query);
     struct br_store_view *view = &reading->views[span->partition];
     struct br_store_body *body;
-    int rc = spans_body(query, view, span->block, &body, err);
+    int rc = 0;
+    if (!view->reader) { /* it was closed for another one */
+        if (!br_store_view_open(query, view, &rc, err))
+            return rc ? rc
+                      : br_err_set(err, query->cut ? BR_ENOMEM : BR_EIO, "%s",
+                                   br_store_query_remark(query));
+        br_store_view_rest(view);
+    }
+    rc = spans_body(query, view, span->block, &body, err);
     if (!rc && span->index >= body->n_spans)
         rc = br_err_set(err, BR_EPROTO, "the body of a block is damaged");
     if (rc)

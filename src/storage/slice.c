@@ -23,6 +23,8 @@
 #define SLICE_MAGIC_AT 257 /* and "ustar" */
 #define SLICE_PATH_MAX 4096
 #define SLICE_STEPS 100 /* of SQLite's machine between two looks; one copies a row */
+#define SLICE_MEMBERS_MAX 10000
+#define SLICE_LIST_MAX (2 * SLICE_BLOCK) /* bytes of the list of what is left out */
 
 /* --- Headers of members (POSIX.1-2017, pax, "ustar Interchange Format") ---------------------- */
 
@@ -63,18 +65,20 @@ static bool slice_read_octal(const unsigned char *field, size_t len, uint64_t *r
     return true;
 }
 
-/* The name and size of a member; false when the block is no header of a partition's. */
+/* Reads the name and size of a member; false if it is neither a partition nor the list. */
 static bool slice_read_header(const unsigned char header[SLICE_BLOCK], char name[SLICE_NAME + 1],
                               uint64_t *ret_size)
 {
     uint64_t sum;
     uint32_t number;
+    bool list;
     memcpy(name, header, SLICE_NAME);
     name[SLICE_NAME] = '\0';
+    list = strcmp(name, BR_SLICE_LIST) == 0;
     return memcmp(header + SLICE_MAGIC_AT, "ustar", 5) == 0 && header[156] == '0' &&
            slice_read_octal(header + SLICE_SUM_AT, 7, &sum) && sum == slice_sum(header) &&
            slice_read_octal(header + SLICE_SIZE_AT, 12, ret_size) &&
-           br_store_number_of(name, &number);
+           (list ? *ret_size <= SLICE_LIST_MAX : br_store_number_of(name, &number));
 }
 
 /* --- Bytes ----------------------------------------------------------------------------------- */
@@ -137,9 +141,12 @@ struct br_slice_reader {
     DIR *folder;
     int fd; /* of the snapshot at hand; -1: none */
     uint64_t left, size;
-    unsigned char block[2 * SLICE_BLOCK]; /* a header, padding or the end */
+    /* A header, padding, or the end with the list of what is left out before it. */
+    unsigned char block[SLICE_BLOCK + SLICE_LIST_MAX + 2 * SLICE_BLOCK];
+    char list[SLICE_LIST_MAX];
+    size_t list_len;
     size_t block_at, block_len;
-    unsigned count;
+    unsigned count, n_unread;
     bool ended;
     bool (*is_stopped)(void *arg); /* NULL: never */
     void *stopped_arg;
@@ -201,50 +208,88 @@ static int slice_snapshot(struct br_slice_reader *slice, struct br_sql *sql, str
     return 0;
 }
 
+/* Notes that a partition is left out; of too many, only the first. */
+static void slice_leave_out(struct br_slice_reader *slice, const char *name, const char *why)
+{
+    size_t room = sizeof slice->list - slice->list_len;
+    int len = snprintf(slice->list + slice->list_len, room, "%s: %s\n", name, why);
+    slice->list_len += len > 0 && (size_t)len < room ? (size_t)len : 0;
+    slice->n_unread++;
+}
+
+/* A partition that cannot be read, or is gone meanwhile, does not stop the others. */
+static bool slice_goes_on(const struct br_slice_reader *slice, int rc, const char *path)
+{
+    bool stopped = slice->is_stopped && slice->is_stopped(slice->stopped_arg);
+    if (rc == BR_ENOMEM || stopped)
+        return false;
+    return rc != BR_EFULL || access(path, F_OK) != 0;
+}
+
 /* Makes the partition the member at hand, unless it is none that is wanted. */
 static int slice_take_partition(struct br_slice_reader *slice, const char *name, struct br_err *err)
 {
     char path[SLICE_PATH_MAX];
     struct br_sql sql;
     struct br_store_totals totals;
+    bool wanted = false;
     if ((size_t)snprintf(path, sizeof path, "%s/%s", slice->directory, name) >= sizeof path)
         return br_err_set(err, BR_EIO, "the path of %s is too long", name);
     int rc = br_sql_open(&sql, path, BR_SQL_READ, false, err);
-    if (rc == BR_ENOTFOUND)
-        return 0; /* removed meanwhile, or nothing was committed */
-    if (rc)
-        return rc;
-    rc = br_store_totals_read(&sql, &totals, err);
-    bool wanted = !rc && slice_wants(slice, &totals);
-    if (wanted)
-        rc = slice_snapshot(slice, &sql, err);
-    br_sql_close(&sql);
-    if (rc == BR_EIO && access(path, F_OK) != 0)
-        return 0; /* removed while it was read */
+    if (!rc) {
+        rc = br_store_totals_read(&sql, &totals, err);
+        wanted = !rc && slice_wants(slice, &totals);
+        if (wanted)
+            rc = slice_snapshot(slice, &sql, err);
+        br_sql_close(&sql);
+    }
+    if (rc && slice_goes_on(slice, rc, path)) {
+        if (rc != BR_ENOTFOUND && access(path, F_OK) == 0)
+            slice_leave_out(slice, name, err && err->text[0] ? err->text : "it cannot be read");
+        return 0;
+    }
     if (wanted && !rc) {
         slice_make_header(name, slice->size, slice->block);
         slice->block_len = SLICE_BLOCK;
         slice->count++;
     }
-    return rc == BR_ENOTFOUND ? 0 : rc;
+    return rc;
+}
+
+static void slice_make_end(struct br_slice_reader *slice)
+{
+    memset(slice->block, 0, sizeof slice->block);
+    slice->block_len = 2 * SLICE_BLOCK;
+    slice->ended = true;
+    if (!slice->list_len)
+        return;
+    slice_make_header(BR_SLICE_LIST, slice->list_len, slice->block);
+    memcpy(slice->block + SLICE_BLOCK, slice->list, slice->list_len);
+    slice->block_len += SLICE_BLOCK + slice->list_len + slice_padding(slice->list_len);
 }
 
 static int slice_next(struct br_slice_reader *slice, struct br_err *err)
 {
     struct dirent *entry;
-    uint32_t number;
+    struct br_store_name name;
     int rc = 0;
     slice->block_at = slice->block_len = 0;
-    while (!rc && slice->fd < 0 && (entry = readdir(slice->folder)))
-        if (br_store_number_of(entry->d_name, &number))
+    while (!rc && slice->fd < 0 && (entry = readdir(slice->folder))) {
+        if (!br_store_name_of(entry->d_name, &name))
+            continue;
+        if (name.damaged)
+            slice_leave_out(slice, entry->d_name, "it is damaged");
+        else
             rc = slice_take_partition(slice, entry->d_name, err);
+    }
     if (rc || slice->fd >= 0)
         return rc;
+    if (!slice->count && slice->n_unread)
+        return br_err_set(err, BR_EIO, "%s has nothing that can be read of that time",
+                          slice->directory);
     if (!slice->count)
         return br_err_set(err, BR_ENOTFOUND, "%s has nothing of that time", slice->directory);
-    memset(slice->block, 0, sizeof slice->block);
-    slice->block_len = sizeof slice->block;
-    slice->ended = true;
+    slice_make_end(slice);
     return 0;
 }
 
@@ -356,8 +401,13 @@ static int slice_save_to(struct br_slice_reader *slice, int fd, struct br_err *e
     return rc;
 }
 
+unsigned br_slice_unread(const struct br_slice_reader *slice)
+{
+    return slice->n_unread;
+}
+
 int br_slice_save(const char *directory, uint64_t from_ns, uint64_t until_ns, const char *file,
-                  unsigned *ret_count, struct br_err *err)
+                  struct br_slice_saved *ret, struct br_err *err)
 {
     struct br_slice_reader *slice;
     int fd = open(file, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
@@ -371,7 +421,7 @@ int br_slice_save(const char *directory, uint64_t from_ns, uint64_t until_ns, co
     if (rc)
         (void)unlink(file);
     else
-        *ret_count = slice->count;
+        *ret = (struct br_slice_saved){slice->count, slice->n_unread};
     br_slice_end(slice);
     return rc;
 }
@@ -399,18 +449,19 @@ static int slice_unpack_all(int fd, const char *directory, struct br_err *err)
     unsigned char header[SLICE_BLOCK];
     char name[SLICE_NAME + 1];
     uint64_t size;
-    for (;;) {
+    for (unsigned count = 0; count <= SLICE_MEMBERS_MAX; count++) {
         int rc = slice_read(fd, header, sizeof header, err);
         if (rc)
             return rc;
         if (memcmp(header, zeros, sizeof zeros) == 0)
-            return 0;
+            return count ? 0 : br_err_set(err, BR_EPROTO, "it has no partitions");
         if (!slice_read_header(header, name, &size))
             return br_err_set(err, BR_EPROTO, "it is not what `braid save` writes");
         rc = slice_unpack(fd, directory, name, size, err);
         if (rc)
             return rc;
     }
+    return br_err_set(err, BR_EPROTO, "it has more than %d partitions", SLICE_MEMBERS_MAX);
 }
 
 int br_slice_open(const char *file, const char *directory, struct br_err *err)

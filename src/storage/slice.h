@@ -11,6 +11,10 @@
 
 #include "base/err.h"
 
+/* The member that lists, in text, which partitions could not be read and are left out. It comes
+ * last, and only if there are any. */
+#define BR_SLICE_LIST "left-out.txt"
+
 struct br_slice_reader;
 struct br_store;
 
@@ -30,17 +34,25 @@ void br_slice_stop_when(struct br_slice_reader *slice, bool (*is_stopped)(void *
 int br_slice_read(struct br_slice_reader *slice, void *data, size_t len, size_t *ret_len,
                   struct br_err *err);
 
+/* Returns how many partitions could not be read, and are left out, so far. */
+unsigned br_slice_unread(const struct br_slice_reader *slice);
+
 /* Accepts NULL. */
 void br_slice_end(struct br_slice_reader *slice);
 
+struct br_slice_saved {
+    unsigned n_partitions;
+    unsigned n_unread; /* that could not be read, and are left out */
+};
+
 /* Writes to `file`, which must not be there, every partition of the folder that has spans or
- * samples in [from, until): the whole partition. The folder may be in use. `*ret_count` is the
- * number of partitions. Returns 0; BR_ENOTFOUND when there is no such partition; BR_EIO, BR_EFULL,
- * BR_EPROTO (a damaged partition), BR_EUNSUPPORTED (a newer version) or BR_ENOMEM, with a sentence.
+ * samples in [from, until) and can be read: the whole partition. The folder may be in use. Returns
+ * 0; BR_ENOTFOUND when no partition has any; BR_EIO, BR_EFULL or BR_ENOMEM, with a sentence.
  */
 int br_slice_save(const char *directory, uint64_t from_ns, uint64_t until_ns, const char *file,
-                  unsigned *ret_count, struct br_err *err);
+                  struct br_slice_saved *ret, struct br_err *err);
 
-/* Unpacks a saved file into a folder. Members that are no partitions are refused. Returns 0;
+/* Unpacks a saved file into a folder. Refuses members that are neither partitions nor the
+ * list, and more than 10,000. The unpacked files are never larger than the saved file. Returns 0;
  * BR_EPROTO when it is no such file or not whole; BR_EIO or BR_ENOMEM, with a sentence. */
 int br_slice_open(const char *file, const char *directory, struct br_err *err);

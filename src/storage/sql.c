@@ -5,13 +5,17 @@
 #include <malloc.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/mem.h"
+#include "storage/sql_internal.h"
 
 #define READ_CACHE_KIB 1024
 #define WRITE_CACHE_KIB 16384
 #define CHECKPOINT_PAGES 2000
 #define BUSY_MS 2000
+#define INDEX_BYTES 32768 /* the least size of an index of a log (sqlite.org/walformat.html) */
 
 static const char schema[] =
     "PRAGMA page_size = 8192;"
@@ -112,6 +116,11 @@ static const char *const texts[BR_SQL_STATEMENTS] = {
     [BR_SQL_CHUNKS_OF_ID] = "SELECT chunk FROM sample_ids WHERE id = ?",
 };
 
+const char *br_sql_schema(void)
+{
+    return schema;
+}
+
 /* --- Memory ---------------------------------------------------------------------------------- */
 
 static void *sql_memory_alloc(int size)
@@ -150,8 +159,10 @@ void br_sql_setup(void)
     static const sqlite3_mem_methods methods = {
         sql_memory_alloc, br_free,         sql_memory_resize, sql_memory_size,
         sql_memory_round, sql_memory_init, sql_memory_end,    NULL};
-    if (sqlite3_config(SQLITE_CONFIG_MALLOC, &methods) == SQLITE_OK)
-        (void)sqlite3_config(SQLITE_CONFIG_MEMSTATUS, 0);
+    if (sqlite3_config(SQLITE_CONFIG_MALLOC, &methods) != SQLITE_OK)
+        return;
+    (void)sqlite3_config(SQLITE_CONFIG_MEMSTATUS, 0);
+    br_sql_files_setup();
 }
 
 /* --- Errors ---------------------------------------------------------------------------------- */
@@ -192,39 +203,6 @@ static int sql_exec(struct br_sql *sql, const char *text, struct br_err *err)
     return sqlite3_exec(sql->db, text, NULL, NULL, NULL) == SQLITE_OK ? 0 : br_sql_fail(sql, err);
 }
 
-static int sql_number(struct br_sql *sql, const char *text, int64_t *ret, struct br_err *err)
-{
-    sqlite3_stmt *statement = NULL;
-    int rc = sqlite3_prepare_v2(sql->db, text, -1, &statement, NULL);
-    if (rc == SQLITE_OK && sqlite3_step(statement) == SQLITE_ROW) {
-        *ret = sqlite3_column_int64(statement, 0);
-        (void)sqlite3_finalize(statement);
-        return 0;
-    }
-    rc = br_sql_fail(sql, err);
-    (void)sqlite3_finalize(statement);
-    return rc;
-}
-
-static int sql_check(struct br_sql *sql, struct br_err *err)
-{
-    int64_t version = 0;
-    int rc = sql_number(sql, "PRAGMA user_version", &version, err);
-    if (rc)
-        return rc;
-    if (version > BR_SQL_VERSION)
-        return br_err_set(err, BR_EUNSUPPORTED, "it has version %lld, this program knows %d",
-                          (long long)version, BR_SQL_VERSION);
-    if (version > 0) {
-        sql->version = (int)version;
-        return 0;
-    }
-    rc = sql_number(sql, "SELECT count(*) FROM sqlite_master", &version, err);
-    return rc        ? rc
-           : version ? br_err_set(err, BR_EPROTO, "it is no partition")
-                     : br_err_set(err, BR_ENOTFOUND, "it is empty");
-}
-
 static int sql_prepare_connection(struct br_sql *sql, enum br_sql_open how, bool sync_full,
                                   struct br_err *err)
 {
@@ -232,7 +210,8 @@ static int sql_prepare_connection(struct br_sql *sql, enum br_sql_open how, bool
     (void)sqlite3_extended_result_codes(sql->db, 1);
     (void)sqlite3_busy_timeout(sql->db, BUSY_MS);
     sql->version = BR_SQL_VERSION;
-    int rc = how == BR_SQL_CREATE ? sql_exec(sql, schema, err) : sql_check(sql, err);
+    br_sql_confine(sql->db);
+    int rc = how == BR_SQL_CREATE ? sql_exec(sql, schema, err) : br_sql_check_schema(sql, err);
     if (rc)
         return rc;
     (void)snprintf(text, sizeof text,
@@ -244,18 +223,31 @@ static int sql_prepare_connection(struct br_sql *sql, enum br_sql_open how, bool
     return sql_exec(sql, text, err);
 }
 
+/* A pipe would never answer, and a link leads to a file that is not ours. */
+static int sql_check_file(const char *path, struct br_err *err)
+{
+    struct stat info;
+    if (lstat(path, &info) != 0)
+        return errno == ENOENT ? br_err_set(err, BR_ENOTFOUND, "there is no file")
+                               : br_err_set(err, BR_EIO, "%s", strerror(errno));
+    if (!S_ISREG(info.st_mode))
+        return br_err_set(err, BR_EUNSUPPORTED, "it is not a regular file");
+    return 0;
+}
+
 int br_sql_open(struct br_sql *sql, const char *path, enum br_sql_open how, bool sync_full,
                 struct br_err *err)
 {
-    int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_PRIVATECACHE |
-                (how == BR_SQL_CREATE ? SQLITE_OPEN_CREATE : 0);
+    int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_PRIVATECACHE;
     *sql = (struct br_sql){.db = NULL};
-    int rc = 0;
-    if (sqlite3_open_v2(path, &sql->db, flags, NULL) != SQLITE_OK) {
-        bool missing = sql->db && sqlite3_system_errno(sql->db) == ENOENT;
-        rc = !sql->db  ? br_err_set(err, BR_ENOMEM, "out of memory")
-             : missing ? br_err_set(err, BR_ENOTFOUND, "there is no file")
-                       : br_sql_fail(sql, err);
+    int rc = sql_check_file(path, err);
+    if (rc)
+        return rc;
+    if (sqlite3_open_v2(path, &sql->db, flags, sqlite3_vfs_find(SQL_VFS) ? SQL_VFS : NULL) !=
+        SQLITE_OK) {
+        rc = sql_check_file(path, err); /* it may have been deleted meanwhile */
+        if (!rc)
+            rc = sql->db ? br_sql_fail(sql, err) : br_err_set(err, BR_ENOMEM, "out of memory");
     }
     if (!rc)
         rc = sql_prepare_connection(sql, how, sync_full, err);
@@ -264,8 +256,25 @@ int br_sql_open(struct br_sql *sql, const char *path, enum br_sql_open how, bool
     return rc;
 }
 
+void br_sql_mend(struct br_sql *sql)
+{
+    struct stat info;
+    char path[4096];
+    const char *name = sqlite3_db_filename(sql->db, "main");
+    if (!name || (size_t)snprintf(path, sizeof path, "%s-shm", name) >= sizeof path ||
+        lstat(path, &info) != 0 || !S_ISREG(info.st_mode))
+        return;
+    if (info.st_size > sql->index_bytes)
+        sql->index_bytes = info.st_size;
+    off_t wanted = sql->index_bytes > INDEX_BYTES ? sql->index_bytes : INDEX_BYTES;
+    if (sql->index_bytes && info.st_size < wanted)
+        (void)!truncate(path, wanted);
+}
+
 void br_sql_close(struct br_sql *sql)
 {
+    if (sql->db)
+        br_sql_mend(sql);
     for (int i = 0; i < BR_SQL_STATEMENTS; i++)
         (void)sqlite3_finalize(sql->statements[i]);
     (void)sqlite3_close(sql->db);

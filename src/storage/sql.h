@@ -69,7 +69,8 @@ enum br_sql_id {
 
 struct br_sql {
     sqlite3 *db;
-    int version; /* of the partition */
+    int version;         /* of the partition */
+    int64_t index_bytes; /* that its -shm file had at the most; 0: it was not seen */
     sqlite3_stmt *statements[BR_SQL_STATEMENTS];
 };
 
@@ -78,15 +79,31 @@ void br_sql_setup(void);
 
 enum br_sql_open { BR_SQL_READ, BR_SQL_WRITE, BR_SQL_CREATE };
 
-/* Opens the database at `path` for one thread at a time; CREATE makes it, with its tables.
- * Returns 0; BR_ENOTFOUND, also when it has no tables yet; BR_EPROTO when it is no database,
- * damaged or not whole; BR_EUNSUPPORTED when it is of a newer version; BR_EFULL, BR_EIO or
- * BR_ENOMEM, with a sentence. */
+/* Opens the database at `path` for one thread at a time; CREATE makes the tables in a file that is
+ * empty. What cannot be read is tried again. A database with other tables than ours is refused
+ * before anything in it is evaluated. Returns 0; BR_ENOTFOUND, also when it has no tables yet;
+ * BR_EPROTO when it is damaged, or SQLite takes it for that (br_sql_prove); BR_EUNSUPPORTED when it
+ * is of a newer version, not ours, or no regular file; BR_EFULL, BR_EIO or BR_ENOMEM, with a
+ * sentence. */
 int br_sql_open(struct br_sql *sql, const char *path, enum br_sql_open how, bool sync_full,
                 struct br_err *err);
 
 /* Closes it. Accepts a zeroed one. */
 void br_sql_close(struct br_sql *sql);
+
+/* Makes the file of the log's index as long again as it was, where somebody has cut it: SQLite has
+ * it mapped, and reading behind its end would end the process. SQLite makes its contents anew. Call
+ * it before a transaction begins. */
+void br_sql_mend(struct br_sql *sql);
+
+/* Checks on new connections whether the database at `path` is damaged: reads all of it, checks its
+ * structure (PRAGMA integrity_check), and decompresses every value. Takes as long as reading the
+ * file does. Returns BR_EPROTO if two checks found damage; 0 if it is sound; another code if the
+ * check failed. */
+int br_sql_prove(const char *path, struct br_err *err);
+
+/* Returns true if it has spans or samples, or if it cannot be read. */
+bool br_sql_has_rows(struct br_sql *sql);
 
 /* Returns the statement, without values and before its first row; NULL when it cannot be prepared.
  */

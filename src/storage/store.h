@@ -80,7 +80,9 @@ struct br_store_range {
 /* What the store holds. Called in any thread. */
 struct br_store_usage {
     uint64_t bytes, max_bytes;
-    uint64_t n_partitions, n_damaged;
+    uint64_t n_partitions; /* that can be read */
+    uint64_t n_damaged;    /* that are proven to be damaged, and lie there as such */
+    uint64_t n_unread;     /* that could not be read, or are not ours; tried again */
     uint64_t n_spans, n_samples;
     uint64_t n_shortened; /* items since the start that came to too much by references
                            * (storage/chunks.h): something of them was left out */

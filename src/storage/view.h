@@ -12,8 +12,10 @@
 struct br_store_view {
     struct br_store_partition *partition;
     struct br_store_totals totals;
-    struct br_store_reader *reader; /* NULL: it was not asked yet, or cannot be read */
+    struct br_store_reader *reader; /* NULL: it is not open, or cannot be read */
+    unsigned uses;                  /* of the reader; 0: it may be closed for another */
     bool failed;
+    const char *unread; /* why it is not read, where that was known before; NULL: it is */
     const char **services, **names; /* of operations, by number; NULL: not read yet */
     uint32_t n_operations;
 };
@@ -55,10 +57,12 @@ bool br_store_query_goes_on(struct br_store_query *query);
 /* Counts memory that the query holds beside the arena. */
 void br_store_query_hold(struct br_store_query *query, int64_t bytes);
 
-/* Makes the view's reader ready. False where the partition cannot be read: then `*rc` is 0 where
- * the query goes on without it, or a code. */
+/* Makes the view's reader ready, until as many calls of br_store_view_rest. False where the
+ * partition cannot be read: then `*rc` is 0 where the query goes on without it, and has a note of
+ * that, or a code. */
 bool br_store_view_open(struct br_store_query *query, struct br_store_view *view, int *rc,
                         struct br_err *err);
+void br_store_view_rest(struct br_store_view *view);
 
 /* Decides what becomes of a query when reading a partition failed with `code`: 0 where it goes on
  * without it, or is cut; or a code. */
@@ -81,6 +85,11 @@ bool br_store_view_has_spans(const struct br_store_totals *totals, uint64_t from
 /* Decides as br_store_view_failed does, of what SQLite said last. */
 int br_store_view_sql_failed(struct br_store_query *query, struct br_store_view *view,
                              struct br_err *err);
+
+/* Whether a row may be about this block: they are numbered one after the other, and none is empty.
+ * False is damage, and the query goes on without the partition where `*rc` is 0. */
+bool br_store_view_block(struct br_store_query *query, struct br_store_view *view, int64_t block,
+                         int *rc, struct br_err *err);
 
 /* Reads the columns of a block into reading->columns. `*ret` says whether it was there. Returns 0
  * or as br_store_view_failed. */

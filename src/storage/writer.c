@@ -8,10 +8,14 @@
 
 #define SAMPLES_A_ROW 10u
 #define PARTITIONS_LEAST 8u /* of which no one is larger than its part of max_bytes */
+#define TRIES_MAX 3
+#define FAILURES_MAX 8 /* one after another, until the next partition is tried */
 
 struct br_store_writer {
     struct br_store *store;
     struct br_store_partition *partition; /* that is open; NULL: none */
+    struct br_file_id file, log;          /* of it, since its first transaction */
+    unsigned n_failures;                  /* one after another */
     struct br_sql sql;
     struct br_squeezer squeezer;
     struct br_store_totals totals; /* with what is not committed yet */
@@ -42,6 +46,7 @@ static void writer_close(struct br_store_writer *writer)
         br_store_partition_put(writer->store, writer->partition);
     }
     writer->partition = NULL;
+    writer->file = writer->log = (struct br_file_id){0, 0};
 }
 
 void br_store_writer_free(struct br_store_writer *writer)
@@ -76,7 +81,8 @@ static struct br_store_partition *writer_newest(struct br_store *store)
     (void)pthread_mutex_lock(&store->lock);
     if (!br_list_empty(&store->partitions))
         partition = br_container_of(store->partitions.prev, struct br_store_partition, link);
-    if (partition && (partition->sealed || writer_is_full(store, partition)))
+    if (partition && (partition->state != BR_PARTITION_READ || partition->sealed ||
+                      writer_is_full(store, partition)))
         partition = NULL;
     if (partition)
         partition->refs++;
@@ -122,16 +128,20 @@ static int writer_open(struct br_store_writer *writer, struct br_err *err)
     return rc;
 }
 
+static void writer_seal(struct br_store_writer *writer)
+{
+    (void)pthread_mutex_lock(&writer->store->lock);
+    writer->partition->sealed = true;
+    (void)pthread_mutex_unlock(&writer->store->lock);
+}
+
 /* Returns whether the open partition holds a large part of the names, series or stacks that it may;
  * then the next write does not open it again. */
 static bool writer_seal_if_crowded(struct br_store_writer *writer)
 {
-    struct br_store *store = writer->store;
     if (!br_blocks_full(writer->blocks) && !br_chunks_full(writer->chunks))
         return false;
-    (void)pthread_mutex_lock(&store->lock);
-    writer->partition->sealed = true;
-    (void)pthread_mutex_unlock(&store->lock);
+    writer_seal(writer);
     return true;
 }
 
@@ -168,7 +178,12 @@ static int writer_put_totals(struct br_store_writer *writer, struct br_err *err)
 static int writer_put(struct br_store_writer *writer, const struct br_item *const *items,
                       size_t n_items, struct br_err *err)
 {
+    br_sql_mend(&writer->sql);
     int rc = br_sql_run(&writer->sql, br_sql_take(&writer->sql, BR_SQL_BEGIN), err);
+    if (!rc && !writer->file.ino) {
+        writer->file = br_file_id_at(writer->partition->path, "");
+        writer->log = br_file_id_at(writer->partition->path, "-wal");
+    }
     for (size_t i = 0; i < n_items && !rc; i++)
         rc = items[i]->signal == BR_TRACES ? br_blocks_add(writer->blocks, items[i], err)
                                            : br_chunks_add(writer->chunks, items[i], err);
@@ -183,32 +198,84 @@ static int writer_put(struct br_store_writer *writer, const struct br_item *cons
     return rc;
 }
 
+/* Closing writes the log back, even if its file was deleted. Returns whether the committed data is
+ * in the database then. */
+static bool writer_is_kept(struct br_store_writer *writer)
+{
+    struct br_store_totals found = {0};
+    struct br_sql sql;
+    br_store_partition_close_idle(writer->store, writer->partition);
+    br_sql_close(&writer->sql);
+    if (br_sql_open(&sql, writer->partition->path, BR_SQL_READ, false, NULL))
+        return false;
+    int rc = br_store_totals_read(&sql, &found, NULL);
+    br_sql_close(&sql);
+    return !rc && found.n_spans == writer->totals.n_spans &&
+           found.n_samples == writer->totals.n_samples;
+}
+
+/* Files that were deleted or replaced take what is written to them, and nobody reads it again. */
+static int writer_check_files(struct br_store_writer *writer, struct br_err *err)
+{
+    const char *path = writer->partition->path;
+    if (!br_file_id_equal(br_file_id_at(path, ""), writer->file))
+        return br_err_set(err, BR_ENOTFOUND, "%s was deleted or replaced while it was written",
+                          path);
+    if (br_file_id_equal(br_file_id_at(path, "-wal"), writer->log) || writer_is_kept(writer))
+        return 0;
+    return br_err_set(err, BR_EIO, "%s-wal was deleted or replaced while it was written", path);
+}
+
+/* Writes into the open partition, or opens one. `*held` is whether it had data before. */
+static int writer_write(struct br_store_writer *writer, const struct br_item *const *items,
+                        size_t n_items, bool *held, struct br_err *err)
+{
+    int rc = writer->partition ? 0 : writer_open(writer, err);
+    *held = writer->totals.n_spans || writer->totals.n_samples;
+    if (!rc)
+        rc = writer_put(writer, items, n_items, err);
+    return rc ? rc : writer_check_files(writer, err);
+}
+
+/* Whether another try may succeed, in the next partition: this one is damaged, was deleted, cannot
+ * be opened for writing, failed too often, or had no room for the names of the items. */
+static bool writer_goes_on(struct br_store_writer *writer, int rc, bool held, const char *why)
+{
+    bool opened = writer->file.ino;
+    if (!writer->partition || rc == BR_ENOMEM || rc == BR_EFULL)
+        return false;
+    if (rc == BR_EINVAL)
+        return held && writer_seal_if_crowded(writer);
+    if (rc == BR_ENOTFOUND)
+        br_store_partition_lost(writer->store, writer->partition);
+    else if (rc != BR_EPROTO && opened && ++writer->n_failures < FAILURES_MAX)
+        return false;
+    if (rc == BR_EPROTO) {
+        br_sql_close(&writer->sql);
+        (void)br_store_partition_suspect(writer->store, writer->partition, why);
+    }
+    writer_seal(writer); /* also where it is sound: what was read of it was not */
+    return true;
+}
+
 /* Reads the partition again after a failure, when nothing that is held of it is sure. Sets `*again`
- * where another partition may take the items: this one is damaged, or had no room for their names.
- */
+ * where another partition may take the items. */
 static int writer_try(struct br_store_writer *writer, const struct br_item *const *items,
                       size_t n_items, bool *again, struct br_err *err)
 {
-    int rc = 0;
+    bool held;
     *again = false;
     writer_rotate(writer);
-    if (!writer->partition)
-        rc = writer_open(writer, err);
-    const struct br_store_totals held = writer->totals;
-    if (!rc)
-        rc = writer_put(writer, items, n_items, err);
+    int rc = writer_write(writer, items, n_items, &held, err);
     if (!rc) {
+        writer->n_failures = 0;
         br_store_partition_wrote(writer->store, writer->partition, &writer->totals,
                                  br_chunks_take_shortened(writer->chunks));
+        if (!writer->sql.db)
+            writer_close(writer);
         return 0;
     }
-    struct br_store_partition *partition = writer->partition;
-    if (rc == BR_EPROTO && partition) {
-        br_sql_close(&writer->sql);
-        br_store_partition_set_aside(writer->store, partition, err->text);
-    }
-    *again = rc == BR_EPROTO || (rc == BR_EINVAL && partition && (held.n_spans || held.n_samples) &&
-                                 writer_seal_if_crowded(writer));
+    *again = writer_goes_on(writer, rc, held, err->text);
     writer_close(writer);
     return rc;
 }
@@ -221,16 +288,21 @@ int br_store_write(struct br_store *store, const struct br_item *const *items, s
     (void)pthread_mutex_lock(&store->writing);
     if (!atomic_load(&store->open))
         rc = br_err_set(&why, BR_EIO, "the store is not open");
+    else if ((rc = br_store_hold(store, &why)) == BR_EINVAL)
+        rc = BR_EIO; /* not the items' fault */
     struct br_store_writer *writer = store->writer;
     bool again = !rc && n_items;
-    for (int attempt = 0; attempt < 2 && again; attempt++)
+    for (int attempt = 0; attempt < TRIES_MAX && again; attempt++)
         rc = writer_try(writer, items, n_items, &again, &why);
-    if (!n_items && !rc)
+    if (!n_items && !rc) {
         writer_rotate(writer);
+        br_store_look(store);
+    }
     if (writer)
         br_store_expire(store, writer->partition);
     (void)pthread_mutex_unlock(&store->writing);
     if (rc)
-        return br_err_set(err, rc == BR_EPROTO ? BR_EIO : rc, "%s", why.text);
+        return br_err_set(err, rc == BR_EINVAL || rc == BR_EFULL || rc == BR_ENOMEM ? rc : BR_EIO,
+                          "%s", why.text);
     return 0;
 }

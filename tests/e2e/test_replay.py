@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`braid save` and `braid open`: what a store keeps, as one file, shown elsewhere under the same ids."""
 
-import http.client
 import io
 import json
 import os
@@ -157,8 +156,8 @@ def test_a_reader_who_stops_gets_no_more_and_loses_nothing(braid, tmp_path):
     until(again)
 
 
-def test_what_fails_in_the_middle_is_no_whole_answer(braid, tmp_path):
-    """The head of a download says 200 before all of it is read: a client learns from the transfer that it is not all."""
+def test_lists_what_cannot_be_read(braid, tmp_path):
+    """A damaged partition does not keep the others from being saved, and the file lists it."""
     config_of = config(tmp_path / "kept")
     config_of["exporters"]["store"]["partition"] = {"rows": 1000}
     running = braid(config_of)
@@ -178,12 +177,20 @@ def test_what_fails_in_the_middle_is_no_whole_answer(braid, tmp_path):
     assert len(order) >= 2 and order[0].size > 300_000  # more than one piece
     with open(tmp_path / "kept" / order[-1].name, "r+b") as damaged:
         damaged.write(os.urandom(order[-1].size))
-    answer = urllib.request.urlopen(slice_url(running), timeout=DEADLINE_S)
-    with answer, pytest.raises(http.client.IncompleteRead) as cut:
-        answer.read()
-    assert len(cut.value.partial) >= order[0].size
-    assert b'"error"' not in cut.value.partial
-    running.wait_log("ends early")
+    with urllib.request.urlopen(slice_url(running), timeout=DEADLINE_S) as answer:
+        (tmp_path / "slice").write_bytes(answer.read())
+    with tarfile.open(tmp_path / "slice") as archive:
+        members = archive.getmembers()
+        assert [member.name for member in members] == [member.name for member in order[:-1]] + ["left-out.txt"]
+        lines = archive.extractfile(members[-1]).read().decode().splitlines()
+    assert [line.split(": ")[0] for line in lines] == [order[-1].name]
+    running.wait_log("a slice lacks partitions that could not be read: 1")
+    done = run("save", tmp_path / "saved", "--directory", tmp_path / "kept")
+    assert done.returncode == 0
+    assert "1 partition could not be read and was left out" in done.stderr
+    shown = show(braid, tmp_path / "saved")
+    assert len(spans_of(shown)) == 100
+    shown.wait_log(f"{tmp_path / 'saved'} lacks {order[-1].name}: ")
 
 
 def archive_of(*members):

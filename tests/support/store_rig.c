@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "otlp/walk/walk.h"
+#include "tests/support/items.h"
 #include "tests/support/test.h"
 
 static void open_it(struct store_rig *rig)
@@ -109,4 +110,42 @@ unsigned store_rig_files(const struct store_rig *rig, const char *suffix)
     }
     (void)closedir(folder);
     return count;
+}
+
+int store_rig_items(struct store_rig *rig, enum br_signal signal, uint64_t first, uint32_t count)
+{
+    struct wire w = {0};
+    items_request(&w, signal, first, count, 1);
+    int rc = store_rig_write(rig, signal, &w);
+    wire_free(&w);
+    return rc;
+}
+
+bool store_rig_count(const struct br_stored_span *span, void *arg)
+{
+    uint8_t *seen = arg;
+    seen[__builtin_bswap64(span->span_id)]++;
+    return true;
+}
+
+void store_rig_read(struct store_rig *rig, uint8_t *seen)
+{
+    struct br_span_filter all = {.order = BR_SPANS_NEWEST};
+    struct br_store_query *query = store_rig_ask(rig);
+    assert_int_equal(br_store_spans(query, &all, store_rig_count, seen, &rig->err), 0);
+    assert_null(query->cut);
+    (void)snprintf(rig->note, sizeof rig->note, "%s", query->note ? query->note : "");
+    store_rig_answered(rig);
+}
+
+struct br_store_usage store_rig_usage(struct store_rig *rig)
+{
+    struct br_store_usage usage;
+    br_store_usage(rig->store, &usage);
+    return usage;
+}
+
+void store_rig_path(const struct store_rig *rig, const char *name, char ret[256])
+{
+    (void)snprintf(ret, 256, "%s/%s", rig->directory, name);
 }

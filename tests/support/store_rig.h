@@ -15,6 +15,7 @@ struct store_rig {
     struct br_log log;
     struct br_err err; /* of the last call that failed */
     char directory[64];
+    char note[256];        /* that the last store_rig_read had; "": none */
     struct br_arena arena; /* of the query */
     struct br_store_query query;
 };
@@ -43,3 +44,18 @@ void store_rig_answered(struct store_rig *rig);
 
 /* Files in the folder whose names end so. */
 unsigned store_rig_files(const struct store_rig *rig, const char *suffix);
+
+/* Writes `count` spans, or samples, of the items from number `first` on. Returns what
+ * br_store_write does. */
+int store_rig_items(struct store_rig *rig, enum br_signal signal, uint64_t first, uint32_t count);
+
+/* Counts in `seen` how often each span is there, by its number, in a query that is not cut. */
+void store_rig_read(struct store_rig *rig, uint8_t *seen);
+
+/* A br_span_fn that does: `seen` is its argument. */
+bool store_rig_count(const struct br_stored_span *span, void *seen);
+
+struct br_store_usage store_rig_usage(struct store_rig *rig);
+
+/* The path of a file in the folder. */
+void store_rig_path(const struct store_rig *rig, const char *name, char ret[256]);

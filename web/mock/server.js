@@ -146,7 +146,7 @@ export async function startMock({ port = 0, host = "127.0.0.1", now = Date.now()
   };
   const answers = {
     status: () => ({ version: "0.1.0", started_unix_ns: ns(now - 5400e3), now_unix_ns: ns(now), generation: 1,
-      store: { bytes: 183500800, max_bytes: 2147483648, partitions: 3, damaged: 0, spans: store.spans.length, samples: 412345,
+      store: { bytes: 183500800, max_bytes: 2147483648, partitions: 3, damaged: 0, unread: 0, spans: store.spans.length, samples: 412345,
         oldest_unix_ns: ns(now - 3600e3), newest_unix_ns: ns(now) } }),
     services: (q) => {
       const { spans } = select({ start: q.start, end: q.end });

@@ -169,7 +169,7 @@ export interface Status {
   version: string;
   now_unix_ns: string;
   started_unix_ns: string;
-  store: { bytes: number; max_bytes: number; partitions: number; damaged: number; spans: number; samples: number; oldest_unix_ns?: string; newest_unix_ns?: string };
+  store: { bytes: number; max_bytes: number; partitions: number; damaged: number; unread: number; spans: number; samples: number; oldest_unix_ns?: string; newest_unix_ns?: string };
 }
 
 export const url = (path: string, query: Query = {}): string => {

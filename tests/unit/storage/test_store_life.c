@@ -36,48 +36,15 @@ static int teardown(void **state)
     return 0;
 }
 
-static int write_items(struct store_rig *rig, enum br_signal signal, uint64_t first, uint32_t count)
-{
-    struct wire w = {0};
-    items_request(&w, signal, first, count, 1);
-    int rc = store_rig_write(rig, signal, &w);
-    wire_free(&w);
-    return rc;
-}
-
 static int write_spans(struct store_rig *rig, uint64_t first, uint32_t count)
 {
-    return write_items(rig, BR_TRACES, first, count);
+    return store_rig_items(rig, BR_TRACES, first, count);
 }
 
 static void must_write(struct store_rig *rig, uint64_t first, uint32_t count)
 {
     if (write_spans(rig, first, count))
         fail_msg("%s", rig->err.text);
-}
-
-static struct br_store_usage usage_of(struct store_rig *rig)
-{
-    struct br_store_usage usage;
-    br_store_usage(rig->store, &usage);
-    return usage;
-}
-
-static bool on_span(const struct br_stored_span *span, void *arg)
-{
-    uint8_t *seen = arg;
-    seen[__builtin_bswap64(span->span_id)]++;
-    return true;
-}
-
-/* How often each span is there, by its number. */
-static void read_all(struct store_rig *rig, uint8_t *seen)
-{
-    struct br_span_filter all = {.order = BR_SPANS_NEWEST};
-    struct br_store_query *query = store_rig_ask(rig);
-    assert_int_equal(br_store_spans(query, &all, on_span, seen, &rig->err), 0);
-    assert_null(query->cut);
-    store_rig_answered(rig);
 }
 
 /* What all samples add up to: sample n has the value n. */
@@ -100,11 +67,6 @@ static int64_t read_sum(struct store_rig *rig)
 static int64_t sum_of(uint64_t from, uint64_t until)
 {
     return (int64_t)((until * (until - 1) - from * (from - 1)) / 2);
-}
-
-static void in_folder(const struct store_rig *rig, const char *name, char out[256])
-{
-    (void)snprintf(out, 256, "%s/%s", rig->directory, name);
 }
 
 /* --- Names ----------------------------------------------------------------------------------- */
@@ -140,15 +102,15 @@ static void test_names_have_room(void **state)
     struct store_rig *rig = *state;
     const uint32_t few = BR_OPERATIONS_MAX / 4 - 2, many = BR_OPERATIONS_MAX - 10;
     must_write_names(rig, 0, few);
-    assert_int_equal(usage_of(rig).n_partitions, 1);
+    assert_int_equal(store_rig_usage(rig).n_partitions, 1);
     must_write_names(rig, few, many);
-    assert_int_equal(usage_of(rig).n_partitions, 2);
+    assert_int_equal(store_rig_usage(rig).n_partitions, 2);
     for (uint32_t i = 0; i < 3; i++) {
         must_write_names(rig, few + many + i, 1);
-        assert_int_equal(usage_of(rig).n_partitions, 3);
+        assert_int_equal(store_rig_usage(rig).n_partitions, 3);
     }
-    assert_int_equal(usage_of(rig).n_spans, few + many + 3);
-    assert_int_equal(usage_of(rig).n_damaged, 0);
+    assert_int_equal(store_rig_usage(rig).n_spans, few + many + 3);
+    assert_int_equal(store_rig_usage(rig).n_damaged, 0);
 }
 
 /* --- Slices ---------------------------------------------------------------------------------- */
@@ -219,23 +181,6 @@ static void test_second_process(void **state)
     must_write(rig, 0, 10);
 }
 
-static void test_newer_version(void **state)
-{
-    struct store_rig *rig = *state;
-    char path[256];
-    must_write(rig, 0, 10);
-    br_store_put(&rig->host, rig->store);
-    /* PRAGMA user_version is the four bytes at 60 (sqlite.org/fileformat.html, 1.3). */
-    in_folder(rig, "partition-00000001.db", path);
-    int fd = open(path, O_WRONLY);
-    assert_int_equal(pwrite(fd, "\0\0\0\x63", 4, 60), 4);
-    (void)close(fd);
-    rig->store = br_store_get(&rig->host, "store");
-    assert_int_equal(br_store_open(rig->store, &rig->config, &rig->log, &rig->err), BR_EINVAL);
-    assert_non_null(strstr(rig->err.text, "version 99"));
-    assert_int_equal(store_rig_files(rig, ".db"), 1);
-}
-
 /* --- Retention ------------------------------------------------------------------------------- */
 
 /* What is written back into a sealed partition is not counted twice. */
@@ -259,7 +204,7 @@ static void test_bytes(void **state)
         assert_int_equal(stat(path, &info), 0);
         bytes += (uint64_t)info.st_size;
     }
-    assert_int_equal(usage_of(rig).bytes, bytes);
+    assert_int_equal(store_rig_usage(rig).bytes, bytes);
 }
 
 static void test_max_bytes(void **state)
@@ -271,13 +216,13 @@ static void test_max_bytes(void **state)
     uint64_t n = 0;
     for (; n < 200000; n += 2000) {
         must_write(rig, n, 2000);
-        assert_true(usage_of(rig).bytes <= rig->config.max_bytes);
+        assert_true(store_rig_usage(rig).bytes <= rig->config.max_bytes);
     }
-    struct br_store_usage usage = usage_of(rig);
+    struct br_store_usage usage = store_rig_usage(rig);
     assert_true(usage.n_spans < n);
     assert_int_equal(store_rig_files(rig, ".db"), usage.n_partitions);
     /* What is left is the newest, without holes. */
-    read_all(rig, seen);
+    store_rig_read(rig, seen);
     for (uint64_t i = 0; i < n; i++)
         assert_int_equal(seen[i], i >= n - usage.n_spans);
     free(seen);
@@ -312,7 +257,7 @@ static uint64_t spans_left_of(struct store_rig *rig, const int hours[3])
     rig->config.max_age_ns = 24 * 3600 * UINT64_C(1000000000);
     assert_int_equal(store_rig_reopen(rig), 0);
     assert_int_equal(br_store_write(rig->store, NULL, 0, &rig->err), 0);
-    return usage_of(rig).n_spans;
+    return store_rig_usage(rig).n_spans;
 }
 
 static void test_old_partitions_go(void **state)
@@ -342,12 +287,12 @@ static void test_max_age(void **state)
 {
     struct store_rig *rig = *state;
     must_write(rig, 0, 100);
-    assert_int_equal(usage_of(rig).n_spans, 100);
+    assert_int_equal(store_rig_usage(rig).n_spans, 100);
     rig->config.max_age_ns = 1;
     rig->config.partition_age_ns = 1;
     assert_int_equal(store_rig_reopen(rig), 0);
     assert_int_equal(br_store_write(rig->store, NULL, 0, &rig->err), 0);
-    assert_int_equal(usage_of(rig).n_spans, 0);
+    assert_int_equal(store_rig_usage(rig).n_spans, 0);
     assert_int_equal(store_rig_files(rig, ".db"), 0);
     /* A query that is under way when its partition goes reads on. */
     rig->config.max_age_ns = 0;
@@ -356,11 +301,11 @@ static void test_max_age(void **state)
     uint8_t seen[100] = {0};
     struct br_span_filter all = {.order = BR_SPANS_NEWEST};
     struct br_store_query *query = store_rig_ask(rig);
-    assert_int_equal(br_store_spans(query, &all, on_span, seen, &rig->err), 0);
+    assert_int_equal(br_store_spans(query, &all, store_rig_count, seen, &rig->err), 0);
     rig->config.max_bytes = 1;
     br_store_put(&rig->host, NULL);
     must_write(rig, 100, 100);
-    assert_int_equal(br_store_spans(query, &all, on_span, seen, &rig->err), 0);
+    assert_int_equal(br_store_spans(query, &all, store_rig_count, seen, &rig->err), 0);
     for (size_t i = 0; i < BR_COUNT(seen); i++)
         assert_int_equal(seen[i], 2);
     store_rig_answered(rig);
@@ -371,7 +316,7 @@ static void test_max_age(void **state)
 static void damage(const struct store_rig *rig, const char *name, off_t at)
 {
     char path[256], noise[4096];
-    in_folder(rig, name, path);
+    store_rig_path(rig, name, path);
     memset(noise, 0xa5, sizeof noise);
     int fd = open(path, O_WRONLY);
     assert_true(fd >= 0);
@@ -391,19 +336,19 @@ static void test_damaged(void **state)
         store_rig_init(rig, 1000);
         for (uint64_t n = 0; n < 3000; n += 500)
             must_write(rig, n, 500);
-        assert_int_equal(usage_of(rig).n_partitions, 3);
+        assert_int_equal(store_rig_usage(rig).n_partitions, 3);
         br_store_put(&rig->host, rig->store);
         damage(rig, "partition-00000002.db", at * 8192);
         rig->store = br_store_get(&rig->host, "store");
         assert_int_equal(br_store_open(rig->store, &rig->config, &rig->log, &rig->err), 0);
-        read_all(rig, seen);
+        store_rig_read(rig, seen);
         for (size_t i = 0; i < 3000; i++)
             if (i < 1000 || i >= 2000)
                 assert_int_equal(seen[i], 1);
             else
                 assert_true(seen[i] <= 1);
-        n_noticed += usage_of(rig).n_damaged != 0;
-        assert_int_equal(usage_of(rig).n_damaged, store_rig_files(rig, ".db.damaged"));
+        n_noticed += store_rig_usage(rig).n_damaged != 0;
+        assert_int_equal(store_rig_usage(rig).n_damaged, store_rig_files(rig, ".db.damaged"));
         /* It takes more. */
         must_write(rig, 3000, 100);
     }
@@ -435,15 +380,15 @@ static void test_damaged_samples(void **state)
     struct stat info;
     rig->config.partition_rows = 200;
     assert_int_equal(store_rig_reopen(rig), 0);
-    while (usage_of(rig).n_partitions < 4) {
-        begins[usage_of(rig).n_partitions] = n;
-        assert_int_equal(write_items(rig, BR_PROFILES, n, 20), 0);
+    while (store_rig_usage(rig).n_partitions < 4) {
+        begins[store_rig_usage(rig).n_partitions] = n;
+        assert_int_equal(store_rig_items(rig, BR_PROFILES, n, 20), 0);
         n += 20;
     }
     br_store_put(&rig->host, rig->store);
-    in_folder(rig, "partition-00000002.db", path);
-    in_folder(rig, "partition-00000002.db.damaged", damaged);
-    in_folder(rig, "kept", kept);
+    store_rig_path(rig, "partition-00000002.db", path);
+    store_rig_path(rig, "partition-00000002.db.damaged", damaged);
+    store_rig_path(rig, "kept", kept);
     copy_file(path, kept);
     assert_int_equal(stat(kept, &info), 0);
     for (off_t at = 0; at < info.st_size; at += 8192) {
@@ -452,7 +397,7 @@ static void test_damaged_samples(void **state)
         rig->store = br_store_get(&rig->host, "store");
         assert_int_equal(br_store_open(rig->store, &rig->config, &rig->log, &rig->err), 0);
         int64_t all = sum_of(0, n), sum = read_sum(rig);
-        bool noticed = usage_of(rig).n_damaged != 0;
+        bool noticed = store_rig_usage(rig).n_damaged != 0;
         assert_int_equal(sum, all - (noticed ? sum_of(begins[1], begins[2]) : 0));
         n_noticed += noticed;
         br_store_put(&rig->host, rig->store);
@@ -480,7 +425,7 @@ static uint64_t write_until_killed(struct store_rig *rig, enum br_signal signal,
         if (br_store_open(rig->store, &rig->config, &rig->log, &rig->err))
             _exit(1);
         for (uint64_t n = first;; n += 50)
-            if (write_items(rig, signal, n, 50) ||
+            if (store_rig_items(rig, signal, n, 50) ||
                 write(ends[1], &(uint64_t){n + 50}, sizeof n) != sizeof n)
                 _exit(2);
     }
@@ -512,10 +457,10 @@ static void test_killed(void **state)
         rig->store = br_store_get(&rig->host, "store");
         if (br_store_open(rig->store, &rig->config, &rig->log, &rig->err))
             fail_msg("%s", rig->err.text);
-        struct br_store_usage usage = usage_of(rig);
+        struct br_store_usage usage = store_rig_usage(rig);
         assert_int_equal(usage.n_damaged, 0);
         uint8_t *seen = calloc(1, acknowledged + 100);
-        read_all(rig, seen);
+        store_rig_read(rig, seen);
         for (uint64_t i = 0; i < acknowledged; i++)
             assert_int_equal(seen[i], 1);
         for (uint64_t i = 1; i < 50; i++)
@@ -540,7 +485,7 @@ static void test_killed_samples(void **state)
         rig->store = br_store_get(&rig->host, "store");
         if (br_store_open(rig->store, &rig->config, &rig->log, &rig->err))
             fail_msg("%s", rig->err.text);
-        struct br_store_usage usage = usage_of(rig);
+        struct br_store_usage usage = store_rig_usage(rig);
         assert_int_equal(usage.n_damaged, 0);
         next = usage.n_samples;
         assert_true(next == acknowledged || next == acknowledged + 50);
@@ -573,17 +518,17 @@ static void test_full(void **state)
         n += rc ? 0 : 500;
     }
     assert_true(n < 90000);
-    read_all(rig, seen);
+    store_rig_read(rig, seen);
     for (uint64_t i = 0; i < n + 500; i++)
         assert_int_equal(seen[i], i < n);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
     must_write(rig, n, 500);
     n += 500;
     memset(seen, 0, 100000);
-    read_all(rig, seen);
+    store_rig_read(rig, seen);
     for (uint64_t i = 0; i < n; i++)
         assert_int_equal(seen[i], 1);
-    assert_int_equal(usage_of(rig).n_damaged, 0);
+    assert_int_equal(store_rig_usage(rig).n_damaged, 0);
     free(seen);
 }
 
@@ -598,7 +543,7 @@ static void test_full_of_samples(void **state)
     limit = (struct rlimit){400 << 10, before.rlim_max};
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
     for (int refused = 0; refused < 5 && n < 900000;) {
-        int rc = write_items(rig, BR_PROFILES, n, 100);
+        int rc = store_rig_items(rig, BR_PROFILES, n, 100);
         assert_true(rc == 0 || rc == BR_EFULL || rc == BR_EIO);
         refused = rc ? refused + 1 : 0;
         n += rc ? 0 : 100;
@@ -607,9 +552,9 @@ static void test_full_of_samples(void **state)
     assert_int_equal(read_sum(rig), sum_of(0, n));
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
     for (unsigned i = 0; i < 70; i++, n += 100)
-        assert_int_equal(write_items(rig, BR_PROFILES, n, 100), 0);
+        assert_int_equal(store_rig_items(rig, BR_PROFILES, n, 100), 0);
     assert_int_equal(read_sum(rig), sum_of(0, n));
-    assert_int_equal(usage_of(rig).n_damaged, 0);
+    assert_int_equal(store_rig_usage(rig).n_damaged, 0);
 }
 
 /* --- Bounds of a query ----------------------------------------------------------------------- */
@@ -647,7 +592,6 @@ SUITE(store_life)
     const struct CMUnitTest tests[] = {TEST(test_names_have_room),
                                        TEST(test_slice_stops),
                                        TEST(test_second_process),
-                                       TEST(test_newer_version),
                                        TEST(test_bytes),
                                        TEST(test_max_bytes),
                                        TEST(test_max_age),

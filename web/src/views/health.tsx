@@ -123,7 +123,7 @@ function Store({ status }: { status: Status }) {
       <div>
         <dt>Partitions</dt>
         <dd>
-          {count(store.partitions)} {store.damaged > 0 && <small class="more">{count(store.damaged)} damaged, set aside</small>}
+          {count(store.partitions)} {store.damaged > 0 && <small class="more">{count(store.damaged)} damaged, set aside</small>} {store.unread > 0 && <small class="more">{count(store.unread)} cannot be read</small>}
         </dd>
       </div>
       <div>

@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/str.h"
+#include "storage/internal.h"
+
+#define PATH_LEN 3072
+#define PARTITIONS_MAX 100000
+
+/* --- Identity -------------------------------------------------------------------------------- */
+
+static struct br_file_id folder_id(const struct stat *info)
+{
+    return (struct br_file_id){info->st_dev, info->st_ino};
+}
+
+struct br_file_id br_file_id_at(const char *path, const char *suffix)
+{
+    struct stat info;
+    char name[4096];
+    if ((size_t)snprintf(name, sizeof name, "%s%s", path, suffix) >= sizeof name ||
+        lstat(name, &info) != 0)
+        return (struct br_file_id){0, 0};
+    return folder_id(&info);
+}
+
+static struct br_file_id folder_id_of(int fd)
+{
+    struct stat info;
+    return fd >= 0 && fstat(fd, &info) == 0 ? folder_id(&info) : (struct br_file_id){0, 0};
+}
+
+/* --- Who has it ------------------------------------------------------------------------------ */
+
+/* Also what is above it. */
+static int folder_make(const char *directory, struct br_err *err)
+{
+    char path[PATH_LEN];
+    size_t len = strlen(directory);
+    if (!len || len >= sizeof path)
+        return br_err_set(err, BR_EINVAL, "the path must have 1 to %d bytes", PATH_LEN - 1);
+    for (size_t i = 1; i <= len; i++) {
+        if (directory[i] != '/' && directory[i] != '\0')
+            continue;
+        memcpy(path, directory, i);
+        path[i] = '\0';
+        int error = access(path, F_OK) == 0 ? 0 : br_folder_make(path, 0700);
+        if (error)
+            return br_err_set(err, error == ENOSPC ? BR_EFULL : BR_EIO, "cannot make %s: %s", path,
+                              strerror(error));
+    }
+    return 0;
+}
+
+static int folder_in_use(const struct br_store *store, const char *path, struct br_err *err)
+{
+    char text[32] = "";
+    int reader = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t len = reader < 0 ? 0 : read(reader, text, sizeof text - 1);
+    if (reader >= 0)
+        (void)close(reader);
+    text[len > 0 ? strcspn(text, "\n") : 0] = '\0';
+    return br_err_set(err, BR_EINVAL, "%s is in use by process %s", store->directory,
+                      *text ? text : "(unknown)");
+}
+
+/* A lock on the folder itself cannot be deleted as one on a file in it can; but not every file
+ * system has it. */
+static int folder_lock(struct br_store *store, const char *lock_path, struct br_err *err)
+{
+    struct br_store_folder *folder = &store->folder;
+    if (folder->fd >= 0)
+        return 0;
+    int fd = open(store->directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return br_err_set(err, BR_EIO, "cannot open %s: %s", store->directory, strerror(errno));
+    if (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+        (void)close(fd);
+        return folder_in_use(store, lock_path, err);
+    }
+    folder->fd = fd;
+    return 0;
+}
+
+static int folder_lock_file(struct br_store *store, const char *path, struct br_err *err)
+{
+    char text[32];
+    int fd = br_file_open(path, 0);
+    if (fd < 0)
+        return br_err_set(err, BR_EIO, "cannot open %s: %s", path, strerror(errno));
+    if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+        (void)close(fd);
+        return folder_in_use(store, path, err);
+    }
+    int len = snprintf(text, sizeof text, "%ld\n", (long)getpid());
+    if (ftruncate(fd, 0) != 0 || pwrite(fd, text, (size_t)len, 0) != len)
+        br_warn(&store->log, "cannot write %s: %s", path, strerror(errno));
+    store->folder.lock_fd = fd;
+    return 0;
+}
+
+static void folder_close(int *fd)
+{
+    if (*fd >= 0)
+        (void)close(*fd);
+    *fd = -1;
+}
+
+void br_store_let_go(struct br_store *store)
+{
+    folder_close(&store->folder.fd);
+    folder_close(&store->folder.lock_fd);
+}
+
+static bool folder_is_held(const struct br_store *store)
+{
+    const struct br_store_folder *folder = &store->folder;
+    return br_file_id_equal(br_file_id_at(store->directory, "/."), folder_id_of(folder->fd)) &&
+           br_file_id_equal(br_file_id_at(store->directory, "/lock"),
+                            folder_id_of(folder->lock_fd));
+}
+
+int br_store_hold(struct br_store *store, struct br_err *err)
+{
+    struct br_store_folder *folder = &store->folder;
+    char path[PATH_LEN + 16];
+    if (folder->fd >= 0 && folder->lock_fd >= 0 && folder_is_held(store))
+        return 0;
+    bool again = folder->fd >= 0;
+    if (again)
+        br_warn(&store->log, "%s or its lock was deleted or replaced while it was in use",
+                store->directory);
+    if (!br_file_id_equal(br_file_id_at(store->directory, "/."), folder_id_of(folder->fd)))
+        folder_close(&folder->fd);
+    folder_close(&folder->lock_fd);
+    int rc = folder_make(store->directory, err);
+    (void)snprintf(path, sizeof path, "%s/lock", store->directory);
+    if (!rc)
+        rc = folder_lock(store, path, err);
+    if (!rc)
+        rc = folder_lock_file(store, path, err);
+    if (rc && !again)
+        br_store_let_go(store);
+    return rc;
+}
+
+/* --- What is in it --------------------------------------------------------------------------- */
+
+bool br_store_number_of(const char *name, uint32_t *ret)
+{
+    static const char before[] = "partition-", after[] = BR_PARTITION_SUFFIX;
+    const size_t digits = 8, len = sizeof before - 1;
+    uint8_t bytes[4];
+    if (strlen(name) != len + digits + sizeof after - 1 || strncmp(name, before, len) != 0 ||
+        strcmp(name + len + digits, after) != 0 ||
+        strspn(name + len, "0123456789abcdef") < digits ||
+        br_hex_decode(name + len, digits, bytes, sizeof bytes) != sizeof bytes)
+        return false;
+    *ret = (uint32_t)bytes[0] << 24 | (uint32_t)bytes[1] << 16 | (uint32_t)bytes[2] << 8 | bytes[3];
+    return true;
+}
+
+bool br_store_name_of(const char *name, struct br_store_name *ret)
+{
+    char text[64];
+    size_t len = strlen(name), tail = strlen(BR_PARTITION_DAMAGED_SUFFIX);
+    ret->damaged = len > tail && strcmp(name + len - tail, BR_PARTITION_DAMAGED_SUFFIX) == 0;
+    (void)snprintf(text, sizeof text, "%.*s", (int)(ret->damaged ? len - tail : len), name);
+    return len < sizeof text && br_store_number_of(text, &ret->number);
+}
+
+static int folder_compare(const void *left, const void *right)
+{
+    const struct br_store_name *first = left, *second = right;
+    return first->number != second->number ? (first->number > second->number ? 1 : -1)
+                                           : second->damaged - first->damaged;
+}
+
+/* After the greatest number comes 0. The oldest is behind the widest gap. */
+static void folder_sort(struct br_store_name *names, uint32_t count, struct br_store_name *scratch)
+{
+    uint32_t first = 0, widest = 0;
+    qsort(names, count, sizeof *names, folder_compare);
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t gap = names[i].number - names[(i + count - 1) % count].number;
+        if (gap > widest) {
+            widest = gap;
+            first = i;
+        }
+    }
+    memcpy(scratch, names, count * sizeof *names);
+    for (uint32_t i = 0; i < count; i++)
+        names[i] = scratch[(first + i) % count];
+}
+
+int br_store_find(struct br_store *store, struct br_store_name **ret, uint32_t *ret_count,
+                  struct br_err *err)
+{
+    struct br_store_name *names = NULL, name;
+    uint32_t count = 0, cap = 0;
+    DIR *folder = opendir(store->directory);
+    int rc = 0;
+    if (!folder)
+        return br_err_set(err, BR_EIO, "cannot read %s: %s", store->directory, strerror(errno));
+    for (struct dirent *entry; !rc && (entry = readdir(folder));) {
+        /* Left by a process that was killed while it saved. */
+        if (strncmp(entry->d_name, BR_SLICE_SCRATCH ".", sizeof BR_SLICE_SCRATCH) == 0)
+            (void)unlinkat(dirfd(folder), entry->d_name, 0);
+        if (!br_store_name_of(entry->d_name, &name))
+            continue;
+        /* Twice as many: the second half is where they are sorted. */
+        rc = br_grow(&names, &cap, 2 * (size_t)count + 2, sizeof *names, 2 * PARTITIONS_MAX);
+        if (!rc)
+            names[count++] = name;
+    }
+    (void)closedir(folder);
+    if (rc) {
+        br_free(names);
+        return br_err_set(err, rc, "%s has too many partitions", store->directory);
+    }
+    if (count)
+        folder_sort(names, count, names + count);
+    *ret = names;
+    *ret_count = count;
+    return 0;
+}

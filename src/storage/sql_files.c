@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A VFS of SQLite (sqlite.org/vfs.html) that is the system's own, but for one thing: what could not
+ * be read is read again, because a disk or a network file system that failed once may not fail
+ * twice, and SQLite reports some failures as damage.
+ */
+#include <string.h>
+
+#include "base/mem.h"
+#include "storage/sql_internal.h"
+
+#define READS_MAX 3
+
+/* Lies in the memory of an open file, behind what the system's VFS has there. */
+struct sql_file {
+    const sqlite3_io_methods *real;
+    sqlite3_io_methods methods;
+};
+
+struct sql_vfs {
+    sqlite3_vfs vfs;
+    sqlite3_vfs *real;
+};
+
+static const sqlite3_io_methods *sql_file_real(const sqlite3_file *file)
+{
+    return br_container_of(file->pMethods, struct sql_file, methods)->real;
+}
+
+static bool sql_file_failed(int rc)
+{
+    return (rc & 0xff) == SQLITE_IOERR && rc != SQLITE_IOERR_SHORT_READ;
+}
+
+static int sql_file_read(sqlite3_file *file, void *data, int len, sqlite3_int64 offset)
+{
+    int rc = SQLITE_IOERR_READ;
+    for (int i = 0; i < READS_MAX && sql_file_failed(rc); i++)
+        rc = sql_file_real(file)->xRead(file, data, len, offset);
+    return rc;
+}
+
+static int sql_file_size(sqlite3_file *file, sqlite3_int64 *ret)
+{
+    int rc = SQLITE_IOERR_FSTAT;
+    for (int i = 0; i < READS_MAX && sql_file_failed(rc); i++)
+        rc = sql_file_real(file)->xFileSize(file, ret);
+    return rc;
+}
+
+static int sql_vfs_open(sqlite3_vfs *vfs, const char *name, sqlite3_file *file, int flags,
+                        int *ret_flags)
+{
+    sqlite3_vfs *real = br_container_of(vfs, struct sql_vfs, vfs)->real;
+    int rc = real->xOpen(real, name, file, flags, ret_flags);
+    if (file->pMethods) {
+        struct sql_file *ours = (struct sql_file *)(void *)((char *)file + real->szOsFile);
+        *ours = (struct sql_file){file->pMethods, *file->pMethods};
+        ours->methods.xRead = sql_file_read;
+        ours->methods.xFileSize = sql_file_size;
+        file->pMethods = &ours->methods;
+    }
+    return rc;
+}
+
+void br_sql_files_setup(void)
+{
+    static struct sql_vfs ours; /* for SQLite, which has one list of them for the process */
+    sqlite3_vfs *real = sqlite3_vfs_find(NULL);
+    if (!real)
+        return;
+    ours = (struct sql_vfs){*real, real};
+    ours.vfs.zName = SQL_VFS;
+    ours.vfs.szOsFile = real->szOsFile + (int)sizeof(struct sql_file);
+    ours.vfs.xOpen = sql_vfs_open;
+    (void)sqlite3_vfs_register(&ours.vfs, 0);
+}
