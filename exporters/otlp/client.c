@@ -80,6 +80,8 @@ static struct br_outcome otlp_client_read_foreign(const struct br_exchange *exch
     if (http == 429 || (http >= 502 && http <= 504))
         return br_outcome_retry(BR_STATUS_UNAVAILABLE,
                                 br_call_delay(br_call_retry_after_ms(exchange)), "HTTP %u", http);
+    if (http >= 300 && http < 400)
+        return br_call_refusal(exchange, "");
     return br_outcome_reject(status, "HTTP %u", http);
 }
 

@@ -34,6 +34,10 @@ static void fetch_keep(struct fetch *fetch)
 static void fetch_on_done(struct br_exchange *exchange)
 {
     struct fetch *fetch = exchange->user;
+    if (!exchange->error && exchange->http_status >= 300 && exchange->http_status < 400) {
+        exchange->error = BR_EIO;
+        br_exchange_redirect_text(exchange, exchange->error_text, sizeof exchange->error_text);
+    }
     if (!exchange->error)
         fetch_keep(fetch);
     fetch->done = true;

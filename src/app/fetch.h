@@ -18,8 +18,8 @@ struct br_fetched {
 };
 
 /* Gets `path` (with its query) from the server at `url` (http://host:port). Returns 0 when there is
- * an answer, whatever its status; BR_EINVAL for a url that cannot be read; BR_EIO, BR_ETIMEOUT,
- * BR_ENOMEM with a sentence. */
+ * an answer of any status but a redirect's; BR_EINVAL for a url that cannot be read; BR_EIO (also
+ * for a redirect that is not followed), BR_ETIMEOUT, BR_ENOMEM with a sentence. */
 int br_fetch(const char *url, const char *path, uint64_t timeout_ms, struct br_fetched *ret,
              struct br_err *err);
 

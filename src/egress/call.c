@@ -217,10 +217,19 @@ int64_t br_call_retry_after_ms(const struct br_exchange *exchange)
     return exchange->retry_after_s < INT64_MAX / 1000 ? exchange->retry_after_s * 1000 : INT64_MAX;
 }
 
+static struct br_outcome call_redirected(const struct br_exchange *exchange)
+{
+    struct br_outcome outcome = br_outcome_reject(BR_STATUS_UNKNOWN, "%s", "");
+    br_exchange_redirect_text(exchange, outcome.text, sizeof outcome.text);
+    return outcome;
+}
+
 struct br_outcome br_call_refusal(const struct br_exchange *exchange, const char *message)
 {
     int64_t delay_ms = br_call_retry_after_ms(exchange);
     unsigned status = exchange->http_status;
+    if (status >= 300 && status < 400)
+        return call_redirected(exchange);
     switch (status) {
     case 429:
         return br_outcome_retry(BR_STATUS_RESOURCE_EXHAUSTED, br_call_delay(delay_ms),

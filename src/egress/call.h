@@ -64,7 +64,8 @@ bool br_call_says_too_large(const char *sentence);
 /* Returns what a status that is no success means, by the OTLP specification ("Failures"): 429, 502,
  * 503 and 504 can be tried again, after Retry-After where it came; 429 with RESOURCE_EXHAUSTED,
  * which the client hears, too. A rejection with RESOURCE_EXHAUSTED says that the request is too
- * large: 413, and 400 with a message that says so. */
+ * large: 413, and 400 with such a message. A redirect that was not followed is rejected with its
+ * Location. */
 struct br_outcome br_call_refusal(const struct br_exchange *exchange, const char *message);
 
 /* Returns the answer's Retry-After in milliseconds; -1: none. */

@@ -13,6 +13,7 @@
 #include "base/mem.h"
 #include "net/addresses.h"
 #include "net/net_internal.h"
+#include "net/redirect.h"
 
 #define HTTP_CONNECTIONS 100
 #define CONNECT_MS 20000
@@ -76,6 +77,7 @@ struct client {
     uint64_t wanted_ms; /* what failed is to be sent again: the last time that it was said; 0: no */
     uint64_t resolving_since_ms, resolved_ms, sweep_ms, ping_ms, user_timeout_ms;
     struct br_addresses addresses;
+    struct br_redirects redirects;
     enum spoken spoken;
     char why[96]; /* the last connection that was tried did not come about; "": none */
     bool fixed;   /* the addresses need no look-up */
@@ -101,6 +103,13 @@ static void client_wake(struct client *client)
     br_host_defer(&client->loop->host, &client->pump, client_pump);
 }
 
+/* Gives an exchange that has an error back to its owner. */
+static void client_end(struct br_exchange *exchange)
+{
+    br_redirect_end(exchange);
+    exchange->on_done(exchange);
+}
+
 /* Ends every exchange that waits. */
 static void client_fail_waiting(struct client *client, int error, const char *what, const char *why)
 {
@@ -119,7 +128,7 @@ static void client_fail_waiting(struct client *client, int error, const char *wh
                             client->endpoint.authority);
         (void)snprintf(exchange->error_text + used, sizeof exchange->error_text - (size_t)used,
                        "%.*s", (int)sizeof exchange->error_text - used - 1, why);
-        exchange->on_done(exchange);
+        client_end(exchange);
     }
 }
 
@@ -541,7 +550,7 @@ static void client_send_on(struct client *client, struct link *link, struct br_e
         exchange->error = rc;
         (void)snprintf(exchange->error_text, sizeof exchange->error_text, "cannot send: %s",
                        br_strerror(rc));
-        exchange->on_done(exchange);
+        client_end(exchange);
     }
 }
 
@@ -591,6 +600,16 @@ static void client_pump(struct br_deferred *deferred)
         client_connect_more(client);
 }
 
+/* An exchange ended on a connection. */
+static bool client_follow(struct br_exchange *exchange)
+{
+    struct client *client = exchange->client;
+    if (br_redirect_follow(&client->redirects, &client->base, &client->endpoint, exchange))
+        return true;
+    br_redirect_end(exchange);
+    return false;
+}
+
 static void client_send(struct br_client *base, struct br_exchange *exchange)
 {
     struct client *client = client_of(base);
@@ -606,10 +625,12 @@ static void client_send(struct br_client *base, struct br_exchange *exchange)
     exchange->grpc_status = -1;
     exchange->http_status = 0;
     exchange->error = 0;
+    exchange->follow = client_follow;
+    exchange->client = client;
     if (!waiting) {
         exchange->error = BR_ENOMEM;
         (void)snprintf(exchange->error_text, sizeof exchange->error_text, "out of memory");
-        exchange->on_done(exchange);
+        client_end(exchange);
         return;
     }
     *waiting = (struct waiting){.exchange = exchange};
@@ -636,18 +657,20 @@ static void client_note_timeout(struct client *client, struct link *link)
 
 static void client_cancel(struct br_client *base, struct br_exchange *exchange)
 {
-    struct client *client = client_of(base);
+    (void)base; /* a redirect may have brought it to another client */
     if (exchange->conn) {
         struct br_stream *stream = exchange->conn->owner;
+        struct link *link = stream->owner;
         br_conn_cancel(exchange->conn, exchange);
-        client_note_timeout(client, stream->owner);
-        client_wake(client);
+        client_note_timeout(link->client, link);
+        client_wake(link->client);
     } else if (exchange->impl) {
         struct waiting *waiting = exchange->impl;
         br_list_remove(&waiting->link);
         br_free(waiting);
         exchange->impl = NULL;
     }
+    br_redirect_end(exchange);
 }
 
 /* --- Timers --------------------------------------------------------------------------------- */
@@ -761,6 +784,7 @@ static void client_free(struct br_client *base)
 {
     struct client *client = client_of(base);
     client->closing = true;
+    br_redirects_release(&client->redirects);
     client_fail_waiting(client, BR_ECLOSED, "connection to", "the client stops");
     while (!br_list_empty(&client->links)) {
         struct link *link = br_container_of(client->links.next, struct link, link);
@@ -852,6 +876,7 @@ int br_net_connect(struct br_host *host, const struct br_client_config *config,
     client_set_defaults(client);
     br_list_init(&client->links);
     br_list_init(&client->waiting);
+    br_redirects_init(&client->redirects, host, &client->config);
     int rc = br_endpoint_read(config->endpoint, config->grpc, &client->endpoint, err);
     if (!rc)
         rc = client_make_tls(client, err);

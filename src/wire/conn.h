@@ -131,6 +131,8 @@ struct br_conn *br_h2_server_new(struct br_handler *service, struct br_pool *poo
 
 /* --- Clients --------------------------------------------------------------------------------- */
 
+#define BR_LOCATION_MAX 512 /* bytes of a Location that is kept, terminated */
+
 /* One exchange on a client connection. The caller owns it and keeps it, and what it points to,
  * until on_done, which is called exactly once, also when the connection ends. */
 struct br_exchange {
@@ -151,7 +153,7 @@ struct br_exchange {
     void *user;
     /* The result, valid in on_done. */
     int error; /* 0: there is a response; else why there is none */
-    char error_text[128];
+    char error_text[192];
     unsigned http_status;
     int grpc_status; /* -1: none came */
     char grpc_message[160];
@@ -163,12 +165,23 @@ struct br_exchange {
     char response_encoding[32];
     uint8_t *details; /* grpc-status-details-bin, decoded; NULL: none; freed after on_done */
     size_t details_len;
-    int64_t retry_after_s; /* HTTP Retry-After in seconds; -1: none */
+    int64_t retry_after_s;          /* HTTP Retry-After in seconds; -1: none */
+    char location[BR_LOCATION_MAX]; /* of a 3xx; "": none */
+    bool location_cut;              /* it was longer */
+    const char *not_followed;       /* why a redirect was not followed; NULL: not known */
     /* The connection's. */
     struct br_conn *conn;
     int32_t stream_id;
     void *impl;
+    /* The client's (net/client.h), when it ends on a connection: returns true when the exchange was
+     * sent again, so that on_done is not due yet. NULL: it never is. */
+    bool (*follow)(struct br_exchange *exchange);
+    void *client;
+    struct br_hops *hops; /* NULL: it was not redirected */
 };
+
+/* Writes the sentence about an answer of 3xx, which nobody follows, with its Location. */
+void br_exchange_redirect_text(const struct br_exchange *exchange, char *text, size_t size);
 
 /* Reads a Retry-After, seconds or an HTTP-date (RFC 9110 section 10.2.3), as seconds from now on by
  * the machine's clock; 0 when it has gone by, -1 when it is neither. */

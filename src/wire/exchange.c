@@ -49,6 +49,24 @@ void br_exchange_begin(struct br_exchange *exchange)
     exchange->details = NULL;
     exchange->details_len = 0;
     exchange->retry_after_s = -1;
+    exchange->location[0] = '\0';
+    exchange->location_cut = false;
+    exchange->not_followed = NULL;
+}
+
+void br_exchange_set_location(struct br_exchange *exchange, const char *value)
+{
+    int len = snprintf(exchange->location, sizeof exchange->location, "%s", value ? value : "");
+    exchange->location_cut = len >= (int)sizeof exchange->location;
+}
+
+void br_exchange_redirect_text(const struct br_exchange *exchange, char *text, size_t size)
+{
+    const char *why = exchange->not_followed ? exchange->not_followed
+                      : exchange->grpc       ? "gRPC has no redirects"
+                                             : "only 307 and 308 keep the request";
+    (void)snprintf(text, size, "HTTP %u is not followed (%s); Location: %s", exchange->http_status,
+                   why, exchange->location[0] ? exchange->location : "none");
 }
 
 void br_exchange_fail(struct br_exchange *exchange, int error, const char *text)
@@ -86,7 +104,8 @@ void br_exchange_finish(struct br_exchange *exchange)
     exchange->conn->n_answered += !exchange->error;
     exchange->conn = NULL;
     exchange->impl = NULL;
-    exchange->on_done(exchange);
+    if (!exchange->follow || !exchange->follow(exchange))
+        exchange->on_done(exchange);
     br_buf_unref(response);
     br_free(details);
 }

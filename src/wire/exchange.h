@@ -26,6 +26,9 @@ bool br_exchange_skips(const struct br_exchange *exchange, const char *name);
 /* Clears the result of what was exchanged before. */
 void br_exchange_begin(struct br_exchange *exchange);
 
+/* Keeps the Location of an answer; NULL: it has none. */
+void br_exchange_set_location(struct br_exchange *exchange, const char *value);
+
 /* Sets why there is no response. The text is copied, and cut off when longer. */
 void br_exchange_fail(struct br_exchange *exchange, int error, const char *text);
 
@@ -37,5 +40,5 @@ int br_exchange_append(struct br_exchange *exchange, struct br_pool *pool, const
 /* Gives back what a result holds, for an exchange that is given up. */
 void br_exchange_drop(struct br_exchange *exchange);
 
-/* Takes the exchange off its connection, and calls on_done. */
+/* Takes the exchange off its connection, and calls on_done unless a redirect is followed. */
 void br_exchange_finish(struct br_exchange *exchange);

@@ -53,6 +53,7 @@ static void h1_client_on_head(struct client *cl)
     (void)snprintf(exchange->response_encoding, sizeof exchange->response_encoding, "%s",
                    encoding ? encoding : "");
     exchange->retry_after_s = after ? br_http_retry_after(after) : -1;
+    br_exchange_set_location(exchange, br_http1_header(&cl->parser, "location"));
     if (!cl->parser.keep_alive)
         cl->broken = true;
 }

@@ -200,6 +200,8 @@ static int h2_client_on_header(nghttp2_session *session, const nghttp2_frame *fr
         (void)snprintf(exchange->response_encoding, sizeof exchange->response_encoding, "%s", v);
     else if (strcmp(n, "retry-after") == 0)
         exchange->retry_after_s = br_http_retry_after(v);
+    else if (strcmp(n, "location") == 0)
+        br_exchange_set_location(exchange, v);
     return 0;
 }
 
