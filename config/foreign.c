@@ -226,7 +226,6 @@ static const struct {
      "{Authorization: \"Bearer ${env:TOKEN}\"}"},
     {"exporters", "middlewares", "Braid has no middlewares"},
     {"exporters", "storage", "queues are in memory; Braid keeps none on disk"},
-    {"exporters", "proxy_url", "Braid connects to its peers itself, and not through a proxy"},
     {"exporters", "batcher", "batches are made by the processor batch, or by sending_queue::batch"},
 };
 

@@ -6,6 +6,7 @@
 
 #include "base/mem.h"
 #include "exporters/otlp/client.h"
+#include "net/route.h"
 
 struct compression_params {
     int64_t level;
@@ -17,6 +18,7 @@ struct config {
     const char *compression;
     struct compression_params compression_params;
     struct br_tls_config tls;
+    struct br_secret proxy_url;
     struct br_headers headers;
     int64_t max_conns_per_host;
     uint64_t idle_conn_timeout, http2_read_idle_timeout, http2_ping_timeout;
@@ -47,6 +49,7 @@ static const struct br_option options[] = {
     BR_IGNORED("logs_endpoint", "Braid sends no logs"),
     BR_ENUM(struct config, encoding, "proto", encodings, "of the body"),
     BR_STRUCT(struct config, tls, br_tls_client_options, "TLS"),
+    BR_SECRET(struct config, proxy_url, BR_PROXY_HELP),
     BR_STRING(struct config, compression, "gzip", "gzip, zstd, deflate, zlib or none"),
     BR_STRUCT(struct config, compression_params, params_options, "level"),
     BR_HEADERS(struct config, headers, "headers of every request"),
@@ -94,6 +97,7 @@ static int otlp_http_check(void *config, const struct br_yaml *node, const char 
     otlp_http_check_url(settings->endpoint, "endpoint", node, path, errs);
     otlp_http_check_url(settings->traces_endpoint, "traces_endpoint", node, path, errs);
     otlp_http_check_url(settings->profiles_endpoint, "profiles_endpoint", node, path, errs);
+    br_proxies_check(settings->proxy_url.text, node, path, errs);
     if (!otlp_read_compression(settings->compression, &encoding)) {
         (void)snprintf(at, sizeof at, "%s::compression", path);
         otlp_refuse_compression(errs, br_yaml_get(node, "compression"), at,
@@ -154,6 +158,7 @@ static int otlp_http_start(struct br_node *node, struct br_err *err)
         struct br_client_config config = {
             .endpoint = state->url[i],
             .tls = &settings->tls,
+            .proxy_url = settings->proxy_url.text,
             .max_connections = (unsigned)settings->max_conns_per_host,
             .idle_timeout_ms = settings->idle_conn_timeout / 1000000,
             .http2 = settings->force_attempt_http2,

@@ -70,10 +70,9 @@ int pyroscope_part_make(struct br_pool *pool, const uint8_t *labels, size_t labe
 
 /* Drops a profile that the server will never take. */
 static struct br_outcome push_drop(struct pyroscope_push *push, struct br_item *item,
-                                   unsigned status, const char *text)
+                                   const char *text)
 {
-    struct br_outcome outcome =
-        br_outcome_reject(BR_STATUS_INVALID_ARGUMENT, "HTTP %u %s", status, text);
+    struct br_outcome outcome = br_outcome_reject(BR_STATUS_INVALID_ARGUMENT, "%s", text);
     br_redelivery_drop(push->node, item, "profile_rejected", &outcome, &push->refused_limit);
     return outcome;
 }
@@ -82,7 +81,7 @@ static struct br_outcome push_read_answer(const struct br_call *call)
 {
     struct pyroscope_push *p = br_container_of(call->calls, struct pyroscope_push, calls);
     const struct br_exchange *exchange = &call->exchange;
-    char text[128] = "";
+    char text[128] = "", why[192];
     if (exchange->http_status >= 200 && exchange->http_status < 300)
         return BR_OUTCOME_DONE;
     struct br_buf *message = br_call_message(call, p->codec);
@@ -96,14 +95,13 @@ static struct br_outcome push_read_answer(const struct br_call *call)
     case 400:
     case 413:
     case 422:
-        return push_drop(p, call->item, exchange->http_status, text);
+        br_exchange_refusal_text(exchange, text, why, sizeof why);
+        return push_drop(p, call->item, why);
     case 408:
     case 500:
+        br_exchange_refusal_text(exchange, text, why, sizeof why);
         return br_outcome_retry(BR_STATUS_UNAVAILABLE,
-                                br_call_delay(exchange->retry_after_s < UINT32_MAX
-                                                  ? exchange->retry_after_s * 1000
-                                                  : UINT32_MAX),
-                                "HTTP %u %s", exchange->http_status, text);
+                                br_call_delay(br_call_retry_after_ms(exchange)), "%s", why);
     default:
         return br_call_refusal(exchange, text);
     }
@@ -197,6 +195,7 @@ int pyroscope_push_start(struct pyroscope_push *push, struct br_err *err)
     const struct pyroscope_push_config *push_config = &push->config;
     struct br_client_config config = {.endpoint = push_config->endpoint,
                                       .tls = push_config->tls,
+                                      .proxy_url = push_config->proxy_url,
                                       .max_connections = push_config->max_connections,
                                       .idle_timeout_ms = push_config->idle_timeout_ms,
                                       .log = &push->node->log,

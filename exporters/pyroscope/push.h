@@ -18,6 +18,7 @@
 struct pyroscope_push_config {
     const char *endpoint; /* URL; the API's path is added to its own */
     const struct br_tls_config *tls;
+    const char *proxy_url; /* NULL: the environment's */
     const struct br_headers *headers;
     struct br_secret authorization; /* NULL: none */
     const char *tenant;             /* NULL: none */

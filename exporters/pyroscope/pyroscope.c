@@ -14,6 +14,7 @@
 #include "exporters/pyroscope/times.h"
 #include "exporters/pyroscope/writing.h"
 #include "net/client.h"
+#include "net/route.h"
 
 #define ENDPOINTS_MAX 16
 #define LOG_EVERY_MS 60000
@@ -41,6 +42,7 @@ struct config {
     struct br_secret bearer_token;
     struct br_headers headers;
     struct br_tls_config tls;
+    struct br_secret proxy_url;
     int compression;
     int64_t max_conns_per_host;
     uint64_t idle_conn_timeout;
@@ -95,6 +97,7 @@ static const struct br_option options[] = {
     BR_SECRET(struct config, bearer_token, "token of `Authorization: Bearer`"),
     BR_HEADERS(struct config, headers, "headers of every request"),
     BR_STRUCT(struct config, tls, br_tls_client_options, "TLS"),
+    BR_SECRET(struct config, proxy_url, BR_PROXY_HELP),
     BR_ENUM(struct config, compression, "gzip", compressions, "of requests"),
     BR_INT(struct config, max_conns_per_host, 256, 0, 10000,
            "connections at once, each with one profile; 0: 100"),
@@ -166,6 +169,7 @@ static int pyroscope_exporter_check(void *config, const struct br_yaml *node, co
     struct config *settings = config;
     size_t before = errs->n_errors;
     pyroscope_exporter_check_endpoints(settings, node, path, errs);
+    br_proxies_check(settings->proxy_url.text, node, path, errs);
     pyroscope_exporter_check_labels(&settings->labels, node, path, errs);
     if (settings->basic_auth && settings->bearer_token.text)
         br_errs_add(errs, node, path, "basic_auth and bearer_token exclude each other");
@@ -421,6 +425,7 @@ static bool pyroscope_exporter_make_pushes(struct br_node *node)
     struct br_fanout_end ends[ENDPOINTS_MAX];
     struct pyroscope_push_config config = {
         .tls = &settings->tls,
+        .proxy_url = settings->proxy_url.text,
         .headers = &settings->headers,
         .authorization.text = state->authorization[0] ? state->authorization : NULL,
         .tenant = settings->tenant,

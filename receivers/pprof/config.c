@@ -6,6 +6,7 @@
 
 #include "base/mem.h"
 #include "net/client.h"
+#include "net/route.h"
 #include "receivers/pprof/pprof.h"
 
 #define TARGETS_MAX 1000
@@ -132,6 +133,7 @@ const struct br_option pprof_options[] = {
     BR_SECRET(struct pprof_config, bearer_token, "authenticate to targets by this token"),
     BR_HEADERS(struct pprof_config, headers, "headers of every scrape"),
     BR_STRUCT(struct pprof_config, tls, br_tls_client_options, "TLS, of https targets"),
+    BR_SECRET(struct pprof_config, proxy_url, BR_PROXY_HELP),
     BR_INT(struct pprof_config, max_profile_size, 32 << 20, 1024, 128 << 20,
            "largest scraped profile or file in bytes, also after decompression"),
     BR_PRESENT(struct pprof_config, file, struct pprof_folder_config, folder_options,
@@ -449,6 +451,7 @@ int pprof_check(void *config, const struct br_yaml *node, const char *path, stru
     if (p->targets.count == 0 && !p->file && !p->http)
         br_errs_add(errs, node, path, "has nothing to do: targets, file or http is required");
     pprof_config_check_targets(&checker, p);
+    br_proxies_check(p->proxy_url.text, node, path, errs);
     if (p->scrape_interval < NS_PER_S / 10)
         pprof_config_complain(&checker, br_yaml_get(node, "scrape_interval"), "scrape_interval",
                               "must be 100ms at least");

@@ -85,7 +85,7 @@ struct pprof_config {
     uint64_t scrape_interval, scrape_timeout;
     bool delta;
     struct pprof_basic_auth *basic_auth;
-    struct br_secret bearer_token;
+    struct br_secret bearer_token, proxy_url;
     struct br_headers headers;
     struct br_tls_config tls;
     int64_t max_profile_size;

@@ -227,14 +227,14 @@ static bool scrape_is_in_use(const struct br_exchange *exchange)
 static void scrape_fail_status(struct pprof_job *job, const struct br_exchange *exchange)
 {
     const struct br_buf *body = exchange->response;
-    char why[BR_LOCATION_MAX + ANSWER_SHOWN];
+    char text[ANSWER_SHOWN + 1], why[BR_LOCATION_MAX + ANSWER_SHOWN];
     size_t shown = body && body->len < ANSWER_SHOWN ? body->len : ANSWER_SHOWN;
+    (void)snprintf(text, sizeof text, "%.*s", body ? (int)shown : 0,
+                   body ? (const char *)body->data : "");
     if (exchange->http_status >= 300 && exchange->http_status < 400)
         br_exchange_redirect_text(exchange, why, sizeof why);
     else
-        (void)snprintf(why, sizeof why, "HTTP %u%s%.*s", exchange->http_status,
-                       body && shown ? ": " : "", body ? (int)shown : 0,
-                       body ? (const char *)body->data : "");
+        br_exchange_refusal_text(exchange, text, why, sizeof why);
     why[strcspn(why, "\r\n")] = '\0';
     scrape_fail(job, why);
 }

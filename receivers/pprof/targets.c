@@ -216,6 +216,7 @@ int pprof_scraper_start(struct pprof_scraper *scraper, struct br_err *err)
         struct pprof_target *target = &scraper->targets[i];
         const struct br_client_config config = {.endpoint = target->config->endpoint,
                                                 .tls = &scraper->config->tls,
+                                                .proxy_url = scraper->config->proxy_url.text,
                                                 .max_connections = PPROF_KINDS,
                                                 .log = &scraper->node->log};
         int rc = host->ops->connect(host, &config, &target->client, err);

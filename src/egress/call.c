@@ -226,33 +226,33 @@ static struct br_outcome call_redirected(const struct br_exchange *exchange)
 
 struct br_outcome br_call_refusal(const struct br_exchange *exchange, const char *message)
 {
-    int64_t delay_ms = br_call_retry_after_ms(exchange);
+    uint32_t delay_ms = br_call_delay(br_call_retry_after_ms(exchange));
     unsigned status = exchange->http_status;
+    char text[sizeof((struct br_outcome *)0)->text];
     if (status >= 300 && status < 400)
         return call_redirected(exchange);
+    br_exchange_refusal_text(exchange, message, text, sizeof text);
     switch (status) {
     case 429:
-        return br_outcome_retry(BR_STATUS_RESOURCE_EXHAUSTED, br_call_delay(delay_ms),
-                                "HTTP 429 %s", message);
+        return br_outcome_retry(BR_STATUS_RESOURCE_EXHAUSTED, delay_ms, "%s", text);
     case 502:
     case 503:
     case 504:
-        return br_outcome_retry(BR_STATUS_UNAVAILABLE, br_call_delay(delay_ms), "HTTP %u %s",
-                                status, message);
+        return br_outcome_retry(BR_STATUS_UNAVAILABLE, delay_ms, "%s", text);
     case 413:
-        return br_outcome_reject(BR_STATUS_RESOURCE_EXHAUSTED, "HTTP 413 %s", message);
+        return br_outcome_reject(BR_STATUS_RESOURCE_EXHAUSTED, "%s", text);
     case 401:
-        return br_outcome_reject(BR_STATUS_UNAUTHENTICATED, "HTTP 401 %s", message);
+        return br_outcome_reject(BR_STATUS_UNAUTHENTICATED, "%s", text);
     case 403:
-        return br_outcome_reject(BR_STATUS_PERMISSION_DENIED, "HTTP 403 %s", message);
+        return br_outcome_reject(BR_STATUS_PERMISSION_DENIED, "%s", text);
     case 404:
-        return br_outcome_reject(BR_STATUS_UNIMPLEMENTED, "HTTP 404 %s", message);
+        return br_outcome_reject(BR_STATUS_UNIMPLEMENTED, "%s", text);
     case 400: /* what Collectors say to a body that is too large when decompressed */
         return br_outcome_reject(br_call_says_too_large(message) ? BR_STATUS_RESOURCE_EXHAUSTED
                                                                  : BR_STATUS_INVALID_ARGUMENT,
-                                 "HTTP 400 %s", message);
+                                 "%s", text);
     default:
-        return br_outcome_reject(BR_STATUS_UNKNOWN, "HTTP %u %s", status, message);
+        return br_outcome_reject(BR_STATUS_UNKNOWN, "%s", text);
     }
 }
 

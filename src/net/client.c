@@ -11,9 +11,12 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "base/str.h"
 #include "net/addresses.h"
 #include "net/net_internal.h"
 #include "net/redirect.h"
+#include "net/route.h"
+#include "wire/tunnel.h"
 
 #define HTTP_CONNECTIONS 100
 #define CONNECT_MS 20000
@@ -44,10 +47,11 @@ struct link {
     struct client *client;
     struct br_stream *stream;
     struct br_address address;
-    bool ready;    /* connected; TLS may still be shaking hands */
-    bool draining; /* takes nothing new */
-    bool passed;   /* takes its time; another address is tried meanwhile */
-    bool used;     /* an exchange was sent on it */
+    bool ready;      /* connected; TLS may still be shaking hands */
+    bool draining;   /* takes nothing new */
+    bool passed;     /* takes its time; another address is tried meanwhile */
+    bool tunnelling; /* the proxy has not opened the tunnel yet */
+    bool used;       /* an exchange was sent on it */
     bool h2;
     bool pinged;
     unsigned n_answered, n_timeouts; /* answers seen; time-outs since the last */
@@ -67,6 +71,9 @@ struct client {
     struct br_loop *loop;
     struct br_client_config config;
     struct br_endpoint endpoint;
+    struct br_route route;
+    struct br_forward forward;
+    char origin[sizeof((struct br_endpoint *)0)->authority + 16];
     struct br_tls_context *tls;
     struct br_list links;
     struct br_list waiting; /* of waiting; `impl` of the exchange points at it */
@@ -79,9 +86,9 @@ struct client {
     struct br_addresses addresses;
     struct br_redirects redirects;
     enum spoken spoken;
-    char why[96]; /* the last connection that was tried did not come about; "": none */
-    bool fixed;   /* the addresses need no look-up */
-    bool stale;   /* something went wrong since the last look-up */
+    char why[160]; /* the last connection that was tried did not come about; "": none */
+    bool fixed;    /* the addresses need no look-up */
+    bool stale;    /* something went wrong since the last look-up */
     bool closing;
 };
 
@@ -103,11 +110,30 @@ static void client_wake(struct client *client)
     br_host_defer(&client->loop->host, &client->pump, client_pump);
 }
 
+/* Returns the server or proxy that connections are made to. */
+static const struct br_endpoint *client_peer(const struct client *client)
+{
+    return client->route.kind == BR_ROUTE_DIRECT ? &client->endpoint : &client->route.proxy;
+}
+
 /* Gives an exchange that has an error back to its owner. */
 static void client_end(struct br_exchange *exchange)
 {
     br_redirect_end(exchange);
     exchange->on_done(exchange);
+}
+
+static void client_set_error(const struct client *client, struct br_exchange *exchange,
+                             const char *what, const char *why)
+{
+    const struct br_route *route = &client->route;
+    struct br_str text = {
+        .data = exchange->error_text, .cap = sizeof exchange->error_text, .fixed = true};
+    br_str_printf(&text, "%s %.50s", what, client->endpoint.authority);
+    if (route->kind != BR_ROUTE_DIRECT)
+        br_str_printf(&text, " through the proxy %.50s (%s)", route->proxy.authority,
+                      route->setting);
+    br_str_printf(&text, ": %s", why);
 }
 
 /* Ends every exchange that waits. */
@@ -124,10 +150,7 @@ static void client_fail_waiting(struct client *client, int error, const char *wh
         br_free(waiting);
         exchange->impl = NULL;
         exchange->error = error;
-        int used = snprintf(exchange->error_text, sizeof exchange->error_text, "%s %.50s: ", what,
-                            client->endpoint.authority);
-        (void)snprintf(exchange->error_text + used, sizeof exchange->error_text - (size_t)used,
-                       "%.*s", (int)sizeof exchange->error_text - used - 1, why);
+        client_set_error(client, exchange, what, why);
         client_end(exchange);
     }
 }
@@ -144,7 +167,8 @@ static struct br_conn *client_make_conn(struct client *client, bool h2)
 static bool client_is_up(const struct link *link)
 {
     const struct br_stream *stream = link->stream;
-    return link->ready && stream->conn && (!stream->tls || br_tls_ready(stream->tls));
+    return link->ready && !link->tunnelling && stream->conn &&
+           (!stream->tls || br_tls_ready(stream->tls));
 }
 
 /* Every connection to all addresses of a name is used in turn. */
@@ -199,11 +223,17 @@ static void client_note_reachable(struct client *client)
         client->config.on_reachable(client->config.on_reachable_arg);
 }
 
+static void client_leave_tunnel(struct br_stream *stream);
+
 static void client_on_progress(struct br_stream *stream)
 {
     struct link *link = stream->owner;
     bool was_up = client_is_up(link);
     link->ready = true;
+    if (link->tunnelling && br_tunnel_is_open(stream->conn)) {
+        client_leave_tunnel(stream); /* comes back here for bytes of the server */
+        return;
+    }
     client_note_answers(link);
     if (!stream->conn && stream->tls && br_tls_ready(stream->tls) && client_choose(stream))
         br_stream_close(stream, "out of memory");
@@ -305,11 +335,47 @@ static void client_start_tls(struct client *client, struct br_stream *stream)
         br_stream_close(stream, "the server's name cannot be verified, or there is no memory");
 }
 
+/* ALPN chooses the protocol, after the handshake. */
+static bool client_chooses_later(const struct client *client)
+{
+    return client->config.http2 && client->tls;
+}
+
+/* The tunnel is open: begins with TLS or the protocol, as on a connection to the server itself. */
+static void client_leave_tunnel(struct br_stream *stream)
+{
+    struct link *link = stream->owner;
+    struct client *client = link->client;
+    struct br_buf *rest = br_tunnel_take_rest(stream->conn);
+    bool later = client_chooses_later(client);
+    struct br_conn *conn = later ? NULL : client_make_conn(client, client->config.grpc);
+    stream->conn->ops->free(stream->conn);
+    stream->conn = NULL;
+    link->tunnelling = false;
+    if (!conn && !later)
+        br_stream_close(stream, "out of memory");
+    else if (client->tls)
+        client_start_tls(client, stream);
+    if (conn)
+        br_stream_set_conn(stream, conn);
+    br_stream_wake(stream);
+    if (rest && !stream->closing)
+        br_stream_take(stream, rest->data, rest->len);
+    else
+        client_on_progress(stream);
+    br_buf_unref(rest);
+}
+
 static bool client_connect_fd(struct client *client, int fd, const struct br_address *address)
 {
-    bool later = client->config.http2 && client->tls; /* ALPN will say */
+    bool tunnel = client->route.kind == BR_ROUTE_TUNNEL;
+    bool later = !tunnel && client_chooses_later(client);
     struct link *link = br_calloc(1, sizeof *link);
-    struct br_conn *conn = later ? NULL : client_make_conn(client, client->config.grpc);
+    struct br_conn *conn = tunnel
+                               ? br_tunnel_new(client->loop->host.pool, client->endpoint.authority,
+                                               client->route.authorization)
+                           : later ? NULL
+                                   : client_make_conn(client, client->config.grpc);
     if (!link || (!conn && !later)) {
         close(fd);
         fd = -1;
@@ -326,9 +392,10 @@ static bool client_connect_fd(struct client *client, int fd, const struct br_add
     link->stream = stream;
     link->address = *address;
     link->h2 = client->config.grpc;
+    link->tunnelling = tunnel;
     link->used_ms = link->ping_ms = client_now_of(client);
     br_list_append(&client->links, &link->link);
-    if (client->tls)
+    if (client->tls && !tunnel)
         client_start_tls(client, stream);
     if (conn)
         br_stream_set_conn(stream, conn);
@@ -459,14 +526,15 @@ static bool client_add_fixed(struct client *client)
     struct sockaddr_un local = {.sun_family = AF_UNIX};
     struct sockaddr_in v4;
     struct sockaddr_in6 v6;
-    int port = (int)client->endpoint.port;
-    if (client->endpoint.unix_socket) {
-        (void)snprintf(local.sun_path, sizeof local.sun_path, "%.107s", client->endpoint.host);
+    const struct br_endpoint *peer = client_peer(client);
+    int port = (int)peer->port;
+    if (peer->unix_socket) {
+        (void)snprintf(local.sun_path, sizeof local.sun_path, "%.107s", peer->host);
         return br_addresses_add(&client->addresses, &local, sizeof local);
     }
-    if (uv_ip4_addr(client->endpoint.host, port, &v4) == 0)
+    if (uv_ip4_addr(peer->host, port, &v4) == 0)
         return br_addresses_add(&client->addresses, &v4, sizeof v4);
-    return uv_ip6_addr(client->endpoint.host, port, &v6) == 0 &&
+    return uv_ip6_addr(peer->host, port, &v6) == 0 &&
            br_addresses_add(&client->addresses, &v6, sizeof v6);
 }
 
@@ -482,13 +550,13 @@ static bool client_wants_look_up(const struct client *client)
 static void client_look_up(struct client *client)
 {
     char port[8];
-    (void)snprintf(port, sizeof port, "%u", client->endpoint.port);
+    (void)snprintf(port, sizeof port, "%u", client_peer(client)->port);
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_family = AF_UNSPEC};
     struct resolve *resolve = br_calloc(1, sizeof *resolve);
     if (resolve)
         resolve->client = client;
     int rc = resolve ? uv_getaddrinfo(&client->loop->uv, &resolve->request, client_on_resolved,
-                                      client->endpoint.host, port, &hints)
+                                      client_peer(client)->host, port, &hints)
                      : UV_ENOMEM;
     if (rc) {
         br_free(resolve);
@@ -622,6 +690,7 @@ static void client_send(struct br_client *base, struct br_exchange *exchange)
         exchange->authority =
             client->config.authority ? client->config.authority : client->endpoint.authority;
     exchange->secure = client->tls != NULL;
+    exchange->forward = client->route.kind == BR_ROUTE_FORWARD ? &client->forward : NULL;
     exchange->grpc_status = -1;
     exchange->http_status = 0;
     exchange->error = 0;
@@ -850,6 +919,18 @@ static void client_set_defaults(struct client *client)
         client->sweep_ms = SWEEP_MIN_MS;
 }
 
+static int client_choose_route(struct client *client, struct br_err *err)
+{
+    struct br_proxies proxies = {.proxy_url = client->config.proxy_url};
+    br_proxies_read_environment(&proxies);
+    int rc = br_route_choose(&proxies, &client->endpoint, client->config.grpc, &client->route, err);
+    (void)snprintf(client->origin, sizeof client->origin, "http://%s", client->endpoint.authority);
+    client->forward = (struct br_forward){.origin = client->origin,
+                                          .authorization = client->route.authorization,
+                                          .proxy = client->route.proxy.authority};
+    return rc;
+}
+
 int br_client_check(const struct br_client_config *config, struct br_err *err)
 {
     struct client *client = br_calloc(1, sizeof *client);
@@ -857,6 +938,8 @@ int br_client_check(const struct br_client_config *config, struct br_err *err)
         return br_err_set(err, BR_ENOMEM, "out of memory");
     client->config = *config;
     int rc = br_endpoint_read(config->endpoint, config->grpc, &client->endpoint, err);
+    if (!rc)
+        rc = client_choose_route(client, err);
     if (!rc)
         rc = client_make_tls(client, err);
     br_tls_context_free(client->tls);
@@ -878,6 +961,8 @@ int br_net_connect(struct br_host *host, const struct br_client_config *config,
     br_list_init(&client->waiting);
     br_redirects_init(&client->redirects, host, &client->config);
     int rc = br_endpoint_read(config->endpoint, config->grpc, &client->endpoint, err);
+    if (!rc)
+        rc = client_choose_route(client, err);
     if (!rc)
         rc = client_make_tls(client, err);
     client->fixed = !rc && client_add_fixed(client);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A client has one endpoint and the connections to it, which it opens when there is something to
- * send.
+ * send: directly, or through a proxy (route.h), whose name is then looked up instead.
  *
  * A name is looked up for the first connection, and again for a further one when one ended or
  * failed since, or half a minute has passed. gRPC's exchanges go to all of its addresses in turn
@@ -37,6 +37,7 @@ struct br_client_config {
     bool pick_first;      /* gRPC: one address; otherwise all in turn */
     const struct br_tls_config
         *tls;                   /* borrowed for the client's life; NULL: by the endpoint's scheme */
+    const char *proxy_url;      /* NULL: the proxies of the environment (net/route.h) */
     const char *authority;      /* NULL: from the endpoint */
     unsigned max_connections;   /* gRPC: to each address, 0: 1; HTTP: 0: 100 */
     uint64_t keepalive_time_ms; /* HTTP/2: PING after so long without a byte; 0: 30 s */
@@ -63,8 +64,8 @@ struct br_endpoint {
 /* Reads an endpoint. Returns 0, or BR_EINVAL with a sentence. */
 int br_endpoint_read(const char *text, bool grpc, struct br_endpoint *ret, struct br_err *err);
 
-/* Tells whether a client of this config could be made: the endpoint can be read and certificates
- * load. Returns 0, or what br_host_ops.connect would, with a sentence. */
+/* Tells whether a client of this config could be made: the endpoint and the proxy can be read and
+ * certificates load. Returns 0, or what br_host_ops.connect would, with a sentence. */
 int br_client_check(const struct br_client_config *config, struct br_err *err);
 
 /* What a client does; a test's host brings its own. */

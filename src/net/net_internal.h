@@ -145,6 +145,9 @@ void br_stream_wake(struct br_stream *stream);
 /* Gives the stream its protocol, which it then owns. */
 void br_stream_set_conn(struct br_stream *stream, struct br_conn *conn);
 
+/* Takes bytes of the peer: decrypts them, and gives them to the protocol. */
+void br_stream_take(struct br_stream *stream, const uint8_t *data, size_t len);
+
 /* Closes and frees at the end of the turn; `why` is kept for on_closed. Safe at any time, also
  * twice. */
 void br_stream_close(struct br_stream *stream, const char *why);

@@ -21,7 +21,7 @@ struct target {
     char url[sizeof((struct br_endpoint *)0)->authority + 16];
 };
 
-/* What belongs to an exchange from its first redirect to its end. */
+/* The state of an exchange from its first redirect to its end. */
 struct br_hops {
     struct br_redirects *redirects;
     struct target *target; /* where it is now; NULL: with the client that it was given to */
@@ -129,7 +129,7 @@ static int redirect_get_target(struct br_redirects *redirects, const struct br_e
 
 /* --- Credentials ------------------------------------------------------------------------------ */
 
-/* A header that says nothing about who sends it. The tenant is a name, not a secret: without it the
+/* Returns true for a header without credentials. The tenant is a name, not a secret: without it the
  * data would be another tenant's. */
 static bool redirect_is_plain(const char *name)
 {

@@ -4,7 +4,7 @@
  * BR_REDIRECTS_MAX times, with the same method and body; other 3xx change the method or name no
  * place, and end the exchange as they are.
  *
- * Another origin gets a client of its own, of which a client keeps BR_REDIRECT_TARGETS_MAX.
+ * Each other origin gets a separate client, of which a client keeps BR_REDIRECT_TARGETS_MAX.
  * Credentials are all headers but those that every server may read, and the client certificate.
  * They are not sent to another origin, but from http to https of the same host. With credentials,
  * nothing is followed from https to http.
@@ -33,8 +33,8 @@ void br_redirects_release(struct br_redirects *redirects);
 
 /* Sends an exchange that was answered by `client`, whose endpoint is `from`, on to its Location.
  * `redirects` are those of the client that it was first given to. Returns true when the exchange is
- * under way again, or has ended meanwhile. Otherwise it has to be finished: with its answer, whose
- * `not_followed` says why, or with an error (BR_ENOMEM, BR_EFULL). */
+ * under way again, or has ended meanwhile. Otherwise it has to be finished: with its answer and
+ * the reason in `not_followed`, or with an error (BR_ENOMEM, BR_EFULL). */
 bool br_redirect_follow(struct br_redirects *redirects, struct br_client *client,
                         const struct br_endpoint *from, struct br_exchange *exchange);
 

@@ -333,7 +333,7 @@ static enum br_ending stream_ending_of(int rc, const struct br_err *err)
     return err->text[0] ? BR_END_TLS : BR_END_PROTOCOL;
 }
 
-static void stream_take(struct br_stream *stream, const uint8_t *data, size_t len)
+void br_stream_take(struct br_stream *stream, const uint8_t *data, size_t len)
 {
     struct br_err err = {0};
     int rc = stream->tls ? br_tls_input(stream->tls, data, len, stream_feed, stream, &err)
@@ -342,7 +342,9 @@ static void stream_take(struct br_stream *stream, const uint8_t *data, size_t le
         stream_on_eof(stream, false);
     else if (rc)
         stream_wind_down(stream, stream_ending_of(rc, &err),
-                         err.text[0] ? err.text : br_strerror(rc));
+                         err.text[0]                         ? err.text
+                         : stream->conn && stream->conn->why ? stream->conn->why
+                                                             : br_strerror(rc));
     br_stream_wake(stream); /* acknowledgements, window updates, what they made room for */
     if (!stream->closing)
         stream->events->on_progress(stream);
@@ -379,7 +381,7 @@ static bool stream_read_once(struct br_stream *stream)
     if (stream == loop->turn)
         loop->turn_bytes += (size_t)n;
     if (!stream->shut && !stream->ending)
-        stream_take(stream, loop->read_buffer, (size_t)n);
+        br_stream_take(stream, loop->read_buffer, (size_t)n);
     stream_count_held(stream);
     stream->n_trickles = stream->held && n < TRICKLE ? stream->n_trickles + 1 : 0;
     return (size_t)n == size;

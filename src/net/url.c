@@ -14,7 +14,7 @@ static bool url_is_clean(const char *text)
     return true;
 }
 
-/* Returns the length of a scheme with its colon; 0: there is none (RFC 3986 section 3.1). */
+/* Returns the length of a scheme with its colon (RFC 3986 section 3.1), or 0. */
 static size_t url_scheme_len(const char *text)
 {
     size_t len = 0;
@@ -71,7 +71,7 @@ static int url_set_path(const char *base, const char *reference, char ret[BR_URL
     size_t base_len = strcspn(base, "?"), path_len = strcspn(reference, "?#");
     const char *query = reference + path_len;
     size_t dir_len = 0, query_len = *query == '?' ? strcspn(query, "#") : 0;
-    if (path_len == 0) { /* the same path; without a query of its own, also the same query */
+    if (path_len == 0) { /* the same path, and the same query unless it has another */
         dir_len = base_len;
         query = query_len ? query : base + base_len;
         query_len = query_len ? query_len : strlen(query);

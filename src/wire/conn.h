@@ -97,6 +97,7 @@ struct br_conn {
     unsigned n_answered;  /* clients: exchanges that had a response */
     bool leaving;         /* clients: the peer takes nothing more on it (GOAWAY) ... */
     bool calm;            /* ... because there were too many PINGs (ENHANCE_YOUR_CALM) */
+    const char *why;      /* a sentence on the failure of input, as long as the connection; NULL */
 };
 
 static inline void br_conn_wake(struct br_conn *conn)
@@ -131,6 +132,13 @@ struct br_conn *br_h2_server_new(struct br_handler *service, struct br_pool *poo
 
 /* --- Clients --------------------------------------------------------------------------------- */
 
+/* How an HTTP/1.1 request goes to a proxy: with the absolute URL (RFC 9112 section 3.2.2). */
+struct br_forward {
+    const char *origin;        /* scheme and authority, before the path */
+    const char *authorization; /* value of Proxy-Authorization; NULL or "": none */
+    const char *proxy;         /* host:port, for messages */
+};
+
 #define BR_LOCATION_MAX 512 /* bytes of a Location that is kept, terminated */
 
 /* One exchange on a client connection. The caller owns it and keeps it, and what it points to,
@@ -146,9 +154,10 @@ struct br_exchange {
     size_t n_headers;
     struct br_rope body; /* gRPC: the message without its 5-byte prefix */
     bool grpc;
-    bool secure;         /* the connection is TLS: the scheme to say */
-    uint64_t timeout_ms; /* gRPC: sent as grpc-timeout; 0: none */
-    size_t max_response; /* 0: 4 MiB */
+    bool secure;                      /* over TLS: the scheme is https */
+    const struct br_forward *forward; /* NULL: the peer is the server */
+    uint64_t timeout_ms;              /* gRPC: sent as grpc-timeout; 0: none */
+    size_t max_response;              /* 0: 4 MiB */
     void (*on_done)(struct br_exchange *exchange);
     void *user;
     /* The result, valid in on_done. */
@@ -179,6 +188,11 @@ struct br_exchange {
     void *client;
     struct br_hops *hops; /* NULL: it was not redirected */
 };
+
+/* Writes a sentence about an answer other than 2xx and 3xx: its status, the fix where the status or
+ * the answer shows a mistake in the config, the proxy that may have answered, and `message`. */
+void br_exchange_refusal_text(const struct br_exchange *exchange, const char *message, char *text,
+                              size_t size);
 
 /* Writes the sentence about an answer of 3xx, which nobody follows, with its Location. */
 void br_exchange_redirect_text(const struct br_exchange *exchange, char *text, size_t size);

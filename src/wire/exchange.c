@@ -6,6 +6,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/str.h"
 
 static bool exchange_is_among(const char *name, const char *const *names, size_t count)
 {
@@ -58,6 +59,28 @@ void br_exchange_set_location(struct br_exchange *exchange, const char *value)
 {
     int len = snprintf(exchange->location, sizeof exchange->location, "%s", value ? value : "");
     exchange->location_cut = len >= (int)sizeof exchange->location;
+}
+
+/* Returns what would be right, or NULL. */
+static const char *exchange_hint(const struct br_exchange *exchange)
+{
+    if (exchange->http_status == 407)
+        return "the proxy's URL needs the right user:password@";
+    return NULL;
+}
+
+void br_exchange_refusal_text(const struct br_exchange *exchange, const char *message, char *text,
+                              size_t size)
+{
+    const char *hint = exchange_hint(exchange);
+    const struct br_forward *forward = exchange->forward;
+    struct br_str out = {.data = text, .cap = size, .fixed = true};
+    br_str_printf(&out, "HTTP %u", exchange->http_status);
+    if (hint)
+        br_str_printf(&out, ": %s", hint);
+    if (forward)
+        br_str_printf(&out, " (through the proxy %.50s)", forward->proxy);
+    br_str_printf(&out, "%s%s", message[0] ? " " : "", message);
 }
 
 void br_exchange_redirect_text(const struct br_exchange *exchange, char *text, size_t size)

@@ -158,9 +158,12 @@ static int h1_client_send(struct br_conn *conn, struct br_exchange *exchange)
 {
     struct client *cl = h1_client_of(conn);
     struct br_str head = {.max = 65536};
-    br_str_printf(&head, "%s %s HTTP/1.1\r\nHost: %s\r\n",
-                  exchange->method ? exchange->method : "POST", exchange->path,
-                  br_exchange_header(exchange, "host", exchange->authority));
+    const struct br_forward *forward = exchange->forward;
+    br_str_printf(&head, "%s %s%s HTTP/1.1\r\nHost: %s\r\n",
+                  exchange->method ? exchange->method : "POST", forward ? forward->origin : "",
+                  exchange->path, br_exchange_header(exchange, "host", exchange->authority));
+    if (forward && forward->authorization && forward->authorization[0])
+        br_str_printf(&head, "Proxy-Authorization: %s\r\n", forward->authorization);
     const char *type = br_exchange_header(exchange, "content-type", exchange->content_type);
     const char *agent = br_exchange_header(exchange, "user-agent", exchange->user_agent);
     if (type)

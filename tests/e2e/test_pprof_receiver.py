@@ -128,7 +128,7 @@ def test_authentication_over_tls(braid, new_sink, certificate, auth, header):
         assert header.split()[1] not in server.log() and "canary-7" not in server.log()
         server.stop()
         stranger = braid(config(sink, {**common, "tls": {"ca_file": str(certificate)}}))
-        stranger.wait_log("HTTP 401: who are you?")
+        stranger.wait_log("HTTP 401 who are you?")
         distrustful = braid(config(sink, {**common, **auth}))
         distrustful.wait_log(r"pprof/goroutine: .*certificate")
         until(lambda: scrapes(stranger, "failed") >= 3, "failures")

@@ -70,10 +70,11 @@ class Passed:
 
 class Proxy:
     """An HTTP proxy for CONNECT and absolute URLs, one request a connection of the latter. It passes everything on to
-    `target`, whatever server was named, so that names need not exist. refuse: a status line to answer instead."""
+    `target`, whatever server was named, so that names need not exist; with `targets`, to one after the other. refuse: a
+    status line to answer instead. late: it answers CONNECT together with the server's first bytes."""
 
     def __init__(self, target, refuse=None):
-        self.passed, self.target, self.refuse = [], target, refuse
+        self.passed, self.target, self.refuse, self.targets, self.late = [], target, refuse, [], False
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
         self._open = []
@@ -110,10 +111,11 @@ class Proxy:
         if self.refuse:
             client.sendall(f"HTTP/1.1 {self.refuse}\r\nContent-Length: 5\r\n\r\nsorry".encode())
             return
-        host, _, port = self.target.rpartition(":")
+        host, _, port = (self.targets.pop(0) if self.targets else self.target).rpartition(":")
         with socket.create_connection((host, int(port)), DEADLINE_S) as server:
             if line.startswith("CONNECT "):
-                client.sendall(b"HTTP/1.1 200 Connection established\r\nX-Proxy: yes\r\n\r\n")
+                first = server.recv(65536) if self.late else b""
+                client.sendall(b"HTTP/1.1 200 Connection established\r\nContent-Length: 9\r\n\r\n" + first)
                 server.sendall(rest)
             else:
                 method, url, version = line.split(" ")

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The end of exchanges that were redirected: an answer, a cancellation, the end of the client, and
- * redirects to more servers than a client keeps. Which redirects are followed, and with what, is in
+ * redirects to more servers than a client keeps. The rules for following them are tested in
  * tests/e2e/test_redirects.py. */
 #include <netinet/in.h>
 #include <unistd.h>

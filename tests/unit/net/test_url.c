@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Locations of redirects: the examples of RFC 3986 section 5.4, and what is refused. */
+/* Locations of redirects: the examples of RFC 3986 section 5.4, and invalid ones. */
 #include "net/url.h"
 #include "tests/support/test.h"
 

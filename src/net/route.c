@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "net/route.h"
+
+#include <arpa/inet.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/str.h"
+
+#define USER_MAX 256 /* bytes of "user:password", decoded */
+
+/* --- NO_PROXY --------------------------------------------------------------------------------- */
+
+/* An address of either family; one of IPv6 that maps one of IPv4 is that of IPv4. */
+struct route_ip {
+    uint8_t bytes[16];
+    unsigned len; /* 4 or 16 */
+};
+
+static bool route_read_ip(const char *text, struct route_ip *ret)
+{
+    static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
+    ret->len = 4;
+    if (inet_pton(AF_INET, text, ret->bytes) == 1)
+        return true;
+    if (inet_pton(AF_INET6, text, ret->bytes) != 1)
+        return false;
+    ret->len = 16;
+    if (memcmp(ret->bytes, mapped, sizeof mapped) == 0) {
+        memmove(ret->bytes, ret->bytes + sizeof mapped, 4);
+        ret->len = 4;
+    }
+    return true;
+}
+
+static bool route_ip_is_loopback(const struct route_ip *ip)
+{
+    static const uint8_t v6[16] = {[15] = 1};
+    return ip->len == 4 ? ip->bytes[0] == 127 : memcmp(ip->bytes, v6, sizeof v6) == 0;
+}
+
+static bool route_same_prefix(const struct route_ip *one, const struct route_ip *other,
+                              unsigned n_bits)
+{
+    unsigned whole = n_bits / 8, rest = n_bits % 8;
+    if (one->len != other->len || memcmp(one->bytes, other->bytes, whole) != 0)
+        return false;
+    return rest == 0 || (one->bytes[whole] ^ other->bytes[whole]) >> (8 - rest) == 0;
+}
+
+/* Reads "address/bits". Returns false when it is not a network. */
+static bool route_read_network(const char *text, struct route_ip *ret, unsigned *ret_bits)
+{
+    char address[INET6_ADDRSTRLEN];
+    const char *slash = strchr(text, '/');
+    if (!slash || (size_t)(slash - text) >= sizeof address)
+        return false;
+    size_t digits = strspn(slash + 1, "0123456789");
+    if (digits == 0 || digits > 3 || slash[1 + digits])
+        return false;
+    memcpy(address, text, (size_t)(slash - text));
+    address[slash - text] = '\0';
+    unsigned bits = (unsigned)strtoul(slash + 1, NULL, 10);
+    bool v6 = strchr(address, ':') != NULL;
+    if (!route_read_ip(address, ret) || bits > (v6 ? 128 : 32))
+        return false;
+    if (v6 && ret->len == 4) /* the mask of a mapped address counts from the front of all 128 */
+        bits = bits > 96 ? bits - 96 : 0;
+    *ret_bits = bits;
+    return true;
+}
+
+/* Cuts ":port" off an entry in place, and the brackets of an address with a port. Returns the port,
+ * "" when there is none. */
+static const char *route_cut_port(char **entry)
+{
+    char *text = *entry, *colon = strrchr(text, ':');
+    if (!colon || (text[0] == '[' ? colon[-1] != ']' : strchr(text, ':') != colon))
+        return "";
+    *colon = '\0';
+    if (text[0] == '[') {
+        colon[-1] = '\0';
+        *entry = text + 1;
+    }
+    return colon + 1;
+}
+
+static bool route_is_below(const char *host, const char *domain)
+{
+    size_t host_len = strlen(host), len = strlen(domain);
+    return host_len >= len && strcasecmp(host + host_len - len, domain) == 0;
+}
+
+static bool route_name_matches(const char *name, const char *host)
+{
+    if (strncmp(name, "*.", 2) == 0)
+        name++;
+    if (name[0] == '.')
+        return route_is_below(host, name);
+    size_t host_len = strlen(host), len = strlen(name);
+    return strcasecmp(host, name) == 0 ||
+           (host_len > len && host[host_len - len - 1] == '.' && route_is_below(host, name));
+}
+
+/* `ip` is NULL where the host is a name. */
+static bool route_entry_matches(char *entry, const char *host, const struct route_ip *ip,
+                                const char *port)
+{
+    struct route_ip own;
+    unsigned bits;
+    if (strcmp(entry, "*") == 0)
+        return true;
+    if (route_read_network(entry, &own, &bits))
+        return ip && route_same_prefix(&own, ip, bits);
+    const char *own_port = route_cut_port(&entry);
+    if (!entry[0] || (own_port[0] && strcmp(own_port, port) != 0))
+        return false;
+    if (route_read_ip(entry, &own))
+        return ip && route_same_prefix(&own, ip, 8 * own.len);
+    return !ip && route_name_matches(entry, host);
+}
+
+/* Copies an entry without the white space around it. Returns false when it is empty, or longer than
+ * a name can be. */
+static bool route_copy_entry(const char *text, size_t len, char *ret, size_t size)
+{
+    static const char space[] = " \t\r\n";
+    while (len && strchr(space, text[len - 1]))
+        len--;
+    for (; len && strchr(space, text[0]); len--)
+        text++;
+    if (len == 0 || len >= size)
+        return false;
+    memcpy(ret, text, len);
+    ret[len] = '\0';
+    return true;
+}
+
+bool br_proxies_skip(const char *no_proxy, const char *host, unsigned port)
+{
+    char entry[300], port_text[12];
+    struct route_ip ip;
+    bool is_ip = route_read_ip(host, &ip);
+    if (strcasecmp(host, "localhost") == 0 || (is_ip && route_ip_is_loopback(&ip)))
+        return true;
+    (void)snprintf(port_text, sizeof port_text, "%u", port);
+    for (const char *at = no_proxy ? no_proxy : ""; *at;) {
+        size_t len = strcspn(at, ",");
+        if (route_copy_entry(at, len, entry, sizeof entry) &&
+            route_entry_matches(entry, host, is_ip ? &ip : NULL, port_text))
+            return true;
+        at += len + (at[len] == ',');
+    }
+    return false;
+}
+
+/* --- A proxy's URL ---------------------------------------------------------------------------- */
+
+static int route_hex(char digit)
+{
+    if (digit >= '0' && digit <= '9')
+        return digit - '0';
+    digit |= 0x20;
+    return digit >= 'a' && digit <= 'f' ? digit - 'a' + 10 : -1;
+}
+
+/* Decodes "user" or "user:password" (RFC 3986 section 2.1). Returns the bytes, or -1. */
+static int route_decode_user(const char *text, size_t len, char ret[USER_MAX + 1])
+{
+    size_t n = 0;
+    bool colon = false;
+    for (size_t i = 0; i < len; i++) {
+        char c = text[i];
+        colon = colon || c == ':';
+        if (c == '%') {
+            int high = i + 2 < len ? route_hex(text[i + 1]) : -1;
+            int low = high >= 0 ? route_hex(text[i + 2]) : -1;
+            if (low < 0)
+                return -1;
+            c = (char)(high << 4 | low);
+            i += 2;
+        }
+        if (n == USER_MAX)
+            return -1;
+        ret[n++] = c;
+    }
+    if (!colon) { /* Basic always has one (RFC 7617 section 2) */
+        if (n == USER_MAX)
+            return -1;
+        ret[n++] = ':';
+    }
+    return (int)n;
+}
+
+static int route_set_user(const char *text, size_t len, struct br_route *ret, struct br_err *err)
+{
+    char user[USER_MAX + 1];
+    int n = route_decode_user(text, len, user);
+    if (n < 0)
+        return br_err_set(err, BR_EINVAL,
+                          "the user and password are over %d bytes, or have a %% that two hex "
+                          "digits do not follow",
+                          USER_MAX);
+    struct br_str out = {
+        .data = ret->authorization, .cap = sizeof ret->authorization, .fixed = true};
+    br_str_puts(&out, "Basic ");
+    br_str_base64(&out, (const uint8_t *)user, (size_t)n);
+    return 0;
+}
+
+/* Reads the proxy. A variable of the environment may lack the scheme, as with Go. */
+static int route_read_proxy(const char *url, bool needs_scheme, struct br_route *ret,
+                            struct br_err *err)
+{
+    const char *scheme_end = strstr(url, "://"), *rest = scheme_end ? scheme_end + 3 : url;
+    size_t len = strcspn(rest, "/?#");
+    const char *at = len ? memrchr(rest, '@', len) : NULL, *host = at ? at + 1 : rest;
+    size_t host_len = len - (size_t)(host - rest);
+    char text[sizeof ret->proxy.authority + 16];
+    if (scheme_end && strncasecmp(url, "http://", 7) != 0) {
+        size_t scheme_len = (size_t)(scheme_end - url);
+        bool known = strncasecmp(url, "https://", 8) == 0 || strncasecmp(url, "socks5", 6) == 0;
+        return br_err_set(err, known ? BR_EUNSUPPORTED : BR_EINVAL,
+                          "%.*s:// proxies are not supported; must be "
+                          "http://[user:password@]host[:port]",
+                          scheme_len < 16 ? (int)scheme_len : 16, url);
+    }
+    (void)snprintf(text, sizeof text, "http://%.*s",
+                   host_len < sizeof ret->proxy.authority ? (int)host_len : 0, host);
+    bool bare = rest[len] == '\0' || (rest[len] == '/' && rest[len + 1] == '\0');
+    if ((!scheme_end && needs_scheme) || !bare || br_endpoint_read(text, false, &ret->proxy, NULL))
+        return br_err_set(err, BR_EINVAL, "must be http://[user:password@]host[:port]");
+    return at ? route_set_user(rest, (size_t)(at - rest), ret, err) : 0;
+}
+
+void br_proxies_check(const char *proxy_url, const struct br_yaml *node, const char *path,
+                      struct br_errs *errs)
+{
+    struct br_route route;
+    struct br_err err = {0};
+    char at[256];
+    int rc = proxy_url && proxy_url[0] ? route_read_proxy(proxy_url, true, &route, &err) : 0;
+    (void)snprintf(at, sizeof at, "%s::proxy_url", path);
+    if (rc)
+        (void)(rc == BR_EUNSUPPORTED ? br_errs_lack : br_errs_add)(
+            errs, br_yaml_get(node, "proxy_url"), at, "%s", err.text);
+}
+
+/* --- The choice ------------------------------------------------------------------------------- */
+
+static const char *route_variable(const char *lower, const char *upper, const char **ret_name)
+{
+    const char *value = getenv(lower);
+    *ret_name = lower;
+    if (value && value[0])
+        return value;
+    *ret_name = upper;
+    return getenv(upper);
+}
+
+void br_proxies_read_environment(struct br_proxies *ret)
+{
+    const char *name;
+    ret->http = route_variable("http_proxy", "HTTP_PROXY", &ret->http_name);
+    ret->https = route_variable("https_proxy", "HTTPS_PROXY", &ret->https_name);
+    ret->none = route_variable("no_proxy", "NO_PROXY", &name);
+}
+
+int br_route_choose(const struct br_proxies *proxies, const struct br_endpoint *endpoint, bool grpc,
+                    struct br_route *ret, struct br_err *err)
+{
+    bool tunnel = grpc || endpoint->tls;
+    bool own = proxies->proxy_url && proxies->proxy_url[0];
+    const char *url = own ? proxies->proxy_url : tunnel ? proxies->https : proxies->http;
+    const char *name = own ? "proxy_url" : tunnel ? proxies->https_name : proxies->http_name;
+    *ret = (struct br_route){.kind = BR_ROUTE_DIRECT};
+    if (!url || !url[0] || endpoint->unix_socket)
+        return 0;
+    if (!own && br_proxies_skip(proxies->none, endpoint->host, endpoint->port))
+        return 0;
+    ret->kind = tunnel ? BR_ROUTE_TUNNEL : BR_ROUTE_FORWARD;
+    ret->setting = name;
+    int rc = route_read_proxy(url, own, ret, err);
+    if (rc)
+        br_err_prefix(err, "%s: ", name);
+    return rc;
+}
