@@ -82,6 +82,11 @@ static struct br_outcome otlp_client_read_foreign(const struct br_exchange *exch
                                 br_call_delay(br_call_retry_after_ms(exchange)), "HTTP %u", http);
     if (http >= 300 && http < 400)
         return br_call_refusal(exchange, "");
+    if (http == 400 || http == 404 || http == 405 || http == 415)
+        return br_outcome_reject(status,
+                                 "HTTP %u, which is not an answer of gRPC; use the server's gRPC "
+                                 "port (OTLP: 4317), or the exporter otlphttp",
+                                 http);
     return br_outcome_reject(status, "HTTP %u", http);
 }
 

@@ -68,10 +68,11 @@ static int otlp_grpc_check(void *config, const struct br_yaml *node, const char 
     char at[256];
     size_t before = errs->n_errors;
     (void)arena;
-    if (settings->endpoint && br_endpoint_read(settings->endpoint, true, &endpoint, &err)) {
-        (void)snprintf(at, sizeof at, "%s::endpoint", path);
+    (void)snprintf(at, sizeof at, "%s::endpoint", path);
+    if (settings->endpoint && br_endpoint_read(settings->endpoint, true, &endpoint, &err))
         br_errs_add(errs, br_yaml_get(node, "endpoint"), at, "%s", err.text);
-    }
+    else if (settings->endpoint)
+        br_endpoint_check_otlp_port(&endpoint, true, br_yaml_get(node, "endpoint"), at, errs);
     if (!otlp_read_compression(settings->compression, &encoding) ||
         encoding == BR_ENCODING_DEFLATE) {
         (void)snprintf(at, sizeof at, "%s::compression", path);

@@ -76,10 +76,26 @@ static void otlp_http_check_url(const char *url, const char *key, const struct b
     struct br_endpoint endpoint;
     struct br_err err = {0};
     char at[256];
-    if (!url || !br_endpoint_read(url, false, &endpoint, &err))
+    if (!url)
         return;
     (void)snprintf(at, sizeof at, "%s::%s", path, key);
-    br_errs_add(errs, br_yaml_get(node, key), at, "%s", err.text);
+    if (br_endpoint_read(url, false, &endpoint, &err))
+        br_errs_add(errs, br_yaml_get(node, key), at, "%s", err.text);
+    else
+        br_endpoint_check_otlp_port(&endpoint, false, br_yaml_get(node, key), at, errs);
+}
+
+/* The Collector takes such an endpoint, too. */
+static void otlp_http_check_base(const struct config *config, const struct br_yaml *node,
+                                 const char *path, struct br_errs *errs)
+{
+    static const char *const added[] = {"/v1/traces", "/v1development/profiles", "/v1/metrics",
+                                        "/v1/logs", NULL};
+    char at[256];
+    (void)snprintf(at, sizeof at, "%s::endpoint", path);
+    br_endpoint_check_base(config->endpoint, added,
+                           "give whole URLs as traces_endpoint and profiles_endpoint",
+                           br_yaml_get(node, "endpoint"), at, errs);
 }
 
 static int otlp_http_check(void *config, const struct br_yaml *node, const char *path,
@@ -95,6 +111,7 @@ static int otlp_http_check(void *config, const struct br_yaml *node, const char 
                     "endpoint is required, or traces_endpoint and "
                     "profiles_endpoint for the signals that it exports");
     otlp_http_check_url(settings->endpoint, "endpoint", node, path, errs);
+    otlp_http_check_base(settings, node, path, errs);
     otlp_http_check_url(settings->traces_endpoint, "traces_endpoint", node, path, errs);
     otlp_http_check_url(settings->profiles_endpoint, "profiles_endpoint", node, path, errs);
     br_proxies_check(settings->proxy_url.text, node, path, errs);

@@ -113,10 +113,13 @@ static const struct br_option options[] = {
 static void pyroscope_exporter_check_url(const char *url, const struct br_yaml *node,
                                          const char *path, struct br_errs *errs)
 {
+    static const char *const added[] = {"/push.v1.PusherService/Push", "/ingest", NULL};
     struct br_endpoint endpoint;
     struct br_err err = {0};
     if (br_endpoint_read(url, false, &endpoint, &err))
         br_errs_add(errs, node, path, "%s", err.text);
+    br_endpoint_check_base(url, added, "give the URL that the API's path follows", node, path,
+                           errs);
 }
 
 static void pyroscope_exporter_check_endpoints(const struct config *config,

@@ -8,8 +8,6 @@
 #include "base/mem.h"
 #include "ingest/otlp.h"
 
-#define OTHER_MAX 224 /* bytes of otlp_receiver_say_other's text */
-
 struct otlp {
     struct br_ingest ingest;
     struct br_otlp_handler service;
@@ -17,13 +15,15 @@ struct otlp {
     struct br_meter grpc_meter, http_meter;
 };
 
-/* Metrics and logs are sent here, too, by those who think that a Collector listens. */
+/* Writes and logs that the path is unknown. Metrics and logs are sent here, too, by clients that
+ * expect a Collector. */
 static void otlp_receiver_say_unknown(const struct br_ingest_listener *listener,
-                                      const struct br_request *request)
+                                      const struct br_request *request, const char *traces,
+                                      const char *profiles, char why[BR_INGEST_UNKNOWN_MAX])
 {
-    char why[160];
-    (void)snprintf(why, sizeof why, "nothing is taken at %.120s", request->path);
-    br_ingest_say_refused(listener->ingest, request, BR_STATUS_UNIMPLEMENTED, why);
+    char paths[192];
+    (void)snprintf(paths, sizeof paths, "traces go to %.80s, profiles to %.80s", traces, profiles);
+    br_ingest_say_unknown(listener->ingest, request, paths, why);
 }
 
 /* A client of the other protocol: SDKs differ in their default protocol, and their users set the
@@ -43,18 +43,20 @@ static void otlp_receiver_begin_grpc(struct br_handler *self, struct br_request 
 {
     struct br_ingest_listener *listener = br_container_of(self, struct br_ingest_listener, service);
     struct otlp *otlp = br_container_of(listener, struct otlp, grpc);
+    char why[BR_INGEST_UNKNOWN_MAX];
     if (!br_grpc_is(request)) {
         const struct otlp_config *config = listener->ingest->node->config;
         const struct otlp_http *http = config->protocols.http;
-        char why[OTHER_MAX];
         otlp_receiver_say_other(listener, request, "gRPC", "HTTP",
                                 http ? http->server.endpoint : NULL, why, sizeof why);
         br_request_reply_text(request, 415, why);
     } else if (strcmp(request->method, "POST") != 0)
         br_grpc_refuse(request, BR_STATUS_UNIMPLEMENTED, "gRPC requests are POSTs");
     else if (!br_otlp_begin_grpc(&otlp->service, listener, &otlp->grpc_meter, request)) {
-        otlp_receiver_say_unknown(listener, request);
-        br_grpc_refuse(request, BR_STATUS_UNIMPLEMENTED, "unknown service or method");
+        otlp_receiver_say_unknown(
+            listener, request, "/opentelemetry.proto.collector.trace.v1.TraceService/Export",
+            "/opentelemetry.proto.collector.profiles.v1development.ProfilesService/Export", why);
+        br_grpc_refuse(request, BR_STATUS_UNIMPLEMENTED, why);
     }
 }
 
@@ -65,7 +67,7 @@ static void otlp_receiver_begin_http(struct br_handler *self, struct br_request 
     if (br_grpc_is(request)) {
         const struct otlp_config *config = listener->ingest->node->config;
         const struct otlp_grpc *grpc = config->protocols.grpc;
-        char why[OTHER_MAX];
+        char why[BR_INGEST_UNKNOWN_MAX];
         otlp_receiver_say_other(listener, request, "HTTP", "gRPC", grpc ? grpc->endpoint : NULL,
                                 why, sizeof why);
         br_grpc_refuse(request, BR_STATUS_UNIMPLEMENTED, why);
@@ -73,8 +75,10 @@ static void otlp_receiver_begin_http(struct br_handler *self, struct br_request 
     }
     if (br_otlp_begin_http(&otlp->service, listener, &otlp->http_meter, request))
         return;
-    otlp_receiver_say_unknown(listener, request);
-    br_otlp_refuse(request, 404, "no such path", listener->http);
+    char why[BR_INGEST_UNKNOWN_MAX];
+    otlp_receiver_say_unknown(listener, request, otlp->service.paths[BR_TRACES],
+                              otlp->service.paths[BR_PROFILES], why);
+    br_otlp_refuse(request, 404, why, listener->http);
 }
 
 static int otlp_receiver_create(struct br_node *node, struct br_err *err)

@@ -258,6 +258,17 @@ static const struct br_upload_kind kind = {pprof_upload_read_request, PPROF_READ
                                    datadog_kind = {pprof_datadog_read, PPROF_READ_NOW,
                                                    pprof_upload_on_read, pprof_upload_answer};
 
+static void pprof_upload_refuse(struct br_ingest_listener *listener, struct br_request *request)
+{
+    char why[BR_INGEST_UNKNOWN_MAX];
+    br_ingest_say_unknown(
+        listener->ingest, request,
+        "profiles go to " PATH ", those of Datadog's clients to " PPROF_DATADOG_PATH, why);
+    br_http_reply(listener->http, request,
+                  &(struct br_http_answer){
+                      .status = 404, .type = "text/plain", .data = why, .len = strlen(why)});
+}
+
 static void pprof_upload_begin(struct br_handler *self, struct br_request *request)
 {
     struct br_ingest_listener *ingest_listener =
@@ -274,7 +285,7 @@ static void pprof_upload_begin(struct br_handler *self, struct br_request *reque
     else if (strcmp(request->path, PATH) != 0)
         how.kind = NULL;
     if (!how.kind)
-        br_http_reply(ingest_listener->http, request, &(struct br_http_answer){.status = 404});
+        pprof_upload_refuse(ingest_listener, request);
     else if (br_http_answer_page(ingest_listener->http, NULL, request))
         return;
     else if (strcmp(request->method, "POST") != 0)

@@ -4,9 +4,27 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/str.h"
 
-/* As Pyroscope's router answers. */
-static const char not_found[] = "{\"code\":5,\"message\":\"Not Found\",\"details\":[]}";
+/* Answers an unknown path as Pyroscope's router does, with more words. */
+static void pyroscope_receiver_refuse(struct br_ingest_listener *listener,
+                                      struct br_request *request)
+{
+    char why[BR_INGEST_UNKNOWN_MAX];
+    struct br_str text = {.max = 4096};
+    br_ingest_say_unknown(listener->ingest, request,
+                          "profiles go to /push.v1.PusherService/Push or /ingest, as OTLP to "
+                          "/v1development/profiles",
+                          why);
+    br_str_puts(&text, "{\"code\":5,\"message\":");
+    br_str_json(&text, why, strlen(why));
+    br_str_puts(&text, ",\"details\":[]}");
+    br_http_reply(
+        listener->http, request,
+        &(struct br_http_answer){
+            .status = 404, .type = "application/json", .data = text.data, .len = text.len});
+    br_str_release(&text);
+}
 
 static bool pyroscope_receiver_begin_ready(struct pyroscope *pyroscope, struct br_request *request)
 {
@@ -34,11 +52,7 @@ static void pyroscope_receiver_begin(struct br_handler *self, struct br_request 
     if (!pyroscope_begin_ingest(p, request) &&
         !br_otlp_begin_http(&p->otlp, ingest_listener, &p->http, request) &&
         !pyroscope_receiver_begin_ready(p, request))
-        br_http_reply(ingest_listener->http, request,
-                      &(struct br_http_answer){.status = 404,
-                                               .type = "application/json",
-                                               .data = not_found,
-                                               .len = sizeof not_found - 1});
+        pyroscope_receiver_refuse(ingest_listener, request);
 }
 
 static int pyroscope_receiver_create(struct br_node *node, struct br_err *err)

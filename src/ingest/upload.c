@@ -36,6 +36,18 @@ void br_ingest_say_refused(struct br_ingest *ingest, const struct br_request *re
             (unsigned long long)held);
 }
 
+void br_ingest_say_unknown(struct br_ingest *ingest, const struct br_request *request,
+                           const char *paths, char *why)
+{
+    char path[121];
+    (void)snprintf(path, sizeof path, "%s", request->path);
+    for (char *p = path; *p; p++)
+        if (*p < '!' || *p > '~')
+            *p = '?';
+    (void)snprintf(why, BR_INGEST_UNKNOWN_MAX, "nothing is at %s; %.190s", path, paths);
+    br_ingest_say_refused(ingest, request, BR_STATUS_UNIMPLEMENTED, why);
+}
+
 static void upload_answer(struct br_upload *upload, const struct br_outcome *outcome)
 {
     struct br_request *request = upload->request;

@@ -107,6 +107,13 @@ struct br_upload *br_upload_new(const struct br_upload *how, struct br_request *
 void br_ingest_say_refused(struct br_ingest *ingest, const struct br_request *request,
                            enum br_status status, const char *why);
 
+#define BR_INGEST_UNKNOWN_MAX 360 /* bytes of br_ingest_say_unknown's text */
+
+/* Writes that the request's path does not exist, and the sentence `paths` on those that do; and
+ * logs it as br_ingest_say_refused does. `why` has BR_INGEST_UNKNOWN_MAX bytes. */
+void br_ingest_say_unknown(struct br_ingest *ingest, const struct br_request *request,
+                           const char *paths, char *why);
+
 /* Ends an upload without an item: not now (counted as refused), or never (counted as failed). */
 void br_upload_refuse(struct br_upload *upload, const char *why);
 void br_upload_reject(struct br_upload *upload, enum br_status status, const char *why);

@@ -322,7 +322,35 @@ static void client_on_closed(struct br_stream *stream, const char *why)
     client_wake(client);
 }
 
-static const struct br_stream_events events = {client_detect, client_on_progress, client_on_closed};
+static const struct br_stream_events events = {client_detect, client_on_progress, client_on_closed,
+                                               NULL};
+
+/* Sentences on servers that speak another protocol. */
+static const char *const tls_complaints[BR_GUESSES] = {
+    [BR_GUESS_NOTHING] = "the server closed the connection in the TLS handshake; if it does not "
+                         "speak TLS, use http:// or tls::insecure",
+    [BR_GUESS_HTTP1] = "the server does not speak TLS; use http:// or tls::insecure",
+    [BR_GUESS_HTTP2] = "the server does not speak TLS; use http:// or tls::insecure"};
+static const char *const grpc_complaints[BR_GUESSES] = {
+    [BR_GUESS_NOTHING] = "the server closed the connection before it sent anything; if it expects "
+                         "TLS, use https:// or no tls::insecure",
+    [BR_GUESS_TLS] = "the server speaks TLS; use https:// or no tls::insecure"};
+static const char *const http_complaints[BR_GUESSES] = {
+    [BR_GUESS_NOTHING] =
+        "the server closed the connection before it sent anything; if it expects TLS, use https://",
+    [BR_GUESS_TLS] = "the server speaks TLS; use https://",
+    [BR_GUESS_HTTP2] = "the server speaks HTTP/2 only, as gRPC ports do; use its HTTP port (OTLP: "
+                       "4318), or the exporter otlp"};
+static const char *const proxy_complaints[BR_GUESSES] = {
+    [BR_GUESS_TLS] = "it speaks TLS, which is not supported for proxies"};
+
+static const char *const *client_complaints(const struct client *client, bool tunnel)
+{
+    return tunnel || client->route.kind == BR_ROUTE_FORWARD ? proxy_complaints
+           : client->tls                                    ? tls_complaints
+           : client->config.grpc                            ? grpc_complaints
+                                                            : http_complaints;
+}
 
 static void client_start_tls(struct client *client, struct br_stream *stream)
 {
@@ -351,6 +379,8 @@ static void client_leave_tunnel(struct br_stream *stream)
     struct br_conn *conn = later ? NULL : client_make_conn(client, client->config.grpc);
     stream->conn->ops->free(stream->conn);
     stream->conn = NULL;
+    stream->complaints = client_complaints(client, false);
+    stream->guess = BR_GUESS_NOTHING;
     link->tunnelling = false;
     if (!conn && !later)
         br_stream_close(stream, "out of memory");
@@ -393,6 +423,7 @@ static bool client_connect_fd(struct client *client, int fd, const struct br_add
     link->address = *address;
     link->h2 = client->config.grpc;
     link->tunnelling = tunnel;
+    stream->complaints = client_complaints(client, tunnel);
     link->used_ms = link->ping_ms = client_now_of(client);
     br_list_append(&client->links, &link->link);
     if (client->tls && !tunnel)

@@ -25,6 +25,7 @@
 
 #include "base/err.h"
 #include "base/log.h"
+#include "config/yaml.h"
 #include "core/host.h"
 #include "net/tls.h"
 #include "wire/conn.h"
@@ -63,6 +64,17 @@ struct br_endpoint {
 
 /* Reads an endpoint. Returns 0, or BR_EINVAL with a sentence. */
 int br_endpoint_read(const char *text, bool grpc, struct br_endpoint *ret, struct br_err *err);
+
+/* Warns of a URL, the value `node` at `path`, to which an exporter adds the paths of an API: when
+ * it ends in one of `added` (NULL-terminated) already, or has a query string. `instead` completes
+ * the sentence with the right way to give a whole URL. */
+void br_endpoint_check_base(const char *url, const char *const *added, const char *instead,
+                            const struct br_yaml *node, const char *path, struct br_errs *errs);
+
+/* Warns of an endpoint with the port that the other protocol of OTLP has as a rule. */
+void br_endpoint_check_otlp_port(const struct br_endpoint *endpoint, bool grpc,
+                                 const struct br_yaml *node, const char *path,
+                                 struct br_errs *errs);
 
 /* Tells whether a client of this config could be made: the endpoint and the proxy can be read and
  * certificates load. Returns 0, or what br_host_ops.connect would, with a sentence. */

@@ -124,3 +124,32 @@ int br_endpoint_read(const char *text, bool grpc, struct br_endpoint *ret, struc
     *ret = endpoint;
     return 0;
 }
+
+void br_endpoint_check_base(const char *url, const char *const *added, const char *instead,
+                            const struct br_yaml *node, const char *path, struct br_errs *errs)
+{
+    struct br_endpoint endpoint;
+    if (!url || br_endpoint_read(url, false, &endpoint, NULL))
+        return;
+    if (strchr(endpoint.path, '?'))
+        br_errs_warn(errs, node, path,
+                     "has a query string, behind which the path of the API is added; %s", instead);
+    for (; *added; added++) {
+        size_t len = strlen(endpoint.path), n = strlen(*added);
+        if (len >= n && strcmp(endpoint.path + len - n, *added) == 0)
+            br_errs_warn(errs, node, path,
+                         "ends in %s, which is added to it once more; leave it out, or %s", *added,
+                         instead);
+    }
+}
+
+void br_endpoint_check_otlp_port(const struct br_endpoint *endpoint, bool grpc,
+                                 const struct br_yaml *node, const char *path, struct br_errs *errs)
+{
+    if (!endpoint->unix_socket && endpoint->port == (grpc ? 4318 : 4317))
+        br_errs_warn(errs, node, path,
+                     grpc ? "port 4318 is that of OTLP over HTTP as a rule; use the exporter "
+                            "otlphttp, or the gRPC port, 4317"
+                          : "port 4317 is that of OTLP over gRPC as a rule; use the exporter otlp, "
+                            "or the HTTP port, 4318");
+}

@@ -9,6 +9,7 @@
 #include "net/loop.h"
 #include "net/tls.h"
 #include "wire/conn.h"
+#include "wire/guess.h"
 
 #define BR_READ_SIZE (256u << 10)
 #define BR_WRITE_SIZE (1u << 20)
@@ -98,6 +99,8 @@ struct br_stream_events {
     void (*on_progress)(struct br_stream *stream);
     /* It is closed and about to be freed; `why` is never NULL. */
     void (*on_closed)(struct br_stream *stream, const char *why);
+    /* Server streams: the peer speaks another protocol, and `complaint` is the answer. */
+    void (*on_complaint)(struct br_stream *stream, const char *complaint);
 };
 
 struct br_stream {
@@ -120,6 +123,10 @@ struct br_stream {
     size_t held;         /* by its unfinished requests, as the loop counts it */
     uint8_t first[24];
     unsigned n_first;
+    /* By br_guess: a sentence for the protocols that end the stream, and for a client's that ends
+     * before a byte came; NULL: none. */
+    const char *const *complaints;
+    enum br_guess guess;
     bool server; /* obeys the loop's mark, and lets the peer read its last words */
     bool connecting;
     bool full;    /* the socket takes nothing now; `writing` says since when */

@@ -73,7 +73,7 @@ static bool route_read_network(const char *text, struct route_ip *ret, unsigned 
 }
 
 /* Cuts ":port" off an entry in place, and the brackets of an address with a port. Returns the port,
- * "" when there is none. */
+ * "" without one. */
 static const char *route_cut_port(char **entry)
 {
     char *text = *entry, *colon = strrchr(text, ':');

@@ -10,6 +10,13 @@
 
 static const char preface[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 #define PREFACE_LEN 24u
+#define COMPLAIN_EVERY_MS 60000
+
+static const char *const tls_complaints[BR_GUESSES] = {
+    [BR_GUESS_HTTP1] = "this port takes TLS only; use https://, or no tls::insecure"};
+static const char *const plain_complaints[BR_GUESSES] = {
+    [BR_GUESS_TLS] = "this port does not take TLS; use http:// or tls::insecure, or give the port "
+                     "certificates (tls::cert_file)"};
 
 unsigned br_server_load(struct br_net_server *server)
 {
@@ -116,7 +123,18 @@ static void server_on_closed(struct br_stream *stream, const char *why)
     br_free(peer);
 }
 
-static const struct br_stream_events events = {server_detect, server_on_progress, server_on_closed};
+static void server_on_complaint(struct br_stream *stream, const char *complaint)
+{
+    struct br_peer *peer = stream->owner;
+    struct br_net_server *server = peer->server;
+    uint64_t held;
+    if (br_log_allow(&server->complaints, uv_now(&server->loop->uv), COMPLAIN_EVERY_MS, &held))
+        br_warn(server->config.log, "%s: a connection of %s was refused (%llu before): %s",
+                server->config.what, peer->name, (unsigned long long)held, complaint);
+}
+
+static const struct br_stream_events events = {server_detect, server_on_progress, server_on_closed,
+                                               server_on_complaint};
 
 void br_server_drop(struct br_net_server *server, const struct br_arrival *arrival,
                     enum br_ending why)
@@ -190,6 +208,7 @@ void br_server_take(struct br_net_server *server, const struct br_arrival *arriv
         *server->closed[BR_END_MEMORY] += 1;
         return;
     }
+    stream->complaints = server->tls ? tls_complaints : plain_complaints;
     br_server_put_last(server, stream);
     *server->connections += 1;
     if (server->tls)

@@ -25,7 +25,7 @@ struct br_net_server {
     void (*on_stopped)(void *arg);
     void *on_stopped_arg;
     struct br_deferred report;
-    struct br_log_limit refusals;
+    struct br_log_limit refusals, complaints;
 };
 
 /* The owner of a server's stream. */

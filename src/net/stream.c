@@ -205,9 +205,59 @@ static void stream_wind_down(struct br_stream *stream, enum br_ending reason, co
     stream->ending = true;
 }
 
+/* Returns the complaint about what the peer has sent, or NULL. */
+static const char *stream_complaint(const struct br_stream *stream)
+{
+    return stream->complaints ? stream->complaints[stream->guess] : NULL;
+}
+
+/* Answers a peer that speaks another protocol, in the one that most tools show. */
+static void stream_answer_complaint(struct br_stream *stream, const char *complaint)
+{
+    char text[512];
+    int len = snprintf(text, sizeof text,
+                       "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\n"
+                       "Connection: close\r\nContent-Length: %zu\r\n\r\n%s\n",
+                       strlen(complaint) + 1, complaint);
+    struct br_buf *buf = br_buf_new(stream->loop->host.pool, (size_t)len);
+    if (buf && !br_buf_append(&buf, text, (size_t)len, (size_t)len))
+        (void)br_rope_add(&stream->out, buf, buf->data, buf->len);
+    br_buf_unref(buf);
+}
+
+/* Guesses the peer's protocol by its first bytes. Returns true when it ends the stream. */
+static bool stream_guess(struct br_stream *stream, const uint8_t *data, size_t len)
+{
+    if (!stream->complaints || stream->guess != BR_GUESS_NOTHING)
+        return false;
+    stream->guess = br_guess(data, len);
+    const char *complaint = stream_complaint(stream);
+    if (!complaint)
+        return false;
+    if (stream->conn)
+        stream->conn->why = complaint;
+    if (stream->server) {
+        stream_answer_complaint(stream, complaint);
+        stream->events->on_complaint(stream, complaint);
+    }
+    stream_wind_down(stream, stream->tls ? BR_END_TLS : BR_END_PROTOCOL, complaint);
+    br_stream_wake(stream);
+    return true;
+}
+
+/* A client's peer that closes before it has sent a byte may expect another protocol. */
+static const char *stream_why_closed(struct br_stream *stream, const char *otherwise)
+{
+    const char *complaint = stream_complaint(stream);
+    if (complaint && stream->conn)
+        stream->conn->why = complaint;
+    return complaint ? complaint : otherwise;
+}
+
 /* The peer sent its last byte: an HTTP/1.1 client may still wait for its answers. */
 static void stream_on_eof(struct br_stream *stream, bool cut_off)
 {
+    const char *why = stream_why_closed(stream, "the peer closed the connection");
     stream->eof = true;
     if (stream->conn && !stream->shut && !stream->ending && !cut_off) {
         stream->conn->ops->eof(stream->conn);
@@ -217,8 +267,7 @@ static void stream_on_eof(struct br_stream *stream, bool cut_off)
         }
     }
     /* Where we ended it first, all was said: the peer only follows. */
-    br_stream_close_for(stream, stream->shut ? BR_END_DONE : BR_END_PEER,
-                        "the peer closed the connection");
+    br_stream_close_for(stream, stream->shut ? BR_END_DONE : BR_END_PEER, why);
 }
 
 /* --- What unfinished requests hold ------------------------------------------------------------ */
@@ -336,6 +385,8 @@ static enum br_ending stream_ending_of(int rc, const struct br_err *err)
 void br_stream_take(struct br_stream *stream, const uint8_t *data, size_t len)
 {
     struct br_err err = {0};
+    if (stream_guess(stream, data, len))
+        return;
     int rc = stream->tls ? br_tls_input(stream->tls, data, len, stream_feed, stream, &err)
                          : stream_feed(stream, data, len);
     if (rc == BR_ECLOSED && stream->tls)
@@ -367,7 +418,7 @@ static bool stream_read_once(struct br_stream *stream)
     ssize_t n = recv(stream->fd, loop->read_buffer, size, 0);
     if (n < 0) {
         if (errno != EAGAIN && errno != EINTR)
-            br_stream_close_for(stream, BR_END_NETWORK, strerror(errno));
+            br_stream_close_for(stream, BR_END_NETWORK, stream_why_closed(stream, strerror(errno)));
         return false;
     }
     if (n == 0) {
@@ -432,7 +483,9 @@ static void stream_on_broken(struct br_stream *stream, int error)
 {
     while (!stream->server && !stream->connecting && stream_read_once(stream))
         ;
-    br_stream_close_for(stream, BR_END_NETWORK, error ? strerror(error) : "the connection broke");
+    const char *why = error ? strerror(error) : "the connection broke";
+    br_stream_close_for(stream, BR_END_NETWORK,
+                        stream->connecting ? why : stream_why_closed(stream, why));
 }
 
 /* --- Writing -------------------------------------------------------------------------------- */

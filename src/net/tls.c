@@ -224,6 +224,19 @@ static int net_tls_verify_failed(const struct br_tls *tls, struct br_err *err)
                       X509_verify_cert_error_string(why));
 }
 
+/* Returns true for a client of gRPC, which offers no other protocol. */
+static bool net_tls_asks_h2_only(const struct br_tls *tls)
+{
+    const uint8_t *alpn = tls->ctx->alpn;
+    return !tls->server && tls->ctx->alpn_len == 3 && memcmp(alpn, "\002h2", 3) == 0;
+}
+
+static int net_tls_alert(int reason, struct br_err *err)
+{
+    return br_err_set(err, BR_EPROTO, "The peer ended TLS with the alert \"%s\".",
+                      SSL_alert_desc_string_long(reason - SSL_AD_REASON_OFFSET));
+}
+
 static int net_tls_ssl_failed(const struct br_tls *tls, int reason, struct br_err *err)
 {
     switch (reason) {
@@ -236,11 +249,19 @@ static int net_tls_ssl_failed(const struct br_tls *tls, int reason, struct br_er
     case SSL_R_HTTP_REQUEST:
         return br_err_set(err, BR_EPROTO, "The client speaks HTTP without TLS.");
     case SSL_R_WRONG_VERSION_NUMBER:
-        return br_err_set(err, BR_EPROTO, "The peer does not speak TLS.");
+        return br_err_set(err, BR_EPROTO,
+                          tls->server ? "The client does not speak TLS."
+                                      : "The server does not speak TLS; use http:// or "
+                                        "tls::insecure.");
+    case SSL_R_TLSV1_ALERT_NO_APPLICATION_PROTOCOL:
+        if (net_tls_asks_h2_only(tls))
+            return br_err_set(err, BR_EPROTO,
+                              "The server does not offer HTTP/2, which gRPC needs; use its gRPC "
+                              "port (OTLP: 4317), or the exporter otlphttp.");
+        return net_tls_alert(reason, err);
     default:
         if (reason > SSL_AD_REASON_OFFSET)
-            return br_err_set(err, BR_EPROTO, "The peer ended TLS with the alert \"%s\".",
-                              SSL_alert_desc_string_long(reason - SSL_AD_REASON_OFFSET));
+            return net_tls_alert(reason, err);
         return br_err_set(err, BR_EPROTO, "TLS failed: %s.", br_tls_reason());
     }
 }

@@ -37,7 +37,9 @@ static void h1_client_fail(struct client *cl, int error, const char *text)
     cl->broken = true;
     if (!cl->exchange)
         return;
-    br_exchange_fail(cl->exchange, error, text);
+    /* The status of an error counts, although its body breaks off. */
+    if (!cl->answered || cl->exchange->http_status < 400)
+        br_exchange_fail(cl->exchange, error, cl->conn.why ? cl->conn.why : text);
     h1_client_finish(cl);
 }
 

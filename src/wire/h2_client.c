@@ -10,6 +10,7 @@
 #include "wire/conn.h"
 #include "wire/exchange.h"
 #include "wire/grpc.h"
+#include "wire/guess.h"
 #include "wire/h2.h"
 #include "wire/request.h"
 
@@ -38,6 +39,7 @@ struct client {
     struct call calls;        /* ring */
     unsigned n_calls, n_live; /* those under way, and of these not given up */
     bool broken, closing, ping_out;
+    bool heard; /* the server has sent a byte */
 };
 
 static struct client *h2_client_of(const struct br_conn *conn)
@@ -283,8 +285,15 @@ static int h2_client_on_frame_recv(nghttp2_session *session, const nghttp2_frame
 
 static int h2_client_input(struct br_conn *conn, const uint8_t *data, size_t len, uint64_t now_ms)
 {
+    struct client *cl = h2_client_of(conn);
     (void)now_ms;
-    ssize_t n = nghttp2_session_mem_recv(h2_client_of(conn)->session, data, len);
+    if (!cl->heard && len && br_guess(data, len) == BR_GUESS_HTTP1) {
+        conn->why = "the server speaks HTTP/1.1, not gRPC; use its gRPC port (OTLP: 4317), or the "
+                    "exporter otlphttp";
+        return BR_EPROTO;
+    }
+    cl->heard = true;
+    ssize_t n = nghttp2_session_mem_recv(cl->session, data, len);
     return n < 0 ? BR_EPROTO : 0;
 }
 
@@ -334,7 +343,8 @@ static void h2_client_free(struct br_conn *conn)
             continue;
         cl->n_live--;
         if (!exchange->error)
-            br_exchange_fail(exchange, BR_ECLOSED, "the connection was closed");
+            br_exchange_fail(exchange, BR_ECLOSED,
+                             cl->conn.why ? cl->conn.why : "the connection was closed");
         br_exchange_finish(exchange);
     }
     nghttp2_session_del(cl->session);

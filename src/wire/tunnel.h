@@ -12,7 +12,7 @@
 #include "wire/conn.h"
 
 /* Makes a tunnel to `authority` (host:port). `authorization` is the value of Proxy-Authorization;
- * NULL or "": none is sent. Returns NULL when there is no memory. */
+ * NULL or "": the request lacks it. Returns NULL without memory. */
 struct br_conn *br_tunnel_new(struct br_pool *pool, const char *authority,
                               const char *authorization);
 

@@ -151,7 +151,7 @@ def test_refused_requests_leave_a_line(braid, sink):
 def test_metrics_sent_here_leave_a_line(braid, sink):
     server = braid(pipelines(exporter("grpc", sink), signals=("traces",)))
     assert clients.http(server.http, "/v1/metrics", b"").code == 404
-    server.wait_log(r"refused a request of 127.0.0.1:\d+: UNIMPLEMENTED: nothing is taken at /v1/metrics")
+    server.wait_log(r"refused a request of 127.0.0.1:\d+: UNIMPLEMENTED: nothing is at /v1/metrics; traces go to /v1/traces")
 
 
 def test_an_exporter_that_recovers_says_how_long_it_was_down(braid, sink):

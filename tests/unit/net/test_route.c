@@ -64,7 +64,7 @@ static void no_proxy_reads_odd_entries(void **state)
         unsigned port;
         bool skip;
     } cases[] = {
-        {" , ,\tEXAMPLE.com ,", "Example.COM", 80, true}, /* in any case; empty ones are none */
+        {" , ,\tEXAMPLE.com ,", "Example.COM", 80, true}, /* in any case; empty ones do not count */
         {"a.example,*", "b", 80, true},
         {"example.com:443", "example.com", 443, true},
         {"example.com:443", "example.com", 80, false},
@@ -146,7 +146,7 @@ static void the_scheme_chooses_the_proxy(void **state)
          ""},
         {"proxy", NULL, ".foo.com", NULL, "http://example.com/", false, BR_ROUTE_FORWARD,
          "proxy:80", ""},
-        /* grpc-go asks for the proxy of https, whatever the credentials are. */
+        /* grpc-go asks for the proxy of https, also for plaintext. */
         {"http.proxy.tld", "secure.proxy.tld", NULL, NULL, "tempo:4317", true, BR_ROUTE_TUNNEL,
          "secure.proxy.tld:80", ""},
         {"http.proxy.tld", "secure.proxy.tld:1", NULL, NULL, "http://tempo:4317", true,
