@@ -51,7 +51,7 @@ def servers(key):
         each.close()
 
 
-# What servers that are not here answer to a first request: Go's net/http and nginx to plaintext at a TLS port, and an
+# First answers of servers that are not here: Go's net/http and nginx to plaintext at a TLS port, and an
 # alert (RFC 8446 section 6), which OpenSSL sends.
 SPOKEN = {
     "go": b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n",

@@ -84,6 +84,7 @@ static void put_answer(struct br_exchange *x, const struct fake_answer *a, struc
     x->response_compressed = x->grpc && a->encoding;
     x->details = (uint8_t *)(uintptr_t)a->details;
     x->details_len = a->details_len;
+    (void)snprintf(x->location, sizeof x->location, "%s", a->location ? a->location : "");
     x->retry_after_s = a->has_retry_after ? a->retry_after_s : -1;
     x->response = a->len ? br_buf_new(pool, a->len) : NULL;
     if (x->response) {

@@ -33,6 +33,7 @@ struct fake_answer {
     size_t len;
     const void *details; /* grpc-status-details-bin */
     size_t details_len;
+    const char *location; /* of a redirect that is not followed */
     bool has_retry_after;
     int64_t retry_after_s;
 };

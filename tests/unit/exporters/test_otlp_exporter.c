@@ -188,6 +188,31 @@ static void http_says_it_in_two_ways(void **state)
     }
 }
 
+/* An answer that is not gRPC's is final, and its sentence names the right port. */
+static void web_servers_do_not_take_grpc(void **state)
+{
+    static const struct {
+        struct fake_answer answer;
+        const char *words;
+    } cases[] = {
+        {{.http_status = 308, .grpc_status = -1, .location = "https://tempo.test/"},
+         "HTTP 308 is not followed (gRPC has no redirects); Location: https://tempo.test/"},
+        {{.http_status = 301, .grpc_status = -1}, "Location: none"},
+        {{.http_status = 404, .grpc_status = -1}, "use the server's gRPC port (OTLP: 4317)"},
+        {{.http_status = 415, .grpc_status = -1}, "use the server's gRPC port (OTLP: 4317)"},
+    };
+    (void)state;
+    for (size_t i = 0; i < BR_COUNT(cases); i++) {
+        struct fixture f;
+        start(&f, &br_otlp_exporter, &cases[i].answer);
+        send(&f, 2);
+        assert_int_equal(f.rig.h->n_exchanges, 1);
+        assert_int_equal(f.tally.n_reject, 1);
+        assert_non_null(strstr(f.tally.last.text, cases[i].words));
+        end(&f);
+    }
+}
+
 /* partial_success { rejected_spans = 2 }, compressed as a peer does it. */
 static struct br_buf *make_packed(struct fixture *f, enum br_encoding encoding)
 {
@@ -265,6 +290,7 @@ SUITE(otlp_exporter)
         cmocka_unit_test(a_rate_limit_is_backed_off_from),
         cmocka_unit_test(a_size_limit_is_divided_for),
         cmocka_unit_test(http_says_it_in_two_ways),
+        cmocka_unit_test(web_servers_do_not_take_grpc),
         cmocka_unit_test(compressed_answers_are_read),
         cmocka_unit_test(a_backend_that_is_back_gets_what_waits),
     };
