@@ -143,6 +143,14 @@ static bool job_is_gzip_wanted(const struct br_request *request)
 
 /* --- Life ------------------------------------------------------------------------------------- */
 
+static void job_count(const struct query_job *job, int change)
+{
+    struct query *query = job->query;
+    *(query_is_tail(job->route) ? &query->n_tails : &query->n_jobs) += (unsigned)change;
+    if (job->route->download)
+        query->n_downloads += (unsigned)change;
+}
+
 /* Forgets what a call made; the packed answer stays. In the thread: the store may be gone later. */
 static void job_end_call(struct query_job *job)
 {
@@ -157,8 +165,7 @@ static void query_job_free(struct query_job *job)
 {
     if (job->query) {
         br_host_timer_stop(job->query->node->host, &job->timer);
-        job->query->n_jobs--;
-        job->query->n_downloads -= job->route->download;
+        job_count(job, -1);
     }
     if (job->kept)
         job->release(job->kept);
@@ -320,8 +327,10 @@ static void query_job_on_ran(struct br_work *work)
 {
     struct query_job *job = br_container_of(work, struct query_job, work);
     job->begun = false;
-    if (job->packed && job->query)
-        br_buf_adopt(job->packed, job->query->node->host->pool);
+    if (job->packed && job->query) {
+        br_buf_adopt(job->packed, job->query->answers);
+        br_buf_hold(job->packed, BR_HOLDER_ANSWERS);
+    }
     if (job->query && job->request && !work->left)
         query_job_reply(job);
     if (job->query && job->route->stream && job->request) {
@@ -382,8 +391,7 @@ struct query_job *query_job_new(struct query *query, struct br_request *request,
                               .wants_gzip = !request->grpc && job_is_gzip_wanted(request)};
     atomic_init(&job->stopped, false);
     br_list_append(&query->jobs, &job->link);
-    query->n_jobs++;
-    query->n_downloads += route->download;
+    job_count(job, 1);
     br_arena_init(&job->head, HEAD_ARENA_MAX);
     job->pool = br_pool_new(0);
     int rc = job->pool ? query_job_copy_request(job, request, parts, n_parts) : BR_ENOMEM;
@@ -452,16 +460,61 @@ void query_job_gone(struct query_job *job)
         query_job_free(job);
 }
 
-void query_jobs_end_streams(struct query *query)
+size_t query_jobs_on(const struct query *query, const struct br_conn *conn)
 {
-    for (struct br_list *list = query->jobs.next, *next; list != &query->jobs; list = next) {
+    size_t n = query_sending_on(query, conn);
+    for (const struct br_list *list = query->jobs.next; list != &query->jobs; list = list->next) {
+        const struct query_job *job = br_container_of(list, struct query_job, link);
+        n += job->request && job->request->conn == conn;
+    }
+    return n;
+}
+
+/* Ends the first stream that `fn` accepts and no thread is working on. */
+static bool jobs_end_first(struct query *query, bool (*fn)(const struct query_job *job))
+{
+    for (struct br_list *list = query->jobs.next; list != &query->jobs; list = list->next) {
         struct query_job *job = br_container_of(list, struct query_job, link);
-        next = list->next;
-        if (!job->route->stream || job->begun || !job->started)
+        if (!job->route->stream || job->begun || !job->started || !fn(job))
             continue;
         query_job_end_stream(job);
         query_job_free(job);
+        return true;
     }
+    return false;
+}
+
+static bool job_is_tail(const struct query_job *job)
+{
+    return query_is_tail(job->route);
+}
+
+bool query_jobs_end_tail(struct query *query)
+{
+    return jobs_end_first(query, job_is_tail);
+}
+
+static bool job_is_read_slowly(const struct query_job *job)
+{
+    uint64_t ms = br_host_mono_ms(job->query->node->host) - job->started_ms;
+    return job->route->download && job->packed && ms >= QUERY_DOWNLOAD_MIN_MS &&
+           job->sent / ms * 1000 < QUERY_DOWNLOAD_RATE;
+}
+
+bool query_jobs_end_download(struct query *query)
+{
+    return jobs_end_first(query, job_is_read_slowly);
+}
+
+static bool job_is_stream(const struct query_job *job)
+{
+    return job->route->stream;
+}
+
+void query_jobs_end_streams(struct query *query)
+{
+    while (jobs_end_first(query, job_is_stream))
+        ;
 }
 
 /* Waits for jobs that still run, because they read what is about to be freed. Their `done` finds
@@ -481,8 +534,7 @@ void query_jobs_release(struct query *query)
         if (job->request)
             job->request->user = NULL;
         job->request = NULL;
+        job_count(job, -1);
         job->query = NULL;
-        query->n_jobs--;
-        query->n_downloads -= job->route->download;
     }
 }

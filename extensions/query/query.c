@@ -11,6 +11,8 @@
 
 #include "base/mem.h"
 
+#define TOO_MANY "too many queries are under way"
+
 static const struct br_option options[] = {
     BR_STRING(struct br_http_config, endpoint, "localhost:3200", "host:port to listen on"),
     BR_STRING(struct br_http_config, transport, "tcp", "tcp, or unix (endpoint is then a path)"),
@@ -25,8 +27,10 @@ static const struct br_option options[] = {
                 "a query is cut after it, counted from its head"),
     BR_INT(struct query_config, max_query_memory, 256 << 20, 1 << 20, 4096ll << 20,
            "bytes that one query may hold, its answer included"),
-    BR_INT(struct query_config, max_concurrent, 64, 1, QUERY_JOBS_MAX,
-           "queries of one worker that run, wait for a thread, or stream; others are answered 503"),
+    BR_INT(
+        struct query_config, max_concurrent, 64, 1, QUERY_JOBS_MAX,
+        "queries of one worker that run, wait for a thread, or whose answers are being read, and "
+        "as many tails; half of them on one connection; others are answered 503"),
     BR_DURATION(struct br_http_config, read_timeout, "0s",
                 "a begun request without progress; 0: 30s"),
     BR_DURATION(struct br_http_config, idle_timeout, "1m",
@@ -77,15 +81,35 @@ static void query_refuse_method(struct query *query, struct br_request *request,
     br_http_reply(&config->http, request, &answer);
 }
 
+/* Returns why a query is refused; NULL if it may begin, for which another may have been ended. */
+static const char *query_find_place(struct query *query, const struct br_request *request,
+                                    const struct query_route *route)
+{
+    size_t max = (size_t)((const struct query_config *)query->node->config)->max_concurrent;
+    if (route->at_once)
+        return NULL;
+    if (max > 1 && request->conn &&
+        query_jobs_on(query, request->conn) >= max / QUERY_CONNECTION_SHARE)
+        return "this connection has as many queries under way as it may";
+    if (query_is_tail(route))
+        return query->n_tails < max || query_jobs_end_tail(query) ? NULL : TOO_MANY;
+    if (route->download && query->n_downloads >= QUERY_DOWNLOADS_MAX &&
+        !query_jobs_end_download(query))
+        return "another slice is being saved";
+    if (query->n_jobs + query->n_sending >= max && !query_sending_make_room(query))
+        return TOO_MANY;
+    return br_host_over_limit(query->node->host) ? "the process is short of memory" : NULL;
+}
+
 static void query_take(struct query *query, struct br_request *request)
 {
-    const struct query_config *config = query->node->config;
     struct query_part parts[QUERY_PARTS_MAX];
     size_t n_parts = 0;
     unsigned methods = 0;
     int rc = BR_ENOMEM;
     const struct query_route *route =
         query_route_find(request->path, query_method_of(request), parts, &n_parts, &methods);
+    const char *full = NULL;
     if (request->grpc && (!route || route->errors != QUERY_GRPC)) {
         query_answer_error(query, request, 501, QUERY_GRPC, "this method is not supported");
     } else if (!request->grpc && route && route->errors == QUERY_GRPC) {
@@ -94,12 +118,8 @@ static void query_take(struct query *query, struct br_request *request)
         query_refuse_method(query, request, methods);
     } else if (!route) {
         query_answer_error(query, request, 404, QUERY_TEXT, "404 page not found");
-    } else if (query->n_jobs >= (size_t)config->max_concurrent && !route->at_once) {
-        query_answer_error(query, request, 503, route->errors, "too many queries are under way");
-    } else if (route->download && query->n_downloads >= QUERY_DOWNLOADS_MAX) {
-        query_answer_error(query, request, 503, route->errors, "another slice is being saved");
-    } else if (br_host_over_limit(query->node->host) && !route->at_once) {
-        query_answer_error(query, request, 503, route->errors, "the process is short of memory");
+    } else if ((full = query_find_place(query, request, route))) {
+        query_answer_error(query, request, 503, route->errors, full);
     } else if (!query_job_new(query, request, route, parts, n_parts, &rc)) {
         query_answer_error(query, request, rc == BR_EINVAL ? 400 : 503, route->errors,
                            rc == BR_EINVAL ? "the query has a broken escape, or too many parameters"
@@ -162,11 +182,14 @@ static int query_create(struct br_node *node, struct br_err *err)
     query->requests = br_node_metric(node, BR_COUNTER, "braid_query_requests", NULL, NULL);
     query->refused = br_node_metric(node, BR_COUNTER, "braid_query_refused", NULL, NULL);
     query->cut = br_node_metric(node, BR_COUNTER, "braid_query_cut", NULL, NULL);
+    query->cut_off = br_node_metric(node, BR_COUNTER, "braid_query_cut_off", NULL, NULL);
     query->store = br_store_get(node->host, config->store);
     query->masked = br_masked_get(node->host);
     if (query->masked)
         br_masked_watch(query->masked);
-    return query->store && query->masked ? 0 : br_err_set(err, BR_ENOMEM, "out of memory");
+    return query->store && query->masked && !query_sending_init(query)
+               ? 0
+               : br_err_set(err, BR_ENOMEM, "out of memory");
 }
 
 static int query_start(struct br_node *node, struct br_err *err)
@@ -203,6 +226,7 @@ static void query_destroy(struct br_node *node)
     if (!query->node)
         return;
     query_jobs_release(query);
+    query_sending_release(query);
     br_masked_put(node->host, query->masked);
     br_store_put(node->host, query->store);
 }

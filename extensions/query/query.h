@@ -34,10 +34,13 @@
 #define QUERY_HEADERS_MAX BR_HTTP_ANSWER_HEADERS
 #define QUERY_GZIP_MIN 1024         /* bytes of an answer that is worth compressing */
 #define QUERY_JOBS_MAX 1024         /* the most that max_concurrent can be */
+#define QUERY_CONNECTION_SHARE 2    /* the part of max_concurrent that one connection has */
 #define QUERY_PIECES_MAX (1u << 20) /* bytes of a stream that a client has not read */
 #define QUERY_QUIET_MS 15000        /* after which a stream says that it is alive */
 #define QUERY_UNREAD_MS 20          /* until a download looks again whether it was read */
 #define QUERY_DOWNLOADS_MAX 1       /* of a worker, at a time */
+#define QUERY_DOWNLOAD_RATE 65536   /* bytes a second; one that is read more slowly */
+#define QUERY_DOWNLOAD_MIN_MS 10000 /* after this time makes room for another */
 
 struct query_config {
     struct br_http_config http; /* first */
@@ -55,8 +58,13 @@ struct query {
     struct br_masked *masked;
     struct br_server *server;
     struct br_list jobs; /* of struct query_job */
-    unsigned n_jobs, n_downloads;
-    double *requests, *refused, *cut;
+    unsigned n_jobs;     /* of them, those that are not tails */
+    unsigned n_tails, n_downloads;
+    struct br_pool *answers; /* the buffers of `sending` */
+    struct br_list sending;  /* of struct query_sending: answers that are on their way */
+    unsigned n_sending;      /* of them, those that were not cut off */
+    size_t sending_bytes;
+    double *requests, *refused, *cut, *cut_off;
     uint64_t started_ns; /* Unix */
     char name[160];
 };
@@ -92,6 +100,12 @@ struct query_route {
     bool download;
 };
 
+/* Returns true for a stream that waits for new data: tails are counted separately. */
+static inline bool query_is_tail(const struct query_route *route)
+{
+    return route->stream && !route->download;
+}
+
 struct query_param {
     const char *name, *value; /* decoded, terminated */
     size_t len;               /* of the value */
@@ -110,6 +124,7 @@ struct query_job {
     struct br_timer timer;
     uint64_t deadline_ms;          /* CLOCK_MONOTONIC */
     uint64_t generation, quiet_ms; /* of a stream: what it has seen of the store; since when */
+    uint64_t started_ms, sent;     /* of a stream: when its head was sent; bytes of its pieces */
     bool begun, started;           /* a thread has it; the stream has its head */
     bool head_only, wants_gzip;
     enum br_encoding encoding; /* of the body */
@@ -209,11 +224,42 @@ void query_job_start(struct query_job *job);
 /* Notes that the client went away. */
 void query_job_gone(struct query_job *job);
 
+/* Returns how many places (jobs and answers on their way) a connection has taken. */
+size_t query_jobs_on(const struct query *query, const struct br_conn *conn);
+
+/* Ends the tail that has been open for the longest, or a download that is read too slowly. Returns
+ * whether it found one. */
+bool query_jobs_end_tail(struct query *query);
+bool query_jobs_end_download(struct query *query);
+
 /* Ends those that stream: nothing else would end them. */
 void query_jobs_end_streams(struct query *query);
 
 /* Waits for those that run, and frees all. */
 void query_jobs_release(struct query *query);
+
+/* --- Answers on their way (sending.c) ----------------------------------------------------------
+ */
+
+/* Begins to watch answers, whose buffers query->answers adopts. Returns 0 or BR_ENOMEM. */
+int query_sending_init(struct query *query);
+
+/* When the server's connections are gone. */
+void query_sending_release(struct query *query);
+
+/* Counts an answer, which is about to be sent on `conn`, until its buffer has left. False if
+ * the answers' share of the memory is used up, or without memory. */
+bool query_sending_add(struct query *query, const struct br_buf *buf, struct br_conn *conn);
+
+/* Cuts off the client that has been reading an answer for the longest. False when nobody has for
+ * more than a second. */
+bool query_sending_make_room(struct query *query);
+
+/* Returns how many answers are on their way on a connection. */
+size_t query_sending_on(const struct query *query, const struct br_conn *conn);
+
+/* --- Replies (reply.c) --------------------------------------------------------------------------
+ */
 
 /* Answers a request that has no job. */
 void query_answer_error(struct query *query, struct br_request *request, unsigned status,

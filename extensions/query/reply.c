@@ -159,8 +159,12 @@ void query_job_header(struct query_job *job, const char *name, const char *value
 
 static bool reply_piece(struct query_job *job, const void *data, size_t len)
 {
-    return len == 0 || job->head_only ||
-           br_request_write(job->request, data, len, QUERY_PIECES_MAX);
+    if (len == 0 || job->head_only)
+        return true;
+    if (!br_request_write(job->request, data, len, QUERY_PIECES_MAX))
+        return false;
+    job->sent += len;
+    return true;
 }
 
 /* Answers a gRPC call with one message, or with an error status. */
@@ -188,7 +192,10 @@ static void reply_whole(struct query_job *job)
                                           .apart = true};
     job->request = NULL;
     request->user = NULL;
-    if (job->route->errors == QUERY_GRPC)
+    if (job->packed && !query_sending_add(job->query, job->packed, request->conn))
+        query_answer_error(job->query, request, 503, job->route->errors,
+                           "too many answers wait for their clients to read them");
+    else if (job->route->errors == QUERY_GRPC)
         reply_grpc(job, request);
     else
         br_http_reply(&job->config->http, request, &answer);
@@ -219,6 +226,7 @@ void query_job_reply(struct query_job *job)
                                             .stream = true,
                                             .apart = true};
         job->started = true;
+        job->started_ms = br_host_mono_ms(job->query->node->host);
         br_http_reply(&job->config->http, job->request, &head);
     }
     if (job->status != 200)

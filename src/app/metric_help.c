@@ -72,6 +72,8 @@ static const struct row rows[] = {
     {"braid_profile_limits_changed", "Stacks, labels and payloads that were cut or replaced."},
     {"braid_profile_limits_splits", "Requests that were split."},
     {"braid_pyroscope_labels_left_out", "Labels that had no place in a series or a sample."},
+    {"braid_query_cut_off",
+     "Answers whose clients read them too slowly while others needed the room."},
     {"braid_query_cut", "Answers that say less than was found, for want of room."},
     {"braid_query_refused", "Queries that were answered with an error."},
     {"braid_query_requests", "Queries."},

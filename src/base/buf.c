@@ -52,6 +52,9 @@ struct br_pool {
     struct idle *free[CLASSES];
     size_t idle_blocks; /* bytes */
     struct idle *blocks[BLOCK_SIZES];
+    struct br_pool *heir; /* of br_pool_watch; NULL: it is not watched */
+    void (*on_last)(const struct br_buf *buf, void *arg);
+    void *on_last_arg;
 };
 
 static uint32_t buf_class_of(size_t cap)
@@ -206,6 +209,14 @@ void br_pool_free(struct br_pool *pool)
     br_pool_trim(pool);
     buf_pool_count_in(pool, -1);
     br_free(pool);
+}
+
+void br_pool_watch(struct br_pool *pool, struct br_pool *heir,
+                   void (*fn)(const struct br_buf *buf, void *arg), void *arg)
+{
+    pool->heir = heir;
+    pool->on_last = fn;
+    pool->on_last_arg = arg;
 }
 
 size_t br_pool_live(const struct br_pool *pool)
@@ -440,11 +451,21 @@ static void buf_free(struct br_buf *buf)
     br_mem_hold(BR_HOLDER_POOL, (int64_t)size);
 }
 
+static void buf_end(struct br_buf *buf)
+{
+    struct br_pool *pool = buf->pool;
+    buf_pool_count(pool, buf->holder, -(int64_t)buf->cap);
+    if (!pool->heir)
+        return;
+    pool->on_last(buf, pool->on_last_arg);
+    buf->pool = pool->heir;
+}
+
 struct br_buf *br_buf_unref(struct br_buf *buf)
 {
     if (!buf || --buf->refs > 0)
         return NULL;
-    buf_pool_count(buf->pool, buf->holder, -(int64_t)buf->cap);
+    buf_end(buf);
     if (!buf_pool_keep(buf->pool, buf))
         buf_free(buf);
     return NULL;
@@ -455,7 +476,7 @@ struct br_buf *br_buf_discard(struct br_buf *buf)
     if (!buf)
         return NULL;
     assert(buf->refs == 1);
-    buf_pool_count(buf->pool, buf->holder, -(int64_t)buf->cap);
+    buf_end(buf);
     buf_block_free(buf, buf->cap);
     return NULL;
 }

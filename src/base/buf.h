@@ -77,6 +77,12 @@ bool br_pool_release_some(struct br_pool *pool);
 /* Gives all unused buffers and blocks back to the system. */
 void br_pool_trim(struct br_pool *pool);
 
+/* Calls `fn` in place of freeing with each buffer of the pool whose last reference has gone: it
+ * counts as the pool's no more, and its memory goes to `heir` when `fn` returns. `fn` looks at
+ * nothing but its address. */
+void br_pool_watch(struct br_pool *pool, struct br_pool *heir,
+                   void (*fn)(const struct br_buf *buf, void *arg), void *arg);
+
 /* Returns memory for what is made and freed with each request, aligned as malloc's. What is freed
  * is kept for the next block of its size, 256 KiB together, where the pool keeps anything; it
  * counts for `holder`, the same in all calls for it. Both return NULL when there is no memory; of

@@ -62,6 +62,7 @@ const char *br_holder_name(enum br_holder holder)
         [BR_HOLDER_JOIN] = "join",
         [BR_HOLDER_CONNECTIONS] = "connections",
         [BR_HOLDER_TLS] = "tls",
+        [BR_HOLDER_ANSWERS] = "answers",
         [BR_HOLDER_STORE] = "store",
         [BR_HOLDER_POOL] = "pool",
     };

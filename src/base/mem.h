@@ -75,8 +75,9 @@ enum br_holder {
     BR_HOLDER_JOIN,         /* the join's table */
     BR_HOLDER_CONNECTIONS,  /* sockets, sessions, heads, replies that are not read yet */
     BR_HOLDER_TLS,
-    BR_HOLDER_STORE, /* what the store knows of its open partition */
-    BR_HOLDER_POOL,  /* unused buffers, kept for the next request */
+    BR_HOLDER_ANSWERS, /* to queries, until their clients have read them */
+    BR_HOLDER_STORE,   /* what the store knows of its open partition */
+    BR_HOLDER_POOL,    /* unused buffers, kept for the next request */
     BR_HOLDERS,
 };
 

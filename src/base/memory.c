@@ -163,7 +163,8 @@ size_t br_memory_largest(const struct br_memory *memory)
 static size_t memory_payload(void)
 {
     static const enum br_holder holders[] = {BR_HOLDER_REQUESTS, BR_HOLDER_BATCHES,
-                                             BR_HOLDER_QUEUES, BR_HOLDER_HOLDS, BR_HOLDER_ITEMS};
+                                             BR_HOLDER_QUEUES,   BR_HOLDER_HOLDS,
+                                             BR_HOLDER_ITEMS,    BR_HOLDER_ANSWERS};
     size_t sum = 0;
     for (size_t i = 0; i < BR_COUNT(holders); i++)
         sum += br_mem_held(holders[i]);

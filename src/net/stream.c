@@ -619,6 +619,10 @@ static bool stream_all_said(const struct br_stream *stream)
 
 static void stream_flush(struct br_stream *stream)
 {
+    if (stream->conn && stream->conn->cut) {
+        br_stream_close_for(stream, BR_END_ROOM, "its unread answers made room for others");
+        return;
+    }
     stream_send_all(stream);
     if (stream->out.len == 0 && stream->out.cap > IDLE_SLICES)
         br_rope_release(&stream->out);

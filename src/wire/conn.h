@@ -93,6 +93,7 @@ struct br_conn {
     uint64_t n_requests; /* servers: whose head has come */
     enum br_conn_fault fault;
     size_t body_progress; /* servers: so many bytes of a body are progress; 0: BR_PROGRESS_BYTES */
+    bool cut;             /* servers: closed at the end of the turn, without sending the rest */
     bool paused;          /* feed it nothing for now; it wakes the owner when it takes more */
     unsigned n_answered;  /* clients: exchanges that had a response */
     bool leaving;         /* clients: the peer takes nothing more on it (GOAWAY) ... */
@@ -103,6 +104,13 @@ struct br_conn {
 static inline void br_conn_wake(struct br_conn *conn)
 {
     conn->wake(conn, conn->owner);
+}
+
+/* Ends a server's connection at the end of the turn: what waits to be sent goes. */
+static inline void br_conn_cut(struct br_conn *conn)
+{
+    conn->cut = true;
+    br_conn_wake(conn);
 }
 
 /* Notes, for servers, that `bytes` of a body came. */

@@ -161,6 +161,7 @@ static void h1_server_begin(struct server *srv)
         (struct br_request){.service = srv->service,
                             .user = NULL,
                             .pool = srv->pool,
+                            .conn = &srv->conn,
                             .method = p->method,
                             .query = "",
                             .scheme_host = "",

@@ -64,8 +64,10 @@ struct stream {
     uint8_t prefix[BR_GRPC_PREFIX];
     unsigned n_prefix;
     uint32_t message_len;
-    struct br_buf *out; /* the reply's body */
-    size_t out_at;
+    struct br_buf *out;                 /* the reply's body, */
+    uint8_t out_prefix[BR_GRPC_PREFIX]; /* and the bytes sent before it */
+    unsigned n_out_prefix;
+    size_t out_at;         /* in both */
     struct br_rope pieces; /* of a reply that is a stream, instead of `out` */
     bool pieces_end;       /* no more of them come, */
     bool pieces_broken;    /* though they are not all */
@@ -361,6 +363,7 @@ static void h2_server_begin(struct stream *stream)
     h2_server_finish_head(stream);
     request->service = srv->service;
     request->pool = srv->pool;
+    request->conn = &srv->conn;
     request->http2 = true;
     request->reply = h2_server_reply;
     request->write = h2_server_write;
@@ -654,7 +657,7 @@ static ssize_t h2_server_read_out(nghttp2_session *session, int32_t id, uint8_t 
         stream->waits_for_end = true;
         return NGHTTP2_ERR_DEFERRED;
     }
-    size_t left = stream->out ? stream->out->len - stream->out_at : 0;
+    size_t left = stream->out ? stream->n_out_prefix + stream->out->len - stream->out_at : 0;
     size_t n = left < len ? left : len;
     *flags |= NGHTTP2_DATA_FLAG_NO_COPY;
     if (n == left) {
@@ -707,6 +710,23 @@ static int h2_server_pull_pieces(struct stream *stream, size_t len)
     return 0;
 }
 
+static int h2_server_pull_out(struct stream *stream, size_t len)
+{
+    struct server *srv = stream->server;
+    size_t n_prefix = stream->n_out_prefix;
+    if (stream->out_at < n_prefix) {
+        size_t n = len < n_prefix - stream->out_at ? len : n_prefix - stream->out_at;
+        if (br_h2_put(srv->pool, &srv->scratch, srv->pulling, stream->out_prefix + stream->out_at,
+                      n))
+            return BR_ENOMEM;
+        stream->out_at += n;
+        len -= n;
+    }
+    const uint8_t *data = stream->out->data + (stream->out_at - n_prefix);
+    stream->out_at += len;
+    return len ? br_rope_add(srv->pulling, stream->out, data, len) : 0;
+}
+
 /* Takes the frame's bytes as slices of the reply; they stay alive as long as the rope has them. */
 static int h2_server_send_data(nghttp2_session *session, nghttp2_frame *frame, const uint8_t *head,
                                size_t len, nghttp2_data_source *source, void *user)
@@ -717,34 +737,29 @@ static int h2_server_send_data(nghttp2_session *session, nghttp2_frame *frame, c
     struct stream *stream = source->ptr;
     if (br_h2_put(srv->pool, &srv->scratch, srv->pulling, head, BR_H2_FRAME_HEADER))
         return NGHTTP2_ERR_CALLBACK_FAILURE;
-    if (len && !stream->out && h2_server_pull_pieces(stream, len))
+    if (len && (stream->out ? h2_server_pull_out(stream, len) : h2_server_pull_pieces(stream, len)))
         return NGHTTP2_ERR_CALLBACK_FAILURE;
-    if (stream->out) {
-        if (len && br_rope_add(srv->pulling, stream->out, stream->out->data + stream->out_at, len))
-            return NGHTTP2_ERR_CALLBACK_FAILURE;
-        stream->out_at += len;
-    }
     br_progress_add(&stream->progress, len, srv->now_ms);
     return 0;
 }
 
-/* Puts the reply's body, with gRPC's prefix, into a buffer of the stream's own. */
+/* Takes the reply's body, or puts its text, with gRPC's prefix, into a buffer of the stream's own.
+ */
 static bool h2_server_set_out(struct stream *stream, const struct br_response *response)
 {
     const void *data = response->text;
     size_t len = response->text_len, prefix = stream->request.grpc ? BR_GRPC_PREFIX : 0;
     if (!data && response->body) {
-        data = response->body->data;
-        len = response->body->len;
-    } else if (data && !len) {
-        len = strlen(data);
+        if (prefix)
+            br_grpc_prefix(stream->out_prefix, false, response->body->len);
+        stream->n_out_prefix = (unsigned)prefix;
+        stream->out = prefix + response->body->len ? br_buf_ref(response->body) : NULL;
+        return true;
     }
+    if (data && !len)
+        len = strlen(data);
     if (prefix + len == 0)
         return true;
-    if (!prefix && !response->text) {
-        stream->out = br_buf_ref(response->body);
-        return true;
-    }
     stream->out = br_buf_new(stream->request.pool, prefix + len);
     if (!stream->out)
         return false;

@@ -21,6 +21,7 @@
 
 #include "base/buf.h"
 
+struct br_conn;
 struct br_request;
 
 struct br_header {
@@ -75,6 +76,8 @@ struct br_request {
     const struct br_header *headers;
     size_t n_headers;
     char peer[64];          /* address of the client, as text */
+    struct br_conn *conn;   /* that it came on, which is there for as long as anything of the reply
+                               is; may be NULL */
     int64_t content_length; /* -1: not said */
     bool http2;
     bool grpc;            /* set by begin: the body is one length-prefixed message */

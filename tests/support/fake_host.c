@@ -29,7 +29,8 @@ struct fake_request {
     struct br_header headers[BR_REQUEST_HEADERS_MAX];
     char method[16], path[65536]; /* the query, terminated, behind the path */
     struct fake_reply reply;
-    bool reads_not; /* what a stream sends it */
+    bool reads_not;      /* what it is sent */
+    struct br_buf *kept; /* the body that it does not read */
     bool begun, over;
 };
 
@@ -304,6 +305,8 @@ static void on_reply(struct br_request *request, const struct br_response *respo
     o->body_len = len;
     if (len)
         memcpy(o->body, data, len);
+    if (r->reads_not && response->body)
+        r->kept = br_buf_ref(response->body);
     size_t at = 0;
     for (size_t i = 0; i < response->n_headers && at < sizeof o->headers; i++)
         at += (size_t)snprintf(o->headers + at, sizeof o->headers - at, "%s: %s\n",
@@ -426,8 +429,19 @@ void fake_request_fail(struct fake_request *r, enum br_body_error error)
     r->request.service->body(r->request.service, &r->request);
 }
 
+void fake_request_set_unread(struct fake_request *r, size_t bytes)
+{
+    r->reply.unread = bytes;
+}
+
+void fake_request_on(struct fake_request *r, struct br_conn *conn)
+{
+    r->request.conn = conn;
+}
+
 void fake_request_gone(struct fake_request *r)
 {
+    r->kept = br_buf_unref(r->kept);
     if (r->over)
         return;
     if (r->begun)

@@ -120,8 +120,15 @@ void fake_request_send(struct fake_request *r, const void *body, size_t len);
 void fake_request_begin(struct fake_request *r);
 void fake_request_fail(struct fake_request *r, enum br_body_error error);
 
-/* From now on the client reads nothing of a stream. */
+/* From now on the client reads nothing: what a stream sends waits, and the body of an answer is
+ * held until the client has gone. */
 void fake_request_stop_reading(struct fake_request *r);
+
+/* So many bytes of the stream wait for it. */
+void fake_request_set_unread(struct fake_request *r, size_t bytes);
+
+/* It came on this connection, whose `wake` is set. */
+void fake_request_on(struct fake_request *r, struct br_conn *conn);
 
 /* The client goes away. */
 void fake_request_gone(struct fake_request *r);

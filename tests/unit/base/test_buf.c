@@ -403,9 +403,39 @@ static void no_more_blocks_are_kept_than_stated(void **state)
     br_pool_free(none);
 }
 
+static void on_last(const struct br_buf *buf, void *arg)
+{
+    const struct br_buf **seen = arg;
+    assert_null(*seen);
+    *seen = buf;
+}
+
+static void a_watched_pool_tells_and_leaves_its_buffers(void **state)
+{
+    const struct br_buf *seen = NULL;
+    struct br_pool *watched = br_pool_new(0), *heir = br_pool_new(1 << 20);
+    (void)state;
+    br_pool_watch(watched, heir, on_last, &seen);
+    struct br_buf *buf = br_buf_new(watched, 1000), *other = br_buf_ref(buf);
+    assert_null(br_buf_unref(other));
+    assert_null(seen);
+    assert_int_equal(br_pool_live(watched), br_buf_room(1000));
+    (void)br_buf_unref(buf);
+    assert_ptr_equal(seen, buf);
+    assert_int_equal(br_pool_live(watched), 0);
+    assert_int_equal(br_pool_idle(heir), br_buf_room(1000));
+    seen = NULL;
+    buf = br_buf_new(watched, 1000);
+    (void)br_buf_discard(buf);
+    assert_ptr_equal(seen, buf);
+    br_pool_free(watched);
+    br_pool_free(heir);
+}
+
 SUITE(buf)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_watched_pool_tells_and_leaves_its_buffers),
         TEST(buffers_have_the_room_that_was_asked_for),
         TEST(a_large_buffer_may_be_exact),
         TEST(grown_buffers_are_taken_again),

@@ -227,6 +227,22 @@ static struct fake_request *begin_get(struct stored *f, const char *path)
     return r;
 }
 
+static void write_items(struct stored *f)
+{
+    const struct query *query = f->rig.node.state;
+    for (enum br_signal signal = BR_TRACES; signal <= BR_PROFILES; signal++) {
+        struct br_err err = {0};
+        struct wire w = {0};
+        items_request(&w, signal, 0, 40, 2);
+        struct br_item *item = items_walk(&f->rig.h->host, signal, w.data, w.len);
+        const struct br_item *items[] = {item};
+        if (br_store_write(query->store, items, 1, &err))
+            fail_msg("%s", err.text);
+        br_item_free(item);
+        wire_free(&w);
+    }
+}
+
 static void answers_in_a_thread(void **state)
 {
     struct stored f;
@@ -310,6 +326,142 @@ static void streams_until_the_end(void **state)
     end_stored_now(&f);
 }
 
+/* --- Places ----------------------------------------------------------------------------------- */
+
+static void on_wake(struct br_conn *conn, void *owner)
+{
+    (void)conn;
+    (void)owner;
+}
+
+/* Asks as a client that reads nothing, and for which `unread` bytes wait already. */
+static struct fake_request *get_full(struct stored *f, struct br_conn *conn, const char *path,
+                                     size_t unread)
+{
+    struct fake_request *r = fake_request_new(f->rig.h, "query", path);
+    conn->wake = on_wake;
+    fake_request_method(r, "GET");
+    fake_request_on(r, conn);
+    fake_request_stop_reading(r);
+    fake_request_set_unread(r, unread);
+    fake_request_send(r, NULL, 0);
+    fake_host_turn(f->rig.h);
+    return r;
+}
+
+static struct fake_request *get_on(struct stored *f, struct br_conn *conn, const char *path)
+{
+    return get_full(f, conn, path, 0);
+}
+
+static unsigned status_of(struct fake_request *r)
+{
+    return fake_request_reply(r)->status;
+}
+
+/* An answer has its place until it has left, and after a second makes room for another one. */
+static void who_reads_slowly_makes_room(void **state)
+{
+    struct br_conn conns[4] = {0};
+    struct fake_request *r[4];
+    struct stored f;
+    (void)state;
+    start_stored(&f, "{max_concurrent: 2}");
+    for (int i = 0; i < 3; i++)
+        r[i] = get_on(&f, &conns[i], "/api/braid/status");
+    assert_int_equal(status_of(r[0]), 200);
+    assert_int_equal(status_of(r[1]), 200);
+    assert_int_equal(status_of(r[2]), 503);
+    assert_false(conns[0].cut);
+    fake_request_free(r[2]);
+    fake_host_advance(f.rig.h, 1000);
+    r[2] = get_on(&f, &conns[2], "/api/braid/status");
+    assert_int_equal(status_of(r[2]), 200);
+    assert_true(conns[0].cut);
+    assert_false(conns[1].cut);
+    fake_request_free(r[1]); /* it has read its answer */
+    r[3] = get_on(&f, &conns[3], "/api/braid/status");
+    assert_int_equal(status_of(r[3]), 200);
+    assert_false(conns[2].cut);
+    assert_int_equal(fake_host_metric(f.rig.h, "braid_query_cut_off", "extension=\"query\""), 1);
+    fake_request_free(r[0]);
+    fake_request_free(r[2]);
+    fake_request_free(r[3]);
+    end_stored(&f);
+}
+
+/* A quarter of the limit is for answers, but one alone may be larger. */
+static void answers_have_a_share_of_the_memory(void **state)
+{
+    struct br_conn conns[3] = {0};
+    struct fake_request *r[3];
+    struct br_memory memory = {.hard = 1 << 30};
+    struct stored f;
+    (void)state;
+    start_stored(&f, "{}");
+    write_items(&f);
+    r[0] = get_on(&f, &conns[0], "/api/braid/spans");
+    size_t bytes = br_mem_held(BR_HOLDER_ANSWERS);
+    assert_true(bytes >= fake_request_reply(r[0])->body_len);
+    f.rig.h->host.memory = &memory;
+    f.rig.h->host.n_workers = (unsigned)((1 << 30) / 4 / bytes); /* whose share is that answer */
+    r[1] = get_on(&f, &conns[1], "/api/echo");
+    assert_int_equal(status_of(r[1]), 503);
+    fake_request_free(r[1]);
+    fake_host_advance(f.rig.h, 1000);
+    r[1] = get_on(&f, &conns[1], "/api/echo");
+    assert_int_equal(status_of(r[1]), 200);
+    assert_true(conns[0].cut);
+    fake_request_free(r[0]);
+    fake_request_free(r[1]);
+    assert_int_equal(br_mem_held(BR_HOLDER_ANSWERS), 0);
+    f.rig.h->host.n_workers = 1 << 29;
+    r[2] = get_on(&f, &conns[2], "/api/echo");
+    assert_int_equal(status_of(r[2]), 200);
+    fake_request_free(r[2]);
+    f.rig.h->host.memory = NULL;
+    end_stored(&f);
+}
+
+/* Tails are counted separately, and the oldest makes room. */
+static void tails_take_no_place_of_others(void **state)
+{
+    struct br_conn conns[3] = {0};
+    struct fake_request *tails[3];
+    struct stored f;
+    (void)state;
+    start_stored(&f, "{max_concurrent: 2}");
+    for (int i = 0; i < 3; i++)
+        tails[i] = get_on(&f, &conns[i], "/api/braid/tail");
+    assert_false(fake_request_reply(tails[0])->streaming);
+    assert_true(fake_request_reply(tails[1])->streaming);
+    assert_true(fake_request_reply(tails[2])->streaming);
+    struct fake_request *r = get_on(&f, &conns[0], "/api/braid/status");
+    assert_int_equal(status_of(r), 200);
+    fake_request_free(r);
+    for (int i = 0; i < 3; i++)
+        fake_request_free(tails[i]);
+    end_stored(&f);
+}
+
+static void a_connection_has_half_of_the_places(void **state)
+{
+    struct br_conn conn = {0}, other = {0};
+    struct fake_request *r[4];
+    struct stored f;
+    (void)state;
+    start_stored(&f, "{max_concurrent: 4}");
+    for (int i = 0; i < 3; i++)
+        r[i] = get_on(&f, &conn, "/api/braid/status");
+    r[3] = get_on(&f, &other, "/api/braid/status");
+    assert_int_equal(status_of(r[1]), 200);
+    assert_int_equal(status_of(r[2]), 503);
+    assert_int_equal(status_of(r[3]), 200);
+    for (int i = 0; i < 4; i++)
+        fake_request_free(r[i]);
+    end_stored(&f);
+}
+
 /* --- Without memory --------------------------------------------------------------------------- */
 
 #define METHOD(name) "/querier.v1.QuerierService/" name
@@ -371,22 +523,6 @@ static const struct {
     {"/api/braid/timeline?step=10&" FROM, NULL},
     {"/api/braid/join", NULL},
 };
-
-static void write_items(struct stored *f)
-{
-    const struct query *query = f->rig.node.state;
-    for (enum br_signal signal = BR_TRACES; signal <= BR_PROFILES; signal++) {
-        struct br_err err = {0};
-        struct wire w = {0};
-        items_request(&w, signal, 0, 40, 2);
-        struct br_item *item = items_walk(&f->rig.h->host, signal, w.data, w.len);
-        const struct br_item *items[] = {item};
-        if (br_store_write(query->store, items, 1, &err))
-            fail_msg("%s", err.text);
-        br_item_free(item);
-        wire_free(&w);
-    }
-}
 
 /* The `n`-th allocation fails; 0: none. Returns whether it came to that. */
 static bool ask_without_memory(struct stored *f, size_t at, unsigned long n,
@@ -490,6 +626,29 @@ static void a_download_is_whole_or_broken(void **state)
     end_stored_now(&f);
 }
 
+/* A client may read a slice slowly for as long as nobody else wants one. */
+static void a_download_that_is_read_slowly_makes_room(void **state)
+{
+    struct br_conn conns[3] = {0};
+    struct stored f;
+    (void)state;
+    start_stored(&f, "{}");
+    write_items(&f);
+    struct fake_request *slow = get_full(&f, &conns[0], "/api/braid/slice", QUERY_PIECES_MAX);
+    fake_host_advance(f.rig.h, 9000);
+    struct fake_request *r = get_on(&f, &conns[1], "/api/braid/slice");
+    assert_int_equal(status_of(r), 503);
+    fake_request_free(r);
+    assert_true(fake_request_reply(slow)->streaming);
+    fake_host_advance(f.rig.h, 60000);
+    r = get_on(&f, &conns[2], "/api/braid/slice");
+    assert_true(fake_request_reply(slow)->broken);
+    assert_int_equal(status_of(r), 200);
+    fake_request_free(slow);
+    fake_request_free(r);
+    end_stored(&f);
+}
+
 static void refuses_configs(void **state)
 {
     static const char *const cases[][2] = {
@@ -515,8 +674,13 @@ SUITE(query)
         cmocka_unit_test(ends_what_nobody_waits_for),
         cmocka_unit_test(may_be_destroyed_under_way),
         cmocka_unit_test(streams_until_the_end),
+        cmocka_unit_test(who_reads_slowly_makes_room),
+        cmocka_unit_test(answers_have_a_share_of_the_memory),
+        cmocka_unit_test(tails_take_no_place_of_others),
+        cmocka_unit_test(a_connection_has_half_of_the_places),
         cmocka_unit_test(every_answer_is_whole_or_an_error),
         cmocka_unit_test(a_download_is_whole_or_broken),
+        cmocka_unit_test(a_download_that_is_read_slowly_makes_room),
         cmocka_unit_test(refuses_configs),
     };
     return RUN(tests, NULL, NULL);

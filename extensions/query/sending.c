@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Answers on their way to their clients. A client that reads slowly keeps memory and a place at no
+ * cost to itself. Therefore all answers together have a share of the memory, they count for
+ * max_concurrent until they have left, and if another one needs the room, the oldest is cut off.
+ */
+#include "base/mem.h"
+#include "extensions/query/query.h"
+
+#define SENDING_SHARE 4     /* the part of the memory limit that answers may hold */
+#define SENDING_MIN_MS 1000 /* an answer has at least this long */
+
+struct query_sending {
+    struct br_list link; /* query->sending: the oldest comes first */
+    const struct br_buf *buf;
+    struct br_conn *conn; /* there as long as the buffer is; NULL: its client cannot be cut off */
+    uint64_t since_ms;
+    size_t bytes;
+    bool cut;
+};
+
+static void sending_drop(struct query *query, struct query_sending *sending)
+{
+    query->n_sending -= !sending->cut;
+    query->sending_bytes -= sending->cut ? 0 : sending->bytes;
+    br_list_remove(&sending->link);
+    br_free(sending);
+}
+
+static void sending_on_left(const struct br_buf *buf, void *arg)
+{
+    struct query *query = arg;
+    for (struct br_list *list = query->sending.next; list != &query->sending; list = list->next) {
+        struct query_sending *sending = br_container_of(list, struct query_sending, link);
+        if (sending->buf == buf) {
+            sending_drop(query, sending);
+            return;
+        }
+    }
+}
+
+int query_sending_init(struct query *query)
+{
+    br_list_init(&query->sending);
+    query->answers = br_pool_new(0);
+    if (!query->answers)
+        return BR_ENOMEM;
+    br_pool_watch(query->answers, query->node->host->pool, sending_on_left, query);
+    return 0;
+}
+
+void query_sending_release(struct query *query)
+{
+    br_pool_free(query->answers);
+    query->answers = NULL;
+}
+
+bool query_sending_make_room(struct query *query)
+{
+    uint64_t now_ms = br_host_mono_ms(query->node->host);
+    for (struct br_list *list = query->sending.next; list != &query->sending; list = list->next) {
+        struct query_sending *sending = br_container_of(list, struct query_sending, link);
+        if (sending->cut || !sending->conn)
+            continue;
+        if (now_ms - sending->since_ms < SENDING_MIN_MS)
+            return false;
+        query->n_sending--;
+        query->sending_bytes -= sending->bytes;
+        sending->cut = true;
+        *query->cut_off += 1;
+        br_conn_cut(sending->conn);
+        return true;
+    }
+    return false;
+}
+
+/* Returns the bytes that the answers of a worker may hold; SIZE_MAX without a limit. */
+static size_t sending_max(const struct br_host *host)
+{
+    size_t hard = host->memory ? br_memory_hard(host->memory) : SIZE_MAX;
+    return hard == SIZE_MAX ? hard : hard / SENDING_SHARE / host->n_workers;
+}
+
+bool query_sending_add(struct query *query, const struct br_buf *buf, struct br_conn *conn)
+{
+    size_t max = sending_max(query->node->host);
+    while (query->sending_bytes && (buf->cap > max || query->sending_bytes > max - buf->cap))
+        if (!query_sending_make_room(query))
+            return false;
+    struct query_sending *sending = br_malloc(sizeof *sending);
+    if (!sending)
+        return false;
+    *sending = (struct query_sending){.buf = buf,
+                                      .conn = conn,
+                                      .since_ms = br_host_mono_ms(query->node->host),
+                                      .bytes = buf->cap};
+    br_list_append(&query->sending, &sending->link);
+    query->n_sending++;
+    query->sending_bytes += sending->bytes;
+    return true;
+}
+
+size_t query_sending_on(const struct query *query, const struct br_conn *conn)
+{
+    size_t n = 0;
+    for (struct br_list *list = query->sending.next; list != &query->sending; list = list->next)
+        n += br_container_of(list, struct query_sending, link)->conn == conn;
+    return n;
+}

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Clients that ask and do not read: they cost those who send data nothing, and those who ask no more than a moment."""
+
+import contextlib
+import socket
+import urllib.parse
+
+import pytest
+
+import clients
+import otlp
+from asked import Asked
+from braid import DEADLINE_S, pipelines, until
+
+SPANS = 1000
+SIZE = 1000  # bytes of each
+TRACE = bytes(range(16))
+
+
+@pytest.fixture
+def asked(braid, tmp_path):
+    """A server of 80 MiB, whose answer to all traces is a megabyte."""
+    made = Asked(braid(pipelines({"store": {"directory": str(tmp_path / "data")}},
+                                 processors={"memory_limiter": {"check_interval": "1s", "limit_mib": 80}},
+                                 extensions={"query": {"endpoint": "127.0.0.1:0"}})))
+    request = otlp.trace_request(SPANS, size=SIZE)
+    for _, _, span in otlp.spans_of(request):
+        span.trace_id = TRACE
+    made.send(request)
+    until(lambda: made.braid("status")["store"]["spans"] >= SPANS, "the spans")
+    return made
+
+
+def unread(asked, path):
+    """A connection on which an answer has begun, whose rest is not read."""
+    host, port = asked.address.rsplit(":", 1)
+    connection = socket.socket()
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    connection.settimeout(DEADLINE_S)
+    connection.connect((host, int(port)))
+    connection.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+    return connection, connection.recv(12)
+
+
+def test_clients_that_do_not_read_their_answers_stop_nobody(asked):
+    path = f"/api/braid/traces/{TRACE.hex()}/otlp"
+    assert len(asked.raw(path)[1]) > 1_000_000
+    with contextlib.ExitStack() as readers:
+        for n in range(100):
+            connection, head = unread(asked, path)
+            readers.enter_context(connection)
+            assert head in (b"HTTP/1.1 200", b"HTTP/1.1 503")
+            clients.grpc(asked.server.grpc, otlp.TRACES, otlp.trace_request(1, first=SPANS + n).SerializeToString()).expect_ok()
+            held = asked.server.metrics()["braid_memory_bytes"]['holder="answers"']
+            assert held <= 20 * 2**20
+        until(lambda: asked.any(path)[0] == 200, "an answer while others are not read")
+    assert sum(asked.server.metrics()["braid_query_cut_off"].values()) > 0
+    until(lambda: asked.server.metrics()["braid_memory_bytes"]['holder="answers"'] == 0, "the answers to go")
+
+
+def test_tails_take_no_place_of_other_queries(asked):
+    with contextlib.ExitStack() as readers:
+        for _ in range(70):
+            connection, head = unread(asked, "/api/braid/tail?" + urllib.parse.urlencode({"service": "nobody"}))
+            readers.enter_context(connection)
+            assert head == b"HTTP/1.1 200"
+        assert asked.braid("status")["store"]["spans"] >= SPANS
