@@ -383,15 +383,14 @@ static void folder_give_up(struct file *file, int rc, const char *why)
 static void folder_on_read(void *arg, struct br_reading *reading, int rc)
 {
     struct file *file = arg;
+    char flaws[BR_FLAWS_SIZE];
     folder_close_file(file);
     if (rc) {
         folder_give_up(file, rc, br_reading_why(reading, rc));
         return;
     }
-    if (reading->n_lost) {
-        *file->folder->meter.failed[BR_PROFILES] += reading->n_lost;
-        folder_complain(file->folder, file->name, reading->lost);
-    }
+    if (br_meter_flaws(&file->folder->meter, reading, flaws))
+        folder_complain(file->folder, file->name, flaws);
     file->item = reading->item;
     reading->item = NULL;
     if (!file->item) {

@@ -79,6 +79,9 @@ int pprof_build(struct br_reading *reading, enum br_profile_format format,
     if (lost.count && !reading->n_lost)
         (void)snprintf(reading->lost, sizeof reading->lost, "%.199s", lost.first.text);
     reading->n_lost += lost.count;
+    if (lost.strays && !reading->n_strays)
+        (void)snprintf(reading->stray, sizeof reading->stray, "%.199s", lost.first_stray.text);
+    reading->n_strays += lost.strays;
     return rc;
 }
 

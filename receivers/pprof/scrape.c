@@ -69,15 +69,15 @@ static void scrape_fail(struct pprof_job *job, const char *why)
     job->failing = true;
 }
 
-/* Samples without which the profile was read. */
-static void scrape_lose(struct pprof_job *job, const struct br_reading *reading)
+/* Flaws of a profile that was read are logged once, and once more when they are back. */
+static void scrape_note_flaws(struct pprof_job *job, const struct br_reading *reading)
 {
     struct pprof_scraper *scraper = job->target->scraper;
-    *scraper->meter.failed[BR_PROFILES] += reading->n_lost;
-    if (reading->n_lost && !job->losing)
-        br_warn(&scraper->node->log, "%s%s: %u samples are left out: %s", job->target->origin,
-                job->path, reading->n_lost, reading->lost);
-    job->losing = reading->n_lost != 0;
+    char flaws[BR_FLAWS_SIZE];
+    bool has_flaws = br_meter_flaws(&scraper->meter, reading, flaws);
+    if (has_flaws && !job->losing)
+        br_warn(&scraper->node->log, "%s%s: %s", job->target->origin, job->path, flaws);
+    job->losing = has_flaws;
 }
 
 static void scrape_succeed(struct pprof_job *job, enum pprof_result result)
@@ -200,7 +200,7 @@ static void scrape_on_read(void *arg, struct br_reading *reading, int rc)
         *scraper->meter.failed[BR_PROFILES] += 1;
         scrape_fail(j, br_reading_why(reading, rc));
     } else {
-        scrape_lose(j, reading);
+        scrape_note_flaws(j, reading);
         scrape_succeed(j, item ? PPROF_OK : PPROF_EMPTY);
     }
     if (item)

@@ -246,11 +246,11 @@ static void pprof_upload_on_read(struct br_upload *upload, const struct br_readi
     struct pprof_upload *pprof_upload = upload->arg;
     struct br_node *node = pprof_upload->ingest.node;
     uint64_t held;
-    *upload->meter->failed[BR_PROFILES] += reading->n_lost;
-    if (reading->n_lost &&
+    char flaws[BR_FLAWS_SIZE];
+    if (br_meter_flaws(upload->meter, reading, flaws) &&
         br_log_allow(&pprof_upload->lost_limit, br_host_mono_ms(node->host), LOG_EVERY_MS, &held))
-        br_warn(&node->log, "%u samples of an upload are left out: %s (%llu more such uploads)",
-                reading->n_lost, reading->lost, (unsigned long long)held);
+        br_warn(&node->log, "an upload: %s (%llu more such uploads)", flaws,
+                (unsigned long long)held);
 }
 
 static const struct br_upload_kind kind = {pprof_upload_read_request, PPROF_READ_NOW,

@@ -117,6 +117,8 @@ static void pyroscope_upload_tell_bad(struct pyroscope_upload *upload)
                        upload->first.text);
     reading->n_lost = upload->lost.count;
     (void)snprintf(reading->lost, sizeof reading->lost, "%.199s", upload->lost.first.text);
+    reading->n_strays = upload->lost.strays;
+    (void)snprintf(reading->stray, sizeof reading->stray, "%.199s", upload->lost.first_stray.text);
 }
 
 void pyroscope_upload_on_read(struct br_upload *upload, const struct br_reading *reading)
@@ -124,11 +126,11 @@ void pyroscope_upload_on_read(struct br_upload *upload, const struct br_reading 
     struct pyroscope *p = upload->arg;
     struct br_node *node = p->ingest.node;
     uint64_t held;
-    *upload->meter->failed[BR_PROFILES] += reading->n_lost;
-    if (reading->n_lost &&
+    char flaws[BR_FLAWS_SIZE];
+    if (br_meter_flaws(upload->meter, reading, flaws) &&
         br_log_allow(&p->lost_limit, br_host_mono_ms(node->host), LOG_EVERY_MS, &held))
-        br_warn(&node->log, "%u samples of a profile are left out: %s (%llu more such profiles)",
-                reading->n_lost, reading->lost, (unsigned long long)held);
+        br_warn(&node->log, "a profile: %s (%llu more such profiles)", flaws,
+                (unsigned long long)held);
 }
 
 static int pyroscope_upload_make_item(struct pyroscope_upload *upload)

@@ -67,10 +67,12 @@ struct br_reading {
     struct br_err err;     /* the sentence, when it failed */
     enum br_status
         invalid; /* what BR_EINVAL means to the client; BR_STATUS_INVALID_ARGUMENT at first */
-    uint32_t n_left_out;  /* pieces that are not in the item ... */
-    char left_out[400];   /* ... and why */
-    uint32_t n_lost;      /* samples without which their profile was read ... */
-    char lost[200];       /* ... and what is wrong with the first of them */
+    uint32_t n_left_out; /* pieces that are not in the item ... */
+    char left_out[400];  /* ... and why */
+    uint32_t n_lost;     /* samples without which their profile was read ... */
+    char lost[200];      /* ... and the error of the first */
+    uint32_t n_strays;   /* the same of references (struct br_profile_lost) */
+    char stray[200];
     uint32_t n_repaired;  /* strings */
     bool mended;          /* a JSON text was not UTF-8, and is now */
     uint32_t n_corrected; /* profiles whose times were corrected */

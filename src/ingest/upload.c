@@ -403,6 +403,23 @@ int br_ingest_listen(struct br_ingest *ingest, struct br_ingest_listener *listen
     return rc;
 }
 
+bool br_meter_flaws(const struct br_meter *meter, const struct br_reading *reading,
+                    char ret[BR_FLAWS_SIZE])
+{
+    int len = 0;
+    if (reading->n_lost) {
+        *meter->failed[BR_PROFILES] += reading->n_lost;
+        len = snprintf(ret, BR_FLAWS_SIZE, "%u samples are left out: %s", reading->n_lost,
+                       reading->lost);
+    }
+    if (reading->n_strays) {
+        *meter->strays += reading->n_strays;
+        (void)snprintf(ret + len, BR_FLAWS_SIZE - (size_t)len, "%s%u references are ignored: %s",
+                       len ? "; " : "", reading->n_strays, reading->stray);
+    }
+    return reading->n_lost || reading->n_strays;
+}
+
 void br_meter_init(struct br_meter *meter, struct br_node *node, const char *transport,
                    unsigned signals)
 {
@@ -416,4 +433,7 @@ void br_meter_init(struct br_meter *meter, struct br_node *node, const char *tra
             of[i][s] = br_node_metric(node, BR_COUNTER, name, "transport", transport);
         }
     }
+    if (signals == BR_SIGNAL_BIT(BR_PROFILES))
+        meter->strays =
+            br_node_metric(node, BR_COUNTER, "braid_receiver_pprof_strays", "transport", transport);
 }

@@ -34,6 +34,7 @@ struct br_ingest {
 /* otelcol_receiver_{accepted,refused,failed}_{spans,profile_samples} of one transport. */
 struct br_meter {
     double *accepted[BR_SIGNALS], *refused[BR_SIGNALS], *failed[BR_SIGNALS];
+    double *strays; /* of receivers of profiles alone */
 };
 
 /* One listener. Zeroed, with `begin` of the receiver's; the rest is set by br_ingest_listen. */
@@ -95,6 +96,13 @@ int br_ingest_listen(struct br_ingest *ingest, struct br_ingest_listener *listen
                      const char *what, struct br_server_config *config, struct br_err *err);
 
 /* Makes the metrics with `transport` ("grpc", "http"), for the signals in `signals`. */
+#define BR_FLAWS_SIZE 512
+
+/* Counts the samples and references that are wrong in a profile that was read. Returns whether
+ * there are any, with a sentence about them. */
+bool br_meter_flaws(const struct br_meter *meter, const struct br_reading *reading,
+                    char ret[BR_FLAWS_SIZE]);
+
 void br_meter_init(struct br_meter *meter, struct br_node *node, const char *transport,
                    unsigned signals);
 

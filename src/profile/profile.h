@@ -68,10 +68,14 @@ struct br_sample_type {
     bool cumulative, sampled;
 };
 
-/* Samples that are wrong in themselves, and without which their profile was read. */
+/* The errors of a profile that was read nevertheless. */
 struct br_profile_lost {
-    uint32_t count;
-    struct br_err first; /* what is wrong with the first of them */
+    uint32_t count;      /* samples that are left out ... */
+    struct br_err first; /* ... and the error of the first */
+    /* References to texts that are not there, for which an empty text is taken or none, and entries
+     * of which a later one has the id. */
+    uint32_t strays;
+    struct br_err first_stray;
 };
 
 /* Asks for a profile in parts, where br_profile_divides. */
@@ -127,7 +131,8 @@ size_t br_profile_text_max(const struct br_profile_source *source);
  * with a sentence, when it would take more memory than four times what was sent and a MiB; or
  * BR_ENOMEM. An empty profile is no error and adds nothing. Of a pprof, a sample that refers to
  * what is not there, or has another number of values than there are types, is left out, as
- * Pyroscope does it, and counted in `lost`; where no sample is left it is BR_EINVAL. */
+ * Pyroscope does it, and counted in `lost`; where no sample is left it is BR_EINVAL. So are its
+ * stray references. */
 int br_profile_read(struct br_build *build, enum br_profile_format format,
                     const struct br_profile_source *source, struct br_arena *scratch,
                     struct br_err *err);

@@ -223,6 +223,23 @@ def test_a_bad_sample_costs_itself(server):
     server.process.wait_log("location 99 is not in the profile")
 
 
+def test_a_stray_reference_costs_its_text_alone(server):
+    """A comment that is not in the table of texts, and a function whose id comes twice: the real Pyroscope (2.x) takes both, and
+    shows the last function of an id."""
+    profile = pprof.parse(make_pprof())
+    profile.comment.append(999)
+    profile.string_table.append("other")
+    profile.function.add(id=2, name=len(profile.string_table) - 1)
+    body = push_request((LABELS, [(profile.SerializeToString(), "")])).SerializeToString()
+    assert http1(server.address, PUSH_PATH, body, {"Content-Type": "application/proto"}).code == 200
+    assert [each[5] for each in flat(server.take())] == [{tuple(name.replace("work", "other") for name in stack): value
+                                                          for stack, value in STACKS.items()}]
+    metrics = server.process.metrics()
+    assert sum(metrics["braid_receiver_pprof_strays"].values()) == 2
+    assert sum(metrics["otelcol_receiver_failed_profile_samples"].values()) == 0
+    server.process.wait_log("2 references are ignored: pprof: two functions have the id 2")
+
+
 @every
 @pytest.mark.parametrize("raw_name", ["rawProfile", "raw_profile"])
 def test_push_connect_json(server, send, raw_name):

@@ -213,6 +213,12 @@ static inline bool br_pprof_string(struct br_pprof *pprof, uint64_t index, const
     return br_pprof_string_slow(pprof, index, what, ret);
 }
 
+/* The same of texts that a profile can do without: a stray reference is counted and means the empty
+ * text. */
+uint32_t br_pprof_string_or_empty(struct br_pprof *pprof, uint64_t index, const char *what);
+const uint8_t *br_pprof_text_or_empty(struct br_pprof *pprof, uint64_t index, const char *what,
+                                      size_t *ret_len);
+
 /* Index + 1, or 0 when there is no such id. */
 uint32_t br_pprof_ids_find(const struct br_pprof_ids *ids, uint64_t id);
 static inline uint32_t br_pprof_ids_get(const struct br_pprof_ids *ids, uint64_t id)

@@ -105,12 +105,8 @@ static int pprof_read_value_type(struct br_pprof *pprof, const struct br_field *
                                  uint64_t *type, uint64_t *unit)
 {
     uint64_t v[3] = {0};
-    size_t len;
     if (!br_pprof_scalars(field->data, field->data + field->value, v, 2))
         return pprof_read_invalid(pprof, "a value type is malformed");
-    for (unsigned i = 1; i <= 2; i++)
-        if (!br_pprof_text(pprof, v[i], &len))
-            return br_pprof_no_string(pprof, v[i], "value type");
     *type = v[1];
     *unit = v[2];
     return 0;
@@ -133,6 +129,8 @@ static int pprof_read_name(struct br_pprof *pprof, uint64_t index, const char **
 {
     size_t len;
     const uint8_t *text = br_pprof_text(pprof, index, &len);
+    if (!text)
+        return br_pprof_no_string(pprof, index, "sample type");
     if (len > BR_PPROF_MOST_NAME)
         return br_err_set(pprof->err, BR_EINVAL,
                           "pprof: a sample type's name has more than %u bytes", BR_PPROF_MOST_NAME);
@@ -147,7 +145,7 @@ static int pprof_read_name(struct br_pprof *pprof, uint64_t index, const char **
 static int pprof_read_type(struct br_pprof *pprof, struct types *types,
                            const struct br_field *field)
 {
-    uint64_t type, unit;
+    uint64_t type = 0, unit = 0;
     int rc = pprof_read_value_type(pprof, field, &type, &unit);
     size_t theirs =
         !rc && pprof->datadog ? pprof_read_datadog_type(pprof, type) : BR_COUNT(datadog_types);
@@ -232,23 +230,21 @@ static int pprof_read_add_name(struct br_pprof *pprof, struct br_addition *addit
 }
 
 /* The text that a field of Profile refers to, empty where there is no such field. */
-static const uint8_t *pprof_read_top_text(const struct br_pprof *pprof, uint32_t field,
+static const uint8_t *pprof_read_top_text(struct br_pprof *pprof, uint32_t field, const char *what,
                                           size_t *ret_len)
 {
-    static const uint8_t empty[1];
     *ret_len = 0;
-    return pprof->ranges[field].count ? br_pprof_text(pprof, pprof->scalars[field], ret_len)
-                                      : empty;
+    return pprof->ranges[field].count
+               ? br_pprof_text_or_empty(pprof, pprof->scalars[field], what, ret_len)
+               : (const uint8_t *)"";
 }
 
 static int pprof_read_open_scope(struct br_pprof *pprof, const struct types *types)
 {
     struct br_addition addition = {0};
     size_t len;
-    const uint8_t *text = pprof_read_top_text(pprof, BR_PPROF_DEFAULT_TYPE, &len);
-    if (!text)
-        return br_pprof_no_string(pprof, pprof->scalars[BR_PPROF_DEFAULT_TYPE],
-                                  "default_sample_type");
+    const uint8_t *text =
+        pprof_read_top_text(pprof, BR_PPROF_DEFAULT_TYPE, "default_sample_type", &len);
     if (len > BR_PPROF_MOST_NAME)
         return br_err_set(pprof->err, BR_EINVAL,
                           "pprof: default_sample_type has more than %u bytes", BR_PPROF_MOST_NAME);
@@ -286,8 +282,11 @@ static int pprof_read_add_comment(struct br_pprof *pprof, struct comments *comme
 {
     struct br_addition text;
     text.data = br_pprof_text(pprof, index, &text.len);
-    if (!text.data)
-        return br_pprof_no_string(pprof, index, "comment");
+    if (!text.data) {
+        if (!comments->comments)
+            (void)br_pprof_text_or_empty(pprof, index, "comment", &text.len);
+        return 0;
+    }
     if (comments->comments)
         comments->comments[comments->count] = text;
     comments->count++;
@@ -353,9 +352,7 @@ static int pprof_read_attributes(struct br_pprof *pprof, uint32_t *attributes, s
                  {BR_PPROF_DOC_URL, BR_PROFILE_DOC_URL}};
     for (size_t i = 0; i < BR_COUNT(texts); i++) {
         size_t len;
-        const uint8_t *text = pprof_read_top_text(pprof, texts[i].field, &len);
-        if (!text)
-            return br_pprof_no_string(pprof, pprof->scalars[texts[i].field], texts[i].name);
+        const uint8_t *text = pprof_read_top_text(pprof, texts[i].field, texts[i].name, &len);
         if (len)
             attributes[(*count)++] = br_build_attribute_text(
                 pprof->build, pprof_read_key_of(pprof, texts[i].name), text, len);
@@ -394,7 +391,7 @@ static int pprof_read_period(struct br_pprof *pprof, struct br_build_profile *pr
     const uint8_t *at = range->start;
     struct br_field field;
     while (br_pprof_next(&at, range->end, BR_SCAN_LEN(BR_PPROF_PERIOD_TYPE), &field)) {
-        uint64_t type, unit;
+        uint64_t type = 0, unit = 0;
         int rc = pprof_read_value_type(pprof, &field, &type, &unit);
         if (rc)
             return rc;
@@ -402,10 +399,9 @@ static int pprof_read_period(struct br_pprof *pprof, struct br_build_profile *pr
             pprof->datadog ? pprof_read_datadog_type(pprof, type) : BR_COUNT(datadog_types);
         if (theirs < BR_COUNT(datadog_types))
             profile->period_type = pprof_read_key_of(pprof, datadog_types[theirs].type);
-        else if (!br_pprof_string(pprof, type, "period type", &profile->period_type))
-            return BR_EINVAL;
-        if (!br_pprof_string(pprof, unit, "period type", &profile->period_unit))
-            return BR_EINVAL;
+        else
+            profile->period_type = br_pprof_string_or_empty(pprof, type, "period type");
+        profile->period_unit = br_pprof_string_or_empty(pprof, unit, "period type");
     }
     profile->period = (int64_t)pprof->scalars[BR_PPROF_PERIOD];
     return 0;
@@ -501,6 +497,16 @@ static int pprof_read_whole(struct br_pprof *pprof)
     return rc || pprof_read_fits_taken(pprof) ? rc : br_pprof_no_memory(pprof);
 }
 
+static void pprof_read_tell_strays(const struct br_pprof *pprof)
+{
+    struct br_profile_lost *into = pprof->source->lost;
+    if (!into)
+        return;
+    if (!into->strays)
+        into->first_stray = pprof->lost.first_stray;
+    into->strays += pprof->lost.strays;
+}
+
 int br_pprof_read(struct br_build *build, const struct br_profile_source *source,
                   struct br_arena *scratch, struct br_err *err)
 {
@@ -519,6 +525,8 @@ int br_pprof_read(struct br_build *build, const struct br_profile_source *source
     br_pprof_share(&p);
     rc = pprof_read_whole(&p);
     br_pprof_release_labels(&p);
+    if (!rc)
+        pprof_read_tell_strays(&p);
     (void)br_build_limit(build, p.build_limit);
     return rc;
 }

@@ -38,11 +38,23 @@ int br_pprof_compose(struct br_pprof *pprof, size_t len)
                       BR_PPROF_GROWTH, pprof->source->len);
 }
 
+static int pprof_tables_no_string(struct br_pprof *pprof, uint64_t index, const char *what,
+                                  struct br_err *err)
+{
+    return br_err_set(err, BR_EINVAL, "pprof: %s: string %lld is not in the table of %u strings",
+                      what, (long long)index, pprof->n_strings);
+}
+
 int br_pprof_no_string(struct br_pprof *pprof, uint64_t index, const char *what)
 {
-    return br_err_set(pprof->err, BR_EINVAL,
-                      "pprof: %s: string %lld is not in the table of %u strings", what,
-                      (long long)index, pprof->n_strings);
+    return pprof_tables_no_string(pprof, index, what, pprof->err);
+}
+
+/* Counts one more. Returns where its error goes: only the first is kept, and a body may have
+ * millions of them. */
+static struct br_err *pprof_tables_stray(struct br_pprof *pprof)
+{
+    return pprof->lost.strays++ ? NULL : &pprof->lost.first_stray;
 }
 
 bool br_pprof_scalars(const uint8_t *p, const uint8_t *end, uint64_t *values, uint32_t count)
@@ -141,6 +153,27 @@ bool br_pprof_string_slow(struct br_pprof *pprof, uint64_t index, const char *wh
     return true;
 }
 
+const uint8_t *br_pprof_text_or_empty(struct br_pprof *pprof, uint64_t index, const char *what,
+                                      size_t *ret_len)
+{
+    const uint8_t *text = br_pprof_text(pprof, index, ret_len);
+    if (text)
+        return text;
+    (void)pprof_tables_no_string(pprof, index, what, pprof_tables_stray(pprof));
+    return (const uint8_t *)"";
+}
+
+uint32_t br_pprof_string_or_empty(struct br_pprof *pprof, uint64_t index, const char *what)
+{
+    uint32_t string = 0;
+    size_t len;
+    if (!br_pprof_text(pprof, index, &len))
+        (void)br_pprof_text_or_empty(pprof, index, what, &len);
+    else
+        (void)br_pprof_string(pprof, index, what, &string);
+    return string;
+}
+
 /* --- Ids -------------------------------------------------------------------------------------- */
 
 static bool pprof_tables_ids_init(struct br_pprof *pprof, struct br_pprof_ids *ids, uint32_t count)
@@ -188,13 +221,14 @@ static bool pprof_tables_make_sparse(struct br_pprof *pprof, struct br_pprof_ids
     return true;
 }
 
-/* Notes where `id` went; 0 is no id and is not noted. */
+/* Notes where `id` went, except 0, which means none. The last entry that has it counts, as in
+ * Pyroscope. */
 static int pprof_tables_ids_put(struct br_pprof *pprof, struct br_pprof_ids *ids, uint64_t id,
                                 uint32_t index, const char *what)
 {
     if (br_pprof_ids_get(ids, id))
-        return br_err_set(pprof->err, BR_EINVAL, "pprof: two %ss have the id %llu", what,
-                          (unsigned long long)id);
+        (void)br_err_set(pprof_tables_stray(pprof), BR_EINVAL, "pprof: two %ss have the id %llu",
+                         what, (unsigned long long)id);
     if (id == 0)
         return 0;
     if (id < ids->n_dense) {
@@ -243,14 +277,12 @@ static int pprof_tables_read_mapping(struct br_pprof *pprof, const struct br_fie
         FIELDS = FLAGS + BR_COUNT(flags)
     };
     uint64_t v[FIELDS] = {0};
-    uint32_t attributes[1 + BR_COUNT(flags)], filename;
+    uint32_t attributes[1 + BR_COUNT(flags)];
     size_t n = 0, len;
     if (!br_pprof_scalars(field->data, field->data + field->value, v, FIELDS - 1))
         return pprof_tables_malformed(pprof, "mapping");
-    if (!br_pprof_text(pprof, v[BUILD_ID], &len))
-        return br_pprof_no_string(pprof, v[BUILD_ID], "build id");
-    if (!br_pprof_string(pprof, v[FILENAME], "mapping", &filename))
-        return BR_EINVAL;
+    uint32_t filename = br_pprof_string_or_empty(pprof, v[FILENAME], "mapping");
+    (void)br_pprof_text_or_empty(pprof, v[BUILD_ID], "build id", &len);
     if (len) {
         uint32_t key =
             br_build_string(pprof->build, BR_MAPPING_BUILD_ID, strlen(BR_MAPPING_BUILD_ID));
@@ -305,13 +337,11 @@ static int pprof_tables_read_function(struct br_pprof *pprof, const struct br_fi
 {
     enum { ID = 1, NAME, SYSTEM_NAME, FILENAME, START_LINE, FIELDS };
     uint64_t v[FIELDS] = {0};
-    uint32_t name, system_name, filename;
     if (!br_pprof_scalars(field->data, field->data + field->value, v, FIELDS - 1))
         return pprof_tables_malformed(pprof, "function");
-    if (!br_pprof_string(pprof, v[NAME], "function", &name) ||
-        !br_pprof_string(pprof, v[SYSTEM_NAME], "function", &system_name) ||
-        !br_pprof_string(pprof, v[FILENAME], "function", &filename))
-        return BR_EINVAL;
+    uint32_t name = br_pprof_string_or_empty(pprof, v[NAME], "function");
+    uint32_t system_name = br_pprof_string_or_empty(pprof, v[SYSTEM_NAME], "function");
+    uint32_t filename = br_pprof_string_or_empty(pprof, v[FILENAME], "function");
     int rc = scripting ? pprof_tables_scripting_name(pprof, v[NAME], v[FILENAME], &name) : 0;
     if (rc)
         return rc;

@@ -11,7 +11,6 @@ static struct message *without_types(struct message *m)
 static void test_invalid(void **state)
 {
     (void)state;
-    struct message *location2 = nest(PLOCATION, number(1, 1), END);
     const struct {
         struct message *m;
         const char *want;
@@ -35,31 +34,15 @@ static void test_invalid(void **state)
         {around(sample(label(BYTES, 0, 1, UINT64_MAX))), "label: string -1"},
         {around(sample(join(label(USER, 1, 0, 0), label(USER, 99, 0, 0)))), "label: string 99"},
         {without_types(new_message(0)), "samples without sample types"},
-        {without_types(type(99, 0)), "value type: string 99"},
-        {without_types(type(0, 99)), "value type: string 99"},
+        {without_types(type(99, 0)), "sample type: string 99"},
+        {without_types(type(0, 99)), "sample type: string 99"},
         {without_types(text(TYPE, "\x0a")), "value type is malformed"},
-        {join(around(sample(NULL)), location2), "two locations have the id 1"},
-        {join(around(sample(NULL)), nest(PFUNCTION, number(1, 1), END)),
-         "two functions have the id 1"},
-        {join(around(sample(NULL)), nest(PMAPPING, number(1, 1), END)),
-         "two mappings have the id 1"},
-        {join(around(sample(NULL)), nest(PFUNCTION, number(1, 2), number(2, 99), END)),
-         "function: string 99"},
-        {join(around(sample(NULL)), nest(PMAPPING, number(1, 2), number(5, 99), END)),
-         "mapping: string 99"},
-        {join(around(sample(NULL)), nest(PMAPPING, number(1, 2), number(6, 99), END)),
-         "build id: string 99"},
         {join(around(sample(NULL)), nest(PLOCATION, text(4, "\x0a"), END)), "line is malformed"},
         {join(around(sample(NULL)), nest(PLOCATION, number(4, 1), END)), "location is malformed"},
         {join(around(sample(NULL)), text(PLOCATION, "\x08")), "location is malformed"},
         {join(around(sample(NULL)), text(PFUNCTION, "\x08")), "function is malformed"},
         {join(around(sample(NULL)), text(PMAPPING, "\x08")), "mapping is malformed"},
-        {join(around(sample(NULL)), number(DEFAULT_TYPE, 99)), "default_sample_type: string 99"},
-        {join(around(sample(NULL)), number(DOC_URL, 99)), "doc_url: string 99"},
-        {join(around(sample(NULL)), number(COMMENT, 99)), "comment: string 99"},
         {join(around(sample(NULL)), bytes(COMMENT, "\1\xff", 2)), "comments are malformed"},
-        {join(around(sample(NULL)), nest(PERIOD_TYPE, number(1, 99), END)),
-         "value type: string 99"},
         {join(around(sample(NULL)), number(SAMPLE, 1)), "field 2 has the wrong wire type"},
         {join(around(sample(NULL)), text(TIME, "")), "field 9 has the wrong wire type"},
         {join(around(sample(NULL)), bytes(99, "\1", 1)), NULL},
@@ -133,6 +116,63 @@ static void test_samples_are_lost_alone(void **state)
                                                                      number(2, 9), END)))),
                      0);
     assert_int_equal(lost.count, 0);
+    done(&r);
+}
+
+/* A stray reference costs the text or the entry that it is, and is counted. Of entries with one id
+ * the last counts, as github.com/grafana/pyroscope (2.x) answers. */
+static void test_strays(void **state)
+{
+    (void)state;
+    const struct {
+        struct message *m;
+        const char *want; /* NULL: none */
+        uint32_t count;
+    } cases[] = {
+        {nest(PFUNCTION, number(1, 2), number(2, 99), number(3, 98), number(4, 97), END),
+         "function: string 99", 3},
+        {nest(PMAPPING, number(1, 2), number(5, 99), END), "mapping: string 99", 1},
+        {nest(PMAPPING, number(1, 2), number(6, 99), END), "build id: string 99", 1},
+        {number(DEFAULT_TYPE, 99), "default_sample_type: string 99", 1},
+        {number(DOC_URL, 99), "doc_url: string 99", 1},
+        {number(COMMENT, 99), "comment: string 99", 1},
+        {bytes(COMMENT, "\1\x63\1", 3), "comment: string 99", 1},
+        {nest(PERIOD_TYPE, number(1, 99), number(2, 98), END), "period type: string 99", 2},
+        {nest(PMAPPING, number(1, 1), END), "two mappings have the id 1", 1},
+        {nest(PFUNCTION, number(1, 1), END), "two functions have the id 1", 1},
+        {nest(PLOCATION, number(1, 1), END), "two locations have the id 1", 1},
+        {join(nest(PFUNCTION, number(1, 1ull << 40), END),
+              nest(PFUNCTION, number(1, 1ull << 40), END)),
+         "two functions have the id 1099511627776", 1},
+        {nest(PFUNCTION, END), NULL, 0},
+    };
+    for (size_t i = 0; i < BR_COUNT(cases); i++) {
+        struct br_profile_lost lost = {0};
+        struct read r = {.source = {.lost = &lost}};
+        int rc = read_message(&r, join(around(sample(NULL)), cases[i].m));
+        if (rc || lost.strays != cases[i].count ||
+            (cases[i].want && !strstr(lost.first_stray.text, cases[i].want)))
+            fail_msg("case %zu: %d \"%s\", %u \"%s\"", i, rc, r.err.text, lost.strays,
+                     lost.first_stray.text);
+        assert_int_equal(lost.count, 0);
+        assert_int_equal(profile_at(&r, 0)->n_samples, 1);
+        free_unpacked(r.request, NULL);
+    }
+    free_messages();
+}
+
+static void test_last_of_two_entries_counts(void **state)
+{
+    (void)state;
+    struct read r = {0};
+    struct message *again = nest(PFUNCTION, number(1, 1), number(2, USER), END);
+    assert_int_equal(read_message(&r, join(around(sample(NULL)), again)), 0);
+    const Opentelemetry__Proto__Profiles__V1development__ProfilesDictionary *dictionary =
+        r.request->dictionary;
+    int32_t stack = profile_at(&r, 0)->samples[0]->stack_index;
+    int32_t location = dictionary->stack_table[stack]->location_indices[0];
+    int32_t function = dictionary->location_table[location]->lines[0]->function_index;
+    assert_string_equal(string_at(&r, dictionary->function_table[function]->name_strindex), "user");
     done(&r);
 }
 
@@ -223,9 +263,14 @@ static void test_no_memory(void **state)
 SUITE(pprof_errors)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_invalid),       cmocka_unit_test(test_samples_are_lost_alone),
-        cmocka_unit_test(test_unknown_stack), cmocka_unit_test(test_first_string),
-        cmocka_unit_test(test_bounds),        cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_invalid),
+        cmocka_unit_test(test_strays),
+        cmocka_unit_test(test_last_of_two_entries_counts),
+        cmocka_unit_test(test_samples_are_lost_alone),
+        cmocka_unit_test(test_unknown_stack),
+        cmocka_unit_test(test_first_string),
+        cmocka_unit_test(test_bounds),
+        cmocka_unit_test(test_no_memory),
     };
     return RUN(tests, request_setup, request_teardown);
 }
