@@ -13,12 +13,12 @@
 
 void otlp_partial_read(const uint8_t *data, size_t len, struct br_outcome *outcome)
 {
-    const uint8_t *p = data, *end = data + len;
+    const uint8_t *p = data, *end = br_mem_end(data, len);
     struct br_field field, g;
     while (p && p < end && (p = br_field_next(p, end, &field))) {
         if (field.number != BR_RESPONSE_PARTIAL_SUCCESS || field.wire != BR_WIRE_LEN)
             continue;
-        const uint8_t *q = field.data, *stop = field.data + field.value;
+        const uint8_t *q = field.data, *stop = br_field_end(&field);
         while (q && q < stop && (q = br_field_next(q, stop, &g))) {
             if (g.number == BR_PARTIAL_SUCCESS_REJECTED && g.wire == BR_WIRE_VARINT)
                 outcome->n_rejected = g.value > INT64_MAX    ? 0

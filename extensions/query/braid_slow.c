@@ -93,7 +93,8 @@ static bool slow_on_duration(const struct br_stored_span *span, void *arg)
 
 static void slow_choose(const struct slow_ask *ask, struct slow_side *side)
 {
-    const uint64_t *durations_ns = ask->durations_ns + side->first;
+    const uint64_t *durations_ns =
+        br_mem_end(ask->durations_ns, side->first * sizeof *ask->durations_ns);
     side->read.count = side->count < SIDE_MAX ? side->count : SIDE_MAX;
     for (size_t i = 0; i < side->read.count; i++)
         side->read.durations_ns[i] = durations_ns[i * side->count / side->read.count];
@@ -203,7 +204,8 @@ static int slow_flame(struct slow_ask *ask, const struct br_profile_type *type,
 static void slow_put_side(struct slow_ask *ask, char before, const struct slow_side *side)
 {
     struct br_str *out = &ask->job->out;
-    const uint64_t *durations_ns = ask->durations_ns + side->first;
+    const uint64_t *durations_ns =
+        br_mem_end(ask->durations_ns, side->first * sizeof *ask->durations_ns);
     bool more = false;
     br_str_putc(out, before);
     br_str_json(out, side->name, strlen(side->name));

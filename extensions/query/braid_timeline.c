@@ -77,7 +77,8 @@ static void timeline_put(struct timeline *timeline)
     br_str_printf(out, "{\"step_ns\":%" PRIu64 ",\"start_unix_ns\":\"%" PRIu64 "\",\"buckets\":[",
                   timeline->step_ns, timeline->from_ns);
     for (size_t i = 0; i < timeline->n_buckets; i++) {
-        const struct timeline_span *spans = timeline->spans + at;
+        const struct timeline_span *spans =
+            br_mem_end(timeline->spans, at * sizeof *timeline->spans);
         size_t count = 0, errors = 0;
         for (; at + count < timeline->count && spans[count].bucket == i; count++)
             errors += spans[count].failed;

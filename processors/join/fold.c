@@ -126,7 +126,7 @@ static void fold_sort(uint32_t *values, uint32_t count)
 /* The next number of a repeated field; false at its end. `*at` is NULL at first. */
 static bool fold_number(const struct br_field *field, const uint8_t **at, uint64_t *ret)
 {
-    const uint8_t *end = field->data + field->value;
+    const uint8_t *end = br_field_end(field);
     if (field->wire != BR_WIRE_LEN) {
         *ret = field->value;
         return !*at && (*at = (const uint8_t *)"");
@@ -273,10 +273,10 @@ static void fold_note_all(struct fold *fold, const struct br_item *item)
             (struct fold_range){index, part->raw, part->raw + part->raw_len};
         const uint8_t *p = part->raw + part->body_at, *end = part->raw + part->raw_len;
         while (p < end && (p = br_field_next(p, end, &field))) {
-            const uint8_t *q = field.data, *q_end = field.data + field.value;
+            const uint8_t *q = field.data, *q_end = br_field_end(&field);
             while (field.number == BR_RESOURCES_SCOPES && q < q_end &&
                    (q = br_field_next(q, q_end, &s))) {
-                const uint8_t *m = s.data, *m_end = s.data + s.value;
+                const uint8_t *m = s.data, *m_end = br_field_end(&s);
                 fold->profile_first = index;
                 const uint8_t *at = m;
                 for (;

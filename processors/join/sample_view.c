@@ -707,7 +707,7 @@ static uint64_t sample_view_leaf_function_of(const struct br_dictionary_view *vi
     while (p < end && (p = br_field_next(p, end, &field))) {
         if (field.number != BR_LOCATION_LINES)
             continue;
-        const uint8_t *q = field.data, *q_end = field.data + field.value;
+        const uint8_t *q = field.data, *q_end = br_field_end(&field);
         while (q < q_end && (q = br_field_next(q, q_end, &g)))
             if (g.number == BR_LINE_FUNCTION)
                 function = g.value;

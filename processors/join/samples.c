@@ -638,7 +638,7 @@ static bool run_scope_is_pyroscopes(const uint8_t *p, const uint8_t *end)
     struct br_field field;
     struct br_pair pair;
     while (p < end && (p = br_scan(p, end, &field))) {
-        const uint8_t *q = field.data, *q_end = field.data + field.value;
+        const uint8_t *q = field.data, *q_end = br_field_end(&field);
         while (field.number == BR_SCOPES_SCOPE && q &&
                (q = br_pair_next(q, q_end, BR_SCOPE_ATTRIBUTES, &pair)))
             if (br_text_is(pair.key, BR_SCOPE_PYROSCOPE_NAME))
@@ -654,7 +654,7 @@ static bool join_run_has_times(const uint8_t *p, const uint8_t *end)
     while (p < end && (p = br_scan(p, end, &field))) {
         if (field.number != BR_PROFILE_SAMPLES)
             continue;
-        const uint8_t *q = field.data, *q_end = field.data + field.value;
+        const uint8_t *q = field.data, *q_end = br_field_end(&field);
         while (q < q_end && (q = br_scan(q, q_end, &inner)))
             if (inner.number == BR_SAMPLE_TIMES)
                 return true;
@@ -684,12 +684,12 @@ static void join_run_part(struct run *run, const struct br_part *part,
     bool finds_nothing = join_run_finds_nothing(run);
     uint32_t index = 0;
     while (p < end && (p = br_field_next(p, end, &field))) {
-        const uint8_t *q = field.data, *q_end = field.data + field.value;
+        const uint8_t *q = field.data, *q_end = br_field_end(&field);
         if (field.number == BR_RESOURCES_SCOPES)
             run_scope_begin(run, &field);
         while (field.number == BR_RESOURCES_SCOPES && q < q_end &&
                (q = br_field_next(q, q_end, &g))) {
-            const uint8_t *s = g.data, *s_end = g.data + g.value;
+            const uint8_t *s = g.data, *s_end = br_field_end(&g);
             if (g.number != BR_SCOPES_ITEMS)
                 continue;
             join_value_type_read(run->join->table, &run->dictionary.view, s, s_end,
@@ -721,7 +721,7 @@ static enum join_measure join_run_best_measure(struct run *run, const struct br_
     struct join_value_type value_type;
     enum join_measure best = JOIN_OTHER;
     while (p < end && (p = br_field_next(p, end, &field))) {
-        const uint8_t *q = field.data, *q_end = field.data + field.value;
+        const uint8_t *q = field.data, *q_end = br_field_end(&field);
         while (field.number == BR_RESOURCES_SCOPES && q < q_end &&
                (q = br_field_next(q, q_end, &g))) {
             if (g.number != BR_SCOPES_ITEMS)

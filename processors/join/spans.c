@@ -157,7 +157,7 @@ static void spans_flush(struct entering *entering)
                                          .attributes = entering->attributes};
     *entering->join->spans_entered += (double)join_table_enter(entering->join->table, &entries,
                                                                entering->now_ms, &entering->tally);
-    entering->spans += entering->count;
+    entering->spans = br_mem_end(entering->spans, entering->count * sizeof *entering->spans);
     entering->count = 0;
     entering->at = entering->chunk;
 }

@@ -55,7 +55,7 @@ static int limits_pieces_on_profile(void *arg, struct br_visit *visit)
 {
     struct stripper *stripper = arg;
     uint8_t *copy = br_arena_alloc(stripper->arena, visit->len + 1), *out = copy;
-    const uint8_t *end = visit->body + visit->len;
+    const uint8_t *end = br_mem_end(visit->body, visit->len);
     struct br_field field;
     if (!copy)
         return BR_ENOMEM;

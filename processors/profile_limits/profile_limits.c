@@ -100,7 +100,7 @@ static int profile_limits_on_labelled(void *arg, struct br_visit *visit)
 {
     const struct uses *uses = arg;
     uint32_t field = visit->level == BR_LEVEL_ITEM ? 2 : 11;
-    const uint8_t *end = visit->body + visit->len;
+    const uint8_t *end = br_mem_end(visit->body, visit->len);
     struct br_field found;
     br_steps_add(visit->len);
     for (const uint8_t *p = visit->body; p < end && (p = br_scan(p, end, &found));) {

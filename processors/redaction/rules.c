@@ -332,7 +332,8 @@ static int redact_rules_put(struct redact_rules *rules, size_t *at, const void *
         return BR_EFULL;
     if (br_grow(&rules->next, &rules->next_cap, *at + len, 1, TEXT_MAX))
         return BR_ENOMEM;
-    br_put_bytes(rules->next + *at, data, len);
+    if (len)
+        memcpy(rules->next + *at, data, len);
     *at += len;
     return 0;
 }

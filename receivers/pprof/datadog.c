@@ -48,7 +48,7 @@ static int datadog_resource(struct br_reading *reading, const char *text, size_t
                             struct br_arena *arena, struct br_addition *ret)
 {
     struct br_label labels[BR_COUNT(datadog_labels)];
-    const char *end = text + len;
+    const char *end = br_mem_end(text, len);
     size_t n = 0;
     while (text < end && n < BR_COUNT(labels)) {
         const char *comma = memchr(text, ',', (size_t)(end - text)), *stop = comma ? comma : end;

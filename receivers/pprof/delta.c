@@ -700,7 +700,8 @@ int pprof_delta_take(struct pprof_delta *delta, const uint8_t *data, size_t len,
                      struct br_arena *arena, const uint8_t **ret, size_t *ret_len,
                      struct br_err *err)
 {
-    struct reading reading = {.delta = delta, .err = err, .data = data, .end = data + len};
+    struct reading reading = {
+        .delta = delta, .err = err, .data = data, .end = br_mem_end(data, len)};
     if (len > UINT32_MAX)
         return br_err_set(err, BR_ETOOBIG, "pprof: 4 GiB or more");
     reading.max_bytes = GROWTH * len + SPARE;

@@ -87,7 +87,7 @@ static bool delta_check_is_nested(const struct shape *shape, const uint8_t *at, 
 
 bool pprof_delta_check(const uint8_t *data, size_t len)
 {
-    const uint8_t *at = data, *end = data + len;
+    const uint8_t *at = data, *end = br_mem_end(data, len);
     struct br_field field;
     while (at < end) {
         at = br_scan(at, end, &field);

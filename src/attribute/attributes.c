@@ -31,7 +31,7 @@ static struct br_attribute *attributes_append(struct br_attributes *attributes)
 static bool attributes_join_values(struct br_attributes *attributes, struct br_value *ret,
                                    const uint8_t *p, size_t len)
 {
-    const uint8_t *end = p + len;
+    const uint8_t *end = br_mem_end(p, len);
     uint8_t *joined = br_arena_alloc(attributes->arena, len), *out = joined;
     struct br_field field;
     attributes->no_memory = attributes->no_memory || !joined;
@@ -79,7 +79,7 @@ bool br_attributes_add(struct br_attributes *attributes, const struct br_attribu
 bool br_attributes_read(struct br_attributes *attributes, uint32_t field, const uint8_t *data,
                         size_t len)
 {
-    const uint8_t *p = data, *end = data + len;
+    const uint8_t *p = data, *end = br_mem_end(data, len);
     br_attributes_clear(attributes);
     br_steps_add(len);
     attributes->field = field;

@@ -66,7 +66,7 @@ bool br_sample_attributes_add(struct br_attributes *attributes,
                               const struct br_dictionary_view *view, uint32_t field,
                               const uint8_t *body, size_t len)
 {
-    const uint8_t *p = body, *end = body + len;
+    const uint8_t *p = body, *end = br_mem_end(body, len);
     struct br_field found;
     while (len && p < end && (p = br_scan(p, end, &found))) {
         if (found.number != field)

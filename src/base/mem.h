@@ -145,6 +145,13 @@ void br_mem_scope_give(size_t bytes);
 bool br_size_add(size_t left, size_t right, size_t *ret);
 bool br_size_mul(size_t left, size_t right, size_t *ret);
 
+/* Returns the end of so many bytes, also of none at NULL, where the language has no NULL + 0
+ * (C17 section 6.5.6). */
+static inline const void *br_mem_end(const void *bytes, size_t len)
+{
+    return len ? (const char *)bytes + len : bytes;
+}
+
 /* Grows the array `*items` of `*cap` elements of `size` bytes so that it holds at least `need`,
  * but never more than `max`. Returns 0, BR_EFULL (need > max) or BR_ENOMEM; on failure nothing
  * changed. */

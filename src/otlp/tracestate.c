@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/mem.h"
 #include "base/steps.h"
 #include "otlp/trace_id.h"
 
@@ -178,7 +179,7 @@ bool br_tracestate_read(struct br_tracestate *ret, const void *text, size_t len)
     if (len == 0 || len > BR_TRACESTATE_MAX)
         return len == 0;
     br_steps_add(len);
-    const char *p = text, *end = p + len;
+    const char *p = text, *end = br_mem_end(p, len);
     size_t n = 0;
     while (p < end) {
         const char *stop = memchr(p, ',', (size_t)(end - p));

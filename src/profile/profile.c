@@ -214,7 +214,7 @@ bool br_profile_guess(const uint8_t *data, size_t len, enum br_profile_format *r
     data = profile_skip_mark(data, &len);
     if (len == 0)
         return false;
-    const uint8_t *end = data + len;
+    const uint8_t *end = br_mem_end(data, len);
     if (len >= sizeof jfr && memcmp(data, jfr, sizeof jfr) == 0)
         *ret = BR_FORMAT_JFR;
     else if (len >= sizeof gzip && memcmp(data, gzip, sizeof gzip) == 0)

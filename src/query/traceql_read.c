@@ -181,7 +181,8 @@ static void traceql_read_attributes(struct reading *reading, const uint8_t *data
 static void traceql_read_event(struct reading *reading, const uint8_t *data, size_t len)
 {
     struct br_field field;
-    for (const uint8_t *p = data, *end = data + len; p < end && (p = br_scan(p, end, &field));) {
+    for (const uint8_t *p = data, *end = br_mem_end(data, len);
+         p < end && (p = br_scan(p, end, &field));) {
         if (field.number == BR_EVENT_NAME && field.wire == BR_WIRE_LEN)
             traceql_read_put(reading, BR_TRACEQL_EVENT_NAME,
                              traceql_read_text(field.data, field.value));
@@ -196,7 +197,8 @@ static void traceql_read_event(struct reading *reading, const uint8_t *data, siz
 static void traceql_read_link(struct reading *reading, const uint8_t *data, size_t len)
 {
     struct br_field field;
-    for (const uint8_t *p = data, *end = data + len; p < end && (p = br_scan(p, end, &field));) {
+    for (const uint8_t *p = data, *end = br_mem_end(data, len);
+         p < end && (p = br_scan(p, end, &field));) {
         if (field.wire != BR_WIRE_LEN || field.value > 16)
             continue;
         if (field.number == BR_SPAN_LINK_TRACE_ID)
@@ -212,7 +214,8 @@ static void traceql_read_link(struct reading *reading, const uint8_t *data, size
 static void traceql_read_status(struct reading *reading, const uint8_t *data, size_t len)
 {
     struct br_field field;
-    for (const uint8_t *p = data, *end = data + len; p < end && (p = br_scan(p, end, &field));)
+    for (const uint8_t *p = data, *end = br_mem_end(data, len);
+         p < end && (p = br_scan(p, end, &field));)
         if (field.number == BR_SPAN_STATUS_MESSAGE && field.wire == BR_WIRE_LEN)
             traceql_read_put(reading, BR_TRACEQL_STATUS_MESSAGE,
                              traceql_read_text(field.data, field.value));
@@ -221,7 +224,8 @@ static void traceql_read_status(struct reading *reading, const uint8_t *data, si
 static void traceql_read_scope(struct reading *reading, const uint8_t *data, size_t len)
 {
     struct br_field field;
-    for (const uint8_t *p = data, *end = data + len; p < end && (p = br_scan(p, end, &field));) {
+    for (const uint8_t *p = data, *end = br_mem_end(data, len);
+         p < end && (p = br_scan(p, end, &field));) {
         if (field.wire != BR_WIRE_LEN)
             continue;
         if (field.number == BR_SCOPE_NAME)

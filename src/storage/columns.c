@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "base/mem.h"
+
 void br_columns_write(const struct br_columns *columns, struct br_pack *into)
 {
     uint32_t count = columns->n_spans;
@@ -45,7 +47,7 @@ static void columns_read_indices(struct br_unpack *unpack, uint32_t *into, uint3
 
 bool br_columns_read(struct br_columns *columns, const uint8_t *data, size_t len)
 {
-    struct br_unpack unpack = {.p = data, .end = data + len};
+    struct br_unpack unpack = {.p = data, .end = br_mem_end(data, len)};
     uint64_t n_spans = br_unpack_varint(&unpack), n_traces = br_unpack_varint(&unpack);
     uint64_t before = 0;
     if (unpack.failed || n_spans > BR_BLOCK_SPANS || n_traces > n_spans)

@@ -110,7 +110,7 @@ static bool matching_matches(struct br_store_matching *matching,
 static bool matching_split(const char *data, size_t len, struct br_series_label *labels,
                            size_t *ret_count)
 {
-    const char *p = data, *end = data + len;
+    const char *p = data, *end = br_mem_end(data, len);
     size_t count = 0;
     while (p < end) {
         const char *value = memchr(p, '\0', (size_t)(end - p));

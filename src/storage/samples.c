@@ -179,7 +179,7 @@ bool br_sample_rows_pack(struct br_sample_packer *packer, const struct br_sample
 
 bool br_sample_totals_read(const uint8_t *data, size_t len, br_sample_total_fn *fn, void *arg)
 {
-    struct br_unpack nodes = {.p = data, .end = data + len};
+    struct br_unpack nodes = {.p = data, .end = br_mem_end(data, len)};
     uint64_t count = br_unpack_varint(&nodes), node = 0;
     if (nodes.failed || count > BR_STACK_NODES_MAX + 1u)
         return false;
@@ -207,7 +207,7 @@ static bool samples_begin(struct samples_reading *reading, const uint8_t *data, 
                           const uint8_t *totals, size_t totals_len)
 {
     struct br_unpack nodes = {.p = totals, .end = totals + totals_len};
-    struct br_unpack at = {.p = data, .end = data + len};
+    struct br_unpack at = {.p = data, .end = br_mem_end(data, len)};
     uint64_t count = br_unpack_varint(&nodes), node = 0;
     if (nodes.failed || count > BR_CHUNK_SAMPLES)
         return false;

@@ -248,7 +248,7 @@ int br_stack_tree_save(struct br_stack_tree *stacks, struct br_sql *sql,
 int br_stack_tree_read_functions(const uint8_t *data, size_t len, br_stack_tree_function_fn *fn,
                                  void *arg)
 {
-    struct br_unpack unpack = {.p = data, .end = data + len};
+    struct br_unpack unpack = {.p = data, .end = br_mem_end(data, len)};
     int rc = 0;
     while (!rc && unpack.p < unpack.end) {
         size_t name_len = (size_t)br_unpack_varint(&unpack);
@@ -264,7 +264,7 @@ int br_stack_tree_read_functions(const uint8_t *data, size_t len, br_stack_tree_
 
 int br_stack_tree_read_nodes(const uint8_t *data, size_t len, br_stack_tree_node_fn *fn, void *arg)
 {
-    struct br_unpack unpack = {.p = data, .end = data + len};
+    struct br_unpack unpack = {.p = data, .end = br_mem_end(data, len)};
     int rc = 0;
     while (!rc && unpack.p < unpack.end) {
         uint64_t back = br_unpack_varint(&unpack), function = br_unpack_varint(&unpack);

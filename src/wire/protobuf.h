@@ -46,6 +46,12 @@ struct br_field {
     const uint8_t *at;   /* the first byte of the tag */
 };
 
+/* Returns the end of a field's bytes; NULL if it has none. */
+static inline const uint8_t *br_field_end(const struct br_field *field)
+{
+    return field->wire == BR_WIRE_LEN ? field->data + field->value : NULL;
+}
+
 /* Reads the field at `p`. Returns the byte after it, or NULL when it is malformed: cut off, field
  * number 0 or past 2^29 - 1, a group, an unknown wire type. */
 const uint8_t *br_field_next(const uint8_t *p, const uint8_t *end, struct br_field *ret);
@@ -88,8 +94,9 @@ static inline uint8_t *br_put_varint(uint8_t *p, uint64_t value)
 
 static inline uint8_t *br_put_bytes(uint8_t *p, const void *data, size_t len)
 {
-    if (len)
-        memcpy(p, data, len);
+    if (!len) /* nowhere to put it, perhaps */
+        return p;
+    memcpy(p, data, len);
     return p + len;
 }
 

@@ -134,7 +134,7 @@ struct join_service join_service_of(const struct br_part *part, struct join_text
     struct text name = {0}, instance = {0};
     struct br_keyvalue kv;
     size_t len;
-    const uint8_t *p = br_part_resource(part, &len), *end = p + len;
+    const uint8_t *p = br_part_resource(part, &len), *end = br_mem_end(p, len);
     while ((p = br_keyvalue_next(p, end, BR_RESOURCE_ATTRIBUTES, &kv))) {
         struct pair pair = join_identity_service_pair_of(&kv, texts);
         if (join_identity_service_text_is(pair.key, "service.name"))

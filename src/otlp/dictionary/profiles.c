@@ -105,7 +105,7 @@ static inline uint8_t *merge_profiles_copy_short(const struct br_merge *merge, u
  * occurs twice, the last counts. */
 void br_merger_put_sample(struct br_merge *merge, const uint8_t *body, size_t len)
 {
-    const uint8_t *p = body, *end = p + len;
+    const uint8_t *p = body, *end = br_mem_end(p, len);
     uint8_t *o = br_merger_room(merge, GROWTH * len + FIXED);
     if (__builtin_expect(!o, 0))
         return;

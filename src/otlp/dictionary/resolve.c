@@ -60,7 +60,7 @@ bool br_value_has_references(const uint8_t *body, size_t len)
 
 bool br_attributes_have_references(const uint8_t *body, size_t len, uint32_t field)
 {
-    const uint8_t *p = body, *end = p + len;
+    const uint8_t *p = body, *end = br_mem_end(p, len);
     struct br_field found;
     while (len && p < end && (p = br_scan(p, end, &found))) {
         if (br_scan_tag(&found) == BR_SCAN_LEN(field) && resolve_attribute_refers(found.data, p, 0))

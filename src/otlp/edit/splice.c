@@ -20,7 +20,7 @@ void br_splice_begin(struct br_splice *splice, const uint8_t *src, size_t len)
 {
     splice->out = br_buf_unref(splice->out);
     splice->src = splice->copied = src;
-    splice->end = src + len;
+    splice->end = br_mem_end(src, len);
     splice->depth = 0;
 }
 

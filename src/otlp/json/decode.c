@@ -341,7 +341,7 @@ static bool decode_parse_duration(const char *text, size_t len, int64_t *ret_sec
                                   int64_t *ret_nanos)
 {
     int64_t seconds = 0, nanos = 0, unit = 1000000000;
-    const char *end = text + len;
+    const char *end = br_mem_end(text, len);
     const char *at = text + (len > 0 && *text == '-');
     const char *first = at;
     for (; at < end && *at >= '0' && *at <= '9' && seconds <= DURATION_MAX_S; at++)

@@ -206,7 +206,7 @@ static void encode_next_element(struct list *list)
 
 static int encode_print_packed(struct list *list, const uint8_t *p, size_t len)
 {
-    const uint8_t *end = p + len;
+    const uint8_t *end = br_mem_end(p, len);
     enum br_wire wire = br_json_wire(list->field);
     size_t size = wire == BR_WIRE_I64 ? 8 : 4;
     while (p < end) {

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/mem.h"
 #include "base/steps.h"
 #include "base/str.h"
 #include "otlp/json/number.h"
@@ -104,7 +105,7 @@ static size_t scan_put_utf8(char *out, uint32_t code_point)
 
 size_t br_json_plain(const char *text, size_t len, char *out)
 {
-    const char *end = text + len;
+    const char *end = br_mem_end(text, len);
     size_t n = 0;
     br_steps_add(len);
     while (text < end) {

@@ -99,7 +99,7 @@ void br_print_text(struct br_str *out, const void *text, size_t len)
         i += n;
         plain = i;
     }
-    br_str_add(out, p + plain, len - plain);
+    br_str_add(out, br_mem_end(p, plain), len - plain);
 }
 
 void br_print_time(struct br_str *out, uint64_t unix_ns)

@@ -373,7 +373,7 @@ static int walk_cut(struct br_walker *walker, struct br_item *item, struct br_bu
                     const uint8_t *data, size_t len)
 {
     static const uint8_t wires[] = {0, LEN, LEN};
-    const uint8_t *p = data, *end = data + len;
+    const uint8_t *p = data, *end = br_mem_end(data, len);
     struct br_field field;
     int rc;
     while (p < end) {

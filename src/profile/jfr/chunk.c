@@ -11,7 +11,7 @@
 static int jfr_chunk_read_header(struct br_jfr_chunk *chunk, const uint8_t *data, size_t len,
                                  struct br_err *err)
 {
-    struct br_jfr_in in = {.p = data, .end = data + len};
+    struct br_jfr_in in = {.p = data, .end = br_mem_end(data, len)};
     uint64_t magic = br_jfr_fixed(&in, 4);
     uint64_t major = br_jfr_fixed(&in, 2);
     (void)br_jfr_fixed(&in, 2); /* minor versions only add events */
@@ -52,7 +52,7 @@ static int jfr_chunk_read_header(struct br_jfr_chunk *chunk, const uint8_t *data
 bool br_jfr_is_torn(const uint8_t *data, size_t len)
 {
     static const uint8_t magic[] = {'F', 'L', 'R', 0};
-    struct br_jfr_in in = {.p = data, .end = data + len};
+    struct br_jfr_in in = {.p = data, .end = br_mem_end(data, len)};
     if (memcmp(data, magic, len < sizeof magic ? len : sizeof magic) != 0)
         return false;
     br_jfr_pass(&in, 8);

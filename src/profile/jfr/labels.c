@@ -331,7 +331,7 @@ typedef int add_fn(struct reader *reader, const struct pair *pair);
 static int jfr_labels_each(struct reader *reader, const uint8_t *data, size_t len, uint32_t number,
                            add_fn *add)
 {
-    const uint8_t *p = data, *end = data + len;
+    const uint8_t *p = data, *end = br_mem_end(data, len);
     struct br_field field;
     struct pair pair;
     while (p < end) {

@@ -348,7 +348,7 @@ static size_t pprof_write_collect_labels(struct br_pprof_writer *writer,
 static uint8_t *pprof_write_put_piece(const struct br_pprof_tables *tables,
                                       const struct br_pprof_piece *piece, uint8_t *out)
 {
-    return br_put_bytes(out, tables->buffers[PPROF_CACHE].data + piece->at, piece->len);
+    return br_put_bytes(out, br_mem_end(tables->buffers[PPROF_CACHE].data, piece->at), piece->len);
 }
 
 /* One of pprof's samples, of a sample of each type. */

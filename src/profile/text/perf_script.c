@@ -476,7 +476,7 @@ static int perf_script_read(struct perf *perf, struct br_err *err)
 
 bool br_perf_script_is(const char *text, size_t len)
 {
-    struct perf perf = {.p = text, .end = text + len};
+    struct perf perf = {.p = text, .end = br_mem_end(text, len)};
     struct span line;
     struct perf_head perf_head;
     while (perf_script_line(&perf, &line))

@@ -113,7 +113,7 @@ uint32_t br_stacks_frame(struct br_stacks *stacks, uint32_t parent, const char *
 
 uint32_t br_stacks_path(struct br_stacks *stacks, uint32_t parent, const char *text, size_t len)
 {
-    const char *end = text + len, *semicolon;
+    const char *end = br_mem_end(text, len), *semicolon;
     while (text < end && (semicolon = memchr(text, ';', (size_t)(end - text))) != NULL) {
         parent = br_stacks_frame(stacks, parent, text, (size_t)(semicolon - text));
         text = semicolon + 1;

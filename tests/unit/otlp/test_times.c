@@ -73,12 +73,18 @@ static struct br_item *walk(struct fake_host *h, const struct given *given)
     return item;
 }
 
+static bool is_same(const struct given *given, const struct given *wanted)
+{
+    return given->time_ns == wanted->time_ns && given->n_stamps == wanted->n_stamps &&
+           memcmp(given->stamps, wanted->stamps, sizeof given->stamps) == 0;
+}
+
 static void check(const struct given *given, const struct given *wanted)
 {
     struct fake_host *h = fake_host_new();
     struct br_item *item = walk(h, given);
     uint32_t n_corrected;
-    bool odd = memcmp(given, wanted, sizeof *given) != 0;
+    bool odd = !is_same(given, wanted);
     assert_int_equal(item->odd_times, odd);
     assert_int_equal(br_item_correct_times(item, NOW, &n_corrected), 0);
     assert_int_equal(n_corrected, odd);
