@@ -221,10 +221,12 @@ static const struct {
     {"receivers", "auth", "Braid does not check who sends. " GUARD},
     {"receivers", "middlewares", "Braid has no middlewares"},
     {"extensions", "auth", "Braid does not check who asks. " GUARD},
+    {"extensions", "middlewares", "Braid has no middlewares"},
     {"exporters", "auth",
      "Braid has no authenticators: put what it sends in `headers`, such as headers: "
      "{Authorization: \"Bearer ${env:TOKEN}\"}"},
     {"exporters", "middlewares", "Braid has no middlewares"},
+    {"exporters", "dialer_middleware", "Braid has no middlewares"},
     {"exporters", "storage", "queues are in memory; Braid keeps none on disk"},
     {"exporters", "batcher", "batches are made by the processor batch, or by sending_queue::batch"},
 };

@@ -2,7 +2,7 @@
 /*
  * Lists the Collector's components that are not in the registry: those that Braid has under another
  * name, those that change no data and may be left out, and, of the others, what they did. Names and
- * aliases are those of the Collector 0.155 to 0.164 and of its contrib distribution.
+ * aliases are those of the Collector 0.155 to 0.165 and of its contrib distribution.
  */
 #pragma once
 

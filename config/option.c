@@ -533,6 +533,42 @@ static int option_check_required(struct reader *reader, const struct br_option *
                        option->name, choices[0] ? ": " : "", choices);
 }
 
+/* Returns the value at a path of keys, "a::b", below a map, or NULL. */
+static const struct br_yaml *option_at(const struct br_yaml *map, const char *path)
+{
+    char key[64];
+    while (map && map->type == BR_YAML_MAP) {
+        const char *end = strstr(path, "::");
+        size_t len = end ? (size_t)(end - path) : strlen(path);
+        (void)snprintf(key, sizeof key, "%.*s", (int)len, path);
+        map = br_yaml_get(map, key);
+        if (!end)
+            return map;
+        path = end + 2;
+    }
+    return NULL;
+}
+
+static int option_read_older(struct reader *reader, const struct br_option *option,
+                             const struct br_yaml *node, const struct br_yaml *key,
+                             const struct br_yaml *value, const char *path, void *field)
+{
+    char joined[192];
+    if (option_at(node, option->now))
+        return br_errs_add(reader->errs, key, path,
+                           "\"%s\" and \"%s\" are two spellings of one key; keep the second",
+                           key->text, option->now);
+    br_errs_warn(reader->errs, key, br_path_join(joined, path, key->text),
+                 "is an older spelling; write %s%s", option->now,
+                 option->negated ? " with the opposite value" : "");
+    if (value->type == BR_YAML_NULL)
+        return 0;
+    int rc = option_read_value(reader, option, value, path, key->text, field);
+    if (!rc && option->negated)
+        *(bool *)field = !*(bool *)field;
+    return rc;
+}
+
 static int option_read_row(struct reader *reader, const struct br_option *option,
                            const struct br_yaml *node, const struct br_yaml *at, const char *path,
                            char *out)
@@ -542,6 +578,8 @@ static int option_read_row(struct reader *reader, const struct br_option *option
     size_t index = map ? option_find_key(option, node) : 0;
     const struct br_yaml *key = map && index < node->count ? node->keys[index] : NULL;
     const struct br_yaml *value = key ? node->items[index] : NULL;
+    if (option->now)
+        return key ? option_read_older(reader, option, node, key, value, path, field) : 0;
     option_set_default(option, field);
     if (map && option_check_spellings(reader, option, node, path))
         return BR_EINVAL;
@@ -602,11 +640,13 @@ static int option_refuse_key(struct reader *reader, const struct br_option *tabl
                         known);
 }
 
-/* A key of the Collector's without a value says there what its absence says. */
+/* A key of the Collector's without a value, or with an empty list, means there what its absence
+ * means. */
 static bool option_says_nothing(const struct br_yaml *key, const struct br_yaml *value,
                                 const char *path)
 {
-    return value->type == BR_YAML_NULL && br_foreign_key(path, key->text);
+    bool empty = value->type == BR_YAML_SEQ && value->count == 0;
+    return (value->type == BR_YAML_NULL || empty) && br_foreign_key(path, key->text);
 }
 
 static int option_check_keys(struct reader *reader, const struct br_option *table,

@@ -64,6 +64,10 @@ enum br_option_kind {
 struct br_option {
     const char *name;
     const char *alias; /* another spelling, or NULL */
+    const char *now;   /* not NULL: the row is an older spelling, read with a warning, of the key at
+                          this path below the table ("keepalive::idle_timeout"), whose row precedes
+                          it and whose field it sets */
+    bool negated;      /* BOOL of an older spelling: the opposite of its value is meant */
     enum br_option_kind kind;
     size_t offset;
     bool required;
@@ -157,6 +161,17 @@ struct br_option {
 #define BR_IGNORED(key, text)                                                                      \
     {                                                                                              \
         .name = (key), .kind = BR_OPT_IGNORED, .help = (text)                                      \
+    }
+/* An older spelling of the key at `path`, whose field is `field` and has the type `ctype`. */
+#define BR_OLDER(kind_, type, field, ctype, key, path)                                             \
+    {                                                                                              \
+        .name = (key), .kind = (kind_), .offset = BR_OPT_FIELD(type, field, ctype), .now = (path), \
+        .help = "older spelling of `" path "`"                                                     \
+    }
+#define BR_OLDER_NEGATED(type, field, key, path)                                                   \
+    {                                                                                              \
+        .name = (key), .kind = BR_OPT_BOOL, .offset = BR_OPT_FIELD(type, field, bool),             \
+        .now = (path), .negated = true, .help = "older spelling of the opposite of `" path "`"     \
     }
 #define BR_OPT_END                                                                                 \
     {                                                                                              \

@@ -21,7 +21,8 @@ struct config {
     struct br_secret proxy_url;
     struct br_headers headers;
     int64_t max_conns_per_host;
-    uint64_t idle_conn_timeout, http2_read_idle_timeout, http2_ping_timeout;
+    struct br_client_keepalive keepalive;
+    uint64_t http2_read_idle_timeout, http2_ping_timeout;
     bool force_attempt_http2;
     struct br_exporter_config common;
 };
@@ -54,12 +55,12 @@ static const struct br_option options[] = {
     BR_STRUCT(struct config, compression_params, params_options, "level"),
     BR_HEADERS(struct config, headers, "headers of every request"),
     BR_INT(struct config, max_conns_per_host, 0, 0, 10000, "connections at once; 0: 100"),
-    BR_DURATION(struct config, idle_conn_timeout, "90s", "close unused connections after it"),
+    BR_CLIENT_KEEPALIVE_ROWS(struct config),
+    BR_OLDER_NEGATED(struct config, keepalive.enabled, "disable_keep_alives", "keepalive::enabled"),
+    BR_IGNORED("max_idle_conns", "unused connections are bounded by max_conns_per_host"),
+    BR_IGNORED("max_idle_conns_per_host", "unused connections are bounded by max_conns_per_host"),
     BR_IGNORED("read_buffer_size", "sizes are chosen by the client"),
     BR_IGNORED("write_buffer_size", "sizes are chosen by the client"),
-    BR_IGNORED("max_idle_conns", "see max_conns_per_host"),
-    BR_IGNORED("max_idle_conns_per_host", "see max_conns_per_host"),
-    BR_IGNORED("disable_keep_alives", "connections are kept"),
     BR_DURATION(struct config, http2_read_idle_timeout, "0",
                 "ping after so long without a byte; 0: after 30s, while something is under way"),
     BR_DURATION(struct config, http2_ping_timeout, "15s",
@@ -177,7 +178,6 @@ static int otlp_http_start(struct br_node *node, struct br_err *err)
             .tls = &settings->tls,
             .proxy_url = settings->proxy_url.text,
             .max_connections = (unsigned)settings->max_conns_per_host,
-            .idle_timeout_ms = settings->idle_conn_timeout / 1000000,
             .http2 = settings->force_attempt_http2,
             .keepalive_time_ms = settings->http2_read_idle_timeout / 1000000,
             .keepalive_timeout_ms = settings->http2_ping_timeout / 1000000,
@@ -185,6 +185,7 @@ static int otlp_http_start(struct br_node *node, struct br_err *err)
             .log = &node->log,
             .on_reachable = br_retry_reachable,
             .on_reachable_arg = node};
+        br_client_keepalive_apply(&settings->keepalive, &config);
         int rc = node->host->ops->connect(node->host, &config, &state->client[i], err);
         if (rc)
             return rc;

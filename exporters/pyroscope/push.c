@@ -197,10 +197,10 @@ int pyroscope_push_start(struct pyroscope_push *push, struct br_err *err)
                                       .tls = push_config->tls,
                                       .proxy_url = push_config->proxy_url,
                                       .max_connections = push_config->max_connections,
-                                      .idle_timeout_ms = push_config->idle_timeout_ms,
                                       .log = &push->node->log,
                                       .on_reachable = br_retry_reachable,
                                       .on_reachable_arg = push->node};
+    br_client_keepalive_apply(&push_config->keepalive, &config);
     return push->node->host->ops->connect(push->node->host, &config, &push->client, err);
 }
 

@@ -10,6 +10,7 @@
  */
 #pragma once
 
+#include "net/client.h"
 #include "pipeline/exporter.h"
 #include "wire/compression.h"
 
@@ -24,7 +25,8 @@ struct pyroscope_push_config {
     const char *tenant;             /* NULL: none */
     const char *tenant_metadata;    /* client metadata that says the tenant, first; NULL: none */
     bool gzip;
-    uint64_t timeout_ms, idle_timeout_ms;
+    uint64_t timeout_ms;
+    struct br_client_keepalive keepalive;
     unsigned max_connections;
     const struct br_retry_config *retry;
 };

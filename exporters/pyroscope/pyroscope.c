@@ -45,7 +45,7 @@ struct config {
     struct br_secret proxy_url;
     int compression;
     int64_t max_conns_per_host;
-    uint64_t idle_conn_timeout;
+    struct br_client_keepalive keepalive;
     struct br_series_config labels;
     struct limits limits;
     struct br_exporter_config common;
@@ -101,7 +101,7 @@ static const struct br_option options[] = {
     BR_ENUM(struct config, compression, "gzip", compressions, "of requests"),
     BR_INT(struct config, max_conns_per_host, 256, 0, 10000,
            "connections at once, each with one profile; 0: 100"),
-    BR_DURATION(struct config, idle_conn_timeout, "90s", "close unused connections after it"),
+    BR_CLIENT_KEEPALIVE_ROWS(struct config),
     BR_STRUCT(struct config, labels, pyroscope_label_options, "labels of the series"),
     BR_STRUCT(struct config, limits, limits_options, "what Pyroscope would refuse"),
     BR_EXPORTER_OPTIONS(struct config, common, "30s"),
@@ -435,7 +435,7 @@ static bool pyroscope_exporter_make_pushes(struct br_node *node)
         .tenant_metadata = settings->tenant_metadata,
         .gzip = settings->compression == 0,
         .timeout_ms = settings->common.timeout / NS_PER_MS,
-        .idle_timeout_ms = settings->idle_conn_timeout / NS_PER_MS,
+        .keepalive = settings->keepalive,
         .max_connections = (unsigned)settings->max_conns_per_host,
         .retry = &settings->common.retry_on_failure};
     const struct br_queue_config *queue = &settings->common.sending_queue;

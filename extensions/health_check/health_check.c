@@ -10,6 +10,7 @@
 #include <time.h>
 
 #include "base/mem.h"
+#include "ingest/http.h"
 #include "net/hosts.h"
 #include "net/server.h"
 #include "pipeline/component.h"
@@ -28,6 +29,8 @@ struct status {
 struct http {
     const char *endpoint, *transport;
     struct br_tls_config *tls;
+    struct br_headers response_headers;
+    struct br_http_keepalive keepalive;
     struct status status;
 };
 
@@ -38,7 +41,7 @@ struct config {
     struct br_tls_config *tls;
     struct response_body *response_body;
     struct br_headers response_headers;
-    bool keep_alives_enabled;
+    struct br_http_keepalive keepalive;
     struct br_strings allowed_hosts;
 };
 
@@ -58,10 +61,22 @@ static const struct br_option body_options[] = {
     BR_OPT_END,
 };
 
+/* Keys of confighttp's servers that mean nothing for a request without a body. */
+#define SERVER_ROWS                                                                                \
+    BR_IGNORED("cors", "pages of other origins cannot read the answer"),                           \
+        BR_IGNORED("dialer", "a server does not dial"),                                            \
+        BR_IGNORED("include_metadata", "nothing is passed on"),                                    \
+        BR_IGNORED("compression_algorithms", "requests have no body"),                             \
+        BR_IGNORED("max_request_body_size", "requests have no body"),                              \
+        BR_IGNORED("read_timeout", "a begun request has 30s"),                                     \
+        BR_IGNORED("read_header_timeout", "a begun request has 30s"),                              \
+        BR_IGNORED("write_timeout", "a client that does not read is closed after 20s")
+
 static const struct br_option status_options[] = {
     BR_BOOL(struct status, enabled, true, "answer"),
     BR_STRING(struct status, path, "/status",
               "where to answer; what ends in a slash is for all below it too"),
+    BR_IGNORED("include_attributes", "the answer has no attributes"),
     BR_OPT_END,
 };
 
@@ -70,8 +85,12 @@ static const struct br_option http_options[] = {
     BR_STRING(struct http, transport, "tcp", "tcp, or unix (endpoint is then a path)"),
     BR_PRESENT(struct http, tls, struct br_tls_config, br_tls_server_options,
                "TLS; absent: plaintext"),
+    BR_HEADERS(struct http, response_headers, "further headers of every answer"),
+    BR_STRUCT(struct http, keepalive, br_http_keepalive_options,
+              "further requests on a connection"),
     BR_STRUCT(struct http, status, status_options, "the answer whether the service takes data"),
     BR_IGNORED("config", "the config is not shown"),
+    SERVER_ROWS,
     BR_OPT_END,
 };
 
@@ -90,16 +109,10 @@ static const struct br_option options[] = {
     BR_PRESENT(struct config, response_body, struct response_body, body_options,
                "texts to answer with; absent: JSON with status, upSince and uptime"),
     BR_HEADERS(struct config, response_headers, "further headers of every answer"),
-    BR_BOOL(struct config, keep_alives_enabled, false, "more than one request on a connection"),
+    BR_KEEPALIVE_ROWS(struct config),
     BR_STRINGS(struct config, allowed_hosts, BR_HOSTS_HELP),
     BR_IGNORED("check_collector_pipeline", "failing exporters show in the metrics"),
-    BR_IGNORED("include_metadata", "nothing is passed on"),
-    BR_IGNORED("compression_algorithms", "requests have no body"),
-    BR_IGNORED("max_request_body_size", "requests have no body"),
-    BR_IGNORED("read_timeout", "a begun request has 30s"),
-    BR_IGNORED("read_header_timeout", "a begun request has 30s"),
-    BR_IGNORED("write_timeout", "a client that does not read is closed after 20s"),
-    BR_IGNORED("idle_timeout", "idle connections are closed after a minute"),
+    SERVER_ROWS,
     BR_OPT_END,
 };
 
@@ -115,6 +128,8 @@ static void health_check_take_http(struct config *settings)
     settings->endpoint = http->endpoint;
     settings->transport = http->transport;
     settings->tls = http->tls;
+    settings->response_headers = http->response_headers;
+    settings->keepalive = http->keepalive;
     settings->path = http->status.path;
 }
 
@@ -243,7 +258,7 @@ static void health_check_begin(struct br_handler *self, struct br_request *reque
                                 .content_type = "application/json",
                                 .headers = state->headers,
                                 .n_headers = config->response_headers.count,
-                                .close = !config->keep_alives_enabled};
+                                .close = !config->keepalive.enabled};
     health_check_put_status(state, healthy, &text);
     reply.text = buffer;
     if (config->response_body) {
@@ -291,7 +306,7 @@ static int health_check_start(struct br_node *node, struct br_err *err)
                                       .endpoint = settings->endpoint,
                                       .transport = settings->transport,
                                       .tls = settings->tls,
-                                      .idle_timeout_ms = 60000,
+                                      .idle_timeout_ms = settings->keepalive.idle_timeout / 1000000,
                                       .log = &node->log};
     return node->host->ops->serve(node->host, &config, &state->service, &state->server, err);
 }

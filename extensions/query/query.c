@@ -33,8 +33,7 @@ static const struct br_option options[] = {
         "as many tails; half of them on one connection; others are answered 503"),
     BR_DURATION(struct br_http_config, read_timeout, "0s",
                 "a begun request without progress; 0: 30s"),
-    BR_DURATION(struct br_http_config, idle_timeout, "1m",
-                "close connections without requests after it"),
+    BR_KEEPALIVE_ROWS(struct br_http_config),
     BR_CONNECTION_ROWS(struct br_http_config),
     BR_OPT_END,
 };
@@ -47,7 +46,6 @@ static int query_check(void *config, const struct br_yaml *node, const char *pat
     struct query_config *query_config = config;
     size_t before = errs->n_errors;
     (void)arena;
-    query_config->http.keep_alives_enabled = true;
     br_endpoint_check(query_config->http.endpoint, query_config->http.transport, node, path, errs);
     br_hosts_check(&query_config->allowed_hosts, node, path, errs);
     if (!query_config->store[0])

@@ -80,7 +80,9 @@ static void components_options(struct br_str *out, const struct br_option *table
         components_text(out, "alias", option->alias);
         components_text(out, "type", types[option->kind]);
         components_choices(out, option);
-        components_default(out, option);
+        components_text(out, "now", option->now);
+        if (!option->now)
+            components_default(out, option);
         if (option->required)
             br_str_puts(out, ",\"required\":true");
         components_text(out, "help", option->help);

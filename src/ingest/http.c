@@ -22,6 +22,13 @@ const struct br_option br_cors_options[] = {
     BR_OPT_END,
 };
 
+const struct br_option br_http_keepalive_options[] = {
+    BR_BOOL(struct br_http_keepalive, enabled, true, "more than one request on a connection"),
+    BR_DURATION(struct br_http_keepalive, idle_timeout, "1m",
+                "close connections without requests after it; 0: never"),
+    BR_OPT_END,
+};
+
 void br_endpoint_check(const char *endpoint, const char *transport, const struct br_yaml *node,
                        const char *path, struct br_errs *errs)
 {
@@ -62,7 +69,7 @@ struct br_server_config br_http_server(const struct br_http_config *http)
     struct br_server_config server = {.endpoint = http->endpoint,
                                       .transport = http->transport,
                                       .tls = http->tls,
-                                      .idle_timeout_ms = http->idle_timeout / 1000000,
+                                      .idle_timeout_ms = http->keepalive.idle_timeout / 1000000,
                                       .request_timeout_ms = timeout / 1000000};
     br_connections_apply(&http->connections, &server);
     return server;
@@ -253,7 +260,7 @@ void br_http_reply(const struct br_http_config *http, struct br_request *request
                                                     .text = left->len ? left->data : NULL,
                                                     .text_len = left->len,
                                                     .stream = left->stream,
-                                                    .close = http && !http->keep_alives_enabled});
+                                                    .close = http && !http->keepalive.enabled});
     br_str_release(&exposed);
 }
 

@@ -47,6 +47,22 @@ struct br_connections {
             .help = "close connections that have not sent the head of a request after it"          \
     }
 
+/* Further requests on a connection. */
+struct br_http_keepalive {
+    bool enabled;
+    uint64_t idle_timeout; /* ns */
+};
+
+extern const struct br_option br_http_keepalive_options[];
+
+/* The rows of a struct with such a member, `keepalive`. */
+#define BR_KEEPALIVE_ROWS(type)                                                                    \
+    BR_STRUCT(type, keepalive, br_http_keepalive_options, "further requests on a connection"),     \
+        BR_OLDER(BR_OPT_DURATION, type, keepalive.idle_timeout, uint64_t, "idle_timeout",          \
+                 "keepalive::idle_timeout"),                                                       \
+        BR_OLDER(BR_OPT_BOOL, type, keepalive.enabled, bool, "keep_alives_enabled",                \
+                 "keepalive::enabled")
+
 struct br_http_config {
     const char *endpoint, *transport;
     struct br_tls_config *tls;
@@ -54,8 +70,9 @@ struct br_http_config {
     int64_t max_request_body_size;
     struct br_headers response_headers;
     struct br_strings compression_algorithms;
-    uint64_t read_timeout, read_header_timeout, idle_timeout;
-    bool keep_alives_enabled, include_metadata;
+    uint64_t read_timeout, read_header_timeout;
+    struct br_http_keepalive keepalive;
+    bool include_metadata;
     struct br_connections connections;
 };
 
@@ -85,10 +102,7 @@ extern const struct br_option br_cors_options[];
         BR_DURATION(struct br_http_config, read_header_timeout, "0s",                              \
                     "as read_timeout; the shorter counts"),                                        \
         BR_IGNORED("write_timeout", "a client that does not read is closed after 20s"),            \
-        BR_DURATION(struct br_http_config, idle_timeout, "1m",                                     \
-                    "close connections without requests after it"),                                \
-        BR_BOOL(struct br_http_config, keep_alives_enabled, true,                                  \
-                "more than one request on a connection"),                                          \
+        BR_IGNORED("dialer", "a server does not dial"), BR_KEEPALIVE_ROWS(struct br_http_config),  \
         BR_CONNECTION_ROWS(struct br_http_config),                                                 \
         BR_BOOL(struct br_http_config, include_metadata, (keeps),                                  \
                 "keep client metadata that processors and exporters ask for")

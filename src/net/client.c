@@ -52,6 +52,7 @@ struct link {
     bool passed;     /* takes its time; another address is tried meanwhile */
     bool tunnelling; /* the proxy has not opened the tunnel yet */
     bool used;       /* an exchange was sent on it */
+    bool spent;      /* ... and no other may be */
     bool h2;
     bool pinged;
     unsigned n_answered, n_timeouts; /* answers seen; time-outs since the last */
@@ -240,7 +241,7 @@ static void client_on_progress(struct br_stream *stream)
     link->passed = link->passed && !client_is_up(link);
     if (!was_up && client_is_up(link))
         client_note_reachable(link->client);
-    if (!br_list_empty(&link->client->waiting))
+    if (link->spent || !br_list_empty(&link->client->waiting))
         client_wake(link->client);
 }
 
@@ -607,7 +608,7 @@ static struct link *client_free_link(struct client *client)
     for (struct br_list *list = client->links.next; list != &client->links; list = list->next) {
         struct link *link = br_container_of(list, struct link, link);
         struct br_stream *stream = link->stream;
-        if (!client_is_up(link) || link->draining || stream->closing ||
+        if (!client_is_up(link) || link->draining || link->spent || stream->closing ||
             !br_conn_can_send(stream->conn))
             continue;
         if (client_spreads(client)) {
@@ -632,7 +633,7 @@ static void client_note_draining(struct client *client)
             if (conn->calm && client->ping_ms < PING_MAX_MS)
                 client->ping_ms *= 2; /* as gRPC does (proposal A8) */
         }
-        if ((link->draining || !br_conn_can_send(conn)) && conn->ops->idle(conn)) {
+        if ((link->draining || link->spent || !br_conn_can_send(conn)) && conn->ops->idle(conn)) {
             link->draining = true;
             br_stream_close(link->stream, "done");
         }
@@ -643,6 +644,7 @@ static void client_send_on(struct client *client, struct link *link, struct br_e
 {
     exchange->impl = NULL;
     link->used = true;
+    link->spent = client->config.close_after_use;
     link->used_ms = client_now_of(client);
     int rc = br_conn_send(link->stream->conn, exchange);
     if (rc) {
@@ -923,6 +925,23 @@ static int client_make_tls(struct client *client, struct br_err *err)
                               : client->config.http2 ? both
                                                      : h1,
                               &client->tls, err);
+}
+
+const struct br_option br_client_keepalive_options[] = {
+    BR_BOOL(struct br_client_keepalive, enabled, true, "more than one request on a connection"),
+    BR_DURATION(struct br_client_keepalive, idle_conn_timeout, "90s",
+                "close unused connections after it; 0: never"),
+    BR_IGNORED("max_idle_conns", "unused connections are bounded by max_conns_per_host"),
+    BR_IGNORED("max_idle_conns_per_host", "unused connections are bounded by max_conns_per_host"),
+    BR_OPT_END,
+};
+
+void br_client_keepalive_apply(const struct br_client_keepalive *keepalive,
+                               struct br_client_config *config)
+{
+    uint64_t idle = keepalive->idle_conn_timeout;
+    config->close_after_use = !keepalive->enabled;
+    config->idle_timeout_ms = !idle ? UINT64_MAX : idle < 1000000 ? 1 : idle / 1000000;
 }
 
 static uint64_t client_or_default(uint64_t value, uint64_t otherwise)

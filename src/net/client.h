@@ -25,10 +25,26 @@
 
 #include "base/err.h"
 #include "base/log.h"
+#include "config/option.h"
 #include "config/yaml.h"
 #include "core/host.h"
 #include "net/tls.h"
 #include "wire/conn.h"
+
+/* HTTP: connections that are kept for further requests; its keys and defaults are those of the
+ * Collector's confighttp. */
+struct br_client_keepalive {
+    bool enabled;
+    uint64_t idle_conn_timeout; /* ns; 0: none */
+};
+
+extern const struct br_option br_client_keepalive_options[];
+
+/* The rows of a struct with such a member, `keepalive`. */
+#define BR_CLIENT_KEEPALIVE_ROWS(type)                                                             \
+    BR_STRUCT(type, keepalive, br_client_keepalive_options, "connections kept for reuse"),         \
+        BR_OLDER(BR_OPT_DURATION, type, keepalive.idle_conn_timeout, uint64_t,                     \
+                 "idle_conn_timeout", "keepalive::idle_conn_timeout")
 
 struct br_client_config {
     const char *endpoint; /* gRPC: host:port, http(s)://host:port, dns:///host:port, unix:///path;
@@ -45,6 +61,7 @@ struct br_client_config {
     uint64_t keepalive_timeout_ms; /* 0: 10 s; also TCP_USER_TIMEOUT, 0: 20 s */
     bool keepalive_without_stream; /* also while nothing is under way */
     uint64_t idle_timeout_ms;      /* HTTP: 0: 90 s */
+    bool close_after_use;          /* HTTP: each connection is for one exchange */
     uint64_t connect_timeout_ms;   /* for each: the name, and the connection with TLS; 0: 20 s */
     const struct br_log *log;
     void (*on_reachable)(void *arg); /* sends nothing itself; NULL: nobody asks */
@@ -61,6 +78,10 @@ struct br_endpoint {
     bool has_scheme;
     bool unix_socket;
 };
+
+/* Sets the fields of `config` that the keys of `keepalive` determine. */
+void br_client_keepalive_apply(const struct br_client_keepalive *keepalive,
+                               struct br_client_config *config);
 
 /* Reads an endpoint. Returns 0, or BR_EINVAL with a sentence. */
 int br_endpoint_read(const char *text, bool grpc, struct br_endpoint *ret, struct br_err *err);

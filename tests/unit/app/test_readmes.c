@@ -39,6 +39,8 @@ static void add_type(const struct br_option *o, struct br_str *out)
 
 static void add_default(const struct br_option *o, struct br_str *out)
 {
+    if (o->now)
+        return;
     if (o->required)
         br_str_puts(out, "required");
     else if (o->kind == BR_OPT_BOOL)

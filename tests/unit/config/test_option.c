@@ -382,6 +382,72 @@ static void test_endpoint(void **state)
     assert_false(br_endpoint_parse(longest, host, &port));
 }
 
+/* Older spellings set the field of the key that they stand for, with a warning. */
+static void test_older_spellings(void **state)
+{
+    (void)state;
+    struct kept {
+        bool enabled;
+        uint64_t idle;
+    };
+    struct settings {
+        struct kept keep;
+    };
+    static const struct br_option kept_options[] = {BR_BOOL(struct kept, enabled, true, ""),
+                                                    BR_DURATION(struct kept, idle, "1m", ""),
+                                                    BR_OPT_END};
+    static const struct br_option options[] = {
+        BR_STRUCT(struct settings, keep, kept_options, ""),
+        BR_OLDER(BR_OPT_DURATION, struct settings, keep.idle, uint64_t, "idle_time", "keep::idle"),
+        BR_OLDER_NEGATED(struct settings, keep.enabled, "disable_keep", "keep::enabled"),
+        BR_OPT_END};
+    static const struct {
+        const char *text;
+        bool enabled;
+        uint64_t seconds;
+        const char *warning, *error;
+    } cases[] = {
+        {"{}", true, 60, NULL, NULL},
+        {"keep: {idle: 2s}", true, 2, NULL, NULL},
+        {"idle_time: 3s", true, 3, "f:1:1: p::idle_time: is an older spelling; write keep::idle",
+         NULL},
+        {"disable_keep: true", false, 60,
+         "f:1:1: p::disable_keep: is an older spelling; write keep::enabled with the opposite "
+         "value",
+         NULL},
+        {"disable_keep: false", true, 60,
+         "f:1:1: p::disable_keep: is an older spelling; write keep::enabled with the opposite "
+         "value",
+         NULL},
+        {"{keep: {idle: 2s}, disable_keep: true}", false, 2,
+         "f:1:20: p::disable_keep: is an older spelling; write keep::enabled with the opposite "
+         "value",
+         NULL},
+        {"{idle_time: 3s, keep: {idle: 2s}}", true, 2, NULL,
+         "f:1:2: p: \"idle_time\" and \"keep::idle\" are two spellings of one key; keep the "
+         "second"},
+        {"idle_time: soon", true, 60, "f:1:1: p::idle_time: is an older spelling; write keep::idle",
+         "f:1:12: p::idle_time: must be a duration with its unit, such as \"200ms\", \"5s\" or "
+         "\"1h30m\", got \"soon\""},
+    };
+    for (size_t i = 0; i < BR_COUNT(cases); i++) {
+        struct settings settings;
+        char line[512];
+        struct fixture f = read_into(options, cases[i].text, &settings, sizeof settings);
+        assert_int_equal(f.errs.n_warnings, cases[i].warning != NULL);
+        if (cases[i].warning)
+            assert_string_equal(br_err_format(&f.errs.warnings[0], line, sizeof line),
+                                cases[i].warning);
+        assert_int_equal(f.errs.n_errors, cases[i].error != NULL);
+        if (cases[i].error)
+            assert_string_equal(br_err_format(&f.errs.errors[0], line, sizeof line),
+                                cases[i].error);
+        assert_int_equal(settings.keep.enabled, cases[i].enabled);
+        assert_int_equal(settings.keep.idle, cases[i].seconds * 1000000000);
+        done(&f);
+    }
+}
+
 SUITE(option)
 {
     const struct CMUnitTest tests[] = {
@@ -389,7 +455,8 @@ SUITE(option)
         cmocka_unit_test(test_present),         cmocka_unit_test(test_secrets),
         cmocka_unit_test(test_secrets_stay),    cmocka_unit_test(test_grouped_digits),
         cmocka_unit_test(test_headers_at_most), cmocka_unit_test(test_numbers),
-        cmocka_unit_test(test_duration),        cmocka_unit_test(test_endpoint),
+        cmocka_unit_test(test_older_spellings), cmocka_unit_test(test_duration),
+        cmocka_unit_test(test_endpoint),
     };
     return RUN(tests, NULL, NULL);
 }

@@ -589,6 +589,26 @@ static void idle_connections_are_closed(void **state)
     finish(&f);
 }
 
+/* If keep-alive is off, each exchange uses a new connection. */
+static void connections_for_one_exchange(void **state)
+{
+    struct fixture f;
+    open_with(&f, state, (struct br_client_config){.close_after_use = true, .max_connections = 1});
+    for (int i = 0; i < 3; i++) {
+        struct net_call c;
+        net_call_init(f.rig, &c, false, 5);
+        begin(&f, &c);
+        answer(&f, &c, OK_3);
+        NET_UNTIL(f.rig, net_poll(f.peer)); /* it is closed, since nothing more may use it */
+        assert_int_equal(c.n_done, 1);
+        assert_int_equal(c.error, 0);
+        net_call_release(&c);
+        net_hang_up(f.peer);
+        f.peer = NULL;
+    }
+    finish(&f);
+}
+
 SUITE(net_client)
 {
     assert_int_equal(sem_init(&slow, 0, 0), 0);
@@ -612,6 +632,7 @@ SUITE(net_client)
         NET_TEST(look_up_without_end),
         NET_TEST(free_while_resolving),
         NET_TEST(idle_connections_are_closed),
+        NET_TEST(connections_for_one_exchange),
     };
     return RUN(tests, NULL, NULL);
 }
