@@ -72,6 +72,8 @@ const struct br_option redact_options[] = {
               "what else is masked in paths of source files and binaries in profiles"),
     BR_STRING(struct redact_config, hash_function, "",
               "instead of [REDACTED] a hash in hex: md5, sha1, sha3, hmac-sha256 or hmac-sha512"),
+    BR_STRING(struct redact_config, masking_string, "",
+              "instead of [REDACTED] this text, of 128 bytes at the most"),
     BR_SECRET(struct redact_config, hmac_key,
               "the salt of hmac-sha256 (at least 32 bytes) and hmac-sha512 (at least 64)"),
     BR_DURATION(struct redact_config, match_time, "20ms",
@@ -130,6 +132,12 @@ static int redact_config_check_hash(const struct redact_config *config, const st
     if (have < hash->key_min)
         return br_errs_add_key(errs, node, path, "hmac_key", "%s needs at least %zu bytes",
                                hash->name, hash->key_min);
+    if (config->masking_string[0] && hash->digest)
+        return br_errs_add_key(errs, node, path, "masking_string",
+                               "must not be set when hash_function is");
+    if (strlen(config->masking_string) > REDACT_MASK_MAX)
+        return br_errs_add_key(errs, node, path, "masking_string", "must have at most %d bytes",
+                               REDACT_MASK_MAX);
     return 0;
 }
 

@@ -231,8 +231,7 @@ static int redact_dictionary_hide_strings(struct redact_dictionary *dictionary,
             out = *path;
         } else {
             char mask[REDACT_MASK_MAX];
-            size_t len = redact_mask(walk->rules->hash, walk->rules->config->hmac_key.text,
-                                     entry.data, entry.len, mask);
+            size_t len = redact_mask(&walk->rules->masking, entry.data, entry.len, mask);
             uint8_t *copy = br_arena_alloc(walk->arena, len);
             if (!copy)
                 return BR_ENOMEM;

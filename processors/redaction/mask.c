@@ -35,15 +35,19 @@ static size_t redact_mask_digest(const struct redact_hash *hash, const char *key
     return made ? n : 0;
 }
 
-size_t redact_mask(const struct redact_hash *hash, const char *key, const void *text, size_t len,
+size_t redact_mask(const struct redact_masking *masking, const void *text, size_t len,
                    char out[REDACT_MASK_MAX])
 {
+    const struct redact_hash *hash = masking->hash;
+    const char *fixed = masking->fixed && masking->fixed[0] ? masking->fixed : REDACT_MASK;
     static const char hex[] = "0123456789abcdef";
     uint8_t bytes[EVP_MAX_MD_SIZE];
-    size_t n = hash->digest ? redact_mask_digest(hash, key, text ? text : "", len, bytes) : 0;
+    size_t n =
+        hash->digest ? redact_mask_digest(hash, masking->key, text ? text : "", len, bytes) : 0;
     if (n == 0) {
-        memcpy(out, REDACT_MASK, sizeof REDACT_MASK - 1);
-        return sizeof REDACT_MASK - 1;
+        n = strnlen(fixed, REDACT_MASK_MAX);
+        memcpy(out, fixed, n);
+        return n;
     }
     for (size_t i = 0; i < n; i++) {
         out[2 * i] = hex[bytes[i] >> 4];

@@ -14,11 +14,18 @@ struct redact_hash {
     size_t key_min;     /* bytes; 0: it takes none */
 };
 
+/* The replacement for a masked text: a hash of it, or a fixed text. */
+struct redact_masking {
+    const struct redact_hash *hash;
+    const char *key;   /* of the hash; NULL where it takes none */
+    const char *fixed; /* without a hash: at most REDACT_MASK_MAX bytes; NULL or "": REDACT_MASK */
+};
+
 /* Finds a hash by its name in the config; NULL or "" is no hash. NULL when there is none of that
  * name. */
 const struct redact_hash *redact_hash_find(const char *name);
 
 /* Writes what stands for the text into `out`; its length. Where a hash cannot be made, the fixed
  * text. */
-size_t redact_mask(const struct redact_hash *hash, const char *key, const void *text, size_t len,
+size_t redact_mask(const struct redact_masking *masking, const void *text, size_t len,
                    char out[REDACT_MASK_MAX]);

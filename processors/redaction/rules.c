@@ -190,12 +190,13 @@ int redact_rules_compile(struct redact_rules *rules, const struct redact_config 
 {
     rules->config = config;
     rules->removes = !config->allow_all_keys;
-    rules->hash = redact_hash_find(config->hash_function);
+    rules->masking = (struct redact_masking){redact_hash_find(config->hash_function),
+                                             config->hmac_key.text, config->masking_string};
     static const char *const fixed[REDACT_RULES_FIXED] = {[REDACT_RULE_ALLOWED] = "allowed_keys",
                                                           [REDACT_RULE_URL] = "url_sanitizer",
                                                           [REDACT_RULE_DB] = "db_sanitizer",
                                                           [REDACT_RULE_TIME] = "match_time"};
-    int rc = rules->hash ? 0 : BR_EINVAL;
+    int rc = rules->masking.hash ? 0 : BR_EINVAL;
     for (unsigned i = 0; i < REDACT_RULES_FIXED && !rc; i++)
         rc = redact_rules_add_name(rules, fixed[i], "");
     if (!rc)
@@ -354,8 +355,7 @@ static int redact_rules_mask_all(struct redact_rules *rules, const void *text, s
 {
     char mask[REDACT_MASK_MAX];
     size_t at = 0;
-    int rc = redact_rules_put(
-        rules, &at, mask, redact_mask(rules->hash, rules->config->hmac_key.text, text, len, mask));
+    int rc = redact_rules_put(rules, &at, mask, redact_mask(&rules->masking, text, len, mask));
     if (!rc)
         redact_rules_swap(rules, at);
     return rc ? rc : 1;
@@ -428,8 +428,7 @@ static int redact_rules_mask_ranges(struct redact_rules *rules, const uint8_t *t
     int rc = 0;
     for (uint32_t i = 0; i < rules->n_ranges && !rc; i++) {
         struct redact_range range = rules->ranges[i];
-        size_t n = redact_mask(rules->hash, rules->config->hmac_key.text, text + range.from,
-                               range.to - range.from, mask);
+        size_t n = redact_mask(&rules->masking, text + range.from, range.to - range.from, mask);
         rc = redact_rules_put(rules, &at, text + done, range.from - done);
         if (!rc)
             rc = redact_rules_put(rules, &at, mask, n);

@@ -46,7 +46,7 @@ struct redact_config {
     struct br_strings blocked_key_patterns, blocked_key_words;
     struct br_strings blocked_values, blocked_value_words, allowed_values;
     struct redact_names span_names, function_names, file_paths;
-    const char *hash_function;
+    const char *hash_function, *masking_string;
     struct br_secret hmac_key;
     uint64_t match_time; /* ns */
     struct redact_url_sanitizer url_sanitizer;
@@ -98,7 +98,7 @@ struct redact_rules {
     struct br_map *allowed_names, *ignored_names, *url_names;
     struct br_map *db_names[REDACT_DBS]; /* NULL: the system is not enabled */
     bool db_enabled;                     /* some system is */
-    const struct redact_hash *hash;
+    struct redact_masking masking;
     bool removes; /* keys that are not allowed */
     struct redact_memo memo;
     uint8_t *text; /* the last result */

@@ -104,6 +104,10 @@ static const struct example examples[] = {
     {"{blocked_values: ['4[0-9]{15}']}",
      V("a", "bytesValue", "\"//4gY2FyZCA0MTExMTExMTExMTExMTExIIA=\""),
      V("a", "bytesValue", "\"//4gY2FyZCA0MTExMTExMTExMTExMTExIIA=\"")},
+    /* A text of the config's own, in values and whole. */
+    {"{blocked_values: ['bob'], masking_string: '<gone>'}", S("a", "a bob") "," S("password", "x"),
+     S("a", "a <gone>") "," S("password", "<gone>")},
+    {"{blocked_values: ['bob'], masking_string: ''}", S("a", "a bob"), S("a", "a " X)},
     /* Hashes. */
     {"{blocked_values: ['4[0-9]{15}'], hash_function: hmac-sha256,"
      " hmac_key: 0123456789abcdef0123456789abcdef}",
@@ -531,6 +535,8 @@ static void odd_requests(void **state)
     }
 }
 
+#define SIXTY "123456789 123456789 123456789 123456789 123456789 123456789 x"
+
 static void configs(void **state)
 {
     (void)state;
@@ -543,6 +549,9 @@ static void configs(void **state)
         {"hash_function: hmac-sha256", "hmac_key: hmac-sha256 needs at least 32 bytes"},
         {"{hash_function: hmac-sha512, hmac_key: 0123456789abcdef0123456789abcdef}",
          "hmac-sha512 needs at least 64 bytes"},
+        {"{hash_function: md5, masking_string: x}",
+         "masking_string: must not be set when hash_function is"},
+        {"masking_string: " SIXTY SIXTY "1234567", "masking_string: must have at most 128 bytes"},
         {"summary: debug", "summary: is read and has no effect"},
         {"db_sanitizer: {mysql: {enabled: true}}", "unknown key \"mysql\""},
     };
