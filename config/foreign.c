@@ -215,6 +215,8 @@ const char *br_foreign_nearest(enum br_kind kind, const char *name, const char *
     return br_str_nearest(name, names, n);
 }
 
+#define OF_OTHERS "it selects logs or metrics, and Braid carries spans and profiles"
+
 static const struct {
     const char *section, *key, *text;
 } keys[] = {
@@ -228,6 +230,11 @@ static const struct {
     {"exporters", "middlewares", "Braid has no middlewares"},
     {"exporters", "dialer_middleware", "Braid has no middlewares"},
     {"exporters", "storage", "queues are in memory; Braid keeps none on disk"},
+    {"processors", "log_bodies", OF_OTHERS},
+    {"processors", "log_severity_number", OF_OTHERS},
+    {"processors", "log_severity_texts", OF_OTHERS},
+    {"processors", "metric_names", OF_OTHERS},
+    {"processors", "storage", "queues are in memory; Braid keeps none on disk"},
     {"exporters", "batcher", "batches are made by the processor batch, or by sending_queue::batch"},
 };
 

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The batch processor, for both signals. The batcher itself is src/pipeline/batch. */
+/* The processors batch and queue_batch, for both signals. The batcher itself is src/pipeline/batch.
+ */
 #include <stdio.h>
 
 #include "base/mem.h"
+#include "config/parts.h"
+#include "pipeline/exporter.h"
 #include "pipeline/partition.h"
 
 struct config {
@@ -14,8 +17,8 @@ struct config {
 
 struct state {
     struct br_node *node;
-    struct br_consumer output; /* what batches go to: the next in the pipeline */
-    struct br_partitions *batchers;
+    struct br_consumer output;      /* what batches go to: the next in the pipeline */
+    struct br_partitions *batchers; /* NULL: requests pass as they are */
     double *cardinality;
 };
 
@@ -59,12 +62,21 @@ static void batch_processor_output(struct br_consumer *self, struct br_item *ite
     br_node_forward(state->node, item);
 }
 
-static int batch_processor_create(struct br_node *node, struct br_err *err)
+static int batch_processor_init(struct br_node *node, const struct br_partition_config *config,
+                                struct br_err *err)
 {
     struct state *state = node->state;
-    const struct config *settings = node->config;
     state->node = node;
     state->output.consume = batch_processor_output;
+    state->batchers = br_partitions_new(node, config, &state->output);
+    state->cardinality =
+        br_node_metric(node, BR_GAUGE, "otelcol_processor_batch_metadata_cardinality", NULL, NULL);
+    return state->batchers ? 0 : br_err_set(err, BR_ENOMEM, "out of memory");
+}
+
+static int batch_processor_create(struct br_node *node, struct br_err *err)
+{
+    const struct config *settings = node->config;
     struct br_partition_config config = {
         .batch = {.timeout_ms = settings->timeout / 1000000,
                   .min_size = (size_t)settings->send_batch_size,
@@ -75,15 +87,16 @@ static int batch_processor_create(struct br_node *node, struct br_err *err)
         .limit = (size_t)settings->metadata_cardinality_limit};
     if (settings->timeout && !config.batch.timeout_ms)
         config.batch.timeout_ms = 1;
-    state->batchers = br_partitions_new(node, &config, &state->output);
-    state->cardinality =
-        br_node_metric(node, BR_GAUGE, "otelcol_processor_batch_metadata_cardinality", NULL, NULL);
-    return state->batchers ? 0 : br_err_set(err, BR_ENOMEM, "out of memory");
+    return batch_processor_init(node, &config, err);
 }
 
 static void batch_processor_consume(struct br_node *node, struct br_item *item)
 {
     struct state *state = node->state;
+    if (!state->batchers) {
+        br_node_forward(node, item);
+        return;
+    }
     br_partitions_add(state->batchers, item);
     if (node->draining)
         br_partitions_flush(state->batchers);
@@ -100,6 +113,10 @@ static void batch_processor_on_end(void *arg)
 static void batch_processor_drain(struct br_node *node)
 {
     struct state *state = node->state;
+    if (!state->batchers) {
+        br_node_drained(node);
+        return;
+    }
     br_partitions_on_end(state->batchers, batch_processor_on_end, state);
     br_partitions_flush(state->batchers);
     batch_processor_on_end(state);
@@ -138,6 +155,86 @@ const struct br_component br_batch_processor = {
     .request_items = batch_processor_request_items,
     .check = batch_processor_check,
     .create = batch_processor_create,
+    .consume = batch_processor_consume,
+    .drain = batch_processor_drain,
+    .destroy = batch_processor_destroy,
+};
+
+/* --- queue_batch ------------------------------------------------------------------------------ */
+
+static const char *const sizers[] = {"requests", "items", "bytes", NULL};
+
+/* The Collector's component is the queue of its exporters, which Braid's processor does not have:
+ * the batcher itself bounds what is held. */
+static const struct br_option queue_options[] = {
+    BR_PRESENT(struct br_queue_config, batch, struct br_queue_batch_config, br_queue_batch_options,
+               "when a batch leaves; also where it is not given, unless it is `enabled: false`: "
+               "then requests pass as they are"),
+    BR_ENUM(struct br_queue_config, sizer, "requests", sizers,
+            "unit of the batch's sizes where `batch` has no `sizer` and this is bytes"),
+    BR_BOOL(struct br_queue_config, wait_for_result, false,
+            "false: answer once it is in the batch; true: when the batch has been delivered"),
+    BR_IGNORED("queue_size", "the batcher's own bounds hold"),
+    BR_IGNORED("num_consumers", "up to 16 batches leave before the first of them has ended"),
+    BR_IGNORED("block_on_overflow", "data that has no room is refused, and clients send it again"),
+    BR_OPT_END,
+};
+
+static int batch_processor_check_queue(void *config, const struct br_yaml *node, const char *path,
+                                       struct br_arena *arena, struct br_errs *errs)
+{
+    struct br_queue_config *settings = config;
+    if (!settings->batch && !br_yaml_get(node, "batch")) {
+        settings->batch = br_arena_calloc(arena, 1, sizeof *settings->batch);
+        if (!settings->batch)
+            return br_errs_no_memory(errs);
+        int rc = br_options_read(br_queue_batch_options, NULL, path, settings->batch, arena, errs);
+        if (rc)
+            return rc;
+    }
+    return br_queue_batch_check(settings, node, path, errs);
+}
+
+static int batch_processor_create_queue(struct br_node *node, struct br_err *err)
+{
+    const struct br_queue_config *settings = node->config;
+    if (!settings->batch)
+        return 0;
+    struct br_partition_config config = br_queue_partitions(settings);
+    config.batch.again = true;
+    return batch_processor_init(node, &config, err);
+}
+
+static uint64_t batch_processor_queue_items(const void *config)
+{
+    const struct br_queue_batch_config *batch = ((const struct br_queue_config *)config)->batch;
+    if (!batch || batch->sizer)
+        return 0; /* nothing is gathered, or bytes are counted */
+    return (uint64_t)(batch->max_size ? batch->max_size : batch->min_size);
+}
+
+static const struct br_strings *batch_processor_queue_metadata_keys(const void *config)
+{
+    static const struct br_strings none;
+    const struct br_queue_batch_config *batch = ((const struct br_queue_config *)config)->batch;
+    return batch ? &batch->partition.metadata_keys : &none;
+}
+
+extern const struct br_component br_queue_batch_processor;
+const struct br_component br_queue_batch_processor = {
+    .name = "queue_batch",
+    .alias = "queuebatch",
+    .kind = BR_PROCESSOR,
+    .signals = BR_BOTH_SIGNALS,
+    .stability = "beta",
+    .help = "the batch processor, with the keys of an exporter's queue",
+    .options = queue_options,
+    .config_size = sizeof(struct br_queue_config),
+    .state_size = sizeof(struct state),
+    .metadata_keys = batch_processor_queue_metadata_keys,
+    .request_items = batch_processor_queue_items,
+    .check = batch_processor_check_queue,
+    .create = batch_processor_create_queue,
     .consume = batch_processor_consume,
     .drain = batch_processor_drain,
     .destroy = batch_processor_destroy,

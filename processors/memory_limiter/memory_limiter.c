@@ -48,6 +48,7 @@ static const struct br_option options[] = {
     BR_IGNORED("min_gc_interval_when_hard_limited", "there is no garbage to collect"),
     BR_IGNORED("max_gc_interval_when_soft_limited", "there is no garbage to collect"),
     BR_IGNORED("max_gc_interval_when_hard_limited", "there is no garbage to collect"),
+    BR_IGNORED("garbage_collector", "memory is counted as it is taken, and not collected"),
     BR_OPT_END,
 };
 

@@ -22,6 +22,7 @@ extern const struct br_component br_profile_limits_processor;
 extern const struct br_component br_pyroscope_exporter;
 extern const struct br_component br_pyroscope_receiver;
 extern const struct br_component br_query_extension;
+extern const struct br_component br_queue_batch_processor;
 extern const struct br_component br_redaction_processor;
 extern const struct br_component br_resource_processor;
 extern const struct br_component br_store_exporter;
@@ -38,6 +39,7 @@ const struct br_component *const br_components[] = {
     &br_memory_limiter_processor,
     &br_probabilistic_sampler_processor,
     &br_profile_limits_processor,
+    &br_queue_batch_processor,
     &br_redaction_processor,
     &br_resource_processor,
     &br_debug_exporter,

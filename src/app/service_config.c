@@ -13,6 +13,7 @@
 #include "net/hosts.h"
 
 #define WORKERS_MAX 256
+#define DETECTORS "Braid has no detectors; write the attributes as keys and values of `resource`"
 
 struct prometheus {
     const char *host;
@@ -81,6 +82,7 @@ static const struct br_option pull_options[] = {
 static const struct br_option reader_options[] = {
     BR_PRESENT(struct metric_reader, pull, struct pull, pull_options, "asked for by others"),
     BR_IGNORED("periodic", "Braid does not send its metrics"),
+    BR_IGNORED("producers", "Braid has one"),
     BR_OPT_END,
 };
 
@@ -99,6 +101,7 @@ static const struct br_option logs_options[] = {
     BR_IGNORED("development", "there is one mode"),
     BR_IGNORED("disable_caller", "lines name no caller"),
     BR_IGNORED("disable_stacktrace", "lines have no stack trace"),
+    BR_IGNORED("disable_zap_resource", "lines do not repeat the resource"),
     BR_IGNORED("sampling", "repeats are always held back"),
     BR_IGNORED("output_paths", "logs go to stderr"),
     BR_IGNORED("error_output_paths", "logs go to stderr"),
@@ -116,6 +119,7 @@ static const struct br_option telemetry_options[] = {
 };
 
 static const char *const metrics_path = "service::telemetry::metrics";
+static const char *const resource_path = "service::telemetry::resource";
 
 static const struct prometheus *service_config_reader_prometheus(const struct metric_reader *reader)
 {
@@ -178,10 +182,10 @@ static int service_config_read_endpoint(const struct metrics *metrics, const str
 }
 
 static void service_config_warn_unless_empty(const struct br_yaml *node, const char *path,
-                                             struct br_errs *errs)
+                                             const char *why, struct br_errs *errs)
 {
     if (node && (node->type == BR_YAML_SCALAR || node->count))
-        br_errs_warn(errs, node, path, "is read and has no effect");
+        br_errs_warn(errs, node, path, "is read and has no effect: %s", why);
 }
 
 /* --- service::telemetry::resource ------------------------------------------------------------ */
@@ -221,14 +225,31 @@ static int service_config_read_attribute(struct br_telemetry_config *config,
                                          const struct br_yaml *name, const struct br_yaml *value,
                                          struct br_arena *arena, struct br_errs *errs)
 {
-    static const char *const path = "service::telemetry::resource";
     if (!name || name->type != BR_YAML_SCALAR || !name->len)
-        return br_errs_add(errs, name ? name : value, path, "the name of an attribute is missing");
+        return br_errs_add(errs, name ? name : value, resource_path,
+                           "the name of an attribute is missing");
     if (!value || (value->type != BR_YAML_SCALAR && value->type != BR_YAML_NULL))
-        return br_errs_add(errs, value ? value : name, path,
+        return br_errs_add(errs, value ? value : name, resource_path,
                            "%s: the value of an attribute must be text or null", name->text);
     const char *text = value->type == BR_YAML_SCALAR ? value->text : NULL;
     return service_config_set_target(config, name->text, text, arena) ? br_errs_no_memory(errs) : 0;
+}
+
+/* Keys beside the attributes: why each has no effect. Returns NULL for an attribute. */
+static const char *service_config_resource_key(const char *key)
+{
+    static const struct {
+        const char *key, *why;
+    } rows[] = {
+        {"schema_url", "Braid's resource has no schema"},
+        {"detectors", DETECTORS},
+        {"detection/development", DETECTORS},
+        {"attributes_list", "write its pairs as keys and values of `resource`"},
+    };
+    for (size_t i = 0; i < BR_COUNT(rows); i++)
+        if (strcmp(rows[i].key, key) == 0)
+            return rows[i].why;
+    return NULL;
 }
 
 /* Attributes are pairs, or, as configs of OpenTelemetry's SDKs have it, a list of names and values
@@ -242,14 +263,17 @@ static int service_config_read_resource(const struct br_yaml *node,
     size_t most = (node ? node->count : 0) + (listed ? list->count : 0);
     int rc = 0;
     if (node && node->type != BR_YAML_NULL && node->type != BR_YAML_MAP)
-        return br_errs_add(errs, node, "service::telemetry::resource", "must be a map");
+        return br_errs_add(errs, node, resource_path, "must be a map");
     config->target = br_arena_calloc(arena, most + 1, sizeof *config->target);
     if (!config->target)
         return br_errs_no_memory(errs);
     for (size_t i = 0; node && i < node->count && rc != BR_ENOMEM; i++) {
-        const char *key = node->keys[i]->text;
-        if (strcmp(key, "schema_url") == 0 || strcmp(key, "detectors") == 0 ||
-            node->items[i] == list)
+        char at[192];
+        const char *key = node->keys[i]->text, *why = service_config_resource_key(key);
+        if (why)
+            service_config_warn_unless_empty(node->items[i], br_path_join(at, resource_path, key),
+                                             why, errs);
+        if (why || node->items[i] == list)
             continue;
         int one = service_config_read_attribute(config, node->keys[i], node->items[i], arena, errs);
         rc = one ? one : rc;
@@ -281,7 +305,8 @@ int br_telemetry_read(const struct br_yaml *node, struct br_telemetry_config *re
         br_options_read(telemetry_options, node, "service::telemetry", &telemetry, arena, errs);
     if (rc)
         return rc;
-    service_config_warn_unless_empty(telemetry.traces, "service::telemetry::traces", errs);
+    service_config_warn_unless_empty(telemetry.traces, "service::telemetry::traces",
+                                     "Braid makes no spans of its own", errs);
     size_t before = errs->n_errors;
     int resource = service_config_read_resource(telemetry.resource, ret, arena, errs);
     if (resource == BR_ENOMEM)

@@ -16,6 +16,7 @@ enum br_sizer { BR_SIZER_REQUESTS, BR_SIZER_ITEMS, BR_SIZER_BYTES };
 
 struct br_queue_partition_config {
     struct br_strings metadata_keys;
+    int64_t cache_size; /* most partitions at once */
 };
 
 struct br_queue_batch_config {
@@ -79,6 +80,18 @@ extern const struct br_option br_retry_options_off[];
         .offset = offsetof(type, field) + offsetof(struct br_exporter_config, retry_on_failure),   \
         .sub = br_retry_options, .help = "trying again what failed for now"                        \
     }
+
+extern const struct br_option br_queue_batch_options[]; /* of struct br_queue_batch_config */
+
+/* Completes and checks `batch` of a queue: its sizes are in the queue's unit unless it has a
+ * `sizer`. `node` is the map of the queue's keys at `path`. A queue without `batch` is valid.
+ * Returns 0 or BR_EINVAL with errors added. */
+int br_queue_batch_check(const struct br_queue_config *queue, const struct br_yaml *node,
+                         const char *path, struct br_errs *errs);
+
+/* Returns the config of the batchers of a queue, which has `batch`. They acknowledge late if it has
+ * wait_for_result, otherwise early. */
+struct br_partition_config br_queue_partitions(const struct br_queue_config *queue);
 
 /* Checks what the tables cannot. Returns 0 or BR_EINVAL with errors added. */
 int br_exporter_check(struct br_exporter_config *config, const struct br_yaml *node,

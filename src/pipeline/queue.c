@@ -2,12 +2,12 @@
 #include <stdio.h>
 
 #include "base/mem.h"
+#include "config/parts.h"
 #include "core/debt.h"
 #include "pipeline/exporter.h"
 #include "pipeline/redelivery.h"
 
 #define NO_MEMORY_MS 200
-#define PARTITIONS_MAX 10000 /* batchers, of which idle ones make room */
 
 struct br_queue {
     struct br_consumer input;
@@ -260,20 +260,27 @@ static void queue_on_batch_end(void *arg)
     br_host_defer(queue->node->host, &queue->room, queue_on_room);
 }
 
+struct br_partition_config br_queue_partitions(const struct br_queue_config *queue)
+{
+    const struct br_queue_batch_config *batch = queue->batch;
+    struct br_partition_config config = {.batch = {.timeout_ms = batch->flush_timeout / 1000000,
+                                                   .min_size = (size_t)batch->min_size,
+                                                   .max_size = (size_t)batch->max_size,
+                                                   .bytes = batch->sizer == 1,
+                                                   .late = queue->wait_for_result},
+                                         .keys = &batch->partition.metadata_keys,
+                                         .limit = (size_t)batch->partition.cache_size};
+    if (batch->flush_timeout && !config.batch.timeout_ms)
+        config.batch.timeout_ms = 1;
+    return config;
+}
+
 static bool queue_make_batchers(struct br_queue *queue)
 {
-    const struct br_queue_batch_config *queue_batch_config = queue->config->batch;
-    if (!queue_batch_config || !queue->config->enabled)
+    if (!queue->config->batch || !queue->config->enabled)
         return true;
-    struct br_partition_config config = {
-        .batch = {.timeout_ms = queue_batch_config->flush_timeout / 1000000,
-                  .min_size = (size_t)queue_batch_config->min_size,
-                  .max_size = (size_t)queue_batch_config->max_size,
-                  .bytes = queue_batch_config->sizer == 1,
-                  .late = queue->config->wait_for_result,
-                  .final = true},
-        .keys = &queue_batch_config->partition.metadata_keys,
-        .limit = PARTITIONS_MAX};
+    struct br_partition_config config = br_queue_partitions(queue->config);
+    config.batch.final = true;
     queue->batchers = br_partitions_new(queue->node, &config, &queue->batched);
     if (queue->batchers)
         br_partitions_on_end(queue->batchers, queue_on_batch_end, queue);
@@ -411,10 +418,13 @@ static const char *const batch_sizers[] = {"items", "bytes", NULL};
 static const struct br_option queue_partition_options[] = {
     BR_STRINGS(struct br_queue_partition_config, metadata_keys,
                "client metadata by which batches are kept apart, and which they go on with"),
+    BR_INT(struct br_queue_partition_config, cache_size, 10000, 1, 1000000,
+           "most different values of that metadata; an idle one makes room"),
+    BR_IGNORED("idle_timeout", "an idle partition is removed when its room is needed"),
     BR_OPT_END,
 };
 
-static const struct br_option queue_batch_options[] = {
+const struct br_option br_queue_batch_options[] = {
     BR_DURATION(struct br_queue_batch_config, flush_timeout, "200ms", "a batch leaves after it"),
     BR_INT(struct br_queue_batch_config, min_size, 8192, 0, 4294967295.0,
            "a batch of this size leaves; 0: at once"),
@@ -437,33 +447,44 @@ static const struct br_option queue_batch_options[] = {
                 "wait instead of refusing when full"),                                             \
         BR_BOOL(struct br_queue_config, wait_for_result, false, "answer when the exporter has"),   \
         BR_PRESENT(struct br_queue_config, batch, struct br_queue_batch_config,                    \
-                   queue_batch_options, "batches what is queued"),                                 \
+                   br_queue_batch_options, "batches what is queued"),                              \
         BR_OPT_END
 
 const struct br_option br_queue_options[] = {QUEUE_ROWS(true)};
 const struct br_option br_queue_options_off[] = {QUEUE_ROWS(false)};
 
+int br_queue_batch_check(const struct br_queue_config *queue, const struct br_yaml *node,
+                         const char *path, struct br_errs *errs)
+{
+    struct br_queue_batch_config *batch = queue->batch;
+    const struct br_yaml *at = br_yaml_get(node, "batch");
+    char in[192];
+    if (!batch)
+        return 0;
+    if (!br_yaml_get(at, "sizer"))
+        batch->sizer = queue->sizer == BR_SIZER_BYTES;
+    (void)br_path_join(in, path, "batch");
+    if (batch->max_size && batch->max_size < batch->min_size)
+        return br_errs_add(errs, at, in, "max_size (%lld) must not be less than min_size (%lld)",
+                           (long long)batch->max_size, (long long)batch->min_size);
+    return 0;
+}
+
 int br_exporter_check(struct br_exporter_config *config, const struct br_yaml *node,
                       const char *path, struct br_errs *errs)
 {
-    const struct br_queue_config *queue_config = &config->sending_queue;
-    struct br_queue_batch_config *queue_batch_config = queue_config->batch;
-    const struct br_yaml *at = br_yaml_get(br_yaml_get(node, "sending_queue"), "batch");
-    char in[256];
-    if (!queue_batch_config)
-        return 0;
-    if (!br_yaml_get(at, "sizer"))
-        queue_batch_config->sizer = queue_config->sizer == BR_SIZER_BYTES;
-    bool same =
-        queue_config->sizer == (queue_batch_config->sizer ? BR_SIZER_BYTES : BR_SIZER_ITEMS);
-    (void)snprintf(in, sizeof in, "%s::sending_queue::batch", path);
-    if (queue_batch_config->max_size && queue_batch_config->max_size < queue_batch_config->min_size)
-        return br_errs_add(errs, at, in, "max_size (%lld) must not be less than min_size (%lld)",
-                           (long long)queue_batch_config->max_size,
-                           (long long)queue_batch_config->min_size);
-    if (same && queue_batch_config->min_size > queue_config->queue_size)
-        return br_errs_add(errs, at, in, "min_size (%lld) must not be more than queue_size (%lld)",
-                           (long long)queue_batch_config->min_size,
-                           (long long)queue_config->queue_size);
+    const struct br_queue_config *queue = &config->sending_queue;
+    const struct br_queue_batch_config *batch = queue->batch;
+    const struct br_yaml *at = br_yaml_get(node, "sending_queue");
+    char queue_path[192], in[192];
+    int rc = br_queue_batch_check(queue, at, br_path_join(queue_path, path, "sending_queue"), errs);
+    if (rc || !batch)
+        return rc;
+    bool same = queue->sizer == (batch->sizer ? BR_SIZER_BYTES : BR_SIZER_ITEMS);
+    (void)br_path_join(in, queue_path, "batch");
+    if (same && batch->min_size > queue->queue_size)
+        return br_errs_add(errs, br_yaml_get(at, "batch"), in,
+                           "min_size (%lld) must not be more than queue_size (%lld)",
+                           (long long)batch->min_size, (long long)queue->queue_size);
     return 0;
 }

@@ -11,7 +11,7 @@
 #include "tests/support/test.h"
 
 /* Components that share a folder. */
-static const char *const folders[][2] = {{"otlphttp", "otlp"}};
+static const char *const folders[][2] = {{"otlphttp", "otlp"}, {"queue_batch", "batch"}};
 
 static const char *const types[] = {
     [BR_OPT_BOOL] = "bool",

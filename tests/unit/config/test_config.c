@@ -401,6 +401,12 @@ static void test_service(void **state)
         {"  telemetry: {metrics: {allowed_hosts: [a.example, b]}}\n", "localhost:8888", 1, 0},
         {"  telemetry: {resource: {}, traces: {}}\n", "localhost:8888", 1, 0},
         {"  telemetry: {resource: {a: b}, traces: }\n", "localhost:8888", 1, 0},
+        {"  telemetry: {resource: {detection/development: {detectors: [{host: }]}, attributes: "
+         "[{name: a, value: b}]}}\n",
+         "localhost:8888", 1, 1},
+        {"  telemetry: {resource: {detection/development: , detectors: {attributes: {included: "
+         "[a]}}, schema_url: x}}\n",
+         "localhost:8888", 1, 2},
     };
     for (size_t i = 0; i < BR_COUNT(cases); i++) {
         struct br_errs errs = {0};

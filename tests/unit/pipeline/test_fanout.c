@@ -546,7 +546,8 @@ static void close_accounts(struct bed *b, bool waits)
 {
     struct br_node nodes[MAX];
     struct br_queue *queues[MAX];
-    struct br_queue_batch_config batch = {.flush_timeout = 20000000, .min_size = 20, .max_size = 7};
+    struct br_queue_batch_config batch = {
+        .flush_timeout = 20000000, .min_size = 20, .max_size = 7, .partition.cache_size = 10000};
     struct br_queue_config config = {
         .enabled = true, .num_consumers = 2, .queue_size = 30, .batch = &batch};
     uint64_t seed = 7;

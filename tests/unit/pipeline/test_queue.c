@@ -24,7 +24,8 @@ static int setup(void **state)
     struct bed *b = calloc(1, sizeof *b);
     fake_bed_begin(&b->fake);
     b->config = (struct br_queue_config){.enabled = true, .num_consumers = 10, .queue_size = 3};
-    b->batch = (struct br_queue_batch_config){.flush_timeout = 200000000, .min_size = 10};
+    b->batch = (struct br_queue_batch_config){
+        .flush_timeout = 200000000, .min_size = 10, .partition.cache_size = 10000};
     *state = b;
     return 0;
 }
