@@ -69,8 +69,13 @@ static struct br_any condition_hex(struct br_conditions *conditions, const uint8
                                    uint32_t number)
 {
     static const char digits[] = "0123456789abcdef";
+    static const uint8_t none[16];
     struct br_any id = condition_text(p, len, number);
     char *out = conditions->hex[conditions->n_hex++ & 1];
+    if (!id.len) {
+        id.data = none;
+        id.len = number == SPAN_TRACE_ID ? 16 : 8;
+    }
     size_t n = id.len < sizeof conditions->hex[0] / 2 ? id.len : sizeof conditions->hex[0] / 2;
     for (size_t i = 0; i < n; i++) {
         out[2 * i] = digits[id.data[i] >> 4];
@@ -410,7 +415,6 @@ static bool condition_compare(struct br_conditions *conditions, struct br_condit
     struct br_any any = condition_value(conditions, &node->left),
                   b = condition_value(conditions, &node->right);
     unsigned order = condition_order_known(conditions, node, &any, &b);
-    bool nil = any.type == BR_VALUE_EMPTY || b.type == BR_VALUE_EMPTY;
     switch (node->op) {
     case CONDITION_EQ:
         return order == ORDER_EQUAL;
@@ -419,11 +423,11 @@ static bool condition_compare(struct br_conditions *conditions, struct br_condit
     case CONDITION_LT:
         return order == ORDER_LESS;
     case CONDITION_LE:
-        return !nil && order & (ORDER_LESS | ORDER_EQUAL);
+        return order & (ORDER_LESS | ORDER_EQUAL);
     case CONDITION_GT:
         return order == ORDER_GREATER;
     default:
-        return !nil && order & (ORDER_GREATER | ORDER_EQUAL);
+        return order & (ORDER_GREATER | ORDER_EQUAL);
     }
 }
 
