@@ -29,6 +29,7 @@ struct brought {
     const char *text;
     size_t len;
     const char *file; /* the file it is from, or NULL */
+    bool empty;       /* an empty default: text, and not the null that it is as YAML */
 };
 
 static int expand_node(struct expand *expand, struct br_yaml **node, unsigned level,
@@ -89,10 +90,11 @@ static int expand_bring_env(struct expand *expand, const struct br_yaml *at, con
                            "with letters, digits and _, no digit first",
                            br_text_show(name, shown));
     const char *value = br_sources_getenv(expand->sources, name);
-    *ret = (struct brought){value, value ? strlen(value) : 0, NULL};
+    *ret = (struct brought){.text = value, .len = value ? strlen(value) : 0};
     if (!value && dash) {
         ret->text = dash + 2;
         ret->len = len - name_len - 2;
+        ret->empty = ret->len == 0;
     } else if (!value && expand->sources->unset) {
         ret->text = expand->sources->unset;
         ret->len = strlen(ret->text);
@@ -140,7 +142,7 @@ static int expand_bring_by_scheme(struct expand *expand, const struct br_yaml *a
     if (expand_starts(ref, len, "file:"))
         return expand_bring_file(expand, at, ref + 5, len - 5, ret);
     if (expand_starts(ref, len, "yaml:")) {
-        *ret = (struct brought){ref + 5, len - 5, NULL};
+        *ret = (struct brought){.text = ref + 5, .len = len - 5};
         return 0;
     }
     size_t scheme = expand_scheme_len(ref, len);
@@ -267,7 +269,7 @@ static int expand_whole(struct expand *expand, struct br_yaml **node, unsigned l
         rc = expand_parse_brought(expand, at, &value, &parsed);
     if (rc)
         return rc;
-    if (expand_is_quoted_null(at, &value, parsed))
+    if (value.empty || expand_is_quoted_null(at, &value, parsed))
         parsed = NULL;
     if (parsed && parsed->type != BR_YAML_SCALAR) {
         if (!value.file || parsed->type == BR_YAML_NULL)

@@ -213,6 +213,8 @@ static void test_expand_text(void **state)
     struct fixture f = merge_yaml("inside: h:${env:PORT}/x\ntwo: ${PORT}${PORT}\n"
                                   "default: ${env:UNSET:-fall back}\nset: ${env:PORT:-1}\n"
                                   "empty: ${env:EMPTY:-1}\nshort: ${UNSET:-8}\n"
+                                  "no_text: ${env:UNSET:-}\nno_text2: '${UNSET:-}'\n"
+                                  "no_text3: ${env:EMPTY:-}\nno_text4: x${UNSET:-}y\n"
                                   "nested: ${env:${NAME}}\nagain: ${NESTED}\nagain2: x${NESTED}\n"
                                   "in_default: ${env:UNSET:-${PORT}}\nesc: $$a$b$\n"
                                   "esc_ref: $${PORT}\nthree: $$${PORT}\ndollar: ${DOLLAR}\n"
@@ -227,6 +229,10 @@ static void test_expand_text(void **state)
     expect(&f, "default", "fall back");
     expect(&f, "set", "4317");
     assert_int_equal(at(f.tree, "empty")->type, BR_YAML_NULL); /* set, though to nothing */
+    expect(&f, "no_text", "");
+    expect(&f, "no_text2", "");
+    assert_int_equal(at(f.tree, "no_text3")->type, BR_YAML_NULL);
+    expect(&f, "no_text4", "xy");
     expect(&f, "short", "8");
     expect(&f, "nested", "4317");
     expect(&f, "again", "4317");
