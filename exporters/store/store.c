@@ -136,7 +136,7 @@ static void store_exporter_show(struct state *state)
         br_warn(
             &state->node->log,
             "requests refer to more labels, names or frames than the store keeps of their size: "
-            "some were left out (braid_store_shortened_items_total)");
+            "some were left out (braid_store_shortened_items)");
     *state->shortened = (double)usage.n_shortened;
 }
 

@@ -18,6 +18,7 @@
 struct prometheus {
     const char *host;
     int64_t port;
+    bool without_type_suffix, without_units;
 };
 
 struct exporter {
@@ -60,9 +61,11 @@ static const struct br_option prometheus_options[] = {
     BR_INT(struct prometheus, port, 8888, 0, 65535, "and the port"),
     BR_IGNORED("with_resource_constant_labels", "Braid has no resource labels"),
     BR_IGNORED("without_scope_info", "Braid has no scopes"),
-    BR_IGNORED("without_type_suffix", "names are fixed"),
-    BR_IGNORED("without_units", "names are fixed"),
-    BR_IGNORED("translation_strategy", "names are fixed"),
+    BR_BOOL(struct prometheus, without_type_suffix, true, "names of counters have no _total"),
+    BR_BOOL(struct prometheus, without_units, true,
+            "and names have no unit: both or, when one of the two is false, neither"),
+    BR_IGNORED("translation_strategy",
+               "without_type_suffix chooses between the two forms of names"),
     BR_OPT_END,
 };
 
@@ -156,18 +159,19 @@ static int service_config_read_address(const struct br_yaml *node, const char *a
 }
 
 static int service_config_read_endpoint(const struct metrics *metrics, const struct br_yaml *node,
-                                        const char **ret, struct br_arena *arena,
+                                        struct br_telemetry_config *ret, struct br_arena *arena,
                                         struct br_errs *errs)
 {
     const struct br_yaml *readers = br_yaml_get(node, "readers");
     const struct br_yaml *address = br_yaml_get(node, "address");
     if (metrics->address && service_config_read_address(address, metrics->address, errs))
         return BR_EINVAL;
-    *ret = NULL;
+    ret->metrics_endpoint = NULL;
+    ret->metrics_suffixes = false;
     if (metrics->level == LEVEL_NONE)
         return 0;
     if (!readers || readers->type != BR_YAML_SEQ) {
-        *ret = metrics->address ? metrics->address : "localhost:8888";
+        ret->metrics_endpoint = metrics->address ? metrics->address : "localhost:8888";
         return 0;
     }
     if (metrics->address)
@@ -176,9 +180,11 @@ static int service_config_read_endpoint(const struct metrics *metrics, const str
     if (!p)
         return 0;
     bool v6 = strchr(p->host, ':') && p->host[0] != '[';
-    *ret = br_arena_printf(arena, "%s%s%s:%u", v6 ? "[" : "", p->host, v6 ? "]" : "",
-                           (unsigned)p->port);
-    return *ret ? 0 : br_errs_no_memory(errs);
+    ret->metrics_endpoint = br_arena_printf(arena, "%s%s%s:%u", v6 ? "[" : "", p->host,
+                                            v6 ? "]" : "", (unsigned)p->port);
+    /* As otelconf's Prometheus reader takes the two together. */
+    ret->metrics_suffixes = !p->without_type_suffix || !p->without_units;
+    return ret->metrics_endpoint ? 0 : br_errs_no_memory(errs);
 }
 
 static void service_config_warn_unless_empty(const struct br_yaml *node, const char *path,
@@ -317,7 +323,7 @@ int br_telemetry_read(const struct br_yaml *node, struct br_telemetry_config *re
     ret->log_json = telemetry.logs.encoding == 1;
     rc = service_config_read_log_level(node, telemetry.logs.level, &ret->log_level, errs);
     int endpoint = service_config_read_endpoint(&telemetry.metrics, br_yaml_get(node, "metrics"),
-                                                &ret->metrics_endpoint, arena, errs);
+                                                ret, arena, errs);
     if (errs->n_errors > before)
         rc = rc ? rc : BR_EINVAL;
     return endpoint ? endpoint : rc;

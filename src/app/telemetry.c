@@ -23,6 +23,7 @@ struct br_telemetry {
     void *arg;
     struct br_codec *codec;
     struct br_str target; /* the labels of target_info */
+    bool suffixes;        /* of names, as the config wants them */
     uint64_t started_ms;
     struct br_list scrapes; /* of scrape */
 };
@@ -74,16 +75,23 @@ static void telemetry_add_process(struct br_telemetry *telemetry, struct br_metr
 {
     *br_metric(metrics, BR_COUNTER, "otelcol_process_cpu_seconds", "") =
         (double)br_host_cpu_ns(telemetry->host) / 1e9;
-    *br_metric(metrics, BR_GAUGE, "otelcol_process_memory_rss", "") = (double)br_memory_resident();
+    *br_metric(metrics, BR_GAUGE,
+               telemetry->suffixes ? "otelcol_process_memory_rss_bytes"
+                                   : "otelcol_process_memory_rss",
+               "") = (double)br_memory_resident();
     *br_metric(metrics, BR_COUNTER, "braid_log_dropped_lines", "") = (double)br_log_dropped();
-    *br_metric(metrics, BR_COUNTER, "otelcol_process_uptime", "") =
-        (double)(br_host_mono_ms(telemetry->host) - telemetry->started_ms) / 1000.0;
+    *br_metric(metrics, BR_COUNTER,
+               telemetry->suffixes ? "otelcol_process_uptime_seconds" : "otelcol_process_uptime",
+               "") = (double)(br_host_mono_ms(telemetry->host) - telemetry->started_ms) / 1000.0;
 }
 
-/* OpenMetrics where the client says that it likes it no less than plain text, as Prometheus does.
- */
-static enum br_metrics_format telemetry_choose_format(const struct br_request *request)
+/* OpenMetrics, which wants the suffixes, if they are wanted and the client prefers it to plain text
+ * or likes both as much, as Prometheus does. */
+static enum br_metrics_format telemetry_choose_format(const struct br_telemetry *telemetry,
+                                                      const struct br_request *request)
 {
+    if (!telemetry->suffixes)
+        return BR_METRICS_PLAIN;
     const char *accept = br_request_header(request, "accept");
     double best = br_accept_quality(accept, "application/openmetrics-text");
     bool wanted = best > 0 && best >= br_accept_quality(accept, "text/plain");
@@ -146,7 +154,7 @@ static void telemetry_on_snapshot(struct br_metrics *sum, void *arg)
     struct br_str text = {0};
     br_list_remove(&scrape->link);
     if (scrape->request && telemetry) {
-        enum br_metrics_format format = telemetry_choose_format(scrape->request);
+        enum br_metrics_format format = telemetry_choose_format(telemetry, scrape->request);
         if (sum)
             telemetry_print(telemetry, sum, format, &text);
         if (text.failed || !text.data)
@@ -252,6 +260,7 @@ int br_telemetry_new(struct br_host *host, const struct br_hosts *hosts,
         .begin = telemetry_begin, .body = telemetry_body, .gone = telemetry_gone};
     telemetry->host = host;
     telemetry->hosts = *hosts;
+    telemetry->suffixes = config->metrics_suffixes;
     telemetry->snapshot = snapshot;
     telemetry->arg = arg;
     telemetry->started_ms = br_host_mono_ms(host);

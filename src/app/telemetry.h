@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Serves the endpoint with the service's own metrics: GET /metrics, Prometheus text or OpenMetrics
- * by Accept, compressed where Accept-Encoding has gzip.
+ * Serves the endpoint with the service's own metrics: GET /metrics, Prometheus text, or with
+ * suffixes of names also OpenMetrics by Accept, compressed where Accept-Encoding has gzip.
  */
 #pragma once
 

@@ -173,9 +173,9 @@ static void metrics_print_value(double value, struct br_str *out)
         metrics_print_fraction(value, out);
 }
 
-static const char *metrics_suffix(enum br_metric_type type)
+static const char *metrics_suffix(const struct metric *metric, enum br_metrics_format format)
 {
-    return type == BR_COUNTER ? "_total" : "";
+    return metric->type == BR_COUNTER && format != BR_METRICS_PLAIN ? "_total" : "";
 }
 
 /* HELP and TYPE name the family, which of a counter is the whole name in Prometheus text, and the
@@ -184,7 +184,7 @@ static void metrics_print_family(const struct metric *metric, enum br_metrics_fo
                                  const char *help, struct br_str *out)
 {
     static const char *const types[] = {"counter", "gauge", "histogram"};
-    const char *suffix = format == BR_METRICS_TEXT ? metrics_suffix(metric->type) : "";
+    const char *suffix = format == BR_METRICS_TEXT ? metrics_suffix(metric, format) : "";
     if (help)
         br_str_printf(out, "# HELP %s%s %s\n", metric->name, suffix, help);
     br_str_printf(out, "# TYPE %s%s %s\n", metric->name, suffix, types[metric->type]);
@@ -249,14 +249,14 @@ void br_metrics_print(const struct br_metrics *metrics, enum br_metrics_format f
         if (metric->type == BR_HISTOGRAM)
             metrics_print_histogram(metric, format, out);
         else
-            metrics_print_sample(metric, metrics_suffix(metric->type), "", metric->value, out);
+            metrics_print_sample(metric, metrics_suffix(metric, format), "", metric->value, out);
     }
     br_free(sorted);
 }
 
 void br_metrics_print_target(const char *labels, enum br_metrics_format format, struct br_str *out)
 {
-    bool text = format == BR_METRICS_TEXT;
+    bool text = format != BR_METRICS_OPENMETRICS;
     const char *family = text ? "target_info" : "target";
     br_str_printf(out, "# HELP %s Target metadata\n# TYPE %s %s\ntarget_info{%s} 1\n", family,
                   family, text ? "gauge" : "info", labels);

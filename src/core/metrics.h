@@ -7,8 +7,8 @@
  * (prometheus.io/docs/instrumenting/exposition_formats, version 0.0.4) or OpenMetrics
  * (github.com/prometheus/OpenMetrics, version 1.0.0).
  *
- * Counters are named here without their suffix: `_total` is printed behind them, as the Collector's
- * exporter does.
+ * Counters are named here without their suffix: a format may print `_total` behind them, as the
+ * Collector's exporter may.
  */
 #pragma once
 
@@ -21,7 +21,11 @@
 struct br_metrics;
 
 enum br_metric_type { BR_COUNTER, BR_GAUGE, BR_HISTOGRAM };
-enum br_metrics_format { BR_METRICS_TEXT, BR_METRICS_OPENMETRICS };
+enum br_metrics_format {
+    BR_METRICS_PLAIN,       /* Prometheus text, counters without a suffix */
+    BR_METRICS_TEXT,        /* Prometheus text, counters end in _total */
+    BR_METRICS_OPENMETRICS, /* which wants the suffix */
+};
 
 /* How often values were at most each of some bounds. */
 struct br_histogram {
@@ -59,7 +63,7 @@ void br_label(struct br_str *out, const char *name, const char *value);
  * Returns 0 or BR_ENOMEM. */
 int br_metrics_add(struct br_metrics *into, const struct br_metrics *from);
 
-/* Appends all metrics, sorted by name and labels, in one of the two formats; with a HELP line where
+/* Appends all metrics, sorted by name and labels, in one of the formats; with a HELP line where
  * `help`, which may be NULL, knows one. */
 void br_metrics_print(const struct br_metrics *metrics, enum br_metrics_format format,
                       br_metric_help_fn *help, struct br_str *out);

@@ -134,7 +134,7 @@ static void ingest_otlp_note_empty(struct br_otlp_handler *handler, const struct
     handler->noted[handler->n_noted++] = hash;
     br_warn(&handler->node->log,
             "a request of %.*s with %zu bytes held no %s that this version of OTLP knows: is it of "
-            "an old version, or of another signal? (counted in braid_ledger_empty_requests_total; "
+            "an old version, or of another signal? (counted in braid_ledger_empty_requests; "
             "logged once for each address)",
             len ? len : 14, len ? peer : "a local client", reading->came,
             item->signal == BR_TRACES ? "span" : "profile");
@@ -149,7 +149,7 @@ static void ingest_otlp_on_read(struct br_upload *upload, const struct br_readin
         br_warn(
             &handler->node->log,
             "profiles have times before 1971, in another unit than nanoseconds or none: they are "
-            "corrected and counted (braid_receiver_corrected_times_total); logged once");
+            "corrected and counted (braid_receiver_corrected_times); logged once");
     *handler->corrected += reading->n_corrected;
 }
 

@@ -132,9 +132,15 @@ LOADED = {"memory_limiter": {"check_interval": "1s", "limit_mib": 512}, "join": 
           "profile_limits": None, "batch": {"timeout": "20ms"}}
 
 
+def with_reader(config, **keys):
+    [reader] = config["service"]["telemetry"]["metrics"]["readers"]
+    reader["pull"]["exporter"]["prometheus"].update(keys)
+    return config
+
+
 @pytest.fixture
 def loaded(braid, sink):
-    """A server with everything that has metrics and has seen both signals."""
+    """A server with everything that has metrics and has seen both signals, whose names have their suffixes."""
     exporters = {**exporter("grpc", sink), "pyroscope": {"endpoint": f"http://{sink.http}"}, "nop": None}
     extensions = {"adaptive": None, "control": {"endpoint": "127.0.0.1:0", "token": "x" * 16}}
     config = pipelines(exporters, processors=LOADED, extensions=extensions)
@@ -144,7 +150,7 @@ def loaded(braid, sink):
         "traces": {**both, "processors": [name for name in LOADED if name != "profile_limits"],
                    "exporters": ["otlp", "nop"]},
         "profiles": {**both, "receivers": ["otlp", "pprof"]}}
-    server = braid(config)
+    server = braid(with_reader(config, without_type_suffix=False))
     for signal in SIGNALS:
         send(server, signal, 30).expect_ok()
         sink.wait(signal, 30)
@@ -161,6 +167,30 @@ def test_prometheus_linter_has_nothing_to_say(loaded):
     done = subprocess.run([CLIENTS, "promlint"], input=scrape_text(loaded), capture_output=True, text=True,
                           timeout=DEADLINE_S)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+# Taken from a Collector 0.165 with each reader: suffixes are off only if both keys are true, which is the default.
+@pytest.mark.parametrize("keys, suffixes", [
+    ({}, False), ({"without_type_suffix": True}, False), ({"without_type_suffix": True, "without_units": True}, False),
+    ({"without_scope_info": False}, False), ({"without_type_suffix": False}, True), ({"without_units": False}, True),
+    ({"without_type_suffix": False, "without_units": True}, True)], ids=str)
+def test_suffixes_of_names(braid, sink, keys, suffixes):
+    server = braid(with_reader(pipelines(exporter("grpc", sink), processors={"batch": {"timeout": "20ms"}}), **keys))
+    send(server, TRACES, 3).expect_ok()
+    sink.wait(TRACES, 3)
+    types = dict(re.findall(r"^# TYPE (\S+) (\S+)$", scrape_text(server), re.MULTILINE))
+    counters = {name for name, kind in types.items() if kind == "counter"}
+    assert len(counters) > 20
+    assert {name for name in counters if name.endswith("_total") != suffixes} == set()
+    assert {name.removesuffix("_total") for name in counters} >= {
+        "otelcol_exporter_sent_spans", "otelcol_process_cpu_seconds", "otelcol_receiver_accepted_spans", "braid_ledger_received",
+        "otelcol_processor_batch_timeout_trigger_send", "otelcol_process_uptime_seconds" if suffixes else "otelcol_process_uptime"}
+    assert types["otelcol_process_memory_rss_bytes" if suffixes else "otelcol_process_memory_rss"] == "gauge"
+    assert types["otelcol_processor_batch_metadata_cardinality"] == "gauge"
+    assert types["otelcol_processor_batch_batch_send_size"] == "histogram"
+    # OpenMetrics requires the suffix.
+    kind = ask_metrics(server, accept=PROMETHEUS_ASKS).headers["content-type"]
+    assert kind == (OPENMETRICS if suffixes else PLAIN)
 
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"

@@ -78,10 +78,10 @@ static void value_put(struct br_str *out, const char *path, const char *value)
 static const char base[] = "yaml:{receivers: {nop/own: }, exporters: {nop/own: }, service: "
                            "{pipelines: {traces: {receivers: [nop/own], exporters: [nop/own]}}}}";
 
-/* Whether a config with the component's key at the path was read without an unknown key; `said`
- * gets all messages. */
+/* Returns whether a config with the component's key at the path had no unknown key; `messages`
+ * gets all of them. */
 static bool key_is_known(const char *component, const char *path, const char *value,
-                         struct br_str *said)
+                         struct br_str *messages)
 {
     const char *slash = strchr(component, '/');
     bool service = strncmp(component, "service/", 8) == 0;
@@ -100,15 +100,15 @@ static bool key_is_known(const char *component, const char *path, const char *va
     const char *uris[] = {base, text.data};
     struct br_config_sources sources = {.uris = uris, .n_uris = 2, .getenv = no_env};
     (void)br_config_load(&sources, br_components, &config, &errs);
-    br_str_add(said, "", 0);
+    br_str_add(messages, "", 0);
     for (size_t i = 0; i < errs.n_errors; i++)
-        br_str_printf(said, "%s\n", br_err_format(&errs.errors[i], line, sizeof line));
+        br_str_printf(messages, "%s\n", br_err_format(&errs.errors[i], line, sizeof line));
     for (size_t i = 0; i < errs.n_warnings; i++)
-        br_str_printf(said, "%s\n", br_err_format(&errs.warnings[i], line, sizeof line));
+        br_str_printf(messages, "%s\n", br_err_format(&errs.warnings[i], line, sizeof line));
     br_config_free(config);
     br_errs_release(&errs);
     br_str_release(&text);
-    return !strstr(said->data, "unknown key");
+    return !strstr(messages->data, "unknown key");
 }
 
 static unsigned n_unknown;

@@ -59,6 +59,21 @@ static void printed_as_prometheus_text(void **state)
                            "b_size 2.5\n");
 }
 
+/* The same without the suffix of counters. */
+static void printed_without_suffixes(void **state)
+{
+    struct br_str text = {0};
+    *br_metric(*state, BR_COUNTER, "a", "x=\"1\"") = 7;
+    *br_metric(*state, BR_GAUGE, "b_size", "") = 2.5;
+    br_metrics_print(*state, BR_METRICS_PLAIN, NULL, &text);
+    br_metrics_print_target("l=\"v\"", BR_METRICS_PLAIN, &text);
+    assert_string_equal(text.data, "# TYPE a counter\na{x=\"1\"} 7\n"
+                                   "# TYPE b_size gauge\nb_size 2.5\n"
+                                   "# HELP target_info Target metadata\n"
+                                   "# TYPE target_info gauge\ntarget_info{l=\"v\"} 1\n");
+    br_str_release(&text);
+}
+
 static const char *help_of(const char *name)
 {
     return strcmp(name, "a") == 0 ? "How many." : NULL;
@@ -238,6 +253,7 @@ SUITE(metrics)
         TEST(a_metric_is_one_number),
         TEST(printed_as_prometheus_text),
         TEST(printed_as_openmetrics),
+        TEST(printed_without_suffixes),
         TEST(histograms_add_up),
         TEST(numbers_are_printed_so_that_they_read_back),
         TEST(infinite_numbers_as_prometheus_spells_them),
