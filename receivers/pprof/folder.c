@@ -202,10 +202,7 @@ static void folder_on_done(struct br_item *item, void *arg)
     struct file *file = arg;
     struct pprof_folder *folder = file->folder;
     const struct br_outcome *outcome = &item->outcome;
-    double *const *by = outcome->verdict == BR_DONE    ? folder->meter.accepted
-                        : outcome->verdict == BR_RETRY ? folder->meter.refused
-                                                       : folder->meter.failed;
-    *by[BR_PROFILES] += item->received_items;
+    br_meter_count_outcome(&folder->meter, item);
     file->item = NULL;
     if (outcome->verdict == BR_REJECT)
         folder_complain(folder, file->name, outcome->text);

@@ -33,6 +33,7 @@ struct br_host;
 struct br_item;
 struct br_ledger;
 struct br_portion;
+struct br_sample_types;
 
 enum br_signal { BR_TRACES, BR_PROFILES };
 #define BR_SIGNALS 2
@@ -140,6 +141,9 @@ struct br_item {
     uint32_t n_profiles;     /* profiles: Profile messages that the walk found; 0: not known */
     bool odd_times;          /* profiles: the walk found times before 1971 (otlp/edit/times.h) */
     uint64_t received_ms;    /* monotonic */
+    /* Profiles, from a receiver until it has counted them: samples by their type
+     * (otlp/sample_types.h); in the arena. NULL: not known. */
+    const struct br_sample_types *sample_types;
     const char *metadata; /* client metadata that processors asked for (br_component.metadata_keys),
                              or NULL: name\0value\0 pairs, ended by an empty name; in the arena */
     struct br_outcome outcome; /* valid once finished */

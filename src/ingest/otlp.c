@@ -202,7 +202,7 @@ static void ingest_otlp_begin(const struct br_upload *how, struct br_request *re
 }
 
 bool br_otlp_begin_grpc(struct br_otlp_handler *handler, struct br_ingest_listener *listener,
-                        const struct br_meter *meter, struct br_request *request)
+                        struct br_meter *meter, struct br_request *request)
 {
     struct br_upload how = {.kind = &kind,
                             .arg = handler,
@@ -250,7 +250,7 @@ static void ingest_otlp_refuse(struct br_ingest_listener *listener, struct br_re
 }
 
 bool br_otlp_begin_http(struct br_otlp_handler *handler, struct br_ingest_listener *listener,
-                        const struct br_meter *meter, struct br_request *request)
+                        struct br_meter *meter, struct br_request *request)
 {
     const struct br_http_config *http = listener->http;
     struct br_upload how = {.kind = &kind, .arg = handler, .listener = listener, .meter = meter};

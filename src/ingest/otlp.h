@@ -26,9 +26,9 @@ void br_otlp_handler_init(struct br_otlp_handler *handler, struct br_node *node)
 /* Begins a gRPC call (br_grpc_is) that came by the listener, or an HTTP request. False, with
  * nothing done, when its path is none of OTLP's; true: the request is taken care of. */
 bool br_otlp_begin_grpc(struct br_otlp_handler *handler, struct br_ingest_listener *listener,
-                        const struct br_meter *meter, struct br_request *request);
+                        struct br_meter *meter, struct br_request *request);
 bool br_otlp_begin_http(struct br_otlp_handler *handler, struct br_ingest_listener *listener,
-                        const struct br_meter *meter, struct br_request *request);
+                        struct br_meter *meter, struct br_request *request);
 
 /* Answers a request with an item's outcome; `http` is NULL for gRPC. */
 void br_otlp_reply(struct br_request *request, enum br_signal signal, enum br_upload_format format,

@@ -2,6 +2,7 @@
 #include "ingest/reading.h"
 
 #include "ingest/pieces.h"
+#include "otlp/sample_types.h"
 
 #define HOLES BR_MEM_MAPPED /* larger tables are the system's to move */
 #define ROUNDING 64u /* what blocks take beside what is asked of them, as a part of the size */
@@ -117,6 +118,21 @@ static bool reading_never_fits(const struct br_reading *reading)
     return wanted > br_memory_largest(memory);
 }
 
+/* Counts the samples by type for the receiver. If memory is short, they have no type there. */
+static void reading_count_types(struct br_reading *reading)
+{
+    struct br_item *item = reading->item;
+    if (!item || item->signal != BR_PROFILES)
+        return;
+    struct br_sample_types *types = br_arena_calloc(&item->arena, 1, sizeof *types);
+    if (!types)
+        return;
+    br_sample_types_add(types, item);
+    for (struct br_list *list = reading->pieces.next; list != &reading->pieces; list = list->next)
+        br_sample_types_add(types, br_container_of(list, struct br_item, link));
+    item->sample_types = types;
+}
+
 int br_reading_run(struct br_reading *reading, br_read_fn *read)
 {
     size_t body = reading->came = reading->body ? reading->body->len : 0;
@@ -124,6 +140,8 @@ int br_reading_run(struct br_reading *reading, br_read_fn *read)
     int rc = read(reading);
     if (rc)
         br_reading_drop(reading);
+    else
+        reading_count_types(reading);
     br_reading_give_up(reading);
     br_mem_scope_end(&reading->scope);
     if (rc == BR_ENOMEM && !reading->scope.full && reading_never_fits(reading))

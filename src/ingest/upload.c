@@ -266,12 +266,8 @@ static void upload_on_done(struct br_item *item, void *arg)
 {
     struct br_upload *upload = arg;
     struct br_ingest *ingest = upload->listener->ingest;
-    const struct br_meter *meter = upload->meter;
     const struct br_outcome *outcome = &item->outcome;
-    double *const *by = outcome->verdict == BR_DONE    ? meter->accepted
-                        : outcome->verdict == BR_RETRY ? meter->refused
-                                                       : meter->failed;
-    *by[upload->signal] += item->received_items;
+    br_meter_count_outcome(upload->meter, item);
     if (upload->request) {
         struct br_outcome how =
             upload->partly && outcome->verdict == BR_DONE ? *upload->partly : *outcome;
@@ -420,20 +416,78 @@ bool br_meter_flaws(const struct br_meter *meter, const struct br_reading *readi
     return reading->n_lost || reading->n_strays;
 }
 
+/* --- Counting --------------------------------------------------------------------------------- */
+
+static const char *const results[BR_METER_RESULTS] = {"accepted", "refused", "failed"};
+
 void br_meter_init(struct br_meter *meter, struct br_node *node, const char *transport,
                    unsigned signals)
 {
     static const char *const items[BR_SIGNALS] = {"spans", "profile_samples"};
-    static const char *const words[] = {"accepted", "refused", "failed"};
     double **const of[] = {meter->accepted, meter->refused, meter->failed};
+    meter->node = node;
+    meter->transport = transport;
     for (int s = 0; s < BR_SIGNALS; s++) {
-        for (int i = 0; i < 3 && (signals & BR_SIGNAL_BIT(s)); i++) {
+        for (int i = 0; i < BR_METER_RESULTS && (signals & BR_SIGNAL_BIT(s)); i++) {
             char name[96];
-            (void)snprintf(name, sizeof name, "otelcol_receiver_%s_%s", words[i], items[s]);
+            (void)snprintf(name, sizeof name, "otelcol_receiver_%s_%s", results[i], items[s]);
             of[i][s] = br_node_metric(node, BR_COUNTER, name, "transport", transport);
         }
     }
     if (signals == BR_SIGNAL_BIT(BR_PROFILES))
         meter->strays =
             br_node_metric(node, BR_COUNTER, "braid_receiver_pprof_strays", "transport", transport);
+}
+
+/* The counters of a sample type, made when the first of it comes. The last ones are for all types
+ * that have no place. */
+static double *const *upload_counters_of(struct br_meter *meter, const char *type)
+{
+    unsigned i = 0;
+    while (i < meter->n_types && strcmp(meter->types[i].name, type) != 0)
+        i++;
+    if (i == BR_METER_TYPES_MAX)
+        return meter->types[BR_METER_TYPES_MAX - 1].counters;
+    if (i < meter->n_types)
+        return meter->types[i].counters;
+    if (i == BR_METER_TYPES_MAX - 1)
+        type = BR_SAMPLE_TYPE_OTHER;
+    meter->n_types++;
+    (void)snprintf(meter->types[i].name, sizeof meter->types[i].name, "%s", type);
+    struct br_str labels = {.max = 2048};
+    br_label(&labels, "receiver", meter->node->id);
+    br_label(&labels, "sample_type", type);
+    br_label(&labels, "transport", meter->transport);
+    for (int k = 0; k < BR_METER_RESULTS; k++) {
+        char name[96];
+        (void)snprintf(name, sizeof name, "otelcol_receiver_%s_profile_samples", results[k]);
+        meter->types[i].counters[k] =
+            br_metric(meter->node->host->metrics, BR_COUNTER, name, labels.data ? labels.data : "");
+    }
+    br_str_release(&labels);
+    return meter->types[i].counters;
+}
+
+void br_meter_count(struct br_meter *meter, enum br_meter_result result, const struct br_item *item,
+                    uint32_t n_items)
+{
+    double *const *of[] = {meter->accepted, meter->refused, meter->failed};
+    const struct br_sample_types *types = item->sample_types;
+    uint32_t left = n_items;
+    for (unsigned i = 0; types && i < types->count; i++) {
+        uint32_t n = types->rows[i].n_samples < left ? types->rows[i].n_samples : left;
+        *upload_counters_of(meter, types->rows[i].name)[result] += n;
+        left -= n;
+    }
+    *of[result][item->signal] += left;
+}
+
+void br_meter_count_outcome(struct br_meter *meter, const struct br_item *item)
+{
+    enum br_verdict verdict = item->outcome.verdict;
+    br_meter_count(meter,
+                   verdict == BR_DONE    ? BR_METER_ACCEPTED
+                   : verdict == BR_RETRY ? BR_METER_REFUSED
+                                         : BR_METER_FAILED,
+                   item, item->received_items);
 }

@@ -12,6 +12,7 @@
 #include "base/list.h"
 #include "ingest/http.h"
 #include "ingest/reading.h"
+#include "otlp/sample_types.h"
 #include "pipeline/component.h"
 #include "pipeline/override.h"
 
@@ -31,11 +32,31 @@ struct br_ingest {
     bool awaits_sendings; /* it is draining, and `sendings` was not empty: one of n_stopping */
 };
 
-/* otelcol_receiver_{accepted,refused,failed}_{spans,profile_samples} of one transport. */
+enum br_meter_result { BR_METER_ACCEPTED, BR_METER_REFUSED, BR_METER_FAILED, BR_METER_RESULTS };
+
+#define BR_METER_TYPES_MAX 16
+
+/* otelcol_receiver_{accepted,refused,failed}_{spans,profile_samples} of one transport. Those of
+ * profiles have a label sample_type where the type is known, with at most BR_METER_TYPES_MAX
+ * values. */
 struct br_meter {
     double *accepted[BR_SIGNALS], *refused[BR_SIGNALS], *failed[BR_SIGNALS];
     double *strays; /* of receivers of profiles alone */
+    struct br_node *node;
+    const char *transport;
+    unsigned n_types;
+    struct {
+        char name[BR_SAMPLE_TYPE_SIZE];
+        double *counters[BR_METER_RESULTS];
+    } types[BR_METER_TYPES_MAX];
 };
+
+/* Counts the `n_items` spans or samples that an item has, or had when it was received. */
+void br_meter_count(struct br_meter *meter, enum br_meter_result result, const struct br_item *item,
+                    uint32_t n_items);
+
+/* The same by the outcome of an item that has ended. */
+void br_meter_count_outcome(struct br_meter *meter, const struct br_item *item);
 
 /* One listener. Zeroed, with `begin` of the receiver's; the rest is set by br_ingest_listen. */
 struct br_ingest_listener {
@@ -70,7 +91,7 @@ struct br_upload {
     const struct br_upload_kind *kind;
     void *arg; /* the kind's own */
     struct br_ingest_listener *listener;
-    const struct br_meter *meter;
+    struct br_meter *meter;
     struct br_request *request; /* NULL once the client went away */
     struct br_item *item;       /* NULL until it is in the pipeline */
     struct br_upload_job *job;  /* its reading in a thread; NULL: there is none */
@@ -95,7 +116,6 @@ void br_ingest_drain(struct br_ingest *ingest);
 int br_ingest_listen(struct br_ingest *ingest, struct br_ingest_listener *listener,
                      const char *what, struct br_server_config *config, struct br_err *err);
 
-/* Makes the metrics with `transport` ("grpc", "http"), for the signals in `signals`. */
 #define BR_FLAWS_SIZE 512
 
 /* Counts the samples and references that are wrong in a profile that was read. Returns whether
@@ -103,6 +123,8 @@ int br_ingest_listen(struct br_ingest *ingest, struct br_ingest_listener *listen
 bool br_meter_flaws(const struct br_meter *meter, const struct br_reading *reading,
                     char ret[BR_FLAWS_SIZE]);
 
+/* Makes the metrics with `transport` ("grpc", "http"), which is borrowed for the meter's life, for
+ * the signals in `signals`. */
 void br_meter_init(struct br_meter *meter, struct br_node *node, const char *transport,
                    unsigned signals);
 

@@ -264,6 +264,30 @@ def test_values(braid, sink, signal):
     assert total(families, "otelcol_exporter_queue_size", **of_signal) == 0
 
 
+def test_samples_are_counted_by_their_type(braid, sink):
+    """Labels as the Collector's otlp receiver writes them; types that a client makes up share one at last."""
+    server = braid(pipelines(exporter("grpc", sink), signals=["profiles"], workers=1))
+    request = otlp.profile_request(3)
+    strings = request.dictionary.string_table
+    profile = request.resource_profiles[0].scope_profiles[0].profiles[0]
+    named = ":".join(strings[index] or "<unset>" for index in (profile.sample_type.type_strindex, profile.sample_type.unit_strindex))
+    clients.grpc(server.grpc, PROFILES, request.SerializeToString()).expect_ok()
+    strings.append('a "b"')
+    profile.sample_type.type_strindex, profile.sample_type.unit_strindex = len(strings) - 1, 0
+    clients.grpc(server.grpc, PROFILES, request.SerializeToString()).expect_ok()
+    counted = scrape(server)["otelcol_receiver_accepted_profile_samples", "counter"]
+    labels = {"receiver": "otlp", "transport": "grpc"}
+    assert {dict(series).get("sample_type"): value for series, value in counted.items() if labels.items() <= dict(series).items() and value} == {
+        named: 3, 'a "b":<unset>': 3}
+    for n in range(40):
+        strings[-1] = f"t{n}"
+        clients.grpc(server.grpc, PROFILES, request.SerializeToString()).expect_ok()
+    counted = {dict(series)["sample_type"]: value for series, value in
+               scrape(server)["otelcol_receiver_accepted_profile_samples", "counter"].items() if value}
+    assert len(counted) == 16 and sum(counted.values()) == 42 * 3
+    assert counted["_other"] == (42 - 15) * 3
+
+
 def test_queue_size_is_what_waits(braid, sink):
     gate = threading.Event()
     sink.script = [Reply(hold=gate)]

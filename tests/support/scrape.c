@@ -42,3 +42,21 @@ double scrape_dropped(const struct br_host *h, enum br_signal signal, const char
     br_str_release(&text);
     return sum;
 }
+
+double scrape_sum(const struct br_host *h, const char *name, const char *part)
+{
+    struct br_str text = {0};
+    double sum = 0;
+    size_t len = strlen(name);
+    br_metrics_print(h->metrics, BR_METRICS_PLAIN, NULL, &text);
+    for (char *line = text.data; line && *line; line += strcspn(line, "\n"), line += *line != 0) {
+        char *end = line + strcspn(line, "\n"), *labels = line + len;
+        if (strncmp(line, name, len) != 0 || *labels != '{')
+            continue;
+        const char *found = strstr(labels, part);
+        if (found && found < end)
+            sum += strtod(strstr(labels, "} ") + 2, NULL);
+    }
+    br_str_release(&text);
+    return sum;
+}

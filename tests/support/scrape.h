@@ -10,3 +10,6 @@ double scrape_metric(const struct br_host *h, const char *name, const char *labe
 
 /* Sum of the spans or samples that the ledger says were dropped for a reason; NULL: for any. */
 double scrape_dropped(const struct br_host *h, enum br_signal signal, const char *reason);
+
+/* The sum of all series of a metric of which the labels have the text `part`. */
+double scrape_sum(const struct br_host *h, const char *name, const char *part);

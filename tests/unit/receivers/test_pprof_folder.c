@@ -130,7 +130,8 @@ static void test_folded_text(void **state)
     assert_true(is_there(f, "a.folded"));
     assert_float_equal(files(f, "ok"), 1, 0);
     assert_float_equal(fake_host_metric(f->rig.h, "otelcol_receiver_accepted_profile_samples",
-                                        "receiver=\"pprof\",transport=\"file\""),
+                                        "receiver=\"pprof\",sample_type=\"cpu:nanoseconds\","
+                                        "transport=\"file\""),
                        2, 0);
     end(f);
 }

@@ -245,9 +245,14 @@ static void test_a_profile(void **state)
     receiver_rig_expect_in(&f->rig, "profile cpu nanoseconds");
     receiver_rig_expect_in(&f->rig, "work 30");
     assert_float_equal(scrapes(f, "ok"), 1, 0);
-    assert_float_equal(fake_host_metric(f->rig.h, "otelcol_receiver_accepted_profile_samples",
-                                        "receiver=\"pprof\",transport=\"scrape\""),
-                       2, 0);
+    assert_float_equal(
+        fake_host_metric(f->rig.h, "otelcol_receiver_accepted_profile_samples",
+                         "receiver=\"pprof\",sample_type=\"samples:count\",transport=\"scrape\""),
+        1, 0);
+    assert_float_equal(
+        fake_host_metric(f->rig.h, "otelcol_receiver_accepted_profile_samples",
+                         "receiver=\"pprof\",sample_type=\"cpu:nanoseconds\",transport=\"scrape\""),
+        1, 0);
     end(f);
 }
 

@@ -59,8 +59,9 @@ static void test_folded(void **state)
                      200);
     receiver_rig_expect_in(r, "env=prod region=eu service.name=shop");
     receiver_rig_expect_in(r, "main;work 30000000\n");
-    assert_true(fake_host_metric(r->h, "otelcol_receiver_accepted_profile_samples",
-                                 "receiver=\"pprof\",transport=\"http\"") == 1);
+    assert_true(fake_host_metric(
+                    r->h, "otelcol_receiver_accepted_profile_samples",
+                    "receiver=\"pprof\",sample_type=\"cpu:nanoseconds\",transport=\"http\"") == 1);
 }
 
 static void test_the_name_says_the_type_and_labels(void **state)

@@ -28,7 +28,8 @@ static void test_ingest_pprof(void **state)
     pyroscope_expect_out(f, "\"timeUnixNano\":\"1767225601000000000\"");
     pyroscope_expect_out(f, "\"worker-1\"");
     assert_float_equal(fake_host_metric(f->h, "otelcol_receiver_accepted_profile_samples",
-                                        "receiver=\"pyroscope\",transport=\"http\""),
+                                        "receiver=\"pyroscope\",sample_type=\"cpu:nanoseconds\","
+                                        "transport=\"http\""),
                        1, 0);
 }
 
