@@ -19,7 +19,7 @@ struct state {
     struct br_node *node;
     struct br_consumer output;      /* what batches go to: the next in the pipeline */
     struct br_partitions *batchers; /* NULL: requests pass as they are */
-    double *cardinality;
+    double *cardinality;            /* batch's */
 };
 
 static const char *const acknowledge[] = {"early", "late", NULL};
@@ -69,13 +69,16 @@ static int batch_processor_init(struct br_node *node, const struct br_partition_
     state->node = node;
     state->output.consume = batch_processor_output;
     state->batchers = br_partitions_new(node, config, &state->output);
-    state->cardinality =
-        br_node_metric(node, BR_GAUGE, "otelcol_processor_batch_metadata_cardinality", NULL, NULL);
     return state->batchers ? 0 : br_err_set(err, BR_ENOMEM, "out of memory");
 }
 
 static int batch_processor_create(struct br_node *node, struct br_err *err)
 {
+    static const struct br_batch_metrics metrics = {
+        .sizes = "otelcol_processor_batch_batch_send_size",
+        .sizes_bytes = "otelcol_processor_batch_batch_send_size_bytes",
+        .by_size = "otelcol_processor_batch_batch_size_trigger_send",
+        .by_timeout = "otelcol_processor_batch_timeout_trigger_send"};
     const struct config *settings = node->config;
     struct br_partition_config config = {
         .batch = {.timeout_ms = settings->timeout / 1000000,
@@ -85,6 +88,9 @@ static int batch_processor_create(struct br_node *node, struct br_err *err)
                   .again = true},
         .keys = &settings->metadata_keys,
         .limit = (size_t)settings->metadata_cardinality_limit};
+    config.batch.metrics = &metrics;
+    ((struct state *)node->state)->cardinality =
+        br_node_metric(node, BR_GAUGE, "otelcol_processor_batch_metadata_cardinality", NULL, NULL);
     if (settings->timeout && !config.batch.timeout_ms)
         config.batch.timeout_ms = 1;
     return batch_processor_init(node, &config, err);
@@ -100,7 +106,8 @@ static void batch_processor_consume(struct br_node *node, struct br_item *item)
     br_partitions_add(state->batchers, item);
     if (node->draining)
         br_partitions_flush(state->batchers);
-    *state->cardinality = (double)br_partitions_count(state->batchers);
+    if (state->cardinality)
+        *state->cardinality = (double)br_partitions_count(state->batchers);
 }
 
 static void batch_processor_on_end(void *arg)
@@ -200,8 +207,12 @@ static int batch_processor_create_queue(struct br_node *node, struct br_err *err
     const struct br_queue_config *settings = node->config;
     if (!settings->batch)
         return 0;
+    static const struct br_batch_metrics metrics = {
+        .sizes = "otelcol_processor_queuebatch_batch_send_size",
+        .sizes_bytes = "otelcol_processor_queuebatch_batch_send_size_bytes"};
     struct br_partition_config config = br_queue_partitions(settings);
     config.batch.again = true;
+    config.batch.metrics = &metrics;
     return batch_processor_init(node, &config, err);
 }
 

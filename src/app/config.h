@@ -39,6 +39,7 @@ struct br_telemetry_config {
     const char
         *metrics_endpoint; /* "localhost:8888"; NULL when level is none or no reader is wanted */
     struct br_strings metrics_hosts; /* that the endpoint answers to besides (net/hosts.h) */
+    bool metrics_detailed;           /* the level */
     bool metrics_suffixes;           /* names end in their unit, and those of counters in _total */
     struct br_target_label *target;  /* sorted by name, each once */
     size_t n_target;

@@ -33,7 +33,7 @@ struct metric_reader {
     struct pull *pull;
 };
 
-enum { LEVEL_NONE };
+enum { LEVEL_NONE, LEVEL_DETAILED = 3 };
 
 struct metrics {
     int level;
@@ -90,7 +90,8 @@ static const struct br_option reader_options[] = {
 };
 
 static const struct br_option metrics_options[] = {
-    BR_ENUM(struct metrics, level, "normal", levels, "none switches the endpoint off"),
+    BR_ENUM(struct metrics, level, "normal", levels,
+            "none switches the endpoint off, detailed adds the sizes of requests"),
     BR_STRING(struct metrics, address, NULL, "the older spelling of a Prometheus reader"),
     BR_LIST(struct metrics, readers, struct metric_reader, reader_options, "pull readers"),
     BR_STRINGS(struct metrics, allowed_hosts, BR_HOSTS_HELP),
@@ -168,6 +169,7 @@ static int service_config_read_endpoint(const struct metrics *metrics, const str
         return BR_EINVAL;
     ret->metrics_endpoint = NULL;
     ret->metrics_suffixes = false;
+    ret->metrics_detailed = metrics->level == LEVEL_DETAILED;
     if (metrics->level == LEVEL_NONE)
         return 0;
     if (!readers || readers->type != BR_YAML_SEQ) {

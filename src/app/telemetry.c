@@ -24,6 +24,7 @@ struct br_telemetry {
     struct br_codec *codec;
     struct br_str target; /* the labels of target_info */
     bool suffixes;        /* of names, as the config wants them */
+    bool detailed;        /* the level */
     uint64_t started_ms;
     struct br_list scrapes; /* of scrape */
 };
@@ -103,7 +104,8 @@ static void telemetry_print(struct br_telemetry *telemetry, struct br_metrics *s
 {
     telemetry_add_process(telemetry, sum);
     telemetry_add_memory(telemetry, sum);
-    br_metrics_print(sum, format, br_metric_help, text);
+    br_metrics_print(sum, format, br_metric_help,
+                     telemetry->detailed ? NULL : br_metric_is_detailed, text);
     br_metrics_print_target(telemetry->target.data, format, text);
     if (format == BR_METRICS_OPENMETRICS)
         br_str_puts(text, "# EOF\n");
@@ -261,6 +263,7 @@ int br_telemetry_new(struct br_host *host, const struct br_hosts *hosts,
     telemetry->host = host;
     telemetry->hosts = *hosts;
     telemetry->suffixes = config->metrics_suffixes;
+    telemetry->detailed = config->metrics_detailed;
     telemetry->snapshot = snapshot;
     telemetry->arg = arg;
     telemetry->started_ms = br_host_mono_ms(host);

@@ -231,7 +231,7 @@ static void metrics_print_histogram(const struct metric *metric, enum br_metrics
 }
 
 void br_metrics_print(const struct br_metrics *metrics, enum br_metrics_format format,
-                      br_metric_help_fn *help, struct br_str *out)
+                      br_metric_help_fn *help, br_metric_hidden_fn *hidden, struct br_str *out)
 {
     size_t n = br_map_count(metrics->map);
     const struct metric **sorted = br_calloc(n, sizeof(struct metric *));
@@ -244,6 +244,8 @@ void br_metrics_print(const struct br_metrics *metrics, enum br_metrics_format f
     qsort(sorted, n, sizeof(struct metric *), metrics_by_name);
     for (size_t i = 0; i < n; i++) {
         const struct metric *metric = sorted[i];
+        if (hidden && hidden(metric->name))
+            continue;
         if (i == 0 || strcmp(sorted[i - 1]->name, metric->name) != 0)
             metrics_print_family(metric, format, help ? help(metric->name) : NULL, out);
         if (metric->type == BR_HISTOGRAM)

@@ -38,6 +38,9 @@ struct br_histogram {
 /* One line that says what a metric counts, by its name without a suffix; NULL: nobody knows. */
 typedef const char *br_metric_help_fn(const char *name);
 
+/* Whether a scrape leaves out the metric of that name. */
+typedef bool br_metric_hidden_fn(const char *name);
+
 #define BR_METRICS_MAX 8192 /* per worker */
 
 struct br_metrics *br_metrics_new(void);
@@ -64,9 +67,9 @@ void br_label(struct br_str *out, const char *name, const char *value);
 int br_metrics_add(struct br_metrics *into, const struct br_metrics *from);
 
 /* Appends all metrics, sorted by name and labels, in one of the formats; with a HELP line where
- * `help`, which may be NULL, knows one. */
+ * `help` knows one, and without those that are `hidden`. Both functions may be NULL. */
 void br_metrics_print(const struct br_metrics *metrics, enum br_metrics_format format,
-                      br_metric_help_fn *help, struct br_str *out);
+                      br_metric_help_fn *help, br_metric_hidden_fn *hidden, struct br_str *out);
 
 /* Appends the family that says whose metrics these are: the gauge target_info, or OpenMetrics' info
  * metric `target`. `labels` as of br_metric. */

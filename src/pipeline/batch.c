@@ -83,7 +83,7 @@ struct br_batcher {
     void (*on_end)(void *arg);
     void *on_end_arg;
     double *by_size, *by_timeout;
-    struct br_histogram *sizes;
+    struct br_histogram *sizes, *sizes_bytes;
 };
 
 /* True when what is gathered is in the merger, and not in parts. */
@@ -489,7 +489,10 @@ static void batch_send_pieces(struct br_batcher *batcher, struct batch *batch,
     batch->several = batch->n_pieces > 1;
     while ((list = br_list_shift(&pieces->items))) {
         struct br_item *item = br_container_of(list, struct br_item, link);
-        br_histogram_observe(batcher->sizes, item->n_items);
+        if (batcher->sizes)
+            br_histogram_observe(batcher->sizes, item->n_items);
+        if (batcher->sizes_bytes)
+            br_histogram_observe(batcher->sizes_bytes, (double)item->size);
         batch_send_piece(batch, item);
     }
 }
@@ -575,7 +578,8 @@ static void batch_on_timer(struct br_timer *timer)
         batcher->overdue = true;
         return;
     }
-    *batcher->by_timeout += 1;
+    if (batcher->by_timeout)
+        *batcher->by_timeout += 1;
     (void)batch_leave(batcher, ALL);
 }
 
@@ -712,7 +716,8 @@ void br_batcher_add(struct br_batcher *batcher, struct br_item *item)
         batcher->overdue =
             batcher->overdue || batch_full(batcher) || batcher->config.timeout_ms == 0;
     } else if (batch_full(batcher) || (batcher->merge && !batch_merging(batcher))) {
-        *batcher->by_size += 1;
+        if (batcher->by_size)
+            *batcher->by_size += 1;
         (void)batch_leave(batcher, FULL_PIECES);
     } else if (batcher->config.timeout_ms == 0) {
         (void)batch_leave(batcher, ALL);
@@ -746,10 +751,23 @@ static void batch_on_kept_end(void *arg)
         (void)batch_leave(batcher, ALL);
 }
 
-/* The buckets of the Collector's batch processor (its metadata.yaml). */
-static const double sizes[] = {10,   25,    50,    75,    100,   250,   500,  750,
-                               1000, 2000,  3000,  4000,  5000,  6000,  7000, 8000,
-                               9000, 10000, 20000, 30000, 50000, 100000};
+static double *batch_counter(struct br_node *node, const char *name)
+{
+    return name ? br_node_metric(node, BR_COUNTER, name, NULL, NULL) : NULL;
+}
+
+static void batch_make_metrics(struct br_batcher *batcher, const struct br_batch_metrics *metrics)
+{
+    struct br_node *node = batcher->node;
+    if (!metrics)
+        return;
+    batcher->by_size = batch_counter(node, metrics->by_size);
+    batcher->by_timeout = batch_counter(node, metrics->by_timeout);
+    if (metrics->sizes)
+        batcher->sizes = br_node_size_histogram(node, metrics->sizes, false);
+    if (metrics->sizes_bytes)
+        batcher->sizes_bytes = br_node_size_histogram(node, metrics->sizes_bytes, true);
+}
 
 struct br_batcher *br_batcher_new(struct br_node *node, enum br_signal signal,
                                   const struct br_batch_config *config, struct br_consumer *next)
@@ -784,12 +802,7 @@ struct br_batcher *br_batcher_new(struct br_node *node, enum br_signal signal,
         br_free(batcher);
         return NULL;
     }
-    batcher->by_size = br_node_metric(
-        node, BR_COUNTER, "otelcol_processor_batch_batch_size_trigger_send", NULL, NULL);
-    batcher->by_timeout = br_node_metric(
-        node, BR_COUNTER, "otelcol_processor_batch_timeout_trigger_send", NULL, NULL);
-    batcher->sizes =
-        br_node_histogram(node, "otelcol_processor_batch_batch_send_size", sizes, BR_COUNT(sizes));
+    batch_make_metrics(batcher, config->metrics);
     return batcher;
 }
 

@@ -33,6 +33,12 @@
 #define BR_BATCH_WAIT_ITEMS 8192
 #define BR_BATCH_WAIT_BYTES (8u << 20)
 
+/* Names of what a batcher counts; NULL: it is not counted. */
+struct br_batch_metrics {
+    const char *sizes, *sizes_bytes;  /* histograms of the batches that leave: records, and bytes */
+    const char *by_size, *by_timeout; /* counters of batches that left for that reason */
+};
+
 struct br_batch_config {
     uint64_t timeout_ms; /* 0: at once */
     size_t min_size;     /* a batch of this size leaves; 0: whatever comes leaves at once */
@@ -45,6 +51,7 @@ struct br_batch_config {
     size_t metadata_len;  /* 0: none */
     size_t *weight; /* kept at what all weighs that is gathered, or has left and not ended, by the
                        br_item.weight with which it came; NULL: nobody asks */
+    const struct br_batch_metrics *metrics; /* NULL: nothing is counted */
     size_t merge_bytes; /* profiles: what is merged may take; 0: 256 MiB, and that is the most */
 };
 

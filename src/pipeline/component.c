@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "base/mem.h"
+
 const struct br_component *br_component_find(const struct br_component *const *registry,
                                              enum br_kind kind, const char *name)
 {
@@ -38,13 +40,20 @@ double *br_node_metric(struct br_node *node, enum br_metric_type type, const cha
     return metric;
 }
 
-struct br_histogram *br_node_histogram(struct br_node *node, const char *name, const double *bounds,
-                                       size_t n_bounds)
+struct br_histogram *br_node_size_histogram(struct br_node *node, const char *name, bool bytes)
 {
+    /* The buckets of the Collector (metadata.yaml of its batch processor and exporterhelper). */
+    static const double items[] = {10,   25,    50,    75,    100,   250,   500,  750,
+                                   1000, 2000,  3000,  4000,  5000,  6000,  7000, 8000,
+                                   9000, 10000, 20000, 30000, 50000, 100000};
+    static const double sizes[] = {1 << 7,  1 << 8,  1 << 9,  1 << 10, 1 << 11, 1 << 12,
+                                   1 << 13, 1 << 14, 1 << 15, 1 << 16, 1 << 17, 1 << 18,
+                                   1 << 19, 1 << 20, 1 << 21, 1 << 22, 1 << 23, 1 << 24};
     struct br_str labels = {.max = 1024};
     br_label(&labels, br_kind_name(node->component->kind), node->id);
     struct br_histogram *histogram =
-        br_histogram(node->host->metrics, name, labels.data ? labels.data : "", bounds, n_bounds);
+        br_histogram(node->host->metrics, name, labels.data ? labels.data : "",
+                     bytes ? sizes : items, bytes ? BR_COUNT(sizes) : BR_COUNT(items));
     br_str_release(&labels);
     return histogram;
 }

@@ -127,9 +127,8 @@ void br_node_forward(struct br_node *node, struct br_item *item);
 double *br_node_metric(struct br_node *node, enum br_metric_type type, const char *name,
                        const char *label, const char *value);
 
-/* Returns a histogram with the label `<kind>="<id>"`; `bounds` as of br_histogram. */
-struct br_histogram *br_node_histogram(struct br_node *node, const char *name, const double *bounds,
-                                       size_t n_bounds);
+/* Returns a histogram of the records, or bytes, of requests, with the label `<kind>="<id>"`. */
+struct br_histogram *br_node_size_histogram(struct br_node *node, const char *name, bool bytes);
 
 /* Says that everything the node held is finished or handed on, after drain was called. */
 void br_node_drained(struct br_node *node);

@@ -31,6 +31,7 @@ struct br_queue {
     struct br_log_limit log_limit;
     struct br_exporter_counts counts;
     double *refused[BR_SIGNALS];
+    struct br_histogram *enqueued, *enqueued_bytes; /* sizes of requests that came */
     double *size_metrics[BR_SIGNALS], *flight_metrics[BR_SIGNALS];
 };
 
@@ -218,10 +219,19 @@ static void queue_enqueue(struct br_queue *queue, struct br_item *item)
     queue_hold(queue, own);
 }
 
+static void queue_note_size(struct br_queue *queue, const struct br_item *item)
+{
+    if (!queue->enqueued || item->n_parts == 0)
+        return;
+    br_histogram_observe(queue->enqueued, item->n_items);
+    br_histogram_observe(queue->enqueued_bytes, (double)item->size);
+}
+
 static void queue_consume(struct br_consumer *self, struct br_item *item)
 {
     struct br_queue *queue = br_container_of(self, struct br_queue, input);
     br_debt_enter(&item->debt, item->signal, queue->node->ledger);
+    queue_note_size(queue, item);
     if (queue->closing) {
         br_item_retry(item, BR_STATUS_UNAVAILABLE, 1000, "shutting down");
     } else if (item->n_items == 0 && item->n_parts == 0) {
@@ -279,8 +289,12 @@ static bool queue_make_batchers(struct br_queue *queue)
 {
     if (!queue->config->batch || !queue->config->enabled)
         return true;
+    static const struct br_batch_metrics metrics = {
+        .sizes = "otelcol_exporter_queue_batch_send_size",
+        .sizes_bytes = "otelcol_exporter_queue_batch_send_size_bytes"};
     struct br_partition_config config = br_queue_partitions(queue->config);
     config.batch.final = true;
+    config.batch.metrics = &metrics;
     queue->batchers = br_partitions_new(queue->node, &config, &queue->batched);
     if (queue->batchers)
         br_partitions_on_end(queue->batchers, queue_on_batch_end, queue);
@@ -308,6 +322,11 @@ static void queue_make_metrics(struct br_queue *queue)
         (void)snprintf(name, sizeof name, "otelcol_exporter_enqueue_failed_%s", names[s]);
         queue->refused[s] = br_node_metric(queue->node, BR_COUNTER, name, NULL, NULL);
     }
+    if (!queue->config->enabled)
+        return;
+    queue->enqueued = br_node_size_histogram(queue->node, "otelcol_exporter_enqueue_size", false);
+    queue->enqueued_bytes =
+        br_node_size_histogram(queue->node, "otelcol_exporter_enqueue_size_bytes", true);
 }
 
 /* The Collector has a queue for each signal and tells them apart by data_type. Here both signals

@@ -288,6 +288,48 @@ def test_samples_are_counted_by_their_type(braid, sink):
     assert counted["_other"] == (42 - 15) * 3
 
 
+SIZES = ["otelcol_exporter_enqueue_size", "otelcol_exporter_enqueue_size_bytes", "otelcol_exporter_queue_batch_send_size",
+         "otelcol_exporter_queue_batch_send_size_bytes", "otelcol_processor_batch_batch_send_size_bytes",
+         "otelcol_processor_queuebatch_batch_send_size", "otelcol_processor_queuebatch_batch_send_size_bytes"]
+
+
+def test_sizes_of_requests_and_batches(braid, sink):
+    """Names, labels and buckets of the Collector, at the level at which it shows them."""
+    queue = {"batch": {"flush_timeout": "1h", "min_size": 40}}
+    config = pipelines(exporter("grpc", sink, sending_queue=queue), signals=["traces"], processors={
+        "batch": {"timeout": "0", "send_batch_size": 0}, "queue_batch": {"batch": {"flush_timeout": "1h", "min_size": 20}}})
+    config["service"]["telemetry"]["metrics"]["level"] = "detailed"
+    server = braid(config)
+    for n in range(4):
+        send(server, TRACES, 10, first=1 + 10 * n).expect_ok()
+    sink.wait(TRACES, 40)
+    families = scrape(server)
+    sizes = {name: {tuple(sorted(dict(at).items())): value for at, value in families[name, "histogram"].items()} for name in SIZES}
+
+    def of(name, part, **labels):
+        return sizes[name][tuple(sorted({**labels, "": part}.items()))]
+
+    exported, batched, queued = {"exporter": "otlp"}, {"processor": "batch"}, {"processor": "queue_batch"}
+    assert [of("otelcol_exporter_enqueue_size", part, **exported) for part in ("_count", "_sum")] == [2, 40]
+    assert [of("otelcol_exporter_queue_batch_send_size", part, **exported) for part in ("_count", "_sum")] == [1, 40]
+    assert [of("otelcol_processor_queuebatch_batch_send_size", part, **queued) for part in ("_count", "_sum")] == [2, 40]
+    [call] = sink.calls
+    assert of("otelcol_exporter_queue_batch_send_size_bytes", "_sum", **exported) == call.message.ByteSize()
+    assert of("otelcol_exporter_enqueue_size_bytes", "_count", **exported) == 2
+    assert of("otelcol_processor_queuebatch_batch_send_size_bytes", "_count", **queued) == 2
+    assert of("otelcol_processor_batch_batch_send_size_bytes", "_count", **batched) == 4
+    bounds = [dict(at)["le"] for at in families["otelcol_exporter_enqueue_size_bytes", "histogram"] if "le" in dict(at)]
+    assert sorted(float(bound) for bound in bounds) == [2.0 ** n for n in range(7, 25)] + [float("inf")]
+    assert not any("exporter" in dict(at) for (name, _), series in families.items() if name.startswith("otelcol_processor")
+                   for at in series)
+
+
+def test_sizes_are_shown_at_the_detailed_level_only(braid, sink):
+    server = braid(pipelines(exporter("grpc", sink, sending_queue={"batch": {}}), signals=["traces"]))
+    send(server, TRACES, 1).expect_ok()
+    assert not [name for name, _ in scrape(server) if name in SIZES]
+
+
 def test_queue_size_is_what_waits(braid, sink):
     gate = threading.Event()
     sink.script = [Reply(hold=gate)]

@@ -12,7 +12,7 @@ double scrape_metric(const struct br_host *h, const char *name, const char *labe
     struct br_str text = {0};
     char line[1024];
     double value = -1;
-    br_metrics_print(h->metrics, BR_METRICS_TEXT, NULL, &text);
+    br_metrics_print(h->metrics, BR_METRICS_TEXT, NULL, NULL, &text);
     (void)snprintf(line, sizeof line, labels[0] ? "\n%s{%s} " : "\n%s%s ", name, labels);
     const char *at = text.data ? strstr(text.data, line) : NULL;
     if (!at) { /* a counter */
@@ -31,7 +31,7 @@ double scrape_dropped(const struct br_host *h, enum br_signal signal, const char
     struct br_str text = {0};
     char prefix[128];
     double sum = 0;
-    br_metrics_print(h->metrics, BR_METRICS_TEXT, NULL, &text);
+    br_metrics_print(h->metrics, BR_METRICS_TEXT, NULL, NULL, &text);
     (void)snprintf(prefix, sizeof prefix, "braid_ledger_dropped_total{signal=\"%s\",reason=\"%s",
                    br_signal_name(signal), reason ? reason : "");
     for (const char *at = text.data; at && (at = strstr(at, prefix)); at++) {
@@ -48,7 +48,7 @@ double scrape_sum(const struct br_host *h, const char *name, const char *part)
     struct br_str text = {0};
     double sum = 0;
     size_t len = strlen(name);
-    br_metrics_print(h->metrics, BR_METRICS_PLAIN, NULL, &text);
+    br_metrics_print(h->metrics, BR_METRICS_PLAIN, NULL, NULL, &text);
     for (char *line = text.data; line && *line; line += strcspn(line, "\n"), line += *line != 0) {
         char *end = line + strcspn(line, "\n"), *labels = line + len;
         if (strncmp(line, name, len) != 0 || *labels != '{')

@@ -23,7 +23,7 @@ static void assert_printed(const struct br_metrics *m, const char *want)
 {
     struct br_str text = {0};
     br_str_puts(&text, "");
-    br_metrics_print(m, BR_METRICS_TEXT, NULL, &text);
+    br_metrics_print(m, BR_METRICS_TEXT, NULL, NULL, &text);
     assert_false(text.failed);
     assert_string_equal(text.data, want);
     br_str_release(&text);
@@ -65,12 +65,28 @@ static void printed_without_suffixes(void **state)
     struct br_str text = {0};
     *br_metric(*state, BR_COUNTER, "a", "x=\"1\"") = 7;
     *br_metric(*state, BR_GAUGE, "b_size", "") = 2.5;
-    br_metrics_print(*state, BR_METRICS_PLAIN, NULL, &text);
+    br_metrics_print(*state, BR_METRICS_PLAIN, NULL, NULL, &text);
     br_metrics_print_target("l=\"v\"", BR_METRICS_PLAIN, &text);
     assert_string_equal(text.data, "# TYPE a counter\na{x=\"1\"} 7\n"
                                    "# TYPE b_size gauge\nb_size 2.5\n"
                                    "# HELP target_info Target metadata\n"
                                    "# TYPE target_info gauge\ntarget_info{l=\"v\"} 1\n");
+    br_str_release(&text);
+}
+
+static bool is_a(const char *name)
+{
+    return strcmp(name, "a") == 0;
+}
+
+static void hidden_metrics_are_left_out(void **state)
+{
+    struct br_str text = {0};
+    *br_metric(*state, BR_COUNTER, "a", "x=\"1\"") = 7;
+    *br_metric(*state, BR_COUNTER, "a", "x=\"2\"") = 7;
+    *br_metric(*state, BR_GAUGE, "b", "") = 1;
+    br_metrics_print(*state, BR_METRICS_PLAIN, NULL, is_a, &text);
+    assert_string_equal(text.data, "# TYPE b gauge\nb 1\n");
     br_str_release(&text);
 }
 
@@ -89,7 +105,7 @@ static void printed_as_openmetrics(void **state)
     const double values[] = {1, 2, 2.5, 100};
     for (size_t i = 0; i < BR_COUNT(values); i++)
         br_histogram_observe(h, values[i]);
-    br_metrics_print(*state, BR_METRICS_OPENMETRICS, help_of, &text);
+    br_metrics_print(*state, BR_METRICS_OPENMETRICS, help_of, NULL, &text);
     assert_string_equal(text.data, "# HELP a How many.\n# TYPE a counter\n"
                                    "a_total{x=\"1\"} 3\n"
                                    "# TYPE size histogram\n"
@@ -120,7 +136,7 @@ static void numbers_are_printed_so_that_they_read_back(void **state)
     for (size_t i = 0; i < BR_COUNT(values); i++) {
         struct br_str text = {0};
         *br_metric(*state, BR_GAUGE, "v", "") = values[i];
-        br_metrics_print(*state, BR_METRICS_TEXT, NULL, &text);
+        br_metrics_print(*state, BR_METRICS_TEXT, NULL, NULL, &text);
         assert_true(strtod(strchr(strchr(text.data, '\n'), ' ') + 1, NULL) == values[i]);
         br_str_release(&text);
     }
@@ -170,7 +186,7 @@ static void past_the_maximum_numbers_are_lost_not_refused(void **state)
     assert_non_null(lost);
     *lost += 5;
     struct br_str text = {0};
-    br_metrics_print(*state, BR_METRICS_TEXT, NULL, &text);
+    br_metrics_print(*state, BR_METRICS_TEXT, NULL, NULL, &text);
     assert_null(strstr(text.data, "more"));
     br_str_release(&text);
     struct br_metrics *sum = br_metrics_new();
@@ -221,7 +237,7 @@ static void what_is_dropped_without_memory_is_counted_all_the_same(void **state)
     br_mem_set_hooks(NULL);
     double sum = 0;
     struct br_str text = {0};
-    br_metrics_print(*state, BR_METRICS_TEXT, NULL, &text);
+    br_metrics_print(*state, BR_METRICS_TEXT, NULL, NULL, &text);
     for (const char *at = text.data; (at = strstr(at, "braid_ledger_dropped_total{")); at++)
         sum += strtod(strchr(at, ' ') + 1, NULL);
     br_str_release(&text);
@@ -254,6 +270,7 @@ SUITE(metrics)
         TEST(printed_as_prometheus_text),
         TEST(printed_as_openmetrics),
         TEST(printed_without_suffixes),
+        TEST(hidden_metrics_are_left_out),
         TEST(histograms_add_up),
         TEST(numbers_are_printed_so_that_they_read_back),
         TEST(infinite_numbers_as_prometheus_spells_them),

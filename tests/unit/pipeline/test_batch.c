@@ -19,11 +19,14 @@ struct bed {
     unsigned n_ended;
 };
 
+static const struct br_batch_metrics metrics = {
+    .sizes = "sizes", .sizes_bytes = "bytes", .by_size = "by_size", .by_timeout = "by_timeout"};
+
 static int setup(void **state)
 {
     struct bed *b = calloc(1, sizeof *b);
     fake_bed_begin(&b->fake);
-    b->config = (struct br_batch_config){.timeout_ms = 200, .min_size = 10};
+    b->config = (struct br_batch_config){.timeout_ms = 200, .min_size = 10, .metrics = &metrics};
     *state = b;
     return 0;
 }
@@ -116,8 +119,10 @@ static void by_size(void **state)
         end(b);
     }
     assert_int_equal(b->fake.tally.n_done, 6);
-    assert_true(fake_host_metric(b->fake.h, "otelcol_processor_batch_batch_size_trigger_send",
-                                 "exporter=\"test\"") == 2);
+    assert_true(fake_host_metric(b->fake.h, "by_size", "exporter=\"test\"") == 2);
+    assert_true(fake_host_metric(b->fake.h, "by_timeout", "exporter=\"test\"") == 0);
+    assert_true(fake_host_metric(b->fake.h, "sizes_count", "exporter=\"test\"") ==
+                fake_host_metric(b->fake.h, "bytes_count", "exporter=\"test\""));
 }
 
 static void by_time_from_its_first_item_on(void **state)
