@@ -33,7 +33,7 @@
 #define BR_BATCH_WAIT_ITEMS 8192
 #define BR_BATCH_WAIT_BYTES (8u << 20)
 
-/* Names of what a batcher counts; NULL: it is not counted. */
+/* Names of a batcher's metrics; one that is NULL is not kept. */
 struct br_batch_metrics {
     const char *sizes, *sizes_bytes;  /* histograms of the batches that leave: records, and bytes */
     const char *by_size, *by_timeout; /* counters of batches that left for that reason */

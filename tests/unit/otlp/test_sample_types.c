@@ -11,8 +11,7 @@
 
 #define PROFILES_MAX 8
 
-/* A Profile in a resource of its own, with this sample type (string indices) and so many samples.
- */
+/* A Profile, alone in its resource, with a sample type (string indices) and a number of samples. */
 struct given {
     unsigned type, unit, n_samples;
 };
@@ -102,7 +101,7 @@ static void requests_add_up(void **state)
     expect(&types, "a:b=2 b:a=1");
 }
 
-/* Rows and names are bounded, whatever a sender chooses. */
+/* Rows and names are bounded, although senders choose them. */
 static void types_are_bounded(void **state)
 {
     (void)state;
