@@ -254,7 +254,8 @@ static void store_exporter_begin(struct state *state)
         state->waiting_bytes -= item->size;
     }
     state->busy = true;
-    writing->work = (struct br_work){.run = store_exporter_on_run, .done = store_exporter_on_ran};
+    writing->work = (struct br_work){
+        .run = store_exporter_on_run, .done = store_exporter_on_ran, .kind = BR_WORK_DISK};
     br_host_work(state->node->host, &writing->work);
 }
 

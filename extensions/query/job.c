@@ -384,7 +384,7 @@ struct query_job *query_job_new(struct query *query, struct br_request *request,
     *ret_rc = BR_ENOMEM;
     if (!job)
         return NULL;
-    *job = (struct query_job){.work = {.run = job_on_run, .done = query_job_on_ran, .slow = true},
+    *job = (struct query_job){.work = {.run = job_on_run, .done = query_job_on_ran, .kind = BR_WORK_SLOW},
                               .query = query,
                               .route = route,
                               .config = query->node->config,

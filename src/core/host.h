@@ -30,6 +30,15 @@ struct br_deferred {
     void (*fn)(struct br_deferred *deferred);
 };
 
+/* Kinds of work. Each has a number of threads to itself, so that one kind never waits for another.
+ */
+enum br_work_kind {
+    BR_WORK_QUICK, /* computes for milliseconds; waits for nothing outside the process */
+    BR_WORK_SLOW,  /* may take seconds: queries */
+    BR_WORK_DISK,  /* reads or writes files: it may wait for a disk without end */
+    BR_WORK_KINDS
+};
+
 /* Work for a thread of the pool; a member of the thing it is for. `run` is called there, and
  * touches nothing that the worker has at the same time; then `done` in the worker, which may free
  * it. */
@@ -37,8 +46,8 @@ struct br_work {
     void (*run)(struct br_work *work);
     void (*done)(struct br_work *work);
     void *impl; /* the host's */
-    bool slow;  /* it may take seconds: it waits for such as itself alone */
-    bool left;  /* br_host_work_leave was called before it ran */
+    enum br_work_kind kind;
+    bool left; /* br_host_work_leave was called before it ran */
 };
 
 struct br_host_ops {

@@ -239,8 +239,8 @@ int br_loop_new(struct br_net *net, unsigned worker, unsigned n_workers, struct 
     br_list_init(&loop->paused);
     br_list_init(&loop->unread);
     br_list_init(&loop->trickling);
-    br_list_init(&loop->works_waiting[0]);
-    br_list_init(&loop->works_waiting[1]);
+    for (int i = 0; i < BR_WORK_KINDS; i++)
+        br_list_init(&loop->works_waiting[i]);
     pthread_mutex_init(&loop->lock, NULL);
     uv_prepare_init(&loop->uv, &loop->prepare);
     uv_timer_init(&loop->uv, &loop->timer);

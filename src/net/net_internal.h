@@ -81,11 +81,10 @@ struct br_loop {
         held_large;   /* by unfinished requests; the part of streams with over BR_HELD_SMALL */
     unsigned n_large; /* so many streams they are */
     double *n_pauses;
-    int watchable; /* descriptors below have room in libuv's table */
-    struct br_list
-        works_waiting[2]; /* of work.c, quick and slow: there is no thread for them yet */
-    unsigned n_works[2];  /* that libuv has */
-    uint8_t *read_buffer; /* BR_READ_SIZE */
+    int watchable;                               /* descriptors below have room in libuv's table */
+    struct br_list works_waiting[BR_WORK_KINDS]; /* of work.c: they wait for a thread */
+    unsigned n_works[BR_WORK_KINDS];             /* that libuv has */
+    uint8_t *read_buffer;                        /* BR_READ_SIZE */
 };
 
 struct br_loop *br_loop_of(struct br_host *host);
@@ -212,9 +211,9 @@ int br_watchers_start(struct br_loop *loop);
  */
 int br_watchers_poll(struct br_loop *loop, uv_poll_t *poll, int fd, int events, uv_poll_cb fn);
 
-/* Returns how much quick work, or slow work, one of so many workers has in threads at a time: all
- * of them together leave one for names. */
-unsigned br_net_works_max(unsigned n_workers, bool slow);
+/* Returns how much work of one kind one of so many workers has in threads at a time: all of them
+ * together leave one for names. */
+unsigned br_net_works_max(unsigned n_workers, enum br_work_kind kind);
 
 /* Says to libuv how many threads that takes, unless UV_THREADPOOL_SIZE does; before the first work.
  */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Work for libuv's thread pool, which looks for names, too: a worker's work never has all its
- * threads. Quick work and slow work have threads apart, so that data does not wait for queries.
- * What asks bounds how much waits: one reading for each request, one packing for each attempt, so
- * many queries.
+ * threads. Each kind of work has threads apart, so that data waits neither for queries nor for
+ * disks. What asks bounds how much waits: one reading for each request, one packing for each
+ * attempt, so many queries.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -18,6 +18,8 @@
 #define POOL_THREADS 4u        /* libuv's default */
 #define POOL_THREADS_MAX 1024u /* and the most that it makes */
 #define SLOW_THREADS 2u        /* beside those, for slow work */
+#define DISK_THREADS 4u        /* and for work that waits for disks ... */
+#define DISK_THREADS_LEAST 2u  /* ... of one worker: when one disk hangs, another may go on */
 
 struct net_work {
     uv_work_t request;
@@ -30,18 +32,28 @@ struct net_work {
     bool over;  /* it has run */
 };
 
-unsigned br_net_works_max(unsigned n_workers, bool slow)
+unsigned br_net_works_max(unsigned n_workers, enum br_work_kind kind)
 {
-    unsigned share = (slow ? SLOW_THREADS : POOL_THREADS - 1) / n_workers;
-    return share ? share : 1;
+    static const struct {
+        unsigned all, least; /* of all workers together, and of one worker */
+    } threads[BR_WORK_KINDS] = {
+        [BR_WORK_QUICK] = {POOL_THREADS - 1, 1},
+        [BR_WORK_SLOW] = {SLOW_THREADS, 1},
+        [BR_WORK_DISK] = {DISK_THREADS, DISK_THREADS_LEAST},
+    };
+    unsigned share = threads[kind].all / n_workers;
+    return share > threads[kind].least ? share : threads[kind].least;
 }
 
 void br_net_size_pool(unsigned n_workers)
 {
     char threads[16];
-    unsigned n = n_workers * br_net_works_max(n_workers, false) + 1;
-    unsigned n_slow = n_workers * br_net_works_max(n_workers, true);
-    (void)snprintf(threads, sizeof threads, "%u", (n < POOL_THREADS ? POOL_THREADS : n) + n_slow);
+    unsigned n = n_workers * br_net_works_max(n_workers, BR_WORK_QUICK) + 1;
+    if (n < POOL_THREADS)
+        n = POOL_THREADS;
+    for (enum br_work_kind kind = BR_WORK_SLOW; kind < BR_WORK_KINDS; kind++)
+        n += n_workers * br_net_works_max(n_workers, kind);
+    (void)snprintf(threads, sizeof threads, "%u", n);
     (void)setenv("UV_THREADPOOL_SIZE", threads, 0);
 }
 
@@ -147,17 +159,17 @@ static void work_on_done(uv_work_t *request, int status);
 static void work_begin(struct net_work *work)
 {
     work->begun = true;
-    work->loop->n_works[work->work->slow]++;
+    work->loop->n_works[work->work->kind]++;
     (void)uv_queue_work(&work->loop->uv, &work->request, work_on_run,
                         work_on_done); /* fails without work_on_run only */
 }
 
 /* Begins what waits; what was left meanwhile has waited for its end only. */
-static void work_next(struct br_loop *loop, bool slow)
+static void work_next(struct br_loop *loop, enum br_work_kind kind)
 {
     struct br_list *list;
-    while (loop->n_works[slow] < br_net_works_max(loop->host.n_workers, slow) &&
-           (list = br_list_shift(&loop->works_waiting[slow]))) {
+    while (loop->n_works[kind] < br_net_works_max(loop->host.n_workers, kind) &&
+           (list = br_list_shift(&loop->works_waiting[kind]))) {
         struct net_work *work = br_container_of(list, struct net_work, link);
         if (work->work->left)
             work_end(work);
@@ -171,9 +183,9 @@ static void work_on_done(uv_work_t *request, int status)
     struct net_work *work = request->data;
     struct br_loop *loop = work->loop;
     (void)status; /* cancelled: it was left */
-    bool slow = work->work->slow;
-    loop->n_works[slow]--;
-    work_next(loop, slow);
+    enum br_work_kind kind = work->work->kind;
+    loop->n_works[kind]--;
+    work_next(loop, kind);
     work_end(work);
 }
 
@@ -189,10 +201,10 @@ bool br_net_work(struct br_host *host, struct br_work *work)
     br_list_init(&net_work->link);
     pthread_mutex_init(&net_work->lock, NULL);
     pthread_cond_init(&net_work->ended, NULL);
-    if (net_work->loop->n_works[work->slow] < br_net_works_max(host->n_workers, work->slow))
+    if (net_work->loop->n_works[work->kind] < br_net_works_max(host->n_workers, work->kind))
         work_begin(net_work);
     else
-        br_list_append(&net_work->loop->works_waiting[work->slow], &net_work->link);
+        br_list_append(&net_work->loop->works_waiting[work->kind], &net_work->link);
     return true;
 }
 

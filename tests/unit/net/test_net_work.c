@@ -113,16 +113,16 @@ static void too_few_threads_are_an_error_at_the_start(void **state)
 {
     struct bench *b = *state;
     struct br_err err = {0};
-    for (fake_libc.threads_left = 5; fake_libc.threads_left >= 0; fake_libc.threads_left--) {
+    for (fake_libc.threads_left = 9; fake_libc.threads_left >= 0; fake_libc.threads_left--) {
         int left = fake_libc.threads_left;
         assert_int_equal(br_net_start_pool(b->loop, &err), BR_EIO);
-        assert_non_null(strstr(err.text, "cannot start 6 threads"));
+        assert_non_null(strstr(err.text, "cannot start 10 threads"));
         assert_non_null(strstr(err.text, strerror(EAGAIN)));
         fake_libc.threads_left = left;
     }
     fake_libc.threads_left = 1000;
     assert_int_equal(br_net_start_pool(b->loop, &err), 0);
-    while (fake_libc.threads_left > 1000 - 12) /* those of the trial, and libuv's */
+    while (fake_libc.threads_left > 1000 - 20) /* those of the trial, and libuv's */
         br_loop_step(b->loop);
 }
 
@@ -143,13 +143,12 @@ static void a_name_is_found_meanwhile(void **state)
     assert_int_equal(b->n_begun, WORKS);
 }
 
-/* However much slow work there is, quick work has its threads, and two are the most for slow work.
- */
+/* However much work of one kind there is, the other kinds have their threads. */
 static void slow_work_leaves_threads_to_quick_work(void **state)
 {
     struct bench *b = *state;
     for (int i = 0; i < 4; i++) {
-        b->jobs[i].work.slow = true;
+        b->jobs[i].work.kind = BR_WORK_SLOW;
         br_host_work(b->host, &b->jobs[i].work);
     }
     for (int i = 0; i < 2; i++)
@@ -161,6 +160,30 @@ static void slow_work_leaves_threads_to_quick_work(void **state)
         sem_wait(&b->begun);
     assert_int_equal(b->n_begun, 5);
     assert_false(b->jobs[2].ran || b->jobs[3].ran || b->jobs[7].ran);
+    let_all_end(b);
+    while (b->n_done < WORKS)
+        br_loop_step(b->loop);
+    assert_false(b->too_many);
+}
+
+/* A disk that hangs keeps all of its threads. */
+static void disks_leave_threads_to_quick_work(void **state)
+{
+    struct bench *b = *state;
+    b->max = 4;
+    for (int i = 0; i < 5; i++) {
+        b->jobs[i].work.kind = BR_WORK_DISK;
+        br_host_work(b->host, &b->jobs[i].work);
+    }
+    for (int i = 0; i < 4; i++)
+        sem_wait(&b->begun);
+    b->max = 7;
+    for (int i = 5; i < WORKS; i++)
+        br_host_work(b->host, &b->jobs[i].work);
+    for (int i = 0; i < 3; i++)
+        sem_wait(&b->begun);
+    assert_int_equal(b->n_begun, 7);
+    assert_false(b->jobs[4].ran);
     let_all_end(b);
     while (b->n_done < WORKS)
         br_loop_step(b->loop);
@@ -197,18 +220,20 @@ static void the_end_ends_all(void **state)
 static void many_workers_leave_a_thread_for_names(void **state)
 {
     (void)state;
-    assert_int_equal(br_net_works_max(1, false), 3);
+    assert_int_equal(br_net_works_max(1, BR_WORK_QUICK), 3);
     for (unsigned n = 1; n <= 3; n++)
-        assert_in_range(n * br_net_works_max(n, false), 1, 3);
-    assert_int_equal(br_net_works_max(64, false), 1);
-    assert_int_equal(br_net_works_max(1, true), 2);
-    assert_int_equal(br_net_works_max(64, true), 1);
-    assert_string_equal(getenv("UV_THREADPOOL_SIZE"), "6");
+        assert_in_range(n * br_net_works_max(n, BR_WORK_QUICK), 1, 3);
+    assert_int_equal(br_net_works_max(64, BR_WORK_QUICK), 1);
+    assert_int_equal(br_net_works_max(1, BR_WORK_SLOW), 2);
+    assert_int_equal(br_net_works_max(64, BR_WORK_SLOW), 1);
+    assert_int_equal(br_net_works_max(1, BR_WORK_DISK), 4);
+    assert_int_equal(br_net_works_max(64, BR_WORK_DISK), 2);
+    assert_string_equal(getenv("UV_THREADPOOL_SIZE"), "10");
     unsetenv("UV_THREADPOOL_SIZE");
     br_net_size_pool(16);
-    assert_string_equal(getenv("UV_THREADPOOL_SIZE"), "33");
+    assert_string_equal(getenv("UV_THREADPOOL_SIZE"), "65");
     br_net_size_pool(1);
-    assert_string_equal(getenv("UV_THREADPOOL_SIZE"), "33"); /* what is said counts */
+    assert_string_equal(getenv("UV_THREADPOOL_SIZE"), "65"); /* the user's setting counts */
 }
 
 SUITE(net_work)
@@ -217,6 +242,7 @@ SUITE(net_work)
         TEST(too_few_threads_are_an_error_at_the_start),
         TEST(a_name_is_found_meanwhile),
         TEST(slow_work_leaves_threads_to_quick_work),
+        TEST(disks_leave_threads_to_quick_work),
         TEST(what_is_left_never_begins),
         TEST(the_end_ends_all),
         cmocka_unit_test(many_workers_leave_a_thread_for_names),
