@@ -18,6 +18,9 @@
 #define TEXT_MAX (1u << 30)
 #define TEXT_KEPT_MAX (1u << 20)  /* bytes of memory for text that are kept between requests */
 #define JSON_SIZE_MAX (32u << 20) /* of a request; its line is up to 14 times as long */
+#define WAITING_BYTES (64u << 20) /* of items that wait for the file, of one worker */
+#define WRITE_ITEMS 64            /* in one write */
+#define AGAIN_MS 100              /* until a FIFO that is full is tried again */
 
 struct rotation {
     int64_t max_megabytes, max_days, max_backups;
@@ -51,12 +54,51 @@ struct config {
 enum format { JSON, PROTO };
 enum { NONE, ZSTD };
 
-struct state {
-    struct file_writer *writer; /* NULL with group_by */
-    struct file_groups *groups; /* NULL without */
+/* The part of an item that goes to one file: all of it, or with group_by that of one value. */
+struct record {
+    struct br_item *item;
+    struct br_rope payload; /* protobuf; the thread only reads its bytes */
+    const uint8_t *value;   /* in the item, of the attribute; NULL without group_by */
+    size_t value_len;
+    uint32_t n_items;
+    uint32_t n_no_group; /* in an item's first record: those that are in no record */
+    int rc;
+    int error;     /* where rc is BR_EIO */
+    bool nameless; /* its value names no file */
+};
+
+/* One write of several records, by a thread. It outlives its node by the call of `done`. */
+struct writing {
+    struct br_work work;
+    struct state *state; /* NULL: the node is gone */
+    struct record *records;
+    uint32_t n_records, cap_records;
+    uint32_t at;      /* the record that comes next */
+    uint64_t unix_ns; /* when it began */
+    bool runs;        /* `done` of the work is still to be called */
+    bool unfinished;  /* the record at `at` is in a FIFO in part: the write goes on later */
+    bool reopened;    /* a file had been deleted or replaced */
+    /* The thread's: */
+    struct br_pool *pool;
     struct br_codec *codec;
     struct br_str text;
-    struct br_log_limit limit;
+    struct br_buf *encoded; /* of the record at `at`; NULL: its bytes are elsewhere */
+    struct file_writer *writer;
+    struct file_record out;
+    uint8_t length[4];
+};
+
+struct state {
+    struct br_node *node;
+    struct file_writer *writer; /* NULL with group_by */
+    struct file_groups *groups; /* NULL without */
+    struct br_list waiting;     /* items; waiting_bytes of them */
+    struct br_list taken;       /* items of the write under way */
+    size_t waiting_bytes;
+    bool busy;
+    struct writing *writing;
+    struct br_timer again;
+    struct br_log_limit limit, reopened_limit;
 };
 
 static const char *const formats[] = {"json", "proto", NULL};
@@ -79,7 +121,8 @@ static const struct br_option group_options[] = {
     BR_BOOL(struct group_by, enabled, false, "a file for each value of an attribute of resources"),
     BR_STRING(struct group_by, resource_attribute, "fileexporter.path_segment",
               "the attribute, whose value stands in the place of the * in path"),
-    BR_INT(struct group_by, max_open_files, 100, 1, 100000, "files that each worker keeps open"),
+    BR_INT(struct group_by, max_open_files, 100, 1, 100000,
+           "files that are kept open, all workers together"),
     BR_OPT_END,
 };
 
@@ -165,18 +208,31 @@ static int file_exporter_create(struct br_node *node, struct br_err *err)
 {
     struct state *state = node->state;
     const struct config *config = node->config;
-    state->text.max = TEXT_MAX;
-    state->codec = config->compression == ZSTD ? br_codec_new() : NULL;
-    return config->compression == ZSTD && !state->codec
+    struct writing *writing = br_calloc(1, sizeof *writing);
+    state->node = node;
+    br_list_init(&state->waiting);
+    br_list_init(&state->taken);
+    state->writing = writing;
+    if (!writing)
+        return br_err_set(err, BR_ENOMEM, "out of memory");
+    writing->state = state;
+    writing->text.max = TEXT_MAX;
+    writing->pool = br_pool_new(0);
+    writing->codec = config->compression == ZSTD ? br_codec_new() : NULL;
+    return !writing->pool || (config->compression == ZSTD && !writing->codec)
                ? br_err_set(err, BR_ENOMEM, "out of memory")
                : 0;
 }
+
+static void file_exporter_on_again(struct br_timer *timer);
 
 static int file_exporter_start(struct br_node *node, struct br_err *err)
 {
     struct state *state = node->state;
     const struct config *config = node->config;
     const struct rotation *rotation = config->rotation;
+    if (!br_host_timer_park(node->host, &state->again, file_exporter_on_again))
+        return br_err_set(err, BR_ENOMEM, "out of memory");
     struct file_writer_config writer_config = {.path = config->path,
                                                .owner = node->id,
                                                .append = config->append,
@@ -189,7 +245,7 @@ static int file_exporter_start(struct br_node *node, struct br_err *err)
         if (!writer_config.make_folders)
             writer_config.make_folders = 0700;
         state->groups =
-            file_groups_new(node->host, &writer_config, (size_t)config->group_by.max_open_files);
+            file_groups_open(node->host, &writer_config, (size_t)config->group_by.max_open_files);
         return state->groups ? 0 : br_err_set(err, BR_ENOMEM, "out of memory");
     }
     if (rotation) {
@@ -202,25 +258,39 @@ static int file_exporter_start(struct br_node *node, struct br_err *err)
     return file_writer_open(node->host, &writer_config, &state->writer, err);
 }
 
-/* --- Traffic --------------------------------------------------------------------------------- */
+/* --- In a thread ----------------------------------------------------------------------------- */
 
-/* The item as a payload: protobuf, or JSON in s->text. */
-static int file_exporter_encode(struct state *state, const struct config *config,
-                                const struct br_item *item, struct br_rope *ret)
+/* Points `*ret` at a payload as the file has it, protobuf or JSON, in one place. */
+static int file_exporter_encode(struct writing *writing, const struct record *record,
+                                struct br_slice *ret)
 {
-    const uint8_t *data;
-    int rc = br_item_write(item, ret);
-    if (rc || config->format == PROTO)
-        return rc;
-    struct br_buf *flat = br_rope_flat(ret, item->host->pool, &data);
-    size_t len = ret->len;
-    br_rope_release(ret);
-    if (!flat)
+    const struct config *config = writing->state->node->config;
+    const struct br_rope *payload = &record->payload;
+    ret->len = payload->len;
+    ret->data = br_rope_bytes(payload, writing->pool, &writing->encoded);
+    if (!ret->data && payload->len)
         return BR_ENOMEM;
-    br_str_clear(&state->text);
-    rc = br_json_encode(br_otlp_request(item->signal), data, len, &state->text);
-    br_buf_unref(flat);
-    return rc ? rc : br_rope_add(ret, NULL, state->text.data, state->text.len);
+    if (config->format == PROTO)
+        return 0;
+    br_str_clear(&writing->text);
+    int rc =
+        br_json_encode(br_otlp_request(record->item->signal), ret->data, ret->len, &writing->text);
+    writing->encoded = br_buf_unref(writing->encoded);
+    *ret = (struct br_slice){NULL, (const uint8_t *)writing->text.data, writing->text.len};
+    return rc;
+}
+
+static int file_exporter_compress(struct writing *writing, struct br_slice *slice)
+{
+    const struct config *config = writing->state->node->config;
+    struct br_buf *packed = NULL;
+    int rc = br_compress(writing->codec, BR_ENCODING_ZSTD, (int)config->compression_params.level,
+                         &(struct br_rope){slice, 1, 1, slice->len}, 0, writing->pool, &packed);
+    (void)br_buf_unref(writing->encoded);
+    writing->encoded = packed;
+    if (!rc)
+        *slice = (struct br_slice){packed, packed->data, packed->len};
+    return rc;
 }
 
 /* The length of a payload before it, big-endian. */
@@ -230,72 +300,99 @@ static void file_exporter_put_length(uint8_t out[4], size_t len)
         out[i] = (uint8_t)(len >> (24 - 8 * i));
 }
 
-/* Writes a payload as one record. Returns 0, BR_ENOMEM, or BR_EIO with `*ret_error`. */
-static int file_exporter_write_record(struct br_node *node, struct file_writer *writer,
-                                      const struct br_rope *payload, int *ret_error)
+/* Makes `writing->out` of a record, and finds its file. */
+static int file_exporter_prepare(struct writing *writing, struct record *record)
 {
-    struct state *state = node->state;
-    const struct config *config = node->config;
-    struct br_buf *buf = NULL;
-    const uint8_t *data;
-    uint8_t length[4];
-    size_t len = payload->len;
-    if (config->compression == ZSTD) {
-        int rc = br_compress(state->codec, BR_ENCODING_ZSTD, (int)config->compression_params.level,
-                             payload, 0, node->host->pool, &buf);
+    const struct state *state = writing->state;
+    const struct config *config = state->node->config;
+    struct br_slice slice = {0};
+    int rc = file_exporter_encode(writing, record, &slice);
+    if (!rc && config->compression == ZSTD)
+        rc = file_exporter_compress(writing, &slice);
+    if (rc)
+        return rc;
+    writing->writer = state->writer;
+    if (state->groups) {
+        rc = file_groups_writer(state->groups, record->value, record->value_len, &writing->writer);
+        record->nameless = rc == BR_EINVAL;
         if (rc)
-            return rc;
-        data = buf->data;
-        len = buf->len;
-    } else if (payload->count == 1) {
-        data = payload->slices[0].data;
-    } else {
-        buf = br_rope_flat(payload, node->host->pool, &data);
-        if (!buf)
-            return BR_ENOMEM;
+            return record->nameless ? 0 : rc;
     }
     bool line = config->format == JSON && config->compression == NONE;
-    struct file_record record = {{length, data, "\n"}, {line ? 0 : 4, len, line}};
-    file_exporter_put_length(length, len);
-    *ret_error = file_writer_put(writer, &record, br_host_unix_ns(node->host));
-    br_buf_unref(buf);
-    return *ret_error ? BR_EIO : 0;
+    file_exporter_put_length(writing->length, slice.len);
+    writing->out = (struct file_record){.data = {writing->length, slice.data, "\n"},
+                                        .len = {line ? 0 : 4, slice.len, line}};
+    return 0;
 }
 
-/* The data stays with its sender, who tries again: a full disk may be emptied. */
-static void file_exporter_fail(struct br_node *node, struct br_item *item, int rc, int error)
+/* Releases what the record at `at` was made of. */
+static void file_exporter_forget_record(struct writing *writing)
 {
-    struct state *state = node->state;
-    const struct config *config = node->config;
-    uint64_t held;
-    if (rc == BR_EINVAL || rc == BR_ETOOBIG) {
-        br_item_reject(item, BR_STATUS_INVALID_ARGUMENT,
-                       "file: the request cannot be written as JSON");
-        return;
+    struct state *state = writing->state;
+    if (state->groups && writing->writer)
+        file_groups_done(state->groups, writing->writer);
+    writing->writer = NULL;
+    writing->encoded = br_buf_unref(writing->encoded);
+    if (writing->text.cap > TEXT_KEPT_MAX)
+        br_str_release(&writing->text);
+}
+
+/* Writes the record at `at`. False when the rest of it has to be written later. */
+static bool file_exporter_write_record(struct writing *writing)
+{
+    struct record *record = &writing->records[writing->at];
+    if (!writing->writer)
+        record->rc = file_exporter_prepare(writing, record);
+    if (!record->rc && !record->nameless) {
+        record->error = file_writer_put(writing->writer, &writing->out, writing->unix_ns);
+        writing->reopened |= writing->out.reopened;
+        if (record->error == EINPROGRESS)
+            return false;
+        record->rc = record->error ? BR_EIO : 0;
     }
-    struct br_outcome outcome =
-        br_outcome_retry(BR_STATUS_UNAVAILABLE, RETRY_MS, "file: cannot write to %s: %s",
-                         config->path, rc == BR_EIO ? strerror(error) : "out of memory");
-    if (br_log_allow(&state->limit, br_host_mono_ms(node->host), LOG_EVERY_MS, &held))
-        br_warn(&node->log, "%s", outcome.text);
-    br_item_finish(item, &outcome);
+    file_exporter_forget_record(writing);
+    return true;
 }
 
-/* Writes what an item has as one record. Returns as file_exporter_encode and _write_record. */
-static int file_exporter_write(struct br_node *node, struct file_writer *writer,
-                               const struct br_item *item, int *ret_error)
+/* True when the record before it is of the same item and was not written: neither is this one. */
+static bool file_exporter_follows_failure(struct record *record, const struct record *first)
 {
-    struct state *state = node->state;
-    struct br_rope payload = {0};
-    int rc = file_exporter_encode(state, node->config, item, &payload);
-    if (!rc)
-        rc = file_exporter_write_record(node, writer, &payload, ret_error);
-    br_rope_release(&payload);
-    return rc;
+    if (record == first || record[-1].item != record->item || !record[-1].rc)
+        return false;
+    record->rc = record[-1].rc;
+    record->error = record[-1].error;
+    return true;
 }
 
-/* --- A file for each value of an attribute --------------------------------------------------- */
+static void file_exporter_on_run(struct br_work *work)
+{
+    struct writing *writing = br_container_of(work, struct writing, work);
+    writing->unfinished = false;
+    for (; writing->at < writing->n_records && !writing->unfinished;
+         writing->at += !writing->unfinished)
+        if (!file_exporter_follows_failure(&writing->records[writing->at], writing->records))
+            writing->unfinished = !file_exporter_write_record(writing);
+    br_mem_flush();
+}
 
+/* --- Records --------------------------------------------------------------------------------- */
+
+/* Appends a record with the content of `part`, which is `item` or a piece of it. */
+static int file_exporter_add_record(struct state *state, struct br_item *item,
+                                    const struct br_item *part, const uint8_t *value,
+                                    size_t value_len)
+{
+    struct writing *writing = state->writing;
+    if (br_grow(&writing->records, &writing->cap_records, (size_t)writing->n_records + 1,
+                sizeof *writing->records, UINT32_MAX))
+        return BR_ENOMEM;
+    struct record *record = &writing->records[writing->n_records++];
+    *record = (struct record){
+        .item = item, .value = value, .value_len = value_len, .n_items = part->n_items};
+    return br_item_write(part, &record->payload);
+}
+
+/* A file for each value of an attribute: */
 struct grouped {
     const uint8_t *value;
     size_t len;
@@ -348,33 +445,13 @@ static struct br_item *file_exporter_piece(const struct br_item *item,
     return NULL;
 }
 
-/* Writes one value's parts. Returns 0 with `*ret_dropped` more where the value names no file. */
-static int file_exporter_write_group(struct br_node *node, const struct br_item *item,
-                                     const struct grouped *grouped, size_t count,
-                                     uint32_t *ret_dropped, int *ret_error)
+/* Appends a record for each value. Resources without such an attribute are in no record. */
+static int file_exporter_add_groups(struct state *state, struct br_item *item)
 {
-    struct state *state = node->state;
-    struct file_writer *writer = NULL;
-    struct br_err err = {0};
-    int rc = file_groups_writer(state->groups, grouped->value, grouped->len, &writer, &err);
-    struct br_item *piece = file_exporter_piece(item, grouped, count);
-    if (!piece)
-        return BR_ENOMEM;
-    if (rc == BR_EINVAL)
-        *ret_dropped += piece->n_items;
-    else if (!rc)
-        rc = file_exporter_write(node, writer, piece, ret_error);
-    br_item_free(piece);
-    return rc == BR_EINVAL && !writer ? 0 : rc;
-}
-
-/* Drops and counts what has no such attribute, as the Collector does. */
-static void file_exporter_consume_groups(struct br_node *node, struct br_item *item)
-{
-    const struct config *config = node->config;
+    const struct config *config = state->node->config;
     struct grouped *grouped = br_arena_calloc(&item->arena, item->n_parts, sizeof *grouped);
-    uint32_t n = 0, n_dropped = 0;
-    int rc = grouped || !item->n_parts ? 0 : BR_ENOMEM, error = EIO;
+    uint32_t n = 0, n_no_group = 0, first = state->writing->n_records;
+    int rc = grouped || !item->n_parts ? 0 : BR_ENOMEM;
     for (uint32_t i = 0; i < item->n_parts && !rc; i++) {
         if (item->parts[i].kind != BR_PART_RESOURCE)
             continue;
@@ -383,60 +460,251 @@ static void file_exporter_consume_groups(struct br_node *node, struct br_item *i
                                    &grouped[n]))
             n++;
         else
-            n_dropped += item->parts[i].n_items;
+            n_no_group += item->parts[i].n_items;
     }
     if (n > 1)
         qsort(grouped, n, sizeof *grouped, file_exporter_by_value);
-    uint32_t from = 0;
-    for (uint32_t to; from < n && !rc; from = rc ? from : to) {
+    for (uint32_t from = 0, to; from < n && !rc; from = to) {
         to = from + 1;
         while (to < n && grouped[to].len == grouped[from].len &&
                memcmp(grouped[to].value, grouped[from].value, grouped[to].len) == 0)
             to++;
-        rc = file_exporter_write_group(node, item, grouped + from, to - from, &n_dropped, &error);
+        struct br_item *piece = file_exporter_piece(item, grouped + from, to - from);
+        rc = piece ? file_exporter_add_record(state, item, piece, grouped[from].value,
+                                              grouped[from].len)
+                   : BR_ENOMEM;
+        br_item_free(piece);
     }
-    if (rc && from == 0) {
-        file_exporter_fail(node, item, rc, error);
+    if (!rc && state->writing->n_records > first)
+        state->writing->records[first].n_no_group = n_no_group;
+    return rc;
+}
+
+static void file_exporter_drop_records(struct writing *writing, uint32_t first)
+{
+    while (writing->n_records > first)
+        br_rope_release(&writing->records[--writing->n_records].payload);
+}
+
+/* --- Results --------------------------------------------------------------------------------- */
+
+/* The data stays with its sender, who tries again: a full disk may be emptied. */
+static void file_exporter_fail(struct state *state, struct br_item *item, int rc, int error)
+{
+    const struct config *config = state->node->config;
+    uint64_t held;
+    if (rc == BR_EINVAL || rc == BR_ETOOBIG) {
+        br_item_reject(item, BR_STATUS_INVALID_ARGUMENT,
+                       "file: the request cannot be written as JSON");
         return;
     }
-    for (; from < n; from++) /* again, what was written would come twice */
-        n_dropped += item->parts[grouped[from].part].n_items;
+    struct br_outcome outcome =
+        br_outcome_retry(BR_STATUS_UNAVAILABLE, RETRY_MS, "file: cannot write to %s: %s",
+                         config->path, rc == BR_EIO ? file_writer_reason(error) : "out of memory");
+    if (br_log_allow(&state->limit, br_host_mono_ms(state->node->host), LOG_EVERY_MS, &held))
+        br_warn(&state->node->log, "%s", outcome.text);
+    br_item_finish(item, &outcome);
+}
+
+/* Finishes the item of `records[0]` to `[count - 1]`. */
+static void file_exporter_finish_item(struct state *state, const struct record *records,
+                                      uint32_t count)
+{
+    struct br_item *item = records->item;
+    uint32_t n_dropped = records->n_no_group;
+    bool failed = false;
+    if (records->rc) {
+        file_exporter_fail(state, item, records->rc, records->error);
+        return;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        failed = failed || records[i].rc; /* a retry would write the others twice */
+        n_dropped += records[i].rc || records[i].nameless ? records[i].n_items : 0;
+    }
     if (n_dropped)
-        br_item_settle(item, BR_FATE_DROPPED, rc ? "not_written" : "no_group", n_dropped);
+        br_item_settle(item, BR_FATE_DROPPED, failed ? "not_written" : "no_group", n_dropped);
     br_item_done(item);
+}
+
+static void file_exporter_finish(struct state *state)
+{
+    struct writing *writing = state->writing;
+    for (uint32_t from = 0, to; from < writing->n_records; from = to) {
+        const struct br_item *item = writing->records[from].item;
+        for (to = from + 1; to < writing->n_records && writing->records[to].item == item;)
+            to++;
+        (void)br_list_shift(&state->taken);
+        file_exporter_finish_item(state, writing->records + from, to - from);
+    }
+    file_exporter_drop_records(writing, 0);
+}
+
+static void file_exporter_say_reopened(struct state *state)
+{
+    const struct config *config = state->node->config;
+    uint64_t held;
+    if (br_log_allow(&state->reopened_limit, br_host_mono_ms(state->node->host), LOG_EVERY_MS,
+                     &held))
+        br_warn(&state->node->log,
+                "%s was deleted, renamed or replaced while it was open; it has been opened again",
+                config->path);
+}
+
+/* --- Traffic --------------------------------------------------------------------------------- */
+
+static void file_exporter_begin(struct state *state);
+
+static void file_exporter_free_writing(struct writing *writing)
+{
+    br_codec_free(writing->codec);
+    br_pool_free(writing->pool);
+    br_str_release(&writing->text);
+    br_free(writing->records);
+    br_free(writing);
+}
+
+static void file_exporter_on_ran(struct br_work *work)
+{
+    struct writing *writing = br_container_of(work, struct writing, work);
+    struct state *state = writing->state;
+    writing->runs = false;
+    if (!state) {
+        file_exporter_free_writing(writing);
+        return;
+    }
+    if (writing->unfinished) {
+        (void)br_host_timer(state->node->host, &state->again, AGAIN_MS, file_exporter_on_again);
+        return;
+    }
+    state->busy = false;
+    if (writing->reopened)
+        file_exporter_say_reopened(state);
+    file_exporter_finish(state);
+    if (!br_list_empty(&state->waiting))
+        file_exporter_begin(state);
+    else if (state->node->draining && !state->node->drained)
+        br_node_drained(state->node);
+}
+
+static void file_exporter_run(struct state *state)
+{
+    state->writing->work = (struct br_work){
+        .run = file_exporter_on_run, .done = file_exporter_on_ran, .kind = BR_WORK_DISK};
+    state->writing->runs = true;
+    br_host_work(state->node->host, &state->writing->work);
+}
+
+static void file_exporter_on_again(struct br_timer *timer)
+{
+    struct state *state = br_container_of(timer, struct state, again);
+    (void)br_host_timer_park(state->node->host, timer, file_exporter_on_again);
+    file_exporter_run(state);
+}
+
+/* Makes the records of an item; without any it is over. */
+static void file_exporter_take(struct state *state, struct br_item *item)
+{
+    struct writing *writing = state->writing;
+    uint32_t first = writing->n_records;
+    int rc = state->groups ? file_exporter_add_groups(state, item)
+                           : file_exporter_add_record(state, item, item, NULL, 0);
+    if (rc) {
+        file_exporter_drop_records(writing, first);
+        file_exporter_fail(state, item, rc, 0);
+    } else if (writing->n_records > first) {
+        br_list_append(&state->taken, &item->link);
+    } else {
+        if (item->n_items)
+            br_item_settle(item, BR_FATE_DROPPED, "no_group", item->n_items);
+        br_item_done(item);
+    }
+}
+
+/* Has what waits written. */
+static void file_exporter_begin(struct state *state)
+{
+    struct writing *writing = state->writing;
+    struct br_list *link;
+    for (int i = 0; i < WRITE_ITEMS && (link = br_list_shift(&state->waiting)); i++) {
+        struct br_item *item = br_container_of(link, struct br_item, link);
+        state->waiting_bytes -= item->size;
+        file_exporter_take(state, item);
+    }
+    if (!writing->n_records)
+        return;
+    state->busy = true;
+    writing->at = 0;
+    writing->reopened = false;
+    writing->unix_ns = br_host_unix_ns(state->node->host);
+    file_exporter_run(state);
 }
 
 static void file_exporter_consume(struct br_node *node, struct br_item *item)
 {
     struct state *state = node->state;
     const struct config *config = node->config;
-    int error = 0;
     if (config->format == JSON && item->size > JSON_SIZE_MAX) {
         br_item_reject(item, BR_STATUS_RESOURCE_EXHAUSTED,
                        "file: the request is over 32 MiB, too large for one line");
         return;
     }
-    if (state->groups) {
-        file_exporter_consume_groups(node, item);
+    if (state->busy && state->waiting_bytes + item->size > WAITING_BYTES) {
+        br_item_retry(item, BR_STATUS_UNAVAILABLE, RETRY_MS,
+                      "file: too much waits for the file already");
         return;
     }
-    int rc = file_exporter_write(node, state->writer, item, &error);
-    if (state->text.cap > TEXT_KEPT_MAX)
-        br_str_release(&state->text);
-    if (rc) {
-        file_exporter_fail(node, item, rc, error);
-        return;
+    state->waiting_bytes += item->size;
+    br_list_append(&state->waiting, &item->link);
+    if (!state->busy)
+        file_exporter_begin(state);
+}
+
+static void file_exporter_drain(struct br_node *node)
+{
+    const struct state *state = node->state;
+    if (!state->busy)
+        br_node_drained(node);
+}
+
+static void file_exporter_give_back(struct br_list *list)
+{
+    struct br_list *link;
+    while ((link = br_list_shift(list)))
+        br_item_retry(br_container_of(link, struct br_item, link), BR_STATUS_UNAVAILABLE, 0,
+                      "shutting down");
+}
+
+/* Keeps what a thread has written, and gives back what it has not. */
+static void file_exporter_leave(struct state *state)
+{
+    struct writing *writing = state->writing;
+    if (writing->runs) {
+        br_host_work_leave(state->node->host, &writing->work);
+        br_host_work_wait(state->node->host, &writing->work);
     }
-    br_item_done(item);
+    for (uint32_t i = writing->at; i < writing->n_records; i++) {
+        writing->records[i].rc = BR_EIO;
+        writing->records[i].error = ECANCELED;
+    }
+    file_exporter_finish(state);
 }
 
 static void file_exporter_destroy(struct br_node *node)
 {
     struct state *state = node->state;
+    struct writing *writing = state->writing;
+    if (!writing)
+        return;
+    br_host_timer_stop(node->host, &state->again);
+    if (state->busy)
+        file_exporter_leave(state);
+    file_exporter_give_back(&state->waiting);
+    file_exporter_forget_record(writing);
     file_writer_close(node->host, state->writer);
-    file_groups_free(state->groups);
-    br_codec_free(state->codec);
-    br_str_release(&state->text);
+    file_groups_close(node->host, state->groups);
+    writing->state = NULL;
+    if (!writing->runs)
+        file_exporter_free_writing(writing);
 }
 
 extern const struct br_component br_file_exporter;
@@ -456,5 +724,6 @@ const struct br_component br_file_exporter = {
     .create = file_exporter_create,
     .start = file_exporter_start,
     .consume = file_exporter_consume,
+    .drain = file_exporter_drain,
     .destroy = file_exporter_destroy,
 };

@@ -1,63 +1,91 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "exporters/file/groups.h"
 
+#include <limits.h>
+#include <pthread.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/list.h"
 #include "base/map.h"
 #include "base/mem.h"
 #include "base/str.h"
+#include "core/shared.h"
 
 struct group {
-    struct br_list link; /* groups->used: the one that was used last comes last */
+    struct br_list link; /* groups->unused, or alone */
     struct file_writer *writer;
     char *path;
+    unsigned n_users;
 };
 
 struct file_groups {
-    struct br_host *host;
     struct file_writer_config config;
     size_t max_open;
-    struct br_map *open; /* by path */
-    struct br_list used;
+    pthread_mutex_t
+        lock;            /* of the next two; never held while a file is opened, written or closed */
+    struct br_map *open; /* of struct group, by path */
+    struct br_list unused; /* of these; the one that was used last comes last */
 };
 
-struct file_groups *file_groups_new(struct br_host *host, const struct file_writer_config *config,
-                                    size_t max_open)
+struct group_params {
+    const struct file_writer_config *config;
+    size_t max_open, n_workers;
+};
+
+static void *file_groups_make(const void *arg)
 {
+    const struct group_params *params = arg;
     struct file_groups *groups = br_calloc(1, sizeof *groups);
     if (!groups)
         return NULL;
-    groups->host = host;
-    groups->config = *config;
+    groups->config = *params->config;
     groups->config.append = true; /* what was closed for others is opened again */
-    groups->max_open = max_open;
-    br_list_init(&groups->used);
-    groups->open = br_map_new(max_open);
-    if (groups->open)
+    groups->max_open = params->max_open;
+    br_list_init(&groups->unused);
+    groups->open = br_map_new(params->max_open + params->n_workers);
+    if (groups->open) {
+        (void)pthread_mutex_init(&groups->lock, NULL);
         return groups;
+    }
     br_free(groups);
     return NULL;
 }
 
-static void file_groups_close(struct file_groups *groups, struct group *group)
+struct file_groups *file_groups_open(struct br_host *host, const struct file_writer_config *config,
+                                     size_t max_open)
 {
-    br_list_remove(&group->link);
-    if (group->path)
-        (void)br_map_remove(groups->open, group->path, strlen(group->path));
-    file_writer_close(groups->host, group->writer);
+    char name[PATH_MAX + 256];
+    const struct group_params params = {config, max_open, host->n_workers};
+    (void)snprintf(name, sizeof name, "file groups %s %s", config->owner, config->path);
+    return br_shared_get(host, name, file_groups_make, &params);
+}
+
+static void file_groups_free_group(struct group *group)
+{
+    if (!group)
+        return;
+    file_writer_free(group->writer);
     br_free(group->path);
     br_free(group);
 }
 
-void file_groups_free(struct file_groups *groups)
+static void file_groups_free_any(void *group)
 {
-    if (!groups)
-        return;
-    while (!br_list_empty(&groups->used))
-        file_groups_close(groups, br_container_of(groups->used.next, struct group, link));
-    br_map_free(groups->open, NULL);
+    file_groups_free_group(group);
+}
+
+static void file_groups_release(void *thing)
+{
+    struct file_groups *groups = thing;
+    br_map_free(groups->open, file_groups_free_any);
+    (void)pthread_mutex_destroy(&groups->lock);
     br_free(groups);
+}
+
+void file_groups_close(struct br_host *host, struct file_groups *groups)
+{
+    br_shared_put(host, groups, file_groups_release);
 }
 
 static bool file_groups_is_dots(const char *text, size_t len)
@@ -84,52 +112,79 @@ static void file_groups_put_value(struct br_str *out, const char *value, size_t 
     }
 }
 
-static int file_groups_open(struct file_groups *groups, const char *path, struct group **ret,
-                            struct br_err *err)
+static struct group *file_groups_new_group(const struct file_groups *groups, const char *path)
 {
+    struct file_writer_config config = groups->config;
     struct group *group = br_calloc(1, sizeof *group);
     if (!group)
-        return BR_ENOMEM;
+        return NULL;
+    config.path = path;
     br_list_init(&group->link);
     group->path = br_strdup(path);
-    struct file_writer_config config = groups->config;
-    config.path = path;
-    if (br_map_count(groups->open) >= groups->max_open)
-        file_groups_close(groups, br_container_of(groups->used.next, struct group, link));
-    int rc = group->path ? file_writer_open(groups->host, &config, &group->writer, err) : BR_ENOMEM;
-    if (!rc && br_map_put(groups->open, path, strlen(path), group, NULL))
-        rc = BR_ENOMEM;
-    if (rc) {
-        file_writer_close(groups->host, group->writer);
-        br_free(group->path);
-        br_free(group);
-        return rc;
-    }
-    *ret = group;
-    return 0;
+    group->writer = file_writer_new(&config);
+    if (group->path && group->writer)
+        return group;
+    file_groups_free_group(group);
+    return NULL;
+}
+
+/* Finds or adds the group of a path; NULL without memory. */
+static struct group *file_groups_find(struct file_groups *groups, const char *path)
+{
+    size_t len = strlen(path);
+    struct group *group = br_map_get(groups->open, path, len);
+    if (group)
+        return group;
+    group = file_groups_new_group(groups, path);
+    if (group && br_map_put(groups->open, path, len, group, NULL) == 0)
+        return group;
+    file_groups_free_group(group);
+    return NULL;
+}
+
+/* Takes out what is open beyond the limit and not in use, to be freed; NULL for nothing. */
+static struct group *file_groups_take_oldest(struct file_groups *groups)
+{
+    struct br_list *link =
+        br_map_count(groups->open) > groups->max_open ? br_list_shift(&groups->unused) : NULL;
+    struct group *group = link ? br_container_of(link, struct group, link) : NULL;
+    if (group)
+        (void)br_map_remove(groups->open, group->path, strlen(group->path));
+    return group;
 }
 
 int file_groups_writer(struct file_groups *groups, const void *value, size_t len,
-                       struct file_writer **ret, struct br_err *err)
+                       struct file_writer **ret)
 {
     const char *pattern = groups->config.path, *star = strchr(pattern, '*');
     struct br_str path = {0};
-    struct group *group = NULL;
     if (len > FILE_GROUP_VALUE_MAX)
-        return br_err_set(err, BR_EINVAL, "a value of %zu bytes names no file", len);
+        return BR_EINVAL;
     br_str_add(&path, pattern, (size_t)(star - pattern));
     file_groups_put_value(&path, value, len);
     br_str_puts(&path, star + 1);
-    int rc = path.failed ? BR_ENOMEM : 0;
-    if (!rc)
-        group = br_map_get(groups->open, path.data, path.len);
-    if (!rc && !group)
-        rc = file_groups_open(groups, path.data, &group, err);
+    (void)pthread_mutex_lock(&groups->lock);
+    struct group *group = path.failed ? NULL : file_groups_find(groups, path.data);
+    if (group) {
+        br_list_remove(&group->link);
+        group->n_users++;
+        *ret = group->writer;
+    }
+    struct group *old = file_groups_take_oldest(groups);
+    (void)pthread_mutex_unlock(&groups->lock);
+    file_groups_free_group(old); /* closes its file */
     br_str_release(&path);
-    if (rc)
-        return rc;
-    br_list_remove(&group->link);
-    br_list_append(&groups->used, &group->link);
-    *ret = group->writer;
-    return 0;
+    return group ? 0 : BR_ENOMEM;
+}
+
+void file_groups_done(struct file_groups *groups, struct file_writer *writer)
+{
+    const char *path = file_writer_path(writer);
+    (void)pthread_mutex_lock(&groups->lock);
+    struct group *group = br_map_get(groups->open, path, strlen(path));
+    if (--group->n_users == 0)
+        br_list_append(&groups->unused, &group->link);
+    struct group *old = file_groups_take_oldest(groups);
+    (void)pthread_mutex_unlock(&groups->lock);
+    file_groups_free_group(old);
 }

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Implements group_by: a file for each value of an attribute, of which one worker keeps the last
- * used open. The value stands in the path where the pattern has its `*`. It came from a peer: of
- * what it has between slashes, "", "." and ".." are left out and control characters become '_', so
- * that no file is above or beside the folder that the pattern names.
+ * Implements group_by: a file for each value of an attribute, of which the last used stay open. The
+ * value replaces the `*` of the pattern. It is a peer's: "", "." and ".." between slashes are left
+ * out and control characters become '_', so that all files are below the folder of the pattern.
  */
 #pragma once
 
@@ -13,14 +12,15 @@
 
 struct file_groups;
 
-/* Groups of `config`, whose path is the pattern; it is borrowed until file_groups_free. NULL
- * without memory. */
-struct file_groups *file_groups_new(struct br_host *host, const struct file_writer_config *config,
-                                    size_t max_open);
-void file_groups_free(struct file_groups *groups); /* accepts NULL */
+/* Makes the groups of `config`, whose path is the pattern, or shares those that another worker has
+ * made; the pattern is borrowed until the last one closes. NULL without memory. */
+struct file_groups *file_groups_open(struct br_host *host, const struct file_writer_config *config,
+                                     size_t max_open);
+void file_groups_close(struct br_host *host, struct file_groups *groups); /* accepts NULL */
 
-/* Gives in `*ret` the file of a value, which it opens to append where it is not open; borrowed
- * until the next call. Returns 0; BR_EINVAL for a value that names no file; or as
- * file_writer_open. */
+/* Gives in `*ret` the writer of a value, which stays until file_groups_done. Each worker may have
+ * one. Beyond `max_open`, the file that was used longest ago is closed. Any thread. Returns 0;
+ * BR_EINVAL for a value that names no file; BR_ENOMEM. */
 int file_groups_writer(struct file_groups *groups, const void *value, size_t len,
-                       struct file_writer **ret, struct br_err *err);
+                       struct file_writer **ret);
+void file_groups_done(struct file_groups *groups, struct file_writer *writer);

@@ -3,11 +3,14 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -16,16 +19,22 @@
 #include "exporters/file/backups.h"
 
 #define MODE_BITS 0777
-#define NAME_TRIES 1000 /* milliseconds that a name may be moved by */
+#define NAME_TRIES 1000  /* milliseconds that a name may be moved by */
+#define PATIENCE_S 1     /* seconds that a thread waits for another one's write, once */
+#define READER_MS 200    /* that a write waits for the reader of a FIFO */
+#define REWRITES_MAX 100 /* of a record whose file is deleted each time */
 
 struct file_writer {
     struct file_writer_config config; /* its path is ours */
-    pthread_mutex_t lock;
-    int fd;
-    bool regular; /* it has a size, can be cut and renamed */
-    bool torn;    /* half a record is behind `torn_at` and could not be cut off yet */
+    pthread_mutex_t lock;             /* of the fields below */
+    int fd;                           /* -1: it is to be opened */
+    bool opened;                      /* once before: what is in the file stays */
+    bool regular;                     /* it has a size, can be cut and renamed */
+    bool torn; /* half a record is behind `torn_at` and could not be cut off yet */
     off_t torn_at;
-    int error; /* errno of opening */
+    const struct file_record *unfinished; /* of which a FIFO has a part; NULL: none */
+    bool idle;                            /* the reader did not read for READER_MS */
+    _Atomic bool stuck;                   /* the lock's holder has been writing for PATIENCE_S */
 };
 
 /* --- Opening --------------------------------------------------------------------------------- */
@@ -48,24 +57,41 @@ static int file_writer_make_folders(const char *path, mode_t mode)
 }
 
 /* Always to append: whoever cuts the file meanwhile (logrotate's copytruncate) leaves no hole. */
-static int file_writer_open_file(struct file_writer *writer, bool keep)
+static int file_writer_open_file(struct file_writer *writer)
 {
-    int fd = br_file_open(writer->config.path, O_APPEND | (keep ? 0 : O_TRUNC));
+    const struct file_writer_config *config = &writer->config;
+    bool keep = writer->opened || config->append || config->max_bytes;
+    int flags = O_APPEND | O_NONBLOCK | O_NOCTTY | (keep ? 0 : O_TRUNC);
+    int fd = br_file_open(config->path, flags);
+    if (fd < 0 && errno == ENOENT && config->make_folders) {
+        int error = file_writer_make_folders(config->path, (mode_t)config->make_folders);
+        if (error)
+            return error;
+        fd = br_file_open(config->path, flags);
+    }
     struct stat st;
     if (fd < 0)
         return errno;
     writer->fd = fd;
+    writer->opened = true;
     writer->regular = fstat(fd, &st) == 0 && S_ISREG(st.st_mode);
     writer->torn = false;
     return 0;
 }
 
-static void *file_writer_make(const void *arg)
+static void file_writer_close_file(struct file_writer *writer)
+{
+    if (writer->fd >= 0)
+        (void)close(writer->fd);
+    writer->fd = -1;
+}
+
+struct file_writer *file_writer_new(const struct file_writer_config *config)
 {
     struct file_writer *writer = br_calloc(1, sizeof *writer);
     if (!writer)
         return NULL;
-    writer->config = *(const struct file_writer_config *)arg;
+    writer->config = *config;
     writer->config.path = br_strdup(writer->config.path);
     if (!writer->config.path) {
         br_free(writer);
@@ -73,29 +99,50 @@ static void *file_writer_make(const void *arg)
     }
     writer->fd = -1;
     (void)pthread_mutex_init(&writer->lock, NULL);
-    if (writer->config.only_looks) {
-        writer->error = br_file_check(writer->config.path);
-        if (writer->error == ENOENT && writer->config.make_folders)
-            writer->error = 0;
-        return writer;
-    }
-    if (writer->config.make_folders)
-        writer->error =
-            file_writer_make_folders(writer->config.path, (mode_t)writer->config.make_folders);
-    if (!writer->error)
-        writer->error =
-            file_writer_open_file(writer, writer->config.append || writer->config.max_bytes);
     return writer;
+}
+
+void file_writer_free(struct file_writer *writer)
+{
+    if (!writer)
+        return;
+    file_writer_close_file(writer);
+    (void)pthread_mutex_destroy(&writer->lock);
+    br_free((void *)(uintptr_t)writer->config.path);
+    br_free(writer);
+}
+
+const char *file_writer_path(const struct file_writer *writer)
+{
+    return writer->config.path;
+}
+
+static void *file_writer_make(const void *config)
+{
+    return file_writer_new(config);
 }
 
 static void file_writer_release(void *thing)
 {
-    struct file_writer *writer = thing;
-    if (writer->fd >= 0)
-        (void)close(writer->fd);
-    (void)pthread_mutex_destroy(&writer->lock);
-    br_free((void *)(uintptr_t)writer->config.path);
-    br_free(writer);
+    file_writer_free(thing);
+}
+
+static bool file_writer_is_fifo(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISFIFO(st.st_mode);
+}
+
+/* At the start, in the one thread that there is. */
+static int file_writer_begin(struct file_writer *writer)
+{
+    const struct file_writer_config *config = &writer->config;
+    if (config->only_looks) {
+        int error = br_file_check(config->path);
+        return error == ENOENT && config->make_folders ? 0 : error;
+    }
+    int error = writer->fd < 0 ? file_writer_open_file(writer) : 0;
+    return error == ENXIO && file_writer_is_fifo(config->path) ? 0 : error;
 }
 
 int file_writer_open(struct br_host *host, const struct file_writer_config *config,
@@ -107,8 +154,9 @@ int file_writer_open(struct br_host *host, const struct file_writer_config *conf
     struct file_writer *writer = br_shared_get(host, name, file_writer_make, config);
     if (!writer)
         return br_err_set(err, BR_ENOMEM, "out of memory");
-    if (writer->error)
-        rc = br_err_set(err, BR_EIO, "cannot open %s: %s", config->path, strerror(writer->error));
+    int error = file_writer_begin(writer);
+    if (error)
+        rc = br_err_set(err, BR_EIO, "cannot open %s: %s", config->path, strerror(error));
     else if (strcmp(writer->config.owner, config->owner) != 0)
         rc = br_err_set(err, BR_EINVAL, "exporter %s writes to %s too; give each a path of its own",
                         writer->config.owner, config->path);
@@ -146,7 +194,7 @@ static int file_writer_rotate(struct file_writer *writer, uint64_t unix_ns)
     struct stat st;
     int error = file_writer_rename_away(writer, unix_ns);
     if (!error)
-        error = file_writer_open_file(writer, true);
+        error = file_writer_open_file(writer);
     if (error)
         return error;
     if (fstat(old, &st) == 0) /* whoever may read the old one goes on reading */
@@ -159,24 +207,47 @@ static int file_writer_rotate(struct file_writer *writer, uint64_t unix_ns)
 
 /* --- Writing --------------------------------------------------------------------------------- */
 
-static int file_writer_write_all(int fd, const struct file_record *record)
+static size_t file_writer_length(const struct file_record *record)
 {
-    struct iovec v[3];
-    int i = 0;
-    for (int k = 0; k < 3; k++)
-        v[k] = (struct iovec){(void *)(uintptr_t)record->data[k], record->len[k]};
-    while (i < 3) {
-        ssize_t n = writev(fd, v + i, 3 - i);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
+    return record->len[0] + record->len[1] + record->len[2];
+}
+
+/* Points at the rest of a record. Returns the number of pieces. */
+static int file_writer_rest(const struct file_record *record, struct iovec ret[3])
+{
+    size_t skip = record->written;
+    int n = 0;
+    for (int i = 0; i < 3; i++) {
+        size_t over = skip < record->len[i] ? skip : record->len[i];
+        skip -= over;
+        if (over < record->len[i])
+            ret[n++] =
+                (struct iovec){(char *)(uintptr_t)record->data[i] + over, record->len[i] - over};
+    }
+    return n;
+}
+
+/* Waits for the reader of a FIFO, once: until it reads again, nobody else waits. */
+static bool file_writer_has_room(struct file_writer *writer)
+{
+    struct pollfd room = {.fd = writer->fd, .events = POLLOUT};
+    writer->idle = poll(&room, 1, writer->idle ? 0 : READER_MS) == 0;
+    return !writer->idle;
+}
+
+/* Writes what is left of a record. Returns 0 or an errno; EAGAIN when a reader does not read. */
+static int file_writer_write_rest(struct file_writer *writer, struct file_record *record)
+{
+    struct iovec pieces[3];
+    int n_pieces;
+    while ((n_pieces = file_writer_rest(record, pieces)) > 0) {
+        ssize_t n = writev(writer->fd, pieces, n_pieces);
+        if (n >= 0)
+            record->written += (size_t)n;
+        else if (errno == EAGAIN && !file_writer_has_room(writer))
+            return EAGAIN;
+        else if (errno != EAGAIN && errno != EINTR)
             return errno;
-        while (i < 3 && (size_t)n >= v[i].iov_len)
-            n -= (ssize_t)v[i++].iov_len;
-        if (i < 3) {
-            v[i].iov_base = (char *)v[i].iov_base + n;
-            v[i].iov_len -= (size_t)n;
-        }
     }
     return 0;
 }
@@ -190,25 +261,26 @@ static int file_writer_mend(struct file_writer *writer)
     return 0;
 }
 
-static int file_writer_put_own(struct file_writer *writer, const struct file_record *record,
-                               uint64_t unix_ns)
+/* Writes a record to a file that can be cut. */
+static int file_writer_put_regular(struct file_writer *writer, struct file_record *record,
+                                   uint64_t unix_ns)
 {
-    size_t len = record->len[0] + record->len[1] + record->len[2];
-    struct stat st = {0};
+    struct stat st;
     int error = file_writer_mend(writer);
     if (error)
         return error;
-    if (writer->regular && fstat(writer->fd, &st))
+    if (fstat(writer->fd, &st))
         return errno;
-    if (writer->regular && writer->config.max_bytes && st.st_size > 0 &&
-        (uint64_t)st.st_size + len > writer->config.max_bytes) {
+    if (writer->config.max_bytes && st.st_size > 0 &&
+        (uint64_t)st.st_size + file_writer_length(record) > writer->config.max_bytes) {
         error = file_writer_rotate(writer, unix_ns);
         if (error)
             return error;
         st.st_size = 0;
     }
-    error = file_writer_write_all(writer->fd, record);
-    if (error && writer->regular) {
+    record->written = 0;
+    error = file_writer_write_rest(writer, record);
+    if (error) {
         writer->torn = true;
         writer->torn_at = st.st_size;
         (void)file_writer_mend(writer);
@@ -216,10 +288,98 @@ static int file_writer_put_own(struct file_writer *writer, const struct file_rec
     return error;
 }
 
-int file_writer_put(struct file_writer *writer, const struct file_record *record, uint64_t unix_ns)
+/* Writes to a FIFO or a device. When the reader has gone, the next one gets the record from its
+ * beginning. */
+static int file_writer_put_stream(struct file_writer *writer, struct file_record *record)
 {
-    (void)pthread_mutex_lock(&writer->lock);
+    int error = file_writer_write_rest(writer, record);
+    if (error == EAGAIN && record->written) {
+        writer->unfinished = record;
+        return EINPROGRESS;
+    }
+    writer->unfinished = NULL;
+    record->written = error ? 0 : record->written;
+    if (error == EPIPE)
+        file_writer_close_file(writer);
+    return error;
+}
+
+/* Closes the file when the path names another one by now, or none. */
+static void file_writer_leave_replaced(struct file_writer *writer, struct file_record *record)
+{
+    struct stat open, named;
+    if (writer->fd < 0 || !writer->regular || fstat(writer->fd, &open))
+        return;
+    if (stat(writer->config.path, &named)
+            ? errno != ENOENT && errno != ENOTDIR
+            : open.st_dev == named.st_dev && open.st_ino == named.st_ino)
+        return;
+    record->reopened = true;
+    file_writer_close_file(writer);
+}
+
+static bool file_writer_is_deleted(const struct file_writer *writer)
+{
+    struct stat st;
+    return writer->regular && (fstat(writer->fd, &st) || st.st_nlink == 0);
+}
+
+static int file_writer_put_own(struct file_writer *writer, struct file_record *record,
+                               uint64_t unix_ns)
+{
+    if (writer->unfinished && writer->unfinished != record)
+        return EBUSY;
+    for (int i = 0; i < REWRITES_MAX; i++) {
+        file_writer_leave_replaced(writer, record);
+        int error = writer->fd < 0 ? file_writer_open_file(writer) : 0;
+        if (!error)
+            error = writer->regular ? file_writer_put_regular(writer, record, unix_ns)
+                                    : file_writer_put_stream(writer, record);
+        if (error || !file_writer_is_deleted(writer))
+            return error;
+    }
+    return ESTALE;
+}
+
+/* False when another thread's write has not ended for too long. */
+static bool file_writer_lock(struct file_writer *writer)
+{
+    struct timespec until;
+    if (pthread_mutex_trylock(&writer->lock) == 0)
+        return true;
+    if (atomic_load(&writer->stuck))
+        return false;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += PATIENCE_S;
+    if (pthread_mutex_clocklock(&writer->lock, CLOCK_MONOTONIC, &until) == 0)
+        return true;
+    atomic_store(&writer->stuck, true);
+    return false;
+}
+
+int file_writer_put(struct file_writer *writer, struct file_record *record, uint64_t unix_ns)
+{
+    if (!file_writer_lock(writer))
+        return EBUSY;
     int error = file_writer_put_own(writer, record, unix_ns);
+    atomic_store(&writer->stuck, false);
     (void)pthread_mutex_unlock(&writer->lock);
     return error;
+}
+
+const char *file_writer_reason(int error)
+{
+    switch (error) {
+    case EAGAIN:
+        return "its reader does not read";
+    case EBUSY:
+        return "an earlier write has not ended";
+    case ENXIO:
+    case EPIPE:
+        return "no process reads it";
+    case ESTALE:
+        return "the file is deleted each time it is made";
+    default:
+        return strerror(error);
+    }
 }

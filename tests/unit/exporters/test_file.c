@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <dirent.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -239,7 +240,7 @@ static void shared(void **state)
     struct file_writer_config other = {.path = config.path, .owner = "file/b"};
     struct file_writer *a, *b;
     struct br_err err = {0};
-    struct file_record record = {{"a", "bc", "\n"}, {1, 2, 1}};
+    struct file_record record = {.data = {"a", "bc", "\n"}, .len = {1, 2, 1}};
     assert_int_equal(file_writer_open(&r->host, &config, &a, &err), 0);
     assert_int_equal(file_writer_open(&r->host, &config, &b, &err), 0);
     assert_ptr_equal(a, b);
@@ -266,7 +267,7 @@ static void *write_many(void *arg)
     const struct job *j = arg;
     char text[100];
     memset(text, j->letter, sizeof text);
-    struct file_record record = {{text, text, "\n"}, {50, 50, 1}};
+    struct file_record record = {.data = {text, text, "\n"}, .len = {50, 50, 1}};
     for (int i = 0; i < 500; i++)
         if (file_writer_put(j->w, &record, NOW_NS))
             abort();
@@ -434,6 +435,188 @@ static void no_regular_file(void **state)
     rig_free(r);
 }
 
+/* --- FIFOs ----------------------------------------------------------------------------------- */
+
+static struct rig *start_fifo(void)
+{
+    assert_int_equal(mkfifo(path("t.json"), 0600), 0);
+    return start("");
+}
+
+static int read_fifo(void)
+{
+    int fd = open(path("t.json"), O_RDONLY | O_NONBLOCK);
+    assert_true(fd >= 0);
+    return fd;
+}
+
+static void fifo_has(int fd, const char *want)
+{
+    char got[256];
+    ssize_t n = read(fd, got, sizeof got - 1);
+    assert_true(n >= 0);
+    got[n] = '\0';
+    assert_string_equal(got, want);
+}
+
+/* Neither the start nor a request waits for a reader; with one it is a file like others. */
+static void fifo_without_reader(void **state)
+{
+    (void)state;
+    struct rig *r = start_fifo();
+    (void)signal(SIGPIPE, SIG_IGN);
+    for (int i = 0; i < 2; i++) {
+        rig_send(r, rig_item(r, BR_TRACES, TRACE("a")));
+        assert_int_equal(r->outcome.verdict, BR_RETRY);
+        assert_non_null(strstr(r->outcome.text, "t.json: no process reads it"));
+    }
+    int fd = read_fifo();
+    send(r, BR_TRACES, TRACE("b"));
+    fifo_has(fd, TRACE("b") "\n");
+    (void)close(fd); /* the next write finds it out */
+    rig_send(r, rig_item(r, BR_TRACES, TRACE("c")));
+    assert_int_equal(r->outcome.verdict, BR_RETRY);
+    fd = read_fifo();
+    send(r, BR_TRACES, TRACE("d"));
+    fifo_has(fd, TRACE("d") "\n");
+    (void)close(fd);
+    rig_free(r);
+}
+
+/* A request that fits into the pipe in part waits for the reader, and the records after it too. */
+static void fifo_that_is_full(void **state)
+{
+    (void)state;
+    enum { NAME = 100000 }; /* bytes; a pipe has room for 65,536 (pipe(7)) */
+    static char json[NAME + 200], got[NAME + 200], name[NAME + 1];
+    struct rig *r = start_fifo();
+    int fd = read_fifo();
+    memset(name, 'x', NAME);
+    int len =
+        snprintf(json, sizeof json,
+                 "{\"resourceSpans\":[{\"scopeSpans\":[{\"spans\":[{\"name\":\"%s\"}]}]}]}", name);
+    rig_send(r, rig_item(r, BR_TRACES, json));
+    assert_int_equal(r->n_ended, 0);
+    rig_send(r, rig_item(r, BR_TRACES, TRACE("b")));
+    assert_int_equal(r->n_ended, 0);
+    json[len++] = '\n';
+    len += snprintf(json + len, sizeof json - (size_t)len, "%s\n", TRACE("b"));
+    for (int at = 0; at < len;) {
+        ssize_t n = read(fd, got + at, sizeof got - (size_t)at);
+        assert_true(n > 0);
+        at += (int)n;
+        r->now_ms += 100;
+        rig_turn(r);
+    }
+    assert_int_equal(r->n_ended, 2);
+    assert_int_equal(r->outcome.verdict, BR_DONE);
+    assert_memory_equal(got, json, (size_t)len);
+    (void)close(fd);
+    rig_free(r);
+}
+
+/* At the end the request that is in the pipe in part goes back to its sender. */
+static void fifo_that_stays_full(void **state)
+{
+    (void)state;
+    enum { NAME = 10000 };
+    static char json[NAME + 200], name[NAME + 1];
+    struct rig *r = start_fifo();
+    int fd = read_fifo();
+    unsigned n_sent = 0;
+    memset(name, 'x', NAME);
+    (void)snprintf(json, sizeof json,
+                   "{\"resourceSpans\":[{\"scopeSpans\":[{\"spans\":[{\"name\":\"%s\"}]}]}]}",
+                   name);
+    do
+        rig_send(r, rig_item(r, BR_TRACES, json));
+    while (r->n_ended == ++n_sent && n_sent < 100 && r->outcome.verdict == BR_DONE);
+    assert_in_range(n_sent, 2, 65536 / NAME + 1); /* pipe(7): 65,536 bytes */
+    r->drained = true;                            /* by the shutdown timeout */
+    rig_free(r);                                  /* fails unless all have ended */
+    (void)close(fd);
+}
+
+/* --- Deleted or replaced --------------------------------------------------------------------- */
+
+/* Acknowledged requests are in the file that has the path, whatever happened to the one before. */
+static void deleted(void **state)
+{
+    (void)state;
+    struct rig *r = start("rotation: {}");
+    send(r, BR_TRACES, TRACE("a"));
+    assert_int_equal(unlink(path("t.json")), 0);
+    send(r, BR_TRACES, TRACE("b"));
+    holds("t.json", TRACE("b") "\n");
+    assert_int_equal(rename(path("t.json"), path("t.old")), 0); /* as logrotate does */
+    send(r, BR_TRACES, TRACE("c"));
+    holds("t.old", TRACE("b") "\n");
+    holds("t.json", TRACE("c") "\n");
+    put_file("other", "other\n");
+    assert_int_equal(rename(path("other"), path("t.json")), 0);
+    send(r, BR_TRACES, TRACE("d"));
+    holds("t.json", "other\n" TRACE("d") "\n");
+    rig_free(r);
+}
+
+/* A request is refused while the folder is missing and may not be made. */
+static void folder_deleted(void **state)
+{
+    (void)state;
+    char yaml[512];
+    for (int makes = 0; makes < 2; makes++) {
+        assert_int_equal(mkdir(path("d"), 0700), 0);
+        (void)snprintf(yaml, sizeof yaml, "{path: %s/d/t.json, create_directory: %s}", folder,
+                       makes ? "true" : "false");
+        struct rig *r = rig_new(&br_file_exporter, yaml);
+        assert_int_equal(unlink(path("d/t.json")), 0);
+        assert_int_equal(rmdir(path("d")), 0);
+        rig_send(r, rig_item(r, BR_TRACES, TRACE("a")));
+        assert_int_equal(r->outcome.verdict, makes ? BR_DONE : BR_RETRY);
+        if (!makes) {
+            assert_non_null(strstr(r->outcome.text, "No such file"));
+            assert_int_equal(mkdir(path("d"), 0700), 0);
+            send(r, BR_TRACES, TRACE("a"));
+        }
+        holds("d/t.json", TRACE("a") "\n");
+        rig_free(r);
+        assert_int_equal(unlink(path("d/t.json")), 0);
+        assert_int_equal(rmdir(path("d")), 0);
+    }
+}
+
+/* --- A file for each value ------------------------------------------------------------------- */
+
+/* More files than are kept open. */
+static void many_groups(void **state)
+{
+    (void)state;
+    char yaml[512], json[256], want[600], name[32];
+    (void)snprintf(yaml, sizeof yaml,
+                   "{path: %s/*.json, group_by: {enabled: true, resource_attribute: team, "
+                   "max_open_files: 70}}",
+                   folder);
+    struct rig *r = rig_new(&br_file_exporter, yaml);
+    r->host.shared = br_shared_new();
+    for (int i = 0; i < 200; i++) {
+        (void)snprintf(json, sizeof json,
+                       "{\"resourceSpans\":[{\"resource\":{\"attributes\":[{\"key\":\"team\","
+                       "\"value\":{\"stringValue\":\"t%d\"}}]},\"scopeSpans\":[{\"spans\":[{"
+                       "\"name\":\"a\"}]}]}]}",
+                       i % 100);
+        send(r, BR_TRACES, json);
+        if (i >= 100) {
+            (void)snprintf(name, sizeof name, "t%d.json", i % 100);
+            (void)snprintf(want, sizeof want, "%s\n%s\n", json, json);
+            holds(name, want);
+        }
+    }
+    assert_int_equal(count_files(), 100);
+    br_shared_free(r->host.shared);
+    r->host.shared = NULL;
+    rig_free(r);
+}
+
 static void wrong_configs(void **state)
 {
     static const char *const configs[][2] = {
@@ -473,6 +656,12 @@ SUITE(file)
         TEST(pruning),
         TEST(full),
         TEST(no_regular_file),
+        TEST(fifo_without_reader),
+        TEST(fifo_that_is_full),
+        TEST(fifo_that_stays_full),
+        TEST(deleted),
+        TEST(folder_deleted),
+        TEST(many_groups),
         TEST(wrong_configs),
         TEST(backup_names),
     };

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files behind which a disk, or the reader of a FIFO, has stopped: the requests for them wait or are refused, and
+everything else goes on."""
+
+import os
+import threading
+import urllib.request
+
+import pytest
+
+import clients
+import otlp
+from braid import pipelines, until
+from otlp import TRACES
+from raw import sanitized
+from stall import Stall
+
+pytestmark = [pytest.mark.release,
+              pytest.mark.skipif(bool(sanitized()), reason="a sanitizer's library has to be loaded first")]
+
+BODY = otlp.trace_request(5).SerializeToString()
+
+
+@pytest.fixture
+def stall(tmp_path):
+    """stall(calls, path) makes a Stall that ends with the test."""
+    made = []
+
+    def make(calls, path):
+        made.append(Stall(tmp_path / f"stall-{len(made)}", calls, path))
+        return made[-1]
+    yield make
+    for each in made:
+        each.end()
+
+
+def beside(exporters, **more):
+    """Traces go to `exporters`, profiles elsewhere; with a health check."""
+    config = pipelines({**exporters, "nop": {}}, extensions={"health_check": {"endpoint": "127.0.0.1:0"}}, **more)
+    config["service"]["pipelines"] = {"traces": {"receivers": ["otlp"], "exporters": list(exporters)},
+                                      "profiles": {"receivers": ["otlp"], "exporters": ["nop"]}}
+    return config
+
+
+def serves(server):
+    """Everything but the file: other requests, health, metrics."""
+    profiles = otlp.profile_request(2).SerializeToString()
+    for _ in range(3):
+        clients.http(server.http, otlp.PROFILES.path, profiles, otlp.PROTOBUF).expect_ok()
+    health = server.address("http", node="extension/health_check")
+    assert urllib.request.urlopen(f"http://{health}/", timeout=10).status == 200
+    assert server.metrics()
+
+
+def in_background(function, *args):
+    thread = threading.Thread(target=function, args=args)
+    thread.start()
+    return thread
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_disk_behind_the_file_exporter(braid, stall, tmp_path, workers):
+    """One write does not return: other data, health and metrics do not wait for it. Then all is written."""
+    path = tmp_path / "disk" / "t.json"
+    disk = stall(["writev"], path)
+    server = braid(beside({"file": {"path": str(path), "create_directory": True}}, workers=workers), env=disk.env)
+    server.wait_log("ready")
+    disk.begin()
+    answers = []
+    threads = [in_background(lambda: answers.append(clients.http(server.http, TRACES.path, BODY, otlp.PROTOBUF)))
+               for _ in range(4)]
+    disk.wait()
+    serves(server)
+    disk.end()
+    for thread in threads:
+        thread.join()
+    n_taken = sum(answer.ok for answer in answers)
+    assert n_taken >= 1 and {answer.code for answer in answers} <= {200, 503}
+    assert path.read_text().count("\n") == n_taken
+    server.stop()
+
+
+def test_fifo_behind_the_file_exporter(braid, tmp_path):
+    """Without a reader the process starts, refuses what is for the FIFO, and serves the rest."""
+    path = tmp_path / "fifo"
+    os.mkfifo(path)
+    server = braid(beside({"file": {"path": str(path)}}))
+    answer = clients.http(server.http, TRACES.path, BODY, otlp.PROTOBUF)
+    assert answer.code == 503 and "no process reads it" in str(answer)
+    serves(server)
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    clients.http(server.http, TRACES.path, BODY, otlp.PROTOBUF).expect_ok()
+    assert os.read(reader, 1 << 16).count(b"\n") == 1
+
+    def refused():
+        return clients.http(server.http, TRACES.path, BODY, otlp.PROTOBUF).code == 503
+    until(refused, "a full pipe")
+    serves(server)
+    os.close(reader)
+    server.stop()

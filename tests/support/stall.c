@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Loaded before a program's libraries: calls on files whose path contains STALL_PATH do not return
+ * for as long as the file STALL_WHILE exists, as with a disk that does not answer. STALL_CALLS
+ * names the calls (of those below), between commas. The file STALL_SEEN is made when the first call
+ * waits.
+ */
+#define _GNU_SOURCE
+#include <dirent.h>
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <time.h>
+#include <unistd.h>
+
+#define FDS 4096
+
+static int is_there(const char *path)
+{
+    return syscall(SYS_access, path, F_OK) == 0;
+}
+
+static int is_named(const char *call)
+{
+    const char *calls = getenv("STALL_CALLS");
+    size_t len = strlen(call);
+    for (const char *at = calls; at && (at = strstr(at, call)); at += len)
+        if ((at == calls || at[-1] == ',') && (at[len] == ',' || at[len] == '\0'))
+            return 1;
+    return 0;
+}
+
+static void stall_path(const char *call, const char *path)
+{
+    const char *gate = getenv("STALL_WHILE"), *piece = getenv("STALL_PATH"),
+               *seen = getenv("STALL_SEEN");
+    if (!gate || !piece || !is_named(call) || !strstr(path, piece))
+        return;
+    while (is_there(gate)) {
+        const struct timespec ten_ms = {0, 10000000};
+        if (seen && !is_there(seen)) {
+            long fd = syscall(SYS_openat, AT_FDCWD, seen, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+            if (fd >= 0)
+                (void)syscall(SYS_close, fd);
+        }
+        (void)syscall(SYS_nanosleep, &ten_ms, NULL);
+    }
+}
+
+/* Descriptors of files whose path matched: a process that is not dumpable cannot read its own
+ * /proc/self/fd. */
+static _Atomic char is_ours[FDS];
+
+static void stall_fd(const char *call, int fd)
+{
+    if (fd >= 0 && fd < FDS && is_ours[fd])
+        stall_path(call, getenv("STALL_PATH"));
+}
+
+static int note_open(int fd, const char *path)
+{
+    const char *piece = getenv("STALL_PATH");
+    if (fd >= 0 && fd < FDS)
+        is_ours[fd] = piece && strstr(path, piece);
+    return fd;
+}
+
+#define NEXT(name) __typeof__(name) *next = (__typeof__(name) *)dlsym(RTLD_NEXT, #name)
+
+int fdatasync(int fd)
+{
+    NEXT(fdatasync);
+    stall_fd("fdatasync", fd);
+    return next(fd);
+}
+
+ssize_t writev(int fd, const struct iovec *pieces, int n)
+{
+    NEXT(writev);
+    stall_fd("writev", fd);
+    return next(fd, pieces, n);
+}
+
+ssize_t write(int fd, const void *data, size_t len)
+{
+    NEXT(write);
+    stall_fd("write", fd);
+    return next(fd, data, len);
+}
+
+ssize_t pread64(int fd, void *data, size_t len, off64_t at)
+{
+    NEXT(pread64);
+    stall_fd("pread", fd);
+    return next(fd, data, len, at);
+}
+
+ssize_t pread(int fd, void *data, size_t len, off_t at)
+{
+    NEXT(pread);
+    stall_fd("pread", fd);
+    return next(fd, data, len, at);
+}
+
+int stat(const char *path, struct stat *st)
+{
+    NEXT(stat);
+    stall_path("stat", path);
+    return next(path, st);
+}
+
+int stat64(const char *path, struct stat64 *st)
+{
+    NEXT(stat64);
+    stall_path("stat", path);
+    return next(path, st);
+}
+
+int fstatat64(int folder, const char *path, struct stat64 *st, int flags)
+{
+    NEXT(fstatat64);
+    stall_fd("stat", folder);
+    return next(folder, path, st, flags);
+}
+
+int close(int fd)
+{
+    NEXT(close);
+    if (fd >= 0 && fd < FDS)
+        is_ours[fd] = 0;
+    return next(fd);
+}
+
+DIR *opendir(const char *path)
+{
+    NEXT(opendir);
+    stall_path("opendir", path);
+    DIR *folder = next(path);
+    if (folder)
+        (void)note_open(dirfd(folder), path);
+    return folder;
+}
+
+FILE *fopen(const char *path, const char *mode)
+{
+    NEXT(fopen);
+    stall_path("fopen", path);
+    return next(path, mode);
+}
+
+FILE *fopen64(const char *path, const char *mode)
+{
+    NEXT(fopen64);
+    stall_path("fopen", path);
+    return next(path, mode);
+}
+
+/* One function under two names. */
+static int open_at(int (*next)(int, const char *, int, ...), int folder, const char *path,
+                   int flags, mode_t mode)
+{
+    stall_path("open", path);
+    return note_open(next(folder, path, flags, mode), path);
+}
+
+static mode_t mode_of(int flags, va_list more)
+{
+    return flags & (O_CREAT | __O_TMPFILE) ? va_arg(more, mode_t) : 0;
+}
+
+int open(const char *path, int flags, ...)
+{
+    NEXT(openat);
+    va_list more;
+    va_start(more, flags);
+    mode_t mode = mode_of(flags, more);
+    va_end(more);
+    return open_at(next, AT_FDCWD, path, flags, mode);
+}
+
+int open64(const char *path, int flags, ...)
+{
+    NEXT(openat);
+    va_list more;
+    va_start(more, flags);
+    mode_t mode = mode_of(flags, more);
+    va_end(more);
+    return open_at(next, AT_FDCWD, path, flags, mode);
+}
