@@ -4,9 +4,11 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #include "app/graph.h"
+#include "app/signals.h"
 #include "app/telemetry.h"
 #include "app/trimmer.h"
 #include "base/mem.h"
@@ -15,6 +17,8 @@
 
 #define READ_MARK_BYTES (24u << 20) /* per worker; see br_loop_set_mark */
 #define WORKERS_MAX 256
+#define MARGIN_MS 300   /* before the thread of the signals ends the process: for the last lines */
+#define LAST_LOG_MS 200 /* of these, for the reader of the log */
 #define MEMORY_PERCENTAGE                                                                          \
     80u /* of the machine's or control group's, unless memory_limiter says                         \
          */
@@ -43,7 +47,9 @@ struct app {
     struct br_loop *loops[WORKERS_MAX]; /* theirs */
     unsigned n_workers, n_drained;
     struct br_timer deadline;
+    struct br_signals *signals;
     bool stopping, late, stopped;
+    bool looped; /* all loops have ended, and only closing is left */
 };
 
 static const struct br_log log_service = {"service"};
@@ -192,7 +198,7 @@ static void service_on_signal(int number, void *arg)
         br_warn(&log_service, "SIGHUP: the config is read at the start only");
         return;
     }
-    if (app->late || (app->stopping && app->n_drained == app->n_workers))
+    if (app->stopped)
         return;
     if (app->stopping) {
         br_host_timer_stop(host, &app->deadline);
@@ -277,6 +283,43 @@ static void service_last_words(const struct app *app)
     }
 }
 
+/* --- An end without some threads ------------------------------------------------------------- */
+
+/* Ends the process at once. Nothing that a thread may use is freed. */
+static void service_give_up(struct app *app)
+{
+    service_last_words(app);
+    (void)br_log_stop(LAST_LOG_MS);
+    _exit(EXIT_FAILURE);
+}
+
+/* In the thread of the signals: a loop does not end, or something cannot be closed. The figures
+ * are read while the workers' threads may change them. */
+static void service_on_late(void *arg)
+{
+    struct app *app = arg;
+    br_error(&log_service, "%s; the process ends without it",
+             app->looped ? "files are not closed in time" : "a worker does not end in time");
+    service_give_up(app);
+}
+
+/* Once all loops have ended: threads of the pool may still wait for a disk. */
+static void service_wait_for_works(struct app *app)
+{
+    struct br_net_works works;
+    uint64_t left_ms = br_signals_left_ms(app->signals);
+    app->looped = true;
+    if (br_net_wait_works(app->net, left_ms > MARGIN_MS ? left_ms - MARGIN_MS : 0, &works))
+        return;
+    br_signals_leave(app->signals, EXIT_FAILURE);
+    br_error(&log_service,
+             "the shutdown timeout is over and threads do not end: %u with files, %u with "
+             "queries, %u with requests; the process ends without them",
+             works.by_kind[BR_WORK_DISK], works.by_kind[BR_WORK_SLOW],
+             works.by_kind[BR_WORK_QUICK]);
+    service_give_up(app);
+}
+
 /* --- The beginning --------------------------------------------------------------------------- */
 
 static void *service_run_worker(void *arg)
@@ -334,9 +377,14 @@ static int service_make_workers(struct app *app, struct br_err *err)
             return rc;
     }
     /* Before it listens: who sees that may end it. */
-    int rc = br_loop_signals(app->workers[0].loop, service_on_signal, app);
+    const struct br_signals_config signals = {.shutdown_timeout_ms =
+                                                  app->options->shutdown_timeout_ms,
+                                              .on_signal = service_on_signal,
+                                              .on_late = service_on_late,
+                                              .arg = app};
+    int rc = br_signals_start(app->workers[0].loop, &signals, &app->signals, err);
     if (rc)
-        return br_err_set(err, rc, "cannot watch for signals");
+        return rc;
     for (unsigned i = 0; i < app->n_workers && !rc; i++)
         rc = br_graph_start(app->workers[i].graph, err);
     if (rc)
@@ -374,16 +422,6 @@ static void service_join_threads(struct app *app)
             br_loop_read_mail(app->workers[i].loop);
 }
 
-/* A further signal, which finds no handler any more, must not kill what has nothing left to do. */
-static void service_hold_signals(void)
-{
-    sigset_t ends;
-    sigemptyset(&ends);
-    sigaddset(&ends, SIGTERM);
-    sigaddset(&ends, SIGINT);
-    pthread_sigmask(SIG_BLOCK, &ends, NULL);
-}
-
 static void service_free_all(struct app *app, bool ran)
 {
     br_telemetry_free(app->telemetry);
@@ -391,6 +429,8 @@ static void service_free_all(struct app *app, bool ran)
         br_graph_free(app->workers[i].graph);
     if (ran) /* what the graphs still held has been settled now, too */
         service_last_words(app);
+    if (app->signals)
+        br_signals_leave(app->signals, ran ? EXIT_SUCCESS : EXIT_FAILURE);
     for (unsigned i = 0; i < app->n_workers; i++) {
         br_trimmer_stop(&app->workers[i].trimmer);
         br_loop_free(app->workers[i].loop);
@@ -439,11 +479,12 @@ int br_service_run(const struct br_config *config, const struct br_service_optio
         if (options->on_ready)
             options->on_ready(options->on_ready_arg);
         br_loop_run(app.workers[0].loop);
-        service_hold_signals();
     }
     if (rc)
         service_stop_all(&app);
     service_join_threads(&app);
+    if (!rc)
+        service_wait_for_works(&app);
     service_free_all(&app, !rc);
     return rc;
 }

@@ -11,7 +11,10 @@ struct br_service_options {
 };
 
 /* Starts everything, runs until SIGTERM or SIGINT, drains, and logs what became of every item.
- * Returns 0, with both signals blocked for what is left of the process, or a negative code with a
- * sentence when it could not start. */
+ * Returns 0, or a negative code with a sentence when it could not start.
+ *
+ * Signals stay blocked after it, and the process ends within a second of the shutdown timeout,
+ * whatever the caller still does. When a thread does not end (a disk that does not answer), it does
+ * not return: it logs how much was left, and the process ends with EXIT_FAILURE. */
 int br_service_run(const struct br_config *config, const struct br_service_options *options,
                    struct br_err *err);

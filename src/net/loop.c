@@ -3,7 +3,6 @@
 
 #include <limits.h>
 #include <pthread.h>
-#include <signal.h>
 #include <sys/resource.h>
 #include <time.h>
 
@@ -17,13 +16,17 @@ struct br_net *br_net_new(void)
 {
     struct br_net *net = br_calloc(1, sizeof *net);
     br_watchers_init();
-    if (net)
-        br_list_init(&net->listeners);
+    if (!net)
+        return NULL;
+    br_list_init(&net->listeners);
+    br_net_works_init(net);
     return net;
 }
 
 void br_net_free(struct br_net *net)
 {
+    if (net)
+        br_net_works_release(net);
     br_free(net);
 }
 
@@ -185,28 +188,6 @@ void br_loop_set_mark(struct br_loop *loop, size_t bytes)
 size_t br_loop_held(const struct br_loop *loop)
 {
     return loop->held;
-}
-
-static void loop_on_signal(uv_signal_t *uv_signal, int number)
-{
-    struct br_loop *loop = uv_signal->data;
-    loop->on_signal(number, loop->on_signal_arg);
-}
-
-int br_loop_signals(struct br_loop *loop, void (*fn)(int signal, void *arg), void *arg)
-{
-    static const int numbers[3] = {SIGTERM, SIGINT, SIGHUP};
-    loop->on_signal = fn;
-    loop->on_signal_arg = arg;
-    for (int i = 0; i < 3; i++) {
-        if (uv_signal_init(&loop->uv, &loop->signals[i]))
-            return BR_EIO;
-        loop->signals[i].data = loop;
-        if (uv_signal_start(&loop->signals[i], loop_on_signal, numbers[i]))
-            return BR_EIO;
-        uv_unref((uv_handle_t *)&loop->signals[i]);
-    }
-    return 0;
 }
 
 int br_loop_new(struct br_net *net, unsigned worker, unsigned n_workers, struct br_loop **ret,

@@ -40,6 +40,15 @@ struct br_message {
 int br_loop_new(struct br_net *net, unsigned worker, unsigned n_workers, struct br_loop **ret,
                 struct br_err *err);
 
+/* Counts by kind the work of all loops that has begun and not ended. */
+struct br_net_works {
+    unsigned by_kind[BR_WORK_KINDS];
+};
+
+/* Waits at most `wait_ms` until no thread of the pool works for a loop, after all loops have
+ * stopped. Returns true when none does; else `*ret` counts what is still under way. */
+bool br_net_wait_works(struct br_net *net, uint64_t wait_ms, struct br_net_works *ret);
+
 /* Starts the threads of the pool that all loops share, once, before any of them has work for it or
  * looks for a name. Returns 0; or, with the sentence in `err`, BR_EIO when the system gives the
  * process not so many threads, or BR_ENOMEM. */
@@ -68,10 +77,6 @@ void br_loop_command(struct br_loop *loop, struct br_message *message);
 /* Runs what is in the mailbox, for a loop that does not run any more: messages own sockets and
  * memory, and are for servers that have to be there still. */
 void br_loop_read_mail(struct br_loop *loop);
-
-/* Calls `fn` in the loop's thread whenever one of SIGTERM, SIGINT or SIGHUP arrives. Returns 0 or
- * BR_EIO. */
-int br_loop_signals(struct br_loop *loop, void (*fn)(int signal, void *arg), void *arg);
 
 /* Makes server connections stop reading that hold more than their share, while requests that have
  * not come as a whole hold more than `bytes` in this loop: what the small ones hold comes first,

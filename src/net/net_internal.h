@@ -22,7 +22,14 @@ struct br_net {
     struct br_list listeners;
     _Atomic unsigned n_connections; /* of all servers */
     unsigned connections_mark;      /* of them, above which idle ones make room; 0: none */
+    pthread_mutex_t works_lock;     /* of `works` */
+    pthread_cond_t works_ended;
+    struct br_net_works works; /* that threads of the pool have, or will have next */
 };
+
+/* Set up and release what work.c has in a br_net. */
+void br_net_works_init(struct br_net *net);
+void br_net_works_release(struct br_net *net);
 
 /* Why a connection of a server ended, as the metric says it. */
 enum br_ending {
@@ -55,9 +62,6 @@ struct br_loop {
     uv_prepare_t prepare;
     uv_timer_t timer;
     uv_async_t doorbell;
-    uv_signal_t signals[3];
-    void (*on_signal)(int signal, void *arg);
-    void *on_signal_arg;
     uint64_t timer_due;
     pthread_mutex_t lock; /* of the mailbox */
     struct br_list mailbox;

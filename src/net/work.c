@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/mem.h"
 #include "net/net_internal.h"
@@ -135,10 +136,20 @@ int br_net_start_pool(struct br_loop *loop, struct br_err *err)
 
 /* --- Work ------------------------------------------------------------------------------------- */
 
+static void work_count(struct net_work *work, int change)
+{
+    struct br_net *net = work->loop->net;
+    pthread_mutex_lock(&net->works_lock);
+    net->works.by_kind[work->work->kind] += (unsigned)change;
+    pthread_cond_signal(&net->works_ended);
+    pthread_mutex_unlock(&net->works_lock);
+}
+
 static void work_on_run(uv_work_t *request)
 {
     struct net_work *work = request->data;
     work->work->run(work->work);
+    work_count(work, -1);
     pthread_mutex_lock(&work->lock);
     work->over = true;
     pthread_cond_signal(&work->ended);
@@ -159,6 +170,7 @@ static void work_on_done(uv_work_t *request, int status);
 static void work_begin(struct net_work *work)
 {
     work->begun = true;
+    work_count(work, 1);
     work->loop->n_works[work->work->kind]++;
     (void)uv_queue_work(&work->loop->uv, &work->request, work_on_run,
                         work_on_done); /* fails without work_on_run only */
@@ -182,11 +194,52 @@ static void work_on_done(uv_work_t *request, int status)
 {
     struct net_work *work = request->data;
     struct br_loop *loop = work->loop;
-    (void)status; /* cancelled: it was left */
+    if (status == UV_ECANCELED) /* it was left, and has not run */
+        work_count(work, -1);
     enum br_work_kind kind = work->work->kind;
     loop->n_works[kind]--;
     work_next(loop, kind);
     work_end(work);
+}
+
+void br_net_works_init(struct br_net *net)
+{
+    pthread_condattr_t clock;
+    (void)pthread_condattr_init(&clock);
+    (void)pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+    (void)pthread_cond_init(&net->works_ended, &clock);
+    (void)pthread_condattr_destroy(&clock);
+    (void)pthread_mutex_init(&net->works_lock, NULL);
+}
+
+void br_net_works_release(struct br_net *net)
+{
+    (void)pthread_cond_destroy(&net->works_ended);
+    (void)pthread_mutex_destroy(&net->works_lock);
+}
+
+static unsigned work_sum(const struct br_net_works *works)
+{
+    unsigned sum = 0;
+    for (int i = 0; i < BR_WORK_KINDS; i++)
+        sum += works->by_kind[i];
+    return sum;
+}
+
+bool br_net_wait_works(struct br_net *net, uint64_t wait_ms, struct br_net_works *ret)
+{
+    struct timespec until;
+    int rc = 0;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    uint64_t ns = (uint64_t)until.tv_nsec + wait_ms % 1000 * 1000000;
+    until.tv_sec += (time_t)(wait_ms / 1000 + ns / 1000000000);
+    until.tv_nsec = (long)(ns % 1000000000);
+    pthread_mutex_lock(&net->works_lock);
+    while (work_sum(&net->works) && !rc)
+        rc = pthread_cond_timedwait(&net->works_ended, &net->works_lock, &until);
+    *ret = net->works;
+    pthread_mutex_unlock(&net->works_lock);
+    return !work_sum(ret);
 }
 
 bool br_net_work(struct br_host *host, struct br_work *work)

@@ -2,8 +2,10 @@
 """Files behind which a disk, or the reader of a FIFO, has stopped: the requests for them wait or are refused, and
 everything else goes on."""
 
+import contextlib
 import os
 import threading
+import urllib.error
 import urllib.request
 
 import pytest
@@ -98,3 +100,78 @@ def test_fifo_behind_the_file_exporter(braid, tmp_path):
     serves(server)
     os.close(reader)
     server.stop()
+
+
+# --- SIGTERM ----------------------------------------------------------------------------------------------------
+
+
+def send(server):
+    """A request that nobody answers, perhaps."""
+    with contextlib.suppress(OSError):
+        clients.http(server.http, TRACES.path, BODY, otlp.PROTOBUF)
+
+
+def store(path, **more):
+    return pipelines({"store": {"directory": str(path), **more}}, extensions={"query": {"endpoint": "127.0.0.1:0"}})
+
+
+HELD = {"received": 5, "sent": 0, "rejected": 0, "dropped": 0, "left": 5}
+SENT = {"received": 5, "sent": 5, "rejected": 0, "dropped": 0, "left": 0}
+
+
+@pytest.mark.parametrize("exporter, call", [("store", "fdatasync"), ("store", "pwrite"), ("file", "writev")])
+@pytest.mark.parametrize("workers", [1, 2])
+def test_shutdown_while_a_write_waits(braid, stall, tmp_path, exporter, call, workers):
+    """The disk never answers. The process ends all the same, and its last lines say what was not written."""
+    path = tmp_path / "disk"
+    disk = stall([call], path)
+    path.mkdir()
+    config = store(path, sync="full") if exporter == "store" else pipelines({"file": {"path": str(path / "t.json")}})
+    config["service"]["workers"] = workers
+    server = braid(config, "--shutdown-timeout", "500ms", env=disk.env)
+    server.wait_log("ready")
+    disk.begin()
+    sender = in_background(send, server)
+    disk.wait()
+    words = server.stop(code=1)
+    assert words["traces"] == HELD
+    assert "threads do not end: 1 with files, 0 with queries, 0 with requests" in server.log()
+    sender.join()
+
+
+def test_shutdown_while_a_query_reads(braid, stall, tmp_path):
+    disk = stall(["pread"], tmp_path / "disk")
+    server = braid(store(tmp_path / "disk"), "--shutdown-timeout", "500ms", env=disk.env)
+    clients.http(server.http, TRACES.path, BODY, otlp.PROTOBUF).expect_ok()
+    query = server.address("http", node="extension/query")
+    disk.begin()
+
+    def ask():
+        with contextlib.suppress(OSError, urllib.error.URLError):
+            urllib.request.urlopen(f"http://{query}/api/search?limit=5", timeout=60)
+    client = in_background(ask)
+    disk.wait()
+    words = server.stop(code=1)
+    assert words["traces"] == SENT
+    assert "threads do not end: 0 with files, 1 with queries, 0 with requests" in server.log()
+    client.join()
+
+
+def test_shutdown_while_the_store_is_closed(braid, stall, tmp_path):
+    """All is stored, and the last checkpoint waits for the disk."""
+    disk = stall(["fdatasync"], tmp_path / "disk")
+    server = braid(store(tmp_path / "disk"), "--shutdown-timeout", "500ms", env=disk.env)
+    clients.http(server.http, TRACES.path, BODY, otlp.PROTOBUF).expect_ok()
+    disk.begin()
+    assert server.stop(code=1)["traces"] == SENT
+    assert "files are not closed in time" in server.log()
+
+
+def test_shutdown_during_the_start(braid, stall, tmp_path):
+    """The directory of the store cannot be listed: it never listens, and ends when it is told to."""
+    disk = stall(["opendir"], tmp_path / "disk")
+    disk.begin()
+    server = braid(store(tmp_path / "disk"), "--shutdown-timeout", "500ms", env=disk.env)
+    disk.wait()
+    assert server.stop(code=1)["traces"]["received"] == 0
+    assert "a worker does not end in time" in server.log()

@@ -153,9 +153,10 @@ class Braid:
         }
         return check_closed(account)
 
-    def stop(self):
-        """SIGTERM; the exit code must be 0. Returns what the last lines of the log say became of
+    def stop(self, code=0):
+        """SIGTERM; the process must end with `code`. Returns what the last lines of the log say became of
         the items of each signal: {signal: {"received": n, ...}}."""
+        expected = code
         if not self.stopping:
             self.terminate()
         try:
@@ -163,7 +164,8 @@ class Braid:
         except subprocess.TimeoutExpired:
             self.kill()
             raise AssertionError(f"did not stop after SIGTERM:\n{self.log()}") from None
-        assert code == 0, f"exit code {code}:\n{self.log()}"
+        self.killed = code == expected != 0  # it has ended as it should
+        assert code == expected, f"exit code {code}:\n{self.log()}"
         return dict(filter(None, map(last_words, self.log().splitlines()[-2:])))
 
     def kill(self):

@@ -94,6 +94,13 @@ ssize_t write(int fd, const void *data, size_t len)
     return next(fd, data, len);
 }
 
+ssize_t pwrite64(int fd, const void *data, size_t len, off64_t at)
+{
+    NEXT(pwrite64);
+    stall_fd("pwrite", fd);
+    return next(fd, data, len, at);
+}
+
 ssize_t pread64(int fd, void *data, size_t len, off64_t at)
 {
     NEXT(pread64);

@@ -539,7 +539,7 @@ static void fifo_that_stays_full(void **state)
 
 /* --- Deleted or replaced --------------------------------------------------------------------- */
 
-/* Acknowledged requests are in the file that has the path, whatever happened to the one before. */
+/* Acknowledged requests are in the file that has the path, also after another one had it. */
 static void deleted(void **state)
 {
     (void)state;

@@ -99,7 +99,7 @@ static int teardown(void **state)
     return 0;
 }
 
-/* All that may be busy is. */
+/* All threads for quick work are busy. */
 static void make_busy(struct bench *b)
 {
     for (int i = 0; i < WORKS; i++)
@@ -217,6 +217,26 @@ static void the_end_ends_all(void **state)
     assert_int_equal(b->n_done, WORKS);
 }
 
+/* Work counts until its thread is done with it, also after the loop has stopped. */
+static void work_that_does_not_end_is_counted(void **state)
+{
+    struct bench *b = *state;
+    struct br_net_works works;
+    assert_true(br_net_wait_works(b->net, 0, &works));
+    b->jobs[7].work.kind = BR_WORK_DISK;
+    b->max = 4;
+    make_busy(b);
+    assert_false(br_net_wait_works(b->net, 1, &works));
+    assert_int_equal(works.by_kind[BR_WORK_QUICK], 3);
+    assert_int_equal(works.by_kind[BR_WORK_SLOW], 0);
+    assert_int_equal(works.by_kind[BR_WORK_DISK], 1);
+    let_all_end(b);
+    assert_true(br_net_wait_works(b->net, UINT32_MAX, &works));
+    while (b->n_done < WORKS)
+        br_loop_step(b->loop);
+    assert_true(br_net_wait_works(b->net, 0, &works));
+}
+
 static void many_workers_leave_a_thread_for_names(void **state)
 {
     (void)state;
@@ -245,6 +265,7 @@ SUITE(net_work)
         TEST(disks_leave_threads_to_quick_work),
         TEST(what_is_left_never_begins),
         TEST(the_end_ends_all),
+        TEST(work_that_does_not_end_is_counted),
         cmocka_unit_test(many_workers_leave_a_thread_for_names),
     };
     (void)unsetenv("UV_THREADPOOL_SIZE");
