@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The folder is looked at, not watched: a timer and readdir work on every file system, and a file
- * is complete when it has not changed between two looks. A large file is read and converted in a
- * thread, all else here.
+ * is complete when it has not changed between two looks.
+ *
+ * Everything that asks the disk runs in a thread, one thing at a time, so that a disk which does
+ * not answer keeps one thread: a part of a look (struct look), or the reading of one file. A look
+ * pauses when enough files are ready, and goes on when they have been taken. The thread that has
+ * the turn owns the tables of files; the worker owns what is in the pipeline.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -19,8 +23,9 @@
 #include "receivers/pprof/pprof.h"
 #include "receivers/pprof/taken.h"
 
-#define FILES_MAX 10000 /* that are known at a time; further ones wait */
-#define BUSY_MAX 4      /* files that are read or in the pipeline at a time */
+#define FILES_MAX 1000000 /* that are known at a time; further ones wait until others are gone */
+#define BUSY_MAX 4        /* files that are read or in the pipeline at a time */
+#define LOOK_ENTRIES 256  /* of the directory, in one part of a look */
 #define LOG_EVERY_MS 60000
 #define NAMED_MAX 20 /* files that are named in the log within it; further ones are counted */
 #define TAKEN_FILE ".braid-taken"
@@ -35,25 +40,46 @@ enum state {
 
 struct file {
     struct pprof_folder *folder;
-    char name[NAME_MAX + 1];
+    struct br_list link; /* pprof_folder.ready or .ended, or look.ended; while BUSY */
     enum state state;
+    enum br_verdict verdict; /* of a file in `ended` */
     struct pprof_identity is;
     bool taken;                    /* as `is` says */
     struct pprof_mark mark;        /* what was counted of it, when it was taken last ... */
     uint64_t mark_inode;           /* ... and was this file */
-    struct pprof_mark next;        /* and what will have been, when what is read now is taken ... */
-    struct pprof_mark *read;       /* ... where a thread writes it */
+    struct pprof_mark next;        /* and for the bytes that are read now */
     uint64_t since_ms;             /* it has been the same */
     uint64_t look;                 /* number of the last look that saw it */
-    int fd;                        /* while it is read */
     struct pprof_reading *reading; /* NULL unless a thread has it */
     struct br_item *item;
+    char name[]; /* terminated */
 };
 
 /* A file that was taken, whatever its name is now. */
 struct known {
     struct pprof_taken taken;
     uint64_t look; /* number of the last look that saw it */
+};
+
+struct complaint {
+    char name[NAME_MAX + 1];
+    char why[160];
+};
+
+/* A part of a look, for a thread. It outlives the folder by the call of `done`. */
+struct look {
+    struct br_work work;
+    struct pprof_folder *folder; /* NULL: it is gone */
+    bool runs;                   /* `done` is still to be called */
+    uint64_t now_ms;             /* of the worker's clock */
+    bool reads;                  /* the directory, and not only `ended` */
+    unsigned room;               /* files that may be made ready */
+    struct br_list ended;        /* files whose end is to be noted */
+    /* Results: */
+    struct br_list ready; /* files to be taken; BUSY */
+    bool over;            /* the directory is at its end */
+    struct complaint complaints[NAMED_MAX];
+    unsigned n_complaints;
 };
 
 struct pprof_folder {
@@ -66,10 +92,21 @@ struct pprof_folder {
     struct br_map *known;    /* of struct known, by inode; as many */
     struct br_list sendings; /* of pieces.h */
     struct br_timer timer;
-    uint64_t look;
-    struct pprof_taken_log *log; /* NULL: a restart takes all files again */
-    unsigned n_busy;
-    bool more; /* files were ready and had to wait */
+    /* The thread's that has the turn: */
+    uint64_t look;                /* its number */
+    DIR *dir;                     /* NULL between looks */
+    char paused_at[NAME_MAX + 1]; /* a file that is ready and has no room; "" : none */
+    struct file *busy[BUSY_MAX];  /* until their end is noted; else NULL */
+    struct pprof_taken_log *log;  /* NULL: a restart takes all files again */
+    bool loaded;                  /* the log has been read */
+    /* The worker's: */
+    struct look *part;
+    bool looking;         /* a look is under way, perhaps paused */
+    bool paused;          /* its last part left files that are ready */
+    struct br_list ready; /* files to be read; BUSY */
+    struct br_list ended; /* files whose end is to be noted */
+    unsigned n_busy;      /* files that are ready, read or in the pipeline */
+    bool reading;         /* a thread reads one of them */
     bool stopping;
     struct br_log_limit log_limit;
     unsigned n_named; /* since it began */
@@ -93,6 +130,17 @@ static void folder_complain(struct pprof_folder *folder, const char *name, const
         (void)snprintf(more, sizeof more, " (%llu such messages held back)",
                        (unsigned long long)held);
     br_warn(&folder->node->log, "%s/%s: %s%s", folder->config->path, name, why, more);
+}
+
+/* The same from the thread; the worker logs it. */
+static void folder_complain_later(struct pprof_folder *folder, const char *name, const char *why)
+{
+    struct look *part = folder->part;
+    if (part->n_complaints == NAMED_MAX)
+        return;
+    struct complaint *complaint = &part->complaints[part->n_complaints++];
+    (void)snprintf(complaint->name, sizeof complaint->name, "%s", name);
+    (void)snprintf(complaint->why, sizeof complaint->why, "%s", why);
 }
 
 static struct pprof_identity folder_identify(const struct stat *st)
@@ -135,7 +183,7 @@ static void folder_put_away(struct file *file)
     else if (folder_join(to, sizeof to, config->move_to, file->name))
         rc = renameat2(AT_FDCWD, path, AT_FDCWD, to, RENAME_NOREPLACE);
     if (rc != 0)
-        folder_complain(file->folder, file->name, strerror(errno));
+        folder_complain_later(file->folder, file->name, strerror(errno));
 }
 
 static struct known *folder_known(const struct pprof_folder *folder, uint64_t inode)
@@ -168,33 +216,48 @@ static void folder_note_taken(struct file *file)
     file->mark_inode = file->is.inode;
     folder_note_known(folder, &taken);
     if (folder->log && !pprof_taken_add(folder->log, file->name, &taken))
-        folder_complain(folder, TAKEN_FILE, strerror(errno));
+        folder_complain_later(folder, TAKEN_FILE, strerror(errno));
 }
 
-static void folder_end(struct file *file, enum br_verdict verdict)
+/* Replaces one entry of the table of files that are BUSY, which has room. */
+static void folder_swap_busy(struct pprof_folder *folder, const struct file *old, struct file *file)
 {
-    struct pprof_folder *folder = file->folder;
-    file->state = verdict == BR_RETRY ? WATCHED : OVER;
-    file->since_ms = br_host_mono_ms(folder->node->host);
-    *(verdict == BR_DONE ? folder->taken : folder->failed) += verdict != BR_RETRY;
-    if (verdict == BR_DONE) {
+    size_t i = 0;
+    while (folder->busy[i] != old)
+        i++;
+    folder->busy[i] = file;
+}
+
+/* Notes the end of a file, in the thread. */
+static void folder_note_end(struct file *file, uint64_t now_ms)
+{
+    folder_swap_busy(file->folder, file, NULL);
+    file->state = file->verdict == BR_RETRY ? WATCHED : OVER;
+    file->since_ms = now_ms;
+    if (file->verdict == BR_DONE) {
         folder_note_taken(file);
         folder_put_away(file);
     }
 }
 
-static void folder_look(struct br_timer *timer);
+static void folder_note_ends(struct br_list *ended, uint64_t now_ms)
+{
+    struct br_list *link;
+    while ((link = br_list_shift(ended)))
+        folder_note_end(br_container_of(link, struct file, link), now_ms);
+}
 
-/* It was BUSY. */
+static void folder_go_on(struct pprof_folder *folder);
+
+/* It was BUSY, and stays so until the thread has noted it. */
 static void folder_leave(struct file *file, enum br_verdict verdict)
 {
     struct pprof_folder *folder = file->folder;
     folder->n_busy--;
-    folder_end(file, verdict);
-    if (folder->stopping && folder->n_busy == 0 && folder->on_idle)
-        folder->on_idle(folder->on_idle_arg);
-    else if (!folder->stopping && folder->n_busy == 0 && folder->more)
-        (void)br_host_timer(folder->node->host, &folder->timer, 0, folder_look);
+    *(verdict == BR_DONE ? folder->taken : folder->failed) += verdict != BR_RETRY;
+    file->verdict = verdict;
+    br_list_append(&folder->ended, &file->link);
+    folder_go_on(folder);
 }
 
 static void folder_on_done(struct br_item *item, void *arg)
@@ -211,30 +274,33 @@ static void folder_on_done(struct br_item *item, void *arg)
 
 /* --- Taking a file ---------------------------------------------------------------------------- */
 
+/* Returns a descriptor, or a code. */
 static int folder_open_file(struct file *file, struct br_err *err)
 {
     struct pprof_folder *folder = file->folder;
     char path[4096];
     struct stat st;
-    file->fd = -1;
+    int fd = -1, rc = 0;
     if (folder_join(path, sizeof path, folder->config->path, file->name))
-        file->fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-    if (file->fd < 0)
+        fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0)
         return br_err_set(err, BR_EIO, "cannot be opened: %s", strerror(errno));
-    if (fstat(file->fd, &st) != 0 || !S_ISREG(st.st_mode))
-        return br_err_set(err, BR_EIO, "cannot be read");
-    file->is = folder_identify(&st);
-    if (file->is.size > folder->reader->max)
-        return br_err_set(err, BR_ETOOBIG, "larger than max_profile_size");
-    return 0;
+    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode))
+        rc = br_err_set(err, BR_EIO, "cannot be read");
+    else
+        file->is = folder_identify(&st);
+    if (!rc && file->is.size > folder->reader->max)
+        rc = br_err_set(err, BR_ETOOBIG, "larger than max_profile_size");
+    if (!rc)
+        return fd;
+    (void)close(fd);
+    return rc;
 }
 
-/* From the beginning: it may be read again in a thread. */
-static int folder_read_bytes(const struct file *file, struct br_buf *buf, struct br_err *err)
+static int folder_read_bytes(int fd, size_t size, struct br_buf *buf, struct br_err *err)
 {
-    while (buf->len < file->is.size) {
-        ssize_t n =
-            pread(file->fd, buf->data + buf->len, (size_t)file->is.size - buf->len, buf->len);
+    while (buf->len < size) {
+        ssize_t n = read(fd, buf->data + buf->len, size - buf->len);
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0)
@@ -244,18 +310,22 @@ static int folder_read_bytes(const struct file *file, struct br_buf *buf, struct
     return 0;
 }
 
-static int folder_load(struct br_reading *reading)
+static int folder_load(struct br_reading *reading, struct file *file)
 {
-    const struct file *file = reading->arg;
+    int fd = folder_open_file(file, &reading->err), rc = 0;
+    if (fd < 0)
+        return fd;
     size_t size = (size_t)file->is.size;
-    if (size > reading->max_now)
-        return BR_EAGAIN;
     reading->scope.max += size * BR_READING_GROWTH; /* the file is the first of it */
     struct br_buf *buf = br_buf_new(reading->host->pool, size);
-    if (!buf)
-        return br_err_set(&reading->err, BR_ENOMEM, "out of memory");
-    br_reading_replace(reading, buf);
-    return folder_read_bytes(file, buf, &reading->err);
+    if (buf)
+        br_reading_replace(reading, buf);
+    else
+        rc = br_err_set(&reading->err, BR_ENOMEM, "out of memory");
+    if (!rc)
+        rc = folder_read_bytes(fd, size, buf, &reading->err);
+    (void)close(fd);
+    return rc;
 }
 
 /* The number in `text`, of at most 18 digits and nothing else; false where it is none. */
@@ -324,20 +394,33 @@ static void folder_skip_counted(const struct file *file, struct br_reading *read
     source->len -= skip;
 }
 
-/* In whichever thread. Of the file only what does not change while it is BUSY. */
+/* Which counted beginning the file may have: its own, where it was taken under any name; else that
+ * of the file that had its name, unless this has another one now. */
+static void folder_choose_mark(struct file *file)
+{
+    const struct known *known = folder_known(file->folder, file->is.inode);
+    if (known) {
+        file->mark = known->taken.mark;
+        file->mark_inode = file->is.inode;
+    } else if (file->mark_inode != file->is.inode && folder_known(file->folder, file->mark_inode)) {
+        file->mark = (struct pprof_mark){0};
+    }
+}
+
 static int folder_read_item(struct br_reading *reading)
 {
-    const struct file *file = reading->arg;
+    struct file *file = (struct file *)(uintptr_t)reading->arg;
     const struct pprof_folder *folder = file->folder;
     enum br_profile_format format = BR_FORMAT_PPROF;
-    int rc = folder_load(reading);
+    int rc = folder_load(reading, file);
     if (rc)
         return rc;
+    folder_choose_mark(file);
     const struct br_buf *raw = br_reading_bytes(reading);
     bool packed = pprof_is_gzip(raw->data, raw->len);
-    *file->read = folder_mark_of(raw->data, raw->len);
-    if (file->mark_inode == file->is.inode && file->mark.len == file->read->len &&
-        file->mark.hash == file->read->hash)
+    file->next = folder_mark_of(raw->data, raw->len);
+    if (file->mark_inode == file->is.inode && file->mark.len == file->next.len &&
+        file->mark.hash == file->next.hash)
         return 0; /* only its time has changed */
     rc = pprof_unpack(reading);
     if (rc)
@@ -358,13 +441,6 @@ static int folder_read_item(struct br_reading *reading)
     return rc ? rc : br_profile_reading_cut(reading);
 }
 
-static void folder_close_file(struct file *file)
-{
-    if (file->fd >= 0)
-        (void)close(file->fd);
-    file->fd = -1;
-}
-
 static void folder_give_up(struct file *file, int rc, const char *why)
 {
     struct pprof_folder *folder = file->folder;
@@ -381,7 +457,7 @@ static void folder_on_read(void *arg, struct br_reading *reading, int rc)
 {
     struct file *file = arg;
     char flaws[BR_FLAWS_SIZE];
-    folder_close_file(file);
+    file->folder->reading = false;
     if (rc) {
         folder_give_up(file, rc, br_reading_why(reading, rc));
         return;
@@ -401,38 +477,15 @@ static void folder_on_read(void *arg, struct br_reading *reading, int rc)
         br_node_forward(file->folder->node, file->item);
     else
         br_pieces_send(file->folder->node, file->item, &reading->pieces, &file->folder->sendings);
-}
-
-/* Which counted beginning the file may have: its own, where it was taken under any name; else that
- * of the file that had its name, unless this has another one now. */
-static void folder_choose_mark(struct file *file)
-{
-    const struct known *known = folder_known(file->folder, file->is.inode);
-    if (known) {
-        file->mark = known->taken.mark;
-        file->mark_inode = file->is.inode;
-    } else if (file->mark_inode != file->is.inode && folder_known(file->folder, file->mark_inode)) {
-        file->mark = (struct pprof_mark){0};
-    }
+    folder_go_on(file->folder);
 }
 
 static void folder_take(struct file *file)
 {
     struct pprof_folder *folder = file->folder;
-    struct br_err err = {0};
-    file->state = BUSY;
-    file->next = (struct pprof_mark){0};
-    file->read = &file->next;
-    folder->n_busy++;
-    int rc = folder_open_file(file, &err);
-    if (rc == 0) {
-        folder_choose_mark(file);
-        pprof_reader_start(folder->reader, NULL, folder_read_item, file, folder_on_read, file,
-                           &file->reading);
-        return;
-    }
-    folder_close_file(file);
-    folder_give_up(file, rc, err.text);
+    folder->reading = true;
+    pprof_reader_start_apart(folder->reader, folder_read_item, file, folder_on_read, file,
+                             &file->reading);
 }
 
 /* --- Looking ---------------------------------------------------------------------------------- */
@@ -444,14 +497,14 @@ static struct file *folder_find(struct pprof_folder *folder, const char *name)
     if (file || len > NAME_MAX)
         return file;
     if (br_map_count(folder->files) >= FILES_MAX) {
-        folder_complain(folder, name, "waits: there are too many files");
+        folder_complain_later(folder, name, "waits: there are too many files");
         return NULL;
     }
-    file = br_calloc(1, sizeof *file);
+    file = br_calloc(1, sizeof *file + len + 1);
     if (!file)
         return NULL;
     file->folder = folder;
-    file->fd = -1;
+    br_list_init(&file->link);
     memcpy(file->name, name, len);
     if (br_map_put(folder->files, name, len, file, NULL) == 0)
         return file;
@@ -485,50 +538,50 @@ static bool folder_was_taken(struct file *file, const struct known *known)
 /* Whether it is read, or in the pipeline, under a name that it had. */
 static bool folder_is_busy(const struct pprof_folder *folder, const struct pprof_identity *is)
 {
-    const void *key;
-    size_t len, n = folder->n_busy ? br_map_count(folder->files) : 0;
-    for (size_t i = 0; i < n; i++) {
-        const struct file *file = br_map_at(folder->files, i, &key, &len);
-        if (file->state == BUSY && folder_same(&file->is, is))
+    for (size_t i = 0; i < BUSY_MAX; i++)
+        if (folder->busy[i] && folder_same(&folder->busy[i]->is, is))
             return true;
-    }
     return false;
 }
 
-static void folder_look_at(struct pprof_folder *folder, int dir, const char *name)
+/* Looks at an entry of the directory. False when the file is ready and has to wait for room. */
+static bool folder_look_at(struct pprof_folder *folder, const char *name)
 {
-    uint64_t now = br_host_mono_ms(folder->node->host);
+    struct look *part = folder->part;
     struct stat st;
-    if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(st.st_mode))
-        return;
+    if (fstatat(dirfd(folder->dir), name, &st, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(st.st_mode))
+        return true;
     struct pprof_identity is = folder_identify(&st);
     struct known *known = folder_known(folder, is.inode);
     if (known)
         known->look = folder->look;
     struct file *file = folder_is_hidden(name) ? NULL : folder_find(folder, name);
     if (!file)
-        return;
+        return true;
     bool seen = file->look != 0;
     file->look = folder->look;
     if (file->state == BUSY)
-        return;
+        return true;
     if (!seen || !folder_same(&is, &file->is)) {
         file->is = is;
         file->taken = false;
         file->state = WATCHED;
-        file->since_ms = now;
+        file->since_ms = part->now_ms;
         (void)folder_was_taken(file, known);
-        return;
+        return true;
     }
     if (file->state != WATCHED || is.size == 0 ||
-        now - file->since_ms < folder->config->poll_interval / NS_PER_MS ||
+        part->now_ms - file->since_ms < folder->config->poll_interval / NS_PER_MS ||
         folder_was_taken(file, known) || folder_is_busy(folder, &is))
-        return;
-    if (folder->n_busy < BUSY_MAX && !br_host_over_limit(folder->node->host) &&
-        br_shed_step(folder->node->host) == BR_SHED_NONE)
-        folder_take(file);
-    else
-        folder->more = true;
+        return true;
+    if (!part->room)
+        return false;
+    part->room--;
+    file->state = BUSY;
+    file->next = (struct pprof_mark){0};
+    folder_swap_busy(folder, NULL, file);
+    br_list_append(&part->ready, &file->link);
+    return true;
 }
 
 static void folder_forget_gone(struct pprof_folder *folder)
@@ -553,12 +606,13 @@ static void folder_forget_gone(struct pprof_folder *folder)
     }
 }
 
-/* Only what is there, when more lines are about what is not. */
+/* Keeps the lines about files that are there, when more are about others, or the list is gone. */
 static void folder_rewrite_taken(struct pprof_folder *folder)
 {
     size_t n = br_map_count(folder->files), len;
     const void *key;
-    if (!folder->log || pprof_taken_lines(folder->log) <= 2 * n + TAKEN_SPARE)
+    if (!folder->log || (pprof_taken_lines(folder->log) <= 2 * n + TAKEN_SPARE &&
+                         !pprof_taken_is_deleted(folder->log)))
         return;
     bool ok = pprof_taken_begin(folder->log);
     for (size_t i = 0; i < n && ok; i++) {
@@ -567,26 +621,163 @@ static void folder_rewrite_taken(struct pprof_folder *folder)
              pprof_taken_add(folder->log, file->name, &(struct pprof_taken){file->is, file->mark});
     }
     if (!ok || !pprof_taken_end(folder->log))
-        folder_complain(folder, TAKEN_FILE, strerror(errno));
+        folder_complain_later(folder, TAKEN_FILE, strerror(errno));
 }
 
-static void folder_look(struct br_timer *timer)
+/* Begins a look. False, with the reason noted, when the directory cannot be read. */
+static bool folder_open_dir(struct pprof_folder *folder)
 {
-    struct pprof_folder *folder = br_container_of(timer, struct pprof_folder, timer);
-    (void)br_host_timer(folder->node->host, &folder->timer,
-                        folder->config->poll_interval / NS_PER_MS, folder_look);
-    DIR *dir = opendir(folder->config->path);
-    if (!dir) {
-        folder_complain(folder, "", strerror(errno));
-        return;
+    if (!folder->dir)
+        folder->dir = opendir(folder->config->path);
+    else
+        return true;
+    if (!folder->dir) {
+        folder_complain_later(folder, "", strerror(errno));
+        return false;
     }
     folder->look++;
-    folder->more = false;
-    for (struct dirent *dirent = readdir(dir); dirent; dirent = readdir(dir))
-        folder_look_at(folder, dirfd(dir), dirent->d_name);
-    (void)closedir(dir);
+    return true;
+}
+
+static void folder_close_dir(struct pprof_folder *folder)
+{
+    (void)closedir(folder->dir);
+    folder->dir = NULL;
     folder_forget_gone(folder);
     folder_rewrite_taken(folder);
+}
+
+/* Looks at the next entry. False at the end, or where the look pauses. */
+static bool folder_look_at_next(struct pprof_folder *folder)
+{
+    char paused_at[NAME_MAX + 1];
+    const char *name = NULL;
+    if (folder->paused_at[0]) {
+        name = memcpy(paused_at, folder->paused_at, sizeof paused_at);
+        folder->paused_at[0] = '\0';
+    } else {
+        const struct dirent *dirent = readdir(folder->dir);
+        name = dirent ? dirent->d_name : NULL;
+    }
+    if (!name) {
+        folder_close_dir(folder);
+        folder->part->over = true;
+        return false;
+    }
+    if (folder_look_at(folder, name))
+        return true;
+    (void)snprintf(folder->paused_at, sizeof folder->paused_at, "%s", name);
+    return false;
+}
+
+static void folder_on_taken(void *arg, const char *name, const struct pprof_taken *taken);
+
+static void folder_on_run(struct br_work *work)
+{
+    struct look *part = br_container_of(work, struct look, work);
+    struct pprof_folder *folder = part->folder;
+    if (folder->log && !folder->loaded && !pprof_taken_load(folder->log, folder_on_taken, folder))
+        folder_complain_later(folder, TAKEN_FILE, strerror(errno));
+    folder->loaded = true;
+    folder_note_ends(&part->ended, part->now_ms);
+    if (part->reads && !folder_open_dir(folder))
+        part->over = true;
+    for (int i = 0; i < LOOK_ENTRIES && part->reads && !part->over; i++)
+        if (!folder_look_at_next(folder))
+            break;
+    br_mem_flush();
+}
+
+/* --- In the worker ---------------------------------------------------------------------------- */
+
+/* Files that may be taken now. */
+static unsigned folder_room(const struct pprof_folder *folder)
+{
+    struct br_host *host = folder->node->host;
+    return br_host_over_limit(host) || br_shed_step(host) != BR_SHED_NONE
+               ? 0
+               : BUSY_MAX - folder->n_busy;
+}
+
+static void folder_on_timer(struct br_timer *timer);
+
+static void folder_wait(struct pprof_folder *folder)
+{
+    if (!folder->stopping)
+        (void)br_host_timer(folder->node->host, &folder->timer,
+                            folder->config->poll_interval / NS_PER_MS, folder_on_timer);
+}
+
+static void folder_on_ran(struct br_work *work)
+{
+    struct look *part = br_container_of(work, struct look, work);
+    struct pprof_folder *folder = part->folder;
+    struct br_list *link;
+    part->runs = false;
+    if (!folder) {
+        br_free(part);
+        return;
+    }
+    for (unsigned i = 0; i < part->n_complaints; i++)
+        folder_complain(folder, part->complaints[i].name, part->complaints[i].why);
+    while ((link = br_list_shift(&part->ready))) {
+        folder->n_busy++;
+        br_list_append(&folder->ready, link);
+    }
+    folder->paused = folder->paused_at[0] != '\0';
+    if (part->over) {
+        folder->looking = false;
+        folder_wait(folder);
+    }
+    folder_go_on(folder);
+}
+
+/* Has the next part of a look made; where the worker is stopping, only ends are noted. */
+static void folder_look(struct pprof_folder *folder, unsigned room)
+{
+    struct look *part = folder->part;
+    struct br_list *link;
+    part->work =
+        (struct br_work){.run = folder_on_run, .done = folder_on_ran, .kind = BR_WORK_DISK};
+    part->now_ms = br_host_mono_ms(folder->node->host);
+    part->reads = folder->looking && !folder->stopping;
+    part->room = room;
+    part->over = false;
+    part->n_complaints = 0;
+    while ((link = br_list_shift(&folder->ended)))
+        br_list_append(&part->ended, link);
+    part->runs = true;
+    br_host_work(folder->node->host, &part->work);
+}
+
+static void folder_take_next(struct pprof_folder *folder)
+{
+    struct br_list *link = br_list_shift(&folder->ready);
+    folder_take(br_container_of(link, struct file, link));
+}
+
+/* Gives the thread the next thing to do, if it has nothing. */
+static void folder_go_on(struct pprof_folder *folder)
+{
+    unsigned room = folder_room(folder);
+    if (folder->part->runs || folder->reading)
+        return;
+    if (!br_list_empty(&folder->ready))
+        folder_take_next(folder);
+    else if (!br_list_empty(&folder->ended) ||
+             (folder->looking && !folder->stopping && (room || !folder->paused)))
+        folder_look(folder, room);
+    else if (folder->stopping && folder->n_busy == 0 && folder->on_idle)
+        folder->on_idle(folder->on_idle_arg);
+    else if (folder->looking && folder->n_busy == 0)
+        folder_wait(folder); /* for memory */
+}
+
+static void folder_on_timer(struct br_timer *timer)
+{
+    struct pprof_folder *folder = br_container_of(timer, struct pprof_folder, timer);
+    folder->looking = true;
+    folder_go_on(folder);
 }
 
 /* --- The whole -------------------------------------------------------------------------------- */
@@ -606,11 +797,20 @@ int pprof_folder_new(struct br_node *node, struct pprof_reader *reader, struct p
     folder->taken = br_node_metric(node, BR_COUNTER, "braid_receiver_pprof_files", "result", "ok");
     folder->failed =
         br_node_metric(node, BR_COUNTER, "braid_receiver_pprof_files", "result", "failed");
+    br_list_init(&folder->ready);
+    br_list_init(&folder->ended);
+    folder->part = br_calloc(1, sizeof *folder->part);
     folder->files = br_map_new(FILES_MAX);
     folder->known = br_map_new(FILES_MAX);
-    int rc = folder->files && folder->known ? pprof_resource(config->file->labels, NULL, 0,
-                                                             &folder->arena, &folder->resource, err)
-                                            : br_err_set(err, BR_ENOMEM, "out of memory");
+    if (folder->part) {
+        folder->part->folder = folder;
+        br_list_init(&folder->part->ready);
+        br_list_init(&folder->part->ended);
+    }
+    int rc =
+        folder->part && folder->files && folder->known
+            ? pprof_resource(config->file->labels, NULL, 0, &folder->arena, &folder->resource, err)
+            : br_err_set(err, BR_ENOMEM, "out of memory");
     if (rc == 0)
         *ret = folder;
     else
@@ -666,9 +866,9 @@ static int folder_open_taken(struct pprof_folder *folder, struct br_err *err)
     if (config->after != PPROF_REMEMBER)
         return 0;
     if (config->state && config->state[0])
-        return pprof_taken_open(config->state, folder_on_taken, folder, &folder->log, err);
+        return pprof_taken_open(config->state, &folder->log, err);
     int rc = folder_join(path, sizeof path, config->path, TAKEN_FILE)
-                 ? pprof_taken_open(path, folder_on_taken, folder, &folder->log, &why)
+                 ? pprof_taken_open(path, &folder->log, &why)
                  : br_err_set(&why, BR_EINVAL, "%s is too long", config->path);
     if (rc)
         br_warn(&folder->node->log,
@@ -685,9 +885,9 @@ int pprof_folder_start(struct pprof_folder *folder, struct br_err *err)
         rc = folder_open_taken(folder, err);
     if (rc)
         return rc;
-    if (!br_host_timer_park(folder->node->host, &folder->timer, folder_look))
+    if (!br_host_timer_park(folder->node->host, &folder->timer, folder_on_timer))
         return br_err_set(err, BR_ENOMEM, "out of memory");
-    (void)br_host_timer(folder->node->host, &folder->timer, 0, folder_look);
+    (void)br_host_timer(folder->node->host, &folder->timer, 0, folder_on_timer);
     return 0;
 }
 
@@ -697,8 +897,7 @@ void pprof_folder_stop(struct pprof_folder *folder, void (*on_idle)(void *arg), 
     br_host_timer_stop(folder->node->host, &folder->timer);
     folder->on_idle = on_idle;
     folder->on_idle_arg = arg;
-    if (folder->n_busy == 0)
-        on_idle(arg);
+    folder_go_on(folder);
 }
 
 static void folder_free_known(void *arg)
@@ -709,13 +908,27 @@ static void folder_free_known(void *arg)
 static void folder_free_file(void *arg)
 {
     struct file *file = arg;
-    if (file->reading) {
-        pprof_reading_leave(file->reading);
-        folder_close_file(file);
-    }
+    pprof_reading_leave(file->reading);
     if (file->item)
         file->item->done = NULL; /* it is still in the pipeline; nobody waits any more */
     br_free(file);
+}
+
+/* Waits for the thread, and notes what ended since it began. */
+static void folder_end_part(struct pprof_folder *folder)
+{
+    struct look *part = folder->part;
+    if (!part)
+        return;
+    if (part->runs) {
+        br_host_work_leave(folder->node->host, &part->work);
+        br_host_work_wait(folder->node->host, &part->work);
+    }
+    folder_note_ends(&part->ended, part->now_ms);
+    folder_note_ends(&folder->ended, part->now_ms);
+    part->folder = NULL;
+    if (!part->runs)
+        br_free(part);
 }
 
 void pprof_folder_free(struct pprof_folder *folder)
@@ -723,6 +936,9 @@ void pprof_folder_free(struct pprof_folder *folder)
     if (!folder)
         return;
     br_host_timer_stop(folder->node->host, &folder->timer);
+    folder_end_part(folder);
+    if (folder->dir)
+        (void)closedir(folder->dir);
     br_map_free(folder->files, folder_free_file);
     br_map_free(folder->known, folder_free_known);
     br_pieces_stop(&folder->sendings);

@@ -142,12 +142,17 @@ struct pprof_reading;
  */
 typedef void pprof_end_fn(void *user, struct br_reading *reading, int rc);
 
-/* Has `body` (NULL: `read` finds its bytes itself) read: at once or, when it is large, in a thread.
+/* Has `body` (NULL: nothing came) read: at once or, when it is large, in a thread.
  * `arg` is br_reading.arg; it and what it points to stay, and nobody changes them, until `end` is
  * called: at once, or later. `*ret` is the reading while a thread has it, and NULL otherwise; it
  * stays where it is. */
 void pprof_reader_start(struct pprof_reader *reader, struct br_buf *body, br_read_fn *read,
                         const void *arg, pprof_end_fn *end, void *user, struct pprof_reading **ret);
+
+/* Runs `read`, which finds its bytes itself, in a thread that may wait for a disk. Otherwise as
+ * pprof_reader_start. */
+void pprof_reader_start_apart(struct pprof_reader *reader, br_read_fn *read, const void *arg,
+                              pprof_end_fn *end, void *user, struct pprof_reading **ret);
 
 /* Gives a reading up: it is not running any more when this returns, and `end` is not called.
  * Accepts NULL. */

@@ -158,8 +158,8 @@ void pprof_reading_leave(struct pprof_reading *reading)
     br_reading_job_wait(&reading->job);
 }
 
-static int reader_offload(const struct br_reading *how, br_read_fn *read, pprof_end_fn *end,
-                          void *user, struct pprof_reading **ret)
+static int reader_offload(const struct br_reading *how, br_read_fn *read, enum br_work_kind kind,
+                          pprof_end_fn *end, void *user, struct pprof_reading **ret)
 {
     struct pprof_reading *reading = br_calloc(1, sizeof *reading);
     if (!reading)
@@ -169,6 +169,7 @@ static int reader_offload(const struct br_reading *how, br_read_fn *read, pprof_
         br_free(reading);
         return BR_ENOMEM;
     }
+    reading->job.work.kind = kind;
     reading->slot = ret;
     reading->end = end;
     reading->user = user;
@@ -177,30 +178,48 @@ static int reader_offload(const struct br_reading *how, br_read_fn *read, pprof_
     return 0;
 }
 
+static const struct br_request nothing_asked;
+
+static struct br_reading reader_how(struct pprof_reader *reader, struct br_buf *body,
+                                    const void *arg)
+{
+    return (struct br_reading){.arg = arg,
+                               .asked = &nothing_asked,
+                               .signal = BR_PROFILES,
+                               .format = BR_UPLOAD_OTHER,
+                               .max_body = reader->max,
+                               .now_ns = br_host_unix_ns(reader->host),
+                               .max_now = PPROF_READ_NOW,
+                               .host = reader->host,
+                               .bench = &reader->bench,
+                               .body = body};
+}
+
 void pprof_reader_start(struct pprof_reader *reader, struct br_buf *body, br_read_fn *read,
                         const void *arg, pprof_end_fn *end, void *user, struct pprof_reading **ret)
 {
-    static const struct br_request nothing_asked;
-    const struct br_reading how = {.arg = arg,
-                                   .asked = &nothing_asked,
-                                   .signal = BR_PROFILES,
-                                   .format = BR_UPLOAD_OTHER,
-                                   .max_body = reader->max,
-                                   .now_ns = br_host_unix_ns(reader->host),
-                                   .max_now = PPROF_READ_NOW,
-                                   .host = reader->host,
-                                   .bench = &reader->bench,
-                                   .body = body};
+    const struct br_reading how = reader_how(reader, body, arg);
     struct br_reading reading = how;
     br_list_init(&reading.pieces);
     *ret = NULL;
     int rc = body && body->len > reading.max_now ? BR_EAGAIN : br_reading_run(&reading, read);
     if (rc == BR_EAGAIN) {
         reading.err = (struct br_err){0};
-        rc = reader_offload(&how, read, end, user, ret);
+        rc = reader_offload(&how, read, BR_WORK_QUICK, end, user, ret);
         if (rc == 0)
             return;
     }
     end(user, &reading, rc);
     br_reading_drop(&reading);
+}
+
+void pprof_reader_start_apart(struct pprof_reader *reader, br_read_fn *read, const void *arg,
+                              pprof_end_fn *end, void *user, struct pprof_reading **ret)
+{
+    struct br_reading reading = reader_how(reader, NULL, arg);
+    br_list_init(&reading.pieces);
+    *ret = NULL;
+    int rc = reader_offload(&reading, read, BR_WORK_DISK, end, user, ret);
+    if (rc)
+        end(user, &reading, rc);
 }

@@ -15,6 +15,7 @@
 #define NUMBERS 5
 /* A name of which every byte is escaped, and the numbers before it. */
 #define LINE_MAX_LEN (3 * NAME_MAX + NUMBERS * 24)
+#define CHUNK (64u << 10) /* bytes of the file that are read at a time */
 
 struct pprof_taken_log {
     char *path, *fresh; /* the second while it is written anew */
@@ -90,66 +91,17 @@ static bool taken_parse(const char *p, const char *end, char name[NAME_MAX + 1],
 
 /* --- The file --------------------------------------------------------------------------------- */
 
-/* As much as is there. Returns 0 with a terminated text, or a code with its sentence. */
-static int taken_read(int fd, const char *path, char **ret, size_t *ret_len, struct br_err *err)
+static int taken_check(int fd, const char *path, struct br_err *err)
 {
     struct stat st;
-    size_t len = 0;
     if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode))
         return br_err_set(err, BR_EIO, "%s is no file", path);
     if (st.st_size > (off_t)PPROF_TAKEN_FILE_MAX)
         return br_err_set(err, BR_ETOOBIG, "%s is no list of files: it is too large", path);
-    char *text = br_malloc((size_t)st.st_size + 1);
-    if (!text)
-        return br_err_set(err, BR_ENOMEM, "out of memory");
-    while (len < (size_t)st.st_size) {
-        ssize_t n = pread(fd, text + len, (size_t)st.st_size - len, (off_t)len);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            break;
-        len += (size_t)n;
-    }
-    text[len] = '\0';
-    *ret = text;
-    *ret_len = len;
     return 0;
 }
 
-static void taken_hand_over(struct pprof_taken_log *log, const char *text, size_t len,
-                            pprof_taken_fn *fn, void *arg)
-{
-    char name[NAME_MAX + 1];
-    struct pprof_taken taken;
-    const char *p = text, *end = text + len;
-    for (const char *eol; p < end && (eol = memchr(p, '\n', (size_t)(end - p))); p = eol + 1) {
-        log->n_lines++;
-        if (taken_parse(p, eol, name, &taken))
-            fn(arg, name, &taken);
-    }
-}
-
-static int taken_load(struct pprof_taken_log *log, pprof_taken_fn *fn, void *arg,
-                      struct br_err *err)
-{
-    char *text = NULL;
-    size_t len = 0;
-    log->fd = open(log->path, O_RDWR | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0600);
-    if (log->fd < 0)
-        return br_err_set(err, BR_EIO, "%s cannot be written: %s", log->path, strerror(errno));
-    int rc = taken_read(log->fd, log->path, &text, &len, err);
-    if (rc)
-        return rc;
-    taken_hand_over(log, text, len, fn, arg);
-    /* Half a line is none, nor is it a part of the next. */
-    if (len && text[len - 1] != '\n' && write(log->fd, "%\n", 2) != 2)
-        rc = br_err_set(err, BR_EIO, "%s cannot be written: %s", log->path, strerror(errno));
-    br_free(text);
-    return rc;
-}
-
-int pprof_taken_open(const char *path, pprof_taken_fn *fn, void *arg, struct pprof_taken_log **ret,
-                     struct br_err *err)
+int pprof_taken_open(const char *path, struct pprof_taken_log **ret, struct br_err *err)
 {
     struct pprof_taken_log *log = br_calloc(1, sizeof *log);
     if (!log)
@@ -160,13 +112,55 @@ int pprof_taken_open(const char *path, pprof_taken_fn *fn, void *arg, struct ppr
     int rc = log->path && log->fresh ? 0 : br_err_set(err, BR_ENOMEM, "out of memory");
     if (!rc) {
         (void)snprintf(log->fresh, strlen(path) + sizeof ".tmp", "%s.tmp", path);
-        rc = taken_load(log, fn, arg, err);
+        log->fd =
+            open(path, O_RDWR | O_CREAT | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
+        rc = log->fd < 0
+                 ? br_err_set(err, BR_EIO, "%s cannot be written: %s", path, strerror(errno))
+                 : taken_check(log->fd, path, err);
     }
     if (rc)
         pprof_taken_close(log);
     else
         *ret = log;
     return rc;
+}
+
+/* Hands over the lines in `text`. Returns the bytes of these lines. */
+static size_t taken_hand_over(struct pprof_taken_log *log, const char *text, size_t len,
+                              pprof_taken_fn *fn, void *arg)
+{
+    char name[NAME_MAX + 1];
+    struct pprof_taken taken;
+    const char *p = text, *end = text + len;
+    for (const char *eol; p < end && (eol = memchr(p, '\n', (size_t)(end - p))); p = eol + 1) {
+        log->n_lines++;
+        if (taken_parse(p, eol, name, &taken))
+            fn(arg, name, &taken);
+    }
+    return (size_t)(p - text);
+}
+
+bool pprof_taken_load(struct pprof_taken_log *log, pprof_taken_fn *fn, void *arg)
+{
+    char text[CHUNK];
+    size_t len = 0;
+    off_t at = 0;
+    ssize_t n;
+    while ((n = pread(log->fd, text + len, sizeof text - len, at)) != 0) {
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return false;
+        at += n;
+        len += (size_t)n;
+        size_t used = taken_hand_over(log, text, len, fn, arg);
+        if (!used && len == sizeof text)
+            used = len; /* longer than any line */
+        memmove(text, text + used, len - used);
+        len -= used;
+    }
+    /* Ends half a line, so that the next one is apart from it. */
+    return !len || write(log->fd, "%\n", 2) == 2;
 }
 
 void pprof_taken_close(struct pprof_taken_log *log)
@@ -191,6 +185,12 @@ bool pprof_taken_add(struct pprof_taken_log *log, const char *name, const struct
     line[len++] = '\n';
     log->n_lines++;
     return write(log->fd, line, len) == (ssize_t)len;
+}
+
+bool pprof_taken_is_deleted(const struct pprof_taken_log *log)
+{
+    struct stat st;
+    return fstat(log->fd, &st) == 0 && st.st_nlink == 0;
 }
 
 size_t pprof_taken_lines(const struct pprof_taken_log *log)

@@ -27,20 +27,26 @@ struct pprof_taken {
     struct pprof_mark mark;
 };
 
-#define PPROF_TAKEN_FILE_MAX (16u << 20) /* bytes that are read of it */
+#define PPROF_TAKEN_FILE_MAX (1ull << 30) /* bytes that are read of it */
 
 struct pprof_taken_log;
 
-/* Hands every line of the file at `path` (which need not be there) to `fn`, in order, and opens it
- * for more. Returns 0; BR_EIO or BR_ETOOBIG with a sentence, or BR_ENOMEM. */
+/* Opens the file at `path`, or makes it. Returns 0; BR_EIO or BR_ETOOBIG with a sentence, or
+ * BR_ENOMEM. */
+int pprof_taken_open(const char *path, struct pprof_taken_log **ret, struct br_err *err);
+
+/* Hands every line of the file to `fn`, in order; once, before anything is added. False, with errno
+ * set, when it cannot be read, or half a line at its end cannot be ended. */
 typedef void pprof_taken_fn(void *arg, const char *name, const struct pprof_taken *taken);
-int pprof_taken_open(const char *path, pprof_taken_fn *fn, void *arg, struct pprof_taken_log **ret,
-                     struct br_err *err);
+bool pprof_taken_load(struct pprof_taken_log *log, pprof_taken_fn *fn, void *arg);
 void pprof_taken_close(struct pprof_taken_log *log); /* accepts NULL */
 
 /* Adds a line. False, with errno set, when it cannot be written. */
 bool pprof_taken_add(struct pprof_taken_log *log, const char *name,
                      const struct pprof_taken *taken);
+
+/* Returns true when the file was deleted while it is open. */
+bool pprof_taken_is_deleted(const struct pprof_taken_log *log);
 
 /* Lines that it has. */
 size_t pprof_taken_lines(const struct pprof_taken_log *log);

@@ -102,6 +102,27 @@ def test_fifo_behind_the_file_exporter(braid, tmp_path):
     server.stop()
 
 
+def test_directory_that_is_watched(braid, stall, tmp_path):
+    """It cannot be listed for a while, nor its files be opened: nothing else waits, and then they are taken."""
+    watched = tmp_path / "watched"
+    watched.mkdir()
+    disk = stall(["opendir", "stat", "open"], watched)
+    config = beside({"nop/traces": {}})
+    config["receivers"]["pprof"] = {"file": {"path": str(watched), "poll_interval": "10ms", "after": "delete"}}
+    config["service"]["pipelines"]["profiles"]["receivers"] = ["otlp", "pprof"]
+    server = braid(config, env=disk.env)
+    server.wait_log("ready")
+    for round in range(3):
+        disk.begin()
+        path = watched / f"{round}.folded"
+        path.write_text("main;work 3\n")
+        disk.wait()
+        serves(server)
+        disk.end()
+        until(lambda path=path: not path.exists(), "the file to be taken")
+    server.stop()
+
+
 # --- SIGTERM ----------------------------------------------------------------------------------------------------
 
 

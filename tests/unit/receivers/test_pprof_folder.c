@@ -662,24 +662,95 @@ static void put_large(const struct fixture *f, const char *name)
     br_str_release(&text);
 }
 
-static void test_large_files_are_read_in_a_thread(void **state)
+/* Looks twice; the reading of the first file that is ready waits for a thread then. */
+static void wait_for_reading(struct fixture *f)
+{
+    struct fake_host *h = f->rig.h;
+    h->threads = true;
+    fake_host_advance(h, 1);
+    assert_int_equal(fake_host_work(h), 1); /* the first look */
+    fake_host_advance(h, 1000);
+    assert_int_equal(fake_host_work(h), 1); /* and the second */
+    assert_int_equal(h->n_works, 1);
+}
+
+/* The disk is asked in a thread, one thing at a time, and never for small files either. */
+static void test_files_are_read_in_a_thread(void **state)
 {
     struct fixture *f = *state;
+    struct fake_host *h;
     put_large(f, "large");
-    start(f, ", after: delete");
-    f->rig.h->threads = true;
-    fake_host_advance(f->rig.h, 2000);
-    assert_int_equal(f->rig.n, 0);
     put_text(f, "small", FOLDED);
-    fake_host_advance(f->rig.h, 3000);
-    assert_int_equal(f->rig.n, 1);
-    assert_false(is_there(f, "small"));
-    assert_true(is_there(f, "large"));
-    assert_int_equal(fake_host_work(f->rig.h), 1);
-    fake_host_turn(f->rig.h);
+    start(f, ", after: delete");
+    h = f->rig.h;
+    wait_for_reading(f);
+    for (unsigned n = 0; n < 2; n++) {
+        assert_int_equal(h->works[0]->kind, BR_WORK_DISK);
+        assert_int_equal(f->rig.n, n);
+        fake_host_advance(h, 5000); /* nothing else is begun meanwhile */
+        assert_int_equal(h->n_works, 1);
+        assert_true(is_there(f, "large") && is_there(f, "small"));
+        assert_int_equal(fake_host_work(h), 1);
+        fake_host_turn(h);
+    }
     assert_int_equal(f->rig.n, 2);
-    assert_false(is_there(f, "large"));
+    assert_true(is_there(f, "large") && is_there(f, "small"));
+    for (unsigned n = 0; n < 2; n++) { /* deletes them */
+        assert_int_equal(h->works[0]->kind, BR_WORK_DISK);
+        (void)fake_host_work(h);
+    }
+    assert_false(is_there(f, "large") || is_there(f, "small"));
     assert_float_equal(files(f, "ok"), 2, 0);
+    h->threads = false;
+    (void)fake_host_work(h);
+    end(f);
+}
+
+/* A look goes on in parts, and all files are taken in the end, however many there are. */
+static void test_many_files(void **state)
+{
+    struct fixture *f = *state;
+    enum { N = 12000, PART = 256 };
+    struct fake_host *h;
+    char name[32];
+    for (unsigned i = 0; i < N; i++) {
+        (void)snprintf(name, sizeof name, "f%u", i);
+        put_text(f, name, "a;b 1\n");
+    }
+    start(f, "");
+    h = f->rig.h;
+    f->rig.quiet = true;
+    h->threads = true;
+    fake_host_advance(h, 1);
+    unsigned n_parts = 0;
+    for (; h->n_works; n_parts++)
+        (void)fake_host_work(h);
+    assert_in_range(n_parts, N / PART, N / PART + 1);
+    h->threads = false;
+    fake_host_advance(h, 1000);
+    assert_int_equal(f->rig.n, N);
+    fake_host_advance(h, 5000);
+    end(f);
+    start(f, ""); /* and none of them twice */
+    f->rig.quiet = true;
+    fake_host_advance(f->rig.h, 5000);
+    assert_int_equal(f->rig.n, 0);
+    end(f);
+}
+
+/* The list is written again: else a restart would take all files. */
+static void test_the_list_is_deleted(void **state)
+{
+    struct fixture *f = *state;
+    put_text(f, "a", FOLDED);
+    start(f, "");
+    fake_host_advance(f->rig.h, 3000);
+    assert_int_equal(unlink(path_of(f, ".braid-taken")), 0);
+    fake_host_advance(f->rig.h, 3000);
+    end(f);
+    start(f, "");
+    fake_host_advance(f->rig.h, 5000);
+    assert_int_equal(f->rig.n, 0);
     end(f);
 }
 
@@ -709,9 +780,9 @@ static void test_large_files_go_on_in_pieces(void **state)
     unsigned pieces = put_pprof(f, "large") / (BR_PIECE_BYTES / BR_PIECE_SAMPLE_BYTES);
     start(f, ", after: delete");
     f->rig.quiet = true;
-    f->rig.h->threads = true;
-    fake_host_advance(f->rig.h, 2000);
+    wait_for_reading(f);
     assert_int_equal(fake_host_work(f->rig.h), 1);
+    f->rig.h->threads = false;
     assert_int_equal(f->rig.n, 0);
     (void)br_host_turn(&f->rig.h->host);
     assert_int_equal(f->rig.n, 1);
@@ -729,8 +800,7 @@ static void test_pieces_may_be_cut_short(void **state)
     put_pprof(f, "large");
     start(f, ", after: delete");
     f->rig.quiet = true;
-    f->rig.h->threads = true;
-    fake_host_advance(f->rig.h, 2000);
+    wait_for_reading(f);
     (void)fake_host_work(f->rig.h);
     (void)br_host_turn(&f->rig.h->host);
     receiver_rig_end(&f->rig);
@@ -738,19 +808,21 @@ static void test_pieces_may_be_cut_short(void **state)
     assert_true(is_there(f, "large"));
 }
 
-static void test_large_files_are_waited_for(void **state)
+static void test_files_are_waited_for(void **state)
 {
     struct fixture *f = *state;
     put_large(f, "large");
-    start(f, "");
-    f->rig.h->threads = true;
-    fake_host_advance(f->rig.h, 2000);
+    start(f, ", after: delete");
+    wait_for_reading(f);
     receiver_rig_drain(&f->rig);
     assert_false(f->rig.drained);
     (void)fake_host_work(f->rig.h);
     fake_host_turn(f->rig.h);
-    assert_true(f->rig.drained);
     assert_int_equal(f->rig.n, 1);
+    assert_false(f->rig.drained);
+    (void)fake_host_work(f->rig.h); /* the file is deleted */
+    assert_true(f->rig.drained);
+    assert_false(is_there(f, "large"));
     receiver_rig_end(&f->rig);
 }
 
@@ -759,12 +831,25 @@ static void test_the_end_may_come_meanwhile(void **state)
     struct fixture *f = *state;
     put_large(f, "large");
     start(f, ", after: delete");
-    f->rig.h->threads = true;
-    fake_host_advance(f->rig.h, 2000);
-    assert_int_equal(f->rig.h->n_works, 1);
+    wait_for_reading(f);
     receiver_rig_end(&f->rig);
     assert_int_equal(f->rig.n, 0);
     assert_true(is_there(f, "large"));
+}
+
+/* A file that was taken is deleted, also where no thread has come to it. */
+static void test_the_end_may_come_after_a_file(void **state)
+{
+    struct fixture *f = *state;
+    put_text(f, "a", FOLDED);
+    start(f, ", after: delete");
+    wait_for_reading(f);
+    (void)fake_host_work(f->rig.h);
+    fake_host_turn(f->rig.h);
+    assert_int_equal(f->rig.n, 1);
+    assert_true(is_there(f, "a"));
+    receiver_rig_end(&f->rig);
+    assert_false(is_there(f, "a"));
 }
 
 static void large_without_memory(void *arg)
@@ -846,11 +931,14 @@ SUITE(pprof_folder)
         TEST(test_destroyed_while_it_is_sent),
         TEST(test_no_folder_any_more),
         TEST(test_folders_that_are_not_there),
-        TEST(test_large_files_are_read_in_a_thread),
+        TEST(test_files_are_read_in_a_thread),
+        TEST(test_many_files),
+        TEST(test_the_list_is_deleted),
         TEST(test_large_files_go_on_in_pieces),
         TEST(test_pieces_may_be_cut_short),
-        TEST(test_large_files_are_waited_for),
+        TEST(test_files_are_waited_for),
         TEST(test_the_end_may_come_meanwhile),
+        TEST(test_the_end_may_come_after_a_file),
         TEST(test_large_files_without_memory),
         TEST(test_no_memory),
     };
