@@ -16,6 +16,7 @@
 #include "net/net_internal.h"
 #include "net/redirect.h"
 #include "net/route.h"
+#include "net/tls_reload.h"
 #include "wire/tunnel.h"
 
 #define HTTP_CONNECTIONS 100
@@ -76,6 +77,7 @@ struct client {
     struct br_forward forward;
     char origin[sizeof((struct br_endpoint *)0)->authority + 16];
     struct br_tls_context *tls;
+    struct br_tls_reload *tls_reload; /* NULL: its files are never reloaded */
     struct br_list links;
     struct br_list waiting; /* of waiting; `impl` of the exchange points at it */
     struct br_deferred pump;
@@ -356,10 +358,7 @@ static const char *const *client_complaints(const struct client *client, bool tu
 static void client_start_tls(struct client *client, struct br_stream *stream)
 {
     const char *override = client->config.tls ? client->config.tls->server_name_override : NULL;
-    struct br_err err;
     stream->tls = br_tls_new(client->tls, override ? override : client->endpoint.host);
-    if (br_tls_context_reload_error(client->tls, &err))
-        br_warn(client->config.log, "TLS files were not reloaded, the old ones stay: %s", err.text);
     if (!stream->tls)
         br_stream_close(stream, "the server's name cannot be verified, or there is no memory");
 }
@@ -902,6 +901,7 @@ static void client_free(struct br_client *base)
     br_host_defer_cancel(&client->pump);
     br_host_timer_stop(&client->loop->host, &client->sweep);
     br_host_timer_stop(&client->loop->host, &client->probe);
+    br_tls_reload_stop(client->tls_reload);
     br_tls_context_free(client->tls);
     br_free(client);
 }
@@ -1016,9 +1016,11 @@ int br_net_connect(struct br_host *host, const struct br_client_config *config,
     if (!rc)
         rc = client_make_tls(client, err);
     client->fixed = !rc && client_add_fixed(client);
-    if (!rc && !br_host_timer(host, &client->sweep, client->sweep_ms, client_on_sweep))
+    if (!rc && (br_tls_reload_start(host, client->tls, config->log, &client->tls_reload) ||
+                !br_host_timer(host, &client->sweep, client->sweep_ms, client_on_sweep)))
         rc = br_err_set(err, BR_ENOMEM, "out of memory");
     if (rc) {
+        br_tls_reload_stop(client->tls_reload);
         br_tls_context_free(client->tls);
         br_free(client);
         return rc;

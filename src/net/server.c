@@ -7,6 +7,7 @@
 
 #include "base/mem.h"
 #include "net/server_internal.h"
+#include "net/tls_reload.h"
 
 static const char preface[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 #define PREFACE_LEN 24u
@@ -163,10 +164,7 @@ static struct br_peer *server_peer_new(struct br_net_server *server,
 
 static void server_start_tls(struct br_net_server *server, struct br_stream *stream)
 {
-    struct br_err err;
     stream->tls = br_tls_new(server->tls, NULL);
-    if (br_tls_context_reload_error(server->tls, &err))
-        br_warn(server->config.log, "TLS files were not reloaded, the old ones stay: %s", err.text);
     if (!stream->tls)
         br_stream_close_for(stream, BR_END_MEMORY, "out of memory");
 }
@@ -251,6 +249,7 @@ static void server_free(struct br_server *base)
     br_host_defer_cancel(&server->report);
     if (server->listener)
         br_listener_leave(server->listener, server);
+    br_tls_reload_stop(server->tls_reload);
     br_tls_context_free(server->tls);
     br_free(server);
 }
@@ -342,12 +341,14 @@ int br_net_serve(struct br_host *host, const struct br_server_config *config,
     server->oldest_ns = UINT64_MAX;
     br_server_set_times(server);
     int rc = server_make_tls(server, err);
-    if (!rc && !br_host_timer(host, &server->sweep, server->sweep_ms, br_server_sweep))
+    if (!rc && (br_tls_reload_start(host, server->tls, config->log, &server->tls_reload) ||
+                !br_host_timer(host, &server->sweep, server->sweep_ms, br_server_sweep)))
         rc = br_err_set(err, BR_ENOMEM, "out of memory");
     if (!rc)
         rc = server_open_listener(server, err);
     if (rc) {
         br_host_timer_stop(host, &server->sweep);
+        br_tls_reload_stop(server->tls_reload);
         br_tls_context_free(server->tls);
         br_free(server);
         return rc;

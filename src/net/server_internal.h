@@ -11,7 +11,8 @@ struct br_net_server {
     struct br_server_config config;
     struct br_handler *service;
     struct br_tls_context *tls;
-    struct br_list streams;     /* who had a request the longest ago comes first */
+    struct br_tls_reload *tls_reload; /* NULL: its files are never reloaded */
+    struct br_list streams;           /* who had a request the longest ago comes first */
     _Atomic uint64_t oldest_ns; /* of the first of them; UINT64_MAX: none, or without a limit */
     _Atomic unsigned load;      /* connections, also those on their way here */
     double *connections;        /* those that are here */

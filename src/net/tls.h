@@ -9,11 +9,10 @@
  * order of ciphers and protocols. As with the Collector, every certificate in a CA file is a trust
  * anchor, and names are looked for in subjectAltName only.
  *
- * With `reload_interval` the certificate and key files are looked at when a connection is made and
- * the interval has passed since the last look; with `client_ca_file_reload` the client CA file too
- * (each second when there is no interval). What changed on disk is loaded for that and later
- * connections; files that do not load leave everything as it was and wait in
- * br_tls_context_reload_error.
+ * br_tls_context_reload loads files that changed on disk, for later connections: with
+ * `reload_interval` the certificate and key files, with `client_ca_file_reload` the client CA file.
+ * Files that do not load leave everything as it was, and the reason waits in
+ * br_tls_context_reload_error. net/tls_reload.h calls it.
  */
 #pragma once
 
@@ -74,6 +73,14 @@ int br_tls_config_check(const struct br_tls_config *config, bool server, struct 
 
 /* Frees a context, after the last of its connections. */
 void br_tls_context_free(struct br_tls_context *ctx);
+
+/* Returns how often the files are to be looked at, in milliseconds: each second where the config
+ * has `client_ca_file_reload` without an interval; 0: never. */
+uint64_t br_tls_context_interval_ms(const struct br_tls_context *ctx);
+
+/* Loads the files that changed since they were loaded. May block for as long as the disk does: one
+ * thread at a time, while others make connections. */
+void br_tls_context_reload(struct br_tls_context *ctx);
 
 /* Returns true when a reload failed since the last call; then `err` (not NULL) says why. Any thread
  * may ask, one gets the answer. */

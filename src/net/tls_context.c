@@ -1,25 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <openssl/err.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/mem.h"
 #include "net/tls_internal.h"
 
-#define SECOND_NS 1000000000u
+#define MS_NS 1000000u
 
 enum part { IDENTITY = 1, TRUST = 2 };
 
 static bool tls_context_is_set(const char *text)
 {
     return text && *text;
-}
-
-static uint64_t tls_context_now_ns(void)
-{
-    struct timespec timespec;
-    clock_gettime(CLOCK_MONOTONIC, &timespec);
-    return (uint64_t)timespec.tv_sec * SECOND_NS + (uint64_t)timespec.tv_nsec;
 }
 
 static int tls_context_on_alpn(SSL *ssl, const unsigned char **out, unsigned char *out_len,
@@ -139,11 +131,12 @@ static bool tls_context_restamp(struct br_tls_stamp *stamp, const char *file)
     return !same;
 }
 
-static uint64_t tls_context_interval_ns(const struct br_tls_context *ctx)
+uint64_t br_tls_context_interval_ms(const struct br_tls_context *ctx)
 {
+    uint64_t ms = ctx->config.reload_interval / MS_NS;
     if (ctx->config.reload_interval)
-        return ctx->config.reload_interval;
-    return ctx->config.client_ca_file_reload ? SECOND_NS : 0;
+        return ms ? ms : 1;
+    return ctx->config.client_ca_file_reload ? 1000 : 0;
 }
 
 /* Stamps are taken before the files are read: what changes meanwhile is seen at the next look. */
@@ -163,7 +156,7 @@ static unsigned tls_context_changed_parts(struct br_tls_context *ctx)
 }
 
 /* Part by part, so that a bad one does not keep a good one out. `ctx->ssl` is read without the
- * lock, because only the one thread that set `reloading` writes it. */
+ * lock, because only the one thread that reloads writes it. */
 static void tls_context_reload_part(struct br_tls_context *ctx, enum part part)
 {
     SSL_CTX *fresh = NULL, *old = NULL;
@@ -181,29 +174,17 @@ static void tls_context_reload_part(struct br_tls_context *ctx, enum part part)
     SSL_CTX_free(old);
 }
 
-static void tls_context_reload(struct br_tls_context *ctx)
+void br_tls_context_reload(struct br_tls_context *ctx)
 {
     unsigned parts = tls_context_changed_parts(ctx);
     if (parts & IDENTITY)
         tls_context_reload_part(ctx, IDENTITY);
     if (parts & TRUST)
         tls_context_reload_part(ctx, TRUST);
-    pthread_mutex_lock(&ctx->lock);
-    ctx->reloading = false;
-    ctx->next_look_ns = tls_context_now_ns() + tls_context_interval_ns(ctx);
-    pthread_mutex_unlock(&ctx->lock);
 }
 
 SSL_CTX *br_tls_context_current(struct br_tls_context *ctx)
 {
-    bool due = false;
-    pthread_mutex_lock(&ctx->lock);
-    if (tls_context_interval_ns(ctx) && !ctx->reloading &&
-        tls_context_now_ns() >= ctx->next_look_ns)
-        ctx->reloading = due = true;
-    pthread_mutex_unlock(&ctx->lock);
-    if (due)
-        tls_context_reload(ctx);
     pthread_mutex_lock(&ctx->lock);
     SSL_CTX *ssl = ctx->ssl;
     SSL_CTX_up_ref(ssl);
@@ -283,7 +264,6 @@ static int context_init(struct br_tls_context *ctx, const char *const *alpn, str
     if (!ctx->bio)
         return br_tls_no_memory(err);
     (void)tls_context_changed_parts(ctx);
-    ctx->next_look_ns = tls_context_now_ns() + tls_context_interval_ns(ctx);
     return tls_context_build(ctx, IDENTITY | TRUST, NULL, &ctx->ssl, err);
 }
 

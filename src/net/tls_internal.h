@@ -28,12 +28,10 @@ struct br_tls_context {
     size_t alpn_len;
     BIO_METHOD *bio;
     pthread_mutex_t lock; /* of what follows */
-    SSL_CTX *ssl;         /* replaced as a whole by a reload, by whoever set `reloading` */
-    bool reloading;
+    SSL_CTX *ssl;         /* replaced as a whole by a reload */
     bool reload_failed;
-    uint64_t next_look_ns;
-    struct br_tls_stamp cert, key, client_ca; /* of whoever set `reloading` */
     struct br_err reload_err;
+    struct br_tls_stamp cert, key, client_ca; /* of the thread that reloads; without the lock */
 };
 
 /* Returns the first reason in OpenSSL's error queue, as text. Never NULL. */
@@ -60,7 +58,7 @@ int br_tls_trust_load(SSL_CTX *ssl, const struct br_tls_config *config, bool ser
 /* Copies the same from a context that has them. Returns 0 or BR_ENOMEM. */
 int br_tls_trust_copy(SSL_CTX *ssl, SSL_CTX *from, struct br_err *err);
 
-/* The SSL_CTX for a new connection, reloaded first when that is due. Returns owned. */
+/* Returns the SSL_CTX for a new connection, which the caller owns. */
 SSL_CTX *br_tls_context_current(struct br_tls_context *ctx);
 
 /* The BIO between OpenSSL and struct br_tls, its data. NULL when there is no memory. */

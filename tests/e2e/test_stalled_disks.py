@@ -4,6 +4,7 @@ everything else goes on."""
 
 import contextlib
 import os
+import ssl
 import threading
 import urllib.error
 import urllib.request
@@ -13,6 +14,7 @@ import pytest
 import clients
 import otlp
 from braid import pipelines, until
+from certs import self_signed
 from otlp import TRACES
 from raw import sanitized
 from stall import Stall
@@ -120,6 +122,39 @@ def test_directory_that_is_watched(braid, stall, tmp_path):
         serves(server)
         disk.end()
         until(lambda path=path: not path.exists(), "the file to be taken")
+    server.stop()
+
+
+def ssl_text(file):
+    text = file.read_text()
+    return text[text.index("-----BEGIN CERTIFICATE"):].split()
+
+
+def certificate(address):
+    host, port = address.rsplit(":", 1)
+    return ssl.get_server_certificate((host, int(port)), timeout=10)
+
+
+def test_certificates(braid, stall, tmp_path):
+    """Files of TLS that cannot be read hold nobody up; the new ones are taken when they can be."""
+    file = self_signed(tmp_path)
+    disk = stall(["stat", "fopen"], file)
+    tls = {"cert_file": str(file), "key_file": str(file), "reload_interval": "10ms"}
+    config = beside({"nop/traces": {}})
+    config["receivers"]["otlp"]["protocols"]["grpc"]["tls"] = tls
+    server = braid(config, env=disk.env)
+    old = certificate(server.grpc)
+    disk.begin()
+    disk.wait()
+    self_signed(tmp_path)
+    serves(server)
+    assert certificate(server.grpc) == old
+    disk.end()
+    until(lambda: certificate(server.grpc) != old, "the new certificate")
+    assert certificate(server.grpc).split() == ssl_text(file)
+    file.write_text("half a certif")
+    server.wait_log(r"TLS files were not reloaded, the old ones stay: .* holds no certificate")
+    assert certificate(server.grpc).split() == ssl_text(tmp_path / "server.crt")
     server.stop()
 
 

@@ -222,6 +222,7 @@ static void install(const char *name)
 
 static bool connects(struct tls_pair *p)
 {
+    br_tls_context_reload(p->server.ctx);
     tls_connect(p, "localhost");
     tls_talk(p, SIZE_MAX);
     bool ready = br_tls_ready(p->client.tls) && br_tls_ready(p->server.tls);
@@ -284,13 +285,31 @@ static void test_no_reload_unless_asked(void **state)
     install("other_server");
     assert_true(connects(&p));
     tls_pair_free(&p);
-    server.reload_interval = 3600ull * 1000000000ull;
+}
+
+/* How often files are looked at, in milliseconds. */
+static void test_reload_intervals(void **state)
+{
+    (void)state;
+    static const struct {
+        uint64_t interval_ns;
+        bool client_ca;
+        uint64_t expected;
+    } cases[] = {{0, false, 0},
+                 {0, true, 1000},
+                 {3600ull * 1000000000, false, 3600000},
+                 {3600ull * 1000000000, true, 3600000},
+                 {1, false, 1}};
     install("server");
-    p = tls_pair_of(&client, &server, "localhost");
-    tls_disconnect(&p);
-    install("other_server");
-    assert_true(connects(&p)); /* not yet */
-    tls_pair_free(&p);
+    for (size_t i = 0; i < BR_COUNT(cases); i++) {
+        struct br_tls_config server = {.cert_file = tls_path("live.pem"),
+                                       .key_file = tls_path("live.key"),
+                                       .reload_interval = cases[i].interval_ns,
+                                       .client_ca_file_reload = cases[i].client_ca};
+        struct br_tls_context *ctx = tls_context(&server, true, tls_both_protocols);
+        assert_int_equal(br_tls_context_interval_ms(ctx), cases[i].expected);
+        br_tls_context_free(ctx);
+    }
 }
 
 /* The client CA is looked at only where that is asked for, and apart from the certificate. */
@@ -347,8 +366,10 @@ static void test_reload_among_threads(void **state)
     pthread_t threads[3];
     for (size_t i = 0; i < BR_COUNT(threads); i++)
         assert_int_equal(pthread_create(&threads[i], NULL, connect_often, ctx), 0);
-    for (int i = 0; i < 50; i++)
+    for (int i = 0; i < 50; i++) {
         install(i % 2 ? "server" : "other_server");
+        br_tls_context_reload(ctx);
+    }
     for (size_t i = 0; i < BR_COUNT(threads); i++) {
         void *failed;
         assert_int_equal(pthread_join(threads[i], &failed), 0);
@@ -369,6 +390,7 @@ SUITE(tls_context)
         cmocka_unit_test(test_option_tables),
         cmocka_unit_test(test_reload),
         cmocka_unit_test(test_no_reload_unless_asked),
+        cmocka_unit_test(test_reload_intervals),
         cmocka_unit_test(test_client_ca_reload),
         cmocka_unit_test(test_reload_among_threads),
     };
