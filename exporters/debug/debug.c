@@ -11,7 +11,8 @@
 #include "pipeline/exporter.h"
 #include "wire/protobuf.h"
 
-#define TEXT_MAX (1u << 20) /* of one item; what is over it is cut */
+#define TEXT_MAX (1u << 20)    /* of one item; what is over it is cut */
+#define WAITING_MAX (4u << 20) /* bytes of text that wait for the outputs, of one worker */
 #define LOG_EVERY_MS 60000
 
 enum verbosity { BASIC, NORMAL, DETAILED };
@@ -23,10 +24,25 @@ struct config {
     struct br_exporter_config common;
 };
 
+/* Text that a thread writes. It outlives its node by the call of `done`. */
+struct writing {
+    struct br_work work;
+    struct state *state; /* NULL: the node is gone */
+    struct br_str text;
+    struct debug_output *const *outputs;
+    size_t n_outputs;
+    size_t failed; /* the first output that could not be written to, ... */
+    int error;     /* ... and why; 0: all could */
+};
+
 struct state {
+    struct br_node *node;
     struct debug_output **outputs;
     size_t n_outputs;
-    struct br_str text;
+    struct br_str text;    /* of one item */
+    struct br_str waiting; /* of those that wait for the thread */
+    bool busy;             /* a thread writes */
+    struct writing *writing;
     uint64_t second[BR_SIGNALS], n_in_second[BR_SIGNALS];
     struct br_log_limit limit;
 };
@@ -71,9 +87,15 @@ static int debug_create(struct br_node *node, struct br_err *err)
 {
     struct state *state = node->state;
     const struct config *config = node->config;
+    state->node = node;
     state->text.max = TEXT_MAX;
+    state->waiting.max = WAITING_MAX;
+    state->writing = br_calloc(1, sizeof *state->writing);
     state->outputs = br_calloc(config->output_paths.count, sizeof(struct debug_output *));
-    return state->outputs ? 0 : br_err_set(err, BR_ENOMEM, "out of memory");
+    if (!state->outputs || !state->writing)
+        return br_err_set(err, BR_ENOMEM, "out of memory");
+    state->writing->state = state;
+    return 0;
 }
 
 static int debug_check_outputs(const struct br_strings *paths, struct br_err *err)
@@ -166,18 +188,69 @@ static void debug_print(const struct config *config, const struct br_item *item,
     }
 }
 
-/* An output that cannot be written to loses its text, not data: other exporters have that. */
-static void debug_write_all(struct br_node *node)
+static void debug_on_run(struct br_work *work)
 {
-    struct state *state = node->state;
-    const struct config *config = node->config;
-    uint64_t held;
-    for (size_t i = 0; i < state->n_outputs; i++) {
-        int error = debug_output_write(state->outputs[i], state->text.data, state->text.len);
-        if (error && br_log_allow(&state->limit, br_host_mono_ms(node->host), LOG_EVERY_MS, &held))
-            br_warn(&node->log, "cannot write to %s: %s", config->output_paths.items[i],
-                    strerror(error));
+    struct writing *writing = br_container_of(work, struct writing, work);
+    writing->error = 0;
+    for (size_t i = 0; i < writing->n_outputs; i++) {
+        int error = debug_output_write(writing->outputs[i], writing->text.data, writing->text.len);
+        if (!error || writing->error)
+            continue;
+        writing->error = error;
+        writing->failed = i;
     }
+}
+
+static void debug_write(struct state *state);
+
+/* An output that cannot be written to loses its text, not data: other exporters have that. */
+static void debug_complain(struct state *state, size_t output, const char *why)
+{
+    const struct config *config = state->node->config;
+    uint64_t held;
+    if (br_log_allow(&state->limit, br_host_mono_ms(state->node->host), LOG_EVERY_MS, &held))
+        br_warn(&state->node->log, "cannot write to %s: %s", config->output_paths.items[output],
+                why);
+}
+
+static void debug_free_writing(struct writing *writing)
+{
+    br_str_release(&writing->text);
+    br_free(writing);
+}
+
+static void debug_on_ran(struct br_work *work)
+{
+    struct writing *writing = br_container_of(work, struct writing, work);
+    struct state *state = writing->state;
+    if (!state) {
+        debug_free_writing(writing);
+        return;
+    }
+    state->busy = false;
+    if (writing->error)
+        debug_complain(state, writing->failed, strerror(writing->error));
+    if (state->waiting.len)
+        debug_write(state);
+    else if (state->node->draining && !state->node->drained)
+        br_node_drained(state->node);
+}
+
+/* Has the text that waits written. */
+static void debug_write(struct state *state)
+{
+    struct writing *writing = state->writing;
+    struct br_str text = writing->text;
+    writing->text = state->waiting;
+    state->waiting = text;
+    br_str_clear(&state->waiting);
+    state->waiting.max = WAITING_MAX;
+    writing->outputs = state->outputs;
+    writing->n_outputs = state->n_outputs;
+    writing->work =
+        (struct br_work){.run = debug_on_run, .done = debug_on_ran, .kind = BR_WORK_DISK};
+    state->busy = true;
+    br_host_work(state->node->host, &writing->work);
 }
 
 static void debug_consume(struct br_node *node, struct br_item *item)
@@ -185,19 +258,41 @@ static void debug_consume(struct br_node *node, struct br_item *item)
     struct state *state = node->state;
     if (debug_sampled(node, item->signal)) {
         debug_print(node->config, item, &state->text);
-        if (state->text.data)
-            debug_write_all(node);
+        size_t before = state->waiting.len;
+        br_str_add(&state->waiting, state->text.data ? state->text.data : "", state->text.len);
+        if (state->waiting.failed) {
+            state->waiting.len = before;
+            state->waiting.failed = false;
+            debug_complain(state, 0, "too much text waits for it");
+        }
+        if (!state->busy && state->waiting.len)
+            debug_write(state);
     }
     br_item_done(item);
+}
+
+static void debug_drain(struct br_node *node)
+{
+    const struct state *state = node->state;
+    if (!state->busy)
+        br_node_drained(node);
 }
 
 static void debug_destroy(struct br_node *node)
 {
     struct state *state = node->state;
+    if (state->busy) {
+        br_host_work_leave(node->host, &state->writing->work);
+        br_host_work_wait(node->host, &state->writing->work);
+        state->writing->state = NULL;
+    } else if (state->writing) {
+        debug_free_writing(state->writing);
+    }
     for (size_t i = 0; i < state->n_outputs; i++)
         debug_output_close(node->host, state->outputs[i]);
     br_free(state->outputs);
     br_str_release(&state->text);
+    br_str_release(&state->waiting);
 }
 
 extern const struct br_component br_debug_exporter;
@@ -216,5 +311,6 @@ const struct br_component br_debug_exporter = {
     .create = debug_create,
     .start = debug_start,
     .consume = debug_consume,
+    .drain = debug_drain,
     .destroy = debug_destroy,
 };

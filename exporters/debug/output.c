@@ -16,7 +16,7 @@
 #include "base/mem.h"
 #include "core/shared.h"
 
-#define STUCK_MS 1000 /* how long a reader may keep a worker waiting */
+#define STUCK_MS 1000 /* how long a reader may keep a thread waiting */
 
 struct debug_output {
     pthread_mutex_t lock;
@@ -38,7 +38,7 @@ static void *debug_output_make(const void *path)
     } else if (strcmp(path, "stderr") == 0) {
         output->fd = STDERR_FILENO;
     } else {
-        output->fd = br_file_open(path, O_APPEND);
+        output->fd = br_file_open(path, O_APPEND | O_NONBLOCK | O_NOCTTY);
         output->own = true;
         output->error = output->fd < 0 ? errno : 0;
     }

@@ -45,6 +45,7 @@ struct writing {
     size_t n_items;
     int rc;
     struct br_err err;
+    struct br_store_usage usage; /* after it */
 };
 
 struct state {
@@ -119,25 +120,24 @@ static bool store_exporter_directory(const struct config *config, char *out, siz
 /* The store is one for all workers; so that a scrape counts it once, the first of them shows it. */
 static void store_exporter_show(struct state *state)
 {
-    struct br_store_usage usage;
+    const struct br_store_usage *usage = &state->writing->usage;
     uint64_t held;
-    if (state->node->host->worker || !br_store_is_open(state->store))
+    if (state->node->host->worker)
         return;
-    br_store_usage(state->store, &usage);
-    *state->bytes = (double)usage.bytes;
-    *state->partitions = (double)usage.n_partitions;
-    *state->damaged = (double)usage.n_damaged;
-    *state->unread = (double)usage.n_unread;
-    *state->spans = (double)usage.n_spans;
-    *state->samples = (double)usage.n_samples;
-    if (usage.n_shortened > (uint64_t)*state->shortened &&
+    *state->bytes = (double)usage->bytes;
+    *state->partitions = (double)usage->n_partitions;
+    *state->damaged = (double)usage->n_damaged;
+    *state->unread = (double)usage->n_unread;
+    *state->spans = (double)usage->n_spans;
+    *state->samples = (double)usage->n_samples;
+    if (usage->n_shortened > (uint64_t)*state->shortened &&
         br_log_allow(&state->shortened_limit, br_host_mono_ms(state->node->host), LOG_EVERY_MS,
                      &held))
         br_warn(
             &state->node->log,
             "requests refer to more labels, names or frames than the store keeps of their size: "
             "some were left out (braid_store_shortened_items)");
-    *state->shortened = (double)usage.n_shortened;
+    *state->shortened = (double)usage->n_shortened;
 }
 
 static int store_exporter_create(struct br_node *node, struct br_err *err)
@@ -172,6 +172,8 @@ static void store_exporter_on_run(struct br_work *work)
     struct writing *writing = br_container_of(work, struct writing, work);
     writing->err = (struct br_err){.code = 0};
     writing->rc = br_store_write(writing->store, writing->items, writing->n_items, &writing->err);
+    /* Here, because the store's lock is held while old partitions are removed. */
+    br_store_usage(writing->store, &writing->usage);
     br_mem_flush();
 }
 
@@ -307,6 +309,7 @@ static int store_exporter_start(struct br_node *node, struct br_err *err)
         br_err_prefix(err, "exporters::%s: ", node->id);
         return rc;
     }
+    br_store_usage(state->store, &state->writing->usage);
     store_exporter_show(state);
     if (!node->host->worker)
         (void)br_host_timer(node->host, &state->timer, LOOK_MS, store_exporter_on_timer);

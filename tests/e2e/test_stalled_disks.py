@@ -125,6 +125,22 @@ def test_directory_that_is_watched(braid, stall, tmp_path):
     server.stop()
 
 
+def test_disk_behind_the_debug_exporter(braid, stall, tmp_path):
+    """Requests do not wait for the text of those before them, which is written when it can be."""
+    path = tmp_path / "text"
+    disk = stall(["write"], path)
+    server = braid(beside({"debug": {"output_paths": [str(path)]}}), env=disk.env)
+    server.wait_log("ready")
+    disk.begin()
+    for _ in range(3):
+        clients.http(server.http, TRACES.path, BODY, otlp.PROTOBUF).expect_ok()
+    disk.wait()
+    serves(server)
+    disk.end()
+    server.stop()
+    assert path.read_text().count("Traces: resource spans") == 3
+
+
 def ssl_text(file):
     text = file.read_text()
     return text[text.index("-----BEGIN CERTIFICATE"):].split()
