@@ -295,38 +295,69 @@ static void edit_cut(struct editor *editor, const struct br_yaml *parent, size_t
         edit_cut_block(editor, parent, index, end);
 }
 
-static void edit_set(struct editor *editor, const struct br_yaml *value, const struct br_edit *edit)
+/* Returns the place just after the colon of a key. */
+static size_t edit_past_colon(const struct editor *editor, const struct br_yaml *key)
+{
+    size_t at = edit_end(editor, key);
+    while (at < editor->len && editor->text[at] != ':')
+        at++;
+    return at + (at < editor->len);
+}
+
+static void edit_set(struct editor *editor, const struct br_yaml *key, const struct br_yaml *value,
+                     const struct br_edit *edit)
 {
     struct br_str with = {0};
-    size_t from = edit_start(editor, value), to = edit_end(editor, value);
+    size_t from = value->own_line ? edit_past_colon(editor, key) : edit_start(editor, value);
+    size_t to = edit_end(editor, value);
     bool glued = from && editor->text[from - 1] == ':';
     br_str_printf(&with, "%s%s", glued ? " " : "", edit->text);
     edit_change(editor, from, to > from ? to : from, &with);
 }
 
-static void edit_put(struct editor *editor, const struct br_yaml *key, const struct br_yaml *value,
-                     const struct br_edit *edit)
+/* Appends the pairs that a map gets: one per line with `indent`, or separated by commas. */
+static size_t edit_pairs(const struct editor *editor, const struct br_yaml *key, bool lines,
+                         size_t indent, struct br_str *out)
 {
-    struct br_str with = {0};
+    size_t count = 0;
+    for (size_t i = 0; i < editor->edits->count; i++) {
+        const struct br_edit *edit = &editor->edits->items[i];
+        if (edit->kind != BR_EDIT_PUT || edit->line != key->line || edit->col != key->col)
+            continue;
+        if (lines)
+            br_str_printf(out, "%*s%s: %s\n", (int)indent, "", edit->key, edit->text);
+        else
+            br_str_printf(out, "%s%s: %s", count ? ", " : "", edit->key, edit->text);
+        count++;
+    }
+    return count;
+}
+
+static void edit_put(struct editor *editor, const struct br_yaml *key, const struct br_yaml *value)
+{
+    struct br_str with = {0}, pairs = {0};
     size_t from = edit_start(editor, value), to = from;
-    if (value->alias)
-        return;
-    if (value->type == BR_YAML_NULL) {
-        from = edit_end(editor, key);
-        while (from < editor->len && editor->text[from] != ':')
-            from++;
-        from += from < editor->len;
-        to = edit_end(editor, value) > from ? edit_end(editor, value) : from;
-        br_str_printf(&with, " {%s: %s}", edit->key, edit->text);
-    } else if (value->type == BR_YAML_MAP && value->flow) {
-        from = to = from + 1;
-        br_str_printf(&with, "%s: %s%s", edit->key, edit->text, value->count ? ", " : "");
-    } else if (value->type == BR_YAML_MAP && value->count) {
-        size_t indent = from - edit_line_start(editor, from);
-        br_str_printf(&with, "%s: %s\n%*s", edit->key, edit->text, (int)indent, "");
-    } else {
+    bool block = value->type == BR_YAML_MAP && !value->flow && value->count;
+    size_t indent = from - edit_line_start(editor, from);
+    if (!edit_pairs(editor, key, block, indent, &pairs) || value->alias) {
+        br_str_release(&pairs);
         return;
     }
+    const char *text = pairs.data ? pairs.data : "";
+    if (value->type == BR_YAML_NULL) {
+        from = edit_past_colon(editor, key);
+        to = edit_end(editor, value) > from ? edit_end(editor, value) : from;
+        br_str_printf(&with, " {%s}", text);
+    } else if (value->type == BR_YAML_MAP && value->flow) {
+        from = to = from + 1;
+        br_str_printf(&with, "%s%s", text, value->count ? ", " : "");
+    } else if (block) {
+        /* Comments above the first pair stay with that pair. */
+        from = to = edit_next_line(editor, edit_past_colon(editor, key));
+        br_str_puts(&with, text);
+    }
+    with.failed = with.failed || pairs.failed;
+    br_str_release(&pairs);
     edit_change(editor, from, to, &with);
 }
 
@@ -342,11 +373,10 @@ static void edit_walk(struct editor *editor, const struct br_yaml *node)
         }
         const struct br_yaml *head = edit_head(node, i), *value = node->items[i];
         const struct br_edit *set = node->keys ? edit_of(editor, head, BR_EDIT_SET) : NULL;
-        const struct br_edit *put = node->keys ? edit_of(editor, head, BR_EDIT_PUT) : NULL;
         if (set)
-            edit_set(editor, value, set);
-        if (put)
-            edit_put(editor, head, value, put);
+            edit_set(editor, head, value, set);
+        if (node->keys)
+            edit_put(editor, head, value);
         edit_walk(editor, value);
     }
 }

@@ -9,7 +9,8 @@ enum br_edit_kind {
     BR_EDIT_CUT,  /* takes the pair out; `text` is a comment in its place, or NULL */
     BR_EDIT_DROP, /* the same for an item of a list, which may stand where its first key does */
     BR_EDIT_SET,  /* the pair's value becomes `text` */
-    BR_EDIT_PUT,  /* the pair's value, a map or nothing, gets `key: text` as its first pair */
+    BR_EDIT_PUT,  /* the pair's value, a map or nothing, gets `key: text` before its other pairs;
+                     several such edits add their pairs in order */
 };
 
 struct br_edit {

@@ -124,6 +124,27 @@ static int expand_bring_file(struct expand *expand, const struct br_yaml *at, co
     return 0;
 }
 
+/* Brings the base64 of a text, as basic authentication sends a name and a password. */
+static int expand_bring_base64(struct expand *expand, const char *text, size_t len,
+                               struct brought *ret)
+{
+    struct br_str plain = {.max = BR_YAML_SIZE_MAX}, coded = {.max = 2 * BR_YAML_SIZE_MAX};
+    br_str_add(&plain, "", 0);
+    br_str_add(&coded, "", 0);
+    for (size_t i = 0; i < len; i++) {
+        br_str_putc(&plain, text[i]);
+        i += text[i] == '$' && i + 1 < len && text[i + 1] == '$';
+    }
+    if (!plain.failed)
+        br_str_base64(&coded, (const uint8_t *)plain.data, plain.len);
+    bool failed = plain.failed || coded.failed;
+    const char *kept = failed ? NULL : br_arena_strndup(expand->arena, coded.data, coded.len);
+    *ret = (struct brought){kept, coded.len, NULL};
+    br_str_release(&plain);
+    br_str_release(&coded);
+    return kept ? 0 : br_errs_no_memory(expand->errs);
+}
+
 /* The length of a leading "scheme:", or 0. */
 static size_t expand_scheme_len(const char *ref, size_t len)
 {
@@ -145,11 +166,13 @@ static int expand_bring_by_scheme(struct expand *expand, const struct br_yaml *a
         *ret = (struct brought){.text = ref + 5, .len = len - 5};
         return 0;
     }
+    if (expand_starts(ref, len, "base64:"))
+        return expand_bring_base64(expand, ref + 7, len - 7, ret);
     size_t scheme = expand_scheme_len(ref, len);
     if (scheme)
         return br_errs_add(expand->errs, at, NULL,
-                           "\"${%.*s...}\" is not supported; use ${env:NAME}, ${file:path} or "
-                           "${yaml:text}",
+                           "\"${%.*s...}\" is not supported; use ${env:NAME}, ${file:path}, "
+                           "${yaml:text} or ${base64:text}",
                            (int)(scheme > 40 ? 40 : scheme), ref);
     return expand_bring_env(expand, at, ref, len, ret);
 }

@@ -215,6 +215,42 @@ const char *br_foreign_nearest(enum br_kind kind, const char *name, const char *
     return br_str_nearest(name, names, n);
 }
 
+bool br_foreign_is_harmless(const char *type)
+{
+    static const char *const names[] = {
+        "batch",
+        "cumulative_to_delta",
+        "cumulativetodelta",
+        "delta_to_cumulative",
+        "deltatocumulative",
+        "geo_ip",
+        "geoip",
+        "group_by_attrs",
+        "group_by_trace",
+        "groupbyattrs",
+        "groupbytrace",
+        "k8s_attributes",
+        "k8sattributes",
+        "memory_limiter",
+        "metrics_transform",
+        "metricstransform",
+        "queue_batch",
+        "remote_tap",
+        "remotetap",
+        "resource_detection",
+        "resourcedetection",
+        "schema",
+        "service_graph",
+        "servicegraph",
+        "span_metrics",
+        "spanmetrics",
+    };
+    for (size_t i = 0; i < BR_COUNT(names); i++)
+        if (strcmp(names[i], type) == 0)
+            return true;
+    return false;
+}
+
 #define OF_OTHERS "it selects logs or metrics, and Braid carries spans and profiles"
 
 static const struct {

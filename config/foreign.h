@@ -6,6 +6,8 @@
  */
 #pragma once
 
+#include <stdbool.h>
+
 #include "config/kind.h"
 
 enum br_foreign_fate {
@@ -27,6 +29,11 @@ struct br_foreign {
 /* Returns what to do instead of a key that the Collector's sections have and none of Braid's, such
  * as `auth`, in the section at `path`: a sentence, or NULL for any other key. */
 const char *br_foreign_key(const char *path, const char *key);
+
+/* Returns true for a processor whose absence, or the absence of one of its settings, does not let
+ * records or values pass that it would drop, hide or change: it adds attributes, gathers requests
+ * or makes metrics. False for unknown ones. */
+bool br_foreign_is_harmless(const char *type);
 
 /* Returns the row of that kind with the name or alias, or NULL. */
 const struct br_foreign *br_foreign_find(enum br_kind kind, const char *name);

@@ -11,7 +11,8 @@ struct br_config_sources {
     size_t n_sets;
     const char *(*getenv)(const char *name, void *arg); /* NULL: the process's environment */
     void *arg;
-    bool skip_unsupported; /* what Braid has not is left out, with warnings (fit.h) */
+    bool skip_unsupported; /* unsupported parts are removed, with warnings (app/fit.h) */
+    bool accept_loss;      /* also those that change which data is kept or shown */
     bool as_written;       /* br_config_merge: ${...} stays as it is */
     const char
         *unset; /* what stands for a variable that is not set; NULL: nothing, with a warning */

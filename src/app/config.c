@@ -764,7 +764,10 @@ int br_config_load(const struct br_config_sources *sources,
     br_arena_init(&names, BR_CONFIG_ARENA_MAX);
     int rc = br_config_merge(sources, &config->arena, &config->tree, errs);
     if (rc == 0 && sources->skip_unsupported) {
-        struct br_fit fit = {.registry = registry, .arena = &config->arena, .errs = errs};
+        struct br_fit fit = {.registry = registry,
+                             .arena = &config->arena,
+                             .errs = errs,
+                             .accept_loss = sources->accept_loss};
         rc = br_config_fit(&fit, config->tree);
     }
     if (rc)

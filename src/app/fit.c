@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "app/auth.h"
+#include "app/fit_parts.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "config/foreign.h"
@@ -12,29 +14,7 @@
 #define KINDS (BR_EXTENSION + 1)
 #define CHAIN_MAX 24 /* pairs and items inside each other that an error's path may name */
 
-/* A component as a section defines it. */
-struct unit {
-    enum br_kind kind;
-    const char *id, *type;
-    struct br_yaml *key;
-    const struct br_component *component; /* also by a name of the Collector's */
-    const struct br_foreign *foreign;
-    const char *lacking; /* why it cannot stay; NULL: it can */
-    bool named;          /* some pipeline names it */
-    bool wanted;         /* one that Braid carries named it */
-    bool used;           /* one that stays names it */
-    bool cut;            /* a setting of it has gone */
-};
-
-struct fitter {
-    const struct br_fit *fit;
-    struct br_yaml *tree;
-    struct unit *units;
-    size_t n_units;
-    bool no_memory;
-};
-
-static void *fit_keep(struct fitter *fitter, void *memory)
+void *br_fit_keep(struct br_fitter *fitter, void *memory)
 {
     fitter->no_memory = fitter->no_memory || !memory;
     return memory;
@@ -52,8 +32,8 @@ static bool fit_is_named(const char *path, const char *name)
 }
 
 /* Tells of the pair or the item and takes it out; without `why`, in silence. */
-static void fit_cut(struct fitter *fitter, struct br_yaml *parent, size_t index, const char *path,
-                    const char *why)
+static void fit_cut(struct br_fitter *fitter, struct br_yaml *parent, size_t index,
+                    const char *path, const char *why)
 {
     const struct br_yaml *at = parent->keys ? parent->keys[index] : parent->items[index];
     const char *note = NULL;
@@ -62,8 +42,8 @@ static void fit_cut(struct fitter *fitter, struct br_yaml *parent, size_t index,
         bool named = parent->keys && fit_is_named(path, name);
         br_errs_warn(fitter->fit->errs, at, path, "%s%sleft out: %s", named ? "" : name,
                      named ? "" : " is ", why);
-        note =
-            fit_keep(fitter, br_arena_printf(fitter->fit->arena, "%s is left out: %s", name, why));
+        note = br_fit_keep(fitter,
+                           br_arena_printf(fitter->fit->arena, "%s is left out: %s", name, why));
     }
     if (fitter->fit->edits &&
         br_edits_add(fitter->fit->edits, parent->keys ? BR_EDIT_CUT : BR_EDIT_DROP, at, NULL, note))
@@ -71,13 +51,13 @@ static void fit_cut(struct fitter *fitter, struct br_yaml *parent, size_t index,
     br_yaml_remove(parent, index);
 }
 
-static struct br_yaml *fit_section(const struct fitter *fitter, enum br_kind kind)
+struct br_yaml *br_fit_section(const struct br_fitter *fitter, enum br_kind kind)
 {
     struct br_yaml *section = br_yaml_get(fitter->tree, br_kind_section(kind));
     return section && section->type == BR_YAML_MAP ? section : NULL;
 }
 
-static struct br_yaml *fit_pipelines(const struct fitter *fitter)
+struct br_yaml *br_fit_pipelines(const struct br_fitter *fitter)
 {
     struct br_yaml *map = br_yaml_get(br_yaml_get(fitter->tree, "service"), "pipelines");
     return map && map->type == BR_YAML_MAP ? map : NULL;
@@ -86,7 +66,7 @@ static struct br_yaml *fit_pipelines(const struct fitter *fitter)
 /* --- Components ------------------------------------------------------------------------------ */
 
 /* Nothing that the registry has is near enough to be meant. */
-static bool fit_is_strange(const struct fitter *fitter, enum br_kind kind, const char *type)
+static bool fit_is_strange(const struct br_fitter *fitter, enum br_kind kind, const char *type)
 {
     const char *names[512];
     size_t n = 0;
@@ -101,26 +81,34 @@ static bool fit_is_strange(const struct fitter *fitter, enum br_kind kind, const
     return !br_str_nearest(type, names, n);
 }
 
-static const char *fit_why_lacking(struct fitter *fitter, const struct unit *unit)
+static const char *fit_why_lacking(struct br_fitter *fitter, const struct br_fit_unit *unit)
 {
     const struct br_foreign *foreign = unit->foreign;
     const char *kind = br_kind_name(unit->kind);
+    if (fitter->fit->divide && unit->kind != BR_EXTENSION)
+        return br_fit_keep(fitter,
+                           br_arena_printf(fitter->fit->arena,
+                                           "the Collector keeps it: Braid has no such %s%s%s", kind,
+                                           foreign ? "; it " : "", foreign ? foreign->does : ""));
     if (!foreign)
-        return fit_keep(fitter, br_arena_printf(fitter->fit->arena, "Braid has no such %s", kind));
-    return fit_keep(fitter, br_arena_printf(fitter->fit->arena, "Braid has no such %s; it %s%s%s",
-                                            kind, foreign->does, foreign->left ? ". " : "",
-                                            foreign->left ? foreign->left : ""));
+        return br_fit_keep(fitter,
+                           br_arena_printf(fitter->fit->arena, "Braid has no such %s", kind));
+    return br_fit_keep(fitter,
+                       br_arena_printf(fitter->fit->arena, "Braid has no such %s; it %s%s%s", kind,
+                                       foreign->does, foreign->left ? ". " : "",
+                                       foreign->left ? foreign->left : ""));
 }
 
-static void fit_add_unit(struct fitter *fitter, enum br_kind kind, struct br_yaml *key)
+static void fit_add_unit(struct br_fitter *fitter, enum br_kind kind, struct br_yaml *key,
+                         struct br_yaml *node)
 {
-    struct unit *unit = &fitter->units[fitter->n_units];
-    *unit = (struct unit){.kind = kind, .key = key};
-    unit->id = fit_keep(fitter, br_id_trim(fitter->fit->arena, key->text));
+    struct br_fit_unit *unit = &fitter->units[fitter->n_units];
+    *unit = (struct br_fit_unit){.kind = kind, .key = key, .node = node};
+    unit->id = br_fit_keep(fitter, br_id_trim(fitter->fit->arena, key->text));
     if (!unit->id)
         return;
     unit->type =
-        fit_keep(fitter, br_arena_strndup(fitter->fit->arena, unit->id, strcspn(unit->id, "/")));
+        br_fit_keep(fitter, br_arena_strndup(fitter->fit->arena, unit->id, strcspn(unit->id, "/")));
     if (!unit->type)
         return;
     unit->component = br_component_find(fitter->fit->registry, kind, unit->type);
@@ -133,31 +121,32 @@ static void fit_add_unit(struct fitter *fitter, enum br_kind kind, struct br_yam
     fitter->n_units++;
 }
 
-static void fit_collect(struct fitter *fitter)
+static void fit_collect(struct br_fitter *fitter)
 {
     size_t n = 0;
     for (int kind = 0; kind < KINDS; kind++) {
-        const struct br_yaml *section = fit_section(fitter, (enum br_kind)kind);
+        const struct br_yaml *section = br_fit_section(fitter, (enum br_kind)kind);
         n += section ? section->count : 0;
     }
-    fitter->units = fit_keep(fitter, br_arena_calloc(fitter->fit->arena, n, sizeof *fitter->units));
+    fitter->units =
+        br_fit_keep(fitter, br_arena_calloc(fitter->fit->arena, n, sizeof *fitter->units));
     for (int kind = 0; kind < KINDS && fitter->units; kind++) {
-        const struct br_yaml *section = fit_section(fitter, (enum br_kind)kind);
+        const struct br_yaml *section = br_fit_section(fitter, (enum br_kind)kind);
         for (size_t i = 0; section && i < section->count; i++)
-            fit_add_unit(fitter, (enum br_kind)kind, section->keys[i]);
+            fit_add_unit(fitter, (enum br_kind)kind, section->keys[i], section->items[i]);
     }
 }
 
 /* What a list of `kind` means by `node`; NULL when nothing is defined by that name. */
-static struct unit *fit_resolve(struct fitter *fitter, enum br_kind kind,
-                                const struct br_yaml *node)
+struct br_fit_unit *br_fit_resolve(struct br_fitter *fitter, enum br_kind kind,
+                                   const struct br_yaml *node)
 {
     if (node->type != BR_YAML_SCALAR)
         return NULL;
-    const char *id = fit_keep(fitter, br_id_trim(fitter->fit->arena, node->text));
-    struct unit *connector = NULL;
+    const char *id = br_fit_keep(fitter, br_id_trim(fitter->fit->arena, node->text));
+    struct br_fit_unit *connector = NULL;
     for (size_t i = 0; id && i < fitter->n_units; i++) {
-        struct unit *unit = &fitter->units[i];
+        struct br_fit_unit *unit = &fitter->units[i];
         if (strcmp(unit->id, id) != 0)
             continue;
         if (unit->kind == kind)
@@ -169,10 +158,10 @@ static struct unit *fit_resolve(struct fitter *fitter, enum br_kind kind,
 }
 
 /* Takes what cannot stay out of a list. */
-static void fit_list(struct fitter *fitter, struct br_yaml *list, enum br_kind kind)
+static void fit_list(struct br_fitter *fitter, struct br_yaml *list, enum br_kind kind)
 {
     for (size_t i = 0; list->type == BR_YAML_SEQ && i < list->count;) {
-        struct unit *unit = fit_resolve(fitter, kind, list->items[i]);
+        struct br_fit_unit *unit = br_fit_resolve(fitter, kind, list->items[i]);
         if (unit)
             unit->wanted = true;
         if (unit && unit->lacking)
@@ -184,10 +173,8 @@ static void fit_list(struct fitter *fitter, struct br_yaml *list, enum br_kind k
 
 /* --- Pipelines ------------------------------------------------------------------------------- */
 
-static const struct {
-    const char *key;
-    enum br_kind kind;
-} lists[] = {{"receivers", BR_RECEIVER}, {"processors", BR_PROCESSOR}, {"exporters", BR_EXPORTER}};
+const struct br_fit_list br_fit_lists[BR_FIT_LISTS] = {
+    {"receivers", BR_RECEIVER}, {"processors", BR_PROCESSOR}, {"exporters", BR_EXPORTER}};
 
 static bool fit_is_foreign_signal(const char *id)
 {
@@ -196,13 +183,14 @@ static bool fit_is_foreign_signal(const char *id)
 }
 
 /* Marks what a pipeline names. */
-static void fit_mark(struct fitter *fitter, const struct br_yaml *pipeline, bool stays)
+static void fit_mark(struct br_fitter *fitter, const struct br_yaml *pipeline, bool stays)
 {
-    for (size_t k = 0; k < BR_COUNT(lists); k++) {
-        const struct br_yaml *list = br_yaml_get(pipeline, lists[k].key);
+    for (size_t k = 0; k < BR_FIT_LISTS; k++) {
+        const struct br_yaml *list = br_yaml_get(pipeline, br_fit_lists[k].key);
         bool seq = list && list->type == BR_YAML_SEQ;
         for (size_t i = 0; list && i < (seq ? list->count : 1); i++) {
-            struct unit *unit = fit_resolve(fitter, lists[k].kind, seq ? list->items[i] : list);
+            struct br_fit_unit *unit =
+                br_fit_resolve(fitter, br_fit_lists[k].kind, seq ? list->items[i] : list);
             if (!unit)
                 continue;
             unit->named = true;
@@ -211,8 +199,26 @@ static void fit_mark(struct fitter *fitter, const struct br_yaml *pipeline, bool
     }
 }
 
+/* Remembers the processors that a pipeline loses although they drop, hide or change data. */
+static void fit_note_losses(struct br_fitter *fitter, const struct br_yaml *key,
+                            const struct br_yaml *list)
+{
+    for (size_t i = 0; list->type == BR_YAML_SEQ && i < list->count; i++) {
+        const struct br_fit_unit *unit = br_fit_resolve(fitter, BR_PROCESSOR, list->items[i]);
+        if (!unit || !unit->lacking || fitter->fit->accept_loss ||
+            br_foreign_is_harmless(unit->type))
+            continue;
+        struct br_fit_loss *loss =
+            br_fit_keep(fitter, br_arena_calloc(fitter->fit->arena, 1, sizeof *loss));
+        if (!loss)
+            return;
+        *loss = (struct br_fit_loss){fitter->losses, unit, key};
+        fitter->losses = loss;
+    }
+}
+
 /* A pipeline's path, and then its end. */
-static void fit_cut_pipeline(struct fitter *fitter, struct br_yaml *pipelines, size_t index,
+static void fit_cut_pipeline(struct br_fitter *fitter, struct br_yaml *pipelines, size_t index,
                              const char *why)
 {
     char path[192];
@@ -220,95 +226,137 @@ static void fit_cut_pipeline(struct fitter *fitter, struct br_yaml *pipelines, s
     fit_cut(fitter, pipelines, index, path, why);
 }
 
-static void fit_signals(struct fitter *fitter, struct br_yaml *pipelines)
+static void fit_signals(struct br_fitter *fitter, struct br_yaml *pipelines)
 {
     for (size_t i = 0; i < pipelines->count;) {
-        const char *id = fit_keep(fitter, br_id_trim(fitter->fit->arena, pipelines->keys[i]->text));
+        const char *id =
+            br_fit_keep(fitter, br_id_trim(fitter->fit->arena, pipelines->keys[i]->text));
         if (!id || !fit_is_foreign_signal(id)) {
             i++;
             continue;
         }
         fit_mark(fitter, pipelines->items[i], false);
-        fit_cut_pipeline(fitter, pipelines, i, "Braid carries traces and profiles");
+        fit_cut_pipeline(fitter, pipelines, i,
+                         fitter->fit->divide
+                             ? "the Collector keeps it: Braid carries traces and profiles"
+                             : "Braid carries traces and profiles");
     }
 }
 
 /* True when a list that a pipeline needs had something and has nothing now. */
-static bool fit_ran_dry(struct fitter *fitter, const struct br_yaml *pipeline, size_t index)
+static bool fit_ran_dry(struct br_fitter *fitter, const struct br_yaml *pipeline, size_t index)
 {
-    struct br_yaml *list = br_yaml_get(pipeline, lists[index].key);
-    if (!list || lists[index].kind == BR_PROCESSOR)
+    struct br_yaml *list = br_yaml_get(pipeline, br_fit_lists[index].key);
+    if (!list || br_fit_lists[index].kind == BR_PROCESSOR)
         return false;
     if (list->type == BR_YAML_SEQ) {
         size_t before = list->count;
-        return before && (fit_list(fitter, list, lists[index].kind), list->count == 0);
+        return before && (fit_list(fitter, list, br_fit_lists[index].kind), list->count == 0);
     }
-    const struct unit *unit =
-        list->type == BR_YAML_SCALAR ? fit_resolve(fitter, lists[index].kind, list) : NULL;
+    const struct br_fit_unit *unit = list->type == BR_YAML_SCALAR
+                                         ? br_fit_resolve(fitter, br_fit_lists[index].kind, list)
+                                         : NULL;
     return unit && unit->lacking;
 }
 
 /* The ids of what cannot stay in it, for the reason. */
-static const char *fit_why_dry(struct fitter *fitter, const struct br_yaml *pipeline, size_t index)
+static const char *fit_why_dry(struct br_fitter *fitter, const struct br_yaml *pipeline,
+                               size_t index)
 {
     struct br_str text = {.max = 300};
-    const struct br_yaml *list = br_yaml_get(pipeline, lists[index].key);
+    const struct br_yaml *list = br_yaml_get(pipeline, br_fit_lists[index].key);
     bool seq = list && list->type == BR_YAML_SEQ;
-    br_str_printf(&text, "none of its %s can stay", lists[index].key);
+    br_str_printf(&text, "%snone of its %s can stay",
+                  fitter->fit->divide ? "the Collector keeps it: " : "", br_fit_lists[index].key);
     for (size_t i = 0; list && i < (seq ? list->count : 1); i++) {
         const struct br_yaml *item = seq ? list->items[i] : list;
         if (item->type == BR_YAML_SCALAR)
             br_str_printf(&text, "%s%s", i ? ", " : ": ", item->text);
     }
-    const char *kept = fit_keep(
+    const char *kept = br_fit_keep(
         fitter, br_arena_strndup(fitter->fit->arena, text.data ? text.data : "", text.len));
     br_str_release(&text);
     return kept;
 }
 
-/* Takes out of one pipeline what cannot stay. False when the pipeline has gone with it. */
-static bool fit_pipeline(struct fitter *fitter, struct br_yaml *pipelines, size_t index)
+/* Takes the pipeline out when none of the list's components can stay. */
+static bool fit_dry_pipeline(struct br_fitter *fitter, struct br_yaml *pipelines, size_t index,
+                             size_t list)
 {
     struct br_yaml *pipeline = pipelines->items[index];
-    for (size_t k = 0; k < BR_COUNT(lists) && !fitter->no_memory; k++) {
-        const char *why = fit_why_dry(fitter, pipeline, k);
-        struct br_yaml *list = br_yaml_get(pipeline, lists[k].key);
-        if (list && lists[k].kind == BR_PROCESSOR)
-            fit_list(fitter, list, BR_PROCESSOR);
-        if (!fit_ran_dry(fitter, pipeline, k))
-            continue;
-        fit_mark(fitter, pipeline, false);
-        fit_cut_pipeline(fitter, pipelines, index, why);
+    const char *why = fit_why_dry(fitter, pipeline, list);
+    if (!fit_ran_dry(fitter, pipeline, list))
         return false;
+    fit_mark(fitter, pipeline, false);
+    fit_cut_pipeline(fitter, pipelines, index, why);
+    return true;
+}
+
+/* Takes out of one pipeline what cannot stay. False when the pipeline has gone with it. */
+static bool fit_pipeline(struct br_fitter *fitter, struct br_yaml *pipelines, size_t index)
+{
+    for (size_t k = 0; k < BR_FIT_LISTS && !fitter->no_memory; k++)
+        if (br_fit_lists[k].kind != BR_PROCESSOR && fit_dry_pipeline(fitter, pipelines, index, k))
+            return false;
+    struct br_yaml *list = br_yaml_get(pipelines->items[index], "processors");
+    if (list) {
+        fit_note_losses(fitter, pipelines->keys[index], list);
+        fit_list(fitter, list, BR_PROCESSOR);
     }
     return true;
 }
 
+/* Takes out a pipeline that stays in the Collector as a whole, with all its exporters. */
+static bool fit_leave_pipeline(struct br_fitter *fitter, struct br_yaml *pipelines, size_t index)
+{
+    const struct br_yaml *list = br_yaml_get(pipelines->items[index], "exporters");
+    bool seq = list && list->type == BR_YAML_SEQ;
+    size_t n = seq ? list->count : list && list->type == BR_YAML_SCALAR, n_lacking = 0;
+    for (size_t i = 0; i < n; i++) {
+        const struct br_fit_unit *unit =
+            br_fit_resolve(fitter, BR_EXPORTER, seq ? list->items[i] : list);
+        n_lacking += unit && unit->lacking;
+    }
+    if (!n || n_lacking < n)
+        return false;
+    const char *why = fit_why_dry(fitter, pipelines->items[index], 2);
+    fit_mark(fitter, pipelines->items[index], false);
+    fit_cut_pipeline(fitter, pipelines, index, why);
+    return true;
+}
+
 /* Until nothing that is left names what has gone. */
-static void fit_all_pipelines(struct fitter *fitter, struct br_yaml *pipelines)
+static void fit_all_pipelines(struct br_fitter *fitter, struct br_yaml *pipelines)
 {
     for (size_t i = 0; i < pipelines->count && !fitter->no_memory;)
-        if (fit_pipeline(fitter, pipelines, i))
+        if (fitter->fit->divide ? !fit_leave_pipeline(fitter, pipelines, i)
+                                : fit_pipeline(fitter, pipelines, i))
             i++;
+    if (fitter->fit->divide && !fitter->no_memory)
+        br_fit_divide(fitter);
 }
 
 /* --- What is left of the sections ------------------------------------------------------------ */
 
-static const char *fit_why_unit(const struct unit *unit)
+static const char *fit_why_unit(const struct br_fitter *fitter, const struct br_fit_unit *unit)
 {
+    if (unit->lacking && unit->translated)
+        return "exporters send its headers themselves";
     if (unit->lacking && (unit->wanted || unit->kind == BR_EXTENSION))
         return unit->lacking;
     if (unit->lacking && !unit->named)
         return "no pipeline names it";
-    return unit->named && !unit->used ? "only what is left out uses it" : NULL;
+    if (!unit->named || unit->used)
+        return NULL;
+    return fitter->fit->divide ? "the Collector keeps it" : "only what is left out uses it";
 }
 
-static void fit_units(struct fitter *fitter)
+static void fit_units(struct br_fitter *fitter)
 {
     for (size_t i = 0; i < fitter->n_units && !fitter->no_memory; i++) {
-        struct unit *unit = &fitter->units[i];
-        struct br_yaml *section = fit_section(fitter, unit->kind);
-        const char *why = fit_why_unit(unit);
+        struct br_fit_unit *unit = &fitter->units[i];
+        struct br_yaml *section = br_fit_section(fitter, unit->kind);
+        const char *why = fit_why_unit(fitter, unit);
         size_t at = section ? br_yaml_index(section, unit->key->text) : 0;
         if (!why || !section || at == section->count)
             continue;
@@ -318,26 +366,82 @@ static void fit_units(struct fitter *fitter)
     }
 }
 
-static void fit_extensions(struct fitter *fitter)
+static void fit_extensions(struct br_fitter *fitter)
 {
     struct br_yaml *list = br_yaml_get(br_yaml_get(fitter->tree, "service"), "extensions");
     if (list)
         fit_list(fitter, list, BR_EXTENSION);
 }
 
-/* Everything about components, anew: a setting that went may have taken its component along. */
-static int fit_components(struct fitter *fitter)
+/* Replaces an exporter's `auth` by headers. Returns true when the exporter cannot stay for it. */
+static bool fit_auth(struct br_fitter *fitter, struct br_fit_unit *unit)
 {
-    struct br_yaml *pipelines = fit_pipelines(fitter);
-    if (!pipelines || pipelines->count == 0)
-        return 0; /* the loader says so */
-    fit_signals(fitter, pipelines);
-    fit_all_pipelines(fitter, pipelines);
-    fit_extensions(fitter);
+    size_t at = br_yaml_index(unit->node, "auth");
+    const struct br_yaml *key = unit->node->keys[at];
+    const struct br_yaml *name = br_yaml_get(unit->node->items[at], "authenticator");
+    struct br_fit_unit *extension = name ? br_fit_resolve(fitter, BR_EXTENSION, name) : NULL;
+    const char *why = "it names no extension that is defined";
+    char path[192];
+    br_path_join(path, "exporters", unit->id);
+    int rc = BR_EUNSUPPORTED;
+    if (extension) {
+        struct br_auth auth = {fitter->fit->arena, fitter->fit->edits, extension->type,
+                               extension->node};
+        rc = br_auth_translate(&auth, unit->key, unit->node, &why);
+    }
+    fitter->no_memory = fitter->no_memory || rc == BR_ENOMEM;
+    if (rc == 0) {
+        extension->translated = true;
+        br_errs_warn(fitter->fit->errs, key, path, "auth is carried over as headers");
+    }
+    if (rc != BR_EUNSUPPORTED)
+        return false;
+    unit->refused = br_fit_keep(
+        fitter, br_arena_printf(fitter->fit->arena, "%sBraid has no authenticators: %s",
+                                fitter->fit->divide ? "the Collector keeps it: " : "", why));
+    if (!fitter->fit->divide && !fitter->fit->accept_loss)
+        return false;
+    unit->lacking = unit->refused;
+    return true;
+}
+
+/* Translates the authenticators of the exporters that are used. Returns true when an exporter
+ * cannot stay. */
+static bool fit_auths(struct br_fitter *fitter)
+{
+    bool lost = false;
+    for (size_t i = 0; i < fitter->n_units && !fitter->no_memory; i++) {
+        struct br_fit_unit *unit = &fitter->units[i];
+        const struct br_yaml *auth = br_yaml_get(unit->node, "auth");
+        if (unit->kind == BR_EXPORTER && unit->component && unit->used && !unit->lacking &&
+            !unit->refused && auth && auth->type == BR_YAML_MAP)
+            lost = fit_auth(fitter, unit) || lost;
+    }
+    return lost;
+}
+
+static void fit_mark_used(struct br_fitter *fitter, const struct br_yaml *pipelines)
+{
     for (size_t i = 0; i < fitter->n_units; i++)
         fitter->units[i].used = false;
     for (size_t i = 0; i < pipelines->count; i++)
         fit_mark(fitter, pipelines->items[i], true);
+}
+
+/* Everything about components, anew: a setting that went may have taken its component along. */
+static int fit_components(struct br_fitter *fitter)
+{
+    struct br_yaml *pipelines = br_fit_pipelines(fitter);
+    if (!pipelines || pipelines->count == 0)
+        return 0; /* the loader says so */
+    fit_signals(fitter, pipelines);
+    fit_all_pipelines(fitter, pipelines);
+    fit_mark_used(fitter, pipelines);
+    if (fit_auths(fitter)) {
+        fit_all_pipelines(fitter, pipelines);
+        fit_mark_used(fitter, pipelines);
+    }
+    fit_extensions(fitter);
     fit_units(fitter);
     if (pipelines->count)
         return 0;
@@ -461,12 +565,12 @@ static bool fit_is_expanded(const struct br_yaml *node)
 }
 
 /* An error's words, without the name of the key, which is told before them. */
-static const char *fit_why(struct fitter *fitter, const struct br_err *err)
+static const char *fit_why(struct br_fitter *fitter, const struct br_err *err)
 {
     const char *text = err->text, *end = text[0] == '"' ? strstr(text, "\": ") : NULL;
     if (end)
         text = end + 3;
-    return fit_keep(fitter, br_arena_strndup(fitter->fit->arena, text, strlen(text)));
+    return br_fit_keep(fitter, br_arena_strndup(fitter->fit->arena, text, strlen(text)));
 }
 
 /* One of a list of conditions, each of which is a rule of its own, wherever the list stands. */
@@ -477,7 +581,7 @@ static bool fit_chain_is_condition(const struct chain *chain, size_t index)
 }
 
 /* The component that the chain starts with; NULL where it starts with none. */
-static struct unit *fit_chain_unit(const struct fitter *fitter, const struct chain *chain)
+static struct br_fit_unit *fit_chain_unit(const struct br_fitter *fitter, const struct chain *chain)
 {
     const struct br_yaml *parent = chain->value[1].parent;
     for (size_t i = 0; parent->keys && i < fitter->n_units; i++)
@@ -487,9 +591,9 @@ static struct unit *fit_chain_unit(const struct fitter *fitter, const struct cha
 }
 
 /* Makes the component that the chain starts with one that cannot stay. */
-static bool fit_lose_unit(struct fitter *fitter, const struct chain *chain, const char *why)
+static bool fit_lose_unit(struct br_fitter *fitter, const struct chain *chain, const char *why)
 {
-    struct unit *unit = fit_chain_unit(fitter, chain);
+    struct br_fit_unit *unit = fit_chain_unit(fitter, chain);
     if (!unit || unit->lacking)
         return false;
     unit->lacking = why;
@@ -498,9 +602,9 @@ static bool fit_lose_unit(struct fitter *fitter, const struct chain *chain, cons
 
 /* What an error is about has a value that ${...} brings, which may be what is wrong. What is wrong
  * with a component that has lost a setting is what it has lost. */
-static bool fit_may_be_expanded(const struct fitter *fitter, const struct chain *chain)
+static bool fit_may_be_expanded(const struct br_fitter *fitter, const struct chain *chain)
 {
-    const struct unit *unit = chain->count == 2 ? fit_chain_unit(fitter, chain) : NULL;
+    const struct br_fit_unit *unit = chain->count == 2 ? fit_chain_unit(fitter, chain) : NULL;
     return fit_is_expanded(fit_chain_value(chain, chain->count - 1)) && !(unit && unit->cut);
 }
 
@@ -512,37 +616,74 @@ static int fit_kind_of(const char *section)
     return -1;
 }
 
+/* The answer to an error. */
+enum fit_verdict {
+    FIT_KEEP, /* nothing: it stays an error */
+    FIT_CUT,  /* the setting at `last` of the chain goes */
+    FIT_LOSE, /* its component goes */
+};
+
+/* Returns true for a processor whose settings may decide which data passes, or change it. */
+static bool fit_is_lossy(const struct br_fit_unit *unit)
+{
+    return unit && unit->kind == BR_PROCESSOR && !br_foreign_is_harmless(unit->type);
+}
+
+/* Decides about an error; `loss` allows to leave out what matters. */
+static enum fit_verdict fit_decide(struct br_fitter *fitter, const struct chain *chain,
+                                   const struct br_err *err, bool loss, size_t *ret_last)
+{
+    if (chain->count < 2 || (!loss && err->code != BR_EUNSUPPORTED))
+        return FIT_KEEP;
+    if (loss && fit_may_be_expanded(fitter, chain))
+        return FIT_KEEP;
+    int kind = fit_kind_of(fit_chain_key(chain, 0));
+    if (kind < 0 && err->code != BR_EUNSUPPORTED &&
+        strcmp(fit_chain_key(chain, 1), "telemetry") != 0)
+        return FIT_KEEP; /* no Collector takes it either */
+    size_t guard = fit_chain_guard(chain), last = chain->count - 1;
+    bool serves = kind == BR_RECEIVER || kind == BR_EXTENSION;
+    bool matters = (serves && guard < chain->count) || fit_is_lossy(fit_chain_unit(fitter, chain));
+    if (matters && !loss)
+        return fitter->fit->divide && kind != BR_EXTENSION ? FIT_LOSE : FIT_KEEP;
+    if (serves && guard < chain->count)
+        for (last = guard - 1; last > 1 && chain->value[last].parent->count == 1;)
+            last--; /* without its last listener the component goes */
+    else if (kind == BR_EXPORTER && guard < chain->count &&
+             strcmp(fit_chain_key(chain, guard), "tls") == 0)
+        last = 1;
+    for (size_t i = 2; i < last; i++)
+        if (!chain->value[i].parent->keys && !fit_chain_is_condition(chain, last))
+            last = i; /* half a rule is another rule */
+    *ret_last = last;
+    return kind >= 0 && last == 1 ? FIT_LOSE : FIT_CUT;
+}
+
+static bool fit_chain_is_auth(const struct chain *chain)
+{
+    return chain->count == 3 && fit_kind_of(fit_chain_key(chain, 0)) == BR_EXPORTER &&
+           strcmp(fit_chain_key(chain, 2), "auth") == 0;
+}
+
 /* Takes out what an error is about. False when that cannot be. */
-static bool fit_answer(struct fitter *fitter, const struct br_err *err)
+static bool fit_answer(struct br_fitter *fitter, const struct br_err *err)
 {
     struct chain chain = {.count = 0};
     fit_chain_follow(&chain, fitter->tree, err->path);
     fit_chain_point(&chain, err);
-    if (chain.count < 2 || (!fitter->fit->all && err->code != BR_EUNSUPPORTED))
+    if (fit_chain_is_auth(&chain))
+        return false; /* what can be done about it has been done before */
+    size_t last = 0;
+    enum fit_verdict verdict = fit_decide(fitter, &chain, err, fitter->fit->accept_loss, &last);
+    const char *why = verdict == FIT_KEEP ? NULL : fit_why(fitter, err);
+    if (!why)
         return false;
-    if (fitter->fit->all && fit_may_be_expanded(fitter, &chain))
-        return false;
-    int kind = fit_kind_of(fit_chain_key(&chain, 0));
-    if (kind < 0 && err->code != BR_EUNSUPPORTED &&
-        strcmp(fit_chain_key(&chain, 1), "telemetry") != 0)
-        return false; /* no Collector takes it either */
-    size_t guard = fit_chain_guard(&chain), last = chain.count - 1;
-    bool serves = kind == BR_RECEIVER || kind == BR_EXTENSION;
-    if (serves && guard < chain.count && !fitter->fit->all)
-        return false;
-    if (serves && guard < chain.count)
-        for (last = guard - 1; last > 1 && chain.value[last].parent->count == 1;)
-            last--; /* with the last of its listeners goes the house */
-    else if (kind == BR_EXPORTER && guard < chain.count &&
-             strcmp(fit_chain_key(&chain, guard), "tls") == 0)
-        last = 1;
-    const char *why = fit_why(fitter, err);
-    for (size_t i = 2; i < last; i++)
-        if (!chain.value[i].parent->keys && !fit_chain_is_condition(&chain, last))
-            last = i; /* half a rule is another rule */
-    if (kind >= 0 && last == 1)
+    if (verdict == FIT_LOSE && fitter->fit->divide)
+        why = br_fit_keep(fitter,
+                          br_arena_printf(fitter->fit->arena, "the Collector keeps it: %s", why));
+    if (verdict == FIT_LOSE)
         return why && fit_lose_unit(fitter, &chain, why);
-    struct unit *unit = fit_chain_unit(fitter, &chain);
+    struct br_fit_unit *unit = fit_chain_unit(fitter, &chain);
     if (unit)
         unit->cut = true;
     fit_cut(fitter, chain.value[last].parent, chain.value[last].index, err->path, why);
@@ -550,7 +691,7 @@ static bool fit_answer(struct fitter *fitter, const struct br_err *err)
 }
 
 /* One load; answers what can be answered. Returns how much that was. */
-static size_t fit_round(struct fitter *fitter, struct br_errs *errs)
+static size_t fit_round(struct br_fitter *fitter, struct br_errs *errs)
 {
     struct br_config *config = NULL;
     size_t n_answered = 0;
@@ -568,9 +709,29 @@ static size_t fit_round(struct fitter *fitter, struct br_errs *errs)
     return n_answered;
 }
 
-/* What is left is this machine's, or nobody's: values that ${...} brings are not the file's fault.
- */
-static int fit_judge(struct fitter *fitter, const struct br_errs *errs)
+#define FIT_HINT "; --accept-loss leaves it out, migrate --rest keeps it in a Collector"
+
+/* Reports an error that is left, with the way out where there is one. */
+static int fit_report(struct br_fitter *fitter, const struct chain *chain, const struct br_err *err)
+{
+    const struct br_yaml at = {.file = err->file, .line = err->line, .col = err->col};
+    const struct br_fit_unit *unit = chain->count >= 2 ? fit_chain_unit(fitter, chain) : NULL;
+    size_t last;
+    bool way = err->code == BR_EUNSUPPORTED && !fitter->fit->accept_loss && !fitter->fit->divide &&
+               fit_decide(fitter, chain, err, true, &last) != FIT_KEEP;
+    if (fit_chain_is_auth(chain) && unit && unit->refused)
+        return br_errs_add(fitter->fit->errs, &at, err->path, "\"auth\": %s%s", unit->refused,
+                           way ? "; --accept-loss leaves the exporter out, migrate --rest keeps it "
+                                 "in a Collector"
+                               : "");
+    size_t len = strlen(err->text);
+    len -= way && len && err->text[len - 1] == '.';
+    return br_errs_add(fitter->fit->errs, &at, err->path, "%.*s%s", (int)len, err->text,
+                       way ? FIT_HINT : "");
+}
+
+/* Values that ${...} brings are not the file's fault where another environment is meant. */
+static int fit_judge(struct br_fitter *fitter, const struct br_errs *errs)
 {
     int rc = 0;
     for (size_t i = 0; i < errs->n_errors; i++) {
@@ -579,17 +740,40 @@ static int fit_judge(struct fitter *fitter, const struct br_errs *errs)
         struct chain chain = {.count = 0};
         fit_chain_follow(&chain, fitter->tree, err->path);
         fit_chain_point(&chain, err);
-        if (chain.count >= 2 && fit_is_expanded(fit_chain_value(&chain, chain.count - 1)))
+        if (fitter->fit->elsewhere && chain.count >= 2 &&
+            fit_is_expanded(fit_chain_value(&chain, chain.count - 1)))
             br_errs_warn(fitter->fit->errs, &at, err->path,
                          "depends on ${...}, and is here not right: %s", err->text);
         else
-            rc = br_errs_add(fitter->fit->errs, &at, err->path, "%s", err->text);
+            rc = fit_report(fitter, &chain, err);
+    }
+    return rc;
+}
+
+/* Refuses what pipelines that are still there have lost. */
+static int fit_refuse_losses(struct br_fitter *fitter)
+{
+    const struct br_yaml *pipelines = br_fit_pipelines(fitter);
+    int rc = 0;
+    for (size_t i = 0; i < fitter->n_units; i++) {
+        const struct br_fit_unit *unit = &fitter->units[i];
+        bool missed = false;
+        for (const struct br_fit_loss *loss = fitter->losses; loss; loss = loss->next)
+            for (size_t k = 0; pipelines && k < pipelines->count; k++)
+                missed = missed || (loss->unit == unit && loss->pipeline == pipelines->keys[k]);
+        char path[192];
+        if (missed)
+            rc = br_errs_add(fitter->fit->errs, unit->key,
+                             br_path_join(path, br_kind_section(unit->kind), unit->id),
+                             "cannot be left out without a loss: %s%s" FIT_HINT,
+                             unit->foreign ? "it " : "it is unknown here",
+                             unit->foreign ? unit->foreign->does : "");
     }
     return rc;
 }
 
 /* Each round takes something away, so there is a last one. */
-static int fit_settings(struct fitter *fitter)
+static int fit_settings(struct br_fitter *fitter)
 {
     int rc = 0;
     for (bool more = true; more && !rc && !fitter->no_memory;) {
@@ -597,7 +781,7 @@ static int fit_settings(struct fitter *fitter)
         more = fit_round(fitter, &errs) > 0;
         if (more)
             rc = fit_components(fitter);
-        else if (fitter->fit->all)
+        else
             rc = fit_judge(fitter, &errs);
         br_errs_release(&errs);
     }
@@ -606,10 +790,16 @@ static int fit_settings(struct fitter *fitter)
 
 int br_config_fit(const struct br_fit *fit, struct br_yaml *tree)
 {
-    struct fitter fitter = {.fit = fit, .tree = tree};
+    struct br_fitter fitter = {.fit = fit, .tree = tree};
     fit_collect(&fitter);
+    if (fit->divide && !fitter.no_memory)
+        br_fit_plan_all(&fitter);
     int rc = fitter.no_memory ? 0 : fit_components(&fitter);
     if (rc == 0 && !fitter.no_memory)
         rc = fit_settings(&fitter);
+    if (rc != BR_ENOMEM && fit_refuse_losses(&fitter))
+        rc = BR_EINVAL;
+    if (rc == 0 && fit->divide && !fitter.no_memory)
+        br_fit_plan_end(&fitter);
     return fitter.no_memory ? br_errs_no_memory(fit->errs) : rc;
 }

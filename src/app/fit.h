@@ -1,17 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Takes what Braid does not have out of a Collector's configuration tree. Each thing that goes is
- * told in a warning, with what it did and what is left to do.
+ * Removes from a Collector's configuration tree everything that Braid does not support. Each
+ * removal is reported by a warning that names its effect and the remaining work.
  *
- *  - Pipelines of metrics and logs go, and what only they use.
- *  - Components that Braid does not have go out of every pipeline. A pipeline that is left without
- *    a receiver or without an exporter goes, too, and what only it uses.
- *  - Settings that Braid does not have go, one by one. This never lets in or shows more than
- *    before: a receiver's settings of `auth` and `tls` are not taken away from it.
- *  - With `all`, whatever the loader still refuses goes as well. A server whose `auth` or `tls` is
- *    refused goes whole, and so does an exporter whose `tls` is.
+ *  - Pipelines of metrics and logs are removed, with the components that only they use.
+ *  - Components that Braid does not have are removed from every pipeline. A pipeline without a
+ *    receiver or without an exporter is removed, too.
+ *  - Unknown settings are removed one by one.
+ *  - An exporter's `auth` becomes headers (auth.h).
  *
- * Without `all`, what looks like a misspelling ("did you mean") stays, and the loader refuses it.
+ * Some removals would pass on data that the original dropped, hid or changed, or would let in
+ * clients that it refused: a processor such as tail_sampling, filter, redaction or transform, a
+ * setting of one, `auth` or `tls` of a receiver, an `auth` that no header replaces. They are
+ * errors, unless `accept_loss` allows them. `accept_loss` also removes whatever else the loader
+ * refuses: a server whose `auth` or `tls` is refused goes as a whole, and so does an exporter.
+ *
+ * With `divide`, a Collector runs beside Braid and keeps those parts (rest.h), so that nothing is
+ * lost. Links over OTLP on loopback join the two, one per pipeline and direction.
  */
 #pragma once
 
@@ -21,14 +26,15 @@
 struct br_fit {
     const struct br_component *const *registry;
     struct br_arena *arena;
-    struct br_errs *errs; /* gets the warnings, and what stops it */
-    struct br_edits
-        *edits; /* gets what has to change in the file; NULL where only the tree matters */
-    bool all;
+    struct br_errs *errs;   /* gets the warnings and the errors */
+    struct br_edits *edits; /* gets the changes of the file; NULL where only the tree matters */
+    bool accept_loss;       /* remove also what changes which data is kept, shown or let in */
+    bool elsewhere;         /* values that ${...} brings are those of another machine */
+    bool divide;            /* a Collector keeps what Braid lacks */
+    const char *text;       /* with `divide`: the file, whose ports the links avoid */
 };
 
-/* Changes `tree`, merged and expanded. Returns 0, BR_EINVAL with an error when no pipeline is left
- * or the tree is no configuration, or BR_ENOMEM. What the loader refuses may still be in it, unless
- * `all`; then only errors of values that come from ${...} may be left, which this machine's
- * environment may be the cause of. */
+/* Changes `tree`, merged and expanded. Returns 0, BR_EINVAL with errors when it cannot be carried
+ * over or no pipeline is left, or BR_ENOMEM. With `elsewhere`, only errors of values that come from
+ * ${...} may be left in the tree. */
 int br_config_fit(const struct br_fit *fit, struct br_yaml *tree);

@@ -37,9 +37,10 @@ static const char help[] =
     "  braid validate --config FILE       check a config: exit 0, or the errors\n"
     "  braid print-config --config FILE   show the merged, expanded config, secrets as [REDACTED]\n"
     "  braid components [--json]          what is built in\n"
-    "  braid migrate FILE [--rest FILE]   a Collector's config in, Braid's out; what stays for "
+    "  braid migrate FILE [--rest FILE]   convert a Collector's config; parts that Braid lacks go "
+    "to "
     "the\n"
-    "                                     Collector goes into the other file\n"
+    "                                     other file, for a Collector beside it\n"
     "  braid query COMMAND ...            spans, traces and flame graphs of a running Braid\n"
     "  braid save FILE, braid open FILE   what a store keeps, as one file; and that file's page\n"
     "  braid --version | --help\n"
@@ -47,7 +48,10 @@ static const char help[] =
     "Options:\n"
     "  --config URI           a path, file:PATH, env:NAME or yaml:TEXT; later ones win\n"
     "  --set KEY=VALUE        one setting, as in receivers.otlp.protocols.grpc.endpoint=:4317\n"
-    "  --skip-unsupported     run a Collector's config: what Braid has not is left out, and told\n"
+    "  --skip-unsupported     run a Collector's config without the parts that Braid lacks, and "
+    "warn\n"
+    "  --accept-loss          with it and with migrate: leave out samplers, filters and the like, "
+    "too\n"
     "  --shutdown-timeout D   time to drain after SIGTERM or SIGINT (default 30s)\n"
     "  --core-dumps           let the process dump its memory, with the secrets in it, or be "
     "debugged\n"
@@ -134,6 +138,8 @@ static int main_read_option(struct arguments *left, int argc, char **argv, int *
         left->file = arg;
     } else if (strcmp(arg, "--skip-unsupported") == 0) {
         left->sources.skip_unsupported = true;
+    } else if (strcmp(arg, "--accept-loss") == 0) {
+        left->sources.accept_loss = true;
     } else if (strcmp(arg, "--core-dumps") == 0) {
         left->core_dumps = true;
     } else if (strcmp(arg, "--json") == 0 && left->command == COMPONENTS) {
@@ -212,12 +218,13 @@ static int main_migrate(const struct arguments *left)
     int code = EXIT_FAILURE;
     if (!left->file)
         return main_usage("migrate wants the Collector's config file", NULL);
-    int rc = br_config_migrate(left->file, &left->sources, br_components, &result, &errs);
+    int rc = br_config_migrate(left->file, &left->sources, br_components, left->rest != NULL,
+                               &result, &errs);
     main_print_errors(&errs);
     if (rc == 0)
         code = left->rest && result.rest.len ? main_write_rest(left->rest, &result.rest)
                                              : EXIT_SUCCESS;
-    if (rc == 0 && !result.rest.len)
+    if (rc == 0 && left->rest && !result.rest.len)
         (void)fprintf(stderr, "nothing stays for a Collector\n");
     if (code == EXIT_SUCCESS &&
         (fputs(result.config.data ? result.config.data : "", stdout) < 0 || fflush(stdout) != 0))

@@ -16,6 +16,7 @@ struct migrator {
     struct br_arena *arena;
     struct br_errs *errs;
     struct br_yaml *plain; /* the text's own tree */
+    bool divide;
 };
 
 /* The tree of a source; errors go to `errs`. */
@@ -99,20 +100,6 @@ static bool migrate_has_bom(const struct migrator *migrator)
     return migrator->len >= 3 && memcmp(migrator->text, "\xef\xbb\xbf", 3) == 0;
 }
 
-static int migrate_config(const struct migrator *migrator, struct br_yaml *tree, struct br_str *out)
-{
-    struct br_edits edits = {0};
-    struct br_fit fit = {migrator->registry, migrator->arena, migrator->errs, &edits, true};
-    int rc = br_config_fit(&fit, tree);
-    if (rc == 0 && edits.count && !migrate_has_bom(migrator))
-        br_str_printf(out, "# Braid's part of %s. What is left out is said in its place.\n",
-                      migrator->path);
-    if (rc == 0)
-        rc = migrate_write(migrator, &edits, false, tree, out);
-    br_edits_release(&edits);
-    return rc;
-}
-
 /* The lines of `text` as comments. */
 static void migrate_comment(struct br_str *out, const char *text)
 {
@@ -123,43 +110,216 @@ static void migrate_comment(struct br_str *out, const char *text)
     }
 }
 
-static void migrate_head(const struct migrator *migrator, const struct br_rest *rest,
+/* --- The header ------------------------------------------------------------------------------ */
+
+static const char *const migrate_sections[] = {"receivers", "processors", "exporters", "connectors",
+                                               "extensions"};
+
+static const struct br_yaml *migrate_section(const struct br_yaml *tree, size_t index)
+{
+    const struct br_yaml *map = index < BR_COUNT(migrate_sections)
+                                    ? br_yaml_get(tree, migrate_sections[index])
+                                    : br_yaml_get(br_yaml_get(tree, "service"), "pipelines");
+    return map && map->type == BR_YAML_MAP ? map : NULL;
+}
+
+/* Appends the names that were carried over, or those that were not, by section: "receivers otlp,
+ * jaeger; pipelines traces". */
+static void migrate_names(const struct migrator *migrator, const struct br_yaml *fitted,
+                          bool carried, struct br_str *out)
+{
+    for (size_t i = 0; i <= BR_COUNT(migrate_sections); i++) {
+        const struct br_yaml *before = migrate_section(migrator->plain, i),
+                             *after = migrate_section(fitted, i);
+        size_t n = 0;
+        for (size_t k = 0; before && k < before->count; k++) {
+            const char *id = before->keys[k]->text;
+            if ((br_yaml_get(after, id) != NULL) != carried)
+                continue;
+            if (!n)
+                br_str_printf(out, "%s%s ", out->len ? "; " : "",
+                              i < BR_COUNT(migrate_sections) ? migrate_sections[i] : "pipelines");
+            br_str_printf(out, "%s%s", n++ ? ", " : "", id);
+        }
+    }
+}
+
+/* Appends a text as comment lines of at most 100 columns, broken at blanks. */
+static void migrate_wrap(struct br_str *out, const char *text)
+{
+    enum { WIDTH = 96 };
+    while (*text) {
+        size_t len = strlen(text), cut = len;
+        if (len > WIDTH) {
+            cut = WIDTH;
+            while (cut && text[cut] != ' ')
+                cut--;
+            cut = cut ? cut : strcspn(text, " ");
+        }
+        br_str_printf(out, "# %.*s\n", (int)cut, text);
+        text += cut + (text[cut] == ' ');
+    }
+}
+
+static void migrate_say_names(const struct migrator *migrator, const struct br_yaml *fitted,
+                              bool carried, const char *label, struct br_str *out)
+{
+    struct br_str names = {0}, line = {0};
+    migrate_names(migrator, fitted, carried, &names);
+    br_str_printf(&line, "%s: %s", label, names.len ? names.data : "nothing");
+    migrate_wrap(out, line.data ? line.data : "");
+    out->failed = out->failed || names.failed || line.failed;
+    br_str_release(&names);
+    br_str_release(&line);
+}
+
+static bool migrate_carries(const struct br_yaml *pipelines, const char *signal)
+{
+    size_t len = strlen(signal);
+    for (size_t i = 0; pipelines && i < pipelines->count; i++)
+        if (strncmp(pipelines->keys[i]->text, signal, len) == 0)
+            return true;
+    return false;
+}
+
+/* Returns the first otlp receiver of the pipeline that clients send to, or NULL. */
+static const char *migrate_receiver(const struct br_yaml *pipeline)
+{
+    const struct br_yaml *list = br_yaml_get(pipeline, "receivers");
+    for (size_t i = 0; list && list->type == BR_YAML_SEQ && i < list->count; i++) {
+        const char *id = list->items[i]->text;
+        if (id && strncmp(id, "otlp", strcspn(id, "/")) == 0 && strcspn(id, "/") == 4 &&
+            strncmp(id, "otlp/collector", 14) != 0)
+            return id;
+    }
+    return NULL;
+}
+
+/* Appends the processors of a pipeline with `join` before its first batch, or at its end. */
+static void migrate_joined(const struct br_yaml *pipeline, struct br_str *out)
+{
+    const struct br_yaml *list = br_yaml_get(pipeline, "processors");
+    size_t n = list && list->type == BR_YAML_SEQ ? list->count : 0, at = n;
+    for (size_t i = n; i-- > 0;)
+        if (list->items[i]->text && strncmp(list->items[i]->text, "batch", 5) == 0)
+            at = i;
+    for (size_t i = 0; i <= n; i++) {
+        if (i == at)
+            br_str_printf(out, "%sjoin", out->len ? ", " : "");
+        if (i < n && list->items[i]->text)
+            br_str_printf(out, "%s%s", out->len ? ", " : "", list->items[i]->text);
+    }
+}
+
+/* Offers a pipeline of profiles, and the join of both signals, as a file to be merged: the lines
+ * are a configuration when the "#   " before them is removed. */
+static void migrate_offer(const struct br_yaml *fitted, struct br_str *out)
+{
+    const struct br_yaml *pipelines = migrate_section(fitted, BR_COUNT(migrate_sections));
+    if (!migrate_carries(pipelines, "traces") || migrate_carries(pipelines, "profiles"))
+        return;
+    const struct br_yaml *pipeline = pipelines->items[0];
+    const char *receiver = migrate_receiver(pipeline);
+    struct br_str processors = {0};
+    migrate_joined(pipeline, &processors);
+    br_str_puts(out,
+                "# To take profiles too, and to join each sample to its span, add these lines, "
+                "or give them as a\n# second --config:\n");
+    if (!receiver)
+        br_str_puts(out, "#   receivers: {pyroscope: {}}\n");
+    br_str_puts(out, "#   processors: {join: {}}\n"
+                     "#   exporters: {pyroscope: {endpoint: \"http://pyroscope:4040\"}}\n"
+                     "#   service:\n"
+                     "#     pipelines:\n");
+    br_str_printf(out, "#       %s: {processors: [%s]}\n", pipelines->keys[0]->text,
+                  processors.data ? processors.data : "");
+    br_str_printf(out,
+                  "#       profiles: {receivers: [%s], processors: [join], exporters: "
+                  "[pyroscope]}\n",
+                  receiver ? receiver : "pyroscope");
+    out->failed = out->failed || processors.failed;
+    br_str_release(&processors);
+}
+
+static void migrate_head(const struct migrator *migrator, const struct br_yaml *fitted,
                          struct br_str *out)
 {
-    const struct br_str *ports = rest->ports;
     if (migrate_has_bom(migrator))
         return;
-    br_str_printf(out, "# What stays for a Collector of %s; Braid runs the rest.\n",
+    br_str_printf(out, "# Braid's part of %s. Comments replace the parts that are left out.\n",
                   migrator->path);
-    if (rest->wants_spans)
-        br_str_puts(
-            out,
-            "# Its connectors want the spans that Braid takes: let Braid send it a copy, by an "
-            "otlp exporter\n# beside the others.\n");
-    if (!ports->len)
+    migrate_say_names(migrator, fitted, true, "Carried over", out);
+    migrate_say_names(migrator, fitted, false,
+                      migrator->divide ? "Kept by the Collector" : "Not carried over", out);
+    migrate_offer(fitted, out);
+}
+
+static int migrate_config(const struct migrator *migrator, struct br_yaml *tree, struct br_str *out)
+{
+    struct br_edits edits = {0};
+    struct br_fit fit = {.registry = migrator->registry,
+                         .arena = migrator->arena,
+                         .errs = migrator->errs,
+                         .edits = &edits,
+                         .accept_loss = migrator->sources->accept_loss && !migrator->divide,
+                         .elsewhere = true,
+                         .divide = migrator->divide,
+                         .text = migrator->text};
+    int rc = br_config_fit(&fit, tree);
+    if (rc == 0 && edits.count)
+        migrate_head(migrator, tree, out);
+    if (rc == 0)
+        rc = migrate_write(migrator, &edits, false, tree, out);
+    br_edits_release(&edits);
+    return rc;
+}
+
+static void migrate_rest_head(const struct migrator *migrator, const struct br_rest *rest,
+                              struct br_str *out)
+{
+    if (migrate_has_bom(migrator))
         return;
-    br_str_puts(
-        out,
-        "# So that both can run on one host, this one listens elsewhere. Clients that send "
-        "to it\n# have to be told (OTEL_EXPORTER_OTLP_METRICS_ENDPOINT, ..._LOGS_ENDPOINT):\n");
-    migrate_comment(out, ports->data);
+    br_str_printf(out, "# The part of %s that stays in a Collector; Braid runs the rest.\n",
+                  migrator->path);
+    if (rest->links->len) {
+        br_str_puts(out, "# Both run on one host and are linked over loopback:\n");
+        migrate_comment(out, rest->links->data);
+    }
+    if (rest->ports->len) {
+        br_str_puts(out, "# Braid listens at these ports of the original, so this Collector uses "
+                         "others. Clients of its\n# pipelines need the new ones "
+                         "(OTEL_EXPORTER_OTLP_METRICS_ENDPOINT, ..._LOGS_ENDPOINT):\n");
+        migrate_comment(out, rest->ports->data);
+    }
+    if (rest->clashes->len) {
+        br_str_puts(out, "# Both would listen at these ports; give the variables other values for "
+                         "one of the two:\n");
+        migrate_comment(out, rest->clashes->data);
+    }
 }
 
 static int migrate_rest(const struct migrator *migrator, const struct br_yaml *fitted,
                         struct br_str *out)
 {
     struct br_edits edits = {0};
-    struct br_str ports = {0};
-    struct br_rest rest = {.arena = migrator->arena, .edits = &edits, .ports = &ports};
+    struct br_str ports = {0}, clashes = {0}, links = {0};
+    struct br_rest rest = {.arena = migrator->arena,
+                           .errs = migrator->errs,
+                           .edits = &edits,
+                           .ports = &ports,
+                           .clashes = &clashes,
+                           .links = &links};
     struct br_yaml *tree = NULL;
     int rc = migrate_read(migrator, migrator->path, true, &tree, migrator->errs);
     if (rc == 0 && br_config_rest(&rest, tree, fitted))
         rc = br_errs_no_memory(migrator->errs);
     if (rc == 0 && !rest.empty) {
-        migrate_head(migrator, &rest, out);
+        migrate_rest_head(migrator, &rest, out);
         rc = migrate_write(migrator, &edits, true, tree, out);
     }
     br_str_release(&ports);
+    br_str_release(&clashes);
+    br_str_release(&links);
     br_edits_release(&edits);
     return rc;
 }
@@ -180,17 +340,21 @@ static int migrate_all(struct migrator *migrator, struct br_migration *ret)
         rc = migrate_read(migrator, migrator->path, false, &tree, migrator->errs);
     if (rc == 0)
         rc = migrate_config(migrator, tree, &ret->config);
-    return rc ? rc : migrate_rest(migrator, tree, &ret->rest);
+    return rc || !migrator->divide ? rc : migrate_rest(migrator, tree, &ret->rest);
 }
 
 int br_config_migrate(const char *path, const struct br_config_sources *sources,
-                      const struct br_component *const *registry, struct br_migration *ret,
-                      struct br_errs *errs)
+                      const struct br_component *const *registry, bool divide,
+                      struct br_migration *ret, struct br_errs *errs)
 {
     struct br_arena arena;
     br_arena_init(&arena, BR_CONFIG_ARENA_MAX);
-    struct migrator migrator = {
-        .path = path, .sources = sources, .registry = registry, .arena = &arena, .errs = errs};
+    struct migrator migrator = {.path = path,
+                                .sources = sources,
+                                .registry = registry,
+                                .arena = &arena,
+                                .errs = errs,
+                                .divide = divide};
     int rc = migrate_all(&migrator, ret);
     br_arena_release(&arena);
     br_errs_sort(errs, &path, 1);

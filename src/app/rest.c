@@ -15,8 +15,6 @@ struct stayer {
     struct br_rest *rest;
     struct br_yaml *tree, *pipelines;
     const struct br_yaml *fitted;
-    bool *whole;  /* by pipeline: it stays as it is */
-    bool *feeder; /* Braid has it, and it stays with its connectors only */
     bool no_memory;
 };
 
@@ -63,88 +61,229 @@ static bool rest_names(struct stayer *stayer, const struct br_yaml *list, const 
     return false;
 }
 
-static bool rest_is_connector(struct stayer *stayer, const char *id)
+/* Returns the same entry of a map in the configuration that Braid runs; NULL when it has none. */
+static const struct br_yaml *rest_same_in(struct stayer *stayer, const struct br_yaml *map,
+                                          const char *id)
 {
-    const struct br_yaml *connectors = br_yaml_get(stayer->tree, "connectors");
-    for (size_t i = 0; connectors && connectors->type == BR_YAML_MAP && i < connectors->count; i++)
-        if (rest_same_id(stayer, connectors->keys[i]->text, id))
-            return true;
-    return false;
-}
-
-/* True when `id`, named at `end` of a pipeline, is a connector whose other end is in one that
- * stays. */
-static bool rest_connects(struct stayer *stayer, const char *id, const char *other_end)
-{
-    if (!rest_is_connector(stayer, id))
-        return false;
-    for (size_t i = 0; i < stayer->pipelines->count; i++)
-        if ((stayer->whole[i] || stayer->feeder[i]) &&
-            rest_names(stayer, br_yaml_get(stayer->pipelines->items[i], other_end), id))
-            return true;
-    return false;
-}
-
-static bool rest_feeds(struct stayer *stayer, size_t index)
-{
-    const struct br_yaml *exporters = br_yaml_get(stayer->pipelines->items[index], "exporters");
-    for (size_t k = 0; k < rest_count(exporters); k++)
-        if (rest_connects(stayer, rest_item(exporters, k), "receivers"))
-            return true;
-    return false;
-}
-
-static bool rest_braid_has(struct stayer *stayer, const char *id)
-{
-    const struct br_yaml *map = br_yaml_get(br_yaml_get(stayer->fitted, "service"), "pipelines");
-    for (size_t i = 0; map && i < map->count; i++)
+    for (size_t i = 0; map && map->type == BR_YAML_MAP && i < map->count; i++)
         if (rest_same_id(stayer, map->keys[i]->text, id))
-            return true;
-    return false;
+            return map->items[i];
+    return NULL;
 }
 
-static void rest_choose(struct stayer *stayer)
+static const struct br_yaml *rest_twin(struct stayer *stayer, const char *section, const char *id)
 {
-    for (size_t i = 0; i < stayer->pipelines->count; i++)
-        stayer->whole[i] = !rest_braid_has(stayer, stayer->pipelines->keys[i]->text);
-    for (bool more = true; more && !stayer->no_memory;) {
-        more = false;
-        for (size_t i = 0; i < stayer->pipelines->count; i++) {
-            if (stayer->whole[i] || stayer->feeder[i] || !rest_feeds(stayer, i))
-                continue;
-            stayer->feeder[i] = stayer->rest->wants_spans = more = true;
-        }
-    }
+    return rest_same_in(stayer, br_yaml_get(stayer->fitted, section), id);
 }
 
-/* Leaves a feeder with the connectors that it is there for. */
-static void rest_reduce(struct stayer *stayer, size_t index)
+/* The value of `text` as a tree. */
+static struct br_yaml *rest_value(struct stayer *stayer, const char *text)
 {
-    struct br_yaml *exporters = br_yaml_get(stayer->pipelines->items[index], "exporters");
-    for (size_t k = 0; exporters && exporters->type == BR_YAML_SEQ && k < exporters->count;) {
-        if (rest_connects(stayer, rest_item(exporters, k), "receivers"))
-            k++;
-        else
-            rest_cut(stayer, exporters, k, NULL);
+    struct br_errs errs = {0};
+    struct br_yaml *value = NULL;
+    if (br_yaml_parse(text, strlen(text), "rest", stayer->rest->arena, &value, &errs))
+        stayer->no_memory = true;
+    br_errs_release(&errs);
+    return value;
+}
+
+/* Writes `key: text` into the map at `index` of `parent`, which may be nothing yet. */
+static void rest_put(struct stayer *stayer, struct br_yaml *parent, size_t index, const char *key,
+                     const char *text)
+{
+    struct br_yaml *value = rest_value(stayer, text), *old = parent->items[index];
+    struct br_yaml *name = br_yaml_scalar(stayer->rest->arena, key, strlen(key), old);
+    struct br_yaml *map = br_yaml_new(stayer->rest->arena, BR_YAML_MAP, old);
+    if (!value || !name || !map || br_yaml_append(stayer->rest->arena, map, name, value) ||
+        br_edits_add(stayer->rest->edits, BR_EDIT_PUT, parent->keys[index], key, text)) {
+        stayer->no_memory = true;
+        return;
     }
+    for (size_t i = 0; i < old->count; i++)
+        if (br_yaml_append(stayer->rest->arena, map, old->keys[i], old->items[i]))
+            stayer->no_memory = true;
+    parent->items[index] = map;
+}
+
+static void rest_set(struct stayer *stayer, struct br_yaml *parent, size_t index, const char *text)
+{
+    struct br_yaml *value = rest_value(stayer, text);
+    if (!value || br_edits_add(stayer->rest->edits, BR_EDIT_SET, parent->keys[index], NULL, text))
+        stayer->no_memory = true;
+    else
+        parent->items[index] = value;
+}
+
+/* --- Links to Braid -------------------------------------------------------------------------- */
+
+#define BRAIDS_END "otlp/collector"
+#define COLLECTORS_END "otlp/braid"
+
+/* Returns the id of a link in the list that Braid runs: the one that the file does not have. */
+static const char *rest_link(struct stayer *stayer, const struct br_yaml *ours,
+                             const struct br_yaml *original)
+{
+    for (size_t i = 0; i < rest_count(ours); i++) {
+        const char *id = rest_item(ours, i);
+        if (strncmp(id, BRAIDS_END, strlen(BRAIDS_END)) == 0 && !rest_names(stayer, original, id))
+            return id;
+    }
+    return NULL;
+}
+
+/* Returns the id of the other end of a link. */
+static const char *rest_other_end(struct stayer *stayer, const char *id)
+{
+    char *other =
+        br_arena_printf(stayer->rest->arena, COLLECTORS_END "%s", id + strlen(BRAIDS_END));
+    stayer->no_memory = stayer->no_memory || !other;
+    return other ? other : "";
+}
+
+/* Adds this file's end of a link to its section. */
+static void rest_add_link(struct stayer *stayer, const char *id, bool to_braid)
+{
+    const struct br_yaml *twin = rest_twin(stayer, to_braid ? "receivers" : "exporters", id);
+    const struct br_yaml *at =
+        to_braid ? br_yaml_get(br_yaml_get(twin, "protocols"), "grpc") : twin;
+    const struct br_yaml *endpoint = br_yaml_get(at, "endpoint");
+    size_t section = br_yaml_index(stayer->tree, to_braid ? "exporters" : "receivers");
+    const char *text = br_arena_printf(stayer->rest->arena,
+                                       to_braid ? "{endpoint: \"%s\", tls: {insecure: true}}"
+                                                : "{protocols: {grpc: {endpoint: \"%s\"}}}",
+                                       endpoint && endpoint->text ? endpoint->text : "");
+    if (!text || section == stayer->tree->count)
+        stayer->no_memory = true;
+    else
+        rest_put(stayer, stayer->tree, section, rest_other_end(stayer, id), text);
+}
+
+/* Appends to `out` the items of a list that Braid does not have; with `front`, all up to the last
+ * one of them. */
+static void rest_list_rest(struct stayer *stayer, const struct br_yaml *original,
+                           const struct br_yaml *ours, bool front, struct br_str *out)
+{
+    size_t last = rest_count(original), n = 0;
+    while (last && rest_names(stayer, ours, rest_item(original, last - 1)))
+        last--;
+    br_str_putc(out, '[');
+    for (size_t i = 0; i < last; i++)
+        if (front || !rest_names(stayer, ours, rest_item(original, i)))
+            br_str_printf(out, "%s%s", n++ ? ", " : "", rest_item(original, i));
+    br_str_putc(out, ']');
+}
+
+static const char *rest_text(struct stayer *stayer, struct br_str *text)
+{
+    const char *kept =
+        text->failed ? NULL : br_arena_strndup(stayer->rest->arena, text->data, text->len);
+    stayer->no_memory = stayer->no_memory || !kept;
+    br_str_release(text);
+    return kept ? kept : "";
+}
+
+/* Replaces a list of a pipeline by `text`. */
+static void rest_set_list(struct stayer *stayer, struct br_yaml *pipeline, const char *key,
+                          const char *text)
+{
+    size_t at = br_yaml_index(pipeline, key);
+    if (at < pipeline->count)
+        rest_set(stayer, pipeline, at, text);
+}
+
+/* Returns the part of a pipeline's list that Braid does not have, as text. */
+static const char *rest_left(struct stayer *stayer, const struct br_yaml *pipeline,
+                             const struct br_yaml *ours, const char *key)
+{
+    struct br_str text = {0};
+    rest_list_rest(stayer, br_yaml_get(pipeline, key), br_yaml_get(ours, key),
+                   strcmp(key, "processors") == 0, &text);
+    return rest_text(stayer, &text);
+}
+
+/* Returns a list of the one link. */
+static const char *rest_link_list(struct stayer *stayer, const char *id)
+{
+    struct br_str text = {0};
+    br_str_printf(&text, "[%s]", rest_other_end(stayer, id));
+    return rest_text(stayer, &text);
+}
+
+/* Puts a pipeline beside `id`, for the exporters that are behind Braid. */
+static void rest_add_behind(struct stayer *stayer, const char *id, const char *from, const char *to)
+{
+    struct br_yaml *service = br_yaml_get(stayer->tree, "service");
+    const char *name =
+        br_arena_printf(stayer->rest->arena, "%s%sbehind", id, strchr(id, '/') ? "_" : "/");
+    const char *text =
+        br_arena_printf(stayer->rest->arena, "{receivers: %s, exporters: %s}", from, to);
+    if (!name || !text) {
+        stayer->no_memory = true;
+        return;
+    }
+    rest_put(stayer, service, br_yaml_index(service, "pipelines"), name, text);
+    stayer->pipelines = br_yaml_get(service, "pipelines");
+}
+
+/* Divides one pipeline: the part in front of Braid ends in a link, the part behind it starts with
+ * one. */
+static void rest_divide(struct stayer *stayer, const char *id, struct br_yaml *pipeline,
+                        const struct br_yaml *ours)
+{
+    const char *front =
+        rest_link(stayer, br_yaml_get(ours, "receivers"), br_yaml_get(pipeline, "receivers"));
+    const char *behind =
+        rest_link(stayer, br_yaml_get(ours, "exporters"), br_yaml_get(pipeline, "exporters"));
+    const char *from = rest_left(stayer, pipeline, ours, "receivers"),
+               *between = rest_left(stayer, pipeline, ours, "processors"),
+               *to = rest_left(stayer, pipeline, ours, "exporters");
+    if (behind) {
+        rest_add_link(stayer, behind, false);
+        br_str_printf(stayer->rest->links, "%s: Braid sends data to the receiver %s\n", id,
+                      rest_other_end(stayer, behind));
+    }
+    if (behind && front)
+        rest_add_behind(stayer, id, rest_link_list(stayer, behind), to);
+    if (front) {
+        rest_add_link(stayer, front, true);
+        to = rest_link_list(stayer, front);
+        br_str_printf(stayer->rest->links, "%s: the exporter %s sends data to Braid\n", id,
+                      rest_other_end(stayer, front));
+    } else {
+        from = rest_link_list(stayer, behind);
+        between = "[]";
+    }
+    rest_set_list(stayer, pipeline, "receivers", from);
+    rest_set_list(stayer, pipeline, "processors", between);
+    rest_set_list(stayer, pipeline, "exporters", to);
+}
+
+static bool rest_is_divided(struct stayer *stayer, const struct br_yaml *pipeline,
+                            const struct br_yaml *ours)
+{
+    return rest_link(stayer, br_yaml_get(ours, "receivers"), br_yaml_get(pipeline, "receivers")) ||
+           rest_link(stayer, br_yaml_get(ours, "exporters"), br_yaml_get(pipeline, "exporters"));
 }
 
 static void rest_pipelines(struct stayer *stayer)
 {
-    rest_choose(stayer);
-    for (size_t i = 0; i < stayer->pipelines->count && !stayer->no_memory; i++)
-        if (stayer->feeder[i])
-            rest_reduce(stayer, i);
-    size_t at = 0, n = stayer->pipelines->count;
-    for (size_t i = 0; i < n && !stayer->no_memory; i++) {
-        if (stayer->whole[i] || stayer->feeder[i]) {
-            at++;
+    const struct br_yaml *map = br_yaml_get(br_yaml_get(stayer->fitted, "service"), "pipelines");
+    struct br_yaml *all = stayer->pipelines;
+    for (size_t i = 0; i < all->count && !stayer->no_memory;) {
+        const char *id = all->keys[i]->text;
+        const struct br_yaml *ours = rest_same_in(stayer, map, id);
+        if (!ours || rest_is_divided(stayer, all->items[i], ours)) {
+            i++;
             continue;
         }
-        const char *note = br_arena_printf(stayer->rest->arena, "%s is Braid's",
-                                           stayer->pipelines->keys[at]->text);
+        const char *note = br_arena_printf(stayer->rest->arena, "%s is Braid's", id);
         stayer->no_memory = stayer->no_memory || !note;
-        rest_cut(stayer, stayer->pipelines, at, note);
+        rest_cut(stayer, all, i, note);
+    }
+    for (size_t i = 0; i < all->count && !stayer->no_memory; i++) {
+        const struct br_yaml *ours = rest_same_in(stayer, map, all->keys[i]->text);
+        if (ours)
+            rest_divide(stayer, all->keys[i]->text, all->items[i], ours);
     }
 }
 
@@ -202,44 +341,6 @@ static void rest_say(struct stayer *stayer, const char *path, const char *value)
     br_str_printf(stayer->rest->ports, "%s: %s\n", path, value);
 }
 
-/* The value of `text` as a tree. */
-static struct br_yaml *rest_value(struct stayer *stayer, const char *text)
-{
-    struct br_errs errs = {0};
-    struct br_yaml *value = NULL;
-    if (br_yaml_parse(text, strlen(text), "rest", stayer->rest->arena, &value, &errs))
-        stayer->no_memory = true;
-    br_errs_release(&errs);
-    return value;
-}
-
-/* Writes `key: text` into the map at `index` of `parent`, which may be nothing yet. */
-static void rest_put(struct stayer *stayer, struct br_yaml *parent, size_t index, const char *key,
-                     const char *text)
-{
-    struct br_yaml *value = rest_value(stayer, text), *old = parent->items[index];
-    struct br_yaml *name = br_yaml_scalar(stayer->rest->arena, key, strlen(key), old);
-    struct br_yaml *map = br_yaml_new(stayer->rest->arena, BR_YAML_MAP, old);
-    if (!value || !name || !map || br_yaml_append(stayer->rest->arena, map, name, value) ||
-        br_edits_add(stayer->rest->edits, BR_EDIT_PUT, parent->keys[index], key, text)) {
-        stayer->no_memory = true;
-        return;
-    }
-    for (size_t i = 0; i < old->count; i++)
-        if (br_yaml_append(stayer->rest->arena, map, old->keys[i], old->items[i]))
-            stayer->no_memory = true;
-    parent->items[index] = map;
-}
-
-static void rest_set(struct stayer *stayer, struct br_yaml *parent, size_t index, const char *text)
-{
-    struct br_yaml *value = rest_value(stayer, text);
-    if (!value || br_edits_add(stayer->rest->edits, BR_EDIT_SET, parent->keys[index], NULL, text))
-        stayer->no_memory = true;
-    else
-        parent->items[index] = value;
-}
-
 /* Moves the port at `key` of the map at `index`; where it has none, from the default. */
 static void rest_move(struct stayer *stayer, struct br_yaml *parent, size_t index, const char *key,
                       const char *by_default, const char *path)
@@ -248,27 +349,25 @@ static void rest_move(struct stayer *stayer, struct br_yaml *parent, size_t inde
     size_t at = map->type == BR_YAML_MAP ? br_yaml_index(map, key) : 0;
     bool set =
         map->type == BR_YAML_MAP && at < map->count && map->items[at]->type == BR_YAML_SCALAR;
+    char joined[192];
+    br_path_join(joined, path, key);
     if (map->type != BR_YAML_MAP && map->type != BR_YAML_NULL)
         return;
     const char *moved = rest_moved(stayer, set ? map->items[at]->text : by_default);
+    if (!moved && set && strchr(map->items[at]->text, '$')) {
+        br_str_printf(stayer->rest->clashes, "%s: %s\n", joined, map->items[at]->text);
+        br_errs_warn(stayer->rest->errs, map->keys[at], joined,
+                     "both Braid and the Collector would listen at %s; give the variable another "
+                     "value for one of them",
+                     map->items[at]->text);
+    }
     if (!moved || (map->type == BR_YAML_MAP && at < map->count && !set))
         return;
     if (set)
         rest_set(stayer, map, at, moved);
     else
         rest_put(stayer, parent, index, key, moved);
-    char joined[192];
-    rest_say(stayer, br_path_join(joined, path, key), moved);
-}
-
-/* The same component in what Braid runs; NULL when it is not there. */
-static const struct br_yaml *rest_twin(struct stayer *stayer, const char *section, const char *id)
-{
-    const struct br_yaml *map = br_yaml_get(stayer->fitted, section);
-    for (size_t i = 0; map && map->type == BR_YAML_MAP && i < map->count; i++)
-        if (rest_same_id(stayer, map->keys[i]->text, id))
-            return map->items[i];
-    return NULL;
+    rest_say(stayer, joined, moved);
 }
 
 static void rest_move_receiver(struct stayer *stayer, struct br_yaml *receivers, size_t index)
@@ -366,15 +465,13 @@ int br_config_rest(struct br_rest *rest, struct br_yaml *tree, const struct br_y
     rest->empty = true;
     if (!stayer.pipelines || stayer.pipelines->type != BR_YAML_MAP)
         return 0;
-    stayer.whole = br_arena_calloc(rest->arena, stayer.pipelines->count, sizeof *stayer.whole);
-    stayer.feeder = br_arena_calloc(rest->arena, stayer.pipelines->count, sizeof *stayer.feeder);
-    if (!stayer.whole || !stayer.feeder)
-        return BR_ENOMEM;
     rest_pipelines(&stayer);
     rest->empty = stayer.pipelines->count == 0;
     if (!rest->empty && !stayer.no_memory) {
         rest_sections(&stayer);
         rest_ports(&stayer);
     }
-    return stayer.no_memory || rest->ports->failed ? BR_ENOMEM : 0;
+    return stayer.no_memory || rest->ports->failed || rest->links->failed || rest->clashes->failed
+               ? BR_ENOMEM
+               : 0;
 }

@@ -101,6 +101,7 @@ MANNERS = {
 
 @pytest.mark.parametrize("manner", MANNERS)
 def test_manners_of_public_configs(tmp_path, manner):
+    """With all losses accepted, some of them are without their transform."""
     text, (receivers, processors, exporters) = MANNERS[manner]
     env = {**os.environ, "MY_POD_IP": "127.0.0.1", "TOKEN": "t"}
     file, left = tmp_path / "collector.yaml", tmp_path / "braid.yaml"
@@ -111,8 +112,8 @@ def test_manners_of_public_configs(tmp_path, manner):
         assert done.returncode == 0, done.stderr
         return done.stdout
     assert subprocess.run([BINARY, "validate", "--config", str(file)], capture_output=True, env=env).returncode == 1
-    run("validate", "--skip-unsupported", "--config", str(file))
-    left.write_text(run("migrate", str(file)))
+    run("validate", "--skip-unsupported", "--accept-loss", "--config", str(file))
+    left.write_text(run("migrate", "--accept-loss", str(file)))
     run("validate", "--config", str(left))
     shown = run("print-config", "--config", str(left))
     traces = shown[shown.index("    traces:"):]

@@ -2,8 +2,8 @@
 /*
  * Every case of tests/conformance/migrate, whose README says what the files are: what comes out,
  * word for word; that it is right for the loader; that nothing is left to migrate in it; and that
- * --skip-unsupported comes to the same. `--mode write`, run in the source root, replaces the stored
- * results.
+ * migrating it without a rest and running it with --skip-unsupported come to the same. `--mode
+ * write`, run in the source root, replaces the stored results.
  */
 #include <dirent.h>
 #include <unistd.h>
@@ -98,7 +98,7 @@ static int check_result(const char *name, const struct br_str *text, char *env)
     assert_int_equal(write(fd, text->data, text->len), (ssize_t)text->len);
     assert_int_equal(close(fd), 0);
     struct br_migration again = {0};
-    int rc = br_config_migrate(path, &sources, br_components, &again, &errs);
+    int rc = br_config_migrate(path, &sources, br_components, true, &again, &errs);
     if (rc || strcmp(again.config.data, text->data) != 0 || again.rest.len) {
         print_error("%s: what comes out is not the end of it (%d)\n%s", name, rc,
                     again.config.data ? again.config.data : "");
@@ -111,22 +111,101 @@ static int check_result(const char *name, const struct br_str *text, char *env)
     return wrong;
 }
 
+static bool empty(const struct br_yaml *node)
+{
+    return !node || (node->type != BR_YAML_SCALAR && node->count == 0);
+}
+
+/* The order of keys does not matter; nothing, {} and an absent key are equal. */
+static bool same(const struct br_yaml *left, const struct br_yaml *right)
+{
+    if (empty(left) || empty(right))
+        return empty(left) && empty(right);
+    if (left->type != right->type)
+        return false;
+    if (left->type == BR_YAML_SCALAR)
+        return strcmp(left->text, right->text) == 0;
+    if (left->type == BR_YAML_SEQ && left->count != right->count)
+        return false;
+    for (size_t i = 0; i < left->count; i++)
+        if (!same(left->items[i],
+                  left->keys ? br_yaml_get(right, left->keys[i]->text) : right->items[i]))
+            return false;
+    for (size_t i = 0; left->keys && i < right->count; i++)
+        if (!empty(right->items[i]) && !br_yaml_get(left, right->keys[i]->text))
+            return false;
+    return true;
+}
+
+static struct br_str printed(const struct br_yaml *tree)
+{
+    struct br_str text = {0};
+    assert_int_equal(br_config_print(tree, br_components, &text), 0);
+    return text;
+}
+
+/* Both commands take the same parts out, and refuse the same. */
+static int check_agreement(const char *name, const char *path,
+                           const struct br_config_sources *sources, const struct br_config *skipped)
+{
+    struct br_errs errs = {0}, again = {0};
+    struct br_migration result = {0};
+    struct br_config *config = NULL;
+    struct br_str said = {0};
+    int wrong = 0;
+    int rc = br_config_migrate(path, sources, br_components, false, &result, &errs);
+    tell(&errs, &said);
+    if ((rc == 0) != (skipped != NULL)) {
+        print_error("%s: migrate and --skip-unsupported differ:\n%s", name, said.data);
+        wrong = 1;
+    }
+    if (rc == 0 && skipped) {
+        char *uri = malloc(result.config.len + 6);
+        assert_non_null(uri);
+        (void)sprintf(uri, "yaml:%s", result.config.data);
+        const char *uris[] = {uri};
+        struct br_config_sources own = {
+            .uris = uris, .n_uris = 1, .getenv = sources->getenv, .arg = sources->arg};
+        assert_int_equal(br_config_load(&own, br_components, &config, &again), 0);
+        struct br_str one = printed(config->tree), other = printed(skipped->tree);
+        if (!same(config->tree, skipped->tree)) {
+            print_error("%s: migrate:\n%s--- --skip-unsupported:\n%s", name, one.data, other.data);
+            wrong = 1;
+        }
+        br_str_release(&one);
+        br_str_release(&other);
+        br_config_free(config);
+        free(uri);
+    }
+    br_str_release(&said);
+    br_migration_release(&result);
+    br_errs_release(&errs);
+    br_errs_release(&again);
+    return wrong;
+}
+
 /* The same file, run as it is. */
-static int check_skip(const char *name, const char *path, char *env)
+static int check_skip(const char *name, const char *path, char *env, bool loss)
 {
     const char *uris[] = {path};
-    struct br_config_sources sources = {
-        .uris = uris, .n_uris = 1, .getenv = case_getenv, .arg = env, .skip_unsupported = true};
+    struct br_config_sources sources = {.uris = uris,
+                                        .n_uris = 1,
+                                        .getenv = case_getenv,
+                                        .arg = env,
+                                        .skip_unsupported = true,
+                                        .accept_loss = loss};
     struct br_errs errs = {0};
     struct br_config *config = NULL;
     struct br_str said = {0};
     int rc = br_config_load(&sources, br_components, &config, &errs);
     tell(&errs, &said);
-    int wrong = compare(name, ".skip", said.data) + ((rc == 0) != (config != NULL));
+    int wrong =
+        compare(name, loss ? ".loss" : ".skip", said.data) + ((rc == 0) != (config != NULL));
+    wrong += check_agreement(name, path, &sources, config);
     br_str_release(&said);
     br_config_free(config);
     br_errs_release(&errs);
-    return wrong;
+    return rc && !loss ? wrong + check_skip(name, path, env, true) : wrong;
 }
 
 static int run_case(const char *name)
@@ -138,7 +217,7 @@ static int run_case(const char *name)
     struct br_errs errs = {0};
     struct br_migration result = {0};
     struct br_str said = {0};
-    int rc = br_config_migrate(path, &sources, br_components, &result, &errs);
+    int rc = br_config_migrate(path, &sources, br_components, true, &result, &errs);
     tell(&errs, &said);
     int wrong = compare(name, ".report", said.data);
     wrong += compare(name, ".braid", result.config.data ? result.config.data : "");
@@ -146,7 +225,7 @@ static int run_case(const char *name)
     assert_int_equal(rc == 0, errs.n_errors == 0);
     if (rc == 0)
         wrong += check_result(name, &result.config, env);
-    wrong += check_skip(name, path, env);
+    wrong += check_skip(name, path, env, false);
     br_str_release(&said);
     br_errs_release(&errs);
     br_migration_release(&result);
@@ -184,7 +263,7 @@ static void without_memory(void *arg)
     struct br_errs errs = {0};
     struct br_migration result = {0};
     fault_start();
-    int rc = br_config_migrate(arg, &sources, br_components, &result, &errs);
+    int rc = br_config_migrate(arg, &sources, br_components, true, &result, &errs);
     fault_stop();
     assert_true(fault_failed() || rc == 0);
     assert_true(rc == 0 || result.config.data == NULL);

@@ -220,8 +220,15 @@ static void test_expand_text(void **state)
                                   "esc_ref: $${PORT}\nthree: $$${PORT}\ndollar: ${DOLLAR}\n"
                                   "dollar2: x${DOLLAR}\nloose: ${LOOSE}\nnullish: x${NULLISH}\n"
                                   "esc_default: ${env:UNSET:-$${PORT}}\nkey${PORT}: 1\n"
-                                  "bearer: Bearer ${MAP}\nlist: 'x ${yaml:[1, 2]}'\n");
+                                  "bearer: Bearer ${MAP}\nlist: 'x ${yaml:[1, 2]}'\n"
+                                  "foobar: ${base64:foobar}\n"
+                                  "basic: 'Basic ${base64:${env:UNSET:-Aladdin}:open sesame}'\n"
+                                  "dollars: ${base64:$$x${DOLLAR}}\nnothing: 'x${base64:}'\n");
     assert_int_equal(f.rc, 0);
+    expect(&f, "foobar", "Zm9vYmFy");                          /* RFC 4648, section 10 */
+    expect(&f, "basic", "Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ=="); /* RFC 7617, section 2 */
+    expect(&f, "dollars", "JHhhJGIkYw==");                     /* $xa$b$c */
+    expect(&f, "nothing", "x");
     expect(&f, "bearer", "Bearer {a: 1, b: [x, 'y']}");
     expect(&f, "list", "x [1, 2]");
     expect(&f, "inside", "h:4317/x");

@@ -180,6 +180,16 @@ static void test_set_and_put(void **state)
                             {BR_EDIT_PUT, 4, 1, "k", "v"},
                             {BR_EDIT_PUT, 5, 1, "k", "v"}},
          5, "a: \"2\" # x\nb: {k: v}\nc: {k: v}\nd: {k: v, e: 1}\nf:\n  k: v\n  g: 1\n");
+    /* A pair that is added stays when the first one goes, and comments stay with their pairs. */
+    edit("a: # x\n  # of b\n  b: 1\n  c: 2\nd: {}\ne:\n  - f\n  - g\n",
+         (struct br_edit[]){{BR_EDIT_PUT, 1, 1, "k", "v"},
+                            {BR_EDIT_PUT, 1, 1, "l", "w"},
+                            {BR_EDIT_CUT, 3, 3, NULL, "b went"},
+                            {BR_EDIT_PUT, 5, 1, "k", "v"},
+                            {BR_EDIT_PUT, 5, 1, "l", "w"},
+                            {BR_EDIT_DROP, 7, 5, NULL, NULL},
+                            {BR_EDIT_SET, 6, 1, NULL, "[g, h]"}},
+         7, "a: # x\n  k: v\n  l: w\n  # of b\n  # b went\n  c: 2\nd: {k: v, l: w}\ne: [g, h]\n");
     edit("# head\na:\n  # of b\n  b:\n    c: 1\n    # in b\n  # of d\n  d: 2 # d\n",
          (struct br_edit[]){{BR_EDIT_CUT, 4, 3, NULL, "b went"}}, 1,
          "# head\na:\n  # of b\n  # b went\n  # of d\n  d: 2 # d\n");

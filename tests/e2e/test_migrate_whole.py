@@ -1,0 +1,293 @@
+"""braid migrate --rest: both files together do what the original did, for the configs in tests/data/collector."""
+import collections
+import os
+import pathlib
+import re
+import subprocess
+
+import pytest
+import yaml
+
+import clients
+import otlp
+from braid import BINARY, DEADLINE_S
+from otlp import TRACES
+
+DATA = pathlib.Path(__file__).parent.parent / "data" / "collector"
+FILES = sorted(DATA.glob("*.yaml"))
+ENV = {"POD_IP": "127.0.0.1", "OTLP_PORT": "4317", "CLUSTER": "c", "ORG": "o", "BACKEND_TOKEN": "t", "HOSTNAME": "h",
+       "INSTANCE_ID": "1", "API_KEY": "k", "CLIENT_TOKEN": "c", "DD_API_KEY": "d"}
+KINDS = ("receivers", "processors", "exporters")
+
+
+def run(*args):
+    return subprocess.run([BINARY, *map(str, args)], capture_output=True, text=True, timeout=DEADLINE_S, env=ENV)
+
+
+class Divided:
+    def __init__(self, file, folder):
+        self.original = yaml.safe_load(file.read_text())
+        self.braid_path, rest_path = folder / "braid.yaml", folder / "rest.yaml"
+        done = run("migrate", file, "--rest", rest_path)
+        assert done.returncode == 0, done.stderr
+        self.said = done.stderr
+        self.braid_path.write_text(done.stdout)
+        self.text, self.rest_text = done.stdout, rest_path.read_text() if rest_path.exists() else ""
+        self.braid, self.rest = yaml.safe_load(self.text), yaml.safe_load(self.rest_text)
+
+    @property
+    def parts(self):
+        return [part for part in (self.braid, self.rest) if part]
+
+
+@pytest.fixture(params=FILES, ids=lambda file: file.stem)
+def divided(request, tmp_path):
+    return Divided(request.param, tmp_path)
+
+
+def ids(config, kind):
+    return {name for pipeline in config["service"]["pipelines"].values() for name in pipeline.get(kind) or []}
+
+
+def is_link(config, kind, name, others):
+    """An end of a link: the original does not have it."""
+    return name.startswith(("otlp/collector", "otlp/braid")) and name not in (others.get(kind) or {})
+
+
+def paths(configs, original):
+    """Every way from a receiver to an exporter as (signal, receiver, processors, exporter): links join pipelines of
+    two files, connectors those of one. memory_limiter changes no data, and each process has its own."""
+    starts, found = [], collections.Counter()
+    readers = collections.defaultdict(list)  # of a link's endpoint, or of a file's connector
+    for part, config in enumerate(configs):
+        connectors = config.get("connectors") or {}
+        for name, pipeline in config["service"]["pipelines"].items():
+            for receiver in pipeline["receivers"]:
+                if receiver in connectors:
+                    readers[part, receiver].append((part, name))
+                elif is_link(config, "receivers", receiver, original):
+                    readers[config["receivers"][receiver]["protocols"]["grpc"]["endpoint"]].append((part, name))
+                else:
+                    starts.append((receiver, (part, name)))
+
+    def walk(start, at, steps):
+        config, name = configs[at[0]], at[1]
+        pipeline = config["service"]["pipelines"][name]
+        steps = steps + tuple(each for each in pipeline.get("processors") or [] if "memory_limiter" not in each)
+        for exporter in pipeline["exporters"]:
+            if exporter in (config.get("connectors") or {}):
+                next_ones, step = readers[at[0], exporter], (exporter,)
+            elif is_link(config, "exporters", exporter, original):
+                next_ones, step = readers[config["exporters"][exporter]["endpoint"]], ()
+            else:
+                found[start, name.split("/")[0], steps, exporter] += 1
+                continue
+            assert next_ones, f"nothing reads {exporter}"
+            for next_one in next_ones:
+                walk(start, next_one, steps + step)
+    for receiver, at in starts:
+        walk(receiver, at, ())
+    return found
+
+
+def test_every_way_of_the_original_is_there_once(divided):
+    assert paths(divided.parts, divided.original) == paths([divided.original], divided.original)
+
+
+def test_every_component_is_named(divided):
+    for kind in KINDS:
+        assert ids(divided.original, kind) <= set().union(*(ids(part, kind) for part in divided.parts))
+
+
+def test_braid_takes_its_part(divided):
+    done = run("validate", "--config", divided.braid_path)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_collectors_part_is_complete(divided):
+    """By the Collector's rules: what pipelines and extensions name is defined, no pipeline lacks an end, and a connector
+    has both ends."""
+    if not divided.rest:
+        return
+    config = divided.rest
+    connectors = config.get("connectors") or {}
+    for name, pipeline in config["service"]["pipelines"].items():
+        assert pipeline["receivers"] and pipeline["exporters"], name
+        for kind in KINDS:
+            ends = connectors if kind != "processors" else {}
+            assert set(pipeline.get(kind) or []) <= set(config.get(kind) or {}) | set(ends), (name, kind)
+    assert ids(config, "receivers") & set(connectors) == ids(config, "exporters") & set(connectors)
+    assert set(config["service"].get("extensions") or []) <= set(config.get("extensions") or {})
+    for exporter in ids(config, "exporters") - set(connectors):
+        auth = ((config["exporters"][exporter] or {}).get("auth") or {}).get("authenticator")
+        assert not auth or auth in config["service"]["extensions"]
+
+
+def port_of(endpoint):
+    return re.search(r":(\d+|\$\{[^}]*\})$", endpoint).group(1)
+
+
+def listeners(config):
+    """The ports of the servers that both kinds of process have."""
+    defaults = {"grpc": "localhost:4317", "http": "localhost:4318"}
+    for name in ids(config, "receivers"):
+        settings = (config.get("receivers") or {}).get(name) or {}
+        if name.split("/")[0] == "otlp":
+            for protocol, own in settings["protocols"].items():
+                yield port_of((own or {}).get("endpoint") or defaults[protocol])
+    for name in config["service"].get("extensions") or []:
+        if name.split("/")[0] == "health_check":
+            own = config["extensions"][name] or {}
+            yield port_of(own.get("endpoint") or "localhost:13133")
+    metrics = (config["service"].get("telemetry") or {}).get("metrics") or {}
+    readers = metrics.get("readers")
+    yield str(readers[0]["pull"]["exporter"]["prometheus"]["port"] if readers else 8888)
+
+
+def test_no_port_is_taken_twice(divided):
+    taken = [port for part in divided.parts for port in listeners(part)]
+    twice = {port for port in taken if taken.count(port) > 1}
+    assert all("$" in port for port in twice), taken
+    for port in twice:
+        assert f"::endpoint: 0.0.0.0:{port}" in divided.rest_text[:divided.rest_text.index("\nreceivers:")]
+        assert f"both Braid and the Collector would listen at 0.0.0.0:{port}" in divided.said
+
+
+def test_the_offer_is_a_config(divided, tmp_path):
+    """What the header offers is valid beside the file once it is no comment, and joins both signals."""
+    lines = divided.text.splitlines()
+    offer = "\n".join(line[4:] for line in lines if line.startswith("#   "))
+    signals = {name.split("/")[0] for name in divided.braid["service"]["pipelines"]}
+    assert bool(offer) == (signals == {"traces"} and lines[0].startswith("# Braid's part of"))
+    if not offer:
+        return
+    (tmp_path / "offer.yaml").write_text(offer)
+    done = run("validate", "--config", divided.braid_path, "--config", tmp_path / "offer.yaml")
+    assert done.returncode == 0, done.stderr
+    assert "no profiles pipeline" not in done.stderr and "no traces pipeline" not in done.stderr
+
+
+def test_the_header_lists_all(divided):
+    if not divided.text.startswith("# Braid's part of"):
+        return
+    head = " ".join(line[2:] for line in divided.text.split("\n") if line.startswith("# "))
+    carried, kept = head.split("Carried over: ")[1].split("Kept by the Collector: ")
+    for kind in (*KINDS, "connectors", "extensions"):
+        for name in divided.original.get(kind) or {}:
+            stays = name in (divided.braid.get(kind) or {})
+            assert name in (carried if stays else kept).replace(";", ",").replace(",", " ").split()
+
+
+def test_a_count_of_files():
+    assert len(FILES) >= 20
+
+
+# --- What --skip-unsupported does without a Collector beside it ------------------------------------
+
+AUTH = {
+    "bearertokenauth": ({"token": "${env:TOKEN}"}, {"authorization": "Bearer s3cret"}),
+    "bearertokenauth/scheme": ({"token": "t", "scheme": "Token", "header": "X-Key"}, {"x-key": "Token t"}),
+    # RFC 7617, section 2: the example of the scheme
+    "basicauth": ({"client_auth": {"username": "Aladdin", "password": "open sesame"}},
+                  {"authorization": "Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ=="}),
+    "basicauth/env": ({"client_auth": {"username": "${env:NAME}", "password": "${env:PASSWORD}"}},
+                      {"authorization": "Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ=="}),
+    "headers_setter/own": ({"headers": [{"action": "insert", "key": "X-Own", "value": "not this"},
+                                        {"action": "upsert", "key": "x-second", "value": "this"}]},
+                           {"x-own": "o", "x-second": "this"}),
+    "headers_setter": ({"headers": [{"action": "upsert", "key": "X-Scope-OrgID", "value": "a"},
+                                    {"action": "insert", "key": "X-Plain", "value": "b"}]},
+                       {"x-scope-orgid": "a", "x-plain": "b"}),
+}
+AUTH_ENV = {"TOKEN": "s3cret", "NAME": "Aladdin", "PASSWORD": "open sesame"}
+
+
+def with_auth(name, settings, sink):
+    return {"receivers": {"otlp": {"protocols": {"http": {"endpoint": "localhost:0"}}}},
+            "exporters": {"otlphttp": {"endpoint": f"http://{sink.http}", "headers": {"X-Own": "o", "X-Second": "s"},
+                                       "auth": {"authenticator": name}}},
+            "extensions": {name: settings},
+            "service": {"extensions": [name], "telemetry": {"metrics": {"level": "none"}},
+                        "pipelines": {"traces": {"receivers": ["otlp"], "exporters": ["otlphttp"]}}}}
+
+
+@pytest.mark.parametrize("migrated", [False, True], ids=["skip", "migrate"])
+@pytest.mark.parametrize("name", AUTH)
+def test_an_authenticator_reaches_the_backend(braid, sink, tmp_path, name, migrated):
+    settings, wanted = AUTH[name]
+    config = with_auth(name, settings, sink)
+    if migrated:
+        file = tmp_path / "collector.yaml"
+        file.write_text(yaml.safe_dump(config, sort_keys=False))
+        done = subprocess.run([BINARY, "migrate", str(file)], capture_output=True, text=True, timeout=DEADLINE_S,
+                              env={**os.environ, **AUTH_ENV})
+        assert done.returncode == 0, done.stderr
+        assert "s3cret" not in done.stdout and "open sesame" not in done.stdout or "env" not in name
+        config = yaml.safe_load(done.stdout)
+    server = braid(config, *([] if migrated else ["--skip-unsupported"]), env=AUTH_ENV)
+    body = otlp.encode(otlp.trace_request(1), otlp.PROTOBUF)
+    assert clients.http(server.http, TRACES.path, body, otlp.PROTOBUF).code == 200
+    sink.wait(TRACES, 1)
+    [call] = sink.calls
+    assert {key: call.headers.get(key) for key in wanted} == wanted and call.headers["x-own"] == "o"
+
+
+REFUSED = {
+    "a tenant from clients": ("exporters", {"extensions": {"headers_setter": {"headers": [
+        {"key": "X", "from_context": "x"}]}}}, "headers_setter"),
+    "a token that is read again": ("exporters", {"extensions": {"bearertokenauth": {"filename": "/token"}}},
+                                   "bearertokenauth"),
+    "no such extension": ("exporters", {}, "nobody"),
+}
+
+
+@pytest.mark.parametrize("command", ["validate", "migrate"])
+@pytest.mark.parametrize("case", REFUSED)
+def test_an_authenticator_that_no_header_replaces_is_refused(sink, tmp_path, case, command):
+    _, more, name = REFUSED[case]
+    config = {**with_auth(name, {}, sink), **more}
+    config["service"]["extensions"] = list(more.get("extensions", {}))
+    if not more:
+        del config["extensions"]
+    file = tmp_path / "collector.yaml"
+    file.write_text(yaml.safe_dump(config, sort_keys=False))
+    args = ["migrate", file] if command == "migrate" else ["validate", "--skip-unsupported", "--config", file]
+    done = run(*args)
+    assert done.returncode == 1 and done.stdout == ""
+    assert 'exporters::otlphttp: "auth": Braid has no authenticators: ' in done.stderr
+
+
+LOSSY = {
+    "tail_sampling": {"policies": [{"name": "a", "type": "always_sample"}]},
+    "transform": {"trace_statements": [{"context": "span", "statements": ['delete_key(attributes, "a")']}]},
+    "span": {"name": {"from_attributes": ["a"]}},
+    "unknownprocessor": {},
+    "filter": {"traces": {"spanevent": ['name == "a"']}},
+    "redaction": {"allow_all_keys": True, "made_up_elsewhere": True},
+    "probabilistic_sampler": {"sampling_percentage": 5, "made_up_elsewhere": True},
+}
+
+
+@pytest.mark.parametrize("command", ["validate", "migrate"])
+@pytest.mark.parametrize("name", LOSSY)
+def test_a_processor_that_matters_is_left_out_only_on_demand(tmp_path, name, command):
+    config = {"receivers": {"otlp": {"protocols": {"http": {"endpoint": "localhost:0"}}}},
+              "processors": {name: LOSSY[name], "k8sattributes": {}}, "exporters": {"debug": {}},
+              "service": {"telemetry": {"metrics": {"level": "none"}},
+                          "pipelines": {"traces": {"receivers": ["otlp"], "processors": [name, "k8sattributes"],
+                                                   "exporters": ["debug"]}}}}
+    file = tmp_path / "collector.yaml"
+    file.write_text(yaml.safe_dump(config, sort_keys=False))
+    args = ["migrate", file] if command == "migrate" else ["validate", "--skip-unsupported", "--config", file]
+    done = run(*args)
+    assert done.returncode == 1 and done.stdout == ""
+    assert f"processors::{name}" in done.stderr
+    assert "--accept-loss leaves it out, migrate --rest keeps it in a Collector" in done.stderr
+    done = run(*args, "--accept-loss")
+    assert done.returncode == 0, done.stderr
+    assert f"processors::{name}" in done.stderr
+    if command == "migrate":
+        done = run("migrate", file, "--rest", tmp_path / "rest.yaml")
+        assert done.returncode == 0, done.stderr
+        assert yaml.safe_load((tmp_path / "rest.yaml").read_text())["service"]["pipelines"]["traces"] == {
+            "receivers": ["otlp"], "processors": [name, "k8sattributes"], "exporters": ["otlp/braid"]}
