@@ -4,6 +4,8 @@
  * as net.SplitHostPort does.
  */
 #include <ctype.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -145,4 +147,41 @@ bool br_endpoint_parse(const char *text, char *host, unsigned *ret_port)
     host[len] = '\0';
     *ret_port = port;
     return true;
+}
+
+/* Writes less than a minute: seconds with a fraction, or a smaller unit for less than one. */
+static void format_seconds(uint64_t ns, char *out, size_t size)
+{
+    uint64_t fraction = ns % 1000000000;
+    int digits = 9;
+    if (ns < 1000000000 && ns % 1000 != 0)
+        (void)snprintf(out, size, "%" PRIu64 "ns", ns);
+    else if (ns < 1000000000 && ns % 1000000 != 0)
+        (void)snprintf(out, size, "%" PRIu64 "us", ns / 1000);
+    else if (ns < 1000000000)
+        (void)snprintf(out, size, "%" PRIu64 "ms", ns / 1000000);
+    else if (!fraction)
+        (void)snprintf(out, size, "%" PRIu64 "s", ns / 1000000000);
+    else {
+        for (; fraction % 10 == 0; digits--)
+            fraction /= 10;
+        (void)snprintf(out, size, "%" PRIu64 ".%0*" PRIu64 "s", ns / 1000000000, digits, fraction);
+    }
+}
+
+const char *br_duration_format(uint64_t ns, char out[BR_DURATION_SIZE])
+{
+    const uint64_t second = 1000000000, minute = 60 * second, hour = 60 * minute;
+    size_t len = 0;
+    out[0] = '\0';
+    if (ns / hour)
+        len += (size_t)snprintf(out, BR_DURATION_SIZE, "%" PRIu64 "h", ns / hour);
+    if (ns % hour / minute)
+        len +=
+            (size_t)snprintf(out + len, BR_DURATION_SIZE - len, "%" PRIu64 "m", ns % hour / minute);
+    if (ns % minute)
+        format_seconds(ns % minute, out + len, BR_DURATION_SIZE - len);
+    else if (!ns)
+        (void)snprintf(out, BR_DURATION_SIZE, "0s");
+    return out;
 }

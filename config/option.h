@@ -188,6 +188,11 @@ int br_options_read(const struct br_option *table, const struct br_yaml *node, c
 /* Reads a Go duration of `text` into nanoseconds; false when it is none or is negative. */
 bool br_duration_parse(const char *text, uint64_t *ret_ns);
 
+/* Writes a duration as br_duration_parse reads it, in the largest units that are exact: "1h30m",
+ * "1.5s", "200ms", "0s". Returns `out`. */
+#define BR_DURATION_SIZE 48
+const char *br_duration_format(uint64_t ns, char out[BR_DURATION_SIZE]);
+
 /* A host and a port out of "host:port", "[::1]:port", ":port". `host` needs 256 bytes. Returns
  * false when there is no port or it is not 0 to 65535. */
 bool br_endpoint_parse(const char *text, char *host, unsigned *ret_port);

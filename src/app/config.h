@@ -83,6 +83,12 @@ void br_config_free(struct br_config *config);
 int br_config_print(const struct br_yaml *tree, const struct br_component *const *registry,
                     struct br_str *out);
 
+/* Appends the effective settings as YAML that reads as the same configuration: every component in
+ * use with all its keys, defaults included, the pipelines, and the service's own keys. Secrets
+ * as br_config_print has them. Returns 0 or BR_ENOMEM. */
+int br_config_print_effective(struct br_config *config, const struct br_component *const *registry,
+                              struct br_str *out);
+
 /* Checks what a component's settings, read by its table from `node`, say about TLS (net/tls.h),
  * each block at its place. Returns 0, BR_EINVAL with errors added, or BR_ENOMEM. */
 int br_config_check_tls(const struct br_option *table, const void *config,

@@ -3,8 +3,10 @@
 #include <string.h>
 
 #include "app/config.h"
+#include "app/service_config.h"
 #include "base/mem.h"
 #include "base/str.h"
+#include "config/effective.h"
 #include "config/parts.h"
 
 #define SIMPLE_KEY_MAX                                                                             \
@@ -317,4 +319,103 @@ int br_yaml_print(const struct br_yaml *tree, const struct br_component *const *
                   struct br_str *out)
 {
     return print_tree(&(struct printer){out, registry, true}, tree);
+}
+
+/* --- What holds ------------------------------------------------------------------------------ */
+
+/* Appends a pair; NULL values are failures of memory. */
+static int config_print_add(struct br_arena *arena, struct br_yaml *map, const char *key,
+                            struct br_yaml *value)
+{
+    struct br_yaml *name = br_yaml_scalar(arena, key, strlen(key), NULL);
+    return map && name && value ? br_yaml_append(arena, map, name, value) : BR_ENOMEM;
+}
+
+static struct br_yaml *config_print_ids(struct br_arena *arena,
+                                        struct br_instance *const *instances, size_t count)
+{
+    struct br_yaml *list = br_yaml_new(arena, BR_YAML_SEQ, NULL);
+    for (size_t i = 0; list && i < count; i++) {
+        struct br_yaml *id =
+            br_yaml_scalar(arena, instances[i]->id, strlen(instances[i]->id), NULL);
+        if (!id || br_yaml_append(arena, list, NULL, id))
+            return NULL;
+    }
+    return list;
+}
+
+/* Returns the section of a kind with the components that are in use. */
+static struct br_yaml *config_print_section(struct br_config *config, enum br_kind kind)
+{
+    struct br_yaml *section = br_yaml_new(&config->arena, BR_YAML_MAP, NULL);
+    for (size_t i = 0; section && i < config->n_instances; i++) {
+        const struct br_instance *instance = &config->instances[i];
+        if (!instance->used || !instance->component || instance->component->kind != kind)
+            continue;
+        struct br_yaml *settings = br_options_effective(
+            instance->component->options, instance->config, instance->node, &config->arena);
+        if (config_print_add(&config->arena, section, instance->id, settings))
+            return NULL;
+    }
+    return section;
+}
+
+static struct br_yaml *config_print_pipelines(struct br_config *config)
+{
+    struct br_arena *arena = &config->arena;
+    struct br_yaml *map = br_yaml_new(arena, BR_YAML_MAP, NULL);
+    for (size_t i = 0; map && i < config->n_pipelines; i++) {
+        const struct br_pipeline *p = &config->pipelines[i];
+        struct br_yaml *lists = br_yaml_new(arena, BR_YAML_MAP, NULL);
+        int rc = config_print_add(arena, lists, "receivers",
+                                  config_print_ids(arena, p->receivers, p->n_receivers));
+        rc = rc ? rc
+                : config_print_add(arena, lists, "processors",
+                                   config_print_ids(arena, p->processors, p->n_processors));
+        rc = rc ? rc
+                : config_print_add(arena, lists, "exporters",
+                                   config_print_ids(arena, p->exporters, p->n_exporters));
+        if (rc || config_print_add(arena, map, p->id, lists))
+            return NULL;
+    }
+    return map;
+}
+
+static struct br_yaml *config_print_workers(struct br_config *config)
+{
+    char *text = config->workers ? br_arena_printf(&config->arena, "%u", config->workers)
+                                 : br_arena_printf(&config->arena, "auto");
+    return text ? br_yaml_scalar(&config->arena, text, strlen(text), NULL) : NULL;
+}
+
+static struct br_yaml *config_print_service(struct br_config *config)
+{
+    struct br_arena *arena = &config->arena;
+    const struct br_yaml *given = br_yaml_get(config->tree, "service");
+    struct br_yaml *service = br_yaml_new(arena, BR_YAML_MAP, NULL);
+    struct br_yaml *telemetry =
+        br_telemetry_effective(br_yaml_get(given, "telemetry"), &config->telemetry, arena);
+    struct br_yaml *fanout = br_options_effective(br_fanout_options, &config->fanout,
+                                                  br_yaml_get(given, "fanout"), arena);
+    int rc = config_print_add(arena, service, "extensions",
+                              config_print_ids(arena, config->extensions, config->n_extensions));
+    rc = rc ? rc : config_print_add(arena, service, "workers", config_print_workers(config));
+    rc = rc ? rc : config_print_add(arena, service, "fanout", fanout);
+    rc = rc ? rc : config_print_add(arena, service, "telemetry", telemetry);
+    rc = rc ? rc : config_print_add(arena, service, "pipelines", config_print_pipelines(config));
+    return rc ? NULL : service;
+}
+
+int br_config_print_effective(struct br_config *config, const struct br_component *const *registry,
+                              struct br_str *out)
+{
+    static const enum br_kind kinds[] = {BR_RECEIVER, BR_PROCESSOR, BR_EXPORTER, BR_EXTENSION};
+    struct br_yaml *tree = br_yaml_new(&config->arena, BR_YAML_MAP, NULL);
+    int rc = 0;
+    for (size_t i = 0; !rc && i < BR_COUNT(kinds); i++)
+        rc = config_print_add(&config->arena, tree, br_kind_section(kinds[i]),
+                              config_print_section(config, kinds[i]));
+    if (!rc)
+        rc = config_print_add(&config->arena, tree, "service", config_print_service(config));
+    return rc ? rc : print_tree(&(struct printer){out, registry, false}, tree);
 }

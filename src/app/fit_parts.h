@@ -69,7 +69,8 @@ void *br_fit_keep(struct br_fitter *fitter, void *memory);
 struct br_yaml *br_fit_pipelines(const struct br_fitter *fitter);
 struct br_yaml *br_fit_section(const struct br_fitter *fitter, enum br_kind kind);
 
-/* Returns the component that `node` means in a list of `kind`; NULL when there is none. */
+/* Returns the component that `node` means in a list of `kind`; NULL when the list
+ * names nothing that is defined. */
 struct br_fit_unit *br_fit_resolve(struct br_fitter *fitter, enum br_kind kind,
                                    const struct br_yaml *node);
 

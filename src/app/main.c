@@ -17,6 +17,7 @@
 #include "app/replay.h"
 #include "app/service.h"
 #include "base/mem.h"
+#include "config/parts.h"
 
 #define URIS_MAX 100
 #define EXIT_USAGE 2
@@ -35,7 +36,9 @@ static const char help[] =
     "set\n"
     "  braid --config FILE [--config FILE ...] [--set KEY=VALUE ...]   run\n"
     "  braid validate --config FILE       check a config: exit 0, or the errors\n"
-    "  braid print-config --config FILE   show the merged, expanded config, secrets as [REDACTED]\n"
+    "  braid print-config --config FILE   show the merged, expanded config, secrets as "
+    "[REDACTED];\n"
+    "                                     with --defaults, every key of what is in use\n"
     "  braid components [--json]          what is built in\n"
     "  braid migrate FILE [--rest FILE]   convert a Collector's config; parts that Braid lacks go "
     "to "
@@ -72,7 +75,7 @@ struct arguments {
     struct br_config_sources sources;
     uint64_t shutdown_timeout_ms;
     const char *file, *rest; /* of migrate; of open, a file */
-    bool json, core_dumps;
+    bool json, core_dumps, defaults;
     bool quickstart; /* there is no --config */
 };
 
@@ -142,6 +145,8 @@ static int main_read_option(struct arguments *left, int argc, char **argv, int *
         left->sources.accept_loss = true;
     } else if (strcmp(arg, "--core-dumps") == 0) {
         left->core_dumps = true;
+    } else if (strcmp(arg, "--defaults") == 0 && left->command == PRINT_CONFIG) {
+        left->defaults = true;
     } else if (strcmp(arg, "--json") == 0 && left->command == COMPONENTS) {
         left->json = true;
     } else {
@@ -192,6 +197,23 @@ static int main_print_config(const struct br_config_sources *sources)
     br_str_release(&out);
     br_errs_release(&errs);
     br_arena_release(&arena);
+    return rc ? EXIT_FAILURE : EXIT_SUCCESS;
+}
+
+static int main_print_effective(const struct br_config_sources *sources)
+{
+    struct br_errs errs = {0};
+    struct br_config *config = NULL;
+    struct br_str out = {0};
+    int rc = br_config_load(sources, br_components, &config, &errs);
+    if (!rc && br_config_print_effective(config, br_components, &out))
+        rc = br_errs_no_memory(&errs);
+    main_print_errors(&errs);
+    if (!rc && (fputs(out.data, stdout) < 0 || fflush(stdout) != 0))
+        rc = BR_EIO;
+    br_str_release(&out);
+    br_errs_release(&errs);
+    br_config_free(config);
     return rc ? EXIT_FAILURE : EXIT_SUCCESS;
 }
 
@@ -323,8 +345,9 @@ static int main_with_config(struct arguments *left)
     if (left->quickstart && br_quickstart_sources(&left->sources, left->uris, &arena))
         (void)fprintf(stderr, "braid: out of memory\n");
     else
-        code =
-            left->command == PRINT_CONFIG ? main_print_config(&left->sources) : main_load_and(left);
+        code = left->command != PRINT_CONFIG ? main_load_and(left)
+               : left->defaults              ? main_print_effective(&left->sources)
+                                             : main_print_config(&left->sources);
     br_arena_release(&arena);
     return code;
 }

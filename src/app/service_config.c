@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "config/effective.h"
 #include "config/parts.h"
 #include "net/hosts.h"
 
@@ -352,4 +353,21 @@ int br_workers_read(const struct br_yaml *node, unsigned *ret, struct br_errs *e
     return br_errs_add(errs, node, "service::workers",
                        "must be a whole number from 1 to %d, or auto, got %s", WORKERS_MAX,
                        br_yaml_show(node, shown));
+}
+
+/* The address takes the place of readers that the file does not have. */
+struct br_yaml *br_telemetry_effective(const struct br_yaml *node,
+                                       const struct br_telemetry_config *config,
+                                       struct br_arena *arena)
+{
+    struct telemetry telemetry;
+    struct br_errs errs = {0};
+    int rc =
+        br_options_read(telemetry_options, node, "service::telemetry", &telemetry, arena, &errs);
+    br_errs_release(&errs);
+    if (rc)
+        return NULL;
+    if (!br_yaml_get(br_yaml_get(node, "metrics"), "readers") && config->metrics_endpoint)
+        telemetry.metrics.address = config->metrics_endpoint;
+    return br_options_effective(telemetry_options, &telemetry, node, arena);
 }

@@ -12,3 +12,9 @@
 int br_telemetry_read(const struct br_yaml *node, struct br_telemetry_config *ret,
                       struct br_arena *arena, struct br_errs *errs);
 int br_workers_read(const struct br_yaml *node, unsigned *ret, struct br_errs *errs);
+
+/* Returns the tree of service::telemetry with every key and the value that holds, as it was read
+ * from `node` into `config`; NULL when memory runs out. */
+struct br_yaml *br_telemetry_effective(const struct br_yaml *node,
+                                       const struct br_telemetry_config *config,
+                                       struct br_arena *arena);

@@ -448,6 +448,39 @@ static void test_older_spellings(void **state)
     }
 }
 
+/* The texts are exact, and the shortest that Go's ParseDuration reads as the same. */
+static void test_duration_format(void **state)
+{
+    (void)state;
+    static const struct {
+        uint64_t ns;
+        const char *text;
+    } cases[] = {
+        {0, "0s"},
+        {1, "1ns"},
+        {1500, "1500ns"},
+        {2000, "2us"},
+        {200000000, "200ms"},
+        {999999999, "999999999ns"},
+        {1000000000, "1s"},
+        {1500000000, "1.5s"},
+        {1000000001, "1.000000001s"},
+        {60000000000, "1m"},
+        {90000000000, "1m30s"},
+        {5400000000000, "1h30m"},
+        {86400000000000, "24h"},
+        {3600000000001, "1h1ns"},
+        {(1ull << 63) - 1, "2562047h47m16.854775807s"},
+    };
+    for (size_t i = 0; i < BR_COUNT(cases); i++) {
+        char text[BR_DURATION_SIZE];
+        uint64_t ns = 0;
+        assert_string_equal(br_duration_format(cases[i].ns, text), cases[i].text);
+        assert_true(br_duration_parse(text, &ns));
+        assert_true(ns == cases[i].ns);
+    }
+}
+
 SUITE(option)
 {
     const struct CMUnitTest tests[] = {
@@ -456,7 +489,7 @@ SUITE(option)
         cmocka_unit_test(test_secrets_stay),    cmocka_unit_test(test_grouped_digits),
         cmocka_unit_test(test_headers_at_most), cmocka_unit_test(test_numbers),
         cmocka_unit_test(test_older_spellings), cmocka_unit_test(test_duration),
-        cmocka_unit_test(test_endpoint),
+        cmocka_unit_test(test_duration_format), cmocka_unit_test(test_endpoint),
     };
     return RUN(tests, NULL, NULL);
 }
