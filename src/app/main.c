@@ -266,6 +266,18 @@ static void main_welcome(void *arg)
     (void)fflush(stdout);
 }
 
+/* Names all ports that other processes have. Returns false when it found no such port. */
+static bool main_say_taken(const struct br_config *config)
+{
+    struct br_errs errs = {0};
+    char line[1200];
+    size_t count = br_preflight_taken(config, &errs);
+    for (size_t i = 0; i < errs.n_errors; i++)
+        br_error(NULL, "%s", br_err_format(&errs.errors[i], line, sizeof line));
+    br_errs_release(&errs);
+    return count > 0;
+}
+
 static int main_run(const struct br_config *config, struct arguments *left)
 {
     struct br_service_options options = {
@@ -278,7 +290,7 @@ static int main_run(const struct br_config *config, struct arguments *left)
     (void)signal(SIGPIPE, SIG_IGN);
     (void)br_log_start();
     int rc = br_service_run(config, &options, &err);
-    if (rc)
+    if (rc && !(err.code == BR_EIO && main_say_taken(config)))
         br_error(NULL, "%s", br_err_format(&err, line, sizeof line));
     (void)br_log_stop(LOG_WAIT_MS);
     return rc ? EXIT_FAILURE : EXIT_SUCCESS;

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "app/preflight.h"
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -8,6 +10,8 @@
 #include "app/telemetry.h"
 #include "base/mem.h"
 #include "base/memory.h"
+#include "base/str.h"
+#include "config/parts.h"
 #include "core/shared.h"
 #include "net/client.h"
 #include "net/hosts.h"
@@ -22,6 +26,8 @@ struct preflight {
     struct br_server_place *places;
     size_t n_places;
     uint32_t cap_places;
+    const struct br_config *config;
+    struct br_errs *taken; /* gets an error for each port that is taken; NULL: none is looked for */
 };
 
 static uint64_t preflight_mono_ms(struct br_host *host)
@@ -80,6 +86,118 @@ static const struct br_server_ops preflight_server_ops = {
 static const struct br_client_ops preflight_client_ops = {
     preflight_client_send, preflight_client_send, preflight_client_free, NULL};
 
+/* --- Ports that are taken ------------------------------------------------------------------- */
+
+/* Finds the key of an endpoint in an option table: the one in the section that is called as the
+ * server is ("grpc"), where the settings have it. Appends its path. */
+static bool preflight_find_key(const struct br_option *table, const char *settings,
+                               const char *what, struct br_str *path)
+{
+    for (const struct br_option *option = table; option && option->name; option++) {
+        const void *section = settings + option->offset;
+        size_t before = path->len;
+        if (option->kind == BR_OPT_PRESENT)
+            memcpy(&section, settings + option->offset, sizeof section);
+        else if (option->kind != BR_OPT_STRUCT)
+            continue;
+        if (!section)
+            continue;
+        br_str_printf(path, "::%s", option->name);
+        const struct br_option *row = option->sub;
+        while (row && row->name && strcmp(row->name, "endpoint") != 0)
+            row++;
+        if (strcmp(option->name, what) == 0 && row && row->name) {
+            br_str_puts(path, "::endpoint");
+            return true;
+        }
+        if (preflight_find_key(option->sub, section, what, path))
+            return true;
+        if (!path->failed) {
+            path->len = before;
+            path->data[before] = '\0';
+        }
+    }
+    return false;
+}
+
+/* Returns the component whose server is called "receiver/otlp/edge grpc"; NULL for the telemetry.
+ */
+static const struct br_instance *preflight_owner(const struct br_config *config, const char *name)
+{
+    for (size_t i = 0; i < config->n_instances; i++) {
+        const struct br_instance *instance = &config->instances[i];
+        char whole[160];
+        if (!instance->component)
+            continue;
+        int len = snprintf(whole, sizeof whole, "%s/%s ", br_kind_name(instance->component->kind),
+                           instance->id);
+        if (len > 0 && (size_t)len < sizeof whole && strncmp(name, whole, (size_t)len) == 0)
+            return instance;
+    }
+    return NULL;
+}
+
+/* Returns the node at a path, or the nearest one above it that the file has. */
+static const struct br_yaml *preflight_node(const struct br_yaml *tree, const char *path)
+{
+    const struct br_yaml *node = tree;
+    char key[256];
+    while (node && *path) {
+        const char *end = strstr(path, "::");
+        size_t len = end ? (size_t)(end - path) : strlen(path);
+        (void)snprintf(key, sizeof key, "%.*s", (int)len, path);
+        const struct br_yaml *next = br_yaml_get(node, key);
+        if (!next || !next->line)
+            break;
+        node = next;
+        path += len + (end ? 2 : 0);
+    }
+    return node;
+}
+
+#define METRICS "service::telemetry::metrics"
+
+/* Appends "key=value" as --set takes it: with dots where no id has one. */
+static void preflight_say_set(const char *path, const char *endpoint, struct br_str *out)
+{
+    enum { SHIFT = 10000 };
+    const char *colon = strrchr(endpoint, ':');
+    unsigned long port = colon ? strtoul(colon + 1, NULL, 10) : 0;
+    bool dotted = !strchr(path, '.');
+    for (const char *p = path; *p; p += dotted && p[0] == ':' && p[1] == ':' ? 2 : 1)
+        br_str_putc(out, dotted && p[0] == ':' && p[1] == ':' ? '.' : *p);
+    int host = colon ? (int)(colon - endpoint) : 0;
+    port = port + SHIFT <= 65535 ? port + SHIFT : port - SHIFT;
+    if (strcmp(path, METRICS "::readers") == 0)
+        br_str_printf(out, "='[{pull: {exporter: {prometheus: {host: \"%.*s\", port: %lu}}}}]'",
+                      host, endpoint, port);
+    else
+        br_str_printf(out, "=%.*s:%lu", host, endpoint, port);
+}
+
+static void preflight_say_taken(struct preflight *preflight, const struct br_server_config *config)
+{
+    const struct br_instance *owner = preflight_owner(preflight->config, config->name);
+    struct br_str path = {.max = 2048}, set = {.max = 4096};
+    if (owner) {
+        br_str_printf(&path, "%s::%s", br_kind_section(owner->component->kind), owner->id);
+        if (!preflight_find_key(owner->component->options, owner->config, config->what, &path))
+            br_str_puts(&path, "::endpoint");
+    } else {
+        br_str_puts(&path, "service::telemetry::metrics::address");
+    }
+    const char *key = path.failed ? "" : path.data;
+    if (!owner && br_yaml_get(preflight_node(preflight->config->tree, METRICS), "readers"))
+        key = METRICS "::readers";
+    const struct br_yaml *node = preflight_node(preflight->config->tree, key);
+    preflight_say_set(key, config->endpoint, &set);
+    br_errs_add(preflight->taken, node, key,
+                "%s: address already in use by another process; set another with --set %s",
+                config->endpoint, set.failed ? "" : set.data);
+    br_str_release(&path);
+    br_str_release(&set);
+}
+
 static int preflight_take(struct preflight *preflight, const struct br_server_place *place,
                           const char *endpoint, struct br_err *err)
 {
@@ -101,6 +219,8 @@ static int preflight_serve(struct br_host *host, const struct br_server_config *
     struct br_server_place place;
     (void)service;
     int rc = br_server_check(config, &place, err);
+    if (!rc && p->taken && place.taken)
+        preflight_say_taken(p, config);
     if (!rc)
         rc = preflight_take(p, &place, config->endpoint, err);
     if (rc) {
@@ -164,9 +284,10 @@ static int preflight_telemetry(struct preflight *preflight, const struct br_conf
     return rc;
 }
 
-int br_preflight(const struct br_config *config, struct br_errs *errs)
+static int preflight_run(const struct br_config *config, struct br_errs *errs,
+                         struct br_errs *taken)
 {
-    struct preflight p = {.n_places = 0};
+    struct preflight p = {.config = config, .taken = taken};
     struct br_pool *pool = br_pool_new(POOL_BYTES);
     struct br_shared *shared = br_shared_new();
     int rc = pool && shared ? br_host_init(&p.host, &preflight_ops, pool) : BR_ENOMEM;
@@ -185,4 +306,18 @@ int br_preflight(const struct br_config *config, struct br_errs *errs)
     br_pool_free(pool);
     br_free(p.places);
     return rc;
+}
+
+int br_preflight(const struct br_config *config, struct br_errs *errs)
+{
+    return preflight_run(config, errs, NULL);
+}
+
+size_t br_preflight_taken(const struct br_config *config, struct br_errs *errs)
+{
+    struct br_errs others = {0};
+    size_t before = errs->n_errors;
+    (void)preflight_run(config, &others, errs);
+    br_errs_release(&others);
+    return errs->n_errors - before;
 }

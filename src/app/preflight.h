@@ -12,3 +12,7 @@
 
 /* Returns 0, or a negative code with errors in `errs`. */
 int br_preflight(const struct br_config *config, struct br_errs *errs);
+
+/* Finds the ports that other processes have, all of them, for a start that failed. Adds an error
+ * for each, with the argument that moves it, and returns how many there are. */
+size_t br_preflight_taken(const struct br_config *config, struct br_errs *errs);

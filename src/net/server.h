@@ -52,6 +52,7 @@ struct br_server_place {
     char path[108];      /* of a unix socket; "" otherwise */
     uint8_t address[16]; /* IPv4 in its first four bytes */
     bool v6, every_interface;
+    bool taken;    /* another process listens there now */
     unsigned port; /* 0: any free one, and for unix sockets */
 };
 

@@ -45,23 +45,32 @@ static void server_check_place_forget_port(struct sockaddr_storage *addr)
     }
 }
 
-/* Binds and lets go. Returns 0 or an errno. */
-static int server_check_place_try(const struct br_server_place *place, const struct addrinfo *ai)
+/* Binds a socket and closes it. Returns 0 or an errno. */
+static int server_check_bind(const struct sockaddr_storage *addr, const struct addrinfo *ai)
 {
-    struct sockaddr_storage addr = {0};
     int one = 1, zero = 0;
-    memcpy(&addr, ai->ai_addr, ai->ai_addrlen);
-    if (place->port >= FREE_PORTS)
-        server_check_place_forget_port(&addr);
     int fd = socket(ai->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return errno;
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
     if (ai->ai_family == AF_INET6)
         setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &zero, sizeof zero);
-    int why = bind(fd, (struct sockaddr *)&addr, ai->ai_addrlen) ? errno : 0;
+    int why = bind(fd, (const struct sockaddr *)addr, ai->ai_addrlen) ? errno : 0;
     close(fd);
-    return why == EADDRINUSE ? 0 : why;
+    return why;
+}
+
+/* Returns 0 or an errno. That the port is taken is noted, and is not an error. */
+static int server_check_place_try(struct br_server_place *place, const struct addrinfo *ai)
+{
+    struct sockaddr_storage addr = {0};
+    memcpy(&addr, ai->ai_addr, ai->ai_addrlen);
+    int why = server_check_bind(&addr, ai);
+    place->taken = why == EADDRINUSE;
+    if (place->port < FREE_PORTS)
+        return place->taken ? 0 : why;
+    server_check_place_forget_port(&addr);
+    return server_check_bind(&addr, ai);
 }
 
 static int server_check_tcp(const char *endpoint, struct br_server_place *ret, struct br_err *err)
