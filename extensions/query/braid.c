@@ -34,8 +34,8 @@ static double braid_unit_ns(const char *unit)
     static const struct {
         const char *name;
         double ns;
-    } units[] = {{"", 1},     {"ns", 1},  {"us", 1e3}, {"\u00b5s", 1e3}, {"\u03bcs", 1e3},
-                 {"ms", 1e6}, {"s", 1e9}, {"m", 6e10}, {"h", 3.6e12}};
+    } units[] = {{"ns", 1},   {"us", 1e3}, {"\u00b5s", 1e3}, {"\u03bcs", 1e3},
+                 {"ms", 1e6}, {"s", 1e9},  {"m", 6e10},      {"h", 3.6e12}};
     for (size_t i = 0; i < BR_COUNT(units); i++)
         if (!strcmp(units[i].name, unit))
             return units[i].ns;
@@ -50,7 +50,13 @@ bool query_braid_duration(struct query_job *job, const char *name, uint64_t *ret
     if (!text || !*text)
         return true;
     double value = strtod(text, &end);
-    double ns = *text >= '0' && *text <= '9' && end > text ? value * braid_unit_ns(end) : -1;
+    bool number = *text >= '0' && *text <= '9' && end > text, bare = number && !*end;
+    if (bare && value > 0) {
+        query_job_fail(job, 400, "invalid %s: \"%.40s\" has no unit; write %.40sms or %.40ss", name,
+                       text, text, text);
+        return false;
+    }
+    double ns = bare ? 0 : number ? value * braid_unit_ns(end) : -1;
     if (!(ns >= 0 && ns <= DURATION_MAX)) {
         query_job_fail(job, 400, "invalid %s: must be a duration, as 100ms or 1.5s, got \"%.40s\"",
                        name, text);

@@ -180,6 +180,10 @@ static int ask_read_option(struct ask_args *args, int argc, char **argv, int *in
         return ask_misuse("unknown or incomplete argument", option);
     const char *value = argv[++*index];
     bool ids = strcmp(option, "--span") == 0 || strcmp(option, "--trace") == 0;
+    size_t len = strlen(value);
+    if (strcmp(option, "--time-range") == 0 && len && value[len - 1] >= '0' &&
+        value[len - 1] <= '9')
+        return ask_misuse("--time-range wants a duration with its unit, such as 30m, not", value);
     if (ids && !ask_read_ids(args, value))
         return ask_misuse("ids are hex or base64, TRACE or TRACE/SPAN, not", value);
     if (!ids && !ask_read_valued(args, option, value, start, start_size))

@@ -109,6 +109,17 @@ def test_totals_agree_whichever_way_they_are_asked_for(asked):
         5 * shop.PERIOD == whole["flamebearer"]["numTicks"]
 
 
+def test_a_duration_without_its_unit_is_refused(asked):
+    for key in ("min_duration", "max_duration"):
+        status, answer = asked.any("/api/braid/spans", **RANGE, **{key: "500"})
+        assert status == 400 and f'invalid {key}: "500" has no unit; write 500ms or 500s' in json.dumps(answer).replace("\\", "")
+    ask = [BINARY, "query", "spans", "--url", f"http://{asked.address}"]
+    done = subprocess.run([*ask, "--min-duration", "1.5"], capture_output=True, text=True, timeout=DEADLINE_S)
+    assert done.returncode == 1 and 'invalid min_duration: "1.5" has no unit; write 1.5ms or 1.5s' in done.stderr
+    done = subprocess.run([*ask, "--time-range", "60"], capture_output=True, text=True, timeout=DEADLINE_S)
+    assert done.returncode == 2 and "--time-range wants a duration with its unit, such as 30m, not 60" in done.stderr
+
+
 def test_spans_are_listed_by_what_they_took(asked):
     by_cpu = asked.braid("spans", **RANGE, sort="cpu")["spans"]
     assert [span["name"] for span in by_cpu] == ["reserve", "query", "price", "checkout"]
@@ -125,6 +136,7 @@ def test_spans_are_listed_by_what_they_took(asked):
     assert names(roots="true") == {"checkout"}
     assert names(service="stock") == {"reserve"}
     assert names(min_duration="30ms", max_duration="50ms") == {"price", "query"}
+    assert names(min_duration="0", max_duration="50ms") == {"price", "query", "reserve"}
     assert names(q='{ span.step = "query" }') == {"query"}
     assert names(q='{ name = "price" } >> { }') == {"query", "reserve"}
     assert names(limit=1) == {"checkout"}
