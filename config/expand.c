@@ -361,12 +361,34 @@ static int expand_text(struct expand *expand, const struct br_yaml *at, const ch
     return out->failed ? br_errs_no_memory(expand->errs) : 0;
 }
 
+/* Warns about "$TOKEN" in a file, which other programs expand. */
+static void expand_warn_bare(struct expand *expand, const struct br_yaml *node)
+{
+    const char *first = "ABCDEFGHIJKLMNOPQRSTUVWXYZ_", *more = "0123456789";
+    for (const char *p = strchr(node->text, '$'); p; p = strchr(p, '$')) {
+        p++;
+        size_t n = strspn(p, first);
+        while (n && p[n] && (strchr(first, p[n]) || strchr(more, p[n])))
+            n++;
+        if (n > 1 && n <= 64 && !islower((unsigned char)p[n])) {
+            br_errs_warn(
+                expand->errs, node, NULL,
+                "$%.*s is text; write ${env:%.*s} for the variable, or $$%.*s for the text", (int)n,
+                p, (int)n, p, (int)n, p);
+            return;
+        }
+        p += *p == '$';
+    }
+}
+
 static int expand_scalar(struct expand *expand, struct br_yaml **node, unsigned level,
                          unsigned nested)
 {
     struct br_yaml *old = *node;
     if (!memchr(old->text, '$', old->len))
         return 0;
+    if (nested == 0)
+        expand_warn_bare(expand, old);
     if (expand_starts(old->text, old->len, "${") &&
         expand_reference_len(old->text, old->len) == old->len)
         return expand_whole(expand, node, level, nested);

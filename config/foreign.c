@@ -82,6 +82,9 @@ static const struct br_foreign rows[] = {
           "Set them by the downward API in OTEL_RESOURCE_ATTRIBUTES, or keep a Collector in front "
           "that adds them."),
     LACKS(PROCESSOR, "metricstransform", "metrics_transform", "changes metrics only", NULL),
+    LACKS(PROCESSOR, "queued_retry", NULL,
+          "held requests until the exporter took them, and the Collector has removed it",
+          "Exporters have sending_queue and retry_on_failure."),
     LACKS(PROCESSOR, "remotetap", "remote_tap", "shows what passes to a WebSocket",
           "The exporter debug prints what passes."),
     LACKS(PROCESSOR, "resourcedetection", "resource_detection",
@@ -235,6 +238,7 @@ bool br_foreign_is_harmless(const char *type)
         "metrics_transform",
         "metricstransform",
         "queue_batch",
+        "queued_retry",
         "remote_tap",
         "remotetap",
         "resource_detection",
@@ -271,6 +275,13 @@ static const struct {
     {"processors", "log_severity_texts", OF_OTHERS},
     {"processors", "metric_names", OF_OTHERS},
     {"processors", "storage", "queues are in memory; Braid keeps none on disk"},
+    {"exporters", "queued_retry",
+     "the Collector has removed it: use sending_queue and retry_on_failure"},
+    {"exporters", "per_rpc_auth",
+     "the Collector has removed it: put what it sends in `headers`, such as headers: "
+     "{Authorization: \"Bearer ${env:TOKEN}\"}"},
+    {"processors", "ballast_size_mib",
+     "the Collector has removed it, and Braid needs no ballast: remove the key"},
     {"exporters", "batcher", "batches are made by the processor batch, or by sending_queue::batch"},
 };
 

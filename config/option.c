@@ -614,6 +614,21 @@ static void option_say_known(const char *const *names, size_t count, char *out, 
         out[0] = '\0';
 }
 
+/* Returns the one section of the table that has the key, or NULL. */
+static const struct br_option *option_find_home(const struct br_option *table, const char *key)
+{
+    const struct br_option *home = NULL;
+    for (const struct br_option *option = table; option && option->name; option++) {
+        bool section = option->kind == BR_OPT_STRUCT || option->kind == BR_OPT_PRESENT;
+        if (!section || !option_find_row(option->sub, key))
+            continue;
+        if (home)
+            return NULL;
+        home = option;
+    }
+    return home;
+}
+
 static int option_refuse_key(struct reader *reader, const struct br_option *table,
                              const struct br_yaml *key, const char *path)
 {
@@ -631,6 +646,10 @@ static int option_refuse_key(struct reader *reader, const struct br_option *tabl
     const char *foreign = br_foreign_key(path, key->text);
     if (foreign)
         return br_errs_lack(reader->errs, key, path, "\"%s\": %s", key->text, foreign);
+    const struct br_option *home = option_find_home(table, key->text);
+    if (home)
+        return br_errs_add(reader->errs, key, path, "%s belongs under %s: write %s: {%s: ...}",
+                           br_text_show(key->text, shown), home->name, home->name, key->text);
     const char *nearest = br_str_nearest(key->text, names, n);
     if (nearest)
         return br_errs_add(reader->errs, key, path, "unknown key %s; did you mean \"%s\"?",

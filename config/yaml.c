@@ -138,6 +138,127 @@ static bool yaml_say_slip(struct builder *builder)
     return false;
 }
 
+/* Returns the first typographic quote of a text, or NULL; `*ret_len` is the length of it. */
+static const char *yaml_find_quote(const char *text, size_t len, size_t *ret_len)
+{
+    static const char *const quotes[] = {"\xe2\x80\x9c", "\xe2\x80\x9d", "\xe2\x80\x9e",
+                                         "\xe2\x80\x98", "\xe2\x80\x99", "\xc2\xab"};
+    const char *first = NULL;
+    for (size_t i = 0; i < BR_COUNT(quotes); i++) {
+        const char *at = memmem(text, len, quotes[i], strlen(quotes[i]));
+        if (at && (!first || at < first)) {
+            first = at;
+            *ret_len = strlen(quotes[i]);
+        }
+    }
+    return first;
+}
+
+static int yaml_refuse_quote(struct builder *builder, const struct br_yaml *at, const char *quote,
+                             size_t len)
+{
+    return br_errs_add(builder->errs, at, NULL,
+                       "a typographic quote (%.*s) stands here; YAML wants \" or '", (int)len,
+                       quote);
+}
+
+/* Returns the first template in a text, or NULL. Without `any`, only one that Helm renders counts:
+ * other programs have such braces in texts, too. */
+static const char *yaml_find_template(const char *text, size_t len, bool any)
+{
+    static const char *const marks[] = {".Values", ".Release",   ".Chart", ".Capabilities",
+                                        ".Files.", "include \"", "toYaml "};
+    const char *at = memmem(text, len, "{{", 2);
+    const char *end = at ? memmem(at, len - (size_t)(at - text), "}}", 2) : NULL;
+    for (size_t i = 0; end && !any && i < BR_COUNT(marks); i++)
+        any = memmem(at, (size_t)(end - at), marks[i], strlen(marks[i])) != NULL;
+    return any ? at : NULL;
+}
+
+static int yaml_refuse_template(struct builder *builder, const struct br_yaml *at, const char *text,
+                                size_t len)
+{
+    char shown[BR_SHOWN_SIZE], copy[BR_SHOWN_SIZE];
+    const char *stop = memmem(text, len, "}}", 2);
+    (void)snprintf(copy, sizeof copy, "%.*s", (int)(stop ? (size_t)(stop + 2 - text) : len), text);
+    return br_errs_add(
+        builder->errs, at, NULL,
+        "the template %s is left in; render the file first, as \"helm template\" does",
+        br_text_show(copy, shown));
+}
+
+/* Looks for a template in the line of an error and in those before it. */
+static bool yaml_say_template(struct builder *builder, size_t line)
+{
+    enum { LOOK_BACK = 4 };
+    size_t len;
+    for (size_t i = line + 1; i-- > 0 && i + LOOK_BACK > line;) {
+        const char *text = yaml_line_of(builder, i, &len);
+        const char *at = yaml_find_template(text, len, true);
+        if (!at)
+            continue;
+        struct br_yaml place = {
+            .file = builder->file, .line = (int)i + 1, .col = (int)(at - text) + 1};
+        (void)yaml_refuse_template(builder, &place, at, len - (size_t)(at - text));
+        return true;
+    }
+    return false;
+}
+
+static bool yaml_say_quote(struct builder *builder, size_t line)
+{
+    size_t len, quote_len = 0;
+    const char *text = yaml_line_of(builder, line, &len);
+    const char *quote = yaml_find_quote(text, len, &quote_len);
+    if (!quote)
+        return false;
+    struct br_yaml place = {.file = builder->file, .line = (int)line + 1, .col = 1};
+    for (const char *p = text; p < quote; p++)
+        place.col += ((unsigned char)*p & 0xc0) != 0x80;
+    (void)yaml_refuse_quote(builder, &place, quote, quote_len);
+    return true;
+}
+
+/* Characters that mean something to YAML at the start of a text. */
+static bool yaml_say_indicator(struct builder *builder, const char *problem, const char *context)
+{
+    const yaml_mark_t *mark = &builder->parser.problem_mark;
+    const char *means = "";
+    char letter = yaml_char_at(builder, mark);
+    if (strstr(context, "scanning an alias") || strstr(context, "scanning an anchor")) {
+        mark = &builder->parser.context_mark;
+        letter = yaml_char_at(builder, mark);
+        means =
+            letter == '*' ? "; without them * names an anchor" : "; without them & makes an anchor";
+    } else if (!strstr(problem, "cannot start any token") || !strchr("@`%", letter) || !letter) {
+        return false;
+    }
+    struct br_yaml at = yaml_place(builder, mark);
+    br_errs_add(builder->errs, &at, NULL, "a text that starts with %c needs quotes%s", letter,
+                means);
+    return true;
+}
+
+/* "key: a: b" on one line: the second colon is a part of the text. */
+static bool yaml_say_colon(struct builder *builder)
+{
+    const yaml_mark_t *mark = &builder->parser.problem_mark;
+    size_t len, start = 0;
+    const char *line = yaml_line_of(builder, mark->line, &len);
+    while (start < len && strchr(" -", line[start]))
+        start++;
+    size_t end = start;
+    while (end < len && (isalnum((unsigned char)line[end]) || strchr("_/.-", line[end])))
+        end++;
+    bool key = end > start && end + 1 < len && line[end] == ':' && line[end + 1] == ' ';
+    if (!key || mark->column <= end)
+        return false;
+    struct br_yaml at = yaml_place(builder, mark);
+    br_errs_add(builder->errs, &at, NULL,
+                "a text with a colon before a blank, or at its end, needs quotes");
+    return true;
+}
+
 static int yaml_bad_syntax(struct builder *builder)
 {
     const yaml_parser_t *p = &builder->parser;
@@ -156,8 +277,11 @@ static int yaml_bad_syntax(struct builder *builder)
         at = yaml_place(builder, &p->context_mark);
         return br_errs_add(builder->errs, &at, NULL, "the quote that opens here is never closed");
     }
-    if ((strstr(problem, "mapping values") || strstr(problem, "expected ':'")) &&
-        yaml_say_slip(builder))
+    bool value = strstr(problem, "mapping values") != NULL;
+    if (yaml_say_template(builder, p->problem_mark.line) ||
+        yaml_say_quote(builder, p->problem_mark.line) ||
+        yaml_say_indicator(builder, problem, context) || (value && yaml_say_colon(builder)) ||
+        ((value || strstr(problem, "expected ':'")) && yaml_say_slip(builder)))
         return BR_EINVAL;
     if (!*context || p->context_mark.line == p->problem_mark.line)
         return br_errs_add(builder->errs, &at, NULL, "not valid YAML: %s%s%s", problem,
@@ -228,6 +352,9 @@ static int yaml_attach(struct builder *builder, struct br_yaml *node)
     }
     struct frame *top = &builder->stack[builder->depth - 1];
     if (top->node->type == BR_YAML_MAP && !top->key) {
+        if ((node->type == BR_YAML_MAP || node->type == BR_YAML_SEQ) &&
+            yaml_say_template(builder, (size_t)node->line - 1))
+            return BR_EINVAL;
         if (node->type == BR_YAML_MAP || node->type == BR_YAML_SEQ)
             return br_errs_add(builder->errs, node, NULL,
                                "a key must be text, not a map or a list");
@@ -369,6 +496,12 @@ static int yaml_on_scalar(struct builder *builder, const yaml_event_t *event)
         return br_errs_add(builder->errs, node, NULL,
                            "a no-break space stands here; YAML wants a plain one");
     }
+    size_t quote_len = 0;
+    if (!quoted && yaml_find_quote(text, len < 3 ? len : 3, &quote_len) == text)
+        return yaml_refuse_quote(builder, node, text, quote_len);
+    const char *template = yaml_find_template(text, len, false);
+    if (template)
+        return yaml_refuse_template(builder, node, template, len - (size_t)(template - text));
     if (!quoted && !is_key && br_yaml_look(text) == BR_LOOK_NULL) {
         node->type = BR_YAML_NULL;
     } else {
@@ -454,8 +587,10 @@ static int yaml_on_alias(struct builder *builder, const yaml_event_t *event)
     while (left && strcmp(left->name, name) != 0)
         left = left->next;
     if (!left)
-        return br_errs_add(builder->errs, &at, NULL, "the alias %s has no anchor above it",
-                           br_text_show(name, shown));
+        return br_errs_add(
+            builder->errs, &at, NULL,
+            "the alias %s has no anchor above it; a text that starts with * needs quotes",
+            br_text_show(name, shown));
     for (size_t i = 0; i < builder->depth; i++)
         if (builder->stack[i].node == left->node)
             return br_errs_add(builder->errs, &at, NULL,

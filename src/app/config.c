@@ -4,6 +4,7 @@
 #include <ctype.h>
 #include <string.h>
 
+#include "app/advice.h"
 #include "app/fit.h"
 #include "app/metadata.h"
 #include "app/service_config.h"
@@ -177,6 +178,20 @@ static void loader_refuse_foreign(struct loader *loader, const struct slot *slot
                 foreign->left ? foreign->left : "");
 }
 
+static const char *loader_article(enum br_kind kind)
+{
+    return kind == BR_EXPORTER || kind == BR_EXTENSION ? "an" : "a";
+}
+
+/* Returns the kind that a type is of, other than `kind`; -1 when it is not known at all. */
+static int loader_other_kind(const struct loader *loader, enum br_kind kind, const char *type)
+{
+    for (int other = KINDS - 1; other >= 0; other--)
+        if (other != (int)kind && br_component_find(loader->registry, (enum br_kind)other, type))
+            return other;
+    return -1;
+}
+
 static void loader_refuse_type(struct loader *loader, const struct slot *slot, const char *path,
                                const char *type)
 {
@@ -192,6 +207,7 @@ static void loader_refuse_type(struct loader *loader, const struct slot *slot, c
     const char *kind = br_kind_name(slot->kind);
     const char *nearest = loader_nearest_component(loader, slot->kind, type, &any);
     const char *collectors = br_foreign_nearest(slot->kind, type, nearest);
+    int other = loader_other_kind(loader, slot->kind, type);
     br_text_show(type, shown);
     foreign = collectors ? br_foreign_find(slot->kind, collectors) : NULL;
     if (foreign && foreign->fate == BR_FOREIGN_LACKING)
@@ -202,6 +218,10 @@ static void loader_refuse_type(struct loader *loader, const struct slot *slot, c
         br_errs_add(loader->errs, slot->key, path,
                     "unknown %s %s; did you mean \"%s\"? \"braid components\" lists all", kind,
                     shown, nearest);
+    else if (other >= 0)
+        br_errs_add(loader->errs, slot->key, path, "unknown %s %s; it is %s %s: define it under %s",
+                    kind, shown, loader_article((enum br_kind)other),
+                    br_kind_name((enum br_kind)other), br_kind_section((enum br_kind)other));
     else if (any)
         br_errs_add(loader->errs, slot->key, path, "unknown %s %s; \"braid components\" lists all",
                     kind, shown);
@@ -317,6 +337,21 @@ static void loader_sections(struct loader *loader, const struct top *top)
     }
 }
 
+/* Returns the component of another kind that has the id, an exporter before others; NULL when none
+ * has it. */
+static const struct slot *loader_find_elsewhere(const struct loader *loader, enum br_kind kind,
+                                                const char *id)
+{
+    const struct slot *found = NULL;
+    for (size_t i = 0; i < loader->config->n_instances; i++) {
+        const struct slot *slot = &loader->slots[i];
+        if (slot->kind != kind && strcmp(loader->config->instances[i].id, id) == 0 &&
+            (!found || slot->kind == BR_EXPORTER))
+            found = slot;
+    }
+    return found;
+}
+
 static void loader_refuse_reference(struct loader *loader, const struct br_yaml *node,
                                     const char *path, enum br_kind kind, const char *id)
 {
@@ -333,12 +368,36 @@ static void loader_refuse_reference(struct loader *loader, const struct br_yaml 
     char shown[BR_SHOWN_SIZE];
     br_text_show(id, shown);
     const char *nearest = br_str_nearest(id, names, n);
-    if (nearest)
-        br_errs_add(loader->errs, node, path, "%s %s is not defined; did you mean \"%s\"?",
-                    br_kind_name(kind), shown, nearest);
+    const struct slot *elsewhere = loader_find_elsewhere(loader, kind, id);
+    const char *type = loader_keep(loader, br_arena_strndup(loader->arena, id, strcspn(id, "/")));
+    const struct br_foreign *foreign = type ? br_foreign_find(kind, type) : NULL;
+    const char *what = br_kind_name(kind), *section = br_kind_section(kind);
+    int other = type ? loader_other_kind(loader, kind, type) : -1;
+    if (elsewhere)
+        br_errs_add(loader->errs, node, path,
+                    "%s is %s %s, defined in line %d, and not %s %s; name it under %s", shown,
+                    loader_article(elsewhere->kind), br_kind_name(elsewhere->kind),
+                    elsewhere->key->line, loader_article(kind), what,
+                    br_kind_section(elsewhere->kind));
+    else if (nearest)
+        br_errs_add(loader->errs, node, path, "%s %s is not defined; did you mean \"%s\"?", what,
+                    shown, nearest);
+    else if (foreign && foreign->fate == BR_FOREIGN_LACKING)
+        br_errs_add(loader->errs, node, path,
+                    "%s %s is not defined under %s, and Braid has no such %s; it %s", what, shown,
+                    section, what, foreign->does);
+    else if (!type || foreign || br_component_find(loader->registry, kind, type))
+        br_errs_add(loader->errs, node, path, "%s %s is not defined under %s; add \"%s:\" there",
+                    what, shown, section, id);
+    else if (other >= 0)
+        br_errs_add(loader->errs, node, path,
+                    "%s %s is not defined under %s; it is %s %s: name it under %s", what, shown,
+                    section, loader_article((enum br_kind)other), br_kind_name((enum br_kind)other),
+                    br_kind_section((enum br_kind)other));
     else
-        br_errs_add(loader->errs, node, path, "%s %s is not defined under %s", br_kind_name(kind),
-                    shown, br_kind_section(kind));
+        br_errs_add(loader->errs, node, path,
+                    "%s %s is neither defined under %s nor known; \"braid components\" lists all",
+                    what, shown, section);
 }
 
 /* The instance that a list names, or NULL with an error. */
@@ -694,6 +753,7 @@ static int loader_whole(struct loader *loader)
     loader_warn_unused(loader);
     loader_warn_half(loader);
     br_metadata_check(loader->config, loader->errs);
+    br_advice(loader->config, loader->errs);
     return 0;
 }
 

@@ -12,7 +12,7 @@ DEADLINE_S = 60
 ROOT = pathlib.Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "config" / "examples").glob("*.yaml"))
 ENV = {"TOKEN": "s3cret", "BACKEND_TOKEN": "s3cret", "BRAID_CONTROL_TOKEN": "0123456789abcdef"}
-# What a component's README says of values that follow from others.
+# Values that follow from others, by the README of the component.
 DERIVED = {"processors::redaction::allow_all_keys": True}  # neither this nor allowed_keys is there
 SECTIONS = {"receivers": "receiver", "processors": "processor", "exporters": "exporter", "extensions": "extension"}
 
