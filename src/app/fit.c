@@ -306,20 +306,23 @@ static bool fit_pipeline(struct br_fitter *fitter, struct br_yaml *pipelines, si
     return true;
 }
 
-/* Takes out a pipeline that stays in the Collector as a whole, with all its exporters. */
+/* Takes out a pipeline that stays in the Collector as a whole: with all its exporters, or with one
+ * that sends headers of clients, which no link passes on. */
 static bool fit_leave_pipeline(struct br_fitter *fitter, struct br_yaml *pipelines, size_t index)
 {
     const struct br_yaml *list = br_yaml_get(pipelines->items[index], "exporters");
-    bool seq = list && list->type == BR_YAML_SEQ;
+    bool seq = list && list->type == BR_YAML_SEQ, by_client = false;
     size_t n = seq ? list->count : list && list->type == BR_YAML_SCALAR, n_lacking = 0;
     for (size_t i = 0; i < n; i++) {
         const struct br_fit_unit *unit =
             br_fit_resolve(fitter, BR_EXPORTER, seq ? list->items[i] : list);
         n_lacking += unit && unit->lacking;
+        by_client = by_client || (unit && unit->by_client);
     }
-    if (!n || n_lacking < n)
+    if (!by_client && (!n || n_lacking < n))
         return false;
-    const char *why = fit_why_dry(fitter, pipelines->items[index], 2);
+    const char *why = by_client ? "the Collector keeps it: an exporter sends headers of its clients"
+                                : fit_why_dry(fitter, pipelines->items[index], 2);
     fit_mark(fitter, pipelines->items[index], false);
     fit_cut_pipeline(fitter, pipelines, index, why);
     return true;
@@ -402,6 +405,7 @@ static bool fit_auth(struct br_fitter *fitter, struct br_fit_unit *unit)
     if (!fitter->fit->divide && !fitter->fit->accept_loss)
         return false;
     unit->lacking = unit->refused;
+    unit->by_client = extension && strcmp(extension->type, "headers_setter") == 0;
     return true;
 }
 

@@ -75,29 +75,66 @@ static bool links_lacks(struct br_fitter *fitter, const struct br_fit_plan *plan
     return unit && unit->lacking;
 }
 
-/* Returns how many processors the Collector runs first: all up to the last one that Braid lacks. */
+/* Returns true for settings that take something from a client's request, which no link passes on.
+ */
+static bool links_reads_client(const struct br_yaml *node)
+{
+    for (size_t i = 0; node && i < node->count; i++) {
+        const char *key = node->keys ? node->keys[i]->text : "";
+        const struct br_yaml *value = node->items[i];
+        bool given = value->type == BR_YAML_SCALAR || value->count > 0;
+        if ((given && (strcmp(key, "from_context") == 0 || strcmp(key, "metadata_keys") == 0)) ||
+            links_reads_client(value))
+            return true;
+    }
+    return false;
+}
+
+/* Returns how many processors the Collector runs first: all up to the last one that Braid lacks, or
+ * that reads the requests of clients of the Collector. */
 static size_t links_processors_in_front(struct br_fitter *fitter, const struct br_fit_plan *plan)
 {
-    size_t n = plan->count[PROCESSORS];
-    while (n && !links_lacks(fitter, plan, PROCESSORS, n - 1))
-        n--;
-    return n;
+    size_t n = plan->count[PROCESSORS], last = 0;
+    bool linked = false;
+    for (size_t i = 0; i < plan->count[RECEIVERS]; i++) {
+        const struct br_fit_unit *unit = links_unit(fitter, plan, RECEIVERS, i);
+        linked = linked || (unit && (unit->lacking || unit->collected));
+    }
+    for (size_t i = 0; i < n; i++)
+        if (links_lacks(fitter, plan, PROCESSORS, i))
+            last = i + 1;
+    for (size_t i = last; (linked || last) && i < n; i++) {
+        const struct br_fit_unit *unit = links_unit(fitter, plan, PROCESSORS, i);
+        if (unit && links_reads_client(unit->node))
+            last = i + 1;
+    }
+    return last;
 }
 
 /* Marks the receivers that the Collector has: a listener is in one of the two processes, and gives
  * its data to all pipelines that want it. */
+static bool links_collect_plan(struct br_fitter *fitter, struct br_fit_plan *plan)
+{
+    bool more = false;
+    plan->in_front = links_processors_in_front(fitter, plan) > 0;
+    if (links_plan_stays(fitter, plan) && !plan->in_front)
+        return false;
+    for (size_t k = 0; k < plan->count[RECEIVERS]; k++) {
+        struct br_fit_unit *unit = links_unit(fitter, plan, RECEIVERS, k);
+        more = more || (unit && !unit->collected);
+        if (unit)
+            unit->collected = true;
+    }
+    return more;
+}
+
+/* A receiver that moves may take processors of other pipelines along, and these their receivers. */
 static void links_collect(struct br_fitter *fitter)
 {
-    for (size_t i = 0; i < fitter->n_plans; i++) {
-        struct br_fit_plan *plan = &fitter->plans[i];
-        plan->in_front = links_processors_in_front(fitter, plan) > 0;
-        if (links_plan_stays(fitter, plan) && !plan->in_front)
-            continue;
-        for (size_t k = 0; k < plan->count[RECEIVERS]; k++) {
-            struct br_fit_unit *unit = links_unit(fitter, plan, RECEIVERS, k);
-            if (unit)
-                unit->collected = true;
-        }
+    for (bool more = true; more;) {
+        more = false;
+        for (size_t i = 0; i < fitter->n_plans; i++)
+            more = links_collect_plan(fitter, &fitter->plans[i]) || more;
     }
 }
 

@@ -20,6 +20,7 @@ struct br_fit_unit {
     bool wanted;         /* one that Braid carries named it */
     bool used;           /* one that stays names it */
     bool cut;            /* a setting of it has gone */
+    bool by_client;      /* an exporter that sends headers of clients */
     bool collected;      /* a receiver that the Collector has, so that Braid cannot have it */
     bool translated;     /* an extension that became headers of an exporter */
 };

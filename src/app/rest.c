@@ -215,6 +215,8 @@ static void rest_add_behind(struct stayer *stayer, const char *id, const char *f
     struct br_yaml *service = br_yaml_get(stayer->tree, "service");
     const char *name =
         br_arena_printf(stayer->rest->arena, "%s%sbehind", id, strchr(id, '/') ? "_" : "/");
+    while (name && br_yaml_get(stayer->pipelines, name))
+        name = br_arena_printf(stayer->rest->arena, "%s_", name);
     const char *text =
         br_arena_printf(stayer->rest->arena, "{receivers: %s, exporters: %s}", from, to);
     if (!name || !text) {

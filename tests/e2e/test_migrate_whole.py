@@ -94,6 +94,22 @@ def test_every_way_of_the_original_is_there_once(divided):
     assert paths(divided.parts, divided.original) == paths([divided.original], divided.original)
 
 
+def test_no_link_is_in_front_of_what_reads_requests_of_clients(divided):
+    """A link passes on data, and not the metadata of the requests that it came in."""
+    for pipeline in divided.braid["service"]["pipelines"].values():
+        linked = any(is_link(divided.braid, "receivers", name, divided.original) for name in pipeline["receivers"])
+        for name in pipeline.get("processors") or []:
+            settings = yaml.safe_dump((divided.braid.get("processors") or {}).get(name))
+            assert not linked or not re.search("from_context|metadata_keys", settings), name
+    for part in divided.parts:
+        for pipeline in part["service"]["pipelines"].values():
+            linked = any(is_link(part, "receivers", name, divided.original) for name in pipeline["receivers"])
+            for name in pipeline["exporters"]:
+                auth = (((part.get("exporters") or {}).get(name) or {}).get("auth") or {}).get("authenticator")
+                settings = yaml.safe_dump((part.get("extensions") or {}).get(auth))
+                assert not linked or "from_context" not in settings
+
+
 def test_every_component_is_named(divided):
     for kind in KINDS:
         assert ids(divided.original, kind) <= set().union(*(ids(part, kind) for part in divided.parts))
@@ -176,6 +192,30 @@ def test_the_header_lists_all(divided):
         for name in divided.original.get(kind) or {}:
             stays = name in (divided.braid.get(kind) or {})
             assert name in (carried if stays else kept).replace(";", ",").replace(",", " ").split()
+
+
+def test_names_that_are_taken(tmp_path):
+    """Ids of links, the name of a pipeline and a port of the original stay what they are."""
+    text = """
+receivers: {otlp/collector: {protocols: {http: {endpoint: "localhost:24317"}}}, otlp/braid: {protocols: {grpc: }}, zipkin: }
+exporters: {otlp/braid: {endpoint: "a:1"}, datadog: , otlp/collector: {endpoint: "b:1"}}
+service:
+  pipelines:
+    traces: {receivers: [otlp/collector, zipkin], exporters: [otlp/braid, otlp/collector, datadog]}
+    traces/behind: {receivers: [otlp/braid], exporters: [datadog]}
+"""
+    file = tmp_path / "c.yaml"
+    file.write_text(text)
+    made = Divided(file, tmp_path)
+    assert run("validate", "--config", made.braid_path).returncode == 0
+    assert made.braid["service"]["pipelines"]["traces"] == {
+        "receivers": ["otlp/collector", "otlp/collector_"], "exporters": ["otlp/braid", "otlp/collector", "otlp/collector_"]}
+    assert made.rest["service"]["pipelines"] == {
+        "traces": {"receivers": ["zipkin"], "exporters": ["otlp/braid_"]},
+        "traces/behind": {"receivers": ["otlp/braid"], "exporters": ["datadog"]},
+        "traces/behind_": {"receivers": ["otlp/braid_"], "exporters": ["datadog"]}}
+    assert made.rest["exporters"]["otlp/braid_"]["endpoint"] == "localhost:24318"
+    assert made.braid["exporters"]["otlp/collector_"]["endpoint"] == "localhost:24319"
 
 
 def test_a_count_of_files():

@@ -257,18 +257,28 @@ static void test_cases(void **state)
     assert_int_equal(n_wrong, 0);
 }
 
-static void without_memory(void *arg)
+static void without_memory_as(void *arg, bool divide)
 {
     struct br_config_sources sources = {.getenv = case_getenv, .arg = (char[]){""}};
     struct br_errs errs = {0};
     struct br_migration result = {0};
     fault_start();
-    int rc = br_config_migrate(arg, &sources, br_components, true, &result, &errs);
+    int rc = br_config_migrate(arg, &sources, br_components, divide, &result, &errs);
     fault_stop();
     assert_true(fault_failed() || rc == 0);
     assert_true(rc == 0 || result.config.data == NULL);
     br_migration_release(&result);
     br_errs_release(&errs);
+}
+
+static void without_memory(void *arg)
+{
+    without_memory_as(arg, true);
+}
+
+static void without_memory_alone(void *arg)
+{
+    without_memory_as(arg, false);
 }
 
 /* Half a config never comes out. */
@@ -277,7 +287,9 @@ static void test_no_memory(void **state)
     (void)state;
     static char gateway[] = "tests/conformance/migrate/gateway.yaml";
     static char anchors[] = "tests/conformance/migrate/anchors.yaml";
+    static char auth[] = "tests/conformance/migrate/auth.yaml";
     fault_each("a migration", without_memory, gateway);
+    fault_each("a migration of authenticators", without_memory_alone, auth);
     fault_each("a migration without comments", without_memory, anchors);
 }
 
