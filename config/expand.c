@@ -6,6 +6,7 @@
  * itself.
  */
 #include <ctype.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,6 +23,7 @@ struct expand {
     struct br_arena *arena;
     struct br_errs *errs;
     size_t n_references, n_bytes;
+    char path[192]; /* of the value that is looked at */
 };
 
 /* What a reference brings, before it is read as YAML. */
@@ -372,7 +374,7 @@ static void expand_warn_bare(struct expand *expand, const struct br_yaml *node)
             n++;
         if (n > 1 && n <= 64 && !islower((unsigned char)p[n])) {
             br_errs_warn(
-                expand->errs, node, NULL,
+                expand->errs, node, expand->path,
                 "$%.*s is text; write ${env:%.*s} for the variable, or $$%.*s for the text", (int)n,
                 p, (int)n, p, (int)n, p);
             return;
@@ -424,11 +426,17 @@ static int expand_node(struct expand *expand, struct br_yaml **node, unsigned le
         return BR_ETOOBIG;
     }
     int worst = 0;
+    size_t len = strlen(expand->path), room = sizeof expand->path - len;
     for (size_t i = 0; i < yaml->count && worst != BR_ENOMEM; i++) {
+        if (yaml->keys)
+            (void)snprintf(expand->path + len, room, "%s%s", len ? "::" : "", yaml->keys[i]->text);
+        else
+            (void)snprintf(expand->path + len, room, "[%zu]", i);
         int rc = expand_node(expand, &yaml->items[i], level + 1, nested);
         if (rc)
             worst = rc;
     }
+    expand->path[len] = '\0';
     return worst;
 }
 

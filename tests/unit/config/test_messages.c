@@ -78,10 +78,12 @@ static const struct {
 
     /* Variables */
     {"$TOKEN", EXPORTER("headers: {X: $TOKEN}"),
-     "warning: yaml:4:18: $TOKEN is text; write ${env:TOKEN} for the variable, or $$TOKEN for the "
+     "warning: yaml:4:18: exporters::otlp::headers::X: $TOKEN is text; write ${env:TOKEN} for the "
+     "variable, or $$TOKEN for the "
      "text\n"},
     {"$TOKEN in a text", EXPORTER("headers: {X: Bearer $MY_TOKEN2}"),
-     "warning: yaml:4:18: $MY_TOKEN2 is text; write ${env:MY_TOKEN2} for the variable, or "
+     "warning: yaml:4:18: exporters::otlp::headers::X: $MY_TOKEN2 is text; write ${env:MY_TOKEN2} "
+     "for the variable, or "
      "$$MY_TOKEN2 for the text\n"},
     {"$$TOKEN, $1 and $a are text", EXPORTER("headers: {X: $$TOKEN $1 $a $}"), ""},
 
