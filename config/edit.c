@@ -338,7 +338,8 @@ static void edit_put(struct editor *editor, const struct br_yaml *key, const str
     struct br_str with = {0}, pairs = {0};
     size_t from = edit_start(editor, value), to = from;
     bool block = value->type == BR_YAML_MAP && !value->flow && value->count;
-    size_t indent = from - edit_line_start(editor, from);
+    size_t first = block ? edit_start(editor, value->keys[0]) : from;
+    size_t indent = first - edit_line_start(editor, first);
     if (!edit_pairs(editor, key, block, indent, &pairs) || value->alias) {
         br_str_release(&pairs);
         return;
@@ -350,7 +351,8 @@ static void edit_put(struct editor *editor, const struct br_yaml *key, const str
         br_str_printf(&with, " {%s}", text);
     } else if (value->type == BR_YAML_MAP && value->flow) {
         from = to = from + 1;
-        br_str_printf(&with, "%s%s", text, value->count ? ", " : "");
+        bool alone = edit_run_end(editor, value, 0) == value->count;
+        br_str_printf(&with, "%s%s", text, alone ? "" : ", ");
     } else if (block) {
         /* Comments above the first pair stay with that pair. */
         from = to = edit_next_line(editor, edit_past_colon(editor, key));

@@ -190,6 +190,12 @@ static void test_set_and_put(void **state)
                             {BR_EDIT_DROP, 7, 5, NULL, NULL},
                             {BR_EDIT_SET, 6, 1, NULL, "[g, h]"}},
          7, "a: # x\n  k: v\n  l: w\n  # of b\n  # b went\n  c: 2\nd: {k: v, l: w}\ne: [g, h]\n");
+    edit("a: &x\n  b: 1\nc: {d: 1, e: 2}\n",
+         (struct br_edit[]){{BR_EDIT_PUT, 1, 1, "k", "v"},
+                            {BR_EDIT_PUT, 3, 1, "k", "v"},
+                            {BR_EDIT_CUT, 3, 5, NULL, NULL},
+                            {BR_EDIT_CUT, 3, 11, NULL, NULL}},
+         4, "a: &x\n  k: v\n  b: 1\nc: {k: v}\n");
     edit("# head\na:\n  # of b\n  b:\n    c: 1\n    # in b\n  # of d\n  d: 2 # d\n",
          (struct br_edit[]){{BR_EDIT_CUT, 4, 3, NULL, "b went"}}, 1,
          "# head\na:\n  # of b\n  # b went\n  # of d\n  d: 2 # d\n");
