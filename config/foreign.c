@@ -265,8 +265,10 @@ static const struct {
     {"extensions", "auth", "Braid does not check who asks. " GUARD},
     {"extensions", "middlewares", "Braid has no middlewares"},
     {"exporters", "auth",
-     "Braid has no authenticators: put what it sends in `headers`, such as headers: "
-     "{Authorization: \"Bearer ${env:TOKEN}\"}"},
+     "Braid has no authenticators: put the headers that it sends into `headers`, such as headers: "
+     "{Authorization: \"Bearer ${env:TOKEN}\"}; --skip-unsupported and migrate do so where they "
+     "are "
+     "fixed"},
     {"exporters", "middlewares", "Braid has no middlewares"},
     {"exporters", "dialer_middleware", "Braid has no middlewares"},
     {"exporters", "storage", "queues are in memory; Braid keeps none on disk"},

@@ -111,8 +111,10 @@ static void test_lacking(void **state)
         "attributes "
         "to resources by asking the Kubernetes API. Set them by the downward API in "
         "OTEL_RESOURCE_ATTRIBUTES, or keep a Collector in front that adds them.\n"
-        "yaml:3:37: exporters::otlp: \"auth\": Braid has no authenticators: put what it sends in "
-        "`headers`, such as headers: {Authorization: \"Bearer ${env:TOKEN}\"}\n");
+        "yaml:3:37: exporters::otlp: \"auth\": Braid has no authenticators: put the headers that "
+        "it "
+        "sends into `headers`, such as headers: {Authorization: \"Bearer ${env:TOKEN}\"}; "
+        "--skip-unsupported and migrate do so where they are fixed\n");
     br_str_release(&said);
 }
 
