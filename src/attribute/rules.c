@@ -47,6 +47,7 @@ static int attribute_rules_wrong(struct br_rule_problem *problem, const char *ke
     (void)vsnprintf(problem->text, sizeof problem->text, fmt, ap);
     va_end(ap);
     problem->key = key;
+    problem->lacks = false;
     return BR_EINVAL;
 }
 
@@ -129,10 +130,13 @@ static int attribute_rules_compile_source(struct br_rules *rules, struct br_rule
         attribute_rules_is_set(config->from_attribute) ? config->from_attribute : NULL;
     if (attribute_rules_is_set(config->from_context)) {
         rule->from_metadata = attribute_rules_context_header(config->from_context);
-        if (!rule->from_metadata)
-            return attribute_rules_wrong(problem, "from_context",
-                                         "%s is not supported, only metadata.NAME is",
-                                         config->from_context);
+        if (!rule->from_metadata) {
+            (void)attribute_rules_wrong(problem, "from_context",
+                                        "%s is not supported, only metadata.NAME is",
+                                        config->from_context);
+            problem->lacks = true;
+            return BR_EINVAL;
+        }
     }
     rule->has_value = attribute_rules_has_node(config->value);
     rule->has_default = attribute_rules_has_node(config->default_value);
@@ -278,7 +282,8 @@ static void attribute_rules_report(const struct br_rule_problem *rule_problem, c
     char where[256];
     (void)snprintf(where, sizeof where, "%s::%s[%zu]%s%s", path, key, rule_problem->rule,
                    rule_problem->key ? "::" : "", rule_problem->key ? rule_problem->key : "");
-    br_errs_add(errs, at ? at : rule, where, "%s", rule_problem->text);
+    (void)(rule_problem->lacks ? br_errs_lack : br_errs_add)(errs, at ? at : rule, where, "%s",
+                                                             rule_problem->text);
 }
 
 int br_rules_check(const struct br_structs *rules, const char *key, const struct br_yaml *node,

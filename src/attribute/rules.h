@@ -55,6 +55,7 @@ struct br_rules {
 struct br_rule_problem {
     size_t rule;
     const char *key; /* the option at fault, or NULL: the rule as a whole */
+    bool lacks;      /* the Collector supports the value, and Braid does not */
     char text[320];
 };
 

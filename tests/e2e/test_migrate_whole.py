@@ -303,6 +303,10 @@ LOSSY = {
     "span": {"name": {"from_attributes": ["a"]}},
     "unknownprocessor": {},
     "filter": {"traces": {"spanevent": ['name == "a"']}},
+    "attributes": {"actions": [{"key": "a", "action": "delete"},
+                               {"key": "b", "from_context": "client.address", "action": "upsert"}]},
+    "resource": {"attributes": [{"key": "a", "action": "delete"},
+                                {"key": "b", "from_context": "auth.subject", "action": "upsert"}]},
     "redaction": {"allow_all_keys": True, "made_up_elsewhere": True},
     "probabilistic_sampler": {"sampling_percentage": 5, "made_up_elsewhere": True},
 }
