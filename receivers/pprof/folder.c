@@ -265,6 +265,7 @@ static void folder_on_done(struct br_item *item, void *arg)
     struct file *file = arg;
     struct pprof_folder *folder = file->folder;
     const struct br_outcome *outcome = &item->outcome;
+    br_item_answered(item);
     br_meter_count_outcome(&folder->meter, item);
     file->item = NULL;
     if (outcome->verdict == BR_REJECT)

@@ -150,6 +150,13 @@ static void scrape_on_next_piece(struct br_timer *timer)
     pprof_scraper_report(scraper);
 }
 
+/* The target sent it as an answer, and expects none. */
+static void scrape_receive(struct br_item *item)
+{
+    br_item_received(item);
+    br_item_answered(item);
+}
+
 /* One each turn, as others' pieces. The whole has done its part. */
 static void scrape_send_pieces(struct pprof_scraper *scraper, struct br_item *whole,
                                struct br_list *pieces)
@@ -157,7 +164,7 @@ static void scrape_send_pieces(struct pprof_scraper *scraper, struct br_item *wh
     struct br_list *list;
     br_item_free(whole);
     while ((list = br_list_shift(pieces))) {
-        br_item_received(br_container_of(list, struct br_item, link));
+        scrape_receive(br_container_of(list, struct br_item, link));
         br_list_append(&scraper->waiting, list);
     }
     (void)br_host_timer(scraper->node->host, &scraper->next_piece, 0, scrape_on_next_piece);
@@ -182,7 +189,7 @@ static void scrape_send(struct pprof_job *job, struct br_item *item, struct br_l
         scrape_send_pieces(scraper, item, pieces);
         return;
     }
-    br_item_received(item);
+    scrape_receive(item);
     br_redelivery_send(scraper->redelivery, item);
 }
 

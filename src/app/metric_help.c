@@ -80,6 +80,7 @@ static const struct row rows[] = {
     {"braid_ledger_received", "Spans or samples received."},
     {"braid_ledger_rejected", "Spans or samples whose sender was told that they were refused."},
     {"braid_ledger_sent", "Spans or samples that were delivered."},
+    {"braid_ledger_unanswered", "Spans or samples of requests that are not answered yet."},
     {"braid_log_dropped_lines", "Log lines dropped because they were not read in time."},
     {"braid_memory_bytes", "Bytes of memory held, by purpose."},
     {"braid_memory_limit_bytes",

@@ -61,9 +61,15 @@ void br_item_received(struct br_item *item)
     struct br_ledger *ledger = &item->host->ledger;
     *ledger->received[item->signal] += item->n_items;
     *ledger->held[item->signal] += item->n_items;
+    *ledger->unanswered[item->signal] += item->n_items;
     *ledger->empty[item->signal] += item->n_items == 0;
     item->n_held = item->received_items = item->n_items;
     item->received_ms = br_host_mono_ms(item->host);
+}
+
+void br_item_answered(const struct br_item *item)
+{
+    *item->host->ledger.unanswered[item->signal] -= item->received_items;
 }
 
 static void item_part_ref(const struct br_part *part)

@@ -175,8 +175,13 @@ void br_item_hold(struct br_item *item, enum br_holder holder);
  * memory. */
 struct br_item *br_item_new(struct br_host *host, enum br_signal signal);
 
-/* Enters the item's n_items into the ledger as received; from then on it owes them. */
+/* Enters the item's n_items into the ledger as received, in a request that is not answered yet;
+ * from then on it owes them. */
 void br_item_received(struct br_item *item);
+
+/* Notes that the sender of an item that was received has its answer, or expects none. Called once
+ * for each. */
+void br_item_answered(const struct br_item *item);
 
 /* Appends a part; takes a reference of its own on its buffers and adds to n_items and size. Returns
  * 0, BR_ENOMEM, or BR_EFULL where there are four million. */

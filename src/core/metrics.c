@@ -296,9 +296,11 @@ int br_ledger_init(struct br_ledger *ledger, struct br_metrics *metrics, const c
         ledger->dropped_other[s] = metrics_entry(ledger, BR_COUNTER, "dropped", s, "other");
         ledger->empty[s] =
             exporter ? NULL : metrics_entry(ledger, BR_COUNTER, "empty_requests", s, NULL);
-        const double *const numbers[] = {ledger->received[s],      ledger->sent[s],
-                                         ledger->rejected[s],      ledger->held[s],
-                                         ledger->dropped_other[s], ledger->empty[s]};
+        ledger->unanswered[s] =
+            exporter ? NULL : metrics_entry(ledger, BR_GAUGE, "unanswered", s, NULL);
+        const double *const numbers[] = {
+            ledger->received[s],      ledger->sent[s],  ledger->rejected[s],  ledger->held[s],
+            ledger->dropped_other[s], ledger->empty[s], ledger->unanswered[s]};
         for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
             lost = lost || numbers[i] == &metrics->lost;
     }

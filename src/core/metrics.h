@@ -83,6 +83,7 @@ struct br_ledger {
     double *received[BR_SIGNALS], *sent[BR_SIGNALS], *rejected[BR_SIGNALS], *held[BR_SIGNALS];
     double *dropped_other[BR_SIGNALS]; /* of reasons that there was no memory for */
     double *empty[BR_SIGNALS];         /* the worker's: requests that had no spans or samples */
+    double *unanswered[BR_SIGNALS];    /* the worker's: received in requests without an answer yet */
     struct br_metrics *metrics;        /* dropped{reason} is made here when it first happens */
     const char *exporter; /* id, borrowed for the ledger's life; NULL: it is the worker's */
 };

@@ -267,6 +267,7 @@ static void upload_on_done(struct br_item *item, void *arg)
     struct br_upload *upload = arg;
     struct br_ingest *ingest = upload->listener->ingest;
     const struct br_outcome *outcome = &item->outcome;
+    br_item_answered(item);
     br_meter_count_outcome(upload->meter, item);
     if (upload->request) {
         struct br_outcome how =

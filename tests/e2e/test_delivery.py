@@ -302,3 +302,26 @@ def test_requests_without_anything_are_seen(braid, sink, signal):
     empty = server.metrics()["braid_ledger_empty_requests"]
     assert sum(n for labels, n in empty.items() if f'signal="{signal.name}"' in labels) == 2
     assert server.ledger(signal.name)["received"] == 0
+
+
+@pytest.mark.parametrize("acknowledge, unanswered", [("early", 0), ("late", 5)])
+def test_what_was_acknowledged_and_is_not_delivered(braid, sink, acknowledge, unanswered):
+    """braid_ledger_held - braid_ledger_unanswered."""
+    server = braid(pipelines(exporter("grpc", sink), processors={"batch": {"timeout": "1h",
+                                                                           "acknowledge": acknowledge}}))
+    answers = []
+    request = threading.Thread(target=lambda: answers.append(clients.grpc(server.grpc, TRACES, body(5, 1))))
+    request.start()
+    until(lambda: server.ledger("traces")["held"] == 5, "the spans")
+    if not unanswered:
+        request.join()
+
+    def count():
+        metrics = server.metrics()["braid_ledger_unanswered"]
+        return sum(value for labels, value in metrics.items() if 'signal="traces"' in labels)
+
+    assert count() == unanswered
+    server.terminate()
+    request.join()
+    answers[0].expect_ok()
+    sink.wait(TRACES, 5)
