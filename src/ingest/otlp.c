@@ -68,15 +68,22 @@ static int ingest_otlp_from_json(struct br_reading *reading)
     return rc;
 }
 
-static int ingest_otlp_walk_whole(struct br_reading *reading, const struct br_walk_options *options)
+static int ingest_otlp_walk_whole(struct br_reading *reading, struct br_walk_options *options)
 {
     struct br_buf *buf = br_reading_bytes(reading);
     br_item_free(reading->item);
     reading->item = br_item_new(reading->host, reading->signal);
     if (!reading->item)
         return BR_ENOMEM;
+    /* Receivers count samples by their type, or without memory for it without one. */
+    struct br_sample_types *types = NULL;
+    if (reading->signal == BR_PROFILES)
+        types = br_arena_calloc(&reading->item->arena, 1, sizeof *types);
+    options->types = types;
     int rc = br_walk(reading->item, buf, buf->data, buf->len, options, &reading->n_repaired,
                      &reading->err);
+    options->types = NULL;
+    reading->item->sample_types = types;
     if (rc == 0 && reading->item->odd_times)
         rc = br_item_correct_times(reading->item, reading->now_ns, &reading->n_corrected);
     return rc;

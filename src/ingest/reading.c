@@ -122,7 +122,7 @@ static bool reading_never_fits(const struct br_reading *reading)
 static void reading_count_types(struct br_reading *reading)
 {
     struct br_item *item = reading->item;
-    if (!item || item->signal != BR_PROFILES)
+    if (!item || item->signal != BR_PROFILES || item->sample_types)
         return;
     struct br_sample_types *types = br_arena_calloc(&item->arena, 1, sizeof *types);
     if (!types)

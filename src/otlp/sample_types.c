@@ -8,26 +8,11 @@
 #include "otlp/fields.h"
 #include "otlp/scan.h"
 
-#define PAIRS_MAX 16 /* different sample types of an item */
-
-/* A sample type as a Profile has it: indices of two strings. */
-struct pair {
-    uint64_t index[2]; /* type, unit */
-    const uint8_t *text[2];
-    uint64_t len[2];
-    uint32_t n_samples;
-};
-
-struct pairs {
-    struct pair items[PAIRS_MAX];
-    unsigned count;
-    uint32_t n_others; /* samples of further types */
-};
-
 /* Calls `fn` for each LEN field `number` of a message. */
 static void sample_types_each(const uint8_t *p, const uint8_t *end, uint32_t number,
-                              void (*fn)(struct pairs *pairs, const uint8_t *p, const uint8_t *end),
-                              struct pairs *pairs)
+                              void (*fn)(struct br_sample_pairs *pairs, const uint8_t *p,
+                                         const uint8_t *end),
+                              struct br_sample_pairs *pairs)
 {
     struct br_field field;
     while (p && p < end) {
@@ -37,53 +22,63 @@ static void sample_types_each(const uint8_t *p, const uint8_t *end, uint32_t num
     }
 }
 
-static void sample_types_add_pair(struct pairs *pairs, const uint64_t index[2], uint32_t n_samples)
+static void sample_types_add_pair(struct br_sample_pairs *pairs, const uint64_t index[2],
+                                  uint32_t n_samples)
 {
     for (unsigned i = 0; i < pairs->count; i++) {
-        struct pair *pair = &pairs->items[i];
+        struct br_sample_pair *pair = &pairs->items[i];
         if (pair->index[0] == index[0] && pair->index[1] == index[1]) {
             pair->n_samples += n_samples;
             return;
         }
     }
-    if (pairs->count == PAIRS_MAX)
+    if (pairs->count == BR_SAMPLE_PAIRS_MAX)
         pairs->n_others += n_samples;
     else
         pairs->items[pairs->count++] =
-            (struct pair){.index = {index[0], index[1]}, .n_samples = n_samples};
+            (struct br_sample_pair){.index = {index[0], index[1]}, .n_samples = n_samples};
 }
 
-static void sample_types_on_profile(struct pairs *pairs, const uint8_t *p, const uint8_t *end)
+void br_sample_pairs_add(struct br_sample_pairs *pairs, const uint8_t *value_type,
+                         const uint8_t *end, uint32_t n_samples)
 {
     uint64_t index[2] = {0, 0};
-    uint32_t n_samples = 0;
     struct br_field field;
-    while (p && p < end) {
+    for (const uint8_t *p = value_type; p && p < end;) {
         p = br_scan(p, end, &field);
-        if (!p)
-            break;
-        if (field.number == BR_PROFILE_SAMPLES)
-            n_samples++;
-        if (field.number != BR_PROFILE_SAMPLE_TYPE)
-            continue;
-        struct br_field inner;
-        for (const uint8_t *at = field.data; at && at < p;) {
-            at = br_scan(at, p, &inner);
-            if (at && inner.number == BR_VALUE_TYPE_TYPE)
-                index[0] = inner.value;
-            else if (at && inner.number == BR_VALUE_TYPE_UNIT)
-                index[1] = inner.value;
-        }
+        if (p && field.number == BR_VALUE_TYPE_TYPE)
+            index[0] = field.value;
+        else if (p && field.number == BR_VALUE_TYPE_UNIT)
+            index[1] = field.value;
     }
     sample_types_add_pair(pairs, index, n_samples);
 }
 
-static void sample_types_on_scope(struct pairs *pairs, const uint8_t *p, const uint8_t *end)
+static void sample_types_on_profile(struct br_sample_pairs *pairs, const uint8_t *p,
+                                    const uint8_t *end)
+{
+    const uint8_t *type = NULL, *type_end = NULL;
+    uint32_t n_samples = 0;
+    struct br_field field;
+    while (p && p < end) {
+        p = br_scan(p, end, &field);
+        if (p && field.number == BR_PROFILE_SAMPLES) {
+            n_samples++;
+        } else if (p && field.number == BR_PROFILE_SAMPLE_TYPE) {
+            type = field.data;
+            type_end = p;
+        }
+    }
+    br_sample_pairs_add(pairs, type, type_end, n_samples);
+}
+
+static void sample_types_on_scope(struct br_sample_pairs *pairs, const uint8_t *p,
+                                  const uint8_t *end)
 {
     sample_types_each(p, end, BR_SCOPES_ITEMS, sample_types_on_profile, pairs);
 }
 
-static uint64_t sample_types_last_index(const struct pairs *pairs)
+static uint64_t sample_types_last_index(const struct br_sample_pairs *pairs)
 {
     uint64_t last = 0;
     for (unsigned i = 0; i < pairs->count; i++)
@@ -94,7 +89,7 @@ static uint64_t sample_types_last_index(const struct pairs *pairs)
 
 /* Finds the strings of a dictionary that the pairs name. `*index` is the number of strings before
  * it. */
-static void sample_types_find(struct pairs *pairs, const uint8_t *p, const uint8_t *end,
+static void sample_types_find(struct br_sample_pairs *pairs, const uint8_t *p, const uint8_t *end,
                               uint64_t *index, uint64_t last)
 {
     struct br_field field;
@@ -138,7 +133,8 @@ static void sample_types_count(struct br_sample_types *types, const char *name, 
     types->rows[i].n_samples += n_samples;
 }
 
-static void sample_types_count_pair(struct br_sample_types *types, const struct pair *pair)
+static void sample_types_count_pair(struct br_sample_types *types,
+                                    const struct br_sample_pair *pair)
 {
     static const char unset[] = "<unset>";
     char name[BR_SAMPLE_TYPE_SIZE];
@@ -159,10 +155,28 @@ static void sample_types_count_pair(struct br_sample_types *types, const struct 
     sample_types_count(types, fits ? name : BR_SAMPLE_TYPE_OTHER, pair->n_samples);
 }
 
+void br_sample_types_resolve(struct br_sample_types *types, struct br_sample_pairs *pairs,
+                             const struct br_item *item, const uint8_t *strings)
+{
+    uint64_t index = 0, last = sample_types_last_index(pairs);
+    for (uint32_t i = 0; i < item->n_parts && index <= last; i++) {
+        const struct br_part *part = &item->parts[i];
+        const uint8_t *p = part->raw + part->body_at, *end = part->raw + part->raw_len;
+        if (part->kind != BR_PART_DICTIONARY)
+            continue;
+        bool here = strings && strings >= p && strings < end;
+        sample_types_find(pairs, here ? strings : p, end, &index, last);
+    }
+    for (unsigned i = 0; i < pairs->count; i++)
+        if (pairs->items[i].n_samples)
+            sample_types_count_pair(types, &pairs->items[i]);
+    if (pairs->n_others)
+        sample_types_count(types, BR_SAMPLE_TYPE_OTHER, pairs->n_others);
+}
+
 void br_sample_types_add(struct br_sample_types *types, const struct br_item *item)
 {
-    struct pairs pairs;
-    uint64_t index = 0;
+    struct br_sample_pairs pairs;
     pairs.count = 0;
     pairs.n_others = 0;
     for (uint32_t i = 0; i < item->n_parts; i++) {
@@ -171,16 +185,5 @@ void br_sample_types_add(struct br_sample_types *types, const struct br_item *it
             sample_types_each(part->raw + part->body_at, part->raw + part->raw_len,
                               BR_RESOURCES_SCOPES, sample_types_on_scope, &pairs);
     }
-    uint64_t last = sample_types_last_index(&pairs);
-    for (uint32_t i = 0; i < item->n_parts && index <= last; i++) {
-        const struct br_part *part = &item->parts[i];
-        if (part->kind == BR_PART_DICTIONARY)
-            sample_types_find(&pairs, part->raw + part->body_at, part->raw + part->raw_len, &index,
-                              last);
-    }
-    for (unsigned i = 0; i < pairs.count; i++)
-        if (pairs.items[i].n_samples)
-            sample_types_count_pair(types, &pairs.items[i]);
-    if (pairs.n_others)
-        sample_types_count(types, BR_SAMPLE_TYPE_OTHER, pairs.n_others);
+    br_sample_types_resolve(types, &pairs, item, NULL);
 }

@@ -21,7 +21,10 @@ struct br_walker {
     struct br_buf *united; /* where such parts are written anew; NULL before the first */
     uint32_t n_dictionaries;
     uint32_t n_profiles;
-    bool odd_times;        /* profiles: there are times before BR_TIME_MIN_NS */
+    struct br_sample_pairs *pairs; /* profiles: the sample types so far; NULL: nobody asks */
+    const uint8_t *strings;        /* profiles: the first string of the dictionary, or NULL */
+    bool any_twice;                /* a part was walked a second time, and `pairs` are not right */
+    bool odd_times;                /* profiles: there are times before BR_TIME_MIN_NS */
     uint64_t n_references; /* profiles: to strings, that are written inline on their way out */
     uint64_t longest;      /* bytes of the longest string, or more */
     struct br_span *next_span, *end_span; /* traces: room behind the spans of the item's list */

@@ -162,6 +162,8 @@ static bool walk_profile(struct br_walker *walker, struct br_part *part, const u
     static const uint8_t wires[] = {0,      LEN, LEN,    I64, VARINT, LEN,
                                     VARINT, LEN, VARINT, LEN, LEN,    ANY};
     struct br_field field;
+    const uint8_t *type = NULL, *type_end = NULL;
+    uint32_t n_before = part->n_items;
     uint64_t time = 0;
     while (p < end) {
         p = br_walk_next(walker, p, end, wires, sizeof wires, &field);
@@ -175,6 +177,8 @@ static bool walk_profile(struct br_walker *walker, struct br_part *part, const u
         } else if (field.number == BR_PROFILE_SAMPLE_TYPE ||
                    field.number == BR_PROFILE_PERIOD_TYPE) {
             ok = walk_value_type(walker, field.data, p);
+            type = field.number == BR_PROFILE_SAMPLE_TYPE ? field.data : type;
+            type_end = field.number == BR_PROFILE_SAMPLE_TYPE ? p : type_end;
         } else if (field.number == BR_PROFILE_PROFILE_ID) {
             ok = field.value == 16 || field.value == 0 ||
                  br_walk_fail(walker, "a profile id must have 16 bytes or none");
@@ -189,6 +193,8 @@ static bool walk_profile(struct br_walker *walker, struct br_part *part, const u
             return false;
     }
     walker->odd_times = walker->odd_times || time < BR_TIME_MIN_NS;
+    if (walker->pairs)
+        br_sample_pairs_add(walker->pairs, type, type_end, part->n_items - n_before);
     return true;
 }
 
@@ -504,7 +510,10 @@ bool br_walk_dictionary(struct br_walker *walker, struct br_buf *buf, const uint
         return br_walk_too_deep(walker);
     struct br_field field;
     while (p && p < end) {
+        const uint8_t *at = p;
         uint32_t table = *p >> 3;
+        if (table == STRINGS && !walker->strings)
+            walker->strings = at;
         if (table > 0 && table < N_TABLES && (*p & 7) == BR_WIRE_LEN) {
             p = walker->options->memo && !walker->exact
                     ? walk_remembered(walker, buf, table, p, end)
@@ -514,6 +523,8 @@ bool br_walk_dictionary(struct br_walker *walker, struct br_buf *buf, const uint
         p = br_walk_field(walker, p, end, wires, sizeof wires, &field);
         if (p && field.number < N_TABLES && !walk_entry(walker, field.number, field.data, p))
             return false; /* an overlong tag */
+        if (p && field.number == STRINGS && !walker->strings)
+            walker->strings = at;
         if (p && field.number < N_TABLES && !walker->exact)
             walker->n_tables[field.number]++;
     }

@@ -412,6 +412,7 @@ static bool walk_resource_part(struct br_walker *walker, struct br_item *item, s
         return true;
     walker->scope = walker->item = walker->inner = -1;
     walker->n_profiles = n_profiles;
+    walker->any_twice = true;
     return walk_unite_resources(walker, item, part) && walk(walker, item, part);
 }
 
@@ -481,16 +482,32 @@ static bool walk_totals(struct br_walker *walker, struct br_item *item, struct b
     return br_walk_inlined_fits(walker, item, len);
 }
 
+static void walk_count_types(const struct br_walker *walker, const struct br_item *item)
+{
+    struct br_sample_types *types = walker->options->types;
+    types->count = 0; /* those of a walk before, whose strings were not UTF-8 */
+    if (walker->any_twice)
+        br_sample_types_add(types, item);
+    else
+        br_sample_types_resolve(types, walker->pairs, item, walker->strings);
+}
+
 static int walk_once(struct br_item *item, struct br_buf *buf, const uint8_t *data, size_t len,
                      const struct br_walk_options *options, uint32_t *ret_bad, struct br_err *err)
 {
     struct br_walker walker = walk_walker(options, false);
+    struct br_sample_pairs pairs;
+    pairs.count = 0;
+    pairs.n_others = 0;
+    walker.pairs = options->types ? &pairs : NULL;
     walker.most_spans = BR_WALK_SPANS + len / BR_WALK_SPAN_BYTES;
     bool ok = walk_cut(&walker, item, buf, data, len) == 0 && walk_parts(&walker, item) &&
               walk_totals(&walker, item, buf, data, len);
     br_buf_unref(walker.united);
     if (!ok)
         return walk_report(&walker, item->signal, err);
+    if (options->types)
+        walk_count_types(&walker, item);
     *ret_bad = walker.bad_utf8;
     item->n_profiles = walker.n_profiles;
     item->odd_times = walker.odd_times;

@@ -18,6 +18,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "core/item.h"
+#include "otlp/sample_types.h"
 
 enum br_utf8_policy { BR_UTF8_REPAIR, BR_UTF8_REJECT, BR_UTF8_PASS };
 
@@ -65,6 +66,7 @@ struct br_walk_options {
     enum br_utf8_policy utf8;
     bool spans;       /* fill item->spans */
     uint32_t n_spans; /* so many are in the request: their list is made in one piece; 0: unknown */
+    struct br_sample_types *types; /* profiles: gets the samples by type; NULL: it is not asked */
     struct br_walk_memo
         *memo; /* profiles; NULL: remember nothing. One worker's, for equal options */
 };

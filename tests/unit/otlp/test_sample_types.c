@@ -8,6 +8,7 @@
 #include "tests/support/fake_host.h"
 #include "tests/support/otlp_text.h"
 #include "tests/support/test.h"
+#include "tests/support/wire.h"
 
 #define PROFILES_MAX 8
 
@@ -35,6 +36,15 @@ static void request_put(struct br_str *out, const struct given *given, const cha
     br_str_puts(out, "]}}");
 }
 
+static void expect_same(const struct br_sample_types *some, const struct br_sample_types *others)
+{
+    assert_int_equal(some->count, others->count);
+    for (unsigned i = 0; i < some->count; i++) {
+        assert_string_equal(some->rows[i].name, others->rows[i].name);
+        assert_int_equal(some->rows[i].n_samples, others->rows[i].n_samples);
+    }
+}
+
 static void add(struct br_sample_types *types, const struct given *given,
                 const char *const *strings)
 {
@@ -43,11 +53,14 @@ static void add(struct br_sample_types *types, const struct given *given,
     request_put(&text, given, strings);
     struct br_item *item = br_item_new(&h->host, BR_PROFILES);
     struct br_buf *buf = otlp_text(h->host.pool, BR_PROFILES, text.data);
-    struct br_walk_options options = {0};
+    struct br_sample_types walked = {0}, scanned = {0};
+    struct br_walk_options options = {.types = &walked};
     struct br_err err = {0};
     uint32_t repaired;
     if (br_walk(item, buf, buf->data, buf->len, &options, &repaired, &err))
         fail_msg("%s", err.text);
+    br_sample_types_add(&scanned, item);
+    expect_same(&walked, &scanned); /* both ways to the same */
     br_sample_types_add(types, item);
     br_str_release(&text);
     br_buf_unref(buf);
@@ -101,6 +114,51 @@ static void requests_add_up(void **state)
     expect(&types, "a:b=2 b:a=1");
 }
 
+/* A Resource in two fields makes the walk begin the part again, and a bad string the request: each
+ * sample counts once. */
+static void samples_count_once(void **state)
+{
+    (void)state;
+    struct fake_host *h = fake_host_new();
+    struct br_str text = {0};
+    struct br_sample_types types = {0};
+    struct br_walk_options options = {.types = &types};
+    struct br_err err = {0};
+    struct wire w = {0};
+    uint32_t repaired;
+    request_put(&text, (const struct given[]){{1, 2, 3}, {0}},
+                (const char *const[]){"a", "b", NULL});
+    struct br_buf *buf = otlp_text(h->host.pool, BR_PROFILES, text.data);
+    /* The fields of the one ResourceProfiles follow its tag and length. */
+    size_t resource = wire_open(&w, 1);
+    for (int i = 0; i < 2; i++) {
+        size_t empty = wire_open(&w, 1);
+        size_t attribute = wire_open(&w, 1);
+        wire_str(&w, 1, i ? "x" : "bad \xff");
+        wire_close(&w, attribute);
+        wire_close(&w, empty);
+    }
+    assert_int_equal(buf->data[0], 10);
+    assert_true(buf->data[1] < 0x80);
+    wire_raw(&w, buf->data + 2, buf->data[1]);
+    wire_close(&w, resource);
+    wire_raw(&w, buf->data + 2 + buf->data[1], buf->len - 2 - buf->data[1]);
+    struct br_item *item = br_item_new(&h->host, BR_PROFILES);
+    struct br_buf *twice = br_buf_new(h->host.pool, w.len);
+    memcpy(twice->data, w.data, w.len);
+    twice->len = (uint32_t)w.len;
+    if (br_walk(item, twice, twice->data, twice->len, &options, &repaired, &err))
+        fail_msg("%s", err.text);
+    assert_int_equal(repaired, 1);
+    expect(&types, "a:b=3");
+    wire_free(&w);
+    br_str_release(&text);
+    br_buf_unref(buf);
+    br_buf_unref(twice);
+    br_item_free(item);
+    fake_host_free(h);
+}
+
 /* Rows and names are bounded, although senders choose them. */
 static void types_are_bounded(void **state)
 {
@@ -129,6 +187,7 @@ SUITE(sample_types)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_type_has_a_row),
         cmocka_unit_test(requests_add_up),
+        cmocka_unit_test(samples_count_once),
         cmocka_unit_test(types_are_bounded),
     };
     return RUN(tests, NULL, NULL);
