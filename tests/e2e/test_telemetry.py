@@ -242,6 +242,16 @@ def test_every_metric_of_the_sources_is_described():
                 and not any(pattern.fullmatch(row) for pattern in patterns.values())]
 
 
+def test_every_metric_of_the_documents_exists():
+    """A name in the documents is one of metric_help.c: it has no suffix, because none is there by default."""
+    catalogue = set(re.findall(r'\{"(\w+)"', (ROOT / "src/app/metric_help.c").read_text()))
+    named = {(str(file.relative_to(ROOT)), name) for folder in (".", "docs", "docs/decisions", "receivers/*", "processors/*", "exporters/*", "extensions/*")
+             for file in ROOT.glob(f"{folder}/*.md")
+             for name in re.findall(r"`((?:otelcol|braid)_[a-z0-9_]+)(?:\{[^`]*\})?`", file.read_text())}
+    assert len(named) > 100
+    assert not sorted((file, name) for file, name in named if name not in catalogue)
+
+
 @each_signal
 def test_values(braid, sink, signal):
     """Three ways in, one out."""
