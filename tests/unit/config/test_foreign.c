@@ -90,6 +90,61 @@ static void test_accepted(void **state)
     br_str_release(&said);
 }
 
+/* Keys of the Collector 0.165: those without a value mean nothing, those that tune Go or a way that
+ * Braid does not have are named, and the others are in force. */
+static void test_newest_keys(void **state)
+{
+    (void)state;
+    struct br_str said = {0};
+    struct br_config *config = load(
+        "receivers:\n"
+        "  otlp:\n"
+        "    protocols:\n"
+        "      grpc: {middlewares: [], auth: }\n"
+        "      http: {middlewares: [], keepalive: {idle_timeout: 30s}, dialer: {timeout: 1s}}\n"
+        "processors:\n"
+        "  memory_limiter: {check_interval: 1s, limit_mib: 9, garbage_collector: {enabled: "
+        "false}}\n"
+        "  queue_batch: {batch: {partition: {idle_timeout: 1m}}}\n"
+        "exporters:\n"
+        "  otlp_http:\n"
+        "    endpoint: http://a\n"
+        "    middlewares: []\n"
+        "    dialer_middleware:\n"
+        "    keepalive: {idle_conn_timeout: 30s, max_idle_conns: 5}\n"
+        "    disable_keep_alives: true\n"
+        "service:\n"
+        "  pipelines:\n"
+        "    traces: {receivers: [otlp], processors: [memory_limiter, queue_batch], exporters: "
+        "[otlp_http]}\n",
+        &said);
+    assert_string_equal(
+        said.data,
+        "warning: yaml:5:63: receivers::otlp::protocols::http::dialer: is read and has no effect: "
+        "a server does not dial\n"
+        "warning: yaml:7:54: processors::memory_limiter::garbage_collector: is read and has no "
+        "effect: memory is counted as it is taken, and not collected\n"
+        "warning: yaml:8:37: processors::queue_batch::batch::partition::idle_timeout: is read and "
+        "has no effect: an idle partition is removed when its room is needed\n"
+        "warning: yaml:14:41: exporters::otlp_http::keepalive::max_idle_conns: is read and has no "
+        "effect: unused connections are bounded by max_conns_per_host\n"
+        "warning: yaml:15:5: exporters::otlp_http::disable_keep_alives: is an older spelling; "
+        "write keepalive::enabled with the opposite value\n");
+    assert_non_null(config);
+    br_config_free(config);
+    br_str_release(&said);
+    assert_null(load("receivers: {nop: }\n"
+                     "exporters: {otlp: {endpoint: 'a:1', middlewares: [{id: b}], "
+                     "dialer_middleware: {id: c}}}\n"
+                     "service: {pipelines: {traces: {receivers: [nop], exporters: [otlp]}}}\n",
+                     &said));
+    assert_non_null(
+        strstr(said.data, "exporters::otlp: \"middlewares\": Braid has no middlewares"));
+    assert_non_null(
+        strstr(said.data, "exporters::otlp: \"dialer_middleware\": Braid has no middlewares"));
+    br_str_release(&said);
+}
+
 static void test_lacking(void **state)
 {
     (void)state;
@@ -192,11 +247,9 @@ static void test_rows(void **state)
 SUITE(foreign)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_accepted),
-        cmocka_unit_test(test_lacking),
-        cmocka_unit_test(test_lacking_without_a_value),
-        cmocka_unit_test(test_misspelt),
-        cmocka_unit_test(test_range),
+        cmocka_unit_test(test_accepted), cmocka_unit_test(test_newest_keys),
+        cmocka_unit_test(test_lacking),  cmocka_unit_test(test_lacking_without_a_value),
+        cmocka_unit_test(test_misspelt), cmocka_unit_test(test_range),
         cmocka_unit_test(test_rows),
     };
     return RUN(tests, NULL, NULL);
