@@ -168,7 +168,7 @@ char *br_replay_folder(struct br_arena *arena, struct br_err *err)
     return NULL;
 }
 
-/* What the saved file lacks. */
+/* Prints which partitions the saved file lacks. */
 static void replay_show_list(const char *file, const char *folder)
 {
     char path[REPLAY_PATH_MAX], line[256];

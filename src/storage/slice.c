@@ -24,7 +24,7 @@
 #define SLICE_PATH_MAX 4096
 #define SLICE_STEPS 100 /* of SQLite's machine between two looks; one copies a row */
 #define SLICE_MEMBERS_MAX 10000
-#define SLICE_LIST_MAX (2 * SLICE_BLOCK) /* bytes of the list of what is left out */
+#define SLICE_LIST_MAX (2 * SLICE_BLOCK) /* bytes of the list of partitions left out */
 
 /* --- Headers of members (POSIX.1-2017, pax, "ustar Interchange Format") ---------------------- */
 
@@ -141,7 +141,7 @@ struct br_slice_reader {
     DIR *folder;
     int fd; /* of the snapshot at hand; -1: none */
     uint64_t left, size;
-    /* A header, padding, or the end with the list of what is left out before it. */
+    /* A header, padding, or the list of partitions left out and the end. */
     unsigned char block[SLICE_BLOCK + SLICE_LIST_MAX + 2 * SLICE_BLOCK];
     char list[SLICE_LIST_MAX];
     size_t list_len;
