@@ -16,7 +16,7 @@ import pytest
 from opentelemetry.proto.common.v1 import common_pb2 as common
 
 import otlp
-from braid import DEADLINE_S, pipelines
+from braid import DEADLINE_S, pipelines, until
 from otlp import PROFILES, TRACES, attribute
 
 KEYS = ["a", "b", "c", "k8s.pod.name", "k8s.node.name", "url"]
@@ -303,8 +303,8 @@ def test_metadata_of_several_processors(braid, tmp_path):
     for n in range(4):
         for tenant in "ab":
             post(server, TRACES, otlp.trace_request(first=n + 1), **{"x-tenant": tenant, "x-user": str(n)})
+    until(lambda: len(list(records(out))) == 2, "both batches")
     got = [TRACES.request.FromString(each) for each in records(out)]
-    assert len(got) == 2
     for request in got:
         users = [otlp.attributes_of(each.resource.attributes)["user"] for each in request.resource_spans]
         assert users == ["0", "1", "2", "3"]

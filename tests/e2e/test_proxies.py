@@ -182,6 +182,7 @@ def test_pyroscope_pushes(braid, pyroscope, new_proxy):
                    env=environment())
     send(server, PROFILES).expect_ok()
     pyroscope.wait(1)
+    until(lambda: server.ledger("profiles")["held"] == 0, "the answer")
     assert proxy.passed[0].line == "POST http://pyroscope.test:4040/push.v1.PusherService/Push HTTP/1.1"
     assert proxy.passed[0].headers["proxy-authorization"] == BASIC
     assert "proxy-authorization" not in pyroscope.profiles()[0].headers
