@@ -141,7 +141,7 @@ static int expand_bring_base64(struct expand *expand, const char *text, size_t l
         br_str_base64(&coded, (const uint8_t *)plain.data, plain.len);
     bool failed = plain.failed || coded.failed;
     const char *kept = failed ? NULL : br_arena_strndup(expand->arena, coded.data, coded.len);
-    *ret = (struct brought){.text = kept, .len = coded.len};
+    *ret = (struct brought){.text = kept, .len = coded.len, .empty = !coded.len};
     br_str_release(&plain);
     br_str_release(&coded);
     return kept ? 0 : br_errs_no_memory(expand->errs);

@@ -210,25 +210,27 @@ static void test_expand_quoted(void **state)
 static void test_expand_text(void **state)
 {
     (void)state;
-    struct fixture f = merge_yaml("inside: h:${env:PORT}/x\ntwo: ${PORT}${PORT}\n"
-                                  "default: ${env:UNSET:-fall back}\nset: ${env:PORT:-1}\n"
-                                  "empty: ${env:EMPTY:-1}\nshort: ${UNSET:-8}\n"
-                                  "no_text: ${env:UNSET:-}\nno_text2: '${UNSET:-}'\n"
-                                  "no_text3: ${env:EMPTY:-}\nno_text4: x${UNSET:-}y\n"
-                                  "nested: ${env:${NAME}}\nagain: ${NESTED}\nagain2: x${NESTED}\n"
-                                  "in_default: ${env:UNSET:-${PORT}}\nesc: $$a$b$\n"
-                                  "esc_ref: $${PORT}\nthree: $$${PORT}\ndollar: ${DOLLAR}\n"
-                                  "dollar2: x${DOLLAR}\nloose: ${LOOSE}\nnullish: x${NULLISH}\n"
-                                  "esc_default: ${env:UNSET:-$${PORT}}\nkey${PORT}: 1\n"
-                                  "bearer: Bearer ${MAP}\nlist: 'x ${yaml:[1, 2]}'\n"
-                                  "foobar: ${base64:foobar}\n"
-                                  "basic: 'Basic ${base64:${env:UNSET:-Aladdin}:open sesame}'\n"
-                                  "dollars: ${base64:$$x${DOLLAR}}\nnothing: 'x${base64:}'\n");
+    struct fixture f =
+        merge_yaml("inside: h:${env:PORT}/x\ntwo: ${PORT}${PORT}\n"
+                   "default: ${env:UNSET:-fall back}\nset: ${env:PORT:-1}\n"
+                   "empty: ${env:EMPTY:-1}\nshort: ${UNSET:-8}\n"
+                   "no_text: ${env:UNSET:-}\nno_text2: '${UNSET:-}'\n"
+                   "no_text3: ${env:EMPTY:-}\nno_text4: x${UNSET:-}y\n"
+                   "nested: ${env:${NAME}}\nagain: ${NESTED}\nagain2: x${NESTED}\n"
+                   "in_default: ${env:UNSET:-${PORT}}\nesc: $$a$b$\n"
+                   "esc_ref: $${PORT}\nthree: $$${PORT}\ndollar: ${DOLLAR}\n"
+                   "dollar2: x${DOLLAR}\nloose: ${LOOSE}\nnullish: x${NULLISH}\n"
+                   "esc_default: ${env:UNSET:-$${PORT}}\nkey${PORT}: 1\n"
+                   "bearer: Bearer ${MAP}\nlist: 'x ${yaml:[1, 2]}'\n"
+                   "foobar: ${base64:foobar}\n"
+                   "basic: 'Basic ${base64:${env:UNSET:-Aladdin}:open sesame}'\n"
+                   "dollars: ${base64:$$x${DOLLAR}}\nnothing: 'x${base64:}'\nalone: ${base64:}\n");
     assert_int_equal(f.rc, 0);
     expect(&f, "foobar", "Zm9vYmFy");                          /* RFC 4648, section 10 */
     expect(&f, "basic", "Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ=="); /* RFC 7617, section 2 */
     expect(&f, "dollars", "JHhhJGIkYw==");                     /* $xa$b$c */
     expect(&f, "nothing", "x");
+    expect(&f, "alone", "");
     expect(&f, "bearer", "Bearer {a: 1, b: [x, 'y']}");
     expect(&f, "list", "x [1, 2]");
     expect(&f, "inside", "h:4317/x");
