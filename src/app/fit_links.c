@@ -116,8 +116,8 @@ static size_t links_processors_in_front(struct br_fitter *fitter, const struct b
 static bool links_collect_plan(struct br_fitter *fitter, struct br_fit_plan *plan)
 {
     bool more = false;
-    plan->in_front = links_processors_in_front(fitter, plan) > 0;
-    if (links_plan_stays(fitter, plan) && !plan->in_front)
+    plan->n_front = links_processors_in_front(fitter, plan);
+    if (links_plan_stays(fitter, plan) && !plan->n_front)
         return false;
     for (size_t k = 0; k < plan->count[RECEIVERS]; k++) {
         struct br_fit_unit *unit = links_unit(fitter, plan, RECEIVERS, k);
@@ -235,8 +235,8 @@ static bool links_stays(struct br_fitter *fitter, const struct br_fit_plan *plan
     if (unit && unit->lacking)
         return false;
     if (list == PROCESSORS) /* a limit of memory is each process's own */
-        return index >= links_processors_in_front(fitter, plan) || links_is_limiter(unit);
-    return list != RECEIVERS || (!plan->in_front && !(unit && unit->collected));
+        return index >= plan->n_front || links_is_limiter(unit);
+    return list != RECEIVERS || (!plan->n_front && !(unit && unit->collected));
 }
 
 static void links_fill(struct br_fitter *fitter, struct br_fit_plan *plan, size_t list)

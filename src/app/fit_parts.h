@@ -41,7 +41,7 @@ struct br_fit_plan {
     const char
         *link[BR_FIT_LISTS]; /* ids of Braid's ends of the links: a receiver and an exporter */
     const char *text[BR_FIT_LISTS]; /* their settings */
-    bool in_front;                  /* its data passes processors of the Collector first */
+    size_t n_front; /* processors that the Collector runs before Braid gets the data */
 };
 
 struct br_fitter {
