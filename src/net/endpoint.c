@@ -32,6 +32,19 @@ static bool endpoint_names_user(const char *text)
     return memchr(authority, '@', strcspn(authority, "/?#"));
 }
 
+/* Returns true for characters that a name may have; or, in brackets, an address of IPv6 with its
+ * zone. */
+static bool endpoint_host_ok(const char *host, size_t len, bool brackets)
+{
+    size_t address = strspn(host, "0123456789abcdefABCDEF:.");
+    if (brackets)
+        return memchr(host, ':', len) && (address >= len || host[address] == '%');
+    for (size_t i = 0; i < len; i++)
+        if (host[i] == '[' || host[i] == ']')
+            return false;
+    return true;
+}
+
 /* Splits "host:port", "[v6]:port" or "host" with a default port. */
 static bool endpoint_host_port(const char *text, size_t len, unsigned dflt, struct br_endpoint *ret)
 {
@@ -50,7 +63,7 @@ static bool endpoint_host_port(const char *text, size_t len, unsigned dflt, stru
         }
     }
     size_t n = (size_t)(host_end - host);
-    if (n == 0 || n >= sizeof ret->host)
+    if (n == 0 || n >= sizeof ret->host || !endpoint_host_ok(host, n, text[0] == '['))
         return false;
     for (size_t i = 0; i < n; i++)
         if ((unsigned char)host[i] <= ' ' || host[i] == 0x7f)

@@ -71,6 +71,8 @@ static void what_is_none(void **state)
         {"[::1", true},
         {"[::1]x:1", true},
         {"[]:1", true},
+        {"[host]:1", true},
+        {"ho[st:1", true},
         {"::1:4317", true},
         {"localhost:4318", false},
         {"ftp://h", false},
