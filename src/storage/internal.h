@@ -118,6 +118,7 @@ struct br_store {
     unsigned n_readers, readers_max; /* open connections of queries, those that wait included */
     uint64_t n_shortened;            /* items */
     size_t idle_bytes;               /* of trees that idle readers keep */
+    struct br_list spare;            /* readers that are closed when the lock is given back */
     uint32_t last_number;
     struct br_store_writer *writer; /* under `writing` */
 };

@@ -112,24 +112,37 @@ static void store_reader_free(struct br_store_reader *reader)
     br_free(reader);
 }
 
-/* With the lock held. */
+/* With the lock held; store_unlock closes them. */
 static void store_partition_close_idle(struct br_store *store, struct br_store_partition *partition)
 {
     struct br_list *link;
     while ((link = br_list_shift(&partition->idle))) {
         struct br_store_reader *reader = br_container_of(link, struct br_store_reader, link);
         store->idle_bytes -= br_store_tree_size(reader->tree);
-        store_reader_free(reader);
+        br_list_append(&store->spare, link);
         store->n_idle--;
         store->n_readers--;
     }
+}
+
+/* Unlocks, and closes readers without the lock: workers take it, and must not wait for a disk. */
+static void store_unlock(struct br_store *store)
+{
+    struct br_list spare;
+    struct br_list *link;
+    br_list_init(&spare);
+    while ((link = br_list_shift(&store->spare)))
+        br_list_append(&spare, link);
+    (void)pthread_mutex_unlock(&store->lock);
+    while ((link = br_list_shift(&spare)))
+        store_reader_free(br_container_of(link, struct br_store_reader, link));
 }
 
 void br_store_partition_close_idle(struct br_store *store, struct br_store_partition *partition)
 {
     (void)pthread_mutex_lock(&store->lock);
     store_partition_close_idle(store, partition);
-    (void)pthread_mutex_unlock(&store->lock);
+    store_unlock(store);
 }
 
 /* With the lock held. */
@@ -145,7 +158,7 @@ void br_store_partition_put(struct br_store *store, struct br_store_partition *p
 {
     (void)pthread_mutex_lock(&store->lock);
     store_partition_unref(store, partition);
-    (void)pthread_mutex_unlock(&store->lock);
+    store_unlock(store);
 }
 
 static void store_partition_list(struct br_store *store, struct br_store_partition *partition)
@@ -353,7 +366,7 @@ static void store_partition_set_aside(struct br_store *store, struct br_store_pa
         partition->state = BR_PARTITION_UNREAD;
         br_error(&store->log, "%s is damaged and cannot be renamed: %s", partition->path, why);
     }
-    (void)pthread_mutex_unlock(&store->lock);
+    store_unlock(store);
 }
 
 bool br_store_partition_suspect(struct br_store *store, struct br_store_partition *partition,
@@ -395,7 +408,7 @@ void br_store_partition_lost(struct br_store *store, struct br_store_partition *
         store_partition_unlist(store, partition);
         store_partition_unref(store, partition);
     }
-    (void)pthread_mutex_unlock(&store->lock);
+    store_unlock(store);
 }
 
 static bool store_partition_is_odd(const struct br_store_partition *partition)
@@ -541,27 +554,38 @@ static bool store_partition_is_over(const struct br_store *store,
            (config->max_age_ns && age > 0 && (uint64_t)age > config->max_age_ns);
 }
 
+/* Takes the oldest partition off the list, with its reference, if it is over the retention. */
+static struct br_store_partition *store_take_expired(struct br_store *store,
+                                                     const struct br_store_partition *spare)
+{
+    struct br_store_partition *oldest = NULL;
+    uint64_t bytes = 0;
+    (void)pthread_mutex_lock(&store->lock);
+    for (struct br_list *link = store->partitions.next; link != &store->partitions;
+         link = link->next)
+        bytes += br_container_of(link, struct br_store_partition, link)->bytes;
+    if (!br_list_empty(&store->partitions))
+        oldest = br_container_of(store->partitions.next, struct br_store_partition, link);
+    if (oldest && (oldest == spare || !store_partition_is_over(store, oldest, bytes)))
+        oldest = NULL;
+    if (oldest)
+        store_partition_unlist(store, oldest);
+    store_unlock(store);
+    return oldest;
+}
+
+/* Files are removed without the lock, as readers are closed. */
 void br_store_expire(struct br_store *store, const struct br_store_partition *spare)
 {
-    (void)pthread_mutex_lock(&store->lock);
-    while (!br_list_empty(&store->partitions)) {
-        struct br_store_partition *oldest =
-            br_container_of(store->partitions.next, struct br_store_partition, link);
-        uint64_t bytes = 0;
-        for (struct br_list *link = store->partitions.next; link != &store->partitions;
-             link = link->next)
-            bytes += br_container_of(link, struct br_store_partition, link)->bytes;
-        if (oldest == spare || !store_partition_is_over(store, oldest, bytes))
-            break;
-        store_partition_unlist(store, oldest);
+    struct br_store_partition *oldest;
+    while ((oldest = store_take_expired(store, spare))) {
         store_partition_unlink(oldest->path);
         if (access(oldest->path, F_OK) == 0)
             br_warn(&store->log, "%s is over the retention and cannot be removed", oldest->path);
         else
             br_info(&store->log, "%s was removed: it is over the retention", oldest->path);
-        store_partition_unref(store, oldest);
+        br_store_partition_put(store, oldest);
     }
-    (void)pthread_mutex_unlock(&store->lock);
 }
 
 bool br_store_partition_is_gone(struct br_store *store, const struct br_store_partition *partition)
@@ -704,5 +728,5 @@ void br_store_partitions_close(struct br_store *store)
     while ((link = br_list_shift(&store->partitions)))
         store_partition_unref(store, br_container_of(link, struct br_store_partition, link));
     store->n_partitions = 0;
-    (void)pthread_mutex_unlock(&store->lock);
+    store_unlock(store);
 }

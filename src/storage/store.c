@@ -20,6 +20,7 @@ static void *store_make(const void *arg)
         return NULL;
     store->folder = BR_STORE_FOLDER_NONE;
     br_list_init(&store->partitions);
+    br_list_init(&store->spare);
     if (pthread_mutex_init(&store->lock, NULL) != 0) {
         br_free(store);
         return NULL;
