@@ -232,7 +232,7 @@ void otlp_sender_free(struct otlp_sender *sender)
 
 bool otlp_read_compression(const char *name, enum br_encoding *ret)
 {
-    return br_encoding_parse(name, strlen(name), ret);
+    return br_encoding_parse(name, strlen(name), ret) && *ret != BR_ENCODING_SNAPPY;
 }
 
 void otlp_refuse_compression(struct br_errs *errs, const struct br_yaml *node, const char *path,

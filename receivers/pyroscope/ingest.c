@@ -347,7 +347,7 @@ bool pyroscope_begin_ingest(struct pyroscope *pyroscope, struct br_request *requ
         br_http_reply(http, request, &(struct br_http_answer){.status = 405});
     else if (!br_http_encoding(http, request, &how.encoding))
         pyroscope_refuse(http, request, 415, "unimplemented",
-                         "content-encoding must be gzip, zstd or deflate");
+                         "content-encoding must be gzip, zstd, deflate or snappy");
     else
         (void)br_upload_new(&how, request);
     return true;

@@ -157,7 +157,7 @@ static bool pyroscope_push_read_encoding(struct br_request *request, struct br_u
         if (!name || br_encoding_parse(name, strlen(name), &how->encoding))
             return true;
         struct br_outcome outcome = br_outcome_reject(
-            BR_STATUS_UNIMPLEMENTED, "supported encodings are gzip, zstd and deflate");
+            BR_STATUS_UNIMPLEMENTED, "supported encodings are gzip, zstd, deflate and snappy");
         pyroscope_push_answer_web(how, request, &outcome);
         return false;
     }
@@ -168,7 +168,7 @@ static bool pyroscope_push_read_encoding(struct br_request *request, struct br_u
     }
     if (!br_http_encoding(http, request, &how->encoding)) {
         pyroscope_refuse(http, request, 501, "unimplemented",
-                         "supported encodings are gzip, zstd and deflate");
+                         "supported encodings are gzip, zstd, deflate and snappy");
         return false;
     }
     return true;

@@ -275,7 +275,7 @@ bool br_grpc_is(const struct br_request *request)
 
 void br_grpc_refuse(struct br_request *request, enum br_status status, const char *why)
 {
-    static const struct br_header accept = {"grpc-accept-encoding", "identity,gzip,zstd"};
+    static const struct br_header accept = {"grpc-accept-encoding", "identity,gzip,zstd,snappy"};
     request->grpc = true;
     br_request_reply(request, &(struct br_response){.grpc_status = status,
                                                     .grpc_message = why,
@@ -294,7 +294,7 @@ bool br_grpc_begin(struct br_request *request, enum br_encoding *ret)
     }
     if (name && (!br_encoding_parse(name, strlen(name), ret) || *ret == BR_ENCODING_DEFLATE)) {
         br_grpc_refuse(request, BR_STATUS_UNIMPLEMENTED,
-                       "grpc-encoding is not supported: gzip or zstd");
+                       "grpc-encoding is not supported: gzip, zstd or snappy");
         return false;
     }
     return true;

@@ -96,7 +96,8 @@ extern const struct br_option br_cors_options[];
         BR_HEADERS(struct br_http_config, response_headers, "further headers of every response"),  \
         BR_STRINGS(                                                                                \
             struct br_http_config, compression_algorithms,                                         \
-            "content codings to take: \"\", gzip, zstd, deflate, zlib; default: all of them"),     \
+            "content codings to take: \"\", gzip, zstd, deflate, zlib, snappy, x-snappy-framed; "  \
+            "default: all of them"),                                                               \
         BR_DURATION(struct br_http_config, read_timeout, "0s",                                     \
                     "a begun request without progress; 0: 30s"),                                   \
         BR_DURATION(struct br_http_config, read_header_timeout, "0s",                              \

@@ -277,7 +277,7 @@ bool br_otlp_begin_http(struct br_otlp_handler *handler, struct br_ingest_listen
                            "content-type must be application/x-protobuf or application/json");
     else if (!br_http_encoding(http, request, &how.encoding))
         ingest_otlp_refuse(listener, request, 415,
-                           "content-encoding must be gzip, zstd or deflate");
+                           "content-encoding must be gzip, zstd, deflate or snappy");
     else
         ingest_otlp_begin(&how, request);
     return true;

@@ -13,6 +13,7 @@
 
 #include "base/mem.h"
 #include "wire/protobuf.h"
+#include "wire/snappy.h"
 
 #define DEFLATE_LEVEL_DEFAULT 1
 #define DEFLATE_LEVEL_MAX 12
@@ -79,9 +80,11 @@ bool br_encoding_parse(const char *name, size_t len, enum br_encoding *ret)
         const char *name;
         enum br_encoding encoding;
     } names[] = {
-        {"", BR_ENCODING_NONE},        {"identity", BR_ENCODING_NONE},   {"none", BR_ENCODING_NONE},
-        {"gzip", BR_ENCODING_GZIP},    {"x-gzip", BR_ENCODING_GZIP},     {"zstd", BR_ENCODING_ZSTD},
-        {"zlib", BR_ENCODING_DEFLATE}, {"deflate", BR_ENCODING_DEFLATE},
+        {"", BR_ENCODING_NONE},         {"identity", BR_ENCODING_NONE},
+        {"none", BR_ENCODING_NONE},     {"gzip", BR_ENCODING_GZIP},
+        {"x-gzip", BR_ENCODING_GZIP},   {"zstd", BR_ENCODING_ZSTD},
+        {"zlib", BR_ENCODING_DEFLATE},  {"deflate", BR_ENCODING_DEFLATE},
+        {"snappy", BR_ENCODING_SNAPPY}, {"x-snappy-framed", BR_ENCODING_SNAPPY},
     };
     for (size_t i = 0; i < BR_COUNT(names); i++) {
         if (len == strlen(names[i].name) && strncasecmp(name, names[i].name, len) == 0) {
@@ -101,6 +104,8 @@ const char *br_encoding_name(enum br_encoding encoding)
         return "deflate";
     case BR_ENCODING_ZSTD:
         return "zstd";
+    case BR_ENCODING_SNAPPY:
+        return "snappy";
     case BR_ENCODING_NONE:
         break;
     }
@@ -372,6 +377,23 @@ static int compression_decode_zstd(struct br_codec *codec, const uint8_t *data, 
     return rc;
 }
 
+/* The size is known before: a body can only state one that it may really have. */
+static int compression_decode_snappy(const uint8_t *data, size_t len, struct sink *sink)
+{
+    size_t size;
+    int rc = br_snappy_size(data, len, &size);
+    if (!rc && size > sink->limit)
+        return compression_too_big(sink);
+    if (!rc && compression_sink_open(sink, size))
+        return BR_ENOMEM;
+    if (!rc)
+        rc = br_snappy_decode(data, len, sink->buf->data, size);
+    if (rc)
+        return br_err_set(sink->err, rc, "the compressed body is damaged or cut off");
+    sink->buf->len = (uint32_t)size;
+    return 0;
+}
+
 int br_decompress(struct br_codec *codec, enum br_encoding encoding, const uint8_t *data,
                   size_t len, size_t max, struct br_pool *pool, struct br_buf **ret,
                   struct br_err *err)
@@ -387,6 +409,9 @@ int br_decompress(struct br_codec *codec, enum br_encoding encoding, const uint8
         break;
     case BR_ENCODING_ZSTD:
         rc = compression_decode_zstd(codec, data, len, &sink);
+        break;
+    case BR_ENCODING_SNAPPY:
+        rc = compression_decode_snappy(data, len, &sink);
         break;
     case BR_ENCODING_NONE:
         br_err_set(err, rc, "the body has no content coding to undo");

@@ -3,8 +3,8 @@
  * Compresses and decompresses bodies (HTTP's content codings). gzip is RFC 1952 (members may follow
  * one another), deflate is RFC 1950 as RFC 9110 section 8.4.1.2 says (raw RFC 1951, which some
  * clients send, is accepted), zstd is RFC 8878 (frames may follow one another; of one that does not
- * state its size, a window of 16 MiB at the most). Every decoder stops at the caller's limit
- * without having produced more than it.
+ * state its size, a window of 16 MiB at the most), snappy is wire/snappy.h's. Every decoder stops
+ * at the caller's limit without having produced more than it.
  *
  * A size that the sender states is a hint. It decides how large the first buffer is, within what
  * the input can possibly decode to; when it was wrong, the buffer doubles up to the limit. Each
@@ -41,13 +41,19 @@
  * grows. */
 #define BR_DECODER_MAX (1u << 20)
 
-enum br_encoding { BR_ENCODING_NONE, BR_ENCODING_GZIP, BR_ENCODING_DEFLATE, BR_ENCODING_ZSTD };
+enum br_encoding {
+    BR_ENCODING_NONE,
+    BR_ENCODING_GZIP,
+    BR_ENCODING_DEFLATE,
+    BR_ENCODING_ZSTD,
+    BR_ENCODING_SNAPPY, /* is only decoded */
+};
 
-/* Reads "", "identity", "none", "gzip", "x-gzip", "deflate", "zlib", "zstd" (any case); false when
- * it is none of them. */
+/* Reads "", "identity", "none", "gzip", "x-gzip", "deflate", "zlib", "zstd", "snappy",
+ * "x-snappy-framed" (any case). Returns false for any other name. */
 bool br_encoding_parse(const char *name, size_t len, enum br_encoding *ret);
 
-/* Returns "identity", "gzip", "deflate", "zstd". */
+/* Returns "identity", "gzip", "deflate", "zstd", "snappy". */
 const char *br_encoding_name(enum br_encoding encoding);
 
 /* Decoders and encoders with their tables, kept for reuse by one worker. */
@@ -68,7 +74,8 @@ int br_decompress(struct br_codec *codec, enum br_encoding encoding, const uint8
  * or less means the default, 1; gzip and deflate go up to 12, zstd to 22, and what is above counts
  * as that. `reserve` bytes are left free at the front of the buffer for a frame header, and count
  * in its `len`. Of the payload only bytes are read, so that a thread may do it with a codec and a
- * pool of its own. Returns 0 or BR_ENOMEM (also when it would not fit into BR_BUF_MAX). */
+ * pool of its own. Returns 0 or BR_ENOMEM (also when it would not fit into BR_BUF_MAX). There is no
+ * encoder for BR_ENCODING_SNAPPY. */
 int br_compress(struct br_codec *codec, enum br_encoding encoding, int level,
                 const struct br_rope *payload, size_t reserve, struct br_pool *pool,
                 struct br_buf **ret);

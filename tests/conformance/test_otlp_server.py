@@ -16,6 +16,7 @@ import zstandard
 
 import clients
 import otlp
+import snappy
 import wire
 from braid import exporter, pipelines
 from otlp import TRACES
@@ -255,7 +256,8 @@ class TestSize:
 
     @over_http
     @pytest.mark.parametrize("coding, encode", [
-        ("gzip", gzip.compress), ("deflate", zlib.compress), ("zstd", zstandard.compress)])
+        ("gzip", gzip.compress), ("deflate", zlib.compress), ("zstd", zstandard.compress),
+        ("snappy", lambda data: snappy.zeros(len(data)))])
     def test_bomb(self, server, transport, coding, encode):
         bomb = encode(bytes(256 * MIB))
         expect_too_big(transport.send(server, TRACES, bomb, {"content-encoding": coding}))
@@ -301,10 +303,11 @@ class TestEncodings:
          ("GZIP", gzip.compress), ("x-gzip", gzip.compress), ("deflate", zlib.compress),
          ("zstd", zstandard.compress),
          ("zstd", lambda data: zstandard.ZstdCompressor(write_content_size=False).compress(data)),
+         ("snappy", snappy.block), ("snappy", snappy.framed), ("x-snappy-framed", snappy.framed),
          ("identity", bytes)],
         ids=[
             "two members", "upper case", "x-gzip", "deflate", "zstd", "zstd of unknown size",
-            "identity"
+            "snappy", "snappy in frames", "x-snappy-framed", "identity"
         ])
     def test_http_codings(self, server, sink, transport, coding, encode):
         body = encode(transport.encode(otlp.trace_request(7)))
@@ -312,7 +315,7 @@ class TestEncodings:
         sink.wait(TRACES, 7)
 
     @pytest.mark.parametrize("coding, encode", [
-        ("gzip", gzip.compress), ("zstd", zstandard.compress)])
+        ("gzip", gzip.compress), ("zstd", zstandard.compress), ("snappy", snappy.framed)])
     def test_grpc_codings(self, server, sink, coding, encode):
         body = clients.frame(encode(otlp.trace_request(7).SerializeToString()), compressed=True)
         headers, answer = clients.raw_grpc(server.grpc, TRACES.method, body,
@@ -351,7 +354,7 @@ class TestEncodings:
     @over_http
     @pytest.mark.parametrize("coding, data", [
         ("gzip", b"no gzip"), ("gzip", gzip.compress(b"x" * 99, mtime=0)[:-9]), ("zstd", b"no zstd"),
-        ("deflate", b"no deflate"), ("gzip", b"")])
+        ("deflate", b"no deflate"), ("gzip", b""), ("snappy", b"no snappy"), ("snappy", b"")])
     def test_damaged_over_http(self, server, transport, coding, data):
         expect_bad(transport.send(server, TRACES, data, {"content-encoding": coding}))
 

@@ -15,6 +15,7 @@ import zstandard
 import otlp
 import pprof
 import profile_view
+import snappy
 from braid import Braid
 from ingest import (OCTETS, START_NS, STACKS, Server, check_one, config, flat, form, http1,
                     ingest_path, make_pprof)
@@ -71,7 +72,7 @@ FORMATS = {
 }
 CODINGS = {
     None: bytes, "gzip": gzip.compress, "deflate": zlib.compress, "zlib": zlib.compress,
-    "zstd": zstandard.compress, "identity": bytes,
+    "zstd": zstandard.compress, "snappy": snappy.block, "identity": bytes,
 }
 
 

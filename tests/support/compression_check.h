@@ -32,7 +32,7 @@ static inline void compression_check(const uint8_t *data, size_t len)
 {
     if (len < 2)
         return;
-    enum br_encoding encoding = (enum br_encoding)(BR_ENCODING_GZIP + data[0] % 3);
+    enum br_encoding encoding = (enum br_encoding)(BR_ENCODING_GZIP + data[0] % 4);
     size_t max = (size_t)1 << (data[1] % 21);
     struct br_pool *pool = br_pool_new(0);
     struct br_codec *codec = br_codec_new();
@@ -42,7 +42,7 @@ static inline void compression_check(const uint8_t *data, size_t len)
     int rc = br_decompress(codec, encoding, data + 2, len - 2, max, pool, &plain, NULL);
     if (rc ? rc != BR_EINVAL && rc != BR_ETOOBIG : plain->len > max)
         abort();
-    if (!rc)
+    if (!rc && encoding != BR_ENCODING_SNAPPY)
         compression_round_trip(codec, pool, encoding, plain);
     br_buf_unref(plain);
     br_codec_free(codec);

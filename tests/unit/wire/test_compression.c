@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <snappy-c.h>
 #include <zlib.h>
 #include <zstd.h>
 
@@ -145,17 +146,24 @@ static void test_names(void **state)
     static const struct {
         const char *name;
         enum br_encoding want;
-    } known[] = {{"", BR_ENCODING_NONE},        {"identity", BR_ENCODING_NONE},
-                 {"none", BR_ENCODING_NONE},    {"gzip", BR_ENCODING_GZIP},
-                 {"GZip", BR_ENCODING_GZIP},    {"x-gzip", BR_ENCODING_GZIP},
-                 {"zlib", BR_ENCODING_DEFLATE}, {"Deflate", BR_ENCODING_DEFLATE},
-                 {"zstd", BR_ENCODING_ZSTD}};
+    } known[] = {{"", BR_ENCODING_NONE},
+                 {"identity", BR_ENCODING_NONE},
+                 {"none", BR_ENCODING_NONE},
+                 {"gzip", BR_ENCODING_GZIP},
+                 {"GZip", BR_ENCODING_GZIP},
+                 {"x-gzip", BR_ENCODING_GZIP},
+                 {"zlib", BR_ENCODING_DEFLATE},
+                 {"Deflate", BR_ENCODING_DEFLATE},
+                 {"zstd", BR_ENCODING_ZSTD},
+                 {"snappy", BR_ENCODING_SNAPPY},
+                 {"x-snappy-framed", BR_ENCODING_SNAPPY}};
     for (size_t i = 0; i < BR_COUNT(known); i++) {
         enum br_encoding e = BR_ENCODING_ZSTD;
         assert_true(br_encoding_parse(known[i].name, strlen(known[i].name), &e));
         assert_int_equal(e, known[i].want);
     }
-    static const char *const unknown[] = {"br", "snappy", "gzip ", "gzi", "gzip, gzip", "lz4"};
+    static const char *const unknown[] = {"br",  "snappy-framed", "gzip ",
+                                          "gzi", "gzip, gzip",    "lz4"};
     for (size_t i = 0; i < BR_COUNT(unknown); i++) {
         enum br_encoding e = BR_ENCODING_ZSTD;
         assert_false(br_encoding_parse(unknown[i], strlen(unknown[i]), &e));
@@ -165,6 +173,7 @@ static void test_names(void **state)
     assert_string_equal(br_encoding_name(BR_ENCODING_GZIP), "gzip");
     assert_string_equal(br_encoding_name(BR_ENCODING_DEFLATE), "deflate");
     assert_string_equal(br_encoding_name(BR_ENCODING_ZSTD), "zstd");
+    assert_string_equal(br_encoding_name(BR_ENCODING_SNAPPY), "snappy");
 }
 
 static void test_reads_the_peers(void **state)
@@ -188,6 +197,124 @@ static void test_reads_the_peers(void **state)
         }
         free(plain.data);
     }
+}
+
+/* --- Snappy ----------------------------------------------------------------------------------- */
+
+#define STREAM "\xff\6\0\0sNaPpY"
+
+static struct bytes snappy_block(struct bytes plain)
+{
+    struct bytes b = {malloc(snappy_max_compressed_length(plain.len)),
+                      snappy_max_compressed_length(plain.len)};
+    assert_int_equal(snappy_compress((const char *)plain.data, plain.len, (char *)b.data, &b.len),
+                     SNAPPY_OK);
+    return b;
+}
+
+/* CRC-32C, bit by bit (RFC 3720 appendix B.4), masked as framing_format.txt section 3 has it. */
+static uint32_t masked_sum(const uint8_t *data, size_t len)
+{
+    uint32_t sum = UINT32_MAX;
+    for (size_t i = 0; i < len; i++) {
+        sum ^= data[i];
+        for (int bit = 0; bit < 8; bit++)
+            sum = sum >> 1 ^ (sum & 1 ? 0x82f63b78u : 0);
+    }
+    sum = ~sum;
+    return (sum >> 15 | sum << 17) + 0xa282ead8u;
+}
+
+static void put_chunk(struct bytes *into, uint8_t type, const void *sum, struct bytes data)
+{
+    size_t len = data.len + (sum ? 4 : 0);
+    const uint8_t head[] = {type, (uint8_t)len, (uint8_t)(len >> 8), (uint8_t)(len >> 16)};
+    into->data = realloc(into->data, into->len + sizeof head + len);
+    memcpy(into->data + into->len, head, sizeof head);
+    into->len += sizeof head;
+    if (sum)
+        memcpy(into->data + into->len, sum, 4);
+    into->len += sum ? 4 : 0;
+    memcpy(into->data + into->len, data.data, data.len);
+    into->len += data.len;
+}
+
+/* Chunks of 64 KiB, compressed and not by turns, with what may stand between them. */
+static struct bytes snappy_framed(struct bytes plain)
+{
+    struct bytes b = {malloc(10), 10}, padding = {(uint8_t *)(uintptr_t) "padding", 7};
+    memcpy(b.data, STREAM, 10);
+    for (size_t at = 0, n; at < plain.len; at += n) {
+        n = plain.len - at < 65536 ? plain.len - at : 65536;
+        struct bytes part = {plain.data + at, n};
+        uint32_t sum = masked_sum(part.data, part.len);
+        struct bytes packed = snappy_block(part);
+        put_chunk(&b, at >> 16 & 1, &sum, at >> 16 & 1 ? part : packed);
+        put_chunk(&b, 0xfe, NULL, padding);
+        put_chunk(&b, 0x80, NULL, padding);
+        free(packed.data);
+    }
+    return b;
+}
+
+static void test_snappy(void **state)
+{
+    struct fixture *f = *state;
+    static const size_t sizes[] = {0, 1, 100, 65535, 65536, 65537, 1 << 20};
+    assert_int_equal(masked_sum((const uint8_t *)"123456789", 9),
+                     (0xe3069283u >> 15 | 0xe3069283u << 17) + 0xa282ead8u);
+    for (size_t i = 0; i < BR_COUNT(sizes); i++) {
+        struct bytes plain = sample(sizes[i]);
+        struct bytes in[] = {snappy_block(plain), snappy_framed(plain)};
+        for (size_t k = 0; k < BR_COUNT(in); k++) {
+            assert_decodes(f, BR_ENCODING_SNAPPY, in[k], plain);
+            if (plain.len)
+                assert_refused(f, BR_ENCODING_SNAPPY, in[k], plain.len - 1, BR_ETOOBIG);
+            for (size_t cut = 1; plain.len && cut < in[k].len; cut += 1 + cut / 2) {
+                struct bytes shorter = {in[k].data, in[k].len - cut};
+                struct br_buf *out = NULL;
+                int rc = br_decompress(f->codec, BR_ENCODING_SNAPPY, shorter.data, shorter.len,
+                                       plain.len, f->pool, &out, NULL);
+                assert_true(rc == BR_EINVAL || (k == 1 && !rc)); /* whole chunks are a stream */
+                br_buf_unref(out);
+            }
+            free(in[k].data);
+        }
+        free(plain.data);
+    }
+}
+
+static void test_damaged_snappy(void **state)
+{
+    struct fixture *f = *state;
+#define BYTES(text) ((struct bytes){(uint8_t *)(uintptr_t)(text), sizeof(text) - 1})
+    const struct bytes damaged[] = {
+        BYTES(""),
+        BYTES("\x80"),                     /* a length that is cut off */
+        BYTES("\xff\xff\xff\xff\x0f\0a"),  /* 4 GiB of a byte */
+        BYTES("\x80\x80\x80\x20\0a"),      /* 64 MiB of a byte: no buffer for it */
+        BYTES("\1\0ab"),                   /* more than it says */
+        BYTES("\2\0a"),                    /* less */
+        BYTES("\4\x0d\1"),                 /* a copy of what is not there */
+        BYTES(STREAM "\1\1\0\0a"),         /* no room for the checksum */
+        BYTES(STREAM "\1\5\0\0\0\0\0\0a"), /* a wrong one */
+        BYTES(STREAM "\2\0\0\0"),          /* reserved, not to be skipped */
+        BYTES(STREAM "\xff\6\0\0sNaPpZ"),  /* another stream */
+        BYTES(STREAM "\0\xff\xff\xff"),    /* longer than what came */
+        BYTES(STREAM "\1\0"),
+    };
+    for (size_t i = 0; i < BR_COUNT(damaged); i++)
+        assert_refused(f, BR_ENCODING_SNAPPY, damaged[i], 1 << 20, BR_EINVAL);
+    assert_decodes(f, BR_ENCODING_SNAPPY, BYTES(STREAM), BYTES(""));
+    assert_decodes(f, BR_ENCODING_SNAPPY, BYTES(STREAM STREAM), BYTES(""));
+    /* A chunk of more than 64 KiB. */
+    struct bytes plain = sample(65537), b = {malloc(10), 10};
+    uint32_t sum = masked_sum(plain.data, plain.len);
+    memcpy(b.data, STREAM, 10);
+    put_chunk(&b, 1, &sum, plain);
+    assert_refused(f, BR_ENCODING_SNAPPY, b, 1 << 20, BR_EINVAL);
+    free(b.data);
+    free(plain.data);
 }
 
 /* Reads with the peer: zlib for gzip and zlib streams, one-shot zstd. */
@@ -686,6 +813,8 @@ SUITE(compression)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_names),
+        TEST(test_snappy),
+        TEST(test_damaged_snappy),
         TEST(test_reads_the_peers),
         TEST(test_the_peers_read_us),
         TEST(test_incompressible),
