@@ -2,52 +2,12 @@
 // The page as Braid itself serves it, on what it stored: $BRAID, or build/braid.
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
-import { existsSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { existsSync } from "node:fs";
 import { after, before, describe, it } from "node:test";
 import { shop } from "../../web/mock/data.js";
 import { send } from "../../web/mock/otlp.js";
+import { program, startBraid } from "./braid.js";
 import { checkAccessibility, findBar, openPage, patience, startBrowser } from "./browser.js";
-
-const program = process.env.BRAID ?? new URL("../../build/braid", import.meta.url).pathname;
-
-/** Braid with a store in a new folder, and ports that the system chose. */
-async function startBraid() {
-  const folder = mkdtempSync(join(tmpdir(), "braid-page-"));
-  const config = join(folder, "config.yaml");
-  writeFileSync(config, `
-receivers:
-  otlp: {protocols: {http: {endpoint: "127.0.0.1:0"}}}
-processors:
-  join: {}
-exporters:
-  store: {directory: ${join(folder, "store")}}
-extensions:
-  query: {endpoint: "127.0.0.1:0", store: store}
-service:
-  extensions: [query]
-  telemetry: {metrics: {level: none}}
-  pipelines:
-    traces: {receivers: [otlp], processors: [join], exporters: [store]}
-    profiles: {receivers: [otlp], processors: [join], exporters: [store]}
-`);
-  const child = spawn(program, ["--config", config], { stdio: ["ignore", "ignore", "pipe"] });
-  let log = "";
-  const ports = await new Promise((done, failed) => {
-    child.on("exit", (code) => failed(new Error(`braid ended with ${code}: ${log}`)));
-    child.stderr.on("data", (data) => {
-      log += data;
-      const found = (who) => new RegExp(`${who}\\s+http listening on 127\\.0\\.0\\.1:(\\d+)`).exec(log)?.[1];
-      if (found("extension/query") && found("receiver/otlp")) done({ query: found("extension/query"), otlp: found("receiver/otlp") });
-    });
-  });
-  return { url: `http://127.0.0.1:${ports.query}/`, otlp: `http://127.0.0.1:${ports.otlp}/`, close: () => new Promise((done) => {
-    child.removeAllListeners("exit");
-    child.on("exit", () => { rmSync(folder, { recursive: true }); done(); });
-    child.kill("SIGTERM");
-  }) };
-}
 
 /** What a page saved, opened by a Braid of its own. */
 async function openSlice(file) {
