@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/mem.h"
+#include "core/debt.h"
 #include "tests/support/fake_host.h"
 #include "tests/support/items.h"
 #include "tests/support/test.h"
@@ -462,6 +463,30 @@ static void pieces_that_are_all_rejected_are_a_rejection(void **state)
     assert_true(rejected(h) == 5);
 }
 
+/* After an exporter has given an item back, its ledger hears no more of it until it comes again. */
+static void a_debt_that_has_left_an_exporter_is_not_its(void **state)
+{
+    struct fake_host *h = *state;
+    struct br_ledger ledger;
+    struct end e = {0};
+    struct br_item *item = received(h, 5, &e);
+    assert_int_equal(br_ledger_init(&ledger, h->host.metrics, "otlp/one"), 0);
+    br_debt_enter(&item->debt, BR_TRACES, &ledger);
+    br_debt_enter(&item->debt, BR_TRACES, &ledger);
+    assert_true(*ledger.received[BR_TRACES] == 5 && *ledger.held[BR_TRACES] == 5);
+    br_debt_leave(&item->debt, BR_TRACES);
+    br_debt_leave(&item->debt, BR_TRACES);
+    assert_true(*ledger.rejected[BR_TRACES] == 5 && *ledger.held[BR_TRACES] == 0);
+    assert_true(held(h) == 5 && rejected(h) == 0);
+    br_item_settle(item, BR_FATE_SENT, NULL, 2);
+    assert_true(*ledger.sent[BR_TRACES] == 0 && *ledger.held[BR_TRACES] == 0);
+    br_debt_enter(&item->debt, BR_TRACES, &ledger);
+    assert_true(*ledger.received[BR_TRACES] == 8 && *ledger.held[BR_TRACES] == 3);
+    br_item_done(item);
+    fake_host_turn(h);
+    assert_true(*ledger.sent[BR_TRACES] == 3 && *ledger.held[BR_TRACES] == 0 && sent(h) == 5);
+}
+
 static void names_of_signals(void **state)
 {
     (void)state;
@@ -491,6 +516,7 @@ SUITE(item)
         TEST(an_attempt_is_not_folded_and_gives_the_debt_back),
         TEST(adopted_pieces_share_the_debt),
         TEST(pieces_that_are_all_rejected_are_a_rejection),
+        TEST(a_debt_that_has_left_an_exporter_is_not_its),
         TEST(names_of_signals),
     };
     return RUN(tests, NULL, NULL);

@@ -243,6 +243,42 @@ static void what_left_after_its_window_was_not_evicted(void **state)
     join_table_free(t);
 }
 
+/* The next number after `k` of a span whose home is the bucket. */
+static uint64_t next_at_home(struct join_table *t, const struct bucket *bucket, uint64_t k)
+{
+    for (;;) {
+        struct ids i = table_rig_ids(7, ++k);
+        uint64_t hash = join_table_mix(t, br_load64(i.span));
+        if (join_slots_home(join_table_shard(t, hash), hash).bucket == bucket)
+            return k;
+    }
+}
+
+/* If a bucket is full of spans, a sample of another span is unknown at once, and only once. */
+static void a_sample_without_a_slot_is_unknown_at_once(void **state)
+{
+    (void)state;
+    struct join_table *t = table_rig_new(MIB);
+    struct join_tally tally = {0};
+    struct ids first = table_rig_ids(7, 1);
+    uint64_t hash = join_table_mix(t, br_load64(first.span)), k = 0;
+    const struct bucket *bucket = join_slots_home(join_table_shard(t, hash), hash).bucket;
+    (void)table_rig_look(t, 0, 1, NOW,
+                         &(struct seen){0}); /* so that spans are indexed as they come */
+    for (unsigned n = 0; n < 2 * WAYS; n++)
+        table_rig_enter(t, 7, k = next_at_home(t, bucket, k), "a", NOW, &tally);
+    assert_int_equal(table_rig_stats(t, NOW).spans, 2 * WAYS);
+    (void)table_rig_sample(t, 7, next_at_home(t, bucket, k), NOW, NULL, &tally);
+    assert_int_equal(tally.unknown[1], 1);
+    assert_int_equal(table_rig_stats(t, NOW).pending, 0);
+    join_table_expire(t, NOW + 3 * WINDOW_MS, &tally);
+    assert_int_equal(tally.unknown[1], 1);
+    assert_int_equal(table_rig_stats(t, NOW).pending, 0);
+    assert_int_equal(table_rig_stats(t, NOW).spans, 0);
+    assert_int_equal(tally.evicted, 0);
+    join_table_free(t);
+}
+
 SUITE(join_ring)
 {
     const struct CMUnitTest tests[] = {
@@ -253,6 +289,7 @@ SUITE(join_ring)
         cmocka_unit_test(what_lies_in_the_neighbour_is_found_when_sent_again),
         cmocka_unit_test(what_has_left_does_not_come_round),
         cmocka_unit_test(what_left_after_its_window_was_not_evicted),
+        cmocka_unit_test(a_sample_without_a_slot_is_unknown_at_once),
     };
     return RUN_VARIANTS(tests, table_rig_way);
 }

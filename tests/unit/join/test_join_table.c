@@ -139,6 +139,44 @@ static void the_window_has_an_edge(void **state)
     join_table_free(t);
 }
 
+#define TICK_MS 100 /* the clock of the table */
+
+/* A span waits for its samples, and samples for their span, for a window and no tick more. */
+static void the_window_ends_at_its_edge(void **state)
+{
+    (void)state;
+    for (unsigned ticks = 0; ticks < 2; ticks++) {
+        const uint64_t then = NOW + WINDOW_MS + ticks * TICK_MS;
+        struct join_table *t = table_rig_new(MIB);
+        struct join_tally tally = {0};
+        table_rig_enter(t, 7, 1, "a", NOW, &tally);
+        assert_int_equal(table_rig_look(t, 7, 1, then, &(struct seen){0}),
+                         ticks ? JOIN_TOO_LATE : JOIN_FOUND);
+        (void)table_rig_sample(t, 7, 2, NOW, NULL, &tally);
+        (void)table_rig_sample(t, 7, 2, then, NULL, &tally);
+        assert_int_equal(tally.unknown[1], ticks);
+        (void)table_rig_sample(t, 7, 3, NOW, NULL, &tally);
+        table_rig_enter(t, 7, 3, "b", then, &tally);
+        assert_int_equal(tally.late[1], 1 - ticks);
+        assert_int_equal(tally.unknown[1], 2 * ticks);
+        join_table_free(t);
+    }
+}
+
+/* A record stays for two windows and a second, and leaves a tick later. */
+static void records_leave_at_their_edge(void **state)
+{
+    (void)state;
+    struct join_table *t = table_rig_new(MIB);
+    struct join_tally tally = {0};
+    table_rig_enter(t, 7, 1, "a", NOW, &tally);
+    join_table_expire(t, NOW + 2 * WINDOW_MS + 1000, &tally);
+    assert_int_equal(table_rig_stats(t, NOW).spans, 1);
+    join_table_expire(t, NOW + 2 * WINDOW_MS + 1000 + TICK_MS, &tally);
+    assert_int_equal(table_rig_stats(t, NOW).spans, 0);
+    join_table_free(t);
+}
+
 static void a_late_sample_adds_nothing(void **state)
 {
     (void)state;
@@ -870,6 +908,8 @@ SUITE(join_table)
         cmocka_unit_test(a_span_without_a_trace_id_is_found_by_its_own),
         cmocka_unit_test(the_same_span_again_replaces_it_and_keeps_its_figures),
         cmocka_unit_test(the_window_has_an_edge),
+        cmocka_unit_test(the_window_ends_at_its_edge),
+        cmocka_unit_test(records_leave_at_their_edge),
         cmocka_unit_test(a_late_sample_adds_nothing),
         cmocka_unit_test(clocks_of_workers_may_differ),
         cmocka_unit_test(a_sample_before_its_span_is_late_once),

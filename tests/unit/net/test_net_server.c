@@ -13,6 +13,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/memory.h"
+#include "net/listener.h"
 #include "tests/support/net_served.h"
 #include "tests/support/test.h"
 
@@ -858,9 +859,42 @@ static void timers_of_no_delay(void **state)
     br_net_free(net);
 }
 
+/* The table of a listener has the addresses that have connections, and no others: it has a maximum,
+ * and clients come from everywhere. */
+static void a_listener_forgets_addresses(void **state)
+{
+    struct br_listener listener = {.max_per_address = 2, .addresses = br_map_new(2)};
+    struct br_address one = {.known = true, .bytes = {1}}, other = {.known = true, .bytes = {2}},
+                      third = {.known = true, .bytes = {3}};
+    unsigned n;
+    (void)state;
+    pthread_mutex_init(&listener.lock, NULL);
+    assert_true(br_listener_note_address(&listener, &one, &n));
+    assert_int_equal(n, 1);
+    assert_true(br_listener_note_address(&listener, &one, &n));
+    assert_int_equal(n, 2);
+    assert_true(br_listener_note_address(&listener, &other, &n));
+    assert_int_equal(br_map_count(listener.addresses), 2);
+    assert_false(br_listener_note_address(&listener, &third, &n));
+    br_listener_forget_address(&listener, &one);
+    assert_int_equal(br_listener_address_count(&listener, &one), 1);
+    assert_int_equal(br_map_count(listener.addresses), 2);
+    br_listener_forget_address(&listener, &one);
+    assert_int_equal(br_listener_address_count(&listener, &one), 0);
+    assert_int_equal(br_map_count(listener.addresses), 1);
+    assert_true(br_listener_note_address(&listener, &third, &n));
+    assert_int_equal(n, 1);
+    br_listener_forget_address(&listener, &third);
+    br_listener_forget_address(&listener, &other);
+    assert_int_equal(br_map_count(listener.addresses), 0);
+    br_map_free(listener.addresses, NULL);
+    pthread_mutex_destroy(&listener.lock);
+}
+
 SUITE(net_server)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_listener_forgets_addresses),
         NET_TEST(slow_clients_are_closed),
         NET_TEST(steady_clients_are_not),
         NET_TEST(bodies_have_to_come_at_a_rate),

@@ -419,6 +419,44 @@ static void a_sender_waits_for_a_while(void **state)
     br_fanout_free(f);
 }
 
+/* A destination that a sender has waited for in vain is not waited for again until it takes
+ * something; a rejection does not count. `held`: it refuses items, which are kept and offered
+ * again; otherwise it goes on alone with them. */
+static void check_stays_slow(struct bed *b, bool held)
+{
+    struct br_fanout *f = make_delivering(b, held ? 0 : 1 << 20);
+    const enum fake_verdict slow = held ? FAKE_RETRY : FAKE_HOLD;
+    uint64_t first = 0;
+    b->tally = (struct fake_tally){0};
+    b->sinks[1].verdict = slow;
+    send_to(b, f, first, 5);
+    fake_host_advance(b->h, BR_FANOUT_WAIT_MS + 100);
+    assert_int_equal(b->tally.n, 1);
+    for (int taken = 0; taken < 2; taken++) {
+        /* It rejects, or takes, the items that it has, and the next one at once. */
+        b->sinks[1].verdict = taken ? FAKE_DONE : FAKE_REJECT;
+        fake_sink_release(&b->sinks[1], taken ? FAKE_DONE : FAKE_REJECT);
+        fake_host_advance(b->h, 20000);
+        assert_true(br_fanout_idle(f));
+        send_to(b, f, first += 5, 5);
+        b->sinks[1].verdict = slow;
+        send_to(b, f, first += 5, 5);
+        assert_int_equal(b->tally.n, taken ? 4 : 3);
+    }
+    b->sinks[1].verdict = FAKE_DONE;
+    fake_sink_release(&b->sinks[1], FAKE_DONE);
+    fake_host_advance(b->h, 20000);
+    assert_int_equal(b->tally.n, 5);
+    assert_true(br_fanout_idle(f));
+    br_fanout_free(f);
+}
+
+static void a_destination_stays_slow_until_it_takes_something(void **state)
+{
+    check_stays_slow(*state, false);
+    check_stays_slow(*state, true);
+}
+
 /* --- Destinations that try again by themselves ------------------------------------------------ */
 
 static struct br_fanout *make_apart(struct bed *b, size_t apart_bytes)
@@ -655,6 +693,7 @@ SUITE(fanout)
         TEST(nobody_waits_for_the_answered),
         TEST(what_is_over_the_bound_is_held),
         TEST(a_sender_waits_for_a_while),
+        TEST(a_destination_stays_slow_until_it_takes_something),
         TEST(who_is_left_goes_on_alone),
         TEST(it_goes_on_with_so_much_and_no_more),
         TEST(nobody_goes_on_alone_with_what_somebody_waits_for),

@@ -2,7 +2,10 @@
 /* The store: spans that are written come back, whichever way they are asked for. */
 #include "storage/store.h"
 
+#include <unistd.h>
+
 #include "otlp/keyvalue.h"
+#include "storage/slice.h"
 #include "tests/support/items.h"
 #include "tests/support/store_rig.h"
 #include "tests/support/test.h"
@@ -213,9 +216,91 @@ static void test_names(void **state)
     assert_int_equal(usage.spans.newest_ns, BEGAN + 999);
 }
 
+static bool on_samples(const struct br_stored_samples *samples, void *arg)
+{
+    uint64_t *count = arg;
+    (void)samples;
+    ++*count;
+    return true;
+}
+
+/* Ranges are [from, until): a partition that ends exactly at `from` has a part of the answer, and
+ * one that begins exactly at `until` has none. The first ends with span 299, of service-1. */
+static void test_edges_of_partitions(void **state)
+{
+    struct store_rig *rig = *state;
+    const uint64_t from = BEGAN + 299, until = BEGAN + 300;
+    write_thousand(rig);
+    struct br_store_query *query = store_rig_ask(rig);
+    struct found *found = calloc(1, sizeof *found);
+    struct br_span_filter filter = {.from_ns = from, .until_ns = until};
+    assert_int_equal(br_store_spans(query, &filter, on_span, found, &rig->err), 0);
+    assert_int_equal(found->count, 1);
+    assert_int_equal(number_of(&found->spans[0]), 299);
+    free(found);
+    struct names names = {.count = 0};
+    assert_int_equal(br_store_services(query, from, until, on_name, &names, &rig->err), 0);
+    assert_int_equal(names.count, 1);
+    assert_string_equal(names.text[0], "service-1");
+    names.count = 0;
+    assert_int_equal(
+        br_store_operations(query, "service-1", from, until, on_name, &names, &rig->err), 0);
+    assert_int_equal(names.count, 1);
+    assert_int_equal(names.counts[0], 1);
+    names.count = 0;
+    assert_int_equal(
+        br_store_span_keys(query, BR_KEYS_OF_SPANS, from, until, on_name, &names, &rig->err), 0);
+    assert_int_equal(names.count, 1);
+    store_rig_answered(rig);
+    struct br_slice_saved saved;
+    char path[256];
+    store_rig_path(rig, "slice", path);
+    assert_int_equal(br_slice_save(rig->directory, from, until, path, &saved, &rig->err), 0);
+    assert_int_equal(saved.n_partitions, 1);
+    assert_int_equal(unlink(path), 0);
+}
+
+static void test_a_partition_of_one_span(void **state)
+{
+    struct store_rig *rig = *state;
+    struct names names = {.count = 0};
+    assert_int_equal(store_rig_items(rig, BR_TRACES, 7, 1), 0);
+    struct br_store_query *query = store_rig_ask(rig);
+    assert_int_equal(br_store_services(query, 0, 0, on_name, &names, &rig->err), 0);
+    assert_int_equal(names.count, 1);
+    assert_int_equal(names.counts[0], 1);
+    store_rig_answered(rig);
+}
+
+static void test_the_last_sample_of_a_partition(void **state)
+{
+    struct store_rig *rig = *state;
+    char path[256];
+    struct br_slice_saved saved;
+    uint64_t count = 0;
+    assert_int_equal(store_rig_items(rig, BR_PROFILES, 0, 10), 0);
+    struct br_store_usage usage = store_rig_usage(rig);
+    const uint64_t from = usage.samples.newest_ns;
+    struct br_sample_filter filter = {.from_ns = from, .until_ns = from + 1, .each = true};
+    struct br_store_query *query = store_rig_ask(rig);
+    assert_int_equal(br_store_samples(query, &filter, 0, on_samples, &count, &rig->err), 0);
+    assert_int_equal(count, 10); /* which were all taken at one time */
+    store_rig_answered(rig);
+    store_rig_path(rig, "slice", path);
+    assert_int_equal(br_slice_save(rig->directory, from, from + 1, path, &saved, &rig->err), 0);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(br_slice_save(rig->directory, 1, usage.samples.oldest_ns, path, &saved, NULL),
+                     BR_ENOTFOUND);
+}
+
 SUITE(store)
 {
-    const struct CMUnitTest tests[] = {TEST(test_trace), TEST(test_spans), TEST(test_bytes),
-                                       TEST(test_names)};
+    const struct CMUnitTest tests[] = {TEST(test_trace),
+                                       TEST(test_spans),
+                                       TEST(test_bytes),
+                                       TEST(test_names),
+                                       TEST(test_edges_of_partitions),
+                                       TEST(test_a_partition_of_one_span),
+                                       TEST(test_the_last_sample_of_a_partition)};
     return RUN(tests, NULL, NULL);
 }
