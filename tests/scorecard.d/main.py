@@ -18,6 +18,7 @@ import beside  # noqa: E402,F401
 import conform  # noqa: E402,F401
 import delivery  # noqa: E402,F401
 import fairness  # noqa: E402,F401
+import faults  # noqa: E402,F401
 import hostile  # noqa: E402,F401
 import memory  # noqa: E402,F401
 import network  # noqa: E402,F401

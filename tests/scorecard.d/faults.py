@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lines about backends that refuse, disks and files that fail, and clients that hinder others."""
+
+import os
+import pathlib
+import re
+import subprocess
+
+from braid import BINARY
+from card import Figure, joined, line
+from conform import ROOT, pytest
+
+
+def checks(folder, what, paths, names=""):
+    good, n = pytest(folder, *paths, *(["-k", names] if names else []))
+    return Figure(f"{what} {good} of {n} checks", good == n > 0)
+
+
+def store_checks(what, pattern):
+    """The tests of the store's faults whose names match."""
+    program = pathlib.Path(BINARY).resolve().parent / "tests" / "unit" / "storage"
+    done = subprocess.run([program, "--filter", pattern, "store_faults"], cwd=ROOT, capture_output=True, text=True)
+    n = int(re.search(r"(\d+) test\(s\) run", done.stdout + done.stderr)[1])
+    good = int((re.search(r"PASSED +\] (\d+)", done.stdout + done.stderr) or ["", 0])[1])
+    return Figure(f"{what} {good} of {n} checks", good == n > 0 and done.returncode == 0)
+
+
+@line(30, "a Pyroscope that refuses: 429, a bad profile among others, answers that name nothing (and, where PYROSCOPE "
+      "names its binary, the real server: burst, bad profile, restart)", "every profile is stored once", fast=True)
+def refusals(folder, fast):
+    figures = [checks(folder, "stand-in", ["tests/e2e/test_pyroscope_exporter.py"], "refused or busy or bad or given_up")]
+    if os.environ.get("PYROSCOPE"):
+        figures.append(checks(folder, "real server", ["tests/e2e/test_pyroscope_real.py"]))
+    return joined(*figures)
+
+
+@line(31, "reads of the store's files that fail once or twice, and for long", "one costs nothing; lasting ones cost what "
+      "lies there for as long as they last, answers say so, and nothing is renamed", fast=True)
+def errors(folder, fast):
+    return joined(store_checks("once or twice", "*transient*"), store_checks("for long", "*lasting*"))
+
+
+@line(32, "the open database, its log, a sealed one, the directory or its lock deleted while the store writes",
+      "nothing is acknowledged that is not stored; no second process gets the directory", fast=True)
+def deleted(folder, fast):
+    return joined(store_checks("deleted", "*deleted*"), store_checks("taken by another process", "*folder_taken*"))
+
+
+@line(33, "SIGTERM while a thread waits for a disk", "the process ends within --shutdown-timeout and a second, and says "
+      "what was left")
+def stalled(folder, fast):
+    return checks(folder, "in all", ["tests/e2e/test_stalled_disks.py"], "shutdown")
+
+
+@line(34, "query clients that do not read their answers, and tails that wait", "others are answered, and requests are taken")
+def readers(folder, fast):
+    return checks(folder, "in all", ["tests/e2e/test_query_readers.py"])
+
+
+@line(35, "web pages of other origins that write to a receiver", "refused, but for the origins of cors", fast=True)
+def pages(folder, fast):
+    return checks(folder, "in all", ["tests/e2e/test_web_pages.py"])
