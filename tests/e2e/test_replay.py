@@ -4,6 +4,7 @@
 import io
 import json
 import os
+import signal
 import subprocess
 import tarfile
 import time
@@ -191,6 +192,21 @@ def test_lists_what_cannot_be_read(braid, tmp_path):
     shown = show(braid, tmp_path / "saved")
     assert len(spans_of(shown)) == 100
     shown.wait_log(f"{tmp_path / 'saved'} lacks {order[-1].name}: ")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGQUIT, signal.SIGKILL], ids=lambda number: number.name)
+def test_nothing_stays_unpacked(braid, kept, tmp_path, number):
+    """Whatever ends it: the folder with what a stranger's file held goes."""
+    assert run("save", tmp_path / "slice", "--directory", kept[1]).returncode == 0
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    shown = show(braid, tmp_path / "slice", TMPDIR=str(temporary))
+    assert len(list(temporary.iterdir())) == 1
+    pid = shown.process.pid
+    [child] = open(f"/proc/{pid}/task/{pid}/children").read().split()
+    os.kill(int(child) if number == signal.SIGKILL else pid, number)
+    shown.process.wait(DEADLINE_S)
+    assert list(temporary.iterdir()) == []
 
 
 def archive_of(*members):
