@@ -201,11 +201,13 @@ def test_nothing_stays_unpacked(braid, kept, tmp_path, number):
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     shown = show(braid, tmp_path / "slice", TMPDIR=str(temporary))
+    assert len(spans_of(shown)) == 10
     assert len(list(temporary.iterdir())) == 1
     pid = shown.process.pid
     [child] = open(f"/proc/{pid}/task/{pid}/children").read().split()
     os.kill(int(child) if number == signal.SIGKILL else pid, number)
     shown.process.wait(DEADLINE_S)
+    shown.kill()
     assert list(temporary.iterdir()) == []
 
 
