@@ -337,6 +337,8 @@ static const char *const tls_complaints[BR_GUESSES] = {
 static const char *const grpc_complaints[BR_GUESSES] = {
     [BR_GUESS_NOTHING] = "the server closed the connection before it sent anything; if it expects "
                          "TLS, use https:// or no tls::insecure",
+    [BR_GUESS_HTTP1] = "the server speaks HTTP/1.1, not gRPC; use its gRPC port (OTLP: 4317), or "
+                       "the exporter otlphttp; or https://, if it is nginx with TLS",
     [BR_GUESS_TLS] = "the server speaks TLS; use https:// or no tls::insecure"};
 static const char *const http_complaints[BR_GUESSES] = {
     [BR_GUESS_NOTHING] =

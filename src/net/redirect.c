@@ -196,20 +196,21 @@ static void redirect_leave_target(struct br_hops *hops)
     hops->target = NULL;
 }
 
+/* `lost`: the request had credentials, which the other server does not get. */
 static void redirect_say(struct br_redirects *redirects, const struct br_exchange *exchange,
-                         const struct br_url *url, bool stripped)
+                         const struct br_url *url, bool lost)
 {
     uint64_t held;
     if (!br_log_allow(&redirects->limit, br_host_mono_ms(redirects->host), LOG_EVERY_MS, &held))
         return;
-    BR_LOG_AT(redirects->config->log, stripped ? BR_LOG_WARN : BR_LOG_INFO,
+    BR_LOG_AT(redirects->config->log, lost ? BR_LOG_WARN : BR_LOG_INFO,
               "HTTP %u redirects to %s://%s%s; each request is sent twice until the endpoint is "
               "set to that%s",
               exchange->http_status, url->server.tls ? "https" : "http", url->server.authority,
               url->path,
-              stripped ? ", and without headers and certificate, as it is another "
-                         "host's"
-                       : "");
+              lost ? "; as it is another server, it does not get the headers and the client "
+                     "certificate of the config"
+                   : "");
 }
 
 /* Returns why the answer is not followed, or NULL and the URL. */
@@ -274,10 +275,11 @@ bool br_redirect_follow(struct br_redirects *redirects, struct br_client *client
     exchange->not_followed = redirect_judge(redirects, from, exchange, &url);
     if (exchange->not_followed)
         return false;
+    bool credentials = redirect_has_credentials(exchange, redirects->config);
     struct br_client *next = redirect_aim(redirects, client, from, exchange, &url);
     if (!next)
         return false;
-    redirect_say(redirects, exchange, &url, exchange->hops->stripped);
+    redirect_say(redirects, exchange, &url, credentials && exchange->hops->stripped);
     br_client_send(next, exchange);
     return true;
 }

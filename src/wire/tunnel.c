@@ -41,9 +41,9 @@ static int tunnel_on_head(struct tunnel *tunnel, const uint8_t *data, size_t len
                                                                                       : 0;
     }
     (void)snprintf(tunnel->why, sizeof tunnel->why, "it refuses CONNECT with HTTP %u%s", status,
-                   status == 407   ? ": its URL needs the right user:password@"
-                   : status == 403 ? ": it does not allow this host and port"
-                                   : "");
+                   status == 407 || status == 401 ? ": its URL needs the right user:password@"
+                   : status == 403                ? ": it does not allow this host and port"
+                                                  : "");
     return tunnel_fail(tunnel, tunnel->why);
 }
 

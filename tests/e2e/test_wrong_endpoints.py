@@ -51,14 +51,15 @@ def servers(key):
         each.close()
 
 
-# First answers of servers that are not here: Go's net/http and nginx to plaintext at a TLS port, and an
-# alert (RFC 8446 section 6), which OpenSSL sends.
+# First answers of servers that are not here: Go's net/http and nginx to plaintext at a TLS port (nginx-h2: to the preface
+# of HTTP/2), and an alert (RFC 8446 section 6), which OpenSSL sends.
 SPOKEN = {
     "go": b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n",
     "nginx": b"HTTP/1.1 400 Bad Request\r\nServer: nginx\r\nContent-Length: 53\r\nConnection: close\r\n\r\n"
              b"400 The plain HTTP request was sent to HTTPS port\r\n\r\n",
     "alert": b"\x15\x03\x01\x00\x02\x02\x46",
     "silent": b"",
+    "nginx-h2": b"HTTP/1.1 400 Bad Request\r\nServer: nginx\r\nContent-Length: 15\r\nConnection: close\r\n\r\n400 Bad Request",
     "no-h2": b"\x15\x03\x03\x00\x02\x02\x78",  # fatal, no_application_protocol (RFC 7301 section 3.2)
 }
 
@@ -120,6 +121,7 @@ def lines(server, words):
     ("otlp", "http", "go", USE_TLS),
     ("otlp", "http", "nginx", USE_TLS),
     ("otlp", "http", "alert", USE_TLS),
+    ("otlp", "http", "nginx-h2", "or the exporter otlphttp; or https://, if it is nginx with TLS"),
     ("otlp", "http", "silent", MAYBE_TLS),
     ("otlp", "https", "http", NO_TLS),
     ("otlp", "https", "grpc", NO_TLS),
@@ -151,6 +153,8 @@ def receivers(braid, key):
     for name in ("plain", "tls"):
         tls = {"tls": {"cert_file": str(key), "key_file": str(key)}} if name == "tls" else {}
         made[name] = braid(pipelines({"debug": None}, signals=["traces"], grpc=tls, http=tls))
+    for server in made.values():
+        server.wait_log("\tready: ")  # one that is not used would be stopped before it can be
     return made
 
 
