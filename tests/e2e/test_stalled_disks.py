@@ -141,6 +141,29 @@ def test_disk_behind_the_debug_exporter(braid, stall, tmp_path):
     assert path.read_text().count("Traces: resource spans") == 3
 
 
+def test_old_partition_that_cannot_be_removed(braid, stall, tmp_path):
+    """Neither the figures of the store nor anything else waits until its file is gone."""
+    disk = stall(["unlink"], tmp_path / "store" / "partition-00000001.db$")
+    config = beside({"store": {"directory": str(tmp_path / "store"), "partition": {"rows": 1000},
+                               "retention": {"max_age": "1ms"}}})
+    config["extensions"]["query"] = {"endpoint": "127.0.0.1:0"}
+    config["service"]["extensions"].append("query")
+    server = braid(config, env=disk.env)
+    server.wait_log("ready")
+    query = server.address("http", node="extension/query")
+    disk.begin()
+    body = otlp.trace_request(1000).SerializeToString()
+    writers = [in_background(clients.http, server.http, TRACES.path, body, otlp.PROTOBUF) for _ in range(5)]
+    disk.wait()
+    serves(server)
+    assert urllib.request.urlopen(f"http://{query}/api/braid/status", timeout=10).status == 200
+    disk.end()
+    for writer in writers:
+        writer.join()
+    server.wait_log("was removed: it is over the retention")
+    server.stop()
+
+
 def ssl_text(file):
     text = file.read_text()
     return text[text.index("-----BEGIN CERTIFICATE"):].split()

@@ -10,7 +10,7 @@ SOURCE = pathlib.Path(__file__).resolve().parents[1] / "support" / "stall.c"
 
 
 class Stall:
-    """Calls named in `calls` on files whose path contains `path` wait while the disk is stalled."""
+    """Calls named in `calls` on files whose path contains `path` (or ends with it, where it ends in $) wait while the disk is stalled."""
 
     def __init__(self, folder, calls, path):
         folder.mkdir(parents=True, exist_ok=True)

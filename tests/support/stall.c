@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Loaded before a program's libraries: calls on files whose path contains STALL_PATH do not return
- * for as long as the file STALL_WHILE exists, as with a disk that does not answer. STALL_CALLS
- * names the calls (of those below), between commas. The file STALL_SEEN is made when the first call
- * waits.
+ * Loaded before a program's libraries: calls on files whose path contains STALL_PATH (or ends with
+ * it, where that ends in $) do not return for as long as the file STALL_WHILE exists, as with a
+ * disk that does not answer. STALL_CALLS names the calls (of those below), between commas. The file
+ * STALL_SEEN is made when the first call waits.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -36,11 +36,19 @@ static int is_named(const char *call)
     return 0;
 }
 
-static void stall_path(const char *call, const char *path)
+static int is_stalled(const char *path)
 {
-    const char *gate = getenv("STALL_WHILE"), *piece = getenv("STALL_PATH"),
-               *seen = getenv("STALL_SEEN");
-    if (!gate || !piece || !is_named(call) || !strstr(path, piece))
+    const char *piece = getenv("STALL_PATH");
+    size_t len = piece ? strlen(piece) : 0, path_len = strlen(path);
+    if (!len || piece[len - 1] != '$')
+        return len && strstr(path, piece);
+    return path_len >= len - 1 && memcmp(path + path_len - (len - 1), piece, len - 1) == 0;
+}
+
+static void stall_while(const char *call)
+{
+    const char *gate = getenv("STALL_WHILE"), *seen = getenv("STALL_SEEN");
+    if (!gate || !is_named(call))
         return;
     while (is_there(gate)) {
         const struct timespec ten_ms = {0, 10000000};
@@ -53,6 +61,12 @@ static void stall_path(const char *call, const char *path)
     }
 }
 
+static void stall_path(const char *call, const char *path)
+{
+    if (is_stalled(path))
+        stall_while(call);
+}
+
 /* Descriptors of files whose path matched: a process that is not dumpable cannot read its own
  * /proc/self/fd. */
 static _Atomic char is_ours[FDS];
@@ -60,14 +74,13 @@ static _Atomic char is_ours[FDS];
 static void stall_fd(const char *call, int fd)
 {
     if (fd >= 0 && fd < FDS && is_ours[fd])
-        stall_path(call, getenv("STALL_PATH"));
+        stall_while(call);
 }
 
 static int note_open(int fd, const char *path)
 {
-    const char *piece = getenv("STALL_PATH");
     if (fd >= 0 && fd < FDS)
-        is_ours[fd] = piece && strstr(path, piece);
+        is_ours[fd] = is_stalled(path) != 0;
     return fd;
 }
 
@@ -134,6 +147,13 @@ int fstatat64(int folder, const char *path, struct stat64 *st, int flags)
     NEXT(fstatat64);
     stall_fd("stat", folder);
     return next(folder, path, st, flags);
+}
+
+int unlink(const char *path)
+{
+    NEXT(unlink);
+    stall_path("unlink", path);
+    return next(path);
 }
 
 int close(int fd)
