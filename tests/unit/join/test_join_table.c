@@ -442,7 +442,8 @@ static void what_was_taken_is_the_named_spans_when_it_leaves(void **state)
     (void)join_table_sample(t, &s, true, NOW, table_rig_on_found, NULL, &tally);
     join_table_take(t, &s, &taken, (const uint64_t[]){5, 6, 7}, NULL, NOW, &tally);
     table_rig_enter(t, 7, 42, "a", NOW + WINDOW_MS, &tally);
-    assert_true(join_table_any_taken(t, NOW));
+    assert_true(join_table_any_taken(t, NOW + WINDOW_MS));
+    assert_false(join_table_any_taken(t, NOW + WINDOW_MS + TICK_MS));
     assert_true(join_table_taken(t, i.trace, i.span, &cursor));
     assert_int_equal(cursor.taken.n_times, 3);
     assert_true(cursor.times[2] == 7);

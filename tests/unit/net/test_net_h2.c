@@ -281,6 +281,7 @@ static void half_a_frame_is_no_rest(void **state)
     net_send(f.rig, f.peer, "\0\0\10\6\0\0\0\0\0ping", 13);
     NET_UNTIL(f.rig, net_poll(f.peer));
     NET_UNTIL(f.rig, net_connections(f.rig) == 0);
+    assert_int_equal(h2_count(f.peer, NGHTTP2_PING, 0, NULL), 0); /* nobody asked for them */
     assert_int_equal(net_closed(f.rig, "slow_request"), 1);
     finish(&f);
 }

@@ -457,6 +457,24 @@ static void a_destination_stays_slow_until_it_takes_something(void **state)
     check_stays_slow(*state, true);
 }
 
+/* A destination that takes in time what it has refused first is waited for again. */
+static void a_destination_that_takes_it_in_time_is_not_slow(void **state)
+{
+    struct bed *b = *state;
+    struct br_fanout *f = make_delivering(b, 0);
+    for (unsigned i = 0; i < 3; i++) {
+        b->sinks[1].verdict = FAKE_RETRY;
+        send_to(b, f, i * 5, 5);
+        assert_int_equal(b->tally.n, i);
+        b->sinks[1].verdict = FAKE_DONE;
+        fake_host_advance(b->h, 2000);
+        assert_int_equal(b->tally.n_done, i + 1);
+        assert_int_equal(b->tally.last.text[0], 0);
+    }
+    assert_true(br_fanout_idle(f));
+    br_fanout_free(f);
+}
+
 /* --- Destinations that try again by themselves ------------------------------------------------ */
 
 static struct br_fanout *make_apart(struct bed *b, size_t apart_bytes)
@@ -694,6 +712,7 @@ SUITE(fanout)
         TEST(what_is_over_the_bound_is_held),
         TEST(a_sender_waits_for_a_while),
         TEST(a_destination_stays_slow_until_it_takes_something),
+        TEST(a_destination_that_takes_it_in_time_is_not_slow),
         TEST(who_is_left_goes_on_alone),
         TEST(it_goes_on_with_so_much_and_no_more),
         TEST(nobody_goes_on_alone_with_what_somebody_waits_for),
