@@ -108,14 +108,9 @@ static const uint8_t *db_number_end(const struct scan *scan)
             p++;
         return p;
     }
-    while (p < scan->end && (db_is_digit(*p) || *p == '.'))
-        p++;
-    if (p < scan->end && (*p | 0x20) == 'e') {
-        const uint8_t *exponent = p + 1;
-        exponent += exponent < scan->end && (*exponent == '+' || *exponent == '-');
-        if (exponent < scan->end && db_is_digit(*exponent))
-            for (p = exponent; p < scan->end && db_is_digit(*p);)
-                p++;
+    while (p < scan->end && (db_is_digit(*p) || *p == '.' || (*p | 0x20) == 'e')) {
+        bool exponent = (*p++ | 0x20) == 'e';
+        p += exponent && p < scan->end && (*p == '+' || *p == '-');
     }
     return p;
 }

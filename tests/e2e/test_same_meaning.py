@@ -279,6 +279,7 @@ def test_url_sanitizer(braid, sink):
 STATEMENTS = [
     ("postgresql", "SELECT * FROM users WHERE id = 42", "SELECT * FROM users WHERE id = ?"),
     ("PostgreSQL", "SELECT a FROM t WHERE id = 42 AND name='O''Brien'", "SELECT a FROM t WHERE id = ? AND name=??"),
+    ("postgresql", "SELECT 1e-5, 2E+3, 3e, 4e+ FROM t", "SELECT ?, ?, ?, ? FROM t"),
     ("sqlite", "select  a ,b from t1 where x in (1, 2,3)   ", "select  a ,b from t? where x in (?, ?,?)"),
     ("other_sql", "INSERT INTO t (a,b) VALUES (1.5, 'x'), (-2e10, \"q\")", "INSERT INTO t (a,b) VALUES (?, ?), (?, \"q\")"),
     ("postgresql", "/* c 7 */ SELECT 1 -- tail 5\n, 4;", "/* c 7 */ SELECT ? -- tail 5\n, ?;"),
