@@ -395,9 +395,9 @@ bool br_store_partition_suspect(struct br_store *store, struct br_store_partitio
 
 void br_store_partition_lost(struct br_store *store, struct br_store_partition *partition)
 {
+    struct br_file_id file = br_file_id_at(partition->path, "");
     (void)pthread_mutex_lock(&store->lock);
-    if (!partition->gone &&
-        !br_file_id_equal(partition->file, br_file_id_at(partition->path, ""))) {
+    if (!partition->gone && !br_file_id_equal(partition->file, file)) {
         const struct br_store_totals *totals = &partition->totals;
         bool known = partition->state == BR_PARTITION_READ;
         br_error(&store->log,
@@ -411,31 +411,22 @@ void br_store_partition_lost(struct br_store *store, struct br_store_partition *
     store_unlock(store);
 }
 
-static bool store_partition_is_odd(const struct br_store_partition *partition)
+/* The partition with this place on the list, with a reference, and what is known of it; NULL behind
+ * the last. */
+static struct br_store_partition *store_partition_at(struct br_store *store, uint32_t at,
+                                                     struct br_store_partition *ret)
 {
-    return partition->state == BR_PARTITION_UNREAD ||
-           !br_file_id_equal(partition->file, br_file_id_at(partition->path, ""));
-}
-
-/* The first partition from number `*at` of the list on that is not what it was when it was listed,
- * with a reference. */
-static struct br_store_partition *store_next_odd(struct br_store *store, uint32_t *at, bool *unread)
-{
-    struct br_store_partition *found = NULL;
-    uint32_t number = 0;
+    struct br_list *link;
     (void)pthread_mutex_lock(&store->lock);
-    for (struct br_list *link = store->partitions.next; !found && link != &store->partitions;
-         link = link->next, number++) {
-        struct br_store_partition *partition =
-            br_container_of(link, struct br_store_partition, link);
-        if (number < *at || !store_partition_is_odd(partition))
-            continue;
-        found = partition;
+    for (link = store->partitions.next; at && link != &store->partitions; at--)
+        link = link->next;
+    struct br_store_partition *found =
+        link == &store->partitions ? NULL : br_container_of(link, struct br_store_partition, link);
+    if (found) {
         found->refs++;
-        *at = number;
-        *unread = found->state == BR_PARTITION_UNREAD;
+        *ret = *found;
     }
-    (void)pthread_mutex_unlock(&store->lock);
+    store_unlock(store);
     return found;
 }
 
@@ -463,12 +454,12 @@ static void store_partition_retry(struct br_store *store, struct br_store_partit
 
 void br_store_look(struct br_store *store)
 {
-    struct br_store_partition *partition;
-    bool unread;
-    for (uint32_t at = 0; (partition = store_next_odd(store, &at, &unread));) {
-        if (unread && br_file_id_at(partition->path, "").ino)
+    struct br_store_partition *partition, known;
+    for (uint32_t at = 0; (partition = store_partition_at(store, at, &known));) {
+        struct br_file_id file = br_file_id_at(known.path, "");
+        if (known.state == BR_PARTITION_UNREAD && file.ino)
             store_partition_retry(store, partition);
-        else
+        else if (!br_file_id_equal(known.file, file))
             br_store_partition_lost(store, partition);
         at += !br_store_partition_is_gone(store, partition);
         br_store_partition_put(store, partition);
