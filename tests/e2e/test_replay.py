@@ -227,8 +227,11 @@ def archive_of(*members):
     archive_of(("/partition-00000001.db", tarfile.REGTYPE)), archive_of(("lock", tarfile.REGTYPE)),
     archive_of(("partition-00000001.db", tarfile.SYMTYPE)),
     archive_of(("partition-00000001.db", tarfile.REGTYPE), ("partition-00000001.db", tarfile.REGTYPE)),
-    archive_of(("partition-00000001.db", tarfile.REGTYPE))[:700]],
-    ids=["empty", "short", "no header", "traversal", "absolute", "other name", "link", "twice", "cut"])
+    archive_of(("partition-00000001.db", tarfile.REGTYPE))[:700], archive_of(("partition-0000000A.db", tarfile.REGTYPE)),
+    archive_of(("partition-0000000a.db", tarfile.REGTYPE), ("partition-0000000A.db", tarfile.REGTYPE)),
+    archive_of(*((f"partition-{n:08x}.db", tarfile.REGTYPE) for n in range(10001))), archive_of()],
+    ids=["empty", "short", "no header", "traversal", "absolute", "other name", "link", "twice", "cut", "upper case",
+         "twice in other case", "too many", "none"])
 def test_other_files_are_refused(data, tmp_path):
     (tmp_path / "slice").write_bytes(data)
     (tmp_path / "temporary").mkdir()

@@ -544,6 +544,27 @@ static void test_index_cut(void **state)
     check(rig, SPANS + 50, 0, 0);
 }
 
+/* --- Slices ---------------------------------------------------------------------------------- */
+
+/* Partitions that go while a slice is read are not in it, and it is whole. */
+static void test_slice_during_retention(void **state)
+{
+    struct store_rig *rig = *state;
+    struct br_slice_reader *slice;
+    static char data[4096];
+    size_t n = 1, bytes = 0;
+    assert_int_equal(br_slice_begin_store(rig->store, 0, UINT64_MAX, &slice, &rig->err), 0);
+    for (; n; bytes += n) {
+        if (br_slice_read(slice, data, sizeof data, &n, &rig->err))
+            fail_msg("%s", rig->err.text);
+        if (bytes == 0)
+            remove_files(rig, "partition-");
+    }
+    assert_int_equal(br_slice_unread(slice), 0);
+    br_slice_end(slice);
+    assert_true(bytes > ROWS);
+}
+
 /* --- Few descriptors ------------------------------------------------------------------------- */
 
 static unsigned n_descriptors(void)
@@ -608,6 +629,7 @@ SUITE(store_faults)
                                        TEST(test_no_file_is_overwritten),
                                        TEST(test_numbers_wrap),
                                        TEST(test_index_cut),
+                                       TEST(test_slice_during_retention),
                                        TEST(test_few_descriptors)};
     return RUN(tests, NULL, NULL);
 }
