@@ -5,7 +5,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -26,15 +25,17 @@
 
 struct file_writer {
     struct file_writer_config config; /* its path is ours */
-    pthread_mutex_t lock;             /* of the fields below */
-    int fd;                           /* -1: it is to be opened */
-    bool opened;                      /* once before: what is in the file stays */
-    bool regular;                     /* it has a size, can be cut and renamed */
-    bool torn; /* half a record is behind `torn_at` and could not be cut off yet */
+    pthread_mutex_t lock;             /* of `busy` and `stuck`, held for moments */
+    pthread_cond_t left;
+    bool busy;    /* one thread at a time has the fields behind these */
+    bool stuck;   /* it has them for PATIENCE_S: nobody waits */
+    int fd;       /* -1: it is to be opened */
+    bool opened;  /* once before: what is in the file stays */
+    bool regular; /* it has a size, can be cut and renamed */
+    bool torn;    /* half a record is behind `torn_at` and could not be cut off yet */
     off_t torn_at;
     const struct file_record *unfinished; /* of which a FIFO has a part; NULL: none */
     bool idle;                            /* the reader did not read for READER_MS */
-    _Atomic bool stuck;                   /* the lock's holder has been writing for PATIENCE_S */
 };
 
 /* --- Opening --------------------------------------------------------------------------------- */
@@ -98,7 +99,12 @@ struct file_writer *file_writer_new(const struct file_writer_config *config)
         return NULL;
     }
     writer->fd = -1;
+    pthread_condattr_t monotonic;
     (void)pthread_mutex_init(&writer->lock, NULL);
+    (void)pthread_condattr_init(&monotonic);
+    (void)pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    (void)pthread_cond_init(&writer->left, &monotonic);
+    (void)pthread_condattr_destroy(&monotonic);
     return writer;
 }
 
@@ -107,6 +113,7 @@ void file_writer_free(struct file_writer *writer)
     if (!writer)
         return;
     file_writer_close_file(writer);
+    (void)pthread_cond_destroy(&writer->left);
     (void)pthread_mutex_destroy(&writer->lock);
     br_free((void *)(uintptr_t)writer->config.path);
     br_free(writer);
@@ -342,28 +349,36 @@ static int file_writer_put_own(struct file_writer *writer, struct file_record *r
 }
 
 /* False when another thread's write has not ended for too long. */
-static bool file_writer_lock(struct file_writer *writer)
+static bool file_writer_enter(struct file_writer *writer)
 {
     struct timespec until;
-    if (pthread_mutex_trylock(&writer->lock) == 0)
-        return true;
-    if (atomic_load(&writer->stuck))
-        return false;
+    int error = 0;
     clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_sec += PATIENCE_S;
-    if (pthread_mutex_clocklock(&writer->lock, CLOCK_MONOTONIC, &until) == 0)
-        return true;
-    atomic_store(&writer->stuck, true);
-    return false;
+    (void)pthread_mutex_lock(&writer->lock);
+    while (writer->busy && !writer->stuck && !error)
+        error = pthread_cond_timedwait(&writer->left, &writer->lock, &until);
+    bool entered = !writer->busy;
+    writer->stuck = writer->stuck || !entered;
+    writer->busy = true;
+    (void)pthread_mutex_unlock(&writer->lock);
+    return entered;
+}
+
+static void file_writer_leave(struct file_writer *writer)
+{
+    (void)pthread_mutex_lock(&writer->lock);
+    writer->busy = writer->stuck = false;
+    (void)pthread_cond_signal(&writer->left);
+    (void)pthread_mutex_unlock(&writer->lock);
 }
 
 int file_writer_put(struct file_writer *writer, struct file_record *record, uint64_t unix_ns)
 {
-    if (!file_writer_lock(writer))
+    if (!file_writer_enter(writer))
         return EBUSY;
     int error = file_writer_put_own(writer, record, unix_ns);
-    atomic_store(&writer->stuck, false);
-    (void)pthread_mutex_unlock(&writer->lock);
+    file_writer_leave(writer);
     return error;
 }
 

@@ -214,9 +214,10 @@ static int route_set_user(const char *text, size_t len, struct br_route *ret, st
 static int route_read_proxy(const char *url, bool needs_scheme, struct br_route *ret,
                             struct br_err *err)
 {
-    const char *scheme_end = strstr(url, "://"), *rest = scheme_end ? scheme_end + 3 : url;
+    const char *scheme_end = strstr(url, "://"),
+               *rest = url + (scheme_end ? scheme_end + 3 - url : 0);
     size_t len = strcspn(rest, "/?#");
-    const char *at = len ? memrchr(rest, '@', len) : NULL, *host = at ? at + 1 : rest;
+    const char *at = memrchr(rest, '@', len), *host = at ? at + 1 : rest;
     size_t host_len = len - (size_t)(host - rest);
     char text[sizeof ret->proxy.authority + 16];
     if (scheme_end && strncasecmp(url, "http://", 7) != 0) {
