@@ -123,7 +123,10 @@ static void replay_watched(sigset_t *signals)
 static int replay_wait(pid_t child, const sigset_t *signals)
 {
     for (int status, number;;) {
-        if (waitpid(child, &status, WNOHANG) == child)
+        pid_t ended = waitpid(child, &status, WNOHANG);
+        if (ended < 0)
+            return EXIT_FAILURE;
+        if (ended == child)
             return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
         if (sigwait(signals, &number) == 0 && number != SIGCHLD)
             (void)kill(child, number);
@@ -141,6 +144,8 @@ static void replay_become_child(const sigset_t *before)
 bool br_replay_fork(const char *folder, int *ret_code)
 {
     sigset_t signals, before;
+    (void)signal(SIGCHLD,
+                 SIG_DFL); /* the parent may have ignored it, and we would not hear of it */
     replay_watched(&signals);
     (void)sigprocmask(SIG_BLOCK, &signals, &before);
     pid_t child = fork();

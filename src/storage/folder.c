@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -21,7 +22,7 @@
 
 static struct br_file_id folder_id(const struct stat *info)
 {
-    return (struct br_file_id){info->st_dev, info->st_ino};
+    return (struct br_file_id){.dev = info->st_dev, .ino = info->st_ino};
 }
 
 struct br_file_id br_file_id_at(const char *path, const char *suffix)
@@ -30,14 +31,14 @@ struct br_file_id br_file_id_at(const char *path, const char *suffix)
     char name[4096];
     if ((size_t)snprintf(name, sizeof name, "%s%s", path, suffix) >= sizeof name ||
         lstat(name, &info) != 0)
-        return (struct br_file_id){0, 0};
+        return (struct br_file_id){.unknown = errno != ENOENT && errno != ENOTDIR};
     return folder_id(&info);
 }
 
 static struct br_file_id folder_id_of(int fd)
 {
     struct stat info;
-    return fd >= 0 && fstat(fd, &info) == 0 ? folder_id(&info) : (struct br_file_id){0, 0};
+    return fd >= 0 && fstat(fd, &info) == 0 ? folder_id(&info) : (struct br_file_id){.ino = 0};
 }
 
 /* --- Who has it ------------------------------------------------------------------------------ */
@@ -203,6 +204,20 @@ static void folder_sort(struct br_store_name *names, uint32_t count, struct br_s
         names[i] = scratch[(first + i) % count];
 }
 
+/* The name of a file in which a process before was making a slice (mkstemp), or of its journal. */
+static bool folder_is_scratch(const char *name)
+{
+    static const char before[] = BR_SLICE_SCRATCH ".";
+    const size_t random = 6;
+    if (strncmp(name, before, sizeof before - 1) != 0)
+        return false;
+    name += sizeof before - 1;
+    for (size_t i = 0; i < random; i++)
+        if (!isalnum((unsigned char)name[i]))
+            return false;
+    return name[random] == '\0' || strcmp(name + random, "-journal") == 0;
+}
+
 int br_store_find(struct br_store *store, struct br_store_name **ret, uint32_t *ret_count,
                   struct br_err *err)
 {
@@ -213,8 +228,7 @@ int br_store_find(struct br_store *store, struct br_store_name **ret, uint32_t *
     if (!folder)
         return br_err_set(err, BR_EIO, "cannot read %s: %s", store->directory, strerror(errno));
     for (struct dirent *entry; !rc && (entry = readdir(folder));) {
-        /* Left by a process that was killed while it saved. */
-        if (strncmp(entry->d_name, BR_SLICE_SCRATCH ".", sizeof BR_SLICE_SCRATCH) == 0)
+        if (folder_is_scratch(entry->d_name))
             (void)unlinkat(dirfd(folder), entry->d_name, 0);
         if (!br_store_name_of(entry->d_name, &name))
             continue;

@@ -53,11 +53,13 @@ static inline void br_store_totals_any(struct br_store_totals *totals)
 struct br_file_id {
     dev_t dev;
     ino_t ino;
+    bool unknown; /* the system could not tell */
 };
 
+/* Returns false only for two that are known to be different. */
 static inline bool br_file_id_equal(struct br_file_id left, struct br_file_id right)
 {
-    return left.dev == right.dev && left.ino == right.ino;
+    return left.unknown || right.unknown || (left.dev == right.dev && left.ino == right.ino);
 }
 
 /* Returns what lies under `path` with `suffix`. */
@@ -84,6 +86,7 @@ struct br_store_partition {
     uint64_t bytes;
     struct br_list idle; /* of br_store_reader */
     bool gone;           /* its file is unlinked or renamed */
+    bool expired;        /* ... because it was over the retention */
     bool sealed;         /* takes no more: of an older program, or full of names or stacks */
 };
 
@@ -202,6 +205,10 @@ void br_store_expire(struct br_store *store, const struct br_store_partition *sp
 
 /* Says whether its files were removed, or set aside. */
 bool br_store_partition_is_gone(struct br_store *store, const struct br_store_partition *partition);
+
+/* Says whether its files were removed because it was over the retention. */
+bool br_store_partition_is_expired(struct br_store *store,
+                                   const struct br_store_partition *partition);
 
 /* Gives back a reference that a query has. */
 void br_store_partition_put(struct br_store *store, struct br_store_partition *partition);

@@ -64,7 +64,7 @@ static uint64_t store_partition_file_size(const char *path, const char *suffix)
     struct stat info;
     char name[4096];
     (void)snprintf(name, sizeof name, "%s%s", path, suffix);
-    return stat(name, &info) == 0 ? (uint64_t)info.st_size : 0;
+    return lstat(name, &info) == 0 ? (uint64_t)info.st_size : 0;
 }
 
 static uint64_t store_partition_size(const char *path)
@@ -262,9 +262,10 @@ static void store_partition_date_file(struct br_store_partition *partition)
 {
     struct stat info;
     br_store_totals_any(&partition->totals);
-    if (lstat(partition->path, &info) == 0)
-        partition->totals.created_ns = partition->totals.written_ns =
-            (int64_t)info.st_mtim.tv_sec * 1000000000 + info.st_mtim.tv_nsec;
+    int64_t written = lstat(partition->path, &info) == 0
+                          ? (int64_t)info.st_mtim.tv_sec * 1000000000 + info.st_mtim.tv_nsec
+                          : br_sql_time(br_store_now_ns());
+    partition->totals.created_ns = partition->totals.written_ns = written;
 }
 
 int br_store_partition_load(struct br_store *store, const struct br_store_name *name,
@@ -559,8 +560,10 @@ static struct br_store_partition *store_take_expired(struct br_store *store,
         oldest = br_container_of(store->partitions.next, struct br_store_partition, link);
     if (oldest && (oldest == spare || !store_partition_is_over(store, oldest, bytes)))
         oldest = NULL;
-    if (oldest)
+    if (oldest) {
+        oldest->expired = true;
         store_partition_unlist(store, oldest);
+    }
     store_unlock(store);
     return oldest;
 }
@@ -570,7 +573,9 @@ void br_store_expire(struct br_store *store, const struct br_store_partition *sp
 {
     struct br_store_partition *oldest;
     while ((oldest = store_take_expired(store, spare))) {
-        store_partition_unlink(oldest->path);
+        /* A file that took the place of ours is somebody's. */
+        if (br_file_id_equal(oldest->file, br_file_id_at(oldest->path, "")))
+            store_partition_unlink(oldest->path);
         if (access(oldest->path, F_OK) == 0)
             br_warn(&store->log, "%s is over the retention and cannot be removed", oldest->path);
         else
@@ -585,6 +590,15 @@ bool br_store_partition_is_gone(struct br_store *store, const struct br_store_pa
     bool gone = partition->gone;
     (void)pthread_mutex_unlock(&store->lock);
     return gone;
+}
+
+bool br_store_partition_is_expired(struct br_store *store,
+                                   const struct br_store_partition *partition)
+{
+    (void)pthread_mutex_lock(&store->lock);
+    bool expired = partition->expired;
+    (void)pthread_mutex_unlock(&store->lock);
+    return expired;
 }
 
 /* --- Readers --------------------------------------------------------------------------------- */

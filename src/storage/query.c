@@ -80,7 +80,7 @@ int br_store_view_failed(struct br_store_query *query, struct br_store_view *vie
     view->failed = true;
     if (code == BR_EPROTO)
         (void)br_store_partition_suspect(query->store, view->partition, why);
-    if (code != BR_ENOTFOUND || !gone)
+    if (code != BR_ENOTFOUND || !br_store_partition_is_expired(query->store, view->partition))
         query_note_unread(query, view, gone ? "it was removed meanwhile" : why);
     return 0;
 }

@@ -768,7 +768,7 @@ int br_store_span_bytes(struct br_store_query *query, const struct br_stored_spa
         if (!br_store_view_open(query, view, &rc, err))
             return rc ? rc
                       : br_err_set(err, query->cut ? BR_ENOMEM : BR_EIO, "%s",
-                                   br_store_query_remark(query));
+                                   query->cut ? query->cut : "the data was removed meanwhile");
         br_store_view_rest(view);
     }
     rc = spans_body(query, view, span->block, &body, err);

@@ -11,6 +11,7 @@
 #define SCHEMA_STEPS 100000      /* of SQLite's machine */
 #define LENGTH_MAX (512 << 20)   /* of a value */
 #define SUMS_TABLES 2            /* that came with BR_SQL_SUMS */
+#define EMPTY_BYTES 8192         /* a page: of a database whose tables were not committed */
 #define PROOFS 2                 /* that have to agree */
 
 /* --- Which tables it has --------------------------------------------------------------------- */
@@ -52,16 +53,6 @@ static int sql_check_number(struct br_sql *sql, const char *text, int64_t *ret, 
     return rc;
 }
 
-/* SQLite takes a file that it cannot read for an empty one. */
-static int sql_check_empty(sqlite3 *db, struct br_err *err)
-{
-    struct stat info;
-    const char *name = sqlite3_db_filename(db, "main");
-    if (name && stat(name, &info) == 0 && info.st_size == 0)
-        return br_err_set(err, BR_ENOTFOUND, "it is empty");
-    return br_err_set(err, BR_EIO, "it has no tables, or cannot be read");
-}
-
 static int sql_check_tables(struct br_sql *sql, int version, struct br_err *err)
 {
     sqlite3_stmt *statement = NULL;
@@ -74,7 +65,7 @@ static int sql_check_tables(struct br_sql *sql, int version, struct br_err *err)
     if (rc)
         return rc;
     if (ours && version == 0 && count == 0)
-        return sql_check_empty(sql->db, err);
+        return br_err_set(err, BR_ENOTFOUND, "it is empty");
     if (!ours || version < 1 || count != sql_check_count(version))
         return br_err_set(err, BR_EUNSUPPORTED, "its tables are not those of a partition");
     sql->version = version;
@@ -99,14 +90,27 @@ static int sql_check_stop(void *arg)
     return 1;
 }
 
+/* Reads that failed while the file was opened are not counted; then its size is not that of an
+ * empty database. */
+static bool sql_check_is_behind(sqlite3 *db)
+{
+    struct stat info;
+    const char *name = sqlite3_db_filename(db, "main");
+    return !name || stat(name, &info) != 0 || info.st_size > EMPTY_BYTES;
+}
+
 int br_sql_check_schema(struct br_sql *sql, struct br_err *err)
 {
     struct br_mem_scope scope;
+    unsigned n_failures = br_sql_files_failures();
     sqlite3_progress_handler(sql->db, SCHEMA_STEPS, sql_check_stop, NULL);
     br_mem_scope_begin(&scope, SCHEMA_BYTES, NULL);
     int rc = sql_check_all(sql, err);
     br_mem_scope_end(&scope);
     sqlite3_progress_handler(sql->db, 0, NULL, NULL);
+    if (rc == BR_ENOTFOUND &&
+        (n_failures != br_sql_files_failures() || sql_check_is_behind(sql->db)))
+        return br_err_set(err, BR_EIO, "it cannot be read");
     if (rc == BR_ETIMEOUT || (rc == BR_ENOMEM && scope.full))
         return br_err_set(err, BR_EUNSUPPORTED, "it has too many tables");
     return rc;
@@ -178,10 +182,13 @@ int br_sql_prove(const char *path, struct br_err *err)
     int rc = BR_EPROTO;
     for (int i = 0; i < PROOFS && rc == BR_EPROTO; i++) {
         struct br_sql sql;
+        unsigned n_failures = br_sql_files_failures();
         rc = br_sql_open(&sql, path, BR_SQL_READ, false, err);
         if (!rc)
             rc = sql_prove_all(&sql, err);
         br_sql_close(&sql);
+        if (rc == BR_EPROTO && n_failures != br_sql_files_failures())
+            rc = br_err_set(err, BR_EIO, "it cannot be read");
     }
     return rc;
 }

@@ -4,6 +4,7 @@
  * be read is read again, because a disk or a network file system that failed once may not fail
  * twice, and SQLite reports some failures as damage.
  */
+#include <stdatomic.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -11,20 +12,24 @@
 
 #define READS_MAX 3
 
+struct sql_vfs;
+
 /* Lies in the memory of an open file, behind what the system's VFS has there. */
 struct sql_file {
     const sqlite3_io_methods *real;
+    struct sql_vfs *vfs;
     sqlite3_io_methods methods;
 };
 
 struct sql_vfs {
     sqlite3_vfs vfs;
     sqlite3_vfs *real;
+    _Atomic unsigned n_failures;
 };
 
-static const sqlite3_io_methods *sql_file_real(const sqlite3_file *file)
+static struct sql_file *sql_file_of(const sqlite3_file *file)
 {
-    return br_container_of(file->pMethods, struct sql_file, methods)->real;
+    return br_container_of(file->pMethods, struct sql_file, methods);
 }
 
 static bool sql_file_failed(int rc)
@@ -36,7 +41,8 @@ static int sql_file_read(sqlite3_file *file, void *data, int len, sqlite3_int64 
 {
     int rc = SQLITE_IOERR_READ;
     for (int i = 0; i < READS_MAX && sql_file_failed(rc); i++)
-        rc = sql_file_real(file)->xRead(file, data, len, offset);
+        rc = sql_file_of(file)->real->xRead(file, data, len, offset);
+    atomic_fetch_add(&sql_file_of(file)->vfs->n_failures, sql_file_failed(rc));
     return rc;
 }
 
@@ -44,23 +50,31 @@ static int sql_file_size(sqlite3_file *file, sqlite3_int64 *ret)
 {
     int rc = SQLITE_IOERR_FSTAT;
     for (int i = 0; i < READS_MAX && sql_file_failed(rc); i++)
-        rc = sql_file_real(file)->xFileSize(file, ret);
+        rc = sql_file_of(file)->real->xFileSize(file, ret);
+    atomic_fetch_add(&sql_file_of(file)->vfs->n_failures, sql_file_failed(rc));
     return rc;
 }
 
 static int sql_vfs_open(sqlite3_vfs *vfs, const char *name, sqlite3_file *file, int flags,
                         int *ret_flags)
 {
-    sqlite3_vfs *real = br_container_of(vfs, struct sql_vfs, vfs)->real;
+    struct sql_vfs *all = br_container_of(vfs, struct sql_vfs, vfs);
+    sqlite3_vfs *real = all->real;
     int rc = real->xOpen(real, name, file, flags, ret_flags);
     if (file->pMethods) {
         struct sql_file *ours = (struct sql_file *)(void *)((char *)file + real->szOsFile);
-        *ours = (struct sql_file){file->pMethods, *file->pMethods};
+        *ours = (struct sql_file){file->pMethods, all, *file->pMethods};
         ours->methods.xRead = sql_file_read;
         ours->methods.xFileSize = sql_file_size;
         file->pMethods = &ours->methods;
     }
     return rc;
+}
+
+unsigned br_sql_files_failures(void)
+{
+    sqlite3_vfs *vfs = sqlite3_vfs_find(SQL_VFS);
+    return vfs ? atomic_load(&br_container_of(vfs, struct sql_vfs, vfs)->n_failures) : 0;
 }
 
 void br_sql_files_setup(void)
@@ -69,7 +83,8 @@ void br_sql_files_setup(void)
     sqlite3_vfs *real = sqlite3_vfs_find(NULL);
     if (!real)
         return;
-    ours = (struct sql_vfs){*real, real};
+    ours.vfs = *real;
+    ours.real = real;
     ours.vfs.zName = SQL_VFS;
     ours.vfs.szOsFile = real->szOsFile + (int)sizeof(struct sql_file);
     ours.vfs.xOpen = sql_vfs_open;

@@ -9,6 +9,10 @@
 /* Registers the VFS of that name, which repeats failed reads. Called once in the process. */
 void br_sql_files_setup(void);
 
+/* Counts the reads, of all files of the process, that failed although they were repeated. SQLite
+ * may report them as damage, or take a file for an empty one. */
+unsigned br_sql_files_failures(void);
+
 /* Returns the statements that make the tables of a partition. */
 const char *br_sql_schema(void);
 

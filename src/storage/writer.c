@@ -46,7 +46,7 @@ static void writer_close(struct br_store_writer *writer)
         br_store_partition_put(writer->store, writer->partition);
     }
     writer->partition = NULL;
-    writer->file = writer->log = (struct br_file_id){0, 0};
+    writer->file = writer->log = (struct br_file_id){.ino = 0};
 }
 
 void br_store_writer_free(struct br_store_writer *writer)
@@ -254,6 +254,7 @@ static bool writer_goes_on(struct br_store_writer *writer, int rc, bool held, co
         br_sql_close(&writer->sql);
         (void)br_store_partition_suspect(writer->store, writer->partition, why);
     }
+    writer->n_failures = 0;
     writer_seal(writer); /* also where it is sound: what was read of it was not */
     return true;
 }
@@ -291,14 +292,14 @@ int br_store_write(struct br_store *store, const struct br_item *const *items, s
     else if ((rc = br_store_hold(store, &why)) == BR_EINVAL)
         rc = BR_EIO; /* not the items' fault */
     struct br_store_writer *writer = store->writer;
-    bool again = !rc && n_items;
+    bool held = !rc, again = !rc && n_items;
     for (int attempt = 0; attempt < TRIES_MAX && again; attempt++)
         rc = writer_try(writer, items, n_items, &again, &why);
     if (!n_items && !rc) {
         writer_rotate(writer);
         br_store_look(store);
     }
-    if (writer)
+    if (held)
         br_store_expire(store, writer->partition);
     (void)pthread_mutex_unlock(&store->writing);
     if (rc)

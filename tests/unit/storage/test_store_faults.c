@@ -8,6 +8,7 @@
 #include <sqlite3.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "storage/internal.h"
@@ -176,6 +177,41 @@ static void test_lasting(void **state)
     check(rig, SPANS + 10, 0, 0);
     assert_string_equal(rig->note, "");
     assert_int_equal(store_rig_usage(rig).n_unread, 0);
+}
+
+/* The log of a process that was killed has all there is: while it cannot be read, SQLite speaks of
+ * damage. */
+static void test_lasting_of_a_log(void **state)
+{
+    struct store_rig *rig = *state;
+    store_rig_close(rig);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (!child) {
+        rig->store = br_store_get(&rig->host, "child");
+        _exit(br_store_open(rig->store, &rig->config, &rig->log, &rig->err) ||
+              store_rig_items(rig, BR_TRACES, SPANS, 50));
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    rig->store = br_store_get(&rig->host, "store");
+    for (unsigned at = 0; at < 40; at++) {
+        disk_begin("partition-00000004.db-wal");
+        disk.countdown = at;
+        disk.n_failing = UINT_MAX;
+        must_reopen(rig);
+        uint8_t seen[SPANS + 50] = {0};
+        store_rig_read(rig, seen);
+        for (size_t i = 0; i < SPANS; i++)
+            assert_int_equal(seen[i], 1);
+        assert_int_equal(store_rig_usage(rig).n_damaged, 0);
+        store_rig_close(rig);
+        disk_end();
+        rig->store = br_store_get(&rig->host, "store");
+    }
+    must_reopen(rig);
+    check(rig, SPANS + 50, 0, 0);
 }
 
 /* The same while a query reads. */
@@ -471,11 +507,18 @@ static void test_folder_taken(void **state)
     (void)snprintf(aside, sizeof aside, "%.40s-aside", rig->directory);
     assert_int_equal(rename(rig->directory, aside), 0);
     assert_int_equal(br_store_open(other, &rig->config, &rig->log, &rig->err), 0);
+    struct store_rig theirs = *rig;
+    theirs.store = other;
+    must_write(&theirs, 900, 1);
+    rig->store->config.max_bytes = 1; /* what is its own would go */
     for (int i = 0; i < 2; i++) {
+        assert_int_equal(br_store_write(rig->store, NULL, 0, &rig->err), BR_EIO);
+        assert_int_equal(store_rig_files(rig, "partition-00000001.db"), 1);
         assert_int_equal(store_rig_items(rig, BR_TRACES, SPANS, 50), BR_EIO);
         assert_non_null(strstr(rig->err.text, "is in use"));
     }
     br_store_put(&rig->host, other);
+    rig->store->config.max_bytes = 0;
     must_write(rig, SPANS, 50);
     check(rig, SPANS + 50, 0, SPANS);
     struct store_rig old = *rig;
@@ -615,6 +658,7 @@ SUITE(store_faults)
 {
     const struct CMUnitTest tests[] = {TEST(test_transient),
                                        TEST(test_lasting),
+                                       TEST(test_lasting_of_a_log),
                                        TEST(test_lasting_in_a_query),
                                        TEST(test_odd_partitions),
                                        TEST(test_block_numbers),
