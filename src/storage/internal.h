@@ -53,7 +53,7 @@ static inline void br_store_totals_any(struct br_store_totals *totals)
 struct br_file_id {
     dev_t dev;
     ino_t ino;
-    bool unknown; /* the system could not tell */
+    bool unknown; /* stat failed */
 };
 
 /* Returns false only for two that are known to be different. */
