@@ -580,9 +580,8 @@ static void file_exporter_on_ran(struct br_work *work)
     if (writing->reopened)
         file_exporter_say_reopened(state);
     file_exporter_finish(state);
-    if (!br_list_empty(&state->waiting))
-        file_exporter_begin(state);
-    else if (state->node->draining && !state->node->drained)
+    file_exporter_begin(state);
+    if (!state->busy && state->node->draining && !state->node->drained)
         br_node_drained(state->node);
 }
 
@@ -620,12 +619,13 @@ static void file_exporter_take(struct state *state, struct br_item *item)
     }
 }
 
-/* Has what waits written. */
+/* Starts the next write, unless none of the waiting items has a record. */
 static void file_exporter_begin(struct state *state)
 {
     struct writing *writing = state->writing;
     struct br_list *link;
-    for (int i = 0; i < WRITE_ITEMS && (link = br_list_shift(&state->waiting)); i++) {
+    for (int i = 0;
+         (i < WRITE_ITEMS || !writing->n_records) && (link = br_list_shift(&state->waiting)); i++) {
         struct br_item *item = br_container_of(link, struct br_item, link);
         state->waiting_bytes -= item->size;
         file_exporter_take(state, item);

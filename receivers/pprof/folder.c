@@ -621,7 +621,7 @@ static void folder_rewrite_taken(struct pprof_folder *folder)
         ok = !file->taken ||
              pprof_taken_add(folder->log, file->name, &(struct pprof_taken){file->is, file->mark});
     }
-    if (!ok || !pprof_taken_end(folder->log))
+    if (!pprof_taken_end(folder->log, ok))
         folder_complain_later(folder, TAKEN_FILE, strerror(errno));
 }
 

@@ -20,7 +20,9 @@
 struct pprof_taken_log {
     char *path, *fresh; /* the second while it is written anew */
     int fd;             /* -1: none */
-    size_t n_lines;
+    int fresh_fd;       /* of `fresh`; -1: it is not written anew */
+    bool half;          /* the last line may lack its end */
+    size_t n_lines, n_fresh;
 };
 
 /* --- Lines ------------------------------------------------------------------------------------ */
@@ -106,7 +108,7 @@ int pprof_taken_open(const char *path, struct pprof_taken_log **ret, struct br_e
     struct pprof_taken_log *log = br_calloc(1, sizeof *log);
     if (!log)
         return br_err_set(err, BR_ENOMEM, "out of memory");
-    log->fd = -1;
+    log->fd = log->fresh_fd = -1;
     log->path = br_strdup(path);
     log->fresh = br_malloc(strlen(path) + sizeof ".tmp");
     int rc = log->path && log->fresh ? 0 : br_err_set(err, BR_ENOMEM, "out of memory");
@@ -163,12 +165,19 @@ bool pprof_taken_load(struct pprof_taken_log *log, pprof_taken_fn *fn, void *arg
     return !len || write(log->fd, "%\n", 2) == 2;
 }
 
+static void taken_close(int *fd)
+{
+    if (*fd >= 0)
+        (void)close(*fd);
+    *fd = -1;
+}
+
 void pprof_taken_close(struct pprof_taken_log *log)
 {
     if (!log)
         return;
-    if (log->fd >= 0)
-        (void)close(log->fd);
+    taken_close(&log->fd);
+    taken_close(&log->fresh_fd);
     br_free(log->path);
     br_free(log->fresh);
     br_free(log);
@@ -183,8 +192,15 @@ bool pprof_taken_add(struct pprof_taken_log *log, const char *name, const struct
                  (unsigned long long)taken->mark.len, (unsigned long long)taken->mark.hash);
     size_t len = (size_t)n + taken_escape(name, line + n);
     line[len++] = '\n';
+    if (log->fresh_fd >= 0) {
+        log->n_fresh++;
+        return write(log->fresh_fd, line, len) == (ssize_t)len;
+    }
     log->n_lines++;
-    return write(log->fd, line, len) == (ssize_t)len;
+    if (log->half && write(log->fd, "%\n", 2) != 2)
+        return false;
+    log->half = write(log->fd, line, len) != (ssize_t)len;
+    return !log->half;
 }
 
 bool pprof_taken_is_deleted(const struct pprof_taken_log *log)
@@ -202,15 +218,25 @@ bool pprof_taken_begin(struct pprof_taken_log *log)
 {
     int fd =
         open(log->fresh, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0600);
-    if (fd < 0)
-        return false;
-    (void)close(log->fd);
-    log->fd = fd;
-    log->n_lines = 0;
-    return true;
+    taken_close(&log->fresh_fd);
+    log->fresh_fd = fd;
+    log->n_fresh = 0;
+    return fd >= 0;
 }
 
-bool pprof_taken_end(struct pprof_taken_log *log)
+bool pprof_taken_end(struct pprof_taken_log *log, bool whole)
 {
-    return rename(log->fresh, log->path) == 0;
+    if (!whole || rename(log->fresh, log->path) != 0) {
+        int error = errno;
+        taken_close(&log->fresh_fd);
+        (void)unlink(log->fresh);
+        errno = error;
+        return false;
+    }
+    taken_close(&log->fd);
+    log->fd = log->fresh_fd;
+    log->fresh_fd = -1;
+    log->n_lines = log->n_fresh;
+    log->half = false;
+    return true;
 }

@@ -51,7 +51,8 @@ bool pprof_taken_is_deleted(const struct pprof_taken_log *log);
 /* Lines that it has. */
 size_t pprof_taken_lines(const struct pprof_taken_log *log);
 
-/* Writes it anew: what is added between the two takes the place of all that was there. `begin`
- * returns false, with errno set, where that cannot be; then nothing has changed. */
+/* Write it anew: the lines that are added between the two replace the others, if they are `whole`.
+ * Return false, with errno set, on failure; then the file is as it was. `end` is called in any
+ * case. */
 bool pprof_taken_begin(struct pprof_taken_log *log);
-bool pprof_taken_end(struct pprof_taken_log *log);
+bool pprof_taken_end(struct pprof_taken_log *log, bool whole);

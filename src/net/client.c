@@ -706,7 +706,8 @@ static void client_pump(struct br_deferred *deferred)
 static bool client_follow(struct br_exchange *exchange)
 {
     struct client *client = exchange->client;
-    if (br_redirect_follow(&client->redirects, &client->base, &client->endpoint, exchange))
+    if (!client->closing &&
+        br_redirect_follow(&client->redirects, &client->base, &client->endpoint, exchange))
         return true;
     br_redirect_end(exchange);
     return false;

@@ -587,6 +587,33 @@ static void folder_deleted(void **state)
 
 /* --- A file for each value ------------------------------------------------------------------- */
 
+/* Requests that have no record, more than are taken at a time, behind one that is being written:
+ * none of them keeps the drain waiting. */
+static void no_group_while_busy(void **state)
+{
+    (void)state;
+    const char *json = TRACE("a");
+    char yaml[512];
+    (void)snprintf(yaml, sizeof yaml,
+                   "{path: %s/*.json, group_by: {enabled: true, resource_attribute: team}}", folder);
+    struct rig *r = rig_new(&br_file_exporter, yaml);
+    r->host.shared = br_shared_new();
+    br_consume(&r->node.input,
+               rig_item(r, BR_TRACES,
+                        "{\"resourceSpans\":[{\"resource\":{\"attributes\":[{\"key\":\"team\","
+                        "\"value\":{\"stringValue\":\"t\"}}]},\"scopeSpans\":[{\"spans\":[{"
+                        "\"name\":\"a\"}]}]}]}"));
+    for (int i = 0; i < 200; i++)
+        br_consume(&r->node.input, rig_item(r, BR_TRACES, json));
+    r->node.draining = true;
+    br_file_exporter.drain(&r->node);
+    rig_turn(r);
+    assert_true(r->drained);
+    assert_int_equal(*r->host.ledger.held[BR_TRACES], 0);
+    rig_free(r);
+    assert_int_equal(unlink(path("t.json")), 0);
+}
+
 /* More files than are kept open. */
 static void many_groups(void **state)
 {
@@ -661,7 +688,7 @@ SUITE(file)
         TEST(fifo_that_stays_full),
         TEST(deleted),
         TEST(folder_deleted),
-        TEST(many_groups),
+        TEST(many_groups), TEST(no_group_while_busy),
         TEST(wrong_configs),
         TEST(backup_names),
     };
