@@ -98,7 +98,7 @@ static const struct br_foreign rows[] = {
           "Let the clients name them, or keep a Collector in front."),
     LACKS(PROCESSOR, "spanmetrics", "span_metrics", "makes metrics of spans", METRICS_OF),
     LACKS(PROCESSOR, "tail_sampling", NULL, "keeps or drops whole traces by what is in them",
-          "All traces pass: the processor probabilistic_sampler keeps a share of them, a Collector "
+          "Without it all traces pass: the processor probabilistic_sampler keeps a share of them, a Collector "
           "behind Braid can go on choosing."),
     LACKS(
         PROCESSOR, "transform", NULL, "changes spans by OTTL statements",

@@ -121,7 +121,10 @@ static void auth_bearer(struct translation *translation)
                                                           ? tokens->items[0]->raw->text
                                                           : tokens->items[0]->text};
     if (!*token.raw)
-        auth_refuse(translation, "its extension has no token");
+        auth_refuse(translation, br_yaml_get(map, "token")
+                                     ? "the token of its extension is empty; is its environment "
+                                       "variable set?"
+                                     : "its extension has no token");
     auth_add(translation, auth_text(translation, map, "header", "Authorization").text,
              *scheme.text ? auth_join(translation, scheme, " ", token) : token, false);
 }

@@ -449,9 +449,13 @@ static int fit_components(struct br_fitter *fitter)
     fit_units(fitter);
     if (pipelines->count)
         return 0;
-    return br_errs_add(fitter->fit->errs, pipelines, "service::pipelines",
-                       "nothing is left: no pipeline of traces or profiles has a receiver and an "
-                       "exporter that Braid has");
+    return br_errs_add(
+        fitter->fit->errs, pipelines, "service::pipelines",
+        fitter->fit->divide
+            ? "nothing is left for Braid: no pipeline of traces or profiles can leave "
+              "the Collector; nothing was written"
+            : "nothing is left: no pipeline of traces or profiles has a receiver "
+              "and an exporter that Braid has");
 }
 
 /* --- What the loader refuses ----------------------------------------------------------------- */

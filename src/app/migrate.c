@@ -249,8 +249,7 @@ static void migrate_head(const struct migrator *migrator, const struct br_yaml *
     br_str_printf(out, "# Braid's part of %s. Comments replace the parts that are left out.\n",
                   migrator->path);
     migrate_say_names(migrator, fitted, true, "Carried over", out);
-    migrate_say_names(migrator, fitted, false,
-                      migrator->divide ? "Kept by the Collector" : "Not carried over", out);
+    migrate_say_names(migrator, fitted, false, "Not carried over", out);
     migrate_offer(fitted, out);
 }
 

@@ -187,7 +187,7 @@ def test_the_header_lists_all(divided):
     if not divided.text.startswith("# Braid's part of"):
         return
     head = " ".join(line[2:] for line in divided.text.split("\n") if line.startswith("# "))
-    carried, kept = head.split("Carried over: ")[1].split("Kept by the Collector: ")
+    carried, kept = head.split("Carried over: ")[1].split("Not carried over: ")
     for kind in (*KINDS, "connectors", "extensions"):
         for name in divided.original.get(kind) or {}:
             stays = name in (divided.braid.get(kind) or {})
