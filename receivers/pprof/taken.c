@@ -113,7 +113,7 @@ int pprof_taken_open(const char *path, struct pprof_taken_log **ret, struct br_e
     log->fresh = br_malloc(strlen(path) + sizeof ".tmp");
     int rc = log->path && log->fresh ? 0 : br_err_set(err, BR_ENOMEM, "out of memory");
     if (!rc) {
-        (void)snprintf(log->fresh, strlen(path) + sizeof ".tmp", "%s.tmp", path);
+        (void)stpcpy(stpcpy(log->fresh, log->path), ".tmp");
         log->fd =
             open(path, O_RDWR | O_CREAT | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
         rc = log->fd < 0

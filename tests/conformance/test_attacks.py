@@ -517,7 +517,7 @@ CALLS = {
     "nothing": ([b""], (), b"3"),
     "a flag of 2": ([b"\2" + MESSAGE[1:]], (), b"3"),
     "compressed, by nothing": ([b"\1" + MESSAGE[1:]], (), b"13"),
-    "compressed, by what is unknown": ([b"\1" + MESSAGE[1:]], ((b"grpc-encoding", b"snappy"),), b"12"),
+    "compressed, by what is unknown": ([b"\1" + MESSAGE[1:]], ((b"grpc-encoding", b"br"),), b"12"),
     "a time-out that overflows": ([MESSAGE], ((b"grpc-timeout", b"99999999999999999999H"),), b"0"),
     "a time-out of letters": ([MESSAGE], ((b"grpc-timeout", b"soon"),), b"0"),
     "no te": ([MESSAGE], (), b"0"),
