@@ -188,7 +188,8 @@ def test_folder(braid, sink, tmp_path):
     (folder / "cpu.pb.gz").write_bytes((TESTS / "data" / "pprof" / "cpu.pb.gz").read_bytes())
     until(lambda: {path.name for path in done.iterdir()} == {"a.folded", "cpu.pb.gz"}, "both files")
     types = {("samples", "count"), ("cpu", "nanoseconds")}
-    until(lambda: {each["type"] for each in samples(sink)} == types, "both of them")
+    until(lambda: {each["type"] for each in samples(sink)} == types
+          and any(functions(each)[-1] == "main" for each in samples(sink)), "both of them")
     arrived = samples(sink)
     folded = [each for each in arrived if functions(each)[-1] == "main"]
     assert sorted(each["values"][0] for each in folded) == [10_000_000, 30_000_000]
