@@ -133,7 +133,9 @@ struct join_table {
     /* families_mask + 1 each: the latest ends of spans that left; those of families early, that is,
      * inside the window; and, with threads, those of threads at all and early. */
     _Atomic uint64_t *family_ends, *ends, *early_ends;
-    _Atomic uint64_t *taken;   /* likewise, of each span that samples name, in its shard */
+    _Atomic bool asked;                /* for one of family_ends */
+    _Atomic uint64_t end_when_unasked; /* the latest of all that left early before that */
+    _Atomic uint64_t *taken;           /* likewise, of each span that samples name, in its shard */
     _Atomic uint32_t taken_at; /* when something was taken last, in tenths of a second; 0: never */
     bool has_family_pages; /* `families`, `taken` and `threads`; whoever has is_paging writes it */
     _Atomic bool is_paging, all_paged; /* pages ahead of the records */

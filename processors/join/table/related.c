@@ -95,10 +95,14 @@ uint64_t join_service_hash(const uint8_t *name, size_t len)
     return br_siphash(secret, name, len) | 1;
 }
 
-static uint64_t related_family_end(const struct join_table *table, uint64_t hash)
+static uint64_t related_family_end(struct join_table *table, uint64_t hash)
 {
-    return atomic_load_explicit(&table->family_ends[hash & table->families_mask],
-                                memory_order_relaxed);
+    uint64_t end_ns = atomic_load_explicit(&table->family_ends[hash & table->families_mask],
+                                           memory_order_relaxed);
+    uint64_t unasked_ns = atomic_load_explicit(&table->end_when_unasked, memory_order_relaxed);
+    if (!atomic_load_explicit(&table->asked, memory_order_relaxed))
+        atomic_store_explicit(&table->asked, true, memory_order_relaxed);
+    return end_ns > unasked_ns ? end_ns : unasked_ns;
 }
 
 unsigned join_table_family(struct join_table *table, const uint8_t *trace_id,
@@ -276,11 +280,16 @@ static void related_raise(_Atomic uint64_t *end, uint64_t end_ns)
         continue;
 }
 
-static void related_leave_family(const struct join_table *table, const struct record *record)
+static void related_leave_family(struct join_table *table, const struct record *record)
 {
     const uint8_t *service = (const uint8_t *)(record + 1) + record->name_len;
     if (!record->has_trace || !record->service_len)
         return;
+    /* Most tables without profiles forget spans early, too: one end for all families will do. */
+    if (!atomic_load_explicit(&table->asked, memory_order_relaxed)) {
+        related_raise(&table->end_when_unasked, record->head.end_ns);
+        return;
+    }
     uint64_t hash =
         join_table_family_hash(table, record->head.trace_id,
                                join_service_hash(service, record->service_len) & SERVICE_MASK);
