@@ -5,7 +5,6 @@ Braid, on the other side; receivers answer unknown paths with those that exist."
 import json
 import socket
 import subprocess
-import threading
 from concurrent import futures
 
 import grpc
@@ -64,38 +63,20 @@ SPOKEN = {
 }
 
 
-class Speaking:
+class Speaking(hops.Accepting):
     """A server that reads a little of each connection, says one thing, and closes."""
 
     def __init__(self, text):
         self._text = text
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
-        threading.Thread(target=self._serve, daemon=True).start()
+        super().__init__()
 
-    def _serve(self):
-        while True:
-            try:
-                client, _ = self._listener.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._say, args=(client,), daemon=True).start()
-
-    def _say(self, client):
-        with client:
-            client.settimeout(DEADLINE_S)
-            try:
-                client.recv(1 << 16)
-                client.sendall(self._text)
-                client.shutdown(socket.SHUT_WR)
-                while client.recv(1 << 16):  # so that what was said is read, and not reset
-                    pass
-            except OSError:
-                pass
-
-    def close(self):
-        hops.with_shutdown(self._listener)
-        self._listener.close()
+    def _handle(self, client):
+        client.settimeout(DEADLINE_S)
+        client.recv(1 << 16)
+        client.sendall(self._text)
+        client.shutdown(socket.SHUT_WR)
+        while client.recv(1 << 16):  # so that the text is read, and not reset
+            pass
 
 
 def exporters(kind, scheme, address, key):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """HTTP servers between a client and its destination: redirects, and proxies."""
 
+import contextlib
 import dataclasses
 import select
 import socket
@@ -68,19 +69,17 @@ class Passed:
     headers: dict
 
 
-class Proxy:
-    """An HTTP proxy for CONNECT and absolute URLs, one request a connection of the latter. It passes everything on to
-    `target`, whatever server was named, so that names need not exist; with `targets`, to one after the other. refuse: a
-    status line to answer instead. late: it answers CONNECT together with the server's first bytes."""
+class Accepting:
+    """A server on a free port. `_handle(client)` has each connection in a thread, and closes it at its end."""
 
-    def __init__(self, target, refuse=None):
-        self.passed, self.target, self.refuse, self.targets, self.late = [], target, refuse, [], False
+    def __init__(self):
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
         self._open = []
         threading.Thread(target=self._serve, daemon=True).start()
 
     def close(self):
+        with_shutdown(self._listener)
         self._listener.close()
         for each in list(self._open):
             with_shutdown(each)
@@ -92,16 +91,23 @@ class Proxy:
             except OSError:
                 return
             self._open.append(client)
-            threading.Thread(target=self._handle, args=(client,), daemon=True).start()
+            threading.Thread(target=self._run, args=(client,), daemon=True).start()
+
+    def _run(self, client):
+        with client, contextlib.suppress(OSError):
+            self._handle(client)
+
+
+class Proxy(Accepting):
+    """An HTTP proxy for CONNECT and absolute URLs, one request a connection of the latter. It passes everything on to
+    `target`, whatever server was named, so that names need not exist; with `targets`, to one after the other. refuse: a
+    status line to answer instead. late: it answers CONNECT together with the server's first bytes."""
+
+    def __init__(self, target, refuse=None):
+        self.passed, self.target, self.refuse, self.targets, self.late = [], target, refuse, [], False
+        super().__init__()
 
     def _handle(self, client):
-        with client:
-            try:
-                self._pass_on(client)
-            except OSError:
-                pass
-
-    def _pass_on(self, client):
         head, rest = _read_head(client)
         if not head:
             return
@@ -127,10 +133,8 @@ class Proxy:
 
 
 def with_shutdown(sock):
-    try:
+    with contextlib.suppress(OSError):
         sock.shutdown(socket.SHUT_RDWR)
-    except OSError:
-        pass
 
 
 def _read_head(sock):

@@ -188,35 +188,17 @@ FILE *fopen64(const char *path, const char *mode)
     return next(path, mode);
 }
 
-/* One function under two names. */
-static int open_at(int (*next)(int, const char *, int, ...), int folder, const char *path,
-                   int flags, mode_t mode)
-{
-    stall_path("open", path);
-    return note_open(next(folder, path, flags, mode), path);
-}
-
-static mode_t mode_of(int flags, va_list more)
-{
-    return flags & (O_CREAT | __O_TMPFILE) ? va_arg(more, mode_t) : 0;
-}
-
 int open(const char *path, int flags, ...)
 {
     NEXT(openat);
+    mode_t mode = 0;
     va_list more;
     va_start(more, flags);
-    mode_t mode = mode_of(flags, more);
+    if (flags & (O_CREAT | __O_TMPFILE))
+        mode = va_arg(more, mode_t);
     va_end(more);
-    return open_at(next, AT_FDCWD, path, flags, mode);
+    stall_path("open", path);
+    return note_open(next(AT_FDCWD, path, flags, mode), path);
 }
 
-int open64(const char *path, int flags, ...)
-{
-    NEXT(openat);
-    va_list more;
-    va_start(more, flags);
-    mode_t mode = mode_of(flags, more);
-    va_end(more);
-    return open_at(next, AT_FDCWD, path, flags, mode);
-}
+int open64(const char *path, int flags, ...) __attribute__((alias("open")));

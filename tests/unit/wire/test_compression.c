@@ -239,7 +239,7 @@ static void put_chunk(struct bytes *into, uint8_t type, const void *sum, struct 
     into->len += data.len;
 }
 
-/* Chunks of 64 KiB, compressed and not by turns, with what may stand between them. */
+/* Chunks of 64 KiB, every second one compressed, with the other kinds of chunks between them. */
 static struct bytes snappy_framed(struct bytes plain)
 {
     struct bytes b = {malloc(10), 10}, padding = {(uint8_t *)(uintptr_t) "padding", 7};
@@ -293,14 +293,14 @@ static void test_damaged_snappy(void **state)
         BYTES("\x80"),                     /* a length that is cut off */
         BYTES("\xff\xff\xff\xff\x0f\0a"),  /* 4 GiB of a byte */
         BYTES("\x80\x80\x80\x20\0a"),      /* 64 MiB of a byte: no buffer for it */
-        BYTES("\1\0ab"),                   /* more than it says */
+        BYTES("\1\0ab"),                   /* more than its stated size */
         BYTES("\2\0a"),                    /* less */
-        BYTES("\4\x0d\1"),                 /* a copy of what is not there */
+        BYTES("\4\x0d\1"),                 /* a copy from before the start */
         BYTES(STREAM "\1\1\0\0a"),         /* no room for the checksum */
         BYTES(STREAM "\1\5\0\0\0\0\0\0a"), /* a wrong one */
         BYTES(STREAM "\2\0\0\0"),          /* reserved, not to be skipped */
         BYTES(STREAM "\xff\6\0\0sNaPpZ"),  /* another stream */
-        BYTES(STREAM "\0\xff\xff\xff"),    /* longer than what came */
+        BYTES(STREAM "\0\xff\xff\xff"),    /* longer than the input */
         BYTES(STREAM "\1\0"),
     };
     for (size_t i = 0; i < BR_COUNT(damaged); i++)
