@@ -412,8 +412,8 @@ void br_store_partition_lost(struct br_store *store, struct br_store_partition *
     store_unlock(store);
 }
 
-/* The partition with this place on the list, with a reference, and what is known of it; NULL behind
- * the last. */
+/* Returns the partition at this place on the list, with a reference, and a copy of its fields in
+ * `*ret`; NULL behind the last. */
 static struct br_store_partition *store_partition_at(struct br_store *store, uint32_t at,
                                                      struct br_store_partition *ret)
 {

@@ -73,9 +73,9 @@ int br_decompress(struct br_codec *codec, enum br_encoding encoding, const uint8
 /* Encodes a whole payload (not BR_ENCODING_NONE) into a new buffer that the caller owns. `level` 0
  * or less means the default, 1; gzip and deflate go up to 12, zstd to 22, and what is above counts
  * as that. `reserve` bytes are left free at the front of the buffer for a frame header, and count
- * in its `len`. Of the payload only bytes are read, so that a thread may do it with a codec and a
- * pool of its own. Returns 0 or BR_ENOMEM (also when it would not fit into BR_BUF_MAX). There is no
- * encoder for BR_ENCODING_SNAPPY. */
+ * in its `len`. Of the payload only bytes are read, so that a thread may do it with a private codec
+ * and pool. Returns 0 or BR_ENOMEM (also when it would not fit into BR_BUF_MAX). Not for
+ * BR_ENCODING_SNAPPY, which is only decoded. */
 int br_compress(struct br_codec *codec, enum br_encoding encoding, int level,
                 const struct br_rope *payload, size_t reserve, struct br_pool *pool,
                 struct br_buf **ret);

@@ -45,8 +45,7 @@ static uint32_t snappy_masked_sum(uint8_t *data, size_t len)
     return (sum >> 15 | sum << 17) + 0xa282ead8u;
 }
 
-/* Reads the head of a chunk, and what it says of its data. Returns the byte after the chunk; NULL
- * when it is damaged. */
+/* Reads the head of a chunk. Returns the byte after the chunk; NULL when it is damaged. */
 static const uint8_t *snappy_next(const uint8_t *at, const uint8_t *end, struct snappy_chunk *ret)
 {
     if ((size_t)(end - at) < CHUNK_HEAD)

@@ -9,8 +9,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Gives the size that a body states for what it decodes to, in `*ret`: never more than 32 times
- * `len`. Returns 0 or BR_EINVAL (damaged, cut off). Reads the heads of chunks only. */
+/* Reads the decoded size that a body states into `*ret`: never more than 32 times `len`. Returns 0
+ * or BR_EINVAL (damaged, cut off). Reads the heads of chunks only. */
 int br_snappy_size(const uint8_t *data, size_t len, size_t *ret);
 
 /* Decodes a body into `out`, which has room for `size` bytes, those of br_snappy_size. Returns 0,
