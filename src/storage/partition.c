@@ -335,8 +335,9 @@ static struct br_store_partition *store_partition_rename_damaged(struct br_store
         struct br_store_partition *damaged = store_partition_make(store, &name);
         if (!damaged || store_partition_rename(path, damaged->path))
             return damaged;
+        int error = errno;
         store_partition_free(damaged);
-        if (errno != EEXIST)
+        if (error != EEXIST)
             return NULL;
         name.number++;
     }
