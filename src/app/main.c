@@ -17,6 +17,7 @@
 #include "app/replay.h"
 #include "app/service.h"
 #include "base/mem.h"
+#include "commit.h"
 #include "config/parts.h"
 
 #define URIS_MAX 100
@@ -407,7 +408,7 @@ int main(int argc, char **argv)
         return EXIT_SUCCESS;
     }
     if (argc > 1 && (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-v") == 0)) {
-        (void)puts("braid " BR_VERSION);
+        (void)puts("braid " BR_VERSION " (commit " BR_COMMIT ")");
         return EXIT_SUCCESS;
     }
     if (argc > 1 && argv[1][0] != '-') {

@@ -46,7 +46,7 @@ def dpkg(root, *arguments):
 
 def test_installs_and_goes(package, tmp_path):
     dpkg(tmp_path, "--install", package)
-    assert run(tmp_path / "usr/bin/braid", "--version").startswith("braid ")
+    assert re.fullmatch(r"braid \d+\.\d+\.\d+ \(commit ([0-9a-f]{12}|unknown)\)\n", run(tmp_path / "usr/bin/braid", "--version"))
     config = tmp_path / "etc/braid/braid.yaml"
     assert config.is_file()
     assert "Status: install ok installed" in (tmp_path / "var/lib/dpkg/status").read_text()
@@ -75,6 +75,54 @@ def test_the_unit_names_what_the_package_has(package):
     assert {"/usr/share/man/man1/braid.1.gz", "/usr/share/man/man5/braid.yaml.5.gz"} <= files
 
 
+@pytest.mark.skipif(not shutil.which("lintian"), reason="lintian is not installed")
+def test_lintian_finds_no_errors(package):
+    run("lintian", "--allow-root", "--fail-on", "error", package)
+
+
+@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="systemd is not installed")
+def test_the_unit_is_hardened():
+    report = run("systemd-analyze", "security", "--offline=true", "--threshold=20", "--no-pager", PACKAGING / "braid.service")
+    assert float(re.search(r"exposure level for braid.service: ([0-9.]+)", report)[1]) <= 2.0
+
+
+# Each maintainer script on a machine with systemd: its arguments, and the commands that it must run, in order.
+SCRIPTS = [
+    ("postinst", ["configure", ""], ["deb-systemd-helper enable", "deb-systemd-invoke start"]),
+    ("postinst", ["configure", "0.0.9"], ["deb-systemd-helper enable", "deb-systemd-invoke restart"]),
+    ("prerm", ["upgrade", "0.2.0"], []),
+    ("prerm", ["remove"], ["deb-systemd-invoke stop"]),
+    ("postrm", ["remove"], ["systemctl --system daemon-reload"]),
+    ("postrm", ["purge"], ["systemctl --system daemon-reload", "deb-systemd-helper purge"]),
+]
+
+
+@pytest.mark.parametrize("script, arguments, expected", SCRIPTS)
+def test_maintainer_scripts(tmp_path, script, arguments, expected):
+    log = tmp_path / "log"
+    for name in ("systemctl", "deb-systemd-helper", "deb-systemd-invoke", "rm"):
+        (tmp_path / name).write_text(f'#!/bin/sh\necho "{name} $*" >>{log}\n')
+        (tmp_path / name).chmod(0o755)
+    text = (PACKAGING / "scripts" / script).read_text()
+    assert "-d /run/systemd/system" in text
+    copy = tmp_path / script
+    copy.write_text(text.replace("-d /run/systemd/system", f"-d {tmp_path}"))
+    run("sh", copy, *arguments, env={"PATH": f"{tmp_path}:{os.environ['PATH']}"})
+    ran = log.read_text() if log.exists() else ""
+    at = 0
+    for command in expected:
+        at = ran.find(command, at) + 1
+        assert at, (command, ran)
+    assert ("deb-systemd-invoke" in ran) == any("deb-systemd-invoke" in command for command in expected)
+    assert ("rm -rf /var/lib/braid" in ran) == (arguments[0] == "purge")
+
+
+def test_manual_has_every_section(tmp_path):
+    run(PACKAGING / "manual", BINARY, tmp_path)
+    sections = re.findall(r"^\.SH (.*)$", (tmp_path / "braid.1").read_text(), re.M)
+    assert set(sections) >= {"NAME", "SYNOPSIS", "OPTIONS", "EXAMPLES", "EXIT STATUS", "FILES", "ENVIRONMENT", "SIGNALS", "SEE ALSO"}
+
+
 def test_manual_has_every_option(tmp_path):
     run(PACKAGING / "manual", BINARY, tmp_path)
     page = (tmp_path / "braid.yaml.5").read_text().replace("\\-", "-").replace("\\e", "\\")
@@ -93,9 +141,10 @@ def test_manual_has_every_option(tmp_path):
 
 
 def complete(folder, *words):
+    """What the shell offers after `words`, in `folder`."""
     script = (f'. {folder}/braid.bash; COMP_WORDS=({" ".join(words)} ""); COMP_CWORD={len(words)}; _braid; '
               'printf "%s\\n" "${COMPREPLY[@]}"')
-    return run("bash", "-c", script, env={"PATH": os.environ["PATH"]}).split()
+    return run("bash", "-c", script, cwd=folder, env={"PATH": os.environ["PATH"]}).split()
 
 
 def test_completion(tmp_path):
@@ -103,6 +152,9 @@ def test_completion(tmp_path):
     assert {"validate", "query", "migrate", "components", "--config"} <= set(complete(tmp_path, "braid"))
     assert complete(tmp_path, "braid", "query") == ["spans", "trace", "profile", "top", "diff"]
     assert "--min-duration" in complete(tmp_path, "braid", "query", "spans")
+    (tmp_path / "saved.braid").touch()
+    for command in ("open", "save", "migrate"):
+        assert "saved.braid" in complete(tmp_path, "braid", command), command
 
 
 def test_sbom_names_the_libraries():
