@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measures the bridge. Run it in a folder with the packages of the Node.js recipe (docs/recipes.md), on Linux:
+// Measures the bridge. Run it in a folder with the packages of the Node.js recipe (docs/using/recipes.md), on Linux:
 //
 //     node PATH/bench.js cost [plain|json|awaits]   what the bridge adds to a request of a server of node:http
 //     node PATH/bench.js share [MS] [MICROS]        how much of the CPU time of spans of MS milliseconds names the span,

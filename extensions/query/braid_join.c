@@ -260,13 +260,13 @@ static const char *join_hint(const struct join_service *service, const struct jo
         (void)snprintf(hint, HINT_MAX,
                        "first spans of a request have samples, and none of %" PRIu64
                        " longer spans below them: either all of these wait, or the profiler labels "
-                       "first spans only (see docs/recipes.md)",
+                       "first spans only (see docs/using/recipes.md)",
                        service->n_children);
     else if (tally->with_span * 5 < tally->samples)
         (void)snprintf(hint, HINT_MAX,
                        "%.0f %% of the samples name a span: the rest is work outside of requests, "
                        "or of processes that forked without the profiler's hook, or of threads and "
-                       "tasks that need a bridge (see docs/recipes.md)",
+                       "tasks that need a bridge (see docs/using/recipes.md)",
                        100.0 * (double)tally->with_span / (double)tally->samples);
     else if (service->median_skew_ns > SKEW_LARGE_NS)
         (void)snprintf(

@@ -327,7 +327,7 @@ static void profile_explain(const struct profile_ask *ask, const struct profile_
             why, WHY_MAX,
             "no samples name this span, and %" PRIu64
             " name \"%.60s\", the first span of %.60s in this request: this span waited, "
-            "or the profiler labels first spans only (see docs/recipes.md)",
+            "or the profiler labels first spans only (see docs/using/recipes.md)",
             near->of_root, ask->root.name, span->service);
     else
         (void)snprintf(why, WHY_MAX,

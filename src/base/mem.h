@@ -8,7 +8,7 @@
  * process's total is exact but for that much a thread; br_mem_flush makes a thread's part exact.
  *
  * The hooks exist for one purpose: tests make the n-th allocation fail. Which mutable file-scope
- * variables there are, law 10 of docs/laws.md says.
+ * variables there are, law 10 of docs/contributing/laws.md says.
  */
 #pragma once
 

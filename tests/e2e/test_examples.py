@@ -400,7 +400,7 @@ def test_example_is_valid_as_it_is_shipped(name, tmp_path):
 
 
 def test_compose_runs_braid(tmp_path):
-    """The compose file of docs/grafana.md: what it mounts is there, Braid takes its arguments, and its exporters and
+    """The compose file of docs/using/grafana.md: what it mounts is there, Braid takes its arguments, and its exporters and
     Grafana's data sources go to services that it has."""
     folder = FOLDER.parents[1] / "demo" / "grafana"
     services = yaml.safe_load((folder / "compose.yaml").read_text())["services"]

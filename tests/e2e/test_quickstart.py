@@ -64,7 +64,7 @@ def test_forwards_where_the_environment_says(start, sink):
 
 
 def test_marks_where_grafana_wants_them(start, tmp_path):
-    """As docs/grafana.md says: with a hold and exact marks Grafana's Tempo data source finds the spans with samples."""
+    """As docs/using/grafana.md says: with a hold and exact marks Grafana's Tempo data source finds the spans with samples."""
     marked = start("--set=processors.join.hold=1s", "--set=processors.join.profile_hold=1s", "--set=processors.join.mark=exact")
     plain = start(XDG_DATA_HOME=str(tmp_path / "plain"))
     of_spans, of_samples = otlp.trace_request(2), otlp.profile_request(1)

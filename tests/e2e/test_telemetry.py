@@ -245,7 +245,7 @@ def test_every_metric_of_the_sources_is_described():
 def test_every_metric_of_the_documents_exists():
     """A name in the documents is one of metric_help.c: it has no suffix, because none is there by default."""
     catalogue = set(re.findall(r'\{"(\w+)"', (ROOT / "src/app/metric_help.c").read_text()))
-    named = {(str(file.relative_to(ROOT)), name) for folder in (".", "docs", "docs/decisions", "receivers/*", "processors/*", "exporters/*", "extensions/*")
+    named = {(str(file.relative_to(ROOT)), name) for folder in (".", "docs/using", "docs/operating", "docs/contributing", "docs/decisions", "receivers/*", "processors/*", "exporters/*", "extensions/*")
              for file in ROOT.glob(f"{folder}/*.md")
              for name in re.findall(r"`((?:otelcol|braid)_[a-z0-9_]+)(?:\{[^`]*\})?`", file.read_text())}
     assert len(named) > 100
@@ -431,7 +431,7 @@ def test_ledger_closes_at_every_scrape(braid, new_sink, workers, processors):
     accounts = {signal: {} for signal in SIGNALS}
     n_scrapes, end = 0, time.monotonic() + 3
     try:
-        while time.monotonic() < end:
+        while time.monotonic() < end or n_scrapes <= 10:
             families = scrape(server)
             accounts = {signal: check_account(families, signal, accounts[signal]) for signal in SIGNALS}
             for name, signal in itertools.product(("otlp/mixed", "otlphttp/gone"), SIGNALS):
@@ -439,7 +439,6 @@ def test_ledger_closes_at_every_scrape(braid, new_sink, workers, processors):
             n_scrapes += 1
     finally:
         traffic.stop()
-    assert n_scrapes > 10
     until(lambda: not any(server.exporter_ledger(name, signal.name)["held"] for signal in SIGNALS
                           for name in ("otlp/mixed", "otlphttp/gone")), "the last tries")
     until(lambda: not any(server.ledger(signal.name)["held"] for signal in SIGNALS), "the last answers")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The recipes of docs/recipes.md: their files and commands, taken from the page and run as they are, and checks of what Braid
+"""The recipes of docs/using/recipes.md: their files and commands, taken from the page and run as they are, and checks of what Braid
 stores of them.
 
 Every program has the same service: GET /checkout is a span with a child `price`, which computes in match_coupons, and a
@@ -20,7 +20,7 @@ import urllib.request
 import shop
 from braid import BINARY, ROOT, until
 
-PAGE = pathlib.Path(__file__).parents[2] / "docs" / "recipes.md"
+PAGE = pathlib.Path(__file__).parents[2] / "docs/using/recipes.md"
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
 FILE = re.compile(r"`([\w./-]+\.\w+)`[^`]*$")
 FUNCTIONS = {"price": "match_coupons", "wait for stock": None, "GET /checkout": "render", "GET /report": "render"}
@@ -33,7 +33,7 @@ def section(heading):
     """The text under a heading of the page, with what is below it."""
     text = PAGE.read_text()
     begin = re.search(rf"^(#+) {re.escape(heading)}$", text, re.M)
-    assert begin, f"docs/recipes.md has no heading {heading}"
+    assert begin, f"docs/using/recipes.md has no heading {heading}"
     end = re.search(rf"^#{{1,{len(begin[1])}}} ", text[begin.end():], re.M)
     return text[begin.end():begin.end() + end.start()] if end else text[begin.end():]
 
@@ -62,7 +62,7 @@ class Service:
 
     def __init__(self, heading, folder, otlp, pyroscope, env=None, address=None):
         written, commands = files(section(heading))
-        assert commands, f"docs/recipes.md, {heading}: no sh block"
+        assert commands, f"docs/using/recipes.md, {heading}: no sh block"
         for name, content in written.items():
             path = folder / name
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -10,7 +10,7 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-PAGE = ROOT / "docs" / "scorecard.md"
+PAGE = ROOT / "docs/contributing/scorecard.md"
 sys.path[:0] = [str(ROOT / "tests" / "harness"), str(pathlib.Path(__file__).parent)]
 
 import card  # noqa: E402
@@ -65,7 +65,7 @@ def main():
     parser = argparse.ArgumentParser(prog="tests/scorecard")
     parser.add_argument("--fast", action="store_true", help="only lines of a few seconds")
     parser.add_argument("--minutes", type=int, help="how long lines 12 and 26 take (1 and 3)")
-    parser.add_argument("--write", action="store_true", help="keep the figures in docs/scorecard.md")
+    parser.add_argument("--write", action="store_true", help="keep the figures in docs/contributing/scorecard.md")
     parser.add_argument("lines", nargs="*", type=int, metavar="line")
     args = parser.parse_args()
     card.OPTIONS["minutes"] = args.minutes

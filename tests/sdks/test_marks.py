@@ -14,7 +14,7 @@ from pyroscope import Pyroscope
 from sink import Sink
 
 MEASURED = "config/examples/pyroscope.yaml"
-SHIPPED = ("README.md", "processors/join/README.md", "docs/grafana.md", "packaging/kubernetes/gateway.yaml",
+SHIPPED = ("README.md", "processors/join/README.md", "docs/using/grafana.md", "packaging/kubernetes/gateway.yaml",
            *(f"config/examples/{name}.yaml" for name in ("tempo-pyroscope", "files", "gateway", "production", "scrape")))
 REQUESTS = 120  # a third of a second each
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs of docs/recipes.md, run to the letter against `braid` without a config: the flame graph of each span has its
+"""Programs of docs/using/recipes.md, run to the letter against `braid` without a config: the flame graph of each span has its
 function with the CPU time that the program measured itself, and none where it slept (harness/recipes.py)."""
 
 import recipes

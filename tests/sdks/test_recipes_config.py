@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The config of docs/recipes.md for profilers that are scraped, write files, or upload: it runs as it is but for its ports and
+"""The config of docs/using/recipes.md for profilers that are scraped, write files, or upload: it runs as it is but for its ports and
 its directory, and takes what these profilers send."""
 
 import gzip

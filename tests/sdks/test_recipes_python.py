@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Python's programs of docs/recipes.md, run to the letter against `braid` without a config.
+"""Python's programs of docs/using/recipes.md, run to the letter against `braid` without a config.
 
 py-spy, which is Pyroscope's profiler for Python, takes samples at random times, each of the thread that holds the GIL. A thread
 that holds the GIL and waits for a core is counted, too. So the samples of a span are between the CPU time that it used and the

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * docs/limits.md says what every bound is. Each row of its tables names an option, which is looked
+ * docs/operating/limits.md says what every bound is. Each row of its tables names an option, which is looked
  * up in the component's table, or a macro, which is looked up in its file; the value that the row
  * states has to be the one that is there. Options that are bounds by their name all have a row.
  */
@@ -13,7 +13,7 @@
 #include "tests/support/file.h"
 #include "tests/support/test.h"
 
-#define PAGE "docs/limits.md"
+#define PAGE "docs/operating/limits.md"
 #define HEADING "| what is bounded | key | default | what happens there |\n"
 #define RULE "|---|---|---|---|\n"
 #define CELLS 4

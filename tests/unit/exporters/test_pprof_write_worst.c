@@ -418,7 +418,7 @@ static void check(const struct shape *shape, size_t size, bool in_worker)
     struct br_pprof_writer *w = br_pprof_writer_new(&host);
     assert_non_null(w);
     size_t written = 0, most = pyroscope_writing_work(item, in_worker), before = mem_meter.live;
-    size_t room = in_worker ? MIB : 8 * MIB; /* as docs/limits.md has it */
+    size_t room = in_worker ? MIB : 8 * MIB; /* as docs/operating/limits.md has it */
     assert_int_equal(most, GROWTH * item->size + room);
     const struct br_pprof_options options = {
         .max_samples = 16000, .max_bytes = PPROF_MAX, .max_work = most};
