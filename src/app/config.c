@@ -38,22 +38,24 @@ struct lists {
     }
 
 static const struct br_option top_options[] = {
-    SECTION("receivers", BR_RECEIVER, "where data comes in"),
-    SECTION("processors", BR_PROCESSOR, "what happens to it"),
-    SECTION("exporters", BR_EXPORTER, "where it goes"),
-    SECTION("connectors", BR_CONNECTOR, "from one pipeline to another"),
-    SECTION("extensions", BR_EXTENSION, "what stands beside the pipelines"),
-    BR_VALUE(struct top, service, "what of all this runs"),
+    SECTION("receivers", BR_RECEIVER, "components that receive data"),
+    SECTION("processors", BR_PROCESSOR, "components that change or drop data"),
+    SECTION("exporters", BR_EXPORTER, "components that send data"),
+    SECTION("connectors", BR_CONNECTOR, "components that connect pipelines"),
+    SECTION("extensions", BR_EXTENSION, "components outside the pipelines"),
+    BR_VALUE(struct top, service, "which of the components run, and how"),
     BR_OPT_END,
 };
 
-static const struct br_option service_options[] = {
-    BR_VALUE(struct service, extensions, "ids of extensions"),
-    BR_VALUE(struct service, pipelines, "traces or profiles, each with a name where needed"),
-    BR_VALUE(struct service, telemetry, "Braid's own logs and metrics"),
-    BR_VALUE(struct service, workers, "threads; auto is one per core"),
+const struct br_option br_service_options[] = {
+    BR_VALUE(struct service, extensions, "list of the extensions that run, by id"),
+    BR_VALUE(struct service, pipelines,
+             "map of pipelines: `traces` or `profiles`, with `/NAME` if there are several of one; "
+             "each lists `receivers`, `processors` in order, and `exporters`"),
+    BR_VALUE(struct service, telemetry, "logs and metrics of the process itself; see below"),
+    BR_VALUE(struct service, workers, "number of threads, or `auto` for one per core (default 1)"),
     BR_STRUCT(struct service, fanout, br_fanout_options,
-              "what one of several destinations may lag"),
+              "limits for records that wait for a slow destination after others accepted them"),
     BR_OPT_END,
 };
 
@@ -607,7 +609,7 @@ static void loader_service(struct loader *loader, const struct br_yaml *node)
     }
     struct service service;
     int rc =
-        br_options_read(service_options, node, "service", &service, loader->arena, loader->errs);
+        br_options_read(br_service_options, node, "service", &service, loader->arena, loader->errs);
     loader_note(loader, rc);
     if (node->type != BR_YAML_MAP || loader->no_memory)
         return;

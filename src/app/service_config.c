@@ -58,15 +58,16 @@ static const char *const levels[] = {"none", "basic", "normal", "detailed", NULL
 static const char *const encodings[] = {"console", "json", NULL};
 
 static const struct br_option prometheus_options[] = {
-    BR_STRING(struct prometheus, host, "localhost", "where Prometheus asks"),
-    BR_INT(struct prometheus, port, 8888, 0, 65535, "and the port"),
+    BR_STRING(struct prometheus, host, "localhost", "address of the endpoint"),
+    BR_INT(struct prometheus, port, 8888, 0, 65535, "port of the endpoint"),
     BR_IGNORED("with_resource_constant_labels", "Braid has no resource labels"),
     BR_IGNORED("without_scope_info", "Braid has no scopes"),
-    BR_BOOL(struct prometheus, without_type_suffix, true, "names of counters have no _total"),
+    BR_BOOL(struct prometheus, without_type_suffix, true,
+            "`false`: names of counters end in `_total`"),
     BR_BOOL(struct prometheus, without_units, true,
-            "and names have no unit: both or, when one of the two is false, neither"),
-    BR_IGNORED("translation_strategy",
-               "without_type_suffix chooses between the two forms of names"),
+            "`false`: names of counters end in `_total`, other names in their unit; setting either "
+            "key to `false` sets both"),
+    BR_IGNORED("translation_strategy", "`without_type_suffix` selects the form of names"),
     BR_OPT_END,
 };
 
@@ -77,24 +78,27 @@ static const struct br_option exporter_options[] = {
 };
 
 static const struct br_option pull_options[] = {
-    BR_PRESENT(struct pull, exporter, struct exporter, exporter_options, "how it is asked for"),
-    BR_IGNORED("producers", "Braid has one"),
+    BR_PRESENT(struct pull, exporter, struct exporter, exporter_options, "format"),
+    BR_IGNORED("producers", "there is one producer"),
     BR_IGNORED("cardinality_limits", "the number of metrics is bounded"),
     BR_OPT_END,
 };
 
 static const struct br_option reader_options[] = {
-    BR_PRESENT(struct metric_reader, pull, struct pull, pull_options, "asked for by others"),
+    BR_PRESENT(struct metric_reader, pull, struct pull, pull_options,
+               "an endpoint that Prometheus scrapes"),
     BR_IGNORED("periodic", "Braid does not send its metrics"),
-    BR_IGNORED("producers", "Braid has one"),
+    BR_IGNORED("producers", "there is one producer"),
     BR_OPT_END,
 };
 
 static const struct br_option metrics_options[] = {
     BR_ENUM(struct metrics, level, "normal", levels,
-            "none switches the endpoint off, detailed adds the sizes of requests"),
-    BR_STRING(struct metrics, address, NULL, "the older spelling of a Prometheus reader"),
-    BR_LIST(struct metrics, readers, struct metric_reader, reader_options, "pull readers"),
+            "`none` disables the endpoint, `detailed` adds the sizes of requests"),
+    BR_STRING(struct metrics, address, NULL,
+              "`HOST:PORT` of the endpoint; the older form of a reader"),
+    BR_LIST(struct metrics, readers, struct metric_reader, reader_options,
+            "readers, of which the first `pull` reader counts"),
     BR_STRINGS(struct metrics, allowed_hosts, BR_HOSTS_HELP),
     BR_IGNORED("views", "Braid has no views"),
     BR_OPT_END,
@@ -102,12 +106,12 @@ static const struct br_option metrics_options[] = {
 
 static const struct br_option logs_options[] = {
     BR_STRING(struct logs, level, "info", "error, warn, info, debug or trace"),
-    BR_ENUM(struct logs, encoding, "console", encodings, "text or JSON lines"),
-    BR_IGNORED("development", "there is one mode"),
-    BR_IGNORED("disable_caller", "lines name no caller"),
+    BR_ENUM(struct logs, encoding, "console", encodings, "text or JSON lines on stderr"),
+    BR_IGNORED("development", "there is no such mode"),
+    BR_IGNORED("disable_caller", "lines do not contain the caller"),
     BR_IGNORED("disable_stacktrace", "lines have no stack trace"),
     BR_IGNORED("disable_zap_resource", "lines do not repeat the resource"),
-    BR_IGNORED("sampling", "repeats are always held back"),
+    BR_IGNORED("sampling", "repeated lines are always limited"),
     BR_IGNORED("output_paths", "logs go to stderr"),
     BR_IGNORED("error_output_paths", "logs go to stderr"),
     BR_IGNORED("initial_fields", "lines have fixed fields"),
@@ -115,11 +119,11 @@ static const struct br_option logs_options[] = {
     BR_OPT_END,
 };
 
-static const struct br_option telemetry_options[] = {
-    BR_STRUCT(struct telemetry, metrics, metrics_options, "Braid's own metrics"),
-    BR_STRUCT(struct telemetry, logs, logs_options, "Braid's own logs"),
+const struct br_option br_telemetry_options[] = {
+    BR_STRUCT(struct telemetry, metrics, metrics_options, "metrics of the process"),
+    BR_STRUCT(struct telemetry, logs, logs_options, "logs of the process"),
     BR_VALUE(struct telemetry, traces, "no effect"),
-    BR_VALUE(struct telemetry, resource, "attributes of Braid itself, in target_info"),
+    BR_VALUE(struct telemetry, resource, "attributes of the process, in the metric `target_info`"),
     BR_OPT_END,
 };
 
@@ -311,7 +315,7 @@ int br_telemetry_read(const struct br_yaml *node, struct br_telemetry_config *re
 {
     struct telemetry telemetry;
     int rc =
-        br_options_read(telemetry_options, node, "service::telemetry", &telemetry, arena, errs);
+        br_options_read(br_telemetry_options, node, "service::telemetry", &telemetry, arena, errs);
     if (rc)
         return rc;
     service_config_warn_unless_empty(telemetry.traces, "service::telemetry::traces",
@@ -363,11 +367,11 @@ struct br_yaml *br_telemetry_effective(const struct br_yaml *node,
     struct telemetry telemetry;
     struct br_errs errs = {0};
     int rc =
-        br_options_read(telemetry_options, node, "service::telemetry", &telemetry, arena, &errs);
+        br_options_read(br_telemetry_options, node, "service::telemetry", &telemetry, arena, &errs);
     br_errs_release(&errs);
     if (rc)
         return NULL;
     if (!br_yaml_get(br_yaml_get(node, "metrics"), "readers") && config->metrics_endpoint)
         telemetry.metrics.address = config->metrics_endpoint;
-    return br_options_effective(telemetry_options, &telemetry, node, arena);
+    return br_options_effective(br_telemetry_options, &telemetry, node, arena);
 }

@@ -7,6 +7,9 @@
 
 #include "app/config.h"
 
+/* The keys of `service` and of `service::telemetry`. */
+extern const struct br_option br_service_options[], br_telemetry_options[];
+
 /* Reads service::telemetry (`node` may be NULL) and service::workers. Return 0, or BR_EINVAL or
  * BR_ENOMEM with errors added. */
 int br_telemetry_read(const struct br_yaml *node, struct br_telemetry_config *ret,

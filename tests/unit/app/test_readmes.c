@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Every component's README has a table of its options, `## Options of <name>`, which says what the
- * option table says, row by row. `--mode write`, run in the source root, replaces these
- * sections.
+ * Every component's README, and docs/operating/configuration.md for `service`, has a section
+ * "## Options of `name`" that repeats the option table row by row. `--mode write`, run in the root
+ * of the sources, rewrites these sections.
  */
 #include "app/registry.h"
+#include "app/service_config.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "tests/support/file.h"
@@ -75,66 +76,85 @@ static void add_rows(const struct br_option *table, const char *prefix, struct b
     }
 }
 
-static char *table_of(const struct br_component *c)
-{
-    struct br_str out = {0};
-    br_str_printf(&out, "## Options of `%s`\n\n", c->name);
-    if (c->options && c->options->name)
-        br_str_puts(&out, "| option | type | default | what it does |\n|---|---|---|---|\n");
-    else
-        br_str_puts(&out, "None.\n");
-    add_rows(c->options, "", &out);
-    assert_false(out.failed);
-    return out.data;
-}
+/* A page that has the table of some options, under the heading "## Options of `name`". */
+struct page {
+    char path[256];
+    const char *name;
+    const struct br_option *options;
+};
 
-static void path_of(const struct br_component *c, char path[256])
+static struct page page_of(const struct br_component *c)
 {
+    struct page page = {.name = c->name, .options = c->options};
     const char *folder = c->name;
     for (size_t i = 0; i < BR_COUNT(folders); i++)
         if (strcmp(folders[i][0], c->name) == 0)
             folder = folders[i][1];
-    (void)snprintf(path, 256, "%s/%s/README.md", br_kind_section(c->kind), folder);
+    (void)snprintf(page.path, sizeof page.path, "%s/%s/README.md", br_kind_section(c->kind),
+                   folder);
+    return page;
 }
 
-static char *readme_of(const struct br_component *c)
+/* Calls `visit` for each page with options: those of the components, then those of `service`. */
+static void each_page(void (*visit)(const struct page *page))
 {
-    char path[256];
-    path_of(c, path);
-    return file_text(path);
+    static const struct page service[] = {
+        {"docs/operating/configuration.md", "service", br_service_options},
+        {"docs/operating/configuration.md", "service::telemetry", br_telemetry_options},
+    };
+    for (size_t i = 0; br_components[i]; i++) {
+        struct page page = page_of(br_components[i]);
+        visit(&page);
+    }
+    for (size_t i = 0; i < BR_COUNT(service); i++)
+        visit(&service[i]);
 }
 
-/* Says at which row the two part. */
-static void compare(const struct br_component *c, const char *at, const char *want)
+static char *table_of(const struct page *page)
+{
+    struct br_str out = {0};
+    br_str_printf(&out, "## Options of `%s`\n\n", page->name);
+    if (page->options && page->options->name)
+        br_str_puts(&out, "| option | type | default | what it does |\n|---|---|---|---|\n");
+    else
+        br_str_puts(&out, "None.\n");
+    add_rows(page->options, "", &out);
+    assert_false(out.failed);
+    return out.data;
+}
+
+/* Fails at the first row that differs. */
+static void compare(const struct page *page, const char *at, const char *want)
 {
     for (const char *w = want; *w;) {
         size_t n = strcspn(w, "\n") + 1;
         if (strncmp(at, w, n) != 0)
-            fail_msg("%s %s: its README has\n%.*s\nwhere its option table says\n%.*s\n(see "
-                     "test_readmes write)",
-                     br_kind_name(c->kind), c->name, (int)strcspn(at, "\n"), at, (int)n - 1, w);
+            fail_msg("%s: %s has\n%.*s\nbut the option table has\n%.*s\n(run this suite with "
+                     "--mode write)",
+                     page->name, page->path, (int)strcspn(at, "\n"), at, (int)n - 1, w);
         at += n;
         w += n;
     }
     if (*at == '|')
-        fail_msg("%s %s: its README has more rows: %.*s", br_kind_name(c->kind), c->name,
-                 (int)strcspn(at, "\n"), at);
+        fail_msg("%s: %s has more rows: %.*s", page->name, page->path, (int)strcspn(at, "\n"), at);
+}
+
+static void compare_page(const struct page *page)
+{
+    char *want = table_of(page), *text = file_text(page->path), heading[128];
+    (void)snprintf(heading, sizeof heading, "\n## Options of `%s`\n", page->name);
+    const char *at = strstr(text, heading);
+    if (!at)
+        fail_msg("%s: no table in %s", page->name, page->path);
+    compare(page, at + 1, want);
+    free(text);
+    br_free(want);
 }
 
 static void readmes(void **state)
 {
     (void)state;
-    for (size_t i = 0; br_components[i]; i++) {
-        const struct br_component *c = br_components[i];
-        char *want = table_of(c), *readme = readme_of(c), heading[128];
-        (void)snprintf(heading, sizeof heading, "\n## Options of `%s`\n", c->name);
-        const char *at = strstr(readme, heading);
-        if (!at)
-            fail_msg("%s %s: no table in its README", br_kind_name(c->kind), c->name);
-        compare(c, at + 1, want);
-        free(readme);
-        br_free(want);
-    }
+    each_page(compare_page);
 }
 
 /* `components` and the config's messages find things by this order. */
@@ -147,16 +167,15 @@ static void order(void **state)
     }
 }
 
-/* Puts the section of a component in the place of the old one, or at the end. */
-static void write_section(const struct br_component *c)
+/* Replaces the section of a page, or appends it. */
+static void write_section(const struct page *page)
 {
-    char path[256], heading[128];
-    char *table = table_of(c), *old = readme_of(c);
-    (void)snprintf(heading, sizeof heading, "\n## Options of `%s`\n", c->name);
+    char heading[128];
+    char *table = table_of(page), *old = file_text(page->path);
+    (void)snprintf(heading, sizeof heading, "\n## Options of `%s`\n", page->name);
     const char *at = strstr(old, heading), *after = at ? strstr(at + 1, "\n## ") : NULL;
     size_t before = at ? (size_t)(at - old) : strlen(old);
-    path_of(c, path);
-    FILE *f = fopen(path, "w");
+    FILE *f = fopen(page->path, "w");
     if (f) {
         (void)fprintf(f, "%.*s\n%s%s", (int)before, old, table, after ? after : "");
         (void)fclose(f);
@@ -170,7 +189,6 @@ SUITE(readmes)
     const struct CMUnitTest tests[] = {cmocka_unit_test(readmes), cmocka_unit_test(order)};
     if (!test_mode_is("write"))
         return RUN(tests, NULL, NULL);
-    for (size_t i = 0; br_components[i]; i++)
-        write_section(br_components[i]);
+    each_page(write_section);
     return 0;
 }
