@@ -8,18 +8,18 @@
 #include "otlp/fields.h"
 #include "wire/protobuf.h"
 
-/* At every level the messages that lead inwards are field 2: ScopeSpans and Span, ScopeProfiles,
- * Profile and Sample. */
+/* In every message on the way inwards, field 2 holds the children: ScopeSpans and Span, or
+ * ScopeProfiles, Profile and Sample. */
 #define INWARD 2
 
 struct edit {
     const struct br_addition *additions;
     uint32_t n_additions;
-    uint32_t leaf; /* innermost messages passed */
-    int levels;    /* below the part's body */
-    size_t *sizes; /* new sizes of the messages on the way, in order of their beginning */
+    uint32_t leaf; /* number of innermost messages passed */
+    int levels;    /* levels of messages below the part's body */
+    size_t *sizes; /* new sizes, in bytes, of the messages with children, in document order */
     uint32_t n_sizes, cap_sizes;
-    uint32_t at; /* of `sizes`, while writing */
+    uint32_t at; /* index into `sizes` while writing */
     bool no_memory;
 };
 
@@ -33,7 +33,8 @@ static size_t edit_note_size(struct edit *edit)
     return edit->n_sizes - 1;
 }
 
-/* The size of a body at `level` with its additions; SIZE_MAX when something is wrong. */
+/* Returns the size of a body at `level` with its additions, or SIZE_MAX if the bytes are
+ * malformed, there are too few additions, or memory runs out. */
 static size_t edit_measure(struct edit *edit, const uint8_t *p, const uint8_t *end, int level)
 {
     size_t total = 0;
@@ -116,8 +117,8 @@ void br_part_set_bytes(struct br_item *item, struct br_part *part, struct br_buf
     if (part->kind == BR_PART_RESOURCE)
         edit_note_resource(part);
     item->size += br_part_size(part);
-    item->spans =
-        NULL; /* they pointed into the old bytes; who goes over the list goes on with it */
+    /* The list points into the old bytes. A caller that iterates over it keeps its pointer. */
+    item->spans = NULL;
 }
 
 int br_part_append(struct br_item *item, struct br_part *part, const struct br_addition *additions)
@@ -146,7 +147,7 @@ int br_part_append(struct br_item *item, struct br_part *part, const struct br_a
     return 0;
 }
 
-/* Room for `len` more bytes at the end of an addition. */
+/* Makes room for `len` more bytes at the end of an addition and returns it, or NULL. */
 static uint8_t *edit_extend(struct br_arena *arena, struct br_addition *addition, size_t len)
 {
     uint8_t *p = br_arena_alloc(arena, addition->len + len);
@@ -193,8 +194,8 @@ int br_add_int(struct br_arena *arena, struct br_addition *addition, uint32_t fi
     return edit_add(arena, addition, field, key, any, (size_t)(p - any));
 }
 
-/* Puts the `len` bytes of an ArrayValue at `p` + 2 * BR_VARINT_MAX into an AnyValue and that into
- * the addition. */
+/* Wraps an ArrayValue in an AnyValue and appends it to the addition. The `len` bytes of the
+ * ArrayValue are at `p` + 2 * BR_VARINT_MAX; the space before them is used for the AnyValue. */
 static int edit_add_list(struct br_arena *arena, struct br_addition *addition, uint32_t field,
                          const char *key, uint8_t *p, size_t len)
 {

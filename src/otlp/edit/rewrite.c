@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Both signals are trees of which field 2 is always the child (split.c says more). A walk goes down
- * the tree, and a splice copies what stays.
+ * Both signals are trees whose children are always in field 2 (see split.c). A walk descends the
+ * tree and a splice copies the unchanged parts.
  */
 #include "otlp/edit/rewrite.h"
 
@@ -14,30 +14,30 @@
 
 enum { RESOURCE, SCOPE, PROFILE, DEPTH_MAX };
 #define CHILD 2
-#define OWN_SCOPE 1
 
-/* The part that replaces one when all went well. */
+/* The replacement of a part, applied after the whole item has been walked without errors. */
 struct fresh {
-    struct br_buf *buf; /* NULL: as it was */
+    struct br_buf *buf; /* NULL: the part is unchanged */
     uint32_t n_dropped, n_added;
     bool gone;
 };
 
 struct rewrite {
     struct br_splice splice;
-    unsigned n_levels; /* of messages with children */
+    unsigned n_levels; /* number of levels of messages with children */
     unsigned levels;
     br_visit_fn *visit;
     void *arg;
     struct br_visit visitor;
     uint32_t index[BR_LEVEL_ITEM + 1];
-    struct fresh *fresh; /* of the part */
-    const uint8_t *head; /* the profile but for its samples, as far as it was seen */
+    struct fresh *fresh; /* replacement of the current part */
+    /* fields of the current profile except its samples, as far as they were read */
+    const uint8_t *head;
     size_t head_len;
-    struct br_buf *scratch; /* where it is put together when it is not in one piece */
+    struct br_buf *scratch; /* holds `head` if its fields are not contiguous in the part */
 };
 
-/* Takes everything but the children out of the innermost message and puts `data` behind them. */
+/* Removes all fields except the children from the innermost message, then appends `data`. */
 static int rewrite_replace_heads(struct br_splice *splice, const void *data, size_t len)
 {
     const struct br_frame *frame = &splice->frames[splice->depth - 1];
@@ -65,8 +65,8 @@ static bool rewrite_wants(const struct rewrite *rewrite, enum br_level level)
     return rewrite->levels >> level & 1;
 }
 
-static int rewrite_ask(struct rewrite *rewrite, enum br_level level, const uint8_t *body,
-                       size_t len)
+static int rewrite_call_visit(struct rewrite *rewrite, enum br_level level, const uint8_t *body,
+                              size_t len)
 {
     rewrite->visitor.level = level;
     rewrite->visitor.index = rewrite->index[level]++;
@@ -79,7 +79,7 @@ static int rewrite_ask(struct rewrite *rewrite, enum br_level level, const uint8
 static int rewrite_visit_scope(struct rewrite *rewrite, const struct br_field *field,
                                const uint8_t *next)
 {
-    int verdict = rewrite_ask(rewrite, BR_LEVEL_SCOPE, field->data, field->value);
+    int verdict = rewrite_call_visit(rewrite, BR_LEVEL_SCOPE, field->data, field->value);
     if (verdict == BR_REPLACE)
         return br_splice_replace(&rewrite->splice, field->number, field->at, next,
                                  rewrite->visitor.out.data, rewrite->visitor.out.len);
@@ -89,7 +89,7 @@ static int rewrite_visit_scope(struct rewrite *rewrite, const struct br_field *f
 static int rewrite_visit_item(struct rewrite *rewrite, const struct br_field *field,
                               const uint8_t *next, bool *ret_gone)
 {
-    int verdict = rewrite_ask(rewrite, BR_LEVEL_ITEM, field->data, field->value);
+    int verdict = rewrite_call_visit(rewrite, BR_LEVEL_ITEM, field->data, field->value);
     if (verdict == BR_REPLACE)
         return br_splice_replace(&rewrite->splice, field->number, field->at, next,
                                  rewrite->visitor.out.data, rewrite->visitor.out.len);
@@ -107,7 +107,7 @@ static int rewrite_visit_item(struct rewrite *rewrite, const struct br_field *fi
     return br_splice_cut(&rewrite->splice, field->at, next);
 }
 
-/* Notes a field of a profile other than a sample. */
+/* Adds a field of a profile other than a sample to `head`. */
 static int rewrite_note_head(struct rewrite *rewrite, const uint8_t *at, const uint8_t *next)
 {
     size_t len = (size_t)(next - at);
@@ -135,7 +135,7 @@ static int rewrite_note_head(struct rewrite *rewrite, const uint8_t *at, const u
 
 static int rewrite_visit_profile(struct rewrite *rewrite, uint32_t n_samples, bool *ret_gone)
 {
-    int verdict = rewrite_ask(rewrite, BR_LEVEL_PROFILE, rewrite->head, rewrite->head_len);
+    int verdict = rewrite_call_visit(rewrite, BR_LEVEL_PROFILE, rewrite->head, rewrite->head_len);
     if (verdict == BR_REPLACE)
         return rewrite_replace_heads(&rewrite->splice, rewrite->visitor.out.data,
                                      rewrite->visitor.out.len);
@@ -162,19 +162,19 @@ static int rewrite_visit_child(struct rewrite *rewrite, unsigned level,
     return rewrite_walk(rewrite, level + 1, field, next, ret_gone);
 }
 
-/* Visits fields that are no children of the message at `level`. */
+/* Visits a field of the message at `level` that is not a child. */
 static int rewrite_visit_head(struct rewrite *rewrite, unsigned level, const struct br_field *field,
                               const uint8_t *next)
 {
     if (level == SCOPE && rewrite_wants(rewrite, BR_LEVEL_SCOPE) &&
-        br_scan_tag(field) == BR_SCAN_LEN(OWN_SCOPE))
+        br_scan_tag(field) == BR_SCAN_LEN(BR_SCOPES_SCOPE))
         return rewrite_visit_scope(rewrite, field, next);
     if (level == PROFILE && rewrite_wants(rewrite, BR_LEVEL_PROFILE))
         return rewrite_note_head(rewrite, field->at, next);
     return 0;
 }
 
-/* Walks the message at `level`, which is `message`; says whether it is gone. */
+/* Walks `message`, which is at `level`. Sets `*ret_gone` if the message is to be removed. */
 static int rewrite_walk(struct rewrite *rewrite, unsigned level, const struct br_field *message,
                         const uint8_t *end, bool *ret_gone)
 {
@@ -286,8 +286,8 @@ int br_item_rewrite(struct br_item *item, unsigned levels, br_visit_fn *visit, v
 struct entries {
     const struct br_dictionary_view *view;
     const struct br_entry *const *tables;
-    const struct br_addition *more; /* NULL: none, or they have their place */
-    uint32_t count[BR_TABLES];      /* met so far */
+    const struct br_addition *more; /* NULL: none, or already written */
+    uint32_t count[BR_TABLES];      /* entries seen so far */
 };
 
 static int rewrite_dictionary_part(struct br_splice *splice, struct entries *entries,
@@ -296,7 +296,7 @@ static int rewrite_dictionary_part(struct br_splice *splice, struct entries *ent
     struct br_field field;
     const uint8_t *p, *end = part->raw + part->raw_len;
     if (br_field_next(part->raw, end, &field) != end || field.wire != BR_WIRE_LEN)
-        return 0; /* no walk has accepted it: it has no entries, as the view says */
+        return 0; /* no walk has accepted this part, and the view contains no entries of it */
     br_splice_begin(splice, part->raw, part->raw_len);
     int rc = br_splice_enter(splice, &field, end);
     for (p = field.data; p && p < end && !rc;) {
@@ -308,7 +308,7 @@ static int rewrite_dictionary_part(struct br_splice *splice, struct entries *ent
         if (table && i < entries->view->count[field.number - 1] && table[i].data)
             rc = br_splice_replace(splice, field.number, field.at, p, table[i].data, table[i].len);
     }
-    /* Where the last part is written anyway, the further entries go with it. */
+    /* If the last part is rewritten anyway, write the further entries into it. */
     if (!rc && last && splice->out && entries->more) {
         rc = br_splice_insert(splice, end, entries->more->data, entries->more->len);
         entries->more = NULL;
@@ -326,7 +326,7 @@ static uint32_t rewrite_last_dictionary(const struct br_item *item)
     return last;
 }
 
-/* Further entries as a part of their own: nothing has to be copied for them. */
+/* Adds the further entries as a separate part, so that no existing part has to be copied. */
 static int rewrite_add_additions(struct br_item *item, const struct br_addition *more)
 {
     size_t len = br_len_size(BR_REQUEST_DICTIONARY, more->len);

@@ -59,7 +59,7 @@ static int splice_open_frame(struct br_splice *splice, struct br_frame *frame)
     return rc;
 }
 
-/* Begins the output, if that has not been done, and opens every frame that the walk is in. */
+/* Begins the output, if there is none yet, and opens every frame that the walk is in. */
 static int splice_open_frames(struct br_splice *splice)
 {
     size_t len = (size_t)(splice->end - splice->src);
@@ -83,7 +83,7 @@ int br_splice_enter(struct br_splice *splice, const struct br_field *field, cons
     return rc;
 }
 
-/* The length of the innermost message is known by now. */
+/* The final length of the innermost message is known here, so its length prefix is corrected. */
 int br_splice_leave(struct br_splice *splice)
 {
     const struct br_frame *frame = &splice->frames[--splice->depth];
@@ -144,7 +144,7 @@ int br_splice_take(struct br_splice *splice, struct br_buf **ret)
     int rc = splice->out ? splice_copy_to(splice, splice->end) : 0;
     if (rc)
         return rc;
-    /* Little may be left, and be held for long. */
+    /* Copy a short result into a smaller buffer: an item may be queued for a long time. */
     if (splice->out && splice->out->len < splice->out->cap / 2)
         small = br_buf_new(splice->pool, splice->out->len);
     if (small) {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Copies a message with changes deep inside it. A walk over the message says which messages it
- * enters and leaves and what it changes, in the order of the bytes; what lies between the changes
- * is copied in runs, with the lengths above them made right, and nothing is copied before the first
- * change.
+ * Copies a message with changes deep inside it. A walk over the message reports, in the order of
+ * the bytes, which messages it enters and leaves and what it changes. The bytes between changes are
+ * copied in runs, and the length prefixes above the changes are corrected. Nothing is copied before
+ * the first change.
  */
 #pragma once
 
@@ -16,47 +16,49 @@
 
 #define BR_SPLICE_DEPTH_MAX 4096
 
-/* A message that the walk is in. */
+/* A message that the walk has entered and not left. */
 struct br_frame {
-    const uint8_t *at, *data, *end; /* tag, body, and behind it */
+    const uint8_t *at, *data, *end; /* tag, body, and end of the body */
     uint32_t field;
-    uint32_t out_at;   /* where it begins in the output */
-    uint32_t reserved; /* bytes for its length there */
-    bool open;         /* in the output */
+    uint32_t out_at;   /* offset of its tag in the output */
+    uint32_t reserved; /* bytes reserved for its length in the output */
+    bool open;         /* its tag and length have been written */
 };
 
 struct br_splice {
     struct br_pool *pool;
     struct br_buf *out;                /* NULL: nothing changed so far */
-    const uint8_t *src, *copied, *end; /* the source is in the output up to `copied` */
+    const uint8_t *src, *copied, *end; /* source bytes before `copied` are in the output */
     struct br_frame *frames;
     uint32_t depth, cap;
 };
 
-/* Prepares a zeroed splice; allocates nothing. */
+/* Initialises a splice; allocates nothing. */
 void br_splice_init(struct br_splice *splice, struct br_pool *pool);
 void br_splice_release(struct br_splice *splice);
 
-/* Begins with `len` bytes at `src`, which stay where they are until br_splice_take; forgets what
- * was before. */
+/* Begins with `len` bytes at `src`, which the caller keeps until br_splice_take. Discards the
+ * previous output. */
 void br_splice_begin(struct br_splice *splice, const uint8_t *src, size_t len);
 
-/* The functions below return 0, BR_ENOMEM or BR_EFULL (more than BR_BUF_MAX bytes come out, or more
- * than BR_SPLICE_DEPTH_MAX frames); after a failure only begin and release are in order. */
+/* The functions below return 0, BR_ENOMEM or BR_EFULL (the output exceeds BR_BUF_MAX bytes, or
+ * there are more than BR_SPLICE_DEPTH_MAX frames). After a failure only br_splice_begin and
+ * br_splice_release may be called. */
 
-/* Follow the walk into the message `field`, a field that ends at `next`, and out of the innermost.
- */
+/* Follow the walk into the message `field`, which ends at `next`, and out of the innermost
+ * message. */
 int br_splice_enter(struct br_splice *splice, const struct br_field *field, const uint8_t *next);
 int br_splice_leave(struct br_splice *splice);
 
-/* Follows the walk out of the innermost message, which is left out as a whole. */
+/* Follows the walk out of the innermost message and omits that message from the output. */
 int br_splice_leave_out(struct br_splice *splice);
 
-/* Leaves out the bytes from `at` to `next`; puts the field `field` or any bytes there instead. */
+/* Omit the bytes from `at` to `next`; replace them with a field `field`; insert bytes before
+ * `at`. */
 int br_splice_cut(struct br_splice *splice, const uint8_t *at, const uint8_t *next);
 int br_splice_replace(struct br_splice *splice, uint32_t field, const uint8_t *at,
                       const uint8_t *next, const void *data, size_t len);
 int br_splice_insert(struct br_splice *splice, const uint8_t *at, const void *data, size_t len);
 
-/* Gives in `*ret`, which the caller owns, what came out, or NULL when nothing was changed. */
+/* Stores the output in `*ret`, owned by the caller, or NULL if nothing changed. */
 int br_splice_take(struct br_splice *splice, struct br_buf **ret);

@@ -15,10 +15,10 @@
 
 struct times {
     uint64_t now_ns;
-    uint64_t earliest_ns; /* of the timestamps of the profile at hand; 0: none */
-    bool changed;         /* samples of the profile at hand */
+    uint64_t earliest_ns; /* smallest timestamp of the current profile, 0: none */
+    bool changed;         /* a sample of the current profile was changed */
     uint32_t n_corrected;
-    uint8_t *room; /* for one message */
+    uint8_t *scratch; /* copy of one message */
     uint32_t cap;
 };
 
@@ -34,15 +34,16 @@ static uint64_t times_correct(const struct times *times, uint64_t time)
     return times->now_ns;
 }
 
-/* Copies the message of a visit, with room for one more time. */
+/* Copies the message of a visit, with scratch for one more time field; returns NULL without memory.
+ */
 static uint8_t *times_copy(struct times *times, const struct br_visit *visit)
 {
-    if (br_grow(&times->room, &times->cap, visit->len + TIME_FIELD_SIZE, 1, UINT32_MAX))
+    if (br_grow(&times->scratch, &times->cap, visit->len + TIME_FIELD_SIZE, 1, UINT32_MAX))
         return NULL;
-    return visit->len ? memcpy(times->room, visit->body, visit->len) : times->room;
+    return visit->len ? memcpy(times->scratch, visit->body, visit->len) : times->scratch;
 }
 
-/* Corrects the time at `at` in the copy. */
+/* Corrects the time at `at` in the copy. Returns true if it changed. */
 static bool times_correct_at(const struct times *times, uint8_t *at)
 {
     uint64_t time = br_load64(at);
@@ -98,7 +99,7 @@ static int times_on_profile(struct times *times, struct br_visit *visit)
         found = br_load64(at) != 0;
         changed = found && times_correct_at(times, at);
     }
-    if (!found) { /* of a field that is there twice, the last one counts */
+    if (!found) { /* of a repeated field, the last one counts */
         uint64_t time = times->earliest_ns ? times->earliest_ns : times->now_ns;
         copy[len] = BR_TAG(BR_PROFILE_TIME, BR_WIRE_I64);
         memcpy(copy + len + 1, &time, sizeof time);
@@ -124,6 +125,6 @@ int br_item_correct_times(struct br_item *item, uint64_t now_ns, uint32_t *ret_c
     int rc =
         br_item_rewrite(item, 1u << BR_LEVEL_PROFILE | 1u << BR_LEVEL_ITEM, times_on_visit, &times);
     *ret_corrected = rc ? 0 : times.n_corrected;
-    br_free(times.room);
+    br_free(times.scratch);
     return rc;
 }
