@@ -1,25 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The field numbers of OTLP, once for all that read or write its messages by hand. Sources:
- * opentelemetry/proto/{collector,common,resource,trace,profiles}; a test compares them with the
- * schemas in proto/. What both signals have alike has one name.
+ * The field numbers of OTLP, for all code that reads or writes its messages without protobuf-c.
+ * Sources: opentelemetry/proto/{collector,common,resource,trace,profiles}; a test compares the
+ * numbers with the schemas in proto/. Fields that both signals have in common share one name.
  */
 #pragma once
 
-#include "core/item.h" /* the fields of a request, and where ResourceSpans have their Resource */
+#include "core/item.h" /* fields of the request, and the Resource field of ResourceSpans */
 
 /* ExportTraceServiceResponse, ExportProfilesServiceResponse, and the partial success in them. */
 enum { BR_RESPONSE_PARTIAL_SUCCESS = 1 };
 enum { BR_PARTIAL_SUCCESS_REJECTED = 1, BR_PARTIAL_SUCCESS_MESSAGE = 2 };
 
-/* ResourceSpans, ResourceProfiles; BR_RESOURCES_RESOURCE is core/item.h's. */
+/* ResourceSpans, ResourceProfiles. BR_RESOURCES_RESOURCE is in core/item.h. */
 enum { BR_RESOURCES_SCOPES = 2, BR_RESOURCES_SCHEMA_URL = 3 };
 
-/* ScopeSpans, ScopeProfiles: spans or profiles. */
+/* ScopeSpans, ScopeProfiles. BR_SCOPES_ITEMS are spans or profiles. */
 enum { BR_SCOPES_SCOPE = 1, BR_SCOPES_ITEMS = 2, BR_SCOPES_SCHEMA_URL = 3 };
 
-/* What leads from a request down to its spans or samples is field 2 of every message but the
- * request: scopes, then spans or profiles, then samples. */
+/* The children of every message between the request and its spans or samples are in field 2:
+ * scopes, then spans or profiles, then samples. */
 enum { BR_INWARD = 2 };
 
 /* --- opentelemetry.proto.resource.v1, common.v1 ---------------------------------------------- */
@@ -50,7 +50,7 @@ enum {
 /* KeyValue. */
 enum { BR_KEYVALUE_KEY = 1, BR_KEYVALUE_VALUE = 2, BR_KEYVALUE_KEY_STRINDEX = 3 };
 
-/* AnyValue: a oneof. BR_VALUE_EMPTY is none of its fields. */
+/* AnyValue, a oneof. BR_VALUE_EMPTY is not a field: no field is set. */
 enum br_value_type {
     BR_VALUE_EMPTY,
     BR_VALUE_STRING,
@@ -88,7 +88,7 @@ enum {
     BR_SPAN_FLAGS = 16,
 };
 
-/* Span.SpanKind, of which two are entered from outside. */
+/* Span.SpanKind. A server or consumer span is an entry: its request came from another process. */
 enum {
     BR_SPAN_KIND_INTERNAL = 1,
     BR_SPAN_KIND_SERVER = 2,

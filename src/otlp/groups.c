@@ -4,8 +4,8 @@
 #include "otlp/fields.h"
 #include "otlp/scan.h"
 
-/* At every level the messages that lead inwards are field 2, and what is said of them is field 1.
- */
+/* At every level field 2 contains the children, and field 1 of a ScopeSpans or ScopeProfiles its
+ * scope. */
 #define INWARD BR_SCAN_LEN(BR_INWARD)
 #define SCOPE BR_SCAN_LEN(BR_SCOPES_SCOPE)
 
@@ -14,8 +14,8 @@ void br_groups_init(struct br_groups *groups, const struct br_item *item)
     *groups = (struct br_groups){.item = item};
 }
 
-/* Counts what leads inwards in a message and finds its scope. */
-static uint32_t groups_look(struct br_groups *groups, const uint8_t *p, const uint8_t *end,
+/* Counts the children of a message and, if `has_scope`, finds its InstrumentationScope. */
+static uint32_t groups_scan(struct br_groups *groups, const uint8_t *p, const uint8_t *end,
                             bool has_scope)
 {
     struct br_field field;
@@ -31,8 +31,8 @@ static uint32_t groups_look(struct br_groups *groups, const uint8_t *p, const ui
     return n;
 }
 
-/* The next message that leads inwards between `*p` and `end`. */
-static bool groups_inward(const uint8_t **p, const uint8_t *end, struct br_field *ret)
+/* Reads the next child between `*p` and `end`. */
+static bool groups_next_child(const uint8_t **p, const uint8_t *end, struct br_field *ret)
 {
     while (*p && *p < end) {
         *p = br_scan(*p, end, ret);
@@ -56,10 +56,10 @@ static bool groups_next_part(struct br_groups *groups)
     return false;
 }
 
-/* The next ScopeSpans or ScopeProfiles. */
+/* Moves to the next ScopeSpans or ScopeProfiles. */
 static bool groups_next_scope(struct br_groups *groups, struct br_field *ret)
 {
-    while (!groups_inward(&groups->p, groups->end, ret))
+    while (!groups_next_child(&groups->p, groups->end, ret))
         if (!groups_next_part(groups))
             return false;
     groups->scope = NULL;
@@ -73,10 +73,10 @@ static bool groups_next(struct br_groups *groups)
     bool traces = groups->item->signal == BR_TRACES;
     groups->n_before += groups->n_items;
     groups->n_items = 0;
-    while (traces || !groups_inward(&groups->inner_p, groups->inner_end, &field)) {
+    while (traces || !groups_next_child(&groups->inner_p, groups->inner_end, &field)) {
         if (!groups_next_scope(groups, &field))
             return false;
-        uint32_t n = groups_look(groups, field.data, field.data + field.value, true);
+        uint32_t n = groups_scan(groups, field.data, field.data + field.value, true);
         if (traces) {
             groups->n_items = n;
             break;
@@ -85,7 +85,7 @@ static bool groups_next(struct br_groups *groups)
         groups->inner_end = field.data + field.value;
     }
     if (!traces)
-        groups->n_items = groups_look(groups, field.data, field.data + field.value, false);
+        groups->n_items = groups_scan(groups, field.data, field.data + field.value, false);
     groups->body = field.data;
     groups->body_len = (uint32_t)field.value;
     groups->n_groups++;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Finds, beside br_item_rewrite, what is said once for several spans or samples: the messages that
- * hold them, in the order in which these and their items lie in the parts. Fields come in any
- * order, so a group is looked through before its first item; nothing is kept but the group at hand.
+ * Finds the messages that hold several spans or samples, during a br_item_rewrite: the ScopeSpans
+ * or Profile of each record, in the order of the bytes. The fields of a message come in any order,
+ * so a group is scanned completely before its first record. Only the current group is kept.
  */
 #pragma once
 
@@ -13,24 +13,24 @@
 
 struct br_groups {
     const struct br_item *item;
-    /* The group at hand: a ScopeSpans or a Profile. */
-    uint32_t part;        /* of the item */
-    uint32_t n_items;     /* spans or samples in it */
+    /* The current group: a ScopeSpans or a Profile. */
+    uint32_t part;        /* index of the part in the item */
+    uint32_t n_items;     /* number of spans or samples in the group */
     const uint8_t *scope; /* its InstrumentationScope; NULL: none */
-    const uint8_t *body;  /* of the ScopeSpans or the Profile */
+    const uint8_t *body;  /* body of the ScopeSpans or the Profile */
     uint32_t scope_len, body_len;
-    /* The walk. */
-    uint32_t n_groups, n_before; /* groups up to this one; items before it */
+    /* Position of the walk. */
+    uint32_t n_groups, n_before; /* groups up to and including this one; records before it */
     uint32_t next_part;
-    const uint8_t *p, *end;             /* in the part */
-    const uint8_t *inner_p, *inner_end; /* in the ScopeProfiles */
+    const uint8_t *p, *end;             /* rest of the current part */
+    const uint8_t *inner_p, *inner_end; /* rest of the current ScopeProfiles */
 };
 
-/* Begins before the first group of an item that a walk has accepted, which is borrowed as long as
+/* Begins before the first group of an item that a walk has accepted. The item is borrowed while
  * the groups are used. */
 void br_groups_init(struct br_groups *groups, const struct br_item *item);
 
-/* Moves on to the group of item number `index`, or to Profile number `index`, both counted over the
- * whole item; never back. True when that is another group than before. */
+/* Move forward to the group that contains the span or sample number `index`, or to the Profile
+ * number `index`. Both are counted over the whole item. Return true if the group has changed. */
 bool br_groups_at_item(struct br_groups *groups, uint32_t index);
 bool br_groups_at_profile(struct br_groups *groups, uint32_t index);

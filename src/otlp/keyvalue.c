@@ -3,7 +3,7 @@
 
 #include "otlp/scan.h"
 
-/* The wire type of each of them. */
+/* Returns true if the field is one of AnyValue with its wire type. */
 static bool keyvalue_type_fits(const struct br_field *field)
 {
     static const uint8_t wires[] = {0,

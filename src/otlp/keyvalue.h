@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reads KeyValue, KeyValueAndUnit and AnyValue in place; all code reads them here. It copies
- * nothing. Fields come in any order (Go's pdata writes a value before its key), a field that is
- * there more than once counts as it was last, and unknown ones are passed over. Source:
- * opentelemetry/proto/common/v1/common.proto, profiles/v1development/profiles.proto at 1.10 and
- * later; protobuf.dev/programming-guides/encoding, "Last One Wins".
+ * Reads KeyValue, KeyValueAndUnit and AnyValue in place, without copying. All code that reads these
+ * messages uses these functions. Fields may come in any order: Go's pdata writes a value before its
+ * key. The last of a repeated field counts, and unknown fields are skipped.
  *
- * Of several values of one key the last that is not empty counts. By protobuf's rule they are one
- * message, their concatenation: that differs only for lists, and who cares can see `several`.
+ * If a KeyValue repeats its value, the last value that is not empty counts. Protobuf would merge
+ * the values instead, which differs only for lists; callers that need to know check `several`.
  *
- * Everything here borrows the bytes. What is malformed is read as far as it is good.
+ * All results point into the caller's bytes. A malformed message is read up to the first error.
+ *
+ * Sources: opentelemetry/proto/common/v1/common.proto, profiles/v1development/profiles.proto, 1.10
+ * and later; protobuf.dev/programming-guides/encoding, "Last One Wins".
  */
 #pragma once
 
@@ -20,44 +21,45 @@
 #include "otlp/fields.h"
 #include "wire/protobuf.h"
 
-/* The bytes of an AnyValue; NULL: there is none. */
+/* The bytes of an AnyValue. NULL: there is no value. */
 struct br_value {
     const uint8_t *data;
     size_t len;
 };
 
-/* What an AnyValue is. */
+/* A decoded AnyValue. */
 struct br_any {
     enum br_value_type type;
-    uint64_t number;     /* BOOL, INT, DOUBLE: the bits */
-    const uint8_t *data; /* STRING, LIST, MAP, BYTES */
+    uint64_t number;     /* BOOL, INT, DOUBLE: the bits of the value */
+    const uint8_t *data; /* STRING, LIST, MAP, BYTES: the content */
     size_t len;
-    uint64_t reference; /* EMPTY: the string's index, from string_value_strindex; 0: none */
+    uint64_t reference; /* EMPTY: the index of the string (string_value_strindex); 0: none */
 };
 
-/* Returns what a value is; of several fields the last counts. EMPTY where the wire type is wrong.
- */
+/* Decodes a value. The last field counts; fields with a wrong wire type are skipped. The type is
+ * EMPTY if no field is valid or the message is malformed. */
 struct br_any br_any_read(struct br_value value);
 
-/* Returns the field that br_any_read reads of it, alone: short where a value repeats its fields,
- * and is read often. Empty where no field says what it is, and where it is malformed. */
+/* Returns the bytes of the field that br_any_read would decode. This shortens a value that
+ * repeats its fields and is read often. Empty if no field is valid or the message is malformed. */
 struct br_value br_value_last(struct br_value value);
 
 struct br_keyvalue {
-    const uint8_t *key; /* KeyValue: as it is written out */
+    const uint8_t *key; /* KeyValue: the key as text */
     size_t key_len;
-    uint64_t key_index; /* the key's index into the string table, 0: none */
-    uint64_t unit;      /* KeyValueAndUnit: its unit's */
+    uint64_t key_index; /* index of the key in the string table; 0: none */
+    uint64_t unit;      /* KeyValueAndUnit: index of the unit in the string table */
     struct br_value value;
-    bool several; /* values that are not empty; `value` is the last */
+    bool several; /* there are several values that are not empty; `value` is the last */
 };
 
-/* Reads a KeyValue. Where a key is written out, it counts and not `key_index`. False when it is
- * malformed. */
+/* Reads a KeyValue. If the key is present as text, `key_index` is to be ignored. Returns false
+ * if the message is malformed. */
 bool br_keyvalue_read(const uint8_t *data, size_t len, struct br_keyvalue *ret);
 
-/* Reads a KeyValue of one key and one value, in either order, both of less than 128 bytes, and
- * nothing else, as most are; false, and nothing is read, of another shape. */
+/* Reads a KeyValue of the most frequent shape: one key and one value in either order, both
+ * shorter than 128 bytes, and no other field. Returns false for any other shape and then leaves
+ * `*ret` unchanged. */
 static inline bool br_keyvalue_read_short(const uint8_t *data, size_t len, struct br_keyvalue *ret)
 {
     const uint8_t key_tag = BR_TAG(BR_KEYVALUE_KEY, BR_WIRE_LEN),
@@ -79,14 +81,14 @@ static inline bool br_keyvalue_read_short(const uint8_t *data, size_t len, struc
     return true;
 }
 
-/* Reads a KeyValueAndUnit, as it stands in the attribute table. */
+/* Reads a KeyValueAndUnit, an entry of the attribute table. Returns false if it is malformed. */
 bool br_keyvalue_read_entry(const uint8_t *data, size_t len, struct br_keyvalue *ret);
 
-/* Reads the next KeyValue that is field `field` of the message between `p` and `end`, which may
- * both be NULL. Returns where to go on, or NULL when there is none. */
+/* Reads the next KeyValue that is field `field` of the message between `p` and `end`. Both may
+ * be NULL. Returns where to continue, or NULL if there are no more. */
 const uint8_t *br_keyvalue_next(const uint8_t *p, const uint8_t *end, uint32_t field,
                                 struct br_keyvalue *ret);
 
-/* Reads the next element of a LIST, or KeyValue of a MAP, between `p` and `end`; returns the same.
- */
+/* Reads the next element of a LIST, or the next KeyValue of a MAP, between `p` and `end`.
+ * Returns where to continue, or NULL if there are no more. */
 const uint8_t *br_value_next(const uint8_t *p, const uint8_t *end, struct br_value *ret);

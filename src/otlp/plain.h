@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reads entries of a profiles dictionary as nearly all are written: each field at most once, no
- * other fields, a location with one line. What is not so is left to whoever reads any entry.
+ * Reads entries of a profiles dictionary in their usual encoding: each field at most once, no
+ * unknown fields, a location with one line. Callers read any other encoding with slower, general
+ * code.
  */
 #pragma once
 
@@ -10,8 +11,9 @@
 #include "otlp/fields.h"
 #include "otlp/scan.h"
 
-/* Reads a message of varints alone, of the fields 1 to `count` (at most 15), into `values`, which
- * are zero before. Returns false for everything else, which may be good all the same. */
+/* Reads a message that consists only of varints, with field numbers from 1 to `count` (at most
+ * 15), into `values`, which the caller has zeroed. Returns false for any other message, which
+ * may nevertheless be valid. */
 static inline bool br_plain_scalars(const uint8_t *p, const uint8_t *end, uint64_t *values,
                                     uint32_t count)
 {
@@ -30,7 +32,7 @@ static inline bool br_plain_scalars(const uint8_t *p, const uint8_t *end, uint64
 }
 
 struct br_plain_function {
-    uint64_t values[4]; /* name, system name, file name, first line */
+    uint64_t values[4]; /* string indices of name, system name and file name; start line */
 };
 
 static inline bool br_plain_function(const uint8_t *p, const uint8_t *end,
@@ -41,7 +43,7 @@ static inline bool br_plain_function(const uint8_t *p, const uint8_t *end,
 }
 
 struct br_plain_location {
-    uint64_t line[3]; /* function, line, column */
+    uint64_t line[3]; /* function index, line, column */
     uint64_t mapping, address;
 };
 

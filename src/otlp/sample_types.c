@@ -87,8 +87,8 @@ static uint64_t sample_types_last_index(const struct br_sample_pairs *pairs)
     return last;
 }
 
-/* Finds the strings of a dictionary that the pairs name. `*index` is the number of strings before
- * it. */
+/* Finds the strings that the pairs refer to in one part of a dictionary. `*index` is the number
+ * of strings in earlier parts. */
 static void sample_types_find(struct br_sample_pairs *pairs, const uint8_t *p, const uint8_t *end,
                               uint64_t *index, uint64_t last)
 {
@@ -109,7 +109,7 @@ static void sample_types_find(struct br_sample_pairs *pairs, const uint8_t *p, c
     }
 }
 
-/* The row with the name, or the number of rows. */
+/* Returns the row with the name, or the number of rows. */
 static unsigned sample_types_row(const struct br_sample_types *types, const char *name)
 {
     unsigned i = 0;

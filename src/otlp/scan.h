@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads protobuf fields on hot paths: those of the dictionary and the join. */
+/* Reads protobuf fields on hot paths: in the dictionary and in the join. */
 #pragma once
 
 #include "base/steps.h"
@@ -8,19 +8,19 @@
 #define BR_SCAN_LEN(number) BR_TAG(number, BR_WIRE_LEN)
 #define BR_SCAN_VARINT(number) BR_TAG(number, BR_WIRE_VARINT)
 
-/* Returns the tag of a field, as one number to switch on. */
+/* Returns the tag of a field (number and wire type) as one number for a switch. */
 static inline uint32_t br_scan_tag(const struct br_field *field)
 {
     return BR_TAG(field->number, field->wire);
 }
 
-/* Returns true when `tag` is one of those in the set: a bit for each tag below 64. */
+/* Returns true if `tag` is in `set`, which has one bit for each tag below 64. */
 static inline bool br_scan_in(uint64_t set, uint32_t tag)
 {
     return tag < 64 && (set >> tag & 1);
 }
 
-/* Reads as br_varint does, with indices of two bytes in line too. */
+/* Reads like br_varint, with two-byte values inlined as well. */
 static inline const uint8_t *br_scan_varint(const uint8_t *p, const uint8_t *end, uint64_t *ret)
 {
     if (__builtin_expect(p < end && p[0] < 0x80, 1)) {
@@ -37,8 +37,9 @@ static inline const uint8_t *br_scan_varint(const uint8_t *p, const uint8_t *end
     return p;
 }
 
-/* Reads as br_field_next does, with what dictionaries and samples are made of in line. Only what is
- * local here is handed on, so that the caller's field can lie in registers. */
+/* Reads like br_field_next, with the encodings that are frequent in dictionaries and samples
+ * inlined. Only local variables are passed to other functions, so that the caller's `field` can
+ * stay in registers. */
 static inline __attribute__((always_inline)) const uint8_t *
 br_scan(const uint8_t *p, const uint8_t *end, struct br_field *field)
 {
@@ -62,8 +63,8 @@ br_scan(const uint8_t *p, const uint8_t *end, struct br_field *field)
     return p;
 }
 
-/* Reads as br_varint does, without a branch between one byte and two, which no processor can
- * foretell where indices are mixed. */
+/* Reads like br_varint, without a branch between one byte and two: with mixed indices the
+ * processor cannot predict it. */
 static inline const uint8_t *br_scan_index(const uint8_t *p, const uint8_t *end, uint64_t *ret)
 {
     br_steps_add_field();
@@ -81,7 +82,8 @@ static inline const uint8_t *br_scan_index(const uint8_t *p, const uint8_t *end,
     return p;
 }
 
-/* Writes as br_put_varint does, without that branch; the byte after a short one is written to. */
+/* Writes like br_put_varint, without that branch. The byte after a one-byte value is
+ * overwritten. */
 static inline uint8_t *br_put_index(uint8_t *p, uint32_t value)
 {
     if (__builtin_expect(value >= 0x4000, 0))
@@ -92,8 +94,9 @@ static inline uint8_t *br_put_index(uint8_t *p, uint32_t value)
     return p + 1 + two;
 }
 
-/* Writes the length before what lies between `out` and `end`, for which one byte was left. Returns
- * the new end; there must be room for it. */
+/* Writes the length of the bytes between `out` and `end` before them. One byte was reserved for
+ * it; the bytes are moved if it needs more, for which the caller provides space. Returns the new
+ * end. */
 static inline uint8_t *br_put_length_before(uint8_t *out, uint8_t *end)
 {
     size_t len = (size_t)(end - out), more = br_varint_size(len) - 1;

@@ -19,8 +19,8 @@ uint64_t br_trace_randomness(const uint8_t trace_id[16])
     return __builtin_bswap64(br_load64(trace_id + 8)) & (BR_THRESHOLD_NEVER - 1);
 }
 
-/* Digits at the start of a fraction, or of what it lacks to 1, that say no more than its magnitude.
- */
+/* Returns the number of hex digits at the start of a fraction that are all 0. They encode only
+ * its magnitude. */
 static int trace_id_leading_digits(double fraction)
 {
     int exponent;

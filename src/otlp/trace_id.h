@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Consistent probability sampling by trace id. The last 56 bits of an id are its randomness, a
- * probability is a threshold between 0 and 2^56, and a trace is sampled where its randomness is not
- * below the threshold. So whoever asks with the same probability, on whatever instance, gets the
- * same answer, and what passes at a lower one passes at every higher one too. Source:
- * opentelemetry.io/docs/specs/otel/trace/tracestate-probability-sampling; the rounding is that of
- * the Collector's probabilistic_sampler.
+ * Consistent probability sampling by trace id. The last 56 bits of an id are its randomness, and a
+ * probability is a threshold between 0 and 2^56. A trace is sampled if its randomness is at least
+ * the threshold. Every instance with the same probability therefore selects the same traces, and a
+ * trace selected at a low probability is selected at every higher one.
+ *
+ * Source: opentelemetry.io/docs/specs/otel/trace/tracestate-probability-sampling. Rounding is that
+ * of the Collector's probabilistic_sampler.
  */
 #pragma once
 
@@ -16,29 +17,29 @@
 #define BR_THRESHOLD_ALWAYS UINT64_C(0)
 #define BR_THRESHOLD_NEVER (UINT64_C(1) << 56)
 #define BR_THRESHOLD_DIGITS 14   /* hex digits of a threshold */
-#define BR_THRESHOLD_PRECISION 4 /* of them, those that count by default */
+#define BR_THRESHOLD_PRECISION 4 /* significant hex digits of a threshold by default */
 
-/* Returns true where the id is not all zeros, which is none. */
+/* Returns true if the id is valid: not all zeros. */
 bool br_trace_id_valid(const uint8_t trace_id[16]);
 
-/* Returns the last 56 bits. */
+/* Returns the randomness: the last 56 bits. */
 uint64_t br_trace_randomness(const uint8_t trace_id[16]);
 
-/* Returns the threshold of a probability, rounded to `precision` hex digits (1 to 14) behind those
- * at its start that are all 0 or all f. At most 2^-56 and 1; NEVER below, ALWAYS above, NEVER for
- * NaN. */
+/* Returns the threshold of a probability, rounded to `precision` hex digits (1 to 14). Leading
+ * digits that are all 0 or all f do not count. Returns BR_THRESHOLD_ALWAYS from 1 upwards, and
+ * BR_THRESHOLD_NEVER below 2^-56 and for NaN. */
 uint64_t br_threshold(double probability, unsigned precision);
 
-/* Returns the threshold of a percentage, which counts in single precision, as it does in the
- * Collector's configuration. Above 0 it is never NEVER. */
+/* Returns the threshold of a percentage, which is rounded to single precision as in the
+ * Collector's configuration. For a percentage above 0 the result is never BR_THRESHOLD_NEVER. */
 uint64_t br_percentage_threshold(double percentage, unsigned precision);
 
-/* Says whether a trace is among the sampled `percentage` per cent: what probabilistic_sampler says,
- * with its default precision, in the modes proportional and equalizing, of a span without
- * tracestate. */
+/* Returns true if a trace is among the sampled `percentage` per cent. The result equals that of
+ * the Collector's probabilistic_sampler for a span without tracestate, with the default
+ * precision, in the modes "proportional" and "equalizing". */
 bool br_trace_sampled(const uint8_t trace_id[16], double percentage);
 
-/* Reads a trace id out of a label's text: hex of any case with white space around it; short ones
- * are padded with zeros on the left, long ones may have zeros there. False when it is none, or
- * zero. */
+/* Parses a trace id from the text of a label: hex digits in either case, with optional white
+ * space around them. Short ids are padded with zeros on the left; extra zeros on the left of a
+ * long id are ignored. Returns false if it is not an id or all zeros. */
 bool br_trace_id_parse(const void *text, size_t len, uint8_t ret[16]);

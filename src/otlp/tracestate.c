@@ -29,7 +29,7 @@ static bool tracestate_is(struct br_tracestate_text text, const char *word)
     return text.len == strlen(word) && memcmp(text.data, word, text.len) == 0;
 }
 
-/* Digits of either case; false when there is none, or anything else. */
+/* Parses hex digits of either case. Returns false if the text is empty or has another character. */
 static bool tracestate_parse_hex(struct br_tracestate_text text, uint64_t *ret)
 {
     uint64_t v = 0;
@@ -92,7 +92,8 @@ static bool tracestate_read_ot_member(struct br_tracestate *tracestate,
     return true;
 }
 
-/* A member takes two bytes at least, and a separator, so `extras` has room for all. */
+/* A member has at least two bytes (key and colon) and a separator, so all members fit into
+ * `extras`. */
 static bool tracestate_read_ot(struct br_tracestate *tracestate, struct br_tracestate_text text)
 {
     const char *p = text.data, *end = p + text.len;

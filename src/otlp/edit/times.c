@@ -34,8 +34,7 @@ static uint64_t times_correct(const struct times *times, uint64_t time)
     return times->now_ns;
 }
 
-/* Copies the message of a visit, with scratch for one more time field; returns NULL without memory.
- */
+/* Copies the message of a visit, with room for one more time field. Returns NULL without memory. */
 static uint8_t *times_copy(struct times *times, const struct br_visit *visit)
 {
     if (br_grow(&times->scratch, &times->cap, visit->len + TIME_FIELD_SIZE, 1, UINT32_MAX))
