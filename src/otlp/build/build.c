@@ -11,19 +11,19 @@
 #include "otlp/scan.h"
 #include "otlp/walk/internal.h"
 
-/* Messages are mostly of a size whose length takes three bytes; others move when they are closed.
- */
+/* Expected size of a message in bytes: three bytes are reserved for its length. A message that
+ * needs fewer or more is moved when it is closed. */
 #define LIKELY_LEN 16384u
 
-/* A builder that holds more gives back what finds entries before they are copied; nobody keeps one
- * that had grown so much. */
+/* A builder that uses more bytes frees its lookup tables before it copies the entries. A builder
+ * of this size is not kept for the next request. */
 #define STRIPPED_MIN (1u << 20)
 
-/* The fields of a Profile or Sample that are written once. */
+/* Most bytes of the fields of a Profile or Sample that are not repeated. */
 #define PROFILE_FIXED 160u
 #define SAMPLE_FIXED 64u
 
-enum { REQUEST, RESOURCE, SCOPE, PROFILE }; /* br_build.depth */
+enum { REQUEST, RESOURCE, SCOPE, PROFILE }; /* values of br_build.depth */
 
 struct br_build *br_build_new(struct br_host *host, size_t max_bytes)
 {
@@ -61,7 +61,7 @@ size_t br_build_limit(struct br_build *build, size_t max_bytes)
     size_t max = max_bytes < merge->max_bytes ? max_bytes : merge->max_bytes;
     merge->budget.max = max > merge->budget.used ? max : merge->budget.used;
     merge->budget.moves = max < merge->max_bytes;
-    /* A guess by the last request must not take the room of this one's tables. */
+    /* The size expected from the last request must leave enough memory for this one's tables. */
     if (merge->out_hint > (merge->budget.max - merge->budget.used) / 4)
         merge->out_hint = 0;
     return before;
@@ -121,7 +121,7 @@ static void build_close_to(struct br_build *build, unsigned depth)
     }
 }
 
-/* Closes what is open below `parent`, which has to be open. */
+/* Closes the messages below `parent`. Fails with BR_EINVAL if `parent` is not open. */
 static bool build_enter(struct br_build *build, unsigned parent)
 {
     if (!br_build_ready(build))
@@ -136,8 +136,8 @@ static bool build_enter(struct br_build *build, unsigned parent)
 
 /* --- Resource and scope ----------------------------------------------------------------------- */
 
-/* Messages that callers have encoded are put together in the scratch buffer, which may be read past
- * its end. */
+/* Prepares the scratch buffer, in which messages encoded by the caller are assembled. It may be
+ * read past its end. */
 static bool build_begin_encoded(struct br_build *build)
 {
     if (!build->merge.scratch)
@@ -170,7 +170,7 @@ static void build_put_encoded_text(struct br_build *build, uint32_t field, const
 typedef bool walk_fn(struct br_walker *walker, const uint8_t *p, const uint8_t *end,
                      unsigned depth);
 
-/* Validates the message in the scratch buffer, and repairs its strings. */
+/* Validates the message in the scratch buffer and repairs its strings. */
 static void build_end_encoded(struct br_build *build, walk_fn *walk,
                               const ProtobufCMessageDescriptor *desc)
 {
@@ -250,7 +250,7 @@ static uint8_t *build_put_fixed64(uint8_t *out, uint32_t field, uint64_t value)
     if (value == 0)
         return out;
     *out++ = (uint8_t)BR_TAG(field, BR_WIRE_I64);
-    return br_put_bytes(out, &value, sizeof value); /* little endian, as on the wire */
+    return br_put_bytes(out, &value, sizeof value); /* little-endian, as on the wire */
 }
 
 void br_build_profile(struct br_build *build, const struct br_build_profile *profile)
@@ -292,7 +292,7 @@ static uint8_t *build_put_times(uint8_t *out, const uint64_t *times_ns, size_t c
     return count ? br_put_len(out, BR_SAMPLE_TIMES, times_ns, count * sizeof *times_ns) : out;
 }
 
-/* True when what it refers to is there; otherwise BR_EINVAL sticks. */
+/* Returns true if all indices in the sample exist; otherwise records BR_EINVAL. */
 static bool build_refers_well(struct br_build *build, const struct br_build_sample *sample)
 {
     if (__builtin_expect(sample->stack < build->merge.tables[BR_TABLE_STACK].count &&
@@ -304,7 +304,7 @@ static bool build_refers_well(struct br_build *build, const struct br_build_samp
     return false;
 }
 
-/* Checks what the walk demands of samples. */
+/* Checks the rules that the walk enforces for samples. Records BR_EINVAL if one is violated. */
 static bool build_is_sample(struct br_build *build, const struct br_build_sample *sample)
 {
     bool counts = sample->n_values ? !sample->n_times || sample->n_times == sample->n_values
@@ -397,7 +397,7 @@ int br_build_take(struct br_build *build, struct br_item *into)
         br_merger_fail(&build->merge, br_merger_take(&build->merge, into, true));
     if (build->merge.rc)
         return build->merge.rc;
-    /* What was taken out is cleared already. */
+    /* br_merger_take has already cleared the builder if it produced parts. */
     if (!into->n_parts)
         br_build_clear(build);
     return 0;

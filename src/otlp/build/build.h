@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Builds a profiles request: every other format becomes OTLP through it. Source:
- * opentelemetry/proto/profiles/v1development/profiles.proto at the numbering of 1.10.
+ * Builds a profiles request. All other profile formats are converted to OTLP with this builder.
+ * Source: opentelemetry/proto/profiles/v1development/profiles.proto, numbering of 1.10.
  *
- * Dictionary entries are interned: equal ones get the same index, 0 is the empty one of its table
- * and means "none". Messages are opened from the outside in (resource, scope, profile, samples);
- * opening one closes what is open at its level and below. What is built is valid by construction:
- * strings are made UTF-8 (bad sequences become U+FFFD), indices come from the builder, ids have
- * their lengths.
+ * Dictionary entries are interned: equal entries get the same index. Index 0 is the empty entry of
+ * its table and means "none". Messages are opened from the outside in (resource, scope, profile,
+ * samples). Opening one closes the open messages at its level and below. The result is always
+ * valid: strings become UTF-8 (invalid sequences are replaced by U+FFFD), indices come from the
+ * builder, and ids have the right lengths.
  *
- * Errors stick: after the first (BR_EFULL when max_bytes would be passed, BR_ENOMEM, or BR_EINVAL
- * for what no reader may ask for: an index from elsewhere, a message outside its parent) nothing is
- * added, indices are 0, and br_build_take says it. So a reader need not look after each call, but
- * has to stop at br_build_rc in its outer loops.
+ * The first error is kept: BR_EFULL if max_bytes would be exceeded, BR_ENOMEM, or BR_EINVAL for a
+ * wrong call (an index that the builder did not return, a message outside its parent). After it
+ * nothing is added, indices are 0, and br_build_take returns it. A reader therefore need not check
+ * each call, but must check br_build_rc in its outer loops.
  */
 #pragma once
 
@@ -27,52 +27,52 @@
 struct br_build;
 struct br_host;
 
-/* Returns a builder whose tables and messages take at most max_bytes. NULL when there is no memory.
- */
+/* Returns a builder whose tables and messages use at most max_bytes, or NULL if memory runs out. */
 struct br_build *br_build_new(struct br_host *host, size_t max_bytes);
 void br_build_free(struct br_build *build);
 
-/* Makes the request empty again, also after an error; keeps the memory, unless it is most of
+/* Discards the request, also after an error. Keeps the memory for reuse, unless it is most of
  * max_bytes. */
 void br_build_clear(struct br_build *build);
 
-/* Makes the request empty again, and keeps no memory. */
+/* Discards the request and frees the memory. */
 void br_build_shrink(struct br_build *build);
 
-/* Closes what is open and remembers what was built so far; br_build_undo goes back to it, also
- * after an error, which it forgets (but not one from before the mark). What it costs is in
- * proportion to what is undone. The mark lasts until br_build_clear or br_build_take. */
+/* Set and return to a mark. br_build_mark closes the open messages. br_build_undo removes
+ * everything added since, and an error that occurred since, at a cost proportional to what is
+ * removed. An error from before the mark stays. The mark is valid until br_build_clear or
+ * br_build_take. */
 void br_build_mark(struct br_build *build);
 void br_build_undo(struct br_build *build);
 
-/* Returns the bytes that the builder holds, also after br_build_clear. */
+/* Returns the bytes that the builder has allocated, also after br_build_clear. */
 size_t br_build_memory(const struct br_build *build);
 
-/* Lets what the builder holds grow to `max_bytes`, at most to what br_build_new was
- * given; what it holds already is not given back for that. Below that maximum what lies in two
- * places while it moves counts twice. Returns the limit before. */
+/* Sets the limit of the builder's memory to `max_bytes`, at most that of br_build_new. Memory
+ * that is already allocated is kept. Below the maximum, both copies of a table count while it is
+ * moved to a larger block. Returns the previous limit. */
 size_t br_build_limit(struct br_build *build, size_t max_bytes);
 
-/* Returns the bytes of the request that is under construction, so far. */
+/* Returns the bytes of the request built so far. */
 size_t br_build_made(const struct br_build *build);
 
-/* Returns the bytes that br_build_take needs beside these: the dictionary, in one piece, less what
- * it gives back before. */
+/* Returns the additional bytes that br_build_take needs: the dictionary as one block, less the
+ * memory that it frees first. */
 size_t br_build_take_size(const struct br_build *build);
 
-/* Returns a secret to hash with that is as old as the builder's tables, which are made where there
- * are none. Lives until the builder is changed. */
+/* Returns a secret for hashing, which is renewed with the builder's tables; creates them if
+ * necessary. Valid until the builder is changed. */
 const uint64_t *br_build_secret(struct br_build *build);
 
-/* Returns 0, or the error that sticks. */
+/* Returns 0 or the first error. */
 int br_build_rc(const struct br_build *build);
 
 /* --- The dictionary --------------------------------------------------------------------------- */
 
 uint32_t br_build_string(struct br_build *build, const void *data, size_t len);
 
-/* Enter attributes: text, integers with a unit (string index; 0: none), and truth values; `key` is
- * a string index. */
+/* Enter attributes: text, lists of texts, integers with a unit (string index; 0: none), and
+ * booleans. `key` is a string index. */
 uint32_t br_build_attribute_text(struct br_build *build, uint32_t key, const void *data,
                                  size_t len);
 uint32_t br_build_attribute_texts(struct br_build *build, uint32_t key,
@@ -90,7 +90,7 @@ struct br_build_mapping {
 };
 uint32_t br_build_mapping(struct br_build *build, const struct br_build_mapping *mapping);
 
-/* Enters a function. The first three are string indices. */
+/* Enters a function. The first three arguments are string indices. */
 uint32_t br_build_function(struct br_build *build, uint32_t name, uint32_t system_name,
                            uint32_t filename, int64_t start_line);
 
@@ -108,35 +108,36 @@ struct br_build_location {
 };
 uint32_t br_build_location(struct br_build *build, const struct br_build_location *location);
 
-/* Locations leaf first. */
+/* Enters a stack of `count` locations, leaf first. */
 uint32_t br_build_stack(struct br_build *build, const uint32_t *locations, size_t count);
 
-/* Enters a stack of locations that the reader knows by numbers of its own, as a packed list of
- * varints that lies in a message: the byte before it and 16 bytes behind it can be read.
- * `places[number]` is the location's index + 1, or 0; with `places` NULL numbers from 1 to
- * n_places - 1 are the indices themselves, which is the fastest way. False, and nothing is added,
- * when a number has no place, or three bytes or more: then the caller has to look at them one by
- * one. */
+/* Enters a stack of locations, given as a packed list of varints with the reader's own numbers.
+ * One byte before the list and 16 bytes after it must be readable. `places[number]` is the
+ * location's index + 1, or 0 if it has none. With `places` NULL the numbers from 1 to n_places -
+ * 1 are the indices themselves; this is the fastest form.
+ *
+ * Returns false and adds nothing if a number has no index or takes more than two bytes; the
+ * caller then converts the numbers one by one. */
 bool br_build_stack_packed(struct br_build *build, const uint8_t *packed, size_t len,
                            const uint32_t *places, uint32_t n_places, uint32_t *ret);
 
-/* Enters a link: ids of 16 and 8 bytes; trace_id may be NULL: zeros. */
+/* Enters a link with ids of 16 and 8 bytes. If trace_id is NULL, the trace id is all zeros. */
 uint32_t br_build_link(struct br_build *build, const uint8_t *trace_id, const uint8_t *span_id);
 
 /* --- The messages ----------------------------------------------------------------------------- */
 
-/* Opens a ResourceProfiles. `attributes`: encoded KeyValues as field 1 (Resource.attributes,
- * br_add_string and its neighbours); NULL: none. */
+/* Opens a ResourceProfiles. `attributes` (NULL: none) contains KeyValues encoded as field 1,
+ * Resource.attributes, by br_add_string and similar functions. */
 void br_build_resource(struct br_build *build, const struct br_addition *attributes);
 
-/* Opens a ScopeProfiles. Texts may be NULL; `attributes`: encoded KeyValues as field 3
- * (InstrumentationScope.attributes). */
+/* Opens a ScopeProfiles. The texts may be NULL. `attributes` (NULL: none) contains KeyValues
+ * encoded as field 3, InstrumentationScope.attributes. */
 void br_build_scope(struct br_build *build, const char *name, const char *version,
                     const struct br_addition *attributes);
 
 struct br_build_profile {
-    uint32_t type, unit;               /* sample_type; string indices */
-    uint32_t period_type, period_unit; /* both 0: the profile has no period type */
+    uint32_t type, unit;               /* sample_type as string indices */
+    uint32_t period_type, period_unit; /* string indices; both 0: the profile has no period type */
     int64_t period;
     uint64_t time_ns, duration_ns;
     const uint8_t *profile_id; /* 16 bytes, or NULL */
@@ -149,17 +150,17 @@ struct br_build_sample {
     uint32_t stack, link;
     const uint32_t *attributes;
     size_t n_attributes;
-    const int64_t *values; /* one, or none */
+    const int64_t *values; /* values of the sample, at most one per time */
     size_t n_values;
-    const uint64_t *times_ns; /* unix */
+    const uint64_t *times_ns; /* nanoseconds since 1970 */
     size_t n_times;
 };
 void br_build_sample(struct br_build *build, const struct br_build_sample *sample);
 
-/* The same for a sample that several Profiles have, each with a value of its own: encodes all of it
- * but the values (which, as the times, must not be there) to `out`, of BR_BUILD_PREFIX bytes, and
- * returns the end. Then br_build_prefixed puts it into the open Profile; `prefix` is of this
- * request. */
+/* Add a sample that occurs in several Profiles with different values. br_build_prefix encodes
+ * everything except its value to `out`, which has BR_BUILD_PREFIX bytes, and returns the end;
+ * `sample` has no values and no times. br_build_prefixed then adds it to the open Profile, in
+ * the same request. */
 #define BR_BUILD_PREFIX(n_attributes) (24 + 5 * (size_t)(n_attributes))
 uint8_t *br_build_prefix(struct br_build *build, const struct br_build_sample *sample,
                          uint8_t *out);
@@ -171,12 +172,12 @@ static inline size_t br_build_prefixed_size(size_t prefix_len, uint64_t value)
     return br_len_size(2, prefix_len + 2 + br_varint_size(value));
 }
 
-/* Makes room for so many bytes of messages at once. */
+/* Allocates space for `len` bytes of messages in advance. */
 void br_build_reserve(struct br_build *build, size_t len);
 
-/* Samples so far. */
+/* Returns the number of samples in the request. */
 uint32_t br_build_items(const struct br_build *build);
 
-/* Makes what was built the parts of `into` (a new, empty profiles item) and clears the builder.
- * Returns 0 or the error that sticks (`into` is still empty). */
+/* Moves the request into `into`, a new and empty profiles item, and clears the builder. Returns
+ * 0 or the first error; `into` is then still empty. */
 int br_build_take(struct br_build *build, struct br_item *into);

@@ -5,7 +5,7 @@
 #include "otlp/fields.h"
 #include "otlp/scan.h"
 
-/* The most bytes of an index in a list, and of a Line. */
+/* Most bytes of an index in a list, and of a Line. */
 #define INDEX_MAX 5
 #define LINE_SIZE 40
 
@@ -32,7 +32,7 @@ uint8_t *br_build_put_list(uint8_t *out, uint32_t field, const uint32_t *values,
     return br_put_length_before(list, out);
 }
 
-/* Where to write an entry of at most `max` bytes and the fixed ones, or NULL. */
+/* Returns where to write an entry of at most `max` bytes plus its scalar fields, or NULL. */
 static uint8_t *build_entry_begin(struct br_build *build, enum br_table table, size_t max)
 {
     return br_build_ready(build) ? br_merger_entry(&build->merge, table, max) : NULL;
@@ -67,7 +67,7 @@ uint32_t br_build_string(struct br_build *build, const void *data, size_t len)
 
 /* --- Attributes ------------------------------------------------------------------------------- */
 
-/* A KeyValueAndUnit up to its value, of `len` bytes, which are written next. */
+/* Writes a KeyValueAndUnit up to its value. The caller writes the value, of `len` bytes, next. */
 static uint8_t *build_entry_begin_attribute(struct br_build *build, uint32_t key, size_t len)
 {
     uint8_t *o = build_entry_begin(build, BR_TABLE_ATTRIBUTE, len);
@@ -211,7 +211,7 @@ uint32_t br_build_location(struct br_build *build, const struct br_build_locatio
     return build_entry_finish(build, BR_TABLE_LOCATION, o);
 }
 
-/* The most bytes of an index of a location. */
+/* Returns the most bytes of a location's index. */
 static size_t build_entry_location_size(const struct br_build *build)
 {
     return br_varint_size(build->merge.tables[BR_TABLE_LOCATION].count);
@@ -226,18 +226,19 @@ uint32_t br_build_stack(struct br_build *build, const uint32_t *locations, size_
                               br_build_put_list(o, BR_STACK_LOCATIONS, locations, count));
 }
 
-/* Writes where the numbers went, or returns NULL. The ends of eight bytes' varints are found at
- * once, so that one number need not wait for the one before. */
+/* Writes the location indices for the numbers of a packed list, or returns NULL. The ends of the
+ * varints in eight bytes are found in one step, so that decoding a number does not depend on the
+ * previous one. */
 static uint8_t *build_entry_put_places(uint8_t *out, const uint8_t *p, size_t len,
                                        const uint32_t *places, uint32_t count)
 {
     const uint64_t high = 0x8080808080808080u;
-    uint64_t last = 0; /* the byte before */
-    for (size_t left; len > 0; p += left, len -= left) {
+    uint64_t last = 0; /* the last byte of the previous step */
+    for (size_t step; len > 0; p += step, len -= step) {
         uint64_t bytes = br_load64(p), mask = high;
-        left = 8;
+        step = 8;
         if (len < 8) {
-            left = len;
+            step = len;
             mask >>= 64 - 8 * len;
         }
         uint64_t before = bytes << 8 | last;
@@ -248,12 +249,12 @@ static uint8_t *build_entry_put_places(uint8_t *out, const uint8_t *p, size_t le
             uint32_t low = before >> shift & 0xff, v = bytes >> shift & 0xff;
             v = low & 0x80 ? v << 7 | (low & 0x7f) : v;
             uint32_t index = places[v < count ? v : 0] - 1;
-            /* Written, it would take more bytes than there is room for. */
+            /* Checked before writing: UINT32_MAX would need more bytes than are allocated. */
             if (__builtin_expect(index == UINT32_MAX, 0))
                 return NULL;
             out = br_put_index(out, index);
         }
-        last = bytes >> (8 * left - 8) & 0xff;
+        last = bytes >> (8 * step - 8) & 0xff;
     }
     return last & 0x80 ? NULL : out;
 }
@@ -261,8 +262,8 @@ static uint8_t *build_entry_put_places(uint8_t *out, const uint8_t *p, size_t le
 typedef uint8_t bytes16 __attribute__((vector_size(16)));
 typedef int16_t words8 __attribute__((vector_size(16)));
 
-/* Lanes in which a varint ends in the upper byte, the lower being the byte before, and has a value
- * above `most`. */
+/* Returns the lanes in which a varint ends in the upper byte and has a value above `most`. The
+ * lower byte is the one before it. */
 static inline words8 build_entry_above(words8 lanes, words8 most)
 {
     words8 ends = (words8)(lanes >= 0), two = (words8)((lanes & 0x80) != 0);
@@ -270,9 +271,10 @@ static inline words8 build_entry_above(words8 lanes, words8 most)
     return (words8)(value > most) & ends;
 }
 
-/* True when the list is nothing but varints from 1 to n - 1 of at most two bytes in their shortest
- * form: any other has a zero byte, two continued bytes in a row, or too large a value. Each varint
- * ends in the upper byte of a lane, be it read from where the list starts or from a byte before. */
+/* Returns true if the list consists of varints from 1 to count - 1, in their shortest form and
+ * of at most two bytes. Any other list contains a zero byte, two continuation bytes in a row, or
+ * a larger value. Each 16 bytes are read twice, from the start and from one byte before, so that
+ * each varint ends in the upper byte of a lane once. */
 static bool build_entry_are_below(const uint8_t *p, size_t len, uint32_t count)
 {
     const bytes16 number = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
@@ -284,7 +286,7 @@ static bool build_entry_are_below(const uint8_t *p, size_t len, uint32_t count)
         memcpy(&before, p + at - 1, 16);
         inside = (bytes16)(number < (uint8_t)(len - at < 16 ? len - at : 16));
         wrong |= ((bytes16)(now == 0) | (now & before & 0x80)) & inside;
-        /* What lies outside goes on, and so has no value. */
+        /* Bytes after the end are set to 0xff: as continuation bytes they have no value. */
         wrong |= (bytes16)build_entry_above((words8)(now | ~inside), most);
         inside = (bytes16)(number <= (uint8_t)(len - at < 16 ? len - at : 16));
         wrong |= (bytes16)build_entry_above((words8)(before | ~inside), most);

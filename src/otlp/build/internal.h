@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The functions that the files of the builder share. For src/otlp/build only. */
+/* Functions shared by the files of the builder. Only for src/otlp/build. */
 #pragma once
 
 #include "otlp/build/build.h"
@@ -8,13 +8,13 @@
 #define BR_BUILD_LEVELS 3 /* ResourceProfiles, ScopeProfiles, Profile */
 
 struct br_build {
-    struct br_merge merge; /* without a source */
+    struct br_merge merge; /* has no source request */
     struct br_open open[BR_BUILD_LEVELS];
-    unsigned depth; /* how many of them are open */
+    unsigned depth; /* number of open messages */
     struct br_merger_mark mark;
 };
 
-/* Returns true while nothing has failed. Makes the tables where there are none. */
+/* Creates the tables if necessary. Returns true if no error has occurred. */
 bool br_build_start(struct br_build *build);
 
 static inline bool br_build_ready(struct br_build *build)
@@ -24,10 +24,10 @@ static inline bool br_build_ready(struct br_build *build)
     return br_build_start(build);
 }
 
-/* Returns true when all `count` indices are in table `table`; otherwise BR_EINVAL sticks. */
+/* Returns true if all `count` indices exist in `table`; otherwise records BR_EINVAL. */
 bool br_build_check(struct br_build *build, enum br_table table, const uint32_t *values,
                     size_t count);
 
-/* Writes a packed list of indices as this field (number below 16), unless it is empty: at most 5 n
- * + 7 bytes. */
+/* Writes a packed list of indices as field `field` (below 16), unless it is empty. Needs at most
+ * 5 * count + 7 bytes. Returns the new end. */
 uint8_t *br_build_put_list(uint8_t *out, uint32_t field, const uint32_t *values, size_t count);

@@ -4,7 +4,8 @@
 #include "otlp/print/internal.h"
 #include "otlp/print/print.h"
 
-/* In the largest unit that it fills, without trailing zeros: 1.5ms. */
+/* Appends a duration in the largest unit in which it is at least 1, without trailing zeros:
+ * 1.5ms. */
 static void brief_add_duration(struct br_str *out, uint64_t ns)
 {
     static const struct {
@@ -15,13 +16,13 @@ static void brief_add_duration(struct br_str *out, uint64_t ns)
     for (size_t i = 0; i < 3; i++) {
         if (ns < units[i].ns)
             continue;
-        uint64_t rest = ns % units[i].ns;
+        uint64_t fraction = ns % units[i].ns;
         int digits = units[i].digits;
-        for (; rest && rest % 10 == 0; rest /= 10)
+        for (; fraction && fraction % 10 == 0; fraction /= 10)
             digits--;
         br_str_printf(out, "%" PRIu64, ns / units[i].ns);
-        if (rest)
-            br_str_printf(out, ".%0*" PRIu64, digits, rest);
+        if (fraction)
+            br_str_printf(out, ".%0*" PRIu64, digits, fraction);
         br_str_puts(out, units[i].name);
         return;
     }

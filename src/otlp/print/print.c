@@ -12,10 +12,10 @@
 #include "otlp/print/internal.h"
 #include "wire/protobuf.h"
 
-#define OUT_MAX_DEFAULT (64u << 20) /* br_str's */
-#define CUT_RESERVE 64u             /* for the line that announces the cut */
+#define OUT_MAX_DEFAULT (64u << 20) /* the default limit of br_str */
+#define CUT_RESERVE 64u             /* bytes reserved for the line that reports the truncation */
 #define DEPTH_SHOWN 16u
-#define READ_SHARE 4u /* what may be read of entries, in bytes of the item and the text */
+#define READ_SHARE 4u /* limit of entry bytes read, relative to item and text */
 #define READ_FREE (64u << 10)
 
 /* --- Lines ---------------------------------------------------------------------------------- */
@@ -26,7 +26,7 @@ bool br_print_begin(struct br_printer *printer)
     return !printer->full;
 }
 
-static void print_take_back(struct br_printer *printer)
+static void print_remove_line(struct br_printer *printer)
 {
     struct br_str *out = printer->out;
     out->len = printer->line;
@@ -37,13 +37,14 @@ static void print_take_back(struct br_printer *printer)
 
 static void print_cut(struct br_printer *printer, const char *why)
 {
-    print_take_back(printer);
+    print_remove_line(printer);
     br_str_printf(printer->out, "... (cut here: the rest %s)\n", why);
     printer->full = true;
 }
 
-/* What refers to a long entry is short, and an entry may say little: neither bounds the reading. */
-static bool print_reads_too_much(const struct br_printer *printer)
+/* Limits the entry bytes read: a few bytes can refer to a long entry that prints little text, so
+ * neither the item nor the text bounds the work. */
+static bool print_read_too_much(const struct br_printer *printer)
 {
     return printer->n_read > READ_SHARE * (printer->item_size + printer->out->len) + READ_FREE;
 }
@@ -54,7 +55,7 @@ void br_print_end(struct br_printer *printer)
     br_str_putc(printer->out, '\n');
     if (printer->out->failed || printer->out->len + CUT_RESERVE > max)
         print_cut(printer, "does not fit");
-    else if (print_reads_too_much(printer))
+    else if (print_read_too_much(printer))
         print_cut(printer, "takes too long to read");
 }
 
@@ -71,9 +72,10 @@ void br_print_line(struct br_printer *printer, const char *fmt, ...)
     br_print_end(printer);
 }
 
-/* --- Pieces --------------------------------------------------------------------------------- */
+/* --- Parts of a line ------------------------------------------------------------------------ */
 
-/* Bytes of the control character at `p`, C0, DEL or C1; 0 where there is none. */
+/* Returns the bytes of the control character (C0, DEL or C1) at `p`, or 0 if it is another
+ * character. */
 static size_t print_control(const uint8_t *p, size_t len)
 {
     if (*p < 0x20 || *p == 0x7f)
@@ -200,7 +202,7 @@ static void print_add_map(const struct br_printer *printer, const struct br_any 
     br_str_putc(printer->out, '}');
 }
 
-/* The value without its type; strings `quoted` inside lists and maps. */
+/* Appends the value without its type. In lists and maps strings are `quoted`. */
 static void print_add_value(const struct br_printer *printer, const struct br_any *any, bool quoted,
                             unsigned depth)
 {
@@ -431,13 +433,13 @@ void br_print_list_end(struct br_printer *printer, size_t count, size_t shown)
     if (count)
         br_print_end(printer);
     else
-        print_take_back(printer);
+        print_remove_line(printer);
 }
 
 struct br_entry br_print_entry(struct br_printer *printer, enum br_table table, uint64_t index)
 {
     const struct br_dictionary_view *view = printer->dictionary;
-    if (index == 0 || index >= view->count[table] || print_reads_too_much(printer))
+    if (index == 0 || index >= view->count[table] || print_read_too_much(printer))
         return (struct br_entry){NULL, 0};
     printer->n_read += view->tables[table][index].len;
     br_steps_add(view->tables[table][index].len);

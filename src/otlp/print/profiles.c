@@ -4,7 +4,7 @@
 #include "otlp/print/internal.h"
 #include "otlp/print/print.h"
 
-#define LIST_SHOWN 16u /* values or timestamps on a line */
+#define LIST_SHOWN 16u /* values or timestamps printed on a line */
 
 /* --- The dictionary ------------------------------------------------------------------------- */
 
@@ -21,7 +21,7 @@ static void print_profiles_add_string(const struct br_printer *printer, uint64_t
     br_print_text(printer->out, entry.data, entry.len);
 }
 
-/* The attributes that a list of indices, field `number` of a message, names. */
+/* Prints the attributes whose indices are in a list, field `number` of a message. */
 static void print_attributes(struct br_printer *printer, const char *heading, const char *indent,
                              struct br_entry message, uint32_t number)
 {
@@ -68,7 +68,7 @@ static void print_frame(struct br_printer *printer, unsigned index, struct br_en
     br_print_end(printer);
 }
 
-/* A location that nobody has symbolized. */
+/* Prints a location without symbols. */
 static void print_address(struct br_printer *printer, struct br_entry location)
 {
     struct br_print_fields at, mapping;
@@ -163,7 +163,8 @@ static void print_sample(struct br_printer *printer, unsigned index, struct br_e
 
 /* --- Profiles ------------------------------------------------------------------------------- */
 
-/* `count` of it, unless 0: cpu (nanoseconds). */
+/* Prints a sample or period type such as "cpu (nanoseconds)", preceded by `count` unless it is
+ * 0. */
 static void print_type(struct br_printer *printer, const char *label, int64_t count,
                        struct br_entry type)
 {
