@@ -12,14 +12,14 @@
 #define BYTES_MAX (256u << 20)
 #define ENTRIES_MAX (1u << 24)
 
-/* Where an entry is in `fields`. */
+/* Position of an entry's body in `bytes`. */
 struct br_added {
     uint32_t at, len;
-    uint32_t index; /* in its table */
+    uint32_t index; /* index of the entry in its table */
     enum br_table table;
 };
 
-/* An entry as it is looked for. */
+/* Key of a lookup. */
 struct wanted {
     enum br_table table;
     const void *entry;
@@ -66,7 +66,8 @@ static uint64_t additions_rehash(const void *entries, uint32_t place)
     return additions_hash(additions, added->table, additions->bytes + added->at, added->len);
 }
 
-/* Appends the entry as a field; what is known of it becomes additions->added[n_added]. */
+/* Appends the entry as a field and describes it in additions->added[n_added]. The caller
+ * increments `n_added`. */
 static int additions_append(struct br_additions *additions, const struct wanted *wanted)
 {
     uint32_t field = (uint32_t)wanted->table + 1, *n = &additions->count[wanted->table];
@@ -79,7 +80,7 @@ static int additions_append(struct br_additions *additions, const struct wanted 
     if (rc)
         return rc;
     uint8_t *p = additions->bytes + len;
-    /* A table that was empty begins with the zero entry. */
+    /* The first entry of every table is the empty one. */
     if (*n == 0) {
         p = br_put_len(p, field, NULL, 0);
         ++*n;
@@ -98,7 +99,8 @@ uint32_t br_additions_add(struct br_additions *additions, enum br_table table, c
                           size_t len)
 {
     const struct wanted wanted = {table, entry, len};
-    if (!additions->index.max) /* random bytes are dear, and most items add nothing */
+    /* initialised late: random bytes are expensive, and most items add nothing */
+    if (!additions->index.max)
         br_index_init(&additions->index, ENTRIES_MAX, BR_HOLDER_PROCESS);
     uint64_t hash = additions_hash(additions, table, entry, len);
     br_steps_add(len);

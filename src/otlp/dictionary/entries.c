@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Takes single dictionary entries over: decoded, references followed, written again in one fixed
- * form (scalars that are not zero, packed lists, unknown fields last), so that equal entries are
- * equal bytes whoever encoded them. Tables refer to one another without a circle (stack, location,
- * function or mapping, attribute, string), which is what bounds the recursion and lets each table
- * have one entry in the making.
+ * Copies single entries of a source dictionary into the merged one. An entry is decoded, its
+ * references are followed, and it is written in one canonical form: non-zero scalars, packed lists,
+ * unknown fields last. Equal entries therefore have equal bytes, whatever the sender's encoder.
+ *
+ * References between tables have no cycles (stack, location, function or mapping, attribute,
+ * string). This bounds the recursion and means that each table has at most one unfinished entry.
  */
 #include "otlp/dictionary/merger.h"
 #include "otlp/fields.h"
@@ -12,10 +13,10 @@
 #include "core/host.h"
 #include "otlp/scan.h"
 
-/* An index of one byte may take five in the merged dictionary. */
+/* An index of one byte may need five bytes in the merged dictionary. */
 #define GROWTH 5
 
-/* A bit for the tag of a field; see br_scan_in. */
+/* Return the bit of a field's tag in a set; see br_scan_in. */
 #define VARINT(number) (UINT64_C(1) << BR_SCAN_VARINT(number))
 #define LEN(number) (UINT64_C(1) << BR_SCAN_LEN(number))
 
@@ -31,13 +32,13 @@ uint8_t *br_merger_put_packed(struct br_merge *merge, enum br_table kind, const 
             br_merger_fail(merge, BR_EINVAL);
             return out;
         }
-        uint32_t place = i < n ? map[i] : 1;
-        out = br_put_index(out, place ? place - 1 : br_merger_intern(merge, kind, (uint32_t)i));
+        uint32_t mapped = i < n ? map[i] : 1;
+        out = br_put_index(out, mapped ? mapped - 1 : br_merger_intern(merge, kind, (uint32_t)i));
     }
     return out;
 }
 
-/* Gathers all occurrences of a repeated index into one packed field. */
+/* Writes all occurrences of a repeated index as one packed field. */
 static uint8_t *merge_entry_put_list(struct br_merge *merge, enum br_table table, uint32_t field,
                                      const uint8_t *p, const uint8_t *end, uint8_t *out)
 {
@@ -61,7 +62,7 @@ static uint8_t *merge_entry_put_list(struct br_merge *merge, enum br_table table
     return out == list ? start : br_put_length_before(list, out);
 }
 
-/* Copies the fields whose tags are not among the known ones. */
+/* Copies the fields whose tags are not in the set `known`. */
 static uint8_t *merge_entry_put_unknown(uint64_t known, const uint8_t *p, const uint8_t *end,
                                         uint8_t *out)
 {
@@ -77,8 +78,8 @@ static uint8_t *merge_entry_put_unknown(uint64_t known, const uint8_t *p, const 
     return out;
 }
 
-/* A message of scalars only. Reads fields 1 to `count` into `values`; false when it is malformed.
- */
+/* Reads fields 1 to `count` of a message of scalars into `values`. Sets `*others` if there are
+ * other fields. Returns false if the message is malformed. */
 static bool merge_entry_read_scalars(const uint8_t *p, const uint8_t *end, uint64_t *values,
                                      uint32_t count, bool *others)
 {
@@ -95,7 +96,7 @@ static bool merge_entry_read_scalars(const uint8_t *p, const uint8_t *end, uint6
     return true;
 }
 
-/* Without being written first: most are there already. */
+/* Interns a string. It is looked up before it is copied, because most strings exist already. */
 static uint32_t merge_entry_intern_string(struct br_merge *merge, const uint8_t *body, uint32_t len,
                                           uint32_t guess)
 {
@@ -112,13 +113,13 @@ static uint32_t merge_entry_intern_string(struct br_merge *merge, const uint8_t 
     return br_intern_append(table, len, hash);
 }
 
-/* See br_interned: a function is the user of its name, a location of the function of its last line.
- */
+/* Records the user of an entry (see br_interned): a function is the user of its name, a location
+ * that of the function of its last line. */
 static void merge_entry_note_user(struct br_merge *merge, enum br_table kind, uint32_t used,
-                                  uint32_t place)
+                                  uint32_t merged)
 {
-    if (place != BR_INTERN_NONE)
-        merge->tables[kind].entries[used].user = place;
+    if (merged != BR_INTERN_NONE)
+        merge->tables[kind].entries[used].user = merged;
 }
 
 static uint32_t merge_entry_intern_function(struct br_merge *merge, const uint8_t *p, uint32_t len,
@@ -139,9 +140,9 @@ static uint32_t merge_entry_intern_function(struct br_merge *merge, const uint8_
         o = br_merger_put_scalar(o, BR_FUNCTION_NAME + k, v[k]);
     if (others)
         o = merge_entry_put_unknown(known, p, p + len, o);
-    uint32_t place = br_merger_enter(merge, BR_TABLE_FUNCTION, o, guess);
-    merge_entry_note_user(merge, BR_TABLE_STRING, (uint32_t)v[0], place);
-    return place;
+    uint32_t merged = br_merger_enter(merge, BR_TABLE_FUNCTION, o, guess);
+    merge_entry_note_user(merge, BR_TABLE_STRING, (uint32_t)v[0], merged);
+    return merged;
 }
 
 static uint32_t merge_entry_intern_mapping(struct br_merge *merge, const uint8_t *p, uint32_t len,
@@ -227,9 +228,9 @@ static uint32_t merge_entry_intern_location(struct br_merge *merge, const uint8_
         o = merge_entry_put_list(merge, BR_TABLE_ATTRIBUTE, BR_LOCATION_ATTRIBUTES, start, end, o);
         o = merge_entry_put_unknown(known, start, end, o);
     }
-    uint32_t place = br_merger_enter(merge, BR_TABLE_LOCATION, o, guess);
-    merge_entry_note_user(merge, BR_TABLE_FUNCTION, function, place);
-    return place;
+    uint32_t merged = br_merger_enter(merge, BR_TABLE_LOCATION, o, guess);
+    merge_entry_note_user(merge, BR_TABLE_FUNCTION, function, merged);
+    return merged;
 }
 
 static uint32_t merge_entry_intern_link(struct br_merge *merge, const uint8_t *p, uint32_t len,
@@ -282,7 +283,8 @@ int br_merger_inliner(struct br_merge *merge, struct br_inliner *ret)
     return 0;
 }
 
-/* The value fields of an attribute, with references resolved, in the scratch buffer. */
+/* Writes the value fields of an attribute to the scratch buffer with references replaced by
+ * strings. */
 static int merge_entry_resolve_values(struct br_merge *merge, const uint8_t *p, const uint8_t *end)
 {
     struct br_inliner in;
@@ -326,7 +328,7 @@ static uint32_t merge_entry_intern_attribute(struct br_merge *merge, const uint8
         }
     }
     if (merge->recalling && (refers || n_values > 1))
-        return BR_INTERN_NONE; /* it may take more than there is room for, and nobody may need it */
+        return BR_INTERN_NONE; /* resolving may need much memory, and the entry may not be used */
     if (refers || n_values > 1) {
         br_merger_fail(merge, merge_entry_resolve_values(merge, p, end));
         value = merge->scratch->data;
@@ -385,8 +387,8 @@ static uint32_t merge_entry_intern(struct br_merge *merge, enum br_table table, 
     const uint32_t *map = merge->source.tables[table].map;
     uint32_t len;
     const uint8_t *body = br_source_body(&merge->source, table, index, &len);
-    /* Neighbours in the source are mostly neighbours in the merged dictionary. Entry 0 has its
-     * place, so there is one before. */
+    /* Neighbours in the source are mostly neighbours in the merged dictionary. Entry 0 is always
+     * mapped, so entry index - 1 exists. */
     uint32_t guess = map[index - 1] ? map[index - 1] : BR_INTERN_NONE;
     return interns[table](merge, body, len, guess);
 }
@@ -397,16 +399,16 @@ uint32_t br_merger_intern(struct br_merge *merge, enum br_table table, uint32_t 
         merge->unknown = true;
     if (merge->rc || merge->recalling)
         return 0;
-    uint32_t place = merge_entry_intern(merge, table, index);
+    uint32_t merged = merge_entry_intern(merge, table, index);
     if (merge->rc)
         return 0;
-    merge->source.tables[table].map[index] = place + 1;
-    return place;
+    merge->source.tables[table].map[index] = merged + 1;
+    return merged;
 }
 
 uint32_t br_merger_recall_entry(struct br_merge *merge, enum br_table table, uint32_t index)
 {
     merge->unknown = false;
-    uint32_t place = merge_entry_intern(merge, table, index);
-    return merge->unknown || merge->rc ? BR_INTERN_NONE : place;
+    uint32_t merged = merge_entry_intern(merge, table, index);
+    return merge->unknown || merge->rc ? BR_INTERN_NONE : merged;
 }

@@ -9,7 +9,8 @@
 
 #define SLOTS_MIN 64u
 #define BYTES_MIN 256u
-#define DOUBLED_MAX (64u << 10) /* bytes of an array that still doubles */
+/* Up to this size in bytes an array doubles when it grows; a larger one grows by half. */
+#define DOUBLED_MAX (64u << 10)
 
 int br_budget_grow(struct br_budget *budget, void *items, uint32_t *cap, size_t need, size_t size)
 {
@@ -48,7 +49,7 @@ void br_budget_free(struct br_budget *budget, void *items, uint32_t *cap, size_t
     *cap = 0;
 }
 
-/* The slot of the equal entry, or the empty one where it would go. */
+/* Returns the slot of the equal entry, or the empty slot where it would be inserted. */
 static inline struct br_intern_slot *intern_slot(const struct br_intern *intern,
                                                  const uint8_t *body, size_t len, uint32_t hash)
 {
@@ -79,7 +80,7 @@ uint32_t br_intern_find(const struct br_intern *intern, const uint8_t *body, siz
     return intern_find_hashed(intern, body, len, *ret_hash);
 }
 
-/* The first entry with a hash, as its number + 1; 0: none has it. */
+/* Returns the index + 1 of the first entry with a hash, or 0 if there is none. */
 static inline uint32_t intern_first(const struct br_intern *intern, uint32_t hash)
 {
     uint32_t mask = intern->n_slots - 1, at = hash & mask;
@@ -110,7 +111,7 @@ void br_intern_find_many(const struct br_intern *intern, const struct br_intern_
     }
 }
 
-/* The first empty slot for an entry with a hash. */
+/* Returns the first empty slot for an entry with a hash. */
 static inline struct br_intern_slot *intern_empty(const struct br_intern *intern, uint32_t hash)
 {
     uint32_t mask = intern->n_slots - 1, at = hash & mask;
@@ -174,7 +175,7 @@ static int intern_grow_slots(struct br_intern *intern, struct br_budget *budget)
     return 0;
 }
 
-/* Entries that the slots have room for. */
+/* Returns the number of entries for which there are enough slots. */
 static uint32_t intern_slots_most(const struct br_intern *intern)
 {
     return intern->n_slots / 4 * 3;
@@ -229,8 +230,9 @@ void br_intern_strip(struct br_intern *intern, struct br_budget *budget)
     intern->most = 0;
 }
 
-/* Slots are taken in the entries' order, also when they are made anew: so the last one can go
- * without anything having to move, and the work is that of adding what is forgotten. */
+/* Slots are always filled in the order of the entries, also when the slots are enlarged. The
+ * slot of the last entry can therefore be cleared without moving others, and the cost is that of
+ * adding the removed entries. */
 void br_intern_truncate(struct br_intern *intern, uint32_t count, uint32_t len)
 {
     uint32_t mask = intern->n_slots - 1;

@@ -8,19 +8,19 @@
 
 #define OUTLINE_ALIGN ((uint32_t)sizeof(uint32_t))
 #define OUTLINE_ROOM (OUTLINE_ALIGN + sizeof(struct br_outline))
-#define DICTIONARY 2        /* field number in the request */
-#define KEPT_MAX (4u << 20) /* bytes of tables, and of the source's, for the next batch */
+#define DICTIONARY 2        /* field number of the dictionary in the request */
+#define KEPT_MAX (4u << 20) /* bytes of the tables, and of the source, kept for the next batch */
 
 void br_merger_init(struct br_merge *merge, struct br_host *host, size_t max_bytes)
 {
-    /* What is taken out must fit into buffers. */
+    /* Each part of the result must fit into a buffer. */
     size_t most = BR_BUF_MAX - 2 * BR_VARINT_MAX - OUTLINE_ROOM;
     merge->host = host;
     merge->max_bytes = max_bytes < most ? max_bytes : most;
     merge->budget.max = merge->source.budget.max = merge->max_bytes;
 }
 
-/* Gives all memory back; what was merged is lost. */
+/* Frees all memory and discards the merged data. */
 static void merge_shrink(struct br_merge *merge)
 {
     for (size_t i = 0; i < BR_TABLES; i++)
@@ -137,7 +137,8 @@ int br_merge_add(struct br_merge *merge, const struct br_item *item)
     int rc = merge_add(merge, item);
     if (rc != BR_EFULL || merge->n_parts)
         return rc;
-    /* The room may be taken by memory of the last batch, which had another shape. */
+    /* Retry with empty tables: memory kept from a batch of another shape may count against the
+     * limit. */
     br_merger_release(merge);
     return merge_add(merge, item);
 }
@@ -186,7 +187,7 @@ static int merge_take_parts(const struct br_merge *merge, struct br_item *into)
     return 0;
 }
 
-/* Writes the tables one after another, and behind them where they are. */
+/* Writes the tables one after another, followed by their outline. */
 static void merge_put_tables(const struct br_merge *merge, struct br_part *part, uint8_t *out)
 {
     struct br_outline outline;
@@ -231,7 +232,8 @@ int br_merger_take(struct br_merge *merge, struct br_item *into, bool dictionary
         return rc;
     }
     merge->out_hint =
-        merge->out->len + merge->out->len / 16; /* the next one is seldom as long to the byte */
+        /* some reserve, because the next output may be slightly larger */
+        merge->out->len + merge->out->len / 16;
     merge->budget.used -= merge->out_cap;
     merge->out_cap = 0;
     merge->out = br_buf_unref(merge->out);

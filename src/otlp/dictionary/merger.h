@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The machine behind br_merge_add and the splits: a dictionary under construction, the source whose
- * entries it takes over, and the output that refers to it. For src/otlp/ only.
+ * The implementation of br_merge_add and of the splits: a dictionary under construction, the source
+ * dictionary whose entries are copied, and the output that refers to it. For src/otlp/ only.
  *
- * Failure is sticky: the first code stays in `rc`, everything after it does nothing of consequence,
- * and whoever started the work looks at it at the end. Then br_merger_restore brings back what was.
+ * The first error is kept in `rc`. After an error the functions still may be called but have no
+ * useful effect. The caller checks `rc` at the end and restores the previous state with
+ * br_merger_restore.
  */
 #pragma once
 
@@ -16,31 +17,31 @@
 struct br_merged_part {
     enum br_part_kind kind;
     uint32_t n_items;
-    uint32_t at, len; /* in `out` */
-    uint32_t body_at; /* from `at`; so are the next three: see br_part */
+    uint32_t at, len; /* range in `out` */
+    uint32_t body_at; /* relative to `at`, like the next three; see br_part */
     uint32_t res_at, res_len, res_body_at;
 };
 
 struct br_merge {
     struct br_host *host;
     size_t max_bytes;
-    struct br_budget budget; /* tables, parts and output */
+    struct br_budget budget; /* limit for tables, parts and output */
     struct br_intern tables[BR_TABLES];
     struct br_source source;
-    struct br_buf *out;      /* the parts' bytes; NULL before the first */
-    uint32_t out_cap;        /* of it, what the budget knows about */
-    uint32_t out_hint;       /* bytes that the output took the last time */
-    struct br_buf *scratch;  /* where references are resolved */
-    const uint8_t *readable; /* bytes of the part being read may be read up to here */
+    struct br_buf *out;      /* bytes of the parts; NULL before the first */
+    uint32_t out_cap;        /* bytes of `out` that count against the budget */
+    uint32_t out_hint;       /* expected size of the output in bytes, from the last one */
+    struct br_buf *scratch;  /* messages with resolved references */
+    const uint8_t *readable; /* end of the readable bytes of the current source part */
     struct br_merged_part *parts;
     uint32_t n_parts, cap_parts;
     uint32_t n_items;
     int rc;
-    bool recalling; /* entries are only looked up; see br_merger_recall */
-    bool unknown;   /* what was looked up refers to an entry that is not there */
+    bool recalling; /* entries are looked up but not added; see br_merger_recall */
+    bool unknown;   /* while recalling: the entry refers to one that does not exist */
 };
 
-/* What br_merger_restore goes back to. */
+/* The state that br_merger_restore returns to. */
 struct br_merger_mark {
     uint32_t count[BR_TABLES], len[BR_TABLES];
     uint32_t out_len, n_parts, n_items;
@@ -48,31 +49,32 @@ struct br_merger_mark {
 
 /* A length-delimited field whose body is being written. */
 struct br_open {
-    uint32_t at;       /* its tag, in `out` */
-    uint32_t reserved; /* bytes for the length */
+    uint32_t at;       /* offset of its tag in `out` */
+    uint32_t reserved; /* bytes reserved for its length */
 };
 
-/* Prepares a zeroed merger; allocates nothing. */
+/* Initialises a zeroed merger; allocates nothing. */
 void br_merger_init(struct br_merge *merge, struct br_host *host, size_t max_bytes);
 void br_merger_release(struct br_merge *merge);
 
-/* Before anything is added: makes the tables where there are none. Returns 0, BR_EFULL, BR_ENOMEM.
- */
+/* Creates the tables if necessary; to be called before anything is added. Returns 0, BR_EFULL or
+ * BR_ENOMEM. */
 int br_merger_begin(struct br_merge *merge);
 
 void br_merger_mark(const struct br_merge *merge, struct br_merger_mark *ret);
 
-/* Back to the mark, `rc` too. Afterwards the source's maps are void: br_source_reset_maps or
- * forget. */
+/* Returns to the mark and clears `rc`. Afterwards the maps of the source are invalid: the caller
+ * calls br_source_reset_maps or br_source_forget. */
 void br_merger_restore(struct br_merge *merge, const struct br_merger_mark *mark);
 
-/* Empties the merger, also after a failure; keeps the memory, unless it is much. */
+/* Empties the merger, also after an error. Keeps the memory, unless it is large. */
 void br_merger_clear(struct br_merge *merge);
 
-/* As br_merge_take, but leaves the source alone. Without `dictionary`, writes none. */
+/* Writes the result like br_merge_take, but leaves the source unchanged. Writes no dictionary if
+ * `dictionary` is false. */
 int br_merger_take(struct br_merge *merge, struct br_item *into, bool dictionary);
 
-/* First failure wins. */
+/* Records an error; the first one is kept. */
 static inline void br_merger_fail(struct br_merge *merge, int code)
 {
     if (!merge->rc)
@@ -81,11 +83,11 @@ static inline void br_merger_fail(struct br_merge *merge, int code)
 
 /* --- Entries (entries.c) ------------------------------------------------------------------- */
 
-/* Tags and lengths of the fields of an entry that are written once. */
+/* Most bytes of the fields of an entry that are not repeated. */
 #define BR_ENTRY_FIXED 64
 
-/* Starts an entry of at most `len` bytes and the fixed ones: where to write its body, or NULL with
- * `rc` set. */
+/* Begins an entry of at most `len` bytes in addition to BR_ENTRY_FIXED. Returns where to write
+ * its body, or NULL with `rc` set. */
 static inline uint8_t *br_merger_entry(struct br_merge *merge, enum br_table table, size_t len)
 {
     int rc = br_intern_reserve(&merge->tables[table], &merge->budget, len + BR_ENTRY_FIXED);
@@ -96,8 +98,8 @@ static inline uint8_t *br_merger_entry(struct br_merge *merge, enum br_table tab
     return br_intern_body(&merge->tables[table]);
 }
 
-/* Ends it where its body ends; the index of the entry that it is, or BR_INTERN_NONE where it was
- * only looked up. `guess`: see br_intern_find. */
+/* Completes the entry whose body ends at `end`. Returns its index, or that of the equal entry.
+ * While recalling it adds nothing and may return BR_INTERN_NONE. `guess`: see br_intern_find. */
 static inline uint32_t br_merger_enter(struct br_merge *merge, enum br_table kind,
                                        const uint8_t *end, uint32_t guess)
 {
@@ -110,7 +112,7 @@ static inline uint32_t br_merger_enter(struct br_merge *merge, enum br_table kin
     return merge->unknown ? BR_INTERN_NONE : br_intern_find(table, body, len, guess, &hash);
 }
 
-/* Writes a scalar field (number below 16), unless it is zero. */
+/* Writes a scalar field (number below 16), unless it is zero. Returns the new end. */
 static inline uint8_t *br_merger_put_scalar(uint8_t *out, uint32_t field, uint64_t value)
 {
     if (value == 0)
@@ -119,43 +121,47 @@ static inline uint8_t *br_merger_put_scalar(uint8_t *out, uint32_t field, uint64
     return br_put_varint(out, value);
 }
 
-/* Takes entry `index` of the source over, unless an equal one is there. Returns its place. */
+/* Copies entry `index` of the source into the merged dictionary, unless an equal one exists.
+ * Returns its merged index. */
 uint32_t br_merger_intern(struct br_merge *merge, enum br_table table, uint32_t index);
 
-/* Looks the source's entries up, table by table, and notes the place of those that are there. What
- * is not there, or refers to what is not, is left to br_merger_index. That would find all the same:
- * but in the order in which samples refer to them, each after the last, where a table is read from
- * its beginning to its end, several look-ups at a time. */
+/* Looks up the source's entries table by table and records the merged index of each that exists.
+ * Entries that are missing, or that refer to a missing one, are left to br_merger_index.
+ *
+ * br_merger_index alone would be correct, but it follows the references of the samples, and each
+ * lookup depends on the previous one. Here a table is read from start to end, with several
+ * lookups in parallel. */
 void br_merger_recall(struct br_merge *merge);
 
-/* Looks entry `index` up while the merger recalls. Returns its place or BR_INTERN_NONE. */
+/* Looks up entry `index` while recalling. Returns its merged index or BR_INTERN_NONE. */
 uint32_t br_merger_recall_entry(struct br_merge *merge, enum br_table table, uint32_t index);
 
-/* Returns where entry `index` of the source is in the merged table; takes it over when it is used
+/* Returns the merged index of entry `index` of the source. Copies the entry when it is used
  * first. */
 static inline uint32_t br_merger_index(struct br_merge *merge, enum br_table kind, uint64_t index)
 {
     const struct br_source_table *table = &merge->source.tables[kind];
     if (__builtin_expect(index >= table->count, 0))
         return 0;
-    uint32_t place = table->map[index];
-    return __builtin_expect(place != 0, 1) ? place - 1
-                                           : br_merger_intern(merge, kind, (uint32_t)index);
+    uint32_t mapped = table->map[index];
+    return __builtin_expect(mapped != 0, 1) ? mapped - 1
+                                            : br_merger_intern(merge, kind, (uint32_t)index);
 }
 
-/* Rewrites packed indices into table `table`; `out` has room for five bytes each. */
+/* Writes packed indices into `table` with their merged values; `out` has space for five bytes
+ * each. Returns the new end. */
 uint8_t *br_merger_put_packed(struct br_merge *merge, enum br_table table, const uint8_t *p,
                               const uint8_t *end, uint8_t *out);
 
-/* Prepares resolving references of the source into the emptied scratch buffer. Returns 0 or
- * BR_ENOMEM. */
+/* Prepares an inliner for references into the source, with the emptied scratch buffer as output.
+ * Returns 0 or BR_ENOMEM. */
 int br_merger_inliner(struct br_merge *merge, struct br_inliner *ret);
 
 /* --- Output (output.c) --------------------------------------------------------------------- */
 
 uint8_t *br_merger_room_slow(struct br_merge *merge, size_t len);
 
-/* Room for `len` more bytes; where to write them, or NULL with `rc` set. */
+/* Makes room for `len` more bytes of output. Returns where to write them, or NULL with `rc` set. */
 static inline uint8_t *br_merger_room(struct br_merge *merge, size_t len)
 {
     if (__builtin_expect(merge->out && merge->out_cap - merge->out->len >= len && !merge->rc, 1))
@@ -163,7 +169,7 @@ static inline uint8_t *br_merger_room(struct br_merge *merge, size_t len)
     return br_merger_room_slow(merge, len);
 }
 
-/* Ends what was written at `end`. */
+/* Sets the end of the output after bytes were written directly. */
 static inline void br_merger_wrote(struct br_merge *merge, const uint8_t *end)
 {
     merge->out->len = (uint32_t)(end - merge->out->data);
@@ -171,38 +177,38 @@ static inline void br_merger_wrote(struct br_merge *merge, const uint8_t *end)
 
 void br_merger_put(struct br_merge *merge, const void *data, size_t len);
 
-/* A field with this body. */
+/* Appends a length-delimited field. */
 void br_merger_put_field(struct br_merge *merge, uint32_t field, const uint8_t *data, size_t len);
 
-/* Writes a Resource or InstrumentationScope as this field, with the references in its attributes
- * (of the number `attributes`) resolved. */
+/* Appends a Resource or InstrumentationScope as field `field`. References in its attributes,
+ * which are its field `attributes`, are replaced by strings. */
 void br_merger_put_attributes(struct br_merge *merge, uint32_t field, const uint8_t *body,
                               size_t len, uint32_t attributes);
 
-/* Starts a field of this number (below 16), whose body is likely to be `len` bytes long, and ends
- * it. What lies inside moves when the guess was wrong. */
+/* Begin and end a field (number below 16). `len` is the expected length of the body in bytes; if
+ * it needs a length prefix of another size, the body is moved at the end. */
 struct br_open br_merger_open(struct br_merge *merge, uint32_t field, size_t len);
 void br_merger_close(struct br_merge *merge, struct br_open open);
 
-/* Starts a part: a ResourceSpans or ResourceProfiles whose body is likely to be `len` bytes long.
- * Its Resource (`from`'s) is written first, with references resolved when `inlined`. */
+/* Begins a part: a ResourceSpans or ResourceProfiles with an expected body of `len` bytes. The
+ * Resource of `from` is written first, with references replaced by strings if `inlined`. */
 struct br_open br_merger_open_part(struct br_merge *merge, const struct br_part *from, size_t len,
                                    bool inlined);
 void br_merger_close_part(struct br_merge *merge, struct br_open open);
 
-/* A top-level field that nobody knows, verbatim. */
+/* Appends an unknown top-level field verbatim. */
 void br_merger_put_other(struct br_merge *merge, const struct br_part *from);
 
 /* --- Profiles (profiles.c) ----------------------------------------------------------------- */
 
-/* One field of ScopeProfiles or Profile other than its children. */
+/* Append one field of a ScopeProfiles or Profile other than its children, with merged indices. */
 void br_merger_put_scope_field(struct br_merge *merge, const struct br_field *field,
                                const uint8_t *next);
 void br_merger_put_profile_field(struct br_merge *merge, const struct br_field *field,
                                  const uint8_t *next);
 
-/* One Sample, as the field of a Profile. */
+/* Appends one Sample to the open Profile, with merged indices. */
 void br_merger_put_sample(struct br_merge *merge, const uint8_t *body, size_t len);
 
-/* A whole part. */
+/* Appends a ResourceProfiles as a part, with merged indices. */
 void br_merger_put_resource_profiles(struct br_merge *merge, const struct br_part *part);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where the tables of a dictionary are that was written here, and how long they are: it stands
- * behind the dictionary's bytes, in their buffer. Whoever needs a table need not read the others.
+ * The outline of a dictionary that Braid has written: position and size of each table. It is stored
+ * after the dictionary's bytes, in the same buffer, but not sent. A reader that needs one table can
+ * skip the others.
  */
 #pragma once
 
@@ -9,11 +10,12 @@
 #include "otlp/dictionary/dictionary.h"
 
 struct br_outline {
-    uint32_t at[BR_TABLES + 1]; /* of each table's first entry, from the part's `raw`; of the end */
-    uint32_t count[BR_TABLES];  /* entries */
+    /* offset of the first entry of each table from the part's `raw`; last, that of the end */
+    uint32_t at[BR_TABLES + 1];
+    uint32_t count[BR_TABLES]; /* number of entries */
 };
 
-/* Returns the outline of a part, which borrows its bytes; NULL where it has none. */
+/* Returns the outline of a part, which points into its bytes; NULL: it has none. */
 static inline const struct br_outline *br_outline_of(const struct br_part *part)
 {
     return part->outline_at

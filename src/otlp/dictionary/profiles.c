@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Rewrites ResourceProfiles for another dictionary. Fields keep their order and encoding; only what
- * holds indices is written anew.
+ * Rewrites ResourceProfiles for another dictionary. Fields keep their order and encoding; only
+ * fields that contain indices are encoded anew.
  */
 #include "otlp/dictionary/merger.h"
 #include "otlp/fields.h"
 #include "otlp/scan.h"
 
-/* An index of one byte may take five in the merged dictionary. */
+/* An index of one byte may need five bytes in the merged dictionary. */
 #define GROWTH 5
 #define FIXED 48
-#define SHORT 16 /* bytes that are copied at once, without looking at the length */
+#define SHORT 16 /* bytes of a fixed-size copy, used instead of copying a variable length */
 
 static void merge_profiles_put_verbatim(struct br_merge *merge, const struct br_field *field,
                                         const uint8_t *next)
@@ -28,7 +28,8 @@ void br_merger_put_scope_field(struct br_merge *merge, const struct br_field *fi
         merge_profiles_put_verbatim(merge, field, next);
 }
 
-/* Zeros are written where they were: a ValueType that occurs twice is merged field by field. */
+/* Writes a ValueType. Zeros are written as well: if a ValueType occurs twice, protobuf merges
+ * the two field by field, and a zero in the second overrides the first. */
 static void merge_profiles_put_value_type(struct br_merge *merge, const struct br_field *type,
                                           const uint8_t *end)
 {
@@ -55,7 +56,7 @@ static void merge_profiles_put_value_type(struct br_merge *merge, const struct b
     br_merger_wrote(merge, br_put_length_before(body, o));
 }
 
-/* A repeated index, packed or not. */
+/* Writes attribute indices, packed or not. */
 static void merge_profiles_put_attributes(struct br_merge *merge, const struct br_field *field)
 {
     size_t len = field->wire == BR_WIRE_LEN ? field->value : 1;
@@ -101,8 +102,8 @@ static inline uint8_t *merge_profiles_copy_short(const struct br_merge *merge, u
     return br_put_bytes(out, p, len);
 }
 
-/* Lists and unknown fields are written as they come, the two single indices at the end: where one
- * occurs twice, the last counts. */
+/* Lists and unknown fields are written in their order. Stack and link are written at the end,
+ * because the last occurrence of a scalar counts. */
 void br_merger_put_sample(struct br_merge *merge, const uint8_t *body, size_t len)
 {
     const uint8_t *p = body, *end = br_mem_end(p, len);

@@ -2,20 +2,21 @@
 #include "otlp/dictionary/merger.h"
 #include "otlp/plain.h"
 
-/* More entries that are not there than are, before a table is left alone. */
+/* Number of misses tolerated, in addition to half of the entries looked up, before the rest of a
+ * table is skipped. */
 #define MISSES_MAX 32u
 
-/* --- Entries as nearly all are -------------------------------------------------------------- */
+/* --- Entries in their usual encoding -------------------------------------------------------- */
 
-/* An entry is compared with what would be written of it, which then need not be written: bytes that
- * were written one by one are slow to read as words. */
+/* Compares an entry with the bytes that would be written for another one, without writing them.
+ * Bytes that were stored one by one are slow to load as words. */
 struct recall_expect {
     const uint8_t *p, *end;
     uint64_t differs;
 };
 
-/* What br_merger_put_scalar writes. Nothing is read from behind the entry's end on: a table has
- * room for seven bytes more than it holds. */
+/* Compares with the output of br_merger_put_scalar. Up to seven bytes after the entry's end may
+ * be read; a table always has that much space. */
 static inline void recall_expect_scalar(struct recall_expect *expect, uint32_t field,
                                         uint64_t value)
 {
@@ -43,17 +44,17 @@ static inline void recall_expect_scalar(struct recall_expect *expect, uint32_t f
     expect->p += n;
 }
 
-/* Sets `*index` to its place in the merged dictionary; false where it has none. */
+/* Replaces `*index` by its merged index. Returns false if the entry has not been merged. */
 static inline bool recall_index(const struct br_merge *merge, enum br_table kind, uint64_t *index)
 {
     const struct br_source_table *table = &merge->source.tables[kind];
-    uint32_t place = *index < table->count ? table->map[*index] : 1;
-    *index = place - 1;
-    return place != 0;
+    uint32_t mapped = *index < table->count ? table->map[*index] : 1;
+    *index = mapped - 1;
+    return mapped != 0;
 }
 
-/* The entry that referred to `used` the last time, if it is still there: most functions have a name
- * of their own, and most locations a function. */
+/* Returns the entry of table `kind` that last referred to `used`, or BR_INTERN_NONE. Most
+ * functions have a distinct name, and most locations a distinct function, so it is a good guess. */
 static inline uint32_t recall_user(const struct br_merge *merge, enum br_table kind,
                                    enum br_table used_kind, uint64_t used)
 {
@@ -108,14 +109,15 @@ static inline uint32_t recall_location(const struct br_merge *merge, const uint8
 
 /* --- Tables --------------------------------------------------------------------------------- */
 
-/* Whether looking a table up to its end is worth it: its entries are not many times those that
- * could be found. */
+/* Returns true if reading the whole table is worthwhile: it is not much larger than the table in
+ * which its entries are looked up. */
 static bool recall_is_worth_it(const struct br_merge *merge, enum br_table kind)
 {
     return merge->source.tables[kind].count / 2 <= merge->tables[kind].count;
 }
 
-/* What was there in the dictionary before has its place, or nobody needed it. */
+/* Returns the first entry to look up. Entries kept from the previous dictionary have their index
+ * already, or were not used. */
 static uint32_t recall_start(const struct br_source_table *table)
 {
     return table->n_kept > 1 ? table->n_kept : 1;
@@ -126,26 +128,28 @@ static bool recall_goes_on(const struct br_source_table *table, uint32_t index, 
     return index < table->count && missing <= (index - table->n_kept) / 2 + MISSES_MAX;
 }
 
-/* Looks up the strings from `*index` on that have no place yet; returns how many were not found. */
+/* Looks up the strings from `*index` on that have not been looked up. Returns the number of
+ * misses. */
 static uint32_t recall_group(struct br_merge *merge, uint32_t *index)
 {
     struct br_source_table *table = &merge->source.tables[BR_TABLE_STRING];
     struct br_intern_text texts[BR_INTERN_MANY];
-    uint32_t places[BR_INTERN_MANY], first = *index, n = 0, missing = 0;
+    uint32_t merged[BR_INTERN_MANY], first = *index, n = 0, missing = 0;
     for (; n < BR_INTERN_MANY && first + n < table->count && !table->map[first + n]; n++) {
         const struct br_source_entry *entry = &table->entries[first + n];
         texts[n] = (struct br_intern_text){table->base + entry->at, entry->len};
     }
-    br_intern_find_many(&merge->tables[BR_TABLE_STRING], texts, n, places);
+    br_intern_find_many(&merge->tables[BR_TABLE_STRING], texts, n, merged);
     for (uint32_t i = 0; i < n; i++) {
-        missing += places[i] == BR_INTERN_NONE;
-        table->map[first + i] = places[i] + 1; /* 0 for none */
+        missing += merged[i] == BR_INTERN_NONE;
+        table->map[first + i] = merged[i] + 1; /* 0 if it was not found */
     }
     *index += n;
     return missing;
 }
 
-/* Where one string is what follows the last one's place, the next one mostly is, too. */
+/* Looks up all strings. If a string is the successor of the previous one in the merged table
+ * too, no hashing is necessary; that is mostly so. */
 static void recall_strings(struct br_merge *merge)
 {
     struct br_source_table *table = &merge->source.tables[BR_TABLE_STRING];
@@ -188,11 +192,11 @@ static inline __attribute__((always_inline)) void recall_table(struct br_merge *
         const struct br_source_entry *entry = &table->entries[i];
         if (table->map[i])
             continue;
-        uint32_t place = recall_plain(merge, kind, table->base + entry->at, entry->len);
-        if (place == BR_INTERN_NONE)
-            place = br_merger_recall_entry(merge, kind, i);
-        missing += place == BR_INTERN_NONE;
-        table->map[i] = place + 1;
+        uint32_t merged = recall_plain(merge, kind, table->base + entry->at, entry->len);
+        if (merged == BR_INTERN_NONE)
+            merged = br_merger_recall_entry(merge, kind, i);
+        missing += merged == BR_INTERN_NONE;
+        table->map[i] = merged + 1;
     }
 }
 
@@ -207,7 +211,8 @@ void br_merger_recall(struct br_merge *merge)
     recall_table(merge, BR_TABLE_MAPPING);
     recall_table(merge, BR_TABLE_FUNCTION);
     recall_table(merge, BR_TABLE_LOCATION);
-    /* What does not fit may not be needed; who needs it says so. */
+    /* Ignore errors: the entries may be unused. If one is used, br_merger_index reports the
+     * error. */
     merge->recalling = merge->unknown = false;
     merge->rc = 0;
 }

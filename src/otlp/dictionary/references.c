@@ -6,7 +6,7 @@
 #include "otlp/edit/edit.h"
 #include "otlp/scan.h"
 
-/* Room for the length of a message that is being written. */
+/* Bytes reserved for the length of a message that is being written. */
 #define LEN_MAX 5
 
 enum { SCOPE = 1, SCOPE_PROFILES = 2, ATTRIBUTE_TABLE = 6, ATTRIBUTE_VALUE = 2 };
@@ -20,7 +20,7 @@ static bool references_resource_refers(const struct br_part *part)
     return len && br_attributes_have_references(resource, len, BR_RESOURCE_ATTRIBUTES);
 }
 
-/* A scope of this ScopeProfiles. */
+/* Returns true if the scope of a ScopeProfiles uses references. */
 static bool references_scope_refers(const uint8_t *p, const uint8_t *end)
 {
     struct br_field field;
@@ -32,7 +32,7 @@ static bool references_scope_refers(const uint8_t *p, const uint8_t *end)
     return false;
 }
 
-/* A value of this entry of the attribute table. */
+/* Returns true if the value of an entry of the attribute table uses references. */
 static bool references_entry_refers(const uint8_t *p, const uint8_t *end)
 {
     struct br_field field;
@@ -91,8 +91,8 @@ static int references_put(const struct br_inliner *in, const void *data, size_t 
     return br_buf_append(in->out, data, len, in->max);
 }
 
-/* Starts a field with a length of five bytes, which references_close_field fills in and makes as
- * short as it can be. */
+/* Begins a field with five bytes for its length. references_close_field writes the length and
+ * removes the unused bytes. */
 static int references_open_field(const struct br_inliner *in, uint32_t number, uint32_t *ret_at)
 {
     const uint8_t head[1 + LEN_MAX] = {(uint8_t)BR_SCAN_LEN(number)};
@@ -109,7 +109,7 @@ static void references_close_field(const struct br_inliner *in, uint32_t at)
     out->len = (uint32_t)(p + len - out->data);
 }
 
-/* Appends field `f`, that ends at `next`, with what refers in it resolved. */
+/* Appends `field`, which ends at `next`, with references replaced by strings. */
 typedef int field_fn(const struct br_inliner *in, const struct br_field *field,
                      const uint8_t *next);
 
@@ -178,7 +178,8 @@ static int references_put_dictionary_field(const struct br_inliner *in,
     return references_put(in, field->at, (size_t)(next - field->at));
 }
 
-/* Keeps the bytes of the dictionary, which the strings are read from, while parts are replaced. */
+/* Adds references to the buffers of the dictionary, from which the strings are read, to `hold`.
+ * They must outlive the replacement of the parts. */
 static int references_hold_dictionary(const struct br_item *item, struct br_rope *hold)
 {
     int rc = 0;
@@ -190,7 +191,7 @@ static int references_hold_dictionary(const struct br_item *item, struct br_rope
     return rc;
 }
 
-/* Writes the part anew but for its Resource. */
+/* Rewrites a part, except its Resource. */
 static int references_rewrite_body(struct br_item *item, struct br_part *part,
                                    struct br_inliner *in)
 {

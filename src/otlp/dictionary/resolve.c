@@ -5,7 +5,7 @@
 #include "otlp/scan.h"
 #include "otlp/walk/walk.h"
 
-/* Levels of AnyValue; the walk lets no more pass. */
+/* Most levels of nested AnyValues; the walk rejects more. */
 #define DEPTH_MAX BR_WALK_DEPTH_MAX
 
 static bool resolve_value_refers(const uint8_t *p, const uint8_t *end, unsigned depth);
@@ -23,7 +23,7 @@ static bool resolve_attribute_refers(const uint8_t *p, const uint8_t *end, unsig
     return false;
 }
 
-/* The elements of an ArrayValue or KeyValueList. */
+/* Returns true if an element of an ArrayValue or, if `pairs`, a KeyValueList uses references. */
 static bool resolve_list_refers(const uint8_t *p, const uint8_t *end, bool pairs, unsigned depth)
 {
     struct br_field field;
@@ -86,7 +86,7 @@ static int resolve_put_string(const struct br_inliner *in, uint32_t field, uint6
     return rc ? rc : resolve_put(in, entry.data, entry.len);
 }
 
-/* Starts a field whose length is not known yet. */
+/* Begins a field whose length is not known yet. */
 static int resolve_open_field(const struct br_inliner *in, uint32_t field, uint32_t *ret_at)
 {
     uint8_t head[BR_VARINT_MAX + 1];
@@ -114,7 +114,7 @@ static int resolve_close_field(const struct br_inliner *in, uint32_t at)
 static int resolve_inline_value(const struct br_inliner *in, const uint8_t *p, const uint8_t *end,
                                 unsigned depth);
 
-/* An inline key beats a reference; a reference beats an empty inline key. */
+/* Appends a KeyValue. A key as text has priority over a reference, unless it is empty. */
 static int resolve_inline_attribute(const struct br_inliner *in, const uint8_t *p,
                                     const uint8_t *end, unsigned depth)
 {
@@ -145,7 +145,7 @@ static int resolve_inline_attribute(const struct br_inliner *in, const uint8_t *
     return rc;
 }
 
-/* A message of which the fields `number` are AnyValues or, when `pairs`, KeyValues. */
+/* Appends a message whose fields `number` are AnyValues or, if `pairs`, KeyValues. */
 static int resolve_inline_list(const struct br_inliner *in, const uint8_t *p, const uint8_t *end,
                                uint32_t number, bool pairs, unsigned depth)
 {

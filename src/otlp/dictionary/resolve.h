@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * References into the string table inside attributes: KeyValue.key_strindex and
- * AnyValue.string_value_strindex, at any depth. Source: opentelemetry/proto/common/v1/common.proto
- * at 1.10 and later. For src/otlp/ and for processors that write a Resource anew.
+ * Resolves references to the string table inside attributes: KeyValue.key_strindex and
+ * AnyValue.string_value_strindex, at any depth. Source: opentelemetry/proto/common/v1/common.proto,
+ * 1.10 and later. For src/otlp/ and for processors that rewrite a Resource.
  */
 #pragma once
 
@@ -14,14 +14,15 @@
 #include "otlp/dictionary/dictionary.h"
 #include "otlp/fields.h"
 
-/* Returns true when one of the attributes (repeated KeyValue, of this field number) of a message
- * uses a reference. */
+/* Returns true if one of the attributes of a message uses a reference. The attributes are its
+ * repeated KeyValues with number `field`. */
 bool br_attributes_have_references(const uint8_t *body, size_t len, uint32_t field);
 
-/* The same for an AnyValue. */
+/* Returns true if an AnyValue uses a reference. */
 bool br_value_has_references(const uint8_t *body, size_t len);
 
-/* Appends what it writes to `*out`, which holds at most `max` bytes. */
+/* Replaces references: output is appended to `*out`, up to `max` bytes; `string` returns string
+ * number `i`. */
 struct br_inliner {
     struct br_buf **out;
     size_t max;
@@ -29,8 +30,9 @@ struct br_inliner {
     const void *arg;
 };
 
-/* Appends the message with its attributes' references resolved, all else as it is. An inline key
- * beats a reference beside it. Returns 0, BR_EINVAL (malformed), BR_EFULL or BR_ENOMEM. */
+/* Append a message with attributes, or an AnyValue, with references replaced by strings and
+ * everything else unchanged. A key as text has priority over a reference, unless it is empty.
+ * Return 0, BR_EINVAL if the message is malformed, BR_EFULL or BR_ENOMEM. */
 int br_attributes_inline(const struct br_inliner *in, const uint8_t *body, size_t len,
                          uint32_t field);
 int br_value_inline(const struct br_inliner *in, const uint8_t *body, size_t len);

@@ -7,26 +7,26 @@
 
 #define COMPARE_STEP 512u
 
-/* What survives of a table from the dictionary before. */
+/* The part of a table that is unchanged since the previous dictionary. */
 struct kept {
-    uint32_t count; /* entries that begin with the same bytes */
-    bool seen;      /* the table has been met in the new dictionary */
-    bool extends;   /* all old entries are there, in front */
+    uint32_t count; /* number of leading entries with the same bytes */
+    bool seen;      /* the table occurs in the new dictionary */
+    bool extends;   /* the new table begins with all old entries */
 };
 
-static size_t source_common_prefix(const uint8_t *left, const uint8_t *right, size_t len)
+static size_t source_common_prefix(const uint8_t *before, const uint8_t *now, size_t len)
 {
     size_t i = 0;
-    while (len - i >= COMPARE_STEP && memcmp(left + i, right + i, COMPARE_STEP) == 0)
+    while (len - i >= COMPARE_STEP && memcmp(before + i, now + i, COMPARE_STEP) == 0)
         i += COMPARE_STEP;
-    while (len - i >= 8 && br_load64(left + i) == br_load64(right + i))
+    while (len - i >= 8 && br_load64(before + i) == br_load64(now + i))
         i += 8;
-    while (i < len && left[i] == right[i])
+    while (i < len && before[i] == now[i])
         i++;
     return i;
 }
 
-/* Number of entries in front that end within `len` bytes. */
+/* Returns the number of leading entries that end within `len` bytes. */
 static uint32_t source_whole_entries(const struct br_source_table *table, size_t len)
 {
     uint32_t low = 0, high = table->run_n;
@@ -40,7 +40,8 @@ static uint32_t source_whole_entries(const struct br_source_table *table, size_t
     return low;
 }
 
-/* `p` is where a table starts. Takes over what is as before; returns where it differs. */
+/* Compares a table that starts at `p` with the previous one and keeps the leading entries that
+ * are equal. Returns where the tables differ. */
 static const uint8_t *source_keep_entries(struct br_source_table *table, struct kept *kept,
                                           const uint8_t *p, const uint8_t *end)
 {
@@ -103,8 +104,9 @@ static int source_index_tables(struct br_source *source, struct kept *kept, cons
     return 0;
 }
 
-/* Entries that stay may keep their place only where all that they refer to keeps its own. */
-static int source_settle_maps(struct br_source *source, const struct kept *kept)
+/* Kept entries may keep their merged index only if all entries that they refer to keep their
+ * indices. */
+static int source_update_maps(struct br_source *source, const struct kept *kept)
 {
     static const enum br_table order[] = {BR_TABLE_STRING,    BR_TABLE_LINK,    BR_TABLE_FUNCTION,
                                           BR_TABLE_ATTRIBUTE, BR_TABLE_MAPPING, BR_TABLE_LOCATION,
@@ -121,14 +123,14 @@ static int source_settle_maps(struct br_source *source, const struct kept *kept)
     for (size_t i = 0; i < BR_TABLES; i++) {
         enum br_table which = order[i];
         struct br_source_table *table = &source->tables[which];
-        bool holds = (refers[which] & ~stable) == 0;
-        if (holds && kept[which].extends)
+        bool stays = (refers[which] & ~stable) == 0;
+        if (stays && kept[which].extends)
             stable |= 1u << which;
         int rc = br_budget_grow(&source->budget, &table->map, &table->cap_map, table->count,
                                 sizeof *table->map);
         if (rc)
             return rc;
-        uint32_t n = table->n_kept = holds ? kept[which].count : 0;
+        uint32_t n = table->n_kept = stays ? kept[which].count : 0;
         if (table->count > n)
             memset(table->map + n, 0, (table->count - n) * sizeof *table->map);
         if (table->count)
@@ -137,8 +139,8 @@ static int source_settle_maps(struct br_source *source, const struct kept *kept)
     return 0;
 }
 
-/* The dictionary's bytes in one piece, in a buffer of which the caller owns a reference; NULL for
- * none. */
+/* Finds the bytes of the dictionary and makes them contiguous. The caller owns the reference to
+ * their buffer in `*ret`, which is NULL if there is no dictionary. Returns 0 or BR_ENOMEM. */
 static int source_find_dictionary(const struct br_item *item, struct br_buf **ret,
                                   const uint8_t **data, size_t *len)
 {
@@ -200,7 +202,7 @@ int br_source_load(struct br_source *source, const struct br_item *item)
         table->count = table->run_n = table->run_len = 0;
     }
     if (!rc)
-        rc = source_settle_maps(source, kept);
+        rc = source_update_maps(source, kept);
     br_buf_unref(source->buf);
     source->buf = buf;
     if (rc)

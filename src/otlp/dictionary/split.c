@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Both signals are trees of which field 2 is always the child: ResourceX, ScopeX, then spans, or
- * profiles with samples. A piece is a range of the leaves under copies of all that is above them
- * (the heads). Leaves are added one at a time, with whatever has to be opened for them; one that
- * makes the piece too large is taken back, which for profiles takes its dictionary entries back
- * too, and starts the next.
+ * Both signals are trees whose children are always in field 2: ResourceX, ScopeX, then spans, or
+ * profiles with samples. A piece consists of a range of leaves under copies of all messages above
+ * them (their other fields are the heads).
+ *
+ * Leaves are added one at a time, after opening the messages above them. A leaf that makes the
+ * piece too large is removed again, for profiles together with its dictionary entries, and starts
+ * the next piece.
  */
 #include "base/mem.h"
 #include "core/host.h"
@@ -14,7 +16,8 @@
 
 enum { RESOURCE, SCOPE, PROFILE, LEVELS };
 #define CHILD BR_INWARD
-/* Lengths whose end is not known are given five bytes, and moved up when it is. */
+/* For a message of unknown length, five bytes are reserved for the length; the body is moved
+ * when it is closed. */
 #define LONG_LEN UINT32_MAX
 #define RANGES_MAX (1u << 24)
 
@@ -24,11 +27,11 @@ struct range {
 };
 
 struct level {
-    struct range *heads; /* what is not a child, in runs */
+    struct range *heads; /* fields other than children, as contiguous ranges */
     uint32_t n_heads, cap_heads;
     struct br_open open;
     bool is_open;
-    bool written; /* an earlier piece has it already */
+    bool written; /* an earlier piece already contains the heads */
 };
 
 struct splitter {
@@ -43,7 +46,7 @@ struct splitter {
     void *arg;
 };
 
-/* Where to go back to. */
+/* The state before a leaf was added. */
 struct state {
     struct br_merger_mark mark;
     struct br_open open[LEVELS];
@@ -65,7 +68,7 @@ static void split_save(const struct splitter *splitter, struct state *ret)
     }
 }
 
-/* To be followed by flush, which makes the source's maps fit again. */
+/* Restores a state. split_flush must follow, because it resets the source's maps. */
 static void split_restore(struct splitter *splitter, const struct state *state)
 {
     br_merger_restore(&splitter->merge, &state->mark);
@@ -76,7 +79,7 @@ static void split_restore(struct splitter *splitter, const struct state *state)
     }
 }
 
-/* The original's bytes describe the whole profile: they go with its first piece only. */
+/* The original payload describes the whole profile, so only its first piece contains it. */
 static bool split_is_payload(const struct br_field *field)
 {
     return field->number == BR_PROFILE_PAYLOAD_FORMAT || field->number == BR_PROFILE_PAYLOAD;
@@ -113,7 +116,7 @@ static void split_open_level(struct splitter *splitter, unsigned level)
     here->is_open = here->written = true;
 }
 
-/* Closes the level and those below it. */
+/* Closes `level` and the levels below it. */
 static void split_close_level(struct splitter *splitter, unsigned level)
 {
     for (unsigned i = splitter->n_levels; i-- > level;) {
@@ -135,7 +138,7 @@ static int split_begin_piece(struct splitter *splitter)
     return br_merger_begin(&splitter->merge);
 }
 
-/* Hands out what there is. */
+/* Passes the current piece, if any, to the callback. */
 static int split_flush(struct splitter *splitter)
 {
     split_close_level(splitter, RESOURCE);
@@ -154,7 +157,7 @@ static int split_flush(struct splitter *splitter)
     return rc ? rc : split_begin_piece(splitter);
 }
 
-/* Opens what is above a leaf, and writes it; NULL: there is none below `level`. */
+/* Opens the levels above a leaf and writes the leaf. NULL: there is no leaf below `level`. */
 static void split_put_leaf(struct splitter *splitter, unsigned level, const struct br_field *leaf,
                            const uint8_t *next)
 {
@@ -216,7 +219,7 @@ static int split_add_head(struct level *level, const uint8_t *p, const uint8_t *
     return rc;
 }
 
-/* Finds the heads of the message at `level`; whether it has children. */
+/* Finds the heads of the message at `level`. Sets `*ret_children` if it has children. */
 static int split_read_heads(struct splitter *splitter, unsigned level, const uint8_t *p,
                             const uint8_t *end, bool *ret_children)
 {

@@ -4,7 +4,8 @@
 #include "otlp/dictionary/outline.h"
 #include "otlp/scan.h"
 
-/* Calls nothing back, to stay one loop: counts where `ret` has no table yet, else fills in. */
+/* Scans a range: counts entries or, if `fill`, indexes them. Contains no callback, so that it
+ * compiles to one loop. */
 static void dictionary_view_scan(const uint8_t *p, const uint8_t *end, unsigned tables,
                                  struct br_dictionary_view *ret, bool fill)
 {
@@ -19,7 +20,8 @@ static void dictionary_view_scan(const uint8_t *p, const uint8_t *end, unsigned 
     }
 }
 
-/* With an outline nothing is read to count, and no table that is not asked for. */
+/* With an outline, entries need not be read to count them, and tables that are not requested are
+ * skipped. */
 static void dictionary_view_scan_part(const struct br_part *part, unsigned tables,
                                       struct br_dictionary_view *ret, bool fill)
 {
@@ -55,7 +57,7 @@ int br_dictionary_index(const struct br_item *item, struct br_arena *arena,
     return br_dictionary_index_some(item, (1u << BR_TABLES) - 1, arena, ret);
 }
 
-/* Counts the entries of tables and makes room for their index. */
+/* Counts the entries of the tables and allocates their index. */
 static int dictionary_view_begin(const struct br_item *item, unsigned tables,
                                  struct br_arena *arena, struct br_dictionary_view *ret)
 {
@@ -88,16 +90,16 @@ int br_dictionary_index_some(const struct br_item *item, unsigned tables, struct
     return rc;
 }
 
-/* --- Strings that few are asked of ------------------------------------------------------------ */
+/* --- Strings indexed on demand ---------------------------------------------------------------- */
 
-/* Bytes of a dictionary part with the strings, among others where the part has no outline. */
+/* Bytes of a dictionary part that contain its strings; without an outline, the whole part. */
 struct late_range {
     const uint8_t *p, *end;
 };
 
 struct br_late_strings {
-    uint32_t count;           /* strings that were read */
-    struct late_range *range; /* the one that is being read */
+    uint32_t count;           /* number of strings indexed so far */
+    struct late_range *range; /* the range being read */
     struct late_range ranges[];
 };
 
@@ -110,7 +112,7 @@ static struct late_range dictionary_late_range_of(const struct br_part *part)
                                part->raw + outline->at[BR_TABLE_STRING + 1]};
 }
 
-/* The ranges are kept, since whoever reads samples may give the item other parts beside them. */
+/* Stores the ranges, because a caller that reads samples may add or replace parts of the item. */
 static struct br_late_strings *dictionary_late_new(const struct br_item *item,
                                                    struct br_arena *arena)
 {
@@ -141,7 +143,7 @@ int br_dictionary_index_late(const struct br_item *item, unsigned tables, struct
     return ret->late ? 0 : br_arena_why(arena);
 }
 
-/* Indexes strings up to number `index`, which there is. */
+/* Indexes strings up to number `index`, which must exist. */
 static void dictionary_late_read(struct br_late_strings *late, struct br_entry *strings,
                                  uint32_t index)
 {
