@@ -13,102 +13,104 @@
 #include "wire/protobuf.h"
 
 #define SCALAR_MAX 512u       /* bytes of an escaped string that can still be a scalar or an id */
-#define NAME_MAX_ESCAPED 384u /* six bytes for each of the longest name */
-#define DURATION_MAX_S 315576000000 /* google/protobuf/duration.proto: 10000 years */
-#define SPARE (512u << 10)          /* bytes that notes and result may have on top of their share */
+#define NAME_MAX_ESCAPED 384u /* the longest field name, with six bytes for each character */
+/* 10000 years in seconds, the limit in google/protobuf/duration.proto */
+#define DURATION_MAX_S 315576000000
+/* bytes that notes and result may use in addition to their share of the text */
+#define SPARE (512u << 10)
 
-/* Where we are, for the sentence of an error. */
-struct place {
-    const struct place *up;
+/* The path of a value in the text, for error messages. Each element links to the outer one. */
+struct path {
+    const struct path *outer;
     const ProtobufCFieldDescriptor *field;
     size_t index;
     bool indexed;
-    unsigned depth; /* messages around it */
+    unsigned depth; /* number of enclosing messages */
 };
 
-/* The pass over the text, which takes notes and adds up what they will take on the wire. */
+/* The pass over the text, which writes notes and calculates the size of the result. */
 struct reader {
     struct br_json_scan scan;
     struct br_json_notes notes;
-    size_t max, room; /* bytes of the result; of notes and result together */
+    size_t max, room; /* most bytes of the result; most bytes of notes and result together */
     unsigned max_depth;
-    bool misfit; /* it failed over the schema, not over JSON */
+    bool bad_schema; /* the text does not match the schema (other errors: it is not JSON) */
     struct br_err *err;
 };
 
-/* What the members of one message have come to. */
+/* The members read so far of one message. */
 struct members {
-    uint32_t there;                   /* bit i: desc->fields[i] is, and takes ... */
-    size_t sizes[BR_JSON_FIELDS_MAX]; /* ... so many bytes on the wire */
-    unsigned next;                    /* the field that is looked for first */
-    bool ordered;                     /* each came once, in the order of the schema */
+    uint32_t present;                 /* bit i: desc->fields[i] is present */
+    size_t sizes[BR_JSON_FIELDS_MAX]; /* bytes on the wire of each present field */
+    unsigned next;                    /* field to compare the next name with first */
+    bool ordered;                     /* all fields came once, in the order of the schema */
 };
 
-/* Takes notes of a message, which has `*ret_len` bytes on the wire without tag and length. */
+/* Writes notes of a message. `*ret_len` is its size on the wire, without tag and length. */
 static int decode_read_message(struct reader *reader, const ProtobufCMessageDescriptor *desc,
-                               const struct br_json_token *value, const struct place *place,
+                               const struct br_json_token *value, const struct path *path,
                                size_t *ret_len);
 
 /* --- Errors --------------------------------------------------------------------------------- */
 
-static void decode_print_place(struct br_str *out, const struct place *place)
+static void decode_print_path(struct br_str *out, const struct path *path)
 {
     char name[BR_JSON_NAME_MAX];
-    if (!place->up)
+    if (!path->outer)
         return;
-    decode_print_place(out, place->up);
-    if (place->up->up)
+    decode_print_path(out, path->outer);
+    if (path->outer->outer)
         br_str_putc(out, '.');
-    br_str_puts(out, br_json_name(place->field, name));
-    if (place->indexed)
-        br_str_printf(out, "[%zu]", place->index);
+    br_str_puts(out, br_json_name(path->field, name));
+    if (path->indexed)
+        br_str_printf(out, "[%zu]", path->index);
 }
 
 __attribute__((format(printf, 4, 5))) static int
-decode_fail(struct reader *reader, const struct place *place, int code, const char *fmt, ...)
+decode_fail(struct reader *reader, const struct path *path, int code, const char *fmt, ...)
 {
     char where[320];
-    struct br_str path = {
+    struct br_str where_str = {
         .data = where, .cap = sizeof where, .max = sizeof where - 1, .fixed = true};
     char text[160];
-    reader->misfit = code == BR_EINVAL;
+    reader->bad_schema = code == BR_EINVAL;
     where[0] = '\0';
-    decode_print_place(&path, place);
+    decode_print_path(&where_str, path);
     va_list ap;
     va_start(ap, fmt);
     (void)vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    return br_err_set(reader->err, code, "%s%s%s%s", where, path.failed ? "..." : "",
-                      path.len ? ": " : "", text);
+    return br_err_set(reader->err, code, "%s%s%s%s", where, where_str.failed ? "..." : "",
+                      where_str.len ? ": " : "", text);
 }
 
-static int decode_too_large(struct reader *reader, const struct place *place)
+static int decode_too_large(struct reader *reader, const struct path *path)
 {
-    return decode_fail(reader, place, BR_ETOOBIG, "the message is larger than %zu bytes",
+    return decode_fail(reader, path, BR_ETOOBIG, "the message is larger than %zu bytes",
                        reader->max);
 }
 
-/* Numbers that take more than their text, in such a crowd as nobody means. */
-static int decode_too_dense(struct reader *reader, const struct place *place)
+/* Reports numbers that need more bytes as notes than as text, too many for the memory limit. */
+static int decode_too_dense(struct reader *reader, const struct path *path)
 {
-    return decode_fail(reader, place, BR_ETOOBIG,
-                       "%zu bytes of JSON would take more than %zu bytes",
+    return decode_fail(reader, path, BR_ETOOBIG,
+                       "%zu bytes of JSON need more than %zu bytes of memory",
                        (size_t)(reader->scan.end - reader->scan.text), reader->room);
 }
 
-/* Passes on what taking a note returned. */
-static int decode_noted(struct reader *reader, const struct place *place, int rc)
+/* Reports the error, if any, of writing a note. */
+static int decode_noted(struct reader *reader, const struct path *path, int rc)
 {
     if (rc == BR_EFULL)
-        return decode_too_dense(reader, place);
-    return rc ? decode_fail(reader, place, rc, "no memory") : 0;
+        return decode_too_dense(reader, path);
+    return rc ? decode_fail(reader, path, rc, "no memory") : 0;
 }
 
 /* --- Scalars -------------------------------------------------------------------------------- */
 
-/* The bytes of a short string or of a number. Not terminated, but followed by a byte that continues
- * no number: a quote, a bracket, a comma, white space. NULL where the value is neither, or too long
- * to be anything. */
+/* Returns the bytes of a string or a number without escapes, or NULL if the value is neither or
+ * too long to be valid. The text is not terminated. The byte after it is readable and not part
+ * of a number: a quote, a bracket, a comma, white space or NUL. */
 static const char *decode_short_text(const struct br_json_token *value, char plain[SCALAR_MAX + 1],
                                      size_t *ret_len)
 {
@@ -129,14 +131,14 @@ static bool decode_is_number(const char *text, size_t len)
     return text && len > 0 && br_number_scan(text, len) == len;
 }
 
-/* How much of a text an error shows: whole characters. */
+/* Returns the length of a prefix of whole characters to show in an error message. */
 static int decode_shown(const char *text, size_t len)
 {
     return (int)br_utf8_valid((const uint8_t *)text, len < 40 ? len : 40);
 }
 
 static int decode_read_integer(struct reader *reader, const struct br_json_token *value,
-                               int64_t min, uint64_t max, const struct place *place, uint64_t *ret)
+                               int64_t min, uint64_t max, const struct path *path, uint64_t *ret)
 {
     bool negative;
     uint64_t v;
@@ -148,13 +150,13 @@ static int decode_read_integer(struct reader *reader, const struct br_json_token
         return 0;
     }
     if (!decode_is_number(text, len))
-        return decode_fail(reader, place, BR_EINVAL, "must be an integer");
+        return decode_fail(reader, path, BR_EINVAL, "must be an integer");
     if (!br_number_integer(text, len, &negative, &v))
-        return decode_fail(reader, place, BR_EINVAL,
+        return decode_fail(reader, path, BR_EINVAL,
                            "must be an integer of at most 64 bits, got %.*s",
                            decode_shown(text, len), text);
     if (negative ? v > (uint64_t)0 - (uint64_t)min : v > max)
-        return decode_fail(reader, place, BR_EINVAL,
+        return decode_fail(reader, path, BR_EINVAL,
                            "must be from %" PRId64 " to %" PRIu64 ", got %.*s", min, max,
                            decode_shown(text, len), text);
     *ret = negative ? (uint64_t)0 - v : v;
@@ -167,7 +169,7 @@ static bool decode_is_text(const char *text, size_t len, const char *want)
 }
 
 static int decode_read_double(struct reader *reader, const struct br_json_token *value,
-                              const struct place *place, uint64_t *ret)
+                              const struct path *path, uint64_t *ret)
 {
     char plain[SCALAR_MAX + 1];
     double d;
@@ -180,16 +182,16 @@ static int decode_read_double(struct reader *reader, const struct br_json_token 
     else if (text && decode_is_text(text, len, "-Infinity"))
         d = -__builtin_inf();
     else if (!decode_is_number(text, len))
-        return decode_fail(reader, place, BR_EINVAL,
+        return decode_fail(reader, path, BR_EINVAL,
                            "must be a number, \"NaN\", \"Infinity\" or \"-Infinity\"");
     else if (!br_number_double(text, &d))
-        return decode_fail(reader, place, BR_EINVAL, "must fit in a double, got %.*s",
+        return decode_fail(reader, path, BR_EINVAL, "must fit in a double, got %.*s",
                            decode_shown(text, len), text);
     memcpy(ret, &d, sizeof d);
     return 0;
 }
 
-/* True when a name or a string is `want`. */
+/* Returns true if a name or a string equals `want`. */
 static bool decode_is_name(const struct br_json_token *name, const char *want)
 {
     char plain[NAME_MAX_ESCAPED];
@@ -204,11 +206,11 @@ static bool decode_is_name(const struct br_json_token *name, const char *want)
 }
 
 static int decode_read_enum(struct reader *reader, const ProtobufCEnumDescriptor *desc,
-                            const struct br_json_token *value, const struct place *place,
+                            const struct br_json_token *value, const struct path *path,
                             uint64_t *ret)
 {
     if (value->type != BR_JSON_STRING)
-        return decode_read_integer(reader, value, INT32_MIN, INT32_MAX, place, ret);
+        return decode_read_integer(reader, value, INT32_MIN, INT32_MAX, path, ret);
     char plain[SCALAR_MAX + 1];
     size_t len = 0;
     const char *text = decode_short_text(value, plain, &len);
@@ -218,49 +220,49 @@ static int decode_read_enum(struct reader *reader, const ProtobufCEnumDescriptor
             return 0;
         }
     }
-    return decode_fail(reader, place, BR_EINVAL, "%.*s is no %s",
+    return decode_fail(reader, path, BR_EINVAL, "%.*s is not a %s",
                        decode_shown(value->text, value->len), value->text, desc->short_name);
 }
 
 static int decode_read_bool(struct reader *reader, const struct br_json_token *value,
-                            const struct place *place, uint64_t *ret)
+                            const struct path *path, uint64_t *ret)
 {
     if (value->type != BR_JSON_TRUE && value->type != BR_JSON_FALSE)
-        return decode_fail(reader, place, BR_EINVAL, "must be true or false");
+        return decode_fail(reader, path, BR_EINVAL, "must be true or false");
     *ret = value->type == BR_JSON_TRUE;
     return 0;
 }
 
 static int decode_read_scalar(struct reader *reader, const ProtobufCFieldDescriptor *field,
-                              const struct br_json_token *value, const struct place *place,
+                              const struct br_json_token *value, const struct path *path,
                               uint64_t *ret)
 {
     switch (field->type) {
     case PROTOBUF_C_TYPE_BOOL:
-        return decode_read_bool(reader, value, place, ret);
+        return decode_read_bool(reader, value, path, ret);
     case PROTOBUF_C_TYPE_INT32:
-        return decode_read_integer(reader, value, INT32_MIN, INT32_MAX, place, ret);
+        return decode_read_integer(reader, value, INT32_MIN, INT32_MAX, path, ret);
     case PROTOBUF_C_TYPE_INT64:
-        return decode_read_integer(reader, value, INT64_MIN, INT64_MAX, place, ret);
+        return decode_read_integer(reader, value, INT64_MIN, INT64_MAX, path, ret);
     case PROTOBUF_C_TYPE_UINT32:
     case PROTOBUF_C_TYPE_FIXED32:
-        return decode_read_integer(reader, value, 0, UINT32_MAX, place, ret);
+        return decode_read_integer(reader, value, 0, UINT32_MAX, path, ret);
     case PROTOBUF_C_TYPE_UINT64:
     case PROTOBUF_C_TYPE_FIXED64:
-        return decode_read_integer(reader, value, 0, UINT64_MAX, place, ret);
+        return decode_read_integer(reader, value, 0, UINT64_MAX, path, ret);
     case PROTOBUF_C_TYPE_DOUBLE:
-        return decode_read_double(reader, value, place, ret);
+        return decode_read_double(reader, value, path, ret);
     case PROTOBUF_C_TYPE_ENUM:
-        return decode_read_enum(reader, field->descriptor, value, place, ret);
+        return decode_read_enum(reader, field->descriptor, value, path, ret);
     default:
-        return decode_fail(reader, place, BR_EUNSUPPORTED, "has a type that OTLP does not use");
+        return decode_fail(reader, path, BR_EUNSUPPORTED, "has a type that OTLP does not use");
     }
 }
 
 /* --- Strings and bytes ---------------------------------------------------------------------- */
 
 static int decode_read_id(struct reader *reader, size_t size, const struct br_json_token *value,
-                          const struct place *place, size_t *ret_len)
+                          const struct path *path, size_t *ret_len)
 {
     uint8_t id[16];
     char plain[SCALAR_MAX + 1];
@@ -268,56 +270,56 @@ static int decode_read_id(struct reader *reader, size_t size, const struct br_js
     const char *text = decode_short_text(value, plain, &len);
     *ret_len = text && len == 0 ? 0 : size;
     if (*ret_len == 0)
-        return decode_noted(reader, place, br_json_note_number(&reader->notes, 0));
+        return decode_noted(reader, path, br_json_note_number(&reader->notes, 0));
     if (!text || len != size * 2)
-        return decode_fail(reader, place, BR_EINVAL, "must be %zu hex digits, got %" PRIu32,
+        return decode_fail(reader, path, BR_EINVAL, "must be %zu hex digits, got %" PRIu32,
                            size * 2, value->len);
     if (br_hex_decode(text, len, id, sizeof id) < 0)
-        return decode_fail(reader, place, BR_EINVAL, "must be %zu hex digits", size * 2);
-    return decode_noted(reader, place, br_json_note_bytes(&reader->notes, id, size));
+        return decode_fail(reader, path, BR_EINVAL, "must be %zu hex digits", size * 2);
+    return decode_noted(reader, path, br_json_note_bytes(&reader->notes, id, size));
 }
 
 static int decode_read_base64(struct reader *reader, const struct br_json_token *value,
-                              const struct place *place, size_t *ret_len)
+                              const struct path *path, size_t *ret_len)
 {
     const char *text = value->text;
     size_t len = value->plain_len;
     int rc = decode_noted(
-        reader, place, br_json_note_room(&reader->notes, value->escaped ? len : len / 4 * 3 + 3));
+        reader, path, br_json_note_room(&reader->notes, value->escaped ? len : len / 4 * 3 + 3));
     if (rc != 0)
         return rc;
     uint8_t *out = reader->notes.buf->data + reader->notes.buf->len;
-    if (value->escaped) { /* some write "\/"; decoding can work in place */
+    if (value->escaped) { /* some encoders escape "/"; base64 is decoded in place */
         (void)br_json_plain(text, value->len, (char *)out);
         text = (const char *)out;
     }
     long n = br_base64_decode(text, len, out);
     if (n < 0)
-        return decode_fail(reader, place, BR_EINVAL, "must be base64");
+        return decode_fail(reader, path, BR_EINVAL, "must be base64");
     reader->notes.buf->len += (uint32_t)n;
     *ret_len = (size_t)n;
-    return decode_noted(reader, place, br_json_note_number(&reader->notes, (uint64_t)n));
+    return decode_noted(reader, path, br_json_note_number(&reader->notes, (uint64_t)n));
 }
 
 static int decode_read_text(struct reader *reader, const ProtobufCFieldDescriptor *field,
-                            const struct br_json_token *value, const struct place *place,
+                            const struct br_json_token *value, const struct path *path,
                             size_t *ret_len)
 {
     if (value->type != BR_JSON_STRING)
-        return decode_fail(reader, place, BR_EINVAL, "must be a string");
+        return decode_fail(reader, path, BR_EINVAL, "must be a string");
     size_t id_size = br_json_id_size(field);
     if (id_size)
-        return decode_read_id(reader, id_size, value, place, ret_len);
+        return decode_read_id(reader, id_size, value, path, ret_len);
     if (field->type == PROTOBUF_C_TYPE_BYTES)
-        return decode_read_base64(reader, value, place, ret_len);
+        return decode_read_base64(reader, value, path, ret_len);
     *ret_len = value->plain_len;
-    return decode_noted(reader, place,
+    return decode_noted(reader, path,
                         br_json_note_string(&reader->notes, reader->scan.text, value));
 }
 
 /* --- Sizes ---------------------------------------------------------------------------------- */
 
-/* Bytes of a tag; the wire type does not change how many. */
+/* Returns the bytes of a tag. The wire type does not affect the size. */
 static size_t decode_tag_size(const ProtobufCFieldDescriptor *field)
 {
     return br_varint_size(BR_TAG(field->id, 0));
@@ -330,13 +332,19 @@ static size_t decode_long_size(const ProtobufCFieldDescriptor *field, size_t len
 
 static size_t decode_scalar_size(const ProtobufCFieldDescriptor *field, uint64_t bits)
 {
-    enum br_wire wire = br_json_wire(field);
-    return wire == BR_WIRE_I64 ? 8 : wire == BR_WIRE_I32 ? 4 : br_varint_size(bits);
+    switch (br_json_wire(field)) {
+    case BR_WIRE_I64:
+        return 8;
+    case BR_WIRE_I32:
+        return 4;
+    default:
+        return br_varint_size(bits);
+    }
 }
 
 /* --- Well-known messages -------------------------------------------------------------------- */
 
-/* Seconds, up to nine digits after a point, "s". */
+/* Parses seconds, an optional point with outer to nine digits, and "s". */
 static bool decode_parse_duration(const char *text, size_t len, int64_t *ret_seconds,
                                   int64_t *ret_nanos)
 {
@@ -360,9 +368,9 @@ static bool decode_parse_duration(const char *text, size_t len, int64_t *ret_sec
     return end - at == 1 && *at == 's';
 }
 
-/* Notes what field `index` of a Duration is. */
+/* Writes a note of field `index` of a Duration, unless the value is 0. */
 static int decode_note_part(struct reader *reader, unsigned index, int64_t value,
-                            const struct place *place, size_t *len)
+                            const struct path *path, size_t *len)
 {
     const ProtobufCFieldDescriptor *field = &google__protobuf__duration__descriptor.fields[index];
     if (value == 0)
@@ -370,25 +378,25 @@ static int decode_note_part(struct reader *reader, unsigned index, int64_t value
     int rc = br_json_note_number(&reader->notes, br_json_fold(field, (uint64_t)value));
     rc = rc ? rc : br_json_note_byte(&reader->notes, index);
     *len += decode_tag_size(field) + decode_scalar_size(field, (uint64_t)value);
-    return decode_noted(reader, place, rc);
+    return decode_noted(reader, path, rc);
 }
 
-/* google.protobuf.Duration is a string. */
+/* Reads a google.protobuf.Duration, which is a string in JSON. */
 static int decode_read_duration(struct reader *reader, const struct br_json_token *value,
-                                const struct place *place, size_t *ret_len)
+                                const struct path *path, size_t *ret_len)
 {
     int64_t seconds, nanos;
     char plain[SCALAR_MAX + 1];
     size_t len = 0;
     const char *text = value->type == BR_JSON_STRING ? decode_short_text(value, plain, &len) : NULL;
     if (!text || !decode_parse_duration(text, len, &seconds, &nanos))
-        return decode_fail(reader, place, BR_EINVAL, "must be a string like \"1.5s\"");
+        return decode_fail(reader, path, BR_EINVAL, "must be a string like \"1.5s\"");
     *ret_len = 0;
-    int rc = decode_note_part(reader, 0, seconds, place, ret_len);
-    return rc != 0 ? rc : decode_note_part(reader, 1, nanos, place, ret_len);
+    int rc = decode_note_part(reader, 0, seconds, path, ret_len);
+    return rc != 0 ? rc : decode_note_part(reader, 1, nanos, path, ret_len);
 }
 
-/* Passes an object, whose last "@type" is found; `*ret_any` says whether it has members. */
+/* Skips an object and returns the value of its last "@type". Sets `*ret_any` if it has members. */
 static int decode_find_type(struct reader *reader, struct br_json_token *ret, bool *ret_any)
 {
     struct br_json_token name, value;
@@ -410,8 +418,9 @@ static int decode_find_type(struct reader *reader, struct br_json_token *ret, bo
     return rc;
 }
 
-/* google.protobuf.Any has its message's own fields beside "@type", which may be the last. */
-static int decode_read_any(struct reader *reader, const struct place *place, size_t *ret_len)
+/* Reads a google.protobuf.Any. The fields of its message are next to "@type", which may be the
+ * last member, so the object is scanned for it first. */
+static int decode_read_any(struct reader *reader, const struct path *path, size_t *ret_len)
 {
     const ProtobufCFieldDescriptor *fields = google__protobuf__any__descriptor.fields;
     const char *start = reader->scan.at;
@@ -425,48 +434,48 @@ static int decode_read_any(struct reader *reader, const struct place *place, siz
         return rc;
     const char *url = type.type == BR_JSON_STRING ? decode_short_text(&type, plain, &len) : NULL;
     if (!url)
-        return decode_fail(reader, place, BR_EINVAL, "must have an \"@type\"");
+        return decode_fail(reader, path, BR_EINVAL, "must have an \"@type\"");
     rc = br_json_note_string(&reader->notes, reader->scan.text, &type);
-    rc = decode_noted(reader, place, rc ? rc : br_json_note_byte(&reader->notes, 0));
+    rc = decode_noted(reader, path, rc ? rc : br_json_note_byte(&reader->notes, 0));
     *ret_len = decode_long_size(&fields[0], len);
     const ProtobufCMessageDescriptor *desc = br_json_any(url, len);
     if (rc != 0 || !desc)
         return rc;
     uint32_t mark = reader->notes.buf->len;
     reader->scan.at = start;
-    rc = decode_read_message(reader, desc, &(struct br_json_token){.type = BR_JSON_OBJECT}, place,
+    rc = decode_read_message(reader, desc, &(struct br_json_token){.type = BR_JSON_OBJECT}, path,
                              &len);
     if (rc == 0 && len == 0)
         reader->notes.buf->len = mark;
     if (rc != 0 || len == 0)
         return rc;
     *ret_len += decode_long_size(&fields[1], len);
-    return decode_noted(reader, place, br_json_note_byte(&reader->notes, 1));
+    return decode_noted(reader, path, br_json_note_byte(&reader->notes, 1));
 }
 
 /* --- Values --------------------------------------------------------------------------------- */
 
-/* Whatever has its length before it on the wire. */
+/* Reads a value that is length-delimited on the wire. */
 static int decode_read_long(struct reader *reader, const ProtobufCFieldDescriptor *field,
-                            const struct br_json_token *value, const struct place *place,
+                            const struct br_json_token *value, const struct path *path,
                             size_t *ret_len)
 {
     return field->type == PROTOBUF_C_TYPE_MESSAGE
-               ? decode_read_message(reader, field->descriptor, value, place, ret_len)
-               : decode_read_text(reader, field, value, place, ret_len);
+               ? decode_read_message(reader, field->descriptor, value, path, ret_len)
+               : decode_read_text(reader, field, value, path, ret_len);
 }
 
 static int decode_note_scalar(struct reader *reader, const ProtobufCFieldDescriptor *field,
-                              uint64_t bits, const struct place *place)
+                              uint64_t bits, const struct path *path)
 {
-    return decode_noted(reader, place,
+    return decode_noted(reader, path,
                         br_json_note_number(&reader->notes, br_json_fold(field, bits)));
 }
 
-/* A value that is no list, and what it takes on the wire with its tag. A zero takes nothing, unless
- * it is in a oneof, where it means something. */
+/* Reads a value that is not a list. `*ret_size` is its size on the wire including the tag. A
+ * zero is omitted, except in a oneof, where it is significant. */
 static int decode_read_value(struct reader *reader, const ProtobufCFieldDescriptor *field,
-                             const struct br_json_token *value, const struct place *place,
+                             const struct br_json_token *value, const struct path *path,
                              size_t *ret_size)
 {
     bool keep =
@@ -475,7 +484,7 @@ static int decode_read_value(struct reader *reader, const ProtobufCFieldDescript
     if (br_json_wire(field) == BR_WIRE_LEN) {
         uint32_t mark = reader->notes.buf->len;
         size_t len = 0;
-        rc = decode_read_long(reader, field, value, place, &len);
+        rc = decode_read_long(reader, field, value, path, &len);
         if (rc == 0 && len == 0 && !keep)
             reader->notes.buf->len = mark;
         else
@@ -483,15 +492,15 @@ static int decode_read_value(struct reader *reader, const ProtobufCFieldDescript
         return rc;
     }
     uint64_t bits;
-    rc = decode_read_scalar(reader, field, value, place, &bits);
+    rc = decode_read_scalar(reader, field, value, path, &bits);
     if (rc != 0 || (bits == 0 && !keep))
         return rc;
     *ret_size = decode_tag_size(field) + decode_scalar_size(field, bits);
-    return decode_note_scalar(reader, field, bits, place);
+    return decode_note_scalar(reader, field, bits, path);
 }
 
 static int decode_read_element(struct reader *reader, const ProtobufCFieldDescriptor *field,
-                               const struct place *place, size_t *ret_size)
+                               const struct path *path, size_t *ret_size)
 {
     struct br_json_token value;
     uint64_t bits;
@@ -500,47 +509,47 @@ static int decode_read_element(struct reader *reader, const ProtobufCFieldDescri
     if (rc != 0)
         return rc;
     if (br_json_wire(field) == BR_WIRE_LEN) {
-        rc = decode_read_long(reader, field, &value, place, &len);
+        rc = decode_read_long(reader, field, &value, path, &len);
         *ret_size = decode_long_size(field, len);
         return rc;
     }
-    rc = decode_read_scalar(reader, field, &value, place, &bits);
+    rc = decode_read_scalar(reader, field, &value, path, &bits);
     if (rc != 0)
         return rc;
     *ret_size = decode_scalar_size(field, bits);
-    return decode_note_scalar(reader, field, bits, place);
+    return decode_note_scalar(reader, field, bits, path);
 }
 
 static int decode_read_list(struct reader *reader, const ProtobufCFieldDescriptor *field,
-                            const struct br_json_token *list, struct place *place, size_t *ret_size)
+                            const struct br_json_token *list, struct path *path, size_t *ret_size)
 {
     uint32_t mark = reader->notes.buf->len;
     size_t total = 0;
     bool more = true;
     if (list->type != BR_JSON_ARRAY)
-        return decode_fail(reader, place, BR_EINVAL, "must be an array");
+        return decode_fail(reader, path, BR_EINVAL, "must be an array");
     int rc = br_json_scan_enter(&reader->scan);
-    place->indexed = true;
-    for (place->index = 0; rc == 0; place->index++) {
+    path->indexed = true;
+    for (path->index = 0; rc == 0; path->index++) {
         size_t size;
-        rc = br_json_scan_more(&reader->scan, ']', place->index == 0, &more);
+        rc = br_json_scan_more(&reader->scan, ']', path->index == 0, &more);
         if (rc != 0 || !more)
             break;
-        rc = decode_read_element(reader, field, place, &size);
+        rc = decode_read_element(reader, field, path, &size);
         total += rc ? 0 : size;
-        rc = rc == 0 && total > reader->max ? decode_too_large(reader, place) : rc;
+        rc = rc == 0 && total > reader->max ? decode_too_large(reader, path) : rc;
     }
     if (rc != 0 || total == 0)
         return rc;
     *ret_size = br_json_wire(field) == BR_WIRE_LEN ? total : decode_long_size(field, total);
-    size_t taken = reader->notes.buf->len - mark;
-    return decode_noted(reader, place,
-                        br_json_note_number(&reader->notes, (uint64_t)taken << 1 | 1));
+    size_t notes_len = reader->notes.buf->len - mark;
+    return decode_noted(reader, path,
+                        br_json_note_number(&reader->notes, (uint64_t)notes_len << 1 | 1));
 }
 
 /* --- Messages ------------------------------------------------------------------------------- */
 
-/* The index of the field of this name, or the number of fields where it has none. */
+/* Returns the index of the field with this name, or the number of fields if there is none. */
 static unsigned decode_find_field(const ProtobufCMessageDescriptor *desc,
                                   const struct br_json_token *name, unsigned next)
 {
@@ -560,28 +569,28 @@ static unsigned decode_find_field(const ProtobufCMessageDescriptor *desc,
     return desc->n_fields;
 }
 
-/* Field `index`, whose value has taken its notes, takes `size` bytes on the wire; with 0 it is not
- * there, whatever came before. */
+/* Records that field `index`, whose value has been noted, has `size` bytes on the wire. Size 0
+ * removes the field, even if an earlier member had set it. */
 static int decode_count_member(struct reader *reader, struct members *members, unsigned index,
-                               size_t size, const struct place *place)
+                               size_t size, const struct path *path)
 {
-    bool before = members->there >> index & 1;
-    if (size == 0 && !before)
+    bool was_present = members->present >> index & 1;
+    if (size == 0 && !was_present)
         return 0;
     members->ordered = members->ordered && index >= members->next && size > 0;
     members->next = index + 1;
     members->sizes[index] = size;
-    members->there = size ? members->there | 1u << index : members->there & ~(1u << index);
+    members->present = size ? members->present | 1u << index : members->present & ~(1u << index);
     return decode_noted(
-        reader, place,
+        reader, path,
         br_json_note_byte(&reader->notes, size ? index : index | BR_JSON_NOTE_ABSENT));
 }
 
 static int decode_read_member(struct reader *reader, const ProtobufCMessageDescriptor *desc,
-                              unsigned index, struct members *members, const struct place *up)
+                              unsigned index, struct members *members, const struct path *outer)
 {
     const ProtobufCFieldDescriptor *field = &desc->fields[index];
-    struct place p = {.up = up, .field = field, .depth = up->depth + 1};
+    struct path p = {.outer = outer, .field = field, .depth = outer->depth + 1};
     struct br_json_token value;
     size_t size = 0;
     int rc = br_json_scan_value(&reader->scan, &value);
@@ -593,7 +602,7 @@ static int decode_read_member(struct reader *reader, const ProtobufCMessageDescr
 }
 
 static int decode_read_members(struct reader *reader, const ProtobufCMessageDescriptor *desc,
-                               struct members *members, const struct place *place)
+                               struct members *members, const struct path *path)
 {
     bool more = true;
     int rc = br_json_scan_enter(&reader->scan);
@@ -607,7 +616,7 @@ static int decode_read_members(struct reader *reader, const ProtobufCMessageDesc
             break;
         unsigned i = decode_find_field(desc, &name, members->next);
         if (i < desc->n_fields) {
-            rc = decode_read_member(reader, desc, i, members, place);
+            rc = decode_read_member(reader, desc, i, members, path);
         } else {
             rc = br_json_scan_value(&reader->scan, &name);
             rc = rc ? rc : br_json_scan_skip(&reader->scan, &name);
@@ -616,17 +625,17 @@ static int decode_read_members(struct reader *reader, const ProtobufCMessageDesc
     return rc;
 }
 
-/* Fails where two members of a oneof are there. */
-static int decode_check_rivals(struct reader *reader, const ProtobufCMessageDescriptor *desc,
-                               const struct members *members, const struct place *up)
+/* Fails if two members of one oneof are present. */
+static int decode_check_oneofs(struct reader *reader, const ProtobufCMessageDescriptor *desc,
+                               const struct members *members, const struct path *outer)
 {
-    for (uint32_t left = members->there; left; left &= left - 1) {
-        const ProtobufCFieldDescriptor *field = &desc->fields[__builtin_ctz(left)];
+    for (uint32_t fields = members->present; fields; fields &= fields - 1) {
+        const ProtobufCFieldDescriptor *field = &desc->fields[__builtin_ctz(fields)];
         if (!(field->flags & PROTOBUF_C_FIELD_FLAG_ONEOF))
             continue;
-        for (uint32_t rest = left & (left - 1); rest; rest &= rest - 1) {
-            const ProtobufCFieldDescriptor *other = &desc->fields[__builtin_ctz(rest)];
-            struct place p = {.up = up, .field = other, .depth = up->depth + 1};
+        for (uint32_t others = fields & (fields - 1); others; others &= others - 1) {
+            const ProtobufCFieldDescriptor *other = &desc->fields[__builtin_ctz(others)];
+            struct path p = {.outer = outer, .field = other, .depth = outer->depth + 1};
             char name[BR_JSON_NAME_MAX];
             if (other->flags & PROTOBUF_C_FIELD_FLAG_ONEOF &&
                 other->quantifier_offset == field->quantifier_offset)
@@ -638,46 +647,47 @@ static int decode_check_rivals(struct reader *reader, const ProtobufCMessageDesc
 }
 
 static int decode_read_object(struct reader *reader, const ProtobufCMessageDescriptor *desc,
-                              const struct place *place, size_t *ret_len, bool *ret_ordered)
+                              const struct path *path, size_t *ret_len, bool *ret_ordered)
 {
     struct members members;
-    members.there = members.next = 0;
+    members.present = members.next = 0;
     members.ordered = true;
     assert(desc->n_fields <= BR_JSON_FIELDS_MAX);
-    int rc = decode_read_members(reader, desc, &members, place);
-    rc = rc != 0 ? rc : decode_check_rivals(reader, desc, &members, place);
+    int rc = decode_read_members(reader, desc, &members, path);
+    rc = rc != 0 ? rc : decode_check_oneofs(reader, desc, &members, path);
     if (rc != 0)
         return rc;
     size_t len = 0;
-    for (uint32_t left = members.there; left; left &= left - 1)
-        len += members.sizes[__builtin_ctz(left)];
+    for (uint32_t fields = members.present; fields; fields &= fields - 1)
+        len += members.sizes[__builtin_ctz(fields)];
     *ret_len = len;
     *ret_ordered = members.ordered;
-    return len > reader->max ? decode_too_large(reader, place) : 0;
+    return len > reader->max ? decode_too_large(reader, path) : 0;
 }
 
 static int decode_read_message(struct reader *reader, const ProtobufCMessageDescriptor *desc,
-                               const struct br_json_token *value, const struct place *place,
+                               const struct br_json_token *value, const struct path *path,
                                size_t *ret_len)
 {
     uint32_t mark = reader->notes.buf->len;
     bool ordered = true;
     int rc;
-    if (place->depth >= reader->max_depth)
-        return decode_fail(reader, place, BR_EINVAL, "nests deeper than %u messages",
+    if (path->depth >= reader->max_depth)
+        return decode_fail(reader, path, BR_EINVAL, "nests deeper than %u messages",
                            reader->max_depth);
     if (desc == &google__protobuf__duration__descriptor)
-        rc = decode_read_duration(reader, value, place, ret_len);
+        rc = decode_read_duration(reader, value, path, ret_len);
     else if (value->type != BR_JSON_OBJECT)
-        rc = decode_fail(reader, place, BR_EINVAL, "must be an object");
+        rc = decode_fail(reader, path, BR_EINVAL, "must be an object");
     else if (desc == &google__protobuf__any__descriptor)
-        rc = decode_read_any(reader, place, ret_len);
+        rc = decode_read_any(reader, path, ret_len);
     else
-        rc = decode_read_object(reader, desc, place, ret_len, &ordered);
-    size_t taken = reader->notes.buf->len - mark;
+        rc = decode_read_object(reader, desc, path, ret_len, &ordered);
+    size_t notes_len = reader->notes.buf->len - mark;
     return rc ? rc
-              : decode_noted(reader, place,
-                             br_json_note_number(&reader->notes, (uint64_t)taken << 1 | ordered));
+              : decode_noted(
+                    reader, path,
+                    br_json_note_number(&reader->notes, (uint64_t)notes_len << 1 | ordered));
 }
 
 /* --- The text ------------------------------------------------------------------------------- */
@@ -685,7 +695,7 @@ static int decode_read_message(struct reader *reader, const ProtobufCMessageDesc
 static int decode_read_all(struct reader *reader, const ProtobufCMessageDescriptor *desc,
                            size_t *ret_len)
 {
-    const struct place root = {0};
+    const struct path root = {0};
     struct br_json_token value;
     int rc = br_json_scan_value(&reader->scan, &value);
     rc = rc ? rc : decode_read_message(reader, desc, &value, &root, ret_len);
@@ -695,7 +705,7 @@ static int decode_read_all(struct reader *reader, const ProtobufCMessageDescript
     return rc;
 }
 
-/* Text that does not fit the schema may be no JSON further on, which is the worse error. */
+/* Reports a syntax error later in the text instead of the schema error, if there is one. */
 static int decode_explain(struct reader *reader)
 {
     struct br_json_token value;
@@ -721,14 +731,16 @@ int br_json_decode(const ProtobufCMessageDescriptor *desc, const char *text, siz
     int rc = br_json_scan_init(&reader.scan, text, len, reader.max_depth * 2, err);
     if (rc != 0)
         return rc;
-    /* The pool's sizes are up to a quarter larger: 2 * len + 640 KiB. */
+    /* Buffers of the pool may be a quarter larger than requested: at most 2 * len + 640 KiB in
+     * total. */
     reader.room = len / 5 * 8 + SPARE;
     reader.notes.max = len / 10 * 9 + SPARE / 2;
-    reader.notes.buf = br_buf_new(pool, len / 3); /* SDKs' texts take a quarter */
+    /* sufficient for most SDKs, whose notes need a quarter of the text */
+    reader.notes.buf = br_buf_new(pool, len / 3);
     if (!reader.notes.buf)
         return br_err_set(err, BR_ENOMEM, "no memory for a message");
     rc = decode_read_all(&reader, desc, &out_len);
-    if (rc == BR_EINVAL && reader.misfit)
+    if (rc == BR_EINVAL && reader.bad_schema)
         rc = decode_explain(&reader);
     if (rc == 0) {
         out = br_buf_new(pool, out_len);

@@ -16,24 +16,25 @@ struct piece {
     size_t len;
 };
 
-/* A message as it lies on the wire: usually one piece, several where a field that is no list came
- * several times, which means the pieces merged. */
+/* A message on the wire. It usually is one piece. It has several if a field that is not repeated
+ * occurs several times, which means that the pieces are merged. */
 struct body {
     const struct piece *pieces;
     uint32_t count;
-    bool standard; /* ProtoJSON's, without OTLP's exceptions */
+    bool standard; /* standard ProtoJSON, without the exceptions of OTLP */
 };
 
 struct cursor {
     const struct body *body;
     const uint8_t *p, *end;
     uint32_t next;
-    uint32_t n_seen; /* fields so far */
+    uint32_t n_seen; /* number of fields read so far */
 };
 
 struct found {
-    uint32_t mask;                      /* bit i: desc->fields[i] is there */
-    uint32_t since[BR_JSON_FIELDS_MAX]; /* in a oneof: which field of the body set it last anew */
+    uint32_t mask; /* bit i: desc->fields[i] is present */
+    /* oneof: number of the first field of the body that counts for this member */
+    uint32_t since[BR_JSON_FIELDS_MAX];
 };
 
 static int encode_print_message(const ProtobufCMessageDescriptor *desc, const struct body *body,
@@ -41,7 +42,7 @@ static int encode_print_message(const ProtobufCMessageDescriptor *desc, const st
 
 /* --- Reading -------------------------------------------------------------------------------- */
 
-/* 1: `*ret` is the next field; 0: that was all; BR_EINVAL. */
+/* Reads the next field into `*ret`. Returns 1, 0 at the end, or BR_EINVAL. */
 static int encode_next_field(struct cursor *cursor, struct br_field *ret)
 {
     while (cursor->p == cursor->end) {
@@ -56,7 +57,8 @@ static int encode_next_field(struct cursor *cursor, struct br_field *ret)
     return cursor->p ? 1 : BR_EINVAL;
 }
 
-/* A known number with a wire type that does not fit is an unknown field; packed lists fit. */
+/* Returns true if the element is this field. With a wrong wire type it is an unknown field;
+ * packed lists are accepted. */
 static bool encode_fits(const ProtobufCFieldDescriptor *field, const struct br_field *element)
 {
     return element->number == field->id &&
@@ -64,7 +66,8 @@ static bool encode_fits(const ProtobufCFieldDescriptor *field, const struct br_f
             (element->wire == BR_WIRE_LEN && field->label == PROTOBUF_C_LABEL_REPEATED));
 }
 
-/* The last set member of a oneof drops the others, and what was merged before them. */
+/* Records that a field is present. The last member of a oneof removes the others, and earlier
+ * parts of itself that came before them. */
 static void encode_note(const ProtobufCMessageDescriptor *desc, unsigned index, uint32_t n_seen,
                         struct found *found)
 {
@@ -100,7 +103,7 @@ static int encode_find(const ProtobufCMessageDescriptor *desc, const struct body
 
 /* --- Scalars -------------------------------------------------------------------------------- */
 
-/* ProtoJSON: a value of an enum by its name, where it has one. */
+/* Prints the name of an enum value. Returns false if it has none. */
 static bool encode_print_enum(const ProtobufCFieldDescriptor *field, uint64_t bits,
                               struct br_str *out)
 {
@@ -192,7 +195,8 @@ struct list {
     bool open, standard;
 };
 
-/* Opens the list with its first element: an empty packed field is no list. */
+/* Separates elements. Opens the list before the first one, because an empty packed field is
+ * omitted. */
 static void encode_next_element(struct list *list)
 {
     if (list->open) {
@@ -265,7 +269,8 @@ static int encode_print_list(const ProtobufCFieldDescriptor *field, const struct
 
 /* --- Single fields -------------------------------------------------------------------------- */
 
-/* Counts the field's occurrences from the `since`-th field on; fills `pieces` unless NULL. */
+/* Counts the occurrences of a field, from field number `since` of the body on, and stores the
+ * last. Also stores all of them in `pieces`, unless it is NULL. */
 static uint32_t encode_gather(const ProtobufCFieldDescriptor *field, const struct body *body,
                               uint32_t since, struct piece *pieces, struct br_field *ret_last)
 {
@@ -327,7 +332,7 @@ static int encode_print_single(const ProtobufCFieldDescriptor *field, const stru
 
 /* --- Messages ------------------------------------------------------------------------------- */
 
-/* A google.protobuf.Duration. */
+/* Prints a google.protobuf.Duration. */
 static void encode_print_duration(const struct body *body, struct br_str *out)
 {
     enum { SECONDS = 1, NANOS = 2 };
@@ -370,7 +375,7 @@ static int encode_print_fields(const ProtobufCMessageDescriptor *desc, const str
     return rc;
 }
 
-/* An Any of a type that we cannot look into is its "@type" and no more. */
+/* Prints a google.protobuf.Any. If its type is unknown, only "@type" is printed. */
 static int encode_print_any(const struct body *body, unsigned depth, bool *first,
                             struct br_str *out)
 {

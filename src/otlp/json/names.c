@@ -36,8 +36,8 @@ const char *br_json_name(const ProtobufCFieldDescriptor *field, char out[BR_JSON
     return out;
 }
 
-/* How many characters of a name are those that br_json_name makes of `*p`, which moves behind them.
- */
+/* Returns how many characters of `name` equal the name that br_json_name makes of `*p`. Advances
+ * `*p` past the characters compared. */
 static size_t json_names_same_characters(const char **p, const char *name, size_t len)
 {
     size_t i = 0;

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Tells what OTLP's JSON mapping has to know about a field: its name, its wire type, and whether it
- * is an id.
+ * Properties of a field for OTLP's JSON mapping: its name, its wire type, and whether it is an id.
  */
 #pragma once
 
@@ -12,29 +11,29 @@
 #include "wire/protobuf.h"
 
 #define BR_JSON_NAME_MAX 64
-#define BR_JSON_FIELDS_MAX 32 /* of one message of our schemas */
+#define BR_JSON_FIELDS_MAX 32 /* most fields of a message in the schemas in use */
 
-/* Writes the lowerCamelCase name of a field, as protoc makes it (an underscore goes, the letter
- * after it becomes upper case), terminated. Returns `out`. */
+/* Writes the lowerCamelCase name of a field to `out` and returns `out`. Like protoc, it removes
+ * each underscore and makes the next letter upper case. */
 const char *br_json_name(const ProtobufCFieldDescriptor *field, char out[BR_JSON_NAME_MAX]);
 
-/* Returns true when a member's name of `len` bytes is that of the field: in lowerCamelCase, or as
- * in the schema ("raw_profile"), which parsers of ProtoJSON must accept and the Collector does. */
+/* Returns true if `name` is the name of the field: in lowerCamelCase, or as in the schema
+ * ("raw_profile"). ProtoJSON parsers must accept both, and the Collector does. */
 bool br_json_is_name(const ProtobufCFieldDescriptor *field, const char *name, size_t len);
 
-/* Returns the bytes of an id that OTLP writes in hex: 16 for traceId and profileId, 8 for spanId
- * and parentSpanId; 0 for every other field. */
+/* Returns the size in bytes of an id that OTLP writes in hex: 16 for traceId and profileId, 8
+ * for spanId and parentSpanId. Returns 0 for any other field. */
 size_t br_json_id_size(const ProtobufCFieldDescriptor *field);
 
-/* Returns the message that an Any of this type URL carries, where the JSON mapping has to look
- * inside (google.rpc.RetryInfo); NULL for every other. */
+/* Returns the descriptor of the message in an Any with this type URL. Only google.rpc.RetryInfo
+ * is known; returns NULL for other types. */
 const ProtobufCMessageDescriptor *br_json_any(const char *type_url, size_t len);
 
-/* Returns the message inside a field that has one: its type, or what is in the value of an Any,
- * which is read only where br_json_any knows it; NULL for every other. */
+/* Returns the descriptor of the message in a field: its type, or google.rpc.RetryInfo for the
+ * value of an Any. Returns NULL for other fields. */
 const ProtobufCMessageDescriptor *br_json_inner(const ProtobufCFieldDescriptor *field);
 
-/* Returns how one value of the field lies on the wire. The types that OTLP and pprof use. */
+/* Returns the wire type of one value of the field, for the types that OTLP and pprof use. */
 static inline enum br_wire br_json_wire(const ProtobufCFieldDescriptor *field)
 {
     switch (field->type) {

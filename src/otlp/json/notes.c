@@ -12,7 +12,7 @@ int br_json_note_room(struct br_json_notes *notes, size_t len)
     size_t need = notes->buf->len + len;
     if (__builtin_expect(need <= notes->buf->cap, 1))
         return need <= notes->max ? 0 : BR_EFULL;
-    /* The pool's next size is a fifth larger or more, and no larger than it has to be. */
+    /* The pool rounds up by a fifth or more, so the buffer is not enlarged for each note. */
     return need <= notes->max ? br_buf_reserve(&notes->buf, need) : BR_EFULL;
 }
 
@@ -38,7 +38,7 @@ int br_json_note_byte(struct br_json_notes *notes, unsigned value)
     return rc;
 }
 
-/* Appends bytes that no number tells of yet. */
+/* Appends bytes without a length. */
 static int notes_append(struct br_json_notes *notes, const void *data, size_t len)
 {
     int rc = br_json_note_room(notes, len);
@@ -59,14 +59,14 @@ int br_json_note_bytes(struct br_json_notes *notes, const void *data, size_t len
 int br_json_note_string(struct br_json_notes *notes, const char *text,
                         const struct br_json_token *string)
 {
-    uint32_t place = (uint32_t)(string->text - text);
+    uint32_t offset = (uint32_t)(string->text - text);
     if (string->plain_len <= BR_JSON_NOTE_SHORT) {
         char plain[BR_JSON_NOTE_SHORT];
         size_t len = br_json_plain(string->text, string->len, plain);
         int rc = notes_append(notes, plain, len);
         return rc ? rc : br_json_note_number(notes, (uint64_t)len << 2);
     }
-    int rc = notes_append(notes, &place, sizeof place);
+    int rc = notes_append(notes, &offset, sizeof offset);
     if (!string->escaped)
         return rc ? rc : br_json_note_number(notes, (uint64_t)string->len << 2 | 1);
     rc = rc ? rc : br_json_note_number(notes, string->plain_len);
@@ -79,8 +79,8 @@ static bool notes_signed(const ProtobufCFieldDescriptor *field)
            field->type == PROTOBUF_C_TYPE_ENUM;
 }
 
-/* Negative numbers get odd, as in sint64; doubles get their exponent last, as round ones have
- * nothing but zeros at their end. */
+/* Negative integers become odd numbers, as in sint64. The bytes of a double are reversed,
+ * because round values end with zeros. */
 uint64_t br_json_fold(const ProtobufCFieldDescriptor *field, uint64_t bits)
 {
     if (notes_signed(field))

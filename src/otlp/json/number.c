@@ -53,7 +53,8 @@ bool br_number_digits(const char *text, size_t len, uint64_t *ret)
     return true;
 }
 
-/* The exponent that stands from `at` (the letter) on, held within what any text can need. */
+/* Returns the exponent whose letter is at `at`. Its magnitude is limited to 2^40, more than the
+ * digits of any text. */
 static long json_number_exponent(const char *text, size_t len, size_t at)
 {
     const long most = 1L << 40;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reads the numbers of JSON (RFC 8259 section 6) exactly: 18446744073709551615 and
- * 9007199254740993.0 keep their value, which they would lose in a double or an int64.
+ * Parses JSON numbers (RFC 8259, section 6) exactly: 18446744073709551615 and 9007199254740993.0
+ * keep their values, which an int64 or a double could not hold.
  */
 #pragma once
 
@@ -11,22 +11,22 @@
 
 #include "base/str.h"
 
-/* Returns the length of the number that `text` begins with; 0 where it begins with none. */
+/* Returns the length of the number at the start of `text`, or 0 if there is none. */
 size_t br_number_scan(const char *text, size_t len);
 
-/* Returns true when `text` is the usual integer, nothing but one to 19 digits, and its value. */
+/* Parses the most frequent form of an integer: one to 19 digits and nothing else. Returns false
+ * for any other text. */
 bool br_number_digits(const char *text, size_t len, uint64_t *ret);
 
-/* Gives the value of a number (br_number_scan gave its `len`) that is an integer, also where it is
- * written with a fraction or an exponent; false when it is none, or its magnitude is over 2^64 - 1.
- */
+/* Parses a number whose value is an integer, even if it has a fraction or an exponent. `len` is
+ * the result of br_number_scan. Returns false if it is not an integer or its magnitude exceeds
+ * 2^64 - 1. */
 bool br_number_integer(const char *text, size_t len, bool *ret_negative, uint64_t *ret_magnitude);
 
-/* Gives the nearest double of a number; false when it is too large for one. The byte after the
- * number must be readable and must not continue it: a terminator, a quote, a bracket, a comma. */
+/* Parses a number as the nearest double. Returns false if it is too large. The byte after the
+ * number must be readable and must not continue it: a NUL, a quote, a bracket or a comma. */
 bool br_number_double(const char *text, double *ret);
 
-/* Appends a double as proto3 JSON has it: br_double_print; "NaN", "Infinity" and "-Infinity"
- * quoted.
- */
+/* Appends a double as in proto3 JSON: br_double_print, or "NaN", "Infinity" and "-Infinity" in
+ * quotes. */
 void br_number_print(struct br_str *out, double value);

@@ -18,12 +18,19 @@ int br_json_scan_fail(struct br_json_scan *scan, const char *what)
 
 /* --- Characters ----------------------------------------------------------------------------- */
 
-/* The next byte after white space; 0 at the end (a NUL in the text fits nowhere either). */
+static inline bool scan_is_white(char letter)
+{
+    if ((unsigned char)letter > ' ')
+        return false;
+    return letter == ' ' || letter == '\t' || letter == '\n' || letter == '\r';
+}
+
+/* Skips white space and returns the next byte, or 0 at the end. A NUL in the text is never valid
+ * either. */
 static inline char scan_peek(struct br_json_scan *scan)
 {
     const char *p = scan->at;
-    while (p < scan->end && (unsigned char)*p <= ' ' &&
-           (*p == ' ' || *p == '\t' || *p == '\n' || *p == '\r'))
+    while (p < scan->end && scan_is_white(*p))
         p++;
     scan->at = p;
     return p < scan->end ? *p : '\0';
@@ -37,7 +44,7 @@ static int scan_hex_digit(char letter)
     return letter >= 'a' && letter <= 'f' ? letter - 'a' + 10 : -1;
 }
 
-/* The four digits of a \u escape; -1 where they are none. */
+/* Returns the value of the four digits of a \u escape, or -1 if they are invalid. */
 static long scan_hex4(const char *p, const char *end)
 {
     long v = 0;
@@ -54,8 +61,9 @@ static long scan_hex4(const char *p, const char *end)
 
 #define REPLACEMENT 0xfffd
 
-/* Reads the escape whose backslash is at `p`. Returns the byte after it, or NULL. A surrogate pair
- * is one escape. A lone surrogate stands for U+FFFD: SDKs cut texts in the middle of a pair. */
+/* Parses the escape whose backslash is at `p`. Returns the byte after it, or NULL if it is
+ * invalid. A surrogate pair is one escape. A lone surrogate becomes U+FFFD: some SDKs truncate
+ * texts within a pair. */
 static const char *scan_escape(const char *p, const char *end, uint32_t *ret)
 {
     static const char letters[] = "\"\\/bfnrt", meanings[] = "\"\\/\b\f\n\r\t";
@@ -87,7 +95,11 @@ static const char *scan_escape(const char *p, const char *end, uint32_t *ret)
 
 static size_t scan_utf8_size(uint32_t code_point)
 {
-    return code_point < 0x80 ? 1 : code_point < 0x800 ? 2 : code_point < 0x10000 ? 3 : 4;
+    if (code_point < 0x80)
+        return 1;
+    if (code_point < 0x800)
+        return 2;
+    return code_point < 0x10000 ? 3 : 4;
 }
 
 static size_t scan_put_utf8(char *out, uint32_t code_point)
@@ -118,15 +130,15 @@ size_t br_json_plain(const char *text, size_t len, char *out)
             break;
         text = scan_escape(stop, end, &c);
         if (!text)
-            break; /* cannot be: the scan has read it */
+            break; /* unreachable: the scan has accepted the escapes */
         n += scan_put_utf8(out + n, c);
     }
     return n;
 }
 
-/* The first byte from `p` on that ends a run of ordinary characters of a string. A word's high bits
- * tell which of its bytes is a quote, a backslash or a control character; those above the lowest
- * one may be wrong, and are not asked. */
+/* Returns the first byte from `p` on that ends a run of ordinary characters of a string: a
+ * quote, a backslash or a control character. Eight bytes are tested at once; a set high bit
+ * marks a match. Only the lowest mark is reliable, because carries can set higher ones. */
 static const char *scan_run(const char *p, const char *end)
 {
     for (; end - p >= 8; p += 8) {
@@ -149,7 +161,7 @@ static const char *scan_run(const char *p, const char *end)
 static int scan_string(struct br_json_scan *scan, struct br_json_token *ret)
 {
     const char *start = scan->at + 1;
-    size_t saved = 0; /* bytes that escapes have more than what they mean */
+    size_t saved = 0; /* bytes that escapes have more than their characters */
     scan->at = scan_run(start, scan->end);
     while (scan->at < scan->end && *scan->at != '"') {
         uint32_t c;
@@ -157,12 +169,12 @@ static int scan_string(struct br_json_scan *scan, struct br_json_token *ret)
             return br_json_scan_fail(scan, "control character in a string");
         const char *after = scan_escape(scan->at, scan->end, &c);
         if (!after)
-            return br_json_scan_fail(scan, "bad escape");
+            return br_json_scan_fail(scan, "invalid escape");
         saved += (size_t)(after - scan->at) - scan_utf8_size(c);
         scan->at = scan_run(after, scan->end);
     }
     if (scan->at == scan->end)
-        return br_json_scan_fail(scan, "string without end");
+        return br_json_scan_fail(scan, "unterminated string");
     size_t len = (size_t)(scan->at - start);
     scan->at++;
     br_steps_add(len + 2);
@@ -178,13 +190,13 @@ static int scan_number(struct br_json_scan *scan, struct br_json_token *ret)
 {
     size_t len = br_number_scan(scan->at, (size_t)(scan->end - scan->at));
     if (len == 0)
-        return br_json_scan_fail(scan, scan->at == scan->end ? "text ends too early"
+        return br_json_scan_fail(scan, scan->at == scan->end ? "unexpected end of text"
                                                              : "unexpected character");
     *ret = (struct br_json_token){.text = scan->at, .len = (uint32_t)len, .type = BR_JSON_NUMBER};
     scan->at += len;
     br_steps_add(len);
     if (scan->at == scan->end && scan->depth > 0)
-        return br_json_scan_fail(scan, "text ends too early");
+        return br_json_scan_fail(scan, "unexpected end of text");
     return 0;
 }
 
@@ -251,7 +263,7 @@ int br_json_scan_more(struct br_json_scan *scan, char close, bool first, bool *r
     if (first)
         return 0;
     if (c != ',')
-        return br_json_scan_fail(scan, "no comma");
+        return br_json_scan_fail(scan, "missing comma");
     scan->at++;
     return 0;
 }
@@ -260,13 +272,13 @@ int br_json_scan_name(struct br_json_scan *scan, struct br_json_token *ret)
 {
     const char *start = scan->at;
     if (scan_peek(scan) != '"')
-        return br_json_scan_fail(scan, "no name");
+        return br_json_scan_fail(scan, "missing name");
     br_steps_add((size_t)(scan->at - start) + 1);
     int rc = scan_string(scan, ret);
     if (rc)
         return rc;
     if (scan_peek(scan) != ':')
-        return br_json_scan_fail(scan, "no colon");
+        return br_json_scan_fail(scan, "missing colon");
     scan->at++;
     return 0;
 }
@@ -313,5 +325,5 @@ void br_json_scan_rewind(struct br_json_scan *scan)
 int br_json_scan_end(struct br_json_scan *scan)
 {
     (void)scan_peek(scan);
-    return scan->at == scan->end ? 0 : br_json_scan_fail(scan, "text after the end");
+    return scan->at == scan->end ? 0 : br_json_scan_fail(scan, "unexpected text after the value");
 }

@@ -5,7 +5,7 @@
 
 #include "base/mem.h"
 
-#define NAME_MAX_ESCAPED 384u /* six bytes for each of the longest name we look for */
+#define NAME_MAX_ESCAPED 384u /* the longest name in use, with six bytes for each character */
 
 struct parser {
     struct br_json_tree *tree;
@@ -19,8 +19,8 @@ static int json_tree_add(struct parser *ps, struct br_json_node node)
     int rc = br_grow(&tree->nodes, &tree->cap, (size_t)tree->count + 1, sizeof *tree->nodes,
                      ps->max_nodes);
     if (rc == BR_EFULL && ps->max_nodes > (size_t)(ps->scan.end - tree->text) / 2)
-        /* no room is left to close the brackets */
-        return br_json_scan_fail(&ps->scan, "text ends too early");
+        /* Each value needs two bytes of text, so brackets cannot all be closed. */
+        return br_json_scan_fail(&ps->scan, "unexpected end of text");
     if (rc == BR_EFULL)
         return br_err_set(ps->scan.err, rc, "JSON with more than %zu values", ps->max_nodes);
     if (rc != 0)

@@ -7,14 +7,14 @@
 #include "otlp/json/notes.h"
 
 struct writer {
-    const uint8_t *note; /* the byte after the note that is next */
+    const uint8_t *note; /* end of the next note to read */
     const char *text;
-    uint8_t *at, *start; /* the first byte written so far; where the message is to begin */
+    uint8_t *at, *start; /* first byte written so far; first byte of the message */
 };
 
 static void writer_message(struct writer *writer, const ProtobufCMessageDescriptor *desc);
 
-/* --- Reading the last note ------------------------------------------------------------------ */
+/* --- Reading notes from the end -------------------------------------------------------------- */
 
 static uint64_t writer_number(struct writer *writer)
 {
@@ -30,7 +30,7 @@ static uint64_t writer_number(struct writer *writer)
     }
 }
 
-/* Passes the value of a member unwritten. */
+/* Skips the note of a member's value. */
 static void writer_skip(struct writer *writer, const ProtobufCFieldDescriptor *field)
 {
     uint64_t head = writer_number(writer);
@@ -48,7 +48,7 @@ static void writer_skip(struct writer *writer, const ProtobufCFieldDescriptor *f
 
 /* --- Writing backwards ---------------------------------------------------------------------- */
 
-/* The room for the next `len` bytes. */
+/* Returns the space for the next `len` bytes, before those written so far. */
 static uint8_t *writer_room(struct writer *writer, size_t len)
 {
     assert(len <= (size_t)(writer->at - writer->start));
@@ -60,7 +60,7 @@ static void writer_varint(struct writer *writer, uint64_t value)
     (void)br_put_varint(writer_room(writer, br_varint_size(value)), value);
 }
 
-/* Length and tag in front of what was written since `end`. */
+/* Writes length and tag in front of the bytes written since `end`. */
 static void writer_head(struct writer *writer, const ProtobufCFieldDescriptor *field,
                         const uint8_t *end)
 {
@@ -72,7 +72,7 @@ static void writer_string(struct writer *writer)
 {
     uint64_t head = writer_number(writer);
     size_t len = head >> 2, plain_len = len;
-    uint32_t place;
+    uint32_t offset;
     if (!(head & 1)) {
         writer->note -= len;
         (void)br_put_bytes(writer_room(writer, len), writer->note, len);
@@ -80,13 +80,13 @@ static void writer_string(struct writer *writer)
     }
     if (head & 2)
         plain_len = writer_number(writer);
-    writer->note -= sizeof place;
-    memcpy(&place, writer->note, sizeof place);
+    writer->note -= sizeof offset;
+    memcpy(&offset, writer->note, sizeof offset);
     uint8_t *out = writer_room(writer, plain_len);
     if (head & 2)
-        (void)br_json_plain(writer->text + place, len, (char *)out);
+        (void)br_json_plain(writer->text + offset, len, (char *)out);
     else
-        memcpy(out, writer->text + place, len);
+        memcpy(out, writer->text + offset, len);
 }
 
 static void writer_bytes(struct writer *writer)
@@ -96,7 +96,7 @@ static void writer_bytes(struct writer *writer)
     (void)br_put_bytes(writer_room(writer, len), writer->note, len);
 }
 
-/* One value of a field that has lengths on the wire, with length and tag. */
+/* Writes one value of a length-delimited field, with length and tag. */
 static void writer_long(struct writer *writer, const ProtobufCFieldDescriptor *field)
 {
     const uint8_t *end = writer->at;
@@ -151,26 +151,27 @@ static void writer_value(struct writer *writer, const ProtobufCFieldDescriptor *
     }
 }
 
-/* Members in whatever order, some more than once: first where the last of each is, then these. */
+/* Writes members that come in any order or are repeated. Finds the last note of each field
+ * first, and then writes the fields in the order of the schema. */
 static void writer_sorted(struct writer *writer, const ProtobufCMessageDescriptor *desc,
                           const uint8_t *first)
 {
     const uint8_t *notes[BR_JSON_FIELDS_MAX];
-    uint32_t seen = 0, there = 0;
+    uint32_t seen = 0, present = 0;
     while (writer->note > first) {
         unsigned head = *--writer->note;
         unsigned i = head & (BR_JSON_NOTE_ABSENT - 1);
         bool absent = head & BR_JSON_NOTE_ABSENT;
         if (!(seen >> i & 1)) {
             seen |= 1u << i;
-            there |= (absent ? 0u : 1u) << i;
+            present |= (absent ? 0u : 1u) << i;
             notes[i] = writer->note;
         }
         if (!absent)
             writer_skip(writer, &desc->fields[i]);
     }
     for (unsigned i = desc->n_fields; i-- > 0;) {
-        if (!(there >> i & 1))
+        if (!(present >> i & 1))
             continue;
         writer->note = notes[i];
         writer_value(writer, &desc->fields[i]);
@@ -178,7 +179,7 @@ static void writer_sorted(struct writer *writer, const ProtobufCMessageDescripto
     writer->note = first;
 }
 
-/* Without length and tag. */
+/* Writes a message without tag and length. */
 static void writer_message(struct writer *writer, const ProtobufCMessageDescriptor *desc)
 {
     uint64_t head = writer_number(writer);

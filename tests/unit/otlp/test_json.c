@@ -165,7 +165,7 @@ static void test_decode_errors(void **state)
         {"\"spanId\":7", "spanId: must be a string"},
         {"\"name\":5", "name: must be a string"},
         {"\"name\":5,\"name\":\"a\"", "name: must be a string"},
-        {"\"kind\":\"CLIENT\"", "kind: CLIENT is no SpanKind"},
+        {"\"kind\":\"CLIENT\"", "kind: CLIENT is not a SpanKind"},
         {"\"kind\":2147483648", "kind: must be from -2147483648 to 2147483647, got 2147483648"},
         {"\"startTimeUnixNano\":-1",
          "startTimeUnixNano: must be from 0 to 18446744073709551615, got -1"},

@@ -615,7 +615,7 @@ static void test_gecko_refused(void **state)
     static const char *const cases[][2] = {
         {"{}", FF "no meta, or no threads"},
         {"{\"meta\":{}}", FF "no meta, or no threads"},
-        {"{\"meta\":{},\"threads\":[]", "not JSON: no comma at byte 23"},
+        {"{\"meta\":{},\"threads\":[]", "not JSON: missing comma at byte 23"},
         {FF_ONE("\"weight\":[1]"), FF "a sample without a time"},
         {FF_ONE("\"time\":[\"1\"]"), FF "a sample without a time"},
         {FF_ONE("\"time\":[1e300]"), FF "a time that is no number of milliseconds"},
@@ -797,8 +797,8 @@ static void test_speedscope_refused(void **state)
 #define BAD "not a speedscope file: "
 #define PROFILE(rest) SCHEMA FRAMES "\"profiles\":[{\"unit\":\"none\"," rest "}]}"
     (void)state;
-    refuses_speedscope("", "not JSON: text ends too early at byte 0");
-    refuses_speedscope("[[[[\"\"", "not JSON: no comma at byte 6");
+    refuses_speedscope("", "not JSON: unexpected end of text at byte 0");
+    refuses_speedscope("[[[[\"\"", "not JSON: missing comma at byte 6");
     refuses_speedscope("{}", BAD "unknown schema");
     refuses_speedscope("[]", BAD "unknown schema");
     refuses_speedscope("{\"$schema\":\"x\"}", BAD "unknown schema");
